@@ -62,8 +62,13 @@ static const struct command commands[] = {
      "Example: a trained model, its weights on disk\n"
      "  strata generate --model model --prompt 'And God said' --top-p 0.9 --nvme /scratch --device-memory 4MiB \\\n"
      "      --set zero_optimization.stage=3 --set zero_optimization.offload_param.device=nvme"},
-    {"tokens", CLI_CMD_TOKENS, cmd_tokens, "turn text into a token file", "TEXT... --out FILE.bin [--heldout X]",
-     "Turns text files, one after the other, into llm.c's token format, one token per byte.  The file - is standard input.\n"
+    {"tokens", CLI_CMD_TOKENS, cmd_tokens, "turn text into a token file", "TEXT... --out FILE.bin [--tokenizer DIR] [--heldout X]",
+     "Turns text files into llm.c's token format: one token per byte, all files one text; or by a tokenizer (tokenizer.json,\n"
+     "tokenizer.model, vocab.json), each file a document with an end token.  The file - is standard input.\n"
+     "\n"
+     "Example: a vocabulary of one's own, and the text in it\n"
+     "  strata tokens book.txt --train-bpe 4096 --out book-tokenizer\n"
+     "  strata tokens book.txt --tokenizer book-tokenizer --out book.bin\n"
      "\n"
      "Example: set every tenth 16 KiB block aside in book.heldout.bin\n"
      "  strata tokens book.txt --out book.bin --heldout 0.1"},

@@ -4,7 +4,10 @@
 #include "core/base/log.h"
 #include "core/base/print.h"
 #include "core/json/json.h"
+#include "model/data/texts.h"
 #include "model/data/tokens.h"
+#include "model/tokenizer/tokenizer.h"
+#include "model/tokenizer/train.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -32,6 +35,7 @@ static void print_json(const char *out, const struct st_tokens_report *r)
     st_json_put_string(&w, "heldout", r->heldout_path[0] != '\0' ? r->heldout_path : NULL);
     st_json_put_u64(&w, "heldout_tokens", r->heldout_tokens);
     st_json_put_u64(&w, "heldout_bytes", r->heldout_bytes);
+    st_json_put_u64(&w, "replaced", r->replaced);
     st_json_object_close(&w);
     st_json_end_line(&w);
 }
@@ -55,21 +59,85 @@ static void note_json(const struct cli_list *texts)
                        texts->items[i]);
 }
 
-int cmd_tokens(const struct cli_args *args)
+static strata_status train_part(void *context, const char *text, size_t bytes)
+{
+    return st_train_feed(context, text, bytes);
+}
+
+static strata_status train_end(void *context)
+{
+    return st_train_end_text(context);
+}
+
+static void print_trained(const struct cli_args *args, const struct st_train_report *r)
+{
+    struct st_json_writer w;
+
+    if (!args->json) {
+        st_print(stdout, "%s: %u tokens from %llu words, %llu of them different\n", args->out, r->vocab,
+                 (unsigned long long)r->words, (unsigned long long)r->different_words);
+        return;
+    }
+    st_json_begin(&w, stdout);
+    st_json_object_open(&w, NULL);
+    st_json_put_string(&w, "out", args->out);
+    st_json_put_u64(&w, "vocab", r->vocab);
+    st_json_put_u64(&w, "words", r->words);
+    st_json_put_u64(&w, "different_words", r->different_words);
+    st_json_object_close(&w);
+    st_json_end_line(&w);
+}
+
+static strata_status train_tokenizer(const struct cli_args *args)
+{
+    struct st_train *train;
+    struct st_texts texts = {args->positional.items, args->positional.count, train_part, train_end, NULL};
+    struct st_train_report report;
+    strata_status st = st_train_create(&train);
+
+    if (st != STRATA_OK)
+        return st;
+    texts.context = train;
+    st = st_texts_read(&texts);
+    if (st == STRATA_OK)
+        st = st_train_write(train, (uint32_t)args->train_bpe, args->out, args->overwrite, &report);
+    if (st == STRATA_OK && report.vocab < args->train_bpe)
+        st_log(ST_LOG_NOTICE, "the text gives %u tokens, not %llu: no other pair occurs twice", report.vocab,
+               (unsigned long long)args->train_bpe);
+    if (st == STRATA_OK)
+        print_trained(args, &report);
+    st_train_destroy(train);
+    return st;
+}
+
+static strata_status write_tokens(const struct cli_args *args)
 {
     struct st_tokens_report report = {0};
-    strata_status st;
+    struct st_tokenizer *tokenizer = NULL;
+    strata_status st = strcmp(args->tokenizer, "byte") == 0 ? STRATA_OK : st_tokenizer_open(&tokenizer, args->tokenizer);
 
-    if (strcmp(args->tokenizer, "byte") != 0)
-        return cli_fail(
-            st_error(STRATA_E_INVAL, "--tokenizer: unknown tokenizer \"%s\": this version has byte", args->tokenizer));
-    note_json(&args->positional);
-    st = st_tokens_from_bytes(args->positional.items, args->positional.count, args->out, args->heldout, args->overwrite, &report);
     if (st != STRATA_OK)
-        return cli_fail(st);
+        return st;
+    st = st_tokens_from_text(tokenizer, args->positional.items, args->positional.count, args->out, args->heldout, args->overwrite,
+                             &report);
+    st_tokenizer_close(tokenizer);
+    if (st != STRATA_OK)
+        return st;
+    if (report.replaced > 0)
+        st_log(ST_LOG_NOTICE, "%llu times, bytes that are not UTF-8 became the replacement character U+FFFD",
+               (unsigned long long)report.replaced);
     if (args->json)
         print_json(args->out, &report);
     else
         print_text(args->out, &report);
-    return 0;
+    return STRATA_OK;
+}
+
+int cmd_tokens(const struct cli_args *args)
+{
+    strata_status st;
+
+    note_json(&args->positional);
+    st = args->train_bpe > 0 ? train_tokenizer(args) : write_tokens(args);
+    return st == STRATA_OK ? 0 : cli_fail(st);
 }

@@ -46,6 +46,7 @@ struct cli_args {
     const char *prompt, *prompt_file, *prompt_tokens; /* exactly one of them */
     uint64_t max_steps, seq_len, seed, eval_every, fake_seed, fake_latency_us;
     uint64_t max_tokens, top_k; /* max_tokens 0: strata/model.h */
+    uint64_t train_bpe;         /* 0: not given */
     double heldout, top_p, repetition_penalty;
     double temperature;               /* NaN: not given */
     uint64_t bytes, repeats, threads; /* bench; other commands turn threads into an override */

@@ -51,14 +51,18 @@ double st_token_set_bytes_per_token(const struct st_token_set *s); /* 0: unknown
 strata_status st_token_set_window(const struct st_token_set *s, uint64_t position, uint64_t seed, bool shuffle, int32_t *tokens,
                                   int32_t *targets, int32_t *positions);
 
-/* Byte tokenizer: text files -> one token file; heldout > 0 puts every (1/heldout)-th 16 KiB block into a second file, PATH with
- * ".heldout" before the extension ("kjv.bin" -> "kjv.heldout.bin"). "-" reads standard input; texts may be pipes.
- * E_INPUT: one of the two names is taken and `overwrite` is false, it is one of the texts, or another process is writing it. */
+/* Text files -> one token file, by a tokenizer or, where it is NULL, one token per byte; heldout > 0 puts every (1/heldout)-th
+ * block of 16 KiB into a second file, PATH with ".heldout" before the extension ("kjv.bin" -> "kjv.heldout.bin"). "-" reads
+ * standard input; texts may be pipes.  With a tokenizer each text is a document, between what the post-processor adds and an end
+ * token. E_INPUT: one of the two names is taken and `overwrite` is false, it is one of the texts, or another process is writing
+ * it. */
+struct st_tokenizer;
 struct st_tokens_report {
     uint64_t tokens, source_bytes, heldout_tokens, heldout_bytes;
+    uint64_t replaced; /* U+FFFD in the place of what was not UTF-8 */
     char heldout_path[512];
 };
-strata_status st_tokens_from_bytes(const char *const *texts, uint32_t count, const char *out, double heldout, bool overwrite,
-                                   struct st_tokens_report *report);
+strata_status st_tokens_from_text(const struct st_tokenizer *tokenizer, const char *const *texts, uint32_t count, const char *out,
+                                  double heldout, bool overwrite, struct st_tokens_report *report);
 
 #endif

@@ -103,7 +103,10 @@ struct st_encoder {
     struct st_bpe_work work;
     struct st_word *words;          /* [ST_WORDS] */
     struct st_regex_run *regex_run; /* NULL: none was needed */
-    strata_status failure;          /* of a pattern; else what fails is memory */
+    /* Instead of ids, each word goes here (train.c); NULL: ids. */
+    strata_status (*word)(void *context, const char *text, size_t bytes);
+    void *word_context;
+    strata_status failure; /* of a pattern; else what fails is memory */
 };
 
 /** The byte of the original where a byte of the buffer comes from, or, with `end`, where the byte before it ends. */

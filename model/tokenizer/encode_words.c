@@ -9,19 +9,39 @@
 
 #include <string.h>
 
+static strata_status make_room(struct st_encoding *out)
+{
+    size_t begins = out->capacity, ends = out->capacity, capacity = out->capacity;
+
+    if (out->count < out->capacity)
+        return STRATA_OK;
+    if (!st_tokenizer_grow(&out->begins, &begins, out->count + 1, sizeof(out->begins[0])) ||
+        !st_tokenizer_grow(&out->ends, &ends, out->count + 1, sizeof(out->ends[0])) ||
+        !st_tokenizer_grow(&out->ids, &capacity, out->count + 1, sizeof(out->ids[0])))
+        return st_tokenizer_no_memory();
+    out->capacity = capacity; /* all three grow alike */
+    return STRATA_OK;
+}
+
+strata_status st_encoding_add(struct st_encoding *out, uint32_t id)
+{
+    const uint64_t end = out->count > 0 ? out->ends[out->count - 1] : 0;
+    const strata_status st = make_room(out);
+
+    if (st != STRATA_OK)
+        return st;
+    out->ids[out->count] = id;
+    out->begins[out->count] = end;
+    out->ends[out->count++] = end;
+    return STRATA_OK;
+}
+
 strata_status st_encode_put(struct st_encoder *e, struct st_encoding *out, uint32_t id, size_t begin, size_t end)
 {
-    size_t capacity = out->capacity;
+    const strata_status st = make_room(out);
 
-    if (out->count == capacity) {
-        size_t begins = capacity, ends = capacity;
-
-        if (!st_tokenizer_grow(&out->begins, &begins, out->count + 1, sizeof(out->begins[0])) ||
-            !st_tokenizer_grow(&out->ends, &ends, out->count + 1, sizeof(out->ends[0])) ||
-            !st_tokenizer_grow(&out->ids, &capacity, out->count + 1, sizeof(out->ids[0])))
-            return st_tokenizer_no_memory();
-        out->capacity = capacity; /* all three grow alike */
-    }
+    if (st != STRATA_OK)
+        return st;
     out->ids[out->count] = id;
     out->begins[out->count] = st_encoder_original(e, begin, false);
     out->ends[out->count++] = st_encoder_original(e, end, true);
@@ -107,6 +127,8 @@ static strata_status encode_piece(struct st_encoder *e, const struct st_view *v,
     const struct st_bpe *bpe = &e->t->bpe;
     strata_status st = STRATA_OK;
 
+    if (e->word != NULL)
+        return e->word(e->word_context, v->text + piece.begin, piece.end - piece.begin);
     if (bpe->pairs.bits == NULL ||
         (bpe->ignore_merges && st_vocab_find(&bpe->vocab, v->text + piece.begin, piece.end - piece.begin) != ST_TOKEN_NONE))
         return encode_word(e, v, piece.begin, piece.end - piece.begin, out);

@@ -162,18 +162,50 @@ static strata_status find_file(char file[ST_PATH_MAX], const struct kind **kind,
     return st_error(STRATA_E_INPUT, "%s has no tokenizer: no tokenizer.json, tokenizer.model or vocab.json", path);
 }
 
-strata_status st_tokenizer_open(struct st_tokenizer **out, const char *path)
+static struct st_tokenizer *create(void)
 {
     struct st_tokenizer *t = st_tokenizer_alloc(1, sizeof(*t));
+
+    if (t == NULL)
+        return NULL;
+    t->bpe.unk = ST_TOKEN_NONE;
+    for (unsigned i = 0; i < ST_TOKEN_ROLES; i++)
+        t->roles[i] = ST_TOKEN_NONE;
+    return t;
+}
+
+strata_status st_tokenizer_open_bytes(struct st_tokenizer **out)
+{
+    struct st_tokenizer *t = create();
+    bool good = t != NULL;
+    char text[4];
+    strata_status st;
+
+    for (unsigned byte = 0; byte < 256 && good; byte++)
+        good =
+            st_vocab_add(&t->bpe.vocab, byte, text, st_utf8_put(text, st_byte_level_code((unsigned char)byte))) == ST_VOCAB_ADDED;
+    if (!good || !st_merges_reserve(&t->bpe.merges, 0) || (t->path = strdup("bytes")) == NULL)
+        st = st_tokenizer_no_memory();
+    else if ((st = st_tokenizer_parse_parts(t, "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false}}",
+                                            t->path)) == STRATA_OK)
+        st = prepare(t);
+    if (st != STRATA_OK) {
+        st_tokenizer_close(t);
+        return st;
+    }
+    *out = t;
+    return STRATA_OK;
+}
+
+strata_status st_tokenizer_open(struct st_tokenizer **out, const char *path)
+{
+    struct st_tokenizer *t = create();
     const struct kind *kind = NULL;
     char file[ST_PATH_MAX];
     strata_status st;
 
     if (t == NULL)
         return st_tokenizer_no_memory();
-    t->bpe.unk = ST_TOKEN_NONE;
-    for (unsigned i = 0; i < ST_TOKEN_ROLES; i++)
-        t->roles[i] = ST_TOKEN_NONE;
     st = find_file(file, &kind, path);
     if (st == STRATA_OK && (t->path = strdup(file)) == NULL)
         st = st_tokenizer_no_memory();

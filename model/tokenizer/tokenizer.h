@@ -57,6 +57,8 @@ struct st_encoding {
     size_t count, capacity;
 };
 void st_encoding_free(struct st_encoding *out);
+/** One id more, which stands for nothing behind the text of the last one.  E_NOMEM. */
+strata_status st_encoding_add(struct st_encoding *out, uint32_t id);
 
 struct st_encode_opts {
     bool add_special;     /* what the post-processor adds before and after the text */

@@ -217,6 +217,9 @@ struct st_tokenizer {
 };
 const struct st_added *st_tokenizer_added(const struct st_tokenizer *t, uint32_t id); /* NULL: none with this id */
 
+/** The tokenizer that training begins with: GPT-2's words, a token for each byte, nothing else. */
+strata_status st_tokenizer_open_bytes(struct st_tokenizer **out);
+
 /* Read one kind of file into `t`. */
 strata_status st_tokenizer_read_json(struct st_tokenizer *t, const char *path);
 strata_status st_tokenizer_read_proto(struct st_tokenizer *t, const char *path); /* tokenizer.model */

@@ -321,17 +321,17 @@ static void test_bytes_become_tokens(void **state)
     texts[0] = scratch_path("1.txt");
     texts[1] = scratch_path("2.txt");
     out = scratch_path("x.y/out.bin");
-    assert_int_not_equal(st_tokens_from_bytes(texts, 2, out, 0.0, true, &report), STRATA_OK);
+    assert_int_not_equal(st_tokens_from_text(NULL, texts, 2, out, 0.0, true, &report), STRATA_OK);
     out = scratch_path("out.bin");
     heldout = scratch_path("out.heldout.bin");
     write_file(texts[0], text, FIRST); /* blocks are cut across the files */
     write_file(texts[1], text + FIRST, BYTES - FIRST);
-    assert_ok(st_tokens_from_bytes(texts, 2, out, 0.0, true, &report));
+    assert_ok(st_tokens_from_text(NULL, texts, 2, out, 0.0, true, &report));
     assert_int_equal(report.tokens, BYTES);
     assert_int_equal(report.heldout_tokens, 0);
     assert_string_equal(report.heldout_path, "");
     check_tokens(out, text, BYTES);
-    assert_ok(st_tokens_from_bytes(texts, 2, out, 0.1, true, &report));
+    assert_ok(st_tokens_from_text(NULL, texts, 2, out, 0.1, true, &report));
     for (size_t at = 0; at < BYTES; at += 16384) {
         const size_t bytes = BYTES - at < 16384 ? BYTES - at : 16384;
 
@@ -368,7 +368,7 @@ static void test_heldout_names(void **state)
     source = scratch_path("text");
     write_file(source, text, 40000);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        assert_ok(st_tokens_from_bytes(&source, 1, scratch_path(rows[i][0]), 0.5, true, &report));
+        assert_ok(st_tokens_from_text(NULL, &source, 1, scratch_path(rows[i][0]), 0.5, true, &report));
         assert_string_equal(report.heldout_path, scratch_path(rows[i][1]));
         source = scratch_path("text");
     }
@@ -386,15 +386,15 @@ static void test_bad_texts_are_refused(void **state)
     scratch_open();
     source = scratch_path("text");
     out = scratch_path("out.bin");
-    assert_refused(st_tokens_from_bytes(&source, 1, out, 0.0, true, &report), STRATA_E_INPUT, "text: No such file");
+    assert_refused(st_tokens_from_text(NULL, &source, 1, out, 0.0, true, &report), STRATA_E_INPUT, "text: No such file");
     write_file(source, "", 0);
-    assert_refused(st_tokens_from_bytes(&source, 1, out, 0.0, true, &report), STRATA_E_INPUT, "the text is empty");
+    assert_refused(st_tokens_from_text(NULL, &source, 1, out, 0.0, true, &report), STRATA_E_INPUT, "the text is empty");
     write_file(source, text, 100000);
-    assert_refused(st_tokens_from_bytes(&source, 1, out, 0.1, true, &report), STRATA_E_INPUT, "too short");
-    assert_refused(st_tokens_from_bytes(&source, 1, out, 0.6, true, &report), STRATA_E_INVAL, "held-out part of 0.6");
-    assert_refused(st_tokens_from_bytes(&source, 1, out, -0.1, true, &report), STRATA_E_INVAL, "held-out part of -0.1");
+    assert_refused(st_tokens_from_text(NULL, &source, 1, out, 0.1, true, &report), STRATA_E_INPUT, "too short");
+    assert_refused(st_tokens_from_text(NULL, &source, 1, out, 0.6, true, &report), STRATA_E_INVAL, "held-out part of 0.6");
+    assert_refused(st_tokens_from_text(NULL, &source, 1, out, -0.1, true, &report), STRATA_E_INVAL, "held-out part of -0.1");
     source = scratch_dir;
-    assert_refused(st_tokens_from_bytes(&source, 1, out, 0.0, true, &report), STRATA_E_INPUT, "is a directory");
+    assert_refused(st_tokens_from_text(NULL, &source, 1, out, 0.0, true, &report), STRATA_E_INPUT, "is a directory");
     assert_int_equal(scratch_entries(scratch_dir, NULL), 1);
     scratch_close();
     free(text);
@@ -413,7 +413,7 @@ static void test_texts_that_change_are_refused(void **state)
     source = scratch_path("text");
     write_file(source, text, 40000);
     st_fault_arm(&(struct st_fault_spec){.site = "tokens.read", .after = 1, .result = 0});
-    assert_refused(st_tokens_from_bytes(&source, 1, scratch_path("out.bin"), 0.0, true, NULL), STRATA_E_INPUT,
+    assert_refused(st_tokens_from_text(NULL, &source, 1, scratch_path("out.bin"), 0.0, true, NULL), STRATA_E_INPUT,
                    "text has 40000 bytes, but ended after 16384");
     st_fault_disarm();
     fd = open(source, O_RDONLY | O_CLOEXEC);
@@ -421,11 +421,11 @@ static void test_texts_that_change_are_refused(void **state)
     close(fd);
     source = "-";
     st_fault_arm(&(struct st_fault_spec){.site = "file.changed", .result = -ESTALE});
-    assert_refused(st_tokens_from_bytes(&source, 1, scratch_path("out.bin"), 0.0, true, NULL), STRATA_E_INPUT,
+    assert_refused(st_tokens_from_text(NULL, &source, 1, scratch_path("out.bin"), 0.0, true, NULL), STRATA_E_INPUT,
                    "standard input changed while it was read");
     st_fault_disarm();
     assert_int_equal(lseek(STDIN_FILENO, 100, SEEK_SET), 100); /* somebody read the beginning */
-    assert_ok(st_tokens_from_bytes(&source, 1, scratch_path("out.bin"), 0.0, true, NULL));
+    assert_ok(st_tokens_from_text(NULL, &source, 1, scratch_path("out.bin"), 0.0, true, NULL));
     check_tokens(scratch_path("out.bin"), text + 100, 39900);
     dup2(saved, STDIN_FILENO);
     close(saved);
@@ -454,7 +454,7 @@ static void test_a_full_disk_replaces_neither_file(void **state)
         write_file(scratch_path("out.bin"), "old", 3);
         write_file(scratch_path("out.heldout.bin"), "old", 3);
         st_fault_arm(&(struct st_fault_spec){.site = "file.sync", .after = nth, .result = -ENOSPC});
-        assert_refused(st_tokens_from_bytes(&source, 1, scratch_path("out.bin"), 0.5, true, NULL), STRATA_E_NOSPC, "No space");
+        assert_refused(st_tokens_from_text(NULL, &source, 1, scratch_path("out.bin"), 0.5, true, NULL), STRATA_E_NOSPC, "No space");
         st_fault_disarm();
         assert_int_equal(scratch_bytes("out.bin"), 3);
         assert_int_equal(scratch_bytes("out.heldout.bin"), 3);
@@ -475,7 +475,7 @@ static void test_a_second_name_that_cannot_be_had_leaves_neither_file(void **sta
     source = scratch_path("text");
     write_file(source, text, 50000);
     st_fault_arm(&(struct st_fault_spec){.site = "file.rename", .after = 1, .result = -EIO});
-    assert_refused(st_tokens_from_bytes(&source, 1, scratch_path("out.bin"), 0.5, false, NULL), STRATA_E_IO, "completing");
+    assert_refused(st_tokens_from_text(NULL, &source, 1, scratch_path("out.bin"), 0.5, false, NULL), STRATA_E_IO, "completing");
     assert_int_equal(st_fault_disarm(), 1);
     assert_int_equal(scratch_entries(scratch_dir, NULL), 1);
     scratch_close();
@@ -498,7 +498,7 @@ static void test_every_single_failure_is_clean(void **state)
         source = scratch_path("text");
         out = scratch_path("out.bin");
         write_file(source, text, 50000);
-        st = st_tokens_from_bytes(&source, 1, out, 0.5, true, NULL);
+        st = st_tokens_from_text(NULL, &source, 1, out, 0.5, true, NULL);
         if (st == STRATA_OK && (st = st_token_set_open(&set, &out, 1, 256, 16)) == STRATA_OK) {
             st = st_token_set_window(set, 3, 1, true, tokens, targets, NULL);
             st_token_set_close(set);

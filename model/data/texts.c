@@ -1,0 +1,80 @@
+/* model/data/texts.c - see texts.h. */
+#include "model/data/texts.h"
+
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/file.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Reads to the end; *bytes: how many there were. */
+static strata_status read_stream(const struct st_texts *t, int fd, const char *name, uint64_t *bytes)
+{
+    char part[ST_TEXTS_PART_BYTES];
+    uint32_t interrupted = 0;
+    strata_status st;
+
+    *bytes = 0;
+    for (;;) {
+        const ssize_t res = read(fd, part, sizeof(part));
+        const int64_t got = st_fault("tokens.read", res < 0 ? -errno : res);
+
+        if (st_again(got, &interrupted))
+            continue;
+        interrupted = 0;
+        if (got < 0)
+            return st_error(STRATA_E_INPUT, "reading %s: %s", name, strerror((int)-got));
+        if (got == 0)
+            return STRATA_OK;
+        *bytes += (uint64_t)got;
+        if ((st = t->part(t->context, part, (size_t)got)) != STRATA_OK)
+            return st;
+    }
+}
+
+/* Standard input may be a file whose beginning has already been read. */
+static strata_status read_standard_input(const struct st_texts *t)
+{
+    static const char name[] = "standard input";
+    struct st_file_identity was;
+    uint64_t bytes;
+    strata_status st;
+
+    if ((st = st_file_identify(&was, STDIN_FILENO, name)) != STRATA_OK ||
+        (st = read_stream(t, STDIN_FILENO, name, &bytes)) != STRATA_OK)
+        return st;
+    return st_file_check_unchanged(STDIN_FILENO, &was, name);
+}
+
+static strata_status read_text(const struct st_texts *t, const char *path)
+{
+    struct st_file_identity was;
+    uint64_t bytes;
+    strata_status st;
+    int fd;
+
+    if (strcmp(path, "-") == 0)
+        return read_standard_input(t);
+    if ((st = st_file_open_stream(&fd, &was, path, STRATA_E_INPUT)) != STRATA_OK)
+        return st;
+    if ((st = read_stream(t, fd, path, &bytes)) == STRATA_OK && (st = st_file_check_unchanged(fd, &was, path)) == STRATA_OK &&
+        was.regular && bytes != was.bytes)
+        st = st_error(STRATA_E_INPUT, "%s has %llu bytes, but ended after %llu: run again", path, (unsigned long long)was.bytes,
+                      (unsigned long long)bytes);
+    close(fd);
+    return st;
+}
+
+strata_status st_texts_read(const struct st_texts *t)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < t->count && st == STRATA_OK; i++) {
+        st = read_text(t, t->paths[i]);
+        if (st == STRATA_OK)
+            st = t->end(t->context);
+    }
+    return st;
+}

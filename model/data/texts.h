@@ -1,0 +1,22 @@
+/* model/data/texts.h - text files, read one after another. */
+#ifndef MODEL_DATA_TEXTS_H
+#define MODEL_DATA_TEXTS_H
+
+#include "strata/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+#define ST_TEXTS_PART_BYTES 16384u
+
+/* Texts, and who gets their bytes: `part` any number of times for each text, then `end`. */
+struct st_texts {
+    const char *const *paths; /* [count] "-": standard input; texts may be pipes */
+    uint32_t count;
+    strata_status (*part)(void *context, const char *text, size_t bytes); /* at most ST_TEXTS_PART_BYTES */
+    strata_status (*end)(void *context);
+    void *context;
+};
+/** E_INPUT: a file is missing, cannot be read, or changed while it was read; else what `part` and `end` returned. */
+strata_status st_texts_read(const struct st_texts *t);
+
+#endif

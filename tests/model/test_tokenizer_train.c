@@ -1,0 +1,201 @@
+/* tests/model/test_tokenizer_train.c - a vocabulary of one's own, and token files made with it. */
+#include "core/base/fault.h"
+#include "core/system/file.h"
+#include "model/data/tokens.h"
+#include "model/tokenizer/tokenizer.h"
+#include "model/tokenizer/train.h"
+#include "model_fixture.h"
+#include "tests/common/scratch.h"
+#include "tests/common/whole_file.h"
+
+#include <unistd.h>
+
+static const char *const texts[] = {
+    "In the beginning God created the heaven and the earth. And the earth was without form, and void;\n",
+    "and darkness was upon the face of the deep. And the Spirit of God moved upon the face of the waters.\n",
+    "caf\xc3\xa9 caf\xc3\xa9 12 12 12 aaaaaaaaaaaaaaaa aaaaaaaaaaaaaaaa\n\n\xff",
+};
+
+/* In this order of texts, in parts of this size, into `name` of the scratch directory. */
+static uint32_t train(const char *name, const unsigned order[3], size_t part, uint32_t vocab)
+{
+    struct st_train_report report;
+    struct st_train *t;
+
+    assert_ok(st_train_create(&t));
+    for (unsigned i = 0; i < 3; i++) {
+        const char *text = texts[order[i]];
+        const size_t bytes = strlen(text);
+
+        for (size_t at = 0; at < bytes; at += part)
+            assert_ok(st_train_feed(t, text + at, part < bytes - at ? part : bytes - at));
+        assert_ok(st_train_end_text(t));
+    }
+    assert_ok(st_train_write(t, vocab, scratch_path(name), false, &report));
+    st_train_destroy(t);
+    return report.vocab;
+}
+
+static void test_the_same_texts_give_the_same_files(void **state)
+{
+    const char *const files[] = {"a/tokenizer.json", "a/tokenizer_config.json"};
+    char *first, *second, other[64];
+
+    (void)state;
+    assert_int_equal(train("a", (const unsigned[]){0, 1, 2}, 1000, 290), 290);
+    assert_int_equal(train("b", (const unsigned[]){2, 0, 1}, 7, 290), 290);
+    for (size_t i = 0; i < 2; i++) {
+        first = read_file(scratch_path(files[i]), NULL);
+        snprintf(other, sizeof(other), "b%s", files[i] + 1);
+        second = read_file(scratch_path(other), NULL);
+        assert_string_equal(first, second);
+        free(first);
+        free(second);
+    }
+}
+
+/* The pair that occurs most comes first; among equals the lower ids: what the merges of these texts must be. */
+static void test_merges_by_frequency(void **state)
+{
+    struct st_train_report report;
+    struct st_train *t;
+    char *json;
+
+    (void)state;
+    assert_ok(st_train_create(&t));
+    assert_ok(st_train_feed(t, "ab ab ab abc abc xyxy", 21));
+    assert_ok(st_train_end_text(t));
+    assert_ok(st_train_write(t, 1000, scratch_path("c"), false, &report));
+    st_train_destroy(t);
+    assert_int_equal(report.words, 6);
+    assert_int_equal(report.different_words, 4); /* "ab", " ab", " abc", " xyxy" */
+    json = read_file(scratch_path("c/tokenizer.json"), NULL);
+    assert_non_null(strstr(json, "\"merges\":[[\"a\",\"b\"],[\"\u0120\",\"ab\"],[\"x\",\"y\"],[\"\u0120ab\",\"c\"]]"));
+    assert_int_equal(report.vocab, 256 + 4 + 1);
+    free(json);
+}
+
+static void test_what_it_refuses(void **state)
+{
+    const unsigned order[] = {0, 1, 2};
+    struct st_train_report report;
+    struct st_train *t;
+
+    (void)state;
+    assert_ok(st_train_create(&t));
+    assert_refused(st_train_write(t, 300, scratch_path("d"), false, &report), STRATA_E_INPUT, "the text is empty");
+    assert_ok(st_train_feed(t, "text", 4));
+    assert_ok(st_train_end_text(t));
+    assert_refused(st_train_write(t, 256, scratch_path("d"), false, &report), STRATA_E_INVAL, "must be 257 to 1048576");
+    (void)train("d", order, 100, 257);
+    assert_refused(st_train_write(t, 300, scratch_path("d"), false, &report), STRATA_E_INPUT, "tokenizer_config.json");
+    st_train_destroy(t);
+}
+
+static strata_status train_with_fault(uint32_t after, uint32_t *fired)
+{
+    struct st_train_report report;
+    struct st_train *t = NULL;
+    strata_status st;
+
+    st_fault_arm(&(struct st_fault_spec){.site = "tokenizer.alloc", .after = after, .count = 1, .result = -1});
+    st = st_train_create(&t);
+    for (unsigned i = 0; i < 3 && st == STRATA_OK; i++)
+        if ((st = st_train_feed(t, texts[i], strlen(texts[i]))) == STRATA_OK)
+            st = st_train_end_text(t);
+    if (st == STRATA_OK)
+        st = st_train_write(t, 280, scratch_path("e"), true, &report);
+    *fired = st_fault_disarm();
+    st_train_destroy(t);
+    return st;
+}
+
+static void test_every_allocation_may_fail(void **state)
+{
+    uint32_t fired = 1;
+
+    (void)state;
+    for (uint32_t after = 0; fired > 0; after++) {
+        const strata_status st = train_with_fault(after, &fired);
+
+        assert_int_equal(st, fired > 0 ? STRATA_E_NOMEM : STRATA_OK);
+    }
+}
+
+/* Every text a document with an end token; all of it decodes to the texts again. */
+static void test_token_files(void **state)
+{
+    const char *const paths[] = {scratch_path("0.txt"), scratch_path("1.txt"), scratch_path("2.txt")},
+                      *out = scratch_path("x.bin");
+    const unsigned order[] = {0, 1, 2};
+    struct st_tokens_report report;
+    struct st_decoded back = {0};
+    struct st_tokenizer *t;
+    struct st_token_set *set;
+    char path[ST_PATH_MAX], *file, want[512];
+    uint32_t ids[512];
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++)
+        write_file(paths[i], texts[i], strlen(texts[i]));
+    (void)train("f", order, 100, 300);
+    snprintf(path, sizeof(path), "%s", scratch_path("f"));
+    assert_ok(st_tokenizer_open(&t, path));
+    assert_ok(st_tokens_from_text(t, paths, 3, out, 0.0, false, &report));
+    assert_int_equal(report.source_bytes, strlen(texts[0]) + strlen(texts[1]) + strlen(texts[2]));
+    assert_int_equal(report.replaced, 1);
+    assert_true(report.tokens < 512);
+    assert_ok(st_token_set_open(&set, &out, 1, 300, 4));
+    st_token_set_close(set);
+    file = read_file(out, NULL);
+    for (uint32_t i = 0; i < report.tokens; i++)
+        ids[i] = ((unsigned char *)file)[1024 + 2 * i] | (uint32_t)((unsigned char *)file)[1025 + 2 * i] << 8;
+    free(file);
+    assert_int_equal(ids[report.tokens - 1], st_tokenizer_role(t, ST_TOKEN_EOS));
+    assert_ok(st_decode(t, ids, report.tokens, false, &back));
+    snprintf(want, sizeof(want), "%s<|endoftext|>%s<|endoftext|>%.*s\xef\xbf\xbd<|endoftext|>", texts[0], texts[1],
+             (int)strlen(texts[2]) - 1, texts[2]);
+    assert_int_equal(back.count, strlen(want));
+    assert_memory_equal(back.bytes, want, back.count);
+    st_decoded_free(&back);
+    st_tokenizer_close(t);
+}
+
+/* Blocks are cut at ends of lines: both files hold whole lines, and together all of them. */
+static void test_heldout_lines(void **state)
+{
+    const unsigned order[] = {0, 1, 2};
+    const char *source = scratch_path("long.txt"), *out = scratch_path("y.bin");
+    struct st_tokens_report report;
+    struct st_tokenizer *t;
+    char path[ST_PATH_MAX], *text = malloc(100000), *to = text;
+
+    (void)state;
+    assert_non_null(text);
+    for (unsigned i = 0; i < 800; i++)
+        to += snprintf(to, 120, "%u %s", i, texts[i % 2]);
+    write_file(source, text, (size_t)(to - text));
+    (void)train("g", order, 100, 300);
+    snprintf(path, sizeof(path), "%s", scratch_path("g"));
+    assert_ok(st_tokenizer_open(&t, path));
+    assert_ok(st_tokens_from_text(t, &source, 1, out, 0.5, false, &report));
+    assert_int_equal(report.source_bytes + report.heldout_bytes, (uint64_t)(to - text));
+    assert_true(report.heldout_bytes > 16384 && report.heldout_bytes % 16384 != 0);
+    assert_int_equal(report.replaced, 0);
+    free(text);
+    st_tokenizer_close(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_same_texts_give_the_same_files),
+        cmocka_unit_test(test_merges_by_frequency),
+        cmocka_unit_test(test_what_it_refuses),
+        cmocka_unit_test(test_every_allocation_may_fail),
+        cmocka_unit_test(test_token_files),
+        cmocka_unit_test(test_heldout_lines),
+    };
+
+    return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
+}
