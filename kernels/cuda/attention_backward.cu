@@ -181,7 +181,8 @@ static __device__ __forceinline__ uint32_t queries_end(const struct st_attention
 template <uint32_t WIDTH> constexpr uint32_t keys_tall = WIDTH <= 64 ? 2 : 1; /* groups of 16 keys of a warp */
 template <uint32_t WIDTH>
 constexpr uint32_t keys_parts = WIDTH <= 128 ? 1 : 2; /* blocks that share the columns, so that the sums fit in registers */
-template <uint32_t WIDTH> constexpr uint32_t queries_tall = WIDTH <= 128 ? 2 : 1; /* groups of 16 queries of a warp that fit */
+/* Groups of 16 queries of a warp that fit into its registers; with bounds, 96 columns need one or two more than sm_80 has. */
+template <uint32_t WIDTH, bool BOUND> constexpr uint32_t queries_tall = WIDTH <= 128 && !(BOUND && WIDTH == 96) ? 2 : 1;
 
 template <strata_dtype DT, uint32_t WIDTH>
 constexpr uint32_t to_keys_shared = (2 * 64 * keys_tall<WIDTH> + 4 * STAGE) * st_tile_row_bytes<DT, WIDTH> + 2 * STAGE *(8 + 4);
@@ -538,9 +539,10 @@ template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL> static constexpr uint3
 }
 
 template <strata_dtype DT, uint32_t WIDTH> struct backward_launch {
-    static constexpr uint32_t TALL = DT == STRATA_F32 ? 1 : queries_tall<WIDTH>;
+    template <bool BOUND> static constexpr uint32_t TALL = DT == STRATA_F32 ? 1 : queries_tall<WIDTH, BOUND>;
     /* Where a GPU's blocks have too little for TALL. */
-    static constexpr uint32_t LEAST = to_queries_bytes<DT, WIDTH, TALL>() > SHARED_EVERYWHERE ? 1 : TALL;
+    template <bool BOUND>
+    static constexpr uint32_t LEAST = to_queries_bytes<DT, WIDTH, TALL<BOUND>>() > SHARED_EVERYWHERE ? 1 : TALL<BOUND>;
 
     static cudaError_t allow(uint32_t shared_most)
     {
@@ -560,9 +562,9 @@ template <strata_dtype DT, uint32_t WIDTH> struct backward_launch {
         cudaError_t err = st_tile_allow(to_keys_kernel<DT, WIDTH, BOUND>(), to_keys_shared<DT, WIDTH>, shared_most);
 
         if (err == cudaSuccess)
-            err = allow_queries<TALL, BOUND>(shared_most);
-        if (err == cudaSuccess && LEAST != TALL)
-            err = allow_queries<LEAST, BOUND>(shared_most);
+            err = allow_queries<TALL<BOUND>, BOUND>(shared_most);
+        if (err == cudaSuccess && LEAST<BOUND> != TALL<BOUND>)
+            err = allow_queries<LEAST<BOUND>, BOUND>(shared_most);
         return err;
     }
 
@@ -575,8 +577,8 @@ template <strata_dtype DT, uint32_t WIDTH> struct backward_launch {
 
         if (err != cudaSuccess)
             return err;
-        return queue.shared_most >= to_queries_bytes<DT, WIDTH, TALL>() ? run_queries<TALL, BOUND>(queue, s)
-                                                                        : run_queries<LEAST, BOUND>(queue, s);
+        return queue.shared_most >= to_queries_bytes<DT, WIDTH, TALL<BOUND>>() ? run_queries<TALL<BOUND>, BOUND>(queue, s)
+                                                                               : run_queries<LEAST<BOUND>, BOUND>(queue, s);
     }
 
     template <uint32_t ROWS, bool BOUND> static cudaError_t allow_queries(uint32_t shared_most)
