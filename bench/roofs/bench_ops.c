@@ -361,6 +361,8 @@ int main(int argc, char **argv)
         .batch = 16, .seq = 256, .heads = 4, .kv_heads = 4, .head_dim = 32, .qkv_stride = 384, .out_stride = 128};
     static const struct st_attention nano_llama = {
         .batch = 1, .seq = 4096, .heads = 4, .kv_heads = 2, .head_dim = 32, .qkv_stride = 256, .out_stride = 128};
+    static const struct st_attention window = {
+        .batch = 1, .seq = 4096, .heads = 4, .kv_heads = 2, .head_dim = 32, .qkv_stride = 256, .out_stride = 128, .window = 512};
     struct bench b = {0};
 
     open_bench(&b, argc, argv);
@@ -379,6 +381,7 @@ int main(int argc, char **argv)
         attention_row(&b, "gpt2, 1024", &gpt2_long, dtypes[i]);
         attention_row(&b, "nano", &nano, dtypes[i]);
         attention_row(&b, "nano-llama, 4096", &nano_llama, dtypes[i]);
+        attention_row(&b, "window of 512", &window, dtypes[i]);
         rows_row(&b, "gpt2", 512, 768, dtypes[i]);
         rows_row(&b, "gpt2 ffn", 512, 3072, dtypes[i]);
         rows_row(&b, "nano", 4096, 128, dtypes[i]);

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,6 +128,80 @@ static void options_match(void **state)
 
         check_shape(&wide, i % 2 == 0 ? STRATA_F32 : STRATA_BF16, false, &options[8]);
     }
+}
+
+/* --- what transformers computes: tests/golden/attention.txt, made by tools/make_golden_attention.py --- */
+
+static double *read_doubles(FILE *f, uint64_t elems)
+{
+    double *x = malloc(elems * sizeof(*x));
+
+    assert_non_null(x);
+    for (uint64_t i = 0; i < elems; i++)
+        assert_int_equal(fscanf(f, "%lf", &x[i]), 1);
+    return x;
+}
+
+/* The next line's numbers, in the arena. */
+static void *read_tensor(struct df_device *d, FILE *f, uint64_t elems, strata_dtype dt)
+{
+    double *x = read_doubles(f, elems);
+    void *t = df_alloc(d, elems, dt);
+
+    for (uint64_t i = 0; i < elems; i++)
+        df_set(t, i, dt, x[i]);
+    free(x);
+    return t;
+}
+
+static void check_golden_case(FILE *f, struct st_attention at)
+{
+    const uint64_t rows = (uint64_t)at.batch * at.seq;
+    struct df_device d;
+    int32_t *positions;
+    void *qkv, *dout, *out, *dqkv, *workspace;
+    double *want;
+    float *lse;
+
+    at.out_stride = at.heads * at.head_dim;
+    at.qkv_stride = at.out_stride + 2 * at.kv_heads * at.head_dim;
+    at.dt = STRATA_F32;
+    df_open(&d, &(struct df_opts){0});
+    positions = df_alloc(&d, rows, STRATA_F32);
+    for (uint64_t i = 0; i < rows; i++)
+        assert_int_equal(fscanf(f, "%d", &positions[i]), 1);
+    at.positions = positions;
+    qkv = read_tensor(&d, f, rows * at.qkv_stride, at.dt);
+    dout = read_tensor(&d, f, rows * at.out_stride, at.dt);
+    out = df_alloc(&d, rows * at.out_stride, at.dt);
+    dqkv = df_alloc(&d, rows * at.qkv_stride, at.dt);
+    lse = df_alloc(&d, rows * at.heads, STRATA_F32);
+    workspace = df_alloc(&d, d.tensors->attention_workspace(&at, 2) / 4 + 1, STRATA_F32);
+    df_ok(d.tensors->attention_forward(d.dev, &at, out, lse, qkv, workspace));
+    df_ok(d.tensors->attention_backward(d.dev, &at, dqkv, dout, out, lse, qkv, workspace));
+    want = read_doubles(f, rows * at.out_stride);
+    df_assert_close("transformers' out", out, at.dt, want, rows * at.out_stride, 1e-6);
+    free(want);
+    want = read_doubles(f, rows * at.qkv_stride);
+    df_assert_close("transformers' gradient", dqkv, at.dt, want, rows * at.qkv_stride, 1e-6);
+    free(want);
+    df_close(&d);
+}
+
+static void transformers_agrees(void **state)
+{
+    struct st_attention at = {0};
+    uint32_t cases = 0;
+    FILE *f = fopen("tests/golden/attention.txt", "r");
+
+    (void)state;
+    assert_non_null(f);
+    for (; fscanf(f, "%u %u %u %u %u %u %f %f", &at.batch, &at.seq, &at.heads, &at.kv_heads, &at.head_dim, &at.window, &at.scale,
+                  &at.softcap) == 8;
+         cases++)
+        check_golden_case(f, at);
+    assert_int_equal(cases, 4);
+    fclose(f);
 }
 
 struct results {
@@ -444,6 +519,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_matches),
         cmocka_unit_test(options_match),
+        cmocka_unit_test(transformers_agrees),
         cmocka_unit_test(what_bounds_nothing_changes_no_bits),
         cmocka_unit_test(masked_tiles_are_skipped),
         cmocka_unit_test(workspace_is_small),
