@@ -86,7 +86,7 @@ template <uint32_t GROUPS> static __device__ __forceinline__ void rescale(struct
 }
 
 /* Goes through the keys of a team: its own index and every TEAMS-th from there, KEYS_AT_ONCE at a time. */
-template <strata_dtype DT, uint32_t GROUPS>
+template <strata_dtype DT, uint32_t GROUPS, bool CAPPED>
 static __device__ __forceinline__ struct partial<GROUPS> attend_team(const struct cached_args &s, const st_elem_t<DT> *q,
                                                                      const st_elem_t<DT> *keys, const st_elem_t<DT> *values,
                                                                      uint32_t count) {
@@ -122,7 +122,7 @@ static __device__ __forceinline__ struct partial<GROUPS> attend_team(const struc
 #pragma unroll
             for (int lanes = TEAM / 2; lanes > 0; lanes /= 2)
                 score[u] += __shfl_xor_sync(ST_ALL_LANES, score[u], lanes);
-            if (s.at.softcap != 0.0f)
+            if (CAPPED)
                 score[u] = st_capped(score[u], s.scale, s.at.softcap);
             score[u] = key < count ? score[u] : -ST_TILE_INFINITY;
             top = fmaxf(top, score[u]);
@@ -164,7 +164,7 @@ static __device__ __forceinline__ void join_teams(struct partial<GROUPS> &part, 
     }
 }
 
-template <strata_dtype DT, uint32_t GROUPS>
+template <strata_dtype DT, uint32_t GROUPS, bool CAPPED>
 static __global__ void __launch_bounds__(THREADS, GROUPS < 4 ? 2 : 1) attend(struct cached_args s)
 {
     constexpr uint32_t columns = GROUPS * TEAM * GROUP;
@@ -176,7 +176,7 @@ static __global__ void __launch_bounds__(THREADS, GROUPS < 4 ? 2 : 1) attend(str
     const st_elem_t<DT> *keys = static_cast<const st_elem_t<DT> *>(s.keys) + from;
     const st_elem_t<DT> *values = static_cast<const st_elem_t<DT> *>(s.values) + from;
     const st_elem_t<DT> *q = static_cast<const st_elem_t<DT> *>(s.qkv) + static_cast<size_t>(row) * s.at.qkv_stride + head * d;
-    struct partial<GROUPS> part = attend_team<DT, GROUPS>(s, q, keys, values, position + 1 - low);
+    struct partial<GROUPS> part = attend_team<DT, GROUPS, CAPPED>(s, q, keys, values, position + 1 - low);
     float block_top = -ST_TILE_INFINITY, block_sum = 0, block_out = 0;
 
     join_teams(part, s.rate);
@@ -206,13 +206,13 @@ static __global__ void __launch_bounds__(THREADS, GROUPS < 4 ? 2 : 1) attend(str
         st_element_round<DT>(block_out / block_sum);
 }
 
-template <strata_dtype DT> static cudaError_t run(cudaStream_t stream, const struct cached_args &s)
+template <strata_dtype DT, bool CAPPED> static cudaError_t run_as(cudaStream_t stream, const struct cached_args &s)
 {
     const uint64_t blocks = static_cast<uint64_t>(s.rows) * s.at.heads;
     void (*append_rows)(struct cached_args) = append<st_elem_t<DT>>;
-    void (*attend_rows)(struct cached_args) = s.at.head_dim <= 64    ? attend<DT, 1>
-                                              : s.at.head_dim <= 128 ? attend<DT, 2>
-                                                                     : attend<DT, 4>;
+    void (*attend_rows)(struct cached_args) = s.at.head_dim <= 64    ? attend<DT, 1, CAPPED>
+                                              : s.at.head_dim <= 128 ? attend<DT, 2, CAPPED>
+                                                                     : attend<DT, 4, CAPPED>;
     cudaError_t err;
 
     if (blocks > INT32_MAX)
@@ -222,6 +222,11 @@ template <strata_dtype DT> static cudaError_t run(cudaStream_t stream, const str
         return err;
     ST_LAUNCH(attend_rows, static_cast<unsigned>(blocks), THREADS, 0, stream, s);
     return cudaGetLastError();
+}
+
+template <strata_dtype DT> static cudaError_t run(cudaStream_t stream, const struct cached_args &s)
+{
+    return s.at.softcap != 0.0f ? run_as<DT, true>(stream, s) : run_as<DT, false>(stream, s);
 }
 
 cudaError_t st_cuda_attention_cached(cudaStream_t stream, const struct st_attention *at, void *out, void *keys, void *values,

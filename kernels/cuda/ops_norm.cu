@@ -6,7 +6,8 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/elems.cuh"
 
-enum norm { LAYER, RMS };
+/* RMS_HEADS: with heads, gaps between rows or an offset weight, in kernels of their own: to find a row is then a division. */
+enum norm { LAYER, RMS, RMS_HEADS };
 
 /* --- rows --- */
 
@@ -18,9 +19,9 @@ struct row_places {
     uint64_t rows; /* heads included */
     uint32_t cols, heads, stride;
 
-    __device__ uint64_t first(uint64_t row) const
+    template <bool HEADS> __device__ uint64_t first(uint64_t row) const
     {
-        return row / heads * stride + row % heads * cols;
+        return HEADS ? row / heads * stride + row % heads * cols : row * cols;
     }
 };
 
@@ -34,6 +35,11 @@ static struct row_places norm_rows(const struct st_rmsnorm *norm)
     return {static_cast<uint64_t>(norm->rows) * norm->heads, norm->cols, norm->heads, norm->stride};
 }
 
+static bool is_dense(const struct st_rmsnorm *norm)
+{
+    return norm->heads == 1 && norm->stride == norm->cols && norm->offset == 0.0f;
+}
+
 /* Whether runs are whole: where rows begin at multiples of runs, if the tensors do. */
 static bool rows_are_wide(const struct row_places &at)
 {
@@ -41,13 +47,13 @@ static bool rows_are_wide(const struct row_places &at)
 }
 
 /* The runs of row `row` that are this thread's.  GROUP threads share the row; each keeps RUNS of its runs; 0: none. */
-template <uint32_t GROUP, uint32_t RUNS> struct row_part {
+template <bool HEADS, uint32_t GROUP, uint32_t RUNS> struct row_part {
     uint64_t row, first; /* the row, and the index of its first element */
     uint32_t lane, cols;
     bool wide;
 
     __device__ row_part(const struct row_places &at, bool wide_)
-        : row(static_cast<uint64_t>(blockIdx.x) * (ROW_THREADS / GROUP) + threadIdx.x / GROUP), first(at.first(row)),
+        : row(static_cast<uint64_t>(blockIdx.x) * (ROW_THREADS / GROUP) + threadIdx.x / GROUP), first(at.first<HEADS>(row)),
           lane(threadIdx.x % GROUP), cols(at.cols), wide(wide_)
     {
     }
@@ -71,23 +77,23 @@ template <uint32_t GROUP, uint32_t RUNS> struct row_part {
 };
 
 /* The part that a thread keeps of the row of a tensor that begins at element `first`; tensor NULL: zeros. */
-template <strata_dtype DT, uint32_t GROUP, uint32_t RUNS> struct kept_row {
+template <bool HEADS, strata_dtype DT, uint32_t GROUP, uint32_t RUNS> struct kept_row {
     struct st_packed<DT> run[RUNS > 0 ? RUNS : 1];
     const void *tensor;
     uint64_t first;
 
-    __device__ kept_row(const void *tensor_, uint64_t first_, const struct row_part<GROUP, RUNS> &part)
+    __device__ kept_row(const void *tensor_, uint64_t first_, const struct row_part<HEADS, GROUP, RUNS> &part)
         : tensor(tensor_), first(first_)
     {
 #pragma unroll
         for (uint32_t k = 0; k != RUNS; k++)
             run[k] = part.has(k) ? fetch(part, k) : st_packed<DT>();
     }
-    __device__ st_packed<DT> fetch(const struct row_part<GROUP, RUNS> &part, uint32_t k) const
+    __device__ st_packed<DT> fetch(const struct row_part<HEADS, GROUP, RUNS> &part, uint32_t k) const
     {
         return st_fetch<DT>(tensor, first + part.column(k), tensor != nullptr ? part.count(k) : 0, part.wide);
     }
-    __device__ void get(float out[ST_RUN], const struct row_part<GROUP, RUNS> &part, uint32_t k) const
+    __device__ void get(float out[ST_RUN], const struct row_part<HEADS, GROUP, RUNS> &part, uint32_t k) const
     {
         st_unpack<DT>(out, RUNS > 0 ? run[k] : fetch(part, k));
     }
@@ -109,22 +115,22 @@ struct norm_forward_args {
 };
 
 /* An offset of 0 is not added: it would make a weight of -0 a 0. */
-static __device__ float offset_weight(float weight, float offset)
+template <enum norm NORM> static __device__ float offset_weight(float weight, float offset)
 {
-    return offset != 0.0f ? weight + offset : weight;
+    return NORM == RMS_HEADS && offset != 0.0f ? weight + offset : weight;
 }
 
 template <enum norm NORM, strata_dtype DT, uint32_t GROUP, uint32_t RUNS>
 static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_forward(const struct norm_forward_args s)
 {
     __shared__ float shared[2][ROW_THREADS / ST_WARP];
-    const struct row_part<GROUP, RUNS> part(s.at, s.wide);
+    const struct row_part<NORM == RMS_HEADS, GROUP, RUNS> part(s.at, s.wide);
     float mean = 0.0f, squares = 0.0f, rstd;
 
     if (part.row >= s.at.rows)
         return;
-    const struct kept_row<DT, GROUP, RUNS> in(s.x, part.first, part), weights(s.weight, 0, part);
-    const struct kept_row<DT, GROUP, RUNS> biases(s.bias, 0, part);
+    const struct kept_row<NORM == RMS_HEADS, DT, GROUP, RUNS> in(s.x, part.first, part), weights(s.weight, 0, part);
+    const struct kept_row<NORM == RMS_HEADS, DT, GROUP, RUNS> biases(s.bias, 0, part);
 
     if (NORM == LAYER) {
         float sum = 0.0f;
@@ -164,7 +170,8 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_forward(const stru
         biases.get(bias, part, k);
 #pragma unroll
         for (uint32_t i = 0; i < ST_RUN; i++)
-            x[i] = NORM == LAYER ? (x[i] - mean) * rstd * weight[i] + bias[i] : x[i] * rstd * offset_weight(weight[i], s.offset);
+            x[i] = NORM == LAYER ? (x[i] - mean) * rstd * weight[i] + bias[i]
+                                 : x[i] * rstd * offset_weight<NORM>(weight[i], s.offset);
         st_store<DT>(s.y, part.first + part.column(k), x, count, s.wide);
     }
     if (part.lane == 0 && NORM == LAYER) {
@@ -187,13 +194,15 @@ struct norm_backward_args {
 };
 
 /* The values of a row that the backward pass reads. */
-template <strata_dtype DT, strata_dtype DY, uint32_t GROUP, uint32_t RUNS> struct backward_row {
-    struct kept_row<DY, GROUP, RUNS> dy;
-    struct kept_row<DT, GROUP, RUNS> x, weight;
+template <enum norm NORM, strata_dtype DT, strata_dtype DY, uint32_t GROUP, uint32_t RUNS> struct backward_row {
+    static constexpr bool HEADS = NORM == RMS_HEADS;
+
+    struct kept_row<HEADS, DY, GROUP, RUNS> dy;
+    struct kept_row<HEADS, DT, GROUP, RUNS> x, weight;
     float mean, rstd, offset;
 
     /* g = dy * weight and xhat of run k; zeros past the end of the row. */
-    __device__ void get(float g[ST_RUN], float xhat[ST_RUN], const struct row_part<GROUP, RUNS> &part, uint32_t k) const
+    __device__ void get(float g[ST_RUN], float xhat[ST_RUN], const struct row_part<HEADS, GROUP, RUNS> &part, uint32_t k) const
     {
         const uint32_t count = part.count(k);
         float w[ST_RUN];
@@ -203,7 +212,7 @@ template <strata_dtype DT, strata_dtype DY, uint32_t GROUP, uint32_t RUNS> struc
         weight.get(w, part, k);
 #pragma unroll
         for (uint32_t i = 0; i < ST_RUN; i++) {
-            g[i] *= offset_weight(w[i], offset);
+            g[i] *= offset_weight<NORM>(w[i], offset);
             xhat[i] = i < count ? (xhat[i] - mean) * rstd : 0.0f;
         }
     }
@@ -215,12 +224,12 @@ template <enum norm NORM, strata_dtype DT, strata_dtype DY, uint32_t GROUP, uint
 static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_backward(const struct norm_backward_args s)
 {
     __shared__ float shared[2][ROW_THREADS / ST_WARP];
-    const struct row_part<GROUP, RUNS> part(s.at, s.wide);
+    const struct row_part<NORM == RMS_HEADS, GROUP, RUNS> part(s.at, s.wide);
     float g_sum = 0.0f, gx_sum = 0.0f, g_mean = 0.0f, gx_mean;
 
     if (part.row >= s.at.rows)
         return;
-    const struct backward_row<DT, DY, GROUP, RUNS> in = {
+    const struct backward_row<NORM, DT, DY, GROUP, RUNS> in = {
         {s.dy, part.first, part}, {s.x, part.first, part}, {s.weight, 0, part}, NORM == LAYER ? s.stats[2 * part.row] : 0.0f,
             NORM == LAYER ? s.stats[2 * part.row + 1] : s.stats[part.row], s.offset
     };
@@ -239,7 +248,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_backward(const str
     if (NORM == LAYER)
         g_mean = row_sum<GROUP>(g_sum, shared[0]) / static_cast<float>(s.at.cols);
     gx_mean = row_sum<GROUP>(gx_sum, shared[1]) / static_cast<float>(s.at.cols);
-    const struct kept_row<DT, GROUP, RUNS> residuals(s.residual, part.first, part);
+    const struct kept_row<NORM == RMS_HEADS, DT, GROUP, RUNS> residuals(s.residual, part.first, part);
 
 #pragma unroll
     for (uint32_t k = 0; k < part.runs() && part.has(k); k++) {
@@ -263,7 +272,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_backward(const str
 #define AHEAD          4u /* rows of one lane in flight at a time */
 #define COLUMN_WARPS   (COLUMN_THREADS / ST_WARP)
 
-enum columns { COLUMNS_PLAIN, COLUMNS_LAYER, COLUMNS_RMS };
+enum columns { COLUMNS_PLAIN, COLUMNS_LAYER, COLUMNS_RMS, COLUMNS_RMS_HEADS };
 
 /* Adds the eight lanes of a warp that hold the same columns, as a tree; part [warp][column of the strip]. */
 static __device__ void put_warp_sums(float part[COLUMN_WARPS][STRIP], const float sum[ST_RUN])
@@ -297,6 +306,7 @@ static __device__ void add_warp_sums(float *out, const float part[COLUMN_WARPS][
 template <enum columns WHAT, strata_dtype DT, strata_dtype DY>
 static __global__ void __launch_bounds__(COLUMN_THREADS) column_sums(const struct norm_backward_args s)
 {
+    constexpr bool OF_RMS = WHAT == COLUMNS_RMS || WHAT == COLUMNS_RMS_HEADS;
     __shared__ float weight_part[COLUMN_WARPS][STRIP], bias_part[COLUMN_WARPS][STRIP];
     const uint64_t column = static_cast<uint64_t>(blockIdx.x) * STRIP + threadIdx.x % STRIP_RUNS * ST_RUN;
     const uint32_t count = st_run_count(column, s.at.cols);
@@ -309,14 +319,14 @@ static __global__ void __launch_bounds__(COLUMN_THREADS) column_sums(const struc
 
 #pragma unroll
         for (uint32_t k = 0; k < AHEAD; k++) {
-            const uint64_t r = row + k * COLUMN_LANES, first = s.at.first(r) + column;
+            const uint64_t r = row + k * COLUMN_LANES, first = s.at.first<WHAT == COLUMNS_RMS_HEADS>(r) + column;
             const bool there = r < s.at.rows;
 
             from_dy[k] = st_fetch<DY>(s.dy, first, there ? count : 0, s.wide);
             from_x[k] = st_fetch<DT>(s.x, first, there && WHAT != COLUMNS_PLAIN ? count : 0, s.wide);
             mean[k] = there && WHAT == COLUMNS_LAYER ? s.stats[2 * r] : 0.0f;
             rstd[k] = there && WHAT == COLUMNS_LAYER ? s.stats[2 * r + 1] : 0.0f;
-            if (there && WHAT == COLUMNS_RMS)
+            if (there && OF_RMS)
                 rstd[k] = s.stats[r];
         }
 #pragma unroll
@@ -334,12 +344,12 @@ static __global__ void __launch_bounds__(COLUMN_THREADS) column_sums(const struc
     }
     if (WHAT != COLUMNS_PLAIN)
         put_warp_sums(weight_part, weight);
-    if (WHAT != COLUMNS_RMS)
+    if (!OF_RMS)
         put_warp_sums(bias_part, bias);
     __syncthreads();
     if (WHAT != COLUMNS_PLAIN && threadIdx.x / STRIP == 0)
         add_warp_sums(s.dweight, weight_part, threadIdx.x, s.at.cols);
-    if (WHAT != COLUMNS_RMS && threadIdx.x / STRIP == 1)
+    if (!OF_RMS && threadIdx.x / STRIP == 1)
         add_warp_sums(s.dbias, bias_part, threadIdx.x - STRIP, s.at.cols);
 }
 
@@ -382,7 +392,7 @@ static cudaError_t launch_forward(cudaStream_t stream, const struct norm_forward
 template <enum norm NORM, strata_dtype DT, strata_dtype DY>
 static void launch_backward_as(cudaStream_t stream, const struct norm_backward_args *s)
 {
-    constexpr enum columns what = NORM == LAYER ? COLUMNS_LAYER : COLUMNS_RMS;
+    constexpr enum columns what = NORM == LAYER ? COLUMNS_LAYER : NORM == RMS ? COLUMNS_RMS : COLUMNS_RMS_HEADS;
 
     if (s->dweight != nullptr || s->dbias != nullptr)
         ST_LAUNCH((column_sums<what, DT, DY>), st_blocks(s->at.cols, STRIP), COLUMN_THREADS, 0, stream, *s);
@@ -443,7 +453,7 @@ cudaError_t st_cuda_rmsnorm_forward(cudaStream_t stream, const struct st_rmsnorm
     const bool wide = rows_are_wide(at) && st_are_aligned({y, x, weight});
     const struct norm_forward_args s = {y, stats, x, weight, nullptr, at, norm->eps, norm->offset, wide};
 
-    return launch_forward<RMS>(stream, &s, norm->dt);
+    return is_dense(norm) ? launch_forward<RMS>(stream, &s, norm->dt) : launch_forward<RMS_HEADS>(stream, &s, norm->dt);
 }
 
 cudaError_t st_cuda_layernorm_backward(cudaStream_t stream, void *dx, float *dweight, float *dbias, const void *dy,
@@ -464,5 +474,6 @@ cudaError_t st_cuda_rmsnorm_backward(cudaStream_t stream, const struct st_rmsnor
     const bool wide = rows_are_wide(at) && st_are_aligned({dx, dy, x, weight, residual});
     const struct norm_backward_args s = {dx, dweight, nullptr, dy, x, stats, weight, residual, at, norm->offset, wide};
 
-    return launch_backward<RMS>(stream, &s, dy_dt, norm->dt);
+    return is_dense(norm) ? launch_backward<RMS>(stream, &s, dy_dt, norm->dt)
+                          : launch_backward<RMS_HEADS>(stream, &s, dy_dt, norm->dt);
 }

@@ -75,13 +75,13 @@ template <typename BODY> static cudaError_t by_activation(enum st_activation act
 
 /* --- arrays of elements --- */
 
-/* y = activation(x), or dy * activation'(x) where dy is given.  Reads its elements before it writes them: y may be dy or x. */
-template <enum st_activation A, strata_dtype DT>
+/* y = activation(x), or BACKWARD dy * activation'(x).  Reads its elements before it writes them: y may be dy or x. */
+template <enum st_activation A, bool BACKWARD, strata_dtype DT>
 static __global__ void __launch_bounds__(THREADS) activate(void *y, const void *dy, const void *x, uint64_t elems, bool wide)
 {
     const uint64_t first = (static_cast<uint64_t>(blockIdx.x) * THREADS + threadIdx.x) * ST_RUN;
     const uint32_t count = st_run_count(first, elems);
-    const struct st_packed<DT> from_dy = st_fetch<DT>(dy, first, dy != nullptr ? count : 0, wide);
+    const struct st_packed<DT> from_dy = st_fetch<DT>(dy, first, BACKWARD ? count : 0, wide);
     const struct st_packed<DT> from_x = st_fetch<DT>(x, first, count, wide);
     float d[ST_RUN], in[ST_RUN];
 
@@ -89,10 +89,11 @@ static __global__ void __launch_bounds__(THREADS) activate(void *y, const void *
     st_unpack<DT>(in, from_x);
 #pragma unroll
     for (uint32_t i = 0; i < ST_RUN; i++)
-        in[i] = dy != nullptr ? d[i] * activation_slope<A>(in[i]).slope : activation_value<A>(in[i]);
+        in[i] = BACKWARD ? d[i] * activation_slope<A>(in[i]).slope : activation_value<A>(in[i]);
     st_store<DT>(y, first, in, count, wide);
 }
 
+template <bool BACKWARD>
 static cudaError_t launch_activation(cudaStream_t stream, enum st_activation activation, void *y, const void *dy, const void *x,
                                      uint64_t elems, strata_dtype dt)
 {
@@ -102,8 +103,8 @@ static cudaError_t launch_activation(cudaStream_t stream, enum st_activation act
         return cudaSuccess;
     return by_activation(activation, [&](auto kind) {
         return st_by_dtype(dt, [&](auto tag) {
-            ST_LAUNCH((activate<decltype(kind)::value, decltype(tag)::value>), st_blocks(elems, THREADS * ST_RUN), THREADS, 0,
-                      stream, y, dy, x, elems, wide);
+            ST_LAUNCH((activate<decltype(kind)::value, BACKWARD, decltype(tag)::value>), st_blocks(elems, THREADS * ST_RUN),
+                      THREADS, 0, stream, y, dy, x, elems, wide);
         });
     });
 }
@@ -111,13 +112,13 @@ static cudaError_t launch_activation(cudaStream_t stream, enum st_activation act
 cudaError_t st_cuda_activation_forward(cudaStream_t stream, enum st_activation activation, void *y, const void *x, uint64_t elems,
                                        strata_dtype dt)
 {
-    return launch_activation(stream, activation, y, nullptr, x, elems, dt);
+    return launch_activation<false>(stream, activation, y, nullptr, x, elems, dt);
 }
 
 cudaError_t st_cuda_activation_backward(cudaStream_t stream, enum st_activation activation, void *dx, const void *dy,
                                         const void *x, uint64_t elems, strata_dtype dt)
 {
-    return launch_activation(stream, activation, dx, dy, x, elems, dt);
+    return launch_activation<true>(stream, activation, dx, dy, x, elems, dt);
 }
 
 /* Reads its elements before it writes them: y may be a or b. */
@@ -170,7 +171,8 @@ cudaError_t st_cuda_scale(cudaStream_t stream, void *y, const void *x, float fac
     if (elems == 0)
         return cudaSuccess;
     return st_by_dtype(dt, [&](auto tag) {
-        ST_LAUNCH((scale<decltype(tag)::value>), st_blocks(elems, THREADS * ST_RUN), THREADS, 0, stream, y, x, factor, elems, wide);
+        ST_LAUNCH((scale<decltype(tag)::value>), st_blocks(elems, THREADS * ST_RUN), THREADS, 0, stream, y, x, factor, elems,
+                  wide);
     });
 }
 

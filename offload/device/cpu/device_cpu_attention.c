@@ -6,6 +6,7 @@
  * native, the head's slices are widened once and everything runs in fp32. */
 #include "core/base/error.h"
 #include "offload/device/cpu/device_cpu_internal.h"
+#include <assert.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -133,6 +134,7 @@ static uint32_t first_key(const struct st_attention *at, uint32_t row, uint32_t 
 {
     const uint32_t reach = at->window > 0 && at->window <= position ? at->window - 1 : position;
 
+    assert(reach <= row);
     return row - reach;
 }
 
