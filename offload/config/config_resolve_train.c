@@ -428,6 +428,21 @@ static void resolve_cycle(struct st_config_source *src, struct st_config *config
     check_momentum(src, config, max_steps);
 }
 
+/* transformers' schedulers take their length from the run. */
+static void resolve_shape(struct st_config_source *src, struct st_config *config, uint64_t max_steps)
+{
+    static const char path[] = "strata.lr_scheduler.type";
+
+    if (config->schedule.shape == ST_LR_SHAPE_NONE) {
+        config->schedule.shape_warmup = 0;
+        config->schedule.shape_warmup_ratio = 0;
+        return;
+    }
+    if (config->schedule.type != ST_LR_CONSTANT)
+        st_source_reject(src, path, "scheduler, or a warm-up on the command line, sets the rate as well: keep one of them");
+    config->schedule.shape_steps = max_steps;
+}
+
 static void resolve_scheduler(struct st_config_source *src, struct st_config *config, uint64_t max_steps)
 {
     const struct st_field_state *warmup = st_source_state(src, SCHEDULER "warmup_num_steps");
@@ -444,6 +459,7 @@ static void resolve_scheduler(struct st_config_source *src, struct st_config *co
         config->schedule.warmup_max_lr =
             config->schedule.type == ST_LR_WARMUP_DECAY && !is_auto(src, SCHEDULER "warmup_max_lr") ? DECAY_MAX_LR : NAN;
     resolve_total_steps(src, config, max_steps);
+    resolve_shape(src, config, max_steps);
     if (config->schedule.type == ST_LR_ONE_CYCLE)
         resolve_cycle(src, config, max_steps);
 }

@@ -10,6 +10,15 @@
 #define ZENFLOW    "part of zenflow"
 #define COUNT_MAX  9007199254740992.0 /* 2^53: whole numbers are exact up to here */
 
+static const struct st_choice shape_choices[] = {
+    {"none", ST_LR_SHAPE_NONE, ST_VERDICT_HONOURED},
+    {"linear", ST_LR_SHAPE_LINEAR, ST_VERDICT_HONOURED},
+    {"cosine", ST_LR_SHAPE_COSINE, ST_VERDICT_HONOURED},
+    {"constant", ST_LR_SHAPE_CONSTANT, ST_VERDICT_HONOURED},
+    {"constant_with_warmup", ST_LR_SHAPE_CONSTANT_WITH_WARMUP, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
 static const struct st_choice tier_choices[] = {
     {"none", STRATA_TIER_DEVICE, ST_VERDICT_HONOURED},
     {"cpu", STRATA_TIER_HOST, ST_VERDICT_HONOURED},
@@ -284,6 +293,15 @@ static const struct st_field strata_rows[] = {
      .fallback = "\"auto\"", .help = "auto: uring, else aio, else threads; fake: in memory, for tests"},
     {.path = "strata.isa", .type = ST_FIELD_CHOICE, ST_BOUND(NAME, isa), .choices = isa_choices, .fallback = "\"auto\"",
      .help = "kernels; all give the same bits"},
+    ST_ROW_SECTION("strata.lr_scheduler", "the learning rate by transformers' formulas, instead of scheduler"),
+    {.path = "strata.lr_scheduler.type", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, schedule.shape), .choices = shape_choices,
+     .changes = ST_CHANGES_RESULTS, .fallback = "\"none\"",
+     .help = "shape of the optimizer's lr over the run, stepped once per optimizer step that was not skipped; linear and cosine end at 0 with --max-steps"},
+    {.path = "strata.lr_scheduler.warmup_steps", .type = ST_FIELD_INT, ST_BOUND(U64, schedule.shape_warmup), .min = 0, .max = COUNT_MAX,
+     .changes = ST_CHANGES_RESULTS, .fallback = "0", .help = "optimizer steps of warm-up from 0; the constant rate has none"},
+    {.path = "strata.lr_scheduler.warmup_ratio", .type = ST_FIELD_REAL, ST_BOUND(F64, schedule.shape_warmup_ratio), .min = 0, .max = 1,
+     .changes = ST_CHANGES_RESULTS, .fallback = "0",
+     .help = "warm-up as a fraction of --max-steps, rounded up; not used if warmup_steps is above 0"},
     ST_ROW_SECTION("strata.limits", "rehearse slower links: no transfer is faster than its limit"),
     {.path = "strata.limits.upload", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, upload_limit), .min = 0, .max = COUNT_MAX,
      .fallback = "0", .help = "rehearse a slower link: bytes per second from host to device; 0: no limit"},

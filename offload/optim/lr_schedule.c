@@ -1,4 +1,4 @@
-/* lr_schedule.c - DeepSpeed's five schedulers and the constant rate. */
+/* lr_schedule.c - DeepSpeed's five schedulers, four of transformers', and the constant rate. */
 #include "offload/optim/lr_schedule.h"
 
 #include <math.h>
@@ -95,11 +95,36 @@ static double range_test_lr(const struct st_lr_schedule *s, uint64_t steps_befor
     return s->range_min_lr * (1 + s->range_step_rate * (s->range_staircase ? floor(stairs) : stairs));
 }
 
+/* As transformers' Trainer: steps, if there are any, count before the ratio. */
+static uint64_t shape_warmup(const struct st_lr_schedule *s)
+{
+    return s->shape_warmup > 0 ? s->shape_warmup : (uint64_t)ceil((double)s->shape_steps * s->shape_warmup_ratio);
+}
+
+/* The rate as a fraction of the optimizer's, before step `before` + 1. */
+static double shape_fraction(const struct st_lr_schedule *s, uint64_t before)
+{
+    const uint64_t warmup = shape_warmup(s);
+    const double span = s->shape_steps > warmup ? (double)(s->shape_steps - warmup) : 1;
+
+    if (s->shape == ST_LR_SHAPE_CONSTANT)
+        return 1;
+    if (before < warmup)
+        return (double)before / (double)warmup;
+    if (s->shape == ST_LR_SHAPE_CONSTANT_WITH_WARMUP)
+        return 1;
+    if (s->shape == ST_LR_SHAPE_LINEAR)
+        return before < s->shape_steps ? (double)(s->shape_steps - before) / span : 0;
+    return fmax(0, 0.5 * (1 + cos(PI * ((double)(before - warmup) / span))));
+}
+
 double st_lr_at(const struct st_lr_schedule *s, const struct st_optimizer *o, uint64_t optimizer_step)
 {
     const double max_lr = isnan(s->warmup_max_lr) ? o->lr : s->warmup_max_lr;
     const uint64_t iteration = optimizer_step < 2 ? 0 : optimizer_step - 2;
 
+    if (s->shape != ST_LR_SHAPE_NONE)
+        return o->lr * shape_fraction(s, optimizer_step < 1 ? 0 : optimizer_step - 1);
     switch (s->type) {
     case ST_LR_CONSTANT:
         break;

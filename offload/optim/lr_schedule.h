@@ -1,4 +1,5 @@
-/* offload/optim/lr_schedule.h - learning rate and betas of an optimizer step, as in DeepSpeed's schedulers.  Pure; any thread.
+/* offload/optim/lr_schedule.h - learning rate and betas of an optimizer step, as in DeepSpeed's schedulers or in those of
+ * transformers. Pure; any thread.
  *
  * The engine has no schedule: its caller evaluates one before each step (offload/engine/engine.h, st_engine_set_lr). */
 #ifndef OFFLOAD_OPTIM_LR_SCHEDULE_H
@@ -15,9 +16,21 @@ enum st_lr_type {
     ST_LR_RANGE_TEST = 5
 };
 
+/* transformers' get_scheduler(): fractions of the optimizer's rate.  NONE: `type` decides. */
+enum st_lr_shape {
+    ST_LR_SHAPE_NONE = 0,
+    ST_LR_SHAPE_LINEAR = 1,
+    ST_LR_SHAPE_COSINE = 2,
+    ST_LR_SHAPE_CONSTANT = 3,
+    ST_LR_SHAPE_CONSTANT_WITH_WARMUP = 4
+};
+
 /* Arguments that belong to other schedules than `type` are 0. */
 struct st_lr_schedule {
     enum st_lr_type type;
+    enum st_lr_shape shape;
+    uint64_t shape_warmup, shape_steps;  /* of warm-up; of the run */
+    double shape_warmup_ratio;           /* warm-up as a fraction of the run, if shape_warmup is 0 */
     double warmup_min_lr, warmup_max_lr; /* max NaN: the optimizer's lr */
     uint64_t warmup_steps, total_steps;
     bool warmup_log;                        /* logarithmic (DeepSpeed's default) or linear */
@@ -41,7 +54,8 @@ struct st_lr_schedule {
  *
  * Numerics  double; relative error of libm's log only.
  * Source    DeepSpeed runtime/lr_schedules.py: the constructor sets the first rate and the scheduler steps after the
- *           optimizer, so steps 1 and 2 both use iteration 0 and step k uses iteration k - 2.
+ *           optimizer, so steps 1 and 2 both use iteration 0 and step k uses iteration k - 2.  transformers
+ *           optimization.py: step k uses k - 1.
  */
 double st_lr_at(const struct st_lr_schedule *s, const struct st_optimizer *o, uint64_t optimizer_step);
 

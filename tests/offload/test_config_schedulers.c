@@ -122,11 +122,34 @@ static void momentum_must_stay_below_one(void **state)
     }
 }
 
+static void a_rate_has_one_schedule(void **state)
+{
+    static const char *const texts[] = {
+        "{\"scheduler\": {\"type\": \"WarmupLR\"}, \"strata\": {\"lr_scheduler\": {\"type\": \"linear\"}}}",
+        "{\"strata\": {\"lr_scheduler\": {\"type\": \"linear\", \"warmup_ratio\": 1.5}}}",
+        "{\"strata\": {\"lr_scheduler\": {\"type\": \"polynomial\"}}}",
+    };
+    static const char *const keys[] = {"strata.lr_scheduler.type", "strata.lr_scheduler.warmup_ratio",
+                                       "strata.lr_scheduler.type"};
+    struct st_config_source *source;
+    struct st_config c;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        assert_int_equal(load_for(&c, &source, texts[i], 70), STRATA_E_CONFIG);
+        assert_non_null(strstr(strata_last_error(), keys[i]));
+        st_config_source_free(source);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cosine_takes_its_length_from_the_run), cmocka_unit_test(one_cycle_has_deepspeeds_defaults),
-        cmocka_unit_test(range_test_has_deepspeeds_defaults),   cmocka_unit_test(without_a_scheduler_nothing_is_left),
+        cmocka_unit_test(a_rate_has_one_schedule),
+        cmocka_unit_test(cosine_takes_its_length_from_the_run),
+        cmocka_unit_test(one_cycle_has_deepspeeds_defaults),
+        cmocka_unit_test(range_test_has_deepspeeds_defaults),
+        cmocka_unit_test(without_a_scheduler_nothing_is_left),
         cmocka_unit_test(momentum_must_stay_below_one),
     };
 

@@ -1,9 +1,11 @@
 /* tests/offload/test_lr_schedule.c - rates read off DeepSpeed 0.19.8 by running it, optimizer steps 1..14: equal to 1e-6,
  * or to half a unit of the sixth digit, which is the last one that was printed. */
+#include "core/json/json.h"
 #include "offload/config/config.h"
 #include "offload/optim/lr_schedule.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <setjmp.h>
@@ -197,9 +199,55 @@ static void short_runs_stay_in_range(void **state)
     }
 }
 
+/* --- transformers' schedulers: tools/make_golden_lr.py --- */
+
+static void check_shape(const st_json *want, double lr)
+{
+    const char *type = st_json_string(st_json_get(want, "type"));
+    char text[256];
+    struct st_config_source *source;
+    struct st_config config;
+    uint64_t steps, warmup, step = 1;
+    struct st_config_opts opts = {0};
+
+    assert_true(st_json_u64(st_json_get(want, "steps"), &steps) && st_json_u64(st_json_get(want, "warmup_steps"), &warmup));
+    snprintf(text, sizeof(text),
+             "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": %.17g}}, \"strata\": {\"lr_scheduler\": {\"type\": "
+             "\"%s\", \"warmup_steps\": %d, \"warmup_ratio\": %g}}}",
+             lr, type, (int)warmup, st_json_number(st_json_get(want, "warmup_ratio")));
+    opts.max_steps = steps;
+    assert_int_equal(st_config_load_text(&config, &source, text, strlen(text), "t", &opts), STRATA_OK);
+    for (const st_json *n = st_json_first(st_json_get(want, "rates")); n != NULL; n = st_json_next(n), step++) {
+        const double got = st_lr_at(&config.schedule, &config.optimizer, step), rate = st_json_number(n);
+
+        if (fabs(got - rate) > 1e-12 * lr)
+            fail_msg("%s, %d of %d steps, warm-up %d: %.17g, transformers %.17g", type, (int)step, (int)steps, (int)warmup, got,
+                     rate);
+    }
+    assert_int_equal(step, steps + 1);
+    assert_true(st_lr_at(&config.schedule, &config.optimizer, 0) == st_lr_at(&config.schedule, &config.optimizer, 1));
+    st_config_source_free(source);
+}
+
+static void shapes_are_transformers(void **state)
+{
+    const st_json *cases;
+    st_json *root;
+    int count = 0;
+
+    (void)state;
+    assert_int_equal(st_json_parse_file(&root, "tests/golden/lr_schedules.json", 1 << 20), STRATA_OK);
+    cases = st_json_get(root, "cases");
+    for (const st_json *n = st_json_first(cases); n != NULL; n = st_json_next(n), count++)
+        check_shape(n, st_json_number(st_json_get(root, "lr")));
+    assert_int_equal(count, 12);
+    st_json_free(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes_are_transformers),
         cmocka_unit_test(rates_are_deepspeeds),
         cmocka_unit_test(momentum_is_deepspeeds),
         cmocka_unit_test(betas_stay_with_every_other_schedule),
