@@ -182,6 +182,7 @@ static void workload_bytes(struct st_model *m)
     w->block_workspace_bytes = st_block_workspace_layout(m).bytes;
     w->head_internal_bytes = st_head_internals_layout(m).bytes;
     w->head_workspace_bytes = st_head_workspace_layout(m).bytes;
+    w->logit_cap = w->generate ? m->config.logit_cap : 0.0f;
     w->logits_offset = w->generate ? st_head_internals_layout(m).logits : 0;
     w->embed_workspace_bytes = 0;
 }

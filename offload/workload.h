@@ -96,6 +96,7 @@ struct st_workload {
     bool documents;           /* a sequence may hold several documents: each step says where they begin */
     bool generate;            /* rows are the next tokens of one sequence; block internals are its key-value cache and stay */
     uint64_t logits_offset;   /* generate: of the last row's logits, fp32 [vocab], in the head's internals */
+    float logit_cap;          /* generate: logits are cap * tanh(logit / cap), once they are on the host; 0: as computed */
     uint32_t workers;         /* of the device that the workspaces are sized for; an engine may have no more */
 
     /* FLOPs of one micro-batch; backward of a block excludes recomputation, that of the head includes the logits, which it makes

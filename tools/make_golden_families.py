@@ -25,14 +25,14 @@ from safetensors.torch import save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 SAMPLES, PROMPT, NEW = 4, 20, 64
-# No pad token: torch's embedding gives its row no gradient.
+# No pad token: torch's embedding gives its row no gradient.  No end token: texts have their full length.
 SIZES = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
-             num_key_value_heads=2, max_position_embeddings=128, rms_norm_eps=1e-5, attention_dropout=0.0, pad_token_id=None)
+             num_key_value_heads=2, max_position_embeddings=128, rms_norm_eps=1e-5, attention_dropout=0.0, pad_token_id=None, eos_token_id=None)
 
 FAMILIES = {
     "gpt2_exact": dict(model_type="gpt2", vocab_size=VOCAB, n_positions=128, n_embd=32, n_layer=2, n_head=4, n_inner=40,
                        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, activation_function="gelu", tie_word_embeddings=False,
-                       scale_attn_by_inverse_layer_idx=True),
+                       eos_token_id=None, scale_attn_by_inverse_layer_idx=True),
     "llama_linear": dict(SIZES, model_type="llama", head_dim=16, attention_bias=True, mlp_bias=True,
                          rope_scaling={"rope_type": "linear", "factor": 2.0}),
     "mistral_window": dict(SIZES, model_type="mistral", head_dim=16, sliding_window=8),

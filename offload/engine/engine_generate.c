@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Puts the rows of this call first into the host's tokens; those after them are not used. */
@@ -28,6 +29,8 @@ static strata_status download_logits(struct st_engine *eng, float *logits)
 
     if (st == STRATA_OK)
         eng->moved.download += bytes;
+    for (uint32_t v = 0; st == STRATA_OK && w->logit_cap > 0.0f && v < w->vocab; v++)
+        logits[v] = w->logit_cap * tanhf(logits[v] / w->logit_cap);
     return st;
 }
 

@@ -2,6 +2,7 @@
 #include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/golden.h"
 #include "tests/common/whole_file.h"
 
 #include <limits.h>
@@ -268,6 +269,36 @@ static void files_and_options_draw_the_same(void **state)
     "\"num_key_value_heads\":2,\"intermediate_size\":96,\"vocab_size\":96,\"max_position_embeddings\":256,"                      \
     "\"tie_word_embeddings\":false,\"sliding_window\":16}"
 
+/* 64 tokens of each family's golden model, whose choices are clear. */
+static void families_choose_transformers_tokens(void **state)
+{
+    static const char *const dirs[] = {GOLDEN_FAMILIES};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
+        char path[256], command[1024], prompt[256] = "";
+        st_json *golden, *root;
+        const st_json *greedy, *got, *n;
+
+        snprintf(path, sizeof(path), "%s/golden.json", dirs[i]);
+        assert_int_equal(st_json_parse_file(&golden, path, 1 << 20), STRATA_OK);
+        greedy = st_json_get(golden, "greedy");
+        assert_true(st_json_number(st_json_get(greedy, "margin")) > 1e-4);
+        for (n = st_json_first(st_json_get(greedy, "prompt")); n != NULL; n = st_json_next(n))
+            snprintf(prompt + strlen(prompt), sizeof(prompt) - strlen(prompt), "%s%d", prompt[0] != '\0' ? "," : "",
+                     (int)st_json_number(n));
+        snprintf(command, sizeof(command),
+                 "generate --model %s --prompt-tokens %s --max-tokens 64 --json --set bf16.enabled=false", dirs[i], prompt);
+        root = json_of(w, command);
+        got = st_json_first(st_json_get(root, "tokens"));
+        for (n = st_json_first(st_json_get(greedy, "tokens")); n != NULL; n = st_json_next(n), got = st_json_next(got))
+            assert_true(got != NULL && st_json_number(got) == st_json_number(n));
+        assert_null(got);
+        st_json_free(root);
+        st_json_free(golden);
+    }
+}
+
 /* A text may be longer than the window. */
 static void the_window_does_not_end_it(void **state)
 {
@@ -478,6 +509,7 @@ int main(void)
         cmocka_unit_test(a_single_token_has_no_rate),
         cmocka_unit_test(the_files_say_how_and_how_far),
         cmocka_unit_test(files_and_options_draw_the_same),
+        cmocka_unit_test(families_choose_transformers_tokens),
         cmocka_unit_test(the_window_does_not_end_it),
         cmocka_unit_test(settings_say_where_they_come_from),
         cmocka_unit_test(end_tokens_that_never_come_are_named),

@@ -59,6 +59,7 @@ static void model_config(struct st_model_config *out, bool llama)
     out->rope_base = 10000.0f;
     out->out_in = true;
     out->untied = true;
+    out->logit_cap = 1.5f;
 }
 
 static void engine_config(struct st_config *out, const struct setting *s)
