@@ -162,6 +162,18 @@ static strata_status find_file(char file[ST_PATH_MAX], const struct kind **kind,
     return st_error(STRATA_E_INPUT, "%s has no tokenizer: no tokenizer.json, tokenizer.model or vocab.json", path);
 }
 
+strata_status st_tokenizer_exists(bool *there, const char *dir)
+{
+    char file[ST_PATH_MAX];
+    strata_status st = STRATA_OK;
+
+    *there = false;
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]) && st == STRATA_OK && !*there; i++)
+        if ((st = st_path_join(file, dir, kinds[i].name)) == STRATA_OK)
+            st = st_file_find(there, file);
+    return st;
+}
+
 static struct st_tokenizer *create(void)
 {
     struct st_tokenizer *t = st_tokenizer_alloc(1, sizeof(*t));

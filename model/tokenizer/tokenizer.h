@@ -26,6 +26,8 @@ struct st_tokenizer;
  * there, not a tokenizer, or one that asks for what is not supported; the sentence names file and field. */
 strata_status st_tokenizer_open(struct st_tokenizer **out, const char *path);
 void st_tokenizer_close(struct st_tokenizer *t);
+/** Whether a directory has a file that st_tokenizer_open() would read, whatever is in it. */
+strata_status st_tokenizer_exists(bool *there, const char *dir);
 
 /** The file that was opened. */
 const char *st_tokenizer_path(const struct st_tokenizer *t);
