@@ -9,6 +9,7 @@
 #include "core/system/topology.h"
 #include "model/data/tokens.h"
 #include "model/model.h"
+#include "model/tokenizer/tokenizer.h"
 #include "offload/config/config.h"
 #include "offload/engine/engine.h"
 #include "offload/machine/machine.h"
@@ -83,6 +84,14 @@ struct strata_export {
     struct st_hf_writer *writer; /* NULL: written */
 };
 
+struct strata_tokenizer {
+    atomic_uint users;
+    struct st_tokenizer *tokenizer;
+    struct st_encoder *encoder;
+    struct st_encoding encoding; /* what the last calls gave */
+    struct st_decoded decoded;
+};
+
 /** Copy a caller's struct of options, which begins with its size, into *to, which has the library's size; members that the
  *  caller's version lacks become 0. `from` NULL: all of them.
  *  @param first  bytes of the struct's first version
@@ -92,6 +101,9 @@ strata_status st_handle_opts(void *to, size_t bytes, size_t first, const void *f
 strata_status st_handle_result(void *to, size_t first, const void *from, size_t bytes, const char *name);
 /** Copy a string; NULL stays NULL.  E_NOMEM. */
 strata_status st_handle_text(char **out, const char *text);
+
+/** An encoding's ids, for the caller; never NULL. */
+void st_handle_ids(const struct st_encoding *encoding, const int32_t **ids, size_t *count);
 
 /* What a call needs of its engine; each includes those before it. */
 enum st_handle_needs { ST_HANDLE_EXISTS, ST_HANDLE_GOES_ON, ST_HANDLE_LOADED };

@@ -27,6 +27,7 @@
 #include "strata/optim.h"
 #include "strata/plan.h"
 #include "strata/status.h"
+#include "strata/tokenizer.h"
 #include "strata/types.h"
 
 #ifdef __cplusplus
