@@ -82,6 +82,11 @@ static strata_status size_generation(struct strata_model *m, const struct strata
 {
     const uint64_t wanted = (uint64_t)o->prompt_tokens + (o->max_tokens != 0 ? o->max_tokens : STRATA_MAX_TOKENS_DEFAULT);
 
+    if (o->cache_tokens != 0) {
+        m->context = o->cache_tokens < config->context ? o->cache_tokens : config->context;
+        m->seq = m->context < PROMPT_ROWS_MAX ? m->context : PROMPT_ROWS_MAX;
+        return STRATA_OK;
+    }
     if (o->prompt_tokens == 0)
         return st_error(STRATA_E_INVAL, "generation needs a prompt of one token or more: set prompt_tokens");
     if (o->prompt_tokens >= config->context)
@@ -233,7 +238,7 @@ strata_status strata_model_open(struct strata_model **model, const struct strata
 {
     struct strata_model_opts o;
     struct strata_model *m;
-    strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_model_opts");
+    strata_status st = st_handle_opts(&o, sizeof(o), offsetof(struct strata_model_opts, cache_tokens), opts, "strata_model_opts");
 
     if (model == NULL || config == NULL || opts == NULL)
         return st_error_missing(__func__, model == NULL ? "model" : config == NULL ? "config" : "opts");

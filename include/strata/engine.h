@@ -197,7 +197,8 @@ STRATA_API strata_status strata_engine_eval_data(struct strata_engine *engine, c
  * @param tokens    [count] int32; borrowed during the call
  * @param count     1..strata_model_info.seq_len
  * @param position  of the first one in the sequence: all tokens before it must have been given, in order, and position + count is
- *                  at most strata_model_info.cache_tokens
+ *                  at most strata_model_info.cache_tokens.  A position that has been given goes back: what came from there on is
+ *                  forgotten
  * @param logits    [vocab] f32, out: of the token after the last one
  *
  * @return STRATA_E_INVAL  an argument is NULL or out of range, nothing is loaded, or the model was opened for another use:

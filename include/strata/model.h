@@ -60,6 +60,9 @@ struct strata_model_opts {
     bool documents; /**< TRAIN, EVAL: a sequence may hold several documents (strata_data_documents()): steps take positions */
     strata_progress_fn *progress; /**< for this model's plans and engines; NULL: no progress is reported */
     void *progress_ctx;           /**< passed to it; must outlive them */
+    /** GENERATE: tokens that the cache has room for, instead of prompt_tokens and max_tokens; at most the model's context is
+     *  taken.  0: as many as these two ask for. */
+    uint32_t cache_tokens;
 };
 #define STRATA_MODEL_OPTS_INIT STRATA_INIT(strata_model_opts, opts_size)
 
