@@ -80,6 +80,14 @@ void cli_signals_ask(const char *notice)
     pthread_mutex_unlock(&lock);
 }
 
+void cli_signals_forget(void)
+{
+    pthread_mutex_lock(&lock);
+    asks = false;
+    atomic_store(&signal_pending, 0);
+    pthread_mutex_unlock(&lock);
+}
+
 void cli_signals_engine(struct strata_engine *engine)
 {
     pthread_mutex_lock(&lock);

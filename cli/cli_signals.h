@@ -17,6 +17,8 @@ strata_status cli_signals_start(void);
 /** From here on the first signal only asks; the command must check cli_signals_pending().
  *  @param notice  logged when the signal comes; static; NULL: nothing */
 void cli_signals_ask(const char *notice);
+/** The command waits for a person again: what has asked is forgotten, and the next signal ends it at once. */
+void cli_signals_forget(void);
 /** Set the engine that an asking signal cancels; borrowed; set NULL before it is destroyed. */
 void cli_signals_engine(struct strata_engine *engine);
 

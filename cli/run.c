@@ -72,6 +72,7 @@ strata_status cli_run_model(struct cli_run *r)
     opts.seq_len = (uint32_t)args->seq_len;
     opts.prompt_tokens = r->prompt_tokens;
     opts.max_tokens = (uint32_t)args->max_tokens;
+    opts.cache_tokens = r->cache_tokens;
     opts.seed = args->seed;
     opts.progress = r->progress != NULL ? cli_progress_watch : NULL;
     opts.progress_ctx = r->progress;

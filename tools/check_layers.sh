@@ -71,17 +71,17 @@ BEGIN {
 
     # Includes that a row forbids: header, the files that may, and why.  This list may only shrink.
     except("api/handles.h",
-        "cli/report/endurance.c cli/report/metrics.c cli/report/plan_predict.c cli/commands/cmd_bench_step.c cli/commands/cmd_generate.c cli/commands/cmd_info.c cli/commands/cmd_plan.c cli/commands/cmd_train.c",
+        "cli/report/endurance.c cli/report/metrics.c cli/report/plan_predict.c cli/commands/cmd_bench_step.c cli/commands/cmd_info.c cli/commands/cmd_plan.c cli/commands/cmd_train.c cli/commands/generation.c",
         "figures, machine and model that handles hold and no public function tells yet")
     except("model/data/tokens.h", "cli/commands/cmd_tokens.c", "writes token files")
     except("model/data/texts.h", "cli/commands/cmd_tokens.c", "reads texts")
     except("model/tokenizer/tokenizer.h", "cli/commands/cmd_tokens.c", "which tokenizer")
     except("model/tokenizer/train.h", "cli/commands/cmd_tokens.c", "trains one")
     except("model/decoder/sampler.h",
-        "cli/commands/cmd_generate.c cli/options/args_table.c",
+        "cli/commands/generation.h cli/options/args_table.c",
         "how the next token is chosen, and the ranges of its options")
     except("model/model.h", "cli/options/output.c", "which other outputs a model leaves room for")
-    except("model/hf/generation.h", "cli/commands/cmd_generate.c", "how the next token is chosen")
+    except("model/hf/generation.h", "cli/commands/generation.h", "how the next token is chosen")
     except("offload/config/config.h",
         "cli/options/args_table.c",
         "options that are keys")
@@ -106,7 +106,7 @@ BEGIN {
 
     # Who may write to a FILE without core/base/print.h: files for programs, and the one place itself.
     writers = "core/base/print.c core/base/wrap.c core/json/json_writer.c core/trace/trace_write.c offload/config/config_print.c model/hf/safetensors.c bench/io/bench_io.c bench/io/io_fio.c bench/roofs/bench_ops.c"
-    writers = writers " cli/commands/cmd_generate.c core/json/json_edit.c" # the bytes of a model, into a pipe; a configuration
+    writers = writers " cli/commands/generation_text.c core/json/json_edit.c" # the bytes of a model, into a pipe; a configuration
     printing = "(^|[^a-z_])(v?f?printf|v?dprintf|f?puts|f?putc|putchar|fwrite|perror|psignal|error)(_unlocked)?\\("
 
     # Calls into the system, and the files that make them without a fault site, each with its reason; this list may only shrink.

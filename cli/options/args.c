@@ -253,10 +253,19 @@ static strata_status require_words(const struct cli_args *args, uint32_t most, c
 static strata_status check_prompt(const struct cli_args *args)
 {
     const int given = (args->prompt != NULL) + (args->prompt_file != NULL) + (args->prompt_tokens != NULL);
+    const char *for_chat = args->system != NULL     ? "system"
+                           : args->template != NULL ? "template"
+                           : args->date != NULL     ? "date"
+                           : args->context != 0     ? "context"
+                                                    : NULL;
 
+    if (!args->chat && for_chat != NULL)
+        return st_error(STRATA_E_INVAL, "--%s needs --chat: only a conversation has one", for_chat);
+    if (args->chat && args->prompt_tokens != NULL)
+        return st_error(STRATA_E_INVAL, "--chat and --prompt-tokens exclude each other: a message is text");
     if (given > 1)
         return st_error(STRATA_E_INVAL, "--prompt, --prompt-file and --prompt-tokens exclude each other");
-    return require(given == 1, "--prompt TEXT, --prompt-file FILE or --prompt-tokens ID,ID,...");
+    return require(given == 1 || args->chat, "--prompt TEXT, --prompt-file FILE, --prompt-tokens ID,ID,... or --chat");
 }
 
 static strata_status args_check(const struct cli_args *args)
@@ -339,7 +348,8 @@ strata_status cli_args_parse(struct cli_args *args, enum cli_command command, in
     struct cursor c = {.argc = argc, .at = 2, .argv = argv};
     strata_status st = STRATA_OK;
 
-    *args = (struct cli_args){.command = command, .device = "cpu", .tokenizer = "byte", .temperature = (double)NAN};
+    *args = (struct cli_args){
+        .command = command, .device = "cpu", .tokenizer = command == CLI_CMD_TOKENS ? "byte" : NULL, .temperature = (double)NAN};
     while (st == STRATA_OK && c.at < c.argc)
         st = word_take(args, &c);
     if (st == STRATA_OK && args->nvme.count > 0 && (command & (CONFIGURES | CLI_CMD_BENCH_STEP)) != 0)

@@ -43,10 +43,12 @@ struct cli_args {
     struct cli_list data, nvme;
     const char *model, *config_file, *out, *eval_data, *machine, *metrics, *trace, *tokenizer, *fault;
     const char *device;                               /* default "cpu" */
-    const char *prompt, *prompt_file, *prompt_tokens; /* exactly one of them */
+    const char *prompt, *prompt_file, *prompt_tokens; /* exactly one of them; with chat at most one */
+    const char *system, *template, *date;             /* chat */
     uint64_t max_steps, seq_len, seed, eval_every, fake_seed, fake_latency_us;
     uint64_t max_tokens, top_k; /* max_tokens 0: strata/model.h */
     uint64_t train_bpe;         /* 0: not given */
+    uint64_t context;           /* chat */
     double heldout, top_p, repetition_penalty;
     double temperature;               /* NaN: not given */
     uint64_t bytes, repeats, threads; /* bench; other commands turn threads into an override */
@@ -62,7 +64,7 @@ struct cli_args {
     double seconds;
     bool unregistered, poll_device, poll_kernel, fio, fio_job, read, write;
     bool ignored; /* set by any flag that has no meaning here */
-    bool json, quiet, digest, allow_unknown, measure, ops, simulate, only, overwrite, help;
+    bool chat, json, quiet, digest, allow_unknown, measure, ops, simulate, only, overwrite, help;
 };
 
 /** Parse argv[2..] for a command.  E_INVAL: unknown option (with the nearest one), missing or bad value, or a missing required
