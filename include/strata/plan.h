@@ -39,6 +39,7 @@ STRATA_API strata_status strata_plan_make(struct strata_plan **plan, struct stra
  * @return STRATA_E_INVAL      plan is NULL, does not fit, or has an engine
  *         STRATA_E_CANCELLED  the model's progress function requested it
  *         STRATA_E_NOSYS      the device cannot be opened
+ *         STRATA_E_IO         the GPU was lost meanwhile
  *         STRATA_E_NOMEM
  *         The plan stays valid in any case.
  */

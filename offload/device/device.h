@@ -10,8 +10,9 @@
  * return.  The memory that a call's pointers name must not change until then; structs given by pointer (st_moments,
  * st_update_coef) are copied by the call.  One thread calls at a time. finish() waits for a queue; there is no order between
  * queues except what finish() and notify() report.  Neither lasts longer than the deadline: then the device is lost, its calls
- * fail, and its pinned memory stays with the driver until the process ends.  All pointers named "device" are inside the arena,
- * and so are all that no comment calls the host's; on `cuda` the host cannot dereference them.  dtypes are as in tensor_ops.h. */
+ * fail with E_IO, which means nothing else, and its pinned memory stays with the driver until the process ends.  All pointers
+ * named "device" are inside the arena, and so are all that no comment calls the host's; on `cuda` the host cannot dereference
+ * them.  dtypes are as in tensor_ops.h. */
 #ifndef OFFLOAD_DEVICE_DEVICE_H
 #define OFFLOAD_DEVICE_DEVICE_H
 

@@ -49,8 +49,8 @@ enum st_measure {
  * of what is free there) and a quarter of the device's capacity; if a probe needs more, or takes over five seconds, or compute is
  * NULL, block_flops and head_flops stay as they are.
  *  @param what  of st_measure. Matmuls, the block and copies (from memory that it pins) are the device's own; without COMPUTE and
- *  LINKS it is not opened. Always OK except for E_NOMEM, E_INVAL (the requested workers or kernels are not available) and a
- *  device that does not open. */
+ *  LINKS it is not opened. Always OK except for E_NOMEM, E_INVAL (the requested workers or kernels are not available), a
+ *  device that does not open, and E_IO: the device was lost, and no more of it was measured. */
 strata_status st_machine_measure(struct st_machine *machine, const struct st_workload *workload, const struct st_compute *compute,
                                  const struct st_machine_opts *opts, unsigned what);
 

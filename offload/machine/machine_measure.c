@@ -391,6 +391,15 @@ static void note_failure(strata_status st, const char *what)
         st_log(ST_LOG_WARN, "%s could not be measured, its rate is unknown: %s", what, strata_last_error());
 }
 
+/* Once the device is lost every probe of it fails: the first one's sentence is the call's, and there are no more probes. */
+static strata_status unless_lost(strata_status st, const char *what)
+{
+    if (st == STRATA_E_IO)
+        return st;
+    note_failure(st, what);
+    return STRATA_OK;
+}
+
 static uint64_t copy_bytes(const struct st_workload *w)
 {
     uint64_t largest = 0;
@@ -400,34 +409,54 @@ static uint64_t copy_bytes(const struct st_workload *w)
     return clamp(largest * strata_dtype_bytes(w->dtype), ST_MEASURE_COPY_BYTES_MIN, COPY_BYTES_MAX);
 }
 
+static strata_status measure_copies(struct st_prober *m, struct st_machine *machine)
+{
+    strata_status st = unless_lost(measure_link(m, upload_run, &machine->rates.upload), "the upload link");
+
+    if (st == STRATA_OK)
+        st = unless_lost(measure_link(m, download_run, &machine->rates.download), "the download link");
+    if (st == STRATA_OK && memory_bytes(m) > 0)
+        st = unless_lost(measure_memory(m, &machine->rates.memory), "the device's memory");
+    return st;
+}
+
 /* The probes that need the device; it is open while they run. */
 static strata_status measure_device(struct st_prober *m, struct st_machine *machine, const struct st_workload *w, unsigned what)
 {
     const uint64_t matmul = st_measure_matmul_bytes(m, w), memory = memory_bytes(m);
     const uint64_t most = matmul > memory ? matmul : memory;
-    const strata_status st = st_measure_open_device(m, most > m->host.bytes ? most : m->host.bytes);
+    strata_status st = st_measure_open_device(m, most > m->host.bytes ? most : m->host.bytes);
 
-    if (st != STRATA_OK)
-        return st;
-    if ((what & ST_MEASURE_COMPUTE) != 0)
-        note_failure(st_measure_matmul(m, w, &machine->rates.matmul_flops), "matmul");
-    if ((what & ST_MEASURE_LINKS) != 0) {
-        note_failure(measure_link(m, upload_run, &machine->rates.upload), "the upload link");
-        note_failure(measure_link(m, download_run, &machine->rates.download), "the download link");
-        if (memory > 0)
-            note_failure(measure_memory(m, &machine->rates.memory), "the device's memory");
-    }
+    if (st == STRATA_OK && (what & ST_MEASURE_COMPUTE) != 0)
+        st = unless_lost(st_measure_matmul(m, w, &machine->rates.matmul_flops), "matmul");
+    if (st == STRATA_OK && (what & ST_MEASURE_LINKS) != 0)
+        st = measure_copies(m, machine);
     st_measure_close_device(m);
-    return STRATA_OK;
+    return st;
 }
 
-static void measure_model(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
-                          struct st_machine *machine)
+static strata_status measure_model(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
+                                   struct st_machine *machine)
 {
-    note_failure(st_measure_block(m, w, compute, machine), "a block");
+    strata_status st = unless_lost(st_measure_block(m, w, compute, machine), "a block");
+
     st_measure_close_device(m);
-    note_failure(st_measure_head(m, w, compute, machine), "the head");
+    if (st == STRATA_OK)
+        st = unless_lost(st_measure_head(m, w, compute, machine), "the head");
     st_measure_close_device(m);
+    return st;
+}
+
+static void measure_host(struct st_prober *m, const struct st_workload *w, const struct st_machine_opts *opts,
+                         struct st_machine *machine, unsigned what)
+{
+    if ((what & ST_MEASURE_UPDATE) != 0) {
+        note_failure(measure_checksum(m, &machine->rates.checksum), "the checksum");
+        note_failure(measure_update(m, w, opts, &machine->rates.update), "the optimizer update");
+    }
+    if ((what & ST_MEASURE_DISK) != 0 && strcmp(opts->nvme.method, "fake") != 0)
+        note_failure(st_machine_measure_disk(machine, &opts->nvme), "the disk");
+    st_error_clear();
 }
 
 strata_status st_machine_measure(struct st_machine *machine, const struct st_workload *workload, const struct st_compute *compute,
@@ -438,17 +467,10 @@ strata_status st_machine_measure(struct st_machine *machine, const struct st_wor
 
     if (st == STRATA_OK && (what & (ST_MEASURE_COMPUTE | ST_MEASURE_LINKS)) != 0)
         st = measure_device(&m, machine, workload, what);
-    if (st == STRATA_OK) {
-        if ((what & ST_MEASURE_COMPUTE) != 0)
-            measure_model(&m, workload, compute, machine);
-        if ((what & ST_MEASURE_UPDATE) != 0) {
-            note_failure(measure_checksum(&m, &machine->rates.checksum), "the checksum");
-            note_failure(measure_update(&m, workload, opts, &machine->rates.update), "the optimizer update");
-        }
-        if ((what & ST_MEASURE_DISK) != 0 && strcmp(opts->nvme.method, "fake") != 0)
-            note_failure(st_machine_measure_disk(machine, &opts->nvme), "the disk");
-        st_error_clear();
-    }
+    if (st == STRATA_OK && (what & ST_MEASURE_COMPUTE) != 0)
+        st = measure_model(&m, workload, compute, machine);
+    if (st == STRATA_OK)
+        measure_host(&m, workload, opts, machine, what);
     st_measure_close(&m);
     return st;
 }

@@ -1,0 +1,96 @@
+/* test_cuda_machine.c - what offload/machine says of the cuda device over the emulator: the probes of a GPU that
+ * is lost. */
+#include "core/base/fault.h"
+#include "core/system/topology.h"
+#include "offload/config/config_options.h"
+#include "offload/device/cuda/device_cuda_internal.h"
+#include "offload/machine/machine.h"
+#include "tests/common/kept_log.h"
+#include "tests/cuda/emulator/twin.h"
+#include "tests/engine/rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define ok(call)    assert_int_equal((call), STRATA_OK)
+#define DEADLINE_NS UINT64_C(500000000) /* far longer than any op of a probe that goes well */
+
+static struct st_topology *cores(uint32_t count)
+{
+    char text[32];
+    struct st_topology *topology;
+
+    snprintf(text, sizeof(text), "core:%u pu:1", count);
+    ok(st_topology_load_from(
+        &topology, &(struct st_topology_source){.synthetic = text, .cgroup_root = "/nonexistent", .membership = "/nonexistent"}));
+    return topology;
+}
+
+static strata_status measure(struct st_machine *machine, const struct rig_cell *cell)
+{
+    struct st_topology *topology = cores(2);
+    struct st_machine_opts opts;
+    struct st_config config;
+    struct st_model *model;
+    struct st_compute compute;
+    strata_status st;
+
+    rig_config(&config, cell, "/nonexistent");
+    st_config_machine_opts(&opts, &config);
+    opts.topology = topology;
+    opts.device = "cuda";
+    opts.nvme.dir_count = 0;
+    opts.device_memory = ST_AUTO_BYTES;
+    opts.device_deadline_ns = cell->deadline_ns;
+    ok(rig_model(&model, cell));
+    compute = st_model_compute(model);
+    ok(st_machine_here(machine, &opts));
+    st = st_machine_measure(machine, st_model_workload(model), &compute, &opts, ST_MEASURE_ALL & ~ST_MEASURE_DISK);
+    st_model_destroy(model);
+    st_topology_destroy(topology);
+    return st;
+}
+
+/* One sentence, that of the call: no further probe tries the GPU, or says so. */
+static void a_lost_gpu_ends_the_probes(void **state)
+{
+    struct rig_cell cell = rig_swapped();
+    struct st_machine machine;
+
+    (void)state;
+    cell.cuda = true;
+    cell.deadline_ns = DEADLINE_NS;
+    st_fault_arm(&(struct st_fault_spec){.site = "machine.patience"}); /* one repeat */
+    kept_log_begin(ST_LOG_WARN);
+    for (uint64_t nth = 0;; nth += 1 + 2 * nth) {
+        strata_status st;
+
+        twin_hang(nth);
+        st = measure(&machine, &cell);
+        assert_int_equal(kept_log.count, 0);
+        if (st == STRATA_OK)
+            break;
+        assert_int_equal(st, STRATA_E_IO);
+        assert_non_null(strstr(strata_last_error(), "the queue cuda-"));
+        twin_reset();
+        st_cuda_forget_loss();
+    }
+    kept_log_end();
+    st_fault_disarm();
+    twin_reset();
+    assert_true(machine.rates.upload > 0 && machine.rates.block_flops > 0 && machine.rates.update > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lost_gpu_ends_the_probes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
