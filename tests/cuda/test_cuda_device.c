@@ -546,7 +546,7 @@ static void staged_copies_do_not_keep_the_caller(void **state)
 {
     static struct note notes[2];
     unsigned char *host = host_memory();
-    struct st_device *dev = opened_impatient(20000000);
+    struct st_device *dev = opened_impatient(500000000); /* a piece takes a tenth of it under tsan */
     atomic_uint clock = 0;
 
     (void)state;
