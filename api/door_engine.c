@@ -37,7 +37,7 @@ static const double *dir_rates(const struct strata_plan *p, const struct st_nvme
 static void log_omp_threads(const struct strata_plan *p)
 {
     const char *text = getenv("OMP_NUM_THREADS");
-    const uint32_t workers = st_topology_core_count(p->model->topology);
+    const uint32_t workers = st_handle_workers(p->model);
     unsigned long asked;
     char *end;
 

@@ -135,10 +135,9 @@ static strata_status take_stored_dtype(struct strata_model *m, const struct stra
 
 uint32_t st_handle_workers(const struct strata_model *m)
 {
-    if (m->config.threads != 0)
-        return m->config.threads;
-    return st_handle_only_plans(m) && m->file.capacity.workers != 0 ? m->file.capacity.workers
-                                                                    : st_topology_core_count(m->topology);
+    if (m->config.threads == 0 && st_handle_only_plans(m) && m->file.capacity.workers != 0)
+        return m->file.capacity.workers;
+    return st_machine_workers(m->topology, m->device, m->config.threads);
 }
 
 /* --- opening --- */

@@ -62,13 +62,13 @@ static strata_status take_budgets(struct budgets *b, struct cli_run *r, const st
     return st;
 }
 
-/* Probes and engine run on this machine: with its cores, but with no more workers than the rehearsed machine has scratch for. */
+/* Probes and engine run on this machine: with its workers, but with no more than the rehearsed machine has scratch for. */
 static void take_threads(struct strata_model *m)
 {
-    const uint32_t cores = st_topology_core_count(m->topology), most = st_model_workload(m->model)->workers;
+    const uint32_t here = st_machine_workers(m->topology, m->device, 0), most = st_model_workload(m->model)->workers;
 
     if (m->config.threads == 0)
-        m->config.threads = cores < most ? cores : most;
+        m->config.threads = here < most ? here : most;
 }
 
 static strata_status prepare(struct cli_run *r, struct budgets *budgets, const struct cli_args *args)

@@ -61,11 +61,12 @@ struct info {
     struct st_config config;
     struct st_topology *topology;
     struct st_machine machine;
+    const char *device; /* by name; NULL: "cpu" */
 };
 
 static uint32_t worker_count(const struct info *s)
 {
-    return s->config.threads != 0 ? s->config.threads : st_topology_core_count(s->topology);
+    return st_machine_workers(s->topology, s->device, s->config.threads);
 }
 
 /* Prints one line per NUMA node, then the cores that the workers use. */
@@ -427,7 +428,7 @@ static strata_status measure(struct info *s, const struct cli_args *args)
 
     st_config_machine_opts(&opts, &s->config);
     opts.topology = s->topology;
-    opts.device = args->device;
+    opts.device = s->device;
     if (st == STRATA_OK)
         st = take_dirs(&opts, &args->nvme);
     if (st == STRATA_OK)
@@ -449,7 +450,7 @@ static strata_status measure(struct info *s, const struct cli_args *args)
 int cmd_info(const struct cli_args *args)
 {
     struct cli_args with_model = *args;
-    struct info info = {0};
+    struct info info = {.device = args->device};
     strata_status st;
     int code = 0;
 

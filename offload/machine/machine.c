@@ -59,6 +59,18 @@ static uint64_t at_least_zero(uint64_t have, uint64_t taken)
     return have > taken ? have - taken : 0;
 }
 
+uint32_t st_machine_workers(const struct st_topology *topology, const char *device, uint32_t threads)
+{
+    const struct st_device_ops *ops = device != NULL ? st_device_find(device) : NULL;
+    const uint32_t cores = st_topology_core_count(topology);
+
+    if (threads != 0)
+        return threads;
+    if (ops == NULL || ops->memory == NULL || ops->notify == NULL)
+        return cores;
+    return cores >= 8 ? cores - 2 : cores >= 4 ? cores - 1 : cores;
+}
+
 strata_status st_machine_here(struct st_machine *out, const struct st_machine_opts *opts)
 {
     const struct st_topology *topo = opts->topology;
@@ -75,7 +87,7 @@ strata_status st_machine_here(struct st_machine *out, const struct st_machine_op
     if (st != STRATA_OK)
         return st;
     snprintf(m.name, sizeof(m.name), "%s", is_host ? st_topology_cpu_name(topo) : gpu.name);
-    m.capacity.workers = opts->threads != 0 ? opts->threads : st_topology_core_count(topo);
+    m.capacity.workers = st_machine_workers(topo, device, opts->threads);
     capacity[STRATA_TIER_DEVICE] = opts->device_memory != ST_AUTO_BYTES ? opts->device_memory
                                    : is_host                            ? available / 2
                                                                         : gpu.usable;

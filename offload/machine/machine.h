@@ -21,13 +21,19 @@ struct st_machine_opts {
     const struct st_topology *topology;
     const char *device;                  /* by name (offload/device/device.h); NULL: "cpu" */
     uint64_t device_memory, host_memory; /* budgets; ST_AUTO_BYTES: what is free */
-    uint32_t threads;                    /* workers; 0: one for each core */
+    uint32_t threads;                    /* workers; 0: see st_machine_workers() */
     const char *isa;                     /* kernels: a name, or "auto" */
     enum st_rule rule;                   /* with the format of its moments: the update to measure */
     enum st_moment_format moments;
     uint64_t device_deadline_ns; /* see st_device_opts.deadline_ns */
     struct st_nvme_opts nvme;    /* directories, method and block */
 };
+
+/** Workers of a run on a device (by name; NULL: "cpu") for which `threads` are asked for; for 0 one for each usable core.  On a
+ *  device with memory and queues of its own one or two cores stay free for the threads beside the workers: the one that hands out
+ *  ops, those that wait for the queues and make staged copies, the mover of the swap.  Of 4 to 7 cores one, of 8 or more two; of
+ *  2 or 3 none, since there a worker more is worth more (an update of two workers on two cores is 4 to 5 % faster). */
+uint32_t st_machine_workers(const struct st_topology *topology, const char *device, uint32_t threads);
 
 /** Capacities for this process: its budgets; auto: host 80 % of the smaller of cgroup limit and available memory, less the fixed
  * part, less what a cpu device takes; device auto: half of available memory on a cpu device.  nvme: what the directories hold in

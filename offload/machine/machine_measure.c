@@ -144,7 +144,7 @@ strata_status st_measure_open(struct st_prober *m, strata_dtype dtype, const str
         return st_error(STRATA_E_INVAL, "strata.isa %s is unknown or cannot run on this processor", opts->isa);
     st = find_device_most(m);
     if (st == STRATA_OK)
-        st = st_workers_create(&m->workers, opts->threads, opts->topology);
+        st = st_workers_create(&m->workers, st_machine_workers(opts->topology, device, opts->threads), opts->topology);
     if (st == STRATA_OK)
         st = st_arena_create(&m->host, "copy probe", bytes < m->device_most ? bytes : m->device_most, m->workers);
     if (st == STRATA_OK)

@@ -117,7 +117,7 @@ static void help_speaks_of_its_own_command(void **state)
         {"train", "  --seed N                  of a preset's weights and of the order of the data; default 0\n"},
         {"eval", "  --seed N                  of a preset's weights; default 0\n"},
         {"generate", "  --seed N                  of the tokens drawn and of a preset's weights; default 0\n"},
-        {"info", "  --device cpu|cuda[:N]     whose rates --measure takes; default cpu\n"},
+        {"info", "  --device cpu|cuda[:N]     whose workers are shown, and whose rates --measure takes; default cpu\n"},
         {"plan", "  --machine FILE.json       rates and capacities of a machine, "},
         {"train", "  --machine FILE.json       rates of this machine "},
         {"train", "  --json                    the metrics on standard output, everything else on standard error\n"},

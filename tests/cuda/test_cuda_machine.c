@@ -1,4 +1,4 @@
-/* test_cuda_machine.c - what offload/machine says of the cuda device over the emulator: the probes of a GPU that
+/* test_cuda_machine.c - what offload/machine says of the cuda device over the emulator: its workers, and the probes of a GPU that
  * is lost. */
 #include "core/base/fault.h"
 #include "core/system/topology.h"
@@ -30,6 +30,36 @@ static struct st_topology *cores(uint32_t count)
         &topology, &(struct st_topology_source){.synthetic = text, .cgroup_root = "/nonexistent", .membership = "/nonexistent"}));
     return topology;
 }
+
+/* A number that was asked for counts as it is, everywhere. */
+static void a_gpu_leaves_cores_free(void **state)
+{
+    static const struct {
+        uint32_t cores, workers;
+    } rows[] = {{1, 1}, {2, 2}, {3, 3}, {4, 3}, {5, 4}, {7, 6}, {8, 6}, {9, 7}, {64, 62}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_topology *topology = cores(rows[i].cores);
+        struct st_machine_opts opts = {.topology = topology, .device = "cuda:0"};
+        struct st_machine machine;
+
+        assert_int_equal(st_machine_workers(topology, "cuda", 0), rows[i].workers);
+        assert_int_equal(st_machine_workers(topology, "cuda:1", 0), rows[i].workers);
+        assert_int_equal(st_machine_workers(topology, "cpu", 0), rows[i].cores);
+        assert_int_equal(st_machine_workers(topology, "paced", 0), rows[i].cores);
+        assert_int_equal(st_machine_workers(topology, NULL, 0), rows[i].cores);
+        assert_int_equal(st_machine_workers(topology, "cuda", 5), 5);
+        ok(st_machine_here(&machine, &opts));
+        assert_int_equal(machine.capacity.workers, rows[i].workers);
+        opts.threads = 9;
+        ok(st_machine_here(&machine, &opts));
+        assert_int_equal(machine.capacity.workers, 9);
+        st_topology_destroy(topology);
+    }
+}
+
+/* --- probes --- */
 
 static strata_status measure(struct st_machine *machine, const struct rig_cell *cell)
 {
@@ -89,6 +119,7 @@ static void a_lost_gpu_ends_the_probes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_gpu_leaves_cores_free),
         cmocka_unit_test(a_lost_gpu_ends_the_probes),
     };
 
