@@ -156,12 +156,22 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
 
 /* --- copies --- */
 
-/* Which ends the kind says are on the device must be, and no other. */
+/* Partly pinned, or of two regions that were pinned one by one. */
+static bool is_mixed(const void *at, size_t bytes)
+{
+    const std::lock_guard<std::mutex> guard(the_world.lock);
+
+    return overlaps(the_world.pinned, at, bytes) && !is_in(the_world.pinned, at, bytes);
+}
+
+/* Which ends the kind says are on the device must be, and no other; the driver refuses host memory that is mixed. */
 static bool is_valid_copy(const void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
     const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
     const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
 
+    if (is_mixed(dst, bytes) || is_mixed(src, bytes))
+        return false;
     return kind == cudaMemcpyDefault || (twin::is_device(dst, bytes) == to_device && twin::is_device(src, bytes) == from_device);
 }
 
