@@ -67,6 +67,8 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
     opts.trace = e->trace;
     opts.op_times = e->op_times;
     st = st_engine_create(&e->engine, &opts);
+    if (st == STRATA_OK)
+        st_handle_stage(e->plan, st_engine_staged(e->engine));
     return st == STRATA_E_NOSPC ? STRATA_E_NOFIT
                                 : st; /* after this the space is allocated, and a disk that fills is an I/O failure */
 }

@@ -182,6 +182,28 @@ static void forget_texts(struct strata_plan *p)
     p->text = p->json = NULL;
 }
 
+void st_handle_stage(struct strata_plan *p, const struct st_staged *staged)
+{
+    const uint64_t bytes = p->plan->program.needed[STRATA_TIER_HOST];
+    const double pinned_bound = p->figures.bounds.schedule;
+    struct st_machine machine = p->machine;
+    char part[24], all[24], now[24], before[24];
+
+    if (!p->rates_known || (staged->bytes == 0 && p->staged.bytes == 0))
+        return;
+    p->staged = *staged;
+    forget_texts(p);
+    st_rates_stage(&machine.rates, bytes, staged);
+    st_figures_make(&p->figures, &p->plan->program, &machine);
+    if (staged->bytes > 0)
+        st_log(ST_LOG_NOTICE,
+               "%s of %s of host memory are not pinned: on average copies run at %.3g GB/s up and %.3g GB/s down, and the "
+               "shortest step takes %s (planned: %s)",
+               st_size_text(part, staged->bytes), st_size_text(all, bytes), machine.rates.upload * 1e-9,
+               machine.rates.download * 1e-9, st_seconds_text(now, p->figures.bounds.schedule),
+               st_seconds_text(before, pinned_bound));
+}
+
 static strata_status measure(struct strata_plan *p)
 {
     const struct strata_model *m = p->model;

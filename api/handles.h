@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "model/tokenizer/tokenizer.h"
 #include "offload/config/config.h"
+#include "offload/device/device.h"
 #include "offload/engine/engine.h"
 #include "offload/machine/machine.h"
 #include "offload/plan/plan.h"
@@ -55,7 +56,8 @@ struct strata_plan {
     atomic_uint users;
     struct strata_model *model;
     struct st_machine machine;
-    bool rates_known; /* at least one rate is known */
+    bool rates_known;        /* at least one rate is known */
+    struct st_staged staged; /* of the last engine's host memory; the figures count it */
     atomic_bool has_engine;
     struct st_plan *plan;
     struct st_figures figures; /* for a plan that fits, at the known rates */
@@ -125,6 +127,8 @@ static inline bool st_handle_forward_only(const struct strata_model *m)
 {
     return m->use == STRATA_USE_EVAL || m->use == STRATA_USE_GENERATE;
 }
+/** Make the figures count what of the host memory an engine could not pin; a log line says what that costs. */
+void st_handle_stage(struct strata_plan *p, const struct st_staged *staged);
 /** Number of worker threads, for each of which the device has scratch, on the machine that the model is planned for. */
 uint32_t st_handle_workers(const struct strata_model *m);
 

@@ -200,7 +200,7 @@ static strata_status open_device(struct link *l)
     if (st != STRATA_OK)
         return st;
     l->on_device = l->ops->arena(l->device);
-    return l->ops->pin != NULL ? l->ops->pin(l->device, l->host.base, l->host.bytes) : STRATA_OK;
+    return l->ops->pin != NULL ? l->ops->pin(l->device, l->host.base, l->host.bytes, NULL) : STRATA_OK;
 }
 
 /* The workers that copy also touch the arenas first, as in an engine. */

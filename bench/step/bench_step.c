@@ -120,13 +120,19 @@ static strata_status plan_case(struct step_bench *b, struct step_case *c, const 
     return st;
 }
 
-/* Computes the bounds from the rates of the case's own probes. */
-static void settle(struct step_case *c)
+/* Computes the bounds from the rates of the case's own probes.  Whether host memory can be pinned is known since the engine. */
+static strata_status settle(struct step_case *c)
 {
     struct st_machine rates;
+    strata_status st = STRATA_OK;
 
     step_median_rates(&rates, c);
     st_figures_make(&c->figures, &c->plan->program, &rates);
+    if (c->staged.bytes > 0) {
+        st_rates_stage(&c->machine.rates, c->plan->program.needed[STRATA_TIER_HOST], &c->staged);
+        c->forecast = predicted(c->plan, &c->machine, &st);
+    }
+    return st;
 }
 
 static void free_cases(struct step_case *cases, uint32_t count)
@@ -192,8 +198,9 @@ static strata_status run_schedules(struct step_bench *b, const struct st_policy 
         st = plan_case(b, c, &policy);
         if (st == STRATA_OK && b->opts->device != NULL)
             st = step_run(b, c, b->opts->steps, false);
+        if (st == STRATA_OK)
+            st = settle(c);
         if (st == STRATA_OK) {
-            settle(c);
             step_print_row(b, c, NAN);
             st = step_print_ops(b, c);
         }
@@ -249,7 +256,9 @@ static strata_status run_budgets(struct step_bench *b, const struct st_policy *p
     if (st == STRATA_OK)
         st = run_rounds(b, cases);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
-        settle(&cases[i]);
+        st = settle(&cases[i]);
+        if (st != STRATA_OK)
+            break;
         step_print_row(b, &cases[i], largest_seconds(b, cases));
         st = step_print_ops(b, &cases[i]);
     }

@@ -6,6 +6,7 @@
 #define BENCH_STEP_STEP_CASE_H
 
 #include "bench/bench_setup.h"
+#include "offload/device/device.h"
 #include "offload/device/op_times.h"
 #include "offload/device/paced/device_paced.h"
 #include "offload/machine/machine.h"
@@ -22,6 +23,7 @@ struct step_case {
     double forecast;           /* predicted seconds; NaN: not available */
     struct st_machine probed[STEP_PROBES];
     uint32_t probe_count;
+    struct st_staged staged;                                        /* of the engine's host memory */
     double seconds[BENCH_REPEATS_MAX], stall_ms[BENCH_REPEATS_MAX]; /* [done] */
     double upload_ms[BENCH_REPEATS_MAX], download_ms[BENCH_REPEATS_MAX];
     uint32_t done;
@@ -53,7 +55,7 @@ strata_status step_probe(const struct step_bench *b, struct st_machine *machine)
  *  before the engine exists, the rates of resources that it leaves free between its steps, and the rates of a device with its own
  *  memory after it is gone.  keep: the engine stays, since the same case runs next. */
 strata_status step_run(struct step_bench *b, struct step_case *c, uint32_t until, bool keep);
-/** Put the medians of the probes in place of the rates of the case's machine. */
+/** Put the medians of the probes in place of the rates of the case's machine; host memory that is not pinned counts. */
 void step_median_rates(struct st_machine *out, const struct step_case *c);
 
 /* step_row.c */

@@ -103,6 +103,7 @@ void step_median_rates(struct st_machine *out, const struct step_case *c)
             values[i] = *rate_at(&probed[i].rates, r);
         *rate_at(&out->rates, r) = bench_median(values, c->probe_count);
     }
+    st_rates_stage(&out->rates, c->plan->program.needed[STRATA_TIER_HOST], &c->staged);
 }
 
 static strata_status measure_ceiling(struct step_bench *b)
@@ -197,6 +198,8 @@ static strata_status open_engine(struct step_bench *b, struct step_case *c)
     opts.nvme.fake_latency_us = o->fake_latency_us;
     st = st_engine_create(&b->engine, &opts);
     bench_progress(&b->setup, "loading the state", 0);
+    if (st == STRATA_OK)
+        c->staged = *st_engine_staged(b->engine);
     if (st == STRATA_OK)
         st = is_paced(b) ? st_engine_load(b->engine, st_paced_fill, NULL) : st_engine_load(b->engine, o->fill, o->fill_ctx);
     return st;

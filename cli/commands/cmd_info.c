@@ -222,8 +222,9 @@ static void print_rates(FILE *file, const struct st_machine *m)
     st_print(file, LABEL "matmul %.1f GFLOP/s", "measured", m->rates.matmul_flops * 1e-9);
     print_part(file, "block", m->rates.block_flops);
     print_part(file, "head", m->rates.head_flops);
-    st_print(file, ", upload %.2f GB/s, download %.2f GB/s, update %.0f M parameters/s, checksum %.1f GB/s\n",
-             m->rates.upload * 1e-9, m->rates.download * 1e-9, m->rates.update * 1e-6, m->rates.checksum * 1e-9);
+    st_print(file, ", upload %.2f GB/s, download %.2f GB/s%s, update %.0f M parameters/s, checksum %.1f GB/s\n",
+             m->rates.upload * 1e-9, m->rates.download * 1e-9, m->rates.staged ? " (host memory cannot be pinned)" : "",
+             m->rates.update * 1e-6, m->rates.checksum * 1e-9);
     if (m->rates.memory > 0)
         st_print(file, LABEL "the device's own memory: %.0f GB/s, read and written\n", "", m->rates.memory * 1e-9);
     if (m->rates.read > 0 || m->rates.write > 0)

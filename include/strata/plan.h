@@ -67,7 +67,7 @@ STRATA_API strata_status strata_plan_get_info(const struct strata_plan *plan, st
 /**
  * The plan as text for people: the lines that `strata train` prints first.
  *
- * @param text  out, borrowed until the plan is measured or destroyed
+ * @param text  out, borrowed until the plan is measured or destroyed, or has an engine
  *
  * @return STRATA_E_INVAL  an argument is NULL
  *         STRATA_E_NOMEM

@@ -53,6 +53,12 @@ struct st_device_memory {
     uint64_t beside; /* what driver and libraries may take of the free memory beside an arena */
 };
 
+/* What pin() could not pin: copies of this memory are slower, and its pages may be swapped out. */
+struct st_staged {
+    uint64_t bytes;
+    double upload, download; /* bytes per second of its copies; 0: unknown */
+};
+
 struct st_device_ops {
     const char *name;
     bool arena_is_host;                  /* the arena is host memory, holds zeros after open(), and a load may write to it */
@@ -62,10 +68,10 @@ struct st_device_ops {
     unsigned char *(*arena)(struct st_device *dev); /* base device address */
     /* Optional (NULL: the arena is RAM, and there is only one device).  E_NOSYS: no such device, with the reason. */
     strata_status (*memory)(uint32_t index, struct st_device_memory *out);
-    /* Optional: announce the caller's host memory for copies, until close().  If the system refuses to pin it, a log line says
-     * so, with the rate of the copies, which are slower; the status is OK.  Call it before anything is in the arena: bytes are
-     * copied there and back to find the rate. */
-    strata_status (*pin)(struct st_device *dev, void *base, uint64_t bytes);
+    /* Optional: announce the caller's host memory for copies, until close().  What the system refuses to pin is in *staged (NULL:
+     * not wanted) and in a log line, with the rates of its copies; the status is OK.  Call it before anything is in the arena:
+     * bytes are copied there and back to find the rates. */
+    strata_status (*pin)(struct st_device *dev, void *base, uint64_t bytes, struct st_staged *staged);
 
     strata_status (*upload)(struct st_device *dev, void *dst_device, const void *src_host, uint64_t bytes);
     strata_status (*download)(struct st_device *dev, void *dst_host, const void *src_device, uint64_t bytes);

@@ -227,9 +227,9 @@ static unsigned char *timed_arena(struct st_device *dev)
     return timed_of(dev)->inner->ops->arena(timed_of(dev)->inner);
 }
 
-static strata_status timed_pin(struct st_device *dev, void *base, uint64_t bytes)
+static strata_status timed_pin(struct st_device *dev, void *base, uint64_t bytes, struct st_staged *staged)
 {
-    return timed_of(dev)->inner->ops->pin(timed_of(dev)->inner, base, bytes);
+    return timed_of(dev)->inner->ops->pin(timed_of(dev)->inner, base, bytes, staged);
 }
 
 static strata_status timed_finish(struct st_device *dev, enum st_queue queue)

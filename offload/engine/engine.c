@@ -41,7 +41,7 @@ static strata_status create_tables(struct st_engine *eng)
         eng->io == NULL)
         return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
     eng->staging = (unsigned char *)eng->scratch + scratch;
-    return eng->device->ops->pin != NULL ? eng->device->ops->pin(eng->device, eng->scratch, 2 * scratch) : STRATA_OK;
+    return eng->device->ops->pin != NULL ? eng->device->ops->pin(eng->device, eng->scratch, 2 * scratch, NULL) : STRATA_OK;
 }
 
 static strata_status open_swap(struct st_engine *eng, const struct st_nvme_opts *nvme)
@@ -84,7 +84,7 @@ static strata_status open_device(struct st_engine *eng, const struct st_engine_o
         return st;
     eng->device_base = ops->arena(eng->device);
     if (ops->pin != NULL && eng->host.bytes > 0)
-        st = ops->pin(eng->device, eng->host.base, eng->host.bytes);
+        st = ops->pin(eng->device, eng->host.base, eng->host.bytes, &eng->staged);
     return st == STRATA_OK && eng->op_times != NULL ? st_device_timed_open(&eng->device, eng->op_times) : st;
 }
 
@@ -180,6 +180,11 @@ void st_engine_set_betas(struct st_engine *eng, double beta1, double beta2)
 {
     eng->beta1 = beta1;
     eng->beta2 = beta2;
+}
+
+const struct st_staged *st_engine_staged(const struct st_engine *eng)
+{
+    return &eng->staged;
 }
 
 uint64_t st_engine_steps(const struct st_engine *eng)

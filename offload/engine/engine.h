@@ -76,6 +76,8 @@ void st_engine_set_lr(struct st_engine *eng, double lr);
 /** Set the betas of the same updates; SGD: beta1 is the momentum.  Adam's bias correction uses their powers by the step's
  *  number. */
 void st_engine_set_betas(struct st_engine *eng, double beta1, double beta2);
+/** What of the plan's host memory the device could not pin: see st_device_ops.pin and st_rates_stage(). */
+const struct st_staged *st_engine_staged(const struct st_engine *eng);
 /** Optimizer steps of this run that were applied or whose update is pending; skipped ones do not count. */
 uint64_t st_engine_steps(const struct st_engine *eng);
 

@@ -67,6 +67,7 @@ struct st_engine {
     struct st_device *device;
     unsigned char *device_base;
     struct st_arena host;
+    struct st_staged staged; /* of `host` */
     struct st_swap *swap;
 
     uint64_t *checksums[ST_PLANE_COUNT]; /* [tile_count] of data on NVMe, or NULL */

@@ -160,7 +160,8 @@ void st_measure_close(struct st_prober *m)
     *m = (struct st_prober){0};
 }
 
-/* Copies are measured as a run makes them: from and to memory that the device has pinned, if it pins memory. */
+/* Copies are measured as a run makes them: from and to memory that the device has pinned, if it pins memory.  If it could not,
+ * the probes that come after those of the copies do not try again. */
 strata_status st_measure_open_device(struct st_prober *m, uint64_t arena_bytes)
 {
     const struct st_device_opts opts = {.arena_bytes = arena_bytes,
@@ -170,9 +171,9 @@ strata_status st_measure_open_device(struct st_prober *m, uint64_t arena_bytes)
                                         .deadline_ns = m->deadline_ns};
     const strata_status st = m->ops->open(&m->device, &opts);
 
-    if (st != STRATA_OK || m->ops->pin == NULL)
+    if (st != STRATA_OK || m->ops->pin == NULL || m->staged.bytes > 0)
         return st;
-    return m->ops->pin(m->device, m->host.base, m->host.bytes);
+    return m->ops->pin(m->device, m->host.base, m->host.bytes, &m->staged);
 }
 
 void st_measure_close_device(struct st_prober *m)
@@ -417,6 +418,7 @@ static strata_status measure_copies(struct st_prober *m, struct st_machine *mach
         st = unless_lost(measure_link(m, download_run, &machine->rates.download), "the download link");
     if (st == STRATA_OK && memory_bytes(m) > 0)
         st = unless_lost(measure_memory(m, &machine->rates.memory), "the device's memory");
+    machine->rates.staged = m->staged.bytes > 0;
     return st;
 }
 

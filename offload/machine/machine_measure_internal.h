@@ -20,7 +20,8 @@ struct st_prober {
     uint64_t deadline_ns; /* of the device */
     uint64_t device_most; /* limit on the bytes of a probe's arena: less than half of the free memory of a device with its own */
     struct st_device *device;
-    struct st_arena host; /* pinned while a device that pins memory is open */
+    struct st_staged staged; /* of `host` */
+    struct st_arena host;    /* pinned while a device that pins memory is open */
 };
 
 /* Runs the measured work `count` times, and waits once for all of it. */

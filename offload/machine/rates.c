@@ -1,11 +1,26 @@
 /* offload/machine/rates.c - computes how long an amount of work takes at a machine's rates.  Pure functions. */
 #include "offload/machine/rates.h"
 
+#include "offload/device/device.h"
 #include "offload/device/op_traffic.h"
 
 double st_seconds_at(double amount, double rate)
 {
     return rate > 0 ? amount / rate : 0;
+}
+
+/* A staged copy crosses the same link, so it is never the faster one. */
+static double mixed_rate(double rate, double staged, double fraction)
+{
+    return staged > 0 && staged < rate ? 1 / ((1 - fraction) / rate + fraction / staged) : rate;
+}
+
+void st_rates_stage(struct st_rates *rates, uint64_t bytes, const struct st_staged *staged)
+{
+    const double fraction = bytes > 0 ? (double)staged->bytes / (double)bytes : 0;
+
+    rates->upload = mixed_rate(rates->upload, staged->upload, fraction);
+    rates->download = mixed_rate(rates->download, staged->download, fraction);
 }
 
 double st_call_seconds(const struct st_workload *w, const struct st_rates *rates, enum st_call_kind kind, bool recompute)

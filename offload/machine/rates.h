@@ -34,12 +34,15 @@ struct st_rates {
     double memory;                         /* bytes per second that a device's own passes read and write in memory of its own;
                                               0: they take no time, as on a device that is the host, where workers make them */
     double upload, download;               /* bytes per second */
+    bool staged;                           /* these two are of host memory that could not be pinned */
     double read, write, mixed;             /* bytes per second */
     double update;                         /* parameters per second, state in memory */
     double checksum;                       /* bytes per second, in cache, all workers; predictions; 0: takes no time */
     uint32_t dir_count;                    /* of dir_rates; 0: not known, or one directory */
     double dir_rates[ST_MACHINE_DIRS_MAX]; /* bytes per second of each NVMe directory alone; how much of the swap each holds */
 };
+
+struct st_staged;
 
 struct st_machine {
     char name[64];
@@ -49,6 +52,8 @@ struct st_machine {
 
 /** Seconds of an amount; a rate that is 0 takes no time. */
 double st_seconds_at(double amount, double rate);
+/** Slow the links down as far as the memory of a run is not pinned: its `bytes` of host memory count as copied evenly. */
+void st_rates_stage(struct st_rates *rates, uint64_t bytes, const struct st_staged *staged);
 /** Seconds that a device with these rates computes for a call: a block's FLOPs at block_flops (else matmul_flops), the head's at
  *  head_flops (else as a block's).  The passes of a block or slice beside its products are part of these rates. */
 double st_call_seconds(const struct st_workload *w, const struct st_rates *rates, enum st_call_kind kind, bool recompute);

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <setjmp.h>
@@ -172,6 +173,40 @@ static void events_that_fail_end_the_run(void **state)
     workplace_remove(*state, "t.json");
 }
 
+/* The bound of the only step, on a machine whose rates bind nothing. */
+static double bound_of_a_run(const struct workplace *w, const char *fault, struct program *p)
+{
+    static const char machine[] = "{\"name\":\"fast\",\"device_is_host\":false,\"matmul_flops\":1e18,\"memory\":1e15,"
+                                  "\"upload\":1e15,\"download\":1e15,\"update\":1e15}";
+    const char *key = "\"schedule_bound_seconds\":", *at;
+    char command[512];
+
+    workplace_write(w, "fast.json", machine, strlen(machine));
+    snprintf(command, sizeof(command),
+             "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 1 --machine {w}/fast.json --quiet --json --device "
+             "cuda --device-memory 6MiB " ON_HOST "%s",
+             fault);
+    workplace_run(w, p, command);
+    assert_int_equal(p->code, 0);
+    workplace_remove(w, "fast.json");
+    at = strstr(p->out, key);
+    assert_non_null(at);
+    return strtod(at + strlen(key), NULL);
+}
+
+/* It is known once the engine exists; from then on bounds count the staged copies of 1.5 MiB each way. */
+static void bounds_count_memory_that_is_not_pinned(void **state)
+{
+    struct program pinned, staged;
+
+    assert_true(bound_of_a_run(*state, "", &pinned) < 1e-7);
+    assert_true(bound_of_a_run(*state, "--fault cuda.register:0:0:-1", &staged) > 1e-6);
+    assert_null(strstr(pinned.err, "of host memory are not pinned"));
+    assert_non_null(strstr(staged.err, "of host memory are not pinned: on average copies run at "));
+    program_free(&pinned);
+    program_free(&staged);
+}
+
 static void rates_of_an_asynchronous_device_are_measured(void **state)
 {
     static const char *const rates[] = {"matmul_flops", "block_flops", "memory", "upload", "download", "update", "checksum"};
@@ -203,6 +238,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ops_are_timed_by_events),
         cmocka_unit_test(calls_lie_within_the_ops_of_the_program),
         cmocka_unit_test(events_that_fail_end_the_run),
+        cmocka_unit_test(bounds_count_memory_that_is_not_pinned),
         cmocka_unit_test(rates_of_an_asynchronous_device_are_measured),
     };
 

@@ -266,7 +266,7 @@ static void pinned_memory_is_registered(void **state)
     (void)state;
     assert_round_trip(dev, host);
     assert_int_equal(twin_held().pinned_bytes, 0);
-    ok(ops->pin(dev, host, 2 * BYTES));
+    ok(ops->pin(dev, host, 2 * BYTES, NULL));
     assert_int_equal(twin_held().pinned_bytes, 2 * BYTES);
     assert_round_trip(dev, host);
     ops->close(dev);
@@ -274,15 +274,23 @@ static void pinned_memory_is_registered(void **state)
     free(host);
 }
 
+static void assert_staged(const struct st_staged *staged, uint64_t bytes)
+{
+    assert_int_equal(staged->bytes, bytes);
+    assert_true((staged->upload > 0) == (bytes > 0) && (staged->download > 0) == (bytes > 0));
+}
+
 static void refused_memory_is_staged(void **state)
 {
     unsigned char *host = host_memory();
     struct st_device *dev = opened(ARENA);
+    struct st_staged staged;
 
     (void)state;
     twin_fail("cudaHostRegister", 0, 1, cudaErrorNotSupported);
-    ok(ops->pin(dev, host, 2 * BYTES));
+    ok(ops->pin(dev, host, 2 * BYTES, &staged));
     assert_int_equal(twin_disarm(), 1);
+    assert_staged(&staged, 2 * BYTES);
     assert_int_equal(twin_held().pinned_bytes, 4 * ST_CUDA_STAGING_BYTES);
     for (int i = 0; i < 3; i++)
         assert_round_trip(dev, host);
@@ -301,13 +309,15 @@ static void memory_is_registered_in_pieces(void **state)
     for (int refused = 1; refused <= 2; refused++) { /* whole alone, then the second piece, too */
         struct st_device *dev = opened(ARENA);
         unsigned char *at = host + first;
+        struct st_staged staged = {.bytes = 1};
 
         twin_fail("cudaHostRegister", 0, 1, cudaErrorMemoryAllocation);
         if (refused == 2)
             st_fault_arm(&(struct st_fault_spec){.site = "cuda.register", .after = 2, .count = 1, .result = -1});
-        ok(ops->pin(dev, host, bytes));
+        ok(ops->pin(dev, host, bytes, &staged));
         assert_int_equal(twin_disarm(), 1);
         assert_int_equal(st_fault_disarm(), refused - 1);
+        assert_staged(&staged, refused == 1 ? 0 : bytes - ST_CUDA_PIECE_MIN);
         assert_int_equal(twin_held().pinned_bytes, refused == 1 ? bytes : ST_CUDA_PIECE_MIN + 4 * ST_CUDA_STAGING_BYTES);
         for (uint64_t i = 0; i < BYTES; i++)
             at[i] = (unsigned char)(i * 2654435761u >> 13);
@@ -322,13 +332,15 @@ static void without_pinned_memory_copies_are_pageable(void **state)
     unsigned char *host = host_memory();
     struct st_device *dev = opened(ARENA);
     const struct st_fault_spec fault = {.site = "cuda.host_alloc", .count = 0, .result = -1};
+    struct st_staged staged;
 
     (void)state;
     st_fault_arm(&fault);
     twin_fail("cudaHostRegister", 0, 1, cudaErrorNotSupported);
-    ok(ops->pin(dev, host, 2 * BYTES));
+    ok(ops->pin(dev, host, 2 * BYTES, &staged));
     assert_int_equal(twin_disarm(), 1);
     assert_int_equal(st_fault_disarm(), 1);
+    assert_staged(&staged, 2 * BYTES);
     assert_int_equal(twin_held().pinned_bytes, 0);
     assert_round_trip(dev, host);
     ops->close(dev);
@@ -370,7 +382,7 @@ static void marks_come_in_order(void **state)
     (void)state;
     for (unsigned i = 0; i < NOTES; i++)
         host[i] = (unsigned char)(i * 7 + 1);
-    ok(ops->pin(dev, host, sizeof(host)));
+    ok(ops->pin(dev, host, sizeof(host), NULL));
     ok(ops->upload(dev, ops->arena(dev), host, NOTES));
     ok(ops->finish(dev, ST_QUEUE_UPLOAD));
     for (unsigned i = 0; i < NOTES; i++) {
@@ -551,7 +563,7 @@ static void staged_copies_do_not_keep_the_caller(void **state)
 
     (void)state;
     twin_fail("cudaHostRegister", 0, 1, cudaErrorNotSupported);
-    ok(ops->pin(dev, host, 2 * BYTES));
+    ok(ops->pin(dev, host, 2 * BYTES, NULL));
     assert_int_equal(twin_disarm(), 1);
     twin_hang(1); /* the second piece */
     for (int i = 0; i < 2; i++) {
@@ -823,7 +835,7 @@ static strata_status a_run(unsigned char *host, bool *all_told)
     *all_told = true;
     if (st != STRATA_OK)
         return st;
-    st = ops->pin(dev, host, 2 * BYTES);
+    st = ops->pin(dev, host, 2 * BYTES, NULL);
     if (st == STRATA_OK)
         st = round_trip(dev, host);
     if (st == STRATA_OK)

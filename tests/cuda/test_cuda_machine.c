@@ -1,5 +1,5 @@
-/* test_cuda_machine.c - what offload/machine says of the cuda device over the emulator: its workers, and the probes of a GPU that
- * is lost. */
+/* test_cuda_machine.c - what offload/machine says of the cuda device over the emulator: its workers, links that are not pinned,
+ * and the probes of a GPU that is lost. */
 #include "core/base/fault.h"
 #include "core/system/topology.h"
 #include "offload/config/config_options.h"
@@ -59,6 +59,30 @@ static void a_gpu_leaves_cores_free(void **state)
     }
 }
 
+/* What is not pinned counts by its part of the memory.  A rate that is unknown changes nothing, nor does one above the link's. */
+static void staged_memory_slows_the_links(void **state)
+{
+    static const struct {
+        double upload, download;
+        struct st_staged staged;
+        double staged_upload, staged_download;
+    } rows[] = {
+        {12, 6, {0}, 12, 6},         {12, 6, {1000, 3, 2}, 3, 2},  {12, 6, {500, 4, 3}, 6, 4},
+        {12, 6, {500, 0, 0}, 12, 6}, {12, 6, {500, 13, 3}, 12, 4}, {0, 6, {500, 4, 3}, 0, 4},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_rates rates = {.upload = rows[i].upload, .download = rows[i].download};
+
+        st_rates_stage(&rates, 1000, &rows[i].staged);
+        assert_float_equal(rates.upload, rows[i].staged_upload, 1e-6);
+        assert_float_equal(rates.download, rows[i].staged_download, 1e-6);
+        st_rates_stage(&rates, 0, &(struct st_staged){0});
+        assert_float_equal(rates.upload, rows[i].staged_upload, 1e-6);
+    }
+}
+
 /* --- probes --- */
 
 static strata_status measure(struct st_machine *machine, const struct rig_cell *cell)
@@ -84,6 +108,29 @@ static strata_status measure(struct st_machine *machine, const struct rig_cell *
     st_model_destroy(model);
     st_topology_destroy(topology);
     return st;
+}
+
+/* The links' rates are then those of staged copies, which one line says, though three devices are opened. */
+static void refused_memory_is_said_once(void **state)
+{
+    struct rig_cell cell = rig_swapped();
+    struct st_machine machine;
+
+    (void)state;
+    cell.cuda = true;
+    st_fault_arm(&(struct st_fault_spec){.site = "machine.patience"});
+    kept_log_begin(ST_LOG_WARN);
+    ok(measure(&machine, &cell));
+    assert_false(machine.rates.staged);
+    assert_int_equal(kept_log.count, 0);
+    twin_fail("cudaHostRegister", 0, UINT64_MAX, cudaErrorNotSupported);
+    ok(measure(&machine, &cell));
+    kept_log_end();
+    st_fault_disarm();
+    assert_true(twin_disarm() > 0);
+    assert_true(machine.rates.staged && machine.rates.upload > 0 && machine.rates.head_flops > 0);
+    assert_int_equal(kept_log.count, 1);
+    assert_non_null(strstr(kept_log.last, "its copies are staged"));
 }
 
 /* One sentence, that of the call: no further probe tries the GPU, or says so. */
@@ -120,6 +167,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_gpu_leaves_cores_free),
+        cmocka_unit_test(staged_memory_slows_the_links),
+        cmocka_unit_test(refused_memory_is_said_once),
         cmocka_unit_test(a_lost_gpu_ends_the_probes),
     };
 

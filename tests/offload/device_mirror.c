@@ -76,7 +76,7 @@ strata_status df_mirror_open(struct st_device **out, struct st_op_times *times, 
     m->shadow = aligned_alloc(4096, (m->bytes + 4095) / 4096 * 4096);
     assert(m->shadow != NULL);
     if (m->ops->pin != NULL)
-        st = m->ops->pin(m->inner, m->shadow, m->bytes);
+        st = m->ops->pin(m->inner, m->shadow, m->bytes, NULL);
     assert(st == STRATA_OK);
     *out = &m->base;
     return STRATA_OK;

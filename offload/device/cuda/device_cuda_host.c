@@ -84,8 +84,8 @@ static uint64_t register_pieces(struct cuda_device *cuda, unsigned char *base, u
     return at;
 }
 
-/* GB/s of a copy of the staged memory up (ST_QUEUE_UPLOAD) or back down; 0: unknown.  The memory's bytes stay as they are. */
-static double staged_rate(struct cuda_device *cuda, enum st_queue queue, unsigned char *base, uint64_t bytes)
+/* Bytes per second of a copy of this memory up (ST_QUEUE_UPLOAD) or back down; 0: unknown.  Its contents stay as they are. */
+static double copy_rate(struct cuda_device *cuda, enum st_queue queue, unsigned char *base, uint64_t bytes)
 {
     const uint64_t start_ns = st_clock_ns();
     strata_status st;
@@ -96,51 +96,67 @@ static double staged_rate(struct cuda_device *cuda, enum st_queue queue, unsigne
                                   : st_cuda_download(&cuda->base, base, cuda->arena, bytes);
     if (st == STRATA_OK)
         st = st_cuda_queue_finish(&cuda->queues[queue]);
-    return st == STRATA_OK ? (double)bytes / (double)(st_clock_ns() - start_ns) : 0;
+    return st == STRATA_OK ? (double)bytes * 1e9 / (double)(st_clock_ns() - start_ns) : 0;
 }
 
-/* The rest of a region, which the system does not let us register. */
-static void add_refused(struct cuda_device *cuda, unsigned char *base, uint64_t bytes, cudaError_t refused)
+/* The first turn touches the memory.  What was not copied up is not copied down over it. */
+static struct st_staged measure_staged(struct cuda_device *cuda, unsigned char *base, uint64_t bytes)
 {
     const uint64_t probed = bytes < STAGED_PROBE ? bytes : STAGED_PROBE;
     const uint64_t room = probed < cuda->arena_bytes ? probed : cuda->arena_bytes;
-    const cudaError_t err = take_slots(cuda);
-    char size[24], slots[24];
-    double up, down;
+    struct st_staged staged = {.bytes = bytes};
 
-    (void)cudaGetLastError();
-    st_size_text(size, bytes);
-    add_region(cuda, base, bytes, err == cudaSuccess ? CUDA_STAGED : CUDA_PAGEABLE);
-    if (err != cudaSuccess) {
-        st_log(ST_LOG_WARN,
-               "cuda: no pinned host memory (registering %s: %s; allocating: %s): copies are pageable, slower, and block", size,
-               cudaGetErrorName(refused), cudaGetErrorName(err));
-        return;
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        staged.upload = copy_rate(cuda, ST_QUEUE_UPLOAD, base, room);
+        staged.download = staged.upload > 0 ? copy_rate(cuda, ST_QUEUE_DOWNLOAD, base, room) : 0;
     }
-    cuda->queues[ST_QUEUE_UPLOAD].copies = cuda->queues[ST_QUEUE_DOWNLOAD].copies = true;
-    up = staged_rate(cuda, ST_QUEUE_UPLOAD, base, room);
-    down = up > 0 ? staged_rate(cuda, ST_QUEUE_DOWNLOAD, base, room) : 0;
-    st_log(
-        ST_LOG_WARN,
-        "cuda: %s of host memory cannot be registered (%s: %s): its copies are staged in %s of pinned memory, %.3g GB/s up, %.3g "
-        "GB/s down",
-        size, cudaGetErrorName(refused), cudaGetErrorString(refused), st_size_text(slots, WAYS * 2 * ST_CUDA_STAGING_BYTES), up,
-        down);
+    return staged;
 }
 
-strata_status st_cuda_pin(struct st_device *dev, void *base, uint64_t bytes)
+/* The rest of a region, which the system does not let us register. */
+static struct st_staged add_refused(struct cuda_device *cuda, unsigned char *base, uint64_t bytes, cudaError_t refused)
+{
+    const cudaError_t err = take_slots(cuda);
+    struct st_staged staged;
+    char size[24], slots[24];
+
+    (void)cudaGetLastError();
+    add_region(cuda, base, bytes, err == cudaSuccess ? CUDA_STAGED : CUDA_PAGEABLE);
+    if (err == cudaSuccess)
+        cuda->queues[ST_QUEUE_UPLOAD].copies = cuda->queues[ST_QUEUE_DOWNLOAD].copies = true;
+    staged = measure_staged(cuda, base, bytes);
+    st_size_text(size, bytes);
+    if (err == cudaSuccess)
+        st_log(
+            ST_LOG_WARN,
+            "cuda: %s of host memory cannot be registered (%s: %s): its copies are staged in %s of pinned memory, %.3g GB/s up, "
+            "%.3g GB/s down",
+            size, cudaGetErrorName(refused), cudaGetErrorString(refused), st_size_text(slots, WAYS * 2 * ST_CUDA_STAGING_BYTES),
+            staged.upload * 1e-9, staged.download * 1e-9);
+    else
+        st_log(
+            ST_LOG_WARN,
+            "cuda: no pinned host memory (registering %s: %s; allocating: %s): copies are pageable and block, %.3g GB/s up, %.3g "
+            "GB/s down",
+            size, cudaGetErrorName(refused), cudaGetErrorName(err), staged.upload * 1e-9, staged.download * 1e-9);
+    return staged;
+}
+
+strata_status st_cuda_pin(struct st_device *dev, void *base, uint64_t bytes, struct st_staged *staged)
 {
     struct cuda_device *cuda = cuda_of(dev);
+    struct st_staged rest = {0};
     cudaError_t refused;
-    uint64_t pieces;
+    uint64_t pieces = bytes;
 
     (void)cudaSetDevice(cuda->index);
     refused = add_registered(cuda, base, bytes);
-    if (refused == cudaSuccess)
-        return STRATA_OK;
-    pieces = register_pieces(cuda, base, bytes);
+    if (refused != cudaSuccess)
+        pieces = register_pieces(cuda, base, bytes);
     if (pieces < bytes)
-        add_refused(cuda, (unsigned char *)base + pieces, bytes - pieces, refused);
+        rest = add_refused(cuda, (unsigned char *)base + pieces, bytes - pieces, refused);
+    if (staged != NULL)
+        *staged = rest;
     return STRATA_OK;
 }
 

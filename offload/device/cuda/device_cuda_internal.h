@@ -149,7 +149,7 @@ strata_status st_cuda_queue_notify(struct cuda_queue *q, void (*done)(void *ctx,
 
 /* device_cuda_host.c.  The first: by the watcher; the copy is done on return.  False: as st_cuda_queue_await(). */
 bool st_cuda_host_copy(struct cuda_queue *q, const struct cuda_mark *mark, cudaError_t *err);
-strata_status st_cuda_pin(struct st_device *dev, void *base, uint64_t bytes);
+strata_status st_cuda_pin(struct st_device *dev, void *base, uint64_t bytes, struct st_staged *staged);
 void st_cuda_host_fini(struct cuda_device *cuda); /* frees all regions and the slots */
 strata_status st_cuda_upload(struct st_device *dev, void *dst, const void *src, uint64_t bytes);
 strata_status st_cuda_download(struct st_device *dev, void *dst, const void *src, uint64_t bytes);
