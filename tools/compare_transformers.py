@@ -92,7 +92,7 @@ def run(strata, *words):
 
 def compare_tokens(strata, path, rnd):
     prompt = [rnd.randrange(256) for _ in range(rnd.randrange(1, 9))]
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
     ids = torch.tensor([prompt])
     want = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=TOKENS)[0, len(prompt):].tolist()
     # The byte vocabulary is written as bytes; --json has the ids.
@@ -146,6 +146,7 @@ def main():
     strata, count = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 40
     rnd = random.Random(1)
     failures = 0
+    torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     with tempfile.TemporaryDirectory() as scratch:
         data = scratch + "/data.bin"

@@ -102,7 +102,7 @@ static void put_rotary(struct st_json_writer *w, const struct st_model_config *c
     st_json_put_double(w, "rope_theta", shortest(c->rope_base));
     if (c->rope_local_base > 0.0f)
         st_json_put_double(w, "rope_local_base_freq", shortest(c->rope_local_base));
-    if (c->rotary_dim > 0)
+    if (c->rotary_dim > 0 && c->rotary_dim != c->head_dim)
         st_json_put_double(w, "partial_rotary_factor", rotary_fraction(c));
     if (c->rope_type == ST_ROPE_DEFAULT) {
         st_json_put_string(w, "rope_scaling", NULL);

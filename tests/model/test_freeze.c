@@ -6,6 +6,8 @@
 #define UNTIED "tests/golden/llama_tiny_untied"
 #define GPT2   "tests/golden/gpt2_tiny"
 
+#define FAMILY(name) "tests/golden/families/" name
+
 static bool page_frozen(const struct rig *r, uint32_t page)
 {
     return r->w->pages[page].group_count == 1 && r->w->pages[page].groups[0].kind == ST_GROUP_FROZEN;
@@ -90,6 +92,25 @@ static void test_parts_of_pages(void **state)
     check(UNTIED, but_up, 4, false);
 }
 
+/* Norms of queries and keys, fused matrices, biases beside them, post norms. */
+static void test_parts_of_families(void **state)
+{
+    static const char keys[][128] = {"*.k_proj.*", "*.q_norm.weight", "*.v_proj.bias"};
+    static const char halves[][128] = {"*.post_*_layernorm.weight", "*.gate_proj.weight",
+                                       "model.layers.1.self_attn.q_proj.weight"};
+    static const char fused[][128] = {"*.qkv_proj.weight", "model.layers.1.mlp.gate_up_proj.weight"};
+    static const char mlp[][128] = {"*.gate_proj.bias", "*.up_proj.weight"};
+
+    (void)state;
+    check(FAMILY("qwen3_bias"), keys, 3, false);
+    check(FAMILY("olmo2"), keys, 3, false);
+    check(FAMILY("olmo2"), halves, 3, false);
+    check(FAMILY("gemma3_local"), halves, 3, false);
+    check(FAMILY("gemma2_caps"), halves, 3, false);
+    check(FAMILY("phi3_long"), fused, 2, true);
+    check(FAMILY("llama_linear"), mlp, 2, false);
+}
+
 static void test_groups(void **state)
 {
     static const char freeze[][128] = {"model.layers.1.self_attn.[qv]_proj.*", "*.input_layernorm.weight", "model.embed*"};
@@ -139,6 +160,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole_pages),
         cmocka_unit_test(test_parts_of_pages),
+        cmocka_unit_test(test_parts_of_families),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_bad_patterns_are_refused),
     };

@@ -353,6 +353,25 @@ static void test_every_family_is_written_as_itself(void **state)
     }
 }
 
+/* A model's own config, in which nothing is left open, has no fraction where whole heads are rotated. */
+static void test_whole_heads_have_no_fraction(void **state)
+{
+    struct st_model *m = NULL;
+    const struct st_model_config config = tiny_llama_config();
+    char *text;
+    size_t bytes;
+    FILE *f = open_memstream(&text, &bytes);
+
+    (void)state;
+    assert_non_null(f);
+    m = tiny_model_of(&config, STRATA_F32);
+    st_model_config_write(st_model_config(m), STRATA_F32, f);
+    fclose(f);
+    assert_null(strstr(text, "partial_rotary_factor"));
+    free(text);
+    st_model_destroy(m);
+}
+
 /* The same models as transformers 4 and 5 write them. */
 static void test_versions_spell_one_model(void **state)
 {
@@ -422,7 +441,8 @@ int main(void)
         cmocka_unit_test(test_llama_defaults_are_transformers), cmocka_unit_test(test_llama_options_are_read),
         cmocka_unit_test(test_layers_are_transformers),         cmocka_unit_test(test_key_value_heads_left_out),
         cmocka_unit_test(test_llama_faults_name_the_key),       cmocka_unit_test(test_every_family_is_written_as_itself),
-        cmocka_unit_test(test_versions_spell_one_model),        cmocka_unit_test(test_directory_names_the_model),
+        cmocka_unit_test(test_versions_spell_one_model),        cmocka_unit_test(test_whole_heads_have_no_fraction),
+        cmocka_unit_test(test_directory_names_the_model),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
