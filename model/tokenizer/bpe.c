@@ -129,8 +129,7 @@ static bool prepare_pairs(struct st_bpe *bpe)
 
     if (!merges_are_texts(bpe) || (bpe->unk == ST_TOKEN_NONE && !bpe->bytes_complete))
         return true;
-    bpe->pairs.bits = st_tokenizer_alloc((1u << ST_PAIR_BITS) / 64, sizeof(bpe->pairs.bits[0]));
-    if (bpe->pairs.bits == NULL)
+    if (!st_pairs_create(&bpe->pairs))
         return false;
     for (uint32_t id = 0; id < bpe->vocab.limit; id++) {
         const char *text = st_vocab_text(&bpe->vocab, id, &bytes);
@@ -140,7 +139,7 @@ static bool prepare_pairs(struct st_bpe *bpe)
             const uint32_t code = st_utf8_at(text + at, &length);
 
             if (at > 0)
-                bpe->pairs.bits[st_pair_hash(last, code) / 64] |= UINT64_C(1) << st_pair_hash(last, code) % 64;
+                st_pairs_put(&bpe->pairs, last, code);
             last = code;
         }
     }

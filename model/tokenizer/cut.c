@@ -64,14 +64,25 @@ static enum st_cut_kind kind_of(struct st_tokenizer *t)
     return kind == ST_CUT_PAIRS && t->bpe.pairs.bits == NULL && !t->cut.before_spaces ? ST_CUT_NEVER : kind;
 }
 
-static bool put_text(struct st_cut *cut, const char *text, size_t bytes)
+/* Marks beside which a character stands in the same set: no characters themselves. */
+enum { ENDS_AND_STRIPS = 0x110000, ENDS_WORD, BEGINS_WORD };
+
+/* Which characters a token has side by side, and how it begins and ends where that matters. */
+static void note_text(struct st_cut *cut, const struct st_added *added, const char *text, size_t bytes)
 {
-    if (!st_tokenizer_grow(&cut->texts, &cut->text_capacity, cut->text_bytes + bytes + 1, 1))
-        return false;
-    memcpy(cut->texts + cut->text_bytes, text, bytes);
-    cut->text_bytes += bytes;
-    cut->texts[cut->text_bytes++] = '\n';
-    return true;
+    uint32_t last = 0, code = 0;
+
+    for (size_t at = 0, length; at < bytes; at += length, last = code) {
+        code = st_utf8_at(text + at, &length);
+        if (at > 0)
+            st_pairs_put(&cut->tokens, last, code);
+        else if (added->single_word)
+            st_pairs_put(&cut->tokens, BEGINS_WORD, code);
+    }
+    if (added->single_word)
+        st_pairs_put(&cut->tokens, code, ENDS_WORD);
+    if (added->rstrip)
+        st_pairs_put(&cut->tokens, code, ENDS_AND_STRIPS);
 }
 
 /* The texts that are searched for after normalization are normalized, too. */
@@ -84,7 +95,8 @@ static strata_status add_normalized(struct st_tokenizer *t, struct st_encoder *e
 
     if (st != STRATA_OK)
         return st;
-    if (!put_text(&t->cut, v.text, v.bytes) || !st_trie_add(&t->normal_trie, v.text, v.bytes, index + 1))
+    note_text(&t->cut, added, v.text, v.bytes);
+    if (!st_trie_add(&t->normal_trie, v.text, v.bytes, index + 1))
         return st_tokenizer_no_memory();
     return STRATA_OK;
 }
@@ -96,12 +108,13 @@ strata_status st_cut_prepare(struct st_tokenizer *t)
 
     if (st != STRATA_OK)
         return st;
+    if (!st_pairs_create(&t->cut.tokens))
+        st = st_tokenizer_no_memory();
     for (uint32_t i = 0; i < t->added_count && st == STRATA_OK; i++) {
         const struct st_added *added = &t->added[i];
 
-        t->cut.edges = t->cut.edges || added->single_word || added->lstrip || added->rstrip;
-        if (!put_text(&t->cut, added->text, added->bytes) ||
-            (!added->normalized && !st_trie_add(&t->trie, added->text, added->bytes, i + 1)))
+        note_text(&t->cut, added, added->text, added->bytes);
+        if (!added->normalized && !st_trie_add(&t->trie, added->text, added->bytes, i + 1))
             st = st_tokenizer_no_memory();
         else if (added->normalized)
             st = add_normalized(t, e, i);
@@ -111,31 +124,14 @@ strata_status st_cut_prepare(struct st_tokenizer *t)
     return st;
 }
 
-/* Whether some added token has these two characters side by side. */
-static bool inside_added(const struct st_tokenizer *t, uint32_t first, uint32_t second)
+/* Whether some added token has these two side by side, or would look across; `lstrip` stops at the letter in front. */
+static bool concerns_added(const struct st_tokenizer *t, uint32_t first, uint32_t second, bool spaces)
 {
-    char both[8];
-    size_t bytes = st_utf8_put(both, first);
+    const struct st_pairs *p = &t->cut.tokens;
 
-    bytes += st_utf8_put(both + bytes, second);
-    return t->cut.text_bytes > 0 && memmem(t->cut.texts, t->cut.text_bytes, both, bytes) != NULL;
-}
-
-/* Whether some added token would look across. */
-static bool beside_added(const struct st_tokenizer *t, const char *text, size_t begin, size_t at, bool spaces)
-{
-    size_t length;
-
-    (void)st_utf8_at(text + at, &length);
-    for (size_t i = 0; i < t->added_count; i++) {
-        const struct st_added *a = &t->added[i];
-        const bool ends = a->bytes >= at - begin && memcmp(a->text + a->bytes - (at - begin), text + begin, at - begin) == 0;
-
-        if ((ends && a->single_word) || (ends && a->rstrip && spaces) ||
-            (a->single_word && a->bytes >= length && memcmp(a->text, text + at, length) == 0))
-            return true;
-    }
-    return false;
+    return st_pairs_has(p, first, second) || (second == ' ' && st_pairs_has(p, first, t->cut.space)) ||
+           st_pairs_has(p, first, ENDS_WORD) || st_pairs_has(p, BEGINS_WORD, second) ||
+           (spaces && st_pairs_has(p, first, ENDS_AND_STRIPS));
 }
 
 bool st_encode_may_cut(const struct st_encoder *e, size_t at)
@@ -165,6 +161,5 @@ bool st_encode_may_cut(const struct st_encoder *e, size_t at)
         if (!(t->cut.before_spaces && second == ' ') && (t->bpe.pairs.bits == NULL || !st_bpe_apart(&t->bpe, first, mapped)))
             return false;
     }
-    return !inside_added(t, first, second) && !(second == ' ' && inside_added(t, first, t->cut.space)) &&
-           !(t->cut.edges && beside_added(t, e->held, begin, at, (after & ST_UC_SPACE) != 0));
+    return !concerns_added(t, first, second, (after & ST_UC_SPACE) != 0);
 }

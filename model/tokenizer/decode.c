@@ -62,6 +62,8 @@ static bool pass_characters(struct st_decoder *d, uint32_t index, bool final)
     size_t at = 0, begin = 0;
     bool good = true, open = false;
 
+    if (s->held_bytes == 0)
+        return true;
     while (at < s->held_bytes && good) {
         size_t length = st_text_utf8_bytes(s->held + at, s->held_bytes - at);
 

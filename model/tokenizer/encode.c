@@ -82,6 +82,8 @@ uint64_t st_encoder_original(const struct st_encoder *e, size_t at, bool end)
 
 static bool hold(struct st_encoder *e, const char *text, size_t bytes)
 {
+    if (bytes == 0)
+        return true;
     if (!st_tokenizer_grow(&e->held, &e->held_capacity, e->held_bytes + bytes, 1))
         return false;
     memcpy(e->held + e->held_bytes, text, bytes);

@@ -29,6 +29,8 @@ static bool make_room(struct st_rewrite *r, size_t bytes)
 
 bool st_rewrite_keep(struct st_rewrite *r, const struct st_view *v, size_t begin, size_t end)
 {
+    if (begin == end)
+        return true;
     if (!make_room(r, end - begin))
         return false;
     memcpy(r->text + r->bytes, v->text + begin, end - begin);
@@ -42,6 +44,8 @@ bool st_rewrite_keep(struct st_rewrite *r, const struct st_view *v, size_t begin
 
 bool st_rewrite_put(struct st_rewrite *r, const char *text, size_t bytes, size_t from, size_t to)
 {
+    if (bytes == 0)
+        return true;
     if (!make_room(r, bytes))
         return false;
     memcpy(r->text + r->bytes, text, bytes);

@@ -259,7 +259,7 @@ void st_tokenizer_close(struct st_tokenizer *t)
         free(t->decodes[i].pattern);
         free(t->decodes[i].content);
     }
-    free(t->cut.texts);
+    free(t->cut.tokens.bits);
     free(t);
 }
 

@@ -82,6 +82,13 @@ static inline uint32_t st_pair_hash(uint32_t first, uint32_t second)
 {
     return (uint32_t)(((uint64_t)first << 21 | second) * UINT64_C(0xff51afd7ed558ccd) >> (64 - ST_PAIR_BITS));
 }
+bool st_pairs_create(struct st_pairs *p); /* false: no memory */
+static inline void st_pairs_put(struct st_pairs *p, uint32_t first, uint32_t second)
+{
+    const uint32_t bit = st_pair_hash(first, second);
+
+    p->bits[bit / 64] |= UINT64_C(1) << bit % 64;
+}
 static inline bool st_pairs_has(const struct st_pairs *p, uint32_t first, uint32_t second)
 {
     const uint32_t bit = st_pair_hash(first, second);
@@ -185,11 +192,9 @@ enum st_cut_kind {
 };
 struct st_cut {
     enum st_cut_kind kind;
-    bool before_spaces; /* PAIRS: before any space, too */
-    uint32_t space;     /* what a space is in the vocabulary */
-    bool edges;         /* some added token looks at what stands beside it */
-    char *texts;        /* those of the added tokens, one after another, as written and as normalized */
-    size_t text_bytes, text_capacity;
+    bool before_spaces;     /* PAIRS: before any space, too */
+    uint32_t space;         /* what a space is in the vocabulary */
+    struct st_pairs tokens; /* what added tokens have side by side, and how they begin and end */
 };
 strata_status st_cut_prepare(struct st_tokenizer *t);
 

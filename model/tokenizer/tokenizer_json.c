@@ -9,6 +9,7 @@
 
 #define FILE_BYTES_MAX  (256u << 20) /* the largest known (a vocabulary of 262,144) has 33 MB */
 #define TOKEN_BYTES_MAX 65536u
+#define ADDED_BYTES_MAX 1024u /* of an added token: at each place of a text so many bytes may be compared */
 
 strata_status st_tokenizer_add_token(struct st_vocab *v, const struct st_place *at, const char *key, const char *text,
                                      size_t bytes, uint32_t id)
@@ -208,8 +209,8 @@ strata_status st_tokenizer_read_added(struct st_tokenizer *t, const struct st_pl
     token.bytes = strlen(text);
     if (token.bytes == 0)
         return STRATA_OK; /* the reference passes over it, too */
-    if (token.bytes > TOKEN_BYTES_MAX)
-        return st_place_fault(at, "content", "of more than %u bytes", TOKEN_BYTES_MAX);
+    if (token.bytes > ADDED_BYTES_MAX)
+        return st_place_fault(at, "content", "of more than %u bytes", ADDED_BYTES_MAX);
     if (id_of_added(t, text) != id)
         return st_place_fault(at, "id", "is %u, but \"%.40s\" has the id %u by its place", id, text, id_of_added(t, text));
     return st_tokenizer_put_added(t, at, &token, text);

@@ -154,3 +154,9 @@ void st_merges_free(struct st_merges *m)
     free(m->slots);
     *m = (struct st_merges){0};
 }
+
+bool st_pairs_create(struct st_pairs *p)
+{
+    p->bits = st_tokenizer_alloc((1u << ST_PAIR_BITS) / 64, sizeof(p->bits[0]));
+    return p->bits != NULL;
+}

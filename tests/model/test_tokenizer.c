@@ -217,7 +217,7 @@ static char *long_text(const struct golden *g, size_t *bytes)
     return text;
 }
 
-/* In windows, whatever the parts: the same ids and places as the text in one piece, which a window of its own shows. */
+/* Whatever the parts, the same ids and places; that windows change nothing shows with every character, which is many of them. */
 static void test_parts_give_the_same(void **state)
 {
     static const size_t parts[] = {1, 3, 4096, 70000};
