@@ -100,12 +100,9 @@ static strata_status read_scheme(enum st_scheme *out, const struct st_place *at)
     for (unsigned i = 0; i < 3; i++)
         if (strcmp(name, names[i]) == 0) {
             *out = (enum st_scheme)i;
-            if (prefix || *out == ST_SCHEME_NEVER)
-                return STRATA_OK;
-            if (st_json_get(at->node, "prepend_scheme") != NULL)
-                return st_place_fault(at, "add_prefix_space", "false contradicts prepend_scheme \"%s\"", name);
-            *out = ST_SCHEME_NEVER; /* files from before there was a scheme */
-            return STRATA_OK;
+            return prefix || *out == ST_SCHEME_NEVER
+                       ? STRATA_OK
+                       : st_place_fault(at, "add_prefix_space", "false contradicts prepend_scheme \"%s\"", name);
         }
     return st_place_fault(at, "prepend_scheme", "\"%.40s\": not supported", name);
 }

@@ -100,7 +100,7 @@ static void check_text(const struct st_tokenizer *t, const char *text, size_t by
     st_encoder_destroy(e);
 }
 
-static void check_sample_tokenizer(size_t which, const char *text, size_t bytes)
+static struct st_tokenizer *open_sample(size_t which)
 {
     char json[16384];
     size_t length = (size_t)snprintf(json, sizeof(json), "%s", tokenizers[which]);
@@ -111,8 +111,17 @@ static void check_sample_tokenizer(size_t which, const char *text, size_t bytes)
     length += (size_t)snprintf(json + length, sizeof(json) - length, "},\"merges\":[\"_ a\"]}}");
     t = open_bytes(json, length, ".json");
     check(t != NULL);
-    check_text(t, text, bytes);
-    st_tokenizer_close(t);
+    return t;
+}
+
+/* Opened once: texts are what is tried here. */
+static void check_sample_text(size_t which, const char *text, size_t bytes)
+{
+    static struct st_tokenizer *samples[2];
+
+    if (samples[which] == NULL)
+        samples[which] = open_sample(which);
+    check_text(samples[which], text, bytes);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -122,7 +131,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0)
         return 0;
     if (data[0] > 1) {
-        check_sample_tokenizer(data[0] % 2, (const char *)data + 1, size - 1);
+        check_sample_text(data[0] % 2, (const char *)data + 1, size - 1);
         return 0;
     }
     t = open_bytes(data + 1, size - 1, data[0] == 0 ? ".json" : ".model");

@@ -76,6 +76,8 @@ static void test_what_is_not_understood_is_refused_by_name(void **state)
          "pre_tokenizer.behavior: \"Sideways\""},
         {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"__\"}}",
          "pre_tokenizer.replacement: must be one character"},
+        {"{" MODEL ",\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"add_prefix_space\":false}}",
+         "pre_tokenizer.add_prefix_space: false contradicts prepend_scheme \"always\""},
         {"{" MODEL ",\"post_processor\":{\"type\":\"BertProcessing\"}}",
          "post_processor.type: \"BertProcessing\": not supported"},
         {"{" MODEL ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[]}}",
