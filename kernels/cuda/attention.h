@@ -8,8 +8,8 @@
  * 96, 128, 192 and 256 waste nothing.
  *
  * Every call returns cudaErrorInvalidValue for a shape that contradicts itself, and cudaErrorNotSupported for a larger head_dim,
- * or for one above 128 on a GPU whose blocks cannot have enough shared memory for it (99 KiB on capability 8.6, 8.9 and 12.0;
- * backward of 256 takes 135 KiB). */
+ * or for one above 128 in fp32 on a GPU whose blocks cannot have enough shared memory for its backward (135 KiB; 99 KiB are there
+ * on capability 8.6, 8.9 and 12.0, where 16-bit heads of 192 and 256 take smaller stages). */
 #ifndef KERNELS_CUDA_ATTENTION_H
 #define KERNELS_CUDA_ATTENTION_H
 

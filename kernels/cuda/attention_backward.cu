@@ -9,7 +9,9 @@
  * Dao, arXiv:2307.08691, Algorithm 2. */
 #include "kernels/cuda/attention_tile.cuh"
 
-#define STAGE             32u         /* rows loaded together: queries in to_keys, keys in to_queries */
+/* Rows loaded together: queries in to_keys, keys in to_queries.  A SMALL kernel has the second number, which changes no bits. */
+#define STAGE_ROWS        32u
+#define STAGE_SMALL       16u
 #define SHARED_EVERYWHERE (99u << 10) /* shared memory of a block, on every GPU of capability 8.0 and later */
 
 struct backward_args {
@@ -111,9 +113,12 @@ static __device__ __forceinline__ struct st_head<T> gradient_of(const struct bac
     return st_head_at(s.at, static_cast<T *>(s.dqkv), s.at.qkv_stride, batch, column, s.wide_dqkv);
 }
 
+template <bool SMALL>
+constexpr uint32_t stage_of = SMALL ? STAGE_SMALL : STAGE_ROWS;
+
 /* Starts to load the prepared values of STAGE rows; rows past seq get zeros and so contribute zeros. */
-static __device__ __forceinline__ void
-rows_load(float2 *shared, const float2 *rows, uint32_t first, uint32_t seq)
+template <uint32_t STAGE>
+static __device__ __forceinline__ void rows_load(float2 *shared, const float2 *rows, uint32_t first, uint32_t seq)
 {
     if (threadIdx.x < STAGE) {
         const bool inside = first + threadIdx.x < seq;
@@ -123,6 +128,7 @@ rows_load(float2 *shared, const float2 *rows, uint32_t first, uint32_t seq)
 }
 
 /* The first keys that STAGE queries see. */
+template <uint32_t STAGE>
 static __device__ __forceinline__ void low_load(uint32_t *shared, const struct st_attention &at, uint32_t batch, uint32_t first)
 {
     if (threadIdx.x < STAGE)
@@ -156,6 +162,7 @@ static __device__ __forceinline__ struct step first_step(const struct st_attenti
 }
 
 /* The next step; `key` is where the diagonal is, `end` where the queries end. */
+template <uint32_t STAGE>
 static __device__ __forceinline__ struct step next_step(const struct step &now, uint32_t key, uint32_t end)
 {
     const bool same_head = end - now.query > STAGE;
@@ -163,6 +170,7 @@ static __device__ __forceinline__ struct step next_step(const struct step &now, 
     return {same_head ? now.head : now.head + 1, same_head ? now.query + STAGE : key};
 }
 
+template <uint32_t STAGE>
 static __device__ __forceinline__ uint32_t steps_from(const struct st_attention &at, uint32_t key, uint32_t end)
 {
     return (end - key + STAGE - 1) / STAGE * (at.heads / at.kv_heads);
@@ -184,11 +192,16 @@ constexpr uint32_t keys_parts = WIDTH <= 128 ? 1 : 2; /* blocks that share the c
 /* Groups of 16 queries of a warp that fit into its registers; with bounds, 96 columns need one or two more than sm_80 has. */
 template <uint32_t WIDTH, bool BOUND> constexpr uint32_t queries_tall = WIDTH <= 128 && !(BOUND && WIDTH == 96) ? 2 : 1;
 
-template <strata_dtype DT, uint32_t WIDTH>
-constexpr uint32_t to_keys_shared = (2 * 64 * keys_tall<WIDTH> + 4 * STAGE) * st_tile_row_bytes<DT, WIDTH> + 2 * STAGE *(8 + 4);
+/* Stages in shared memory: one is used while the next is loaded, or a SMALL kernel waits. */
+template <bool SMALL> constexpr uint32_t keys_buffers = SMALL ? 1 : 2;
+
+template <strata_dtype DT, uint32_t WIDTH, bool SMALL>
+constexpr uint32_t to_keys_shared = (2 * 64 * keys_tall<WIDTH> +
+                                     2 * keys_buffers<SMALL> * stage_of<SMALL>)*st_tile_row_bytes<DT, WIDTH> +
+                                    keys_buffers<SMALL> *stage_of<SMALL> *(8 + 4);
 
 /* The queries of a step and their gradients. */
-template <strata_dtype DT, uint32_t WIDTH>
+template <strata_dtype DT, uint32_t WIDTH, uint32_t STAGE>
 static __device__ __forceinline__ void stage_load(uint16_t *q, uint16_t *dout, float2 *rows, const struct backward_args &s,
                                                   uint32_t batch, const struct step &of)
 {
@@ -196,7 +209,7 @@ static __device__ __forceinline__ void stage_load(uint16_t *q, uint16_t *dout, f
 
     st_tile_load<DT, WIDTH, STAGE>(q, in.q, of.query);
     st_tile_load<DT, WIDTH, STAGE>(dout, in.dout, of.query);
-    rows_load(rows, in.rows, of.query, s.at.seq);
+    rows_load<STAGE>(rows, in.rows, of.query, s.at.seq);
 }
 
 /* Sets the transposed scores of queries before their key to minus infinity.  key, query: those of this thread's first score. */
@@ -250,40 +263,49 @@ static __device__ __forceinline__ void key_slopes(float (&p)[TALL][ACROSS][4], f
         }
 }
 
-template <strata_dtype DT, uint32_t WIDTH, bool BOUND>
+template <strata_dtype DT, uint32_t WIDTH, bool BOUND, bool SMALL>
 static __global__ void __launch_bounds__(ST_TILE_THREADS) to_keys(struct backward_args s)
 {
     constexpr uint32_t TALL = keys_tall<WIDTH>, KEYS = 64 * TALL, COLUMNS = WIDTH / keys_parts<WIDTH>;
+    constexpr uint32_t STAGE = stage_of<SMALL>, BUFFERS = keys_buffers<SMALL>;
     constexpr uint32_t stride = st_tile_stride<DT, WIDTH>, stage = STAGE * stride;
     ST_SHARED_DYNAMIC(shared);
-    uint16_t *k = reinterpret_cast<uint16_t *>(shared), *v = k + KEYS * stride, *q = v + KEYS * stride, *dout = q + 2 * stage;
-    float2 *rows = reinterpret_cast<float2 *>(dout + 2 * stage);
-    uint32_t *low = reinterpret_cast<uint32_t *>(rows + 2 * STAGE); /* BOUND: the first keys of the stages' queries */
+    uint16_t *k = reinterpret_cast<uint16_t *>(shared), *v = k + KEYS * stride, *q = v + KEYS * stride,
+             *dout = q + BUFFERS * stage;
+    float2 *rows = reinterpret_cast<float2 *>(dout + BUFFERS * stage);
+    uint32_t *low = reinterpret_cast<uint32_t *>(rows + BUFFERS * STAGE); /* BOUND: the first keys of the stages' queries */
     const uint32_t batch = blockIdx.x / s.at.kv_heads, kv = blockIdx.x % s.at.kv_heads, first = blockIdx.y * KEYS;
     const uint32_t part = blockIdx.z * COLUMNS, lane = threadIdx.x % ST_WARP, warp_row = threadIdx.x / ST_WARP * 16 * TALL;
-    const uint32_t end = queries_end<BOUND>(s.at, batch, first, KEYS), steps = steps_from(s.at, first, end);
-    struct step at = first_step(s.at, kv, first), ahead = next_step(at, first, end);
+    const uint32_t end = queries_end<BOUND>(s.at, batch, first, KEYS), steps = steps_from<STAGE>(s.at, first, end);
+    struct step at = first_step(s.at, kv, first), ahead = next_step<STAGE>(at, first, end);
     float dk[TALL][COLUMNS / 8][4] = {}, dv[TALL][COLUMNS / 8][4] = {};
     float one[TALL][2];
 
     st_tile_load<DT, WIDTH, KEYS>(k, operands_of<uint16_t>(s, batch, at.head).k, first);
     st_tile_load<DT, WIDTH, KEYS>(v, operands_of<uint16_t>(s, batch, at.head).v, first);
-    stage_load<DT, WIDTH>(q, dout, rows, s, batch, at);
+    stage_load<DT, WIDTH, STAGE>(q, dout, rows, s, batch, at);
     st_copy_commit();
     if constexpr (BOUND)
-        low_load(low, s.at, batch, at.query);
+        low_load<STAGE>(low, s.at, batch, at.query);
 #pragma unroll 1
-    for (uint32_t i = 0; i < steps; i++, at = ahead, ahead = next_step(at, first, end)) {
-        const uint32_t query = at.query, now = i % 2, next = 1 - now;
+    for (uint32_t i = 0; i < steps; i++, at = ahead, ahead = next_step<STAGE>(at, first, end)) {
+        const uint32_t query = at.query, now = i % BUFFERS, next = 1 - now;
         float p[TALL][STAGE / 8][4] = {}, ds[TALL][STAGE / 8][4] = {};
 
+        if (SMALL && i > 0) {
+            __syncthreads(); /* the previous stage is no longer used */
+            stage_load<DT, WIDTH, STAGE>(q, dout, rows, s, batch, at);
+            st_copy_commit();
+            if constexpr (BOUND)
+                low_load<STAGE>(low, s.at, batch, query);
+        }
         st_copy_wait<0>();
         __syncthreads(); /* stage i has arrived; the previous one is no longer used */
-        if (i + 1 < steps)
-            stage_load<DT, WIDTH>(q + next * stage, dout + next * stage, rows + next * STAGE, s, batch, ahead);
+        if (!SMALL && i + 1 < steps)
+            stage_load<DT, WIDTH, STAGE>(q + next * stage, dout + next * stage, rows + next * STAGE, s, batch, ahead);
         st_copy_commit();
-        if constexpr (BOUND)
-            low_load(low + next * STAGE, s.at, batch, i + 1 < steps ? ahead.query : 0);
+        if constexpr (BOUND && !SMALL)
+            low_load<STAGE>(low + next * STAGE, s.at, batch, i + 1 < steps ? ahead.query : 0);
         if (query + STAGE <= first + warp_row) /* these queries see no key of this warp */
             continue;
         if (BOUND && low[now * STAGE] >= first + warp_row + 16 * TALL) /* nor do these */
@@ -312,8 +334,8 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) to_keys(struct backwar
 
 /* --- 16 bits: gradients of queries --- */
 
-template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL>
-constexpr uint32_t to_queries_shared = (2 * 64 * TALL + 4 * STAGE) * st_tile_row_bytes<DT, WIDTH>;
+template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL, bool SMALL>
+constexpr uint32_t to_queries_shared = (2 * 64 * TALL + 4 * stage_of<SMALL>)*st_tile_row_bytes<DT, WIDTH>;
 
 template <bool BOUND, uint32_t TALL, uint32_t ACROSS>
 static __device__ __forceinline__ void query_slopes(float (&p)[TALL][ACROSS][4], float (&ds)[TALL][ACROSS][4],
@@ -329,10 +351,10 @@ static __device__ __forceinline__ void query_slopes(float (&p)[TALL][ACROSS][4],
 }
 
 /* A row's sums are in the order of the keys, so TALL does not change any bits. */
-template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL, bool BOUND>
+template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL, bool BOUND, bool SMALL>
 static __global__ void __launch_bounds__(ST_TILE_THREADS) to_queries(struct backward_args s)
 {
-    constexpr uint32_t QUERIES = 64 * TALL;
+    constexpr uint32_t QUERIES = 64 * TALL, STAGE = stage_of<SMALL>;
     constexpr uint32_t stride = st_tile_stride<DT, WIDTH>, stage = STAGE * stride;
     ST_SHARED_DYNAMIC(shared);
     uint16_t *q = reinterpret_cast<uint16_t *>(shared), *dout = q + QUERIES * stride, *k = dout + QUERIES * stride,
@@ -396,7 +418,7 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) to_queries(struct back
 /* --- fp32 --- */
 
 template <uint32_t WIDTH>
-constexpr uint32_t to_keys_shared<STRATA_F32, WIDTH> = /* and of to_queries_f32 */
+constexpr uint32_t to_keys_shared<STRATA_F32, WIDTH, false> = /* and of to_queries_f32 */
     4 * ST_F32_TILE *st_tile_row_bytes<STRATA_F32, WIDTH> + ST_F32_TILE *(ST_F32_STRIDE * 4 + 8);
 
 /* Four tiles, the scores passed to the threads of a row, and the prepared values of the queries. */
@@ -413,7 +435,7 @@ static __device__ __forceinline__ void queries_load_f32(struct tiles_f32<WIDTH> 
 {
     st_tile_load<STRATA_F32, WIDTH, ST_F32_TILE>(t->q, in.q, first);
     st_tile_load<STRATA_F32, WIDTH, ST_F32_TILE>(t->dout, in.dout, first);
-    rows_load(t->rows, in.rows, first, seq);
+    rows_load<ST_F32_TILE>(t->rows, in.rows, first, seq);
 }
 
 template <uint32_t WIDTH>
@@ -442,7 +464,8 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS, 1) to_keys_f32(struct 
     const float one[ST_F32_ROWS] = {1, 1};
 
     keys_load_f32(t, operands_of<float>(s, batch, at.head), first);
-    for (uint32_t left = steps_from(s.at, first, end); left > 0; left--, at = next_step(at, first, end)) {
+    for (uint32_t left = steps_from<ST_F32_TILE>(s.at, first, end); left > 0;
+         left--, at = next_step<ST_F32_TILE>(at, first, end)) {
         float p[ST_F32_ROWS][ST_F32_ACROSS], ds[ST_F32_ROWS][ST_F32_ACROSS];
         uint32_t low[ST_F32_ACROSS] = {};
 
@@ -513,36 +536,37 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS, 1) to_queries_f32(stru
 
 /* --- launch --- */
 
-template <strata_dtype DT, uint32_t WIDTH, bool BOUND> static constexpr auto to_keys_kernel()
+template <strata_dtype DT, uint32_t WIDTH, bool BOUND, bool SMALL> static constexpr auto to_keys_kernel()
 {
     if constexpr (DT == STRATA_F32)
         return to_keys_f32<WIDTH, BOUND>;
     else
-        return to_keys<DT, WIDTH, BOUND>;
+        return to_keys<DT, WIDTH, BOUND, SMALL>;
 }
 
 /* TALL is not read in fp32. */
-template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL, bool BOUND> static constexpr auto to_queries_kernel()
+template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL, bool BOUND, bool SMALL> static constexpr auto to_queries_kernel()
 {
     if constexpr (DT == STRATA_F32)
         return to_queries_f32<WIDTH, BOUND>;
     else
-        return to_queries<DT, WIDTH, TALL, BOUND>;
+        return to_queries<DT, WIDTH, TALL, BOUND, SMALL>;
 }
 
-template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL> static constexpr uint32_t to_queries_bytes()
+template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL, bool SMALL> static constexpr uint32_t to_queries_bytes()
 {
     if constexpr (DT == STRATA_F32)
-        return to_keys_shared<DT, WIDTH>;
+        return to_keys_shared<DT, WIDTH, false>;
     else
-        return to_queries_shared<DT, WIDTH, TALL>;
+        return to_queries_shared<DT, WIDTH, TALL, SMALL>;
 }
 
 template <strata_dtype DT, uint32_t WIDTH> struct backward_launch {
     template <bool BOUND> static constexpr uint32_t TALL = DT == STRATA_F32 ? 1 : queries_tall<WIDTH, BOUND>;
-    /* Where a GPU's blocks have too little for TALL. */
+    /* Where a GPU's blocks have too little for TALL, or for whole stages of wide heads. */
     template <bool BOUND>
-    static constexpr uint32_t LEAST = to_queries_bytes<DT, WIDTH, TALL<BOUND>>() > SHARED_EVERYWHERE ? 1 : TALL<BOUND>;
+    static constexpr uint32_t LEAST = to_queries_bytes<DT, WIDTH, TALL<BOUND>, false>() > SHARED_EVERYWHERE ? 1 : TALL<BOUND>;
+    static constexpr bool SMALL = DT != STRATA_F32 && WIDTH > 128;
 
     static cudaError_t allow(uint32_t shared_most)
     {
@@ -559,40 +583,59 @@ template <strata_dtype DT, uint32_t WIDTH> struct backward_launch {
   private:
     template <bool BOUND> static cudaError_t allow_as(uint32_t shared_most)
     {
-        cudaError_t err = st_tile_allow(to_keys_kernel<DT, WIDTH, BOUND>(), to_keys_shared<DT, WIDTH>, shared_most);
+        cudaError_t err = allow_keys<BOUND, false>(shared_most);
 
         if (err == cudaSuccess)
-            err = allow_queries<TALL<BOUND>, BOUND>(shared_most);
+            err = allow_queries<TALL<BOUND>, BOUND, false>(shared_most);
         if (err == cudaSuccess && LEAST<BOUND> != TALL<BOUND>)
-            err = allow_queries<LEAST<BOUND>, BOUND>(shared_most);
+            err = allow_queries<LEAST<BOUND>, BOUND, false>(shared_most);
+        if (err == cudaSuccess && SMALL)
+            err = allow_keys<BOUND, SMALL>(shared_most);
+        if (err == cudaSuccess && SMALL)
+            err = allow_queries<LEAST<BOUND>, BOUND, SMALL>(shared_most);
         return err;
     }
 
     template <bool BOUND> static cudaError_t run_as(const struct st_tile_queue &queue, const struct backward_args &s)
     {
-        constexpr uint32_t keys = DT == STRATA_F32 ? ST_F32_TILE : 64 * keys_tall<WIDTH>;
-        constexpr uint32_t parts = DT == STRATA_F32 ? 1 : keys_parts<WIDTH>;
-        const cudaError_t err = st_tile_launch(to_keys_kernel<DT, WIDTH, BOUND>(), s.at.batch * s.at.kv_heads,
-                                               (s.at.seq + keys - 1) / keys, parts, to_keys_shared<DT, WIDTH>, queue, s);
+        const bool whole = queue.shared_most >= to_keys_shared<DT, WIDTH, false>;
+        const cudaError_t err = whole ? run_keys<BOUND, false>(queue, s) : run_keys<BOUND, SMALL>(queue, s);
 
         if (err != cudaSuccess)
             return err;
-        return queue.shared_most >= to_queries_bytes<DT, WIDTH, TALL<BOUND>>() ? run_queries<TALL<BOUND>, BOUND>(queue, s)
-                                                                               : run_queries<LEAST<BOUND>, BOUND>(queue, s);
+        if (queue.shared_most >= to_queries_bytes<DT, WIDTH, TALL<BOUND>, false>())
+            return run_queries<TALL<BOUND>, BOUND, false>(queue, s);
+        return run_queries<LEAST<BOUND>, BOUND, SMALL>(queue, s);
     }
 
-    template <uint32_t ROWS, bool BOUND> static cudaError_t allow_queries(uint32_t shared_most)
+    template <bool BOUND, bool SMALL_> static cudaError_t allow_keys(uint32_t shared_most)
     {
-        return st_tile_allow(to_queries_kernel<DT, WIDTH, ROWS, BOUND>(), to_queries_bytes<DT, WIDTH, ROWS>(), shared_most);
+        return st_tile_allow(to_keys_kernel<DT, WIDTH, BOUND, SMALL_>(), to_keys_shared<DT, WIDTH, SMALL_>, shared_most);
     }
 
-    template <uint32_t ROWS, bool BOUND>
+    template <uint32_t ROWS, bool BOUND, bool SMALL_> static cudaError_t allow_queries(uint32_t shared_most)
+    {
+        return st_tile_allow(to_queries_kernel<DT, WIDTH, ROWS, BOUND, SMALL_>(), to_queries_bytes<DT, WIDTH, ROWS, SMALL_>(),
+                             shared_most);
+    }
+
+    template <bool BOUND, bool SMALL_>
+    static cudaError_t run_keys(const struct st_tile_queue &queue, const struct backward_args &s)
+    {
+        constexpr uint32_t keys = DT == STRATA_F32 ? ST_F32_TILE : 64 * keys_tall<WIDTH>;
+        constexpr uint32_t parts = DT == STRATA_F32 ? 1 : keys_parts<WIDTH>;
+
+        return st_tile_launch(to_keys_kernel<DT, WIDTH, BOUND, SMALL_>(), s.at.batch * s.at.kv_heads,
+                              (s.at.seq + keys - 1) / keys, parts, to_keys_shared<DT, WIDTH, SMALL_>, queue, s);
+    }
+
+    template <uint32_t ROWS, bool BOUND, bool SMALL_>
     static cudaError_t run_queries(const struct st_tile_queue &queue, const struct backward_args &s)
     {
         constexpr uint32_t rows = DT == STRATA_F32 ? ST_F32_TILE : 64 * ROWS;
 
-        return st_tile_launch(to_queries_kernel<DT, WIDTH, ROWS, BOUND>(), s.at.batch * s.at.heads, (s.at.seq + rows - 1) / rows,
-                              1, to_queries_bytes<DT, WIDTH, ROWS>(), queue, s);
+        return st_tile_launch(to_queries_kernel<DT, WIDTH, ROWS, BOUND, SMALL_>(), s.at.batch * s.at.heads,
+                              (s.at.seq + rows - 1) / rows, 1, to_queries_bytes<DT, WIDTH, ROWS, SMALL_>(), queue, s);
     }
 };
 

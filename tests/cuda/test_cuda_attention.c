@@ -425,28 +425,45 @@ static void shapes_are_checked(void **state)
 
 #ifdef ST_CUDA_EMULATOR
 
-/* Blocks of 99 KiB, as on consumers' GPUs: the same bits, or a refusal. */
-static void smaller_blocks_give_the_same_bits(void **state)
+static void check_smaller_blocks(const struct st_attention *shape)
 {
-    struct st_attention at = shape_of(1, 135, 2, 1, 128, 0), wide = shape_of(1, 4, 1, 1, 256, 0);
-    struct tensors large, small;
+    struct tensors large = tensors_create(shape, false), small = tensors_create(shape, false);
 
-    (void)state;
-    at.dt = wide.dt = STRATA_BF16;
-    large = tensors_create(&at, false), small = tensors_create(&at, false);
     run(&large);
     twin_set_shared(99u << 10);
     allow(NULL); /* what a block cannot have is not asked for */
     run(&small);
+    assert_memory_equal(small.out.host, large.out.host, large.out.bytes);
     assert_memory_equal(small.dqkv.host, large.dqkv.host, large.dqkv.bytes);
+    twin_set_shared(UINT32_MAX);
+    allow(NULL);
     tensors_destroy(&large), tensors_destroy(&small);
-    small = tensors_create(&wide, false);
-    assert_int_equal(st_cuda_attention_backward(NULL, shared_most, &wide, small.dqkv.device, small.dout.device, small.out.device,
-                                                small.lse.device, small.qkv.device, small.workspace.device),
+}
+
+/* Blocks of 99 KiB, as on consumers' GPUs: the same bits, or for wide heads in fp32 a refusal. */
+static void smaller_blocks_give_the_same_bits(void **state)
+{
+    struct st_attention at = shape_of(1, 135, 2, 1, 128, 0), wide = shape_of(1, 70, 2, 1, 256, 0);
+    struct tensors t;
+
+    (void)state;
+    at.dt = wide.dt = STRATA_BF16;
+    check_smaller_blocks(&at);
+    check_smaller_blocks(&wide);
+    wide.window = 40, wide.softcap = 2.0f;
+    check_smaller_blocks(&wide);
+    wide.head_dim = 192, wide.dt = STRATA_F16;
+    check_smaller_blocks(&wide);
+    wide.dt = STRATA_F32;
+    t = tensors_create(&wide, false);
+    twin_set_shared(99u << 10);
+    allow(NULL);
+    assert_int_equal(st_cuda_attention_backward(NULL, shared_most, &wide, t.dqkv.device, t.dout.device, t.out.device,
+                                                t.lse.device, t.qkv.device, t.workspace.device),
                      cudaErrorNotSupported);
     twin_set_shared(UINT32_MAX);
     allow(NULL);
-    tensors_destroy(&small);
+    tensors_destroy(&t);
 }
 
 #endif
