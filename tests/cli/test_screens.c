@@ -54,7 +54,11 @@ static void steps_leave_a_history(void **state)
         screen = terminal_screen(p.out);
         for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++) {
             snprintf(begin, sizeof(begin), "step %u/12 | loss ", kept[i]);
-            if (line_of(line, screen, begin) == NULL || strstr(line, " ms | ") == NULL || strstr(line, " tok/s | ETA ") == NULL)
+            if (line_of(line, screen, begin) == NULL)
+                fail_screen(screen, begin, widths[w]);
+            if (strstr(line, " | MEMORY PRESSURE") != NULL) /* of a busy machine: it takes the place of others */
+                continue;
+            if (strstr(line, " ms | ") == NULL || strstr(line, " tok/s | ETA ") == NULL)
                 fail_screen(screen, begin, widths[w]);
             if ((strstr(line, " | lr ") != NULL) != (widths[w] >= 120) || (strstr(line, " | fwd ") != NULL) != (widths[w] >= 200))
                 fail_screen(screen, "more, or less, than fits", widths[w]);

@@ -11,7 +11,7 @@
 
 #define OPS_MAX    4096u
 #define THREAD_MAX 4096u
-#define SLACK_US   2e-3 /* of rounding */
+#define SLACK_US   1.0 /* of rounding: a GPU tells milliseconds as floats, 0.06 us at a second */
 
 /* When an op of the program last ran, and on which row. */
 struct span {
