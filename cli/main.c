@@ -53,11 +53,19 @@ static const struct command commands[] = {
      "\n"
      "Example:\n"
      "  strata eval --model model --data book.heldout.bin"},
-    {"generate", CLI_CMD_GENERATE, cmd_generate, "continue a prompt",
-     "--model PRESET|DIR --prompt TEXT | --prompt-file FILE | --prompt-tokens ID,ID,... [options]",
-     "Writes what follows the prompt to standard output as it comes: text for models that read bytes, token ids\n"
-     "for others.  Layers are paged as in training, so a model larger than the device works.  The same seed\n"
-     "gives the same tokens.\n"
+    {"generate", CLI_CMD_GENERATE, cmd_generate, "continue a prompt, or talk",
+     "--model PRESET|DIR --prompt TEXT | --prompt-file FILE | --prompt-tokens ID,ID,... | --chat [options]",
+     "Writes what follows the prompt to standard output as it comes, as text by the directory's tokenizer; after\n"
+     "--prompt-tokens as token ids.  Layers are paged as in training, so a model larger than the device works.\n"
+     "The same seed gives the same tokens.\n"
+     "\n"
+     "With --chat each line of standard input is a message, answered by the directory's chat template.  An empty line or\n"
+     "Ctrl-D ends the conversation; Ctrl-C stops an answer, a second one the program.  Through pipes only the answers go\n"
+     "to standard output.  docs/generate.md has the rest.\n"
+     "\n"
+     "Example: talk to a model, or ask it one thing\n"
+     "  strata generate --model ./Qwen2.5-0.5B-Instruct --chat\n"
+     "  strata generate --model ./Qwen2.5-0.5B-Instruct --chat --prompt 'Who are you?' --system 'One sentence.' --quiet\n"
      "\n"
      "Example: a trained model, its weights on disk\n"
      "  strata generate --model model --prompt 'And God said' --top-p 0.9 --nvme /scratch --device-memory 4MiB \\\n"

@@ -28,7 +28,7 @@ strata_status cli_chat_open(struct strata_chat **chat, const struct cli_generati
     struct strata_chat_opts opts = STRATA_CHAT_OPTS_INIT;
     strata_status st;
 
-    opts.chat_template = g->args->template;
+    opts.chat_template = g->args->chat_template;
     opts.date = g->args->date;
     st = strata_chat_open(chat, g->tokenizer, &opts);
     return st == STRATA_OK && g->args->system != NULL ? strata_chat_add(*chat, "system", g->args->system) : st;

@@ -254,7 +254,7 @@ static strata_status check_prompt(const struct cli_args *args)
 {
     const int given = (args->prompt != NULL) + (args->prompt_file != NULL) + (args->prompt_tokens != NULL);
     const char *for_chat = args->system != NULL     ? "system"
-                           : args->template != NULL ? "template"
+                           : args->chat_template != NULL ? "template"
                            : args->date != NULL     ? "date"
                            : args->context != 0     ? "context"
                                                     : NULL;

@@ -31,7 +31,7 @@ static const struct cli_option options[] = {
     {{"chat"}, CLI_CMD_GENERATE, VALUE_FLAG, AT(chat), NULL, 0, 0, NULL,
      "a conversation: each line of standard input is a message, an empty one ends it; by the model's chat template"},
     {{"system"}, CLI_CMD_GENERATE, VALUE_TEXT, AT(system), NULL, 0, 0, "TEXT", "with --chat: the system message"},
-    {{"template"}, CLI_CMD_GENERATE, VALUE_TEXT, AT(template), NULL, 0, 0, "NAME|FILE",
+    {{"template"}, CLI_CMD_GENERATE, VALUE_TEXT, AT(chat_template), NULL, 0, 0, "NAME|FILE",
      "with --chat: alpaca, chatml, gemma, llama2, llama3, mistral, qwen, or a file with a Jinja template; default: the model's own"},
     {{"date"}, CLI_CMD_GENERATE, VALUE_TEXT, AT(date), NULL, 0, 0, "YYYY-MM-DD", "with --chat: what a template takes for today"},
     {{"context"}, CLI_CMD_GENERATE, VALUE_COUNT, AT(context), NULL, 2, U32_LARGEST, "N",

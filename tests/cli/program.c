@@ -68,7 +68,8 @@ static int memory_file(const char *name)
     return fd;
 }
 
-static void spawn(struct program *p, const char *const *words, int out_fd, int err_fd)
+/* in_fd -1: nothing to read. */
+static void spawn(struct program *p, const char *const *words, int in_fd, int out_fd, int err_fd)
 {
     const char *argv[WORDS_MAX + 1] = {STRATA_BINARY};
     int count = 1;
@@ -80,7 +81,7 @@ static void spawn(struct program *p, const char *const *words, int out_fd, int e
     if (p->pid > 0)
         return;
     setpgid(0, 0); /* Ctrl-Z does nothing in a group whose parents are all of other sessions, as under setsid */
-    if (dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO) == STDIN_FILENO &&
+    if (dup2(in_fd >= 0 ? in_fd : open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO) == STDIN_FILENO &&
         dup2(out_fd, STDOUT_FILENO) == STDOUT_FILENO && dup2(err_fd, STDERR_FILENO) == STDERR_FILENO)
         (void)execve(argv[0], (char *const *)(uintptr_t)argv, environ);
     _exit(127);
@@ -114,7 +115,7 @@ void program_start(struct program *p, const char *const *words, const char *out_
     *p = (struct program){.out_fd = memory_file("out"), .err_fd = memory_file("err")};
     target = out_path != NULL ? open(out_path, O_WRONLY | O_CLOEXEC) : p->out_fd;
     assert(target >= 0);
-    spawn(p, words, target, p->err_fd);
+    spawn(p, words, -1, target, p->err_fd);
     if (target != p->out_fd)
         close(target);
 }
@@ -132,14 +133,28 @@ void program_start_piped(struct program *p, const char *const *words)
 
     assert(pipe2(ends, O_CLOEXEC) == 0);
     *p = (struct program){.out_fd = ends[0], .err_fd = memory_file("err")};
-    spawn(p, words, ends[1], p->err_fd);
+    spawn(p, words, -1, ends[1], p->err_fd);
     close(ends[1]);
 }
 
 void program_start_on(struct program *p, const char *const *words, int out_fd, int err_fd)
 {
     *p = (struct program){.out_fd = -1, .err_fd = memory_file("err")};
-    spawn(p, words, out_fd, err_fd >= 0 ? err_fd : p->err_fd);
+    spawn(p, words, -1, out_fd, err_fd >= 0 ? err_fd : p->err_fd);
+}
+
+void program_start_in(struct program *p, const char *const *words, int in_fd, int out_fd)
+{
+    *p = (struct program){.out_fd = -1, .err_fd = memory_file("err")};
+    spawn(p, words, in_fd, out_fd, p->err_fd);
+}
+
+void program_run_in(struct program *p, const char *const *words, int in_fd)
+{
+    *p = (struct program){.out_fd = memory_file("out"), .err_fd = memory_file("err")};
+    spawn(p, words, in_fd, p->out_fd, p->err_fd);
+    program_wait(p);
+    p->out = memory_text(p->out_fd);
 }
 
 void program_wait_for(const struct program *p, const char *wanted)

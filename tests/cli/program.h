@@ -27,6 +27,10 @@ void program_run(struct program *p, const char *const *words, const char *out_pa
 void program_start_piped(struct program *p, const char *const *words);
 /** Start it with standard output there, and standard error, too, or in memory (-1). */
 void program_start_on(struct program *p, const char *const *words, int out_fd, int err_fd);
+/** Start it with standard input and output there, and standard error in memory. */
+void program_start_in(struct program *p, const char *const *words, int in_fd, int out_fd);
+/** Run it with this standard input, to its end. */
+void program_run_in(struct program *p, const char *const *words, int in_fd);
 /** Read the pipe until this text has come; what follows stays unread.  Fails the test at the pipe's end. */
 void program_wait_for(const struct program *p, const char *wanted);
 /** Read the pipe to its end, so that the program does not block on it; returns the last byte, -1 if none came. */

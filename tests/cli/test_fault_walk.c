@@ -53,6 +53,8 @@ static const struct {
      true, 1, true},
     {"eval --model {w}/model --data {w}/good.heldout.bin --seq-len 64" PAGED, true, 1, true},
     {"generate --model {w}/model --prompt 'in the beg' --max-tokens 4 --temperature 0 --quiet" PAGED, true, 1, false},
+    {"generate --model tests/golden/chat/llama --prompt 'In the beginning' --max-tokens 4 --quiet", true, 1, true},
+    {"generate --model tests/golden/chat/qwen --chat --system s --prompt x --max-tokens 4 --quiet", true, 1, false},
     {"tokens {w}/text --out {w}/new.bin", true, 1, false},
     {"digest {w}/model", true, 1, false},
     {"check {w}/config.json", true, 1, false},

@@ -198,6 +198,7 @@ static void every_key_is_documented_and_comes(void **state)
         {"eval", "eval --model {w}/model --data {w}/good.heldout.bin --seq-len 128 --json"},
         {"generate", "generate --model {w}/model --prompt x --max-tokens 3 --json"},
         {"generate", "generate --model {w}/model --prompt-tokens 1,2,3 --max-tokens 3 --json"},
+        {"generate", "generate --model tests/golden/chat/qwen --chat --prompt x --max-tokens 3 --json"},
         {"tokens", "tokens {w}/text --out {w}/new.bin --heldout 0.5 --json"},
         {"tokens", "tokens {w}/text --out {w}/other.bin --json"},
         {"info", "info --json --nvme {w}/nvme"},
