@@ -1,0 +1,103 @@
+/* tests/core/test_temp_dir.c - a directory of temporary files: made where TMPDIR says, gone with its files. */
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/temp_dir.h"
+#include "tests/common/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static bool is_there(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+static FILE *add_file(const struct st_temp_dir *d, const char *name)
+{
+    char path[ST_PATH_MAX];
+    FILE *file;
+
+    assert_int_equal(st_path_join(path, d->path, name), STRATA_OK);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    return file;
+}
+
+static int setup(void **state)
+{
+    const int code = scratch_create(state);
+
+    setenv("TMPDIR", scratch_dir, 1);
+    return code;
+}
+
+static void it_goes_with_its_files(void **state)
+{
+    struct st_temp_dir d;
+    struct stat what;
+    char path[ST_PATH_MAX];
+    FILE *file;
+
+    (void)state;
+    assert_int_equal(st_temp_dir_create(&d), STRATA_OK);
+    assert_int_equal(strncmp(d.path, scratch_dir, strlen(scratch_dir)), 0);
+    assert_true(stat(d.path, &what) == 0 && S_ISDIR(what.st_mode) && (what.st_mode & 0777) == 0700);
+    file = add_file(&d, "open");
+    fclose(add_file(&d, "closed"));
+    snprintf(path, sizeof(path), "%s", d.path);
+    st_temp_dir_remove(&d);
+    assert_false(is_there(path));
+    fclose(file);
+    st_temp_dir_remove(&d);
+}
+
+static void all_go_at_the_end(void **state)
+{
+    struct st_temp_dir a, b, c;
+
+    (void)state;
+    assert_int_equal(st_temp_dir_create(&a), STRATA_OK);
+    assert_int_equal(st_temp_dir_create(&b), STRATA_OK);
+    assert_int_equal(st_temp_dir_create(&c), STRATA_OK);
+    fclose(add_file(&a, "x"));
+    st_temp_dir_remove(&b);
+    st_temp_dir_remove_all();
+    assert_false(is_there(a.path) || is_there(c.path));
+    assert_int_equal(scratch_entries_with(scratch_dir, "strata-"), 0);
+    st_temp_dir_remove(&a); /* a warning */
+    st_temp_dir_remove(&c);
+}
+
+static void failures_have_sentences(void **state)
+{
+    struct st_temp_dir d;
+
+    (void)state;
+    setenv("TMPDIR", scratch_path("missing"), 1);
+    assert_int_equal(st_temp_dir_create(&d), STRATA_E_INPUT);
+    assert_non_null(strstr(strata_last_error(), "TMPDIR names another place"));
+    st_temp_dir_remove(&d);
+    setenv("TMPDIR", scratch_dir, 1);
+    st_fault_arm(&(struct st_fault_spec){.site = "temp.make", .result = -28});
+    assert_int_equal(st_temp_dir_create(&d), STRATA_E_NOSPC);
+    (void)st_fault_disarm();
+    assert_int_equal(scratch_entries_with(scratch_dir, "strata-"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(it_goes_with_its_files, setup, scratch_remove),
+        cmocka_unit_test_setup_teardown(all_go_at_the_end, setup, scratch_remove),
+        cmocka_unit_test_setup_teardown(failures_have_sentences, setup, scratch_remove),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
