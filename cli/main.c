@@ -47,12 +47,15 @@ static const struct command commands[] = {
      "Example: does gpt2-xl train with 1 GiB of device and 5 GiB of host memory?\n"
      "  strata plan --model gpt2-xl --seq-len 256 --device-memory 1GiB --host-memory 5GiB --nvme /scratch \\\n"
      "      --set zero_optimization.offload_optimizer.device=nvme --set zero_optimization.offload_param.device=cpu"},
-    {"eval", CLI_CMD_EVAL, cmd_eval, "loss, perplexity and bits per byte of a model on a token file",
+    {"eval", CLI_CMD_EVAL, cmd_eval, "loss, perplexity and bits per byte of a model on text or tokens",
      "--model PRESET|DIR --data FILE... [options]",
      "Runs only forward passes over every window of the files, with the same plan and budgets as training.\n"
+     "Files whose names end in .txt are texts: the model's tokenizer makes tokens of them, in a file in $TMPDIR that goes\n"
+     "with the run.\n"
      "\n"
      "Example:\n"
-     "  strata eval --model model --data book.heldout.bin"},
+     "  strata eval --model model --data book.heldout.bin\n"
+     "  strata eval --model ./Qwen2.5-0.5B --data book.txt"},
     {"generate", CLI_CMD_GENERATE, cmd_generate, "continue a prompt, or talk",
      "--model PRESET|DIR --prompt TEXT | --prompt-file FILE | --prompt-tokens ID,ID,... | --chat [options]",
      "Writes what follows the prompt to standard output as it comes, as text by the directory's tokenizer; after\n"

@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 static void print_text(const struct strata_eval *r)
 {
@@ -36,13 +37,39 @@ static void print_json(const struct strata_eval *r, bool complete, uint64_t rss_
     st_json_end_line(&w);
 }
 
+static bool is_text(const char *path)
+{
+    const size_t length = strlen(path);
+
+    return strcmp(path, "-") == 0 || (length > 4 && strcmp(path + length - 4, ".txt") == 0);
+}
+
+/* Token files, or texts that become one. */
+static strata_status open_data(struct strata_data **data, const struct cli_run *r)
+{
+    const struct cli_args *args = r->args;
+    struct strata_texts_opts opts = STRATA_TEXTS_OPTS_INIT;
+    uint32_t texts = 0;
+
+    for (uint32_t i = 0; i < args->data.count; i++)
+        texts += is_text(args->data.items[i]);
+    if (texts != 0 && texts != args->data.count)
+        return st_error(STRATA_E_INVAL, "--data names texts and token files: evaluate them one after the other");
+    if (texts == 0 && args->tokenizer != NULL)
+        return st_error(STRATA_E_INVAL, "--tokenizer is for texts (FILE.txt): --data names token files");
+    if (texts == 0)
+        return strata_data_open(data, r->model, args->data.items, args->data.count);
+    opts.tokenizer = args->tokenizer;
+    return strata_data_open_texts(data, r->model, args->data.items, args->data.count, &opts);
+}
+
 static strata_status run(struct cli_run *r, struct strata_data **data, struct strata_eval *result)
 {
     const struct cli_args *args = r->args;
     strata_status st = cli_run_model(r);
 
     if (st == STRATA_OK)
-        st = strata_data_open(data, r->model, args->data.items, args->data.count);
+        st = open_data(data, r);
     if (st == STRATA_OK)
         st = strata_plan_make(&r->plan, r->model);
     if (r->plan != NULL && st == STRATA_E_NOFIT)

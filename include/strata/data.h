@@ -44,6 +44,33 @@ STRATA_API strata_status strata_data_open(struct strata_data **data, const struc
  */
 STRATA_API strata_status strata_data_documents(const char *const *paths, uint32_t count, bool *documents);
 
+/** How texts become tokens.  Begin with STRATA_TEXTS_OPTS_INIT, or pass NULL. */
+struct strata_texts_opts {
+    size_t opts_size; /**< sizeof(struct strata_texts_opts), so that the struct can grow */
+    /** A directory or file with a tokenizer; "byte": one token per byte; NULL: the model's directory, or bytes where that has no
+     *  tokenizer and the vocabulary is 256. */
+    const char *tokenizer;
+};
+#define STRATA_TEXTS_OPTS_INIT STRATA_INIT(strata_texts_opts, opts_size)
+
+/**
+ * Open text files as strata_data_open() opens the token files that `strata tokens` makes of them: each text is a document,
+ * between what its tokenizer puts around one, and ends with an end token.
+ *
+ * @param data   out, returned: closed by strata_data_close()
+ * @param paths  [count], count 1 or more; "-": standard input; borrowed during the call
+ * @param opts   NULL: all defaults
+ *
+ * @return STRATA_E_INVAL  an argument is NULL, count is 0, or no version has this opts_size
+ *         STRATA_E_INPUT  a text is missing or cannot be read, there is no tokenizer, or the text is shorter than a sequence
+ *         STRATA_E_NOMEM, STRATA_E_IO, STRATA_E_NOSPC
+ *
+ * Cost    writes the tokens, 2 or 4 bytes each, to a file in $TMPDIR (or /tmp) that is gone when the data is closed.
+ * Thread  any.
+ */
+STRATA_API strata_status strata_data_open_texts(struct strata_data **data, const struct strata_model *model,
+                                                const char *const *paths, uint32_t count, const struct strata_texts_opts *opts);
+
 /** Sequences in all files; 0 for NULL. */
 STRATA_API uint64_t strata_data_count(const struct strata_data *data);
 

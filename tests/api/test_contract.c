@@ -44,6 +44,7 @@ static void nothing_is_called_with_null(void **state)
     assert_refused(strata_model_get_info(NULL, &shape), "model is NULL");
     assert_refused(strata_device_check(NULL), "device is NULL");
     assert_refused(strata_data_open(&data, NULL, &path, 1), "model is NULL");
+    assert_refused(strata_data_open_texts(&data, NULL, &path, 1, NULL), "model is NULL");
     assert_refused(strata_data_read(NULL, STRATA_DATA_SHUFFLED, 0, 0, 1, ids, ids, NULL), "data is NULL");
     assert_true(strata_data_count(NULL) == 0 && isnan(strata_data_bits_per_byte(NULL, 1)));
     assert_refused(strata_plan_make(&plan, NULL), "model is NULL");
@@ -223,6 +224,10 @@ static void no_argument_is_left_out(void **state)
     assert_refused(strata_data_open(&r.data, r.model, NULL, 1), "paths is NULL");
     assert_refused(strata_data_open(&r.data, r.model, paths, 1), "one of paths is NULL");
     assert_refused(strata_data_open(&r.data, r.model, paths, 0), "count is 0");
+    assert_refused(strata_data_open_texts(NULL, r.model, paths, 1, NULL), "data is NULL");
+    assert_refused(strata_data_open_texts(&r.data, r.model, NULL, 1, NULL), "paths is NULL");
+    assert_refused(strata_data_open_texts(&r.data, r.model, paths, 1, NULL), "one of paths is NULL");
+    assert_refused(strata_data_open_texts(&r.data, r.model, paths, 0, NULL), "count is 0");
     assert_refused(strata_data_read(r.data, STRATA_DATA_SHUFFLED, 0, 0, 1, NULL, ids, NULL), "tokens is NULL");
     assert_refused(strata_data_read(r.data, STRATA_DATA_SHUFFLED, 0, 0, 1, ids, NULL, NULL), "targets is NULL");
     assert_refused(strata_data_read(r.data, (enum strata_data_order)7, 0, 0, 1, ids, ids, NULL), "7 is not an order");

@@ -52,6 +52,7 @@ static const struct {
      "zero_optimization.offload_optimizer.device=nvme --set strata.cache=0",
      true, 1, true},
     {"eval --model {w}/model --data {w}/good.heldout.bin --seq-len 64" PAGED, true, 1, true},
+    {"eval --model tests/golden/chat/llama --data {w}/text.txt --seq-len 32", true, 1, false},
     {"generate --model {w}/model --prompt 'in the beg' --max-tokens 4 --temperature 0 --quiet" PAGED, true, 1, false},
     {"generate --model tests/golden/chat/llama --prompt 'In the beginning' --max-tokens 4 --quiet", true, 1, true},
     {"generate --model tests/golden/chat/qwen --chat --system s --prompt x --max-tokens 4 --quiet", true, 1, false},
@@ -245,10 +246,15 @@ static bool is_asked(const char *command)
 
 static void every_site_fails_cleanly(void **state)
 {
+    static const char text[] =
+        "In the beginning the text was longer than a sequence, and the tokens of it were many, so that there was "
+        "something to compute; and what was computed was a loss, which a fault must not change.";
+
     static const char config[] = "{\"train_batch_size\": 1, \"fp16\": {\"enabled\": false}}";
     unsigned long runs = 0, sites = 0, wrong_runs = 0;
 
     workplace_write(*state, "config.json", config, strlen(config));
+    workplace_write(*state, "text.txt", text, sizeof(text) - 1);
     for (size_t i = 0; i < COUNT(commands); i++) {
         struct walk walk = {.w = *state,
                             .command = commands[i].command,

@@ -1,0 +1,118 @@
+/* tests/cli/test_eval_text.c - eval of texts: what it says of a token file made of them, and nothing left of the one it makes. */
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define MODEL "tests/golden/chat/llama"
+#define EVAL  "eval --model " MODEL " --seq-len 128 --set bf16.enabled=false --data "
+
+static void assert_same_output(const struct workplace *w, const char *a, const char *b)
+{
+    struct program x, y;
+
+    workplace_run_ok(w, &x, a);
+    workplace_run_ok(w, &y, b);
+    assert_string_equal(x.out, y.out);
+    assert_non_null(strstr(x.out, "bits_per_byte"));
+    program_free(&x);
+    program_free(&y);
+    assert_int_equal(workplace_entries(w, "tmp"), 0);
+}
+
+/* Two documents, so that an end token is between them. */
+static void texts_are_evaluated_like_their_tokens(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(w, &p, "tokens README.md docs/generate.md --tokenizer " MODEL " --out {w}/two.bin");
+    program_free(&p);
+    assert_same_output(w, EVAL "{w}/one.txt {w}/two.txt", EVAL "{w}/two.bin");
+    assert_same_output(w, EVAL "{w}/one.txt {w}/two.txt --tokenizer " MODEL "/tokenizer.json", EVAL "{w}/two.bin");
+}
+
+/* A model that reads bytes. */
+static void bytes_need_no_tokenizer(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(w, &p, "tokens README.md --out {w}/bytes.bin");
+    program_free(&p);
+    assert_same_output(w, "eval --model {w}/model --seq-len 128 --data {w}/one.txt",
+                       "eval --model {w}/model --seq-len 128 --data {w}/bytes.bin");
+    assert_same_output(w, "eval --model {w}/model --seq-len 128 --data {w}/one.txt --tokenizer byte",
+                       "eval --model {w}/model --seq-len 128 --data {w}/bytes.bin");
+}
+
+/* The text is a pipe to which nobody writes all. */
+static void nothing_is_left_after_a_signal(void **state)
+{
+    static const int signals[] = {SIGINT, SIGTERM};
+    const struct workplace *w = *state;
+    char *path = workplace_expand(w, "{w}/pipe.txt");
+
+    assert_int_equal(mkfifo(path, 0600), 0);
+    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
+        struct program p;
+        FILE *text = fopen(path, "r+"); /* there is a writer */
+
+        assert_non_null(text);
+        workplace_start(w, &p, EVAL "{w}/pipe.txt");
+        fputs("a text", text);
+        fflush(text);
+        while (workplace_entries(w, "tmp") == 0)
+            sched_yield();
+        assert_int_equal(kill(p.pid, signals[i]), 0);
+        program_wait(&p);
+        assert_int_equal(p.code, 128 + signals[i]);
+        assert_int_equal(workplace_entries(w, "tmp"), 0);
+        fclose(text);
+        program_free(&p);
+    }
+    unlink(path);
+    free(path);
+}
+
+static int setup(void **state)
+{
+    const int code = workplace_setup(state);
+    char *dir = workplace_expand(*state, "{w}/tmp"), *one = workplace_expand(*state, "{w}/one.txt"),
+         *two = workplace_expand(*state, "{w}/two.txt"), *from_one = realpath("README.md", NULL),
+         *from_two = realpath("docs/generate.md", NULL);
+
+    assert_true(mkdir(dir, 0700) == 0 && symlink(from_one, one) == 0 && symlink(from_two, two) == 0);
+    setenv("TMPDIR", dir, 1);
+    free(dir);
+    free(one);
+    free(two);
+    free(from_one);
+    free(from_two);
+    return code;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_are_evaluated_like_their_tokens),
+        cmocka_unit_test(bytes_need_no_tokenizer),
+        cmocka_unit_test(nothing_is_left_after_a_signal),
+    };
+
+    signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests(tests, setup, workplace_teardown);
+}
