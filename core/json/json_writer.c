@@ -119,6 +119,14 @@ void st_json_put_double(struct st_json_writer *w, const char *key, double value)
         fputs("null", w->file);
 }
 
+/* For readers to whom 30 is no real number. */
+void st_json_put_real(struct st_json_writer *w, const char *key, double value)
+{
+    st_json_put_double(w, key, value);
+    if (isfinite(value) && fabs(value) < 1e15 && value == floor(value))
+        fputs(".0", w->file);
+}
+
 void st_json_put_u64(struct st_json_writer *w, const char *key, uint64_t value)
 {
     before_value(w, key);

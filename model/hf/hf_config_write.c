@@ -114,11 +114,11 @@ static void put_rotary(struct st_json_writer *w, const struct st_model_config *c
     st_json_object_close(w);
 }
 
-/* A number above 0, or null. */
-static void put_positive(struct st_json_writer *w, const char *key, float value)
+/* A number above 0, or null.  transformers 5 takes no whole number for a real one. */
+static void put_cap(struct st_json_writer *w, const char *key, float value)
 {
     if (value > 0.0f)
-        st_json_put_double(w, key, shortest(value));
+        st_json_put_real(w, key, shortest(value));
     else
         st_json_put_string(w, key, NULL);
 }
@@ -148,9 +148,12 @@ static void put_layers(struct st_json_writer *w, const struct st_model_config *c
 /* Gemma's own keys. */
 static void put_scores(struct st_json_writer *w, const struct st_model_config *c)
 {
-    put_positive(w, "query_pre_attn_scalar", c->query_scalar);
-    put_positive(w, "final_logit_softcapping", c->logit_cap);
-    put_positive(w, "attn_logit_softcapping", c->score_cap);
+    if (c->query_scalar > 0.0f)
+        st_json_put_double(w, "query_pre_attn_scalar", shortest(c->query_scalar));
+    else
+        st_json_put_string(w, "query_pre_attn_scalar", NULL);
+    put_cap(w, "final_logit_softcapping", c->logit_cap);
+    put_cap(w, "attn_logit_softcapping", c->score_cap);
 }
 
 static void put_llama(struct st_json_writer *w, const struct st_model_config *c)

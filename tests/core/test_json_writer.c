@@ -26,6 +26,8 @@ static void test_line(void **state)
     st_json_object_open(&w, NULL);
     st_json_put_u64(&w, "step", UINT64_MAX);
     st_json_put_double(&w, "loss", 0.5);
+    st_json_put_real(&w, "whole", 30);
+    st_json_put_real(&w, "half", 0.5);
     st_json_put_double(&w, "nan", NAN);
     st_json_put_double(&w, "inf", -INFINITY);
     st_json_put_bool(&w, "skipped", false);
@@ -50,7 +52,8 @@ static void test_line(void **state)
     fclose(file);
     assert_string_equal(
         text,
-        "{\"step\":18446744073709551615,\"loss\":0.5,\"nan\":null,\"inf\":null,\"skipped\":false,\"empty\":{},"
+        "{\"step\":18446744073709551615,\"loss\":0.5,\"whole\":30.0,\"half\":0.5,\"nan\":null,\"inf\":null,\"skipped\":false,"
+        "\"empty\":{},"
         "\"list\":[1,{\"x\":true},[],null],\"k\\\"\\\\\\n\\ufffd\\u001b\":true,\"s\":\"a\\\"b\\\\c\\n\\t\\u0001\xc3\xa9\\ufffd/"
         "\\u007f\\u009b\\u202e\\udb40\\udc41\"}\n{}\n");
     free(text);

@@ -412,6 +412,7 @@ static void test_written_config_is_read_back(void **state)
         memcpy(back.name, c.name, sizeof(c.name));
         assert_memory_equal(&back, &c, sizeof(c));
         assert_non_null(strstr(text, "\"torch_dtype\":\"bfloat16\""));
+        assert_true(c.logit_cap == 0.0f || strstr(text, "\"final_logit_softcapping\":30.0,") != NULL);
         assert_non_null(strstr(text, c.vocab == 50257 ? "\"eos_token_id\":50256" : "\"eos_token_id\":null"));
         free(text);
     }
