@@ -245,6 +245,30 @@ static void test_sentencepiece_files(void **state)
     free(model);
 }
 
+/* Pairs of one rank: the leftmost first, whether few symbols are scanned or many are heaped. */
+static void test_the_leftmost_of_equals_merges_first(void **state)
+{
+    struct st_encoding out = {0};
+    struct st_tokenizer *t;
+    struct st_encoder *e;
+    char text[200];
+
+    (void)state;
+    memset(text, 'a', sizeof(text));
+    assert_ok(open_text(&t, "{\"model\":{\"vocab\":{\"a\":0,\"aa\":1},\"merges\":[\"a a\"]}}"));
+    assert_ok(st_encoder_create(&e, t));
+    for (size_t bytes = 1; bytes <= sizeof(text); bytes++) {
+        out.count = 0;
+        assert_ok(st_encode(e, text, bytes, NULL, &out));
+        assert_int_equal(out.count, (bytes + 1) / 2);
+        for (size_t i = 0; i < out.count; i++)
+            assert_int_equal(out.ids[i], 2 * i + 1 < bytes);
+    }
+    st_encoder_destroy(e);
+    st_tokenizer_close(t);
+    st_encoding_free(&out);
+}
+
 static uint32_t open_with_fault(const char *path, uint32_t after)
 {
     struct st_tokenizer *t;
@@ -279,6 +303,7 @@ int main(void)
         cmocka_unit_test(test_roles),
         cmocka_unit_test(test_vocab_and_merges),
         cmocka_unit_test(test_sentencepiece_files),
+        cmocka_unit_test(test_the_leftmost_of_equals_merges_first),
         cmocka_unit_test(test_every_allocation_may_fail),
     };
 
