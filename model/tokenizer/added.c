@@ -117,8 +117,12 @@ bool st_added_find(struct st_found *out, const struct st_tokenizer *t, const str
         while (added->lstrip && out->begin > start &&
                (t->unicode->flags[code_before(v->text, out->begin, &begin)] & ST_UC_SPACE) != 0)
             out->begin = begin;
+        if (added->lstrip && out->begin < start)
+            out->begin = start; /* what the one before took is gone */
         while (added->rstrip && flag_at(t->unicode, v, out->end, ST_UC_SPACE, &length))
             out->end += length;
+        if (added->lstrip && out->begin >= out->end)
+            continue;
         return true;
     }
     return false;

@@ -294,6 +294,35 @@ static void test_every_allocation_may_fail(void **state)
             ;
 }
 
+/* A token of spaces that takes the spaces around it takes what other matches were to begin with. */
+static void test_spaces_are_taken_once(void **state)
+{
+    static const struct {
+        const char *text;
+        uint32_t count, ids[6];
+    } cases[] = {{"      a", 2, {1, 0}}, {"a   b", 3, {0, 1, 2}}, {"x    b", 2, {3, 2}}, {"  a     ", 3, {1, 0, 1}}};
+    struct st_tokenizer *t;
+    struct st_encoder *e;
+
+    (void)state;
+    scratch_put("tokenizer.json",
+                "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"  \":1,\"b\":2,\"x\":3},\"merges\":[]},\"added_tokens\":["
+                "{\"id\":1,\"content\":\"  \",\"lstrip\":true,\"rstrip\":true,\"normalized\":false},"
+                "{\"id\":3,\"content\":\"x\",\"rstrip\":true,\"normalized\":false}]}");
+    assert_ok(st_tokenizer_open(&t, scratch_dir));
+    assert_ok(st_encoder_create(&e, t));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct st_encoding out = {0};
+
+        assert_ok(st_encode(e, cases[i].text, strlen(cases[i].text), NULL, &out));
+        assert_int_equal(out.count, cases[i].count);
+        assert_memory_equal(out.ids, cases[i].ids, out.count * sizeof(uint32_t));
+        st_encoding_free(&out);
+    }
+    st_encoder_destroy(e);
+    st_tokenizer_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -305,6 +334,7 @@ int main(void)
         cmocka_unit_test(test_sentencepiece_files),
         cmocka_unit_test(test_the_leftmost_of_equals_merges_first),
         cmocka_unit_test(test_every_allocation_may_fail),
+        cmocka_unit_test(test_spaces_are_taken_once),
     };
 
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
