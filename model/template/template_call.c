@@ -1,4 +1,5 @@
 /* template_call.c - functions and methods of the subset.  What Python has beyond it is refused by name. */
+#include "core/base/text.h"
 #include "model/template/template_internal.h"
 
 #include <stdio.h>
@@ -208,10 +209,8 @@ static struct st_value split_space(struct st_render *r, const struct st_string *
         if (at == s->bytes)
             break;
         from = at;
-        if (most-- == 0) {
-            const struct st_string rest = st_string_part(s, from, s->bytes);
-
-            st_list_push(r, out.as.list, st_val_strip(r, &rest, NULL, false, true));
+        if (most-- == 0) { /* the rest keeps the space at its end */
+            st_list_push(r, out.as.list, st_val_part(r, s, from, s->bytes));
             break;
         }
         while (at < s->bytes && st_space_at(s->text + at, end) == 0)
@@ -240,17 +239,30 @@ static struct st_value string_split(struct st_render *r, const struct st_string 
     return out;
 }
 
+/* The bytes of what ends a line at `at`, by Python's splitlines(); 0: nothing. */
+static size_t line_end(const struct st_string *s, size_t at)
+{
+    const size_t unit = st_utf8_next(s, at) - at;
+    const uint32_t c = st_text_utf8_code(s->text + at, unit);
+
+    if (c == '\r' && at + 1 < s->bytes && s->text[at + 1] == '\n')
+        return 2;
+    return (c >= 10 && c <= 13) || (c >= 28 && c <= 30) || c == 0x85 || c == 0x2028 || c == 0x2029 ? unit : 0;
+}
+
 static struct st_value string_lines(struct st_render *r, const struct st_string *s)
 {
     const struct st_value out = st_val_list(r, VAL_LIST);
+    size_t from = 0, ends = 0;
 
-    for (size_t at = 0; at < s->bytes && st_render_spend(r, 1);) {
-        const char *line = memchr(s->text + at, '\n', s->bytes - at);
-        const size_t to = line == NULL ? s->bytes : (size_t)(line - s->text);
-
-        st_list_push(r, out.as.list, st_val_part(r, s, at, to > at && line != NULL && line[-1] == '\r' ? to - 1 : to));
-        at = line == NULL ? to : to + 1;
+    for (size_t at = 0; at < s->bytes && st_render_spend(r, 1); at = ends > 0 ? at + ends : st_utf8_next(s, at)) {
+        if ((ends = line_end(s, at)) == 0)
+            continue;
+        st_list_push(r, out.as.list, st_val_part(r, s, from, at));
+        from = at + ends;
     }
+    if (from < s->bytes)
+        st_list_push(r, out.as.list, st_val_part(r, s, from, s->bytes));
     return out;
 }
 
@@ -324,7 +336,7 @@ static struct st_value call_string(struct st_render *r, const struct st_method *
 
     if (strcmp(name, "strip") == 0 || strcmp(name, "lstrip") == 0 || strcmp(name, "rstrip") == 0)
         return string_strip(r, s, args, name[0] != 'r', name[0] != 'l');
-    if (strcmp(name, "startswith") == 0 || strcmp(name, "endswith") == 0)
+    if ((strcmp(name, "startswith") == 0 || strcmp(name, "endswith") == 0) && args->count == 1)
         return string_ends(r, s, args, name[0] == 's');
     if (strcmp(name, "split") == 0)
         return string_split(r, s, args);

@@ -174,6 +174,8 @@ struct st_value st_filter_int(struct st_render *r, const struct st_value *v, con
         return st_val_int(v->kind == VAL_INT ? v->as.integer : v->as.truth);
     if (v->kind == VAL_FLOAT) {
         real = v->as.real;
+        if (isfinite(real) && fabs(real) >= 9e18)
+            return st_render_fail(r, STRATA_E_INPUT, "int of a number past 64 bits");
     } else if (v->kind == VAL_STRING && v->as.string->bytes < sizeof(text)) {
         memcpy(text, v->as.string->text, v->as.string->bytes);
         errno = 0;

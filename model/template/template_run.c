@@ -306,6 +306,14 @@ static enum flow run(struct st_render *r, const struct st_node *n)
     return flow;
 }
 
+static bool has_parameter(const struct st_macro *m, const char *name)
+{
+    for (const struct st_node *p = m->node->first; p != NULL; p = p->next)
+        if (strcmp(p->text, name) == 0)
+            return true;
+    return false;
+}
+
 struct st_value st_call_macro(struct st_render *r, const struct st_macro *m, const struct st_arguments *args)
 {
     struct st_scope *scope = r->scope;
@@ -317,6 +325,9 @@ struct st_value st_call_macro(struct st_render *r, const struct st_macro *m, con
         st_render_leave(r);
         return st_val_undefined("");
     }
+    /* Arguments beyond the parameters are refused, so these two are always empty. */
+    st_scope_set(r, r->scope, "varargs", st_val_list(r, VAL_TUPLE));
+    st_scope_set(r, r->scope, "kwargs", st_val_dict(r, VAL_DICT));
     for (const struct st_node *p = m->node->first; p != NULL && r->status == STRATA_OK; p = p->next, index++) {
         const struct st_value *given = st_argument(args, index, p->text);
 
@@ -324,6 +335,9 @@ struct st_value st_call_macro(struct st_render *r, const struct st_macro *m, con
     }
     if (args->count > index)
         st_render_fail(r, STRATA_E_INPUT, "the macro %s takes at most %u arguments", m->node->text, index);
+    for (uint32_t i = 0; i < args->named_count && r->status == STRATA_OK; i++)
+        if (!has_parameter(m, args->named[i].name))
+            st_render_fail(r, STRATA_E_INPUT, "the macro %s has no parameter '%s'", m->node->text, args->named[i].name);
     if (r->status == STRATA_OK)
         (void)run_inside(r, m->node->body, &text);
     r->scope = scope;

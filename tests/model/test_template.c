@@ -177,6 +177,11 @@ static void refusals_name_the_line(void **state)
     assert_open_fails("\xff", "byte 0 of the template is not UTF-8");
     assert_render_fails("\n\n{{ 'a' | xmlattr }}", STRATA_E_NOSYS, "chat.jinja, line 3: the filter 'xmlattr' is not supported");
     assert_render_fails("{{ 'a'.zfill(3) }}", STRATA_E_NOSYS, "the method .zfill() of a string");
+    assert_render_fails("{{ 'abc'.startswith('b', 1) }}", STRATA_E_NOSYS, "the method .startswith() of a string");
+    assert_render_fails("{{ 'abc'.endswith('b', 0, 2) }}", STRATA_E_NOSYS, "the method .endswith() of a string");
+    assert_render_fails("{{ 1e22 | int }}", STRATA_E_INPUT, "int of a number past 64 bits");
+    assert_render_fails("{% macro f(a) %}{{ kwargs }}{% endmacro %}{{ f(1, z=2) }}", STRATA_E_INPUT, "f has no parameter 'z'");
+    assert_render_fails("{% macro f(a) %}{{ varargs }}{% endmacro %}{{ f(1, 2) }}", STRATA_E_INPUT, "f takes at most 1 arguments");
     assert_render_fails("{{ 'é' | upper }}", STRATA_E_NOSYS, "outside ASCII");
     assert_render_fails("{{ '%s' % 1 }}", STRATA_E_NOSYS, "formatting with %");
     assert_render_fails("{{ ('<'|safe) + '>' }}", STRATA_E_NOSYS, "marked safe");
