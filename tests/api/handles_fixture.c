@@ -67,6 +67,7 @@ strata_status run_open(struct run *r, const char *tokens)
     opts.seq_len = RUN_SEQ;
     opts.use = r->use;
     opts.prompt_tokens = r->prompt_tokens;
+    opts.cache_tokens = r->cache_tokens;
     opts.progress = r->progress;
     opts.progress_ctx = r->progress_ctx;
     r->shape = (struct strata_model_info)STRATA_MODEL_INFO_INIT;

@@ -17,7 +17,7 @@ struct run {
     const char *preset, *text; /* NULL: "nano", and a configuration of two micro-batches of two sequences */
     const char *dir;           /* NVMe directory for state; NULL: all in memory */
     enum strata_use use;
-    uint32_t prompt_tokens;
+    uint32_t prompt_tokens, cache_tokens;
     strata_progress_fn *progress;
     void *progress_ctx;
     struct strata_config *config;

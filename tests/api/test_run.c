@@ -273,6 +273,29 @@ static void generation_goes_forward(void **state)
     run_close(&r);
 }
 
+/* For a text whose length nobody knows yet; what came from a position on is forgotten when it is given again. */
+static void a_conversation_goes_back(void **state)
+{
+    struct run r = {.use = STRATA_USE_GENERATE, .cache_tokens = 40},
+               most = {.use = STRATA_USE_GENERATE, .cache_tokens = 1u << 30};
+    const int32_t first[] = {1, 2, 3, 4, 5, 6}, second[] = {1, 2, 9, 8};
+    float logits[256], again[256];
+
+    (void)state;
+    assert_ok(run_open(&most, NULL));
+    assert_true(most.shape.cache_tokens == most.shape.context && most.shape.seq_len <= most.shape.context);
+    run_close(&most);
+    assert_ok(run_open(&r, NULL));
+    assert_true(r.shape.seq_len == 40 && r.shape.cache_tokens == 40);
+    assert_ok(run_start(&r));
+    assert_ok(strata_engine_forward(r.engine, second, 4, 0, logits));
+    assert_ok(strata_engine_forward(r.engine, first, 6, 0, again));
+    assert_ok(strata_engine_forward(r.engine, second + 2, 2, 2, again)); /* 1 and 2 are known */
+    assert_memory_equal(logits, again, sizeof(logits));
+    assert_refused(strata_engine_forward(r.engine, first, 1, 40, logits), "40 in all");
+    run_close(&r);
+}
+
 /* --- ending early --- */
 
 struct watch {
@@ -403,6 +426,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_learning_rate_of_the_callers, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(the_schedule_is_the_configurations, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(generation_goes_forward, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_conversation_goes_back, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(progress_ends_work, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_cancel_ends_the_engine, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(another_thread_cancels, scratch_create, scratch_remove),
