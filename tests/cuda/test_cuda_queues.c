@@ -1,0 +1,243 @@
+/* The queues of the cuda device over the emulator: marks and their order, a context that breaks, and the deadline of every wait.
+ */
+#include "core/system/clock.h"
+#include "tests/cuda/device_rig.h"
+
+/* --- queues --- */
+
+/* More marks than a queue keeps; each comes once, in order, and finds what was enqueued before it done. */
+static void marks_come_in_order(void **state)
+{
+    enum { NOTES = 5 * ST_CUDA_MARKS };
+    static struct note notes[NOTES];
+    static unsigned char host[NOTES], back[NOTES];
+    atomic_uint clock = 0;
+    struct st_device *dev = opened(ARENA);
+
+    (void)state;
+    for (unsigned i = 0; i < NOTES; i++)
+        host[i] = (unsigned char)(i * 7 + 1);
+    ok(ops->pin(dev, host, sizeof(host), NULL));
+    ok(ops->upload(dev, ops->arena(dev), host, NOTES));
+    ok(ops->finish(dev, ST_QUEUE_UPLOAD));
+    for (unsigned i = 0; i < NOTES; i++) {
+        notes[i] = (struct note){.clock = &clock, .st = STRATA_E_BUSY, .landed = &back[i]};
+        ok(ops->download(dev, &back[i], ops->arena(dev) + i, 1));
+        ok(ops->notify(dev, ST_QUEUE_DOWNLOAD, take_note, &notes[i]));
+    }
+    ops->close(dev); /* waits for all */
+    assert_int_equal(atomic_load(&clock), NOTES);
+    for (unsigned i = 0; i < NOTES; i++) {
+        assert_int_equal(notes[i].came, i + 1);
+        assert_int_equal(notes[i].st, STRATA_OK);
+        assert_int_equal(notes[i].value, host[i]);
+    }
+}
+
+struct turn {
+    struct cuda_queue *queue;
+    uint64_t before; /* marks added before this one */
+};
+
+static void mark_is_not_given_back(void *ctx, strata_status st)
+{
+    const struct turn *turn = ctx;
+
+    pthread_mutex_lock(&turn->queue->lock);
+    assert_int_equal(turn->queue->taken, turn->before);
+    pthread_mutex_unlock(&turn->queue->lock);
+    assert_int_equal(st, STRATA_OK);
+}
+
+/* A mark is the watcher's until its callback has returned: before that, nothing else may be put in its place. */
+static void a_mark_is_kept_until_its_callback_returns(void **state)
+{
+    static struct turn turns[2 * ST_CUDA_MARKS];
+    struct st_device *dev = opened(ARENA);
+    struct cuda_queue *const queue = &cuda_of(dev)->queues[ST_QUEUE_UPLOAD];
+
+    (void)state;
+    for (uint32_t i = 0; i < 2 * ST_CUDA_MARKS; i++) {
+        turns[i] = (struct turn){queue, i};
+        ok(ops->notify(dev, ST_QUEUE_UPLOAD, mark_is_not_given_back, &turns[i]));
+    }
+    ops->close(dev);
+}
+
+/* A failed kernel is reported by every mark after it, with its sentence; nothing hangs. */
+static void a_broken_context_is_reported(void **state)
+{
+    struct note notes[3];
+    atomic_uint clock = 0;
+    struct st_device *dev = opened(ARENA);
+
+    (void)state;
+    twin_break(0, cudaErrorIllegalAddress);
+    for (int i = 0; i < 3; i++) {
+        notes[i] = (struct note){.clock = &clock};
+        (void)ops->zero(dev, ops->arena(dev), ARENA);
+        if (ops->notify(dev, ST_QUEUE_COMPUTE, take_note, &notes[i]) != STRATA_OK)
+            take_note(&notes[i], STRATA_E_INTERNAL); /* the break came first */
+    }
+    assert_int_equal(ops->finish(dev, ST_QUEUE_COMPUTE), STRATA_E_INTERNAL);
+    assert_non_null(strstr(strata_last_error(), "cudaErrorIllegalAddress"));
+    ops->close(dev);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(notes[i].st, STRATA_E_INTERNAL);
+    assert_non_null(strstr(notes[0].text, "cudaErrorIllegalAddress"));
+    twin_reset(); /* a lost context takes its memory along */
+}
+
+/* --- the deadline --- */
+
+static struct st_device *opened_impatient(uint64_t deadline_ns)
+{
+    struct st_device *dev = NULL;
+
+    ok(ops->open(&dev, &(struct st_device_opts){.arena_bytes = ARENA, .deadline_ns = deadline_ns}));
+    return dev;
+}
+
+static void assert_says_lost(const char *text, const char *queue)
+{
+    const char *const words[] = {queue, "no progress for ", "strata.device_deadline", "nvidia-smi", "Xid"};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if (strstr(text, words[i]) == NULL)
+            fail_msg("\"%s\" says nothing of %s", text, words[i]);
+}
+
+/* Another device of this process would wait for the same kernel. */
+static void assert_refused_while_lost(void)
+{
+    struct st_device *dev = NULL;
+    struct st_device_memory memory;
+
+    assert_int_equal(ops->open(&dev, &(struct st_device_opts){.arena_bytes = ARENA}), STRATA_E_IO);
+    assert_null(dev);
+    assert_int_equal(ops->memory(0, &memory), STRATA_E_IO);
+    assert_says_lost(strata_last_error(), "the queue cuda-");
+}
+
+/* A lost device leaves its handles to the driver; here they are given back. */
+static void forget_lost(void)
+{
+    assert_int_equal(twin_held().streams, ST_QUEUE_COUNT);
+    assert_int_equal(blas->objects, 1);
+    assert_refused_while_lost();
+    blas->objects = 0;
+    st_cuda_forget_loss();
+    twin_reset();
+}
+
+/* A kernel that never ends: every mark behind it is reported, each call returns, and close() waits for nothing. */
+static void a_deadline_ends_every_wait(void **state)
+{
+    static struct note notes[3];
+    atomic_uint clock = 0;
+    struct st_device *dev = opened_impatient(20000000);
+    unsigned char *arena = ops->arena(dev);
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        notes[i] = (struct note){.clock = &clock, .st = STRATA_OK};
+    twin_hang(0);
+    for (int i = 0; i < 3; i++) {
+        ok(ops->zero(dev, arena, 64));
+        ok(ops->notify(dev, ST_QUEUE_COMPUTE, take_note, &notes[i]));
+    }
+    assert_int_equal(ops->finish(dev, ST_QUEUE_COMPUTE), STRATA_E_IO);
+    assert_says_lost(strata_last_error(), "cuda-compute");
+    assert_int_equal(atomic_load(&clock), 3);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(notes[i].came, i + 1);
+        assert_int_equal(notes[i].st, STRATA_E_IO);
+        assert_says_lost(notes[i].text, "cuda-compute");
+    }
+    for (unsigned q = 0; q < ST_QUEUE_COUNT; q++) {
+        assert_int_equal(ops->finish(dev, (enum st_queue)q), STRATA_E_IO);
+        assert_int_equal(ops->notify(dev, (enum st_queue)q, take_note, &notes[0]), STRATA_E_IO);
+    }
+    assert_int_equal(atomic_load(&clock), 3);
+    ops->close(dev);
+    forget_lost();
+}
+
+/* More calls than a queue keeps marks, and the kernel ends after all, late: its watcher finds the queue abandoned. */
+static void what_comes_late_is_ignored(void **state)
+{
+    enum { NOTES = 2 * ST_CUDA_MARKS };
+    static struct note notes[NOTES];
+    atomic_uint clock = 0;
+    struct st_device *dev = opened_impatient(20000000);
+    unsigned promised = 0;
+
+    (void)state;
+    twin_hang(0);
+    ok(ops->zero(dev, ops->arena(dev), 64));
+    for (unsigned i = 0; i < NOTES; i++) {
+        notes[i] = (struct note){.clock = &clock};
+        promised += ops->notify(dev, ST_QUEUE_COMPUTE, take_note, &notes[i]) == STRATA_OK;
+    }
+    assert_true(promised >= ST_CUDA_MARKS && promised < NOTES);
+    assert_int_equal(ops->finish(dev, ST_QUEUE_COMPUTE), STRATA_E_IO);
+    assert_int_equal(atomic_load(&clock), promised);
+    twin_release();
+    ops->close(dev);
+    forget_lost();
+    assert_int_equal(atomic_load(&clock), promised);
+}
+
+/* The calling thread enqueues a staged copy and goes on: nothing of it runs before somebody waits.  Marks come after it. */
+static void staged_copies_do_not_keep_the_caller(void **state)
+{
+    static struct note notes[2];
+    unsigned char *host = host_memory();
+    struct st_device *dev = opened_impatient(500000000); /* a piece takes a tenth of it under tsan */
+    atomic_uint clock = 0;
+
+    (void)state;
+    twin_fail("cudaHostRegister", 0, 1, cudaErrorNotSupported);
+    ok(ops->pin(dev, host, 2 * BYTES, NULL));
+    assert_int_equal(twin_disarm(), 1);
+    twin_hang(1); /* the second piece */
+    for (int i = 0; i < 2; i++) {
+        notes[i] = (struct note){.clock = &clock};
+        ok(ops->upload(dev, ops->arena(dev), host, BYTES));
+        (void)ops->notify(dev, ST_QUEUE_UPLOAD, take_note, &notes[i]);
+    }
+    assert_int_equal(ops->finish(dev, ST_QUEUE_UPLOAD), STRATA_E_IO);
+    assert_says_lost(strata_last_error(), "cuda-upload");
+    assert_int_equal(atomic_load(&clock), 2);
+    assert_int_equal(notes[0].st, STRATA_E_IO);
+    ops->close(dev);
+    forget_lost();
+    free(host);
+}
+
+/* A queue that has nothing to wait for is never late. */
+static void idle_queues_have_no_deadline(void **state)
+{
+    const uint64_t deadline_ns = 300000000;
+    struct st_device *dev = opened_impatient(deadline_ns);
+
+    (void)state;
+    for (unsigned q = 0; q < ST_QUEUE_COUNT; q++)
+        ok(ops->finish(dev, (enum st_queue)q));
+    st_clock_sleep_until(st_clock_ns() + 2 * deadline_ns);
+    for (unsigned q = 0; q < ST_QUEUE_COUNT; q++)
+        ok(ops->finish(dev, (enum st_queue)q));
+    ops->close(dev);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        device_test(marks_come_in_order),          device_test(a_mark_is_kept_until_its_callback_returns),
+        device_test(a_broken_context_is_reported), device_test(a_deadline_ends_every_wait),
+        device_test(what_comes_late_is_ignored),   device_test(staged_copies_do_not_keep_the_caller),
+        device_test(idle_queues_have_no_deadline),
+    };
+
+    return device_rig_load() ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
+}
