@@ -24,6 +24,8 @@ enum field_type { FIELD_TEXT, FIELD_BYTES, FIELD_COUNT, FIELD_BOOL, FIELD_RATE, 
 #define COUNT_MOST      4096u /* limit on workers and drives, since tables have an entry for each */
 #define COUNT_MOST_TEXT "4096"
 
+#define RATE_LEAST 1.0 /* per second, of one that is known: with less a step takes as good as forever, and times overflow */
+
 struct machine_field {
     const char *key;
     enum field_type type;
@@ -140,8 +142,8 @@ static strata_status read_rate(const struct machine_field *field, const st_json 
 {
     if (st_json_type(node) == ST_JSON_NULL)
         return STRATA_OK;
-    if (st_json_type(node) != ST_JSON_NUMBER || !(st_json_number(node) >= 0))
-        return field_error(path, field->key, "a number per second, not negative");
+    if (st_json_type(node) != ST_JSON_NUMBER || !(st_json_number(node) == 0 || st_json_number(node) >= RATE_LEAST))
+        return field_error(path, field->key, "a number per second, 1 or more (0: not known)");
     *rate = st_json_number(node);
     return STRATA_OK;
 }
@@ -216,8 +218,11 @@ strata_status st_machine_read(struct st_machine *out, const char *path)
                            : st_error(STRATA_E_INPUT, "machine file %s: unknown key %s", path, st_json_name(node));
     }
     st_json_free(root);
-    if (m.rates.memory <= 0 && !m.capacity.device_is_host)
-        m.rates.memory = m.rates.matmul_flops / ST_MACHINE_FLOPS_PER_BYTE;
+    if (m.rates.memory <= 0 && !m.capacity.device_is_host && m.rates.matmul_flops > 0) {
+        const double usual = m.rates.matmul_flops / ST_MACHINE_FLOPS_PER_BYTE;
+
+        m.rates.memory = usual > RATE_LEAST ? usual : RATE_LEAST;
+    }
     if (st == STRATA_OK)
         *out = m;
     return st;
