@@ -70,10 +70,19 @@ while [ $# -gt 0 ]; do
     *) usage >&2; exit 1 ;;
     esac
 done
+named=""
 for part in $(printf '%s' "$only" | tr ',' ' '); do
-    list_parts | grep -q "^. $part " || fail "--only $part: there is no such part; --list names them"
+    list_parts | awk -v part="$part" '$2 == part { found = 1 } END { exit !found }' || fail "--only $part: there is no such part; --list names them"
+    named="$named,$part"
 done
+[ -z "$only" ] || [ -n "$named" ] || fail "--only names no part; --list names them"
+only=$named
 case $window in "" | A | B | C) ;; *) fail "--window $window: there are A, B and C" ;; esac
+case $device in cuda | cuda:[0-9]*) ;; *) fail "--device $device: cuda or cuda:N" ;; esac
+case ${device#cuda} in :*[!0-9]*) fail "--device $device: cuda or cuda:N" ;; esac
+number() { case $2 in "" | . | *[!0-9.]* | *.*.*) fail "$1 $2: is not a number" ;; esac; }
+number --limit "$limit"
+[ -z "$minutes" ] || number --minutes "$minutes"
 minutes=${minutes:-${window:+9}}
 
 # In thousandths of a second, as all times here.
@@ -116,14 +125,23 @@ rm -rf "$details"
 mkdir -p "$out" "$details"
 out=$(cd "$out" && pwd)
 work=$(mktemp -d)
-dmon=""
-trap '[ -z "$dmon" ] || kill "$dmon" 2>/dev/null || true; rm -rf "$work"' EXIT
+dmon="" group=""
+leave()
+{
+    [ -z "$group" ] || kill -s KILL -- "-$group" "$group" 2>/dev/null || true
+    [ -z "$dmon" ] || kill "$dmon" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap leave EXIT
+trap 'exit 129' HUP # a signal alone would end sh without the above
+trap 'exit 130' INT
+trap 'exit 143' TERM
 : >"$details/results.jsonl"
 : >"$work/summary"
 
 needs_build=yes
 if [ -n "$program" ]; then
-    [ -x "$program" ] || fail "--program $program: cannot be run"
+    { [ -f "$program" ] && [ -x "$program" ]; } || fail "--program $program: cannot be run"
     needs_build=no
 elif [ -n "$carried" ]; then
     [ -r "$carried" ] || fail "--carried $carried: cannot be read"
@@ -168,7 +186,7 @@ run_part()
 {
     part_began=$(now) part_ms=$(thousandths "$part_seconds") rc=0
     [ "$part_ms" -le "$limit_ms" ] || part_ms=$limit_ms
-    least_ms=$((part_ms / 10)) # with less a part shows nothing
+    least_ms=$((part_ms / 10 + 1)) # with less a part shows nothing, and 0 is no limit to timeout
     [ -z "$ends" ] || [ $((part_began + part_ms)) -le "$ends" ] || part_ms=$((ends - part_began))
     part_ends=$((part_began + part_ms))
     if [ "$part_ms" -lt "$least_ms" ]; then
@@ -181,6 +199,7 @@ run_part()
     group=$!
     wait "$group" || rc=$?
     kill -s KILL -- "-$group" 2>/dev/null || true
+    group=""
     case $rc in
     0) [ "$(wc -l <"$details/results.jsonl")" -gt "$lines" ] || tell FAILED "it said nothing" "$part_text" ;;
     124 | 137) tell FAILED "ended at its limit, $seconds s" "$part_text" ;;

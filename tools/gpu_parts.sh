@@ -105,8 +105,8 @@ info()
     bytes=$(sed 's/.*"gpus":\[//' "$details/info.json" | tr '{' '\n' | sed -n "$((index + 2))p" | sed -n 's/.*"memory_bytes":\([0-9]*\).*/\1/p')
     [ -z "$bytes" ] || echo "$((bytes / 1048576))" >"$work/device_mib"
     case $gpu in
-    none*) verdict FAILED "$gpu" "$part_text" ;;
-    *) verdict passed "$gpu, $(cat "$work/device_mib") MiB, cublasLt $(field "$details/info.json" '"gpu"' cublaslt_version)" "$part_text" ;;
+    "" | none*) verdict FAILED "${gpu:-it names no GPU}" "$part_text" ;;
+    *) verdict passed "$gpu, $(device_mib) MiB, cublasLt $(field "$details/info.json" '"gpu"' cublaslt_version)" "$part_text" ;;
     esac
 }
 

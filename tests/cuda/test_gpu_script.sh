@@ -163,9 +163,42 @@ grep -q 'all is lost' "$dir/build/results/results.jsonl"
 gpu 0 --program "$dir/quick" --only link,rates --minutes 0
 verdict link "not run" 1
 verdict rates "not run" 1
+gpu 0 --program "$dir/hangs" --only link --limit 0
+verdict link "not run" 1
 gpu 1 --program "$dir/missing"
+gpu 1 --program "$dir"
 gpu 1 --only speed
 grep -q 'there is no such part' "$dir/said"
+gpu 1 --program "$dir/quick" --only 'in.*'
+gpu 1 --program "$dir/quick" --only ,
+for wrong in abc -1 1.2.3 ''; do
+    gpu 1 --program "$dir/quick" --only rates --limit "$wrong"
+    [ -z "$wrong" ] || gpu 1 --program "$dir/quick" --only rates --minutes "$wrong"
+done
+for wrong in cpu cuda: cuda:x cuda:1x; do
+    gpu 1 --program "$dir/quick" --only rates --device "$wrong"
+done
+printf '#!/bin/sh\n' >"$dir/silent"
+chmod +x "$dir/silent"
+gpu 1 --program "$dir/silent" --only info
+verdict info FAILED 1
+
+# A signal ends it with all that it started.
+for ends in HUP:129 TERM:143; do
+    : >"$dir/hung"
+    mkdir "$dir/tmp"
+    TMPDIR=$dir/tmp PATH=$dir/bin:$PATH sh "$script" --small --build "$dir/build" --program "$dir/hangs" --only link >"$dir/said" 2>&1 &
+    script_pid=$!
+    while [ ! -s "$dir/hung" ]; do sleep 0.1; done
+    kill -s "${ends%:*}" "$script_pid"
+    code=0
+    wait "$script_pid" || code=$?
+    [ "$code" -eq "${ends#*:}" ] || complain "${ends%:*}: ended with $code"
+    for pid in $(cat "$dir/hung"); do
+        timeout 30 tail --pid="$pid" -f /dev/null || complain "$pid still runs after ${ends%:*}"
+    done
+    rmdir "$dir/tmp" || complain "files were left after ${ends%:*}"
+done
 
 # What was carried is unpacked and run; a cut keeps what was done.
 mkdir "$dir/carried" "$dir/carried/bin" "$dir/carried/lib"
