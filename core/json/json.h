@@ -47,6 +47,8 @@ void st_json_put_double(struct st_json_writer *w, const char *key, double value)
 void st_json_put_real(struct st_json_writer *w, const char *key, double value);        /* the same, whole numbers with .0 */
 void st_json_put_u64(struct st_json_writer *w, const char *key, uint64_t value);
 void st_json_put_bool(struct st_json_writer *w, const char *key, bool value);
+/** A whole tree, which is less than 32 - w->depth levels deep. */
+void st_json_put_node(struct st_json_writer *w, const char *key, const st_json *node);
 void st_json_end_line(struct st_json_writer *w); /* newline and flush */
 
 #endif

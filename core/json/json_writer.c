@@ -139,6 +139,42 @@ void st_json_put_bool(struct st_json_writer *w, const char *key, bool value)
     fputs(value ? "true" : "false", w->file);
 }
 
+static void put_number(struct st_json_writer *w, const char *key, const st_json *node)
+{
+    uint64_t whole;
+
+    if (st_json_u64(node, &whole))
+        st_json_put_u64(w, key, whole);
+    else
+        st_json_put_double(w, key, st_json_number(node));
+}
+
+void st_json_put_node(struct st_json_writer *w, const char *key, const st_json *node)
+{
+    const enum st_json_type type = st_json_type(node);
+
+    switch (type) {
+    case ST_JSON_OBJECT:
+    case ST_JSON_ARRAY:
+        open_level(w, key, type == ST_JSON_OBJECT ? '{' : '[');
+        for (const st_json *child = st_json_first(node); child != NULL; child = st_json_next(child))
+            st_json_put_node(w, type == ST_JSON_OBJECT ? st_json_name(child) : NULL, child);
+        close_level(w, type == ST_JSON_OBJECT ? '}' : ']');
+        return;
+    case ST_JSON_STRING:
+        st_json_put_string(w, key, st_json_string(node));
+        return;
+    case ST_JSON_NUMBER:
+        put_number(w, key, node);
+        return;
+    case ST_JSON_BOOL:
+        st_json_put_bool(w, key, st_json_bool(node));
+        return;
+    case ST_JSON_NULL:
+        st_json_put_string(w, key, NULL);
+    }
+}
+
 void st_json_end_line(struct st_json_writer *w)
 {
     assert(w->depth == 0);

@@ -101,12 +101,10 @@ static strata_status flush(struct st_token_writer *w)
     return st;
 }
 
-strata_status st_token_writer_put(struct st_token_writer *w, const uint32_t *ids, const uint8_t *trained, uint64_t count)
+strata_status st_token_writer_more(struct st_token_writer *w, const uint32_t *ids, const uint8_t *trained, uint64_t count)
 {
     strata_status st;
 
-    if (count == 0)
-        return STRATA_OK;
     if (count > TOKENS_MAX - w->tokens)
         return st_error(STRATA_E_INPUT, "%s: over %d tokens; a token file holds no more: split the text", w->bin.path,
                         TOKENS_MAX);
@@ -119,11 +117,21 @@ strata_status st_token_writer_put(struct st_token_writer *w, const uint32_t *ids
         if (w->fill == BLOCK_BYTES)
             st = flush(w);
     }
-    if (st != STRATA_OK)
-        return st;
-    w->starts[w->documents++] = w->tokens;
-    w->tokens += count;
-    return STRATA_OK;
+    w->tokens += st == STRATA_OK ? count : 0;
+    return st;
+}
+
+strata_status st_token_writer_put(struct st_token_writer *w, const uint32_t *ids, const uint8_t *trained, uint64_t count)
+{
+    const uint64_t start = w->tokens;
+    strata_status st;
+
+    if (count == 0)
+        return STRATA_OK;
+    st = st_token_writer_more(w, ids, trained, count);
+    if (st == STRATA_OK)
+        w->starts[w->documents++] = start;
+    return st;
 }
 
 uint64_t st_token_writer_tokens(const struct st_token_writer *w)
@@ -212,36 +220,57 @@ static strata_status complete(struct st_token_writer *w, uint64_t source_bytes)
     return st;
 }
 
-/* A signal finds neither name or both. */
-static strata_status name_both(struct st_token_writer *w)
+/* Files that belong together, on the disk before the first takes its name; a signal finds none of the names or all.  What
+ * replaced another file stays: where it lies beside other ids, its checksum of them says so. */
+static strata_status name_all(struct st_new_file *const files[], uint32_t count)
 {
-    strata_status st;
+    strata_status st = STRATA_OK;
+    uint32_t named = 0;
 
-    if ((st = st_new_file_sync(&w->meta)) != STRATA_OK || (st = st_new_file_sync(&w->bin)) != STRATA_OK)
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        st = st_new_file_sync(files[i]);
+    if (st != STRATA_OK)
         return st;
     st_ending_hold();
-    if ((st = st_new_file_publish(&w->meta)) == STRATA_OK && (st = st_new_file_publish(&w->bin)) != STRATA_OK &&
-        !w->meta.overwrite)
-        (void)unlink(
-            w->meta.path); /* one that replaced another stays; its checksum of the ids says that it is not for this file */
-    if (st == STRATA_OK)
-        st = st_new_file_commit(&w->meta);
-    if (st == STRATA_OK)
-        st = st_new_file_commit(&w->bin);
+    for (; named < count && st == STRATA_OK; named += st == STRATA_OK)
+        st = st_new_file_publish(files[named]);
+    for (uint32_t i = 0; i < named && st != STRATA_OK; i++)
+        if (!files[i]->overwrite)
+            (void)unlink(files[i]->path);
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        st = st_new_file_commit(files[i]);
     st_ending_release();
+    return st;
+}
+
+static strata_status finish(struct st_token_writer *const w[], const uint64_t source_bytes[], uint32_t count)
+{
+    struct st_new_file *files[4];
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        files[2 * i] = &w[i]->meta;
+        files[2 * i + 1] = &w[i]->bin;
+        st = complete(w[i], source_bytes[i]);
+    }
+    if (st == STRATA_OK)
+        st = name_all(files, 2 * count);
+    for (uint32_t i = 0; i < count; i++) {
+        if (st == STRATA_OK)
+            w[i]->bin_open = w[i]->meta_open = false;
+        st_token_writer_abort(w[i]);
+    }
     return st;
 }
 
 strata_status st_token_writer_finish(struct st_token_writer *w, uint64_t source_bytes)
 {
-    strata_status st = complete(w, source_bytes);
+    return finish(&w, &source_bytes, 1);
+}
 
-    if (st == STRATA_OK)
-        st = name_both(w);
-    if (st == STRATA_OK)
-        w->bin_open = w->meta_open = false;
-    st_token_writer_abort(w);
-    return st;
+strata_status st_token_writer_finish_two(struct st_token_writer *const w[2], const uint64_t source_bytes[2])
+{
+    return finish(w, source_bytes, 2);
 }
 
 void st_token_writer_abort(struct st_token_writer *w)
