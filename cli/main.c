@@ -73,9 +73,13 @@ static const struct command commands[] = {
      "Example: a trained model, its weights on disk\n"
      "  strata generate --model model --prompt 'And God said' --top-p 0.9 --nvme /scratch --device-memory 4MiB \\\n"
      "      --set zero_optimization.stage=3 --set zero_optimization.offload_param.device=nvme"},
-    {"tokens", CLI_CMD_TOKENS, cmd_tokens, "turn text into a token file", "TEXT... --out FILE.bin [--tokenizer DIR] [--heldout X]",
-     "Turns text files into llm.c's token format: one token per byte, all files one text; or by a tokenizer (tokenizer.json,\n"
-     "tokenizer.model, vocab.json), each file a document with an end token.  The file - is standard input.\n"
+    {"tokens", CLI_CMD_TOKENS, cmd_tokens, "turn text into a token file", "FILE... --out FILE.bin [--tokenizer DIR] [--val-size X]",
+     "Turns text into llm.c's token format: one token per byte, all files one text; or by a tokenizer (tokenizer.json,\n"
+     "tokenizer.model, vocab.json), each file, or each row of .json and .jsonl, a document.  Rows are texts or conversations:\n"
+     "messages, Alpaca's and ShareGPT's columns; of conversations the answers are trained.  The file - is standard input.\n"
+     "\n"
+     "Example: conversations for a model, its template and tokenizer; look at the first\n"
+     "  strata tokens talks.jsonl --tokenizer Qwen2.5-0.5B-Instruct --seq-len 2048 --val-size 0.05 --show 1 --out talks.bin\n"
      "\n"
      "Example: a vocabulary of one's own, and the text in it\n"
      "  strata tokens book.txt --train-bpe 4096 --out book-tokenizer\n"

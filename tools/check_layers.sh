@@ -47,6 +47,7 @@ BEGIN {
     allow["model/tokenizer"] = "core/ strata/"
     allow["model/data"] = "model/tokenizer/tokenizer.h core/ strata/"
     allow["model/data/dialog"] = "model/tokenizer/tokenizer.h model/template/template.h core/ strata/"
+    allow["model/data/rows"] = "model/data/dialog/dialog.h model/data/token_meta.h model/data/token_writer.h model/data/tokens.h model/data/texts.h core/ strata/"
     allow["model/template"] = "core/base/ core/json/json.h strata/"
     allow["bench"] = "offload/config/ offload/engine/engine.h offload/plan/plan.h offload/device/device.h core/ strata/"
     allow["bench/io"] = "bench/bench.h bench/bench_setup.h nvme/ core/ strata/"
@@ -77,6 +78,7 @@ BEGIN {
     except("model/data/texts.h", "cli/commands/cmd_tokens.c", "reads texts")
     except("model/tokenizer/tokenizer.h", "cli/commands/cmd_tokens.c", "which tokenizer")
     except("model/tokenizer/train.h", "cli/commands/cmd_tokens.c", "trains one")
+    except("model/data/rows/tokenize.h", "cli/commands/tokens_documents.c", "writes token files")
     except("model/decoder/sampler.h",
         "cli/commands/generation.h cli/options/args_table.c",
         "how the next token is chosen, and the ranges of its options")

@@ -55,7 +55,8 @@ static void note_json(const struct cli_list *texts)
     for (uint32_t i = 0; i < texts->count; i++)
         for (size_t k = 0; k < sizeof(endings) / sizeof(endings[0]); k++)
             if (ends_with(texts->items[i], endings[k]))
-                st_log(ST_LOG_NOTICE, "%s is used as plain text, with its braces, keys and quotes: JSON is not parsed here",
+                st_log(ST_LOG_NOTICE,
+                       "%s is used as plain text, with its braces, keys and quotes: with --tokenizer DIR its rows are read",
                        texts->items[i]);
 }
 
@@ -133,11 +134,28 @@ static strata_status write_tokens(const struct cli_args *args)
     return STRATA_OK;
 }
 
+/* Options of documents mean nothing where all text is one. */
+static strata_status check_documents(const struct cli_args *args)
+{
+    const bool given = args->format != NULL || args->chat_template != NULL || args->date != NULL || args->dataset != NULL ||
+                       args->layout != NULL || args->seq_len > 0 || args->max_samples > 0 || args->val_size > 0 || args->show > 0;
+
+    return !given ? STRATA_OK
+                  : st_error(
+                        STRATA_E_INVAL,
+                        "--format, --template, --date, --dataset, --layout, --seq-len, --max-samples, --val-size and --show are "
+                        "for documents: with --tokenizer DIR, without --heldout and --train-bpe");
+}
+
 int cmd_tokens(const struct cli_args *args)
 {
     strata_status st;
 
-    note_json(&args->positional);
-    st = args->train_bpe > 0 ? train_tokenizer(args) : write_tokens(args);
+    if (strcmp(args->tokenizer, "byte") != 0 && args->heldout == 0 && args->train_bpe == 0)
+        st = cli_tokens_documents(args);
+    else if ((st = check_documents(args)) == STRATA_OK) {
+        note_json(&args->positional);
+        st = args->train_bpe > 0 ? train_tokenizer(args) : write_tokens(args);
+    }
     return st == STRATA_OK ? 0 : cli_fail(st);
 }

@@ -17,6 +17,9 @@ int cmd_bench_step(const struct cli_args *args);
 int cmd_bench_io(const struct cli_args *args);
 int cmd_tune(const struct cli_args *args);
 
+/** tokens, where a tokenizer reads texts or rows as documents. */
+strata_status cli_tokens_documents(const struct cli_args *args);
+
 /** Print "strata: error: " and this thread's sentence to standard error; returns the exit code of `st`. */
 int cli_fail(strata_status st);
 

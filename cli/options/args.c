@@ -274,9 +274,11 @@ static strata_status args_check(const struct cli_args *args)
 
     switch (args->command) {
     case CLI_CMD_TOKENS:
-        st = require_words(args, UINT32_MAX, "TEXT, a text file to read");
+        st = args->dataset != NULL ? STRATA_OK : require_words(args, UINT32_MAX, "TEXT, a file of text or rows");
         if (st == STRATA_OK && args->train_bpe > 0 && (args->heldout > 0 || strcmp(args->tokenizer, "byte") != 0))
             return st_error(STRATA_E_INVAL, "--train-bpe makes a tokenizer of all the text: without --heldout and --tokenizer");
+        if (st == STRATA_OK && (args->dataset != NULL) != (args->dataset_info != NULL))
+            return st_error(STRATA_E_INVAL, "--dataset NAME and --dataset-info FILE.json go together");
         return st == STRATA_OK ? require(args->out != NULL, "--out FILE.bin") : st;
     case CLI_CMD_CHECK:
         return require_words(args, args->config_file == NULL ? 1 : 0, "CONFIG.json, the configuration to check");

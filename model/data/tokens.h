@@ -2,6 +2,7 @@
 #ifndef MODEL_DATA_TOKENS_H
 #define MODEL_DATA_TOKENS_H
 
+#include "core/system/file.h"
 #include "strata/status.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -51,6 +52,9 @@ double st_token_set_bytes_per_token(const struct st_token_set *s); /* 0: unknown
 strata_status st_token_set_window(const struct st_token_set *s, uint64_t position, uint64_t seed, bool shuffle, int32_t *tokens,
                                   int32_t *targets, int32_t *positions);
 
+/** "dir/kjv.bin" -> "dir/kjv.heldout.bin".  E_INVAL: too long. */
+strata_status st_tokens_heldout_path(char out[ST_PATH_MAX], const char *path);
+
 /* Text files -> one token file, by a tokenizer or, where it is NULL, one token per byte; heldout > 0 puts every (1/heldout)-th
  * block of 16 KiB into a second file, PATH with ".heldout" before the extension ("kjv.bin" -> "kjv.heldout.bin"). "-" reads
  * standard input; texts may be pipes.  With a tokenizer each text is a document, between what the post-processor adds and an end
@@ -60,7 +64,7 @@ struct st_tokenizer;
 struct st_tokens_report {
     uint64_t tokens, source_bytes, heldout_tokens, heldout_bytes;
     uint64_t replaced; /* U+FFFD in the place of what was not UTF-8 */
-    char heldout_path[512];
+    char heldout_path[ST_PATH_MAX];
 };
 strata_status st_tokens_from_text(const struct st_tokenizer *tokenizer, const char *const *texts, uint32_t count, const char *out,
                                   double heldout, bool overwrite, struct st_tokens_report *report);

@@ -238,8 +238,7 @@ static strata_status name_both(struct job *j)
     return st;
 }
 
-/* "dir/kjv.bin" -> "dir/kjv.heldout.bin" */
-static strata_status heldout_name(char out[512], const char *path)
+strata_status st_tokens_heldout_path(char out[ST_PATH_MAX], const char *path)
 {
     const char *base = strrchr(path, '/'), *dot;
     size_t stem;
@@ -248,12 +247,12 @@ static strata_status heldout_name(char out[512], const char *path)
     base = base != NULL ? base + 1 : path;
     dot = strrchr(base, '.');
     stem = dot != NULL && dot != base ? (size_t)(dot - path) : strlen(path);
-    length = snprintf(out, 512, "%.*s.heldout%s", (int)stem, path, path + stem);
-    return length > 0 && length < 512 ? STRATA_OK : st_error(STRATA_E_INVAL, "path too long: %s", path);
+    length = snprintf(out, ST_PATH_MAX, "%.*s.heldout%s", (int)stem, path, path + stem);
+    return length > 0 && length < ST_PATH_MAX ? STRATA_OK : st_error(STRATA_E_INVAL, "path too long: %s", path);
 }
 
 static strata_status start(struct job *j, const struct st_texts *texts, const char *out, double heldout, bool overwrite,
-                           char heldout_path[512])
+                           char heldout_path[ST_PATH_MAX])
 {
     strata_status st;
 
@@ -262,7 +261,7 @@ static strata_status start(struct job *j, const struct st_texts *texts, const ch
     heldout_path[0] = '\0';
     if (heldout > 0.0) {
         j->every = (uint64_t)llround(1.0 / heldout);
-        if ((st = heldout_name(heldout_path, out)) != STRATA_OK ||
+        if ((st = st_tokens_heldout_path(heldout_path, out)) != STRATA_OK ||
             (st = output_open(j, &j->heldout, heldout_path, texts, overwrite)) != STRATA_OK)
             return st;
     }
@@ -291,7 +290,7 @@ strata_status st_tokens_from_text(const struct st_tokenizer *tokenizer, const ch
 {
     struct job j = {.tokenizer = tokenizer};
     const struct st_texts all = {.paths = texts, .count = count, .part = take_part, .end = end_text, .context = &j};
-    char heldout_path[512];
+    char heldout_path[ST_PATH_MAX];
     strata_status st = start(&j, &all, out, heldout, overwrite, heldout_path);
 
     if (st == STRATA_OK)

@@ -201,6 +201,9 @@ static void every_key_is_documented_and_comes(void **state)
         {"generate", "generate --model tests/golden/chat/qwen --chat --prompt x --max-tokens 3 --json"},
         {"tokens", "tokens {w}/text --out {w}/new.bin --heldout 0.5 --json"},
         {"tokens", "tokens {w}/text --out {w}/other.bin --json"},
+        {"tokens",
+         "tokens tests/fuzz/corpus/rows/messages.jsonl --tokenizer tests/golden/tokenizers/qwen2.json --template chatml "
+         "--out {w}/talks.bin --json"},
         {"info", "info --json --nvme {w}/nvme"},
         {"info", "info --json --measure --model nano --seq-len 32 --out {w}/measured.json"},
         {"check", "check configs/zero3_nvme.json --json"},

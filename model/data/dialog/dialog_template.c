@@ -30,7 +30,7 @@ static strata_status beside(char path[ST_PATH_MAX], const struct st_tokenizer *t
 
     if (slash == NULL)
         return st_path_join(path, ".", file);
-    if ((size_t)snprintf(dir, sizeof(dir), "%.*s", (int)(slash - own + 1), own) >= sizeof(dir))
+    if ((size_t)snprintf(dir, sizeof(dir), "%.*s", slash == own ? 1 : (int)(slash - own), own) >= sizeof(dir))
         return st_error(STRATA_E_INPUT, "path too long: %s", own);
     return st_path_join(path, dir, file);
 }

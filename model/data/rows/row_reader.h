@@ -1,0 +1,30 @@
+/* model/data/rows/row_reader.h - rows of a file, one by one: a JSON array's elements, or values separated by white space (JSONL).
+ *
+ * Memory is bounded by the largest row, and a row by ST_ROW_BYTES_MAX. */
+#ifndef MODEL_DATA_ROWS_ROW_READER_H
+#define MODEL_DATA_ROWS_ROW_READER_H
+
+#include "core/json/json.h"
+#include "strata/status.h"
+#include <stdint.h>
+
+#define ST_ROW_BYTES_MAX (64u << 20)
+
+struct st_rows;
+
+/** "-": standard input.  E_INPUT: missing, or a directory. */
+strata_status st_rows_open(struct st_rows **out, const char *path);
+void st_rows_close(struct st_rows *r); /* NULL: nothing */
+
+/** The next row, parsed; freed by the caller (st_json_free).  *out NULL: there is none, and the file was not changed meanwhile.
+ *  E_INPUT: not JSON (the sentence has file, line and column), or a row over ST_ROW_BYTES_MAX.  E_IO, E_NOMEM. */
+strata_status st_rows_next(struct st_rows *r, st_json **out);
+/** Rows from here to the end, without parsing them.  E_INPUT, E_IO, E_NOMEM. */
+strata_status st_rows_count(struct st_rows *r, uint64_t *count);
+
+/** "FILE:LINE: row N", of the last row; borrowed until the next call. */
+const char *st_rows_place(struct st_rows *r);
+/** Bytes read so far. */
+uint64_t st_rows_bytes(const struct st_rows *r);
+
+#endif

@@ -1,0 +1,106 @@
+/* row_shape.c - formats by name, their usual columns, and which one a row has. */
+#include "model/data/rows/row_shape.h"
+
+#include "core/base/error.h"
+
+#include <string.h>
+
+static const char *const names[ST_ROWS_FORMATS] = {"auto", "text", "messages", "alpaca", "sharegpt"};
+
+bool st_row_format_find(enum st_row_format *out, const char *name)
+{
+    for (unsigned i = 0; i < ST_ROWS_FORMATS; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum st_row_format)i;
+            return true;
+        }
+    return false;
+}
+
+const char *st_row_format_name(enum st_row_format format)
+{
+    return names[format];
+}
+
+const char *st_row_odd_text(enum st_row_odd odd)
+{
+    static const char *const texts[ST_ROW_ODDS] = {
+        [ST_ROW_FINE] = "fine",
+        [ST_ROW_EMPTY] = "empty",
+        [ST_ROW_NO_ANSWER] = "without an answer",
+        [ST_ROW_TURNS] = "turns out of order",
+        [ST_ROW_REFUSED] = "refused by the template",
+        [ST_ROW_UNTRAINED] = "nothing to train",
+    };
+
+    return texts[odd];
+}
+
+struct st_row_shape st_row_shape_of(enum st_row_format format)
+{
+    switch (format) {
+    case ST_ROWS_TEXT:
+        return (struct st_row_shape){.format = format, .text = "text"};
+    case ST_ROWS_MESSAGES:
+        return (struct st_row_shape){.format = format, .messages = "messages", .tools = "tools"};
+    case ST_ROWS_ALPACA:
+        return (struct st_row_shape){.format = format,
+                                     .prompt = "instruction",
+                                     .query = "input",
+                                     .reply = "output",
+                                     .system = "system",
+                                     .history = "history",
+                                     .tools = "tools"};
+    case ST_ROWS_SHAREGPT:
+        return (struct st_row_shape){.format = format,
+                                     .messages = "conversations",
+                                     .system = "system",
+                                     .tools = "tools",
+                                     .role = "from",
+                                     .content = "value",
+                                     .user = "human",
+                                     .assistant = "gpt",
+                                     .observation = "observation",
+                                     .function = "function_call",
+                                     .system_role = "system"};
+    default:
+        return (struct st_row_shape){.format = ST_ROWS_AUTO};
+    }
+}
+
+/* The format of the turns in this column; ST_ROWS_AUTO: there are none. */
+static enum st_row_format guess_turns(const st_json *row, const char *column)
+{
+    const st_json *turns = st_json_get(row, column);
+    const st_json *first = turns != NULL && st_json_type(turns) == ST_JSON_ARRAY ? st_json_first(turns) : NULL;
+
+    if (first == NULL || st_json_type(first) != ST_JSON_OBJECT)
+        return ST_ROWS_AUTO;
+    if (st_json_get(first, "role") != NULL)
+        return ST_ROWS_MESSAGES;
+    return st_json_get(first, "from") != NULL ? ST_ROWS_SHAREGPT : ST_ROWS_AUTO;
+}
+
+strata_status st_row_shape_guess(struct st_row_shape *out, const st_json *row, const char *place)
+{
+    static const char *const columns[] = {"messages", "conversations"};
+    const bool object = st_json_type(row) == ST_JSON_OBJECT;
+
+    for (size_t i = 0; object && i < sizeof(columns) / sizeof(columns[0]); i++) {
+        const enum st_row_format format = guess_turns(row, columns[i]);
+
+        if (format == ST_ROWS_AUTO)
+            continue;
+        *out = st_row_shape_of(format);
+        out->messages = columns[i];
+        return STRATA_OK;
+    }
+    *out = st_row_shape_of(object && st_json_get(row, "instruction") != NULL ? ST_ROWS_ALPACA : ST_ROWS_TEXT);
+    if (out->format == ST_ROWS_TEXT && (!object || st_json_get(row, "text") == NULL))
+        return st_error(
+            STRATA_E_INPUT,
+            "%s: neither \"messages\", \"conversations\", \"instruction\" nor \"text\" is a column: name the columns in "
+            "a file for --dataset-info",
+            place);
+    return STRATA_OK;
+}

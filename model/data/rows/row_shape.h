@@ -1,0 +1,55 @@
+/* model/data/rows/row_shape.h - what the columns of a row mean: a text, or a conversation for a chat template.
+ *
+ * Alpaca's and ShareGPT's shapes are read as LLaMA-Factory reads them, so that its dataset_info.json serves here. */
+#ifndef MODEL_DATA_ROWS_ROW_SHAPE_H
+#define MODEL_DATA_ROWS_ROW_SHAPE_H
+
+#include "core/json/json.h"
+#include "strata/status.h"
+#include <stdbool.h>
+
+enum st_row_format { ST_ROWS_AUTO, ST_ROWS_TEXT, ST_ROWS_MESSAGES, ST_ROWS_ALPACA, ST_ROWS_SHAREGPT, ST_ROWS_FORMATS };
+/** False: no format has this name ("auto", "text", "messages", "alpaca", "sharegpt"). */
+bool st_row_format_find(enum st_row_format *out, const char *name);
+const char *st_row_format_name(enum st_row_format format);
+
+/* Names of columns and tags; NULL: there is none, and rows are read as if it was empty.  Borrowed. */
+struct st_row_shape {
+    enum st_row_format format;
+    const char *text;                             /* text */
+    const char *messages, *system, *tools;        /* messages, sharegpt; the last two of alpaca, too */
+    const char *prompt, *query, *reply, *history; /* alpaca */
+    const char *role, *content;                   /* sharegpt: of a turn */
+    const char *user, *assistant, *observation, *function, *system_role;
+};
+/** The usual names of a format. */
+struct st_row_shape st_row_shape_of(enum st_row_format format);
+/** The format of a row by its columns: "messages" or "conversations" (turns with "role", or "from"), "instruction", "text".
+ *  E_INPUT, after `place`: none of them. */
+strata_status st_row_shape_guess(struct st_row_shape *out, const st_json *row, const char *place);
+
+/* Why a row is left out. */
+enum st_row_odd {
+    ST_ROW_FINE,
+    ST_ROW_EMPTY,     /* no text, or no turns */
+    ST_ROW_NO_ANSWER, /* alpaca: the reply is not a text */
+    ST_ROW_TURNS,     /* sharegpt: another tag than expected, or a last turn without an answer */
+    ST_ROW_REFUSED,   /* the template refuses it */
+    ST_ROW_UNTRAINED, /* no token would be trained */
+    ST_ROW_ODDS
+};
+const char *st_row_odd_text(enum st_row_odd odd);
+
+struct st_sample {
+    const char *text;         /* a text; NULL: a conversation */
+    const st_json *messages;  /* borrowed from the row or from `made` */
+    const st_json *variables; /* NULL: none */
+    st_json *made;
+};
+/** @param out  freed by st_sample_free(), also where *odd is not ST_ROW_FINE; then it has nothing
+ *  E_INPUT, after `place`: a column is missing or holds something else than it should.  E_NOMEM. */
+strata_status st_row_read(struct st_sample *out, enum st_row_odd *odd, const struct st_row_shape *shape, const st_json *row,
+                          const char *place);
+void st_sample_free(struct st_sample *s);
+
+#endif

@@ -1,0 +1,282 @@
+/* model/data/rows/tokenize.c - see tokenize.h.  Rows are read one by one; where some are held out or sampled, they are counted in
+ * a first pass. */
+#include "model/data/rows/tokenize.h"
+
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/rng.h"
+#include "model/data/rows/row_reader.h"
+#include "model/data/rows/tokenize_internal.h"
+#include "model/data/tokens.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define STREAM_SAMPLES UINT64_C(0x73616d70) /* of random numbers: rows taken of a data set */
+#define PROGRESS_ROWS  64u
+
+/* One file of rows or text. */
+struct source {
+    const char *path;
+    const struct st_row_shape *shape; /* NULL: by the first row */
+    bool plain;                       /* a text, whole */
+    uint64_t rows, samples;           /* rows that it has, 0: not counted; how many of them are taken, 0: all */
+};
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t length = strlen(text), end_length = strlen(end);
+
+    return length >= end_length && strcasecmp(text + length - end_length, end) == 0;
+}
+
+static bool is_json(const char *path)
+{
+    return ends_with(path, ".json") || ends_with(path, ".jsonl") || ends_with(path, ".ndjson");
+}
+
+static strata_status check_kind(const char *path)
+{
+    static const char *const tables[] = {".parquet", ".arrow", ".csv", ".tsv"}, *const packed[] = {".gz", ".zst", ".xz", ".bz2"};
+
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
+        if (ends_with(path, tables[i]))
+            return st_error(STRATA_E_INPUT,
+                            "%s: %s is not read: convert it with datasets.load_dataset(...).to_json(\"rows.jsonl\")", path,
+                            tables[i]);
+    for (size_t i = 0; i < sizeof(packed) / sizeof(packed[0]); i++)
+        if (ends_with(path, packed[i]))
+            return st_error(STRATA_E_INPUT, "%s: it is compressed: unpack it first, or pipe it in as -", path);
+    return STRATA_OK;
+}
+
+/* Whether row `row` of a source is one of those that are taken. */
+static bool is_sampled(const struct st_tokenizing *j, const struct source *s, uint64_t row)
+{
+    return s->samples == 0 || s->samples >= s->rows || st_rng_permute(row, s->rows, j->opts->seed, STREAM_SAMPLES) < s->samples;
+}
+
+static uint64_t rows_taken(const struct st_tokenizing *j, const struct source *s)
+{
+    const uint64_t sampled = s->samples > 0 && s->samples < s->rows ? s->samples : s->rows;
+
+    return j->opts->max_samples > 0 && j->opts->max_samples < sampled ? j->opts->max_samples : sampled;
+}
+
+static strata_status count_rows(struct source *s)
+{
+    struct st_rows *rows;
+    strata_status st;
+
+    if (strcmp(s->path, "-") == 0)
+        return st_error(STRATA_E_INPUT, "rows of standard input cannot be held out or sampled: they are read once; use a file");
+    s->rows = 1;
+    if (s->plain)
+        return STRATA_OK;
+    if ((st = st_rows_open(&rows, s->path)) != STRATA_OK)
+        return st;
+    st = st_rows_count(rows, &s->rows);
+    st_rows_close(rows);
+    return st;
+}
+
+static strata_status plan_rows(struct st_tokenizing *j, struct source *sources, uint32_t count)
+{
+    const double size = j->opts->val_size;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        if (size > 0 || sources[i].samples > 0)
+            st = count_rows(&sources[i]);
+        j->rows_all += rows_taken(j, &sources[i]);
+    }
+    if (st != STRATA_OK || size <= 0)
+        return st;
+    j->rows_aside = (uint64_t)(size < 1 ? ceil(size * (double)j->rows_all) : size);
+    if (j->rows_aside >= j->rows_all)
+        return st_error(STRATA_E_INPUT, "--val-size %g of %llu rows leaves none to train", size, (unsigned long long)j->rows_all);
+    return st_tokens_heldout_path(j->report->heldout, j->opts->out);
+}
+
+static strata_status one_row(struct st_tokenizing *j, const struct st_row_shape *shape, uint64_t row, const st_json *tree,
+                             const char *place)
+{
+    enum st_row_odd odd;
+    struct st_sample s;
+    strata_status st = st_row_read(&s, &odd, shape, tree, place);
+
+    if (st == STRATA_OK && odd != ST_ROW_FINE)
+        j->report->dropped[odd]++;
+    else if (st == STRATA_OK && s.text != NULL)
+        st = st_tokenize_text(j, row, s.text, strlen(s.text), place);
+    else if (st == STRATA_OK)
+        st = st_tokenize_dialog(j, row, &s, place);
+    st_sample_free(&s);
+    return st;
+}
+
+static void tell_progress(struct st_tokenizing *j)
+{
+    if (j->opts->progress == NULL || j->report->rows % PROGRESS_ROWS != 0)
+        return;
+    for (uint32_t i = 0; i < 2; i++)
+        j->report->parts[i].tokens = j->writers[i] == NULL ? 0 : st_token_writer_tokens(j->writers[i]);
+    j->opts->progress(j->opts->context, j->report);
+}
+
+static strata_status read_rows(struct st_tokenizing *j, const struct source *s, struct st_rows *rows)
+{
+    struct st_row_shape guessed;
+    const struct st_row_shape *shape = s->shape;
+    uint64_t taken = 0;
+    strata_status st = STRATA_OK;
+
+    for (uint64_t i = 0; j->opts->max_samples == 0 || taken < j->opts->max_samples; i++) {
+        st_json *tree;
+
+        if ((st = st_rows_next(rows, &tree)) != STRATA_OK || tree == NULL)
+            return st;
+        if (shape == NULL && (st = st_row_shape_guess(&guessed, tree, st_rows_place(rows))) == STRATA_OK)
+            shape = &guessed;
+        if (st == STRATA_OK && is_sampled(j, s, i)) {
+            taken++;
+            st = one_row(j, shape, j->report->rows++, tree, st_rows_place(rows));
+        }
+        st_json_free(tree);
+        if (st != STRATA_OK)
+            return st;
+        tell_progress(j);
+    }
+    return st;
+}
+
+static strata_status read_source(struct st_tokenizing *j, const struct source *s)
+{
+    struct st_rows *rows;
+    strata_status st;
+
+    if (s->plain)
+        return st_tokenize_file(j, j->report->rows++, s->path);
+    if ((st = st_rows_open(&rows, s->path)) != STRATA_OK)
+        return st;
+    st = read_rows(j, s, rows);
+    st_rows_close(rows);
+    return st;
+}
+
+/* Says the commonest reason. */
+static strata_status nothing_left(const struct st_tokenizing *j)
+{
+    const struct st_tokenize_report *r = j->report;
+    enum st_row_odd most = ST_ROW_FINE;
+
+    for (unsigned odd = ST_ROW_FINE + 1; odd < ST_ROW_ODDS; odd++)
+        if (r->dropped[odd] > r->dropped[most])
+            most = (enum st_row_odd)odd;
+    if (most == ST_ROW_FINE)
+        return st_error(STRATA_E_INPUT, "there are no rows");
+    return st_error(STRATA_E_INPUT, "none of %llu rows can be trained; %llu: %s%s%s", (unsigned long long)r->rows,
+                    (unsigned long long)r->dropped[most], st_row_odd_text(most), most == ST_ROW_REFUSED ? ": " : "",
+                    most == ST_ROW_REFUSED ? r->refusal : "");
+}
+
+static strata_status finish(struct st_tokenizing *j)
+{
+    struct st_tokenize_report *r = j->report;
+    struct st_token_writer *writers[2] = {j->writers[0], j->writers[1]};
+    uint64_t source_bytes[2];
+
+    if (r->parts[0].documents + r->parts[1].documents == 0)
+        return nothing_left(j);
+    for (uint32_t i = 0; i < 2; i++) {
+        if (r->dialogs || j->text_cut)
+            r->parts[i].source_bytes = 0;
+        source_bytes[i] = r->parts[i].source_bytes;
+        r->parts[i].tokens = writers[i] == NULL ? 0 : st_token_writer_tokens(writers[i]);
+        if (writers[i] != NULL && r->parts[i].documents == 0)
+            return st_error(STRATA_E_INPUT, "all rows that are %s are dropped: another --seed or --val-size may help",
+                            i == 0 ? "left to train" : "held out");
+    }
+    if (j->dialog != NULL) {
+        snprintf(r->template, sizeof(r->template), "%s", st_dialog_template_name(j->dialog));
+        r->dated = st_dialog_uses_date(j->dialog);
+    }
+    r->endless = !r->dialogs && st_tokenizer_role(j->tokenizer, ST_TOKEN_EOS) == ST_TOKEN_NONE;
+    j->writers[0] = j->writers[1] = NULL;
+    return writers[1] == NULL ? st_token_writer_finish(writers[0], source_bytes[0])
+                              : st_token_writer_finish_two(writers, source_bytes);
+}
+
+static void close_all(struct st_tokenizing *j)
+{
+    for (uint32_t i = 0; i < 2; i++)
+        st_token_writer_abort(j->writers[i]);
+    st_dialog_ids_free(&j->ids);
+    st_encoding_free(&j->text);
+    st_decoded_free(&j->decoded);
+    st_dialog_close(j->dialog);
+    st_encoder_destroy(j->encoder);
+    st_tokenizer_close(j->tokenizer);
+}
+
+static strata_status check_source(const struct st_tokenizing *j, const struct source *s)
+{
+    strata_status st = check_kind(s->path);
+
+    if (st == STRATA_OK)
+        st = st_file_check_apart(j->opts->out, s->path);
+    return st;
+}
+
+static strata_status run(struct st_tokenizing *j, struct source *sources, uint32_t count)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        st = check_source(j, &sources[i]);
+    if (st == STRATA_OK)
+        st = plan_rows(j, sources, count);
+    if (st == STRATA_OK)
+        st = st_tokenizer_open(&j->tokenizer, j->opts->tokenizer);
+    if (st == STRATA_OK)
+        st = st_encoder_create(&j->encoder, j->tokenizer);
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        st = read_source(j, &sources[i]);
+    return st == STRATA_OK ? finish(j) : st;
+}
+
+strata_status st_tokenize(const struct st_tokenize_opts *opts, struct st_tokenize_report *report)
+{
+    const struct st_row_shape shape = st_row_shape_of(opts->format);
+    struct source *sources = st_fault("tokenize.alloc", 0) < 0 ? NULL : calloc(opts->input_count + 1u, sizeof(*sources));
+    struct st_tokenizing j = {.opts = opts, .report = report};
+    struct st_dataset dataset = {0};
+    uint32_t count = opts->input_count;
+    strata_status st = STRATA_OK;
+
+    *report = (struct st_tokenize_report){0};
+    if (sources == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for %u inputs", count);
+    for (uint32_t i = 0; i < count; i++) {
+        const bool named = opts->format != ST_ROWS_AUTO, rows = named && opts->format != ST_ROWS_TEXT;
+
+        sources[i] = (struct source){.path = opts->inputs[i], .shape = named ? &shape : NULL};
+        sources[i].plain = !rows && !is_json(opts->inputs[i]);
+    }
+    if (opts->dataset != NULL) {
+        st = st_dataset_open(&dataset, opts->dataset_info, opts->dataset);
+        sources[count++] = (struct source){.path = dataset.path, .shape = &dataset.shape, .samples = dataset.num_samples};
+        if (st == STRATA_OK && !is_json(dataset.path))
+            st = st_error(STRATA_E_INPUT, "%s: \"%s\": file_name: %s is neither .json nor .jsonl", opts->dataset_info,
+                          opts->dataset, dataset.path);
+    }
+    if (st == STRATA_OK)
+        st = run(&j, sources, count);
+    close_all(&j);
+    st_dataset_close(&dataset);
+    free(sources);
+    return st;
+}

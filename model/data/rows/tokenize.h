@@ -1,0 +1,62 @@
+/* model/data/rows/tokenize.h - texts and conversations become a token file and what lies beside it. */
+#ifndef MODEL_DATA_ROWS_TOKENIZE_H
+#define MODEL_DATA_ROWS_TOKENIZE_H
+
+#include "core/system/file.h"
+#include "model/data/dialog/dialog.h"
+#include "model/data/rows/row_shape.h"
+#include "model/data/token_meta.h"
+
+/* Some tokens of a document, all trained or none. */
+struct st_shown_run {
+    const char *place; /* where the document comes from, of its first run; else NULL */
+    uint64_t tokens;   /* of the document */
+    uint64_t begin;    /* of the document, in the token file */
+    const uint32_t *ids;
+    size_t count;
+    bool trained, heldout;
+    const char *text; /* what the ids stand for */
+    size_t bytes;
+};
+
+struct st_tokenize_report {
+    bool dialogs; /* else texts */
+    enum st_token_layout layout;
+    uint64_t rows, truncated, answers, unended, replaced;
+    uint64_t dropped[ST_ROW_ODDS];
+    struct {
+        uint64_t documents, tokens, trained, source_bytes; /* source_bytes 0: unknown */
+    } parts[2];                                            /* for training; held out */
+    char heldout[ST_PATH_MAX];                             /* "": nothing is */
+    char template[ST_PATH_MAX];                            /* where it came from; "": none was needed */
+    bool endless;                                          /* texts: no file names the token that ends one */
+    bool dated;                                            /* it asked for the date */
+    char refusal[512];                                     /* why the template refused the first row that it did; "" */
+};
+
+/* Strings are borrowed; zero means not given. */
+struct st_tokenize_opts {
+    const char *const *inputs; /* [input_count] files; "-": standard input */
+    uint32_t input_count;
+    const char *dataset_info, *dataset; /* a data set beside them, or instead */
+    const char *tokenizer, *template, *out;
+    struct st_date date;
+    enum st_row_format format;          /* of the inputs; ST_ROWS_AUTO: by their names and first rows */
+    const enum st_token_layout *layout; /* NULL: packed for conversations, concatenated for texts */
+    uint32_t seq_len;                   /* 0: nothing is truncated */
+    uint64_t max_samples;               /* rows of each file; 0: all */
+    double val_size;                    /* below 1: this part of the rows is held out; else so many */
+    uint64_t seed;                      /* which */
+    bool overwrite;
+    uint32_t show; /* documents shown */
+    void (*shown)(void *context, const struct st_shown_run *run);
+    void (*progress)(void *context, const struct st_tokenize_report *so_far); /* NULL: nobody asks */
+    void *context;
+};
+
+/** E_INPUT: an input is missing, is not what its format says or is empty; nothing is left to train; a name is taken.  E_CONFIG:
+ * the template.  E_NOSYS: it needs what the interpreter lacks.  E_NOMEM, E_IO, E_NOSPC.  Unless STRATA_OK is returned, no file
+ * has its name. */
+strata_status st_tokenize(const struct st_tokenize_opts *opts, struct st_tokenize_report *report);
+
+#endif

@@ -1,0 +1,245 @@
+/* tokenize_put.c - one document's ids, into the file that it belongs to. */
+#include "core/base/error.h"
+#include "core/base/rng.h"
+#include "model/data/rows/tokenize_internal.h"
+#include "model/data/rows/truncate.h"
+#include "model/data/texts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define STREAM_ASIDE UINT64_C(0x61736964) /* of random numbers: rows held out */
+
+/* The writer's number for a row. */
+static uint32_t part_of(const struct st_tokenizing *j, uint64_t row)
+{
+    return row < j->rows_all && j->rows_aside > 0 && st_rng_permute(row, j->rows_all, j->opts->seed, STREAM_ASIDE) < j->rows_aside
+               ? 1
+               : 0;
+}
+
+/* The first document decides what the file holds. */
+static strata_status open_writers(struct st_tokenizing *j, bool dialogs, const char *place)
+{
+    const char *const paths[2] = {j->opts->out, j->report->heldout};
+    struct st_token_writer_opts opts = {.vocab = st_tokenizer_vocab(j->tokenizer),
+                                        .tokenizer = st_tokenizer_hash(j->tokenizer),
+                                        .layout = dialogs ? ST_LAYOUT_PACKED : ST_LAYOUT_CONCATENATED,
+                                        .masked = dialogs,
+                                        .overwrite = j->opts->overwrite};
+    strata_status st = STRATA_OK;
+
+    if (j->writers[0] != NULL && j->report->dialogs != dialogs)
+        return st_error(STRATA_E_INPUT, "%s: a %s after %s: make a token file of each and give both to --data", place,
+                        dialogs ? "conversation" : "text", dialogs ? "texts" : "conversations");
+    if (j->writers[0] != NULL)
+        return STRATA_OK;
+    if (j->opts->layout != NULL)
+        opts.layout = *j->opts->layout;
+    j->report->dialogs = dialogs;
+    j->report->layout = opts.layout;
+    for (uint32_t i = 0; i < (j->rows_aside > 0 ? 2u : 1u) && st == STRATA_OK; i++)
+        st = st_token_writer_create(&j->writers[i], paths[i], &opts);
+    return st;
+}
+
+static strata_status show(struct st_tokenizing *j, uint32_t part, const uint32_t *ids, const uint8_t *trained, uint64_t count,
+                          const char *place)
+{
+    struct st_shown_run run = {.place = place, .tokens = count, .heldout = part == 1};
+
+    if (j->shown >= j->opts->show)
+        return STRATA_OK;
+    j->shown++;
+    run.begin = st_token_writer_tokens(j->writers[part]);
+    for (uint64_t at = 0; at < count; at += run.count, run.place = NULL) {
+        strata_status st;
+
+        run.ids = ids + at;
+        run.trained = trained == NULL || trained[at] != 0;
+        for (run.count = 1; at + run.count < count && (trained == NULL || (trained[at + run.count] != 0) == run.trained);)
+            run.count++;
+        j->decoded.count = 0;
+        if ((st = st_decode(j->tokenizer, run.ids, run.count, false, &j->decoded)) != STRATA_OK)
+            return st;
+        run.text = j->decoded.bytes;
+        run.bytes = j->decoded.count;
+        j->opts->shown(j->opts->context, &run);
+    }
+    return STRATA_OK;
+}
+
+static strata_status put(struct st_tokenizing *j, uint32_t part, const uint32_t *ids, const uint8_t *trained, uint64_t count,
+                         const char *place)
+{
+    strata_status st = show(j, part, ids, trained, count, place);
+
+    if (st == STRATA_OK)
+        st = st_token_writer_put(j->writers[part], ids, trained, count);
+    if (st != STRATA_OK)
+        return st;
+    j->report->parts[part].documents++;
+    for (uint64_t i = 0; i < count; i++)
+        j->report->parts[part].trained += trained == NULL || trained[i] != 0;
+    return STRATA_OK;
+}
+
+/* The end of a text, unless the post-processor has put it there. */
+static strata_status add_end(struct st_tokenizing *j, uint32_t last)
+{
+    const uint32_t end = st_tokenizer_role(j->tokenizer, ST_TOKEN_EOS);
+
+    if (end == ST_TOKEN_NONE || last == end)
+        return STRATA_OK;
+    return st_encoding_add(&j->text, end);
+}
+
+/* Tokens that a text may have; UINT64_MAX: any number. */
+static uint64_t text_most(const struct st_tokenizing *j)
+{
+    return j->report->layout == ST_LAYOUT_CONCATENATED || j->opts->seq_len == 0 ? UINT64_MAX : j->opts->seq_len;
+}
+
+static uint64_t cut_text(struct st_tokenizing *j, uint64_t count)
+{
+    if (count <= text_most(j))
+        return count;
+    j->report->truncated++;
+    j->text_cut = true;
+    return text_most(j);
+}
+
+strata_status st_tokenize_text(struct st_tokenizing *j, uint64_t row, const char *text, size_t bytes, const char *place)
+{
+    const struct st_encode_opts opts = {.add_special = true};
+    const uint32_t part = part_of(j, row);
+    strata_status st = open_writers(j, false, place);
+
+    j->text.count = 0;
+    if (st == STRATA_OK)
+        st = st_encode(j->encoder, text, bytes, &opts, &j->text);
+    if (st == STRATA_OK)
+        st = add_end(j, j->text.count > 0 ? j->text.ids[j->text.count - 1] : ST_TOKEN_NONE);
+    if (st != STRATA_OK)
+        return st;
+    j->report->parts[part].source_bytes += bytes;
+    return put(j, part, j->text.ids, NULL, cut_text(j, j->text.count), place);
+}
+
+strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const struct st_sample *s, const char *place)
+{
+    const struct st_dialog_opts opts = {.template = j->opts->template, .date = j->opts->date};
+    strata_status st = open_writers(j, true, place);
+    uint64_t count, trained = 0;
+
+    if (st == STRATA_OK && j->dialog == NULL)
+        st = st_dialog_open(&j->dialog, j->tokenizer, &opts);
+    if (st != STRATA_OK)
+        return st;
+    st = st_dialog_encode(j->dialog, s->messages, s->variables, false, &j->ids);
+    if (st == STRATA_E_INPUT) {
+        if (j->report->dropped[ST_ROW_REFUSED]++ == 0)
+            snprintf(j->report->refusal, sizeof(j->report->refusal), "%s: %s", place, strata_last_error());
+        return STRATA_OK;
+    }
+    if (st != STRATA_OK)
+        return st_error_prefix(st, "%s", place);
+    count = j->ids.encoding.count;
+    if (j->opts->seq_len > 0 && count > j->opts->seq_len) {
+        count = st_truncate_turns(j->ids.encoding.ids, j->ids.trained, count, j->opts->seq_len);
+        j->report->truncated++;
+    }
+    for (uint64_t i = 0; i < count; i++)
+        trained += j->ids.trained[i];
+    if (trained == 0) {
+        j->report->dropped[ST_ROW_UNTRAINED]++;
+        return STRATA_OK;
+    }
+    j->report->answers += j->ids.answers;
+    j->report->unended += j->ids.unended;
+    return put(j, part_of(j, row), j->ids.encoding.ids, j->ids.trained, count, place);
+}
+
+/* A file that is being read in parts. */
+struct parts {
+    struct st_tokenizing *j;
+    const char *path;
+    uint32_t part, last; /* last: id put */
+    uint64_t tokens;     /* put */
+    uint64_t bytes;      /* read */
+    bool cut;
+};
+
+/* What the encoder has given so far. */
+static strata_status put_part(struct parts *p)
+{
+    struct st_tokenizing *j = p->j;
+    const uint64_t room = text_most(j) - p->tokens, count = j->text.count < room ? j->text.count : room;
+    strata_status st = STRATA_OK;
+
+    p->cut |= j->text.count > room;
+    j->text.count = 0;
+    if (count == 0)
+        return STRATA_OK;
+    if (p->tokens == 0) {
+        st = put(j, p->part, j->text.ids, NULL, count, p->path);
+    } else {
+        st = st_token_writer_more(j->writers[p->part], j->text.ids, NULL, count);
+        j->report->parts[p->part].trained += count;
+    }
+    p->tokens += count;
+    p->last = j->text.ids[count - 1];
+    return st;
+}
+
+static strata_status take_part(void *context, const char *text, size_t bytes)
+{
+    struct parts *p = context;
+    struct st_tokenizing *j = p->j;
+    strata_status st = STRATA_OK;
+
+    if (p->bytes == 0)
+        st_encode_begin(j->encoder, &(struct st_encode_opts){.add_special = true});
+    p->bytes += bytes;
+    if (!p->cut)
+        st = st_encode_feed(j->encoder, text, bytes, &j->text);
+    if (st == STRATA_OK)
+        st = put_part(p);
+    if (st == STRATA_OK && j->opts->progress != NULL)
+        j->opts->progress(j->opts->context, j->report);
+    return st;
+}
+
+static strata_status end_text(void *context)
+{
+    struct parts *p = context;
+    struct st_tokenizing *j = p->j;
+    strata_status st;
+
+    if (p->bytes == 0 || p->cut)
+        return STRATA_OK;
+    if ((st = st_encode_finish(j->encoder, &j->text)) != STRATA_OK || (st = put_part(p)) != STRATA_OK ||
+        (st = add_end(j, p->last)) != STRATA_OK)
+        return st;
+    j->report->replaced += st_encoder_replaced(j->encoder);
+    return put_part(p);
+}
+
+strata_status st_tokenize_file(struct st_tokenizing *j, uint64_t row, const char *path)
+{
+    const char *name = strcmp(path, "-") == 0 ? "standard input" : path;
+    struct parts p = {.j = j, .path = name, .part = part_of(j, row), .last = ST_TOKEN_NONE};
+    const struct st_texts texts = {&path, 1, take_part, end_text, &p};
+    strata_status st = open_writers(j, false, name);
+
+    j->text.count = 0;
+    if (st == STRATA_OK)
+        st = st_texts_read(&texts);
+    if (st != STRATA_OK)
+        return st;
+    j->report->dropped[ST_ROW_EMPTY] += p.bytes == 0;
+    j->report->truncated += p.cut;
+    j->text_cut |= p.cut;
+    j->report->parts[p.part].source_bytes += p.bytes;
+    return STRATA_OK;
+}

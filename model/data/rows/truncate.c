@@ -1,0 +1,58 @@
+/* truncate.c - see truncate.h. */
+#include "model/data/rows/truncate.h"
+
+#include <string.h>
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* How much of a turn is kept in `room`; its numbers are changed. */
+static void fit(uint64_t *source, uint64_t *target, uint64_t room)
+{
+    uint64_t target_most;
+
+    if (2 * *target < room)
+        target_most = room;
+    else if (2 * *source < room)
+        target_most = room - *source;
+    else
+        target_most = (uint64_t)((double)room * ((double)*target / (double)(*source + *target)));
+    *target = smaller(*target, target_most);
+    *source = smaller(*source, room - *target);
+}
+
+static uint64_t run(const uint8_t *trained, uint64_t count, uint64_t at, uint8_t value)
+{
+    uint64_t end = at;
+
+    while (end < count && (trained[end] != 0) == (value != 0))
+        end++;
+    return end - at;
+}
+
+static uint64_t keep(uint32_t *ids, uint8_t *trained, uint64_t kept, uint64_t from, uint64_t count)
+{
+    memmove(ids + kept, ids + from, count * sizeof(*ids));
+    memmove(trained + kept, trained + from, count);
+    return kept + count;
+}
+
+uint64_t st_truncate_turns(uint32_t *ids, uint8_t *trained, uint64_t count, uint64_t most)
+{
+    uint64_t kept = 0;
+
+    if (count <= most)
+        return count;
+    for (uint64_t at = 0; at < count && kept < most;) {
+        const uint64_t source_all = run(trained, count, at, 0), target_all = run(trained, count, at + source_all, 1);
+        uint64_t source = source_all, target = target_all;
+
+        fit(&source, &target, most - kept);
+        kept = keep(ids, trained, kept, at, source);
+        kept = keep(ids, trained, kept, at + source_all, target);
+        at += source_all + target_all;
+    }
+    return kept;
+}

@@ -1,0 +1,74 @@
+/* fuzz_rows.c - any bytes as a file of rows, read as every format, and as dataset_info.json: no crash; a row is a conversation, a
+ * text or is left out; counting finds as many rows as reading. */
+#include "model/data/rows/dataset_info.h"
+#include "model/data/rows/row_reader.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static void check(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+static void read_as(const struct st_row_shape *shape, const st_json *row, const char *place)
+{
+    enum st_row_odd odd;
+    struct st_sample s;
+    const strata_status st = st_row_read(&s, &odd, shape, row, place);
+
+    check(st == STRATA_OK || st == STRATA_E_INPUT);
+    check(st != STRATA_OK || odd != ST_ROW_FINE || (s.text == NULL) != (s.messages == NULL));
+    st_sample_free(&s);
+}
+
+static void read_rows(const char *path, const struct st_row_shape *named)
+{
+    uint64_t count = 0, counted;
+    struct st_rows *r;
+    st_json *row;
+    strata_status st;
+
+    check(st_rows_open(&r, path) == STRATA_OK);
+    while ((st = st_rows_next(r, &row)) == STRATA_OK && row != NULL) {
+        struct st_row_shape shape;
+
+        count++;
+        if (st_row_shape_guess(&shape, row, st_rows_place(r)) == STRATA_OK)
+            read_as(&shape, row, st_rows_place(r));
+        for (unsigned format = ST_ROWS_TEXT; format < ST_ROWS_FORMATS; format++) {
+            shape = st_row_shape_of((enum st_row_format)format);
+            read_as(&shape, row, st_rows_place(r));
+        }
+        if (named != NULL)
+            read_as(named, row, st_rows_place(r));
+        st_json_free(row);
+    }
+    check(st == STRATA_OK || st == STRATA_E_INPUT);
+    st_rows_close(r);
+    check(st_rows_open(&r, path) == STRATA_OK);
+    check(st_rows_count(r, &counted) == STRATA_OK ? counted >= count : st != STRATA_OK);
+    check(st != STRATA_OK || counted == count);
+    st_rows_close(r);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const int fd = memfd_create("rows", 0);
+    struct st_dataset dataset;
+    bool named;
+    char path[32];
+
+    check(fd >= 0 && write(fd, data, size) == (ssize_t)size);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    named = st_dataset_open(&dataset, path, "a") == STRATA_OK;
+    read_rows(path, named ? &dataset.shape : NULL);
+    if (named)
+        st_dataset_close(&dataset);
+    close(fd);
+    return 0;
+}
