@@ -1,0 +1,119 @@
+/* tests/cli/test_conversations.c - conversations from rows to losses: packed and in rows the same, trained from the command line.
+ */
+#include "core/json/json.h"
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+enum { ROWS = 40 };
+
+/* A tokenizer of single characters, for the presets' 256 tokens: " " to "z" are 0 to 90. */
+static void write_tokenizer(const struct workplace *w)
+{
+    char text[4096];
+    size_t fill = (size_t)snprintf(text, sizeof(text), "{\"model\": {\"type\": \"BPE\", \"merges\": [], \"vocab\": {\"\\n\": 91");
+
+    for (int c = ' '; c <= 'z'; c++)
+        fill +=
+            (size_t)snprintf(text + fill, sizeof(text) - fill, ", \"%s%c\": %d", c == '"' || c == '\\' ? "\\" : "", c, c - ' ');
+    fill += (size_t)snprintf(text + fill, sizeof(text) - fill,
+                             "}}, \"added_tokens\": [{\"id\": 92, \"content\": \"<|im_start|>\", \"special\": true}, "
+                             "{\"id\": 93, \"content\": \"<|im_end|>\", \"special\": true}]}");
+    workplace_make_dir(w, "characters");
+    workplace_write(w, "characters/tokenizer.json", text, fill);
+}
+
+/* Conversations of one and two turns, of 40 to 120 tokens. */
+static void write_rows(const struct workplace *w)
+{
+    char text[16384];
+    size_t fill = 0;
+
+    for (int i = 0; i < ROWS; i++) {
+        fill += (size_t)snprintf(text + fill, sizeof(text) - fill,
+                                 "{\"messages\": [{\"role\": \"user\", \"content\": \"%d\"}, "
+                                 "{\"role\": \"assistant\", \"content\": \"twice is %d.\"}",
+                                 i, 2 * i);
+        if (i % 3 == 0)
+            fill += (size_t)snprintf(
+                text + fill, sizeof(text) - fill,
+                ", {\"role\": \"user\", \"content\": \"And?\"}, {\"role\": \"assistant\", \"content\": \"%d\"}", 3 * i);
+        fill += (size_t)snprintf(text + fill, sizeof(text) - fill, "]}\n");
+    }
+    workplace_write(w, "talks.jsonl", text, fill);
+}
+
+/* A number of the JSON that a command prints. */
+static double number_of(const struct workplace *w, const char *command, const char *key)
+{
+    struct program p;
+    st_json *root;
+    double value;
+
+    workplace_run_ok(w, &p, command);
+    assert_int_equal(st_json_parse(&root, p.out, strlen(p.out), command), STRATA_OK);
+    assert_non_null(st_json_get(root, key));
+    value = st_json_number(st_json_get(root, key));
+    st_json_free(root);
+    program_free(&p);
+    return value;
+}
+
+#define TOKENS "tokens {w}/talks.jsonl --tokenizer {w}/characters --template chatml --json --out {w}/"
+#define EVAL   "eval --model nano --seq-len 128 --config {w}/fp32.json --json --data {w}/"
+
+static void packed_losses_are_those_of_rows(void **state)
+{
+    static const char fp32[] = "{\"train_micro_batch_size_per_gpu\": 1}";
+    const struct workplace *w = *state;
+    double rows, packed;
+
+    write_tokenizer(w);
+    write_rows(w);
+    workplace_write(w, "fp32.json", fp32, strlen(fp32));
+    assert_int_equal(number_of(w, TOKENS "rows.bin --layout rows", "documents"), ROWS);
+    assert_int_equal(number_of(w, TOKENS "packed.bin", "documents"), ROWS);
+    rows = number_of(w, EVAL "rows.bin", "loss");
+    packed = number_of(w, EVAL "packed.bin", "loss");
+    if (!(fabs(rows - packed) <= 1e-6 * fabs(rows)))
+        fail_msg("%.9g in rows, %.9g packed", rows, packed);
+    assert_int_equal(number_of(w, EVAL "rows.bin", "tokens"), number_of(w, EVAL "packed.bin", "tokens"));
+    assert_int_equal(number_of(w, EVAL "packed.bin", "tokens"), number_of(w, TOKENS "again.bin", "trained"));
+}
+
+static void answers_are_learnt(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    double before, after;
+
+    before = number_of(w, EVAL "packed.bin", "loss");
+    workplace_run_ok(
+        w, &p,
+        "train --model nano --seq-len 128 --config {w}/fp32.json --set optimizer.type=AdamW --lr 3e-3 --max-steps 12 "
+        "--data {w}/packed.bin --machine {w}/machine.json --out {w}/tuned");
+    program_free(&p);
+    after = number_of(w, "eval --model {w}/tuned --seq-len 128 --config {w}/fp32.json --json --data {w}/packed.bin", "loss");
+    assert_true(after < 0.8 * before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(packed_losses_are_those_of_rows),
+        cmocka_unit_test(answers_are_learnt),
+    };
+
+    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
+}
