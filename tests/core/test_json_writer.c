@@ -108,12 +108,38 @@ static void test_deep(void **state)
     free(text);
 }
 
+/* Every kind of value, inside an object that has a member already. */
+static void test_trees(void **state)
+{
+    static const char tree[] = "{\"a\":[1,-2.5,true,false,null,\"x\\n\\\"\",[],{}],\"b\":{\"c\":9007199254740992}}";
+    char *text = NULL, want[128];
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    struct st_json_writer w;
+    st_json *root;
+
+    (void)state;
+    assert_non_null(file);
+    assert_int_equal(st_json_parse(&root, tree, strlen(tree), "t"), STRATA_OK);
+    st_json_begin(&w, file);
+    st_json_object_open(&w, NULL);
+    st_json_put_u64(&w, "n", 1);
+    st_json_put_node(&w, "tree", root);
+    st_json_object_close(&w);
+    fclose(file);
+    snprintf(want, sizeof(want), "{\"n\":1,\"tree\":%s}", tree);
+    assert_string_equal(text, want);
+    st_json_free(root);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_line),
         cmocka_unit_test(test_doubles_read_back_exactly),
         cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_trees),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
