@@ -50,8 +50,8 @@ static const struct command commands[] = {
     {"eval", CLI_CMD_EVAL, cmd_eval, "loss, perplexity and bits per byte of a model on text or tokens",
      "--model PRESET|DIR --data FILE... [options]",
      "Runs only forward passes over every window of the files, with the same plan and budgets as training.\n"
-     "Files whose names end in .txt are texts: the model's tokenizer makes tokens of them, in a file in $TMPDIR that goes\n"
-     "with the run.\n"
+     "The model's tokenizer makes tokens of texts (.txt) and of rows of texts or conversations (.json, .jsonl), in a file in\n"
+     "$TMPDIR that goes with the run; of conversations the answers count.\n"
      "\n"
      "Example:\n"
      "  strata eval --model model --data book.heldout.bin\n"

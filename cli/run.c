@@ -44,6 +44,23 @@ static enum strata_use use_of(enum cli_command command)
     }
 }
 
+static bool ends_with(const char *path, const char *end)
+{
+    const size_t length = strlen(path), bytes = strlen(end);
+
+    return length > bytes && strcmp(path + length - bytes, end) == 0;
+}
+
+static bool is_rows(const char *path)
+{
+    return ends_with(path, ".json") || ends_with(path, ".jsonl");
+}
+
+bool cli_run_is_text(const char *path)
+{
+    return strcmp(path, "-") == 0 || ends_with(path, ".txt") || is_rows(path);
+}
+
 /* Whether the data that is trained or evaluated on has documents within its sequences. */
 static strata_status find_documents(const struct cli_args *args, bool *found)
 {
@@ -56,6 +73,8 @@ static strata_status find_documents(const struct cli_args *args, bool *found)
     if (st == STRATA_OK && args->eval_data != NULL)
         st = strata_data_documents(&args->eval_data, 1, &eval);
     *found = *found || eval;
+    for (uint32_t i = 0; args->command == CLI_CMD_EVAL && i < args->data.count; i++)
+        *found = *found || is_rows(args->data.items[i]); /* conversations are packed */
     return st;
 }
 

@@ -10,7 +10,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 static void print_text(const struct strata_eval *r)
 {
@@ -37,13 +36,6 @@ static void print_json(const struct strata_eval *r, bool complete, uint64_t rss_
     st_json_end_line(&w);
 }
 
-static bool is_text(const char *path)
-{
-    const size_t length = strlen(path);
-
-    return strcmp(path, "-") == 0 || (length > 4 && strcmp(path + length - 4, ".txt") == 0);
-}
-
 /* Token files, or texts that become one. */
 static strata_status open_data(struct strata_data **data, const struct cli_run *r)
 {
@@ -52,14 +44,19 @@ static strata_status open_data(struct strata_data **data, const struct cli_run *
     uint32_t texts = 0;
 
     for (uint32_t i = 0; i < args->data.count; i++)
-        texts += is_text(args->data.items[i]);
+        texts += cli_run_is_text(args->data.items[i]);
     if (texts != 0 && texts != args->data.count)
         return st_error(STRATA_E_INVAL, "--data names texts and token files: evaluate them one after the other");
-    if (texts == 0 && args->tokenizer != NULL)
-        return st_error(STRATA_E_INVAL, "--tokenizer is for texts (FILE.txt): --data names token files");
+    if (texts == 0 && (args->tokenizer != NULL || args->chat_template != NULL || args->date != NULL))
+        return st_error(STRATA_E_INVAL, "--%s is for texts (.txt, .json, .jsonl): --data names token files",
+                        args->tokenizer != NULL       ? "tokenizer"
+                        : args->chat_template != NULL ? "template"
+                                                      : "date");
     if (texts == 0)
         return strata_data_open(data, r->model, args->data.items, args->data.count);
     opts.tokenizer = args->tokenizer;
+    opts.chat_template = args->chat_template;
+    opts.date = args->date;
     return strata_data_open_texts(data, r->model, args->data.items, args->data.count, &opts);
 }
 

@@ -44,7 +44,7 @@ struct cli_args {
     const char *model, *config_file, *out, *eval_data, *machine, *metrics, *trace, *tokenizer, *fault;
     const char *device;                               /* default "cpu" */
     const char *prompt, *prompt_file, *prompt_tokens; /* exactly one of them; with chat at most one */
-    const char *system, *chat_template, *date;        /* chat; tokens, the last two */
+    const char *system, *chat_template, *date;        /* chat; tokens and eval, the last two */
     uint64_t max_steps, seq_len, seed, eval_every, fake_seed, fake_latency_us;
     uint64_t max_tokens, top_k;                           /* max_tokens 0: strata/model.h */
     uint64_t train_bpe;                                   /* 0: not given */

@@ -50,18 +50,22 @@ struct strata_texts_opts {
     /** A directory or file with a tokenizer; "byte": one token per byte; NULL: the model's directory, or bytes where that has no
      *  tokenizer and the vocabulary is 256. */
     const char *tokenizer;
+    /** Of conversations: a built-in template (chatml, llama2, ...) or a file with one; NULL: that of the tokenizer's directory.
+     */
+    const char *chat_template;
+    const char *date; /**< what a template takes for today: "2026-07-31"; NULL: today */
 };
 #define STRATA_TEXTS_OPTS_INIT STRATA_INIT(strata_texts_opts, opts_size)
 
 /**
- * Open text files as strata_data_open() opens the token files that `strata tokens` makes of them: each text is a document,
- * between what its tokenizer puts around one, and ends with an end token.
+ * Open texts and rows of texts or conversations (.json, .jsonl) as strata_data_open() opens the token files that `strata tokens`
+ * makes of them: a text is a document, and ends with an end token; of conversations the answers have targets.
  *
  * @param data   out, returned: closed by strata_data_close()
  * @param paths  [count], count 1 or more; "-": standard input; borrowed during the call
  * @param opts   NULL: all defaults
  *
- * @return STRATA_E_INVAL  an argument is NULL, count is 0, or no version has this opts_size
+ * @return STRATA_E_INVAL  an argument is NULL, count is 0, the date is none, or no version has this opts_size
  *         STRATA_E_INPUT  a text is missing or cannot be read, there is no tokenizer, or the text is shorter than a sequence
  *         STRATA_E_NOMEM, STRATA_E_IO, STRATA_E_NOSPC
  *

@@ -45,6 +45,37 @@ static void texts_are_evaluated_like_their_tokens(void **state)
     assert_same_output(w, EVAL "{w}/one.txt {w}/two.txt --tokenizer " MODEL "/tokenizer.json", EVAL "{w}/two.bin");
 }
 
+/* Of conversations the answers count, by the template of the model's directory or another. */
+static void conversations_are_evaluated_like_their_tokens(void **state)
+{
+    static const char rows[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"Who are you?\"},{\"role\":\"assistant\",\"content\":\"A "
+        "model, and a small one at that.\"}]}\n"
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"Since when?\"},{\"role\":\"assistant\",\"content\":\"Since "
+        "today.\"}]}\n";
+    static const char *const options[] = {"", " --template alpaca --date 2026-02-03"};
+    const struct workplace *w = *state;
+
+    workplace_write(w, "talks.jsonl", rows, strlen(rows));
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        char tokens[256], eval[256];
+        struct program p, direct, two_steps;
+
+        snprintf(tokens, sizeof(tokens), "tokens {w}/talks.jsonl --tokenizer " MODEL " --out {w}/talks.bin --overwrite%s",
+                 options[i]);
+        workplace_run_ok(w, &p, tokens);
+        program_free(&p);
+        snprintf(eval, sizeof(eval), EVAL "{w}/talks.jsonl%s", options[i]);
+        workplace_run_ok(w, &direct, eval);
+        workplace_run_ok(w, &two_steps, EVAL "{w}/talks.bin");
+        assert_string_equal(direct.out, two_steps.out);
+        assert_null(strstr(direct.out, "bits_per_byte"));
+        assert_int_equal(workplace_entries(w, "tmp"), 0);
+        program_free(&direct);
+        program_free(&two_steps);
+    }
+}
+
 /* A model that reads bytes. */
 static void bytes_need_no_tokenizer(void **state)
 {
@@ -109,6 +140,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_are_evaluated_like_their_tokens),
+        cmocka_unit_test(conversations_are_evaluated_like_their_tokens),
         cmocka_unit_test(bytes_need_no_tokenizer),
         cmocka_unit_test(nothing_is_left_after_a_signal),
     };
