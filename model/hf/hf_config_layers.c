@@ -13,6 +13,8 @@ static strata_status read_layer_types(const st_json *root, uint64_t *slides, uin
     const st_json *types = st_hf_member(root, "layer_types");
 
     *count = 0;
+    if (types != NULL && (st_json_type(types) != ST_JSON_ARRAY || st_json_first(types) == NULL))
+        return st_hf_key_fault(where, "layer_types", "must be a list of layers or null");
     for (const st_json *n = types != NULL ? st_json_first(types) : NULL; n != NULL; n = st_json_next(n)) {
         const char *type = st_json_type(n) == ST_JSON_STRING ? st_json_string(n) : "";
 

@@ -243,6 +243,8 @@ static void test_llama_faults_name_the_key(void **state)
         {"phi3", ",\"partial_rotary_factor\":0.2", "heads of 16 values, of which 3 are rotated"},
         {"gemma2", ",\"use_bidirectional_attention\":true", "\"use_bidirectional_attention\" true"},
         {"gemma2", ",\"query_pre_attn_scalar\":-1", "\"query_pre_attn_scalar\" must be a number above 0"},
+        {"gemma2", ",\"layer_types\":5", "\"layer_types\" must be a list"},
+        {"gemma2", ",\"layer_types\":[]", "\"layer_types\" must be a list"},
         {"gemma2", ",\"layer_types\":[\"full_attention\"]", "\"layer_types\" does not name num_hidden_layers layers"},
         {"gemma2", ",\"sliding_window\":null,\"layer_types\":[\"full_attention\",\"sliding_attention\"]",
          "no sliding_window is in use"},
