@@ -26,9 +26,11 @@ struct st_rewrite {
     char *text;
     uint32_t *from, *to;
     size_t bytes, text_capacity, from_capacity, to_capacity;
+    size_t limit; /* most bytes; 0: as many as there is memory for */
+    bool over;    /* it was not enough */
 };
 void st_rewrite_free(struct st_rewrite *r);
-bool st_rewrite_keep(struct st_rewrite *r, const struct st_view *v, size_t begin, size_t end); /* false: no memory */
+bool st_rewrite_keep(struct st_rewrite *r, const struct st_view *v, size_t begin, size_t end); /* false: no memory, or over */
 /** New text in the place of [from, to) of the buffer. */
 bool st_rewrite_put(struct st_rewrite *r, const char *text, size_t bytes, size_t from, size_t to);
 struct st_view st_rewrite_view(const struct st_rewrite *r);

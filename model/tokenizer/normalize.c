@@ -22,7 +22,8 @@ void st_rewrite_free(struct st_rewrite *r)
 
 static bool make_room(struct st_rewrite *r, size_t bytes)
 {
-    return r->bytes + bytes <= UINT32_MAX && st_tokenizer_grow(&r->text, &r->text_capacity, r->bytes + bytes, 1) &&
+    r->over = r->limit > 0 && bytes > r->limit - r->bytes;
+    return !r->over && r->bytes + bytes <= UINT32_MAX && st_tokenizer_grow(&r->text, &r->text_capacity, r->bytes + bytes, 1) &&
            st_tokenizer_grow(&r->from, &r->from_capacity, r->bytes + bytes, sizeof(r->from[0])) &&
            st_tokenizer_grow(&r->to, &r->to_capacity, r->bytes + bytes, sizeof(r->to[0]));
 }
@@ -98,8 +99,24 @@ static bool changes(const struct st_encoder *e, const struct st_normal *n, const
     return n->pattern.regex != NULL || memmem(v->text, v->bytes, n->pattern.text, n->pattern.bytes) != NULL;
 }
 
+/* No normalizer of a language makes more of a text: one that does would fill the memory. */
+#define GROWTH_MAX    16u
+#define GROWTH_ALWAYS (1u << 20)
+
+static strata_status normal_failure(const struct st_encoder *e, const struct st_rewrite *to, size_t limit)
+{
+    if (e->failure != STRATA_OK)
+        return e->failure;
+    if (!to->over)
+        return st_tokenizer_no_memory();
+    return st_error(STRATA_E_INPUT, "%s: the normalizer makes more than %zu bytes of a text, which is over %u times as many",
+                    st_tokenizer_path(e->t), limit, GROWTH_MAX);
+}
+
 strata_status st_normalize(struct st_encoder *e, struct st_view *v, unsigned *which, bool continues)
 {
+    const size_t limit = GROWTH_ALWAYS + GROWTH_MAX * v->bytes;
+
     for (uint32_t i = 0; i < e->t->normal_count; i++) {
         const struct st_normal *n = &e->t->normals[i];
         struct st_rewrite *to = &e->rewrites[*which];
@@ -108,6 +125,7 @@ strata_status st_normalize(struct st_encoder *e, struct st_view *v, unsigned *wh
         if (!changes(e, n, v, continues))
             continue;
         to->bytes = 0;
+        to->limit = limit;
         e->failure = STRATA_OK;
         if (n->kind == ST_NORMAL_PREPEND)
             good = prepend(n, v, to);
@@ -115,8 +133,9 @@ strata_status st_normalize(struct st_encoder *e, struct st_view *v, unsigned *wh
             good = st_nfc(e->t->unicode, &e->nfc, v, to);
         else
             good = replace_matches(e, n, v, to);
+        to->limit = 0;
         if (!good)
-            return e->failure != STRATA_OK ? e->failure : st_tokenizer_no_memory();
+            return normal_failure(e, to, limit);
         *v = st_rewrite_view(to);
         *which ^= 1;
     }

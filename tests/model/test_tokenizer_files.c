@@ -323,6 +323,29 @@ static void test_spaces_are_taken_once(void **state)
     st_tokenizer_close(t);
 }
 
+/* Five bytes that become 5 * 10^12. */
+static void test_a_normalizer_without_end_is_refused(void **state)
+{
+    static const char tens[] = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aaaaaaaaaa\"}";
+    struct st_encoding out = {0};
+    struct st_tokenizer *t;
+    struct st_encoder *e;
+    char text[2048];
+    int at = snprintf(text, sizeof(text), "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[%s", tens);
+
+    (void)state;
+    for (unsigned i = 1; i < 12; i++)
+        at += snprintf(text + at, sizeof(text) - (size_t)at, ",%s", tens);
+    snprintf(text + at, sizeof(text) - (size_t)at, "]},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}");
+    scratch_put("tokenizer.json", text);
+    assert_ok(st_tokenizer_open(&t, scratch_dir));
+    assert_ok(st_encoder_create(&e, t));
+    assert_refused(st_encode(e, "aaaaa", 5, NULL, &out), STRATA_E_INPUT, "the normalizer makes more than 1048656 bytes");
+    st_encoding_free(&out);
+    st_encoder_destroy(e);
+    st_tokenizer_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,6 +358,7 @@ int main(void)
         cmocka_unit_test(test_the_leftmost_of_equals_merges_first),
         cmocka_unit_test(test_every_allocation_may_fail),
         cmocka_unit_test(test_spaces_are_taken_once),
+        cmocka_unit_test(test_a_normalizer_without_end_is_refused),
     };
 
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
