@@ -1,6 +1,7 @@
 /* cli/run.c - see run.h. */
 #include "cli/run.h"
 #include "cli/cli_signals.h"
+#include "core/base/error.h"
 #include "strata/data.h"
 
 #include <string.h>
@@ -56,7 +57,7 @@ static bool is_rows(const char *path)
     return ends_with(path, ".json") || ends_with(path, ".jsonl");
 }
 
-bool cli_run_is_text(const char *path)
+static bool is_text(const char *path)
 {
     return strcmp(path, "-") == 0 || ends_with(path, ".txt") || is_rows(path);
 }
@@ -73,9 +74,42 @@ static strata_status find_documents(const struct cli_args *args, bool *found)
     if (st == STRATA_OK && args->eval_data != NULL)
         st = strata_data_documents(&args->eval_data, 1, &eval);
     *found = *found || eval;
-    for (uint32_t i = 0; args->command == CLI_CMD_EVAL && i < args->data.count; i++)
+    for (uint32_t i = 0; i < args->data.count; i++)
         *found = *found || is_rows(args->data.items[i]); /* conversations are packed */
+    *found = *found || (args->eval_data != NULL && is_rows(args->eval_data));
     return st;
+}
+
+/* How many of the files are texts or rows. */
+static uint32_t count_texts(const char *const *paths, uint32_t count)
+{
+    uint32_t texts = 0;
+
+    for (uint32_t i = 0; i < count; i++)
+        texts += is_text(paths[i]);
+    return texts;
+}
+
+strata_status cli_run_data(const struct cli_run *r, struct strata_data **data, const char *const *paths, uint32_t count)
+{
+    const struct cli_args *args = r->args;
+    const uint32_t texts = count_texts(paths, count);
+    struct strata_texts_opts opts = STRATA_TEXTS_OPTS_INIT;
+
+    if (texts != 0 && texts != count)
+        return st_error(STRATA_E_INVAL, "--data names texts and token files: make a token file of the texts with strata tokens");
+    if (count_texts(args->data.items, args->data.count) == 0 && (args->eval_data == NULL || !is_text(args->eval_data)) &&
+        (args->tokenizer != NULL || args->chat_template != NULL || args->date != NULL))
+        return st_error(STRATA_E_INVAL, "--%s is for texts (.txt, .json, .jsonl): --data names token files",
+                        args->tokenizer != NULL       ? "tokenizer"
+                        : args->chat_template != NULL ? "template"
+                                                      : "date");
+    if (texts == 0)
+        return strata_data_open(data, r->model, paths, count);
+    opts.tokenizer = args->tokenizer;
+    opts.chat_template = args->chat_template;
+    opts.date = args->date;
+    return strata_data_open_texts(data, r->model, paths, count, &opts);
 }
 
 strata_status cli_run_model(struct cli_run *r)

@@ -28,8 +28,8 @@ strata_status cli_run_model(struct cli_run *r);
 strata_status cli_run_start(struct cli_run *r);
 void cli_run_close(struct cli_run *r);
 
-/** Whether --data names a text or rows, which become tokens first, and no token file. */
-bool cli_run_is_text(const char *path);
+/** Open token files, or texts and rows, which become tokens first; not some of both. */
+strata_status cli_run_data(const struct cli_run *r, struct strata_data **data, const char *const *paths, uint32_t count);
 
 /** Bytes of main memory that the plan allows; 0 without a plan. */
 uint64_t cli_run_memory(const struct cli_run *r);

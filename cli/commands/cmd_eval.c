@@ -36,37 +36,13 @@ static void print_json(const struct strata_eval *r, bool complete, uint64_t rss_
     st_json_end_line(&w);
 }
 
-/* Token files, or texts that become one. */
-static strata_status open_data(struct strata_data **data, const struct cli_run *r)
-{
-    const struct cli_args *args = r->args;
-    struct strata_texts_opts opts = STRATA_TEXTS_OPTS_INIT;
-    uint32_t texts = 0;
-
-    for (uint32_t i = 0; i < args->data.count; i++)
-        texts += cli_run_is_text(args->data.items[i]);
-    if (texts != 0 && texts != args->data.count)
-        return st_error(STRATA_E_INVAL, "--data names texts and token files: evaluate them one after the other");
-    if (texts == 0 && (args->tokenizer != NULL || args->chat_template != NULL || args->date != NULL))
-        return st_error(STRATA_E_INVAL, "--%s is for texts (.txt, .json, .jsonl): --data names token files",
-                        args->tokenizer != NULL       ? "tokenizer"
-                        : args->chat_template != NULL ? "template"
-                                                      : "date");
-    if (texts == 0)
-        return strata_data_open(data, r->model, args->data.items, args->data.count);
-    opts.tokenizer = args->tokenizer;
-    opts.chat_template = args->chat_template;
-    opts.date = args->date;
-    return strata_data_open_texts(data, r->model, args->data.items, args->data.count, &opts);
-}
-
 static strata_status run(struct cli_run *r, struct strata_data **data, struct strata_eval *result)
 {
     const struct cli_args *args = r->args;
     strata_status st = cli_run_model(r);
 
     if (st == STRATA_OK)
-        st = open_data(data, r);
+        st = cli_run_data(r, data, r->args->data.items, r->args->data.count);
     if (st == STRATA_OK)
         st = strata_plan_make(&r->plan, r->model);
     if (r->plan != NULL && st == STRATA_E_NOFIT)

@@ -100,10 +100,10 @@ static strata_status check_out(const struct cli_args *args)
 static strata_status open_data(struct train *t)
 {
     const struct cli_args *args = t->args;
-    strata_status st = strata_data_open(&t->data, t->run.model, args->data.items, args->data.count);
+    strata_status st = cli_run_data(&t->run, &t->data, args->data.items, args->data.count);
 
     if (st == STRATA_OK && args->eval_data != NULL)
-        st = strata_data_open(&t->eval_data, t->run.model, &args->eval_data, 1);
+        st = cli_run_data(&t->run, &t->eval_data, (const char *const *)&args->eval_data, 1);
     return st;
 }
 

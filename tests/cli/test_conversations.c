@@ -108,11 +108,36 @@ static void answers_are_learnt(void **state)
     assert_true(after < 0.8 * before);
 }
 
+/* What train makes of rows itself is what strata tokens makes of them. */
+static void rows_train_as_their_token_file_does(void **state)
+{
+    static const char *const data[] = {"{w}/talks.jsonl --tokenizer {w}/characters --template chatml --eval-data {w}/talks.jsonl",
+                                       "{w}/packed.bin --eval-data {w}/packed.bin"};
+    const struct workplace *w = *state;
+    double losses[2];
+
+    for (uint32_t i = 0; i < 2; i++) {
+        char command[512];
+        struct program p;
+
+        snprintf(command, sizeof(command),
+                 "train --model nano --seq-len 128 --config {w}/fp32.json --set optimizer.type=AdamW --max-steps 3 --machine "
+                 "{w}/machine.json --overwrite --out {w}/direct --data %s",
+                 data[i]);
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+        losses[i] =
+            number_of(w, "eval --model {w}/direct --seq-len 128 --config {w}/fp32.json --json --data {w}/packed.bin", "loss");
+    }
+    assert_true(losses[0] == losses[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packed_losses_are_those_of_rows),
         cmocka_unit_test(answers_are_learnt),
+        cmocka_unit_test(rows_train_as_their_token_file_does),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
