@@ -175,8 +175,7 @@ static strata_status place_entry(struct st_hf_reader *r, const struct hf_file *f
     }
     t = find_tensor(r, e->name);
     if (t == NULL)
-        return st_error(STRATA_E_INPUT, "%s: tensor %s has no place in a %s of this config", f->path, e->name,
-                        r->m->config.family == ST_FAMILY_GPT2 ? "GPT-2" : "Llama");
+        return st_error(STRATA_E_INPUT, "%s: tensor %s has no place in a model of this config", f->path, e->name);
     place = &r->places[t - r->m->tensors];
     if (place->file != NULL)
         return st_error(STRATA_E_INPUT, "%s: tensor %s occurs twice (also as %s in %s)", f->path, e->name, place->entry->name,

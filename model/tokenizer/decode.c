@@ -78,7 +78,8 @@ static bool pass_characters(struct st_decoder *d, uint32_t index, bool final)
         begin = at += length;
     }
     good = good && run(d, index + 1, s->held + begin, at - begin, false);
-    memmove(s->held, s->held + at, s->held_bytes - at);
+    if (at < s->held_bytes)
+        memmove(s->held, s->held + at, s->held_bytes - at);
     s->held_bytes -= at;
     return good;
 }

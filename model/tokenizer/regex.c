@@ -144,6 +144,14 @@ static bool put_property(struct rewriter *w, bool negated)
     return refuse(w, "a property that is no general category");
 }
 
+/* \w or \W outside a class.  There the reference takes six more of Latin-1 for word characters: 2, 3 and 1 raised, and the
+ * quarters. */
+static bool put_word(struct rewriter *w, bool negated)
+{
+    return put(w, "[^", negated ? 2 : 1) && put_categories(w, "w", false) && put_range(w, 0xb2, 0xb3) &&
+           put_range(w, 0xb9, 0xb9) && put_range(w, 0xbc, 0xbe) && put(w, "]", 1);
+}
+
 /* After a backslash.  @param inside  a class, whose brackets are there already */
 static bool put_escape(struct rewriter *w, bool inside)
 {
@@ -160,6 +168,8 @@ static bool put_escape(struct rewriter *w, bool inside)
             return put(w, "\\x0b", 4);
         return put(w, (const char[]){'\\', c}, 2);
     }
+    if (!inside && (c == 'w' || c == 'W'))
+        return put_word(w, c == 'W');
     if (!inside && !put(w, "[", 1))
         return false;
     if (c == 'p' || c == 'P')

@@ -94,6 +94,37 @@ static void test_scanners_cut_as_their_patterns(void **state)
     }
 }
 
+/* Outside a class \w is more than inside: the pieces of each pattern, their first bytes marked. */
+static void test_word_characters_are_the_references(void **state)
+{
+    static const struct {
+        const char *pattern;
+        size_t words;
+    } rows[] = {{"\\\\w", 4}, {"[\\\\w]", 3}, {"\\\\W", 4}}; /* of "!", one half, "a", "!" and one third */
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        static const char subject[] = "!\u00bda!\u2153";
+        char *text = tokenizer_text(rows[i].pattern, false);
+        struct st_encoding out = {0};
+        struct st_tokenizer *t;
+        struct st_encoder *e;
+        size_t words = 0;
+
+        scratch_put("tokenizer.json", text);
+        assert_ok(st_tokenizer_open(&t, scratch_dir));
+        assert_ok(st_encoder_create(&e, t));
+        assert_ok(st_encode(e, subject, sizeof(subject) - 1, NULL, &out));
+        for (size_t k = 0; k < out.count; k++)
+            words += out.ids[k] == 0;
+        assert_int_equal(words, rows[i].words);
+        st_encoder_destroy(e);
+        st_tokenizer_close(t);
+        st_encoding_free(&out);
+        free(text);
+    }
+}
+
 /* A pattern that searches for ever ends with a sentence. */
 static void test_a_hostile_pattern_gives_up(void **state)
 {
@@ -120,6 +151,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scanners_cut_as_their_patterns),
         cmocka_unit_test(test_a_hostile_pattern_gives_up),
+        cmocka_unit_test(test_word_characters_are_the_references),
     };
 
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
