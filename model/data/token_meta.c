@@ -58,7 +58,7 @@ static strata_status parse_header(struct st_token_meta *m, const unsigned char *
     m->has_mask = (flags & ST_TOKEN_META_HAS_MASK) != 0;
     memcpy(m->tokens_digest, h + ST_TOKEN_META_DIGEST_AT, 32);
     if (layout >= ST_LAYOUT_COUNT || flags > ST_TOKEN_META_HAS_MASK || m->tokens > INT32_MAX || m->documents > m->tokens ||
-        (m->tokens > 0 && m->documents == 0))
+        m->documents == 0)
         return damaged(m, "numbers in its header are impossible");
     m->layout = (enum st_token_layout)layout;
     bytes = mask_at(m) + (m->has_mask ? (m->tokens + 7) / 8 : 0) + ST_TOKEN_META_TRAILER;

@@ -222,6 +222,22 @@ static void damage_is_found(void **state)
     scratch_close();
 }
 
+/* No documents would be no sequences, and there is a sequence at every position. */
+static void no_documents_are_refused(void **state)
+{
+    unsigned char bin[ST_TOKEN_HEADER_BYTES], meta[96 + 32] = "STRATAMD\1\0\0\0\2"; /* version 1, rows */
+    const char *path;
+
+    (void)state;
+    scratch_open();
+    path = scratch_path("a.bin");
+    st_token_header_write(bin, &(struct st_token_header){.token_bytes = 2, .vocab = VOCAB});
+    write_file(path, bin, sizeof(bin));
+    write_file(scratch_path("a.bin.meta"), meta, sizeof(meta));
+    assert_open_fails(path, "numbers in its header are impossible");
+    scratch_close();
+}
+
 static void files_belong_together(void **state)
 {
     const char *a, *b;
@@ -313,6 +329,7 @@ int main(void)
         cmocka_unit_test(concatenated_windows_are_masked),
         cmocka_unit_test(packing_is_whole_and_tight),
         cmocka_unit_test(damage_is_found),
+        cmocka_unit_test(no_documents_are_refused),
         cmocka_unit_test(files_belong_together),
         cmocka_unit_test(names_that_are_taken),
         cmocka_unit_test(no_tokens_is_no_file),
