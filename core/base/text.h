@@ -19,6 +19,8 @@ size_t st_text_utf8_bytes(const char *text, size_t bytes);
 bool st_text_is_utf8(const char *text);
 /** The character of a whole UTF-8 sequence of `length` bytes. */
 uint32_t st_text_utf8_code(const char *text, size_t length);
+/** Writes a character, which is no surrogate and below 0x110000, as UTF-8.  @return its bytes, 1 to 4 */
+size_t st_text_utf8_put(char out[4], uint32_t code);
 
 /** True for characters that must not be printed raw: C0, DEL, C1, bidirectional controls, zero-width joiners and separators. */
 bool st_text_hidden(uint32_t code);

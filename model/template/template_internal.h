@@ -74,7 +74,6 @@ enum st_node_kind {
     NODE_SET,       /* target = a */
     NODE_SET_BLOCK, /* target; body; a: filters (innermost has a NULL) or NULL */
     NODE_MACRO,     /* text, first..: parameters (NODE_ARGUMENT, a: default), body */
-    NODE_CALL_BLOCK,
     NODE_FILTER_BLOCK, /* a: filters, body */
     NODE_GENERATION,   /* body */
     NODE_BREAK,

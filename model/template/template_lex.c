@@ -188,26 +188,6 @@ static bool hex_digit(char c)
     return digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-static char *put_code(char *out, uint32_t code)
-{
-    if (code < 0x80) {
-        *out++ = (char)code;
-    } else if (code < 0x800) {
-        *out++ = (char)(0xc0 | code >> 6);
-        *out++ = (char)(0x80 | (code & 0x3f));
-    } else if (code < 0x10000) {
-        *out++ = (char)(0xe0 | code >> 12);
-        *out++ = (char)(0x80 | (code >> 6 & 0x3f));
-        *out++ = (char)(0x80 | (code & 0x3f));
-    } else {
-        *out++ = (char)(0xf0 | code >> 18);
-        *out++ = (char)(0x80 | (code >> 12 & 0x3f));
-        *out++ = (char)(0x80 | (code >> 6 & 0x3f));
-        *out++ = (char)(0x80 | (code & 0x3f));
-    }
-    return out;
-}
-
 /* \xHH, \uHHHH, \UHHHHHHHH or an octal number, after the backslash: its character into out.  NULL: not valid. */
 static const char *take_number(const char *at, const char *end, char **out)
 {
@@ -228,7 +208,7 @@ static const char *take_number(const char *at, const char *end, char **out)
     }
     if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
         return NULL;
-    *out = put_code(*out, code);
+    *out += st_text_utf8_put(*out, code);
     return at;
 }
 

@@ -5,6 +5,7 @@
 #include "model/tokenizer/tokenizer_internal.h"
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,7 +152,7 @@ static bool is_known(const struct st_bpe *bpe, uint32_t code)
 {
     char text[4];
 
-    return st_vocab_find(&bpe->vocab, text, st_utf8_put(text, code)) != ST_TOKEN_NONE;
+    return st_vocab_find(&bpe->vocab, text, st_text_utf8_put(text, code)) != ST_TOKEN_NONE;
 }
 
 bool st_bpe_apart(const struct st_bpe *bpe, uint32_t first, uint32_t second)

@@ -2,6 +2,7 @@
  *
  * A text is done in stretches: each begins with a starter that never composes with what stands before it, so that stretches do
  * not depend on each other.  Most are one character that stays as it is. */
+#include "core/base/text.h"
 #include "model/tokenizer/encode_internal.h"
 
 #include <stdlib.h>
@@ -115,7 +116,7 @@ static bool put_stretch(struct st_nfc_work *work, const struct st_view *v, size_
     char text[4];
 
     for (size_t i = 0; i < work->count; i++)
-        if (!st_rewrite_put(to, text, st_utf8_put(text, work->codes[i]), st_view_from(v, begin), st_view_to(v, end - 1)))
+        if (!st_rewrite_put(to, text, st_text_utf8_put(text, work->codes[i]), st_view_from(v, begin), st_view_to(v, end - 1)))
             return false;
     if (to->bytes - first != end - begin || memcmp(to->text + first, v->text + begin, end - begin) != 0)
         return true;

@@ -4,6 +4,7 @@
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/base/text.h"
 #include "core/system/file.h"
 
 #include <errno.h>
@@ -194,8 +195,8 @@ strata_status st_tokenizer_open_bytes(struct st_tokenizer **out)
     strata_status st;
 
     for (unsigned byte = 0; byte < 256 && good; byte++)
-        good =
-            st_vocab_add(&t->bpe.vocab, byte, text, st_utf8_put(text, st_byte_level_code((unsigned char)byte))) == ST_VOCAB_ADDED;
+        good = st_vocab_add(&t->bpe.vocab, byte, text, st_text_utf8_put(text, st_byte_level_code((unsigned char)byte))) ==
+               ST_VOCAB_ADDED;
     if (!good || !st_merges_reserve(&t->bpe.merges, 0) || (t->path = strdup("bytes")) == NULL)
         st = st_tokenizer_no_memory();
     else if ((st = st_tokenizer_parse_parts(t, "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false}}",

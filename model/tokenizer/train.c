@@ -6,6 +6,7 @@
 
 #include "core/base/checksum.h"
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/system/file.h"
 #include "model/tokenizer/encode_internal.h"
 
@@ -403,7 +404,7 @@ static const char *token_name(const struct st_train *t, uint32_t id, char **buff
     if (!st_tokenizer_grow(buffer, capacity, 2 * bytes + 1, 1))
         return NULL;
     for (size_t i = 0; i < bytes; i++)
-        length += st_utf8_put(*buffer + length, st_byte_level_code((unsigned char)raw[i]));
+        length += st_text_utf8_put(*buffer + length, st_byte_level_code((unsigned char)raw[i]));
     (*buffer)[length] = '\0';
     return *buffer;
 }

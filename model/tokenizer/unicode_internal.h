@@ -59,7 +59,5 @@ static inline uint32_t st_utf8_at(const char *text, size_t *length)
     *length = 4;
     return (b[0] & 0x07u) << 18 | (b[1] & 0x3fu) << 12 | (b[2] & 0x3fu) << 6 | (b[3] & 0x3fu);
 }
-/** @return bytes written, 1 to 4 */
-size_t st_utf8_put(char out[4], uint32_t code);
 
 #endif
