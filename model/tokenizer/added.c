@@ -43,7 +43,7 @@ bool st_trie_add(struct st_trie *trie, const char *text, size_t bytes, uint32_t 
         }
         node = child;
     }
-    if (node != 0 && trie->nodes[node].token == 0) /* of equal texts, the first counts */
+    if (node != 0)
         trie->nodes[node].token = token;
     return true;
 }

@@ -85,6 +85,23 @@ static void note_text(struct st_cut *cut, const struct st_added *added, const ch
         st_pairs_put(&cut->tokens, code, ENDS_AND_STRIPS);
 }
 
+/* Of two texts that the reference cannot tell apart it takes one by chance, and an empty one it finds between all characters. */
+static strata_status check_normalized(const struct st_tokenizer *t, const struct st_added *added, const struct st_view *v)
+{
+    size_t length = 0;
+    const uint32_t same = st_trie_longest(&t->normal_trie, v->text, v->bytes, &length);
+
+    if (v->bytes == 0)
+        return st_error(STRATA_E_INPUT,
+                        "%s: added_tokens: the normalizer leaves nothing of \"%.40s\", id %u: \"normalized\": false keeps it",
+                        t->path, added->text, added->id);
+    if (same != 0 && length == v->bytes)
+        return st_error(STRATA_E_INPUT,
+                        "%s: added_tokens: the normalizer makes one text of \"%.40s\", id %u, and \"%.40s\", id %u", t->path,
+                        t->added[same - 1].text, t->added[same - 1].id, added->text, added->id);
+    return STRATA_OK;
+}
+
 /* The texts that are searched for after normalization are normalized, too. */
 static strata_status add_normalized(struct st_tokenizer *t, struct st_encoder *e, uint32_t index)
 {
@@ -93,7 +110,7 @@ static strata_status add_normalized(struct st_tokenizer *t, struct st_encoder *e
     unsigned which = 0;
     strata_status st = st_normalize(e, &v, &which, false);
 
-    if (st != STRATA_OK)
+    if (st != STRATA_OK || (st = check_normalized(t, added, &v)) != STRATA_OK)
         return st;
     note_text(&t->cut, added, v.text, v.bytes);
     if (!st_trie_add(&t->normal_trie, v.text, v.bytes, index + 1))

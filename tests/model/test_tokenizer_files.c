@@ -55,6 +55,12 @@ static void test_what_is_not_understood_is_refused_by_name(void **state)
         {"{" MODEL ",\"added_tokens\":[{\"id\":3,\"content\":\"x\"},{\"id\":4,\"content\":\"x\"}]}", "added_tokens[1]"},
         {"{" MODEL ",\"added_tokens\":[{\"id\":3}]}", "added_tokens[0].content: is missing"},
         {"{" MODEL ",\"added_tokens\":[{\"id\":99999999999,\"content\":\"x\"}]}", "added_tokens[0].id: must be a whole number"},
+        {"{" MODEL ",\"normalizer\":{\"type\":\"NFC\"},\"added_tokens\":[{\"id\":3,\"content\":\"a\u00e9\"},"
+         "{\"id\":4,\"content\":\"ae\\u0301\"}]}",
+         "the normalizer makes one text of \"a\u00e9\", id 3, and \"ae\u0301\", id 4"},
+        {"{" MODEL ",\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"x\"},\"content\":\"\"},"
+         "\"added_tokens\":[{\"id\":3,\"content\":\"xx\"}]}",
+         "the normalizer leaves nothing of \"xx\", id 3"},
         {"{" MODEL ",\"normalizer\":{\"type\":\"NFKC\"}}", "normalizer.type: \"NFKC\": not supported"},
         {"{" MODEL ",\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Lowercase\"}]}}",
          "normalizer.normalizers[0].type: \"Lowercase\": not supported"},
