@@ -119,6 +119,8 @@ bool st_added_find(struct st_found *out, const struct st_tokenizer *t, const str
             out->begin = begin;
         if (added->lstrip && out->begin < start)
             out->begin = start; /* what the one before took is gone */
+        if (added->rstrip && out->end < start)
+            out->end = start; /* up to there the one before has seen nothing but spaces */
         while (added->rstrip && flag_at(t->unicode, v, out->end, ST_UC_SPACE, &length))
             out->end += length;
         if (added->lstrip && out->begin >= out->end)

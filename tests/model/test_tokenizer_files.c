@@ -329,6 +329,39 @@ static void test_spaces_are_taken_once(void **state)
     st_tokenizer_close(t);
 }
 
+/* Each space of a run is a token that takes the rest of the run: without a memory of where that ends, this test would take hours.
+ */
+static void test_a_long_run_of_spaces_is_looked_at_once(void **state)
+{
+    static const struct {
+        const char *flags;
+        size_t count;
+    } cases[] = {{"\"rstrip\":true", 2000000}, {"\"lstrip\":true,\"rstrip\":true", 1}};
+    const size_t bytes = 2000000;
+    char *spaces = malloc(bytes), json[256];
+
+    (void)state;
+    assert_non_null(spaces);
+    memset(spaces, ' ', bytes);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct st_encoding out = {0};
+        struct st_tokenizer *t;
+        struct st_encoder *e;
+
+        snprintf(json, sizeof(json), "{" MODEL ",\"added_tokens\":[{\"id\":3,\"content\":\" \",%s}]}", cases[i].flags);
+        assert_ok(open_text(&t, json));
+        assert_ok(st_encoder_create(&e, t));
+        assert_ok(st_encode(e, spaces, bytes, NULL, &out));
+        assert_int_equal(out.count, cases[i].count);
+        for (size_t k = 0; k < out.count; k++)
+            assert_true(out.ids[k] == 3 && out.begins[k] == k && out.ends[k] == bytes);
+        st_encoding_free(&out);
+        st_encoder_destroy(e);
+        st_tokenizer_close(t);
+    }
+    free(spaces);
+}
+
 /* Five bytes that become 5 * 10^12. */
 static void test_a_normalizer_without_end_is_refused(void **state)
 {
@@ -364,6 +397,7 @@ int main(void)
         cmocka_unit_test(test_the_leftmost_of_equals_merges_first),
         cmocka_unit_test(test_every_allocation_may_fail),
         cmocka_unit_test(test_spaces_are_taken_once),
+        cmocka_unit_test(test_a_long_run_of_spaces_is_looked_at_once),
         cmocka_unit_test(test_a_normalizer_without_end_is_refused),
     };
 
