@@ -155,31 +155,58 @@ static strata_status read_longrope(struct st_model_config *c, const st_json *sca
     return read_attention(c, scaling, attention, where);
 }
 
-/* rope_type, or type in older files; both: the latter is a copy. */
-static strata_status read_type(enum st_rope_type *type, const st_json *scaling, const char *key, bool su_is_longrope,
-                               const char *where)
+/* One of the two keys that name a type; *out stays where it is absent.  Null means nothing to one version and an error to
+ * another. */
+static strata_status read_type_key(enum st_rope_type *out, const st_json *scaling, const char *type_key, const char *key,
+                                   bool su_is_longrope, const char *where)
 {
     static const struct {
         const char *name;
         enum st_rope_type type;
     } types[] = {{"default", ST_ROPE_DEFAULT}, {"linear", ST_ROPE_LINEAR},     {"llama3", ST_ROPE_LLAMA3},
                  {"yarn", ST_ROPE_YARN},       {"longrope", ST_ROPE_LONGROPE}, {"su", ST_ROPE_LONGROPE}};
-    const char *name = "default";
+    const char *name = NULL;
     strata_status st;
 
-    if ((st = st_hf_read_text(scaling, "type", &name, where)) != STRATA_OK ||
-        (st = st_hf_read_text(scaling, "rope_type", &name, where)) != STRATA_OK)
+    if (st_json_get(scaling, type_key) == NULL)
+        return STRATA_OK;
+    if ((st = st_hf_read_text(scaling, type_key, &name, where)) != STRATA_OK)
         return st;
+    if (name == NULL)
+        return st_error(STRATA_E_INPUT, "%s: \"%s\" has a \"%s\" of null: name the type, or \"default\" for none", where, key,
+                        type_key);
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         if (strcmp(name, types[i].name) != 0 || (strcmp(name, "su") == 0 && !su_is_longrope))
             continue;
-        *type = su_is_longrope && types[i].type == ST_ROPE_YARN ? ST_ROPE_LONGROPE : types[i].type;
-        if (!su_is_longrope || *type == ST_ROPE_DEFAULT || *type == ST_ROPE_LONGROPE)
+        *out = su_is_longrope && types[i].type == ST_ROPE_YARN ? ST_ROPE_LONGROPE : types[i].type;
+        if (!su_is_longrope || *out == ST_ROPE_DEFAULT || *out == ST_ROPE_LONGROPE)
             return STRATA_OK;
     }
     return st_error(STRATA_E_INPUT, "%s: \"%s\" has type \"%.32s\"; %s are supported", where, key, name,
                     su_is_longrope ? "default and longrope (also called su and yarn)"
                                    : "default, linear, llama3, yarn and longrope");
+}
+
+/* rope_type, or type in older files; both: the latter is a copy, or transformers' versions differ in which one counts. */
+static strata_status read_type(enum st_rope_type *type, const st_json *scaling, const char *key, bool su_is_longrope,
+                               const char *where)
+{
+    enum st_rope_type older = ST_ROPE_DEFAULT;
+    strata_status st;
+
+    *type = ST_ROPE_DEFAULT;
+    if ((st = read_type_key(&older, scaling, "type", key, su_is_longrope, where)) != STRATA_OK ||
+        (st = read_type_key(type, scaling, "rope_type", key, su_is_longrope, where)) != STRATA_OK)
+        return st;
+    if (st_json_get(scaling, "rope_type") == NULL)
+        *type = older;
+    else if (st_json_get(scaling, "type") != NULL && *type != older)
+        return st_error(STRATA_E_INPUT, "%s: \"%s\" has a \"type\" and a \"rope_type\" that differ: keep one of them", where,
+                        key);
+    if (st_json_get(scaling, "rope_type") == NULL && st_json_get(scaling, "type") == NULL &&
+        st_hf_member(scaling, "factor") != NULL)
+        return st_error(STRATA_E_INPUT, "%s: \"%s\" has a \"factor\" and no \"rope_type\"", where, key);
+    return STRATA_OK;
 }
 
 /* "rope_scaling", or "rope_parameters" or a member of it for one type of layer. */
