@@ -55,8 +55,9 @@ strata_status st_token_writer_create(struct st_token_writer **out, const char *p
         st = st_error(STRATA_E_INPUT, "path too long: %s", path);
     if (st == STRATA_OK && (st = st_new_file_create(&w->bin, path, flags)) == STRATA_OK) {
         w->bin_open = true;
-        st = st_new_file_create(&w->meta, name, flags);
-        w->meta_open = st == STRATA_OK;
+        if (!opts->bare)
+            st = st_new_file_create(&w->meta, name, flags);
+        w->meta_open = st == STRATA_OK && !opts->bare;
     }
     if (st != STRATA_OK) {
         st_token_writer_abort(w);
@@ -69,7 +70,7 @@ strata_status st_token_writer_create(struct st_token_writer **out, const char *p
 /* Room for one more start, and for the mask of `tokens` tokens. */
 static strata_status make_room(struct st_token_writer *w, uint64_t tokens)
 {
-    if (w->documents == w->starts_room) {
+    if (!w->opts.bare && w->documents == w->starts_room) {
         const uint64_t room = w->starts_room == 0 ? 1024 : 2 * w->starts_room;
         uint64_t *grown = st_fault("token_writer.alloc", 0) < 0 ? NULL : realloc(w->starts, room * sizeof(*grown));
 
@@ -128,10 +129,12 @@ strata_status st_token_writer_put(struct st_token_writer *w, const uint32_t *ids
 
     if (count == 0)
         return STRATA_OK;
-    st = st_token_writer_more(w, ids, trained, count);
-    if (st == STRATA_OK)
-        w->starts[w->documents++] = start;
-    return st;
+    if ((st = st_token_writer_more(w, ids, trained, count)) != STRATA_OK)
+        return st;
+    if (!w->opts.bare)
+        w->starts[w->documents] = start;
+    w->documents++;
+    return STRATA_OK;
 }
 
 uint64_t st_token_writer_tokens(const struct st_token_writer *w)
@@ -203,7 +206,7 @@ static strata_status write_meta(struct st_token_writer *w, struct st_digest *dig
 
 static strata_status complete(struct st_token_writer *w, uint64_t source_bytes)
 {
-    struct st_digest *digest = NULL;
+    struct st_digest *digest;
     unsigned char header[ST_TOKEN_HEADER_BYTES];
     strata_status st;
 
@@ -213,7 +216,7 @@ static strata_status complete(struct st_token_writer *w, uint64_t source_bytes)
                           &(struct st_token_header){
                               .token_bytes = w->width, .vocab = w->opts.vocab, .count = w->tokens, .source_bytes = source_bytes});
     if ((st = flush(w)) != STRATA_OK || (st = st_new_file_write_at(&w->bin, header, sizeof(header), 0)) != STRATA_OK ||
-        (st = st_digest_create(&digest)) != STRATA_OK)
+        w->opts.bare || (st = st_digest_create(&digest)) != STRATA_OK)
         return st;
     st = write_meta(w, digest);
     st_digest_destroy(digest);
@@ -221,7 +224,8 @@ static strata_status complete(struct st_token_writer *w, uint64_t source_bytes)
 }
 
 /* Files that belong together, on the disk before the first takes its name; a signal finds none of the names or all.  What
- * replaced another file stays: where it lies beside other ids, its checksum of them says so. */
+ * replaced another file stays, since that cannot be restored: where it lies beside other ids, its checksum of them says so.  So
+ * does one that cannot be removed: it is complete. */
 static strata_status name_all(struct st_new_file *const files[], uint32_t count)
 {
     strata_status st = STRATA_OK;
@@ -235,7 +239,7 @@ static strata_status name_all(struct st_new_file *const files[], uint32_t count)
     for (; named < count && st == STRATA_OK; named += st == STRATA_OK)
         st = st_new_file_publish(files[named]);
     for (uint32_t i = 0; i < named && st != STRATA_OK; i++)
-        if (!files[i]->overwrite)
+        if (!files[i]->overwrite && !st_fault_refuses("token_writer.take_back"))
             (void)unlink(files[i]->path);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
         st = st_new_file_commit(files[i]);
@@ -246,15 +250,17 @@ static strata_status name_all(struct st_new_file *const files[], uint32_t count)
 static strata_status finish(struct st_token_writer *const w[], const uint64_t source_bytes[], uint32_t count)
 {
     struct st_new_file *files[4];
+    uint32_t file_count = 0;
     strata_status st = STRATA_OK;
 
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
-        files[2 * i] = &w[i]->meta;
-        files[2 * i + 1] = &w[i]->bin;
+        if (!w[i]->opts.bare)
+            files[file_count++] = &w[i]->meta;
+        files[file_count++] = &w[i]->bin;
         st = complete(w[i], source_bytes[i]);
     }
     if (st == STRATA_OK)
-        st = name_all(files, 2 * count);
+        st = name_all(files, file_count);
     for (uint32_t i = 0; i < count; i++) {
         if (st == STRATA_OK)
             w[i]->bin_open = w[i]->meta_open = false;
@@ -270,7 +276,7 @@ strata_status st_token_writer_finish(struct st_token_writer *w, uint64_t source_
 
 strata_status st_token_writer_finish_two(struct st_token_writer *const w[2], const uint64_t source_bytes[2])
 {
-    return finish(w, source_bytes, 2);
+    return finish(w, source_bytes, w[1] != NULL ? 2 : 1);
 }
 
 void st_token_writer_abort(struct st_token_writer *w)

@@ -9,12 +9,13 @@ struct st_token_writer_opts {
     uint64_t tokenizer; /* its hash; 0: unknown */
     enum st_token_layout layout;
     bool masked;    /* some tokens are not trained */
+    bool bare;      /* X.bin alone: where documents begin is not kept */
     bool overwrite; /* files of these names may exist */
 };
 
 struct st_token_writer;
 
-/** Begin X.bin and X.bin.meta; they take their names in st_token_writer_finish().  E_INPUT: as st_new_file_create().  E_NOMEM,
+/** Begin X.bin and, unless it is bare, X.bin.meta; they take their names in st_token_writer_finish().  E_INPUT: as st_new_file_create().  E_NOMEM,
  *  E_IO, E_NOSPC. */
 strata_status st_token_writer_create(struct st_token_writer **out, const char *path, const struct st_token_writer_opts *opts);
 /** Add one document (count 0: nothing).  trained: [count], or NULL: all are.  E_INPUT: the file holds no more tokens (2^31 - 1);
@@ -24,12 +25,12 @@ strata_status st_token_writer_put(struct st_token_writer *w, const uint32_t *ids
 strata_status st_token_writer_more(struct st_token_writer *w, const uint32_t *ids, const uint8_t *trained, uint64_t count);
 uint64_t st_token_writer_tokens(const struct st_token_writer *w);
 uint64_t st_token_writer_documents(const struct st_token_writer *w);
-/** Complete both files; on success they have their names.  source_bytes: of the text, 0: unknown.  E_INPUT: there are no tokens.
- * The writer is gone either way. */
+/** Complete the files; on success they have their names.  source_bytes: of the text, 0: unknown.  E_INPUT: there are no tokens.
+ *  The writer is gone either way. */
 strata_status st_token_writer_finish(struct st_token_writer *w, uint64_t source_bytes);
-/** The same for two that are one data set: all four files get their names, or none. */
+/** The same for two that are one data set: all files get their names, or none.  w[1] NULL: there is one writer. */
 strata_status st_token_writer_finish_two(struct st_token_writer *const w[2], const uint64_t source_bytes[2]);
-/** Remove both; NULL: nothing. */
+/** Remove the files; NULL: nothing. */
 void st_token_writer_abort(struct st_token_writer *w);
 
 #endif

@@ -3,29 +3,23 @@
  * By bytes, all texts are one.  A tokenizer gets each text as a document: what its post-processor puts around one, and an end
  * token. What is held out is a text of its own then, cut at the ends of lines. */
 #include "core/base/error.h"
-#include "core/base/fault.h"
-#include "core/system/ending.h"
 #include "core/system/file.h"
 #include "model/data/texts.h"
+#include "model/data/token_writer.h"
 #include "model/data/tokens.h"
 #include "model/tokenizer/tokenizer.h"
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define BLOCK_BYTES 16384u
 #define BYTE_VOCAB  256u
-#define TOKENS_MAX  INT32_MAX /* the header's count is an int32 */
 #define PUT_TOKENS  4096u
 
 struct output {
-    struct st_new_file file;
-    uint64_t tokens, source_bytes, replaced;
-    uint32_t token_bytes;
-    bool open;
+    const char *path;
+    struct st_token_writer *writer;
+    uint64_t source_bytes, replaced;
     bool inside;                /* a document has begun */
     struct st_encoder *encoder; /* NULL: by bytes */
     struct st_encoding ids;
@@ -40,64 +34,43 @@ struct job {
     char bytes[BLOCK_BYTES];
 };
 
-static uint32_t vocab_of(const struct job *j)
-{
-    return j->tokenizer != NULL ? st_tokenizer_vocab(j->tokenizer) : BYTE_VOCAB;
-}
-
 /* Opens an output, which must not be one of the texts. */
 static strata_status output_open(struct job *j, struct output *o, const char *path, const struct st_texts *texts, bool overwrite)
 {
+    const struct st_token_writer_opts opts = {
+        .vocab = j->tokenizer != NULL ? st_tokenizer_vocab(j->tokenizer) : BYTE_VOCAB, .bare = true, .overwrite = overwrite};
     strata_status st = STRATA_OK;
 
+    o->path = path;
     for (uint32_t i = 0; i < texts->count && st == STRATA_OK; i++)
         st = st_file_check_apart(path, texts->paths[i]);
     if (st == STRATA_OK)
-        st = st_new_file_create(&o->file, path, overwrite ? ST_NEW_FILE_OVERWRITE : 0);
-    o->open = st == STRATA_OK;
-    o->token_bytes = vocab_of(j) > UINT16_MAX + 1u ? 4 : 2;
+        st = st_token_writer_create(&o->writer, path, &opts);
     if (st == STRATA_OK && j->tokenizer != NULL)
         st = st_encoder_create(&o->encoder, j->tokenizer);
     return st;
 }
 
-static void put_number(unsigned char *out, uint32_t bytes, uint32_t value)
+/* One token per byte. */
+static strata_status put_bytes(struct output *o, const unsigned char *bytes, size_t count)
 {
-    for (uint32_t b = 0; b < bytes; b++)
-        out[b] = (unsigned char)(value >> (8 * b));
-}
-
-/* At most PUT_TOKENS. */
-static strata_status write_tokens(struct output *o, const unsigned char *words, uint32_t count)
-{
-    const uint64_t at = ST_TOKEN_HEADER_BYTES + o->token_bytes * o->tokens;
-
-    if (o->tokens + count > TOKENS_MAX)
-        return st_error(STRATA_E_INPUT, "%s: over %d tokens; a token file holds no more: split the text", o->file.path,
-                        TOKENS_MAX);
-    o->tokens += count;
-    return st_new_file_write_at(&o->file, words, o->token_bytes * (uint64_t)count, at);
-}
-
-/* One token per byte, or the ids that the encoder has given out. */
-static strata_status put_tokens(struct output *o, const unsigned char *bytes, size_t count)
-{
-    unsigned char words[4 * PUT_TOKENS];
+    uint32_t ids[PUT_TOKENS];
     strata_status st = STRATA_OK;
 
     for (size_t at = 0; at < count && st == STRATA_OK; at += PUT_TOKENS) {
         const uint32_t part = (uint32_t)(count - at < PUT_TOKENS ? count - at : PUT_TOKENS);
 
         for (uint32_t i = 0; i < part; i++)
-            put_number(words + o->token_bytes * i, o->token_bytes, bytes != NULL ? bytes[at + i] : o->ids.ids[at + i]);
-        st = write_tokens(o, words, part);
+            ids[i] = bytes[at + i];
+        st = st_token_writer_put(o->writer, ids, NULL, part);
     }
     return st;
 }
 
+/* The ids that the encoder has given out. */
 static strata_status put_ids(struct output *o)
 {
-    const strata_status st = put_tokens(o, NULL, o->ids.count);
+    const strata_status st = st_token_writer_put(o->writer, o->ids.ids, NULL, o->ids.count);
 
     o->ids.count = 0;
     return st;
@@ -109,7 +82,7 @@ static strata_status output_put(struct output *o, const char *text, size_t bytes
 
     o->source_bytes += bytes;
     if (o->encoder == NULL)
-        return put_tokens(o, (const unsigned char *)text, bytes);
+        return put_bytes(o, (const unsigned char *)text, bytes);
     if (!o->inside)
         st_encode_begin(o->encoder, &(struct st_encode_opts){.add_special = true});
     o->inside = true;
@@ -135,20 +108,9 @@ static strata_status output_end(const struct job *j, struct output *o)
     return put_ids(o);
 }
 
-static strata_status output_header(const struct job *j, struct output *o)
-{
-    unsigned char header[ST_TOKEN_HEADER_BYTES];
-
-    st_token_header_write(
-        header, &(struct st_token_header){
-                    .token_bytes = o->token_bytes, .vocab = vocab_of(j), .count = o->tokens, .source_bytes = o->source_bytes});
-    return st_new_file_write_at(&o->file, header, sizeof(header), 0);
-}
-
 static void output_close(struct output *o)
 {
-    if (o->open)
-        st_new_file_abort(&o->file); /* nothing after commit */
+    st_token_writer_abort(o->writer);
     st_encoder_destroy(o->encoder);
     st_encoding_free(&o->ids);
 }
@@ -212,32 +174,6 @@ static strata_status end_text(void *context)
     return st == STRATA_OK ? output_end(j, &j->heldout) : st;
 }
 
-/* A file that replaced another stays, since the old one cannot be restored; so does one that cannot be removed: it is complete.
- */
-static void take_back(const struct st_new_file *f)
-{
-    if (!f->overwrite && !st_fault_refuses("tokens.take_back"))
-        (void)unlink(f->path);
-}
-
-/* Both files are one data set: they are on the disk before the first takes its name, and a signal finds neither or both. */
-static strata_status name_both(struct job *j)
-{
-    strata_status st;
-
-    if ((st = st_new_file_sync(&j->heldout.file)) != STRATA_OK || (st = st_new_file_sync(&j->train.file)) != STRATA_OK)
-        return st;
-    st_ending_hold();
-    if ((st = st_new_file_publish(&j->heldout.file)) == STRATA_OK && (st = st_new_file_publish(&j->train.file)) != STRATA_OK)
-        take_back(&j->heldout.file);
-    if (st == STRATA_OK)
-        st = st_new_file_commit(&j->heldout.file);
-    if (st == STRATA_OK)
-        st = st_new_file_commit(&j->train.file);
-    st_ending_release();
-    return st;
-}
-
 strata_status st_tokens_heldout_path(char out[ST_PATH_MAX], const char *path)
 {
     const char *base = strrchr(path, '/'), *dot;
@@ -258,7 +194,6 @@ static strata_status start(struct job *j, const struct st_texts *texts, const ch
 
     if (!(heldout == 0.0 || (heldout > 1e-6 && heldout <= 0.5)))
         return st_error(STRATA_E_INVAL, "a held-out part of %g: it must be 0, or above 0 and at most 0.5", heldout);
-    heldout_path[0] = '\0';
     if (heldout > 0.0) {
         j->every = (uint64_t)llround(1.0 / heldout);
         if ((st = st_tokens_heldout_path(heldout_path, out)) != STRATA_OK ||
@@ -268,21 +203,27 @@ static strata_status start(struct job *j, const struct st_texts *texts, const ch
     return output_open(j, &j->train, out, texts, overwrite);
 }
 
-static strata_status finish(struct job *j)
+/* Both files are one data set: they get their names together. */
+static strata_status finish(struct job *j, struct st_tokens_report *r)
 {
+    struct st_token_writer *const writers[2] = {j->train.writer, j->heldout.writer};
     strata_status st;
 
     if (j->fill > 0 && (st = block_done(j, true)) != STRATA_OK)
         return st;
-    if (j->train.tokens == 0)
-        return st_error(STRATA_E_INPUT, "%s: the text is empty", j->train.file.path);
-    if (j->every > 0 && j->heldout.tokens == 0)
+    r->tokens = st_token_writer_tokens(j->train.writer);
+    r->heldout_tokens = j->every > 0 ? st_token_writer_tokens(j->heldout.writer) : 0;
+    r->source_bytes = j->train.source_bytes;
+    r->heldout_bytes = j->heldout.source_bytes;
+    r->replaced = j->train.replaced + j->heldout.replaced;
+    if (r->tokens == 0)
+        return st_error(STRATA_E_INPUT, "%s: the text is empty", j->train.path);
+    if (j->every > 0 && r->heldout_tokens == 0)
         return st_error(STRATA_E_INPUT,
                         "%s: the text is too short to set every %lluth block of %u bytes aside: give more text, or no --heldout",
-                        j->train.file.path, (unsigned long long)j->every, BLOCK_BYTES);
-    if ((st = output_header(j, &j->train)) != STRATA_OK || (j->every > 0 && (st = output_header(j, &j->heldout)) != STRATA_OK))
-        return st;
-    return j->every > 0 ? name_both(j) : st_new_file_commit(&j->train.file);
+                        j->train.path, (unsigned long long)j->every, BLOCK_BYTES);
+    j->train.writer = j->heldout.writer = NULL;
+    return st_token_writer_finish_two(writers, (const uint64_t[]){r->source_bytes, r->heldout_bytes});
 }
 
 strata_status st_tokens_from_text(const struct st_tokenizer *tokenizer, const char *const *texts, uint32_t count, const char *out,
@@ -290,23 +231,15 @@ strata_status st_tokens_from_text(const struct st_tokenizer *tokenizer, const ch
 {
     struct job j = {.tokenizer = tokenizer};
     const struct st_texts all = {.paths = texts, .count = count, .part = take_part, .end = end_text, .context = &j};
-    char heldout_path[ST_PATH_MAX];
-    strata_status st = start(&j, &all, out, heldout, overwrite, heldout_path);
+    struct st_tokens_report r = {0};
+    strata_status st = start(&j, &all, out, heldout, overwrite, r.heldout_path);
 
     if (st == STRATA_OK)
         st = st_texts_read(&all);
     if (st == STRATA_OK)
-        st = finish(&j);
-    if (st == STRATA_OK && report != NULL) {
-        *report = (struct st_tokens_report){
-            .tokens = j.train.tokens,
-            .source_bytes = j.train.source_bytes,
-            .heldout_tokens = j.heldout.tokens,
-            .heldout_bytes = j.heldout.source_bytes,
-            .replaced = j.train.replaced + j.heldout.replaced,
-        };
-        memcpy(report->heldout_path, heldout_path, sizeof(report->heldout_path));
-    }
+        st = finish(&j, &r);
+    if (st == STRATA_OK && report != NULL)
+        *report = r;
     output_close(&j.train);
     output_close(&j.heldout);
     return st;
