@@ -143,7 +143,7 @@ static strata_status read_state(struct st_engine *eng, uint32_t c, void *state)
 {
     const struct st_chunk *chunk = &eng->program->chunks[c];
     struct st_engine_io io;
-    strata_status st = st_engine_transfer_start(eng, &io, ST_IO_READ, chunk->region, state,
+    strata_status st = st_engine_transfer_start(eng, &io, ST_IO_READ, chunk->region, 0, state,
                                                 eng->fresh[c] ? st_chunk_fresh_bytes(chunk) : chunk->bytes);
 
     if (st != STRATA_OK || (st = st_engine_transfer_wait(eng, &io)) != STRATA_OK)

@@ -146,8 +146,26 @@ strata_status st_engine_get(struct st_engine *eng, void *to, const void *from_de
  * Their checksums are those of zeros from the load on.  The flag is set by a load and cleared when the chunk's state is first
  * written; the program orders both with all who use the state. */
 
-/* engine_load.c.  A host slot: the one that the program's first read of this kind fills; NULL: the program has no such read. */
+/* engine_ring.c.  A host slot: the one that the program's first read of this kind fills; NULL: the program has no such read. */
 void *st_engine_host_slot(const struct st_engine *eng, enum st_op_kind kind);
+
+#define ST_RING_SLOTS_MAX 8u
+/* Slots that take turns, each with the transfer from or to it. */
+struct st_ring {
+    unsigned char *slot[ST_RING_SLOTS_MAX];
+    struct st_engine_io io[ST_RING_SLOTS_MAX];
+    bool busy[ST_RING_SLOTS_MAX];
+    uint32_t count, next;
+};
+/* Of the slots that the program's reads of this kind fill; none: an empty ring, which is only to be closed. */
+void st_ring_open(struct st_ring *ring, const struct st_engine *eng, enum st_op_kind kind);
+/* The next slot, once its transfer is over. */
+strata_status st_ring_take(struct st_ring *ring, struct st_engine *eng, unsigned char **out);
+/* Start a transfer of so many bytes at `at` of an extent with the slot that was taken last. */
+strata_status st_ring_start(struct st_ring *ring, struct st_engine *eng, enum st_io_op op, uint32_t extent, uint64_t at,
+                            uint64_t bytes);
+/* Wait for all transfers; the first failure counts. */
+strata_status st_ring_close(struct st_ring *ring, struct st_engine *eng);
 /* engine_update.c */
 strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t chunk, void *state, void *weight_page,
                                      const void *grad_page);
@@ -183,9 +201,9 @@ strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase);
 strata_status st_engine_drain(struct st_engine *eng);
 /* Take the times of the calls of a cycle that is over; the device is idle then.  Without op_times it does nothing. */
 strata_status st_engine_collect_times(struct st_engine *eng);
-/* Transfers outside a step: of an extent's first bytes, from or to `buf`; io stays untouched until the wait is over. */
+/* Transfers outside a step: of an extent's bytes from `at` on, from or to `buf`; io stays untouched until the wait is over. */
 strata_status st_engine_transfer_start(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t extent,
-                                       void *buf, uint64_t bytes);
+                                       uint64_t at, void *buf, uint64_t bytes);
 strata_status st_engine_transfer_wait(struct st_engine *eng, const struct st_engine_io *io);
 strata_status st_engine_transfer(struct st_engine *eng, enum st_io_op op, uint32_t extent, void *buf); /* a whole one */
 

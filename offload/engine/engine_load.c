@@ -13,89 +13,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SLOTS_MAX    8u
 #define STAGED_ELEMS (ST_TILE_ELEMS / 2) /* of one worker, in each half of the scratch */
-
-/* Slots that take turns, each with the write from it. */
-struct ring {
-    unsigned char *slot[SLOTS_MAX];
-    struct st_engine_io write[SLOTS_MAX];
-    bool writing[SLOTS_MAX];
-    uint32_t count, next;
-};
 
 struct load {
     struct st_engine *eng;
     st_engine_fill_fn *fill;
     void *ctx;
-    struct ring states, weights;
+    struct st_ring states, weights;
     uint32_t half;     /* of the scratch, to be filled next */
     uint64_t zero_sum; /* checksum of a whole tile's moments */
 };
-
-void *st_engine_host_slot(const struct st_engine *eng, enum st_op_kind kind)
-{
-    for (uint32_t i = 0; i < eng->program->op_count; i++)
-        if (eng->program->ops[i].kind == kind)
-            return st_engine_operand(eng, &eng->program->ops[i], ST_ROLE_TO);
-    return NULL;
-}
-
-/* --- slots --- */
-
-static void ring_open(struct ring *ring, const struct st_engine *eng, enum st_op_kind kind)
-{
-    for (uint32_t i = 0; i < eng->program->op_count && ring->count < SLOTS_MAX; i++) {
-        unsigned char *slot;
-        uint32_t known = 0;
-
-        if (eng->program->ops[i].kind != kind)
-            continue;
-        slot = st_engine_operand(eng, &eng->program->ops[i], ST_ROLE_TO);
-        while (known < ring->count && ring->slot[known] != slot)
-            known++;
-        ring->slot[known] = slot;
-        ring->count += known == ring->count;
-    }
-}
-
-static strata_status ring_wait(struct ring *ring, struct st_engine *eng, uint32_t i)
-{
-    if (!ring->writing[i])
-        return STRATA_OK;
-    ring->writing[i] = false;
-    return st_engine_transfer_wait(eng, &ring->write[i]);
-}
-
-/* The next slot, free to be filled. */
-static strata_status ring_take(struct ring *ring, struct st_engine *eng, unsigned char **out)
-{
-    *out = ring->slot[ring->next];
-    return ring_wait(ring, eng, ring->next);
-}
-
-/* Writes the start of an extent from the slot that was taken last. */
-static strata_status ring_write(struct ring *ring, struct st_engine *eng, uint32_t extent, uint64_t bytes)
-{
-    const uint32_t i = ring->next;
-    const strata_status st = st_engine_transfer_start(eng, &ring->write[i], ST_IO_WRITE, extent, ring->slot[i], bytes);
-
-    ring->writing[i] = st == STRATA_OK;
-    ring->next = (i + 1) % ring->count;
-    return st;
-}
-
-static strata_status ring_close(struct ring *ring, struct st_engine *eng)
-{
-    strata_status st = STRATA_OK;
-
-    for (uint32_t i = 0; i < ring->count; i++) {
-        const strata_status one = ring_wait(ring, eng, i);
-
-        st = st == STRATA_OK ? one : st;
-    }
-    return st;
-}
 
 /* --- values --- */
 
@@ -301,7 +228,7 @@ static strata_status load_chunk(struct load *l, uint32_t c, unsigned char *weigh
     strata_status st = STRATA_OK;
 
     if (swapped)
-        st = ring_take(&l->states, eng, &state);
+        st = st_ring_take(&l->states, eng, &state);
     else if (chunk->state != ST_WHERE_NONE)
         state = st_engine_pointer(eng, chunk->region);
     if (st != STRATA_OK)
@@ -324,7 +251,7 @@ static strata_status load_chunk(struct load *l, uint32_t c, unsigned char *weigh
         return st;
     st_engine_hash_master(eng, c, state);
     eng->fresh[c] = true;
-    return ring_write(&l->states, eng, chunk->region, st_chunk_fresh_bytes(chunk));
+    return st_ring_start(&l->states, eng, ST_IO_WRITE, chunk->region, 0, st_chunk_fresh_bytes(chunk));
 }
 
 /* --- pages --- */
@@ -354,7 +281,7 @@ static strata_status load_page(struct load *l, uint32_t p)
     strata_status st = STRATA_OK;
 
     if (swapped)
-        st = ring_take(&l->weights, eng, &weight);
+        st = st_ring_take(&l->weights, eng, &weight);
     else
         weight = st_engine_pointer(eng, on_device ? place->weight_region : place->home_region);
     if (st == STRATA_OK && swapped)
@@ -366,7 +293,7 @@ static strata_status load_page(struct load *l, uint32_t p)
     if (st != STRATA_OK || !swapped)
         return st;
     st_engine_hash_weights(eng, p, weight);
-    return ring_write(&l->weights, eng, place->home_region, eng->program->buffers[place->home_region].bytes);
+    return st_ring_start(&l->weights, eng, ST_IO_WRITE, place->home_region, 0, eng->program->buffers[place->home_region].bytes);
 }
 
 /* Loads what the device keeps beside the model: the layers' constants and the count of overflows. */
@@ -391,8 +318,8 @@ static strata_status finish(struct load *l, strata_status st)
     for (uint32_t i = 0; i < 4; i++) {
         const strata_status one = i == 0   ? eng->device->ops->finish(eng->device, ST_QUEUE_UPLOAD)
                                   : i == 1 ? eng->device->ops->finish(eng->device, ST_QUEUE_COMPUTE)
-                                  : i == 2 ? ring_close(&l->states, eng)
-                                           : ring_close(&l->weights, eng);
+                                  : i == 2 ? st_ring_close(&l->states, eng)
+                                           : st_ring_close(&l->weights, eng);
 
         if (st == STRATA_OK && (st = one) != STRATA_OK)
             snprintf(error, sizeof(error), "%s", strata_last_error());
@@ -408,8 +335,8 @@ strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, voi
     if (st != STRATA_OK || (st = load_constants(eng)) != STRATA_OK)
         return st;
     st_engine_start_run(eng);
-    ring_open(&l.states, eng, ST_OP_READ_STATE);
-    ring_open(&l.weights, eng, ST_OP_READ_WEIGHT);
+    st_ring_open(&l.states, eng, ST_OP_READ_STATE);
+    st_ring_open(&l.weights, eng, ST_OP_READ_WEIGHT);
     if (l.states.count > 0)
         l.zero_sum = zeros_sum(eng, ST_TILE_ELEMS);
     for (uint32_t p = 0; p < eng->program->workload.page_count && st == STRATA_OK; p++)

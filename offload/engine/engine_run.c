@@ -60,15 +60,16 @@ static void io_done(struct st_transfer *t, strata_status st)
     pthread_mutex_unlock(&eng->lock);
 }
 
-/* Submits a transfer of the first `bytes` of an extent. */
-static strata_status submit(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t extent, void *buf,
-                            uint64_t bytes)
+/* Submits a transfer of `bytes` of an extent, from `at` on. */
+static strata_status submit(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t extent, uint64_t at,
+                            void *buf, uint64_t bytes)
 {
     const struct st_buffer *b = &eng->program->buffers[extent];
     strata_status st;
 
-    assert(b->tier == STRATA_TIER_NVME && bytes <= b->bytes);
-    io->transfer = (struct st_transfer){.op = op, .offset = b->offset, .bytes = bytes, .buf = buf, .done = io_done, .owner = io};
+    assert(b->tier == STRATA_TIER_NVME && at <= b->bytes && bytes <= b->bytes - at);
+    io->transfer =
+        (struct st_transfer){.op = op, .offset = b->offset + at, .bytes = bytes, .buf = buf, .done = io_done, .owner = io};
     io->engine = eng;
     io->finished = false;
     pthread_mutex_lock(&eng->lock);
@@ -106,10 +107,10 @@ strata_status st_engine_drain(struct st_engine *eng)
 }
 
 strata_status st_engine_transfer_start(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t extent,
-                                       void *buf, uint64_t bytes)
+                                       uint64_t at, void *buf, uint64_t bytes)
 {
     *io = (struct st_engine_io){.op = ST_NO_OP};
-    return submit(eng, io, op, extent, buf, bytes);
+    return submit(eng, io, op, extent, at, buf, bytes);
 }
 
 strata_status st_engine_transfer_wait(struct st_engine *eng, const struct st_engine_io *io)
@@ -124,7 +125,7 @@ strata_status st_engine_transfer_wait(struct st_engine *eng, const struct st_eng
 strata_status st_engine_transfer(struct st_engine *eng, enum st_io_op op, uint32_t extent, void *buf)
 {
     struct st_engine_io io;
-    const strata_status st = st_engine_transfer_start(eng, &io, op, extent, buf, eng->program->buffers[extent].bytes);
+    const strata_status st = st_engine_transfer_start(eng, &io, op, extent, 0, buf, eng->program->buffers[extent].bytes);
 
     return st != STRATA_OK ? st : st_engine_transfer_wait(eng, &io);
 }
@@ -158,7 +159,7 @@ static strata_status issue_io(struct st_engine *eng, uint32_t index)
     *st_traffic_of(&eng->result.bytes, op->lane) += bytes;
     if (read)
         eng->verified[memory] = false;
-    return submit(eng, io, read ? ST_IO_READ : ST_IO_WRITE, extent, st_engine_pointer(eng, memory), bytes);
+    return submit(eng, io, read ? ST_IO_READ : ST_IO_WRITE, extent, 0, st_engine_pointer(eng, memory), bytes);
 }
 
 static strata_status issue_ready_io(struct st_engine *eng)
