@@ -1,7 +1,7 @@
 /* nvme/handle/io_handle_thread.c - the I/O thread of a handle: takes requests, keeps the method's queue full, ends requests.
  *
  * It sleeps on `work` when nothing is in flight and in reap() otherwise; a thread that gives it something to do wakes it from
- * either.  A method has room for 16 files at a time: a file is bound when it has a piece to move, and may be replaced by another
+ * either.  A method has room for ST_IO_FILES_MAX files at a time: a file is bound when it has a piece to move, and may be replaced by another
  * while it has no piece in flight. */
 #include "nvme/handle/io_handle_internal.h"
 

@@ -1,4 +1,4 @@
-/* nvme/method/io.h - the I/O contract: asynchronous reads and writes of files by one of several methods.
+/* nvme/method/io.h - the I/O contract: asynchronous reads, writes and syncs of files by one of several methods.
  *
  * A method is a table of functions; every method passes the same suite (tests/nvme/test_io_contract.c).
  * One thread owns an st_io and makes every call on it except wake().  The hot path allocates nothing. */
@@ -9,15 +9,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define ST_IO_FILES_MAX 256u /* per io, at a time */
+
 struct st_io; /* each method's own */
 
-enum st_io_op { ST_IO_INVALID = 0, ST_IO_READ, ST_IO_WRITE };
+/* SYNC makes what is in the file survive a power cut: every write whose done() ran before submit() of the sync; of those in
+ * flight meanwhile it may miss any.  It moves no bytes: bytes, bytes_least, offset and buf are 0.  Its first failure is final,
+ * since a second fsync of the same file would report success over lost data: it is never repeated, not even after EINTR.  Whoever
+ * sees it fail has to write the file again. */
+enum st_io_op { ST_IO_INVALID = 0, ST_IO_READ, ST_IO_WRITE, ST_IO_SYNC };
 
-/* One transfer.  Caller-owned and embedded in the caller's own struct.  Untouchable from submit() until done(). */
+/* One transfer, or a sync.  Caller-owned and embedded in the caller's own struct.  Untouchable from submit() until done(). */
 struct st_io_req {
     enum st_io_op op;
     uint32_t file;        /* index from add_file() */
-    uint32_t bytes;       /* multiple of the file's alignment; at most 1 GiB */
+    uint32_t bytes;       /* multiple of the file's alignment; at most 1 GiB; 0 for a sync alone */
     uint32_t bytes_least; /* of a read that may go past the end of the file: this many bytes are enough; 0: all are needed */
     uint32_t bytes_done;  /* progress across short transfers; in done() the total moved; owned by the method */
     uint32_t retry_count; /* owned by the method */
@@ -51,8 +57,8 @@ struct st_io_ops {
      * opens owns the io: with `uring` the kernel refuses submits from any other thread. */
     strata_status (*open)(struct st_io **out, const struct st_io_opts *opts);
     void (*close)(struct st_io *io); /* call it with nothing in flight */
-    /* Make an open descriptor usable (borrowed until remove_file() or close()); at most 16 at a time.  The fake method ignores fd
-     * and uses `bytes` of memory instead. */
+    /* Make an open descriptor usable (borrowed until remove_file() or close()); at most ST_IO_FILES_MAX at a time: E_INVAL.  The
+     * fake method ignores fd and uses `bytes` of memory instead, where a sync has nothing to do. */
     strata_status (*add_file)(struct st_io *io, int fd, uint64_t bytes, uint32_t *index);
     /* Gives the place back; none of the file's requests may be in flight.  The next add_file() may return the same index, and the
      * descriptor can be closed.  The kernel drops its reference now or, if threads of its own worked on the file, shortly after:

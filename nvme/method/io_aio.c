@@ -68,15 +68,18 @@ static void slot_free(struct st_io *io, struct slot *slot)
 static struct iocb *slot_fill(struct st_io *io, struct st_io_req *req)
 {
     const struct st_io_piece part = st_io_remaining(req);
+    const int fd = io->files.fds[req->file];
     struct slot *slot = io->free_slots;
 
     assert(slot != NULL);
     io->free_slots = slot->next;
     slot->req = req;
-    if (req->op == ST_IO_READ)
-        io_prep_pread(&slot->cb, io->files.fds[req->file], part.buf, part.bytes, (long long)part.offset);
+    if (req->op == ST_IO_SYNC)
+        io_prep_fsync(&slot->cb, fd); /* Linux 4.18, as is the poll for wake(); EINVAL where fsync(2) fails, too */
+    else if (req->op == ST_IO_READ)
+        io_prep_pread(&slot->cb, fd, part.buf, part.bytes, (long long)part.offset);
     else
-        io_prep_pwrite(&slot->cb, io->files.fds[req->file], part.buf, part.bytes, (long long)part.offset);
+        io_prep_pwrite(&slot->cb, fd, part.buf, part.bytes, (long long)part.offset);
     return &slot->cb;
 }
 

@@ -96,6 +96,8 @@ static int64_t move_bytes(const struct st_io *io, const struct st_io_req *req)
 
     if (req->cancelled)
         return -ECANCELED;
+    if (req->op == ST_IO_SYNC)
+        return 0;
     if (req->op == ST_IO_WRITE && bytes < part.bytes)
         return -ENOSPC;
     if (bytes == 0)

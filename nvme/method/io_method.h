@@ -9,7 +9,6 @@
 #include <stddef.h>
 
 #define ST_IO_ALIGN       4096u      /* O_DIRECT transfers resume at this alignment: an unaligned one is EINVAL */
-#define ST_IO_FILES_MAX   16u        /* per io, at a time */
 #define ST_IO_DEPTH_MAX   4096u      /* per io */
 #define ST_IO_THREADS_MAX 64u        /* of method threads */
 #define ST_IO_BYTES_MAX   (1u << 30) /* per request, and per registered piece of memory */
@@ -48,8 +47,8 @@ void st_io_end(struct st_io_files *files, struct st_io_req *req, strata_status s
 
 struct st_io_piece st_io_remaining(const struct st_io_req *req);
 
-/** Account one completion of st_io_remaining(): bytes or -errno (fault site "nvme.cqe").  True: finished, with *st and its
- *  sentence.  False: offer the rest again (never for a cancelled request). */
+/** Account one completion of st_io_remaining(), bytes or -errno (fault site "nvme.cqe"), or of a sync ("nvme.fsync").  True:
+ *  finished, with *st and its sentence.  False: offer the rest again (never for a sync or a cancelled request). */
 bool st_io_advance(struct st_io_req *req, int64_t result, strata_status *st);
 
 /** Status and sentence of a request that ended with `result` (too few bytes moved, or -errno). */

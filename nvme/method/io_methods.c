@@ -122,9 +122,9 @@ void st_io_files_remove(struct st_io_files *files, uint32_t index)
 
 void st_io_begin(struct st_io_files *files, struct st_io_req *req)
 {
-    assert(req->op == ST_IO_READ || req->op == ST_IO_WRITE);
+    assert(req->op == ST_IO_READ || req->op == ST_IO_WRITE || req->op == ST_IO_SYNC);
     assert(req->file < ST_IO_FILES_MAX && files->used[req->file]);
-    assert(req->bytes > 0 && req->bytes <= ST_IO_BYTES_MAX);
+    assert((req->bytes > 0) == (req->op != ST_IO_SYNC) && req->bytes <= ST_IO_BYTES_MAX);
     assert(req->bytes_least <= req->bytes && (req->bytes_least == 0 || req->op == ST_IO_READ));
     assert(req->done != NULL);
     files->busy[req->file]++;
@@ -154,7 +154,17 @@ static bool is_transient(int64_t result)
     return result == -EAGAIN || result == -EINTR;
 }
 
-bool st_io_advance(struct st_io_req *req, int64_t result, strata_status *st)
+/* A sync has no second completion. */
+static strata_status end_sync(struct st_io_req *req, int64_t result)
+{
+    result = st_fault("nvme.fsync", result);
+    if (req->cancelled && is_transient(result))
+        result = -ECANCELED;
+    req->result = result;
+    return result >= 0 ? STRATA_OK : st_io_request_error(req->op, req->offset, req->bytes, result);
+}
+
+static bool advance_transfer(struct st_io_req *req, int64_t result, strata_status *st)
 {
     const uint32_t from = req->bytes_done & ~(ST_IO_ALIGN - 1), left = req->bytes - from;
     const uint32_t enough = req->bytes_least > 0 ? req->bytes_least : req->bytes;
@@ -182,6 +192,14 @@ bool st_io_advance(struct st_io_req *req, int64_t result, strata_status *st)
     return true;
 }
 
+bool st_io_advance(struct st_io_req *req, int64_t result, strata_status *st)
+{
+    if (req->op != ST_IO_SYNC)
+        return advance_transfer(req, result, st);
+    *st = end_sync(req, result);
+    return true;
+}
+
 static strata_status status_of_result(enum st_io_op op, int64_t result)
 {
     if (result >= 0)
@@ -203,18 +221,21 @@ strata_status st_io_request_error(enum st_io_op op, uint64_t offset, uint64_t by
 {
     const char *verb = op == ST_IO_READ ? "read" : "write";
     const strata_status st = status_of_result(op, result);
+    const char *remedy = st == STRATA_E_NOSPC ? ": free space on the disk"
+                         : st == STRATA_E_IO  ? ": the kernel's log (dmesg) says what the device reported"
+                                              : "";
     char reason[128];
 
+    if (op == ST_IO_SYNC)
+        return st_error(st, "fsync: %s: what was written may not be on the drive%s",
+                        strerror_r((int)-result, reason, sizeof(reason)), remedy);
     if (st == STRATA_E_TRUNC)
         return st_error(st, "%s of %" PRIu64 " bytes at offset %" PRIu64 ": the file ends before that (was it changed?)", verb,
                         bytes, offset);
     if (result >= 0)
         return st_error(st, "%s of %" PRIu64 " bytes at offset %" PRIu64 ": the system moved nothing", verb, bytes, offset);
     return st_error(st, "%s of %" PRIu64 " bytes at offset %" PRIu64 ": %s%s", verb, bytes, offset,
-                    strerror_r((int)-result, reason, sizeof(reason)),
-                    st == STRATA_E_NOSPC ? ": free space on the disk"
-                    : st == STRATA_E_IO  ? ": the kernel's log (dmesg) says what the device reported"
-                                         : "");
+                    strerror_r((int)-result, reason, sizeof(reason)), remedy);
 }
 
 /* A lack of room or memory may be temporary; a call that is forbidden or unknown stays so. */

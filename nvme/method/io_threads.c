@@ -1,4 +1,5 @@
-/* nvme/method/io_threads.c - the I/O contract by a pool of threads that call pread and pwrite: works everywhere.
+/* nvme/method/io_threads.c - the I/O contract by a pool of threads that call pread, pwrite and fsync: works
+ * everywhere.
  *
  * Threads take requests from `queue` and put them into `finished`; only the owner runs done(), in reap(). */
 #include "nvme/method/io_method.h"
@@ -56,8 +57,9 @@ static int64_t transfer(const struct st_io *io, const struct st_io_req *req)
 {
     const struct st_io_piece part = st_io_remaining(req);
     const int fd = io->files.fds[req->file];
-    const ssize_t moved = req->op == ST_IO_READ ? pread(fd, part.buf, part.bytes, (off_t)part.offset)
-                                                : pwrite(fd, part.buf, part.bytes, (off_t)part.offset);
+    const ssize_t moved = req->op == ST_IO_SYNC   ? fsync(fd)
+                          : req->op == ST_IO_READ ? pread(fd, part.buf, part.bytes, (off_t)part.offset)
+                                                  : pwrite(fd, part.buf, part.bytes, (off_t)part.offset);
 
     return moved < 0 ? -errno : moved;
 }

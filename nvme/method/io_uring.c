@@ -5,7 +5,8 @@
  * If the kernel refuses io_uring_enter permanently (`broken`), the ring is destroyed, and the requests end only after that, since
  * the kernel may write to their memory until its last request is over.  The kernel signals this by releasing a pipe's write end
  * that is in the ring's table of files. wake() writes an eventfd, which completes a poll request in the ring.  A ring with IOPOLL
- * takes no poll requests: there reap() never blocks in the kernel and checks wake_due. */
+ * takes transfers alone, no poll requests and no syncs: there reap() never blocks in the kernel and checks wake_due, and the
+ * owner's thread calls fsync(2). */
 #include "nvme/method/io_uring_internal.h"
 
 #include "core/base/error.h"
@@ -114,20 +115,22 @@ static void park(struct st_io *io, struct st_io_req *req)
     io->parked_count++;
 }
 
-static void stage(struct st_io *io, struct st_io_req *req)
+static void sync_here(struct st_io *io, struct st_io_req *req)
+{
+    req->result = fsync(io->files.fds[req->file]) < 0 ? -errno : 0;
+    req->next = io->synced;
+    io->synced = req;
+}
+
+static void prepare(const struct st_io *io, struct io_uring_sqe *sqe, const struct st_io_req *req)
 {
     const struct st_io_piece part = st_io_remaining(req);
     const int piece = piece_index(io, part.buf, part.bytes);
     const int fd = io->files_registered ? (int)req->file : io->files.fds[req->file];
-    struct io_uring_sqe *sqe;
 
-    if (io->replacing) {
-        park(io, req);
-        return;
-    }
-    if ((sqe = next_sqe(io)) == NULL)
-        return;
-    if (req->op == ST_IO_READ && piece >= 0)
+    if (req->op == ST_IO_SYNC)
+        io_uring_prep_fsync(sqe, fd, 0);
+    else if (req->op == ST_IO_READ && piece >= 0)
         io_uring_prep_read_fixed(sqe, fd, part.buf, part.bytes, part.offset, piece);
     else if (req->op == ST_IO_READ)
         io_uring_prep_read(sqe, fd, part.buf, part.bytes, part.offset);
@@ -137,7 +140,20 @@ static void stage(struct st_io *io, struct st_io_req *req)
         io_uring_prep_write(sqe, fd, part.buf, part.bytes, part.offset);
     if (io->files_registered)
         io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
-    io_uring_sqe_set_data(sqe, req);
+}
+
+static void stage(struct st_io *io, struct st_io_req *req)
+{
+    struct io_uring_sqe *sqe;
+
+    if (io->replacing) {
+        park(io, req);
+    } else if (req->op == ST_IO_SYNC && io->opts.poll_device) {
+        sync_here(io, req);
+    } else if ((sqe = next_sqe(io)) != NULL) {
+        prepare(io, sqe, req);
+        io_uring_sqe_set_data(sqe, req);
+    }
 }
 
 /* Clears the flag after the eventfd was read: a wake() between the two sees the flag set, writes nothing, and is reported by this
@@ -184,7 +200,7 @@ static uint32_t complete(struct st_io *io, struct st_io_req *req, int64_t result
 {
     strata_status st;
 
-    if (result == -EOPNOTSUPP && io->opts.poll_device) {
+    if (result == -EOPNOTSUPP && io->opts.poll_device && req->op != ST_IO_SYNC) {
         io->replacing = true;
         park(io, req);
         return 0;
@@ -243,11 +259,26 @@ static uint32_t replace_ring(struct st_io *io)
     return ended;
 }
 
+static uint32_t end_synced(struct st_io *io)
+{
+    struct st_io_req *req = io->synced;
+    uint32_t ended = 0;
+
+    io->synced = NULL;
+    while (req != NULL) {
+        struct st_io_req *next = req->next; /* done() may submit req again */
+
+        ended += complete(io, req, req->result);
+        req = next;
+    }
+    return ended;
+}
+
 /* Takes completions from the kernel without waiting.  Returns the number of requests ended. */
 static uint32_t drain(struct st_io *io)
 {
     struct io_uring_cqe *cqes[REAP_BATCH];
-    uint32_t count, ended = 0;
+    uint32_t count, ended = end_synced(io);
 
     if (io->unannounced && io->opts.poll_device)
         enter(io, 0); /* this also polls the device */
@@ -279,6 +310,7 @@ static void end_all(struct st_io *io)
     io_uring_queue_exit(&io->ring);
     close(io->end_pipe[1]);
     io->end_pipe[1] = -1;
+    io->synced = NULL; /* they are among the requests taken */
     while (poll(&ended, 1, -1) < 0 && errno == EINTR)
         ;
     while (io->busy > 0)

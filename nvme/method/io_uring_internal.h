@@ -30,7 +30,8 @@ struct st_io {
     uint64_t region_bytes;
     struct st_io_req *parked; /* in no order */
     uint32_t parked_count;
-    bool replacing; /* staged requests are being parked */
+    bool replacing;           /* staged requests are being parked */
+    struct st_io_req *synced; /* syncs done by fsync(2), whose done() is due; in no order */
 };
 
 /** Make a ring for the current io->opts.  0, or -errno. */

@@ -121,6 +121,9 @@ struct st_io_req *io_fixture_prepare(struct io_fixture *f, uint32_t index, enum 
 {
     struct st_io_req *req = &f->reqs[index];
 
+    *req = (struct st_io_req){.op = op, .file = f->file, .done = on_done};
+    if (op == ST_IO_SYNC)
+        return req;
     *req = (struct st_io_req){
         .op = op,
         .file = f->file,
@@ -177,6 +180,17 @@ void io_fixture_assert_works(struct io_fixture *f)
 {
     assert_int_equal(io_fixture_write_all(f), STRATA_OK);
     io_fixture_assert_reads(f);
+}
+
+strata_status io_fixture_sync(struct io_fixture *f)
+{
+    struct st_io_req *req = io_fixture_prepare(f, 0, ST_IO_SYNC);
+    const strata_status st = f->ops->submit(f->io, &req, 1);
+
+    if (st != STRATA_OK)
+        return st;
+    io_fixture_reap(f, ++f->submit_count);
+    return f->status[0];
 }
 
 void io_fixture_submit(struct io_fixture *f, struct st_io_req *req)

@@ -36,7 +36,7 @@ strata_status io_fixture_open(struct io_fixture *f, const struct st_io_ops *ops,
 void io_fixture_close(struct io_fixture *f);
 /** Forget what requests did so far. */
 void io_fixture_clear(struct io_fixture *f);
-/** Request `index`, ready to submit. */
+/** Request `index`, ready to submit; a sync moves none of its block's bytes. */
 struct st_io_req *io_fixture_prepare(struct io_fixture *f, uint32_t index, enum st_io_op op);
 /** Every block once, reaping where the queue is full.  The worst status of a request, or what submit() said. */
 strata_status io_fixture_run_all(struct io_fixture *f, enum st_io_op op);
@@ -45,6 +45,8 @@ strata_status io_fixture_read_all(struct io_fixture *f);  /* into buf[] */
 void io_fixture_assert_data(const struct io_fixture *f);  /* buf[] is want[] */
 void io_fixture_assert_reads(struct io_fixture *f);       /* read_all() gives want[] */
 void io_fixture_assert_works(struct io_fixture *f);       /* write_all(), and read_all() gives it back */
+/** What a sync of the file says, or submit(). */
+strata_status io_fixture_sync(struct io_fixture *f);
 /** Submits request `index`, prepared afresh or as it is, which must be taken. */
 struct st_io_req *io_fixture_start(struct io_fixture *f, uint32_t index, enum st_io_op op);
 void io_fixture_submit(struct io_fixture *f, struct st_io_req *req);

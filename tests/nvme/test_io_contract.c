@@ -315,7 +315,7 @@ static strata_status walk(struct io_fixture *f)
     f->ops->remove_file(f->io, f->file);
     if ((st = f->ops->add_file(f->io, f->fd, (uint64_t)f->block_count * f->block_bytes, &f->file)) != STRATA_OK)
         return st;
-    if ((st = io_fixture_write_all(f)) != STRATA_OK)
+    if ((st = io_fixture_write_all(f)) != STRATA_OK || (st = io_fixture_sync(f)) != STRATA_OK)
         return st;
     return io_fixture_read_all(f);
 }

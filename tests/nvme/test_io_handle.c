@@ -50,7 +50,7 @@ static void overlapping_writes_keep_their_order(void **state)
 /* More files at once, and more in a row, than a method takes. */
 static void more_files_than_a_method_takes(void **state)
 {
-    enum { FILES = 40, BYTES = 10001 };
+    enum { FILES = 290, BYTES = 10001 };
     const struct handle_variant *v = *state;
     const uint32_t descriptors = scratch_entries("/proc/self/fd", NULL);
     struct strata_io *io = handle_open(v);
