@@ -25,7 +25,7 @@ static const struct st_string *text_argument(struct st_render *r, const struct s
 
 static struct st_value call_range(struct st_render *r, const struct st_arguments *args)
 {
-    const struct st_value out = st_val_list(r, VAL_LIST);
+    const struct st_value out = st_val_list(r, VAL_RANGE);
     int64_t n[3] = {0, 0, 1};
 
     for (uint32_t i = 0; i < args->count; i++)
@@ -37,6 +37,11 @@ static struct st_value call_range(struct st_render *r, const struct st_arguments
         n[args->count == 1 ? 1 : i] = args->at[i].as.integer;
     if (n[2] == 0)
         return st_render_fail(r, STRATA_E_INPUT, "range() with a step of 0");
+    if (r->status != STRATA_OK)
+        return out;
+    out.as.list->start = n[0];
+    out.as.list->stop = n[1];
+    out.as.list->step = n[2];
     for (int64_t i = n[0]; (n[2] > 0 ? i < n[1] : i > n[1]) && r->status == STRATA_OK;) {
         if (out.as.list->count == RANGE_MAX)
             return st_render_fail(r, STRATA_E_INPUT, "range() of more than %d numbers", RANGE_MAX);

@@ -100,7 +100,7 @@ struct st_value st_get_item(struct st_render *r, const struct st_value *of, cons
         return st_render_fail(r, STRATA_E_INPUT, "'%s' is undefined: it has no items", of->as.name);
     if (of->kind == VAL_DICT && (found = st_dict_get(r, of->as.dict, key)) != NULL)
         return *found;
-    if ((of->kind == VAL_LIST || of->kind == VAL_TUPLE) && as_index(key, &index)) {
+    if (st_val_has_list(of) && as_index(key, &index)) {
         count = (int64_t)of->as.list->count;
         index += index < 0 ? count : 0;
         return index >= 0 && index < count ? of->as.list->items[index] : st_val_undefined("an item past the end");
@@ -157,6 +157,17 @@ static bool slice_bounds(struct st_render *r, const struct st_node *n, int64_t c
     return r->status == STRATA_OK;
 }
 
+/* What a part of a range is printed as. */
+static void slice_range(struct st_render *r, struct st_list *out, const struct st_list *of, const int64_t bounds[3])
+{
+    int64_t start, stop;
+
+    if (__builtin_mul_overflow(bounds[0], of->step, &start) || __builtin_add_overflow(of->start, start, &out->start) ||
+        __builtin_mul_overflow(bounds[1], of->step, &stop) || __builtin_add_overflow(of->start, stop, &out->stop) ||
+        __builtin_mul_overflow(bounds[2], of->step, &out->step))
+        st_render_fail(r, STRATA_E_INPUT, "a part of a range past 64 bits");
+}
+
 static struct st_value eval_slice(struct st_render *r, const struct st_node *n)
 {
     const struct st_value of = st_eval(r, n->a);
@@ -168,7 +179,7 @@ static struct st_value eval_slice(struct st_render *r, const struct st_node *n)
 
     if (of.kind == VAL_UNDEFINED)
         return st_render_fail(r, STRATA_E_INPUT, "'%s' is undefined: it has no parts", of.as.name);
-    if (!text && of.kind != VAL_LIST && of.kind != VAL_TUPLE)
+    if (!text && !st_val_has_list(&of))
         return st_render_fail(r, STRATA_E_INPUT, "%s has no parts", st_val_type(&of));
     if (text && (offsets = char_offsets(r, of.as.string, &chars)) == NULL)
         return st_val_undefined("");
@@ -177,6 +188,8 @@ static struct st_value eval_slice(struct st_render *r, const struct st_node *n)
         return st_val_undefined("");
     if (text && bounds[2] == 1)
         return st_val_part(r, of.as.string, offsets[bounds[0]], offsets[bounds[0] < bounds[1] ? bounds[1] : bounds[0]]);
+    if (of.kind == VAL_RANGE && r->status == STRATA_OK)
+        slice_range(r, out.as.list, of.as.list, bounds);
     for (int64_t i = bounds[0]; bounds[2] > 0 ? i < bounds[1] : i > bounds[1]; i += bounds[2]) {
         if (!st_render_spend(r, 1))
             break;

@@ -67,13 +67,13 @@ enum st_node_kind {
     NODE_CHOICE,   /* a if b else c (c NULL: undefined) */
     NODE_ARGUMENT, /* text = a */
     /* statements */
-    NODE_DATA,      /* text */
-    NODE_PRINT,     /* a */
-    NODE_IF,        /* a, body, other (a NODE_IF or a body) */
-    NODE_FOR,       /* target in a if b: body, else other */
-    NODE_SET,       /* target = a */
-    NODE_SET_BLOCK, /* target; body; a: filters (innermost has a NULL) or NULL */
-    NODE_MACRO,     /* text, first..: parameters (NODE_ARGUMENT, a: default), body */
+    NODE_DATA,         /* text */
+    NODE_PRINT,        /* a */
+    NODE_IF,           /* a, body, other (a NODE_IF or a body) */
+    NODE_FOR,          /* target in a if b: body, else other */
+    NODE_SET,          /* target = a */
+    NODE_SET_BLOCK,    /* target; body; a: filters (innermost has a NULL) or NULL */
+    NODE_MACRO,        /* text, first..: parameters (NODE_ARGUMENT, a: default), body */
     NODE_FILTER_BLOCK, /* a: filters, body */
     NODE_GENERATION,   /* body */
     NODE_BREAK,
@@ -110,6 +110,7 @@ enum st_value_kind {
     VAL_STRING,
     VAL_LIST,
     VAL_TUPLE,
+    VAL_RANGE, /* a list that is printed as its bounds */
     VAL_DICT,
     VAL_NAMESPACE, /* a dict that {% set ns.name %} changes */
     VAL_MACRO,
@@ -144,6 +145,7 @@ struct st_value {
 struct st_list {
     struct st_value *items;
     size_t count, capacity;
+    int64_t start, stop, step; /* of a range */
 };
 
 struct st_dict {
@@ -280,6 +282,7 @@ struct st_list *st_val_items(struct st_render *r, const struct st_value *v);
 /** Python's len(); -1: it has none. */
 int64_t st_val_length(struct st_render *r, const struct st_value *v);
 const char *st_val_type(const struct st_value *v); /* for errors */
+bool st_val_has_list(const struct st_value *v);    /* a list, tuple or range: v->as.list */
 
 /* strings */
 struct st_string st_string_part(const struct st_string *s, size_t from, size_t to);

@@ -229,6 +229,17 @@ static void build_list(struct st_render *r, struct st_builder *b, const struct s
     st_build_text(r, b, close);
 }
 
+static void build_range(struct st_render *r, struct st_builder *b, const struct st_list *l)
+{
+    char text[3 * NUMBER_BYTES];
+
+    if (l->step == 1)
+        snprintf(text, sizeof(text), "range(%lld, %lld)", (long long)l->start, (long long)l->stop);
+    else
+        snprintf(text, sizeof(text), "range(%lld, %lld, %lld)", (long long)l->start, (long long)l->stop, (long long)l->step);
+    st_build_text(r, b, text);
+}
+
 static void build_dict(struct st_render *r, struct st_builder *b, const struct st_dict *d)
 {
     st_build_text(r, b, "{");
@@ -286,6 +297,9 @@ void st_build_value(struct st_render *r, struct st_builder *b, const struct st_v
         return;
     case VAL_TUPLE:
         build_list(r, b, v->as.list, "(", ")");
+        return;
+    case VAL_RANGE:
+        build_range(r, b, v->as.list);
         return;
     case VAL_DICT:
         build_dict(r, b, v->as.dict);

@@ -12,7 +12,7 @@ enum test {
 };
 
 #define KIND(name) (1u << VAL_##name)
-#define SEQUENCES  (KIND(STRING) | KIND(LIST) | KIND(TUPLE) | KIND(DICT))
+#define SEQUENCES  (KIND(STRING) | KIND(LIST) | KIND(TUPLE) | KIND(RANGE) | KIND(DICT))
 #define EVERYTHING ((1u << (VAL_LOOP + 1)) - 1)
 
 static const struct {

@@ -45,6 +45,7 @@ const char *st_val_type(const struct st_value *v)
         [VAL_STRING] = "a string",
         [VAL_LIST] = "a list",
         [VAL_TUPLE] = "a tuple",
+        [VAL_RANGE] = "a range",
         [VAL_DICT] = "a dict",
         [VAL_NAMESPACE] = "a namespace",
         [VAL_MACRO] = "a macro",
@@ -54,6 +55,11 @@ const char *st_val_type(const struct st_value *v)
     };
 
     return names[v->kind];
+}
+
+bool st_val_has_list(const struct st_value *v)
+{
+    return v->kind == VAL_LIST || v->kind == VAL_TUPLE || v->kind == VAL_RANGE;
 }
 
 /* --- lists and dicts --- */
@@ -155,7 +161,7 @@ struct st_list *st_val_items(struct st_render *r, const struct st_value *v)
 {
     struct st_value list;
 
-    if (v->kind == VAL_LIST || v->kind == VAL_TUPLE)
+    if (st_val_has_list(v))
         return v->as.list;
     list = st_val_list(r, VAL_LIST);
     if (r->status != STRATA_OK)
@@ -187,6 +193,7 @@ int64_t st_val_length(struct st_render *r, const struct st_value *v)
         return st_render_spend(r, v->as.string->bytes) ? (int64_t)st_string_chars(v->as.string) : -1;
     case VAL_LIST:
     case VAL_TUPLE:
+    case VAL_RANGE:
         return (int64_t)v->as.list->count;
     case VAL_DICT:
         return (int64_t)v->as.dict->count;
@@ -266,6 +273,7 @@ bool st_val_true(const struct st_value *v)
         return v->as.string->bytes > 0;
     case VAL_LIST:
     case VAL_TUPLE:
+    case VAL_RANGE:
         return v->as.list->count > 0;
     case VAL_DICT:
         return v->as.dict->count > 0;
@@ -336,6 +344,7 @@ static bool equal(struct st_render *r, const struct st_value *a, const struct st
                memcmp(a->as.string->text, b->as.string->text, a->as.string->bytes) == 0;
     case VAL_LIST:
     case VAL_TUPLE:
+    case VAL_RANGE:
         return lists_equal(r, a->as.list, b->as.list);
     case VAL_DICT:
         return dicts_equal(r, a->as.dict, b->as.dict);
