@@ -53,6 +53,8 @@ messages is defined, none_such is defined, none_such is undefined, none is none,
 1 is number, true is number, 1.0 is float, 1 is integer, true is integer, 'a' is string, {} is mapping, [] is mapping, [] is sequence, 'a' is sequence, 1 is iterable, none_such is iterable, true is boolean, true is true, 1 is true, false is false
 3 is odd, 4 is even, 9 is divisibleby 3, 2 is eq 2, 2 is ne 2, 1 is lt 2, 1 is in [1], 'a' is equalto 'a', 5 is ge(5)
 'Abc' | upper, 'ABC' | lower, 'aBC dEF-gh' | title, 'aBC' | capitalize, ' a ' | trim | length, 'xxaxx' | trim('x')
+'éß ǆ ŉ ΐ ﬃ ἀι' | upper, 'ÉSSİ ẞ ÀÆ Ω' | lower, 'ΑΣ ΑΣΑ Σ ΑΣ́. ΑΣ\\'Σ aΣ' | lower, 'ς' | upper, 'ǆé ÉA ßb éΣ-ΣΑΣ ﬁB' | title, 'ﬃAΣ' | title
+'ǆÉ' | capitalize, 'ßÉ' | capitalize, 'ΣΑΣ' | capitalize, 'ﬃA' | capitalize, 'ΐΣ.ΣΣ' | capitalize, 'éA' | upper | lower, 'É'.lower(), 'é'.upper(), 'éA'.capitalize(), ['é', 'É', 'b', 'A'] | sort, ['é', 'É'] | unique | list, 'ა ꭰ 𐐨 ⅰ ⓐ' | upper, 'ა ꭰ' | capitalize, 'a\x1cb\x85c\u3000é' | title
 [1, 2] | join, ['a', 2, none] | join(', '), messages | join('|', attribute='role'), 'abc' | join('-')
 [3, 1, 2] | sort, ['b', 'A', 'c'] | sort, ['b', 'A'] | sort(case_sensitive=true), [1, 2] | sort(reverse=true), messages | sort(attribute='role') | map(attribute='role') | list
 [1, 2, 3] | first, [1, 2, 3] | last, [1, 2] | reverse | list, 'abc' | reverse, 'ab' | list, {'a': 1} | list

@@ -1,7 +1,6 @@
 /* template_filter_text.c - filters of text and of numbers. */
 #include "model/template/template_internal.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -32,50 +31,6 @@ const struct st_string *st_soft_text(struct st_render *r, const struct st_value 
     const struct st_value text = st_val_str(r, v);
 
     return r->status == STRATA_OK ? text.as.string : NULL;
-}
-
-/* Letters outside ASCII have rules of their own (one character may become three), which the subset leaves out. */
-struct st_value st_with_case(struct st_render *r, const struct st_value *v, enum st_letter_case wanted)
-{
-    const struct st_string *s = st_soft_text(r, v);
-    bool first = true;
-    char *text;
-
-    if (s == NULL || (text = st_render_get(r, s->bytes + 1)) == NULL)
-        return st_val_undefined("");
-    for (size_t i = 0; i < s->bytes; i++) {
-        const unsigned char c = (unsigned char)s->text[i];
-
-        if (c >= 0x80)
-            return st_render_fail(r, STRATA_E_NOSYS, "upper and lower case of letters outside ASCII are not supported");
-        text[i] = (char)(wanted == CASE_UPPER || (wanted != CASE_LOWER && first) ? toupper(c) : tolower(c));
-        first = wanted == CASE_TITLE && (isspace(c) || strchr("-({[<", c) != NULL);
-    }
-    return st_val_string(r, text, s->bytes, s->origins);
-}
-
-struct st_value st_filter_upper(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
-{
-    (void)args;
-    return st_with_case(r, v, CASE_UPPER);
-}
-
-struct st_value st_filter_lower(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
-{
-    (void)args;
-    return st_with_case(r, v, CASE_LOWER);
-}
-
-struct st_value st_filter_capitalize(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
-{
-    (void)args;
-    return st_with_case(r, v, CASE_CAPITAL);
-}
-
-struct st_value st_filter_title(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
-{
-    (void)args;
-    return st_with_case(r, v, CASE_TITLE);
 }
 
 struct st_value st_filter_trim(struct st_render *r, const struct st_value *v, const struct st_arguments *args)

@@ -330,7 +330,7 @@ typedef struct st_value st_filter_fn(struct st_render *r, const struct st_value 
 st_filter_fn st_filter_upper, st_filter_lower, st_filter_capitalize, st_filter_title, st_filter_trim, st_filter_string,
     st_filter_safe, st_filter_replace, st_filter_indent, st_filter_tojson, st_filter_int, st_filter_float, st_filter_abs;
 enum st_letter_case { CASE_UPPER, CASE_LOWER, CASE_CAPITAL, CASE_TITLE };
-/** ASCII letters in another case; other letters have rules of their own (one may become three), which the subset leaves out. */
+/** A text in another case, as Jinja's filter of that name writes it; capital: the first letter alone, title: that of each word. */
 struct st_value st_with_case(struct st_render *r, const struct st_value *v, enum st_letter_case wanted);
 /** The text of a value, as Jinja's soft_str gives it; NULL: failed. */
 const struct st_string *st_soft_text(struct st_render *r, const struct st_value *v);
