@@ -6,6 +6,7 @@
 #include "api/plan_report.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/lines.h"
 #include "cli/options/output.h"
 #include "cli/run.h"
 #include "core/base/error.h"
@@ -22,13 +23,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define SENTENCE_BYTES 1024
 
 struct train {
     const struct cli_args *args; /* borrowed */
@@ -38,16 +36,12 @@ struct train {
     int32_t *positions;        /* the same, where sequences hold documents; else NULL */
     struct cli_progress progress;
     struct cli_medians *medians;
-    struct st_new_file metrics, trace; /* --metrics, --trace */
-    struct strata_export *out;         /* --out */
-    off_t metrics_bytes;               /* of whole lines */
-    bool metrics_on, stdout_on;        /* whether lines are still written there: --metrics, --json */
-    char metrics_sentence[SENTENCE_BYTES], stdout_sentence[SENTENCE_BYTES]; /* the errors that ended this */
-    struct st_json_writer metrics_writer, stdout_writer;
+    struct cli_lines lines;    /* --metrics, --json */
+    struct st_new_file trace;  /* --trace */
+    struct strata_export *out; /* --out */
     struct st_pressure *pressure;
     struct st_pressure_sample pressure_first, pressure_last; /* before the first step; before the next one */
     uint64_t sampled_ns;                                     /* time of the last sample */
-    bool lines_begun;                                        /* the metrics have a header, so a summary must follow */
     uint64_t steps_done, evaluated_at, start_ns;
     struct strata_eval eval;
     bool eval_cut; /* a signal ended an evaluation */
@@ -146,13 +140,9 @@ static strata_status begin_outputs(struct train *t)
 {
     const struct cli_args *args = t->args;
     struct strata_export_opts opts = STRATA_EXPORT_OPTS_INIT;
-    strata_status st = cli_output_create(&t->metrics, "--metrics", args->metrics, args);
+    strata_status st = cli_lines_create(&t->lines, args);
 
     opts.overwrite = args->overwrite;
-    if (st == STRATA_OK && args->metrics != NULL && (st = st_new_file_stream(&t->metrics)) == STRATA_OK) {
-        st_json_begin(&t->metrics_writer, t->metrics.stream);
-        t->metrics_on = true;
-    }
     if (st == STRATA_OK)
         st = cli_output_create(&t->trace, "--trace", args->trace, args);
     if (st == STRATA_OK && args->out != NULL && (st = strata_export_open(&t->out, t->run.model, args->out, &opts)) != STRATA_OK)
@@ -160,79 +150,23 @@ static strata_status begin_outputs(struct train *t)
     return st == STRATA_E_NOSPC ? STRATA_E_NOFIT : st; /* no room at the start */
 }
 
-typedef void line_fn(struct train *t, struct st_json_writer *w, const struct cli_step *step);
-
-static void put_header(struct train *t, struct st_json_writer *w, const struct cli_step *step)
+static void put_header(void *ctx, struct st_json_writer *w)
 {
-    (void)step;
+    const struct train *t = ctx;
+
     cli_metrics_header(w, t->run.engine, t->args->max_steps);
 }
 
-static void put_step(struct train *t, struct st_json_writer *w, const struct cli_step *step)
+static void put_step(void *ctx, struct st_json_writer *w)
 {
-    (void)t;
-    cli_metrics_step(w, step);
+    cli_metrics_step(w, ctx);
 }
 
-static void put_summary(struct train *t, struct st_json_writer *w, const struct cli_step *step)
+static void put_summary(void *ctx, struct st_json_writer *w)
 {
-    (void)step;
+    const struct train *t = ctx;
+
     cli_metrics_summary(w, t->medians, &t->summary);
-}
-
-/* If lines cannot be written, no more are, with a warning at once; the run continues and ends with exit code 4. */
-static void end_lines(bool *on, char sentence[SENTENCE_BYTES])
-{
-    *on = false;
-    snprintf(sentence, SENTENCE_BYTES, "%s", strata_last_error());
-    st_log(ST_LOG_WARN, "%s: no more lines are written there, the run goes on", sentence);
-}
-
-/* Cuts off an incomplete last line, so that a reader finds whole lines only. */
-static void drop_half_line(struct train *t)
-{
-    __fpurge(t->metrics.stream);
-    if (st_fault_refuses("metrics.truncate") || ftruncate(t->metrics.fd, t->metrics_bytes) != 0)
-        st_log(ST_LOG_WARN, "--metrics %s: its last line is cut off: %s", t->metrics.path, strerror(errno));
-}
-
-static void write_lines(struct train *t, line_fn *put, const struct cli_step *step)
-{
-    int err = 0;
-
-    if (t->metrics_on) {
-        put(t, &t->metrics_writer, step);
-        err = (int)-st_fault("metrics.write", -st_new_file_flush(&t->metrics));
-    }
-    if (err != 0) {
-        (void)st_error_errno(err, "--metrics %s: cannot be written", t->metrics.path);
-        end_lines(&t->metrics_on, t->metrics_sentence);
-        drop_half_line(t);
-    } else if (t->metrics_on) {
-        t->metrics_bytes = lseek(t->metrics.fd, 0, SEEK_CUR);
-    }
-    if (!t->stdout_on)
-        return;
-    put(t, &t->stdout_writer, step);
-    err = st_print_flush(stdout);
-    if (err != 0) {
-        (void)st_error_errno(err, "cannot write to standard output");
-        end_lines(&t->stdout_on, t->stdout_sentence);
-    }
-}
-
-/* The metrics file gets its name now and grows, so that it can be watched. */
-static strata_status write_header(struct train *t)
-{
-    strata_status st;
-
-    if (t->metrics_on && (st = st_new_file_publish(&t->metrics)) != STRATA_OK)
-        return st_error_prefix(st, "--metrics");
-    t->lines_begun = true;
-    t->stdout_on = t->args->json;
-    st_json_begin(&t->stdout_writer, stdout);
-    write_lines(t, put_header, NULL);
-    return STRATA_OK;
 }
 
 static strata_status create_batch(struct train *t)
@@ -268,7 +202,7 @@ static strata_status take(struct train *t)
     if (st == STRATA_OK)
         st = cli_run_start(&t->run);
     if (st == STRATA_OK)
-        st = write_header(t);
+        st = cli_lines_begin(&t->lines, put_header, t);
     return st;
 }
 
@@ -353,7 +287,7 @@ static strata_status one_step(struct train *t)
         sample_pressure(t, &t->pressure_last);
     }
     cli_medians_add(t->medians, &step);
-    write_lines(t, put_step, &step);
+    cli_lines_write(&t->lines, put_step, &step);
     return st;
 }
 
@@ -443,9 +377,9 @@ static void summarise_pressure(struct train *t)
 /* The error sentence must survive the work that follows it. */
 static strata_status summarise(struct train *t, strata_status st)
 {
-    char sentence[SENTENCE_BYTES];
+    char sentence[CLI_SENTENCE_BYTES];
 
-    if (!t->lines_begun)
+    if (!t->lines.begun)
         return st;
     snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
     t->summary.status = st;
@@ -453,18 +387,11 @@ static strata_status summarise(struct train *t, strata_status st)
     t->summary.rss_bytes_max = cli_run_memory(&t->run);
     t->summary.seconds = (double)(st_clock_ns() - t->start_ns) * 1e-9;
     summarise_pressure(t);
-    write_lines(t, put_summary, NULL);
+    cli_lines_write(&t->lines, put_summary, t);
     cli_progress_summary(&t->progress, &t->run.plan->figures, t->medians, &t->summary);
     print_digests(t);
-    if (t->metrics_on && st_new_file_commit(&t->metrics) != STRATA_OK)
-        snprintf(t->metrics_sentence, sizeof(t->metrics_sentence), "--metrics %s", strata_last_error());
-    if (st != STRATA_OK)
-        return st_error(st, "%s", sentence);
-    if (t->stdout_sentence[0] != '\0')
-        return st_error(STRATA_E_IO, "%s", t->stdout_sentence);
-    if (t->metrics_sentence[0] != '\0')
-        return st_error(STRATA_E_IO, "%s: the rest of the run is not in it", t->metrics_sentence);
-    return STRATA_OK;
+    cli_lines_end(&t->lines);
+    return st != STRATA_OK ? st_error(st, "%s", sentence) : cli_lines_status(&t->lines);
 }
 
 /* The trace is written however the run ended; the first failure is the one that counts. */
@@ -474,7 +401,7 @@ static strata_status write_trace(struct train *t, strata_status st)
     char sentence[1024];
     strata_status written;
 
-    if (path == NULL || !t->lines_begun)
+    if (path == NULL || !t->lines.begun)
         return st;
     snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
     written = st_engine_trace_write(t->run.engine->engine, &t->trace);
@@ -498,7 +425,7 @@ static void train_close(struct train *t)
     free(t->medians);
     strata_export_abort(t->out);
     st_new_file_abort(&t->trace);
-    st_new_file_abort(&t->metrics);
+    cli_lines_close(&t->lines);
 }
 
 static int exit_code(const struct train *t, strata_status st)
@@ -521,7 +448,7 @@ static int exit_code(const struct train *t, strata_status st)
 int cmd_train(const struct cli_args *args)
 {
     struct train t = {
-        .args = args, .eval = STRATA_EVAL_INIT, .evaluated_at = UINT64_MAX, .metrics = {.fd = -1}, .trace = {.fd = -1}};
+        .args = args, .eval = STRATA_EVAL_INIT, .evaluated_at = UINT64_MAX, .lines = CLI_LINES_NONE, .trace = {.fd = -1}};
     strata_status st = prepare(&t);
 
     if (st == STRATA_OK)

@@ -1,0 +1,40 @@
+/* cli/commands/lines.h - a run's JSON lines as they are written: to the file of --metrics and, with --json, to standard output.
+ *
+ * The file grows from its header on, so that it can be watched.  Lines that cannot be written do not end the run: no more are
+ * written there, with a warning at once, and the run ends with what ended them. */
+#ifndef CLI_COMMANDS_LINES_H
+#define CLI_COMMANDS_LINES_H
+
+#include "cli/options/args.h"
+#include "core/json/json.h"
+#include "core/system/file.h"
+#include <sys/types.h>
+
+#define CLI_SENTENCE_BYTES 1024
+
+struct cli_lines {
+    struct st_new_file metrics;
+    off_t metrics_bytes;        /* of whole lines */
+    bool metrics_on, stdout_on; /* whether lines are still written there */
+    bool json;
+    bool begun; /* there is a header, so a summary must follow */
+    char metrics_sentence[CLI_SENTENCE_BYTES], stdout_sentence[CLI_SENTENCE_BYTES]; /* the errors that ended this */
+    struct st_json_writer metrics_writer, stdout_writer;
+};
+#define CLI_LINES_NONE ((struct cli_lines){.metrics = {.fd = -1}})
+
+/* Writes one line. */
+typedef void cli_line_fn(void *ctx, struct st_json_writer *w);
+
+/** Begin --metrics under a temporary name, which keeps other runs from writing it. */
+strata_status cli_lines_create(struct cli_lines *lines, const struct cli_args *args);
+/** Give --metrics its name and write the header. */
+strata_status cli_lines_begin(struct cli_lines *lines, cli_line_fn *header, void *ctx);
+void cli_lines_write(struct cli_lines *lines, cli_line_fn *put, void *ctx);
+/** After the last line. */
+void cli_lines_end(struct cli_lines *lines);
+/** E_IO with the sentence of what could not be written, standard output first. */
+strata_status cli_lines_status(const struct cli_lines *lines);
+void cli_lines_close(struct cli_lines *lines);
+
+#endif
