@@ -189,8 +189,8 @@ static bool settled_mask(unsigned long long *mask, pid_t pid, const char *task)
 {
     bool there = read_blocked(mask, pid, task);
 
-    for (int i = 0; i < 100000 && there && has(*mask, SIGSEGV); i++) {
-        sched_yield();
+    for (int i = 0; i < 30000 && there && has(*mask, SIGSEGV); i++) { /* half a minute at least, for a busy machine */
+        usleep(1000);
         there = read_blocked(mask, pid, task);
     }
     return there;
