@@ -26,11 +26,7 @@ static uint64_t tile_count(const struct st_chunk *chunk)
 /* Bytes of a plane's first `elems` elements: whole tiles, or all. */
 static uint64_t plane_bytes(const struct st_program *program, const struct st_chunk *chunk, enum st_plane plane, uint64_t elems)
 {
-    if (plane == ST_PLANE_MASTER)
-        return elems * st_master_width(chunk->master);
-    if (plane == ST_PLANE_WEIGHT)
-        return st_format_bytes(chunk->format, elems);
-    return st_moment_bytes(program->moment_format, elems);
+    return st_plane_bytes(plane, chunk->format, program->moment_format, elems);
 }
 
 /* Reports that `what`, read from NVMe from byte `at` of an extent on, differs from what was written. */

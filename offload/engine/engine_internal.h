@@ -20,8 +20,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum st_plane { ST_PLANE_MASTER, ST_PLANE_MOMENT1, ST_PLANE_MOMENT2, ST_PLANE_WEIGHT, ST_PLANE_COUNT };
-
 /* A transfer of one I/O op, or a synchronous one. */
 struct st_engine_io {
     struct st_transfer transfer;

@@ -38,6 +38,18 @@ static inline size_t st_master_width(enum st_master master)
     return master == ST_MASTER_SPLIT ? 2 : master == ST_MASTER_FULL ? 4 : 0;
 }
 
+/* Arrays with a value per parameter that outlive a step; MASTER is a split master's low half, or a full master. */
+enum st_plane { ST_PLANE_MASTER, ST_PLANE_MOMENT1, ST_PLANE_MOMENT2, ST_PLANE_WEIGHT, ST_PLANE_COUNT };
+/* Bytes of so many elements of a plane whose weights are stored so; a moment in 8 bits: from a multiple of ST_NORM_BLOCK on. */
+static inline uint64_t st_plane_bytes(enum st_plane plane, strata_dtype format, enum st_moment_format moments, uint64_t elems)
+{
+    if (plane == ST_PLANE_MASTER)
+        return elems * st_master_width(st_master_of(format));
+    if (plane == ST_PLANE_WEIGHT)
+        return st_format_bytes(format, elems);
+    return st_moment_bytes(moments, elems);
+}
+
 /* Where a thing is between its uses.  STREAMED: it has no fixed place on the device; a slot there holds it for each use. */
 enum st_where {
     ST_WHERE_DEVICE = STRATA_TIER_DEVICE,
