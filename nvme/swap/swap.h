@@ -20,6 +20,10 @@
 
 struct st_swap;
 
+/* What a run's files hold: what only the running step needs; the frozen weights; every trained chunk and weight, once.  The last
+ * two may be parts of a checkpoint. */
+enum st_space { ST_SPACE_SCRATCH, ST_SPACE_BASE, ST_SPACE_SET, ST_SPACE_COUNT };
+
 struct st_swap_opts {
     const char *const *dirs; /* borrowed during the call */
     uint32_t dir_count;      /* 1..ST_SWAP_DIRS_MAX; "fake" only uses the number, which may be 0, and touches no disk */

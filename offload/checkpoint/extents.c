@@ -1,0 +1,209 @@
+/* extents.c - see extents.h.  Rows and sums are written as they are in memory; the checks below refuse machines where that would
+ * be another file. */
+#include "offload/checkpoint/extents.h"
+
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/file.h"
+#include "nvme/swap/swap.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAGIC      "strataEX"
+#define VERSION    1u
+#define PART_BYTES (UINT64_C(1) << 20)
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "rows are written as they are in memory");
+
+struct header {
+    char magic[8];
+    uint32_t version, row_bytes;
+    uint64_t row_count, sum_count, tile_elems;
+    uint64_t zero[3];
+};
+static_assert(sizeof(struct header) == ST_EXTENTS_HEADER, "the file's layout");
+static_assert(sizeof(struct st_extent_row) == 56 && offsetof(struct st_extent_row, first) == 8, "the file's layout");
+
+static struct header header_of(uint64_t row_count, uint64_t sum_count)
+{
+    struct header h = {.version = VERSION, .row_bytes = sizeof(struct st_extent_row), .tile_elems = ST_TILE_ELEMS};
+
+    memcpy(h.magic, MAGIC, sizeof(h.magic));
+    h.row_count = row_count;
+    h.sum_count = sum_count;
+    return h;
+}
+
+uint64_t st_extents_bytes(const struct st_extents *e)
+{
+    return ST_EXTENTS_HEADER + e->row_count * sizeof(*e->rows) + e->sum_count * sizeof(*e->sums) + ST_EXTENTS_TRAILER;
+}
+
+/* --- writing --- */
+
+strata_status st_extents_write(const struct st_extents *e,
+                               strata_status (*put)(void *ctx, const void *part, uint64_t bytes, uint64_t offset), void *ctx,
+                               char digest[33])
+{
+    const struct header h = header_of(e->row_count, e->sum_count);
+    const struct {
+        const void *from;
+        uint64_t bytes;
+    } parts[] = {{&h, sizeof(h)}, {e->rows, e->row_count * sizeof(*e->rows)}, {e->sums, e->sum_count * sizeof(*e->sums)}};
+    struct st_digest *d;
+    uint64_t offset = 0;
+    strata_status st = st_digest_create(&d);
+
+    if (st != STRATA_OK)
+        return st;
+    for (uint32_t i = 0; i < 3 && st == STRATA_OK; i++) {
+        if (parts[i].bytes == 0)
+            continue;
+        st_digest_update(d, parts[i].from, parts[i].bytes);
+        st = put(ctx, parts[i].from, parts[i].bytes, offset);
+        offset += parts[i].bytes;
+    }
+    st_digest_hex(d, digest);
+    st_digest_destroy(d);
+    return st == STRATA_OK ? put(ctx, digest, ST_EXTENTS_TRAILER, offset) : st;
+}
+
+/* --- reading --- */
+
+static strata_status damaged(const char *path, const char *what)
+{
+    return st_error(STRATA_E_CORRUPT, "%s: %s: this checkpoint is damaged", path, what);
+}
+
+/* Reads a part of the file into its place and adds it to the digest. */
+static strata_status read_part(struct st_digest *digest, int fd, void *to, uint64_t bytes, uint64_t *offset, const char *path)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint64_t at = 0; at < bytes && st == STRATA_OK; at += PART_BYTES) {
+        const uint64_t part = bytes - at < PART_BYTES ? bytes - at : PART_BYTES;
+
+        st = st_file_read_at(fd, (char *)to + at, part, *offset + at, path);
+        if (st == STRATA_OK)
+            st_digest_update(digest, (char *)to + at, part);
+    }
+    *offset += bytes;
+    return st == STRATA_E_INPUT ? STRATA_E_CORRUPT : st; /* the file has been cut since it was opened */
+}
+
+static bool ascends(const struct st_extent_row *a, const struct st_extent_row *b)
+{
+    if (a->page != b->page)
+        return a->page < b->page;
+    if (a->group != b->group)
+        return a->group < b->group;
+    if (a->plane != b->plane)
+        return a->plane < b->plane;
+    return a->first < b->first && a->elems <= b->first - a->first;
+}
+
+/* Below this no sum of two such numbers wraps. */
+#define NUMBER_MOST (UINT64_MAX / 4)
+
+static bool row_is_possible(const struct st_extent_row *row)
+{
+    if (row->group >= ST_GROUPS_MAX || row->plane >= ST_PLANE_COUNT ||
+        (row->space != ST_SPACE_BASE && row->space != ST_SPACE_SET) || row->first > NUMBER_MOST || row->elems > NUMBER_MOST ||
+        row->offset > NUMBER_MOST || row->bytes > NUMBER_MOST)
+        return false;
+    return row->elems > 0 && row->bytes > 0 && row->first % ST_TILE_ELEMS == 0 && row->offset % ST_EXTENTS_ALIGN == 0 &&
+           row->sum_count == (row->elems - 1) / ST_TILE_ELEMS + 1;
+}
+
+static strata_status check_rows(const struct st_extents *e, const char *path)
+{
+    uint64_t sums = 0;
+
+    for (uint64_t i = 0; i < e->row_count; i++) {
+        const struct st_extent_row *row = &e->rows[i];
+
+        if (!row_is_possible(row) || row->sum_first != sums || row->sum_count > e->sum_count - sums)
+            return damaged(path, "numbers of a row are impossible");
+        if (i > 0 && !ascends(row - 1, row))
+            return damaged(path, "its rows are out of order");
+        sums += row->sum_count;
+    }
+    return sums == e->sum_count ? STRATA_OK : damaged(path, "it has sums that belong to no row");
+}
+
+static strata_status check_header(const struct header *h, uint64_t bytes, const char *path)
+{
+    const struct header want = header_of(h->row_count, h->sum_count);
+    const uint64_t room = bytes - ST_EXTENTS_HEADER - ST_EXTENTS_TRAILER;
+
+    if (memcmp(h, &want, sizeof(want)) != 0)
+        return damaged(path, "its header is not one that this version writes");
+    if (h->row_count > room / sizeof(struct st_extent_row) || h->sum_count > room / sizeof(uint64_t) ||
+        h->row_count * sizeof(struct st_extent_row) + h->sum_count * sizeof(uint64_t) != room)
+        return damaged(path, "its size is not what its header promises");
+    return STRATA_OK;
+}
+
+static strata_status read_body(struct st_extents *e, struct st_digest *d, int fd, uint64_t offset, const char *path,
+                               const char *digest)
+{
+    char hex[33] = "", stored[33] = "";
+    strata_status st;
+
+    e->rows = st_fault("extents.alloc", 0) < 0 ? NULL : malloc(e->row_count * sizeof(*e->rows) + 1);
+    e->sums = st_fault("extents.alloc", 0) < 0 ? NULL : malloc(e->sum_count * sizeof(*e->sums) + 1);
+    if (e->rows == NULL || e->sums == NULL)
+        return st_error(STRATA_E_NOMEM, "%s: no memory for %llu rows", path, (unsigned long long)e->row_count);
+    st = read_part(d, fd, e->rows, e->row_count * sizeof(*e->rows), &offset, path);
+    if (st == STRATA_OK)
+        st = read_part(d, fd, e->sums, e->sum_count * sizeof(*e->sums), &offset, path);
+    st_digest_hex(d, hex);
+    if (st == STRATA_OK)
+        st = read_part(d, fd, stored, ST_EXTENTS_TRAILER, &offset, path);
+    if (st != STRATA_OK)
+        return st;
+    if (memcmp(hex, stored, sizeof(hex)) != 0)
+        return damaged(path, "its checksum is wrong");
+    if (digest != NULL && strcmp(hex, digest) != 0)
+        return damaged(path, "it is not the one that the manifest names");
+    return check_rows(e, path);
+}
+
+strata_status st_extents_read(struct st_extents *out, int fd, uint64_t bytes, const char *path, const char *digest)
+{
+    struct st_extents e = {0};
+    struct st_digest *d;
+    struct header h;
+    uint64_t offset = 0;
+    strata_status st;
+
+    if (bytes < ST_EXTENTS_HEADER + ST_EXTENTS_TRAILER)
+        return damaged(path, "it is too short");
+    if ((st = st_digest_create(&d)) != STRATA_OK)
+        return st;
+    st = read_part(d, fd, &h, sizeof(h), &offset, path);
+    if (st == STRATA_OK)
+        st = check_header(&h, bytes, path);
+    if (st == STRATA_OK) {
+        e.row_count = h.row_count;
+        e.sum_count = h.sum_count;
+        st = read_body(&e, d, fd, offset, path, digest);
+    }
+    st_digest_destroy(d);
+    if (st != STRATA_OK) {
+        st_extents_fini(&e);
+        return st;
+    }
+    *out = e;
+    return STRATA_OK;
+}
+
+void st_extents_fini(struct st_extents *e)
+{
+    free(e->rows);
+    free(e->sums);
+    *e = (struct st_extents){0};
+}

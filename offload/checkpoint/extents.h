@@ -1,0 +1,55 @@
+/* offload/checkpoint/extents.h - extents.bin of a checkpoint: where each plane of each chunk lies, and the checksums of its
+ * tiles.
+ *
+ * The file: a header of ST_EXTENTS_HEADER bytes, the rows, the sums, and the XXH3-128 of all before it as 32 hex digits.  Numbers
+ * are little-endian.  Elements are counted from the start of their group and cut at whole tiles, so that runs whose chunks,
+ * tiers and worlds differ read the same rows. */
+#ifndef OFFLOAD_CHECKPOINT_EXTENTS_H
+#define OFFLOAD_CHECKPOINT_EXTENTS_H
+
+#include "offload/program/program.h"
+#include "strata/status.h"
+
+#include <stdint.h>
+
+#define ST_EXTENTS_HEADER  64u
+#define ST_EXTENTS_TRAILER 32u
+#define ST_EXTENTS_ALIGN   64u /* of a row's offset */
+
+/* One plane of a run of elements of a group. */
+struct st_extent_row {
+    uint32_t page;
+    uint8_t group;  /* index in the page's list of groups */
+    uint8_t plane;  /* enum st_plane */
+    uint8_t space;  /* enum st_space: BASE or SET */
+    uint8_t format; /* weight: strata_dtype; master: enum st_master; moments: enum st_moment_format */
+    uint64_t first, elems;
+    uint64_t offset, bytes;        /* in its space */
+    uint64_t sum_first, sum_count; /* of its tiles, ST_TILE_ELEMS elements each but for the last of a group */
+};
+
+struct st_extents {
+    struct st_extent_row *rows; /* [row_count] by page, group, plane, first; their sums follow each other without a gap */
+    uint64_t *sums;             /* [sum_count] XXH3-64 of each tile, as core/base/checksum.h makes it */
+    uint64_t row_count, sum_count;
+};
+
+/** Bytes of the file. */
+uint64_t st_extents_bytes(const struct st_extents *e);
+/** Hand the file's bytes to `put`, part by part.
+ *  @param digest  out: the file's last 32 bytes; the manifest names them, too
+ *  @return E_NOMEM, or what put returned */
+strata_status st_extents_write(const struct st_extents *e,
+                               strata_status (*put)(void *ctx, const void *part, uint64_t bytes, uint64_t offset), void *ctx,
+                               char digest[33]);
+/** Read all of an open file, whose numbers are then possible and in order: rows ascend and do not overlap, first elements are at
+ *  whole tiles, each has the sums of its tiles, all sums belong to a row.  Whether they fit the model is st_checkpoint_open()'s
+ *  to say.
+ *  @param out     freed with st_extents_fini(); untouched on failure
+ *  @param bytes   of the file; memory of about that size is taken
+ *  @param digest  what the manifest names; NULL: not compared
+ *  @return E_CORRUPT: damaged, or not such a file; E_NOMEM; E_IO */
+strata_status st_extents_read(struct st_extents *out, int fd, uint64_t bytes, const char *path, const char *digest);
+void st_extents_fini(struct st_extents *e);
+
+#endif
