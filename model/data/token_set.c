@@ -142,6 +142,16 @@ void st_token_set_close(struct st_token_set *s)
     free(s);
 }
 
+uint32_t st_token_set_files(const struct st_token_set *s)
+{
+    return s->count;
+}
+
+strata_status st_token_set_identify(const struct st_token_set *s, uint32_t file, struct st_token_identity *out)
+{
+    return st_token_file_identify(s->parts[file].file, out);
+}
+
 uint64_t st_token_set_windows(const struct st_token_set *s)
 {
     return s->windows;

@@ -52,6 +52,17 @@ double st_token_set_bytes_per_token(const struct st_token_set *s); /* 0: unknown
 strata_status st_token_set_window(const struct st_token_set *s, uint64_t position, uint64_t seed, bool shuffle, int32_t *tokens,
                                   int32_t *targets, int32_t *positions);
 
+/* What tells one token file from another: not its name. */
+struct st_token_identity {
+    const char *path; /* borrowed from the set */
+    uint64_t bytes;   /* of the file */
+    char header[33];  /* digest of its header, and of the meta file's account of documents, mask and tokenizer */
+    char windows[33]; /* digest of 64 samples of 4096 bytes, evenly spread from the first token to the last */
+};
+uint32_t st_token_set_files(const struct st_token_set *s);
+/** Of one file.  E_IO, E_INPUT (the file shrank or changed), E_NOMEM. */
+strata_status st_token_set_identify(const struct st_token_set *s, uint32_t file, struct st_token_identity *out);
+
 /** "dir/kjv.bin" -> "dir/kjv.heldout.bin".  E_INVAL: too long. */
 strata_status st_tokens_heldout_path(char out[ST_PATH_MAX], const char *path);
 

@@ -13,5 +13,7 @@ uint32_t st_token_file_token_bytes(const struct st_token_file *f);
 /** What lies beside it; NULL: nothing does. */
 const struct st_token_meta *st_token_file_meta(const struct st_token_file *f);
 const char *st_token_file_path(const struct st_token_file *f);
+/** token_identity.c: see st_token_set_identify(). */
+strata_status st_token_file_identify(const struct st_token_file *f, struct st_token_identity *out);
 
 #endif

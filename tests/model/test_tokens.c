@@ -75,6 +75,58 @@ static void test_windows_in_order_cross_no_file(void **state)
     scratch_close();
 }
 
+static struct st_token_identity identity_of(const char *path)
+{
+    struct st_token_identity identity;
+    struct st_token_set *set;
+
+    assert_ok(st_token_set_open(&set, &path, 1, 1000, 8));
+    assert_int_equal(st_token_set_files(set), 1);
+    assert_ok(st_token_set_identify(set, 0, &identity));
+    identity.path = NULL;
+    st_token_set_close(set);
+    return identity;
+}
+
+/* A copy is the same data; another token, its first or its last, another count or another header is not. */
+static void test_identity_is_of_the_contents(void **state)
+{
+    struct st_token_identity a, b;
+    const char *one, *two;
+    size_t bytes;
+    char *text;
+
+    (void)state;
+    scratch_open();
+    one = scratch_path("a.bin");
+    two = scratch_path("b.bin");
+    for (uint32_t count = 2000; count <= 50000; count += 48000) {
+        write_tokens(one, 2, count, 997, 9999);
+        write_tokens(two, 2, count, 997, 9999);
+        a = identity_of(one);
+        b = identity_of(two);
+        assert_memory_equal(a.header, b.header, 33);
+        assert_memory_equal(a.windows, b.windows, 33);
+        assert_int_equal(a.bytes, 1024 + 2 * count);
+        for (uint32_t end = 0; end < 2; end++) {
+            text = read_file(one, &bytes);
+            text[end == 0 ? 1024 : bytes - 2] ^= 1;
+            write_file(two, text, bytes);
+            free(text);
+            b = identity_of(two);
+            assert_memory_equal(a.header, b.header, 33);
+            assert_memory_not_equal(a.windows, b.windows, 33);
+        }
+        write_tokens(two, 2, count, 997, 9998);
+        b = identity_of(two);
+        assert_memory_not_equal(a.header, b.header, 33);
+        write_tokens(two, 2, count + 1, 997, 9999);
+        b = identity_of(two);
+        assert_memory_not_equal(a.header, b.header, 33);
+    }
+    scratch_close();
+}
+
 static void test_window_of_one_token(void **state)
 {
     const char *path;
@@ -454,7 +506,8 @@ static void test_a_full_disk_replaces_neither_file(void **state)
         write_file(scratch_path("out.bin"), "old", 3);
         write_file(scratch_path("out.heldout.bin"), "old", 3);
         st_fault_arm(&(struct st_fault_spec){.site = "file.sync", .after = nth, .result = -ENOSPC});
-        assert_refused(st_tokens_from_text(NULL, &source, 1, scratch_path("out.bin"), 0.5, true, NULL), STRATA_E_NOSPC, "No space");
+        assert_refused(st_tokens_from_text(NULL, &source, 1, scratch_path("out.bin"), 0.5, true, NULL), STRATA_E_NOSPC,
+                       "No space");
         st_fault_disarm();
         assert_int_equal(scratch_bytes("out.bin"), 3);
         assert_int_equal(scratch_bytes("out.heldout.bin"), 3);
@@ -515,6 +568,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows_in_order_cross_no_file),
+        cmocka_unit_test(test_identity_is_of_the_contents),
         cmocka_unit_test(test_window_of_one_token),
         cmocka_unit_test(test_shuffle_is_a_permutation_per_epoch),
         cmocka_unit_test(test_bad_files_are_refused),
