@@ -10,6 +10,7 @@
 #ifndef NVME_SWAP_SWAP_H
 #define NVME_SWAP_SWAP_H
 
+#include "core/base/space.h"
 #include "nvme/method/io.h"
 #include "strata/status.h"
 #include <stdbool.h>
@@ -19,10 +20,6 @@
 #define ST_SWAP_DIRS_MAX 8u
 
 struct st_swap;
-
-/* What a run's files hold: what only the running step needs; the frozen weights; every trained chunk and weight, once.  The last
- * two may be parts of a checkpoint. */
-enum st_space { ST_SPACE_SCRATCH, ST_SPACE_BASE, ST_SPACE_SET, ST_SPACE_COUNT };
 
 struct st_swap_opts {
     const char *const *dirs; /* borrowed during the call */
