@@ -7,8 +7,7 @@
 
 uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases)
 {
-    const struct st_program *program = e->program;
-    const struct st_page_place *place = &program->pages[p];
+    const struct st_page_place *place = &e->program->pages[p];
     uint32_t slot;
 
     if (place->home == ST_WHERE_HOST)
@@ -20,7 +19,7 @@ uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases)
     slot = st_pool_take(&e->lay->host_weights, p);
     if (phases == 0)
         return slot;
-    st_emit_copy(e, ST_OP_READ_WEIGHT, phases, place->home_region, slot, p, program->buffers[place->home_region].bytes)->page = p;
+    st_emit_copy(e, ST_OP_READ_WEIGHT, phases, place->home_region, slot, p, st_extent_bytes(st_emit_page_bytes(e, p)))->page = p;
     return slot;
 }
 

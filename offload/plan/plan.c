@@ -216,6 +216,7 @@ static void tell_program(struct st_plan *plan)
 {
     plan->program.forward_only = plan->policy.forward_only;
     plan->program.update = plan->policy.update;
+    plan->program.sets = plan->policy.sets;
     plan->program.acts = (enum st_where)plan->decided.activation_tier;
     plan->program.kept_blocks = plan->decided.kept_blocks;
 }
@@ -230,6 +231,7 @@ strata_status st_plan_build(struct st_plan *plan)
     st = st_layout_make(&lay, plan, true);
     if (st == STRATA_OK) {
         memcpy(plan->program.needed, lay.needed, sizeof(lay.needed));
+        memcpy(plan->program.space_bytes, lay.space_bytes, sizeof(lay.space_bytes));
         plan->decided.slots = plan->program.slots = st_layout_slots(&lay);
         plan->program.at = lay.at;
         st = st_emit_program(plan, &lay);
@@ -317,6 +319,8 @@ static void resolve_policy(struct st_policy *policy, const struct st_workload *w
         policy->update = policy->needs_norm ? ST_UPDATE_GATED : ST_UPDATE_IN_BACKWARD;
     if (policy->forward_only || (policy->accumulation == ST_ACCUMULATE_AUTO && w->grad_accum == 1))
         policy->accumulation = ST_ACCUMULATE_VERTICAL;
+    if (policy->forward_only)
+        policy->sets = 0;
 }
 
 /* A program is written, verified and simulated op by op, so one that would take minutes is refused before any such loop. */

@@ -28,6 +28,7 @@ struct st_pool {
 /* Buffer indices of everything; valid once built. */
 struct st_layout {
     uint64_t needed[STRATA_TIER_COUNT];
+    uint64_t space_bytes[ST_SPACE_COUNT]; /* of needed[NVME] */
     struct st_buffer_names at;
     uint32_t block_sums;
     uint32_t workspace, rows_host, dact_host;
@@ -43,12 +44,13 @@ struct st_layout {
 /* Sums over pages and chunks that no decision changes.  Consecutive equal pages form a run, of which only one is sized and
  * counted. */
 struct st_plan_sums {
-    uint32_t *run_first;     /* [page_count]: first page of the run that this page is in, */
-    uint32_t *run_end;       /* [page_count]: first page after it */
-    uint64_t *state_bytes;   /* [chunk_count + 1]: of the chunks before this one that have state */
-    uint64_t *state_largest; /* [chunk_count + 1]: of one chunk, this or a later one */
-    uint64_t *page_largest;  /* [page_count]: of one chunk of this page */
-    uint32_t lowest_block;   /* the lowest block that backward must reach */
+    uint32_t *run_first;            /* [page_count]: first page of the run that this page is in, */
+    uint32_t *run_end;              /* [page_count]: first page after it */
+    uint64_t *state_bytes;          /* [chunk_count + 1]: of the chunks before this one that have state */
+    uint64_t *state_largest;        /* [chunk_count + 1]: of one chunk, this or a later one */
+    uint64_t *page_largest;         /* [page_count]: of one chunk of this page */
+    uint64_t set_bytes, base_bytes; /* of a set, and of the base, for a run that saves */
+    uint32_t lowest_block;          /* the lowest block that backward must reach */
 };
 strata_status st_plan_sums_make(struct st_plan *plan);
 void st_plan_sums_free(struct st_plan_sums *sums);

@@ -33,6 +33,7 @@ enum item {
     ROWS,
     CONSTANTS,
     SMALL,
+    SAVED,
     ITEM_COUNT
 };
 static const char *const item_names[ITEM_COUNT] = {
@@ -51,6 +52,7 @@ static const char *const item_names[ITEM_COUNT] = {
     [ROWS] = "embedding rows",
     [CONSTANTS] = "constants",
     [SMALL] = "tokens, losses, norms",
+    [SAVED] = "checkpoints",
 };
 
 struct walk {
@@ -96,21 +98,32 @@ static void add_to_item(struct walk *k, strata_tier tier, uint64_t bytes, enum i
     plan->items[*row - 1].bytes += bytes;
 }
 
+static bool saves(const struct walk *k)
+{
+    return k->plan->policy.sets > 0;
+}
+
+/* What of a tier, or of a space of NVMe, is taken so far. */
+static uint64_t *taken(struct walk *k, strata_tier tier, enum st_space space)
+{
+    return tier == STRATA_TIER_NVME ? &k->lay->space_bytes[space] : &k->lay->needed[tier];
+}
+
 /* Takes `count` times `bytes` of a tier, when sizing. */
 static void take_many(struct walk *k, strata_tier tier, uint64_t bytes, uint64_t count)
 {
     assert(!k->build);
-    k->lay->needed[tier] += count * round_up(bytes, tier == STRATA_TIER_DEVICE ? DEVICE_ALIGN : HOST_ALIGN);
+    *taken(k, tier, ST_SPACE_SCRATCH) += count * round_up(bytes, tier == STRATA_TIER_DEVICE ? DEVICE_ALIGN : HOST_ALIGN);
 }
 
 /* Take `bytes` of a tier; returns the buffer's index when building. */
-static uint32_t take(struct walk *k, strata_tier tier, uint64_t bytes, enum item item)
+static uint32_t take_in(struct walk *k, strata_tier tier, enum st_space space, uint64_t bytes, enum item item)
 {
     struct st_plan *plan = k->plan;
     const uint64_t size = round_up(bytes, tier == STRATA_TIER_DEVICE ? DEVICE_ALIGN : HOST_ALIGN);
-    const uint64_t offset = k->lay->needed[tier];
+    const uint64_t offset = *taken(k, tier, space);
 
-    k->lay->needed[tier] += size;
+    *taken(k, tier, space) += size;
     if (!k->build)
         return ST_NO_BUFFER;
     add_to_item(k, tier, size, item);
@@ -125,8 +138,21 @@ static uint32_t take(struct walk *k, strata_tier tier, uint64_t bytes, enum item
         plan->program.buffers = grown;
         k->buffer_room = room;
     }
-    plan->program.buffers[plan->program.buffer_count] = (struct st_buffer){.tier = tier, .offset = offset, .bytes = size};
+    plan->program.buffers[plan->program.buffer_count] =
+        (struct st_buffer){.tier = tier, .space = (uint8_t)space, .offset = offset, .bytes = size};
     return plan->program.buffer_count++;
+}
+
+static uint32_t take(struct walk *k, strata_tier tier, uint64_t bytes, enum item item)
+{
+    return take_in(k, tier, ST_SPACE_SCRATCH, bytes, item);
+}
+
+/* An extent of a run that saves; `home`: what is in force between uses lies there.  Only when building: what sets and base take
+ * is no decision, and is known (plan_sums.c). */
+static uint32_t take_saved(struct walk *k, enum st_space space, uint64_t bytes, bool home, enum item item)
+{
+    return bytes == 0 ? ST_NO_BUFFER : take_in(k, STRATA_TIER_NVME, space, bytes, home ? item : SAVED);
 }
 
 /* The same for each of `count` equal pages (one when building). */
@@ -203,6 +229,24 @@ static void note_slots(struct walk *k, uint32_t p, const struct st_page_place *p
     grow(&k->most, true, elems);
 }
 
+/* Lays out where the weights are in force between uses, and where checkpoints have them. */
+static void lay_home(struct walk *k, uint32_t p, uint32_t count, struct st_page_place *place)
+{
+    const struct st_page *page = &k->plan->program.workload.pages[p];
+    const bool on_nvme = place->home == ST_WHERE_NVME;
+
+    if (place->home != ST_WHERE_DEVICE && !(on_nvme && saves(k)))
+        place->home_region = take_each(k, (strata_tier)place->home, page->bytes, count, WEIGHTS);
+    if (on_nvme)
+        place->extent = place->home_region;
+    if (!k->build || !saves(k))
+        return;
+    place->extent = take_saved(k, ST_SPACE_SET, st_page_set_bytes(page), on_nvme, WEIGHTS);
+    place->base_extent = take_saved(k, ST_SPACE_BASE, st_page_base_bytes(page), on_nvme, WEIGHTS);
+    if (on_nvme)
+        place->home_region = place->extent != ST_NO_BUFFER ? place->extent : place->base_extent;
+}
+
 /* Lays out weight, gradient and accumulator regions of `count` equal pages from p on. */
 static void lay_page(struct walk *k, uint32_t p, uint32_t count)
 {
@@ -213,6 +257,8 @@ static void lay_page(struct walk *k, uint32_t p, uint32_t count)
                                   .state = ST_WHERE_NONE,
                                   .weight_region = ST_NO_BUFFER,
                                   .home_region = ST_NO_BUFFER,
+                                  .extent = ST_NO_BUFFER,
+                                  .base_extent = ST_NO_BUFFER,
                                   .grad_region = ST_NO_BUFFER,
                                   .accum_region = ST_NO_BUFFER};
 
@@ -226,8 +272,7 @@ static void lay_page(struct walk *k, uint32_t p, uint32_t count)
     note_slots(k, p, &place);
     if (place.weights == ST_WHERE_DEVICE)
         place.weight_region = take_each(k, STRATA_TIER_DEVICE, page->bytes, count, WEIGHTS);
-    if (place.home != ST_WHERE_DEVICE)
-        place.home_region = take_each(k, (strata_tier)place.home, page->bytes, count, WEIGHTS);
+    lay_home(k, p, count, &place);
     if (place.grad != ST_WHERE_NONE)
         lay_gradients(k, p, count, &place);
     if (k->build) {
@@ -271,8 +316,27 @@ static uint64_t size_chunks(struct walk *k)
         in_memory = plan->decided.cached_chunks > on_device ? plan->decided.cached_chunks : on_device;
     take_many(k, STRATA_TIER_DEVICE, before[on_device], 1);
     take_many(k, STRATA_TIER_HOST, before[in_memory] - before[on_device], 1);
-    take_many(k, STRATA_TIER_NVME, before[plan->program.chunk_count] - before[in_memory], 1);
+    if (!saves(k))
+        take_many(k, STRATA_TIER_NVME, before[plan->program.chunk_count] - before[in_memory], 1);
     return plan->sums->state_largest[in_memory];
+}
+
+/* Lays out where the state is between updates, and where checkpoints have it. */
+static void lay_chunk(struct walk *k, struct st_chunk *chunk)
+{
+    const bool on_nvme = chunk->state == ST_WHERE_NVME;
+
+    chunk->region = chunk->extent = ST_NO_BUFFER;
+    if (chunk->state == ST_WHERE_NONE)
+        return;
+    if (!on_nvme || !saves(k))
+        chunk->region = take(k, (strata_tier)chunk->state, chunk->bytes, STATE);
+    if (saves(k))
+        chunk->extent = take_saved(k, ST_SPACE_SET, chunk->bytes, on_nvme, STATE);
+    else if (on_nvme)
+        chunk->extent = chunk->region;
+    if (on_nvme)
+        chunk->region = chunk->extent;
 }
 
 static uint64_t build_chunks(struct walk *k)
@@ -284,10 +348,8 @@ static uint64_t build_chunks(struct walk *k)
         plan->program.chunks[i].state = chunk_state(plan, i);
     st_plan_spread(plan);
     for (uint32_t i = 0; i < plan->program.chunk_count; i++) {
-        struct st_chunk *chunk = &plan->program.chunks[i];
-
-        chunk->region = chunk->state == ST_WHERE_NONE ? ST_NO_BUFFER : take(k, (strata_tier)chunk->state, chunk->bytes, STATE);
-        grow(&largest, chunk->state == ST_WHERE_NVME, chunk->bytes);
+        lay_chunk(k, &plan->program.chunks[i]);
+        grow(&largest, plan->program.chunks[i].state == ST_WHERE_NVME, plan->program.chunks[i].bytes);
     }
     return largest;
 }
@@ -466,6 +528,22 @@ static void lay_small(struct walk *k)
         lay->dact_host = take(k, STRATA_TIER_HOST, w->activation_bytes, ROWS);
 }
 
+/* Sums up NVMe: what a build has laid out, with the sets beside the one that is written to. */
+static void sum_nvme(struct walk *k)
+{
+    const struct st_plan *plan = k->plan;
+    uint64_t *spaces = k->lay->space_bytes;
+    const uint32_t sets = plan->policy.sets;
+
+    if (saves(k) && !k->build) {
+        spaces[ST_SPACE_BASE] = plan->sums->base_bytes;
+        spaces[ST_SPACE_SET] = plan->sums->set_bytes;
+    } else if (saves(k)) {
+        add_to_item(k, STRATA_TIER_NVME, (sets - 1) * spaces[ST_SPACE_SET], SAVED);
+    }
+    k->lay->needed[STRATA_TIER_NVME] = st_spaces_bytes(spaces, sets);
+}
+
 strata_status st_layout_make(struct st_layout *lay, struct st_plan *plan, bool build)
 {
     struct walk k = {.lay = lay, .plan = plan, .build = build};
@@ -480,6 +558,7 @@ strata_status st_layout_make(struct st_layout *lay, struct st_plan *plan, bool b
     lay_slots(&k);
     lay_activations(&k);
     lay_small(&k);
+    sum_nvme(&k);
     if (k.no_memory)
         return st_error(STRATA_E_NOMEM, "plan: no memory for its tables");
     return STRATA_OK;

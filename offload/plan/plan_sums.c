@@ -44,6 +44,18 @@ static void sum_chunks(const struct st_plan *plan, struct st_plan_sums *sums)
     }
 }
 
+/* Whatever the decisions: of every page and chunk, wherever it lives. */
+static void sum_spaces(const struct st_plan *plan, struct st_plan_sums *sums)
+{
+    const struct st_workload *w = &plan->program.workload;
+
+    sums->set_bytes = sums->state_bytes[plan->program.chunk_count];
+    for (uint32_t p = 0; p < w->page_count; p++) {
+        sums->set_bytes += st_extent_bytes(st_page_set_bytes(&w->pages[p]));
+        sums->base_bytes += st_extent_bytes(st_page_base_bytes(&w->pages[p]));
+    }
+}
+
 static uint32_t lowest_block(const struct st_plan *plan)
 {
     const struct st_workload *w = &plan->program.workload;
@@ -80,6 +92,7 @@ strata_status st_plan_sums_make(struct st_plan *plan)
     for (uint32_t p = 0; p < w->page_count; p++)
         sums->run_first[p] = p > 0 && sums->run_end[p - 1] == sums->run_end[p] ? sums->run_first[p - 1] : p;
     sum_chunks(plan, sums);
+    sum_spaces(plan, sums);
     sums->lowest_block = lowest_block(plan);
     return STRATA_OK;
 }

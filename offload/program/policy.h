@@ -30,6 +30,7 @@ struct st_policy {
     enum st_moment_format moment_format;
     uint64_t chunk_elems; /* multiple of ST_NORM_BLOCK; 0: 4 Mi, more for huge models, */
     uint64_t chunk_most;  /* up to this; 0: no limit */
+    uint32_t sets;        /* of what is trained, on drives, for a run that saves checkpoints; 0: it saves none */
     uint64_t fixed_bytes; /* process's fixed part beside arenas and tables; 0: the built-in figure */
 };
 

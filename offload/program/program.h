@@ -16,6 +16,7 @@
 #ifndef OFFLOAD_PROGRAM_PROGRAM_H
 #define OFFLOAD_PROGRAM_PROGRAM_H
 
+#include "core/base/space.h"
 #include "kernels/kernels.h"
 #include "offload/program/op_table.h"
 #include "offload/program/policy.h"
@@ -70,6 +71,7 @@ struct st_chunk {
     uint64_t position;                       /* of element 0 in the model, every group's begin rounded up to ST_NORM_BLOCK */
     enum st_where state;                     /* DEVICE, HOST or NVME; NONE: frozen, or forward only */
     uint32_t region;                         /* buffer: device or host region, or the extent; ST_NO_BUFFER: no state */
+    uint32_t extent;                         /* of the state, in a run that saves wherever the state is; ST_NO_BUFFER: none */
     uint64_t moment1_offset, moment2_offset; /* low half or master at 0; bytes; moment2 0: there is none */
     uint64_t bytes;                          /* of all planes, a multiple of 4096 */
     uint64_t tile_first;                     /* index of its first checksum tile */
@@ -95,6 +97,17 @@ static inline uint64_t st_page_updated_bytes(const struct st_page *page, enum st
     return bytes < page->bytes ? bytes : page->bytes;
 }
 
+/* Bytes of a page's weights in a set, and of those behind them, all frozen, in the base: what no update changes is written
+ * once. */
+static inline uint64_t st_page_set_bytes(const struct st_page *page)
+{
+    return st_page_updated_bytes(page, ST_WHERE_NVME);
+}
+static inline uint64_t st_page_base_bytes(const struct st_page *page)
+{
+    return page->bytes - st_page_set_bytes(page);
+}
+
 struct st_page_place {
     enum st_where weights;  /* DEVICE: a copy, or the home, stays there; STREAMED */
     enum st_where home;     /* of the weights that are in force between uses: DEVICE, HOST or NVME */
@@ -102,7 +115,9 @@ struct st_page_place {
     enum st_where grad;     /* DEVICE or HOST: rounded, and where the update is made; NONE: nothing of the page is trained */
     enum st_where state;    /* for the update: DEVICE; STREAMED: it crosses the link, and back; HOST: the host updates it */
     uint32_t weight_region; /* device buffer, or ST_NO_BUFFER */
-    uint32_t home_region;   /* host buffer or extent; ST_NO_BUFFER if home is the device */
+    uint32_t home_region;   /* host buffer or extent (the base's if all is frozen); ST_NO_BUFFER if home is the device */
+    uint32_t extent;        /* of the weights; in a run that saves the set's, wherever they live; ST_NO_BUFFER: none */
+    uint32_t base_extent;   /* in a run that saves: of the frozen bytes behind it, or ST_NO_BUFFER */
     uint32_t grad_region;   /* rounded gradient: device or host buffer */
     uint32_t accum_region;  /* fp32 accumulator that stays (table slices, fp32 device updates), or ST_NO_BUFFER */
     uint32_t chunk_first, chunk_count;
@@ -112,9 +127,16 @@ struct st_page_place {
 
 struct st_buffer {
     strata_tier tier;
-    uint64_t offset; /* in the tier's arena or swap space */
+    uint8_t space;   /* st_space, of NVMe; else 0 */
+    uint64_t offset; /* in the tier's arena or its space */
     uint64_t bytes;
 };
+
+/* Bytes of NVMe that spaces take, with so many sets. */
+static inline uint64_t st_spaces_bytes(const uint64_t space_bytes[ST_SPACE_COUNT], uint32_t sets)
+{
+    return space_bytes[ST_SPACE_SCRATCH] + space_bytes[ST_SPACE_BASE] + sets * space_bytes[ST_SPACE_SET];
+}
 
 /* Slots of each pool. */
 struct st_slots {
@@ -137,8 +159,10 @@ struct st_program {
     uint32_t moments;             /* planes of the optimizer beside the master: 1 or 2 */
     enum st_moment_format moment_format;
 
-    uint64_t needed[STRATA_TIER_COUNT]; /* bytes of each arena and of the swap space, exactly what is taken */
-    struct st_page_place *pages;        /* [workload.page_count] */
+    uint64_t needed[STRATA_TIER_COUNT];   /* bytes of each arena and of all sets and spaces, exactly what is taken */
+    uint64_t space_bytes[ST_SPACE_COUNT]; /* of NVMe, by space; of one set */
+    uint32_t sets;                        /* 0: no checkpoints are saved, and NVMe is scratch alone */
+    struct st_page_place *pages;          /* [workload.page_count] */
     struct st_chunk *chunks;
     uint32_t chunk_count;
     uint64_t tile_count; /* checksum tiles over all chunks */

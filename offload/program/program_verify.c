@@ -1,10 +1,10 @@
 /* program_verify.c - proves a program sound without running it.
  *
- * Four parts.  Buffers: inside the tier's bytes, disjoint.  Ops: lane, indices and operands match the kind's row, so that the
- * function that runs an op finds each operand by its role.  Order: for every two conflicting accesses of a buffer, over two
- * cycles, the waits alone force the later to come after the earlier, so no legal execution can race. Content: when the list is
- * replayed phase by phase, everything that an op reads is there and is the latest version. Because of the proven order, the
- * replay stands for all executions. */
+ * Five parts.  Buffers: inside the bytes of their tier or space, disjoint.  Extents: a set holds everything trained, once.  Ops:
+ * lane, indices and operands match the kind's row, so that the function that runs an op finds each operand by its role.  Order:
+ * for every two conflicting accesses of a buffer, over two cycles, the waits alone force the later to come after the earlier, so
+ * no legal execution can race. Content: when the list is replayed phase by phase, everything that an op reads is there and is the
+ * latest version. Because of the proven order, the replay stands for all executions. */
 #include "offload/program/program.h"
 
 #include "core/base/error.h"
@@ -21,7 +21,17 @@ static int by_place(const void *a, const void *b)
 
     if (x->tier != y->tier)
         return x->tier < y->tier ? -1 : 1;
+    if (x->space != y->space)
+        return x->space < y->space ? -1 : 1;
     return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* Bytes of what a buffer lies in: 0 if there is no such space. */
+static uint64_t bytes_around(const struct st_program *program, const struct st_buffer *b)
+{
+    if (b->tier != STRATA_TIER_NVME)
+        return b->space == 0 ? program->needed[b->tier] : 0;
+    return b->space < ST_SPACE_COUNT ? program->space_bytes[b->space] : 0;
 }
 
 static strata_status verify_buffers(const struct st_program *program)
@@ -37,14 +47,72 @@ static strata_status verify_buffers(const struct st_program *program)
     for (uint32_t i = 0; i < program->buffer_count && st == STRATA_OK; i++) {
         const struct st_buffer *b = sorted[i], *before = i > 0 ? sorted[i - 1] : NULL;
 
-        if (b->offset + b->bytes > program->needed[b->tier])
-            st = st_error(STRATA_E_INTERNAL, "verify: buffer %u ends past tier %d", (unsigned)(b - program->buffers),
-                          (int)b->tier);
-        else if (before != NULL && before->tier == b->tier && before->offset + before->bytes > b->offset)
+        if (b->offset + b->bytes > bytes_around(program, b))
+            st = st_error(STRATA_E_INTERNAL, "verify: buffer %u ends past tier %d, space %u", (unsigned)(b - program->buffers),
+                          (int)b->tier, b->space);
+        else if (before != NULL && before->tier == b->tier && before->space == b->space &&
+                 before->offset + before->bytes > b->offset)
             st = st_error(STRATA_E_INTERNAL, "verify: buffers %u and %u overlap", (unsigned)(before - program->buffers),
                           (unsigned)(b - program->buffers));
     }
     free(sorted);
+    return st;
+}
+
+/* --- extents --- */
+
+/* Whether a buffer is an extent of this space that has room for so many bytes, and nothing else has taken it. */
+static bool takes_extent(const struct st_program *program, bool *taken, uint32_t buffer, enum st_space space, uint64_t bytes)
+{
+    const struct st_buffer *b = &program->buffers[buffer < program->buffer_count ? buffer : 0];
+
+    if (bytes == 0 || buffer == ST_NO_BUFFER)
+        return bytes == 0 && buffer == ST_NO_BUFFER;
+    if (buffer >= program->buffer_count || taken[buffer] || b->tier != STRATA_TIER_NVME || b->space != space || b->bytes < bytes)
+        return false;
+    taken[buffer] = true;
+    return true;
+}
+
+static bool page_is_kept(const struct st_program *program, bool *taken, uint32_t p)
+{
+    const struct st_page *page = &program->workload.pages[p];
+    const struct st_page_place *place = &program->pages[p];
+    const bool on_nvme = place->home == ST_WHERE_NVME;
+
+    if (program->sets == 0)
+        return place->base_extent == ST_NO_BUFFER && place->extent == (on_nvme ? place->home_region : ST_NO_BUFFER) &&
+               takes_extent(program, taken, place->extent, ST_SPACE_SCRATCH, on_nvme ? page->bytes : 0);
+    return takes_extent(program, taken, place->extent, ST_SPACE_SET, st_page_set_bytes(page)) &&
+           takes_extent(program, taken, place->base_extent, ST_SPACE_BASE, st_page_base_bytes(page)) &&
+           (!on_nvme || place->home_region == (place->extent != ST_NO_BUFFER ? place->extent : place->base_extent));
+}
+
+static bool chunk_is_kept(const struct st_program *program, bool *taken, const struct st_chunk *chunk)
+{
+    const bool on_nvme = chunk->state == ST_WHERE_NVME, kept = program->sets > 0 ? chunk->state != ST_WHERE_NONE : on_nvme;
+
+    return (!on_nvme || chunk->region == chunk->extent) &&
+           takes_extent(program, taken, chunk->extent, program->sets > 0 ? ST_SPACE_SET : ST_SPACE_SCRATCH,
+                        kept ? chunk->bytes : 0);
+}
+
+static strata_status verify_extents(const struct st_program *program)
+{
+    bool *taken = calloc((size_t)program->buffer_count + 1, sizeof(*taken));
+    strata_status st = STRATA_OK;
+
+    if (taken == NULL)
+        return st_error(STRATA_E_NOMEM, "verify: no memory");
+    if (program->needed[STRATA_TIER_NVME] != st_spaces_bytes(program->space_bytes, program->sets))
+        st = st_error(STRATA_E_INTERNAL, "verify: the spaces and %u sets are not what NVMe needs", program->sets);
+    for (uint32_t p = 0; p < program->workload.page_count && st == STRATA_OK; p++)
+        if (!page_is_kept(program, taken, p))
+            st = st_error(STRATA_E_INTERNAL, "verify: the weights of page %u have no extents of their own", p);
+    for (uint32_t c = 0; c < program->chunk_count && st == STRATA_OK; c++)
+        if (!chunk_is_kept(program, taken, &program->chunks[c]))
+            st = st_error(STRATA_E_INTERNAL, "verify: the state of chunk %u has no extent of its own", c);
+    free(taken);
     return st;
 }
 
@@ -158,6 +226,17 @@ static bool count_matches(const struct st_program *program, const struct st_op *
     }
 }
 
+/* Bytes that a copy may move to or from what it accesses: of weights at home on NVMe those in the base, too. */
+static uint64_t room_of(const struct st_program *program, const struct st_access *a)
+{
+    const struct st_page_place *place = a->content == ST_HOLDS_WEIGHT ? &program->pages[a->index] : NULL;
+    const uint64_t bytes = program->buffers[a->buffer].bytes;
+
+    if (place == NULL || a->buffer != place->home_region || a->buffer != place->extent || place->base_extent == ST_NO_BUFFER)
+        return bytes;
+    return bytes + program->buffers[place->base_extent].bytes;
+}
+
 static strata_status verify_ops(const struct st_program *program)
 {
     for (uint32_t i = 0; i < program->op_count; i++) {
@@ -182,7 +261,7 @@ static strata_status verify_ops(const struct st_program *program)
         if (st_op_copies((enum st_op_kind)op->kind) && accesses[0].index != accesses[1].index)
             return malformed(program, op, "it would leave another thing than it finds");
         if (st_op_copies((enum st_op_kind)op->kind) &&
-            (op->bytes > program->buffers[accesses[0].buffer].bytes || op->bytes > program->buffers[accesses[1].buffer].bytes))
+            (op->bytes > room_of(program, &accesses[0]) || op->bytes > room_of(program, &accesses[1])))
             return malformed(program, op, "it copies more bytes than one of its buffers has");
     }
     return STRATA_OK;
@@ -440,8 +519,9 @@ strata_status st_program_verify(const struct st_program *program)
 
     if (program->op_count == 0)
         return st_error(STRATA_E_INTERNAL, "verify: there is no program");
-    if ((st = verify_buffers(program)) != STRATA_OK || (st = verify_ops(program)) != STRATA_OK ||
-        (st = verify_waits(program)) != STRATA_OK || (st = verify_order(program)) != STRATA_OK)
+    if ((st = verify_buffers(program)) != STRATA_OK || (st = verify_extents(program)) != STRATA_OK ||
+        (st = verify_ops(program)) != STRATA_OK || (st = verify_waits(program)) != STRATA_OK ||
+        (st = verify_order(program)) != STRATA_OK)
         return st;
     return verify_content(program);
 }

@@ -53,7 +53,8 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
         .act_checksums = program->acts == ST_WHERE_NVME ? boundaries * st_act_pieces(w) * sizeof(uint64_t) : 0,
         .scratch = workers * ST_SCRATCH_BYTES,
         .block_sums = (largest_sum(w) / ST_NORM_BLOCK + 1) * sizeof(double),
+        .bounce = program->sets > 0 ? (size_t)ST_BOUNCE_COUNT * ST_BOUNCE_BYTES : 0,
     };
     return t->program + t->dispatch + t->transfers + t->jobs + t->checks + t->verified + t->fresh + PLANES * t->checksums +
-           t->act_checksums + 2 * t->scratch + t->block_sums;
+           t->act_checksums + 2 * t->scratch + t->block_sums + t->bounce;
 }

@@ -17,6 +17,10 @@ uint64_t st_act_pieces(const struct st_workload *w);
 
 #define ST_SCRATCH_BYTES (ST_TILE_ELEMS * sizeof(float)) /* of a worker: one tile in fp32 */
 
+/* For what moves between host memory that no arena holds and files: saving and resuming.  Of a run that saves. */
+#define ST_BOUNCE_COUNT 8u
+#define ST_BOUNCE_BYTES (4u << 20)
+
 /* Bytes of each. */
 struct st_tables {
     size_t program;       /* the program's own: ops, accesses, waits, buffers, pages, chunks */
@@ -30,6 +34,7 @@ struct st_tables {
     size_t act_checksums; /* [boundaries][pieces]; 0: no checkpoint lies on NVMe */
     size_t scratch;       /* [the machine's workers] of ST_SCRATCH_BYTES; there are two */
     size_t block_sums;    /* [blocks of the largest page] */
+    size_t bounce;        /* [ST_BOUNCE_COUNT] of ST_BOUNCE_BYTES; 0: the run saves nothing */
 };
 
 /** Of a program; `workers`: of the machine; `queues`: the device has queues of its own.  Returns their sum: four planes of

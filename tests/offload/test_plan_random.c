@@ -60,10 +60,17 @@ static void check(bool holds, const struct random_case *c, const char *rule)
 
 static void check_memory(const struct st_plan *plan, const struct random_case *c)
 {
-    uint64_t sum[STRATA_TIER_COUNT] = {0}, items[STRATA_TIER_COUNT] = {0}, sized[STRATA_TIER_COUNT], rss;
+    uint64_t sum[STRATA_TIER_COUNT] = {0}, spaces[ST_SPACE_COUNT] = {0}, items[STRATA_TIER_COUNT] = {0}, sized[STRATA_TIER_COUNT],
+             rss;
 
-    for (uint32_t b = 0; b < plan->program.buffer_count; b++)
-        sum[plan->program.buffers[b].tier] += plan->program.buffers[b].bytes;
+    for (uint32_t b = 0; b < plan->program.buffer_count; b++) {
+        const struct st_buffer *buffer = &plan->program.buffers[b];
+
+        sum[buffer->tier] += buffer->bytes * (buffer->space == ST_SPACE_SET ? plan->program.sets : 1);
+        spaces[buffer->space] += buffer->tier == STRATA_TIER_NVME ? buffer->bytes : 0;
+    }
+    check(memcmp(spaces, plan->program.space_bytes, sizeof(spaces)) == 0, c, "spaces are not the sums of their buffers");
+    check(plan->program.sets == (plan->policy.forward_only ? 0 : c->policy.sets), c, "sets");
     for (uint32_t i = 0; i < plan->item_count; i++)
         items[plan->items[i].tier] += plan->items[i].bytes;
     st_plan_size(plan, sized);

@@ -1,0 +1,336 @@
+/* test_plan_sets - plans of runs that save: what a set holds and where depends on workload and chunk size alone, so that any run
+ * of the same model reads another one's; the verifier finds extents that are missing, shared, too small or in the wrong space. */
+#include "plan_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define WORKLOADS 150u
+#define POLICIES  12u
+
+struct case_of {
+    struct st_workload w;
+    struct st_policy policy;
+    struct st_machine machine;
+    char what[64];
+};
+
+static void draw_policy(struct case_of *c, struct plan_draws *draws)
+{
+    plan_random_policy(&c->policy, draws, &c->w);
+    c->policy.forward_only = false;
+    c->policy.sets = 1 + (uint32_t)plan_draw(draws, 5);
+    c->machine.capacity.device_is_host = plan_draw(draws, 2) == 0;
+}
+
+/* Between what the smallest placement needs and much more. */
+static void draw_capacities(struct case_of *c, struct plan_draws *draws)
+{
+    struct st_plan *plan;
+
+    memset(c->machine.capacity.bytes, 0, sizeof(c->machine.capacity.bytes));
+    plan = plan_try(&c->w, &c->machine, &c->policy, c->what);
+    for (int t = 0; t < STRATA_TIER_COUNT; t++)
+        c->machine.capacity.bytes[t] = plan->minimum[t] + plan_draw(draws, 16 * c->w.params + 1) / (1 + plan_draw(draws, 16));
+    st_plan_destroy(plan);
+}
+
+/* --- the layout --- */
+
+static void at(const struct case_of *c, const struct st_plan *plan, uint32_t buffer, enum st_space space, uint64_t *offset,
+               uint64_t bytes, const char *thing, uint32_t index)
+{
+    const struct st_buffer *b = &plan->program.buffers[buffer];
+
+    if (bytes == 0 && buffer == ST_NO_BUFFER)
+        return;
+    if (buffer == ST_NO_BUFFER || b->tier != STRATA_TIER_NVME || b->space != space || b->offset != *offset ||
+        b->bytes != (bytes + 4095) / 4096 * 4096)
+        fail_msg("%s: the %s %u lie in buffer %u, and not at %llu of space %u", c->what, thing, index, buffer,
+                 (unsigned long long)*offset, (unsigned)space);
+    *offset += b->bytes;
+}
+
+/* The layout said once more, from the workload and the chunks: trained weights page by page, then states, each at a multiple of
+ * 4096; what is frozen in the base, page by page. */
+static void check_layout(const struct case_of *c, const struct st_plan *plan)
+{
+    const struct st_program *program = &plan->program;
+    uint64_t set = 0, base = 0;
+
+    for (uint32_t p = 0; p < c->w.page_count; p++) {
+        const struct st_page *page = &c->w.pages[p];
+        const struct st_page_place *place = &program->pages[p];
+        uint64_t trained = (page->trained_bytes + 4095) / 4096 * 4096;
+
+        trained = trained < page->bytes ? trained : page->bytes;
+        at(c, plan, place->extent, ST_SPACE_SET, &set, trained, "weights of page", p);
+        at(c, plan, place->base_extent, ST_SPACE_BASE, &base, page->bytes - trained, "frozen weights of page", p);
+        if (place->home == ST_WHERE_NVME)
+            assert_int_equal(place->home_region, trained > 0 ? place->extent : place->base_extent);
+        else
+            assert_true(place->home_region == ST_NO_BUFFER ||
+                        program->buffers[place->home_region].tier == (strata_tier)place->home);
+    }
+    for (uint32_t i = 0; i < program->chunk_count; i++) {
+        const struct st_chunk *chunk = &program->chunks[i];
+
+        at(c, plan, chunk->extent, ST_SPACE_SET, &set, chunk->group == ST_GROUP_FROZEN ? 0 : chunk->bytes, "state of chunk", i);
+        if (chunk->state == ST_WHERE_NVME)
+            assert_int_equal(chunk->region, chunk->extent);
+        else
+            assert_true(chunk->region == ST_NO_BUFFER || program->buffers[chunk->region].tier == (strata_tier)chunk->state);
+    }
+    assert_int_equal(program->space_bytes[ST_SPACE_SET], set);
+    assert_int_equal(program->space_bytes[ST_SPACE_BASE], base);
+    assert_int_equal(program->needed[STRATA_TIER_NVME], program->space_bytes[ST_SPACE_SCRATCH] + base + plan->policy.sets * set);
+}
+
+static void check_activations(const struct st_plan *plan)
+{
+    uint64_t scratch = 0;
+
+    for (uint32_t b = 0; b < plan->program.buffer_count; b++)
+        if (plan->program.buffers[b].tier == STRATA_TIER_NVME && plan->program.buffers[b].space == ST_SPACE_SCRATCH)
+            scratch += plan->program.buffers[b].bytes;
+    assert_int_equal(plan->program.space_bytes[ST_SPACE_SCRATCH], scratch);
+    assert_true((scratch > 0) == (plan->program.acts == ST_WHERE_NVME));
+}
+
+/* Whatever tiers, budgets, caches, updates and orders of accumulation: with the same chunk size and moments, the same set. */
+static void the_set_follows_from_workload_and_chunks(void **state)
+{
+    uint32_t planned = 0, partly = 0, in_memory = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= WORKLOADS; seed++) {
+        struct plan_draws draws = {.seed = seed};
+        struct case_of c = {.machine = {.name = "sets", .capacity.workers = 2}};
+        uint64_t chunk_elems, spaces[2] = {0};
+        enum st_moment_format format;
+        uint32_t moments;
+
+        snprintf(c.what, sizeof(c.what), "seed %u", (unsigned)seed);
+        plan_random_workload(&c.w, &draws, true);
+        draw_policy(&c, &draws);
+        chunk_elems = c.policy.chunk_elems, moments = c.policy.moments, format = c.policy.moment_format;
+        for (uint32_t i = 0; i < POLICIES; i++) {
+            struct st_plan *plan;
+
+            draw_policy(&c, &draws);
+            c.policy.chunk_elems = chunk_elems, c.policy.moments = moments, c.policy.moment_format = format;
+            draw_capacities(&c, &draws);
+            plan = plan_try(&c.w, &c.machine, &c.policy, c.what);
+            assert_true(plan->fits);
+            if (st_plan_verify(plan) != STRATA_OK)
+                fail_msg("%s: %s", c.what, strata_last_error());
+            check_layout(&c, plan);
+            check_activations(plan);
+            if (i > 0)
+                assert_memory_equal(spaces, &plan->program.space_bytes[ST_SPACE_BASE], sizeof(spaces));
+            memcpy(spaces, &plan->program.space_bytes[ST_SPACE_BASE], sizeof(spaces));
+            planned++;
+            in_memory += c.policy.optimizer_tier != STRATA_TIER_NVME && c.policy.param_tier != STRATA_TIER_NVME;
+            for (uint32_t p = 0; p < c.w.page_count; p++)
+                partly += plan->program.pages[p].extent != ST_NO_BUFFER && plan->program.pages[p].base_extent != ST_NO_BUFFER;
+            st_plan_destroy(plan);
+        }
+        st_workload_fini(&c.w);
+    }
+    assert_true(planned == WORKLOADS * POLICIES && partly > 0 && in_memory > planned / 10);
+}
+
+/* Saving moves nothing: the same budgets of device and host give the same placement and program, whatever is saved. */
+static void saving_changes_no_program(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= WORKLOADS; seed++) {
+        struct plan_draws draws = {.seed = seed};
+        struct case_of c = {.machine = {.name = "sets", .capacity.workers = 2}};
+        struct st_plan *saves, *plain;
+
+        snprintf(c.what, sizeof(c.what), "seed %u", (unsigned)seed);
+        plan_random_workload(&c.w, &draws, true);
+        draw_policy(&c, &draws);
+        draw_capacities(&c, &draws);
+        c.machine.capacity.bytes[STRATA_TIER_NVME] = UINT64_MAX;
+        saves = plan_try(&c.w, &c.machine, &c.policy, c.what);
+        c.policy.sets = 0;
+        plain = plan_try(&c.w, &c.machine, &c.policy, c.what);
+        assert_true(saves->fits && plain->fits);
+        assert_memory_equal(&saves->decided, &plain->decided, sizeof(plain->decided));
+        assert_int_equal(saves->program.op_count, plain->program.op_count);
+        for (uint32_t i = 0; i < plain->program.op_count; i++) {
+            const struct st_op *a = &saves->program.ops[i], *b = &plain->program.ops[i];
+
+            assert_true(a->kind == b->kind && a->bytes == b->bytes && a->phases == b->phases && a->wait_count == b->wait_count);
+        }
+        for (int t = STRATA_TIER_DEVICE; t <= STRATA_TIER_HOST; t++)
+            assert_int_equal(saves->program.needed[t], plain->program.needed[t]);
+        assert_int_equal(plain->program.space_bytes[ST_SPACE_SCRATCH], plain->program.needed[STRATA_TIER_NVME]);
+        st_plan_destroy(saves);
+        st_plan_destroy(plain);
+        st_workload_fini(&c.w);
+    }
+}
+
+/* --- what does not fit --- */
+
+static struct st_plan *mixed_plan(uint32_t sets, bool forward_only, uint64_t nvme)
+{
+    static const enum plan_frozen frozen[] = {PLAN_TRAINED, PLAN_FROZEN, PLAN_PART_FROZEN, PLAN_TRAINED, PLAN_TRAINED};
+    const struct plan_sizes sizes = {.dtype = STRATA_BF16,
+                                     .blocks = 3,
+                                     .hidden = 64,
+                                     .vocab = 200,
+                                     .slice_rows = 100,
+                                     .seq = 8,
+                                     .micro_batch = 1,
+                                     .grad_accum = 1,
+                                     .block_params =
+                                         8000, /* the frozen part goes past the drive's block that the trained one ends in */
+                                     .positions = true};
+    const struct st_machine machine = {.name = "mixed", .capacity = {.bytes = {1u << 24, 1u << 24, nvme}, .workers = 1}};
+    const struct st_policy policy = {.param_tier = STRATA_TIER_NVME,
+                                     .optimizer_tier = STRATA_TIER_NVME,
+                                     .activation_tier = STRATA_TIER_NVME,
+                                     .update = ST_UPDATE_GATED,
+                                     .forward_only = forward_only,
+                                     .chunk_elems = 4096,
+                                     .sets = sets};
+    struct st_workload w;
+    struct st_plan *plan;
+
+    plan_workload(&w, &sizes, frozen);
+    plan = plan_try(&w, &machine, &policy, "mixed");
+    st_workload_fini(&w);
+    return plan;
+}
+
+static void sets_need_room(void **state)
+{
+    struct st_plan *plan = mixed_plan(4, false, UINT64_MAX), *less;
+    const uint64_t needed = plan->program.needed[STRATA_TIER_NVME];
+
+    (void)state;
+    assert_true(plan->fits);
+    less = mixed_plan(4, false, needed - 1);
+    assert_false(less->fits);
+    assert_int_equal(less->program.needed[STRATA_TIER_NVME], needed);
+    st_plan_destroy(less);
+    less = mixed_plan(3, false, needed - plan->program.space_bytes[ST_SPACE_SET]);
+    assert_true(less->fits);
+    st_plan_destroy(less);
+    st_plan_destroy(plan);
+}
+
+static void what_trains_nothing_saves_nothing(void **state)
+{
+    struct st_plan *plan = mixed_plan(4, true, UINT64_MAX);
+
+    (void)state;
+    assert_true(plan->fits);
+    assert_int_equal(plan->program.sets, 0);
+    assert_int_equal(plan->program.space_bytes[ST_SPACE_SET] + plan->program.space_bytes[ST_SPACE_BASE], 0);
+    st_plan_destroy(plan);
+}
+
+/* --- the verifier --- */
+
+static void must_fail(const struct st_plan *plan, const char *what)
+{
+    if (st_plan_verify(plan) == STRATA_OK)
+        fail_msg("the verifier missed %s", what);
+}
+
+/* Each change of a number is found, and taken back. */
+#define MUST_FAIL(plan, place, value, what)                                                                                      \
+    do {                                                                                                                         \
+        const __typeof__(place) was = (place);                                                                                   \
+        (place) = (value);                                                                                                       \
+        must_fail(plan, what);                                                                                                   \
+        (place) = was;                                                                                                           \
+    } while (0)
+
+static void check_verifier(struct st_plan *plan)
+{
+    struct st_program *program = &plan->program;
+    uint32_t partly = 0, frozen = 0;
+
+    while (program->pages[partly].extent == ST_NO_BUFFER || program->pages[partly].base_extent == ST_NO_BUFFER)
+        partly++;
+    while (program->pages[frozen].extent != ST_NO_BUFFER)
+        frozen++;
+    for (uint32_t b = 0; b < program->buffer_count; b++) {
+        struct st_buffer *buffer = &program->buffers[b];
+
+        if (buffer->tier != STRATA_TIER_NVME)
+            continue;
+        if (buffer->offset > 0)
+            MUST_FAIL(plan, buffer->offset, buffer->offset - 4096, "extents that overlap in their space");
+        MUST_FAIL(plan, buffer->offset, program->space_bytes[buffer->space], "an extent past its space");
+        MUST_FAIL(plan, buffer->space, ST_SPACE_COUNT, "an extent of no space");
+    }
+    for (uint32_t space = 0; space < ST_SPACE_COUNT; space++)
+        MUST_FAIL(plan, program->space_bytes[space], program->space_bytes[space] + 4096, "spaces that are not what is needed");
+    MUST_FAIL(plan, program->sets, program->sets + 1, "a set too many");
+    for (uint32_t c = 1; c < program->chunk_count; c++) {
+        if (program->chunks[c].extent == ST_NO_BUFFER)
+            continue;
+        MUST_FAIL(plan, program->chunks[c].extent, ST_NO_BUFFER, "a chunk without an extent");
+        MUST_FAIL(plan, program->chunks[c].extent, program->pages[partly].extent, "a chunk in the extent of weights");
+    }
+    MUST_FAIL(plan, program->pages[partly].extent, ST_NO_BUFFER, "trained weights without an extent");
+    MUST_FAIL(plan, program->pages[partly].base_extent, ST_NO_BUFFER, "frozen bytes without an extent");
+    MUST_FAIL(plan, program->pages[partly].base_extent, program->pages[frozen].base_extent, "frozen bytes in another's extent");
+    MUST_FAIL(plan, program->buffers[program->pages[partly].base_extent].bytes, 0, "an extent without room");
+    MUST_FAIL(plan, program->pages[frozen].base_extent, program->pages[partly].extent, "frozen weights in a set");
+    MUST_FAIL(plan, program->pages[frozen].extent, program->pages[partly].extent, "frozen weights in a set, too");
+    MUST_FAIL(plan, program->pages[partly].home_region, program->pages[partly].base_extent, "a home that is no page's start");
+    assert_int_equal(st_plan_verify(plan), STRATA_OK);
+}
+
+static void the_verifier_finds_wrong_extents(void **state)
+{
+    struct st_plan *plan = mixed_plan(4, false, UINT64_MAX);
+
+    (void)state;
+    assert_true(plan->fits);
+    assert_int_equal(st_plan_verify(plan), STRATA_OK);
+    check_verifier(plan);
+    st_plan_destroy(plan);
+}
+
+static void the_verifier_knows_runs_without_sets(void **state)
+{
+    struct st_plan *plan = mixed_plan(0, false, UINT64_MAX);
+    struct st_program *program = &plan->program;
+
+    (void)state;
+    assert_true(plan->fits);
+    assert_int_equal(st_plan_verify(plan), STRATA_OK);
+    MUST_FAIL(plan, program->pages[0].base_extent, program->pages[0].home_region, "a base without a set");
+    MUST_FAIL(plan, program->pages[0].extent, ST_NO_BUFFER, "weights on NVMe without an extent");
+    MUST_FAIL(plan, program->buffers[program->pages[0].home_region].space, ST_SPACE_SET, "a set without saving");
+    MUST_FAIL(plan, program->chunks[0].extent, ST_NO_BUFFER, "state on NVMe without an extent");
+    st_plan_destroy(plan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_set_follows_from_workload_and_chunks),
+        cmocka_unit_test(saving_changes_no_program),
+        cmocka_unit_test(sets_need_room),
+        cmocka_unit_test(what_trains_nothing_saves_nothing),
+        cmocka_unit_test(the_verifier_finds_wrong_extents),
+        cmocka_unit_test(the_verifier_knows_runs_without_sets),
+    };
+
+    return cmocka_run_group_tests_name("plan_sets", tests, NULL, NULL);
+}
