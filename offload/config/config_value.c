@@ -75,19 +75,36 @@ void st_value_show(char *buf, size_t bytes, const st_json *node)
     }
 }
 
-/* "is X, not Y", with a hint for the most common mistakes. */
+/* A number that JSON writes like this. */
+static bool is_json_number(const char *text)
+{
+    st_json *node;
+    bool is;
+
+    if (st_json_parse(&node, text, strlen(text), "value") != STRATA_OK)
+        return false;
+    is = st_json_type(node) == ST_JSON_NUMBER;
+    st_json_free(node);
+    return is;
+}
+
+/* "is X, not Y", with a hint for the most common mistakes.  On the command line, what is no JSON is a string without quotes. */
 static const char *wrong_type(struct st_config_source *src, const st_json *node, const char *wanted)
 {
-    char shown[SHOW_BYTES];
+    char shown[SHOW_BYTES], number_text[32];
     double number;
     char *end;
 
     st_value_show(shown, sizeof(shown), node);
     if (st_json_type(node) != ST_JSON_STRING)
         return st_source_keep(src, "must be %s, not %s", wanted, shown);
-    number = strtod(shown, &end);
-    if ((end != shown && *end == '\0' && isfinite(number)) || strcmp(shown, "true") == 0 || strcmp(shown, "false") == 0)
+    if (is_json_number(shown) || strcmp(shown, "true") == 0 || strcmp(shown, "false") == 0)
         return st_source_keep(src, "must be %s, but \"%s\" is a string: write it without quotes", wanted, shown);
+    number = strtod(shown, &end);
+    if (end != shown && *end == '\0' && isfinite(number)) {
+        st_value_number(number_text, number);
+        return st_source_keep(src, "must be %s, not \"%s\": write %s", wanted, shown, number_text);
+    }
     return st_source_keep(src, "must be %s, not \"%s\"", wanted, shown);
 }
 
