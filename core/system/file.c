@@ -170,6 +170,16 @@ FILE *st_kernel_file_stream(const char *path)
     return file;
 }
 
+/* A file may have been cut while it was read: what it has now, if the system says. */
+static strata_status too_short(int fd, uint64_t offset, uint64_t bytes, const char *path)
+{
+    struct stat info;
+    const uint64_t size = passed("file.stat", fstat(fd, &info)) < 0 ? offset : (uint64_t)info.st_size;
+
+    return st_error(STRATA_E_INPUT, "%s is too short: it ends at byte %llu, and its header promises %llu bytes at byte %llu",
+                    path, (unsigned long long)size, (unsigned long long)bytes, (unsigned long long)offset);
+}
+
 strata_status st_file_read_at(int fd, void *buf, uint64_t bytes, uint64_t offset, const char *path)
 {
     unsigned char *at = buf;
@@ -184,8 +194,7 @@ strata_status st_file_read_at(int fd, void *buf, uint64_t bytes, uint64_t offset
         if (got < 0)
             return st_error_errno((int)-got, "reading %s at byte %llu", path, (unsigned long long)offset);
         if (got == 0)
-            return st_error(STRATA_E_INPUT, "%s is too short: nothing at byte %llu, which its header promises", path,
-                            (unsigned long long)offset);
+            return too_short(fd, offset, bytes, path);
         interrupted = 0;
         at += got;
         bytes -= (uint64_t)got;

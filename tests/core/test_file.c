@@ -72,6 +72,21 @@ static void a_time_that_was_set_back_hides_nothing(void **state)
     close(fd);
 }
 
+/* A file that was cut is as long as it is now, wherever the read began. */
+static void a_file_that_was_cut_says_where_it_ends(void **state)
+{
+    struct st_file_identity was;
+    const int fd = open_old(&was, "a", "first");
+    char bytes[32];
+
+    (void)state;
+    assert_refused(st_file_read_at(fd, bytes, 6, 0, "a"), STRATA_E_INPUT,
+                   "a is too short: it ends at byte 5, and its header promises 1 bytes at byte 5");
+    assert_refused(st_file_read_at(fd, bytes, 8, 100, "a"), STRATA_E_INPUT,
+                   "a is too short: it ends at byte 5, and its header promises 8 bytes at byte 100");
+    close(fd);
+}
+
 /* The open file is what it was. */
 static void replacing_or_removing_is_no_change(void **state)
 {
@@ -187,10 +202,15 @@ static void reading_never_waits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        FILE_TEST(what_is_written_while_it_is_read_is_told), FILE_TEST(a_time_that_was_set_back_hides_nothing),
-        FILE_TEST(replacing_or_removing_is_no_change),       FILE_TEST(a_text_that_changed_is_not_returned),
-        FILE_TEST(a_text_has_a_size_that_it_may_have),       FILE_TEST(outputs_are_apart_from_inputs),
-        FILE_TEST(only_what_does_not_exist_is_absent),       FILE_TEST(reading_never_waits),
+        FILE_TEST(what_is_written_while_it_is_read_is_told),
+        FILE_TEST(a_time_that_was_set_back_hides_nothing),
+        FILE_TEST(a_file_that_was_cut_says_where_it_ends),
+        FILE_TEST(replacing_or_removing_is_no_change),
+        FILE_TEST(a_text_that_changed_is_not_returned),
+        FILE_TEST(a_text_has_a_size_that_it_may_have),
+        FILE_TEST(outputs_are_apart_from_inputs),
+        FILE_TEST(only_what_does_not_exist_is_absent),
+        FILE_TEST(reading_never_waits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
