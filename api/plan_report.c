@@ -244,7 +244,7 @@ void st_plan_print(const struct strata_plan *of, bool full, FILE *to)
     st_wrap_close(file, to);
 }
 
-static void print_passes(const struct st_bounds *b, FILE *file)
+static void print_passes(const struct st_bounds *b, const struct st_machine *m, FILE *file)
 {
     const struct {
         const char *name;
@@ -259,7 +259,8 @@ static void print_passes(const struct st_bounds *b, FILE *file)
 
     if (!(sum > 0))
         return;
-    st_print(file, "  the device's own passes over its memory: %s of a step:", st_seconds_text(text, sum));
+    st_print(file, "  the device's own passes over its memory, at %.0f GB/s: %s of a step:", m->rates.memory * 1e-9,
+             st_seconds_text(text, sum));
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         if (!(parts[i].seconds > 0))
             continue;
@@ -283,7 +284,7 @@ void st_bounds_print(const struct strata_plan *of, FILE *to)
     } else {
         st_print(file, "  shortest step: %s for this schedule (bound by %s), %s for any schedule on this hardware\n",
                  st_seconds_text(schedule, b->schedule), b->bound_by, st_seconds_text(hardware, b->hardware));
-        print_passes(b, file);
+        print_passes(b, &figures->machine, file);
     }
     st_wrap_close(file, to);
 }

@@ -299,7 +299,7 @@ static void a_run_says_what_it_writes_and_its_plan_in_short(void **state)
     program_free(&p);
 }
 
-static void plan_without_rates_says_so(void **state)
+static void plan_says_which_rates_there_are(void **state)
 {
     const struct workplace *w = *state;
     struct program p;
@@ -313,6 +313,9 @@ static void plan_without_rates_says_so(void **state)
     program_free(&p);
     workplace_run_ok(w, &p, "plan --model nano");
     assert_non_null(strstr(p.out, "shortest step: unknown"));
+    program_free(&p);
+    workplace_run_ok(w, &p, "plan --model nano --seq-len 32 --machine tests/machines/card-24gb.json");
+    assert_non_null(strstr(p.out, "passes over its memory, at 920 GB/s: "));
     program_free(&p);
 }
 
@@ -481,11 +484,11 @@ static void a_model_that_was_read_is_written_as_it_was(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(metrics_model_and_eval_agree),  cmocka_unit_test(json_train_keeps_standard_output_clean),
-        cmocka_unit_test(plan_json_has_its_stable_keys), cmocka_unit_test(a_run_says_what_it_writes_and_its_plan_in_short),
-        cmocka_unit_test(plan_without_rates_says_so),    cmocka_unit_test(plan_for_another_machine),
-        cmocka_unit_test(info_and_check_speak_json),     cmocka_unit_test(measured_rates_can_be_read_back),
-        cmocka_unit_test(openmp_threads_are_noted),      cmocka_unit_test(a_model_that_was_read_is_written_as_it_was),
+        cmocka_unit_test(metrics_model_and_eval_agree),    cmocka_unit_test(json_train_keeps_standard_output_clean),
+        cmocka_unit_test(plan_json_has_its_stable_keys),   cmocka_unit_test(a_run_says_what_it_writes_and_its_plan_in_short),
+        cmocka_unit_test(plan_says_which_rates_there_are), cmocka_unit_test(plan_for_another_machine),
+        cmocka_unit_test(info_and_check_speak_json),       cmocka_unit_test(measured_rates_can_be_read_back),
+        cmocka_unit_test(openmp_threads_are_noted),        cmocka_unit_test(a_model_that_was_read_is_written_as_it_was),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
