@@ -130,8 +130,8 @@ static void put_least(struct text *t, struct st_plan *trial, const struct st_pla
     if (host && tier != STRATA_TIER_HOST)
         put(t, " or --host-memory");
     if (smaller_batch_fits(trial))
-        put(t, plan->policy.forward_only ? ", or lower the micro-batch, --seq-len or --max-tokens"
-                                         : ", or lower the micro-batch or --seq-len");
+        put(t, plan->program.workload.generate ? ", or lower --max-tokens (of a conversation: --context)"
+                                               : ", or lower the micro-batch or --seq-len");
 }
 
 /* Names, of several directories, the one that limits all, since each takes its part. */
