@@ -74,6 +74,7 @@ static strata_status load(struct strata_config *c, const struct strata_config_op
         .override_count = o->override_count,
         .allow_unknown = o->allow_unknown,
         .max_steps = o->max_steps,
+        .steps_later = o->steps_later,
     };
     const strata_status st = st_handle_text(&c->name, o->file != NULL ? o->file : "the configuration");
 
@@ -97,7 +98,8 @@ static strata_status check_opts(const struct strata_config_opts *o)
 static strata_status open_any(struct strata_config **config, struct strata_config_opts *o, const struct strata_config_opts *opts)
 {
     struct strata_config *c;
-    strata_status st = st_handle_opts(o, sizeof(*o), sizeof(*o), opts, "strata_config_opts");
+    strata_status st =
+        st_handle_opts(o, sizeof(*o), offsetof(struct strata_config_opts, steps_later), opts, "strata_config_opts");
 
     if (st != STRATA_OK || (st = check_opts(o)) != STRATA_OK)
         return st;

@@ -66,11 +66,21 @@ uint64_t strata_data_count(const struct strata_data *data)
     return data != NULL ? st_token_set_windows(data->set) : 0;
 }
 
-static strata_status read_one(const struct strata_data *d, enum strata_data_order order, uint64_t seed, uint64_t position,
+/* Which window stands at a position.  False: none does. */
+static bool find_window(uint64_t *window, const struct strata_data *d, enum strata_data_order order, uint64_t position,
+                        uint32_t count)
+{
+    const uint64_t windows = st_token_set_windows(d->set), pass = (windows + count - 1) / count * count;
+
+    *window = order == STRATA_DATA_EPOCHS ? position / pass * windows + position % pass : position;
+    return order == STRATA_DATA_SHUFFLED || (order == STRATA_DATA_EPOCHS ? position % pass : position) < windows;
+}
+
+static strata_status read_one(const struct strata_data *d, bool there, bool shuffle, uint64_t seed, uint64_t window,
                               int32_t *tokens, int32_t *targets, int32_t *positions)
 {
-    if (order == STRATA_DATA_SHUFFLED || position < st_token_set_windows(d->set))
-        return st_token_set_window(d->set, position, seed, order == STRATA_DATA_SHUFFLED, tokens, targets, positions);
+    if (there)
+        return st_token_set_window(d->set, window, seed, shuffle, tokens, targets, positions);
     memset(tokens, 0, d->seq * sizeof(*tokens));
     memset(targets, 0xff, d->seq * sizeof(*targets));
     for (uint32_t i = 0; positions != NULL && i < d->seq; i++)
@@ -85,11 +95,15 @@ strata_status strata_data_read(const struct strata_data *data, enum strata_data_
 
     if (data == NULL || tokens == NULL || targets == NULL)
         return st_error_missing(__func__, data == NULL ? "data" : tokens == NULL ? "tokens" : "targets");
-    if (order != STRATA_DATA_SHUFFLED && order != STRATA_DATA_IN_ORDER)
+    if (order != STRATA_DATA_SHUFFLED && order != STRATA_DATA_IN_ORDER && order != STRATA_DATA_EPOCHS)
         return st_error(STRATA_E_INVAL, "%s: %d is not an order", __func__, (int)order);
-    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
-        st = read_one(data, order, seed, first + i, tokens + (size_t)i * data->seq, targets + (size_t)i * data->seq,
-                      positions != NULL ? positions + (size_t)i * data->seq : NULL);
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        uint64_t window;
+        const bool there = find_window(&window, data, order, first + i, count);
+
+        st = read_one(data, there, order != STRATA_DATA_IN_ORDER, seed, window, tokens + (size_t)i * data->seq,
+                      targets + (size_t)i * data->seq, positions != NULL ? positions + (size_t)i * data->seq : NULL);
+    }
     return st;
 }
 

@@ -283,6 +283,15 @@ strata_status strata_model_get_info(const struct strata_model *model, struct str
     return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_model_info");
 }
 
+strata_status strata_model_set_steps(struct strata_model *model, uint64_t steps)
+{
+    if (model == NULL)
+        return st_error_missing(__func__, "model");
+    if (steps == 0)
+        return st_error(STRATA_E_INVAL, "%s: a run has one step or more", __func__);
+    return st_config_set_steps(&model->config, steps);
+}
+
 strata_status strata_directory_digest(const char *dir, char digest[33])
 {
     if (dir == NULL || digest == NULL)

@@ -27,6 +27,7 @@ strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, 
     opts.allow_unknown = args->allow_unknown;
     opts.forward_only = args->command == CLI_CMD_EVAL || args->command == CLI_CMD_GENERATE;
     opts.max_steps = args->max_steps;
+    opts.steps_later = args->epochs > 0;
     return strata_config_open(&r->config, &opts);
 }
 

@@ -42,6 +42,7 @@ struct train {
     struct st_pressure *pressure;
     struct st_pressure_sample pressure_first, pressure_last; /* before the first step; before the next one */
     uint64_t sampled_ns;                                     /* time of the last sample */
+    uint64_t steps, epoch_steps;                             /* of the run; of an epoch, 0: steps do not end with epochs */
     uint64_t steps_done, evaluated_at, start_ns;
     struct strata_eval eval;
     bool eval_cut; /* a signal ended an evaluation */
@@ -91,6 +92,20 @@ static strata_status check_out(const struct cli_args *args)
     return STRATA_OK;
 }
 
+/* As Hugging Face's Trainer counts them: an epoch ends with a smaller step, and a part of an epoch is rounded up to whole
+ * steps. */
+static strata_status count_steps(struct train *t)
+{
+    const uint64_t sequences = t->run.shape.step_sequences;
+
+    t->steps = t->args->max_steps;
+    if (t->args->epochs == 0)
+        return STRATA_OK;
+    t->epoch_steps = (strata_data_count(t->data) + sequences - 1) / sequences;
+    t->steps = (uint64_t)ceil(t->args->epochs * (double)t->epoch_steps);
+    return strata_model_set_steps(t->run.model, t->steps);
+}
+
 static strata_status open_data(struct train *t)
 {
     const struct cli_args *args = t->args;
@@ -98,7 +113,7 @@ static strata_status open_data(struct train *t)
 
     if (st == STRATA_OK && args->eval_data != NULL)
         st = cli_run_data(&t->run, &t->eval_data, (const char *const *)&args->eval_data, 1);
-    return st;
+    return st == STRATA_OK ? count_steps(t) : st;
 }
 
 static FILE *people(const struct cli_args *args)
@@ -154,7 +169,7 @@ static void put_header(void *ctx, struct st_json_writer *w)
 {
     const struct train *t = ctx;
 
-    cli_metrics_header(w, t->run.engine, t->args->max_steps);
+    cli_metrics_header(w, t->run.engine, t->steps);
 }
 
 static void put_step(void *ctx, struct st_json_writer *w)
@@ -186,7 +201,7 @@ static strata_status take(struct train *t)
     const struct cli_args *args = t->args;
     strata_status st = begin_outputs(t);
 
-    cli_progress_init(&t->progress, people(args), args->quiet, args->max_steps, t->run.config->values.steps_per_print);
+    cli_progress_init(&t->progress, people(args), args->quiet, t->steps, t->run.config->values.steps_per_print);
     if (st == STRATA_OK)
         st = strata_plan_measure(t->run.plan);
     cli_progress_work_end(&t->progress);
@@ -238,11 +253,11 @@ static strata_status evaluate(struct train *t, struct cli_step *step)
 /* Whether an evaluation is due after this step: after the last one, or every --eval-every steps. */
 static bool eval_due(const struct train *t)
 {
-    const struct cli_args *args = t->args;
+    const uint64_t every = t->args->eval_every;
 
     if (t->eval_data == NULL)
         return false;
-    return t->steps_done == args->max_steps || (args->eval_every != 0 && t->steps_done % args->eval_every == 0);
+    return t->steps_done == t->steps || (every != 0 && t->steps_done % every == 0);
 }
 
 static void sample_pressure(struct train *t, struct st_pressure_sample *out)
@@ -263,6 +278,14 @@ static void watch_step(struct train *t, struct cli_step *step)
     cli_step_pressure(step, &verdict);
 }
 
+/* Passes over the data so far. */
+static double epochs_done(const struct train *t)
+{
+    if (t->epoch_steps > 0)
+        return (double)t->steps_done / (double)t->epoch_steps;
+    return (double)(t->steps_done * t->run.shape.step_sequences) / (double)strata_data_count(t->data);
+}
+
 static strata_status one_step(struct train *t)
 {
     const uint64_t sequences = t->run.shape.step_sequences;
@@ -272,14 +295,15 @@ static strata_status one_step(struct train *t)
     strata_status st = strata_engine_get_info(t->run.engine, &info);
 
     if (st == STRATA_OK)
-        st = strata_data_read(t->data, STRATA_DATA_SHUFFLED, t->args->seed, info.sequences, t->run.shape.step_sequences,
-                              t->tokens, t->targets, t->positions);
+        st = strata_data_read(t->data, t->epoch_steps > 0 ? STRATA_DATA_EPOCHS : STRATA_DATA_SHUFFLED, t->args->seed,
+                              info.sequences, t->run.shape.step_sequences, t->tokens, t->targets, t->positions);
     if (st == STRATA_OK)
         st = strata_engine_step(t->run.engine, t->tokens, t->targets, t->positions, &result);
     if (st != STRATA_OK)
         return st;
     t->steps_done++;
     cli_step_fill(&step, t->run.plan, t->data, &result, t->steps_done, t->steps_done * sequences * t->run.shape.seq_len);
+    step.value[CLI_EPOCH] = epochs_done(t);
     watch_step(t, &step);
     cli_progress_step(&t->progress, &step);
     if (eval_due(t)) {
@@ -306,13 +330,13 @@ static strata_status check_learnt(const struct train *t)
 
 static bool is_over(const struct train *t)
 {
-    return t->steps_done == t->args->max_steps || cli_signals_pending() != 0;
+    return t->steps_done == t->steps || cli_signals_pending() != 0;
 }
 
 /* Whether a signal ended the run before everything was done. */
 static bool is_short(const struct train *t)
 {
-    return t->steps_done < t->args->max_steps || t->eval_cut;
+    return t->steps_done < t->steps || t->eval_cut;
 }
 
 static strata_status train_loop(struct train *t)
@@ -437,7 +461,7 @@ static int exit_code(const struct train *t, strata_status st)
     if (st != STRATA_E_CANCELLED)
         return cli_fail(st);
     st_wrap_print(stderr, "strata: ended by %s after %" PRIu64 " of %" PRIu64 " steps; no swap files are left%s%s\n",
-                  cli_signals_name(cli_signals_pending()), t->steps_done, t->args->max_steps,
+                  cli_signals_name(cli_signals_pending()), t->steps_done, t->steps,
                   out == NULL          ? ""
                   : t->steps_done == 0 ? ", --out was not written"
                                        : ", the model is in ",

@@ -253,11 +253,11 @@ static strata_status require_words(const struct cli_args *args, uint32_t most, c
 static strata_status check_prompt(const struct cli_args *args)
 {
     const int given = (args->prompt != NULL) + (args->prompt_file != NULL) + (args->prompt_tokens != NULL);
-    const char *for_chat = args->system != NULL     ? "system"
+    const char *for_chat = args->system != NULL          ? "system"
                            : args->chat_template != NULL ? "template"
-                           : args->date != NULL     ? "date"
-                           : args->context != 0     ? "context"
-                                                    : NULL;
+                           : args->date != NULL          ? "date"
+                           : args->context != 0          ? "context"
+                                                         : NULL;
 
     if (!args->chat && for_chat != NULL)
         return st_error(STRATA_E_INVAL, "--%s needs --chat: only a conversation has one", for_chat);
@@ -309,7 +309,9 @@ static strata_status args_check(const struct cli_args *args)
     if (st == STRATA_OK && args->command != CLI_CMD_PLAN)
         st = require(args->data.count > 0, "--data FILE");
     if (st == STRATA_OK && args->command == CLI_CMD_TRAIN)
-        st = require(args->max_steps > 0, "--max-steps N");
+        st = require(args->max_steps > 0 || args->epochs > 0, "--max-steps N or --epochs N");
+    if (st == STRATA_OK && args->max_steps > 0 && args->epochs > 0)
+        return st_error(STRATA_E_INVAL, "--max-steps and --epochs exclude each other: both say how long the run is");
     return st;
 }
 

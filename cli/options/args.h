@@ -52,6 +52,7 @@ struct cli_args {
     const char *format, *dataset_info, *dataset, *layout; /* tokens, like the next two lines */
     uint64_t max_samples, show;
     double val_size;
+    double epochs;                    /* train; 0: max_steps is given */
     double heldout, top_p, repetition_penalty;
     double temperature;               /* NaN: not given */
     uint64_t bytes, repeats, threads; /* bench; other commands turn threads into an override */

@@ -49,6 +49,8 @@ static const struct cli_option options[] = {
     {{"repetition-penalty"}, CLI_CMD_GENERATE, VALUE_REAL, AT(repetition_penalty), NULL, ST_REPETITION_LEAST, ST_REPETITION_MOST, "X",
      "makes tokens that are already in the text less likely; 1: no change; default: as the model's files say"},
     {{"max-steps", "steps"}, TRAINS | CLI_CMD_CHECK, VALUE_COUNT, AT(max_steps), NULL, 1, WHOLE_MAX, "N", "optimizer steps of the run"},
+    {{"epochs", "num-train-epochs", "num_train_epochs"}, CLI_CMD_TRAIN, VALUE_REAL, AT(epochs), NULL, 1e-9, 1e6, "N",
+     "instead: passes over the data, such as 3 or 0.5; of each the last step is smaller, as Trainer's is"},
     {{"steps"}, CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(max_steps), NULL, 1, 1000, "N", "steps measured of each schedule, after two; default 10"},
     {{"load"}, CLI_CMD_BENCH_STEP, VALUE_REAL, AT(load), NULL, 1e-3, 1e3, "X",
      "paced: a device that computes X times as long as the rest of the step takes; default: as fast as the file says"},

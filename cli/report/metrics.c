@@ -25,6 +25,7 @@ struct column {
 
 static const struct column columns[] = {
     {NULL, "step", COLUMN_WHOLE, END_NONE, CLI_STEP, 1},
+    {NULL, "epoch", COLUMN_REAL, END_LAST, CLI_EPOCH, 1},
     {NULL, "loss", COLUMN_REAL, END_MEDIAN, CLI_LOSS, 1},
     {NULL, "bits_per_byte", COLUMN_REAL, END_MEDIAN, CLI_BITS_PER_BYTE, 1},
     {NULL, "grad_norm", COLUMN_REAL, END_MEDIAN, CLI_GRAD_NORM, 1},
@@ -96,6 +97,7 @@ void cli_step_fill(struct cli_step *out, const struct strata_plan *p, const stru
     double *value = out->value;
 
     value[CLI_STEP] = (double)step;
+    value[CLI_EPOCH] = (double)NAN;
     value[CLI_LOSS] = result->loss;
     value[CLI_BITS_PER_BYTE] = strata_data_bits_per_byte(bits_per_byte_of, result->loss);
     value[CLI_GRAD_NORM] = result->grad_norm;

@@ -11,6 +11,7 @@
 
 enum cli_column {
     CLI_STEP,
+    CLI_EPOCH,
     CLI_LOSS,
     CLI_BITS_PER_BYTE,
     CLI_GRAD_NORM,

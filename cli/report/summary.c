@@ -154,9 +154,11 @@ void cli_progress_summary(struct cli_progress *p, const struct st_figures *figur
         return;
     cli_progress_close_line(p);
     file = st_wrap_open(p->file);
-    st_print(file, "%s: %llu steps (%llu skipped), %.0f tokens in %.1f s\n",
-             summary->status == STRATA_OK ? "done" : strata_status_text(summary->status), (unsigned long long)m->steps,
-             (unsigned long long)m->skipped, m->last[CLI_TOKENS_TOTAL], summary->seconds);
+    st_print(file, "%s: %llu steps (%llu skipped), ", summary->status == STRATA_OK ? "done" : strata_status_text(summary->status),
+             (unsigned long long)m->steps, (unsigned long long)m->skipped);
+    if (!isnan(m->last[CLI_EPOCH]))
+        st_print(file, "%.4g epochs, ", m->last[CLI_EPOCH]);
+    st_print(file, "%.0f tokens in %.1f s\n", m->last[CLI_TOKENS_TOTAL], summary->seconds);
     print_medians(file, m);
     print_bounds(file, figures, m);
     print_traffic(file, figures, m);

@@ -35,6 +35,7 @@ struct strata_config_opts {
     bool allow_unknown; /**< unknown keys are notices, not errors */
     bool forward_only;  /**< for evaluation or generation: no notices about keys that only concern updates */
     uint64_t max_steps; /**< steps of the run, for schedules whose length is "auto"; 0: not known */
+    bool steps_later;   /**< with max_steps 0: strata_model_set_steps() says how many there are */
 };
 #define STRATA_CONFIG_OPTS_INIT STRATA_INIT(strata_config_opts, opts_size)
 

@@ -81,12 +81,15 @@ STRATA_API uint64_t strata_data_count(const struct strata_data *data);
 enum strata_data_order {
     STRATA_DATA_SHUFFLED = 0, /**< each pass over the data in an order of its own that `seed` determines; never ends */
     STRATA_DATA_IN_ORDER = 1, /**< as in the files; after the last one tokens are 0 and targets -1, which are not counted */
+    /** Like SHUFFLED, but no call reaches into the next pass: the last `count` of each is filled up with tokens 0 and targets -1.
+     *  A pass is (strata_data_count() + count - 1) / count calls, as an epoch of Hugging Face's Trainer. */
+    STRATA_DATA_EPOCHS = 2,
 };
 
 /**
  * Read sequences.  The position is all that matters: nothing is remembered between calls, so a run can continue from any step.
  *
- * @param first    position of the first one: sequences seen so far
+ * @param first    position of the first one: sequences seen so far, with those that filled a call up
  * @param count    how many; for a step: strata_model_info.step_sequences
  * @param tokens   [count * seq_len] int32, out
  * @param targets  [count * seq_len] int32, out: the token that follows each; -1 where that one is not trained

@@ -106,6 +106,19 @@ struct strata_model_info {
  *  @return STRATA_E_INVAL  an argument is NULL, or no version has this info_size */
 STRATA_API strata_status strata_model_get_info(const struct strata_model *model, struct strata_model_info *info);
 
+/**
+ * Say how many steps the run has, where the configuration was opened with strata_config_opts.steps_later: the number may depend
+ * on data, and data on the model.  Schedules whose length is "auto" get theirs.
+ *
+ * @param steps  1 or more
+ *
+ * @return STRATA_E_INVAL   model is NULL, or steps is 0
+ *         STRATA_E_CONFIG  the schedule cannot be so long: OneCycle's momentum would reach 1
+ *
+ * Thread  any, before an engine is created.
+ */
+STRATA_API strata_status strata_model_set_steps(struct strata_model *model, uint64_t steps);
+
 /** Close; plans, engines and exports made from it stay valid.  NULL is fine. */
 STRATA_API void strata_model_close(struct strata_model *model);
 

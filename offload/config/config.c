@@ -111,7 +111,7 @@ static strata_status load_tree(struct st_config *config, struct st_config_source
     for (uint32_t i = 0; i < opts->override_count; i++)
         st_source_take_override(src, opts->overrides[i]);
     judge_all(src);
-    st_config_resolve(src, &resolved, opts->max_steps);
+    st_config_resolve(src, &resolved, opts);
     st_source_build_rows(src, &resolved);
     if (src->failed) {
         st_config_source_free(src);

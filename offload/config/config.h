@@ -100,6 +100,7 @@ struct st_config_opts {
     uint32_t override_count;
     bool allow_unknown; /* unknown keys become notices */
     uint64_t max_steps; /* for total steps = "auto"; 0: unknown */
+    bool steps_later;   /* then st_config_set_steps() tells them */
 };
 
 /**
@@ -114,6 +115,9 @@ struct st_config_opts {
  *   reading the file. */
 strata_status st_config_load(struct st_config *config, struct st_config_source **source, const struct st_config_opts *opts);
 void st_config_source_free(struct st_config_source *source);
+/** Resolve what depends on the number of steps, of a config that was loaded with steps_later.  E_CONFIG: OneCycle's momentum
+ *  would reach 1. */
+strata_status st_config_set_steps(struct st_config *config, uint64_t steps);
 uint32_t st_config_row_count(const struct st_config_source *source);
 const struct st_config_row *st_config_row_at(const struct st_config_source *source, uint32_t i);
 uint32_t st_config_problem_count(const struct st_config_source *source);

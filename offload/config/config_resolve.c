@@ -198,14 +198,14 @@ static void resolve_rest(struct st_config_source *src, struct st_config *config)
     st_source_derive(src, "strata.activation_tier", "from activation_checkpointing.cpu_checkpointing");
 }
 
-void st_config_resolve(struct st_config_source *src, struct st_config *config, uint64_t max_steps)
+void st_config_resolve(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
 {
     memset(config, 0, sizeof(*config));
     config->schedule.warmup_max_lr = NAN;
     store_all(src, config);
     if (src->failed)
         return;
-    st_config_resolve_train(src, config, max_steps);
+    st_config_resolve_train(src, config, opts);
     resolve_tiers(src, config);
     resolve_rest(src, config);
     resolve_dirs(src, config);

@@ -1,4 +1,5 @@
 /* config_resolve_train.c - the rules between the keys of batch, precision, optimizer and scheduler. */
+#include "core/base/error.h"
 #include "offload/config/config_source_internal.h"
 
 #include <inttypes.h>
@@ -334,14 +335,21 @@ static void clear_arguments(struct st_config_source *src, struct st_config *conf
     }
 }
 
-static void resolve_total_steps(struct st_config_source *src, struct st_config *config, uint64_t max_steps)
+/* Whether the length of the scheduler is that of the run, and not known yet. */
+static bool takes_steps(const struct st_config *config)
 {
-    static const char path[] = SCHEDULER "total_num_steps";
+    return st_field_applies(st_field_known(SCHEDULER "total_num_steps"), config) && config->schedule.total_steps == 0;
+}
 
-    if (!st_field_applies(st_field_known(path), config) || config->schedule.total_steps > 0)
+static void resolve_total_steps(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
+{
+    if (!takes_steps(config))
         return;
-    config->schedule.total_steps = max_steps;
-    st_source_derive(src, path, max_steps > 0 ? "--max-steps" : "known once --max-steps is given");
+    config->schedule.total_steps = opts->max_steps;
+    st_source_derive(src, SCHEDULER "total_num_steps",
+                     opts->max_steps > 0 ? "--max-steps"
+                     : opts->steps_later ? "--epochs of the data"
+                                         : "known once --max-steps or --epochs is given");
 }
 
 /* If it is left out, it is equal to the first half. */
@@ -378,15 +386,20 @@ static uint64_t first_bad_step(const struct st_config *c)
     return c->schedule.cycle_first_step_size + c->schedule.cycle_second_step_size + bad + 1;
 }
 
-static void check_momentum(struct st_config_source *src, const struct st_config *c, uint64_t max_steps)
+#define MOMENTUM_AT_1 "%g brings %s to 1 at step %" PRIu64 ": lower it, or set decay_step_size to 0"
+
+static const char *momentum_name(const struct st_config *c)
+{
+    return c->optimizer.type == STRATA_SGD ? "momentum" : "beta1";
+}
+
+static void check_momentum(struct st_config_source *src, const struct st_config *c, const struct st_config_opts *opts)
 {
     const uint64_t step = first_bad_step(c);
 
-    if (step > 0 && (max_steps == 0 || step <= max_steps))
+    if (step > 0 && (opts->max_steps == 0 ? !opts->steps_later : step <= opts->max_steps))
         st_source_reject(src, SCHEDULER "decay_mom_rate",
-                         st_source_keep(src, "%g brings %s to 1 at step %" PRIu64 ": lower it, or set decay_step_size to 0",
-                                        c->schedule.decay_mom_rate, c->optimizer.type == STRATA_SGD ? "momentum" : "beta1",
-                                        step));
+                         st_source_keep(src, MOMENTUM_AT_1, c->schedule.decay_mom_rate, momentum_name(c), step));
 }
 
 /* How the cycle changes the optimizer's momentum, if it has any. */
@@ -414,7 +427,7 @@ static void require_rate(struct st_config_source *src, const char *path)
         st_source_reject(src, path, "OneCycle needs it");
 }
 
-static void resolve_cycle(struct st_config_source *src, struct st_config *config, uint64_t max_steps)
+static void resolve_cycle(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
 {
     require_rate(src, SCHEDULER "cycle_min_lr");
     require_rate(src, SCHEDULER "cycle_max_lr");
@@ -425,11 +438,11 @@ static void resolve_cycle(struct st_config_source *src, struct st_config *config
     resolve_second_half(src, SCHEDULER "cycle_second_stair_count", &config->schedule.cycle_second_stair_count,
                         config->schedule.cycle_first_stair_count);
     resolve_cycle_momentum(src, config);
-    check_momentum(src, config, max_steps);
+    check_momentum(src, config, opts);
 }
 
 /* transformers' schedulers take their length from the run. */
-static void resolve_shape(struct st_config_source *src, struct st_config *config, uint64_t max_steps)
+static void resolve_shape(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
 {
     static const char path[] = "strata.lr_scheduler.type";
 
@@ -440,10 +453,10 @@ static void resolve_shape(struct st_config_source *src, struct st_config *config
     }
     if (config->schedule.type != ST_LR_CONSTANT)
         st_source_reject(src, path, "scheduler, or a warm-up on the command line, sets the rate as well: keep one of them");
-    config->schedule.shape_steps = max_steps;
+    config->schedule.shape_steps = opts->max_steps;
 }
 
-static void resolve_scheduler(struct st_config_source *src, struct st_config *config, uint64_t max_steps)
+static void resolve_scheduler(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
 {
     const struct st_field_state *warmup = st_source_state(src, SCHEDULER "warmup_num_steps");
 
@@ -458,18 +471,32 @@ static void resolve_scheduler(struct st_config_source *src, struct st_config *co
     if (st_field_applies(st_field_known(SCHEDULER "warmup_max_lr"), config) && !st_source_given(src, SCHEDULER "warmup_max_lr"))
         config->schedule.warmup_max_lr =
             config->schedule.type == ST_LR_WARMUP_DECAY && !is_auto(src, SCHEDULER "warmup_max_lr") ? DECAY_MAX_LR : NAN;
-    resolve_total_steps(src, config, max_steps);
-    resolve_shape(src, config, max_steps);
+    resolve_total_steps(src, config, opts);
+    resolve_shape(src, config, opts);
     if (config->schedule.type == ST_LR_ONE_CYCLE)
-        resolve_cycle(src, config, max_steps);
+        resolve_cycle(src, config, opts);
 }
 
-void st_config_resolve_train(struct st_config_source *src, struct st_config *config, uint64_t max_steps)
+strata_status st_config_set_steps(struct st_config *config, uint64_t steps)
+{
+    const uint64_t bad = config->schedule.type == ST_LR_ONE_CYCLE ? first_bad_step(config) : 0;
+
+    if (bad > 0 && bad <= steps)
+        return st_error(STRATA_E_CONFIG, SCHEDULER "decay_mom_rate: " MOMENTUM_AT_1, config->schedule.decay_mom_rate,
+                        momentum_name(config), bad);
+    if (takes_steps(config))
+        config->schedule.total_steps = steps;
+    if (config->schedule.shape != ST_LR_SHAPE_NONE && config->schedule.shape_steps == 0)
+        config->schedule.shape_steps = steps;
+    return STRATA_OK;
+}
+
+void st_config_resolve_train(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
 {
     resolve_batch(src, config);
     resolve_precision(src, config);
     resolve_max_skipped(src, config);
     resolve_clipping(src);
     resolve_optimizer(src, config);
-    resolve_scheduler(src, config, max_steps);
+    resolve_scheduler(src, config, opts);
 }

@@ -87,7 +87,7 @@ void st_value_number(char buf[32], double value);
 /* config_resolve.c: defaults and the rules between keys; config_resolve_train.c: those of batch, precision, optimizer and
  * scheduler. */
 
-void st_config_resolve_train(struct st_config_source *src, struct st_config *config, uint64_t max_steps);
-void st_config_resolve(struct st_config_source *src, struct st_config *config, uint64_t max_steps);
+void st_config_resolve_train(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts);
+void st_config_resolve(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts);
 
 #endif

@@ -164,7 +164,7 @@ static const struct st_field scheduler_rows[] = {
     {.path = "scheduler.params.warmup_type", .type = ST_FIELD_CHOICE, ST_BOUND(BOOL, schedule.warmup_log), .choices = warmup_choices,
      .lr_types = WARMUPS | COSINE, .fallback = "\"log\"", .help = "shape of the warm-up"},
     {.path = "scheduler.params.total_num_steps", .type = ST_FIELD_INT, ST_BOUND(STEPS, schedule.total_steps), .min = 1, .max = COUNT_MAX,
-     .lr_types = TOTALS, .help = "the step at which decay has ended; left out or \"auto\": --max-steps"},
+     .lr_types = TOTALS, .help = "the step at which decay has ended; left out or \"auto\": --max-steps, or those of --epochs"},
     {.path = "scheduler.params.last_batch_iteration", .type = ST_FIELD_INT, .min = -1, .max = COUNT_MAX, .fallback = "-1",
      .plain = "-1", .verdict = ST_VERDICT_REJECTED, .reason = "a run knows its position in the schedule: leave it out",
      .help = "where the schedule resumes"},

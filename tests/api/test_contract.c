@@ -382,6 +382,75 @@ static void data_ends_in_order_and_never_shuffled(void **state)
     run_close(&longer);
 }
 
+/* Which of `count` sequences this one is. */
+static uint32_t find_sequence(const struct run *r, uint32_t count, const int32_t *tokens, const int32_t *targets)
+{
+    int32_t same[RUN_SEQ], next[RUN_SEQ];
+
+    for (uint32_t w = 0; w < count; w++) {
+        assert_ok(strata_data_read(r->data, STRATA_DATA_IN_ORDER, 0, w, 1, same, next, NULL));
+        if (memcmp(same, tokens, sizeof(same)) == 0 && memcmp(next, targets, sizeof(next)) == 0)
+            return w;
+    }
+    return count;
+}
+
+/* Of five sequences read two by two a pass is three calls, each sequence once, in an order of its own. */
+static void epochs_end_with_a_call_of_their_own(void **state)
+{
+    enum { SEQUENCES = 5, PASS = 6, PASSES = 4 };
+    int32_t tokens[2 * RUN_SEQ], targets[2 * RUN_SEQ];
+    uint32_t found[PASSES][PASS], moved = 0;
+    struct run r = {0};
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("a.bin", SEQUENCES * RUN_SEQ + 1)));
+    assert_int_equal(strata_data_count(r.data), SEQUENCES);
+    for (uint32_t at = 0; at < PASSES * PASS; at += 2) {
+        assert_ok(strata_data_read(r.data, STRATA_DATA_EPOCHS, 3, at, 2, tokens, targets, NULL));
+        for (uint32_t i = 0; i < 2; i++)
+            found[at / PASS][at % PASS + i] = find_sequence(&r, SEQUENCES, tokens + i * RUN_SEQ, targets + i * RUN_SEQ);
+        if (at % PASS == 4)
+            for (uint32_t i = RUN_SEQ; i < 2 * RUN_SEQ; i++)
+                assert_true(tokens[i] == 0 && targets[i] == -1);
+    }
+    for (uint32_t pass = 0; pass < PASSES; pass++) {
+        uint32_t seen = 0;
+
+        for (uint32_t i = 0; i < SEQUENCES; i++) {
+            seen |= 1u << found[pass][i];
+            moved += found[pass][i] != found[0][i];
+        }
+        assert_int_equal(seen, (1u << SEQUENCES) - 1);
+        assert_int_equal(found[pass][SEQUENCES], SEQUENCES); /* none */
+    }
+    assert_true(moved > 0);
+    run_close(&r);
+}
+
+static void steps_may_be_told_later(void **state)
+{
+    struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
+    struct strata_model_opts model_opts = STRATA_MODEL_OPTS_INIT;
+    struct run r = {0};
+
+    (void)state;
+    opts.text = "{\"bf16\": {\"enabled\": true}, \"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 0, "
+                "\"cycle_max_lr\": 1, \"cycle_first_step_size\": 4, \"decay_step_size\": 1, \"decay_mom_rate\": 0.1}}}";
+    assert_int_equal(strata_config_open(&r.config, &opts), STRATA_E_CONFIG);
+    assert_non_null(strstr(strata_last_error(), "at step 11"));
+    opts.steps_later = true;
+    assert_ok(strata_config_open(&r.config, &opts));
+    model_opts.model = "nano";
+    assert_ok(strata_model_open(&r.model, r.config, &model_opts));
+    assert_refused(strata_model_set_steps(NULL, 3), "model is NULL");
+    assert_refused(strata_model_set_steps(r.model, 0), "one step or more");
+    assert_int_equal(strata_model_set_steps(r.model, 11), STRATA_E_CONFIG);
+    assert_non_null(strstr(strata_last_error(), "decay_mom_rate: 0.1 brings beta1 to 1 at step 11"));
+    assert_ok(strata_model_set_steps(r.model, 10));
+    run_close(&r);
+}
+
 static char logged[8][256];
 static uint32_t log_count;
 
@@ -590,6 +659,8 @@ int main(void)
         cmocka_unit_test(a_use_allows_what_it_is_for),
         cmocka_unit_test(a_plan_says_what_it_needs_and_lacks),
         cmocka_unit_test_setup_teardown(data_ends_in_order_and_never_shuffled, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(epochs_end_with_a_call_of_their_own, scratch_create, scratch_remove),
+        cmocka_unit_test(steps_may_be_told_later),
         cmocka_unit_test(a_configuration_is_checked_and_dumped),
         cmocka_unit_test(a_configuration_is_read_for_its_own_sake),
         cmocka_unit_test(names_are_listed),

@@ -81,6 +81,33 @@ static void without_a_scheduler_nothing_is_left(void **state)
     assert_memory_equal(&plain, &given, sizeof(plain));
 }
 
+/* What a file gives stays; what is left to the run follows it. */
+static void steps_that_are_told_later_are_the_same(void **state)
+{
+    static const char *const texts[] = {
+        "{\"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": \"auto\"}}}",
+        "{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": 30}}}",
+        "{\"scheduler\": {\"type\": \"WarmupDecayLR\"}}",
+        "{\"strata\": {\"lr_scheduler\": {\"type\": \"cosine\", \"warmup_ratio\": 0.1}}}",
+        "{\"scheduler\": {\"type\": \"WarmupLR\"}}",
+        "{}",
+    };
+    const struct st_config_opts later = {.steps_later = true};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct st_config_source *source;
+        struct st_config at_once, told;
+
+        assert_int_equal(load_for(&at_once, &source, texts[i], 70), STRATA_OK);
+        st_config_source_free(source);
+        assert_int_equal(st_config_load_text(&told, &source, texts[i], strlen(texts[i]), "t", &later), STRATA_OK);
+        st_config_source_free(source);
+        assert_int_equal(st_config_set_steps(&told, 70), STRATA_OK);
+        assert_memory_equal(&told, &at_once, sizeof(told));
+    }
+}
+
 struct momentum_row {
     const char *members; /* of OneCycle's params, after the rates */
     uint64_t max_steps;
@@ -150,6 +177,7 @@ int main(void)
         cmocka_unit_test(one_cycle_has_deepspeeds_defaults),
         cmocka_unit_test(range_test_has_deepspeeds_defaults),
         cmocka_unit_test(without_a_scheduler_nothing_is_left),
+        cmocka_unit_test(steps_that_are_told_later_are_the_same),
         cmocka_unit_test(momentum_must_stay_below_one),
     };
 
