@@ -141,6 +141,37 @@ static void test_answers_without_an_end_are_counted(void **state)
     st_dialog_ids_free(&out);
 }
 
+/* Behind a special token Llama's tokenizer puts a space in front of the text, which is no byte of it: inside an answer that token
+ * is the answer's, as in transformers' mask. */
+static void test_tokens_of_no_byte_are_of_the_answer_around_them(void **state)
+{
+    static const char talk[] =
+        "[{\"role\":\"user\",\"content\":\"a</s>\\nb\"},{\"role\":\"assistant\",\"content\":\"c</s>\\nd\"}]";
+    static const char *const templates[] = {
+        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}",
+        "{% for m in messages %}[{{ m.role }}]{% if m.role == 'user' %}{{ m.content }}{% else %}{% generation %}{{ m.content }}"
+        "{% endgeneration %}{% endif %}{% endfor %}"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(templates) / sizeof(templates[0]); i++) {
+        struct st_dialog_ids out = {0};
+        size_t last;
+
+        begin("llama2");
+        scratch_put("chat_template.jinja", templates[i]);
+        encode_one(&out, NULL, talk, false);
+        last = out.encoding.count - 1;
+        assert_int_equal(out.encoding.begins[last - 2], out.encoding.ends[last - 2]); /* c </s> _ \n d */
+        assert_int_equal(count_trained(&out), 5);
+        for (size_t k = last - 4; k <= last; k++)
+            assert_int_equal(out.trained[k], 1);
+        assert_int_equal(out.answers, 1);
+        assert_int_equal(out.unended, 1);
+        st_dialog_ids_free(&out);
+        scratch_close();
+    }
+}
+
 static void expect_open(const char *template, strata_status want, const char *name)
 {
     const struct st_dialog_opts opts = {.template = template};
@@ -247,6 +278,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_masks_are_the_references),
         cmocka_unit_test(test_answers_without_an_end_are_counted),
+        cmocka_unit_test(test_tokens_of_no_byte_are_of_the_answer_around_them),
         cmocka_unit_test(test_the_directory_says_which_template),
         cmocka_unit_test(test_tools_choose_the_template_for_them),
         cmocka_unit_test(test_dates),

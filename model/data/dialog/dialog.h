@@ -9,7 +9,9 @@
  * - where the template has {% generation %}: tokens that cover at least one byte inside it, and no others;
  * - else: tokens that begin in the content (or reasoning) of an assistant's message.  If the next token, apart from tokens of the
  *   template that are white space, is a special token of the template or the tokenizer's end of text, it ends the turn and is
- *   trained with the white space before it. */
+ *   trained with the white space before it.
+ *
+ * A token that stands for no byte is trained between two bytes that are. */
 #ifndef MODEL_DATA_DIALOG_DIALOG_H
 #define MODEL_DATA_DIALOG_DIALOG_H
 

@@ -6,18 +6,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A token that stands for no byte is the template's. */
+/* Where a token begins.  One that stands for no byte (the space that a tokenizer puts before a text, which begins again behind a
+ * special token) is of what stands on both of its sides. */
 static uint8_t origin_of_begin(const struct st_encoding *e, const struct st_rendered *r, size_t i)
 {
-    return e->begins[i] < e->ends[i] ? r->origins[e->begins[i]] : ST_ORIGIN_TEMPLATE;
+    const uint64_t at = e->begins[i];
+
+    if (at < e->ends[i])
+        return r->origins[at];
+    return at > 0 && at < r->bytes ? r->origins[at - 1] & r->origins[at] : ST_ORIGIN_TEMPLATE;
 }
 
 static bool covers_generation(const struct st_encoding *e, const struct st_rendered *r, size_t i)
 {
-    for (uint64_t at = e->begins[i]; at < e->ends[i]; at++)
-        if ((r->origins[at] & ST_ORIGIN_GENERATION) != 0)
-            return true;
-    return false;
+    bool inside = (origin_of_begin(e, r, i) & ST_ORIGIN_GENERATION) != 0;
+
+    for (uint64_t at = e->begins[i]; at < e->ends[i] && !inside; at++)
+        inside = (r->origins[at] & ST_ORIGIN_GENERATION) != 0;
+    return inside;
 }
 
 static bool is_white_space(const struct st_encoding *e, const struct st_rendered *r, size_t i)
@@ -67,10 +73,11 @@ static void mask_generation(struct st_dialog_ids *out, const struct st_tokenizer
 {
     const struct st_encoding *e = &out->encoding;
 
-    for (size_t i = 0; i < e->count; i++) {
-        const bool inside = covers_generation(e, r, i), first = inside && (i == 0 || out->trained[i - 1] == 0);
+    for (size_t i = 0; i <= e->count; i++) {
+        const bool inside = i < e->count && covers_generation(e, r, i), first = inside && (i == 0 || out->trained[i - 1] == 0);
 
-        out->trained[i] = inside;
+        if (i < e->count)
+            out->trained[i] = inside;
         out->answers += first;
         if (!inside && i > 0 && out->trained[i - 1] != 0) {
             size_t last = i - 1;
