@@ -103,6 +103,9 @@ REFUSED = [
     "{% set x = %}", "{% unknown %}", "{{ (1 }}", "{{ [1 }}", "{{ 'x' | none_such }}", "{{ 1 is none_such }}", "{{ n[1:2] }}",
     "{{ none_such | tojson }}", "{{ range(200000) }}", "{{ range(2) + [1] }}", "{{ range(2) * 2 }}", "{{ range(3) | tojson }}", "{% set m.x = 1 %}",
 ]
+# Numbers stay what they are in JSON: a whole float is no integer, and an integer is exact.
+NUMBERS = {"tools": [{"parameters": {"default": 1.0, "minimum": -0.0, "maximum": 1e22, "step": 0.5, "big": 9007199254740993,
+                                     "least": -2**63, "most": 2**63 - 1, "edge": 2**53, "zero": 0}}], "n": 3.0}
 BUILTINS = ["alpaca", "chatml", "gemma", "llama2", "llama3", "mistral", "qwen"]
 
 
@@ -134,6 +137,7 @@ def main():
 
     for text in SPACE + STATEMENTS:
         add(text, TALK, TOOLS)
+    add("{{ tools | tojson }}{{ n }}{{ n is float }}{{ n + 1 }}{{ messages[0] | tojson }}", [dict(SHORT[0], x=[2.0, 2, 1e2])], NUMBERS)
     for line in VALUES:
         add("{{ [" + line + "] | map('string') | join('\u00a6') }}", TALK, TOOLS)
     for text in REFUSED:

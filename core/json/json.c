@@ -83,38 +83,116 @@ static void find_duplicate(const st_json *node, struct duplicate *found)
     }
 }
 
-static strata_status check_duplicates(const st_json *root, const char *text, size_t bytes, const char *name)
+/* Where a text begins, for people. */
+struct origin {
+    const char *name;
+    uint64_t line, column;
+};
+
+static strata_status fail_at(const struct origin *o, const struct st_json_place *place, const char *problem, const char *what)
+{
+    return st_error(STRATA_E_CONFIG, "%s:%llu:%llu: %s%s%s%s", o->name, (unsigned long long)(o->line + place->line - 1),
+                    (unsigned long long)((place->line == 1 ? o->column - 1 : 0) + place->column), problem,
+                    what != NULL ? " \"" : "", what != NULL ? what : "", what != NULL ? "\"" : "");
+}
+
+static strata_status check_duplicates(const st_json *root, const char *text, size_t bytes, const struct origin *o)
 {
     struct duplicate found = {0};
     struct st_json_place place;
 
     find_duplicate(root, &found);
     if (found.out_of_memory)
-        return st_error(STRATA_E_NOMEM, "%s: no memory to check for duplicate names", name);
+        return st_error(STRATA_E_NOMEM, "%s: no memory to check for duplicate names", o->name);
     if (found.name == NULL)
         return STRATA_OK;
     st_json_find_key(&place, text, bytes, found.ordinal);
-    return st_error(STRATA_E_CONFIG, "%s:%u:%u: duplicate key \"%s\"", name, place.line, place.column, found.name);
+    return fail_at(o, &place, "duplicate key", found.name);
 }
 
-strata_status st_json_parse(st_json **out, const char *text, size_t bytes, const char *name)
+/* Good text that is walked beside its tree. */
+struct walk {
+    const char *at, *end;
+};
+
+static void pass_string(struct walk *w)
 {
+    for (w->at++; *w->at != '"'; w->at++)
+        w->at += *w->at == '\\';
+    w->at++;
+}
+
+/* The next number; *bytes of it, which the walk has passed then. */
+static const char *next_number(struct walk *w, size_t *bytes)
+{
+    const char *begin;
+
+    while (*w->at != '-' && (*w->at < '0' || *w->at > '9'))
+        if (*w->at == '"')
+            pass_string(w);
+        else
+            w->at++;
+    for (begin = w->at; w->at < w->end && *w->at != '\0' && strchr("+-.eE0123456789", *w->at) != NULL;)
+        w->at++;
+    *bytes = (size_t)(w->at - begin);
+    return begin;
+}
+
+/* Keeps what st_json_number_text() says, in the string of a number's node, which cJSON frees.  Numbers stand in the text as in
+ * the tree.  False: no memory. */
+static bool keep_number(st_json *node, struct walk *w)
+{
+    size_t bytes;
+    const char *text = next_number(w, &bytes);
+    bool real = false;
+
+    for (size_t i = 0; i < bytes; i++)
+        real |= text[i] == '.' || text[i] == 'e' || text[i] == 'E';
+    if (real ? node->valuedouble != floor(node->valuedouble) : fabs(node->valuedouble) < WHOLE_MAX)
+        return true;
+    node->valuestring = st_fault("json.alloc", 0) < 0 ? NULL : cJSON_malloc(bytes + 1);
+    if (node->valuestring == NULL)
+        return false;
+    memcpy(node->valuestring, text, bytes);
+    node->valuestring[bytes] = '\0';
+    return true;
+}
+
+static bool keep_numbers(st_json *node, struct walk *w)
+{
+    bool kept = !cJSON_IsNumber(node) || keep_number(node, w);
+
+    for (st_json *child = node->child; child != NULL && kept; child = child->next)
+        kept = keep_numbers(child, w);
+    return kept;
+}
+
+strata_status st_json_parse_at(st_json **out, const char *text, size_t bytes, const char *name, uint64_t line, uint64_t column)
+{
+    const struct origin origin = {name, line, column};
+    struct walk walk = {text, text + bytes};
     struct st_json_place place;
-    strata_status st;
+    strata_status st = STRATA_OK;
     st_json *root;
 
     if (!st_json_scan(&place, text, bytes))
-        return st_error(STRATA_E_CONFIG, "%s:%u:%u: %s", name, place.line, place.column, place.problem);
+        return fail_at(&origin, &place, place.problem, NULL);
     root = st_fault("json.parse", 0) < 0 ? NULL : cJSON_ParseWithLength(text, bytes);
-    if (root == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory for %zu bytes of JSON", name, bytes);
-    st = check_duplicates(root, text, bytes, name);
+    if (root == NULL || !keep_numbers(root, &walk))
+        st = st_error(STRATA_E_NOMEM, "%s: no memory for %zu bytes of JSON", name, bytes);
+    if (st == STRATA_OK)
+        st = check_duplicates(root, text, bytes, &origin);
     if (st != STRATA_OK) {
         cJSON_Delete(root);
         return st;
     }
     *out = root;
     return STRATA_OK;
+}
+
+strata_status st_json_parse(st_json **out, const char *text, size_t bytes, const char *name)
+{
+    return st_json_parse_at(out, text, bytes, name, 1, 1);
 }
 
 /* A file that is missing, forbidden or not a regular file is the config's fault; a failing disk is not. */
@@ -236,6 +314,11 @@ bool st_json_bool(const st_json *n)
 double st_json_number(const st_json *n)
 {
     return n->valuedouble;
+}
+
+const char *st_json_number_text(const st_json *n)
+{
+    return cJSON_IsNumber(n) ? n->valuestring : NULL;
 }
 
 const char *st_json_string(const st_json *n)

@@ -18,6 +18,8 @@ enum st_json_type { ST_JSON_NULL, ST_JSON_BOOL, ST_JSON_NUMBER, ST_JSON_STRING, 
 strata_status st_json_parse(st_json **out, const char *text, size_t bytes, const char *name);
 /** Read a file (at most max_bytes) and parse it. Missing file, too large, bad JSON: E_CONFIG. */
 strata_status st_json_parse_file(st_json **out, const char *path, size_t max_bytes);
+/** The same for text that begins at a line and column of a file: errors count from there. */
+strata_status st_json_parse_at(st_json **out, const char *text, size_t bytes, const char *name, uint64_t line, uint64_t column);
 void st_json_free(st_json *root);
 
 enum st_json_type st_json_type(const st_json *n);
@@ -27,6 +29,9 @@ const st_json *st_json_next(const st_json *n);                 /* next sibling, 
 const st_json *st_json_get(const st_json *n, const char *key); /* member or NULL */
 bool st_json_bool(const st_json *n);
 double st_json_number(const st_json *n);
+/** How a number was written whose value does not say it: a whole one with a point or exponent (1.0), or an integer from 2^53 on.
+ *  NULL: another number. */
+const char *st_json_number_text(const st_json *n);
 const char *st_json_string(const st_json *n);
 /** 1 and *out set if n is a number that is a whole value in 0..2^53. */
 int st_json_u64(const st_json *n, uint64_t *out);

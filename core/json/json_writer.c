@@ -141,9 +141,13 @@ void st_json_put_bool(struct st_json_writer *w, const char *key, bool value)
 
 static void put_number(struct st_json_writer *w, const char *key, const st_json *node)
 {
+    const char *text = st_json_number_text(node);
     uint64_t whole;
 
-    if (st_json_u64(node, &whole))
+    if (text != NULL) {
+        before_value(w, key);
+        fputs(text, w->file);
+    } else if (st_json_u64(node, &whole))
         st_json_put_u64(w, key, whole);
     else
         st_json_put_double(w, key, st_json_number(node));

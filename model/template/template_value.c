@@ -3,11 +3,10 @@
 #include "core/base/text.h"
 #include "model/template/template_internal.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define WHOLE_MAX 9007199254740992.0 /* 2^53: larger numbers of JSON are floats */
 
 struct st_value st_val_undefined(const char *name)
 {
@@ -206,9 +205,20 @@ int64_t st_val_length(struct st_render *r, const struct st_value *v)
 
 /* --- from JSON --- */
 
-static struct st_value json_number(double number)
+/* As in Python, what is written with a point or an exponent is a float, and what is not is an integer. */
+static struct st_value json_number(struct st_render *r, const st_json *n)
 {
-    return number == floor(number) && fabs(number) <= WHOLE_MAX ? st_val_int((int64_t)number) : st_val_float(number);
+    const char *text = st_json_number_text(n);
+    const double number = st_json_number(n);
+    int64_t whole;
+
+    if (text == NULL)
+        return number == floor(number) ? st_val_int((int64_t)number) : st_val_float(number);
+    if (strpbrk(text, ".eE") != NULL)
+        return st_val_float(number);
+    errno = 0;
+    whole = strtoll(text, NULL, 10);
+    return errno != 0 ? st_render_fail(r, STRATA_E_INPUT, "an integer past 64 bits") : st_val_int(whole);
 }
 
 /* A string whose bytes all have one origin. */
@@ -238,7 +248,7 @@ struct st_value st_val_json(struct st_render *r, const st_json *n, uint8_t origi
     case ST_JSON_BOOL:
         return st_val_bool(st_json_bool(n));
     case ST_JSON_NUMBER:
-        return json_number(st_json_number(n));
+        return json_number(r, n);
     case ST_JSON_STRING:
         return json_string(r, st_json_string(n), origin);
     case ST_JSON_ARRAY:

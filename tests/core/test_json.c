@@ -226,6 +226,43 @@ static void test_whole_numbers(void **state)
     }
 }
 
+/* What a double does not say of a number: that it was written with a point, and the digits of a large integer. */
+static void test_numbers_keep_their_text(void **state)
+{
+    static const char text[] =
+        "{\"1.0\": \"-2.0\\\"3.0\\\\\", \"a\": [1, 1.0, -0.0, -0, 1e2, 2.5, 9007199254740991, 9007199254740992, "
+        "9007199254740993, -123456789012345678901234567890], \"b\": true, \"c\": 4.0}";
+    static const char *const wanted[] = {
+        NULL, "1.0", "-0.0", NULL, "1e2", NULL, NULL, "9007199254740992", "9007199254740993", "-123456789012345678901234567890"};
+    struct st_json_writer w;
+    char *written = NULL;
+    size_t bytes, i = 0;
+    FILE *file = open_memstream(&written, &bytes);
+    st_json *root;
+
+    (void)state;
+    assert_int_equal(parse(&root, text), STRATA_OK);
+    for (const st_json *n = st_json_first(st_json_get(root, "a")); n != NULL; n = st_json_next(n), i++) {
+        if (wanted[i] == NULL)
+            assert_null(st_json_number_text(n));
+        else
+            assert_string_equal(st_json_number_text(n), wanted[i]);
+    }
+    assert_int_equal(i, sizeof(wanted) / sizeof(wanted[0]));
+    assert_null(st_json_number_text(st_json_get(root, "1.0")));
+    assert_string_equal(st_json_number_text(st_json_get(root, "c")), "4.0");
+    st_json_begin(&w, file);
+    st_json_put_node(&w, NULL, st_json_get(root, "a"));
+    assert_int_equal(fclose(file), 0);
+    assert_string_equal(
+        written, "[1,1.0,-0.0,0,1e2,2.5,9007199254740991,9007199254740992,9007199254740993,-123456789012345678901234567890]");
+    free(written);
+    st_json_free(root);
+    assert_int_equal(st_json_parse(&root, "1.0", 1, "t"), STRATA_OK); /* ends where it is said to end */
+    assert_null(st_json_number_text(root));
+    st_json_free(root);
+}
+
 /* A header of many names, as safetensors has: all different, then one twice. */
 static void test_many_names(void **state)
 {
@@ -282,7 +319,7 @@ static void test_single_failure_walk(void **state)
 
     (void)state;
     scratch_open();
-    scratch_put("json", "{\"a\":{\"b\":1,\"c\":2},\"d\":3}");
+    scratch_put("json", "{\"a\":{\"b\":1,\"c\":2},\"d\":3.0}");
     while (fault_walk_next(&walk)) {
         st_json *root = NULL;
         const strata_status st = st_json_parse_file(&root, scratch_path("json"), 1000);
@@ -305,6 +342,7 @@ int main(void)
         cmocka_unit_test(test_depth),
         cmocka_unit_test(test_reading_a_tree),
         cmocka_unit_test(test_whole_numbers),
+        cmocka_unit_test(test_numbers_keep_their_text),
         cmocka_unit_test(test_many_names),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_single_failure_walk),

@@ -57,7 +57,9 @@ static void rows_are_found_in_lines_and_arrays(void **state)
         {"{}\n  {\"a\": 01}", 1, "r.jsonl:2:9: "},
         {"{}\n{\"a\": \"not closed\n{}", 1, "r.jsonl:2:"},
         {"{}\n\n{\"a\": 1\n{}\n", 1, "r.jsonl:4:1: "},
-        {"{\"a\": 1, \"a\": 2}", 0, "duplicate key \"a\""},
+        {"{\"a\": 1, \"a\": 2}", 0, "r.jsonl:1:10: duplicate key \"a\""},
+        {"{}\n  {\"b\": 1,\n   \"b\": 2}", 1, "r.jsonl:3:4: duplicate key \"b\""},
+        {"{}\n  {\"b\": 1, \"b\": 2}", 1, "r.jsonl:2:12: duplicate key \"b\""},
         {"{\"a\": \"\xff\"}", 0, "r.jsonl:1:"},
         {"\xef\xbb{}", 0, "not UTF-8"},
     };

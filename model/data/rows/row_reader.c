@@ -3,7 +3,6 @@
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
-#include "core/json/json_scan.h"
 #include "core/system/file.h"
 
 #include <errno.h>
@@ -260,15 +259,8 @@ static strata_status find_row(struct st_rows *r, bool *more)
 
 static strata_status parse(struct st_rows *r, st_json **out)
 {
-    struct st_json_place place;
-    char name[ST_PATH_MAX + 32];
-    strata_status st;
+    const strata_status st = st_json_parse_at(out, r->row, r->row_bytes, r->name, r->row_line, r->row_column);
 
-    if (!st_json_scan(&place, r->row, r->row_bytes))
-        return st_error(STRATA_E_INPUT, "%s:%llu:%llu: %s", r->name, (unsigned long long)r->row_line + place.line - 1,
-                        (unsigned long long)(place.line == 1 ? r->row_column - 1 : 0) + place.column, place.problem);
-    snprintf(name, sizeof(name), "%s:%llu", r->name, (unsigned long long)r->row_line);
-    st = st_json_parse(out, r->row, r->row_bytes, name);
     return st == STRATA_E_CONFIG ? STRATA_E_INPUT : st;
 }
 
