@@ -245,7 +245,7 @@ static strata_status update_all(struct bench_scheme *s)
 strata_status bench_scheme_update(struct bench_scheme *s, double *seconds, uint64_t *bytes_read, uint64_t *bytes_written)
 {
     const uint64_t begin_ns = st_clock_ns();
-    struct st_swap_counters before, after;
+    struct st_mover_counters before, after;
     strata_status st = STRATA_OK, settled;
 
     st_swap_counters(s->swap, &before);

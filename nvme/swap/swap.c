@@ -259,7 +259,7 @@ void st_swap_info(struct st_swap *swap, struct st_swap_info *out)
     }
 }
 
-void st_swap_counters(struct st_swap *swap, struct st_swap_counters *out)
+void st_swap_counters(struct st_swap *swap, struct st_mover_counters *out)
 {
     st_mover_counters(swap->mover, out);
 }
@@ -280,7 +280,7 @@ const char *st_swap_place(const struct st_swap *swap, uint64_t offset, uint64_t 
     return swap->files[place.dir].path;
 }
 
-void st_swap_dir_counters(struct st_swap *swap, uint32_t index, struct st_swap_counters *out)
+void st_swap_dir_counters(struct st_swap *swap, uint32_t index, struct st_mover_counters *out)
 {
     assert(index < swap->info.dir_count);
     st_mover_file_counters(swap->mover, index, out);

@@ -5,19 +5,19 @@
  * queue_depth of them in flight per directory; every transfer completes exactly once, with its own status.  Layout on disk:
  * DIR/strata-RUNID/{lock,swap-N}, where N is the directory's index.  It is unlinked on close; a later run sweeps it if its owner
  * is dead.  Several live runs may use one DIR, each with its own run directory.  Nothing that strata did not create is deleted.
- * Several directories hold the space in units of one block, in proportion to their rates (nvme/swap/swap_stripe.h); swaps of
- * several processes in one directory divide its queue (nvme/swap/swap_users.h). */
+ * Several directories hold the space in units of one block, in proportion to their rates (nvme/mover/stripe.h); swaps of
+ * several processes in one directory divide its queue (nvme/mover/users.h). */
 #ifndef NVME_SWAP_SWAP_H
 #define NVME_SWAP_SWAP_H
 
 #include "core/base/space.h"
-#include "nvme/method/io.h"
+#include "nvme/mover/mover.h"
 #include "strata/status.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ST_SWAP_ALIGN    4096u /* of offsets, sizes and buffers */
-#define ST_SWAP_DIRS_MAX 8u
+#define ST_SWAP_ALIGN    ST_MOVER_ALIGN
+#define ST_SWAP_DIRS_MAX ST_STRIPE_DIRS_MAX
 
 struct st_swap;
 
@@ -51,24 +51,6 @@ struct st_nvme_opts {
     uint64_t fake_bytes_per_second;
 };
 
-/* Caller-owned; untouchable between submit and done. */
-struct st_transfer {
-    enum st_io_op op;
-    uint64_t offset, bytes;                                /* multiples of ST_SWAP_ALIGN */
-    void *buf;                                             /* aligned to ST_SWAP_ALIGN */
-    void (*done)(struct st_transfer *t, strata_status st); /* on the I/O thread; keep it short; may submit */
-    void *owner;                                           /* the caller's */
-    /* internal */
-    struct st_transfer *next;
-    uint64_t bytes_issued, bytes_finished;
-    uint64_t start_ns;                    /* when submitted */
-    strata_status status;                 /* first failure */
-    uint32_t in_flight;                   /* requests */
-    uint64_t failed_offset, failed_bytes; /* of the request that failed, in its file */
-    uint32_t failed_file;
-    int64_t failed_result;
-};
-
 struct st_swap_info {
     char method[16];
     bool direct;     /* O_DIRECT is in use in all directories */
@@ -87,11 +69,6 @@ struct st_swap_dir_info {
     uint32_t holders;     /* live swaps that share the directory, this one included */
 };
 
-/* Bytes of requests that succeeded; busy: time with at least one such request in flight. */
-struct st_swap_counters {
-    uint64_t bytes_read, bytes_written, busy_read_ns, busy_write_ns;
-};
-
 /** In each directory: sweep orphans, check free space, create and lock the run directory, reserve its part of `bytes`
  *  (posix_fallocate), open with O_DIRECT if statx or a trial read allows it; then start the I/O thread.  On failure nothing is
  *  left in any directory; the sentence names the directory at fault.
@@ -106,10 +83,10 @@ void st_swap_close(struct st_swap *swap);
  *  E_INVAL: not aligned, or outside the reserved space; nothing was started. */
 strata_status st_swap_submit(struct st_swap *swap, struct st_transfer *t);
 void st_swap_info(struct st_swap *swap, struct st_swap_info *out);
-void st_swap_counters(struct st_swap *swap, struct st_swap_counters *out);
+void st_swap_counters(struct st_swap *swap, struct st_mover_counters *out);
 /** About one directory; index below st_swap_info's dir_count. */
 void st_swap_dir_info(struct st_swap *swap, uint32_t index, struct st_swap_dir_info *out);
-void st_swap_dir_counters(struct st_swap *swap, uint32_t index, struct st_swap_counters *out);
+void st_swap_dir_counters(struct st_swap *swap, uint32_t index, struct st_mover_counters *out);
 /** The file that holds a byte of the space, and the byte's offset there, for messages; borrowed from the swap. */
 const char *st_swap_place(const struct st_swap *swap, uint64_t offset, uint64_t *file_offset);
 /** Unlink the files of all open swaps: after st_ending_begin(), or while no thread opens or closes one. */

@@ -4,25 +4,19 @@
  *   swap_file.c    one file in it: preallocated, direct if the file system allows it
  *   swap_space.c   whether the directories have room
  *   swap_litter.c  remembers paths for a dying process
- *   swap_stripe.c  which directory holds what
- *   swap_users.c   how many swaps share a directory
- *   swap_depth.c   how many requests a device wants
- *   swap_mover.c   the I/O thread that cuts transfers into requests
  *   swap.c         puts them together */
 #ifndef NVME_SWAP_SWAP_INTERNAL_H
 #define NVME_SWAP_SWAP_INTERNAL_H
 
-#include "nvme/method/io.h"
+#include "nvme/mover/stripe.h"
+#include "nvme/mover/users.h"
 #include "nvme/swap/swap.h"
-#include "nvme/swap/swap_stripe.h"
-#include "nvme/swap/swap_users.h"
 #include <limits.h>
 
 #define ST_SWAP_LOCK_NAME "lock"
 #define ST_SWAP_FILE_NAME "swap-" /* followed by the directory's index */
 
 #define ST_SWAP_BLOCK_DEFAULT (1u << 20)
-#define ST_SWAP_PATH_MAX      (PATH_MAX + 16) /* of a file in a run directory */
 
 /* DIR/strata-RUNID, locked by flock for as long as the owner lives.  Removed through descriptors, since DIR may be renamed
  * meanwhile. */
@@ -54,35 +48,5 @@ strata_status st_swap_check_room(const char *const *dirs, const struct st_stripe
 /** Remember a run directory for st_swap_unlink_all(); -1: no place left.  Both within st_ending_hold(). */
 int st_litter_add(const struct st_run_dir *run, uint32_t index, const struct st_users *users);
 void st_litter_remove(int index);
-
-struct st_mover;
-
-struct st_mover_file {
-    char path[ST_SWAP_PATH_MAX]; /* for error sentences */
-    int fd;                      /* borrowed until stop; -1 with fake */
-    uint64_t bytes;
-    const struct st_users *users; /* borrowed until stop; NULL: alone */
-};
-
-struct st_mover_opts {
-    const struct st_io_ops *ops;
-    struct st_io_opts io;              /* queue_depth: per file; 0: adapts to the device */
-    const struct st_mover_file *files; /* [stripe->dir_count], copied */
-    const struct st_stripe *stripe;    /* copied */
-    uint32_t block_bytes;
-    void *region; /* borrowed until stop; may be NULL */
-    uint64_t region_bytes;
-};
-
-/** Start the thread; it opens and owns the io method.  *registered: the region is registered with the kernel. */
-strata_status st_mover_start(struct st_mover **out, const struct st_mover_opts *opts, bool *registered);
-/** Finish everything submitted, then end the thread.  NULL is fine. */
-void st_mover_stop(struct st_mover *mover);
-void st_mover_submit(struct st_mover *mover, struct st_transfer *t);
-void st_mover_counters(struct st_mover *mover, struct st_swap_counters *out);
-/** One file's. */
-void st_mover_file_counters(struct st_mover *mover, uint32_t file, struct st_swap_counters *out);
-/** Requests that may be in flight now, and live swaps that share the directory. */
-void st_mover_file_depth(struct st_mover *mover, uint32_t file, uint32_t *queue_depth, uint32_t *holders);
 
 #endif

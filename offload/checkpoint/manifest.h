@@ -7,7 +7,7 @@
 #define OFFLOAD_CHECKPOINT_MANIFEST_H
 
 #include "core/system/file.h"
-#include "nvme/swap/swap_stripe.h"
+#include "nvme/mover/stripe.h"
 #include "offload/engine/train_state.h"
 #include "offload/program/program.h"
 #include "strata/status.h"

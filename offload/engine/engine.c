@@ -257,7 +257,7 @@ static strata_status take_tokens(struct st_engine *eng, const int32_t *tokens, c
 static strata_status timed_cycle(struct st_engine *eng, enum st_phase phase)
 {
     struct st_step_result *r = &eng->result;
-    struct st_swap_counters before = {0}, after = {0};
+    struct st_mover_counters before = {0}, after = {0};
     const uint64_t start = st_clock_ns();
     strata_status st;
     double most = 0;

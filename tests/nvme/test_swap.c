@@ -108,7 +108,7 @@ static void many_transfers_from_several_threads(void **state)
     for (size_t k = 0; k < method_count; k++) {
         struct mover_thread *threads = calloc(THREAD_COUNT, sizeof(*threads));
         const struct st_swap_opts opts = options(methods[k], THREAD_COUNT * PART_BYTES);
-        struct st_swap_counters counters;
+        struct st_mover_counters counters;
         uint64_t expected = 0;
         pthread_t ids[THREAD_COUNT];
         struct st_swap *swap;
@@ -174,7 +174,7 @@ static void done_may_submit(void **state)
     for (size_t k = 0; k < method_count; k++) {
         const struct st_swap_opts opts = options(methods[k], 4 * BLOCK);
         unsigned char *buf = random_buffer(4 * BLOCK, 0);
-        struct st_swap_counters counters;
+        struct st_mover_counters counters;
         struct st_swap *swap;
         struct move move = {.again = 99};
 
@@ -196,7 +196,7 @@ static void a_failed_request_fails_its_transfer_alone(void **state)
     for (size_t k = 0; k < method_count; k++) {
         const struct st_swap_opts opts = options(methods[k], 20 * BLOCK);
         unsigned char *buf = random_buffer(20 * BLOCK, 0), *back = random_buffer(20 * BLOCK, 1);
-        struct st_swap_counters counters;
+        struct st_mover_counters counters;
         struct st_swap *swap;
         struct move move = {0};
 

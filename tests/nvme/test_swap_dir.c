@@ -28,7 +28,7 @@
 #define MIB    (1u << 20)
 #define MARKER "strata swap lock 1\n"
 
-/* What is left but for the file of test_swap_users.c. */
+/* What is left but for the file of test_users.c. */
 static uint32_t entries_in(const char *path)
 {
     return scratch_entries(path, ST_USERS_FILE_NAME);

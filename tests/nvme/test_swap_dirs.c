@@ -30,7 +30,7 @@ static bool has_method(const char *name)
 
 static void parts_hold_what_the_pattern_says(struct st_swap *swap, uint32_t count, bool equal, bool on_disk)
 {
-    struct st_swap_counters all, sum = {0};
+    struct st_mover_counters all, sum = {0};
     struct st_stripe stripe;
     struct st_swap_info info;
 
@@ -40,7 +40,7 @@ static void parts_hold_what_the_pattern_says(struct st_swap *swap, uint32_t coun
     assert_int_equal(info.queue_depth, 6);
     for (uint32_t d = 0; d < count; d++) {
         struct st_swap_dir_info part;
-        struct st_swap_counters c;
+        struct st_mover_counters c;
         struct stat file;
 
         st_swap_dir_info(swap, d, &part);

@@ -1,17 +1,17 @@
-/* nvme/swap/swap_mover.c - the I/O thread: cuts transfers into requests of one block and keeps the queue of every file full.
+/* nvme/mover/mover_thread.c - the I/O thread: cuts transfers into requests of one block and keeps the queue of every file full.
  *
  * Any thread puts transfers into `inbox`; everything else belongs to the I/O thread; no other thread touches the io method.  It
  * sleeps on `work` when nothing is in flight and in reap() otherwise; a submitter wakes it from either.  One ring serves all
  * files: a thread and ring for each took more processor time per byte (docs/design.md, 7), and done() would run on several
  * threads. */
-#include "nvme/swap/swap_internal.h"
+#include "nvme/mover/mover.h"
 
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/system/clock.h"
 #include "core/system/thread.h"
 #include "nvme/method/io_method.h"
-#include "nvme/swap/swap_depth.h"
+#include "nvme/mover/depth.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -41,7 +41,7 @@ struct slot {
 
 /* Requests by direction, the bytes they moved, and since when at least one is in flight (0: none is). */
 struct tally {
-    struct st_swap_counters counters;   /* guarded by the mover's lock */
+    struct st_mover_counters counters;  /* guarded by the mover's lock */
     uint64_t busy_since_ns[DIRECTIONS]; /* guarded by the same lock */
     uint32_t in_flight[DIRECTIONS];     /* the thread's */
 };
@@ -104,7 +104,7 @@ static int direction_of(const struct st_transfer *t)
     return t->op == ST_IO_READ ? READ : WRITE;
 }
 
-static uint64_t *busy_counter(struct st_swap_counters *counters, int direction)
+static uint64_t *busy_counter(struct st_mover_counters *counters, int direction)
 {
     return direction == READ ? &counters->busy_read_ns : &counters->busy_write_ns;
 }
@@ -501,7 +501,7 @@ void st_mover_submit(struct st_mover *m, struct st_transfer *t)
     pthread_mutex_unlock(&m->lock);
 }
 
-static void tally_read(struct st_mover *m, const struct tally *tally, struct st_swap_counters *out)
+static void tally_read(struct st_mover *m, const struct tally *tally, struct st_mover_counters *out)
 {
     pthread_mutex_lock(&m->lock);
     *out = tally->counters;
@@ -511,12 +511,12 @@ static void tally_read(struct st_mover *m, const struct tally *tally, struct st_
     pthread_mutex_unlock(&m->lock);
 }
 
-void st_mover_counters(struct st_mover *m, struct st_swap_counters *out)
+void st_mover_counters(struct st_mover *m, struct st_mover_counters *out)
 {
     tally_read(m, &m->tally, out);
 }
 
-void st_mover_file_counters(struct st_mover *m, uint32_t file, struct st_swap_counters *out)
+void st_mover_file_counters(struct st_mover *m, uint32_t file, struct st_mover_counters *out)
 {
     tally_read(m, &m->files[file].tally, out);
 }

@@ -1,6 +1,6 @@
-/* tests/nvme/test_swap_users.c - holders of a directory are counted over processes, also over one that is killed; no litter. */
+/* tests/nvme/test_users.c - holders of a directory are counted over processes, also over one that is killed; no litter. */
 #include "core/base/fault.h"
-#include "nvme/swap/swap_users.h"
+#include "nvme/mover/users.h"
 #include "tests/common/child.h"
 #include "tests/common/scratch.h"
 #include "tests/common/whole_file.h"

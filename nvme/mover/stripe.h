@@ -1,19 +1,21 @@
-/* nvme/swap/swap_stripe.h - which directory holds which part of a swap, and where.
+/* nvme/mover/stripe.h - which directory holds which part of a swap, and where.
  *
  * The logical space is cut into units of one block.  Units go to directories by a fixed pattern of at most
  * ST_STRIPE_SLOTS_MAX slots that repeats: in proportion to the directories' rates, evenly spread.  Any thread: no state. */
-#ifndef NVME_SWAP_SWAP_STRIPE_H
-#define NVME_SWAP_SWAP_STRIPE_H
+#ifndef NVME_MOVER_STRIPE_H
+#define NVME_MOVER_STRIPE_H
 
-#include "nvme/swap/swap.h"
+#include "strata/status.h"
+#include <stdint.h>
 
+#define ST_STRIPE_DIRS_MAX  8u
 #define ST_STRIPE_SLOTS_MAX 64u
 
 struct st_stripe {
     uint32_t dir_count, slot_count, unit_bytes;
     uint8_t dir_of[ST_STRIPE_SLOTS_MAX]; /* [slot_count] */
     uint8_t rank[ST_STRIPE_SLOTS_MAX];   /* [slot_count] slots of the same directory before this one */
-    uint8_t weight[ST_SWAP_DIRS_MAX];    /* [dir_count] slots of a directory, at least 1; they add up to slot_count */
+    uint8_t weight[ST_STRIPE_DIRS_MAX];  /* [dir_count] slots of a directory, at least 1; they add up to slot_count */
 };
 
 struct st_stripe_place {
@@ -22,7 +24,7 @@ struct st_stripe_place {
     uint64_t bytes;  /* contiguous bytes there; with one directory unlimited: UINT64_MAX */
 };
 
-/** The pattern for `dir_count` (1..ST_SWAP_DIRS_MAX) directories.
+/** The pattern for `dir_count` (1..ST_STRIPE_DIRS_MAX) directories.
  *  @param rates  [dir_count] positive, finite; NULL: equal.  Takes the shortest pattern within 1 % of them, else the nearest
  *                one. */
 void st_stripe_init(struct st_stripe *stripe, uint32_t dir_count, const double *rates, uint32_t unit_bytes);

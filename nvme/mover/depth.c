@@ -1,5 +1,5 @@
-/* nvme/swap/swap_depth.c - see swap_depth.h. */
-#include "nvme/swap/swap_depth.h"
+/* nvme/mover/depth.c - see depth.h. */
+#include "nvme/mover/depth.h"
 
 #include <string.h>
 

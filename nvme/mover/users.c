@@ -1,8 +1,8 @@
-/* nvme/swap/swap_users.c - see swap_users.h.
+/* nvme/mover/users.c - see users.h.
  *
  * A file is removed only while all its slots are locked.  A process that had opened it before finds no free slot, or gets a slot
  * in a file that no longer has a name, and starts again. */
-#include "nvme/swap/swap_users.h"
+#include "nvme/mover/users.h"
 
 #include "core/base/fault.h"
 

@@ -1,6 +1,6 @@
-/* tests/nvme/test_swap_depth.c - the depth follows the knee of a device that is a formula and a clock. */
+/* tests/nvme/test_depth.c - the depth follows the knee of a device that is a formula and a clock. */
 #include "core/base/rng.h"
-#include "nvme/swap/swap_depth.h"
+#include "nvme/mover/depth.h"
 
 #include <math.h>
 #include <setjmp.h>

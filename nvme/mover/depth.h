@@ -1,10 +1,10 @@
-/* nvme/swap/swap_depth.h - finds the fewest requests in flight that still give a device its full throughput.
+/* nvme/mover/depth.h - finds the fewest requests in flight that still give a device its full throughput.
  *
  * It compares windows of requests that ended while the queue was full: a step down is kept if it costs less than 1.5 %, a step up
  * if it gains more than 4 %. Windows with different mixes of reads and writes are not compared.  One thread; the caller supplies
  * the time, so that tests can use a model of a device. */
-#ifndef NVME_SWAP_SWAP_DEPTH_H
-#define NVME_SWAP_SWAP_DEPTH_H
+#ifndef NVME_MOVER_DEPTH_H
+#define NVME_MOVER_DEPTH_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
-/* tests/nvme/test_swap_stripe.c - properties of the pattern, over many numbers of directories, rates and sizes. */
+/* tests/nvme/test_stripe.c - properties of the pattern, over many numbers of directories, rates and sizes. */
 #include "core/base/rng.h"
-#include "nvme/swap/swap_stripe.h"
+#include "nvme/mover/stripe.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -21,9 +21,9 @@ static uint64_t random_below(uint64_t limit)
     return st_rng_u64(77, 3, random_index++) % limit;
 }
 
-static void random_stripe(struct st_stripe *stripe, double rates[ST_SWAP_DIRS_MAX])
+static void random_stripe(struct st_stripe *stripe, double rates[ST_STRIPE_DIRS_MAX])
 {
-    const uint32_t dirs = 1 + (uint32_t)random_below(ST_SWAP_DIRS_MAX);
+    const uint32_t dirs = 1 + (uint32_t)random_below(ST_STRIPE_DIRS_MAX);
 
     for (uint32_t d = 0; d < dirs; d++)
         rates[d] = (double)(1 + random_below(random_below(2) == 0 ? 10 : 1000)) * 1e7;
@@ -32,11 +32,11 @@ static void random_stripe(struct st_stripe *stripe, double rates[ST_SWAP_DIRS_MA
 
 static void slots_are_shared_as_weights_say(void **state)
 {
-    double rates[ST_SWAP_DIRS_MAX];
+    double rates[ST_STRIPE_DIRS_MAX];
 
     (void)state;
     for (uint32_t i = 0; i < CASES; i++) {
-        uint32_t count[ST_SWAP_DIRS_MAX] = {0}, sum = 0;
+        uint32_t count[ST_STRIPE_DIRS_MAX] = {0}, sum = 0;
         struct st_stripe s;
 
         random_stripe(&s, rates);
@@ -62,11 +62,11 @@ static void slots_are_shared_as_weights_say(void **state)
 static void weights_are_near_the_rates(void **state)
 {
     static const double two[] = {3e9, 1e9}, three[] = {7e9, 3.2e9, 3.2e9}, far[] = {1, 1e9};
-    double rates[ST_SWAP_DIRS_MAX];
+    double rates[ST_STRIPE_DIRS_MAX];
     struct st_stripe s;
 
     (void)state;
-    for (uint32_t dirs = 1; dirs <= ST_SWAP_DIRS_MAX; dirs++) {
+    for (uint32_t dirs = 1; dirs <= ST_STRIPE_DIRS_MAX; dirs++) {
         st_stripe_init(&s, dirs, NULL, UNIT);
         assert_int_equal(s.slot_count, dirs);
     }
@@ -88,7 +88,7 @@ static void weights_are_near_the_rates(void **state)
             const double exact = rates[d] / sum * s.slot_count;
 
             assert_true(s.weight[d] < exact + 1 || s.weight[d] == 1);
-            assert_true(s.weight[d] > exact - ST_SWAP_DIRS_MAX);
+            assert_true(s.weight[d] > exact - ST_STRIPE_DIRS_MAX);
         }
     }
 }
@@ -96,12 +96,12 @@ static void weights_are_near_the_rates(void **state)
 /* Every byte has one place: files are filled from their start without a gap, in the order of the space. */
 static void every_unit_has_one_place(void **state)
 {
-    double rates[ST_SWAP_DIRS_MAX];
+    double rates[ST_STRIPE_DIRS_MAX];
 
     (void)state;
     for (uint32_t i = 0; i < CASES; i++) {
         const uint64_t bytes = random_below(300) * UNIT + random_below(UNIT);
-        uint64_t end[ST_SWAP_DIRS_MAX] = {0}, sum = 0;
+        uint64_t end[ST_STRIPE_DIRS_MAX] = {0}, sum = 0;
         struct st_stripe s;
 
         random_stripe(&s, rates);

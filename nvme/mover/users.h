@@ -1,10 +1,10 @@
-/* nvme/swap/swap_users.h - how many live swaps use a directory, so that they divide its queue instead of fighting for it.
+/* nvme/mover/users.h - how many live swaps use a directory, so that they divide its queue instead of fighting for it.
  *
  * One empty file in the directory; every live swap holds an open-file-description lock on one byte of it, which the kernel drops
  * when the owner dies.  The last one out removes the file.  If such locks do not exist, or the file cannot be created, a swap
  * counts only itself: sharing affects speed, never correctness. */
-#ifndef NVME_SWAP_SWAP_USERS_H
-#define NVME_SWAP_SWAP_USERS_H
+#ifndef NVME_MOVER_USERS_H
+#define NVME_MOVER_USERS_H
 
 #include <stdbool.h>
 #include <stdint.h>

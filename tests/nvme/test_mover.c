@@ -1,6 +1,6 @@
-/* tests/nvme/test_swap_mover.c - the I/O thread step by step, over an I/O method that ends a request when the test says so. */
+/* tests/nvme/test_mover.c - the I/O thread step by step, over an I/O method that ends a request when the test says so. */
 #include "core/base/error.h"
-#include "nvme/swap/swap_internal.h"
+#include "nvme/mover/mover.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -279,7 +279,7 @@ static void only_what_ended_well_is_counted(void **state)
     for (uint32_t well = 0; well < 4; well++)
         for (size_t o = 0; o < 2; o++) {
             struct st_mover *mover = open_mover(well);
-            struct st_swap_counters all, file;
+            struct st_mover_counters all, file;
             struct job job;
 
             allow(BLOCKS);
@@ -300,7 +300,7 @@ static void only_what_ended_well_is_counted(void **state)
 static void time_stands_still_while_nothing_is_in_flight(void **state)
 {
     struct st_mover *mover = open_mover(UINT32_MAX);
-    struct st_swap_counters before, after;
+    struct st_mover_counters before, after;
     struct job job;
 
     (void)state;
@@ -309,7 +309,7 @@ static void time_stands_still_while_nothing_is_in_flight(void **state)
         start(mover, &job, round == 0 ? ST_IO_READ : ST_IO_WRITE, BLOCK);
         wait_done(&job);
         for (uint32_t of_file = 0; of_file < 2; of_file++) {
-            struct st_swap_counters *const reads[] = {&before, &after};
+            struct st_mover_counters *const reads[] = {&before, &after};
 
             for (size_t i = 0; i < 2; i++)
                 if (of_file)
@@ -326,7 +326,7 @@ static void time_stands_still_while_nothing_is_in_flight(void **state)
 static int make_memory(void **state)
 {
     (void)state;
-    memory = aligned_alloc(ST_SWAP_ALIGN, BLOCKS * BLOCK);
+    memory = aligned_alloc(ST_MOVER_ALIGN, BLOCKS * BLOCK);
     return memory == NULL;
 }
 

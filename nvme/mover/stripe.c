@@ -1,10 +1,10 @@
-/* nvme/swap/swap_stripe.c - see swap_stripe.h.
+/* nvme/mover/stripe.c - see stripe.h.
  *
  * Spreading w_d slots for each directory over P is a set of unit jobs, the k-th of a directory released at floor(k P / w) and due
  * at ceil((k + 1) P / w); scheduled by earliest due date they all fit, so over any run of slots from the start each directory is
  * less than one unit off its proportion.  Source: Baruah, Cohen, Plaxton, Varvel, "Proportionate progress", Algorithmica 15
  * (1996). */
-#include "nvme/swap/swap_stripe.h"
+#include "nvme/mover/stripe.h"
 
 #include <assert.h>
 #include <math.h>
@@ -48,7 +48,7 @@ static double apportion(uint32_t weight[], uint32_t dir_count, const double rate
 static uint32_t choose_weights(uint32_t weight[], uint32_t dir_count, const double rates[])
 {
     double best = INFINITY, rate_sum = 0;
-    uint32_t trial[ST_SWAP_DIRS_MAX], slot_count = 0;
+    uint32_t trial[ST_STRIPE_DIRS_MAX], slot_count = 0;
 
     for (uint32_t d = 0; d < dir_count; d++)
         rate_sum += rates[d];
@@ -84,14 +84,14 @@ static uint32_t earliest(const struct st_stripe *s, const uint32_t taken[], uint
 
 void st_stripe_init(struct st_stripe *s, uint32_t dir_count, const double *rates, uint32_t unit_bytes)
 {
-    static const double equal[ST_SWAP_DIRS_MAX] = {1, 1, 1, 1, 1, 1, 1, 1};
-    uint32_t weight[ST_SWAP_DIRS_MAX] = {0}, taken[ST_SWAP_DIRS_MAX] = {0};
+    static const double equal[ST_STRIPE_DIRS_MAX] = {1, 1, 1, 1, 1, 1, 1, 1};
+    uint32_t weight[ST_STRIPE_DIRS_MAX] = {0}, taken[ST_STRIPE_DIRS_MAX] = {0};
 
-    assert(dir_count >= 1 && dir_count <= ST_SWAP_DIRS_MAX && unit_bytes > 0);
+    assert(dir_count >= 1 && dir_count <= ST_STRIPE_DIRS_MAX && unit_bytes > 0);
     *s = (struct st_stripe){.dir_count = dir_count, .unit_bytes = unit_bytes};
     s->slot_count = choose_weights(weight, dir_count, rates != NULL ? rates : equal);
     assert(s->slot_count >= dir_count && s->slot_count <= ST_STRIPE_SLOTS_MAX);
-    for (uint32_t d = 0; d < ST_SWAP_DIRS_MAX; d++)
+    for (uint32_t d = 0; d < ST_STRIPE_DIRS_MAX; d++)
         s->weight[d] = (uint8_t)weight[d];
     for (uint32_t slot = 0; slot < s->slot_count; slot++) {
         const uint32_t d = earliest(s, taken, slot);
