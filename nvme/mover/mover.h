@@ -1,7 +1,11 @@
-/* nvme/mover/mover.h - the I/O thread: moves extents between files and memory.
+/* nvme/mover/mover.h - the I/O thread: moves extents between volumes and memory, and makes volumes durable.
  *
- * Any thread may call submit.  A transfer is cut into requests of block_bytes, at most queue_depth of them in flight per file;
- * every transfer completes exactly once, with its own status. */
+ * A volume is a space of bytes over one or several files, dealt out in units (stripe.h): a run's swap, one set of it, a
+ * checkpoint that is read.  Volumes come and go while transfers of others run.  Files on one drive share its queue: at most
+ * queue_depth requests of all of them are in flight.
+ *
+ * Any thread may call anything here but open and close.  A transfer is cut into requests of block_bytes; it ends exactly once,
+ * with its own status.  Syncs are not cut and not limited: one request per file of the volume. */
 #ifndef NVME_MOVER_MOVER_H
 #define NVME_MOVER_MOVER_H
 
@@ -9,29 +13,44 @@
 #include "nvme/mover/stripe.h"
 #include "nvme/mover/users.h"
 #include "strata/status.h"
-#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ST_MOVER_ALIGN    4096u           /* of offsets, sizes and buffers */
-#define ST_MOVER_PATH_MAX (PATH_MAX + 16) /* of a file in a run directory */
+#define ST_MOVER_ALIGN       4096u /* of offsets, sizes and buffers */
+#define ST_MOVER_DRIVES_MAX  ST_STRIPE_DIRS_MAX
+#define ST_MOVER_VOLUMES_MAX 64u /* at a time; of files all together ST_IO_FILES_MAX */
+#define ST_MOVER_NO_VOLUME   UINT32_MAX
 
 /* Caller-owned; untouchable between submit and done. */
 struct st_transfer {
     enum st_io_op op;
-    uint64_t offset, bytes;                                /* multiples of ST_MOVER_ALIGN */
-    void *buf;                                             /* aligned to ST_MOVER_ALIGN */
+    uint32_t volume;
+    uint64_t offset, bytes; /* in the volume; multiples of ST_MOVER_ALIGN; a sync has none, nor buf: it is of the whole volume */
+    void *buf;              /* aligned to ST_MOVER_ALIGN */
     void (*done)(struct st_transfer *t, strata_status st); /* on the I/O thread; keep it short; may submit */
     void *owner;                                           /* the caller's */
     /* internal */
     struct st_transfer *next;
-    uint64_t bytes_issued, bytes_finished;
+    uint64_t goal, issued;                /* bytes; of a sync files */
     uint64_t start_ns;                    /* when submitted */
     strata_status status;                 /* first failure */
     uint32_t in_flight;                   /* requests */
     uint64_t failed_offset, failed_bytes; /* of the request that failed, in its file */
     uint32_t failed_file;
     int64_t failed_result;
+};
+
+struct st_volume_file {
+    const char *path; /* for sentences; copied */
+    int fd;           /* borrowed until the volume is removed; -1 with fake, which holds zeros in memory instead */
+    uint32_t drive;   /* below the mover's drive_count */
+};
+
+struct st_volume_opts {
+    const struct st_stripe *stripe;     /* copied */
+    const struct st_volume_file *files; /* [stripe->dir_count], copied; file d has st_stripe_file_bytes(stripe, d, bytes) */
+    uint64_t bytes;                     /* multiple of ST_MOVER_ALIGN; may be 0 */
+    bool read_only;                     /* a write is E_INVAL */
 };
 
 /* Bytes of requests that succeeded; busy: time with at least one such request in flight. */
@@ -41,18 +60,13 @@ struct st_mover_counters {
 
 struct st_mover;
 
-struct st_mover_file {
-    char path[ST_MOVER_PATH_MAX]; /* for error sentences */
-    int fd;                       /* borrowed until stop; -1 with fake */
-    uint64_t bytes;
-    const struct st_users *users; /* borrowed until stop; NULL: alone */
-};
-
 struct st_mover_opts {
     const struct st_io_ops *ops;
-    struct st_io_opts io;              /* queue_depth: per file; 0: adapts to the device */
-    const struct st_mover_file *files; /* [stripe->dir_count], copied */
-    const struct st_stripe *stripe;    /* copied */
+    struct st_io_opts io;                      /* queue_depth: per drive; 0: adapts to the drive */
+    uint32_t drive_count;                      /* 1..ST_MOVER_DRIVES_MAX */
+    const struct st_users *const *drive_users; /* [drive_count] borrowed until stop; NULL, or an entry NULL: alone */
+    const struct st_volume_opts *volumes;      /* [volume_count] that are there from the start: 0, 1, ... */
+    uint32_t volume_count;                     /* may be 0 */
     uint32_t block_bytes;
     void *region; /* borrowed until stop; may be NULL */
     uint64_t region_bytes;
@@ -62,11 +76,29 @@ struct st_mover_opts {
 strata_status st_mover_start(struct st_mover **out, const struct st_mover_opts *opts, bool *registered);
 /** Finish everything submitted, then end the thread.  NULL is fine. */
 void st_mover_stop(struct st_mover *mover);
-void st_mover_submit(struct st_mover *mover, struct st_transfer *t);
+
+/** Make a volume known; returns when it can be used.  Not from done().
+ *  E_INVAL: too many volumes or files; E_NOMEM; E_IO: the method refuses a file.  On failure nothing has changed. */
+strata_status st_mover_add(struct st_mover *mover, const struct st_volume_opts *opts, uint32_t *volume);
+/** Put other files in a volume's place: it keeps its number.  None of its transfers may be in flight.  On failure, as
+ *  st_mover_add()'s, it stays as it was; otherwise the old descriptors can be closed. */
+strata_status st_mover_replace(struct st_mover *mover, uint32_t volume, const struct st_volume_opts *opts);
+/** Forget a volume, none of whose transfers may be in flight; its descriptors can be closed.  Not from done(). */
+void st_mover_remove(struct st_mover *mover, uint32_t volume);
+
+/** Start a transfer.  OK: done() will be called exactly once, on the I/O thread, with the sentence of its first failure in
+ *  strata_last_error(); after a failure no further requests of the transfer are issued.  Never blocks on I/O.  Reads start in the
+ *  order of submission, and so do writes; while both wait, they share the queue.  A sync covers the volume's writes that had
+ * ended when it was submitted; its failure is final (nvme/method/io.h). E_INVAL: no such volume, not aligned, outside the volume,
+ * or a write to one that is read only; nothing was started. */
+strata_status st_mover_submit(struct st_mover *mover, struct st_transfer *t);
+
+/** Of all volumes, those removed since included. */
 void st_mover_counters(struct st_mover *mover, struct st_mover_counters *out);
-/** One file's. */
-void st_mover_file_counters(struct st_mover *mover, uint32_t file, struct st_mover_counters *out);
+void st_mover_drive_counters(struct st_mover *mover, uint32_t drive, struct st_mover_counters *out);
 /** Requests that may be in flight now, and live swaps that share the directory. */
-void st_mover_file_depth(struct st_mover *mover, uint32_t file, uint32_t *queue_depth, uint32_t *holders);
+void st_mover_drive_depth(struct st_mover *mover, uint32_t drive, uint32_t *queue_depth, uint32_t *holders);
+/** The file that holds a byte of a volume, and the byte's offset there, for messages; borrowed until the volume is removed. */
+const char *st_mover_place(struct st_mover *mover, uint32_t volume, uint64_t offset, uint64_t *file_offset);
 
 #endif

@@ -20,6 +20,8 @@
 struct part {
     struct st_run_dir run;
     struct st_users users;
+    char path[PATH_MAX + 16]; /* of its file */
+    uint64_t bytes;
     int fd;     /* -1: fake */
     int litter; /* index, or -1 */
     bool direct;
@@ -27,8 +29,7 @@ struct part {
 
 struct st_swap {
     struct st_stripe stripe;
-    struct part *parts;          /* [stripe.dir_count] */
-    struct st_mover_file *files; /* [stripe.dir_count] in the form the mover takes */
+    struct part *parts; /* [stripe.dir_count] */
     uint64_t bytes;
     struct st_swap_info info;
     struct st_mover *mover;
@@ -93,7 +94,7 @@ static strata_status open_part(struct st_swap *swap, uint32_t index, const char 
     if (part->litter < 0)
         st_log(ST_LOG_WARN, "%s: too many swaps are open: if the process dies, this one stays on disk until the next run",
                part->run.path);
-    return st_swap_file_create(&part->fd, &part->direct, &part->run, index, swap->files[index].bytes);
+    return st_swap_file_create(&part->fd, &part->direct, &part->run, index, part->bytes);
 }
 
 static strata_status open_disk(struct st_swap *swap, const char *const *dirs)
@@ -112,15 +113,20 @@ static strata_status open_disk(struct st_swap *swap, const char *const *dirs)
         if ((st = open_part(swap, i, dirs[i])) != STRATA_OK)
             return st;
         swap->info.direct = swap->info.direct && part->direct;
-        swap->files[i].fd = part->fd;
-        swap->files[i].users = &part->users;
-        snprintf(swap->files[i].path, sizeof(swap->files[i].path), "%s/" ST_SWAP_FILE_NAME "%" PRIu32, part->run.path, i);
+        snprintf(part->path, sizeof(part->path), "%s/" ST_SWAP_FILE_NAME "%" PRIu32, part->run.path, i);
     }
     return STRATA_OK;
 }
 
 static strata_status start_mover(struct st_swap *swap, const struct st_io_ops *ops, const struct st_swap_opts *opts)
 {
+    const struct st_users *users[ST_SWAP_DIRS_MAX];
+    struct st_volume_file files[ST_SWAP_DIRS_MAX];
+
+    for (uint32_t i = 0; i < swap->stripe.dir_count; i++) {
+        users[i] = &swap->parts[i].users;
+        files[i] = (struct st_volume_file){.path = swap->parts[i].path, .fd = swap->parts[i].fd, .drive = i};
+    }
     snprintf(swap->info.method, sizeof(swap->info.method), "%s", ops->name);
     return st_mover_start(&swap->mover,
                           &(struct st_mover_opts){
@@ -132,8 +138,10 @@ static strata_status start_mover(struct st_swap *swap, const struct st_io_ops *o
                                      .fake_seed = opts->fake_seed,
                                      .fake_latency_us = opts->fake_latency_us,
                                      .fake_bytes_per_second = opts->fake_bytes_per_second},
-                              .files = swap->files,
-                              .stripe = &swap->stripe,
+                              .drive_count = swap->stripe.dir_count,
+                              .drive_users = users,
+                              .volumes = &(struct st_volume_opts){.stripe = &swap->stripe, .files = files, .bytes = swap->bytes},
+                              .volume_count = 1,
                               .block_bytes = swap->info.block_bytes,
                               .region = opts->region,
                               .region_bytes = opts->region_bytes,
@@ -165,8 +173,6 @@ static strata_status create_parts(struct st_swap *swap, const struct st_swap_opt
     swap->info.dir_count = count;
     swap->info.block_bytes = opts->block_bytes > 0 ? opts->block_bytes : ST_SWAP_BLOCK_DEFAULT;
     st_stripe_init(&swap->stripe, count, opts->dir_rates, swap->info.block_bytes);
-    if ((st = st_io_alloc((void **)&swap->files, "swap files", count, sizeof(*swap->files))) != STRATA_OK)
-        return st;
     if ((st = st_io_alloc((void **)&swap->parts, "swap directories", count, sizeof(*swap->parts))) != STRATA_OK)
         return st;
     for (uint32_t i = 0; i < count; i++) {
@@ -174,9 +180,8 @@ static strata_status create_parts(struct st_swap *swap, const struct st_swap_opt
 
         part->run = ST_RUN_DIR_NONE;
         part->users.fd = part->fd = part->litter = -1;
-        swap->files[i].fd = -1;
-        swap->files[i].bytes = st_stripe_file_bytes(&swap->stripe, i, swap->bytes);
-        snprintf(swap->files[i].path, sizeof(swap->files[i].path), "fake swap%s%.*" PRIu32, count > 1 ? " " : "", count > 1, i);
+        part->bytes = st_stripe_file_bytes(&swap->stripe, i, swap->bytes);
+        snprintf(part->path, sizeof(part->path), "fake swap%s%.*" PRIu32, count > 1 ? " " : "", count > 1, i);
     }
     return STRATA_OK;
 }
@@ -224,27 +229,12 @@ void st_swap_close(struct st_swap *swap)
     for (uint32_t i = 0; swap->parts != NULL && i < swap->stripe.dir_count; i++)
         close_part(&swap->parts[i]);
     free(swap->parts);
-    free(swap->files);
     free(swap);
 }
 
 strata_status st_swap_submit(struct st_swap *swap, struct st_transfer *t)
 {
-    assert(t->op == ST_IO_READ || t->op == ST_IO_WRITE);
-    assert(t->done != NULL);
-    if ((t->offset | t->bytes | (uint64_t)(uintptr_t)t->buf) % ST_SWAP_ALIGN != 0)
-        return st_error(STRATA_E_INVAL, "transfer of %" PRIu64 " bytes at offset %" PRIu64 ": not aligned to %u", t->bytes,
-                        t->offset, ST_SWAP_ALIGN);
-    if (t->offset > swap->bytes || t->bytes > swap->bytes - t->offset)
-        return st_error(STRATA_E_INVAL,
-                        "transfer of %" PRIu64 " bytes at offset %" PRIu64 " ends outside the swap's %" PRIu64 " bytes", t->bytes,
-                        t->offset, swap->bytes);
-    t->bytes_issued = t->bytes_finished = 0;
-    t->in_flight = 0;
-    t->status = STRATA_OK;
-    t->start_ns = st_clock_ns();
-    st_mover_submit(swap->mover, t);
-    return STRATA_OK;
+    return st_mover_submit(swap->mover, t);
 }
 
 void st_swap_info(struct st_swap *swap, struct st_swap_info *out)
@@ -268,8 +258,8 @@ void st_swap_dir_info(struct st_swap *swap, uint32_t index, struct st_swap_dir_i
 {
     assert(index < swap->info.dir_count);
     *out = (struct st_swap_dir_info){
-        .path = swap->files[index].path, .bytes = swap->files[index].bytes, .direct = swap->parts[index].direct};
-    st_mover_file_depth(swap->mover, index, &out->queue_depth, &out->holders);
+        .path = swap->parts[index].path, .bytes = swap->parts[index].bytes, .direct = swap->parts[index].direct};
+    st_mover_drive_depth(swap->mover, index, &out->queue_depth, &out->holders);
 }
 
 const char *st_swap_place(const struct st_swap *swap, uint64_t offset, uint64_t *file_offset)
@@ -277,11 +267,11 @@ const char *st_swap_place(const struct st_swap *swap, uint64_t offset, uint64_t 
     const struct st_stripe_place place = st_stripe_at(&swap->stripe, offset);
 
     *file_offset = place.offset;
-    return swap->files[place.dir].path;
+    return swap->parts[place.dir].path;
 }
 
 void st_swap_dir_counters(struct st_swap *swap, uint32_t index, struct st_mover_counters *out)
 {
     assert(index < swap->info.dir_count);
-    st_mover_file_counters(swap->mover, index, out);
+    st_mover_drive_counters(swap->mover, index, out);
 }

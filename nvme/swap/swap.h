@@ -77,10 +77,7 @@ struct st_swap_dir_info {
 strata_status st_swap_open(struct st_swap **out, const struct st_swap_opts *opts);
 /** Wait for everything submitted, stop the thread, and unlink the run directory.  NULL is fine. */
 void st_swap_close(struct st_swap *swap);
-/** Start a transfer.  OK: done() will be called exactly once, on the I/O thread, with the sentence of its first failure in
- *  strata_last_error(); after a failure no further requests of the transfer are issued.  Never blocks on I/O. Reads start in the
- *  order of submission, and so do writes; while both wait, they share the queue.
- *  E_INVAL: not aligned, or outside the reserved space; nothing was started. */
+/** As st_mover_submit(). */
 strata_status st_swap_submit(struct st_swap *swap, struct st_transfer *t);
 void st_swap_info(struct st_swap *swap, struct st_swap_info *out);
 void st_swap_counters(struct st_swap *swap, struct st_mover_counters *out);

@@ -15,6 +15,7 @@
 #define BLOCK  4096u
 #define BLOCKS 8u
 #define DEPTH  3u
+#define DRIVES 2u
 
 /* --- the method --- */
 
@@ -22,7 +23,9 @@
 struct st_io {
     pthread_mutex_t lock;
     pthread_cond_t change;
-    struct st_io_req *held[DEPTH];
+    struct st_io_req *held[DRIVES * DEPTH];
+    uint32_t depth;
+    uint32_t files;
     uint32_t busy, allowed, wakes;
     uint32_t submitted;  /* requests, ever */
     uint32_t fail_after; /* requests that end well before one fails */
@@ -33,7 +36,7 @@ static struct st_io *stepped; /* of the running test */
 
 static strata_status stepped_open(struct st_io **out, const struct st_io_opts *opts)
 {
-    assert_int_equal(opts->queue_depth, DEPTH);
+    stepped->depth = opts->queue_depth;
     *out = stepped;
     return STRATA_OK;
 }
@@ -45,17 +48,22 @@ static void stepped_close(struct st_io *io)
 
 static strata_status stepped_add_file(struct st_io *io, int fd, uint64_t bytes, uint32_t *index)
 {
-    (void)io;
     (void)fd;
     (void)bytes;
-    *index = 0;
+    *index = io->files++;
     return STRATA_OK;
+}
+
+static void stepped_remove_file(struct st_io *io, uint32_t index)
+{
+    (void)index;
+    io->files--;
 }
 
 static strata_status stepped_submit(struct st_io *io, struct st_io_req **reqs, uint32_t count)
 {
     pthread_mutex_lock(&io->lock);
-    assert_true(io->busy + count <= DEPTH);
+    assert_true(io->busy + count <= io->depth);
     for (uint32_t i = 0; i < count; i++)
         io->held[io->busy++] = reqs[i];
     io->submitted += count;
@@ -119,6 +127,7 @@ static const struct st_io_ops stepped_ops = {.name = "stepped",
                                              .open = stepped_open,
                                              .close = stepped_close,
                                              .add_file = stepped_add_file,
+                                             .remove_file = stepped_remove_file,
                                              .submit = stepped_submit,
                                              .reap = stepped_reap,
                                              .wake = stepped_wake};
@@ -192,12 +201,14 @@ static void start(struct st_mover *mover, struct job *job, enum st_io_op op, uin
 {
     *job =
         (struct job){.transfer = {.op = op, .bytes = bytes, .buf = memory, .done = on_done, .owner = job}, .status = STRATA_OK};
-    st_mover_submit(mover, &job->transfer);
+    assert_int_equal(st_mover_submit(mover, &job->transfer), STRATA_OK);
 }
 
-static struct st_mover *open_mover(uint32_t fail_after)
+static const struct st_volume_file a_file = {.path = "a/file", .fd = -1};
+
+/* One volume of one file; all drives but the first have none. */
+static struct st_mover *open_drives(uint32_t drives, uint32_t fail_after)
 {
-    const struct st_mover_file file = {.path = "a/file", .fd = -1, .bytes = BLOCKS * BLOCK};
     struct st_stripe stripe;
     struct st_mover *mover;
     bool registered;
@@ -209,13 +220,22 @@ static struct st_mover *open_mover(uint32_t fail_after)
     pthread_mutex_init(&stepped->lock, NULL);
     pthread_cond_init(&stepped->change, NULL);
     assert_int_equal(
-        st_mover_start(
-            &mover,
-            &(struct st_mover_opts){
-                .ops = &stepped_ops, .io = {.queue_depth = DEPTH}, .files = &file, .stripe = &stripe, .block_bytes = BLOCK},
-            &registered),
+        st_mover_start(&mover,
+                       &(struct st_mover_opts){
+                           .ops = &stepped_ops,
+                           .io = {.queue_depth = DEPTH},
+                           .drive_count = drives,
+                           .volumes = &(struct st_volume_opts){.stripe = &stripe, .files = &a_file, .bytes = BLOCKS * BLOCK},
+                           .volume_count = 1,
+                           .block_bytes = BLOCK},
+                       &registered),
         STRATA_OK);
     return mover;
+}
+
+static struct st_mover *open_mover(uint32_t fail_after)
+{
+    return open_drives(1, fail_after);
 }
 
 /* While it waits for completions each transfer into the empty inbox wakes it, and starts though nothing has ended. */
@@ -286,7 +306,7 @@ static void only_what_ended_well_is_counted(void **state)
             start(mover, &job, ops[o], 4 * BLOCK);
             wait_done(&job);
             st_mover_counters(mover, &all);
-            st_mover_file_counters(mover, 0, &file);
+            st_mover_drive_counters(mover, 0, &file);
             close_mover(mover);
             assert_int_equal(job.status, STRATA_E_IO);
             assert_int_equal(all.bytes_read, ops[o] == ST_IO_READ ? well * BLOCK : 0);
@@ -313,13 +333,72 @@ static void time_stands_still_while_nothing_is_in_flight(void **state)
 
             for (size_t i = 0; i < 2; i++)
                 if (of_file)
-                    st_mover_file_counters(mover, 0, reads[i]);
+                    st_mover_drive_counters(mover, 0, reads[i]);
                 else
                     st_mover_counters(mover, reads[i]);
             assert_true(after.busy_read_ns == before.busy_read_ns);
             assert_true(after.busy_write_ns == before.busy_write_ns);
         }
     }
+    close_mover(mover);
+}
+
+/* However many volumes lie on it: the other drive's places stay free. */
+static void volumes_on_one_drive_share_its_queue(void **state)
+{
+    struct st_mover *mover = open_drives(DRIVES, UINT32_MAX);
+    struct job jobs[2];
+    struct st_stripe stripe;
+    uint32_t other;
+
+    (void)state;
+    st_stripe_init(&stripe, 1, NULL, BLOCK);
+    assert_int_equal(
+        st_mover_add(mover, &(struct st_volume_opts){.stripe = &stripe, .files = &a_file, .bytes = BLOCKS * BLOCK}, &other),
+        STRATA_OK);
+    start(mover, &jobs[0], ST_IO_READ, 2 * BLOCK);
+    wait_in_reap(2);
+    jobs[1] = (struct job){.transfer = {.op = ST_IO_WRITE, .volume = other, .bytes = BLOCKS * BLOCK, .buf = memory}};
+    jobs[1].transfer.done = on_done;
+    jobs[1].transfer.owner = &jobs[1];
+    assert_int_equal(st_mover_submit(mover, &jobs[1].transfer), STRATA_OK);
+    wait_in_reap(DEPTH);
+    allow(1);
+    wait_in_reap(DEPTH + 1);
+    allow(2 * BLOCKS);
+    wait_done(&jobs[0]);
+    wait_done(&jobs[1]);
+    st_mover_remove(mover, other);
+    assert_int_equal(stepped->files, 1);
+    close_mover(mover);
+}
+
+/* With the queue full of writes the next place that falls free is the sync's; a volume added meanwhile does not wait for it. */
+static void a_sync_goes_before_what_waits(void **state)
+{
+    struct st_mover *mover = open_mover(UINT32_MAX);
+    struct st_mover_counters counters;
+    struct job jobs[2];
+    struct st_stripe stripe;
+    uint32_t other;
+
+    (void)state;
+    st_stripe_init(&stripe, 1, NULL, BLOCK);
+    start(mover, &jobs[0], ST_IO_WRITE, BLOCKS * BLOCK);
+    wait_in_reap(DEPTH);
+    jobs[1] = (struct job){.transfer = {.op = ST_IO_SYNC, .done = on_done, .owner = &jobs[1]}};
+    assert_int_equal(st_mover_submit(mover, &jobs[1].transfer), STRATA_OK);
+    wait_in_reap(DEPTH);
+    assert_int_equal(st_mover_add(mover, &(struct st_volume_opts){.stripe = &stripe, .files = &a_file}, &other), STRATA_OK);
+    allow(1);
+    wait_in_reap(DEPTH + 1);
+    assert_int_equal(newest(), ST_IO_SYNC);
+    allow(2 * BLOCKS);
+    wait_done(&jobs[0]);
+    wait_done(&jobs[1]);
+    st_mover_counters(mover, &counters);
+    assert_int_equal(counters.bytes_written, BLOCKS * BLOCK);
+    assert_int_equal(counters.bytes_read, 0);
     close_mover(mover);
 }
 
@@ -344,6 +423,8 @@ int main(void)
         cmocka_unit_test(neither_direction_starves_the_other),
         cmocka_unit_test(only_what_ended_well_is_counted),
         cmocka_unit_test(time_stands_still_while_nothing_is_in_flight),
+        cmocka_unit_test(volumes_on_one_drive_share_its_queue),
+        cmocka_unit_test(a_sync_goes_before_what_waits),
     };
 
     return cmocka_run_group_tests_name("the I/O thread", tests, make_memory, free_memory);

@@ -1,0 +1,307 @@
+/* nvme/mover/mover.c - the mover's calls for any thread: start, stop, submit; volumes that come and go.
+ *
+ * The method belongs to the I/O thread, so a change of the volumes is handed to it and waited for. */
+#include "nvme/mover/mover_internal.h"
+
+#include "core/base/error.h"
+#include "core/system/clock.h"
+#include "core/system/thread.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- volumes --- */
+
+static void volume_free(struct st_volume *v)
+{
+    if (v == NULL)
+        return;
+    for (uint32_t i = 0; i < v->stripe.dir_count; i++)
+        free(v->parts[i].path);
+    free(v);
+}
+
+static strata_status volume_create(struct st_volume **out, struct st_mover *m, const struct st_volume_opts *opts)
+{
+    const uint32_t count = opts->stripe->dir_count;
+    struct st_volume *v;
+    strata_status st;
+
+    assert(opts->bytes % ST_MOVER_ALIGN == 0);
+    if ((st = st_io_alloc((void **)&v, "volume", 1, sizeof(*v) + count * sizeof(v->parts[0]))) != STRATA_OK)
+        return st;
+    v->stripe = *opts->stripe;
+    v->bytes = opts->bytes;
+    v->read_only = opts->read_only;
+    for (uint32_t i = 0; i < count; i++) {
+        const size_t length = strlen(opts->files[i].path) + 1;
+        struct st_volume_part *part = &v->parts[i];
+
+        assert(opts->files[i].drive < m->opts.drive_count);
+        part->fd = opts->files[i].fd;
+        part->bytes = st_stripe_file_bytes(opts->stripe, i, opts->bytes);
+        part->drive = &m->drives[opts->files[i].drive];
+        if ((st = st_io_alloc((void **)&part->path, "path of a volume's file", length, 1)) != STRATA_OK) {
+            volume_free(v);
+            return st;
+        }
+        memcpy(part->path, opts->files[i].path, length);
+    }
+    *out = v;
+    return STRATA_OK;
+}
+
+/* Lock held. */
+static void nudge(struct st_mover *m)
+{
+    if (!m->in_reap)
+        pthread_cond_signal(&m->work);
+    else if (!pthread_equal(m->self, pthread_self())) /* it looks again when done() returns */
+        m->opts.ops->wake(m->io);
+}
+
+/* Has the I/O thread make the change, and waits for it. */
+static strata_status change(struct st_mover *m, struct st_mover_change *c)
+{
+    assert(!pthread_equal(m->self, pthread_self()));
+    pthread_mutex_lock(&m->lock);
+    c->next = m->changes;
+    m->changes = c;
+    nudge(m);
+    while (!c->ended)
+        pthread_cond_wait(&m->ready, &m->lock);
+    pthread_mutex_unlock(&m->lock);
+    volume_free(c->volume);
+    return c->status == STRATA_OK ? STRATA_OK : st_error(c->status, "%s", c->error);
+}
+
+strata_status st_mover_add(struct st_mover *m, const struct st_volume_opts *opts, uint32_t *volume)
+{
+    struct st_mover_change c = {.index = ST_MOVER_NO_VOLUME};
+    strata_status st = volume_create(&c.volume, m, opts);
+
+    if (st == STRATA_OK && (st = change(m, &c)) == STRATA_OK)
+        *volume = c.index;
+    return st;
+}
+
+strata_status st_mover_replace(struct st_mover *m, uint32_t volume, const struct st_volume_opts *opts)
+{
+    struct st_mover_change c = {.index = volume};
+    const strata_status st = volume_create(&c.volume, m, opts);
+
+    return st == STRATA_OK ? change(m, &c) : st;
+}
+
+void st_mover_remove(struct st_mover *m, uint32_t volume)
+{
+    struct st_mover_change c = {.index = volume};
+    const strata_status st = change(m, &c);
+
+    assert(st == STRATA_OK); /* nothing is bound, so nothing can fail */
+}
+
+const char *st_mover_place(struct st_mover *m, uint32_t volume, uint64_t offset, uint64_t *file_offset)
+{
+    const struct st_volume *v;
+    struct st_stripe_place place;
+
+    assert(volume < ST_MOVER_VOLUMES_MAX);
+    pthread_mutex_lock(&m->lock);
+    v = m->volumes[volume];
+    pthread_mutex_unlock(&m->lock);
+    assert(v != NULL);
+    place = st_stripe_at(&v->stripe, offset);
+    *file_offset = place.offset;
+    return v->parts[place.dir].path;
+}
+
+/* --- starting and stopping --- */
+
+static strata_status slots_create(struct st_mover *m)
+{
+    const uint32_t count = m->slot_count;
+    strata_status st = st_io_alloc((void **)&m->slots, "I/O requests", count, sizeof(*m->slots));
+
+    for (uint32_t i = 0; st == STRATA_OK && i < count; i++) {
+        m->slots[i].mover = m;
+        st_mover_slot_free(m, &m->slots[i]);
+    }
+    return st;
+}
+
+/* Each drive may have its own depth in flight, all of them together at most what an io takes. */
+static strata_status drives_create(struct st_mover *m)
+{
+    const uint32_t count = m->opts.drive_count, depth = m->opts.io.queue_depth;
+    strata_status st = depth > 0 ? st_io_check_depth(depth) : STRATA_OK;
+
+    assert(count >= 1 && count <= ST_MOVER_DRIVES_MAX);
+    if (st != STRATA_OK || (st = st_io_alloc((void **)&m->drives, "drives", count, sizeof(*m->drives))) != STRATA_OK)
+        return st;
+    m->slot_count = count * (depth > 0 ? depth : ST_DEPTH_MAX);
+    if (m->slot_count > ST_IO_DEPTH_MAX)
+        m->slot_count = ST_IO_DEPTH_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        m->drives[i].users = m->opts.drive_users != NULL ? m->opts.drive_users[i] : NULL;
+        st_depth_init(&m->drives[i].depth);
+        atomic_store_explicit(&m->drives[i].holders, 1, memory_order_relaxed);
+    }
+    st_mover_look_at_users(m);
+    return STRATA_OK;
+}
+
+static strata_status volumes_create(struct st_mover *m)
+{
+    strata_status st = STRATA_OK;
+
+    assert(m->opts.volume_count <= ST_MOVER_VOLUMES_MAX);
+    for (uint32_t i = 0; st == STRATA_OK && i < m->opts.volume_count; i++)
+        st = volume_create(&m->volumes[i], m, &m->opts.volumes[i]);
+    m->opts.volumes = NULL; /* copied */
+    m->opts.drive_users = NULL;
+    return st;
+}
+
+static void mover_free(struct st_mover *m)
+{
+    pthread_cond_destroy(&m->ready);
+    pthread_cond_destroy(&m->work);
+    pthread_mutex_destroy(&m->lock);
+    for (uint32_t i = 0; i < ST_MOVER_VOLUMES_MAX; i++)
+        volume_free(m->volumes[i]);
+    free(m->slots);
+    free(m->drives);
+    free(m);
+}
+
+/* Waits until the thread says whether its io opened. */
+static strata_status wait_started(struct st_mover *m)
+{
+    pthread_mutex_lock(&m->lock);
+    while (!m->started)
+        pthread_cond_wait(&m->ready, &m->lock);
+    pthread_mutex_unlock(&m->lock);
+    if (m->start_status == STRATA_OK)
+        return STRATA_OK;
+    pthread_join(m->thread, NULL);
+    return st_error(m->start_status, "%s", m->start_error);
+}
+
+strata_status st_mover_start(struct st_mover **out, const struct st_mover_opts *opts, bool *registered)
+{
+    struct st_mover *m;
+    strata_status st = st_io_alloc((void **)&m, "I/O thread", 1, sizeof(*m));
+
+    if (st != STRATA_OK)
+        return st;
+    m->opts = *opts;
+    pthread_mutex_init(&m->lock, NULL);
+    pthread_cond_init(&m->work, NULL);
+    pthread_cond_init(&m->ready, NULL);
+    if ((st = drives_create(m)) != STRATA_OK || (st = slots_create(m)) != STRATA_OK || (st = volumes_create(m)) != STRATA_OK)
+        goto fail;
+    if ((st = st_thread_start(&m->thread, "strata-io", st_mover_main, m)) != STRATA_OK)
+        goto fail;
+    if ((st = wait_started(m)) != STRATA_OK)
+        goto fail;
+    *registered = m->registered;
+    *out = m;
+    return STRATA_OK;
+
+fail:
+    mover_free(m);
+    return st;
+}
+
+void st_mover_stop(struct st_mover *m)
+{
+    if (m == NULL)
+        return;
+    pthread_mutex_lock(&m->lock);
+    m->stopping = true;
+    pthread_cond_signal(&m->work);
+    pthread_mutex_unlock(&m->lock);
+    pthread_join(m->thread, NULL);
+    mover_free(m);
+}
+
+/* --- transfers --- */
+
+static strata_status check(const struct st_volume *v, const struct st_transfer *t)
+{
+    if (v == NULL)
+        return st_error(STRATA_E_INVAL, "transfer: there is no volume %" PRIu32, t->volume);
+    if ((t->offset | t->bytes | (uint64_t)(uintptr_t)t->buf) % ST_MOVER_ALIGN != 0)
+        return st_error(STRATA_E_INVAL, "transfer of %" PRIu64 " bytes at offset %" PRIu64 ": not aligned to %u", t->bytes,
+                        t->offset, ST_MOVER_ALIGN);
+    if (t->offset > v->bytes || t->bytes > v->bytes - t->offset)
+        return st_error(STRATA_E_INVAL,
+                        "transfer of %" PRIu64 " bytes at offset %" PRIu64 " ends outside the volume's %" PRIu64 " bytes",
+                        t->bytes, t->offset, v->bytes);
+    if (v->read_only && t->op == ST_IO_WRITE)
+        return st_error(STRATA_E_INVAL, "%s: written to, though it was attached to be read", v->parts[0].path);
+    return STRATA_OK;
+}
+
+strata_status st_mover_submit(struct st_mover *m, struct st_transfer *t)
+{
+    struct st_volume *v;
+    strata_status st;
+
+    assert(t->op == ST_IO_READ || t->op == ST_IO_WRITE || (t->op == ST_IO_SYNC && t->offset == 0 && t->bytes == 0));
+    assert(t->done != NULL);
+    t->issued = 0;
+    t->in_flight = 0;
+    t->status = STRATA_OK;
+    t->start_ns = st_clock_ns();
+    pthread_mutex_lock(&m->lock);
+    v = t->volume < ST_MOVER_VOLUMES_MAX ? m->volumes[t->volume] : NULL;
+    if ((st = check(v, t)) == STRATA_OK) {
+        t->goal = t->op == ST_IO_SYNC ? v->stripe.dir_count : t->bytes;
+        atomic_fetch_add_explicit(&v->transfers, 1, memory_order_relaxed);
+        /* The first transfer put into an empty inbox wakes the thread, which takes all of them.  The wake happens under the lock:
+         * once it is released, the transfer may end and its owner may stop the mover. */
+        if (m->inbox.first == NULL)
+            nudge(m);
+        st_mover_queue_push(&m->inbox, t);
+    }
+    pthread_mutex_unlock(&m->lock);
+    return st;
+}
+
+/* --- what is known of it --- */
+
+static void tally_read(struct st_mover *m, const struct st_mover_tally *tally, struct st_mover_counters *out)
+{
+    const uint64_t *since = tally->busy_since_ns;
+
+    pthread_mutex_lock(&m->lock);
+    *out = tally->counters;
+    if (since[ST_MOVER_READ] != 0)
+        out->busy_read_ns += st_clock_ns() - since[ST_MOVER_READ];
+    if (since[ST_MOVER_WRITE] != 0)
+        out->busy_write_ns += st_clock_ns() - since[ST_MOVER_WRITE];
+    pthread_mutex_unlock(&m->lock);
+}
+
+void st_mover_counters(struct st_mover *m, struct st_mover_counters *out)
+{
+    tally_read(m, &m->tally, out);
+}
+
+void st_mover_drive_counters(struct st_mover *m, uint32_t drive, struct st_mover_counters *out)
+{
+    assert(drive < m->opts.drive_count);
+    tally_read(m, &m->drives[drive].tally, out);
+}
+
+void st_mover_drive_depth(struct st_mover *m, uint32_t drive, uint32_t *queue_depth, uint32_t *holders)
+{
+    assert(drive < m->opts.drive_count);
+    *queue_depth = atomic_load_explicit(&m->drives[drive].limit, memory_order_relaxed);
+    *holders = atomic_load_explicit(&m->drives[drive].holders, memory_order_relaxed);
+}

@@ -1,0 +1,113 @@
+/* nvme/mover/mover_internal.h - shared by the files of the mover; not for users of nvme/mover/mover.h.
+ *
+ *   mover.c         the calls of any thread: start, stop, submit, volumes come and go
+ *   mover_thread.c  the I/O thread: cuts transfers into requests and keeps the queue of every drive full
+ *   stripe.c        which file of a volume holds what
+ *   depth.c         how many requests a drive wants
+ *   users.c         how many swaps share a directory */
+#ifndef NVME_MOVER_MOVER_INTERNAL_H
+#define NVME_MOVER_MOVER_INTERNAL_H
+
+#include "nvme/method/io_method.h"
+#include "nvme/mover/depth.h"
+#include "nvme/mover/mover.h"
+#include <stdatomic.h>
+
+#define ST_MOVER_ERROR_BYTES 1024
+
+enum { ST_MOVER_READ = 0, ST_MOVER_WRITE = 1, ST_MOVER_DIRECTIONS = 2, ST_MOVER_SYNC = 2, ST_MOVER_QUEUES = 3 };
+
+struct st_mover_queue {
+    struct st_transfer *first, *last;
+};
+
+/* Requests by direction, the bytes they moved, and since when at least one is in flight (0: none is). */
+struct st_mover_tally {
+    struct st_mover_counters counters;           /* guarded by the mover's lock */
+    uint64_t busy_since_ns[ST_MOVER_DIRECTIONS]; /* guarded by the same lock */
+    uint32_t in_flight[ST_MOVER_DIRECTIONS];     /* the thread's */
+};
+
+struct st_mover_drive {
+    const struct st_users *users; /* NULL: alone */
+    struct st_mover_tally tally;
+    struct st_depth depth;           /* the thread's */
+    _Atomic uint32_t limit, holders; /* requests allowed in flight; stored by the thread, read for info */
+};
+
+/* One file of a volume. */
+struct st_volume_part {
+    char *path;
+    int fd;
+    uint64_t bytes;
+    struct st_mover_drive *drive;
+    uint32_t place; /* the method's index of the file */
+};
+
+/* Constant while it is in the mover's table, but for the count. */
+struct st_volume {
+    struct st_stripe stripe;
+    uint64_t bytes;
+    bool read_only;
+    _Atomic uint32_t transfers;    /* submitted and not ended */
+    struct st_volume_part parts[]; /* [stripe.dir_count] */
+};
+
+/* Put `volume` (NULL: nothing) in the place of what the table has at `index` (ST_MOVER_NO_VOLUME: at any free place).  On the
+ * stack of a thread that waits for `ended`. */
+struct st_mover_change {
+    uint32_t index;
+    struct st_volume *volume; /* afterwards what was there before or, on failure, what was to be put there */
+    strata_status status;
+    char error[ST_MOVER_ERROR_BYTES];
+    bool ended;
+    struct st_mover_change *next;
+};
+
+/* One request in flight, or free. */
+struct st_mover_slot {
+    struct st_io_req req; /* first member: done() casts it back */
+    struct st_mover *mover;
+    struct st_transfer *transfer;
+    struct st_volume_part *part;
+    struct st_mover_slot *next; /* free list */
+};
+
+struct st_mover {
+    struct st_mover_opts opts;
+    struct st_mover_drive *drives; /* [opts.drive_count] */
+    pthread_t thread;
+
+    pthread_mutex_t lock; /* guards the block below */
+    pthread_cond_t work;  /* inbox or changes are not empty, or stopping */
+    pthread_cond_t ready; /* `started`, or a change ended */
+    struct st_mover_queue inbox;
+    struct st_mover_change *changes;
+    bool in_reap; /* the thread may block in reap(): wake() it */
+    bool stopping;
+    bool started; /* the four members below are final */
+    bool registered;
+    strata_status start_status;
+    char start_error[ST_MOVER_ERROR_BYTES];
+    pthread_t self;
+    struct st_volume *volumes[ST_MOVER_VOLUMES_MAX]; /* only the thread writes it, and reads it without the lock */
+    struct st_mover_tally tally;                     /* of all drives */
+
+    struct st_io *io;                               /* the I/O thread's, like everything below */
+    struct st_mover_queue waiting[ST_MOVER_QUEUES]; /* transfers with requests still to issue; the head may be part issued */
+    uint32_t in_flight;                             /* requests */
+    uint64_t users_ns;                              /* when the holders were counted */
+    uint32_t slot_count;
+    struct st_mover_slot *slots; /* [slot_count] */
+    struct st_mover_slot *free_slots;
+};
+
+/** The I/O thread. */
+void *st_mover_main(void *arg);
+void st_mover_queue_push(struct st_mover_queue *queue, struct st_transfer *t);
+/** Set every drive's limit and count its users; before the thread runs, then the thread itself. */
+void st_mover_look_at_users(struct st_mover *m);
+void st_mover_slot_free(struct st_mover *m, struct st_mover_slot *slot);
+void st_mover_request_done(struct st_io_req *req, strata_status st);
+
+#endif
