@@ -46,6 +46,9 @@ bool st_tokenizer_is_special(const struct st_tokenizer *t, uint32_t id);
 enum st_token_role { ST_TOKEN_BOS, ST_TOKEN_EOS, ST_TOKEN_UNK, ST_TOKEN_PAD, ST_TOKEN_ROLES };
 /** ST_TOKEN_NONE: no file says. */
 uint32_t st_tokenizer_role(const struct st_tokenizer *t, enum st_token_role role);
+/** The special token to which generation_config.json, else config.json, beside the tokenizer's file gives a role (bos_token_id
+ * ...); of a list the first.  *id ST_TOKEN_NONE: neither does.  E_INPUT: such a file cannot be read. */
+strata_status st_tokenizer_role_beside(uint32_t *id, const struct st_tokenizer *t, enum st_token_role role);
 /** What the post-processor puts before (or after) a text.  @return how many; *ids: borrowed */
 uint32_t st_tokenizer_prefix(const struct st_tokenizer *t, const uint32_t **ids);
 uint32_t st_tokenizer_suffix(const struct st_tokenizer *t, const uint32_t **ids);

@@ -64,6 +64,39 @@ static strata_status read_roles(struct st_tokenizer *t, const struct st_place *a
     return STRATA_OK;
 }
 
+/* "eos_token_id": 2, [2, 3] or null. */
+static uint32_t read_id(const struct st_tokenizer *t, const st_json *root, const char *key)
+{
+    const st_json *node = st_json_get(root, key);
+    uint64_t id;
+
+    if (node != NULL && st_json_type(node) == ST_JSON_ARRAY)
+        node = st_json_first(node);
+    if (node == NULL || st_json_type(node) != ST_JSON_NUMBER || !st_json_u64(node, &id) || id >= t->vocab)
+        return ST_TOKEN_NONE;
+    return st_tokenizer_is_special(t, (uint32_t)id) ? (uint32_t)id : ST_TOKEN_NONE;
+}
+
+strata_status st_tokenizer_role_beside(uint32_t *id, const struct st_tokenizer *t, enum st_token_role role)
+{
+    static const char *const files[] = {"generation_config.json", "config.json"};
+    char key[32];
+
+    *id = ST_TOKEN_NONE;
+    snprintf(key, sizeof(key), "%s_id", keys[role]);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && *id == ST_TOKEN_NONE; i++) {
+        st_json *root;
+        const strata_status st = st_tokenizer_beside(&root, t->path, files[i]);
+
+        if (st != STRATA_OK)
+            return st;
+        if (root != NULL)
+            *id = read_id(t, root, key);
+        st_json_free(root);
+    }
+    return STRATA_OK;
+}
+
 strata_status st_tokenizer_read_roles(struct st_tokenizer *t)
 {
     static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json"};

@@ -215,6 +215,46 @@ static void test_the_directory_says_which_template(void **state)
     scratch_close();
 }
 
+static void expect_ids(const struct st_dialog_ids *out, const char *text, size_t begins)
+{
+    assert_int_equal(out->encoding.ids[0] == 1, begins > 0);
+    assert_int_equal(out->encoding.ends[out->encoding.count - 1], begins + strlen(text));
+}
+
+/* A built-in template takes what begins and ends a text from the model's files where no file of the tokenizer names it. */
+static void test_builtins_do_without_named_tokens(void **state)
+{
+    static const char one[] = "[{\"role\":\"user\",\"content\":\"a\"}]";
+    struct st_dialog_ids named = {0}, out = {0};
+
+    (void)state;
+    begin("llama2");
+    encode_one(&out, "llama2", one, true);
+    expect_ids(&out, "[INST] a [/INST]", 0);
+    scratch_put("config.json", "{\"bos_token_id\": 1, \"eos_token_id\": [2, 0]}");
+    encode_one(&out, "llama2", one, true);
+    expect_ids(&out, "[INST] a [/INST]", strlen("<s>"));
+    encode_one(&out, "llama2", TALK, false);
+    scratch_put("tokenizer_config.json", "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}");
+    encode_one(&named, "llama2", TALK, false);
+    assert_int_equal(out.encoding.count, named.encoding.count);
+    assert_memory_equal(out.encoding.ids, named.encoding.ids, named.encoding.count * sizeof(uint32_t));
+    assert_memory_equal(out.trained, named.trained, named.encoding.count);
+    scratch_put("tokenizer_config.json", "{}");
+    scratch_put("generation_config.json", "{\"bos_token_id\": 2}");
+    encode_one(&out, "gemma", one, false);
+    assert_int_equal(out.encoding.ids[0], 2);
+    scratch_put("generation_config.json", "{\"bos_token_id\": 3}"); /* no special token */
+    encode_one(&out, "gemma", one, false);
+    assert_int_equal(out.encoding.ids[0], 1);
+    scratch_put("chat_template.jinja", "{{ bos_token is defined }}"); /* a directory's own says it itself, as in transformers */
+    encode_one(&out, NULL, one, false);
+    assert_int_equal(out.encoding.ends[out.encoding.count - 1], strlen("False"));
+    st_dialog_ids_free(&named);
+    st_dialog_ids_free(&out);
+    scratch_close();
+}
+
 static void test_tools_choose_the_template_for_them(void **state)
 {
     static const char messages[] = "[{\"role\":\"user\",\"content\":\"a\"}]", tools[] = "{\"tools\": [{\"name\": \"f\"}]}";
@@ -280,6 +320,7 @@ int main(void)
         cmocka_unit_test(test_answers_without_an_end_are_counted),
         cmocka_unit_test(test_tokens_of_no_byte_are_of_the_answer_around_them),
         cmocka_unit_test(test_the_directory_says_which_template),
+        cmocka_unit_test(test_builtins_do_without_named_tokens),
         cmocka_unit_test(test_tools_choose_the_template_for_them),
         cmocka_unit_test(test_dates),
     };

@@ -47,6 +47,21 @@ struct st_date st_date_today(void)
     return (struct st_date){.year = parts.tm_year + 1900, .month = parts.tm_mon + 1, .day = parts.tm_mday};
 }
 
+/* A built-in template goes with any tokenizer: where no file beside that names a token, the model's files may give its id, and a
+ * text need not begin with one.  An answer that nothing ends could not be told from one that goes on: that role stays undefined.
+ */
+static strata_status name_unnamed(struct st_dialog *d, enum st_token_role role, const char **text, size_t *bytes)
+{
+    uint32_t id;
+    const strata_status st = st_tokenizer_role_beside(&id, d->tokenizer, role);
+
+    if (st != STRATA_OK)
+        return st;
+    *text = id != ST_TOKEN_NONE ? st_tokenizer_text(d->tokenizer, id, bytes) : role == ST_TOKEN_BOS ? "" : NULL;
+    d->hash ^= id != ST_TOKEN_NONE ? st_checksum64(&(uint64_t){(uint64_t)role << 32 | id}, sizeof(uint64_t)) : 0;
+    return STRATA_OK;
+}
+
 /* Templates see the texts of the tokens that begin, end and fill a text. */
 static strata_status name_specials(struct st_dialog *d)
 {
@@ -57,7 +72,10 @@ static strata_status name_specials(struct st_dialog *d)
         const uint32_t id = st_tokenizer_role(d->tokenizer, (enum st_token_role)role);
         size_t bytes = 0;
         const char *text = id == ST_TOKEN_NONE ? NULL : st_tokenizer_text(d->tokenizer, id, &bytes);
+        strata_status st;
 
+        if (text == NULL && d->texts.builtin && (st = name_unnamed(d, (enum st_token_role)role, &text, &bytes)) != STRATA_OK)
+            return st;
         if (text == NULL)
             continue;
         d->special_texts[role] = st_fault("dialog.alloc", 0) < 0 ? NULL : strndup(text, bytes);

@@ -9,6 +9,7 @@
 struct st_template_texts {
     char *usual, *tools; /* owned; tools NULL: the usual one serves conversations with tools, too */
     char *name;          /* for people; owned */
+    bool builtin;
 };
 /** Find them: st_dialog_open(). */
 strata_status st_template_texts_find(struct st_template_texts *out, const struct st_tokenizer *t, const char *wanted);

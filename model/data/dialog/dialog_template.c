@@ -125,6 +125,7 @@ static strata_status from_wish(struct st_template_texts *out, const char *wanted
     strata_status st;
 
     if (builtin != NULL) {
+        out->builtin = true;
         if ((st = copy(&out->usual, builtin)) != STRATA_OK)
             return st;
         return asprintf(&out->name, "built-in %s", wanted) < 0 ? no_memory() : STRATA_OK;
