@@ -129,7 +129,7 @@ static strata_status make_config(struct st_config *c, const struct bench_setup *
         .device_memory = ST_AUTO_BYTES,
         .host_memory = ST_AUTO_BYTES,
         .cache = 0,
-        .chunk_size = clamp(params / CHUNKS_LEAST / ST_NORM_BLOCK * ST_NORM_BLOCK, ST_NORM_BLOCK, CHUNK_MOST),
+        .chunk_size = clamp(params / CHUNKS_LEAST / ST_TILE_ELEMS * ST_TILE_ELEMS, ST_TILE_ELEMS, CHUNK_MOST),
         .block_bytes = 1u << 20,
         .queue_depth = 32,
         .threads = s->threads,

@@ -21,9 +21,11 @@
 #define ST_LEAF static inline
 #endif
 
-/* Elements of one gradient-norm block.  Chunk boundaries are multiples of it. */
+/* Elements of one gradient-norm block. */
 #define ST_NORM_BLOCK 4096u
-#define ST_TILE_ELEMS 65536u /* elements of an update that one worker takes at a time; a multiple of ST_NORM_BLOCK */
+/* Elements of a tile: what one worker takes of an update at a time, and what has one checksum.  Tiles are counted from the start
+ * of a group of parameters, and chunks are cut at whole ones.  A power of two and a multiple of ST_NORM_BLOCK. */
+#define ST_TILE_ELEMS 16384u
 
 /* Best stagger, in bytes, between planes that are read together: at equal offsets of equally sized pages they compete for the
  * same cache sets and the same memory banks (AdamW over four fp32 planes, Zen 4, two threads: 38 GB/s without, 57 to 84 with;

@@ -11,7 +11,7 @@
 #include "bench/roofs/layouts.h"
 #include "core/system/arena.h"
 
-#define BENCH_ITEM_ELEMS  (64u * 1024u) /* elements that a worker takes at a time */
+#define BENCH_ITEM_ELEMS  ST_TILE_ELEMS /* elements that a worker takes at a time */
 #define BENCH_SHARE_ELEMS (8u * 1024u)  /* at most 128 KiB */
 #define BENCH_PLANE_BYTES 16u           /* per parameter, in the largest layout */
 #define BENCH_THREADS_MAX 256u

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#define CHUNK_BLOCK   4096u /* elements; chunk boundaries are multiples of the norm's block */
-#define REQUEST_ALIGN 4096u /* requests are multiples of it */
+#define CHUNK_BLOCK   16384u /* elements; chunk boundaries are multiples of the tile */
+#define REQUEST_ALIGN 4096u  /* requests are multiples of it */
 #define OFFLOAD_PARAM "zero_optimization.offload_param."
 #define OFFLOAD_OPTIM "zero_optimization.offload_optimizer."
 
@@ -174,7 +174,7 @@ static void resolve_chunk(struct st_config_source *src, struct st_config *config
         return;
     st_source_note(
         src, "strata.chunk_size",
-        st_source_keep(src, "%" PRIu64 " %s a multiple of %u, the norm block", asked,
+        st_source_keep(src, "%" PRIu64 " %s a multiple of %u, the tile", asked,
                        asked > config->sub_group_size ? "is above sub_group_size: lowered to it and to" : "is rounded down to",
                        CHUNK_BLOCK));
 }

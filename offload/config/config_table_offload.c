@@ -87,7 +87,7 @@ static const struct st_field zero_rows[] = {
     ST_ROW_SECTION("zero_optimization", "a bare true means stage 1"),
     {.path = "zero_optimization.stage", .type = ST_FIELD_INT, ST_BOUND(U32, zero_stage), .min = 0, .max = 3, .fallback = "0",
      .help = "0 to 3 train alike on one rank; at every stage the offload sections decide where data is stored"},
-    {.path = "zero_optimization.sub_group_size", .type = ST_FIELD_INT, ST_BOUND(U64, sub_group_size), .min = 4096,
+    {.path = "zero_optimization.sub_group_size", .type = ST_FIELD_INT, ST_BOUND(U64, sub_group_size), .min = 16384,
      .max = COUNT_MAX, .fallback = "1e9", .help = "elements; an upper limit for strata.chunk_size, not its value"},
     ST_ROW_NOTICE("zero_optimization.contiguous_gradients", BOOL, "true", "gradients are always computed into one buffer per layer",
                   "copy gradients into one buffer"),
@@ -255,9 +255,9 @@ static const struct st_field strata_rows[] = {
      .help = "spare memory that may hold what is configured for a slower tier; 0: none"},
     {.path = "strata.nvme", .type = ST_FIELD_DIRS, ST_BOUND(DIRS, nvme_dirs),
      .help = "directories for tier nvme (--nvme); takes precedence over both nvme_path keys; does not turn the tier on"},
-    {.path = "strata.chunk_size", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, chunk_size), .min = 4096, .max = 4294967296.0,
+    {.path = "strata.chunk_size", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, chunk_size), .min = 16384, .max = 4294967296.0,
      .fallback = "\"auto\"",
-     .help = "elements; at most sub_group_size, rounded down to a multiple of 4096, the norm block; auto: 4 Mi, more for models "
+     .help = "elements; at most sub_group_size, rounded down to a multiple of 16384, the tile; auto: 4 Mi, more for models "
              "over 68e9 parameters"},
     {.path = "strata.update", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, update), .choices = update_choices,
      .fallback = "\"auto\"", .reason = "not in this version: serial, gated, in_backward or auto",

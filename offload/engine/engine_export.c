@@ -5,14 +5,14 @@
 
 #include "core/base/checksum.h"
 
-/* Hands a span of a plane to the sink, wherever it is stored; device spans go through staging, tile by tile. */
+/* Hands a span of a plane to the sink, wherever it is stored; device spans go through staging, part by part. */
 static strata_status emit_span(struct st_engine *eng, const unsigned char *from, bool on_device, uint64_t elems, size_t width,
                                strata_status (*emit)(void *ctx, uint64_t first, uint64_t count, const void *data), void *ctx)
 {
     strata_status st = STRATA_OK;
 
-    for (uint64_t first = 0; first < elems && st == STRATA_OK; first += ST_TILE_ELEMS) {
-        const uint64_t count = elems - first < ST_TILE_ELEMS ? elems - first : ST_TILE_ELEMS;
+    for (uint64_t first = 0; first < elems && st == STRATA_OK; first += ST_SCRATCH_ELEMS) {
+        const uint64_t count = elems - first < ST_SCRATCH_ELEMS ? elems - first : ST_SCRATCH_ELEMS;
         const void *data = from + first * width;
 
         if (on_device) {

@@ -72,8 +72,8 @@ struct st_engine {
     uint64_t *act_checksums;             /* [boundaries][pieces] of activation checkpoints on NVMe, or NULL */
     bool *verified;                      /* [buffer_count]: host weight slots whose contents were checked or computed here */
     bool *fresh;                         /* [chunk_count]: on NVMe its moments were never written, see below */
-    float *scratch;                      /* [workers][ST_TILE_ELEMS] f32, load and export; staging follows it */
-    unsigned char *staging;              /* [workers][ST_TILE_ELEMS * 4] */
+    float *scratch;                      /* [workers][ST_SCRATCH_ELEMS] f32, load and export; staging follows it */
+    unsigned char *staging;              /* [workers][ST_SCRATCH_ELEMS * 4] */
     double *block_sums;                  /* host norms of pages with host accumulators: largest page / ST_NORM_BLOCK + 1 */
 
     /* program state */

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STAGED_ELEMS (ST_TILE_ELEMS / 2) /* of one worker, in each half of the scratch */
+#define STAGED_ELEMS (ST_SCRATCH_ELEMS / 2) /* of one worker, in each half of the scratch */
 
 struct load {
     struct st_engine *eng;
@@ -106,7 +106,7 @@ static void fill_item(void *ctx, uint64_t item, uint32_t worker)
     struct fill_job *j = ctx;
     const uint64_t at = item * j->item_elems, left = j->elems - at;
     const uint64_t elems = left < j->item_elems ? left : j->item_elems;
-    float *spare = j->staged ? half_values(j->load) + at : j->load->eng->scratch + (uint64_t)worker * ST_TILE_ELEMS;
+    float *spare = j->staged ? half_values(j->load) + at : j->load->eng->scratch + (uint64_t)worker * ST_SCRATCH_ELEMS;
     const strata_status st = fill_values(j, at, elems, spare);
 
     if (j->moments.moment1 != NULL)
@@ -156,7 +156,7 @@ static strata_status fill_chunk(struct fill_job *j)
     strata_status st = STRATA_OK;
 
     j->staged = j->weight.on_device || (j->master.to != NULL && j->master.on_device);
-    j->item_elems = j->staged ? STAGED_ELEMS : ST_TILE_ELEMS;
+    j->item_elems = j->staged ? STAGED_ELEMS : ST_SCRATCH_ELEMS;
     if (!j->staged && (st = free_scratch(j->load)) != STRATA_OK)
         return st;
     pthread_mutex_init(&j->lock, NULL);

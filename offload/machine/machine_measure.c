@@ -30,7 +30,7 @@
 #define UPDATE_ELEMS_MIN (UINT64_C(1) << 20)
 #define UPDATE_ELEMS_MAX (UINT64_C(8) << 20)
 #define CHECKSUM_BYTES   (ST_TILE_ELEMS * sizeof(float)) /* of a tile; each worker has its own */
-#define CHECKSUM_ROUNDS  64u                             /* tiles per worker and repeat */
+#define CHECKSUM_ROUNDS  256u                            /* tiles per worker and repeat */
 #define DEVICE_BESIDE    (UINT64_C(64) << 20) /* of a device's free memory: the workspace of its matmuls and loaded kernels */
 #define FILL_SEED        0x626c6f63u
 #define FILL_STD         0.02f

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WAVE_TILES  1024u /* 64 Mi elements of large tensors, so that the wait at a wave's end is short beside the work */
+#define WAVE_TILES  4096u /* 64 Mi elements of large tensors, so that the wait at a wave's end is short beside the work */
 #define TILE_BLOCKS (ST_TILE_ELEMS / ST_NORM_BLOCK)
 /* The ranges of offload/config/config_table_train.c. */
 #define LR_MAX    1e3

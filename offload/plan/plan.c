@@ -9,6 +9,7 @@
 #include "core/base/size.h"
 #include "kernels/kernels.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,31 +24,57 @@
 
 /* --- chunks --- */
 
-/* The chunk size; depends only on the workload and the upper limit. */
-static uint64_t automatic_chunk(const struct st_workload *w, uint64_t most)
+/* The largest multiple of `unit` that is at most `elems`, but at least one unit. */
+static uint64_t whole_units(uint64_t elems, uint64_t unit)
+{
+    return elems > unit ? elems - elems % unit : unit;
+}
+
+/* The chunk size; depends only on the workload and what the policy says. */
+static uint64_t chunk_size(const struct st_workload *w, const struct st_policy *policy)
 {
     uint64_t elems = CHUNK_ELEMS_DEFAULT;
 
+    if (policy->chunk_elems != 0)
+        return whole_units(policy->chunk_elems, ST_TILE_ELEMS);
     while (w->params / elems >= CHUNKS_MOST)
         elems *= 2;
-    if (most != 0 && elems > most)
-        elems = most > ST_NORM_BLOCK ? most - most % ST_NORM_BLOCK : ST_NORM_BLOCK;
-    return elems;
+    return policy->chunk_most != 0 && elems > policy->chunk_most ? whole_units(policy->chunk_most, ST_TILE_ELEMS) : elems;
+}
+
+/* Elements of the page's chunks, but for the last of each group: whole tiles, and of the table and the head whole rows, too, so
+ * that no row lies in two chunks. */
+static uint64_t page_chunk(const struct st_workload *w, const struct st_page *page, uint64_t elems)
+{
+    uint64_t unit = w->hidden;
+
+    static_assert((ST_TILE_ELEMS & (ST_TILE_ELEMS - 1)) == 0, "doubled often enough, every number is a multiple of it");
+    if (page->kind != ST_PAGE_TABLE && page->kind != ST_PAGE_HEAD)
+        return elems;
+    while (unit % ST_TILE_ELEMS != 0)
+        unit *= 2;
+    return whole_units(elems, unit);
 }
 
 static uint32_t count_chunks(const struct st_workload *w, uint64_t chunk_elems)
 {
     uint64_t count = 0;
 
-    for (uint32_t p = 0; p < w->page_count; p++)
+    for (uint32_t p = 0; p < w->page_count; p++) {
+        const uint64_t most = page_chunk(w, &w->pages[p], chunk_elems);
+
         for (uint32_t i = 0; i < w->pages[p].group_count; i++)
-            count += (w->pages[p].groups[i].elems + chunk_elems - 1) / chunk_elems;
+            count += (w->pages[p].groups[i].elems + most - 1) / most;
+    }
     return (uint32_t)count;
 }
 
 static void cut_group(struct st_plan *plan, uint32_t p, const struct st_group *group, uint64_t position)
 {
-    for (uint64_t at = 0; at < group->elems; at += plan->policy.chunk_elems) {
+    const struct st_workload *w = &plan->program.workload;
+    const uint64_t most = page_chunk(w, &w->pages[p], plan->policy.chunk_elems);
+
+    for (uint64_t at = 0; at < group->elems; at += most) {
         struct st_chunk *chunk = &plan->program.chunks[plan->program.chunk_count++];
         const uint64_t left = group->elems - at;
 
@@ -59,7 +86,7 @@ static void cut_group(struct st_plan *plan, uint32_t p, const struct st_group *g
                                    .at = group->at + st_format_bytes(group->format, at),
                                    .region = ST_NO_BUFFER};
         chunk->position = position + at;
-        chunk->elems = left < plan->policy.chunk_elems ? left : plan->policy.chunk_elems;
+        chunk->elems = left < most ? left : most;
         chunk->bytes = st_chunk_layout(chunk->master, plan->program.moments, plan->program.moment_format, chunk->elems,
                                        &chunk->moment1_offset, &chunk->moment2_offset);
         chunk->tile_first = plan->program.tile_count;
@@ -73,8 +100,7 @@ static strata_status cut_chunks(struct st_plan *plan)
     uint64_t position = 0;
     uint32_t count;
 
-    if (plan->policy.chunk_elems == 0)
-        plan->policy.chunk_elems = automatic_chunk(w, plan->policy.chunk_most);
+    plan->policy.chunk_elems = chunk_size(w, &plan->policy);
     count = count_chunks(w, plan->policy.chunk_elems);
 
     plan->program.pages = calloc(w->page_count, sizeof(*plan->program.pages));

@@ -28,7 +28,7 @@ struct st_policy {
     uint64_t cache;                    /* bytes that may be above their configured tier; ST_AUTO_BYTES: as many as fit */
     uint32_t moments;                  /* planes of the optimizer beside the master, 1 or 2; 0: 2 */
     enum st_moment_format moment_format;
-    uint64_t chunk_elems; /* multiple of ST_NORM_BLOCK; 0: 4 Mi, more for huge models, */
+    uint64_t chunk_elems; /* rounded down to tiles, at least one; 0: 4 Mi, more for huge models, */
     uint64_t chunk_most;  /* up to this; 0: no limit */
     uint32_t sets;        /* of what is trained, on drives, for a run that saves checkpoints; 0: it saves none */
     uint64_t fixed_bytes; /* process's fixed part beside arenas and tables; 0: the built-in figure */

@@ -74,7 +74,7 @@ struct st_chunk {
     uint32_t extent;                         /* of the state, in a run that saves wherever the state is; ST_NO_BUFFER: none */
     uint64_t moment1_offset, moment2_offset; /* low half or master at 0; bytes; moment2 0: there is none */
     uint64_t bytes;                          /* of all planes, a multiple of 4096 */
-    uint64_t tile_first;                     /* index of its first checksum tile */
+    uint64_t tile_first;                     /* index of its first tile: a group's tiles are counted on from its first element */
 };
 
 /* Bytes on a drive of so many in memory: whole blocks of it. */

@@ -15,7 +15,8 @@
 #define ST_ACT_PIECE (256u * 1024u) /* bytes of an activation checkpoint under one checksum */
 uint64_t st_act_pieces(const struct st_workload *w);
 
-#define ST_SCRATCH_BYTES (ST_TILE_ELEMS * sizeof(float)) /* of a worker: one tile in fp32 */
+#define ST_SCRATCH_ELEMS 65536u /* of a worker, in fp32: what it loads or exports at a time; at least a tile */
+#define ST_SCRATCH_BYTES (ST_SCRATCH_ELEMS * sizeof(float))
 
 /* For what moves between host memory that no arena holds and files: saving and resuming.  Of a run that saves. */
 #define ST_BOUNCE_COUNT 8u

@@ -34,14 +34,14 @@ static void check_update(const struct rows *r, const char *variant, uint32_t roo
     assert_close(number(r, 0, "bound_seconds"), most);
     assert_close(number(r, 0, "ratio"), most / number(r, 0, "seconds"));
     assert_true(number(r, 0, "seconds_least") <= number(r, 0, "seconds"));
-    assert_true(number(r, 0, "params") >= 300000);
+    assert_true(number(r, 0, "params") >= 1200000);
 }
 
 static void update_in_memory_moves_nothing_on_disk(void **state)
 {
     struct rows r;
 
-    run_rows(*state, &r, "bench update --params 300000 --repeats 3 --json");
+    run_rows(*state, &r, "bench update --params 1200000 --repeats 3 --json");
     check_update(&r, "memory", 2);
     assert_true(number(&r, 0, "read_bytes") == 0 && number(&r, 0, "written_bytes") == 0);
     assert_true(number(&r, 0, "bytes") == number(&r, 0, "params") * 26);
@@ -64,7 +64,7 @@ static void update_on_disk_leaves_nothing_there(void **state)
     const struct workplace *w = *state;
     struct rows r;
 
-    run_rows(w, &r, "bench update --params 300000 --repeats 2 --nvme {w}/nvme --isa scalar --threads 1 --json");
+    run_rows(w, &r, "bench update --params 1200000 --repeats 2 --nvme {w}/nvme --isa scalar --threads 1 --json");
     check_update(&r, "nvme", 5);
     check_traffic(&r);
     assert_int_equal(workplace_entries(w, "nvme"), 0);
@@ -81,7 +81,7 @@ static void update_moves_state_as_others_do(void **state)
     struct rows r;
 
     run_rows(*state, &r,
-             "bench update --params 300000 --repeats 2 --nvme {w}/nvme --like zero-infinity --like mlp-offload --json");
+             "bench update --params 1200000 --repeats 2 --nvme {w}/nvme --like zero-infinity --like mlp-offload --json");
     for (uint32_t i = 0; i < 2; i++) {
         const double blocks = number(&r, 1 + i, "read_bytes") / (likes[i].width * 4096), params = number(&r, 0, "params");
 
@@ -102,7 +102,7 @@ static void update_takes_a_method(void **state)
 {
     struct rows r;
 
-    run_rows(*state, &r, "bench update --params 300000 --repeats 1 --nvme {w}/nvme --io-method threads --json");
+    run_rows(*state, &r, "bench update --params 1200000 --repeats 1 --nvme {w}/nvme --io-method threads --json");
     check_update(&r, "nvme", 5);
     check_traffic(&r);
     free_rows(&r);
@@ -113,7 +113,7 @@ static void a_failing_disk_is_an_error(void **state)
     const struct workplace *w = *state;
     struct program p;
 
-    workplace_run(w, &p, "bench update --params 300000 --nvme {w}/nvme --fault nvme.cqe:40:1:-5 --io-method uring");
+    workplace_run(w, &p, "bench update --params 1200000 --nvme {w}/nvme --fault nvme.cqe:40:1:-5 --io-method uring");
     if (p.code != 2) { /* 2: no io_uring here */
         assert_int_equal(p.code, 4);
         assert_non_null(strstr(p.err, "strata: error: "));

@@ -87,8 +87,8 @@ static void cell_from(struct rig_cell *cell, const uint32_t v[AXES])
                               .streamed = v[A_STREAMED],
                               /* not axes of their own: varied from cell to cell all the same */
                               .cache = mix % 2 == 0 ? 0 : ST_AUTO_BYTES,
-                              .chunk_elems = mix % 3 == 0   ? 4096
-                                             : mix % 3 == 1 ? 16384
+                              .chunk_elems = mix % 3 == 0   ? ST_TILE_ELEMS
+                                             : mix % 3 == 1 ? 3 * ST_TILE_ELEMS
                                                             : 1u << 22,
                               .flush_after = mix % 5 == 0 ? 2 : 0,
                               .paced = paced};

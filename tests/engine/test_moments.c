@@ -23,7 +23,7 @@
 
 #define PLACES (AGREE_PLACES + 1) /* the last: updates in backward */
 
-static const uint64_t chunks[PLACES] = {1u << 22, 4096, 1u << 22, 20480, 16384};
+static const uint64_t chunks[PLACES] = {1u << 22, ST_TILE_ELEMS, 1u << 22, 3 * ST_TILE_ELEMS, 2 * ST_TILE_ELEMS};
 
 /* Chunks of every size, at the place with the least memory the smallest. */
 static struct rig_cell place_of(size_t place)

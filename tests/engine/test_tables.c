@@ -44,7 +44,7 @@ static void check(strata_tier tier, bool queues)
                                      .activations = ST_ACT_RECOMPUTED,
                                      .update = ST_UPDATE_GATED,
                                      .accumulation = ST_ACCUMULATE_VERTICAL,
-                                     .chunk_elems = 4096};
+                                     .chunk_elems = ST_TILE_ELEMS};
     struct st_engine_opts opts = {.compute = {.run = nothing},
                                   .training.optimizer.lr = 1e-3,
                                   .threads = 1,

@@ -268,7 +268,7 @@ static void runs_with_a_cache_move_as_much(void **state)
                             .io_method = "fake",
                             .isa = "auto",
                             .threads = 1,
-                            .chunk_elems = 4096};
+                            .chunk_elems = ST_TILE_ELEMS};
     struct st_model *model;
     uint64_t all = 0;
 

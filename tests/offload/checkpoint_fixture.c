@@ -155,7 +155,7 @@ struct st_extents fixture_extents(void)
 {
     const struct st_manifest m = fixture_manifest();
     const uint8_t masters[] = {ST_MASTER_SPLIT, 0, 0};
-    struct st_extents e = {.rows = calloc(16, sizeof(*e.rows)), .sums = calloc(16, sizeof(*e.sums))};
+    struct st_extents e = {.rows = calloc(16, sizeof(*e.rows)), .sums = calloc(64, sizeof(*e.sums))};
     uint64_t at[ST_SPACE_COUNT] = {0};
 
     for (uint32_t i = 0; i < m.group_count && e.rows != NULL && e.sums != NULL; i++)

@@ -154,7 +154,7 @@ void plan_random_policy(struct st_policy *policy, struct plan_draws *draws, cons
         .accumulation = (enum st_accumulation)plan_draw(draws, 3),
         .forward_only = plan_draw(draws, 6) == 0,
         .cache = (uint64_t[]){0, ST_AUTO_BYTES, ST_AUTO_BYTES, 1u << 20}[plan_draw(draws, 4)],
-        .chunk_elems = 4096ull << plan_draw(draws, 8),
+        .chunk_elems = (uint64_t)ST_TILE_ELEMS << plan_draw(draws, 8) * 3 / 4,
         .fixed_bytes = plan_draw(draws, 2) * 1000,
         .moments = (uint32_t)plan_draw(draws, 3),
         .moment_format = (enum st_moment_format)plan_draw(draws, ST_MOMENTS_COUNT),

@@ -131,12 +131,12 @@ static void numbers_and_sizes(void **state)
     assert_int_equal(c.device_memory, 200u << 20);
     assert_int_equal(c.host_memory, 1000000000);
     assert_int_equal(c.cache, 0);
-    assert_int_equal(c.chunk_size, 5000000 / 4096 * 4096);
+    assert_int_equal(c.chunk_size, 5000000 / 16384 * 16384);
     assert_string_equal(c.isa, "avx2");
     assert_true(load_good("{\"zero_optimization\": {\"offload_optimizer\": {\"ratio\": 0.25}}}", NULL).update_ratio == 0.25);
-    assert_true(load_good("{\"zero_optimization\": {\"sub_group_size\": 10000}}", NULL).chunk_size == ST_AUTO_BYTES);
-    assert_int_equal(load_good("{\"zero_optimization\": {\"sub_group_size\": 10000}}", "strata.chunk_size=12288").chunk_size,
-                     8192);
+    assert_true(load_good("{\"zero_optimization\": {\"sub_group_size\": 40000}}", NULL).chunk_size == ST_AUTO_BYTES);
+    assert_int_equal(load_good("{\"zero_optimization\": {\"sub_group_size\": 40000}}", "strata.chunk_size=50000").chunk_size,
+                     32768);
 }
 
 /* Left out of a file, or named in none: no precision, so that nothing is cast. */
@@ -377,7 +377,7 @@ static void round_trips(void **state)
         "{\"strata\": {\"update\": \"in_backward\", \"accumulation\": \"horizontal\", \"activation_tier\": \"nvme\", \"nvme\": "
         "\"/a\", \"isa\": \"avx512\", \"freeze\": [\"a,b\", \"*.bias\"]}, \"gradient_clipping\": 0}",
         "{\"strata\": {\"device_memory\": \"1.5GiB\", \"host_memory\": 7, \"cache\": 0, \"nvme\": [\"/a,b\", \"\\u00e9\\\"\"], "
-        "\"chunk_size\": 8192, \"update\": \"serial\", \"activations\": \"recomputed\", \"activation_tier\": \"host\", "
+        "\"chunk_size\": 32768, \"update\": \"serial\", \"activations\": \"recomputed\", \"activation_tier\": \"host\", "
         "\"decay_all\": true, \"threads\": 3, \"io_method\": \"fake\", \"isa\": \"scalar\", \"limits\": {\"upload\": \"2GB\", "
         "\"download\": 1e9, \"io\": 500000000}}}",
     };

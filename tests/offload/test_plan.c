@@ -173,7 +173,7 @@ static void positions_are_the_models(void **state)
     (void)state;
     policy.chunk_elems = 1u << 22;
     large = plan_of(&small_sizes, &machine, &policy, "given");
-    policy.chunk_elems = 8192;
+    policy.chunk_elems = ST_TILE_ELEMS;
     small = plan_of(&small_sizes, &machine, &policy, "given");
     assert_true(small->program.chunk_count > large->program.chunk_count);
     for (uint32_t c = 0, s = 0; c < large->program.chunk_count; c++) {
@@ -189,6 +189,74 @@ static void positions_are_the_models(void **state)
     }
     st_plan_destroy(large);
     st_plan_destroy(small);
+}
+
+/* The chunks of one group, from chunk `c` on: `most` elements each but for the last one, tiles counted on from the group's start.
+ */
+static uint32_t check_group(const struct st_program *program, uint32_t c, const struct st_group *group, uint64_t most)
+{
+    const uint64_t tiles_before = program->chunks[c].tile_first;
+    uint64_t at = 0;
+
+    for (; at < group->elems; at += program->chunks[c++].elems) {
+        const struct st_chunk *chunk = &program->chunks[c];
+
+        assert_int_equal(chunk->first, group->offset + at);
+        assert_int_equal(chunk->elems, group->elems - at < most ? group->elems - at : most);
+        assert_int_equal(at % ST_TILE_ELEMS, 0);
+        assert_int_equal(chunk->tile_first, tiles_before + at / ST_TILE_ELEMS);
+    }
+    assert_int_equal(at, group->elems);
+    return c;
+}
+
+/* Chunks are cut at whole tiles from their group's start, those of the table and the head at whole rows, too, if need be beyond
+ * the size that is asked for. */
+static void chunks_are_whole_tiles(void **state)
+{
+    static const struct {
+        uint32_t hidden;
+        uint64_t asked, most, rows_most;
+    } rows[] = {
+        {256, ST_TILE_ELEMS, ST_TILE_ELEMS, ST_TILE_ELEMS},
+        {256, 1, ST_TILE_ELEMS, ST_TILE_ELEMS},
+        {256, 20480, ST_TILE_ELEMS, ST_TILE_ELEMS},
+        {256, 3 * ST_TILE_ELEMS + 4096, 3 * ST_TILE_ELEMS, 3 * ST_TILE_ELEMS},
+        {96, 4 * ST_TILE_ELEMS, 4 * ST_TILE_ELEMS, 3 * ST_TILE_ELEMS},
+        {96, 8 * ST_TILE_ELEMS - 1, 7 * ST_TILE_ELEMS, 6 * ST_TILE_ELEMS},
+        {40, 2 * ST_TILE_ELEMS, 2 * ST_TILE_ELEMS, 5 * ST_TILE_ELEMS},
+        {33, 4 * ST_TILE_ELEMS, 4 * ST_TILE_ELEMS, 33 * ST_TILE_ELEMS}, /* more than a slice */
+        {2 * ST_TILE_ELEMS, ST_TILE_ELEMS, ST_TILE_ELEMS, 2 * ST_TILE_ELEMS},
+    };
+    const struct st_machine machine = {.name = "ample",
+                                       .capacity = {.bytes = {1ull << 40, 1ull << 40, 1ull << 44}, .workers = 2}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct plan_sizes sizes = small_sizes;
+        struct st_policy policy = nvme_gated;
+        struct st_plan *plan;
+        uint32_t c = 0;
+
+        sizes.hidden = rows[i].hidden;
+        sizes.vocab = 20000;
+        sizes.slice_rows = 8192;
+        sizes.tied = i % 2 == 0;
+        sizes.block_params = 10 * ST_TILE_ELEMS + 1000;
+        policy.chunk_elems = rows[i].asked;
+        plan = plan_of(&sizes, &machine, &policy, "given");
+        assert_int_equal(plan->policy.chunk_elems, rows[i].most);
+        for (uint32_t p = 0; p < plan->program.workload.page_count; p++) {
+            const struct st_page *page = &plan->program.workload.pages[p];
+            const bool whole_rows = page->kind == ST_PAGE_TABLE || page->kind == ST_PAGE_HEAD;
+
+            assert_int_equal(plan->program.pages[p].chunk_first, c);
+            for (uint32_t g = 0; g < page->group_count; g++)
+                c = check_group(&plan->program, c, &page->groups[g], whole_rows ? rows[i].rows_most : rows[i].most);
+        }
+        assert_int_equal(c, plan->program.chunk_count);
+        st_plan_destroy(plan);
+    }
 }
 
 static bool fits_in(const struct st_machine *machine, const struct st_policy *policy)
@@ -256,6 +324,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rates_decide_nothing),
+        cmocka_unit_test(chunks_are_whole_tiles),
         cmocka_unit_test(with_all_memory_nothing_moves),
         cmocka_unit_test(extremes_plan),
         cmocka_unit_test(state_is_laid_out),

@@ -58,7 +58,7 @@ static void chunks_grow_with_the_model(void **state)
     (void)state;
     assert_true(plan->program.workload.params > 1000000000000);
     assert_true(plan->program.chunk_count <= 20000);
-    assert_int_equal(plan->policy.chunk_elems % 4096, 0);
+    assert_int_equal(plan->policy.chunk_elems % ST_TILE_ELEMS, 0);
     assert_true(plan->program.op_count <
                 10 * (plan->program.chunk_count + plan->program.workload.page_count * plan->program.workload.grad_accum));
     st_plan_destroy(plan);
@@ -82,7 +82,7 @@ static void given_chunks_are_obeyed(void **state)
     assert_int_equal(plan->policy.chunk_elems, 8u << 20);
     st_plan_destroy(plan);
     plan = huge_plan(80ull << 30, 4096ull << 30, 0, 10000000);
-    assert_int_equal(plan->policy.chunk_elems, 10000000 / 4096 * 4096);
+    assert_int_equal(plan->policy.chunk_elems, 10000000 / ST_TILE_ELEMS * ST_TILE_ELEMS);
     st_plan_destroy(plan);
 }
 

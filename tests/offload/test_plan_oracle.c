@@ -62,7 +62,7 @@ static void make_tiny(struct tiny *t, uint64_t seed)
     snprintf(t->what, sizeof(t->what), "seed %llu", (unsigned long long)seed);
     plan_random_workload(&t->w, &draws, true);
     plan_random_policy(&t->policy, &draws, &t->w);
-    t->policy.chunk_elems = 4096ull << plan_draw(&draws, 4);
+    t->policy.chunk_elems = (uint64_t)ST_TILE_ELEMS << plan_draw(&draws, 4) / 2;
     t->machine.capacity.device_is_host = plan_draw(&draws, 2) == 0;
     t->machine.capacity.bytes[STRATA_TIER_NVME] = 1ull << 40;
     plan = try_tiny(t);

@@ -201,7 +201,7 @@ static struct st_plan *mixed_plan(uint32_t sets, bool forward_only, uint64_t nvm
                                      .activation_tier = STRATA_TIER_NVME,
                                      .update = ST_UPDATE_GATED,
                                      .forward_only = forward_only,
-                                     .chunk_elems = 4096,
+                                     .chunk_elems = ST_TILE_ELEMS,
                                      .sets = sets};
     struct st_workload w;
     struct st_plan *plan;

@@ -35,7 +35,7 @@ static struct st_plan *small_plan(uint32_t grad_accum)
                                      .activations = ST_ACT_RECOMPUTED,
                                      .update = ST_UPDATE_GATED,
                                      .accumulation = ST_ACCUMULATE_VERTICAL,
-                                     .chunk_elems = 4096};
+                                     .chunk_elems = ST_TILE_ELEMS};
     struct st_plan *plan = plan_of(&sizes, &machine, &policy, "small");
 
     assert_true(plan->fits);
@@ -139,7 +139,7 @@ static void a_part_of_a_page_is_no_page(void **state)
                                      .update = ST_UPDATE_SERIAL,
                                      .accumulation = ST_ACCUMULATE_VERTICAL,
                                      .streamed = ST_STREAMED_PARTS,
-                                     .chunk_elems = 4096};
+                                     .chunk_elems = ST_TILE_ELEMS};
     uint32_t parts = 0;
     struct st_workload w;
     struct st_plan *plan;

@@ -320,7 +320,7 @@ static struct st_plan *random_plan(uint64_t seed, struct st_page pages[PAGES], s
     policy.accumulation = (enum st_accumulation)draw(seed, &at, 2);
     policy.activation_tier = (strata_tier)draw(seed, &at, 4);
     policy.cache = (uint64_t[]){0, ST_AUTO_BYTES, 1u << 20}[draw(seed, &at, 3)];
-    policy.chunk_elems = 4096ull << draw(seed, &at, 8);
+    policy.chunk_elems = (uint64_t)ST_TILE_ELEMS << draw(seed, &at, 8) * 3 / 4;
     policy.streamed = (uint32_t[]){0, ST_STREAMED_PARTS / 2, ST_STREAMED_PARTS}[draw(seed, &at, 3)];
     if (st_plan_make(&plan, &w, &m->capacity, &policy) == STRATA_OK)
         return plan;
