@@ -1,8 +1,11 @@
-/* tests/common/open_files.c - the program's descriptors are the same after each group of tests as before it.
+/* tests/common/open_files.c - the program's descriptors are the same after each group of tests as before it, and its memory is
+ * given back (tests/common/lost_memory.h).
  *
  * The linker puts this in the place of cmocka's runner in every test program (--wrap).  A descriptor that one call leaves open
  * hurts nobody until a thousand calls have been made, so no test would miss it.  The program's own files in /proc may stay open.
  */
+#include "tests/common/lost_memory.h"
+
 #include <dirent.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -44,10 +47,13 @@ int __wrap__cmocka_run_group_tests(const char *name, const struct CMUnitTest *te
                                    CMFixtureFunction teardown)
 {
     static bool before[FILES_MAX], after[FILES_MAX];
+    const uint64_t mark = memory_mark();
     int failed;
 
     look(before);
     failed = __real__cmocka_run_group_tests(name, tests, count, setup, teardown);
+    if (failed == 0 && memory_lost(name, mark) > 0)
+        failed = 1;
     look(after);
     for (int fd = 0; failed == 0 && fd < FILES_MAX; fd++) {
         char link[32], target[256];

@@ -1,0 +1,185 @@
+/* tests/common/lost_memory.c - each group of tests gives back the memory that it took.
+ *
+ * The linker puts these in the place of malloc and its kin (--wrap), for all code that is linked into a test program, the
+ * library's and the test's own; what a shared library takes is its own business.  Memory that one call loses hurts nobody until a
+ * million calls have been made, so no test would miss it.  Builds with a sanitizer have their own means.
+ *
+ * Blocks that the program holds are in a table; what frees a block that is not in it (getline's, say) goes through.
+ */
+#include "tests/common/lost_memory.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BUCKETS    (1u << 14)
+#define BLOCKS_MAX (1u << 18) /* held at once; those beyond go unseen */
+#define SAID_MAX   8u
+
+/* One block that the program holds. */
+struct held {
+    struct held *next;
+    void *block;
+    size_t bytes;
+    const void *caller; /* where it was taken */
+    uint64_t number;    /* of blocks taken until then */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;         /* guards all below */
+static struct held nodes[BLOCKS_MAX], *buckets[BUCKETS], *spare; /* spare: nodes that were used */
+static uint32_t fresh;                                           /* of nodes: those before it were used */
+static uint64_t taken;
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *old, size_t bytes);
+void *__real_aligned_alloc(size_t align, size_t bytes);
+int __real_posix_memalign(void **out, size_t align, size_t bytes);
+char *__real_strdup(const char *text);
+char *__real_strndup(const char *text, size_t bytes);
+void __real_free(void *block);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_realloc(void *old, size_t bytes);
+void *__wrap_aligned_alloc(size_t align, size_t bytes);
+int __wrap_posix_memalign(void **out, size_t align, size_t bytes);
+char *__wrap_strdup(const char *text);
+char *__wrap_strndup(const char *text, size_t bytes);
+void __wrap_free(void *block);
+
+static void hold_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void release_lock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* A child that is forked while another thread takes memory finds the lock free. */
+__attribute__((constructor)) static void keep_over_fork(void)
+{
+    if (pthread_atfork(hold_lock, release_lock, release_lock) != 0)
+        abort();
+}
+
+static struct held **bucket_of(const void *block)
+{
+    return &buckets[((uintptr_t)block >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 50];
+}
+
+static void *hold(void *block, size_t bytes, const void *caller)
+{
+    struct held *h = NULL, **bucket = bucket_of(block);
+
+    if (block == NULL)
+        return NULL;
+    hold_lock();
+    if (spare != NULL) {
+        h = spare;
+        spare = h->next;
+    } else if (fresh < BLOCKS_MAX) {
+        h = &nodes[fresh++];
+    }
+    if (h != NULL) {
+        *h = (struct held){.next = *bucket, .block = block, .bytes = bytes, .caller = caller, .number = ++taken};
+        *bucket = h;
+    }
+    release_lock();
+    return block;
+}
+
+static void let_go(const void *block)
+{
+    hold_lock();
+    for (struct held **at = bucket_of(block); *at != NULL; at = &(*at)->next)
+        if ((*at)->block == block) {
+            struct held *h = *at;
+
+            *at = h->next;
+            h->next = spare;
+            spare = h;
+            break;
+        }
+    release_lock();
+}
+
+void *__wrap_malloc(size_t bytes)
+{
+    return hold(__real_malloc(bytes), bytes, __builtin_return_address(0));
+}
+
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    return hold(__real_calloc(count, bytes), count * bytes, __builtin_return_address(0));
+}
+
+void *__wrap_realloc(void *old, size_t bytes)
+{
+    void *block;
+
+    let_go(old); /* before another thread is given it */
+    block = __real_realloc(old, bytes);
+    if (block == NULL && bytes > 0)
+        hold(old, 0, __builtin_return_address(0));
+    return hold(block, bytes, __builtin_return_address(0));
+}
+
+void *__wrap_aligned_alloc(size_t align, size_t bytes)
+{
+    return hold(__real_aligned_alloc(align, bytes), bytes, __builtin_return_address(0));
+}
+
+int __wrap_posix_memalign(void **out, size_t align, size_t bytes)
+{
+    const int rc = __real_posix_memalign(out, align, bytes);
+
+    if (rc == 0)
+        hold(*out, bytes, __builtin_return_address(0));
+    return rc;
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return hold(__real_strdup(text), strlen(text) + 1, __builtin_return_address(0));
+}
+
+char *__wrap_strndup(const char *text, size_t bytes)
+{
+    return hold(__real_strndup(text, bytes), bytes + 1, __builtin_return_address(0));
+}
+
+void __wrap_free(void *block)
+{
+    let_go(block);
+    __real_free(block);
+}
+
+uint64_t memory_mark(void)
+{
+    uint64_t mark;
+
+    hold_lock();
+    mark = taken;
+    release_lock();
+    return mark;
+}
+
+uint32_t memory_lost(const char *name, uint64_t mark)
+{
+    extern const char __executable_start;
+    uint32_t count = 0;
+
+    hold_lock();
+    for (uint32_t i = 0; i < BUCKETS; i++)
+        for (const struct held *h = buckets[i]; h != NULL; h = h->next)
+            if (h->number > mark && count++ < SAID_MAX)
+                fprintf(stderr, "%s: %zu bytes were not freed, taken before 0x%tx (addr2line -fie %s)\n", name, h->bytes,
+                        (const char *)h->caller - &__executable_start, program_invocation_name);
+    release_lock();
+    return count;
+}

@@ -1,0 +1,91 @@
+/* test_memory - blocks that are held are counted from the mark on, however they were taken; what is freed is not. */
+#include "tests/common/lost_memory.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void *taken_by(int way)
+{
+    void *block = NULL;
+
+    if (way == 0)
+        block = malloc(8);
+    else if (way == 1)
+        block = calloc(2, 8);
+    else if (way == 2)
+        block = realloc(malloc(8), 100000);
+    else if (way == 3)
+        block = aligned_alloc(64, 64);
+    else if (way == 4)
+        assert_int_equal(posix_memalign(&block, 64, 64), 0);
+    else if (way == 5)
+        block = strdup("text");
+    else
+        block = strndup("text", 2);
+    assert_non_null(block);
+    return block;
+}
+
+static void what_is_held_is_counted(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 7; way++) {
+        const uint64_t mark = memory_mark();
+        void *block = taken_by(way);
+
+        assert_int_equal(memory_lost("meant", mark), 1);
+        assert_int_equal(memory_lost("", memory_mark()), 0);
+        free(block);
+        assert_int_equal(memory_lost("", mark), 0);
+    }
+}
+
+static void many_are_counted(void **state)
+{
+    enum { COUNT = 20000 };
+    static void *blocks[COUNT];
+    const uint64_t mark = memory_mark();
+
+    (void)state;
+    for (int i = 0; i < COUNT; i++)
+        assert_non_null(blocks[i] = malloc(1));
+    assert_int_equal(memory_lost("meant", mark), COUNT);
+    for (int i = 0; i < COUNT; i++)
+        free(blocks[i]);
+    assert_int_equal(memory_lost("", mark), 0);
+}
+
+/* What the system's library took and left to the caller. */
+static void a_block_of_a_library_is_freed(void **state)
+{
+    FILE *f = tmpfile();
+    char *line = NULL;
+    size_t room = 0;
+    const uint64_t mark = memory_mark();
+
+    (void)state;
+    assert_non_null(f);
+    assert_true(fputs("a line\n", f) >= 0);
+    rewind(f);
+    assert_true(getline(&line, &room, f) > 0);
+    free(line);
+    fclose(f);
+    assert_int_equal(memory_lost("", mark), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_held_is_counted),
+        cmocka_unit_test(many_are_counted),
+        cmocka_unit_test(a_block_of_a_library_is_freed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
