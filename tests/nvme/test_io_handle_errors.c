@@ -84,6 +84,35 @@ static void errors_reach_their_waiter(void **state)
 }
 
 /* The kernel refuses a call for good: what is in flight and what comes after ends, and the handle closes. */
+/* One piece in flight: where the first fails, no other is issued. */
+static void a_failure_stops_the_rest_of_its_request(void **state)
+{
+    enum { PIECES = 16 };
+    struct strata_io_opts opts = {sizeof(opts), .method = "fake", .queue_depth = 1, .block_bytes = 4096};
+    struct strata_io_file *file;
+    struct st_fault_tally tally;
+    strata_io_request request;
+    struct strata_io *io;
+    uint32_t passed = 0;
+    char *buf = calloc(PIECES, 4096);
+
+    (void)state;
+    assert_int_equal(strata_io_open(&io, &opts), STRATA_OK);
+    assert_int_equal(strata_io_open_file(io, &file, "rest", STRATA_IO_READ | STRATA_IO_WRITE, PIECES * 4096), STRATA_OK);
+    for (int64_t broken = 0; broken <= 1; broken++) {
+        st_fault_arm(&(struct st_fault_spec){.site = broken ? "nvme.cqe" : "none", .count = 1, .result = -EIO});
+        assert_int_equal(strata_io_write(file, 0, buf, PIECES * 4096, &request), STRATA_OK);
+        assert_int_equal(strata_io_wait(io, request, -1, NULL), broken ? STRATA_E_IO : STRATA_OK);
+        for (uint32_t i = 0; st_fault_tally_at(&tally, i); i++)
+            if (strcmp(tally.site, "nvme.cqe") == 0)
+                passed = tally.passed;
+        assert_int_equal(passed, broken ? 1 : PIECES);
+        st_fault_disarm();
+    }
+    assert_int_equal(strata_io_close(io), STRATA_OK);
+    free(buf);
+}
+
 static void a_broken_method_ends_every_request(void **state)
 {
     static const char *const sites[] = {"nvme.enter", "nvme.getevents"};
@@ -316,6 +345,7 @@ int main(void)
         EACH_HANDLE(errors_reach_their_waiter),
         EACH_HANDLE(a_broken_method_ends_every_request),
         EACH_HANDLE(single_failures),
+        cmocka_unit_test(a_failure_stops_the_rest_of_its_request),
         cmocka_unit_test(opening_says_what_is_wrong),
         cmocka_unit_test(reads_past_the_end_say_how_long_the_file_is),
         cmocka_unit_test(a_size_that_cannot_be_seen_is_an_error),

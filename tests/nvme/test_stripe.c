@@ -93,6 +93,23 @@ static void weights_are_near_the_rates(void **state)
     }
 }
 
+/* Rates in bytes, or in gigabytes, per second: only their ratios count. */
+static void the_unit_of_rates_is_nothing(void **state)
+{
+    double rates[ST_STRIPE_DIRS_MAX], small[ST_STRIPE_DIRS_MAX];
+
+    (void)state;
+    for (uint32_t i = 0; i < CASES; i++) {
+        struct st_stripe s, t;
+
+        random_stripe(&s, rates);
+        for (uint32_t d = 0; d < s.dir_count; d++)
+            small[d] = ldexp(rates[d], -40);
+        st_stripe_init(&t, s.dir_count, small, UNIT);
+        assert_memory_equal(&s, &t, sizeof(s));
+    }
+}
+
 /* Every byte has one place: files are filled from their start without a gap, in the order of the space. */
 static void every_unit_has_one_place(void **state)
 {
@@ -158,8 +175,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slots_are_shared_as_weights_say), cmocka_unit_test(weights_are_near_the_rates),
-        cmocka_unit_test(every_unit_has_one_place),        cmocka_unit_test(far_offsets_are_exact),
-        cmocka_unit_test(one_directory_is_one_run),
+        cmocka_unit_test(the_unit_of_rates_is_nothing),    cmocka_unit_test(every_unit_has_one_place),
+        cmocka_unit_test(far_offsets_are_exact),           cmocka_unit_test(one_directory_is_one_run),
     };
 
     return cmocka_run_group_tests_name("swap stripe", tests, NULL, NULL);

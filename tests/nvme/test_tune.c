@@ -178,6 +178,23 @@ static void points_are_measured_once_and_within_the_limit(void **state)
     assert_int_equal(st_tune_search(&r, &opts), STRATA_E_INVAL);
 }
 
+/* The knee and the fastest, four of the first method, and the best of another are measured in the last rounds. */
+static void few_points_reach_the_last_rounds(void **state)
+{
+    struct drive d = {.rate_max = 4e9, .requests_max = 1e6, .latency = 1e-3, .method_factor = {0, 0.7, 0.9}};
+    uint32_t again[3] = {0};
+    struct st_tune_result r;
+
+    (void)state;
+    search(&d, &r);
+    for (uint32_t i = 0; i < r.point_count; i++)
+        again[r.points[i].method] += r.points[i].sample_count > 1;
+    assert_true(r.points[r.knee].sample_count == 3 && r.points[r.fastest].sample_count == 3);
+    assert_int_equal(again[0], 4);
+    assert_int_equal(again[1], 0);
+    assert_int_equal(again[2], 1);
+}
+
 /* Every call may fail; the search ends there with that status. */
 static void a_failure_ends_the_search(void **state)
 {
@@ -208,6 +225,7 @@ int main(void)
         cmocka_unit_test(another_method_must_be_clearly_faster),
         cmocka_unit_test(noise_does_not_lead_astray),
         cmocka_unit_test(points_are_measured_once_and_within_the_limit),
+        cmocka_unit_test(few_points_reach_the_last_rounds),
         cmocka_unit_test(a_failure_ends_the_search),
     };
 
