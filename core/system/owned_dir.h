@@ -1,0 +1,60 @@
+/* core/system/owned_dir.h - a directory of one process's own in one that several share: PARENT/PREFIX<16 hex digits>.
+ *
+ * Two locks (flock) show that its owner is alive: on the directory, taken right after it is made, and on the file `lock` in it,
+ * which other hosts see if the file system's locks reach them.  The kernel drops both when the owner dies, and a later process
+ * sweeps what is left, at whatever instant that was.  Nothing that strata did not create is removed. */
+#ifndef CORE_SYSTEM_OWNED_DIR_H
+#define CORE_SYSTEM_OWNED_DIR_H
+
+#include "strata/status.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define ST_OWNED_DIR_LOCK "lock"
+
+/* What such directories are for. */
+struct st_owned_dir_kind {
+    const char *prefix;                          /* of the name */
+    const char *mark;                            /* first bytes of `lock`: "strata save lock 1\n" */
+    const char *option;                          /* that names the parent, for remedies: "--save" */
+    bool (*clear)(int dir_fd, const char *path); /* removes all but `lock`; false, after a warning: something stays */
+};
+
+/* Removed through descriptors, since PARENT may be renamed meanwhile. */
+struct st_owned_dir {
+    const struct st_owned_dir_kind *kind;
+    char path[PATH_MAX]; /* absolute, for sentences */
+    char name[64];
+    int parent_fd, dir_fd; /* -1: none */
+    int lock_fd;           /* of its file `lock`; -1: none */
+    bool made;
+};
+#define ST_OWNED_DIR_NONE ((struct st_owned_dir){.parent_fd = -1, .dir_fd = -1, .lock_fd = -1})
+
+/** Create and lock one in the directory `parent`.  On failure nothing is left behind; st_owned_dir_remove() is fine on the
+ *  result either way.  E_INPUT: missing, or not a directory; E_IO, E_NOSPC, E_NOMEM. */
+strata_status st_owned_dir_create(struct st_owned_dir *d, const struct st_owned_dir_kind *kind, const char *parent);
+/** Remove what it holds, its lock and itself, and release the locks. */
+void st_owned_dir_remove(struct st_owned_dir *d);
+/** Let go of it and leave it where it is. */
+void st_owned_dir_close(struct st_owned_dir *d);
+
+enum st_owned_dir_state {
+    ST_OWNED_DIR_FOREIGN, /* not ours, or it cannot be told */
+    ST_OWNED_DIR_LIVE,    /* of a process that lives: its owner's, or another's that looks at it now */
+    ST_OWNED_DIR_DEAD,
+};
+typedef void st_owned_dir_fn(void *ctx, const char *name, enum st_owned_dir_state state);
+
+/** Call `seen` for every directory in the open directory `parent_fd` whose name is of this kind, and remove those of dead owners
+ *  first where `sweep` says so.
+ *  @param path    of the parent, for sentences
+ *  @param except  name of one to pass over; may be NULL
+ *  @param seen    may be NULL
+ *  @return how many were removed */
+uint32_t st_owned_dir_each(const struct st_owned_dir_kind *kind, int parent_fd, const char *path, const char *except, bool sweep,
+                           st_owned_dir_fn *seen, void *ctx);
+
+#endif
