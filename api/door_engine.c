@@ -6,6 +6,7 @@
 #include "core/system/ending.h"
 #include "core/system/temp_dir.h"
 #include "core/trace/trace.h"
+#include "offload/checkpoint/store.h"
 #include "offload/config/config_options.h"
 #include "offload/device/op_times.h"
 
@@ -144,6 +145,7 @@ void strata_abandon(void)
 {
     st_ending_begin();
     st_swap_unlink_all();
+    st_store_remove_all();
     st_new_file_remove_all();
     st_temp_dir_remove_all();
 }

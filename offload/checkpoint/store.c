@@ -1,0 +1,483 @@
+/* store.c - see store.h. */
+#include "offload/checkpoint/store.h"
+
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "core/system/ending.h"
+#include "core/system/file.h"
+#include "core/system/owned_dir.h"
+#include "core/system/tree.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define STEP_PREFIX "step-"
+#define STEP_DIGITS 8
+#define STEP_MOST   (UINT64_C(1) << 53)
+#define GONE_PREFIX "gone-"
+
+struct st_store {
+    char dir[ST_PATH_MAX];
+    struct st_owned_dir own;
+    pid_t pid;  /* a child of fork() leaves all alone */
+    int new_fd; /* -1: none is unfinished */
+    uint64_t new_step;
+    char new_path[ST_PATH_MAX];
+    uint32_t gone;         /* how many were moved away */
+    struct st_store *next; /* guarded by live_mutex */
+};
+
+static pthread_mutex_t live_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct st_store *live; /* for the thread that ends the process */
+
+static bool clear_own(int dir_fd, const char *path)
+{
+    const int rc = st_tree_clear(dir_fd, ST_OWNED_DIR_LOCK);
+    char reason[ST_ERRNO_BYTES];
+
+    if (rc == 0)
+        return true;
+    st_log(ST_LOG_WARN, "%s: cannot be removed: %s", path, st_errno_text(-rc, reason));
+    return false;
+}
+
+static const struct st_owned_dir_kind own_kind = {
+    .prefix = ".strata-save-", .mark = "strata save lock 1\n", .option = "--save", .clear = clear_own};
+
+/* --- names --- */
+
+void st_store_name(char name[ST_STORE_NAME_BYTES], uint64_t step)
+{
+    snprintf(name, ST_STORE_NAME_BYTES, STEP_PREFIX "%0*" PRIu64, STEP_DIGITS, step);
+}
+
+static bool step_of(const char *name, uint64_t *step)
+{
+    char again[ST_STORE_NAME_BYTES];
+
+    if (sscanf(name, STEP_PREFIX "%16" SCNu64, step) != 1 || *step > STEP_MOST)
+        return false;
+    st_store_name(again, *step);
+    return strcmp(again, name) == 0;
+}
+
+static int compare_steps(const void *a, const void *b)
+{
+    const uint64_t *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+static strata_status add_step(struct st_store_list *list, uint32_t *room, uint64_t step)
+{
+    if (list->count == *room) {
+        const uint32_t more = *room < 16 ? 16 : *room * 2;
+        uint64_t *steps = st_fault("store.alloc", 0) < 0 ? NULL : realloc(list->steps, more * sizeof(*steps));
+
+        if (steps == NULL)
+            return st_error(STRATA_E_NOMEM, "no memory for a list of %u checkpoints", more);
+        list->steps = steps;
+        *room = more;
+    }
+    list->steps[list->count++] = step;
+    return STRATA_OK;
+}
+
+strata_status st_store_list(struct st_store_list *out, const char *dir)
+{
+    DIR *stream = st_fault_refuses("store.opendir") ? NULL : opendir(dir);
+    struct st_store_list list = {0};
+    const struct dirent *entry;
+    strata_status st = STRATA_OK;
+    uint32_t room = 0;
+
+    if (stream == NULL)
+        return st_error_errno(errno, "%s", dir);
+    while (st == STRATA_OK && (entry = st_dir_next(stream)) != NULL) {
+        uint64_t step;
+
+        if (step_of(entry->d_name, &step))
+            st = add_step(&list, &room, step);
+    }
+    if (st == STRATA_OK && errno != 0)
+        st = st_error_errno(errno, "reading %s", dir);
+    closedir(stream);
+    if (st != STRATA_OK) {
+        free(list.steps);
+        return st;
+    }
+    if (list.count > 0)
+        qsort(list.steps, list.count, sizeof(*list.steps), compare_steps);
+    *out = list;
+    return STRATA_OK;
+}
+
+strata_status st_store_check_names(const char *dir, uint64_t step, bool overwrite)
+{
+    struct st_store_list list = {0};
+    char name[ST_STORE_NAME_BYTES];
+    bool there = false;
+    strata_status st = st_file_find(&there, dir);
+
+    if (st == STRATA_OK && there)
+        st = st_store_list(&list, dir);
+    if (st == STRATA_OK && !overwrite && list.count > 0 && list.steps[list.count - 1] > step) {
+        st_store_name(name, list.steps[list.count - 1]);
+        st = st_error(STRATA_E_INPUT,
+                      "%s has checkpoints of later steps already (%s): go on from there with --resume auto, name another "
+                      "directory with --save, or replace them with --overwrite",
+                      dir, name);
+    }
+    free(list.steps);
+    return st;
+}
+
+/* --- opening --- */
+
+/* 0 or -errno. */
+static int sync_dir(int fd)
+{
+    const int rc = (int)st_fault("store.sync", fsync(fd) < 0 ? -errno : 0);
+
+    return rc == -EINVAL ? 0 : rc; /* some file systems cannot sync a directory */
+}
+
+/* mkdir -p; each new name is made durable in its parent. */
+static strata_status make_dirs(const char *dir)
+{
+    char path[ST_PATH_MAX];
+    const size_t length = strlen(dir);
+
+    if (length == 0 || length >= sizeof(path))
+        return st_error(STRATA_E_INPUT, "--save \"%.64s\": no name of a directory", dir);
+    for (size_t end = 1; end <= length; end++) {
+        int rc = 0, parent;
+
+        if (end < length && dir[end] != '/')
+            continue;
+        snprintf(path, sizeof(path), "%.*s", (int)end, dir);
+        if (st_fault_refuses("store.mkdir") || mkdir(path, 0777) != 0)
+            rc = -errno;
+        if (rc == -EEXIST)
+            continue;
+        if (rc != 0)
+            return st_error_errno(-rc, "making directory %s", path);
+        snprintf(path, sizeof(path), "%.*s/..", (int)end, dir);
+        parent = st_fault_refuses("store.open") ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (parent < 0 || (rc = sync_dir(parent)) < 0) {
+            rc = parent < 0 ? -errno : rc;
+            if (parent >= 0)
+                close(parent);
+            return st_error_errno(-rc, "syncing the directory of %.*s", (int)end, dir);
+        }
+        close(parent);
+    }
+    return STRATA_OK;
+}
+
+static void count_live(void *ctx, const char *name, enum st_owned_dir_state state)
+{
+    (void)name;
+    *(uint32_t *)ctx += state == ST_OWNED_DIR_LIVE;
+}
+
+static void live_add(struct st_store *s)
+{
+    pthread_mutex_lock(&live_mutex);
+    s->next = live;
+    live = s;
+    pthread_mutex_unlock(&live_mutex);
+}
+
+static void live_remove(struct st_store *s)
+{
+    pthread_mutex_lock(&live_mutex);
+    for (struct st_store **at = &live; *at != NULL; at = &(*at)->next)
+        if (*at == s) {
+            *at = s->next;
+            break;
+        }
+    pthread_mutex_unlock(&live_mutex);
+}
+
+/* Takes its own directory there; then whoever came first is seen. */
+static strata_status occupy(struct st_store *s)
+{
+    uint32_t others = 0, swept;
+    strata_status st;
+
+    st_ending_hold();
+    st = st_owned_dir_create(&s->own, &own_kind, s->dir);
+    if (st == STRATA_OK)
+        live_add(s);
+    st_ending_release();
+    if (st != STRATA_OK)
+        return st;
+    swept = st_owned_dir_each(&own_kind, s->own.parent_fd, s->dir, s->own.name, true, count_live, &others);
+    if (swept > 0)
+        st_log(ST_LOG_NOTICE, "%s: removed unfinished checkpoints of %u dead run%s", s->dir, swept, swept == 1 ? "" : "s");
+    if (others > 0)
+        return st_error(STRATA_E_INPUT,
+                        "%s: another run saves there now: wait for its end, or name another directory with --save", s->dir);
+    return STRATA_OK;
+}
+
+strata_status st_store_open(struct st_store **out, const char *dir)
+{
+    struct st_store *s = st_fault("store.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*s));
+    strata_status st;
+
+    if (s == NULL)
+        return st_error(STRATA_E_NOMEM, "%s: no memory", dir);
+    s->own = ST_OWNED_DIR_NONE;
+    s->new_fd = -1;
+    s->pid = getpid();
+    st = make_dirs(dir);
+    if (st == STRATA_OK) {
+        snprintf(s->dir, sizeof(s->dir), "%s", dir);
+        st = occupy(s);
+    }
+    if (st != STRATA_OK) {
+        st_store_close(s);
+        return st;
+    }
+    *out = s;
+    return STRATA_OK;
+}
+
+void st_store_close(struct st_store *s)
+{
+    if (s == NULL)
+        return;
+    st_ending_hold();
+    live_remove(s);
+    st_ending_release();
+    if (s->new_fd >= 0)
+        close(s->new_fd);
+    if (s->pid == getpid())
+        st_owned_dir_remove(&s->own);
+    else
+        st_owned_dir_close(&s->own);
+    free(s);
+}
+
+void st_store_remove_all(void)
+{
+    pthread_mutex_lock(&live_mutex);
+    for (const struct st_store *s = live; s != NULL; s = s->next)
+        if (s->pid == getpid()) {
+            (void)st_tree_clear(s->own.dir_fd, ST_OWNED_DIR_LOCK);
+            (void)st_tree_remove(s->own.parent_fd, s->own.name);
+        }
+    pthread_mutex_unlock(&live_mutex);
+}
+
+/* --- one checkpoint --- */
+
+strata_status st_store_begin(struct st_store *s, uint64_t step)
+{
+    char name[ST_STORE_NAME_BYTES];
+    int rc;
+
+    assert(s->new_fd < 0 && step <= STEP_MOST);
+    st_store_name(name, step);
+    if (snprintf(s->new_path, sizeof(s->new_path), "%s/%s/%s", s->dir, s->own.name, name) >= (int)sizeof(s->new_path))
+        return st_error(STRATA_E_INPUT, "%s: the name is too long for what --save puts there", s->dir);
+    s->new_step = step;
+    st_ending_hold();
+    rc = st_fault_refuses("store.mkdir") || mkdirat(s->own.dir_fd, name, 0777) != 0 ? -errno : 0;
+    st_ending_release();
+    if (rc == 0) {
+        s->new_fd = st_fault_refuses("store.open") ? -1 : openat(s->own.dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        rc = s->new_fd < 0 ? -errno : 0;
+        if (rc != 0)
+            (void)st_tree_remove(s->own.dir_fd, name);
+    }
+    return rc == 0 ? STRATA_OK : st_error_errno(-rc, "%s: cannot be made", s->new_path);
+}
+
+const char *st_store_path(const struct st_store *s)
+{
+    return s->new_path;
+}
+
+int st_store_dir_fd(const struct st_store *s)
+{
+    return s->new_fd;
+}
+
+/* Renames from one directory to another, within which both ends are names of ours.  0 or -errno. */
+static int rename_at(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
+{
+    int rc;
+
+    st_ending_hold();
+    rc = (int)st_fault("store.rename", 0);
+    if (rc == 0 && (flags != 0 ? renameat2(from_fd, from, to_fd, to, flags) : renameat(from_fd, from, to_fd, to)) != 0)
+        rc = -errno;
+    st_ending_release();
+    return rc;
+}
+
+/* Moves a checkpoint out of sight and then removes it, what is left of it being swept later.  0 or -errno. */
+static int remove_named(struct st_store *s, int from_fd, const char *name)
+{
+    char gone[ST_STORE_NAME_BYTES];
+    int rc;
+
+    snprintf(gone, sizeof(gone), GONE_PREFIX "%u", s->gone++);
+    rc = rename_at(from_fd, name, s->own.dir_fd, gone, 0);
+    if (rc == 0)
+        rc = sync_dir(s->own.dir_fd);
+    if (rc == 0)
+        rc = sync_dir(from_fd); /* its name is gone for good before a file of it is */
+    return rc == 0 ? st_tree_remove(s->own.dir_fd, gone) : rc;
+}
+
+/* A directory that is not empty is never replaced by a rename.  0 or -errno. */
+static int take_name(struct st_store *s, const char *name, bool replace)
+{
+    int rc = rename_at(s->own.dir_fd, name, s->own.parent_fd, name, 0);
+
+    if (!replace || (rc != -EEXIST && rc != -ENOTEMPTY))
+        return rc;
+    rc = rename_at(s->own.dir_fd, name, s->own.parent_fd, name, RENAME_EXCHANGE);
+    if (rc != -EINVAL && rc != -ENOSYS)
+        return rc;
+    rc = remove_named(s, s->own.parent_fd, name); /* a file system that cannot exchange names */
+    return rc == 0 ? rename_at(s->own.dir_fd, name, s->own.parent_fd, name, 0) : rc;
+}
+
+strata_status st_store_commit(struct st_store *s, bool replace)
+{
+    char name[ST_STORE_NAME_BYTES], reason[ST_ERRNO_BYTES];
+    int rc = sync_dir(s->new_fd);
+
+    st_store_name(name, s->new_step);
+    if (rc < 0)
+        return st_error_errno(-rc, "syncing %s", s->new_path);
+    rc = take_name(s, name, replace);
+    if (rc == -EEXIST || rc == -ENOTEMPTY || rc == -ENOTDIR)
+        return st_error(STRATA_E_INPUT, "%s/%s exists already, and is kept", s->dir, name);
+    if (rc < 0)
+        return st_error_errno(-rc, "%s/%s cannot take its name", s->dir, name);
+    close(s->new_fd);
+    s->new_fd = -1;
+    rc = sync_dir(s->own.parent_fd);
+    if (rc < 0)
+        return st_error(STRATA_E_IO, "%s: cannot be synced: %s: %s is there, but a power cut may take it away", s->dir,
+                        st_errno_text(-rc, reason), name);
+    (void)sync_dir(s->own.dir_fd);
+    (void)st_tree_remove(s->own.dir_fd, name); /* the one that was replaced; what stays is swept */
+    return STRATA_OK;
+}
+
+void st_store_abort(struct st_store *s)
+{
+    char name[ST_STORE_NAME_BYTES];
+
+    if (s->new_fd < 0)
+        return;
+    close(s->new_fd);
+    s->new_fd = -1;
+    st_store_name(name, s->new_step);
+    (void)st_tree_remove(s->own.dir_fd, name); /* what stays is swept */
+}
+
+strata_status st_store_set_latest(struct st_store *s, uint64_t step)
+{
+    char path[ST_PATH_MAX], name[ST_STORE_NAME_BYTES + 1];
+    struct st_new_file f;
+    strata_status st = st_path_join(path, s->dir, ST_STORE_LATEST);
+
+    if (st != STRATA_OK || (st = st_new_file_create(&f, path, ST_NEW_FILE_OVERWRITE)) != STRATA_OK)
+        return st;
+    st_store_name(name, step);
+    strcat(name, "\n");
+    st = st_new_file_write_at(&f, name, strlen(name), 0);
+    if (st == STRATA_OK)
+        return st_new_file_commit(&f);
+    st_new_file_abort(&f);
+    return st;
+}
+
+/* --- old ones --- */
+
+static strata_status remove_step(struct st_store *s, uint64_t step)
+{
+    char name[ST_STORE_NAME_BYTES];
+    int rc;
+
+    st_store_name(name, step);
+    rc = remove_named(s, s->own.parent_fd, name);
+    return rc == 0 ? STRATA_OK : st_error_errno(-rc, "%s/%s: cannot be removed", s->dir, name);
+}
+
+strata_status st_store_prune(struct st_store *s, uint32_t keep, st_store_judge_fn *judge, void *ctx)
+{
+    struct st_store_list list;
+    strata_status first = st_store_list(&list, s->dir);
+    uint32_t whole = 0;
+
+    assert(keep > 0);
+    if (first != STRATA_OK)
+        return first;
+    for (uint32_t i = list.count; i > 0; i--) {
+        char path[ST_PATH_MAX], name[ST_STORE_NAME_BYTES];
+        enum st_store_judgement what;
+        strata_status st;
+
+        st_store_name(name, list.steps[i - 1]);
+        if (st_path_join(path, s->dir, name) != STRATA_OK)
+            continue;
+        what = judge(ctx, path, list.steps[i - 1]);
+        if (what == ST_STORE_FOREIGN || whole < keep) {
+            whole += what == ST_STORE_WHOLE;
+            continue;
+        }
+        st = remove_step(s, list.steps[i - 1]);
+        if (first == STRATA_OK)
+            first = st;
+    }
+    free(list.steps);
+    return first;
+}
+
+/* --- leftovers --- */
+
+struct leftovers {
+    const char *dir;
+    void (*seen)(void *ctx, const char *path, bool live);
+    void *ctx;
+};
+
+static void leftover_seen(void *ctx, const char *name, enum st_owned_dir_state state)
+{
+    const struct leftovers *l = ctx;
+    char path[ST_PATH_MAX];
+
+    if (state != ST_OWNED_DIR_FOREIGN && st_path_join(path, l->dir, name) == STRATA_OK)
+        l->seen(l->ctx, path, state == ST_OWNED_DIR_LIVE);
+}
+
+uint32_t st_store_leftovers(const char *dir, bool sweep, void (*seen)(void *ctx, const char *path, bool live), void *ctx)
+{
+    struct leftovers l = {.dir = dir, .seen = seen, .ctx = ctx};
+    const int fd = st_fault_refuses("store.open") ? -1 : open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    uint32_t removed;
+
+    if (fd < 0)
+        return 0;
+    removed = st_owned_dir_each(&own_kind, fd, dir, NULL, sweep, leftover_seen, &l);
+    close(fd);
+    return removed;
+}
