@@ -61,8 +61,9 @@ static void show_run(void *context, const struct st_shown_run *run)
 
     clear_line(t);
     if (run->place != NULL)
-        st_print(t->file, "document %u, %s%s: tokens %llu to %llu\n", ++t->document, run->place, run->heldout ? ", held out" : "",
-                 (ull)run->begin, (ull)(run->begin + run->tokens - 1));
+        st_print(t->file, "document %u, %s%s: tokens %llu to %llu%s\n", ++t->document, run->place,
+                 run->heldout ? ", held out" : "", (ull)run->begin, (ull)(run->begin + run->tokens - 1),
+                 run->more ? ", and more that are not shown" : "");
     st_print(t->file, run->trained ? "  trained  " : "           ");
     show_text(t->file, run->text, run->bytes);
     st_print(t->file, "\n             ");

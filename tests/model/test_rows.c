@@ -135,6 +135,10 @@ static void shapes_are_llama_factorys(void **state)
         {"{\"text\": 3}", "error: here: column \"text\" is not a text"},
         {"{\"txt\": \"a\"}", "error: here: neither \"messages\""},
         {"[\"text\"]", "error: here: neither \"messages\""},
+        {"{\"messages\": [], \"source\": \"s\"}", "odd: empty"},
+        {"{\"conversations\": []}", "odd: empty"},
+        {"{\"messages\": [], \"text\": \"a\"}", "a"},
+        {"{\"messages\": [{\"content\": \"u\"}]}", "error: here: column \"messages\" is not a list of turns"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"u\"}, {\"role\": \"tool\", \"content\": \"t\"}]}",
          "user=u;tool=t;"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"u\"}], \"tools\": [{\"name\": \"f\"}]}", "user=u;tool f"},
@@ -380,6 +384,138 @@ static void texts_have_an_end_and_may_be_cut(void **state)
     scratch_close();
 }
 
+/* A row that says nothing about the format is left out, and the next one says it; so is a text that has no token. */
+static void empty_rows_are_left_out(void **state)
+{
+    const struct st_tokenize_opts chatml = {.template = "chatml", .overwrite = true}, usual = {.overwrite = true};
+    struct st_tokenize_report r;
+
+    (void)state;
+    scratch_open();
+    put_model();
+    scratch_put("r.jsonl", "{\"conversations\": []}\n{\"conversations\": []}\n{\"conversations\": [" TURN("human", "u") "," TURN(
+                               "gpt", "a") "]}\n{\"conversations\": []}\n");
+    assert_ok(tokenize(scratch_path("r.jsonl"), chatml, &r));
+    assert_int_equal(r.dropped[ST_ROW_EMPTY], 3);
+    assert_int_equal(r.parts[0].documents, 1);
+    scratch_put("model/tokenizer.json", "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}");
+    scratch_put("model/tokenizer_config.json", "{}");
+    scratch_put("t.jsonl", "{\"text\": \"b\"}\n{\"text\": \"aa\"}\n");
+    assert_ok(tokenize(scratch_path("t.jsonl"), usual, &r));
+    assert_int_equal(r.dropped[ST_ROW_EMPTY], 1);
+    assert_int_equal(r.parts[0].documents, 1);
+    assert_int_equal(r.parts[0].tokens, 2);
+    scratch_put("t.txt", "b");
+    assert_int_equal(tokenize(scratch_path("t.txt"), usual, &r), STRATA_E_INPUT);
+    assert_non_null(strstr(strata_last_error(), "1: empty"));
+    scratch_close();
+}
+
+/* A column that a data set names is in some row, as it is in LLaMA-Factory's table. */
+static void columns_that_no_row_has_are_refused(void **state)
+{
+    static const struct {
+        const char *columns, *error; /* NULL: none */
+    } cases[] = {
+        {"{\"prompt\": \"p\", \"response\": \"r\"}", NULL},
+        {"{\"prompt\": \"p\", \"query\": \"q\", \"response\": \"r\", \"system\": \"s\"}", NULL},
+        {"{\"prompt\": \"p\", \"response\": \"r\", \"system\": \"sys\"}", "no row has the column \"sys\""},
+        {"{\"prompt\": \"P\", \"query\": \"q\", \"response\": \"r\"}", "no row has the column \"P\""},
+        {"{\"prompt\": \"P\", \"response\": \"r\"}", "rows.jsonl:1: row 1: column \"P\" is missing"},
+    };
+    static const char rows[] =
+        "{\"p\": \"a\", \"q\": \"b\", \"r\": \"c\"}\n{\"p\": \"a\", \"q\": \"b\", \"r\": \"c\", \"s\": \"d\"}\n";
+
+    (void)state;
+    scratch_open();
+    put_model();
+    scratch_put("rows.jsonl", rows);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct st_tokenize_opts opts = {.template = "chatml", .overwrite = true, .dataset = "d"};
+        struct st_tokenize_report r;
+        char info[256], path[256];
+
+        snprintf(info, sizeof(info), "{\"d\": {\"file_name\": \"rows.jsonl\", \"columns\": %s}}", cases[i].columns);
+        scratch_put("info.json", info);
+        snprintf(path, sizeof(path), "%s", scratch_path("info.json"));
+        opts.dataset_info = path;
+        opts.tokenizer = scratch_path("model");
+        opts.out = scratch_path("x.bin");
+        if (cases[i].error == NULL) {
+            assert_ok(st_tokenize(&opts, &r));
+            continue;
+        }
+        assert_int_equal(st_tokenize(&opts, &r), STRATA_E_INPUT);
+        assert_non_null(strstr(strata_last_error(), cases[i].error));
+    }
+    scratch_close();
+}
+
+/* What is read once cannot be counted first. */
+static void rows_of_a_pipe_are_not_held_out(void **state)
+{
+    const struct st_tokenize_opts opts = {.template = "chatml", .format = ST_ROWS_MESSAGES, .val_size = 1};
+    static const char row[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n";
+    struct st_tokenize_report r;
+    char path[32];
+    int ends[2];
+
+    (void)state;
+    scratch_open();
+    put_model();
+    assert_int_equal(pipe(ends), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(write(ends[1], row, sizeof(row) - 1), sizeof(row) - 1);
+    close(ends[1]);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", ends[0]);
+    assert_int_equal(tokenize(path, opts, &r), STRATA_E_INPUT);
+    assert_non_null(strstr(strata_last_error(), "cannot be held out or sampled: they are read once"));
+    close(ends[0]);
+    scratch_close();
+}
+
+struct shown {
+    uint64_t tokens, ids;
+    bool more;
+};
+
+static void note_shown(void *context, const struct st_shown_run *run)
+{
+    struct shown *s = context;
+
+    s->tokens = run->tokens;
+    s->ids += run->count;
+    s->more = run->more;
+}
+
+/* A text that is read in parts is shown with its end, or is said to go on. */
+static void texts_are_shown_to_their_end(void **state)
+{
+    struct shown shown = {0};
+    const struct st_tokenize_opts opts = {.overwrite = true, .show = 1, .shown = note_shown, .context = &shown};
+    struct st_tokenize_report r;
+    FILE *file;
+
+    (void)state;
+    scratch_open();
+    put_model();
+    scratch_put("t.txt", "one two three");
+    assert_ok(tokenize(scratch_path("t.txt"), opts, &r));
+    assert_int_equal(shown.tokens, r.parts[0].tokens);
+    assert_int_equal(shown.ids, shown.tokens);
+    assert_false(shown.more);
+    file = fopen(scratch_path("t.txt"), "wb");
+    assert_non_null(file);
+    for (int i = 0; i < 40000; i++)
+        assert_true(fprintf(file, "line %d\n", i) > 0);
+    assert_int_equal(fclose(file), 0);
+    shown = (struct shown){0};
+    assert_ok(tokenize(scratch_path("t.txt"), opts, &r));
+    assert_true(shown.more && shown.tokens < r.parts[0].tokens);
+    assert_int_equal(shown.ids, shown.tokens);
+    scratch_close();
+}
+
 static void rows_are_dropped_for_a_reason_or_nothing_is_written(void **state)
 {
     const struct st_tokenize_opts gemma = {.template = "gemma"}, gemma_short = {.template = "chatml", .seq_len = 3};
@@ -439,6 +575,10 @@ int main(void)
         cmocka_unit_test(turns_are_truncated_as_infer_seqlen_says),
         cmocka_unit_test(parts_are_exact_and_seeded),
         cmocka_unit_test(texts_have_an_end_and_may_be_cut),
+        cmocka_unit_test(empty_rows_are_left_out),
+        cmocka_unit_test(columns_that_no_row_has_are_refused),
+        cmocka_unit_test(rows_of_a_pipe_are_not_held_out),
+        cmocka_unit_test(texts_are_shown_to_their_end),
         cmocka_unit_test(rows_are_dropped_for_a_reason_or_nothing_is_written),
         cmocka_unit_test(every_failure_leaves_all_files_or_none),
     };

@@ -126,6 +126,7 @@ static strata_status read_shape(struct st_row_shape *s, const struct entry *e)
     s->system = s->history = s->tools = NULL;
     if (columns != NULL && (st = read_columns(s, e, columns)) != STRATA_OK)
         return st;
+    s->named = columns != NULL;
     if (format == ST_ROWS_ALPACA && s->prompt != NULL && s->query == NULL && s->reply == NULL) {
         s->format = ST_ROWS_TEXT;
         s->text = s->prompt;

@@ -150,6 +150,8 @@ static strata_status put_alpaca(struct reading *r, enum st_row_odd *odd)
         *odd = ST_ROW_NO_ANSWER;
         return STRATA_OK;
     }
+    if (prompt == NULL && query == NULL && r->shape->prompt != NULL && st_json_get(r->row, r->shape->prompt) == NULL)
+        return missing(r, r->shape->prompt, "missing");
     if (system != NULL)
         put_turn(r, "system", system);
     if ((st = put_history(r)) != STRATA_OK)
@@ -287,6 +289,10 @@ strata_status st_row_read(struct st_sample *out, enum st_row_odd *odd, const str
     *odd = ST_ROW_FINE;
     if (st_json_type(row) != ST_JSON_OBJECT)
         return st_error(STRATA_E_INPUT, "%s: not an object with columns", place);
+    if (shape->format == ST_ROWS_AUTO) {
+        *odd = ST_ROW_EMPTY;
+        return STRATA_OK;
+    }
     if (shape->format == ST_ROWS_TEXT) {
         if (column(&r, shape->text) == NULL)
             return missing(&r, shape->text, "missing");

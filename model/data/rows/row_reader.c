@@ -283,6 +283,11 @@ strata_status st_rows_count(struct st_rows *r, uint64_t *count)
     return st;
 }
 
+bool st_rows_again(const struct st_rows *r)
+{
+    return r->own_fd && r->was.regular;
+}
+
 const char *st_rows_place(struct st_rows *r)
 {
     snprintf(r->place, sizeof(r->place), "%s:%llu: row %llu", r->name, (unsigned long long)r->row_line,

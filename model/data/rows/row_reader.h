@@ -6,6 +6,7 @@
 
 #include "core/json/json.h"
 #include "strata/status.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 #define ST_ROW_BYTES_MAX (64u << 20)
@@ -22,6 +23,8 @@ strata_status st_rows_next(struct st_rows *r, st_json **out);
 /** Rows from here to the end, without parsing them.  E_INPUT, E_IO, E_NOMEM. */
 strata_status st_rows_count(struct st_rows *r, uint64_t *count);
 
+/** Whether opening the file again reads the same rows again: no pipe. */
+bool st_rows_again(const struct st_rows *r);
 /** "FILE:LINE: row N", of the last row; borrowed until the next call. */
 const char *st_rows_place(struct st_rows *r);
 /** Bytes read so far. */

@@ -68,17 +68,72 @@ struct st_row_shape st_row_shape_of(enum st_row_format format)
     }
 }
 
+#define COLUMNS 8u
+
+static const char *column_at(const struct st_row_shape *s, unsigned i)
+{
+    const char *const columns[COLUMNS] = {s->text, s->messages, s->system, s->tools, s->prompt, s->query, s->reply, s->history};
+
+    return columns[i];
+}
+
+uint32_t st_row_columns_lacking(const struct st_row_shape *shape, const st_json *row, uint32_t lacking)
+{
+    for (unsigned i = 0; i < COLUMNS; i++) {
+        const char *name = column_at(shape, i);
+
+        if (name != NULL && st_json_type(row) == ST_JSON_OBJECT && st_json_get(row, name) != NULL)
+            lacking &= ~(UINT32_C(1) << i);
+    }
+    return lacking;
+}
+
+const char *st_row_column_lacking(const struct st_row_shape *shape, uint32_t lacking)
+{
+    const char *name = NULL;
+
+    for (unsigned i = 0; i < COLUMNS && name == NULL; i++)
+        name = (lacking >> i & 1) != 0 ? column_at(shape, i) : NULL;
+    return name;
+}
+
+static const st_json *turns_of(const st_json *row, const char *column)
+{
+    const st_json *turns = st_json_get(row, column);
+
+    return turns != NULL && st_json_type(turns) == ST_JSON_ARRAY ? turns : NULL;
+}
+
 /* The format of the turns in this column; ST_ROWS_AUTO: there are none. */
 static enum st_row_format guess_turns(const st_json *row, const char *column)
 {
-    const st_json *turns = st_json_get(row, column);
-    const st_json *first = turns != NULL && st_json_type(turns) == ST_JSON_ARRAY ? st_json_first(turns) : NULL;
+    const st_json *turns = turns_of(row, column), *first = turns != NULL ? st_json_first(turns) : NULL;
 
     if (first == NULL || st_json_type(first) != ST_JSON_OBJECT)
         return ST_ROWS_AUTO;
     if (st_json_get(first, "role") != NULL)
         return ST_ROWS_MESSAGES;
     return st_json_get(first, "from") != NULL ? ST_ROWS_SHAREGPT : ST_ROWS_AUTO;
+}
+
+/* A row without a column that tells its format. */
+static strata_status guess_none(struct st_row_shape *out, const st_json *row, const char *place, const char *const columns[2])
+{
+    for (size_t i = 0; st_json_type(row) == ST_JSON_OBJECT && i < 2; i++) {
+        const st_json *turns = turns_of(row, columns[i]);
+
+        if (turns != NULL && st_json_first(turns) != NULL)
+            return st_error(STRATA_E_INPUT, "%s: column \"%s\" is not a list of turns with \"role\" (or \"from\") each", place,
+                            columns[i]);
+        if (turns != NULL) {
+            *out = st_row_shape_of(ST_ROWS_AUTO);
+            return STRATA_OK;
+        }
+    }
+    return st_error(STRATA_E_INPUT,
+                    "%s: neither \"messages\", \"conversations\", \"instruction\" nor \"text\" is a column: name the columns in "
+                    "a file for --dataset-info",
+                    place);
 }
 
 strata_status st_row_shape_guess(struct st_row_shape *out, const st_json *row, const char *place)
@@ -97,10 +152,6 @@ strata_status st_row_shape_guess(struct st_row_shape *out, const st_json *row, c
     }
     *out = st_row_shape_of(object && st_json_get(row, "instruction") != NULL ? ST_ROWS_ALPACA : ST_ROWS_TEXT);
     if (out->format == ST_ROWS_TEXT && (!object || st_json_get(row, "text") == NULL))
-        return st_error(
-            STRATA_E_INPUT,
-            "%s: neither \"messages\", \"conversations\", \"instruction\" nor \"text\" is a column: name the columns in "
-            "a file for --dataset-info",
-            place);
+        return guess_none(out, row, place, columns);
     return STRATA_OK;
 }

@@ -7,6 +7,7 @@
 #include "core/json/json.h"
 #include "strata/status.h"
 #include <stdbool.h>
+#include <stdint.h>
 
 enum st_row_format { ST_ROWS_AUTO, ST_ROWS_TEXT, ST_ROWS_MESSAGES, ST_ROWS_ALPACA, ST_ROWS_SHAREGPT, ST_ROWS_FORMATS };
 /** False: no format has this name ("auto", "text", "messages", "alpaca", "sharegpt"). */
@@ -16,6 +17,7 @@ const char *st_row_format_name(enum st_row_format format);
 /* Names of columns and tags; NULL: there is none, and rows are read as if it was empty.  Borrowed. */
 struct st_row_shape {
     enum st_row_format format;
+    bool named;                                   /* by somebody who knows the columns: some row has each of them */
     const char *text;                             /* text */
     const char *messages, *system, *tools;        /* messages, sharegpt; the last two of alpaca, too */
     const char *prompt, *query, *reply, *history; /* alpaca */
@@ -25,8 +27,15 @@ struct st_row_shape {
 /** The usual names of a format. */
 struct st_row_shape st_row_shape_of(enum st_row_format format);
 /** The format of a row by its columns: "messages" or "conversations" (turns with "role", or "from"), "instruction", "text".
- *  E_INPUT, after `place`: none of them. */
+ *  ST_ROWS_AUTO: there are no turns to tell it by, and the row is empty.  E_INPUT, after `place`: none of them. */
 strata_status st_row_shape_guess(struct st_row_shape *out, const st_json *row, const char *place);
+
+/* The columns that a shape names, a bit each. */
+#define ST_ROW_COLUMNS_ALL UINT32_MAX
+/** Those of `lacking` that the row does not have either. */
+uint32_t st_row_columns_lacking(const struct st_row_shape *shape, const st_json *row, uint32_t lacking);
+/** The first of them that has a name; NULL: none has. */
+const char *st_row_column_lacking(const struct st_row_shape *shape, uint32_t lacking);
 
 /* Why a row is left out. */
 enum st_row_odd {

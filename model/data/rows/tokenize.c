@@ -71,14 +71,15 @@ static strata_status count_rows(struct source *s)
     struct st_rows *rows;
     strata_status st;
 
-    if (strcmp(s->path, "-") == 0)
-        return st_error(STRATA_E_INPUT, "rows of standard input cannot be held out or sampled: they are read once; use a file");
     s->rows = 1;
     if (s->plain)
         return STRATA_OK;
     if ((st = st_rows_open(&rows, s->path)) != STRATA_OK)
         return st;
-    st = st_rows_count(rows, &s->rows);
+    st = st_rows_again(rows)
+             ? st_rows_count(rows, &s->rows)
+             : st_error(STRATA_E_INPUT, "rows of %s cannot be held out or sampled: they are read once; use a file",
+                        strcmp(s->path, "-") == 0 ? "standard input" : s->path);
     st_rows_close(rows);
     return st;
 }
@@ -127,10 +128,21 @@ static void tell_progress(struct st_tokenizing *j)
     j->opts->progress(j->opts->context, j->report);
 }
 
+/* A name that is misspelled is of no column, and all that it should bring would be left out of every row. */
+static strata_status check_columns(const struct source *s, uint32_t lacking, uint64_t taken)
+{
+    const char *name = s->shape != NULL && s->shape->named && taken > 0 ? st_row_column_lacking(s->shape, lacking) : NULL;
+
+    return name == NULL ? STRATA_OK
+                        : st_error(STRATA_E_INPUT, "%s: no row has the column \"%s\", which \"columns\" of its data set names",
+                                   s->path, name);
+}
+
 static strata_status read_rows(struct st_tokenizing *j, const struct source *s, struct st_rows *rows)
 {
     struct st_row_shape guessed;
     const struct st_row_shape *shape = s->shape;
+    uint32_t lacking = ST_ROW_COLUMNS_ALL;
     uint64_t taken = 0;
     strata_status st = STRATA_OK;
 
@@ -138,9 +150,12 @@ static strata_status read_rows(struct st_tokenizing *j, const struct source *s, 
         st_json *tree;
 
         if ((st = st_rows_next(rows, &tree)) != STRATA_OK || tree == NULL)
-            return st;
-        if (shape == NULL && (st = st_row_shape_guess(&guessed, tree, st_rows_place(rows))) == STRATA_OK)
+            return st == STRATA_OK ? check_columns(s, lacking, taken) : st;
+        if (shape == NULL || shape->format == ST_ROWS_AUTO) {
+            st = st_row_shape_guess(&guessed, tree, st_rows_place(rows));
             shape = &guessed;
+        }
+        lacking = st_row_columns_lacking(shape, tree, lacking);
         if (st == STRATA_OK && is_sampled(j, s, i)) {
             taken++;
             st = one_row(j, shape, j->report->rows++, tree, st_rows_place(rows));

@@ -10,12 +10,12 @@
 /* Some tokens of a document, all trained or none. */
 struct st_shown_run {
     const char *place; /* where the document comes from, of its first run; else NULL */
-    uint64_t tokens;   /* of the document */
+    uint64_t tokens;   /* of the document; of a file that is read in parts, of the first */
     uint64_t begin;    /* of the document, in the token file */
     const uint32_t *ids;
     size_t count;
-    bool trained, heldout;
-    const char *text; /* what the ids stand for */
+    bool trained, heldout, more; /* more: the document goes on after those that are shown */
+    const char *text;            /* what the ids stand for */
     size_t bytes;
 };
 

@@ -44,9 +44,9 @@ static strata_status open_writers(struct st_tokenizing *j, bool dialogs, const c
 }
 
 static strata_status show(struct st_tokenizing *j, uint32_t part, const uint32_t *ids, const uint8_t *trained, uint64_t count,
-                          const char *place)
+                          const char *place, bool more)
 {
-    struct st_shown_run run = {.place = place, .tokens = count, .heldout = part == 1};
+    struct st_shown_run run = {.place = place, .tokens = count, .more = more, .heldout = part == 1};
 
     if (j->shown >= j->opts->show)
         return STRATA_OK;
@@ -69,10 +69,11 @@ static strata_status show(struct st_tokenizing *j, uint32_t part, const uint32_t
     return STRATA_OK;
 }
 
+/* more: the document goes on after these. */
 static strata_status put(struct st_tokenizing *j, uint32_t part, const uint32_t *ids, const uint8_t *trained, uint64_t count,
-                         const char *place)
+                         const char *place, bool more)
 {
-    strata_status st = show(j, part, ids, trained, count, place);
+    strata_status st = show(j, part, ids, trained, count, place, more);
 
     if (st == STRATA_OK)
         st = st_token_writer_put(j->writers[part], ids, trained, count);
@@ -122,8 +123,12 @@ strata_status st_tokenize_text(struct st_tokenizing *j, uint64_t row, const char
         st = add_end(j, j->text.count > 0 ? j->text.ids[j->text.count - 1] : ST_TOKEN_NONE);
     if (st != STRATA_OK)
         return st;
+    if (j->text.count == 0) {
+        j->report->dropped[ST_ROW_EMPTY]++;
+        return STRATA_OK;
+    }
     j->report->parts[part].source_bytes += bytes;
-    return put(j, part, j->text.ids, NULL, cut_text(j, j->text.count), place);
+    return put(j, part, j->text.ids, NULL, cut_text(j, j->text.count), place, false);
 }
 
 strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const struct st_sample *s, const char *place)
@@ -157,7 +162,7 @@ strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const st
     }
     j->report->answers += j->ids.answers;
     j->report->unended += j->ids.unended;
-    return put(j, part_of(j, row), j->ids.encoding.ids, j->ids.trained, count, place);
+    return put(j, part_of(j, row), j->ids.encoding.ids, j->ids.trained, count, place, false);
 }
 
 /* A file that is being read in parts. */
@@ -167,7 +172,7 @@ struct parts {
     uint32_t part, last; /* last: id put */
     uint64_t tokens;     /* put */
     uint64_t bytes;      /* read */
-    bool cut;
+    bool cut, ended;     /* ended: nothing comes after these */
 };
 
 /* What the encoder has given so far. */
@@ -182,7 +187,7 @@ static strata_status put_part(struct parts *p)
     if (count == 0)
         return STRATA_OK;
     if (p->tokens == 0) {
-        st = put(j, p->part, j->text.ids, NULL, count, p->path);
+        st = put(j, p->part, j->text.ids, NULL, count, p->path, !p->ended && !p->cut);
     } else {
         st = st_token_writer_more(j->writers[p->part], j->text.ids, NULL, count);
         j->report->parts[p->part].trained += count;
@@ -218,9 +223,10 @@ static strata_status end_text(void *context)
 
     if (p->bytes == 0 || p->cut)
         return STRATA_OK;
-    if ((st = st_encode_finish(j->encoder, &j->text)) != STRATA_OK || (st = put_part(p)) != STRATA_OK ||
-        (st = add_end(j, p->last)) != STRATA_OK)
+    if ((st = st_encode_finish(j->encoder, &j->text)) != STRATA_OK ||
+        (st = add_end(j, j->text.count > 0 ? j->text.ids[j->text.count - 1] : p->last)) != STRATA_OK)
         return st;
+    p->ended = true;
     j->report->replaced += st_encoder_replaced(j->encoder);
     return put_part(p);
 }
@@ -237,7 +243,7 @@ strata_status st_tokenize_file(struct st_tokenizing *j, uint64_t row, const char
         st = st_texts_read(&texts);
     if (st != STRATA_OK)
         return st;
-    j->report->dropped[ST_ROW_EMPTY] += p.bytes == 0;
+    j->report->dropped[ST_ROW_EMPTY] += p.tokens == 0;
     j->report->truncated += p.cut;
     j->text_cut |= p.cut;
     j->report->parts[p.part].source_bytes += p.bytes;
