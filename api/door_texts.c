@@ -40,11 +40,14 @@ static strata_status take_date(struct st_date *out, const char *text)
 }
 
 /* What is left out, or cannot be learnt from the file, is said. */
-static void note(const struct st_tokenize_report *r)
+static void note(const struct st_tokenize_report *r, uint32_t seq)
 {
     if (r->replaced > 0)
         st_log(ST_LOG_NOTICE, "%llu times, bytes that are not UTF-8 became the replacement character U+FFFD",
                (unsigned long long)r->replaced);
+    if (r->truncated > 0)
+        st_log(ST_LOG_NOTICE, "%llu conversations are longer than a sequence of %u tokens and are cut: raise --seq-len",
+               (unsigned long long)r->truncated, seq);
     for (unsigned odd = ST_ROW_FINE + 1; odd < ST_ROW_ODDS; odd++)
         if (r->dropped[odd] > 0)
             st_log(ST_LOG_NOTICE, "%llu rows are left out: %s", (unsigned long long)r->dropped[odd],
@@ -53,11 +56,11 @@ static void note(const struct st_tokenize_report *r)
         st_log(ST_LOG_NOTICE, "the first row that the template refuses: %s", r->refusal);
 }
 
-static strata_status write_tokens(const char *path, const char *tokenizer, const char *const *paths, uint32_t count,
+static strata_status write_tokens(const char *path, const char *tokenizer, const char *const *paths, uint32_t count, uint32_t seq,
                                   const struct strata_texts_opts *o)
 {
     struct st_tokenize_opts how = {
-        .inputs = paths, .input_count = count, .tokenizer = tokenizer, .template = o->chat_template, .out = path};
+        .inputs = paths, .input_count = count, .tokenizer = tokenizer, .template = o->chat_template, .out = path, .seq_len = seq};
     struct st_tokenize_report report = {0};
     struct st_tokens_report bytes = {0};
     strata_status st;
@@ -68,7 +71,7 @@ static strata_status write_tokens(const char *path, const char *tokenizer, const
     if (st == STRATA_OK)
         st = st_tokenize(&how, &report);
     if (st == STRATA_OK)
-        note(&report);
+        note(&report, seq);
     return st;
 }
 
@@ -96,7 +99,7 @@ strata_status strata_data_open_texts(struct strata_data **data, const struct str
     if (st == STRATA_OK)
         st = st_path_join(path, dir.path, "texts.bin");
     if (st == STRATA_OK)
-        st = write_tokens(path, tokenizer, paths, count, &o);
+        st = write_tokens(path, tokenizer, paths, count, model->seq, &o);
     if (st == STRATA_OK)
         st = strata_data_open(data, model, &made, 1); /* reads on when the name is gone */
     st_temp_dir_remove(&dir);

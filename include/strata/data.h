@@ -24,7 +24,8 @@ struct strata_data;
  *
  * @return STRATA_E_INVAL  an argument is NULL, or count is 0
  *         STRATA_E_INPUT  a file is missing, is not a token file, has a token outside the vocabulary or less than one sequence,
- *                         or has documents with borders, for which the model was not opened
+ *                         has documents of which none has a target within a sequence, or documents with borders, for which the
+ *                         model was not opened
  *         STRATA_E_NOMEM, STRATA_E_IO
  *
  * Cost    reads every token once, to check it.
@@ -59,7 +60,8 @@ struct strata_texts_opts {
 
 /**
  * Open texts and rows of texts or conversations (.json, .jsonl) as strata_data_open() opens the token files that `strata tokens`
- * makes of them: a text is a document, and ends with an end token; of conversations the answers have targets.
+ * makes of them: a text is a document, and ends with an end token; of conversations the answers have targets, and what is longer
+ * than a sequence of the model is cut as `strata tokens --seq-len` cuts it.
  *
  * @param data   out, returned: closed by strata_data_close()
  * @param paths  [count], count 1 or more; "-": standard input; borrowed during the call

@@ -200,22 +200,54 @@ void st_token_meta_close(struct st_token_meta *m)
     free(m);
 }
 
+#define MASK_BYTES 512u
+
+/* The mask from token `at` on, whose bit is number at % 8; *part: how many of `count` tokens have one here. */
+static strata_status read_mask(const struct st_token_meta *m, uint64_t at, uint64_t count, unsigned char bits[MASK_BYTES],
+                               uint32_t *part)
+{
+    const uint32_t most = (uint32_t)(8 * MASK_BYTES - at % 8);
+
+    *part = count < most ? (uint32_t)count : most;
+    return st_file_read_at(m->fd, bits, (at % 8 + *part + 7) / 8, mask_at(m) + at / 8, m->path);
+}
+
+static bool bit(const unsigned char *bits, uint64_t i)
+{
+    return (bits[i / 8] >> (i % 8) & 1) != 0;
+}
+
 strata_status st_token_meta_mask(const struct st_token_meta *m, uint64_t first, uint32_t count, int32_t *targets)
 {
-    unsigned char bits[512];
+    unsigned char bits[MASK_BYTES];
 
-    for (uint32_t done = 0; m->has_mask && done < count;) {
-        const uint64_t at = first + done, byte = at / 8;
-        const uint32_t most = (uint32_t)(8 * sizeof(bits) - at % 8);
-        const uint32_t part = count - done < most ? count - done : most;
-        const strata_status st = st_file_read_at(m->fd, bits, (at % 8 + part + 7) / 8, mask_at(m) + byte, m->path);
+    for (uint32_t done = 0, part; m->has_mask && done < count; done += part) {
+        const uint64_t at = first + done;
+        const strata_status st = read_mask(m, at, count - done, bits, &part);
 
         if (st != STRATA_OK)
             return st;
         for (uint32_t i = 0; i < part; i++)
-            if ((bits[(at % 8 + i) / 8] >> ((at + i) % 8) & 1) == 0)
+            if (!bit(bits, at % 8 + i))
                 targets[done + i] = -1;
-        done += part;
+    }
+    return STRATA_OK;
+}
+
+strata_status st_token_meta_trains(const struct st_token_meta *m, uint64_t first, uint64_t count, bool *any)
+{
+    unsigned char bits[MASK_BYTES];
+    uint32_t part;
+
+    *any = !m->has_mask && count > 0;
+    for (uint64_t done = 0; m->has_mask && !*any && done < count; done += part) {
+        const uint64_t at = first + done;
+        const strata_status st = read_mask(m, at, count - done, bits, &part);
+
+        if (st != STRATA_OK)
+            return st;
+        for (uint32_t i = 0; i < part; i++)
+            *any |= bit(bits, at % 8 + i);
     }
     return STRATA_OK;
 }

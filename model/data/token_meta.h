@@ -37,6 +37,8 @@ strata_status st_token_meta_open(struct st_token_meta **out, const char *path, u
 void st_token_meta_close(struct st_token_meta *m); /* NULL: nothing */
 /** targets[i] = -1 where token first + i is not trained; a file without a mask trains all.  E_IO, E_INPUT. */
 strata_status st_token_meta_mask(const struct st_token_meta *m, uint64_t first, uint32_t count, int32_t *targets);
+/** Whether any of the tokens first .. first + count is trained.  E_IO, E_INPUT. */
+strata_status st_token_meta_trains(const struct st_token_meta *m, uint64_t first, uint64_t count, bool *any);
 
 /** The layout alone, from the header.  E_INPUT, E_IO; ST_LAYOUT_CONCATENATED: there is no such file. */
 strata_status st_token_meta_layout(enum st_token_layout *out, const char *path);

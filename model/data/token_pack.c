@@ -73,29 +73,31 @@ static void take_bins(struct block *b, struct st_packing *out, uint64_t first)
         out->order[first + b->next[b->bin_of[i]]++] = b->documents[i].index;
 }
 
-strata_status st_pack_documents(struct st_packing *out, const uint64_t *starts, uint64_t documents, uint32_t seq)
+strata_status st_pack_documents(struct st_packing *out, const uint64_t *starts, const uint32_t *documents, uint64_t count,
+                                uint32_t seq)
 {
     struct block *b = st_fault("token_pack.alloc", 0) < 0 ? NULL : malloc(sizeof(*b));
-    struct st_packing p = {.order = st_fault("token_pack.alloc", 0) < 0 ? NULL : malloc((documents + 1) * sizeof(*p.order)),
-                           .firsts = st_fault("token_pack.alloc", 0) < 0 ? NULL : malloc((documents + 1) * sizeof(*p.firsts))};
+    struct st_packing p = {.order = st_fault("token_pack.alloc", 0) < 0 ? NULL : malloc((count + 1) * sizeof(*p.order)),
+                           .firsts = st_fault("token_pack.alloc", 0) < 0 ? NULL : malloc((count + 1) * sizeof(*p.firsts))};
 
     if (b == NULL || p.order == NULL || p.firsts == NULL) {
         free(b);
         st_packing_free(&p);
-        return st_error(STRATA_E_NOMEM, "no memory to pack %llu documents", (unsigned long long)documents);
+        return st_error(STRATA_E_NOMEM, "no memory to pack %llu documents", (unsigned long long)count);
     }
-    for (uint64_t first = 0; first < documents; first += ST_PACK_BLOCK) {
-        b->count = documents - first < ST_PACK_BLOCK ? (uint32_t)(documents - first) : ST_PACK_BLOCK;
+    for (uint64_t first = 0; first < count; first += ST_PACK_BLOCK) {
+        b->count = count - first < ST_PACK_BLOCK ? (uint32_t)(count - first) : ST_PACK_BLOCK;
         for (uint32_t i = 0; i < b->count; i++) {
-            const uint64_t length = starts[first + i + 1] - starts[first + i];
+            const uint32_t index = documents[first + i];
+            const uint64_t length = starts[index + 1] - starts[index];
 
             p.cut += length > seq;
-            b->documents[i] = (struct document){.index = (uint32_t)(first + i), .length = length > seq ? seq : (uint32_t)length};
+            b->documents[i] = (struct document){.index = index, .length = length > seq ? seq : (uint32_t)length};
         }
         fill_bins(b, seq);
         take_bins(b, &p, first);
     }
-    p.firsts[p.sequences] = documents;
+    p.firsts[p.sequences] = count;
     free(b);
     *out = p;
     return STRATA_OK;

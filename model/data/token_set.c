@@ -1,6 +1,7 @@
 /* model/data/token_set.c - presents token files as one sequence of windows.  A window is read straight into the caller's
  * arrays. */
 #include "core/base/error.h"
+#include "core/base/fault.h"
 #include "core/base/log.h"
 #include "core/base/rng.h"
 #include "model/data/token_pack.h"
@@ -11,8 +12,10 @@
 struct part {
     struct st_token_file *file;
     const struct st_token_meta *meta; /* NULL: there is none */
-    struct st_packing packing;        /* if its layout is packed */
-    uint64_t window_first;            /* windows in the files before this one */
+    uint32_t *documents;              /* [document_count] of windows that hold documents: those that have a target */
+    uint64_t document_count;
+    struct st_packing packing; /* if its layout is packed */
+    uint64_t window_first;     /* windows in the files before this one */
 };
 
 static enum st_token_layout layout_of(const struct part *p)
@@ -39,10 +42,37 @@ static uint64_t count_rows(const struct st_token_set *s, const struct part *p)
 {
     uint64_t cut = 0;
 
-    for (uint64_t i = 0; i < p->meta->documents; i++)
-        cut += p->meta->starts[i + 1] - p->meta->starts[i] > s->seq;
+    for (uint64_t i = 0; i < p->document_count; i++)
+        cut += p->meta->starts[p->documents[i] + 1] - p->meta->starts[p->documents[i]] > s->seq;
     note_cut(s, p, cut);
-    return p->meta->documents;
+    return p->document_count;
+}
+
+/* A document of which nothing is trained before a sequence ends would make steps without a loss: it is left out. */
+static strata_status keep_documents(const struct st_token_set *s, struct part *p)
+{
+    const struct st_token_meta *m = p->meta;
+    const char *path = st_token_file_path(p->file);
+    strata_status st = STRATA_OK;
+
+    p->documents = st_fault("token_set.alloc", 0) < 0 ? NULL : malloc((m->documents + 1) * sizeof(*p->documents));
+    if (p->documents == NULL)
+        return st_error(STRATA_E_NOMEM, "%s: no memory for %llu documents", path, (unsigned long long)m->documents);
+    for (uint64_t i = 0; i < m->documents && st == STRATA_OK; i++) {
+        const uint64_t length = m->starts[i + 1] - m->starts[i], seen = length < s->seq ? length : s->seq;
+        bool any;
+
+        st = st_token_meta_trains(m, m->starts[i] + 1, seen - 1, &any);
+        if (st == STRATA_OK && any)
+            p->documents[p->document_count++] = (uint32_t)i;
+    }
+    if (st == STRATA_OK && p->document_count == 0)
+        st = st_error(STRATA_E_INPUT, "%s: none of %llu documents has a token to train among its first %u: raise --seq-len", path,
+                      (unsigned long long)m->documents, s->seq);
+    else if (st == STRATA_OK && p->document_count < m->documents)
+        st_log(ST_LOG_NOTICE, "%s: %llu of %llu documents have nothing to train among their first %u tokens and are left out",
+               path, (unsigned long long)(m->documents - p->document_count), (unsigned long long)m->documents, s->seq);
+    return st;
 }
 
 static strata_status count_windows(const struct st_token_set *s, struct part *p, uint64_t *windows)
@@ -50,12 +80,14 @@ static strata_status count_windows(const struct st_token_set *s, struct part *p,
     const uint64_t count = st_token_file_count(p->file);
     strata_status st;
 
+    if (layout_of(p) != ST_LAYOUT_CONCATENATED && (st = keep_documents(s, p)) != STRATA_OK)
+        return st;
     if (layout_of(p) == ST_LAYOUT_ROWS) {
         *windows = count_rows(s, p);
         return STRATA_OK;
     }
     if (layout_of(p) == ST_LAYOUT_PACKED) {
-        st = st_pack_documents(&p->packing, p->meta->starts, p->meta->documents, s->seq);
+        st = st_pack_documents(&p->packing, p->meta->starts, p->documents, p->document_count, s->seq);
         *windows = p->packing.sequences;
         note_cut(s, p, p->packing.cut);
         return st;
@@ -136,6 +168,7 @@ void st_token_set_close(struct st_token_set *s)
         return;
     for (uint32_t i = 0; i < s->count; i++) {
         st_packing_free(&s->parts[i].packing);
+        free(s->parts[i].documents);
         st_token_file_close(s->parts[i].file);
     }
     free(s->parts);
@@ -279,7 +312,7 @@ static strata_status document_window(const struct st_token_set *s, const struct 
     strata_status st = STRATA_OK;
 
     for (uint64_t i = begin; i < end && st == STRATA_OK; i++, at += count)
-        st = add_document(p, packed ? p->packing.order[i] : i, s->seq - at, tokens + at, targets + at,
+        st = add_document(p, packed ? p->packing.order[i] : p->documents[i], s->seq - at, tokens + at, targets + at,
                           positions != NULL ? positions + at : NULL, &count);
     if (st != STRATA_OK)
         return st;

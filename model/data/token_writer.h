@@ -15,8 +15,8 @@ struct st_token_writer_opts {
 
 struct st_token_writer;
 
-/** Begin X.bin and, unless it is bare, X.bin.meta; they take their names in st_token_writer_finish().  E_INPUT: as st_new_file_create().  E_NOMEM,
- *  E_IO, E_NOSPC. */
+/** Begin X.bin and, unless it is bare, X.bin.meta; they take their names in st_token_writer_finish().  E_INPUT: as
+ * st_new_file_create().  E_NOMEM, E_IO, E_NOSPC. */
 strata_status st_token_writer_create(struct st_token_writer **out, const char *path, const struct st_token_writer_opts *opts);
 /** Add one document (count 0: nothing).  trained: [count], or NULL: all are.  E_INPUT: the file holds no more tokens (2^31 - 1);
  * E_IO, E_NOSPC, E_NOMEM. */

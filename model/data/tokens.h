@@ -37,7 +37,7 @@ uint32_t st_token_file_vocab(const struct st_token_file *f);
 /* Several files as one sequence of windows.  Without X.bin.meta, or where that says "concatenated", a window has seq + 1 tokens
  * of one file and overlaps its neighbour by the target token alone.  "packed": a window holds whole documents, in an order that
  * depends on their lengths and seq alone; "rows": it holds one.  There the last token of a document has no target, a document
- * over seq tokens is cut, and what is left of a window is tokens 0 and targets -1. */
+ * over seq tokens is cut, one without a target is left out, and what is left of a window is tokens 0 and targets -1. */
 struct st_token_set;
 strata_status st_token_set_open(struct st_token_set **out, const char *const *paths, uint32_t count, uint32_t vocab,
                                 uint32_t seq);

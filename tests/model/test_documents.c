@@ -94,10 +94,10 @@ static void rows_hold_one_document(void **state)
         struct st_token_set *set = open_set(ST_LAYOUT_ROWS, wide == 0, wide != 0 ? 100000 : VOCAB, 8);
         int32_t tokens[8], targets[8], positions[8];
 
-        assert_int_equal(st_token_set_windows(set), DOCUMENTS);
+        assert_int_equal(st_token_set_windows(set), DOCUMENTS - 1); /* one token has no target */
         assert_false(st_token_set_documents(set));
-        for (uint32_t d = 0; d < DOCUMENTS; d++) {
-            assert_ok(st_token_set_window(set, d, 0, false, tokens, targets, positions));
+        for (uint32_t d = 0; d < DOCUMENTS; d += d == 0 ? 2 : 1) {
+            assert_ok(st_token_set_window(set, d - (d > 1), 0, false, tokens, targets, positions));
             check_padding(tokens, targets, positions, check_document(tokens, targets, positions, 0, 8, d, wide == 0), 8);
         }
         st_token_set_close(set);
@@ -105,10 +105,10 @@ static void rows_hold_one_document(void **state)
     }
 }
 
-/* Longest first into the fullest window that has room: 12 (cut to 8) | 8 | 5 3 | 4 2 1. */
+/* Longest first into the fullest window that has room: 12 (cut to 8) | 8 | 5 3 | 4 2; what has one token has no target. */
 static void packed_windows_hold_whole_documents(void **state)
 {
-    static const uint32_t wanted[4][4] = {{2, DOCUMENTS}, {4, DOCUMENTS}, {0, 3, DOCUMENTS}, {6, 5, 1, DOCUMENTS}};
+    static const uint32_t wanted[4][4] = {{2, DOCUMENTS}, {4, DOCUMENTS}, {0, 3, DOCUMENTS}, {6, 5, DOCUMENTS}};
     struct st_token_set *set = open_set(ST_LAYOUT_PACKED, true, VOCAB, 8);
     int32_t tokens[8], targets[8], positions[8];
 
@@ -158,14 +158,18 @@ static void packing_is_whole_and_tight(void **state)
 {
     enum { COUNT = 10000, SEQ = 512 };
     uint64_t *starts = calloc(COUNT + 1, sizeof(*starts)), sum = 0;
+    uint32_t *documents = calloc(COUNT, sizeof(*documents)), count = 0;
     uint8_t *seen = calloc(COUNT, 1);
     struct st_packing p;
 
     (void)state;
-    assert_true(starts != NULL && seen != NULL);
+    assert_true(starts != NULL && documents != NULL && seen != NULL);
     for (uint32_t i = 0; i < COUNT; i++)
         starts[i + 1] = starts[i] + 1 + st_rng_permute(i % 600, 600, 3, i / 600);
-    assert_ok(st_pack_documents(&p, starts, COUNT, SEQ));
+    for (uint32_t i = 0; i < COUNT; i++) /* every tenth is left out */
+        if (i % 10 != 0)
+            documents[count++] = i;
+    assert_ok(st_pack_documents(&p, starts, documents, count, SEQ));
     for (uint64_t s = 0; s < p.sequences; s++) {
         uint64_t tokens = 0;
 
@@ -174,16 +178,55 @@ static void packing_is_whole_and_tight(void **state)
             const uint64_t length = starts[p.order[i] + 1] - starts[p.order[i]];
 
             assert_int_equal(seen[p.order[i]]++, 0);
+            assert_true(p.order[i] % 10 != 0);
             tokens += length < SEQ ? length : SEQ;
         }
         assert_true(tokens <= SEQ);
         sum += tokens;
     }
-    assert_int_equal(p.firsts[p.sequences], COUNT);
+    assert_int_equal(p.firsts[p.sequences], count);
     assert_true(sum >= p.sequences * SEQ / 10 * 9);
     st_packing_free(&p);
     free(starts);
+    free(documents);
     free(seen);
+}
+
+/* Documents of 8 tokens, of which number d trains token d alone; 600 more, the last of which trains its last token. */
+static void documents_without_a_target_are_left_out(void **state)
+{
+    const struct st_token_writer_opts opts = {.vocab = VOCAB, .layout = ST_LAYOUT_PACKED, .masked = true};
+    const char *path;
+    struct st_token_writer *w;
+    struct st_token_set *set;
+
+    (void)state;
+    scratch_open();
+    path = scratch_path("a.bin");
+    assert_ok(st_token_writer_create(&w, path, &opts));
+    for (uint32_t d = 0; d < 608; d++) {
+        const uint32_t ids[8] = {d};
+        uint8_t mask[8] = {0};
+
+        if (d < 8 || d == 607)
+            mask[d < 8 ? d : 7] = 1;
+        assert_ok(st_token_writer_put(w, ids, mask, 8));
+    }
+    assert_ok(st_token_writer_finish(w, 0));
+    for (uint32_t seq = 2; seq <= 8; seq++) { /* of 0 nothing predicts the token that is trained */
+        assert_ok(st_token_set_open(&set, &path, 1, VOCAB, seq));
+        assert_int_equal(st_token_set_windows(set), seq - 1 + (seq == 8));
+        for (uint64_t i = 0; i < st_token_set_windows(set); i++) {
+            int32_t tokens[8], targets[8], positions[8];
+
+            assert_ok(st_token_set_window(set, i, 0, false, tokens, targets, positions));
+            assert_int_equal(tokens[0], i < 7 ? i + 1 : 607);
+            for (uint32_t k = 0; k < seq; k++)
+                assert_int_equal(targets[k], k == (i < 7 ? i : 6) ? 0 : -1);
+        }
+        st_token_set_close(set);
+    }
+    scratch_close();
 }
 
 /* --- refusals --- */
@@ -258,6 +301,23 @@ static void files_belong_together(void **state)
     scratch_close();
 }
 
+/* A run of such a file would learn nothing, and say that its loss is 0. */
+static void nothing_to_train_is_refused(void **state)
+{
+    const struct st_token_writer_opts opts = {.vocab = VOCAB, .layout = ST_LAYOUT_ROWS, .masked = true};
+    const uint32_t ids[9] = {0};
+    const uint8_t mask[9] = {[0] = 1, [8] = 1};
+    struct st_token_writer *w;
+
+    (void)state;
+    scratch_open();
+    assert_ok(st_token_writer_create(&w, scratch_path("a.bin"), &opts));
+    assert_ok(st_token_writer_put(w, ids, mask, 9));
+    assert_ok(st_token_writer_finish(w, 0));
+    assert_open_fails(scratch_path("a.bin"), "none of 1 documents has a token to train among its first 8: raise --seq-len");
+    scratch_close();
+}
+
 static void names_that_are_taken(void **state)
 {
     const char *path, *meta;
@@ -328,7 +388,9 @@ int main(void)
         cmocka_unit_test(packed_windows_hold_whole_documents),
         cmocka_unit_test(concatenated_windows_are_masked),
         cmocka_unit_test(packing_is_whole_and_tight),
+        cmocka_unit_test(documents_without_a_target_are_left_out),
         cmocka_unit_test(damage_is_found),
+        cmocka_unit_test(nothing_to_train_is_refused),
         cmocka_unit_test(no_documents_are_refused),
         cmocka_unit_test(files_belong_together),
         cmocka_unit_test(names_that_are_taken),
