@@ -1,7 +1,8 @@
 /* plan_remedy.c - finds what would make a run fit, and tries it with the planner's own sizes before advising it.
  *
  * It tries slower tiers for state and weights (for the device's sake first without the disk), then recomputing activations that
- * are kept, then a batch of one token.  A disk counts as large enough; the advice says how much it must hold. */
+ * are kept, then a batch of one token.  A disk counts as large enough; the advice says how much it must hold.  Where it is the
+ * disk that lacks, fewer checkpoints are tried. */
 #include "offload/plan/plan_internal.h"
 
 #include "core/base/size.h"
@@ -134,14 +135,42 @@ static void put_least(struct text *t, struct st_plan *trial, const struct st_pla
                                                : ", or lower the micro-batch or --seq-len");
 }
 
-/* Names, of several directories, the one that limits all, since each takes its part. */
-static void put_disk(struct text *t, const struct st_capacity *have)
+/* For a run that keeps checkpoints: says what they take, and keeps fewer. */
+static void put_fewer_sets(struct text *t, const struct st_plan *plan)
 {
+    const uint32_t asked = plan->policy.sets;
+    struct st_plan trial = *plan;
+    char size[24];
+
+    if (asked == 0)
+        return;
+    put(t, "--keep %u takes %u sets of %s: ", st_keep_of_sets(asked), asked, st_size_text(size, plan->sums->set_bytes));
+    while (trial.policy.sets > st_sets_of_keep(1)) {
+        trial.policy.sets--;
+        if (!st_plan_smallest_fits(&trial))
+            continue;
+        put(t, "--keep %u fits; or ", st_keep_of_sets(trial.policy.sets));
+        return;
+    }
+    if (asked > st_sets_of_keep(1))
+        put(t, "--keep 1 does not fit either; ");
+}
+
+/* Names, of several directories, the one that limits all, since each takes its part.  Without a tier on NVMe it is the one of the
+ * checkpoints. */
+static void put_disk(struct text *t, const struct st_plan *plan)
+{
+    const struct st_capacity *have = &plan->capacity;
+    const bool tier = plan->policy.param_tier == STRATA_TIER_NVME || plan->policy.optimizer_tier == STRATA_TIER_NVME ||
+                      plan->decided.activation_tier == STRATA_TIER_NVME;
+    const char *option = plan->policy.sets > 0 && !tier ? "--save" : "--nvme";
+
     if (have->nvme_tightest[0] != '\0')
-        put(t, "free disk space in %s, or name another directory with --nvme", have->nvme_tightest);
+        put(t, "free disk space in %s, or name another directory with %s", have->nvme_tightest, option);
+    else if (have->bytes[STRATA_TIER_NVME] == 0)
+        put(t, "give a directory with %s DIR", option);
     else
-        put(t, have->bytes[STRATA_TIER_NVME] == 0 ? "give a directory with --nvme DIR"
-                                                  : "free disk space or name another directory with --nvme");
+        put(t, "free disk space or name another directory with %s", option);
 }
 
 void st_plan_remedy(char *buf, size_t bytes, const struct st_plan *plan, strata_tier tier)
@@ -151,7 +180,8 @@ void st_plan_remedy(char *buf, size_t bytes, const struct st_plan *plan, strata_
 
     buf[0] = '\0';
     if (tier == STRATA_TIER_NVME) {
-        put_disk(&t, &plan->capacity);
+        put_fewer_sets(&t, plan);
+        put_disk(&t, plan);
         return;
     }
     if (!find(&trial, plan, tier)) {

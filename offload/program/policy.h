@@ -12,6 +12,16 @@
 #define ST_STREAMED_PARTS 64u
 #define ST_STREAMED_AUTO  UINT32_MAX
 
+/* Checkpoints are kept in so many sets; beside those one is written by the running step, and one more by what it saves. */
+static inline uint32_t st_sets_of_keep(uint32_t keep)
+{
+    return keep + 2;
+}
+static inline uint32_t st_keep_of_sets(uint32_t sets)
+{
+    return sets - 2;
+}
+
 enum st_accumulation { ST_ACCUMULATE_VERTICAL = 0, ST_ACCUMULATE_HORIZONTAL = 1, ST_ACCUMULATE_AUTO = 2 };
 enum st_update_policy { ST_UPDATE_AUTO = 0, ST_UPDATE_SERIAL = 1, ST_UPDATE_GATED = 2, ST_UPDATE_IN_BACKWARD = 3 };
 enum st_activation_mode { ST_ACT_AUTO = 0, ST_ACT_KEPT = 1, ST_ACT_RECOMPUTED = 2 };
@@ -30,7 +40,7 @@ struct st_policy {
     enum st_moment_format moment_format;
     uint64_t chunk_elems; /* rounded down to tiles, at least one; 0: 4 Mi, more for huge models, */
     uint64_t chunk_most;  /* up to this; 0: no limit */
-    uint32_t sets;        /* of what is trained, on drives, for a run that saves checkpoints; 0: it saves none */
+    uint32_t sets;        /* st_sets_of_keep() of a run that saves checkpoints, whatever its tiers; 0: it saves none */
     uint64_t fixed_bytes; /* process's fixed part beside arenas and tables; 0: the built-in figure */
 };
 

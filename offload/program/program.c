@@ -37,6 +37,26 @@ uint64_t st_program_spared(const struct st_program *program)
     return bytes;
 }
 
+static uint64_t extent_bytes(const struct st_program *program, uint32_t extent)
+{
+    return extent == ST_NO_BUFFER ? 0 : program->buffers[extent].bytes;
+}
+
+uint64_t st_program_unsaved(const struct st_program *program)
+{
+    uint64_t bytes = 0;
+
+    if (program->sets == 0)
+        return 0;
+    for (uint32_t p = 0; p < program->workload.page_count; p++)
+        if (program->pages[p].home != ST_WHERE_NVME)
+            bytes += extent_bytes(program, program->pages[p].extent);
+    for (uint32_t c = 0; c < program->chunk_count; c++)
+        if (program->chunks[c].state != ST_WHERE_NVME)
+            bytes += extent_bytes(program, program->chunks[c].extent);
+    return bytes;
+}
+
 struct st_traffic st_program_traffic(const struct st_program *program, enum st_phase phase)
 {
     struct st_traffic traffic = {0};

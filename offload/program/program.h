@@ -199,6 +199,10 @@ struct st_traffic st_program_traffic(const struct st_program *program, enum st_p
 struct st_traffic st_program_fresh_traffic(const struct st_program *program, uint32_t step);
 uint64_t st_program_spared(const struct st_program *program);
 
+/* What a checkpoint has to be given beside what a set holds already: the bytes of trained weights and state that live in memory.
+ * 0 for a run that saves none. */
+uint64_t st_program_unsaved(const struct st_program *program);
+
 /* Are updates pending between steps?  Then a first step differs from the others, and a flush has something to do. */
 static inline bool st_program_gated(const struct st_program *program)
 {

@@ -1,6 +1,8 @@
 /* figures.c - see figures.h. */
 #include "offload/simulate/figures.h"
 
+#include <math.h>
+
 /* Bytes of a page's weights, without the padding between its groups: all of them, or those that an update changes. */
 static uint64_t weights_of(const struct st_page *page, bool updated)
 {
@@ -41,5 +43,8 @@ void st_figures_make(struct st_figures *out, const struct st_program *program, c
     for (uint32_t i = 0; i < 2; i++)
         out->fresh[i] = st_program_fresh_traffic(program, i);
     out->parameter_bytes_nvme = parameter_bytes(program, &out->traffic[st_phase_index(ST_PHASE_BODY)]);
+    out->save_bytes = st_program_unsaved(program);
+    if (out->save_bytes > 0)
+        out->save_seconds = machine->rates.write > 0 ? (double)out->save_bytes / machine->rates.write : (double)NAN;
     st_bounds_make(&out->bounds, program, machine);
 }

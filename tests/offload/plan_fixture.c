@@ -159,7 +159,7 @@ void plan_random_policy(struct st_policy *policy, struct plan_draws *draws, cons
         .moments = (uint32_t)plan_draw(draws, 3),
         .moment_format = (enum st_moment_format)plan_draw(draws, ST_MOMENTS_COUNT),
         .streamed = plan_draw(draws, 3) > 0 ? 0 : (uint32_t)plan_draw(draws, ST_STREAMED_PARTS + 1),
-        .sets = plan_draw(draws, 3) > 0 ? 0 : 1 + (uint32_t)plan_draw(draws, 5),
+        .sets = plan_draw(draws, 3) > 0 ? 0 : st_sets_of_keep(1 + (uint32_t)plan_draw(draws, 5)),
     };
     if (policy->cache == 1u << 20)
         policy->cache = w->params * (1 + plan_draw(draws, 8));

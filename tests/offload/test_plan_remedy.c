@@ -170,13 +170,59 @@ static void a_full_directory_is_named(void **state)
     st_workload_fini(&w);
 }
 
+/* What checkpoints take on a disk that lacks is said, and the most that fit are advised. */
+static void fewer_checkpoints_are_advised(void **state)
+{
+    struct st_machine machine = {
+        .capacity = {.bytes = {1ull << 34, 1ull << 34, UINT64_MAX}, .nvme_tightest = "/a", .workers = 2}};
+    struct st_policy policy = policy_of(STRATA_TIER_HOST, STRATA_TIER_HOST, ST_ACT_AUTO);
+    struct st_workload w;
+    struct st_plan *plan;
+    uint64_t set;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    policy.sets = st_sets_of_keep(5);
+    plan = plan_try(&w, &machine, &policy, "ample");
+    assert_true(plan->fits);
+    set = plan->program.space_bytes[ST_SPACE_SET];
+    machine.capacity.bytes[STRATA_TIER_NVME] = plan->program.needed[STRATA_TIER_NVME] - 2 * set - 1;
+    st_plan_destroy(plan);
+
+    plan = plan_try(&w, &machine, &policy, "two sets and a byte too few");
+    assert_false(plan->fits);
+    assert_non_null(strstr(strata_last_error(), "--keep 5 takes 7 sets of "));
+    assert_non_null(
+        strstr(strata_last_error(), ": --keep 2 fits; or free disk space in /a, or name another directory with --save"));
+    st_plan_destroy(plan);
+    policy.sets = st_sets_of_keep(2);
+    plan = plan_try(&w, &machine, &policy, "advised");
+    assert_true(plan->fits);
+    st_plan_destroy(plan);
+
+    machine.capacity.bytes[STRATA_TIER_NVME] = 3 * set - 1;
+    plan = plan_try(&w, &machine, &policy, "not one");
+    assert_non_null(strstr(strata_last_error(), ": --keep 1 does not fit either; free disk space in /a"));
+    st_plan_destroy(plan);
+    policy.sets = st_sets_of_keep(1);
+    plan = plan_try(&w, &machine, &policy, "one asked for");
+    assert_non_null(strstr(strata_last_error(), "--keep 1 takes 3 sets of "));
+    assert_null(strstr(strata_last_error(), "fits"));
+    assert_null(strstr(strata_last_error(), "either"));
+    st_plan_destroy(plan);
+    policy.param_tier = STRATA_TIER_NVME;
+    plan = plan_try(&w, &machine, &policy, "with a tier on NVMe");
+    assert_non_null(strstr(strata_last_error(), "free disk space in /a, or name another directory with --nvme"));
+    st_plan_destroy(plan);
+    st_workload_fini(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(advice_that_is_followed_fits),
-        cmocka_unit_test(gradients_alone_are_too_many),
-        cmocka_unit_test(a_disk_that_is_not_named_is_asked_for),
-        cmocka_unit_test(a_full_directory_is_named),
+        cmocka_unit_test(advice_that_is_followed_fits),          cmocka_unit_test(gradients_alone_are_too_many),
+        cmocka_unit_test(a_disk_that_is_not_named_is_asked_for), cmocka_unit_test(a_full_directory_is_named),
+        cmocka_unit_test(fewer_checkpoints_are_advised),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,7 +24,7 @@ static void draw_policy(struct case_of *c, struct plan_draws *draws)
 {
     plan_random_policy(&c->policy, draws, &c->w);
     c->policy.forward_only = false;
-    c->policy.sets = 1 + (uint32_t)plan_draw(draws, 5);
+    c->policy.sets = st_sets_of_keep(1 + (uint32_t)plan_draw(draws, 5));
     c->machine.capacity.device_is_host = plan_draw(draws, 2) == 0;
 }
 
@@ -145,6 +145,21 @@ static void the_set_follows_from_workload_and_chunks(void **state)
     assert_true(planned == WORKLOADS * POLICIES && partly > 0 && in_memory > planned / 10);
 }
 
+/* What a checkpoint writes by itself is what lives in memory, and no more than that; without saving there is none. */
+static void check_unsaved(const struct st_plan *plan)
+{
+    const struct st_program *program = &plan->program;
+    uint64_t bytes = program->space_bytes[ST_SPACE_SET];
+
+    for (uint32_t p = 0; p < program->workload.page_count; p++)
+        if (program->pages[p].home == ST_WHERE_NVME && program->pages[p].extent != ST_NO_BUFFER)
+            bytes -= program->buffers[program->pages[p].home_region].bytes;
+    for (uint32_t i = 0; i < program->chunk_count; i++)
+        if (program->chunks[i].state == ST_WHERE_NVME)
+            bytes -= program->chunks[i].bytes;
+    assert_int_equal(st_program_unsaved(program), program->sets > 0 ? bytes : 0);
+}
+
 /* Saving moves nothing: the same budgets of device and host give the same placement and program, whatever is saved. */
 static void saving_changes_no_program(void **state)
 {
@@ -163,6 +178,8 @@ static void saving_changes_no_program(void **state)
         c.policy.sets = 0;
         plain = plan_try(&c.w, &c.machine, &c.policy, c.what);
         assert_true(saves->fits && plain->fits);
+        check_unsaved(saves);
+        check_unsaved(plain);
         assert_memory_equal(&saves->decided, &plain->decided, sizeof(plain->decided));
         assert_int_equal(saves->program.op_count, plain->program.op_count);
         for (uint32_t i = 0; i < plain->program.op_count; i++) {
