@@ -82,6 +82,8 @@ static strata_status check_plan(const struct strata_plan *plan)
     if (st_handle_only_plans(plan->model))
         return st_error(STRATA_E_INVAL,
                         "the model was opened for planning alone: set its use to STRATA_USE_TRAIN, _EVAL or _GENERATE");
+    if (plan->plan->program.sets > 0)
+        return st_error(STRATA_E_NOSYS, "strata.save (--save): this version plans checkpoints and writes none: leave it out");
     return STRATA_OK;
 }
 

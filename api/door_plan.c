@@ -7,9 +7,11 @@
 #include "core/base/size.h"
 #include "offload/config/config_options.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* --- the machine --- */
 
@@ -38,30 +40,61 @@ static void take_rates(struct strata_plan *p, const struct st_rates *rates)
     p->rates_known = rates->matmul_flops > 0 || rates->update > 0 || rates->read > 0;
 }
 
-static bool uses_nvme(const struct st_config *config)
+/* Of the directories of st_config_machine_opts(). */
+static bool uses_disk(const struct strata_model *m)
 {
-    return config->optimizer_tier == STRATA_TIER_NVME || config->param_tier == STRATA_TIER_NVME ||
-           config->activation_tier == STRATA_TIER_NVME;
+    return st_config_uses_nvme(&m->config) || (m->config.save[0] != '\0' && !st_handle_forward_only(m));
 }
 
-static void machine_opts(struct st_machine_opts *opts, const struct strata_model *m)
+/* Of the checkpoints' directory, which may not be there yet, as much as is: what a run makes below lies on the same drive. */
+static strata_status existing_part(char place[ST_CONFIG_PATH_MAX], const char *dir)
+{
+    struct stat info;
+
+    memcpy(place, dir, ST_CONFIG_PATH_MAX);
+    while (st_fault_refuses("api.save_dir") || stat(place, &info) != 0) {
+        char *slash = strrchr(place, '/');
+
+        if (errno != ENOENT)
+            return st_error_errno(errno, "strata.save (--save) %s", dir);
+        if (slash == NULL)
+            memcpy(place, ".", sizeof("."));
+        else
+            slash[slash == place] = '\0'; /* the root keeps its name */
+    }
+    if (S_ISDIR(info.st_mode))
+        return STRATA_OK;
+    return st_error(STRATA_E_INPUT, "strata.save (--save) %s: %s is not a directory", dir, place);
+}
+
+/* Strings are borrowed from the model, and from `place`. */
+static strata_status machine_opts(struct st_machine_opts *opts, const struct strata_model *m, char place[ST_CONFIG_PATH_MAX])
 {
     st_config_machine_opts(opts, &m->config);
     opts->topology = m->topology;
     opts->device = m->device;
+    if (!uses_disk(m)) {
+        opts->nvme.dir_count = 0;
+    } else if (!st_config_uses_nvme(&m->config)) {
+        opts->nvme.dirs[0] = place;
+        return existing_part(place, m->config.save);
+    }
+    return STRATA_OK;
 }
 
 static strata_status find_machine(struct strata_plan *p)
 {
     const bool foreign = st_handle_only_plans(p->model);
+    char place[ST_CONFIG_PATH_MAX];
     struct st_machine_opts here;
     strata_status st;
 
-    if (p->model->nvme_named && !uses_nvme(&p->model->config))
+    if (p->model->nvme_named && !st_config_uses_nvme(&p->model->config))
         st_log(ST_LOG_NOTICE, "--nvme names a directory, but the configuration puts nothing there: set "
                               "zero_optimization.offload_optimizer.device=nvme");
-    machine_opts(&here, p->model);
-    if (!uses_nvme(&p->model->config) || (foreign && p->model->file.capacity.bytes[STRATA_TIER_NVME] != 0))
+    if ((st = machine_opts(&here, p->model, place)) != STRATA_OK)
+        return st;
+    if (foreign && p->model->file.capacity.bytes[STRATA_TIER_NVME] != 0)
         here.nvme.dir_count = 0;
     /* A plan for another machine whose file gives the device's bytes does not query a GPU here. */
     here.device = foreign && p->model->file.capacity.bytes[STRATA_TIER_DEVICE] != 0 ? "cpu" : p->model->device;
@@ -208,12 +241,12 @@ static strata_status measure(struct strata_plan *p)
 {
     const struct strata_model *m = p->model;
     const struct st_compute compute = st_model_compute(m->model);
+    char place[ST_CONFIG_PATH_MAX];
     struct st_machine_opts opts;
     strata_status st = st_handle_watch(m, "measuring the rates of this machine", 0, 0);
 
-    if (st != STRATA_OK)
+    if (st != STRATA_OK || (st = machine_opts(&opts, m, place)) != STRATA_OK)
         return st;
-    machine_opts(&opts, m);
     st = st_machine_measure(&p->machine, st_model_workload(m->model), &compute, &opts,
                             p->plan->program.needed[STRATA_TIER_NVME] > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK);
     take_rates(p, &p->machine.rates);

@@ -205,7 +205,7 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
         file,
         "  %s, %s; weights of %u of %u pages stay on the device; %u of %u blocks keep their activations, %u of %u head slices "
         "their "
-        "logits, checkpoints on %s\n",
+        "logits, activation checkpoints on %s\n",
         plan->policy.forward_only ? "forward only" : update_text(plan->policy.update),
         plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", plan->decided.resident_pages,
         w->page_count, plan->decided.kept_blocks, w->block_count, plan->decided.kept_slices, w->head_count,
@@ -224,6 +224,22 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
              plan->decided.slots.grads, plan->program.op_count, plan->program.wait_count);
 }
 
+/* What saving costs: a checkpoint's own writes, and the sets in which they are kept. */
+static void print_saving(const struct st_plan *plan, const struct st_figures *figures, FILE *file)
+{
+    const uint32_t keep = st_keep_of_sets(plan->program.sets);
+    char bytes[24], set[24], seconds[24];
+
+    st_print(file, "  checkpoints: %u kept, in %u sets of %s on nvme; each ", keep, plan->program.sets,
+             st_size_text(set, plan->program.space_bytes[ST_SPACE_SET]));
+    if (figures->save_bytes == 0)
+        st_print_text(file, "takes what lies there and copies nothing\n");
+    else
+        st_print(file, "writes %s that live in memory%s%s\n", st_size_text(bytes, figures->save_bytes),
+                 isfinite(figures->save_seconds) ? ", in about " : "",
+                 isfinite(figures->save_seconds) ? st_seconds_text(seconds, figures->save_seconds) : "");
+}
+
 void st_plan_print(const struct strata_plan *of, bool full, FILE *to)
 {
     const struct st_plan *plan = of->plan;
@@ -240,6 +256,8 @@ void st_plan_print(const struct strata_plan *of, bool full, FILE *to)
         else
             print_traffic("bytes of a steady step", traffic_of(figures, ST_PHASE_BODY), file);
         print_decisions(plan, full, file);
+        if (plan->program.sets > 0)
+            print_saving(plan, figures, file);
     }
     st_wrap_close(file, to);
 }
@@ -356,6 +374,18 @@ static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
     st_json_object_close(w);
 }
 
+static void put_saving(struct st_json_writer *w, const struct st_plan *plan, const struct st_figures *figures)
+{
+    st_json_object_open(w, "checkpoints");
+    st_json_put_u64(w, "keep", st_keep_of_sets(plan->program.sets));
+    st_json_put_u64(w, "sets", plan->program.sets);
+    st_json_put_u64(w, "set_bytes", plan->program.space_bytes[ST_SPACE_SET]);
+    st_json_put_u64(w, "base_bytes", plan->program.space_bytes[ST_SPACE_BASE]);
+    st_json_put_u64(w, "save_bytes", figures->save_bytes);
+    st_json_put_double(w, "save_seconds", figures->save_seconds);
+    st_json_object_close(w);
+}
+
 static void put_items(struct st_json_writer *w, const struct st_plan *plan)
 {
     st_json_array_open(w, "items");
@@ -404,5 +434,7 @@ void st_plan_put(const struct strata_plan *of, struct st_json_writer *w)
     st_prediction_put(of, w);
     st_json_put_u64(w, "ops", plan->program.op_count);
     put_placement(w, plan);
+    if (plan->program.sets > 0)
+        put_saving(w, plan, figures);
     put_items(w, plan);
 }

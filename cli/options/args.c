@@ -140,6 +140,19 @@ static strata_status set_take(struct cli_args *args, const char *text)
     return override_push(args, NULL, text);
 }
 
+/* A name that a configuration would read as JSON is written so that it is a name. */
+static strata_status name_take(struct cli_args *args, const struct cli_option *o, const char *text)
+{
+    char *name = NULL;
+    strata_status st;
+
+    if (asprintf(&name, "%s%s", strchr("n\"[{", *text) != NULL ? "./" : "", text) < 0)
+        return st_error(STRATA_E_NOMEM, "out of memory for the command line");
+    st = override_push(args, o->path, name);
+    free(name);
+    return st;
+}
+
 static strata_status value_take(struct cli_args *args, const struct cli_option *o, const char *text)
 {
     char *at = (char *)args + (o->offset != NO_OFFSET ? o->offset : 0);
@@ -148,6 +161,8 @@ static strata_status value_take(struct cli_args *args, const struct cli_option *
         return st_error(STRATA_E_INVAL, "--%s needs a value: %s", o->names[0], o->value);
     switch (o->kind) {
     case VALUE_TEXT:
+        if (o->path != NULL)
+            return name_take(args, o, text);
         *(const char **)(void *)at = text;
         return STRATA_OK;
     case VALUE_LIST:

@@ -30,7 +30,7 @@ enum value_kind {
     VALUE_IGNORED /* one word, dropped */
 };
 
-/* A number goes to a field (offset), or to the config (path). */
+/* A number or a word goes to a field (offset), or to the config (path). */
 struct cli_option {
     const char *names[CLI_NAMES_MAX]; /* without the dashes; help shows the first */
     uint32_t commands;

@@ -21,6 +21,7 @@
 #define ST_CONFIG_FREEZE_MAX  8
 #define ST_CONFIG_PATTERN_MAX 128
 #define ST_CONFIG_DIRS_MAX    8
+#define ST_CONFIG_KEEP_MAX    64
 
 /* REMOVED occurs only in the field table, for keys that DeepSpeed no longer has.  The row's verdict is then NOTICE if the key is
  * off or empty, else REJECTED. */
@@ -58,6 +59,10 @@ struct st_config {
     uint32_t nvme_dir_count;
     double update_ratio;     /* offload_optimizer.ratio: fraction of the state off the device that the host updates; NaN: auto */
     uint64_t sub_group_size; /* elements; an upper limit for the chunk */
+    /* checkpoints */
+    char save[ST_CONFIG_PATH_MAX]; /* directory; "": none are saved */
+    uint64_t save_every;           /* steps; 0: only at the end, and when a signal asks */
+    uint32_t keep;                 /* of them */
     /* aio */
     uint32_t block_bytes, queue_depth; /* depth 0: adapts to the device */
     /* strata section */

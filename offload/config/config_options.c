@@ -23,9 +23,17 @@ void st_config_policy(struct st_policy *policy, const struct st_config *config)
         .moment_format = config->moments,
         .chunk_elems = config->chunk_size == ST_AUTO_BYTES ? 0 : config->chunk_size,
         .chunk_most = config->sub_group_size,
+        .sets = config->save[0] != '\0' ? st_sets_of_keep(config->keep) : 0,
     };
 }
 
+bool st_config_uses_nvme(const struct st_config *config)
+{
+    return config->optimizer_tier == STRATA_TIER_NVME || config->param_tier == STRATA_TIER_NVME ||
+           config->activation_tier == STRATA_TIER_NVME;
+}
+
+/* Without a tier on NVMe what is saved lies in the directory of the checkpoints. */
 static struct st_nvme_opts nvme_opts(const struct st_config *config)
 {
     struct st_nvme_opts nvme = {.dir_count = config->nvme_dir_count,
@@ -36,6 +44,10 @@ static struct st_nvme_opts nvme_opts(const struct st_config *config)
 
     for (uint32_t i = 0; i < config->nvme_dir_count; i++)
         nvme.dirs[i] = config->nvme_dirs[i];
+    if (config->save[0] != '\0' && !st_config_uses_nvme(config)) {
+        nvme.dirs[0] = config->save;
+        nvme.dir_count = 1;
+    }
     return nvme;
 }
 

@@ -6,6 +6,9 @@
 #include "offload/engine/engine.h"
 #include "offload/machine/machine.h"
 
+/** Whether weights, state or activations may lie on NVMe. */
+bool st_config_uses_nvme(const struct st_config *config);
+
 /** The policy for the planner. */
 void st_config_policy(struct st_policy *policy, const struct st_config *config);
 

@@ -179,6 +179,15 @@ static void resolve_chunk(struct st_config_source *src, struct st_config *config
                        CHUNK_BLOCK));
 }
 
+static void resolve_saving(struct st_config_source *src, const struct st_config *config)
+{
+    static const char *const paths[] = {"strata.save_every", "strata.keep"};
+
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]) && config->save[0] == '\0'; i++)
+        if (st_source_given(src, paths[i]))
+            st_source_note(src, paths[i], "not used: strata.save (--save) names no directory");
+}
+
 static void resolve_rest(struct st_config_source *src, struct st_config *config)
 {
     const struct st_field_state *cpu = st_source_state(src, "activation_checkpointing.cpu_checkpointing");
@@ -208,6 +217,7 @@ void st_config_resolve(struct st_config_source *src, struct st_config *config, c
     st_config_resolve_train(src, config, opts);
     resolve_tiers(src, config);
     resolve_rest(src, config);
+    resolve_saving(src, config);
     resolve_dirs(src, config);
     resolve_chunk(src, config);
     resolve_update(src, config);

@@ -330,7 +330,8 @@ void st_source_take_override(struct st_config_source *src, const char *text)
     }
     if (!st_text_is_utf8(text + path_len + 1)) { /* escaped, it would name something else */
         st_source_problem(src, "%s %s: the name is not UTF-8, as a configuration is%s", spelling, text + path_len + 1,
-                          field != NULL && field->type == ST_FIELD_DIRS ? ": give a link to it" : "");
+                          field != NULL && (field->type == ST_FIELD_DIRS || field->bind == ST_BIND_PATH) ? ": give a link to it"
+                                                                                                         : "");
         return;
     }
     node = override_value(src, field, text + path_len + 1);

@@ -42,6 +42,7 @@ enum st_bind {
     ST_BIND_ADAM_W_MODE, /* optimizer as a boolean */
     ST_BIND_BETAS,       /* beta1 and beta2 */
     ST_BIND_DIRS,        /* nvme_dirs */
+    ST_BIND_PATH,        /* char[ST_CONFIG_PATH_MAX]; "": none */
     ST_BIND_PATTERNS,    /* freeze */
 };
 

@@ -204,6 +204,16 @@ static const char *check_dirs(struct st_config_source *src, const st_json *node)
     return NULL;
 }
 
+static const char *check_text(struct st_config_source *src, const struct st_field *field, const st_json *node)
+{
+    if (st_json_type(node) != ST_JSON_STRING)
+        return wrong_type(src, node, "a string");
+    if (field->bind == ST_BIND_PATH && strlen(st_json_string(node)) >= ST_CONFIG_PATH_MAX)
+        return st_source_keep(src, "a directory's name has %zu bytes, and at most %d are allowed", strlen(st_json_string(node)),
+                              ST_CONFIG_PATH_MAX - 1);
+    return NULL;
+}
+
 /* One pattern or a list of them; the config has room for each. */
 static const char *check_patterns(struct st_config_source *src, const st_json *node)
 {
@@ -241,7 +251,7 @@ const char *st_value_check(struct st_config_source *src, const struct st_field *
         return check_size(src, field, node);
     case ST_FIELD_TEXT:
     case ST_FIELD_SECRET:
-        return st_json_type(node) == ST_JSON_STRING ? NULL : wrong_type(src, node, "a string");
+        return check_text(src, field, node);
     case ST_FIELD_CHOICE:
         return check_choice(src, field, node);
     case ST_FIELD_PAIR:
@@ -334,7 +344,7 @@ void st_value_clear(struct st_config *config, const struct st_field *field)
     static const size_t bytes[ST_BIND_PATTERNS + 1] = {
         [ST_BIND_U32] = sizeof(uint32_t),   [ST_BIND_COUNT] = sizeof(uint32_t),   [ST_BIND_U64] = sizeof(uint64_t),
         [ST_BIND_STEPS] = sizeof(uint64_t), [ST_BIND_SIZE] = sizeof(uint64_t),    [ST_BIND_F64] = sizeof(double),
-        [ST_BIND_BOOL] = sizeof(bool),      [ST_BIND_BETAS] = 2 * sizeof(double),
+        [ST_BIND_BOOL] = sizeof(bool),      [ST_BIND_BETAS] = 2 * sizeof(double), [ST_BIND_PATH] = ST_CONFIG_PATH_MAX,
     };
     _Static_assert(offsetof(struct st_config, optimizer.beta2) == offsetof(struct st_config, optimizer.beta1) + sizeof(double),
                    "betas are a pair");
@@ -379,6 +389,10 @@ void st_value_store(struct st_config *config, const struct st_field *field, cons
     case ST_BIND_NAME:
         memset(at, 0, sizeof(config->isa));
         snprintf(at, sizeof(config->isa), "%s", choice->text);
+        break;
+    case ST_BIND_PATH:
+        memset(at, 0, ST_CONFIG_PATH_MAX);
+        snprintf(at, ST_CONFIG_PATH_MAX, "%s", st_json_string(node));
         break;
     case ST_BIND_BETAS:
         store_betas(config, node);
@@ -444,6 +458,7 @@ static struct plain_value load(const struct st_config *config, const struct st_f
             v = (struct plain_value){.kind = PLAIN_BOOL, .yes = *(const bool *)at};
         break;
     case ST_BIND_NAME:
+    case ST_BIND_PATH:
         v = (struct plain_value){.kind = PLAIN_TEXT, .text = at};
         break;
     case ST_BIND_F16:
@@ -499,7 +514,7 @@ void st_value_text(char *buf, size_t bytes, const struct st_config *config, cons
         snprintf(buf, bytes, "%s", v.yes ? "true" : "false");
         break;
     case PLAIN_TEXT:
-        snprintf(buf, bytes, "%s", v.text);
+        snprintf(buf, bytes, "%s", v.text[0] != '\0' ? v.text : "none");
         break;
     case PLAIN_PAIR:
         st_value_number(number, config->optimizer.beta1);

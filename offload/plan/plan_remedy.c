@@ -66,6 +66,15 @@ static bool find(struct st_plan *trial, const struct st_plan *plan, strata_tier 
            (asked == ST_ACT_KEPT && !plan->policy.forward_only && try_slower(trial, plan, STRATA_TIER_NVME, ST_ACT_RECOMPUTED));
 }
 
+/* Without a tier on NVMe the disk is that of the checkpoints. */
+static const char *disk_option(const struct st_plan *plan)
+{
+    const bool tier = plan->policy.param_tier == STRATA_TIER_NVME || plan->policy.optimizer_tier == STRATA_TIER_NVME ||
+                      plan->decided.activation_tier == STRATA_TIER_NVME;
+
+    return plan->policy.sets > 0 && !tier ? "--save" : "--nvme";
+}
+
 static void put_found(struct text *t, const struct st_plan *trial, const struct st_plan *plan)
 {
     static const char *const devices[STRATA_TIER_COUNT] = {"none", "cpu", "nvme"};
@@ -84,7 +93,7 @@ static void put_found(struct text *t, const struct st_plan *trial, const struct 
     if (then->activations != now->activations)
         put(t, "%sstrata.activations to \"recomputed\"", separator);
     if (trial->minimum[STRATA_TIER_NVME] > plan->capacity.bytes[STRATA_TIER_NVME])
-        put(t, ", with --nvme DIR and %s of disk there", st_size_text(size, trial->minimum[STRATA_TIER_NVME]));
+        put(t, ", with %s DIR and %s of disk there", disk_option(trial), st_size_text(size, trial->minimum[STRATA_TIER_NVME]));
 }
 
 /* Whether fewer tokens at a time could help: not if even one token does not fit. */
@@ -156,14 +165,11 @@ static void put_fewer_sets(struct text *t, const struct st_plan *plan)
         put(t, "--keep 1 does not fit either; ");
 }
 
-/* Names, of several directories, the one that limits all, since each takes its part.  Without a tier on NVMe it is the one of the
- * checkpoints. */
+/* Names, of several directories, the one that limits all, since each takes its part. */
 static void put_disk(struct text *t, const struct st_plan *plan)
 {
     const struct st_capacity *have = &plan->capacity;
-    const bool tier = plan->policy.param_tier == STRATA_TIER_NVME || plan->policy.optimizer_tier == STRATA_TIER_NVME ||
-                      plan->decided.activation_tier == STRATA_TIER_NVME;
-    const char *option = plan->policy.sets > 0 && !tier ? "--save" : "--nvme";
+    const char *option = disk_option(plan);
 
     if (have->nvme_tightest[0] != '\0')
         put(t, "free disk space in %s, or name another directory with %s", have->nvme_tightest, option);

@@ -28,7 +28,7 @@ enum st_activation_mode { ST_ACT_AUTO = 0, ST_ACT_KEPT = 1, ST_ACT_RECOMPUTED = 
 
 struct st_policy {
     strata_tier param_tier, optimizer_tier; /* slowest tier allowed for weights / for state */
-    strata_tier activation_tier;            /* checkpoints: DEVICE, HOST, NVME, or COUNT for auto */
+    strata_tier activation_tier;            /* of activation checkpoints: DEVICE, HOST, NVME, or COUNT for auto */
     enum st_activation_mode activations;
     enum st_update_policy update;      /* AUTO: in_backward if nothing needs the whole norm first, else gated */
     enum st_accumulation accumulation; /* AUTO: the one judged to be faster */

@@ -1,6 +1,7 @@
 /* tests/offload/test_config.c - reading configs: defaults, "auto", rules between keys, overrides, round trips, failures. */
 #include "tests/offload/config_fixture.h"
 
+#include "offload/config/config_options.h"
 #include "offload/config/config_source_internal.h"
 #include "tests/common/fault_walk.h"
 
@@ -330,6 +331,49 @@ static void overrides_win_and_keep_their_origin(void **state)
     assert_true(load_good("{\"strata\": {\"cache\": 5}}", "strata.cache=null").cache == ST_AUTO_BYTES);
 }
 
+/* Where checkpoints go, how often and how many; a name that is a number stays a name. */
+static void checkpoints_are_configured(void **state)
+{
+    struct st_config c = load_good("{}", NULL);
+    struct st_policy policy;
+    char text[ST_CONFIG_PATH_MAX + 64];
+
+    (void)state;
+    st_config_policy(&policy, &c);
+    assert_true(c.save[0] == '\0' && c.save_every == 0 && c.keep == 2 && policy.sets == 0);
+    c = load_good("{\"strata\": {\"save\": \"/ck\", \"save_every\": 10, \"keep\": 5}}", NULL);
+    st_config_policy(&policy, &c);
+    assert_string_equal(c.save, "/ck");
+    assert_true(c.save_every == 10 && c.keep == 5);
+    assert_int_equal(policy.sets, st_sets_of_keep(5));
+    assert_string_equal(load_good("{}", "strata.save=123").save, "123");
+    assert_string_equal(load_good("{\"strata\": {\"save\": \"/ck\"}}", "strata.save=").save, "");
+    snprintf(text, sizeof(text), "{\"strata\": {\"save\": \"%0*d\"}}", ST_CONFIG_PATH_MAX - 1, 7);
+    assert_int_equal(strlen(load_good(text, NULL).save), ST_CONFIG_PATH_MAX - 1);
+}
+
+/* Without a tier on NVMe what is saved lies in the checkpoints' directory; with one, where the tier is. */
+static void sets_lie_with_the_tier_or_the_checkpoints(void **state)
+{
+    static const char disk[] = "{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"nvme\"}}, "
+                               "\"strata\": {\"nvme\": \"/a,/b\", \"save\": \"/ck\"}}";
+    const struct st_config on_disk = load_good(disk, NULL),
+                           in_memory = load_good("{\"strata\": {\"nvme\": \"/a,/b\", \"save\": \"/ck\"}}", NULL);
+    struct st_engine_opts engine;
+    struct st_machine_opts machine;
+
+    (void)state;
+    st_config_engine_opts(&engine, &on_disk);
+    assert_int_equal(engine.nvme.dir_count, 2);
+    assert_string_equal(engine.nvme.dirs[0], "/a");
+    st_config_engine_opts(&engine, &in_memory);
+    assert_int_equal(engine.nvme.dir_count, 1);
+    assert_string_equal(engine.nvme.dirs[0], "/ck");
+    st_config_machine_opts(&machine, &in_memory);
+    assert_int_equal(machine.nvme.dir_count, 1);
+    assert_string_equal(machine.nvme.dirs[0], "/ck");
+}
+
 static char *write_json(const struct st_config *config)
 {
     char *text = NULL;
@@ -378,7 +422,8 @@ static void round_trips(void **state)
         "\"/a\", \"isa\": \"avx512\", \"freeze\": [\"a,b\", \"*.bias\"]}, \"gradient_clipping\": 0}",
         "{\"strata\": {\"device_memory\": \"1.5GiB\", \"host_memory\": 7, \"cache\": 0, \"nvme\": [\"/a,b\", \"\\u00e9\\\"\"], "
         "\"chunk_size\": 32768, \"update\": \"serial\", \"activations\": \"recomputed\", \"activation_tier\": \"host\", "
-        "\"decay_all\": true, \"threads\": 3, \"io_method\": \"fake\", \"isa\": \"scalar\", \"limits\": {\"upload\": \"2GB\", "
+        "\"save\": \"/\\u00e9\\\"\", \"save_every\": 7, \"keep\": 1, \"decay_all\": true, \"threads\": 3, \"io_method\": "
+        "\"fake\", \"isa\": \"scalar\", \"limits\": {\"upload\": \"2GB\", "
         "\"download\": 1e9, \"io\": 500000000}}}",
     };
 
@@ -466,6 +511,8 @@ int main(void)
         cmocka_unit_test(schedules),
         cmocka_unit_test(tiers_and_directories),
         cmocka_unit_test(overrides_win_and_keep_their_origin),
+        cmocka_unit_test(checkpoints_are_configured),
+        cmocka_unit_test(sets_lie_with_the_tier_or_the_checkpoints),
         cmocka_unit_test(round_trips),
         cmocka_unit_test(missing_files),
         cmocka_unit_test(hostile_texts_are_printable),

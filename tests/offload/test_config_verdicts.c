@@ -101,6 +101,8 @@ static void verdicts(void **state)
         {"{\"strata\": {\"activation_tier\": \"nvme\", \"nvme\": \"/x\"}}", "strata.activation_tier", ST_VERDICT_HONOURED, NULL},
         {"{\"strata\": {\"freeze\": [\"transformer.wte.*\"]}}", "strata.freeze", ST_VERDICT_HONOURED, NULL},
         {"{\"strata\": {\"chunk_size\": 40000}}", "strata.chunk_size", ST_VERDICT_HONOURED, "rounded down"},
+        {"{\"strata\": {\"keep\": 2}}", "strata.keep", ST_VERDICT_HONOURED, "names no directory"},
+        {"{\"strata\": {\"save_every\": 9}}", "strata.save_every", ST_VERDICT_HONOURED, "names no directory"},
         /* features that are not here: named, off and empty pass */
         {"{\"autotuning\": {\"enabled\": true}}", "autotuning.enabled", ST_VERDICT_NOTICE, "strata plan"},
         {"{\"data_efficiency\": {\"enabled\": false, \"data_sampling\": {\"enabled\": false}}}", "data_efficiency.enabled",
@@ -286,6 +288,8 @@ static void bad_input(void **state)
         {"{\"strata\": {\"limits\": {\"upload\": -1}}}", NULL, "out of range"},
         {"{\"strata\": {\"limits\": {\"link\": 1}}}", NULL, "strata.limits.link: unknown key"},
         {"{\"strata\": {\"chunk_size\": 16383}}", NULL, "out of range"},
+        {"{\"strata\": {\"keep\": 0}}", NULL, "out of range"},
+        {"{\"strata\": {\"save\": [\"a\"]}}", NULL, "must be a string"},
         {"{\"strata\": {\"nvme\": [1]}}", NULL, "a list of strings"},
         {"{\"strata\": {\"nvme\": \"/a,,/b\"}}", NULL, "empty"},
         {"{\"strata\": {\"nvme\": \"1,2,3,4,5,6,7,8,9\"}}", NULL, "more than 8"},

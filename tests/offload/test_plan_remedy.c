@@ -210,6 +210,13 @@ static void fewer_checkpoints_are_advised(void **state)
     assert_null(strstr(strata_last_error(), "fits"));
     assert_null(strstr(strata_last_error(), "either"));
     st_plan_destroy(plan);
+    machine.capacity.bytes[STRATA_TIER_DEVICE] = 1u << 26;
+    policy.param_tier = policy.optimizer_tier = STRATA_TIER_DEVICE;
+    plan = plan_try(&w, &machine, &policy, "a slower tier that is no disk");
+    assert_non_null(strstr(strata_last_error(), "\"cpu\""));
+    assert_non_null(strstr(strata_last_error(), ", with --save DIR and "));
+    st_plan_destroy(plan);
+    machine.capacity.bytes[STRATA_TIER_DEVICE] = 1ull << 34;
     policy.param_tier = STRATA_TIER_NVME;
     plan = plan_try(&w, &machine, &policy, "with a tier on NVMe");
     assert_non_null(strstr(strata_last_error(), "free disk space in /a, or name another directory with --nvme"));
