@@ -1,4 +1,4 @@
-/* emit_activation.c - layer boundaries: on the device, or in slots with their checkpoint on host or NVMe. */
+/* emit_activation.c - layer boundaries: on the device, or in slots with their activation checkpoint on host or NVMe. */
 #include "offload/plan/emit_internal.h"
 
 uint64_t st_emit_act_id(const struct st_emitter *e, uint32_t boundary, uint32_t micro)
@@ -26,7 +26,7 @@ uint32_t st_emit_act_fresh(struct st_emitter *e, uint32_t boundary, uint32_t mic
     return e->program->acts == ST_WHERE_DEVICE ? e->lay->checkpoints[id] : act_slot(e, (uint32_t)id);
 }
 
-/* The checkpoint in host memory: its region, or a slot filled from its extent. */
+/* The activation checkpoint in host memory: its region, or a slot filled from its extent. */
 static uint32_t host_act(struct st_emitter *e, uint64_t id, uint32_t micro, unsigned phases)
 {
     uint32_t slot;

@@ -2,7 +2,7 @@
  *
  * emit.c            ops, accesses, slots; one cycle
  * emit_update.c       weights in and out, updates of a page
- * emit_activation.c layer boundaries: slots, checkpoints on host and NVMe
+ * emit_activation.c layer boundaries: slots, activation checkpoints on host and NVMe
  * emit_forward.c    embedding, blocks, head and loss
  * emit_backward.c   gradients: sums, rounding, where they go */
 #ifndef OFFLOAD_PLAN_EMIT_INTERNAL_H
@@ -96,7 +96,7 @@ uint64_t st_emit_act_id(const struct st_emitter *e, uint32_t boundary, uint32_t 
 /* Buffer in which to compute a boundary's activation; the boundary's activation itself, fetched if it is not on the device. */
 uint32_t st_emit_act_fresh(struct st_emitter *e, uint32_t boundary, uint32_t micro);
 uint32_t st_emit_act_get(struct st_emitter *e, uint32_t boundary, uint32_t micro, unsigned phases);
-/* Store the checkpoint on its tier. */
+/* Store the activation checkpoint on its tier. */
 void st_emit_act_keep(struct st_emitter *e, uint32_t boundary, uint32_t micro, uint32_t slot);
 
 /* --- emit_forward.c, emit_backward.c --- */

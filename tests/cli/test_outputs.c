@@ -289,7 +289,7 @@ static void a_run_says_what_it_writes_and_its_plan_in_short(void **state)
     assert_non_null(strstr(text, " a step, "));
     assert_non_null(strstr(text, " by the run, "));
     assert_non_null(strstr(text, " a day at this pace; a drive's data sheet says"));
-    assert_non_null(strstr(p.out, " logits, checkpoints on "));
+    assert_non_null(strstr(p.out, " logits, activation checkpoints on "));
     assert_null(strstr(p.out, "\n  state: "));
     assert_null(strstr(p.out, "\n  slots: "));
     program_free(&p);
