@@ -13,10 +13,6 @@
 
 #define SCANNED_MAX 24u /* symbols: up to here looking at all pairs is quicker than a heap */
 
-struct st_bpe_step {
-    uint32_t rank, at, id; /* the pair at symbol `at` becomes `id` */
-};
-
 int st_byte_level_byte(uint32_t code)
 {
     if ((code >= 0x21 && code <= 0x7e) || (code >= 0xa1 && code <= 0xac) || (code >= 0xae && code <= 0xff))
@@ -281,38 +277,36 @@ static size_t merge_scanned(const struct st_bpe *bpe, struct st_symbol *s, size_
     return count;
 }
 
-static bool before(const struct st_bpe_step *a, const struct st_bpe_step *b)
-{
-    return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
-}
-
-static void heap_push(struct st_bpe_step *heap, size_t *count, const struct st_bpe_step *step)
+/* The least is first.  Four children to a parent: they lie side by side, and the heap is half as deep. */
+static void heap_push(uint64_t *heap, size_t *count, uint64_t step)
 {
     size_t at = (*count)++;
 
-    while (at > 0 && before(step, &heap[(at - 1) / 2])) {
-        heap[at] = heap[(at - 1) / 2];
-        at = (at - 1) / 2;
+    while (at > 0 && step < heap[(at - 1) / 4]) {
+        heap[at] = heap[(at - 1) / 4];
+        at = (at - 1) / 4;
     }
-    heap[at] = *step;
+    heap[at] = step;
 }
 
-static struct st_bpe_step heap_pop(struct st_bpe_step *heap, size_t *count)
+static uint64_t heap_pop(uint64_t *heap, size_t *count)
 {
-    const struct st_bpe_step top = heap[0], last = heap[--*count];
+    const uint64_t top = heap[0], last = heap[--*count];
     size_t at = 0;
 
     for (;;) {
-        size_t child = 2 * at + 1;
+        const size_t first = 4 * at + 1, end = first + 4 < *count ? first + 4 : *count;
+        size_t least = first;
 
-        if (child >= *count)
+        if (first >= *count)
             break;
-        if (child + 1 < *count && before(&heap[child + 1], &heap[child]))
-            child++;
-        if (!before(&heap[child], &last))
+        for (size_t child = first + 1; child < end; child++)
+            if (heap[child] < heap[least])
+                least = child;
+        if (heap[least] >= last)
             break;
-        heap[at] = heap[child];
-        at = child;
+        heap[at] = heap[least];
+        at = least;
     }
     heap[at] = last;
     return top;
@@ -326,7 +320,7 @@ static void offer(const struct st_bpe *bpe, struct st_bpe_work *work, size_t *he
         return;
     found = st_merges_find(&bpe->merges, work->symbols[left].id, work->symbols[right].id);
     if (found != NULL)
-        heap_push(work->heap, heap_count, &(struct st_bpe_step){found->rank, (uint32_t)left, found->id});
+        heap_push(work->heap, heap_count, (uint64_t)found->rank << 32 | (uint32_t)left);
 }
 
 /* Many symbols: a heap of pairs; a pair that has changed since it was pushed is dropped when it comes up. */
@@ -342,24 +336,25 @@ static size_t merge_heaped(const struct st_bpe *bpe, struct st_bpe_work *work, s
     for (size_t i = 0; i + 1 < count; i++)
         offer(bpe, work, &heap_count, (int32_t)i, (int32_t)i + 1);
     while (heap_count > 0) {
-        const struct st_bpe_step top = heap_pop(work->heap, &heap_count);
-        struct st_symbol *left = &s[top.at], *right;
+        const uint64_t top = heap_pop(work->heap, &heap_count);
+        const uint32_t at = (uint32_t)top;
+        struct st_symbol *left = &s[at], *right;
         const struct st_merge *found;
 
         if (left->bytes == 0 || left->next < 0)
             continue;
         right = &s[left->next];
         found = st_merges_find(&bpe->merges, left->id, right->id);
-        if (found == NULL || found->id != top.id)
+        if (found == NULL || found->rank != top >> 32)
             continue;
-        left->id = top.id;
+        left->id = found->id;
         left->bytes += right->bytes;
         right->bytes = 0;
         left->next = right->next;
         if (right->next >= 0)
-            s[right->next].prev = (int32_t)top.at;
-        offer(bpe, work, &heap_count, left->prev, (int32_t)top.at);
-        offer(bpe, work, &heap_count, (int32_t)top.at, left->next);
+            s[right->next].prev = (int32_t)at;
+        offer(bpe, work, &heap_count, left->prev, (int32_t)at);
+        offer(bpe, work, &heap_count, (int32_t)at, left->next);
     }
     for (size_t i = 0; i < count; i++)
         if (s[i].bytes > 0)

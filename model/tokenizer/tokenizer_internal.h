@@ -267,7 +267,7 @@ struct st_symbol {
 struct st_bpe_work {
     struct st_symbol *symbols;
     size_t symbol_capacity;
-    struct st_bpe_step *heap;
+    uint64_t *heap; /* rank << 32 | the symbol on the left, of pairs that merge */
     size_t heap_capacity;
 };
 void st_bpe_work_free(struct st_bpe_work *work);
