@@ -203,7 +203,7 @@ train()
     run "$work/$name.out" "$program" train --model "$train_model" --data "$work/text.bin" --seq-len "$train_seq" --max-steps "$train_steps" --quiet \
         --digest --metrics "$work/$name.jsonl" --nvme "$work" "$@" >"$work/$name.log" 2>&1 || { cat "$work/$name.log"; return 1; }
     grep _digest "$work/$name.out" | tr -s ' ' >"$work/$name.digest"
-    sed -n 's/.*"step":[0-9]*,"loss":\([0-9.eE+-]*\).*/\1/p' "$work/$name.jsonl" >"$work/$name.loss"
+    sed -n 's/^{"step":[0-9]*,.*"loss":\([0-9.eE+-]*\).*/\1/p' "$work/$name.jsonl" >"$work/$name.loss"
 }
 
 losses()

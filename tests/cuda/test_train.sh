@@ -27,7 +27,7 @@ run()
         --nvme swap --set train_micro_batch_size_per_gpu=2 --metrics "$name.jsonl" "$@" >"$name.log"
     grep _digest "$name.log" | tr -s ' ' >"$name.digest"
     [ "$(wc -l <"$name.digest")" -eq 2 ] || { echo "$name: no digests" >&2; cat "$name.log" >&2; exit 1; }
-    grep -o '"step":[0-9]*,"loss":[0-9.]*' "$name.jsonl" | sed 's/.*"loss"://' >"$name.loss"
+    sed -n 's/^{"step":[0-9]*,.*"loss":\([0-9.eE+-]*\).*/\1/p' "$name.jsonl" >"$name.loss"
 }
 
 same()
