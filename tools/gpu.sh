@@ -67,7 +67,7 @@ while [ $# -gt 0 ]; do
     --small) small=yes; shift ;;
     --list) list_parts; exit 0 ;;
     --help | -h) usage; exit 0 ;;
-    *) usage >&2; exit 1 ;;
+    *) fail "$1: there is no such option; --help lists them" ;;
     esac
 done
 named=""
@@ -136,6 +136,8 @@ trap leave EXIT
 trap 'exit 129' HUP # a signal alone would end sh without the above
 trap 'exit 130' INT
 trap 'exit 143' TERM
+tied="setpriv --pdeathsig TERM" # what it starts is told of an end that no trap sees; timeout passes that on to its group
+$tied true 2>/dev/null || tied=""
 : >"$details/results.jsonl"
 : >"$work/summary"
 
@@ -195,7 +197,7 @@ run_part()
     fi
     lines=$(wc -l <"$details/results.jsonl")
     seconds=$((part_ms / 1000)).$(printf %03d $((part_ms % 1000)))
-    timeout -k 2 "$seconds" sh "$root/tools/gpu_parts.sh" "$part" &
+    $tied timeout -k 2 "$seconds" sh "$root/tools/gpu_parts.sh" "$part" &
     group=$!
     wait "$group" || rc=$?
     kill -s KILL -- "-$group" 2>/dev/null || true
@@ -210,7 +212,7 @@ run_part()
 began=$(now) limit_ms=$(thousandths "$limit") ends=""
 [ -z "$minutes" ] || ends=$((began + $(thousandths "$minutes") * 60))
 if nvidia-smi dmon -i "$index" -c 1 >/dev/null 2>&1; then
-    nvidia-smi dmon -i "$index" -s pucm -o T >"$details/dmon.txt" 2>&1 &
+    $tied nvidia-smi dmon -i "$index" -s pucm -o T >"$details/dmon.txt" 2>&1 &
     dmon=$!
 fi
 list_parts >"$work/parts"

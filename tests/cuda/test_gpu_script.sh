@@ -175,6 +175,8 @@ for wrong in abc -1 1.2.3 ''; do
     gpu 1 --program "$dir/quick" --only rates --limit "$wrong"
     [ -z "$wrong" ] || gpu 1 --program "$dir/quick" --only rates --minutes "$wrong"
 done
+gpu 1 --program "$dir/quick" --windo A
+grep -q '^gpu: --windo: there is no such option' "$dir/said"
 for wrong in cpu cuda: cuda:x cuda:1x; do
     gpu 1 --program "$dir/quick" --only rates --device "$wrong"
 done
@@ -183,8 +185,10 @@ chmod +x "$dir/silent"
 gpu 1 --program "$dir/silent" --only info
 verdict info FAILED 1
 
-# A signal ends it with all that it started.
-for ends in HUP:129 TERM:143; do
+# A signal ends it with all that it started; one that it cannot catch leaves files alone.
+ends_all="HUP:129 TERM:143"
+! setpriv --pdeathsig TERM true 2>/dev/null || ends_all="$ends_all KILL:137"
+for ends in $ends_all; do
     : >"$dir/hung"
     mkdir "$dir/tmp"
     TMPDIR=$dir/tmp PATH=$dir/bin:$PATH sh "$script" --small --build "$dir/build" --program "$dir/hangs" --only link >"$dir/said" 2>&1 &
@@ -197,6 +201,7 @@ for ends in HUP:129 TERM:143; do
     for pid in $(cat "$dir/hung"); do
         timeout 30 tail --pid="$pid" -f /dev/null || complain "$pid still runs after ${ends%:*}"
     done
+    [ "$ends" != KILL:137 ] || rm -rf "$dir/tmp"/*
     rmdir "$dir/tmp" || complain "files were left after ${ends%:*}"
 done
 
