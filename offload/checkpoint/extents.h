@@ -34,6 +34,14 @@ struct st_extents {
     uint64_t row_count, sum_count;
 };
 
+/** A row's `format`, for weights that are stored so. */
+static inline uint8_t st_extent_format(enum st_plane plane, strata_dtype format, enum st_moment_format moments)
+{
+    return plane == ST_PLANE_WEIGHT   ? (uint8_t)format
+           : plane == ST_PLANE_MASTER ? (uint8_t)st_master_of(format)
+                                      : (uint8_t)moments;
+}
+
 /** Bytes of the file. */
 uint64_t st_extents_bytes(const struct st_extents *e);
 /** Hand the file's bytes to `put`, part by part.

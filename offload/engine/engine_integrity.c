@@ -9,8 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const plane_names[ST_PLANE_COUNT] = {"master", "moment1", "moment2", "weight"};
-
 static uint64_t tile_elems(const struct st_chunk *chunk, uint64_t tile)
 {
     const uint64_t left = chunk->elems - tile * ST_TILE_ELEMS;
@@ -48,7 +46,7 @@ strata_status st_engine_tile_error(struct st_engine *eng, uint32_t c, enum st_pl
     const uint64_t first = tile * ST_TILE_ELEMS;
     char what[96];
 
-    snprintf(what, sizeof(what), "plane %s of page %u, elements from %" PRIu64, plane_names[plane], chunk->page,
+    snprintf(what, sizeof(what), "plane %s of page %u, elements from %" PRIu64, st_plane_name(plane), chunk->page,
              chunk->first + first);
     if (plane == ST_PLANE_WEIGHT)
         return mismatch(eng, program->pages[chunk->page].home_region, chunk->at + plane_bytes(program, chunk, plane, first),

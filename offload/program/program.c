@@ -3,6 +3,13 @@
 
 #include <stdlib.h>
 
+const char *st_plane_name(enum st_plane plane)
+{
+    static const char *const names[ST_PLANE_COUNT] = {"master", "moment1", "moment2", "weight"};
+
+    return names[plane];
+}
+
 void st_program_fini(struct st_program *program)
 {
     st_workload_fini(&program->workload);

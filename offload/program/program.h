@@ -41,6 +41,8 @@ static inline size_t st_master_width(enum st_master master)
 
 /* Arrays with a value per parameter that outlive a step; MASTER is a split master's low half, or a full master. */
 enum st_plane { ST_PLANE_MASTER, ST_PLANE_MOMENT1, ST_PLANE_MOMENT2, ST_PLANE_WEIGHT, ST_PLANE_COUNT };
+/* "master", "moment1", ... */
+const char *st_plane_name(enum st_plane plane);
 /* Bytes of so many elements of a plane whose weights are stored so; a moment in 8 bits: from a multiple of ST_NORM_BLOCK on. */
 static inline uint64_t st_plane_bytes(enum st_plane plane, strata_dtype format, enum st_moment_format moments, uint64_t elems)
 {

@@ -1,6 +1,8 @@
 /* tests/offload/checkpoint_fixture.c - see checkpoint_fixture.h. */
 #include "tests/offload/checkpoint_fixture.h"
 
+#include "core/base/checksum.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,17 +70,17 @@ static void set_train(struct st_train_state *t)
     set_coef(&t->update.no_decay, 2);
 }
 
-static void set_lists(struct st_manifest *m)
+static void set_lists(struct st_manifest *m, uint64_t elems)
 {
     const struct st_manifest_group groups[] = {
-        {.page = 0, .kind = ST_GROUP_DECAY, .format = STRATA_BF16, .offset = 0, .elems = FIXTURE_ELEMS},
-        {.page = 0, .kind = ST_GROUP_NO_DECAY, .format = STRATA_F32, .offset = FIXTURE_ELEMS, .elems = FIXTURE_BIASES},
+        {.page = 0, .kind = ST_GROUP_DECAY, .format = STRATA_BF16, .offset = 0, .elems = elems},
+        {.page = 0, .kind = ST_GROUP_NO_DECAY, .format = STRATA_F32, .offset = elems, .elems = FIXTURE_BIASES},
         {.page = 1, .kind = ST_GROUP_FROZEN, .format = STRATA_F16, .offset = 0, .elems = FIXTURE_FROZEN},
     };
     const struct st_manifest_tensor tensors[] = {
         {.name = "wte.weight", .page = 0, .offset = 0, .elems = 6400},
-        {.name = "h.0.\"\x1b[2J", .page = 0, .offset = 6400, .elems = FIXTURE_ELEMS - 6400},
-        {.name = "h.0.bias", .page = 0, .offset = FIXTURE_ELEMS, .elems = FIXTURE_BIASES},
+        {.name = "h.0.\"\x1b[2J", .page = 0, .offset = 6400, .elems = elems - 6400},
+        {.name = "h.0.bias", .page = 0, .offset = elems, .elems = FIXTURE_BIASES},
         {.name = "ln_f.weight", .page = 1, .offset = 0, .elems = FIXTURE_FROZEN},
     };
     const struct st_manifest_data data[] = {
@@ -94,6 +96,12 @@ static void set_lists(struct st_manifest *m)
     m->data_count = 2;
 }
 
+static void set_files(struct st_manifest *m)
+{
+    for (uint32_t i = 0; i < m->file_count; i++)
+        m->files[i].bytes = st_stripe_file_bytes(&m->stripe, m->files[i].dir, m->space_bytes[m->files[i].space]);
+}
+
 static void set_storage(struct st_manifest *m)
 {
     static const double rates[] = {2, 1};
@@ -105,16 +113,16 @@ static void set_storage(struct st_manifest *m)
     for (uint32_t i = 0; i < 4; i++) {
         files[i].space = i < 2 ? ST_SPACE_BASE : ST_SPACE_SET;
         files[i].dir = i % 2;
-        files[i].bytes = st_stripe_file_bytes(&m->stripe, files[i].dir, m->space_bytes[files[i].space]);
         snprintf(files[i].name, sizeof(files[i].name), "%s.%u", i < 2 ? "base" : "set", i % 2);
     }
     m->files = copied(files, sizeof(files));
     m->file_count = 4;
+    set_files(m);
     m->extents_bytes = 824;
     memcpy(m->extents_digest, DIGEST "05", ST_DIGEST_TEXT);
 }
 
-struct st_manifest fixture_manifest(void)
+struct st_manifest fixture_manifest_of(uint64_t elems)
 {
     struct st_manifest m = {
         .version = "0.1.0",
@@ -146,43 +154,159 @@ struct st_manifest fixture_manifest(void)
     };
 
     set_train(&m.train);
-    set_lists(&m);
+    set_lists(&m, elems);
     set_storage(&m);
     return m;
 }
 
+struct st_manifest fixture_manifest(void)
+{
+    return fixture_manifest_of(FIXTURE_ELEMS);
+}
+
+/* The rows of one plane, at the end of what its space has so far. */
+static void add_plane(struct st_extents *e, const struct st_manifest *m, const struct st_manifest_group *g, enum st_plane plane,
+                      uint64_t chunk, uint64_t at[ST_SPACE_COUNT])
+{
+    const uint8_t space = g->kind == ST_GROUP_FROZEN ? ST_SPACE_BASE : ST_SPACE_SET;
+
+    for (uint64_t first = 0; first < g->elems; first += chunk) {
+        const uint64_t elems = g->elems - first < chunk ? g->elems - first : chunk;
+        struct st_extent_row *row = &e->rows[e->row_count++];
+
+        *row = (struct st_extent_row){.page = g->page,
+                                      .group = g->offset > 0,
+                                      .plane = (uint8_t)plane,
+                                      .space = space,
+                                      .format = st_extent_format(plane, g->format, m->moment_format),
+                                      .first = first,
+                                      .elems = elems,
+                                      .offset = at[space],
+                                      .bytes = st_plane_bytes(plane, g->format, m->moment_format, elems),
+                                      .sum_first = e->sum_count,
+                                      .sum_count = (elems - 1) / ST_TILE_ELEMS + 1};
+        at[space] += (row->bytes + 63) / 64 * 64; /* no nearer to a block's start than a row must be */
+        for (uint64_t i = 0; i < row->sum_count; i++, e->sum_count++)
+            e->sums[e->sum_count] = 0x0123456789abcdef * (e->sum_count + 1);
+    }
+}
+
+struct st_extents fixture_extents_of(const struct st_manifest *m, uint64_t chunk)
+{
+    uint64_t at[ST_SPACE_COUNT] = {0}, room = 16;
+    struct st_extents e = {0};
+
+    for (uint32_t i = 0; i < m->group_count; i++)
+        room += m->groups[i].elems / ST_TILE_ELEMS * ST_PLANE_COUNT;
+    e.rows = calloc(room, sizeof(*e.rows));
+    e.sums = calloc(room, sizeof(*e.sums));
+    for (uint32_t i = 0; i < m->group_count && e.rows != NULL && e.sums != NULL; i++)
+        for (uint32_t p = 0; p < ST_PLANE_COUNT; p++) {
+            const struct st_manifest_group *g = &m->groups[i];
+
+            if (p != ST_PLANE_WEIGHT &&
+                (g->kind == ST_GROUP_FROZEN || st_plane_bytes((enum st_plane)p, g->format, m->moment_format, 1) == 0))
+                continue;
+            add_plane(&e, m, g, (enum st_plane)p, chunk, at);
+        }
+    return e;
+}
+
 struct st_extents fixture_extents(void)
 {
-    const struct st_manifest m = fixture_manifest();
-    const uint8_t masters[] = {ST_MASTER_SPLIT, 0, 0};
-    struct st_extents e = {.rows = calloc(16, sizeof(*e.rows)), .sums = calloc(64, sizeof(*e.sums))};
-    uint64_t at[ST_SPACE_COUNT] = {0};
+    struct st_manifest m = fixture_manifest();
+    const struct st_extents e = fixture_extents_of(&m, UINT64_C(1) << 40);
 
-    for (uint32_t i = 0; i < m.group_count && e.rows != NULL && e.sums != NULL; i++)
-        for (uint32_t plane = 0; plane < ST_PLANE_COUNT; plane++) {
-            const struct st_manifest_group *g = &m.groups[i];
-            const uint64_t bytes = st_plane_bytes((enum st_plane)plane, g->format, m.moment_format, g->elems);
-            struct st_extent_row *row = &e.rows[e.row_count];
-
-            if (bytes == 0 || (g->kind == ST_GROUP_FROZEN && plane != ST_PLANE_WEIGHT))
-                continue;
-            *row = (struct st_extent_row){.page = g->page,
-                                          .group = g->page == 0 ? (uint8_t)i : 0,
-                                          .plane = (uint8_t)plane,
-                                          .space = g->kind == ST_GROUP_FROZEN ? ST_SPACE_BASE : ST_SPACE_SET,
-                                          .elems = g->elems,
-                                          .bytes = bytes,
-                                          .sum_first = e.sum_count,
-                                          .sum_count = (g->elems - 1) / ST_TILE_ELEMS + 1};
-            row->format = plane == ST_PLANE_WEIGHT   ? (uint8_t)g->format
-                          : plane == ST_PLANE_MASTER ? masters[i]
-                                                     : (uint8_t)m.moment_format;
-            row->offset = at[row->space];
-            at[row->space] += st_extent_bytes(bytes);
-            for (uint64_t j = 0; j < row->sum_count; j++, e.sum_count++)
-                e.sums[e.sum_count] = 0x0123456789abcdef * (e.sum_count + 1);
-            e.row_count++;
-        }
-    st_manifest_fini((struct st_manifest *)(uintptr_t)&m);
+    st_manifest_fini(&m);
     return e;
+}
+
+/* --- on disk --- */
+
+unsigned char fixture_byte(enum st_space space, uint64_t at)
+{
+    return (unsigned char)((at * 2654435761u + at / 4096 + space) >> 7);
+}
+
+static void write_files(const char *dir, const struct st_manifest *m, const unsigned char *image, enum st_space space)
+{
+    char path[ST_PATH_MAX];
+
+    for (uint32_t d = 0; d < m->stripe.dir_count; d++) {
+        const struct st_manifest_file *f = st_manifest_file(m, space, d);
+        FILE *file;
+
+        snprintf(path, sizeof(path), "%s/%s", dir, f->name);
+        file = fopen(path, "wb");
+        if (file == NULL)
+            abort();
+        for (uint64_t at = 0; at < m->space_bytes[space];) {
+            const struct st_stripe_place place = st_stripe_at(&m->stripe, at);
+            const uint64_t left = m->space_bytes[space] - at, bytes = place.bytes < left ? place.bytes : left;
+
+            if (place.dir == d && (fseek(file, (long)place.offset, SEEK_SET) != 0 || fwrite(image + at, 1, bytes, file) != bytes))
+                abort();
+            at += bytes;
+        }
+        if (fclose(file) != 0)
+            abort();
+    }
+}
+
+static void write_space(const char *dir, const struct st_manifest *m, struct st_extents *e, enum st_space space)
+{
+    unsigned char *image = malloc(m->space_bytes[space]);
+
+    if (image == NULL)
+        abort();
+    for (uint64_t i = 0; i < m->space_bytes[space]; i++)
+        image[i] = fixture_byte(space, i);
+    for (uint64_t i = 0; i < e->row_count; i++) {
+        const struct st_extent_row *row = &e->rows[i];
+        const strata_dtype format = st_manifest_group(m, row->page, row->group)->format;
+
+        for (uint64_t tile = 0; row->space == space && tile < row->sum_count; tile++) {
+            const uint64_t end = (tile + 1) * ST_TILE_ELEMS < row->elems ? (tile + 1) * ST_TILE_ELEMS : row->elems;
+            const uint64_t from = st_plane_bytes((enum st_plane)row->plane, format, m->moment_format, tile * ST_TILE_ELEMS);
+
+            e->sums[row->sum_first + tile] = st_checksum64(
+                image + row->offset + from, st_plane_bytes((enum st_plane)row->plane, format, m->moment_format, end) - from);
+        }
+    }
+    write_files(dir, m, image, space);
+    free(image);
+}
+
+static strata_status put(void *file, const void *part, uint64_t bytes, uint64_t offset)
+{
+    (void)offset;
+    if (fwrite(part, 1, bytes, file) != bytes)
+        abort();
+    return STRATA_OK;
+}
+
+void fixture_write(const char *dir, struct st_manifest *m, struct st_extents *e)
+{
+    uint64_t ends[ST_SPACE_COUNT] = {0}, bytes;
+    char path[ST_PATH_MAX], *text;
+    FILE *file;
+
+    for (uint64_t i = 0; i < e->row_count; i++)
+        if (e->rows[i].offset + e->rows[i].bytes > ends[e->rows[i].space])
+            ends[e->rows[i].space] = e->rows[i].offset + e->rows[i].bytes;
+    for (uint32_t space = ST_SPACE_BASE; space < ST_SPACE_COUNT; space++)
+        m->space_bytes[space] = st_extent_bytes(ends[space]);
+    set_files(m);
+    write_space(dir, m, e, ST_SPACE_BASE);
+    write_space(dir, m, e, ST_SPACE_SET);
+    snprintf(path, sizeof(path), "%s/" ST_EXTENTS_NAME, dir);
+    file = fopen(path, "wb");
+    if (file == NULL || st_extents_write(e, put, file, m->extents_digest) != STRATA_OK || fclose(file) != 0)
+        abort();
+    m->extents_bytes = st_extents_bytes(e);
+    snprintf(path, sizeof(path), "%s/" ST_MANIFEST_NAME, dir);
+    if (st_manifest_text(&text, &bytes, m) != STRATA_OK || (file = fopen(path, "wb")) == NULL ||
+        fwrite(text, 1, bytes, file) != bytes || fclose(file) != 0)
+        abort();
+    free(text);
 }

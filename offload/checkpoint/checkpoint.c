@@ -1,0 +1,280 @@
+/* checkpoint.c - see checkpoint.h. */
+#include "offload/checkpoint/checkpoint.h"
+
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "nvme/method/direct.h"
+#include "offload/checkpoint/store.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- whether rows are those of a model --- */
+
+/* Rows of one plane of one group, from *at on: they must cover it, and nothing else. */
+static strata_status check_plane(const struct st_manifest *m, const struct st_extents *e, const struct st_extent_row *want,
+                                 strata_dtype format, uint64_t elems, uint64_t *at, const char *name)
+{
+    uint64_t covered = 0;
+
+    while (covered < elems) {
+        const struct st_extent_row *row = *at < e->row_count ? &e->rows[*at] : NULL;
+
+        if (row == NULL || row->page != want->page || row->group != want->group || row->plane != want->plane ||
+            row->first != covered || row->elems > elems - covered)
+            return st_error(STRATA_E_CORRUPT,
+                            "%s: plane %s of page %u, group %u is not covered from element %llu on: this checkpoint is damaged",
+                            name, st_plane_name((enum st_plane)want->plane), want->page, want->group,
+                            (unsigned long long)covered);
+        if (row->format != want->format ||
+            row->bytes != st_plane_bytes((enum st_plane)want->plane, format, m->moment_format, row->elems) ||
+            row->bytes > m->space_bytes[row->space] || row->offset > m->space_bytes[row->space] - row->bytes)
+            return st_error(STRATA_E_CORRUPT,
+                            "%s: plane %s of page %u, group %u lies where it cannot: this checkpoint is damaged", name,
+                            st_plane_name((enum st_plane)want->plane), want->page, want->group);
+        covered += row->elems;
+        ++*at;
+    }
+    return STRATA_OK;
+}
+
+/* Whether a group has a plane. */
+static bool has_plane(const struct st_manifest *m, const struct st_manifest_group *g, enum st_plane plane)
+{
+    if (plane == ST_PLANE_WEIGHT)
+        return true;
+    if (g->kind == ST_GROUP_FROZEN || (plane == ST_PLANE_MOMENT2 && m->moments < 2))
+        return false;
+    return plane != ST_PLANE_MASTER || st_master_of(g->format) != ST_MASTER_WEIGHT;
+}
+
+strata_status st_checkpoint_check(const struct st_manifest *m, const struct st_extents *e, const char *name)
+{
+    uint64_t at = 0;
+
+    for (uint32_t i = 0, group = 0; i < m->group_count; i++) {
+        const struct st_manifest_group *g = &m->groups[i];
+
+        group = i > 0 && g->page == m->groups[i - 1].page ? group + 1 : 0;
+        for (uint32_t p = 0; p < ST_PLANE_COUNT; p++) {
+            const enum st_plane plane = (enum st_plane)p;
+            const struct st_extent_row want = {.page = g->page,
+                                               .group = (uint8_t)group,
+                                               .plane = (uint8_t)p,
+                                               .format = st_extent_format(plane, g->format, m->moment_format)};
+            strata_status st;
+
+            if (has_plane(m, g, plane) && (st = check_plane(m, e, &want, g->format, g->elems, &at, name)) != STRATA_OK)
+                return st;
+        }
+    }
+    return at == e->row_count ? STRATA_OK
+                              : st_error(STRATA_E_CORRUPT,
+                                         "%s: has rows of planes that the model does not have: this checkpoint is damaged", name);
+}
+
+/* --- opening --- */
+
+static strata_status file_damaged(const char *path, const char *what)
+{
+    return st_error(STRATA_E_CORRUPT, "%s: %s: this checkpoint is damaged", path, what);
+}
+
+static strata_status read_extents(struct st_checkpoint *ck)
+{
+    struct st_file_identity identity;
+    char path[ST_PATH_MAX];
+    strata_status st;
+    int fd;
+
+    if ((st = st_path_join(path, ck->path, ST_EXTENTS_NAME)) != STRATA_OK ||
+        (st = st_file_open(&fd, &identity, path, STRATA_E_CORRUPT)) != STRATA_OK)
+        return st;
+    st = identity.bytes == ck->manifest.extents_bytes
+             ? st_extents_read(&ck->extents, fd, identity.bytes, path, ck->manifest.extents_digest)
+             : file_damaged(path, "its size is not what the manifest says");
+    close(fd);
+    return st == STRATA_OK ? st_checkpoint_check(&ck->manifest, &ck->extents, path) : st;
+}
+
+static strata_status check_sizes(const struct st_checkpoint *ck)
+{
+    for (uint32_t i = 0; i < ck->manifest.file_count; i++) {
+        const struct st_manifest_file *f = &ck->manifest.files[i];
+        char path[ST_PATH_MAX];
+        struct stat info;
+        strata_status st = st_path_join(path, ck->path, f->name);
+
+        if (st != STRATA_OK)
+            return st;
+        if (st_fault_refuses("checkpoint.stat") || stat(path, &info) != 0)
+            return errno == ENOENT ? file_damaged(path, "is missing") : st_error_errno(errno, "%s", path);
+        if (!S_ISREG(info.st_mode))
+            return file_damaged(path, "is no file");
+        if ((uint64_t)info.st_size != f->bytes)
+            return st_error(STRATA_E_CORRUPT,
+                            "%s: has %llu bytes, not the %llu that the manifest says: this checkpoint is damaged", path,
+                            (unsigned long long)info.st_size, (unsigned long long)f->bytes);
+    }
+    return STRATA_OK;
+}
+
+strata_status st_checkpoint_open(struct st_checkpoint **out, const char *path)
+{
+    struct st_checkpoint *ck = st_fault("checkpoint.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*ck));
+    char manifest[ST_PATH_MAX];
+    strata_status st;
+
+    if (ck == NULL)
+        return st_error(STRATA_E_NOMEM, "%s: no memory", path);
+    st = st_path_join(manifest, path, ST_MANIFEST_NAME);
+    if (st == STRATA_OK)
+        st = st_manifest_read(&ck->manifest, manifest);
+    if (st == STRATA_OK) {
+        snprintf(ck->path, sizeof(ck->path), "%s", path);
+        st = read_extents(ck);
+    }
+    if (st == STRATA_OK)
+        st = check_sizes(ck);
+    if (st != STRATA_OK) {
+        st_checkpoint_close(ck);
+        return st;
+    }
+    *out = ck;
+    return STRATA_OK;
+}
+
+void st_checkpoint_close(struct st_checkpoint *ck)
+{
+    if (ck == NULL)
+        return;
+    st_manifest_fini(&ck->manifest);
+    st_extents_fini(&ck->extents);
+    free(ck);
+}
+
+strata_status st_checkpoint_newest(struct st_checkpoint **out, const char *save,
+                                   void (*skipped)(void *ctx, const char *path, const char *sentence), void *ctx)
+{
+    struct st_store_list list;
+    strata_status st = st_store_list(&list, save);
+
+    if (st != STRATA_OK)
+        return st;
+    st = st_error(STRATA_E_INPUT, "%s: has no checkpoint%s", save, list.count > 0 ? " that opens" : "");
+    for (uint32_t i = list.count; i > 0; i--) {
+        char path[ST_PATH_MAX], name[ST_STORE_NAME_BYTES];
+        strata_status opened;
+
+        st_store_name(name, list.steps[i - 1]);
+        opened = st_path_join(path, save, name);
+        if (opened == STRATA_OK)
+            opened = st_checkpoint_open(out, path);
+        if (opened == STRATA_OK || opened == STRATA_E_NOMEM) {
+            st = opened;
+            break;
+        }
+        if (skipped != NULL)
+            skipped(ctx, path, strata_last_error());
+        st = st_error(STRATA_E_INPUT, "%s: has no checkpoint that opens", save);
+    }
+    free(list.steps);
+    return st;
+}
+
+strata_status st_checkpoint_find(struct st_checkpoint **out, const char *path,
+                                 void (*skipped)(void *ctx, const char *path, const char *sentence), void *ctx)
+{
+    char manifest[ST_PATH_MAX];
+    bool there;
+    strata_status st = st_path_join(manifest, path, ST_MANIFEST_NAME);
+
+    if (st == STRATA_OK)
+        st = st_file_find(&there, manifest);
+    if (st != STRATA_OK)
+        return st;
+    return there ? st_checkpoint_open(out, path) : st_checkpoint_newest(out, path, skipped, ctx);
+}
+
+/* --- rows --- */
+
+static bool is_before(const struct st_extent_row *row, const struct st_extent_row *key)
+{
+    if (row->page != key->page)
+        return row->page < key->page;
+    if (row->group != key->group)
+        return row->group < key->group;
+    if (row->plane != key->plane)
+        return row->plane < key->plane;
+    return row->first + row->elems <= key->first;
+}
+
+static bool is_of(const struct st_extent_row *row, const struct st_extent_row *key)
+{
+    return row->page == key->page && row->group == key->group && row->plane == key->plane;
+}
+
+const struct st_extent_row *st_checkpoint_rows(const struct st_checkpoint *ck, uint32_t page, uint32_t group, enum st_plane plane,
+                                               uint64_t first, uint64_t elems, uint64_t *count)
+{
+    const struct st_extents *e = &ck->extents;
+    const struct st_extent_row key = {.page = page, .group = (uint8_t)group, .plane = (uint8_t)plane, .first = first};
+    uint64_t low = 0, high = e->row_count, last;
+
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+
+        if (is_before(&e->rows[middle], &key))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (last = low; last < e->row_count && is_of(&e->rows[last], &key) && e->rows[last].first < first + elems;)
+        last++;
+    if (last == low || e->rows[last - 1].first + e->rows[last - 1].elems < first + elems)
+        return NULL;
+    *count = last - low;
+    return &e->rows[low];
+}
+
+/* --- files --- */
+
+strata_status st_checkpoint_volume_open(struct st_checkpoint_volume *out, const struct st_checkpoint *ck, enum st_space space)
+{
+    const struct st_manifest *m = &ck->manifest;
+    strata_status st = STRATA_OK;
+
+    memset(out, 0, sizeof(*out));
+    out->opts =
+        (struct st_volume_opts){.stripe = &m->stripe, .files = out->files, .bytes = m->space_bytes[space], .read_only = true};
+    out->direct = true;
+    for (uint32_t dir = 0; dir < ST_STRIPE_DIRS_MAX; dir++)
+        out->files[dir] = (struct st_volume_file){.path = out->paths[dir], .fd = -1};
+    for (uint32_t dir = 0; dir < m->stripe.dir_count && m->space_bytes[space] > 0 && st == STRATA_OK; dir++) {
+        const struct st_manifest_file *f = st_manifest_file(m, space, dir);
+        struct st_file_identity identity;
+        struct st_direct direct;
+
+        if ((st = st_path_join(out->paths[dir], ck->path, f->name)) != STRATA_OK ||
+            (st = st_file_open(&out->files[dir].fd, &identity, out->paths[dir], STRATA_E_CORRUPT)) != STRATA_OK)
+            break;
+        st_direct_enable(&direct, out->files[dir].fd);
+        out->direct = out->direct && direct.works;
+    }
+    if (st != STRATA_OK)
+        st_checkpoint_volume_close(out);
+    return st;
+}
+
+void st_checkpoint_volume_close(struct st_checkpoint_volume *v)
+{
+    for (uint32_t dir = 0; dir < ST_STRIPE_DIRS_MAX; dir++) {
+        if (v->files[dir].fd >= 0)
+            close(v->files[dir].fd);
+        v->files[dir].fd = -1;
+    }
+}

@@ -1,0 +1,389 @@
+/* Checkpoints that are read: what is whole opens, what is not is named, and every tile is compared before it is used. */
+#include "offload/checkpoint/checkpoint.h"
+#include "offload/checkpoint/reader.h"
+#include "tests/common/assert_status.h"
+#include "tests/common/fault_walk.h"
+#include "tests/common/scratch.h"
+#include "tests/offload/checkpoint_fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define ELEMS (37 * UINT64_C(65536) + 4480) /* three pieces of a transfer, and the last tile is a part */
+#define CHUNK (20 * UINT64_C(65536))
+
+static const char *const step_1 = "save/step-00000001", *const step_2 = "save/step-00000002";
+
+static void make(const char *name)
+{
+    struct st_manifest m = fixture_manifest_of(ELEMS);
+    struct st_extents e = fixture_extents_of(&m, CHUNK);
+
+    assert_true(mkdir(scratch_path("save"), 0777) == 0 || errno == EEXIST);
+    assert_int_equal(mkdir(scratch_path(name), 0777), 0);
+    fixture_write(scratch_path(name), &m, &e);
+    st_extents_fini(&e);
+    st_manifest_fini(&m);
+}
+
+static void flip(const char *name, uint64_t at)
+{
+    const int fd = open(scratch_path(name), O_RDWR | O_CLOEXEC);
+    unsigned char byte;
+
+    assert_true(fd >= 0 && pread(fd, &byte, 1, (off_t)at) == 1);
+    byte ^= 0x10;
+    assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
+    close(fd);
+}
+
+static struct st_checkpoint *opened(const char *name)
+{
+    struct st_checkpoint *ck = NULL;
+
+    assert_ok(st_checkpoint_open(&ck, scratch_path(name)));
+    return ck;
+}
+
+static void a_whole_one_opens(void **state)
+{
+    struct st_checkpoint *ck;
+
+    (void)state;
+    make(step_1);
+    ck = opened(step_1);
+    assert_int_equal(ck->manifest.step, 100);
+    assert_int_equal(ck->extents.row_count, 2 * 4 + 3 + 1);
+    st_checkpoint_close(ck);
+}
+
+static void what_is_missing_or_cut_is_named(void **state)
+{
+    static const char *const files[] = {"manifest.json", "extents.bin", "set.0", "set.1", "base.0"};
+    struct st_checkpoint *ck;
+    char path[64];
+    struct stat info;
+
+    (void)state;
+    make(step_1);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", step_1, files[i]);
+        assert_int_equal(rename(scratch_path(path), scratch_path("aside")), 0);
+        assert_refused(st_checkpoint_open(&ck, scratch_path(step_1)), i == 0 ? STRATA_E_INPUT : STRATA_E_CORRUPT, files[i]);
+        assert_int_equal(rename(scratch_path("aside"), scratch_path(path)), 0);
+        assert_int_equal(stat(scratch_path(path), &info), 0);
+        assert_int_equal(truncate(scratch_path(path), info.st_size - 1), 0);
+        assert_refused(st_checkpoint_open(&ck, scratch_path(step_1)), STRATA_E_CORRUPT, files[i]);
+        assert_int_equal(truncate(scratch_path(path), info.st_size), 0); /* ends in a zero now */
+        if (i < 2)
+            assert_refused(st_checkpoint_open(&ck, scratch_path(step_1)), STRATA_E_CORRUPT, "damaged");
+        else
+            st_checkpoint_close(opened(step_1));
+        if (i < 2) {
+            scratch_close();
+            scratch_open();
+            make(step_1);
+        }
+    }
+}
+
+/* Rows that are possible by themselves, but not for this model. */
+static void rows_must_be_those_of_the_model(void **state)
+{
+    struct st_manifest m = fixture_manifest_of(ELEMS);
+    struct st_extents e = fixture_extents_of(&m, CHUNK);
+    const struct st_extents whole = e;
+
+    (void)state;
+    m.space_bytes[ST_SPACE_SET] = UINT64_C(1) << 40;
+    assert_ok(st_checkpoint_check(&m, &e, "e"));
+    e.row_count--;
+    assert_refused(st_checkpoint_check(&m, &e, "e"), STRATA_E_CORRUPT, "weight of page 1, group 0 is not covered from element 0");
+    e.row_count++;
+    e.rows++;
+    e.row_count--;
+    assert_refused(st_checkpoint_check(&m, &e, "e"), STRATA_E_CORRUPT, "master of page 0, group 0 is not covered from element 0");
+    e = whole;
+    e.rows[1].first += ST_TILE_ELEMS;
+    assert_refused(st_checkpoint_check(&m, &e, "e"), STRATA_E_CORRUPT, "not covered from element 1310720");
+    e.rows[1].first -= ST_TILE_ELEMS;
+    e.rows[1].elems += 1;
+    assert_refused(st_checkpoint_check(&m, &e, "e"), STRATA_E_CORRUPT, "not covered");
+    e.rows[1].elems -= 1;
+    e.rows[1].bytes += 64;
+    assert_refused(st_checkpoint_check(&m, &e, "e"), STRATA_E_CORRUPT, "lies where it cannot");
+    e.rows[1].bytes -= 64;
+    e.rows[2].format = ST_MOMENTS_BF16;
+    assert_refused(st_checkpoint_check(&m, &e, "e"), STRATA_E_CORRUPT, "moment1 of page 0, group 0 lies where it cannot");
+    e.rows[2].format = ST_MOMENTS_8BIT;
+    m.space_bytes[ST_SPACE_BASE] = 4096;
+    assert_refused(st_checkpoint_check(&m, &e, "e"), STRATA_E_CORRUPT, "weight of page 1, group 0 lies where it cannot");
+    m.space_bytes[ST_SPACE_BASE] = 8192;
+    m.group_count--;
+    assert_refused(st_checkpoint_check(&m, &e, "e"), STRATA_E_CORRUPT, "planes that the model does not have");
+    m.group_count++;
+    m.moments = 1;
+    assert_refused(st_checkpoint_check(&m, &e, "e"), STRATA_E_CORRUPT, "not covered");
+    e = whole;
+    st_extents_fini(&e);
+    st_manifest_fini(&m);
+}
+
+struct skips {
+    uint32_t count;
+    char last[512];
+};
+
+static void skip_seen(void *ctx, const char *path, const char *sentence)
+{
+    struct skips *s = ctx;
+
+    s->count++;
+    snprintf(s->last, sizeof(s->last), "%s: %s", path, sentence);
+}
+
+static void the_newest_that_opens_is_taken(void **state)
+{
+    struct skips skips = {0};
+    struct st_checkpoint *ck;
+
+    (void)state;
+    assert_refused(st_checkpoint_newest(&ck, scratch_path("save"), NULL, NULL), STRATA_E_INPUT, "save");
+    make(step_1);
+    make(step_2);
+    assert_ok(st_checkpoint_find(&ck, scratch_path("save"), skip_seen, &skips));
+    assert_non_null(strstr(ck->path, step_2));
+    st_checkpoint_close(ck);
+    flip("save/step-00000002/manifest.json", 40);
+    assert_ok(st_checkpoint_find(&ck, scratch_path("save"), skip_seen, &skips));
+    assert_non_null(strstr(ck->path, step_1));
+    st_checkpoint_close(ck);
+    assert_int_equal(skips.count, 1);
+    assert_non_null(strstr(skips.last, "step-00000002/manifest.json: its checksum is wrong"));
+    assert_refused(st_checkpoint_find(&ck, scratch_path(step_2), skip_seen, &skips), STRATA_E_CORRUPT, "its checksum is wrong");
+    flip("save/step-00000001/extents.bin", 400);
+    assert_refused(st_checkpoint_find(&ck, scratch_path("save"), NULL, NULL), STRATA_E_INPUT, "has no checkpoint that opens");
+}
+
+static void rows_are_found(void **state)
+{
+    struct st_checkpoint *ck;
+    const struct st_extent_row *rows;
+    uint64_t count = 0;
+
+    (void)state;
+    make(step_1);
+    ck = opened(step_1);
+    rows = ck->extents.rows;
+    assert_ptr_equal(st_checkpoint_rows(ck, 0, 0, ST_PLANE_MASTER, 0, ELEMS, &count), &rows[0]);
+    assert_int_equal(count, 2);
+    assert_ptr_equal(st_checkpoint_rows(ck, 0, 0, ST_PLANE_MASTER, 0, CHUNK, &count), &rows[0]);
+    assert_int_equal(count, 1);
+    assert_ptr_equal(st_checkpoint_rows(ck, 0, 0, ST_PLANE_MASTER, CHUNK - 1, 2, &count), &rows[0]);
+    assert_int_equal(count, 2);
+    assert_ptr_equal(st_checkpoint_rows(ck, 0, 0, ST_PLANE_WEIGHT, CHUNK, 1, &count), &rows[7]);
+    assert_int_equal(count, 1);
+    assert_null(st_checkpoint_rows(ck, 0, 0, ST_PLANE_WEIGHT, CHUNK, ELEMS, &count));
+    assert_null(st_checkpoint_rows(ck, 0, 1, ST_PLANE_MASTER, 0, 1, &count)); /* fp32 is its own */
+    assert_null(st_checkpoint_rows(ck, 1, 0, ST_PLANE_MOMENT1, 0, 1, &count));
+    assert_ptr_equal(st_checkpoint_rows(ck, 1, 0, ST_PLANE_WEIGHT, 0, FIXTURE_FROZEN, &count), &rows[11]);
+    assert_null(st_checkpoint_rows(ck, 2, 0, ST_PLANE_WEIGHT, 0, 1, &count));
+    st_checkpoint_close(ck);
+}
+
+/* --- reading --- */
+
+struct seen {
+    const struct st_checkpoint *ck;
+    uint64_t elems, damages, stop_at;
+    struct st_damage last;
+    char path[ST_PATH_MAX];
+};
+
+static strata_status seen_data(void *ctx, const struct st_extent_row *row, uint64_t first, uint64_t elems, const void *data)
+{
+    struct seen *s = ctx;
+    const struct st_manifest *m = &s->ck->manifest;
+    const strata_dtype format = st_manifest_group(m, row->page, row->group)->format;
+    const uint64_t from = st_plane_bytes((enum st_plane)row->plane, format, m->moment_format, first - row->first);
+    const uint64_t end = st_plane_bytes((enum st_plane)row->plane, format, m->moment_format, first - row->first + elems);
+
+    for (uint64_t i = from; i < end; i++)
+        if (((const unsigned char *)data)[i - from] != fixture_byte((enum st_space)row->space, row->offset + i))
+            fail_msg("page %u, plane %u, byte %llu", row->page, row->plane, (unsigned long long)i);
+    s->elems += elems;
+    return s->elems >= s->stop_at && s->stop_at > 0 ? STRATA_E_CANCELLED : STRATA_OK;
+}
+
+static strata_status seen_damage(void *ctx, const struct st_damage *damage)
+{
+    struct seen *s = ctx;
+
+    s->damages++;
+    s->last = *damage;
+    snprintf(s->path, sizeof(s->path), "%s", damage->path);
+    return STRATA_OK;
+}
+
+static strata_status read_all(struct st_reader *r, struct seen *s, bool tell)
+{
+    const struct st_reader_sink sink = {.data = seen_data, .damaged = tell ? seen_damage : NULL, .ctx = s};
+    struct st_reader_span spans[16];
+    uint64_t count = 0;
+
+    for (; count < s->ck->extents.row_count; count++)
+        spans[count] = (struct st_reader_span){.row = &s->ck->extents.rows[count],
+                                               .first = s->ck->extents.rows[count].first,
+                                               .elems = s->ck->extents.rows[count].elems};
+    return st_reader_read(r, spans, count, &sink);
+}
+
+static void every_byte_is_read(void **state)
+{
+    static const char *const methods[] = {"auto", "threads"};
+
+    (void)state;
+    make(step_1);
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
+        struct seen s = {.ck = opened(step_1)};
+        struct st_reader *r;
+
+        assert_ok(st_reader_open(&r, s.ck, methods[i]));
+        assert_ok(read_all(r, &s, false));
+        assert_int_equal(s.elems, 4 * ELEMS + 3 * FIXTURE_BIASES + FIXTURE_FROZEN);
+        s.elems = 0;
+        s.stop_at = ELEMS + 1; /* what the sink says ends it, with transfers in flight */
+        assert_int_equal(read_all(r, &s, false), STRATA_E_CANCELLED);
+        assert_true(s.elems < 2 * ELEMS);
+        st_reader_close(r);
+        st_checkpoint_close((struct st_checkpoint *)(uintptr_t)s.ck);
+    }
+}
+
+static void parts_of_a_plane_are_read(void **state)
+{
+    struct seen s;
+    struct st_reader *r;
+
+    (void)state;
+    make(step_1);
+    s = (struct seen){.ck = opened(step_1)};
+    assert_ok(st_reader_open(&r, s.ck, NULL));
+    for (uint64_t first = 0; first < CHUNK; first += 99991)
+        for (uint64_t elems = 1; first + elems <= CHUNK; elems = elems * 7 + 1) {
+            const struct st_reader_span span = {.row = &s.ck->extents.rows[6], .first = first, .elems = elems};
+            const struct st_reader_sink sink = {.data = seen_data, .ctx = &s};
+
+            s.elems = 0;
+            assert_int_equal(span.row->plane, ST_PLANE_WEIGHT);
+            assert_ok(st_reader_read(r, &span, 1, &sink));
+            assert_int_equal(s.elems, elems);
+        }
+    st_reader_close(r);
+    st_checkpoint_close((struct st_checkpoint *)(uintptr_t)s.ck);
+}
+
+/* One flip per tile and plane: each is found, alone, and named by its place. */
+static void every_damaged_tile_is_found(void **state)
+{
+    struct seen s;
+    struct st_reader *r;
+
+    (void)state;
+    make(step_1);
+    s = (struct seen){.ck = opened(step_1)};
+    assert_ok(st_reader_open(&r, s.ck, NULL));
+    for (uint64_t i = 0; i < s.ck->extents.row_count; i++) {
+        const struct st_extent_row *row = &s.ck->extents.rows[i];
+        const struct st_manifest *m = &s.ck->manifest;
+        const strata_dtype format = st_manifest_group(m, row->page, row->group)->format;
+
+        for (uint64_t tile = 0; tile < row->sum_count; tile += 5) {
+            const struct st_reader_sink sink = {.data = seen_data, .damaged = seen_damage, .ctx = &s};
+            const struct st_reader_span span = {.row = row, .first = row->first, .elems = row->elems};
+            const uint64_t at =
+                row->offset + st_plane_bytes((enum st_plane)row->plane, format, m->moment_format, tile * ST_TILE_ELEMS);
+            const struct st_stripe_place place = st_stripe_at(&m->stripe, at);
+            char name[ST_PATH_MAX];
+
+            snprintf(name, sizeof(name), "%s/%s", step_1, st_manifest_file(m, (enum st_space)row->space, place.dir)->name);
+            flip(name, place.offset + 1);
+            s.damages = 0;
+            assert_ok(st_reader_read(r, &span, 1, &sink));
+            assert_int_equal(s.damages, 1);
+            assert_ptr_equal(s.last.row, row);
+            assert_int_equal(s.last.first, row->first + tile * ST_TILE_ELEMS);
+            assert_int_equal(s.last.offset, place.offset);
+            assert_non_null(strstr(s.path, name));
+            flip(name, place.offset + 1);
+        }
+    }
+    s.damages = 0;
+    assert_ok(read_all(r, &s, true));
+    assert_int_equal(s.damages, 0);
+    flip("save/step-00000001/set.1", 5);
+    assert_refused(read_all(r, &s, false), STRATA_E_CORRUPT, "its checksum is wrong");
+    st_reader_close(r);
+    st_checkpoint_close((struct st_checkpoint *)(uintptr_t)s.ck);
+}
+
+static strata_status open_and_read(void)
+{
+    struct seen s = {0};
+    struct st_checkpoint *ck;
+    struct st_reader *r;
+    strata_status st = st_checkpoint_open(&ck, scratch_path(step_1));
+
+    if (st != STRATA_OK)
+        return st;
+    s.ck = ck;
+    st = st_reader_open(&r, ck, "threads");
+    if (st == STRATA_OK) {
+        st = read_all(r, &s, false);
+        st_reader_close(r);
+    }
+    st_checkpoint_close(ck);
+    return st;
+}
+
+static void every_failure_has_a_sentence(void **state)
+{
+    struct fault_walk walk = {.result = -EIO};
+
+    (void)state;
+    make(step_1);
+    while (fault_walk_next(&walk)) {
+        fault_walk_end(&walk, open_and_read());
+        walk.after += walk.after / 4; /* the reads are alike */
+    }
+    assert_true(walk.failed >= 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_whole_one_opens, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(what_is_missing_or_cut_is_named, scratch_begin, scratch_end),
+        cmocka_unit_test(rows_must_be_those_of_the_model),
+        cmocka_unit_test_setup_teardown(the_newest_that_opens_is_taken, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(rows_are_found, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(every_byte_is_read, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(parts_of_a_plane_are_read, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(every_damaged_tile_is_found, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(every_failure_has_a_sentence, scratch_begin, scratch_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
