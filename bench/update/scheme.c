@@ -314,7 +314,7 @@ static strata_status take_files(struct bench_scheme *s)
     return st_swap_open(&s->swap, &(struct st_swap_opts){
                                       .dirs = opts->dirs,
                                       .dir_count = opts->dir_count,
-                                      .bytes = (uint64_t)read_planes(s) * s->params * sizeof(float),
+                                      .bytes = {(uint64_t)read_planes(s) * s->params * sizeof(float)},
                                       .method = opts->io_method,
                                       .region = s->ring.base,
                                       .region_bytes = s->ring.bytes,

@@ -197,7 +197,7 @@ static strata_status probe_open(struct probe *p, const struct st_probe_opts *opt
                                       .dirs = opts->dir_count > 0 ? opts->dirs : &opts->dir,
                                       .dir_count = opts->dir_count > 0 ? opts->dir_count : 1,
                                       .dir_rates = opts->dir_rates,
-                                      .bytes = p->block_count * p->block_bytes,
+                                      .bytes = {p->block_count * p->block_bytes},
                                       .method = opts->method,
                                       .block_bytes = p->block_bytes,
                                       .queue_depth = p->depth,

@@ -150,20 +150,9 @@ static strata_status drives_create(struct st_mover *m)
         st_depth_init(&m->drives[i].depth);
         atomic_store_explicit(&m->drives[i].holders, 1, memory_order_relaxed);
     }
+    m->opts.drive_users = NULL; /* copied */
     st_mover_look_at_users(m);
     return STRATA_OK;
-}
-
-static strata_status volumes_create(struct st_mover *m)
-{
-    strata_status st = STRATA_OK;
-
-    assert(m->opts.volume_count <= ST_MOVER_VOLUMES_MAX);
-    for (uint32_t i = 0; st == STRATA_OK && i < m->opts.volume_count; i++)
-        st = volume_create(&m->volumes[i], m, &m->opts.volumes[i]);
-    m->opts.volumes = NULL; /* copied */
-    m->opts.drive_users = NULL;
-    return st;
 }
 
 static void mover_free(struct st_mover *m)
@@ -202,7 +191,7 @@ strata_status st_mover_start(struct st_mover **out, const struct st_mover_opts *
     pthread_mutex_init(&m->lock, NULL);
     pthread_cond_init(&m->work, NULL);
     pthread_cond_init(&m->ready, NULL);
-    if ((st = drives_create(m)) != STRATA_OK || (st = slots_create(m)) != STRATA_OK || (st = volumes_create(m)) != STRATA_OK)
+    if ((st = drives_create(m)) != STRATA_OK || (st = slots_create(m)) != STRATA_OK)
         goto fail;
     if ((st = st_thread_start(&m->thread, "strata-io", st_mover_main, m)) != STRATA_OK)
         goto fail;

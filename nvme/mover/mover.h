@@ -65,19 +65,17 @@ struct st_mover_opts {
     struct st_io_opts io;                      /* queue_depth: per drive; 0: adapts to the drive */
     uint32_t drive_count;                      /* 1..ST_MOVER_DRIVES_MAX */
     const struct st_users *const *drive_users; /* [drive_count] borrowed until stop; NULL, or an entry NULL: alone */
-    const struct st_volume_opts *volumes;      /* [volume_count] that are there from the start: 0, 1, ... */
-    uint32_t volume_count;                     /* may be 0 */
     uint32_t block_bytes;
     void *region; /* borrowed until stop; may be NULL */
     uint64_t region_bytes;
 };
 
-/** Start the thread; it opens and owns the io method.  *registered: the region is registered with the kernel. */
+/** Start the thread, without volumes; it opens and owns the io method.  *registered: the region is registered with the kernel. */
 strata_status st_mover_start(struct st_mover **out, const struct st_mover_opts *opts, bool *registered);
 /** Finish everything submitted, then end the thread.  NULL is fine. */
 void st_mover_stop(struct st_mover *mover);
 
-/** Make a volume known; returns when it can be used.  Not from done().
+/** Make a volume known, by the lowest number that is free; returns when it can be used.  Not from done().
  *  E_INVAL: too many volumes or files; E_NOMEM; E_IO: the method refuses a file.  On failure nothing has changed. */
 strata_status st_mover_add(struct st_mover *mover, const struct st_volume_opts *opts, uint32_t *volume);
 /** Put other files in a volume's place: it keeps its number.  None of its transfers may be in flight.  On failure, as

@@ -385,9 +385,6 @@ static strata_status open_io(struct st_mover *m)
     io.queue_depth = m->slot_count;
     if ((st = ops->open(&m->io, &io)) != STRATA_OK)
         return st;
-    for (uint32_t i = 0; i < m->opts.volume_count; i++)
-        if ((st = bind(m, m->volumes[i])) != STRATA_OK)
-            return st;
     if (m->opts.region == NULL || ops->register_region == NULL || io.unregistered)
         return STRATA_OK;
     if (ops->register_region(m->io, m->opts.region, m->opts.region_bytes) == STRATA_OK)

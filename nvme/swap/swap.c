@@ -1,12 +1,11 @@
 /* nvme/swap/swap.c - puts a swap together: run directories, files, I/O thread. */
-#include "nvme/swap/swap.h"
+#include "nvme/swap/swap_internal.h"
 
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/system/clock.h"
 #include "core/system/ending.h"
 #include "nvme/method/io_method.h"
-#include "nvme/swap/swap_internal.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -16,30 +15,25 @@
 #include <string.h>
 #include <unistd.h>
 
-/* One directory's part of the swap. */
-struct part {
-    struct st_run_dir run;
-    struct st_users users;
-    char path[PATH_MAX + 16]; /* of its file */
-    uint64_t bytes;
-    int fd;     /* -1: fake */
-    int litter; /* index, or -1 */
-    bool direct;
-};
-
-struct st_swap {
-    struct st_stripe stripe;
-    struct part *parts; /* [stripe.dir_count] */
-    uint64_t bytes;
-    struct st_swap_info info;
-    struct st_mover *mover;
-};
+#define BYTES_MAX (UINT64_MAX / 64) /* of a space of several: their sum is a number, too */
 
 static strata_status check_opts(const struct st_swap_opts *opts, bool on_disk)
 {
-    if (opts->bytes == 0 || opts->bytes % ST_SWAP_ALIGN != 0)
-        return st_error(STRATA_E_INVAL, "swap space of %" PRIu64 " bytes: must be a multiple of %u, and not 0", opts->bytes,
-                        ST_SWAP_ALIGN);
+    const uint64_t *bytes = opts->bytes;
+
+    if (opts->set_count > ST_SWAP_SETS_MAX)
+        return st_error(STRATA_E_INVAL, "%" PRIu32 " sets: at most %u are possible: keep fewer checkpoints", opts->set_count,
+                        ST_SWAP_SETS_MAX);
+    for (int space = 0; space < ST_SPACE_COUNT; space++)
+        if (bytes[space] % ST_SWAP_ALIGN != 0 || (opts->set_count > 0 && bytes[space] > BYTES_MAX))
+            return st_error(STRATA_E_INVAL, "swap space of %" PRIu64 " bytes: must be a multiple of %u, at most %" PRIu64,
+                            bytes[space], ST_SWAP_ALIGN, BYTES_MAX);
+    if (bytes[ST_SPACE_SCRATCH] + bytes[ST_SPACE_BASE] + bytes[ST_SPACE_SET] == 0 ||
+        (opts->set_count == 0 && bytes[ST_SPACE_BASE] + bytes[ST_SPACE_SET] > 0))
+        return st_error(STRATA_E_INVAL,
+                        "swap space of %" PRIu64 " bytes, %" PRIu64 " of a base and %" PRIu64 " of each of %" PRIu32
+                        " sets: there must be some, and nothing but scratch without sets",
+                        bytes[ST_SPACE_SCRATCH], bytes[ST_SPACE_BASE], bytes[ST_SPACE_SET], opts->set_count);
     if (opts->block_bytes % ST_SWAP_ALIGN != 0 || opts->block_bytes > ST_IO_BYTES_MAX)
         return st_error(STRATA_E_INVAL, "block size %" PRIu32 ": must be a multiple of %u and at most 1 GiB", opts->block_bytes,
                         ST_SWAP_ALIGN);
@@ -70,31 +64,54 @@ static bool is_auto(const char *method)
 }
 
 /* Creates the run directory and records it for st_swap_unlink_all() before any thread can end the process. */
-static strata_status create_run(struct part *part, uint32_t index, const char *dir)
+static strata_status create_run(struct st_swap *swap, uint32_t dir, const char *parent)
 {
-    strata_status st = st_run_dir_create(&part->run, dir);
+    struct st_swap_part *part = &swap->parts[dir];
+    strata_status st = st_run_dir_create(&part->run, parent);
 
     if (st != STRATA_OK)
         return st;
+    part->run.index = dir;
+    part->run.volume_count = swap->volume_count;
     st_users_join_at(&part->users, part->run.parent_fd);
-    part->litter = st_litter_add(&part->run, index, &part->users);
+    part->litter = st_litter_add(&part->run, &part->users);
     return STRATA_OK;
 }
 
-static strata_status open_part(struct st_swap *swap, uint32_t index, const char *dir)
+strata_status st_swap_create_file(const struct st_swap *swap, uint32_t volume, uint32_t dir, int *fd, bool *direct)
 {
-    struct part *part = &swap->parts[index];
+    const uint64_t bytes = st_stripe_file_bytes(&swap->stripe, dir, st_swap_volume_bytes(swap->bytes, volume));
+    char name[ST_SWAP_NAME_BYTES];
+
+    st_swap_file_name(name, volume, dir);
+    return st_swap_file_create(fd, direct, &swap->parts[dir].run, name, bytes);
+}
+
+static strata_status open_part(struct st_swap *swap, uint32_t dir, const char *parent)
+{
+    struct st_swap_part *part = &swap->parts[dir];
     strata_status st;
 
     st_ending_hold();
-    st = create_run(part, index, dir);
+    st = create_run(swap, dir, parent);
     st_ending_release();
     if (st != STRATA_OK)
         return st;
     if (part->litter < 0)
         st_log(ST_LOG_WARN, "%s: too many swaps are open: if the process dies, this one stays on disk until the next run",
                part->run.path);
-    return st_swap_file_create(&part->fd, &part->direct, &part->run, index, part->bytes);
+    part->direct = true;
+    for (uint32_t v = 0; v < swap->volume_count && st == STRATA_OK; v++) {
+        bool direct;
+
+        if ((st = st_swap_create_file(swap, v, dir, &swap->volumes[v].fds[dir], &direct)) == STRATA_OK)
+            part->direct = part->direct && direct;
+    }
+    if (st == STRATA_OK && !part->direct)
+        st_log(ST_LOG_WARN, "%s: no direct I/O here; reads and writes go through the page cache, which takes memory from the run",
+               part->run.path);
+    swap->info.direct = swap->info.direct && part->direct;
+    return st;
 }
 
 static strata_status open_disk(struct st_swap *swap, const char *const *dirs)
@@ -104,49 +121,86 @@ static strata_status open_disk(struct st_swap *swap, const char *const *dirs)
 
     for (uint32_t i = 0; i < count; i++)
         st_swap_sweep(dirs[i]);
-    if ((st = st_swap_check_room(dirs, &swap->stripe, swap->bytes)) != STRATA_OK)
+    if ((st = st_swap_check_room(dirs, &swap->stripe, swap->bytes, swap->volume_count)) != STRATA_OK)
         return st;
     swap->info.direct = true;
-    for (uint32_t i = 0; i < count; i++) {
-        struct part *part = &swap->parts[i];
-
+    for (uint32_t i = 0; i < count; i++)
         if ((st = open_part(swap, i, dirs[i])) != STRATA_OK)
             return st;
-        swap->info.direct = swap->info.direct && part->direct;
-        snprintf(part->path, sizeof(part->path), "%s/" ST_SWAP_FILE_NAME "%" PRIu32, part->run.path, i);
-    }
     return STRATA_OK;
+}
+
+/* After the run directories have their names. */
+static void name_scratch(struct st_swap *swap)
+{
+    for (uint32_t i = 0; i < swap->stripe.dir_count; i++) {
+        char name[ST_SWAP_NAME_BYTES];
+
+        st_swap_file_name(name, ST_SPACE_SCRATCH, i);
+        snprintf(swap->parts[i].scratch, sizeof(swap->parts[i].scratch), "%s/%s", swap->parts[i].run.path, name);
+    }
+}
+
+void st_swap_describe(const struct st_swap *swap, uint32_t volume, const struct st_swap_files *files,
+                      struct st_swap_description *out)
+{
+    out->opts =
+        (struct st_volume_opts){.stripe = &swap->stripe, .files = out->files, .bytes = st_swap_volume_bytes(swap->bytes, volume)};
+    for (uint32_t i = 0; i < swap->stripe.dir_count; i++) {
+        char name[ST_SWAP_NAME_BYTES];
+
+        st_swap_file_name(name, volume, i);
+        snprintf(out->paths[i], sizeof(out->paths[i]), "%s/%s", swap->parts[i].run.path, name);
+        out->files[i] = (struct st_volume_file){.path = out->paths[i], .fd = files->fds[i], .drive = i};
+    }
+}
+
+/* The volumes get the numbers 0, 1, ... in their order. */
+static strata_status add_volumes(struct st_swap *swap)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t v = 0; v < swap->volume_count && st == STRATA_OK; v++) {
+        struct st_swap_description d;
+        uint32_t number;
+
+        st_swap_describe(swap, v, &swap->volumes[v], &d);
+        if ((st = st_mover_add(swap->mover, &d.opts, &number)) == STRATA_OK)
+            assert(number == v);
+    }
+    return st;
 }
 
 static strata_status start_mover(struct st_swap *swap, const struct st_io_ops *ops, const struct st_swap_opts *opts)
 {
     const struct st_users *users[ST_SWAP_DIRS_MAX];
-    struct st_volume_file files[ST_SWAP_DIRS_MAX];
+    strata_status st;
 
-    for (uint32_t i = 0; i < swap->stripe.dir_count; i++) {
+    for (uint32_t i = 0; i < swap->stripe.dir_count; i++)
         users[i] = &swap->parts[i].users;
-        files[i] = (struct st_volume_file){.path = swap->parts[i].path, .fd = swap->parts[i].fd, .drive = i};
-    }
     snprintf(swap->info.method, sizeof(swap->info.method), "%s", ops->name);
-    return st_mover_start(&swap->mover,
-                          &(struct st_mover_opts){
-                              .ops = ops,
-                              .io = {.queue_depth = opts->queue_depth,
-                                     .unregistered = opts->unregistered,
-                                     .poll_device = opts->poll_device,
-                                     .poll_kernel = opts->poll_kernel,
-                                     .fake_seed = opts->fake_seed,
-                                     .fake_latency_us = opts->fake_latency_us,
-                                     .fake_bytes_per_second = opts->fake_bytes_per_second},
-                              .drive_count = swap->stripe.dir_count,
-                              .drive_users = users,
-                              .volumes = &(struct st_volume_opts){.stripe = &swap->stripe, .files = files, .bytes = swap->bytes},
-                              .volume_count = 1,
-                              .block_bytes = swap->info.block_bytes,
-                              .region = opts->region,
-                              .region_bytes = opts->region_bytes,
-                          },
-                          &swap->info.registered);
+    st = st_mover_start(&swap->mover,
+                        &(struct st_mover_opts){
+                            .ops = ops,
+                            .io = {.queue_depth = opts->queue_depth,
+                                   .unregistered = opts->unregistered,
+                                   .poll_device = opts->poll_device,
+                                   .poll_kernel = opts->poll_kernel,
+                                   .fake_seed = opts->fake_seed,
+                                   .fake_latency_us = opts->fake_latency_us,
+                                   .fake_bytes_per_second = opts->fake_bytes_per_second},
+                            .drive_count = swap->stripe.dir_count,
+                            .drive_users = users,
+                            .block_bytes = swap->info.block_bytes,
+                            .region = opts->region,
+                            .region_bytes = opts->region_bytes,
+                        },
+                        &swap->info.registered);
+    if (st == STRATA_OK && (st = add_volumes(swap)) != STRATA_OK) {
+        st_mover_stop(swap->mover);
+        swap->mover = NULL;
+    }
+    return st;
 }
 
 /* "auto" chooses a method by opening it with a depth of 1.  With the real depth it may lack memory, say; then the next best is
@@ -169,19 +223,23 @@ static strata_status create_parts(struct st_swap *swap, const struct st_swap_opt
     const uint32_t count = opts->dir_count > 0 ? opts->dir_count : 1;
     strata_status st;
 
-    swap->bytes = opts->bytes;
+    memcpy(swap->bytes, opts->bytes, sizeof(swap->bytes));
+    swap->volume_count = opts->set_count > 0 ? 2 + opts->set_count : 1;
     swap->info.dir_count = count;
     swap->info.block_bytes = opts->block_bytes > 0 ? opts->block_bytes : ST_SWAP_BLOCK_DEFAULT;
     st_stripe_init(&swap->stripe, count, opts->dir_rates, swap->info.block_bytes);
+    if ((st = st_io_alloc((void **)&swap->volumes, "swap files", swap->volume_count, sizeof(*swap->volumes))) != STRATA_OK)
+        return st;
+    for (uint32_t v = 0; v < swap->volume_count; v++)
+        memset(swap->volumes[v].fds, -1, sizeof(swap->volumes[v].fds));
     if ((st = st_io_alloc((void **)&swap->parts, "swap directories", count, sizeof(*swap->parts))) != STRATA_OK)
         return st;
     for (uint32_t i = 0; i < count; i++) {
-        struct part *part = &swap->parts[i];
+        struct st_swap_part *part = &swap->parts[i];
 
         part->run = ST_RUN_DIR_NONE;
-        part->users.fd = part->fd = part->litter = -1;
-        part->bytes = st_stripe_file_bytes(&swap->stripe, i, swap->bytes);
-        snprintf(part->path, sizeof(part->path), "fake swap%s%.*" PRIu32, count > 1 ? " " : "", count > 1, i);
+        part->users.fd = part->litter = -1;
+        snprintf(part->run.path, sizeof(part->run.path), "fake");
     }
     return STRATA_OK;
 }
@@ -197,8 +255,10 @@ strata_status st_swap_open(struct st_swap **out, const struct st_swap_opts *opts
         return st;
     if ((st = st_io_alloc((void **)&swap, "swap", 1, sizeof(*swap))) != STRATA_OK)
         return st;
+    swap->fake = !on_disk;
     if ((st = create_parts(swap, opts)) != STRATA_OK || (on_disk && (st = open_disk(swap, opts->dirs)) != STRATA_OK))
         goto fail;
+    name_scratch(swap);
     if ((st = start_best(swap, ops, opts)) != STRATA_OK)
         goto fail;
     *out = swap;
@@ -209,10 +269,13 @@ fail:
     return st;
 }
 
-static void close_part(struct part *part)
+static void close_part(struct st_swap *swap, uint32_t dir)
 {
-    if (part->fd >= 0)
-        close(part->fd);
+    struct st_swap_part *part = &swap->parts[dir];
+
+    for (uint32_t v = 0; v < swap->volume_count; v++)
+        if (swap->volumes[v].fds[dir] >= 0)
+            close(swap->volumes[v].fds[dir]);
     st_ending_hold();
     st_run_dir_clear(&part->run);
     st_litter_remove(part->litter); /* it holds the descriptors that are closed next */
@@ -227,8 +290,9 @@ void st_swap_close(struct st_swap *swap)
         return;
     st_mover_stop(swap->mover);
     for (uint32_t i = 0; swap->parts != NULL && i < swap->stripe.dir_count; i++)
-        close_part(&swap->parts[i]);
+        close_part(swap, i);
     free(swap->parts);
+    free(swap->volumes);
     free(swap);
 }
 
@@ -257,17 +321,16 @@ void st_swap_counters(struct st_swap *swap, struct st_mover_counters *out)
 void st_swap_dir_info(struct st_swap *swap, uint32_t index, struct st_swap_dir_info *out)
 {
     assert(index < swap->info.dir_count);
-    *out = (struct st_swap_dir_info){
-        .path = swap->parts[index].path, .bytes = swap->parts[index].bytes, .direct = swap->parts[index].direct};
+    *out = (struct st_swap_dir_info){.direct = swap->parts[index].direct};
+    for (uint32_t v = 0; v < swap->volume_count; v++)
+        out->bytes += st_stripe_file_bytes(&swap->stripe, index, st_swap_volume_bytes(swap->bytes, v));
+    out->path = swap->parts[index].scratch;
     st_mover_drive_depth(swap->mover, index, &out->queue_depth, &out->holders);
 }
 
-const char *st_swap_place(const struct st_swap *swap, uint64_t offset, uint64_t *file_offset)
+const char *st_swap_place(struct st_swap *swap, uint32_t volume, uint64_t offset, uint64_t *file_offset)
 {
-    const struct st_stripe_place place = st_stripe_at(&swap->stripe, offset);
-
-    *file_offset = place.offset;
-    return swap->parts[place.dir].path;
+    return st_mover_place(swap->mover, volume, offset, file_offset);
 }
 
 void st_swap_dir_counters(struct st_swap *swap, uint32_t index, struct st_mover_counters *out)

@@ -1,12 +1,13 @@
 /* nvme/swap/swap.h - the swap space of one run: locked directories with preallocated files, and the thread that moves extents
  * between them and memory.
  *
- * An internal I/O thread does the work; any thread may call submit.  A transfer is cut into requests of block_bytes, at most
- * queue_depth of them in flight per directory; every transfer completes exactly once, with its own status.  Layout on disk:
- * DIR/strata-RUNID/{lock,swap-N}, where N is the directory's index.  It is unlinked on close; a later run sweeps it if its owner
- * is dead.  Several live runs may use one DIR, each with its own run directory.  Nothing that strata did not create is deleted.
- * Several directories hold the space in units of one block, in proportion to their rates (nvme/mover/stripe.h); swaps of
- * several processes in one directory divide its queue (nvme/mover/users.h). */
+ * An internal I/O thread does the work (nvme/mover/mover.h); any thread may call submit.  Layout on disk: DIR/strata-RUNID/ with
+ * `lock` and, N being the directory's index, swap-N (scratch) and in a run that saves base-N and set-0-N, set-1-N, ...
+ * (core/base/space.h).  Each of these spaces is a volume over the directories, in units of one block, in proportion to their
+ * rates (nvme/mover/stripe.h).  All files are unlinked on close, and a later run sweeps those of a dead owner; a file that was
+ * linked elsewhere, into a checkpoint, lives on there.  Several live runs may use one DIR, each with its own run directory.
+ * Nothing that strata did not create is deleted.  Swaps of several processes in one directory divide its queue
+ * (nvme/mover/users.h). */
 #ifndef NVME_SWAP_SWAP_H
 #define NVME_SWAP_SWAP_H
 
@@ -18,18 +19,20 @@
 
 #define ST_SWAP_ALIGN    ST_MOVER_ALIGN
 #define ST_SWAP_DIRS_MAX ST_STRIPE_DIRS_MAX
+#define ST_SWAP_SETS_MAX 24u
 
 struct st_swap;
 
 struct st_swap_opts {
-    const char *const *dirs; /* borrowed during the call */
-    uint32_t dir_count;      /* 1..ST_SWAP_DIRS_MAX; "fake" only uses the number, which may be 0, and touches no disk */
-    const double *dir_rates; /* [dir_count] bytes/s, borrowed during the call; parts are in proportion; NULL: equal */
-    uint64_t bytes;          /* space to reserve, multiple of ST_SWAP_ALIGN; a full disk shows here: E_NOSPC */
-    const char *method;      /* "auto", "uring", "aio", "threads", "fake" */
-    uint32_t block_bytes;    /* request size, and unit of striping; 0: 1 MiB */
-    uint32_t queue_depth;    /* requests in flight per directory; 0: starts at 32 and adapts to the device */
-    bool unregistered;       /* as in st_io_opts, all three */
+    const char *const *dirs;        /* borrowed during the call */
+    uint32_t dir_count;             /* 1..ST_SWAP_DIRS_MAX; "fake" only uses the number, which may be 0, and touches no disk */
+    const double *dir_rates;        /* [dir_count] bytes/s, borrowed during the call; parts are in proportion; NULL: equal */
+    uint64_t bytes[ST_SPACE_COUNT]; /* to reserve, of one set; multiples of ST_SWAP_ALIGN; a full disk shows here: E_NOSPC */
+    uint32_t set_count;             /* at most ST_SWAP_SETS_MAX; 0: the run does not save, and there is only scratch */
+    const char *method;             /* "auto", "uring", "aio", "threads", "fake" */
+    uint32_t block_bytes;           /* request size, and unit of striping; 0: 1 MiB */
+    uint32_t queue_depth;           /* requests in flight per directory; 0: starts at 32 and adapts to the device */
+    bool unregistered;              /* as in st_io_opts, all three */
     bool poll_device;
     bool poll_kernel;
     void *region; /* host arena to register, may be NULL */
@@ -62,14 +65,14 @@ struct st_swap_info {
 
 /* One directory's part. */
 struct st_swap_dir_info {
-    const char *path; /* of its file; borrowed from the swap */
-    uint64_t bytes;   /* of it */
-    bool direct;
+    const char *path;     /* of its scratch file; borrowed from the swap */
+    uint64_t bytes;       /* of all its files */
+    bool direct;          /* for all of them */
     uint32_t queue_depth; /* requests that may be in flight now: this swap's part of a shared queue */
     uint32_t holders;     /* live swaps that share the directory, this one included */
 };
 
-/** In each directory: sweep orphans, check free space, create and lock the run directory, reserve its part of `bytes`
+/** In each directory: sweep orphans, check free space, create and lock the run directory, reserve its part of all spaces and sets
  *  (posix_fallocate), open with O_DIRECT if statx or a trial read allows it; then start the I/O thread.  On failure nothing is
  *  left in any directory; the sentence names the directory at fault.
  *  E_INPUT: missing directory or not a directory; E_INVAL: an impossible size, rate or method; E_NOSPC; E_IO (read-only, ...);
@@ -84,8 +87,31 @@ void st_swap_counters(struct st_swap *swap, struct st_mover_counters *out);
 /** About one directory; index below st_swap_info's dir_count. */
 void st_swap_dir_info(struct st_swap *swap, uint32_t index, struct st_swap_dir_info *out);
 void st_swap_dir_counters(struct st_swap *swap, uint32_t index, struct st_mover_counters *out);
-/** The file that holds a byte of the space, and the byte's offset there, for messages; borrowed from the swap. */
-const char *st_swap_place(const struct st_swap *swap, uint64_t offset, uint64_t *file_offset);
+/** The file that holds a byte of a volume, and the byte's offset there, for messages; borrowed from the swap. */
+const char *st_swap_place(struct st_swap *swap, uint32_t volume, uint64_t offset, uint64_t *file_offset);
+
+/* Spaces and sets, for what saves and resumes: any thread.  Whoever calls sees to it that nobody else uses the set meanwhile. */
+
+/** Number that transfers name a space by; `set` counts for ST_SPACE_SET alone.  Scratch is 0; it never changes. */
+uint32_t st_swap_volume(const struct st_swap *swap, enum st_space space, uint32_t set);
+/** Which directory's file holds which unit of every space. */
+const struct st_stripe *st_swap_stripe(const struct st_swap *swap);
+/** Give a volume's file in directory `dir` another name.  *crossed: it cannot be linked there (another file system, one without
+ *  links, too many links): copy it, from st_swap_fd().  E_NOSPC, E_IO: nothing was linked; E_NOSYS: fake. */
+strata_status st_swap_link(struct st_swap *swap, uint32_t volume, uint32_t dir, int to_dir_fd, const char *name, bool *crossed);
+/** Descriptor of that file, borrowed; opened for direct I/O where that works.  -1: fake. */
+int st_swap_fd(const struct st_swap *swap, uint32_t volume, uint32_t dir);
+/** Whether a set may be written: no checkpoint or other name shares its files. */
+bool st_swap_reusable(const struct st_swap *swap, uint32_t set);
+/** Give a set new files, whose space is reserved; the volume keeps its number.  The old ones live on under the names that others
+ *  gave them.  On failure the set holds what it held, is not reusable, and this can be tried again: E_NOSPC, E_IO, E_NOMEM. */
+strata_status st_swap_renew(struct st_swap *swap, uint32_t set);
+/** Make a checkpoint's files a volume that can only be read: one file per unit of opts->stripe, each open for reading; direct I/O
+ *  is switched on where it works.  The drives of opts are not looked at.  E_NOSYS: fake; else as st_mover_add(). */
+strata_status st_swap_attach(struct st_swap *swap, const struct st_volume_opts *opts, uint32_t *volume);
+/** Forget it: its descriptors can be closed. */
+void st_swap_detach(struct st_swap *swap, uint32_t volume);
+
 /** Unlink the files of all open swaps: after st_ending_begin(), or while no thread opens or closes one. */
 void st_swap_unlink_all(void);
 /** Remove run directories of dead owners under `dir`; returns how many were removed. */

@@ -196,24 +196,24 @@ static bool unlink_known(int dir_fd, const char *name, const char *path)
 }
 
 /* Removes the lock file last, and keeps it if a file could not be removed: a later sweep recognises the directory by it. */
-static void unlink_all_known(int dir_fd, const char *path)
+static void unlink_own(const struct st_run_dir *run)
 {
     bool gone = true;
 
-    for (uint32_t i = 0; i < ST_SWAP_DIRS_MAX; i++) {
-        char name[32];
+    for (uint32_t v = 0; v < run->volume_count; v++) {
+        char name[ST_SWAP_NAME_BYTES];
 
-        snprintf(name, sizeof(name), ST_SWAP_FILE_NAME "%" PRIu32, i);
-        gone = unlink_known(dir_fd, name, path) && gone;
+        st_swap_file_name(name, v, run->index);
+        gone = unlink_known(run->dir_fd, name, run->path) && gone;
     }
     if (gone)
-        unlink_known(dir_fd, ST_SWAP_LOCK_NAME, path);
+        unlink_known(run->dir_fd, ST_SWAP_LOCK_NAME, run->path);
 }
 
 void st_run_dir_clear(struct st_run_dir *run)
 {
     if (run->dir_fd >= 0)
-        unlink_all_known(run->dir_fd, run->path);
+        unlink_own(run);
     if (run->made && (st_fault_refuses("nvme.unlink") || unlinkat(run->parent_fd, run->name, AT_REMOVEDIR) < 0) &&
         errno != ENOENT)
         st_log(ST_LOG_WARN, "%s could not be removed: %s", run->path, strerror(errno));
@@ -299,15 +299,23 @@ static enum mark mark_of(int dir_fd, int *lock_fd)
     return bytes == (ssize_t)sizeof(text) ? MARK_OURS : MARK_BEGUN;
 }
 
-/* True if the directory holds nothing but the lock file. */
-static bool is_empty(int dir_fd)
+/* NULL: it cannot be listed. */
+static DIR *list(int dir_fd)
 {
     const int fd = open_at(dir_fd, ".", O_RDONLY | O_DIRECTORY);
     DIR *stream = fd >= 0 && !st_fault_refuses("nvme.opendir") ? fdopendir(fd) : NULL;
-    bool empty = stream != NULL;
 
     if (stream == NULL && fd >= 0)
         close(fd);
+    return stream;
+}
+
+/* True if the directory holds nothing but the lock file. */
+static bool is_empty(int dir_fd)
+{
+    DIR *stream = list(dir_fd);
+    bool empty = stream != NULL;
+
     for (const struct dirent *entry; empty && (entry = st_dir_next(stream)) != NULL;)
         empty =
             strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 || strcmp(entry->d_name, ST_SWAP_LOCK_NAME) == 0;
@@ -315,6 +323,36 @@ static bool is_empty(int dir_fd)
     if (stream != NULL)
         closedir(stream);
     return empty;
+}
+
+/* Whether a file of a swap may have this name. */
+static bool is_file_name(const char *name)
+{
+    char made[ST_SWAP_NAME_BYTES];
+
+    for (uint32_t v = 0; v < ST_SWAP_VOLUMES_MAX; v++)
+        for (uint32_t dir = 0; dir < ST_SWAP_DIRS_MAX; dir++) {
+            st_swap_file_name(made, v, dir);
+            if (strcmp(name, made) == 0)
+                return true;
+        }
+    return false;
+}
+
+/* The same as unlink_own() for a directory that a dead run left: nobody knows how many sets it had. */
+static void unlink_left(int dir_fd, const char *path)
+{
+    DIR *stream = list(dir_fd);
+    bool gone = stream != NULL;
+
+    for (const struct dirent *entry; stream != NULL && (entry = st_dir_next(stream)) != NULL;)
+        if (is_file_name(entry->d_name))
+            gone = unlink_known(dir_fd, entry->d_name, path) && gone;
+    gone = gone && errno == 0; /* otherwise something may not have been listed */
+    if (stream != NULL)
+        closedir(stream);
+    if (gone)
+        unlink_known(dir_fd, ST_SWAP_LOCK_NAME, path);
 }
 
 /* True if parent/name was an orphan and is gone. */
@@ -329,7 +367,7 @@ static bool sweep_one(int parent_fd, const char *parent, const char *name)
         return false;
     mark = lock_file(dir_fd) == 0 ? mark_of(dir_fd, &lock_fd) : MARK_FOREIGN;
     if (mark == MARK_OURS || (mark != MARK_FOREIGN && is_empty(dir_fd))) {
-        unlink_all_known(dir_fd, name);
+        unlink_left(dir_fd, name);
         gone = !st_fault_refuses("nvme.unlink") && unlinkat(parent_fd, name, AT_REMOVEDIR) == 0;
         if (!gone && errno != ENOENT)
             st_log(ST_LOG_WARN, "%s/%s, left by a run that died, could not be removed: %s", parent, name, strerror(errno));

@@ -1,9 +1,8 @@
-/* nvme/swap/swap_file.c - one swap file: its space is preallocated, and O_DIRECT is used if it works. */
+/* nvme/swap/swap_file.c - one file of a swap: its space is preallocated, and O_DIRECT is used if it works. */
 #include "nvme/swap/swap_internal.h"
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
-#include "core/base/log.h"
 #include "core/base/size.h"
 #include "core/system/ending.h"
 #include "nvme/method/direct.h"
@@ -15,16 +14,24 @@
 #include <string.h>
 #include <unistd.h>
 
-static strata_status file_error(int err, const char *what, const struct st_run_dir *run, uint32_t index)
+void st_swap_file_name(char name[ST_SWAP_NAME_BYTES], uint32_t volume, uint32_t dir)
+{
+    if (volume < 2)
+        snprintf(name, ST_SWAP_NAME_BYTES, "%s-%" PRIu32, volume == 0 ? "swap" : "base", dir);
+    else
+        snprintf(name, ST_SWAP_NAME_BYTES, "set-%" PRIu32 "-%" PRIu32, volume - 2, dir);
+}
+
+static strata_status file_error(int err, const char *what, const struct st_run_dir *run, const char *name)
 {
     char reason[128];
     const char *text = strerror_r(err, reason, sizeof(reason));
 
-    return st_error(STRATA_E_IO, "%s/" ST_SWAP_FILE_NAME "%" PRIu32 ": cannot %s: %s", run->path, index, what, text);
+    return st_error(STRATA_E_IO, "%s/%s: cannot %s: %s", run->path, name, what, text);
 }
 
 /* Reserves the space; an empty file needs none. */
-static strata_status reserve(int fd, const struct st_run_dir *run, uint32_t index, uint64_t bytes)
+static strata_status reserve(int fd, const struct st_run_dir *run, const char *name, uint64_t bytes)
 {
     char needed[24], free_text[24], reason[ST_ERRNO_BYTES];
     uint64_t free_bytes = 0;
@@ -38,39 +45,32 @@ static strata_status reserve(int fd, const struct st_run_dir *run, uint32_t inde
     if (err == 0)
         return STRATA_OK;
     if (err != ENOSPC && err != EDQUOT && err != EFBIG)
-        return file_error(err, "reserve its space", run, index);
+        return file_error(err, "reserve its space", run, name);
     if (st_swap_free_bytes(run->path, &free_bytes) != STRATA_OK)
         free_bytes = 0;
-    return st_error(STRATA_E_NOSPC,
-                    "%s/" ST_SWAP_FILE_NAME "%" PRIu32 ": cannot reserve %s (%s free): %s: free space, or name another "
-                    "directory with --nvme",
-                    run->path, index, st_size_text(needed, bytes), st_size_text(free_text, free_bytes),
+    return st_error(STRATA_E_NOSPC, "%s/%s: cannot reserve %s (%s free): %s: free space, or name another directory with --nvme",
+                    run->path, name, st_size_text(needed, bytes), st_size_text(free_text, free_bytes),
                     st_errno_text(err, reason));
 }
 
-strata_status st_swap_file_create(int *out_fd, bool *out_direct, const struct st_run_dir *run, uint32_t index, uint64_t bytes)
+strata_status st_swap_file_create(int *out_fd, bool *out_direct, const struct st_run_dir *run, const char *name, uint64_t bytes)
 {
     int fd = (int)st_fault("nvme.open", 0);
     struct st_direct direct;
-    char name[32];
     strata_status st;
 
-    snprintf(name, sizeof(name), ST_SWAP_FILE_NAME "%" PRIu32, index);
     st_ending_hold();
     if (fd == 0 && (fd = openat(run->dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)) < 0)
         fd = -errno;
     st_ending_release();
     if (fd < 0)
-        return file_error(-fd, "create it", run, index);
-    if ((st = reserve(fd, run, index, bytes)) != STRATA_OK) {
+        return file_error(-fd, "create it", run, name);
+    if ((st = reserve(fd, run, name, bytes)) != STRATA_OK) {
         close(fd);
         return st;
     }
     st_direct_enable(&direct, fd);
     *out_direct = direct.works;
-    if (!*out_direct && bytes > 0)
-        st_log(ST_LOG_WARN, "%s: no direct I/O here; reads and writes go through the page cache, which takes memory from the run",
-               run->path);
     *out_fd = fd;
     return STRATA_OK;
 }

@@ -1,10 +1,11 @@
 /* nvme/swap/swap_internal.h - the parts a swap is made of; not for users of nvme/swap/swap.h.
  *
  *   swap_dir.c     the locked run directory: create, remove, sweep
- *   swap_file.c    one file in it: preallocated, direct if the file system allows it
+ *   swap_file.c    one file in it: its name, preallocated, direct if the file system allows it
  *   swap_space.c   whether the directories have room
  *   swap_litter.c  remembers paths for a dying process
- *   swap.c         puts them together */
+ *   swap.c         puts them together
+ *   swap_set.c     what saving and resuming do with the files: link, renew, attach */
 #ifndef NVME_SWAP_SWAP_INTERNAL_H
 #define NVME_SWAP_SWAP_INTERNAL_H
 
@@ -13,8 +14,10 @@
 #include "nvme/swap/swap.h"
 #include <limits.h>
 
-#define ST_SWAP_LOCK_NAME "lock"
-#define ST_SWAP_FILE_NAME "swap-" /* followed by the directory's index */
+#define ST_SWAP_LOCK_NAME   "lock"
+#define ST_SWAP_NAME_BYTES  32u
+#define ST_SWAP_VOLUMES_MAX (2 + ST_SWAP_SETS_MAX)
+#define ST_SWAP_PATH_MAX    (PATH_MAX + ST_SWAP_NAME_BYTES)
 
 #define ST_SWAP_BLOCK_DEFAULT (1u << 20)
 
@@ -26,8 +29,9 @@ struct st_run_dir {
     int parent_fd, dir_fd; /* -1: none */
     int lock_fd;           /* of its file `lock`; -1: none */
     bool made;
+    uint32_t index, volume_count; /* whose files may be there */
 };
-#define ST_RUN_DIR_NONE ((struct st_run_dir){.parent_fd = -1, .dir_fd = -1, .lock_fd = -1})
+#define ST_RUN_DIR_NONE ((struct st_run_dir){.parent_fd = -1, .dir_fd = -1, .lock_fd = -1, .volume_count = 1})
 
 /** Create and lock a run directory under `dir`.  E_INPUT: missing, or not a directory; E_IO, E_NOSPC.
  *  On failure nothing is left behind; st_run_dir_remove() is fine on the result either way. */
@@ -39,14 +43,55 @@ void st_run_dir_close(struct st_run_dir *run);
 /** Both. */
 void st_run_dir_remove(struct st_run_dir *run);
 
-/** Create swap-`index` in `run`, reserve `bytes` on the disk and choose direct or buffered I/O. */
-strata_status st_swap_file_create(int *out_fd, bool *out_direct, const struct st_run_dir *run, uint32_t index, uint64_t bytes);
+/** Name of a volume's file in the directory of this index. */
+void st_swap_file_name(char name[ST_SWAP_NAME_BYTES], uint32_t volume, uint32_t dir);
+/** Create `name` in `run`, reserve `bytes` on the disk and choose direct or buffered I/O. */
+strata_status st_swap_file_create(int *out_fd, bool *out_direct, const struct st_run_dir *run, const char *name, uint64_t bytes);
 
-/** E_NOSPC, naming the directory, if one has no room for its part of `bytes`; checked before anything is created. */
-strata_status st_swap_check_room(const char *const *dirs, const struct st_stripe *stripe, uint64_t bytes);
+/** Bytes of a volume. */
+uint64_t st_swap_volume_bytes(const uint64_t bytes[ST_SPACE_COUNT], uint32_t volume);
+/** E_NOSPC, naming the directory, if one has no room for its part of all volumes; checked before anything is created. */
+strata_status st_swap_check_room(const char *const *dirs, const struct st_stripe *stripe, const uint64_t bytes[ST_SPACE_COUNT],
+                                 uint32_t volume_count);
 
 /** Remember a run directory for st_swap_unlink_all(); -1: no place left.  Both within st_ending_hold(). */
-int st_litter_add(const struct st_run_dir *run, uint32_t index, const struct st_users *users);
+int st_litter_add(const struct st_run_dir *run, const struct st_users *users);
 void st_litter_remove(int index);
+
+/* One directory of a swap. */
+struct st_swap_part {
+    struct st_run_dir run;
+    struct st_users users;
+    int litter; /* index, or -1 */
+    bool direct;
+    char scratch[ST_SWAP_PATH_MAX]; /* path */
+};
+
+/* The files of a volume, one per directory. */
+struct st_swap_files {
+    int fds[ST_SWAP_DIRS_MAX]; /* -1: none yet, or fake */
+};
+
+struct st_swap {
+    struct st_stripe stripe;
+    struct st_swap_part *parts; /* [stripe.dir_count] */
+    bool fake;
+    uint64_t bytes[ST_SPACE_COUNT];
+    uint32_t volume_count;
+    struct st_swap_files *volumes; /* [volume_count] scratch, base, set 0, set 1, ...: by the mover's numbers */
+    struct st_swap_info info;
+    struct st_mover *mover;
+};
+
+/* A volume in the words of the mover. */
+struct st_swap_description {
+    struct st_volume_opts opts;
+    struct st_volume_file files[ST_SWAP_DIRS_MAX];
+    char paths[ST_SWAP_DIRS_MAX][ST_SWAP_PATH_MAX];
+};
+void st_swap_describe(const struct st_swap *swap, uint32_t volume, const struct st_swap_files *files,
+                      struct st_swap_description *out);
+/** Create a volume's file in a directory. */
+strata_status st_swap_create_file(const struct st_swap *swap, uint32_t volume, uint32_t dir, int *fd, bool *direct);
 
 #endif

@@ -2,7 +2,6 @@
 #include "nvme/swap/swap_internal.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/types.h>
@@ -15,11 +14,12 @@ static struct litter {
     bool used;
     pid_t pid; /* that made it: a child of fork() leaves it alone */
     int parent_fd, dir_fd;
-    char file[32], dir[32];
+    uint32_t index, volume_count;
+    char dir[32];
     struct st_users users;
 } litter[LITTER_MAX];
 
-int st_litter_add(const struct st_run_dir *run, uint32_t index, const struct st_users *users)
+int st_litter_add(const struct st_run_dir *run, const struct st_users *users)
 {
     for (uint32_t i = 0; i < LITTER_MAX; i++) {
         if (litter[i].used)
@@ -28,7 +28,8 @@ int st_litter_add(const struct st_run_dir *run, uint32_t index, const struct st_
         litter[i].pid = getpid();
         litter[i].parent_fd = run->parent_fd;
         litter[i].dir_fd = run->dir_fd;
-        snprintf(litter[i].file, sizeof(litter[i].file), ST_SWAP_FILE_NAME "%" PRIu32, index);
+        litter[i].index = run->index;
+        litter[i].volume_count = run->volume_count;
         snprintf(litter[i].dir, sizeof(litter[i].dir), "%s", run->name);
         litter[i].users = *users;
         return (int)i;
@@ -47,7 +48,12 @@ void st_swap_unlink_all(void)
     for (uint32_t i = 0; i < LITTER_MAX; i++) {
         if (!litter[i].used || litter[i].pid != getpid())
             continue;
-        (void)unlinkat(litter[i].dir_fd, litter[i].file, 0);
+        for (uint32_t v = 0; v < litter[i].volume_count; v++) {
+            char name[ST_SWAP_NAME_BYTES];
+
+            st_swap_file_name(name, v, litter[i].index);
+            (void)unlinkat(litter[i].dir_fd, name, 0);
+        }
         (void)unlinkat(litter[i].dir_fd, ST_SWAP_LOCK_NAME, 0);
         (void)unlinkat(litter[i].parent_fd, litter[i].dir, AT_REMOVEDIR);
         (void)st_users_unlink(&litter[i].users); /* another run may use it */

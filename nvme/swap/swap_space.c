@@ -34,7 +34,13 @@ static bool is_shared(const struct space *a, const struct space *b)
     return a->device == b->device;
 }
 
-strata_status st_swap_check_room(const char *const *dirs, const struct st_stripe *stripe, uint64_t bytes)
+uint64_t st_swap_volume_bytes(const uint64_t bytes[ST_SPACE_COUNT], uint32_t volume)
+{
+    return bytes[volume < ST_SPACE_SET ? volume : ST_SPACE_SET];
+}
+
+strata_status st_swap_check_room(const char *const *dirs, const struct st_stripe *stripe, const uint64_t bytes[ST_SPACE_COUNT],
+                                 uint32_t volume_count)
 {
     struct space spaces[ST_SWAP_DIRS_MAX];
     char needed[24], there[24];
@@ -46,8 +52,8 @@ strata_status st_swap_check_room(const char *const *dirs, const struct st_stripe
         if (st != STRATA_OK)
             return st;
         for (uint32_t i = 0; i <= d; i++)
-            if (is_shared(&spaces[i], &spaces[d]))
-                wanted += st_stripe_file_bytes(stripe, i, bytes);
+            for (uint32_t v = 0; v < volume_count && is_shared(&spaces[i], &spaces[d]); v++)
+                wanted += st_stripe_file_bytes(stripe, i, st_swap_volume_bytes(bytes, v));
         if (wanted > spaces[d].free_bytes)
             return st_error(STRATA_E_NOSPC,
                             "%s: %s of swap space needed, %s free: free space, or name another directory with --nvme", dirs[d],

@@ -49,7 +49,7 @@ static strata_status open_swap(struct st_engine *eng, const struct st_nvme_opts 
     const struct st_swap_opts swap = {.dirs = nvme->dirs,
                                       .dir_count = nvme->dir_count,
                                       .dir_rates = nvme->dir_rates,
-                                      .bytes = eng->program->needed[STRATA_TIER_NVME],
+                                      .bytes = {eng->program->needed[STRATA_TIER_NVME]},
                                       .method = nvme->method,
                                       .block_bytes = nvme->block_bytes,
                                       .queue_depth = nvme->queue_depth,

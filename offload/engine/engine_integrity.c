@@ -31,7 +31,7 @@ static uint64_t plane_bytes(const struct st_program *program, const struct st_ch
 static strata_status mismatch(const struct st_engine *eng, uint32_t extent, uint64_t at, const char *what)
 {
     uint64_t place;
-    const char *path = st_swap_place(eng->swap, eng->program->buffers[extent].offset + at, &place);
+    const char *path = st_swap_place(eng->swap, 0, eng->program->buffers[extent].offset + at, &place);
 
     return st_error(STRATA_E_CORRUPT,
                     "%s: checksum mismatch in %s at byte %" PRIu64

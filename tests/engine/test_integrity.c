@@ -95,7 +95,7 @@ static void assert_names(const struct given *g, uint32_t c, enum st_plane which,
     uint64_t byte;
     char place[192];
 
-    (void)st_swap_place(g->eng->swap, plan->program.buffers[plane.extent].offset + plane.offset + tile * plane.tile_bytes, &byte);
+    (void)st_swap_place(g->eng->swap, 0, plan->program.buffers[plane.extent].offset + plane.offset + tile * plane.tile_bytes, &byte);
     snprintf(place, sizeof(place), "checksum mismatch in plane %s of page %u, elements from %" PRIu64 " at byte %" PRIu64 ":",
              plane_names[which], chunk->page, chunk->first + tile * ST_TILE_ELEMS, byte);
     if (strstr(strata_last_error(), place) == NULL)

@@ -50,7 +50,7 @@ struct st_swap_opts swap_dirs_options(const char *method, uint32_t dir_count, bo
     return (struct st_swap_opts){.dirs = swap_dirs,
                                  .dir_count = dir_count,
                                  .dir_rates = equal ? NULL : swap_dirs_rates,
-                                 .bytes = SWAP_DIRS_BYTES,
+                                 .bytes = {SWAP_DIRS_BYTES},
                                  .method = method,
                                  .block_bytes = SWAP_DIRS_BLOCK,
                                  .queue_depth = 6,

@@ -44,7 +44,8 @@ strata_status move_start(struct st_swap *swap, struct move *move, struct latch *
 {
     strata_status st;
 
-    move->transfer = (struct st_transfer){.op = op, .offset = offset, .bytes = bytes, .buf = buf, .done = on_done, .owner = move};
+    move->transfer = (struct st_transfer){
+        .op = op, .volume = move->volume, .offset = offset, .bytes = bytes, .buf = buf, .done = on_done, .owner = move};
     move->latch = latch;
     move->done_count = 0;
     pthread_mutex_lock(&latch->lock);

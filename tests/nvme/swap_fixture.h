@@ -22,6 +22,7 @@ void latch_wait(struct latch *latch);
 /* A transfer, and how it ended. */
 struct move {
     struct st_transfer transfer;
+    uint32_t volume;
     struct latch *latch;
     uint32_t done_count;
     strata_status status;

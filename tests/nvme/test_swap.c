@@ -36,7 +36,7 @@ static struct st_swap_opts options(const char *method, uint64_t bytes)
 
     return (struct st_swap_opts){.dirs = dirs,
                                  .dir_count = 1,
-                                 .bytes = bytes,
+                                 .bytes = {bytes},
                                  .method = method,
                                  .block_bytes = BLOCK,
                                  .queue_depth = 7,
@@ -206,7 +206,7 @@ static void a_failed_request_fails_its_transfer_alone(void **state)
         assert_int_equal(st_fault_disarm(), 2);
         assert_int_equal(move.done_count, 1);
         assert_non_null(strstr(move.sentence, "write of 65536 bytes at offset "));
-        assert_non_null(strstr(move.sentence, strcmp(methods[k], "fake") == 0 ? "fake swap: " : "/swap-0: "));
+        assert_non_null(strstr(move.sentence, strcmp(methods[k], "fake") == 0 ? "fake/swap-0: " : "/swap-0: "));
         st_swap_counters(swap, &counters);
         assert_true(counters.bytes_written < 20 * BLOCK); /* what was not worth issuing was not */
 
@@ -245,11 +245,11 @@ static void what_cannot_be_is_refused(void **state)
     st_swap_close(swap);
     free(buf);
 
-    opts.bytes = 0;
+    opts.bytes[0] = 0;
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_E_INVAL);
-    opts.bytes = 4 * BLOCK + 1;
+    opts.bytes[0] = 4 * BLOCK + 1;
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_E_INVAL);
-    opts.bytes = 4 * BLOCK;
+    opts.bytes[0] = 4 * BLOCK;
     opts.block_bytes = 1000;
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_E_INVAL);
     opts.block_bytes = 0;
@@ -271,7 +271,7 @@ static void what_cannot_be_is_refused(void **state)
 /* A lower bound alone: reads and writes share the rate. */
 static void fake_is_no_faster_than_its_limit(void **state)
 {
-    const struct st_swap_opts opts = {.bytes = 8 * BLOCK, .method = "fake", .fake_bytes_per_second = 50000000};
+    const struct st_swap_opts opts = {.bytes = {8 * BLOCK}, .method = "fake", .fake_bytes_per_second = 50000000};
     unsigned char *buf = random_buffer(8 * BLOCK, 0), *back = random_buffer(8 * BLOCK, 1);
     const uint64_t start = st_clock_ns();
     struct move move = {0};
@@ -290,7 +290,7 @@ static void fake_is_no_faster_than_its_limit(void **state)
 
 static void fake_needs_no_directory(void **state)
 {
-    const struct st_swap_opts opts = {.bytes = BLOCK, .method = "fake"};
+    const struct st_swap_opts opts = {.bytes = {BLOCK}, .method = "fake"};
     unsigned char *buf = random_buffer(BLOCK, 0), *back = random_buffer(BLOCK, 1);
     struct st_swap_info info;
     struct move move = {0};

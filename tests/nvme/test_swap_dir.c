@@ -53,7 +53,7 @@ static void run_path(char path[PATH_MAX], const char *dir)
 static strata_status swap_open(struct st_swap **swap, const char *dir, uint64_t bytes)
 {
     return st_swap_open(
-        swap, &(struct st_swap_opts){.dirs = &dir, .dir_count = 1, .bytes = bytes, .method = "threads", .queue_depth = 2});
+        swap, &(struct st_swap_opts){.dirs = &dir, .dir_count = 1, .bytes = {bytes}, .method = "threads", .queue_depth = 2});
 }
 
 static void assert_swap_works(struct st_swap *swap)
@@ -389,7 +389,7 @@ static void a_full_disk_is_found_at_open(void **state)
 
     /* Past the first look at the free space: the reservation itself fails, and takes back what it got. */
     assert_int_equal(st_run_dir_create(&run, scratch_dir), STRATA_OK);
-    assert_int_equal(st_swap_file_create(&fd, &direct, &run, 0, 16 * MIB), STRATA_E_NOSPC);
+    assert_int_equal(st_swap_file_create(&fd, &direct, &run, "swap-0", 16 * MIB), STRATA_E_NOSPC);
     assert_non_null(strstr(strata_last_error(), "swap-0: cannot reserve 16.0 MiB"));
     st_run_dir_remove(&run);
     assert_int_equal(entries_in(scratch_dir), 0);

@@ -94,7 +94,7 @@ static void little_space_leaves_files_empty(void **state)
     struct st_swap *swap;
 
     (void)state;
-    opts.bytes = SWAP_DIRS_BLOCK + ST_SWAP_ALIGN;
+    opts.bytes[0] = SWAP_DIRS_BLOCK + ST_SWAP_ALIGN;
     assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
     st_swap_close(swap);
     swap_dirs_assert_empty();

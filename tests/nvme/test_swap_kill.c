@@ -34,7 +34,7 @@ static int live(void)
     if (st_run_dir_create(&run, scratch_dir) != STRATA_OK)
         return 1;
     st_users_join_at(&users, run.parent_fd);
-    if (st_swap_file_create(&fd, &direct, &run, 0, BYTES) != STRATA_OK)
+    if (st_swap_file_create(&fd, &direct, &run, "swap-0", BYTES) != STRATA_OK)
         return 2;
     close(fd);
     st_run_dir_clear(&run);
@@ -129,7 +129,7 @@ static void a_sweep_takes_nothing_from_the_living(void **state)
                 print_message("%s\n", strata_last_error());
                 _exit(1);
             }
-            fd = openat(run.dir_fd, ST_SWAP_FILE_NAME "0", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+            fd = openat(run.dir_fd, "swap-0", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
             if (fd < 0)
                 _exit(2);
             close(fd);
@@ -154,7 +154,7 @@ static void a_sweep_takes_nothing_from_the_living(void **state)
 
 static void a_renamed_directory_is_left_empty(void **state)
 {
-    const struct st_swap_opts opts = {.dir_count = 1, .bytes = BYTES, .method = "threads", .queue_depth = 1};
+    const struct st_swap_opts opts = {.dir_count = 1, .bytes = {BYTES}, .method = "threads", .queue_depth = 1};
 
     (void)state;
     for (int dying = 0; dying < 2; dying++) {

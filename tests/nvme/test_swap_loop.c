@@ -43,7 +43,7 @@ static void assert_works(struct st_swap *swap, uint64_t bytes)
 static strata_status open_swap(struct st_swap **swap, void **state, uint64_t bytes, const double *rates)
 {
     return st_swap_open(
-        swap, &(struct st_swap_opts){.dirs = dirs, .dir_count = 2, .dir_rates = rates, .bytes = bytes, .method = *state});
+        swap, &(struct st_swap_opts){.dirs = dirs, .dir_count = 2, .dir_rates = rates, .bytes = {bytes}, .method = *state});
 }
 
 /* The small disk lacks its half; the large one, which comes second, is left as it was. */
