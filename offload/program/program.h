@@ -99,15 +99,19 @@ static inline uint64_t st_page_updated_bytes(const struct st_page *page, enum st
     return bytes < page->bytes ? bytes : page->bytes;
 }
 
-/* Bytes of a page's weights in a set, and of those behind them, all frozen, in the base: what no update changes is written
- * once. */
+/* Bytes of a page's weights in a set; where those in the base begin, and their bytes: all that is frozen, which is written once.
+ * Both have the drive's block in which the trained ones end. */
 static inline uint64_t st_page_set_bytes(const struct st_page *page)
 {
     return st_page_updated_bytes(page, ST_WHERE_NVME);
 }
+static inline uint64_t st_page_base_at(const struct st_page *page)
+{
+    return page->trained_bytes < page->bytes ? page->trained_bytes / ST_EXTENT_ALIGN * ST_EXTENT_ALIGN : page->bytes;
+}
 static inline uint64_t st_page_base_bytes(const struct st_page *page)
 {
-    return page->bytes - st_page_set_bytes(page);
+    return page->bytes - st_page_base_at(page);
 }
 
 struct st_page_place {
@@ -119,7 +123,7 @@ struct st_page_place {
     uint32_t weight_region; /* device buffer, or ST_NO_BUFFER */
     uint32_t home_region;   /* host buffer or extent (the base's if all is frozen); ST_NO_BUFFER if home is the device */
     uint32_t extent;        /* of the weights; in a run that saves the set's, wherever they live; ST_NO_BUFFER: none */
-    uint32_t base_extent;   /* in a run that saves: of the frozen bytes behind it, or ST_NO_BUFFER */
+    uint32_t base_extent;   /* in a run that saves: of what is frozen, from st_page_base_at() on, or ST_NO_BUFFER */
     uint32_t grad_region;   /* rounded gradient: device or host buffer */
     uint32_t accum_region;  /* fp32 accumulator that stays (table slices, fp32 device updates), or ST_NO_BUFFER */
     uint32_t chunk_first, chunk_count;

@@ -66,11 +66,13 @@ static void check_layout(const struct case_of *c, const struct st_plan *plan)
     for (uint32_t p = 0; p < c->w.page_count; p++) {
         const struct st_page *page = &c->w.pages[p];
         const struct st_page_place *place = &program->pages[p];
+        const bool frozen = page->trained_bytes < page->bytes;
+        const uint64_t base_at = frozen ? page->trained_bytes / 4096 * 4096 : page->bytes;
         uint64_t trained = (page->trained_bytes + 4095) / 4096 * 4096;
 
         trained = trained < page->bytes ? trained : page->bytes;
         at(c, plan, place->extent, ST_SPACE_SET, &set, trained, "weights of page", p);
-        at(c, plan, place->base_extent, ST_SPACE_BASE, &base, page->bytes - trained, "frozen weights of page", p);
+        at(c, plan, place->base_extent, ST_SPACE_BASE, &base, page->bytes - base_at, "frozen weights of page", p);
         if (place->home == ST_WHERE_NVME)
             assert_int_equal(place->home_region, trained > 0 ? place->extent : place->base_extent);
         else
