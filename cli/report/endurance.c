@@ -15,19 +15,27 @@ static double written(const struct st_figures *figures, enum st_phase phase)
     return (double)figures->traffic[st_phase_index(phase)].write;
 }
 
+/* Checkpoints of a run: every so many steps, and at its end. */
+static double saves(const struct st_config *config, uint64_t steps)
+{
+    return (double)(config->save_every > 0 ? (steps - 1) / config->save_every + 1 : 1);
+}
+
 void cli_endurance_planned(struct cli_endurance *out, const struct strata_plan *of, uint64_t max_steps)
 {
     const struct st_plan *plan = of->plan;
-    const double step = written(&of->figures, ST_PHASE_BODY);
+    const struct st_config *config = &of->model->config;
+    const double step = written(&of->figures, ST_PHASE_BODY), save = (double)of->figures.save_bytes;
+    const double paced = step + (config->save_every > 0 ? save / (double)config->save_every : 0);
     struct st_prediction p = {0};
 
     st_predict(&p, &plan->program, &of->machine);
     *out = (struct cli_endurance){.step_bytes = (uint64_t)step,
                                   .run_bytes = (double)NAN,
-                                  .day_bytes = p.seconds > 0 ? step / p.seconds * SECONDS_PER_DAY : (double)NAN};
+                                  .day_bytes = p.seconds > 0 ? paced / p.seconds * SECONDS_PER_DAY : (double)NAN};
     if (max_steps == 0)
         return;
-    out->run_bytes = step * (double)max_steps;
+    out->run_bytes = step * (double)max_steps + save * saves(config, max_steps);
     if (plan->policy.update == ST_UPDATE_GATED) /* the first step updates nothing; the final flush makes up for it */
         out->run_bytes += written(&of->figures, ST_PHASE_PROLOGUE) + written(&of->figures, ST_PHASE_EPILOGUE) - step;
 }

@@ -7,6 +7,7 @@
 #include "core/base/fault.h"
 #include "core/system/file.h"
 #include "nvme/swap/swap.h"
+#include "offload/program/tables.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -25,7 +26,8 @@ struct header {
     uint64_t zero[3];
 };
 static_assert(sizeof(struct header) == ST_EXTENTS_HEADER, "the file's layout");
-static_assert(sizeof(struct st_extent_row) == 56 && offsetof(struct st_extent_row, first) == 8, "the file's layout");
+static_assert(sizeof(struct st_extent_row) == ST_EXTENT_ROW_BYTES && offsetof(struct st_extent_row, first) == 8,
+              "the file's layout");
 
 static struct header header_of(uint64_t row_count, uint64_t sum_count)
 {

@@ -3,8 +3,6 @@
 
 #include "offload/program/dispatch.h"
 
-#define PLANES 4u /* with checksums: master, two moments, weight */
-
 uint64_t st_act_pieces(const struct st_workload *w)
 {
     return (w->activation_bytes + ST_ACT_PIECE - 1) / ST_ACT_PIECE;
@@ -53,8 +51,11 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
         .act_checksums = program->acts == ST_WHERE_NVME ? boundaries * st_act_pieces(w) * sizeof(uint64_t) : 0,
         .scratch = workers * ST_SCRATCH_BYTES,
         .block_sums = (largest_sum(w) / ST_NORM_BLOCK + 1) * sizeof(double),
+        .extents = program->sets > 0
+                       ? ST_PLANE_COUNT * (program->chunk_count * ST_EXTENT_ROW_BYTES + program->tile_count * sizeof(uint64_t))
+                       : 0,
         .bounce = program->sets > 0 ? (size_t)ST_BOUNCE_COUNT * ST_BOUNCE_BYTES : 0,
     };
-    return t->program + t->dispatch + t->transfers + t->jobs + t->checks + t->verified + t->fresh + PLANES * t->checksums +
-           t->act_checksums + 2 * t->scratch + t->block_sums + t->bounce;
+    return t->program + t->dispatch + t->transfers + t->jobs + t->checks + t->verified + t->fresh +
+           ST_PLANE_COUNT * t->checksums + t->act_checksums + 2 * t->scratch + t->block_sums + t->bounce + t->extents;
 }

@@ -18,6 +18,9 @@ uint64_t st_act_pieces(const struct st_workload *w);
 #define ST_SCRATCH_ELEMS 65536u /* of a worker, in fp32: what it loads or exports at a time; at least a tile */
 #define ST_SCRATCH_BYTES (ST_SCRATCH_ELEMS * sizeof(float))
 
+/* A row of a checkpoint's list of extents (offload/checkpoint/extents.h, which asserts the size). */
+#define ST_EXTENT_ROW_BYTES 56u
+
 /* For what moves between host memory that no arena holds and files: saving and resuming.  Of a run that saves. */
 #define ST_BOUNCE_COUNT 8u
 #define ST_BOUNCE_BYTES (4u << 20)
@@ -35,7 +38,8 @@ struct st_tables {
     size_t act_checksums; /* [boundaries][pieces]; 0: no checkpoint lies on NVMe */
     size_t scratch;       /* [the machine's workers] of ST_SCRATCH_BYTES; there are two */
     size_t block_sums;    /* [blocks of the largest page] */
-    size_t bounce;        /* [ST_BOUNCE_COUNT] of ST_BOUNCE_BYTES; 0: the run saves nothing */
+    size_t bounce;        /* [ST_BOUNCE_COUNT] of ST_BOUNCE_BYTES; 0, as the next: the run saves nothing */
+    size_t extents;       /* the list of a checkpoint that is being written: rows, and sums of all planes */
 };
 
 /** Of a program; `workers`: of the machine; `queues`: the device has queues of its own.  Returns their sum: four planes of

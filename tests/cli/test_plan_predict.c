@@ -83,6 +83,40 @@ static void a_slow_disk_is_named(void **state)
     program_free(&p);
 }
 
+/* What checkpoints write beside the sets is said, timed at the rate of writes, and counted with what wears the drives. */
+static void checkpoints_are_counted(void **state)
+{
+#define SAVED "plan --model gpt2 --machine {w}/card.json --json --max-steps 25 --save {w}/checkpoints "
+    const struct workplace *w = *state;
+    const st_json *saving;
+    struct program p, q;
+    st_json *root, *often;
+    double bytes;
+
+    write_machine(w, "80e9", "1e12", "6e9");
+    root = plan_json(w, &p, SAVED "--keep 5");
+    often = plan_json(w, &q, SAVED "--save-every 10");
+    saving = st_json_get(root, "checkpoints");
+    bytes = json_number(saving, "save_bytes");
+    assert_true(bytes > 0 && bytes == json_number(saving, "set_bytes"));
+    assert_true(json_number(saving, "sets") == 7 && json_number(saving, "keep") == 5);
+    assert_true(json_number(saving, "save_seconds") == bytes / 4e9);
+    assert_true(json_number(st_json_get(st_json_get(root, "tiers"), "nvme"), "needed") == 7 * bytes);
+    assert_true(json_number(st_json_get(root, "written"), "run") == bytes);
+    assert_true(json_number(st_json_get(root, "written"), "day") == 0);
+    assert_true(json_number(st_json_get(often, "written"), "run") == 3 * bytes); /* after 10, 20 and 25 */
+    assert_true(json_number(st_json_get(often, "written"), "day") * json_number(often, "predicted_seconds") > bytes * 8639);
+    assert_true(json_number(st_json_get(often, "written"), "step") == 0);
+    st_json_free(root);
+    st_json_free(often);
+    program_free(&p);
+    program_free(&q);
+    workplace_run_ok(w, &p, "plan --model gpt2 --machine {w}/card.json --save {w}/checkpoints");
+    assert_non_null(strstr(p.out, "\n  checkpoints: 2 kept, in 4 sets of 1."));
+    assert_non_null(strstr(p.out, " that live in memory, in about "));
+    program_free(&p);
+}
+
 /* Nothing is on the disk, and all of the state is on the device: neither a drive nor memory can matter.  Only the device works,
  * at its products or over its memory: both twice as fast halve the step. */
 static void what_cannot_matter_is_left_out(void **state)
@@ -159,9 +193,8 @@ static void who_plans_does_not_matter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slow_disk_is_named),
-        cmocka_unit_test(what_cannot_matter_is_left_out),
-        cmocka_unit_test(text_says_the_same),
+        cmocka_unit_test(a_slow_disk_is_named),           cmocka_unit_test(checkpoints_are_counted),
+        cmocka_unit_test(what_cannot_matter_is_left_out), cmocka_unit_test(text_says_the_same),
         cmocka_unit_test(who_plans_does_not_matter),
     };
 

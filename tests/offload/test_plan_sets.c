@@ -162,6 +162,15 @@ static void check_unsaved(const struct st_plan *plan)
     assert_int_equal(st_program_unsaved(program), program->sets > 0 ? bytes : 0);
 }
 
+/* Memory for saving is planned: 8 copies of 4 MiB, and the list of a checkpoint: of each of four planes a row a chunk and a sum a
+ * tile. */
+static void check_memory(const struct st_plan *saves, const struct st_plan *plain)
+{
+    assert_true(saves->fixed_bytes - plain->fixed_bytes >=
+                (8u << 20) * 4 + 4 * (56ull * plain->program.chunk_count + 8 * plain->program.tile_count));
+    assert_int_equal(saves->rss_bytes_max - plain->rss_bytes_max, saves->fixed_bytes - plain->fixed_bytes);
+}
+
 /* Saving moves nothing: the same budgets of device and host give the same placement and program, whatever is saved. */
 static void saving_changes_no_program(void **state)
 {
@@ -182,6 +191,7 @@ static void saving_changes_no_program(void **state)
         assert_true(saves->fits && plain->fits);
         check_unsaved(saves);
         check_unsaved(plain);
+        check_memory(saves, plain);
         assert_memory_equal(&saves->decided, &plain->decided, sizeof(plain->decided));
         assert_int_equal(saves->program.op_count, plain->program.op_count);
         for (uint32_t i = 0; i < plain->program.op_count; i++) {
