@@ -60,10 +60,15 @@ static void release_lock(void)
     pthread_mutex_unlock(&lock);
 }
 
+static void make_lock(void)
+{
+    pthread_mutex_init(&lock, NULL);
+}
+
 /* A child that is forked while another thread takes memory finds the lock free. */
 __attribute__((constructor)) static void keep_over_fork(void)
 {
-    if (pthread_atfork(hold_lock, release_lock, release_lock) != 0)
+    if (pthread_atfork(hold_lock, release_lock, make_lock) != 0)
         abort();
 }
 
