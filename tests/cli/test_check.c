@@ -155,6 +155,28 @@ static void all_problems_are_told_at_once(void **state)
     program_free(&p);
 }
 
+/* A sentence that begins with the file's name is not given it again. */
+static void problems_name_the_file_once(void **state)
+{
+    static const char *const texts[] = {BAD, "{\"a\": }"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        size_t problems = 0, names = 0;
+        struct program p;
+
+        check(&p, texts[i], "--set train_batch_size=7 --micro-batch 2");
+        assert_int_equal(p.code, 2);
+        for (const char *at = p.err; (at = strstr(at, "strata: error: ")) != NULL; at++)
+            problems++;
+        for (const char *at = p.err; (at = strstr(at, "/config.json")) != NULL; at++)
+            names++;
+        assert_true(problems > (i == 0 ? 4 : 0));
+        assert_int_equal(names, problems);
+        program_free(&p);
+    }
+}
+
 /* The file may be named as in a run, too. */
 static void config_is_named_as_in_a_run(void **state)
 {
@@ -183,6 +205,7 @@ int main(void)
         cmocka_unit_test(auto_is_an_origin),
         cmocka_unit_test(text_has_a_line_for_each),
         cmocka_unit_test(all_problems_are_told_at_once),
+        cmocka_unit_test(problems_name_the_file_once),
         cmocka_unit_test(config_is_named_as_in_a_run),
     };
 

@@ -5,6 +5,7 @@
 #include "core/json/json.h"
 #include "model/tokenizer/tokenizer.h"
 #include "model_fixture.h"
+#include "tests/common/lost_memory.h"
 #include "tests/common/whole_file.h"
 
 #define GOLDEN "tests/golden/tokenizers"
@@ -308,12 +309,37 @@ static void test_what_a_tokenizer_says_of_itself(void **state)
     st_tokenizer_close(qwen2);
 }
 
+/* An encoding grows by doubling: a long text costs no block of memory for each token. */
+static void test_a_long_text_takes_few_blocks(void **state)
+{
+    enum { WORDS = 20000 };
+    struct st_tokenizer *t = open_shape("gpt2");
+    struct st_encoding out = {0};
+    struct st_encoder *e;
+    char *text = malloc(2 * WORDS);
+    uint64_t before;
+
+    (void)state;
+    for (size_t i = 0; i < WORDS; i++)
+        memcpy(text + 2 * i, i % 2 == 0 ? " a" : "!?", 2);
+    assert_ok(st_encoder_create(&e, t));
+    assert_ok(st_encode(e, text, 2 * WORDS, NULL, &out)); /* the encoder's own memory */
+    st_encoding_free(&out);
+    before = memory_mark();
+    assert_ok(st_encode(e, text, 2 * WORDS, NULL, &out));
+    assert_true(out.count >= WORDS);
+    assert_in_range(memory_mark() - before, 1, 100);
+    st_encoding_free(&out);
+    st_encoder_destroy(e);
+    st_tokenizer_close(t);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids_are_the_references),
-        cmocka_unit_test(test_parts_give_the_same),
-        cmocka_unit_test(test_streamed_text_is_the_whole),
+        cmocka_unit_test(test_ids_are_the_references),          cmocka_unit_test(test_parts_give_the_same),
+        cmocka_unit_test(test_streamed_text_is_the_whole),      cmocka_unit_test(test_a_long_text_takes_few_blocks),
         cmocka_unit_test(test_what_a_tokenizer_says_of_itself),
     };
 
