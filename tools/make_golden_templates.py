@@ -72,6 +72,8 @@ none_such | default('d'), '' | default('d'), '' | default('d', true), none | def
 n, tools | tojson, tools[0].parameters | tojson(indent=2), {'b': 1, 'a': 2} | tojson(sort_keys=true), 'é"\\\\/\\n' | tojson, [] | tojson, {} | tojson(indent=1), none | tojson, 1.0 | tojson
 range(3), range(1, 7, 2), range(3, 0, -1), [range(2)], range(10)[2:8:2], range(3)[::-1], range(9, 0, -2)[1:], range(3) ~ 'x', range(3) | string
 range(3) == [0, 1, 2], range(0) == range(2, 2), range(3) | length, range(5)[1], 2 in range(3), range(2) is sequence, range(2) is iterable, range(0) or 1
+{'a': 1, 'b': 2}.keys(), {'a': 1}.values(), {'a': 1, 'b': 'x'}.items(), {}.keys(), [{'a': 1}.keys()], {'a': 1}.keys() | length, {'a': 1}.keys() is sequence, {'a': 1}.items() is iterable
+'a' in {'a': 1}.keys(), {'a': 1}.keys() == ['a'], {}.keys() or 1, {'a': 1}.keys()[0] is defined, {'a': 2}.items() | first, {'b': 1, 'a': 2}.keys() | sort, {'a': 1}.values() | join, {'a': 1}.items() ~ ''
 range(3) | list, range(1, 7, 2) | list, range(3, 0, -1) | list, dict(a=1), dict({'x': 1}, y=2)
 strftime_now('%d %b %Y'), strftime_now('%A, %B %d, %Y - %j %y-%m %%'), bos_token, eos_token, add_generation_prompt
 loop is defined, raise_exception is callable, messages.0.role
@@ -101,7 +103,7 @@ REFUSED = [
     "{{ 1 / 0 }}", "{{ [1] < 2 }}", "{{ none_such() }}", "{{ messages.append(1) }}", "{{ {'a': 1}.update({}) }}",
     "{% for a, b in [[1]] %}{% endfor %}", "{% if x %}", "{{ 'a }}", "{{ a b }}", "{% endif %}", "{% for %}", "{# x", "{{ }}",
     "{% set x = %}", "{% unknown %}", "{{ (1 }}", "{{ [1 }}", "{{ 'x' | none_such }}", "{{ 1 is none_such }}", "{{ n[1:2] }}",
-    "{{ none_such | tojson }}", "{{ range(200000) }}", "{{ range(2) + [1] }}", "{{ range(2) * 2 }}", "{{ range(3) | tojson }}", "{% set m.x = 1 %}",
+    "{{ none_such | tojson }}", "{{ range(200000) }}", "{{ range(2) + [1] }}", "{{ range(2) * 2 }}", "{{ range(3) | tojson }}", "{{ {'a': 1}.keys() | tojson }}", "{{ {'a': 1}.keys() + [1] }}", "{{ {'a': 1}.keys()[1:] }}", "{% set m.x = 1 %}",
 ]
 # Numbers stay what they are in JSON: a whole float is no integer, and an integer is exact.
 NUMBERS = {"tools": [{"parameters": {"default": 1.0, "minimum": -0.0, "maximum": 1e22, "step": 0.5, "big": 9007199254740993,

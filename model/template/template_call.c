@@ -380,16 +380,27 @@ static struct st_value call_list_of(struct st_render *r, const struct st_dict *d
     return out;
 }
 
+static struct st_value view_of(struct st_value list, const char *name)
+{
+    if (list.kind != VAL_LIST)
+        return list; /* it failed */
+    list.kind = VAL_VIEW;
+    list.as.list->view = name;
+    return list;
+}
+
 static struct st_value call_of_dict(struct st_render *r, const struct st_method *m, const struct st_arguments *args)
 {
     const struct st_dict *d = m->self.as.dict;
 
     if (strcmp(m->name, "get") == 0)
         return call_get(r, d, args);
-    if (strcmp(m->name, "keys") == 0 || strcmp(m->name, "values") == 0)
-        return call_list_of(r, d, m->name[0] == 'k');
+    if (strcmp(m->name, "keys") == 0)
+        return view_of(call_list_of(r, d, true), "dict_keys");
+    if (strcmp(m->name, "values") == 0)
+        return view_of(call_list_of(r, d, false), "dict_values");
     if (strcmp(m->name, "items") == 0)
-        return as_filter(r, m, args);
+        return view_of(as_filter(r, m, args), "dict_items");
     return st_render_fail(r, STRATA_E_INPUT, ".%s() would change a dict, which a template must not", m->name);
 }
 

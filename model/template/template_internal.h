@@ -111,6 +111,7 @@ enum st_value_kind {
     VAL_LIST,
     VAL_TUPLE,
     VAL_RANGE, /* a list that is printed as its bounds */
+    VAL_VIEW,  /* the keys, values or items of a dict: a list without places, printed by its name */
     VAL_DICT,
     VAL_NAMESPACE, /* a dict that {% set ns.name %} changes */
     VAL_MACRO,
@@ -146,6 +147,7 @@ struct st_list {
     struct st_value *items;
     size_t count, capacity;
     int64_t start, stop, step; /* of a range */
+    const char *view;          /* name of a view */
 };
 
 struct st_dict {
@@ -330,7 +332,8 @@ typedef struct st_value st_filter_fn(struct st_render *r, const struct st_value 
 st_filter_fn st_filter_upper, st_filter_lower, st_filter_capitalize, st_filter_title, st_filter_trim, st_filter_string,
     st_filter_safe, st_filter_replace, st_filter_indent, st_filter_tojson, st_filter_int, st_filter_float, st_filter_abs;
 enum st_letter_case { CASE_UPPER, CASE_LOWER, CASE_CAPITAL, CASE_TITLE };
-/** A text in another case, as Jinja's filter of that name writes it; capital: the first letter alone, title: that of each word. */
+/** A text in another case, as Jinja's filter of that name writes it; capital: the first letter alone, title: that of each word.
+ */
 struct st_value st_with_case(struct st_render *r, const struct st_value *v, enum st_letter_case wanted);
 /** The text of a value, as Jinja's soft_str gives it; NULL: failed. */
 const struct st_string *st_soft_text(struct st_render *r, const struct st_value *v);

@@ -224,7 +224,7 @@ static void build_list(struct st_render *r, struct st_builder *b, const struct s
             st_build_text(r, b, ", ");
         build_repr(r, b, &l->items[i]);
     }
-    if (l->count == 1 && *open == '(')
+    if (l->count == 1 && strcmp(open, "(") == 0)
         st_build_text(r, b, ",");
     st_build_text(r, b, close);
 }
@@ -300,6 +300,10 @@ void st_build_value(struct st_render *r, struct st_builder *b, const struct st_v
         return;
     case VAL_RANGE:
         build_range(r, b, v->as.list);
+        return;
+    case VAL_VIEW:
+        st_build_text(r, b, v->as.list->view);
+        build_list(r, b, v->as.list, "([", "])");
         return;
     case VAL_DICT:
         build_dict(r, b, v->as.dict);

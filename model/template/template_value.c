@@ -45,6 +45,7 @@ const char *st_val_type(const struct st_value *v)
         [VAL_LIST] = "a list",
         [VAL_TUPLE] = "a tuple",
         [VAL_RANGE] = "a range",
+        [VAL_VIEW] = "a view of a dict",
         [VAL_DICT] = "a dict",
         [VAL_NAMESPACE] = "a namespace",
         [VAL_MACRO] = "a macro",
@@ -160,7 +161,7 @@ struct st_list *st_val_items(struct st_render *r, const struct st_value *v)
 {
     struct st_value list;
 
-    if (st_val_has_list(v))
+    if (st_val_has_list(v) || v->kind == VAL_VIEW)
         return v->as.list;
     list = st_val_list(r, VAL_LIST);
     if (r->status != STRATA_OK)
@@ -193,6 +194,7 @@ int64_t st_val_length(struct st_render *r, const struct st_value *v)
     case VAL_LIST:
     case VAL_TUPLE:
     case VAL_RANGE:
+    case VAL_VIEW:
         return (int64_t)v->as.list->count;
     case VAL_DICT:
         return (int64_t)v->as.dict->count;
@@ -284,6 +286,7 @@ bool st_val_true(const struct st_value *v)
     case VAL_LIST:
     case VAL_TUPLE:
     case VAL_RANGE:
+    case VAL_VIEW:
         return v->as.list->count > 0;
     case VAL_DICT:
         return v->as.dict->count > 0;
@@ -358,6 +361,9 @@ static bool equal(struct st_render *r, const struct st_value *a, const struct st
         return lists_equal(r, a->as.list, b->as.list);
     case VAL_DICT:
         return dicts_equal(r, a->as.dict, b->as.dict);
+    case VAL_VIEW: /* keys and items by what they hold, values never */
+        st_render_fail(r, STRATA_E_NOSYS, "comparing two views of dicts is not supported");
+        return false;
     case VAL_FUNCTION:
         return strcmp(a->as.name, b->as.name) == 0;
     default:

@@ -187,6 +187,7 @@ static void refusals_name_the_line(void **state)
                         "f takes at most 1 arguments");
     assert_render_fails("{{ '%s' % 1 }}", STRATA_E_NOSYS, "formatting with %");
     assert_render_fails("{{ ('<'|safe) + '>' }}", STRATA_E_NOSYS, "marked safe");
+    assert_render_fails("{{ {}.keys() == {}.keys() }}", STRATA_E_NOSYS, "comparing two views");
     assert_render_fails("{{ lipsum() }}", STRATA_E_NOSYS, "the function lipsum()");
     assert_render_fails("{{ messages | tojson(separators=(',', ':')) }}", STRATA_E_NOSYS, "separators");
     assert_render_fails("{{ strftime_now('%c') }}", STRATA_E_NOSYS, "strftime_now()");
