@@ -474,6 +474,40 @@ static void rows_of_a_pipe_are_not_held_out(void **state)
     scratch_close();
 }
 
+static void replace_rows(void *context, const struct st_shown_run *run)
+{
+    (void)run;
+    scratch_put(context, "{\"messages\": []}\n");
+    assert_int_equal(rename(scratch_path(context), scratch_path("b.jsonl")), 0);
+}
+
+/* Rows are counted first: what is read then is the same file. */
+static void files_are_not_replaced_between_counting_and_reading(void **state)
+{
+    struct st_tokenize_opts opts = {.template = "chatml", .val_size = 1, .overwrite = true, .show = 1, .shown = replace_rows};
+    const char *inputs[2];
+    struct st_tokenize_report r;
+    char a[128], b[128];
+
+    (void)state;
+    scratch_open();
+    put_model();
+    put_rows(3);
+    snprintf(a, sizeof(a), "%s", scratch_path("rows.jsonl"));
+    snprintf(b, sizeof(b), "%s", scratch_path("b.jsonl"));
+    opts.inputs = inputs;
+    opts.input_count = 2;
+    opts.tokenizer = scratch_path("model");
+    opts.out = scratch_path("x.bin");
+    opts.context = "new.jsonl";
+    inputs[0] = a;
+    inputs[1] = b;
+    scratch_put("b.jsonl", "{\"messages\": []}\n{\"messages\": []}\n");
+    assert_int_equal(st_tokenize(&opts, &r), STRATA_E_INPUT);
+    assert_non_null(strstr(strata_last_error(), "b.jsonl changed while it was read"));
+    scratch_close();
+}
+
 struct shown {
     uint64_t tokens, ids;
     bool more;
@@ -578,6 +612,7 @@ int main(void)
         cmocka_unit_test(empty_rows_are_left_out),
         cmocka_unit_test(columns_that_no_row_has_are_refused),
         cmocka_unit_test(rows_of_a_pipe_are_not_held_out),
+        cmocka_unit_test(files_are_not_replaced_between_counting_and_reading),
         cmocka_unit_test(texts_are_shown_to_their_end),
         cmocka_unit_test(rows_are_dropped_for_a_reason_or_nothing_is_written),
         cmocka_unit_test(every_failure_leaves_all_files_or_none),

@@ -3,7 +3,6 @@
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
-#include "core/system/file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -281,6 +280,16 @@ strata_status st_rows_count(struct st_rows *r, uint64_t *count)
     for (*count = 0; st == STRATA_OK && more; *count += more)
         st = find_row(r, &more);
     return st;
+}
+
+const struct st_file_identity *st_rows_identity(const struct st_rows *r)
+{
+    return &r->was;
+}
+
+strata_status st_rows_check_same(const struct st_rows *r, const struct st_file_identity *was)
+{
+    return st_file_check_unchanged(r->fd, was, r->name);
 }
 
 bool st_rows_again(const struct st_rows *r)

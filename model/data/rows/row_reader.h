@@ -5,6 +5,7 @@
 #define MODEL_DATA_ROWS_ROW_READER_H
 
 #include "core/json/json.h"
+#include "core/system/file.h"
 #include "strata/status.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,6 +24,10 @@ strata_status st_rows_next(struct st_rows *r, st_json **out);
 /** Rows from here to the end, without parsing them.  E_INPUT, E_IO, E_NOMEM. */
 strata_status st_rows_count(struct st_rows *r, uint64_t *count);
 
+/** Which file is read, in which state; borrowed. */
+const struct st_file_identity *st_rows_identity(const struct st_rows *r);
+/** E_INPUT: another file than that, or it was written to since.  E_IO. */
+strata_status st_rows_check_same(const struct st_rows *r, const struct st_file_identity *was);
 /** Whether opening the file again reads the same rows again: no pipe. */
 bool st_rows_again(const struct st_rows *r);
 /** "FILE:LINE: row N", of the last row; borrowed until the next call. */

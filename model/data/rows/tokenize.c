@@ -24,6 +24,8 @@ struct source {
     const struct st_row_shape *shape; /* NULL: by the first row */
     bool plain;                       /* a text, whole */
     uint64_t rows, samples;           /* rows that it has, 0: not counted; how many of them are taken, 0: all */
+    bool counted;                     /* row by row, in this state: */
+    struct st_file_identity was;
 };
 
 static bool ends_with(const char *text, const char *end)
@@ -56,7 +58,10 @@ static strata_status check_kind(const char *path)
 /* Whether row `row` of a source is one of those that are taken. */
 static bool is_sampled(const struct st_tokenizing *j, const struct source *s, uint64_t row)
 {
-    return s->samples == 0 || s->samples >= s->rows || st_rng_permute(row, s->rows, j->opts->seed, STREAM_SAMPLES) < s->samples;
+    if (s->samples == 0 || s->samples >= s->rows)
+        return true;
+    return row < s->rows && /* else the file grows, which the end of it will say */
+           st_rng_permute(row, s->rows, j->opts->seed, STREAM_SAMPLES) < s->samples;
 }
 
 static uint64_t rows_taken(const struct st_tokenizing *j, const struct source *s)
@@ -76,6 +81,8 @@ static strata_status count_rows(struct source *s)
         return STRATA_OK;
     if ((st = st_rows_open(&rows, s->path)) != STRATA_OK)
         return st;
+    s->counted = true;
+    s->was = *st_rows_identity(rows);
     st = st_rows_again(rows)
              ? st_rows_count(rows, &s->rows)
              : st_error(STRATA_E_INPUT, "rows of %s cannot be held out or sampled: they are read once; use a file",
@@ -177,7 +184,10 @@ static strata_status read_source(struct st_tokenizing *j, const struct source *s
         return st_tokenize_file(j, j->report->rows++, s->path);
     if ((st = st_rows_open(&rows, s->path)) != STRATA_OK)
         return st;
-    st = read_rows(j, s, rows);
+    if (s->counted)
+        st = st_rows_check_same(rows, &s->was);
+    if (st == STRATA_OK)
+        st = read_rows(j, s, rows);
     st_rows_close(rows);
     return st;
 }
