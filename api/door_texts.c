@@ -1,9 +1,11 @@
-/* api/door_texts.c - strata/data.h: texts and conversations as sequences, by a token file that lives as long as it is read. */
+/* api/door_texts.c - strata/data.h: texts and conversations as sequences, by a token file that is kept for the next run, or lives
+ * as long as it is read. */
 #include "api/handles.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/system/temp_dir.h"
 #include "model/data/rows/tokenize.h"
+#include "model/data/rows/tokens_kept.h"
 
 #include <string.h>
 
@@ -56,33 +58,87 @@ static void note(const struct st_tokenize_report *r, uint32_t seq)
         st_log(ST_LOG_NOTICE, "the first row that the template refuses: %s", r->refusal);
 }
 
-static strata_status write_tokens(const char *path, const char *tokenizer, const char *const *paths, uint32_t count, uint32_t seq,
-                                  const struct strata_texts_opts *o)
+static strata_status write_tokens(const struct st_tokenize_opts *how)
 {
-    struct st_tokenize_opts how = {
-        .inputs = paths, .input_count = count, .tokenizer = tokenizer, .template = o->chat_template, .out = path, .seq_len = seq};
     struct st_tokenize_report report = {0};
-    struct st_tokens_report bytes = {0};
     strata_status st;
 
-    if (tokenizer == NULL)
-        return st_tokens_from_text(NULL, paths, count, path, 0, false, &bytes);
-    st = take_date(&how.date, o->date);
+    if (how->tokenizer == NULL && how->origin != NULL)
+        return st_tokens_from_bytes(how->inputs, how->input_count, how->out, how->origin);
+    if (how->tokenizer == NULL)
+        return st_tokens_from_text(NULL, how->inputs, how->input_count, how->out, 0, false, NULL);
+    st = st_tokenize(how, &report);
     if (st == STRATA_OK)
-        st = st_tokenize(&how, &report);
+        note(&report, how->seq_len);
+    return st;
+}
+
+/* In a file that is gone when it is no longer read. */
+static strata_status open_temporary(struct strata_data **data, const struct strata_model *model, struct st_tokenize_opts how)
+{
+    struct st_temp_dir dir;
+    char path[ST_PATH_MAX];
+    strata_status st = st_temp_dir_create(&dir);
+
     if (st == STRATA_OK)
-        note(&report, seq);
+        st = st_path_join(path, dir.path, "texts.bin");
+    how.out = path;
+    if (st == STRATA_OK)
+        st = write_tokens(&how);
+    if (st == STRATA_OK)
+        st = strata_data_open(data, model, &how.out, 1); /* reads on when the name is gone */
+    st_temp_dir_remove(&dir);
+    return st;
+}
+
+/* Makes the tokens there if no run has.  *there false: they cannot be kept, which is no reason not to train. */
+static strata_status make_kept(bool *there, struct st_kept *k, struct st_tokenize_opts how)
+{
+    strata_status st = st_kept_find(there, k);
+
+    if (st != STRATA_OK)
+        return st;
+    if (*there) {
+        st_log(ST_LOG_INFO, "%s: tokens that an earlier run made of the same texts with the same tokenizer", st_kept_path(k));
+        return STRATA_OK;
+    }
+    how.out = st_kept_path(k);
+    how.origin = st_kept_origin(k);
+    st = write_tokens(&how);
+    *there = st == STRATA_OK;
+    if (*there)
+        st_log(ST_LOG_INFO, "%s: tokens kept for the next run", how.out);
+    if (st != STRATA_E_NOSPC && !how.origin->refused)
+        return st;
+    st_log(ST_LOG_NOTICE, "tokens are not kept: %s", strata_last_error());
+    return STRATA_OK;
+}
+
+static strata_status open_kept(struct strata_data **data, const struct strata_model *model, const char *dir,
+                               const struct st_tokenize_opts *how)
+{
+    struct st_kept *k;
+    const char *path;
+    bool there = false;
+    strata_status st = st_kept_open(&k, dir, how);
+
+    if (st == STRATA_OK && k != NULL)
+        st = make_kept(&there, k, *how);
+    if (st == STRATA_OK && there) {
+        path = st_kept_path(k);
+        st = strata_data_open(data, model, &path, 1);
+    } else if (st == STRATA_OK) {
+        st = open_temporary(data, model, *how);
+    }
+    st_kept_close(k);
     return st;
 }
 
 strata_status strata_data_open_texts(struct strata_data **data, const struct strata_model *model, const char *const *paths,
                                      uint32_t count, const struct strata_texts_opts *opts)
 {
-    const char *tokenizer = NULL;
+    struct st_tokenize_opts how = {.inputs = paths, .input_count = count};
     struct strata_texts_opts o;
-    struct st_temp_dir dir;
-    char path[ST_PATH_MAX];
-    const char *const made = path;
     strata_status st;
 
     if (data == NULL || model == NULL || paths == NULL)
@@ -92,16 +148,11 @@ strata_status strata_data_open_texts(struct strata_data **data, const struct str
     for (uint32_t i = 0; i < count; i++)
         if (paths[i] == NULL)
             return st_error_missing(__func__, "one of paths");
-    if ((st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_texts_opts")) != STRATA_OK ||
-        (st = choose_tokenizer(&tokenizer, model, o.tokenizer)) != STRATA_OK)
+    if ((st = st_handle_opts(&o, sizeof(o), offsetof(struct strata_texts_opts, keep), opts, "strata_texts_opts")) != STRATA_OK ||
+        (st = choose_tokenizer(&how.tokenizer, model, o.tokenizer)) != STRATA_OK ||
+        (st = take_date(&how.date, o.date)) != STRATA_OK)
         return st;
-    st = st_temp_dir_create(&dir);
-    if (st == STRATA_OK)
-        st = st_path_join(path, dir.path, "texts.bin");
-    if (st == STRATA_OK)
-        st = write_tokens(path, tokenizer, paths, count, model->seq, &o);
-    if (st == STRATA_OK)
-        st = strata_data_open(data, model, &made, 1); /* reads on when the name is gone */
-    st_temp_dir_remove(&dir);
-    return st;
+    how.template = o.chat_template;
+    how.seq_len = model->seq;
+    return o.keep != NULL ? open_kept(data, model, o.keep, &how) : open_temporary(data, model, how);
 }

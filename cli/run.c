@@ -4,9 +4,11 @@
 #include "core/base/error.h"
 #include "strata/data.h"
 
+#include <stdio.h>
 #include <string.h>
 
-#define TRACE_STEPS_MAX 50u
+#define TRACE_STEPS_MAX    50u
+#define CLI_TOKENS_DIR_MAX 1024
 
 static bool rehearses(const struct cli_args *args)
 {
@@ -91,11 +93,28 @@ static uint32_t count_texts(const char *const *paths, uint32_t count)
     return texts;
 }
 
+/* OUT.tokens, beside the directory of a model, where nobody publishes it.  False: the directory's name is not known (".", "/").
+ */
+static bool tokens_dir(char dir[CLI_TOKENS_DIR_MAX], const char *out)
+{
+    size_t length = strlen(out);
+    const char *base;
+    int fill;
+
+    while (length > 0 && out[length - 1] == '/')
+        length--;
+    base = memrchr(out, '/', length);
+    base = base != NULL ? base + 1 : out;
+    fill = snprintf(dir, CLI_TOKENS_DIR_MAX, "%.*s.tokens", (int)length, out);
+    return fill > 0 && fill < CLI_TOKENS_DIR_MAX && strspn(base, ".") < (size_t)(out + length - base);
+}
+
 strata_status cli_run_data(const struct cli_run *r, struct strata_data **data, const char *const *paths, uint32_t count)
 {
     const struct cli_args *args = r->args;
     const uint32_t texts = count_texts(paths, count);
     struct strata_texts_opts opts = STRATA_TEXTS_OPTS_INIT;
+    char keep[CLI_TOKENS_DIR_MAX];
 
     if (texts != 0 && texts != count)
         return st_error(STRATA_E_INVAL, "--data names texts and token files: make a token file of the texts with strata tokens");
@@ -110,6 +129,8 @@ strata_status cli_run_data(const struct cli_run *r, struct strata_data **data, c
     opts.tokenizer = args->tokenizer;
     opts.chat_template = args->chat_template;
     opts.date = args->date;
+    if (args->command == CLI_CMD_TRAIN && args->out != NULL && tokens_dir(keep, args->out))
+        opts.keep = keep;
     return strata_data_open_texts(data, r->model, paths, count, &opts);
 }
 

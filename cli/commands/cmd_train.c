@@ -1,7 +1,7 @@
 /* cli/commands/cmd_train.c - plans, prints the plan, allocates, trains, writes the model.
  *
- * Nothing is created on disk, metrics included, before the plan is known to fit.  The first signal ends the run after its step,
- * as if that had been the last one; before the first step, or the second time, it ends the run at once. */
+ * Nothing is created on disk, tokens and metrics included, before the plan is known to fit.  The first signal ends the run after
+ * its step, as if that had been the last one; before the first step, or the second time, it ends the run at once. */
 #include "api/handles.h"
 #include "api/plan_report.h"
 #include "cli/cli_signals.h"
@@ -133,17 +133,16 @@ static strata_status prepare(struct train *t)
     if (st == STRATA_OK)
         st = cli_run_model(&t->run);
     if (st == STRATA_OK)
-        st = open_data(t);
-    if (st == STRATA_OK)
         st = check_out(args);
     if (st == STRATA_OK)
         st = cli_output_check("--metrics", args->metrics, args);
     if (st == STRATA_OK)
         st = cli_output_check("--trace", args->trace, args);
-    if (st != STRATA_OK)
-        return st;
-    st = strata_plan_make(&t->run.plan, t->run.model);
-    if (t->run.plan != NULL && (!args->quiet || st == STRATA_E_NOFIT))
+    if (st == STRATA_OK)
+        st = strata_plan_make(&t->run.plan, t->run.model);
+    if (st == STRATA_OK)
+        st = open_data(t); /* which may make tokens, so that it comes last */
+    if (t->run.plan != NULL && ((st == STRATA_OK && !args->quiet) || st == STRATA_E_NOFIT))
         st_plan_print(t->run.plan, false, people(args));
     return st;
 }

@@ -147,7 +147,7 @@ static const struct cli_option options[] = {
     {{"eval-data"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(eval_data), NULL, 0, 0, "FILE", "held-out token file, text or rows, evaluated at the end"},
     {{"eval-every"}, CLI_CMD_TRAIN, VALUE_COUNT, AT(eval_every), NULL, 1, WHOLE_MAX, "N", "evaluate every N steps as well"},
     {{"out"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(out), NULL, 0, 0, "DIR",
-     "write the trained model there, as a Hugging Face directory; with --overwrite it may be the one that --model names"},
+     "write the trained model there, as a Hugging Face directory; with --overwrite it may be the one that --model names. Tokens made of texts are kept in DIR.tokens"},
     {{"out"}, CLI_CMD_TOKENS, VALUE_TEXT, AT(out), NULL, 0, 0, "FILE.bin|DIR", "token file to write, or with --train-bpe the tokenizer's directory"},
     {{"out"}, CLI_CMD_INFO, VALUE_TEXT, AT(out), NULL, 0, 0, "FILE.json", "with --measure: write a machine file"},
     {{"metrics"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(metrics), NULL, 0, 0, "FILE.jsonl",

@@ -55,6 +55,10 @@ struct strata_texts_opts {
      */
     const char *chat_template;
     const char *date; /**< what a template takes for today: "2026-07-31"; NULL: today */
+    /** A directory in which the tokens are kept: the next call with it and the same texts, tokenizer and template finds them
+     * there. Made if it is missing, with those above it; where nothing can be written, a notice says so.  NULL: they are not
+     * kept. */
+    const char *keep;
 };
 #define STRATA_TEXTS_OPTS_INIT STRATA_INIT(strata_texts_opts, opts_size)
 
@@ -71,8 +75,8 @@ struct strata_texts_opts {
  *         STRATA_E_INPUT  a text is missing or cannot be read, there is no tokenizer, or the text is shorter than a sequence
  *         STRATA_E_NOMEM, STRATA_E_IO, STRATA_E_NOSPC
  *
- * Cost    writes the tokens, 2 or 4 bytes each, to a file in $TMPDIR (or /tmp) that is gone when the data is closed.
- * Thread  any.
+ * Cost    writes the tokens, 2 or 4 bytes each, to a file in $TMPDIR (or /tmp) that is gone when the data is closed; with keep to
+ * one that stays, and reads the texts once more before and after. Thread  any.
  */
 STRATA_API strata_status strata_data_open_texts(struct strata_data **data, const struct strata_model *model,
                                                 const char *const *paths, uint32_t count, const struct strata_texts_opts *opts);

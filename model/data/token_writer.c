@@ -42,7 +42,9 @@ static strata_status no_memory(const char *path)
 strata_status st_token_writer_create(struct st_token_writer **out, const char *path, const struct st_token_writer_opts *opts)
 {
     struct st_token_writer *w = st_fault("token_writer.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*w));
-    const unsigned flags = opts->overwrite ? ST_NEW_FILE_OVERWRITE : 0;
+    const unsigned flags = opts->origin != NULL ? ST_NEW_FILE_OVERWRITE | ST_NEW_FILE_PARENTS
+                           : opts->overwrite    ? ST_NEW_FILE_OVERWRITE
+                                                : 0;
     char name[ST_PATH_MAX];
     strata_status st;
 
@@ -59,6 +61,8 @@ strata_status st_token_writer_create(struct st_token_writer **out, const char *p
             st = st_new_file_create(&w->meta, name, flags);
         w->meta_open = st == STRATA_OK && !opts->bare;
     }
+    if (opts->origin != NULL)
+        opts->origin->refused = st != STRATA_OK;
     if (st != STRATA_OK) {
         st_token_writer_abort(w);
         return st;
@@ -177,6 +181,16 @@ static strata_status write_starts(struct st_token_writer *w, struct st_digest *d
     return st;
 }
 
+/* 32 hex digits as 16 bytes. */
+static void put_digest(unsigned char *out, const char hex[33])
+{
+    for (uint32_t i = 0; i < 16; i++) {
+        const char digits[3] = {hex[2 * i], hex[2 * i + 1]};
+
+        out[i] = (unsigned char)strtoul(digits, NULL, 16);
+    }
+}
+
 static strata_status write_meta(struct st_token_writer *w, struct st_digest *digest)
 {
     unsigned char header[ST_TOKEN_META_HEADER] = {0};
@@ -193,6 +207,8 @@ static strata_status write_meta(struct st_token_writer *w, struct st_digest *dig
     put_number(header + 40, w->opts.masked ? ST_TOKEN_META_HAS_MASK : 0, 4);
     st_digest_hex(w->digest, hex);
     memcpy(header + ST_TOKEN_META_DIGEST_AT, hex, 32);
+    if (w->opts.origin != NULL)
+        put_digest(header + ST_TOKEN_META_INPUTS_AT, w->opts.origin->inputs);
     st = put_part(w, digest, header, sizeof(header), &at);
     if (st == STRATA_OK)
         st = write_starts(w, digest, &at);
@@ -226,7 +242,7 @@ static strata_status complete(struct st_token_writer *w, uint64_t source_bytes)
 /* Files that belong together, on the disk before the first takes its name; a signal finds none of the names or all.  What
  * replaced another file stays, since that cannot be restored: where it lies beside other ids, its checksum of them says so.  So
  * does one that cannot be removed: it is complete. */
-static strata_status name_all(struct st_new_file *const files[], uint32_t count)
+static strata_status name_all(struct st_new_file *const files[], uint32_t count, bool take_back)
 {
     strata_status st = STRATA_OK;
     uint32_t named = 0;
@@ -239,7 +255,7 @@ static strata_status name_all(struct st_new_file *const files[], uint32_t count)
     for (; named < count && st == STRATA_OK; named += st == STRATA_OK)
         st = st_new_file_publish(files[named]);
     for (uint32_t i = 0; i < named && st != STRATA_OK; i++)
-        if (!files[i]->overwrite && !st_fault_refuses("token_writer.take_back"))
+        if (take_back && !st_fault_refuses("token_writer.take_back"))
             (void)unlink(files[i]->path);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
         st = st_new_file_commit(files[i]);
@@ -259,8 +275,10 @@ static strata_status finish(struct st_token_writer *const w[], const uint64_t so
         files[file_count++] = &w[i]->bin;
         st = complete(w[i], source_bytes[i]);
     }
+    if (st == STRATA_OK && w[0]->opts.origin != NULL)
+        st = w[0]->opts.origin->confirm(w[0]->opts.origin->context);
     if (st == STRATA_OK)
-        st = name_all(files, file_count);
+        st = name_all(files, file_count, !w[0]->opts.overwrite); /* what is to be kept replaces nothing that is any good */
     for (uint32_t i = 0; i < count; i++) {
         if (st == STRATA_OK)
             w[i]->bin_open = w[i]->meta_open = false;
@@ -283,10 +301,10 @@ void st_token_writer_abort(struct st_token_writer *w)
 {
     if (w == NULL)
         return;
-    if (w->bin_open)
-        st_new_file_abort(&w->bin);
     if (w->meta_open)
         st_new_file_abort(&w->meta);
+    if (w->bin_open)
+        st_new_file_abort(&w->bin); /* which has made the directory */
     st_digest_destroy(w->digest);
     free(w->starts);
     free(w->mask);

@@ -4,13 +4,22 @@
 
 #include "model/data/token_meta.h"
 
+/* What the tokens of a file that is kept are made of.  The file is written over a damaged one, into a directory that is made. */
+struct st_token_origin {
+    char inputs[33];                         /* a digest of it, 32 hex digits */
+    strata_status (*confirm)(void *context); /* asked when everything has been read, before the files take their names */
+    void *context;
+    bool refused; /* out: the files could not be begun */
+};
+
 struct st_token_writer_opts {
     uint32_t vocab;     /* ids are below it; over 65536: 32 bits each */
     uint64_t tokenizer; /* its hash; 0: unknown */
     enum st_token_layout layout;
-    bool masked;    /* some tokens are not trained */
-    bool bare;      /* X.bin alone: where documents begin is not kept */
-    bool overwrite; /* files of these names may exist */
+    bool masked;                    /* some tokens are not trained */
+    bool bare;                      /* X.bin alone: where documents begin is not kept */
+    bool overwrite;                 /* files of these names may exist */
+    struct st_token_origin *origin; /* borrowed; NULL: not to be kept */
 };
 
 struct st_token_writer;

@@ -33,6 +33,8 @@ void st_token_file_close(struct st_token_file *f);
 uint64_t st_token_file_count(const struct st_token_file *f);
 uint64_t st_token_file_source_bytes(const struct st_token_file *f);
 uint32_t st_token_file_vocab(const struct st_token_file *f);
+/** Digest of what the tokens were made of, as st_token_origin has it; "": nothing beside the file says. */
+const char *st_token_file_inputs(const struct st_token_file *f);
 
 /* Several files as one sequence of windows.  Without X.bin.meta, or where that says "concatenated", a window has seq + 1 tokens
  * of one file and overlaps its neighbour by the target token alone.  "packed": a window holds whole documents, in an order that
@@ -79,5 +81,8 @@ struct st_tokens_report {
 };
 strata_status st_tokens_from_text(const struct st_tokenizer *tokenizer, const char *const *texts, uint32_t count, const char *out,
                                   double heldout, bool overwrite, struct st_tokens_report *report);
+/* By bytes, with X.bin.meta, as one document; a file to be kept (token_writer.h). */
+struct st_token_origin;
+strata_status st_tokens_from_bytes(const char *const *texts, uint32_t count, const char *out, struct st_token_origin *origin);
 
 #endif

@@ -265,6 +265,11 @@ uint32_t st_token_file_vocab(const struct st_token_file *f)
     return f->header.vocab;
 }
 
+const char *st_token_file_inputs(const struct st_token_file *f)
+{
+    return f->meta != NULL ? f->meta->inputs : "";
+}
+
 uint32_t st_token_file_token_bytes(const struct st_token_file *f)
 {
     return f->header.token_bytes;

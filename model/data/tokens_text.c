@@ -27,6 +27,7 @@ struct output {
 
 struct job {
     const struct st_tokenizer *tokenizer; /* NULL: by bytes */
+    struct st_token_origin *origin;       /* NULL: not to be kept */
     struct output train, heldout;
     uint64_t every; /* the last of each `every` blocks is held out; 0: none */
     uint64_t block; /* blocks done */
@@ -34,15 +35,17 @@ struct job {
     char bytes[BLOCK_BYTES];
 };
 
-/* Opens an output, which must not be one of the texts. */
+/* Opens an output, which must not be one of the texts; one that is kept is named after what is in them. */
 static strata_status output_open(struct job *j, struct output *o, const char *path, const struct st_texts *texts, bool overwrite)
 {
-    const struct st_token_writer_opts opts = {
-        .vocab = j->tokenizer != NULL ? st_tokenizer_vocab(j->tokenizer) : BYTE_VOCAB, .bare = true, .overwrite = overwrite};
+    const struct st_token_writer_opts opts = {.vocab = j->tokenizer != NULL ? st_tokenizer_vocab(j->tokenizer) : BYTE_VOCAB,
+                                              .bare = j->origin == NULL,
+                                              .overwrite = overwrite,
+                                              .origin = j->origin};
     strata_status st = STRATA_OK;
 
     o->path = path;
-    for (uint32_t i = 0; i < texts->count && st == STRATA_OK; i++)
+    for (uint32_t i = 0; i < texts->count && j->origin == NULL && st == STRATA_OK; i++)
         st = st_file_check_apart(path, texts->paths[i]);
     if (st == STRATA_OK)
         st = st_token_writer_create(&o->writer, path, &opts);
@@ -51,7 +54,7 @@ static strata_status output_open(struct job *j, struct output *o, const char *pa
     return st;
 }
 
-/* One token per byte. */
+/* One token per byte; all are one document. */
 static strata_status put_bytes(struct output *o, const unsigned char *bytes, size_t count)
 {
     uint32_t ids[PUT_TOKENS];
@@ -62,7 +65,8 @@ static strata_status put_bytes(struct output *o, const unsigned char *bytes, siz
 
         for (uint32_t i = 0; i < part; i++)
             ids[i] = bytes[at + i];
-        st = st_token_writer_put(o->writer, ids, NULL, part);
+        st = st_token_writer_tokens(o->writer) == 0 ? st_token_writer_put(o->writer, ids, NULL, part)
+                                                    : st_token_writer_more(o->writer, ids, NULL, part);
     }
     return st;
 }
@@ -226,21 +230,35 @@ static strata_status finish(struct job *j, struct st_tokens_report *r)
     return st_token_writer_finish_two(writers, (const uint64_t[]){r->source_bytes, r->heldout_bytes});
 }
 
-strata_status st_tokens_from_text(const struct st_tokenizer *tokenizer, const char *const *texts, uint32_t count, const char *out,
-                                  double heldout, bool overwrite, struct st_tokens_report *report)
+static strata_status run(struct job *j, const char *const *texts, uint32_t count, const char *out, double heldout, bool overwrite,
+                         struct st_tokens_report *report)
 {
-    struct job j = {.tokenizer = tokenizer};
-    const struct st_texts all = {.paths = texts, .count = count, .part = take_part, .end = end_text, .context = &j};
+    const struct st_texts all = {.paths = texts, .count = count, .part = take_part, .end = end_text, .context = j};
     struct st_tokens_report r = {0};
-    strata_status st = start(&j, &all, out, heldout, overwrite, r.heldout_path);
+    strata_status st = start(j, &all, out, heldout, overwrite, r.heldout_path);
 
     if (st == STRATA_OK)
         st = st_texts_read(&all);
     if (st == STRATA_OK)
-        st = finish(&j, &r);
+        st = finish(j, &r);
     if (st == STRATA_OK && report != NULL)
         *report = r;
-    output_close(&j.train);
-    output_close(&j.heldout);
+    output_close(&j->train);
+    output_close(&j->heldout);
     return st;
+}
+
+strata_status st_tokens_from_text(const struct st_tokenizer *tokenizer, const char *const *texts, uint32_t count, const char *out,
+                                  double heldout, bool overwrite, struct st_tokens_report *report)
+{
+    struct job j = {.tokenizer = tokenizer};
+
+    return run(&j, texts, count, out, heldout, overwrite, report);
+}
+
+strata_status st_tokens_from_bytes(const char *const *texts, uint32_t count, const char *out, struct st_token_origin *origin)
+{
+    struct job j = {.origin = origin};
+
+    return run(&j, texts, count, out, 0, false, NULL);
 }

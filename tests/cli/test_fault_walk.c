@@ -122,8 +122,8 @@ static char *digest_of_out(const struct workplace *w)
 
 static void forget_results(const struct workplace *w)
 {
-    static const char *const results[] = {
-        "out", "m.jsonl", "t.json", "new.bin", "new.bin.meta", "new.heldout.bin", "new.heldout.bin.meta"};
+    static const char *const results[] = {"out",     "out.tokens",   "m.jsonl",         "t.json",
+                                          "new.bin", "new.bin.meta", "new.heldout.bin", "new.heldout.bin.meta"};
 
     for (size_t i = 0; i < COUNT(results); i++)
         if (workplace_exists(w, results[i]))

@@ -250,7 +250,7 @@ static strata_status check_source(const struct st_tokenizing *j, const struct so
 {
     strata_status st = check_kind(s->path);
 
-    if (st == STRATA_OK)
+    if (st == STRATA_OK && j->opts->origin == NULL) /* else it is named after what is in the inputs */
         st = st_file_check_apart(j->opts->out, s->path);
     return st;
 }

@@ -6,6 +6,7 @@
 #include "model/data/dialog/dialog.h"
 #include "model/data/rows/row_shape.h"
 #include "model/data/token_meta.h"
+#include "model/data/token_writer.h"
 
 /* Some tokens of a document, all trained or none. */
 struct st_shown_run {
@@ -48,7 +49,8 @@ struct st_tokenize_opts {
     double val_size;                    /* below 1: this part of the rows is held out; else so many */
     uint64_t seed;                      /* which */
     bool overwrite;
-    uint32_t show; /* documents shown */
+    struct st_token_origin *origin; /* of a file that is kept; NULL: none */
+    uint32_t show;                  /* documents shown */
     void (*shown)(void *context, const struct st_shown_run *run);
     void (*progress)(void *context, const struct st_tokenize_report *so_far); /* NULL: nobody asks */
     void *context;

@@ -26,7 +26,8 @@ static strata_status open_writers(struct st_tokenizing *j, bool dialogs, const c
                                         .tokenizer = st_tokenizer_hash(j->tokenizer),
                                         .layout = dialogs ? ST_LAYOUT_PACKED : ST_LAYOUT_CONCATENATED,
                                         .masked = dialogs,
-                                        .overwrite = j->opts->overwrite};
+                                        .overwrite = j->opts->overwrite,
+                                        .origin = j->opts->origin};
     strata_status st = STRATA_OK;
 
     if (j->writers[0] != NULL && j->report->dialogs != dialogs)
