@@ -25,7 +25,8 @@
 #define ST_NORM_BLOCK 4096u
 /* Elements of a tile: what one worker takes of an update at a time, and what has one checksum.  Tiles are counted from the start
  * of a group of parameters, and chunks are cut at whole ones.  A power of two and a multiple of ST_NORM_BLOCK. */
-#define ST_TILE_ELEMS 16384u
+#define ST_TILE_ELEMS  16384u
+#define ST_TILE_BLOCKS (ST_TILE_ELEMS / ST_NORM_BLOCK)
 
 /* Best stagger, in bytes, between planes that are read together: at equal offsets of equally sized pages they compete for the
  * same cache sets and the same memory banks (AdamW over four fp32 planes, Zen 4, two threads: 38 GB/s without, 57 to 84 with;
@@ -161,6 +162,58 @@ typedef void st_cast_bf16_f32_fn(float *out, const uint16_t *in, size_t elems); 
 typedef void st_add_f32_fn(float *acc, const float *in, size_t elems);          /* acc += in */
 typedef void st_cast_f32_f16_fn(uint16_t *out, const float *in, size_t elems);  /* nearest even; NaN: 0x7e00, without its sign */
 typedef void st_cast_f16_f32_fn(float *out, const uint16_t *in, size_t elems);  /* exact; NaN: 0x7fc00000 */
+
+/* The sum of squares of a group's gradients, from its norm blocks' sums: those of a tile are added in index order, the tiles' in
+ * a balanced binary tree over their index, split at the largest power of two below the count.  Tiles come in order, and what has
+ * been added so far are the sums of runs of 2^i tiles, one where `tiles` has bit i: so whoever has such a run alone, from a
+ * multiple of its length on, has a node of the tree. */
+struct st_norm_sum {
+    uint64_t tiles; /* 0 before the first one */
+    double run[50]; /* of all that 64 bits can count */
+};
+
+/** A tile's sum.  `blocks`: those of the whole group. */
+ST_LEAF double st_norm_tile(const double *block_sums, uint64_t tile, uint64_t blocks)
+{
+    const uint64_t first = tile * ST_TILE_BLOCKS;
+    double sum = 0;
+
+    for (uint32_t i = 0; i < ST_TILE_BLOCKS; i++)
+        sum += first + i < blocks ? block_sums[first + i] : 0.0; /* a sum of squares is never -0 */
+    return sum;
+}
+
+/** Add the next tile's sum. */
+ST_LEAF void st_norm_add(struct st_norm_sum *sum, double tile)
+{
+    uint32_t i = 0;
+
+    for (; (sum->tiles >> i & 1) != 0; i++)
+        tile = sum->run[i] + tile;
+    sum->run[i] = tile;
+    sum->tiles++;
+}
+
+ST_LEAF double st_norm_total(const struct st_norm_sum *sum)
+{
+    double total = 0;
+
+    for (uint32_t i = 0; sum->tiles >> i != 0; i++)
+        if ((sum->tiles >> i & 1) != 0)
+            total = sum->run[i] + total;
+    return total;
+}
+
+/** The sum of a whole group. */
+ST_LEAF double st_norm_group(const double *block_sums, uint64_t blocks)
+{
+    struct st_norm_sum sum;
+
+    sum.tiles = 0;
+    for (uint64_t tile = 0; tile * ST_TILE_BLOCKS < blocks; tile++)
+        st_norm_add(&sum, st_norm_tile(block_sums, tile, blocks));
+    return st_norm_total(&sum);
+}
 
 struct st_ops; /* transformer ops of this instruction set: kernels/ops/ops.h */
 

@@ -187,7 +187,8 @@ STRATA_API strata_status strata_optim_step(struct strata_optim *opt, const struc
  *
  * Cost      reads the gradients once.  No allocation.
  * Numerics  squares are exact in double, added in a fixed order: within blocks of 4096 elements from each tensor's beginning,
- *           then block by block.  The same bits for every number of threads and every instruction set.
+ *           four blocks one after the other, those fours in a balanced binary tree, tensors as they are given.  The same bits for
+ *           every number of threads and every instruction set.
  */
 STRATA_API strata_status strata_optim_grad_norm(struct strata_optim *opt, const struct strata_optim_tensor *tensors, size_t count,
                                                 double *norm, uint64_t *nonfinite);

@@ -9,7 +9,7 @@
 #define BLOCK_THREADS 128u
 #define BLOCK_NORMS   (BLOCK_THREADS / LANES) /* norm blocks of one thread block */
 #define AHEAD         8u                      /* elements of a thread in flight at a time */
-#define SUM_THREADS   256u
+#define SUM_THREADS   256u                    /* a power of two */
 #define ALL_LANES     0xffffffffu
 
 static __device__ void add_count(uint64_t *to, uint64_t count)
@@ -56,28 +56,34 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
     add_count(nonfinite, nonfinite_count);
 }
 
-/* All threads load the sums and one of them adds them in index order, while the next sums are being loaded.  Zeros after the last
- * sum change no bits, since a sum of squares is never -0. */
-static __global__ void __launch_bounds__(SUM_THREADS) add_sums(double *norm2, const double *block_sums, uint64_t count)
+/* st_norm_group by one thread block: SUM_THREADS tiles at a time, a thread for each.  Every second sum takes its neighbour's,
+ * then every fourth, until the first has all: that is the tree below a run of so many tiles, and below a shorter last one.  The
+ * runs are the leaves of what is above. */
+static __global__ void __launch_bounds__(SUM_THREADS) add_sums(double *norm2, const double *block_sums, uint64_t blocks)
 {
-    __shared__ double near[SUM_THREADS];
-    double sum = *norm2, next = threadIdx.x < count ? block_sums[threadIdx.x] : 0.0;
+    __shared__ double sums[SUM_THREADS];
+    __shared__ struct st_norm_sum group; /* of the first thread */
+    const uint64_t tiles = (blocks + ST_TILE_BLOCKS - 1) / ST_TILE_BLOCKS;
+    const uint32_t thread = threadIdx.x;
 
-    for (uint64_t first = 0; first < count; first += SUM_THREADS) {
-        const uint64_t ahead = first + SUM_THREADS + threadIdx.x;
+    if (thread == 0)
+        group.tiles = 0;
+    for (uint64_t first = 0; first < tiles; first += SUM_THREADS) {
+        const uint32_t count = tiles - first < SUM_THREADS ? static_cast<uint32_t>(tiles - first) : SUM_THREADS;
 
-        near[threadIdx.x] = next;
+        if (thread < count)
+            sums[thread] = st_norm_tile(block_sums, first + thread, blocks);
         __syncthreads();
-        next = ahead < count ? block_sums[ahead] : 0.0;
-        if (threadIdx.x == 0) {
-#pragma unroll 16
-            for (uint32_t i = 0; i < SUM_THREADS; i++)
-                sum += near[i];
+        for (uint32_t apart = 1; apart < count; apart *= 2) {
+            if (thread % (2 * apart) == 0 && thread + apart < count)
+                sums[thread] += sums[thread + apart];
+            __syncthreads();
         }
-        __syncthreads();
+        if (thread == 0)
+            st_norm_add(&group, sums[0]);
     }
-    if (threadIdx.x == 0)
-        *norm2 = sum;
+    if (thread == 0)
+        *norm2 += st_norm_total(&group);
 }
 
 cudaError_t st_cuda_grad_finish(cudaStream_t stream, void *out, strata_dtype dtype, const float *acc, uint64_t elems,

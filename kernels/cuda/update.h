@@ -20,7 +20,7 @@ ST_CUDA_API cudaError_t st_cuda_update_master(cudaStream_t stream, float *master
                                               uint64_t elems, const struct st_update_coef *coef, uint64_t *overflowed);
 
 /**
- * st_grad_finish_fn, which also adds the block sums to *norm2 in index order and the count to *nonfinite.
+ * st_grad_finish_fn of a whole group, which also adds st_norm_group() to *norm2 and the count to *nonfinite.
  *
  * @param out         [elems] dtype; may be acc where dtype is F32
  * @param block_sums  [ceil(elems / ST_NORM_BLOCK)] out

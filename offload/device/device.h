@@ -98,8 +98,8 @@ struct st_device_ops {
     strata_status (*embed_scatter)(struct st_device *dev, float *dtable, const void *dx, const int32_t *tokens, uint32_t rows,
                                    uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt);
 
-    /* Round once and take norms: see st_grad_finish_fn.  norm2 (double, device): block sums added in index order, spans in
-     * the order given; nonfinite (uint64, device).  block_sums: device scratch, one double per block. */
+    /* Round once and take norms: see st_grad_finish_fn.  norm2 (double, device) += st_norm_group() of a group's elements;
+     * nonfinite (uint64, device) += count.  block_sums: device scratch, one double per block. */
     strata_status (*grad_finish)(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,
                                  double *block_sums, double *norm2, uint64_t *nonfinite);
 

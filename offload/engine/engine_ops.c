@@ -255,8 +255,7 @@ static strata_status finish_host(struct st_engine *eng, const struct st_op *op)
         j.acc = sum + group->offset;
         j.out = grad + group->offset * strata_dtype_bytes(w->dtype);
         st_workers_run(eng->workers, finish_tile, &j, (group->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS);
-        for (uint64_t b = 0; b < (group->elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK; b++)
-            total.norm2 += j.sums[b];
+        total.norm2 += st_norm_group(j.sums, (group->elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK);
         total.nonfinite += j.nonfinite;
     }
     norms[op->page] = total;

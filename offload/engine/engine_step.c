@@ -57,7 +57,7 @@ static bool finished_on_host(const struct st_program *program, uint32_t p)
     return program->pages[p].sum == ST_WHERE_HOST && program->workload.pages[p].kind == ST_PAGE_TABLE;
 }
 
-/* Sums over pages in index order; each page's own sum was computed in block order. */
+/* Sums over pages in index order, as each page's own is over its groups. */
 static void sum_norms(const struct st_engine *eng, const struct st_norm *device, const struct st_norm *host, double *norm2,
                       uint64_t *nonfinite, uint32_t *first_bad)
 {

@@ -8,6 +8,11 @@
 #include "kernels/kernels.h"
 #include "offload/optim/loss_scale.h"
 
+/* Grows when a sum or a rounding of training changes, so that the same run has other bits than before; a checkpoint names it.
+ *   1  a gradient's norm: blocks of a page added in index order
+ *   2  a gradient's norm: tiles of a group in a tree (struct st_norm_sum) */
+#define ST_NUMERICS 2u
+
 /* Results of END for a step, which the following update uses. */
 struct st_update_scalars {
     bool skip;

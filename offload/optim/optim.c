@@ -18,8 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WAVE_TILES  4096u /* 64 Mi elements of large tensors, so that the wait at a wave's end is short beside the work */
-#define TILE_BLOCKS (ST_TILE_ELEMS / ST_NORM_BLOCK)
+#define WAVE_TILES 4096u /* 64 Mi elements of large tensors, so that the wait at a wave's end is short beside the work */
 /* The ranges of offload/config/config_table_train.c. */
 #define LR_MAX    1e3
 #define BETA_MAX  0.9999999
@@ -44,7 +43,7 @@ struct strata_optim {
     const struct st_kernels *kernels; /* static */
     struct st_workers *workers;
     struct tile wave[WAVE_TILES];
-    double block_sums[WAVE_TILES][TILE_BLOCKS];
+    double block_sums[WAVE_TILES][ST_TILE_BLOCKS];
     float *widened; /* [workers][ST_NORM_BLOCK] f32 */
 };
 
@@ -404,15 +403,18 @@ static void norm_tile(void *ctx, uint64_t index, uint32_t worker)
         atomic_fetch_add(&job->counted, nonfinite);
 }
 
-/* Add the wave's sums, block by block. */
-static double add_blocks(const struct job *job, uint32_t tiles, double sum)
+/* Adds the wave's tiles to the sum of the tensor that is under way, and tensors that are done to `sum`. */
+static double add_tiles(const struct job *job, uint32_t tiles, struct st_norm_sum *tensor, double sum)
 {
     for (uint32_t i = 0; i < tiles; i++) {
         const struct tile *tile = &job->opt->wave[i];
         const size_t elems = tile_elems(job->tensors[tile->tensor].elems, tile->first);
 
-        for (size_t block = 0; block * ST_NORM_BLOCK < elems; block++)
-            sum += job->opt->block_sums[i][block];
+        if (tile->first == 0) {
+            sum += st_norm_total(tensor);
+            tensor->tiles = 0;
+        }
+        st_norm_add(tensor, st_norm_tile(job->opt->block_sums[i], 0, (elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK));
     }
     return sum;
 }
@@ -421,6 +423,7 @@ strata_status strata_optim_grad_norm(struct strata_optim *opt, const struct stra
                                      double *norm, uint64_t *nonfinite)
 {
     struct job job = {.opt = opt, .tensors = tensors, .count = count};
+    struct st_norm_sum tensor = {0};
     double sum = 0;
     uint32_t tiles;
     strata_status st;
@@ -431,9 +434,9 @@ strata_status strata_optim_grad_norm(struct strata_optim *opt, const struct stra
         return st;
     while ((tiles = next_wave(&job)) > 0) {
         st_workers_run(opt->workers, norm_tile, &job, tiles);
-        sum = add_blocks(&job, tiles, sum);
+        sum = add_tiles(&job, tiles, &tensor, sum);
     }
-    *norm = sqrt(sum);
+    *norm = sqrt(sum + st_norm_total(&tensor));
     if (nonfinite != NULL)
         *nonfinite = job.counted;
     return STRATA_OK;

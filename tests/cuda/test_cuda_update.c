@@ -184,8 +184,7 @@ static void finished_gradients_agree(void **state)
         fill_sums(acc, elems, n);
         const uint64_t want_bad = 5 + kf_scalar()->grad_finish(out[0], dtype, acc, elems, sums[0]);
 
-        for (size_t b = 0; b < blocks; b++)
-            want += sums[0][b];
+        want += st_norm_group(sums[0], blocks);
         cf_ok(st_cuda_grad_finish(NULL, to_device(out[1], elems * strata_dtype_bytes(dtype)), dtype, to_device(acc, elems * 4),
                                   elems, to_device(sums[1], blocks * sizeof(double)), to_device(&norm2, sizeof(norm2)),
                                   to_device(&bad, sizeof(bad))));
@@ -197,35 +196,44 @@ static void finished_gradients_agree(void **state)
     }
 }
 
-/* The kernel that adds the blocks' sums takes 256 at a time: three turns of its loop, the last one short; out is acc. */
-static void sums_of_many_blocks_agree(void **state)
+/* `blocks` blocks, the last one short; out is acc. */
+static void check_sums(struct cf_buffer *acc, uint64_t blocks)
 {
-    enum { BLOCKS = 2 * 256 + 5, ELEMS = BLOCKS * ST_NORM_BLOCK - 7 };
-    struct cf_buffer acc = cf_create_random(ELEMS, STRATA_F32, 7, 1, 0), sums = cf_create(BLOCKS * sizeof(double), 0);
-    struct cf_buffer norm2 = cf_create(sizeof(double), 0), bad = cf_create(sizeof(uint64_t), 0);
-    const double before = 0.75;
-    const uint64_t bad_before = 5;
-    double *want_sums = calloc(BLOCKS, sizeof(*want_sums)), want = before;
-    float *out = malloc(ELEMS * sizeof(*out));
+    const uint64_t elems = blocks * ST_NORM_BLOCK - 7, bad_before = 5;
+    struct cf_buffer sums = cf_create(blocks * sizeof(double), 0), norm2 = cf_create(sizeof(double), 0);
+    struct cf_buffer bad = cf_create(sizeof(uint64_t), 0);
+    double *want_sums = calloc(blocks, sizeof(*want_sums)), want = 0.75;
+    float *out = malloc(elems * sizeof(*out));
 
-    (void)state;
     assert_true(want_sums != NULL && out != NULL);
-    assert_true(kf_scalar()->grad_finish(out, STRATA_F32, (const float *)(void *)acc.host, ELEMS, want_sums) == 0);
-    for (size_t b = 0; b < BLOCKS; b++)
-        want += want_sums[b];
-    memcpy(norm2.host, &before, sizeof(before));
+    assert_true(kf_scalar()->grad_finish(out, STRATA_F32, (const float *)(void *)acc->host, elems, want_sums) == 0);
+    memcpy(norm2.host, &want, sizeof(want));
     memcpy(bad.host, &bad_before, sizeof(bad_before));
+    want += st_norm_group(want_sums, blocks);
     cf_upload(&norm2), cf_upload(&bad);
-    cf_ok(st_cuda_grad_finish(NULL, acc.device, STRATA_F32, acc.device, ELEMS, sums.device, norm2.device, bad.device));
+    cf_ok(st_cuda_grad_finish(NULL, acc->device, STRATA_F32, acc->device, elems, sums.device, norm2.device, bad.device));
     cf_ok(cudaDeviceSynchronize());
-    cf_download(&acc), cf_download(&sums), cf_download(&norm2), cf_download(&bad);
-    assert_memory_equal(acc.host, out, ELEMS * sizeof(*out));
-    assert_memory_equal(sums.host, want_sums, BLOCKS * sizeof(double));
+    cf_download(acc), cf_download(&sums), cf_download(&norm2), cf_download(&bad);
+    assert_memory_equal(acc->host, out, elems * sizeof(*out));
+    assert_memory_equal(sums.host, want_sums, blocks * sizeof(double));
     assert_memory_equal(norm2.host, &want, sizeof(want));
     assert_memory_equal(bad.host, &bad_before, sizeof(bad_before));
-    cf_destroy(&acc), cf_destroy(&sums), cf_destroy(&norm2), cf_destroy(&bad);
+    cf_destroy(&sums), cf_destroy(&norm2), cf_destroy(&bad);
     free(want_sums);
     free(out);
+}
+
+/* The kernel that adds the tiles' sums takes 256 at a time: one to four turns of its loop, the last one short or not. */
+static void sums_of_many_blocks_agree(void **state)
+{
+    static const uint64_t tiles[] = {200, 256, 257, 2 * 256 + 3, 3 * 256, 3 * 256 + 5, 3 * 256 + 100, 3 * 256 + 129};
+    const uint32_t count = sizeof(tiles) / sizeof(tiles[0]);
+    struct cf_buffer acc = cf_create_random(tiles[count - 1] * ST_TILE_ELEMS, STRATA_F32, 7, 1, 0);
+
+    (void)state;
+    for (uint32_t i = 0; i < count; i++)
+        check_sums(&acc, tiles[i] * ST_TILE_BLOCKS - i % ST_TILE_BLOCKS);
+    cf_destroy(&acc);
 }
 
 int main(int argc, char **argv)

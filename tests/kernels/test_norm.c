@@ -1,5 +1,5 @@
-/* The finish of a gradient: rounding, sums of squares per block, the count of values that are not finite.  Every table
- * against scalar by memcmp, scalar against the order of additions that kernels.h states. */
+/* The finish of a gradient: rounding, sums of squares per block and in a group, the count of values that are not finite.  Every
+ * table against scalar by memcmp, scalar against the order of additions that kernels.h states. */
 #include "kernels/isa/scalar.h"
 #include "tests/kernels/kernel_fixture.h"
 #include <setjmp.h>
@@ -223,6 +223,107 @@ static void cuts_at_blocks_do_not_show(void **state)
     }
 }
 
+/* --- the sum of a group --- */
+
+#define GROUP_TILES 300u
+
+static double group_blocks[GROUP_TILES * ST_TILE_BLOCKS];
+
+static void fill_blocks(void)
+{
+    for (uint64_t b = 0; b < GROUP_TILES * ST_TILE_BLOCKS; b++)
+        group_blocks[b] = ldexp(1.0 + kf_bits(b, 40) * 0x1p-32, (int)(kf_bits(b, 41) % 30));
+}
+
+static double tile_in_order(uint64_t tile, uint64_t blocks)
+{
+    const uint64_t first = tile * ST_TILE_BLOCKS, end = first + ST_TILE_BLOCKS < blocks ? first + ST_TILE_BLOCKS : blocks;
+    double sum = group_blocks[first];
+
+    for (uint64_t b = first + 1; b < end; b++)
+        sum += group_blocks[b];
+    return sum;
+}
+
+/* Sums of runs of tiles that begin at a multiple of their length, a power of two. */
+struct run_sums {
+    uint64_t tiles[GROUP_TILES]; /* of the run that begins there; 0: none does */
+    double sum[GROUP_TILES];
+};
+
+/* The tree from its words, down to tiles, or, where `known` is given, to the runs whose sums it has. */
+static double sum_by_tree(uint64_t first, uint64_t tiles, uint64_t blocks, const struct run_sums *known)
+{
+    uint64_t left = 1;
+
+    if (known != NULL && known->tiles[first] == tiles)
+        return known->sum[first];
+    if (tiles == 1) {
+        assert_null(known);
+        return tile_in_order(first, blocks);
+    }
+    while (2 * left < tiles)
+        left *= 2;
+    return sum_by_tree(first, left, blocks, known) + sum_by_tree(first + left, tiles - left, blocks, known);
+}
+
+static void groups_are_added_in_their_tree(void **state)
+{
+    uint32_t unlike = 0;
+
+    (void)state;
+    fill_blocks();
+    assert_true(st_norm_group(group_blocks, 0) == 0);
+    for (uint64_t blocks = 1; blocks <= GROUP_TILES * ST_TILE_BLOCKS; blocks++) {
+        const double sum = st_norm_group(group_blocks, blocks);
+        const uint64_t tiles = (blocks + ST_TILE_BLOCKS - 1) / ST_TILE_BLOCKS;
+        double chain = 0;
+
+        assert_true(sum == sum_by_tree(0, tiles, blocks, NULL));
+        for (uint64_t b = 0; b < blocks; b++)
+            chain += group_blocks[b];
+        assert_true(fabs(sum - chain) <= 1e-13 * chain);
+        unlike += sum != chain;
+    }
+    assert_true(unlike > GROUP_TILES); /* the order shows */
+}
+
+/* Takes the tiles from `from` to `to` apart into the longest such runs, and adds up each as a group of its own. */
+static void sum_runs(struct run_sums *out, uint64_t from, uint64_t to, uint64_t blocks)
+{
+    while (from < to) {
+        const uint64_t first = from * ST_TILE_BLOCKS;
+        uint64_t tiles = 1;
+
+        while (from % (2 * tiles) == 0 && from + 2 * tiles <= to)
+            tiles *= 2;
+        out->tiles[from] = tiles;
+        out->sum[from] = st_norm_group(group_blocks + first,
+                                       blocks - first < tiles * ST_TILE_BLOCKS ? blocks - first : tiles * ST_TILE_BLOCKS);
+        from += tiles;
+    }
+}
+
+/* What a group has in several places adds up to the same bits from the sums of each one's runs. */
+static void runs_of_tiles_add_up_to_their_group(void **state)
+{
+    (void)state;
+    fill_blocks();
+    for (uint64_t blocks = 1; blocks <= GROUP_TILES * ST_TILE_BLOCKS; blocks += 1 + kf_bits(blocks, 42) % 5) {
+        const uint64_t tiles = (blocks + ST_TILE_BLOCKS - 1) / ST_TILE_BLOCKS;
+        struct run_sums runs = {{0}, {0}};
+        uint64_t from = 0;
+
+        while (from < tiles) {
+            const uint64_t part = 1 + kf_bits(blocks + from, 43) % tiles, to = from + part < tiles ? from + part : tiles;
+
+            sum_runs(&runs, from, to, blocks);
+            from = to;
+        }
+        assert_true(sum_by_tree(0, tiles, blocks, &runs) == st_norm_group(group_blocks, blocks));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +333,8 @@ int main(void)
         cmocka_unit_test(sums_are_those_of_the_rounded_values),
         cmocka_unit_test(values_that_are_not_finite_are_counted),
         cmocka_unit_test(cuts_at_blocks_do_not_show),
+        cmocka_unit_test(groups_are_added_in_their_tree),
+        cmocka_unit_test(runs_of_tiles_add_up_to_their_group),
     };
 
     return cmocka_run_group_tests_name("norm", tests, create, destroy);

@@ -34,7 +34,7 @@ void fill_start(strata_dtype grad_dtype)
     memset(&start, 0, sizeof(start));
     for (size_t i = 0; i < ELEMS; i++) {
         start.master[i] = (float)((int)(i * 2654435761u % 20011) - 10005) / 4096.0f;
-        grads[i] = (float)((int)(i * 40503u % 9973) - 4986) / 65536.0f;
+        grads[i] = (float)((int)(i * 40503u % 9973) - 4986) / 65537.0f; /* squares do not add up exactly */
     }
     k->master_split(start.weight, start.low_half, start.master, ELEMS);
     if (grad_dtype == STRATA_BF16)

@@ -132,7 +132,7 @@ static void defaults_are_the_configs(void **state)
     }
 }
 
-/* The sum of `want`'s blocks by the scalar kernel, in order; checked against a plain sum. */
+/* The sum of `want`'s tensors by the scalar kernel, in order; checked against a plain sum. */
 static double plain_norm(strata_dtype dt)
 {
     const struct st_kernels *k = st_kernels_pick("scalar");
@@ -149,8 +149,7 @@ static double plain_norm(strata_dtype dt)
         else
             (dt == STRATA_BF16 ? k->bf16_to_f32 : k->f16_to_f32)(wide, narrow, sizes[i]);
         k->grad_finish(wide, STRATA_F32, wide, sizes[i], sums);
-        for (size_t b = 0; b * ST_NORM_BLOCK < sizes[i]; b++)
-            sum += sums[b];
+        sum += st_norm_group(sums, (sizes[i] + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK);
         for (size_t e = 0; e < sizes[i]; e++)
             plain += (double)wide[e] * wide[e];
         first += sizes[i];
@@ -185,6 +184,31 @@ static void norm_is_the_same_everywhere(void **state)
             strata_optim_destroy(opt);
         }
     }
+}
+
+/* Workers take 4096 tiles at a time: where between its tiles a tensor is cut so does not show. */
+static void norm_of_many_tensors(void **state)
+{
+    enum { MOST = 4096, LEAST = MOST - (ELEMS - 1) / ST_TILE_ELEMS };
+    static double sums[ELEMS / ST_NORM_BLOCK + 1];
+    static struct strata_optim_tensor tensors[MOST + 1];
+    const struct strata_optim_config c = public_config(&rule_cases[0], 2, NULL);
+    struct strata_optim *opt = create(&c);
+    double before = 0, norm = -1;
+
+    (void)state;
+    fill_start(STRATA_F32);
+    st_kernels_pick("scalar")->grad_finish(got.grad, STRATA_F32, start.grad, ELEMS, sums);
+    for (size_t i = 0; i <= MOST; i++) {
+        if (i >= LEAST) { /* so many of one element before it */
+            tensors[i] = (struct strata_optim_tensor){.grad = start.grad, .grad_dtype = STRATA_F32, .elems = ELEMS};
+            assert_int_equal(strata_optim_grad_norm(opt, tensors, i + 1, &norm, NULL), STRATA_OK);
+            assert_true(norm == sqrt(before + st_norm_group(sums, sizeof(sums) / sizeof(sums[0]))));
+        }
+        tensors[i] = (struct strata_optim_tensor){.grad = start.grad + i, .grad_dtype = STRATA_F32, .elems = 1};
+        before += (double)start.grad[i] * start.grad[i];
+    }
+    strata_optim_destroy(opt);
 }
 
 static void norm_counts_what_is_not_finite(void **state)
@@ -352,6 +376,7 @@ int main(void)
         cmocka_unit_test(overflow_is_counted),
         cmocka_unit_test(defaults_are_the_configs),
         cmocka_unit_test(norm_is_the_same_everywhere),
+        cmocka_unit_test(norm_of_many_tensors),
         cmocka_unit_test(norm_counts_what_is_not_finite),
         cmocka_unit_test(split_and_join),
         cmocka_unit_test(bad_configs),

@@ -162,12 +162,9 @@ static strata_status cpu_grad_finish(struct st_device *dev, void *out, strata_dt
 {
     struct cpu_device *cpu = cpu_of(dev);
     struct finish_job job = {cpu->kernels, out, acc, block_sums, elems, dt, 0};
-    double sum = *norm2;
 
     st_workers_run(cpu->workers, finish_item, &job, st_run_count(UPDATE_PIECE, elems));
-    for (uint64_t b = 0; b < st_run_count(ST_NORM_BLOCK, elems); b++)
-        sum += block_sums[b];
-    *norm2 = sum;
+    *norm2 += st_norm_group(block_sums, st_run_count(ST_NORM_BLOCK, elems));
     *nonfinite += atomic_load_explicit(&job.nonfinite, memory_order_relaxed);
     return STRATA_OK;
 }

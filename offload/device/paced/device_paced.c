@@ -205,13 +205,10 @@ static strata_status paced_embed_scatter(struct st_device *dev, float *dtable, c
 static void finish_grad(struct paced_device *dev, const struct paced_task *task, uint64_t index)
 {
     const struct paced_finish *f = &task->of.finish;
-    double sum = *f->norm2;
 
     (void)index;
     *f->nonfinite += dev->kernels->grad_finish(f->out, f->dt, f->acc, f->elems, f->block_sums);
-    for (uint64_t b = 0; b < (f->elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK; b++)
-        sum += f->block_sums[b];
-    *f->norm2 = sum;
+    *f->norm2 += st_norm_group(f->block_sums, (f->elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK);
 }
 
 static strata_status paced_grad_finish(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,
