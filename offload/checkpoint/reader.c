@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define SLOTS       8u
-#define PIECE_TILES 16u
+#define PIECE_TILES ((UINT64_C(1) << 20) / ST_TILE_ELEMS)
 #define PIECE_BYTES (PIECE_TILES * ST_TILE_ELEMS * sizeof(float) + UINT64_C(2) * ST_MOVER_ALIGN)
 #define BLOCK_BYTES (1u << 20)
 

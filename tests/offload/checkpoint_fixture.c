@@ -228,8 +228,53 @@ unsigned char fixture_byte(enum st_space space, uint64_t at)
     return (unsigned char)((at * 2654435761u + at / 4096 + space) >> 7);
 }
 
-static void write_files(const char *dir, const struct st_manifest *m, const unsigned char *image, enum st_space space)
+static unsigned char *image_of(const struct st_manifest *m, enum st_space space)
 {
+    unsigned char *image = malloc(m->space_bytes[space]);
+
+    if (image == NULL)
+        abort();
+    for (uint64_t i = 0; i < m->space_bytes[space]; i++)
+        image[i] = fixture_byte(space, i);
+    return image;
+}
+
+static void sum_row(const struct st_manifest *m, struct st_extents *e, const struct st_extent_row *row,
+                    const unsigned char *image)
+{
+    const strata_dtype format = st_manifest_group(m, row->page, row->group)->format;
+
+    for (uint64_t tile = 0; tile < row->sum_count; tile++) {
+        const uint64_t end = (tile + 1) * ST_TILE_ELEMS < row->elems ? (tile + 1) * ST_TILE_ELEMS : row->elems;
+        const uint64_t from = st_plane_bytes((enum st_plane)row->plane, format, m->moment_format, tile * ST_TILE_ELEMS);
+
+        e->sums[row->sum_first + tile] = st_checksum64(
+            image + row->offset + from, st_plane_bytes((enum st_plane)row->plane, format, m->moment_format, end) - from);
+    }
+}
+
+void fixture_seal(struct st_manifest *m, struct st_extents *e)
+{
+    uint64_t ends[ST_SPACE_COUNT] = {0};
+
+    for (uint64_t i = 0; i < e->row_count; i++)
+        if (e->rows[i].offset + e->rows[i].bytes > ends[e->rows[i].space])
+            ends[e->rows[i].space] = e->rows[i].offset + e->rows[i].bytes;
+    for (uint32_t space = ST_SPACE_BASE; space < ST_SPACE_COUNT; space++) {
+        unsigned char *image;
+
+        m->space_bytes[space] = st_extent_bytes(ends[space]);
+        image = image_of(m, (enum st_space)space);
+        for (uint64_t i = 0; i < e->row_count; i++)
+            if (e->rows[i].space == space)
+                sum_row(m, e, &e->rows[i], image);
+        free(image);
+    }
+}
+
+static void write_files(const char *dir, const struct st_manifest *m, enum st_space space)
+{
+    unsigned char *image = image_of(m, space);
     char path[ST_PATH_MAX];
 
     for (uint32_t d = 0; d < m->stripe.dir_count; d++) {
@@ -251,29 +296,6 @@ static void write_files(const char *dir, const struct st_manifest *m, const unsi
         if (fclose(file) != 0)
             abort();
     }
-}
-
-static void write_space(const char *dir, const struct st_manifest *m, struct st_extents *e, enum st_space space)
-{
-    unsigned char *image = malloc(m->space_bytes[space]);
-
-    if (image == NULL)
-        abort();
-    for (uint64_t i = 0; i < m->space_bytes[space]; i++)
-        image[i] = fixture_byte(space, i);
-    for (uint64_t i = 0; i < e->row_count; i++) {
-        const struct st_extent_row *row = &e->rows[i];
-        const strata_dtype format = st_manifest_group(m, row->page, row->group)->format;
-
-        for (uint64_t tile = 0; row->space == space && tile < row->sum_count; tile++) {
-            const uint64_t end = (tile + 1) * ST_TILE_ELEMS < row->elems ? (tile + 1) * ST_TILE_ELEMS : row->elems;
-            const uint64_t from = st_plane_bytes((enum st_plane)row->plane, format, m->moment_format, tile * ST_TILE_ELEMS);
-
-            e->sums[row->sum_first + tile] = st_checksum64(
-                image + row->offset + from, st_plane_bytes((enum st_plane)row->plane, format, m->moment_format, end) - from);
-        }
-    }
-    write_files(dir, m, image, space);
     free(image);
 }
 
@@ -287,18 +309,14 @@ static strata_status put(void *file, const void *part, uint64_t bytes, uint64_t 
 
 void fixture_write(const char *dir, struct st_manifest *m, struct st_extents *e)
 {
-    uint64_t ends[ST_SPACE_COUNT] = {0}, bytes;
     char path[ST_PATH_MAX], *text;
+    uint64_t bytes;
     FILE *file;
 
-    for (uint64_t i = 0; i < e->row_count; i++)
-        if (e->rows[i].offset + e->rows[i].bytes > ends[e->rows[i].space])
-            ends[e->rows[i].space] = e->rows[i].offset + e->rows[i].bytes;
-    for (uint32_t space = ST_SPACE_BASE; space < ST_SPACE_COUNT; space++)
-        m->space_bytes[space] = st_extent_bytes(ends[space]);
+    fixture_seal(m, e);
     set_files(m);
-    write_space(dir, m, e, ST_SPACE_BASE);
-    write_space(dir, m, e, ST_SPACE_SET);
+    write_files(dir, m, ST_SPACE_BASE);
+    write_files(dir, m, ST_SPACE_SET);
     snprintf(path, sizeof(path), "%s/" ST_EXTENTS_NAME, dir);
     file = fopen(path, "wb");
     if (file == NULL || st_extents_write(e, put, file, m->extents_digest) != STRATA_OK || fclose(file) != 0)

@@ -19,6 +19,8 @@ struct st_manifest fixture_manifest_of(uint64_t elems);
 struct st_extents fixture_extents_of(const struct st_manifest *m, uint64_t chunk);
 /** The byte at `at` of a space's file images. */
 unsigned char fixture_byte(enum st_space space, uint64_t at);
+/** Spaces as large as the rows need, and sums of those bytes. */
+void fixture_seal(struct st_manifest *m, struct st_extents *e);
 /** Write a whole checkpoint into a directory that is there: files of those bytes, their sums into `e`, extents.bin, and
  *  manifest.json; m gets what it must say of them. */
 void fixture_write(const char *dir, struct st_manifest *m, struct st_extents *e);

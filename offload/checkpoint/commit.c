@@ -1,0 +1,467 @@
+/* commit.c - see commit.h. */
+#include "offload/checkpoint/commit.h"
+
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "core/base/size.h"
+#include "core/system/clock.h"
+#include "core/system/ending.h"
+#include "core/system/file.h"
+#include "core/system/thread.h"
+#include "offload/checkpoint/checkpoint.h"
+#include "offload/checkpoint/commit_internal.h"
+#include "offload/checkpoint/store.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum phase { IDLE, WORKING, ENDED };
+
+struct st_committer {
+    struct st_committer_opts opts;
+    char save[ST_PATH_MAX], base_from[ST_PATH_MAX]; /* base_from "": the swap's own */
+    struct st_store *store;                         /* the thread's, once it runs */
+    bool told_of_copies;
+    struct st_commit job; /* the thread's while WORKING */
+    struct st_commit_report report;
+
+    pthread_t thread;
+    bool running;
+    pthread_mutex_t lock;  /* guards all below */
+    pthread_cond_t change; /* of phase or stop */
+    enum phase phase;
+    bool stop;
+};
+
+/* --- the files of planes --- */
+
+struct sync {
+    struct st_transfer transfer;
+    struct st_committer *committer;
+    strata_status status;
+    bool ended; /* guarded by the committer's lock */
+};
+
+static void sync_done(struct st_transfer *t, strata_status st)
+{
+    struct sync *s = t->owner;
+
+    pthread_mutex_lock(&s->committer->lock);
+    s->status = st;
+    if (st != STRATA_OK)
+        snprintf(s->committer->report.sentence, sizeof(s->committer->report.sentence), "%s", strata_last_error());
+    s->ended = true;
+    pthread_cond_broadcast(&s->committer->change);
+    pthread_mutex_unlock(&s->committer->lock);
+}
+
+/* Makes a volume durable, through the I/O thread. */
+static strata_status sync_volume(struct st_committer *c, uint32_t volume)
+{
+    struct sync s = {.transfer = {.op = ST_IO_SYNC, .volume = volume, .done = sync_done}, .committer = c};
+    strata_status st;
+
+    s.transfer.owner = &s;
+    if ((st = st_swap_submit(c->opts.swap, &s.transfer)) != STRATA_OK)
+        return st;
+    pthread_mutex_lock(&c->lock);
+    while (!s.ended)
+        pthread_cond_wait(&c->change, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+    return s.status == STRATA_OK ? STRATA_OK : st_error(s.status, "%s", c->report.sentence);
+}
+
+/* What the manifest says of the files: one of each space that has bytes, in each directory. */
+static strata_status name_files(struct st_committer *c)
+{
+    struct st_manifest *m = &c->job.manifest;
+
+    m->stripe = *st_swap_stripe(c->opts.swap);
+    m->files = st_fault("commit.alloc", 0) < 0 ? NULL : calloc(ST_SPACE_COUNT * ST_STRIPE_DIRS_MAX, sizeof(*m->files));
+    if (m->files == NULL)
+        return st_error(STRATA_E_NOMEM, "%s: no memory for a checkpoint", c->save);
+    m->file_count = 0;
+    for (uint32_t space = ST_SPACE_BASE; space < ST_SPACE_COUNT; space++)
+        for (uint32_t dir = 0; dir < m->stripe.dir_count && m->space_bytes[space] > 0; dir++) {
+            struct st_manifest_file *f = &m->files[m->file_count++];
+
+            f->space = (enum st_space)space;
+            f->dir = dir;
+            f->bytes = st_stripe_file_bytes(&m->stripe, dir, m->space_bytes[space]);
+            snprintf(f->name, sizeof(f->name), "%s.%" PRIu32, space == ST_SPACE_BASE ? "base" : "set", dir);
+        }
+    return STRATA_OK;
+}
+
+/* A base that another checkpoint holds: linked from there. */
+static strata_status link_base(struct st_committer *c, const struct st_manifest_file *f, bool *crossed)
+{
+    char path[ST_PATH_MAX];
+    strata_status st = st_path_join(path, c->base_from, f->name);
+    int err = 0;
+
+    *crossed = false;
+    if (st != STRATA_OK)
+        return st;
+    if (st_fault_refuses("commit.link") || linkat(AT_FDCWD, path, st_store_dir_fd(c->store), f->name, 0) != 0)
+        err = errno;
+    *crossed = err == EXDEV || err == EPERM || err == EMLINK || err == ENOSYS || err == EOPNOTSUPP;
+    return err == 0 || *crossed ? STRATA_OK : st_error_errno(err, "%s: cannot be linked", path);
+}
+
+static bool is_foreign(const struct st_committer *c, const struct st_manifest_file *f)
+{
+    return f->space == ST_SPACE_BASE && c->base_from[0] != '\0';
+}
+
+static strata_status link_one(struct st_committer *c, const struct st_manifest_file *f, bool *crossed)
+{
+    strata_status st;
+
+    st_ending_hold();
+    st = is_foreign(c, f) ? link_base(c, f, crossed)
+                          : st_swap_link(c->opts.swap, st_swap_volume(c->opts.swap, f->space, c->job.set), f->dir,
+                                         st_store_dir_fd(c->store), f->name, crossed);
+    st_ending_release();
+    return st;
+}
+
+static strata_status copy_one(struct st_committer *c, const struct st_manifest_file *f)
+{
+    char from[ST_PATH_MAX], to[ST_PATH_MAX];
+    struct st_file_identity identity;
+    strata_status st = st_path_join(to, st_store_path(c->store), f->name);
+    int fd;
+
+    if (st != STRATA_OK)
+        return st;
+    if (!is_foreign(c, f)) {
+        fd = st_swap_fd(c->opts.swap, st_swap_volume(c->opts.swap, f->space, c->job.set), f->dir);
+        return st_commit_copy(to, "the run's own file", fd, f->bytes);
+    }
+    if ((st = st_path_join(from, c->base_from, f->name)) != STRATA_OK ||
+        (st = st_file_open(&fd, &identity, from, STRATA_E_IO)) != STRATA_OK)
+        return st;
+    st = st_commit_copy(to, from, fd, f->bytes);
+    close(fd);
+    return st;
+}
+
+static strata_status check_room(struct st_committer *c, uint64_t bytes)
+{
+    char need[24], have[24];
+    uint64_t free_bytes;
+    const strata_status st = st_swap_free_bytes(c->save, &free_bytes);
+
+    if (st != STRATA_OK || bytes <= free_bytes)
+        return st;
+    return st_error(STRATA_E_NOSPC, "%s: the checkpoint needs %s there, %s are free, %" PRIu64 " bytes too few", c->save,
+                    st_size_text(need, bytes), st_size_text(have, free_bytes), bytes - free_bytes);
+}
+
+static void tell_of_copies(struct st_committer *c, uint64_t bytes)
+{
+    char text[24];
+
+    if (!c->told_of_copies)
+        st_log(ST_LOG_NOTICE,
+               "--save %s cannot share files with the run's drives (another file system, or one without links): %s of each "
+               "checkpoint "
+               "are copied there beside training; a directory on the drives would cost nothing",
+               c->save, st_size_text(text, bytes));
+    c->told_of_copies = true;
+}
+
+/* Links what can be linked, then copies the rest, if there is room. */
+static strata_status place_files(struct st_committer *c)
+{
+    const struct st_manifest *m = &c->job.manifest;
+    bool crossed[ST_SPACE_COUNT * ST_STRIPE_DIRS_MAX] = {false};
+    uint64_t *copied = &c->report.copied_bytes;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < m->file_count && st == STRATA_OK; i++) {
+        st = link_one(c, &m->files[i], &crossed[i]);
+        *(crossed[i] ? copied : &c->report.linked_bytes) += m->files[i].bytes;
+    }
+    if (st != STRATA_OK || *copied == 0)
+        return st;
+    tell_of_copies(c, *copied);
+    st = check_room(c, *copied);
+    for (uint32_t i = 0; i < m->file_count && st == STRATA_OK; i++)
+        if (crossed[i])
+            st = copy_one(c, &m->files[i]);
+    return st;
+}
+
+/* --- the small files --- */
+
+static strata_status put_part(void *ctx, const void *part, uint64_t bytes, uint64_t offset)
+{
+    return st_new_file_write_at(ctx, part, bytes, offset);
+}
+
+/* Ends a file that was begun, well or not. */
+static strata_status end_file(struct st_new_file *f, strata_status st)
+{
+    if (st == STRATA_OK)
+        return st_new_file_commit(f);
+    st_new_file_abort(f);
+    return st;
+}
+
+static strata_status begin_file(struct st_new_file *f, const struct st_committer *c, const char *name)
+{
+    char path[ST_PATH_MAX];
+    const strata_status st = st_path_join(path, st_store_path(c->store), name);
+
+    return st == STRATA_OK ? st_new_file_create(f, path, 0) : st;
+}
+
+static strata_status write_extents(struct st_committer *c)
+{
+    struct st_manifest *m = &c->job.manifest;
+    struct st_new_file f;
+    strata_status st = begin_file(&f, c, ST_EXTENTS_NAME);
+
+    if (st != STRATA_OK)
+        return st;
+    m->extents_bytes = st_extents_bytes(&c->job.extents);
+    return end_file(&f, st_extents_write(&c->job.extents, put_part, &f, m->extents_digest));
+}
+
+static strata_status write_manifest(struct st_committer *c)
+{
+    struct st_new_file f;
+    uint64_t bytes;
+    char *text;
+    strata_status st = st_manifest_text(&text, &bytes, &c->job.manifest);
+
+    if (st != STRATA_OK)
+        return st;
+    if ((st = begin_file(&f, c, ST_MANIFEST_NAME)) == STRATA_OK)
+        st = end_file(&f, st_new_file_write_at(&f, text, bytes, 0));
+    free(text);
+    return st;
+}
+
+static strata_status write_model(struct st_committer *c)
+{
+    char path[ST_PATH_MAX];
+    int rc = 0;
+    strata_status st;
+
+    if (c->opts.model == NULL)
+        return STRATA_OK;
+    if ((st = st_path_join(path, st_store_path(c->store), "model")) != STRATA_OK)
+        return st;
+    st_ending_hold();
+    if (st_fault_refuses("commit.mkdir") || mkdirat(st_store_dir_fd(c->store), "model", 0777) != 0)
+        rc = errno;
+    st_ending_release();
+    return rc == 0 ? c->opts.model(c->opts.ctx, path) : st_error_errno(rc, "making directory %s", path);
+}
+
+/* --- the whole --- */
+
+static enum st_store_judgement judge(void *ctx, const char *path, uint64_t step)
+{
+    const struct st_committer *c = ctx;
+    char manifest[ST_PATH_MAX];
+    struct st_manifest m;
+    struct st_checkpoint *ck;
+    bool ours;
+
+    (void)step;
+    if (st_path_join(manifest, path, ST_MANIFEST_NAME) != STRATA_OK || st_manifest_read(&m, manifest) != STRATA_OK)
+        return ST_STORE_FOREIGN;
+    ours = strcmp(m.run, c->job.manifest.run) == 0;
+    st_manifest_fini(&m);
+    if (!ours)
+        return ST_STORE_FOREIGN;
+    if (st_checkpoint_open(&ck, path) != STRATA_OK)
+        return ST_STORE_DAMAGED;
+    st_checkpoint_close(ck);
+    return ST_STORE_WHOLE;
+}
+
+/* Everything up to the name; what is unfinished stays for the caller to remove. */
+static strata_status assemble(struct st_committer *c)
+{
+    const struct st_manifest *m = &c->job.manifest;
+    strata_status st = name_files(c);
+
+    if (st == STRATA_OK)
+        st = st_checkpoint_check(m, &c->job.extents, "what is to be saved");
+    if (st == STRATA_OK)
+        st = st_store_begin(c->store, m->step);
+    if (st == STRATA_OK && m->space_bytes[ST_SPACE_SET] > 0)
+        st = sync_volume(c, st_swap_volume(c->opts.swap, ST_SPACE_SET, c->job.set));
+    if (st == STRATA_OK && m->space_bytes[ST_SPACE_BASE] > 0 && c->base_from[0] == '\0')
+        st = sync_volume(c, st_swap_volume(c->opts.swap, ST_SPACE_BASE, 0));
+    if (st == STRATA_OK)
+        st = place_files(c);
+    if (st == STRATA_OK)
+        st = write_model(c);
+    if (st == STRATA_OK)
+        st = write_extents(c);
+    if (st == STRATA_OK)
+        st = write_manifest(c);
+    return st == STRATA_OK ? st_store_commit(c->store, c->opts.overwrite) : st;
+}
+
+/* The base files are in this checkpoint now, and will be there when the one before is removed. */
+static void follow_base(struct st_committer *c)
+{
+    char name[ST_STORE_NAME_BYTES], path[ST_PATH_MAX];
+
+    st_store_name(name, c->job.manifest.step);
+    if (c->base_from[0] != '\0' && st_path_join(path, c->save, name) == STRATA_OK)
+        memcpy(c->base_from, path, sizeof(path));
+}
+
+static strata_status work(struct st_committer *c)
+{
+    strata_status st = assemble(c), pruned;
+
+    if (st != STRATA_OK) {
+        st_store_abort(c->store);
+        return st;
+    }
+    c->report.committed = true;
+    follow_base(c);
+    st = st_store_set_latest(c->store, c->job.manifest.step);
+    if (st != STRATA_OK)
+        snprintf(c->report.sentence, sizeof(c->report.sentence), "%s", strata_last_error());
+    pruned = st_store_prune(c->store, c->opts.keep, judge, c);
+    return st == STRATA_OK ? pruned : st_error(st, "%s", c->report.sentence);
+}
+
+static void run_job(struct st_committer *c)
+{
+    const uint64_t start_ns = st_clock_ns();
+
+    c->report = (struct st_commit_report){.step = c->job.manifest.step};
+    c->report.status = work(c);
+    if (c->report.status != STRATA_OK)
+        snprintf(c->report.sentence, sizeof(c->report.sentence), "%s", strata_last_error());
+    c->report.seconds = (double)(st_clock_ns() - start_ns) / 1e9;
+    st_manifest_fini(&c->job.manifest);
+    st_extents_fini(&c->job.extents);
+}
+
+static void *thread_main(void *arg)
+{
+    struct st_committer *c = arg;
+
+    pthread_mutex_lock(&c->lock);
+    for (;;) {
+        while (c->phase != WORKING && !c->stop)
+            pthread_cond_wait(&c->change, &c->lock);
+        if (c->phase != WORKING)
+            break;
+        pthread_mutex_unlock(&c->lock);
+        run_job(c);
+        pthread_mutex_lock(&c->lock);
+        c->phase = ENDED;
+        pthread_cond_broadcast(&c->change);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+/* --- the caller's side --- */
+
+strata_status st_committer_start(struct st_committer **out, const struct st_committer_opts *opts)
+{
+    struct st_committer *c = st_fault("commit.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*c));
+    strata_status st;
+
+    assert(opts->keep > 0);
+    if (c == NULL)
+        return st_error(STRATA_E_NOMEM, "%s: no memory", opts->save);
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->change, NULL);
+    c->opts = *opts;
+    st = st_store_open(&c->store, opts->save);
+    if (st == STRATA_OK) {
+        snprintf(c->save, sizeof(c->save), "%s", opts->save);
+        snprintf(c->base_from, sizeof(c->base_from), "%s", opts->base_from != NULL ? opts->base_from : "");
+        st = st_thread_start(&c->thread, "strata-save", thread_main, c);
+        c->running = st == STRATA_OK;
+    }
+    if (st != STRATA_OK) {
+        st_committer_stop(c);
+        return st;
+    }
+    *out = c;
+    return STRATA_OK;
+}
+
+strata_status st_committer_submit(struct st_committer *c, struct st_commit *job)
+{
+    strata_status st = STRATA_OK;
+
+    pthread_mutex_lock(&c->lock);
+    if (c->phase == IDLE) {
+        c->job = *job;
+        c->phase = WORKING;
+        pthread_cond_broadcast(&c->change);
+    } else {
+        st = STRATA_E_BUSY;
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (st != STRATA_OK)
+        return st_error(st, "%s: the checkpoint before is still being made", c->save);
+    job->manifest = (struct st_manifest){0};
+    job->extents = (struct st_extents){0};
+    return STRATA_OK;
+}
+
+bool st_committer_reported(struct st_committer *c, struct st_commit_report *out)
+{
+    bool ended;
+
+    pthread_mutex_lock(&c->lock);
+    ended = c->phase == ENDED;
+    if (ended) {
+        *out = c->report;
+        c->phase = IDLE;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return ended;
+}
+
+void st_committer_wait(struct st_committer *c)
+{
+    pthread_mutex_lock(&c->lock);
+    while (c->phase == WORKING)
+        pthread_cond_wait(&c->change, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+}
+
+void st_committer_stop(struct st_committer *c)
+{
+    if (c == NULL)
+        return;
+    if (c->running) {
+        pthread_mutex_lock(&c->lock);
+        c->stop = true;
+        pthread_cond_broadcast(&c->change);
+        pthread_mutex_unlock(&c->lock);
+        pthread_join(c->thread, NULL);
+    }
+    st_store_close(c->store);
+    pthread_cond_destroy(&c->change);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}

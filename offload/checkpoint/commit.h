@@ -1,0 +1,56 @@
+/* offload/checkpoint/commit.h - the thread that makes a checkpoint of what a run has written, beside training.
+ *
+ * The engine hands over a set that nobody writes any more, its rows and sums, and the state beside it.  The thread syncs the
+ * set's files through the mover, links them (what cannot be linked is copied, in bounded memory), writes extents.bin,
+ * manifest.json and the model's small files, gives all of it its name, and removes the run's oldest.  What fails leaves
+ * everything before as it was: training goes on, and says it. */
+#ifndef OFFLOAD_CHECKPOINT_COMMIT_H
+#define OFFLOAD_CHECKPOINT_COMMIT_H
+
+#include "nvme/swap/swap.h"
+#include "offload/checkpoint/extents.h"
+#include "offload/checkpoint/manifest.h"
+#include "strata/status.h"
+
+struct st_committer_opts {
+    const char *save;      /* directory; copied */
+    uint32_t keep;         /* checkpoints of this run that stay, 1 or more */
+    bool overwrite;        /* a checkpoint that has the name is replaced */
+    struct st_swap *swap;  /* borrowed until stop; not fake */
+    const char *base_from; /* a checkpoint whose base files this run goes on using; NULL: its own.  Copied */
+    /* Writes config.json and the like into the directory `dir`, with st_new_file_*; on the thread.  NULL: there are none. */
+    strata_status (*model)(void *ctx, const char *dir);
+    void *ctx;
+};
+
+/* One checkpoint. */
+struct st_commit {
+    struct st_manifest manifest; /* taken; its stripe, files and extents are filled in here, all else by the caller */
+    struct st_extents extents;   /* taken */
+    uint32_t set;                /* of the swap */
+};
+
+struct st_commit_report {
+    strata_status status; /* OK: it is there, and durable */
+    char sentence[1024];  /* of a failure */
+    bool committed;       /* it is there, although something after that failed */
+    uint64_t step;
+    uint64_t linked_bytes, copied_bytes;
+    double seconds;
+};
+
+struct st_committer;
+
+/** Open the store and start the thread.  Errors of st_store_open(); E_NOMEM. */
+strata_status st_committer_start(struct st_committer **out, const struct st_committer_opts *opts);
+/** Hand over; does not wait.  OK: job's parts are taken, and the set and the base must not be written until it is reported.
+ *  E_BUSY: the one before is not reported yet; the job stays the caller's. */
+strata_status st_committer_submit(struct st_committer *c, struct st_commit *job);
+/** True once for each job, when it has ended. */
+bool st_committer_reported(struct st_committer *c, struct st_commit_report *out);
+/** Wait until the job in progress has ended, if there is one. */
+void st_committer_wait(struct st_committer *c);
+/** Wait, end the thread, close the store.  NULL is fine. */
+void st_committer_stop(struct st_committer *c);
+
+#endif

@@ -1,0 +1,468 @@
+/* The thread that makes checkpoints: what it links or copies opens and verifies; what fails leaves what was there. */
+#include "offload/checkpoint/commit.h"
+
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/file.h"
+#include "core/system/tree.h"
+#include "offload/checkpoint/store.h"
+#include "offload/checkpoint/verify.h"
+#include "tests/common/assert_status.h"
+#include "tests/common/fault_walk.h"
+#include "tests/common/kept_log.h"
+#include "tests/common/sample.h"
+#include "tests/common/scratch.h"
+#include "tests/offload/checkpoint_fixture.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define ELEMS (5 * (uint64_t)ST_TILE_ELEMS + 4480)
+#define CHUNK (2 * (uint64_t)ST_TILE_ELEMS)
+#define SETS  4u
+
+/* Nothing here loses power; hundreds of real syncs would take a minute. */
+int fsync(int fd)
+{
+    return fcntl(fd, F_GETFD) < 0 ? -1 : 0;
+}
+
+static struct st_swap *swap;
+
+static const char *save(void)
+{
+    return scratch_path("save");
+}
+
+/* --- a run that has written its sets --- */
+
+struct arrival {
+    pthread_mutex_t lock;
+    pthread_cond_t here;
+    bool ended;
+    strata_status status;
+};
+
+static void arrived(struct st_transfer *t, strata_status st)
+{
+    struct arrival *a = t->owner;
+
+    pthread_mutex_lock(&a->lock);
+    a->status = st;
+    a->ended = true;
+    pthread_cond_signal(&a->here);
+    pthread_mutex_unlock(&a->lock);
+}
+
+static void fill(uint32_t volume, enum st_space space, uint64_t bytes)
+{
+    struct arrival a = {.lock = PTHREAD_MUTEX_INITIALIZER, .here = PTHREAD_COND_INITIALIZER};
+    unsigned char *image = aligned_alloc(ST_SWAP_ALIGN, bytes);
+    struct st_transfer t = {.op = ST_IO_WRITE, .volume = volume, .bytes = bytes, .buf = image, .done = arrived, .owner = &a};
+
+    assert_non_null(image);
+    for (uint64_t i = 0; i < bytes; i++)
+        image[i] = fixture_byte(space, i);
+    assert_ok(st_swap_submit(swap, &t));
+    pthread_mutex_lock(&a.lock);
+    while (!a.ended)
+        pthread_cond_wait(&a.here, &a.lock);
+    pthread_mutex_unlock(&a.lock);
+    assert_ok(a.status);
+    free(image);
+}
+
+/* What a run hands over, of one step. */
+static struct st_commit job_of(uint64_t step)
+{
+    struct st_commit job = {.manifest = fixture_manifest_of(ELEMS)};
+
+    job.extents = fixture_extents_of(&job.manifest, CHUNK);
+    fixture_seal(&job.manifest, &job.extents);
+    free(job.manifest.files);
+    job.manifest.files = NULL;
+    job.manifest.file_count = 0;
+    job.manifest.step = step;
+    job.set = (uint32_t)(step % SETS);
+    return job;
+}
+
+static void drop(struct st_commit *job)
+{
+    st_manifest_fini(&job->manifest);
+    st_extents_fini(&job->extents);
+}
+
+static int setup(void **state)
+{
+    char dirs[2][64];
+    const char *const names[2] = {dirs[0], dirs[1]};
+    struct st_commit job;
+    struct st_swap_opts opts = {.dirs = names, .dir_count = 2, .set_count = SETS, .method = "threads", .block_bytes = 65536};
+
+    scratch_begin(state);
+    for (uint32_t i = 0; i < 2; i++) {
+        snprintf(dirs[i], sizeof(dirs[i]), "%s/drive-%u", scratch_dir, i);
+        assert_int_equal(mkdir(dirs[i], 0700), 0);
+    }
+    job = job_of(0);
+    opts.bytes[ST_SPACE_SCRATCH] = ST_SWAP_ALIGN;
+    opts.bytes[ST_SPACE_BASE] = job.manifest.space_bytes[ST_SPACE_BASE];
+    opts.bytes[ST_SPACE_SET] = job.manifest.space_bytes[ST_SPACE_SET];
+    drop(&job);
+    assert_ok(st_swap_open(&swap, &opts));
+    fill(st_swap_volume(swap, ST_SPACE_BASE, 0), ST_SPACE_BASE, opts.bytes[ST_SPACE_BASE]);
+    for (uint32_t set = 0; set < SETS; set++)
+        fill(st_swap_volume(swap, ST_SPACE_SET, set), ST_SPACE_SET, opts.bytes[ST_SPACE_SET]);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    st_swap_close(swap);
+    return scratch_end(state);
+}
+
+static struct st_committer *started(struct st_committer_opts opts)
+{
+    struct st_committer *c = NULL;
+
+    opts.save = save();
+    opts.swap = swap;
+    opts.keep = opts.keep > 0 ? opts.keep : 2;
+    assert_ok(st_committer_start(&c, &opts));
+    return c;
+}
+
+static struct st_commit_report commit(struct st_committer *c, uint64_t step)
+{
+    struct st_commit job = job_of(step);
+    struct st_commit_report report = {.status = STRATA_E_INTERNAL};
+
+    assert_ok(st_committer_submit(c, &job));
+    assert_null(job.manifest.groups);
+    st_committer_wait(c);
+    assert_true(st_committer_reported(c, &report));
+    assert_false(st_committer_reported(c, &report));
+    return report;
+}
+
+/* The checkpoints that there are, each of which verifies. */
+static void assert_whole(const char *want)
+{
+    struct st_store_list list;
+    char have[128] = "";
+
+    assert_ok(st_store_list(&list, save()));
+    for (uint32_t i = 0; i < list.count; i++) {
+        char name[64];
+        struct st_checkpoint *ck;
+        uint64_t damages;
+
+        snprintf(name, sizeof(name), "save/step-%08u", (unsigned)list.steps[i]);
+        assert_ok(st_checkpoint_open(&ck, scratch_path(name)));
+        assert_int_equal(ck->manifest.step, list.steps[i]);
+        assert_ok(st_verify(ck, NULL, NULL, NULL, &damages));
+        st_checkpoint_close(ck);
+        snprintf(have + strlen(have), sizeof(have) - strlen(have), "%s%u", i > 0 ? " " : "", (unsigned)list.steps[i]);
+    }
+    free(list.steps);
+    assert_string_equal(have, want);
+}
+
+static uint64_t links_of(const char *name)
+{
+    struct stat info;
+
+    assert_int_equal(stat(scratch_path(name), &info), 0);
+    return info.st_nlink;
+}
+
+/* --- tests --- */
+
+static void sets_are_linked(void **state)
+{
+    struct st_committer *c = started((struct st_committer_opts){0});
+    struct st_commit_report report = commit(c, 1);
+
+    (void)state;
+    assert_ok(report.status);
+    assert_true(report.committed && report.linked_bytes > 0 && report.copied_bytes == 0);
+    assert_int_equal(report.step, 1);
+    assert_whole("1");
+    scratch_holds("save/latest", "step-00000001\n");
+    assert_int_equal(links_of("save/step-00000001/set.0"), 2);
+    assert_false(st_swap_reusable(swap, 1));
+    assert_true(st_swap_reusable(swap, 2));
+    assert_ok(commit(c, 2).status);
+    assert_ok(commit(c, 3).status);
+    assert_whole("2 3");
+    assert_true(st_swap_reusable(swap, 1)); /* its checkpoint has gone */
+    assert_false(st_swap_reusable(swap, 2));
+    assert_int_equal(links_of("save/step-00000003/base.0"), 3);
+    st_committer_stop(c);
+    assert_int_equal(scratch_entries(save(), ST_STORE_LATEST), 2);
+}
+
+static strata_status put_config(void *ctx, const char *dir)
+{
+    char path[ST_PATH_MAX];
+    struct st_new_file f;
+    strata_status st = st_path_join(path, dir, "config.json");
+
+    if (*(bool *)ctx)
+        return st_error(STRATA_E_IO, "the model's files cannot be written");
+    if (st != STRATA_OK || (st = st_new_file_create(&f, path, 0)) != STRATA_OK)
+        return st;
+    if ((st = st_new_file_write_at(&f, "{}", 2, 0)) == STRATA_OK)
+        return st_new_file_commit(&f);
+    st_new_file_abort(&f);
+    return st;
+}
+
+static void the_models_files_are_in_it(void **state)
+{
+    bool fails = true;
+    struct st_committer *c = started((struct st_committer_opts){.model = put_config, .ctx = &fails});
+    struct st_commit_report report = commit(c, 1);
+
+    (void)state;
+    assert_int_equal(report.status, STRATA_E_IO);
+    assert_string_equal(report.sentence, "the model's files cannot be written");
+    assert_false(report.committed);
+    assert_whole("");
+    assert_true(st_swap_reusable(swap, 1)); /* nothing of the failed one is left */
+    fails = false;
+    assert_ok(commit(c, 1).status);
+    scratch_holds("save/step-00000001/model/config.json", "{}");
+    st_committer_stop(c);
+}
+
+static void one_at_a_time(void **state)
+{
+    struct st_committer *c = started((struct st_committer_opts){0});
+    struct st_commit first = job_of(1), second = job_of(2);
+    struct st_commit_report report;
+
+    (void)state;
+    assert_ok(st_committer_submit(c, &first));
+    assert_refused(st_committer_submit(c, &second), STRATA_E_BUSY, "still being made");
+    st_committer_wait(c);
+    assert_refused(st_committer_submit(c, &second), STRATA_E_BUSY, "still being made"); /* nobody has asked yet */
+    assert_true(st_committer_reported(c, &report));
+    assert_ok(report.status);
+    assert_ok(st_committer_submit(c, &second));
+    st_committer_stop(c); /* waits */
+    assert_whole("1 2");
+}
+
+static void another_runs_stay(void **state)
+{
+    struct st_committer *c = started((struct st_committer_opts){.keep = 1});
+    struct st_commit job = job_of(2);
+    struct st_commit_report report;
+
+    (void)state;
+    memcpy(job.manifest.run, "fedcba9876543210", 17);
+    assert_ok(st_committer_submit(c, &job));
+    st_committer_wait(c);
+    assert_true(st_committer_reported(c, &report));
+    assert_ok(report.status);
+    assert_ok(commit(c, 3).status);
+    assert_ok(commit(c, 4).status);
+    assert_whole("2 4");
+    report = commit(c, 4);
+    assert_int_equal(report.status, STRATA_E_INPUT);
+    assert_non_null(strstr(report.sentence, "step-00000004 exists already, and is kept"));
+    st_committer_stop(c);
+    c = started((struct st_committer_opts){.keep = 1, .overwrite = true});
+    assert_ok(commit(c, 4).status);
+    assert_whole("2 4");
+    st_committer_stop(c);
+}
+
+static void rows_that_cannot_be_are_not_written(void **state)
+{
+    struct st_committer *c = started((struct st_committer_opts){0});
+    struct st_commit job = job_of(1);
+    struct st_commit_report report;
+
+    (void)state;
+    job.extents.rows[0].bytes += 64;
+    assert_ok(st_committer_submit(c, &job));
+    st_committer_wait(c);
+    assert_true(st_committer_reported(c, &report));
+    assert_int_equal(report.status, STRATA_E_CORRUPT);
+    assert_whole("");
+    st_committer_stop(c);
+}
+
+/* A run that goes on with the base of a checkpoint, which is then removed. */
+static void a_base_is_taken_along(void **state)
+{
+    struct st_committer *c = started((struct st_committer_opts){0});
+    char from[ST_PATH_MAX];
+
+    (void)state;
+    assert_ok(commit(c, 1).status);
+    st_committer_stop(c);
+    snprintf(from, sizeof(from), "%s/step-00000001", save());
+    c = started((struct st_committer_opts){.keep = 1, .base_from = from});
+    for (uint64_t step = 2; step <= 4; step++)
+        assert_ok(commit(c, step).status);
+    assert_whole("4");
+    st_committer_stop(c);
+}
+
+/* --- where nothing can be linked --- */
+
+static void what_cannot_be_linked_is_copied(void **state)
+{
+    struct st_committer *c = started((struct st_committer_opts){.keep = 1});
+    struct st_commit_report report;
+
+    (void)state;
+    kept_log_begin(ST_LOG_NOTICE);
+    for (uint64_t step = 1; step <= 2; step++) {
+        st_fault_arm(&(struct st_fault_spec){.site = "nvme.link", .result = -EXDEV});
+        report = commit(c, step);
+        assert_true(st_fault_disarm() > 0);
+        assert_ok(report.status);
+        assert_true(report.copied_bytes > 0 && report.linked_bytes == 0);
+        assert_true(st_swap_reusable(swap, (uint32_t)step));
+    }
+    kept_log_end();
+    assert_int_equal(kept_log.count, 1); /* it is said once */
+    assert_non_null(strstr(kept_log.last, "are copied there beside training"));
+    assert_whole("2");
+    st_committer_stop(c);
+}
+
+/* Another file system, which is too small for a second one. */
+static void a_full_disk_ends_that_checkpoint_alone(void **state)
+{
+    struct st_commit_report report;
+    struct st_committer *c;
+    char size[32];
+
+    (void)state;
+    assert_int_equal(mkdir(save(), 0700), 0);
+    snprintf(size, sizeof(size), "size=%llu", (unsigned long long)(11 * ELEMS));
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("none", save(), "tmpfs", 0, size) != 0) {
+        print_message("no small file system can be mounted here: not tested\n");
+        skip();
+    }
+    kept_log_begin(ST_LOG_NOTICE);
+    c = started((struct st_committer_opts){.keep = 2});
+    assert_ok(commit(c, 1).status);
+    report = commit(c, 2);
+    assert_int_equal(report.status, STRATA_E_NOSPC);
+    assert_non_null(strstr(report.sentence, "bytes too few"));
+    assert_whole("1");
+    assert_int_equal(scratch_entries_with(save(), "step-"), 1);
+    st_committer_stop(c);
+    kept_log_end();
+    assert_int_equal(scratch_entries(save(), ST_STORE_LATEST), 1);
+    assert_int_equal(umount(save()), 0);
+}
+
+/* --- whatever fails --- */
+
+/* One checkpoint of a run that keeps one, where there is one. */
+static strata_status save_second(void)
+{
+    const struct st_committer_opts opts = {.save = save(), .swap = swap, .keep = 1};
+    struct st_commit job = job_of(2);
+    struct st_commit_report report;
+    struct st_committer *c;
+    strata_status st = st_committer_start(&c, &opts);
+
+    if (st == STRATA_OK && (st = st_committer_submit(c, &job)) == STRATA_OK) {
+        st_committer_wait(c);
+        assert_true(st_committer_reported(c, &report));
+        st = report.status != STRATA_OK ? st_error(report.status, "%s", report.sentence) : STRATA_OK;
+        st_committer_stop(c);
+    }
+    drop(&job);
+    return st;
+}
+
+static void start_again(void)
+{
+    const int fd = open(scratch_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct st_committer *c;
+
+    assert_int_equal(st_tree_remove(fd, "save"), 0);
+    close(fd);
+    c = started((struct st_committer_opts){0});
+    assert_ok(commit(c, 1).status);
+    st_committer_stop(c);
+}
+
+/* Linked, and copied after a link that did not work. */
+static void every_site_may_fail(void **state)
+{
+    static const int64_t results[] = {-EIO, -EXDEV};
+
+    (void)state;
+    kept_log_begin(ST_LOG_NOTICE);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct fault_walk walk = {.result = results[i]};
+
+        start_again();
+        while (fault_walk_next(&walk)) {
+            const strata_status st = save_second();
+            struct st_store_list list;
+
+            fault_walk_end(&walk, st);
+            assert_ok(st_store_list(&list, save()));
+            if (list.count == 2)
+                assert_whole("1 2"); /* what was to be removed is there still */
+            else
+                assert_whole(list.count == 1 && list.steps[0] == 2 ? "2" : "1");
+            assert_true(st != STRATA_OK || (list.count > 0 && list.steps[list.count - 1] == 2));
+            if (list.count != 1 || list.steps[0] != 1)
+                start_again();
+            free(list.steps);
+            walk.after += sample_is_all() ? 0 : 2;
+            st_committer_stop(started((struct st_committer_opts){0})); /* sweeps */
+            assert_int_equal(scratch_entries_with(save(), ".strata-save"), 0);
+        }
+        assert_true(walk.failed >= 25);
+    }
+    kept_log_end();
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(sets_are_linked, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_models_files_are_in_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_at_a_time, setup, teardown),
+        cmocka_unit_test_setup_teardown(another_runs_stay, setup, teardown),
+        cmocka_unit_test_setup_teardown(rows_that_cannot_be_are_not_written, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_base_is_taken_along, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_cannot_be_linked_is_copied, setup, teardown),
+        cmocka_unit_test_setup_teardown(every_site_may_fail, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_full_disk_ends_that_checkpoint_alone, setup, teardown),
+    };
+
+    sample_init(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
