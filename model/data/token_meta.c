@@ -56,6 +56,7 @@ static strata_status parse_header(struct st_token_meta *m, const unsigned char *
     m->tokenizer = number_at(h + 32, 8);
     flags = number_at(h + 40, 4);
     m->has_mask = (flags & ST_TOKEN_META_HAS_MASK) != 0;
+    m->header_sum = (uint32_t)number_at(h + ST_TOKEN_META_HEADER_AT, 4);
     for (uint32_t i = 0; i < 16; i++)
         snprintf(m->inputs + 2 * i, 3, "%02x", h[ST_TOKEN_META_INPUTS_AT + i]);
     memcpy(m->tokens_digest, h + ST_TOKEN_META_DIGEST_AT, 32);

@@ -28,6 +28,7 @@ struct st_token_meta {
     uint64_t tokens, documents;
     uint64_t *starts;       /* [documents + 1]: the first token of each, then `tokens` */
     uint64_t tokenizer;     /* st_tokenizer_hash() of what made the ids; 0: unknown */
+    uint32_t header_sum;    /* low bits of XXH3-64 of X.bin's header, where a run keeps it; 0: unknown */
     char inputs[33];        /* digest of what they were made of, where a run keeps them; zeros: unknown */
     char tokens_digest[33]; /* XXH3-128 of the ids in X.bin, as they are stored */
 };

@@ -191,7 +191,8 @@ static void put_digest(unsigned char *out, const char hex[33])
     }
 }
 
-static strata_status write_meta(struct st_token_writer *w, struct st_digest *digest)
+static strata_status write_meta(struct st_token_writer *w, struct st_digest *digest,
+                                const unsigned char bin[ST_TOKEN_HEADER_BYTES])
 {
     unsigned char header[ST_TOKEN_META_HEADER] = {0};
     char hex[33];
@@ -207,8 +208,10 @@ static strata_status write_meta(struct st_token_writer *w, struct st_digest *dig
     put_number(header + 40, w->opts.masked ? ST_TOKEN_META_HAS_MASK : 0, 4);
     st_digest_hex(w->digest, hex);
     memcpy(header + ST_TOKEN_META_DIGEST_AT, hex, 32);
-    if (w->opts.origin != NULL)
+    if (w->opts.origin != NULL) {
+        put_number(header + ST_TOKEN_META_HEADER_AT, (uint32_t)st_checksum64(bin, ST_TOKEN_HEADER_BYTES), 4);
         put_digest(header + ST_TOKEN_META_INPUTS_AT, w->opts.origin->inputs);
+    }
     st = put_part(w, digest, header, sizeof(header), &at);
     if (st == STRATA_OK)
         st = write_starts(w, digest, &at);
@@ -234,7 +237,7 @@ static strata_status complete(struct st_token_writer *w, uint64_t source_bytes)
     if ((st = flush(w)) != STRATA_OK || (st = st_new_file_write_at(&w->bin, header, sizeof(header), 0)) != STRATA_OK ||
         w->opts.bare || (st = st_digest_create(&digest)) != STRATA_OK)
         return st;
-    st = write_meta(w, digest);
+    st = write_meta(w, digest, header);
     st_digest_destroy(digest);
     return st;
 }

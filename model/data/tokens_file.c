@@ -22,6 +22,7 @@ struct st_token_file {
     char path[ST_PATH_MAX];
     struct st_file_identity identity;
     struct st_token_header header;
+    uint32_t header_sum;        /* low bits of its checksum */
     struct st_token_meta *meta; /* NULL: there is none */
 };
 
@@ -155,7 +156,7 @@ static strata_status check_digest(const struct st_token_file *f, const struct st
     if (f->meta == NULL)
         return STRATA_OK;
     st_digest_hex(digest, hex);
-    if (strcmp(hex, f->meta->tokens_digest) == 0)
+    if (strcmp(hex, f->meta->tokens_digest) == 0 && (f->meta->header_sum == 0 || f->meta->header_sum == f->header_sum))
         return STRATA_OK;
     return st_error(STRATA_E_INPUT,
                     "%s is not for the tokens in %s: make both files again with strata tokens, or remove the first",
@@ -214,6 +215,7 @@ static strata_status read_header(struct st_token_file *f)
     const uint64_t bytes = file_bytes < sizeof(header) ? file_bytes : sizeof(header);
     const strata_status st = st_file_read_at(f->fd, header, bytes, 0, f->path);
 
+    f->header_sum = (uint32_t)st_checksum64(header, sizeof(header));
     return st == STRATA_OK ? st_token_header_parse(&f->header, header, bytes, file_bytes, f->path) : st;
 }
 
