@@ -17,10 +17,21 @@
 
 #define BYTES_MAX (UINT64_MAX / 64) /* of a space of several: their sum is a number, too */
 
+/* Whether it takes no space: only attached volumes are read. */
+static bool only_reads(const struct st_swap_opts *opts)
+{
+    const uint64_t *bytes = opts->bytes;
+
+    return opts->dir_count == 0 && opts->set_count == 0 &&
+           bytes[ST_SPACE_SCRATCH] + bytes[ST_SPACE_BASE] + bytes[ST_SPACE_SET] == 0;
+}
+
 static strata_status check_opts(const struct st_swap_opts *opts, bool on_disk)
 {
     const uint64_t *bytes = opts->bytes;
 
+    if (only_reads(opts) && on_disk)
+        return STRATA_OK;
     if (opts->set_count > ST_SWAP_SETS_MAX)
         return st_error(STRATA_E_INVAL, "%" PRIu32 " sets: at most %u are possible: keep fewer checkpoints", opts->set_count,
                         ST_SWAP_SETS_MAX);
@@ -224,11 +235,11 @@ static strata_status create_parts(struct st_swap *swap, const struct st_swap_opt
     strata_status st;
 
     memcpy(swap->bytes, opts->bytes, sizeof(swap->bytes));
-    swap->volume_count = opts->set_count > 0 ? 2 + opts->set_count : 1;
+    swap->volume_count = only_reads(opts) ? 0 : opts->set_count > 0 ? 2 + opts->set_count : 1;
     swap->info.dir_count = count;
     swap->info.block_bytes = opts->block_bytes > 0 ? opts->block_bytes : ST_SWAP_BLOCK_DEFAULT;
     st_stripe_init(&swap->stripe, count, opts->dir_rates, swap->info.block_bytes);
-    if ((st = st_io_alloc((void **)&swap->volumes, "swap files", swap->volume_count, sizeof(*swap->volumes))) != STRATA_OK)
+    if ((st = st_io_alloc((void **)&swap->volumes, "swap files", swap->volume_count + 1, sizeof(*swap->volumes))) != STRATA_OK)
         return st;
     for (uint32_t v = 0; v < swap->volume_count; v++)
         memset(swap->volumes[v].fds, -1, sizeof(swap->volumes[v].fds));
@@ -256,7 +267,8 @@ strata_status st_swap_open(struct st_swap **out, const struct st_swap_opts *opts
     if ((st = st_io_alloc((void **)&swap, "swap", 1, sizeof(*swap))) != STRATA_OK)
         return st;
     swap->fake = !on_disk;
-    if ((st = create_parts(swap, opts)) != STRATA_OK || (on_disk && (st = open_disk(swap, opts->dirs)) != STRATA_OK))
+    if ((st = create_parts(swap, opts)) != STRATA_OK ||
+        (on_disk && !only_reads(opts) && (st = open_disk(swap, opts->dirs)) != STRATA_OK))
         goto fail;
     name_scratch(swap);
     if ((st = start_best(swap, ops, opts)) != STRATA_OK)

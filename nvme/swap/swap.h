@@ -24,9 +24,10 @@
 struct st_swap;
 
 struct st_swap_opts {
-    const char *const *dirs;        /* borrowed during the call */
-    uint32_t dir_count;             /* 1..ST_SWAP_DIRS_MAX; "fake" only uses the number, which may be 0, and touches no disk */
-    const double *dir_rates;        /* [dir_count] bytes/s, borrowed during the call; parts are in proportion; NULL: equal */
+    const char *const *dirs; /* borrowed during the call */
+    uint32_t dir_count;      /* 1..ST_SWAP_DIRS_MAX; "fake" only uses the number, which may be 0, and touches no disk; 0 with no
+                                bytes at all: the swap takes no space and reads what is attached */
+    const double *dir_rates; /* [dir_count] bytes/s, borrowed during the call; parts are in proportion; NULL: equal */
     uint64_t bytes[ST_SPACE_COUNT]; /* to reserve, of one set; multiples of ST_SWAP_ALIGN; a full disk shows here: E_NOSPC */
     uint32_t set_count;             /* at most ST_SWAP_SETS_MAX; 0: the run does not save, and there is only scratch */
     const char *method;             /* "auto", "uring", "aio", "threads", "fake" */
