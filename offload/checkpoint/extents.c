@@ -203,6 +203,36 @@ strata_status st_extents_read(struct st_extents *out, int fd, uint64_t bytes, co
     return STRATA_OK;
 }
 
+/* Whether a row comes after the place of an element. */
+static bool comes_after(const struct st_extent_row *row, uint32_t page, uint32_t group, uint32_t plane, uint64_t element)
+{
+    if (row->page != page)
+        return row->page > page;
+    if (row->group != group)
+        return row->group > group;
+    return row->plane != plane ? row->plane > plane : row->first > element;
+}
+
+const struct st_extent_row *st_extents_row(const struct st_extents *e, uint32_t page, uint32_t group, uint32_t plane,
+                                           uint64_t element)
+{
+    uint64_t low = 0, high = e->row_count; /* rows before low come not after it, rows from high on do */
+    const struct st_extent_row *row;
+
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+
+        if (comes_after(&e->rows[middle], page, group, plane, element))
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    row = low > 0 ? &e->rows[low - 1] : NULL;
+    return row != NULL && row->page == page && row->group == group && row->plane == plane && element - row->first < row->elems
+               ? row
+               : NULL;
+}
+
 void st_extents_fini(struct st_extents *e)
 {
     free(e->rows);

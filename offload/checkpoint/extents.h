@@ -58,6 +58,9 @@ strata_status st_extents_write(const struct st_extents *e,
  *  @param digest  what the manifest names; NULL: not compared
  *  @return E_CORRUPT: damaged, or not such a file; E_NOMEM; E_IO */
 strata_status st_extents_read(struct st_extents *out, int fd, uint64_t bytes, const char *path, const char *digest);
+/** The row that has an element of a plane of a group; NULL: none has. */
+const struct st_extent_row *st_extents_row(const struct st_extents *e, uint32_t page, uint32_t group, uint32_t plane,
+                                           uint64_t element);
 void st_extents_fini(struct st_extents *e);
 
 #endif

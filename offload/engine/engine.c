@@ -30,6 +30,8 @@ static strata_status create_tables(struct st_engine *eng)
     (void)st_tables_size(&t, eng->program, st_workers_count(eng->workers), eng->device->ops->notify != NULL);
     eng->verified = calloc(1, t.verified + 1);
     eng->fresh = calloc(1, t.fresh + 1);
+    if (t.volumes > 0)
+        taken = (eng->volumes = malloc(t.volumes)) != NULL && taken;
     eng->scratch = aligned_alloc(ST_EXTENT_ALIGN, 2 * scratch);
     eng->block_sums = calloc(1, t.block_sums + 1);
     eng->io = calloc(1, t.transfers + 1);
@@ -41,25 +43,36 @@ static strata_status create_tables(struct st_engine *eng)
         eng->io == NULL)
         return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
     eng->staging = (unsigned char *)eng->scratch + scratch;
+    st_engine_begin_volumes(eng);
     return eng->device->ops->pin != NULL ? eng->device->ops->pin(eng->device, eng->scratch, 2 * scratch, NULL) : STRATA_OK;
 }
 
 static strata_status open_swap(struct st_engine *eng, const struct st_nvme_opts *nvme)
 {
-    const struct st_swap_opts swap = {.dirs = nvme->dirs,
-                                      .dir_count = nvme->dir_count,
-                                      .dir_rates = nvme->dir_rates,
-                                      .bytes = {eng->program->needed[STRATA_TIER_NVME]},
-                                      .method = nvme->method,
-                                      .block_bytes = nvme->block_bytes,
-                                      .queue_depth = nvme->queue_depth,
-                                      .region = eng->host.base,
-                                      .region_bytes = eng->host.bytes,
-                                      .fake_seed = nvme->fake_seed,
-                                      .fake_latency_us = nvme->fake_latency_us,
-                                      .fake_bytes_per_second = nvme->fake_bytes_per_second};
+    struct st_swap_opts swap = {.dirs = nvme->dirs,
+                                .dir_count = nvme->dir_count,
+                                .dir_rates = nvme->dir_rates,
+                                .set_count = eng->program->sets,
+                                .method = nvme->method,
+                                .block_bytes = nvme->block_bytes,
+                                .queue_depth = nvme->queue_depth,
+                                .region = eng->host.base,
+                                .region_bytes = eng->host.bytes,
+                                .fake_seed = nvme->fake_seed,
+                                .fake_latency_us = nvme->fake_latency_us,
+                                .fake_bytes_per_second = nvme->fake_bytes_per_second};
 
+    memcpy(swap.bytes, eng->program->space_bytes, sizeof(swap.bytes));
     return has_nvme(eng->program) ? st_swap_open(&eng->swap, &swap) : STRATA_OK;
+}
+
+strata_status st_engine_reader(struct st_engine *eng, struct st_swap **out)
+{
+    const struct st_swap_opts nothing = {.method = "auto"};
+    const strata_status st = eng->swap != NULL ? STRATA_OK : st_swap_open(&eng->swap, &nothing);
+
+    *out = eng->swap;
+    return st;
 }
 
 static strata_status open_device(struct st_engine *eng, const struct st_engine_opts *opts)
@@ -161,6 +174,8 @@ void st_engine_destroy(struct st_engine *eng)
     free(eng->act_checksums);
     free(eng->verified);
     free(eng->fresh);
+    free(eng->volumes);
+    free(eng->bounce);
     free(eng->scratch); /* and staging */
     free(eng->block_sums);
     free(eng->io);

@@ -14,6 +14,8 @@
 #include "offload/program/program.h"
 
 struct st_engine;
+struct st_extents;
+struct st_train_state;
 struct st_op_times;
 struct st_topology;
 struct st_trace;
@@ -69,6 +71,37 @@ void st_engine_destroy(struct st_engine *eng);
  *  again: the next step is then the first of a new run.  Several workers call `fill` at once, each for a tile or less.
  *  E_CANCELLED: st_engine_cancel(), within the time that a chunk takes. */
 strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx);
+
+/* What a checkpoint gives to a run that resumes from it; everything is borrowed during the call. */
+struct st_resume_opts {
+    const struct st_extents *extents;
+    const struct st_train_state *train;
+    const uint32_t *volumes; /* [ST_SPACE_COUNT] of st_engine_swap(), the checkpoint's, attached and read only */
+    strata_status (*progress)(void *ctx, uint64_t elems); /* elements of planes that are in place now; NULL: nobody asks */
+    void *ctx;
+};
+
+/** Put a checkpoint's planes where the program wants them, and go on from its state, instead of a load.  Pages and groups must be
+ *  the checkpoint's (the caller has compared them).  Where both runs save and cut their planes alike, what lies on NVMe is not
+ *  copied: it is read from the checkpoint's volumes until an update writes it, so they must stay attached.
+ *  E_CORRUPT: a tile differs from its checksum; E_CANCELLED; E_IO, E_NOMEM.  After a failure the engine can only be destroyed. */
+strata_status st_engine_resume(struct st_engine *eng, const struct st_resume_opts *opts);
+/** Whether the last resume left on NVMe what lies there. */
+bool st_engine_adopted(const struct st_engine *eng);
+
+/** Bring all that the run has learnt into the swap's set in use, and list what lies where (freed by st_extents_fini()); flushes
+ *  first.  For a program with sets.  After a failure of its own writes or allocations (E_IO, E_NOSPC, E_NOMEM) the engine goes
+ *  on: st_engine_ended() says so. */
+strata_status st_engine_save(struct st_engine *eng, struct st_extents *out);
+/** The set that updates write, and after st_engine_save() that holds everything. */
+uint32_t st_engine_set(const struct st_engine *eng);
+/** From the next update on, write to another set: the one in use stays as it is. */
+void st_engine_use_set(struct st_engine *eng, uint32_t set);
+const struct st_train_state *st_engine_train_state(const struct st_engine *eng);
+/** The run's swap; NULL: it has none. */
+struct st_swap *st_engine_swap(const struct st_engine *eng);
+/** The same for what attaches a checkpoint: a run without one gets one that only reads.  As st_swap_open(). */
+strata_status st_engine_reader(struct st_engine *eng, struct st_swap **out);
 
 /** Set the learning rate of the updates of all following steps.  The engine has no schedule: the caller evaluates one before each
  * step, for step number st_engine_steps() + 1 (offload/optim/lr_schedule.h). */

@@ -42,6 +42,7 @@ static strata_status sink_emit(void *ctx, uint64_t first, uint64_t count, const 
 static strata_status page_weights(struct st_engine *eng, uint32_t p, const unsigned char **out, bool *on_device)
 {
     const struct st_page_place *place = &eng->program->pages[p];
+    struct st_engine_io io;
     unsigned char *slot;
     strata_status st;
 
@@ -52,7 +53,8 @@ static strata_status page_weights(struct st_engine *eng, uint32_t p, const unsig
     }
     slot = st_engine_host_slot(eng, ST_OP_READ_WEIGHT);
     *out = slot;
-    if ((st = st_engine_transfer(eng, ST_IO_READ, place->home_region, slot)) != STRATA_OK)
+    if ((st = st_engine_page_start(eng, &io, ST_IO_READ, p, slot)) != STRATA_OK ||
+        (st = st_engine_transfer_wait(eng, &io)) != STRATA_OK)
         return st;
     return st_engine_verify_weights(eng, p, slot);
 }
@@ -144,7 +146,7 @@ static strata_status read_state(struct st_engine *eng, uint32_t c, void *state)
     const struct st_chunk *chunk = &eng->program->chunks[c];
     struct st_engine_io io;
     strata_status st = st_engine_transfer_start(eng, &io, ST_IO_READ, chunk->region, 0, state,
-                                                eng->fresh[c] ? st_chunk_fresh_bytes(chunk) : chunk->bytes);
+                                                eng->fresh[c] ? st_chunk_fresh_bytes(chunk) : chunk->bytes, false);
 
     if (st != STRATA_OK || (st = st_engine_transfer_wait(eng, &io)) != STRATA_OK)
         return st;

@@ -21,17 +21,27 @@ static uint64_t tile_count(const struct st_chunk *chunk)
     return (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
 }
 
-/* Bytes of a plane's first `elems` elements: whole tiles, or all. */
-static uint64_t plane_bytes(const struct st_program *program, const struct st_chunk *chunk, enum st_plane plane, uint64_t elems)
+uint32_t st_engine_extent(const struct st_program *program, const struct st_chunk *chunk, enum st_plane plane, uint64_t *at)
 {
-    return st_plane_bytes(plane, chunk->format, program->moment_format, elems);
+    const struct st_page_place *place = &program->pages[chunk->page];
+
+    if (plane != ST_PLANE_WEIGHT) {
+        *at = plane == ST_PLANE_MOMENT1 ? chunk->moment1_offset : plane == ST_PLANE_MOMENT2 ? chunk->moment2_offset : 0;
+        return chunk->extent;
+    }
+    *at = chunk->at;
+    if (chunk->group != ST_GROUP_FROZEN || place->base_extent == ST_NO_BUFFER)
+        return place->extent;
+    *at -= st_page_base_at(&program->workload.pages[chunk->page]);
+    return place->base_extent;
 }
 
 /* Reports that `what`, read from NVMe from byte `at` of an extent on, differs from what was written. */
 static strata_status mismatch(const struct st_engine *eng, uint32_t extent, uint64_t at, const char *what)
 {
+    const uint32_t volume = eng->volumes != NULL ? eng->volumes[extent] : st_swap_volume(eng->swap, ST_SPACE_SCRATCH, 0);
     uint64_t place;
-    const char *path = st_swap_place(eng->swap, 0, eng->program->buffers[extent].offset + at, &place);
+    const char *path = st_swap_place(eng->swap, volume, eng->program->buffers[extent].offset + at, &place);
 
     return st_error(STRATA_E_CORRUPT,
                     "%s: checksum mismatch in %s at byte %" PRIu64
@@ -41,47 +51,42 @@ static strata_status mismatch(const struct st_engine *eng, uint32_t extent, uint
 
 strata_status st_engine_tile_error(struct st_engine *eng, uint32_t c, enum st_plane plane, uint64_t tile)
 {
-    const struct st_program *program = eng->program;
-    const struct st_chunk *chunk = &program->chunks[c];
+    const struct st_chunk *chunk = &eng->program->chunks[c];
     const uint64_t first = tile * ST_TILE_ELEMS;
+    uint64_t at;
+    const uint32_t extent = st_engine_extent(eng->program, chunk, plane, &at);
     char what[96];
 
     snprintf(what, sizeof(what), "plane %s of page %u, elements from %" PRIu64, st_plane_name(plane), chunk->page,
              chunk->first + first);
-    if (plane == ST_PLANE_WEIGHT)
-        return mismatch(eng, program->pages[chunk->page].home_region, chunk->at + plane_bytes(program, chunk, plane, first),
-                        what);
-    return mismatch(eng, chunk->region,
-                    plane_bytes(program, chunk, plane, first) + (plane == ST_PLANE_MOMENT1   ? chunk->moment1_offset
-                                                                 : plane == ST_PLANE_MOMENT2 ? chunk->moment2_offset
-                                                                                             : 0),
-                    what);
+    return mismatch(eng, extent, at + st_chunk_plane_bytes(eng->program, chunk, plane, first), what);
 }
 
 struct scan {
     struct st_engine *eng;
     const struct st_chunk *chunk;
+    uint64_t first;                       /* tile that `plane` begins with */
     unsigned char *plane[ST_PLANE_COUNT]; /* start of the chunk's part of each plane, or NULL */
     bool check, zero;                     /* zero: moments, which were never written, rather than checking them */
     _Atomic uint64_t bad;                 /* 1 + plane * 2^32 + tile of a mismatch */
 };
 
-static void scan_tile(void *ctx, uint64_t tile, uint32_t worker)
+static void scan_tile(void *ctx, uint64_t item, uint32_t worker)
 {
     struct scan *s = ctx;
     const struct st_program *program = s->eng->program;
-    const uint64_t elems = tile_elems(s->chunk, tile);
+    const uint64_t tile = s->first + item, elems = tile_elems(s->chunk, tile);
 
     (void)worker;
     for (uint32_t p = 0; p < ST_PLANE_COUNT; p++) {
         const enum st_plane plane = (enum st_plane)p;
-        const uint64_t bytes = plane_bytes(program, s->chunk, plane, elems);
+        const uint64_t bytes = st_chunk_plane_bytes(program, s->chunk, plane, elems);
         unsigned char *data = s->plane[p];
         uint64_t *stored, sum;
 
         if (data == NULL)
             continue;
-        data += plane_bytes(program, s->chunk, plane, tile * ST_TILE_ELEMS);
+        data += st_chunk_plane_bytes(program, s->chunk, plane, item * ST_TILE_ELEMS);
         if (s->zero && (plane == ST_PLANE_MOMENT1 || plane == ST_PLANE_MOMENT2)) {
             memset(data, 0, bytes);
             continue;
@@ -171,6 +176,53 @@ void st_engine_hash_weights(struct st_engine *eng, uint32_t page, const void *we
 void st_engine_hash_updated(struct st_engine *eng, uint32_t page, const void *weights)
 {
     (void)scan_weights(eng, page, weights, false, false);
+}
+
+/* A plane that lies on the device, some tiles at a time by way of the staging. */
+static strata_status hash_remote(struct st_engine *eng, uint32_t c, enum st_plane plane, const unsigned char *from)
+{
+    const struct st_chunk *chunk = &eng->program->chunks[c];
+    const uint64_t tiles = tile_count(chunk), most = st_workers_count(eng->workers) * (ST_SCRATCH_ELEMS / ST_TILE_ELEMS);
+    strata_status st = STRATA_OK;
+
+    for (uint64_t tile = 0; tile < tiles && st == STRATA_OK; tile += most) {
+        const uint64_t count = tiles - tile < most ? tiles - tile : most, first = tile * ST_TILE_ELEMS;
+        const uint64_t left = chunk->elems - first, elems = count * ST_TILE_ELEMS < left ? count * ST_TILE_ELEMS : left;
+        struct scan s = {.eng = eng, .chunk = chunk, .first = tile};
+
+        s.plane[plane] = eng->staging;
+        st = st_engine_get(eng, eng->staging, from + st_chunk_plane_bytes(eng->program, chunk, plane, first),
+                           st_chunk_plane_bytes(eng->program, chunk, plane, elems));
+        if (st == STRATA_OK)
+            st_workers_run(eng->workers, scan_tile, &s, count);
+    }
+    return st;
+}
+
+strata_status st_engine_hash_remote_state(struct st_engine *eng, uint32_t chunk, const unsigned char *from)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < ST_PLANE_WEIGHT && st == STRATA_OK; i++) {
+        const struct st_chunk *c = &eng->program->chunks[chunk];
+        uint64_t at;
+
+        (void)st_engine_extent(eng->program, c, (enum st_plane)i, &at);
+        if (st_chunk_has_plane(eng->program, c, (enum st_plane)i))
+            st = hash_remote(eng, chunk, (enum st_plane)i, from + at);
+    }
+    return st;
+}
+
+strata_status st_engine_hash_remote_weights(struct st_engine *eng, uint32_t page, const unsigned char *from, bool frozen)
+{
+    const struct st_page_place *place = &eng->program->pages[page];
+    strata_status st = STRATA_OK;
+
+    for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++)
+        if (frozen || eng->program->chunks[c].group != ST_GROUP_FROZEN)
+            st = hash_remote(eng, c, ST_PLANE_WEIGHT, from + eng->program->chunks[c].at);
+    return st;
 }
 
 /* --- activation checkpoints --- */

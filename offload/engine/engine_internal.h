@@ -28,6 +28,8 @@ struct st_engine_io {
     struct st_trace_record *record; /* NULL: not traced; ended before the op is finished */
     bool check;                     /* check the data that arrives before the op counts as done */
     bool finished;                  /* only for synchronous ones; guarded by lock */
+    bool apart;                     /* the same; a failure is its own, not the engine's */
+    uint32_t rest;                  /* page whose frozen part is moved next, to or from the memory behind; ST_NO_PAGE: none */
 };
 
 /* An op in flight on a queue of the device or on the host thread. */
@@ -72,6 +74,11 @@ struct st_engine {
     uint64_t *act_checksums;             /* [boundaries][pieces] of activation checkpoints on NVMe, or NULL */
     bool *verified;                      /* [buffer_count]: host weight slots whose contents were checked or computed here */
     bool *fresh;                         /* [chunk_count]: on NVMe its moments were never written, see below */
+    uint32_t *volumes;                   /* [buffer_count]: of the swap, that holds an extent's data now; NULL: its only one */
+    uint32_t set;                        /* of the swap's sets, that updates write */
+    bool base_saved;                     /* the base holds all that is frozen, what lives in memory, too */
+    bool adopted;                        /* what lies on NVMe was left in the checkpoint that the run resumed from */
+    unsigned char *bounce;               /* ST_BOUNCE_COUNT of ST_BOUNCE_BYTES, for saves and resuming; NULL: none yet */
     float *scratch;                      /* [workers][ST_SCRATCH_ELEMS] f32, load and export; staging follows it */
     unsigned char *staging;              /* [workers][ST_SCRATCH_ELEMS * 4] */
     double *block_sums;                  /* host norms of pages with host accumulators: largest page / ST_NORM_BLOCK + 1 */
@@ -81,12 +88,12 @@ struct st_engine {
     struct st_engine_io *io; /* [I/O ops], by lane: st_dispatch_io() */
     uint32_t backward_from;  /* first op of backward */
 
-    pthread_mutex_t lock; /* guards events, in_flight, io_status, io_error, st_engine_io.finished */
+    pthread_mutex_t lock; /* guards events, in_flight, the statuses and errors, st_engine_io.finished */
     pthread_cond_t wake;
     uint64_t events;
     uint32_t in_flight;
-    strata_status io_status;
-    char io_error[1024];
+    strata_status io_status, apart_status; /* apart: of transfers whose failure is their own */
+    char io_error[1024], apart_error[1024];
     atomic_int cancelled;
     bool has_run; /* a cycle: until then the arenas hold only what a load has put there */
     strata_status poisoned;
@@ -144,6 +151,29 @@ strata_status st_engine_get(struct st_engine *eng, void *to, const void *from_de
  * Their checksums are those of zeros from the load on.  The flag is set by a load and cleared when the chunk's state is first
  * written; the program orders both with all who use the state. */
 
+/* engine_integrity.c: the extent that a plane of a chunk lies in, wherever it lives now, and the plane's first byte there. */
+uint32_t st_engine_extent(const struct st_program *program, const struct st_chunk *chunk, enum st_plane plane, uint64_t *at);
+/* Bytes of so many elements of it. */
+static inline uint64_t st_chunk_plane_bytes(const struct st_program *program, const struct st_chunk *chunk, enum st_plane plane,
+                                            uint64_t elems)
+{
+    return st_plane_bytes(plane, chunk->format, program->moment_format, elems);
+}
+
+/* Whether a chunk has this plane. */
+static inline bool st_chunk_has_plane(const struct st_program *program, const struct st_chunk *chunk, enum st_plane plane)
+{
+    if (plane == ST_PLANE_WEIGHT)
+        return true;
+    return chunk->state != ST_WHERE_NONE && (plane != ST_PLANE_MASTER || st_master_width(chunk->master) > 0) &&
+           (plane != ST_PLANE_MOMENT2 || program->moments > 1);
+}
+
+/* engine_load.c: what a load and a resumed run share.  What the device keeps beside the model: the layers' constants and the
+ * count of overflows. */
+strata_status st_engine_load_constants(struct st_engine *eng);
+/* Zero what of a page's slot belongs to no chunk. */
+void st_engine_zero_gaps(const struct st_engine *eng, uint32_t p, unsigned char *slot);
 /* engine_ring.c.  A host slot: the one that the program's first read of this kind fills; NULL: the program has no such read. */
 void *st_engine_host_slot(const struct st_engine *eng, enum st_op_kind kind);
 
@@ -153,8 +183,11 @@ struct st_ring {
     unsigned char *slot[ST_RING_SLOTS_MAX];
     struct st_engine_io io[ST_RING_SLOTS_MAX];
     bool busy[ST_RING_SLOTS_MAX];
+    bool apart; /* failures are the ring's own */
     uint32_t count, next;
 };
+/* Of the bounce memory's slots, which are taken now if they were not. */
+strata_status st_ring_bounce(struct st_ring *ring, struct st_engine *eng);
 /* Of the slots that the program's reads of this kind fill; none: an empty ring, which is only to be closed. */
 void st_ring_open(struct st_ring *ring, const struct st_engine *eng, enum st_op_kind kind);
 /* The next slot, once its transfer is over. */
@@ -162,6 +195,12 @@ strata_status st_ring_take(struct st_ring *ring, struct st_engine *eng, unsigned
 /* Start a transfer of so many bytes at `at` of an extent with the slot that was taken last. */
 strata_status st_ring_start(struct st_ring *ring, struct st_engine *eng, enum st_io_op op, uint32_t extent, uint64_t at,
                             uint64_t bytes);
+/* The same for the whole of a page's weights. */
+strata_status st_ring_start_page(struct st_ring *ring, struct st_engine *eng, enum st_io_op op, uint32_t page);
+/* The same of a volume of the swap. */
+strata_status st_ring_read_volume(struct st_ring *ring, struct st_engine *eng, uint32_t volume, uint64_t offset, uint64_t bytes);
+/* The slot that was started `back` turns ago (1: last), once its transfer is over. */
+strata_status st_ring_wait(struct st_ring *ring, struct st_engine *eng, uint32_t back, unsigned char **out);
 /* Wait for all transfers; the first failure counts. */
 strata_status st_ring_close(struct st_ring *ring, struct st_engine *eng);
 /* engine_update.c */
@@ -178,6 +217,9 @@ void st_engine_hash_weights(struct st_engine *eng, uint32_t page, const void *we
 void st_engine_hash_updated(struct st_engine *eng, uint32_t page, const void *weights); /* all but frozen ones */
 void st_engine_hash_state(struct st_engine *eng, uint32_t chunk, const void *state);
 void st_engine_hash_master(struct st_engine *eng, uint32_t chunk, const void *state); /* alone */
+/* Checksums of what lies on the device, which the host cannot see. */
+strata_status st_engine_hash_remote_state(struct st_engine *eng, uint32_t chunk, const unsigned char *from);
+strata_status st_engine_hash_remote_weights(struct st_engine *eng, uint32_t page, const unsigned char *from, bool frozen);
 strata_status st_engine_tile_error(struct st_engine *eng, uint32_t chunk, enum st_plane plane, uint64_t tile);
 /* Checksums of an activation checkpoint (by its boundary's id): computed when it leaves, checked when it is back. */
 void st_engine_hash_act(struct st_engine *eng, uint32_t id, const void *act);
@@ -194,15 +236,21 @@ bool st_engine_checks_arrival(const struct st_engine *eng, uint32_t op);
 void st_engine_check_arrived(struct st_engine *eng, const struct st_engine_io *io);
 void st_engine_async_begin(struct st_engine *eng); /* a cycle's times */
 void st_engine_async_end(struct st_engine *eng);
-/* engine_run.c */
+/* engine_run.c.  Every extent's data is in the swap's first volume of its space. */
+void st_engine_begin_volumes(struct st_engine *eng);
 strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase);
 strata_status st_engine_drain(struct st_engine *eng);
 /* Take the times of the calls of a cycle that is over; the device is idle then.  Without op_times it does nothing. */
 strata_status st_engine_collect_times(struct st_engine *eng);
-/* Transfers outside a step: of an extent's bytes from `at` on, from or to `buf`; io stays untouched until the wait is over. */
+/* Transfers outside a step; a failure of one that is apart is returned by its wait alone.  Of a whole page's weights, whose
+ * frozen part may lie apart, */
+strata_status st_engine_page_start(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t page, void *buf);
+/* of a volume of the swap, */
+strata_status st_engine_volume_start(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t volume,
+                                     uint64_t offset, void *buf, uint64_t bytes);
+/* of an extent's bytes from `at` on, from or to `buf`; io stays untouched until the wait is over. */
 strata_status st_engine_transfer_start(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t extent,
-                                       uint64_t at, void *buf, uint64_t bytes);
+                                       uint64_t at, void *buf, uint64_t bytes, bool apart);
 strata_status st_engine_transfer_wait(struct st_engine *eng, const struct st_engine_io *io);
-strata_status st_engine_transfer(struct st_engine *eng, enum st_io_op op, uint32_t extent, void *buf); /* a whole one */
 
 #endif

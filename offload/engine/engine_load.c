@@ -256,11 +256,10 @@ static strata_status load_chunk(struct load *l, uint32_t c, unsigned char *weigh
 
 /* --- pages --- */
 
-/* Zeroes what of an extent's slot belongs to no chunk. */
-static void zero_gaps(const struct st_engine *eng, uint32_t p, unsigned char *slot)
+void st_engine_zero_gaps(const struct st_engine *eng, uint32_t p, unsigned char *slot)
 {
     const struct st_page_place *place = &eng->program->pages[p];
-    const uint64_t bytes = eng->program->buffers[place->home_region].bytes;
+    const uint64_t bytes = st_extent_bytes(eng->program->workload.pages[p].bytes);
     uint64_t end = 0;
 
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++) {
@@ -285,7 +284,7 @@ static strata_status load_page(struct load *l, uint32_t p)
     else
         weight = st_engine_pointer(eng, on_device ? place->weight_region : place->home_region);
     if (st == STRATA_OK && swapped)
-        zero_gaps(eng, p, weight);
+        st_engine_zero_gaps(eng, p, weight);
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++)
         st = load_chunk(l, c, weight, on_device && !eng->device->ops->arena_is_host);
     if (st == STRATA_OK && place->weights == ST_WHERE_DEVICE && !on_device)
@@ -293,11 +292,10 @@ static strata_status load_page(struct load *l, uint32_t p)
     if (st != STRATA_OK || !swapped)
         return st;
     st_engine_hash_weights(eng, p, weight);
-    return st_ring_start(&l->weights, eng, ST_IO_WRITE, place->home_region, 0, eng->program->buffers[place->home_region].bytes);
+    return st_ring_start_page(&l->weights, eng, ST_IO_WRITE, p);
 }
 
-/* Loads what the device keeps beside the model: the layers' constants and the count of overflows. */
-static strata_status load_constants(struct st_engine *eng)
+strata_status st_engine_load_constants(struct st_engine *eng)
 {
     const uint64_t bytes = eng->program->workload.constants_bytes, none = 0;
     const strata_status st = st_engine_put(eng, st_engine_pointer(eng, eng->program->at.overflows_device), &none, sizeof(none));
@@ -332,7 +330,7 @@ strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, voi
     struct load l = {.eng = eng, .fill = fill, .ctx = ctx};
     strata_status st = st_engine_drain(eng); /* an earlier run's last step may still read and write the slots */
 
-    if (st != STRATA_OK || (st = load_constants(eng)) != STRATA_OK)
+    if (st != STRATA_OK || (st = st_engine_load_constants(eng)) != STRATA_OK)
         return st;
     st_engine_start_run(eng);
     st_ring_open(&l.states, eng, ST_OP_READ_STATE);

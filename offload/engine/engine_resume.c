@@ -8,6 +8,7 @@
 
 #include "core/base/checksum.h"
 #include "core/base/error.h"
+#include "offload/checkpoint/extents.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -30,15 +31,13 @@ struct cursor {
 
 struct resume {
     struct st_engine *eng;
-    const struct st_checkpoint *from;
-    const uint32_t *volume; /* [spaces] of the swap: the checkpoint's */
+    const struct st_extents *from;
+    const struct st_resume_opts *opts;
     bool adopts;
     struct st_ring bounce, states, weights;
     struct cursor ahead, here;
     uint32_t pieces_ahead;
     unsigned char *weight, *state; /* of the chunk at `here`, in its page and of its own */
-    st_resume_progress_fn *progress;
-    void *ctx;
 };
 
 static const struct st_chunk *chunk_of(const struct resume *r, uint32_t chunk)
@@ -63,7 +62,7 @@ static bool is_wanted(const struct resume *r, const struct st_chunk *chunk, enum
 {
     const struct st_page_place *place = &r->eng->program->pages[chunk->page];
 
-    if (st_plane_bytes(r->eng->program, chunk, plane, 1) == 0 || (plane != ST_PLANE_WEIGHT && chunk->state == ST_WHERE_NONE))
+    if (!st_chunk_has_plane(r->eng->program, chunk, plane))
         return false;
     if (plane == ST_PLANE_WEIGHT)
         return !r->adopts || place->home != ST_WHERE_NVME || place->weights == ST_WHERE_DEVICE;
@@ -75,7 +74,7 @@ static bool is_wanted(const struct resume *r, const struct st_chunk *chunk, enum
 /* The most elements of whole tiles of a plane that a bounce slot holds, wherever in a block they begin. */
 static uint64_t piece_most(const struct resume *r, const struct st_chunk *chunk, enum st_plane plane)
 {
-    const uint64_t tile = st_plane_bytes(r->eng->program, chunk, plane, ST_TILE_ELEMS);
+    const uint64_t tile = st_chunk_plane_bytes(r->eng->program, chunk, plane, ST_TILE_ELEMS);
 
     return (ST_BOUNCE_BYTES - 2 * ST_EXTENT_ALIGN) / tile * ST_TILE_ELEMS;
 }
@@ -89,7 +88,7 @@ static struct piece piece_at(const struct resume *r, const struct cursor *c)
     const uint64_t most = piece_most(r, chunk, p.plane);
 
     p.first = first + c->at;
-    p.row = st_checkpoint_row(r->from, chunk->page, group, p.plane, p.first);
+    p.row = st_extents_row(r->from, chunk->page, group, p.plane, p.first);
     left = p.row->first + p.row->elems - p.first;
     p.elems = chunk->elems - c->at;
     p.elems = left < p.elems ? left : p.elems;
@@ -110,7 +109,7 @@ static bool cursor_find(const struct resume *r, struct cursor *c)
 /* Bytes of the row's plane that lie before the piece. */
 static uint64_t bytes_before(const struct resume *r, const struct piece *p)
 {
-    return st_plane_bytes(r->eng->program, chunk_of(r, p->chunk), p->plane, p->first - p->row->first);
+    return st_chunk_plane_bytes(r->eng->program, chunk_of(r, p->chunk), p->plane, p->first - p->row->first);
 }
 
 static strata_status read_ahead(struct resume *r)
@@ -118,9 +117,9 @@ static strata_status read_ahead(struct resume *r)
     while (r->pieces_ahead < r->bounce.count && cursor_find(r, &r->ahead)) {
         const struct piece p = piece_at(r, &r->ahead);
         const uint64_t at = p.row->offset + bytes_before(r, &p), begin = at / ST_EXTENT_ALIGN * ST_EXTENT_ALIGN;
-        const uint64_t bytes = st_plane_bytes(r->eng->program, chunk_of(r, p.chunk), p.plane, p.elems);
+        const uint64_t bytes = st_chunk_plane_bytes(r->eng->program, chunk_of(r, p.chunk), p.plane, p.elems);
         const strata_status st =
-            st_ring_read_volume(&r->bounce, r->eng, r->volume[p.row->space], begin, st_extent_bytes(at - begin + bytes));
+            st_ring_read_volume(&r->bounce, r->eng, r->opts->volumes[p.row->space], begin, st_extent_bytes(at - begin + bytes));
 
         if (st != STRATA_OK)
             return st;
@@ -136,7 +135,7 @@ struct place_job {
     const struct resume *r;
     const struct piece *piece;
     const unsigned char *data;
-    unsigned char *to; /* NULL: the host cannot write there */
+    unsigned char *to;    /* NULL: the host cannot write there */
     _Atomic uint64_t bad; /* 1 + tile */
 };
 
@@ -147,11 +146,12 @@ static void place_tile(void *ctx, uint64_t tile, uint32_t worker)
     const struct st_program *program = j->r->eng->program;
     const struct st_chunk *chunk = chunk_of(j->r, p->chunk);
     const uint64_t left = p->elems - tile * ST_TILE_ELEMS;
-    const uint64_t at = st_plane_bytes(program, chunk, p->plane, tile * ST_TILE_ELEMS);
-    const uint64_t bytes = st_plane_bytes(program, chunk, p->plane, left < ST_TILE_ELEMS ? left : ST_TILE_ELEMS);
+    const uint64_t at = st_chunk_plane_bytes(program, chunk, p->plane, tile * ST_TILE_ELEMS);
+    const uint64_t bytes = st_chunk_plane_bytes(program, chunk, p->plane, left < ST_TILE_ELEMS ? left : ST_TILE_ELEMS);
 
     (void)worker;
-    if (st_checksum64(j->data + at, bytes) != st_checkpoint_sums(j->r->from, p->row)[(p->first - p->row->first) / ST_TILE_ELEMS + tile])
+    if (st_checksum64(j->data + at, bytes) !=
+        j->r->from->sums[p->row->sum_first + (p->first - p->row->first) / ST_TILE_ELEMS + tile])
         atomic_store(&j->bad, 1 + tile);
     else if (j->to != NULL)
         memcpy(j->to + at, j->data + at, bytes);
@@ -159,15 +159,17 @@ static void place_tile(void *ctx, uint64_t tile, uint32_t worker)
 
 static strata_status damaged(const struct resume *r, const struct piece *p, uint64_t tile)
 {
-    const uint64_t before = st_plane_bytes(r->eng->program, chunk_of(r, p->chunk), p->plane, tile * ST_TILE_ELEMS);
+    const uint64_t before = st_chunk_plane_bytes(r->eng->program, chunk_of(r, p->chunk), p->plane, tile * ST_TILE_ELEMS);
     uint64_t place;
-    const char *path = st_swap_place(r->eng->swap, r->volume[p->row->space], p->row->offset + bytes_before(r, p) + before, &place);
+    const char *path =
+        st_swap_place(r->eng->swap, r->opts->volumes[p->row->space], p->row->offset + bytes_before(r, p) + before, &place);
 
-    return st_error(STRATA_E_CORRUPT,
-                    "%s: checksum mismatch in plane %s of page %u, elements from %" PRIu64 ", at byte %" PRIu64
-                    ": the checkpoint is damaged there, and nothing of it has been used: strata verify lists what is, and an older "
-                    "checkpoint may be whole",
-                    path, st_plane_name(p->plane), chunk_of(r, p->chunk)->page, p->first + tile * ST_TILE_ELEMS, place);
+    return st_error(
+        STRATA_E_CORRUPT,
+        "%s: checksum mismatch in plane %s of page %u, elements from %" PRIu64 ", at byte %" PRIu64
+        ": the checkpoint is damaged there, and nothing of it has been used: strata verify lists what is, and an older "
+        "checkpoint may be whole",
+        path, st_plane_name(p->plane), chunk_of(r, p->chunk)->page, p->first + tile * ST_TILE_ELEMS, place);
 }
 
 /* Where a plane of the chunk begins, in memory or in the slot that its extent is written from. */
@@ -180,7 +182,7 @@ static unsigned char *plane_start(const struct resume *r, const struct st_chunk 
 
 static void keep_sums(const struct resume *r, const struct piece *p, uint64_t at)
 {
-    const uint64_t *sums = st_checkpoint_sums(r->from, p->row) + (p->first - p->row->first) / ST_TILE_ELEMS;
+    const uint64_t *sums = r->from->sums + p->row->sum_first + (p->first - p->row->first) / ST_TILE_ELEMS;
 
     if (r->eng->checksums[p->plane] != NULL)
         memcpy(r->eng->checksums[p->plane] + chunk_of(r, p->chunk)->tile_first + at / ST_TILE_ELEMS, sums,
@@ -193,7 +195,7 @@ static strata_status take_piece(struct resume *r, const struct piece *p, uint64_
     const struct st_chunk *chunk = chunk_of(r, p->chunk);
     const enum st_where where = p->plane == ST_PLANE_WEIGHT ? eng->program->pages[chunk->page].home : chunk->state;
     const bool remote = where == ST_WHERE_DEVICE && !eng->device->ops->arena_is_host;
-    unsigned char *to = plane_start(r, chunk, p->plane) + st_plane_bytes(eng->program, chunk, p->plane, at);
+    unsigned char *to = plane_start(r, chunk, p->plane) + st_chunk_plane_bytes(eng->program, chunk, p->plane, at);
     struct place_job j = {.r = r, .piece = p, .to = remote ? NULL : to};
     unsigned char *slot;
     strata_status st = st_ring_wait(&r->bounce, eng, r->pieces_ahead, &slot);
@@ -206,7 +208,7 @@ static strata_status take_piece(struct resume *r, const struct piece *p, uint64_
     if (j.bad != 0)
         return damaged(r, p, j.bad - 1);
     if (remote)
-        st = st_engine_put(eng, to, j.data, st_plane_bytes(eng->program, chunk, p->plane, p->elems));
+        st = st_engine_put(eng, to, j.data, st_chunk_plane_bytes(eng->program, chunk, p->plane, p->elems));
     return st;
 }
 
@@ -216,7 +218,7 @@ static strata_status take_plane(struct resume *r, uint32_t c, enum st_plane plan
     const bool wanted = is_wanted(r, chunk, plane);
     strata_status st = STRATA_OK;
 
-    if (st_plane_bytes(r->eng->program, chunk, plane, 1) == 0)
+    if (!st_chunk_has_plane(r->eng->program, chunk, plane))
         return STRATA_OK;
     for (struct cursor here = {.chunk = c, .plane = plane}; here.at < chunk->elems && st == STRATA_OK;) {
         const struct piece p = piece_at(r, &here);
@@ -227,8 +229,8 @@ static strata_status take_plane(struct resume *r, uint32_t c, enum st_plane plan
         here.at += p.elems;
         if (st == STRATA_OK && atomic_load_explicit(&r->eng->cancelled, memory_order_relaxed))
             st = st_error(STRATA_E_CANCELLED, "cancelled");
-        if (st == STRATA_OK && r->progress != NULL)
-            st = r->progress(r->ctx, p.elems);
+        if (st == STRATA_OK && r->opts->progress != NULL)
+            st = r->opts->progress(r->opts->ctx, p.elems);
     }
     return st;
 }
@@ -270,13 +272,13 @@ static strata_status take_page(struct resume *r, uint32_t p)
         st = take_chunk(r, c);
     if (st == STRATA_OK && copied)
         st = st_engine_put(eng, st_engine_pointer(eng, place->weight_region), r->weight, eng->program->workload.pages[p].bytes);
-    return st != STRATA_OK || !swapped || r->adopts ? st : st_ring_write_page(&r->weights, eng, p);
+    return st != STRATA_OK || !swapped || r->adopts ? st : st_ring_start_page(&r->weights, eng, ST_IO_WRITE, p);
 }
 
 /* --- all of it --- */
 
 /* Whether what this run has on NVMe lies in the checkpoint as it would lie here. */
-static bool is_alike(const struct st_engine *eng, const struct st_checkpoint *from)
+static bool is_alike(const struct st_engine *eng, const struct st_extents *from)
 {
     const struct st_program *program = eng->program;
 
@@ -287,14 +289,16 @@ static bool is_alike(const struct st_engine *eng, const struct st_checkpoint *fr
 
         for (uint32_t i = 0; i < ST_PLANE_COUNT; i++) {
             const enum st_plane plane = (enum st_plane)i;
+            const struct st_buffer *extent;
             const struct st_extent_row *row;
-            uint8_t space;
+            uint64_t at;
 
-            if (st_plane_bytes(program, chunk, plane, 1) == 0 || (plane != ST_PLANE_WEIGHT && chunk->state == ST_WHERE_NONE))
+            if (!st_chunk_has_plane(program, chunk, plane))
                 continue;
-            row = st_checkpoint_row(from, chunk->page, group, plane, first);
-            if (row->first != first || row->elems != chunk->elems || row->offset != st_engine_offset(program, chunk, plane, &space) ||
-                row->space != space)
+            extent = &program->buffers[st_engine_extent(program, chunk, plane, &at)];
+            row = st_extents_row(from, chunk->page, group, plane, first);
+            if (row->first != first || row->elems != chunk->elems || row->space != extent->space ||
+                row->offset != extent->offset + at)
                 return false;
         }
     }
@@ -302,13 +306,13 @@ static bool is_alike(const struct st_engine *eng, const struct st_checkpoint *fr
 }
 
 /* What lies on NVMe stays in the checkpoint's files. */
-static void adopt(struct st_engine *eng, const uint32_t *volume)
+static void adopt(struct st_engine *eng, const uint32_t *volumes)
 {
     for (uint32_t b = 0; b < eng->program->buffer_count; b++)
         if (eng->program->buffers[b].tier == STRATA_TIER_NVME && eng->program->buffers[b].space != ST_SPACE_SCRATCH)
-            eng->volumes[b] = volume[eng->program->buffers[b].space];
-    eng->base_volume = volume[ST_SPACE_BASE];
-    eng->base_saved = true;
+            eng->volumes[b] = volumes[eng->program->buffers[b].space];
+
+    eng->base_saved = eng->adopted = true;
 }
 
 /* Waits for everything that is under way, whatever has failed; the first failure is the resume's. */
@@ -327,25 +331,29 @@ static strata_status finish(struct resume *r, strata_status st)
     return st == STRATA_OK ? STRATA_OK : st_error(st, "%s", error);
 }
 
-strata_status st_engine_resume(struct st_engine *eng, const struct st_checkpoint *from, const uint32_t *volume,
-                               st_resume_progress_fn *progress, void *ctx)
+strata_status st_engine_resume(struct st_engine *eng, const struct st_resume_opts *opts)
 {
-    struct resume r = {.eng = eng, .from = from, .volume = volume, .progress = progress, .ctx = ctx};
+    struct resume r = {.eng = eng, .from = opts->extents, .opts = opts};
     strata_status st = st_engine_drain(eng);
 
     if (st != STRATA_OK || (st = st_engine_load_constants(eng)) != STRATA_OK)
         return st;
     st_engine_start_run(eng);
-    r.adopts = is_alike(eng, from);
+    r.adopts = is_alike(eng, r.from);
     if (r.adopts)
-        adopt(eng, volume);
-    st_ring_bounce(&r.bounce, eng);
+        adopt(eng, opts->volumes);
+    st = st_ring_bounce(&r.bounce, eng);
     st_ring_open(&r.states, eng, ST_OP_READ_STATE);
     st_ring_open(&r.weights, eng, ST_OP_READ_WEIGHT);
     for (uint32_t p = 0; p < eng->program->workload.page_count && st == STRATA_OK; p++)
         st = take_page(&r, p);
     st = finish(&r, st);
     if (st == STRATA_OK)
-        eng->train = st_checkpoint_manifest(from)->train;
+        eng->train = *opts->train;
     return st;
+}
+
+bool st_engine_adopted(const struct st_engine *eng)
+{
+    return eng->adopted;
 }

@@ -25,16 +25,58 @@ static const char *corrupt_site(const struct st_engine_io *io)
                                              : "engine.corrupt";
 }
 
+/* Has the frozen part of a page follow what has been moved of it, which lies in a set. */
+static strata_status start_rest(struct st_engine_io *io)
+{
+    struct st_engine *eng = io->engine;
+    const struct st_page *page = &eng->program->workload.pages[io->rest];
+    const uint32_t extent = eng->program->pages[io->rest].base_extent;
+    const struct st_buffer *b = &eng->program->buffers[extent];
+    const uint64_t at = st_extent_bytes(st_page_set_bytes(page)) - st_page_base_at(page);
+    struct st_transfer *t = &io->transfer;
+
+    io->rest = ST_NO_PAGE;
+    *t = (struct st_transfer){.op = t->op,
+                              .volume = eng->volumes[extent],
+                              .offset = b->offset + at,
+                              .bytes = b->bytes - at,
+                              .buf = (unsigned char *)t->buf + t->bytes,
+                              .done = t->done,
+                              .owner = io};
+    return st_swap_submit(eng->swap, t);
+}
+
+static void keep_failure(strata_status *status, char error[1024], strata_status st)
+{
+    if (st == STRATA_OK || *status != STRATA_OK)
+        return;
+    *status = st;
+    snprintf(error, 1024, "%s", strata_last_error());
+}
+
+static void count_moved(struct st_engine *eng, const struct st_transfer *t)
+{
+    pthread_mutex_lock(&eng->lock);
+    if (t->op == ST_IO_READ)
+        eng->moved.read += t->bytes;
+    else
+        eng->moved.write += t->bytes;
+    pthread_mutex_unlock(&eng->lock);
+}
+
 /* Once the op is finished, the caller may issue it again, so its record must not be touched after that. */
 static void io_done(struct st_transfer *t, strata_status st)
 {
     struct st_engine_io *io = t->owner;
     struct st_engine *eng = io->engine;
-    const bool synchronous = io->op == ST_NO_OP, read = t->op == ST_IO_READ;
-    const uint64_t bytes = t->bytes;
+    const bool synchronous = io->op == ST_NO_OP;
 
-    if (st == STRATA_OK && read && st_fault(corrupt_site(io), 0) < 0)
+    if (st == STRATA_OK && t->op == ST_IO_READ && st_fault(corrupt_site(io), 0) < 0)
         *(unsigned char *)t->buf ^= 0x10;
+    if (st == STRATA_OK && !synchronous)
+        count_moved(eng, t);
+    if (st == STRATA_OK && io->rest != ST_NO_PAGE && (st = start_rest(io)) == STRATA_OK)
+        return;
     if (io->record != NULL)
         st_trace_end(io->record, st_clock_ns());
     if (st == STRATA_OK && io->check)
@@ -42,16 +84,10 @@ static void io_done(struct st_transfer *t, strata_status st)
     else if (st == STRATA_OK && !synchronous)
         st_dispatch_finish(&eng->dispatch, io->op);
     pthread_mutex_lock(&eng->lock);
-    if (st != STRATA_OK && eng->io_status == STRATA_OK) {
-        eng->io_status = st;
-        snprintf(eng->io_error, sizeof(eng->io_error), "%s", strata_last_error());
-    }
-    if (st == STRATA_OK && !synchronous) {
-        if (read)
-            eng->moved.read += bytes;
-        else
-            eng->moved.write += bytes;
-    }
+    if (io->apart)
+        keep_failure(&eng->apart_status, eng->apart_error, st);
+    else
+        keep_failure(&eng->io_status, eng->io_error, st);
     eng->in_flight--;
     eng->events++;
     if (synchronous)
@@ -60,16 +96,13 @@ static void io_done(struct st_transfer *t, strata_status st)
     pthread_mutex_unlock(&eng->lock);
 }
 
-/* Submits a transfer of `bytes` of an extent, from `at` on. */
-static strata_status submit(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t extent, uint64_t at,
+static strata_status submit(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t volume, uint64_t offset,
                             void *buf, uint64_t bytes)
 {
-    const struct st_buffer *b = &eng->program->buffers[extent];
     strata_status st;
 
-    assert(b->tier == STRATA_TIER_NVME && at <= b->bytes && bytes <= b->bytes - at);
-    io->transfer =
-        (struct st_transfer){.op = op, .offset = b->offset + at, .bytes = bytes, .buf = buf, .done = io_done, .owner = io};
+    io->transfer = (struct st_transfer){
+        .op = op, .volume = volume, .offset = offset, .bytes = bytes, .buf = buf, .done = io_done, .owner = io};
     io->engine = eng;
     io->finished = false;
     pthread_mutex_lock(&eng->lock);
@@ -82,6 +115,43 @@ static strata_status submit(struct st_engine *eng, struct st_engine_io *io, enum
         pthread_mutex_unlock(&eng->lock);
     }
     return st;
+}
+
+void st_engine_begin_volumes(struct st_engine *eng)
+{
+    for (uint32_t b = 0; eng->volumes != NULL && b < eng->program->buffer_count; b++)
+        eng->volumes[b] = st_swap_volume(eng->swap, (enum st_space)eng->program->buffers[b].space, 0);
+}
+
+/* Which of the swap's volumes the extent's data is in, or goes to: what is trained to the set in use. */
+static uint32_t volume_of(struct st_engine *eng, enum st_io_op op, uint32_t extent)
+{
+    if (eng->volumes == NULL)
+        return st_swap_volume(eng->swap, ST_SPACE_SCRATCH, 0);
+    if (op == ST_IO_WRITE && eng->program->buffers[extent].space == ST_SPACE_SET)
+        eng->volumes[extent] = st_swap_volume(eng->swap, ST_SPACE_SET, eng->set);
+    return eng->volumes[extent];
+}
+
+/* A transfer of `bytes` of an extent, from `at` on. */
+static strata_status submit_extent(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t extent, uint64_t at,
+                                   void *buf, uint64_t bytes)
+{
+    const struct st_buffer *b = &eng->program->buffers[extent];
+
+    assert(b->tier == STRATA_TIER_NVME && at <= b->bytes && bytes <= b->bytes - at);
+    return submit(eng, io, op, volume_of(eng, op, extent), b->offset + at, buf, bytes);
+}
+
+/* One of a whole page's weights, whose home is on NVMe. */
+static strata_status submit_page(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t page, void *buf)
+{
+    const struct st_page_place *place = &eng->program->pages[page];
+    const uint64_t bytes = eng->program->buffers[place->home_region].bytes;
+
+    if (place->base_extent != ST_NO_BUFFER && bytes < st_extent_bytes(eng->program->workload.pages[page].bytes))
+        io->rest = page;
+    return submit_extent(eng, io, op, place->home_region, 0, buf, bytes);
 }
 
 static strata_status io_failure(struct st_engine *eng)
@@ -107,27 +177,38 @@ strata_status st_engine_drain(struct st_engine *eng)
 }
 
 strata_status st_engine_transfer_start(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t extent,
-                                       uint64_t at, void *buf, uint64_t bytes)
+                                       uint64_t at, void *buf, uint64_t bytes, bool apart)
 {
-    *io = (struct st_engine_io){.op = ST_NO_OP};
-    return submit(eng, io, op, extent, at, buf, bytes);
+    *io = (struct st_engine_io){.op = ST_NO_OP, .rest = ST_NO_PAGE, .apart = apart};
+    return submit_extent(eng, io, op, extent, at, buf, bytes);
+}
+
+strata_status st_engine_page_start(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t page, void *buf)
+{
+    *io = (struct st_engine_io){.op = ST_NO_OP, .rest = ST_NO_PAGE};
+    return submit_page(eng, io, op, page, buf);
+}
+
+strata_status st_engine_volume_start(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t volume,
+                                     uint64_t offset, void *buf, uint64_t bytes)
+{
+    *io = (struct st_engine_io){.op = ST_NO_OP, .rest = ST_NO_PAGE};
+    return submit(eng, io, op, volume, offset, buf, bytes);
 }
 
 strata_status st_engine_transfer_wait(struct st_engine *eng, const struct st_engine_io *io)
 {
+    strata_status st = STRATA_OK;
+
     pthread_mutex_lock(&eng->lock);
     while (!io->finished)
         pthread_cond_wait(&eng->wake, &eng->lock);
+    if (io->apart && eng->apart_status != STRATA_OK) {
+        st = st_error(eng->apart_status, "%s", eng->apart_error);
+        eng->apart_status = STRATA_OK;
+    }
     pthread_mutex_unlock(&eng->lock);
-    return io_failure(eng);
-}
-
-strata_status st_engine_transfer(struct st_engine *eng, enum st_io_op op, uint32_t extent, void *buf)
-{
-    struct st_engine_io io;
-    const strata_status st = st_engine_transfer_start(eng, &io, op, extent, 0, buf, eng->program->buffers[extent].bytes);
-
-    return st != STRATA_OK ? st : st_engine_transfer_wait(eng, &io);
+    return io->apart ? st : io_failure(eng);
 }
 
 /* --- transfers --- */
@@ -153,13 +234,16 @@ static strata_status issue_io(struct st_engine *eng, uint32_t index)
     struct st_engine_io *io = &eng->io[st_dispatch_io(&eng->dispatch, op->lane)];
 
     io->op = index;
+    io->rest = ST_NO_PAGE;
     io->check = st_engine_checks_arrival(eng, index);
     if (eng->trace != NULL)
         io->record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, st_clock_ns());
     *st_traffic_of(&eng->result.bytes, op->lane) += bytes;
     if (read)
         eng->verified[memory] = false;
-    return submit(eng, io, read ? ST_IO_READ : ST_IO_WRITE, extent, 0, st_engine_pointer(eng, memory), bytes);
+    if (op->kind == ST_OP_READ_WEIGHT)
+        return submit_page(eng, io, ST_IO_READ, op->page, st_engine_pointer(eng, memory));
+    return submit_extent(eng, io, read ? ST_IO_READ : ST_IO_WRITE, extent, 0, st_engine_pointer(eng, memory), bytes);
 }
 
 static strata_status issue_ready_io(struct st_engine *eng)

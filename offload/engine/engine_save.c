@@ -6,6 +6,7 @@
 #include "offload/engine/engine_internal.h"
 
 #include "core/base/error.h"
+#include "offload/checkpoint/extents.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -50,7 +51,8 @@ static strata_status write_part(struct save *s, uint32_t extent, uint64_t at, co
 }
 
 /* Writes memory to the start of an extent, whose last block is filled with zeros.  whole: the memory has whole blocks. */
-static strata_status write_out(struct save *s, uint32_t extent, const unsigned char *from, uint64_t bytes, bool remote, bool whole)
+static strata_status write_out(struct save *s, uint32_t extent, const unsigned char *from, uint64_t bytes, bool remote,
+                               bool whole)
 {
     strata_status st = STRATA_OK;
 
@@ -89,7 +91,7 @@ static strata_status save_page(struct save *s, uint32_t p)
     else
         st_engine_hash_weights(eng, p, from);
     if (st == STRATA_OK && place->extent != ST_NO_BUFFER)
-        st = write_out(s, place->extent, from, st_page_updated_bytes(page, ST_WHERE_NVME), remote, on_host);
+        st = write_out(s, place->extent, from, st_page_set_bytes(page), remote, on_host);
     if (st == STRATA_OK && place->base_extent != ST_NO_BUFFER && !eng->base_saved)
         st = write_out(s, place->base_extent, from + st_page_base_at(page), page->bytes - st_page_base_at(page), remote, on_host);
     return st;
@@ -118,8 +120,8 @@ static strata_status save_memory(struct st_engine *eng)
     struct save s = {.eng = eng, .direct = {.count = ST_RING_SLOTS_MAX, .apart = true}};
     strata_status st = STRATA_OK, one;
 
-    st_ring_bounce(&s.bounce, eng);
     s.bounce.apart = true;
+    st = st_ring_bounce(&s.bounce, eng);
     for (uint32_t p = 0; p < eng->program->workload.page_count && st == STRATA_OK; p++)
         st = save_page(&s, p);
     for (uint32_t c = 0; c < eng->program->chunk_count && st == STRATA_OK; c++)
@@ -135,24 +137,11 @@ static strata_status save_memory(struct st_engine *eng)
 
 /* --- what lies where --- */
 
-/* Where a plane of a chunk lies in its space. */
-static uint64_t offset_of(const struct st_program *program, const struct st_chunk *chunk, enum st_plane plane, uint8_t *space)
+static uint8_t format_of(const struct st_program *program, const struct st_chunk *chunk, enum st_plane plane)
 {
-    const struct st_page_place *place = &program->pages[chunk->page];
-    const struct st_page *page = &program->workload.pages[chunk->page];
-    const struct st_buffer *b;
-
-    if (plane == ST_PLANE_WEIGHT && chunk->group == ST_GROUP_FROZEN) {
-        b = &program->buffers[place->base_extent];
-        *space = b->space;
-        return b->offset + chunk->at - st_page_base_at(page);
-    }
-    b = &program->buffers[plane == ST_PLANE_WEIGHT ? place->extent : chunk->extent];
-    *space = b->space;
-    return b->offset + (plane == ST_PLANE_WEIGHT    ? chunk->at
-                        : plane == ST_PLANE_MOMENT1 ? chunk->moment1_offset
-                        : plane == ST_PLANE_MOMENT2 ? chunk->moment2_offset
-                                                    : 0);
+    return (uint8_t)(plane == ST_PLANE_WEIGHT   ? (int)chunk->format
+                     : plane == ST_PLANE_MASTER ? (int)chunk->master
+                                                : (int)program->moment_format);
 }
 
 static void add_row(struct st_extents *e, const struct st_engine *eng, uint32_t group, const struct st_chunk *chunk,
@@ -160,17 +149,21 @@ static void add_row(struct st_extents *e, const struct st_engine *eng, uint32_t 
 {
     const struct st_program *program = eng->program;
     struct st_extent_row *row = &e->rows[e->row_count++];
+    const struct st_buffer *extent;
+    uint64_t at;
 
+    extent = &program->buffers[st_engine_extent(program, chunk, plane, &at)];
     *row = (struct st_extent_row){.page = chunk->page,
                                   .group = (uint8_t)group,
                                   .plane = (uint8_t)plane,
-                                  .format = st_plane_format(program, chunk, plane),
+                                  .space = extent->space,
+                                  .format = format_of(program, chunk, plane),
                                   .first = chunk->first - program->workload.pages[chunk->page].groups[group].offset,
                                   .elems = chunk->elems,
-                                  .bytes = st_plane_bytes(program, chunk, plane, chunk->elems),
+                                  .offset = extent->offset + at,
+                                  .bytes = st_chunk_plane_bytes(program, chunk, plane, chunk->elems),
                                   .sum_first = e->sum_count,
                                   .sum_count = (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS};
-    row->offset = offset_of(program, chunk, plane, &row->space);
     memcpy(e->sums + e->sum_count, eng->checksums[plane] + chunk->tile_first, row->sum_count * sizeof(*e->sums));
     e->sum_count += row->sum_count;
 }
@@ -185,7 +178,7 @@ static void add_group(struct st_extents *e, const struct st_engine *eng, uint32_
             const struct st_chunk *chunk = &eng->program->chunks[c];
 
             if (chunk->first >= g->offset && chunk->first - g->offset < g->elems &&
-                st_plane_bytes(eng->program, chunk, (enum st_plane)i, chunk->elems) > 0)
+                st_chunk_has_plane(eng->program, chunk, (enum st_plane)i))
                 add_row(e, eng, group, chunk, (enum st_plane)i);
         }
 }
@@ -231,4 +224,9 @@ uint32_t st_engine_set(const struct st_engine *eng)
 void st_engine_use_set(struct st_engine *eng, uint32_t set)
 {
     eng->set = set;
+}
+
+struct st_swap *st_engine_swap(const struct st_engine *eng)
+{
+    return eng->swap;
 }

@@ -47,6 +47,7 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
         .checks = queues ? ops : 0,
         .verified = program->buffer_count,
         .fresh = program->chunk_count,
+        .volumes = program->sets > 0 ? program->buffer_count * sizeof(uint32_t) : 0,
         .checksums = program->tile_count * sizeof(uint64_t),
         .act_checksums = program->acts == ST_WHERE_NVME ? boundaries * st_act_pieces(w) * sizeof(uint64_t) : 0,
         .scratch = workers * ST_SCRATCH_BYTES,
@@ -56,6 +57,6 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
                        : 0,
         .bounce = program->sets > 0 ? (size_t)ST_BOUNCE_COUNT * ST_BOUNCE_BYTES : 0,
     };
-    return t->program + t->dispatch + t->transfers + t->jobs + t->checks + t->verified + t->fresh +
+    return t->program + t->dispatch + t->transfers + t->jobs + t->checks + t->verified + t->fresh + t->volumes +
            ST_PLANE_COUNT * t->checksums + t->act_checksums + 2 * t->scratch + t->block_sums + t->bounce + t->extents;
 }

@@ -34,6 +34,7 @@ struct st_tables {
     size_t checks;        /* [ops] phases in which an arrival is checked; 0 there, too */
     size_t verified;      /* [buffers] flags */
     size_t fresh;         /* [chunks] flags */
+    size_t volumes;       /* [buffers] numbers, of a run that saves */
     size_t checksums;     /* [tiles] of one plane */
     size_t act_checksums; /* [boundaries][pieces]; 0: no checkpoint lies on NVMe */
     size_t scratch;       /* [the machine's workers] of ST_SCRATCH_BYTES; there are two */

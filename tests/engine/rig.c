@@ -144,6 +144,7 @@ static strata_status plan_with(struct st_plan **out, const struct st_model *mode
 
     rig_config(&config, cell, "");
     st_config_policy(&policy, &config);
+    policy.sets = cell->sets;
     *out = NULL;
     return st_plan_make(out, st_model_workload(model), &machine.capacity, &policy);
 }

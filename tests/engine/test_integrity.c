@@ -95,7 +95,8 @@ static void assert_names(const struct given *g, uint32_t c, enum st_plane which,
     uint64_t byte;
     char place[192];
 
-    (void)st_swap_place(g->eng->swap, 0, plan->program.buffers[plane.extent].offset + plane.offset + tile * plane.tile_bytes, &byte);
+    (void)st_swap_place(g->eng->swap, 0, plan->program.buffers[plane.extent].offset + plane.offset + tile * plane.tile_bytes,
+                        &byte);
     snprintf(place, sizeof(place), "checksum mismatch in plane %s of page %u, elements from %" PRIu64 " at byte %" PRIu64 ":",
              plane_names[which], chunk->page, chunk->first + tile * ST_TILE_ELEMS, byte);
     if (strstr(strata_last_error(), place) == NULL)
@@ -112,12 +113,21 @@ struct copies {
     void *grad;
 };
 
+static void transfer(struct st_engine *eng, enum st_io_op op, uint32_t extent, void *bytes)
+{
+    struct st_engine_io io;
+
+    assert_int_equal(st_engine_transfer_start(eng, &io, op, extent, 0, bytes, eng->program->buffers[extent].bytes, false),
+                     STRATA_OK);
+    assert_int_equal(st_engine_transfer_wait(eng, &io), STRATA_OK);
+}
+
 static unsigned char *read_extent(struct st_engine *eng, uint32_t extent)
 {
     unsigned char *bytes = aligned_alloc(ST_SWAP_ALIGN, eng->program->buffers[extent].bytes);
 
     assert_non_null(bytes);
-    assert_int_equal(st_engine_transfer(eng, ST_IO_READ, extent, bytes), STRATA_OK);
+    transfer(eng, ST_IO_READ, extent, bytes);
     return bytes;
 }
 
@@ -243,7 +253,7 @@ static void change(struct given *g, const struct plane *plane, uint64_t at)
     unsigned char *bytes = read_extent(g->eng, plane->extent);
 
     bytes[plane->offset + at] ^= 0x10;
-    assert_int_equal(st_engine_transfer(g->eng, ST_IO_WRITE, plane->extent, bytes), STRATA_OK);
+    transfer(g->eng, ST_IO_WRITE, plane->extent, bytes);
     free(bytes);
 }
 
@@ -330,7 +340,7 @@ static struct digests run_fresh(const struct layout *layout, bool streamed, bool
         unsigned char *bytes = read_extent(g.eng, chunk->region);
 
         memset(bytes + chunk->moment1_offset, 0xa5, chunk->bytes - chunk->moment1_offset);
-        assert_int_equal(st_engine_transfer(g.eng, ST_IO_WRITE, chunk->region, bytes), STRATA_OK);
+        transfer(g.eng, ST_IO_WRITE, chunk->region, bytes);
         free(bytes);
     }
     assert_int_equal(st_engine_digest(g.eng, d.weights, d.loaded), STRATA_OK);

@@ -57,7 +57,7 @@ static void at(const struct case_of *c, const struct st_plan *plan, uint32_t buf
 }
 
 /* The layout said once more, from the workload and the chunks: trained weights page by page, then states, each at a multiple of
- * 4096; what is frozen in the base, page by page. */
+ * 4096; what is frozen in the base, page by page, from the block on that it begins in. */
 static void check_layout(const struct case_of *c, const struct st_plan *plan)
 {
     const struct st_program *program = &plan->program;

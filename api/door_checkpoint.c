@@ -1,0 +1,201 @@
+/* api/door_checkpoint.c - strata/checkpoint.h: saving a run, and going on from what was saved. */
+#include "api/handles.h"
+#include "api/saved.h"
+#include "api/saver.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "offload/checkpoint/checkpoint.h"
+#include "offload/checkpoint/store.h"
+#include "strata/checkpoint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct strata_checkpoint {
+    struct st_checkpoint *checkpoint;
+};
+
+/* --- what there is --- */
+
+static void note_skipped(void *ctx, const char *path, const char *sentence)
+{
+    (void)ctx;
+    (void)path;
+    st_log(ST_LOG_WARN, "%s: an older checkpoint is taken", sentence);
+}
+
+strata_status strata_checkpoint_open(struct strata_checkpoint **checkpoint, const char *path)
+{
+    struct strata_checkpoint *c;
+    strata_status st;
+
+    if (checkpoint == NULL || path == NULL)
+        return st_error_missing(__func__, checkpoint == NULL ? "checkpoint" : "path");
+    c = st_fault_refuses("api.checkpoint") ? NULL : calloc(1, sizeof(*c));
+    if (c == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for a checkpoint");
+    st = st_checkpoint_find(&c->checkpoint, path, note_skipped, NULL);
+    if (st == STRATA_OK)
+        *checkpoint = c;
+    else
+        free(c);
+    return st;
+}
+
+static uint64_t bytes_of(const struct st_manifest *m)
+{
+    uint64_t bytes = m->extents_bytes;
+
+    for (uint32_t i = 0; i < m->file_count; i++)
+        bytes += m->files[i].bytes;
+    return bytes;
+}
+
+strata_status strata_checkpoint_get_info(const struct strata_checkpoint *checkpoint, struct strata_checkpoint_info *info)
+{
+    struct strata_checkpoint_info i = {0};
+    const struct st_manifest *m;
+
+    if (checkpoint == NULL || info == NULL)
+        return st_error_missing(__func__, checkpoint == NULL ? "checkpoint" : "info");
+    m = &checkpoint->checkpoint->manifest;
+    i.path = checkpoint->checkpoint->path;
+    i.model = m->model_source[0] != '\0' ? m->model_source : m->model;
+    i.config = m->config;
+    i.steps = m->step;
+    i.skipped_steps = m->train.steps_skipped;
+    i.sequences = m->data_position;
+    i.metrics_bytes = m->metrics_bytes;
+    i.bytes = bytes_of(m);
+    return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_checkpoint_info");
+}
+
+void strata_checkpoint_close(struct strata_checkpoint *checkpoint)
+{
+    if (checkpoint == NULL)
+        return;
+    st_checkpoint_close(checkpoint->checkpoint);
+    free(checkpoint);
+}
+
+/* --- resuming --- */
+
+struct watched {
+    const struct strata_model *model;
+    uint64_t done, total;
+};
+
+static strata_status watch(void *ctx, uint64_t elems)
+{
+    struct watched *w = ctx;
+
+    w->done += elems;
+    return st_handle_watch(w->model, "reading the checkpoint", w->done, w->total);
+}
+
+static uint64_t elems_of(const struct st_extents *e)
+{
+    uint64_t elems = 0;
+
+    for (uint64_t i = 0; i < e->row_count; i++)
+        elems += e->rows[i].elems;
+    return elems;
+}
+
+static strata_status read_into(struct strata_engine *e, const struct st_checkpoint *ck)
+{
+    struct watched w = {.model = e->plan->model, .total = elems_of(&ck->extents)};
+    struct st_resume_opts opts = {
+        .extents = &ck->extents, .train = &ck->manifest.train, .progress = watch, .ctx = &w, .volumes = e->resumed.volumes};
+    strata_status st = st_resumed_open(&e->resumed, e->engine, ck);
+
+    if (st == STRATA_OK)
+        st = st_handle_watch(w.model, "reading the checkpoint", 0, w.total);
+    if (st == STRATA_OK)
+        st = st_engine_resume(e->engine, &opts);
+    if (st != STRATA_OK || !st_engine_adopted(e->engine))
+        st_resumed_close(&e->resumed, e->engine);
+    return st;
+}
+
+static strata_status resume(struct strata_engine *e, const struct strata_checkpoint *checkpoint, const struct strata_resume_opts *o)
+{
+    const struct st_checkpoint *ck = checkpoint->checkpoint;
+    strata_status st;
+
+    if (e->plan->model->use != STRATA_USE_TRAIN)
+        return st_error(STRATA_E_INVAL, "strata_engine_resume: the model was opened for another use than training");
+    st = st_saved_compare(&ck->manifest, ck->path, e, o->data, o->data_seed);
+    if (st == STRATA_OK)
+        st = read_into(e, ck);
+    if (st == STRATA_OK && e->saver != NULL)
+        st_saver_resumed(e->saver, &ck->manifest);
+    return st;
+}
+
+strata_status strata_engine_resume(struct strata_engine *engine, const struct strata_checkpoint *checkpoint,
+                                   const struct strata_resume_opts *opts)
+{
+    struct strata_resume_opts o;
+    strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_resume_opts");
+
+    if (st != STRATA_OK || (st = st_handle_enter(engine, __func__, ST_HANDLE_GOES_ON)) != STRATA_OK)
+        return st;
+    st = checkpoint == NULL ? st_error_missing(__func__, "checkpoint") : resume(engine, checkpoint, &o);
+    if (checkpoint != NULL)
+        engine->loaded = st == STRATA_OK;
+    engine->lr_set = false;
+    st_handle_leave(engine);
+    return st;
+}
+
+/* --- saving --- */
+
+static strata_status save(struct strata_engine *e, const struct strata_save_opts *o)
+{
+    struct st_manifest m;
+    strata_status st;
+
+    if (e->saver == NULL)
+        return st_error(STRATA_E_INVAL, "strata_engine_save: the configuration names no directory: set strata.save");
+    st = st_saver_ready(e->saver, e->engine);
+    if (st == STRATA_OK)
+        st = st_saved_describe(&m, e, o->data, o->data_seed);
+    if (st != STRATA_OK)
+        return st;
+    m.metrics_bytes = o->metrics_bytes;
+    return st_saver_save(e->saver, e->engine, &m);
+}
+
+strata_status strata_engine_save(struct strata_engine *engine, const struct strata_save_opts *opts)
+{
+    struct strata_save_opts o;
+    strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_save_opts");
+
+    if (st != STRATA_OK || (st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED)) != STRATA_OK)
+        return st;
+    st = save(engine, &o);
+    st_handle_leave(engine);
+    return st;
+}
+
+strata_status strata_engine_saved(struct strata_engine *engine, bool wait, struct strata_saved *saved)
+{
+    struct strata_saved s = {0};
+    strata_status st, asked;
+
+    if (engine == NULL || saved == NULL)
+        return st_error_missing(__func__, engine == NULL ? "engine" : "saved");
+    if ((st = st_handle_enter(engine, __func__, ST_HANDLE_EXISTS)) != STRATA_OK)
+        return st;
+    asked = engine->saver != NULL ? st_saver_ask(engine->saver, wait, &s) : STRATA_OK;
+    st_handle_leave(engine);
+    st = st_handle_result(saved, sizeof(s), &s, sizeof(s), "strata_saved");
+    return st != STRATA_OK ? st : asked;
+}
+
+strata_status strata_save_check(const char *dir, uint64_t after, bool overwrite)
+{
+    return dir == NULL ? st_error_missing(__func__, "dir") : st_store_check_names(dir, after, overwrite);
+}

@@ -1,0 +1,311 @@
+/* api/saved.c - see api/saved.h. */
+#include "api/saved.h"
+
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "kernels/matmul/matmul.h"
+#include "offload/engine/train_state.h"
+#include "offload/optim/optimizer.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- describing --- */
+
+static strata_status put_name(char *to, size_t bytes, const char *what, const char *name)
+{
+    if ((size_t)snprintf(to, bytes, "%s", name) < bytes)
+        return STRATA_OK;
+    return st_error(STRATA_E_INVAL, "the name of the %s is longer than the %zu bytes that a checkpoint has for it", what,
+                    bytes - 1);
+}
+
+static strata_status put_groups(struct st_manifest *m, const struct st_workload *w)
+{
+    m->page_count = w->page_count;
+    m->groups = calloc((size_t)w->page_count * ST_GROUPS_MAX + 1, sizeof(*m->groups));
+    if (m->groups == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for the groups of %u pages", w->page_count);
+    for (uint32_t p = 0; p < w->page_count; p++)
+        for (uint32_t i = 0; i < w->pages[p].group_count; i++) {
+            const struct st_group *g = &w->pages[p].groups[i];
+
+            m->groups[m->group_count++] = (struct st_manifest_group){
+                .page = p, .kind = g->kind, .format = g->format, .offset = g->offset, .elems = g->elems};
+        }
+    return STRATA_OK;
+}
+
+/* The table and the head span pages, row by row. */
+static void put_tensor(struct st_manifest *m, const struct st_workload *w, const struct st_tensor *t)
+{
+    uint64_t left = t->elems;
+
+    for (uint32_t i = 0; i < t->page_count; i++) {
+        const uint64_t there = t->page_count > 1 ? (uint64_t)w->pages[t->page + i].row_count * w->hidden : left;
+        struct st_manifest_tensor *to = &m->tensors[m->tensor_count++];
+
+        *to = (struct st_manifest_tensor){.page = t->page + i, .offset = t->offset, .elems = there < left ? there : left};
+        snprintf(to->name, sizeof(to->name), "%s", t->name);
+        left -= to->elems;
+    }
+}
+
+static strata_status put_tensors(struct st_manifest *m, const struct st_model *model)
+{
+    uint64_t parts = 0;
+
+    for (uint32_t i = 0; i < st_model_tensor_count(model); i++)
+        parts += st_model_tensor(model, i)->page_count;
+    m->tensors = calloc(parts + 1, sizeof(*m->tensors));
+    if (m->tensors == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for the names of %" PRIu64 " tensors", parts);
+    for (uint32_t i = 0; i < st_model_tensor_count(model); i++)
+        put_tensor(m, st_model_workload(model), st_model_tensor(model, i));
+    return STRATA_OK;
+}
+
+/* Of the tables of groups and tensors. */
+static strata_status digest_shapes(struct st_manifest *m)
+{
+    struct st_digest *d;
+    char line[192];
+    const strata_status st = st_digest_create(&d);
+
+    if (st != STRATA_OK)
+        return st;
+    for (uint32_t i = 0; i < m->group_count; i++) {
+        const struct st_manifest_group *g = &m->groups[i];
+
+        snprintf(line, sizeof(line), "%u %d %d %" PRIu64 " %" PRIu64 "\n", g->page, (int)g->kind, (int)g->format, g->offset,
+                 g->elems);
+        st_digest_update(d, line, strlen(line));
+    }
+    for (uint32_t i = 0; i < m->tensor_count; i++) {
+        const struct st_manifest_tensor *t = &m->tensors[i];
+
+        snprintf(line, sizeof(line), "%s %u %" PRIu64 " %" PRIu64 "\n", t->name, t->page, t->offset, t->elems);
+        st_digest_update(d, line, strlen(line));
+    }
+    st_digest_hex(d, m->model_shapes);
+    st_digest_destroy(d);
+    return STRATA_OK;
+}
+
+static strata_status put_model(struct st_manifest *m, const struct strata_model *model)
+{
+    const struct st_workload *w = st_model_workload(model->model);
+    strata_status st;
+
+    m->dtype = w->dtype;
+    st = put_name(m->model, sizeof(m->model), "model", w->name);
+    if (st == STRATA_OK && model->is_dir)
+        st = put_name(m->model_source, sizeof(m->model_source), "model's directory", model->name);
+    if (st == STRATA_OK)
+        st = put_groups(m, w);
+    if (st == STRATA_OK)
+        st = put_tensors(m, model->model);
+    return st == STRATA_OK ? digest_shapes(m) : st;
+}
+
+static strata_status put_data(struct st_manifest *m, const struct strata_data *data, uint64_t seed)
+{
+    const uint32_t count = st_token_set_files(data->set);
+    strata_status st = STRATA_OK;
+
+    m->data = calloc(count, sizeof(*m->data));
+    if (m->data == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for an account of %u token files", count);
+    m->data_seed = seed;
+    m->data_seq = data->seq;
+    m->data_sequences = st_token_set_windows(data->set);
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        struct st_token_identity identity;
+        struct st_manifest_data *d = &m->data[i];
+
+        if ((st = st_token_set_identify(data->set, i, &identity)) != STRATA_OK ||
+            (st = put_name(d->path, sizeof(d->path), "token file", identity.path)) != STRATA_OK)
+            break;
+        d->bytes = identity.bytes;
+        memcpy(d->header, identity.header, sizeof(d->header));
+        memcpy(d->windows, identity.windows, sizeof(d->windows));
+        m->data_count++;
+    }
+    return st;
+}
+
+static strata_status put_config(struct st_manifest *m, const struct st_config *config)
+{
+    size_t bytes = 0;
+    FILE *memory = open_memstream(&m->config, &bytes);
+
+    if (memory != NULL)
+        st_config_write_json(config, memory);
+    if (memory == NULL || fclose(memory) != 0 || m->config == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for the text of a configuration");
+    return STRATA_OK;
+}
+
+/* What bits are promised for. */
+static void put_place(struct st_manifest *m, const struct strata_engine *e)
+{
+    struct st_engine_info info;
+
+    st_engine_info(e->engine, &info);
+    snprintf(m->device, sizeof(m->device), "%s", info.device);
+    snprintf(m->isa, sizeof(m->isa), "%s", info.isa);
+    snprintf(m->matmul, sizeof(m->matmul), "%s", strcmp(info.device, "cuda") == 0 ? "cublasLt" : st_matmul_library());
+}
+
+strata_status st_saved_describe(struct st_manifest *out, const struct strata_engine *e, const struct strata_data *data,
+                                uint64_t data_seed)
+{
+    const struct strata_model *model = e->plan->model;
+    const struct st_program *program = &e->plan->plan->program;
+    struct st_manifest m = {.world = 1, .leaves = 1, .numerics = ST_NUMERICS};
+    strata_status st;
+
+    snprintf(m.version, sizeof(m.version), "%s", strata_version());
+    memcpy(m.run, e->saver->run, sizeof(m.run));
+    m.train = *st_engine_train_state(e->engine);
+    m.step = m.train.steps_applied;
+    m.data_position = m.train.sequences;
+    m.moments = program->moments;
+    m.moment_format = program->moment_format;
+    put_place(&m, e);
+    snprintf(m.optimizer, sizeof(m.optimizer), "%s", st_optimizer_name(e->plan->model->config.optimizer.kind));
+    st = put_model(&m, model);
+    if (st == STRATA_OK && data != NULL)
+        st = put_data(&m, data, data_seed);
+    if (st == STRATA_OK)
+        st = put_config(&m, &model->config);
+    if (st != STRATA_OK)
+        st_manifest_fini(&m);
+    else
+        *out = m;
+    return st;
+}
+
+/* --- comparing --- */
+
+/* Names of optimizers differ before formats do, and formats before shapes: the first that differs explains the most. */
+static strata_status compare_numbers(const struct st_manifest *was, const struct st_manifest *is, const char *name)
+{
+    if (was->dtype != is->dtype)
+        return st_error(STRATA_E_INPUT, "%s was saved by a run in %s, and this one is in %s: resume with the same precision", name,
+                        st_dtype_name(was->dtype), st_dtype_name(is->dtype));
+    if (strcmp(was->optimizer, is->optimizer) != 0)
+        return st_error(STRATA_E_INPUT, "%s was saved by a run of %s, and this one is of %s: resume with the same optimizer", name,
+                        was->optimizer, is->optimizer);
+    if (was->moments != is->moments || was->moment_format != is->moment_format)
+        return st_error(STRATA_E_INPUT, "%s has other moments than this run: resume with the same strata.moments", name);
+    if (strcmp(was->model_shapes, is->model_shapes) != 0)
+        return st_error(STRATA_E_INPUT,
+                        "%s is of another model: of %s with %u groups of %u tensors' parts; this one is %s with %u of %u. The same "
+                        "strata.freeze and strata.decay_all are needed, too",
+                        name, was->model, was->group_count, was->tensor_count, is->model, is->group_count, is->tensor_count);
+    return STRATA_OK;
+}
+
+static strata_status compare_data(const struct st_manifest *was, const struct st_manifest *is, const char *name)
+{
+    if (was->data_count == 0 || is->data_count == 0)
+        return STRATA_OK;
+    if (was->data_count != is->data_count)
+        return st_error(STRATA_E_INPUT, "%s was saved by a run over %u token files, and this one has %u: resume with the same", name,
+                        was->data_count, is->data_count);
+    for (uint32_t i = 0; i < was->data_count; i++) {
+        const struct st_manifest_data *a = &was->data[i], *b = &is->data[i];
+
+        if (a->bytes != b->bytes || strcmp(a->header, b->header) != 0 || strcmp(a->windows, b->windows) != 0)
+            return st_error(STRATA_E_INPUT,
+                            "%s is not the file that the run of %s read as %s: its order of sequences would be another. Resume with "
+                            "the same data, in the same order",
+                            b->path, name, a->path);
+    }
+    if (was->data_seq != is->data_seq || was->data_seed != is->data_seed)
+        return st_error(STRATA_E_INPUT,
+                        "%s was saved by a run with --seq-len %u --seed %" PRIu64 ", and this one has %u and %" PRIu64
+                        ": its order of sequences would be another",
+                        name, was->data_seq, was->data_seed, is->data_seq, is->data_seed);
+    return STRATA_OK;
+}
+
+/* What no key of a configuration says. */
+static void note_place(const struct st_manifest *was, const struct st_manifest *is, const char *name)
+{
+    const struct {
+        const char *what, *was, *is;
+    } places[] = {{"device", was->device, is->device}, {"instruction set", was->isa, is->isa}, {"matmul library", was->matmul, is->matmul}};
+
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
+        if (strcmp(places[i].was, places[i].is) != 0)
+            st_log(ST_LOG_NOTICE, "%s was saved with the %s %s, and this one is %s: bits may differ from a run that never ended",
+                   name, places[i].what, places[i].was, places[i].is);
+    if (was->numerics != is->numerics)
+        st_log(ST_LOG_NOTICE,
+               "%s was saved by strata %s, whose sums or roundings were others: bits may differ from a run that never ended", name,
+               was->version);
+}
+
+static const struct st_config_row *row_named(const struct st_config_source *source, const char *path)
+{
+    for (uint32_t i = 0; i < st_config_row_count(source); i++)
+        if (strcmp(st_config_row_at(source, i)->path, path) == 0)
+            return st_config_row_at(source, i);
+    return NULL;
+}
+
+static void note_keys(const struct st_config_source *was, const struct st_config_source *is, const char *name)
+{
+    for (uint32_t i = 0; i < st_config_row_count(is); i++) {
+        const struct st_config_row *now = st_config_row_at(is, i), *then = row_named(was, now->path);
+
+        if (now->results && then != NULL && strcmp(now->value, then->value) != 0)
+            st_log(ST_LOG_NOTICE, "%s is %s from here on; in %s it was %s", now->path, now->value, name, then->value);
+    }
+}
+
+/* The number of sequences in a step decides which step sees which; other keys may change. */
+static strata_status compare_config(const struct st_manifest *was, const struct st_manifest *is, const char *name)
+{
+    struct st_config_source *source[2] = {NULL, NULL};
+    const struct st_config_opts opts = {.allow_unknown = true};
+    struct st_config config[2];
+    strata_status st = st_config_load_text(&config[0], &source[0], was->config, strlen(was->config), name, &opts);
+
+    if (st == STRATA_OK)
+        st = st_config_load_text(&config[1], &source[1], is->config, strlen(is->config), "the configuration", &opts);
+    if (st == STRATA_OK && config[0].train_batch != config[1].train_batch)
+        st = st_error(STRATA_E_INPUT,
+                      "%s was saved by a run of %u sequences a step, and this one has %u: --micro-batch times --grad-accum must be "
+                      "the same",
+                      name, config[0].train_batch, config[1].train_batch);
+    if (st == STRATA_OK)
+        note_keys(source[0], source[1], name);
+    st_config_source_free(source[0]);
+    st_config_source_free(source[1]);
+    return st == STRATA_E_CONFIG ? st_error_prefix(st, "the checkpoint's own configuration") : st;
+}
+
+strata_status st_saved_compare(const struct st_manifest *m, const char *name, const struct strata_engine *e,
+                               const struct strata_data *data, uint64_t data_seed)
+{
+    struct st_manifest is;
+    strata_status st = st_saved_describe(&is, e, data, data_seed);
+
+    if (st != STRATA_OK)
+        return st;
+    st = compare_numbers(m, &is, name);
+    if (st == STRATA_OK)
+        st = compare_data(m, &is, name);
+    if (st == STRATA_OK)
+        st = compare_config(m, &is, name);
+    if (st == STRATA_OK)
+        note_place(m, &is, name);
+    st_manifest_fini(&is);
+    return st;
+}

@@ -1,0 +1,196 @@
+/* api/saver.c - see api/saver.h. */
+#include "api/saver.h"
+
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+#include "core/system/clock.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+struct st_saver {
+    char save[ST_PATH_MAX], run[17];
+    char *base_from; /* a checkpoint whose base is this run's, too; NULL: none */
+    const struct st_model *model;
+    const char *source; /* the directory that the model came from; NULL: a preset */
+    uint32_t keep;
+    bool overwrite;
+    struct st_committer *committer; /* NULL: not started */
+    uint64_t steps;                 /* applied and skipped, at the last save or resume */
+    uint64_t begun_ns;
+    struct strata_saved last;
+    strata_status status; /* of the last save, until it is asked for */
+    char sentence[1024];
+};
+
+/* --- one that saves --- */
+
+static strata_status name_run(struct st_saver *s)
+{
+    uint64_t number;
+
+    if (st_fault_refuses("api.run") || getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number))
+        return st_error_errno(errno, "no random number for the name of a run");
+    snprintf(s->run, sizeof(s->run), "%016" PRIx64, number);
+    return STRATA_OK;
+}
+
+strata_status st_saver_open(struct st_saver **out, const struct strata_model *model, bool overwrite)
+{
+    struct st_saver *s = st_fault_refuses("api.saver") ? NULL : calloc(1, sizeof(*s));
+    strata_status st;
+
+    if (s == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for saving");
+    snprintf(s->save, sizeof(s->save), "%s", model->config.save);
+    s->keep = model->config.keep;
+    s->overwrite = overwrite;
+    s->model = model->model;
+    s->source = model->is_dir ? model->name : NULL;
+    st = name_run(s);
+    if (st == STRATA_OK)
+        *out = s;
+    else
+        free(s);
+    return st;
+}
+
+void st_saver_close(struct st_saver *s)
+{
+    if (s == NULL)
+        return;
+    st_committer_stop(s->committer);
+    free(s->base_from);
+    free(s);
+}
+
+static strata_status write_model(void *ctx, const char *dir)
+{
+    const struct st_saver *s = ctx;
+
+    return st_hf_write_small(s->model, dir, s->source);
+}
+
+static strata_status start(struct st_saver *s, struct strata_engine *e)
+{
+    return st_committer_start(&s->committer, &(struct st_committer_opts){.save = s->save,
+                                                                         .keep = s->keep,
+                                                                         .overwrite = s->overwrite,
+                                                                         .swap = st_engine_swap(e->engine),
+                                                                         .base_from = s->base_from,
+                                                                         .model = write_model,
+                                                                         .ctx = s});
+}
+
+strata_status st_saver_start(struct st_saver *s, struct strata_engine *e)
+{
+    return start(s, e);
+}
+
+const char *st_saver_run(const struct st_saver *s)
+{
+    return s->run;
+}
+
+/* --- saving --- */
+
+/* Keeps what the committer says of the save in progress, if it has ended. */
+static void take_report(struct st_saver *s)
+{
+    struct st_commit_report r;
+
+    if (s->last.done || !st_committer_reported(s->committer, &r))
+        return;
+    s->last.done = true;
+    s->last.seconds = (double)(st_clock_ns() - s->begun_ns) * 1e-9;
+    s->last.copied_bytes = r.copied_bytes;
+    if (r.committed || r.status == STRATA_OK) {
+        s->last.steps = r.step;
+        snprintf(s->last.path, sizeof(s->last.path), "%.4000s/step-%08" PRIu64, s->save, r.step);
+    }
+    s->status = r.status;
+    snprintf(s->sentence, sizeof(s->sentence), "%s", r.sentence);
+}
+
+strata_status st_saver_ask(struct st_saver *s, bool wait, struct strata_saved *out)
+{
+    const strata_status st = s->status;
+
+    if (wait)
+        st_committer_wait(s->committer);
+    take_report(s);
+    *out = s->last;
+    s->status = STRATA_OK;
+    return st == STRATA_OK ? STRATA_OK : st_error(st, "%s", s->sentence);
+}
+
+/* A set that no checkpoint has, and that is not in use: one that is free, or new files for one that checkpoints have. */
+static strata_status find_set(struct strata_engine *e, uint32_t *out)
+{
+    struct st_swap *swap = st_engine_swap(e->engine);
+    const uint32_t sets = e->plan->plan->program.sets, used = st_engine_set(e->engine);
+    strata_status st = STRATA_E_INTERNAL;
+
+    for (uint32_t i = 1; i < sets; i++) {
+        *out = (used + i) % sets;
+        if (st_swap_reusable(swap, *out))
+            return STRATA_OK;
+    }
+    for (uint32_t i = 1; i < sets && st != STRATA_OK; i++) {
+        *out = (used + i) % sets;
+        st = st_swap_renew(swap, *out);
+    }
+    return st;
+}
+
+/* The engine writes what lives in memory, and its set is handed over. */
+static strata_status hand_over(struct st_saver *s, struct strata_engine *e, struct st_manifest *m, uint32_t next)
+{
+    struct st_commit job = {.set = st_engine_set(e->engine)};
+    strata_status st = st_engine_save(e->engine, &job.extents);
+
+    if (st != STRATA_OK)
+        return st;
+    job.manifest = *m;
+    if ((st = st_committer_submit(s->committer, &job)) != STRATA_OK) {
+        st_extents_fini(&job.extents);
+        return st;
+    }
+    *m = (struct st_manifest){0};
+    st_engine_use_set(e->engine, next);
+    return STRATA_OK;
+}
+
+static uint64_t steps_of(const struct st_train_state *train)
+{
+    return train->steps_applied + train->steps_skipped;
+}
+
+strata_status st_saver_save(struct st_saver *s, struct strata_engine *e, struct st_manifest *m)
+{
+    uint32_t next;
+    strata_status st = STRATA_OK;
+
+    if (steps_of(&m->train) == s->steps)
+        st = st_error(STRATA_E_INVAL, "no step has run since the last checkpoint, or since the run began");
+    if (st == STRATA_OK) {
+        s->begun_ns = st_clock_ns();
+        st_committer_wait(s->committer);
+        take_report(s);
+        st = find_set(e, &next);
+    }
+    if (st == STRATA_OK)
+        st = hand_over(s, e, m, next);
+    if (st == STRATA_OK) {
+        s->steps = steps_of(st_engine_train_state(e->engine));
+        s->last.done = false;
+        s->last.stopped = (double)(st_clock_ns() - s->begun_ns) * 1e-9;
+    }
+    st_manifest_fini(m);
+    return st;
+}

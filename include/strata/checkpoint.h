@@ -1,0 +1,142 @@
+/* strata/checkpoint.h - saving a run, and going on from what was saved.
+ *
+ *     strata_config_open(&config, &config_opts);          "strata.save": directory, "strata.keep": how many stay
+ *     ...                                                 model, data, plan, engine: as strata/engine.h has them
+ *     status = strata_checkpoint_open(&saved, "run/checkpoints");
+ *     if (status == STRATA_OK)
+ *         strata_engine_resume(engine, saved, &resume_opts);
+ *     else if (status == STRATA_E_INPUT)                  there is none
+ *         strata_engine_load(engine);
+ *     for (...) {
+ *         strata_engine_step(...);
+ *         if (step % 100 == 0)
+ *             strata_engine_save(engine, &save_opts);     returns when the next step may run; the files follow beside it
+ *     }
+ *     strata_engine_saved(engine, true, &saved);          waits for the last one
+ *
+ * A checkpoint is a directory, SAVE/step-00000100, that is there whole or not at all, whenever the process or the power ends.
+ * docs/checkpoints.md says what is in it. A run that resumes has the same bits as one that never ended, whatever its budgets, tiers,
+ * threads and I/O method, on the same kind of device, instruction set and matmul library. */
+#ifndef STRATA_CHECKPOINT_H
+#define STRATA_CHECKPOINT_H
+
+#include "strata/engine.h"
+#include "strata/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct strata_checkpoint; /**< a checkpoint's account of itself, read and checked; its planes are not */
+
+/**
+ * Open a checkpoint: read what it says of itself, and check it.
+ *
+ * @param checkpoint  out, returned: closed by strata_checkpoint_close()
+ * @param path        a checkpoint, or a directory of them: then the newest whole one, and a log line for each newer one says
+ *                    why it is not
+ *
+ * @return STRATA_E_INPUT    there is none
+ *         STRATA_E_CORRUPT  it is damaged, or of another version; the sentence names an older one that is whole
+ *         STRATA_E_INVAL    an argument is NULL
+ *         STRATA_E_NOMEM, STRATA_E_IO
+ */
+STRATA_API strata_status strata_checkpoint_open(struct strata_checkpoint **checkpoint, const char *path);
+
+/** What a checkpoint is.  Texts are borrowed until it is closed. */
+struct strata_checkpoint_info {
+    size_t info_size;       /**< sizeof(struct strata_checkpoint_info), set by the caller */
+    const char *path;       /**< of its directory */
+    const char *model;      /**< name of a preset, or the directory that the run's weights came from */
+    const char *config;     /**< the run's configuration: JSON that strata_config_open() takes */
+    uint64_t steps;         /**< optimizer steps that were applied */
+    uint64_t skipped_steps; /**< steps that were skipped, since gradients were not finite */
+    uint64_t sequences;     /**< position in the data: the next step's first sequence */
+    uint64_t metrics_bytes; /**< what the run had said of strata_save_opts.metrics_bytes */
+    uint64_t bytes;         /**< of all its files */
+};
+#define STRATA_CHECKPOINT_INFO_INIT STRATA_INIT(strata_checkpoint_info, info_size)
+
+/** @return STRATA_E_INVAL  an argument is NULL, or info_size is none of any version */
+STRATA_API strata_status strata_checkpoint_get_info(const struct strata_checkpoint *checkpoint, struct strata_checkpoint_info *info);
+
+/** Close; engines that resumed from it go on.  NULL is fine. */
+STRATA_API void strata_checkpoint_close(struct strata_checkpoint *checkpoint);
+
+/** How a run goes on.  Begin with STRATA_RESUME_OPTS_INIT. */
+struct strata_resume_opts {
+    size_t opts_size;               /**< sizeof(struct strata_resume_opts), so that the struct can grow */
+    const struct strata_data *data; /**< what the run trains on, compared with the checkpoint's: NULL: not compared */
+    uint64_t data_seed;             /**< the seed of its order, compared with `data` */
+};
+#define STRATA_RESUME_OPTS_INIT STRATA_INIT(strata_resume_opts, opts_size)
+
+/**
+ * Go on from a checkpoint, in place of strata_engine_load().
+ *
+ * Differences of configuration that change results are notices in the log, such as another learning rate; what differs in speed
+ * or place alone is not mentioned.
+ *
+ * @return STRATA_E_INPUT      the checkpoint is of another model, precision, optimizer, or data; the sentence says what differs
+ *         STRATA_E_CORRUPT    a checksum differs: nothing of the damaged part was used
+ *         STRATA_E_INVAL      an argument is NULL, the model was opened for another use than training, or no version has this
+ *                             opts_size
+ *         STRATA_E_CANCELLED  the model's progress function or strata_engine_cancel() requested it
+ *         STRATA_E_IO, STRATA_E_NOMEM
+ *         After a failure nothing is loaded.
+ */
+STRATA_API strata_status strata_engine_resume(struct strata_engine *engine, const struct strata_checkpoint *checkpoint,
+                                              const struct strata_resume_opts *opts);
+
+/** What a checkpoint says beside the engine's state.  Begin with STRATA_SAVE_OPTS_INIT. */
+struct strata_save_opts {
+    size_t opts_size;               /**< sizeof(struct strata_save_opts), so that the struct can grow */
+    const struct strata_data *data; /**< what the run trains on; NULL: the checkpoint does not say */
+    uint64_t data_seed;             /**< the seed of its order */
+    uint64_t metrics_bytes;         /**< of a file of metrics so far, for the caller's own use when it resumes */
+};
+#define STRATA_SAVE_OPTS_INIT STRATA_INIT(strata_save_opts, opts_size)
+
+/**
+ * Save the run as it is now, under "strata.save" of the configuration. The call returns when the next step may run: what lives in
+ * memory has been written then. Syncing, linking or copying, and removing old checkpoints follow on a thread of their own; a save
+ * that comes before they are done waits for them.
+ *
+ * @return STRATA_E_INVAL  an argument is NULL, nothing is loaded, no update was made since the run began or since the last save,
+ *                         or the configuration names no directory
+ *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_NOMEM  this checkpoint, or the one before, could not be made: nothing of it stays,
+ *                         older ones do, and the engine goes on, unless strata_engine_get_info() says that it has ended
+ *         the status that ended the engine
+ */
+STRATA_API strata_status strata_engine_save(struct strata_engine *engine, const struct strata_save_opts *opts);
+
+/** How a save went. */
+struct strata_saved {
+    size_t saved_size;     /**< sizeof(struct strata_saved), set by the caller */
+    bool done;             /**< nothing is under way */
+    uint64_t steps;        /**< of the last checkpoint that is whole on disk; 0: there is none of this run */
+    double stopped;        /**< seconds for which the last save kept the next step waiting */
+    double seconds;        /**< from its begin until it was whole */
+    uint64_t copied_bytes; /**< of it that had to be copied, since files could not be linked */
+    char path[4096];       /**< its directory */
+};
+#define STRATA_SAVED_INIT STRATA_INIT(strata_saved, saved_size)
+
+/**
+ * Ask how the last save went.
+ *
+ * @param wait  until it is done
+ *
+ * @return STRATA_E_INVAL  an argument is NULL, or saved_size is none of any version
+ *         what the save failed with, once
+ */
+STRATA_API strata_status strata_engine_saved(struct strata_engine *engine, bool wait, struct strata_saved *saved);
+
+/** E_INPUT if `dir` has a checkpoint after step `after`, whose name a run that begins there would want, unless `overwrite`: before
+ *  hours of work. */
+STRATA_API strata_status strata_save_check(const char *dir, uint64_t after, bool overwrite);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

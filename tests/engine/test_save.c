@@ -1,0 +1,432 @@
+/* test_save - a run that saves has the bits of one that does not, and a run that resumes has the bits of one that never ended,
+ * wherever the one and the other keep their bytes. */
+#include "core/system/file.h"
+#include "offload/checkpoint/extents.h"
+#include "offload/engine/train_state.h"
+#include "rig.h"
+#include "tests/common/scratch.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define STEPS 5u
+#define SAVED 2u /* steps before the save */
+#define SETS  3u
+
+/* What a checkpoint has, without its manifest. */
+struct saved {
+    struct st_extents extents;
+    struct st_train_state train;
+    struct st_stripe stripe;
+    uint64_t bytes[ST_SPACE_COUNT];
+};
+
+static struct rig_cell in_memory(void)
+{
+    return (struct rig_cell){.grad_accum = 2,
+                             .act_tier = STRATA_TIER_COUNT,
+                             .io_method = "auto",
+                             .isa = "auto",
+                             .threads = 2,
+                             .clip = RIG_CLIP_SOMETIMES,
+                             .dtype = STRATA_BF16,
+                             .cache = 0,
+                             .update = ST_UPDATE_SERIAL,
+                             .sets = SETS};
+}
+
+static struct rig_cell on_drives(void)
+{
+    struct rig_cell cell = in_memory();
+
+    cell.device = cell.host = RIG_SMALLEST;
+    cell.optimizer = cell.param = STRATA_TIER_NVME;
+    cell.update = ST_UPDATE_GATED;
+    cell.activations = ST_ACT_RECOMPUTED;
+    return cell;
+}
+
+/* --- steps --- */
+
+struct rigged {
+    struct rig_cell cell;
+    struct st_model *model;
+    struct st_plan *plan;
+    struct rig_engine rig;
+};
+
+#define assert_ok(call)                                                                                                          \
+    do {                                                                                                                         \
+        if ((call) != STRATA_OK)                                                                                                 \
+            fail_msg("%s: %s", #call, strata_last_error());                                                                      \
+    } while (0)
+
+static void rigged_open(struct rigged *r, const struct rig_cell *cell)
+{
+    char text[RIG_TEXT];
+
+    r->cell = *cell;
+    assert_ok(rig_model(&r->model, cell));
+    if (rig_plan(&r->plan, r->model, cell) != STRATA_OK)
+        fail_msg("%s: %s", rig_cell_text(text, cell), strata_last_error());
+    assert_ok(st_plan_verify(r->plan));
+    assert_ok(rig_engine_start(&r->rig, r->model, r->plan, cell, scratch_dir));
+}
+
+static void rigged_close(struct rigged *r)
+{
+    rig_engine_stop(&r->rig);
+    st_plan_destroy(r->plan);
+    st_model_destroy(r->model);
+}
+
+static void run_steps(struct rigged *r, uint32_t from, uint32_t to)
+{
+    int32_t tokens[RIG_TOKENS_MAX], targets[RIG_TOKENS_MAX];
+    struct st_step_result result;
+
+    for (uint32_t i = from; i < to; i++) {
+        rig_tokens(tokens, targets, &r->cell, i);
+        assert_ok(st_engine_step(r->rig.engine, tokens, targets, NULL, &result));
+    }
+}
+
+struct digests {
+    char weights[33], state[33];
+};
+
+static struct digests digests_of(struct rigged *r)
+{
+    struct digests d;
+
+    assert_ok(st_engine_digest(r->rig.engine, d.weights, d.state));
+    return d;
+}
+
+static void assert_digests(const struct digests *is, const struct digests *should_be, const struct rig_cell *cell)
+{
+    char text[RIG_TEXT];
+
+    if (strcmp(is->weights, should_be->weights) != 0 || strcmp(is->state, should_be->state) != 0)
+        fail_msg("%s: weights %s and state %s, expected %s and %s", rig_cell_text(text, cell), is->weights, is->state,
+                 should_be->weights, should_be->state);
+}
+
+/* --- what is saved --- */
+
+static void link_volume(struct st_swap *swap, uint32_t volume, const char *space)
+{
+    const int dir = open(scratch_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct st_swap_info info;
+
+    assert_true(dir >= 0);
+    st_swap_info(swap, &info);
+    for (uint32_t i = 0; i < info.dir_count; i++) {
+        char name[32];
+        bool crossed;
+
+        snprintf(name, sizeof(name), "%s.%u", space, i);
+        (void)unlinkat(dir, name, 0);
+        assert_ok(st_swap_link(swap, volume, i, dir, name, &crossed));
+        assert_false(crossed);
+    }
+    close(dir);
+}
+
+static void save(struct rigged *r, struct saved *out)
+{
+    struct st_swap *swap = st_engine_swap(r->rig.engine);
+    const uint32_t set = st_engine_set(r->rig.engine);
+
+    assert_ok(st_engine_save(r->rig.engine, &out->extents));
+    out->train = *st_engine_train_state(r->rig.engine);
+    out->stripe = *st_swap_stripe(swap);
+    memcpy(out->bytes, r->plan->program.space_bytes, sizeof(out->bytes));
+    link_volume(swap, st_swap_volume(swap, ST_SPACE_SET, set), "set");
+    link_volume(swap, st_swap_volume(swap, ST_SPACE_BASE, 0), "base");
+    assert_false(st_swap_reusable(swap, set));
+    assert_true(st_swap_reusable(swap, (set + 1) % SETS));
+    st_engine_use_set(r->rig.engine, (set + 1) % SETS);
+}
+
+/* Opens the files of one space and makes them a volume of the swap. */
+static uint32_t attach(struct st_swap *swap, const struct saved *s, enum st_space space, const char *name,
+                       int fds[ST_SWAP_DIRS_MAX])
+{
+    struct st_volume_file files[ST_SWAP_DIRS_MAX];
+    char paths[ST_SWAP_DIRS_MAX][64];
+    uint32_t volume;
+
+    for (uint32_t i = 0; i < s->stripe.dir_count; i++) {
+        snprintf(paths[i], sizeof(paths[i]), "%s.%u", name, i);
+        fds[i] = open(scratch_path(paths[i]), O_RDONLY | O_CLOEXEC);
+        assert_true(fds[i] >= 0);
+        files[i] = (struct st_volume_file){.path = paths[i], .fd = fds[i]};
+    }
+    assert_ok(st_swap_attach(
+        swap, &(struct st_volume_opts){.stripe = &s->stripe, .files = files, .bytes = s->bytes[space], .read_only = true},
+        &volume));
+    return volume;
+}
+
+/* The volumes stay attached; their descriptors are the caller's to close. */
+static strata_status resume(struct rigged *r, const struct saved *s, int fds[2 * ST_SWAP_DIRS_MAX])
+{
+    uint32_t volumes[ST_SPACE_COUNT] = {0};
+    struct st_swap *swap;
+
+    assert_ok(st_engine_reader(r->rig.engine, &swap));
+    volumes[ST_SPACE_SET] = attach(swap, s, ST_SPACE_SET, "set", fds);
+    volumes[ST_SPACE_BASE] = attach(swap, s, ST_SPACE_BASE, "base", fds + s->stripe.dir_count);
+    return st_engine_resume(r->rig.engine,
+                            &(struct st_resume_opts){.extents = &s->extents, .train = &s->train, .volumes = volumes});
+}
+
+/* --- tests --- */
+
+static struct digests run_whole(const struct rig_cell *cell)
+{
+    struct digests d;
+    struct rigged r;
+
+    rigged_open(&r, cell);
+    run_steps(&r, 0, STEPS);
+    d = digests_of(&r);
+    rigged_close(&r);
+    return d;
+}
+
+/* Saves after every step up to SAVED, and goes on. */
+static struct digests run_saving(const struct rig_cell *cell, struct saved *saved)
+{
+    struct digests d;
+    struct rigged r;
+
+    rigged_open(&r, cell);
+    for (uint32_t i = 0; i < SAVED; i++) {
+        if (i > 0)
+            st_extents_fini(&saved->extents);
+        run_steps(&r, i, i + 1);
+        save(&r, saved);
+    }
+    run_steps(&r, SAVED, STEPS);
+    d = digests_of(&r);
+    rigged_close(&r);
+    return d;
+}
+
+static struct digests run_resumed(const struct rig_cell *cell, const struct saved *saved, bool adopts)
+{
+    int fds[2 * ST_SWAP_DIRS_MAX];
+    struct digests d;
+    struct rigged r;
+
+    rigged_open(&r, cell);
+    assert_ok(resume(&r, saved, fds));
+    assert_int_equal(st_engine_adopted(r.rig.engine), adopts);
+    run_steps(&r, SAVED, STEPS);
+    d = digests_of(&r);
+    rigged_close(&r);
+    for (uint32_t i = 0; i < 2 * saved->stripe.dir_count; i++)
+        close(fds[i]);
+    return d;
+}
+
+struct resumer {
+    struct rig_cell cell;
+    bool adopts;
+};
+
+/* Saves in one cell and resumes in the others. */
+static void check(const struct rig_cell *saves, const struct resumer *resumers, size_t count)
+{
+    struct digests never_saved, d;
+    struct rig_cell plain = *saves;
+    struct saved saved;
+
+    scratch_open();
+    for (uint32_t i = 0; i < 2; i++) {
+        char name[16];
+
+        snprintf(name, sizeof(name), "drive-%u", i);
+        assert_int_equal(mkdir(scratch_path(name), 0700), 0);
+    }
+    plain.sets = 0;
+    never_saved = run_whole(&plain);
+    d = run_saving(saves, &saved);
+    assert_digests(&d, &never_saved, saves);
+    for (size_t i = 0; i < count; i++) {
+        d = run_resumed(&resumers[i].cell, &saved, resumers[i].adopts);
+        assert_digests(&d, &never_saved, &resumers[i].cell);
+    }
+    st_extents_fini(&saved.extents);
+    scratch_close();
+}
+
+/* The same cell, everything in memory, another policy in a run that does not save, other chunks, other drives. */
+static void test_from_drives_to_anywhere(void **state)
+{
+    const struct rig_cell saves = on_drives();
+    struct resumer to[5];
+
+    (void)state;
+    for (size_t i = 0; i < 5; i++)
+        to[i] = (struct resumer){.cell = saves};
+    to[0].adopts = true;
+    to[1] = (struct resumer){.cell = in_memory(), .adopts = true};
+    to[2].cell.sets = 0;
+    to[2].cell.update = ST_UPDATE_SERIAL;
+    to[3].cell.chunk_elems = UINT64_C(3) * ST_TILE_ELEMS;
+    to[3].cell.accumulation = ST_ACCUMULATE_HORIZONTAL;
+    to[4].cell.dir_count = 2;
+    to[4].adopts = true;
+    check(&saves, to, 5);
+}
+
+static void test_from_memory_to_anywhere(void **state)
+{
+    const struct rig_cell saves = in_memory();
+    struct resumer to[3] = {{saves, true}, {on_drives(), true}, {saves, false}};
+
+    (void)state;
+    to[2].cell.optimizer = to[2].cell.param = STRATA_TIER_HOST;
+    to[2].cell.device = RIG_SMALLEST;
+    to[2].cell.sets = 0;
+    check(&saves, to, 3);
+}
+
+/* Some of it in memory, some on two drives of different speed; a device whose memory the host does not see. */
+static void test_from_between(void **state)
+{
+    static const double rates[2] = {3e9, 1e9};
+    struct rig_cell saves = on_drives();
+    struct resumer to[2];
+
+    (void)state;
+    saves.device = RIG_MIDWAY;
+    saves.host = RIG_ALL;
+    saves.cache = ST_AUTO_BYTES;
+    saves.dir_count = 2;
+    saves.dir_rates = rates;
+    to[0] = (struct resumer){saves, true};
+    to[1] = (struct resumer){on_drives(), true};
+    check(&saves, to, 2);
+}
+
+/* What is frozen lies in the base: a part of a page, all of one, all of a model but a little. */
+static void test_frozen(void **state)
+{
+    static const char *const patterns[] = {"*.bias", "transformer.h.1.*", "transformer.wte.weight", "transformer.h.*.weight"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++) {
+        struct rig_cell drives = on_drives(), memory = in_memory();
+
+        drives.freeze = memory.freeze = patterns[i];
+        check(i % 2 == 0 ? &drives : &memory, (struct resumer[]){{drives, true}, {memory, true}}, 2);
+        drives.sets = 0;
+        check(&memory, (struct resumer[]){{drives, false}}, 1);
+    }
+}
+
+static void test_formats(void **state)
+{
+    static const struct {
+        strata_dtype dtype;
+        enum st_moment_format moments;
+        enum strata_optimizer rule;
+    } formats[] = {{STRATA_F32, ST_MOMENTS_F32, STRATA_ADAMW},
+                   {STRATA_F16, ST_MOMENTS_F32, STRATA_ADAMW},
+                   {STRATA_BF16, ST_MOMENTS_8BIT, STRATA_ADAM},
+                   {STRATA_BF16, ST_MOMENTS_BF16, STRATA_LION},
+                   {STRATA_F16, ST_MOMENTS_8BIT, STRATA_SGD}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
+        struct rig_cell drives = on_drives(), memory = in_memory(), chunks;
+
+        drives.llama = memory.llama = i % 2 == 0;
+        drives.dtype = memory.dtype = formats[i].dtype;
+        drives.moments = memory.moments = formats[i].moments;
+        drives.rule = memory.rule = formats[i].rule;
+        chunks = drives;
+        chunks.chunk_elems = UINT64_C(2) * ST_TILE_ELEMS;
+        check(i % 2 == 0 ? &drives : &memory, (struct resumer[]){{drives, true}, {memory, true}, {chunks, false}}, 3);
+    }
+}
+
+/* Updates in backward; a device with queues, whose memory the host does not see. */
+static void test_policies(void **state)
+{
+    struct rig_cell backward = on_drives(), paced = on_drives();
+
+    (void)state;
+    backward.update = ST_UPDATE_IN_BACKWARD;
+    check(&backward, (struct resumer[]){{backward, true}}, 1);
+    paced.paced = true;
+    paced.host = RIG_ALL;
+    paced.streamed = 1;
+    check(&paced, (struct resumer[]){{paced, true}}, 1);
+    paced.device = RIG_ALL;
+    paced.optimizer = paced.param = STRATA_TIER_DEVICE;
+    check(&paced, (struct resumer[]){{paced, true}}, 1);
+}
+
+/* A byte of each plane changes in the checkpoint: what reads it says so. */
+static void test_damage(void **state)
+{
+    const struct rig_cell cell = in_memory();
+    struct saved saved;
+
+    (void)state;
+    scratch_open();
+    (void)run_saving(&cell, &saved);
+    for (uint64_t i = 0; i < saved.extents.row_count; i += saved.extents.row_count / 9 + 1) {
+        const struct st_extent_row *row = &saved.extents.rows[i];
+        const int fd = open(scratch_path("set.0"), O_RDWR | O_CLOEXEC);
+        const off_t at = (off_t)(row->offset + row->bytes - 1);
+        int fds[2 * ST_SWAP_DIRS_MAX];
+        struct rigged r;
+        char byte;
+
+        assert_true(fd >= 0);
+        assert_int_equal(pread(fd, &byte, 1, at), 1);
+        byte ^= 4;
+        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+        rigged_open(&r, &cell);
+        assert_int_equal(resume(&r, &saved, fds), STRATA_E_CORRUPT);
+        assert_non_null(strstr(strata_last_error(), st_plane_name((enum st_plane)row->plane)));
+        rigged_close(&r);
+        close(fds[0]);
+        close(fds[1]);
+        byte ^= 4;
+        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+        close(fd);
+    }
+    st_extents_fini(&saved.extents);
+    scratch_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_from_drives_to_anywhere),
+        cmocka_unit_test(test_from_memory_to_anywhere),
+        cmocka_unit_test(test_from_between),
+        cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_damage),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
