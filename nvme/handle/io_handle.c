@@ -7,7 +7,6 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/clock.h"
-#include "core/system/thread.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -33,14 +32,6 @@ strata_status st_handle_check(const struct strata_io *io)
     return st_error(STRATA_E_INVAL,
                     "this I/O handle was opened by process %ld, where its thread runs: process %ld must open its own",
                     (long)io->pid, (long)pid);
-}
-
-void st_handle_nudge(struct strata_io *io)
-{
-    if (!io->in_reap)
-        pthread_cond_signal(&io->work);
-    else
-        io->ops->wake(io->method);
 }
 
 void st_handle_wait_ended(struct strata_io *io)
@@ -76,7 +67,7 @@ static strata_status check_opts(struct strata_io_opts *o, const struct strata_io
 /* Maps one bounce buffer per slot.  This reserves address space; memory is used when a buffer is first touched. */
 static strata_status create_slots(struct strata_io *io)
 {
-    const uint32_t depth = io->opts.queue_depth;
+    const uint32_t depth = io->thread.opts.queue_depth;
     const size_t bytes = (size_t)depth * io->bounce_bytes;
     strata_status st = st_io_alloc((void **)&io->slots, "I/O pieces", depth, sizeof(*io->slots));
     void *map;
@@ -91,6 +82,7 @@ static strata_status create_slots(struct strata_io *io)
     io->bounce = map;
     for (uint32_t i = 0; i < depth; i++) {
         io->slots[i].io = io;
+        io->slots[i].req.done = st_handle_piece_done;
         io->slots[i].bounce = io->bounce + (size_t)i * io->bounce_bytes;
         io->slots[i].next = io->free_slots;
         io->free_slots = &io->slots[i];
@@ -115,29 +107,11 @@ static void handle_free(struct strata_io *io)
     st_handle_free_buffers(io);
     st_arena_destroy(&io->region);
     if (io->bounce != NULL)
-        munmap(io->bounce, (size_t)io->opts.queue_depth * io->bounce_bytes);
+        munmap(io->bounce, (size_t)io->thread.opts.queue_depth * io->bounce_bytes);
     free(io->slots);
     pthread_cond_destroy(&io->ended);
-    pthread_cond_destroy(&io->work);
     pthread_mutex_destroy(&io->lock);
     free(io);
-}
-
-static strata_status start_thread(struct strata_io *io)
-{
-    strata_status st = st_thread_start(&io->thread, "strata-io", st_handle_main, io);
-
-    if (st != STRATA_OK)
-        return st;
-    pthread_mutex_lock(&io->lock);
-    while (!io->started)
-        st_handle_wait_ended(io);
-    st = io->start_status;
-    pthread_mutex_unlock(&io->lock);
-    if (st == STRATA_OK)
-        return STRATA_OK;
-    pthread_join(io->thread, NULL);
-    return st_error(st, "%s", io->start_error);
 }
 
 strata_status st_handle_open(struct strata_io **out, const struct strata_io_opts *opts, const struct st_io_opts *fake)
@@ -151,26 +125,31 @@ strata_status st_handle_open(struct strata_io **out, const struct strata_io_opts
     if ((st = st_io_alloc((void **)&io, "I/O handle", 1, sizeof(*io))) != STRATA_OK)
         return st;
     pthread_mutex_init(&io->lock, NULL);
-    st_io_cond_init(&io->work);
     st_io_cond_init(&io->ended);
     io->pid = getpid();
     io->block_bytes = o.block_bytes;
     io->bounce_bytes = o.block_bytes < BOUNCE_BYTES_MAX ? o.block_bytes : BOUNCE_BYTES_MAX;
-    if (fake != NULL)
-        io->opts = *fake;
-    io->opts.queue_depth = o.queue_depth;
-    io->opts.start_in_reap = true; /* a reap() follows each submit() */
-    io->opts.threads = o.threads;
-    if ((io->ops = st_io_find(o.method, NULL)) == NULL) {
+    io->thread = (struct st_io_thread){.ops = st_io_find(o.method, NULL),
+                                       .opts = fake != NULL ? *fake : (struct st_io_opts){0},
+                                       .lock = &io->lock,
+                                       .owner = io,
+                                       .take = st_handle_take,
+                                       .run = st_handle_run};
+    io->thread.opts.queue_depth = o.queue_depth;
+    io->thread.opts.start_in_reap = true; /* a reap() follows each submit() */
+    io->thread.opts.threads = o.threads;
+    if (io->thread.ops == NULL) {
         st = st_error(STRATA_E_INVAL, "io method \"%s\" is unknown: auto, uring, aio, threads", o.method);
         goto fail;
     }
-    io->fake = strcmp(io->ops->name, "fake") == 0;
+    io->fake = strcmp(io->thread.ops->name, "fake") == 0;
     if ((st = create_slots(io)) != STRATA_OK)
         goto fail;
     if ((st = st_arena_create(&io->region, "I/O buffers", o.buffer_bytes, NULL)) != STRATA_OK)
         goto fail;
-    if ((st = start_thread(io)) != STRATA_OK)
+    io->thread.region = io->region.base;
+    io->thread.region_bytes = io->region.bytes;
+    if ((st = st_io_thread_start(&io->thread)) != STRATA_OK)
         goto fail;
     *out = io;
     return STRATA_OK;
@@ -227,11 +206,7 @@ strata_status strata_io_close(struct strata_io *io)
     while (io->files != NULL)
         if ((st = strata_io_close_file(io->files)) != STRATA_OK)
             worst = st;
-    pthread_mutex_lock(&io->lock);
-    io->stopping = true;
-    pthread_cond_signal(&io->work);
-    pthread_mutex_unlock(&io->lock);
-    pthread_join(io->thread, NULL);
+    st_io_thread_stop(&io->thread);
     if ((st = untaken_failure(io)) != STRATA_OK)
         worst = st;
     handle_free(io);
@@ -334,14 +309,12 @@ static void enqueue(struct strata_io *io, struct st_hreq *req)
     io->youngest = req;
     req->file->outstanding++;
     io->counters.outstanding++;
-    /* The first request put into an empty inbox wakes the thread, which takes all of them. */
-    if (io->inbox.first == NULL)
-        st_handle_nudge(io);
     if (io->inbox.first == NULL)
         io->inbox.first = req;
     else
         io->inbox.last->next = req;
     io->inbox.last = req;
+    st_io_thread_nudge(&io->thread);
 }
 
 static strata_status start(struct strata_io_file *file, enum st_io_op op, uint64_t offset, char *buf, uint64_t bytes,
@@ -488,7 +461,7 @@ strata_status strata_io_cancel(struct strata_io *io, strata_io_request request)
         req->cancel_asked = true;
         req->next_cancel = io->cancels;
         io->cancels = req;
-        st_handle_nudge(io);
+        st_io_thread_nudge(&io->thread);
     }
     pthread_mutex_unlock(&io->lock);
     return req != NULL ? STRATA_OK : unknown_request(request);
@@ -536,10 +509,10 @@ void strata_io_get_counters(struct strata_io *io, struct strata_io_counters *cou
 
 const char *strata_io_get_method(const struct strata_io *io)
 {
-    return io != NULL ? io->ops->name : "";
+    return io != NULL ? io->thread.ops->name : "";
 }
 
 bool strata_io_get_registered(const struct strata_io *io)
 {
-    return io != NULL && io->registered;
+    return io != NULL && io->thread.registered;
 }

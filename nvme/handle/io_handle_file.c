@@ -303,7 +303,7 @@ strata_status strata_io_close_file(struct strata_io_file *file)
     wait_for_requests(file);
     file->next_closing = io->closing;
     io->closing = file;
-    st_handle_nudge(io);
+    st_io_thread_nudge(&io->thread);
     while (!file->closed)
         st_handle_wait_ended(io);
     for (link = &io->files; *link != file; link = &(*link)->next)

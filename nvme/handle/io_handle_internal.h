@@ -14,6 +14,7 @@
 
 #include "core/system/arena.h"
 #include "nvme/method/io_method.h"
+#include "nvme/method/io_thread.h"
 #include "strata/io.h"
 #include <limits.h>
 #include <sys/types.h>
@@ -107,26 +108,18 @@ struct st_hbuffer {
 };
 
 struct strata_io {
-    const struct st_io_ops *ops;
-    struct st_io_opts opts;
-    bool fake, registered; /* final once started */
+    struct st_io_thread thread;
+    bool fake;
     uint32_t block_bytes, bounce_bytes;
     pid_t pid;
-    pthread_t thread;
     struct st_arena region;
-    struct st_io *method; /* from the start until the thread ends */
 
     pthread_mutex_t lock; /* guards the block below, and the members of requests and files that say so */
-    pthread_cond_t work;  /* the I/O thread has something to do, or stopping */
-    pthread_cond_t ended; /* a request ended while a thread waits for several; a file was closed; the I/O thread started */
+    pthread_cond_t ended; /* a request ended while a thread waits for several; a file was closed */
     uint32_t waiters;     /* on `ended` */
     struct st_hlist inbox;
     struct st_hreq *cancels;
     struct strata_io_file *closing;
-    bool in_reap; /* the I/O thread may block in reap(): wake it */
-    bool stopping, started;
-    strata_status start_status;
-    char start_error[ST_HANDLE_ERROR_BYTES];
     struct strata_io_file *files;
     struct st_hreq *oldest, *youngest; /* of the requests that have not ended */
     struct st_hreq *chunks[ST_HANDLE_CHUNKS_MAX];
@@ -140,6 +133,8 @@ struct strata_io {
     struct st_hbuffer *buffers;
 
     /* used by the I/O thread alone */
+    struct st_hreq *taken, *taken_cancels; /* of inbox, cancels, closing */
+    struct strata_io_file *taken_closing;
     uint32_t in_flight;                            /* with the method */
     uint32_t pieces;                               /* slots in use */
     struct strata_io_file *bound[ST_IO_FILES_MAX]; /* files whose descriptor the method has; NULL: a free place */
@@ -155,15 +150,15 @@ strata_status st_handle_open(struct strata_io **out, const struct strata_io_opts
 
 /** E_INVAL in a forked child. */
 strata_status st_handle_check(const struct strata_io *io);
-/** Wake the I/O thread; lock held. */
-void st_handle_nudge(struct strata_io *io);
 /** Put a request's record back into the table; lock held. */
 void st_handle_give_record(struct strata_io *io, struct st_hreq *req);
 /** Wait on io->ended; lock held. */
 void st_handle_wait_ended(struct strata_io *io);
 
 /* io_handle_thread.c */
-void *st_handle_main(void *arg);
+void st_handle_take(void *io);
+uint32_t st_handle_run(void *io);
+void st_handle_piece_done(struct st_io_req *done, strata_status st);
 /* I/O thread: end a request whose last piece has ended, or that never gets a piece. */
 void st_handle_end(struct strata_io *io, struct st_hreq *req);
 /* I/O thread: record a failure; the first one counts.  Its sentence, without the path, is in strata_last_error(). */

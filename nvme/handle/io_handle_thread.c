@@ -1,12 +1,11 @@
-/* nvme/handle/io_handle_thread.c - the I/O thread of a handle: takes requests, keeps the method's queue full, ends requests.
+/* nvme/handle/io_handle_thread.c - what a handle does on its I/O thread (nvme/method/io_thread.h): takes requests, keeps the
+ * method's queue full, ends requests.
  *
- * It sleeps on `work` when nothing is in flight and in reap() otherwise; a thread that gives it something to do wakes it from
- * either.  A method has room for ST_IO_FILES_MAX files at a time: a file is bound when it has a piece to move, and may be replaced by another
- * while it has no piece in flight. */
+ * A method has room for ST_IO_FILES_MAX files at a time: a file is bound when it has a piece to move, and may be replaced by
+ * another while it has no piece in flight. */
 #include "nvme/handle/io_handle_internal.h"
 
 #include "core/base/error.h"
-#include "core/base/log.h"
 #include "core/system/clock.h"
 
 #include <assert.h>
@@ -19,22 +18,10 @@
 
 /* --- the method --- */
 
-static strata_status open_method(struct strata_io *io)
-{
-    strata_status st = io->ops->open(&io->method, &io->opts);
-
-    if (st != STRATA_OK || io->region.bytes == 0 || io->ops->register_region == NULL)
-        return st;
-    io->registered = io->ops->register_region(io->method, io->region.base, io->region.bytes) == STRATA_OK;
-    if (!io->registered)
-        st_log(ST_LOG_NOTICE, "%s; transfers continue without registered memory", strata_last_error());
-    return STRATA_OK;
-}
-
 static void unbind(struct strata_io *io, struct strata_io_file *file)
 {
     assert(file->in_flight == 0);
-    io->ops->remove_file(io->method, (uint32_t)file->place);
+    io->thread.ops->remove_file(io->thread.io, (uint32_t)file->place);
     io->bound[file->place] = NULL;
     file->place = -1;
 }
@@ -59,7 +46,7 @@ static strata_status add_file(struct strata_io *io, struct strata_io_file *file)
 {
     const uint64_t bytes = (file->bytes + ST_IO_ALIGN - 1) & ~(uint64_t)(ST_IO_ALIGN - 1);
     uint32_t index;
-    const strata_status st = io->ops->add_file(io->method, file->fd, bytes, &index);
+    const strata_status st = io->thread.ops->add_file(io->thread.io, file->fd, bytes, &index);
 
     if (st != STRATA_OK)
         return st;
@@ -261,7 +248,7 @@ static void piece_moved(struct st_hslot *slot)
     req->bytes_moved += slot->user_bytes;
 }
 
-static void piece_done(struct st_io_req *done, strata_status st)
+void st_handle_piece_done(struct st_io_req *done, strata_status st)
 {
     struct st_hslot *slot = (struct st_hslot *)done;
     struct strata_io *io = slot->io;
@@ -418,12 +405,12 @@ static void submit(struct strata_io *io, struct st_io_req **batch, uint32_t batc
     char sentence[ST_HANDLE_ERROR_BYTES];
     strata_status st;
 
-    if ((st = io->ops->submit(io->method, batch, batch_count)) == STRATA_OK)
+    if ((st = io->thread.ops->submit(io->thread.io, batch, batch_count)) == STRATA_OK)
         return;
     snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
     for (uint32_t i = 0; i < batch_count; i++) {
         batch[i]->result = 0;
-        piece_done(batch[i], st_error(st, "%s", sentence));
+        st_handle_piece_done(batch[i], st_error(st, "%s", sentence));
     }
 }
 
@@ -450,9 +437,9 @@ static void cancel(struct strata_io *io, struct st_hreq *req)
         st_handle_end(io, req);
         return;
     }
-    for (uint32_t i = 0; i < io->opts.queue_depth; i++)
+    for (uint32_t i = 0; i < io->thread.opts.queue_depth; i++)
         if (io->slots[i].issued && io->slots[i].request == req)
-            io->ops->cancel(io->method, &io->slots[i].req);
+            io->thread.ops->cancel(io->thread.io, &io->slots[i].req);
 }
 
 static void leave_ready(struct strata_io *io, const struct strata_io_file *file)
@@ -478,40 +465,22 @@ static void take_closing(struct strata_io *io, struct strata_io_file *file)
     st_handle_file_close(file);
 }
 
-static bool is_idle(const struct strata_io *io)
+void st_handle_take(void *handle)
 {
-    return io->pieces == 0 && io->ready_first == NULL;
-}
+    struct strata_io *io = handle;
 
-struct work {
-    struct st_hreq *started, *cancels;
-    struct strata_io_file *closing;
-};
-
-/* Sleeps while there is nothing to do.  False: stopping, and everything has ended. */
-static bool take_work(struct strata_io *io, struct work *work)
-{
-    const bool idle = is_idle(io);
-    bool go_on;
-
-    pthread_mutex_lock(&io->lock);
-    io->in_reap = false;
-    while (idle && io->inbox.first == NULL && io->cancels == NULL && io->closing == NULL && !io->stopping)
-        pthread_cond_wait(&io->work, &io->lock);
-    *work = (struct work){io->inbox.first, io->cancels, io->closing};
+    io->taken = io->inbox.first;
+    io->taken_cancels = io->cancels;
+    io->taken_closing = io->closing;
     io->inbox = (struct st_hlist){NULL, NULL};
     io->cancels = NULL;
     io->closing = NULL;
-    go_on = !idle || work->started != NULL || work->cancels != NULL || work->closing != NULL;
-    io->in_reap = true;
-    pthread_mutex_unlock(&io->lock);
-    return go_on;
 }
 
-static void do_work(struct strata_io *io, const struct work *work)
+static void do_work(struct strata_io *io)
 {
-    struct strata_io_file *file = work->closing;
-    struct st_hreq *req = work->started;
+    struct strata_io_file *file = io->taken_closing;
+    struct st_hreq *req = io->taken;
 
     while (req != NULL) {
         struct st_hreq *next = req->next;
@@ -520,7 +489,7 @@ static void do_work(struct strata_io *io, const struct work *work)
         make_ready(io, req->file);
         req = next;
     }
-    for (req = work->cancels; req != NULL;) { /* each ends only in its own turn of this loop */
+    for (req = io->taken_cancels; req != NULL;) { /* each ends only in its own turn of this loop */
         struct st_hreq *next = req->next_cancel;
 
         cancel(io, req);
@@ -532,36 +501,15 @@ static void do_work(struct strata_io *io, const struct work *work)
         take_closing(io, file);
         file = next;
     }
+    io->taken = io->taken_cancels = NULL;
+    io->taken_closing = NULL;
 }
 
-static void report_start(struct strata_io *io, strata_status st)
+uint32_t st_handle_run(void *handle)
 {
-    pthread_mutex_lock(&io->lock);
-    io->start_status = st;
-    snprintf(io->start_error, sizeof(io->start_error), "%s", strata_last_error());
-    io->started = true;
-    pthread_cond_broadcast(&io->ended);
-    pthread_mutex_unlock(&io->lock);
-}
+    struct strata_io *io = handle;
 
-void *st_handle_main(void *arg)
-{
-    struct strata_io *io = arg;
-    const strata_status st = open_method(io);
-    struct work work;
-
-    for (uint32_t i = 0; i < io->opts.queue_depth; i++)
-        io->slots[i].req.done = piece_done;
-    report_start(io, st);
-    while (st == STRATA_OK && take_work(io, &work)) {
-        do_work(io, &work);
-        issue(io);
-        if (io->in_flight > 0) {
-            const strata_status reaped = io->ops->reap(io->method, 1);
-
-            assert(reaped == STRATA_OK); /* a method that breaks ends its requests itself */
-        }
-    }
-    io->ops->close(io->method);
-    return NULL;
+    do_work(io);
+    issue(io);
+    return io->in_flight;
 }

@@ -5,11 +5,9 @@
 
 #include "core/base/error.h"
 #include "core/system/clock.h"
-#include "core/system/thread.h"
 
 #include <assert.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,25 +52,16 @@ static strata_status volume_create(struct st_volume **out, struct st_mover *m, c
     return STRATA_OK;
 }
 
-/* Lock held. */
-static void nudge(struct st_mover *m)
-{
-    if (!m->in_reap)
-        pthread_cond_signal(&m->work);
-    else if (!pthread_equal(m->self, pthread_self())) /* it looks again when done() returns */
-        m->opts.ops->wake(m->io);
-}
-
 /* Has the I/O thread make the change, and waits for it. */
 static strata_status change(struct st_mover *m, struct st_mover_change *c)
 {
-    assert(!pthread_equal(m->self, pthread_self()));
+    assert(!st_io_thread_is_self(&m->thread));
     pthread_mutex_lock(&m->lock);
     c->next = m->changes;
     m->changes = c;
-    nudge(m);
+    st_io_thread_nudge(&m->thread);
     while (!c->ended)
-        pthread_cond_wait(&m->ready, &m->lock);
+        pthread_cond_wait(&m->ended, &m->lock);
     pthread_mutex_unlock(&m->lock);
     volume_free(c->volume);
     return c->status == STRATA_OK ? STRATA_OK : st_error(c->status, "%s", c->error);
@@ -157,27 +146,13 @@ static strata_status drives_create(struct st_mover *m)
 
 static void mover_free(struct st_mover *m)
 {
-    pthread_cond_destroy(&m->ready);
-    pthread_cond_destroy(&m->work);
+    pthread_cond_destroy(&m->ended);
     pthread_mutex_destroy(&m->lock);
     for (uint32_t i = 0; i < ST_MOVER_VOLUMES_MAX; i++)
         volume_free(m->volumes[i]);
     free(m->slots);
     free(m->drives);
     free(m);
-}
-
-/* Waits until the thread says whether its io opened. */
-static strata_status wait_started(struct st_mover *m)
-{
-    pthread_mutex_lock(&m->lock);
-    while (!m->started)
-        pthread_cond_wait(&m->ready, &m->lock);
-    pthread_mutex_unlock(&m->lock);
-    if (m->start_status == STRATA_OK)
-        return STRATA_OK;
-    pthread_join(m->thread, NULL);
-    return st_error(m->start_status, "%s", m->start_error);
 }
 
 strata_status st_mover_start(struct st_mover **out, const struct st_mover_opts *opts, bool *registered)
@@ -189,15 +164,21 @@ strata_status st_mover_start(struct st_mover **out, const struct st_mover_opts *
         return st;
     m->opts = *opts;
     pthread_mutex_init(&m->lock, NULL);
-    pthread_cond_init(&m->work, NULL);
-    pthread_cond_init(&m->ready, NULL);
+    pthread_cond_init(&m->ended, NULL);
     if ((st = drives_create(m)) != STRATA_OK || (st = slots_create(m)) != STRATA_OK)
         goto fail;
-    if ((st = st_thread_start(&m->thread, "strata-io", st_mover_main, m)) != STRATA_OK)
+    m->thread = (struct st_io_thread){.ops = opts->ops,
+                                      .opts = opts->io,
+                                      .region = opts->region,
+                                      .region_bytes = opts->region != NULL ? opts->region_bytes : 0,
+                                      .lock = &m->lock,
+                                      .owner = m,
+                                      .take = st_mover_take,
+                                      .run = st_mover_run};
+    m->thread.opts.queue_depth = m->slot_count;
+    if ((st = st_io_thread_start(&m->thread)) != STRATA_OK)
         goto fail;
-    if ((st = wait_started(m)) != STRATA_OK)
-        goto fail;
-    *registered = m->registered;
+    *registered = m->thread.registered;
     *out = m;
     return STRATA_OK;
 
@@ -210,11 +191,7 @@ void st_mover_stop(struct st_mover *m)
 {
     if (m == NULL)
         return;
-    pthread_mutex_lock(&m->lock);
-    m->stopping = true;
-    pthread_cond_signal(&m->work);
-    pthread_mutex_unlock(&m->lock);
-    pthread_join(m->thread, NULL);
+    st_io_thread_stop(&m->thread);
     mover_free(m);
 }
 
@@ -252,11 +229,8 @@ strata_status st_mover_submit(struct st_mover *m, struct st_transfer *t)
     if ((st = check(v, t)) == STRATA_OK) {
         t->goal = t->op == ST_IO_SYNC ? v->stripe.dir_count : t->bytes;
         atomic_fetch_add_explicit(&v->transfers, 1, memory_order_relaxed);
-        /* The first transfer put into an empty inbox wakes the thread, which takes all of them.  The wake happens under the lock:
-         * once it is released, the transfer may end and its owner may stop the mover. */
-        if (m->inbox.first == NULL)
-            nudge(m);
         st_mover_queue_push(&m->inbox, t);
+        st_io_thread_nudge(&m->thread); /* under the lock: after it the transfer may end and its owner may stop the mover */
     }
     pthread_mutex_unlock(&m->lock);
     return st;

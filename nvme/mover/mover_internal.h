@@ -9,6 +9,7 @@
 #define NVME_MOVER_MOVER_INTERNAL_H
 
 #include "nvme/method/io_method.h"
+#include "nvme/method/io_thread.h"
 #include "nvme/mover/depth.h"
 #include "nvme/mover/mover.h"
 #include <stdatomic.h>
@@ -76,24 +77,17 @@ struct st_mover_slot {
 struct st_mover {
     struct st_mover_opts opts;
     struct st_mover_drive *drives; /* [opts.drive_count] */
-    pthread_t thread;
+    struct st_io_thread thread;
 
     pthread_mutex_t lock; /* guards the block below */
-    pthread_cond_t work;  /* inbox or changes are not empty, or stopping */
-    pthread_cond_t ready; /* `started`, or a change ended */
+    pthread_cond_t ended; /* a change ended */
     struct st_mover_queue inbox;
     struct st_mover_change *changes;
-    bool in_reap; /* the thread may block in reap(): wake() it */
-    bool stopping;
-    bool started; /* the four members below are final */
-    bool registered;
-    strata_status start_status;
-    char start_error[ST_MOVER_ERROR_BYTES];
-    pthread_t self;
     struct st_volume *volumes[ST_MOVER_VOLUMES_MAX]; /* only the thread writes it, and reads it without the lock */
     struct st_mover_tally tally;                     /* of all drives */
 
-    struct st_io *io;                               /* the I/O thread's, like everything below */
+    struct st_mover_queue taken; /* the I/O thread's, like everything below: of the inbox */
+    struct st_mover_change *taken_changes;
     struct st_mover_queue waiting[ST_MOVER_QUEUES]; /* transfers with requests still to issue; the head may be part issued */
     uint32_t in_flight;                             /* requests */
     uint64_t users_ns;                              /* when the holders were counted */
@@ -102,8 +96,9 @@ struct st_mover {
     struct st_mover_slot *free_slots;
 };
 
-/** The I/O thread. */
-void *st_mover_main(void *arg);
+/** What the I/O thread does: st_io_thread's callbacks. */
+void st_mover_take(void *mover);
+uint32_t st_mover_run(void *mover);
 void st_mover_queue_push(struct st_mover_queue *queue, struct st_transfer *t);
 /** Set every drive's limit and count its users; before the thread runs, then the thread itself. */
 void st_mover_look_at_users(struct st_mover *m);

@@ -7,7 +7,6 @@
 #include "nvme/mover/mover_internal.h"
 
 #include "core/base/error.h"
-#include "core/base/log.h"
 #include "core/system/clock.h"
 
 #include <assert.h>
@@ -269,7 +268,7 @@ static void issue(struct st_mover *m)
             batch[count++] = cut(m, t);
         if (count == 0)
             return;
-        st = m->opts.ops->submit(m->io, batch, count);
+        st = m->thread.ops->submit(m->thread.io, batch, count);
         for (uint32_t i = 0; st != STRATA_OK && i < count; i++) {
             batch[i]->result = -EIO;
             st_mover_request_done(batch[i], st);
@@ -283,7 +282,7 @@ static void unbind(struct st_mover *m, const struct st_volume *v, uint32_t parts
 {
     assert(atomic_load_explicit(&v->transfers, memory_order_acquire) == 0);
     while (parts-- > 0)
-        m->opts.ops->remove_file(m->io, v->parts[parts].place);
+        m->thread.ops->remove_file(m->thread.io, v->parts[parts].place);
 }
 
 /* Makes the volume's files known to the method: all, or none. */
@@ -291,7 +290,7 @@ static strata_status bind(struct st_mover *m, struct st_volume *v)
 {
     for (uint32_t i = 0; i < v->stripe.dir_count; i++) {
         struct st_volume_part *part = &v->parts[i];
-        const strata_status st = m->opts.ops->add_file(m->io, part->fd, part->bytes, &part->place);
+        const strata_status st = m->thread.ops->add_file(m->thread.io, part->fd, part->bytes, &part->place);
 
         if (st != STRATA_OK) {
             unbind(m, v, i);
@@ -332,93 +331,38 @@ static void make_changes(struct st_mover *m, struct st_mover_change *c)
             snprintf(c->error, sizeof(c->error), "%s", strata_last_error());
         pthread_mutex_lock(&m->lock);
         c->ended = true;
-        pthread_cond_broadcast(&m->ready);
+        pthread_cond_broadcast(&m->ended);
         pthread_mutex_unlock(&m->lock);
         c = next;
     }
 }
 
-/* --- the thread --- */
+/* --- what st_io_thread calls --- */
 
-static bool is_idle(const struct st_mover *m)
+void st_mover_take(void *mover)
 {
-    return m->in_flight == 0 && m->waiting[READ].first == NULL && m->waiting[WRITE].first == NULL &&
-           m->waiting[SYNC].first == NULL;
+    struct st_mover *m = mover;
+
+    m->taken_changes = m->changes;
+    m->changes = NULL;
+    m->taken = m->inbox;
+    m->inbox.first = NULL;
 }
 
-/* Sleeps while there is nothing to do, then takes the changes and the inbox.  False: stopping, and everything has ended. */
-static bool take_work(struct st_mover *m)
+uint32_t st_mover_run(void *mover)
 {
-    const bool idle = is_idle(m);
-    struct st_mover_change *changes;
-    struct st_transfer *t;
-    bool go_on;
+    struct st_mover *m = mover;
+    struct st_transfer *t = m->taken.first;
 
-    pthread_mutex_lock(&m->lock);
-    m->in_reap = false;
-    while (idle && m->inbox.first == NULL && m->changes == NULL && !m->stopping)
-        pthread_cond_wait(&m->work, &m->lock);
-    changes = m->changes;
-    m->changes = NULL;
-    t = m->inbox.first;
-    m->inbox.first = NULL;
-    go_on = !idle || t != NULL || changes != NULL;
-    m->in_reap = true;
-    pthread_mutex_unlock(&m->lock);
-
-    make_changes(m, changes);
+    make_changes(m, m->taken_changes);
+    m->taken_changes = NULL;
+    m->taken.first = NULL;
     while (t != NULL) {
         struct st_transfer *next = t->next;
 
         st_mover_queue_push(queue_of(m, t), t);
         t = next;
     }
-    return go_on;
-}
-
-static strata_status open_io(struct st_mover *m)
-{
-    const struct st_io_ops *ops = m->opts.ops;
-    struct st_io_opts io = m->opts.io;
-    strata_status st;
-
-    io.queue_depth = m->slot_count;
-    if ((st = ops->open(&m->io, &io)) != STRATA_OK)
-        return st;
-    if (m->opts.region == NULL || ops->register_region == NULL || io.unregistered)
-        return STRATA_OK;
-    if (ops->register_region(m->io, m->opts.region, m->opts.region_bytes) == STRATA_OK)
-        m->registered = true;
-    else
-        st_log(ST_LOG_NOTICE, "%s; transfers continue without registered memory", strata_last_error());
-    return STRATA_OK;
-}
-
-static void report_start(struct st_mover *m, strata_status st)
-{
-    pthread_mutex_lock(&m->lock);
-    m->start_status = st;
-    snprintf(m->start_error, sizeof(m->start_error), "%s", strata_last_error());
-    m->self = pthread_self();
-    m->started = true;
-    pthread_cond_signal(&m->ready);
-    pthread_mutex_unlock(&m->lock);
-}
-
-void *st_mover_main(void *arg)
-{
-    struct st_mover *m = arg;
-    const strata_status st = open_io(m);
-
-    report_start(m, st);
-    while (st == STRATA_OK && take_work(m)) {
-        issue(m);
-        if (m->in_flight > 0) {
-            const strata_status reaped = m->opts.ops->reap(m->io, 1);
-
-            assert(reaped == STRATA_OK); /* a method that breaks ends its requests itself */
-        }
-    }
-    m->opts.ops->close(m->io);
-    return NULL;
+    issue(m);
+    return m->in_flight;
 }

@@ -29,6 +29,7 @@ struct st_io {
     uint32_t busy, allowed, wakes;
     uint32_t submitted;  /* requests, ever */
     uint32_t fail_after; /* requests that end well before one fails */
+    uint32_t refuse;     /* submits to refuse */
     bool in_reap, woken;
 };
 
@@ -64,6 +65,11 @@ static strata_status stepped_submit(struct st_io *io, struct st_io_req **reqs, u
 {
     pthread_mutex_lock(&io->lock);
     assert_true(io->busy + count <= io->depth);
+    if (io->refuse > 0) {
+        io->refuse--;
+        pthread_mutex_unlock(&io->lock);
+        return st_error(STRATA_E_IO, "stepped");
+    }
     for (uint32_t i = 0; i < count; i++)
         io->held[io->busy++] = reqs[i];
     io->submitted += count;
@@ -166,6 +172,8 @@ struct job {
     struct st_transfer transfer;
     uint32_t done_count;
     strata_status status;
+    struct st_mover *mover;
+    struct job *then; /* done() submits it; NULL: none */
 };
 
 static unsigned char *memory; /* [BLOCKS * BLOCK] */
@@ -174,6 +182,8 @@ static void on_done(struct st_transfer *t, strata_status st)
 {
     struct job *job = t->owner;
 
+    if (job->then != NULL)
+        assert_int_equal(st_mover_submit(job->mover, &job->then->transfer), STRATA_OK);
     pthread_mutex_lock(&stepped->lock);
     job->done_count++;
     job->status = st;
@@ -352,6 +362,33 @@ static void time_stands_still_while_nothing_is_in_flight(void **state)
     close_mover(mover);
 }
 
+/* Also where it does so outside reap(): what is in flight need not end first. */
+static void what_done_submits_is_started(void **state)
+{
+    struct st_mover *mover = open_mover(UINT32_MAX);
+    struct job jobs[3];
+
+    (void)state;
+    start(mover, &jobs[0], ST_IO_READ, BLOCK);
+    wait_in_reap(1);
+    pthread_mutex_lock(&stepped->lock);
+    stepped->refuse = 1;
+    pthread_mutex_unlock(&stepped->lock);
+    jobs[2] = (struct job){.transfer = {.op = ST_IO_WRITE, .bytes = BLOCK, .buf = memory, .done = on_done, .owner = &jobs[2]}};
+    jobs[1] = (struct job){.transfer = {.op = ST_IO_WRITE, .bytes = BLOCK, .buf = memory, .done = on_done, .owner = &jobs[1]},
+                           .mover = mover,
+                           .then = &jobs[2]};
+    assert_int_equal(st_mover_submit(mover, &jobs[1].transfer), STRATA_OK);
+    wait_done(&jobs[1]);
+    assert_int_equal(jobs[1].status, STRATA_E_IO);
+    wait_in_reap(2);
+    allow(2);
+    wait_done(&jobs[2]);
+    assert_int_equal(jobs[2].status, STRATA_OK);
+    close_mover(mover);
+    assert_int_equal(jobs[0].done_count, 1);
+}
+
 /* However many volumes lie on it: the other drive's places stay free. */
 static void volumes_on_one_drive_share_its_queue(void **state)
 {
@@ -424,6 +461,7 @@ int main(void)
         cmocka_unit_test(neither_direction_starves_the_other),
         cmocka_unit_test(only_what_ended_well_is_counted),
         cmocka_unit_test(time_stands_still_while_nothing_is_in_flight),
+        cmocka_unit_test(what_done_submits_is_started),
         cmocka_unit_test(volumes_on_one_drive_share_its_queue),
         cmocka_unit_test(a_sync_goes_before_what_waits),
     };
