@@ -10,14 +10,16 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define BUCKETS    (1u << 14)
-#define BLOCKS_MAX (1u << 18) /* held at once; those beyond go unseen */
-#define SAID_MAX   8u
+#define BUCKETS     (1u << 14)
+#define BLOCKS_MAX  (1u << 18) /* held at once; those beyond go unseen */
+#define STREAMS_MAX 64u
+#define SAID_MAX    8u
 
 /* One block that the program holds. */
 struct held {
@@ -28,10 +30,18 @@ struct held {
     uint64_t number;    /* of blocks taken until then */
 };
 
+/* A stream into memory. */
+struct stream {
+    FILE *file; /* NULL: a free place */
+    char **text;
+    const void *caller;
+};
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;         /* guards all below */
 static struct held nodes[BLOCKS_MAX], *buckets[BUCKETS], *spare; /* spare: nodes that were used */
 static uint32_t fresh;                                           /* of nodes: those before it were used */
 static uint64_t taken;
+static struct stream streams[STREAMS_MAX];
 
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
@@ -41,6 +51,9 @@ int __real_posix_memalign(void **out, size_t align, size_t bytes);
 char *__real_strdup(const char *text);
 char *__real_strndup(const char *text, size_t bytes);
 void __real_free(void *block);
+FILE *__real_open_memstream(char **text, size_t *bytes);
+int __real_fclose(FILE *file);
+char *__real_realpath(const char *path, char *resolved);
 void *__wrap_malloc(size_t bytes);
 void *__wrap_calloc(size_t count, size_t bytes);
 void *__wrap_realloc(void *old, size_t bytes);
@@ -49,6 +62,10 @@ int __wrap_posix_memalign(void **out, size_t align, size_t bytes);
 char *__wrap_strdup(const char *text);
 char *__wrap_strndup(const char *text, size_t bytes);
 void __wrap_free(void *block);
+FILE *__wrap_open_memstream(char **text, size_t *bytes);
+int __wrap_fclose(FILE *file);
+char *__wrap_realpath(const char *path, char *resolved);
+int __wrap_asprintf(char **out, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 static void hold_lock(void)
 {
@@ -162,6 +179,61 @@ void __wrap_free(void *block)
 {
     let_go(block);
     __real_free(block);
+}
+
+/* --- what the C library takes for its caller --- */
+
+FILE *__wrap_open_memstream(char **text, size_t *bytes)
+{
+    FILE *const file = __real_open_memstream(text, bytes);
+
+    hold_lock();
+    for (uint32_t i = 0; file != NULL && i < STREAMS_MAX; i++)
+        if (streams[i].file == NULL) {
+            streams[i] = (struct stream){file, text, __builtin_return_address(0)};
+            break;
+        }
+    release_lock();
+    return file;
+}
+
+/* A stream's text is its owner's from here on. */
+int __wrap_fclose(FILE *file)
+{
+    struct stream closed = {0};
+    int rc;
+
+    hold_lock();
+    for (uint32_t i = 0; i < STREAMS_MAX; i++)
+        if (streams[i].file == file) {
+            closed = streams[i];
+            streams[i].file = NULL;
+        }
+    release_lock();
+    rc = __real_fclose(file);
+    if (closed.file != NULL)
+        hold(*closed.text, 0, closed.caller);
+    return rc;
+}
+
+char *__wrap_realpath(const char *path, char *resolved)
+{
+    char *const text = __real_realpath(path, resolved);
+
+    return resolved == NULL ? hold(text, 0, __builtin_return_address(0)) : text;
+}
+
+int __wrap_asprintf(char **out, const char *fmt, ...)
+{
+    va_list args;
+    int length;
+
+    va_start(args, fmt);
+    length = vasprintf(out, fmt, args);
+    va_end(args);
+    if (length >= 0)
+        hold(*out, (size_t)length + 1, __builtin_return_address(0));
+    return length;
 }
 
 uint64_t memory_mark(void)

@@ -10,6 +10,18 @@
 
 #include <cmocka.h>
 
+static char *written(void)
+{
+    char *text;
+    size_t bytes;
+    FILE *f = open_memstream(&text, &bytes);
+
+    assert_non_null(f);
+    assert_true(fputs("text", f) >= 0);
+    fclose(f);
+    return text;
+}
+
 static void *taken_by(int way)
 {
     void *block = NULL;
@@ -26,8 +38,14 @@ static void *taken_by(int way)
         assert_int_equal(posix_memalign(&block, 64, 64), 0);
     else if (way == 5)
         block = strdup("text");
-    else
+    else if (way == 6)
         block = strndup("text", 2);
+    else if (way == 7)
+        block = realpath("/", NULL);
+    else if (way == 8)
+        assert_int_equal(asprintf((char **)&block, "%d", way), 1);
+    else
+        block = written();
     assert_non_null(block);
     return block;
 }
@@ -35,7 +53,7 @@ static void *taken_by(int way)
 static void what_is_held_is_counted(void **state)
 {
     (void)state;
-    for (int way = 0; way < 7; way++) {
+    for (int way = 0; way <= 9; way++) {
         const uint64_t mark = memory_mark();
         void *block = taken_by(way);
 
