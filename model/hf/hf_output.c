@@ -44,15 +44,17 @@ static bool is_named_shard(const char *name)
 
 static strata_status check_shards(const char *dir)
 {
-    DIR *entries = opendir(dir);
+    DIR *entries = st_fault_refuses("hf.opendir") ? NULL : opendir(dir);
     strata_status st = STRATA_OK;
     struct dirent *entry;
 
     if (entries == NULL)
         return errno == ENOENT ? STRATA_OK : st_error_errno(errno, "%s", dir);
-    while (st == STRATA_OK && (entry = readdir(entries)) != NULL)
+    while (st == STRATA_OK && (entry = st_dir_next(entries)) != NULL)
         if (is_shard(entry->d_name))
             st = st_error(STRATA_E_INPUT, "%s/%s: exists already: --overwrite replaces the model", dir, entry->d_name);
+    if (st == STRATA_OK && errno != 0)
+        st = st_error_errno(errno, "%s: its entries cannot be read", dir);
     closedir(entries);
     return st;
 }
@@ -155,15 +157,17 @@ strata_status st_hf_output_remove(const char *dir, const char *name)
 
 static strata_status remove_found(const char *dir)
 {
-    DIR *entries = opendir(dir);
+    DIR *entries = st_fault_refuses("hf.opendir") ? NULL : opendir(dir);
     strata_status st = STRATA_OK;
     struct dirent *entry;
 
     if (entries == NULL)
         return st_error_errno(errno, "%s", dir);
-    while (st == STRATA_OK && (entry = readdir(entries)) != NULL)
+    while (st == STRATA_OK && (entry = st_dir_next(entries)) != NULL)
         if (is_shard(entry->d_name))
             st = st_hf_output_remove(dir, entry->d_name);
+    if (st == STRATA_OK && errno != 0)
+        st = st_error_errno(errno, "%s: its entries cannot be read", dir);
     closedir(entries);
     return st;
 }

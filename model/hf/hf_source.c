@@ -116,9 +116,11 @@ static strata_status add_files(struct st_hf_source *s)
 
     if (res < 0)
         st = st_error_errno((int)-res, "%s", s->dir);
-    while (st == STRATA_OK && (entry = readdir(entries)) != NULL)
+    while (st == STRATA_OK && (entry = st_dir_next(entries)) != NULL)
         if (is_taken(entry->d_name))
             st = add_file(s, entry->d_name);
+    if (st == STRATA_OK && errno != 0)
+        st = st_error_errno(errno, "%s: its entries cannot be read", s->dir);
     if (entries != NULL)
         closedir(entries);
     if (s->count > 0)

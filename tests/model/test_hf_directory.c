@@ -294,6 +294,26 @@ static void test_misuse_is_refused(void **state)
     st_model_destroy(m);
 }
 
+/* A model of several files is overwritten by nothing, and least of all because the disk does not say what is there. */
+static void test_a_directory_that_cannot_be_listed_is_an_error(void **state)
+{
+    static const char *const sites[] = {"hf.opendir", "file.readdir"};
+    struct st_model *m = tiny_model(STRATA_BF16);
+    struct st_hf_writer *w = NULL;
+
+    (void)state;
+    scratch_open();
+    write_file(scratch_path("model-00001-of-00002.safetensors"), "x", 1);
+    for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
+        st_fault_arm(&(struct st_fault_spec){.site = sites[i], .result = -EIO});
+        assert_refused(st_hf_writer_open(&w, m, scratch_dir, NULL, false), STRATA_E_IO, "Input/output error");
+        assert_int_equal(st_fault_disarm(), 1);
+    }
+    assert_refused(st_hf_writer_open(&w, m, scratch_dir, NULL, false), STRATA_E_INPUT, "exists already");
+    scratch_close();
+    st_model_destroy(m);
+}
+
 static void test_every_single_failure_is_clean(void **state)
 {
     struct st_model *m = tiny_model(STRATA_BF16);
@@ -345,6 +365,7 @@ int main(void)
         cmocka_unit_test(test_abort_leaves_nothing),
         cmocka_unit_test(test_misuse_is_refused),
         cmocka_unit_test(test_a_full_disk_replaces_nothing),
+        cmocka_unit_test(test_a_directory_that_cannot_be_listed_is_an_error),
         cmocka_unit_test(test_every_single_failure_is_clean),
         cmocka_unit_test(test_short_transfers_continue),
         cmocka_unit_test(test_a_name_that_cannot_be_had_loses_no_weights),
