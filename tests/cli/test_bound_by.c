@@ -1,4 +1,5 @@
 /* tests/cli/test_bound_by.c - which resource a run is said to be bound by, and how memory pressure shows. */
+#include "api/handles.h"
 #include "cli/report/bound_by.h"
 #include "cli/report/progress.h"
 
@@ -58,6 +59,62 @@ static void a_bound_that_is_beaten_does_not_hold(void **state)
     assert_false(cli_bound_holds(0.94, 1));
     assert_false(cli_bound_holds(0.36, 1));
     assert_true(cli_bound_holds(1, NAN) && cli_bound_holds(NAN, 1));
+}
+
+/* Each figure of a step comes from its own member of the result, and none is left out. */
+static void a_step_has_every_figure(void **state)
+{
+    static struct st_plan plan;
+    static struct strata_plan p = {.plan = &plan, .machine.rates.matmul_flops = 100};
+    struct strata_step r = STRATA_STEP_INIT;
+    double want[CLI_COLUMN_COUNT];
+    struct cli_step got;
+
+    (void)state;
+    plan.program.workload.model_flops_per_token = 10;
+    p.figures.bounds.hardware = 7;
+    p.figures.bounds.schedule = 0; /* not known */
+    r.loss = want[CLI_LOSS] = 1;
+    r.grad_norm = want[CLI_GRAD_NORM] = 2;
+    r.lr = want[CLI_LR] = 3;
+    r.loss_scale = want[CLI_LOSS_SCALE] = 4;
+    r.skipped = true;
+    want[CLI_SKIPPED] = 1;
+    r.weights_overflowed = 5, want[CLI_WEIGHTS_OVERFLOWED] = 5;
+    r.tokens = 600, want[CLI_TOKENS] = 600;
+    r.seconds = want[CLI_STEP_SECONDS] = 20;
+    want[CLI_TOKENS_PER_SECOND] = 30;
+    want[CLI_MFU] = 3;
+    want[CLI_HARDWARE_BOUND] = 7;
+    want[CLI_STEP] = 8;
+    want[CLI_TOKENS_TOTAL] = 9;
+    want[CLI_EPOCH] = want[CLI_BITS_PER_BYTE] = want[CLI_SCHEDULE_BOUND] = want[CLI_EVAL_LOSS] = want[CLI_EVAL_BITS_PER_BYTE] =
+        NAN;
+    r.forward_ms = want[CLI_MS_FORWARD] = 11;
+    r.backward_ms = want[CLI_MS_BACKWARD] = 12;
+    r.stall_ms = want[CLI_MS_STALL] = 13;
+    r.other_ms = want[CLI_MS_OTHER] = 14;
+    for (uint32_t i = 0; i < ST_LANE_COUNT; i++) {
+        r.busy_ms[i] = want[CLI_BUSY_MS + i] = 100 + i;
+        r.lane_stall_ms[i] = want[CLI_STALL_MS + i] = 200 + i;
+    }
+    r.upload_bytes = 15, want[CLI_UPLOAD] = 15;
+    r.download_bytes = 16, want[CLI_DOWNLOAD] = 16;
+    r.read_bytes = 17, want[CLI_READ] = 17;
+    r.write_bytes = 18, want[CLI_WRITE] = 18;
+    for (int t = 0; t < STRATA_TIER_COUNT; t++) {
+        plan.program.needed[t] = 300u + (unsigned)t;
+        want[CLI_RESIDENT + t] = 300 + t;
+    }
+    for (uint32_t lane = 0; lane <= STRATA_LANES_MAX; lane++) {
+        memset(&got, 0xff, sizeof(got));
+        r.stalled_by = lane;
+        cli_step_fill(&got, &p, NULL, &r, 8, 9);
+        assert_int_equal(got.stalled_by, lane < ST_LANE_COUNT ? lane : ST_LANE_COUNT);
+    }
+    for (uint32_t i = 0; i < CLI_MAJOR_FAULTS; i++)
+        if (isnan(want[i]) ? !isnan(got.value[i]) : got.value[i] != want[i])
+            fail_msg("column %u is %g, not %g", i, got.value[i], want[i]);
 }
 
 static void nothing_ran(void **state)
@@ -353,6 +410,7 @@ static void without_pressure_there_are_only_totals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_has_every_figure),
         cmocka_unit_test(nothing_ran),
         cmocka_unit_test(a_bound_that_is_beaten_does_not_hold),
         cmocka_unit_test(the_first_step_warms_up),

@@ -276,7 +276,11 @@ static void figures_go_to_standard_error(void **state)
     assert_non_null(strstr(loud.err, "strata: always the likeliest token (by generation_config.json and defaults)\n"));
     assert_non_null(strstr(loud.err, "tokens of prompt in "));
     assert_non_null(strstr(loud.err, " known) in "));
-    assert_null(strstr(loud.err, "> ")); /* nobody is there to be asked */
+    assert_null(strstr(loud.err, "> "));      /* nobody is there to be asked */
+    assert_null(strstr(loud.err, "moved: ")); /* which would stand below every answer */
+    program_free(&loud);
+    run_well(w, &loud, "generate --model tests/golden/chat/qwen --prompt one --max-tokens 5", "");
+    assert_non_null(strstr(loud.err, "strata: moved: "));
     program_free(&loud);
     program_free(&quiet);
 }

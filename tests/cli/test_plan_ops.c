@@ -74,6 +74,35 @@ static void ops_add_up_to_the_plan(void **state)
     program_free(&p);
 }
 
+static size_t count_of(const char *text, const char *word)
+{
+    size_t count = 0;
+
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at++)
+        count++;
+    return count;
+}
+
+/* A line has all operands of its op, and no other's: their tiers are the same words in both. */
+static void text_has_the_operands_of_the_ops(void **state)
+{
+    static const char *const tiers[][2] = {
+        {"=device:", "\"tier\":\"device\""}, {"=host:", "\"tier\":\"host\""}, {"=nvme:", "\"tier\":\"nvme\""}};
+    const struct workplace *w = *state;
+    struct program text, json;
+
+    workplace_run_ok(w, &text, PLAN "--ops");
+    workplace_run_ok(w, &json, PLAN "--ops --json");
+    for (size_t i = 0; i < sizeof(tiers) / sizeof(tiers[0]); i++) {
+        const size_t wanted = count_of(json.out, tiers[i][1]);
+
+        assert_true(wanted > 10);
+        assert_int_equal(count_of(text.out, tiers[i][0]), wanted);
+    }
+    program_free(&text);
+    program_free(&json);
+}
+
 /* The same ops as text: a heading, then a line each. */
 static void text_names_what_an_op_touches(void **state)
 {
@@ -109,6 +138,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ops_add_up_to_the_plan),
         cmocka_unit_test(text_names_what_an_op_touches),
+        cmocka_unit_test(text_has_the_operands_of_the_ops),
         cmocka_unit_test(without_a_plan_there_is_none),
     };
 

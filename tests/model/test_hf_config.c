@@ -317,6 +317,22 @@ static void test_key_value_heads_left_out(void **state)
     assert_int_equal(c.kv_heads, 32);
 }
 
+/* Fails unless the text is the line of tests/golden/written_configs.txt that begins with the name. */
+static void check_written(const char *name, const char *text)
+{
+    const size_t length = strlen(name);
+    char *golden, *line, *save = NULL;
+    uint64_t bytes;
+
+    assert_ok(st_file_read_text(&golden, &bytes, "tests/golden/written_configs.txt", 1 << 20));
+    for (line = strtok_r(golden, "\n", &save); line != NULL; line = strtok_r(NULL, "\n", &save))
+        if (strncmp(line, name, length) == 0 && line[length] == ' ')
+            break;
+    if (line == NULL || strncmp(line + length + 1, text, strcspn(text, "\n")) != 0)
+        fail_msg("not as in tests/golden/written_configs.txt:\n%s %s", name, text);
+    free(golden);
+}
+
 /* With options that no preset has. */
 static void test_every_family_is_written_as_itself(void **state)
 {
@@ -350,6 +366,7 @@ static void test_every_family_is_written_as_itself(void **state)
         c.dropout = 0.25f;
         st_model_config_write(&c, STRATA_F16, f);
         fclose(f);
+        check_written(family->architecture, text);
         assert_ok(parse(&back, text));
         memcpy(back.name, c.name, sizeof(c.name));
         assert_memory_equal(&back, &c, sizeof(c));
@@ -414,6 +431,7 @@ static void test_written_config_is_read_back(void **state)
             c.ffn = 320;
         st_model_config_write(&c, STRATA_BF16, f);
         fclose(f);
+        check_written(st_model_preset_name(i), text);
         assert_ok(parse(&back, text));
         memcpy(back.name, c.name, sizeof(c.name));
         assert_memory_equal(&back, &c, sizeof(c));

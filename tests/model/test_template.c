@@ -146,6 +146,30 @@ static void generation_is_told(void **state)
     st_json_free(m);
 }
 
+/* Corners that no template of a model has shown yet. */
+static void lengths_and_margins(void **state)
+{
+    static const struct {
+        const char *template, *text;
+    } rows[] = {{"{% for x in [1, 2, 3] %}{{ loop | length }}{% endfor %}", "333"},
+                {"{{ 'a\nb' | indent(0) }}|{{ 'a\nb' | indent(0, true) }}|{{ 'a\nb' | indent(1) }}", "a\nb|a\nb|a\n b"}};
+    st_json *m = talk(TALK);
+    const struct st_template_input input = input_of(m);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_template *t;
+        struct st_rendered out;
+
+        assert_ok(st_template_open(&t, rows[i].template, strlen(rows[i].template), "case"));
+        assert_ok(st_template_render(&out, t, &input));
+        assert_string_equal(out.text, rows[i].text);
+        st_rendered_free(&out);
+        st_template_close(t);
+    }
+    st_json_free(m);
+}
+
 /* --- refusals and limits --- */
 
 static void assert_render_fails(const char *template, strata_status wanted, const char *sentence)
@@ -316,6 +340,7 @@ int main(void)
         cmocka_unit_test(bytes_keep_their_origin),
         cmocka_unit_test(generation_blocks_are_marked),
         cmocka_unit_test(generation_is_told),
+        cmocka_unit_test(lengths_and_margins),
         cmocka_unit_test(refusals_name_the_line),
         cmocka_unit_test(hostile_templates_end),
         cmocka_unit_test(deep_templates_are_refused),

@@ -29,6 +29,7 @@ static void on_done(struct st_io_req *req, strata_status st)
     f->done_count++;
     f->done_of[index]++;
     f->status[index] = st;
+    assert_true(st != STRATA_OK || req->op == ST_IO_SYNC || req->result > 0); /* bytes of the last completion */
     if (st != STRATA_OK) {
         f->worst = st;
         snprintf(f->sentence, sizeof(f->sentence), "%s", strata_last_error());

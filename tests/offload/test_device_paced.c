@@ -330,6 +330,40 @@ static void real_work_has_the_cpu_devices_bits(void **state)
     }
 }
 
+/* Bytes for which updates are kept waiting: exactly those that they move. */
+static double update_bytes;
+
+struct st_op_traffic __real_st_op_traffic(const struct st_op_shape *shape);
+struct st_op_traffic __wrap_st_op_traffic(const struct st_op_shape *shape);
+
+struct st_op_traffic __wrap_st_op_traffic(const struct st_op_shape *shape)
+{
+    const struct st_op_traffic traffic = __real_st_op_traffic(shape);
+
+    update_bytes += shape->op == ST_DEVICE_UPDATE ? traffic.bytes : 0;
+    return traffic;
+}
+
+static void updates_pay_for_what_they_move(void **state)
+{
+    (void)state;
+    for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
+        struct df_device d = open_unpaced();
+        uint64_t moments = 0;
+        struct work w;
+
+        update_bytes = 0;
+        do_work(&d, &w, dt);
+        for (int f = 0; f < ST_MOMENTS_COUNT; f++)
+            moments += 2 * st_moment_bytes((enum st_moment_format)f, ELEMS);
+        /* moments and 4 bytes of value both ways, the gradient; beside a master the weight, written alone */
+        assert_true(update_bytes ==
+                    2.0 * (double)moments +
+                        (double)ELEMS * ST_MOMENTS_COUNT * (2 * 4 + (double)strata_dtype_bytes(dt) * (dt == STRATA_F16 ? 2 : 1)));
+        d.ops->close(d.dev);
+    }
+}
+
 /* Bytes of passes over the device's memory; updates and the other passes are made by one processor.  Lower bounds alone. */
 static void passes_take_turns_at_the_memorys_rate(void **state)
 {
@@ -356,6 +390,7 @@ int main(void)
         cmocka_unit_test(failures_are_reported_once),
         cmocka_unit_test(open_fails_cleanly),
         cmocka_unit_test(real_work_has_the_cpu_devices_bits),
+        cmocka_unit_test(updates_pay_for_what_they_move),
         cmocka_unit_test(passes_take_turns_at_the_memorys_rate),
     };
 
