@@ -200,6 +200,11 @@ static void fewer_checkpoints_are_advised(void **state)
     assert_true(plan->fits);
     st_plan_destroy(plan);
 
+    policy.sets = st_sets_of_keep(2);
+    machine.capacity.bytes[STRATA_TIER_NVME] = 3 * set;
+    plan = plan_try(&w, &machine, &policy, "one");
+    assert_non_null(strstr(strata_last_error(), ": --keep 1 fits; or "));
+    st_plan_destroy(plan);
     machine.capacity.bytes[STRATA_TIER_NVME] = 3 * set - 1;
     plan = plan_try(&w, &machine, &policy, "not one");
     assert_non_null(strstr(strata_last_error(), ": --keep 1 does not fit either; free disk space in /a"));
