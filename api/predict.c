@@ -13,8 +13,11 @@ void st_predict(struct st_prediction *out, const struct st_program *program, con
     struct st_bounds bounds;
 
     memset(out, 0, sizeof(*out));
+    out->save_adds_seconds = (double)NAN;
     if (program->op_count <= ST_SIMULATED_OPS_MAX && st_simulate_possible(program, machine))
         out->simulated = st_simulate(&out->sim, program, machine) == STRATA_OK;
+    if (out->simulated && program->sets > 0 && st_simulate_save(&out->save_adds_seconds, program, machine) != STRATA_OK)
+        out->save_adds_seconds = (double)NAN;
     if (out->simulated) {
         out->seconds = out->sim.seconds;
         return;
@@ -72,6 +75,8 @@ void st_prediction_print(const struct strata_plan *of, FILE *file)
         st_print(file, ", %.2f of the schedule's bound, %.2f of the hardware's", p.seconds / figures->bounds.schedule,
                  p.seconds / figures->bounds.hardware);
     st_print(file, "\n");
+    if (isfinite(p.save_adds_seconds))
+        st_print(file, "  a step that saves a checkpoint: %s more\n", st_seconds_text(seconds, p.save_adds_seconds));
     print_stalls(&p.sim, file);
 }
 
@@ -93,6 +98,8 @@ void st_prediction_put(const struct strata_plan *of, struct st_json_writer *w)
     if (!p.simulated)
         return;
     st_json_object_open(w, "predicted");
+    if (of->plan->program.sets > 0)
+        st_json_put_double(w, "save_adds_seconds", p.save_adds_seconds);
     put_lanes(w, "busy_seconds", p.sim.busy);
     put_lanes(w, "stall_seconds", p.sim.stall);
     st_json_put_string(w, "stalled_by", p.sim.stalled_by == ST_LANE_COUNT ? NULL : st_lane_name((enum st_lane)p.sim.stalled_by));

@@ -11,8 +11,9 @@ struct strata_plan;
 #define ST_SIMULATED_OPS_MAX 2000000u /* a larger program is not simulated */
 
 struct st_prediction {
-    double seconds; /* 0: unknown */
-    bool simulated; /* false: the time is the schedule bound */
+    double seconds;           /* 0: unknown */
+    bool simulated;           /* false: the time is the schedule bound */
+    double save_adds_seconds; /* by which a step that saves is longer; NaN: unknown, or the run saves nothing */
     struct st_simulation sim;
 };
 

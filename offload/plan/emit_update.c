@@ -1,4 +1,4 @@
-/* emit_update.c - weights in and out, and the updates of a page. */
+/* emit_update.c - weights in and out, the updates of a page, and what a checkpoint writes of it. */
 #include "offload/plan/emit_internal.h"
 
 #include <assert.h>
@@ -89,6 +89,37 @@ static uint32_t state_slot(struct st_emitter *e, uint32_t c)
     return slot;
 }
 
+/* Checkpoints' copies of what has been updated in memory; the next update waits for them.  What is on the device comes down
+ * first. */
+static void save_state(struct st_emitter *e, uint32_t c)
+{
+    const struct st_chunk *chunk = &e->program->chunks[c];
+    uint32_t from = chunk->region;
+
+    if (e->program->sets == 0 || chunk->state == ST_WHERE_NVME)
+        return;
+    if (chunk->state == ST_WHERE_DEVICE) {
+        from = st_pool_take(&e->lay->saves, c);
+        move_state(e, ST_OP_DOWNLOAD_STATE, SAVE, c, chunk->region, from);
+    }
+    move_state(e, ST_OP_WRITE_STATE, SAVE, c, from, chunk->extent);
+}
+
+static void save_weight(struct st_emitter *e, uint32_t p)
+{
+    const struct st_page_place *place = &e->program->pages[p];
+    const uint64_t bytes = st_page_set_bytes(&e->program->workload.pages[p]);
+    uint32_t from = place->home_region;
+
+    if (e->program->sets == 0 || place->home == ST_WHERE_NVME)
+        return;
+    if (place->home == ST_WHERE_DEVICE) {
+        from = st_pool_take(&e->lay->saves, p);
+        st_emit_copy(e, ST_OP_DOWNLOAD_WEIGHT, SAVE, place->weight_region, from, p, bytes)->page = p;
+    }
+    st_emit_copy(e, ST_OP_WRITE_WEIGHT, SAVE, from, place->extent, p, st_extent_bytes(bytes))->page = p;
+}
+
 /* One chunk's update, where its page's are made.  State that the device updates and does not hold comes there, and goes back. */
 static void update_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
 {
@@ -115,6 +146,7 @@ static void update_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
         move_state(e, ST_OP_DOWNLOAD_STATE, e->update_phases, c, state, home);
     if (swapped)
         move_state(e, ST_OP_WRITE_STATE, e->update_phases, c, home, chunk->region);
+    save_state(e, c);
 }
 
 static void update_chunks(struct st_emitter *e, uint32_t p, uint32_t weight)
@@ -182,6 +214,7 @@ void st_emit_update(struct st_emitter *e, uint32_t p)
         update_on_device(e, p);
     else
         update_on_host(e, p);
+    save_weight(e, p);
 }
 
 /* The i-th page in the order of updates. */

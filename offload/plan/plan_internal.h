@@ -38,6 +38,7 @@ struct st_layout {
     uint32_t *checkpoints; /* [(blocks + 1) * g], where program.acts says */
     uint32_t *dact;        /* [g] */
     struct st_pool weights, host_weights, states, streamed_states, acts, host_acts, grads, rounded;
+    struct st_pool saves; /* in host memory: what lives on the device, on its way to its extent */
     struct st_pool small_weights, small_grads, small_rounded; /* one slot each, for the norm and the positions */
 };
 
@@ -50,6 +51,7 @@ struct st_plan_sums {
     uint64_t *state_largest;        /* [chunk_count + 1]: of one chunk, this or a later one */
     uint64_t *page_largest;         /* [page_count]: of one chunk of this page */
     uint64_t set_bytes, base_bytes; /* of a set, and of the base, for a run that saves */
+    uint64_t saved_largest;         /* bytes of the largest extent of a set */
     uint32_t lowest_block;          /* the lowest block that backward must reach */
 };
 strata_status st_plan_sums_make(struct st_plan *plan);
@@ -76,6 +78,8 @@ bool st_place_is_small(const struct st_plan *plan, uint32_t page);
 bool st_place_is_table(const struct st_plan *plan, uint32_t page);
 bool st_place_trained(const struct st_plan *plan, uint32_t page);
 enum st_where st_place_sum(const struct st_plan *plan, uint32_t page); /* as in struct st_page_place */
+/* Whether what is saved may, by the policy, be at home on the device. */
+bool st_place_saves_from_device(const struct st_plan *plan);
 /* First chunk whose state is not on the device; chunks up to it, then those cached in host memory. */
 uint32_t st_place_device_chunks(const struct st_plan *plan);
 /* Which chunks of the state are the cached ones (plan_spread.c): of those on NVMe, that many are put in host memory. */

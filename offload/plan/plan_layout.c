@@ -13,6 +13,7 @@
 
 #define HOST_ALIGN   4096u
 #define DEVICE_ALIGN 256u
+#define SAVE_SLOTS   2u /* one is filled while the other is written */
 /* Moments of at least this size have staggered planes, which adds about 1 % to a chunk's bytes at most. */
 #define SKEWED_BYTES (1u << 20)
 
@@ -26,6 +27,7 @@ enum item {
     HOST_ACCUMULATORS,
     STATE,
     STATE_SLOTS,
+    SAVED_SLOTS,
     CHECKPOINTS,
     ACTIVATION_SLOTS,
     ACTIVATIONS,
@@ -45,6 +47,7 @@ static const char *const item_names[ITEM_COUNT] = {
     [HOST_ACCUMULATORS] = "host accumulators",
     [STATE] = "optimizer state",
     [STATE_SLOTS] = "state slots",
+    [SAVED_SLOTS] = "checkpoint slots",
     [CHECKPOINTS] = "activation checkpoints",
     [ACTIVATION_SLOTS] = "activation slots",
     [ACTIVATIONS] = "activations",
@@ -375,6 +378,9 @@ static void lay_slots(struct walk *k)
     take_pool(k, &lay->grads, plan->decided.slots.grads, STRATA_TIER_DEVICE, k->slot_grads * 4, ACCUMULATORS);
     take_pool(k, &lay->rounded, dtype == STRATA_F32 ? 0 : plan->decided.slots.grads, STRATA_TIER_DEVICE, k->leaving * dt,
               GRADIENT_SLOTS);
+    /* Not by what the decisions put on the device: what a placement needs must not jump with the first chunk there. */
+    take_pool(k, &lay->saves, SAVE_SLOTS, STRATA_TIER_HOST, st_place_saves_from_device(plan) ? plan->sums->saved_largest : 0,
+              SAVED_SLOTS);
     take_pool(k, &lay->small_weights, 1, STRATA_TIER_DEVICE, k->small_streamed, WEIGHT_SLOTS);
     take_pool(k, &lay->small_grads, 1, STRATA_TIER_DEVICE, k->small_grads * 4, ACCUMULATORS);
     take_pool(k, &lay->small_rounded, dtype == STRATA_F32 ? 0 : 1, STRATA_TIER_DEVICE, k->small_leaving * dt, GRADIENT_SLOTS);

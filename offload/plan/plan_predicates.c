@@ -99,6 +99,14 @@ enum st_where st_place_sum(const struct st_plan *plan, uint32_t p)
                                                                                                   : ST_WHERE_HOST;
 }
 
+bool st_place_saves_from_device(const struct st_plan *plan)
+{
+    const struct st_policy *policy = &plan->policy;
+
+    return policy->sets > 0 &&
+           (policy->cache != 0 || policy->optimizer_tier == STRATA_TIER_DEVICE || policy->param_tier == STRATA_TIER_DEVICE);
+}
+
 uint32_t st_place_device_chunks(const struct st_plan *plan)
 {
     const uint32_t pages = plan->decided.device_state_pages;

@@ -143,7 +143,9 @@ const char *st_lane_name(enum st_lane lane)
 
 uint32_t st_phase_index(enum st_phase phase)
 {
-    return phase == ST_PHASE_PROLOGUE ? 0 : phase == ST_PHASE_BODY ? 1 : phase == ST_PHASE_EPILOGUE ? 2 : 3;
+    const unsigned without = phase & ~(unsigned)ST_PHASE_SAVE;
+
+    return without == ST_PHASE_PROLOGUE ? 0 : without == ST_PHASE_BODY ? 1 : without == ST_PHASE_EPILOGUE ? 2 : 3;
 }
 
 uint32_t st_op_indices(const struct st_op *op, struct st_op_index out[ST_OP_INDICES_MAX])

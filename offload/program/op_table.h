@@ -54,9 +54,19 @@ static inline uint64_t *st_traffic_of(struct st_traffic *traffic, uint32_t lane)
     return lane == ST_LANE_UPLOAD ? &traffic->upload : lane == ST_LANE_DOWNLOAD ? &traffic->download : NULL;
 }
 
-enum st_phase { ST_PHASE_PROLOGUE = 1, ST_PHASE_BODY = 2, ST_PHASE_EPILOGUE = 4, ST_PHASE_EVAL = 8 };
-#define ST_PHASE_COUNT 4u
-/* Index 0..3 of a phase bit. */
+enum st_phase {
+    ST_PHASE_PROLOGUE = 1,
+    ST_PHASE_BODY = 2,
+    ST_PHASE_EPILOGUE = 4,
+    ST_PHASE_EVAL = 8,
+    ST_PHASE_SAVE = 16, /* beside one of the others */
+    /* Cycles that save: each updates every chunk. */
+    ST_PHASE_BODY_SAVE = ST_PHASE_BODY | ST_PHASE_SAVE,
+    ST_PHASE_EPILOGUE_SAVE = ST_PHASE_EPILOGUE | ST_PHASE_SAVE
+};
+#define ST_PHASE_COUNT 4u /* without SAVE */
+#define ST_PHASE_BITS  5u
+/* Index 0..3 of a phase; SAVE does not count. */
 uint32_t st_phase_index(enum st_phase phase);
 
 /* --- ops and their accesses --- */

@@ -12,6 +12,8 @@
  *   BODY      every further step
  *   EPILOGUE  flush: only the pending updates
  *   EVAL      only forward
+ * A fifth, SAVE, stands beside one in which every chunk is updated: its ops write what has been updated and lives in memory to
+ * its extents, as the others do with what lives on NVMe anyway, so that the cycle leaves a whole set.
  * A wait names an op earlier in this cycle, or any op of the previous one. */
 #ifndef OFFLOAD_PROGRAM_PROGRAM_H
 #define OFFLOAD_PROGRAM_PROGRAM_H

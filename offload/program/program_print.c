@@ -8,8 +8,14 @@
 #include <string.h>
 
 static const char *const tier_names[STRATA_TIER_COUNT] = {"device", "host", "nvme"};
-static const char *const phase_names[ST_PHASE_COUNT] = {"prologue", "body", "epilogue", "eval"};
-static const char phase_letters[ST_PHASE_COUNT + 1] = "pbev";
+static const char *const phase_names[ST_PHASE_BITS] = {"prologue", "body", "epilogue", "eval", "save"};
+static const char phase_letters[ST_PHASE_BITS + 1] = "pbevs";
+
+/* SAVE only where a run saves. */
+static int phases_shown(const struct st_program *program)
+{
+    return program->sets > 0 ? ST_PHASE_BITS : ST_PHASE_COUNT;
+}
 
 static const struct st_access *accesses_of(const struct st_program *program, const struct st_op *op)
 {
@@ -25,9 +31,10 @@ static void print_op(const struct st_program *program, const struct st_op *op, F
 {
     struct st_op_index indices[ST_OP_INDICES_MAX];
     const uint32_t index_count = st_op_indices(op, indices);
-    char phases[ST_PHASE_COUNT + 1] = "----";
+    char phases[ST_PHASE_BITS + 1] = "-----";
 
-    for (uint32_t i = 0; i < ST_PHASE_COUNT; i++)
+    phases[phases_shown(program)] = '\0';
+    for (uint32_t i = 0; i < ST_PHASE_BITS; i++)
         if ((op->phases >> i & 1) != 0)
             phases[i] = phase_letters[i];
     st_print(file, "%6u  %-15s  %s  %-16s %12" PRIu64 " ", (unsigned)(op - program->ops), st_lane_name((enum st_lane)op->lane),
@@ -49,7 +56,8 @@ static void print_op(const struct st_program *program, const struct st_op *op, F
 
 void st_program_print(const struct st_program *program, FILE *file)
 {
-    st_print(file, "%6s  %-15s  %s  %-16s %12s  of, operands, waits\n", "op", "lane", phase_letters, "kind", "bytes");
+    st_print(file, "%6s  %-15s  %.*s  %-16s %12s  of, operands, waits\n", "op", "lane", phases_shown(program), phase_letters,
+             "kind", "bytes");
     for (uint32_t i = 0; i < program->op_count; i++)
         print_op(program, &program->ops[i], file);
 }
@@ -93,7 +101,7 @@ static void put_op(const struct st_program *program, const struct st_op *op, str
     st_json_put_string(w, "kind", st_op_name((enum st_op_kind)op->kind));
     st_json_put_string(w, "lane", st_lane_name((enum st_lane)op->lane));
     st_json_array_open(w, "phases");
-    for (uint32_t i = 0; i < ST_PHASE_COUNT; i++)
+    for (uint32_t i = 0; i < ST_PHASE_BITS; i++)
         if ((op->phases >> i & 1) != 0)
             st_json_put_string(w, NULL, phase_names[i]);
     st_json_array_close(w);

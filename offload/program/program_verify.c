@@ -245,7 +245,7 @@ static strata_status verify_ops(const struct st_program *program)
         const struct st_access *accesses = &program->accesses[op->access_first];
         uint32_t at = 0;
 
-        if (op->kind >= ST_OP_KIND_COUNT || op->phases == 0 || op->phases >= 1u << ST_PHASE_COUNT || op->lane != row->lane)
+        if (op->kind >= ST_OP_KIND_COUNT || op->phases == 0 || op->phases >= 1u << ST_PHASE_BITS || op->lane != row->lane)
             return malformed(program, op, "its kind, lane or phases are wrong");
         if (!indices_match(program, op, row))
             return malformed(program, op, "its indices are not those of its kind");
@@ -483,11 +483,44 @@ static void replay_start(struct replay *r)
     r->held[program->at.tokens_host] = (struct held){.content = ST_HOLDS_TOKENS};
 }
 
+/* Whether an extent of a set has the thing's latest version. */
+static bool is_saved(const struct replay *r, uint32_t extent, enum st_content content, uint32_t index)
+{
+    const struct held *h = extent == ST_NO_BUFFER ? NULL : &r->held[extent];
+
+    return h == NULL || (h->content == content && h->index == index && h->version == r->current[content][index]);
+}
+
+/* A cycle that saves has left a whole set: what every page and chunk was after its update. */
+static strata_status verify_saved(const struct replay *r)
+{
+    const struct st_program *program = r->program;
+
+    for (uint32_t p = 0; p < program->workload.page_count; p++)
+        if (!is_saved(r, program->pages[p].extent, ST_HOLDS_WEIGHT, p))
+            return st_error(STRATA_E_INTERNAL, "verify: a save leaves the weights of page %u behind", p);
+    for (uint32_t c = 0; c < program->chunk_count; c++)
+        if (!is_saved(r, program->chunks[c].extent, ST_HOLDS_STATE, c))
+            return st_error(STRATA_E_INTERNAL, "verify: a save leaves the state of chunk %u behind", c);
+    return STRATA_OK;
+}
+
+static strata_status replay_cycle(struct replay *r, enum st_phase phase)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < r->program->op_count && st == STRATA_OK; i++)
+        if ((r->program->ops[i].phases & phase) != 0)
+            st = replay_op(r, i);
+    return st == STRATA_OK && (phase & ST_PHASE_SAVE) != 0 && r->program->sets > 0 ? verify_saved(r) : st;
+}
+
 static strata_status verify_content(const struct st_program *program)
 {
-    static const enum st_phase phases[] = {ST_PHASE_PROLOGUE, ST_PHASE_BODY,     ST_PHASE_BODY,     ST_PHASE_EPILOGUE,
-                                           ST_PHASE_EVAL,     ST_PHASE_PROLOGUE, ST_PHASE_EPILOGUE, ST_PHASE_EVAL,
-                                           ST_PHASE_EVAL,     ST_PHASE_PROLOGUE, ST_PHASE_BODY};
+    static const enum st_phase phases[] = {ST_PHASE_PROLOGUE,  ST_PHASE_BODY,     ST_PHASE_BODY,          ST_PHASE_EPILOGUE,
+                                           ST_PHASE_EVAL,      ST_PHASE_PROLOGUE, ST_PHASE_EPILOGUE_SAVE, ST_PHASE_EVAL,
+                                           ST_PHASE_EVAL,      ST_PHASE_PROLOGUE, ST_PHASE_BODY_SAVE,     ST_PHASE_BODY,
+                                           ST_PHASE_BODY_SAVE, ST_PHASE_BODY_SAVE};
     uint32_t things[ST_CONTENT_COUNT] = {0};
     struct replay r = {.program = program};
     strata_status st = STRATA_OK;
@@ -504,9 +537,7 @@ static strata_status verify_content(const struct st_program *program)
     if (st == STRATA_OK)
         replay_start(&r);
     for (size_t phase = 0; phase < sizeof(phases) / sizeof(phases[0]) && st == STRATA_OK; phase++)
-        for (uint32_t i = 0; i < program->op_count && st == STRATA_OK; i++)
-            if ((program->ops[i].phases & phases[phase]) != 0)
-                st = replay_op(&r, i);
+        st = replay_cycle(&r, phases[phase]);
     free(r.held);
     for (uint32_t c = 0; c < ST_CONTENT_COUNT; c++)
         free(r.current[c]);

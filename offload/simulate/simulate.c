@@ -15,6 +15,7 @@
 
 #define STEPS_MAX  24u  /* the most to simulate; if no period is found, half of them are averaged */
 #define PERIOD_MAX 8u   /* steps */
+#define SAVE_STEPS 24u  /* a multiple of the usual periods */
 #define SAME       1e-9 /* largest relative difference of two steps that count as equal */
 #define NONE       ST_NO_OP
 
@@ -459,7 +460,23 @@ static strata_status create(struct simulator *s, void **memory)
     return st_dispatch_init(&s->dispatch, s->program, !s->machine->capacity.device_is_host);
 }
 
-strata_status st_simulate(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine)
+/* The save's writes may outlive its step, so as many steps are compared as any period divides. */
+static strata_status run_save(struct simulator *s, const struct st_simulation *steady, double *seconds)
+{
+    strata_status st = STRATA_OK;
+    double more = 0;
+
+    for (uint32_t i = 0; i < SAVE_STEPS && st == STRATA_OK; i++) {
+        st = run_cycle(s, i == 0 ? ST_PHASE_BODY_SAVE : ST_PHASE_BODY);
+        more += s->step.seconds - steady->seconds;
+    }
+    *seconds = fmax(more, 0);
+    return st;
+}
+
+/* save: NULL, or where to put what a save costs. */
+static strata_status simulate(struct st_simulation *out, double *save, const struct st_program *program,
+                              const struct st_machine *machine)
 {
     struct simulator s = {.program = program, .machine = machine};
     void *memory;
@@ -467,9 +484,23 @@ strata_status st_simulate(struct st_simulation *out, const struct st_program *pr
 
     if (st == STRATA_OK)
         st = run_steps(&s, out);
+    if (st == STRATA_OK && save != NULL)
+        st = run_save(&s, out, save);
     st_dispatch_fini(&s.dispatch);
     free(memory);
     return st;
+}
+
+strata_status st_simulate(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine)
+{
+    return simulate(out, NULL, program, machine);
+}
+
+strata_status st_simulate_save(double *seconds, const struct st_program *program, const struct st_machine *machine)
+{
+    struct st_simulation steady;
+
+    return simulate(&steady, seconds, program, machine);
 }
 
 bool st_simulate_possible(const struct st_program *program, const struct st_machine *machine)

@@ -101,6 +101,7 @@ static void checkpoints_are_counted(void **state)
     assert_true(bytes > 0 && bytes == json_number(saving, "set_bytes"));
     assert_true(json_number(saving, "sets") == 7 && json_number(saving, "keep") == 5);
     assert_true(json_number(saving, "save_seconds") == bytes / 4e9);
+    assert_true(json_number(st_json_get(root, "predicted"), "save_adds_seconds") <= bytes / 4e9 + bytes / 2e10);
     assert_true(json_number(st_json_get(st_json_get(root, "tiers"), "nvme"), "needed") == 7 * bytes);
     assert_true(json_number(st_json_get(root, "written"), "run") == bytes);
     assert_true(json_number(st_json_get(root, "written"), "day") == 0);
@@ -114,6 +115,7 @@ static void checkpoints_are_counted(void **state)
     workplace_run_ok(w, &p, "plan --model gpt2 --machine {w}/card.json --save {w}/checkpoints");
     assert_non_null(strstr(p.out, "\n  checkpoints: 2 kept, in 4 sets of 1."));
     assert_non_null(strstr(p.out, " that live in memory, in about "));
+    assert_non_null(strstr(p.out, "\n  a step that saves a checkpoint: "));
     program_free(&p);
 }
 

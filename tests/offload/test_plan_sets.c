@@ -1,5 +1,6 @@
 /* test_plan_sets - plans of runs that save: what a set holds and where depends on workload and chunk size alone, so that any run
  * of the same model reads another one's; the verifier finds extents that are missing, shared, too small or in the wrong space. */
+#include "offload/simulate/simulate.h"
 #include "plan_fixture.h"
 
 #include <setjmp.h>
@@ -160,6 +161,15 @@ static void check_unsaved(const struct st_plan *plan)
         if (program->chunks[i].state == ST_WHERE_NVME)
             bytes -= program->chunks[i].bytes;
     assert_int_equal(st_program_unsaved(program), program->sets > 0 ? bytes : 0);
+    assert_int_equal(st_program_traffic(program, ST_PHASE_SAVE).write, st_program_unsaved(program));
+}
+
+static uint64_t slot_bytes(const struct st_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->item_count; i++)
+        if (strcmp(plan->items[i].name, "checkpoint slots") == 0)
+            return plan->items[i].bytes;
+    return 0;
 }
 
 /* Memory for saving is planned: 8 copies of 4 MiB, and the list of a checkpoint: of each of four planes a row a chunk and a sum a
@@ -168,12 +178,31 @@ static void check_memory(const struct st_plan *saves, const struct st_plan *plai
 {
     assert_true(saves->fixed_bytes - plain->fixed_bytes >=
                 (8u << 20) * 4 + 4 * (56ull * plain->program.chunk_count + 8 * plain->program.tile_count));
-    assert_int_equal(saves->rss_bytes_max - plain->rss_bytes_max, saves->fixed_bytes - plain->fixed_bytes);
+    assert_int_equal(saves->rss_bytes_max - plain->rss_bytes_max, saves->fixed_bytes - plain->fixed_bytes + slot_bytes(saves));
 }
 
-/* Saving moves nothing: the same budgets of device and host give the same placement and program, whatever is saved. */
-static void saving_changes_no_program(void **state)
+/* The ops of a run that saves are those of one that does not, and those that run in a cycle that saves alone. */
+static void check_ops(const struct st_plan *saves, const struct st_plan *plain, const char *what)
 {
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < saves->program.op_count; i++) {
+        const struct st_op *a = &saves->program.ops[i], *b = &plain->program.ops[n];
+
+        if (a->phases == ST_PHASE_SAVE)
+            continue;
+        if (n == plain->program.op_count || a->kind != b->kind || a->bytes != b->bytes || a->phases != b->phases)
+            fail_msg("%s: op %u (%s) is not op %u of the run that does not save", what, i, st_op_name(a->kind), n);
+        n++;
+    }
+    assert_int_equal(n, plain->program.op_count);
+}
+
+/* Whatever is saved: with the same room, the same placement and ops; what the ops beside them write is what lives in memory. */
+static void saving_adds_its_ops_alone(void **state)
+{
+    uint32_t same = 0, from_device = 0;
+
     (void)state;
     for (uint64_t seed = 1; seed <= WORKLOADS; seed++) {
         struct plan_draws draws = {.seed = seed};
@@ -187,25 +216,89 @@ static void saving_changes_no_program(void **state)
         c.machine.capacity.bytes[STRATA_TIER_NVME] = UINT64_MAX;
         saves = plan_try(&c.w, &c.machine, &c.policy, c.what);
         c.policy.sets = 0;
+        c.machine.capacity.bytes[STRATA_TIER_HOST] -= slot_bytes(saves);
         plain = plan_try(&c.w, &c.machine, &c.policy, c.what);
         assert_true(saves->fits && plain->fits);
         check_unsaved(saves);
         check_unsaved(plain);
-        check_memory(saves, plain);
-        assert_memory_equal(&saves->decided, &plain->decided, sizeof(plain->decided));
-        assert_int_equal(saves->program.op_count, plain->program.op_count);
-        for (uint32_t i = 0; i < plain->program.op_count; i++) {
-            const struct st_op *a = &saves->program.ops[i], *b = &plain->program.ops[i];
-
-            assert_true(a->kind == b->kind && a->bytes == b->bytes && a->phases == b->phases && a->wait_count == b->wait_count);
-        }
-        for (int t = STRATA_TIER_DEVICE; t <= STRATA_TIER_HOST; t++)
-            assert_int_equal(saves->program.needed[t], plain->program.needed[t]);
         assert_int_equal(plain->program.space_bytes[ST_SPACE_SCRATCH], plain->program.needed[STRATA_TIER_NVME]);
+        from_device += st_program_traffic(&saves->program, ST_PHASE_SAVE).download > 0;
+        if (memcmp(&saves->decided, &plain->decided, sizeof(plain->decided)) == 0) {
+            same++;
+            check_ops(saves, plain, c.what);
+            check_memory(saves, plain);
+            assert_int_equal(saves->program.needed[STRATA_TIER_DEVICE], plain->program.needed[STRATA_TIER_DEVICE]);
+            assert_int_equal(saves->program.needed[STRATA_TIER_HOST],
+                             plain->program.needed[STRATA_TIER_HOST] + slot_bytes(saves));
+        }
         st_plan_destroy(saves);
         st_plan_destroy(plain);
         st_workload_fini(&c.w);
     }
+    print_message("%u of %u placed alike, %u save from the device\n", same, WORKLOADS, from_device);
+    assert_true(same > WORKLOADS * 9 / 10 && from_device > WORKLOADS / 10);
+}
+
+/* --- what a save costs --- */
+
+static void draw_rates(struct st_machine *machine, struct plan_draws *draws)
+{
+    struct st_rates *r = &machine->rates;
+
+    *r = (struct st_rates){.matmul_flops = 1e9, .checksum = 1e10};
+    r->update = 1e6 * (double)(1 + plan_draw(draws, 1000));
+    r->upload = r->download = 1e7 * (double)(1 + plan_draw(draws, 1000));
+    r->read = r->write = 1e6 * (double)(1 + plan_draw(draws, 1000));
+    r->mixed = r->read * (1 + (double)plan_draw(draws, 2) / 2);
+}
+
+static double seconds_of(const struct st_plan *plan, const struct st_machine *machine)
+{
+    struct st_simulation sim;
+
+    assert_int_equal(st_simulate(&sim, &plan->program, machine), STRATA_OK);
+    return sim.seconds;
+}
+
+/* A step that saves takes no longer than its own bytes do one after the other, and the others as long as without saving. */
+static void a_save_costs_its_bytes_at_most(void **state)
+{
+    uint32_t free_of_cost = 0, costly = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= WORKLOADS; seed++) {
+        struct plan_draws draws = {.seed = seed};
+        struct case_of c = {.machine = {.name = "sets", .capacity.workers = 2}};
+        struct st_plan *saves, *plain;
+        struct st_traffic t;
+        double save, most, with, without;
+
+        snprintf(c.what, sizeof(c.what), "seed %u", (unsigned)seed);
+        plan_random_workload(&c.w, &draws, true);
+        draw_policy(&c, &draws);
+        draw_capacities(&c, &draws);
+        draw_rates(&c.machine, &draws);
+        saves = plan_try(&c.w, &c.machine, &c.policy, c.what);
+        c.policy.sets = 0;
+        c.machine.capacity.bytes[STRATA_TIER_HOST] -= slot_bytes(saves);
+        plain = plan_try(&c.w, &c.machine, &c.policy, c.what);
+        t = st_program_traffic(&saves->program, ST_PHASE_SAVE);
+        assert_int_equal(st_simulate_save(&save, &saves->program, &c.machine), STRATA_OK);
+        most = (double)t.write * (1 / c.machine.rates.write + 1 / c.machine.rates.mixed) +
+               (double)t.download / c.machine.rates.download;
+        with = seconds_of(saves, &c.machine), without = seconds_of(plain, &c.machine);
+        if (save > most * (1 + 1e-6) + 1e-9)
+            fail_msg("%s: a save takes %g s more, its bytes %g", c.what, save, most);
+        if (with > without * 1.001)
+            fail_msg("%s: a step takes %g s, without saving %g", c.what, with, without);
+        free_of_cost += save < most / 100;
+        costly += save > most / 4;
+        st_plan_destroy(saves);
+        st_plan_destroy(plain);
+        st_workload_fini(&c.w);
+    }
+    print_message("of %u saves %u cost nothing, %u much\n", WORKLOADS, free_of_cost, costly);
+    assert_true(free_of_cost > WORKLOADS / 10 && costly > WORKLOADS / 10);
 }
 
 /* --- what does not fit --- */
@@ -335,6 +428,80 @@ static void the_verifier_finds_wrong_extents(void **state)
     st_plan_destroy(plan);
 }
 
+static uint32_t find_save(const struct st_program *program, enum st_op_kind kind)
+{
+    for (uint32_t i = 0; i < program->op_count; i++)
+        if (program->ops[i].kind == kind && program->ops[i].phases == ST_PHASE_SAVE)
+            return i;
+    fail_msg("no op saves by %s", st_op_name(kind));
+    return 0;
+}
+
+/* The wait of the next cycle's update for what saves the chunk. */
+static struct st_wait *wait_for(struct st_program *program, uint32_t save)
+{
+    for (uint32_t i = 0; i < program->op_count; i++)
+        for (uint32_t w = 0; w < program->ops[i].wait_count; w++) {
+            struct st_wait *wait = &program->waits[program->ops[i].wait_first + w];
+
+            if (wait->op == save && wait->previous && program->ops[i].chunk == program->ops[save].chunk &&
+                st_op_rows[program->ops[i].kind].work == ST_WORK_UPDATE)
+                return wait;
+        }
+    fail_msg("no update waits for op %u", save);
+    return NULL;
+}
+
+/* A save must write all, after its update and before the next one. */
+static void check_save(struct st_plan *plan, enum st_op_kind kind)
+{
+    struct st_program *program = &plan->program;
+    const uint32_t save = find_save(program, kind);
+    struct st_op *op = &program->ops[save];
+    struct st_wait *wait = wait_for(program, save);
+
+    MUST_FAIL(plan, op->phases, ST_PHASE_EVAL, "a copy that is made in no cycle that saves");
+    if (kind == ST_OP_WRITE_STATE) /* what comes down is waited for by way of its slot, too */
+        MUST_FAIL(plan, wait->op, 0, "an update that does not wait for the save of its chunk");
+    for (uint32_t i = 0; i < program->op_count; i++)
+        if (program->ops[i].phases == ST_PHASE_SAVE)
+            MUST_FAIL(plan, program->ops[i].phases, ST_PHASE_EVAL, "a copy that is made in no cycle that saves");
+    assert_int_equal(st_plan_verify(plan), STRATA_OK);
+}
+
+/* In host memory, and on the device, from where it comes down first. */
+static void the_verifier_proves_saves(void **state)
+{
+    const struct plan_sizes sizes = {.dtype = STRATA_BF16,
+                                     .blocks = 2,
+                                     .hidden = 64,
+                                     .vocab = 200,
+                                     .slice_rows = 100,
+                                     .seq = 8,
+                                     .micro_batch = 1,
+                                     .grad_accum = 1,
+                                     .positions = true};
+    static const strata_tier tiers[] = {STRATA_TIER_HOST, STRATA_TIER_DEVICE};
+    static const enum st_update_policy updates[] = {ST_UPDATE_SERIAL, ST_UPDATE_GATED, ST_UPDATE_IN_BACKWARD};
+
+    (void)state;
+    for (uint32_t i = 0; i < 6; i++) {
+        const struct st_machine machine = {.name = "saves", .capacity = {.bytes = {1u << 24, 1u << 24, 1u << 30}, .workers = 1}};
+        const struct st_policy policy = {.param_tier = tiers[i % 2],
+                                         .optimizer_tier = tiers[i % 2],
+                                         .activation_tier = STRATA_TIER_HOST,
+                                         .update = updates[i / 2],
+                                         .chunk_elems = ST_TILE_ELEMS,
+                                         .sets = 4};
+        struct st_plan *plan = plan_of(&sizes, &machine, &policy, "saves");
+
+        assert_true(plan->fits);
+        assert_int_equal(st_plan_verify(plan), STRATA_OK);
+        check_save(plan, i % 2 == 0 ? ST_OP_WRITE_STATE : ST_OP_DOWNLOAD_STATE);
+        st_plan_destroy(plan);
+    }
+}
+
 static void the_verifier_knows_runs_without_sets(void **state)
 {
     struct st_plan *plan = mixed_plan(0, false, UINT64_MAX);
@@ -354,10 +521,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_set_follows_from_workload_and_chunks),
-        cmocka_unit_test(saving_changes_no_program),
+        cmocka_unit_test(saving_adds_its_ops_alone),
+        cmocka_unit_test(a_save_costs_its_bytes_at_most),
         cmocka_unit_test(sets_need_room),
         cmocka_unit_test(what_trains_nothing_saves_nothing),
         cmocka_unit_test(the_verifier_finds_wrong_extents),
+        cmocka_unit_test(the_verifier_proves_saves),
         cmocka_unit_test(the_verifier_knows_runs_without_sets),
     };
 
