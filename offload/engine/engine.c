@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/system/clock.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -296,27 +297,57 @@ static strata_status timed_cycle(struct st_engine *eng, enum st_phase phase)
     return st == STRATA_OK ? st_engine_collect_times(eng) : st; /* no part of the cycle's time */
 }
 
-strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, const int32_t *positions,
-                             struct st_step_result *result)
+/* Whether the step's cycle makes an update. */
+static bool updates(const struct st_engine *eng)
+{
+    return !st_program_gated(eng->program) || eng->train.pending;
+}
+
+static strata_status run_step(struct st_engine *eng, enum st_phase phase, struct st_step_result *result)
 {
     const struct st_workload *w = &eng->program->workload;
-    const bool gated = eng->program->update == ST_UPDATE_GATED;
     strata_status st;
 
-    if ((st = take_tokens(eng, tokens, targets, positions)) != STRATA_OK)
-        return st;
     st_engine_begin_step(eng);
-    st = timed_cycle(eng, gated && !eng->train.pending ? ST_PHASE_PROLOGUE : ST_PHASE_BODY);
-    if (st != STRATA_OK)
+    if ((st = timed_cycle(eng, phase)) != STRATA_OK)
         return st;
     eng->train.sequences += (uint64_t)w->micro_batch * w->grad_accum;
-    eng->train.pending = gated;
+    eng->train.pending = st_program_gated(eng->program);
     eng->result.loss = eng->train.update.loss;
     eng->result.grad_norm = eng->train.update.grad_norm;
     eng->result.skipped = eng->train.update.skip;
     eng->result.lr = eng->train.update.skip ? 0 : eng->train.update.lr;
     eng->result.loss_scale = eng->train.update_scale;
     *result = eng->result;
+    return STRATA_OK;
+}
+
+strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, const int32_t *positions,
+                             struct st_step_result *result)
+{
+    const strata_status st = take_tokens(eng, tokens, targets, positions);
+
+    return st != STRATA_OK ? st : run_step(eng, updates(eng) ? ST_PHASE_BODY : ST_PHASE_PROLOGUE, result);
+}
+
+strata_status st_engine_step_saving(struct st_engine *eng, const int32_t *tokens, const int32_t *targets,
+                                    const int32_t *positions, struct st_step_result *result, struct st_saved *saved)
+{
+    strata_status st = take_tokens(eng, tokens, targets, positions);
+
+    assert(eng->program->sets > 0 && updates(eng));
+    if (st != STRATA_OK)
+        return st;
+    *saved->train = eng->train;
+    saved->train->pending = false;
+    saved->status = st_engine_save_base(eng);
+    if ((st = run_step(eng, saved->status == STRATA_OK ? ST_PHASE_BODY_SAVE : ST_PHASE_BODY, result)) != STRATA_OK)
+        return st;
+    if (!st_program_gated(eng->program))
+        *saved->train = eng->train;
+    saved->train->overflowed_host = eng->train.overflowed_host; /* by the update that the step made */
+    if (saved->status == STRATA_OK)
+        saved->status = st_engine_save_ended(eng, saved->extents);
     return STRATA_OK;
 }
 

@@ -119,6 +119,18 @@ uint64_t st_engine_steps(const struct st_engine *eng);
  *  update or a finite loss.  E_INPUT: a token or target outside the vocabulary; nothing has run, and the engine stays usable. */
 strata_status st_engine_step(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, const int32_t *positions,
                              struct st_step_result *result);
+/* What a step has saved. */
+struct st_saved {
+    strata_status status; /* OK, or why nothing is saved: then the two others are empty, and the sentence is the last error */
+    struct st_extents *extents;
+    struct st_train_state *train; /* of the run that is saved */
+};
+/** The same step, whose updates all go to the swap's set in use, and what they change in memory, too: while the step computes,
+ *  nothing is flushed.  Gated, what is saved is the run before this step, whose update it makes; else the run after it.  After it
+ *  the caller names another set.  For a program with sets; gated: with an update pending (else st_engine_save() has nothing to
+ *  wait for).  `saved`: out, its pointers are the caller's structs. */
+strata_status st_engine_step_saving(struct st_engine *eng, const int32_t *tokens, const int32_t *targets,
+                                    const int32_t *positions, struct st_step_result *result, struct st_saved *saved);
 /** Run pending updates (epilogue).  result may be NULL. */
 strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *result);
 /** The status and sentence of the failure or cancel that ended the engine; OK: it goes on. */

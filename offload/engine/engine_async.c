@@ -94,7 +94,7 @@ static void device_done(void *ctx, strata_status st)
     pthread_mutex_lock(&eng->lock);
     take_time(eng, job, st_clock_ns());
     pthread_mutex_unlock(&eng->lock);
-    if (st == STRATA_OK && st_engine_has_follow(eng, op))
+    if (st == STRATA_OK && st_engine_has_follow(eng, op, job->saves))
         push(eng, &eng->async->follow, job);
     else
         finish_job(job, st);
@@ -179,7 +179,7 @@ strata_status st_engine_issue(struct st_engine *eng, uint32_t index)
     struct st_engine_job *job = &eng->async->jobs[index];
     strata_status st;
 
-    *job = (struct st_engine_job){.engine = eng, .op = index, .issued_ns = st_clock_ns()};
+    *job = (struct st_engine_job){.engine = eng, .op = index, .saves = st_engine_saves(eng), .issued_ns = st_clock_ns()};
     job->record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, job->issued_ns);
     pthread_mutex_lock(&eng->lock);
     eng->in_flight++;
@@ -242,13 +242,13 @@ static strata_status find_checks(struct st_engine *eng)
         const struct st_op_row *row = &st_op_rows[op->kind];
         const bool state = row->operands[0].content == ST_HOLDS_STATE;
 
-        if (state && row->seal == ST_SEAL_ARRIVES && st_engine_has_follow(eng, op))
+        if (state && row->seal == ST_SEAL_ARRIVES && st_engine_has_follow(eng, op, false))
             eng->async->check_phases[i] = op->phases; /* the device updates it, in this cycle or the next */
         for (uint32_t k = op->access_first; k < op->access_first + op->access_count; k++) {
             const uint32_t buffer = program->accesses[k].buffer;
 
             if (!state && row->seal == ST_SEAL_ARRIVES && program->accesses[k].role == ST_ROLE_TO) {
-                if (st_engine_has_follow(eng, op)) {
+                if (st_engine_has_follow(eng, op, false)) {
                     reader[buffer] = i;
                     open[buffer] = op->phases;
                 }

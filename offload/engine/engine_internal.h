@@ -36,6 +36,7 @@ struct st_engine_io {
 struct st_engine_job {
     struct st_engine *engine;
     uint32_t op;
+    bool saves; /* its cycle does */
     uint64_t issued_ns;
     struct st_trace_record *record; /* NULL: not traced */
     struct st_engine_job *next;     /* in a queue of the host thread */
@@ -141,7 +142,7 @@ strata_status st_engine_run_timed(struct st_engine *eng, uint32_t op);
 strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op);
 /* Address of the op's operand of this role, which it must have. */
 void *st_engine_operand(const struct st_engine *eng, const struct st_op *op, enum st_role role);
-bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op);
+bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op, bool saves);
 strata_status st_engine_follow_op(struct st_engine *eng, const struct st_op *op);
 /* Copies outside a step, which are done on return. */
 strata_status st_engine_put(struct st_engine *eng, void *to_device, const void *from, uint64_t bytes);
@@ -174,6 +175,15 @@ static inline bool st_chunk_has_plane(const struct st_program *program, const st
 strata_status st_engine_load_constants(struct st_engine *eng);
 /* Zero what of a page's slot belongs to no chunk. */
 void st_engine_zero_gaps(const struct st_engine *eng, uint32_t p, unsigned char *slot);
+/* engine_save.c: before and after a cycle that saves.  What is frozen and lives in memory is written by the first of all saves.
+ */
+strata_status st_engine_save_base(struct st_engine *eng);
+strata_status st_engine_save_ended(struct st_engine *eng, struct st_extents *out);
+/* Whether the running cycle saves. */
+static inline bool st_engine_saves(const struct st_engine *eng)
+{
+    return (eng->dispatch.phase & ST_PHASE_SAVE) != 0;
+}
 /* engine_ring.c.  A host slot: the one that the program's first read of this kind fills; NULL: the program has no such read. */
 void *st_engine_host_slot(const struct st_engine *eng, enum st_op_kind kind);
 
@@ -240,6 +250,8 @@ void st_engine_async_end(struct st_engine *eng);
 void st_engine_begin_volumes(struct st_engine *eng);
 strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase);
 strata_status st_engine_drain(struct st_engine *eng);
+/* The first failure of a transfer whose failure is its own, which is forgotten then. */
+strata_status st_engine_apart(struct st_engine *eng);
 /* Take the times of the calls of a cycle that is over; the device is idle then.  Without op_times it does nothing. */
 strata_status st_engine_collect_times(struct st_engine *eng);
 /* Transfers outside a step; a failure of one that is apart is returned by its wait alone.  Of a whole page's weights, whose

@@ -367,17 +367,19 @@ static strata_status call_model(struct st_engine *eng, const struct st_op *op)
 
 /* --- checksums around transfers --- */
 
-bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op)
+bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op, bool saves)
 {
     const struct st_op_row *row = &st_op_rows[op->kind];
+    const bool saved = saves && row->seal == ST_SEAL_CLOSES;
 
     if (row->seal != ST_SEAL_ARRIVES && row->seal != ST_SEAL_CLOSES)
         return false;
     switch ((enum st_content)row->operands[0].content) {
     case ST_HOLDS_WEIGHT:
-        return eng->program->pages[op->page].home == ST_WHERE_NVME;
+        return saved || eng->program->pages[op->page].home == ST_WHERE_NVME;
     case ST_HOLDS_STATE:
-        return eng->program->pages[op->page].state == ST_WHERE_STREAMED && eng->program->chunks[op->chunk].state == ST_WHERE_NVME;
+        return saved || (eng->program->pages[op->page].state == ST_WHERE_STREAMED &&
+                         eng->program->chunks[op->chunk].state == ST_WHERE_NVME);
     default:
         return eng->act_checksums != NULL;
     }

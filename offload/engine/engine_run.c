@@ -81,7 +81,7 @@ static void io_done(struct st_transfer *t, strata_status st)
         st_trace_end(io->record, st_clock_ns());
     if (st == STRATA_OK && io->check)
         st_engine_check_arrived(eng, io);
-    else if (st == STRATA_OK && !synchronous)
+    else if ((st == STRATA_OK || io->apart) && !synchronous)
         st_dispatch_finish(&eng->dispatch, io->op);
     pthread_mutex_lock(&eng->lock);
     if (io->apart)
@@ -176,6 +176,19 @@ strata_status st_engine_drain(struct st_engine *eng)
     return io_failure(eng);
 }
 
+strata_status st_engine_apart(struct st_engine *eng)
+{
+    strata_status st;
+
+    pthread_mutex_lock(&eng->lock);
+    st = eng->apart_status;
+    if (st != STRATA_OK)
+        st = st_error(st, "%s", eng->apart_error);
+    eng->apart_status = STRATA_OK;
+    pthread_mutex_unlock(&eng->lock);
+    return st;
+}
+
 strata_status st_engine_transfer_start(struct st_engine *eng, struct st_engine_io *io, enum st_io_op op, uint32_t extent,
                                        uint64_t at, void *buf, uint64_t bytes, bool apart)
 {
@@ -198,17 +211,11 @@ strata_status st_engine_volume_start(struct st_engine *eng, struct st_engine_io 
 
 strata_status st_engine_transfer_wait(struct st_engine *eng, const struct st_engine_io *io)
 {
-    strata_status st = STRATA_OK;
-
     pthread_mutex_lock(&eng->lock);
     while (!io->finished)
         pthread_cond_wait(&eng->wake, &eng->lock);
-    if (io->apart && eng->apart_status != STRATA_OK) {
-        st = st_error(eng->apart_status, "%s", eng->apart_error);
-        eng->apart_status = STRATA_OK;
-    }
     pthread_mutex_unlock(&eng->lock);
-    return io->apart ? st : io_failure(eng);
+    return io->apart ? st_engine_apart(eng) : io_failure(eng);
 }
 
 /* --- transfers --- */
@@ -234,6 +241,7 @@ static strata_status issue_io(struct st_engine *eng, uint32_t index)
     struct st_engine_io *io = &eng->io[st_dispatch_io(&eng->dispatch, op->lane)];
 
     io->op = index;
+    io->apart = op->phases == ST_PHASE_SAVE;
     io->rest = ST_NO_PAGE;
     io->check = st_engine_checks_arrival(eng, index);
     if (eng->trace != NULL)
@@ -286,7 +294,7 @@ static strata_status execute(struct st_engine *eng, uint32_t index)
     strata_status st = st_engine_run_timed(eng, index);
     uint64_t end;
 
-    if (st == STRATA_OK && st_engine_has_follow(eng, op))
+    if (st == STRATA_OK && st_engine_has_follow(eng, op, st_engine_saves(eng)))
         st = st_engine_follow_op(eng, op);
     end = st_clock_ns();
     account(eng, index, end - start);

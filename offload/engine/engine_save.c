@@ -1,8 +1,9 @@
 /* engine_save.c - brings all that a run has learnt into one set of the swap, and says what lies where in it.
  *
- * Called between steps.  What lives on NVMe lies in the set that updates write already; what lives in memory is written to its
- * place there now, what is frozen once, to the base.  After st_engine_use_set() updates write to another set, so that this one
- * stays as it is.  A failure here is the save's alone: the engine goes on. */
+ * Called between steps; or a step does it itself, by the program's ops of phase SAVE.  What lives on NVMe lies in the set that
+ * updates write already; what lives in memory is written to its place there now, what is frozen once, to the base.  After
+ * st_engine_use_set() updates write to another set, so that this one stays as it is.  A failure here is the save's alone: the
+ * engine goes on. */
 #include "offload/engine/engine_internal.h"
 
 #include "core/base/error.h"
@@ -16,6 +17,7 @@ struct save {
     struct st_engine *eng;
     struct st_ring bounce; /* slots of the engine's bounce memory */
     struct st_ring direct; /* no slots: transfers straight from the arena */
+    bool base_alone;       /* only what is frozen */
 };
 
 /* Whether the host cannot read what lies there. */
@@ -90,7 +92,7 @@ static strata_status save_page(struct save *s, uint32_t p)
         st_engine_hash_updated(eng, p, from);
     else
         st_engine_hash_weights(eng, p, from);
-    if (st == STRATA_OK && place->extent != ST_NO_BUFFER)
+    if (st == STRATA_OK && place->extent != ST_NO_BUFFER && !s->base_alone)
         st = write_out(s, place->extent, from, st_page_set_bytes(page), remote, on_host);
     if (st == STRATA_OK && place->base_extent != ST_NO_BUFFER && !eng->base_saved)
         st = write_out(s, place->base_extent, from + st_page_base_at(page), page->bytes - st_page_base_at(page), remote, on_host);
@@ -115,16 +117,16 @@ static strata_status save_state(struct save *s, uint32_t c)
     return st != STRATA_OK ? st : write_out(s, chunk->extent, from, chunk->bytes, remote, true);
 }
 
-static strata_status save_memory(struct st_engine *eng)
+static strata_status save_memory(struct st_engine *eng, bool base_alone)
 {
-    struct save s = {.eng = eng, .direct = {.count = ST_RING_SLOTS_MAX, .apart = true}};
+    struct save s = {.eng = eng, .base_alone = base_alone, .direct = {.count = ST_RING_SLOTS_MAX, .apart = true}};
     strata_status st = STRATA_OK, one;
 
     s.bounce.apart = true;
     st = st_ring_bounce(&s.bounce, eng);
     for (uint32_t p = 0; p < eng->program->workload.page_count && st == STRATA_OK; p++)
         st = save_page(&s, p);
-    for (uint32_t c = 0; c < eng->program->chunk_count && st == STRATA_OK; c++)
+    for (uint32_t c = 0; c < eng->program->chunk_count && st == STRATA_OK && !base_alone; c++)
         st = save_state(&s, c);
     one = st_ring_close(&s.bounce, eng);
     st = st == STRATA_OK ? one : st;
@@ -207,7 +209,22 @@ strata_status st_engine_save(struct st_engine *eng, struct st_extents *out)
 
     assert(eng->program->sets > 0);
     if (st == STRATA_OK)
-        st = save_memory(eng);
+        st = save_memory(eng, false);
+    return st != STRATA_OK ? st : list_extents(eng, out);
+}
+
+strata_status st_engine_save_base(struct st_engine *eng)
+{
+    return eng->base_saved ? STRATA_OK : save_memory(eng, true);
+}
+
+/* Writes of the cycle may still be in flight. */
+strata_status st_engine_save_ended(struct st_engine *eng, struct st_extents *out)
+{
+    strata_status st = st_engine_drain(eng);
+
+    if (st == STRATA_OK)
+        st = st_engine_apart(eng);
     return st != STRATA_OK ? st : list_extents(eng, out);
 }
 

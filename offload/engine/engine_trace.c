@@ -31,7 +31,7 @@ strata_status st_engine_trace_create(struct st_trace **out, const struct st_prog
 
 void st_engine_trace_cycle(struct st_engine *eng, uint64_t now_ns)
 {
-    const bool step = eng->dispatch.phase == ST_PHASE_PROLOGUE || eng->dispatch.phase == ST_PHASE_BODY;
+    const bool step = (eng->dispatch.phase & (ST_PHASE_PROLOGUE | ST_PHASE_BODY)) != 0;
 
     eng->trace_cycle = NULL;
     if (eng->dispatch.phase == ST_PHASE_EVAL)

@@ -19,8 +19,9 @@ struct chunk_job {
     size_t width;                      /* bytes of a weight and of a gradient */
     const struct st_update_coef *coef; /* NULL: skip */
     bool state_swapped, weight_swapped, weight_unchecked;
-    bool fresh;           /* the moments were never written: zero */
-    _Atomic uint64_t bad; /* 1 + plane * 2^32 + tile */
+    bool state_saved, weight_saved; /* they live in memory, and this cycle writes them to a checkpoint */
+    bool fresh;                     /* the moments were never written: zero */
+    _Atomic uint64_t bad;           /* 1 + plane * 2^32 + tile */
     _Atomic uint64_t overflowed;
 };
 
@@ -48,7 +49,7 @@ static void seal_moment(struct chunk_job *job, enum st_plane plane, void *data, 
 
 static void seal_tile(struct chunk_job *job, uint64_t tile, uint64_t at, uint64_t elems, bool check)
 {
-    if (job->state_swapped) {
+    if (job->state_swapped || (job->state_saved && !check)) {
         const struct st_moments moments = st_moments_at(&job->moments, at);
 
         if (job->master != NULL)
@@ -57,7 +58,7 @@ static void seal_tile(struct chunk_job *job, uint64_t tile, uint64_t at, uint64_
         if (moments.moment2 != NULL)
             seal_moment(job, ST_PLANE_MOMENT2, moments.moment2, elems, tile, check);
     }
-    if (job->weight_swapped && (!check || job->weight_unchecked))
+    if (check ? job->weight_swapped && job->weight_unchecked : job->weight_swapped || job->weight_saved)
         seal(job, ST_PLANE_WEIGHT, job->weight + at * job->width, elems * job->width, tile, check);
 }
 
@@ -90,12 +91,11 @@ static void update_tile(void *ctx, uint64_t tile, uint32_t worker)
 
     (void)worker;
     seal_tile(job, tile, at, elems, true);
-    if (job->coef == NULL)
-        return;
-    overflowed = update_elems(job, at, elems);
+    overflowed = job->coef != NULL ? update_elems(job, at, elems) : 0;
     if (overflowed != 0)
         atomic_fetch_add(&job->overflowed, overflowed);
-    seal_tile(job, tile, at, elems, false);
+    if (job->coef != NULL || job->state_saved || job->weight_saved)
+        seal_tile(job, tile, at, elems, false);
 }
 
 static const struct st_update_coef *coef_of(const struct st_engine *eng, const struct st_chunk *chunk)
@@ -123,6 +123,8 @@ strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *st
         .coef = coef_of(eng, chunk),
         .state_swapped = chunk->state == ST_WHERE_NVME,
         .weight_swapped = place->home == ST_WHERE_NVME,
+        .state_saved = st_engine_saves(eng) && chunk->state != ST_WHERE_NVME,
+        .weight_saved = st_engine_saves(eng) && place->home != ST_WHERE_NVME,
         .fresh = eng->fresh[c],
     };
 

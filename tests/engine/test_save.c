@@ -1,11 +1,13 @@
 /* test_save - a run that saves has the bits of one that does not, and a run that resumes has the bits of one that never ended,
  * wherever the one and the other keep their bytes. */
+#include "core/base/fault.h"
 #include "core/system/file.h"
 #include "offload/checkpoint/extents.h"
 #include "offload/engine/train_state.h"
 #include "rig.h"
 #include "tests/common/scratch.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -142,13 +144,12 @@ static void link_volume(struct st_swap *swap, uint32_t volume, const char *space
     close(dir);
 }
 
-static void save(struct rigged *r, struct saved *out)
+/* Takes the set that holds everything now. */
+static void take_set(struct rigged *r, struct saved *out)
 {
     struct st_swap *swap = st_engine_swap(r->rig.engine);
     const uint32_t set = st_engine_set(r->rig.engine);
 
-    assert_ok(st_engine_save(r->rig.engine, &out->extents));
-    out->train = *st_engine_train_state(r->rig.engine);
     out->stripe = *st_swap_stripe(swap);
     memcpy(out->bytes, r->plan->program.space_bytes, sizeof(out->bytes));
     link_volume(swap, st_swap_volume(swap, ST_SPACE_SET, set), "set");
@@ -156,6 +157,13 @@ static void save(struct rigged *r, struct saved *out)
     assert_false(st_swap_reusable(swap, set));
     assert_true(st_swap_reusable(swap, (set + 1) % SETS));
     st_engine_use_set(r->rig.engine, (set + 1) % SETS);
+}
+
+static void save(struct rigged *r, struct saved *out)
+{
+    assert_ok(st_engine_save(r->rig.engine, &out->extents));
+    out->train = *st_engine_train_state(r->rig.engine);
+    take_set(r, out);
 }
 
 /* Opens the files of one space and makes them a volume of the swap. */
@@ -224,6 +232,39 @@ static struct digests run_saving(const struct rig_cell *cell, struct saved *save
     return d;
 }
 
+/* The same by steps that save: where updates are gated, the one after what is saved, which makes its update. */
+static struct digests run_saving_within(const struct rig_cell *cell, struct saved *saved)
+{
+    int32_t tokens[RIG_TOKENS_MAX], targets[RIG_TOKENS_MAX];
+    const uint32_t later = cell->update == ST_UPDATE_GATED;
+    struct st_step_result result;
+    struct digests d;
+    struct rigged r;
+
+    rigged_open(&r, cell);
+    for (uint32_t i = 0; i < STEPS; i++) {
+        struct st_saved step = {.extents = &saved->extents, .train = &saved->train};
+
+        if (i < later || i >= SAVED + later) {
+            run_steps(&r, i, i + 1);
+            continue;
+        }
+        if (i > later)
+            st_extents_fini(&saved->extents);
+        rig_tokens(tokens, targets, &r.cell, i);
+        assert_ok(st_engine_step_saving(r.rig.engine, tokens, targets, NULL, &result, &step));
+        assert_ok(step.status);
+        assert_int_equal(result.bytes.write, st_program_traffic(&r.plan->program, ST_PHASE_BODY_SAVE).write);
+        assert_int_equal(result.bytes.download, st_program_traffic(&r.plan->program, ST_PHASE_BODY_SAVE).download);
+        assert_int_equal(saved->train.steps_applied + saved->train.steps_skipped, i + 1 - later);
+        assert_false(saved->train.pending);
+        take_set(&r, saved);
+    }
+    d = digests_of(&r);
+    rigged_close(&r);
+    return d;
+}
+
 static struct digests run_resumed(const struct rig_cell *cell, const struct saved *saved, bool adopts)
 {
     int fds[2 * ST_SWAP_DIRS_MAX];
@@ -264,9 +305,16 @@ static void check(const struct rig_cell *saves, const struct resumer *resumers, 
     never_saved = run_whole(&plain);
     d = run_saving(saves, &saved);
     assert_digests(&d, &never_saved, saves);
-    for (size_t i = 0; i < count; i++) {
-        d = run_resumed(&resumers[i].cell, &saved, resumers[i].adopts);
-        assert_digests(&d, &never_saved, &resumers[i].cell);
+    for (uint32_t within = 0; within < 2; within++) {
+        if (within == 1) {
+            st_extents_fini(&saved.extents);
+            d = run_saving_within(saves, &saved);
+            assert_digests(&d, &never_saved, saves);
+        }
+        for (size_t i = 0; i < (within == 0 ? count : 1); i++) {
+            d = run_resumed(&resumers[i].cell, &saved, resumers[i].adopts);
+            assert_digests(&d, &never_saved, &resumers[i].cell);
+        }
     }
     st_extents_fini(&saved.extents);
     scratch_close();
@@ -381,6 +429,39 @@ static void test_policies(void **state)
     check(&paced, (struct resumer[]){{paced, true}}, 1);
 }
 
+/* A drive that refuses what a checkpoint has to be given ends the checkpoint, and no step: the next one saves. */
+static void test_refused(void **state)
+{
+    struct rig_cell cell = in_memory(), plain = cell;
+    int32_t tokens[RIG_TOKENS_MAX], targets[RIG_TOKENS_MAX];
+    struct digests never_saved, d;
+    struct st_step_result result;
+    struct rigged r;
+
+    (void)state;
+    scratch_open();
+    plain.sets = 0;
+    never_saved = run_whole(&plain);
+    rigged_open(&r, &cell);
+    for (uint32_t i = 0; i < STEPS; i++) {
+        struct saved saved = {.extents.rows = NULL};
+        struct st_saved step = {.extents = &saved.extents, .train = &saved.train};
+
+        rig_tokens(tokens, targets, &cell, i);
+        if (i == 1)
+            st_fault_arm(&(struct st_fault_spec){.site = "nvme.cqe", .after = 2, .count = 1, .result = -EIO});
+        assert_ok(st_engine_step_saving(r.rig.engine, tokens, targets, NULL, &result, &step));
+        assert_int_equal(step.status, i == 1 ? STRATA_E_IO : STRATA_OK);
+        assert_int_equal(st_fault_disarm(), i == 1);
+        assert_true((saved.extents.rows != NULL) == (i != 1));
+        st_extents_fini(&saved.extents);
+    }
+    d = digests_of(&r);
+    assert_digests(&d, &never_saved, &cell);
+    rigged_close(&r);
+    scratch_close();
+}
+
 /* A byte of each plane changes in the checkpoint: what reads it says so. */
 static void test_damage(void **state)
 {
@@ -425,6 +506,7 @@ int main(void)
         cmocka_unit_test(test_frozen),
         cmocka_unit_test(test_formats),
         cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_damage),
     };
 
