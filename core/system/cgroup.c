@@ -5,24 +5,25 @@
 #include "core/system/cgroup.h"
 #include "core/base/fault.h"
 #include "core/system/file.h"
+#include "core/system/kernel_text.h"
 
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Above this a v1 limit means "none" (the kernel reports LONG_MAX rounded down to a kernel page). */
 #define NO_LIMIT (UINT64_C(1) << 62)
 
 struct group_files {
     const char *limit, *used; /* memory */
-    const char *stat_prefix;  /* of the page cache rows of memory.stat that include child groups */
+    bool v1;
 };
 
-static const struct group_files files_v1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_"};
-static const struct group_files files_v2 = {"memory.max", "memory.current", ""};
+static const struct group_files files_v1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", true};
+static const struct group_files files_v2 = {"memory.max", "memory.current", false};
 
 static bool open_in(FILE **file, const char *group, const char *name)
 {
@@ -47,26 +48,23 @@ static int read_numbers(const char *group, const char *name, long long *first, l
     return count < 0 ? 0 : count;
 }
 
-/* Page cache that the kernel would drop first: all inactive and half of the active file pages, as MemAvailable counts it. */
-static uint64_t reclaimable_bytes(const char *group, const char *prefix)
+uint64_t st_cgroup_reclaimable(const char *memory_stat, bool v1)
 {
-    char line[256], inactive[64], active[64];
-    unsigned long long bytes;
-    uint64_t sum = 0;
-    FILE *file;
+    const uint64_t inactive = st_kernel_text_number(memory_stat, v1 ? "total_inactive_file " : "inactive_file ", ""),
+                   active = st_kernel_text_number(memory_stat, v1 ? "total_active_file " : "active_file ", "");
 
-    if (!open_in(&file, group, "memory.stat"))
-        return 0;
-    snprintf(inactive, sizeof(inactive), "%sinactive_file ", prefix);
-    snprintf(active, sizeof(active), "%sactive_file ", prefix);
-    while (fgets(line, sizeof(line), file) != NULL) {
-        if (strncmp(line, inactive, strlen(inactive)) == 0 && sscanf(line + strlen(inactive), "%llu", &bytes) == 1)
-            sum += bytes;
-        else if (strncmp(line, active, strlen(active)) == 0 && sscanf(line + strlen(active), "%llu", &bytes) == 1)
-            sum += bytes / 2;
-    }
-    fclose(file);
-    return sum;
+    return (inactive != ST_KERNEL_UNKNOWN ? inactive : 0) + (active != ST_KERNEL_UNKNOWN ? active / 2 : 0);
+}
+
+static uint64_t reclaimable_bytes(const char *group, bool v1)
+{
+    char text[ST_KERNEL_TEXT_MAX];
+    const int fd = st_kernel_text_open(group, "memory.stat");
+    const bool there = st_kernel_text_read(fd, text);
+
+    if (fd >= 0)
+        close(fd);
+    return there ? st_cgroup_reclaimable(text, v1) : 0;
 }
 
 static void apply_memory(struct st_cgroup_limits *limits, const char *group, const struct group_files *files)
@@ -79,7 +77,7 @@ static void apply_memory(struct st_cgroup_limits *limits, const char *group, con
     if ((uint64_t)limit < limits->memory_limit)
         limits->memory_limit = (uint64_t)limit;
     taken = read_numbers(group, files->used, &used, &rest) < 1 || used < 0 ? 0 : (uint64_t)used;
-    available = reclaimable_bytes(group, files->stat_prefix);
+    available = reclaimable_bytes(group, files->v1);
     taken -= available < taken ? available : taken;
     available = taken < (uint64_t)limit ? (uint64_t)limit - taken : 0;
     if (available < limits->memory_available)
@@ -113,12 +111,12 @@ static void read_list(char list[ST_CGROUP_LIST_MAX], const char *group, const ch
     fclose(file);
 }
 
-static void apply_v1_memory(struct st_cgroup_limits *limits, const char *group)
+static void apply_v1_memory(void *limits, const char *group)
 {
     apply_memory(limits, group, &files_v1);
 }
 
-static void apply_v1_cpu(struct st_cgroup_limits *limits, const char *group)
+static void apply_v1_cpu(void *limits, const char *group)
 {
     long long quota, period, rest;
 
@@ -127,14 +125,17 @@ static void apply_v1_cpu(struct st_cgroup_limits *limits, const char *group)
         apply_quota(limits, quota, period);
 }
 
-static void apply_v1_cpuset(struct st_cgroup_limits *limits, const char *group)
+static void apply_v1_cpuset(void *ctx, const char *group)
 {
+    struct st_cgroup_limits *limits = ctx;
+
     read_list(limits->cpu_list, group, "cpuset.effective_cpus");
     read_list(limits->cpu_list, group, "cpuset.cpus"); /* kernels before 3.17 only have this one */
 }
 
-static void apply_v2(struct st_cgroup_limits *limits, const char *group)
+static void apply_v2(void *ctx, const char *group)
 {
+    struct st_cgroup_limits *limits = ctx;
     long long quota, period;
 
     apply_memory(limits, group, &files_v2);
@@ -143,26 +144,34 @@ static void apply_v2(struct st_cgroup_limits *limits, const char *group)
         apply_quota(limits, quota, period);
 }
 
-typedef void apply_fn(struct st_cgroup_limits *limits, const char *group);
+typedef void apply_fn(void *ctx, const char *group);
+
+/* What to do with a group of this process, by where it is; NULL: nothing. */
+struct visitor {
+    apply_fn *v2, *v1_memory, *v1_cpuset, *v1_cpu;
+    void *ctx;
+};
 
 /* Applies `apply` to tree/path and every group above it, the tree's root included. */
-static void walk_up(struct st_cgroup_limits *limits, apply_fn *apply, const char *tree, const char *path)
+static void walk_up(apply_fn *apply, void *ctx, const char *tree, const char *path)
 {
     char group[PATH_MAX];
     size_t root_length = strlen(tree);
     struct stat info;
 
+    if (apply == NULL)
+        return;
     if (snprintf(group, sizeof(group), "%s%s", tree, path) >= (int)sizeof(group) || st_fault_refuses("cgroup.stat") ||
         stat(group, &info) != 0)
         snprintf(group, sizeof(group), "%s", tree);
     for (size_t length = strlen(group); length > root_length; length = (size_t)(strrchr(group, '/') - group)) {
         group[length] = '\0';
         if (group[length - 1] != '/')
-            apply(limits, group);
+            apply(ctx, group);
         else if (length - 1 == root_length)
             break;
     }
-    apply(limits, tree);
+    apply(ctx, tree);
 }
 
 /* True if the comma-separated list holds `name`. */
@@ -177,7 +186,7 @@ static bool list_has(const char *list, const char *name)
 }
 
 /* One line of the membership file: "id:controllers:path". */
-static void apply_line(struct st_cgroup_limits *limits, const char *root, char *line)
+static void visit_line(const struct visitor *v, const char *root, char *line)
 {
     char tree[PATH_MAX], *controllers = strchr(line, ':'), *path;
 
@@ -187,33 +196,43 @@ static void apply_line(struct st_cgroup_limits *limits, const char *root, char *
     *path++ = '\0';
     path[strcspn(path, "\n")] = '\0';
     if (controllers[0] == '\0') {
-        walk_up(limits, apply_v2, root, path);
+        walk_up(v->v2, v->ctx, root, path);
         snprintf(tree, sizeof(tree), "%s/unified", root);
-        walk_up(limits, apply_v2, tree, path);
+        walk_up(v->v2, v->ctx, tree, path);
     }
     if (list_has(controllers, "memory")) {
         snprintf(tree, sizeof(tree), "%s/memory", root);
-        walk_up(limits, apply_v1_memory, tree, path);
+        walk_up(v->v1_memory, v->ctx, tree, path);
     }
     if (list_has(controllers, "cpuset")) {
         snprintf(tree, sizeof(tree), "%s/cpuset", root);
-        walk_up(limits, apply_v1_cpuset, tree, path);
+        walk_up(v->v1_cpuset, v->ctx, tree, path);
     }
     if (list_has(controllers, "cpu")) {
         snprintf(tree, sizeof(tree), "%s/cpu", root);
-        walk_up(limits, apply_v1_cpu, tree, path);
+        walk_up(v->v1_cpu, v->ctx, tree, path);
     }
 }
 
-void st_cgroup_read(struct st_cgroup_limits *limits, const char *root, const char *membership)
+static void visit(const struct visitor *v, const char *root, const char *membership)
 {
     char line[PATH_MAX];
     FILE *file = st_kernel_file_stream(membership);
 
-    *limits = (struct st_cgroup_limits){.memory_limit = UINT64_MAX, .memory_available = UINT64_MAX};
     if (file == NULL)
         return;
     while (fgets(line, sizeof(line), file) != NULL)
-        apply_line(limits, root, line);
+        visit_line(v, root, line);
     fclose(file);
+}
+
+void st_cgroup_read(struct st_cgroup_limits *limits, const char *root, const char *membership)
+{
+    *limits = (struct st_cgroup_limits){.memory_limit = UINT64_MAX, .memory_available = UINT64_MAX};
+    visit(&(struct visitor){apply_v2, apply_v1_memory, apply_v1_cpuset, apply_v1_cpu, limits}, root, membership);
+}
+
+void st_cgroup_memory_groups(const char *root, const char *membership, st_cgroup_group_fn *group, void *ctx)
+{
+    visit(&(struct visitor){.v2 = group, .v1_memory = group, .ctx = ctx}, root, membership);
 }

@@ -1,7 +1,8 @@
-/* core/system/cgroup.h - limits that control groups (v1 and v2) put on this process; used by topology.c. */
+/* core/system/cgroup.h - limits that control groups (v1 and v2) put on this process; used by topology.c and watchdog.c. */
 #ifndef CORE_SYSTEM_CGROUP_H
 #define CORE_SYSTEM_CGROUP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define ST_CGROUP_LIST_MAX 1024u
@@ -20,5 +21,15 @@ struct st_cgroup_limits {
  *  @param root        mount point, e.g. "/sys/fs/cgroup"
  *  @param membership  file like /proc/self/cgroup */
 void st_cgroup_read(struct st_cgroup_limits *limits, const char *root, const char *membership);
+
+typedef void st_cgroup_group_fn(void *ctx, const char *dir);
+
+/** Call `group` with the directory of every group that may limit this process's memory, of both versions, from its own up to the
+ *  root of each tree.  A directory may lack any file. */
+void st_cgroup_memory_groups(const char *root, const char *membership, st_cgroup_group_fn *group, void *ctx);
+
+/** Page cache that the kernel would drop first, of the text of a group's memory.stat: all inactive and half of the active file
+ *  pages, as MemAvailable counts it. */
+uint64_t st_cgroup_reclaimable(const char *memory_stat, bool v1);
 
 #endif

@@ -1,9 +1,9 @@
 /* core/system/pressure.c - reads /proc and the control group by descriptors that stay open, and judges the difference. */
 #include "core/system/pressure.h"
 #include "core/base/error.h"
-#include "core/base/fault.h"
 #include "core/base/size.h"
 #include "core/system/file.h"
+#include "core/system/kernel_text.h"
 
 #include <limits.h>
 #include <math.h>
@@ -13,7 +13,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FILE_BYTES_MAX   16384u /* /proc/vmstat has about 4 KiB */
 #define FRACTION_PRESSED 0.05
 #define FAULT_SECONDS    100e-6 /* a 4 KiB read of an NVMe drive; other disks take longer */
 #define SWAP_OUT_PRESSED (1u << 20)
@@ -25,38 +24,13 @@ struct st_pressure {
 
 /* --- opening --- */
 
-static int open_file(const char *dir, const char *name)
-{
-    char path[PATH_MAX];
-
-    if (snprintf(path, sizeof(path), "%s/%s", dir, name) >= (int)sizeof(path))
-        return -1;
-    return st_kernel_file_open(path);
-}
-
-/* Reads the file from its start, as text, cut at FILE_BYTES_MAX - 1; false if it cannot be read. */
-static bool read_text(int fd, char text[FILE_BYTES_MAX])
-{
-    size_t length = 0;
-    ssize_t got = -1;
-
-    text[0] = '\0';
-    if (fd < 0)
-        return false;
-    while (length < FILE_BYTES_MAX - 1 && !st_fault_refuses("kernel.read") &&
-           (got = pread(fd, text + length, FILE_BYTES_MAX - 1 - length, (off_t)length)) > 0)
-        length += (size_t)got;
-    text[length] = '\0';
-    return got >= 0 && length > 0;
-}
-
 /* A kernel with PSI switched off may have the file and yet refuse to read it. */
 static int open_psi(const char *dir, const char *name)
 {
-    char text[FILE_BYTES_MAX];
-    int fd = open_file(dir, name);
+    char text[ST_KERNEL_TEXT_MAX];
+    int fd = st_kernel_text_open(dir, name);
 
-    if (fd >= 0 && !read_text(fd, text)) {
+    if (fd >= 0 && !st_kernel_text_read(fd, text)) {
         close(fd);
         fd = -1;
     }
@@ -100,7 +74,7 @@ static void open_group(struct st_pressure *p, const char *proc_root, const char 
         p->psi = open_psi(dir, "memory.pressure");
         if (p->psi < 0)
             continue;
-        p->events = open_file(dir, "memory.events"); /* the root group of the machine has none */
+        p->events = st_kernel_text_open(dir, "memory.events"); /* the root group of the machine has none */
         p->scope =
             p->events >= 0 || (below[0] != '\0' && strcmp(below, "/") != 0) ? ST_PRESSURE_OF_GROUP : ST_PRESSURE_OF_MACHINE;
         return;
@@ -118,9 +92,9 @@ strata_status st_pressure_open(struct st_pressure **out, const char *proc_root, 
     if (cgroup_root == NULL)
         cgroup_root = "/sys/fs/cgroup";
     p->psi = p->events = -1;
-    p->stat = open_file(proc_root, "self/stat");
-    p->status = open_file(proc_root, "self/status");
-    p->vmstat = open_file(proc_root, "vmstat");
+    p->stat = st_kernel_text_open(proc_root, "self/stat");
+    p->status = st_kernel_text_open(proc_root, "self/status");
+    p->vmstat = st_kernel_text_open(proc_root, "vmstat");
     open_group(p, proc_root, cgroup_root);
     if (p->psi < 0 && (p->psi = open_psi(proc_root, "pressure/memory")) >= 0)
         p->scope = ST_PRESSURE_OF_MACHINE;
@@ -146,28 +120,6 @@ enum st_pressure_scope st_pressure_scope(const struct st_pressure *p)
 }
 
 /* --- sampling --- */
-
-/* The number that follows `key` in a line that begins with `row`. */
-static uint64_t number_after(const char *text, const char *row, const char *key)
-{
-    const size_t length = strlen(row);
-    char *end;
-
-    for (const char *line = text; line != NULL; line = strchr(line, '\n') != NULL ? strchr(line, '\n') + 1 : NULL) {
-        const char *at, *stop = line + strcspn(line, "\n");
-        uint64_t value;
-
-        if (strncmp(line, row, length) != 0)
-            continue;
-        at = strstr(line + length, key);
-        if (at == NULL || at >= stop)
-            return ST_PRESSURE_UNKNOWN;
-        at += strlen(key);
-        value = strtoull(at, &end, 10);
-        return end == at || end > stop ? ST_PRESSURE_UNKNOWN : value;
-    }
-    return ST_PRESSURE_UNKNOWN;
-}
 
 /* Field 12 of /proc/self/stat; the name before it, in parentheses, may contain anything. */
 static uint64_t major_faults_of(const char *text)
@@ -196,34 +148,35 @@ static uint64_t sum_known(const uint64_t *values, size_t count)
 
 static uint64_t limit_hits_of(const char *text)
 {
-    const uint64_t hits[] = {number_after(text, "high ", ""), number_after(text, "max ", ""), number_after(text, "oom ", "")};
+    const uint64_t hits[] = {st_kernel_text_number(text, "high ", ""), st_kernel_text_number(text, "max ", ""),
+                             st_kernel_text_number(text, "oom ", "")};
 
     return sum_known(hits, sizeof(hits) / sizeof(hits[0]));
 }
 
 void st_pressure_sample(const struct st_pressure *p, struct st_pressure_sample *out)
 {
-    char text[FILE_BYTES_MAX];
+    char text[ST_KERNEL_TEXT_MAX];
 
     memset(out, 0xff, sizeof(*out)); /* all unknown */
     if (p == NULL)
         return;
-    if (read_text(p->stat, text))
+    if (st_kernel_text_read(p->stat, text))
         out->major_faults = major_faults_of(text);
-    if (read_text(p->status, text)) {
-        const uint64_t kilobytes = number_after(text, "VmSwap:", "");
+    if (st_kernel_text_read(p->status, text)) {
+        const uint64_t kilobytes = st_kernel_text_number(text, "VmSwap:", "");
 
         out->swap_bytes = kilobytes > UINT64_MAX / 1024 ? ST_PRESSURE_UNKNOWN : kilobytes * 1024;
     }
-    if (read_text(p->vmstat, text)) {
-        out->pages_in = number_after(text, "pswpin ", "");
-        out->pages_out = number_after(text, "pswpout ", "");
+    if (st_kernel_text_read(p->vmstat, text)) {
+        out->pages_in = st_kernel_text_number(text, "pswpin ", "");
+        out->pages_out = st_kernel_text_number(text, "pswpout ", "");
     }
-    if (read_text(p->psi, text)) {
-        out->some_us = number_after(text, "some ", "total=");
-        out->full_us = number_after(text, "full ", "total=");
+    if (st_kernel_text_read(p->psi, text)) {
+        out->some_us = st_kernel_text_number(text, "some ", "total=");
+        out->full_us = st_kernel_text_number(text, "full ", "total=");
     }
-    if (read_text(p->events, text))
+    if (st_kernel_text_read(p->events, text))
         out->group_limit_hits = limit_hits_of(text);
 }
 

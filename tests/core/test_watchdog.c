@@ -1,0 +1,376 @@
+/* tests/core/test_watchdog.c - invented series and fake trees: what is an alarm, and above all what is none. */
+#include "core/base/fault.h"
+#include "core/system/watchdog.h"
+#include "tests/common/scratch.h"
+
+#include <limits.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define UNKNOWN ST_WATCH_UNKNOWN
+#define MIB     (UINT64_C(1) << 20)
+#define LIMIT   (8192 * MIB) /* its margin is 128 MiB */
+#define MARGIN  (128 * MIB)
+#define SOON_NS UINT64_C(1000000)
+
+/* --- judging --- */
+
+/* One group, looked at every second. */
+struct series {
+    struct st_watch_judge judge;
+    struct st_watch_look look;
+    struct st_watch_alarm alarm;
+    bool alarmed;
+    uint64_t alarm_second;
+};
+
+static void begin(struct series *s, uint64_t planned_bytes)
+{
+    memset(s, 0, sizeof(*s));
+    memset(&s->look, 0xff, sizeof(s->look));
+    s->judge.planned_bytes = planned_bytes;
+    s->look.at_ns = 1000000000;
+    s->look.resident_bytes = planned_bytes;
+    s->look.major_faults = 0;
+    s->look.place[1] = (struct st_watch_place){LIMIT, LIMIT, 0, 0};
+}
+
+/* `seconds` looks with so much left, and so much of each second spent waiting. */
+static void go_on(struct series *s, uint32_t seconds, uint64_t left_bytes, double waited)
+{
+    for (uint32_t i = 0; i < seconds; i++) {
+        s->look.at_ns += 1000000000;
+        s->look.place[1].left_bytes = left_bytes;
+        if (s->look.place[1].full_us != UNKNOWN)
+            s->look.place[1].full_us += (uint64_t)(waited * 1e6);
+        if (!s->alarmed && (s->alarmed = st_watch_judge(&s->judge, &s->look, &s->alarm)))
+            s->alarm_second = i + 1;
+    }
+}
+
+/* A run takes its planned memory, which is nearly all there is, and keeps it for an hour. */
+static void a_full_plan_is_no_alarm(void **state)
+{
+    struct series s;
+
+    (void)state;
+    begin(&s, LIMIT - 10 * MIB);
+    s.look.resident_bytes = 0;
+    for (uint64_t left = LIMIT; left > 682 * MIB; left -= 682 * MIB)
+        go_on(&s, 1, left, 0.9); /* reclaiming others' page cache while it grows */
+    go_on(&s, 3600, 10 * MIB, 0.02);
+    assert_false(s.alarmed);
+    go_on(&s, 60, 10 * MIB, 0.19);
+    assert_false(s.alarmed);
+    go_on(&s, 60, 10 * MIB, 0.3);
+    assert_true(s.alarmed);
+}
+
+static void standing_still_far_from_the_limit_is_no_alarm(void **state)
+{
+    struct series s;
+
+    (void)state;
+    begin(&s, 0);
+    go_on(&s, 100, MARGIN + 1, 1);
+    assert_false(s.alarmed);
+}
+
+/* One of these alone is forgotten when half as much again as the margin is left. */
+static void a_short_squeeze_is_no_alarm(void **state)
+{
+    struct series s;
+
+    (void)state;
+    begin(&s, 0);
+    go_on(&s, 1, LIMIT, 0);
+    for (int i = 0; i < 100; i++) {
+        go_on(&s, 9, MARGIN / 2, 0.9);
+        go_on(&s, 1, MARGIN + MARGIN / 2, 0);
+    }
+    assert_false(s.alarmed);
+}
+
+/* Between margin and half as much again it stays as it was. */
+static void what_lasts_is_an_alarm(void **state)
+{
+    struct series s;
+
+    (void)state;
+    begin(&s, 0);
+    go_on(&s, 20, LIMIT, 0);
+    go_on(&s, 1, MARGIN - 1, 0.2);
+    go_on(&s, 5, MARGIN + 1, 0.2);
+    assert_false(s.alarmed);
+    go_on(&s, 20, MARGIN - 1, 0.2);
+    assert_true(s.alarmed);
+    assert_int_equal(s.alarm_second, 5); /* ten seconds since it was low */
+    assert_int_equal(s.alarm.place, 1);
+    assert_int_equal(s.alarm.left_bytes, MARGIN - 1);
+    assert_true(fabs(s.alarm.waited - 0.2) < 1e-6);
+    assert_false(s.alarm.killed);
+}
+
+static void next_to_nothing_left_is_one_soon(void **state)
+{
+    struct series s;
+
+    (void)state;
+    begin(&s, 0);
+    go_on(&s, 5, LIMIT, 0);
+    go_on(&s, 10, MARGIN / 4 - 1, 0.49);
+    assert_true(!s.alarmed || s.alarm_second == 10); /* that of the ten seconds */
+    begin(&s, 0);
+    go_on(&s, 5, LIMIT, 0);
+    go_on(&s, 10, MARGIN / 4 - 1, 0.75);
+    assert_true(s.alarmed);
+    assert_int_equal(s.alarm_second, 2); /* 1.5 of three seconds */
+}
+
+static void a_kill_is_one_at_once(void **state)
+{
+    struct series s;
+
+    (void)state;
+    begin(&s, 0);
+    go_on(&s, 2, LIMIT, 0);
+    s.look.place[1].killed = 5; /* within a limit of its own: much is left here */
+    go_on(&s, 2, LIMIT, 0);
+    assert_false(s.alarmed);
+    go_on(&s, 1, MARGIN - 1, 0);
+    s.look.place[1].killed = 6;
+    go_on(&s, 1, LIMIT, 0); /* what the dead process had is free now */
+    assert_true(s.alarmed && s.alarm.killed);
+}
+
+/* A plan that leaves 100 MiB is not low with 60 left: its margin is 50. */
+static void the_plan_makes_the_margin_smaller(void **state)
+{
+    struct series s;
+
+    (void)state;
+    begin(&s, LIMIT - 100 * MIB);
+    s.look.resident_bytes = 0;
+    go_on(&s, 1, LIMIT, 0);
+    s.look.resident_bytes = LIMIT - 100 * MIB;
+    go_on(&s, 100, 60 * MIB, 1);
+    assert_false(s.alarmed);
+    assert_int_equal(s.judge.margin[1], 50 * MIB);
+    go_on(&s, 20, 49 * MIB, 1);
+    assert_true(s.alarmed);
+}
+
+static void margins_have_bounds(void **state)
+{
+    static const struct {
+        uint64_t limit, planned, margin;
+    } cases[] = {
+        {512 * MIB, 0, 32 * MIB}, {LIMIT, 0, MARGIN}, {1024 * 1024 * MIB, 0, 1024 * MIB}, {LIMIT, 2 * LIMIT, MARGIN / 8}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct series s;
+
+        begin(&s, cases[i].planned);
+        s.look.resident_bytes = 0;
+        s.look.place[1].limit_bytes = cases[i].limit;
+        go_on(&s, 1, cases[i].limit, 0);
+        assert_int_equal(s.judge.margin[1], cases[i].margin);
+    }
+}
+
+/* Without PSI the process's major faults stand for it; without either there is no alarm but for a kill. */
+static void faults_stand_for_psi(void **state)
+{
+    struct series s;
+
+    (void)state;
+    begin(&s, 0);
+    s.look.place[1].full_us = UNKNOWN;
+    go_on(&s, 5, LIMIT, 0);
+    for (int i = 0; i < 20; i++) {
+        s.look.major_faults += 2500; /* a quarter of each second */
+        go_on(&s, 1, MARGIN / 2, 0);
+    }
+    assert_true(s.alarmed);
+    begin(&s, 0);
+    s.look.place[1].full_us = s.look.major_faults = s.look.place[1].killed = UNKNOWN;
+    go_on(&s, 100, 0, 0);
+    assert_false(s.alarmed);
+}
+
+static void the_unknown_is_no_alarm(void **state)
+{
+    struct st_watch_judge judge = {0};
+    struct st_watch_alarm alarm;
+    struct st_watch_look look;
+
+    (void)state;
+    memset(&look, 0xff, sizeof(look));
+    for (uint64_t second = 1; second < 100; second++) {
+        look.at_ns = second * 1000000000;
+        assert_false(st_watch_judge(&judge, &look, &alarm));
+    }
+}
+
+/* --- looking --- */
+
+struct listener {
+    pthread_mutex_t lock;
+    pthread_cond_t heard;
+    uint32_t alarms;
+    char sentence[ST_WATCH_SENTENCE_MAX];
+};
+
+static void on_alarm(void *ctx, const char *sentence)
+{
+    struct listener *l = ctx;
+
+    pthread_mutex_lock(&l->lock);
+    l->alarms++;
+    snprintf(l->sentence, sizeof(l->sentence), "%s", sentence);
+    pthread_cond_signal(&l->heard);
+    pthread_mutex_unlock(&l->lock);
+}
+
+static void put_machine(const char *available)
+{
+    char text[256];
+
+    snprintf(text, sizeof(text), "MemTotal:       33554432 kB\nMemFree: 1 kB\nMemAvailable: %s kB\nSwapFree:  0 kB\n", available);
+    scratch_put("proc/meminfo", text);
+    scratch_put("proc/vmstat", "pswpin 0\noom_kill 0\n");
+    scratch_put("proc/pressure/memory", "some avg10=0 total=0\nfull avg10=0 total=0\n");
+    scratch_put("proc/self/status", "Name: x\nVmRSS:\t 1048576 kB\n");
+    scratch_put("proc/self/stat", "42 (x) S 1 2 3 4 -1 4194560 1000 0 1234 0 55 66 0 0 20 0 9 0 1\n");
+}
+
+static strata_status start(struct st_watchdog **w, struct listener *l, uint64_t period_ns)
+{
+    *l = (struct listener){.lock = PTHREAD_MUTEX_INITIALIZER, .heard = PTHREAD_COND_INITIALIZER};
+    return st_watchdog_start(w, &(struct st_watchdog_opts){.planned_bytes = 1024 * MIB,
+                                                           .alarm = on_alarm,
+                                                           .ctx = l,
+                                                           .proc_root = scratch_path("proc"),
+                                                           .cgroup_root = scratch_path("cgroup"),
+                                                           .period_ns = period_ns});
+}
+
+static void wait_heard(struct listener *l)
+{
+    pthread_mutex_lock(&l->lock);
+    while (l->alarms == 0)
+        pthread_cond_wait(&l->heard, &l->lock);
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* Page cache that can be dropped is not taken, and free swap that the group may use is left. */
+static void a_group_that_is_full_is_reported(void **state)
+{
+    struct st_watchdog *w = NULL;
+    struct listener l;
+
+    (void)state;
+    put_machine("16777216");
+    scratch_put("proc/self/cgroup", "0::/a/b\n");
+    scratch_put("cgroup/a/b/memory.max", "max\n");
+    scratch_put("cgroup/a/b/memory.current", "5\n");
+    scratch_put("cgroup/a/memory.max", "8589934592\n");
+    scratch_put("cgroup/a/memory.high", "2147483648\n");
+    scratch_put("cgroup/a/memory.current", "1073741824\n");
+    scratch_put("cgroup/a/memory.stat", "anon 1\ninactive_file 4194304\nactive_file 4194304\n");
+    scratch_put("cgroup/a/memory.pressure", "some total=0\nfull total=0\n");
+    scratch_put("cgroup/a/memory.events", "high 0\nmax 0\noom 3\noom_kill 3\n");
+    assert_int_equal(start(&w, &l, SOON_NS), STRATA_OK);
+    scratch_put("cgroup/a/memory.current", "2143289344\n"); /* 2044 MiB */
+    scratch_put("cgroup/a/memory.events", "high 0\nmax 0\noom 4\noom_kill 4\n");
+    wait_heard(&l);
+    st_watchdog_stop(w);
+    assert_int_equal(l.alarms, 1);
+    assert_non_null(strstr(l.sentence, "10.0 MiB of 2.00 GiB of memory are left in "));
+    assert_non_null(strstr(l.sentence, "/cgroup/a, and the kernel has killed for memory there"));
+    assert_non_null(strstr(l.sentence, "; this process holds 1.00 GiB of 1.00 GiB planned"));
+}
+
+static void version_one_and_the_machine_are_watched(void **state)
+{
+    struct st_watchdog *w = NULL;
+    struct listener l;
+
+    (void)state;
+    put_machine("16777216");
+    scratch_put("proc/self/cgroup", "4:memory:/x\n");
+    scratch_put("cgroup/memory/x/memory.limit_in_bytes", "9223372036854771712\n"); /* none */
+    scratch_put("cgroup/memory/x/memory.usage_in_bytes", "5\n");
+    assert_int_equal(start(&w, &l, SOON_NS), STRATA_OK);
+    put_machine("1024");
+    scratch_put("proc/vmstat", "pswpin 0\noom_kill 1\n");
+    wait_heard(&l);
+    st_watchdog_stop(w);
+    assert_non_null(strstr(l.sentence, "1.00 MiB of 32.0 GiB of memory are left in this machine, and the kernel has killed"));
+}
+
+/* Each refusal of the system while it starts: started, or E_NOMEM; nothing stays open or allocated (the group's checks). */
+static void every_refusal_is_survived(void **state)
+{
+    strata_status refused;
+
+    (void)state;
+    put_machine("1024");
+    scratch_put("proc/self/cgroup", "0::/a\n");
+    scratch_put("cgroup/a/memory.max", "1\n");
+    for (uint32_t nth = 0, fired = 1; fired > 0; nth++) {
+        struct st_watchdog *w = NULL;
+        struct listener l;
+
+        assert_true(nth < 200);
+        st_fault_arm(&(struct st_fault_spec){.after = nth, .count = 1, .result = -5});
+        refused = start(&w, &l, UINT64_C(1) << 60);
+        fired = st_fault_disarm();
+        assert_true(refused == STRATA_OK || (refused == STRATA_E_NOMEM && w == NULL && fired > 0));
+        st_watchdog_stop(w);
+    }
+}
+
+static void this_machine_is_calm(void **state)
+{
+    struct st_watchdog *w = NULL;
+    struct listener l = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+    (void)state;
+    assert_int_equal(st_watchdog_start(&w, &(struct st_watchdog_opts){.alarm = on_alarm, .ctx = &l}), 0);
+    st_watchdog_stop(w);
+    assert_int_equal(l.alarms, 0);
+    st_watchdog_stop(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_full_plan_is_no_alarm),
+        cmocka_unit_test(standing_still_far_from_the_limit_is_no_alarm),
+        cmocka_unit_test(a_short_squeeze_is_no_alarm),
+        cmocka_unit_test(what_lasts_is_an_alarm),
+        cmocka_unit_test(next_to_nothing_left_is_one_soon),
+        cmocka_unit_test(a_kill_is_one_at_once),
+        cmocka_unit_test(the_plan_makes_the_margin_smaller),
+        cmocka_unit_test(margins_have_bounds),
+        cmocka_unit_test(faults_stand_for_psi),
+        cmocka_unit_test(the_unknown_is_no_alarm),
+        cmocka_unit_test_setup_teardown(a_group_that_is_full_is_reported, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(version_one_and_the_machine_are_watched, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(every_refusal_is_survived, scratch_create, scratch_remove),
+        cmocka_unit_test(this_machine_is_calm),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
