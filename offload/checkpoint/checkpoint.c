@@ -157,6 +157,27 @@ void st_checkpoint_close(struct st_checkpoint *ck)
     free(ck);
 }
 
+/* The newest of the first `count` of a list. */
+static strata_status open_newest(struct st_checkpoint **out, const char *save, const struct st_store_list *list, uint32_t count,
+                                 void (*skipped)(void *ctx, const char *path, const char *sentence), void *ctx)
+{
+    for (uint32_t i = count; i > 0; i--) {
+        char path[ST_PATH_MAX], name[ST_STORE_NAME_BYTES];
+        strata_status st;
+
+        st_store_name(name, list->steps[i - 1]);
+        st = st_path_join(path, save, name);
+        if (st == STRATA_OK)
+            st = st_checkpoint_open(out, path);
+        if (st == STRATA_OK || st == STRATA_E_NOMEM)
+            return st;
+        if (skipped != NULL)
+            skipped(ctx, path, strata_last_error());
+    }
+    return count > 0 ? st_error(STRATA_E_CORRUPT, "%s: none of its checkpoints opens", save)
+                     : st_error(STRATA_E_INPUT, "%s: has no checkpoint", save);
+}
+
 strata_status st_checkpoint_newest(struct st_checkpoint **out, const char *save,
                                    void (*skipped)(void *ctx, const char *path, const char *sentence), void *ctx)
 {
@@ -165,23 +186,28 @@ strata_status st_checkpoint_newest(struct st_checkpoint **out, const char *save,
 
     if (st != STRATA_OK)
         return st;
-    st = st_error(STRATA_E_INPUT, "%s: has no checkpoint%s", save, list.count > 0 ? " that opens" : "");
-    for (uint32_t i = list.count; i > 0; i--) {
-        char path[ST_PATH_MAX], name[ST_STORE_NAME_BYTES];
-        strata_status opened;
+    st = open_newest(out, save, &list, list.count, skipped, ctx);
+    free(list.steps);
+    return st;
+}
 
-        st_store_name(name, list.steps[i - 1]);
-        opened = st_path_join(path, save, name);
-        if (opened == STRATA_OK)
-            opened = st_checkpoint_open(out, path);
-        if (opened == STRATA_OK || opened == STRATA_E_NOMEM) {
-            st = opened;
-            break;
-        }
-        if (skipped != NULL)
-            skipped(ctx, path, strata_last_error());
-        st = st_error(STRATA_E_INPUT, "%s: has no checkpoint that opens", save);
-    }
+strata_status st_checkpoint_older(struct st_checkpoint **out, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    struct st_store_list list;
+    char save[ST_PATH_MAX];
+    uint32_t older = 0;
+    uint64_t step;
+    strata_status st;
+
+    if (!st_store_step(name, &step))
+        return st_error(STRATA_E_INPUT, "%s: its name says no step, so that none is older", path);
+    snprintf(save, sizeof(save), "%.*s", slash != NULL ? (int)(slash - path) : 1, slash != NULL ? path : ".");
+    if ((st = st_store_list(&list, save[0] != '\0' ? save : "/")) != STRATA_OK)
+        return st;
+    while (older < list.count && list.steps[older] < step)
+        older++;
+    st = open_newest(out, save, &list, older, NULL, NULL);
     free(list.steps);
     return st;
 }

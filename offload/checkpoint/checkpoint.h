@@ -30,9 +30,11 @@ void st_checkpoint_close(struct st_checkpoint *ck); /* NULL: nothing */
 
 /** Open the newest checkpoint of SAVE that opens.
  *  @param skipped  called for each newer one, with its path and the sentence; may be NULL
- *  @return E_INPUT: there is no such directory, or none in it opens */
+ *  @return E_INPUT: there is no such directory, or no checkpoint in it; E_CORRUPT: none opens */
 strata_status st_checkpoint_newest(struct st_checkpoint **out, const char *save,
                                    void (*skipped)(void *ctx, const char *path, const char *sentence), void *ctx);
+/** Open the newest one that opens of those beside `path`, whose name says its step, and before it.  Errors as above. */
+strata_status st_checkpoint_older(struct st_checkpoint **out, const char *path);
 /** Open what `path` names: a checkpoint, or a directory of checkpoints, whose newest. */
 strata_status st_checkpoint_find(struct st_checkpoint **out, const char *path,
                                  void (*skipped)(void *ctx, const char *path, const char *sentence), void *ctx);

@@ -60,7 +60,7 @@ void st_store_name(char name[ST_STORE_NAME_BYTES], uint64_t step)
     snprintf(name, ST_STORE_NAME_BYTES, STEP_PREFIX "%0*" PRIu64, STEP_DIGITS, step);
 }
 
-static bool step_of(const char *name, uint64_t *step)
+bool st_store_step(const char *name, uint64_t *step)
 {
     char again[ST_STORE_NAME_BYTES];
 
@@ -105,7 +105,7 @@ strata_status st_store_list(struct st_store_list *out, const char *dir)
     while (st == STRATA_OK && (entry = st_dir_next(stream)) != NULL) {
         uint64_t step;
 
-        if (step_of(entry->d_name, &step))
+        if (st_store_step(entry->d_name, &step))
             st = add_step(&list, &room, step);
     }
     if (st == STRATA_OK && errno != 0)

@@ -21,6 +21,8 @@
 
 /** "step-00000100". */
 void st_store_name(char name[ST_STORE_NAME_BYTES], uint64_t step);
+/** The step of such a name; false: it is none. */
+bool st_store_step(const char *name, uint64_t *step);
 
 /* Steps of which there is a checkpoint, whole or damaged; ascending. */
 struct st_store_list {

@@ -2,11 +2,13 @@
 #include "tests/offload/checkpoint_fixture.h"
 
 #include "core/base/checksum.h"
+#include "offload/checkpoint/store.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define DIGEST "00112233445566778899aabbccddee"
 
@@ -327,4 +329,20 @@ void fixture_write(const char *dir, struct st_manifest *m, struct st_extents *e)
         fwrite(text, 1, bytes, file) != bytes || fclose(file) != 0)
         abort();
     free(text);
+}
+
+void fixture_checkpoint(const char *save, uint64_t step)
+{
+    struct st_manifest m = fixture_manifest();
+    struct st_extents e = fixture_extents_of(&m, ST_TILE_ELEMS);
+    char path[ST_PATH_MAX], name[ST_STORE_NAME_BYTES];
+
+    st_store_name(name, step);
+    snprintf(path, sizeof(path), "%s/%s", save, name);
+    if (mkdir(path, 0777) != 0)
+        abort();
+    m.step = step;
+    fixture_write(path, &m, &e);
+    st_extents_fini(&e);
+    st_manifest_fini(&m);
 }
