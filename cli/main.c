@@ -160,11 +160,23 @@ static const struct command commands[] = {
      "\n"
      "Example:\n"
      "  strata check ds_config.json --max-steps 1000 --lr 1e-4 --set bf16.enabled=true"},
-    {"digest", CLI_CMD_DIGEST, cmd_digest, "digest of a model's weights", "DIR [--json]",
-     "XXH3-128 over the weights in parameter order, the same as train --digest prints.\n"
+    {"digest", CLI_CMD_DIGEST, cmd_digest, "digest of a model's weights, or of a checkpoint", "DIR [--json]",
+     "XXH3-128 over the weights in parameter order, the same as train --digest prints; of a checkpoint also that of the\n"
+     "optimizer's state.\n"
      "\n"
      "Example:\n"
      "  strata digest model"},
+    {"verify", CLI_CMD_VERIFY, cmd_verify, "whether a checkpoint is what was written",
+     "DIR [--pool] [--sweep] [--json]",
+     "Reads all of a checkpoint, or of the newest in a directory of checkpoints, and compares every checksum.  Damage is\n"
+     "named by tensor, file and place, with an older checkpoint that opens, and gives exit code 4.\n"
+     "\n"
+     "Example: is the last checkpoint whole?\n"
+     "  strata verify runs/llama\n"
+     "\n"
+     "Example: what did runs that died leave behind?\n"
+     "  strata verify runs/llama --pool\n"
+     "  strata verify runs/llama --sweep"},
 };
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 

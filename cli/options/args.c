@@ -298,7 +298,9 @@ static strata_status args_check(const struct cli_args *args)
     case CLI_CMD_CHECK:
         return require_words(args, args->config_file == NULL ? 1 : 0, "CONFIG.json, the configuration to check");
     case CLI_CMD_DIGEST:
-        return require_words(args, 1, "DIR, a Hugging Face directory");
+        return require_words(args, 1, "DIR, a Hugging Face directory or a checkpoint");
+    case CLI_CMD_VERIFY:
+        return require_words(args, 1, "DIR, a checkpoint or what --save named");
     case CLI_CMD_BENCH_STEP:
         st = require_words(args, 1, "step");
         return st == STRATA_OK ? require(args->model != NULL, "--model PRESET|DIR") : st;

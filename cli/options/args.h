@@ -21,6 +21,7 @@ enum cli_command {
     CLI_CMD_BENCH_STEP = 512, /* bench step: takes a run's options */
     CLI_CMD_BENCH_IO = 1024,  /* bench io: takes directories, and ds_io's names */
     CLI_CMD_TUNE = 2048,
+    CLI_CMD_VERIFY = 4096,
 };
 
 struct cli_list {
@@ -68,6 +69,7 @@ struct cli_args {
     double seconds;
     bool unregistered, poll_device, poll_kernel, fio, fio_job, read, write;
     bool ignored; /* set by any flag that has no meaning here */
+    bool pool, sweep; /* verify */
     bool chat, json, quiet, digest, allow_unknown, measure, ops, simulate, only, overwrite, help;
 };
 

@@ -29,6 +29,7 @@
 #include "strata/status.h"
 #include "strata/tokenizer.h"
 #include "strata/types.h"
+#include "strata/verify.h"
 
 #ifdef __cplusplus
 extern "C" {

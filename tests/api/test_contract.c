@@ -1,5 +1,6 @@
 /* tests/api/test_contract.c - what the door refuses: missing arguments, calls out of order, structs of other sizes. */
 #include "api/handles.h"
+#include "strata/verify.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/scratch.h"
 
@@ -32,12 +33,24 @@ static void nothing_is_called_with_null(void **state)
     struct strata_plan *plan = NULL;
     struct strata_engine *engine = NULL;
     struct strata_export *out = NULL;
+    char older[4096];
+    uint32_t removed;
+    bool found;
 
     (void)state;
     assert_refused(strata_config_open(NULL, NULL), "config is NULL");
     assert_refused(strata_config_check(NULL, NULL), "config is NULL");
     assert_refused(strata_config_json(NULL, &text), "config is NULL");
     assert_refused(strata_directory_digest(NULL, hex), "dir is NULL");
+    assert_refused(strata_verify(NULL, NULL, &seen), "path is NULL");
+    assert_refused(strata_verify(path, NULL, NULL), "damages is NULL");
+    assert_refused(strata_verify_digest(NULL, NULL, hex, hex), "path is NULL");
+    assert_refused(strata_verify_digest(path, NULL, hex, NULL), "state is NULL");
+    assert_refused(strata_verify_find(NULL, &found), "path is NULL");
+    assert_refused(strata_verify_find(path, NULL), "found is NULL");
+    assert_refused(strata_verify_older(NULL, older), "path is NULL");
+    assert_refused(strata_verify_leftovers(NULL, false, NULL, NULL, &removed), "dir is NULL");
+    assert_refused(strata_verify_leftovers(path, false, NULL, NULL, NULL), "removed is NULL");
     assert_refused(strata_directory_digest("x", NULL), "digest is NULL");
     assert_refused(strata_export_check(NULL, NULL), "dir is NULL");
     assert_refused(strata_model_open(&model, NULL, &opts), "config is NULL");

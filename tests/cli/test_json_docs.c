@@ -4,6 +4,7 @@
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/whole_file.h"
+#include "tests/offload/checkpoint_fixture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -210,6 +211,11 @@ static void every_key_is_documented_and_comes(void **state)
         {"check", "check configs/zero3_nvme.json --json"},
         {"check", "check {w}/missing.json --json"},
         {"digest", "digest {w}/model --json"},
+        {"digest", "digest {w}/save/step-00000001 --json"},
+        {"verify", "verify {w}/save/step-00000001 --json"},
+        {"verify", "verify {w}/save/step-00000002 --json"},
+        {"verify", "verify {w}/save --json"},
+        {"verify", "verify {w}/save --pool --json"},
         {"bench optim", "bench optim --params 4K --layout split --repeats 1 --json"},
         {"bench link", "bench link --bytes 64K --repeats 1 --json"},
         {"bench update", "bench update --params 64K --repeats 1 --json"},
@@ -258,10 +264,34 @@ static void machine_files_are_documented(void **state)
     free(text);
 }
 
+static void flip_first(const struct workplace *w, const char *name)
+{
+    char *path = workplace_expand(w, name), *bytes;
+    size_t size;
+
+    bytes = read_file(path, &size);
+    bytes[0] = (char)~bytes[0];
+    write_file(path, bytes, size);
+    free(bytes);
+    free(path);
+}
+
 static int setup(void **state)
 {
+    char *save;
+
     doc = read_file("docs/json.md", NULL);
-    return workplace_setup(state);
+    if (workplace_setup(state) != 0)
+        return -1;
+    workplace_make_dir(*state, "save"); /* three checkpoints, of which one is whole, and what one run left */
+    workplace_make_dir(*state, "save/.strata-save-0123456789abcdef");
+    save = workplace_expand(*state, "{w}/save");
+    for (uint64_t step = 1; step <= 3; step++)
+        fixture_checkpoint(save, step);
+    free(save);
+    workplace_write(*state, "save/step-00000002/set.0", "", 0);
+    flip_first(*state, "{w}/save/step-00000003/set.0");
+    return 0;
 }
 
 static int teardown(void **state)

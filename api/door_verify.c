@@ -1,0 +1,162 @@
+/* api/door_verify.c - strata/verify.h: whether checkpoints are what was written. */
+#include "api/handles.h"
+#include "core/base/error.h"
+#include "nvme/swap/swap.h"
+#include "offload/checkpoint/store.h"
+#include "offload/checkpoint/verify.h"
+#include "strata/verify.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct reading {
+    struct strata_verify_opts opts;
+    struct st_checkpoint *ck;
+    const char *what;
+};
+
+static void skipped(void *ctx, const char *path, const char *sentence)
+{
+    const struct reading *r = ctx;
+
+    if (r->opts.skipped != NULL)
+        r->opts.skipped(r->opts.ctx, path, sentence);
+}
+
+static bool progress(void *ctx, uint64_t done, uint64_t total)
+{
+    const struct reading *r = ctx;
+
+    return r->opts.progress == NULL || r->opts.progress(r->opts.ctx, r->what, done, total);
+}
+
+/* The first tensor that has elements of a group's range. */
+static const char *tensor_at(const struct st_manifest *m, const struct st_damage *d)
+{
+    const uint64_t first = st_manifest_group(m, d->row->page, d->row->group)->offset + d->first;
+
+    for (uint32_t i = 0; i < m->tensor_count; i++) {
+        const struct st_manifest_tensor *t = &m->tensors[i];
+
+        if (t->page == d->row->page && t->offset < first + d->elems && first < t->offset + t->elems)
+            return t->name;
+    }
+    return "";
+}
+
+static void damaged(void *ctx, const struct st_damage *d)
+{
+    const struct reading *r = ctx;
+    const struct strata_damage out = {.file = d->path,
+                                      .offset = d->offset,
+                                      .plane = st_plane_name((enum st_plane)d->row->plane),
+                                      .tensor = tensor_at(&r->ck->manifest, d),
+                                      .page = d->row->page,
+                                      .group = d->row->group,
+                                      .first = d->first,
+                                      .elems = d->elems,
+                                      .why = d->why};
+
+    if (r->opts.damaged != NULL)
+        r->opts.damaged(r->opts.ctx, &out);
+}
+
+/* Opens what the path names; closed by the caller. */
+static strata_status begin(struct reading *r, const char *path, const struct strata_verify_opts *opts, const char *what)
+{
+    struct strata_verify_info info = {0};
+    strata_status st;
+
+    *r = (struct reading){.what = what};
+    if (opts != NULL &&
+        (st = st_handle_opts(&r->opts, sizeof(r->opts), sizeof(r->opts), opts, "strata_verify_opts")) != STRATA_OK)
+        return st;
+    if ((st = st_checkpoint_find(&r->ck, path, skipped, r)) != STRATA_OK)
+        return st;
+    info.path = r->ck->path;
+    info.model = r->ck->manifest.model;
+    info.run = r->ck->manifest.run;
+    info.version = r->ck->manifest.version;
+    info.step = r->ck->manifest.step;
+    st_verify_amount(r->ck, &info.bytes, &info.tiles);
+    if (r->opts.opened != NULL)
+        r->opts.opened(r->opts.ctx, &info);
+    return STRATA_OK;
+}
+
+strata_status strata_verify(const char *path, const struct strata_verify_opts *opts, uint64_t *damages)
+{
+    struct reading r;
+    strata_status st;
+
+    if (path == NULL || damages == NULL)
+        return st_error_missing(__func__, path == NULL ? "path" : "damages");
+    *damages = 0;
+    st = begin(&r, path, opts, "verifying");
+    if (st == STRATA_OK)
+        st = st_verify(r.ck, progress, damaged, &r, damages);
+    st_checkpoint_close(r.ck);
+    return st;
+}
+
+strata_status strata_verify_digest(const char *path, const struct strata_verify_opts *opts, char weights[33], char state[33])
+{
+    struct reading r;
+    strata_status st;
+
+    if (path == NULL || weights == NULL || state == NULL)
+        return st_error_missing(__func__, path == NULL ? "path" : weights == NULL ? "weights" : "state");
+    st = begin(&r, path, opts, "reading");
+    if (st == STRATA_OK)
+        st = st_verify_digest(r.ck, progress, &r, weights, state);
+    st_checkpoint_close(r.ck);
+    return st;
+}
+
+strata_status strata_verify_find(const char *path, bool *found)
+{
+    struct st_store_list list = {0};
+    char manifest[ST_PATH_MAX];
+    bool there;
+    strata_status st;
+
+    if (path == NULL || found == NULL)
+        return st_error_missing(__func__, path == NULL ? "path" : "found");
+    st = st_path_join(manifest, path, ST_MANIFEST_NAME);
+    if (st == STRATA_OK)
+        st = st_file_find(&there, manifest);
+    if (st == STRATA_OK && !there)
+        st = st_store_list(&list, path);
+    if (st == STRATA_OK)
+        *found = there || list.count > 0;
+    free(list.steps);
+    return st;
+}
+
+strata_status strata_verify_older(const char *path, char older[4096])
+{
+    struct st_checkpoint *ck;
+    strata_status st;
+
+    if (path == NULL || older == NULL)
+        return st_error_missing(__func__, path == NULL ? "path" : "older");
+    if ((st = st_checkpoint_older(&ck, path)) != STRATA_OK)
+        return st;
+    snprintf(older, 4096, "%s", ck->path);
+    st_checkpoint_close(ck);
+    return STRATA_OK;
+}
+
+strata_status strata_verify_leftovers(const char *dir, bool sweep, void (*seen)(void *ctx, const char *path, bool live),
+                                      void *ctx, uint32_t *removed)
+{
+    uint64_t free_bytes;
+    strata_status st;
+
+    if (dir == NULL || removed == NULL)
+        return st_error_missing(__func__, dir == NULL ? "dir" : "removed");
+    if ((st = st_swap_free_bytes(dir, &free_bytes)) != STRATA_OK) /* whether it is a directory */
+        return st;
+    *removed = st_store_leftovers(dir, sweep, seen, ctx) + (sweep ? st_swap_sweep(dir) : 0);
+    return STRATA_OK;
+}

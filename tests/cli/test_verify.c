@@ -1,0 +1,148 @@
+/* tests/cli/test_verify.c - strata verify and strata digest on checkpoints: exit codes, what is named, what is offered. */
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+#include "tests/offload/checkpoint_fixture.h"
+
+#include "offload/checkpoint/store.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/* {w}/save with two checkpoints; each test has its own. */
+static int setup(void **state)
+{
+    char *save;
+
+    if (workplace_setup(state) != 0)
+        return -1;
+    workplace_make_dir(*state, "save");
+    save = workplace_expand(*state, "{w}/save");
+    for (uint64_t step = 1; step <= 2; step++)
+        fixture_checkpoint(save, step);
+    free(save);
+    return 0;
+}
+
+static void flip(const struct workplace *w, const char *name, long at)
+{
+    char *path = workplace_expand(w, name);
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    unsigned char byte;
+
+    assert_true(fd >= 0 && pread(fd, &byte, 1, at) == 1);
+    byte ^= 4;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+    free(path);
+}
+
+/* Fails where the exit code is another, or one of the texts is missing. */
+static void says(const struct workplace *w, const char *command, int code, const char *out, const char *err)
+{
+    struct program p;
+
+    workplace_run(w, &p, command);
+    if (p.code != code || strstr(p.out, out) == NULL || strstr(p.err, err) == NULL)
+        fail_msg("strata %s\nexit code %d, wanted %d, \"%s\" and \"%s\":\n%s\n%s", command, p.code, code, out, err, p.out, p.err);
+    program_free(&p);
+}
+
+static void whole_ones_are_whole(void **state)
+{
+    says(*state, "verify {w}/save", 0, "save/step-00000002: step 2 of run 0123456789abcdef, model nano", "");
+    says(*state, "verify {w}/save/step-00000001 --quiet", 0, "every checksum is right\n", "");
+    says(*state, "verify {w}/save/step-00000001 --json", 0, "\"damages\":[],\"ok\":true}", "");
+    says(*state, "verify {w}/nothing", 2, "", "nothing");
+    says(*state, "verify {w}/nvme", 2, "", "nvme: has no checkpoint");
+    says(*state, "verify", 2, "", "missing argument: DIR");
+}
+
+static void damage_is_named_and_an_older_one_offered(void **state)
+{
+    flip(*state, "{w}/save/step-00000002/set.0", 3);
+    says(*state, "verify {w}/save", 4,
+         "save/step-00000002/set.0, from byte 0 on: master of wte.weight (page 0, group 0, elements 0 to 16383): its checksum is "
+         "wrong\n",
+         "save/step-00000001, which is older, opens: strata verify");
+    says(*state, "verify {w}/save --json", 4, "\"plane\":\"master\",\"tensor\":\"wte.weight\"", "1 of its");
+    says(*state, "verify {w}/save/step-00000001", 0, "every checksum is right\n", "");
+    flip(*state, "{w}/save/step-00000001/base.0", 0);
+    says(*state, "verify {w}/save/step-00000001", 4, "weight of ln_f.weight", "there is no older one that opens");
+}
+
+static void what_does_not_open_is_said(void **state)
+{
+    flip(*state, "{w}/save/step-00000002/manifest.json", 20);
+    says(*state, "verify {w}/save", 4, "step-00000002 does not open",
+         "step-00000001 is whole, but 1 that is newer does not open");
+    says(*state, "verify {w}/save/step-00000002", 4, "", "step-00000001, which is older, opens");
+    says(*state, "verify {w}/save --json", 4, "\"skipped\":[{\"path\":", "");
+    flip(*state, "{w}/save/step-00000001/extents.bin", 70);
+    says(*state, "verify {w}/save", 4, "step-00000001 does not open", "none of its checkpoints opens");
+}
+
+/* The first n hex digits after a name in the output. */
+static void digests_are_printed(void **state)
+{
+    struct program text, json;
+
+    workplace_run_ok(*state, &text, "digest {w}/save");
+    assert_non_null(strstr(text.out, "save/step-00000002, weights\n"));
+    assert_non_null(strstr(text.out, "save/step-00000002, state\n"));
+    workplace_run_ok(*state, &json, "digest {w}/save/step-00000001 --json");
+    assert_non_null(strstr(json.out, "\"step\":1}"));
+    text.out[32] = '\0';
+    assert_non_null(strstr(json.out, text.out)); /* both have the same planes */
+    program_free(&text);
+    program_free(&json);
+    flip(*state, "{w}/save/step-00000001/set.1", 3);
+    says(*state, "digest {w}/save/step-00000001", 4, "", "its checksum is wrong");
+}
+
+static void leftovers_are_listed_and_swept(void **state)
+{
+    char *path = workplace_expand(*state, "{w}/save");
+    struct st_store *s;
+    const pid_t pid = fork();
+    int status;
+
+    assert_true(pid >= 0);
+    if (pid == 0)
+        _exit(st_store_open(&s, path) == STRATA_OK && st_store_begin(s, 3) == STRATA_OK ? 0 : 1);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    says(*state, "verify {w}/save --pool", 0, "left by a run that died: --sweep removes it\n", "");
+    says(*state, "verify {w}/save --pool --json", 0, "\"live\":false}],\"removed\":0,\"ok\":true}", "");
+    assert_int_equal(st_store_open(&s, path), STRATA_OK); /* sweeps; and is alive */
+    says(*state, "verify {w}/save --pool", 0, "of a run that is alive\n", "");
+    says(*state, "verify {w}/save --sweep", 0, "removed what 0 dead runs left\n", "");
+    st_store_close(s);
+    says(*state, "verify {w}/save --sweep --json", 0, "{\"pool\":[],\"removed\":0,\"ok\":true}", "");
+    says(*state, "verify {w}/nothing --pool", 2, "", "nothing");
+    assert_int_equal(workplace_entries(*state, "save"), 2);
+    free(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(whole_ones_are_whole, setup, workplace_teardown),
+        cmocka_unit_test_setup_teardown(damage_is_named_and_an_older_one_offered, setup, workplace_teardown),
+        cmocka_unit_test_setup_teardown(what_does_not_open_is_said, setup, workplace_teardown),
+        cmocka_unit_test_setup_teardown(digests_are_printed, setup, workplace_teardown),
+        cmocka_unit_test_setup_teardown(leftovers_are_listed_and_swept, setup, workplace_teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
