@@ -1,6 +1,7 @@
 /* device_timed.c - the ring of calls whose stamps are not read yet, and what the device's own table does; device_timed_tensors.c
  * has the ops of models. */
 #include "core/base/error.h"
+#include "core/base/fault.h"
 #include "core/system/clock.h"
 #include "offload/device/device_timed_internal.h"
 
@@ -82,6 +83,10 @@ struct timed_call st_timed_begin(struct st_device *dev, enum st_queue queue, con
     struct timed_call c = {
         .t = t, .inner = t->inner, .ops = t->inner->ops, .tensors = t->inner->ops->tensors, .queue = queue, .st = STRATA_OK};
 
+    if (st_fault("device.call", 0) < 0) { /* where tests make any device refuse a call */
+        c.st = st_error(STRATA_E_IO, "the device refuses %s", st_device_op_rows[shape->op].name);
+        return c;
+    }
     c.records = t->op != ST_NO_CLASS && st_op_times_records(t->times);
     if (!c.records)
         return c;

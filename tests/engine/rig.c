@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/rng.h"
+#include "offload/device/op_times.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -296,7 +297,9 @@ strata_status rig_engine_start(struct rig_engine *out, struct st_model *model, c
     struct st_config config;
     strata_status st;
 
-    out->engine = NULL;
+    *out = (struct rig_engine){0};
+    if (cell->timed && (st = st_op_times_create(&out->op_times, &(struct st_op_times_opts){0})) != STRATA_OK)
+        return st;
     out->paced = paced_model(&plan->program.workload);
     rig_config(&config, cell, nvme_dir);
     st_config_engine_opts(&opts, &config);
@@ -307,6 +310,7 @@ strata_status rig_engine_start(struct rig_engine *out, struct st_model *model, c
     opts.nvme.fake_latency_us = cell->fake_latency_us != 0 ? cell->fake_latency_us : 200;
     opts.device = cell->cuda ? "cuda" : NULL;
     opts.device_deadline_ns = cell->deadline_ns;
+    opts.op_times = out->op_times;
     if (cell->paced) {
         opts.device = "paced";
         opts.pace = &out->paced.machine;
@@ -322,7 +326,9 @@ strata_status rig_engine_start(struct rig_engine *out, struct st_model *model, c
 void rig_engine_stop(struct rig_engine *rig)
 {
     st_engine_destroy(rig->engine);
+    st_op_times_destroy(rig->op_times);
     rig->engine = NULL;
+    rig->op_times = NULL;
 }
 
 strata_status rig_train(struct rig_result *out, struct st_model *model, const struct st_plan *plan, const struct rig_cell *cell,

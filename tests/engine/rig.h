@@ -39,6 +39,7 @@ struct rig_cell {
     uint32_t dir_count;       /* 0: the directory of a run itself; else its subdirectories drive-0, drive-1, ... */
     const double *dir_rates;  /* [dir_count]; NULL: equal */
     bool paced;               /* on the paced device, with its gradients, at its own pace of some microseconds an op */
+    bool timed;               /* each call of the device passes the site device.call */
     bool cuda;                /* on the cuda device */
     uint64_t deadline_ns;     /* cuda; 0: the device's own */
 };
@@ -64,6 +65,7 @@ strata_status rig_plan(struct st_plan **out, const struct st_model *model, const
 /* An engine and what it borrows. */
 struct rig_engine {
     struct st_engine *engine;
+    struct st_op_times *op_times; /* NULL: its calls are not timed */
     struct st_paced_model paced;
 };
 /** An engine with the cell's weights loaded.  After an error, too: rig_engine_stop(). */

@@ -52,12 +52,26 @@ static void every_single_failure_is_clean(void **state)
     sound_single_failures(false);
 }
 
+/* A device that refuses one call: no run ends well, whichever call it was. */
+static void every_call_of_the_device_is_heard(void **state)
+{
+    struct rig_cell cell = sound_cell("fake", false);
+    const struct sound_walk walk = {
+        .site = "device.call", .result = -EIO, .dense = sample_is_all() ? UINT32_MAX : 8, .expected = STRATA_E_IO, .fatal = true};
+    struct sound s;
+
+    (void)state;
+    cell.timed = true;
+    sound_begin(&s, &cell, SOUND_STEPS);
+    print_message("%u calls refused\n", sound_walk(&s, &walk));
+    sound_end(&s);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(benign_faults_are_absorbed),
-        cmocka_unit_test(a_flipped_byte_is_found),
-        cmocka_unit_test(every_failed_completion_is_reported),
+        cmocka_unit_test(benign_faults_are_absorbed),          cmocka_unit_test(a_flipped_byte_is_found),
+        cmocka_unit_test(every_failed_completion_is_reported), cmocka_unit_test(every_call_of_the_device_is_heard),
         cmocka_unit_test(every_single_failure_is_clean),
     };
 
