@@ -3,6 +3,7 @@
  * The shapes are those of known models' files, with small vocabularies; tools/make_golden_tokenizers.py made them and the hashes.
  */
 #include "core/json/json.h"
+#include "model/tokenizer/encode_internal.h"
 #include "model/tokenizer/tokenizer.h"
 #include "model_fixture.h"
 #include "tests/common/lost_memory.h"
@@ -309,6 +310,33 @@ static void test_what_a_tokenizer_says_of_itself(void **state)
     st_tokenizer_close(qwen2);
 }
 
+/* What costs time alone, were it otherwise: letters that compose again are left as they are, and short words are remembered. */
+static void test_what_saves_work_does(void **state)
+{
+    static const uint32_t same[] = {'a', 0xe9, 0x1e69, 0x3094}, other[] = {0x340, 0x958, 0x2126};
+    struct st_unicode *u = st_unicode_create();
+    struct st_tokenizer *t = open_shape("gpt2");
+    struct st_encoding out = {0};
+    struct st_encoder *e;
+    uint32_t words = 0;
+
+    (void)state;
+    assert_non_null(u);
+    for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
+        assert_int_equal(u->nfc[same[i]] & ST_NFC_CHANGES, 0);
+    for (size_t i = 0; i < sizeof(other) / sizeof(other[0]); i++)
+        assert_int_not_equal(u->nfc[other[i]] & ST_NFC_CHANGES, 0);
+    st_unicode_destroy(u);
+    assert_ok(st_encoder_create(&e, t));
+    assert_ok(st_encode(e, "one two three two one", 21, NULL, &out));
+    for (uint32_t i = 0; i < ST_WORDS; i++)
+        words += e->words[i].bytes > 0;
+    assert_int_equal(words, 4); /* "one", " two", " three", " one" */
+    st_encoding_free(&out);
+    st_encoder_destroy(e);
+    st_tokenizer_close(t);
+}
+
 /* An encoding grows by doubling: a long text costs no block of memory for each token. */
 static void test_a_long_text_takes_few_blocks(void **state)
 {
@@ -338,9 +366,9 @@ static void test_a_long_text_takes_few_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids_are_the_references),          cmocka_unit_test(test_parts_give_the_same),
-        cmocka_unit_test(test_streamed_text_is_the_whole),      cmocka_unit_test(test_a_long_text_takes_few_blocks),
-        cmocka_unit_test(test_what_a_tokenizer_says_of_itself),
+        cmocka_unit_test(test_ids_are_the_references),     cmocka_unit_test(test_parts_give_the_same),
+        cmocka_unit_test(test_streamed_text_is_the_whole), cmocka_unit_test(test_a_long_text_takes_few_blocks),
+        cmocka_unit_test(test_what_saves_work_does),       cmocka_unit_test(test_what_a_tokenizer_says_of_itself),
     };
 
     return cmocka_run_group_tests(tests, load, unload);
