@@ -101,8 +101,31 @@ expect 1 cli/a.c '    file = fopen(path, "re");'
 expect 1 model/a.c '    entries = opendir(dir);'
 expect 0 core/base/a.c '    st = ops->open(&io, &opts);'
 expect 0 core/base/a.c '    /* open(2) */'
-expect 0 core/base/a.c '#include "core/base/fault.h"
+expect 1 core/base/a.c '#include "core/base/fault.h"
     fd = open(path, O_RDONLY);'
-expect 0 nvme/swap/swap_litter.c '    (void)unlinkat(dir_fd, name, 0);'
-expect 1 nvme/swap/swap_litter.c '    st_run_dir_clear(run);'
+expect 0 core/base/a.c '{
+    const int fd = st_fault_refuses("a.open") ? -1 : open(path, O_RDONLY);
+}'
+expect 0 core/base/a.c '{
+    int res = (int)st_fault("a.open", 0);
+
+    if (res == 0)
+        res = open(path, O_RDONLY);
+}'
+expect 1 core/base/a.c '{
+    int res = (int)st_fault("a.open", 0);
+}
+
+static int b(const char *path)
+{
+    return open(path, O_RDONLY);
+}'
+expect 1 nvme/swap/a.c '    rc = io_uring_queue_init_params(depth, ring, &params);'
+# A file with as many of them as its line says, one more, one less.
+expect 0 cli/cli_signals.c '    (void)!write(STDERR_FILENO, text, length);
+    return poll(&standard_error, 1, 0);'
+expect 1 cli/cli_signals.c '    (void)!write(STDERR_FILENO, text, length);
+    (void)!write(STDERR_FILENO, text, length);
+    return poll(&standard_error, 1, 0);'
+expect 1 cli/cli_signals.c '    return poll(&standard_error, 1, 0);'
 [ "$failures" = 0 ]
