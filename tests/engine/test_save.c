@@ -287,7 +287,21 @@ struct resumer {
     bool adopts;
 };
 
-/* Saves in one cell and resumes in the others. */
+static void assert_train(const struct st_train_state *is, const struct st_train_state *should_be)
+{
+    assert_int_equal(is->pending, should_be->pending);
+    assert_int_equal(is->steps_applied, should_be->steps_applied);
+    assert_int_equal(is->steps_skipped, should_be->steps_skipped);
+    assert_int_equal(is->sequences, should_be->sequences);
+    assert_int_equal(is->idle_in_row, should_be->idle_in_row);
+    assert_true(is->beta1_power == should_be->beta1_power && is->beta2_power == should_be->beta2_power);
+    assert_memory_equal(&is->scaler, &should_be->scaler, sizeof(is->scaler));
+    assert_true(is->update_scale == should_be->update_scale && is->update.loss == should_be->update.loss);
+    assert_int_equal(is->overflowed_host, should_be->overflowed_host);
+    assert_int_equal(is->overflowed_seen, should_be->overflowed_seen);
+}
+
+/* Saves in one cell, between steps and by steps, and resumes in the others. */
 static void check(const struct rig_cell *saves, const struct resumer *resumers, size_t count)
 {
     struct digests never_saved, d;
@@ -307,9 +321,12 @@ static void check(const struct rig_cell *saves, const struct resumer *resumers, 
     assert_digests(&d, &never_saved, saves);
     for (uint32_t within = 0; within < 2; within++) {
         if (within == 1) {
+            const struct st_train_state between = saved.train;
+
             st_extents_fini(&saved.extents);
             d = run_saving_within(saves, &saved);
             assert_digests(&d, &never_saved, saves);
+            assert_train(&saved.train, &between);
         }
         for (size_t i = 0; i < (within == 0 ? count : 1); i++) {
             d = run_resumed(&resumers[i].cell, &saved, resumers[i].adopts);
@@ -412,6 +429,20 @@ static void test_formats(void **state)
     }
 }
 
+/* A loss scale that begins too high: the first steps are skipped, and what they save are the values they began with. */
+static void test_skipped(void **state)
+{
+    struct rig_cell host = in_memory();
+
+    (void)state;
+    host.dtype = STRATA_F16;
+    host.optimizer = host.param = STRATA_TIER_HOST;
+    host.device = RIG_SMALLEST;
+    check(&host, (struct resumer[]){{host, true}}, 1);
+    host.update = ST_UPDATE_GATED;
+    check(&host, (struct resumer[]){{host, true}}, 1);
+}
+
 /* Updates in backward; a device with queues, whose memory the host does not see. */
 static void test_policies(void **state)
 {
@@ -505,6 +536,7 @@ int main(void)
         cmocka_unit_test(test_from_between),
         cmocka_unit_test(test_frozen),
         cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_skipped),
         cmocka_unit_test(test_policies),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_damage),
