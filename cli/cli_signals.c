@@ -19,11 +19,19 @@ static bool asks;
 static struct strata_engine *engine_to_cancel;
 static const char *notice_of_first;
 static pid_t child_to_kill;
-static atomic_int signal_pending; /* first signal that asked, or 0 */
+static atomic_int signal_pending; /* first signal that asked, CLI_SIGNAL_MEMORY, or 0 */
 
 const char *cli_signals_name(int number)
 {
-    return number == SIGINT ? "Ctrl-C" : number == SIGTERM ? "SIGTERM" : "SIGHUP";
+    return number == SIGINT              ? "Ctrl-C"
+           : number == SIGTERM           ? "SIGTERM"
+           : number == CLI_SIGNAL_MEMORY ? "the memory watchdog"
+                                         : "SIGHUP";
+}
+
+int cli_signals_exit_code(int number)
+{
+    return number == CLI_SIGNAL_MEMORY ? 3 : 128 + number;
 }
 
 /* A write to a pipe that nobody reads must not block the end of the process. */
@@ -53,17 +61,32 @@ static _Noreturn void end_now(int number)
     _exit(128 + number);
 }
 
-static void signal_came(int number)
+/* Lock held.  False: something else has asked already, or the command cannot end by itself. */
+static bool ask(int number, const char *why, enum st_log_level level)
 {
     int none = 0;
 
-    pthread_mutex_lock(&lock);
     if (!asks || !atomic_compare_exchange_strong(&signal_pending, &none, number))
-        end_now(number);
+        return false;
     if (engine_to_cancel != NULL)
         strata_engine_cancel(engine_to_cancel);
     if (notice_of_first != NULL && is_read(STDERR_FILENO))
-        st_log(ST_LOG_NOTICE, "%s: %s", cli_signals_name(number), notice_of_first);
+        st_log(level, "%s: %s", why, notice_of_first);
+    return true;
+}
+
+static void signal_came(int number)
+{
+    pthread_mutex_lock(&lock);
+    if (!ask(number, cli_signals_name(number), ST_LOG_NOTICE))
+        end_now(number);
+    pthread_mutex_unlock(&lock);
+}
+
+void cli_signals_memory(const char *why)
+{
+    pthread_mutex_lock(&lock);
+    (void)ask(CLI_SIGNAL_MEMORY, why, ST_LOG_WARN);
     pthread_mutex_unlock(&lock);
 }
 

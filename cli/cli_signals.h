@@ -1,4 +1,4 @@
-/* cli/cli_signals.h - how Ctrl-C, SIGTERM and SIGHUP end a command.
+/* cli/cli_signals.h - how Ctrl-C, SIGTERM, SIGHUP and the memory watchdog end a command.
  *
  * A signal ends it at once, unless the command has said that it can end by itself; then the first signal only asks, and the
  * second ends it at once. "At once" means: kill the child, remove swap files and unfinished files, and exit with 128 + the
@@ -10,6 +10,8 @@
 #include <sys/types.h>
 
 struct strata_engine;
+
+#define CLI_SIGNAL_MEMORY (-1) /* in place of a signal's number: memory runs out */
 
 /** Call in main(), before there are other threads: see core/system/signals.h. */
 strata_status cli_signals_start(void);
@@ -25,9 +27,16 @@ void cli_signals_engine(struct strata_engine *engine);
 /** Set the child process to kill when this one is ended at once; 0: none. */
 void cli_signals_child(pid_t pid);
 
+/** Memory runs out: asks as a signal does.  Any thread.  If something has asked already, or the command cannot end by itself,
+ *  nothing happens.
+ *  @param why  a sentence */
+void cli_signals_memory(const char *why);
+
 /** The first signal that asked, or 0. */
 int cli_signals_pending(void);
-/** "Ctrl-C", "SIGTERM" or "SIGHUP". */
+/** "Ctrl-C", "SIGTERM", "SIGHUP" or "the memory watchdog". */
 const char *cli_signals_name(int number);
+/** Of a command that it has ended: 128 + the signal, or 3 for CLI_SIGNAL_MEMORY. */
+int cli_signals_exit_code(int number);
 
 #endif

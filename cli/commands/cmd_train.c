@@ -1,7 +1,8 @@
 /* cli/commands/cmd_train.c - plans, prints the plan, allocates, trains, writes the model.
  *
  * Nothing is created on disk, tokens and metrics included, before the plan is known to fit.  The first signal ends the run after
- * its step, as if that had been the last one; before the first step, or the second time, it ends the run at once. */
+ * its step, as if that had been the last one; before the first step, or the second time, it ends the run at once.  Memory that
+ * runs out (core/system/watchdog.h) ends it as a first signal does. */
 #include "api/handles.h"
 #include "api/plan_report.h"
 #include "cli/cli_signals.h"
@@ -13,10 +14,12 @@
 #include "core/base/fault.h"
 #include "core/base/log.h"
 #include "core/base/print.h"
+#include "core/base/size.h"
 #include "core/base/wrap.h"
 #include "core/system/clock.h"
 #include "core/system/ending.h"
 #include "core/system/pressure.h"
+#include "core/system/watchdog.h"
 #include "core/trace/stats.h"
 #include "core/trace/trace.h"
 
@@ -36,9 +39,10 @@ struct train {
     int32_t *positions;        /* the same, where sequences hold documents; else NULL */
     struct cli_progress progress;
     struct cli_medians *medians;
-    struct cli_lines lines;    /* --metrics, --json */
-    struct st_new_file trace;  /* --trace */
-    struct strata_export *out; /* --out */
+    struct cli_lines lines;       /* --metrics, --json */
+    struct st_new_file trace;     /* --trace */
+    struct strata_export *out;    /* --out */
+    struct st_watchdog *watchdog; /* NULL: strata.watchdog is off */
     struct st_pressure *pressure;
     struct st_pressure_sample pressure_first, pressure_last; /* before the first step; before the next one */
     uint64_t sampled_ns;                                     /* time of the last sample */
@@ -338,15 +342,30 @@ static bool is_short(const struct train *t)
     return t->steps_done < t->steps || t->eval_cut;
 }
 
+static void memory_runs_out(void *ctx, const char *why)
+{
+    (void)ctx;
+    cli_signals_memory(why);
+}
+
+static strata_status start_watchdog(struct train *t)
+{
+    if (!t->run.config->values.watchdog)
+        return STRATA_OK;
+    return st_watchdog_start(&t->watchdog,
+                             &(struct st_watchdog_opts){.planned_bytes = cli_run_memory(&t->run), .alarm = memory_runs_out});
+}
+
 static strata_status train_loop(struct train *t)
 {
-    strata_status st = STRATA_OK;
+    strata_status st;
 
     sample_pressure(t, &t->pressure_first);
     t->pressure_last = t->pressure_first;
     t->start_ns = t->sampled_ns;
     cli_signals_ask(t->args->out != NULL ? "the run ends after this step and writes the model; a second signal ends it now"
                                          : "the run ends after this step; a second signal ends it now");
+    st = start_watchdog(t);
     while (st == STRATA_OK && !is_over(t))
         st = one_step(t);
     if (st == STRATA_OK)
@@ -375,6 +394,21 @@ static void print_digests(const struct train *t)
         st_print(people(t->args), "weights_digest %s\nstate_digest   %s\n", t->summary.weights_digest, t->summary.state_digest);
 }
 
+/* What took the memory, and what would take less. */
+static void print_memory(struct train *t)
+{
+    char peak[24], planned[24], least[24];
+    FILE *file = people(t->args);
+
+    cli_progress_work_end(&t->progress);
+    st_plan_print(t->run.plan, true, file);
+    st_wrap_print(file,
+                  "this process has held %s at most, of %s planned: give it more memory, end what else takes it there, or lower "
+                  "--host-memory (to %s at least); with strata.watchdog false a run goes on until the kernel ends it\n",
+                  st_size_text(peak, st_stats_rss_peak_bytes()), st_size_text(planned, cli_run_memory(&t->run)),
+                  st_size_text(least, t->run.plan->plan->minimum[STRATA_TIER_HOST]));
+}
+
 static strata_status finish_run(struct train *t)
 {
     strata_status st = STRATA_OK;
@@ -383,6 +417,8 @@ static strata_status finish_run(struct train *t)
         st = strata_engine_digest(t->run.engine, t->summary.weights_digest, t->summary.state_digest);
     if (st == STRATA_OK)
         st = write_model(t);
+    if (is_short(t) && cli_signals_pending() == CLI_SIGNAL_MEMORY)
+        print_memory(t);
     if (st == STRATA_OK && is_short(t))
         st = st_error(STRATA_E_CANCELLED, "ended by %s", cli_signals_name(cli_signals_pending()));
     return st;
@@ -437,6 +473,7 @@ static strata_status write_trace(struct train *t, strata_status st)
 
 static void train_close(struct train *t)
 {
+    st_watchdog_stop(t->watchdog);
     cli_run_close(&t->run);
     cli_progress_fini(&t->progress);
     free(t->tokens);
@@ -459,13 +496,14 @@ static int exit_code(const struct train *t, strata_status st)
         return 0;
     if (st != STRATA_E_CANCELLED)
         return cli_fail(st);
-    st_wrap_print(stderr, "strata: ended by %s after %" PRIu64 " of %" PRIu64 " steps; no swap files are left%s%s\n",
-                  cli_signals_name(cli_signals_pending()), t->steps_done, t->steps,
+    st_wrap_print(stderr, "strata: %sended by %s after %" PRIu64 " of %" PRIu64 " steps; no swap files are left%s%s\n",
+                  cli_signals_pending() == CLI_SIGNAL_MEMORY ? "error: " : "", cli_signals_name(cli_signals_pending()),
+                  t->steps_done, t->steps,
                   out == NULL          ? ""
                   : t->steps_done == 0 ? ", --out was not written"
                                        : ", the model is in ",
                   out == NULL || t->steps_done == 0 ? "" : out);
-    return 128 + cli_signals_pending();
+    return cli_signals_exit_code(cli_signals_pending());
 }
 
 int cmd_train(const struct cli_args *args)

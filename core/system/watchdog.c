@@ -325,6 +325,18 @@ static bool wait_for_next(struct st_watchdog *w)
     return !stop;
 }
 
+/* For tests of what an alarm leads to. */
+static bool raised(const struct st_watch_look *look, struct st_watch_alarm *alarm)
+{
+    if (st_fault("watchdog.alarm", 0) == 0)
+        return false;
+    *alarm = (struct st_watch_alarm){.limit_bytes = look->place[0].limit_bytes,
+                                     .left_bytes = look->place[0].left_bytes,
+                                     .resident_bytes = look->resident_bytes,
+                                     .killed = true};
+    return true;
+}
+
 static void *watch(void *arg)
 {
     struct st_watchdog *w = arg;
@@ -333,7 +345,7 @@ static void *watch(void *arg)
 
     while (wait_for_next(w)) {
         look(w, &now);
-        if (st_watch_judge(&w->judge, &now, &alarm)) {
+        if (st_watch_judge(&w->judge, &now, &alarm) || raised(&now, &alarm)) {
             raise_alarm(w, &alarm);
             break;
         }

@@ -86,6 +86,32 @@ static void the_first_signal_keeps_the_work(void **state)
     }
 }
 
+/* As a signal does, with another exit code, and with what took the memory. */
+static void memory_that_runs_out_keeps_the_work(void **state)
+{
+    const struct workplace *w = *state;
+    char command[1024];
+    struct program p;
+
+    snprintf(command, sizeof(command), "%s --fault watchdog.alarm:0:1", endless_run);
+    workplace_run(w, &p, command);
+    assert_int_equal(p.code, 3);
+    assert_non_null(strstr(p.err, "of memory are left in this machine"));
+    assert_non_null(strstr(p.err, ": the run ends after this step and writes the model; a second signal ends it now"));
+    assert_non_null(strstr(p.err, "strata: error: ended by the memory watchdog after "));
+    assert_non_null(strstr(p.err, "the model is in "));
+    assert_non_null(strstr(p.out, "this process has held "));
+    assert_non_null(strstr(p.out, "smallest possible"));
+    assert_int_equal(workplace_entries(w, "nvme"), 0);
+    check_results(w);
+    forget(w, &p);
+    snprintf(command, sizeof(command), "%s --max-steps 1 --set strata.watchdog=false --fault ?", endless_run);
+    workplace_run(w, &p, command);
+    assert_int_equal(p.code, 0);
+    assert_null(strstr(p.err, "watchdog."));
+    forget(w, &p);
+}
+
 /* Through a description of our own: the program's must go on to wait. */
 static void fill(int pipe_end)
 {
@@ -300,6 +326,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_signal_keeps_the_work),
+        cmocka_unit_test(memory_that_runs_out_keeps_the_work),
         cmocka_unit_test(the_second_signal_does_not_wait),
         cmocka_unit_test(nohup_is_obeyed),
         cmocka_unit_test(ctrl_z_stops_it),
