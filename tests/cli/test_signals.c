@@ -194,20 +194,22 @@ static bool has(unsigned long long mask, int number)
     return (mask >> (number - 1) & 1) != 0;
 }
 
-/* False: the thread has ended. */
+/* False: the thread has ended, or is one of the kernel's for io_uring, which take no signal at all. */
 static bool read_blocked(unsigned long long *mask, pid_t pid, const char *task)
 {
     char path[128], line[256];
-    bool found = false;
+    bool found = false, kernels = false;
     FILE *file;
 
     assert_true(snprintf(path, sizeof(path), "/proc/%d/task/%s/status", (int)pid, task) < (int)sizeof(path));
     file = fopen(path, "re");
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        kernels |= strncmp(line, "Name:\tiou-", strlen("Name:\tiou-")) == 0;
         found |= sscanf(line, "SigBlk: %llx", mask) == 1;
+    }
     if (file != NULL)
         fclose(file);
-    return found;
+    return found && !kernels;
 }
 
 /* A thread that is just starting, or ending, has every signal blocked for a moment by the C library: it is looked at again. */
