@@ -553,6 +553,7 @@ static void texts_are_shown_to_their_end(void **state)
 static void rows_are_dropped_for_a_reason_or_nothing_is_written(void **state)
 {
     const struct st_tokenize_opts gemma = {.template = "gemma"}, gemma_short = {.template = "chatml", .seq_len = 3};
+    struct st_tokenize_opts plain = {.overwrite = true};
     struct st_tokenize_report r;
 
     (void)state;
@@ -568,6 +569,17 @@ static void rows_are_dropped_for_a_reason_or_nothing_is_written(void **state)
     assert_int_equal(tokenize(scratch_path("r.jsonl"), gemma, &r), STRATA_E_INPUT);
     assert_non_null(strstr(strata_last_error(), "there are no rows"));
     assert_int_equal(scratch_entries_with(scratch_dir, "x.bin"), 0);
+    /* the answer begins right behind what is kept */
+    scratch_put("t.jinja", "{{ messages[0].content }}{% generation %}{{ messages[1].content }}{% endgeneration %}");
+    scratch_put("r.jsonl",
+                "{\"messages\": [{\"role\": \"user\", \"content\": \"12\"}, {\"role\": \"assistant\", \"content\": \"3\"}]}\n");
+    plain.template = scratch_path("t.jinja");
+    assert_ok(tokenize(scratch_path("r.jsonl"), plain, &r));
+    assert_true(r.parts[0].tokens == 3 && r.parts[0].trained == 1);
+    plain.seq_len = 2;
+    assert_int_equal(tokenize(scratch_path("r.jsonl"), plain, &r), STRATA_E_INPUT);
+    assert_int_equal(r.dropped[ST_ROW_UNTRAINED], 1);
+    assert_int_equal(r.truncated, 1);
     scratch_close();
 }
 

@@ -125,6 +125,66 @@ static void test_word_characters_are_the_references(void **state)
     }
 }
 
+/* What the two libraries read differently is refused by its name, and its nearest neighbours are not. */
+static void test_patterns_of_another_meaning_are_refused(void **state)
+{
+    static const struct {
+        const char *pattern, *why; /* why: NULL: taken */
+    } rows[] = {
+        {"\\\\p", "\\p without {...}"},
+        {"\\\\pL", "\\p without {...}"},
+        {"\\\\p{Han}", "no general category"},
+        {"\\\\p{Xx}", "no general category"},
+        {"\\\\p{Cs}", "no general category"},
+        {"\\\\p{^Lu}", NULL},
+        {"a\\\\", "a backslash at the end"},
+        {"\\\\q", "an escape other than"},
+        {"\\\\b", "an escape other than"},
+        {"[]", "an empty class"},
+        {"[^]a]", "an empty class"},
+        {"[\\\\]a]", NULL},
+        {"[a[b]]", "a class within a class"},
+        {"[a&&b]", "a class within a class"},
+        {"[a&b&]", NULL},
+        {"[a-\\\\d]", "a range from or to a set"},
+        {"[\\\\d-a]", "a range from or to a set"},
+        {"[a\\\\-\\\\d]", NULL},
+        {"[\\\\d\\\\s]", NULL},
+        {"[a-c-]", NULL},
+        {"[ab", "a class without its ]"},
+        {"(?i:[a])", "more than letters and signs"},
+        {"(?i:a.)", "more than letters and signs"},
+        {"(?i:xSs)", "with ss, st, ff, fi or fl"},
+        {"(?i:'s|'t)", NULL},
+        {"(?i:s's)", NULL},
+        {"(*UTF)a", "(*...)"},
+        {"(?P<n>a)", "a group other than"},
+        {"(?#a)", "a group other than"},
+        {"(?<=a)b(?!c)(?>d)", NULL},
+        {"^a", "^ and $"},
+        {"a$", "^ and $"},
+        {"a{,3}", "{,m}"},
+        {"a{0,3}", NULL},
+        {"a{1,2}+", "{n,m}+"},
+        {"a++", NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char *text = tokenizer_text(rows[i].pattern, false);
+        struct st_tokenizer *t = NULL;
+        strata_status st;
+
+        scratch_put("tokenizer.json", text);
+        st = st_tokenizer_open(&t, scratch_dir);
+        if ((st == STRATA_OK) != (rows[i].why == NULL) || (st != STRATA_OK && strstr(strata_last_error(), rows[i].why) == NULL))
+            fail_msg("%s: %s", rows[i].pattern, st == STRATA_OK ? "is taken" : strata_last_error());
+        if (st == STRATA_OK)
+            st_tokenizer_close(t);
+        free(text);
+    }
+}
+
 /* A pattern that searches for ever ends with a sentence. */
 static void test_a_hostile_pattern_gives_up(void **state)
 {
@@ -152,6 +212,7 @@ int main(void)
         cmocka_unit_test(test_scanners_cut_as_their_patterns),
         cmocka_unit_test(test_a_hostile_pattern_gives_up),
         cmocka_unit_test(test_word_characters_are_the_references),
+        cmocka_unit_test(test_patterns_of_another_meaning_are_refused),
     };
 
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);

@@ -73,6 +73,10 @@ static void test_merges_by_frequency(void **state)
     assert_non_null(strstr(json, "\"merges\":[[\"a\",\"b\"],[\"\u0120\",\"ab\"],[\"x\",\"y\"],[\"\u0120ab\",\"c\"]]"));
     assert_int_equal(report.vocab, 256 + 4 + 1);
     free(json);
+    json = read_file(scratch_path("c/tokenizer_config.json"), NULL);
+    assert_string_equal(json, "{\"tokenizer_class\":\"PreTrainedTokenizerFast\",\"bos_token\":\"<|endoftext|>\","
+                              "\"eos_token\":\"<|endoftext|>\",\"clean_up_tokenization_spaces\":false}\n");
+    free(json);
 }
 
 static void test_what_it_refuses(void **state)
