@@ -106,32 +106,40 @@ static uint64_t elems_of(const struct st_extents *e)
 static strata_status read_into(struct strata_engine *e, const struct st_checkpoint *ck)
 {
     struct watched w = {.model = e->plan->model, .total = elems_of(&ck->extents)};
-    struct st_resume_opts opts = {
-        .extents = &ck->extents, .train = &ck->manifest.train, .progress = watch, .ctx = &w, .volumes = e->resumed.volumes};
-    strata_status st = st_resumed_open(&e->resumed, e->engine, ck);
+    struct st_resumed *r = calloc(1, sizeof(*r));
+    struct st_resume_opts opts = {.extents = &ck->extents, .train = &ck->manifest.train, .progress = watch, .ctx = &w};
+    strata_status st;
 
+    if (r == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for a checkpoint");
+    st_resumed_free(e->resumed, e->engine);
+    e->resumed = r;
+    opts.volumes = r->volumes;
+    st = st_resumed_open(r, e->engine, ck);
     if (st == STRATA_OK)
         st = st_handle_watch(w.model, "reading the checkpoint", 0, w.total);
     if (st == STRATA_OK)
         st = st_engine_resume(e->engine, &opts);
-    if (st != STRATA_OK || !st_engine_adopted(e->engine))
-        st_resumed_close(&e->resumed, e->engine);
+    if (st == STRATA_OK && st_engine_adopted(e->engine))
+        return STRATA_OK;
+    st_resumed_free(r, e->engine);
+    e->resumed = NULL;
     return st;
 }
 
-static strata_status resume(struct strata_engine *e, const struct strata_checkpoint *checkpoint, const struct strata_resume_opts *o)
+static strata_status resume(struct strata_engine *e, const struct strata_checkpoint *checkpoint,
+                            const struct strata_resume_opts *o)
 {
     const struct st_checkpoint *ck = checkpoint->checkpoint;
+    const struct st_saved_data data = {o->data, o->data_seed, o->data_order};
     strata_status st;
 
     if (e->plan->model->use != STRATA_USE_TRAIN)
         return st_error(STRATA_E_INVAL, "strata_engine_resume: the model was opened for another use than training");
-    st = st_saved_compare(&ck->manifest, ck->path, e, o->data, o->data_seed);
+    st = st_saved_compare(&ck->manifest, ck->path, e, &data);
     if (st == STRATA_OK)
         st = read_into(e, ck);
-    if (st == STRATA_OK && e->saver != NULL)
-        st_saver_resumed(e->saver, &ck->manifest);
-    return st;
+    return st == STRATA_OK && e->saver != NULL ? st_saver_begin(e->saver, e, ck) : st;
 }
 
 strata_status strata_engine_resume(struct strata_engine *engine, const struct strata_checkpoint *checkpoint,
@@ -154,18 +162,19 @@ strata_status strata_engine_resume(struct strata_engine *engine, const struct st
 
 static strata_status save(struct strata_engine *e, const struct strata_save_opts *o)
 {
+    const struct st_saved_data data = {o->data, o->data_seed, o->data_order};
     struct st_manifest m;
     strata_status st;
 
     if (e->saver == NULL)
         return st_error(STRATA_E_INVAL, "strata_engine_save: the configuration names no directory: set strata.save");
-    st = st_saver_ready(e->saver, e->engine);
+    st = st_engine_flush(e->engine, NULL); /* what is described has no update pending */
     if (st == STRATA_OK)
-        st = st_saved_describe(&m, e, o->data, o->data_seed);
+        st = st_saved_describe(&m, e, &data);
     if (st != STRATA_OK)
         return st;
     m.metrics_bytes = o->metrics_bytes;
-    return st_saver_save(e->saver, e->engine, &m);
+    return st_saver_save(e->saver, e, &m);
 }
 
 strata_status strata_engine_save(struct strata_engine *engine, const struct strata_save_opts *opts)

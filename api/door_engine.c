@@ -1,5 +1,6 @@
 /* api/door_engine.c - strata/engine.h: runs a plan; checks the order of calls. */
 #include "api/handles.h"
+#include "api/saver.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
@@ -82,8 +83,6 @@ static strata_status check_plan(const struct strata_plan *plan)
     if (st_handle_only_plans(plan->model))
         return st_error(STRATA_E_INVAL,
                         "the model was opened for planning alone: set its use to STRATA_USE_TRAIN, _EVAL or _GENERATE");
-    if (plan->plan->program.sets > 0)
-        return st_error(STRATA_E_NOSYS, "strata.save (--save): this version plans checkpoints and writes none: leave it out");
     return STRATA_OK;
 }
 
@@ -116,8 +115,12 @@ strata_status strata_engine_create(struct strata_engine **engine, struct strata_
             &e->op_times,
             &(struct st_op_times_opts){.table_rows = plan->plan->program.workload.vocab, .trace = e->trace, .records = true});
     log_omp_threads(plan);
+    if (st == STRATA_OK && plan->model->use == STRATA_USE_TRAIN && plan->model->config.save[0] != '\0')
+        st = st_saver_open(&e->saver, plan->model, o.overwrite);
     if (st == STRATA_OK)
         st = create_engine(e, &o);
+    if (st == STRATA_OK && e->saver != NULL)
+        st = st_saver_attach(e->saver, e);
     if (st != STRATA_OK) {
         strata_engine_destroy(e);
         return st;
@@ -134,6 +137,9 @@ void strata_engine_destroy(struct strata_engine *engine)
         st_log(ST_LOG_ERROR, "%s: a call on this engine is in progress: it is not destroyed", __func__);
         return;
     }
+    st_saver_close(engine->saver); /* waits for a save in progress */
+    if (engine->engine != NULL)
+        st_resumed_free(engine->resumed, engine->engine);
     st_engine_destroy(engine->engine);
     st_op_times_destroy(engine->op_times);
     st_trace_destroy(engine->trace);
@@ -188,7 +194,7 @@ static strata_status load(struct strata_engine *e)
         st = st_engine_load(e->engine, read_watched, &w);
     if (st == STRATA_OK && m->is_dir)
         st = st_hf_reader_check_unchanged(m->reader);
-    return st;
+    return st == STRATA_OK && e->saver != NULL ? st_saver_begin(e->saver, e, NULL) : st;
 }
 
 strata_status strata_engine_load(struct strata_engine *engine)

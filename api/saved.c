@@ -1,12 +1,14 @@
 /* api/saved.c - see api/saved.h. */
 #include "api/saved.h"
 
+#include "api/saver.h"
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "kernels/matmul/matmul.h"
 #include "offload/engine/train_state.h"
 #include "offload/optim/optimizer.h"
+#include "strata/strata.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -111,15 +113,17 @@ static strata_status put_model(struct st_manifest *m, const struct strata_model 
     return st == STRATA_OK ? digest_shapes(m) : st;
 }
 
-static strata_status put_data(struct st_manifest *m, const struct strata_data *data, uint64_t seed)
+static strata_status put_data(struct st_manifest *m, const struct st_saved_data *of)
 {
+    const struct strata_data *data = of->data;
     const uint32_t count = st_token_set_files(data->set);
     strata_status st = STRATA_OK;
 
     m->data = calloc(count, sizeof(*m->data));
     if (m->data == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for an account of %u token files", count);
-    m->data_seed = seed;
+    m->data_seed = of->seed;
+    m->data_order = of->order;
     m->data_seq = data->seq;
     m->data_sequences = st_token_set_windows(data->set);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
@@ -157,11 +161,13 @@ static void put_place(struct st_manifest *m, const struct strata_engine *e)
     st_engine_info(e->engine, &info);
     snprintf(m->device, sizeof(m->device), "%s", info.device);
     snprintf(m->isa, sizeof(m->isa), "%s", info.isa);
-    snprintf(m->matmul, sizeof(m->matmul), "%s", strcmp(info.device, "cuda") == 0 ? "cublasLt" : st_matmul_library());
+    if (strcmp(info.device, "cuda") == 0)
+        snprintf(m->matmul, sizeof(m->matmul), "cuBLASLt");
+    else
+        st_matmul_library(m->matmul, sizeof(m->matmul));
 }
 
-strata_status st_saved_describe(struct st_manifest *out, const struct strata_engine *e, const struct strata_data *data,
-                                uint64_t data_seed)
+strata_status st_saved_describe(struct st_manifest *out, const struct strata_engine *e, const struct st_saved_data *data)
 {
     const struct strata_model *model = e->plan->model;
     const struct st_program *program = &e->plan->plan->program;
@@ -169,17 +175,19 @@ strata_status st_saved_describe(struct st_manifest *out, const struct strata_eng
     strata_status st;
 
     snprintf(m.version, sizeof(m.version), "%s", strata_version());
-    memcpy(m.run, e->saver->run, sizeof(m.run));
+    snprintf(m.run, sizeof(m.run), "%s", e->saver != NULL ? st_saver_run(e->saver) : "0000000000000000");
     m.train = *st_engine_train_state(e->engine);
-    m.step = m.train.steps_applied;
+    m.step = m.train.steps_applied + m.train.steps_skipped;
     m.data_position = m.train.sequences;
+    m.space_bytes[ST_SPACE_BASE] = program->space_bytes[ST_SPACE_BASE];
+    m.space_bytes[ST_SPACE_SET] = program->space_bytes[ST_SPACE_SET];
     m.moments = program->moments;
     m.moment_format = program->moment_format;
     put_place(&m, e);
-    snprintf(m.optimizer, sizeof(m.optimizer), "%s", st_optimizer_name(e->plan->model->config.optimizer.kind));
+    snprintf(m.optimizer, sizeof(m.optimizer), "%s", st_optimizer_name(model->config.optimizer.type));
     st = put_model(&m, model);
-    if (st == STRATA_OK && data != NULL)
-        st = put_data(&m, data, data_seed);
+    if (st == STRATA_OK && data->data != NULL)
+        st = put_data(&m, data);
     if (st == STRATA_OK)
         st = put_config(&m, &model->config);
     if (st != STRATA_OK)
@@ -195,18 +203,19 @@ strata_status st_saved_describe(struct st_manifest *out, const struct strata_eng
 static strata_status compare_numbers(const struct st_manifest *was, const struct st_manifest *is, const char *name)
 {
     if (was->dtype != is->dtype)
-        return st_error(STRATA_E_INPUT, "%s was saved by a run in %s, and this one is in %s: resume with the same precision", name,
-                        st_dtype_name(was->dtype), st_dtype_name(is->dtype));
+        return st_error(STRATA_E_INPUT, "%s was saved by a run in %s, and this one is in %s: resume with the same precision",
+                        name, strata_dtype_name(was->dtype), strata_dtype_name(is->dtype));
     if (strcmp(was->optimizer, is->optimizer) != 0)
-        return st_error(STRATA_E_INPUT, "%s was saved by a run of %s, and this one is of %s: resume with the same optimizer", name,
-                        was->optimizer, is->optimizer);
+        return st_error(STRATA_E_INPUT, "%s was saved by a run of %s, and this one is of %s: resume with the same optimizer",
+                        name, was->optimizer, is->optimizer);
     if (was->moments != is->moments || was->moment_format != is->moment_format)
         return st_error(STRATA_E_INPUT, "%s has other moments than this run: resume with the same strata.moments", name);
     if (strcmp(was->model_shapes, is->model_shapes) != 0)
-        return st_error(STRATA_E_INPUT,
-                        "%s is of another model: of %s with %u groups of %u tensors' parts; this one is %s with %u of %u. The same "
-                        "strata.freeze and strata.decay_all are needed, too",
-                        name, was->model, was->group_count, was->tensor_count, is->model, is->group_count, is->tensor_count);
+        return st_error(
+            STRATA_E_INPUT,
+            "%s is of another model: of %s with %u groups of %u tensors' parts; this one is %s with %u of %u. The same "
+            "strata.freeze and strata.decay_all are needed, too",
+            name, was->model, was->group_count, was->tensor_count, is->model, is->group_count, is->tensor_count);
     return STRATA_OK;
 }
 
@@ -215,17 +224,23 @@ static strata_status compare_data(const struct st_manifest *was, const struct st
     if (was->data_count == 0 || is->data_count == 0)
         return STRATA_OK;
     if (was->data_count != is->data_count)
-        return st_error(STRATA_E_INPUT, "%s was saved by a run over %u token files, and this one has %u: resume with the same", name,
-                        was->data_count, is->data_count);
+        return st_error(STRATA_E_INPUT, "%s was saved by a run over %u token files, and this one has %u: resume with the same",
+                        name, was->data_count, is->data_count);
     for (uint32_t i = 0; i < was->data_count; i++) {
         const struct st_manifest_data *a = &was->data[i], *b = &is->data[i];
 
         if (a->bytes != b->bytes || strcmp(a->header, b->header) != 0 || strcmp(a->windows, b->windows) != 0)
-            return st_error(STRATA_E_INPUT,
-                            "%s is not the file that the run of %s read as %s: its order of sequences would be another. Resume with "
-                            "the same data, in the same order",
-                            b->path, name, a->path);
+            return st_error(
+                STRATA_E_INPUT,
+                "%s is not the file that the run of %s read as %s: its order of sequences would be another. Resume with "
+                "the same data, in the same order",
+                b->path, name, a->path);
     }
+    if (was->data_order != is->data_order)
+        return st_error(STRATA_E_INPUT,
+                        "%s was saved by a run %s --epochs, and this one is one %s: its order of sequences would be another",
+                        name, was->data_order == STRATA_DATA_EPOCHS ? "with" : "without",
+                        is->data_order == STRATA_DATA_EPOCHS ? "with it" : "without it");
     if (was->data_seq != is->data_seq || was->data_seed != is->data_seed)
         return st_error(STRATA_E_INPUT,
                         "%s was saved by a run with --seq-len %u --seed %" PRIu64 ", and this one has %u and %" PRIu64
@@ -239,7 +254,8 @@ static void note_place(const struct st_manifest *was, const struct st_manifest *
 {
     const struct {
         const char *what, *was, *is;
-    } places[] = {{"device", was->device, is->device}, {"instruction set", was->isa, is->isa}, {"matmul library", was->matmul, is->matmul}};
+    } places[] = {
+        {"device", was->device, is->device}, {"instruction set", was->isa, is->isa}, {"matmul library", was->matmul, is->matmul}};
 
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
         if (strcmp(places[i].was, places[i].is) != 0)
@@ -247,8 +263,8 @@ static void note_place(const struct st_manifest *was, const struct st_manifest *
                    name, places[i].what, places[i].was, places[i].is);
     if (was->numerics != is->numerics)
         st_log(ST_LOG_NOTICE,
-               "%s was saved by strata %s, whose sums or roundings were others: bits may differ from a run that never ended", name,
-               was->version);
+               "%s was saved by strata %s, whose sums or roundings were others: bits may differ from a run that never ended",
+               name, was->version);
 }
 
 static const struct st_config_row *row_named(const struct st_config_source *source, const char *path)
@@ -280,10 +296,11 @@ static strata_status compare_config(const struct st_manifest *was, const struct 
     if (st == STRATA_OK)
         st = st_config_load_text(&config[1], &source[1], is->config, strlen(is->config), "the configuration", &opts);
     if (st == STRATA_OK && config[0].train_batch != config[1].train_batch)
-        st = st_error(STRATA_E_INPUT,
-                      "%s was saved by a run of %u sequences a step, and this one has %u: --micro-batch times --grad-accum must be "
-                      "the same",
-                      name, config[0].train_batch, config[1].train_batch);
+        st = st_error(
+            STRATA_E_INPUT,
+            "%s was saved by a run of %u sequences a step, and this one has %u: --micro-batch times --grad-accum must be "
+            "the same",
+            name, config[0].train_batch, config[1].train_batch);
     if (st == STRATA_OK)
         note_keys(source[0], source[1], name);
     st_config_source_free(source[0]);
@@ -292,10 +309,10 @@ static strata_status compare_config(const struct st_manifest *was, const struct 
 }
 
 strata_status st_saved_compare(const struct st_manifest *m, const char *name, const struct strata_engine *e,
-                               const struct strata_data *data, uint64_t data_seed)
+                               const struct st_saved_data *data)
 {
     struct st_manifest is;
-    strata_status st = st_saved_describe(&is, e, data, data_seed);
+    strata_status st = st_saved_describe(&is, e, data);
 
     if (st != STRATA_OK)
         return st;

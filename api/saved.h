@@ -5,16 +5,21 @@
 #include "api/handles.h"
 #include "offload/checkpoint/manifest.h"
 
+/* What a run trains on. */
+struct st_saved_data {
+    const struct strata_data *data; /* NULL: nothing is said of it */
+    uint64_t seed;
+    uint32_t order; /* enum strata_data_order */
+};
+
 /** Say what the engine is and where it stands, and what it trains on; all but what follows from the files.
  *  @param out   freed with st_manifest_fini()
- *  @param data  NULL: nothing is said of it
  *  @return E_NOMEM; E_IO and E_INPUT of the data's files; E_INVAL: a name is too long for a manifest */
-strata_status st_saved_describe(struct st_manifest *out, const struct strata_engine *e, const struct strata_data *data,
-                                uint64_t data_seed);
+strata_status st_saved_describe(struct st_manifest *out, const struct strata_engine *e, const struct st_saved_data *data);
 
 /** E_INPUT if a run cannot go on from the checkpoint: another model, precision, optimizer or data; the sentence begins with
  *  `name`. What else changes results is a notice each. */
 strata_status st_saved_compare(const struct st_manifest *m, const char *name, const struct strata_engine *e,
-                               const struct strata_data *data, uint64_t data_seed);
+                               const struct st_saved_data *data);
 
 #endif

@@ -5,6 +5,7 @@
 #include "core/base/fault.h"
 #include "core/base/log.h"
 #include "core/system/clock.h"
+#include "offload/checkpoint/store.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,39 +13,49 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct st_saver {
-    char save[ST_PATH_MAX], run[17];
-    char *base_from; /* a checkpoint whose base is this run's, too; NULL: none */
+    char save[ST_PATH_MAX], path[ST_PATH_MAX], run[17]; /* path: of the last checkpoint */
     const struct st_model *model;
     const char *source; /* the directory that the model came from; NULL: a preset */
     uint32_t keep;
-    bool overwrite;
-    struct st_committer *committer; /* NULL: not started */
-    uint64_t steps;                 /* applied and skipped, at the last save or resume */
+    bool overwrite, made;           /* made: the directory was */
+    struct st_committer *committer; /* NULL: there is no engine yet */
+    uint64_t steps;                 /* applied and skipped, at the last save, or when the run began or resumed */
     uint64_t begun_ns;
     struct strata_saved last;
     strata_status status; /* of the last save, until it is asked for */
     char sentence[1024];
 };
 
-/* --- one that saves --- */
-
-static strata_status name_run(struct st_saver *s)
+static uint64_t steps_of(const struct st_train_state *train)
 {
-    uint64_t number;
+    return train->steps_applied + train->steps_skipped;
+}
 
-    if (st_fault_refuses("api.run") || getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number))
-        return st_error_errno(errno, "no random number for the name of a run");
-    snprintf(s->run, sizeof(s->run), "%016" PRIx64, number);
+/* --- a run that saves --- */
+
+static strata_status make_directory(struct st_saver *s)
+{
+    const int rc = st_fault_refuses("api.save_dir") ? -1 : mkdir(s->save, 0777);
+
+    s->made = rc == 0;
+    if (rc != 0 && errno != EEXIST)
+        return errno == ENOENT ? st_error(STRATA_E_INPUT, "strata.save (--save) %s: there is no directory to make it in", s->save)
+                               : st_error_errno(errno, "strata.save (--save) %s", s->save);
     return STRATA_OK;
 }
 
 strata_status st_saver_open(struct st_saver **out, const struct strata_model *model, bool overwrite)
 {
-    struct st_saver *s = st_fault_refuses("api.saver") ? NULL : calloc(1, sizeof(*s));
+    struct st_saver *s;
     strata_status st;
 
+    if (strcmp(model->config.io_method, "fake") == 0)
+        return st_error(STRATA_E_CONFIG, "strata.save needs files, which strata.io_method \"fake\" does not make");
+    s = st_fault_refuses("api.saver") ? NULL : calloc(1, sizeof(*s));
     if (s == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for saving");
     snprintf(s->save, sizeof(s->save), "%s", model->config.save);
@@ -52,7 +63,8 @@ strata_status st_saver_open(struct st_saver **out, const struct strata_model *mo
     s->overwrite = overwrite;
     s->model = model->model;
     s->source = model->is_dir ? model->name : NULL;
-    st = name_run(s);
+    s->last.done = true;
+    st = make_directory(s);
     if (st == STRATA_OK)
         *out = s;
     else
@@ -65,7 +77,8 @@ void st_saver_close(struct st_saver *s)
     if (s == NULL)
         return;
     st_committer_stop(s->committer);
-    free(s->base_from);
+    if (s->made)
+        (void)rmdir(s->save); /* stays if there is anything in it */
     free(s);
 }
 
@@ -76,20 +89,34 @@ static strata_status write_model(void *ctx, const char *dir)
     return st_hf_write_small(s->model, dir, s->source);
 }
 
-static strata_status start(struct st_saver *s, struct strata_engine *e)
+strata_status st_saver_attach(struct st_saver *s, struct strata_engine *e)
 {
     return st_committer_start(&s->committer, &(struct st_committer_opts){.save = s->save,
                                                                          .keep = s->keep,
                                                                          .overwrite = s->overwrite,
                                                                          .swap = st_engine_swap(e->engine),
-                                                                         .base_from = s->base_from,
                                                                          .model = write_model,
                                                                          .ctx = s});
 }
 
-strata_status st_saver_start(struct st_saver *s, struct strata_engine *e)
+static strata_status name_run(struct st_saver *s)
 {
-    return start(s, e);
+    uint64_t number;
+
+    if (st_fault_refuses("api.run") || getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number))
+        return st_error_errno(errno, "no random number for the name of a run");
+    snprintf(s->run, sizeof(s->run), "%016" PRIx64, number);
+    return STRATA_OK;
+}
+
+strata_status st_saver_begin(struct st_saver *s, const struct strata_engine *e, const struct st_checkpoint *from)
+{
+    st_committer_wait(s->committer);
+    s->steps = steps_of(st_engine_train_state(e->engine));
+    if (from == NULL)
+        return name_run(s);
+    memcpy(s->run, from->manifest.run, sizeof(s->run));
+    return st_committer_use_base(s->committer, st_engine_adopted(e->engine) ? from->path : NULL);
 }
 
 const char *st_saver_run(const struct st_saver *s)
@@ -102,6 +129,7 @@ const char *st_saver_run(const struct st_saver *s)
 /* Keeps what the committer says of the save in progress, if it has ended. */
 static void take_report(struct st_saver *s)
 {
+    char name[ST_STORE_NAME_BYTES];
     struct st_commit_report r;
 
     if (s->last.done || !st_committer_reported(s->committer, &r))
@@ -111,7 +139,9 @@ static void take_report(struct st_saver *s)
     s->last.copied_bytes = r.copied_bytes;
     if (r.committed || r.status == STRATA_OK) {
         s->last.steps = r.step;
-        snprintf(s->last.path, sizeof(s->last.path), "%.4000s/step-%08" PRIu64, s->save, r.step);
+        st_store_name(name, r.step);
+        if (st_path_join(s->path, s->save, name) == STRATA_OK)
+            s->last.path = s->path;
     }
     s->status = r.status;
     snprintf(s->sentence, sizeof(s->sentence), "%s", r.sentence);
@@ -119,12 +149,13 @@ static void take_report(struct st_saver *s)
 
 strata_status st_saver_ask(struct st_saver *s, bool wait, struct strata_saved *out)
 {
-    const strata_status st = s->status;
+    strata_status st;
 
     if (wait)
         st_committer_wait(s->committer);
     take_report(s);
     *out = s->last;
+    st = s->status;
     s->status = STRATA_OK;
     return st == STRATA_OK ? STRATA_OK : st_error(st, "%s", s->sentence);
 }
@@ -166,11 +197,6 @@ static strata_status hand_over(struct st_saver *s, struct strata_engine *e, stru
     return STRATA_OK;
 }
 
-static uint64_t steps_of(const struct st_train_state *train)
-{
-    return train->steps_applied + train->steps_skipped;
-}
-
 strata_status st_saver_save(struct st_saver *s, struct strata_engine *e, struct st_manifest *m)
 {
     uint32_t next;
@@ -193,4 +219,62 @@ strata_status st_saver_save(struct st_saver *s, struct strata_engine *e, struct 
     }
     st_manifest_fini(m);
     return st;
+}
+
+/* --- a checkpoint that is resumed from --- */
+
+static strata_status open_space(struct st_checkpoint_volume **out, uint32_t *volume, struct st_swap *swap,
+                                const struct st_checkpoint *ck, enum st_space space)
+{
+    struct st_checkpoint_volume *v = st_fault_refuses("api.resumed") ? NULL : malloc(sizeof(*v));
+    strata_status st;
+
+    if (v == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for the files of a checkpoint");
+    if ((st = st_checkpoint_volume_open(v, ck, space)) != STRATA_OK) {
+        free(v);
+        return st;
+    }
+    *volume = ST_MOVER_NO_VOLUME;
+    if (v->opts.bytes > 0 && (st = st_swap_attach(swap, &v->opts, volume)) != STRATA_OK) {
+        st_checkpoint_volume_close(v);
+        free(v);
+        return st;
+    }
+    *out = v;
+    return STRATA_OK;
+}
+
+static void close_space(struct st_checkpoint_volume **v, uint32_t volume, struct st_swap *swap)
+{
+    if (*v == NULL)
+        return;
+    if (volume != ST_MOVER_NO_VOLUME)
+        st_swap_detach(swap, volume);
+    st_checkpoint_volume_close(*v);
+    free(*v);
+    *v = NULL;
+}
+
+strata_status st_resumed_open(struct st_resumed *r, struct st_engine *engine, const struct st_checkpoint *ck)
+{
+    struct st_swap *swap;
+    strata_status st = st_engine_reader(engine, &swap);
+
+    if (st == STRATA_OK)
+        st = open_space(&r->set, &r->volumes[ST_SPACE_SET], swap, ck, ST_SPACE_SET);
+    if (st == STRATA_OK)
+        st = open_space(&r->base, &r->volumes[ST_SPACE_BASE], swap, ck, ST_SPACE_BASE);
+    return st;
+}
+
+void st_resumed_free(struct st_resumed *r, struct st_engine *engine)
+{
+    struct st_swap *swap = st_engine_swap(engine);
+
+    if (r == NULL)
+        return;
+    close_space(&r->set, r->volumes[ST_SPACE_SET], swap);
+    close_space(&r->base, r->volumes[ST_SPACE_BASE], swap);
+    free(r);
 }

@@ -10,14 +10,16 @@
 
 struct st_saver;
 
-/** Begin to save into the configuration's directory, which is made if it is missing.
+/** Begin to save into the configuration's directory, which is made if it is missing: before the engine, whose swap may lie there.
  *  @param overwrite  checkpoints that have the names of new ones are replaced
- *  @return E_INPUT: it cannot be one, or another run saves into it; E_NOSPC, E_IO, E_NOMEM */
+ *  @return E_INPUT: it cannot be one; E_CONFIG: an I/O method without files; E_NOSPC, E_IO, E_NOMEM */
 strata_status st_saver_open(struct st_saver **out, const struct strata_model *model, bool overwrite);
-/** Waits for a save in progress; the swap of `engine` must be there still.  NULL is fine. */
+/** Waits for a save in progress; the engine must be there still.  NULL is fine. */
 void st_saver_close(struct st_saver *s);
-/** Start once the engine's swap is there. */
-strata_status st_saver_start(struct st_saver *s, struct strata_engine *e);
+/** Begin to save this engine.  E_INPUT: another run saves into the directory; E_NOSPC, E_IO, E_NOMEM. */
+strata_status st_saver_attach(struct st_saver *s, struct strata_engine *e);
+/** A run begins, or goes on from a checkpoint. */
+strata_status st_saver_begin(struct st_saver *s, const struct strata_engine *e, const struct st_checkpoint *from);
 /** 16 hex digits: of the run, which a resumed one goes on with. */
 const char *st_saver_run(const struct st_saver *s);
 
@@ -26,15 +28,14 @@ const char *st_saver_run(const struct st_saver *s);
 strata_status st_saver_save(struct st_saver *s, struct strata_engine *e, struct st_manifest *m);
 /** How the last save went; its failure, once. */
 strata_status st_saver_ask(struct st_saver *s, bool wait, struct strata_saved *out);
-/** The engine goes on from this. */
-strata_status st_saver_resumed(struct st_saver *s, struct strata_engine *e, const struct st_checkpoint *ck);
 
-/* The checkpoint that an engine resumed from, as volumes of its swap: until it has adopted nothing of them. */
+/* The checkpoint that an engine resumes from, as volumes of its swap. */
 struct st_resumed {
     struct st_checkpoint_volume *set, *base; /* NULL: closed */
     uint32_t volumes[ST_SPACE_COUNT];
 };
 strata_status st_resumed_open(struct st_resumed *r, struct st_engine *engine, const struct st_checkpoint *ck);
-void st_resumed_close(struct st_resumed *r, struct st_engine *engine);
+/** Close and free; the engine uses none of it any more.  NULL is fine. */
+void st_resumed_free(struct st_resumed *r, struct st_engine *engine);
 
 #endif

@@ -192,6 +192,8 @@ strata_status st_hf_writer_put(struct st_hf_writer *w, uint32_t page, uint64_t f
  *  (st_new_file_keep), without configs; the sentence says where.  E_IO, E_NOSPC; E_INPUT: something took one of the names. */
 strata_status st_hf_writer_commit(struct st_hf_writer *w);
 void st_hf_writer_abort(struct st_hf_writer *w); /* removes temp files; frees w */
+/** Write all files of a model's directory but the weights: what st_hf_writer_open() makes beside them, complete. */
+strata_status st_hf_write_small(const struct st_model *m, const char *dir, const char *source);
 
 /** weights_digest of a directory: XXH3-128 over the weight plane in parameter order, without padding. */
 strata_status st_hf_digest(const char *dir, char hex[33]);

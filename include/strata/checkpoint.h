@@ -15,8 +15,8 @@
  *     strata_engine_saved(engine, true, &saved);          waits for the last one
  *
  * A checkpoint is a directory, SAVE/step-00000100, that is there whole or not at all, whenever the process or the power ends.
- * docs/checkpoints.md says what is in it. A run that resumes has the same bits as one that never ended, whatever its budgets, tiers,
- * threads and I/O method, on the same kind of device, instruction set and matmul library. */
+ * docs/checkpoints.md says what is in it. A run that resumes has the same bits as one that never ended, whatever its budgets,
+ * tiers, threads and I/O method, on the same kind of device, instruction set and matmul library. */
 #ifndef STRATA_CHECKPOINT_H
 #define STRATA_CHECKPOINT_H
 
@@ -58,7 +58,8 @@ struct strata_checkpoint_info {
 #define STRATA_CHECKPOINT_INFO_INIT STRATA_INIT(strata_checkpoint_info, info_size)
 
 /** @return STRATA_E_INVAL  an argument is NULL, or info_size is none of any version */
-STRATA_API strata_status strata_checkpoint_get_info(const struct strata_checkpoint *checkpoint, struct strata_checkpoint_info *info);
+STRATA_API strata_status strata_checkpoint_get_info(const struct strata_checkpoint *checkpoint,
+                                                    struct strata_checkpoint_info *info);
 
 /** Close; engines that resumed from it go on.  NULL is fine. */
 STRATA_API void strata_checkpoint_close(struct strata_checkpoint *checkpoint);
@@ -67,7 +68,8 @@ STRATA_API void strata_checkpoint_close(struct strata_checkpoint *checkpoint);
 struct strata_resume_opts {
     size_t opts_size;               /**< sizeof(struct strata_resume_opts), so that the struct can grow */
     const struct strata_data *data; /**< what the run trains on, compared with the checkpoint's: NULL: not compared */
-    uint64_t data_seed;             /**< the seed of its order, compared with `data` */
+    uint64_t data_seed;             /**< the seed of its order, and */
+    uint32_t data_order;            /**< enum strata_data_order: compared, too */
 };
 #define STRATA_RESUME_OPTS_INIT STRATA_INIT(strata_resume_opts, opts_size)
 
@@ -92,7 +94,8 @@ STRATA_API strata_status strata_engine_resume(struct strata_engine *engine, cons
 struct strata_save_opts {
     size_t opts_size;               /**< sizeof(struct strata_save_opts), so that the struct can grow */
     const struct strata_data *data; /**< what the run trains on; NULL: the checkpoint does not say */
-    uint64_t data_seed;             /**< the seed of its order */
+    uint64_t data_seed;             /**< the seed of its order, and */
+    uint32_t data_order;            /**< enum strata_data_order */
     uint64_t metrics_bytes;         /**< of a file of metrics so far, for the caller's own use when it resumes */
 };
 #define STRATA_SAVE_OPTS_INIT STRATA_INIT(strata_save_opts, opts_size)
@@ -104,9 +107,9 @@ struct strata_save_opts {
  *
  * @return STRATA_E_INVAL  an argument is NULL, nothing is loaded, no update was made since the run began or since the last save,
  *                         or the configuration names no directory
- *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_NOMEM  this checkpoint, or the one before, could not be made: nothing of it stays,
- *                         older ones do, and the engine goes on, unless strata_engine_get_info() says that it has ended
- *         the status that ended the engine
+ *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_NOMEM  this checkpoint, or the one before, could not be made: nothing of it
+ * stays, older ones do, and the engine goes on, unless strata_engine_get_info() says that it has ended the status that ended the
+ * engine
  */
 STRATA_API strata_status strata_engine_save(struct strata_engine *engine, const struct strata_save_opts *opts);
 
@@ -118,7 +121,7 @@ struct strata_saved {
     double stopped;        /**< seconds for which the last save kept the next step waiting */
     double seconds;        /**< from its begin until it was whole */
     uint64_t copied_bytes; /**< of it that had to be copied, since files could not be linked */
-    char path[4096];       /**< its directory */
+    const char *path;      /**< its directory; borrowed until the next save */
 };
 #define STRATA_SAVED_INIT STRATA_INIT(strata_saved, saved_size)
 
@@ -132,8 +135,8 @@ struct strata_saved {
  */
 STRATA_API strata_status strata_engine_saved(struct strata_engine *engine, bool wait, struct strata_saved *saved);
 
-/** E_INPUT if `dir` has a checkpoint after step `after`, whose name a run that begins there would want, unless `overwrite`: before
- *  hours of work. */
+/** E_INPUT if `dir` has a checkpoint after step `after`, whose name a run that begins there would want, unless `overwrite`:
+ * before hours of work. */
 STRATA_API strata_status strata_save_check(const char *dir, uint64_t after, bool overwrite);
 
 #ifdef __cplusplus

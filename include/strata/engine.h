@@ -52,6 +52,7 @@ struct strata_engine_opts {
     uint32_t fake_latency_us; /**< I/O method "fake", for tests: largest latency of a transfer */
     uint64_t fake_seed;       /**< the same: determines the order in which transfers end */
     bool trace_ops;           /**< with trace_steps: also every call of the device's ops, by the device's own clock */
+    bool overwrite;           /**< checkpoints that have the names of this run's are replaced */
 };
 #define STRATA_ENGINE_OPTS_INIT STRATA_INIT(strata_engine_opts, opts_size)
 

@@ -42,6 +42,8 @@ struct st_matmul_engine; /* primitive cache and per-worker scratch */
 /** @param workers  the number of workers that will call st_matmul_run.  Returns 0 or the library's status. */
 int st_matmul_create(struct st_matmul_engine **out, uint32_t workers);
 void st_matmul_destroy(struct st_matmul_engine *e); /* NULL is fine */
+/** Name and version of the library. */
+void st_matmul_library(char *buf, size_t bytes);
 /** Whether bf16 operands are multiplied natively; false: they are widened. */
 bool st_matmul_native_bf16(const struct st_matmul_engine *e);
 /** Behave as on a processor without native bf16; before the first prepare.  For tests. */

@@ -9,6 +9,7 @@
 #include "core/base/cpu.h"
 #include "kernels/matmul/matmul_dnnl_internal.h"
 #include <dnnl.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* From libgomp, which oneDNN uses.  Declared here because omp.h belongs to a compiler, not to the library. */
@@ -283,6 +284,13 @@ bool st_dnnl_multiplies_bf16(void)
     const bool processor = (st_cpu_features() & (ST_CPU_AVX512_BF16 | ST_CPU_AMX_BF16)) != 0;
 
     return processor && (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
+}
+
+void st_matmul_library(char *buf, size_t bytes)
+{
+    const dnnl_version_t *version = dnnl_version();
+
+    snprintf(buf, bytes, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
 }
 
 int st_dnnl_create(struct st_dnnl **out, uint32_t workers)

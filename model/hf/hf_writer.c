@@ -303,3 +303,25 @@ void st_hf_writer_abort(struct st_hf_writer *w)
     st_new_file_abort(&w->weights); /* last, as it also removes the directories that were made */
     release(w);
 }
+
+strata_status st_hf_write_small(const struct st_model *m, const char *dir, const char *source)
+{
+    struct st_hf_writer w = {.m = m, .weights.fd = -1, .config.fd = -1, .generation.fd = -1};
+    strata_status st;
+
+    if ((size_t)snprintf(w.dir, sizeof(w.dir), "%s", dir) >= sizeof(w.dir))
+        return st_error(STRATA_E_INVAL, "%.64s...: the name is too long", dir);
+    st = make_others(&w, source);
+    if (st == STRATA_OK)
+        st = st_new_file_commit(&w.config);
+    if (st == STRATA_OK && w.generation.fd >= 0)
+        st = st_new_file_commit(&w.generation);
+    if (st == STRATA_OK) {
+        st = st_hf_copies_commit(w.copies);
+        w.copies = NULL;
+    }
+    st_hf_copies_abort(w.copies);
+    st_new_file_abort(&w.config);
+    st_new_file_abort(&w.generation);
+    return st;
+}

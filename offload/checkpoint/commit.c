@@ -407,6 +407,14 @@ strata_status st_committer_start(struct st_committer **out, const struct st_comm
     return STRATA_OK;
 }
 
+strata_status st_committer_use_base(struct st_committer *c, const char *path)
+{
+    assert(c->phase != WORKING);
+    if ((size_t)snprintf(c->base_from, sizeof(c->base_from), "%s", path != NULL ? path : "") < sizeof(c->base_from))
+        return STRATA_OK;
+    return st_error(STRATA_E_INVAL, "the name of a checkpoint's directory is longer than %zu bytes", sizeof(c->base_from) - 1);
+}
+
 strata_status st_committer_submit(struct st_committer *c, struct st_commit *job)
 {
     strata_status st = STRATA_OK;

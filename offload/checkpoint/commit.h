@@ -43,6 +43,9 @@ struct st_committer;
 
 /** Open the store and start the thread.  Errors of st_store_open(); E_NOMEM. */
 strata_status st_committer_start(struct st_committer **out, const struct st_committer_opts *opts);
+/** Link the base's files from this checkpoint from now on; NULL: the swap's own.  Between jobs.  E_INVAL: the path is too long.
+ */
+strata_status st_committer_use_base(struct st_committer *c, const char *path);
 /** Hand over; does not wait.  OK: job's parts are taken, and the set and the base must not be written until it is reported.
  *  E_BUSY: the one before is not reported yet; the job stays the caller's. */
 strata_status st_committer_submit(struct st_committer *c, struct st_commit *job);

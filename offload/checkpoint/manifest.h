@@ -56,7 +56,7 @@ struct st_manifest_file {
 struct st_manifest {
     char version[32]; /* of strata, that wrote it */
     char run[17];     /* of the run that wrote it; a resumed run keeps it.  16 hex digits */
-    uint64_t step;    /* updates that the planes have had */
+    uint64_t step;    /* steps so far, skipped ones included */
     uint32_t world, leaves;
     uint32_t numerics; /* grows when a sum or a rounding changes */
 
@@ -80,9 +80,10 @@ struct st_manifest {
     uint32_t data_count;
     uint64_t data_seed, data_sequences; /* of all files together */
     uint32_t data_seq;                  /* tokens of a sequence */
+    uint32_t data_order;                /* in which they are read: enum strata_data_order */
     uint64_t data_position;             /* sequences used so far */
 
-    struct st_train_state train;
+    struct st_train_state train; /* no update is pending */
 
     struct st_stripe stripe;
     uint64_t space_bytes[ST_SPACE_COUNT]; /* of BASE and of SET; SCRATCH 0 */

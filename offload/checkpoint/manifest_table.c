@@ -93,11 +93,11 @@ static const struct field of_model[] = {
 static const struct field of_data[] = {
     AT("seed", FIELD_WIDE, data_seed),
     AT("seq_len", FIELD_U32, data_seq),
+    AT("order", FIELD_U32, data_order),
     AT("sequences", FIELD_U64, data_sequences),
     AT("position", FIELD_U64, data_position),
 };
 static const struct field of_train[] = {
-    AT("pending", FIELD_BOOL, train.pending),
     AT("steps_applied", FIELD_U64, train.steps_applied),
     AT("steps_skipped", FIELD_U64, train.steps_skipped),
     AT("sequences", FIELD_U64, train.sequences),

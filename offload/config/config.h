@@ -21,7 +21,7 @@
 #define ST_CONFIG_FREEZE_MAX  8
 #define ST_CONFIG_PATTERN_MAX 128
 #define ST_CONFIG_DIRS_MAX    8
-#define ST_CONFIG_KEEP_MAX    64
+#define ST_CONFIG_KEEP_MAX    22 /* with the two sets beside them as many as a swap has (nvme/swap/swap.h) */
 
 /* REMOVED occurs only in the field table, for keys that DeepSpeed no longer has.  The row's verdict is then NOTICE if the key is
  * off or empty, else REJECTED. */

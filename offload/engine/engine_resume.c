@@ -336,6 +336,7 @@ strata_status st_engine_resume(struct st_engine *eng, const struct st_resume_opt
     struct resume r = {.eng = eng, .from = opts->extents, .opts = opts};
     strata_status st = st_engine_drain(eng);
 
+    assert(!opts->train->pending);
     if (st != STRATA_OK || (st = st_engine_load_constants(eng)) != STRATA_OK)
         return st;
     st_engine_start_run(eng);

@@ -139,13 +139,6 @@ static strata_status save_memory(struct st_engine *eng, bool base_alone)
 
 /* --- what lies where --- */
 
-static uint8_t format_of(const struct st_program *program, const struct st_chunk *chunk, enum st_plane plane)
-{
-    return (uint8_t)(plane == ST_PLANE_WEIGHT   ? (int)chunk->format
-                     : plane == ST_PLANE_MASTER ? (int)chunk->master
-                                                : (int)program->moment_format);
-}
-
 static void add_row(struct st_extents *e, const struct st_engine *eng, uint32_t group, const struct st_chunk *chunk,
                     enum st_plane plane)
 {
@@ -159,7 +152,7 @@ static void add_row(struct st_extents *e, const struct st_engine *eng, uint32_t 
                                   .group = (uint8_t)group,
                                   .plane = (uint8_t)plane,
                                   .space = extent->space,
-                                  .format = format_of(program, chunk, plane),
+                                  .format = st_extent_format(plane, chunk->format, program->moment_format),
                                   .first = chunk->first - program->workload.pages[chunk->page].groups[group].offset,
                                   .elems = chunk->elems,
                                   .offset = extent->offset + at,

@@ -8,6 +8,17 @@
 #define ROUNDING_SEED   0x726f756e64696e67u
 #define ROUNDING_STREAM 0u
 
+const char *st_optimizer_name(enum strata_optimizer type)
+{
+    static const char *const names[] = {[STRATA_ADAMW] = "AdamW",
+                                        [STRATA_ADAM] = "Adam",
+                                        [STRATA_ADAGRAD] = "Adagrad",
+                                        [STRATA_LION] = "Lion",
+                                        [STRATA_SGD] = "SGD"};
+
+    return names[type];
+}
+
 enum st_rule st_rule_of(enum strata_optimizer type)
 {
     switch (type) {

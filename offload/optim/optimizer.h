@@ -31,6 +31,8 @@ struct st_step_numbers {
     double divisor;                  /* gradients are divided by it: loss scale x clip factor; above 0 */
 };
 
+/** "AdamW", ...: as configurations have it. */
+const char *st_optimizer_name(enum strata_optimizer type);
 /** The rule of an optimizer: Adam for Adam and AdamW, which differ only in how weights decay. */
 enum st_rule st_rule_of(enum strata_optimizer type);
 

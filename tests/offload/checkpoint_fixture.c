@@ -41,7 +41,6 @@ static void set_coef(struct st_update_coef *c, float base)
 
 static void set_train(struct st_train_state *t)
 {
-    t->pending = true;
     t->steps_applied = 100;
     t->steps_skipped = 3;
     t->sequences = 824;
@@ -148,6 +147,7 @@ struct st_manifest fixture_manifest_of(uint64_t elems)
         .data_seed = UINT64_MAX,
         .data_sequences = 5000,
         .data_seq = 1024,
+        .data_order = 2,
         .data_position = 823,
         .metrics_lines = 101,
         .metrics_bytes = 40999,
