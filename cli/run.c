@@ -159,16 +159,22 @@ strata_status cli_run_model(struct cli_run *r)
     return st == STRATA_OK ? strata_model_get_info(r->model, &r->shape) : st;
 }
 
-strata_status cli_run_start(struct cli_run *r)
+strata_status cli_run_create(struct cli_run *r)
 {
     struct strata_engine_opts opts = STRATA_ENGINE_OPTS_INIT;
-    strata_status st;
 
     opts.trace_steps = r->args->trace != NULL ? TRACE_STEPS_MAX : 0;
     opts.trace_ops = r->args->ops;
     opts.fake_seed = r->args->fake_seed;
     opts.fake_latency_us = (uint32_t)r->args->fake_latency_us;
-    st = strata_engine_create(&r->engine, r->plan, &opts);
+    opts.overwrite = r->args->overwrite;
+    return strata_engine_create(&r->engine, r->plan, &opts);
+}
+
+strata_status cli_run_start(struct cli_run *r)
+{
+    strata_status st = cli_run_create(r);
+
     if (st == STRATA_OK)
         st = strata_engine_load(r->engine);
     if (r->progress != NULL)

@@ -24,7 +24,9 @@ struct cli_run {
 /** Open the configuration, after checking the device's name. */
 strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, struct cli_progress *progress);
 strata_status cli_run_model(struct cli_run *r);
-/** Create the engine and load its weights; closes the progress line. */
+/** Create the engine. */
+strata_status cli_run_create(struct cli_run *r);
+/** The same, and load its weights; closes the progress line. */
 strata_status cli_run_start(struct cli_run *r);
 void cli_run_close(struct cli_run *r);
 

@@ -8,6 +8,7 @@
 #include "cli/cli_signals.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/lines.h"
+#include "cli/commands/saves.h"
 #include "cli/options/output.h"
 #include "cli/run.h"
 #include "core/base/error.h"
@@ -39,6 +40,7 @@ struct train {
     int32_t *positions;        /* the same, where sequences hold documents; else NULL */
     struct cli_progress progress;
     struct cli_medians *medians;
+    struct cli_saves saves;       /* --save, --resume */
     struct cli_lines lines;       /* --metrics, --json */
     struct st_new_file trace;     /* --trace */
     struct strata_export *out;    /* --out */
@@ -135,6 +137,8 @@ static strata_status prepare(struct train *t)
     if (st == STRATA_OK && args->ops && args->trace == NULL)
         st = st_error(STRATA_E_INVAL, "--ops needs --trace FILE.json; strata bench step --ops prints the ops as a table");
     if (st == STRATA_OK)
+        st = cli_saves_prepare(&t->saves, args, t->run.config->values.save, t->run.config->values.save_every);
+    if (st == STRATA_OK)
         st = cli_run_model(&t->run);
     if (st == STRATA_OK)
         st = check_out(args);
@@ -199,6 +203,11 @@ static strata_status create_batch(struct train *t)
     return st_error(STRATA_E_NOMEM, "no memory for the tokens of %u sequences", t->run.shape.step_sequences);
 }
 
+static enum strata_data_order order_of(const struct train *t)
+{
+    return t->epoch_steps > 0 ? STRATA_DATA_EPOCHS : STRATA_DATA_SHUFFLED;
+}
+
 static strata_status take(struct train *t)
 {
     const struct cli_args *args = t->args;
@@ -218,7 +227,10 @@ static strata_status take(struct train *t)
     if (st == STRATA_OK)
         st = create_batch(t);
     if (st == STRATA_OK)
-        st = cli_run_start(&t->run);
+        st = cli_run_create(&t->run);
+    if (st == STRATA_OK)
+        st = cli_saves_load(&t->saves, &t->run, t->data, order_of(t));
+    t->steps_done = cli_saves_steps(&t->saves);
     if (st == STRATA_OK)
         st = cli_lines_begin(&t->lines, put_header, t);
     return st;
@@ -298,8 +310,8 @@ static strata_status one_step(struct train *t)
     strata_status st = strata_engine_get_info(t->run.engine, &info);
 
     if (st == STRATA_OK)
-        st = strata_data_read(t->data, t->epoch_steps > 0 ? STRATA_DATA_EPOCHS : STRATA_DATA_SHUFFLED, t->args->seed,
-                              info.sequences, t->run.shape.step_sequences, t->tokens, t->targets, t->positions);
+        st = strata_data_read(t->data, order_of(t), t->args->seed, info.sequences, t->run.shape.step_sequences, t->tokens,
+                              t->targets, t->positions);
     if (st == STRATA_OK)
         st = strata_engine_step(t->run.engine, t->tokens, t->targets, t->positions, &result);
     if (st != STRATA_OK)
@@ -315,6 +327,8 @@ static strata_status one_step(struct train *t)
     }
     cli_medians_add(t->medians, &step);
     cli_lines_write(&t->lines, put_step, &step);
+    if (st == STRATA_OK && t->steps_done < t->steps)
+        st = cli_saves_step(&t->saves, &t->run, t->steps_done, (uint64_t)t->lines.metrics_bytes);
     return st;
 }
 
@@ -333,7 +347,7 @@ static strata_status check_learnt(const struct train *t)
 
 static bool is_over(const struct train *t)
 {
-    return t->steps_done == t->steps || cli_signals_pending() != 0;
+    return t->steps_done >= t->steps || cli_signals_pending() != 0;
 }
 
 /* Whether a signal ended the run before everything was done. */
@@ -370,7 +384,9 @@ static strata_status train_loop(struct train *t)
         st = one_step(t);
     if (st == STRATA_OK)
         st = strata_engine_flush(t->run.engine);
-    return st == STRATA_OK ? check_learnt(t) : st;
+    if (st == STRATA_OK)
+        st = check_learnt(t);
+    return st == STRATA_OK ? cli_saves_end(&t->saves, &t->run, t->steps_done, (uint64_t)t->lines.metrics_bytes) : st;
 }
 
 /* --- the end --- */
@@ -475,6 +491,7 @@ static void train_close(struct train *t)
 {
     st_watchdog_stop(t->watchdog);
     cli_run_close(&t->run);
+    cli_saves_close(&t->saves);
     cli_progress_fini(&t->progress);
     free(t->tokens);
     free(t->targets);

@@ -1,0 +1,168 @@
+/* saves.c - see saves.h. */
+#include "cli/commands/saves.h"
+
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/size.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- SIGUSR1 --- */
+
+static atomic_bool asked;
+
+/* Runs on the thread that waits for signals, alone (core/system/signals.h). */
+static void ask(int number)
+{
+    (void)number;
+    atomic_store(&asked, true);
+}
+
+/* --- before the run --- */
+
+static bool is_auto(const struct cli_args *args)
+{
+    return strcmp(args->resume, "auto") == 0;
+}
+
+/* --resume auto of a directory without checkpoints begins the run: what is submitted again and again has one command line. */
+static strata_status find(struct cli_saves *s)
+{
+    const struct cli_args *args = s->args;
+    strata_status st;
+
+    if (args->resume == NULL)
+        return STRATA_OK;
+    if (is_auto(args) && s->dir[0] == '\0')
+        return st_error(STRATA_E_INVAL, "--resume auto needs --save DIR, whose newest checkpoint it takes");
+    st = strata_checkpoint_open(&s->from, is_auto(args) ? s->dir : args->resume);
+    if (st == STRATA_E_INPUT && is_auto(args)) {
+        st_log(ST_LOG_NOTICE, "--resume auto: %s: the run begins", strata_last_error());
+        return STRATA_OK;
+    }
+    if (st != STRATA_OK)
+        return st_error_prefix(st, "--resume");
+    return strata_checkpoint_get_info(s->from, &s->was);
+}
+
+uint64_t cli_saves_steps(const struct cli_saves *s)
+{
+    return s->from != NULL ? s->was.steps + s->was.skipped_steps : 0;
+}
+
+strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args, const char *dir, uint64_t every)
+{
+    strata_status st;
+
+    s->args = args;
+    s->dir = dir;
+    s->every = every;
+    s->was = (struct strata_checkpoint_info)STRATA_CHECKPOINT_INFO_INIT;
+    s->opts = (struct strata_save_opts)STRATA_SAVE_OPTS_INIT;
+    s->last = (struct strata_saved)STRATA_SAVED_INIT;
+    st = find(s);
+    if (st == STRATA_OK && s->dir[0] != '\0')
+        st = strata_save_check(s->dir, cli_saves_steps(s), s->args->overwrite);
+    return st;
+}
+
+strata_status cli_saves_load(struct cli_saves *s, struct cli_run *run, const struct strata_data *data, uint32_t order)
+{
+    struct strata_resume_opts opts = STRATA_RESUME_OPTS_INIT;
+    strata_status st;
+
+    opts.data = s->opts.data = data;
+    opts.data_seed = s->opts.data_seed = s->args->seed;
+    opts.data_order = s->opts.data_order = order;
+    s->saved_at = cli_saves_steps(s);
+    st = s->from == NULL ? strata_engine_load(run->engine) : strata_engine_resume(run->engine, s->from, &opts);
+    if (run->progress != NULL)
+        cli_progress_work_end(run->progress);
+    if (st != STRATA_OK)
+        return st;
+    if (s->from != NULL)
+        cli_progress_note(run->progress, "resumed from %s, after step %" PRIu64, s->was.path, s->saved_at);
+    if (s->dir[0] != '\0')
+        signal(SIGUSR1, ask);
+    return STRATA_OK;
+}
+
+/* --- during the run --- */
+
+static void keep_failure(struct cli_saves *s)
+{
+    s->failed = true;
+    snprintf(s->sentence, sizeof(s->sentence), "%s", strata_last_error());
+    st_log(ST_LOG_WARN, "no checkpoint was made: %s; the run goes on", s->sentence);
+}
+
+/* Says what became of a save that is under way, once it is done. */
+static void look(struct cli_saves *s, struct cli_run *run, bool wait)
+{
+    const strata_status st = s->under_way ? strata_engine_saved(run->engine, wait, &s->last) : STRATA_OK;
+    char copied[64] = "", size[24];
+
+    if (!s->under_way || (st == STRATA_OK && !s->last.done))
+        return;
+    s->under_way = false;
+    if (st != STRATA_OK) {
+        keep_failure(s);
+        return;
+    }
+    s->failed = false;
+    if (s->last.copied_bytes > 0)
+        snprintf(copied, sizeof(copied), ", %s copied", st_size_text(size, s->last.copied_bytes));
+    cli_progress_note(run->progress, "checkpoint of step %" PRIu64 " in %s (%.1f s, %.2f s of them before the next step%s)",
+                      s->last.steps, s->last.path, s->last.seconds, s->last.stopped, copied);
+}
+
+static strata_status save(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes)
+{
+    strata_status st;
+
+    look(s, run, true); /* one at a time */
+    s->opts.metrics_bytes = metrics_bytes;
+    s->saved_at = steps_done;
+    st = strata_engine_save(run->engine, &s->opts);
+    if (st == STRATA_OK) {
+        s->under_way = true;
+        return STRATA_OK;
+    }
+    keep_failure(s);
+    return strata_engine_flush(run->engine); /* the status that ended the engine, if it has ended */
+}
+
+strata_status cli_saves_step(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes)
+{
+    if (s->dir[0] == '\0')
+        return STRATA_OK;
+    look(s, run, false);
+    if (!atomic_exchange(&asked, false) && (s->every == 0 || steps_done % s->every != 0))
+        return STRATA_OK;
+    return save(s, run, steps_done, metrics_bytes);
+}
+
+strata_status cli_saves_end(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes)
+{
+    strata_status st = STRATA_OK;
+
+    if (s->dir[0] == '\0')
+        return STRATA_OK;
+    look(s, run, true);
+    if (steps_done != s->saved_at || s->failed)
+        st = save(s, run, steps_done, metrics_bytes);
+    look(s, run, true);
+    if (st != STRATA_OK || !s->failed)
+        return st;
+    return st_error(STRATA_E_IO, "the last checkpoint could not be made: %s", s->sentence);
+}
+
+void cli_saves_close(struct cli_saves *s)
+{
+    strata_checkpoint_close(s->from);
+    s->from = NULL;
+}

@@ -1,0 +1,41 @@
+/* cli/commands/saves.h - checkpoints of a training run: what it resumes from, when it saves, and what is said of it.
+ *
+ * SIGUSR1 asks for a checkpoint after the step; the run goes on. */
+#ifndef CLI_COMMANDS_SAVES_H
+#define CLI_COMMANDS_SAVES_H
+
+#include "cli/run.h"
+#include "strata/checkpoint.h"
+
+struct cli_saves {
+    const struct cli_args *args;    /* borrowed */
+    const char *dir;                /* --save; borrowed; "": none */
+    uint64_t every;                 /* steps; 0: at the end, and when asked */
+    struct strata_checkpoint *from; /* --resume; NULL: the run begins */
+    struct strata_checkpoint_info was;
+    struct strata_save_opts opts;
+    uint64_t saved_at;   /* steps done at the last save, or when the run resumed */
+    bool under_way;      /* a save is not known to be done */
+    bool failed;         /* the last one did */
+    char sentence[1024]; /* of its failure */
+    struct strata_saved last;
+};
+
+/** Find what --resume names, and refuse --save if it has names that this run will want: before anything is allocated.
+ *  @param dir    --save, "": none; borrowed
+ *  @param every  --save-every */
+strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args, const char *dir, uint64_t every);
+/** Load the weights, or go on from the checkpoint.
+ *  @param order  enum strata_data_order of the data */
+strata_status cli_saves_load(struct cli_saves *s, struct cli_run *run, const struct strata_data *data, uint32_t order);
+/** Steps, skipped ones included, that the run has behind it when it begins. */
+uint64_t cli_saves_steps(const struct cli_saves *s);
+
+/** After each step: save if one is due, and say what became of the one before.  A failure is a warning.
+ *  @param metrics_bytes  of whole lines in --metrics */
+strata_status cli_saves_step(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes);
+/** At the end: save what is not saved yet, and wait.  E_IO, E_NOSPC, ...: the last checkpoint could not be made. */
+strata_status cli_saves_end(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes);
+void cli_saves_close(struct cli_saves *s);
+
+#endif

@@ -1,0 +1,108 @@
+/* test_resume.c - a run that was saved, ended and resumed has the bits of one that never ended; what --save and --resume refuse.
+ */
+#include "program.h"
+#include "tests/common/scratch.h"
+#include "workplace.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TRAIN "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --digest "
+#define DRIVES                                                                                                                   \
+    "--nvme {w}/nvme --set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme "                     \
+    "--set zero_optimization.offload_param.device=nvme --set strata.cache=0 --device-memory 20MiB "
+
+/* The two lines of digests. */
+static void digests_of(const struct workplace *w, const char *command, char out[160])
+{
+    struct program p;
+    const char *at;
+
+    workplace_run_ok(w, &p, command);
+    at = strstr(p.out, "weights_digest");
+    assert_non_null(at);
+    snprintf(out, 160, "%s", at);
+    program_free(&p);
+}
+
+/* Saved in memory and on drives, resumed in both, with other budgets; the schedule's decay shows a step counted wrongly. */
+static void a_resumed_run_has_the_same_bits(void **state)
+{
+    const struct workplace *w = *state;
+    static const char *const commands[] = {
+        TRAIN "--max-steps 6 --save {w}/a --save-every 2 --keep 3 --quiet",
+        TRAIN DRIVES "--max-steps 6 --save {w}/b --save-every 2 --keep 3 --quiet",
+        TRAIN "--max-steps 6 --resume {w}/a/step-00000002 --quiet",
+        TRAIN "--max-steps 6 --resume {w}/b/step-00000004 --threads 1 --quiet",
+        TRAIN DRIVES "--max-steps 6 --resume {w}/a/step-00000004 --save {w}/c --quiet",
+        TRAIN DRIVES "--max-steps 6 --resume {w}/b/step-00000002 --save {w}/d --set strata.update=serial --quiet",
+        TRAIN "--max-steps 6 --resume {w}/c --quiet", /* the newest, of the last step */
+    };
+    char never_ended[160], is[160];
+
+    digests_of(w, TRAIN "--max-steps 6 --quiet", never_ended);
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        digests_of(w, commands[i], is);
+        if (strcmp(is, never_ended) != 0)
+            fail_msg("%s\n%sexpected\n%s", commands[i], is, never_ended);
+    }
+    assert_int_equal(workplace_entries(w, "a"), 4); /* three checkpoints and latest */
+    assert_int_equal(workplace_entries(w, "c"), 2);
+    for (char dir[] = "a"; dir[0] <= 'd'; dir[0]++)
+        workplace_remove(w, dir);
+}
+
+/* A signal ends the run after its step and saves; auto begins where there is nothing, and goes on where there is. */
+static void auto_goes_on_after_a_signal(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    char never_ended[160], is[160];
+
+    digests_of(w, TRAIN "--max-steps 40 --quiet", never_ended);
+    workplace_start_piped(w, &p, TRAIN "--max-steps 40 --save {w}/a --resume auto");
+    program_wait_for(&p, "step 2/");
+    assert_int_equal(kill(p.pid, SIGTERM), 0);
+    program_wait(&p);
+    assert_int_equal(p.code, 143);
+    program_free(&p);
+    digests_of(w, TRAIN "--max-steps 40 --save {w}/a --resume auto --quiet", is);
+    assert_string_equal(is, never_ended);
+    workplace_remove(w, "a");
+}
+
+/* SIGUSR1 saves, and the run goes on. */
+static void a_signal_asks_for_a_checkpoint(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_start_piped(w, &p, TRAIN "--max-steps 400 --save {w}/a");
+    program_wait_for(&p, "step 2/");
+    assert_int_equal(kill(p.pid, SIGUSR1), 0);
+    program_wait_for(&p, "checkpoint of step");
+    assert_int_equal(kill(p.pid, SIGTERM), 0);
+    program_wait(&p);
+    assert_int_equal(p.code, 143);
+    program_free(&p);
+    assert_int_equal(workplace_entries(w, "a"), 3);
+    workplace_remove(w, "a");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_resumed_run_has_the_same_bits),
+        cmocka_unit_test(auto_goes_on_after_a_signal),
+        cmocka_unit_test(a_signal_asks_for_a_checkpoint),
+    };
+
+    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
+}
