@@ -168,9 +168,7 @@ static strata_status save(struct strata_engine *e, const struct strata_save_opts
 
     if (e->saver == NULL)
         return st_error(STRATA_E_INVAL, "strata_engine_save: the configuration names no directory: set strata.save");
-    st = st_engine_flush(e->engine, NULL); /* what is described has no update pending */
-    if (st == STRATA_OK)
-        st = st_saved_describe(&m, e, &data);
+    st = st_saved_describe(&m, e, &data);
     if (st != STRATA_OK)
         return st;
     m.metrics_bytes = o->metrics_bytes;
@@ -198,7 +196,7 @@ strata_status strata_engine_saved(struct strata_engine *engine, bool wait, struc
         return st_error_missing(__func__, engine == NULL ? "engine" : "saved");
     if ((st = st_handle_enter(engine, __func__, ST_HANDLE_EXISTS)) != STRATA_OK)
         return st;
-    asked = engine->saver != NULL ? st_saver_ask(engine->saver, wait, &s) : STRATA_OK;
+    asked = engine->saver != NULL ? st_saver_ask(engine->saver, engine, wait, &s) : STRATA_OK;
     st_handle_leave(engine);
     st = st_handle_result(saved, sizeof(s), &s, sizeof(s), "strata_saved");
     return st != STRATA_OK ? st : asked;

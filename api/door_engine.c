@@ -263,7 +263,8 @@ static strata_status run_step(struct strata_engine *engine, const int32_t *token
     st_config_set_rates(&engine->plan->model->config, engine->engine);
     if (engine->lr_set)
         st_engine_set_lr(engine->engine, engine->lr);
-    st = st_engine_step(engine->engine, tokens, targets, positions, &r);
+    st = engine->saver != NULL ? st_saver_step(engine->saver, engine, tokens, targets, positions, &r)
+                               : st_engine_step(engine->engine, tokens, targets, positions, &r);
     if (st != STRATA_OK || result == NULL)
         return st;
     take_result(&step, &r);

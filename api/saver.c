@@ -25,6 +25,9 @@ struct st_saver {
     struct st_committer *committer; /* NULL: there is no engine yet */
     uint64_t steps;                 /* applied and skipped, at the last save, or when the run began or resumed */
     uint64_t begun_ns;
+    bool is_due; /* the next step saves, or whoever waits for it */
+    struct st_manifest due;
+    uint32_t next; /* set that updates write after it */
     struct strata_saved last;
     strata_status status; /* of the last save, until it is asked for */
     char sentence[1024];
@@ -76,6 +79,7 @@ void st_saver_close(struct st_saver *s)
 {
     if (s == NULL)
         return;
+    st_manifest_fini(&s->due);
     st_committer_stop(s->committer);
     if (s->made)
         (void)rmdir(s->save); /* stays if there is anything in it */
@@ -132,7 +136,7 @@ static void take_report(struct st_saver *s)
     char name[ST_STORE_NAME_BYTES];
     struct st_commit_report r;
 
-    if (s->last.done || !st_committer_reported(s->committer, &r))
+    if (s->last.done || s->is_due || !st_committer_reported(s->committer, &r))
         return;
     s->last.done = true;
     s->last.seconds = (double)(st_clock_ns() - s->begun_ns) * 1e-9;
@@ -145,19 +149,6 @@ static void take_report(struct st_saver *s)
     }
     s->status = r.status;
     snprintf(s->sentence, sizeof(s->sentence), "%s", r.sentence);
-}
-
-strata_status st_saver_ask(struct st_saver *s, bool wait, struct strata_saved *out)
-{
-    strata_status st;
-
-    if (wait)
-        st_committer_wait(s->committer);
-    take_report(s);
-    *out = s->last;
-    st = s->status;
-    s->status = STRATA_OK;
-    return st == STRATA_OK ? STRATA_OK : st_error(st, "%s", s->sentence);
 }
 
 /* A set that no checkpoint has, and that is not in use: one that is free, or new files for one that checkpoints have. */
@@ -179,46 +170,112 @@ static strata_status find_set(struct strata_engine *e, uint32_t *out)
     return st;
 }
 
-/* The engine writes what lives in memory, and its set is handed over. */
-static strata_status hand_over(struct st_saver *s, struct strata_engine *e, struct st_manifest *m, uint32_t next)
+static void keep_status(struct st_saver *s, strata_status st)
 {
-    struct st_commit job = {.set = st_engine_set(e->engine)};
-    strata_status st = st_engine_save(e->engine, &job.extents);
+    s->status = st;
+    s->last.done = true;
+    snprintf(s->sentence, sizeof(s->sentence), "%s", strata_last_error());
+}
 
-    if (st != STRATA_OK)
-        return st;
-    job.manifest = *m;
+/* The set in use is complete: it is handed over, and updates write to the next one.  Takes the extents. */
+static strata_status hand_over(struct st_saver *s, struct strata_engine *e, struct st_extents *extents,
+                               const struct st_train_state *train)
+{
+    struct st_commit job = {.manifest = s->due, .extents = *extents, .set = st_engine_set(e->engine)};
+    strata_status st;
+
+    job.manifest.train = *train;
+    st_engine_use_set(e->engine, s->next);
     if ((st = st_committer_submit(s->committer, &job)) != STRATA_OK) {
         st_extents_fini(&job.extents);
         return st;
     }
-    *m = (struct st_manifest){0};
-    st_engine_use_set(e->engine, next);
+    s->due = (struct st_manifest){0};
     return STRATA_OK;
+}
+
+/* Nothing is due any more, well or not. */
+static strata_status end_due(struct st_saver *s, strata_status st)
+{
+    s->is_due = false;
+    st_manifest_fini(&s->due);
+    s->due = (struct st_manifest){0};
+    if (st != STRATA_OK)
+        keep_status(s, st);
+    return st;
+}
+
+/* Between steps: the pending update is made, and what lives in memory is written. */
+static strata_status save_now(struct st_saver *s, struct strata_engine *e)
+{
+    const uint64_t start = st_clock_ns();
+    struct st_extents extents;
+    strata_status st = st_engine_save(e->engine, &extents);
+
+    if (st == STRATA_OK)
+        st = hand_over(s, e, &extents, st_engine_train_state(e->engine));
+    s->last.stopped += (double)(st_clock_ns() - start) * 1e-9;
+    return end_due(s, st);
+}
+
+strata_status st_saver_step(struct st_saver *s, struct strata_engine *e, const int32_t *tokens, const int32_t *targets,
+                            const int32_t *positions, struct st_step_result *result)
+{
+    struct st_train_state train;
+    struct st_extents extents;
+    struct st_saved saved = {.extents = &extents, .train = &train};
+    strata_status st;
+
+    if (s->is_due && !st_engine_train_state(e->engine)->pending)
+        (void)save_now(s, e); /* an evaluation came between, whose flush made the update; a failure is reported when asked for */
+    if (!s->is_due)
+        return st_engine_step(e->engine, tokens, targets, positions, result);
+    st = st_engine_step_saving(e->engine, tokens, targets, positions, result, &saved);
+    if (st == STRATA_OK && saved.status == STRATA_OK)
+        saved.status = hand_over(s, e, &extents, &train);
+    (void)end_due(s, st != STRATA_OK ? st : saved.status);
+    return st;
 }
 
 strata_status st_saver_save(struct st_saver *s, struct strata_engine *e, struct st_manifest *m)
 {
-    uint32_t next;
     strata_status st = STRATA_OK;
 
+    if (s->is_due) /* of an earlier step that none has followed, or of this one */
+        (void)save_now(s, e);
     if (steps_of(&m->train) == s->steps)
         st = st_error(STRATA_E_INVAL, "no step has run since the last checkpoint, or since the run began");
     if (st == STRATA_OK) {
         s->begun_ns = st_clock_ns();
         st_committer_wait(s->committer);
         take_report(s);
-        st = find_set(e, &next);
+        st = find_set(e, &s->next);
     }
-    if (st == STRATA_OK)
-        st = hand_over(s, e, m, next);
-    if (st == STRATA_OK) {
-        s->steps = steps_of(st_engine_train_state(e->engine));
-        s->last.done = false;
-        s->last.stopped = (double)(st_clock_ns() - s->begun_ns) * 1e-9;
+    if (st != STRATA_OK) {
+        st_manifest_fini(m);
+        return st;
     }
-    st_manifest_fini(m);
-    return st;
+    s->steps = steps_of(&m->train);
+    s->due = *m;
+    s->is_due = true;
+    s->last.done = false;
+    s->last.stopped = (double)(st_clock_ns() - s->begun_ns) * 1e-9;
+    return m->train.pending ? STRATA_OK : save_now(s, e);
+}
+
+strata_status st_saver_ask(struct st_saver *s, struct strata_engine *e, bool wait, struct strata_saved *out)
+{
+    strata_status st;
+
+    if (wait && s->is_due)
+        (void)save_now(s, e);
+    if (wait)
+        st_committer_wait(s->committer);
+    take_report(s);
+    *out = s->last;
+    st = s->status;
+    s->status = STRATA_OK;
+    return st == STRATA_OK ? STRATA_OK : st_error(st, "%s", s->sentence);
 }
 
 /* --- a checkpoint that is resumed from --- */

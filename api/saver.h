@@ -23,11 +23,15 @@ strata_status st_saver_begin(struct st_saver *s, const struct strata_engine *e, 
 /** 16 hex digits: of the run, which a resumed one goes on with. */
 const char *st_saver_run(const struct st_saver *s);
 
-/** Save: waits for the save before, has the engine write what lives in memory, hands over, and gives the engine another set.
+/** Save the run as it is now: the next step does it while it computes, if an update is pending that it makes; else now, which
+ *  takes as long as what lives in memory takes to be written.  Waits for the save before.
  *  @param m  taken, also on failure */
 strata_status st_saver_save(struct st_saver *s, struct strata_engine *e, struct st_manifest *m);
-/** How the last save went; its failure, once. */
-strata_status st_saver_ask(struct st_saver *s, bool wait, struct strata_saved *out);
+/** A step, which makes what is due. */
+strata_status st_saver_step(struct st_saver *s, struct strata_engine *e, const int32_t *tokens, const int32_t *targets,
+                            const int32_t *positions, struct st_step_result *result);
+/** How the last save went; its failure, once.  wait: what no step has made yet is made now. */
+strata_status st_saver_ask(struct st_saver *s, struct strata_engine *e, bool wait, struct strata_saved *out);
 
 /* The checkpoint that an engine resumes from, as volumes of its swap. */
 struct st_resumed {

@@ -101,9 +101,10 @@ struct strata_save_opts {
 #define STRATA_SAVE_OPTS_INIT STRATA_INIT(strata_save_opts, opts_size)
 
 /**
- * Save the run as it is now, under "strata.save" of the configuration. The call returns when the next step may run: what lives in
- * memory has been written then. Syncing, linking or copying, and removing old checkpoints follow on a thread of their own; a save
- * that comes before they are done waits for them.
+ * Save the run as it is now, under "strata.save" of the configuration. Where the update of the last step waits for the next one,
+ * as it does with gradient clipping, that step writes what lives in memory while it computes; else, or if
+ * strata_engine_saved() waits before there was one, it is written at once. Syncing, linking or copying, and removing old
+ * checkpoints follow on a thread of their own; a save that comes before they are done waits for them.
  *
  * @return STRATA_E_INVAL  an argument is NULL, nothing is loaded, no update was made since the run began or since the last save,
  *                         or the configuration names no directory
