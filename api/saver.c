@@ -81,7 +81,7 @@ void st_saver_close(struct st_saver *s)
         return;
     st_manifest_fini(&s->due);
     st_committer_stop(s->committer);
-    if (s->made)
+    if (s->made && !st_fault_refuses("api.save_dir_end"))
         (void)rmdir(s->save); /* stays if there is anything in it */
     free(s);
 }
