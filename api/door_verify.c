@@ -158,5 +158,7 @@ strata_status strata_verify_leftovers(const char *dir, bool sweep, void (*seen)(
     if ((st = st_swap_free_bytes(dir, &free_bytes)) != STRATA_OK) /* whether it is a directory */
         return st;
     *removed = st_store_leftovers(dir, sweep, seen, ctx) + (sweep ? st_swap_sweep(dir) : 0);
+    if (seen != NULL)
+        st_swap_leftovers(dir, seen, ctx);
     return STRATA_OK;
 }

@@ -25,7 +25,7 @@
 #define MARK_MOST    64u
 #define CREATE_TRIES 64u /* a sweep may remove a new directory before it is locked; each try loses to one sweep at most */
 
-static strata_status dir_error(int err, const char *what, const char *path, const char *option)
+strata_status st_owned_dir_error(int err, const char *what, const char *path, const char *option)
 {
     char reason[ST_ERRNO_BYTES];
     const char *text = st_errno_text(err, reason);
@@ -129,7 +129,7 @@ static int make_and_occupy(struct st_owned_dir *d, const char *parent, const cha
     uint64_t id = 0;
     int rc = (int)st_fault("owned.mkdir", 0);
 
-    *what = "cannot create a directory in";
+    *what = "cannot create a run directory in";
     if (rc < 0)
         return rc;
     if (st_fault_refuses("owned.random") || getrandom(&id, sizeof(id), 0) != sizeof(id))
@@ -181,10 +181,16 @@ static bool remove_contents(const struct st_owned_dir_kind *kind, int dir_fd, co
     return kind->clear(dir_fd, path) && unlink_at(dir_fd, ST_OWNED_DIR_LOCK, 0, path);
 }
 
-void st_owned_dir_remove(struct st_owned_dir *d)
+void st_owned_dir_clear(struct st_owned_dir *d)
 {
     if (d->made && (d->dir_fd < 0 || remove_contents(d->kind, d->dir_fd, d->path)))
         (void)unlink_at(d->parent_fd, d->name, AT_REMOVEDIR, d->path);
+    d->made = false;
+}
+
+void st_owned_dir_remove(struct st_owned_dir *d)
+{
+    st_owned_dir_clear(d);
     st_owned_dir_close(d);
 }
 
@@ -198,10 +204,10 @@ strata_status st_owned_dir_create(struct st_owned_dir *d, const struct st_owned_
     *d = ST_OWNED_DIR_NONE;
     d->kind = kind;
     if (st_fault_refuses("owned.realpath") || realpath(parent, absolute) == NULL)
-        return dir_error(errno, "cannot use", parent, kind->option);
+        return st_owned_dir_error(errno, "cannot use", parent, kind->option);
     rc = open_at(AT_FDCWD, absolute, O_RDONLY | O_DIRECTORY);
     if (rc < 0)
-        return dir_error(-rc, "cannot open", absolute, kind->option);
+        return st_owned_dir_error(-rc, "cannot open", absolute, kind->option);
     d->parent_fd = rc;
     rc = -EEXIST;
     for (uint32_t i = 0; i < CREATE_TRIES && (rc == -EEXIST || rc == -ENOENT || rc == -EWOULDBLOCK); i++) {
@@ -210,7 +216,7 @@ strata_status st_owned_dir_create(struct st_owned_dir *d, const struct st_owned_
     }
     if (rc == 0)
         return STRATA_OK;
-    st = dir_error(-rc, what, d->made ? d->path : absolute, kind->option);
+    st = st_owned_dir_error(-rc, what, d->made ? d->path : absolute, kind->option);
     st_owned_dir_remove(d);
     return st;
 }

@@ -36,10 +36,16 @@ struct st_owned_dir {
 /** Create and lock one in the directory `parent`.  On failure nothing is left behind; st_owned_dir_remove() is fine on the
  *  result either way.  E_INPUT: missing, or not a directory; E_IO, E_NOSPC, E_NOMEM. */
 strata_status st_owned_dir_create(struct st_owned_dir *d, const struct st_owned_dir_kind *kind, const char *parent);
-/** Remove what it holds, its lock and itself, and release the locks. */
-void st_owned_dir_remove(struct st_owned_dir *d);
-/** Let go of it and leave it where it is. */
+/** Remove what it holds, its lock and itself, but keep the locks. */
+void st_owned_dir_clear(struct st_owned_dir *d);
+/** Release the locks, and leave it where it is, if it is there still. */
 void st_owned_dir_close(struct st_owned_dir *d);
+/** Both. */
+void st_owned_dir_remove(struct st_owned_dir *d);
+
+/** What is wrong with a directory that an option names: E_INPUT, E_NOSPC, E_NOMEM, else E_IO, with the remedy.
+ *  @param what  "cannot lock" */
+strata_status st_owned_dir_error(int err, const char *what, const char *path, const char *option);
 
 enum st_owned_dir_state {
     ST_OWNED_DIR_FOREIGN, /* not ours, or it cannot be told */

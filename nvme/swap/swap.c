@@ -78,14 +78,12 @@ static bool is_auto(const char *method)
 static strata_status create_run(struct st_swap *swap, uint32_t dir, const char *parent)
 {
     struct st_swap_part *part = &swap->parts[dir];
-    strata_status st = st_run_dir_create(&part->run, parent);
+    strata_status st = st_owned_dir_create(&part->run, &st_run_dir_kind, parent);
 
     if (st != STRATA_OK)
         return st;
-    part->run.index = dir;
-    part->run.volume_count = swap->volume_count;
     st_users_join_at(&part->users, part->run.parent_fd);
-    part->litter = st_litter_add(&part->run, &part->users);
+    part->litter = st_litter_add(&part->run, dir, swap->volume_count, &part->users);
     return STRATA_OK;
 }
 
@@ -248,7 +246,7 @@ static strata_status create_parts(struct st_swap *swap, const struct st_swap_opt
     for (uint32_t i = 0; i < count; i++) {
         struct st_swap_part *part = &swap->parts[i];
 
-        part->run = ST_RUN_DIR_NONE;
+        part->run = ST_OWNED_DIR_NONE;
         part->users.fd = part->litter = -1;
         snprintf(part->run.path, sizeof(part->run.path), "fake");
     }
@@ -289,10 +287,10 @@ static void close_part(struct st_swap *swap, uint32_t dir)
         if (swap->volumes[v].fds[dir] >= 0)
             close(swap->volumes[v].fds[dir]);
     st_ending_hold();
-    st_run_dir_clear(&part->run);
+    st_owned_dir_clear(&part->run);
     st_litter_remove(part->litter); /* it holds the descriptors that are closed next */
     st_users_leave(&part->users);
-    st_run_dir_close(&part->run);
+    st_owned_dir_close(&part->run);
     st_ending_release();
 }
 

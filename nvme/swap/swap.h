@@ -117,6 +117,8 @@ void st_swap_detach(struct st_swap *swap, uint32_t volume);
 void st_swap_unlink_all(void);
 /** Remove run directories of dead owners under `dir`; returns how many were removed. */
 uint32_t st_swap_sweep(const char *dir);
+/** Call `seen` with the path of each run directory under `dir`, and whether its owner lives. */
+void st_swap_leftovers(const char *dir, void (*seen)(void *ctx, const char *path, bool live), void *ctx);
 /** Bytes that this process may still use on the file system of dir; E_INPUT if it is not a directory. */
 strata_status st_swap_free_bytes(const char *dir, uint64_t *out);
 /** Largest swap that these directories can hold when divided as in st_swap_opts (block_bytes and rates); directories on one file

@@ -22,7 +22,7 @@ void st_swap_file_name(char name[ST_SWAP_NAME_BYTES], uint32_t volume, uint32_t 
         snprintf(name, ST_SWAP_NAME_BYTES, "set-%" PRIu32 "-%" PRIu32, volume - 2, dir);
 }
 
-static strata_status file_error(int err, const char *what, const struct st_run_dir *run, const char *name)
+static strata_status file_error(int err, const char *what, const struct st_owned_dir *run, const char *name)
 {
     char reason[128];
     const char *text = strerror_r(err, reason, sizeof(reason));
@@ -31,7 +31,7 @@ static strata_status file_error(int err, const char *what, const struct st_run_d
 }
 
 /* Reserves the space; an empty file needs none. */
-static strata_status reserve(int fd, const struct st_run_dir *run, const char *name, uint64_t bytes)
+static strata_status reserve(int fd, const struct st_owned_dir *run, const char *name, uint64_t bytes)
 {
     char needed[24], free_text[24], reason[ST_ERRNO_BYTES];
     uint64_t free_bytes = 0;
@@ -53,7 +53,7 @@ static strata_status reserve(int fd, const struct st_run_dir *run, const char *n
                     st_errno_text(err, reason));
 }
 
-strata_status st_swap_file_create(int *out_fd, bool *out_direct, const struct st_run_dir *run, const char *name, uint64_t bytes)
+strata_status st_swap_file_create(int *out_fd, bool *out_direct, const struct st_owned_dir *run, const char *name, uint64_t bytes)
 {
     int fd = (int)st_fault("nvme.open", 0);
     struct st_direct direct;

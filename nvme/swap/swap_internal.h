@@ -1,6 +1,6 @@
 /* nvme/swap/swap_internal.h - the parts a swap is made of; not for users of nvme/swap/swap.h.
  *
- *   swap_dir.c     the locked run directory: create, remove, sweep
+ *   swap_dir.c     the locked run directory: what is in it, sweep
  *   swap_file.c    one file in it: its name, preallocated, direct if the file system allows it
  *   swap_space.c   whether the directories have room
  *   swap_litter.c  remembers paths for a dying process
@@ -9,44 +9,26 @@
 #ifndef NVME_SWAP_SWAP_INTERNAL_H
 #define NVME_SWAP_SWAP_INTERNAL_H
 
+#include "core/system/owned_dir.h"
 #include "nvme/mover/stripe.h"
 #include "nvme/mover/users.h"
 #include "nvme/swap/swap.h"
 #include <limits.h>
 
-#define ST_SWAP_LOCK_NAME   "lock"
 #define ST_SWAP_NAME_BYTES  32u
 #define ST_SWAP_VOLUMES_MAX (2 + ST_SWAP_SETS_MAX)
 #define ST_SWAP_PATH_MAX    (PATH_MAX + ST_SWAP_NAME_BYTES)
 
 #define ST_SWAP_BLOCK_DEFAULT (1u << 20)
 
-/* DIR/strata-RUNID, locked by flock for as long as the owner lives.  Removed through descriptors, since DIR may be renamed
- * meanwhile. */
-struct st_run_dir {
-    char path[PATH_MAX]; /* absolute, for sentences */
-    char name[32];
-    int parent_fd, dir_fd; /* -1: none */
-    int lock_fd;           /* of its file `lock`; -1: none */
-    bool made;
-    uint32_t index, volume_count; /* whose files may be there */
-};
-#define ST_RUN_DIR_NONE ((struct st_run_dir){.parent_fd = -1, .dir_fd = -1, .lock_fd = -1, .volume_count = 1})
-
-/** Create and lock a run directory under `dir`.  E_INPUT: missing, or not a directory; E_IO, E_NOSPC.
- *  On failure nothing is left behind; st_run_dir_remove() is fine on the result either way. */
-strata_status st_run_dir_create(struct st_run_dir *run, const char *dir);
-/** Unlink the known files, the lock file and the directory, but keep the locks. */
-void st_run_dir_clear(struct st_run_dir *run);
-/** Release the locks. */
-void st_run_dir_close(struct st_run_dir *run);
-/** Both. */
-void st_run_dir_remove(struct st_run_dir *run);
+/* DIR/strata-RUNID. */
+extern const struct st_owned_dir_kind st_run_dir_kind;
 
 /** Name of a volume's file in the directory of this index. */
 void st_swap_file_name(char name[ST_SWAP_NAME_BYTES], uint32_t volume, uint32_t dir);
 /** Create `name` in `run`, reserve `bytes` on the disk and choose direct or buffered I/O. */
-strata_status st_swap_file_create(int *out_fd, bool *out_direct, const struct st_run_dir *run, const char *name, uint64_t bytes);
+strata_status st_swap_file_create(int *out_fd, bool *out_direct, const struct st_owned_dir *run, const char *name,
+                                  uint64_t bytes);
 
 /** Bytes of a volume. */
 uint64_t st_swap_volume_bytes(const uint64_t bytes[ST_SPACE_COUNT], uint32_t volume);
@@ -55,12 +37,12 @@ strata_status st_swap_check_room(const char *const *dirs, const struct st_stripe
                                  uint32_t volume_count);
 
 /** Remember a run directory for st_swap_unlink_all(); -1: no place left.  Both within st_ending_hold(). */
-int st_litter_add(const struct st_run_dir *run, const struct st_users *users);
+int st_litter_add(const struct st_owned_dir *run, uint32_t index, uint32_t volume_count, const struct st_users *users);
 void st_litter_remove(int index);
 
 /* One directory of a swap. */
 struct st_swap_part {
-    struct st_run_dir run;
+    struct st_owned_dir run;
     struct st_users users;
     int litter; /* index, or -1 */
     bool direct;

@@ -15,11 +15,11 @@ static struct litter {
     pid_t pid; /* that made it: a child of fork() leaves it alone */
     int parent_fd, dir_fd;
     uint32_t index, volume_count;
-    char dir[32];
+    char dir[64];
     struct st_users users;
 } litter[LITTER_MAX];
 
-int st_litter_add(const struct st_run_dir *run, const struct st_users *users)
+int st_litter_add(const struct st_owned_dir *run, uint32_t index, uint32_t volume_count, const struct st_users *users)
 {
     for (uint32_t i = 0; i < LITTER_MAX; i++) {
         if (litter[i].used)
@@ -28,8 +28,8 @@ int st_litter_add(const struct st_run_dir *run, const struct st_users *users)
         litter[i].pid = getpid();
         litter[i].parent_fd = run->parent_fd;
         litter[i].dir_fd = run->dir_fd;
-        litter[i].index = run->index;
-        litter[i].volume_count = run->volume_count;
+        litter[i].index = index;
+        litter[i].volume_count = volume_count;
         snprintf(litter[i].dir, sizeof(litter[i].dir), "%s", run->name);
         litter[i].users = *users;
         return (int)i;
@@ -54,7 +54,7 @@ void st_swap_unlink_all(void)
             st_swap_file_name(name, v, litter[i].index);
             (void)unlinkat(litter[i].dir_fd, name, 0);
         }
-        (void)unlinkat(litter[i].dir_fd, ST_SWAP_LOCK_NAME, 0);
+        (void)unlinkat(litter[i].dir_fd, ST_OWNED_DIR_LOCK, 0);
         (void)unlinkat(litter[i].parent_fd, litter[i].dir, AT_REMOVEDIR);
         (void)st_users_unlink(&litter[i].users); /* another run may use it */
     }

@@ -47,7 +47,7 @@ static bool is_crossed(int err)
 
 strata_status st_swap_link(struct st_swap *swap, uint32_t volume, uint32_t dir, int to_dir_fd, const char *name, bool *crossed)
 {
-    const struct st_run_dir *run = &swap->parts[dir].run;
+    const struct st_owned_dir *run = &swap->parts[dir].run;
     char own[ST_SWAP_NAME_BYTES], reason[ST_ERRNO_BYTES];
     int err = (int)-st_fault("nvme.link", 0);
 
@@ -89,7 +89,7 @@ bool st_swap_reusable(const struct st_swap *swap, uint32_t set)
 /* Takes the volume's name in a directory away; another name of the file stays. */
 static strata_status unname(const struct st_swap *swap, uint32_t volume, uint32_t dir)
 {
-    const struct st_run_dir *run = &swap->parts[dir].run;
+    const struct st_owned_dir *run = &swap->parts[dir].run;
     char own[ST_SWAP_NAME_BYTES], reason[ST_ERRNO_BYTES];
     int err = (int)-st_fault("nvme.unlink", 0);
 

@@ -477,7 +477,7 @@ uint32_t st_store_leftovers(const char *dir, bool sweep, void (*seen)(void *ctx,
 
     if (fd < 0)
         return 0;
-    removed = st_owned_dir_each(&own_kind, fd, dir, NULL, sweep, leftover_seen, &l);
+    removed = st_owned_dir_each(&own_kind, fd, dir, NULL, sweep, seen != NULL ? leftover_seen : NULL, &l);
     close(fd);
     return removed;
 }

@@ -65,7 +65,7 @@ static void run_once(struct outcome *o, const char *tokens)
 /* A file that cannot be removed stays, and the next run removes it. */
 static bool keeps_files(const char *site)
 {
-    return strcmp(site, "nvme.unlink") == 0 || strcmp(site, "nvme.users") == 0;
+    return strcmp(site, "nvme.unlink") == 0 || strcmp(site, "owned.unlink") == 0 || strcmp(site, "nvme.users") == 0;
 }
 
 /* The token file lies there, and what was written if all went well. */

@@ -154,7 +154,7 @@ static const char *left_over(const struct workplace *w)
 /* A removal that fails leaves what it was to remove, with a warning; of swap files the next run's sweep takes it. */
 static bool may_leave(const char *fault)
 {
-    static const char *const removals[] = {"nvme.unlink", "nvme.users", "temp.open"};
+    static const char *const removals[] = {"nvme.unlink", "owned.unlink", "nvme.users", "temp.open"};
 
     for (size_t i = 0; i < COUNT(removals); i++)
         if (strncmp(fault, removals[i], strlen(removals[i])) == 0)

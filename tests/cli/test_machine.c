@@ -376,7 +376,7 @@ static void a_failed_disk_leaves_the_other_rates(void **state)
     memcpy(f->config.nvme_dirs[0], scratch_dir, sizeof(scratch_dir));
     f->config.nvme_dir_count = 1;
     assert_int_equal(here(&m, &f->config, f->topology), STRATA_OK);
-    st_fault_arm(&(struct st_fault_spec){.site = "nvme.mkdir", .result = -EIO});
+    st_fault_arm(&(struct st_fault_spec){.site = "owned.mkdir", .result = -EIO});
     assert_int_equal(measure(&m, f, NULL, &f->config, ST_MEASURE_ALL), STRATA_OK);
     assert_true(m.rates.matmul_flops > 0 && m.rates.upload > 0 && m.rates.update > 0);
     assert_true(m.rates.read == 0 && m.rates.write == 0 && m.rates.mixed == 0);

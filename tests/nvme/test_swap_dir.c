@@ -286,13 +286,13 @@ static void system_errors_have_their_status(void **state)
         strata_status st;
         const char *text;
     } rows[] = {
-        {"nvme.mkdir", -EROFS, STRATA_E_IO, "Read-only"},
-        {"nvme.mkdir", -EACCES, STRATA_E_IO, "--nvme"},
-        {"nvme.mkdir", -ENOSPC, STRATA_E_NOSPC, "free space"},
-        {"nvme.mkdir", -EEXIST, STRATA_E_IO, "File exists"},
-        {"nvme.lock", -ENOLCK, STRATA_E_IO, "cannot lock"},
-        {"nvme.marker", -EDQUOT, STRATA_E_NOSPC, "lock file"},
-        {"nvme.random", -EIO, STRATA_E_IO, "run directory"},
+        {"owned.mkdir", -EROFS, STRATA_E_IO, "Read-only"},
+        {"owned.mkdir", -EACCES, STRATA_E_IO, "--nvme"},
+        {"owned.mkdir", -ENOSPC, STRATA_E_NOSPC, "free space"},
+        {"owned.mkdir", -EEXIST, STRATA_E_IO, "File exists"},
+        {"owned.lock", -ENOLCK, STRATA_E_IO, "cannot lock"},
+        {"owned.mark", -EDQUOT, STRATA_E_NOSPC, "lock file"},
+        {"owned.random", -EIO, STRATA_E_IO, "run directory"},
         {"nvme.statvfs", -EIO, STRATA_E_IO, "free space of"},
         {"nvme.open", -EMFILE, STRATA_E_IO, "Too many open files"},
         {"nvme.fallocate", -ENOSPC, STRATA_E_NOSPC, "cannot reserve 1.00 MiB"},
@@ -375,7 +375,7 @@ static void a_read_only_disk_is_an_io_error(void **state)
 
 static void a_full_disk_is_found_at_open(void **state)
 {
-    struct st_run_dir run;
+    struct st_owned_dir run;
     struct st_swap *swap, *second;
     bool direct;
     int fd;
@@ -388,10 +388,10 @@ static void a_full_disk_is_found_at_open(void **state)
     assert_int_equal(entries_in(scratch_dir), 0);
 
     /* Past the first look at the free space: the reservation itself fails, and takes back what it got. */
-    assert_int_equal(st_run_dir_create(&run, scratch_dir), STRATA_OK);
+    assert_int_equal(st_owned_dir_create(&run, &st_run_dir_kind, scratch_dir), STRATA_OK);
     assert_int_equal(st_swap_file_create(&fd, &direct, &run, "swap-0", 16 * MIB), STRATA_E_NOSPC);
     assert_non_null(strstr(strata_last_error(), "swap-0: cannot reserve 16.0 MiB"));
-    st_run_dir_remove(&run);
+    st_owned_dir_remove(&run);
     assert_int_equal(entries_in(scratch_dir), 0);
 
     /* What is reserved is gone for others: the first run cannot run out of it. */

@@ -127,8 +127,8 @@ static void a_failing_directory_is_named(void **state)
         int64_t result;
         strata_status st;
     } rows[] = {
-        {"nvme.mkdir", 1, -EROFS, STRATA_E_IO},         {"nvme.mkdir", 1, -EACCES, STRATA_E_IO},
-        {"nvme.lock", 2, -ENOLCK, STRATA_E_IO},         {"nvme.marker", 1, -EDQUOT, STRATA_E_NOSPC},
+        {"owned.mkdir", 1, -EROFS, STRATA_E_IO},        {"owned.mkdir", 1, -EACCES, STRATA_E_IO},
+        {"owned.lock", 2, -ENOLCK, STRATA_E_IO},        {"owned.mark", 1, -EDQUOT, STRATA_E_NOSPC},
         {"nvme.fallocate", 1, -ENOSPC, STRATA_E_NOSPC}, {"nvme.fallocate", 1, -EIO, STRATA_E_IO},
         {"nvme.statvfs", 1, -EIO, STRATA_E_IO},
     };

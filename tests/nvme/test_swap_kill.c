@@ -24,7 +24,7 @@
 
 #define VOLUMES 4u
 
-static bool create_file(const struct st_run_dir *run, const char *name)
+static bool create_file(const struct st_owned_dir *run, const char *name)
 {
     bool direct;
     int fd;
@@ -39,14 +39,13 @@ static bool create_file(const struct st_run_dir *run, const char *name)
 static int live(void)
 {
     char name[ST_SWAP_NAME_BYTES];
-    struct st_run_dir run;
+    struct st_owned_dir run;
     struct st_users users;
 
     st_swap_sweep(scratch_dir);
-    if (st_run_dir_create(&run, scratch_dir) != STRATA_OK)
+    if (st_owned_dir_create(&run, &st_run_dir_kind, scratch_dir) != STRATA_OK)
         return 1;
     st_users_join_at(&users, run.parent_fd);
-    run.volume_count = VOLUMES;
     for (uint32_t v = 0; v < VOLUMES; v++) {
         st_swap_file_name(name, v, 0);
         if (!create_file(&run, name))
@@ -54,9 +53,9 @@ static int live(void)
     }
     if (unlinkat(run.dir_fd, name, 0) != 0 || !create_file(&run, name))
         return 3;
-    st_run_dir_clear(&run);
+    st_owned_dir_clear(&run);
     st_users_leave(&users);
-    st_run_dir_close(&run);
+    st_owned_dir_close(&run);
     return 0;
 }
 
@@ -139,10 +138,10 @@ static void a_sweep_takes_nothing_from_the_living(void **state)
             continue;
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (uint32_t round = 0; round < ROUNDS; round++) {
-            struct st_run_dir run;
+            struct st_owned_dir run;
             int fd;
 
-            if (st_run_dir_create(&run, scratch_dir) != STRATA_OK) {
+            if (st_owned_dir_create(&run, &st_run_dir_kind, scratch_dir) != STRATA_OK) {
                 print_message("%s\n", strata_last_error());
                 _exit(1);
             }
@@ -150,9 +149,9 @@ static void a_sweep_takes_nothing_from_the_living(void **state)
             if (fd < 0)
                 _exit(2);
             close(fd);
-            if (faccessat(run.dir_fd, ST_SWAP_LOCK_NAME, F_OK, 0) != 0 || access(run.path, F_OK) != 0)
+            if (faccessat(run.dir_fd, ST_OWNED_DIR_LOCK, F_OK, 0) != 0 || access(run.path, F_OK) != 0)
                 _exit(3);
-            st_run_dir_remove(&run);
+            st_owned_dir_remove(&run);
         }
         _exit(0);
     }
