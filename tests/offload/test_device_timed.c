@@ -149,6 +149,33 @@ static void calls_are_counted_by_shape(void **state)
     close_timed(&t);
 }
 
+/* Rows of all sequences; columns of all heads, and of those of keys and values. */
+static void attention_says_its_heads(void **state)
+{
+    const struct st_attention at = {.batch = 2,
+                                    .seq = 16,
+                                    .heads = 4,
+                                    .kv_heads = 2,
+                                    .head_dim = 8,
+                                    .qkv_stride = 64,
+                                    .out_stride = 32,
+                                    .dt = STRATA_F32,
+                                    .window = 5};
+    const struct st_op_class *c;
+    struct timed t;
+
+    (void)state;
+    open_timed(&t);
+    assert_true(t.dev->ops->tensors->attention_workspace(&at, 2) < ARENA / 2);
+    ok(t.dev->ops->tensors->attention_forward(t.dev, &at, t.arena, (float *)(void *)(t.arena + 8192), t.arena + 16384,
+                                              t.arena + ARENA / 2));
+    ok(st_device_timed_collect(t.dev));
+    c = class_of(&t, ST_DEVICE_ATTENTION_FORWARD, 32, 32);
+    assert_true(c->shape.kv_cols == 16 && c->shape.heads == 4 && c->shape.positions == 16);
+    assert_true(c->shape.depth == (1 + 2 + 3 + 4 + 12 * 5) / 16.0);
+    close_timed(&t);
+}
+
 /* In the order of the calls, one after the other, between the clock before and after; the same times as the classes have. */
 static void calls_ran_when_the_trace_says(void **state)
 {
@@ -257,11 +284,9 @@ static void a_device_that_waits_cannot_be_timed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_are_counted_by_shape),
-        cmocka_unit_test(calls_ran_when_the_trace_says),
-        cmocka_unit_test(only_what_is_asked_for_is_recorded),
-        cmocka_unit_test(shapes_beyond_the_classes_share_one),
-        cmocka_unit_test(slices_of_the_table_have_their_part_of_the_rows),
+        cmocka_unit_test(calls_are_counted_by_shape),          cmocka_unit_test(attention_says_its_heads),
+        cmocka_unit_test(calls_ran_when_the_trace_says),       cmocka_unit_test(only_what_is_asked_for_is_recorded),
+        cmocka_unit_test(shapes_beyond_the_classes_share_one), cmocka_unit_test(slices_of_the_table_have_their_part_of_the_rows),
         cmocka_unit_test(a_device_that_waits_cannot_be_timed),
     };
 
