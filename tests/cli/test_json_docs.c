@@ -1,5 +1,5 @@
 /* tests/cli/test_json_docs.c - docs/json.md against what is printed: every key that comes is documented, every documented one
- * comes. */
+ * comes, those that may be left out in one run at least. */
 #include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
@@ -185,6 +185,12 @@ static unsigned check_lines(struct section *s, char *text)
     return faults;
 }
 
+/* Keys that none of the runs can print: a GPU's, and a checkpoint's that cannot be read. */
+static bool is_out_of_reach(const struct pattern *p)
+{
+    return p->optional && (strncmp(p->text, "gpus[]", 6) == 0 || strncmp(p->text, "skipped[]", 9) == 0);
+}
+
 static void every_key_is_documented_and_comes(void **state)
 {
     static const struct {
@@ -240,7 +246,7 @@ static void every_key_is_documented_and_comes(void **state)
         if (i + 1 < count && strcmp(runs[i].section, runs[i + 1].section) == 0)
             continue;
         for (uint32_t k = 0; k < section.count; k++) {
-            if (section.pattern[k].seen || section.pattern[k].optional)
+            if (section.pattern[k].seen || is_out_of_reach(&section.pattern[k]))
                 continue;
             fprintf(stderr, "%s did not print %s, which docs/json.md promises\n", section.name, section.pattern[k].text);
             faults++;
