@@ -13,6 +13,8 @@
 #include "offload/checkpoint/manifest.h"
 #include "strata/status.h"
 
+#define ST_CHECKPOINT_MODEL "model" /* its directory of config.json and the model's other small files */
+
 struct st_checkpoint {
     char path[ST_PATH_MAX];
     struct st_manifest manifest;

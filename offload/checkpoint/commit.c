@@ -262,10 +262,10 @@ static strata_status write_model(struct st_committer *c)
 
     if (c->opts.model == NULL)
         return STRATA_OK;
-    if ((st = st_path_join(path, st_store_path(c->store), "model")) != STRATA_OK)
+    if ((st = st_path_join(path, st_store_path(c->store), ST_CHECKPOINT_MODEL)) != STRATA_OK)
         return st;
     st_ending_hold();
-    if (st_fault_refuses("commit.mkdir") || mkdirat(st_store_dir_fd(c->store), "model", 0777) != 0)
+    if (st_fault_refuses("commit.mkdir") || mkdirat(st_store_dir_fd(c->store), ST_CHECKPOINT_MODEL, 0777) != 0)
         rc = errno;
     st_ending_release();
     return rc == 0 ? c->opts.model(c->opts.ctx, path) : st_error_errno(rc, "making directory %s", path);

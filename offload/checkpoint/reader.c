@@ -304,3 +304,36 @@ strata_status st_reader_read(struct st_reader *r, const struct st_reader_span *s
     }
     return st;
 }
+
+/* --- spans --- */
+
+/* The first of a page's groups that ends behind an element. */
+static bool group_at(const struct st_manifest *m, uint32_t page, uint64_t element, uint32_t *group)
+{
+    const struct st_manifest_group *g;
+
+    for (*group = 0; (g = st_manifest_group(m, page, *group)) != NULL; ++*group)
+        if (element < g->offset + g->elems)
+            return element >= g->offset;
+    return false;
+}
+
+uint64_t st_reader_weight_spans(struct st_reader_span *out, const struct st_checkpoint *ck, uint32_t page, uint64_t first,
+                                uint64_t elems)
+{
+    const struct st_extent_row *row;
+    uint64_t count = 0, end;
+    uint32_t group;
+
+    if (!group_at(&ck->manifest, page, first, &group))
+        return 0;
+    first -= st_manifest_group(&ck->manifest, page, group)->offset;
+    end = first + elems;
+    row = st_checkpoint_rows(ck, page, group, ST_PLANE_WEIGHT, first, elems, &count);
+    for (uint64_t i = 0; out != NULL && i < count; i++, row++) {
+        const uint64_t from = row->first > first ? row->first : first, row_end = row->first + row->elems;
+
+        out[i] = (struct st_reader_span){.row = row, .first = from, .elems = (row_end < end ? row_end : end) - from};
+    }
+    return count;
+}

@@ -142,40 +142,18 @@ static strata_status digest_data(void *ctx, const struct st_extent_row *row, uin
     return watch(&s->watched, bytes);
 }
 
-/* Rows of a run of weights, or as much of them as it covers. */
-static uint64_t add_weights(struct spans *spans, const struct st_checkpoint *ck, uint32_t page, uint32_t group, uint64_t first,
-                            uint64_t elems)
-{
-    uint64_t count = 0, end = first + elems;
-    const struct st_extent_row *row = st_checkpoint_rows(ck, page, group, ST_PLANE_WEIGHT, first, elems, &count);
-
-    for (uint64_t i = 0; spans != NULL && i < count; i++, row++) {
-        const uint64_t from = row->first > first ? row->first : first, row_end = row->first + row->elems;
-
-        spans->items[spans->count++] =
-            (struct st_reader_span){.row = row, .first = from, .elems = (row_end < end ? row_end : end) - from};
-    }
-    return count;
-}
-
 /* Weights in parameter order: tensor by tensor, or page by page where there is no list.  spans NULL: only counted. */
-static uint64_t list_weights(struct spans *spans, const struct st_checkpoint *ck)
+static uint64_t list_weights(struct st_reader_span *spans, const struct st_checkpoint *ck)
 {
     const struct st_manifest *m = &ck->manifest;
     uint64_t count = 0;
 
-    for (uint32_t i = 0; i < m->tensor_count; i++) {
-        const struct st_manifest_tensor *t = &m->tensors[i];
-        uint32_t group = 0;
-
-        while (t->offset >= st_manifest_group(m, t->page, group)->offset + st_manifest_group(m, t->page, group)->elems)
-            group++; /* one of them has it: st_manifest_parse() */
-        count += add_weights(spans, ck, t->page, group, t->offset - st_manifest_group(m, t->page, group)->offset, t->elems);
-    }
-    for (uint32_t i = 0, group = 0; m->tensor_count == 0 && i < m->group_count; i++) {
-        group = i > 0 && m->groups[i].page == m->groups[i - 1].page ? group + 1 : 0;
-        count += add_weights(spans, ck, m->groups[i].page, group, 0, m->groups[i].elems);
-    }
+    for (uint32_t i = 0; i < m->tensor_count; i++)
+        count += st_reader_weight_spans(spans != NULL ? spans + count : NULL, ck, m->tensors[i].page, m->tensors[i].offset,
+                                        m->tensors[i].elems);
+    for (uint32_t i = 0; m->tensor_count == 0 && i < m->group_count; i++)
+        count += st_reader_weight_spans(spans != NULL ? spans + count : NULL, ck, m->groups[i].page, m->groups[i].offset,
+                                        m->groups[i].elems);
     return count;
 }
 
@@ -185,7 +163,7 @@ static strata_status list_all(struct spans *spans, const struct st_checkpoint *c
 
     if (st != STRATA_OK)
         return st;
-    (void)list_weights(spans, ck);
+    spans->count = list_weights(spans->items, ck);
     for (uint64_t i = 0; i < ck->extents.row_count; i++)
         if (ck->extents.rows[i].plane != ST_PLANE_WEIGHT)
             spans->items[spans->count++] = whole_row(&ck->extents.rows[i]);
