@@ -177,22 +177,27 @@ static strata_status read_watched(void *ctx, uint32_t page, uint64_t first, uint
     return st == STRATA_OK ? st_handle_watch(w->model, w->what, atomic_fetch_add(&w->done, count) + count, w->total) : st;
 }
 
+static struct st_weight_source source_of(struct strata_model *m)
+{
+    if (m->weights != NULL)
+        return st_saved_weights_source(m->weights);
+    return m->is_dir ? st_hf_reader_source(m->reader) : st_model_init_source(&m->init);
+}
+
 static strata_status load(struct strata_engine *e)
 {
     struct strata_model *m = e->plan->model;
     struct watched_source w = {.model = m, .total = st_model_workload(m->model)->params};
-    strata_status st = STRATA_OK;
+    strata_status st = st_handle_open_weights(m);
 
-    if (m->is_dir && m->reader == NULL)
-        st = st_hf_reader_open(&m->reader, m->model, m->name);
     if (st != STRATA_OK)
         return st;
-    w.source = m->is_dir ? st_hf_reader_source(m->reader) : st_model_init_source(&m->init);
+    w.source = source_of(m);
     w.what = m->is_dir ? "loading weights" : "making initial weights";
     st = st_handle_watch(m, w.what, 0, w.total);
     if (st == STRATA_OK)
         st = st_engine_load(e->engine, read_watched, &w);
-    if (st == STRATA_OK && m->is_dir)
+    if (st == STRATA_OK && m->reader != NULL)
         st = st_hf_reader_check_unchanged(m->reader);
     return st == STRATA_OK && e->saver != NULL ? st_saver_begin(e->saver, e, NULL) : st;
 }
@@ -205,9 +210,8 @@ strata_status strata_engine_load(struct strata_engine *engine)
         return st;
     st = load(engine);
     engine->loaded = st == STRATA_OK;
-    engine->lr_set = false;                          /* a new run has the configuration's schedule */
-    st_hf_reader_close(engine->plan->model->reader); /* its files are no longer needed */
-    engine->plan->model->reader = NULL;
+    engine->lr_set = false;                       /* a new run has the configuration's schedule */
+    st_handle_close_weights(engine->plan->model); /* its files are no longer needed */
     st_handle_leave(engine);
     return st;
 }

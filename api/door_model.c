@@ -27,7 +27,7 @@ strata_status strata_device_check(const char *device)
     return st_error(STRATA_E_INVAL, "--device: unknown device \"%s\": use cpu", device);
 }
 
-static bool is_directory(const char *path)
+bool st_handle_is_directory(const char *path)
 {
     struct stat info;
 
@@ -140,17 +140,65 @@ uint32_t st_handle_workers(const struct strata_model *m)
     return st_machine_workers(m->topology, m->device, m->config.threads);
 }
 
+/* --- weights --- */
+
+strata_status st_handle_open_weights(struct strata_model *m)
+{
+    strata_status st = STRATA_OK;
+
+    if (!m->is_dir || m->reader != NULL || m->weights != NULL)
+        return STRATA_OK;
+    if (m->saved == NULL)
+        return st_hf_reader_open(&m->reader, m->model, m->name);
+    if (m->checkpoint == NULL)
+        st = st_checkpoint_open(&m->checkpoint, m->saved);
+    return st == STRATA_OK ? st_saved_weights_open(&m->weights, m->checkpoint, m->model) : st;
+}
+
+void st_handle_close_weights(struct strata_model *m)
+{
+    st_hf_reader_close(m->reader);
+    st_saved_weights_close(m->weights);
+    st_checkpoint_close(m->checkpoint);
+    m->reader = NULL;
+    m->weights = NULL;
+    m->checkpoint = NULL;
+}
+
 /* --- opening --- */
+
+/* A checkpoint's small files are in a directory of it, which takes the name's place. */
+static strata_status find_checkpoint(struct strata_model *m)
+{
+    char dir[ST_PATH_MAX];
+    strata_status st = st_saved_find(&m->checkpoint, m->name);
+
+    if (st != STRATA_OK || m->checkpoint == NULL)
+        return st;
+    free(m->name);
+    m->name = NULL;
+    st = st_saved_model_dir(dir, m->checkpoint);
+    if (st == STRATA_OK)
+        st = st_handle_text(&m->name, dir);
+    return st == STRATA_OK ? st_handle_text(&m->saved, m->checkpoint->path) : st;
+}
 
 static strata_status read_config(struct st_model_config *config, struct strata_model *m)
 {
-    if (is_preset(m->name) && is_directory(m->name))
+    strata_status st;
+
+    if (is_preset(m->name) && st_handle_is_directory(m->name))
         st_log(ST_LOG_NOTICE, "%s is both a preset and a directory here: using the preset; for the directory say --model ./%s",
                m->name, m->name);
-    m->is_dir = !is_preset(m->name) && (strchr(m->name, '/') != NULL || is_directory(m->name));
-    if (m->is_dir && !is_directory(m->name))
+    m->is_dir = !is_preset(m->name) && (strchr(m->name, '/') != NULL || st_handle_is_directory(m->name));
+    if (m->is_dir && !st_handle_is_directory(m->name))
         return no_such_model(m->name);
-    return m->is_dir ? st_model_config_read(config, m->name) : st_model_preset(config, m->name);
+    if (m->is_dir && (st = find_checkpoint(m)) != STRATA_OK)
+        return st_error_prefix(st, "--model");
+    st = m->is_dir ? st_model_config_read(config, m->name) : st_model_preset(config, m->name);
+    if (st == STRATA_OK && m->checkpoint != NULL) /* not that of the directory, which is the same in all of them */
+        snprintf(config->name, sizeof(config->name), "%.*s", (int)sizeof(config->name) - 1, m->checkpoint->manifest.model);
+    return st;
 }
 
 static strata_status create_model(struct strata_model *m, const struct st_model_config *config)
@@ -172,8 +220,8 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
     if (m->use == STRATA_USE_GENERATE)
         batch.micro_batch = batch.grad_accum = 1, batch.generate = true, batch.context = m->context;
     st = st_model_create(&m->model, config, &batch);
-    if (st == STRATA_OK && m->is_dir && !st_handle_only_plans(m))
-        st = st_hf_reader_open(&m->reader, m->model, m->name);
+    if (st == STRATA_OK && !st_handle_only_plans(m))
+        st = st_handle_open_weights(m);
     m->init = (struct st_model_init){.model = m->model, .seed = m->seed};
     return st;
 }
@@ -315,11 +363,12 @@ void strata_model_close(struct strata_model *model)
 {
     if (model == NULL || atomic_fetch_sub(&model->users, 1) > 1)
         return;
-    st_hf_reader_close(model->reader);
+    st_handle_close_weights(model);
     st_model_destroy(model->model);
     st_topology_destroy(model->topology);
     free(model->machine);
     free(model->device);
     free(model->name);
+    free(model->saved);
     free(model);
 }

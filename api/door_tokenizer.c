@@ -14,18 +14,25 @@ struct strata_stream {
 
 strata_status strata_tokenizer_exists(bool *there, const char *dir)
 {
+    char files[ST_PATH_MAX];
+    strata_status st;
+
     if (there == NULL || dir == NULL)
         return st_error_missing(__func__, there == NULL ? "there" : "dir");
-    return st_tokenizer_exists(there, dir);
+    st = st_saved_files(files, &dir);
+    return st == STRATA_OK ? st_tokenizer_exists(there, dir) : st;
 }
 
 strata_status strata_tokenizer_open(struct strata_tokenizer **tokenizer, const char *path)
 {
     struct strata_tokenizer *t;
+    char files[ST_PATH_MAX];
     strata_status st;
 
     if (tokenizer == NULL || path == NULL)
         return st_error_missing(__func__, tokenizer == NULL ? "tokenizer" : "path");
+    if ((st = st_saved_files(files, &path)) != STRATA_OK)
+        return st;
     t = st_fault_refuses("api.tokenizer") ? NULL : calloc(1, sizeof(*t));
     if (t == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for a tokenizer");

@@ -6,6 +6,7 @@
 #ifndef API_HANDLES_H
 #define API_HANDLES_H
 
+#include "api/saved_weights.h"
 #include "core/system/topology.h"
 #include "model/data/tokens.h"
 #include "model/model.h"
@@ -49,7 +50,10 @@ struct strata_model {
     uint32_t context; /* generate: tokens that the cache holds, prompt and new ones */
     bool is_dir;
     struct st_hf_reader *reader; /* for a directory, until its weights are loaded */
-    struct st_model_init init;   /* for a preset */
+    char *saved;                 /* the checkpoint whose model/ the directory is; NULL: none */
+    struct st_checkpoint *checkpoint;
+    struct st_saved_weights *weights; /* of it, in place of the reader */
+    struct st_model_init init;        /* for a preset */
 };
 
 struct strata_plan {
@@ -118,6 +122,10 @@ enum st_handle_needs { ST_HANDLE_EXISTS, ST_HANDLE_GOES_ON, ST_HANDLE_LOADED };
  *          the status that ended the engine */
 strata_status st_handle_enter(struct strata_engine *e, const char *function, enum st_handle_needs needs);
 void st_handle_leave(struct strata_engine *e);
+bool st_handle_is_directory(const char *path);
+/** Open what the model's initial weights are read from; a preset has nothing to open. */
+strata_status st_handle_open_weights(struct strata_model *m);
+void st_handle_close_weights(struct strata_model *m);
 /** Report the model's progress to its callback; E_CANCELLED: the callback asked to stop. */
 strata_status st_handle_watch(const struct strata_model *m, const char *what, uint64_t done, uint64_t total);
 /** True if nothing is run: the plan may be for another machine. */

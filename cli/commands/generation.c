@@ -27,7 +27,7 @@ static void print_strange_ends(const struct cli_generation *g)
         if (s->end_tokens[i] >= vocab)
             length += (size_t)snprintf(text + length, sizeof(text) - length, "%s%u", count++ > 0 ? ", " : "", s->end_tokens[i]);
     if (count > 0)
-        st_log(ST_LOG_NOTICE, "%s/%s: end %s %s never %s: the vocabulary has %u", g->args->model, s->from,
+        st_log(ST_LOG_NOTICE, "%s/%s: end %s %s never %s: the vocabulary has %u", g->run.model->name, s->from,
                count == 1 ? "token" : "tokens", text, count == 1 ? "comes" : "come", vocab);
 }
 
@@ -39,14 +39,14 @@ strata_status cli_generation_settings(struct cli_generation *g)
     strata_status st = STRATA_OK;
 
     if (g->run.model->is_dir)
-        st = st_generation_read(s, args->model);
+        st = st_generation_read(s, g->run.model->name);
     else
         st_generation_of_preset(s, st_model_config(g->run.model->model));
     if (st != STRATA_OK)
         return st;
     print_strange_ends(g);
     if (s->ignored[0] != '\0')
-        st_log(ST_LOG_NOTICE, "%s/%s asks for unsupported features: %s", args->model, s->from, s->ignored);
+        st_log(ST_LOG_NOTICE, "%s/%s asks for unsupported features: %s", g->run.model->name, s->from, s->ignored);
     s->sample |= !isnan(args->temperature) || args->top_k != 0 || args->top_p != 0;
     if (!isnan(args->temperature))
         s->temperature = args->temperature;

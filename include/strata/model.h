@@ -47,7 +47,8 @@ typedef bool strata_progress_fn(void *ctx, const char *what, uint64_t done, uint
 /** Which model to open, and what for.  Begin with STRATA_MODEL_OPTS_INIT; texts are copied. */
 struct strata_model_opts {
     size_t opts_size;   /**< sizeof(struct strata_model_opts), so that the struct can grow */
-    const char *model;  /**< a preset ("nano", "gpt2", "llama-1b", ...) or a directory as Hugging Face writes it */
+    const char *model;  /**< a preset ("nano", "gpt2", "llama-1b", ...), a directory as Hugging Face writes it, or a
+                             checkpoint or a directory of them: the weights of the newest one that opens */
     const char *device; /**< "cpu", "cuda" or "cuda:N": where forward and backward run; NULL: "cpu" */
     /** Machine file (`strata info --measure --out FILE`): its rates are used instead of measuring; with STRATA_USE_PLAN its
      *  capacities, too.  NULL: none. */
@@ -76,6 +77,7 @@ struct strata_model_opts {
  *                          a pattern of frozen tensors that names none
  *         STRATA_E_INPUT   a directory or machine file is missing or wrong; the sentence names file and key
  *         STRATA_E_CONFIG  the configuration names no precision, and the weights are stored in fp16
+ *         STRATA_E_CORRUPT a checkpoint is damaged, and none of the directory is whole
  *         STRATA_E_NOSYS   this build or machine lacks the device
  *         STRATA_E_NOMEM, STRATA_E_IO
  *

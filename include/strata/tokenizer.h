@@ -42,7 +42,7 @@ STRATA_API strata_status strata_tokenizer_exists(bool *there, const char *dir);
  * Open a tokenizer.
  *
  * @param tokenizer  out, returned: closed by strata_tokenizer_close()
- * @param path       a model's directory, or a tokenizer's file; copied
+ * @param path       a model's directory, a checkpoint, or a tokenizer's file; copied
  *
  * @return STRATA_E_INVAL  an argument is NULL, or the name is too long
  *         STRATA_E_INPUT  no tokenizer there, or one that asks for what is not supported; the sentence names file and field

@@ -1,0 +1,36 @@
+/* api/saved_weights.h - the weights of a checkpoint, at the places that a model has for them.
+ *
+ * A checkpoint's pages may be others than the model's: what is frozen lies elsewhere.  Every tile is compared with its checksum
+ * before anyone sees it. */
+#ifndef API_SAVED_WEIGHTS_H
+#define API_SAVED_WEIGHTS_H
+
+#include "model/model.h"
+#include "offload/checkpoint/checkpoint.h"
+
+struct st_saved_weights;
+
+/** Find what a directory is.
+ *  @param out  the checkpoint that it names, or the newest that opens of a directory of them, with a notice for each newer one;
+ *              NULL: it names neither, or a Hugging Face directory (it has a config.json)
+ *  @return E_CORRUPT: there are checkpoints, and none opens; E_NOMEM, E_IO */
+strata_status st_saved_find(struct st_checkpoint **out, const char *name);
+/** The directory in a checkpoint that holds config.json and the model's other small files. */
+strata_status st_saved_model_dir(char dir[ST_PATH_MAX], const struct st_checkpoint *ck);
+/** The same for a name that may be one: *name becomes `dir` if it is. */
+strata_status st_saved_files(char dir[ST_PATH_MAX], const char **name);
+
+/** @param ck  borrowed until close, as is `m`
+ *  @return E_CORRUPT: its tensors are not those of the model, or a file is missing; E_NOMEM, E_IO */
+strata_status st_saved_weights_open(struct st_saved_weights **out, const struct st_checkpoint *ck, const struct st_model *m);
+void st_saved_weights_close(struct st_saved_weights *w); /* NULL is fine */
+/** Values as fp32, exactly.  Callers may be several threads, which take turns. */
+struct st_weight_source st_saved_weights_source(struct st_saved_weights *w);
+/** Hand over the weights of a page [first, first + count) as they are stored, in ascending runs without the padding.
+ *  @return what emit returned; E_CORRUPT: a tile is damaged; E_IO, E_NOMEM */
+strata_status st_saved_weights_each(struct st_saved_weights *w, uint32_t page, uint64_t first, uint64_t count,
+                                    strata_status (*emit)(void *ctx, uint32_t page, uint64_t first, uint64_t count,
+                                                          const void *weight),
+                                    void *ctx);
+
+#endif
