@@ -1,6 +1,8 @@
-/* api/door_verify.c - strata/verify.h: whether checkpoints are what was written. */
+/* api/door_verify.c - strata/verify.h: whether checkpoints are what was written, and their weights as a directory. */
 #include "api/handles.h"
+#include "api/saved_weights.h"
 #include "core/base/error.h"
+#include "core/system/ending.h"
 #include "nvme/swap/swap.h"
 #include "offload/checkpoint/store.h"
 #include "offload/checkpoint/verify.h"
@@ -81,6 +83,7 @@ static strata_status begin(struct reading *r, const char *path, const struct str
     st_verify_amount(r->ck, &info.bytes, &info.tiles);
     if (r->opts.opened != NULL)
         r->opts.opened(r->opts.ctx, &info);
+    (void)progress(r, 0, info.bytes); /* work begins; the next call may end it */
     return STRATA_OK;
 }
 
@@ -112,6 +115,93 @@ strata_status strata_verify_digest(const char *path, const struct strata_verify_
     st_checkpoint_close(r.ck);
     return st;
 }
+
+/* --- as a Hugging Face directory --- */
+
+struct exporting {
+    struct reading *reading;
+    const struct st_model *model;
+    struct st_hf_writer *writer; /* NULL: committed */
+    struct st_saved_weights *weights;
+    uint64_t done, total; /* bytes */
+};
+
+static strata_status put(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight)
+{
+    struct exporting *e = ctx;
+    strata_status st = st_model_check_finite(e->model, page, first, count, weight);
+
+    if (st != STRATA_OK)
+        return st_error_prefix(st, "%s: the model is not written", e->reading->ck->path);
+    if ((st = st_hf_writer_put(e->writer, page, first, count, weight)) != STRATA_OK)
+        return st;
+    e->done += count * strata_dtype_bytes(st_model_workload(e->model)->dtype);
+    return progress(e->reading, e->done, e->total) ? STRATA_OK : st_error(STRATA_E_CANCELLED, "the export was cancelled");
+}
+
+static strata_status put_all(struct exporting *e)
+{
+    const struct st_workload *w = st_model_workload(e->model);
+    struct st_hf_writer *writer = e->writer;
+    strata_status st = STRATA_OK;
+
+    e->total = w->params * strata_dtype_bytes(w->dtype);
+    (void)progress(e->reading, 0, e->total);
+    for (uint32_t p = 0; p < w->page_count && st == STRATA_OK; p++)
+        st = st_saved_weights_each(e->weights, p, 0, w->pages[p].elems, put, e);
+    if (st != STRATA_OK)
+        return st;
+    e->writer = NULL;
+    st_ending_hold(); /* so that a signal finds all of its files or none */
+    st = st_hf_writer_commit(writer);
+    st_ending_release();
+    return st;
+}
+
+static strata_status export_to(struct reading *r, const char *dir, bool overwrite)
+{
+    const struct st_model_batch batch = {.micro_batch = 1, .seq = 1, .grad_accum = 1, .dtype = r->ck->manifest.dtype};
+    struct exporting e = {.reading = r};
+    struct st_model_config config;
+    struct st_model *model = NULL;
+    char files[ST_PATH_MAX];
+    strata_status st = st_saved_model_dir(files, r->ck);
+
+    if (st == STRATA_OK && (st = st_model_config_read(&config, files)) == STRATA_OK)
+        st = st_model_create(&model, &config, &batch);
+    e.model = model;
+    if (st == STRATA_OK)
+        st = st_saved_weights_open(&e.weights, r->ck, model);
+    if (st == STRATA_OK)
+        st = st_hf_writer_open(&e.writer, model, dir, files, overwrite);
+    if (st == STRATA_OK)
+        st = put_all(&e);
+    st_hf_writer_abort(e.writer);
+    st_saved_weights_close(e.weights);
+    st_model_destroy(model);
+    return st;
+}
+
+strata_status strata_verify_export(const char *path, const char *dir, const struct strata_export_opts *how,
+                                   const struct strata_verify_opts *opts)
+{
+    struct strata_export_opts o;
+    struct reading r = {0};
+    strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), how, "strata_export_opts");
+
+    if (path == NULL || dir == NULL)
+        return st_error_missing(__func__, path == NULL ? "path" : "dir");
+    if (st == STRATA_OK)
+        st = st_hf_output_check(dir, o.overwrite);
+    if (st == STRATA_OK)
+        st = begin(&r, path, opts, "exporting");
+    if (st == STRATA_OK)
+        st = export_to(&r, dir, o.overwrite);
+    st_checkpoint_close(r.ck);
+    return st;
+}
+
+/* --- looking --- */
 
 strata_status strata_verify_find(const char *path, bool *found)
 {

@@ -177,6 +177,16 @@ static const struct command commands[] = {
      "Example: what did runs that died leave behind?\n"
      "  strata verify runs/llama --pool\n"
      "  strata verify runs/llama --sweep"},
+    {"export", CLI_CMD_EXPORT, cmd_export, "a checkpoint's weights as a Hugging Face directory", "CHECKPOINT|DIR --out DIR [options]",
+     "Writes what train --out would have written at that step, of a checkpoint or of the newest in a directory of checkpoints:\n"
+     "the same bytes, with the tokenizer and the other small files that the run began with.  Every checksum of the weights is\n"
+     "compared; of a damaged checkpoint nothing is written (exit code 4).\n"
+     "\n"
+     "eval, generate and train take a checkpoint as --model, without an export.\n"
+     "\n"
+     "Example:\n"
+     "  strata export runs/llama/step-00000100 --out model\n"
+     "  strata generate --model runs/llama --prompt 'And God said'"},
 };
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 

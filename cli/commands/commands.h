@@ -11,6 +11,7 @@ int cmd_tokens(const struct cli_args *args);
 int cmd_check(const struct cli_args *args);
 int cmd_info(const struct cli_args *args);
 int cmd_digest(const struct cli_args *args);
+int cmd_export(const struct cli_args *args);
 int cmd_verify(const struct cli_args *args);
 int cmd_generate(const struct cli_args *args);
 int cmd_bench(const struct cli_args *args);

@@ -301,6 +301,9 @@ static strata_status args_check(const struct cli_args *args)
         return require_words(args, 1, "DIR, a Hugging Face directory or a checkpoint");
     case CLI_CMD_VERIFY:
         return require_words(args, 1, "DIR, a checkpoint or what --save named");
+    case CLI_CMD_EXPORT:
+        st = require_words(args, 1, "DIR, a checkpoint or what --save named");
+        return st == STRATA_OK ? require(args->out != NULL, "--out DIR") : st;
     case CLI_CMD_BENCH_STEP:
         st = require_words(args, 1, "step");
         return st == STRATA_OK ? require(args->model != NULL, "--model PRESET|DIR") : st;

@@ -22,6 +22,7 @@ enum cli_command {
     CLI_CMD_BENCH_IO = 1024,  /* bench io: takes directories, and ds_io's names */
     CLI_CMD_TUNE = 2048,
     CLI_CMD_VERIFY = 4096,
+    CLI_CMD_EXPORT = 8192,
 };
 
 struct cli_list {

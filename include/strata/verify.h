@@ -1,10 +1,11 @@
-/* strata/verify.h - whether checkpoints on disk are what was written: every checksum, digests, what runs left behind
- * (docs/checkpoints.md).
+/* strata/verify.h - whether checkpoints on disk are what was written: every checksum, digests, their weights as a directory, what
+ * runs left behind (docs/checkpoints.md).
  *
  * A path names a checkpoint, or a directory of checkpoints: then the newest one that opens is taken. */
 #ifndef STRATA_VERIFY_H
 #define STRATA_VERIFY_H
 
+#include "strata/engine.h"
 #include "strata/model.h"
 #include "strata/status.h"
 #include "strata/types.h"
@@ -73,6 +74,25 @@ STRATA_API strata_status strata_verify(const char *path, const struct strata_ver
  */
 STRATA_API strata_status strata_verify_digest(const char *path, const struct strata_verify_opts *opts, char weights[33],
                                               char state[33]);
+
+/**
+ * Write a checkpoint's weights as a Hugging Face directory, the same bytes that strata_engine_export() of its run would have
+ * written at this step: config.json and the model's other small files are those that the run saved.  Every tile is compared with
+ * its checksum on the way; all files appear together, or none.
+ *
+ * @param dir  created with all parents that are missing, which are removed again after a failure
+ * @param how  NULL: as STRATA_EXPORT_OPTS_INIT
+ *
+ * @return STRATA_E_CORRUPT  a tile is damaged; the sentence names it, `damaged` is not called.  Else as strata_verify(), and
+ *         STRATA_E_INPUT    `dir` holds a model and `overwrite` is false, or cannot be written to; or the checkpoint has no
+ *                           config.json
+ *         STRATA_E_NUMERICS a weight is not finite; the sentence names the tensor
+ *         STRATA_E_NOSPC    the disk lacks the space
+ *
+ * Cost    reads and writes the weights once; about 40 MiB of memory.
+ */
+STRATA_API strata_status strata_verify_export(const char *path, const char *dir, const struct strata_export_opts *how,
+                                              const struct strata_verify_opts *opts);
 
 /** Whether a path names a checkpoint, or a directory that has some; nothing is checked.
  *

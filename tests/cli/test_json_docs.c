@@ -218,6 +218,7 @@ static void every_key_is_documented_and_comes(void **state)
         {"check", "check {w}/missing.json --json"},
         {"digest", "digest {w}/model --json"},
         {"digest", "digest {w}/save/step-00000001 --json"},
+        {"export", "export {w}/saved --out {w}/exported --json"},
         {"verify", "verify {w}/save/step-00000001 --json"},
         {"verify", "verify {w}/save/step-00000002 --json"},
         {"verify", "verify {w}/save --json"},
@@ -284,6 +285,7 @@ static void flip_first(const struct workplace *w, const char *name)
 
 static int setup(void **state)
 {
+    struct program p;
     char *save;
 
     doc = read_file("docs/json.md", NULL);
@@ -297,6 +299,8 @@ static int setup(void **state)
     free(save);
     workplace_write(*state, "save/step-00000002/set.0", "", 0);
     flip_first(*state, "{w}/save/step-00000003/set.0");
+    workplace_run_ok(*state, &p, "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 1 --quiet --save {w}/saved");
+    program_free(&p);
     return 0;
 }
 

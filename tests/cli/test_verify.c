@@ -53,7 +53,7 @@ static void says(const struct workplace *w, const char *command, int code, const
     struct program p;
 
     workplace_run(w, &p, command);
-    if (p.code != code || strstr(p.out, out) == NULL || strstr(p.err, err) == NULL)
+    if (p.code != code || strstr(p.out, out) == NULL || strstr(p.err, err) == NULL || strstr(p.err, "(null)") != NULL)
         fail_msg("strata %s\nexit code %d, wanted %d, \"%s\" and \"%s\":\n%s\n%s", command, p.code, code, out, err, p.out, p.err);
     program_free(&p);
 }

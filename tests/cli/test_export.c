@@ -1,0 +1,203 @@
+/* tests/cli/test_export.c - strata export, and a checkpoint as --model: the same bytes and results as of what train --out writes.
+ */
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define BASE                                                                                                                     \
+    "train --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --quiet --overwrite --keep 3 --save {w}/save "            \
+    "--save-every 2 "
+
+static const char *const files[] = {"config.json", "generation_config.json", "model.safetensors", "tokenizer_config.json"};
+
+/* {w}/model has a file beside the weights that a run carries along. */
+static int setup(void **state)
+{
+    static const char text[] = "{\"of\": \"the source\"}\n";
+
+    if (workplace_setup(state) != 0)
+        return -1;
+    workplace_write(*state, "model/tokenizer_config.json", text, strlen(text));
+    return 0;
+}
+
+static void assert_same(const struct workplace *w, const char *a, const char *b, bool tokenizer)
+{
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) - !tokenizer; i++) {
+        char name[2][64], *text[2];
+        size_t bytes[2] = {0, 1};
+
+        for (int k = 0; k < 2; k++) {
+            snprintf(name[k], sizeof(name[k]), "%s/%s", k == 0 ? a : b, files[i]);
+            text[k] = workplace_read(w, name[k], &bytes[k]);
+        }
+        if (bytes[0] != bytes[1] || memcmp(text[0], text[1], bytes[0]) != 0)
+            fail_msg("%s and %s differ", name[0], name[1]);
+        free(text[0]);
+        free(text[1]);
+    }
+    assert_int_equal(workplace_entries(w, a), workplace_entries(w, b));
+}
+
+static void run(const struct workplace *w, const char *command)
+{
+    struct program p;
+
+    workplace_run_ok(w, &p, command);
+    program_free(&p);
+}
+
+/* Exit code, and a text of what the program says. */
+static void refused(const struct workplace *w, const char *command, int code, const char *err)
+{
+    struct program p;
+
+    workplace_run(w, &p, command);
+    if (p.code != code || strstr(p.err, err) == NULL)
+        fail_msg("strata %s\nexit code %d, wanted %d and \"%s\":\n%s", command, p.code, code, err, p.err);
+    program_free(&p);
+}
+
+/* What a run writes at its end, and what its last checkpoint is exported as. */
+static void exports_alike(const struct workplace *w, const char *options, bool tokenizer)
+{
+    char command[640];
+
+    for (int i = 0; i < 2; i++)
+        workplace_remove(w, i == 0 ? "out" : "exported");
+    workplace_remove(w, "save");
+    snprintf(command, sizeof(command), BASE "--max-steps 3 --out {w}/out %s", options);
+    run(w, command);
+    run(w, "export {w}/save --out {w}/exported --quiet");
+    assert_same(w, "out", "exported", tokenizer);
+}
+
+static void a_presets_export_is_its_output(void **state)
+{
+    exports_alike(*state, "--model nano", false);
+    exports_alike(*state, "--model nano-llama --set bf16.enabled=false", false);
+}
+
+static void what_is_frozen_lies_elsewhere(void **state)
+{
+    exports_alike(*state, "--model {w}/model --set 'strata.freeze=[\"*wte*\",\"*.bias\"]'", true);
+    exports_alike(*state,
+                  "--model {w}/model --set 'strata.freeze=[\"transformer.h.1.*\"]' --nvme {w}/nvme --set strata.cache=0 --set "
+                  "zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme --set "
+                  "zero_optimization.offload_param.device=nvme",
+                  true);
+}
+
+static void a_master_beside_the_weights_is_left_out(void **state)
+{
+    exports_alike(*state, "--model {w}/model --set fp16.enabled=true --set fp16.initial_scale_power=4", true);
+}
+
+/* An earlier checkpoint is the model of that step. */
+static void each_step_is_exported(void **state)
+{
+    run(*state, BASE "--model nano --max-steps 4");
+    run(*state, BASE "--model nano --max-steps 2 --out {w}/two --save {w}/save-of-two");
+    run(*state, "export {w}/save/step-00000002 --out {w}/exported");
+    assert_same(*state, "two", "exported", false);
+    refused(*state, "export {w}/save --out {w}/exported", 2, "exists already");
+    run(*state, "export {w}/save --out {w}/exported --overwrite");
+    refused(*state, "export {w}/two --out {w}/x", 2, "has no checkpoint");
+    refused(*state, "export {w}/save", 2, "missing argument: --out DIR");
+}
+
+/* What a command prints whose options these are; of eval its figures alone, not the time that it took. */
+static char *said(const struct workplace *w, const char *verb, const char *model, const char *options)
+{
+    char command[512];
+    struct program p;
+    char *out;
+
+    snprintf(command, sizeof(command), "%s --model {w}/%s %s", verb, model, options);
+    workplace_run_ok(w, &p, command);
+    if (strcmp(verb, "eval") == 0)
+        p.out[strcspn(p.out, "\n")] = '\0';
+    assert_true(strlen(p.out) > 10);
+    out = strdup(p.out);
+    program_free(&p);
+    assert_non_null(out);
+    return out;
+}
+
+static void a_checkpoint_is_a_model(void **state)
+{
+    static const char *const commands[][2] = {
+        {"eval", "--data {w}/good.heldout.bin --seq-len 32"},
+        {"generate", "--prompt 'And God' --max-tokens 12 --seed 3 --quiet"},
+        {"train", "--data {w}/good.bin --seq-len 32 --max-steps 2 --quiet --digest --machine {w}/machine.json"},
+    };
+
+    exports_alike(*state, "--model nano", false);
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        char *of_output = said(*state, commands[i][0], "out", commands[i][1]);
+        char *of_newest = said(*state, commands[i][0], "save", commands[i][1]);
+        char *of_step = said(*state, commands[i][0], "save/step-00000003", commands[i][1]);
+
+        assert_string_equal(of_output, of_newest);
+        assert_string_equal(of_output, of_step);
+        free(of_output);
+        free(of_newest);
+        free(of_step);
+    }
+}
+
+static void flip(const struct workplace *w, const char *name, off_t at)
+{
+    char *path = workplace_expand(w, name);
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    unsigned char byte;
+
+    assert_true(fd >= 0 && pread(fd, &byte, 1, at) == 1);
+    byte ^= 4;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+    free(path);
+}
+
+/* The weights come first in a set. */
+static void damage_is_found_and_nothing_is_written(void **state)
+{
+    run(*state, BASE "--model nano --max-steps 4");
+    flip(*state, "{w}/save/step-00000004/set.0", 77777);
+    refused(*state, "export {w}/save --out {w}/deep/exported", 4, "nothing is written; ");
+    refused(*state, "export {w}/save --out {w}/deep/exported", 4, "step-00000002, which is older, opens: strata export");
+    assert_false(workplace_exists(*state, "deep"));
+    refused(*state, "eval --model {w}/save --data {w}/good.heldout.bin --seq-len 32", 4, "step-00000004/set.0: plane weight");
+    flip(*state, "{w}/save/step-00000004/manifest.json", 9);
+    refused(*state, "export {w}/save --out {w}/older", 0, "step-00000004 does not open, and an older one is exported");
+    refused(*state, "export {w}/save/step-00000004 --out {w}/x", 4, "manifest.json: its checksum is wrong");
+    refused(*state, "eval --model {w}/save --data {w}/good.heldout.bin --seq-len 32", 0,
+            "step-00000004 does not open, and an older one is used");
+    assert_false(workplace_exists(*state, "x"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_presets_export_is_its_output, setup, workplace_teardown),
+        cmocka_unit_test_setup_teardown(what_is_frozen_lies_elsewhere, setup, workplace_teardown),
+        cmocka_unit_test_setup_teardown(a_master_beside_the_weights_is_left_out, setup, workplace_teardown),
+        cmocka_unit_test_setup_teardown(each_step_is_exported, setup, workplace_teardown),
+        cmocka_unit_test_setup_teardown(a_checkpoint_is_a_model, setup, workplace_teardown),
+        cmocka_unit_test_setup_teardown(damage_is_found_and_nothing_is_written, setup, workplace_teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
