@@ -143,7 +143,7 @@ static strata_status prepare(struct train *t)
     if (st == STRATA_OK)
         st = check_out(args);
     if (st == STRATA_OK)
-        st = cli_output_check("--metrics", args->metrics, args);
+        st = cli_lines_check(args, t->saves.was.metrics_bytes);
     if (st == STRATA_OK)
         st = cli_output_check("--trace", args->trace, args);
     if (st == STRATA_OK)
@@ -162,7 +162,7 @@ static strata_status begin_outputs(struct train *t)
 {
     const struct cli_args *args = t->args;
     struct strata_export_opts opts = STRATA_EXPORT_OPTS_INIT;
-    strata_status st = cli_lines_create(&t->lines, args);
+    strata_status st = cli_lines_create(&t->lines, args, t->saves.was.metrics_bytes);
 
     opts.overwrite = args->overwrite;
     if (st == STRATA_OK)

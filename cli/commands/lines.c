@@ -13,11 +13,92 @@
 #include <string.h>
 #include <unistd.h>
 
-strata_status cli_lines_create(struct cli_lines *lines, const struct cli_args *args)
+#define COPIED_BYTES 65536u
+
+/* Bytes of whole lines among the first `most` of a file. */
+static strata_status whole_lines(uint64_t *out, int fd, const char *path, uint64_t most)
 {
-    strata_status st = cli_output_create(&lines->metrics, "--metrics", args->metrics, args);
+    char byte = '\0';
+    strata_status st = STRATA_OK;
+
+    for (*out = most; *out > 0 && st == STRATA_OK; --*out)
+        if ((st = st_file_read_at(fd, &byte, 1, *out - 1, path)) == STRATA_OK && byte == '\n')
+            break;
+    return st;
+}
+
+static strata_status copy_lines(struct cli_lines *lines, int fd, const char *path, uint64_t bytes)
+{
+    char buf[COPIED_BYTES];
+    strata_status st = STRATA_OK;
+
+    for (uint64_t at = 0; at < bytes && st == STRATA_OK; at += COPIED_BYTES) {
+        const uint64_t left = bytes - at, count = left < COPIED_BYTES ? left : COPIED_BYTES;
+
+        if ((st = st_file_read_at(fd, buf, count, at, path)) == STRATA_OK)
+            st = st_new_file_write_at(&lines->metrics, buf, count, at);
+    }
+    if (st == STRATA_OK && (st_fault_refuses("metrics.seek") || lseek(lines->metrics.fd, (off_t)bytes, SEEK_SET) < 0))
+        st = st_error_errno(errno, "%s", path);
+    lines->metrics_bytes = (off_t)bytes;
+    return st;
+}
+
+/* Puts the lines of the run's earlier part into the new file.  What came after the checkpoint comes again; a power cut may have
+ * taken lines that came before it. */
+static strata_status continue_file(struct cli_lines *lines, const char *path, uint64_t bytes)
+{
+    struct st_file_identity file;
+    uint64_t whole = 0;
+    int fd;
+    strata_status st = st_file_open(&fd, &file, path, STRATA_E_INPUT);
+
+    if (st != STRATA_OK)
+        return st;
+    st = whole_lines(&whole, fd, path, file.bytes < bytes ? file.bytes : bytes);
+    if (st == STRATA_OK && file.bytes >= bytes && whole != bytes)
+        st =
+            st_error(STRATA_E_INPUT,
+                     "%s is not the file that the checkpoint's run wrote, as no line ends at byte %llu: name another, or replace "
+                     "it with --overwrite",
+                     path, (unsigned long long)bytes);
+    if (st == STRATA_OK && file.bytes < bytes)
+        st_log(ST_LOG_NOTICE, "--metrics %s: %llu of %llu bytes are left of the run's earlier part", path,
+               (unsigned long long)whole, (unsigned long long)bytes);
+    if (st == STRATA_OK)
+        st = copy_lines(lines, fd, path, whole);
+    close(fd);
+    return st;
+}
+
+/* Whether the file's lines go on. */
+static strata_status finds_earlier(bool *out, const struct cli_args *args, uint64_t earlier)
+{
+    *out = false;
+    return args->metrics == NULL || earlier == 0 || args->overwrite ? STRATA_OK : st_file_find(out, args->metrics);
+}
+
+strata_status cli_lines_check(const struct cli_args *args, uint64_t earlier)
+{
+    struct cli_args going_on = *args;
+    bool found;
+    const strata_status st = finds_earlier(&found, args, earlier);
+
+    going_on.overwrite = args->overwrite || found;
+    return st != STRATA_OK ? st : cli_output_check("--metrics", args->metrics, &going_on);
+}
+
+strata_status cli_lines_create(struct cli_lines *lines, const struct cli_args *args, uint64_t earlier)
+{
+    struct cli_args going_on = *args;
+    strata_status st = finds_earlier(&lines->continued, args, earlier);
 
     lines->json = args->json;
+    going_on.overwrite = args->overwrite || lines->continued;
+    if (st == STRATA_OK)
+        st = cli_output_create(&lines->metrics, "--metrics", args->metrics, &going_on);
+    if (st == STRATA_OK && lines->continued && (st = continue_file(lines, args->metrics, earlier)) != STRATA_OK)
+        st = st_error_prefix(st, "--metrics");
     if (st != STRATA_OK || args->metrics == NULL || (st = st_new_file_stream(&lines->metrics)) != STRATA_OK)
         return st;
     st_json_begin(&lines->metrics_writer, lines->metrics.stream);
@@ -40,29 +121,40 @@ static void drop_half_line(struct cli_lines *lines)
         st_log(ST_LOG_WARN, "--metrics %s: its last line is cut off: %s", lines->metrics.path, strerror(errno));
 }
 
-void cli_lines_write(struct cli_lines *lines, cli_line_fn *put, void *ctx)
+static void write_metrics(struct cli_lines *lines, cli_line_fn *put, void *ctx)
 {
-    int err = 0;
+    int err;
 
-    if (lines->metrics_on) {
-        put(ctx, &lines->metrics_writer);
-        err = (int)-st_fault("metrics.write", -st_new_file_flush(&lines->metrics));
-    }
-    if (err != 0) {
-        (void)st_error_errno(err, "--metrics %s: cannot be written", lines->metrics.path);
-        stop(&lines->metrics_on, lines->metrics_sentence);
-        drop_half_line(lines);
-    } else if (lines->metrics_on) {
+    if (!lines->metrics_on)
+        return;
+    put(ctx, &lines->metrics_writer);
+    err = (int)-st_fault("metrics.write", -st_new_file_flush(&lines->metrics));
+    if (err == 0) {
         lines->metrics_bytes = lseek(lines->metrics.fd, 0, SEEK_CUR);
+        return;
     }
+    (void)st_error_errno(err, "--metrics %s: cannot be written", lines->metrics.path);
+    stop(&lines->metrics_on, lines->metrics_sentence);
+    drop_half_line(lines);
+}
+
+static void write_stdout(struct cli_lines *lines, cli_line_fn *put, void *ctx)
+{
+    int err;
+
     if (!lines->stdout_on)
         return;
     put(ctx, &lines->stdout_writer);
-    err = st_print_flush(stdout);
-    if (err != 0) {
-        (void)st_error_errno(err, "cannot write to standard output");
-        stop(&lines->stdout_on, lines->stdout_sentence);
-    }
+    if ((err = st_print_flush(stdout)) == 0)
+        return;
+    (void)st_error_errno(err, "cannot write to standard output");
+    stop(&lines->stdout_on, lines->stdout_sentence);
+}
+
+void cli_lines_write(struct cli_lines *lines, cli_line_fn *put, void *ctx)
+{
+    write_metrics(lines, put, ctx);
+    write_stdout(lines, put, ctx);
 }
 
 strata_status cli_lines_begin(struct cli_lines *lines, cli_line_fn *header, void *ctx)
@@ -74,7 +166,9 @@ strata_status cli_lines_begin(struct cli_lines *lines, cli_line_fn *header, void
     lines->begun = true;
     lines->stdout_on = lines->json;
     st_json_begin(&lines->stdout_writer, stdout);
-    cli_lines_write(lines, header, ctx);
+    if (!lines->continued)
+        write_metrics(lines, header, ctx);
+    write_stdout(lines, header, ctx);
     return STRATA_OK;
 }
 

@@ -17,7 +17,8 @@ struct cli_lines {
     off_t metrics_bytes;        /* of whole lines */
     bool metrics_on, stdout_on; /* whether lines are still written there */
     bool json;
-    bool begun; /* there is a header, so a summary must follow */
+    bool continued; /* --metrics has the lines of the run's earlier part, and no other header */
+    bool begun;     /* there is a header, so a summary must follow */
     char metrics_sentence[CLI_SENTENCE_BYTES], stdout_sentence[CLI_SENTENCE_BYTES]; /* the errors that ended this */
     struct st_json_writer metrics_writer, stdout_writer;
 };
@@ -26,8 +27,12 @@ struct cli_lines {
 /* Writes one line. */
 typedef void cli_line_fn(void *ctx, struct st_json_writer *w);
 
+/** Whether --metrics can be written; creates nothing.
+ *  @param earlier  bytes that a run which resumes had written there when it was saved: a file that exists goes on behind them;
+ *                  0: none */
+strata_status cli_lines_check(const struct cli_args *args, uint64_t earlier);
 /** Begin --metrics under a temporary name, which keeps other runs from writing it. */
-strata_status cli_lines_create(struct cli_lines *lines, const struct cli_args *args);
+strata_status cli_lines_create(struct cli_lines *lines, const struct cli_args *args, uint64_t earlier);
 /** Give --metrics its name and write the header. */
 strata_status cli_lines_begin(struct cli_lines *lines, cli_line_fn *header, void *ctx);
 void cli_lines_write(struct cli_lines *lines, cli_line_fn *put, void *ctx);

@@ -96,12 +96,62 @@ static void a_signal_asks_for_a_checkpoint(void **state)
     workplace_remove(w, "a");
 }
 
+/* Steps of a file of metrics, in their order, each once; -1 where a line is no step's. */
+static void assert_steps(const struct workplace *w, const char *name, int first, int last)
+{
+    size_t bytes;
+    char *text = workplace_read(w, name, &bytes), *line = text;
+    int expected = first, headers = 0;
+
+    for (char *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        *end = '\0';
+        headers += strncmp(line, "{\"run\":", 7) == 0;
+        if (strncmp(line, "{\"step\":", 8) == 0)
+            assert_int_equal(atoi(line + 8), expected++);
+    }
+    assert_int_equal(*line, '\0');
+    assert_int_equal(expected, last + 1);
+    assert_int_equal(headers, 1);
+    free(text);
+}
+
+/* The lines of --metrics go on behind the checkpoint, without a gap, a double, or a second header. */
+static void metrics_go_on(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(w, &p, TRAIN "--max-steps 5 --save {w}/a --save-every 3 --metrics {w}/m.jsonl --quiet");
+    program_free(&p);
+    assert_steps(w, "m.jsonl", 1, 5);
+    workplace_run_ok(w, &p, TRAIN "--max-steps 6 --resume {w}/a/step-00000003 --metrics {w}/m.jsonl --quiet");
+    program_free(&p);
+    assert_steps(w, "m.jsonl", 1, 6);
+    workplace_run_ok(w, &p, TRAIN "--max-steps 5 --resume {w}/a/step-00000003 --metrics {w}/new.jsonl --quiet");
+    program_free(&p);
+    assert_steps(w, "new.jsonl", 4, 5);
+    workplace_write(w, "m.jsonl", "{\"run\":{}}\n{\"step\":3}\nhalf", 26);
+    workplace_run_ok(w, &p, TRAIN "--max-steps 4 --resume {w}/a/step-00000003 --metrics {w}/m.jsonl --quiet");
+    assert_non_null(strstr(p.err, "22 of"));
+    program_free(&p);
+    workplace_run(w, &p, TRAIN "--max-steps 4 --resume {w}/a/step-00000003 --metrics {w}/good.bin --quiet");
+    assert_int_equal(p.code, 2);
+    program_free(&p);
+    workplace_run(w, &p, TRAIN "--max-steps 4 --resume {w}/a/step-00000003 --metrics {w}/machine.json --quiet");
+    assert_int_equal(p.code, 2);
+    program_free(&p);
+    workplace_remove(w, "a");
+    workplace_remove(w, "m.jsonl");
+    workplace_remove(w, "new.jsonl");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_has_the_same_bits),
         cmocka_unit_test(auto_goes_on_after_a_signal),
         cmocka_unit_test(a_signal_asks_for_a_checkpoint),
+        cmocka_unit_test(metrics_go_on),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
