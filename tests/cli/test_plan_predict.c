@@ -53,6 +53,24 @@ static uint32_t count(const st_json *array)
     return items;
 }
 
+/* Without a file rates are measured where that is asked for, and else not known. */
+static void rates_are_measured_where_asked(void **state)
+{
+    static const char plan[] = "plan --model nano --seq-len 32 --json";
+    struct program p;
+    char measured[128];
+    st_json *root = plan_json(*state, &p, plan);
+
+    assert_int_equal(st_json_type(st_json_get(root, "predicted_seconds")), ST_JSON_NULL);
+    st_json_free(root);
+    program_free(&p);
+    snprintf(measured, sizeof(measured), "%s --measure --fault machine.patience:0:0:0", plan);
+    root = plan_json(*state, &p, measured);
+    assert_true(json_number(root, "predicted_seconds") > 0);
+    st_json_free(root);
+    program_free(&p);
+}
+
 /* State on a slow disk: the disk is what stalls, and a second drive is what helps. */
 static void a_slow_disk_is_named(void **state)
 {
@@ -195,8 +213,11 @@ static void who_plans_does_not_matter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_slow_disk_is_named),           cmocka_unit_test(checkpoints_are_counted),
-        cmocka_unit_test(what_cannot_matter_is_left_out), cmocka_unit_test(text_says_the_same),
+        cmocka_unit_test(rates_are_measured_where_asked),
+        cmocka_unit_test(a_slow_disk_is_named),
+        cmocka_unit_test(checkpoints_are_counted),
+        cmocka_unit_test(what_cannot_matter_is_left_out),
+        cmocka_unit_test(text_says_the_same),
         cmocka_unit_test(who_plans_does_not_matter),
     };
 

@@ -88,6 +88,9 @@ static void test_faults_are_refused(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         assert_refused(parse(&s, rows[i].json, rows[i].data_bytes), STRATA_E_INPUT, rows[i].part);
         assert_non_null(strstr(strata_last_error(), "file.safetensors"));
+        if (strstr(strata_last_error(), ": tensor ") != NULL) /* the first is at fault, or the second */
+            assert_true(strstr(strata_last_error(), ": tensor a: ") != NULL ||
+                        strstr(strata_last_error(), ": tensor b: ") != NULL);
     }
 }
 
