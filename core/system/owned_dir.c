@@ -87,6 +87,14 @@ static int write_mark(int fd, const char *mark)
     return written == length ? 0 : written < 0 ? (int)written : -ENOSPC;
 }
 
+/* 0 or -errno. */
+static int sync_fd(int fd)
+{
+    const int rc = (int)st_fault("owned.sync", fsync(fd) < 0 ? -errno : 0);
+
+    return rc == -EINVAL ? 0 : rc; /* some file systems cannot sync a directory */
+}
+
 /* 0 or -errno; -ENOENT: a sweep removed it as a dead process's. */
 static int has_name(int fd)
 {
@@ -118,6 +126,9 @@ static int occupy(struct st_owned_dir *d, const char **what)
         return rc;
     *what = "cannot write the lock file in";
     if ((rc = write_mark(d->lock_fd, d->kind->mark)) < 0)
+        return rc;
+    if ((rc = sync_fd(d->lock_fd)) < 0 ||
+        (rc = sync_fd(d->dir_fd)) < 0) /* or a power cut may leave what is put beside it alone */
         return rc;
     *what = "cannot lock";
     return has_name(d->lock_fd);
@@ -175,10 +186,14 @@ static bool unlink_at(int dir_fd, const char *name, int flags, const char *path)
     return false;
 }
 
-/* The lock goes last, and stays if something else does: a later sweep recognises the directory by it. */
+/* The lock goes last, and stays if something else does: a later sweep recognises the directory by it.  The disk must not be told
+ * of that first, either. */
 static bool remove_contents(const struct st_owned_dir_kind *kind, int dir_fd, const char *path)
 {
-    return kind->clear(dir_fd, path) && unlink_at(dir_fd, ST_OWNED_DIR_LOCK, 0, path);
+    if (!kind->clear(dir_fd, path))
+        return false;
+    (void)sync_fd(dir_fd);
+    return unlink_at(dir_fd, ST_OWNED_DIR_LOCK, 0, path);
 }
 
 void st_owned_dir_clear(struct st_owned_dir *d)

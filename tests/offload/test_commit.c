@@ -12,11 +12,10 @@
 #include "tests/common/kept_log.h"
 #include "tests/common/sample.h"
 #include "tests/common/scratch.h"
-#include "tests/offload/checkpoint_fixture.h"
+#include "tests/offload/commit_fixture.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,110 +31,15 @@
 
 #include <cmocka.h>
 
-#define ELEMS (5 * (uint64_t)ST_TILE_ELEMS + 4480)
-#define CHUNK (2 * (uint64_t)ST_TILE_ELEMS)
-#define SETS  4u
-
 /* Nothing here loses power; hundreds of real syncs would take a minute. */
 int fsync(int fd)
 {
     return fcntl(fd, F_GETFD) < 0 ? -1 : 0;
 }
 
-static struct st_swap *swap;
-
 static const char *save(void)
 {
     return scratch_path("save");
-}
-
-/* --- a run that has written its sets --- */
-
-struct arrival {
-    pthread_mutex_t lock;
-    pthread_cond_t here;
-    bool ended;
-    strata_status status;
-};
-
-static void arrived(struct st_transfer *t, strata_status st)
-{
-    struct arrival *a = t->owner;
-
-    pthread_mutex_lock(&a->lock);
-    a->status = st;
-    a->ended = true;
-    pthread_cond_signal(&a->here);
-    pthread_mutex_unlock(&a->lock);
-}
-
-static void fill(uint32_t volume, enum st_space space, uint64_t bytes)
-{
-    struct arrival a = {.lock = PTHREAD_MUTEX_INITIALIZER, .here = PTHREAD_COND_INITIALIZER};
-    unsigned char *image = aligned_alloc(ST_SWAP_ALIGN, bytes);
-    struct st_transfer t = {.op = ST_IO_WRITE, .volume = volume, .bytes = bytes, .buf = image, .done = arrived, .owner = &a};
-
-    assert_non_null(image);
-    for (uint64_t i = 0; i < bytes; i++)
-        image[i] = fixture_byte(space, i);
-    assert_ok(st_swap_submit(swap, &t));
-    pthread_mutex_lock(&a.lock);
-    while (!a.ended)
-        pthread_cond_wait(&a.here, &a.lock);
-    pthread_mutex_unlock(&a.lock);
-    assert_ok(a.status);
-    free(image);
-}
-
-/* What a run hands over, of one step. */
-static struct st_commit job_of(uint64_t step)
-{
-    struct st_commit job = {.manifest = fixture_manifest_of(ELEMS)};
-
-    job.extents = fixture_extents_of(&job.manifest, CHUNK);
-    fixture_seal(&job.manifest, &job.extents);
-    free(job.manifest.files);
-    job.manifest.files = NULL;
-    job.manifest.file_count = 0;
-    job.manifest.step = step;
-    job.set = (uint32_t)(step % SETS);
-    return job;
-}
-
-static void drop(struct st_commit *job)
-{
-    st_manifest_fini(&job->manifest);
-    st_extents_fini(&job->extents);
-}
-
-static int setup(void **state)
-{
-    char dirs[2][64];
-    const char *const names[2] = {dirs[0], dirs[1]};
-    struct st_commit job;
-    struct st_swap_opts opts = {.dirs = names, .dir_count = 2, .set_count = SETS, .method = "threads", .block_bytes = 65536};
-
-    scratch_begin(state);
-    for (uint32_t i = 0; i < 2; i++) {
-        snprintf(dirs[i], sizeof(dirs[i]), "%s/drive-%u", scratch_dir, i);
-        assert_int_equal(mkdir(dirs[i], 0700), 0);
-    }
-    job = job_of(0);
-    opts.bytes[ST_SPACE_SCRATCH] = ST_SWAP_ALIGN;
-    opts.bytes[ST_SPACE_BASE] = job.manifest.space_bytes[ST_SPACE_BASE];
-    opts.bytes[ST_SPACE_SET] = job.manifest.space_bytes[ST_SPACE_SET];
-    drop(&job);
-    assert_ok(st_swap_open(&swap, &opts));
-    fill(st_swap_volume(swap, ST_SPACE_BASE, 0), ST_SPACE_BASE, opts.bytes[ST_SPACE_BASE]);
-    for (uint32_t set = 0; set < SETS; set++)
-        fill(st_swap_volume(swap, ST_SPACE_SET, set), ST_SPACE_SET, opts.bytes[ST_SPACE_SET]);
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    st_swap_close(swap);
-    return scratch_end(state);
 }
 
 static struct st_committer *started(struct st_committer_opts opts)
@@ -143,7 +47,7 @@ static struct st_committer *started(struct st_committer_opts opts)
     struct st_committer *c = NULL;
 
     opts.save = save();
-    opts.swap = swap;
+    opts.swap = fixture_swap;
     opts.keep = opts.keep > 0 ? opts.keep : 2;
     assert_ok(st_committer_start(&c, &opts));
     return c;
@@ -151,7 +55,7 @@ static struct st_committer *started(struct st_committer_opts opts)
 
 static struct st_commit_report commit(struct st_committer *c, uint64_t step)
 {
-    struct st_commit job = job_of(step);
+    struct st_commit job = fixture_job(step);
     struct st_commit_report report = {.status = STRATA_E_INTERNAL};
 
     assert_ok(st_committer_submit(c, &job));
@@ -207,13 +111,13 @@ static void sets_are_linked(void **state)
     assert_whole("1");
     scratch_holds("save/latest", "step-00000001\n");
     assert_int_equal(links_of("save/step-00000001/set.0"), 2);
-    assert_false(st_swap_reusable(swap, 1));
-    assert_true(st_swap_reusable(swap, 2));
+    assert_false(st_swap_reusable(fixture_swap, 1));
+    assert_true(st_swap_reusable(fixture_swap, 2));
     assert_ok(commit(c, 2).status);
     assert_ok(commit(c, 3).status);
     assert_whole("2 3");
-    assert_true(st_swap_reusable(swap, 1)); /* its checkpoint has gone */
-    assert_false(st_swap_reusable(swap, 2));
+    assert_true(st_swap_reusable(fixture_swap, 1)); /* its checkpoint has gone */
+    assert_false(st_swap_reusable(fixture_swap, 2));
     assert_int_equal(links_of("save/step-00000003/base.0"), 3);
     st_committer_stop(c);
     assert_int_equal(scratch_entries(save(), ST_STORE_LATEST), 2);
@@ -246,7 +150,7 @@ static void the_models_files_are_in_it(void **state)
     assert_string_equal(report.sentence, "the model's files cannot be written");
     assert_false(report.committed);
     assert_whole("");
-    assert_true(st_swap_reusable(swap, 1)); /* nothing of the failed one is left */
+    assert_true(st_swap_reusable(fixture_swap, 1)); /* nothing of the failed one is left */
     fails = false;
     assert_ok(commit(c, 1).status);
     scratch_holds("save/step-00000001/model/config.json", "{}");
@@ -256,7 +160,7 @@ static void the_models_files_are_in_it(void **state)
 static void one_at_a_time(void **state)
 {
     struct st_committer *c = started((struct st_committer_opts){0});
-    struct st_commit first = job_of(1), second = job_of(2);
+    struct st_commit first = fixture_job(1), second = fixture_job(2);
     struct st_commit_report report;
 
     (void)state;
@@ -274,7 +178,7 @@ static void one_at_a_time(void **state)
 static void another_runs_stay(void **state)
 {
     struct st_committer *c = started((struct st_committer_opts){.keep = 1});
-    struct st_commit job = job_of(2);
+    struct st_commit job = fixture_job(2);
     struct st_commit_report report;
 
     (void)state;
@@ -299,7 +203,7 @@ static void another_runs_stay(void **state)
 static void rows_that_cannot_be_are_not_written(void **state)
 {
     struct st_committer *c = started((struct st_committer_opts){0});
-    struct st_commit job = job_of(1);
+    struct st_commit job = fixture_job(1);
     struct st_commit_report report;
 
     (void)state;
@@ -344,7 +248,7 @@ static void what_cannot_be_linked_is_copied(void **state)
         assert_true(st_fault_disarm() > 0);
         assert_ok(report.status);
         assert_true(report.copied_bytes > 0 && report.linked_bytes == 0);
-        assert_true(st_swap_reusable(swap, (uint32_t)step));
+        assert_true(st_swap_reusable(fixture_swap, (uint32_t)step));
     }
     kept_log_end();
     assert_int_equal(kept_log.count, 1); /* it is said once */
@@ -362,7 +266,7 @@ static void a_full_disk_ends_that_checkpoint_alone(void **state)
 
     (void)state;
     assert_int_equal(mkdir(save(), 0700), 0);
-    snprintf(size, sizeof(size), "size=%llu", (unsigned long long)(11 * ELEMS));
+    snprintf(size, sizeof(size), "size=%llu", (unsigned long long)(56 * (uint64_t)ST_TILE_ELEMS));
     if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
         mount("none", save(), "tmpfs", 0, size) != 0) {
         print_message("no small file system can be mounted here: not tested\n");
@@ -387,8 +291,8 @@ static void a_full_disk_ends_that_checkpoint_alone(void **state)
 /* One checkpoint of a run that keeps one, where there is one. */
 static strata_status save_second(void)
 {
-    const struct st_committer_opts opts = {.save = save(), .swap = swap, .keep = 1};
-    struct st_commit job = job_of(2);
+    const struct st_committer_opts opts = {.save = save(), .swap = fixture_swap, .keep = 1};
+    struct st_commit job = fixture_job(2);
     struct st_commit_report report;
     struct st_committer *c;
     strata_status st = st_committer_start(&c, &opts);
@@ -399,7 +303,7 @@ static strata_status save_second(void)
         st = report.status != STRATA_OK ? st_error(report.status, "%s", report.sentence) : STRATA_OK;
         st_committer_stop(c);
     }
-    drop(&job);
+    fixture_drop(&job);
     return st;
 }
 
@@ -452,15 +356,15 @@ static void every_site_may_fail(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(sets_are_linked, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_models_files_are_in_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(one_at_a_time, setup, teardown),
-        cmocka_unit_test_setup_teardown(another_runs_stay, setup, teardown),
-        cmocka_unit_test_setup_teardown(rows_that_cannot_be_are_not_written, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_base_is_taken_along, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_cannot_be_linked_is_copied, setup, teardown),
-        cmocka_unit_test_setup_teardown(every_site_may_fail, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_full_disk_ends_that_checkpoint_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(sets_are_linked, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(the_models_files_are_in_it, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(one_at_a_time, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(another_runs_stay, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(rows_that_cannot_be_are_not_written, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_base_is_taken_along, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(what_cannot_be_linked_is_copied, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(every_site_may_fail, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_full_disk_ends_that_checkpoint_alone, fixture_setup, fixture_teardown),
     };
 
     sample_init(argc, argv);
