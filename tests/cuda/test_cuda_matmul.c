@@ -1,5 +1,6 @@
 /* The products of the cuda device over the emulator: shapes that are prepared once, epilogues that the library refuses, and the
  * memory that attention's kernels are allowed. */
+#include "core/base/fault.h"
 #include "tests/cuda/device_rig.h"
 #include "tests/offload/device_values.h"
 #include <math.h>
@@ -182,6 +183,35 @@ static void bias_is_an_epilogue_or_a_pass(void **state)
     }
 }
 
+/* Whichever kernel around the library's product is not launched, with its epilogue and without: the product says so. */
+static void a_launch_that_fails_is_told(void **state)
+{
+    const struct st_matmul mm = {
+        .m = 8, .n = 8, .k = 8, .lda = 8, .ldb = 8, .ldc = 8, .bias = true, .ab_dtype = STRATA_BF16, .c_dtype = STRATA_F32};
+    uint32_t failed = 0;
+
+    (void)state;
+    for (int refuses = 0; refuses < 2; refuses++) {
+        uint32_t fired = 1;
+
+        blas->refuses_bias = refuses;
+        for (uint32_t after = 0; fired > 0; after++) {
+            struct st_device *dev = opened(ARENA);
+            unsigned char *arena = ops->arena(dev);
+            strata_status st;
+
+            st_fault_arm(&(struct st_fault_spec){.site = "cuda.launch", .after = after, .count = 1, .result = -1});
+            st = ops->tensors->matmul(dev, &mm, arena + 16384, arena, arena + 4096, arena + 8192);
+            fired = st_fault_disarm();
+            assert_true((st == STRATA_OK) == (fired == 0));
+            failed += fired;
+            ops->close(dev);
+        }
+    }
+    blas->refuses_bias = 0;
+    assert_true(failed >= 3);
+}
+
 /* --- attention --- */
 
 /* The driver is asked for shared memory when the device opens, and never by a launch. */
@@ -224,6 +254,7 @@ int main(void)
         device_test(unsupported_matmuls_are_named),
         device_test(gelu_is_an_epilogue_or_a_pass),
         device_test(bias_is_an_epilogue_or_a_pass),
+        device_test(a_launch_that_fails_is_told),
         device_test(kernels_are_allowed_their_memory_once),
     };
 
