@@ -67,6 +67,8 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
     opts.nvme.dir_rates = p->plan->program.needed[STRATA_TIER_NVME] > 0 ? dir_rates(p, &opts.nvme) : NULL;
     opts.nvme.fake_seed = o->fake_seed;
     opts.nvme.fake_latency_us = o->fake_latency_us;
+    opts.nvme.patience.hangs = o->hangs;
+    opts.nvme.patience.ctx = o->hangs_ctx;
     opts.trace = e->trace;
     opts.op_times = e->op_times;
     st = st_engine_create(&e->engine, &opts);

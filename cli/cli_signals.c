@@ -90,6 +90,19 @@ void cli_signals_memory(const char *why)
     pthread_mutex_unlock(&lock);
 }
 
+/* Said first: on a drive that hangs, removing names may hang as well. */
+void cli_signals_hang(void *ctx, const char *sentence)
+{
+    (void)ctx;
+    pthread_mutex_lock(&lock);
+    if (is_read(STDERR_FILENO))
+        st_log(ST_LOG_ERROR, "%s, and the kernel does not give it up: the process ends without what it has learnt", sentence);
+    if (child_to_kill != 0)
+        kill(child_to_kill, SIGKILL);
+    strata_abandon();
+    _exit(4);
+}
+
 strata_status cli_signals_start(void)
 {
     return st_signals_start(signal_came);

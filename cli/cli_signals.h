@@ -32,6 +32,11 @@ void cli_signals_child(pid_t pid);
  *  @param why  a sentence */
 void cli_signals_memory(const char *why);
 
+/** A drive does not answer, and what waits for it cannot end: ends the process at once, with exit code 4.  Any thread.
+ *  @param ctx       not used
+ *  @param sentence  what is outstanding */
+void cli_signals_hang(void *ctx, const char *sentence);
+
 /** The first signal that asked, or 0. */
 int cli_signals_pending(void);
 /** "Ctrl-C", "SIGTERM", "SIGHUP" or "the memory watchdog". */

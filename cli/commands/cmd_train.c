@@ -413,16 +413,18 @@ static void print_digests(const struct train *t)
 /* What took the memory, and what would take less. */
 static void print_memory(struct train *t)
 {
-    char peak[24], planned[24], least[24];
+    const uint64_t *least = t->run.plan->plan->minimum;
+    char peak[24], planned[24], host[24], device[24];
     FILE *file = people(t->args);
 
     cli_progress_work_end(&t->progress);
     st_plan_print(t->run.plan, true, file);
     st_wrap_print(file,
                   "this process has held %s at most, of %s planned: give it more memory, end what else takes it there, or lower "
-                  "--host-memory (to %s at least); with strata.watchdog false a run goes on until the kernel ends it\n",
+                  "--host-memory (to %s at least) and, on the cpu device, --device-memory (%s); with strata.watchdog false a run "
+                  "goes on until the kernel ends it\n",
                   st_size_text(peak, st_stats_rss_peak_bytes()), st_size_text(planned, cli_run_memory(&t->run)),
-                  st_size_text(least, t->run.plan->plan->minimum[STRATA_TIER_HOST]));
+                  st_size_text(host, least[STRATA_TIER_HOST]), st_size_text(device, least[STRATA_TIER_DEVICE]));
 }
 
 static strata_status finish_run(struct train *t)

@@ -53,6 +53,11 @@ struct strata_engine_opts {
     uint64_t fake_seed;       /**< the same: determines the order in which transfers end */
     bool trace_ops;           /**< with trace_steps: also every call of the device's ops, by the device's own clock */
     bool overwrite;           /**< checkpoints that have the names of this run's are replaced */
+    /** A drive has been given up (strata.io_deadline), but the kernel does not let go of the memory that it reads or writes, so
+     * that no call on the engine can return.  Called once, on a thread of the engine; it may end the process.  NULL: they wait
+     * on. */
+    void (*hangs)(void *hangs_ctx, const char *sentence);
+    void *hangs_ctx;
 };
 #define STRATA_ENGINE_OPTS_INIT STRATA_INIT(strata_engine_opts, opts_size)
 

@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/system/clock.h"
 #include "core/system/thread.h"
 
 #include <assert.h>
@@ -62,7 +63,7 @@ static void *thread_main(void *arg)
             strata_status reaped;
 
             t->reaping = true;
-            reaped = t->ops->reap(t->io, 1);
+            reaped = t->tick_ns > 0 ? t->ops->reap_until(t->io, 1, st_clock_ns() + t->tick_ns) : t->ops->reap(t->io, 1);
             t->reaping = false;
             assert(reaped == STRATA_OK); /* a method that breaks ends its requests itself */
         }

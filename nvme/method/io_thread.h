@@ -21,6 +21,7 @@ struct st_io_thread {
     void *owner;
     void (*take)(void *owner);    /* lock held: something was handed over since the last call */
     uint32_t (*run)(void *owner); /* does what was taken and starts requests; how many are in flight */
+    uint64_t tick_ns;             /* while any are, run() comes at least so often; 0: only when one has ended */
 
     /* internal */
     pthread_cond_t work;  /* handed, or stopping */

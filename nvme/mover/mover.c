@@ -176,6 +176,7 @@ strata_status st_mover_start(struct st_mover **out, const struct st_mover_opts *
                                       .take = st_mover_take,
                                       .run = st_mover_run};
     m->thread.opts.queue_depth = m->slot_count;
+    st_mover_patience_init(m);
     if ((st = st_io_thread_start(&m->thread)) != STRATA_OK)
         goto fail;
     *registered = m->thread.registered;
@@ -223,7 +224,7 @@ strata_status st_mover_submit(struct st_mover *m, struct st_transfer *t)
     t->issued = 0;
     t->in_flight = 0;
     t->status = STRATA_OK;
-    t->start_ns = st_clock_ns();
+    t->given_up = false;
     pthread_mutex_lock(&m->lock);
     v = t->volume < ST_MOVER_VOLUMES_MAX ? m->volumes[t->volume] : NULL;
     if ((st = check(v, t)) == STRATA_OK) {

@@ -29,15 +29,27 @@ struct st_transfer {
     void *buf;              /* aligned to ST_MOVER_ALIGN */
     void (*done)(struct st_transfer *t, strata_status st); /* on the I/O thread; keep it short; may submit */
     void *owner;                                           /* the caller's */
+    const char *what; /* for sentences: what it is of, or the lane that waits for it; static; NULL: nothing to say */
     /* internal */
     struct st_transfer *next;
     uint64_t goal, issued;                /* bytes; of a sync files */
-    uint64_t start_ns;                    /* when submitted */
     strata_status status;                 /* first failure */
     uint32_t in_flight;                   /* requests */
     uint64_t failed_offset, failed_bytes; /* of the request that failed, in its file */
     uint32_t failed_file;
+    bool given_up; /* that request, since it was not answered */
     int64_t failed_result;
+};
+
+/* What becomes of requests that the drive does not answer.  Warnings say what is outstanding.  After the deadline the drive is
+ * given up: its requests are cancelled, and end with E_IO, as do all later ones.  What the kernel does not let go of keeps its
+ * memory and its transfer; hangs() is called then, once, a tenth of the deadline or ten seconds later.  Time in which the process
+ * was stopped does not count. */
+struct st_patience {
+    uint64_t report_ns, repeat_ns;                  /* before the first warning, between others; 0: 30 s, 60 s */
+    uint64_t deadline_ns;                           /* 0: none */
+    void (*hangs)(void *ctx, const char *sentence); /* on the I/O thread; may end the process; NULL: it waits on */
+    void *ctx;
 };
 
 struct st_volume_file {
@@ -68,11 +80,13 @@ struct st_mover_opts {
     uint32_t block_bytes;
     void *region; /* borrowed until stop; may be NULL */
     uint64_t region_bytes;
+    struct st_patience patience;
 };
 
 /** Start the thread, without volumes; it opens and owns the io method.  *registered: the region is registered with the kernel. */
 strata_status st_mover_start(struct st_mover **out, const struct st_mover_opts *opts, bool *registered);
-/** Finish everything submitted, then end the thread.  NULL is fine. */
+/** Finish everything submitted, then end the thread: by the deadline of opts->patience, unless the kernel lets nothing go.  NULL
+ * is fine. */
 void st_mover_stop(struct st_mover *mover);
 
 /** Make a volume known, by the lowest number that is free; returns when it can be used.  Not from done().

@@ -2,6 +2,7 @@
  *
  *   mover.c         the calls of any thread: start, stop, submit, volumes come and go
  *   mover_thread.c  the I/O thread: cuts transfers into requests and keeps the queue of every drive full
+ *   mover_patience.c  requests that do not end: warnings, and the deadline
  *   stripe.c        which file of a volume holds what
  *   depth.c         how many requests a drive wants
  *   users.c         how many swaps share a directory */
@@ -33,6 +34,7 @@ struct st_mover_drive {
     const struct st_users *users; /* NULL: alone */
     struct st_mover_tally tally;
     struct st_depth depth;           /* the thread's */
+    bool given_up;                   /* the thread's: it did not answer */
     _Atomic uint32_t limit, holders; /* requests allowed in flight; stored by the thread, read for info */
 };
 
@@ -69,8 +71,10 @@ struct st_mover_change {
 struct st_mover_slot {
     struct st_io_req req; /* first member: done() casts it back */
     struct st_mover *mover;
-    struct st_transfer *transfer;
+    struct st_transfer *transfer; /* NULL: free */
     struct st_volume_part *part;
+    uint64_t since_ns;          /* of the mover's awake_ns */
+    bool given_up;              /* not answered, and cancelled */
     struct st_mover_slot *next; /* free list */
 };
 
@@ -91,6 +95,9 @@ struct st_mover {
     struct st_mover_queue waiting[ST_MOVER_QUEUES]; /* transfers with requests still to issue; the head may be part issued */
     uint32_t in_flight;                             /* requests */
     uint64_t users_ns;                              /* when the holders were counted */
+    uint64_t looked_ns, awake_ns;                   /* the last one, and the time that the thread has been seen to run */
+    uint64_t warned_ns;                             /* of awake_ns; 0: all is well */
+    bool told;                                      /* hangs() was called */
     uint32_t slot_count;
     struct st_mover_slot *slots; /* [slot_count] */
     struct st_mover_slot *free_slots;
@@ -104,5 +111,11 @@ void st_mover_queue_push(struct st_mover_queue *queue, struct st_transfer *t);
 void st_mover_look_at_users(struct st_mover *m);
 void st_mover_slot_free(struct st_mover *m, struct st_mover_slot *slot);
 void st_mover_request_done(struct st_io_req *req, strata_status st);
+/** Fill in what opts.patience leaves out; before the thread runs. */
+void st_mover_patience_init(struct st_mover *m);
+/** Once a tick: warn of requests that do not end, and give up a drive whose deadline has passed. */
+void st_mover_look_at_time(struct st_mover *m);
+/** The sentence of a transfer whose request was given up; E_IO. */
+strata_status st_mover_unanswered(const struct st_mover *m, const struct st_transfer *t, const char *path);
 
 #endif

@@ -131,7 +131,9 @@ static void transfer_end(struct st_mover *m, struct st_transfer *t)
 {
     struct st_volume *v = m->volumes[t->volume];
 
-    if (t->status != STRATA_OK) {
+    if (t->given_up) {
+        t->status = st_mover_unanswered(m, t, v->parts[t->failed_file].path);
+    } else if (t->status != STRATA_OK) {
         (void)st_io_request_error(t->op, t->failed_offset, t->failed_bytes, t->failed_result);
         t->status =
             st_error_prefix(t->status, "%s", v->parts[t->failed_file].path); /* only sets the sentence; the status stays */
@@ -142,6 +144,7 @@ static void transfer_end(struct st_mover *m, struct st_transfer *t)
 
 void st_mover_slot_free(struct st_mover *m, struct st_mover_slot *slot)
 {
+    slot->transfer = NULL;
     slot->next = m->free_slots;
     m->free_slots = slot;
 }
@@ -155,6 +158,7 @@ static void request_failed(struct st_mover *m, const struct st_mover_slot *slot,
     t->failed_offset = slot->req.offset;
     t->failed_bytes = slot->req.bytes;
     t->failed_result = slot->req.result;
+    t->given_up = slot->given_up;
     if (t->issued < t->goal) { /* do not issue the rest */
         assert(queue_of(m, t)->first == t);
         queue_pop(queue_of(m, t));
@@ -226,6 +230,8 @@ static struct st_io_req *request_of(struct st_mover *m, struct st_transfer *t, u
 
     m->free_slots = slot->next;
     slot->transfer = t;
+    slot->since_ns = m->awake_ns;
+    slot->given_up = false;
     slot->part = &m->volumes[t->volume]->parts[file];
     slot->req = (struct st_io_req){.op = t->op, .file = slot->part->place, .done = st_mover_request_done};
     t->in_flight++;
@@ -255,6 +261,19 @@ static struct st_io_req *cut(struct st_mover *m, struct st_transfer *t)
     return req;
 }
 
+/* Cuts the next request off t; of a drive that was given up it ends at once. */
+static uint32_t stage(struct st_mover *m, struct st_transfer *t, struct st_io_req **staged)
+{
+    struct st_mover_slot *slot = (struct st_mover_slot *)cut(m, t);
+
+    *staged = &slot->req;
+    if (!slot->part->drive->given_up)
+        return 1;
+    slot->given_up = true;
+    st_mover_request_done(&slot->req, STRATA_E_IO);
+    return 0;
+}
+
 static void issue(struct st_mover *m)
 {
     st_mover_look_at_users(m);
@@ -265,7 +284,7 @@ static void issue(struct st_mover *m)
         uint32_t count = 0;
 
         while (count < BATCH_MAX && m->free_slots != NULL && (t = choose(m)) != NULL)
-            batch[count++] = cut(m, t);
+            count += stage(m, t, &batch[count]);
         if (count == 0)
             return;
         st = m->thread.ops->submit(m->thread.io, batch, count);
@@ -354,6 +373,7 @@ uint32_t st_mover_run(void *mover)
     struct st_mover *m = mover;
     struct st_transfer *t = m->taken.first;
 
+    st_mover_look_at_time(m);
     make_changes(m, m->taken_changes);
     m->taken_changes = NULL;
     m->taken.first = NULL;

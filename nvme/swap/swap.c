@@ -201,6 +201,7 @@ static strata_status start_mover(struct st_swap *swap, const struct st_io_ops *o
                             .drive_count = swap->stripe.dir_count,
                             .drive_users = users,
                             .block_bytes = swap->info.block_bytes,
+                            .patience = opts->patience,
                             .region = opts->region,
                             .region_bytes = opts->region_bytes,
                         },

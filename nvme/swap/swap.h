@@ -36,6 +36,7 @@ struct st_swap_opts {
     bool unregistered;              /* as in st_io_opts, all three */
     bool poll_device;
     bool poll_kernel;
+    struct st_patience patience;
     void *region; /* host arena to register, may be NULL */
     uint64_t region_bytes;
     uint64_t fake_seed;
@@ -50,6 +51,7 @@ struct st_nvme_opts {
     const double *dir_rates; /* from here on as in st_swap_opts */
     const char *method;
     uint32_t block_bytes, queue_depth;
+    struct st_patience patience;
     uint64_t fake_seed;
     uint32_t fake_latency_us;
     uint64_t fake_bytes_per_second;

@@ -40,6 +40,7 @@ static struct st_nvme_opts nvme_opts(const struct st_config *config)
                                 .method = config->io_method,
                                 .block_bytes = config->block_bytes,
                                 .queue_depth = config->queue_depth,
+                                .patience = {.deadline_ns = config->io_deadline * NS_PER_SECOND},
                                 .fake_bytes_per_second = config->io_limit};
 
     for (uint32_t i = 0; i < config->nvme_dir_count; i++)

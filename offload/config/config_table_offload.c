@@ -298,6 +298,9 @@ static const struct st_field strata_rows[] = {
      .help = "number of workers; 0: one per usable core, on cuda one less of 4 to 7 and two less of 8 and more (--threads)"},
     {.path = "strata.device_deadline", .type = ST_FIELD_INT, ST_BOUND(U32, device_deadline), .min = 1, .max = 86400, .fallback = "300",
      .help = "seconds without progress of one op on the GPU after which it counts as lost and the run ends with exit code 4"},
+    {.path = "strata.io_deadline", .type = ST_FIELD_INT, ST_BOUND(U32, io_deadline), .min = 0, .max = 86400, .fallback = "300",
+     .help = "seconds without an answer to one request after which a drive is given up and the run ends with exit code 4; a warning after 30 "
+             "seconds and each minute says what is outstanding; 0: no deadline"},
     {.path = "strata.watchdog", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, watchdog), .fallback = "true",
      .help = "end a training run after its step, with what it has learnt and exit code 3, when memory runs out: little is left in its control group "
              "or in the machine, and the tasks there wait for memory, or the kernel has begun to kill"},

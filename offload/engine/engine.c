@@ -57,19 +57,21 @@ static strata_status open_swap(struct st_engine *eng, const struct st_nvme_opts 
                                 .method = nvme->method,
                                 .block_bytes = nvme->block_bytes,
                                 .queue_depth = nvme->queue_depth,
+                                .patience = nvme->patience,
                                 .region = eng->host.base,
                                 .region_bytes = eng->host.bytes,
                                 .fake_seed = nvme->fake_seed,
                                 .fake_latency_us = nvme->fake_latency_us,
                                 .fake_bytes_per_second = nvme->fake_bytes_per_second};
 
+    eng->patience = nvme->patience;
     memcpy(swap.bytes, eng->program->space_bytes, sizeof(swap.bytes));
     return has_nvme(eng->program) ? st_swap_open(&eng->swap, &swap) : STRATA_OK;
 }
 
 strata_status st_engine_reader(struct st_engine *eng, struct st_swap **out)
 {
-    const struct st_swap_opts nothing = {.method = "auto"};
+    const struct st_swap_opts nothing = {.method = "auto", .patience = eng->patience};
     const strata_status st = eng->swap != NULL ? STRATA_OK : st_swap_open(&eng->swap, &nothing);
 
     *out = eng->swap;

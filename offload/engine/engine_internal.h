@@ -70,6 +70,7 @@ struct st_engine {
     struct st_arena host;
     struct st_staged staged; /* of `host` */
     struct st_swap *swap;
+    struct st_patience patience; /* of swaps opened later */
 
     uint64_t *checksums[ST_PLANE_COUNT]; /* [tile_count] of data on NVMe, or NULL */
     uint64_t *act_checksums;             /* [boundaries][pieces] of activation checkpoints on NVMe, or NULL */

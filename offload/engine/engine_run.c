@@ -105,6 +105,7 @@ static strata_status submit(struct st_engine *eng, struct st_engine_io *io, enum
         .op = op, .volume = volume, .offset = offset, .bytes = bytes, .buf = buf, .done = io_done, .owner = io};
     io->engine = eng;
     io->finished = false;
+    io->transfer.what = io->op == ST_NO_OP ? NULL : st_lane_name((enum st_lane)eng->program->ops[io->op].lane);
     pthread_mutex_lock(&eng->lock);
     eng->in_flight++;
     pthread_mutex_unlock(&eng->lock);
@@ -166,7 +167,8 @@ static strata_status io_failure(struct st_engine *eng)
     return st;
 }
 
-/* Jobs of the device end by its deadline at the latest (st_device_opts.deadline_ns). */
+/* Jobs of the device end by its deadline at the latest (st_device_opts.deadline_ns), transfers by theirs (struct st_patience),
+ * unless the kernel never lets go of their memory. */
 strata_status st_engine_drain(struct st_engine *eng)
 {
     pthread_mutex_lock(&eng->lock);

@@ -112,6 +112,37 @@ static void memory_that_runs_out_keeps_the_work(void **state)
     forget(w, &p);
 }
 
+/* No request is answered for hours.  A drive that lets go of its requests ends the run as one that fails does; one that does not
+ * leaves no other end than the process's, which removes its names as well. */
+static void a_drive_that_hangs_ends_the_run(void **state)
+{
+    static const struct {
+        const char *fault, *said;
+    } cases[] = {{"?", "so the drive was given up (strata.io_deadline)"},
+                 {"nvme.cancel:0:0", ", and the kernel does not give it up: the process ends without what it has learnt"}};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char command[1024];
+        struct program p;
+
+        snprintf(command, sizeof(command),
+                 "%s --set strata.io_method=fake --set strata.limits.io=1 --set strata.io_deadline=1 --fault %s", endless_run,
+                 cases[i].fault);
+        workplace_run(w, &p, command);
+        assert_int_equal(p.code, 4);
+        assert_non_null(strstr(p.err, "strata: error: "));
+        assert_non_null(strstr(p.err, "no answer for "));
+        assert_non_null(strstr(p.err, cases[i].said));
+        assert_int_equal(workplace_entries(w, "nvme"), 0);
+        assert_false(workplace_exists(w, "m.jsonl.tmp"));
+        program_free(&p);
+        if (workplace_exists(w, "m.jsonl"))
+            workplace_remove(w, "m.jsonl");
+        assert_false(workplace_exists(w, "out"));
+    }
+}
+
 /* Through a description of our own: the program's must go on to wait. */
 static void fill(int pipe_end)
 {
@@ -329,6 +360,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_signal_keeps_the_work),
         cmocka_unit_test(memory_that_runs_out_keeps_the_work),
+        cmocka_unit_test(a_drive_that_hangs_ends_the_run),
         cmocka_unit_test(the_second_signal_does_not_wait),
         cmocka_unit_test(nohup_is_obeyed),
         cmocka_unit_test(ctrl_z_stops_it),

@@ -99,11 +99,13 @@ static void end_request(struct st_io *io, struct st_io_req *req)
     req->done(req, st_error(STRATA_E_IO, "stepped"));
 }
 
-static strata_status stepped_reap(struct st_io *io, uint32_t min_count)
+/* Steps are the test's: no deadline ends its wait. */
+static strata_status stepped_reap_until(struct st_io *io, uint32_t min_count, uint64_t deadline_ns)
 {
     struct st_io_req *req = NULL;
 
     assert_int_equal(min_count, 1);
+    assert_true(deadline_ns > 0);
     pthread_mutex_lock(&io->lock);
     io->in_reap = true;
     pthread_cond_broadcast(&io->change);
@@ -135,7 +137,7 @@ static const struct st_io_ops stepped_ops = {.name = "stepped",
                                              .add_file = stepped_add_file,
                                              .remove_file = stepped_remove_file,
                                              .submit = stepped_submit,
-                                             .reap = stepped_reap,
+                                             .reap_until = stepped_reap_until,
                                              .wake = stepped_wake};
 
 /* The thread stands in reap() and has submitted so many requests. */

@@ -1,0 +1,279 @@
+/* tests/nvme/test_patience.c - drives that do not answer: what is said of it, and how what waits for them ends.
+ *
+ * The fake method answers after hours here, unless a request is cancelled. */
+#include "core/base/fault.h"
+#include "nvme/mover/mover.h"
+#include "tests/common/kept_log.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define BLOCK    4096u
+#define BLOCKS   8u
+#define DRIVES   2u
+#define MS       UINT64_C(1000000)
+#define HOURS_US UINT32_MAX
+#define NAMED    "no answer for "
+
+static _Alignas(BLOCK) unsigned char memory[BLOCKS * BLOCK];
+
+struct job {
+    struct st_transfer transfer;
+    uint32_t done_count;
+    strata_status status;
+    char sentence[1024];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
+
+static void on_done(struct st_transfer *t, strata_status st)
+{
+    struct job *job = t->owner;
+
+    pthread_mutex_lock(&lock);
+    job->done_count++;
+    job->status = st;
+    snprintf(job->sentence, sizeof(job->sentence), "%s", st == STRATA_OK ? "" : strata_last_error());
+    pthread_cond_broadcast(&change);
+    pthread_mutex_unlock(&lock);
+}
+
+static void start(struct st_mover *mover, struct job *job, uint32_t volume, enum st_io_op op, uint64_t offset)
+{
+    *job = (struct job){.transfer = {.op = op,
+                                     .volume = volume,
+                                     .offset = op == ST_IO_SYNC ? 0 : offset,
+                                     .bytes = op == ST_IO_SYNC ? 0 : 2 * BLOCK,
+                                     .buf = op == ST_IO_SYNC ? NULL : memory,
+                                     .done = on_done,
+                                     .owner = job,
+                                     .what = "read_state"}};
+    assert_int_equal(st_mover_submit(mover, &job->transfer), STRATA_OK);
+}
+
+static void wait_done(const struct job *job)
+{
+    pthread_mutex_lock(&lock);
+    while (job->done_count == 0)
+        pthread_cond_wait(&change, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+/* A volume on each drive. */
+static struct st_mover *open_mover(const struct st_io_ops *ops, uint32_t latency_us, struct st_patience patience)
+{
+    static const struct st_volume_file files[DRIVES] = {{.path = "first", .fd = -1}, {.path = "second", .fd = -1, .drive = 1}};
+    struct st_stripe stripe;
+    struct st_mover *mover;
+    bool registered;
+
+    st_stripe_init(&stripe, 1, NULL, BLOCK);
+    assert_int_equal(st_mover_start(&mover,
+                                    &(struct st_mover_opts){.ops = ops,
+                                                            .io = {.queue_depth = 1, .fake_latency_us = latency_us},
+                                                            .drive_count = DRIVES,
+                                                            .block_bytes = BLOCK,
+                                                            .patience = patience},
+                                    &registered),
+                     STRATA_OK);
+    for (uint32_t i = 0; i < DRIVES; i++) {
+        uint32_t volume;
+
+        assert_int_equal(st_mover_add(mover,
+                                      &(struct st_volume_opts){.stripe = &stripe, .files = &files[i], .bytes = BLOCKS * BLOCK},
+                                      &volume),
+                         STRATA_OK);
+        assert_int_equal(volume, i);
+    }
+    return mover;
+}
+
+static const struct st_io_ops *fake(void)
+{
+    return st_io_find("fake", NULL);
+}
+
+/* The one that hangs, those that wait behind it, and those that come later, syncs included. */
+static void a_drive_that_hangs_is_given_up(void **state)
+{
+    struct st_mover *mover;
+    struct job jobs[3], late;
+
+    (void)state;
+    kept_log_begin(ST_LOG_WARN);
+    mover =
+        open_mover(fake(), HOURS_US, (struct st_patience){.report_ns = 4 * MS, .repeat_ns = 10000 * MS, .deadline_ns = 40 * MS});
+    for (uint32_t i = 0; i < 3; i++)
+        start(mover, &jobs[i], 0, ST_IO_READ, i * BLOCK);
+    for (uint32_t i = 0; i < 3; i++)
+        wait_done(&jobs[i]);
+    start(mover, &late, 0, ST_IO_WRITE, 0);
+    wait_done(&late);
+    assert_int_equal(late.status, STRATA_E_IO);
+    start(mover, &late, 0, ST_IO_SYNC, 0);
+    wait_done(&late);
+    assert_int_equal(late.status, STRATA_E_IO);
+    assert_string_equal(late.sentence, "first: sync: no answer for 0.04 s, so the drive was given up (strata.io_deadline)");
+    st_mover_stop(mover);
+    kept_log_end();
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(jobs[i].status, STRATA_E_IO);
+        assert_int_equal(jobs[i].done_count, 1);
+    }
+    assert_string_equal(jobs[1].sentence,
+                        "first: read of 4096 bytes at offset 4096: no answer for 0.04 s, so the drive was given up "
+                        "(strata.io_deadline)");
+    assert_int_equal(kept_log.count, 1); /* the warning, once */
+    assert_non_null(strstr(kept_log.last, NAMED));
+    assert_non_null(strstr(kept_log.last, " s to a read of 4.00 KiB at offset 0 in first (read_state); requests outstanding: 1"));
+}
+
+/* A request that the kernel keeps. */
+static struct {
+    struct st_io *io;
+    struct st_io_req *req;
+    uint32_t cancels, hangs;
+    char sentence[1024];
+} kept;
+
+static void keep(struct st_io *io, struct st_io_req *req)
+{
+    kept.io = io;
+    kept.req = req;
+    kept.cancels++;
+}
+
+static void on_hang(void *ctx, const char *sentence)
+{
+    assert_ptr_equal(ctx, &kept);
+    kept.hangs++;
+    snprintf(kept.sentence, sizeof(kept.sentence), "%s", sentence);
+    fake()->cancel(kept.io, kept.req);
+}
+
+static strata_status submit_and_note(struct st_io *io, struct st_io_req **reqs, uint32_t count)
+{
+    kept.req = reqs[0];
+    return fake()->submit(io, reqs, count);
+}
+
+/* Enough has been said. */
+static strata_status cancel_after_three(struct st_io *io, uint32_t min_count, uint64_t deadline_ns)
+{
+    if (kept_log.count == 3 && kept.req != NULL)
+        fake()->cancel(io, kept.req);
+    if (kept_log.count == 3)
+        kept.req = NULL;
+    return fake()->reap_until(io, min_count, deadline_ns);
+}
+
+static void without_a_deadline_it_is_said_again_and_again(void **state)
+{
+    struct st_io_ops ops = *fake();
+    struct st_mover *mover;
+    struct job job;
+
+    (void)state;
+    ops.submit = submit_and_note;
+    ops.reap_until = cancel_after_three;
+    kept_log_begin(ST_LOG_WARN);
+    mover = open_mover(&ops, HOURS_US, (struct st_patience){.report_ns = 4 * MS, .repeat_ns = 4 * MS});
+    start(mover, &job, 0, ST_IO_SYNC, 0);
+    wait_done(&job);
+    st_mover_stop(mover);
+    kept_log_end();
+    assert_int_equal(job.status, STRATA_E_CANCELLED);
+    assert_int_equal(kept_log.count, 3);
+}
+
+static void what_cannot_be_cancelled_is_told(void **state)
+{
+    struct st_io_ops stubborn = *fake();
+    struct st_mover *mover;
+    struct job job;
+
+    (void)state;
+    stubborn.cancel = keep;
+    kept.cancels = kept.hangs = 0;
+    kept_log_begin(ST_LOG_ERROR);
+    mover = open_mover(&stubborn, HOURS_US, (struct st_patience){.deadline_ns = 8 * MS, .hangs = on_hang, .ctx = &kept});
+    start(mover, &job, 0, ST_IO_SYNC, 0);
+    wait_done(&job);
+    st_mover_stop(mover);
+    kept_log_end();
+    assert_int_equal(kept.cancels, 1);
+    assert_int_equal(kept.hangs, 1);
+    assert_non_null(strstr(kept.sentence, " s to a sync in first (read_state)"));
+    assert_int_equal(job.status, STRATA_E_IO);
+    assert_int_equal(kept_log.count, 0);
+}
+
+static void cancel_and_count(struct st_io *io, struct st_io_req *req)
+{
+    kept.cancels++;
+    fake()->cancel(io, req);
+}
+
+/* It is asked itself, and given up by its own deadline. */
+static void the_other_drive_goes_on(void **state)
+{
+    struct st_io_ops ops = *fake();
+    struct st_mover *mover;
+    struct job hung, fine;
+
+    (void)state;
+    ops.cancel = cancel_and_count;
+    kept.cancels = 0;
+    kept_log_begin(ST_LOG_ERROR);
+    mover = open_mover(&ops, HOURS_US, (struct st_patience){.deadline_ns = 8 * MS});
+    start(mover, &hung, 0, ST_IO_READ, 0);
+    wait_done(&hung);
+    start(mover, &fine, 1, ST_IO_READ, 0);
+    wait_done(&fine);
+    st_mover_stop(mover);
+    kept_log_end();
+    assert_int_equal(kept.cancels, 2);
+    assert_non_null(strstr(hung.sentence, "first: read of 4096 bytes at offset 0: "));
+    assert_non_null(strstr(fine.sentence, "second: read of 4096 bytes at offset 0: "));
+}
+
+/* Requests that are answered soon are no news, however many. */
+static void answers_are_no_news(void **state)
+{
+    struct st_mover *mover;
+    struct job job;
+
+    (void)state;
+    kept_log_begin(ST_LOG_DEBUG);
+    mover = open_mover(fake(), 0, (struct st_patience){.deadline_ns = 10000 * MS});
+    for (uint32_t i = 0; i < 100; i++) {
+        start(mover, &job, i % DRIVES, i % 3 == 0 ? ST_IO_WRITE : ST_IO_READ, i % 4 * BLOCK);
+        wait_done(&job);
+        assert_int_equal(job.status, STRATA_OK);
+    }
+    st_mover_stop(mover);
+    kept_log_end();
+    assert_int_equal(kept_log.count, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_drive_that_hangs_is_given_up),
+        cmocka_unit_test(without_a_deadline_it_is_said_again_and_again),
+        cmocka_unit_test(what_cannot_be_cancelled_is_told),
+        cmocka_unit_test(the_other_drive_goes_on),
+        cmocka_unit_test(answers_are_no_news),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
