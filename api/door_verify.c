@@ -240,13 +240,14 @@ strata_status strata_verify_older(const char *path, char older[4096])
 strata_status strata_verify_leftovers(const char *dir, bool sweep, void (*seen)(void *ctx, const char *path, bool live),
                                       void *ctx, uint32_t *removed)
 {
-    uint64_t free_bytes;
+    struct st_store_list list;
     strata_status st;
 
     if (dir == NULL || removed == NULL)
         return st_error_missing(__func__, dir == NULL ? "dir" : "removed");
-    if ((st = st_swap_free_bytes(dir, &free_bytes)) != STRATA_OK) /* whether it is a directory */
+    if ((st = st_store_list(&list, dir)) != STRATA_OK) /* whether it is a directory */
         return st;
+    free(list.steps);
     *removed = st_store_leftovers(dir, sweep, seen, ctx) + (sweep ? st_swap_sweep(dir) : 0);
     if (seen != NULL)
         st_swap_leftovers(dir, seen, ctx);

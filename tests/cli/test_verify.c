@@ -110,6 +110,50 @@ static void digests_are_printed(void **state)
     says(*state, "digest {w}/save/step-00000001", 4, "", "its checksum is wrong");
 }
 
+/* The digest behind a word in what was printed. */
+static void digest_after(char hex[33], const char *text, const char *word)
+{
+    const char *at = strstr(text, word);
+
+    assert_non_null(at);
+    assert_int_equal(sscanf(at + strlen(word), " %32[0-9a-f]", hex), 1);
+}
+
+/* Whatever is trained, wherever it lies. */
+static void digests_are_those_that_the_run_printed(void **state)
+{
+    static const char *const runs[] = {
+        "",
+        "--set zero_optimization.offload_optimizer.device=nvme --nvme {w}/nvme --set strata.cache=0 --set strata.moments=8bit "
+        "--set strata.chunk_size=16384 --set strata.freeze=[\"*mlp*\"]",
+        "--set zero_optimization.offload_optimizer.device=nvme --nvme {w}/nvme --set strata.cache=0 --set fp16.enabled=true",
+    };
+
+    for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+        char command[1024], weights[33], planes[33], want[33];
+        struct program run, digest;
+
+        snprintf(command, sizeof(command),
+                 "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 2 --machine {w}/machine.json --quiet --digest "
+                 "--save {w}/run-%zu %s",
+                 i, runs[i]);
+        workplace_run_ok(*state, &run, command);
+        snprintf(command, sizeof(command), "digest {w}/run-%zu", i);
+        workplace_run_ok(*state, &digest, command);
+        memcpy(weights, digest.out, 32);
+        memcpy(planes, strstr(digest.out, "weights\n") + strlen("weights\n"), 32);
+        weights[32] = planes[32] = '\0';
+        digest_after(want, run.out, "weights_digest");
+        assert_string_equal(weights, want);
+        digest_after(want, run.out, "state_digest");
+        assert_string_equal(planes, want);
+        program_free(&run);
+        program_free(&digest);
+        snprintf(command, sizeof(command), "verify {w}/run-%zu", i);
+        says(*state, command, 0, "every checksum is right\n", "");
+    }
+}
+
 static void leftovers_are_listed_and_swept(void **state)
 {
     char *path = workplace_expand(*state, "{w}/save");
@@ -145,6 +189,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(damage_is_named_and_an_older_one_offered, setup, workplace_teardown),
         cmocka_unit_test_setup_teardown(what_does_not_open_is_said, setup, workplace_teardown),
         cmocka_unit_test_setup_teardown(digests_are_printed, setup, workplace_teardown),
+        cmocka_unit_test_setup_teardown(digests_are_those_that_the_run_printed, setup, workplace_teardown),
         cmocka_unit_test_setup_teardown(leftovers_are_listed_and_swept, setup, workplace_teardown),
     };
 
