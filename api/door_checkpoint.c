@@ -52,6 +52,29 @@ static uint64_t bytes_of(const struct st_manifest *m)
     return bytes;
 }
 
+/* Checkpoints of the same run in the same directory; one that cannot be read does not count. */
+static uint32_t count_kept(const struct st_checkpoint *ck)
+{
+    char dir[ST_PATH_MAX], name[ST_STORE_NAME_BYTES], at[ST_PATH_MAX], path[ST_PATH_MAX];
+    struct st_store_list list;
+    uint32_t kept = 0;
+
+    if (st_path_join(dir, ck->path, "..") != STRATA_OK || st_store_list(&list, dir) != STRATA_OK)
+        return 0;
+    for (uint32_t i = 0; i < list.count; i++) {
+        struct st_manifest m;
+
+        st_store_name(name, list.steps[i]);
+        if (st_path_join(at, dir, name) != STRATA_OK || st_path_join(path, at, ST_MANIFEST_NAME) != STRATA_OK ||
+            st_manifest_read(&m, path) != STRATA_OK)
+            continue;
+        kept += strcmp(m.run, ck->manifest.run) == 0;
+        st_manifest_fini(&m);
+    }
+    free(list.steps);
+    return kept;
+}
+
 strata_status strata_checkpoint_get_info(const struct strata_checkpoint *checkpoint, struct strata_checkpoint_info *info)
 {
     struct strata_checkpoint_info i = {0};
@@ -68,6 +91,7 @@ strata_status strata_checkpoint_get_info(const struct strata_checkpoint *checkpo
     i.sequences = m->data_position;
     i.metrics_bytes = m->metrics_bytes;
     i.bytes = bytes_of(m);
+    i.kept = count_kept(checkpoint->checkpoint);
     return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_checkpoint_info");
 }
 

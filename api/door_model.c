@@ -258,6 +258,7 @@ static strata_status take_opts(struct strata_model *m, const struct strata_confi
     m->nvme_named = config->nvme_named;
     m->use = o->use;
     m->seed = o->seed;
+    m->saved_checkpoints = o->saved_checkpoints;
     m->documents = o->documents;
     m->progress = o->progress;
     m->progress_ctx = o->progress_ctx;

@@ -169,6 +169,31 @@ static strata_status check_memory(const struct strata_plan *p)
 
 /* --- the plan --- */
 
+/* Whether checkpoints lie on the file systems of the run's drives, which then hold their sets. */
+static bool saves_on_drives(const struct st_config *config)
+{
+    char place[ST_CONFIG_PATH_MAX];
+    struct stat save, drive;
+
+    if (!st_config_uses_nvme(config))
+        return true;
+    if (existing_part(place, config->save) != STRATA_OK || st_fault_refuses("api.save_stat") || stat(place, &save) != 0)
+        return false;
+    for (uint32_t i = 0; i < config->nvme_dir_count; i++)
+        if (stat(config->nvme_dirs[i], &drive) != 0 || drive.st_dev != save.st_dev)
+            return false;
+    return true;
+}
+
+/* The one that the step writes, and the one that is being saved: besides these, sets are those of checkpoints, of which some may
+ * be there already, or lie elsewhere. */
+static uint32_t sets_of(const struct strata_model *m, uint32_t sets)
+{
+    if (sets == 0 || !saves_on_drives(&m->config))
+        return sets == 0 ? 0 : 2;
+    return sets - (m->saved_checkpoints < sets - 2 ? m->saved_checkpoints : sets - 2);
+}
+
 static strata_status make_plan(struct strata_plan *p)
 {
     const struct strata_model *m = p->model;
@@ -179,6 +204,7 @@ static strata_status make_plan(struct strata_plan *p)
         return st;
     st_config_policy(&policy, &m->config);
     policy.forward_only = st_handle_forward_only(m);
+    policy.sets = sets_of(m, policy.sets);
     if (m->use == STRATA_USE_GENERATE)
         policy.activations = ST_ACT_KEPT; /* the key-value cache is stored there */
     st = name_budgets(p, st_plan_make(&p->plan, st_model_workload(m->model), &p->machine.capacity, &policy));

@@ -227,10 +227,9 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
 /* What saving costs: a checkpoint's own writes, and the sets in which they are kept. */
 static void print_saving(const struct st_plan *plan, const struct st_figures *figures, FILE *file)
 {
-    const uint32_t keep = st_keep_of_sets(plan->program.sets);
     char bytes[24], set[24], seconds[24];
 
-    st_print(file, "  checkpoints: %u kept, in %u sets of %s on nvme; each ", keep, plan->program.sets,
+    st_print(file, "  checkpoints: %u kept, in %u sets of %s on nvme; each ", plan->policy.keep, plan->program.sets,
              st_size_text(set, plan->program.space_bytes[ST_SPACE_SET]));
     if (figures->save_bytes == 0)
         st_print_text(file, "takes what lies there and copies nothing\n");
@@ -377,7 +376,7 @@ static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
 static void put_saving(struct st_json_writer *w, const struct st_plan *plan, const struct st_figures *figures)
 {
     st_json_object_open(w, "checkpoints");
-    st_json_put_u64(w, "keep", st_keep_of_sets(plan->program.sets));
+    st_json_put_u64(w, "keep", plan->policy.keep);
     st_json_put_u64(w, "sets", plan->program.sets);
     st_json_put_u64(w, "set_bytes", plan->program.space_bytes[ST_SPACE_SET]);
     st_json_put_u64(w, "base_bytes", plan->program.space_bytes[ST_SPACE_BASE]);

@@ -148,6 +148,7 @@ strata_status cli_run_model(struct cli_run *r)
     opts.prompt_tokens = r->prompt_tokens;
     opts.max_tokens = (uint32_t)args->max_tokens;
     opts.cache_tokens = r->cache_tokens;
+    opts.saved_checkpoints = r->saved_checkpoints;
     opts.seed = args->seed;
     opts.progress = r->progress != NULL ? cli_progress_watch : NULL;
     opts.progress_ctx = r->progress;

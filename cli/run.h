@@ -16,7 +16,8 @@ struct cli_run {
     struct strata_config *config;
     struct strata_model *model;
     struct strata_model_info shape;
-    bool documents; /* sequences of the data hold several */
+    bool documents;             /* sequences of the data hold several */
+    uint32_t saved_checkpoints; /* train: set before cli_run_model, see strata_model_opts */
     struct strata_plan *plan;
     struct strata_engine *engine;
 };

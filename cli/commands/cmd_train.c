@@ -138,6 +138,7 @@ static strata_status prepare(struct train *t)
         st = st_error(STRATA_E_INVAL, "--ops needs --trace FILE.json; strata bench step --ops prints the ops as a table");
     if (st == STRATA_OK)
         st = cli_saves_prepare(&t->saves, args, t->run.config->values.save, t->run.config->values.save_every);
+    t->run.saved_checkpoints = cli_saves_kept(&t->saves);
     if (st == STRATA_OK)
         st = cli_run_model(&t->run);
     if (st == STRATA_OK)

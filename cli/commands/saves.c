@@ -2,6 +2,7 @@
 #include "cli/commands/saves.h"
 
 #include "core/base/error.h"
+#include "core/base/fault.h"
 #include "core/base/log.h"
 #include "core/base/size.h"
 
@@ -10,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* --- SIGUSR1 --- */
 
@@ -68,6 +70,17 @@ strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args
     if (st == STRATA_OK && s->dir[0] != '\0')
         st = strata_save_check(s->dir, cli_saves_steps(s), s->args->overwrite);
     return st;
+}
+
+uint32_t cli_saves_kept(const struct cli_saves *s)
+{
+    char dir[4096];
+    struct stat from, to;
+
+    if (s->from == NULL || (size_t)snprintf(dir, sizeof(dir), "%s/..", s->was.path) >= sizeof(dir) ||
+        st_fault_refuses("saves.stat") || stat(dir, &from) != 0 || stat(s->dir, &to) != 0)
+        return 0;
+    return from.st_dev == to.st_dev && from.st_ino == to.st_ino ? s->was.kept : 0;
 }
 
 strata_status cli_saves_load(struct cli_saves *s, struct cli_run *run, const struct strata_data *data, uint32_t order)

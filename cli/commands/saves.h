@@ -25,6 +25,8 @@ struct cli_saves {
  *  @param dir    --save, "": none; borrowed
  *  @param every  --save-every */
 strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args, const char *dir, uint64_t every);
+/** Checkpoints that the run has in --save already. */
+uint32_t cli_saves_kept(const struct cli_saves *s);
 /** Load the weights, or go on from the checkpoint.
  *  @param order  enum strata_data_order of the data */
 strata_status cli_saves_load(struct cli_saves *s, struct cli_run *run, const struct strata_data *data, uint32_t order);

@@ -54,6 +54,7 @@ struct strata_checkpoint_info {
     uint64_t sequences;     /**< position in the data: the next step's first sequence */
     uint64_t metrics_bytes; /**< what the run had said of strata_save_opts.metrics_bytes */
     uint64_t bytes;         /**< of all its files */
+    uint32_t kept;          /**< checkpoints of its run in the directory that it is in, with it */
 };
 #define STRATA_CHECKPOINT_INFO_INIT STRATA_INIT(strata_checkpoint_info, info_size)
 

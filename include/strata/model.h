@@ -64,6 +64,9 @@ struct strata_model_opts {
     /** GENERATE: tokens that the cache has room for, instead of prompt_tokens and max_tokens; at most the model's context is
      *  taken.  0: as many as these two ask for. */
     uint32_t cache_tokens;
+    /** TRAIN, for a run that will resume and save: checkpoints of it that strata.save has already (strata_checkpoint_info.kept).  As
+     *  new ones are made these go, so the plan takes no room for them again. */
+    uint32_t saved_checkpoints;
 };
 #define STRATA_MODEL_OPTS_INIT STRATA_INIT(strata_model_opts, opts_size)
 

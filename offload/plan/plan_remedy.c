@@ -153,12 +153,12 @@ static void put_fewer_sets(struct text *t, const struct st_plan *plan)
 
     if (asked == 0)
         return;
-    put(t, "--keep %u takes %u sets of %s: ", st_keep_of_sets(asked), asked, st_size_text(size, plan->sums->set_bytes));
+    put(t, "--keep %u takes %u sets of %s: ", plan->policy.keep, asked, st_size_text(size, plan->sums->set_bytes));
     while (trial.policy.sets > st_sets_of_keep(1)) {
         trial.policy.sets--;
         if (!st_plan_smallest_fits(&trial))
             continue;
-        put(t, "--keep %u fits; or ", st_keep_of_sets(trial.policy.sets));
+        put(t, "--keep %u fits; or ", plan->policy.keep - (asked - trial.policy.sets));
         return;
     }
     if (asked > st_sets_of_keep(1))

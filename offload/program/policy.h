@@ -17,10 +17,6 @@ static inline uint32_t st_sets_of_keep(uint32_t keep)
 {
     return keep + 2;
 }
-static inline uint32_t st_keep_of_sets(uint32_t sets)
-{
-    return sets - 2;
-}
 
 enum st_accumulation { ST_ACCUMULATE_VERTICAL = 0, ST_ACCUMULATE_HORIZONTAL = 1, ST_ACCUMULATE_AUTO = 2 };
 enum st_update_policy { ST_UPDATE_AUTO = 0, ST_UPDATE_SERIAL = 1, ST_UPDATE_GATED = 2, ST_UPDATE_IN_BACKWARD = 3 };
@@ -40,7 +36,8 @@ struct st_policy {
     enum st_moment_format moment_format;
     uint64_t chunk_elems; /* rounded down to tiles, at least one; 0: 4 Mi, more for huge models, */
     uint64_t chunk_most;  /* up to this; 0: no limit */
-    uint32_t sets;        /* st_sets_of_keep() of a run that saves checkpoints, whatever its tiers; 0: it saves none */
+    uint32_t sets;        /* of a run that saves checkpoints, whatever its tiers: 2 or more; 0: it saves none */
+    uint32_t keep; /* checkpoints that it keeps: sets is st_sets_of_keep() of it, less those whose space is there already */
     uint64_t fixed_bytes; /* process's fixed part beside arenas and tables; 0: the built-in figure */
 };
 

@@ -96,6 +96,26 @@ static void a_signal_asks_for_a_checkpoint(void **state)
     workplace_remove(w, "a");
 }
 
+/* A resumed run plans no second room for the checkpoints that its own will replace. */
+static void a_resumed_run_needs_no_more_room(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(w, &p, TRAIN "--max-steps 4 --save {w}/a --save-every 1");
+    assert_non_null(strstr(p.out, "2 kept, in 4 sets"));
+    program_free(&p);
+    workplace_run_ok(w, &p, TRAIN "--max-steps 8 --save {w}/a --save-every 1 --resume auto");
+    assert_non_null(strstr(p.out, "2 kept, in 2 sets"));
+    program_free(&p);
+    assert_int_equal(workplace_entries(w, "a"), 3);
+    workplace_run_ok(w, &p, TRAIN "--max-steps 8 --save {w}/b --resume {w}/a/step-00000007");
+    assert_non_null(strstr(p.out, "2 kept, in 4 sets"));
+    program_free(&p);
+    workplace_remove(w, "a");
+    workplace_remove(w, "b");
+}
+
 /* Steps of a file of metrics, in their order, each once; -1 where a line is no step's. */
 static void assert_steps(const struct workplace *w, const char *name, int first, int last)
 {
@@ -151,6 +171,7 @@ int main(void)
         cmocka_unit_test(a_resumed_run_has_the_same_bits),
         cmocka_unit_test(auto_goes_on_after_a_signal),
         cmocka_unit_test(a_signal_asks_for_a_checkpoint),
+        cmocka_unit_test(a_resumed_run_needs_no_more_room),
         cmocka_unit_test(metrics_go_on),
     };
 

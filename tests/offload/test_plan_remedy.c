@@ -182,7 +182,7 @@ static void fewer_checkpoints_are_advised(void **state)
 
     (void)state;
     plan_workload(&w, &sizes, NULL);
-    policy.sets = st_sets_of_keep(5);
+    policy.sets = st_sets_of_keep(policy.keep = 5);
     plan = plan_try(&w, &machine, &policy, "ample");
     assert_true(plan->fits);
     set = plan->program.space_bytes[ST_SPACE_SET];
@@ -195,12 +195,12 @@ static void fewer_checkpoints_are_advised(void **state)
     assert_non_null(
         strstr(strata_last_error(), ": --keep 2 fits; or free disk space in /a, or name another directory with --save"));
     st_plan_destroy(plan);
-    policy.sets = st_sets_of_keep(2);
+    policy.sets = st_sets_of_keep(policy.keep = 2);
     plan = plan_try(&w, &machine, &policy, "advised");
     assert_true(plan->fits);
     st_plan_destroy(plan);
 
-    policy.sets = st_sets_of_keep(2);
+    policy.sets = st_sets_of_keep(policy.keep = 2);
     machine.capacity.bytes[STRATA_TIER_NVME] = 3 * set;
     plan = plan_try(&w, &machine, &policy, "one");
     assert_non_null(strstr(strata_last_error(), ": --keep 1 fits; or "));
@@ -209,7 +209,7 @@ static void fewer_checkpoints_are_advised(void **state)
     plan = plan_try(&w, &machine, &policy, "not one");
     assert_non_null(strstr(strata_last_error(), ": --keep 1 does not fit either; free disk space in /a"));
     st_plan_destroy(plan);
-    policy.sets = st_sets_of_keep(1);
+    policy.sets = st_sets_of_keep(policy.keep = 1);
     plan = plan_try(&w, &machine, &policy, "one asked for");
     assert_non_null(strstr(strata_last_error(), "--keep 1 takes 3 sets of "));
     assert_null(strstr(strata_last_error(), "fits"));
