@@ -41,6 +41,8 @@ struct st_transfer {
     int64_t failed_result;
 };
 
+#define ST_PATIENCE_DEADLINE_NS UINT64_C(300000000000) /* where no setting says another */
+
 /* What becomes of requests that the drive does not answer.  Warnings say what is outstanding.  After the deadline the drive is
  * given up: its requests are cancelled, and end with E_IO, as do all later ones.  What the kernel does not let go of keeps its
  * memory and its transfer; hangs() is called then, once, a tenth of the deadline or ten seconds later.  Time in which the process

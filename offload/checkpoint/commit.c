@@ -67,7 +67,7 @@ static void sync_done(struct st_transfer *t, strata_status st)
 /* Makes a volume durable, through the I/O thread. */
 static strata_status sync_volume(struct st_committer *c, uint32_t volume)
 {
-    struct sync s = {.transfer = {.op = ST_IO_SYNC, .volume = volume, .done = sync_done}, .committer = c};
+    struct sync s = {.transfer = {.op = ST_IO_SYNC, .volume = volume, .done = sync_done, .what = "checkpoint"}, .committer = c};
     strata_status st;
 
     s.transfer.owner = &s;

@@ -72,7 +72,10 @@ static strata_status open_spaces(struct st_reader *r)
 /* Where "auto" may choose, the next method is tried. */
 static strata_status start_mover(struct st_reader *r, const char *method)
 {
-    struct st_mover_opts opts = {.drive_count = 1, .block_bytes = BLOCK_BYTES, .ops = st_io_find(method, NULL)};
+    struct st_mover_opts opts = {.drive_count = 1,
+                                 .block_bytes = BLOCK_BYTES,
+                                 .patience = {.deadline_ns = ST_PATIENCE_DEADLINE_NS},
+                                 .ops = st_io_find(method, NULL)};
     bool registered;
     strata_status st;
 
@@ -210,7 +213,8 @@ static void submit(struct st_reader *r, struct slot *s)
                                        .bytes = end - begin,
                                        .buf = s->buf,
                                        .done = piece_done,
-                                       .owner = r};
+                                       .owner = r,
+                                       .what = "checkpoint"};
     if ((st = st_mover_submit(r->mover, &s->transfer)) != STRATA_OK)
         piece_done(&s->transfer, st);
 }

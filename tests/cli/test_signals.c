@@ -86,14 +86,14 @@ static void the_first_signal_keeps_the_work(void **state)
     }
 }
 
-/* As a signal does, with another exit code, and with what took the memory. */
+/* As a signal does, checkpoint included, with another exit code, and with what took the memory. */
 static void memory_that_runs_out_keeps_the_work(void **state)
 {
     const struct workplace *w = *state;
     char command[1024];
     struct program p;
 
-    snprintf(command, sizeof(command), "%s --fault watchdog.alarm:0:1", endless_run);
+    snprintf(command, sizeof(command), "%s --save {w}/saved --fault watchdog.alarm:0:1", endless_run);
     workplace_run(w, &p, command);
     assert_int_equal(p.code, 3);
     assert_non_null(strstr(p.err, "of memory are left in this machine"));
@@ -105,6 +105,9 @@ static void memory_that_runs_out_keeps_the_work(void **state)
     assert_int_equal(workplace_entries(w, "nvme"), 0);
     check_results(w);
     forget(w, &p);
+    workplace_run_ok(w, &p, "verify {w}/saved");
+    program_free(&p);
+    workplace_remove(w, "saved");
     snprintf(command, sizeof(command), "%s --max-steps 1 --set strata.watchdog=false --fault ?", endless_run);
     workplace_run(w, &p, command);
     assert_int_equal(p.code, 0);
