@@ -5,7 +5,9 @@
 #include "core/base/fault.h"
 #include "core/system/signals.h"
 
+#include <errno.h>
 #include <string.h>
+#include <time.h>
 
 strata_status st_thread_start(pthread_t *out, const char *name, void *(*main)(void *), void *arg)
 {
@@ -25,4 +27,24 @@ strata_status st_thread_start(pthread_t *out, const char *name, void *(*main)(vo
     }
     (void)pthread_setname_np(*out, name); /* the name is only for display */
     return STRATA_OK;
+}
+
+void st_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+bool st_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns)
+{
+    const struct timespec until = {.tv_sec = (time_t)(deadline_ns / UINT64_C(1000000000)),
+                                   .tv_nsec = (long)(deadline_ns % UINT64_C(1000000000))};
+
+    if (deadline_ns == 0)
+        return pthread_cond_wait(cond, lock) == 0;
+    return pthread_cond_timedwait(cond, lock, &until) != ETIMEDOUT;
 }

@@ -314,11 +314,10 @@ static void raise_alarm(const struct st_watchdog *w, const struct st_watch_alarm
 static bool wait_for_next(struct st_watchdog *w)
 {
     const uint64_t at_ns = st_clock_ns() + (w->opts.period_ns > 0 ? w->opts.period_ns : SECOND_NS);
-    const struct timespec until = {.tv_sec = (time_t)(at_ns / SECOND_NS), .tv_nsec = (long)(at_ns % SECOND_NS)};
     bool stop;
 
     pthread_mutex_lock(&w->lock);
-    while (!w->stop && pthread_cond_timedwait(&w->change, &w->lock, &until) == 0)
+    while (!w->stop && st_cond_wait(&w->change, &w->lock, at_ns))
         ;
     stop = w->stop;
     pthread_mutex_unlock(&w->lock);
@@ -355,16 +354,6 @@ static void *watch(void *arg)
 
 /* --- starting and stopping --- */
 
-static void init_cond(pthread_cond_t *cond)
-{
-    pthread_condattr_t attr;
-
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(cond, &attr);
-    pthread_condattr_destroy(&attr);
-}
-
 static strata_status open_all(struct st_watchdog *w)
 {
     const char *proc = w->opts.proc_root != NULL ? w->opts.proc_root : "/proc",
@@ -392,7 +381,7 @@ strata_status st_watchdog_start(struct st_watchdog **out, const struct st_watchd
     w->opts = *opts;
     w->judge.planned_bytes = opts->planned_bytes;
     pthread_mutex_init(&w->lock, NULL);
-    init_cond(&w->change);
+    st_cond_init(&w->change);
     st = open_all(w);
     if (st == STRATA_OK) {
         look(w, &first);

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/clock.h"
+#include "core/system/thread.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -125,7 +126,7 @@ strata_status st_handle_open(struct strata_io **out, const struct strata_io_opts
     if ((st = st_io_alloc((void **)&io, "I/O handle", 1, sizeof(*io))) != STRATA_OK)
         return st;
     pthread_mutex_init(&io->lock, NULL);
-    st_io_cond_init(&io->ended);
+    st_cond_init(&io->ended);
     io->pid = getpid();
     io->block_bytes = o.block_bytes;
     io->bounce_bytes = o.block_bytes < BOUNCE_BYTES_MAX ? o.block_bytes : BOUNCE_BYTES_MAX;
@@ -226,7 +227,7 @@ static bool grow(struct strata_io *io)
     for (uint32_t i = count; i-- > 0;) {
         chunk[i].index = io->record_count + i;
         chunk[i].generation = 1;
-        st_io_cond_init(&chunk[i].ended);
+        st_cond_init(&chunk[i].ended);
         chunk[i].next = io->free_records;
         io->free_records = &chunk[i];
     }
@@ -422,7 +423,7 @@ strata_status strata_io_wait(struct strata_io *io, strata_io_request request, do
     pthread_mutex_lock(&io->lock);
     while ((req = find(io, request)) != NULL && req->going && !late) {
         req->waiters++;
-        late = !st_io_cond_wait(&req->ended, &io->lock, deadline);
+        late = !st_cond_wait(&req->ended, &io->lock, deadline);
         req->waiters--;
     }
     if (req != NULL)
@@ -480,7 +481,7 @@ strata_status strata_io_wait_all(struct strata_io *io, double seconds)
     mark = io->next_sequence;
     while (io->oldest != NULL && io->oldest->sequence < mark && !late) {
         io->waiters++;
-        late = !st_io_cond_wait(&io->ended, &io->lock, deadline);
+        late = !st_cond_wait(&io->ended, &io->lock, deadline);
         io->waiters--;
     }
     if (io->oldest != NULL && io->oldest->sequence < mark) {

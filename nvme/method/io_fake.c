@@ -7,6 +7,7 @@
 #include "core/base/fault.h"
 #include "core/base/rng.h"
 #include "core/system/clock.h"
+#include "core/system/thread.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -140,7 +141,7 @@ static bool woken_or_due(struct st_io *io, bool wait, uint64_t limit_ns)
 
     pthread_mutex_lock(&io->lock);
     while (wait && due_ns > 0 && !io->woken)
-        wait = st_io_cond_wait(&io->wakeup, &io->lock, due_ns);
+        wait = st_cond_wait(&io->wakeup, &io->lock, due_ns);
     woken = io->woken;
     io->woken = false;
     pthread_mutex_unlock(&io->lock);
@@ -259,7 +260,7 @@ static strata_status fake_open(struct st_io **out, const struct st_io_opts *opts
     io->opts = *opts;
     st_io_files_init(&io->files);
     pthread_mutex_init(&io->lock, NULL);
-    st_io_cond_init(&io->wakeup);
+    st_cond_init(&io->wakeup);
     if ((st = st_io_alloc((void **)&io->pending, "fake io queue", opts->queue_depth, sizeof(*io->pending))) != STRATA_OK) {
         fake_close(io);
         return st;

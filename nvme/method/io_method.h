@@ -66,11 +66,4 @@ strata_status st_io_check_threads(uint32_t threads);
 /** calloc behind the fault site "nvme.alloc"; E_NOMEM names `what`. */
 strata_status st_io_alloc(void **out, const char *what, size_t count, size_t bytes);
 
-/** A condition on the monotonic clock, as st_io_cond_wait() needs it. */
-void st_io_cond_init(pthread_cond_t *cond);
-
-/** Wait until signalled (spurious wake-ups happen) or until st_clock_ns() reaches deadline_ns (0: no limit); false at the
- *  deadline. */
-bool st_io_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns);
-
 #endif

@@ -267,23 +267,3 @@ strata_status st_io_alloc(void **out, const char *what, size_t count, size_t byt
     *out = memory;
     return STRATA_OK;
 }
-
-void st_io_cond_init(pthread_cond_t *cond)
-{
-    pthread_condattr_t attr;
-
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(cond, &attr);
-    pthread_condattr_destroy(&attr);
-}
-
-bool st_io_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns)
-{
-    const struct timespec until = {.tv_sec = (time_t)(deadline_ns / NS_PER_SECOND),
-                                   .tv_nsec = (long)(deadline_ns % NS_PER_SECOND)};
-
-    if (deadline_ns == 0)
-        return pthread_cond_wait(cond, lock) == 0;
-    return pthread_cond_timedwait(cond, lock, &until) != ETIMEDOUT;
-}

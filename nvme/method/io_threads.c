@@ -118,7 +118,7 @@ static struct st_io_req *take_finished(struct st_io *io, bool wait, uint64_t dea
 
     pthread_mutex_lock(&io->lock);
     while (wait && io->finished.first == NULL && !io->woken)
-        wait = st_io_cond_wait(&io->ended, &io->lock, deadline_ns);
+        wait = st_cond_wait(&io->ended, &io->lock, deadline_ns);
     req = io->finished.first;
     io->finished.first = NULL;
     *woken = *woken || io->woken;
@@ -248,7 +248,7 @@ static strata_status threads_open(struct st_io **out, const struct st_io_opts *o
     st_io_files_init(&io->files);
     pthread_mutex_init(&io->lock, NULL);
     pthread_cond_init(&io->queued, NULL);
-    st_io_cond_init(&io->ended);
+    st_cond_init(&io->ended);
     for (; io->thread_count < wanted; io->thread_count++)
         if ((st = st_thread_start(&io->threads[io->thread_count], "strata-io-pool", pool_main, io)) != STRATA_OK)
             goto fail;
