@@ -4,6 +4,9 @@
 #include "model/model.h"
 #include "strata/engine.h"
 
+#include <stdio.h>
+#include <string.h>
+
 /* Files of a Hugging Face directory that are read from --model and replaced in --out. */
 static const char *const model_files[] = {"config.json", "generation_config.json", "model.safetensors",
                                           "model.safetensors.index.json"};
@@ -42,6 +45,44 @@ static strata_status check_model(const char *path, const struct cli_args *args)
     return st;
 }
 
+/* What lies in a checkpoint is part of it, whatever --overwrite says. */
+static strata_status check_no_checkpoint(const char *path, const char *dir)
+{
+    static const char *const files[] = {"manifest.json", "extents.bin"};
+    char name[ST_PATH_MAX];
+    bool there = true;
+    strata_status st = STRATA_OK;
+
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && st == STRATA_OK && there; i++)
+        if ((st = st_path_join(name, dir, files[i])) == STRATA_OK)
+            st = st_file_find(&there, name);
+    if (st != STRATA_OK || !there)
+        return st;
+    return st_error(STRATA_E_INPUT, "%s: lies in a checkpoint, whose files stay as they are: name another place", path);
+}
+
+/* The same for the directory above, of which `dir` may be the part that holds the model's small files. */
+static strata_status check_checkpoints(const char *path, const char *dir)
+{
+    char above[ST_PATH_MAX];
+    strata_status st = check_no_checkpoint(path, dir);
+
+    if (st == STRATA_OK)
+        st = st_path_join(above, dir, "..");
+    return st == STRATA_OK ? check_no_checkpoint(path, above) : st;
+}
+
+static strata_status check_checkpoint_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char dir[ST_PATH_MAX];
+
+    if (slash == NULL)
+        return check_checkpoints(path, ".");
+    snprintf(dir, sizeof(dir), "%.*s", slash > path ? (int)(slash - path) : 1, path);
+    return check_checkpoints(path, dir);
+}
+
 strata_status cli_output_check_dir(const char *option, const char *dir, const struct cli_args *args)
 {
     char path[ST_PATH_MAX];
@@ -53,6 +94,8 @@ strata_status cli_output_check_dir(const char *option, const char *dir, const st
     for (size_t i = 0; i < MODEL_FILES && st == STRATA_OK; i++)
         if ((st = st_path_join(path, dir, model_files[i])) == STRATA_OK)
             st = check_inputs(path, args);
+    if (st == STRATA_OK)
+        st = check_checkpoints(dir, dir);
     return st == STRATA_OK ? st : st_error_prefix(st, "%s", option);
 }
 
@@ -64,6 +107,8 @@ static strata_status check_file(const char *path, const struct cli_args *args)
         st = check_inputs(path, args);
     if (st == STRATA_OK)
         st = check_model(path, args);
+    if (st == STRATA_OK)
+        st = check_checkpoint_of(path);
     return st == STRATA_OK && args->out != NULL && path != args->out ? st_hf_output_check_apart(args->out, path) : st;
 }
 

@@ -188,6 +188,24 @@ static void damage_is_found_and_nothing_is_written(void **state)
     assert_false(workplace_exists(*state, "x"));
 }
 
+/* Not even with --overwrite: it may be the one that is read. */
+static void no_output_lies_in_a_checkpoint(void **state)
+{
+    static const char *const outputs[] = {"--metrics {w}/save/step-00000002/set.0", "--out {w}/save/step-00000002",
+                                          "--trace {w}/save/step-00000002/model/x", "--out {w}/save/step-00000002/model"};
+
+    workplace_make_dir(*state, "save");
+    run(*state, BASE "--model nano --max-steps 2 --metrics {w}/save/metrics.jsonl");
+    for (size_t i = 0; i < sizeof(outputs) / sizeof(outputs[0]); i++) {
+        char command[640];
+
+        snprintf(command, sizeof(command), "train --model {w}/save --data {w}/good.bin --max-steps 1 --overwrite %s", outputs[i]);
+        refused(*state, command, 2, "lies in a checkpoint, whose files stay as they are");
+    }
+    refused(*state, "export {w}/save --out {w}/save/step-00000002/model --overwrite", 2, "lies in a checkpoint");
+    run(*state, "verify {w}/save");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -197,6 +215,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(each_step_is_exported, setup, workplace_teardown),
         cmocka_unit_test_setup_teardown(a_checkpoint_is_a_model, setup, workplace_teardown),
         cmocka_unit_test_setup_teardown(damage_is_found_and_nothing_is_written, setup, workplace_teardown),
+        cmocka_unit_test_setup_teardown(no_output_lies_in_a_checkpoint, setup, workplace_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
