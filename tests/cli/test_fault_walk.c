@@ -7,6 +7,7 @@
  * Commands by their first word; without: all. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/offload/checkpoint_fixture.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -54,6 +55,10 @@ static const struct {
      "zero_optimization.stage=3 --set zero_optimization.offload_param.device=nvme --set "
      "zero_optimization.offload_optimizer.device=nvme --set strata.cache=0",
      true, 1, true},
+    {"train --model nano --set strata.watchdog=false --data {w}/good.bin --seq-len 64 --max-steps 3 --machine {w}/machine.json "
+     "--digest --quiet --nvme {w}/nvme --set zero_optimization.offload_optimizer.device=nvme --set strata.cache=0 "
+     "--save {w}/saved --save-every 1 --keep 1",
+     true, 1, false},
     {"eval --model {w}/model --data {w}/good.heldout.bin --seq-len 64" PAGED, true, 1, true},
     {"eval --model tests/golden/chat/llama --data {w}/text.txt --seq-len 32", true, 1, false},
     {"generate --model {w}/model --prompt 'in the beg' --max-tokens 4 --temperature 0 --quiet" PAGED, true, 1, false},
@@ -69,6 +74,8 @@ static const struct {
      "{w}/out --digest --quiet",
      true, 1, true},
     {"digest {w}/model", true, 1, false},
+    {"digest {w}/save", true, 1, false},
+    {"verify {w}/save/step-00000001", true, 1, false},
     {"check {w}/config.json", true, 1, false},
     {"plan --model nano --threads 2 --machine {w}/machine.json --host-memory 1GiB --device-memory 1GiB --json", true, 3, false},
     {"info --json --nvme {w}/nvme", false, 1, false},
@@ -126,8 +133,8 @@ static char *digest_of_out(const struct workplace *w)
 
 static void forget_results(const struct workplace *w)
 {
-    static const char *const results[] = {"out",     "out.tokens",   "m.jsonl",         "t.json",
-                                          "new.bin", "new.bin.meta", "new.heldout.bin", "new.heldout.bin.meta"};
+    static const char *const results[] = {
+        "saved", "out", "out.tokens", "m.jsonl", "t.json", "new.bin", "new.bin.meta", "new.heldout.bin", "new.heldout.bin.meta"};
 
     for (size_t i = 0; i < COUNT(results); i++)
         if (workplace_exists(w, results[i]))
@@ -315,6 +322,20 @@ static void every_site_fails_cleanly(void **state)
     assert_int_equal(wrong_runs, 0);
 }
 
+/* With a checkpoint. */
+static int setup(void **state)
+{
+    char *save;
+
+    if (workplace_setup(state) != 0)
+        return -1;
+    workplace_make_dir(*state, "save");
+    save = workplace_expand(*state, "{w}/save");
+    fixture_checkpoint(save, 1);
+    free(save);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -326,5 +347,5 @@ int main(int argc, char **argv)
     if (argc > 2)
         commands_asked = argv + 2;
     signal(SIGALRM, waits_too_long);
-    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
+    return cmocka_run_group_tests(tests, setup, workplace_teardown);
 }
