@@ -40,7 +40,19 @@ struct st_committer {
     pthread_cond_t change; /* of phase or stop */
     enum phase phase;
     bool stop;
+    const char *stage; /* of the job; static */
+    uint64_t stage_ns; /* since when */
 };
+
+#define REPORT_NS UINT64_C(30000000000)
+
+static void enter(struct st_committer *c, const char *stage)
+{
+    pthread_mutex_lock(&c->lock);
+    c->stage = stage;
+    c->stage_ns = st_clock_ns();
+    pthread_mutex_unlock(&c->lock);
+}
 
 /* --- the files of planes --- */
 
@@ -300,22 +312,27 @@ static strata_status assemble(struct st_committer *c)
     const struct st_manifest *m = &c->job.manifest;
     strata_status st = name_files(c);
 
+    enter(c, "beginning it");
     if (st == STRATA_OK)
         st = st_checkpoint_check(m, &c->job.extents, "what is to be saved");
     if (st == STRATA_OK)
         st = st_store_begin(c->store, m->step);
+    enter(c, "making the run's files durable");
     if (st == STRATA_OK && m->space_bytes[ST_SPACE_SET] > 0)
         st = sync_volume(c, st_swap_volume(c->opts.swap, ST_SPACE_SET, c->job.set));
     if (st == STRATA_OK && m->space_bytes[ST_SPACE_BASE] > 0 && c->base_from[0] == '\0')
         st = sync_volume(c, st_swap_volume(c->opts.swap, ST_SPACE_BASE, 0));
+    enter(c, "linking or copying the run's files");
     if (st == STRATA_OK)
         st = place_files(c);
+    enter(c, "writing its small files");
     if (st == STRATA_OK)
         st = write_model(c);
     if (st == STRATA_OK)
         st = write_extents(c);
     if (st == STRATA_OK)
         st = write_manifest(c);
+    enter(c, "giving it its name");
     return st == STRATA_OK ? st_store_commit(c->store, c->opts.overwrite) : st;
 }
 
@@ -342,6 +359,7 @@ static strata_status work(struct st_committer *c)
     st = st_store_set_latest(c->store, c->job.manifest.step);
     if (st != STRATA_OK)
         snprintf(c->report.sentence, sizeof(c->report.sentence), "%s", strata_last_error());
+    enter(c, "removing older ones");
     pruned = st_store_prune(c->store, c->opts.keep, judge, c);
     return st == STRATA_OK ? pruned : st_error(st, "%s", c->report.sentence);
 }
@@ -390,8 +408,10 @@ strata_status st_committer_start(struct st_committer **out, const struct st_comm
     if (c == NULL)
         return st_error(STRATA_E_NOMEM, "%s: no memory", opts->save);
     pthread_mutex_init(&c->lock, NULL);
-    pthread_cond_init(&c->change, NULL);
+    st_cond_init(&c->change);
     c->opts = *opts;
+    c->stage = "beginning it";
+    c->stage_ns = st_clock_ns();
     st = st_store_open(&c->store, opts->save);
     if (st == STRATA_OK) {
         snprintf(c->save, sizeof(c->save), "%s", opts->save);
@@ -449,11 +469,28 @@ bool st_committer_reported(struct st_committer *c, struct st_commit_report *out)
     return ended;
 }
 
+/* Lock held, but not while it speaks. */
+static void say_where(struct st_committer *c)
+{
+    const char *stage = c->stage;
+    const double seconds = (double)(st_clock_ns() - c->stage_ns) * 1e-9;
+
+    pthread_mutex_unlock(&c->lock);
+    st_log(ST_LOG_WARN, "%s: the checkpoint is not complete yet: %s has taken %.3g s so far", c->save, stage, seconds);
+    pthread_mutex_lock(&c->lock);
+}
+
 void st_committer_wait(struct st_committer *c)
 {
+    const uint64_t report_ns = c->opts.report_ns > 0 ? c->opts.report_ns : REPORT_NS;
+    uint64_t due_ns = st_clock_ns() + report_ns;
+
     pthread_mutex_lock(&c->lock);
     while (c->phase == WORKING)
-        pthread_cond_wait(&c->change, &c->lock);
+        if (!st_cond_wait(&c->change, &c->lock, due_ns)) {
+            say_where(c);
+            due_ns = st_clock_ns() + 2 * report_ns;
+        }
     pthread_mutex_unlock(&c->lock);
 }
 

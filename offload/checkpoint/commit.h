@@ -21,6 +21,7 @@ struct st_committer_opts {
     /* Writes config.json and the like into the directory `dir`, with st_new_file_*; on the thread.  NULL: there are none. */
     strata_status (*model)(void *ctx, const char *dir);
     void *ctx;
+    uint64_t report_ns; /* st_committer_wait() says after so long, and every two of it, where the job is; 0: 30 s */
 };
 
 /* One checkpoint. */
@@ -51,7 +52,8 @@ strata_status st_committer_use_base(struct st_committer *c, const char *path);
 strata_status st_committer_submit(struct st_committer *c, struct st_commit *job);
 /** True once for each job, when it has ended. */
 bool st_committer_reported(struct st_committer *c, struct st_commit_report *out);
-/** Wait until the job in progress has ended, if there is one. */
+/** Wait until the job in progress has ended, if there is one.  Syncs end by the mover's deadline; for links, copies and small
+ * files there is none, since a large copy takes its time, but warnings say what the job is at. */
 void st_committer_wait(struct st_committer *c);
 /** Wait, end the thread, close the store.  NULL is fine. */
 void st_committer_stop(struct st_committer *c);

@@ -1,4 +1,5 @@
 /* The thread that makes checkpoints: what it links or copies opens and verifies; what fails leaves what was there. */
+#include "core/base/log.h"
 #include "offload/checkpoint/commit.h"
 
 #include "core/base/error.h"
@@ -17,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,6 +157,41 @@ static void the_models_files_are_in_it(void **state)
     assert_ok(commit(c, 1).status);
     scratch_holds("save/step-00000001/model/config.json", "{}");
     st_committer_stop(c);
+}
+
+static sem_t said;
+static char what_was_said[512];
+
+static void hear(void *ctx, enum st_log_level level, const char *line)
+{
+    (void)ctx;
+    (void)level;
+    snprintf(what_was_said, sizeof(what_was_said), "%s", line);
+    sem_post(&said);
+}
+
+/* As a file system that hangs. */
+static strata_status wait_until_said(void *ctx, const char *dir)
+{
+    (void)ctx;
+    (void)dir;
+    while (sem_wait(&said) != 0)
+        ;
+    return STRATA_OK;
+}
+
+static void a_wait_says_where_the_job_is(void **state)
+{
+    struct st_committer *c = started((struct st_committer_opts){.model = wait_until_said, .report_ns = 1000000});
+
+    (void)state;
+    assert_int_equal(sem_init(&said, 0, 0), 0);
+    st_log_configure(hear, NULL, ST_LOG_WARN);
+    assert_ok(commit(c, 1).status);
+    st_log_configure(NULL, NULL, ST_LOG_INFO);
+    assert_non_null(strstr(what_was_said, "/save: the checkpoint is not complete yet: "));
+    st_committer_stop(c);
+    sem_destroy(&said);
 }
 
 static void one_at_a_time(void **state)
@@ -358,6 +395,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(sets_are_linked, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(the_models_files_are_in_it, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_wait_says_where_the_job_is, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(one_at_a_time, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(another_runs_stay, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(rows_that_cannot_be_are_not_written, fixture_setup, fixture_teardown),
