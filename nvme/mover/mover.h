@@ -52,6 +52,7 @@ struct st_patience {
     uint64_t deadline_ns;                           /* 0: none */
     void (*hangs)(void *ctx, const char *sentence); /* on the I/O thread; may end the process; NULL: it waits on */
     void *ctx;
+    uint64_t (*now_ns)(void); /* NULL: st_clock_ns(); tests have a clock of their own */
 };
 
 struct st_volume_file {

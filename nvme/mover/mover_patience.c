@@ -39,7 +39,8 @@ void st_mover_patience_init(struct st_mover *m)
     if (p->deadline_ns > 0)
         m->thread.tick_ns = least(m->thread.tick_ns, p->deadline_ns / 4);
     m->thread.tick_ns = m->thread.tick_ns > TICK_MIN ? m->thread.tick_ns : TICK_MIN;
-    m->looked_ns = st_clock_ns();
+    p->now_ns = p->now_ns != NULL ? p->now_ns : st_clock_ns;
+    m->looked_ns = p->now_ns();
 }
 
 static uint64_t age_of(const struct st_mover *m, const struct st_mover_slot *slot)
@@ -121,7 +122,7 @@ static void enforce(struct st_mover *m, const struct st_mover_slot *oldest)
 
 void st_mover_look_at_time(struct st_mover *m)
 {
-    const uint64_t now_ns = st_clock_ns(), passed_ns = now_ns - m->looked_ns;
+    const uint64_t now_ns = m->opts.patience.now_ns(), passed_ns = now_ns - m->looked_ns;
     const struct st_mover_slot *oldest = NULL;
 
     if (passed_ns < m->thread.tick_ns)

@@ -246,6 +246,55 @@ static void the_other_drive_goes_on(void **state)
     assert_non_null(strstr(fine.sentence, "second: read of 4096 bytes at offset 0: "));
 }
 
+/* The clock of the mover goes on a second with each look at the drive, and once by an hour, for which the process was stopped. */
+#define STOPPED_AT 10u
+
+static uint64_t second, looks, warned_at[8], cancelled_at;
+
+static uint64_t invented_ns(void)
+{
+    return second * 1000 * MS;
+}
+
+static strata_status look_once(struct st_io *io, uint32_t min_count, uint64_t deadline_ns)
+{
+    (void)min_count;
+    (void)deadline_ns;
+    if (kept_log.count > 0 && kept_log.count < 8 && warned_at[kept_log.count] == 0)
+        warned_at[kept_log.count] = looks;
+    looks++;
+    second += looks == STOPPED_AT ? 3600 : 1;
+    return fake()->reap_until(io, 0, 1);
+}
+
+static void cancel_and_note(struct st_io *io, struct st_io_req *req)
+{
+    cancelled_at = looks;
+    fake()->cancel(io, req);
+}
+
+static void time_of_a_stopped_process_does_not_count(void **state)
+{
+    struct st_io_ops ops = *fake();
+    struct st_mover *mover;
+    struct job job;
+
+    (void)state;
+    ops.reap_until = look_once;
+    ops.cancel = cancel_and_note;
+    kept_log_begin(ST_LOG_WARN);
+    mover = open_mover(&ops, HOURS_US, (struct st_patience){.deadline_ns = ST_PATIENCE_DEADLINE_NS, .now_ns = invented_ns});
+    start(mover, &job, 0, ST_IO_SYNC, 0);
+    wait_done(&job);
+    st_mover_stop(mover);
+    kept_log_end();
+    assert_int_equal(job.status, STRATA_E_IO);
+    assert_in_range(warned_at[1], 28, 31); /* after 30 s, of which the hour is two */
+    assert_int_equal(warned_at[2] - warned_at[1], 60);
+    assert_int_equal(warned_at[3] - warned_at[2], 60);
+    assert_in_range(cancelled_at, 297, 300);
+}
+
 /* Requests that are answered soon are no news, however many. */
 static void answers_are_no_news(void **state)
 {
@@ -273,6 +322,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_cancelled_is_told),
         cmocka_unit_test(the_other_drive_goes_on),
         cmocka_unit_test(answers_are_no_news),
+        cmocka_unit_test(time_of_a_stopped_process_does_not_count),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
