@@ -76,6 +76,8 @@ static const struct {
     {"digest {w}/model", true, 1, false},
     {"digest {w}/save", true, 1, false},
     {"verify {w}/save/step-00000001", true, 1, false},
+    {"export {w}/run --out {w}/out --quiet", true, 1, false},
+    {"eval --model {w}/run --data {w}/good.heldout.bin --seq-len 64", true, 1, false},
     {"check {w}/config.json", true, 1, false},
     {"plan --model nano --threads 2 --machine {w}/machine.json --host-memory 1GiB --device-memory 1GiB --json", true, 3, false},
     {"info --json --nvme {w}/nvme", false, 1, false},
@@ -325,6 +327,7 @@ static void every_site_fails_cleanly(void **state)
 /* With a checkpoint. */
 static int setup(void **state)
 {
+    struct program p;
     char *save;
 
     if (workplace_setup(state) != 0)
@@ -333,6 +336,8 @@ static int setup(void **state)
     save = workplace_expand(*state, "{w}/save");
     fixture_checkpoint(save, 1);
     free(save);
+    workplace_run_ok(*state, &p, "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 1 --quiet --save {w}/run");
+    program_free(&p);
     return 0;
 }
 
