@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -48,6 +49,8 @@ static int64_t fault_slow(const char *site, int64_t result)
         if (fault_passed < fault_spec.after) {
             fault_passed++;
         } else if (fault_spec.count == 0 || fault_fired < fault_spec.count) {
+            if (fault_spec.kill)
+                (void)raise(SIGKILL);
             fault_fired++;
             tally->fired++;
             result = fault_spec.result;
@@ -132,11 +135,14 @@ int st_fault_arm_text(const char *text)
     int64_t after = 0, count = 0, result = -EIO;
     size_t length = strcspn(text, ":");
     const char *rest = text + length;
+    bool kill;
 
     if (length == 0 || length >= FAULT_SITE_BYTES)
         return -1;
-    if (fault_parse_number(&rest, 0, UINT32_MAX, &after) != 0 || fault_parse_number(&rest, 0, UINT32_MAX, &count) != 0 ||
-        fault_parse_number(&rest, INT64_MIN, INT64_MAX, &result) != 0 || *rest != '\0')
+    if (fault_parse_number(&rest, 0, UINT32_MAX, &after) != 0 || fault_parse_number(&rest, 0, UINT32_MAX, &count) != 0)
+        return -1;
+    kill = strcmp(rest, ":kill") == 0;
+    if (!kill && (fault_parse_number(&rest, INT64_MIN, INT64_MAX, &result) != 0 || *rest != '\0'))
         return -1;
     st_fault_disarm();
     memcpy(fault_site, text, length);
@@ -146,6 +152,7 @@ int st_fault_arm_text(const char *text)
         .after = (uint32_t)after,
         .count = (uint32_t)count,
         .result = result,
+        .kill = kill,
     });
     return 0;
 }

@@ -1,7 +1,11 @@
 /* tests/core/test_fault.c - arming, counting and the textual form. */
 #include "core/base/fault.h"
 
+#include "tests/common/child.h"
+
 #include <errno.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,6 +69,19 @@ static void test_text(void **state)
     st_fault_disarm();
 }
 
+static void test_a_site_kills(void **state)
+{
+    const pid_t pid = child_fork();
+
+    (void)state;
+    if (pid == 0) {
+        if (st_fault_arm_text("a:1:1:kill") != 0 || st_fault("b", 1) != 1 || st_fault("a", 1) != 1)
+            _exit(1);
+        _exit(st_fault("a", 2) == 2 ? 2 : 3);
+    }
+    assert_int_equal(child_wait(pid), 128 + SIGKILL);
+}
+
 static void test_bad_text(void **state)
 {
     static const char *const bad[] = {
@@ -78,6 +95,8 @@ static void test_bad_text(void **state)
         "a:1:2:",
         "a:4294967296",
         "a:1x",
+        "a:kill",
+        "a:1:1:killed",
         "a-site-name-that-is-far-longer-than-any-site-this-library-could-ever-have",
     };
 
@@ -108,6 +127,7 @@ int main(void)
         cmocka_unit_test(test_any_site),
         cmocka_unit_test(test_refuses),
         cmocka_unit_test(test_text),
+        cmocka_unit_test(test_a_site_kills),
         cmocka_unit_test(test_bad_text),
     };
 
