@@ -27,7 +27,6 @@ struct st_saver {
     uint64_t begun_ns;
     bool is_due; /* the next step saves, or whoever waits for it */
     struct st_manifest due;
-    uint32_t next; /* set that updates write after it */
     struct strata_saved last;
     strata_status status; /* of the last save, until it is asked for */
     char sentence[1024];
@@ -151,7 +150,8 @@ static void take_report(struct st_saver *s)
     snprintf(s->sentence, sizeof(s->sentence), "%s", r.sentence);
 }
 
-/* A set that no checkpoint has, and that is not in use: one that is free, or new files for one that checkpoints have. */
+/* A set that no checkpoint has, and that is not in use: one that is free, or new files for one that checkpoints have.  Only once
+ * all that the run has learnt lies in the set in use: until then another one may hold it still. */
 static strata_status find_set(struct strata_engine *e, uint32_t *out)
 {
     struct st_swap *swap = st_engine_swap(e->engine);
@@ -182,14 +182,17 @@ static strata_status hand_over(struct st_saver *s, struct strata_engine *e, stru
                                const struct st_train_state *train)
 {
     struct st_commit job = {.manifest = s->due, .extents = *extents, .set = st_engine_set(e->engine)};
-    strata_status st;
+    uint32_t next;
+    strata_status st = find_set(e, &next);
 
     job.manifest.train = *train;
-    st_engine_use_set(e->engine, s->next);
-    if ((st = st_committer_submit(s->committer, &job)) != STRATA_OK) {
+    if (st == STRATA_OK)
+        st = st_committer_submit(s->committer, &job);
+    if (st != STRATA_OK) {
         st_extents_fini(&job.extents);
         return st;
     }
+    st_engine_use_set(e->engine, next);
     s->due = (struct st_manifest){0};
     return STRATA_OK;
 }
@@ -249,7 +252,6 @@ strata_status st_saver_save(struct st_saver *s, struct strata_engine *e, struct 
         s->begun_ns = st_clock_ns();
         st_committer_wait(s->committer);
         take_report(s);
-        st = find_set(e, &s->next);
     }
     if (st != STRATA_OK) {
         st_manifest_fini(m);
