@@ -119,6 +119,8 @@ strata_status st_saver_begin(struct st_saver *s, const struct strata_engine *e, 
     if (from == NULL)
         return name_run(s);
     memcpy(s->run, from->manifest.run, sizeof(s->run));
+    if (st_committer_tidy(s->committer, s->run, from->manifest.step) != STRATA_OK)
+        st_log(ST_LOG_WARN, "%s", strata_last_error());
     return st_committer_use_base(s->committer, st_engine_adopted(e->engine) ? from->path : NULL);
 }
 

@@ -438,6 +438,8 @@ static strata_status finish_run(struct train *t)
         st = write_model(t);
     if (is_short(t) && cli_signals_pending() == CLI_SIGNAL_MEMORY)
         print_memory(t);
+    if (st == STRATA_OK)
+        st = cli_saves_status(&t->saves);
     if (st == STRATA_OK && is_short(t))
         st = st_error(STRATA_E_CANCELLED, "ended by %s", cli_signals_name(cli_signals_pending()));
     return st;

@@ -169,9 +169,12 @@ strata_status cli_saves_end(struct cli_saves *s, struct cli_run *run, uint64_t s
     if (steps_done != s->saved_at || s->failed)
         st = save(s, run, steps_done, metrics_bytes);
     look(s, run, true);
-    if (st != STRATA_OK || !s->failed)
-        return st;
-    return st_error(STRATA_E_IO, "the last checkpoint could not be made: %s", s->sentence);
+    return st;
+}
+
+strata_status cli_saves_status(const struct cli_saves *s)
+{
+    return s->failed ? st_error(STRATA_E_IO, "the last checkpoint could not be made: %s", s->sentence) : STRATA_OK;
 }
 
 void cli_saves_close(struct cli_saves *s)

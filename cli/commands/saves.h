@@ -36,8 +36,10 @@ uint64_t cli_saves_steps(const struct cli_saves *s);
 /** After each step: save if one is due, and say what became of the one before.  A failure is a warning.
  *  @param metrics_bytes  of whole lines in --metrics */
 strata_status cli_saves_step(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes);
-/** At the end: save what is not saved yet, and wait.  E_IO, E_NOSPC, ...: the last checkpoint could not be made. */
+/** At the end: save what is not saved yet, and wait.  The status that ended the engine, if it has ended. */
 strata_status cli_saves_end(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes);
+/** When all else of the run is done: E_IO if its last checkpoint could not be made. */
+strata_status cli_saves_status(const struct cli_saves *s);
 void cli_saves_close(struct cli_saves *s);
 
 #endif

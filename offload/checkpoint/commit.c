@@ -287,7 +287,7 @@ static strata_status write_model(struct st_committer *c)
 
 static enum st_store_judgement judge(void *ctx, const char *path, uint64_t step)
 {
-    const struct st_committer *c = ctx;
+    const char *run = ctx;
     char manifest[ST_PATH_MAX];
     struct st_manifest m;
     struct st_checkpoint *ck;
@@ -296,7 +296,7 @@ static enum st_store_judgement judge(void *ctx, const char *path, uint64_t step)
     (void)step;
     if (st_path_join(manifest, path, ST_MANIFEST_NAME) != STRATA_OK || st_manifest_read(&m, manifest) != STRATA_OK)
         return ST_STORE_FOREIGN;
-    ours = strcmp(m.run, c->job.manifest.run) == 0;
+    ours = strcmp(m.run, run) == 0;
     st_manifest_fini(&m);
     if (!ours)
         return ST_STORE_FOREIGN;
@@ -346,9 +346,24 @@ static void follow_base(struct st_committer *c)
         memcpy(c->base_from, path, sizeof(path));
 }
 
+/* After the step's checkpoint has its name: `latest`, and the end of those before.  The first failure. */
+static strata_status tidy(struct st_committer *c, const char *run, uint64_t step)
+{
+    char sentence[sizeof(c->report.sentence)], id[sizeof(c->job.manifest.run)];
+    strata_status st, pruned;
+
+    snprintf(id, sizeof(id), "%s", run);
+    st = st_store_set_latest(c->store, step);
+    if (st != STRATA_OK)
+        snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    enter(c, "removing older ones");
+    pruned = st_store_prune(c->store, c->opts.keep, judge, id);
+    return st == STRATA_OK ? pruned : st_error(st, "%s", sentence);
+}
+
 static strata_status work(struct st_committer *c)
 {
-    strata_status st = assemble(c), pruned;
+    const strata_status st = assemble(c);
 
     if (st != STRATA_OK) {
         st_store_abort(c->store);
@@ -356,12 +371,7 @@ static strata_status work(struct st_committer *c)
     }
     c->report.committed = true;
     follow_base(c);
-    st = st_store_set_latest(c->store, c->job.manifest.step);
-    if (st != STRATA_OK)
-        snprintf(c->report.sentence, sizeof(c->report.sentence), "%s", strata_last_error());
-    enter(c, "removing older ones");
-    pruned = st_store_prune(c->store, c->opts.keep, judge, c);
-    return st == STRATA_OK ? pruned : st_error(st, "%s", c->report.sentence);
+    return tidy(c, c->job.manifest.run, c->job.manifest.step);
 }
 
 static void run_job(struct st_committer *c)
@@ -433,6 +443,20 @@ strata_status st_committer_use_base(struct st_committer *c, const char *path)
     if ((size_t)snprintf(c->base_from, sizeof(c->base_from), "%s", path != NULL ? path : "") < sizeof(c->base_from))
         return STRATA_OK;
     return st_error(STRATA_E_INVAL, "the name of a checkpoint's directory is longer than %zu bytes", sizeof(c->base_from) - 1);
+}
+
+strata_status st_committer_tidy(struct st_committer *c, const char *run, uint64_t step)
+{
+    struct st_store_list list;
+    bool newest;
+    const strata_status st = st_store_list(&list, c->save);
+
+    assert(c->phase != WORKING);
+    if (st != STRATA_OK)
+        return st;
+    newest = list.count > 0 && list.steps[list.count - 1] == step;
+    free(list.steps);
+    return newest ? tidy(c, run, step) : STRATA_OK;
 }
 
 strata_status st_committer_submit(struct st_committer *c, struct st_commit *job)

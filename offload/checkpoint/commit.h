@@ -47,6 +47,9 @@ strata_status st_committer_start(struct st_committer **out, const struct st_comm
 /** Link the base's files from this checkpoint from now on; NULL: the swap's own.  Between jobs.  E_INVAL: the path is too long.
  */
 strata_status st_committer_use_base(struct st_committer *c, const char *path);
+/** What the run that made this step's checkpoint had not come to if it was killed right after: `latest`, and removing those that
+ *  are too old by now.  Nothing where it is not the newest there.  Between jobs.  @return the first failure */
+strata_status st_committer_tidy(struct st_committer *c, const char *run, uint64_t step);
 /** Hand over; does not wait.  OK: job's parts are taken, and the set and the base must not be written until it is reported.
  *  E_BUSY: the one before is not reported yet; the job stays the caller's. */
 strata_status st_committer_submit(struct st_committer *c, struct st_commit *job);

@@ -1,0 +1,256 @@
+/* test_saves.c - what can befall a directory of checkpoints: a save that fails, a disk that is full, copies, links, moves and
+ * removals, two runs at once, and many saves. */
+#include "program.h"
+#include "workplace.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TRAIN                                                                                                                    \
+    "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --digest --set strata.watchdog=false "
+#define DRIVES                                                                                                                   \
+    "--nvme {w}/nvme --set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme "                     \
+    "--set zero_optimization.offload_param.device=nvme --set strata.cache=0 --device-memory 20MiB "
+
+static unsigned long saves = 12;
+static char never_ended[160]; /* digests after six steps */
+
+static void shell(const struct workplace *w, const char *command)
+{
+    char *line = workplace_expand(w, command);
+
+    if (system(line) != 0)
+        fail_msg("%s", line);
+    free(line);
+}
+
+static const char *digests(const struct program *p)
+{
+    const char *at = strstr(p->out, "weights_digest");
+
+    return at != NULL ? at : "";
+}
+
+static void expect(const struct workplace *w, const char *command, int code, const char *sentence)
+{
+    struct program p;
+
+    workplace_run(w, &p, command);
+    if (p.code != code || strcmp(digests(&p), never_ended) != 0 || (sentence != NULL && strstr(p.err, sentence) == NULL))
+        fail_msg("%s: exit code %d\n%s%s", command, p.code, p.err, p.out);
+    program_free(&p);
+}
+
+/* --- failures --- */
+
+/* The run goes on; only a last one that failed is the run's failure, and its other results are there. */
+static void a_save_that_fails_is_not_the_run(void **state)
+{
+    const struct workplace *w = *state;
+    static const char *const sites[] = {"commit.mkdir", "commit.alloc:1", "nvme.fsync",
+                                        "nvme.link",    "store.rename",   "file.links:2"};
+    char command[512];
+
+    for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
+        snprintf(command, sizeof(command), TRAIN DRIVES "--max-steps 6 --save {w}/a --save-every 3 --quiet --fault %s%s:1",
+                 sites[i], strchr(sites[i], ':') != NULL ? "" : ":0");
+        expect(w, command, 0, "no checkpoint was made: ");
+        assert_int_equal(workplace_entries(w, "a"), 2);
+        assert_true(workplace_exists(w, "a/step-00000006"));
+        workplace_remove(w, "a");
+    }
+    expect(w, TRAIN DRIVES "--max-steps 6 --save {w}/a --out {w}/out --quiet --fault commit.mkdir", 4,
+           "the last checkpoint could not be made: ");
+    assert_false(workplace_exists(w, "a"));
+    assert_true(workplace_exists(w, "out/model.safetensors"));
+    workplace_remove(w, "out");
+}
+
+/* Killed right after its last checkpoint had its name: the next run has no step to do, and ends the removal of the one before. */
+static void a_last_removal_is_made_up_for(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run(w, &p, TRAIN DRIVES "--max-steps 6 --save {w}/a --save-every 3 --keep 1 --quiet --fault store.rename:2:1:kill");
+    assert_int_equal(p.code, 128 + SIGKILL);
+    program_free(&p);
+    assert_true(workplace_exists(w, "a/step-00000003"));
+    expect(w, TRAIN DRIVES "--max-steps 6 --save {w}/a --save-every 3 --keep 1 --resume auto --quiet", 0, NULL);
+    assert_int_equal(workplace_entries(w, "a"), 2);
+    assert_true(workplace_exists(w, "a/step-00000006"));
+    workplace_remove(w, "a");
+}
+
+/* With as few sets as it can have, since its checkpoints are there: the step that saves reads one, writes the other. */
+static void a_resumed_run_saves_each_step(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run(w, &p, TRAIN DRIVES "--max-steps 6 --save {w}/a --save-every 1 --keep 2 --quiet --fault commit.mkdir:2:1:kill");
+    assert_int_equal(p.code, 128 + SIGKILL);
+    program_free(&p);
+    expect(w, TRAIN DRIVES "--max-steps 6 --save {w}/a --save-every 1 --keep 2 --resume auto --quiet", 0, NULL);
+    expect(w, TRAIN "--max-steps 6 --resume {w}/a/step-00000005 --quiet", 0, NULL);
+    workplace_remove(w, "a");
+}
+
+static void a_full_disk_says_how_much_is_missing(void **state)
+{
+    const struct workplace *w = *state;
+
+    if (!w->mounted) {
+        print_message("%s\n", w->not_mounted);
+        skip();
+    }
+    expect(w, TRAIN DRIVES "--max-steps 6 --save {w}/full/a --save-every 3 --quiet", 4, " bytes too few");
+    assert_false(workplace_exists(w, "full/a"));
+}
+
+/* --- other hands --- */
+
+static void copies_are_checkpoints(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    expect(w, TRAIN DRIVES "--max-steps 6 --save {w}/a --save-every 2 --keep 3 --quiet", 0, NULL);
+    shell(w, "cp -r {w}/a/step-00000002 {w}/copy && cp -al {w}/a/step-00000004 {w}/linked && mv {w}/a/step-00000002 {w}/moved");
+    expect(w, TRAIN "--max-steps 6 --resume {w}/copy --quiet", 0, NULL);
+    expect(w, TRAIN DRIVES "--max-steps 6 --resume {w}/linked --save {w}/b --save-every 1 --keep 1 --quiet", 0, NULL);
+    expect(w, TRAIN DRIVES "--max-steps 6 --resume {w}/moved --quiet", 0, NULL);
+    workplace_run_ok(w, &p, "verify {w}/linked"); /* others have gone on from it */
+    program_free(&p);
+    shell(w, "rm -r {w}/a/step-00000004");
+    expect(w, TRAIN DRIVES "--max-steps 6 --resume {w}/linked --quiet", 0, NULL);
+    shell(w, "rm -r {w}/a {w}/b {w}/copy {w}/linked {w}/moved");
+}
+
+static void start_from_a_copy(const struct workplace *w, struct program *p, const char *save)
+{
+    char command[512];
+
+    snprintf(command, sizeof(command), TRAIN DRIVES "--max-steps 6 --resume {w}/from --save {w}/%s", save);
+    workplace_start_piped(w, p, command);
+    program_wait_for(p, "resumed from");
+}
+
+/* Its files were adopted: the run has them, whatever becomes of their names. */
+static void one_in_use_may_be_removed(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    expect(w, TRAIN DRIVES "--max-steps 6 --save {w}/a --save-every 2 --keep 3 --quiet", 0, NULL);
+    shell(w, "cp -al {w}/a/step-00000002 {w}/from");
+    start_from_a_copy(w, &p, "b");
+    shell(w, "rm -r {w}/from {w}/a");
+    program_drain(&p);
+    program_wait(&p);
+    if (p.code != 0)
+        fail_msg("%s", p.err);
+    program_free(&p);
+    expect(w, TRAIN "--max-steps 6 --resume {w}/b --quiet", 0, NULL);
+    workplace_remove(w, "b");
+}
+
+static void two_runs_go_on_from_one(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p, q;
+
+    expect(w, TRAIN DRIVES "--max-steps 6 --save {w}/a --save-every 2 --keep 3 --quiet", 0, NULL);
+    shell(w, "cp -al {w}/a/step-00000002 {w}/from");
+    start_from_a_copy(w, &p, "b");
+    start_from_a_copy(w, &q, "c");
+    program_drain(&p);
+    program_drain(&q);
+    program_wait(&p);
+    program_wait(&q);
+    assert_int_equal(p.code, 0);
+    assert_int_equal(q.code, 0);
+    program_free(&p);
+    program_free(&q);
+    expect(w, TRAIN "--max-steps 6 --resume {w}/b --quiet", 0, NULL);
+    expect(w, TRAIN "--max-steps 6 --resume {w}/c --quiet", 0, NULL);
+    expect(w, TRAIN "--max-steps 6 --resume {w}/from --quiet", 0, NULL);
+    shell(w, "rm -r {w}/a {w}/b {w}/c {w}/from");
+}
+
+static void a_second_run_is_refused(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p, q;
+
+    workplace_start_piped(w, &p, TRAIN "--max-steps 4000 --save {w}/a");
+    program_wait_for(&p, "step 2/");
+    workplace_run(w, &q, TRAIN "--max-steps 6 --save {w}/a --quiet");
+    assert_int_equal(q.code, 2);
+    assert_non_null(strstr(q.err, "another run saves there now"));
+    program_free(&q);
+    assert_int_equal(kill(p.pid, SIGTERM), 0);
+    program_wait(&p);
+    assert_int_equal(p.code, 143);
+    program_free(&p);
+    assert_int_equal(workplace_entries(w, "a"), 2);
+    workplace_remove(w, "a");
+}
+
+/* --- many --- */
+
+static void many_saves_leave_nothing(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    char command[512];
+
+    snprintf(command, sizeof(command), TRAIN DRIVES "--max-steps %lu --save {w}/a --save-every 1 --keep 3 --quiet", saves);
+    workplace_run_ok(w, &p, command);
+    program_free(&p);
+    assert_int_equal(workplace_entries(w, "a"), 4); /* three and latest */
+    assert_int_equal(workplace_entries(w, "nvme"), 0);
+    workplace_run_ok(w, &p, "verify {w}/a --pool");
+    assert_null(strstr(p.out, ".strata"));
+    program_free(&p);
+    workplace_run_ok(w, &p, "verify {w}/a");
+    program_free(&p);
+    workplace_remove(w, "a");
+}
+
+static int setup(void **state)
+{
+    struct program p;
+
+    if (workplace_setup(state) != 0)
+        return -1;
+    workplace_mount(*state);
+    workplace_run_ok(*state, &p, TRAIN "--max-steps 6 --quiet");
+    snprintf(never_ended, sizeof(never_ended), "%s", digests(&p));
+    program_free(&p);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_save_that_fails_is_not_the_run), cmocka_unit_test(a_last_removal_is_made_up_for),
+        cmocka_unit_test(a_resumed_run_saves_each_step),    cmocka_unit_test(a_full_disk_says_how_much_is_missing),
+        cmocka_unit_test(copies_are_checkpoints),           cmocka_unit_test(one_in_use_may_be_removed),
+        cmocka_unit_test(two_runs_go_on_from_one),          cmocka_unit_test(a_second_run_is_refused),
+        cmocka_unit_test(many_saves_leave_nothing),
+    };
+
+    if (argc > 1)
+        saves = strtoul(argv[1], NULL, 10);
+    return cmocka_run_group_tests(tests, setup, workplace_teardown);
+}
