@@ -1,0 +1,211 @@
+/* tests/cli/test_kill_soak.c - kill -9 at random instants of runs that save and resume: the next run goes on from the newest
+ * checkpoint, none is lost, and the last one has the bits of a run that was never killed.
+ *
+ *     test_cli_kill_soak [KILLS [SEED]]          kills in each cell
+ *
+ * The instants are what is tested: here a test sleeps. */
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define COUNT(a)       (sizeof(a) / sizeof((a)[0]))
+#define KEEP           2
+#define STEPS          16
+#define WINDOW_MOST_US 10000000u
+#define TRAIN          "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 16 --machine {w}/machine.json --digest --quiet"
+#define SAVING         " --save-every 1 --keep 2 --resume auto --save "
+#define DRIVE                                                                                                                    \
+    " --nvme {w}/nvme --set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme --set "              \
+    "zero_optimization.offload_param.device=nvme --set strata.cache=0 --device-memory 20MiB"
+
+static long kills = 3;
+static uint64_t state_of_random = 1;
+
+static const struct cell {
+    const char *name, *options, *save; /* shm: another file system */
+} cells[] = {
+    {"state in memory", "", "save"},
+    {"all on a drive", DRIVE, "save"},
+    {"two drives", DRIVE " --nvme {w}/nvme2", "save"},
+    {"another file system", DRIVE, "shm/save"},
+};
+
+static uint32_t below(uint32_t limit)
+{
+    state_of_random = state_of_random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(state_of_random >> 33) % limit;
+}
+
+static void sleep_us(uint32_t us)
+{
+    const struct timespec pause = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000L};
+
+    nanosleep(&pause, NULL);
+}
+
+/* --- what a directory of checkpoints holds --- */
+
+struct seen {
+    unsigned long newest, checkpoints, others; /* newest: step, 0: none; others: what a dead run left */
+};
+
+static struct seen look(const char *save)
+{
+    struct seen seen = {0};
+    DIR *dir = opendir(save);
+    unsigned long step;
+
+    for (const struct dirent *entry = dir != NULL ? readdir(dir) : NULL; entry != NULL; entry = readdir(dir))
+        if (sscanf(entry->d_name, "step-%lu", &step) == 1) {
+            seen.newest = step > seen.newest ? step : seen.newest;
+            seen.checkpoints++;
+        } else if (strncmp(entry->d_name, ".strata", 7) == 0 || strstr(entry->d_name, ".tmp") != NULL) {
+            seen.others++;
+        }
+    if (dir != NULL)
+        closedir(dir);
+    return seen;
+}
+
+static void remove_save(const struct workplace *w, const char *name)
+{
+    if (workplace_exists(w, name))
+        workplace_remove(w, name);
+}
+
+/* --- one cell --- */
+
+struct soak {
+    const struct workplace *w;
+    const struct cell *cell;
+    char command[1024], save[128]; /* save: its path */
+    char *never_killed;
+    uint32_t window_us;                               /* within which the signal comes; follows the pace of this machine */
+    unsigned long killed, unfinished, without, ended; /* kills; of them with something unfinished, without a checkpoint; runs */
+};
+
+static void check_end(const struct soak *s, const struct program *p, const char *out)
+{
+    const struct seen seen = look(s->save);
+
+    if (p->code != 0 || strcmp(out, s->never_killed) != 0)
+        fail_msg("%s, after %lu kills: exit code %d\n%s%sexpected\n%s", s->cell->name, s->killed, p->code, p->err, out,
+                 s->never_killed);
+    if (seen.checkpoints != KEEP || seen.newest != STEPS || seen.others != 0 || workplace_entries(s->w, "nvme") != 0 ||
+        workplace_entries(s->w, "nvme2") != 0)
+        fail_msg("%s, after %lu kills: %lu checkpoints, the newest of step %lu, %lu other things, %d and %d in the drives",
+                 s->cell->name, s->killed, seen.checkpoints, seen.newest, seen.others, workplace_entries(s->w, "nvme"),
+                 workplace_entries(s->w, "nvme2"));
+}
+
+/* A run that ends before its signal is checked, and the next begins from nothing. */
+static void one_kill(struct soak *s)
+{
+    const struct seen before = look(s->save);
+    struct seen after;
+    struct program p;
+
+    workplace_start(s->w, &p, s->command);
+    sleep_us(below(s->window_us));
+    kill(p.pid, SIGKILL);
+    program_wait(&p);
+    after = look(s->save);
+    if (after.newest < before.newest || strstr(p.err, "error") != NULL || strstr(p.err, "warning") != NULL)
+        fail_msg("%s, kill %lu: the newest was of step %lu and is of step %lu\n%s", s->cell->name, s->killed, before.newest,
+                 after.newest, p.err);
+    if (p.code == 128 + SIGKILL) {
+        s->killed++;
+        s->unfinished += after.others > 0;
+        if (after.newest == before.newest && s->window_us < WINDOW_MOST_US)
+            s->window_us += s->window_us / 4;
+        s->without += after.newest == 0;
+    } else {
+        program_free(&p);
+        workplace_run(s->w, &p, s->command); /* nothing is left to do: it says the digests of the last checkpoint */
+        check_end(s, &p, p.out);
+        s->ended++;
+        s->window_us -= s->window_us / 4;
+        remove_save(s->w, s->cell->save);
+    }
+    program_free(&p);
+}
+
+static void soak(const struct workplace *w, const struct cell *cell)
+{
+    struct soak s = {.w = w, .cell = cell, .window_us = 300000};
+    struct program p;
+
+    snprintf(s.save, sizeof(s.save), "%s/%s", w->path, cell->save);
+    snprintf(s.command, sizeof(s.command), TRAIN "%s" SAVING "%s", cell->options, s.save);
+    workplace_run_ok(w, &p, TRAIN);
+    s.never_killed = strdup(p.out);
+    program_free(&p);
+    while (s.killed < (unsigned long)kills)
+        one_kill(&s);
+    workplace_run(w, &p, s.command);
+    check_end(&s, &p, p.out);
+    program_free(&p);
+    remove_save(w, cell->save);
+    free(s.never_killed);
+    print_message("%s: %lu kills, %lu of them with something unfinished, %lu before the first checkpoint; %lu runs to the end\n",
+                  cell->name, s.killed, s.unfinished, s.without, s.ended + 1);
+}
+
+/* {w}/shm, a link to a directory on another file system; false: there is none. */
+static bool make_elsewhere(const struct workplace *w, char path[32])
+{
+    struct stat here, there;
+    char link[128];
+
+    snprintf(path, 32, "/dev/shm/strata-test-XXXXXX");
+    if (mkdtemp(path) == NULL)
+        return false;
+    snprintf(link, sizeof(link), "%s/shm", w->path);
+    assert_int_equal(symlink(path, link), 0);
+    assert_int_equal(stat(path, &there), 0);
+    assert_int_equal(stat(w->path, &here), 0);
+    return here.st_dev != there.st_dev;
+}
+
+static void a_killed_run_goes_on(void **state)
+{
+    const struct workplace *w = *state;
+    char path[32];
+    const bool elsewhere = make_elsewhere(w, path);
+
+    workplace_make_dir(w, "nvme2");
+    for (size_t i = 0; i < COUNT(cells); i++)
+        if (elsewhere || strncmp(cells[i].save, "shm", 3) != 0)
+            soak(w, &cells[i]);
+        else
+            print_message("%s: there is none here\n", cells[i].name);
+    rmdir(path);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_killed_run_goes_on),
+    };
+
+    if (argc > 1)
+        kills = strtol(argv[1], NULL, 10);
+    if (argc > 2)
+        state_of_random = strtoull(argv[2], NULL, 10);
+    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
+}
