@@ -292,6 +292,7 @@ static void system_errors_have_their_status(void **state)
         {"owned.mkdir", -EEXIST, STRATA_E_IO, "File exists"},
         {"owned.lock", -ENOLCK, STRATA_E_IO, "cannot lock"},
         {"owned.mark", -EDQUOT, STRATA_E_NOSPC, "lock file"},
+        {"owned.sync", -EIO, STRATA_E_IO, "lock file"},
         {"owned.random", -EIO, STRATA_E_IO, "run directory"},
         {"nvme.statvfs", -EIO, STRATA_E_IO, "free space of"},
         {"nvme.open", -EMFILE, STRATA_E_IO, "Too many open files"},
