@@ -151,7 +151,22 @@ static int sync_dir(int fd)
     return rc == -EINVAL ? 0 : rc; /* some file systems cannot sync a directory */
 }
 
-/* mkdir -p; each new name is made durable in its parent. */
+/* Makes the name of a directory, the first `end` bytes of `dir`, durable.  0 or -errno. */
+static int sync_parent(const char *dir, size_t end)
+{
+    char path[ST_PATH_MAX + 4];
+    int fd, rc;
+
+    snprintf(path, sizeof(path), "%.*s/..", (int)end, dir);
+    fd = st_fault_refuses("store.open") ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    rc = sync_dir(fd);
+    close(fd);
+    return rc;
+}
+
+/* mkdir -p; each new name is made durable in its parent, and the last one in any case: whoever made it may not have done so. */
 static strata_status make_dirs(const char *dir)
 {
     char path[ST_PATH_MAX];
@@ -160,26 +175,20 @@ static strata_status make_dirs(const char *dir)
     if (length == 0 || length >= sizeof(path))
         return st_error(STRATA_E_INPUT, "--save \"%.64s\": no name of a directory", dir);
     for (size_t end = 1; end <= length; end++) {
-        int rc = 0, parent;
+        int rc = 0, synced;
 
         if (end < length && dir[end] != '/')
             continue;
         snprintf(path, sizeof(path), "%.*s", (int)end, dir);
         if (st_fault_refuses("store.mkdir") || mkdir(path, 0777) != 0)
             rc = -errno;
-        if (rc == -EEXIST)
+        if (rc == -EEXIST && end < length)
             continue;
-        if (rc != 0)
+        if (rc != 0 && rc != -EEXIST)
             return st_error_errno(-rc, "making directory %s", path);
-        snprintf(path, sizeof(path), "%.*s/..", (int)end, dir);
-        parent = st_fault_refuses("store.open") ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (parent < 0 || (rc = sync_dir(parent)) < 0) {
-            rc = parent < 0 ? -errno : rc;
-            if (parent >= 0)
-                close(parent);
-            return st_error_errno(-rc, "syncing the directory of %.*s", (int)end, dir);
-        }
-        close(parent);
+        synced = sync_parent(dir, end);
+        if (synced < 0 && (rc == 0 || synced != -EACCES)) /* one that was there may lie where this user cannot read */
+            return st_error_errno(-synced, "syncing the directory of %.*s", (int)end, dir);
     }
     return STRATA_OK;
 }
