@@ -200,12 +200,14 @@ static strata_status place_files(struct st_committer *c)
     bool crossed[ST_SPACE_COUNT * ST_STRIPE_DIRS_MAX] = {false};
     uint64_t *copied = &c->report.copied_bytes;
     strata_status st = STRATA_OK;
+    bool any = false;
 
     for (uint32_t i = 0; i < m->file_count && st == STRATA_OK; i++) {
         st = link_one(c, &m->files[i], &crossed[i]);
         *(crossed[i] ? copied : &c->report.linked_bytes) += m->files[i].bytes;
+        any = any || crossed[i];
     }
-    if (st != STRATA_OK || *copied == 0)
+    if (st != STRATA_OK || !any) /* an empty file is to be copied, too */
         return st;
     tell_of_copies(c, *copied);
     st = check_room(c, *copied);

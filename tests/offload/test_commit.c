@@ -323,6 +323,24 @@ static void a_full_disk_ends_that_checkpoint_alone(void **state)
     assert_int_equal(umount(save()), 0);
 }
 
+/* The base is less than a unit, so that the second directory's file of it holds nothing; it is to be there nevertheless. */
+static void an_empty_file_is_copied(void **state)
+{
+    struct st_committer *c = started((struct st_committer_opts){0});
+    struct st_commit_report report;
+
+    (void)state;
+    kept_log_begin(ST_LOG_NOTICE);
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.link", .after = 1, .count = 1, .result = -EXDEV});
+    report = commit(c, 1);
+    assert_int_equal(st_fault_disarm(), 1);
+    assert_ok(report.status);
+    assert_int_equal(report.copied_bytes, 0);
+    assert_whole("1");
+    st_committer_stop(c);
+    kept_log_end();
+}
+
 /* --- whatever fails --- */
 
 /* One checkpoint of a run that keeps one, where there is one. */
@@ -401,6 +419,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(rows_that_cannot_be_are_not_written, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_base_is_taken_along, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(what_cannot_be_linked_is_copied, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(an_empty_file_is_copied, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(every_site_may_fail, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_full_disk_ends_that_checkpoint_alone, fixture_setup, fixture_teardown),
     };
