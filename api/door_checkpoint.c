@@ -86,7 +86,7 @@ strata_status strata_checkpoint_get_info(const struct strata_checkpoint *checkpo
     i.path = checkpoint->checkpoint->path;
     i.model = m->model_source[0] != '\0' ? m->model_source : m->model;
     i.config = m->config;
-    i.steps = m->step;
+    i.steps = m->train.steps_applied;
     i.skipped_steps = m->train.steps_skipped;
     i.sequences = m->data_position;
     i.metrics_bytes = m->metrics_bytes;

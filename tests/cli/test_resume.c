@@ -59,6 +59,20 @@ static void a_resumed_run_has_the_same_bits(void **state)
         workplace_remove(w, dir);
 }
 
+/* Skipped steps are steps of the run: one that is resumed behind them does the next one, with the next one's sequences. */
+static void skipped_steps_are_counted_once(void **state)
+{
+#define FP16 TRAIN "--set bf16.enabled=false --set fp16.enabled=true --set fp16.initial_scale_power=32 "
+    const struct workplace *w = *state;
+    char never_ended[160], is[160];
+
+    digests_of(w, FP16 "--max-steps 24 --save {w}/a --save-every 22 --quiet --set strata.max_skipped=40", never_ended);
+    digests_of(w, FP16 "--max-steps 24 --resume {w}/a/step-00000022 --quiet --set strata.max_skipped=40", is);
+    assert_string_equal(is, never_ended);
+    workplace_remove(w, "a");
+#undef FP16
+}
+
 /* A signal ends the run after its step and saves; auto begins where there is nothing, and goes on where there is. */
 static void auto_goes_on_after_a_signal(void **state)
 {
@@ -169,6 +183,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_has_the_same_bits),
+        cmocka_unit_test(skipped_steps_are_counted_once),
         cmocka_unit_test(auto_goes_on_after_a_signal),
         cmocka_unit_test(a_signal_asks_for_a_checkpoint),
         cmocka_unit_test(a_resumed_run_needs_no_more_room),
