@@ -73,6 +73,19 @@ static void skipped_steps_are_counted_once(void **state)
 #undef FP16
 }
 
+/* A checkpoint of every step by a run whose earlier ones fill --keep: two sets, one of which holds what the other is made of. */
+static void two_sets_are_enough_for_every_step(void **state)
+{
+    const struct workplace *w = *state;
+    char never_ended[160], is[160];
+
+    digests_of(w, TRAIN "--max-steps 7 --quiet", never_ended);
+    digests_of(w, TRAIN DRIVES "--max-steps 3 --save {w}/a --keep 1 --quiet", is);
+    digests_of(w, TRAIN DRIVES "--max-steps 7 --save {w}/a --keep 1 --save-every 1 --resume auto --quiet", is);
+    assert_string_equal(is, never_ended);
+    workplace_remove(w, "a");
+}
+
 /* A signal ends the run after its step and saves; auto begins where there is nothing, and goes on where there is. */
 static void auto_goes_on_after_a_signal(void **state)
 {
@@ -184,6 +197,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_has_the_same_bits),
         cmocka_unit_test(skipped_steps_are_counted_once),
+        cmocka_unit_test(two_sets_are_enough_for_every_step),
         cmocka_unit_test(auto_goes_on_after_a_signal),
         cmocka_unit_test(a_signal_asks_for_a_checkpoint),
         cmocka_unit_test(a_resumed_run_needs_no_more_room),
