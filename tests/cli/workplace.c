@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -219,6 +220,9 @@ int workplace_setup(void **state)
 {
     static struct workplace w;
 
+    signal(SIGINT,
+           SIG_DFL); /* they are ignored under nohup and in a script's background, and programs started here would be deaf */
+    signal(SIGHUP, SIG_DFL);
     workplace_create(&w);
     *state = &w;
     return 0;
