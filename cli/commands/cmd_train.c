@@ -378,8 +378,9 @@ static strata_status train_loop(struct train *t)
     sample_pressure(t, &t->pressure_first);
     t->pressure_last = t->pressure_first;
     t->start_ns = t->sampled_ns;
-    cli_signals_ask(t->args->out != NULL ? "the run ends after this step and writes the model; a second signal ends it now"
-                                         : "the run ends after this step; a second signal ends it now");
+    cli_signals_ask(t->saves.dir[0] != '\0' ? "the run ends after this step and saves; a second signal ends it now"
+                    : t->args->out != NULL  ? "the run ends after this step and writes the model; a second signal ends it now"
+                                            : "the run ends after this step; a second signal ends it now");
     st = start_watchdog(t);
     while (st == STRATA_OK && !is_over(t))
         st = one_step(t);
@@ -518,13 +519,14 @@ static int exit_code(const struct train *t, strata_status st)
         return 0;
     if (st != STRATA_E_CANCELLED)
         return cli_fail(st);
-    st_wrap_print(stderr, "strata: %sended by %s after %" PRIu64 " of %" PRIu64 " steps; no swap files are left%s%s\n",
+    st_wrap_print(stderr, "strata: %sended by %s after %" PRIu64 " of %" PRIu64 " steps; no swap files are left%s%s%s%s\n",
                   cli_signals_pending() == CLI_SIGNAL_MEMORY ? "error: " : "", cli_signals_name(cli_signals_pending()),
                   t->steps_done, t->steps,
                   out == NULL          ? ""
                   : t->steps_done == 0 ? ", --out was not written"
                                        : ", the model is in ",
-                  out == NULL || t->steps_done == 0 ? "" : out);
+                  out == NULL || t->steps_done == 0 ? "" : out, t->saves.newest[0] != '\0' ? ", --resume goes on from " : "",
+                  t->saves.newest);
     return cli_signals_exit_code(cli_signals_pending());
 }
 

@@ -127,6 +127,7 @@ static void look(struct cli_saves *s, struct cli_run *run, bool wait)
         return;
     }
     s->failed = false;
+    snprintf(s->newest, sizeof(s->newest), "%s", s->last.path != NULL ? s->last.path : "");
     if (s->last.copied_bytes > 0)
         snprintf(copied, sizeof(copied), ", %s copied", st_size_text(size, s->last.copied_bytes));
     cli_progress_note(run->progress, "checkpoint of step %" PRIu64 " in %s (%.1f s, %.2f s of them before the next step%s)",

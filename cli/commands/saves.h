@@ -19,6 +19,7 @@ struct cli_saves {
     bool failed;         /* the last one did */
     char sentence[1024]; /* of its failure */
     struct strata_saved last;
+    char newest[4096]; /* path of the last checkpoint that is whole; "": this run has made none */
 };
 
 /** Find what --resume names, and refuse --save if it has names that this run will want: before anything is allocated.

@@ -99,6 +99,7 @@ static void auto_goes_on_after_a_signal(void **state)
     assert_int_equal(kill(p.pid, SIGTERM), 0);
     program_wait(&p);
     assert_int_equal(p.code, 143);
+    assert_non_null(strstr(p.err, "--resume goes on from "));
     program_free(&p);
     digests_of(w, TRAIN "--max-steps 40 --save {w}/a --resume auto --quiet", is);
     assert_string_equal(is, never_ended);
