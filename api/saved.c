@@ -261,6 +261,10 @@ static void note_place(const struct st_manifest *was, const struct st_manifest *
         if (strcmp(places[i].was, places[i].is) != 0)
             st_log(ST_LOG_NOTICE, "%s was saved with the %s %s, and this one is %s: bits may differ from a run that never ended",
                    name, places[i].what, places[i].was, places[i].is);
+    if (strcmp(was->model, is->model) != 0 || strcmp(was->model_source, is->model_source) != 0)
+        st_log(ST_LOG_NOTICE, "%s is of a run that began with the weights of %s; --model names %s, whose weights are not read",
+               name, was->model_source[0] != '\0' ? was->model_source : was->model,
+               is->model_source[0] != '\0' ? is->model_source : is->model);
     if (was->numerics != is->numerics)
         st_log(ST_LOG_NOTICE,
                "%s was saved by strata %s, whose sums or roundings were others: bits may differ from a run that never ended",

@@ -139,6 +139,9 @@ static strata_status prepare(struct train *t)
     if (st == STRATA_OK)
         st = cli_saves_prepare(&t->saves, args, t->run.config->values.save, t->run.config->values.save_every);
     t->run.saved_checkpoints = cli_saves_kept(&t->saves);
+    if (st == STRATA_OK && args->max_steps != 0 && cli_saves_steps(&t->saves) > args->max_steps)
+        st = st_error(STRATA_E_INVAL, "--max-steps %" PRIu64 ": the checkpoint has %" PRIu64 " steps behind it already",
+                      args->max_steps, cli_saves_steps(&t->saves));
     if (st == STRATA_OK)
         st = cli_run_model(&t->run);
     if (st == STRATA_OK)
@@ -393,12 +396,18 @@ static strata_status train_loop(struct train *t)
 
 /* --- the end --- */
 
+/* A run that was ended early and is saved goes on later, by the same command line: then it writes its model. */
+static bool waits_for_resume(const struct train *t)
+{
+    return is_short(t) && t->saves.newest[0] != '\0';
+}
+
 static strata_status write_model(struct train *t)
 {
     struct strata_export *out = t->out;
     strata_status st;
 
-    if (out == NULL || t->steps_done == 0)
+    if (out == NULL || t->steps_done == 0 || waits_for_resume(t))
         return STRATA_OK;
     t->out = NULL; /* taken */
     if ((st = strata_engine_export(t->run.engine, out)) == STRATA_OK)
@@ -514,6 +523,7 @@ static void train_close(struct train *t)
 static int exit_code(const struct train *t, strata_status st)
 {
     const char *out = t->args->out;
+    const bool written = out != NULL && t->steps_done > 0 && !waits_for_resume(t);
 
     if (st == STRATA_OK)
         return 0;
@@ -522,11 +532,10 @@ static int exit_code(const struct train *t, strata_status st)
     st_wrap_print(stderr, "strata: %sended by %s after %" PRIu64 " of %" PRIu64 " steps; no swap files are left%s%s%s%s\n",
                   cli_signals_pending() == CLI_SIGNAL_MEMORY ? "error: " : "", cli_signals_name(cli_signals_pending()),
                   t->steps_done, t->steps,
-                  out == NULL          ? ""
-                  : t->steps_done == 0 ? ", --out was not written"
-                                       : ", the model is in ",
-                  out == NULL || t->steps_done == 0 ? "" : out, t->saves.newest[0] != '\0' ? ", --resume goes on from " : "",
-                  t->saves.newest);
+                  out == NULL ? ""
+                  : !written  ? ", --out was not written"
+                              : ", the model is in ",
+                  written ? out : "", t->saves.newest[0] != '\0' ? ", --resume goes on from " : "", t->saves.newest);
     return cli_signals_exit_code(cli_signals_pending());
 }
 

@@ -56,12 +56,16 @@ static strata_status continue_file(struct cli_lines *lines, const char *path, ui
     if (st != STRATA_OK)
         return st;
     st = whole_lines(&whole, fd, path, file.bytes < bytes ? file.bytes : bytes);
-    if (st == STRATA_OK && file.bytes >= bytes && whole != bytes)
+    if (st == STRATA_OK && file.bytes >= bytes && whole != bytes && lines->overwrite) {
+        whole = 0; /* another run's: it is replaced */
+        lines->continued = false;
+    } else if (st == STRATA_OK && file.bytes >= bytes && whole != bytes) {
         st =
             st_error(STRATA_E_INPUT,
                      "%s is not the file that the checkpoint's run wrote, as no line ends at byte %llu: name another, or replace "
                      "it with --overwrite",
                      path, (unsigned long long)bytes);
+    }
     if (st == STRATA_OK && file.bytes < bytes)
         st_log(ST_LOG_NOTICE, "--metrics %s: %llu of %llu bytes are left of the run's earlier part", path,
                (unsigned long long)whole, (unsigned long long)bytes);
@@ -75,7 +79,7 @@ static strata_status continue_file(struct cli_lines *lines, const char *path, ui
 static strata_status finds_earlier(bool *out, const struct cli_args *args, uint64_t earlier)
 {
     *out = false;
-    return args->metrics == NULL || earlier == 0 || args->overwrite ? STRATA_OK : st_file_find(out, args->metrics);
+    return args->metrics == NULL || earlier == 0 ? STRATA_OK : st_file_find(out, args->metrics);
 }
 
 strata_status cli_lines_check(const struct cli_args *args, uint64_t earlier)
@@ -94,6 +98,7 @@ strata_status cli_lines_create(struct cli_lines *lines, const struct cli_args *a
     strata_status st = finds_earlier(&lines->continued, args, earlier);
 
     lines->json = args->json;
+    lines->overwrite = args->overwrite;
     going_on.overwrite = args->overwrite || lines->continued;
     if (st == STRATA_OK)
         st = cli_output_create(&lines->metrics, "--metrics", args->metrics, &going_on);

@@ -17,6 +17,7 @@ struct cli_lines {
     off_t metrics_bytes;        /* of whole lines */
     bool metrics_on, stdout_on; /* whether lines are still written there */
     bool json;
+    bool overwrite;
     bool continued; /* --metrics has the lines of the run's earlier part, and no other header */
     bool begun;     /* there is a header, so a summary must follow */
     char metrics_sentence[CLI_SENTENCE_BYTES], stdout_sentence[CLI_SENTENCE_BYTES]; /* the errors that ended this */

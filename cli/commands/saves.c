@@ -1,6 +1,8 @@
 /* saves.c - see saves.h. */
 #include "cli/commands/saves.h"
 
+#include "cli/options/output.h"
+
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
@@ -56,6 +58,15 @@ uint64_t cli_saves_steps(const struct cli_saves *s)
     return s->from != NULL ? s->was.steps + s->was.skipped_steps : 0;
 }
 
+/* Whether two names are those of one directory that exists. */
+static bool is_same(const char *a, const char *b)
+{
+    struct stat one, other;
+
+    return !st_fault_refuses("saves.stat") && stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
+           one.st_ino == other.st_ino;
+}
+
 strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args, const char *dir, uint64_t every)
 {
     strata_status st;
@@ -67,20 +78,22 @@ strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args
     s->opts = (struct strata_save_opts)STRATA_SAVE_OPTS_INIT;
     s->last = (struct strata_saved)STRATA_SAVED_INIT;
     st = find(s);
-    if (st == STRATA_OK && s->dir[0] != '\0')
-        st = strata_save_check(s->dir, cli_saves_steps(s), s->args->overwrite);
-    return st;
+    if (s->dir[0] == '\0' || st != STRATA_OK)
+        return st;
+    signal(SIGUSR1, ask);
+    if (args->out != NULL && (strcmp(args->out, s->dir) == 0 || is_same(args->out, s->dir)))
+        return st_error(STRATA_E_INVAL, "--out and --save name the same directory: the model needs one of its own");
+    st = cli_output_check_save(s->dir);
+    return st == STRATA_OK ? strata_save_check(s->dir, cli_saves_steps(s), s->args->overwrite) : st;
 }
 
 uint32_t cli_saves_kept(const struct cli_saves *s)
 {
     char dir[4096];
-    struct stat from, to;
 
-    if (s->from == NULL || (size_t)snprintf(dir, sizeof(dir), "%s/..", s->was.path) >= sizeof(dir) ||
-        st_fault_refuses("saves.stat") || stat(dir, &from) != 0 || stat(s->dir, &to) != 0)
+    if (s->from == NULL || (size_t)snprintf(dir, sizeof(dir), "%s/..", s->was.path) >= sizeof(dir))
         return 0;
-    return from.st_dev == to.st_dev && from.st_ino == to.st_ino ? s->was.kept : 0;
+    return is_same(dir, s->dir) ? s->was.kept : 0;
 }
 
 strata_status cli_saves_load(struct cli_saves *s, struct cli_run *run, const struct strata_data *data, uint32_t order)
@@ -99,8 +112,6 @@ strata_status cli_saves_load(struct cli_saves *s, struct cli_run *run, const str
         return st;
     if (s->from != NULL)
         cli_progress_note(run->progress, "resumed from %s, after step %" PRIu64, s->was.path, s->saved_at);
-    if (s->dir[0] != '\0')
-        signal(SIGUSR1, ask);
     return STRATA_OK;
 }
 

@@ -13,4 +13,7 @@ strata_status cli_output_check_dir(const char *option, const char *dir, const st
 /** Begin to write it.  NULL: `file` is not touched. */
 strata_status cli_output_create(struct st_new_file *file, const char *option, const char *path, const struct cli_args *args);
 
+/** E_INPUT if a directory for checkpoints is one, or lies in one. */
+strata_status cli_output_check_save(const char *dir);
+
 #endif

@@ -144,6 +144,36 @@ static void a_resumed_run_needs_no_more_room(void **state)
     workplace_remove(w, "b");
 }
 
+static void refused(const struct workplace *w, const char *command, const char *said)
+{
+    struct program p;
+
+    workplace_run(w, &p, command);
+    assert_int_equal(p.code, 2);
+    if (strstr(p.err, said) == NULL)
+        fail_msg("%s: no \"%s\" in: %s", command, said, p.err);
+    program_free(&p);
+}
+
+static void what_cannot_be_is_refused(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(w, &p, TRAIN "--max-steps 3 --save {w}/a --quiet");
+    program_free(&p);
+    refused(w, TRAIN "--max-steps 2 --resume {w}/a", "--max-steps 2: the checkpoint has 3 steps behind it");
+    refused(w, TRAIN "--max-steps 4 --resume {w}/a --save {w}/a/step-00000003", "lies in a checkpoint");
+    refused(w, TRAIN "--max-steps 4 --save {w}/b --out {w}/b", "--out and --save name the same directory");
+    refused(w, TRAIN "--max-steps 4 --save {w}/a", "has checkpoints of later steps already (step-00000003)");
+    refused(w, TRAIN "--max-steps 4 --resume auto", "--resume auto needs --save DIR");
+    refused(w, TRAIN "--max-steps 4 --resume {w}/none", "--resume");
+    refused(w, TRAIN "--max-steps 4 --resume {w}/a --seed 7", "--seed 0");
+    refused(w, TRAIN "--max-steps 4 --resume {w}/a --micro-batch 2", "1 sequences a step, and this one has 2");
+    refused(w, TRAIN "--max-steps 4 --resume {w}/a --set bf16.enabled=false", "in bf16, and this one is in fp32");
+    workplace_remove(w, "a");
+}
+
 /* Steps of a file of metrics, in their order, each once; -1 where a line is no step's. */
 static void assert_steps(const struct workplace *w, const char *name, int first, int last)
 {
@@ -193,6 +223,32 @@ static void metrics_go_on(void **state)
     workplace_remove(w, "new.jsonl");
 }
 
+/* A run that a signal ends leaves its model to the run that goes on, so one command line does all. */
+static void one_command_line_does_all(void **state)
+{
+    static const char command[] = TRAIN "--max-steps 60 --save {w}/a --resume auto --out {w}/out --metrics {w}/m.jsonl";
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_start_piped(w, &p, command);
+    program_wait_for(&p, "step 2/");
+    assert_int_equal(kill(p.pid, SIGTERM), 0);
+    program_wait(&p);
+    assert_int_equal(p.code, 143);
+    assert_non_null(strstr(p.err, "--out was not written, --resume goes on from "));
+    program_free(&p);
+    assert_false(workplace_exists(w, "out"));
+    workplace_run_ok(w, &p, command);
+    program_free(&p);
+    assert_true(workplace_exists(w, "out/model.safetensors"));
+    workplace_run_ok(w, &p, TRAIN "--max-steps 61 --save {w}/a --resume auto --out {w}/out --metrics {w}/m.jsonl --overwrite");
+    program_free(&p);
+    assert_steps(w, "m.jsonl", 1, 61);
+    workplace_remove(w, "out");
+    workplace_remove(w, "a");
+    workplace_remove(w, "m.jsonl");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +259,8 @@ int main(void)
         cmocka_unit_test(a_signal_asks_for_a_checkpoint),
         cmocka_unit_test(a_resumed_run_needs_no_more_room),
         cmocka_unit_test(metrics_go_on),
+        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(one_command_line_does_all),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
