@@ -5,6 +5,7 @@
 #include "core/base/print.h"
 #include "core/base/size.h"
 #include "core/base/wrap.h"
+#include "offload/checkpoint/manifest.h"
 
 #include <math.h>
 #include <string.h>
@@ -21,11 +22,6 @@ const char *st_tier_name(strata_tier tier)
     static const char *const names[STRATA_TIER_COUNT] = {"device", "host", "nvme"};
 
     return tier < STRATA_TIER_COUNT ? names[tier] : "auto";
-}
-
-static const char *moments_name(enum st_moment_format format)
-{
-    return format == ST_MOMENTS_BF16 ? "bf16" : format == ST_MOMENTS_8BIT ? "8bit" : "fp32";
 }
 
 const char *st_seconds_text(char buf[24], double seconds)
@@ -214,7 +210,7 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
         return;
     st_print(file,
              "  state: moments in %s; %u pages on the device, %u of %u chunks cached in host memory; cached weights: %u pages\n",
-             moments_name(plan->program.moment_format), plan->decided.device_state_pages, plan->decided.cached_chunks,
+             st_moment_format_name(plan->program.moment_format), plan->decided.device_state_pages, plan->decided.cached_chunks,
              plan->program.chunk_count, plan->decided.cached_weight_pages);
     if (streamed_pages(plan) > 0)
         st_print(file, "  the state of %u of %u blocks crosses the link to be updated on the device\n", streamed_pages(plan),
@@ -353,7 +349,7 @@ static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
     st_json_put_string(w, "param_tier", st_tier_name(plan->policy.param_tier));
     st_json_put_string(w, "optimizer_tier", st_tier_name(plan->policy.optimizer_tier));
     st_json_put_string(w, "activation_tier", st_tier_name(plan->decided.activation_tier));
-    st_json_put_string(w, "moments", moments_name(plan->program.moment_format));
+    st_json_put_string(w, "moments", st_moment_format_name(plan->program.moment_format));
     st_json_put_u64(w, "pages", plan->program.workload.page_count);
     st_json_put_u64(w, "resident_pages", plan->decided.resident_pages);
     st_json_put_u64(w, "device_state_pages", plan->decided.device_state_pages);

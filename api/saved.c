@@ -209,7 +209,10 @@ static strata_status compare_numbers(const struct st_manifest *was, const struct
         return st_error(STRATA_E_INPUT, "%s was saved by a run of %s, and this one is of %s: resume with the same optimizer",
                         name, was->optimizer, is->optimizer);
     if (was->moments != is->moments || was->moment_format != is->moment_format)
-        return st_error(STRATA_E_INPUT, "%s has other moments than this run: resume with the same strata.moments", name);
+        return st_error(
+            STRATA_E_INPUT,
+            "%s was saved by a run with %u moments in %s, and this one has %u in %s: resume with the same strata.moments", name,
+            was->moments, st_moment_format_name(was->moment_format), is->moments, st_moment_format_name(is->moment_format));
     if (strcmp(was->model_shapes, is->model_shapes) != 0)
         return st_error(
             STRATA_E_INPUT,
@@ -224,8 +227,8 @@ static strata_status compare_data(const struct st_manifest *was, const struct st
     if (was->data_count == 0 || is->data_count == 0)
         return STRATA_OK;
     if (was->data_count != is->data_count)
-        return st_error(STRATA_E_INPUT, "%s was saved by a run over %u token files, and this one has %u: resume with the same",
-                        name, was->data_count, is->data_count);
+        return st_error(STRATA_E_INPUT, "%s was saved by a run over %u token file%s, and this one has %u: resume with the same",
+                        name, was->data_count, was->data_count == 1 ? "" : "s", is->data_count);
     for (uint32_t i = 0; i < was->data_count; i++) {
         const struct st_manifest_data *a = &was->data[i], *b = &is->data[i];
 
@@ -305,6 +308,11 @@ static strata_status compare_config(const struct st_manifest *was, const struct 
             "%s was saved by a run of %u sequences a step, and this one has %u: --micro-batch times --grad-accum must be "
             "the same",
             name, config[0].train_batch, config[1].train_batch);
+    if (st == STRATA_OK && config[0].micro_batch != config[1].micro_batch)
+        st_log(ST_LOG_NOTICE,
+               "a step's sequences are summed in other parts than in %s (%u at a time, and %u here): bits may differ from a run "
+               "that never ended",
+               name, config[0].micro_batch, config[1].micro_batch);
     if (st == STRATA_OK)
         note_keys(source[0], source[1], name);
     st_config_source_free(source[0]);

@@ -109,6 +109,9 @@ strata_status st_manifest_parse(struct st_manifest *out, const char *text, uint6
 strata_status st_manifest_read(struct st_manifest *out, const char *path);
 void st_manifest_fini(struct st_manifest *m);
 
+/** "fp32", "bf16", "8bit". */
+const char *st_moment_format_name(enum st_moment_format format);
+
 /** Group number `group` of a page; NULL: it has fewer. */
 const struct st_manifest_group *st_manifest_group(const struct st_manifest *m, uint32_t page, uint32_t group);
 /** A file of a space; NULL: the space is empty. */

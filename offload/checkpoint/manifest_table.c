@@ -23,6 +23,11 @@ static const char *const rules[] = {"adam", "adagrad", "lion", "sgd", NULL};
 /* A change of what a run's state is shows here: the tables below must have it, and ST_MANIFEST_VERSION grow. */
 static_assert(sizeof(struct st_train_state) == 304 && sizeof(struct st_update_coef) == 56, "the state that is stored");
 
+const char *st_moment_format_name(enum st_moment_format format)
+{
+    return moment_formats[format];
+}
+
 enum field_type {
     FIELD_TEXT,   /* char [size] */
     FIELD_DIGEST, /* 32 hex digits, or "" */
@@ -91,11 +96,8 @@ static const struct field of_model[] = {
     AT("pages", FIELD_U32, page_count),
 };
 static const struct field of_data[] = {
-    AT("seed", FIELD_WIDE, data_seed),
-    AT("seq_len", FIELD_U32, data_seq),
-    AT("order", FIELD_U32, data_order),
-    AT("sequences", FIELD_U64, data_sequences),
-    AT("position", FIELD_U64, data_position),
+    AT("seed", FIELD_WIDE, data_seed),          AT("seq_len", FIELD_U32, data_seq),       AT("order", FIELD_U32, data_order),
+    AT("sequences", FIELD_U64, data_sequences), AT("position", FIELD_U64, data_position),
 };
 static const struct field of_train[] = {
     AT("steps_applied", FIELD_U64, train.steps_applied),

@@ -1,0 +1,94 @@
+/* test_resume_changed.c - a run that resumes with another configuration: the same bits where it differs in speed or place alone,
+ * a notice where results may differ, a refusal that names both values where it would be another run. */
+#include "program.h"
+#include "workplace.h"
+
+#include <regex.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+#define MACHINE  "--machine {w}/machine.json --digest --quiet "
+#define DATA     "--data {w}/good.bin --seq-len 32 "
+#define NANO     "train --model nano " MACHINE
+#define STEPS    "--max-steps 4 --micro-batch 2 "
+#define DRIVES                                                                                                                   \
+    "--nvme {w}/nvme --set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme "                     \
+    "--set zero_optimization.offload_param.device=nvme --set strata.cache=0 --device-memory 20MiB "
+
+static const struct {
+    const char *command;
+    int code;
+    bool same;          /* digests of a run that never ended */
+    const char *wanted; /* in what it says; NULL: it says nothing */
+} rows[] = {
+    {NANO DATA STEPS, 0, true, NULL},
+    {NANO DATA STEPS "--threads 1 --host-memory 400MiB --device-memory 100MiB", 0, true, NULL},
+    {NANO DATA STEPS DRIVES "--set strata.io_method=threads --set strata.chunk_size=65536", 0, true, NULL},
+    {NANO DATA STEPS DRIVES "--set strata.update=serial --set strata.activations=recomputed", 0, true, NULL},
+    {NANO DATA STEPS "--lr 0.01", 0, false, "optimizer.params.lr is 0.01 from here on; in .* it was 5e-05"},
+    {NANO DATA STEPS "--set gradient_clipping=0.5", 0, false, "gradient_clipping is 0.5 from here on; in .* it was 1"},
+    {NANO DATA "--max-steps 4 --micro-batch 1 --grad-accum 2", 0, false,
+     "in other parts than in .* \\(2 at a time, and 1 here\\): bits may differ"},
+    {NANO DATA "--max-steps 4", 2, false, "of 2 sequences a step, and this one has 1:"},
+    {"train --model mini " MACHINE DATA STEPS, 2, false, "another model: of nano .*this one is mini"},
+    {NANO DATA STEPS "--set bf16.enabled=false --set fp16.enabled=false", 2, false, "in bf16, and this one is in fp32"},
+    {NANO DATA STEPS "--set optimizer.type=Lion", 2, false, "of AdamW, and this one is of Lion"},
+    {NANO DATA STEPS "--set strata.moments=bf16", 2, false, "2 moments in fp32, and this one has 2 in bf16"},
+    {NANO DATA STEPS "--seed 7", 2, false, "--seq-len 32 --seed 0, and this one has 32 and 7"},
+    {NANO "--data {w}/good.bin --seq-len 64 " STEPS, 2, false, "--seq-len 32 --seed 0, and this one has 64 and 0"},
+    {NANO "--data {w}/good.heldout.bin --seq-len 32 " STEPS, 2, false, "good.heldout.bin is not the file .*good.bin"},
+    {NANO DATA "--data {w}/good.heldout.bin " STEPS, 2, false, "over 1 token file, and this one has 2"},
+    {NANO DATA "--epochs 1 --micro-batch 2", 2, false, "without --epochs, and this one is one with it"},
+};
+
+static bool matches(const char *text, const char *pattern)
+{
+    regex_t regex;
+    bool found;
+
+    assert_int_equal(regcomp(&regex, pattern, REG_EXTENDED | REG_NOSUB), 0);
+    found = regexec(&regex, text, 0, NULL, 0) == 0;
+    regfree(&regex);
+    return found;
+}
+
+static void changes_are_allowed_noticed_or_refused(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    char command[1024], never_ended[160];
+    unsigned wrong = 0;
+
+    workplace_run_ok(w, &p, NANO DATA STEPS "--save {w}/a --save-every 2");
+    snprintf(never_ended, sizeof(never_ended), "%s", p.out);
+    program_free(&p);
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        snprintf(command, sizeof(command), "%s --resume {w}/a/step-00000002", rows[i].command);
+        workplace_run(w, &p, command);
+        if (p.code != rows[i].code || (strcmp(p.out, never_ended) == 0) != rows[i].same ||
+            (rows[i].wanted != NULL ? !matches(p.err, rows[i].wanted) : p.err[0] != '\0')) {
+            print_error("%s: exit code %d\n%s%s", command, p.code, p.err, p.out);
+            wrong++;
+        }
+        program_free(&p);
+    }
+    workplace_remove(w, "a");
+    assert_int_equal(wrong, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(changes_are_allowed_noticed_or_refused),
+    };
+
+    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
+}
