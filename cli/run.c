@@ -169,7 +169,7 @@ strata_status cli_run_create(struct cli_run *r)
     opts.fake_seed = r->args->fake_seed;
     opts.fake_latency_us = (uint32_t)r->args->fake_latency_us;
     opts.hangs = cli_signals_hang;
-    opts.overwrite = r->args->overwrite;
+    opts.overwrite = r->replaces;
     return strata_engine_create(&r->engine, r->plan, &opts);
 }
 

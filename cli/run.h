@@ -18,6 +18,7 @@ struct cli_run {
     struct strata_model_info shape;
     bool documents;             /* sequences of the data hold several */
     uint32_t saved_checkpoints; /* train: set before cli_run_model, see strata_model_opts */
+    bool replaces;              /* train: checkpoints that have the names of its own */
     struct strata_plan *plan;
     struct strata_engine *engine;
 };

@@ -139,6 +139,7 @@ static strata_status prepare(struct train *t)
     if (st == STRATA_OK)
         st = cli_saves_prepare(&t->saves, args, t->run.config->values.save, t->run.config->values.save_every);
     t->run.saved_checkpoints = cli_saves_kept(&t->saves);
+    t->run.replaces = st == STRATA_OK && cli_saves_replace(&t->saves);
     if (st == STRATA_OK && args->max_steps != 0 && cli_saves_steps(&t->saves) > args->max_steps)
         st = st_error(STRATA_E_INVAL, "--max-steps %" PRIu64 ": the checkpoint has %" PRIu64 " steps behind it already",
                       args->max_steps, cli_saves_steps(&t->saves));

@@ -7,6 +7,7 @@
 #include "core/base/fault.h"
 #include "core/base/log.h"
 #include "core/base/size.h"
+#include "strata/verify.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -33,6 +34,17 @@ static bool is_auto(const struct cli_args *args)
     return strcmp(args->resume, "auto") == 0;
 }
 
+/* The sentence so far, and an older checkpoint that opens, if there is one. */
+static strata_status offer_older(const char *path)
+{
+    char sentence[2048], older[4096];
+
+    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    if (strata_verify_older(path, older) != STRATA_OK)
+        return st_error(STRATA_E_CORRUPT, "%s", sentence);
+    return st_error(STRATA_E_CORRUPT, "%s; %s, which is older, opens: --resume %s goes on from there", sentence, older, older);
+}
+
 /* --resume auto of a directory without checkpoints begins the run: what is submitted again and again has one command line. */
 static strata_status find(struct cli_saves *s)
 {
@@ -48,6 +60,8 @@ static strata_status find(struct cli_saves *s)
         st_log(ST_LOG_NOTICE, "--resume auto: %s: the run begins", strata_last_error());
         return STRATA_OK;
     }
+    if (st == STRATA_E_CORRUPT)
+        st = offer_older(is_auto(args) ? s->dir : args->resume);
     if (st != STRATA_OK)
         return st_error_prefix(st, "--resume");
     return strata_checkpoint_get_info(s->from, &s->was);
@@ -84,7 +98,12 @@ strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args
     if (args->out != NULL && (strcmp(args->out, s->dir) == 0 || is_same(args->out, s->dir)))
         return st_error(STRATA_E_INVAL, "--out and --save name the same directory: the model needs one of its own");
     st = cli_output_check_save(s->dir);
-    return st == STRATA_OK ? strata_save_check(s->dir, cli_saves_steps(s), s->args->overwrite) : st;
+    return st == STRATA_OK ? strata_save_check(s->dir, cli_saves_steps(s), cli_saves_replace(s)) : st;
+}
+
+bool cli_saves_replace(const struct cli_saves *s)
+{
+    return s->args->overwrite || (s->from != NULL && is_auto(s->args));
 }
 
 uint32_t cli_saves_kept(const struct cli_saves *s)
@@ -108,6 +127,8 @@ strata_status cli_saves_load(struct cli_saves *s, struct cli_run *run, const str
     st = s->from == NULL ? strata_engine_load(run->engine) : strata_engine_resume(run->engine, s->from, &opts);
     if (run->progress != NULL)
         cli_progress_work_end(run->progress);
+    if (st == STRATA_E_CORRUPT && s->from != NULL)
+        st = offer_older(s->was.path);
     if (st != STRATA_OK)
         return st;
     if (s->from != NULL)

@@ -26,6 +26,9 @@ struct cli_saves {
  *  @param dir    --save, "": none; borrowed
  *  @param every  --save-every */
 strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args, const char *dir, uint64_t every);
+/** Whether the run may take the names of checkpoints of later steps: with --overwrite, and with --resume auto, which has passed
+ *  over those that do not open. */
+bool cli_saves_replace(const struct cli_saves *s);
 /** Checkpoints that the run has in --save already. */
 uint32_t cli_saves_kept(const struct cli_saves *s);
 /** Load the weights, or go on from the checkpoint.

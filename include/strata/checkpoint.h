@@ -37,7 +37,7 @@ struct strata_checkpoint; /**< a checkpoint's account of itself, read and checke
  *                    why it is not
  *
  * @return STRATA_E_INPUT    there is none
- *         STRATA_E_CORRUPT  it is damaged, or of another version; the sentence names an older one that is whole
+ *         STRATA_E_CORRUPT  it is damaged, or of another version; strata_verify_older() finds one that opens
  *         STRATA_E_INVAL    an argument is NULL
  *         STRATA_E_NOMEM, STRATA_E_IO
  */
