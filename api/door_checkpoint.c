@@ -127,11 +127,25 @@ static uint64_t elems_of(const struct st_extents *e)
     return elems;
 }
 
+/* Checkpoints of this run will have the base that this one has.  Its files can be linked if they are what this run's would be:
+ * those of other directories, or of another pattern over them, have other bytes. */
+static bool needs_own_base(const struct strata_engine *e, const struct st_manifest *m)
+{
+    const struct st_swap *swap = st_engine_swap(e->engine);
+
+    return e->saver != NULL && swap != NULL && m->space_bytes[ST_SPACE_BASE] > 0 &&
+           !st_stripe_alike(st_swap_stripe(swap), &m->stripe);
+}
+
 static strata_status read_into(struct strata_engine *e, const struct st_checkpoint *ck)
 {
     struct watched w = {.model = e->plan->model, .total = elems_of(&ck->extents)};
     struct st_resumed *r = calloc(1, sizeof(*r));
-    struct st_resume_opts opts = {.extents = &ck->extents, .train = &ck->manifest.train, .progress = watch, .ctx = &w};
+    struct st_resume_opts opts = {.extents = &ck->extents,
+                                  .train = &ck->manifest.train,
+                                  .copies = needs_own_base(e, &ck->manifest),
+                                  .progress = watch,
+                                  .ctx = &w};
     strata_status st;
 
     if (r == NULL)

@@ -112,6 +112,14 @@ struct st_stripe_place st_stripe_at(const struct st_stripe *s, uint64_t offset)
     return (struct st_stripe_place){dir, place * s->unit_bytes + within, s->unit_bytes - within};
 }
 
+bool st_stripe_alike(const struct st_stripe *a, const struct st_stripe *b)
+{
+    if (a->dir_count != b->dir_count)
+        return false;
+    return a->dir_count == 1 ||
+           (a->unit_bytes == b->unit_bytes && a->slot_count == b->slot_count && memcmp(a->dir_of, b->dir_of, a->slot_count) == 0);
+}
+
 uint64_t st_stripe_file_bytes(const struct st_stripe *s, uint32_t dir, uint64_t bytes)
 {
     const uint64_t units = bytes / s->unit_bytes, tail = bytes % s->unit_bytes;

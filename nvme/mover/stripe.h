@@ -6,6 +6,7 @@
 #define NVME_MOVER_STRIPE_H
 
 #include "strata/status.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 #define ST_STRIPE_DIRS_MAX  8u
@@ -29,6 +30,8 @@ struct st_stripe_place {
  *                one. */
 void st_stripe_init(struct st_stripe *stripe, uint32_t dir_count, const double *rates, uint32_t unit_bytes);
 struct st_stripe_place st_stripe_at(const struct st_stripe *stripe, uint64_t offset);
+/** Whether both deal out every space alike. */
+bool st_stripe_alike(const struct st_stripe *a, const struct st_stripe *b);
 /** Size of a directory's file for a logical space of `bytes`; over all directories they add up to it. */
 uint64_t st_stripe_file_bytes(const struct st_stripe *stripe, uint32_t dir, uint64_t bytes);
 

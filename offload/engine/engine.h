@@ -77,13 +77,14 @@ struct st_resume_opts {
     const struct st_extents *extents;
     const struct st_train_state *train;
     const uint32_t *volumes; /* [ST_SPACE_COUNT] of st_engine_swap(), the checkpoint's, attached and read only */
+    bool copies;             /* what lies on NVMe is copied, too, however alike both runs save */
     strata_status (*progress)(void *ctx, uint64_t elems); /* elements of planes that are in place now; NULL: nobody asks */
     void *ctx;
 };
 
 /** Put a checkpoint's planes where the program wants them, and go on from its state, instead of a load.  Pages and groups must be
  *  the checkpoint's (the caller has compared them).  Where both runs save and cut their planes alike, what lies on NVMe is not
- *  copied: it is read from the checkpoint's volumes until an update writes it, so they must stay attached.
+ *  copied (without `copies`): it is read from the checkpoint's volumes until an update writes it, so they must stay attached.
  *  E_CORRUPT: a tile differs from its checksum; E_CANCELLED; E_IO, E_NOMEM.  After a failure the engine can only be destroyed. */
 strata_status st_engine_resume(struct st_engine *eng, const struct st_resume_opts *opts);
 /** Whether the last resume left on NVMe what lies there. */

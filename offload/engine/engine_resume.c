@@ -340,7 +340,7 @@ strata_status st_engine_resume(struct st_engine *eng, const struct st_resume_opt
     if (st != STRATA_OK || (st = st_engine_load_constants(eng)) != STRATA_OK)
         return st;
     st_engine_start_run(eng);
-    r.adopts = is_alike(eng, r.from);
+    r.adopts = !opts->copies && is_alike(eng, r.from);
     if (r.adopts)
         adopt(eng, opts->volumes);
     st = st_ring_bounce(&r.bounce, eng);

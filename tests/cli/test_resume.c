@@ -86,6 +86,31 @@ static void two_sets_are_enough_for_every_step(void **state)
     workplace_remove(w, "a");
 }
 
+/* Frozen weights lie in files that checkpoints share; a run that deals them out to its drives in another way has its own. */
+static void frozen_weights_follow_the_drives(void **state)
+{
+#define FROZEN TRAIN DRIVES "--set 'strata.freeze=[\"transformer.h.0.*\",\"transformer.h.1.*\"]' --quiet "
+#define TWO    "--nvme {w}/nvme2 --set aio.block_size="
+    const struct workplace *w = *state;
+    char never_ended[160], is[160];
+    struct program p;
+
+    workplace_make_dir(w, "nvme2");
+    digests_of(w, FROZEN "--max-steps 8", never_ended);
+    digests_of(w, FROZEN "--max-steps 2 --save {w}/a", is);
+    digests_of(w, FROZEN TWO "65536 --max-steps 4 --save {w}/a --resume auto", is);
+    workplace_run_ok(w, &p, "verify {w}/a/step-00000004");
+    program_free(&p);
+    digests_of(w, FROZEN TWO "16384 --max-steps 6 --save {w}/a --resume auto", is);
+    workplace_run_ok(w, &p, "verify {w}/a/step-00000006");
+    program_free(&p);
+    digests_of(w, FROZEN "--max-steps 8 --save {w}/a --resume auto", is);
+    assert_string_equal(is, never_ended);
+    workplace_remove(w, "a");
+#undef TWO
+#undef FROZEN
+}
+
 /* A signal ends the run after its step and saves; auto begins where there is nothing, and goes on where there is. */
 static void auto_goes_on_after_a_signal(void **state)
 {
@@ -255,6 +280,7 @@ int main(void)
         cmocka_unit_test(a_resumed_run_has_the_same_bits),
         cmocka_unit_test(skipped_steps_are_counted_once),
         cmocka_unit_test(two_sets_are_enough_for_every_step),
+        cmocka_unit_test(frozen_weights_follow_the_drives),
         cmocka_unit_test(auto_goes_on_after_a_signal),
         cmocka_unit_test(a_signal_asks_for_a_checkpoint),
         cmocka_unit_test(a_resumed_run_needs_no_more_room),
