@@ -178,6 +178,47 @@ void st_engine_hash_updated(struct st_engine *eng, uint32_t page, const void *we
     (void)scan_weights(eng, page, weights, false, false);
 }
 
+/* Tiles of a plane, at byte `from` of a thing, that begin before byte `end` of the thing. */
+static uint64_t tiles_before(const struct st_engine *eng, const struct st_chunk *chunk, enum st_plane plane, uint64_t from,
+                             uint64_t end)
+{
+    const uint64_t bytes = st_chunk_plane_bytes(eng->program, chunk, plane, ST_TILE_ELEMS), all = tile_count(chunk);
+    const uint64_t before = end > from ? (end - from + bytes - 1) / bytes : 0;
+
+    return before < all ? before : all;
+}
+
+static void hash_part_of(struct st_engine *eng, const struct st_op *op, const struct st_chunk *chunk, enum st_plane plane,
+                         const unsigned char *data)
+{
+    const uint64_t at = st_part_at(eng->program, op);
+    struct scan s = {.eng = eng, .chunk = chunk};
+    uint64_t from, end;
+
+    (void)st_engine_extent(eng->program, chunk, plane, &from);
+    s.first = tiles_before(eng, chunk, plane, from, at);
+    end = tiles_before(eng, chunk, plane, from, at + eng->program->part_bytes);
+    if (s.first == end)
+        return;
+    from += st_chunk_plane_bytes(eng->program, chunk, plane, s.first * ST_TILE_ELEMS);
+    s.plane[plane] = (unsigned char *)(uintptr_t)data + (from - at); /* only read */
+    st_workers_run(eng->workers, scan_tile, &s, end - s.first);
+}
+
+void st_engine_hash_part(struct st_engine *eng, const struct st_op *op, const void *data)
+{
+    const struct st_program *program = eng->program;
+    const struct st_page_place *place = &program->pages[op->page];
+    const bool state = st_op_rows[op->kind].operands[0].content == ST_HOLDS_STATE;
+
+    for (uint32_t i = 0; i < ST_PLANE_WEIGHT && state; i++)
+        if (st_chunk_has_plane(program, &program->chunks[op->chunk], (enum st_plane)i))
+            hash_part_of(eng, op, &program->chunks[op->chunk], (enum st_plane)i, data);
+    for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && !state; c++)
+        if (program->chunks[c].group != ST_GROUP_FROZEN)
+            hash_part_of(eng, op, &program->chunks[c], ST_PLANE_WEIGHT, data);
+}
+
 /* A plane that lies on the device, some tiles at a time by way of the staging. */
 static strata_status hash_remote(struct st_engine *eng, uint32_t c, enum st_plane plane, const unsigned char *from)
 {

@@ -227,6 +227,8 @@ strata_status st_engine_verify_state(struct st_engine *eng, uint32_t chunk, void
 void st_engine_hash_weights(struct st_engine *eng, uint32_t page, const void *weights);
 void st_engine_hash_updated(struct st_engine *eng, uint32_t page, const void *weights); /* all but frozen ones */
 void st_engine_hash_state(struct st_engine *eng, uint32_t chunk, const void *state);
+/* Of the tiles that begin in the part of its thing that a save's download has brought down. */
+void st_engine_hash_part(struct st_engine *eng, const struct st_op *op, const void *data);
 void st_engine_hash_master(struct st_engine *eng, uint32_t chunk, const void *state); /* alone */
 /* Checksums of what lies on the device, which the host cannot see. */
 strata_status st_engine_hash_remote_state(struct st_engine *eng, uint32_t chunk, const unsigned char *from);

@@ -85,11 +85,11 @@ static strata_status check(struct st_engine *eng, const struct st_access *a)
 static strata_status copy(struct st_engine *eng, const struct st_op *op)
 {
     void *to = st_engine_operand(eng, op, ST_ROLE_TO);
-    const void *from = st_engine_operand(eng, op, ST_ROLE_FROM);
+    const unsigned char *from = st_engine_operand(eng, op, ST_ROLE_FROM);
     strata_status st = STRATA_OK;
 
     if (op->lane == ST_LANE_DOWNLOAD)
-        return download(eng, to, from, op->bytes);
+        return download(eng, to, from + st_part_at(eng->program, op), op->bytes);
     assert(op->lane == ST_LANE_UPLOAD);
     if (st_op_rows[op->kind].seal == ST_SEAL_OPENS)
         st = check(eng, st_op_access(eng->program->accesses, op, ST_ROLE_FROM));
@@ -393,7 +393,9 @@ strata_status st_engine_follow_op(struct st_engine *eng, const struct st_op *op)
 
     if (st_op_rows[op->kind].seal == ST_SEAL_ARRIVES)
         return check(eng, a);
-    if (a->content == ST_HOLDS_WEIGHT)
+    if (op->phases == ST_PHASE_SAVE)
+        st_engine_hash_part(eng, op, data);
+    else if (a->content == ST_HOLDS_WEIGHT)
         st_engine_hash_updated(eng, a->index, data);
     else if (a->content == ST_HOLDS_STATE)
         st_engine_hash_state(eng, a->index, data);

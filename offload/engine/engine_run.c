@@ -253,7 +253,8 @@ static strata_status issue_io(struct st_engine *eng, uint32_t index)
         eng->verified[memory] = false;
     if (op->kind == ST_OP_READ_WEIGHT)
         return submit_page(eng, io, ST_IO_READ, op->page, st_engine_pointer(eng, memory));
-    return submit_extent(eng, io, read ? ST_IO_READ : ST_IO_WRITE, extent, 0, st_engine_pointer(eng, memory), bytes);
+    return submit_extent(eng, io, read ? ST_IO_READ : ST_IO_WRITE, extent, st_part_at(eng->program, op),
+                         st_engine_pointer(eng, memory), bytes);
 }
 
 static strata_status issue_ready_io(struct st_engine *eng)

@@ -90,34 +90,61 @@ static uint32_t state_slot(struct st_emitter *e, uint32_t c)
 }
 
 /* Checkpoints' copies of what has been updated in memory; the next update waits for them.  What is on the device comes down
- * first. */
+ * first, part by part.  page and chunk: the op's indices; index: that of the two which names the thing. */
+struct saved_thing {
+    enum st_op_kind download, write;
+    uint32_t page, chunk, index;
+    uint64_t bytes;
+};
+
+static void save_copy(struct st_emitter *e, const struct saved_thing *t, enum st_op_kind kind, uint32_t part, uint32_t from,
+                      uint32_t to, uint64_t bytes)
+{
+    struct st_op *op = st_emit_copy(e, kind, SAVE, from, to, t->index, bytes);
+
+    op->page = t->page;
+    op->chunk = t->chunk;
+    op->part = part;
+}
+
+static void save_by_slots(struct st_emitter *e, const struct saved_thing *t, uint32_t from, uint32_t extent)
+{
+    const uint64_t most = e->program->part_bytes;
+
+    for (uint32_t part = 0; part * most < t->bytes; part++) {
+        const uint64_t left = t->bytes - part * most, whole = st_extent_bytes(left);
+        const uint32_t slot = st_pool_take(&e->lay->saves, t->index);
+
+        save_copy(e, t, t->download, part, from, slot, left < most + ST_PART_MORE ? left : most + ST_PART_MORE);
+        save_copy(e, t, t->write, part, slot, extent, whole < most ? whole : most);
+    }
+}
+
 static void save_state(struct st_emitter *e, uint32_t c)
 {
     const struct st_chunk *chunk = &e->program->chunks[c];
-    uint32_t from = chunk->region;
+    const struct saved_thing t = {ST_OP_DOWNLOAD_STATE, ST_OP_WRITE_STATE, chunk->page, c, c, chunk->bytes};
 
     if (e->program->sets == 0 || chunk->state == ST_WHERE_NVME)
         return;
-    if (chunk->state == ST_WHERE_DEVICE) {
-        from = st_pool_take(&e->lay->saves, c);
-        move_state(e, ST_OP_DOWNLOAD_STATE, SAVE, c, chunk->region, from);
-    }
-    move_state(e, ST_OP_WRITE_STATE, SAVE, c, from, chunk->extent);
+    if (chunk->state == ST_WHERE_DEVICE)
+        save_by_slots(e, &t, chunk->region, chunk->extent);
+    else
+        save_copy(e, &t, t.write, 0, chunk->region, chunk->extent, t.bytes);
 }
 
 static void save_weight(struct st_emitter *e, uint32_t p)
 {
     const struct st_page_place *place = &e->program->pages[p];
-    const uint64_t bytes = st_page_set_bytes(&e->program->workload.pages[p]);
-    uint32_t from = place->home_region;
+    const struct saved_thing t = {
+        ST_OP_DOWNLOAD_WEIGHT, ST_OP_WRITE_WEIGHT, p, 0, p, st_page_set_bytes(&e->program->workload.pages[p])};
 
     if (e->program->sets == 0 || place->home == ST_WHERE_NVME)
         return;
-    if (place->home == ST_WHERE_DEVICE) {
-        from = st_pool_take(&e->lay->saves, p);
-        st_emit_copy(e, ST_OP_DOWNLOAD_WEIGHT, SAVE, place->weight_region, from, p, bytes)->page = p;
-    }
-    st_emit_copy(e, ST_OP_WRITE_WEIGHT, SAVE, from, place->extent, p, st_extent_bytes(bytes))->page = p;
+    if (place->home == ST_WHERE_DEVICE)
+        save_by_slots(e, &t, place->weight_region, place->extent);
+    else
+        save_copy(e, &t, t.write, 0, place->home_region, place->extent, st_extent_bytes(t.bytes));
 }
 
 /* One chunk's update, where its page's are made.  State that the device updates and does not hold comes there, and goes back. */

@@ -243,6 +243,7 @@ static void tell_program(struct st_plan *plan)
     plan->program.forward_only = plan->policy.forward_only;
     plan->program.update = plan->policy.update;
     plan->program.sets = plan->policy.sets;
+    plan->program.part_bytes = plan->policy.part_bytes;
     plan->program.acts = (enum st_where)plan->decided.activation_tier;
     plan->program.kept_blocks = plan->decided.kept_blocks;
 }
@@ -347,6 +348,8 @@ static void resolve_policy(struct st_policy *policy, const struct st_workload *w
         policy->accumulation = ST_ACCUMULATE_VERTICAL;
     if (policy->forward_only)
         policy->sets = 0;
+    if (policy->sets == 0 || policy->part_bytes == 0)
+        policy->part_bytes = policy->sets > 0 ? ST_PART_BYTES : 0;
 }
 
 /* A program is written, verified and simulated op by op, so one that would take minutes is refused before any such loop. */

@@ -366,6 +366,14 @@ static void lay_chunks(struct walk *k)
               STATE_SLOTS);
 }
 
+/* What comes down for a save at a time.  Not by the decisions: a placement's needs must not jump with the first chunk there. */
+static uint64_t saved_at_once(const struct st_plan *plan)
+{
+    const uint64_t part = plan->policy.part_bytes + ST_PART_MORE, all = plan->sums->saved_largest;
+
+    return !st_place_saves_from_device(plan) ? 0 : all < part ? all : part;
+}
+
 static void lay_slots(struct walk *k)
 {
     struct st_plan *plan = k->plan;
@@ -378,9 +386,7 @@ static void lay_slots(struct walk *k)
     take_pool(k, &lay->grads, plan->decided.slots.grads, STRATA_TIER_DEVICE, k->slot_grads * 4, ACCUMULATORS);
     take_pool(k, &lay->rounded, dtype == STRATA_F32 ? 0 : plan->decided.slots.grads, STRATA_TIER_DEVICE, k->leaving * dt,
               GRADIENT_SLOTS);
-    /* Not by what the decisions put on the device: what a placement needs must not jump with the first chunk there. */
-    take_pool(k, &lay->saves, SAVE_SLOTS, STRATA_TIER_HOST, st_place_saves_from_device(plan) ? plan->sums->saved_largest : 0,
-              SAVED_SLOTS);
+    take_pool(k, &lay->saves, SAVE_SLOTS, STRATA_TIER_HOST, saved_at_once(plan), SAVED_SLOTS);
     take_pool(k, &lay->small_weights, 1, STRATA_TIER_DEVICE, k->small_streamed, WEIGHT_SLOTS);
     take_pool(k, &lay->small_grads, 1, STRATA_TIER_DEVICE, k->small_grads * 4, ACCUMULATORS);
     take_pool(k, &lay->small_rounded, dtype == STRATA_F32 ? 0 : 1, STRATA_TIER_DEVICE, k->small_leaving * dt, GRADIENT_SLOTS);

@@ -175,6 +175,7 @@ struct st_op {
     uint32_t page, chunk, block, micro, slice; /* those that the row lists; otherwise page is ST_NO_PAGE and the others are 0 */
     uint32_t access_first, access_count;
     uint32_t wait_first, wait_count;
+    uint32_t part;  /* of a copy that a save makes by way of slots: which one of its thing (program.h); else 0 */
     uint64_t bytes; /* moved over the lane's link */
 };
 

@@ -18,6 +18,9 @@ static inline uint32_t st_sets_of_keep(uint32_t keep)
     return keep + 2;
 }
 
+/* What a save brings down from the device passes through host slots of so many bytes and what a part overlaps the next one by. */
+#define ST_PART_BYTES (32u << 20)
+
 enum st_accumulation { ST_ACCUMULATE_VERTICAL = 0, ST_ACCUMULATE_HORIZONTAL = 1, ST_ACCUMULATE_AUTO = 2 };
 enum st_update_policy { ST_UPDATE_AUTO = 0, ST_UPDATE_SERIAL = 1, ST_UPDATE_GATED = 2, ST_UPDATE_IN_BACKWARD = 3 };
 enum st_activation_mode { ST_ACT_AUTO = 0, ST_ACT_KEPT = 1, ST_ACT_RECOMPUTED = 2 };
@@ -37,6 +40,7 @@ struct st_policy {
     uint64_t chunk_elems; /* rounded down to tiles, at least one; 0: 4 Mi, more for huge models, */
     uint64_t chunk_most;  /* up to this; 0: no limit */
     uint32_t sets;        /* of a run that saves checkpoints, whatever its tiers: 2 or more; 0: it saves none */
+    uint64_t part_bytes;  /* of what a save brings down from the device at a time, whole blocks; 0: ST_PART_BYTES */
     uint32_t keep; /* checkpoints that it keeps: sets is st_sets_of_keep() of it, less those whose space is there already */
     uint64_t fixed_bytes; /* process's fixed part beside arenas and tables; 0: the built-in figure */
 };

@@ -170,6 +170,7 @@ struct st_program {
     uint64_t needed[STRATA_TIER_COUNT];   /* bytes of each arena and of all sets and spaces, exactly what is taken */
     uint64_t space_bytes[ST_SPACE_COUNT]; /* of NVMe, by space; of one set */
     uint32_t sets;                        /* 0: no checkpoints are saved, and NVMe is scratch alone */
+    uint64_t part_bytes;                  /* of a run that saves: see st_part_at() */
     struct st_page_place *pages;          /* [workload.page_count] */
     struct st_chunk *chunks;
     uint32_t chunk_count;
@@ -186,6 +187,20 @@ struct st_program {
     struct st_wait *waits;
     uint32_t wait_count;
 };
+
+/* A save brings what lives on the device down in parts.  One begins at every multiple of part_bytes and goes on for ST_PART_MORE
+ * bytes into the next, so that it has every tile that begins in it; what it writes ends where the next one begins. */
+#define ST_PART_MORE (ST_TILE_ELEMS * 4u)
+static inline uint64_t st_part_at(const struct st_program *program, const struct st_op *op)
+{
+    return op->part * program->part_bytes;
+}
+/* Bytes of the thing that a save's copy is of: those that a set has. */
+static inline uint64_t st_saved_bytes(const struct st_program *program, const struct st_op *op)
+{
+    return st_op_rows[op->kind].operands[0].content == ST_HOLDS_STATE ? program->chunks[op->chunk].bytes
+                                                                      : st_page_set_bytes(&program->workload.pages[op->page]);
+}
 
 /* Frees the lists and the workload's copy, not the program itself. */
 void st_program_fini(struct st_program *program);

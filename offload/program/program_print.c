@@ -41,6 +41,8 @@ static void print_op(const struct st_program *program, const struct st_op *op, F
              phases, st_op_name((enum st_op_kind)op->kind), op->bytes);
     for (uint32_t i = 0; i < index_count; i++)
         st_print(file, " %s %u", indices[i].name, indices[i].value);
+    if (op->part > 0)
+        st_print(file, " part %u", op->part);
     st_print(file, "%s%s ", op->first ? " first" : "", op->recompute ? " recompute" : "");
     for (uint32_t i = 0; i < op->access_count; i++) {
         const struct st_access *a = accesses_of(program, op) + i;
@@ -109,6 +111,8 @@ static void put_op(const struct st_program *program, const struct st_op *op, str
         st_json_put_u64(w, indices[i].name, indices[i].value);
     st_json_put_bool(w, "first", op->first);
     st_json_put_bool(w, "recompute", op->recompute);
+    if (op->part > 0)
+        st_json_put_u64(w, "part", op->part);
     st_json_put_u64(w, "bytes", op->bytes);
     put_operands(program, op, w);
     put_waits(program, op, w);

@@ -237,6 +237,30 @@ static uint64_t room_of(const struct st_program *program, const struct st_access
     return bytes + program->buffers[place->base_extent].bytes;
 }
 
+/* Whether an op is a save's copy of state or weights. */
+static bool is_save(const struct st_op *op)
+{
+    const enum st_content content = (enum st_content)st_op_rows[op->kind].operands[0].content;
+
+    return op->phases == ST_PHASE_SAVE && st_op_copies((enum st_op_kind)op->kind) &&
+           (content == ST_HOLDS_STATE || content == ST_HOLDS_WEIGHT);
+}
+
+/* Whether a save's copy lies in its thing, and what comes down is all of a part. */
+static bool part_fits(const struct st_program *program, const struct st_op *op)
+{
+    const uint64_t at = st_part_at(program, op), most = program->part_bytes + ST_PART_MORE;
+    uint64_t left;
+
+    if (!is_save(op) || program->part_bytes == 0)
+        return op->part == 0;
+    left = st_extent_bytes(st_saved_bytes(program, op));
+    if (at >= left || op->bytes > left - at)
+        return false;
+    left = st_saved_bytes(program, op) - at;
+    return op->lane != ST_LANE_DOWNLOAD || op->bytes == (left < most ? left : most);
+}
+
 static strata_status verify_ops(const struct st_program *program)
 {
     for (uint32_t i = 0; i < program->op_count; i++) {
@@ -263,6 +287,8 @@ static strata_status verify_ops(const struct st_program *program)
         if (st_op_copies((enum st_op_kind)op->kind) &&
             (op->bytes > room_of(program, &accesses[0]) || op->bytes > room_of(program, &accesses[1])))
             return malformed(program, op, "it copies more bytes than one of its buffers has");
+        if (!part_fits(program, op))
+            return malformed(program, op, "it copies a part that is not there");
     }
     return STRATA_OK;
 }
@@ -289,7 +315,9 @@ struct held {
     uint8_t content;
     bool part; /* only the part of a page's weights that an update changes, without frozen ones */
     uint32_t index, version;
+    uint64_t from, to; /* bytes of the thing that are there, the first at the buffer's start; to ST_TO_END: all from there on */
 };
+#define ST_TO_END UINT64_MAX
 
 struct replay {
     const struct st_program *program;
@@ -310,6 +338,44 @@ static bool copies_part(const struct st_program *program, const struct st_op *op
            op->bytes < program->workload.pages[op->page].bytes;
 }
 
+/* Where what an op uses of its thing ends. */
+static uint64_t used_to(const struct replay *r, const struct st_op *op)
+{
+    const uint64_t end = st_part_at(r->program, op) + op->bytes;
+
+    return is_save(op) && end < st_saved_bytes(r->program, op) ? end : ST_TO_END;
+}
+
+/* Whether what the op reads of it is there, where the op looks for it: at the start of a slot that has a part. */
+static bool has_used(const struct replay *r, const struct st_op *op, const struct held *h)
+{
+    const bool down = st_op_rows[op->kind].lane == ST_LANE_DOWNLOAD;
+
+    return h->from == (down ? 0 : st_part_at(r->program, op)) && used_to(r, op) <= h->to;
+}
+
+/* Whether a later part of an extent follows on those before it. */
+static bool goes_on(const struct replay *r, const struct st_op *op, const struct st_access *a)
+{
+    const struct held *h = &r->held[a->buffer];
+
+    return op->part == 0 || op->lane != ST_LANE_WRITE ||
+           (h->content == a->content && h->index == a->index && h->version == r->current[a->content][a->index] && h->from == 0 &&
+            h->to == st_part_at(r->program, op));
+}
+
+static void put(struct replay *r, const struct st_op *op, const struct st_access *a, bool part)
+{
+    struct held *h = &r->held[a->buffer];
+
+    *h = (struct held){.content = a->content,
+                       .part = part && (h->content != a->content || h->index != a->index || h->part),
+                       .index = a->index,
+                       .version = tracked(a->content) ? r->current[a->content][a->index] : 0,
+                       .from = op->lane == ST_LANE_WRITE ? 0 : st_part_at(r->program, op),
+                       .to = used_to(r, op)};
+}
+
 static strata_status replay_op(struct replay *r, uint32_t index)
 {
     const struct st_program *program = r->program;
@@ -317,7 +383,7 @@ static strata_status replay_op(struct replay *r, uint32_t index)
     const struct st_access *accesses = &program->accesses[op->access_first];
     const bool part = copies_part(program, op);
 
-    if (part && op->bytes < program->workload.pages[op->page].trained_bytes)
+    if (part && !is_save(op) && op->bytes < program->workload.pages[op->page].trained_bytes)
         return malformed(program, op, "it leaves behind some of what an update changes");
 
     for (uint32_t i = 0; i < op->access_count; i++) {
@@ -336,19 +402,19 @@ static strata_status replay_op(struct replay *r, uint32_t index)
         if (h->version != r->current[a->content][a->index])
             return st_error(STRATA_E_INTERNAL, "verify: op %u (%s) would read a stale copy of content %u of %u in buffer %u",
                             index, st_op_name(op->kind), a->content, a->index, a->buffer);
+        if (!has_used(r, op, h))
+            return malformed(program, op, "it reads a part that is not there");
     }
     for (uint32_t i = 0; i < op->access_count; i++) {
         const struct st_access *a = &accesses[i];
-        struct held *h = &r->held[a->buffer];
 
         if ((a->mode & ST_WRITE) == 0)
             continue;
+        if (!goes_on(r, op, a))
+            return malformed(program, op, "it leaves out a part");
         if (tracked(a->content) && a->role != ST_ROLE_TO)
             r->current[a->content][a->index] = ++r->version;
-        *h = (struct held){.content = a->content,
-                           .part = part && (h->content != a->content || h->index != a->index || h->part),
-                           .index = a->index,
-                           .version = tracked(a->content) ? r->current[a->content][a->index] : 0};
+        put(r, op, a, part);
     }
     return STRATA_OK;
 }
@@ -359,7 +425,7 @@ static void replay_start(struct replay *r)
 
     for (uint32_t p = 0; p < program->workload.page_count; p++) {
         const struct st_page_place *place = &program->pages[p];
-        const struct held weight = {.content = ST_HOLDS_WEIGHT, .index = p};
+        const struct held weight = {.content = ST_HOLDS_WEIGHT, .index = p, .to = ST_TO_END};
 
         if (place->weight_region != ST_NO_BUFFER)
             r->held[place->weight_region] = weight;
@@ -368,8 +434,8 @@ static void replay_start(struct replay *r)
     }
     for (uint32_t c = 0; c < program->chunk_count; c++)
         if (program->chunks[c].region != ST_NO_BUFFER)
-            r->held[program->chunks[c].region] = (struct held){.content = ST_HOLDS_STATE, .index = c};
-    r->held[program->at.tokens_host] = (struct held){.content = ST_HOLDS_TOKENS};
+            r->held[program->chunks[c].region] = (struct held){.content = ST_HOLDS_STATE, .index = c, .to = ST_TO_END};
+    r->held[program->at.tokens_host] = (struct held){.content = ST_HOLDS_TOKENS, .to = ST_TO_END};
 }
 
 /* Whether an extent of a set has the thing's latest version. */
@@ -377,7 +443,8 @@ static bool is_saved(const struct replay *r, uint32_t extent, enum st_content co
 {
     const struct held *h = extent == ST_NO_BUFFER ? NULL : &r->held[extent];
 
-    return h == NULL || (h->content == content && h->index == index && h->version == r->current[content][index]);
+    return h == NULL || (h->content == content && h->index == index && h->version == r->current[content][index] && h->from == 0 &&
+                         h->to == ST_TO_END);
 }
 
 /* A cycle that saves has left a whole set: what every page and chunk was after its update. */

@@ -146,6 +146,7 @@ static strata_status plan_with(struct st_plan **out, const struct st_model *mode
     rig_config(&config, cell, "");
     st_config_policy(&policy, &config);
     policy.sets = cell->sets;
+    policy.part_bytes = cell->part_bytes;
     *out = NULL;
     return st_plan_make(out, st_model_workload(model), &machine.capacity, &policy);
 }

@@ -460,6 +460,24 @@ static void test_policies(void **state)
     check(&paced, (struct resumer[]){{paced, true}}, 1);
 }
 
+/* What is on the device comes down in parts that begin and end within planes and tiles. */
+static void test_parts(void **state)
+{
+    static const uint64_t parts[] = {4096, 12288, 65536};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        struct rig_cell cell = in_memory();
+
+        cell.part_bytes = parts[i];
+        cell.paced = i == 1;
+        cell.moments = i == 2 ? ST_MOMENTS_8BIT : ST_MOMENTS_F32;
+        cell.update = i == 0 ? ST_UPDATE_GATED : ST_UPDATE_SERIAL;
+        cell.freeze = i == 2 ? "*.bias" : NULL;
+        check(&cell, (struct resumer[]){{cell, true}, {on_drives(), true}}, i == 0 ? 2 : 1);
+    }
+}
+
 /* A drive that refuses what a checkpoint has to be given ends the checkpoint, and no step: the next one saves. */
 static void test_refused(void **state)
 {
@@ -538,6 +556,7 @@ int main(void)
         cmocka_unit_test(test_formats),
         cmocka_unit_test(test_skipped),
         cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_parts),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_damage),
     };

@@ -163,6 +163,7 @@ void plan_random_policy(struct st_policy *policy, struct plan_draws *draws, cons
     };
     if (policy->cache == 1u << 20)
         policy->cache = w->params * (1 + plan_draw(draws, 8));
+    policy->part_bytes = policy->chunk_elems; /* one or several parts of a chunk's state */
 }
 
 struct st_plan *plan_try(const struct st_workload *w, const struct st_machine *machine, const struct st_policy *policy,

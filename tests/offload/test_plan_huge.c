@@ -1,11 +1,15 @@
 /* test_plan_huge - a trillion parameters in 1000 blocks, everything on NVMe, gated: the planner's size stays within bounds that
- * are functions of pages, not of parameters.  The time is printed, not judged. */
+ * are functions of pages, not of parameters.  The time is printed, not judged.
+ * And the memory that a large model's run takes for saving. */
 #include "core/system/clock.h"
+#include "offload/machine/machine.h"
+#include "offload/program/tables.h"
 #include "plan_fixture.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -86,12 +90,76 @@ static void given_chunks_are_obeyed(void **state)
     st_plan_destroy(plan);
 }
 
+static uint64_t slot_bytes(const struct st_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->item_count; i++)
+        if (strcmp(plan->items[i].name, "checkpoint slots") == 0)
+            return plan->items[i].bytes;
+    return 0;
+}
+
+/* Memory that only a run that saves takes: slots, copies, the list of what lies where.  The list grows with the model. */
+static void saving_takes_little_memory(void **state)
+{
+    static const struct {
+        uint32_t blocks, hidden, vocab;
+        uint64_t block_params;
+    } models[] = {{32, 4096, 32000, 202383360}, {80, 8192, 32000, 855654400}};
+    static const strata_tier tiers[] = {STRATA_TIER_HOST, STRATA_TIER_NVME};
+    struct st_machine machine;
+
+    (void)state;
+    assert_int_equal(st_machine_read(&machine, "tests/machines/card-24gb.json"), STRATA_OK);
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct plan_sizes sizes = {.dtype = STRATA_BF16,
+                                         .blocks = models[i / 2].blocks,
+                                         .hidden = models[i / 2].hidden,
+                                         .vocab = models[i / 2].vocab,
+                                         .seq = 1024,
+                                         .micro_batch = 1,
+                                         .grad_accum = 1,
+                                         .slice_rows = 4000,
+                                         .block_params = models[i / 2].block_params};
+        struct st_policy policy = {.param_tier = tiers[i / 2],
+                                   .optimizer_tier = STRATA_TIER_NVME,
+                                   .activation_tier = STRATA_TIER_COUNT,
+                                   .update = ST_UPDATE_GATED,
+                                   .cache = i % 2 == 0 ? ST_AUTO_BYTES : 0,
+                                   .sets = st_sets_of_keep(2),
+                                   .keep = 2};
+        struct st_plan *saves, *plain;
+        struct st_tables t;
+        uint64_t more;
+
+        machine.capacity.bytes[STRATA_TIER_NVME] = UINT64_MAX;
+        if (i / 2 == 1)
+            machine.capacity.bytes[STRATA_TIER_HOST] = 192ull << 30; /* gradients alone take 128 */
+        saves = plan_of(&sizes, &machine, &policy, "large");
+        policy.sets = 0;
+        plain = plan_of(&sizes, &machine, &policy, "large");
+        if (!saves->fits || !plain->fits)
+            fail_msg("%s", strata_last_error());
+        (void)st_tables_size(&t, &saves->program, 1, true);
+        more = t.bounce + t.extents + slot_bytes(saves);
+        print_message("%.1f G parameters: %llu MiB of slots, %llu MiB of copies, a list of %llu MiB; tables %lld KiB larger\n",
+                      (double)saves->program.workload.params * 1e-9, (unsigned long long)slot_bytes(saves) >> 20,
+                      (unsigned long long)t.bounce >> 20, (unsigned long long)t.extents >> 20,
+                      (long long)(saves->fixed_bytes - plain->fixed_bytes - t.bounce - t.extents) / 1024);
+        assert_true(more < 256u << 20);
+        assert_true(saves->fixed_bytes - plain->fixed_bytes + slot_bytes(saves) < 256u << 20);
+        assert_true((slot_bytes(saves) > 0) == (i % 2 == 0));
+        st_plan_destroy(saves);
+        st_plan_destroy(plain);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_grow_with_the_model),
         cmocka_unit_test(ample_memory_is_divided_as_fast),
         cmocka_unit_test(given_chunks_are_obeyed),
+        cmocka_unit_test(saving_takes_little_memory),
     };
 
     return cmocka_run_group_tests_name("plan_huge", tests, NULL, NULL);

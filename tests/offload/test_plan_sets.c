@@ -26,6 +26,7 @@ static void draw_policy(struct case_of *c, struct plan_draws *draws)
     plan_random_policy(&c->policy, draws, &c->w);
     c->policy.forward_only = false;
     c->policy.sets = st_sets_of_keep(1 + (uint32_t)plan_draw(draws, 5));
+    c->policy.part_bytes = 4096 * (c->w.params % 32);
     c->machine.capacity.device_is_host = plan_draw(draws, 2) == 0;
 }
 
@@ -469,6 +470,47 @@ static void check_save(struct st_plan *plan, enum st_op_kind kind)
     assert_int_equal(st_plan_verify(plan), STRATA_OK);
 }
 
+/* Parts of a thing on the device: each of them, in their order, as long as it has to be. */
+static void the_verifier_proves_parts(void **state)
+{
+    const struct plan_sizes sizes = {.dtype = STRATA_BF16,
+                                     .blocks = 2,
+                                     .hidden = 64,
+                                     .vocab = 200,
+                                     .slice_rows = 100,
+                                     .seq = 8,
+                                     .micro_batch = 1,
+                                     .grad_accum = 1,
+                                     .positions = true};
+    const struct st_machine machine = {.name = "saves", .capacity = {.bytes = {1u << 24, 1u << 24, 1u << 30}, .workers = 1}};
+    const struct st_policy policy = {.activation_tier = STRATA_TIER_HOST,
+                                     .update = ST_UPDATE_GATED,
+                                     .chunk_elems = ST_TILE_ELEMS,
+                                     .sets = 4,
+                                     .part_bytes = 4096};
+    struct st_plan *plan = plan_of(&sizes, &machine, &policy, "parts");
+    uint32_t later = 0;
+
+    (void)state;
+    assert_true(plan->fits);
+    assert_int_equal(st_plan_verify(plan), STRATA_OK);
+    for (uint32_t i = 0; i < plan->program.op_count; i++) {
+        struct st_op *op = &plan->program.ops[i];
+
+        if (op->phases != ST_PHASE_SAVE) {
+            MUST_FAIL(plan, op->part, 1, "a part that no save makes");
+            continue;
+        }
+        MUST_FAIL(plan, op->part, op->part + 1, "another part than the one that is due");
+        MUST_FAIL(plan, op->part, UINT32_MAX, "a part past the end");
+        if (op->bytes >= 4096)
+            MUST_FAIL(plan, op->bytes, op->bytes - 4096, "a part that is too short");
+        later += op->part > 0;
+    }
+    assert_true(later > 0);
+    st_plan_destroy(plan);
+}
+
 /* In host memory, and on the device, from where it comes down first. */
 static void the_verifier_proves_saves(void **state)
 {
@@ -527,6 +569,7 @@ int main(void)
         cmocka_unit_test(what_trains_nothing_saves_nothing),
         cmocka_unit_test(the_verifier_finds_wrong_extents),
         cmocka_unit_test(the_verifier_proves_saves),
+        cmocka_unit_test(the_verifier_proves_parts),
         cmocka_unit_test(the_verifier_knows_runs_without_sets),
     };
 
