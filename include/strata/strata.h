@@ -18,6 +18,7 @@
 #ifndef STRATA_STRATA_H
 #define STRATA_STRATA_H
 
+#include "strata/checkpoint.h"
 #include "strata/config.h"
 #include "strata/data.h"
 #include "strata/engine.h"
