@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/system/ending.h"
 #include "nvme/swap/swap.h"
+#include "offload/checkpoint/model_files.h"
 #include "offload/checkpoint/store.h"
 #include "offload/checkpoint/verify.h"
 #include "strata/verify.h"
@@ -98,6 +99,8 @@ strata_status strata_verify(const char *path, const struct strata_verify_opts *o
     st = begin(&r, path, opts, "verifying");
     if (st == STRATA_OK)
         st = st_verify(r.ck, progress, damaged, &r, damages);
+    if (st == STRATA_OK)
+        st = st_model_files_check(r.ck);
     st_checkpoint_close(r.ck);
     return st;
 }

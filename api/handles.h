@@ -41,7 +41,7 @@ struct strata_model {
     bool nvme_named;
     uint64_t seed;
     uint32_t saved_checkpoints; /* of this run, in the directory that it saves to */
-    bool documents; /* a sequence may hold several */
+    bool documents;             /* a sequence may hold several */
     strata_progress_fn *progress;
     void *progress_ctx;
     struct st_topology *topology;

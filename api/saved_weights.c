@@ -6,6 +6,7 @@
 #include "core/base/fault.h"
 #include "core/base/log.h"
 #include "kernels/kernels.h"
+#include "offload/checkpoint/model_files.h"
 #include "offload/checkpoint/reader.h"
 
 #include <inttypes.h>
@@ -51,7 +52,9 @@ strata_status st_saved_find(struct st_checkpoint **out, const char *name)
 
 strata_status st_saved_model_dir(char dir[ST_PATH_MAX], const struct st_checkpoint *ck)
 {
-    return st_path_join(dir, ck->path, ST_CHECKPOINT_MODEL);
+    const strata_status st = st_model_files_check(ck);
+
+    return st == STRATA_OK ? st_path_join(dir, ck->path, ST_CHECKPOINT_MODEL) : st;
 }
 
 strata_status st_saved_files(char dir[ST_PATH_MAX], const char **name)

@@ -15,7 +15,8 @@ struct st_saved_weights;
  *              NULL: it names neither, or a Hugging Face directory (it has a config.json)
  *  @return E_CORRUPT: there are checkpoints, and none opens; E_NOMEM, E_IO */
 strata_status st_saved_find(struct st_checkpoint **out, const char *name);
-/** The directory in a checkpoint that holds config.json and the model's other small files. */
+/** The directory in a checkpoint that holds config.json and the model's other small files, once they are compared with their
+ * digest. E_CORRUPT; E_NOMEM, E_IO. */
 strata_status st_saved_model_dir(char dir[ST_PATH_MAX], const struct st_checkpoint *ck);
 /** The same for a name that may be one: *name becomes `dir` if it is. */
 strata_status st_saved_files(char dir[ST_PATH_MAX], const char **name);

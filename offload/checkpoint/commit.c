@@ -11,6 +11,7 @@
 #include "core/system/thread.h"
 #include "offload/checkpoint/checkpoint.h"
 #include "offload/checkpoint/commit_internal.h"
+#include "offload/checkpoint/model_files.h"
 #include "offload/checkpoint/store.h"
 
 #include <assert.h>
@@ -282,7 +283,10 @@ static strata_status write_model(struct st_committer *c)
     if (st_fault_refuses("commit.mkdir") || mkdirat(st_store_dir_fd(c->store), ST_CHECKPOINT_MODEL, 0777) != 0)
         rc = errno;
     st_ending_release();
-    return rc == 0 ? c->opts.model(c->opts.ctx, path) : st_error_errno(rc, "making directory %s", path);
+    if (rc != 0)
+        return st_error_errno(rc, "making directory %s", path);
+    st = c->opts.model(c->opts.ctx, path);
+    return st == STRATA_OK ? st_model_files_digest(c->job.manifest.model_files, path) : st;
 }
 
 /* --- the whole --- */

@@ -69,6 +69,7 @@ struct st_manifest {
     char model[96], model_source[ST_PATH_MAX]; /* its name; the directory that it came from, or "" */
     char model_shapes[ST_DIGEST_TEXT];         /* of the table of its pages and tensors */
     char tokenizer[ST_DIGEST_TEXT];            /* "": none */
+    char model_files[ST_DIGEST_TEXT];          /* of the files in model/; "": there are none */
     strata_dtype dtype;
     uint32_t page_count;
     struct st_manifest_group *groups; /* [group_count] owned; every page has 1..ST_GROUPS_MAX */

@@ -92,6 +92,7 @@ static const struct field of_model[] = {
     AT("source", FIELD_TEXT, model_source),
     AT("shapes", FIELD_DIGEST, model_shapes),
     AT("tokenizer", FIELD_DIGEST, tokenizer),
+    AT("files", FIELD_DIGEST, model_files),
     AT_NAMES("dtype", dtype, dtypes),
     AT("pages", FIELD_U32, page_count),
 };

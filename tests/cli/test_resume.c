@@ -199,6 +199,42 @@ static void what_cannot_be_is_refused(void **state)
     workplace_remove(w, "a");
 }
 
+/* The model's small files are part of what is checked before an export; a run that resumes does not need them. */
+static void the_small_files_are_checked(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    size_t bytes;
+    char *text;
+
+    workplace_run_ok(w, &p, TRAIN "--max-steps 2 --save {w}/a --quiet");
+    program_free(&p);
+    text = workplace_read(w, "a/step-00000002/model/config.json", &bytes);
+    text[bytes / 2] ^= 1;
+    workplace_write(w, "a/step-00000002/model/config.json", text, bytes);
+    for (int i = 0; i < 3; i++) {
+        static const char *const commands[] = {"verify {w}/a", "export {w}/a --out {w}/out",
+                                               "eval --model {w}/a --data {w}/good.bin --seq-len 32"};
+
+        workplace_run(w, &p, commands[i]);
+        assert_int_equal(p.code, 4);
+        assert_non_null(strstr(p.err, "small files are not those that were saved"));
+        program_free(&p);
+    }
+    text[bytes / 2] ^= 1;
+    workplace_write(w, "a/step-00000002/model/config.json", text, bytes);
+    workplace_run_ok(w, &p, "verify {w}/a");
+    program_free(&p);
+    workplace_write(w, "a/step-00000002/model/more", text, 1);
+    workplace_run(w, &p, "verify {w}/a");
+    assert_int_equal(p.code, 4);
+    program_free(&p);
+    workplace_run_ok(w, &p, TRAIN "--max-steps 3 --resume {w}/a --quiet");
+    program_free(&p);
+    free(text);
+    workplace_remove(w, "a");
+}
+
 /* Steps of a file of metrics, in their order, each once; -1 where a line is no step's. */
 static void assert_steps(const struct workplace *w, const char *name, int first, int last)
 {
@@ -286,6 +322,7 @@ int main(void)
         cmocka_unit_test(a_resumed_run_needs_no_more_room),
         cmocka_unit_test(metrics_go_on),
         cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(the_small_files_are_checked),
         cmocka_unit_test(one_command_line_does_all),
     };
 

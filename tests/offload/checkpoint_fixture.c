@@ -142,6 +142,7 @@ struct st_manifest fixture_manifest_of(uint64_t elems)
         .model_source = "/models/nano",
         .model_shapes = DIGEST "06",
         .tokenizer = "",
+        .model_files = "",
         .dtype = STRATA_BF16,
         .page_count = 2,
         .data_seed = UINT64_MAX,
