@@ -292,12 +292,41 @@ void st_store_remove_all(void)
 
 /* --- one checkpoint --- */
 
+static void leave(struct st_store *s)
+{
+    st_ending_hold();
+    live_remove(s);
+    st_ending_release();
+    st_owned_dir_remove(&s->own);
+    s->own = ST_OWNED_DIR_NONE;
+}
+
+/* The run's own directory, made again where someone has removed it, or all of SAVE. */
+static strata_status stay(struct st_store *s)
+{
+    struct stat own;
+    strata_status st;
+
+    if (s->own.dir_fd >= 0 && (st_fault_refuses("store.stat") || fstat(s->own.dir_fd, &own) != 0))
+        return st_error_errno(errno, "%s", s->own.path);
+    if (s->own.dir_fd >= 0 && own.st_nlink > 0)
+        return STRATA_OK;
+    st_log(ST_LOG_WARN, "%s: this run's directory there was removed: it is made again", s->dir);
+    leave(s);
+    if ((st = make_dirs(s->dir)) == STRATA_OK && (st = occupy(s)) != STRATA_OK)
+        leave(s);
+    return st;
+}
+
 strata_status st_store_begin(struct st_store *s, uint64_t step)
 {
+    const strata_status st = stay(s);
     char name[ST_STORE_NAME_BYTES];
     int rc;
 
     assert(s->new_fd < 0 && step <= STEP_MOST);
+    if (st != STRATA_OK)
+        return st;
     st_store_name(name, step);
     if (snprintf(s->new_path, sizeof(s->new_path), "%s/%s/%s", s->dir, s->own.name, name) >= (int)sizeof(s->new_path))
         return st_error(STRATA_E_INPUT, "%s: the name is too long for what --save puts there", s->dir);

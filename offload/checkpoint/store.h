@@ -43,7 +43,8 @@ strata_status st_store_open(struct st_store **out, const char *dir);
 /** Removes what is unfinished.  NULL is fine. */
 void st_store_close(struct st_store *s);
 
-/** Make the directory of a new checkpoint; there must be no unfinished one.  E_NOSPC, E_IO. */
+/** Make the directory of a new checkpoint; there must be no unfinished one.  Where SAVE or the run's directory in it was removed,
+ *  it is made again.  E_NOSPC, E_IO; E_INPUT: as st_store_open(). */
 strata_status st_store_begin(struct st_store *s, uint64_t step);
 /** Its path, for files to be made in it; valid until commit or abort. */
 const char *st_store_path(const struct st_store *s);

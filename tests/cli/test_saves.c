@@ -164,6 +164,29 @@ static void one_in_use_may_be_removed(void **state)
     workplace_remove(w, "b");
 }
 
+/* All that was saved so far goes with it; the run makes it again for what it saves next. */
+static void a_removed_directory_is_made_again(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_start_piped(w, &p, TRAIN DRIVES "--max-steps 4000 --save {w}/a");
+    program_wait_for(&p, "step 2/");
+    shell(w, "rm -r {w}/a");
+    assert_int_equal(kill(p.pid, SIGUSR1), 0);
+    program_wait_for(&p, "checkpoint of step");
+    assert_int_equal(kill(p.pid, SIGTERM), 0);
+    program_drain(&p);
+    program_wait(&p);
+    if (p.code != 143 || strstr(p.err, "was removed: it is made again") == NULL)
+        fail_msg("exit code %d\n%s", p.code, p.err);
+    program_free(&p);
+    assert_int_equal(workplace_entries(w, "a"), 3);
+    workplace_run_ok(w, &p, "verify {w}/a");
+    program_free(&p);
+    workplace_remove(w, "a");
+}
+
 static void two_runs_go_on_from_one(void **state)
 {
     const struct workplace *w = *state;
@@ -243,10 +266,15 @@ static int setup(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_save_that_fails_is_not_the_run), cmocka_unit_test(a_last_removal_is_made_up_for),
-        cmocka_unit_test(a_resumed_run_saves_each_step),    cmocka_unit_test(a_full_disk_says_how_much_is_missing),
-        cmocka_unit_test(copies_are_checkpoints),           cmocka_unit_test(one_in_use_may_be_removed),
-        cmocka_unit_test(two_runs_go_on_from_one),          cmocka_unit_test(a_second_run_is_refused),
+        cmocka_unit_test(a_save_that_fails_is_not_the_run),
+        cmocka_unit_test(a_last_removal_is_made_up_for),
+        cmocka_unit_test(a_resumed_run_saves_each_step),
+        cmocka_unit_test(a_full_disk_says_how_much_is_missing),
+        cmocka_unit_test(copies_are_checkpoints),
+        cmocka_unit_test(one_in_use_may_be_removed),
+        cmocka_unit_test(a_removed_directory_is_made_again),
+        cmocka_unit_test(two_runs_go_on_from_one),
+        cmocka_unit_test(a_second_run_is_refused),
         cmocka_unit_test(many_saves_leave_nothing),
     };
 
