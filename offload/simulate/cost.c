@@ -202,11 +202,13 @@ uint32_t st_cost_read_of(const struct st_program *program, const struct st_op *o
     return ST_NO_BUFFER;
 }
 
-/* Bytes with checksums that an op moves; 0: the thing is not on NVMe. */
+/* Bytes with checksums that an op moves; 0: the thing is not on NVMe, and not saved. */
 static double sealed_bytes(const struct st_program *program, const struct st_op *op)
 {
     const bool opens = st_op_rows[op->kind].seal == ST_SEAL_OPENS;
 
+    if (op->phases == ST_PHASE_SAVE)
+        return (double)op->bytes;
     switch ((enum st_content)st_op_rows[op->kind].operands[0].content) {
     case ST_HOLDS_STATE:
         return program->chunks[op->chunk].state == ST_WHERE_NVME

@@ -426,7 +426,7 @@ static void take_costs(struct simulator *s)
 
     for (uint32_t i = 0; i < count; i++) {
         const struct st_op *op = &s->program->ops[i];
-        const double checksums = (op->phases & ST_PHASE_BODY) != 0 ? st_cost_checksums(s->program, s->machine, op) : 0;
+        const double checksums = (op->phases & ST_PHASE_BODY_SAVE) != 0 ? st_cost_checksums(s->program, s->machine, op) : 0;
         const uint32_t read = checksums > 0 ? st_cost_read_of(s->program, op) : NONE, owner = read != NONE ? read : i;
 
         s->cost[i] = st_cost_op(s->program, s->machine, op);

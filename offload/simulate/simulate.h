@@ -27,8 +27,8 @@ struct st_simulation {
  *  Cost    O(steps * (ops + waits)), 3 steps as a rule, 24 at most; allocations of O(ops). */
 strata_status st_simulate(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine);
 
-/** Simulate steady steps, one that saves and those after it: the seconds by which they are longer together.  Its checksums cost
- *  nothing.  As st_simulate(). */
+/** Simulate steady steps, one that saves and those after it: the seconds by which they are longer together.  The checksums of
+ *  what the host has updated in its own memory cost nothing.  As st_simulate(). */
 strata_status st_simulate_save(double *seconds, const struct st_program *program, const struct st_machine *machine);
 
 /** Are all rates known that this program needs?  mixed, block_flops and checksum may be missing. */

@@ -240,6 +240,16 @@ static void saving_adds_its_ops_alone(void **state)
     assert_true(same > WORKLOADS * 9 / 10 && from_device > WORKLOADS / 10);
 }
 
+static const struct plan_sizes small = {.dtype = STRATA_BF16,
+                                        .blocks = 2,
+                                        .hidden = 64,
+                                        .vocab = 200,
+                                        .slice_rows = 100,
+                                        .seq = 8,
+                                        .micro_batch = 1,
+                                        .grad_accum = 1,
+                                        .positions = true};
+
 /* --- what a save costs --- */
 
 static void draw_rates(struct st_machine *machine, struct plan_draws *draws)
@@ -286,7 +296,7 @@ static void a_save_costs_its_bytes_at_most(void **state)
         t = st_program_traffic(&saves->program, ST_PHASE_SAVE);
         assert_int_equal(st_simulate_save(&save, &saves->program, &c.machine), STRATA_OK);
         most = (double)t.write * (1 / c.machine.rates.write + 1 / c.machine.rates.mixed) +
-               (double)t.download / c.machine.rates.download;
+               (double)t.download * (1 / c.machine.rates.download + 1 / c.machine.rates.checksum);
         with = seconds_of(saves, &c.machine), without = seconds_of(plain, &c.machine);
         if (save > most * (1 + 1e-6) + 1e-9)
             fail_msg("%s: a save takes %g s more, its bytes %g", c.what, save, most);
@@ -300,6 +310,35 @@ static void a_save_costs_its_bytes_at_most(void **state)
     }
     print_message("of %u saves %u cost nothing, %u much\n", WORKLOADS, free_of_cost, costly);
     assert_true(free_of_cost > WORKLOADS / 10 && costly > WORKLOADS / 10);
+}
+
+/* What comes down from the device is hashed by the host. */
+static void a_save_costs_its_checksums(void **state)
+{
+    struct st_machine machine = {.name = "hashes", .capacity = {.bytes = {1u << 24, 1u << 24, 1u << 30}, .workers = 1}};
+    const struct st_policy policy = {.activation_tier = STRATA_TIER_DEVICE, .update = ST_UPDATE_GATED, .sets = 4};
+
+    (void)state;
+    machine.rates = (struct st_rates){.matmul_flops = 1e9,
+                                      .checksum = 1e3,
+                                      .update = 1e9,
+                                      .upload = 1e9,
+                                      .download = 1e9,
+                                      .read = 1e9,
+                                      .write = 1e9,
+                                      .mixed = 1e9};
+    for (uint32_t i = 0; i < 2; i++) {
+        struct st_plan *plan;
+        double save, hashes;
+
+        machine.capacity.device_is_host = i == 1;
+        plan = plan_of(&small, &machine, &policy, "hashes");
+        assert_true(plan->fits);
+        hashes = (double)st_program_traffic(&plan->program, ST_PHASE_SAVE).download / machine.rates.checksum;
+        assert_int_equal(st_simulate_save(&save, &plan->program, &machine), STRATA_OK);
+        assert_true(hashes > 1 && save > hashes - seconds_of(plan, &machine) && save < hashes * 1.01);
+        st_plan_destroy(plan);
+    }
 }
 
 /* --- what does not fit --- */
@@ -473,22 +512,13 @@ static void check_save(struct st_plan *plan, enum st_op_kind kind)
 /* Parts of a thing on the device: each of them, in their order, as long as it has to be. */
 static void the_verifier_proves_parts(void **state)
 {
-    const struct plan_sizes sizes = {.dtype = STRATA_BF16,
-                                     .blocks = 2,
-                                     .hidden = 64,
-                                     .vocab = 200,
-                                     .slice_rows = 100,
-                                     .seq = 8,
-                                     .micro_batch = 1,
-                                     .grad_accum = 1,
-                                     .positions = true};
     const struct st_machine machine = {.name = "saves", .capacity = {.bytes = {1u << 24, 1u << 24, 1u << 30}, .workers = 1}};
     const struct st_policy policy = {.activation_tier = STRATA_TIER_HOST,
                                      .update = ST_UPDATE_GATED,
                                      .chunk_elems = ST_TILE_ELEMS,
                                      .sets = 4,
                                      .part_bytes = 4096};
-    struct st_plan *plan = plan_of(&sizes, &machine, &policy, "parts");
+    struct st_plan *plan = plan_of(&small, &machine, &policy, "parts");
     uint32_t later = 0;
 
     (void)state;
@@ -514,15 +544,6 @@ static void the_verifier_proves_parts(void **state)
 /* In host memory, and on the device, from where it comes down first. */
 static void the_verifier_proves_saves(void **state)
 {
-    const struct plan_sizes sizes = {.dtype = STRATA_BF16,
-                                     .blocks = 2,
-                                     .hidden = 64,
-                                     .vocab = 200,
-                                     .slice_rows = 100,
-                                     .seq = 8,
-                                     .micro_batch = 1,
-                                     .grad_accum = 1,
-                                     .positions = true};
     static const strata_tier tiers[] = {STRATA_TIER_HOST, STRATA_TIER_DEVICE};
     static const enum st_update_policy updates[] = {ST_UPDATE_SERIAL, ST_UPDATE_GATED, ST_UPDATE_IN_BACKWARD};
 
@@ -535,7 +556,7 @@ static void the_verifier_proves_saves(void **state)
                                          .update = updates[i / 2],
                                          .chunk_elems = ST_TILE_ELEMS,
                                          .sets = 4};
-        struct st_plan *plan = plan_of(&sizes, &machine, &policy, "saves");
+        struct st_plan *plan = plan_of(&small, &machine, &policy, "saves");
 
         assert_true(plan->fits);
         assert_int_equal(st_plan_verify(plan), STRATA_OK);
@@ -565,6 +586,7 @@ int main(void)
         cmocka_unit_test(the_set_follows_from_workload_and_chunks),
         cmocka_unit_test(saving_adds_its_ops_alone),
         cmocka_unit_test(a_save_costs_its_bytes_at_most),
+        cmocka_unit_test(a_save_costs_its_checksums),
         cmocka_unit_test(sets_need_room),
         cmocka_unit_test(what_trains_nothing_saves_nothing),
         cmocka_unit_test(the_verifier_finds_wrong_extents),
