@@ -93,7 +93,7 @@ strata_status st_swap_create_file(const struct st_swap *swap, uint32_t volume, u
     char name[ST_SWAP_NAME_BYTES];
 
     st_swap_file_name(name, volume, dir);
-    return st_swap_file_create(fd, direct, &swap->parts[dir].run, name, bytes);
+    return st_swap_file_create(fd, direct, &swap->parts[dir].run, name, bytes, volume == ST_SPACE_SCRATCH ? 0600 : 0666);
 }
 
 static strata_status open_part(struct st_swap *swap, uint32_t dir, const char *parent)

@@ -53,14 +53,15 @@ static strata_status reserve(int fd, const struct st_owned_dir *run, const char 
                     st_errno_text(err, reason));
 }
 
-strata_status st_swap_file_create(int *out_fd, bool *out_direct, const struct st_owned_dir *run, const char *name, uint64_t bytes)
+strata_status st_swap_file_create(int *out_fd, bool *out_direct, const struct st_owned_dir *run, const char *name, uint64_t bytes,
+                                  mode_t mode)
 {
     int fd = (int)st_fault("nvme.open", 0);
     struct st_direct direct;
     strata_status st;
 
     st_ending_hold();
-    if (fd == 0 && (fd = openat(run->dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600)) < 0)
+    if (fd == 0 && (fd = openat(run->dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode)) < 0)
         fd = -errno;
     st_ending_release();
     if (fd < 0)

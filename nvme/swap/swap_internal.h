@@ -14,6 +14,7 @@
 #include "nvme/mover/users.h"
 #include "nvme/swap/swap.h"
 #include <limits.h>
+#include <sys/types.h>
 
 #define ST_SWAP_NAME_BYTES  32u
 #define ST_SWAP_VOLUMES_MAX (2 + ST_SWAP_SETS_MAX)
@@ -26,9 +27,10 @@ extern const struct st_owned_dir_kind st_run_dir_kind;
 
 /** Name of a volume's file in the directory of this index. */
 void st_swap_file_name(char name[ST_SWAP_NAME_BYTES], uint32_t volume, uint32_t dir);
-/** Create `name` in `run`, reserve `bytes` on the disk and choose direct or buffered I/O. */
-strata_status st_swap_file_create(int *out_fd, bool *out_direct, const struct st_owned_dir *run, const char *name,
-                                  uint64_t bytes);
+/** Create `name` in `run`, reserve `bytes` on the disk and choose direct or buffered I/O.  mode: less the process's mask; what
+ * may become a file of a checkpoint has that of any other. */
+strata_status st_swap_file_create(int *out_fd, bool *out_direct, const struct st_owned_dir *run, const char *name, uint64_t bytes,
+                                  mode_t mode);
 
 /** Bytes of a volume. */
 uint64_t st_swap_volume_bytes(const uint64_t bytes[ST_SPACE_COUNT], uint32_t volume);

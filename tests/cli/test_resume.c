@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -199,16 +200,24 @@ static void what_cannot_be_is_refused(void **state)
     workplace_remove(w, "a");
 }
 
-/* The model's small files are part of what is checked before an export; a run that resumes does not need them. */
+/* Files of a checkpoint are readable as others are. The model's small files are part of what is checked before an export; a run
+ * that resumes does not need them. */
 static void the_small_files_are_checked(void **state)
 {
     const struct workplace *w = *state;
+    const mode_t mask = umask(0);
     struct program p;
+    struct stat info;
     size_t bytes;
-    char *text;
+    char *text, *file;
 
+    umask(mask);
     workplace_run_ok(w, &p, TRAIN "--max-steps 2 --save {w}/a --quiet");
     program_free(&p);
+    file = workplace_expand(w, "{w}/a/step-00000002/set.0");
+    assert_int_equal(stat(file, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0666 & ~mask);
+    free(file);
     text = workplace_read(w, "a/step-00000002/model/config.json", &bytes);
     text[bytes / 2] ^= 1;
     workplace_write(w, "a/step-00000002/model/config.json", text, bytes);
@@ -313,16 +322,11 @@ static void one_command_line_does_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_resumed_run_has_the_same_bits),
-        cmocka_unit_test(skipped_steps_are_counted_once),
-        cmocka_unit_test(two_sets_are_enough_for_every_step),
-        cmocka_unit_test(frozen_weights_follow_the_drives),
-        cmocka_unit_test(auto_goes_on_after_a_signal),
-        cmocka_unit_test(a_signal_asks_for_a_checkpoint),
-        cmocka_unit_test(a_resumed_run_needs_no_more_room),
-        cmocka_unit_test(metrics_go_on),
-        cmocka_unit_test(what_cannot_be_is_refused),
-        cmocka_unit_test(the_small_files_are_checked),
+        cmocka_unit_test(a_resumed_run_has_the_same_bits),    cmocka_unit_test(skipped_steps_are_counted_once),
+        cmocka_unit_test(two_sets_are_enough_for_every_step), cmocka_unit_test(frozen_weights_follow_the_drives),
+        cmocka_unit_test(auto_goes_on_after_a_signal),        cmocka_unit_test(a_signal_asks_for_a_checkpoint),
+        cmocka_unit_test(a_resumed_run_needs_no_more_room),   cmocka_unit_test(metrics_go_on),
+        cmocka_unit_test(what_cannot_be_is_refused),          cmocka_unit_test(the_small_files_are_checked),
         cmocka_unit_test(one_command_line_does_all),
     };
 

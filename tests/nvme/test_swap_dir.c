@@ -390,7 +390,7 @@ static void a_full_disk_is_found_at_open(void **state)
 
     /* Past the first look at the free space: the reservation itself fails, and takes back what it got. */
     assert_int_equal(st_owned_dir_create(&run, &st_run_dir_kind, scratch_dir), STRATA_OK);
-    assert_int_equal(st_swap_file_create(&fd, &direct, &run, "swap-0", 16 * MIB), STRATA_E_NOSPC);
+    assert_int_equal(st_swap_file_create(&fd, &direct, &run, "swap-0", 16 * MIB, 0600), STRATA_E_NOSPC);
     assert_non_null(strstr(strata_last_error(), "swap-0: cannot reserve 16.0 MiB"));
     st_owned_dir_remove(&run);
     assert_int_equal(entries_in(scratch_dir), 0);

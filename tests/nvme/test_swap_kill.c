@@ -29,7 +29,7 @@ static bool create_file(const struct st_owned_dir *run, const char *name)
     bool direct;
     int fd;
 
-    if (st_swap_file_create(&fd, &direct, run, name, BYTES) != STRATA_OK)
+    if (st_swap_file_create(&fd, &direct, run, name, BYTES, 0600) != STRATA_OK)
         return false;
     close(fd);
     return true;
