@@ -274,13 +274,19 @@ uint32_t disk_record_count(const struct disk *d)
     return d->call_count;
 }
 
+static bool is_rename(const struct call *c)
+{
+    return c->r.op == FILE_RENAME || c->r.op == FILE_EXCHANGE;
+}
+
 uint32_t disk_choose(const struct disk *d, uint64_t *random)
 {
-    uint32_t at = (uint32_t)(disk_random(random) % (d->call_count + 1));
+    const uint64_t kind = disk_random(random) % 3;
+    uint32_t at;
 
-    if (disk_random(random) % 2 == 0)
-        while (at > 0 && d->calls[at - 1].r.op == FILE_WRITE)
-            at--;
+    do
+        at = 1 + (uint32_t)(disk_random(random) % d->call_count);
+    while ((kind == 1 && d->calls[at - 1].r.op == FILE_WRITE) || (kind == 2 && !is_rename(&d->calls[at - 1])));
     return at;
 }
 
@@ -317,7 +323,7 @@ static void choose_kept(const struct disk *d, uint32_t at, enum disk_loss loss, 
 
         if (c->r.op == FILE_SYNC)
             synced[c->node] = 1;
-        kept[i - 1] = is_name(c) ? synced[c->dir] | synced[c->to_dir] : synced[c->node];
+        kept[i - 1] = synced[is_name(c) ? c->to_dir : c->node];
         if (is_name(c) && kept[i - 1] && last == 0)
             last = i;
     }

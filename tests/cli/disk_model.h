@@ -1,8 +1,9 @@
 /* tests/cli/disk_model.h - what a disk holds after the power was cut at any instant of a recorded run.
  *
  * What a file holds is there after its fsync, and what a directory names is there after that directory's fsync: a rename between
- * two directories after the fsync of either, since a journal has it as one.  Of all else any part may be there: writes in pieces
- * of a sector, and names either as of an earlier instant (a journal) or any of them, in their order (less than any journal). */
+ * two directories, which is one change, after the fsync of the one that it leads to.  Of all else any part may be there: writes
+ * in pieces of a sector, and names either as of an earlier instant (a journal) or any of them, in their order (less than any
+ * journal). */
 #ifndef TESTS_CLI_DISK_MODEL_H
 #define TESTS_CLI_DISK_MODEL_H
 
@@ -25,7 +26,7 @@ void disk_close(struct disk *disk);
 /** The calls of a run that began there then: file_recorder.c's file. */
 void disk_take_records(struct disk *disk, const char *path);
 uint32_t disk_record_count(const struct disk *disk);
-/** The number of a record at random, one time in two the one after a call that was no write. */
+/** The number of a record at random: any, the one after a call that was no write, or the one after a rename. */
 uint32_t disk_choose(const struct disk *disk, uint64_t *random);
 /** Makes a directory `to` of what there is after the power was cut before record number `at`. */
 void disk_cut(struct disk *disk, uint32_t at, enum disk_loss loss, uint64_t seed, const char *to);
