@@ -237,6 +237,8 @@ static strata_status take(struct train *t)
         st = cli_saves_load(&t->saves, &t->run, t->data, order_of(t));
     t->steps_done = cli_saves_steps(&t->saves);
     if (st == STRATA_OK)
+        st = cli_lines_cut(&t->lines, t->saves.was.metrics_bytes);
+    if (st == STRATA_OK)
         st = cli_lines_begin(&t->lines, put_header, t);
     return st;
 }

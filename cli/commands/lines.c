@@ -111,6 +111,17 @@ strata_status cli_lines_create(struct cli_lines *lines, const struct cli_args *a
     return STRATA_OK;
 }
 
+strata_status cli_lines_cut(struct cli_lines *lines, uint64_t earlier)
+{
+    if (!lines->continued || (uint64_t)lines->metrics_bytes <= earlier)
+        return STRATA_OK;
+    if (st_fault_refuses("metrics.cut") || ftruncate(lines->metrics.fd, (off_t)earlier) != 0 ||
+        lseek(lines->metrics.fd, (off_t)earlier, SEEK_SET) < 0)
+        return st_error_errno(errno, "--metrics %s: cannot be cut", lines->metrics.path);
+    lines->metrics_bytes = (off_t)earlier;
+    return STRATA_OK;
+}
+
 static void stop(bool *on, char sentence[CLI_SENTENCE_BYTES])
 {
     *on = false;

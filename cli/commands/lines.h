@@ -34,6 +34,8 @@ typedef void cli_line_fn(void *ctx, struct st_json_writer *w);
 strata_status cli_lines_check(const struct cli_args *args, uint64_t earlier);
 /** Begin --metrics under a temporary name, which keeps other runs from writing it. */
 strata_status cli_lines_create(struct cli_lines *lines, const struct cli_args *args, uint64_t earlier);
+/** Before that: of the lines of the earlier part only those that were written when an older checkpoint was saved. */
+strata_status cli_lines_cut(struct cli_lines *lines, uint64_t earlier);
 /** Give --metrics its name and write the header. */
 strata_status cli_lines_begin(struct cli_lines *lines, cli_line_fn *header, void *ctx);
 void cli_lines_write(struct cli_lines *lines, cli_line_fn *put, void *ctx);

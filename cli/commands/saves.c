@@ -2,7 +2,6 @@
 #include "cli/commands/saves.h"
 
 #include "cli/options/output.h"
-
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
@@ -115,6 +114,24 @@ uint32_t cli_saves_kept(const struct cli_saves *s)
     return is_same(dir, s->dir) ? s->was.kept : 0;
 }
 
+/* What is damaged within shows when it is read: an older one takes its place.  False: there is none; the sentence stays. */
+static bool take_older(struct cli_saves *s)
+{
+    char sentence[2048], older[4096];
+    struct strata_checkpoint *from;
+
+    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    if (strata_verify_older(s->was.path, older) != STRATA_OK || strata_checkpoint_open(&from, older) != STRATA_OK) {
+        (void)st_error(STRATA_E_CORRUPT, "%s", sentence);
+        return false;
+    }
+    st_log(ST_LOG_WARN, "%s: %s is taken, which is older", sentence, older);
+    strata_checkpoint_close(s->from);
+    s->from = from;
+    (void)strata_checkpoint_get_info(s->from, &s->was); /* its two arguments are there */
+    return true;
+}
+
 strata_status cli_saves_load(struct cli_saves *s, struct cli_run *run, const struct strata_data *data, uint32_t order)
 {
     struct strata_resume_opts opts = STRATA_RESUME_OPTS_INIT;
@@ -123,8 +140,10 @@ strata_status cli_saves_load(struct cli_saves *s, struct cli_run *run, const str
     opts.data = s->opts.data = data;
     opts.data_seed = s->opts.data_seed = s->args->seed;
     opts.data_order = s->opts.data_order = order;
-    s->saved_at = cli_saves_steps(s);
     st = s->from == NULL ? strata_engine_load(run->engine) : strata_engine_resume(run->engine, s->from, &opts);
+    while (st == STRATA_E_CORRUPT && s->from != NULL && is_auto(s->args) && take_older(s))
+        st = strata_engine_resume(run->engine, s->from, &opts);
+    s->saved_at = cli_saves_steps(s);
     if (run->progress != NULL)
         cli_progress_work_end(run->progress);
     if (st == STRATA_E_CORRUPT && s->from != NULL)

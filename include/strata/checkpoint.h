@@ -86,7 +86,7 @@ struct strata_resume_opts {
  *                             opts_size
  *         STRATA_E_CANCELLED  the model's progress function or strata_engine_cancel() requested it
  *         STRATA_E_IO, STRATA_E_NOMEM
- *         After a failure nothing is loaded.
+ *         After a failure nothing is loaded; after STRATA_E_CORRUPT another checkpoint may be taken.
  */
 STRATA_API strata_status strata_engine_resume(struct strata_engine *engine, const struct strata_checkpoint *checkpoint,
                                               const struct strata_resume_opts *opts);

@@ -85,7 +85,8 @@ struct st_resume_opts {
 /** Put a checkpoint's planes where the program wants them, and go on from its state, instead of a load.  Pages and groups must be
  *  the checkpoint's (the caller has compared them).  Where both runs save and cut their planes alike, what lies on NVMe is not
  *  copied (without `copies`): it is read from the checkpoint's volumes until an update writes it, so they must stay attached.
- *  E_CORRUPT: a tile differs from its checksum; E_CANCELLED; E_IO, E_NOMEM.  After a failure the engine can only be destroyed. */
+ *  E_CORRUPT: a tile differs from its checksum; E_CANCELLED; E_IO, E_NOMEM.  After E_CORRUPT another checkpoint may be taken, after
+ *  another failure the engine can only be destroyed. */
 strata_status st_engine_resume(struct st_engine *eng, const struct st_resume_opts *opts);
 /** Whether the last resume left on NVMe what lies there. */
 bool st_engine_adopted(const struct st_engine *eng);

@@ -319,14 +319,49 @@ static void one_command_line_does_all(void **state)
     workplace_remove(w, "m.jsonl");
 }
 
+/* Damage that shows while a checkpoint is read: auto goes on from an older one, metrics included. */
+static void auto_takes_an_older_one(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    char never_ended[160], is[160];
+    size_t bytes;
+    char *set;
+
+    digests_of(w, TRAIN "--max-steps 6 --quiet", never_ended);
+    workplace_run_ok(w, &p, TRAIN "--max-steps 4 --save {w}/a --save-every 2 --metrics {w}/m.jsonl --quiet");
+    program_free(&p);
+    set = workplace_read(w, "a/step-00000004/set.0", &bytes);
+    set[bytes / 2] ^= 8;
+    workplace_write(w, "a/step-00000004/set.0", set, bytes);
+    free(set);
+    workplace_run(w, &p, TRAIN "--max-steps 6 --resume {w}/a/step-00000004 --quiet");
+    assert_int_equal(p.code, 4);
+    program_free(&p);
+    workplace_run_ok(w, &p, TRAIN "--max-steps 6 --save {w}/a --resume auto --metrics {w}/m.jsonl --quiet");
+    assert_non_null(strstr(p.err, "step-00000002 is taken, which is older"));
+    snprintf(is, sizeof(is), "%s", strstr(p.out, "weights_digest"));
+    program_free(&p);
+    assert_string_equal(is, never_ended);
+    assert_steps(w, "m.jsonl", 1, 6);
+    workplace_remove(w, "a");
+    workplace_remove(w, "m.jsonl");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_resumed_run_has_the_same_bits),    cmocka_unit_test(skipped_steps_are_counted_once),
-        cmocka_unit_test(two_sets_are_enough_for_every_step), cmocka_unit_test(frozen_weights_follow_the_drives),
-        cmocka_unit_test(auto_goes_on_after_a_signal),        cmocka_unit_test(a_signal_asks_for_a_checkpoint),
-        cmocka_unit_test(a_resumed_run_needs_no_more_room),   cmocka_unit_test(metrics_go_on),
-        cmocka_unit_test(what_cannot_be_is_refused),          cmocka_unit_test(the_small_files_are_checked),
+        cmocka_unit_test(a_resumed_run_has_the_same_bits),
+        cmocka_unit_test(skipped_steps_are_counted_once),
+        cmocka_unit_test(two_sets_are_enough_for_every_step),
+        cmocka_unit_test(frozen_weights_follow_the_drives),
+        cmocka_unit_test(auto_goes_on_after_a_signal),
+        cmocka_unit_test(a_signal_asks_for_a_checkpoint),
+        cmocka_unit_test(a_resumed_run_needs_no_more_room),
+        cmocka_unit_test(metrics_go_on),
+        cmocka_unit_test(auto_takes_an_older_one),
+        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(the_small_files_are_checked),
         cmocka_unit_test(one_command_line_does_all),
     };
 
