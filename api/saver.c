@@ -116,8 +116,11 @@ strata_status st_saver_begin(struct st_saver *s, const struct strata_engine *e, 
 {
     st_committer_wait(s->committer);
     s->steps = steps_of(st_engine_train_state(e->engine));
-    if (from == NULL)
-        return name_run(s);
+    if (from == NULL) {
+        const strata_status st = st_committer_use_base(s->committer, NULL);
+
+        return st == STRATA_OK ? name_run(s) : st;
+    }
     memcpy(s->run, from->manifest.run, sizeof(s->run));
     if (st_committer_tidy(s->committer, s->run, from->manifest.step) != STRATA_OK)
         st_log(ST_LOG_WARN, "%s", strata_last_error());

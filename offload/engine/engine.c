@@ -120,6 +120,8 @@ void st_engine_start_run(struct st_engine *eng)
     eng->lr = eng->training.optimizer.lr;
     eng->beta1 = st_optimizer_beta1(&eng->training.optimizer);
     eng->beta2 = eng->training.optimizer.beta2;
+    st_engine_begin_volumes(eng); /* an earlier run may have adopted a checkpoint's */
+    eng->base_saved = eng->adopted = false;
 }
 
 strata_status st_engine_create(struct st_engine **out, const struct st_engine_opts *opts)

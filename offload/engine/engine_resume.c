@@ -340,8 +340,6 @@ strata_status st_engine_resume(struct st_engine *eng, const struct st_resume_opt
     if (st != STRATA_OK || (st = st_engine_load_constants(eng)) != STRATA_OK)
         return st;
     st_engine_start_run(eng);
-    st_engine_begin_volumes(eng); /* an earlier call may have adopted another checkpoint's, and failed */
-    eng->base_saved = eng->adopted = false;
     r.adopts = !opts->copies && is_alike(eng, r.from);
     if (r.adopts)
         adopt(eng, opts->volumes);

@@ -546,6 +546,39 @@ static void test_damage(void **state)
     scratch_close();
 }
 
+/* A load after a resume that adopted a checkpoint begins a run of its own, whose base is not the checkpoint's. */
+static void test_load_after_resume(void **state)
+{
+    struct rig_cell cell = on_drives();
+    int fds[2 * ST_SWAP_DIRS_MAX];
+    struct digests never_saved, d;
+    struct st_model_init init;
+    struct st_weight_source source;
+    struct saved saved;
+    struct rigged r;
+
+    (void)state;
+    cell.freeze = "transformer.h.1.*";
+    scratch_open();
+    never_saved = run_whole(&cell);
+    (void)run_saving(&cell, &saved);
+    rigged_open(&r, &cell);
+    assert_ok(resume(&r, &saved, fds));
+    assert_true(st_engine_adopted(r.rig.engine));
+    init = (struct st_model_init){.model = r.model, .seed = 42};
+    source = st_model_init_source(&init);
+    assert_ok(st_engine_load(r.rig.engine, source.read, source.ctx));
+    assert_false(st_engine_adopted(r.rig.engine));
+    run_steps(&r, 0, STEPS);
+    d = digests_of(&r);
+    assert_digests(&d, &never_saved, &cell);
+    rigged_close(&r);
+    for (uint32_t i = 0; i < 2 * saved.stripe.dir_count; i++)
+        close(fds[i]);
+    st_extents_fini(&saved.extents);
+    scratch_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -558,6 +591,7 @@ int main(void)
         cmocka_unit_test(test_policies),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_load_after_resume),
         cmocka_unit_test(test_damage),
     };
 
