@@ -335,3 +335,26 @@ uint32_t st_owned_dir_each(const struct st_owned_dir_kind *kind, int parent_fd, 
         closedir(stream);
     return removed;
 }
+
+struct leftovers {
+    const char *dir;
+    void (*seen)(void *ctx, const char *path, bool live);
+    void *ctx;
+};
+
+static void leftover_seen(void *ctx, const char *name, enum st_owned_dir_state state)
+{
+    const struct leftovers *l = ctx;
+    char path[ST_PATH_MAX];
+
+    if (state != ST_OWNED_DIR_FOREIGN && st_path_join(path, l->dir, name) == STRATA_OK)
+        l->seen(l->ctx, path, state == ST_OWNED_DIR_LIVE);
+}
+
+uint32_t st_owned_dir_leftovers(const struct st_owned_dir_kind *kind, int parent_fd, const char *path, bool sweep,
+                                void (*seen)(void *ctx, const char *path, bool live), void *ctx)
+{
+    struct leftovers l = {.dir = path, .seen = seen, .ctx = ctx};
+
+    return st_owned_dir_each(kind, parent_fd, path, NULL, sweep, seen != NULL ? leftover_seen : NULL, &l);
+}

@@ -63,4 +63,9 @@ typedef void st_owned_dir_fn(void *ctx, const char *name, enum st_owned_dir_stat
 uint32_t st_owned_dir_each(const struct st_owned_dir_kind *kind, int parent_fd, const char *path, const char *except, bool sweep,
                            st_owned_dir_fn *seen, void *ctx);
 
+/** The same for whoever only lists what runs left: `seen`, which may be NULL, gets the path and whether the owner lives, of those
+ *  that are ours. */
+uint32_t st_owned_dir_leftovers(const struct st_owned_dir_kind *kind, int parent_fd, const char *path, bool sweep,
+                                void (*seen)(void *ctx, const char *path, bool live), void *ctx);
+
 #endif

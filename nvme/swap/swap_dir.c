@@ -63,29 +63,13 @@ uint32_t st_swap_sweep(const char *dir)
     return removed;
 }
 
-struct leftovers {
-    const char *dir;
-    void (*seen)(void *ctx, const char *path, bool live);
-    void *ctx;
-};
-
-static void leftover_seen(void *ctx, const char *name, enum st_owned_dir_state state)
-{
-    const struct leftovers *l = ctx;
-    char path[ST_PATH_MAX];
-
-    if (state != ST_OWNED_DIR_FOREIGN && st_path_join(path, l->dir, name) == STRATA_OK)
-        l->seen(l->ctx, path, state == ST_OWNED_DIR_LIVE);
-}
-
 void st_swap_leftovers(const char *dir, void (*seen)(void *ctx, const char *path, bool live), void *ctx)
 {
-    struct leftovers l = {.dir = dir, .seen = seen, .ctx = ctx};
     const int fd = st_fault_refuses("nvme.opendir") ? -1 : open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (fd < 0)
         return;
-    (void)st_owned_dir_each(&st_run_dir_kind, fd, dir, NULL, false, leftover_seen, &l);
+    (void)st_owned_dir_leftovers(&st_run_dir_kind, fd, dir, false, seen, ctx);
     close(fd);
 }
 

@@ -492,30 +492,14 @@ strata_status st_store_prune(struct st_store *s, uint32_t keep, st_store_judge_f
 
 /* --- leftovers --- */
 
-struct leftovers {
-    const char *dir;
-    void (*seen)(void *ctx, const char *path, bool live);
-    void *ctx;
-};
-
-static void leftover_seen(void *ctx, const char *name, enum st_owned_dir_state state)
-{
-    const struct leftovers *l = ctx;
-    char path[ST_PATH_MAX];
-
-    if (state != ST_OWNED_DIR_FOREIGN && st_path_join(path, l->dir, name) == STRATA_OK)
-        l->seen(l->ctx, path, state == ST_OWNED_DIR_LIVE);
-}
-
 uint32_t st_store_leftovers(const char *dir, bool sweep, void (*seen)(void *ctx, const char *path, bool live), void *ctx)
 {
-    struct leftovers l = {.dir = dir, .seen = seen, .ctx = ctx};
     const int fd = st_fault_refuses("store.open") ? -1 : open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     uint32_t removed;
 
     if (fd < 0)
         return 0;
-    removed = st_owned_dir_each(&own_kind, fd, dir, NULL, sweep, seen != NULL ? leftover_seen : NULL, &l);
+    removed = st_owned_dir_leftovers(&own_kind, fd, dir, sweep, seen, ctx);
     close(fd);
     return removed;
 }
