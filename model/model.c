@@ -48,13 +48,14 @@ static bool is_base(float base)
 
 static strata_status rotary_check(const struct st_model_config *c, strata_status st, const char *where)
 {
+    const struct st_model_config *own = &st_family_of(c->family)->defaults;
     const uint32_t head_dim = c->head_dim > 0 ? c->head_dim : c->hidden / c->heads;
     const uint32_t rotary_dim = c->rotary_dim > 0 ? c->rotary_dim : head_dim;
 
     if (rotary_dim % 2 != 0 || rotary_dim > head_dim)
         return st_error(st, "%s: heads of %u values, of which %u are rotated: an even number is needed", where, head_dim,
                         rotary_dim);
-    if (!is_base(c->rope_base) || (c->rope_local_base != 0.0f && !is_base(c->rope_local_base)))
+    if (!is_base(c->rope_base) || ((c->rope_local_base != 0.0f || own->rope_local_base != 0.0f) && !is_base(c->rope_local_base)))
         return st_error(st, "%s: rotary base %g; it must be above 1", where,
                         (double)(is_base(c->rope_base) ? c->rope_local_base : c->rope_base));
     return rope_type_check(c, st, where);

@@ -59,7 +59,7 @@ static strata_status read_sizes(struct st_model_config *c, const st_json *root, 
 static strata_status read_positive(const st_json *root, const char *key, float *out, const char *where)
 {
     double value = st_json_get(root, key) != NULL ? 0.0 : (double)*out;
-    const strata_status st = st_hf_read_real(root, key, &value, where);
+    const strata_status st = st_hf_read_single(root, key, &value, where);
 
     if (st != STRATA_OK)
         return st;

@@ -18,7 +18,7 @@ static strata_status read_factor(const st_json *object, const char *key, float *
 
     if (st_hf_member(object, key) == NULL)
         return st_hf_key_fault(where, key, "is missing from the rotary scaling");
-    if ((st = st_hf_read_real(object, key, &value, where)) == STRATA_OK)
+    if ((st = st_hf_read_single(object, key, &value, where)) == STRATA_OK)
         *out = (float)value;
     return st;
 }
@@ -59,7 +59,7 @@ static strata_status read_llama3(struct st_model_config *c, const st_json *scali
 /* What cos and sin are multiplied by, unless the file says another number. */
 static strata_status read_attention(struct st_model_config *c, const st_json *scaling, double attention, const char *where)
 {
-    const strata_status st = st_hf_read_real(scaling, "attention_factor", &attention, where);
+    const strata_status st = st_hf_read_single(scaling, "attention_factor", &attention, where);
 
     c->rope_attention = (float)attention;
     if (st == STRATA_OK && !(c->rope_attention > 0.0f && isfinite(c->rope_attention)))
@@ -99,10 +99,10 @@ static strata_status read_yarn(struct st_model_config *c, const st_json *scaling
     strata_status st;
 
     if ((st = read_scale(c, scaling, where)) != STRATA_OK || (st = read_original(c, scaling, root, where)) != STRATA_OK ||
-        (st = st_hf_read_real(scaling, "beta_slow", &slow, where)) != STRATA_OK ||
-        (st = st_hf_read_real(scaling, "beta_fast", &fast, where)) != STRATA_OK ||
-        (st = st_hf_read_real(scaling, "mscale", &weight, where)) != STRATA_OK ||
-        (st = st_hf_read_real(scaling, "mscale_all_dim", &weight_all, where)) != STRATA_OK ||
+        (st = st_hf_read_single(scaling, "beta_slow", &slow, where)) != STRATA_OK ||
+        (st = st_hf_read_single(scaling, "beta_fast", &fast, where)) != STRATA_OK ||
+        (st = st_hf_read_single(scaling, "mscale", &weight, where)) != STRATA_OK ||
+        (st = st_hf_read_single(scaling, "mscale_all_dim", &weight_all, where)) != STRATA_OK ||
         (st = st_hf_read_bool(scaling, "truncate", &whole, where)) != STRATA_OK)
         return st;
     attention = yarn_attention((double)c->rope_factor, 1.0);
@@ -147,7 +147,7 @@ static strata_status read_longrope(struct st_model_config *c, const st_json *sca
         (st = read_divisors(c->rope_long, scaling, "long_factor", dim / 2, where)) != STRATA_OK)
         return st;
     factor = (double)c->context / c->rope_original;
-    if ((st = st_hf_read_real(scaling, "factor", &factor, where)) != STRATA_OK)
+    if ((st = st_hf_read_single(scaling, "factor", &factor, where)) != STRATA_OK)
         return st;
     if (!(factor > 0.0))
         return st_hf_key_fault(where, "factor", "of the rotary scaling must be above 0");
@@ -244,8 +244,8 @@ static strata_status read_fraction(struct st_model_config *c, const st_json *roo
     double fraction = 1.0;
     strata_status st;
 
-    if ((st = st_hf_read_real(root, key, &fraction, where)) != STRATA_OK ||
-        (parameters != NULL && (st = st_hf_read_real(parameters, key, &fraction, where)) != STRATA_OK))
+    if ((st = st_hf_read_single(root, key, &fraction, where)) != STRATA_OK ||
+        (parameters != NULL && (st = st_hf_read_single(parameters, key, &fraction, where)) != STRATA_OK))
         return st;
     if (fraction == 1.0)
         return STRATA_OK;
@@ -263,10 +263,10 @@ static strata_status read_base(float *out, const st_json *root, const char *key,
     double base = (double)*out, other;
     strata_status st;
 
-    if ((st = st_hf_read_real(root, key, &base, where)) != STRATA_OK)
+    if ((st = st_hf_read_single(root, key, &base, where)) != STRATA_OK)
         return st;
     other = base;
-    if (parameters != NULL && (st = st_hf_read_real(parameters, "rope_theta", &other, where)) != STRATA_OK)
+    if (parameters != NULL && (st = st_hf_read_single(parameters, "rope_theta", &other, where)) != STRATA_OK)
         return st;
     if (other != base && st_hf_member(root, key) != NULL) /* transformers' versions differ in which one counts */
         return st_hf_key_fault(where, key, "differs from the one in rope_parameters: keep one of them");

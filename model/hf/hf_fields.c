@@ -40,6 +40,19 @@ strata_status st_hf_read_real(const st_json *root, const char *key, double *out,
     return STRATA_OK;
 }
 
+strata_status st_hf_read_single(const st_json *root, const char *key, double *out, const char *where)
+{
+    double value = 0.0;
+    const strata_status st = st_hf_read_real(root, key, &value, where);
+
+    if (st != STRATA_OK || st_hf_member(root, key) == NULL)
+        return st;
+    if (!isfinite((float)value) || ((float)value == 0.0f && value != 0.0))
+        return st_hf_key_fault(where, key, "is outside the range of single precision");
+    *out = value;
+    return STRATA_OK;
+}
+
 strata_status st_hf_read_bool(const st_json *root, const char *key, bool *out, const char *where)
 {
     const st_json *n = st_hf_member(root, key);
@@ -76,7 +89,7 @@ strata_status st_hf_want_bool(const st_json *root, const char *key, bool want, c
 
 strata_status st_hf_read_eps(const st_json *root, const char *key, double value, float *out, const char *where)
 {
-    const strata_status st = st_hf_read_real(root, key, &value, where);
+    const strata_status st = st_hf_read_single(root, key, &value, where);
 
     if (st != STRATA_OK)
         return st;
@@ -95,7 +108,7 @@ strata_status st_hf_read_dropout(const st_json *root, const char *const *keys, s
     for (size_t i = 0; i < count; i++) {
         double rate = value;
 
-        if ((st = st_hf_read_real(root, keys[i], &rate, where)) != STRATA_OK)
+        if ((st = st_hf_read_single(root, keys[i], &rate, where)) != STRATA_OK)
             return st;
         if (!(rate >= 0.0 && rate <= 1.0))
             return st_hf_key_fault(where, keys[i], "must lie between 0 and 1");
