@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# fuzz_short.sh [--all] [SECONDS [JOBS]] - libFuzzer on every target of tests/fuzz for SECONDS each (10), with --all for SECONDS over
-# all targets together, JOBS at a time (all cores), under asan and ubsan.  New inputs and whatever breaks a target are kept in build/fuzz/new.  Without clang and its fuzzer
+# fuzz_short.sh [--all] [SECONDS [JOBS]] - libFuzzer on every target of tests/fuzz for SECONDS each (10), JOBS at a time (all cores),
+# under asan and ubsan; with --all for SECONDS over all targets together, and with one seed, so that two runs over the same code try
+# the same inputs (`make test`).  New inputs and whatever breaks a target are kept in build/fuzz/new.  Without clang and its fuzzer
 # library nothing runs, and the exit code is 0: every build replays the corpus anyway.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 together=no
+seed=0 # another one each time
 if [ "${1:-}" = --all ]; then
     together=yes
+    seed=1
     shift
 fi
 seconds=${1:-10}
@@ -34,18 +37,19 @@ if ! { CC=clang cmake --preset asan -B "$build" -DSTRATA_FUZZ=ON -DSTRATA_SANITI
 fi
 
 run_one() {
-    local target=$1 seconds=$2 build=$3
+    local target=$1 seconds=$2 build=$3 seed=$4
     local fresh=$build/new/$target log=$build/$target.log
 
     mkdir -p "$fresh"
-    if "$build/tests/fuzz/$target" -max_total_time="$seconds" -timeout=10 -artifact_prefix="$fresh/" "$fresh" \
+    if "$build/tests/fuzz/$target" -seed="$seed" -max_total_time="$seconds" -timeout=10 -artifact_prefix="$fresh/" "$fresh" \
         "tests/fuzz/corpus/${target#fuzz_}" >"$log" 2>&1; then
         echo "$target: $(tail -1 "$log")"
     else
         tail -60 "$log"
-        echo "$target: FAILED, the input lies in $fresh"
+        echo "$target: FAILED, the input lies in $fresh; it begins, in base64:"
+        cat "$fresh"/{crash,timeout,oom,leak}-* 2>/dev/null | head -c 8192 | base64
         return 1
     fi
 }
 export -f run_one
-printf '%s\n' $targets | xargs -P "$jobs" -I{} bash -c 'run_one "$@"' run_one {} "$seconds" "$build"
+printf '%s\n' $targets | xargs -P "$jobs" -I{} bash -c 'run_one "$@"' run_one {} "$seconds" "$build" "$seed"
