@@ -42,56 +42,69 @@ static uint64_t chunk_size(const struct st_workload *w, const struct st_policy *
     return policy->chunk_most != 0 && elems > policy->chunk_most ? whole_units(policy->chunk_most, ST_TILE_ELEMS) : elems;
 }
 
-/* Elements of the page's chunks, but for the last of each group: whole tiles, and of the table and the head whole rows, too, so
- * that no row lies in two chunks. */
-static uint64_t page_chunk(const struct st_workload *w, const struct st_page *page, uint64_t elems)
+/* Elements of the page's chunks, but for the last of each group. */
+static uint64_t page_chunk(const struct st_workload *w, uint32_t page, uint64_t elems)
 {
-    uint64_t unit = w->hidden;
-
-    static_assert((ST_TILE_ELEMS & (ST_TILE_ELEMS - 1)) == 0, "doubled often enough, every number is a multiple of it");
-    if (page->kind != ST_PAGE_TABLE && page->kind != ST_PAGE_HEAD)
-        return elems;
-    while (unit % ST_TILE_ELEMS != 0)
-        unit *= 2;
-    return whole_units(elems, unit);
+    return whole_units(elems, st_shard_unit(w, page));
 }
 
-static uint32_t count_chunks(const struct st_workload *w, uint64_t chunk_elems)
+static uint32_t count_chunks(const struct st_program *program, uint64_t chunk_elems)
 {
     uint64_t count = 0;
 
-    for (uint32_t p = 0; p < w->page_count; p++) {
-        const uint64_t most = page_chunk(w, &w->pages[p], chunk_elems);
+    for (uint32_t p = 0; p < program->workload.page_count; p++) {
+        const uint64_t most = page_chunk(&program->workload, p, chunk_elems);
 
-        for (uint32_t i = 0; i < w->pages[p].group_count; i++)
-            count += (w->pages[p].groups[i].elems + most - 1) / most;
+        for (uint32_t i = 0; i < program->shards[p].group_count; i++)
+            count += (program->shards[p].groups[i].elems + most - 1) / most;
     }
     return (uint32_t)count;
 }
 
-static void cut_group(struct st_plan *plan, uint32_t p, const struct st_group *group, uint64_t position)
+/* Cuts the room of a shard's group; the last chunks of a rank whose slice is smaller have fewer elements, or none. */
+static void cut_group(struct st_plan *plan, uint32_t p, uint32_t i, uint64_t position)
 {
-    const struct st_workload *w = &plan->program.workload;
-    const uint64_t most = page_chunk(w, &w->pages[p], plan->policy.chunk_elems);
+    struct st_program *program = &plan->program;
+    const struct st_group *room = &program->shards[p].groups[i], *whole = &program->workload.pages[p].groups[i];
+    const struct st_slice slice = st_program_slice(program, p, i);
+    const uint64_t most = page_chunk(&program->workload, p, plan->policy.chunk_elems);
 
-    for (uint64_t at = 0; at < group->elems; at += most) {
-        struct st_chunk *chunk = &plan->program.chunks[plan->program.chunk_count++];
-        const uint64_t left = group->elems - at;
+    for (uint64_t at = 0; at < room->elems; at += most) {
+        struct st_chunk *chunk = &program->chunks[program->chunk_count++];
+        const uint64_t left = room->elems - at, elems = left < most ? left : most;
+        const uint64_t filled = slice.elems > at ? slice.elems - at : 0;
 
         *chunk = (struct st_chunk){.page = p,
-                                   .group = group->kind,
-                                   .format = group->format,
-                                   .master = st_master_of(group->format),
-                                   .first = group->offset + at,
-                                   .at = group->at + st_format_bytes(group->format, at),
+                                   .group = room->kind,
+                                   .format = room->format,
+                                   .master = st_master_of(room->format),
+                                   .first = room->offset + at,
+                                   .elems = filled < elems ? filled : elems,
+                                   .at = room->at + st_format_bytes(room->format, at),
+                                   .page_first = whole->offset + slice.first + at,
+                                   .page_at = whole->at + st_format_bytes(room->format, slice.first + at),
+                                   .position = position + slice.first + at,
                                    .region = ST_NO_BUFFER};
-        chunk->position = position + at;
-        chunk->elems = left < most ? left : most;
-        chunk->bytes = st_chunk_layout(chunk->master, plan->program.moments, plan->program.moment_format, chunk->elems,
-                                       &chunk->moment1_offset, &chunk->moment2_offset);
-        chunk->tile_first = plan->program.tile_count;
-        plan->program.tile_count += (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
+        chunk->bytes = st_chunk_layout(chunk->master, program->moments, program->moment_format, elems, &chunk->moment1_offset,
+                                       &chunk->moment2_offset);
+        chunk->tile_first = program->tile_count;
+        program->tile_count += (elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
     }
+}
+
+static strata_status make_shards(struct st_plan *plan)
+{
+    struct st_program *program = &plan->program;
+
+    program->ranks = plan->policy.ranks;
+    program->rank = plan->policy.rank;
+    program->stage = plan->policy.stage;
+    program->shards = calloc(program->workload.page_count, sizeof(*program->shards));
+    if (program->shards == NULL)
+        return st_error(STRATA_E_NOMEM, "plan: no memory");
+    for (uint32_t p = 0; p < program->workload.page_count; p++)
+        st_shard_make(&program->shards[p], &program->workload, p, st_program_cuts(program));
+    return STRATA_OK;
 }
 
 static strata_status cut_chunks(struct st_plan *plan)
@@ -101,7 +114,7 @@ static strata_status cut_chunks(struct st_plan *plan)
     uint32_t count;
 
     plan->policy.chunk_elems = chunk_size(w, &plan->policy);
-    count = count_chunks(w, plan->policy.chunk_elems);
+    count = count_chunks(&plan->program, plan->policy.chunk_elems);
 
     plan->program.pages = calloc(w->page_count, sizeof(*plan->program.pages));
     plan->program.chunks = calloc((size_t)count + 1, sizeof(*plan->program.chunks));
@@ -110,10 +123,8 @@ static strata_status cut_chunks(struct st_plan *plan)
     for (uint32_t p = 0; p < w->page_count; p++) {
         plan->program.pages[p].chunk_first = plan->program.chunk_count;
         for (uint32_t i = 0; i < w->pages[p].group_count; i++) {
-            const struct st_group *group = &w->pages[p].groups[i];
-
-            cut_group(plan, p, group, position);
-            position += (group->elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK * ST_NORM_BLOCK;
+            cut_group(plan, p, i, position);
+            position += (w->pages[p].groups[i].elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK * ST_NORM_BLOCK;
         }
         plan->program.pages[p].chunk_count = plan->program.chunk_count - plan->program.pages[p].chunk_first;
     }
@@ -342,6 +353,8 @@ bool st_plan_smallest_fits(struct st_plan *plan)
 /* Resolves "auto" where there is no choice, and drops what a forward-only run does not use. */
 static void resolve_policy(struct st_policy *policy, const struct st_workload *w)
 {
+    if (policy->ranks == 0)
+        policy->ranks = 1;
     if (policy->update == ST_UPDATE_AUTO)
         policy->update = policy->needs_norm ? ST_UPDATE_GATED : ST_UPDATE_IN_BACKWARD;
     if (policy->forward_only || (policy->accumulation == ST_ACCUMULATE_AUTO && w->grad_accum == 1))
@@ -388,8 +401,9 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
     if (policy->fixed_bytes == 0)
         plan->policy.fixed_bytes = FIXED_BYTES_DEFAULT;
     if ((st = st_workload_check(workload)) != STRATA_OK ||
-        (st = st_workload_copy(&plan->program.workload, workload)) != STRATA_OK || (st = cut_chunks(plan)) != STRATA_OK ||
-        (st = check_ops(plan)) != STRATA_OK || (st = st_plan_sums_make(plan)) != STRATA_OK)
+        (st = st_workload_copy(&plan->program.workload, workload)) != STRATA_OK || (st = make_shards(plan)) != STRATA_OK ||
+        (st = cut_chunks(plan)) != STRATA_OK || (st = check_ops(plan)) != STRATA_OK ||
+        (st = st_plan_sums_make(plan)) != STRATA_OK)
         goto fail;
     if (!st_plan_smallest_fits(plan)) {
         st_plan_size(plan, plan->program.needed);

@@ -26,6 +26,8 @@ enum st_update_policy { ST_UPDATE_AUTO = 0, ST_UPDATE_SERIAL = 1, ST_UPDATE_GATE
 enum st_activation_mode { ST_ACT_AUTO = 0, ST_ACT_KEPT = 1, ST_ACT_RECOMPUTED = 2 };
 
 struct st_policy {
+    uint32_t ranks, rank;                   /* of the world, and this one; 0 ranks: 1 */
+    uint32_t stage;                         /* ZeRO's; above 0 each rank has its shards alone */
     strata_tier param_tier, optimizer_tier; /* slowest tier allowed for weights / for state */
     strata_tier activation_tier;            /* of activation checkpoints: DEVICE, HOST, NVME, or COUNT for auto */
     enum st_activation_mode activations;

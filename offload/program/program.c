@@ -13,6 +13,7 @@ const char *st_plane_name(enum st_plane plane)
 void st_program_fini(struct st_program *program)
 {
     st_workload_fini(&program->workload);
+    free(program->shards);
     free(program->pages);
     free(program->chunks);
     free(program->buffers);

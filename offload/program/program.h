@@ -22,6 +22,7 @@
 #include "kernels/kernels.h"
 #include "offload/program/op_table.h"
 #include "offload/program/policy.h"
+#include "offload/program/shard.h"
 #include "offload/workload.h"
 #include "strata/status.h"
 
@@ -70,8 +71,9 @@ struct st_chunk {
     enum st_group_kind group;
     strata_dtype format;                     /* of its weights */
     enum st_master master;                   /* that follows from it */
-    uint64_t first, elems;                   /* elements from the page's start */
-    uint64_t at;                             /* bytes from the start of the page's weights to its own */
+    uint64_t first, elems;                   /* elements from the shard's start; how many (0: the rank's slice ends before) */
+    uint64_t at;                             /* bytes from the start of the shard's weights to its own */
+    uint64_t page_first, page_at;            /* the same from the page's start */
     uint64_t position;                       /* of element 0 in the model, every group's begin rounded up to ST_NORM_BLOCK */
     enum st_where state;                     /* DEVICE, HOST or NVME; NONE: frozen, or forward only */
     uint32_t region;                         /* buffer: device or host region, or the extent; ST_NO_BUFFER: no state */
@@ -160,6 +162,8 @@ struct st_buffer_names {
 
 struct st_program {
     struct st_workload workload;  /* own copy */
+    uint32_t ranks, rank, stage;  /* as in the policy; ranks is 1 or more */
+    struct st_page *shards;       /* [workload.page_count]; with one rank, or at stage 0, the pages */
     bool forward_only;            /* evaluation, generation: no gradients, no optimizer state */
     enum st_update_policy update; /* not AUTO */
     enum st_where acts;           /* where layer boundaries wait for backward: DEVICE, HOST or NVME */
@@ -200,6 +204,19 @@ static inline uint64_t st_saved_bytes(const struct st_program *program, const st
 {
     return st_op_rows[op->kind].operands[0].content == ST_HOLDS_STATE ? program->chunks[op->chunk].bytes
                                                                       : st_page_set_bytes(&program->workload.pages[op->page]);
+}
+
+/* Ranks that a page is cut for: each has its shard alone, or all have the whole of it. */
+static inline uint32_t st_program_cuts(const struct st_program *program)
+{
+    return program->stage > 0 ? program->ranks : 1;
+}
+/* The rank's slice of a page's group: what it keeps. */
+static inline struct st_slice st_program_slice(const struct st_program *program, uint32_t page, uint32_t group)
+{
+    const uint32_t cuts = st_program_cuts(program);
+
+    return st_slice_of(&program->workload, page, group, cuts, cuts > 1 ? program->rank : 0);
 }
 
 /* Frees the lists and the workload's copy, not the program itself. */

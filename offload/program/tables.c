@@ -31,7 +31,7 @@ static size_t program_bytes(const struct st_program *program)
     return program->op_count * sizeof(*program->ops) + program->access_count * sizeof(*program->accesses) +
            program->wait_count * sizeof(*program->waits) + program->buffer_count * sizeof(*program->buffers) +
            program->chunk_count * sizeof(*program->chunks) +
-           program->workload.page_count * (sizeof(*program->pages) + sizeof(struct st_page));
+           program->workload.page_count * (sizeof(*program->pages) + sizeof(*program->shards) + sizeof(*program->workload.pages));
 }
 
 uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, uint32_t workers, bool queues)

@@ -1,0 +1,77 @@
+/* shard.c - see shard.h. */
+#include "offload/program/shard.h"
+
+#include "kernels/kernels.h"
+
+#include <assert.h>
+
+uint64_t st_shard_unit(const struct st_workload *w, uint32_t page)
+{
+    const enum st_page_kind kind = w->pages[page].kind;
+    uint64_t unit = w->hidden;
+
+    static_assert((ST_TILE_ELEMS & (ST_TILE_ELEMS - 1)) == 0, "doubled often enough, every number is a multiple of it");
+    if (kind != ST_PAGE_TABLE && kind != ST_PAGE_HEAD)
+        return ST_TILE_ELEMS;
+    while (unit % ST_TILE_ELEMS != 0)
+        unit *= 2;
+    return unit;
+}
+
+static uint64_t units_of(const struct st_group *g, uint64_t unit)
+{
+    return (g->elems + unit - 1) / unit;
+}
+
+/* Slice s begins at this unit. */
+static uint64_t slice_begin(uint64_t units, uint32_t ranks, uint64_t s)
+{
+    return units / ranks * s + units % ranks * s / ranks;
+}
+
+static uint32_t shift_of(uint32_t page, uint32_t group, uint32_t ranks)
+{
+    return (uint32_t)(((uint64_t)page + group) % ranks);
+}
+
+struct st_slice st_slice_of(const struct st_workload *w, uint32_t page, uint32_t group, uint32_t ranks, uint32_t rank)
+{
+    const struct st_group *g = &w->pages[page].groups[group];
+    const uint64_t unit = st_shard_unit(w, page), units = units_of(g, unit);
+    const uint64_t s = (rank + ranks - shift_of(page, group, ranks)) % ranks;
+    const uint64_t first = slice_begin(units, ranks, s) * unit, end = slice_begin(units, ranks, s + 1) * unit;
+
+    return (struct st_slice){.first = first, .elems = (end < g->elems ? end : g->elems) - (first < g->elems ? first : g->elems)};
+}
+
+uint32_t st_slice_owner(const struct st_workload *w, uint32_t page, uint32_t group, uint32_t ranks, uint64_t element)
+{
+    const struct st_group *g = &w->pages[page].groups[group];
+    const uint64_t unit = st_shard_unit(w, page), units = units_of(g, unit), at = element / unit;
+    uint64_t s = units > 0 ? at * ranks / units : 0; /* or the one before or after it */
+
+    assert(element < g->elems);
+    while (s > 0 && slice_begin(units, ranks, s) > at)
+        s--;
+    while (slice_begin(units, ranks, s + 1) <= at)
+        s++;
+    return (uint32_t)((s + shift_of(page, group, ranks)) % ranks);
+}
+
+void st_shard_make(struct st_page *out, const struct st_workload *w, uint32_t page, uint32_t ranks)
+{
+    const struct st_page *p = &w->pages[page];
+    const uint64_t unit = st_shard_unit(w, page);
+
+    if (ranks == 1) {
+        *out = *p;
+        return;
+    }
+    *out = (struct st_page){.kind = p->kind, .layer = p->layer, .row_first = p->row_first, .row_count = p->row_count};
+    for (uint32_t i = 0; i < p->group_count; i++) {
+        const struct st_group *g = &p->groups[i];
+        const uint64_t room = (units_of(g, unit) + ranks - 1) / ranks * unit;
+
+        (void)st_page_add(out, g->kind, g->format, room < g->elems ? room : g->elems);
+    }
+}

@@ -1,0 +1,27 @@
+/* offload/program/shard.h - what of each page belongs to which rank.
+ *
+ * A group is cut in slices of whole units, one for each rank: units are tiles, and of the table and the head whole rows, too, so
+ * that no row has two owners.  Slices of consecutive groups begin with different ranks, so that small groups spread.  A rank's
+ * slices of a page, one behind the other, are its shard: a page of its own, laid out as one, whose groups have room for the
+ * largest slice of any rank.  So all ranks have the same shards, buffers and bytes; how much of a group's room is filled differs.
+ */
+#ifndef OFFLOAD_PROGRAM_SHARD_H
+#define OFFLOAD_PROGRAM_SHARD_H
+
+#include "offload/workload.h"
+
+/* A rank's elements of a group, counted from the group's first. */
+struct st_slice {
+    uint64_t first, elems; /* elems 0: none of them */
+};
+
+/** Elements of a page at which groups may be cut: tiles; of the table and the head whole rows, too. */
+uint64_t st_shard_unit(const struct st_workload *w, uint32_t page);
+/** The slice of a page's group that a rank has. */
+struct st_slice st_slice_of(const struct st_workload *w, uint32_t page, uint32_t group, uint32_t ranks, uint32_t rank);
+/** The rank that has an element of a group. */
+uint32_t st_slice_owner(const struct st_workload *w, uint32_t page, uint32_t group, uint32_t ranks, uint64_t element);
+/** A page's shard, the same for every rank; with one rank the page itself. */
+void st_shard_make(struct st_page *out, const struct st_workload *w, uint32_t page, uint32_t ranks);
+
+#endif

@@ -1,0 +1,99 @@
+/* test_shard - slices of groups: together the whole group, cut at whole units, never larger than the shard's room. */
+#include "plan_fixture.h"
+
+#include "offload/program/shard.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define RANKS_MOST 9u
+
+/* A hidden size that is no multiple of a tile, so that a table's units are many rows. */
+static const struct plan_sizes sizes = {.dtype = STRATA_BF16,
+                                        .blocks = 3,
+                                        .hidden = 384,
+                                        .vocab = 2000,
+                                        .slice_rows = 1024,
+                                        .seq = 64,
+                                        .micro_batch = 1,
+                                        .grad_accum = 1,
+                                        .positions = true,
+                                        .tied = true};
+
+static void check_group(const struct st_workload *w, uint32_t p, uint32_t i, uint32_t ranks)
+{
+    const struct st_group *g = &w->pages[p].groups[i];
+    const uint64_t unit = st_shard_unit(w, p);
+    struct st_page shard;
+    uint64_t sum = 0;
+
+    st_shard_make(&shard, w, p, ranks);
+    for (uint32_t r = 0; r < ranks; r++) {
+        const struct st_slice s = st_slice_of(w, p, i, ranks, r);
+
+        sum += s.elems;
+        if (s.elems == 0)
+            continue;
+        assert_true(s.first % unit == 0 && s.first + s.elems <= g->elems && s.elems <= shard.groups[i].elems);
+        assert_true((s.first + s.elems) % unit == 0 || s.first + s.elems == g->elems);
+        assert_int_equal(st_slice_owner(w, p, i, ranks, s.first), r);
+        assert_int_equal(st_slice_owner(w, p, i, ranks, s.first + s.elems - 1), r);
+    }
+    assert_int_equal(sum, g->elems); /* within bounds and with one owner for each end, so no element has two */
+    assert_true(shard.groups[i].elems <= g->elems && shard.groups[i].kind == g->kind && shard.groups[i].format == g->format);
+}
+
+static void test_slices_make_up_every_group(void **state)
+{
+    struct st_workload w;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    for (uint32_t ranks = 1; ranks <= RANKS_MOST; ranks++)
+        for (uint32_t p = 0; p < w.page_count; p++)
+            for (uint32_t i = 0; i < w.pages[p].group_count; i++)
+                check_group(&w, p, i, ranks);
+    st_workload_fini(&w);
+}
+
+/* One row of the table, whole, belongs to one rank. */
+static void test_a_row_has_one_owner(void **state)
+{
+    struct st_workload w;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    for (uint32_t ranks = 2; ranks <= RANKS_MOST; ranks++)
+        for (uint64_t row = 0; row < w.pages[0].row_count; row++)
+            assert_int_equal(st_slice_owner(&w, 0, 0, ranks, row * w.hidden),
+                             st_slice_owner(&w, 0, 0, ranks, row * w.hidden + w.hidden - 1));
+    st_workload_fini(&w);
+}
+
+/* A group of one tile has one owner, and those of consecutive pages have different ones. */
+static void test_small_groups_spread(void **state)
+{
+    struct st_workload w;
+    uint32_t owners = 0;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    for (uint32_t b = 0; b < w.block_count; b++)
+        owners |= 1u << st_slice_owner(&w, w.block_first + b, 1, 3, 0);
+    assert_int_equal(owners, 7);
+    st_workload_fini(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_slices_make_up_every_group),
+        cmocka_unit_test(test_a_row_has_one_owner),
+        cmocka_unit_test(test_small_groups_spread),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
