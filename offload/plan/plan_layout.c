@@ -2,7 +2,7 @@
  *
  * The same walk sizes a candidate (no allocation) and builds the chosen one, so the two cannot differ. Sizing takes a run of
  * equal pages at once, and chunks by their sums. */
-#include "offload/plan/plan_internal.h"
+#include "offload/plan/plan_layout_internal.h"
 
 #include "core/base/error.h"
 #include "kernels/kernels.h"
@@ -17,58 +17,24 @@
 /* Moments of at least this size have staggered planes, which adds about 1 % to a chunk's bytes at most. */
 #define SKEWED_BYTES (1u << 20)
 
-/* Rows of the plan's table. */
-enum item {
-    WEIGHTS,
-    WEIGHT_SLOTS,
-    GRADIENTS,
-    GRADIENT_SLOTS,
-    ACCUMULATORS,
-    HOST_ACCUMULATORS,
-    STATE,
-    STATE_SLOTS,
-    SAVED_SLOTS,
-    CHECKPOINTS,
-    ACTIVATION_SLOTS,
-    ACTIVATIONS,
-    WORKSPACE,
-    ROWS,
-    CONSTANTS,
-    SMALL,
-    SAVED,
-    ITEM_COUNT
-};
-static const char *const item_names[ITEM_COUNT] = {
-    [WEIGHTS] = "weights",
-    [WEIGHT_SLOTS] = "weight slots",
-    [GRADIENTS] = "gradients",
-    [GRADIENT_SLOTS] = "gradient slots",
-    [ACCUMULATORS] = "gradient accumulators",
-    [HOST_ACCUMULATORS] = "host accumulators",
-    [STATE] = "optimizer state",
-    [STATE_SLOTS] = "state slots",
-    [SAVED_SLOTS] = "checkpoint slots",
-    [CHECKPOINTS] = "activation checkpoints",
-    [ACTIVATION_SLOTS] = "activation slots",
-    [ACTIVATIONS] = "activations",
-    [WORKSPACE] = "workspace",
-    [ROWS] = "embedding rows",
-    [CONSTANTS] = "constants",
-    [SMALL] = "tokens, losses, norms",
-    [SAVED] = "checkpoints",
-};
-
-struct walk {
-    struct st_layout *lay;
-    struct st_plan *plan;
-    bool build;
-    uint32_t buffer_room;
-    bool no_memory;
-    uint8_t row[STRATA_TIER_COUNT][ITEM_COUNT];          /* 1 + index in plan->items; 0: none yet */
-    uint64_t streamed, from_nvme;                        /* bytes of the largest page's weights, */
-    uint64_t slot_grads, leaving, most;                  /* and trained elements of the largest, of each kind, */
-    uint64_t small_streamed, small_grads, small_leaving; /* and of the small ones */
-    uint64_t streamed_state;                             /* bytes of the largest streamed chunk */
+static const char *const item_names[ST_ITEM_COUNT] = {
+    [ST_ITEM_WEIGHTS] = "weights",
+    [ST_ITEM_WEIGHT_SLOTS] = "weight slots",
+    [ST_ITEM_GRADIENTS] = "gradients",
+    [ST_ITEM_GRADIENT_SLOTS] = "gradient slots",
+    [ST_ITEM_ACCUMULATORS] = "gradient accumulators",
+    [ST_ITEM_HOST_ACCUMULATORS] = "host accumulators",
+    [ST_ITEM_STATE] = "optimizer state",
+    [ST_ITEM_STATE_SLOTS] = "state slots",
+    [ST_ITEM_SAVED_SLOTS] = "checkpoint slots",
+    [ST_ITEM_CHECKPOINTS] = "activation checkpoints",
+    [ST_ITEM_ACTIVATION_SLOTS] = "activation slots",
+    [ST_ITEM_ACTIVATIONS] = "activations",
+    [ST_ITEM_WORKSPACE] = "workspace",
+    [ST_ITEM_ROWS] = "embedding rows",
+    [ST_ITEM_CONSTANTS] = "constants",
+    [ST_ITEM_SMALL] = "tokens, losses, norms",
+    [ST_ITEM_SAVED] = "checkpoints",
 };
 
 static uint64_t round_up(uint64_t value, uint64_t to)
@@ -88,7 +54,7 @@ uint64_t st_chunk_layout(enum st_master master, uint32_t moments, enum st_moment
     return round_up(low_half + moments * moment, ST_EXTENT_ALIGN);
 }
 
-static void add_to_item(struct walk *k, strata_tier tier, uint64_t bytes, enum item item)
+static void add_to_item(struct st_walk *k, strata_tier tier, uint64_t bytes, enum st_layout_item item)
 {
     struct st_plan *plan = k->plan;
     uint8_t *row = &k->row[tier][item];
@@ -101,26 +67,25 @@ static void add_to_item(struct walk *k, strata_tier tier, uint64_t bytes, enum i
     plan->items[*row - 1].bytes += bytes;
 }
 
-static bool saves(const struct walk *k)
+static bool saves(const struct st_walk *k)
 {
     return k->plan->policy.sets > 0;
 }
 
 /* What of a tier, or of a space of NVMe, is taken so far. */
-static uint64_t *taken(struct walk *k, strata_tier tier, enum st_space space)
+static uint64_t *taken(struct st_walk *k, strata_tier tier, enum st_space space)
 {
     return tier == STRATA_TIER_NVME ? &k->lay->space_bytes[space] : &k->lay->needed[tier];
 }
 
-/* Takes `count` times `bytes` of a tier, when sizing. */
-static void take_many(struct walk *k, strata_tier tier, uint64_t bytes, uint64_t count)
+void st_walk_take_many(struct st_walk *k, strata_tier tier, uint64_t bytes, uint64_t count)
 {
     assert(!k->build);
     *taken(k, tier, ST_SPACE_SCRATCH) += count * round_up(bytes, tier == STRATA_TIER_DEVICE ? DEVICE_ALIGN : HOST_ALIGN);
 }
 
 /* Take `bytes` of a tier; returns the buffer's index when building. */
-static uint32_t take_in(struct walk *k, strata_tier tier, enum st_space space, uint64_t bytes, enum item item)
+static uint32_t take_in(struct st_walk *k, strata_tier tier, enum st_space space, uint64_t bytes, enum st_layout_item item)
 {
     struct st_plan *plan = k->plan;
     const uint64_t size = round_up(bytes, tier == STRATA_TIER_DEVICE ? DEVICE_ALIGN : HOST_ALIGN);
@@ -146,68 +111,49 @@ static uint32_t take_in(struct walk *k, strata_tier tier, enum st_space space, u
     return plan->program.buffer_count++;
 }
 
-static uint32_t take(struct walk *k, strata_tier tier, uint64_t bytes, enum item item)
+uint32_t st_walk_take(struct st_walk *k, strata_tier tier, uint64_t bytes, enum st_layout_item item)
 {
     return take_in(k, tier, ST_SPACE_SCRATCH, bytes, item);
 }
 
 /* An extent of a run that saves; `home`: what is in force between uses lies there.  Only when building: what sets and base take
  * is no decision, and is known (plan_sums.c). */
-static uint32_t take_saved(struct walk *k, enum st_space space, uint64_t bytes, bool home, enum item item)
+static uint32_t take_saved(struct st_walk *k, enum st_space space, uint64_t bytes, bool home, enum st_layout_item item)
 {
-    return bytes == 0 ? ST_NO_BUFFER : take_in(k, STRATA_TIER_NVME, space, bytes, home ? item : SAVED);
+    return bytes == 0 ? ST_NO_BUFFER : take_in(k, STRATA_TIER_NVME, space, bytes, home ? item : ST_ITEM_SAVED);
 }
 
 /* The same for each of `count` equal pages (one when building). */
-static uint32_t take_each(struct walk *k, strata_tier tier, uint64_t bytes, uint32_t count, enum item item)
+static uint32_t take_each(struct st_walk *k, strata_tier tier, uint64_t bytes, uint32_t count, enum st_layout_item item)
 {
     if (k->build)
-        return take(k, tier, bytes, item);
-    take_many(k, tier, bytes, count);
+        return st_walk_take(k, tier, bytes, item);
+    st_walk_take_many(k, tier, bytes, count);
     return ST_NO_BUFFER;
 }
 
-static void take_pool(struct walk *k, struct st_pool *pool, uint32_t count, strata_tier tier, uint64_t bytes, enum item item)
+void st_walk_take_pool(struct st_walk *k, struct st_pool *pool, uint32_t count, strata_tier tier, uint64_t bytes,
+                       enum st_layout_item item)
 {
     assert(count <= ST_POOL_SLOTS_MAX);
     pool->count = bytes == 0 ? 0 : count;
     for (uint32_t i = 0; i < pool->count; i++)
-        pool->buffer[i] = take(k, tier, bytes, item);
-}
-
-static uint32_t *index_array(struct walk *k, uint64_t count)
-{
-    uint32_t *a;
-
-    if (!k->build)
-        return NULL;
-    a = malloc(count * sizeof(*a));
-    if (a == NULL)
-        k->no_memory = true;
-    else
-        memset(a, 0xff, count * sizeof(*a));
-    return a;
-}
-
-static void set_index(uint32_t *array, uint64_t i, uint32_t buffer)
-{
-    if (array != NULL)
-        array[i] = buffer;
+        pool->buffer[i] = st_walk_take(k, tier, bytes, item);
 }
 
 /* Lays out gradient and accumulator regions of equal trained pages. */
-static void lay_gradients(struct walk *k, uint32_t p, uint32_t count, struct st_page_place *place)
+static void lay_gradients(struct st_walk *k, uint32_t p, uint32_t count, struct st_page_place *place)
 {
     const struct st_plan *plan = k->plan;
     const uint64_t elems = plan->program.workload.pages[p].trained_elems;
 
-    place->grad_region =
-        take_each(k, (strata_tier)place->grad, elems * strata_dtype_bytes(plan->program.workload.dtype), count, GRADIENTS);
+    place->grad_region = take_each(k, (strata_tier)place->grad, elems * strata_dtype_bytes(plan->program.workload.dtype), count,
+                                   ST_ITEM_GRADIENTS);
     if (place->grad == ST_WHERE_DEVICE && plan->program.workload.dtype == STRATA_F32)
         place->accum_region = place->grad_region;
     else if (place->sum != ST_WHERE_STREAMED)
         place->accum_region = take_each(k, (strata_tier)place->sum, elems * 4, count,
-                                        place->sum == ST_WHERE_DEVICE ? ACCUMULATORS : HOST_ACCUMULATORS);
+                                        place->sum == ST_WHERE_DEVICE ? ST_ITEM_ACCUMULATORS : ST_ITEM_HOST_ACCUMULATORS);
 }
 
 static void grow(uint64_t *most, bool counts, uint64_t elems)
@@ -217,7 +163,7 @@ static void grow(uint64_t *most, bool counts, uint64_t elems)
 }
 
 /* Notes what the slots must be able to hold of page p. */
-static void note_slots(struct walk *k, uint32_t p, const struct st_page_place *place)
+static void note_slots(struct st_walk *k, uint32_t p, const struct st_page_place *place)
 {
     const struct st_page *page = &k->plan->program.workload.pages[p];
     const uint64_t elems = page->trained_elems;
@@ -233,25 +179,25 @@ static void note_slots(struct walk *k, uint32_t p, const struct st_page_place *p
 }
 
 /* Lays out where the weights are in force between uses, and where checkpoints have them. */
-static void lay_home(struct walk *k, uint32_t p, uint32_t count, struct st_page_place *place)
+static void lay_home(struct st_walk *k, uint32_t p, uint32_t count, struct st_page_place *place)
 {
     const struct st_page *page = &k->plan->program.workload.pages[p];
     const bool on_nvme = place->home == ST_WHERE_NVME;
 
     if (place->home != ST_WHERE_DEVICE && !(on_nvme && saves(k)))
-        place->home_region = take_each(k, (strata_tier)place->home, page->bytes, count, WEIGHTS);
+        place->home_region = take_each(k, (strata_tier)place->home, page->bytes, count, ST_ITEM_WEIGHTS);
     if (on_nvme)
         place->extent = place->home_region;
     if (!k->build || !saves(k))
         return;
-    place->extent = take_saved(k, ST_SPACE_SET, st_page_set_bytes(page), on_nvme, WEIGHTS);
-    place->base_extent = take_saved(k, ST_SPACE_BASE, st_page_base_bytes(page), on_nvme, WEIGHTS);
+    place->extent = take_saved(k, ST_SPACE_SET, st_page_set_bytes(page), on_nvme, ST_ITEM_WEIGHTS);
+    place->base_extent = take_saved(k, ST_SPACE_BASE, st_page_base_bytes(page), on_nvme, ST_ITEM_WEIGHTS);
     if (on_nvme)
         place->home_region = place->extent != ST_NO_BUFFER ? place->extent : place->base_extent;
 }
 
 /* Lays out weight, gradient and accumulator regions of `count` equal pages from p on. */
-static void lay_page(struct walk *k, uint32_t p, uint32_t count)
+static void lay_page(struct st_walk *k, uint32_t p, uint32_t count)
 {
     struct st_plan *plan = k->plan;
     const struct st_page *page = &plan->program.workload.pages[p];
@@ -274,7 +220,7 @@ static void lay_page(struct walk *k, uint32_t p, uint32_t count)
     }
     note_slots(k, p, &place);
     if (place.weights == ST_WHERE_DEVICE)
-        place.weight_region = take_each(k, STRATA_TIER_DEVICE, page->bytes, count, WEIGHTS);
+        place.weight_region = take_each(k, STRATA_TIER_DEVICE, page->bytes, count, ST_ITEM_WEIGHTS);
     lay_home(k, p, count, &place);
     if (place.grad != ST_WHERE_NONE)
         lay_gradients(k, p, count, &place);
@@ -285,7 +231,7 @@ static void lay_page(struct walk *k, uint32_t p, uint32_t count)
     }
 }
 
-static void lay_pages(struct walk *k)
+static void lay_pages(struct st_walk *k)
 {
     const uint32_t count = k->plan->program.workload.page_count;
 
@@ -306,7 +252,7 @@ static enum st_where chunk_state(const struct st_plan *plan, uint32_t i)
 }
 
 /* Chunks are placed in order: on the device, in host memory, on NVMe. */
-static uint64_t size_chunks(struct walk *k)
+static uint64_t size_chunks(struct st_walk *k)
 {
     const struct st_plan *plan = k->plan;
     const uint64_t *before = plan->sums->state_bytes;
@@ -317,15 +263,15 @@ static uint64_t size_chunks(struct walk *k)
         return 0;
     if (plan->policy.optimizer_tier == STRATA_TIER_NVME)
         in_memory = plan->decided.cached_chunks > on_device ? plan->decided.cached_chunks : on_device;
-    take_many(k, STRATA_TIER_DEVICE, before[on_device], 1);
-    take_many(k, STRATA_TIER_HOST, before[in_memory] - before[on_device], 1);
+    st_walk_take_many(k, STRATA_TIER_DEVICE, before[on_device], 1);
+    st_walk_take_many(k, STRATA_TIER_HOST, before[in_memory] - before[on_device], 1);
     if (!saves(k))
-        take_many(k, STRATA_TIER_NVME, before[plan->program.chunk_count] - before[in_memory], 1);
+        st_walk_take_many(k, STRATA_TIER_NVME, before[plan->program.chunk_count] - before[in_memory], 1);
     return plan->sums->state_largest[in_memory];
 }
 
 /* Lays out where the state is between updates, and where checkpoints have it. */
-static void lay_chunk(struct walk *k, struct st_chunk *chunk)
+static void lay_chunk(struct st_walk *k, struct st_chunk *chunk)
 {
     const bool on_nvme = chunk->state == ST_WHERE_NVME;
 
@@ -333,16 +279,16 @@ static void lay_chunk(struct walk *k, struct st_chunk *chunk)
     if (chunk->state == ST_WHERE_NONE)
         return;
     if (!on_nvme || !saves(k))
-        chunk->region = take(k, (strata_tier)chunk->state, chunk->bytes, STATE);
+        chunk->region = st_walk_take(k, (strata_tier)chunk->state, chunk->bytes, ST_ITEM_STATE);
     if (saves(k))
-        chunk->extent = take_saved(k, ST_SPACE_SET, chunk->bytes, on_nvme, STATE);
+        chunk->extent = take_saved(k, ST_SPACE_SET, chunk->bytes, on_nvme, ST_ITEM_STATE);
     else if (on_nvme)
         chunk->extent = chunk->region;
     if (on_nvme)
         chunk->region = chunk->extent;
 }
 
-static uint64_t build_chunks(struct walk *k)
+static uint64_t build_chunks(struct st_walk *k)
 {
     struct st_plan *plan = k->plan;
     uint64_t largest = 0;
@@ -357,13 +303,13 @@ static uint64_t build_chunks(struct walk *k)
     return largest;
 }
 
-static void lay_chunks(struct walk *k)
+static void lay_chunks(struct st_walk *k)
 {
     const uint64_t largest = k->build ? build_chunks(k) : size_chunks(k);
 
-    take_pool(k, &k->lay->states, k->plan->decided.slots.states, STRATA_TIER_HOST, largest, STATE_SLOTS);
-    take_pool(k, &k->lay->streamed_states, k->plan->decided.slots.streamed_states, STRATA_TIER_DEVICE, k->streamed_state,
-              STATE_SLOTS);
+    st_walk_take_pool(k, &k->lay->states, k->plan->decided.slots.states, STRATA_TIER_HOST, largest, ST_ITEM_STATE_SLOTS);
+    st_walk_take_pool(k, &k->lay->streamed_states, k->plan->decided.slots.streamed_states, STRATA_TIER_DEVICE, k->streamed_state,
+                      ST_ITEM_STATE_SLOTS);
 }
 
 /* What comes down for a save at a time.  Not by the decisions: a placement's needs must not jump with the first chunk there. */
@@ -374,147 +320,28 @@ static uint64_t saved_at_once(const struct st_plan *plan)
     return !st_place_saves_from_device(plan) ? 0 : all < part ? all : part;
 }
 
-static void lay_slots(struct walk *k)
+static void lay_slots(struct st_walk *k)
 {
     struct st_plan *plan = k->plan;
     const strata_dtype dtype = plan->program.workload.dtype;
     const size_t dt = strata_dtype_bytes(dtype);
     struct st_layout *lay = k->lay;
 
-    take_pool(k, &lay->weights, plan->decided.slots.weights, STRATA_TIER_DEVICE, k->streamed, WEIGHT_SLOTS);
-    take_pool(k, &lay->host_weights, plan->decided.slots.host_weights, STRATA_TIER_HOST, k->from_nvme, WEIGHT_SLOTS);
-    take_pool(k, &lay->grads, plan->decided.slots.grads, STRATA_TIER_DEVICE, k->slot_grads * 4, ACCUMULATORS);
-    take_pool(k, &lay->rounded, dtype == STRATA_F32 ? 0 : plan->decided.slots.grads, STRATA_TIER_DEVICE, k->leaving * dt,
-              GRADIENT_SLOTS);
-    take_pool(k, &lay->saves, SAVE_SLOTS, STRATA_TIER_HOST, saved_at_once(plan), SAVED_SLOTS);
-    take_pool(k, &lay->small_weights, 1, STRATA_TIER_DEVICE, k->small_streamed, WEIGHT_SLOTS);
-    take_pool(k, &lay->small_grads, 1, STRATA_TIER_DEVICE, k->small_grads * 4, ACCUMULATORS);
-    take_pool(k, &lay->small_rounded, dtype == STRATA_F32 ? 0 : 1, STRATA_TIER_DEVICE, k->small_leaving * dt, GRADIENT_SLOTS);
-    lay->block_sums = take(k, STRATA_TIER_DEVICE, (k->most / 4096 + ST_GROUPS_MAX) * sizeof(double), SMALL);
+    st_walk_take_pool(k, &lay->weights, plan->decided.slots.weights, STRATA_TIER_DEVICE, k->streamed, ST_ITEM_WEIGHT_SLOTS);
+    st_walk_take_pool(k, &lay->host_weights, plan->decided.slots.host_weights, STRATA_TIER_HOST, k->from_nvme,
+                      ST_ITEM_WEIGHT_SLOTS);
+    st_walk_take_pool(k, &lay->grads, plan->decided.slots.grads, STRATA_TIER_DEVICE, k->slot_grads * 4, ST_ITEM_ACCUMULATORS);
+    st_walk_take_pool(k, &lay->rounded, dtype == STRATA_F32 ? 0 : plan->decided.slots.grads, STRATA_TIER_DEVICE, k->leaving * dt,
+                      ST_ITEM_GRADIENT_SLOTS);
+    st_walk_take_pool(k, &lay->saves, SAVE_SLOTS, STRATA_TIER_HOST, saved_at_once(plan), ST_ITEM_SAVED_SLOTS);
+    st_walk_take_pool(k, &lay->small_weights, 1, STRATA_TIER_DEVICE, k->small_streamed, ST_ITEM_WEIGHT_SLOTS);
+    st_walk_take_pool(k, &lay->small_grads, 1, STRATA_TIER_DEVICE, k->small_grads * 4, ST_ITEM_ACCUMULATORS);
+    st_walk_take_pool(k, &lay->small_rounded, dtype == STRATA_F32 ? 0 : 1, STRATA_TIER_DEVICE, k->small_leaving * dt,
+                      ST_ITEM_GRADIENT_SLOTS);
+    lay->block_sums = st_walk_take(k, STRATA_TIER_DEVICE, (k->most / 4096 + ST_GROUPS_MAX) * sizeof(double), ST_ITEM_SMALL);
 }
 
-/* Micro-batches whose activations live at once. */
-static uint64_t live_micros(const struct st_plan *plan)
-{
-    return plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL ? 1 : plan->program.workload.grad_accum;
-}
-
-/* Sets entry i of an index array to a buffer of its own, or to the one of entry `owner`. */
-static void set_or_share(struct walk *k, uint32_t *array, uint64_t i, uint64_t owner, strata_tier tier, uint64_t bytes,
-                         enum item item)
-{
-    if (owner == i)
-        set_index(array, i, take(k, tier, bytes, item));
-    else if (array != NULL)
-        array[i] = array[owner];
-}
-
-/* Block internals: one each for kept blocks, one for all others. */
-static void lay_internals(struct walk *k)
-{
-    const struct st_plan *plan = k->plan;
-    const struct st_workload *w = &plan->program.workload;
-    const uint64_t g = w->grad_accum, live = live_micros(plan);
-    const uint32_t kept_from = w->block_count - plan->decided.kept_blocks;
-    struct st_layout *lay = k->lay;
-    uint32_t shared = ST_NO_BUFFER;
-
-    if (!k->build) {
-        take_many(k, STRATA_TIER_DEVICE, w->block_internal_bytes, plan->decided.kept_blocks * live + (kept_from > 0));
-        return;
-    }
-    lay->internals = index_array(k, (uint64_t)w->block_count * g);
-    if (kept_from > 0)
-        shared = take(k, STRATA_TIER_DEVICE, w->block_internal_bytes, ACTIVATIONS);
-    for (uint64_t i = 0; i < (uint64_t)w->block_count * g; i++) {
-        if (i / g < kept_from)
-            set_index(lay->internals, i, shared);
-        else
-            set_or_share(k, lay->internals, i, i / g * g + i % g % live, STRATA_TIER_DEVICE, w->block_internal_bytes,
-                         ACTIVATIONS);
-    }
-}
-
-/* Logits of the head's first slices. */
-static void lay_logits(struct walk *k)
-{
-    const struct st_plan *plan = k->plan;
-    const struct st_workload *w = &plan->program.workload;
-    const uint64_t g = w->grad_accum, live = live_micros(plan);
-
-    k->lay->logits = index_array(k, (uint64_t)plan->decided.kept_slices * g + 1);
-    for (uint32_t t = 0; t < plan->decided.kept_slices; t++) {
-        const uint64_t bytes = st_workload_logits_bytes(w, t);
-
-        if (!k->build)
-            take_many(k, STRATA_TIER_DEVICE, bytes, live);
-        for (uint64_t m = 0; m < g && k->build; m++)
-            set_or_share(k, k->lay->logits, t * g + m, t * g + m % live, STRATA_TIER_DEVICE, bytes, ACTIVATIONS);
-    }
-}
-
-static void lay_act_slots(struct walk *k)
-{
-    const struct st_plan *plan = k->plan;
-    const uint64_t bytes = plan->program.workload.activation_bytes;
-    const strata_tier tier = plan->decided.activation_tier;
-
-    take_pool(k, &k->lay->acts, plan->decided.slots.acts, STRATA_TIER_DEVICE, tier == STRATA_TIER_DEVICE ? 0 : bytes,
-              ACTIVATION_SLOTS);
-    take_pool(k, &k->lay->host_acts, plan->decided.slots.host_acts, STRATA_TIER_HOST, tier == STRATA_TIER_NVME ? bytes : 0,
-              ACTIVATION_SLOTS);
-}
-
-/* Layer boundaries: all of them for backward; two used in turn if there is no backward. */
-static void lay_checkpoints(struct walk *k)
-{
-    const struct st_plan *plan = k->plan;
-    const struct st_workload *w = &plan->program.workload;
-    const uint64_t g = w->grad_accum, live = live_micros(plan), boundaries = (uint64_t)(w->block_count + 1) * g;
-    const strata_tier tier = plan->decided.activation_tier;
-    struct st_layout *lay = k->lay;
-
-    if (!k->build) {
-        take_many(k, tier, w->activation_bytes, live * (plan->policy.forward_only ? 2 : w->block_count + 1));
-        lay_act_slots(k);
-        return;
-    }
-    lay->checkpoints = index_array(k, boundaries);
-    for (uint64_t i = 0; i < boundaries; i++) {
-        const uint64_t layer = plan->policy.forward_only ? i / g % 2 : i / g, owner = layer * g + i % g % live;
-
-        set_or_share(k, lay->checkpoints, i, owner, tier, w->activation_bytes, CHECKPOINTS);
-    }
-    lay_act_slots(k);
-}
-
-static void lay_activations(struct walk *k)
-{
-    struct st_plan *plan = k->plan;
-    const struct st_workload *w = &plan->program.workload;
-    const uint64_t g = w->grad_accum, live = live_micros(plan);
-    struct st_layout *lay = k->lay;
-    uint64_t workspace = w->block_workspace_bytes;
-
-    if (w->head_workspace_bytes > workspace)
-        workspace = w->head_workspace_bytes;
-    if (w->embed_workspace_bytes > workspace)
-        workspace = w->embed_workspace_bytes;
-    lay->workspace = take(k, STRATA_TIER_DEVICE, workspace, WORKSPACE);
-    lay_internals(k);
-    lay_logits(k);
-    lay->head = index_array(k, g);
-    lay->dact = index_array(k, g);
-    for (uint64_t m = 0; m < g; m++) {
-        set_or_share(k, lay->head, m, m % live, STRATA_TIER_DEVICE, w->head_internal_bytes, ACTIVATIONS);
-        if (!plan->policy.forward_only)
-            set_index(lay->dact, m, take(k, STRATA_TIER_DEVICE, w->activation_bytes, ACTIVATIONS));
-    }
-    lay->at.head_internals = lay->head != NULL ? lay->head[0] : ST_NO_BUFFER;
-    lay_checkpoints(k);
-}
-
-static void lay_small(struct walk *k)
+static void lay_small(struct st_walk *k)
 {
     struct st_plan *plan = k->plan;
     const struct st_workload *w = &plan->program.workload;
@@ -522,26 +349,26 @@ static void lay_small(struct walk *k)
     const uint64_t scalars = st_scalars_bytes(w->page_count, w->grad_accum);
     struct st_layout *lay = k->lay;
 
-    lay->at.tokens_host = take(k, STRATA_TIER_HOST, tokens, SMALL);
-    lay->at.tokens_device = take(k, STRATA_TIER_DEVICE, tokens, SMALL);
-    lay->at.scalars_device = take(k, STRATA_TIER_DEVICE, scalars, SMALL);
-    lay->at.scalars_host = take(k, STRATA_TIER_HOST, scalars, SMALL);
-    lay->at.norms_host = take(k, STRATA_TIER_HOST, scalars, SMALL);
-    lay->at.overflows_device = take(k, STRATA_TIER_DEVICE, sizeof(uint64_t), SMALL);
-    lay->at.overflows_host = take(k, STRATA_TIER_HOST, sizeof(uint64_t), SMALL);
+    lay->at.tokens_host = st_walk_take(k, STRATA_TIER_HOST, tokens, ST_ITEM_SMALL);
+    lay->at.tokens_device = st_walk_take(k, STRATA_TIER_DEVICE, tokens, ST_ITEM_SMALL);
+    lay->at.scalars_device = st_walk_take(k, STRATA_TIER_DEVICE, scalars, ST_ITEM_SMALL);
+    lay->at.scalars_host = st_walk_take(k, STRATA_TIER_HOST, scalars, ST_ITEM_SMALL);
+    lay->at.norms_host = st_walk_take(k, STRATA_TIER_HOST, scalars, ST_ITEM_SMALL);
+    lay->at.overflows_device = st_walk_take(k, STRATA_TIER_DEVICE, sizeof(uint64_t), ST_ITEM_SMALL);
+    lay->at.overflows_host = st_walk_take(k, STRATA_TIER_HOST, sizeof(uint64_t), ST_ITEM_SMALL);
     lay->at.constants = ST_NO_BUFFER;
     if (w->constants_bytes > 0)
-        lay->at.constants = take(k, STRATA_TIER_DEVICE, w->constants_bytes, CONSTANTS);
+        lay->at.constants = st_walk_take(k, STRATA_TIER_DEVICE, w->constants_bytes, ST_ITEM_CONSTANTS);
     lay->rows_host = ST_NO_BUFFER;
     lay->dact_host = ST_NO_BUFFER;
     if (st_place_gather_on_host(plan))
-        lay->rows_host = take(k, STRATA_TIER_HOST, w->activation_bytes * w->grad_accum, ROWS);
+        lay->rows_host = st_walk_take(k, STRATA_TIER_HOST, w->activation_bytes * w->grad_accum, ST_ITEM_ROWS);
     if (st_place_trained(plan, w->table_first) && !st_place_device_update(plan, w->table_first))
-        lay->dact_host = take(k, STRATA_TIER_HOST, w->activation_bytes, ROWS);
+        lay->dact_host = st_walk_take(k, STRATA_TIER_HOST, w->activation_bytes, ST_ITEM_ROWS);
 }
 
 /* Sums up NVMe: what a build has laid out, with the sets beside the one that is written to. */
-static void sum_nvme(struct walk *k)
+static void sum_nvme(struct st_walk *k)
 {
     const struct st_plan *plan = k->plan;
     uint64_t *spaces = k->lay->space_bytes;
@@ -551,14 +378,14 @@ static void sum_nvme(struct walk *k)
         spaces[ST_SPACE_BASE] = plan->sums->base_bytes;
         spaces[ST_SPACE_SET] = plan->sums->set_bytes;
     } else if (saves(k)) {
-        add_to_item(k, STRATA_TIER_NVME, (sets - 1) * spaces[ST_SPACE_SET], SAVED);
+        add_to_item(k, STRATA_TIER_NVME, (sets - 1) * spaces[ST_SPACE_SET], ST_ITEM_SAVED);
     }
     k->lay->needed[STRATA_TIER_NVME] = st_spaces_bytes(spaces, sets);
 }
 
 strata_status st_layout_make(struct st_layout *lay, struct st_plan *plan, bool build)
 {
-    struct walk k = {.lay = lay, .plan = plan, .build = build};
+    struct st_walk k = {.lay = lay, .plan = plan, .build = build};
 
     memset(lay, 0, sizeof(*lay));
     if (build) {
@@ -568,7 +395,7 @@ strata_status st_layout_make(struct st_layout *lay, struct st_plan *plan, bool b
     lay_pages(&k);
     lay_chunks(&k);
     lay_slots(&k);
-    lay_activations(&k);
+    st_walk_activations(&k);
     lay_small(&k);
     sum_nvme(&k);
     if (k.no_memory)
