@@ -218,6 +218,14 @@ static inline struct st_slice st_program_slice(const struct st_program *program,
 
     return st_slice_of(&program->workload, page, group, cuts, cuts > 1 ? program->rank : 0);
 }
+/* The same of bytes of its shard's weights: st_shard_pieces(). */
+static inline uint32_t st_program_pieces(struct st_shard_piece *out, const struct st_program *program, uint32_t page,
+                                         uint64_t first, uint64_t bytes)
+{
+    const uint32_t cuts = st_program_cuts(program);
+
+    return st_shard_pieces(out, &program->workload, page, cuts, cuts > 1 ? program->rank : 0, first, bytes);
+}
 
 /* Frees the lists and the workload's copy, not the program itself. */
 void st_program_fini(struct st_program *program);

@@ -75,3 +75,29 @@ void st_shard_make(struct st_page *out, const struct st_workload *w, uint32_t pa
         (void)st_page_add(out, g->kind, g->format, room < g->elems ? room : g->elems);
     }
 }
+
+uint32_t st_shard_pieces(struct st_shard_piece *out, const struct st_workload *w, uint32_t page, uint32_t ranks, uint32_t rank,
+                         uint64_t first, uint64_t bytes)
+{
+    struct st_page shard;
+    uint32_t count = 0;
+
+    if (ranks == 1) {
+        *out = (struct st_shard_piece){.shard_at = first, .page_at = first, .bytes = bytes};
+        return bytes > 0;
+    }
+    st_shard_make(&shard, w, page, ranks);
+    for (uint32_t i = 0; i < shard.group_count; i++) {
+        const struct st_group *room = &shard.groups[i], *whole = &w->pages[page].groups[i];
+        const struct st_slice slice = st_slice_of(w, page, i, ranks, rank);
+        const uint64_t room_end = room->at + st_format_bytes(room->format, slice.elems);
+        const uint64_t from = first > room->at ? first : room->at, end = first + bytes < room_end ? first + bytes : room_end;
+
+        if (from < end)
+            out[count++] =
+                (struct st_shard_piece){.shard_at = from,
+                                        .page_at = whole->at + st_format_bytes(room->format, slice.first) + (from - room->at),
+                                        .bytes = end - from};
+    }
+    return count;
+}

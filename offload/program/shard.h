@@ -24,4 +24,15 @@ uint32_t st_slice_owner(const struct st_workload *w, uint32_t page, uint32_t gro
 /** A page's shard, the same for every rank; with one rank the page itself. */
 void st_shard_make(struct st_page *out, const struct st_workload *w, uint32_t page, uint32_t ranks);
 
+/* Bytes of weights that are the same in a rank's shard and in the page. */
+struct st_shard_piece {
+    uint64_t shard_at, page_at, bytes; /* from the start of each */
+};
+/** What the rank has in bytes [first, first + bytes) of its shard, in order: at most a piece of each group.  Room that the rank's
+ *  slices do not fill, and what lies between groups, is in none; with one rank all of it is one piece.
+ *  @param out  [ST_GROUPS_MAX]
+ *  @return how many, maybe 0 */
+uint32_t st_shard_pieces(struct st_shard_piece *out, const struct st_workload *w, uint32_t page, uint32_t ranks, uint32_t rank,
+                         uint64_t first, uint64_t bytes);
+
 #endif

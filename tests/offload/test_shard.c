@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -87,9 +88,55 @@ static void test_small_groups_spread(void **state)
     st_workload_fini(&w);
 }
 
+/* Marks in `seen` the page's bytes that the pieces of all ranks have, taken from their shards in parts of `part` bytes. */
+static void mark_pieces(const struct st_workload *w, uint32_t p, uint32_t ranks, uint64_t part, unsigned char *seen)
+{
+    struct st_page shard;
+
+    st_shard_make(&shard, w, p, ranks);
+    for (uint32_t r = 0; r < ranks; r++)
+        for (uint64_t at = 0; at < shard.bytes; at += part) {
+            struct st_shard_piece pieces[ST_GROUPS_MAX];
+            const uint32_t count = st_shard_pieces(pieces, w, p, ranks, r, at, shard.bytes - at < part ? shard.bytes - at : part);
+            uint64_t end = at;
+
+            for (uint32_t i = 0; i < count; i++) {
+                assert_true(pieces[i].shard_at >= end && pieces[i].bytes > 0);
+                end = pieces[i].shard_at + pieces[i].bytes;
+                for (uint64_t b = 0; b < pieces[i].bytes; b++)
+                    seen[pieces[i].page_at + b]++;
+            }
+            assert_true(end <= at + part && end <= shard.bytes);
+        }
+}
+
+/* However the shards' bytes are asked for, all ranks' pieces are each weight's bytes once. */
+static void test_pieces_make_up_every_page(void **state)
+{
+    const uint64_t parts[] = {10000, 1 << 20};
+    struct st_workload w;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    for (uint32_t ranks = 2; ranks <= 5; ranks++)
+        for (uint32_t n = 0; n < 2 * w.page_count; n++) {
+            const struct st_page *page = &w.pages[n / 2];
+            unsigned char *seen = calloc(1, page->bytes);
+
+            assert_non_null(seen);
+            mark_pieces(&w, n / 2, ranks, parts[n % 2], seen);
+            for (uint32_t i = 0; i < page->group_count; i++)
+                for (uint64_t b = 0; b < page->groups[i].bytes; b++)
+                    assert_int_equal(seen[page->groups[i].at + b], 1);
+            free(seen);
+        }
+    st_workload_fini(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pieces_make_up_every_page),
         cmocka_unit_test(test_slices_make_up_every_group),
         cmocka_unit_test(test_a_row_has_one_owner),
         cmocka_unit_test(test_small_groups_spread),
