@@ -1,0 +1,60 @@
+/* tests/offload/comm_fixture.c - see comm_fixture.h. */
+#include "tests/offload/comm_fixture.h"
+
+#include "tests/common/assert_status.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct rank {
+    struct cf_world *world;
+    struct st_comm *comm;
+    uint32_t index;
+    pthread_t thread;
+};
+
+static void *rank_main(void *arg)
+{
+    struct rank *rank = arg;
+    struct cf_world *world = rank->world;
+
+    world->status[rank->index] = world->body(rank->comm, world);
+    snprintf(world->error[rank->index], sizeof(world->error[0]), "%s", strata_last_error());
+    st_comm_close(rank->comm);
+    return NULL;
+}
+
+void cf_run(struct cf_world *world)
+{
+    struct rank rank[CF_RANKS_MAX];
+    struct st_comm *comm[CF_RANKS_MAX];
+
+    assert_in_range(world->ranks, 2, CF_RANKS_MAX);
+    assert_ok(st_comm_threads_open(comm, world->ranks, world->deadline_ns));
+    for (uint32_t r = 0; r < world->ranks; r++) {
+        rank[r] = (struct rank){.world = world, .comm = comm[r], .index = r};
+        assert_int_equal(pthread_create(&rank[r].thread, NULL, rank_main, &rank[r]), 0);
+    }
+    for (uint32_t r = 0; r < world->ranks; r++)
+        assert_int_equal(pthread_join(rank[r].thread, NULL), 0);
+}
+
+void cf_assert_ok(const struct cf_world *world)
+{
+    for (uint32_t r = 0; r < world->ranks; r++)
+        if (world->status[r] != STRATA_OK)
+            fail_msg("%s: rank %u of %u: status %d: %s", world->kind, r, world->ranks, world->status[r], world->error[r]);
+}
+
+void cf_assert_failed(const struct cf_world *world, uint32_t r, const char *part)
+{
+    if (world->status[r] != STRATA_E_IO || strstr(world->error[r], part) == NULL)
+        fail_msg("%s: rank %u of %u: status %d: '%s' without '%s'", world->kind, r, world->ranks, world->status[r],
+                 world->error[r], part);
+}

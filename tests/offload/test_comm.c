@@ -1,0 +1,360 @@
+/* tests/offload/test_comm.c - the contract in offload/comm/comm.h, run over every implementation that needs no other program. */
+#include "core/base/error.h"
+#include "offload/comm/comm.h"
+#include "tests/offload/comm_fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define ROUNDS  20u
+#define HANG_NS UINT64_C(50000000) /* a deadline that is meant to pass */
+
+static const char *const kinds[] = {"threads"};
+
+/* Runs a body in worlds of 2, 3 and 4 ranks of every kind, and has the outcome checked. */
+static void in_every_world(cf_body *body, void *ctx, uint64_t deadline_ns, void (*check)(const struct cf_world *))
+{
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
+        for (uint32_t ranks = 2; ranks <= CF_RANKS_MAX; ranks++) {
+            struct cf_world world = {.kind = kinds[k], .ranks = ranks, .deadline_ns = deadline_ns, .body = body, .ctx = ctx};
+
+            cf_run(&world);
+            check(&world);
+        }
+}
+
+/* --- bytes --- */
+
+/* How many bytes go from one rank to another in a round: some nothing, some more than any buffer on the way holds. */
+static uint64_t bytes_between(uint32_t from, uint32_t to, uint32_t round)
+{
+    static const uint64_t sizes[] = {0, 1, 63, 4096, 70001, 3000017};
+
+    return sizes[(from * 5 + to * 3 + round) % (sizeof(sizes) / sizeof(sizes[0]))];
+}
+
+static uint8_t byte_of(uint32_t from, uint32_t to, uint32_t round, uint64_t i)
+{
+    return (uint8_t)((i * 2654435761u >> 7) + from * 31 + to * 17 + round);
+}
+
+/* Cuts [bytes] into parts of uneven sizes, with empty ones between; one side cuts otherwise than the other one. */
+static uint32_t cut(struct st_comm_part *parts, uint32_t count, uint8_t *data, uint64_t bytes, uint32_t seed)
+{
+    uint64_t at = 0;
+
+    for (uint32_t i = 0; i + 1 < count; i++) {
+        const uint64_t most = bytes - at, size = i % 3 == 1 ? 0 : (most / (2 + (seed + i) % 5));
+
+        parts[i] = (struct st_comm_part){.data = data + at, .bytes = size};
+        at += size;
+    }
+    parts[count - 1] = (struct st_comm_part){.data = data + at, .bytes = bytes - at};
+    return count;
+}
+
+struct traffic {
+    uint8_t *send[CF_RANKS_MAX], *recv[CF_RANKS_MAX];
+    struct st_comm_part send_parts[CF_RANKS_MAX][8], recv_parts[CF_RANKS_MAX][8];
+    struct st_comm_peer peers[CF_RANKS_MAX];
+};
+
+static void prepare(struct traffic *t, const struct st_world *world, uint32_t round)
+{
+    memset(t, 0, sizeof(*t));
+    for (uint32_t r = 0; r < world->ranks; r++) {
+        const uint64_t out = bytes_between(world->rank, r, round), in = bytes_between(r, world->rank, round);
+
+        if (r == world->rank)
+            continue;
+        t->send[r] = malloc(out + 1);
+        t->recv[r] = calloc(in + 1, 1);
+        for (uint64_t i = 0; i < out; i++)
+            t->send[r][i] = byte_of(world->rank, r, round, i);
+        t->recv[r][in] = 0xa5;
+        t->peers[r].send = t->send_parts[r];
+        t->peers[r].send_count = cut(t->send_parts[r], 1 + round % 7, t->send[r], out, round);
+        t->peers[r].recv = t->recv_parts[r];
+        t->peers[r].recv_count = cut(t->recv_parts[r], 1 + (round + 3) % 7, t->recv[r], in, world->rank);
+    }
+}
+
+/* What is sent may be changed at once; what was received is right, and nothing behind it was written. */
+static strata_status check_and_free(struct traffic *t, const struct st_world *world, uint32_t round)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t r = 0; r < world->ranks; r++) {
+        const uint64_t in = bytes_between(r, world->rank, round);
+
+        if (r == world->rank)
+            continue;
+        memset(t->send[r], 0xee, bytes_between(world->rank, r, round));
+        for (uint64_t i = 0; i < in && st == STRATA_OK; i++)
+            if (t->recv[r][i] != byte_of(r, world->rank, round, i))
+                st = st_error(STRATA_E_CORRUPT, "round %u: byte %llu from rank %u", round, (unsigned long long)i, r);
+        if (t->recv[r][in] != 0xa5)
+            st = st_error(STRATA_E_CORRUPT, "round %u: written past the end", round);
+        free(t->send[r]);
+        free(t->recv[r]);
+    }
+    return st;
+}
+
+static strata_status exchange_rounds(struct st_comm *comm, struct cf_world *world)
+{
+    strata_status st = STRATA_OK;
+
+    (void)world;
+    for (uint32_t round = 0; round < ROUNDS && st == STRATA_OK; round++) {
+        struct traffic t;
+        strata_status checked;
+
+        prepare(&t, &comm->world, round);
+        st = st_comm_exchange(comm, t.peers, "exchange_grad of page 1");
+        checked = check_and_free(&t, &comm->world, round);
+        st = st != STRATA_OK ? st : checked;
+    }
+    return st;
+}
+
+static void bytes_arrive_however_they_are_cut(void **state)
+{
+    (void)state;
+    in_every_world(exchange_rounds, NULL, 0, cf_assert_ok);
+}
+
+static strata_status gather_rounds(struct st_comm *comm, struct cf_world *world)
+{
+    uint64_t all[CF_RANKS_MAX];
+
+    (void)world;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        uint64_t mine = comm->world.rank * 1000 + round;
+        const bool in_place = round % 2 == 1;
+        strata_status st;
+
+        memset(all, 0, sizeof(all));
+        if (in_place)
+            all[comm->world.rank] = mine;
+        st = st_comm_gather(comm, in_place ? &all[comm->world.rank] : &mine, sizeof(mine), all, "gather_scalars");
+        if (st != STRATA_OK || (st = st_comm_barrier(comm, "barrier")) != STRATA_OK)
+            return st;
+        for (uint32_t r = 0; r < comm->world.ranks; r++)
+            if (all[r] != r * 1000 + round)
+                return st_error(STRATA_E_CORRUPT, "round %u: rank %u's number is %llu", round, r, (unsigned long long)all[r]);
+    }
+    return STRATA_OK;
+}
+
+static void all_get_everybodys_numbers(void **state)
+{
+    const uint64_t mine = 7;
+    uint64_t all = 0;
+
+    (void)state;
+    in_every_world(gather_rounds, NULL, 0, cf_assert_ok);
+    assert_int_equal(st_comm_gather(NULL, &mine, sizeof(mine), &all, "alone"), STRATA_OK);
+    assert_int_equal(all, 7);
+}
+
+/* --- agreement --- */
+
+/* The last rank has another of one fact; ctx: its index, or none. */
+static strata_status agree(struct st_comm *comm, struct cf_world *world)
+{
+    static const char long_a[] =
+        "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
+        "0123456789012345678901234567890123456789 here";
+    static const char long_b[] =
+        "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
+        "0123456789012345678901234567890123456789 there";
+    const int odd = comm->world.rank + 1 == comm->world.ranks && world->ctx != NULL ? *(const int *)world->ctx : -1;
+    const struct st_comm_fact facts[] = {
+        {.name = "version", .text = odd == 0 ? "0.2.0" : "0.1.0"},
+        {.name = "zero_optimization.stage", .number = odd == 1 ? 2 : 3},
+        {.name = "data", .text = odd == 2 ? long_b : long_a, .status = STRATA_E_INPUT},
+        {.name = odd == 3 ? "plans" : "plan", .text = ""},
+    };
+    strata_status st = st_comm_agree(comm, facts, 4, "agreement at the start");
+
+    /* It is no failure of the comm: the ranks can still speak, to end together. */
+    return st != STRATA_OK && st_comm_barrier(comm, "end") != STRATA_OK ? STRATA_E_INTERNAL : st;
+}
+
+static void check_fact(int odd, strata_status want, const char *part, const char *rest)
+{
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
+        for (uint32_t ranks = 2; ranks <= CF_RANKS_MAX; ranks++) {
+            struct cf_world world = {.kind = kinds[k], .ranks = ranks, .body = agree, .ctx = &odd};
+            char text[256];
+
+            cf_run(&world);
+            snprintf(text, sizeof(text), "%s%u%s", part, ranks - 1, rest);
+            for (uint32_t r = 0; r < ranks; r++) {
+                assert_int_equal(world.status[r], want);
+                assert_string_equal(world.error[r], world.error[0]);
+                if (strstr(world.error[r], text) == NULL)
+                    fail_msg("%s: '%s' without '%s'", world.kind, world.error[r], text);
+            }
+        }
+}
+
+static void what_differs_is_named_with_both_values(void **state)
+{
+    (void)state;
+    in_every_world(agree, NULL, 0, cf_assert_ok);
+    check_fact(0, STRATA_E_CONFIG, "version differs among the ranks: rank 0 has 0.1.0, rank ", " has 0.2.0");
+    check_fact(1, STRATA_E_CONFIG, "zero_optimization.stage differs among the ranks: rank 0 has 3, rank ", " has 2");
+    check_fact(2, STRATA_E_INPUT, "), rank ", " has 0123456789012345678901234567890123456789");
+    check_fact(3, STRATA_E_CONFIG, "ranks 0 and ", " run different versions of the program");
+    assert_int_equal(st_comm_agree(NULL, &(struct st_comm_fact){.name = "alone"}, 1, "alone"), STRATA_OK);
+}
+
+/* --- failures --- */
+
+/* The last rank calls something else; everybody else is told of it, and says so again when it is asked again. */
+static strata_status disagree(struct st_comm *comm, struct cf_world *world)
+{
+    const bool odd = comm->world.rank == comm->world.ranks - 1;
+    const char *const what = world->ctx != NULL && odd ? world->ctx : "gather_weight of page 7";
+    uint8_t mine[16] = {0}, all[CF_RANKS_MAX * 16];
+
+    (void)!st_comm_gather(comm, mine, world->ctx == NULL && odd ? 8 : 16, all, what);
+    return st_comm_gather(comm, mine, 16, all, "what comes next");
+}
+
+static void check_sizes(const struct cf_world *world)
+{
+    for (uint32_t r = 0; r + 1 < world->ranks; r++) {
+        cf_assert_failed(world, r, "bytes to rank ");
+        cf_assert_failed(world, r, "(during gather_weight of page 7)");
+    }
+}
+
+static void other_sizes_are_an_error_not_a_hang(void **state)
+{
+    (void)state;
+    in_every_world(disagree, NULL, 0, check_sizes);
+}
+
+static void check_elsewhere(const struct cf_world *world)
+{
+    for (uint32_t r = 0; r < world->ranks; r++)
+        cf_assert_failed(world, r, "is at gather_weight of page 7");
+    cf_assert_failed(world, 0, "is at gather_grad of page 7");
+}
+
+static void another_call_is_an_error_not_a_hang(void **state)
+{
+    (void)state;
+    in_every_world(disagree, "gather_grad of page 7", 0, check_elsewhere);
+}
+
+/* Rank 1 leaves after a few rounds. */
+static strata_status leave(struct st_comm *comm, struct cf_world *world)
+{
+    strata_status st = STRATA_OK;
+
+    (void)world;
+    for (uint32_t round = 0; st == STRATA_OK && !(comm->world.rank == 1 && round == 3); round++)
+        st = st_comm_barrier(comm, "gather_weight of page 7");
+    return st;
+}
+
+static void check_left(const struct cf_world *world)
+{
+    assert_int_equal(world->status[1], STRATA_OK);
+    for (uint32_t r = 0; r < world->ranks; r++)
+        if (r != 1)
+            cf_assert_failed(world, r, "rank 1 is gone (during gather_weight of page 7)");
+}
+
+static void a_rank_that_is_gone_is_named(void **state)
+{
+    (void)state;
+    in_every_world(leave, NULL, 0, check_left);
+}
+
+/* Rank 0 gives up; the others learn why. */
+static strata_status give_up(struct st_comm *comm, struct cf_world *world)
+{
+    strata_status st = st_comm_barrier(comm, "start");
+
+    (void)world;
+    if (comm->world.rank == 0) {
+        st_comm_abort(comm, "write of swap: no space left on device");
+        st_comm_abort(comm, "a second reason");
+    }
+    return st == STRATA_OK ? st_comm_barrier(comm, "gather_weight of page 7") : st;
+}
+
+/* It may still be on its way out of the first call: which one is named depends. */
+static void check_given_up(const struct cf_world *world)
+{
+    cf_assert_failed(world, 0, "write of swap: no space left on device");
+    for (uint32_t r = 1; r < world->ranks; r++)
+        cf_assert_failed(world, r, "): write of swap: no space left on device");
+}
+
+static void a_reason_reaches_all_ranks(void **state)
+{
+    (void)state;
+    in_every_world(give_up, NULL, 0, check_given_up);
+}
+
+/* The last rank does not come, until all others have given it up. */
+static strata_status hang(struct st_comm *comm, struct cf_world *world)
+{
+    pthread_barrier_t *others = world->ctx;
+    strata_status st = STRATA_OK;
+
+    if (comm->world.rank + 1 < comm->world.ranks)
+        st = st_comm_barrier(comm, "gather_weight of page 7");
+    pthread_barrier_wait(others);
+    return st;
+}
+
+static void check_hung(const struct cf_world *world)
+{
+    uint32_t named = 0;
+
+    for (uint32_t r = 0; r + 1 < world->ranks; r++) {
+        cf_assert_failed(world, r, "(during gather_weight of page 7)");
+        named += strstr(world->error[r], "nothing was heard of rank") != NULL;
+    }
+    assert_true(named > 0);
+}
+
+static void silence_ends_at_the_deadline(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
+        for (uint32_t ranks = 2; ranks <= CF_RANKS_MAX; ranks++) {
+            pthread_barrier_t barrier;
+            struct cf_world world = {.kind = kinds[k], .ranks = ranks, .deadline_ns = HANG_NS, .body = hang, .ctx = &barrier};
+
+            pthread_barrier_init(&barrier, NULL, ranks);
+            cf_run(&world);
+            pthread_barrier_destroy(&barrier);
+            check_hung(&world);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_arrive_however_they_are_cut),      cmocka_unit_test(all_get_everybodys_numbers),
+        cmocka_unit_test(other_sizes_are_an_error_not_a_hang),    cmocka_unit_test(another_call_is_an_error_not_a_hang),
+        cmocka_unit_test(a_rank_that_is_gone_is_named),           cmocka_unit_test(a_reason_reaches_all_ranks),
+        cmocka_unit_test(what_differs_is_named_with_both_values), cmocka_unit_test(silence_ends_at_the_deadline),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
