@@ -32,6 +32,7 @@ struct st_topology {
     uint32_t core_count;        /* unit_count, or less under a quota */
     struct st_numa_node *nodes; /* [node_count], the nodes with usable units */
     uint32_t node_count;
+    uint32_t memory_shares; /* processes that share the machine's memory */
     uint64_t memory_limit, memory_available;
     const char *ulimit;    /* a literal: the ulimit that memory_limit comes from; or NULL */
     bool affinity_refused; /* hwloc must not ask for the affinity */
@@ -81,6 +82,44 @@ static strata_status usable_set(const struct st_topology *topo, hwloc_bitmap_t s
         hwloc_bitmap_and(set, set, group);
     hwloc_bitmap_free(group);
     return st;
+}
+
+/* Objects of a type that have usable units. */
+static uint32_t count_objects(const struct st_topology *topo, hwloc_const_bitmap_t set, hwloc_obj_type_t type)
+{
+    hwloc_obj_t object = NULL;
+    uint32_t count = 0;
+
+    while ((object = hwloc_get_next_obj_by_type(topo->hwloc, type, object)) != NULL)
+        count += hwloc_bitmap_intersects(object->cpuset, set) != 0;
+    return count;
+}
+
+/* Leaves of `set` the share's part: whole cores, or units where there are fewer cores than shares; where there are fewer units,
+ * too, several have the same one. */
+static strata_status take_share(const struct st_topology *topo, hwloc_bitmap_t set, const struct st_topology_share *share)
+{
+    const uint32_t cores = count_objects(topo, set, HWLOC_OBJ_CORE), units = (uint32_t)hwloc_bitmap_weight(set);
+    const hwloc_obj_type_t type = cores >= share->of_units ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+    const uint64_t count = type == HWLOC_OBJ_CORE ? cores : units;
+    const uint64_t first = count >= share->of_units ? count * share->units / share->of_units : share->units % count;
+    const uint64_t end = count >= share->of_units ? count * (share->units + 1) / share->of_units : first + 1;
+    hwloc_bitmap_t mine = st_fault("topology.share", 0) < 0 ? NULL : hwloc_bitmap_alloc();
+    hwloc_obj_t object = NULL;
+    uint64_t at = 0;
+
+    if (mine == NULL)
+        return st_error(STRATA_E_NOMEM, "topology: no memory");
+    while ((object = hwloc_get_next_obj_by_type(topo->hwloc, type, object)) != NULL) {
+        if (!hwloc_bitmap_intersects(object->cpuset, set))
+            continue;
+        if (at >= first && at < end)
+            hwloc_bitmap_or(mine, mine, object->cpuset);
+        at++;
+    }
+    hwloc_bitmap_and(set, set, mine);
+    hwloc_bitmap_free(mine);
+    return STRATA_OK;
 }
 
 /* The node a unit's memory comes from.  If several nodes share its cores (fast memory beside ordinary), the system's first. */
@@ -146,6 +185,8 @@ static strata_status list_units(struct st_topology *topo, const struct st_topolo
         return st_error(STRATA_E_NOMEM, "topology: no memory for %u processing units", capacity);
     }
     st = usable_set(topo, set, source, cpu_list);
+    if (st == STRATA_OK && source->share.of_units > 1)
+        st = take_share(topo, set, &source->share);
     if (st == STRATA_OK) {
         list_nodes(topo, set);
         for (unsigned rank = 0; rank < capacity && (int)topo->unit_count < hwloc_bitmap_weight(set); rank++)
@@ -180,13 +221,16 @@ static uint64_t smaller(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-static void apply_limits(struct st_topology *topo, const struct st_cgroup_limits *limits)
+static void apply_limits(struct st_topology *topo, const struct st_cgroup_limits *limits, const struct st_topology_share *share)
 {
-    topo->memory_limit = smaller(meminfo_bytes("MemTotal"), limits->memory_limit);
-    topo->memory_available = smaller(meminfo_bytes("MemAvailable"), limits->memory_available);
+    const double cpus = share->of_units > 1 ? limits->cpus / share->of_units : limits->cpus;
+
+    topo->memory_shares = share->memory > 1 ? share->memory : 1;
+    topo->memory_limit = smaller(meminfo_bytes("MemTotal"), limits->memory_limit) / topo->memory_shares;
+    topo->memory_available = smaller(meminfo_bytes("MemAvailable"), limits->memory_available) / topo->memory_shares;
     topo->core_count = topo->unit_count > 0 ? topo->unit_count : 1;
-    if (limits->cpus > 0 && ceil(limits->cpus) < topo->core_count)
-        topo->core_count = (uint32_t)ceil(limits->cpus);
+    if (cpus > 0 && ceil(cpus) < topo->core_count)
+        topo->core_count = (uint32_t)ceil(cpus);
 }
 
 /* The limit counts everything this process maps; the plan counts code and libraries as part of its memory. */
@@ -248,7 +292,7 @@ strata_status st_topology_load_from(struct st_topology **out, const struct st_to
         st_topology_destroy(topo);
         return st;
     }
-    apply_limits(topo, &limits);
+    apply_limits(topo, &limits, &source->share);
     ulimit = st_ulimit_memory(topo->core_count + THREADS_BESIDE);
     apply_ulimit(topo, &ulimit);
     read_cpu_name(topo);
@@ -259,6 +303,15 @@ strata_status st_topology_load_from(struct st_topology **out, const struct st_to
 strata_status st_topology_load(struct st_topology **out, const char *cgroup_root)
 {
     return st_topology_load_from(out, &(struct st_topology_source){.cgroup_root = cgroup_root});
+}
+
+strata_status st_topology_load_share(struct st_topology **out, const struct st_topology_share *share)
+{
+    struct st_topology_source source = {0};
+
+    if (share != NULL)
+        source.share = *share;
+    return st_topology_load_from(out, &source);
 }
 
 void st_topology_destroy(struct st_topology *topo)
@@ -297,6 +350,11 @@ uint64_t st_topology_memory_available(const struct st_topology *topo)
 const char *st_topology_ulimit(const struct st_topology *topo)
 {
     return topo->ulimit;
+}
+
+uint32_t st_topology_memory_shares(const struct st_topology *topo)
+{
+    return topo->memory_shares;
 }
 
 const char *st_topology_cpu_name(const struct st_topology *topo)

@@ -16,12 +16,22 @@ struct st_topology; /* holds the hwloc topology and the list of usable units */
 strata_status st_topology_load(struct st_topology **out, const char *cgroup_root);
 void st_topology_destroy(struct st_topology *topo);
 
+/* The part of this process, where several share the machine.  Zeros: it is alone. */
+struct st_topology_share {
+    uint32_t units, of_units; /* part `units` of `of_units`, by whole cores, neighbours together, as long as there are enough */
+    uint32_t
+        memory; /* processes that share the machine's memory and drives: this one's limit is its part of the machine's; 0: 1 */
+};
+/** The same for one of several processes.  @param share  NULL: it is alone */
+strata_status st_topology_load_share(struct st_topology **out, const struct st_topology_share *share);
+
 /* What to read instead of this machine; a NULL member means this machine's. */
 struct st_topology_source {
     const char *synthetic;   /* hwloc's description of a machine, "numa:2 core:4 pu:2"; binding then does nothing */
     const char *affinity;    /* units this process may run on: "0-3,8" */
     const char *cgroup_root; /* "/sys/fs/cgroup" */
     const char *membership;  /* "/proc/self/cgroup" */
+    struct st_topology_share share;
 };
 /** The same from any source.  E_INVAL: a description or list that hwloc does not understand. */
 strata_status st_topology_load_from(struct st_topology **out, const struct st_topology_source *source);
@@ -32,6 +42,8 @@ bool st_topology_has_quota(const struct st_topology *topo);            /* the CP
 uint64_t st_topology_memory_limit(const struct st_topology *topo);     /* smallest of MemTotal, cgroup limit and ulimits, bytes */
 uint64_t st_topology_memory_available(const struct st_topology *topo); /* smaller of MemAvailable and limit - used, bytes */
 const char *st_topology_ulimit(const struct st_topology *topo); /* the ulimit that sets this limit (ulimit.h); NULL: none does */
+uint32_t
+st_topology_memory_shares(const struct st_topology *topo); /* processes that share the machine's memory and drives; >= 1 */
 const char *st_topology_cpu_name(const struct st_topology *topo);
 
 /* A NUMA node with usable units. */

@@ -96,7 +96,7 @@ strata_status st_machine_here(struct st_machine *out, const struct st_machine_op
     m.capacity.device_beside = gpu.beside;
     capacity[STRATA_TIER_HOST] =
         opts->host_memory != ST_AUTO_BYTES
-            ? opts->host_memory
+            ? opts->host_memory / st_topology_memory_shares(topo)
             : at_least_zero(available / 5 * 4,
                             ST_MACHINE_FIXED_BYTES + (is_host ? capacity[STRATA_TIER_DEVICE] : MACHINE_GPU_BYTES));
     if (opts->nvme.dir_count > 0) {
@@ -106,6 +106,7 @@ strata_status st_machine_here(struct st_machine *out, const struct st_machine_op
                           &tightest);
         if (st != STRATA_OK)
             return st;
+        capacity[STRATA_TIER_NVME] /= st_topology_memory_shares(topo);
         snprintf(m.capacity.nvme_tightest, sizeof(m.capacity.nvme_tightest), "%s", opts->nvme.dirs[tightest]);
     }
     *out = m;

@@ -20,7 +20,7 @@ struct st_json_writer;
 struct st_machine_opts {
     const struct st_topology *topology;
     const char *device;                  /* by name (offload/device/device.h); NULL: "cpu" */
-    uint64_t device_memory, host_memory; /* budgets; ST_AUTO_BYTES: what is free */
+    uint64_t device_memory, host_memory; /* budgets, the host's of all processes of a run here; ST_AUTO_BYTES: what is free */
     uint32_t threads;                    /* workers; 0: see st_machine_workers() */
     const char *isa;                     /* kernels: a name, or "auto" */
     enum st_rule rule;                   /* with the format of its moments: the update to measure */
@@ -38,7 +38,8 @@ uint32_t st_machine_workers(const struct st_topology *topology, const char *devi
 /** Capacities for this process: its budgets; auto: host 80 % of the smaller of cgroup limit and available memory, less the fixed
  * part, less what a cpu device takes; device auto: half of available memory on a cpu device.  nvme: what the directories hold in
  * equal parts.  A device with its own memory takes none of the host's; auto: its free memory, less what its library and driver
- * need.  E_NOSYS: there is no such device, with the reason. */
+ * need.  Of the host's memory and the drives each process that shares them (core/system/topology.h) has an equal part.  E_NOSYS:
+ * there is no such device, with the reason. */
 strata_status st_machine_here(struct st_machine *out, const struct st_machine_opts *opts);
 
 enum st_measure {

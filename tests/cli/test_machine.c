@@ -124,6 +124,26 @@ static void automatic_budgets_leave_room(void **state)
     assert_int_equal(m.capacity.bytes[STRATA_TIER_HOST], 0);
 }
 
+/* A budget of the host is that of a machine: its ranks divide it, and the drives.  The device is each rank's own. */
+static void ranks_divide_the_machine(void **state)
+{
+    struct fixture *f = *state;
+    struct st_topology *part;
+    struct st_machine all, mine;
+
+    assert_int_equal(st_topology_load_share(&part, &(struct st_topology_share){.memory = 4}), STRATA_OK);
+    f->config.device_memory = 3 * MIB;
+    f->config.host_memory = 8 * MIB;
+    snprintf(f->config.nvme_dirs[0], sizeof(f->config.nvme_dirs[0]), "%s", scratch_dir);
+    f->config.nvme_dir_count = 1;
+    assert_int_equal(here(&all, &f->config, f->topology), STRATA_OK);
+    assert_int_equal(here(&mine, &f->config, part), STRATA_OK);
+    assert_int_equal(mine.capacity.bytes[STRATA_TIER_DEVICE], 3 * MIB);
+    assert_int_equal(mine.capacity.bytes[STRATA_TIER_HOST], 2 * MIB);
+    assert_true(mine.capacity.bytes[STRATA_TIER_NVME] < all.capacity.bytes[STRATA_TIER_NVME] / 2); /* others write there, too */
+    st_topology_destroy(part);
+}
+
 static void a_missing_directory_is_refused(void **state)
 {
     struct fixture *f = *state;
@@ -399,6 +419,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(budgets_are_capacities, setup, teardown),
         cmocka_unit_test_setup_teardown(automatic_budgets_leave_room, setup, teardown),
+        cmocka_unit_test_setup_teardown(ranks_divide_the_machine, setup, teardown),
         cmocka_unit_test_setup_teardown(a_missing_directory_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(files_keep_every_field, setup, teardown),
         cmocka_unit_test_setup_teardown(a_file_without_the_memorys_rate_has_a_stated_one, setup, teardown),

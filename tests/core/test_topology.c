@@ -145,13 +145,13 @@ static void test_single_failure_walk(void **state)
     (void)state;
     while (fault_walk_next(&walk)) {
         struct st_topology *topo = NULL;
-        const strata_status st = st_topology_load(&topo, NULL);
+        const strata_status st = st_topology_load_share(&topo, &(struct st_topology_share){.of_units = 2, .memory = 2});
 
         fault_walk_end(&walk, st);
         assert_int_equal(topo != NULL, st == STRATA_OK);
         st_topology_destroy(topo);
     }
-    assert_true(walk.failed >= 3); /* what is refused of affinity alone is no failure */
+    assert_true(walk.failed >= 4); /* what is refused of affinity alone is no failure */
 }
 
 /* --- machines that are not here --- */
@@ -233,6 +233,59 @@ static void test_second_threads_alone(void **state)
     assert_int_equal(st_topology_core_count(topo), 3);
     assert_units(topo, 3, "1 3 5");
     st_topology_destroy(topo);
+}
+
+static struct st_topology *share_of(const char *description, const char *affinity, uint32_t share, uint32_t shares)
+{
+    const struct st_topology_source source = {.synthetic = description,
+                                              .affinity = affinity,
+                                              .cgroup_root = "/nonexistent",
+                                              .membership = "/nonexistent",
+                                              .share = {.units = share, .of_units = shares, .memory = shares}};
+    struct st_topology *topo;
+
+    assert_int_equal(st_topology_load_from(&topo, &source), STRATA_OK);
+    return topo;
+}
+
+/* Ranks of one machine: whole cores with both threads, neighbours together, each core once. */
+static void test_shares_of_cores(void **state)
+{
+    static const struct {
+        const char *machine, *affinity;
+        uint32_t shares;
+        const char *units[4];
+    } rows[] = {
+        {"numa:2 core:4 pu:2", NULL, 2, {"0-7", "8-15"}},
+        {"numa:2 core:4 pu:2", NULL, 4, {"0-3", "4-7", "8-11", "12-15"}},
+        {"numa:2 core:4 pu:2", NULL, 3, {"0-3", "4-9", "10-15"}},
+        {"numa:1 core:4 pu:2", "1,3-6", 2, {"1,3", "4-6"}},    /* cores 0 and 1, then 2 and 3, as far as they are usable */
+        {"numa:1 core:2 pu:2", NULL, 4, {"0", "1", "2", "3"}}, /* fewer cores than shares: their threads */
+        {"numa:1 core:2 pu:1", NULL, 4, {"0", "1", "0", "1"}}, /* fewer of those, too */
+        {"numa:1 core:3 pu:1", NULL, 1, {"0-2"}},
+    };
+    char text[64];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        for (uint32_t s = 0; s < rows[i].shares; s++) {
+            struct st_topology *topo = share_of(rows[i].machine, rows[i].affinity, s, rows[i].shares);
+
+            assert_string_equal(st_topology_units_text(topo, UINT32_MAX, UINT32_MAX, text, sizeof(text)), rows[i].units[s]);
+            st_topology_destroy(topo);
+        }
+}
+
+static void test_shares_of_memory(void **state)
+{
+    struct st_topology *all = share_of("core:4 pu:1", NULL, 0, 1), *part = share_of("core:4 pu:1", NULL, 1, 4);
+
+    (void)state;
+    assert_int_equal(st_topology_memory_shares(all), 1);
+    assert_int_equal(st_topology_memory_shares(part), 4);
+    assert_int_equal(st_topology_memory_limit(part), st_topology_memory_limit(all) / 4);
+    st_topology_destroy(all);
+    st_topology_destroy(part);
 }
 
 static void test_a_machine_without_nodes_has_one(void **state)
@@ -376,6 +429,8 @@ int main(void)
         cmocka_unit_test(test_interleaved_numbers),
         cmocka_unit_test(test_affinity_leaves_nodes_out),
         cmocka_unit_test(test_second_threads_alone),
+        cmocka_unit_test(test_shares_of_cores),
+        cmocka_unit_test(test_shares_of_memory),
         cmocka_unit_test(test_a_machine_without_nodes_has_one),
         cmocka_unit_test(test_what_hwloc_does_not_take),
         cmocka_unit_test(test_cpuset_limits_the_cores),
