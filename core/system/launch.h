@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ST_LAUNCH_RANKS_MAX   65536u
+#define ST_LAUNCH_RANKS_MAX   1024u
 #define ST_LAUNCH_ADDRESS_MAX 256
 #define ST_LAUNCH_NONE        UINT32_MAX
 

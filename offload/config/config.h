@@ -40,7 +40,7 @@ enum st_config_origin {
 
 struct st_config {
     /* batch */
-    uint32_t train_batch, micro_batch, grad_accum; /* train = micro * accum (one rank) */
+    uint32_t train_batch, micro_batch, grad_accum; /* train = micro * accum * ranks */
     /* numerics */
     strata_dtype dtype; /* STRATA_BF16, STRATA_F16 or STRATA_F32; INVALID: the dtype in which the model's weights are stored */
     double gradient_clipping;       /* 0: off */
@@ -108,6 +108,7 @@ struct st_config_opts {
     bool allow_unknown; /* unknown keys become notices */
     uint64_t max_steps; /* for total steps = "auto"; 0: unknown */
     bool steps_later;   /* then st_config_set_steps() tells them */
+    uint32_t ranks;     /* processes that train together; 0: 1 */
 };
 
 /**

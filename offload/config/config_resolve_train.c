@@ -41,14 +41,22 @@ static bool is_on(struct st_config_source *src, const char *path)
     return state->usable && st_json_bool(state->node);
 }
 
-/* reference: DeepSpeed's _set_batch_related_parameters at world size 1.  There is one addition: if nothing says how large a
- * batch is, a micro-batch is 1, unless a file gives only the accumulation. */
-static void resolve_batch(struct st_config_source *src, struct st_config *config)
+/* "(one rank)", or " x 4 ranks". */
+static const char *ranks_text(char buf[24], uint64_t ranks)
+{
+    snprintf(buf, 24, ranks == 1 ? " (one rank)" : " x %" PRIu64 " ranks", ranks);
+    return buf;
+}
+
+/* reference: DeepSpeed's _set_batch_related_parameters.  There is one addition: if nothing says how large a batch is, a
+ * micro-batch is 1, unless a file gives only the accumulation. */
+static void resolve_batch(struct st_config_source *src, struct st_config *config, uint64_t ranks)
 {
     static const char *const paths[] = {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"};
     const uint64_t train_given = given_count(src, paths[0]), micro_given = given_count(src, paths[1]);
     const uint64_t accum_given = given_count(src, paths[2]);
     uint64_t train = train_given, micro = micro_given, accum = accum_given;
+    char text[24];
 
     for (int i = 0; i < 3; i++)
         if (st_source_state(src, paths[i])->verdict == ST_VERDICT_REJECTED)
@@ -65,17 +73,17 @@ static void resolve_batch(struct st_config_source *src, struct st_config *config
     if (train == 0 && micro == 0)
         micro = 1;
     if (train > 0 && micro > 0)
-        accum = accum > 0 ? accum : train / micro;
+        accum = accum > 0 ? accum : train / micro / ranks;
     else if (train > 0)
-        accum = accum > 0 ? accum : 1, micro = train / accum;
+        accum = accum > 0 ? accum : 1, micro = train / ranks / accum;
     else
-        accum = accum > 0 ? accum : 1, train = micro * accum;
-    if (micro == 0 || accum == 0 || train != micro * accum || train > UINT32_MAX) {
+        accum = accum > 0 ? accum : 1, train = micro * accum * ranks;
+    if (micro == 0 || accum == 0 || train != micro * accum * ranks || train > UINT32_MAX) {
         st_source_problem(src,
                           "train_batch_size %" PRIu64 "%s is not train_micro_batch_size_per_gpu %" PRIu64
-                          "%s x gradient_accumulation_steps %" PRIu64 "%s (one rank)%s",
+                          "%s x gradient_accumulation_steps %" PRIu64 "%s%s%s",
                           train, train_given > 0 ? "" : " (derived)", micro, micro_given > 0 ? "" : " (derived)", accum,
-                          accum_given > 0 ? "" : " (derived)",
+                          accum_given > 0 ? "" : " (derived)", ranks_text(text, ranks),
                           train > UINT32_MAX ? ": too large" : ": change one of them, or leave one out");
         return;
     }
@@ -493,7 +501,7 @@ strata_status st_config_set_steps(struct st_config *config, uint64_t steps)
 
 void st_config_resolve_train(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
 {
-    resolve_batch(src, config);
+    resolve_batch(src, config, opts->ranks > 1 ? opts->ranks : 1);
     resolve_precision(src, config);
     resolve_max_skipped(src, config);
     resolve_clipping(src);

@@ -68,7 +68,7 @@ static const struct st_choice reduce_choices[] = {
 /* clang-format off */
 static const struct st_field batch_rows[] = {
     {.path = "train_batch_size", .type = ST_FIELD_INT, ST_BOUND(U32, train_batch), .min = 1, .max = U32_MAX, .fallback = "1",
-     .help = "samples per optimizer step: micro-batch x accumulation; if some of the three are missing, they are derived"},
+     .help = "samples per optimizer step of all ranks: micro-batch x accumulation x ranks; if some of the three are missing, they are derived"},
     {.path = "train_micro_batch_size_per_gpu", .type = ST_FIELD_INT, ST_BOUND(U32, micro_batch), .min = 1, .max = U32_MAX,
      .fallback = "1", .help = "samples per forward and backward"},
     {.path = "gradient_accumulation_steps", .type = ST_FIELD_INT, ST_BOUND(U32, grad_accum), .min = 1,

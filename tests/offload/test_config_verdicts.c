@@ -228,6 +228,55 @@ static void batch_triples(void **state)
     load_bad("{\"train_batch_size\": 0}", NULL, "0 is out of range");
 }
 
+/* reference: DeepSpeed's unit/runtime/test_ds_config_dict.py, whose world is 2. */
+static void batch_triples_of_ranks(void **state)
+{
+    static const struct {
+        uint32_t ranks;
+        struct batch_row row;
+    } rows[] = {
+        {2, {32, 16, 1, 32, 16, 1, NULL}},
+        {2, {32, 8, 2, 32, 8, 2, NULL}},
+        {2, {33, 17, 2, 0, 0, 0, "33 is not train_micro_batch_size_per_gpu 17 x gradient_accumulation_steps 2 x 2 ranks: "}},
+        {2, {32, 18, 1, 0, 0, 0, "32 is not train_micro_batch_size_per_gpu 18 x gradient_accumulation_steps 1 x 2 ranks: "}},
+        {2, {32, 16, 2, 0, 0, 0, "x 2 ranks"}},
+        {4, {32, 2, -1, 32, 2, 4, NULL}},
+        {4, {32, -1, 2, 32, 4, 2, NULL}},
+        {4, {32, -1, -1, 32, 8, 1, NULL}},
+        {4, {-1, 8, -1, 32, 8, 1, NULL}},
+        {4, {-1, 8, 2, 64, 8, 2, NULL}},
+        {4, {-1, -1, -1, 4, 1, 1, NULL}},
+        {4,
+         {30, 2, -1, 0, 0, 0, "30 is not train_micro_batch_size_per_gpu 2 x gradient_accumulation_steps 3 (derived) x 4 ranks"}},
+        {4, {2, -1, -1, 0, 0, 0, "train_micro_batch_size_per_gpu 0 (derived)"}},
+        {1024, {0, 4194304, 1, 0, 0, 0, "too large"}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct st_config_opts opts = {.ranks = rows[i].ranks};
+        const struct batch_row *row = &rows[i].row;
+        struct st_config_source *source = NULL;
+        struct st_config c = {0};
+        char text[256] = "{";
+
+        put_count(text, sizeof(text), "train_batch_size", row->train);
+        put_count(text, sizeof(text), "train_micro_batch_size_per_gpu", row->micro);
+        put_count(text, sizeof(text), "gradient_accumulation_steps", row->accum);
+        strcat(text, "}");
+        if (row->problem != NULL) {
+            assert_int_equal(st_config_load_text(&c, &source, text, strlen(text), "test", &opts), STRATA_E_CONFIG);
+            assert_non_null(strstr(strata_last_error(), row->problem));
+        } else {
+            assert_int_equal(st_config_load_text(&c, &source, text, strlen(text), "test", &opts), STRATA_OK);
+        }
+        assert_int_equal(c.train_batch, row->want_train);
+        assert_int_equal(c.micro_batch, row->want_micro);
+        assert_int_equal(c.grad_accum, row->want_accum);
+        st_config_source_free(source);
+    }
+}
+
 struct bad_row {
     const char *text, *override, *pattern;
 };
@@ -347,6 +396,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(verdicts),
         cmocka_unit_test(batch_triples),
+        cmocka_unit_test(batch_triples_of_ranks),
         cmocka_unit_test(bad_input),
     };
 
