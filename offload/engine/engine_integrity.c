@@ -32,7 +32,7 @@ uint32_t st_engine_extent(const struct st_program *program, const struct st_chun
     *at = chunk->at;
     if (chunk->group != ST_GROUP_FROZEN || place->base_extent == ST_NO_BUFFER)
         return place->extent;
-    *at -= st_page_base_at(&program->workload.pages[chunk->page]);
+    *at -= st_page_base_at(&program->shards[chunk->page]);
     return place->base_extent;
 }
 
@@ -58,7 +58,7 @@ strata_status st_engine_tile_error(struct st_engine *eng, uint32_t c, enum st_pl
     char what[96];
 
     snprintf(what, sizeof(what), "plane %s of page %u, elements from %" PRIu64, st_plane_name(plane), chunk->page,
-             chunk->first + first);
+             chunk->page_first + first);
     return mismatch(eng, extent, at + st_chunk_plane_bytes(eng->program, chunk, plane, first), what);
 }
 
@@ -132,7 +132,7 @@ static strata_status scan_weights(struct st_engine *eng, uint32_t page, const vo
 
         if (s.chunk->group == ST_GROUP_FROZEN && !frozen)
             continue;
-        s.plane[ST_PLANE_WEIGHT] = (unsigned char *)(uintptr_t)weights + s.chunk->at; /* only read */
+        s.plane[ST_PLANE_WEIGHT] = (unsigned char *)(uintptr_t)weights + st_chunk_home_at(eng->program, s.chunk); /* only read */
         st = scan_chunk(&s);
     }
     return st;
@@ -262,7 +262,7 @@ strata_status st_engine_hash_remote_weights(struct st_engine *eng, uint32_t page
 
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++)
         if (frozen || eng->program->chunks[c].group != ST_GROUP_FROZEN)
-            st = hash_remote(eng, c, ST_PLANE_WEIGHT, from + eng->program->chunks[c].at);
+            st = hash_remote(eng, c, ST_PLANE_WEIGHT, from + eng->program->chunks[c].page_at);
     return st;
 }
 

@@ -162,6 +162,24 @@ static inline uint64_t st_chunk_plane_bytes(const struct st_program *program, co
     return st_plane_bytes(plane, chunk->format, program->moment_format, elems);
 }
 
+/* Where a chunk's weights begin from the start of their home's: the device has its pages whole. */
+static inline uint64_t st_chunk_home_at(const struct st_program *program, const struct st_chunk *chunk)
+{
+    return program->pages[chunk->page].home == ST_WHERE_DEVICE ? chunk->page_at : chunk->at;
+}
+
+/* Index of the chunk's group in its page; the chunk's first element there. */
+static inline uint32_t st_chunk_group(const struct st_program *program, const struct st_chunk *chunk, uint64_t *first)
+{
+    const struct st_page *shard = &program->shards[chunk->page];
+    uint32_t g = 0;
+
+    while (g + 1 < shard->group_count && chunk->first >= shard->groups[g + 1].offset)
+        g++;
+    *first = chunk->page_first - program->workload.pages[chunk->page].groups[g].offset;
+    return g;
+}
+
 /* Whether a chunk has this plane. */
 static inline bool st_chunk_has_plane(const struct st_program *program, const struct st_chunk *chunk, enum st_plane plane)
 {
@@ -174,8 +192,10 @@ static inline bool st_chunk_has_plane(const struct st_program *program, const st
 /* engine_load.c: what a load and a resumed run share.  What the device keeps beside the model: the layers' constants and the
  * count of overflows. */
 strata_status st_engine_load_constants(struct st_engine *eng);
-/* Zero what of a page's slot belongs to no chunk. */
+/* Zero what of a slot for a page's shard belongs to no chunk. */
 void st_engine_zero_gaps(const struct st_engine *eng, uint32_t p, unsigned char *slot);
+/* Bring a shard's weights, which are on the host, to their page's place on the device. */
+strata_status st_engine_put_shard(struct st_engine *eng, uint32_t p, const unsigned char *shard);
 /* engine_save.c: before and after a cycle that saves.  What is frozen and lives in memory is written by the first of all saves.
  */
 strata_status st_engine_save_base(struct st_engine *eng);

@@ -79,7 +79,7 @@ static strata_status fill_values(struct fill_job *j, uint64_t at, uint64_t elems
         master = place(j, &j->master, dt == STRATA_F16 ? (void *)half_values(j->load) : half_rounded(j->load, true), at);
     if (dt == STRATA_F16 && master != NULL)
         values = master;
-    st = j->load->fill(j->load->ctx, j->chunk->page, j->chunk->first + j->first + at, elems, values);
+    st = j->load->fill(j->load->ctx, j->chunk->page, j->chunk->page_first + j->first + at, elems, values);
     if (st != STRATA_OK || dt == STRATA_F32)
         return st;
     if (dt == STRATA_F16)
@@ -223,7 +223,9 @@ static strata_status load_chunk(struct load *l, uint32_t c, unsigned char *weigh
     const bool state_on_device = chunk->state == ST_WHERE_DEVICE && !eng->device->ops->arena_is_host;
     const size_t master_width = st_master_width(chunk->master);
     struct fill_job j = {
-        .load = l, .chunk = chunk, .weight = {weight_page + chunk->at, st_format_bytes(chunk->format, 1), weight_on_device}};
+        .load = l,
+        .chunk = chunk,
+        .weight = {weight_page + st_chunk_home_at(eng->program, chunk), st_format_bytes(chunk->format, 1), weight_on_device}};
     unsigned char *state = NULL;
     strata_status st = STRATA_OK;
 
@@ -259,7 +261,7 @@ static strata_status load_chunk(struct load *l, uint32_t c, unsigned char *weigh
 void st_engine_zero_gaps(const struct st_engine *eng, uint32_t p, unsigned char *slot)
 {
     const struct st_page_place *place = &eng->program->pages[p];
-    const uint64_t bytes = st_extent_bytes(eng->program->workload.pages[p].bytes);
+    const uint64_t bytes = st_extent_bytes(eng->program->shards[p].bytes);
     uint64_t end = 0;
 
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++) {
@@ -269,6 +271,18 @@ void st_engine_zero_gaps(const struct st_engine *eng, uint32_t p, unsigned char 
         end = chunk->at + st_format_bytes(chunk->format, chunk->elems);
     }
     memset(slot + end, 0, bytes - end);
+}
+
+strata_status st_engine_put_shard(struct st_engine *eng, uint32_t p, const unsigned char *shard)
+{
+    unsigned char *page = st_engine_pointer(eng, eng->program->pages[p].weight_region);
+    struct st_shard_piece pieces[ST_GROUPS_MAX];
+    const uint32_t count = st_program_pieces(pieces, eng->program, p, 0, eng->program->shards[p].bytes);
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        st = st_engine_put(eng, page + pieces[i].page_at, shard + pieces[i].shard_at, pieces[i].bytes);
+    return st;
 }
 
 static strata_status load_page(struct load *l, uint32_t p)
@@ -288,7 +302,7 @@ static strata_status load_page(struct load *l, uint32_t p)
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++)
         st = load_chunk(l, c, weight, on_device && !eng->device->ops->arena_is_host);
     if (st == STRATA_OK && place->weights == ST_WHERE_DEVICE && !on_device)
-        st = st_engine_put(eng, st_engine_pointer(eng, place->weight_region), weight, eng->program->workload.pages[p].bytes);
+        st = st_engine_put_shard(eng, p, weight);
     if (st != STRATA_OK || !swapped)
         return st;
     st_engine_hash_weights(eng, p, weight);

@@ -45,18 +45,6 @@ static const struct st_chunk *chunk_of(const struct resume *r, uint32_t chunk)
     return &r->eng->program->chunks[chunk];
 }
 
-/* Index of the chunk's group in its page, and its first element there. */
-static uint32_t group_of(const struct st_program *program, const struct st_chunk *chunk, uint64_t *first)
-{
-    const struct st_page *page = &program->workload.pages[chunk->page];
-    uint32_t g = 0;
-
-    while (g + 1 < page->group_count && chunk->first >= page->groups[g + 1].offset)
-        g++;
-    *first = chunk->first - page->groups[g].offset;
-    return g;
-}
-
 /* Whether this plane of the chunk is to be read: it is not adopted, or the device keeps a copy. */
 static bool is_wanted(const struct resume *r, const struct st_chunk *chunk, enum st_plane plane)
 {
@@ -84,7 +72,7 @@ static struct piece piece_at(const struct resume *r, const struct cursor *c)
     const struct st_chunk *chunk = chunk_of(r, c->chunk);
     struct piece p = {.chunk = c->chunk, .plane = (enum st_plane)c->plane};
     uint64_t first, left;
-    const uint32_t group = group_of(r->eng->program, chunk, &first);
+    const uint32_t group = st_chunk_group(r->eng->program, chunk, &first);
     const uint64_t most = piece_most(r, chunk, p.plane);
 
     p.first = first + c->at;
@@ -176,7 +164,7 @@ static strata_status damaged(const struct resume *r, const struct piece *p, uint
 static unsigned char *plane_start(const struct resume *r, const struct st_chunk *chunk, enum st_plane plane)
 {
     if (plane == ST_PLANE_WEIGHT)
-        return r->weight + chunk->at;
+        return r->weight + st_chunk_home_at(r->eng->program, chunk);
     return r->state + (plane == ST_PLANE_MOMENT1 ? chunk->moment1_offset : plane == ST_PLANE_MOMENT2 ? chunk->moment2_offset : 0);
 }
 
@@ -271,7 +259,7 @@ static strata_status take_page(struct resume *r, uint32_t p)
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++)
         st = take_chunk(r, c);
     if (st == STRATA_OK && copied)
-        st = st_engine_put(eng, st_engine_pointer(eng, place->weight_region), r->weight, eng->program->workload.pages[p].bytes);
+        st = st_engine_put_shard(eng, p, r->weight);
     return st != STRATA_OK || !swapped || r->adopts ? st : st_ring_start_page(&r->weights, eng, ST_IO_WRITE, p);
 }
 
@@ -285,7 +273,7 @@ static bool is_alike(const struct st_engine *eng, const struct st_extents *from)
     for (uint32_t c = 0; c < program->chunk_count && program->sets > 0; c++) {
         const struct st_chunk *chunk = &program->chunks[c];
         uint64_t first;
-        const uint32_t group = group_of(program, chunk, &first);
+        const uint32_t group = st_chunk_group(program, chunk, &first);
 
         for (uint32_t i = 0; i < ST_PLANE_COUNT; i++) {
             const enum st_plane plane = (enum st_plane)i;
@@ -293,7 +281,7 @@ static bool is_alike(const struct st_engine *eng, const struct st_extents *from)
             const struct st_extent_row *row;
             uint64_t at;
 
-            if (!st_chunk_has_plane(program, chunk, plane))
+            if (!st_chunk_has_plane(program, chunk, plane) || chunk->elems == 0)
                 continue;
             extent = &program->buffers[st_engine_extent(program, chunk, plane, &at)];
             row = st_extents_row(from, chunk->page, group, plane, first);

@@ -29,10 +29,10 @@ static const char *corrupt_site(const struct st_engine_io *io)
 static strata_status start_rest(struct st_engine_io *io)
 {
     struct st_engine *eng = io->engine;
-    const struct st_page *page = &eng->program->workload.pages[io->rest];
+    const struct st_page *shard = &eng->program->shards[io->rest];
     const uint32_t extent = eng->program->pages[io->rest].base_extent;
     const struct st_buffer *b = &eng->program->buffers[extent];
-    const uint64_t at = st_extent_bytes(st_page_set_bytes(page)) - st_page_base_at(page);
+    const uint64_t at = st_extent_bytes(st_page_set_bytes(shard)) - st_page_base_at(shard);
     struct st_transfer *t = &io->transfer;
 
     io->rest = ST_NO_PAGE;
@@ -150,7 +150,7 @@ static strata_status submit_page(struct st_engine *eng, struct st_engine_io *io,
     const struct st_page_place *place = &eng->program->pages[page];
     const uint64_t bytes = eng->program->buffers[place->home_region].bytes;
 
-    if (place->base_extent != ST_NO_BUFFER && bytes < st_extent_bytes(eng->program->workload.pages[page].bytes))
+    if (place->base_extent != ST_NO_BUFFER && bytes < st_extent_bytes(eng->program->shards[page].bytes))
         io->rest = page;
     return submit_extent(eng, io, op, place->home_region, 0, buf, bytes);
 }

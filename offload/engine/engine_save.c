@@ -33,69 +33,105 @@ static uint64_t whole_blocks(uint64_t bytes)
 
 /* --- what lives in memory --- */
 
+/* What goes to an extent.  Of a page that lies whole on the device: the bytes of its shard, piece by piece. */
+struct source {
+    const unsigned char *from; /* its first byte; of a whole page, the page's */
+    uint64_t first, bytes;     /* of a whole page: in its shard; else first is 0 */
+    uint32_t page;             /* ST_NO_PAGE: the bytes follow each other */
+    bool remote, whole;        /* whole: the memory has whole blocks */
+};
+
+static strata_status copy_run(const struct save *s, const struct source *src, unsigned char *to, uint64_t at, uint64_t bytes)
+{
+    if (src->remote)
+        return st_engine_get(s->eng, to, src->from + at, bytes);
+    memcpy(to, src->from + at, bytes);
+    return STRATA_OK;
+}
+
+/* Copies bytes [at, at + bytes) of a source. */
+static strata_status copy_part(const struct save *s, const struct source *src, unsigned char *to, uint64_t at, uint64_t bytes)
+{
+    struct st_shard_piece pieces[ST_GROUPS_MAX];
+    strata_status st = STRATA_OK;
+    uint32_t count;
+
+    if (src->page == ST_NO_PAGE)
+        return copy_run(s, src, to, at, bytes);
+    memset(to, 0, bytes);
+    count = st_program_pieces(pieces, s->eng->program, src->page, src->first + at, bytes);
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        st = copy_run(s, src, to + (pieces[i].shard_at - src->first - at), pieces[i].page_at, pieces[i].bytes);
+    return st;
+}
+
 /* Starts the write of one part of an extent from memory, by way of a bounce slot. */
-static strata_status write_part(struct save *s, uint32_t extent, uint64_t at, const unsigned char *from, uint64_t bytes,
-                                bool remote)
+static strata_status write_part(struct save *s, uint32_t extent, const struct source *src, uint64_t at, uint64_t bytes)
 {
     unsigned char *slot;
     strata_status st = st_ring_take(&s->bounce, s->eng, &slot);
 
-    if (st != STRATA_OK)
-        return st;
-    if (remote)
-        st = st_engine_get(s->eng, slot, from, bytes);
-    else
-        memcpy(slot, from, bytes);
-    if (st != STRATA_OK)
+    if (st != STRATA_OK || (st = copy_part(s, src, slot, at, bytes)) != STRATA_OK)
         return st;
     memset(slot + bytes, 0, whole_blocks(bytes) - bytes);
     return st_ring_start(&s->bounce, s->eng, ST_IO_WRITE, extent, at, whole_blocks(bytes));
 }
 
-/* Writes memory to the start of an extent, whose last block is filled with zeros.  whole: the memory has whole blocks. */
-static strata_status write_out(struct save *s, uint32_t extent, const unsigned char *from, uint64_t bytes, bool remote,
-                               bool whole)
+/* Writes memory to the start of an extent, whose last block is filled with zeros. */
+static strata_status write_out(struct save *s, uint32_t extent, const struct source *src)
 {
     strata_status st = STRATA_OK;
 
-    if (!remote && whole && (uintptr_t)from % ST_EXTENT_ALIGN == 0) {
+    if (!src->remote && src->whole && (uintptr_t)src->from % ST_EXTENT_ALIGN == 0) {
         unsigned char *slot;
 
         if ((st = st_ring_take(&s->direct, s->eng, &slot)) != STRATA_OK)
             return st;
-        s->direct.slot[s->direct.next] = (unsigned char *)(uintptr_t)from; /* only read */
-        return st_ring_start(&s->direct, s->eng, ST_IO_WRITE, extent, 0, whole_blocks(bytes));
+        s->direct.slot[s->direct.next] = (unsigned char *)(uintptr_t)src->from; /* only read */
+        return st_ring_start(&s->direct, s->eng, ST_IO_WRITE, extent, 0, whole_blocks(src->bytes));
     }
-    for (uint64_t at = 0; at < bytes && st == STRATA_OK; at += ST_BOUNCE_BYTES) {
-        const uint64_t left = bytes - at;
+    for (uint64_t at = 0; at < src->bytes && st == STRATA_OK; at += ST_BOUNCE_BYTES) {
+        const uint64_t left = src->bytes - at;
 
-        st = write_part(s, extent, at, from + at, left < ST_BOUNCE_BYTES ? left : ST_BOUNCE_BYTES, remote);
+        st = write_part(s, extent, src, at, left < ST_BOUNCE_BYTES ? left : ST_BOUNCE_BYTES);
     }
     return st;
+}
+
+/* Bytes of a page's shard, from `first` on, where they live. */
+static struct source shard_of(const struct st_engine *eng, uint32_t p, const unsigned char *weights, uint64_t first,
+                              uint64_t bytes)
+{
+    if (eng->program->pages[p].home == ST_WHERE_DEVICE)
+        return (struct source){weights, first, bytes, p, is_remote(eng, ST_WHERE_DEVICE), false};
+    return (struct source){weights + first, 0, bytes, ST_NO_PAGE, false, true};
 }
 
 static strata_status save_page(struct save *s, uint32_t p)
 {
     struct st_engine *eng = s->eng;
     const struct st_page_place *place = &eng->program->pages[p];
-    const struct st_page *page = &eng->program->workload.pages[p];
-    const bool remote = is_remote(eng, place->home), on_host = place->home == ST_WHERE_HOST;
+    const struct st_page *shard = &eng->program->shards[p];
+    const uint64_t base = st_page_base_at(shard);
     const unsigned char *from;
+    struct source trained, frozen;
     strata_status st = STRATA_OK;
 
     if (place->home == ST_WHERE_NVME)
         return STRATA_OK;
     from = st_engine_pointer(eng, place->home == ST_WHERE_DEVICE ? place->weight_region : place->home_region);
-    if (remote)
+    trained = shard_of(eng, p, from, 0, st_page_set_bytes(shard));
+    frozen = shard_of(eng, p, from, base, shard->bytes - base);
+    if (trained.remote)
         st = st_engine_hash_remote_weights(eng, p, from, !eng->base_saved);
     else if (eng->base_saved)
         st_engine_hash_updated(eng, p, from);
     else
         st_engine_hash_weights(eng, p, from);
     if (st == STRATA_OK && place->extent != ST_NO_BUFFER && !s->base_alone)
-        st = write_out(s, place->extent, from, st_page_set_bytes(page), remote, on_host);
+        st = write_out(s, place->extent, &trained);
     if (st == STRATA_OK && place->base_extent != ST_NO_BUFFER && !eng->base_saved)
-        st = write_out(s, place->base_extent, from + st_page_base_at(page), page->bytes - st_page_base_at(page), remote, on_host);
+        st = write_out(s, place->base_extent, &frozen);
     return st;
 }
 
@@ -104,17 +140,17 @@ static strata_status save_state(struct save *s, uint32_t c)
     struct st_engine *eng = s->eng;
     const struct st_chunk *chunk = &eng->program->chunks[c];
     const bool remote = is_remote(eng, chunk->state);
-    const unsigned char *from;
+    struct source state = {.bytes = chunk->bytes, .page = ST_NO_PAGE, .remote = remote, .whole = true};
     strata_status st = STRATA_OK;
 
     if (chunk->state == ST_WHERE_NONE || chunk->state == ST_WHERE_NVME)
         return STRATA_OK;
-    from = st_engine_pointer(eng, chunk->region);
+    state.from = st_engine_pointer(eng, chunk->region);
     if (remote)
-        st = st_engine_hash_remote_state(eng, c, from);
+        st = st_engine_hash_remote_state(eng, c, state.from);
     else
-        st_engine_hash_state(eng, c, from);
-    return st != STRATA_OK ? st : write_out(s, chunk->extent, from, chunk->bytes, remote, true);
+        st_engine_hash_state(eng, c, state.from);
+    return st != STRATA_OK ? st : write_out(s, chunk->extent, &state);
 }
 
 static strata_status save_memory(struct st_engine *eng, bool base_alone)
@@ -139,13 +175,13 @@ static strata_status save_memory(struct st_engine *eng, bool base_alone)
 
 /* --- what lies where --- */
 
-static void add_row(struct st_extents *e, const struct st_engine *eng, uint32_t group, const struct st_chunk *chunk,
-                    enum st_plane plane)
+static void add_row(struct st_extents *e, const struct st_engine *eng, const struct st_chunk *chunk, enum st_plane plane)
 {
     const struct st_program *program = eng->program;
     struct st_extent_row *row = &e->rows[e->row_count++];
     const struct st_buffer *extent;
-    uint64_t at;
+    uint64_t at, first;
+    const uint32_t group = st_chunk_group(program, chunk, &first);
 
     extent = &program->buffers[st_engine_extent(program, chunk, plane, &at)];
     *row = (struct st_extent_row){.page = chunk->page,
@@ -153,7 +189,7 @@ static void add_row(struct st_extents *e, const struct st_engine *eng, uint32_t 
                                   .plane = (uint8_t)plane,
                                   .space = extent->space,
                                   .format = st_extent_format(plane, chunk->format, program->moment_format),
-                                  .first = chunk->first - program->workload.pages[chunk->page].groups[group].offset,
+                                  .first = first,
                                   .elems = chunk->elems,
                                   .offset = extent->offset + at,
                                   .bytes = st_chunk_plane_bytes(program, chunk, plane, chunk->elems),
@@ -166,15 +202,15 @@ static void add_row(struct st_extents *e, const struct st_engine *eng, uint32_t 
 static void add_group(struct st_extents *e, const struct st_engine *eng, uint32_t p, uint32_t group)
 {
     const struct st_page_place *place = &eng->program->pages[p];
-    const struct st_group *g = &eng->program->workload.pages[p].groups[group];
 
     for (uint32_t i = 0; i < ST_PLANE_COUNT; i++)
         for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++) {
             const struct st_chunk *chunk = &eng->program->chunks[c];
+            uint64_t first;
 
-            if (chunk->first >= g->offset && chunk->first - g->offset < g->elems &&
+            if (chunk->elems > 0 && st_chunk_group(eng->program, chunk, &first) == group &&
                 st_chunk_has_plane(eng->program, chunk, (enum st_plane)i))
-                add_row(e, eng, group, chunk, (enum st_plane)i);
+                add_row(e, eng, chunk, (enum st_plane)i);
         }
 }
 

@@ -150,10 +150,10 @@ strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct 
     const struct st_moments moments = st_engine_moments(eng->program, chunk, state);
     const struct st_update_coef *coef = coef_of(eng, chunk);
 
-    if (coef == NULL)
+    if (coef == NULL || chunk->elems == 0)
         return STRATA_OK;
     return eng->device->ops->update(
-        eng->device, weight + chunk->at, chunk->master == ST_MASTER_SPLIT ? (int16_t *)(void *)state : NULL,
+        eng->device, weight + chunk->page_at, chunk->master == ST_MASTER_SPLIT ? (int16_t *)(void *)state : NULL,
         chunk->master == ST_MASTER_FULL ? (float *)(void *)state : NULL, &moments, grad + chunk->first * width, dt, chunk->elems,
         coef, st_engine_operand(eng, op, ST_ROLE_OVERFLOWS));
 }

@@ -94,7 +94,7 @@ static inline uint64_t st_chunk_fresh_bytes(const struct st_chunk *chunk)
 {
     return st_extent_bytes(chunk->moment1_offset > 0 ? chunk->moment1_offset : 1);
 }
-/* Bytes of a page's weights, from its start, that go home after an update: its trained groups', and on the way to a drive what
+/* Bytes of a shard's weights, from its start, that go home after an update: its trained groups', and on the way to a drive what
  * the last of its blocks holds beside them. */
 static inline uint64_t st_page_updated_bytes(const struct st_page *page, enum st_where home)
 {
@@ -103,7 +103,7 @@ static inline uint64_t st_page_updated_bytes(const struct st_page *page, enum st
     return bytes < page->bytes ? bytes : page->bytes;
 }
 
-/* Bytes of a page's weights in a set; where those in the base begin, and their bytes: all that is frozen, which is written once.
+/* Bytes of a shard's weights in a set; where those in the base begin, and their bytes: all that is frozen, which is written once.
  * Both have the drive's block in which the trained ones end. */
 static inline uint64_t st_page_set_bytes(const struct st_page *page)
 {
@@ -203,7 +203,7 @@ static inline uint64_t st_part_at(const struct st_program *program, const struct
 static inline uint64_t st_saved_bytes(const struct st_program *program, const struct st_op *op)
 {
     return st_op_rows[op->kind].operands[0].content == ST_HOLDS_STATE ? program->chunks[op->chunk].bytes
-                                                                      : st_page_set_bytes(&program->workload.pages[op->page]);
+                                                                      : st_page_set_bytes(&program->shards[op->page]);
 }
 
 /* Ranks that a page is cut for: each has its shard alone, or all have the whole of it. */
