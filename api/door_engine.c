@@ -250,6 +250,7 @@ static void take_result(struct strata_step *out, const struct st_step_result *r)
         .download_bytes = r->bytes.download,
         .read_bytes = r->bytes.read,
         .write_bytes = r->bytes.write,
+        .comm_bytes = r->bytes.comm,
     };
     memcpy(out->busy_ms, r->busy_ms, sizeof(r->busy_ms));
     memcpy(out->lane_stall_ms, r->lane_stall_ms, sizeof(r->lane_stall_ms));
@@ -428,6 +429,7 @@ strata_status strata_engine_get_info(struct strata_engine *engine, struct strata
     i.upload_bytes = from.moved.upload;
     i.download_bytes = from.moved.download;
     i.read_bytes = from.moved.read;
+    i.comm_bytes = from.moved.comm;
     i.write_bytes = from.moved.write;
     i.sequences = from.sequences_done;
     return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_engine_info");

@@ -316,6 +316,7 @@ strata_status strata_plan_get_info(const struct strata_plan *plan, struct strata
     i.download_bytes = body->download;
     i.read_bytes = body->read;
     i.write_bytes = body->write;
+    i.comm_bytes = body->comm;
     i.hardware_bound_seconds = plan->figures.bounds.hardware;
     i.schedule_bound_seconds = plan->figures.bounds.schedule;
     return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_plan_info");

@@ -155,10 +155,13 @@ static void print_memory(const struct st_plan *plan, FILE *file)
 
 static void print_traffic(const char *label, const struct st_traffic *t, FILE *file)
 {
-    char upload[24], download[24], read[24], write[24];
+    char upload[24], download[24], read[24], write[24], comm[24];
 
-    st_print(file, "  %s: upload %s, download %s, read %s, write %s\n", label, st_size_text(upload, t->upload),
+    st_print(file, "  %s: upload %s, download %s, read %s, write %s", label, st_size_text(upload, t->upload),
              st_size_text(download, t->download), st_size_text(read, t->read), st_size_text(write, t->write));
+    if (t->comm > 0)
+        st_print(file, ", comm %s", st_size_text(comm, t->comm));
+    st_print_text(file, "\n");
 }
 
 static void print_all_traffic(const struct st_plan *plan, const struct st_figures *figures, FILE *file)
@@ -316,6 +319,7 @@ static void put_traffic(struct st_json_writer *w, const char *key, const struct 
     st_json_put_u64(w, "download", t->download);
     st_json_put_u64(w, "read", t->read);
     st_json_put_u64(w, "write", t->write);
+    st_json_put_u64(w, "comm", t->comm);
     st_json_object_close(w);
 }
 

@@ -64,6 +64,7 @@ static void print_json(const struct cli_generation *g)
     st_json_put_u64(&w, "download", g->info.download_bytes);
     st_json_put_u64(&w, "read", g->info.read_bytes);
     st_json_put_u64(&w, "write", g->info.write_bytes);
+    st_json_put_u64(&w, "comm", g->info.comm_bytes);
     st_json_object_close(&w);
     st_json_put_u64(&w, "rss_bytes_max", g->rss_max);
     st_json_put_u64(&w, "peak_rss_bytes", g->rss_peak_bytes);

@@ -52,6 +52,7 @@ static const struct column columns[] = {
     {"bytes", "download", COLUMN_WHOLE, END_MEDIAN, CLI_DOWNLOAD, 1},
     {"bytes", "read", COLUMN_WHOLE, END_MEDIAN, CLI_READ, 1},
     {"bytes", "write", COLUMN_WHOLE, END_MEDIAN, CLI_WRITE, 1},
+    {"bytes", "comm", COLUMN_WHOLE, END_MEDIAN, CLI_COMM, 1},
     {"resident", NULL, COLUMN_WHOLE, END_MEDIAN, CLI_RESIDENT, STRATA_TIER_COUNT},
     {"pressure", "major_faults", COLUMN_WHOLE, END_MEDIAN, CLI_MAJOR_FAULTS, 1},
     {"pressure", "swap_bytes", COLUMN_WHOLE, END_MEDIAN, CLI_SWAP_BYTES, 1},
@@ -85,6 +86,7 @@ static void fill_bytes(double *value, const struct strata_step *r, const struct 
     value[CLI_DOWNLOAD] = (double)r->download_bytes;
     value[CLI_READ] = (double)r->read_bytes;
     value[CLI_WRITE] = (double)r->write_bytes;
+    value[CLI_COMM] = (double)r->comm_bytes;
     for (int t = 0; t < STRATA_TIER_COUNT; t++)
         value[CLI_RESIDENT + t] = (double)plan->program.needed[t];
 }

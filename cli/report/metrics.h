@@ -38,6 +38,7 @@ enum cli_column {
     CLI_DOWNLOAD,
     CLI_READ,
     CLI_WRITE,
+    CLI_COMM,
     CLI_RESIDENT, /* one per tier */
     CLI_MAJOR_FAULTS = CLI_RESIDENT + STRATA_TIER_COUNT,
     CLI_SWAP_BYTES,

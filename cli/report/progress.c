@@ -154,8 +154,8 @@ static void put_tiers(struct line *l, const double *value)
 /* Averages over the step. */
 static void put_links(struct line *l, const double *value)
 {
-    static const char *const names[] = {"up", "down", "read", "write"};
-    static const enum cli_column bytes[] = {CLI_UPLOAD, CLI_DOWNLOAD, CLI_READ, CLI_WRITE};
+    static const char *const names[] = {"up", "down", "read", "write", "comm"};
+    static const enum cli_column bytes[] = {CLI_UPLOAD, CLI_DOWNLOAD, CLI_READ, CLI_WRITE, CLI_COMM};
 
     for (size_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]); i++)
         if (value[bytes[i]] > 0 && value[CLI_STEP_SECONDS] > 0)

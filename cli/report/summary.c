@@ -80,6 +80,8 @@ static void print_traffic(FILE *file, const struct st_figures *figures, struct c
     print_link(file, "download", cli_medians_get(m, CLI_DOWNLOAD), planned->download);
     print_link(file, "read", cli_medians_get(m, CLI_READ), planned->read);
     print_link(file, "write", cli_medians_get(m, CLI_WRITE), planned->write);
+    if (planned->comm > 0)
+        print_link(file, "comm", cli_medians_get(m, CLI_COMM), planned->comm);
     st_print(file, "\n");
 }
 

@@ -114,6 +114,7 @@ struct strata_step {
     uint32_t stalled_by;                    /**< lane that compute waited for longest; STRATA_LANES_MAX: it did not wait */
     uint64_t upload_bytes, download_bytes;  /**< moved between host and device */
     uint64_t read_bytes, write_bytes;       /**< from and to NVMe */
+    uint64_t comm_bytes;                    /**< received of other ranks */
 };
 #define STRATA_STEP_INIT STRATA_INIT(strata_step, step_size)
 
@@ -300,6 +301,7 @@ struct strata_engine_info {
     uint64_t upload_bytes, download_bytes; /**< moved between host and device since creation */
     uint64_t read_bytes, write_bytes;      /**< from and to NVMe */
     uint64_t sequences;                    /**< of the data that steps have taken, skipped ones too: where the next begins */
+    uint64_t comm_bytes;                   /**< received of other ranks since creation */
 };
 #define STRATA_ENGINE_INFO_INIT STRATA_INIT(strata_engine_info, info_size)
 

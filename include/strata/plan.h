@@ -56,6 +56,7 @@ struct strata_plan_info {
     uint64_t read_bytes, write_bytes;           /**< of a step, from and to NVMe */
     double hardware_bound_seconds;              /**< no schedule has shorter steps; 0: rates are unknown */
     double schedule_bound_seconds;              /**< the shortest step of this schedule; 0: rates are unknown */
+    uint64_t comm_bytes;                        /**< of a step, that this rank receives of the others; 0: it is alone */
 };
 #define STRATA_PLAN_INFO_INIT STRATA_INIT(strata_plan_info, info_size)
 

@@ -42,15 +42,18 @@ static inline bool st_lane_is_io(uint32_t lane)
     return st_lane_reads(lane) || lane == ST_LANE_WRITE;
 }
 
-/* Bytes over each link. */
+/* Bytes over each link.  comm: what this rank receives of the others.  Links between ranks carry both directions at once, and in
+ * each exchange a rank sends as much as it receives, but for the unequal parts of small groups. */
 struct st_traffic {
-    uint64_t upload, download, read, write;
+    uint64_t upload, download, read, write, comm;
 };
 /* The counter of the link over which a lane's ops move their bytes; NULL: none. */
 static inline uint64_t *st_traffic_of(struct st_traffic *traffic, uint32_t lane)
 {
     if (st_lane_is_io(lane))
         return st_lane_reads(lane) ? &traffic->read : &traffic->write;
+    if (lane == ST_LANE_COMM)
+        return &traffic->comm;
     return lane == ST_LANE_UPLOAD ? &traffic->upload : lane == ST_LANE_DOWNLOAD ? &traffic->download : NULL;
 }
 

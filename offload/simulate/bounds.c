@@ -220,6 +220,7 @@ static struct demand total_of(const struct demand windows[WINDOW_COUNT])
         t.moved.download += windows[w].moved.download;
         t.moved.read += windows[w].moved.read;
         t.moved.write += windows[w].moved.write;
+        t.moved.comm += windows[w].moved.comm;
         t.updated += windows[w].updated;
         t.compute += windows[w].compute;
     }

@@ -102,6 +102,7 @@ static void a_step_has_every_figure(void **state)
     r.download_bytes = 16, want[CLI_DOWNLOAD] = 16;
     r.read_bytes = 17, want[CLI_READ] = 17;
     r.write_bytes = 18, want[CLI_WRITE] = 18;
+    r.comm_bytes = 19, want[CLI_COMM] = 19;
     for (int t = 0; t < STRATA_TIER_COUNT; t++) {
         plan.program.needed[t] = 300u + (unsigned)t;
         want[CLI_RESIDENT + t] = 300 + t;

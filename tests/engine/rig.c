@@ -233,6 +233,7 @@ static void plan_traffic(struct rig_result *out, const struct st_plan *plan, enu
     out->planned_bytes.download += planned.download;
     out->planned_bytes.read += planned.read;
     out->planned_bytes.write += planned.write;
+    out->planned_bytes.comm += planned.comm;
 }
 
 static strata_status flush_and_eval(struct rig_result *out, struct st_engine *eng, const struct st_plan *plan,

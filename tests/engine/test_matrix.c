@@ -109,7 +109,8 @@ static void fail(const struct rig_cell *cell, const char *what)
 
 static bool same_traffic(const struct st_traffic *a, const struct st_traffic *b)
 {
-    return a->upload == b->upload && a->download == b->download && a->read == b->read && a->write == b->write;
+    return a->upload == b->upload && a->download == b->download && a->read == b->read && a->write == b->write &&
+           a->comm == b->comm;
 }
 
 static void compare(struct group *g, const struct rig_cell *cell, const uint32_t v[AXES], const struct rig_result *r)

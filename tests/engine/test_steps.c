@@ -419,6 +419,7 @@ static void add_traffic(struct st_traffic *to, const struct st_traffic *more)
     to->download += more->download;
     to->read += more->read;
     to->write += more->write;
+    to->comm += more->comm;
 }
 
 /* What an engine moved is the sum over its cycles, each of them what the plan says of its phase; the first two are spared the

@@ -101,6 +101,7 @@ static void check_traffic(const struct st_plan *plan, const struct random_case *
             t.upload += op->lane == ST_LANE_UPLOAD ? op->bytes : 0;
             t.download += op->lane == ST_LANE_DOWNLOAD ? op->bytes : 0;
             t.write += op->lane == ST_LANE_WRITE ? op->bytes : 0;
+            t.comm += op->lane == ST_LANE_COMM ? op->bytes : 0;
             if (op->lane == ST_LANE_READ_STATE || op->lane == ST_LANE_READ_WEIGHT || op->lane == ST_LANE_READ_ACTIVATION)
                 t.read += op->bytes;
         }
