@@ -19,12 +19,14 @@
  * prints what a run used: peak_rss_mb, planned_rss_mb. */
 #define MACHINE_GPU_BYTES (UINT64_C(1) << 30)
 
-enum field_type { FIELD_TEXT, FIELD_BYTES, FIELD_COUNT, FIELD_BOOL, FIELD_RATE, FIELD_DIRS };
+enum field_type { FIELD_TEXT, FIELD_BYTES, FIELD_COUNT, FIELD_BOOL, FIELD_RATE, FIELD_SECONDS, FIELD_DIRS };
 
-#define COUNT_MOST      4096u /* limit on workers and drives, since tables have an entry for each */
+#define COUNT_MOST      4096u /* limit on workers, drives and ranks, since tables have an entry for each */
 #define COUNT_MOST_TEXT "4096"
 
 #define RATE_LEAST 1.0 /* per second, of one that is known: with less a step takes as good as forever, and times overflow */
+
+#define SECONDS_MOST 1.0 /* limit on a latency */
 
 struct machine_field {
     const char *key;
@@ -52,6 +54,11 @@ static const struct machine_field machine_fields[] = {
     {"mixed", FIELD_RATE, AT(rates.mixed)},
     {"update", FIELD_RATE, AT(rates.update)},
     {"checksum", FIELD_RATE, AT(rates.checksum)},
+    {"link_node", FIELD_RATE, AT(rates.link_node)},
+    {"link_nodes", FIELD_RATE, AT(rates.link_nodes)},
+    {"latency_node", FIELD_SECONDS, AT(rates.latency_node)},
+    {"latency_nodes", FIELD_SECONDS, AT(rates.latency_nodes)},
+    {"ranks_per_node", FIELD_COUNT, AT(rates.node_ranks)},
     {"dir_rates", FIELD_DIRS, 0},
 };
 #define FIELD_TOTAL (sizeof(machine_fields) / sizeof(machine_fields[0]))
@@ -149,6 +156,14 @@ static strata_status read_rate(const struct machine_field *field, const st_json 
     return STRATA_OK;
 }
 
+static strata_status read_seconds(const struct machine_field *field, const st_json *node, const char *path, double *seconds)
+{
+    if (st_json_type(node) != ST_JSON_NUMBER || !(st_json_number(node) >= 0 && st_json_number(node) <= SECONDS_MOST))
+        return field_error(path, field->key, "a number of seconds, 0 to 1");
+    *seconds = st_json_number(node);
+    return STRATA_OK;
+}
+
 static strata_status read_dir_rates(struct st_machine *m, const struct machine_field *field, const st_json *node,
                                     const char *path)
 {
@@ -195,6 +210,8 @@ static strata_status field_read(struct st_machine *m, const struct machine_field
         return STRATA_OK;
     case FIELD_DIRS:
         return read_dir_rates(m, field, node, path);
+    case FIELD_SECONDS:
+        return read_seconds(field, node, path, (double *)(void *)at);
     case FIELD_RATE:
         break;
     }
@@ -240,6 +257,7 @@ static bool field_known(const struct machine_field *field, const struct st_machi
     case FIELD_COUNT:
         return *(const uint32_t *)at != 0;
     case FIELD_RATE:
+    case FIELD_SECONDS:
         return *(const double *)at > 0;
     case FIELD_DIRS:
         return m->rates.dir_count != 0;
@@ -268,6 +286,7 @@ static void field_write(struct st_json_writer *w, const struct machine_field *fi
         st_json_put_bool(w, field->key, *(const bool *)at);
         return;
     case FIELD_RATE:
+    case FIELD_SECONDS:
         st_json_put_double(w, field->key, *(const double *)(const void *)at);
         return;
     case FIELD_DIRS:

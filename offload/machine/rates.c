@@ -1,4 +1,5 @@
-/* offload/machine/rates.c - computes how long an amount of work takes at a machine's rates.  Pure functions. */
+/* offload/machine/rates.c - divides a node among its ranks, and computes how long an amount of work takes at a machine's rates.
+ * Pure functions. */
 #include "offload/machine/rates.h"
 
 #include "offload/device/device.h"
@@ -7,6 +8,53 @@
 double st_seconds_at(double amount, double rate)
 {
     return rate > 0 ? amount / rate : 0;
+}
+
+static void share_rates(struct st_rates *rates, bool device_is_host, double ranks)
+{
+    double *const shared[] = {&rates->read,         &rates->write,       &rates->mixed,      &rates->update, &rates->checksum,
+                              &rates->matmul_flops, &rates->block_flops, &rates->head_flops, &rates->upload, &rates->download};
+    const size_t beside_device = 5; /* the others are a device's own */
+
+    for (size_t i = 0; i < (device_is_host ? sizeof(shared) / sizeof(shared[0]) : beside_device); i++)
+        *shared[i] /= ranks;
+    for (uint32_t i = 0; i < rates->dir_count; i++)
+        rates->dir_rates[i] /= ranks;
+}
+
+void st_machine_share(struct st_machine *machine, uint32_t ranks)
+{
+    struct st_capacity *c = &machine->capacity;
+
+    for (int tier = c->device_is_host ? STRATA_TIER_DEVICE : STRATA_TIER_HOST; tier < STRATA_TIER_COUNT; tier++)
+        c->bytes[tier] /= ranks;
+    c->workers = c->workers > ranks ? c->workers / ranks : 1;
+    if (machine->rates.link_node <= 0)
+        machine->rates.link_node = machine->rates.upload; /* before it is divided: see st_rates */
+    share_rates(&machine->rates, c->device_is_host, ranks);
+    machine->rates.node_ranks = ranks;
+}
+
+uint32_t st_node_ranks(const struct st_rates *rates, uint32_t ranks)
+{
+    return rates->node_ranks > 0 && rates->node_ranks < ranks ? rates->node_ranks : ranks;
+}
+
+double st_comm_seconds(const struct st_rates *rates, uint32_t ranks, double bytes)
+{
+    const double here = st_node_ranks(rates, ranks), of_each = ranks > 1 ? bytes / (ranks - 1) : 0;
+    const double inside = st_seconds_at(of_each * (here - 1), rates->link_node > 0 ? rates->link_node : rates->upload);
+    const double between = st_seconds_at(of_each * (ranks - here) * here, rates->link_nodes);
+
+    return inside > between ? inside : between;
+}
+
+double st_comm_latency(const struct st_rates *rates, uint32_t ranks)
+{
+    const uint32_t here = st_node_ranks(rates, ranks);
+    const double inside = here > 1 ? rates->latency_node : 0, between = here < ranks ? rates->latency_nodes : 0;
+
+    return inside > between ? inside : between;
 }
 
 /* A staged copy crosses the same link, so it is never the faster one. */

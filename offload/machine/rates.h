@@ -1,7 +1,10 @@
 /* offload/machine/rates.h - a machine's capacities and rates.
  *
  * Capacities decide what is placed where.  Rates feed figures and predictions; on a device that is not the host they also decide
- * among plans that fit the capacities (plan_balance.c). */
+ * among plans that fit the capacities (plan_balance.c).
+ *
+ * Where several ranks train on one machine, a node, a machine file tells what the node has for all of them, but of the device and
+ * its link what each has.  st_machine_share() makes of it what one rank has. */
 #ifndef OFFLOAD_MACHINE_RATES_H
 #define OFFLOAD_MACHINE_RATES_H
 
@@ -38,6 +41,11 @@ struct st_rates {
     double read, write, mixed;             /* bytes per second */
     double update;                         /* parameters per second, state in memory */
     double checksum;                       /* bytes per second, in cache, all workers; predictions; 0: takes no time */
+    double link_node;                      /* bytes per second that a rank receives from peers in its node while it sends as many;
+                                              0: as `upload`, since without links of their own devices meet in host memory */
+    double link_nodes;                     /* the same of a whole node from other nodes, shared by its ranks; 0: takes no time */
+    double latency_node, latency_nodes;    /* seconds of an exchange beside its bytes, within a node and between nodes */
+    uint32_t node_ranks;                   /* ranks of a node; 0: as many as there are */
     uint32_t dir_count;                    /* of dir_rates; 0: not known, or one directory */
     double dir_rates[ST_MACHINE_DIRS_MAX]; /* bytes per second of each NVMe directory alone; how much of the swap each holds */
 };
@@ -52,6 +60,16 @@ struct st_machine {
 
 /** Seconds of an amount; a rate that is 0 takes no time. */
 double st_seconds_at(double amount, double rate);
+/** Leave one rank's part of what so many share: of a node's host memory, drives and workers, and their rates; on a device that is
+ *  the host of that, too.  Links of the device and those between ranks stay as they are. */
+void st_machine_share(struct st_machine *machine, uint32_t ranks);
+/** Ranks of a world that are on one node. */
+uint32_t st_node_ranks(const struct st_rates *rates, uint32_t ranks);
+/** Seconds in which each of so many ranks receives `bytes` from all others, equally many from each: those from its node and those
+ *  from other nodes come at the same time.  Without latency. */
+double st_comm_seconds(const struct st_rates *rates, uint32_t ranks, double bytes);
+/** Seconds of an exchange beside its bytes: messages to different ranks are under way together, so it is that of the farthest. */
+double st_comm_latency(const struct st_rates *rates, uint32_t ranks);
 /** Slow the links down as far as the memory of a run is not pinned: its `bytes` of host memory count as copied evenly. */
 void st_rates_stage(struct st_rates *rates, uint64_t bytes, const struct st_staged *staged);
 /** Seconds that a device with these rates computes for a call: a block's FLOPs at block_flops (else matmul_flops), the head's at

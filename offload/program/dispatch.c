@@ -123,7 +123,7 @@ uint32_t st_dispatch_pick(struct st_dispatch *d)
     uint32_t best = ST_NO_OP;
 
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
-        const uint32_t op = st_lane_is_io(lane) ? ST_NO_OP : st_dispatch_head(d, lane);
+        const uint32_t op = st_lane_executes(lane) ? st_dispatch_head(d, lane) : ST_NO_OP;
 
         if (op < best && st_dispatch_blocker(d, lane) == ST_NO_OP)
             best = op;
@@ -131,7 +131,8 @@ uint32_t st_dispatch_pick(struct st_dispatch *d)
     return best;
 }
 
-/* The lane that stands for compute: its own, or with one executor that of the earliest op, of I/O where nothing else is left. */
+/* The lane that stands for compute: its own, or with one executor that of the earliest op, of those that it does not run where
+ * nothing else is left. */
 static uint32_t stalled_lane(const struct st_dispatch *d)
 {
     uint32_t lane = ST_LANE_COUNT;
@@ -140,8 +141,8 @@ static uint32_t stalled_lane(const struct st_dispatch *d)
         return ST_LANE_COMPUTE;
     for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
         if (st_dispatch_head(d, i) != ST_NO_OP &&
-            (lane == ST_LANE_COUNT || st_lane_is_io(lane) > st_lane_is_io(i) ||
-             (st_lane_is_io(lane) == st_lane_is_io(i) && st_dispatch_head(d, i) < st_dispatch_head(d, lane))))
+            (lane == ST_LANE_COUNT || st_lane_executes(lane) < st_lane_executes(i) ||
+             (st_lane_executes(lane) == st_lane_executes(i) && st_dispatch_head(d, i) < st_dispatch_head(d, lane))))
             lane = i;
     return lane;
 }

@@ -5,8 +5,9 @@
  *
  * A lane issues its ops in program order.  An op is ready when everything that it waits for is done, including its own run in the
  * previous cycle.  An op that the phase masks is done as soon as it is ready.  On a device that is the host, one executor runs
- * everything but I/O, the earliest ready op first; on a device with queues each lane hands out ready ops, up to ST_JOBS_AHEAD
- * beyond the running one.  Waits only point backwards, so the earliest op that is not done can always proceed.
+ * everything but I/O and exchanges between ranks, the earliest ready op first; on a device with queues each lane hands out ready
+ * ops, up to ST_JOBS_AHEAD beyond the running one.  Waits only point backwards, so the earliest op that is not done can always
+ * proceed.
  *
  * Threads.  One thread asks and passes; any thread may finish an op. st_dispatch_finish() stores done[op] (release); the asking
  * thread loads it (acquire) before it uses the op's results. */

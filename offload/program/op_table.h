@@ -42,6 +42,12 @@ static inline bool st_lane_is_io(uint32_t lane)
     return st_lane_reads(lane) || lane == ST_LANE_WRITE;
 }
 
+/* Whether the lane's ops run on the device or on the host's workers: neither transfers nor exchanges with other ranks. */
+static inline bool st_lane_executes(uint32_t lane)
+{
+    return !st_lane_is_io(lane) && lane != ST_LANE_COMM;
+}
+
 /* Bytes over each link.  comm: what this rank receives of the others.  Links between ranks carry both directions at once, and in
  * each exchange a rank sends as much as it receives, but for the unequal parts of small groups. */
 struct st_traffic {

@@ -6,7 +6,8 @@
  * device's own passes in between.  A step falls into windows: forward, backward, and what follows the step's end when updates are
  * serial.  The work of a window's ops on a resource must run in that window, except for what slots hold over to the next; so each
  * window takes at least as long as its busiest resource, less that, and the windows add up.  On a cpu device compute, copies and
- * updates share the cores, so their times add. */
+ * updates share the cores, so their times add.  What ranks exchange counts by its bytes: latencies may pass beside one another.
+ */
 #include "offload/simulate/bounds.h"
 
 #include <stddef.h>
@@ -14,8 +15,9 @@
 
 enum window { FORWARD, BACKWARD, TAIL, WINDOW_COUNT };
 
-enum resource { COMPUTE, UPLOAD, DOWNLOAD, UPDATE, NVME, DEVICE_MEMORY, RESOURCE_COUNT };
-static const char *const resource_names[RESOURCE_COUNT] = {"compute", "upload", "download", "update", "nvme", "device_memory"};
+enum resource { COMPUTE, UPLOAD, DOWNLOAD, UPDATE, NVME, COMM, DEVICE_MEMORY, RESOURCE_COUNT };
+static const char *const resource_names[RESOURCE_COUNT] = {"compute", "upload", "download",     "update",
+                                                           "nvme",    "comm",   "device_memory"};
 
 /* Bytes and parameters that a window's ops move, and seconds for which they keep the device busy; `beside` of them may also be
  * spent beside the next window. */
@@ -160,7 +162,7 @@ static double add_passes(struct st_passes *sum, const struct st_program *program
 }
 
 /* Seconds of each resource; on a cpu device the cores' all count as compute. */
-static void resource_seconds(double seconds[RESOURCE_COUNT], const struct st_machine *m, const struct demand *d)
+static void resource_seconds(double seconds[RESOURCE_COUNT], const struct st_machine *m, uint32_t ranks, const struct demand *d)
 {
     seconds[COMPUTE] = d->compute;
     seconds[DEVICE_MEMORY] = 0; /* part of compute, unless all else may be faster */
@@ -168,6 +170,7 @@ static void resource_seconds(double seconds[RESOURCE_COUNT], const struct st_mac
     seconds[DOWNLOAD] = per_second((double)d->moved.download, m->rates.download);
     seconds[UPDATE] = per_second((double)d->updated, m->rates.update);
     seconds[NVME] = io_seconds(m, (double)d->moved.read, (double)d->moved.write);
+    seconds[COMM] = st_comm_seconds(&m->rates, ranks, (double)d->moved.comm);
     if (!m->capacity.device_is_host)
         return;
     seconds[COMPUTE] += seconds[UPLOAD] + seconds[DOWNLOAD] + seconds[UPDATE];
@@ -197,13 +200,14 @@ static double schedule_seconds(const struct st_program *program, const struct st
         const struct demand must = {.moved = {.upload = less(moved->upload, spared.upload),
                                               .download = less(moved->download, spared.download),
                                               .read = less(moved->read, spared.read),
-                                              .write = less(moved->write, spared.write)},
+                                              .write = less(moved->write, spared.write),
+                                              .comm = less(moved->comm, spared.comm)},
                                     .updated = windows[w].updated,
                                     .compute = windows[w].compute - windows[w].beside};
         double seconds[RESOURCE_COUNT];
         enum resource most;
 
-        resource_seconds(seconds, m, &must);
+        resource_seconds(seconds, m, program->ranks, &must);
         most = busiest(seconds);
         sum += seconds[most];
         bound[most] += seconds[most];
@@ -242,18 +246,19 @@ void st_bounds_make(struct st_bounds *b, const struct st_program *program, const
     b->upload = per_second((double)total.moved.upload, m->rates.upload);
     b->download = per_second((double)total.moved.download, m->rates.download);
     b->update = per_second((double)total.updated, m->rates.update);
+    b->comm = st_comm_seconds(&m->rates, program->ranks, (double)total.moved.comm);
     b->io = io_seconds(m, (double)total.moved.read, (double)total.moved.write);
     if (m->rates.matmul_flops <= 0 || (total.moved.read > 0 && m->rates.read <= 0) ||
         (total.moved.write > 0 && m->rates.write <= 0))
         return; /* a resource with an unknown rate could be the one that binds */
     b->schedule = schedule_seconds(program, m, windows, bound);
-    resource_seconds(seconds, m, &total);
+    resource_seconds(seconds, m, program->ranks, &total);
     if (b->schedule < seconds[busiest(seconds)]) {
         b->schedule = seconds[busiest(seconds)];
         memcpy(bound, seconds, sizeof(bound));
     }
     total.compute = least_compute;
-    resource_seconds(seconds, m, &total);
+    resource_seconds(seconds, m, program->ranks, &total);
     seconds[DEVICE_MEMORY] = b->passes.update;
     b->hardware = seconds[busiest(seconds)];
     b->bound_by = resource_names[busiest(bound)];

@@ -10,10 +10,10 @@
  * bound counts them; the hardware bound counts the same FLOPs at the fastest rate known, and of the passes the updates alone, as
  * work of the device's memory. */
 struct st_bounds {
-    double compute_forward, compute_backward, upload, download, update, io; /* per resource */
-    struct st_passes passes;                                                /* of the device, a part of compute_* */
-    double hardware, schedule;                                              /* lower bounds; 0 if rates are unknown */
-    const char *bound_by;                                                   /* resource that binds the schedule bound */
+    double compute_forward, compute_backward, upload, download, update, io, comm; /* per resource */
+    struct st_passes passes;                                                      /* of the device, a part of compute_* */
+    double hardware, schedule;                                                    /* lower bounds; 0 if rates are unknown */
+    const char *bound_by;                                                         /* resource that binds the schedule bound */
 };
 
 /** Of a program on a machine. */

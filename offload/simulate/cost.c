@@ -172,6 +172,11 @@ uint64_t st_cost_updated(const struct st_program *program, const struct st_machi
     return st_op_rows[op->kind].work == ST_WORK_UPDATE && here ? program->chunks[op->chunk].elems : 0;
 }
 
+double st_cost_comm(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
+{
+    return op->lane == ST_LANE_COMM ? st_comm_seconds(&machine->rates, program->ranks, (double)op->bytes) : 0;
+}
+
 double st_cost_rate(const struct st_machine *machine, enum st_lane lane)
 {
     if (st_lane_is_io(lane))
@@ -183,6 +188,8 @@ double st_cost_op(const struct st_program *program, const struct st_machine *mac
 {
     const bool here = machine->capacity.device_is_host || op->lane == ST_LANE_UPDATE;
 
+    if (op->lane == ST_LANE_COMM)
+        return st_cost_comm(program, machine, op) + st_comm_latency(&machine->rates, program->ranks);
     if (st_op_rows[op->kind].work == ST_WORK_COPY)
         return st_seconds_at((double)op->bytes, st_cost_rate(machine, (enum st_lane)op->lane));
     return st_cost_flops(program, machine, op) + (here ? host_seconds(program, machine, op) : pass_seconds(program, machine, op));

@@ -27,12 +27,14 @@ static inline double st_passes_sum(const struct st_passes *p)
 struct st_passes st_cost_passes(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
 /** Parameters that the host's cores update for an op. */
 uint64_t st_cost_updated(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
+/** Seconds of an exchange between ranks, without its latency; 0: it is none. */
+double st_cost_comm(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
 /** Bytes per second of a lane that moves some. */
 double st_cost_rate(const struct st_machine *machine, enum st_lane lane);
 
 /** Seconds of an op on its lane, alone on the machine: compute by its call, a device's own passes by bytes, copies by bytes,
  *  the host's updates by parameters (with checksums if the chunk or its weights are on NVMe), its gathers, scatters and roundings
- *  by bytes at the checksum rate.  I/O ops: by
+ *  by bytes at the checksum rate, exchanges between ranks by the bytes that this one receives, and their latency.  I/O ops: by
  *  bytes at the lane's own rate, read or write, as if nothing else used the disk.  Without st_cost_checksums(). */
 double st_cost_op(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
 

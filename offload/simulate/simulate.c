@@ -2,7 +2,8 @@
  *
  * Executors run one op at a time; there is one per executing lane, or one for all on a device that is the host.  Compute and
  * updates on a separate device are two queues of one processor: while both run, each has half of it.  The disk is modelled as a
- * fluid: two queues whose heads move at the same time.  Time advances from one completion to the next. */
+ * fluid: two queues whose heads move at the same time.  Exchanges between ranks are one queue, too, whose head alone moves.  Time
+ * advances from one completion to the next. */
 #include "offload/simulate/simulate.h"
 
 #include "core/base/error.h"
@@ -45,7 +46,7 @@ struct simulator {
     uint32_t row[ST_LANE_COUNT];     /* lane that an executor works for */
     double end[ST_LANE_COUNT];       /* when its op ends */
     bool checking;                   /* the update executor works on checksums of its op */
-    struct queue io[DIRECTIONS], checks;
+    struct queue io[DIRECTIONS], comm, checks;
     double left[DIRECTIONS]; /* bytes of the queue's head still to move */
 
     double now;
@@ -54,7 +55,7 @@ struct simulator {
 
 static uint32_t executor_of(const struct simulator *s, uint32_t lane)
 {
-    return s->machine->capacity.device_is_host ? ST_LANE_COMPUTE : lane;
+    return s->machine->capacity.device_is_host && lane != ST_LANE_COMM ? ST_LANE_COMPUTE : lane;
 }
 
 static void push(const struct simulator *s, struct queue *q, uint32_t op)
@@ -82,8 +83,17 @@ static void landed(struct simulator *s, uint32_t op)
         st_dispatch_finish(&s->dispatch, op);
 }
 
+static void issue_comm(struct simulator *s)
+{
+    for (uint32_t op; (op = st_dispatch_ready(&s->dispatch, ST_LANE_COMM)) != NONE;) {
+        push(s, &s->comm, op);
+        st_dispatch_pass(&s->dispatch, ST_LANE_COMM);
+    }
+}
+
 static void issue_io(struct simulator *s)
 {
+    issue_comm(s);
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
         const int direction = lane == ST_LANE_WRITE ? WRITE : READ;
 
@@ -144,6 +154,14 @@ static bool run_here(struct simulator *s, uint32_t executor)
     return true;
 }
 
+static bool run_comm(struct simulator *s)
+{
+    if (s->comm.count == 0)
+        return false;
+    run(s, ST_LANE_COMM, pop(s, &s->comm));
+    return true;
+}
+
 static bool start_next(struct simulator *s, uint32_t executor)
 {
     uint32_t op;
@@ -158,6 +176,8 @@ static bool start_next(struct simulator *s, uint32_t executor)
         s->checking = true;
         return true;
     }
+    if (executor == ST_LANE_COMM)
+        return run_comm(s);
     return s->machine->capacity.device_is_host ? run_here(s, executor) : run_ahead(s, executor);
 }
 
@@ -176,7 +196,7 @@ static void dispatch(struct simulator *s)
         for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
             if (st_lane_is_io(lane) || executor_of(s, lane) != lane)
                 continue;
-            if (!host)
+            if (!host && lane != ST_LANE_COMM)
                 hand_out(s, lane);
             progressed |= start_next(s, lane);
         }
@@ -341,6 +361,8 @@ static struct backlog backlog_of(const struct simulator *s)
     for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
         if (s->running[i] != NONE)
             b.seconds += s->end[i] - s->now;
+    for (uint32_t i = 0; i < s->comm.count; i++)
+        b.seconds += s->cost[s->comm.ops[(s->comm.first + i) % s->program->op_count]];
     return b;
 }
 
@@ -445,7 +467,7 @@ static strata_status create(struct simulator *s, void **memory)
     const size_t count = s->program->op_count > 0 ? s->program->op_count : 1;
     uint32_t *words;
 
-    *memory = calloc(count, 2 * sizeof(double) + 3 * sizeof(uint32_t));
+    *memory = calloc(count, 2 * sizeof(double) + 4 * sizeof(uint32_t));
     if (*memory == NULL)
         return st_error(STRATA_E_NOMEM, "simulation: no memory for %zu ops", count);
     s->cost = *memory;
@@ -454,6 +476,7 @@ static strata_status create(struct simulator *s, void **memory)
     s->io[READ].ops = words;
     s->io[WRITE].ops = words + count;
     s->checks.ops = words + 2 * count;
+    s->comm.ops = words + 3 * count;
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
         s->running[lane] = NONE;
     take_costs(s);
@@ -509,7 +532,7 @@ bool st_simulate_possible(const struct st_program *program, const struct st_mach
         const struct st_op *op = &program->ops[i];
         double rate = 1;
 
-        if ((op->phases & ST_PHASE_BODY) == 0)
+        if ((op->phases & ST_PHASE_BODY) == 0 || op->lane == ST_LANE_COMM)
             continue;
         if (st_op_rows[op->kind].work == ST_WORK_CALL)
             rate = machine->rates.block_flops > 0 ? machine->rates.block_flops : machine->rates.matmul_flops;

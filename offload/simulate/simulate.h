@@ -7,8 +7,9 @@
  * one first, and hands out I/O between two of them, as the engine does; else compute, upload, download and update each run on
  * their own, and the checksums of what was read or leaves for NVMe take their turn with the updates.  The disk is one server
  * of two queues, reads and writes, each in order of issue: alone, a queue moves at the machine's read or write rate; while both
- * have work each moves at half the mixed rate, never faster than alone.  The next step begins when all ops of this one are
- * issued. */
+ * have work each moves at half the mixed rate, never faster than alone.  Exchanges between ranks run one after the other in order
+ * of issue, beside everything else, on a device that is the host, too: the thread that makes them mostly waits.  All ranks are
+ * taken to arrive at an exchange together.  The next step begins when all ops of this one are issued. */
 #ifndef OFFLOAD_SIMULATE_SIMULATE_H
 #define OFFLOAD_SIMULATE_SIMULATE_H
 
@@ -31,7 +32,8 @@ strata_status st_simulate(struct st_simulation *out, const struct st_program *pr
  *  what the host has updated in its own memory cost nothing.  As st_simulate(). */
 strata_status st_simulate_save(double *seconds, const struct st_program *program, const struct st_machine *machine);
 
-/** Are all rates known that this program needs?  mixed, block_flops and checksum may be missing. */
+/** Are all rates known that this program needs?  mixed, block_flops, checksum and those between ranks may
+ *  be missing. */
 bool st_simulate_possible(const struct st_program *program, const struct st_machine *machine);
 
 #endif

@@ -49,6 +49,9 @@ static void check_round_trip(const struct st_machine *machine)
           again.rates.update == machine->rates.update);
     check(again.rates.read == machine->rates.read && again.rates.write == machine->rates.write &&
           again.rates.mixed == machine->rates.mixed);
+    check(again.rates.link_node == machine->rates.link_node && again.rates.link_nodes == machine->rates.link_nodes &&
+          again.rates.latency_node == machine->rates.latency_node && again.rates.latency_nodes == machine->rates.latency_nodes &&
+          again.rates.node_ranks == machine->rates.node_ranks);
     free(text);
 }
 

@@ -190,6 +190,60 @@ static void masked_ops_only_wait(void **state)
     assert_near(simulate(&h.program, &m).seconds, 4); /* read, then the block */
 }
 
+/* Exchanges run one after the other beside everything else, on a device that is the host, too; each costs its bytes and a
+ * latency. */
+static void exchanges_are_a_lane_of_their_own(void **state)
+{
+    struct st_machine m = {
+        .capacity.device_is_host = true, .rates.matmul_flops = 10, .rates.link_node = 100, .rates.latency_node = 0.5};
+    struct hand h = {0};
+    struct st_simulation sim;
+
+    (void)state;
+    h.program.ranks = 4;
+    h.program.workload.block_forward_flops = 30;
+    add_op(&h, 0, ST_LANE_COMM, 150);
+    add_wait(&h, 1, true);
+    add_op(&h, ST_OP_BLOCK_FORWARD, ST_LANE_COMPUTE, 0);
+    add_op(&h, 0, ST_LANE_COMM, 100);
+    add_wait(&h, 1, true);
+    for (int host = 0; host < 2; host++) {
+        m.capacity.device_is_host = host;
+        sim = simulate(&h.program, &m);
+        assert_near(sim.busy[ST_LANE_COMM], 3.5); /* 1.5 + 1, twice 0.5 */
+        assert_near(sim.busy[ST_LANE_COMPUTE], 3);
+        assert_near(sim.seconds, 3.5);
+    }
+    m.rates.link_node = 0; /* as fast as the link to the device; not known either: only the latency */
+    m.rates.upload = 50;
+    assert_near(simulate(&h.program, &m).busy[ST_LANE_COMM], 6);
+    m.rates.upload = 0;
+    assert_near(simulate(&h.program, &m).busy[ST_LANE_COMM], 1);
+}
+
+/* A block that needs what an exchange brings waits for it, and the stall is the comm lane's. */
+static void compute_waits_for_an_exchange(void **state)
+{
+    struct st_machine m = {.rates.matmul_flops = 10, .rates.link_node = 100};
+    struct hand h = {0};
+    struct st_simulation sim;
+
+    (void)state;
+    h.program.ranks = 2;
+    h.program.workload.block_forward_flops = 30;
+    add_op(&h, 0, ST_LANE_COMM, 200);
+    add_wait(&h, 1, true);
+    add_op(&h, ST_OP_BLOCK_FORWARD, ST_LANE_COMPUTE, 0);
+    add_wait(&h, 0, false);
+    for (int host = 0; host < 2; host++) {
+        m.capacity.device_is_host = host;
+        sim = simulate(&h.program, &m);
+        assert_near(sim.seconds, 5);
+        assert_near(sim.stall[ST_LANE_COMM], 2);
+        assert_int_equal(sim.stalled_by, ST_LANE_COMM);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -200,6 +254,8 @@ int main(void)
         cmocka_unit_test(a_reused_buffer_stalls_compute),
         cmocka_unit_test(what_was_read_is_checked_first),
         cmocka_unit_test(masked_ops_only_wait),
+        cmocka_unit_test(exchanges_are_a_lane_of_their_own),
+        cmocka_unit_test(compute_waits_for_an_exchange),
     };
 
     return cmocka_run_group_tests_name("simulate", tests, NULL, NULL);
