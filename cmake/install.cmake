@@ -66,6 +66,9 @@ configure_file(cmake/strata.pc.in ${STRATA_GENERATED_DIR}/strata.pc @ONLY)
 
 install(TARGETS strata RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS strata_lib EXPORT strata DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(STRATA_HAVE_MPI)
+  install(TARGETS strata_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/strata)
+endif()
 install(DIRECTORY include/strata DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(EXPORT strata FILE strataTargets.cmake NAMESPACE strata:: DESTINATION ${STRATA_PACKAGE_DIR})
 install(FILES ${STRATA_GENERATED_DIR}/strataConfig.cmake ${STRATA_GENERATED_DIR}/strataConfigVersion.cmake

@@ -104,7 +104,7 @@ BEGIN {
     home["libaio.h"] = "nvme/method/io_aio.c"
     home["dnnl"] = home["oneapi/"] = home["omp.h"] = "kernels/matmul/matmul_dnnl.c"
     home["cuda"] = home["cublas"] = "offload/device/cuda/ kernels/cuda/ tests/cuda/"
-    home["mpi.h"] = "offload/comm/comm_mpi.c"
+    home["mpi.h"] = "offload/comm/mpi_plugin.c"
     home["nccl"] = "offload/comm/comm_nccl.c"
     home["pcre2.h"] = "model/tokenizer/regex.c"
     home["cmocka.h"] = "tests/"

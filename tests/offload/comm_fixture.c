@@ -1,7 +1,9 @@
 /* tests/offload/comm_fixture.c - see comm_fixture.h. */
 #include "tests/offload/comm_fixture.h"
 
+#include "offload/comm/comm_mpi.h"
 #include "tests/common/assert_status.h"
+#include "tests/offload/mpi_standin.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -30,19 +32,41 @@ static void *rank_main(void *arg)
     return NULL;
 }
 
-void cf_run(struct cf_world *world)
+/* Over the stand-in: two ranks a node. */
+static void open_mpi(const struct cf_world *world, struct st_comm **comm)
+{
+    mpi_standin_world(world->ranks, 2);
+    for (uint32_t r = 0; r < world->ranks; r++)
+        assert_ok(st_comm_mpi_open_over(&comm[r], &mpi_standin, world->deadline_ns));
+}
+
+void cf_open(const struct cf_world *world, struct st_comm **comm)
+{
+    assert_in_range(world->ranks, 2, CF_RANKS_MAX);
+    if (strcmp(world->kind, "mpi") == 0)
+        open_mpi(world, comm);
+    else
+        assert_ok(st_comm_threads_open(comm, world->ranks, world->deadline_ns));
+}
+
+void cf_run_opened(struct cf_world *world, struct st_comm **comm)
 {
     struct rank rank[CF_RANKS_MAX];
-    struct st_comm *comm[CF_RANKS_MAX];
 
-    assert_in_range(world->ranks, 2, CF_RANKS_MAX);
-    assert_ok(st_comm_threads_open(comm, world->ranks, world->deadline_ns));
     for (uint32_t r = 0; r < world->ranks; r++) {
         rank[r] = (struct rank){.world = world, .comm = comm[r], .index = r};
         assert_int_equal(pthread_create(&rank[r].thread, NULL, rank_main, &rank[r]), 0);
     }
     for (uint32_t r = 0; r < world->ranks; r++)
         assert_int_equal(pthread_join(rank[r].thread, NULL), 0);
+}
+
+void cf_run(struct cf_world *world)
+{
+    struct st_comm *comm[CF_RANKS_MAX];
+
+    cf_open(world, comm);
+    cf_run_opened(world, comm);
 }
 
 void cf_assert_ok(const struct cf_world *world)

@@ -11,7 +11,7 @@ struct cf_world;
 typedef strata_status cf_body(struct st_comm *comm, struct cf_world *world);
 
 struct cf_world {
-    const char *kind; /* "threads" */
+    const char *kind; /* "threads"; "mpi": over its stand-in */
     uint32_t ranks;
     uint64_t deadline_ns; /* 0: as long as the test may take */
     cf_body *body;
@@ -23,6 +23,9 @@ struct cf_world {
 
 /** Opens the world, runs the body on every rank, closes. */
 void cf_run(struct cf_world *world);
+/** The two halves.  comm: [ranks] */
+void cf_open(const struct cf_world *world, struct st_comm **comm);
+void cf_run_opened(struct cf_world *world, struct st_comm **comm);
 /** All ranks came to a good end. */
 void cf_assert_ok(const struct cf_world *world);
 /** Rank r failed with a sentence that has this part. */
