@@ -1,5 +1,6 @@
 /* api/door_data.c - strata/data.h: sequences of token files, addressed by position. */
 #include "api/handles.h"
+#include "api/ranks.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "model/data/token_meta.h"
@@ -34,6 +35,10 @@ strata_status strata_data_open(struct strata_data **data, const struct strata_mo
         strata_data_close(d);
         return st_error(STRATA_E_INPUT, "%s: sequences hold several documents: open the model with strata_model_opts.documents",
                         paths[0]);
+    }
+    if ((st = st_ranks_agree_data(model, d)) != STRATA_OK) {
+        strata_data_close(d);
+        return st;
     }
     *data = d;
     return STRATA_OK;
@@ -91,15 +96,24 @@ static strata_status read_one(const struct strata_data *d, bool there, bool shuf
 strata_status strata_data_read(const struct strata_data *data, enum strata_data_order order, uint64_t seed, uint64_t first,
                                uint32_t count, int32_t *tokens, int32_t *targets, int32_t *positions)
 {
+    return strata_data_read_part(data, order, seed, first, count, 0, count, tokens, targets, positions);
+}
+
+strata_status strata_data_read_part(const struct strata_data *data, enum strata_data_order order, uint64_t seed, uint64_t first,
+                                    uint32_t count, uint32_t part, uint32_t part_count, int32_t *tokens, int32_t *targets,
+                                    int32_t *positions)
+{
     strata_status st = STRATA_OK;
 
     if (data == NULL || tokens == NULL || targets == NULL)
         return st_error_missing(__func__, data == NULL ? "data" : tokens == NULL ? "tokens" : "targets");
+    if (part_count > count || part > count - part_count)
+        return st_error(STRATA_E_INVAL, "%s: sequences %u to %u of %u", __func__, part, part + part_count, count);
     if (order != STRATA_DATA_SHUFFLED && order != STRATA_DATA_IN_ORDER && order != STRATA_DATA_EPOCHS)
         return st_error(STRATA_E_INVAL, "%s: %d is not an order", __func__, (int)order);
-    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+    for (uint32_t i = 0; i < part_count && st == STRATA_OK; i++) {
         uint64_t window;
-        const bool there = find_window(&window, data, order, first + i, count);
+        const bool there = find_window(&window, data, order, first + part + i, count);
 
         st = read_one(data, there, order != STRATA_DATA_IN_ORDER, seed, window, tokens + (size_t)i * data->seq,
                       targets + (size_t)i * data->seq, positions != NULL ? positions + (size_t)i * data->seq : NULL);

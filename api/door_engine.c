@@ -62,6 +62,8 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
     st_config_engine_opts(&opts, &m->config);
     opts.program = &p->plan->program;
     opts.compute = st_model_compute(m->model);
+    if (m->threads != 0)
+        opts.threads = m->threads;
     opts.topology = m->topology;
     opts.device = m->device;
     opts.nvme.dir_rates = p->plan->program.needed[STRATA_TIER_NVME] > 0 ? dir_rates(p, &opts.nvme) : NULL;
@@ -82,6 +84,8 @@ static strata_status check_plan(const struct strata_plan *plan)
 {
     if (!plan->plan->fits)
         return st_error(STRATA_E_INVAL, "an engine cannot be created from a plan that does not fit");
+    if (st_handle_world(plan->model).ranks > 1)
+        return st_error(STRATA_E_NOSYS, "several ranks plan, but do not train yet: run one process");
     if (st_handle_only_plans(plan->model))
         return st_error(STRATA_E_INVAL,
                         "the model was opened for planning alone: set its use to STRATA_USE_TRAIN, _EVAL or _GENERATE");
@@ -179,13 +183,6 @@ static strata_status read_watched(void *ctx, uint32_t page, uint64_t first, uint
     return st == STRATA_OK ? st_handle_watch(w->model, w->what, atomic_fetch_add(&w->done, count) + count, w->total) : st;
 }
 
-static struct st_weight_source source_of(struct strata_model *m)
-{
-    if (m->weights != NULL)
-        return st_saved_weights_source(m->weights);
-    return m->is_dir ? st_hf_reader_source(m->reader) : st_model_init_source(&m->init);
-}
-
 static strata_status load(struct strata_engine *e)
 {
     struct strata_model *m = e->plan->model;
@@ -194,7 +191,7 @@ static strata_status load(struct strata_engine *e)
 
     if (st != STRATA_OK)
         return st;
-    w.source = source_of(m);
+    w.source = st_handle_weights(m);
     w.what = m->is_dir ? "loading weights" : "making initial weights";
     st = st_handle_watch(m, w.what, 0, w.total);
     if (st == STRATA_OK)

@@ -1,5 +1,7 @@
-/* api/door_eval.c - strata_engine_eval_data(): runs forward over all of the data, one step's sequences at a time. */
+/* api/door_eval.c - strata_engine_eval_data(): runs forward over all of the data, one step's sequences at a time, of which each
+ * rank has its part. */
 #include "api/handles.h"
+#include "api/ranks.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 
@@ -8,7 +10,8 @@
 
 /* What has been evaluated so far, and room for the tokens of a step. */
 struct evaluation {
-    uint32_t sequences;        /* of a step */
+    uint32_t sequences;        /* of a step of this rank, */
+    uint32_t world, part;      /* of all ranks; where this one's begin */
     int32_t *tokens, *targets; /* [sequences * seq] */
     int32_t *positions;        /* the same, where the model was opened for documents; else NULL */
     double loss_sum;
@@ -25,16 +28,17 @@ static strata_status evaluate(struct strata_engine *engine, const struct strata_
         double loss_sum;
         uint64_t targets;
 
-        st = st_handle_watch(engine->plan->model, "evaluating", e->windows, all);
+        st = st_ranks_watch(engine->plan->model, "evaluating", e->windows, all);
         if (st == STRATA_OK)
-            st = strata_data_read(data, STRATA_DATA_IN_ORDER, 0, e->windows, e->sequences, e->tokens, e->targets, e->positions);
+            st = strata_data_read_part(data, STRATA_DATA_IN_ORDER, 0, e->windows, e->world, e->part, e->sequences, e->tokens,
+                                       e->targets, e->positions);
         if (st == STRATA_OK)
             st = st_engine_eval(engine->engine, e->tokens, e->targets, e->positions, &loss_sum, &targets);
         if (st != STRATA_OK)
             break;
         e->loss_sum += loss_sum;
         e->targets_seen += targets;
-        e->windows += left < e->sequences ? left : e->sequences;
+        e->windows += left < e->world ? left : e->world;
     }
     return st;
 }
@@ -63,6 +67,7 @@ static strata_status check(const struct strata_engine *engine, const struct stra
 
 static strata_status eval_data(struct strata_engine *engine, const struct strata_data *data, struct strata_eval *result)
 {
+    const struct st_world world = st_handle_world(engine->plan->model);
     const bool documents = engine->plan->model->documents;
     strata_status st = check(engine, data, result);
     struct evaluation e = {0};
@@ -74,6 +79,8 @@ static strata_status eval_data(struct strata_engine *engine, const struct strata
     if (st != STRATA_OK)
         return st;
     e.sequences = engine->plan->model->config.micro_batch * engine->plan->model->config.grad_accum;
+    e.world = e.sequences * world.ranks;
+    e.part = e.sequences * world.rank;
     count = (size_t)e.sequences * data->seq;
     if (!st_fault_refuses("api.eval")) {
         e.tokens = calloc(count, sizeof(*e.tokens));

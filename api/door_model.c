@@ -1,11 +1,13 @@
 /* api/door_model.c - strata/model.h: opens a preset or a directory as the configuration asks. */
 #include "api/handles.h"
+#include "api/ranks.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
 #include "offload/device/device.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -135,6 +137,8 @@ static strata_status take_stored_dtype(struct strata_model *m, const struct stra
 
 uint32_t st_handle_workers(const struct strata_model *m)
 {
+    if (m->threads != 0)
+        return m->threads;
     if (m->config.threads == 0 && st_handle_only_plans(m) && m->file.capacity.workers != 0)
         return m->file.capacity.workers;
     return st_machine_workers(m->topology, m->device, m->config.threads);
@@ -163,6 +167,13 @@ void st_handle_close_weights(struct strata_model *m)
     m->reader = NULL;
     m->weights = NULL;
     m->checkpoint = NULL;
+}
+
+struct st_weight_source st_handle_weights(struct strata_model *m)
+{
+    if (m->weights != NULL)
+        return st_saved_weights_source(m->weights);
+    return m->is_dir ? st_hf_reader_source(m->reader) : st_model_init_source(&m->init);
 }
 
 /* --- opening --- */
@@ -229,8 +240,10 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
 static strata_status open_model(struct strata_model *m, const struct strata_model_opts *o, const struct strata_config *from)
 {
     struct st_model_config config;
-    strata_status st = st_topology_load(&m->topology, NULL);
+    strata_status st = st_topology_load_share(&m->topology, m->comm != NULL ? &m->comm->share : NULL);
 
+    if (st == STRATA_OK)
+        st = st_ranks_workers(m);
     if (st == STRATA_OK && m->machine != NULL)
         st = st_machine_read(&m->file, m->machine);
     if (st == STRATA_OK)
@@ -245,7 +258,23 @@ static strata_status open_model(struct strata_model *m, const struct strata_mode
         size_sequence(m, o, &config);
     else
         st = size_generation(m, o, &config);
-    return st == STRATA_OK ? create_model(m, &config) : st;
+    if (st == STRATA_OK)
+        st = create_model(m, &config);
+    return st == STRATA_OK ? st_ranks_agree_model(m) : st;
+}
+
+/* Each rank of a machine has a GPU of its own, unless the name says which one. */
+static strata_status take_device(struct strata_model *m, const char *device)
+{
+    const struct st_world world = st_handle_world(m);
+    char own[32];
+
+    if (device == NULL)
+        device = "cpu";
+    if (strcmp(device, "cuda") != 0 || world.ranks == 1)
+        return st_handle_text(&m->device, device);
+    snprintf(own, sizeof(own), "cuda:%u", world.local_rank);
+    return st_handle_text(&m->device, own);
 }
 
 static strata_status take_opts(struct strata_model *m, const struct strata_config *config, const struct strata_model_opts *o)
@@ -260,11 +289,12 @@ static strata_status take_opts(struct strata_model *m, const struct strata_confi
     m->seed = o->seed;
     m->saved_checkpoints = o->saved_checkpoints;
     m->documents = o->documents;
+    m->comm = o->comm;
     m->progress = o->progress;
     m->progress_ctx = o->progress_ctx;
     st = st_handle_text(&m->name, o->model);
     if (st == STRATA_OK)
-        st = st_handle_text(&m->device, o->device != NULL ? o->device : "cpu");
+        st = take_device(m, o->device);
     return st == STRATA_OK ? st_handle_text(&m->machine, o->machine) : st;
 }
 
@@ -276,9 +306,25 @@ static strata_status check_opts(const struct strata_model_opts *o)
     if ((unsigned)o->use > STRATA_USE_PLAN)
         return st_error(STRATA_E_INVAL, "a model cannot have use %u: use STRATA_USE_TRAIN to STRATA_USE_PLAN, 0 to %u",
                         (unsigned)o->use, (unsigned)STRATA_USE_PLAN);
+    if (o->comm != NULL && o->comm->world.ranks > 1 && o->use != STRATA_USE_TRAIN && o->use != STRATA_USE_EVAL)
+        return st_error(STRATA_E_INVAL, "several ranks train and evaluate: for another use give no comm");
     if (o->device == NULL || (o->use == STRATA_USE_PLAN && strcmp(o->device, "paced") == 0))
         return STRATA_OK;
     return strata_device_check(o->device);
+}
+
+/* Batches count the ranks. */
+static strata_status check_ranks(const struct strata_model_opts *o, const struct strata_config *config)
+{
+    const struct st_config *values = &config->values;
+    const uint64_t counted = values->train_batch / ((uint64_t)values->micro_batch * values->grad_accum);
+    const uint32_t ranks = o->comm != NULL ? o->comm->world.ranks : 1;
+
+    if (counted == ranks)
+        return STRATA_OK;
+    return st_error(STRATA_E_INVAL,
+                    "the configuration was opened for %" PRIu64 " %s, the model for %u: set strata_config_opts.ranks", counted,
+                    counted == 1 ? "rank" : "ranks", ranks);
 }
 
 strata_status strata_model_open(struct strata_model **model, const struct strata_config *config,
@@ -292,7 +338,7 @@ strata_status strata_model_open(struct strata_model **model, const struct strata
         return st_error_missing(__func__, model == NULL ? "model" : config == NULL ? "config" : "opts");
     if (strata_config_problem(config, 0) != NULL)
         return st_error(STRATA_E_INVAL, "%s: the configuration has problems: %s", __func__, strata_config_problem(config, 0));
-    if (st != STRATA_OK || (st = check_opts(&o)) != STRATA_OK)
+    if (st != STRATA_OK || (st = check_opts(&o)) != STRATA_OK || (st = check_ranks(&o, config)) != STRATA_OK)
         return st;
     m = st_fault_refuses("api.model") ? NULL : calloc(1, sizeof(*m));
     if (m == NULL)
@@ -329,7 +375,10 @@ strata_status strata_model_get_info(const struct strata_model *model, struct str
     i.micro_batch = w->micro_batch;
     i.grad_accum = w->grad_accum;
     i.step_sequences = w->micro_batch * w->grad_accum;
-    return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_model_info");
+    i.rank = st_handle_world(model).rank;
+    i.ranks = st_handle_world(model).ranks;
+    i.world_sequences = i.step_sequences * i.ranks;
+    return st_handle_result(info, offsetof(struct strata_model_info, rank), &i, sizeof(i), "strata_model_info");
 }
 
 strata_status strata_model_set_steps(struct strata_model *model, uint64_t steps)

@@ -1,6 +1,7 @@
 /* api/door_plan.c - strata/plan.h: describes the machine, plans for it, and plans again when its rates are known. */
 #include "api/handles.h"
 #include "api/plan_report.h"
+#include "api/ranks.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
@@ -73,6 +74,8 @@ static strata_status machine_opts(struct st_machine_opts *opts, const struct str
     st_config_machine_opts(opts, &m->config);
     opts->topology = m->topology;
     opts->device = m->device;
+    if (m->threads != 0)
+        opts->threads = m->threads;
     if (!uses_disk(m)) {
         opts->nvme.dir_count = 0;
     } else if (!st_config_uses_nvme(&m->config)) {
@@ -197,6 +200,7 @@ static uint32_t sets_of(const struct strata_model *m, uint32_t sets)
 static strata_status make_plan(struct strata_plan *p)
 {
     const struct strata_model *m = p->model;
+    const struct st_world world = st_handle_world(m);
     struct st_policy policy;
     strata_status st = find_machine(p);
 
@@ -207,9 +211,18 @@ static strata_status make_plan(struct strata_plan *p)
     policy.sets = sets_of(m, policy.sets);
     if (m->use == STRATA_USE_GENERATE)
         policy.activations = ST_ACT_KEPT; /* the key-value cache is stored there */
+    if (world.ranks > 1) {
+        policy.ranks = world.ranks;
+        policy.rank = world.rank;
+        policy.stage = m->config.zero_stage;
+    }
+    if ((st = st_ranks_capacity(m, &p->machine.capacity)) != STRATA_OK)
+        return st;
     st = name_budgets(p, st_plan_make(&p->plan, st_model_workload(m->model), &p->machine.capacity, &policy));
     if (st == STRATA_OK && (st = st_plan_verify(p->plan)) == STRATA_OK)
         st_figures_make(&p->figures, &p->plan->program, &p->machine);
+    if (st == STRATA_OK)
+        st = st_ranks_agree_plan(p);
     return st == STRATA_OK && !st_handle_only_plans(m) ? check_memory(p) : st;
 }
 
@@ -291,11 +304,13 @@ strata_status strata_plan_measure(struct strata_plan *plan)
     if (plan->model->machine == NULL)
         st = measure(plan);
     forget_texts(plan);
+    if (st == STRATA_OK)
+        st = st_ranks_rates(plan);
     if (st != STRATA_OK || !plan->rates_known)
         return st;
     if ((st = st_plan_balance(&plan->plan, &plan->machine)) == STRATA_OK && (st = st_plan_verify(plan->plan)) == STRATA_OK)
         st_figures_make(&plan->figures, &plan->plan->program, &plan->machine);
-    return st;
+    return st == STRATA_OK ? st_ranks_agree_plan(plan) : st;
 }
 
 /* --- its text --- */

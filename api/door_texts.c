@@ -1,6 +1,7 @@
 /* api/door_texts.c - strata/data.h: texts and conversations as sequences, by a token file that is kept for the next run, or lives
  * as long as it is read. */
 #include "api/handles.h"
+#include "api/ranks.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/system/temp_dir.h"
@@ -114,23 +115,36 @@ static strata_status make_kept(bool *there, struct st_kept *k, struct st_tokeniz
     return STRATA_OK;
 }
 
+struct keeping {
+    bool there;
+    struct st_kept *kept;
+    const struct st_tokenize_opts *how;
+};
+
+static strata_status keep_turn(void *ctx)
+{
+    struct keeping *k = ctx;
+
+    return make_kept(&k->there, k->kept, *k->how);
+}
+
+/* Of the ranks that share the directory one makes the tokens, and the others find them. */
 static strata_status open_kept(struct strata_data **data, const struct strata_model *model, const char *dir,
                                const struct st_tokenize_opts *how)
 {
-    struct st_kept *k;
+    struct keeping keeping = {.how = how};
     const char *path;
-    bool there = false;
-    strata_status st = st_kept_open(&k, dir, how);
+    strata_status st = st_kept_open(&keeping.kept, dir, how);
 
-    if (st == STRATA_OK && k != NULL)
-        st = make_kept(&there, k, *how);
-    if (st == STRATA_OK && there) {
-        path = st_kept_path(k);
+    if (st == STRATA_OK && keeping.kept != NULL)
+        st = st_ranks_take_turns(model, keep_turn, &keeping, "the tokens of the texts");
+    if (st == STRATA_OK && keeping.there) {
+        path = st_kept_path(keeping.kept);
         st = strata_data_open(data, model, &path, 1);
     } else if (st == STRATA_OK) {
         st = open_temporary(data, model, *how);
     }
-    st_kept_close(k);
+    st_kept_close(keeping.kept);
     return st;
 }
 

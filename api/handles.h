@@ -11,12 +11,14 @@
 #include "model/data/tokens.h"
 #include "model/model.h"
 #include "model/tokenizer/tokenizer.h"
+#include "offload/comm/comm.h"
 #include "offload/config/config.h"
 #include "offload/device/device.h"
 #include "offload/engine/engine.h"
 #include "offload/machine/machine.h"
 #include "offload/plan/plan.h"
 #include "offload/simulate/figures.h"
+#include "strata/comm.h"
 #include "strata/engine.h"
 #include <stdatomic.h>
 #include <sys/types.h>
@@ -28,6 +30,13 @@ struct strata_config {
     bool nvme_named;                 /* directories were named for this run only */
     bool bf16_off;                   /* its file turns bf16 off, without another precision */
     char *json;                      /* NULL: not asked for yet */
+};
+
+struct strata_comm {
+    struct st_comm *comm; /* NULL: one rank */
+    struct st_world world;
+    struct st_topology_share share; /* of the machine's cores and memory */
+    const char *source;
 };
 
 struct strata_model {
@@ -44,8 +53,10 @@ struct strata_model {
     bool documents;             /* a sequence may hold several */
     strata_progress_fn *progress;
     void *progress_ctx;
+    struct strata_comm *comm; /* borrowed; NULL: one rank */
     struct st_topology *topology;
     struct st_machine file; /* contents of the machine file; zeros: none */
+    uint32_t threads;       /* workers of every rank; 0: one rank, and the configuration says */
     struct st_model *model;
     uint32_t seq;     /* the most tokens of a call */
     uint32_t context; /* generate: tokens that the cache holds, prompt and new ones */
@@ -127,6 +138,8 @@ bool st_handle_is_directory(const char *path);
 /** Open what the model's initial weights are read from; a preset has nothing to open. */
 strata_status st_handle_open_weights(struct strata_model *m);
 void st_handle_close_weights(struct strata_model *m);
+/** Where the model's initial weights are read from, once it is open. */
+struct st_weight_source st_handle_weights(struct strata_model *m);
 /** Report the model's progress to its callback; E_CANCELLED: the callback asked to stop. */
 strata_status st_handle_watch(const struct strata_model *m, const char *what, uint64_t done, uint64_t total);
 /** True if nothing is run: the plan may be for another machine. */
@@ -140,6 +153,15 @@ static inline bool st_handle_forward_only(const struct strata_model *m)
 }
 /** Make the figures count what of the host memory an engine could not pin; a log line says what that costs. */
 void st_handle_stage(struct strata_plan *p, const struct st_staged *staged);
+/** The model's ranks; NULL: one. */
+static inline struct st_comm *st_handle_comm(const struct strata_model *m)
+{
+    return m->comm != NULL ? m->comm->comm : NULL;
+}
+static inline struct st_world st_handle_world(const struct strata_model *m)
+{
+    return m->comm != NULL ? m->comm->world : (struct st_world){.ranks = 1, .local_ranks = 1};
+}
 /** Number of worker threads, for each of which the device has scratch, on the machine that the model is planned for. */
 uint32_t st_handle_workers(const struct strata_model *m);
 

@@ -36,6 +36,7 @@ struct strata_config_opts {
     bool forward_only;  /**< for evaluation or generation: no notices about keys that only concern updates */
     uint64_t max_steps; /**< steps of the run, for schedules whose length is "auto"; 0: not known */
     bool steps_later;   /**< with max_steps 0: strata_model_set_steps() says how many there are */
+    uint32_t ranks;     /**< processes that train together (strata/comm.h), which train_batch_size counts; 0: 1 */
 };
 #define STRATA_CONFIG_OPTS_INIT STRATA_INIT(strata_config_opts, opts_size)
 

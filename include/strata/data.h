@@ -26,6 +26,7 @@ struct strata_data;
  *         STRATA_E_INPUT  a file is missing, is not a token file, has a token outside the vocabulary or less than one sequence,
  *                         has documents of which none has a target within a sequence, or documents with borders, for which the
  *                         model was not opened
+ *         STRATA_E_CONFIG the ranks of the model name different data
  *         STRATA_E_NOMEM, STRATA_E_IO
  *
  * Cost    reads every token once, to check it.
@@ -111,6 +112,19 @@ enum strata_data_order {
  */
 STRATA_API strata_status strata_data_read(const struct strata_data *data, enum strata_data_order order, uint64_t seed,
                                           uint64_t first, uint32_t count, int32_t *tokens, int32_t *targets, int32_t *positions);
+
+/**
+ * Read some of the sequences that strata_data_read() would read: a rank's part of a step of all ranks.
+ *
+ * @param count       of the whole step: strata_model_info.world_sequences
+ * @param part        the first sequence to read, counted in the step: rank * step_sequences
+ * @param part_count  how many: step_sequences; what the arrays have room for
+ *
+ * @return STRATA_E_INVAL  also if the part does not lie in the step; otherwise as strata_data_read()
+ */
+STRATA_API strata_status strata_data_read_part(const struct strata_data *data, enum strata_data_order order, uint64_t seed,
+                                               uint64_t first, uint32_t count, uint32_t part, uint32_t part_count,
+                                               int32_t *tokens, int32_t *targets, int32_t *positions);
 
 /** Convert a mean loss per token to bits per byte of the text that the tokens were made from; NaN if the files do not say how
  *  long it was. */

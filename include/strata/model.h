@@ -44,6 +44,8 @@ enum strata_use {
  *          library but strata_engine_cancel(). */
 typedef bool strata_progress_fn(void *ctx, const char *what, uint64_t done, uint64_t total);
 
+struct strata_comm;
+
 /** Which model to open, and what for.  Begin with STRATA_MODEL_OPTS_INIT; texts are copied. */
 struct strata_model_opts {
     size_t opts_size;   /**< sizeof(struct strata_model_opts), so that the struct can grow */
@@ -64,9 +66,12 @@ struct strata_model_opts {
     /** GENERATE: tokens that the cache has room for, instead of prompt_tokens and max_tokens; at most the model's context is
      *  taken.  0: as many as these two ask for. */
     uint32_t cache_tokens;
-    /** TRAIN, for a run that will resume and save: checkpoints of it that strata.save has already (strata_checkpoint_info.kept).  As
-     *  new ones are made these go, so the plan takes no room for them again. */
+    /** TRAIN, for a run that will resume and save: checkpoints of it that strata.save has already (strata_checkpoint_info.kept).
+     * As new ones are made these go, so the plan takes no room for them again. */
     uint32_t saved_checkpoints;
+    /** TRAIN, EVAL: the ranks of the run, borrowed until the model, its plans and engines are gone; the configuration was opened
+     * for as many.  NULL: one rank. */
+    struct strata_comm *comm;
 };
 #define STRATA_MODEL_OPTS_INIT STRATA_INIT(strata_model_opts, opts_size)
 
@@ -79,7 +84,8 @@ struct strata_model_opts {
  * @return STRATA_E_INVAL   an argument is NULL or out of range: no such preset or device, a sequence over the model's context,
  *                          a pattern of frozen tensors that names none
  *         STRATA_E_INPUT   a directory or machine file is missing or wrong; the sentence names file and key
- *         STRATA_E_CONFIG  the configuration names no precision, and the weights are stored in fp16
+ *         STRATA_E_CONFIG  the configuration names no precision, and the weights are stored in fp16; or the ranks differ in
+ *                          configuration, model or version, and the sentence says in what
  *         STRATA_E_CORRUPT a checkpoint is damaged, and none of the directory is whole
  *         STRATA_E_NOSYS   this build or machine lacks the device
  *         STRATA_E_NOMEM, STRATA_E_IO
@@ -93,16 +99,18 @@ STRATA_API strata_status strata_model_open(struct strata_model **model, const st
 struct strata_model_info {
     size_t info_size; /**< sizeof(struct strata_model_info), set by the caller */
     char name[64];
-    strata_dtype dtype;      /**< of weights and activations */
-    uint64_t params;         /**< trained and frozen, tied ones once */
-    uint32_t blocks, hidden; /**< transformer blocks; width of the residual stream */
-    uint32_t vocab;          /**< tokens are 0..vocab - 1 */
-    uint32_t context;        /**< the most positions that the model supports */
-    uint32_t seq_len;        /**< tokens of a sequence; GENERATE: the most tokens of one forward pass */
-    uint32_t cache_tokens;   /**< GENERATE: prompt and new tokens that the cache has room for; else 0 */
-    uint32_t micro_batch;    /**< sequences of a forward and backward pass */
-    uint32_t grad_accum;     /**< micro-batches of a step */
-    uint32_t step_sequences; /**< sequences of a step: micro_batch * grad_accum */
+    strata_dtype dtype;       /**< of weights and activations */
+    uint64_t params;          /**< trained and frozen, tied ones once */
+    uint32_t blocks, hidden;  /**< transformer blocks; width of the residual stream */
+    uint32_t vocab;           /**< tokens are 0..vocab - 1 */
+    uint32_t context;         /**< the most positions that the model supports */
+    uint32_t seq_len;         /**< tokens of a sequence; GENERATE: the most tokens of one forward pass */
+    uint32_t cache_tokens;    /**< GENERATE: prompt and new tokens that the cache has room for; else 0 */
+    uint32_t micro_batch;     /**< sequences of a forward and backward pass */
+    uint32_t grad_accum;      /**< micro-batches of a step */
+    uint32_t step_sequences;  /**< sequences that this rank gives to a step: micro_batch * grad_accum */
+    uint32_t rank, ranks;     /**< this process and all of the run */
+    uint32_t world_sequences; /**< sequences of a step, of all ranks: rank r has r * step_sequences and those that follow */
 };
 #define STRATA_MODEL_INFO_INIT STRATA_INIT(strata_model_info, info_size)
 

@@ -19,6 +19,7 @@
 #define STRATA_STRATA_H
 
 #include "strata/checkpoint.h"
+#include "strata/comm.h"
 #include "strata/config.h"
 #include "strata/data.h"
 #include "strata/engine.h"

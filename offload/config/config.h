@@ -131,6 +131,12 @@ const struct st_config_row *st_config_row_at(const struct st_config_source *sour
 uint32_t st_config_problem_count(const struct st_config_source *source);
 const char *st_config_problem_at(const struct st_config_source *source, uint32_t i);
 
+#define ST_CONFIG_VALUE_MAX 8192
+/** Value `index`, from 0, of those that all ranks of a run must have alike; the others concern a rank's machine alone.
+ *  @param value  [ST_CONFIG_VALUE_MAX] out, as text
+ *  @return its path, static; NULL: past the last */
+const char *st_config_common(const struct st_config *config, uint32_t index, char *value);
+
 /** Write the effective config as one JSON object that st_config_load accepts and, given the same max_steps, resolves to the same
  *  values. */
 void st_config_write_json(const struct st_config *config, FILE *file);

@@ -60,6 +60,32 @@ void st_config_write_json(const struct st_config *config, FILE *file)
     st_json_object_close(&w);
 }
 
+/* What a rank's machine may need otherwise than another's: where its drives are, how much it may take, how long it waits. */
+static bool is_local(const struct st_field *field)
+{
+    static const char *const paths[] = {"strata.device_memory", "strata.host_memory",     "strata.nvme",
+                                        "strata.threads",       "strata.device_deadline", "strata.io_deadline",
+                                        "strata.watchdog",      "strata.io_method",       "strata.isa",
+                                        "aio.queue_depth",      "steps_per_print"};
+
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
+        if (strcmp(field->path, paths[i]) == 0)
+            return true;
+    return st_field_inside(field, "strata.limits");
+}
+
+const char *st_config_common(const struct st_config *config, uint32_t index, char *value)
+{
+    const struct st_field *f;
+
+    for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++)
+        if (f->bind != ST_BIND_NONE && !is_local(f) && index-- == 0) {
+            st_value_text(value, ST_CONFIG_VALUE_MAX, config, f);
+            return f->path;
+        }
+    return NULL;
+}
+
 /* Text in a table cell. */
 static void put_cell(FILE *file, const char *text)
 {

@@ -1,0 +1,273 @@
+/* api/ranks.c - see api/ranks.h. */
+#include "api/ranks.h"
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/file.h"
+#include "offload/engine/train_state.h"
+#include "strata/strata.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FACTS_MAX        128u
+#define CONFIG_BYTES_MAX (UINT64_C(16) << 20)
+#define SAMPLE_ELEMS     1024u
+#define RATES_COUNT      11u
+
+/* --- facts --- */
+
+/* Texts are owned. */
+struct facts {
+    struct st_comm_fact items[FACTS_MAX];
+    uint32_t count;
+    strata_status status; /* of collecting */
+};
+
+static void add_number(struct facts *f, const char *name, uint64_t number)
+{
+    if (f->count == FACTS_MAX)
+        f->status = st_error(STRATA_E_INTERNAL, "more than %u facts of ranks", FACTS_MAX);
+    else
+        f->items[f->count++] = (struct st_comm_fact){.name = name, .number = number};
+}
+
+static void add_text(struct facts *f, const char *name, const char *text)
+{
+    char *copy = NULL;
+
+    if (f->status == STRATA_OK)
+        f->status = st_handle_text(&copy, text);
+    add_number(f, name, 0);
+    if (f->status == STRATA_OK)
+        f->items[f->count - 1].text = copy;
+}
+
+static strata_status agree(struct facts *f, const struct strata_model *m, const char *what)
+{
+    strata_status st = f->status;
+
+    if (st == STRATA_OK)
+        st = st_comm_agree(st_handle_comm(m), f->items, f->count, what);
+    for (uint32_t i = 0; i < f->count; i++)
+        free((void *)(uintptr_t)f->items[i].text);
+    return st;
+}
+
+/* --- the model --- */
+
+static void add_config(struct facts *f, const struct st_config *config)
+{
+    char value[ST_CONFIG_VALUE_MAX];
+    const char *path;
+
+    for (uint32_t i = 0; (path = st_config_common(config, i, value)) != NULL; i++)
+        add_text(f, path, value);
+}
+
+/* The text of config.json, as a number; 0: a preset. */
+static strata_status hash_config(uint64_t *hash, const struct strata_model *m)
+{
+    char path[ST_PATH_MAX], *text;
+    uint64_t bytes;
+    strata_status st;
+
+    *hash = 0;
+    if (!m->is_dir)
+        return STRATA_OK;
+    if ((st = st_path_join(path, m->name, "config.json")) != STRATA_OK ||
+        (st = st_file_read_text(&text, &bytes, path, CONFIG_BYTES_MAX)) != STRATA_OK)
+        return st;
+    *hash = st_checksum64(text, bytes);
+    free(text);
+    return STRATA_OK;
+}
+
+/* Of every page the first values and some from its middle. */
+static strata_status hash_weights(uint64_t *hash, struct strata_model *m)
+{
+    const struct st_workload *w = st_model_workload(m->model);
+    const struct st_weight_source source = st_handle_weights(m);
+    float sample[SAMPLE_ELEMS];
+    strata_status st = STRATA_OK;
+
+    *hash = 0;
+    for (uint32_t p = 0; p < w->page_count; p++)
+        for (uint32_t half = 0; half < 2 && st == STRATA_OK; half++) {
+            const uint64_t elems = w->pages[p].elems, first = half * (elems / 2 / SAMPLE_ELEMS) * SAMPLE_ELEMS;
+            const uint64_t count = elems - first < SAMPLE_ELEMS ? elems - first : SAMPLE_ELEMS;
+
+            st = source.read(source.ctx, p, first, count, sample);
+            if (st == STRATA_OK)
+                *hash = *hash * UINT64_C(0x9e3779b97f4a7c15) + st_checksum64(sample, count * sizeof(*sample));
+        }
+    return st;
+}
+
+strata_status st_ranks_agree_model(const struct strata_model *m)
+{
+    const struct st_workload *w = st_model_workload(m->model);
+    struct facts f = {0};
+    uint64_t config, weights;
+
+    if (st_handle_comm(m) == NULL)
+        return STRATA_OK;
+    add_text(&f, "the version of strata", strata_version());
+    add_number(&f, "the version of its numerics", ST_NUMERICS);
+    add_number(&f, "the use of the model", m->use);
+    add_text(&f, "the kind of the device", strncmp(m->device, "cuda", 4) == 0 ? "cuda" : m->device);
+    add_config(&f, &m->config);
+    add_text(&f, "the model", w->name);
+    add_text(&f, "the precision", strata_dtype_name(w->dtype));
+    add_number(&f, "--seq-len", m->seq);
+    add_number(&f, "--seed", m->seed);
+    add_number(&f, "the number of parameters", w->params);
+    add_text(&f, "whether sequences hold several documents", m->documents ? "true" : "false");
+    if (f.status == STRATA_OK)
+        f.status = hash_config(&config, m);
+    if (f.status == STRATA_OK)
+        f.status = hash_weights(&weights, (struct strata_model *)(uintptr_t)m);
+    if (f.status == STRATA_OK) {
+        add_number(&f, "the hash of the model's config.json", config);
+        add_number(&f, "the hash of samples of its weights", weights);
+    }
+    return agree(&f, m, "the start of the run");
+}
+
+/* --- the smallest of all ranks --- */
+
+/* Each of `count` numbers becomes the smallest that a rank has. */
+static strata_status take_least(const struct strata_model *m, double *numbers, uint32_t count, const char *what)
+{
+    const uint32_t ranks = st_handle_world(m).ranks;
+    double *all = st_fault_refuses("api.least") ? NULL : calloc((size_t)ranks * count, sizeof(*all));
+    strata_status st;
+
+    if (all == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for the numbers of %u ranks", ranks);
+    st = st_comm_gather(st_handle_comm(m), numbers, count * sizeof(*numbers), all, what);
+    for (size_t i = 0; i < (size_t)ranks * count && st == STRATA_OK; i++)
+        if (all[i] < numbers[i % count])
+            numbers[i % count] = all[i];
+    free(all);
+    return st;
+}
+
+strata_status st_ranks_workers(struct strata_model *m)
+{
+    double workers;
+    strata_status st;
+
+    if (st_handle_comm(m) == NULL)
+        return STRATA_OK;
+    workers = st_handle_workers(m);
+    st = take_least(m, &workers, 1, "workers");
+    m->threads = (uint32_t)workers;
+    return st;
+}
+
+/* Bytes are below 2^53. */
+strata_status st_ranks_capacity(const struct strata_model *m, struct st_capacity *capacity)
+{
+    double numbers[STRATA_TIER_COUNT + 1];
+    strata_status st;
+
+    if (st_handle_comm(m) == NULL)
+        return STRATA_OK;
+    for (uint32_t i = 0; i < STRATA_TIER_COUNT; i++)
+        numbers[i] = (double)capacity->bytes[i];
+    numbers[STRATA_TIER_COUNT] = -(double)capacity->device_beside;
+    st = take_least(m, numbers, STRATA_TIER_COUNT + 1, "capacities");
+    for (uint32_t i = 0; i < STRATA_TIER_COUNT; i++)
+        capacity->bytes[i] = (uint64_t)numbers[i];
+    capacity->device_beside = (uint64_t)-numbers[STRATA_TIER_COUNT];
+    return st;
+}
+
+/* Shares of a swap's directories are the rank's own: they move no byte between tiers. */
+strata_status st_ranks_rates(struct strata_plan *p)
+{
+    struct st_rates *r = &p->machine.rates;
+    double *const rates[RATES_COUNT] = {&r->matmul_flops, &r->block_flops, &r->head_flops, &r->memory, &r->upload,  &r->download,
+                                        &r->read,         &r->write,       &r->mixed,      &r->update, &r->checksum};
+    double numbers[RATES_COUNT];
+    strata_status st;
+
+    if (st_handle_comm(p->model) == NULL)
+        return STRATA_OK;
+    for (uint32_t i = 0; i < RATES_COUNT; i++)
+        numbers[i] = *rates[i];
+    st = take_least(p->model, numbers, RATES_COUNT, "rates");
+    for (uint32_t i = 0; i < RATES_COUNT; i++)
+        *rates[i] = numbers[i];
+    p->rates_known = r->matmul_flops > 0 || r->update > 0 || r->read > 0;
+    return st;
+}
+
+/* --- the plan, and the data --- */
+
+strata_status st_ranks_agree_plan(const struct strata_plan *p)
+{
+    const struct st_program *program = &p->plan->program;
+    struct facts f = {0};
+    uint64_t hash = 0;
+
+    if (st_handle_comm(p->model) == NULL)
+        return STRATA_OK;
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        const struct st_op *op = &program->ops[i];
+        const uint64_t words[] = {op->kind, op->lane, op->phases, op->page, op->chunk, op->block, op->part, op->bytes};
+
+        hash = hash * UINT64_C(0x9e3779b97f4a7c15) + st_checksum64(words, sizeof(words));
+    }
+    add_number(&f, "the number of the plan's ops", program->op_count);
+    add_number(&f, "the hash of the plan's ops", hash);
+    for (uint32_t i = 0; i < STRATA_TIER_COUNT; i++)
+        add_number(&f,
+                   i == 0   ? "the plan's bytes of the device"
+                   : i == 1 ? "the plan's bytes of the host"
+                            : "the plan's bytes of the drives",
+                   program->needed[i]);
+    return agree(&f, p->model, "the plan");
+}
+
+strata_status st_ranks_agree_data(const struct strata_model *m, const struct strata_data *d)
+{
+    const uint32_t files = st_token_set_files(d->set);
+    struct facts f = {0};
+    uint64_t hash = 0;
+
+    if (st_handle_comm(m) == NULL)
+        return STRATA_OK;
+    for (uint32_t i = 0; i < files && f.status == STRATA_OK; i++) {
+        struct st_token_identity identity;
+
+        f.status = st_token_set_identify(d->set, i, &identity);
+        if (f.status == STRATA_OK)
+            hash = hash * UINT64_C(0x9e3779b97f4a7c15) + st_checksum64(identity.header, strlen(identity.header)) +
+                   st_checksum64(identity.windows, strlen(identity.windows));
+    }
+    add_number(&f, "the number of token files", files);
+    add_number(&f, "the number of sequences of the data", st_token_set_windows(d->set));
+    add_number(&f, "the hash of samples of the data", hash);
+    return agree(&f, m, "the data");
+}
+
+/* --- work --- */
+
+strata_status st_ranks_watch(const struct strata_model *m, const char *what, uint64_t done, uint64_t total)
+{
+    unsigned char mine, all[ST_COMM_RANKS_MAX];
+    strata_status st = st_handle_watch(m, what, done, total), gathered;
+
+    if (st_handle_comm(m) == NULL)
+        return st;
+    mine = st != STRATA_OK;
+    if ((gathered = st_comm_gather(st_handle_comm(m), &mine, 1, all, what)) != STRATA_OK)
+        return gathered;
+    for (uint32_t r = 0; r < st_handle_world(m).ranks && st == STRATA_OK; r++)
+        if (all[r] != 0)
+            st = st_error(STRATA_E_CANCELLED, "%s was cancelled by rank %u", what, r);
+    return st;
+}

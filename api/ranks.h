@@ -1,0 +1,29 @@
+/* api/ranks.h - what the ranks of a run must have alike: compared, or brought to the smallest of all.  With one rank each of
+ * these does nothing. */
+#ifndef API_RANKS_H
+#define API_RANKS_H
+
+#include "api/handles.h"
+
+/** Every rank gets as many workers as the one with the fewest, since plans have scratch for each. */
+strata_status st_ranks_workers(struct strata_model *m);
+/** E_CONFIG: version, configuration, model or its weights differ. */
+strata_status st_ranks_agree_model(const struct strata_model *m);
+/** Of each tier the smallest capacity. */
+strata_status st_ranks_capacity(const struct strata_model *m, struct st_capacity *capacity);
+/** Of each resource the lowest rate, as the slowest rank keeps all others waiting. */
+strata_status st_ranks_rates(struct strata_plan *p);
+/** E_CONFIG: the programs differ, which is a mistake of the planner's. */
+strata_status st_ranks_agree_plan(const struct strata_plan *p);
+/** E_CONFIG: the token files, or how sequences are cut from them, differ. */
+strata_status st_ranks_agree_data(const struct strata_model *m, const struct strata_data *d);
+
+/** st_handle_watch() of something that all ranks do: E_CANCELLED on all of them if one's progress function asks for it. */
+strata_status st_ranks_watch(const struct strata_model *m, const char *what, uint64_t done, uint64_t total);
+/** Run `work` on rank 0, then on the first rank of each other machine, then on all others, so that those who share files find
+ *  what is there already.  Those who wait do so as long as it takes.
+ *  @param what  for sentences
+ *  @return the status of this rank's work; E_IO: another rank's failed, or a rank is gone */
+strata_status st_ranks_take_turns(const struct strata_model *m, strata_status (*work)(void *ctx), void *ctx, const char *what);
+
+#endif

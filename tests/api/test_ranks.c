@@ -1,0 +1,396 @@
+/* tests/api/test_ranks.c - models of several ranks, each on a thread of its own: what they must have alike, what becomes the
+ * smallest of all, whose data is whose, and turns. */
+#include "api/ranks.h"
+#include "tests/api/handles_fixture.h"
+#include "tests/common/scratch.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define RANKS_MOST  4u
+#define DEADLINE_NS UINT64_C(20000000000)
+#define TOKENS      1000u
+
+static const char config_text[] = "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2}";
+
+/* One rank: what it asks for, and what it got. */
+struct rank {
+    struct strata_comm comm;
+    struct strata_comm *all; /* NULL for one rank alone */
+    const char *model, *override, *data;
+    uint32_t seq_len;
+    uint64_t seed;
+    strata_status opened, read;
+    char sentence[1024];
+    struct strata_model_info info;
+    struct strata_config *config;
+    struct strata_model *handle;
+    struct strata_data *tokens;
+    pthread_t thread;
+    struct rank *of; /* the first one */
+};
+
+static void keep_sentence(struct rank *r, strata_status st)
+{
+    snprintf(r->sentence, sizeof(r->sentence), "%s", st != STRATA_OK ? strata_last_error() : "");
+}
+
+static void *open_rank(void *ctx)
+{
+    struct rank *r = ctx;
+    struct strata_config_opts config = STRATA_CONFIG_OPTS_INIT;
+    struct strata_model_opts model = STRATA_MODEL_OPTS_INIT;
+
+    config.text = config_text;
+    config.overrides = &r->override;
+    config.override_count = r->override != NULL;
+    config.ranks = r->comm.world.ranks;
+    model.model = r->model != NULL ? r->model : "nano";
+    model.seq_len = r->seq_len != 0 ? r->seq_len : RUN_SEQ;
+    model.seed = r->seed;
+    model.comm = &r->comm;
+    r->opened = strata_config_open(&r->config, &config);
+    if (r->opened == STRATA_OK)
+        r->opened = strata_model_open(&r->handle, r->config, &model);
+    keep_sentence(r, r->opened);
+    r->info = (struct strata_model_info)STRATA_MODEL_INFO_INIT;
+    if (r->opened != STRATA_OK || strata_model_get_info(r->handle, &r->info) != STRATA_OK || r->data == NULL)
+        return NULL;
+    r->read = strata_data_open(&r->tokens, r->handle, &r->data, 1);
+    keep_sentence(r, r->read);
+    return NULL;
+}
+
+static void meet(struct rank *ranks, uint32_t count)
+{
+    struct st_comm *comms[RANKS_MOST];
+
+    assert_ok(st_comm_threads_open(comms, count, DEADLINE_NS));
+    for (uint32_t r = 0; r < count; r++) {
+        ranks[r].comm = (struct strata_comm){.comm = comms[r], .world = comms[r]->world, .source = ""};
+        ranks[r].of = ranks;
+    }
+}
+
+static void run_ranks(struct rank *ranks, uint32_t count, void *(*work)(void *))
+{
+    for (uint32_t r = 0; r < count; r++)
+        assert_int_equal(pthread_create(&ranks[r].thread, NULL, work, &ranks[r]), 0);
+    for (uint32_t r = 0; r < count; r++)
+        pthread_join(ranks[r].thread, NULL);
+}
+
+static void part(struct rank *ranks, uint32_t count)
+{
+    for (uint32_t r = 0; r < count; r++) {
+        strata_data_close(ranks[r].tokens);
+        strata_model_close(ranks[r].handle);
+        strata_config_close(ranks[r].config);
+        st_comm_close(ranks[r].comm.comm);
+    }
+}
+
+/* --- what is alike --- */
+
+static void parts_of_the_data_are_the_whole(void **state)
+{
+    static int32_t whole[RANKS_MOST * 4 * RUN_SEQ], whole_targets[RANKS_MOST * 4 * RUN_SEQ];
+    static int32_t part_tokens[4 * RUN_SEQ], part_targets[4 * RUN_SEQ];
+    static const enum strata_data_order orders[] = {STRATA_DATA_SHUFFLED, STRATA_DATA_IN_ORDER, STRATA_DATA_EPOCHS};
+    struct rank ranks[3] = {0};
+
+    (void)state;
+    scratch_open();
+    for (uint32_t r = 0; r < 3; r++)
+        ranks[r].data = run_tokens("data.bin", TOKENS);
+    meet(ranks, 3);
+    run_ranks(ranks, 3, open_rank);
+    for (uint32_t r = 0; r < 3; r++) {
+        if (ranks[r].opened != STRATA_OK || ranks[r].read != STRATA_OK)
+            fail_msg("rank %u: %s", r, ranks[r].sentence);
+        assert_int_equal(ranks[r].info.rank, r);
+        assert_int_equal(ranks[r].info.ranks, 3);
+        assert_int_equal(ranks[r].info.step_sequences, 4);
+        assert_int_equal(ranks[r].info.world_sequences, 12);
+    }
+    for (size_t o = 0; o < 3; o++)
+        for (uint64_t first = 0; first < 72; first += 12) { /* beyond the end of the data, too */
+            assert_ok(strata_data_read(ranks[0].tokens, orders[o], 7, first, 12, whole, whole_targets, NULL));
+            for (uint32_t r = 0; r < 3; r++) {
+                assert_ok(
+                    strata_data_read_part(ranks[r].tokens, orders[o], 7, first, 12, r * 4, 4, part_tokens, part_targets, NULL));
+                assert_memory_equal(part_tokens, whole + (size_t)r * 4 * RUN_SEQ, sizeof(part_tokens));
+                assert_memory_equal(part_targets, whole_targets + (size_t)r * 4 * RUN_SEQ, sizeof(part_targets));
+            }
+        }
+    assert_refused(strata_data_read_part(ranks[0].tokens, STRATA_DATA_SHUFFLED, 0, 0, 4, 1, 4, part_tokens, part_targets, NULL),
+                   "sequences 1 to 5 of 4");
+    part(ranks, 3);
+    scratch_close();
+}
+
+/* Every rank says the same, and what: rank 1 is the one that differs. */
+static void what_differs_is_named(void **state)
+{
+    static const struct {
+        struct rank odd;
+        const char *words[3];
+    } rows[] = {
+        {{.seed = 9}, {"--seed differs", "rank 0 has 0", "rank 1 has 9"}},
+        {{.seq_len = 8}, {"--seq-len differs", "rank 1 has 8"}},
+        {{.model = "mini"}, {"differs", "rank 1"}},
+        {{.override = "optimizer.params.lr=0.5"}, {"optimizer.params.lr differs", "rank 1 has 0.5"}},
+        {{.override = "zero_optimization.stage=3"}, {"zero_optimization.stage differs", "rank 0 has 0", "rank 1 has 3"}},
+        {{.override = "strata.cache=0"}, {"strata.cache differs", "rank 0 has auto"}},
+        {{.override = "fp16.enabled=true"}, {"fp16.enabled differs"}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct rank ranks[2] = {[1] = rows[i].odd};
+
+        meet(ranks, 2);
+        run_ranks(ranks, 2, open_rank);
+        for (uint32_t r = 0; r < 2; r++) {
+            assert_status(ranks[r].opened, STRATA_E_CONFIG, rows[i].words[0]);
+            for (size_t w = 0; w < 3 && rows[i].words[w] != NULL; w++)
+                if (strstr(ranks[r].sentence, rows[i].words[w]) == NULL)
+                    fail_msg("\"%s\" lacks \"%s\"", ranks[r].sentence, rows[i].words[w]);
+        }
+        assert_string_equal(ranks[0].sentence, ranks[1].sentence);
+        part(ranks, 2);
+    }
+}
+
+static void other_data_is_refused(void **state)
+{
+    struct rank ranks[2] = {0};
+
+    (void)state;
+    scratch_open();
+    ranks[0].data = strdup(run_tokens("one.bin", TOKENS));
+    ranks[1].data = strdup(run_tokens("two.bin", TOKENS + RUN_SEQ));
+    meet(ranks, 2);
+    run_ranks(ranks, 2, open_rank);
+    for (uint32_t r = 0; r < 2; r++) {
+        assert_status(ranks[r].read, STRATA_E_CONFIG, "data");
+        assert_non_null(strstr(ranks[r].sentence, "sequences of the data"));
+        free((void *)(uintptr_t)ranks[r].data);
+    }
+    part(ranks, 2);
+    scratch_close();
+}
+
+/* --- the smallest of all --- */
+
+/* What a machine has may differ: workers are as many as the rank with the fewest has. */
+static void a_machine_may_differ(void **state)
+{
+    struct rank ranks[2] = {{.override = "strata.threads=3"}, {.override = "strata.threads=2"}};
+
+    (void)state;
+    meet(ranks, 2);
+    run_ranks(ranks, 2, open_rank);
+    for (uint32_t r = 0; r < 2; r++) {
+        if (ranks[r].opened != STRATA_OK)
+            fail_msg("rank %u: %s", r, ranks[r].sentence);
+        assert_int_equal(st_handle_workers(ranks[r].handle), 2);
+    }
+    part(ranks, 2);
+}
+
+static void *take_capacity(void *ctx)
+{
+    struct rank *r = ctx;
+    const uint64_t rank = r->comm.world.rank;
+    const struct strata_model model = {.comm = &r->comm};
+    struct st_capacity c = {.bytes = {100 - rank, 50 + rank, rank == 1 ? 7 : 9}, .device_beside = 5 + rank};
+
+    r->opened = st_ranks_capacity(&model, &c);
+    r->info.params = c.bytes[STRATA_TIER_DEVICE] * 1000000 + c.bytes[STRATA_TIER_HOST] * 10000 + c.bytes[STRATA_TIER_NVME] * 100 +
+                     c.device_beside;
+    return NULL;
+}
+
+static void capacities_are_the_smallest(void **state)
+{
+    struct rank ranks[3] = {0};
+
+    (void)state;
+    meet(ranks, 3);
+    run_ranks(ranks, 3, take_capacity);
+    for (uint32_t r = 0; r < 3; r++) {
+        assert_ok(ranks[r].opened);
+        assert_int_equal(ranks[r].info.params, 98500707);
+    }
+    part(ranks, 3);
+}
+
+/* --- turns --- */
+
+static atomic_uint order_next;
+
+struct worker {
+    struct rank *rank;
+    uint32_t place;
+    bool fails;
+};
+
+static strata_status work(void *ctx)
+{
+    struct worker *w = ctx;
+
+    w->place = atomic_fetch_add(&order_next, 1) + 1;
+    return w->fails ? st_handle_opts(NULL, 0, 1, "", "a turn") : STRATA_OK;
+}
+
+static void *take_turn(void *ctx)
+{
+    struct rank *r = ctx;
+    const struct strata_model model = {.comm = &r->comm};
+    struct worker w = {.rank = r, .fails = r->seed != 0};
+
+    r->opened = st_ranks_take_turns(&model, work, &w, "a test");
+    keep_sentence(r, r->opened);
+    r->info.params = w.place;
+    return NULL;
+}
+
+/* Four ranks on two machines: rank 0, then 2 as the first of its machine, then the others. */
+static void turns_go_by_machines(void **state)
+{
+    struct rank ranks[4] = {0};
+
+    (void)state;
+    atomic_store(&order_next, 0);
+    meet(ranks, 4);
+    for (uint32_t r = 0; r < 4; r++)
+        ranks[r].comm.comm->world.local_rank = r % 2;
+    run_ranks(ranks, 4, take_turn);
+    for (uint32_t r = 0; r < 4; r++)
+        assert_ok(ranks[r].opened);
+    assert_int_equal(ranks[0].info.params, 1);
+    assert_int_equal(ranks[2].info.params, 2);
+    assert_true(ranks[1].info.params > 2 && ranks[3].info.params > 2);
+    part(ranks, 4);
+}
+
+static void a_failed_turn_ends_all(void **state)
+{
+    struct rank ranks[3] = {0};
+
+    (void)state;
+    atomic_store(&order_next, 0);
+    ranks[0].seed = 1; /* fails */
+    meet(ranks, 3);
+    for (uint32_t r = 0; r < 3; r++)
+        ranks[r].comm.comm->world.local_rank = r;
+    run_ranks(ranks, 3, take_turn);
+    assert_status(ranks[0].opened, STRATA_E_INVAL, "its own status");
+    for (uint32_t r = 1; r < 3; r++) {
+        assert_status(ranks[r].opened, STRATA_E_IO, "another's");
+        assert_non_null(strstr(ranks[r].sentence, "a test: rank 0 failed"));
+        assert_int_equal(ranks[r].info.params, 0);
+    }
+    part(ranks, 3);
+}
+
+/* --- the door --- */
+
+static void one_rank_asks_nobody(void **state)
+{
+    struct strata_comm_opts opts = STRATA_COMM_OPTS_INIT;
+    struct strata_comm_info info = STRATA_COMM_INFO_INIT;
+    const char *const none[] = {NULL}, *const torch[] = {"RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=n", "MASTER_PORT=7", NULL};
+    const char *const names[] = {"it"}, *const texts[] = {"x"};
+    struct strata_comm *comm = NULL;
+    int mine = 5, all = 0;
+
+    (void)state;
+    assert_ok(strata_comm_find(&opts, none));
+    assert_true(opts.rank == 0 && opts.ranks == 1 && opts.source == NULL);
+    assert_ok(strata_comm_open(&comm, &opts));
+    assert_ok(strata_comm_get_info(comm, &info));
+    assert_true(info.ranks == 1 && info.local_ranks == 1);
+    assert_string_equal(info.kind, "none");
+    assert_string_equal(info.source, "");
+    assert_ok(strata_comm_gather(comm, &mine, sizeof(mine), &all, "x"));
+    assert_int_equal(all, 5);
+    assert_ok(strata_comm_agree(comm, names, texts, 1));
+    strata_comm_abort(comm, "nobody hears it");
+    strata_comm_close(comm);
+
+    opts = (struct strata_comm_opts)STRATA_COMM_OPTS_INIT;
+    assert_ok(strata_comm_find(&opts, torch));
+    assert_true(opts.rank == 1 && opts.ranks == 2 && opts.port == 7 && !opts.mpi);
+    assert_string_equal(opts.address, "n");
+    assert_string_equal(opts.source, "torch's variables");
+    assert_string_equal(strata_comm_variable(0), "RANK");
+}
+
+static void mistakes_of_the_door(void **state)
+{
+    struct strata_comm_opts opts = STRATA_COMM_OPTS_INIT;
+    struct strata_comm_info info = STRATA_COMM_INFO_INIT;
+    struct strata_config_opts config_opts = STRATA_CONFIG_OPTS_INIT;
+    struct strata_model_opts model_opts = STRATA_MODEL_OPTS_INIT;
+    struct strata_config *config = NULL;
+    struct strata_model *model = NULL;
+    struct strata_comm *comm = NULL;
+
+    (void)state;
+    assert_refused(strata_comm_find(NULL, NULL), "opts is NULL");
+    assert_refused(strata_comm_open(NULL, &opts), "comm is NULL");
+    assert_refused(strata_comm_open(&comm, NULL), "opts is NULL");
+    assert_refused(strata_comm_open(&comm, &opts), "rank 0 of 0");
+    assert_refused(strata_comm_get_info(NULL, &info), "comm is NULL");
+    assert_refused(strata_comm_gather(NULL, &opts, 1, &opts, "x"), "comm is NULL");
+    assert_refused(strata_comm_agree(NULL, NULL, NULL, 0), "comm is NULL");
+    opts.rank = opts.ranks = 2;
+    assert_refused(strata_comm_open(&comm, &opts), "rank 2 of 2");
+    opts.rank = 0, opts.ranks = 5000;
+    assert_refused(strata_comm_open(&comm, &opts), "1 to 1024 ranks");
+    opts.ranks = 2, opts.local_rank = 3, opts.local_ranks = 2;
+    assert_refused(strata_comm_open(&comm, &opts), "local rank 3 of 2");
+    opts.local_rank = 0, opts.port = 65536;
+    assert_refused(strata_comm_open(&comm, &opts), "port 65536");
+    opts.port = 1, opts.kind = "pigeons";
+    assert_refused(strata_comm_open(&comm, &opts), "\"pigeons\"");
+    opts.kind = NULL;
+    assert_refused(strata_comm_open(&comm, &opts), "MASTER_ADDR");
+    memset(opts.address, 'a', sizeof(opts.address));
+    assert_refused(strata_comm_open(&comm, &opts), "does not end");
+    assert_null(comm);
+    strata_comm_abort(NULL, NULL);
+    strata_comm_close(NULL);
+
+    config_opts.ranks = 2; /* and a model of one */
+    assert_ok(strata_config_open(&config, &config_opts));
+    model_opts.model = "nano";
+    assert_refused(strata_model_open(&model, config, &model_opts), "opened for 2 ranks, the model for 1");
+    strata_config_close(config);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_of_the_data_are_the_whole),
+        cmocka_unit_test(what_differs_is_named),
+        cmocka_unit_test(other_data_is_refused),
+        cmocka_unit_test(a_machine_may_differ),
+        cmocka_unit_test(capacities_are_the_smallest),
+        cmocka_unit_test(turns_go_by_machines),
+        cmocka_unit_test(a_failed_turn_ends_all),
+        cmocka_unit_test(one_rank_asks_nobody),
+        cmocka_unit_test(mistakes_of_the_door),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
