@@ -13,6 +13,7 @@
 #include "offload/optim/optimizer.h"
 #include "offload/program/program.h"
 
+struct st_comm;
 struct st_engine;
 struct st_extents;
 struct st_train_state;
@@ -34,6 +35,8 @@ struct st_engine_opts {
     const struct st_program *program; /* borrowed; outlives the engine */
     struct st_compute compute;        /* the model */
     struct st_training_opts training;
+    struct st_comm *comm;                /* of host memory; NULL: the program is one of one rank */
+    struct st_comm *device_comm;         /* of the device's memory; may be the same */
     const struct st_topology *topology;  /* may be NULL */
     const char *isa;                     /* kernels: "scalar", "avx2", "avx512", "neon"; NULL or "auto": the best */
     uint32_t threads;                    /* workers, at most as many as the workload was made for; 0: that number */
@@ -85,8 +88,8 @@ struct st_resume_opts {
 /** Put a checkpoint's planes where the program wants them, and go on from its state, instead of a load.  Pages and groups must be
  *  the checkpoint's (the caller has compared them).  Where both runs save and cut their planes alike, what lies on NVMe is not
  *  copied (without `copies`): it is read from the checkpoint's volumes until an update writes it, so they must stay attached.
- *  E_CORRUPT: a tile differs from its checksum; E_CANCELLED; E_IO, E_NOMEM.  After E_CORRUPT another checkpoint may be taken, after
- *  another failure the engine can only be destroyed. */
+ *  E_CORRUPT: a tile differs from its checksum; E_CANCELLED; E_IO, E_NOMEM.  After E_CORRUPT another checkpoint may be taken,
+ * after another failure the engine can only be destroyed. */
 strata_status st_engine_resume(struct st_engine *eng, const struct st_resume_opts *opts);
 /** Whether the last resume left on NVMe what lies there. */
 bool st_engine_adopted(const struct st_engine *eng);
@@ -104,6 +107,10 @@ const struct st_train_state *st_engine_train_state(const struct st_engine *eng);
 struct st_swap *st_engine_swap(const struct st_engine *eng);
 /** The same for what attaches a checkpoint: a run without one gets one that only reads.  As st_swap_open(). */
 strata_status st_engine_reader(struct st_engine *eng, struct st_swap **out);
+
+/** The same answer for all ranks: OK if all give OK; else a failure of one, its own for who has one.  Collective; with one rank
+ *  `st`.  @param what  for sentences of the comm */
+strata_status st_engine_agree(struct st_engine *eng, strata_status st, const char *what);
 
 /** Set the learning rate of the updates of all following steps.  The engine has no schedule: the caller evaluates one before each
  * step, for step number st_engine_steps() + 1 (offload/optim/lr_schedule.h). */
@@ -150,9 +157,11 @@ strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const
  * planned for.  E_INPUT: a token outside the vocabulary. */
 strata_status st_engine_forward(struct st_engine *eng, const int32_t *tokens, uint32_t count, uint32_t position, float *logits);
 
-/** Write the weight plane page by page, group by group; flushes first. */
+/** Write the weight plane page by page, group by group; flushes first.  Collective, as the digests are: rank 0's sink gets all of
+ *  it, and no other's is called.  What fails on one rank fails on all. */
 strata_status st_engine_export(struct st_engine *eng, st_engine_sink_fn *sink, void *ctx);
-/** Digests over weight and state planes in parameter order (flushes first): 32 hex digits each. */
+/** Digests over weight and state planes in parameter order (flushes first): 32 hex digits each, the same on every rank and for
+ *  every number of ranks. */
 strata_status st_engine_digest(struct st_engine *eng, char weights[33], char state[33]);
 
 /** Create a recorder for the first steps_max steps of this program, or fewer if more would take over 8 MiB (but at least one).

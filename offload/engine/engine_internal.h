@@ -11,6 +11,7 @@
 #include "core/system/arena.h"
 #include "core/system/workers.h"
 #include "core/trace/trace.h"
+#include "offload/comm/comm.h"
 #include "offload/device/device_timed.h"
 #include "offload/engine/engine.h"
 #include "offload/engine/train_state.h"
@@ -58,8 +59,23 @@ struct st_engine_async {
     uint64_t lane_end_ns[ST_LANE_COUNT], lane_busy_ns[ST_LANE_COUNT], forward_ns, backward_ns;
 };
 
+/* What an exchange is given: made before each one, in memory taken at create. */
+struct st_engine_peers {
+    struct st_comm_peer *peers; /* [ranks]; NULL: one rank */
+    struct st_comm_part *parts; /* [ranks][2 * ST_GROUPS_MAX] */
+};
+
+/* What a rank says of something that all do. */
+struct st_engine_answer {
+    int32_t status;
+    char sentence[ST_COMM_REASON_BYTES];
+};
+
 struct st_engine {
     const struct st_program *program;
+    struct st_comm *comm, *device_comm; /* NULL: one rank */
+    struct st_engine_peers host_peers, device_peers;
+    struct st_engine_answer *answers; /* [ranks] */
     struct st_training_opts training;
     double lr, beta1, beta2; /* of the following updates */
     struct st_compute compute;
@@ -196,6 +212,44 @@ strata_status st_engine_load_constants(struct st_engine *eng);
 void st_engine_zero_gaps(const struct st_engine *eng, uint32_t p, unsigned char *slot);
 /* Bring a shard's weights, which are on the host, to their page's place on the device. */
 strata_status st_engine_put_shard(struct st_engine *eng, uint32_t p, const unsigned char *shard);
+/* engine_comm.c: memory for exchanges of a program with ranks. */
+strata_status st_engine_peers_create(struct st_engine_peers *out, const struct st_program *program);
+void st_engine_peers_destroy(struct st_engine_peers *peers);
+/* Slices of a page that all ranks are to have, in page layout. */
+struct st_gather {
+    uint32_t page;
+    unsigned char *base; /* of the page's */
+    size_t width;        /* bytes of an element; 0: weights, as their groups store them */
+    bool frozen;         /* frozen groups, too */
+};
+/* After a load or a resume: pages that the device keeps whole get every rank's slices.  Collective. */
+strata_status st_engine_gather_pages(struct st_engine *eng);
+/* For an exchange after which all have them: own slices go to everybody, theirs come in place. */
+const struct st_comm_peer *st_engine_gather_peers(const struct st_engine *eng, struct st_engine_peers *out,
+                                                  const struct st_gather *gather);
+
+/* Runs of bytes that every rank names in the same order, and the one that has them gives to rank 0.  Nobody stops before rank 0
+ * has told it, so that all stop at the same one; st_relay_end() has one answer for all. */
+struct st_relay {
+    struct st_engine *eng;
+    strata_status failure; /* this rank's; on rank 0 another's, too, with no sentence */
+    strata_status word;    /* rank 0's, that all have heard */
+    strata_status broken;  /* of the comm itself */
+    char sentence[1024];
+};
+struct st_relay_run {
+    uint32_t owner;
+    const unsigned char *from; /* the owner's; may be NULL where it has failed */
+    bool on_device;
+    uint64_t bytes, most; /* most: at a time, at most ST_SCRATCH_BYTES */
+    strata_status (*emit)(void *ctx, uint64_t at, uint64_t bytes, const void *data); /* on rank 0 */
+    void *ctx;
+};
+void st_relay_begin(struct st_relay *relay, struct st_engine *eng);
+bool st_relay_goes_on(const struct st_relay *relay);
+void st_relay_fail(struct st_relay *relay, strata_status st); /* with the last error; OK: nothing */
+void st_relay_run(struct st_relay *relay, const struct st_relay_run *run);
+strata_status st_relay_end(struct st_relay *relay);
 /* engine_save.c: before and after a cycle that saves.  What is frozen and lives in memory is written by the first of all saves.
  */
 strata_status st_engine_save_base(struct st_engine *eng);

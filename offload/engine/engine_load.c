@@ -339,7 +339,7 @@ static strata_status finish(struct load *l, strata_status st)
     return st == STRATA_OK ? STRATA_OK : st_error(st, "%s", error);
 }
 
-strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx)
+static strata_status load_all(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx)
 {
     struct load l = {.eng = eng, .fill = fill, .ctx = ctx};
     strata_status st = st_engine_drain(eng); /* an earlier run's last step may still read and write the slots */
@@ -354,4 +354,11 @@ strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, voi
     for (uint32_t p = 0; p < eng->program->workload.page_count && st == STRATA_OK; p++)
         st = load_page(&l, p);
     return finish(&l, st);
+}
+
+strata_status st_engine_load(struct st_engine *eng, st_engine_fill_fn *fill, void *ctx)
+{
+    const strata_status st = st_engine_agree(eng, load_all(eng, fill, ctx), "the end of a load");
+
+    return st == STRATA_OK ? st_engine_gather_pages(eng) : st;
 }

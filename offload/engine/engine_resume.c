@@ -319,7 +319,7 @@ static strata_status finish(struct resume *r, strata_status st)
     return st == STRATA_OK ? STRATA_OK : st_error(st, "%s", error);
 }
 
-strata_status st_engine_resume(struct st_engine *eng, const struct st_resume_opts *opts)
+static strata_status resume_all(struct st_engine *eng, const struct st_resume_opts *opts)
 {
     struct resume r = {.eng = eng, .from = opts->extents, .opts = opts};
     strata_status st = st_engine_drain(eng);
@@ -340,6 +340,13 @@ strata_status st_engine_resume(struct st_engine *eng, const struct st_resume_opt
     if (st == STRATA_OK)
         eng->train = *opts->train;
     return st;
+}
+
+strata_status st_engine_resume(struct st_engine *eng, const struct st_resume_opts *opts)
+{
+    const strata_status st = st_engine_agree(eng, resume_all(eng, opts), "the end of a resume");
+
+    return st == STRATA_OK ? st_engine_gather_pages(eng) : st;
 }
 
 bool st_engine_adopted(const struct st_engine *eng)

@@ -44,6 +44,7 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
         .dispatch = st_dispatch_bytes(ops),
         .transfers = count_transfers(program) * ST_TRANSFER_RECORD_BYTES,
         .jobs = queues ? ops * ST_JOB_RECORD_BYTES : 0,
+        .ranks = program->ranks > 1 ? program->ranks * (2 * ST_PEER_RECORD_BYTES + ST_ANSWER_RECORD_BYTES) : 0,
         .checks = queues ? ops : 0,
         .verified = program->buffer_count,
         .fresh = program->chunk_count,
@@ -57,6 +58,6 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
                        : 0,
         .bounce = program->sets > 0 ? (size_t)ST_BOUNCE_COUNT * ST_BOUNCE_BYTES : 0,
     };
-    return t->program + t->dispatch + t->transfers + t->jobs + t->checks + t->verified + t->fresh + t->volumes +
+    return t->program + t->dispatch + t->transfers + t->jobs + t->ranks + t->checks + t->verified + t->fresh + t->volumes +
            ST_PLANE_COUNT * t->checksums + t->act_checksums + 2 * t->scratch + t->block_sums + t->bounce + t->extents;
 }

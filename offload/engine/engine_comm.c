@@ -1,0 +1,198 @@
+/* engine_comm.c - what ranks give each other outside a step's arithmetic: slices of pages, statuses, and, for exports and
+ * digests, the bytes of planes in one order on rank 0.
+ *
+ * Called between steps on the caller's thread, and by the comm ops of a step on the comm's own. */
+#include "offload/engine/engine_internal.h"
+
+#include "core/base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(sizeof(struct st_comm_peer) + 2 * ST_GROUPS_MAX * sizeof(struct st_comm_part) == ST_PEER_RECORD_BYTES, "planned");
+_Static_assert(sizeof(struct st_engine_answer) == ST_ANSWER_RECORD_BYTES, "planned");
+
+/* --- peers --- */
+
+strata_status st_engine_peers_create(struct st_engine_peers *out, const struct st_program *program)
+{
+    const size_t ranks = program->ranks;
+
+    out->peers = calloc(ranks, ST_PEER_RECORD_BYTES);
+    if (out->peers == NULL)
+        return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
+    out->parts = (struct st_comm_part *)(void *)(out->peers + ranks);
+    return STRATA_OK;
+}
+
+void st_engine_peers_destroy(struct st_engine_peers *peers)
+{
+    free(peers->peers);
+    *peers = (struct st_engine_peers){0};
+}
+
+/* The parts of a page's groups that a rank has; returns how many. */
+static uint32_t slices_of(struct st_comm_part *parts, const struct st_engine *eng, const struct st_gather *g, uint32_t rank)
+{
+    const struct st_workload *w = &eng->program->workload;
+    const struct st_page *page = &w->pages[g->page];
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < page->group_count; i++) {
+        const struct st_group *group = &page->groups[i];
+        const struct st_slice s = st_slice_of(w, g->page, i, eng->program->ranks, rank);
+
+        if (s.elems == 0 || (group->kind == ST_GROUP_FROZEN && !g->frozen))
+            continue;
+        parts[count++] = g->width == 0
+                             ? (struct st_comm_part){g->base + group->at + st_format_bytes(group->format, s.first),
+                                                     st_format_bytes(group->format, s.elems)}
+                             : (struct st_comm_part){g->base + (group->offset + s.first) * g->width, s.elems * g->width};
+    }
+    return count;
+}
+
+const struct st_comm_peer *st_engine_gather_peers(const struct st_engine *eng, struct st_engine_peers *out,
+                                                  const struct st_gather *gather)
+{
+    const uint32_t rank = eng->program->rank;
+    struct st_comm_part *own = out->parts + (size_t)rank * 2 * ST_GROUPS_MAX;
+    const uint32_t sends = slices_of(own, eng, gather, rank);
+
+    for (uint32_t r = 0; r < eng->program->ranks; r++) {
+        struct st_comm_part *theirs = out->parts + (size_t)r * 2 * ST_GROUPS_MAX;
+
+        out->peers[r] = (struct st_comm_peer){0};
+        if (r == rank)
+            continue;
+        out->peers[r] = (struct st_comm_peer){
+            .send = own, .recv = theirs, .send_count = sends, .recv_count = slices_of(theirs, eng, gather, r)};
+    }
+    return out->peers;
+}
+
+strata_status st_engine_gather_pages(struct st_engine *eng)
+{
+    const struct st_program *program = eng->program;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t p = 0; p < program->workload.page_count && st_program_cuts(program) > 1 && st == STRATA_OK; p++) {
+        struct st_gather gather = {.page = p, .frozen = true};
+        char what[64];
+
+        if (program->pages[p].weights != ST_WHERE_DEVICE && program->pages[p].home != ST_WHERE_DEVICE)
+            continue;
+        gather.base = st_engine_pointer(eng, program->pages[p].weight_region);
+        snprintf(what, sizeof(what), "the first gather of page %u", p);
+        st = st_comm_exchange(eng->device_comm, st_engine_gather_peers(eng, &eng->device_peers, &gather), what);
+    }
+    return st;
+}
+
+/* --- one answer for all --- */
+
+strata_status st_engine_agree(struct st_engine *eng, strata_status st, const char *what)
+{
+    const uint32_t ranks = eng->program->ranks;
+    struct st_engine_answer mine = {.status = (int32_t)st}, *const all = eng->answers;
+    strata_status told;
+
+    if (eng->comm == NULL)
+        return st;
+    if (st != STRATA_OK)
+        snprintf(mine.sentence, sizeof(mine.sentence), "%s", strata_last_error());
+    told = st_comm_gather(eng->comm, &mine, sizeof(mine), all, what);
+    for (uint32_t r = 0; r < ranks && told == STRATA_OK && st == STRATA_OK; r++)
+        if (all[r].status != STRATA_OK)
+            told = st_error((strata_status)all[r].status, "rank %u: %s", r, all[r].sentence);
+    return st != STRATA_OK ? st_error(st, "%s", mine.sentence) : told;
+}
+
+/* --- planes on their way to rank 0 --- */
+
+void st_relay_begin(struct st_relay *relay, struct st_engine *eng)
+{
+    *relay = (struct st_relay){.eng = eng};
+}
+
+bool st_relay_goes_on(const struct st_relay *relay)
+{
+    if (relay->failure != STRATA_OK && st_program_cuts(relay->eng->program) == 1)
+        return false; /* nobody waits for rank 0 */
+    return relay->broken == STRATA_OK && relay->word == STRATA_OK;
+}
+
+void st_relay_fail(struct st_relay *relay, strata_status st)
+{
+    if (st == STRATA_OK || relay->failure != STRATA_OK)
+        return;
+    relay->failure = st;
+    snprintf(relay->sentence, sizeof(relay->sentence), "%s", strata_last_error());
+}
+
+/* Everybody tells rank 0 how it goes, the owner with the bytes behind that; rank 0 tells everybody what it knew before. */
+static void exchange(struct st_relay *relay, uint32_t owner, const void *data, uint64_t bytes)
+{
+    struct st_engine *eng = relay->eng;
+    const uint32_t rank = eng->program->rank, ranks = eng->program->ranks;
+    struct st_comm_part *own = eng->host_peers.parts + (size_t)rank * 2 * ST_GROUPS_MAX;
+    int32_t word = (int32_t)relay->failure;
+
+    own[0] = (struct st_comm_part){.data = &word, .bytes = sizeof(word)};
+    own[1] = (struct st_comm_part){.data = (void *)(uintptr_t)data, .bytes = bytes}; /* only read */
+    for (uint32_t r = 0; r < ranks; r++) {
+        struct st_comm_part *theirs = eng->host_peers.parts + (size_t)r * 2 * ST_GROUPS_MAX;
+
+        eng->host_peers.peers[r] = (struct st_comm_peer){0};
+        if (r == rank || (rank != 0 && r != 0))
+            continue;
+        theirs[0] = (struct st_comm_part){.data = &eng->answers[r].status, .bytes = sizeof(word)};
+        theirs[1] = (struct st_comm_part){.data = eng->staging, .bytes = bytes};
+        eng->host_peers.peers[r] = (struct st_comm_peer){
+            .send = own, .recv = theirs, .send_count = rank == owner ? 2 : 1, .recv_count = r == owner && rank == 0 ? 2 : 1};
+    }
+    relay->broken = st_comm_exchange(eng->comm, eng->host_peers.peers, "planes on their way to rank 0");
+    relay->word = (strata_status)(rank == 0 ? word : eng->answers[0].status);
+    for (uint32_t r = 1; r < ranks && rank == 0 && relay->failure == STRATA_OK && relay->broken == STRATA_OK; r++)
+        relay->failure = (strata_status)eng->answers[r].status; /* whose sentence follows at the end */
+}
+
+/* The next bytes of an owner's run, on the host; where it has failed, any. */
+static const void *bring(struct st_relay *relay, const unsigned char *from, bool on_device, uint64_t bytes)
+{
+    if (relay->failure != STRATA_OK)
+        return relay->eng->staging;
+    if (!on_device)
+        return from;
+    st_relay_fail(relay, st_engine_get(relay->eng, relay->eng->staging, from, bytes));
+    return relay->eng->staging;
+}
+
+void st_relay_run(struct st_relay *relay, const struct st_relay_run *run)
+{
+    const uint32_t rank = relay->eng->program->rank;
+
+    for (uint64_t at = 0; at < run->bytes && st_relay_goes_on(relay); at += run->most) {
+        const uint64_t left = run->bytes - at, bytes = left < run->most ? left : run->most;
+        const void *data = relay->eng->staging;
+
+        if (rank == run->owner)
+            data = bring(relay, run->from + at, run->on_device, bytes);
+        if (run->owner != 0)
+            exchange(relay, run->owner, data, bytes);
+        if (rank == 0 && relay->failure == STRATA_OK && relay->broken == STRATA_OK)
+            st_relay_fail(relay, run->emit(run->ctx, at, bytes, run->owner == 0 ? data : relay->eng->staging));
+    }
+}
+
+strata_status st_relay_end(struct st_relay *relay)
+{
+    strata_status st = relay->failure;
+
+    if (relay->broken != STRATA_OK)
+        return relay->broken;
+    if (st != STRATA_OK && relay->sentence[0] == '\0')
+        st = STRATA_OK; /* another rank's, which says it itself */
+    return st_engine_agree(relay->eng, st == STRATA_OK ? STRATA_OK : st_error(st, "%s", relay->sentence), "the end of planes");
+}
