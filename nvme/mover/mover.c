@@ -17,14 +17,14 @@ static void volume_free(struct st_volume *v)
 {
     if (v == NULL)
         return;
-    for (uint32_t i = 0; i < v->stripe.dir_count; i++)
+    for (uint32_t i = 0; i < v->file_count; i++)
         free(v->parts[i].path);
     free(v);
 }
 
 static strata_status volume_create(struct st_volume **out, struct st_mover *m, const struct st_volume_opts *opts)
 {
-    const uint32_t count = opts->stripe->dir_count;
+    const uint32_t spaces = opts->spaces > 0 ? opts->spaces : 1, dirs = opts->stripe->dir_count, count = spaces * dirs;
     struct st_volume *v;
     strata_status st;
 
@@ -32,7 +32,9 @@ static strata_status volume_create(struct st_volume **out, struct st_mover *m, c
     if ((st = st_io_alloc((void **)&v, "volume", 1, sizeof(*v) + count * sizeof(v->parts[0]))) != STRATA_OK)
         return st;
     v->stripe = *opts->stripe;
-    v->bytes = opts->bytes;
+    v->bytes = spaces * opts->bytes;
+    v->space_bytes = opts->bytes;
+    v->file_count = count;
     v->read_only = opts->read_only;
     for (uint32_t i = 0; i < count; i++) {
         const size_t length = strlen(opts->files[i].path) + 1;
@@ -40,7 +42,7 @@ static strata_status volume_create(struct st_volume **out, struct st_mover *m, c
 
         assert(opts->files[i].drive < m->opts.drive_count);
         part->fd = opts->files[i].fd;
-        part->bytes = st_stripe_file_bytes(opts->stripe, i, opts->bytes);
+        part->bytes = st_stripe_file_bytes(opts->stripe, i % dirs, opts->bytes);
         part->drive = &m->drives[opts->files[i].drive];
         if ((st = st_io_alloc((void **)&part->path, "path of a volume's file", length, 1)) != STRATA_OK) {
             volume_free(v);
@@ -50,6 +52,17 @@ static strata_status volume_create(struct st_volume **out, struct st_mover *m, c
     }
     *out = v;
     return STRATA_OK;
+}
+
+struct st_stripe_place st_volume_at(const struct st_volume *v, uint64_t offset)
+{
+    const uint64_t space = v->space_bytes > 0 ? offset / v->space_bytes : 0, at = offset - space * v->space_bytes;
+    struct st_stripe_place place = st_stripe_at(&v->stripe, at);
+
+    place.dir += (uint32_t)space * v->stripe.dir_count;
+    if (place.bytes > v->space_bytes - at)
+        place.bytes = v->space_bytes - at;
+    return place;
 }
 
 /* Has the I/O thread make the change, and waits for it. */
@@ -103,7 +116,7 @@ const char *st_mover_place(struct st_mover *m, uint32_t volume, uint64_t offset,
     v = m->volumes[volume];
     pthread_mutex_unlock(&m->lock);
     assert(v != NULL);
-    place = st_stripe_at(&v->stripe, offset);
+    place = st_volume_at(v, offset);
     *file_offset = place.offset;
     return v->parts[place.dir].path;
 }
@@ -228,7 +241,7 @@ strata_status st_mover_submit(struct st_mover *m, struct st_transfer *t)
     pthread_mutex_lock(&m->lock);
     v = t->volume < ST_MOVER_VOLUMES_MAX ? m->volumes[t->volume] : NULL;
     if ((st = check(v, t)) == STRATA_OK) {
-        t->goal = t->op == ST_IO_SYNC ? v->stripe.dir_count : t->bytes;
+        t->goal = t->op == ST_IO_SYNC ? v->file_count : t->bytes;
         atomic_fetch_add_explicit(&v->transfers, 1, memory_order_relaxed);
         st_mover_queue_push(&m->inbox, t);
         st_io_thread_nudge(&m->thread); /* under the lock: after it the transfer may end and its owner may stop the mover */

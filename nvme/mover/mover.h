@@ -63,8 +63,10 @@ struct st_volume_file {
 
 struct st_volume_opts {
     const struct st_stripe *stripe;     /* copied */
-    const struct st_volume_file *files; /* [stripe->dir_count], copied; file d has st_stripe_file_bytes(stripe, d, bytes) */
-    uint64_t bytes;                     /* multiple of ST_MOVER_ALIGN; may be 0 */
+    const struct st_volume_file *files; /* [spaces][stripe->dir_count], copied; file d of a space has st_stripe_file_bytes(stripe,
+                                           d, bytes) */
+    uint64_t bytes;                     /* of a space; multiple of ST_MOVER_ALIGN; may be 0 */
+    uint32_t spaces;                    /* one behind the other, each dealt out over files of its own; 0: 1 */
     bool read_only;                     /* a write is E_INVAL */
 };
 

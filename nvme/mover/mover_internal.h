@@ -50,11 +50,14 @@ struct st_volume_part {
 /* Constant while it is in the mover's table, but for the count. */
 struct st_volume {
     struct st_stripe stripe;
-    uint64_t bytes;
+    uint64_t bytes, space_bytes; /* of all spaces, of one */
+    uint32_t file_count;
     bool read_only;
     _Atomic uint32_t transfers;    /* submitted and not ended */
-    struct st_volume_part parts[]; /* [stripe.dir_count] */
+    struct st_volume_part parts[]; /* [file_count] */
 };
+/* Where a byte of a volume lies; .dir: index of its file. */
+struct st_stripe_place st_volume_at(const struct st_volume *v, uint64_t offset);
 
 /* Put `volume` (NULL: nothing) in the place of what the table has at `index` (ST_MOVER_NO_VOLUME: at any free place).  On the
  * stack of a thread that waits for `ended`. */

@@ -194,7 +194,7 @@ static struct st_transfer *next_of(struct st_mover *m, int which)
 
 static struct st_stripe_place place_of(const struct st_mover *m, const struct st_transfer *t)
 {
-    return st_stripe_at(&m->volumes[t->volume]->stripe, t->offset + t->issued);
+    return st_volume_at(m->volumes[t->volume], t->offset + t->issued);
 }
 
 /* Whether the drive that t continues on takes another request. */
@@ -307,7 +307,7 @@ static void unbind(struct st_mover *m, const struct st_volume *v, uint32_t parts
 /* Makes the volume's files known to the method: all, or none. */
 static strata_status bind(struct st_mover *m, struct st_volume *v)
 {
-    for (uint32_t i = 0; i < v->stripe.dir_count; i++) {
+    for (uint32_t i = 0; i < v->file_count; i++) {
         struct st_volume_part *part = &v->parts[i];
         const strata_status st = m->thread.ops->add_file(m->thread.io, part->fd, part->bytes, &part->place);
 
@@ -332,7 +332,7 @@ static strata_status make(struct st_mover *m, struct st_mover_change *c)
     if (c->volume != NULL && (st = bind(m, c->volume)) != STRATA_OK)
         return st;
     if ((old = m->volumes[c->index]) != NULL)
-        unbind(m, old, old->stripe.dir_count);
+        unbind(m, old, old->file_count);
     pthread_mutex_lock(&m->lock);
     m->volumes[c->index] = c->volume;
     pthread_mutex_unlock(&m->lock);

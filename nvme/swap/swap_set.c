@@ -7,10 +7,12 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "nvme/method/direct.h"
+#include "nvme/method/io_method.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -174,21 +176,27 @@ static uint32_t drive_of(const struct st_swap *swap, int fd, uint32_t index)
 
 strata_status st_swap_attach(struct st_swap *swap, const struct st_volume_opts *opts, uint32_t *volume)
 {
-    struct st_volume_file files[ST_SWAP_DIRS_MAX];
+    const uint32_t dirs = opts->stripe->dir_count, count = dirs * (opts->spaces > 0 ? opts->spaces : 1);
     struct st_volume_opts given = *opts;
+    struct st_volume_file *files;
+    strata_status st;
 
     if (swap->fake)
         return fake_error();
-    for (uint32_t i = 0; i < opts->stripe->dir_count; i++) {
+    if ((st = st_io_alloc((void **)&files, "files of a volume", count, sizeof(*files))) != STRATA_OK)
+        return st;
+    for (uint32_t i = 0; i < count; i++) {
         struct st_direct direct;
 
         files[i] = opts->files[i];
-        files[i].drive = drive_of(swap, files[i].fd, i);
+        files[i].drive = drive_of(swap, files[i].fd, i % dirs);
         st_direct_enable(&direct, files[i].fd);
     }
     given.files = files;
     given.read_only = true;
-    return st_mover_add(swap->mover, &given, volume);
+    st = st_mover_add(swap->mover, &given, volume);
+    free(files);
+    return st;
 }
 
 void st_swap_detach(struct st_swap *swap, uint32_t volume)

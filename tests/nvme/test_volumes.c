@@ -212,6 +212,54 @@ static void volumes_keep_their_bytes_apart(void **state)
     }
 }
 
+/* What was written space by space is read as one volume, across their borders, too, and synced as one. */
+static void spaces_follow_each_other(void **state)
+{
+    enum { SPACES = 3 };
+    const uint64_t bytes = 5 * BLOCK - ST_MOVER_ALIGN;
+
+    (void)state;
+    for (uint32_t dirs = 1; dirs <= 2; dirs++) {
+        unsigned char *out = random_bytes(dirs, SPACES * bytes), *in = random_bytes(9, SPACES * bytes);
+        struct st_volume_file file[2 * SPACES];
+        struct files files[SPACES];
+        struct st_volume_opts opts;
+        uint32_t volume;
+        uint64_t at;
+        strata_status st;
+        struct st_mover *mover = mover_start("threads", &st);
+
+        assert_int_equal(st, STRATA_OK);
+        for (uint32_t s = 0; s < SPACES; s++) {
+            char name[16];
+
+            snprintf(name, sizeof(name), "space-%u", s);
+            files_open(&files[s], name, dirs, bytes);
+            memcpy(&file[s * dirs], files[s].file, dirs * sizeof(file[0]));
+            opts = opts_of(&files[s]);
+            assert_int_equal(st_mover_add(mover, &opts, &volume), STRATA_OK);
+            assert_int_equal(move(mover, volume, ST_IO_WRITE, 0, bytes, out + s * bytes), STRATA_OK);
+            st_mover_remove(mover, volume);
+        }
+        opts.files = file;
+        opts.spaces = SPACES;
+        assert_int_equal(st_mover_add(mover, &opts, &volume), STRATA_OK);
+        assert_int_equal(sync_all(mover, volume), STRATA_OK);
+        assert_int_equal(move(mover, volume, ST_IO_READ, 0, SPACES * bytes, in), STRATA_OK);
+        assert_memory_equal(in, out, SPACES * bytes);
+        assert_int_equal(move(mover, volume, ST_IO_READ, bytes - ST_MOVER_ALIGN, bytes, in), STRATA_OK);
+        assert_memory_equal(in, out + bytes - ST_MOVER_ALIGN, bytes);
+        assert_non_null(strstr(st_mover_place(mover, volume, 2 * bytes, &at), "space-2"));
+        assert_int_equal(at, 0);
+        assert_int_equal(move(mover, volume, ST_IO_READ, SPACES * bytes, BLOCK, in), STRATA_E_INVAL);
+        st_mover_stop(mover);
+        for (uint32_t s = 0; s < SPACES; s++)
+            files_close(&files[s]);
+        free(out);
+        free(in);
+    }
+}
+
 struct comer {
     struct st_mover *mover;
     const char *name;
@@ -527,10 +575,15 @@ static int create(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(volumes_keep_their_bytes_apart),    cmocka_unit_test(volumes_come_and_go_while_transfers_run),
-        cmocka_unit_test(a_read_only_volume_is_not_written), cmocka_unit_test(every_file_is_synced),
-        cmocka_unit_test(a_failed_sync_is_not_repeated),     cmocka_unit_test(numbers_are_bounded_and_kept),
-        cmocka_unit_test(a_refused_volume_takes_no_place),   cmocka_unit_test(every_single_failure_is_clean),
+        cmocka_unit_test(spaces_follow_each_other),
+        cmocka_unit_test(volumes_keep_their_bytes_apart),
+        cmocka_unit_test(volumes_come_and_go_while_transfers_run),
+        cmocka_unit_test(a_read_only_volume_is_not_written),
+        cmocka_unit_test(every_file_is_synced),
+        cmocka_unit_test(a_failed_sync_is_not_repeated),
+        cmocka_unit_test(numbers_are_bounded_and_kept),
+        cmocka_unit_test(a_refused_volume_takes_no_place),
+        cmocka_unit_test(every_single_failure_is_clean),
     };
 
     return cmocka_run_group_tests_name("volumes", tests, create, scratch_remove);
