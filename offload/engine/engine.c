@@ -48,21 +48,6 @@ static strata_status create_tables(struct st_engine *eng)
     return eng->device->ops->pin != NULL ? eng->device->ops->pin(eng->device, eng->scratch, 2 * scratch, NULL) : STRATA_OK;
 }
 
-static strata_status create_ranks(struct st_engine *eng)
-{
-    strata_status st;
-
-    if (eng->program->ranks <= 1)
-        return STRATA_OK;
-    assert(eng->comm != NULL && eng->device_comm != NULL && eng->comm->world.ranks == eng->program->ranks &&
-           eng->comm->world.rank == eng->program->rank);
-    eng->answers = calloc(eng->program->ranks, sizeof(*eng->answers));
-    if (eng->answers == NULL)
-        return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
-    st = st_engine_peers_create(&eng->host_peers, eng->program);
-    return st == STRATA_OK ? st_engine_peers_create(&eng->device_peers, eng->program) : st;
-}
-
 static strata_status open_swap(struct st_engine *eng, const struct st_nvme_opts *nvme)
 {
     struct st_swap_opts swap = {.dirs = nvme->dirs,
@@ -151,8 +136,6 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
     eng->program = opts->program;
     eng->compute = opts->compute;
     eng->training = opts->training;
-    eng->comm = opts->comm;
-    eng->device_comm = opts->device_comm;
     eng->trace = opts->trace;
     eng->op_times = opts->op_times;
     eng->backward_from = st_program_backward(eng->program);
@@ -166,7 +149,7 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
         (st = st_arena_create_near(&eng->host, "host", eng->program->needed[STRATA_TIER_HOST], eng->workers, opts->topology)) !=
             STRATA_OK ||
         (st = open_device(eng, opts)) != STRATA_OK || (st = open_swap(eng, &opts->nvme)) != STRATA_OK ||
-        (st = create_tables(eng)) != STRATA_OK || (st = create_ranks(eng)) != STRATA_OK ||
+        (st = create_tables(eng)) != STRATA_OK || (st = st_engine_ranks_create(eng, opts)) != STRATA_OK ||
         (st = st_dispatch_init(&eng->dispatch, eng->program, eng->device->ops->notify != NULL)) != STRATA_OK ||
         (eng->device->ops->notify != NULL && (st = st_engine_async_create(eng)) != STRATA_OK))
         goto fail;
@@ -201,9 +184,7 @@ void st_engine_destroy(struct st_engine *eng)
     free(eng->scratch); /* and staging */
     free(eng->block_sums);
     free(eng->io);
-    free(eng->answers);
-    st_engine_peers_destroy(&eng->host_peers);
-    st_engine_peers_destroy(&eng->device_peers);
+    st_engine_ranks_destroy(eng);
     pthread_cond_destroy(&eng->wake);
     pthread_mutex_destroy(&eng->lock);
     free(eng);

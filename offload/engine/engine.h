@@ -13,8 +13,8 @@
 #include "offload/optim/optimizer.h"
 #include "offload/program/program.h"
 
-struct st_comm;
 struct st_engine;
+struct st_comm;
 struct st_extents;
 struct st_train_state;
 struct st_op_times;
@@ -35,8 +35,6 @@ struct st_engine_opts {
     const struct st_program *program; /* borrowed; outlives the engine */
     struct st_compute compute;        /* the model */
     struct st_training_opts training;
-    struct st_comm *comm;                /* of host memory; NULL: the program is one of one rank */
-    struct st_comm *device_comm;         /* of the device's memory; may be the same */
     const struct st_topology *topology;  /* may be NULL */
     const char *isa;                     /* kernels: "scalar", "avx2", "avx512", "neon"; NULL or "auto": the best */
     uint32_t threads;                    /* workers, at most as many as the workload was made for; 0: that number */
@@ -47,6 +45,9 @@ struct st_engine_opts {
     struct st_nvme_opts nvme;            /* read if the program uses NVMe */
     struct st_trace *trace;              /* borrowed until destroy; NULL: off */
     struct st_op_times *op_times;        /* the same: times every call of the device's ops */
+    /* Of a program of several ranks, borrowed until destroy: for host memory, and for the device's arena, which is the same one
+     * where that is host memory. */
+    struct st_comm *comm, *device_comm;
 };
 
 /* Initial values, see model/model.h: values [first, first+count) of a page as fp32 in page layout. */

@@ -267,11 +267,11 @@ static strata_status share(struct st_engine *eng, char weights[33], char state[3
     struct st_engine_answer mine = {0};
     strata_status st;
 
-    if (eng->comm == NULL)
+    if (eng->host_comm == NULL)
         return STRATA_OK;
     memcpy(mine.sentence, weights, 33);
     memcpy(mine.sentence + 33, state, 33);
-    st = st_comm_gather(eng->comm, &mine, sizeof(mine), eng->answers, "digests");
+    st = st_comm_gather(eng->host_comm, &mine, sizeof(mine), eng->answers, "digests");
     memcpy(weights, eng->answers[0].sentence, 33);
     memcpy(state, eng->answers[0].sentence + 33, 33);
     return st;

@@ -62,7 +62,7 @@ struct st_engine_async {
 /* What an exchange is given: made before each one, in memory taken at create. */
 struct st_engine_peers {
     struct st_comm_peer *peers; /* [ranks]; NULL: one rank */
-    struct st_comm_part *parts; /* [ranks][2 * ST_GROUPS_MAX] */
+    struct st_comm_part *parts; /* [ranks][ST_GROUPS_MAX] */
 };
 
 /* What a rank says of something that all do. */
@@ -73,9 +73,6 @@ struct st_engine_answer {
 
 struct st_engine {
     const struct st_program *program;
-    struct st_comm *comm, *device_comm; /* NULL: one rank */
-    struct st_engine_peers host_peers, device_peers;
-    struct st_engine_answer *answers; /* [ranks] */
     struct st_training_opts training;
     double lr, beta1, beta2; /* of the following updates */
     struct st_compute compute;
@@ -121,6 +118,10 @@ struct st_engine {
     uint32_t generate_rows, generate_position; /* of the running st_engine_forward; else 0 */
 
     struct st_engine_async *async; /* NULL: the device's calls are done when they return */
+
+    struct st_comm *host_comm, *device_comm; /* NULL: one rank */
+    struct st_engine_peers peers;            /* of exchanges between steps */
+    struct st_engine_answer *answers;        /* [ranks] */
 
     struct st_op_times *op_times;        /* NULL: off; else device is a timed one */
     struct st_trace *trace;              /* NULL: off */
@@ -212,21 +213,11 @@ strata_status st_engine_load_constants(struct st_engine *eng);
 void st_engine_zero_gaps(const struct st_engine *eng, uint32_t p, unsigned char *slot);
 /* Bring a shard's weights, which are on the host, to their page's place on the device. */
 strata_status st_engine_put_shard(struct st_engine *eng, uint32_t p, const unsigned char *shard);
-/* engine_comm.c: memory for exchanges of a program with ranks. */
-strata_status st_engine_peers_create(struct st_engine_peers *out, const struct st_program *program);
-void st_engine_peers_destroy(struct st_engine_peers *peers);
-/* Slices of a page that all ranks are to have, in page layout. */
-struct st_gather {
-    uint32_t page;
-    unsigned char *base; /* of the page's */
-    size_t width;        /* bytes of an element; 0: weights, as their groups store them */
-    bool frozen;         /* frozen groups, too */
-};
+/* engine_ranks.c */
+strata_status st_engine_ranks_create(struct st_engine *eng, const struct st_engine_opts *opts);
+void st_engine_ranks_destroy(struct st_engine *eng);
 /* After a load or a resume: pages that the device keeps whole get every rank's slices.  Collective. */
 strata_status st_engine_gather_pages(struct st_engine *eng);
-/* For an exchange after which all have them: own slices go to everybody, theirs come in place. */
-const struct st_comm_peer *st_engine_gather_peers(const struct st_engine *eng, struct st_engine_peers *out,
-                                                  const struct st_gather *gather);
 
 /* Runs of bytes that every rank names in the same order, and the one that has them gives to rank 0.  Nobody stops before rank 0
  * has told it, so that all stop at the same one; st_relay_end() has one answer for all. */

@@ -44,7 +44,7 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
         .dispatch = st_dispatch_bytes(ops),
         .transfers = count_transfers(program) * ST_TRANSFER_RECORD_BYTES,
         .jobs = queues ? ops * ST_JOB_RECORD_BYTES : 0,
-        .ranks = program->ranks > 1 ? program->ranks * (2 * ST_PEER_RECORD_BYTES + ST_ANSWER_RECORD_BYTES) : 0,
+        .ranks = program->ranks > 1 ? program->ranks * (ST_PEER_RECORD_BYTES + ST_ANSWER_RECORD_BYTES) : 0,
         .checks = queues ? ops : 0,
         .verified = program->buffer_count,
         .fresh = program->chunk_count,

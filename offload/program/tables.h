@@ -11,8 +11,8 @@
 /* Records of the engine's, which asserts these sizes: of an op that is a transfer, of one under way on a queue of its own. */
 #define ST_TRANSFER_RECORD_BYTES 152u
 #define ST_JOB_RECORD_BYTES      40u
-/* The same of what goes between this rank and another in an exchange, of which there are two, and of an answer. */
-#define ST_PEER_RECORD_BYTES   120u
+/* The same of what goes between this rank and another in an exchange between steps, and of an answer. */
+#define ST_PEER_RECORD_BYTES   72u
 #define ST_ANSWER_RECORD_BYTES 516u
 
 #define ST_ACT_PIECE (256u * 1024u) /* bytes of an activation checkpoint under one checksum */
@@ -34,7 +34,7 @@ struct st_tables {
     size_t dispatch;      /* lanes and turns of every op */
     size_t transfers;     /* [I/O ops] records */
     size_t jobs;          /* [ops] records; 0 where the device has no queues of its own */
-    size_t ranks;         /* [ranks] peers, twice, and answers; 0: one rank */
+    size_t ranks;         /* [ranks] peers and answers; 0: one rank */
     size_t checks;        /* [ops] phases in which an arrival is checked; 0 there, too */
     size_t verified;      /* [buffers] flags */
     size_t fresh;         /* [chunks] flags */

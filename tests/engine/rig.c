@@ -147,6 +147,9 @@ static strata_status plan_with(struct st_plan **out, const struct st_model *mode
     st_config_policy(&policy, &config);
     policy.sets = cell->sets;
     policy.part_bytes = cell->part_bytes;
+    policy.ranks = cell->ranks;
+    policy.rank = cell->rank;
+    policy.stage = cell->stage;
     *out = NULL;
     return st_plan_make(out, st_model_workload(model), &machine.capacity, &policy);
 }
@@ -313,6 +316,7 @@ strata_status rig_engine_start(struct rig_engine *out, struct st_model *model, c
     opts.device = cell->cuda ? "cuda" : NULL;
     opts.device_deadline_ns = cell->deadline_ns;
     opts.op_times = out->op_times;
+    opts.comm = opts.device_comm = cell->comm;
     if (cell->paced) {
         opts.device = "paced";
         opts.pace = &out->paced.machine;

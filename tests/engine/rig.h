@@ -43,6 +43,9 @@ struct rig_cell {
     bool timed;               /* each call of the device passes the site device.call */
     bool cuda;                /* on the cuda device */
     uint64_t deadline_ns;     /* cuda; 0: the device's own */
+    uint32_t ranks, rank;     /* of a world; 0: one rank */
+    uint32_t stage;           /* ZeRO's */
+    struct st_comm *comm;     /* of a rank, for host and device */
 };
 
 struct rig_result {

@@ -6,70 +6,77 @@
 
 #include "core/base/error.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(sizeof(struct st_comm_peer) + 2 * ST_GROUPS_MAX * sizeof(struct st_comm_part) == ST_PEER_RECORD_BYTES, "planned");
+_Static_assert(sizeof(struct st_comm_peer) + ST_GROUPS_MAX * sizeof(struct st_comm_part) == ST_PEER_RECORD_BYTES, "planned");
 _Static_assert(sizeof(struct st_engine_answer) == ST_ANSWER_RECORD_BYTES, "planned");
 
-/* --- peers --- */
-
-strata_status st_engine_peers_create(struct st_engine_peers *out, const struct st_program *program)
+strata_status st_engine_ranks_create(struct st_engine *eng, const struct st_engine_opts *opts)
 {
-    const size_t ranks = program->ranks;
+    const size_t ranks = eng->program->ranks;
 
-    out->peers = calloc(ranks, ST_PEER_RECORD_BYTES);
-    if (out->peers == NULL)
+    if (ranks <= 1)
+        return STRATA_OK;
+    assert(opts->comm != NULL && opts->device_comm != NULL && opts->comm->world.ranks == ranks &&
+           opts->comm->world.rank == eng->program->rank);
+    eng->host_comm = opts->comm;
+    eng->device_comm = opts->device_comm;
+    eng->answers = calloc(ranks, sizeof(*eng->answers));
+    eng->peers.peers = calloc(ranks, sizeof(*eng->peers.peers));
+    eng->peers.parts = calloc(ranks * ST_GROUPS_MAX, sizeof(*eng->peers.parts));
+    if (eng->answers == NULL || eng->peers.peers == NULL || eng->peers.parts == NULL)
         return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
-    out->parts = (struct st_comm_part *)(void *)(out->peers + ranks);
     return STRATA_OK;
 }
 
-void st_engine_peers_destroy(struct st_engine_peers *peers)
+void st_engine_ranks_destroy(struct st_engine *eng)
 {
-    free(peers->peers);
-    *peers = (struct st_engine_peers){0};
+    free(eng->answers);
+    free(eng->peers.peers);
+    free(eng->peers.parts);
 }
 
-/* The parts of a page's groups that a rank has; returns how many. */
-static uint32_t slices_of(struct st_comm_part *parts, const struct st_engine *eng, const struct st_gather *g, uint32_t rank)
+/* --- pages that stay whole --- */
+
+/* The parts of a whole page's weights that a rank has; returns how many. */
+static uint32_t slices_of(struct st_comm_part *parts, const struct st_engine *eng, uint32_t p, uint32_t rank)
 {
     const struct st_workload *w = &eng->program->workload;
-    const struct st_page *page = &w->pages[g->page];
-    uint32_t count = 0;
+    const struct st_page *page = &w->pages[p];
+    unsigned char *base = st_engine_pointer(eng, eng->program->pages[p].weight_region);
 
     for (uint32_t i = 0; i < page->group_count; i++) {
         const struct st_group *group = &page->groups[i];
-        const struct st_slice s = st_slice_of(w, g->page, i, eng->program->ranks, rank);
+        const struct st_slice s = st_slice_of(w, p, i, eng->program->ranks, rank);
 
-        if (s.elems == 0 || (group->kind == ST_GROUP_FROZEN && !g->frozen))
-            continue;
-        parts[count++] = g->width == 0
-                             ? (struct st_comm_part){g->base + group->at + st_format_bytes(group->format, s.first),
-                                                     st_format_bytes(group->format, s.elems)}
-                             : (struct st_comm_part){g->base + (group->offset + s.first) * g->width, s.elems * g->width};
+        parts[i] = (struct st_comm_part){base + group->at + st_format_bytes(group->format, s.first),
+                                         st_format_bytes(group->format, s.elems)};
     }
-    return count;
+    return page->group_count;
 }
 
-const struct st_comm_peer *st_engine_gather_peers(const struct st_engine *eng, struct st_engine_peers *out,
-                                                  const struct st_gather *gather)
+/* Own slices go to everybody, theirs come in place. */
+static strata_status gather_page(struct st_engine *eng, uint32_t p)
 {
     const uint32_t rank = eng->program->rank;
-    struct st_comm_part *own = out->parts + (size_t)rank * 2 * ST_GROUPS_MAX;
-    const uint32_t sends = slices_of(own, eng, gather, rank);
+    struct st_engine_peers *x = &eng->peers;
+    struct st_comm_part *own = x->parts + (size_t)rank * ST_GROUPS_MAX;
+    const uint32_t sends = slices_of(own, eng, p, rank);
+    char what[64];
 
     for (uint32_t r = 0; r < eng->program->ranks; r++) {
-        struct st_comm_part *theirs = out->parts + (size_t)r * 2 * ST_GROUPS_MAX;
+        struct st_comm_part *theirs = x->parts + (size_t)r * ST_GROUPS_MAX;
 
-        out->peers[r] = (struct st_comm_peer){0};
-        if (r == rank)
-            continue;
-        out->peers[r] = (struct st_comm_peer){
-            .send = own, .recv = theirs, .send_count = sends, .recv_count = slices_of(theirs, eng, gather, r)};
+        x->peers[r] = (struct st_comm_peer){0};
+        if (r != rank)
+            x->peers[r] = (struct st_comm_peer){
+                .send = own, .recv = theirs, .send_count = sends, .recv_count = slices_of(theirs, eng, p, r)};
     }
-    return out->peers;
+    snprintf(what, sizeof(what), "the first gather of page %u", p);
+    return st_comm_exchange(eng->device_comm, x->peers, what);
 }
 
 strata_status st_engine_gather_pages(struct st_engine *eng)
@@ -77,16 +84,9 @@ strata_status st_engine_gather_pages(struct st_engine *eng)
     const struct st_program *program = eng->program;
     strata_status st = STRATA_OK;
 
-    for (uint32_t p = 0; p < program->workload.page_count && st_program_cuts(program) > 1 && st == STRATA_OK; p++) {
-        struct st_gather gather = {.page = p, .frozen = true};
-        char what[64];
-
-        if (program->pages[p].weights != ST_WHERE_DEVICE && program->pages[p].home != ST_WHERE_DEVICE)
-            continue;
-        gather.base = st_engine_pointer(eng, program->pages[p].weight_region);
-        snprintf(what, sizeof(what), "the first gather of page %u", p);
-        st = st_comm_exchange(eng->device_comm, st_engine_gather_peers(eng, &eng->device_peers, &gather), what);
-    }
+    for (uint32_t p = 0; p < program->workload.page_count && st_program_cuts(program) > 1 && st == STRATA_OK; p++)
+        if (program->pages[p].weight_region != ST_NO_BUFFER)
+            st = gather_page(eng, p);
     return st;
 }
 
@@ -98,11 +98,11 @@ strata_status st_engine_agree(struct st_engine *eng, strata_status st, const cha
     struct st_engine_answer mine = {.status = (int32_t)st}, *const all = eng->answers;
     strata_status told;
 
-    if (eng->comm == NULL)
+    if (eng->host_comm == NULL)
         return st;
     if (st != STRATA_OK)
         snprintf(mine.sentence, sizeof(mine.sentence), "%s", strata_last_error());
-    told = st_comm_gather(eng->comm, &mine, sizeof(mine), all, what);
+    told = st_comm_gather(eng->host_comm, &mine, sizeof(mine), all, what);
     for (uint32_t r = 0; r < ranks && told == STRATA_OK && st == STRATA_OK; r++)
         if (all[r].status != STRATA_OK)
             told = st_error((strata_status)all[r].status, "rank %u: %s", r, all[r].sentence);
@@ -136,23 +136,23 @@ static void exchange(struct st_relay *relay, uint32_t owner, const void *data, u
 {
     struct st_engine *eng = relay->eng;
     const uint32_t rank = eng->program->rank, ranks = eng->program->ranks;
-    struct st_comm_part *own = eng->host_peers.parts + (size_t)rank * 2 * ST_GROUPS_MAX;
+    struct st_comm_part *own = eng->peers.parts + (size_t)rank * ST_GROUPS_MAX;
     int32_t word = (int32_t)relay->failure;
 
     own[0] = (struct st_comm_part){.data = &word, .bytes = sizeof(word)};
     own[1] = (struct st_comm_part){.data = (void *)(uintptr_t)data, .bytes = bytes}; /* only read */
     for (uint32_t r = 0; r < ranks; r++) {
-        struct st_comm_part *theirs = eng->host_peers.parts + (size_t)r * 2 * ST_GROUPS_MAX;
+        struct st_comm_part *theirs = eng->peers.parts + (size_t)r * ST_GROUPS_MAX;
 
-        eng->host_peers.peers[r] = (struct st_comm_peer){0};
+        eng->peers.peers[r] = (struct st_comm_peer){0};
         if (r == rank || (rank != 0 && r != 0))
             continue;
         theirs[0] = (struct st_comm_part){.data = &eng->answers[r].status, .bytes = sizeof(word)};
         theirs[1] = (struct st_comm_part){.data = eng->staging, .bytes = bytes};
-        eng->host_peers.peers[r] = (struct st_comm_peer){
+        eng->peers.peers[r] = (struct st_comm_peer){
             .send = own, .recv = theirs, .send_count = rank == owner ? 2 : 1, .recv_count = r == owner && rank == 0 ? 2 : 1};
     }
-    relay->broken = st_comm_exchange(eng->comm, eng->host_peers.peers, "planes on their way to rank 0");
+    relay->broken = st_comm_exchange(eng->host_comm, eng->peers.peers, "planes on their way to rank 0");
     relay->word = (strata_status)(rank == 0 ? word : eng->answers[0].status);
     for (uint32_t r = 1; r < ranks && rank == 0 && relay->failure == STRATA_OK && relay->broken == STRATA_OK; r++)
         relay->failure = (strata_status)eng->answers[r].status; /* whose sentence follows at the end */

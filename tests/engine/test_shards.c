@@ -1,0 +1,188 @@
+/* test_shards - ranks that each keep their own slices: what they load, save and resume is together what one rank has, whatever
+ * the number of ranks and wherever they keep it. */
+#include "core/base/error.h"
+#include "offload/comm/comm.h"
+#include "offload/engine/engine_internal.h"
+#include "rig.h"
+#include "tests/common/scratch.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#define RANKS_MOST  4u
+#define DEADLINE_NS UINT64_C(60000000000)
+
+#define assert_ok(call)                                                                                                          \
+    do {                                                                                                                         \
+        if ((call) != STRATA_OK)                                                                                                 \
+            fail_msg("%s: %s", #call, strata_last_error());                                                                      \
+    } while (0)
+
+static struct rig_cell cell_of(strata_tier param, strata_tier optimizer)
+{
+    struct rig_cell cell = rig_swapped();
+
+    cell.device = cell.host = RIG_ALL;
+    cell.param = param;
+    cell.optimizer = optimizer;
+    cell.io_method = "auto";
+    return cell;
+}
+
+/* --- ranks as threads --- */
+
+struct rank {
+    struct rig_cell cell;
+    char dir[64];
+    strata_status status;
+    char sentence[1024], weights[33], state[33];
+    uint64_t pages_sum; /* of the pages that the device has whole */
+    pthread_t thread;
+    bool fails; /* its fill does */
+    struct st_model *model;
+    struct st_plan *plan;
+    struct rig_engine rig;
+};
+
+static strata_status open_rank(struct rank *r)
+{
+    strata_status st = rig_model(&r->model, &r->cell);
+
+    if (st == STRATA_OK)
+        st = rig_plan(&r->plan, r->model, &r->cell);
+    return st == STRATA_OK ? rig_engine_start(&r->rig, r->model, r->plan, &r->cell, r->dir) : st;
+}
+
+static void close_rank(struct rank *r)
+{
+    rig_engine_stop(&r->rig);
+    st_plan_destroy(r->plan);
+    st_model_destroy(r->model);
+    r->plan = NULL;
+    r->model = NULL;
+}
+
+static uint64_t sum_pages(const struct st_engine *eng)
+{
+    const struct st_program *program = eng->program;
+    uint64_t sum = 0;
+
+    for (uint32_t p = 0; p < program->workload.page_count; p++)
+        for (uint32_t g = 0; g < program->workload.pages[p].group_count && program->pages[p].weight_region != ST_NO_BUFFER; g++) {
+            const struct st_group *group = &program->workload.pages[p].groups[g];
+            const unsigned char *at = (unsigned char *)st_engine_pointer(eng, program->pages[p].weight_region) + group->at;
+
+            for (uint64_t b = 0; b < group->bytes; b++)
+                sum = sum * 31 + at[b];
+        }
+    return sum;
+}
+
+static void *load_and_digest(void *arg)
+{
+    struct rank *r = arg;
+
+    r->status = open_rank(r);
+    if (r->status == STRATA_OK)
+        r->pages_sum = sum_pages(r->rig.engine);
+    if (r->status == STRATA_OK)
+        r->status = st_engine_digest(r->rig.engine, r->weights, r->state);
+    if (r->status != STRATA_OK)
+        snprintf(r->sentence, sizeof(r->sentence), "%s", strata_last_error());
+    close_rank(r);
+    return NULL;
+}
+
+/* Runs all ranks of a world, and returns when all have ended. */
+static void run_world(struct rank ranks[RANKS_MOST], const struct rig_cell *cell, uint32_t count, void *(*run)(void *))
+{
+    struct st_comm *comms[RANKS_MOST] = {NULL};
+
+    if (count > 1)
+        assert_ok(st_comm_threads_open(comms, count, DEADLINE_NS));
+    for (uint32_t r = 0; r < count; r++) {
+        ranks[r].cell = *cell;
+        ranks[r].cell.ranks = count;
+        ranks[r].cell.rank = r;
+        ranks[r].cell.stage = 3;
+        ranks[r].cell.comm = comms[r];
+        snprintf(ranks[r].dir, sizeof(ranks[r].dir), "%s/rank-%u", scratch_dir, r);
+        (void)mkdir(ranks[r].dir, 0700);
+        assert_int_equal(pthread_create(&ranks[r].thread, NULL, run, &ranks[r]), 0);
+    }
+    for (uint32_t r = 0; r < count; r++) {
+        assert_int_equal(pthread_join(ranks[r].thread, NULL), 0);
+        st_comm_close(comms[r]);
+    }
+}
+
+/* --- tests --- */
+
+static void check_load(const struct rig_cell *cell)
+{
+    struct rank one[RANKS_MOST] = {0};
+    char text[RIG_TEXT];
+
+    run_world(one, cell, 1, load_and_digest);
+    assert_int_equal(one[0].status, STRATA_OK);
+    for (uint32_t count = 2; count <= RANKS_MOST; count++) {
+        struct rank many[RANKS_MOST] = {0};
+
+        run_world(many, cell, count, load_and_digest);
+        for (uint32_t r = 0; r < count; r++) {
+            if (many[r].status != STRATA_OK)
+                fail_msg("%s: rank %u of %u: %s", rig_cell_text(text, cell), r, count, many[r].sentence);
+            if (strcmp(many[r].weights, one[0].weights) != 0 || strcmp(many[r].state, one[0].state) != 0)
+                fail_msg("%s: rank %u of %u has weights %s and state %s, one rank has %s and %s", rig_cell_text(text, cell), r,
+                         count, many[r].weights, many[r].state, one[0].weights, one[0].state);
+            if (many[r].pages_sum != one[0].pages_sum)
+                fail_msg("%s: rank %u of %u has other whole pages than one rank", rig_cell_text(text, cell), r, count);
+        }
+    }
+}
+
+static const strata_tier tiers[] = {STRATA_TIER_DEVICE, STRATA_TIER_HOST, STRATA_TIER_NVME};
+
+static void what_ranks_load_is_what_one_loads(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 9; i++) {
+        struct rig_cell cell = cell_of(tiers[i % 3], tiers[i / 3]);
+
+        cell.llama = i % 2 == 1;
+        check_load(&cell);
+    }
+}
+
+static void in_every_format(void **state)
+{
+    static const strata_dtype dtypes[] = {STRATA_F32, STRATA_F16, STRATA_BF16};
+
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        struct rig_cell cell = cell_of(tiers[i], tiers[2 - i]);
+
+        cell.dtype = dtypes[i];
+        cell.moments = (enum st_moment_format)i;
+        cell.chunk_elems = (1 + i) * ST_TILE_ELEMS;
+        cell.freeze = "transformer.h.1.*";
+        check_load(&cell);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_ranks_load_is_what_one_loads, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(in_every_format, scratch_create, scratch_remove),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
