@@ -11,7 +11,6 @@
 #include "core/system/thread.h"
 #include "offload/checkpoint/checkpoint.h"
 #include "offload/checkpoint/commit_internal.h"
-#include "offload/checkpoint/model_files.h"
 #include "offload/checkpoint/store.h"
 
 #include <assert.h>
@@ -91,28 +90,6 @@ static strata_status sync_volume(struct st_committer *c, uint32_t volume)
         pthread_cond_wait(&c->change, &c->lock);
     pthread_mutex_unlock(&c->lock);
     return s.status == STRATA_OK ? STRATA_OK : st_error(s.status, "%s", c->report.sentence);
-}
-
-/* What the manifest says of the files: one of each space that has bytes, in each directory. */
-static strata_status name_files(struct st_committer *c)
-{
-    struct st_manifest *m = &c->job.manifest;
-
-    m->stripe = *st_swap_stripe(c->opts.swap);
-    m->files = st_fault("commit.alloc", 0) < 0 ? NULL : calloc(ST_SPACE_COUNT * ST_STRIPE_DIRS_MAX, sizeof(*m->files));
-    if (m->files == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory for a checkpoint", c->save);
-    m->file_count = 0;
-    for (uint32_t space = ST_SPACE_BASE; space < ST_SPACE_COUNT; space++)
-        for (uint32_t dir = 0; dir < m->stripe.dir_count && m->space_bytes[space] > 0; dir++) {
-            struct st_manifest_file *f = &m->files[m->file_count++];
-
-            f->space = (enum st_space)space;
-            f->dir = dir;
-            f->bytes = st_stripe_file_bytes(&m->stripe, dir, m->space_bytes[space]);
-            snprintf(f->name, sizeof(f->name), "%s.%" PRIu32, space == ST_SPACE_BASE ? "base" : "set", dir);
-        }
-    return STRATA_OK;
 }
 
 /* A base that another checkpoint holds: linked from there. */
@@ -218,77 +195,6 @@ static strata_status place_files(struct st_committer *c)
     return st;
 }
 
-/* --- the small files --- */
-
-static strata_status put_part(void *ctx, const void *part, uint64_t bytes, uint64_t offset)
-{
-    return st_new_file_write_at(ctx, part, bytes, offset);
-}
-
-/* Ends a file that was begun, well or not. */
-static strata_status end_file(struct st_new_file *f, strata_status st)
-{
-    if (st == STRATA_OK)
-        return st_new_file_commit(f);
-    st_new_file_abort(f);
-    return st;
-}
-
-static strata_status begin_file(struct st_new_file *f, const struct st_committer *c, const char *name)
-{
-    char path[ST_PATH_MAX];
-    const strata_status st = st_path_join(path, st_store_path(c->store), name);
-
-    return st == STRATA_OK ? st_new_file_create(f, path, 0) : st;
-}
-
-static strata_status write_extents(struct st_committer *c)
-{
-    struct st_manifest *m = &c->job.manifest;
-    struct st_new_file f;
-    strata_status st = begin_file(&f, c, ST_EXTENTS_NAME);
-
-    if (st != STRATA_OK)
-        return st;
-    m->extents_bytes = st_extents_bytes(&c->job.extents);
-    return end_file(&f, st_extents_write(&c->job.extents, put_part, &f, m->extents_digest));
-}
-
-static strata_status write_manifest(struct st_committer *c)
-{
-    struct st_new_file f;
-    uint64_t bytes;
-    char *text;
-    strata_status st = st_manifest_text(&text, &bytes, &c->job.manifest);
-
-    if (st != STRATA_OK)
-        return st;
-    if ((st = begin_file(&f, c, ST_MANIFEST_NAME)) == STRATA_OK)
-        st = end_file(&f, st_new_file_write_at(&f, text, bytes, 0));
-    free(text);
-    return st;
-}
-
-static strata_status write_model(struct st_committer *c)
-{
-    char path[ST_PATH_MAX];
-    int rc = 0;
-    strata_status st;
-
-    if (c->opts.model == NULL)
-        return STRATA_OK;
-    if ((st = st_path_join(path, st_store_path(c->store), ST_CHECKPOINT_MODEL)) != STRATA_OK)
-        return st;
-    st_ending_hold();
-    if (st_fault_refuses("commit.mkdir") || mkdirat(st_store_dir_fd(c->store), ST_CHECKPOINT_MODEL, 0777) != 0)
-        rc = errno;
-    st_ending_release();
-    if (rc != 0)
-        return st_error_errno(rc, "making directory %s", path);
-    st = c->opts.model(c->opts.ctx, path);
-    return st == STRATA_OK ? st_model_files_digest(c->job.manifest.model_files, path) : st;
-}
-
 /* --- the whole --- */
 
 static enum st_store_judgement judge(void *ctx, const char *path, uint64_t step)
@@ -315,8 +221,8 @@ static enum st_store_judgement judge(void *ctx, const char *path, uint64_t step)
 /* Everything up to the name; what is unfinished stays for the caller to remove. */
 static strata_status assemble(struct st_committer *c)
 {
-    const struct st_manifest *m = &c->job.manifest;
-    strata_status st = name_files(c);
+    struct st_manifest *m = &c->job.manifest;
+    strata_status st = st_commit_name_files(m, st_swap_stripe(c->opts.swap), c->save);
 
     enter(c, "beginning it");
     if (st == STRATA_OK)
@@ -333,11 +239,7 @@ static strata_status assemble(struct st_committer *c)
         st = place_files(c);
     enter(c, "writing its small files");
     if (st == STRATA_OK)
-        st = write_model(c);
-    if (st == STRATA_OK)
-        st = write_extents(c);
-    if (st == STRATA_OK)
-        st = write_manifest(c);
+        st = st_commit_write_small(c->store, m, &c->job.extents, c->opts.model, c->opts.ctx);
     enter(c, "giving it its name");
     return st == STRATA_OK ? st_store_commit(c->store, c->opts.overwrite) : st;
 }

@@ -12,14 +12,16 @@
 #include "offload/checkpoint/manifest.h"
 #include "strata/status.h"
 
+/* Writes config.json and the like into the directory `dir`, with st_new_file_*. */
+typedef strata_status st_commit_model_fn(void *ctx, const char *dir);
+
 struct st_committer_opts {
-    const char *save;      /* directory; copied */
-    uint32_t keep;         /* checkpoints of this run that stay, 1 or more */
-    bool overwrite;        /* a checkpoint that has the name is replaced */
-    struct st_swap *swap;  /* borrowed until stop; not fake */
-    const char *base_from; /* a checkpoint whose base files this run goes on using; NULL: its own.  Copied */
-    /* Writes config.json and the like into the directory `dir`, with st_new_file_*; on the thread.  NULL: there are none. */
-    strata_status (*model)(void *ctx, const char *dir);
+    const char *save;          /* directory; copied */
+    uint32_t keep;             /* checkpoints of this run that stay, 1 or more */
+    bool overwrite;            /* a checkpoint that has the name is replaced */
+    struct st_swap *swap;      /* borrowed until stop; not fake */
+    const char *base_from;     /* a checkpoint whose base files this run goes on using; NULL: its own.  Copied */
+    st_commit_model_fn *model; /* called on the thread; NULL: there are no such files */
     void *ctx;
     uint64_t report_ns; /* st_committer_wait() says after so long, and every two of it, where the job is; 0: 30 s */
 };

@@ -1,7 +1,10 @@
-/* offload/checkpoint/commit_internal.h - the parts of the committing thread. */
+/* offload/checkpoint/commit_internal.h - the parts of the committing thread, and of whoever makes a checkpoint without a run. */
 #ifndef OFFLOAD_CHECKPOINT_COMMIT_INTERNAL_H
 #define OFFLOAD_CHECKPOINT_COMMIT_INTERNAL_H
 
+#include "nvme/mover/stripe.h"
+#include "offload/checkpoint/commit.h"
+#include "offload/checkpoint/store.h"
 #include "strata/status.h"
 
 #include <stdint.h>
@@ -10,5 +13,14 @@
  *  8 MiB, and leaves about as much in the page cache at a time.
  *  @param from  its name, for sentences */
 strata_status st_commit_copy(const char *to, const char *from, int from_fd, uint64_t bytes);
+
+/** Say what the files of planes are: one of each space that has bytes, in each directory.  E_NOMEM. */
+strata_status st_commit_name_files(struct st_manifest *m, const struct st_stripe *stripe, const char *save);
+
+/** Write model/, extents.bin and, when all of the manifest is known, manifest.json into the checkpoint that the store has begun.
+ *  @param model  NULL: there is no model/
+ *  @return what model() returned; E_IO, E_NOSPC, E_NOMEM */
+strata_status st_commit_write_small(const struct st_store *store, struct st_manifest *m, const struct st_extents *e,
+                                    st_commit_model_fn *model, void *ctx);
 
 #endif
