@@ -4,16 +4,19 @@
 #include "api/saver.h"
 #include "core/base/checksum.h"
 #include "core/base/error.h"
+#include "core/base/fault.h"
 #include "core/base/log.h"
 #include "kernels/matmul/matmul.h"
 #include "offload/engine/train_state.h"
 #include "offload/optim/optimizer.h"
 #include "strata/strata.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 /* --- describing --- */
 
@@ -167,29 +170,52 @@ static void put_place(struct st_manifest *m, const struct strata_engine *e)
         st_matmul_library(m->matmul, sizeof(m->matmul));
 }
 
-strata_status st_saved_describe(struct st_manifest *out, const struct strata_engine *e, const struct st_saved_data *data)
+strata_status st_saved_name_run(char run[17])
 {
-    const struct strata_model *model = e->plan->model;
-    const struct st_program *program = &e->plan->plan->program;
+    uint64_t number;
+
+    if (st_fault_refuses("api.run") || getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number))
+        return st_error_errno(errno, "no random number for the name of a run");
+    snprintf(run, 17, "%016" PRIx64, number);
+    return STRATA_OK;
+}
+
+strata_status st_saved_describe_model(struct st_manifest *out, const struct strata_model *model)
+{
     struct st_manifest m = {.world = 1, .leaves = 1, .numerics = ST_NUMERICS};
     strata_status st;
 
     snprintf(m.version, sizeof(m.version), "%s", strata_version());
+    m.moments = st_rule_moments(st_rule_of(model->config.optimizer.type));
+    m.moment_format = model->config.moments;
+    snprintf(m.optimizer, sizeof(m.optimizer), "%s", st_optimizer_name(model->config.optimizer.type));
+    st = put_model(&m, model);
+    if (st == STRATA_OK)
+        st = put_config(&m, &model->config);
+    if (st != STRATA_OK)
+        st_manifest_fini(&m);
+    else
+        *out = m;
+    return st;
+}
+
+strata_status st_saved_describe(struct st_manifest *out, const struct strata_engine *e, const struct st_saved_data *data)
+{
+    const struct st_program *program = &e->plan->plan->program;
+    struct st_manifest m;
+    strata_status st = st_saved_describe_model(&m, e->plan->model);
+
+    if (st != STRATA_OK)
+        return st;
     snprintf(m.run, sizeof(m.run), "%s", e->saver != NULL ? st_saver_run(e->saver) : "0000000000000000");
     m.train = *st_engine_train_state(e->engine);
     m.step = m.train.steps_applied + m.train.steps_skipped;
     m.data_position = m.train.sequences;
     m.space_bytes[ST_SPACE_BASE] = program->space_bytes[ST_SPACE_BASE];
     m.space_bytes[ST_SPACE_SET] = program->space_bytes[ST_SPACE_SET];
-    m.moments = program->moments;
-    m.moment_format = program->moment_format;
     put_place(&m, e);
-    snprintf(m.optimizer, sizeof(m.optimizer), "%s", st_optimizer_name(model->config.optimizer.type));
-    st = put_model(&m, model);
-    if (st == STRATA_OK && data->data != NULL)
+    if (data->data != NULL)
         st = put_data(&m, data);
-    if (st == STRATA_OK)
-        st = put_config(&m, &model->config);
     if (st != STRATA_OK)
         st_manifest_fini(&m);
     else
@@ -261,7 +287,7 @@ static void note_place(const struct st_manifest *was, const struct st_manifest *
         {"device", was->device, is->device}, {"instruction set", was->isa, is->isa}, {"matmul library", was->matmul, is->matmul}};
 
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++)
-        if (strcmp(places[i].was, places[i].is) != 0)
+        if (places[i].was[0] != '\0' && strcmp(places[i].was, places[i].is) != 0) /* "": an import, which has none */
             st_log(ST_LOG_NOTICE, "%s was saved with the %s %s, and this one is %s: bits may differ from a run that never ended",
                    name, places[i].what, places[i].was, places[i].is);
     if (strcmp(was->model, is->model) != 0 || strcmp(was->model_source, is->model_source) != 0)

@@ -17,6 +17,13 @@ struct st_saved_data {
  *  @return E_NOMEM; E_IO and E_INPUT of the data's files; E_INVAL: a name is too long for a manifest */
 strata_status st_saved_describe(struct st_manifest *out, const struct strata_engine *e, const struct st_saved_data *data);
 
+/** The same of a model that no engine has: of its tensors and its configuration, and 0 steps, with moments as the configuration
+ *  has them.  E_NOMEM; E_INVAL: a name is too long for a manifest */
+strata_status st_saved_describe_model(struct st_manifest *out, const struct strata_model *model);
+
+/** A new name for a run: 16 hex digits. */
+strata_status st_saved_name_run(char run[17]);
+
 /** E_INPUT if a run cannot go on from the checkpoint: another model, precision, optimizer or data; the sentence begins with
  *  `name`. What else changes results is a notice each. */
 strata_status st_saved_compare(const struct st_manifest *m, const char *name, const struct strata_engine *e,

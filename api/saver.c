@@ -1,6 +1,7 @@
 /* api/saver.c - see api/saver.h. */
 #include "api/saver.h"
 
+#include "api/saved.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
@@ -8,11 +9,9 @@
 #include "offload/checkpoint/store.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -102,16 +101,6 @@ strata_status st_saver_attach(struct st_saver *s, struct strata_engine *e)
                                                                          .ctx = s});
 }
 
-static strata_status name_run(struct st_saver *s)
-{
-    uint64_t number;
-
-    if (st_fault_refuses("api.run") || getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number))
-        return st_error_errno(errno, "no random number for the name of a run");
-    snprintf(s->run, sizeof(s->run), "%016" PRIx64, number);
-    return STRATA_OK;
-}
-
 strata_status st_saver_begin(struct st_saver *s, const struct strata_engine *e, const struct st_checkpoint *from)
 {
     st_committer_wait(s->committer);
@@ -119,7 +108,7 @@ strata_status st_saver_begin(struct st_saver *s, const struct strata_engine *e, 
     if (from == NULL) {
         const strata_status st = st_committer_use_base(s->committer, NULL);
 
-        return st == STRATA_OK ? name_run(s) : st;
+        return st == STRATA_OK ? st_saved_name_run(s->run) : st;
     }
     memcpy(s->run, from->manifest.run, sizeof(s->run));
     if (st_committer_tidy(s->committer, s->run, from->manifest.step) != STRATA_OK)

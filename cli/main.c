@@ -187,6 +187,16 @@ static const struct command commands[] = {
      "Example:\n"
      "  strata export runs/llama/step-00000100 --out model\n"
      "  strata generate --model runs/llama --prompt 'And God said'"},
+    {"import", CLI_CMD_IMPORT, cmd_import, "a checkpoint of a DeepSpeed run", "DIR --model DIR --config FILE.json --out DIR [options]",
+     "Makes a checkpoint of a DeepSpeed run's universal checkpoint, which tools/import_deepspeed.py has taken apart: weights at\n"
+     "full precision, Adam's moments, steps and loss scale.  Tensors that are missing, too many or of another shape are refused\n"
+     "by name.\n"
+     "\n"
+     "Example: go on with what DeepSpeed began\n"
+     "  python ds_to_universal.py --input_folder run/global_step100 --output_folder run/universal\n"
+     "  python tools/import_deepspeed.py run/universal parts\n"
+     "  strata import parts --model llama --config ds_config.json --out runs/llama\n"
+     "  strata train --model llama --data tokens.bin --config ds_config.json --save runs/llama --resume auto"},
 };
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 

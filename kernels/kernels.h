@@ -80,6 +80,10 @@ ST_LEAF struct st_moments st_moments_at(const struct st_moments *moments, uint64
     return at;
 }
 
+/** Store the moments of an array as Adam's update stores new ones, by random bits that no step has.
+ *  @param moment1, moment2  [elems] as they are; a sum of squares is never negative */
+void st_moments_store(const struct st_moments *to, const float *moment1, const float *moment2, size_t elems);
+
 /* The caller computes the coefficients in double, once per step, and rounds them to fp32.  For one element, each line is rounded
  * as written; m and v are moment1 and moment2:
  *   g     = grad * grad_scale                     (unscale and clip in one factor)

@@ -166,6 +166,8 @@ strata_status st_model_check_finite(const struct st_model *m, uint32_t page, uin
 /* model/hf/hf_reader.c: read weights of a Hugging Face directory (F32, BF16 or F16; single file or sharded index). */
 struct st_hf_reader;
 strata_status st_hf_reader_open(struct st_hf_reader **out, const struct st_model *m, const char *dir);
+/** The same of a state that trained tensors alone have: those that are frozen may be missing, and read as zeros. */
+strata_status st_hf_reader_open_trained(struct st_hf_reader **out, const struct st_model *m, const char *dir);
 void st_hf_reader_close(struct st_hf_reader *r);
 struct st_weight_source st_hf_reader_source(struct st_hf_reader *r);
 /** Call it after the last read, before the weights are used.  E_INPUT: one of the files was written to since it was opened. */

@@ -12,6 +12,7 @@ int cmd_check(const struct cli_args *args);
 int cmd_info(const struct cli_args *args);
 int cmd_digest(const struct cli_args *args);
 int cmd_export(const struct cli_args *args);
+int cmd_import(const struct cli_args *args);
 int cmd_verify(const struct cli_args *args);
 int cmd_generate(const struct cli_args *args);
 int cmd_bench(const struct cli_args *args);

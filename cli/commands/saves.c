@@ -96,7 +96,7 @@ strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args
     signal(SIGUSR1, ask);
     if (args->out != NULL && (strcmp(args->out, s->dir) == 0 || is_same(args->out, s->dir)))
         return st_error(STRATA_E_INVAL, "--out and --save name the same directory: the model needs one of its own");
-    st = cli_output_check_save(s->dir);
+    st = cli_output_check_save("--save", s->dir);
     return st == STRATA_OK ? strata_save_check(s->dir, cli_saves_steps(s), cli_saves_replace(s)) : st;
 }
 

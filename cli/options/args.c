@@ -304,6 +304,13 @@ static strata_status args_check(const struct cli_args *args)
     case CLI_CMD_EXPORT:
         st = require_words(args, 1, "DIR, a checkpoint or what --save named");
         return st == STRATA_OK ? require(args->out != NULL, "--out DIR") : st;
+    case CLI_CMD_IMPORT:
+        st = require_words(args, 1, "DIR, what tools/import_deepspeed.py made");
+        if (st == STRATA_OK)
+            st = require(args->model != NULL, "--model DIR");
+        if (st == STRATA_OK)
+            st = require(args->config_file != NULL, "--config FILE.json");
+        return st == STRATA_OK ? require(args->out != NULL, "--out DIR") : st;
     case CLI_CMD_BENCH_STEP:
         st = require_words(args, 1, "step");
         return st == STRATA_OK ? require(args->model != NULL, "--model PRESET|DIR") : st;

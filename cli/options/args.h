@@ -23,6 +23,7 @@ enum cli_command {
     CLI_CMD_TUNE = 2048,
     CLI_CMD_VERIFY = 4096,
     CLI_CMD_EXPORT = 8192,
+    CLI_CMD_IMPORT = 16384,
 };
 
 struct cli_list {

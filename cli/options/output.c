@@ -72,11 +72,11 @@ static strata_status check_checkpoints(const char *path, const char *dir)
     return st == STRATA_OK ? check_no_checkpoint(path, above) : st;
 }
 
-strata_status cli_output_check_save(const char *dir)
+strata_status cli_output_check_save(const char *option, const char *dir)
 {
     const strata_status st = check_checkpoints(dir, dir);
 
-    return st == STRATA_OK ? st : st_error_prefix(st, "--save");
+    return st == STRATA_OK ? st : st_error_prefix(st, "%s", option);
 }
 
 static strata_status check_checkpoint_of(const char *path)

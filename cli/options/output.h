@@ -14,6 +14,6 @@ strata_status cli_output_check_dir(const char *option, const char *dir, const st
 strata_status cli_output_create(struct st_new_file *file, const char *option, const char *path, const struct cli_args *args);
 
 /** E_INPUT if a directory for checkpoints is one, or lies in one. */
-strata_status cli_output_check_save(const char *dir);
+strata_status cli_output_check_save(const char *option, const char *dir);
 
 #endif

@@ -137,6 +137,36 @@ struct strata_saved {
  */
 STRATA_API strata_status strata_engine_saved(struct strata_engine *engine, bool wait, struct strata_saved *saved);
 
+/** How a run of another program becomes a checkpoint.  Begin with STRATA_IMPORT_OPTS_INIT. */
+struct strata_import_opts {
+    size_t opts_size; /**< sizeof(struct strata_import_opts), so that the struct can grow */
+    bool overwrite;   /**< a checkpoint of the same step is replaced */
+};
+#define STRATA_IMPORT_OPTS_INIT STRATA_INIT(strata_import_opts, opts_size)
+
+/**
+ * Make a checkpoint of what tools/import_deepspeed.py wrote: weights at full precision, both moments, steps and loss scale of a
+ * DeepSpeed run.  A run of the same configuration resumes from it.
+ *
+ * @param model  opened for STRATA_USE_PLAN with the configuration of that run; of its directory only config.json and the other
+ *               small files are read.  Its progress function is called
+ * @param parts  the directory with state.json
+ * @param save   directory of checkpoints
+ * @param opts   NULL: as STRATA_IMPORT_OPTS_INIT
+ * @param path   [4096] out: the checkpoint
+ *
+ * @return STRATA_E_INPUT      a tensor is missing, has no place in the model, or another shape; a value is not finite; state.json
+ *                             says what cannot be; the checkpoint's name is taken, or a live run saves there
+ *         STRATA_E_CONFIG     the optimizer is neither Adam nor AdamW
+ *         STRATA_E_INVAL      an argument is NULL, the model is a preset or a checkpoint, or no version has this opts_size
+ *         STRATA_E_CANCELLED  the progress function requested it
+ *         STRATA_E_NOSPC, STRATA_E_IO, STRATA_E_NOMEM; after a failure nothing stays
+ *
+ * Cost    reads 12 bytes per parameter once; 16 MiB of memory, and a checksum for each 16384 values.
+ */
+STRATA_API strata_status strata_import(struct strata_model *model, const char *parts, const char *save,
+                                       const struct strata_import_opts *opts, char path[4096]);
+
 /** E_INPUT if `dir` has a checkpoint after step `after`, whose name a run that begins there would want, unless `overwrite`:
  * before hours of work. */
 STRATA_API strata_status strata_save_check(const char *dir, uint64_t after, bool overwrite);

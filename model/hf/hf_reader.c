@@ -32,6 +32,7 @@ struct place {
 
 struct st_hf_reader {
     const struct st_model *m;
+    bool trained_alone;    /* tensors that are frozen may be missing: zeros */
     struct hf_file *files; /* [file_count] */
     uint32_t file_count;
     struct place *places;             /* [tensor_count] */
@@ -201,13 +202,13 @@ static strata_status place_all(struct st_hf_reader *r, const char *dir)
         }
     }
     for (uint32_t i = 0; i < r->m->tensor_count; i++) {
-        if (r->places[i].file == NULL)
+        if (r->places[i].file == NULL && !(r->trained_alone && r->m->tensors[i].frozen))
             return st_error(STRATA_E_INPUT, "%s: tensor %s is missing", dir, r->m->tensors[i].name);
     }
     return STRATA_OK;
 }
 
-strata_status st_hf_reader_open(struct st_hf_reader **out, const struct st_model *m, const char *dir)
+static strata_status reader_open(struct st_hf_reader **out, const struct st_model *m, const char *dir, bool trained_alone)
 {
     struct st_hf_reader *r = calloc(1, sizeof(*r));
     strata_status st;
@@ -215,6 +216,7 @@ strata_status st_hf_reader_open(struct st_hf_reader **out, const struct st_model
     if (r == NULL)
         return st_error(STRATA_E_NOMEM, "%s", dir);
     r->m = m;
+    r->trained_alone = trained_alone;
     r->places = calloc(m->tensor_count, sizeof(*r->places));
     r->by_name = calloc(m->tensor_count, sizeof(*r->by_name));
     if (r->places == NULL || r->by_name == NULL) {
@@ -232,6 +234,16 @@ strata_status st_hf_reader_open(struct st_hf_reader **out, const struct st_model
 fail:
     st_hf_reader_close(r);
     return st;
+}
+
+strata_status st_hf_reader_open(struct st_hf_reader **out, const struct st_model *m, const char *dir)
+{
+    return reader_open(out, m, dir, false);
+}
+
+strata_status st_hf_reader_open_trained(struct st_hf_reader **out, const struct st_model *m, const char *dir)
+{
+    return reader_open(out, m, dir, true);
 }
 
 void st_hf_reader_close(struct st_hf_reader *r)
@@ -317,6 +329,11 @@ static void widen(float *out, uint64_t count, strata_dtype dtype)
         widen_some(out + at, in + 2 * at, count - at < WIDEN_VALUES ? count - at : WIDEN_VALUES, dtype);
 }
 
+static bool is_there(const struct st_hf_reader *r, const struct st_tensor *t)
+{
+    return r->places[t - r->m->tensors].file != NULL;
+}
+
 /* Asks for what lies AHEAD_ELEMS behind this range, in the order of pages: so each reader asks for as much as it takes, and all
  * that is read is asked for once, except at the very start. */
 static void read_ahead(const struct st_hf_reader *r, uint32_t page, uint64_t first, uint64_t count)
@@ -330,9 +347,13 @@ static void read_ahead(const struct st_hf_reader *r, uint32_t page, uint64_t fir
         const uint64_t left = w->pages[page].elems - first, here = count < left ? count : left;
 
         for (uint32_t i = 0; st_model_piece(r->m, page, first, here, i, &piece); i++) {
-            const struct st_hf_place p = st_hf_reader_place(r, (uint32_t)(piece.tensor - r->m->tensors));
-            const uint64_t elem_bytes = strata_dtype_bytes(p.dtype);
+            struct st_hf_place p;
+            uint64_t elem_bytes;
 
+            if (!is_there(r, piece.tensor))
+                continue;
+            p = st_hf_reader_place(r, (uint32_t)(piece.tensor - r->m->tensors));
+            elem_bytes = strata_dtype_bytes(p.dtype);
             st_file_read_ahead(p.fd, piece.count * elem_bytes, p.begin + piece.tensor_first * elem_bytes);
         }
         count -= here;
@@ -364,7 +385,7 @@ static strata_status reader_read(void *ctx, uint32_t page, uint64_t first, uint6
         read_ahead(r, page, first + AHEAD_ELEMS, count);
     memset(out, 0, count * sizeof(*out)); /* padding */
     for (uint32_t i = 0; st_model_piece(r->m, page, first, count, i, &piece); i++) {
-        if (piece.count > 0 && (st = read_piece(r, &piece, out + piece.range_first)) != STRATA_OK)
+        if (piece.count > 0 && is_there(r, piece.tensor) && (st = read_piece(r, &piece, out + piece.range_first)) != STRATA_OK)
             return st;
     }
     return STRATA_OK;

@@ -42,16 +42,6 @@ static strata_status check_plane(const struct st_manifest *m, const struct st_ex
     return STRATA_OK;
 }
 
-/* Whether a group has a plane. */
-static bool has_plane(const struct st_manifest *m, const struct st_manifest_group *g, enum st_plane plane)
-{
-    if (plane == ST_PLANE_WEIGHT)
-        return true;
-    if (g->kind == ST_GROUP_FROZEN || (plane == ST_PLANE_MOMENT2 && m->moments < 2))
-        return false;
-    return plane != ST_PLANE_MASTER || st_master_of(g->format) != ST_MASTER_WEIGHT;
-}
-
 strata_status st_checkpoint_check(const struct st_manifest *m, const struct st_extents *e, const char *name)
 {
     uint64_t at = 0;
@@ -68,7 +58,8 @@ strata_status st_checkpoint_check(const struct st_manifest *m, const struct st_e
                                                .format = st_extent_format(plane, g->format, m->moment_format)};
             strata_status st;
 
-            if (has_plane(m, g, plane) && (st = check_plane(m, e, &want, g->format, g->elems, &at, name)) != STRATA_OK)
+            if (st_manifest_has_plane(m, g, plane) &&
+                (st = check_plane(m, e, &want, g->format, g->elems, &at, name)) != STRATA_OK)
                 return st;
         }
     }

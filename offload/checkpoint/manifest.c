@@ -316,6 +316,15 @@ const struct st_manifest_group *st_manifest_group(const struct st_manifest *m, u
     return &m->groups[low + group];
 }
 
+bool st_manifest_has_plane(const struct st_manifest *m, const struct st_manifest_group *g, enum st_plane plane)
+{
+    if (plane == ST_PLANE_WEIGHT)
+        return true;
+    if (g->kind == ST_GROUP_FROZEN || (plane == ST_PLANE_MOMENT2 && m->moments < 2))
+        return false;
+    return plane != ST_PLANE_MASTER || st_master_of(g->format) != ST_MASTER_WEIGHT;
+}
+
 const struct st_manifest_file *st_manifest_file(const struct st_manifest *m, enum st_space space, uint32_t dir)
 {
     for (uint32_t i = 0; i < m->file_count; i++)

@@ -115,6 +115,8 @@ const char *st_moment_format_name(enum st_moment_format format);
 
 /** Group number `group` of a page; NULL: it has fewer. */
 const struct st_manifest_group *st_manifest_group(const struct st_manifest *m, uint32_t page, uint32_t group);
+/** Whether a group of it has a plane. */
+bool st_manifest_has_plane(const struct st_manifest *m, const struct st_manifest_group *g, enum st_plane plane);
 /** A file of a space; NULL: the space is empty. */
 const struct st_manifest_file *st_manifest_file(const struct st_manifest *m, enum st_space space, uint32_t dir);
 

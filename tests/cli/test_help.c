@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-static const char *const commands[] = {"train", "plan", "eval", "generate", "tokens", "info", "check", "digest", "verify", "export", "bench", "tune"};
+static const char *const commands[] = {"train", "plan", "eval", "generate", "tokens", "info", "check", "digest", "verify", "export", "import", "bench", "tune"};
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 
 /* Runs "strata A B"; the caller frees. */

@@ -1,0 +1,347 @@
+/* test_import.c - a run that was taken apart as tools/import_deepspeed.py takes one apart goes on with the same bits; what cannot
+ * be a run's is refused by name, and leaves nothing. */
+#include "offload/checkpoint/checkpoint.h"
+#include "program.h"
+#include "workplace.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define CONFIG                                                                                                                   \
+    "{\"train_batch_size\": 2, \"train_micro_batch_size_per_gpu\": 2, \"bf16\": {\"enabled\": false}, \"optimizer\": "           \
+    "{\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3, \"weight_decay\": 0.1}}}"
+#define TRAIN                                                                                                                    \
+    "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --digest --config {w}/run.json --quiet "
+#define IMPORT "import {w}/parts --model {w}/hf --config {w}/run.json --out {w}/b --quiet "
+#define STATE                                                                                                                    \
+    "{\"format\": 1, \"source\": \"DeepSpeed\", \"steps\": 3, \"skipped_steps\": 0, \"samples\": 6, \"loss_scaler\": null}"
+
+/* The file of one state: the weights' header and, in its order, a moment. */
+struct parts {
+    char *text;
+    size_t bytes, data; /* where the values begin */
+};
+
+static void digests_of(const struct workplace *w, const char *command, char out[160])
+{
+    struct program p;
+    const char *at;
+
+    workplace_run_ok(w, &p, command);
+    at = strstr(p.out, "weights_digest");
+    assert_non_null(at);
+    snprintf(out, 160, "%s", at);
+    program_free(&p);
+}
+
+/* Where the header says that a tensor's values begin. */
+static size_t place_of(const struct parts *p, const char *name)
+{
+    char key[128];
+    const char *at;
+    unsigned long begin;
+
+    snprintf(key, sizeof(key), "\"%s\":", name);
+    assert_non_null(at = strstr(p->text + 8, key));
+    assert_non_null(at = strstr(at, "\"data_offsets\":["));
+    assert_int_equal(sscanf(at, "\"data_offsets\":[%lu", &begin), 1);
+    return p->data + begin;
+}
+
+/* Group of a page that has an element, and the element in it. */
+static uint32_t group_of(const struct st_manifest *m, uint32_t page, uint64_t *element)
+{
+    uint32_t g = 0;
+
+    for (const struct st_manifest_group *next; (next = st_manifest_group(m, page, g + 1)) != NULL && *element >= next->offset;
+         g++)
+        ;
+    *element -= st_manifest_group(m, page, g)->offset;
+    return g;
+}
+
+/* Copies a tensor's part of a plane out of the checkpoint's one file. */
+static void copy_part(unsigned char *to, const struct st_checkpoint *ck, const char *set, const struct st_manifest_tensor *t,
+                      enum st_plane plane)
+{
+    uint64_t first = t->offset, count;
+    const uint32_t group = group_of(&ck->manifest, t->page, &first);
+    const struct st_extent_row *row = st_checkpoint_rows(ck, t->page, group, plane, first, t->elems, &count);
+
+    for (uint64_t done = 0; done < t->elems; row++) {
+        const uint64_t at = first + done - row->first, left = row->elems - at,
+                       here = left < t->elems - done ? left : t->elems - done;
+
+        memcpy(to + done * 4, set + row->offset + at * 4, here * 4);
+        done += here;
+    }
+}
+
+static void write_moment(const struct workplace *w, const struct st_checkpoint *ck, const struct parts *header,
+                         enum st_plane plane, const char *dir)
+{
+    struct parts p = {.bytes = header->bytes, .data = header->data, .text = malloc(header->bytes)};
+    char name[64], *planes = workplace_read(w, "a/step-00000003/set.0", NULL);
+    size_t place = 0;
+
+    assert_non_null(p.text);
+    memcpy(p.text, header->text, header->bytes);
+    for (uint32_t i = 0; i < ck->manifest.tensor_count; i++) {
+        const struct st_manifest_tensor *t = &ck->manifest.tensors[i];
+
+        place = i > 0 && strcmp(t->name, t[-1].name) == 0 ? place : place_of(header, t->name);
+        copy_part((unsigned char *)p.text + place, ck, planes, t, plane);
+        place += t->elems * 4;
+    }
+    snprintf(name, sizeof(name), "parts/%s", dir);
+    workplace_make_dir(w, name);
+    strcat(name, "/model.safetensors");
+    workplace_write(w, name, p.text, p.bytes);
+    free(planes);
+    free(p.text);
+}
+
+/* parts/: of the run's third step. */
+static int take_apart(void **state)
+{
+    const struct workplace *w;
+    struct st_checkpoint *ck;
+    struct parts header;
+    struct program p;
+    char path[ST_PATH_MAX];
+
+    workplace_setup(state);
+    w = *state;
+    workplace_write(w, "run.json", CONFIG, strlen(CONFIG));
+    workplace_run_ok(w, &p, TRAIN "--max-steps 3 --save {w}/a");
+    program_free(&p);
+    workplace_run_ok(w, &p, "export {w}/a --out {w}/hf --quiet");
+    program_free(&p);
+    workplace_make_dir(w, "parts");
+    workplace_make_dir(w, "parts/fp32");
+    header.text = workplace_read(w, "hf/model.safetensors", &header.bytes);
+    memcpy(&header.data, header.text, sizeof(header.data));
+    header.data += 8;
+    workplace_write(w, "parts/fp32/model.safetensors", header.text, header.bytes);
+    snprintf(path, sizeof(path), "%s/a/step-00000003", w->path);
+    assert_int_equal(st_checkpoint_open(&ck, path), STRATA_OK);
+    assert_int_equal(ck->manifest.train.sequences, 6);
+    write_moment(w, ck, &header, ST_PLANE_MOMENT1, "exp_avg");
+    write_moment(w, ck, &header, ST_PLANE_MOMENT2, "exp_avg_sq");
+    workplace_write(w, "parts/state.json", STATE, strlen(STATE));
+    st_checkpoint_close(ck);
+    free(header.text);
+    return 0;
+}
+
+static void an_imported_run_has_the_same_bits(void **state)
+{
+    const struct workplace *w = *state;
+    char was[160], is[160];
+    struct program p;
+
+    workplace_run_ok(w, &p, IMPORT);
+    program_free(&p);
+    workplace_run_ok(w, &p, "verify {w}/b/step-00000003");
+    program_free(&p);
+    digests_of(w, TRAIN "--max-steps 6 --resume {w}/a", was);
+    digests_of(w, TRAIN "--max-steps 6 --resume {w}/b", is);
+    assert_string_equal(is, was);
+    digests_of(w, TRAIN "--max-steps 6 --save {w}/b --resume auto", is);
+    assert_string_equal(is, was);
+    workplace_remove(w, "b");
+}
+
+/* In each precision and format of moments, and with weights that are not trained. */
+static void every_format_goes_on(void **state)
+{
+    const struct workplace *w = *state;
+    static const char *const how[] = {
+        "--set bf16.enabled=true",
+        "--set fp16.enabled=true",
+        "--set bf16.enabled=true --set strata.moments=8bit",
+        "--set bf16.enabled=true --set strata.moments=bf16",
+        "--set 'strata.freeze=[\"transformer.h.0.*\",\"transformer.wpe.*\"]' --set bf16.enabled=true",
+    };
+    char command[512];
+    struct program p;
+
+    for (size_t i = 0; i < sizeof(how) / sizeof(how[0]); i++) {
+        snprintf(command, sizeof(command), IMPORT "%s", how[i]);
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+        workplace_run_ok(w, &p, "verify {w}/b");
+        program_free(&p);
+        snprintf(command, sizeof(command), TRAIN "%s --max-steps 4 --resume {w}/b", how[i]);
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+        workplace_remove(w, "b");
+    }
+}
+
+/* --- what is refused --- */
+
+static void expect_refusal(const struct workplace *w, const char *command, int code, const char *sentence)
+{
+    struct program p;
+
+    workplace_run(w, &p, command);
+    if (p.code != code || strstr(p.err, sentence) == NULL)
+        fail_msg("%s: exit code %d\n%s\nexpected %d, %s", command, p.code, p.err, code, sentence);
+    program_free(&p);
+    assert_true(workplace_entries(w, "b") <= 0); /* nothing stays */
+}
+
+/* Puts `to` in the place of a text of the same length in a file's header, and asks; then the file is as it was. */
+static void with_header(const struct workplace *w, const char *name, const char *from, const char *to, const char *sentence)
+{
+    size_t bytes;
+    char *text = workplace_read(w, name, &bytes), *at = strstr(text + 8, from);
+
+    assert_int_equal(strlen(from), strlen(to));
+    assert_non_null(at);
+    memcpy(at, to, strlen(to));
+    workplace_write(w, name, text, bytes);
+    expect_refusal(w, IMPORT, 2, sentence);
+    memcpy(at, from, strlen(from));
+    workplace_write(w, name, text, bytes);
+    free(text);
+}
+
+static void tensors_are_refused_by_name(void **state)
+{
+    const struct workplace *w = *state;
+
+    with_header(w, "parts/exp_avg/model.safetensors", "\"transformer.h.1.ln_1.bias\"", "\"transformer.h.1.ln_9.bias\"",
+                "parts/exp_avg/model.safetensors: tensor transformer.h.1.ln_9.bias has no place");
+    with_header(w, "parts/exp_avg_sq/model.safetensors", "\"transformer.h.1.ln_1.bias\"", "\"transformer.h.1.attn.bias\"",
+                "parts/exp_avg_sq: tensor transformer.h.1.ln_1.bias is missing"); /* a buffer's name */
+    with_header(w, "parts/fp32/model.safetensors", "\"shape\":[512,128]", "\"shape\":[128,512]", "has shape [128, 512]");
+}
+
+static void with_value(const struct workplace *w, const char *name, uint32_t value, const char *sentence)
+{
+    size_t bytes;
+    char *text = workplace_read(w, name, &bytes);
+    uint32_t was;
+
+    memcpy(&was, text + bytes - 4, 4);
+    memcpy(text + bytes - 4, &value, 4);
+    workplace_write(w, name, text, bytes);
+    expect_refusal(w, IMPORT, 2, sentence);
+    memcpy(text + bytes - 4, &was, 4);
+    workplace_write(w, name, text, bytes);
+    free(text);
+}
+
+static void values_are_refused_by_name(void **state)
+{
+    const struct workplace *w = *state;
+
+    with_value(w, "parts/fp32/model.safetensors", 0x7f800000u, "fp32 of tensor transformer.");
+    with_value(w, "parts/exp_avg/model.safetensors", 0x7fc00000u, "exp_avg of tensor transformer.");
+    with_value(w, "parts/exp_avg_sq/model.safetensors", 0xbf800000u, "exp_avg_sq of tensor transformer.");
+}
+
+static void states_are_refused(void **state)
+{
+    const struct workplace *w = *state;
+    static const char *const states[][2] = {
+        {"{", "state.json"},
+        {"{\"format\": 2}", "\"format\" is no such number"},
+        {"{\"format\": 1, \"steps\": 1e300}", "\"steps\" is no such number"},
+        {"{\"format\": 1, \"steps\": 0, \"skipped_steps\": 0, \"samples\": 0}", "\"steps\" is 0"},
+        {"{\"format\": 1, \"steps\": 3, \"skipped_steps\": 0}", "\"samples\" is no such number"},
+    };
+
+    for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
+        workplace_write(w, "parts/state.json", states[i][0], strlen(states[i][0]));
+        expect_refusal(w, IMPORT, 2, states[i][1]);
+    }
+    workplace_write(w, "parts/state.json", STATE, strlen(STATE));
+    expect_refusal(w, IMPORT "--set optimizer.type=Lion", 2, "the moments of Adam and AdamW");
+    expect_refusal(w, "import {w}/parts --model nano --config {w}/run.json --out {w}/b", 2, "is a preset");
+    expect_refusal(w, "import {w}/parts --model {w}/a --config {w}/run.json --out {w}/b", 2, "is a checkpoint");
+    expect_refusal(w, "import {w}/nowhere --model {w}/hf --config {w}/run.json --out {w}/b", 2, "nowhere");
+}
+
+static void scales_are_taken_and_refused(void **state)
+{
+#define SCALE(members) "{\"format\": 1, \"steps\": 3, \"skipped_steps\": 1, \"samples\": 8, \"loss_scaler\": {" members "}}"
+    const struct workplace *w = *state;
+    static const char good[] = SCALE("\"scale\": 256, \"iteration\": 4, \"last_overflow\": 1, \"hysteresis_left\": 1");
+    static const char *const bad[][2] = {
+        {SCALE("\"scale\": 0, \"iteration\": 4, \"last_overflow\": 1, \"hysteresis_left\": 1"), "is no scale"},
+        {SCALE("\"scale\": 256, \"iteration\": 4, \"last_overflow\": -3, \"hysteresis_left\": 1"), "is no step"},
+        {SCALE("\"scale\": 256, \"iteration\": 4, \"last_overflow\": 1, \"hysteresis_left\": 99"), "is no such number"},
+        {SCALE("\"scale\": 256, \"last_overflow\": 1, \"hysteresis_left\": 1"), "is no such number"},
+    };
+    struct st_checkpoint *ck;
+    struct program p;
+    char path[ST_PATH_MAX];
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        workplace_write(w, "parts/state.json", bad[i][0], strlen(bad[i][0]));
+        expect_refusal(w, IMPORT "--set fp16.enabled=true", 2, bad[i][1]);
+    }
+    workplace_write(w, "parts/state.json", good, strlen(good));
+    workplace_run_ok(w, &p, IMPORT "--set fp16.enabled=true");
+    program_free(&p);
+    snprintf(path, sizeof(path), "%s/b/step-00000004", w->path); /* the skipped one counts */
+    assert_int_equal(st_checkpoint_open(&ck, path), STRATA_OK);
+    assert_true(ck->manifest.train.scaler.scale == 256);
+    assert_int_equal(ck->manifest.train.scaler.iteration, 4);
+    assert_int_equal(ck->manifest.train.scaler.last_overflow, 1);
+    st_checkpoint_close(ck);
+    workplace_remove(w, "b");
+    workplace_write(w, "parts/state.json", STATE, strlen(STATE));
+#undef SCALE
+}
+
+/* A checkpoint that is there stays; nothing stays of one that could not be made. */
+static void failures_leave_what_was(void **state)
+{
+    const struct workplace *w = *state;
+    static const char *const sites[] = {"make.rows", "make.sums", "make.values", "commit.mkdir", "store.rename", "file.write:2"};
+    char command[512];
+    struct program p;
+
+    for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
+        snprintf(command, sizeof(command), IMPORT "--fault %s", sites[i]);
+        workplace_run(w, &p, command);
+        if (p.code == 0 || workplace_entries(w, "b") > 0)
+            fail_msg("%s: exit code %d, %d entries\n%s", command, p.code, workplace_entries(w, "b"), p.err);
+        program_free(&p);
+    }
+    workplace_run_ok(w, &p, IMPORT);
+    program_free(&p);
+    workplace_run(w, &p, IMPORT);
+    assert_int_equal(p.code, 2);
+    assert_non_null(strstr(p.err, "exists already"));
+    program_free(&p);
+    workplace_run_ok(w, &p, IMPORT "--overwrite");
+    assert_non_null(strstr(p.out, "b/step-00000003: the run after 3 steps and 6 sequences"));
+    program_free(&p);
+    workplace_remove(w, "b");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_imported_run_has_the_same_bits),
+        cmocka_unit_test(every_format_goes_on),
+        cmocka_unit_test(tensors_are_refused_by_name),
+        cmocka_unit_test(values_are_refused_by_name),
+        cmocka_unit_test(states_are_refused),
+        cmocka_unit_test(scales_are_taken_and_refused),
+        cmocka_unit_test(failures_leave_what_was),
+    };
+
+    return cmocka_run_group_tests(tests, take_apart, workplace_teardown);
+}
