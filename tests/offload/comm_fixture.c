@@ -11,8 +11,14 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
+
+uint16_t cf_port(void)
+{
+    return (uint16_t)(10000 + getpid() % 2000 * 10);
+}
 
 struct rank {
     struct cf_world *world;
@@ -21,12 +27,31 @@ struct rank {
     pthread_t thread;
 };
 
+/* Other tests of this machine meet by other ports. */
+static strata_status open_tcp(struct st_comm **out, const struct cf_world *world, uint32_t rank)
+{
+    const struct st_comm_tcp_opts opts = {
+        .world = {.rank = rank, .ranks = world->ranks, .local_rank = rank, .local_ranks = world->ranks},
+        .address = world->address != NULL ? world->address : "127.0.0.1",
+        .port = cf_port(),
+    };
+    const strata_status st = st_comm_tcp_open(out, &opts);
+
+    if (st == STRATA_OK && world->deadline_ns > 0) /* of the exchanges: meeting takes its time */
+        (*out)->deadline_ns = world->deadline_ns;
+    return st;
+}
+
 static void *rank_main(void *arg)
 {
     struct rank *rank = arg;
     struct cf_world *world = rank->world;
 
-    world->status[rank->index] = world->body(rank->comm, world);
+    world->status[rank->index] = STRATA_OK;
+    if (rank->comm == NULL)
+        world->status[rank->index] = open_tcp(&rank->comm, world, rank->index);
+    if (world->status[rank->index] == STRATA_OK)
+        world->status[rank->index] = world->body(rank->comm, world);
     snprintf(world->error[rank->index], sizeof(world->error[0]), "%s", strata_last_error());
     st_comm_close(rank->comm);
     return NULL;
@@ -45,6 +70,8 @@ void cf_open(const struct cf_world *world, struct st_comm **comm)
     assert_in_range(world->ranks, 2, CF_RANKS_MAX);
     if (strcmp(world->kind, "mpi") == 0)
         open_mpi(world, comm);
+    else if (strcmp(world->kind, "tcp") == 0)
+        memset(comm, 0, world->ranks * sizeof(struct st_comm *)); /* each by its own thread */
     else
         assert_ok(st_comm_threads_open(comm, world->ranks, world->deadline_ns));
 }

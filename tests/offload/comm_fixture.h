@@ -11,7 +11,8 @@ struct cf_world;
 typedef strata_status cf_body(struct st_comm *comm, struct cf_world *world);
 
 struct cf_world {
-    const char *kind; /* "threads"; "mpi": over its stand-in */
+    const char *kind;    /* "threads"; "tcp"; "mpi": over its stand-in */
+    const char *address; /* of tcp; NULL: 127.0.0.1 */
     uint32_t ranks;
     uint64_t deadline_ns; /* 0: as long as the test may take */
     cf_body *body;
@@ -23,9 +24,11 @@ struct cf_world {
 
 /** Opens the world, runs the body on every rank, closes. */
 void cf_run(struct cf_world *world);
-/** The two halves.  comm: [ranks] */
+/** The two halves.  comm: [ranks]; NULL: opened on the rank's thread, as ranks that have to meet are. */
 void cf_open(const struct cf_world *world, struct st_comm **comm);
 void cf_run_opened(struct cf_world *world, struct st_comm **comm);
+/** The port by which the ranks of this process's worlds meet: no other test's. */
+uint16_t cf_port(void);
 /** All ranks came to a good end. */
 void cf_assert_ok(const struct cf_world *world);
 /** Rank r failed with a sentence that has this part. */

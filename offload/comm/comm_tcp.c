@@ -1,0 +1,396 @@
+/* offload/comm/comm_tcp.c - see comm.h: ranks that are processes, over sockets.
+ *
+ * Two connections join every two ranks: one for bytes, and one where a rank says why it gives up, whatever the other one is in
+ * the middle of.  Each exchange sends every rank a header, also where no bytes follow: it holds the number and the name of the
+ * call and the bytes that come, so that ranks that are not at the same call find out instead of waiting.
+ *
+ * exchange() belongs to one thread.  abort() comes from any: it writes to the control connections, which nobody else writes to,
+ * and to `wake`, which ends the wait of this rank's own exchange. */
+#include "offload/comm/comm_tcp_internal.h"
+
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/clock.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define PARTS_MAX 64u                  /* of one system call */
+#define RUN_MAX   (UINT64_C(4) << 20)  /* bytes of one system call: all peers are served in turn */
+#define LAST_NS   UINT64_C(1000000000) /* for a rank's last words, once it is gone */
+#define TICK_NS   UINT64_C(2000000000) /* a wait that takes longer was no wait: the process was stopped */
+
+static bool is_gone(int64_t err)
+{
+    return err == -ECONNRESET || err == -EPIPE || err == -ENOTCONN;
+}
+
+/* --- what a rank says when it gives up --- */
+
+static void tcp_abort(struct st_comm *comm, const char *sentence)
+{
+    struct st_tcp *tcp = (struct st_tcp *)comm;
+    struct st_reply reply = {.type = ST_REPLY_REFUSED, .status = STRATA_E_IO, .bytes = (uint32_t)strlen(sentence)};
+    uint8_t frame[ST_REPLY_BYTES];
+    const uint64_t one = 1;
+    const struct iovec parts[2] = {{.iov_base = frame, .iov_len = sizeof(frame)},
+                                   {.iov_base = (void *)sentence, .iov_len = reply.bytes}};
+    ssize_t woken;
+
+    st_reply_put(frame, &reply);
+    for (uint32_t r = 0; r < comm->world.ranks; r++)
+        if (tcp->peers[r].control >= 0)
+            (void)st_socket_send(tcp->peers[r].control, parts, 2); /* fits, or that rank is beyond hearing */
+    woken = st_fault_refuses("comm.wake") ? -1 : write(tcp->wake, &one, sizeof(one));
+    (void)woken; /* it counts: nothing can go wrong but what a test makes; then the other ranks end the call */
+}
+
+/* The connection of a rank has ended: because it is gone, or gave up. */
+static strata_status lost(struct st_tcp *tcp, uint32_t rank, const char *what)
+{
+    struct st_tcp_peer *peer = &tcp->peers[rank];
+    const uint64_t until_ns = st_clock_ns() + LAST_NS;
+    char sentence[ST_COMM_REASON_BYTES] = {0};
+    uint8_t frame[ST_REPLY_BYTES];
+    struct st_reply reply;
+
+    if (st_socket_receive_all(peer->control, frame, sizeof(frame), until_ns) == 0 && st_reply_get(&reply, frame) &&
+        reply.type == ST_REPLY_REFUSED && st_socket_receive_all(peer->control, sentence, reply.bytes, until_ns) == 0)
+        return st_comm_aborted(rank, what, sentence);
+    return st_comm_gone(rank, what);
+}
+
+/* --- one exchange --- */
+
+static void begin(struct st_tcp *tcp, const struct st_comm_peer *peers, const char *what)
+{
+    tcp->sequence++;
+    tcp->what_hash = st_checksum64(what, strlen(what));
+    for (uint32_t r = 0; r < tcp->comm.world.ranks; r++) {
+        struct st_tcp_peer *p = &tcp->peers[r];
+        struct st_header header = {.sequence = tcp->sequence, .what_hash = tcp->what_hash};
+
+        if (r == tcp->comm.world.rank)
+            continue;
+        header.bytes = st_comm_bytes(peers[r].send, peers[r].send_count);
+        (void)!memccpy(header.what, what, '\0', sizeof(header.what) - 1);
+        st_header_put(p->out_header, &header);
+        p->out[0] = st_comm_cursor_at(&p->out_first, 1);
+        p->in[0] = st_comm_cursor_at(&p->in_first, 1);
+        p->out[1] = st_comm_cursor_at(peers[r].send, peers[r].send_count);
+        p->in[1] = st_comm_cursor_at(peers[r].recv, peers[r].recv_count);
+        p->out_left = ST_HEADER_BYTES + header.bytes;
+        p->awaits = st_comm_bytes(peers[r].recv, peers[r].recv_count);
+        p->in_left = ST_HEADER_BYTES + p->awaits;
+        p->writable = p->readable = true;
+        p->checked = false;
+        p->silent_ns = 0;
+    }
+}
+
+/* What comes next of header and parts, as one call takes it. */
+static uint32_t next_parts(const struct st_comm_cursor cursors[2], struct iovec *parts)
+{
+    uint64_t bytes = 0;
+    uint32_t count = 0;
+
+    for (int i = 0; i < 2; i++) {
+        struct st_comm_cursor at = cursors[i];
+        uint64_t run;
+        void *data;
+
+        while (count < PARTS_MAX && bytes < RUN_MAX && (data = st_comm_cursor_run(&at, &run)) != NULL) {
+            const uint64_t size = run < RUN_MAX - bytes ? run : RUN_MAX - bytes;
+
+            parts[count++] = (struct iovec){.iov_base = data, .iov_len = size};
+            st_comm_cursor_skip(&at, size);
+            bytes += size;
+        }
+    }
+    return count;
+}
+
+static void skip_parts(struct st_comm_cursor cursors[2], uint64_t bytes)
+{
+    for (int i = 0; i < 2 && bytes > 0; i++) {
+        uint64_t run;
+
+        while (bytes > 0 && st_comm_cursor_run(&cursors[i], &run) != NULL) {
+            const uint64_t size = run < bytes ? run : bytes;
+
+            st_comm_cursor_skip(&cursors[i], size);
+            bytes -= size;
+        }
+    }
+}
+
+/* The header of rank r is here: is it at the same call? */
+static strata_status check_header(const struct st_tcp *tcp, struct st_tcp_peer *peer, uint32_t r, const char *what)
+{
+    const uint32_t self = tcp->comm.world.rank;
+    struct st_header header;
+
+    peer->checked = true;
+    if (!st_header_get(&header, peer->in_header) || header.sequence != tcp->sequence)
+        return st_error(STRATA_E_IO, "rank %" PRIu32 " sends something that is no exchange (during %s)", r, what);
+    if (header.what_hash != tcp->what_hash)
+        return st_comm_elsewhere(r, header.what, self, what);
+    return header.bytes == peer->awaits ? STRATA_OK : st_comm_sizes(r, header.bytes, self, peer->awaits, what);
+}
+
+static strata_status failed_call(struct st_tcp *tcp, uint32_t r, int64_t err, const char *what)
+{
+    return is_gone(err) ? lost(tcp, r, what)
+                        : st_error_errno((int)-err, "the connection with rank %" PRIu32 " (during %s)", r, what);
+}
+
+/* Sends to rank r what goes at once; *moved: some did. */
+static strata_status send_some(struct st_tcp *tcp, uint32_t r, const char *what, bool *moved)
+{
+    struct st_tcp_peer *peer = &tcp->peers[r];
+    struct iovec parts[PARTS_MAX];
+    int64_t n;
+
+    if (peer->out_left == 0 || !peer->writable)
+        return STRATA_OK;
+    n = st_socket_send(peer->data, parts, next_parts(peer->out, parts));
+    if (n == -EAGAIN)
+        peer->writable = false;
+    else if (n < 0)
+        return failed_call(tcp, r, n, what);
+    if (n <= 0)
+        return STRATA_OK;
+    skip_parts(peer->out, (uint64_t)n);
+    peer->out_left -= (uint64_t)n;
+    peer->silent_ns = 0;
+    *moved = true;
+    return STRATA_OK;
+}
+
+static strata_status receive_some(struct st_tcp *tcp, uint32_t r, const char *what, bool *moved)
+{
+    struct st_tcp_peer *peer = &tcp->peers[r];
+    struct iovec parts[PARTS_MAX];
+    int64_t n;
+
+    if (peer->in_left == 0 || !peer->readable)
+        return STRATA_OK;
+    n = st_socket_receive(peer->data, parts, next_parts(peer->in, parts));
+    if (n == -EAGAIN) {
+        peer->readable = false;
+        return STRATA_OK;
+    }
+    if (n <= 0)
+        return failed_call(tcp, r, n < 0 ? n : -ECONNRESET, what);
+    skip_parts(peer->in, (uint64_t)n);
+    peer->in_left -= (uint64_t)n;
+    peer->silent_ns = 0;
+    *moved = true;
+    return !peer->checked && peer->in_left <= peer->awaits ? check_header(tcp, peer, r, what) : STRATA_OK;
+}
+
+/* All ranks in turn; *left: there is more to do. */
+static strata_status move_some(struct st_tcp *tcp, const char *what, bool *moved, bool *left)
+{
+    strata_status st = STRATA_OK;
+
+    *moved = *left = false;
+    for (uint32_t r = 0; r < tcp->comm.world.ranks && st == STRATA_OK; r++) {
+        if (r == tcp->comm.world.rank)
+            continue;
+        if ((st = send_some(tcp, r, what, moved)) == STRATA_OK)
+            st = receive_some(tcp, r, what, moved);
+        *left = *left || tcp->peers[r].out_left > 0 || tcp->peers[r].in_left > 0;
+    }
+    return st;
+}
+
+/* --- waiting --- */
+
+/* polls[0]: wake; [1 + 2r]: rank r's control; [2 + 2r]: its data. */
+static void fill_polls(struct st_tcp *tcp)
+{
+    tcp->polls[0] = (struct pollfd){.fd = tcp->wake, .events = POLLIN};
+    for (uint32_t r = 0; r < tcp->comm.world.ranks; r++) {
+        const struct st_tcp_peer *peer = &tcp->peers[r];
+        const short events = (short)((peer->in_left > 0 ? POLLIN : 0) | (peer->out_left > 0 ? POLLOUT : 0));
+
+        tcp->polls[1 + 2 * r] = (struct pollfd){.fd = peer->mute ? -1 : peer->control, .events = POLLIN};
+        tcp->polls[2 + 2 * r] = (struct pollfd){.fd = events != 0 ? peer->data : -1, .events = events};
+    }
+}
+
+/* What the control connection has: the end, where the rank needs nothing more of this one or will end the other connection too;
+ * or words. */
+static strata_status hear_control(struct st_tcp *tcp, uint32_t r, const char *what)
+{
+    struct st_tcp_peer *peer = &tcp->peers[r];
+    uint8_t byte;
+    const ssize_t n = st_fault_refuses("comm.receive") ? -1 : recv(peer->control, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    if (n > 0)
+        return lost(tcp, r, what);
+    peer->mute = n == 0 || (errno != EAGAIN && errno != EINTR);
+    return STRATA_OK;
+}
+
+/* The time that has passed counts against those of whom something is awaited. */
+static strata_status count_silence(struct st_tcp *tcp, uint64_t since_ns, const char *what)
+{
+    const uint64_t passed_ns = st_clock_ns() - since_ns, counts_ns = passed_ns < TICK_NS ? passed_ns : TICK_NS;
+
+    for (uint32_t r = 0; r < tcp->comm.world.ranks; r++) {
+        struct st_tcp_peer *peer = &tcp->peers[r];
+
+        if (peer->in_left + peer->out_left == 0)
+            continue;
+        peer->silent_ns += counts_ns;
+        if (peer->silent_ns >= tcp->comm.deadline_ns && !peer->readable && (!peer->writable || peer->out_left == 0))
+            return st_comm_silent(r, what, tcp->comm.deadline_ns);
+    }
+    return STRATA_OK;
+}
+
+/* Until something can move, somebody has given up, or time has passed. */
+static strata_status wait_some(struct st_tcp *tcp, const char *what)
+{
+    const uint64_t since_ns = st_clock_ns();
+    strata_status st = STRATA_OK;
+    int ready;
+
+    fill_polls(tcp);
+    ready = st_socket_poll(tcp->polls, 1 + 2 * tcp->comm.world.ranks, since_ns + tcp->comm.deadline_ns);
+    if (ready < 0)
+        return st_error_errno(-ready, "the other ranks are waited for (during %s)", what);
+    if (tcp->polls[0].revents != 0)
+        return st_error(STRATA_E_IO, "given up (during %s)", what); /* abort() has said why */
+    for (uint32_t r = 0; r < tcp->comm.world.ranks && st == STRATA_OK; r++) {
+        struct st_tcp_peer *peer = &tcp->peers[r];
+
+        if (tcp->polls[1 + 2 * r].revents != 0)
+            st = hear_control(tcp, r, what);
+        peer->readable = peer->readable || (tcp->polls[2 + 2 * r].revents & ~POLLOUT) != 0;
+        peer->writable = peer->writable || (tcp->polls[2 + 2 * r].revents & ~POLLIN) != 0;
+    }
+    return st == STRATA_OK ? count_silence(tcp, since_ns, what) : st;
+}
+
+static strata_status tcp_exchange(struct st_comm *comm, const struct st_comm_peer *peers, const char *what)
+{
+    struct st_tcp *tcp = (struct st_tcp *)comm;
+    bool moved, left = true;
+    strata_status st = STRATA_OK;
+
+    begin(tcp, peers, what);
+    while (st == STRATA_OK && left) {
+        st = move_some(tcp, what, &moved, &left);
+        if (st == STRATA_OK && left && !moved)
+            st = wait_some(tcp, what);
+    }
+    return st;
+}
+
+/* --- the table --- */
+
+/* Also of one that is half built. */
+static void tcp_close(struct st_comm *comm)
+{
+    struct st_tcp *tcp = (struct st_tcp *)comm;
+
+    for (uint32_t r = 0; tcp->peers != NULL && r < comm->world.ranks; r++) {
+        st_socket_close(&tcp->peers[r].control);
+        st_socket_close(&tcp->peers[r].data);
+    }
+    st_socket_close(&tcp->wake);
+    st_comm_fini(comm);
+    free(tcp->peers);
+    free(tcp->polls);
+    free(tcp);
+}
+
+static const struct st_comm_ops tcp_ops = {
+    .name = "tcp",
+    .exchange = tcp_exchange,
+    .abort = tcp_abort,
+    .close = tcp_close,
+};
+
+static strata_status new_tcp(struct st_tcp **out, const struct st_comm_tcp_opts *opts)
+{
+    const uint32_t ranks = opts->world.ranks;
+    struct st_tcp *tcp = calloc(1, sizeof(*tcp));
+    strata_status st;
+
+    if (tcp == NULL)
+        return st_error(STRATA_E_NOMEM, "comm: no memory for %" PRIu32 " ranks", ranks);
+    if ((st = st_comm_init(&tcp->comm, &tcp_ops, &opts->world, opts->deadline_ns)) != STRATA_OK) {
+        free(tcp);
+        return st;
+    }
+    tcp->wake = -1;
+    tcp->peers = calloc(ranks, sizeof(*tcp->peers));
+    tcp->polls = calloc(1 + 2 * (size_t)ranks, sizeof(*tcp->polls));
+    for (uint32_t r = 0; tcp->peers != NULL && r < ranks; r++) {
+        struct st_tcp_peer *peer = &tcp->peers[r];
+
+        peer->control = peer->data = -1;
+        peer->out_first = (struct st_comm_part){.data = peer->out_header, .bytes = ST_HEADER_BYTES};
+        peer->in_first = (struct st_comm_part){.data = peer->in_header, .bytes = ST_HEADER_BYTES};
+    }
+    if (tcp->peers == NULL || tcp->polls == NULL)
+        st = st_error(STRATA_E_NOMEM, "comm: no memory for %" PRIu32 " ranks", ranks);
+    else if ((tcp->wake = st_fault_refuses("comm.wake") ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0)
+        st = st_error_errno(errno, "comm: no event descriptor");
+    if (st == STRATA_OK)
+        *out = tcp;
+    else
+        tcp_close(&tcp->comm);
+    return st;
+}
+
+/* Meets the others, and connects with each. */
+static strata_status join_world(struct st_tcp *tcp, struct st_meeting *meeting, int listener)
+{
+    const int port = st_socket_port(listener);
+    strata_status st;
+
+    if (port < 0)
+        return st_error_errno(-port, "a socket's port");
+    meeting->self.port = (uint16_t)port;
+    if ((st = st_meet(meeting)) == STRATA_OK && (st = st_pair_all(tcp, meeting, listener)) == STRATA_OK)
+        st = st_comm_barrier(&tcp->comm, "the start");
+    return st;
+}
+
+strata_status st_comm_tcp_open(struct st_comm **out, const struct st_comm_tcp_opts *opts)
+{
+    struct st_meeting meeting = {.opts = opts, .places = calloc(opts->world.ranks, sizeof(*meeting.places))};
+    struct st_tcp *tcp = NULL;
+    strata_status st;
+    int listener = -1;
+
+    if (meeting.places == NULL)
+        return st_error(STRATA_E_NOMEM, "comm: no memory for %" PRIu32 " ranks", opts->world.ranks);
+    if ((st = new_tcp(&tcp, opts)) == STRATA_OK) {
+        meeting.until_ns = st_clock_ns() + tcp->comm.deadline_ns;
+        meeting.deadline_ns = tcp->comm.deadline_ns;
+        if ((listener = st_socket_listen(0)) < 0)
+            st = st_error_errno(-listener, "no socket that listens for other ranks");
+        else
+            st = join_world(tcp, &meeting, listener);
+    }
+    if (st == STRATA_OK)
+        *out = &tcp->comm;
+    else if (tcp != NULL)
+        tcp_close(&tcp->comm);
+    if (listener >= 0)
+        st_socket_close(&listener);
+    free(meeting.places);
+    return st;
+}

@@ -1,0 +1,58 @@
+/* offload/comm/comm_tcp_internal.h - what the files of comm_tcp share. */
+#ifndef OFFLOAD_COMM_COMM_TCP_INTERNAL_H
+#define OFFLOAD_COMM_COMM_TCP_INTERNAL_H
+
+#include "offload/comm/comm_frames.h"
+#include "offload/comm/comm_internal.h"
+#include "offload/comm/comm_socket.h"
+
+/* --- comm_meet.c: all ranks find each other --- */
+
+#define ST_MEET_PORTS 8u
+
+struct st_meeting {
+    const struct st_comm_tcp_opts *opts;
+    uint64_t until_ns, deadline_ns;
+    struct st_place self; /* host, port and local, by which this rank takes connections */
+    /* out */
+    uint64_t cookie;         /* what the ranks of this meeting alone know */
+    struct st_place *places; /* [ranks] by the caller */
+};
+
+/** The ports where ranks meet: those behind the launcher's, of which the first that is free is taken. */
+uint16_t st_meet_port(uint16_t port, uint32_t index);
+/** Returns when all ranks have come.  E_IO, E_CONFIG, E_INPUT: st_comm_tcp_open(). */
+strata_status st_meet(struct st_meeting *meeting);
+
+/* --- comm_tcp.c --- */
+
+struct st_tcp_peer {
+    int control; /* where it says that it gives up; and that it lives, as long as it is open */
+    int data;
+    /* The exchange under way.  What goes each way is a header, then the parts. */
+    uint8_t out_header[ST_HEADER_BYTES], in_header[ST_HEADER_BYTES];
+    struct st_comm_part out_first, in_first; /* the headers */
+    struct st_comm_cursor out[2], in[2];     /* header, parts */
+    uint64_t out_left, in_left;              /* bytes of both */
+    uint64_t awaits;                         /* bytes of in's parts */
+    bool writable, readable;                 /* as far as is known */
+    bool checked;                            /* its header */
+    bool mute;                               /* nothing comes from control any more */
+    uint64_t silent_ns;                      /* how long nothing has come or gone */
+};
+
+struct st_tcp {
+    struct st_comm comm; /* first */
+    int wake;            /* an eventfd: abort() was called */
+    uint32_t sequence;   /* of the exchange */
+    uint64_t what_hash;
+    struct st_tcp_peer *peers; /* [ranks] */
+    struct pollfd *polls;      /* [1 + 2 * ranks] */
+};
+
+/* --- comm_pair.c: every two ranks are connected --- */
+
+/** E_IO. */
+strata_status st_pair_all(struct st_tcp *tcp, const struct st_meeting *meeting, int listener);
+
+#endif
