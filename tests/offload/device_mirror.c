@@ -344,6 +344,13 @@ static strata_status mirror_xent_loss(struct st_device *dev, double *loss_sum, c
     return leave(m, m->ops->tensors->xent_loss(m->inner, at(m, loss_sum), at(m, stats), at(m, targets), rows));
 }
 
+static strata_status mirror_fold(struct st_device *dev, float *sum, const float *addend, uint64_t elems)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->fold(m->inner, at(m, sum), at(m, addend), elems));
+}
+
 static strata_status mirror_grad_finish(struct st_device *dev, void *out, strata_dtype dt, const float *acc, uint64_t elems,
                                         double *block_sums, double *norm2, uint64_t *nonfinite)
 {
@@ -403,6 +410,7 @@ static const struct st_device_ops mirror_ops = {
     .copy = mirror_copy,
     .embed_gather = mirror_embed_gather,
     .embed_scatter = mirror_embed_scatter,
+    .fold = mirror_fold,
     .grad_finish = mirror_grad_finish,
     .update = mirror_update,
 };

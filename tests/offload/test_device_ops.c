@@ -283,6 +283,29 @@ static void bytes_move(void **state)
     free(back);
 }
 
+/* Sums of leaves are added with one rounding, the same everywhere: beside ties, subnormals and infinities. */
+static void sums_are_folded(void **state)
+{
+    const uint64_t elems = 150001;
+    struct df_device d;
+    float *sum, *addend, *want;
+
+    (void)state;
+    df_open(&d, &(struct df_opts){0});
+    sum = df_random(&d, elems, STRATA_F32, 1, 1, 0);
+    addend = df_random(&d, elems, STRATA_F32, 2, 1e-3, 0);
+    want = df_alloc(&d, elems, STRATA_F32);
+    sum[0] = 1.0f, addend[0] = 0x1p-24f;
+    sum[1] = 0x1p-149f, addend[1] = 0x1p-127f;
+    sum[2] = 3e38f, addend[2] = 3e38f;
+    sum[elems - 1] = -0.0f, addend[elems - 1] = 0.0f;
+    for (uint64_t i = 0; i < elems; i++)
+        want[i] = sum[i] + addend[i];
+    df_ok(d.ops->fold(d.dev, sum, addend, elems));
+    assert_memory_equal(sum, want, elems * sizeof(float));
+    df_close(&d);
+}
+
 /* One group, and two cut at a multiple of the norm block, against the kernel itself. */
 static void check_finish(struct df_device *d, strata_dtype dt)
 {
@@ -432,9 +455,11 @@ static void devices_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(devices_by_name), cmocka_unit_test(norm_matches),         cmocka_unit_test(pointwise_matches),
-        cmocka_unit_test(bias_matches),    cmocka_unit_test(embedding_matches),    cmocka_unit_test(positions_match),
-        cmocka_unit_test(bytes_move),      cmocka_unit_test(gradient_is_finished), cmocka_unit_test(update_equals_the_kernel),
+        cmocka_unit_test(devices_by_name),      cmocka_unit_test(norm_matches),
+        cmocka_unit_test(pointwise_matches),    cmocka_unit_test(bias_matches),
+        cmocka_unit_test(embedding_matches),    cmocka_unit_test(positions_match),
+        cmocka_unit_test(sums_are_folded),      cmocka_unit_test(bytes_move),
+        cmocka_unit_test(gradient_is_finished), cmocka_unit_test(update_equals_the_kernel),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

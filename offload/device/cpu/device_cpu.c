@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define COPY_PIECE   (256u * 1024u)        /* bytes that one item copies or clears */
-#define UPDATE_PIECE (16u * ST_NORM_BLOCK) /* elements that one item updates or takes norms of */
+#define UPDATE_PIECE (16u * ST_NORM_BLOCK) /* elements that one item adds, updates or takes norms of */
 
 static strata_status cpu_open(struct st_device **out, const struct st_device_opts *opts)
 {
@@ -136,6 +136,30 @@ static strata_status cpu_finish(struct st_device *dev, enum st_queue queue)
 
 /* --- gradient and update --- */
 
+struct fold_job {
+    const struct st_kernels *kernels;
+    float *sum;
+    const float *addend;
+    uint64_t elems;
+};
+
+static void fold_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct fold_job *job = ctx;
+    const struct st_run run = st_run_at(index, UPDATE_PIECE, job->elems);
+
+    (void)worker;
+    job->kernels->add_f32(job->sum + run.first, job->addend + run.first, run.count);
+}
+
+static strata_status cpu_fold(struct st_device *dev, float *sum, const float *addend, uint64_t elems)
+{
+    struct fold_job job = {cpu_of(dev)->kernels, sum, addend, elems};
+
+    st_workers_run(cpu_of(dev)->workers, fold_item, &job, st_run_count(UPDATE_PIECE, elems));
+    return STRATA_OK;
+}
+
 struct finish_job {
     const struct st_kernels *kernels;
     void *out;
@@ -254,6 +278,7 @@ const struct st_device_ops st_device_cpu_ops = {
     .copy = cpu_copy,
     .embed_gather = st_cpu_embed_gather,
     .embed_scatter = st_cpu_embed_scatter,
+    .fold = cpu_fold,
     .grad_finish = cpu_grad_finish,
     .update = cpu_update,
 };

@@ -202,6 +202,23 @@ static strata_status paced_embed_scatter(struct st_device *dev, float *dtable, c
 
 /* --- gradient and update --- */
 
+static void fold(struct paced_device *dev, const struct paced_task *task, uint64_t index)
+{
+    const struct paced_fold *f = &task->of.fold;
+
+    (void)index;
+    dev->kernels->add_f32(f->sum, f->addend, f->elems);
+}
+
+static strata_status paced_fold(struct st_device *dev, float *sum, const float *addend, uint64_t elems)
+{
+    const struct st_op_shape shape = {.op = ST_DEVICE_FOLD, .rows = 1, .cols = elems};
+
+    return enqueue(
+        dev, ST_QUEUE_COMPUTE,
+        &(struct paced_task){.work = fold, .pieces = 1, .seconds = pass_seconds(dev, &shape), .of.fold = {sum, addend, elems}});
+}
+
 static void finish_grad(struct paced_device *dev, const struct paced_task *task, uint64_t index)
 {
     const struct paced_finish *f = &task->of.finish;
@@ -277,6 +294,7 @@ const struct st_device_ops st_device_paced_ops = {
     .copy = paced_copy,
     .embed_gather = paced_embed_gather,
     .embed_scatter = paced_embed_scatter,
+    .fold = paced_fold,
     .grad_finish = paced_grad_finish,
     .update = paced_update,
 };

@@ -27,6 +27,12 @@ struct paced_copy {
     uint64_t bytes;
 };
 
+struct paced_fold {
+    float *sum;
+    const float *addend;
+    uint64_t elems;
+};
+
 struct paced_finish {
     void *out;
     const float *acc;
@@ -73,6 +79,7 @@ struct paced_task {
     uint64_t arrived_ns;
     union {
         struct paced_copy copy;
+        struct paced_fold fold;
         struct paced_finish finish;
         struct paced_update update;
         struct paced_rows rows;
