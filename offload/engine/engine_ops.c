@@ -298,6 +298,13 @@ static strata_status scatter_device(struct st_engine *eng, const struct st_op *o
     return st;
 }
 
+static strata_status fold_sum(struct st_engine *eng, const struct st_op *op)
+{
+    return eng->device->ops->fold(eng->device, st_engine_operand(eng, op, ST_ROLE_SUM),
+                                  st_engine_operand(eng, op, ST_ROLE_ADDEND),
+                                  eng->program->workload.pages[op->page].trained_elems);
+}
+
 static strata_status finish_grad(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->program->workload;
@@ -422,6 +429,7 @@ static run_fn *const functions[ST_OP_KIND_COUNT] = {
     [ST_OP_GATHER_DEVICE] = gather_device,
     [ST_OP_GATHER_HOST] = gather_host,
     [ST_OP_UPLOAD_ROWS] = upload_rows,
+    [ST_OP_FOLD_SUM] = fold_sum,
     [ST_OP_SCATTER_DEVICE] = scatter_device,
     [ST_OP_SCATTER_HOST] = scatter_host,
     [ST_OP_FINISH_GRAD] = finish_grad,

@@ -1,8 +1,8 @@
 /* emit_backward.c - gradients of a run of micro-batches: their fp32 sums, the one rounding, and where they go.
  *
  * A page's sum opens with its first micro-batch (zeroed), is brought back from its host accumulator if it has one, and closes
- * with the last: rounded once, its norm taken, sent where the update will be.  A frozen page has no sum; activation gradients
- * pass. */
+ * with the last: rounded once, its norm taken, sent where the update will be.  With several leaves (program.h) it is a stack of
+ * sums.  A frozen page has no sum; activation gradients pass. */
 #include "offload/plan/emit_internal.h"
 
 #include <assert.h>
@@ -12,35 +12,121 @@ static bool trained(const struct st_emitter *e, uint32_t p)
     return e->program->pages[p].grad != ST_WHERE_NONE;
 }
 
+/* --- leaves --- */
+
+static bool begins_leaf(const struct st_emitter *e, uint32_t m)
+{
+    return m % st_leaf_micros(e->program) == 0;
+}
+
+static bool ends_leaf(const struct st_emitter *e, uint32_t m)
+{
+    return (m + 1) % st_leaf_micros(e->program) == 0;
+}
+
+/* Where in the page's stack micro-batch m adds. */
+static uint32_t depth_of(const struct st_emitter *e, uint32_t m)
+{
+    return (uint32_t)__builtin_popcount(m / st_leaf_micros(e->program));
+}
+
+/* How many sums below its own are added up when the leaf of micro-batch m, its last, is there: all after the step's last. */
+static uint32_t folds_after(const struct st_emitter *e, uint32_t m)
+{
+    if (!ends_leaf(e, m))
+        return 0;
+    return m + 1 == e->program->workload.grad_accum ? depth_of(e, m) : depth_of(e, m) + 1 - depth_of(e, m + 1);
+}
+
+static uint64_t sum_index(const struct st_emitter *e, uint32_t p, uint32_t depth)
+{
+    return p + (uint64_t)depth * e->program->workload.page_count;
+}
+
+/* Where page p's sum at a depth waits between micro-batches. */
+static uint32_t waiting_sum(const struct st_emitter *e, uint32_t p, uint32_t depth)
+{
+    const struct st_page_place *place = &e->program->pages[p];
+
+    return depth == 0 ? place->accum_region : place->leaf_regions + depth - 1;
+}
+
+/* Whether of page p's sums only one is on the device, the others are in host memory. */
+static bool one_at_a_time(const struct st_emitter *e, uint32_t p)
+{
+    return st_place_horizontal(e->plan) && e->program->pages[p].sum == ST_WHERE_HOST;
+}
+
+/* The device buffer of page p's sum at a depth; `sum`: the one that is open. */
+static uint32_t sum_at(const struct st_emitter *e, uint32_t p, uint32_t sum, uint32_t depth)
+{
+    if (depth == 0 || one_at_a_time(e, p))
+        return sum;
+    return st_place_horizontal(e->plan) ? waiting_sum(e, p, depth) : e->lay->folds.buffer[depth - 1];
+}
+
+/* Adds the sum at a depth to the one below it, which is open from then on. */
+static uint32_t fold_sum(struct st_emitter *e, uint32_t p, uint32_t sum, uint32_t depth)
+{
+    const uint32_t addend = sum_at(e, p, sum, depth);
+    uint32_t below = sum_at(e, p, sum, depth - 1);
+
+    if (one_at_a_time(e, p)) {
+        below = st_pool_take(&e->lay->folds, p);
+        st_emit_copy(e, ST_OP_UPLOAD_ACCUM, BACKWARD, waiting_sum(e, p, depth - 1), below, sum_index(e, p, depth - 1),
+                     st_emit_sum_bytes(e, p))
+            ->page = p;
+    }
+    st_emit_op(e, ST_OP_FOLD_SUM, BACKWARD)->page = p;
+    st_emit_operand(e, ST_ROLE_SUM, below, sum_index(e, p, depth - 1));
+    st_emit_operand(e, ST_ROLE_ADDEND, addend, sum_index(e, p, depth));
+    return one_at_a_time(e, p) ? below : sum;
+}
+
+/* --- sums --- */
+
 /* The device buffer in which page p's gradient is summed for these micro-batches. */
 static uint32_t open_sum(struct st_emitter *e, uint32_t p, const struct st_micros *micros)
 {
     const struct st_page_place *place = &e->program->pages[p];
-    uint32_t slot;
+    uint32_t slot, depth;
 
     if (place->grad == ST_WHERE_NONE)
         return ST_NO_BUFFER;
     if (place->sum == ST_WHERE_DEVICE)
         return place->accum_region;
     slot = st_pool_take(st_place_is_small(e->plan, p) ? &e->lay->small_grads : &e->lay->grads, p);
-    if (micros->opens)
+    if (begins_leaf(e, micros->first))
         return slot;
-    st_emit_copy(e, ST_OP_UPLOAD_ACCUM, BACKWARD, place->accum_region, slot, p, st_emit_sum_bytes(e, p))->page = p;
+    depth = depth_of(e, micros->first);
+    st_emit_copy(e, ST_OP_UPLOAD_ACCUM, BACKWARD, waiting_sum(e, p, depth), slot, sum_index(e, p, depth), st_emit_sum_bytes(e, p))
+        ->page = p;
     return slot;
 }
 
-/* Makes the op begun last, of micro-batch m, add to page p's sum; the step's first micro-batch starts the sum. */
-static void add_to_sum(struct st_emitter *e, uint32_t p, uint32_t sum, uint32_t m)
+/* Makes the op begun last, of micro-batch m, add to page p's sum; a leaf's first micro-batch starts one, its last is followed by
+ * what it completes.  Returns the sum that is open now. */
+static uint32_t add_to_sum(struct st_emitter *e, uint32_t p, uint32_t sum, uint32_t m)
 {
+    const uint32_t depth = depth_of(e, m);
+
     if (sum == ST_NO_BUFFER)
-        return;
-    e->op->first = m == 0;
-    st_emit_operand(e, ST_ROLE_SUM, sum, p);
+        return sum;
+    e->op->first = begins_leaf(e, m);
+    st_emit_operand(e, ST_ROLE_SUM, sum_at(e, p, sum, depth), sum_index(e, p, depth));
+    for (uint32_t i = 0; i < folds_after(e, m); i++)
+        sum = fold_sum(e, p, sum, depth - i);
+    return sum;
 }
 
-static void sum_to_host(struct st_emitter *e, uint32_t p, uint32_t sum)
+/* After micro-batch m. */
+static void sum_to_host(struct st_emitter *e, uint32_t p, uint32_t sum, uint32_t m)
 {
-    st_emit_copy(e, ST_OP_DOWNLOAD_ACCUM, BACKWARD, sum, e->program->pages[p].accum_region, p, st_emit_sum_bytes(e, p))->page = p;
+    const uint32_t depth = depth_of(e, m) - folds_after(e, m);
+
+    st_emit_copy(e, ST_OP_DOWNLOAD_ACCUM, BACKWARD, sum, waiting_sum(e, p, depth), sum_index(e, p, depth),
+                 st_emit_sum_bytes(e, p))
+        ->page = p;
 }
 
 /* The last gradients to leave wait until after the step's end: before it, the download lane would bring them ahead of the data
@@ -71,12 +157,15 @@ static void finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum)
 {
     const struct st_program *program = e->program;
     const struct st_page_place *place = &program->pages[p];
+    const bool is_small = st_place_is_small(e->plan, p);
     uint32_t rounded = sum;
 
     if (place->grad == ST_WHERE_DEVICE)
         rounded = place->grad_region;
     else if (program->workload.dtype != STRATA_F32)
-        rounded = st_pool_take(st_place_is_small(e->plan, p) ? &e->lay->small_rounded : &e->lay->rounded, p);
+        rounded = st_pool_take(is_small ? &e->lay->small_rounded : &e->lay->rounded, p);
+    else if (program->leaves > 1 && one_at_a_time(e, p)) /* no gradient holds a slot of the sums to come */
+        rounded = st_pool_take(is_small ? &e->lay->small_grads : &e->lay->grads, p);
     st_emit_op(e, ST_OP_FINISH_GRAD, BACKWARD)->page = p;
     st_emit_operand(e, ST_ROLE_SUM, sum, p);
     st_emit_operand(e, ST_ROLE_GRAD, rounded, p);
@@ -101,7 +190,7 @@ static void close_sum(struct st_emitter *e, uint32_t p, uint32_t sum, const stru
     if (sum == ST_NO_BUFFER)
         return;
     if (place->sum == ST_WHERE_HOST && (!micros->closes || st_place_is_table(e->plan, p)))
-        sum_to_host(e, p, sum);
+        sum_to_host(e, p, sum, micros->end - 1);
     else if (micros->closes && !st_place_is_table(e->plan, p))
         finish_grad(e, p, sum);
 }
@@ -111,7 +200,7 @@ static void head_slice_backward(struct st_emitter *e, const struct st_micros *mi
     const uint32_t p = e->program->workload.head_first + t;
     const uint64_t g = e->program->workload.grad_accum;
     const uint32_t weight = st_emit_device_weight(e, p, BACKWARD);
-    const uint32_t sum = open_sum(e, p, micros);
+    uint32_t sum = open_sum(e, p, micros);
 
     for (uint32_t m = micros->first; m < micros->end; m++) {
         struct st_op *op = st_emit_op(e, ST_OP_HEAD_GRAD, BACKWARD);
@@ -126,7 +215,7 @@ static void head_slice_backward(struct st_emitter *e, const struct st_micros *mi
         st_emit_operand(e, ST_ROLE_WORKSPACE, e->lay->workspace, 0);
         if (!op->recompute)
             st_emit_operand(e, ST_ROLE_LOGITS, e->lay->logits[t * g + m], t * g + m);
-        add_to_sum(e, p, sum, m);
+        sum = add_to_sum(e, p, sum, m);
     }
     close_sum(e, p, sum, micros);
 }
@@ -151,7 +240,7 @@ static void head_backward(struct st_emitter *e, const struct st_micros *micros)
         st_emit_operand(e, ST_ROLE_INTERNALS, e->lay->head[m], m);
         st_emit_operand(e, ST_ROLE_DACT, e->lay->dact[m], m);
         st_emit_operand(e, ST_ROLE_WORKSPACE, e->lay->workspace, 0);
-        add_to_sum(e, w->norm_page, sum, m);
+        sum = add_to_sum(e, w->norm_page, sum, m);
     }
     close_sum(e, w->norm_page, sum, micros);
 }
@@ -161,7 +250,7 @@ static void block_backward(struct st_emitter *e, const struct st_micros *micros,
     const struct st_workload *w = &e->program->workload;
     const uint32_t p = w->block_first + b;
     const uint32_t weight = st_emit_device_weight(e, p, BACKWARD);
-    const uint32_t sum = open_sum(e, p, micros);
+    uint32_t sum = open_sum(e, p, micros);
 
     for (uint32_t m = micros->first; m < micros->end; m++) {
         const uint64_t id = (uint64_t)b * w->grad_accum + m;
@@ -177,7 +266,7 @@ static void block_backward(struct st_emitter *e, const struct st_micros *micros,
         st_emit_operand(e, ST_ROLE_INTERNALS, e->lay->internals[id], id);
         st_emit_operand(e, ST_ROLE_DACT, e->lay->dact[m], m);
         st_emit_operand(e, ST_ROLE_WORKSPACE, e->lay->workspace, 0);
-        add_to_sum(e, p, sum, m);
+        sum = add_to_sum(e, p, sum, m);
     }
     close_sum(e, p, sum, micros);
 }
@@ -185,7 +274,7 @@ static void block_backward(struct st_emitter *e, const struct st_micros *micros,
 static void position_backward(struct st_emitter *e, const struct st_micros *micros)
 {
     const uint32_t p = e->program->workload.position_page;
-    const uint32_t sum = open_sum(e, p, micros);
+    uint32_t sum = open_sum(e, p, micros);
 
     for (uint32_t m = micros->first; m < micros->end; m++) {
         struct st_op *op = st_emit_op(e, ST_OP_EMBED_BACKWARD, BACKWARD);
@@ -193,7 +282,7 @@ static void position_backward(struct st_emitter *e, const struct st_micros *micr
         op->page = p;
         op->micro = m;
         st_emit_operand(e, ST_ROLE_DACT, e->lay->dact[m], m);
-        add_to_sum(e, p, sum, m);
+        sum = add_to_sum(e, p, sum, m);
     }
     close_sum(e, p, sum, micros);
 }

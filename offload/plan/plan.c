@@ -255,6 +255,7 @@ static void tell_program(struct st_plan *plan)
     plan->program.update = plan->policy.update;
     plan->program.sets = plan->policy.sets;
     plan->program.part_bytes = plan->policy.part_bytes;
+    plan->program.leaves = plan->policy.leaves;
     plan->program.acts = (enum st_where)plan->decided.activation_tier;
     plan->program.kept_blocks = plan->decided.kept_blocks;
 }
@@ -359,10 +360,21 @@ static void resolve_policy(struct st_policy *policy, const struct st_workload *w
         policy->update = policy->needs_norm ? ST_UPDATE_GATED : ST_UPDATE_IN_BACKWARD;
     if (policy->forward_only || (policy->accumulation == ST_ACCUMULATE_AUTO && w->grad_accum == 1))
         policy->accumulation = ST_ACCUMULATE_VERTICAL;
+    if (policy->forward_only || policy->leaves == 0)
+        policy->leaves = 1;
     if (policy->forward_only)
         policy->sets = 0;
     if (policy->sets == 0 || policy->part_bytes == 0)
         policy->part_bytes = policy->sets > 0 ? ST_PART_BYTES : 0;
+}
+
+static strata_status check_leaves(const struct st_plan *plan)
+{
+    const uint32_t micros = plan->program.workload.grad_accum, leaves = plan->policy.leaves;
+
+    if (micros % leaves == 0)
+        return STRATA_OK;
+    return st_error(STRATA_E_CONFIG, "%u leaves do not divide the %u micro-batches of a step", leaves, micros);
 }
 
 /* A program is written, verified and simulated op by op, so one that would take minutes is refused before any such loop. */
@@ -402,7 +414,7 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
         plan->policy.fixed_bytes = FIXED_BYTES_DEFAULT;
     if ((st = st_workload_check(workload)) != STRATA_OK ||
         (st = st_workload_copy(&plan->program.workload, workload)) != STRATA_OK || (st = make_shards(plan)) != STRATA_OK ||
-        (st = cut_chunks(plan)) != STRATA_OK || (st = check_ops(plan)) != STRATA_OK ||
+        (st = cut_chunks(plan)) != STRATA_OK || (st = check_leaves(plan)) != STRATA_OK || (st = check_ops(plan)) != STRATA_OK ||
         (st = st_plan_sums_make(plan)) != STRATA_OK)
         goto fail;
     if (!st_plan_smallest_fits(plan)) {

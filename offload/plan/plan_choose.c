@@ -191,7 +191,7 @@ uint64_t st_plan_ops_expected(const struct st_plan *plan)
     const struct st_workload *w = &plan->program.workload;
     const uint64_t saved = plan->policy.sets > 0 ? 2ull * plan->program.chunk_count + 2ull * w->page_count : 0;
 
-    return saved + 3ull * plan->program.chunk_count + 8ull * w->page_count +
+    return saved + 3ull * plan->program.chunk_count + (7ull + plan->policy.leaves) * w->page_count +
            (6ull * w->block_count + 2ull * w->head_count) * w->grad_accum;
 }
 

@@ -39,6 +39,7 @@ struct st_layout {
     uint32_t *dact;        /* [g] */
     struct st_pool weights, host_weights, states, streamed_states, acts, host_acts, grads, rounded;
     struct st_pool saves; /* in host memory: what lives on the device, on its way to its extent */
+    struct st_pool folds; /* sums of a page's leaves beside the one in `grads` */
     struct st_pool small_weights, small_grads, small_rounded; /* one slot each, for the norm and the positions */
 };
 
@@ -66,6 +67,7 @@ void st_layout_fini(struct st_layout *lay);
 struct st_slots st_layout_slots(const struct st_layout *lay);
 
 /* Placement predicates, functions of the decisions alone. */
+bool st_place_horizontal(const struct st_plan *plan);
 bool st_place_resident(const struct st_plan *plan, uint32_t page);
 bool st_place_device_state(const struct st_plan *plan, uint32_t page);
 bool st_place_streamed(const struct st_plan *plan, uint32_t page);      /* its state is moved to the device for the update */
@@ -78,6 +80,8 @@ bool st_place_is_small(const struct st_plan *plan, uint32_t page);
 bool st_place_is_table(const struct st_plan *plan, uint32_t page);
 bool st_place_trained(const struct st_plan *plan, uint32_t page);
 enum st_where st_place_sum(const struct st_plan *plan, uint32_t page); /* as in struct st_page_place */
+/* Micro-batches add to its sum: not only the lookup, as to an untied table's. */
+bool st_place_has_leaves(const struct st_plan *plan, uint32_t page);
 /* Whether what is saved may, by the policy, be at home on the device. */
 bool st_place_saves_from_device(const struct st_plan *plan);
 /* First chunk whose state is not on the device; chunks up to it, then those cached in host memory. */

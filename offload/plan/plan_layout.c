@@ -141,6 +141,22 @@ void st_walk_take_pool(struct st_walk *k, struct st_pool *pool, uint32_t count, 
         pool->buffer[i] = st_walk_take(k, tier, bytes, item);
 }
 
+/* Lays out the regions of later leaves' sums, which wait there between micro-batches. */
+static void lay_leaves(struct st_walk *k, uint32_t p, uint32_t count, struct st_page_place *place)
+{
+    const uint64_t bytes = k->plan->program.workload.pages[p].trained_elems * sizeof(float);
+
+    if (!st_place_horizontal(k->plan) || !st_place_has_leaves(k->plan, p))
+        return;
+    for (uint32_t d = 0; d < st_leaf_depth(k->plan->policy.leaves); d++) {
+        const uint32_t region = take_each(k, (strata_tier)place->sum, bytes, count,
+                                          place->sum == ST_WHERE_DEVICE ? ST_ITEM_ACCUMULATORS : ST_ITEM_HOST_ACCUMULATORS);
+
+        if (d == 0)
+            place->leaf_regions = region; /* the others follow it */
+    }
+}
+
 /* Lays out gradient and accumulator regions of equal trained pages. */
 static void lay_gradients(struct st_walk *k, uint32_t p, uint32_t count, struct st_page_place *place)
 {
@@ -154,6 +170,7 @@ static void lay_gradients(struct st_walk *k, uint32_t p, uint32_t count, struct 
     else if (place->sum != ST_WHERE_STREAMED)
         place->accum_region = take_each(k, (strata_tier)place->sum, elems * 4, count,
                                         place->sum == ST_WHERE_DEVICE ? ST_ITEM_ACCUMULATORS : ST_ITEM_HOST_ACCUMULATORS);
+    lay_leaves(k, p, count, place);
 }
 
 static void grow(uint64_t *most, bool counts, uint64_t elems)
@@ -173,6 +190,7 @@ static void note_slots(struct st_walk *k, uint32_t p, const struct st_page_place
     grow(&k->from_nvme, place->home == ST_WHERE_NVME, page->bytes);
     grow(small ? &k->small_grads : &k->slot_grads, place->sum == ST_WHERE_STREAMED || place->sum == ST_WHERE_HOST, elems);
     grow(small ? &k->small_leaving : &k->leaving, place->grad == ST_WHERE_HOST && !st_place_is_table(k->plan, p), elems);
+    grow(&k->folded, st_place_has_leaves(k->plan, p) && (!st_place_horizontal(k->plan) || place->sum == ST_WHERE_HOST), elems);
     if (place->state == ST_WHERE_STREAMED && k->plan->sums->page_largest[p] > k->streamed_state)
         k->streamed_state = k->plan->sums->page_largest[p];
     grow(&k->most, true, elems);
@@ -209,7 +227,8 @@ static void lay_page(struct st_walk *k, uint32_t p, uint32_t count)
                                   .extent = ST_NO_BUFFER,
                                   .base_extent = ST_NO_BUFFER,
                                   .grad_region = ST_NO_BUFFER,
-                                  .accum_region = ST_NO_BUFFER};
+                                  .accum_region = ST_NO_BUFFER,
+                                  .leaf_regions = ST_NO_BUFFER};
 
     place.weights = st_place_resident(plan, p) ? ST_WHERE_DEVICE : ST_WHERE_STREAMED;
     place.home = st_place_home(plan, p);
@@ -320,6 +339,15 @@ static uint64_t saved_at_once(const struct st_plan *plan)
     return !st_place_saves_from_device(plan) ? 0 : all < part ? all : part;
 }
 
+/* Vertical: a slot for each depth.  Horizontal: for what comes back from the host to be added to, and stays until it is back
+ * there: two, so that the next may come meanwhile, if a leaf may end more than one sum. */
+static uint32_t fold_slots(const struct st_plan *plan)
+{
+    const uint32_t depth = st_leaf_depth(plan->policy.leaves);
+
+    return st_place_horizontal(plan) && depth > 2 ? 2 : depth;
+}
+
 static void lay_slots(struct st_walk *k)
 {
     struct st_plan *plan = k->plan;
@@ -336,6 +364,7 @@ static void lay_slots(struct st_walk *k)
     st_walk_take_pool(k, &lay->saves, SAVE_SLOTS, STRATA_TIER_HOST, saved_at_once(plan), ST_ITEM_SAVED_SLOTS);
     st_walk_take_pool(k, &lay->small_weights, 1, STRATA_TIER_DEVICE, k->small_streamed, ST_ITEM_WEIGHT_SLOTS);
     st_walk_take_pool(k, &lay->small_grads, 1, STRATA_TIER_DEVICE, k->small_grads * 4, ST_ITEM_ACCUMULATORS);
+    st_walk_take_pool(k, &lay->folds, fold_slots(plan), STRATA_TIER_DEVICE, k->folded * 4, ST_ITEM_ACCUMULATORS);
     st_walk_take_pool(k, &lay->small_rounded, dtype == STRATA_F32 ? 0 : 1, STRATA_TIER_DEVICE, k->small_leaving * dt,
                       ST_ITEM_GRADIENT_SLOTS);
     lay->block_sums = st_walk_take(k, STRATA_TIER_DEVICE, (k->most / 4096 + ST_GROUPS_MAX) * sizeof(double), ST_ITEM_SMALL);

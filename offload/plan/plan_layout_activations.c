@@ -27,7 +27,7 @@ static void set_index(uint32_t *array, uint64_t i, uint32_t buffer)
 /* Micro-batches whose activations live at once. */
 static uint64_t live_micros(const struct st_plan *plan)
 {
-    return plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL ? 1 : plan->program.workload.grad_accum;
+    return st_place_horizontal(plan) ? 1 : plan->program.workload.grad_accum;
 }
 
 /* Sets entry i of an index array to a buffer of its own, or to the one of entry `owner`. */

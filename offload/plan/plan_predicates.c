@@ -1,6 +1,11 @@
 /* plan_predicates.c - what the decisions mean for a page: where its weights, its sum and its update are. */
 #include "offload/plan/plan_internal.h"
 
+bool st_place_horizontal(const struct st_plan *plan)
+{
+    return plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL;
+}
+
 bool st_place_is_table(const struct st_plan *plan, uint32_t page)
 {
     return plan->program.workload.pages[page].kind == ST_PAGE_TABLE;
@@ -80,7 +85,7 @@ bool st_place_gather_on_host(const struct st_plan *plan)
  * accumulation every page's comes with the last micro-batch. */
 static bool sum_outlives(const struct st_plan *plan, uint32_t p)
 {
-    const bool between = plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL && plan->program.workload.grad_accum > 1;
+    const bool between = st_place_horizontal(plan) && plan->program.workload.grad_accum > 1;
 
     return st_place_is_table(plan, p) || between;
 }
@@ -97,6 +102,11 @@ enum st_where st_place_sum(const struct st_plan *plan, uint32_t p)
         return ST_WHERE_STREAMED;
     return device_update || (!st_place_is_table(plan, p) && p < plan->decided.device_accum_pages) ? ST_WHERE_DEVICE
                                                                                                   : ST_WHERE_HOST;
+}
+
+bool st_place_has_leaves(const struct st_plan *plan, uint32_t p)
+{
+    return st_place_trained(plan, p) && (plan->program.workload.tied || !st_place_is_table(plan, p));
 }
 
 bool st_place_saves_from_device(const struct st_plan *plan)

@@ -74,6 +74,8 @@ const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
     /* Gradients: their sums, the one rounding, where they go. */
     [ST_OP_DOWNLOAD_ACCUM]  = {"download_accum",  ON(DOWNLOAD),        PAGE,  COPY(ACCUM)},
     [ST_OP_UPLOAD_ACCUM]    = {"upload_accum",    ON(UPLOAD),          PAGE,  COPY(ACCUM)},
+    [ST_OP_FOLD_SUM]        = {"fold_sum",        ON(COMPUTE),         PAGE,  DOES(FOLD) =
+        {INOUT(SUM, ACCUM), IN(ADDEND, ACCUM)}},
     [ST_OP_SCATTER_DEVICE]  = {"scatter_device",  ON(COMPUTE),         PAGE,  DOES(SMALL) =
         {SOME(ONE, SUM, ADD, ACCUM), IN(TOKENS, TOKENS), SOME(EACH, DACT, READ, DACT)}},
     [ST_OP_DOWNLOAD_DACT]   = {"download_dact",   ON(DOWNLOAD),        MICRO, COPY(DACT)},
@@ -100,6 +102,7 @@ static const char *const role_names[ST_ROLE_COUNT] = {
     [ST_ROLE_WEIGHT] = "weight",
     [ST_ROLE_GRAD] = "grad",
     [ST_ROLE_SUM] = "sum",
+    [ST_ROLE_ADDEND] = "addend",
     [ST_ROLE_ACT] = "act",
     [ST_ROLE_ACT_OUT] = "act_out",
     [ST_ROLE_DACT] = "dact",

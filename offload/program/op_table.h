@@ -110,6 +110,7 @@ enum st_op_kind {
     ST_OP_EMBED_BACKWARD,
     ST_OP_DOWNLOAD_ACCUM,
     ST_OP_UPLOAD_ACCUM,
+    ST_OP_FOLD_SUM,       /* the sums of two neighbouring runs of leaves become one */
     ST_OP_SCATTER_DEVICE, /* every micro-batch's gradients of rows into one slice's sum */
     ST_OP_DOWNLOAD_DACT,
     ST_OP_SCATTER_HOST, /* a micro-batch's gradients of rows into every slice's sum */
@@ -149,6 +150,7 @@ enum st_role {
     ST_ROLE_WEIGHT,
     ST_ROLE_GRAD,      /* rounded */
     ST_ROLE_SUM,       /* fp32, of gradients */
+    ST_ROLE_ADDEND,    /* a sum that is added to another one */
     ST_ROLE_ACT,       /* input of the layer */
     ST_ROLE_ACT_OUT,   /* output of the layer */
     ST_ROLE_DACT,      /* gradient at the layer's boundary */
@@ -199,6 +201,7 @@ enum st_work {
     ST_WORK_COPY,    /* bytes at its lane's rate */
     ST_WORK_CALL,    /* a call of the model: FLOPs */
     ST_WORK_UPDATE,  /* a chunk's parameters */
+    ST_WORK_FOLD,    /* adds a page's sum to another one */
     ST_WORK_ROUND,   /* reads and rounds a page's sum */
     ST_WORK_GATHER,  /* rows of the table */
     ST_WORK_SCATTER, /* gradients of rows */

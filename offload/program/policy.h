@@ -33,6 +33,7 @@ struct st_policy {
     enum st_activation_mode activations;
     enum st_update_policy update;      /* AUTO: in_backward if nothing needs the whole norm first, else gated */
     enum st_accumulation accumulation; /* AUTO: the one judged to be faster */
+    uint32_t leaves;                   /* of a step's micro-batches, of equal size (program.h); 0: 1 */
     bool forward_only;                 /* evaluation, generation: no gradients, no optimizer state */
     bool needs_norm;                   /* clipping or skipping: no update before the step's end */
     uint32_t streamed;                 /* share of the blocks with state elsewhere that the device updates; or ST_STREAMED_AUTO */

@@ -130,6 +130,8 @@ struct st_page_place {
     uint32_t base_extent;   /* in a run that saves: of what is frozen, from st_page_base_at() on, or ST_NO_BUFFER */
     uint32_t grad_region;   /* rounded gradient: device or host buffer */
     uint32_t accum_region;  /* fp32 accumulator that stays (table slices, fp32 device updates), or ST_NO_BUFFER */
+    uint32_t leaf_regions;  /* the first of st_leaf_depth() more that stay between micro-batches, or ST_NO_BUFFER: sums of later
+                               leaves, for as long as they are not added to those before them */
     uint32_t chunk_first, chunk_count;
 };
 
@@ -167,6 +169,7 @@ struct st_program {
     bool forward_only;            /* evaluation, generation: no gradients, no optimizer state */
     enum st_update_policy update; /* not AUTO */
     enum st_where acts;           /* where layer boundaries wait for backward: DEVICE, HOST or NVME */
+    uint32_t leaves;              /* see st_leaf_depth() */
     uint32_t kept_blocks;         /* top-most blocks whose internals are kept */
     uint32_t moments;             /* planes of the optimizer beside the master: 1 or 2 */
     enum st_moment_format moment_format;
@@ -191,6 +194,24 @@ struct st_program {
     struct st_wait *waits;
     uint32_t wait_count;
 };
+
+/* Leaves.  The micro-batches of a step, in order, are cut into leaves of equal size.  A page's gradients are added in order, from
+ * zero, within each leaf, and the leaves' sums in a balanced binary tree over their index (split at the largest power of two
+ * below the count): neighbours of equal size become one as soon as both are there, what is left at the end from right to left. So
+ * a page's sums are a stack, as deep before leaf i as i has bits that are set; the sum at depth d is thing p + d * page_count. */
+static inline uint32_t st_leaf_micros(const struct st_program *program)
+{
+    return program->workload.grad_accum / program->leaves;
+}
+/* The deepest that a stack gets, above the sum that it begins with. */
+static inline uint32_t st_leaf_depth(uint32_t leaves)
+{
+    uint32_t depth = 0;
+
+    while (leaves >> depth > 1)
+        depth++;
+    return depth;
+}
 
 /* A save brings what lives on the device down in parts.  One begins at every multiple of part_bytes and goes on for ST_PART_MORE
  * bytes into the next, so that it has every tile that begins in it; what it writes ends where the next one begins. */

@@ -1,10 +1,11 @@
 /* program_verify.c - proves a program sound without running it.
  *
- * Five parts.  Buffers: inside the bytes of their tier or space, disjoint.  Extents: a set holds everything trained, once.  Ops:
+ * Six parts.  Buffers: inside the bytes of their tier or space, disjoint.  Extents: a set holds everything trained, once.  Ops:
  * lane, indices and operands match the kind's row, so that the function that runs an op finds each operand by its role.  Order:
  * for every two conflicting accesses of a buffer, over two cycles, the waits alone force the later to come after the earlier, so
  * no legal execution can race. Content: when the list is replayed phase by phase, everything that an op reads is there and is the
- * latest version. Because of the proven order, the replay stands for all executions. */
+ * latest version. Because of the proven order, the replay stands for all executions.  Sums: of
+ * which micro-batches each has the gradients. */
 #include "offload/program/program_verify.h"
 
 #include "core/base/error.h"
@@ -173,8 +174,9 @@ static bool names_its_thing(const struct st_program *program, const struct st_op
     switch ((enum st_content)a->content) {
     case ST_HOLDS_WEIGHT:
     case ST_HOLDS_GRAD:
-    case ST_HOLDS_ACCUM:
         return a->index == op->page;
+    case ST_HOLDS_ACCUM: /* whatever its depth: program_verify_sums.c */
+        return a->index % program->workload.page_count == op->page;
     case ST_HOLDS_STATE:
         return a->index == op->chunk;
     case ST_HOLDS_DACT:
@@ -510,5 +512,5 @@ strata_status st_program_verify(const struct st_program *program)
         (st = verify_ops(program)) != STRATA_OK || (st = verify_waits(program)) != STRATA_OK ||
         (st = st_verify_order(program)) != STRATA_OK)
         return st;
-    return verify_content(program);
+    return (st = verify_content(program)) == STRATA_OK ? st_verify_sums(program) : st;
 }

@@ -1,8 +1,11 @@
-/* offload/program/program_verify.h - a part of the verifier (program_verify.c) that has a file of its own. */
+/* offload/program/program_verify.h - parts of the verifier (program_verify.c) that have files of their own. */
 #ifndef OFFLOAD_PROGRAM_PROGRAM_VERIFY_H
 #define OFFLOAD_PROGRAM_PROGRAM_VERIFY_H
 
 #include "offload/program/program.h"
+
+/* Whether every sum is finished when it has all micro-batches of the step, added up leaf by leaf and in the tree (program.h). */
+strata_status st_verify_sums(const struct st_program *program);
 
 /* Whether the waits alone force the order of every two conflicting accesses of a buffer, over two cycles. */
 strata_status st_verify_order(const struct st_program *program);

@@ -57,6 +57,11 @@ static double round_seconds(const struct st_program *program, const struct st_ma
     return st_seconds_at(sum_elems(program, op) * (double)(sizeof(float) + width_of(program)), m->rates.checksum);
 }
 
+static double fold_bytes(const struct st_program *program, const struct st_op *op)
+{
+    return sum_elems(program, op) * 3 * sizeof(float);
+}
+
 /* --- a separate device's own passes --- */
 
 /* Rows of one micro-batch, from a table that is on the device. */
@@ -120,6 +125,8 @@ struct st_passes st_cost_passes(const struct st_program *program, const struct s
         p.update = st_seconds_at(update_pass(program, &program->chunks[op->chunk]), rate);
     else if (op->kind == ST_OP_FINISH_GRAD)
         p.round = st_seconds_at(finish_pass(program, op), rate);
+    else if (op->kind == ST_OP_FOLD_SUM)
+        p.fold = st_seconds_at(fold_bytes(program, op), rate);
     else if (op->kind == ST_OP_GATHER_DEVICE)
         p.rows = st_seconds_at(gather_pass(w), rate);
     else if (op->kind == ST_OP_SCATTER_DEVICE)
@@ -146,6 +153,8 @@ static double host_seconds(const struct st_program *program, const struct st_mac
         return st_seconds_at((double)st_cost_updated(program, m, op), m->rates.update) + resum_seconds(program, m, op);
     case ST_WORK_ROUND:
         return round_seconds(program, m, op);
+    case ST_WORK_FOLD:
+        return st_seconds_at(fold_bytes(program, op), m->rates.checksum);
     case ST_WORK_GATHER:
         return st_seconds_at(gather_bytes(program), m->rates.checksum);
     case ST_WORK_SCATTER:

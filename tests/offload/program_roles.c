@@ -53,6 +53,7 @@ static const char *const roles[ST_OP_KIND_COUNT] = {
     [ST_OP_EMBED_BACKWARD] = " read dact,",
     [ST_OP_DOWNLOAD_ACCUM] = " read sum, write sum,",
     [ST_OP_UPLOAD_ACCUM] = " read sum, write sum,",
+    [ST_OP_FOLD_SUM] = " modify sum, read sum,",
     [ST_OP_SCATTER_DEVICE] = "",
     [ST_OP_DOWNLOAD_DACT] = " read dact, write dact,",
     [ST_OP_SCATTER_HOST] = " read dact, read tokens,",
@@ -152,19 +153,28 @@ static bool adds_to_sum(uint8_t kind)
            kind == ST_OP_EMBED_BACKWARD || kind == ST_OP_SCATTER_DEVICE || kind == ST_OP_SCATTER_HOST;
 }
 
-/* A sum begins with the first op that adds to it, and with no other; it is finished after the last. */
+/* A leaf's first micro-batch begins a sum; after the step's last one the lookup adds to what is there. */
+static bool begins_sum(const struct st_plan *plan, const struct st_op *op, uint32_t added)
+{
+    const uint32_t micros = plan->program.workload.grad_accum;
+    const bool lookup = op->kind == ST_OP_SCATTER_DEVICE || op->kind == ST_OP_SCATTER_HOST;
+
+    return added == 0 || (!lookup && added % (micros / plan->program.leaves) == 0);
+}
+
+/* A sum begins with the first op of each leaf that adds to it, and with no other; it is finished after the last. */
 static void count_sums(struct counts *counts, const struct st_plan *plan, uint32_t i, const char *what)
 {
     const struct st_op *op = &plan->program.ops[i];
 
     for (uint32_t a = 0; a < op->access_count; a++) {
         const struct st_access *access = &plan->program.accesses[op->access_first + a];
-        struct counts *c = &counts[access->index];
+        struct counts *c = &counts[access->index % plan->program.workload.page_count];
 
         if (access->content != ST_HOLDS_ACCUM)
             continue;
         if (adds_to_sum(op->kind)) {
-            if (op->first != (c->added == 0) || c->finished > 0)
+            if (op->first != begins_sum(plan, op, c->added) || c->finished > 0)
                 fail_msg("%s: op %u (%s) %s the sum of page %u, %u ops have added to it", what, i, st_op_name(op->kind),
                          op->first ? "begins" : "adds to", access->index, c->added);
             c->added++;

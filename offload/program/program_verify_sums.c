@@ -1,0 +1,119 @@
+/* program_verify_sums.c - see program_verify.h.
+ *
+ * A replay of the ops that make sums, with what each buffer's sum has: a run of micro-batches.  That an op finds the sum that it
+ * is meant to find is proven by then (program_verify.c). */
+#include "offload/program/program_verify.h"
+
+#include "core/base/error.h"
+
+#include <stdlib.h>
+
+/* Micro-batches whose gradients a sum has: [first, end). */
+struct run {
+    uint32_t first, end;
+};
+
+struct sums {
+    const struct st_program *program;
+    struct run *runs; /* [buffer_count] */
+};
+
+static strata_status misadded(const struct st_program *program, const struct st_op *op, const struct run *run)
+{
+    return st_error(STRATA_E_INTERNAL, "verify: op %u (%s): the sum of page %u has micro-batches %u to %u, which is not its turn",
+                    (unsigned)(op - program->ops), st_op_name((enum st_op_kind)op->kind), op->page, run->first, run->end);
+}
+
+static bool has_all(const struct st_program *program, const struct run *run)
+{
+    return run->first == 0 && run->end == program->workload.grad_accum;
+}
+
+/* A micro-batch begins its leaf or follows on those before it. */
+static bool add_micro(const struct st_program *program, struct run *run, const struct st_op *op)
+{
+    const uint32_t leaf = st_leaf_micros(program);
+
+    if (op->first != (op->micro % leaf == 0) || (!op->first && run->end != op->micro))
+        return false;
+    *run = (struct run){op->first ? op->micro : run->first, op->micro + 1};
+    return true;
+}
+
+/* Whether a tree over the leaves of both is split where the right one begins. */
+static bool may_fold(const struct st_program *program, const struct run *left, const struct run *right)
+{
+    const uint32_t leaf = st_leaf_micros(program), count = (right->end - left->first) / leaf;
+    uint32_t split = 1;
+
+    while (split * 2 < count)
+        split *= 2;
+    return left->end == right->first && left->end > left->first && right->end > right->first && left->first % leaf == 0 &&
+           right->end % leaf == 0 && left->end - left->first == split * leaf;
+}
+
+static strata_status fold(struct sums *s, const struct st_op *op)
+{
+    struct run *left = &s->runs[st_op_access(s->program->accesses, op, ST_ROLE_SUM)->buffer];
+    struct run *right = &s->runs[st_op_access(s->program->accesses, op, ST_ROLE_ADDEND)->buffer];
+
+    if (!may_fold(s->program, left, right))
+        return misadded(s->program, op, right);
+    left->end = right->end;
+    *right = (struct run){0, 0};
+    return STRATA_OK;
+}
+
+/* The lookup's gradients come after everything else; an untied table has nothing else. */
+static strata_status scatter(struct sums *s, const struct st_op *op)
+{
+    for (uint32_t i = op->access_first; i < op->access_first + op->access_count; i++) {
+        struct run *run = &s->runs[s->program->accesses[i].buffer];
+
+        if (s->program->accesses[i].role != ST_ROLE_SUM)
+            continue;
+        if (!op->first && !has_all(s->program, run))
+            return misadded(s->program, op, run);
+        *run = (struct run){0, s->program->workload.grad_accum};
+    }
+    return STRATA_OK;
+}
+
+static strata_status replay_op(struct sums *s, const struct st_op *op)
+{
+    const struct st_access *accesses = s->program->accesses;
+    const struct st_access *sum = st_op_access(accesses, op, ST_ROLE_SUM);
+
+    switch ((enum st_op_kind)op->kind) {
+    case ST_OP_FOLD_SUM:
+        return fold(s, op);
+    case ST_OP_SCATTER_DEVICE:
+    case ST_OP_SCATTER_HOST:
+        return scatter(s, op);
+    case ST_OP_FINISH_GRAD:
+    case ST_OP_FINISH_HOST:
+        return has_all(s->program, &s->runs[sum->buffer]) ? STRATA_OK : misadded(s->program, op, &s->runs[sum->buffer]);
+    case ST_OP_DOWNLOAD_ACCUM:
+    case ST_OP_UPLOAD_ACCUM:
+        s->runs[st_op_access(accesses, op, ST_ROLE_TO)->buffer] = s->runs[st_op_access(accesses, op, ST_ROLE_FROM)->buffer];
+        return STRATA_OK;
+    default:
+        if (sum == NULL || add_micro(s->program, &s->runs[sum->buffer], op))
+            return STRATA_OK;
+        return misadded(s->program, op, &s->runs[sum->buffer]);
+    }
+}
+
+strata_status st_verify_sums(const struct st_program *program)
+{
+    struct sums s = {.program = program, .runs = calloc((size_t)program->buffer_count + 1, sizeof(*s.runs))};
+    strata_status st = STRATA_OK;
+
+    if (s.runs == NULL)
+        return st_error(STRATA_E_NOMEM, "verify: no memory");
+    for (uint32_t i = 0; i < program->op_count && st == STRATA_OK; i++)
+        if ((program->ops[i].phases & ST_PHASE_BODY) != 0)
+            st = replay_op(&s, &program->ops[i]);
+    free(s.runs);
+    return st;
+}
