@@ -182,7 +182,7 @@ strata_status st_saved_name_run(char run[17])
 
 strata_status st_saved_describe_model(struct st_manifest *out, const struct strata_model *model)
 {
-    struct st_manifest m = {.world = 1, .leaves = 1, .numerics = ST_NUMERICS};
+    struct st_manifest m = {.world = 1, .leaves = model->config.leaves, .numerics = ST_NUMERICS};
     strata_status st;
 
     snprintf(m.version, sizeof(m.version), "%s", strata_version());

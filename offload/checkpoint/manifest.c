@@ -99,8 +99,10 @@ static strata_status check(const struct st_manifest *m, const char *name)
 {
     strata_status st;
 
-    if (m->world != 1 || m->leaves != 1)
-        return st_manifest_damaged(name, "run", "has more than one process or leaf");
+    if (m->world != 1)
+        return st_manifest_damaged(name, "run", "has more than one process");
+    if (m->leaves == 0)
+        return st_manifest_damaged(name, "leaves", "has an impossible value");
     if (m->moments < 1 || m->moments > 2)
         return st_manifest_damaged(name, "moments", "has an impossible value");
     if (strlen(m->run) != sizeof(m->run) - 1 || strspn(m->run, "0123456789abcdef") != sizeof(m->run) - 1)

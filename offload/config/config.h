@@ -41,6 +41,7 @@ enum st_config_origin {
 struct st_config {
     /* batch */
     uint32_t train_batch, micro_batch, grad_accum; /* train = micro * accum * ranks */
+    uint32_t leaves;                               /* strata.leaves, of all ranks */
     /* numerics */
     strata_dtype dtype; /* STRATA_BF16, STRATA_F16 or STRATA_F32; INVALID: the dtype in which the model's weights are stored */
     double gradient_clipping;       /* 0: off */

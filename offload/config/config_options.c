@@ -5,6 +5,13 @@
 
 #define NS_PER_SECOND UINT64_C(1000000000)
 
+static uint32_t ranks_of(const struct st_config *config)
+{
+    const uint32_t own = config->micro_batch * config->grad_accum;
+
+    return own > 0 && config->train_batch > own ? config->train_batch / own : 1;
+}
+
 void st_config_policy(struct st_policy *policy, const struct st_config *config)
 {
     *policy = (struct st_policy){
@@ -14,6 +21,7 @@ void st_config_policy(struct st_policy *policy, const struct st_config *config)
         .activations = config->activations,
         .update = config->update,
         .accumulation = config->accumulation,
+        .leaves = config->leaves / ranks_of(config),
         .needs_norm = config->gradient_clipping > 0 || config->dtype == STRATA_F16 ||
                       (config->dtype == STRATA_BF16 && config->check_grad_overflow),
         .streamed =

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define DECAY_MAX_LR 1e-3 /* DeepSpeed's warmup_max_lr of WarmupDecayLR */
@@ -100,6 +101,50 @@ static void resolve_batch(struct st_config_source *src, struct st_config *config
     for (int i = 0; i < 3 && train_given + micro_given + accum_given > 0; i++)
         if (given_count(src, paths[i]) == 0)
             st_source_derive(src, paths[i], NULL);
+}
+
+/* Whether a step of so many micro-batches can be cut into these leaves of equal size; each rank adds up its own, and their sum
+ * must be in the tree. */
+static bool can_be_leaves(uint64_t leaves, uint64_t micros, uint64_t ranks)
+{
+    const uint64_t own = leaves / ranks;
+
+    return leaves > 0 && micros % leaves == 0 && (ranks == 1 || (leaves % ranks == 0 && (own & (own - 1)) == 0));
+}
+
+/* As many as there are ranks, unless the file says how many; refused, with the nearest counts, if they cannot be. */
+static void resolve_leaves(struct st_config_source *src, struct st_config *config, uint64_t ranks)
+{
+    const uint64_t micros = config->grad_accum * ranks, leaves = config->leaves;
+    uint64_t below = leaves < micros ? leaves : micros, above = leaves;
+    char use[64] = "";
+
+    if (!st_source_given(src, "strata.leaves") && ranks > 1) {
+        config->leaves = (uint32_t)ranks;
+        st_source_derive(src, "strata.leaves", NULL);
+        return;
+    }
+    if (micros == 0 || st_source_state(src, "strata.leaves")->verdict == ST_VERDICT_REJECTED ||
+        can_be_leaves(leaves, micros, ranks))
+        return;
+    while (below > 0 && !can_be_leaves(below, micros, ranks))
+        below--;
+    while (above <= micros && !can_be_leaves(above, micros, ranks))
+        above++;
+    if (below > 0 && above <= micros)
+        snprintf(use, sizeof(use), "%" PRIu64 " or %" PRIu64, below, above);
+    else
+        snprintf(use, sizeof(use), "%" PRIu64, below > 0 ? below : above);
+    if (ranks == 1)
+        st_source_reject(src, "strata.leaves",
+                         st_source_keep(src, "%" PRIu64 " does not divide the %" PRIu64 " micro-batches of a step: use %s",
+                                        leaves, micros, use));
+    else
+        st_source_reject(src, "strata.leaves",
+                         st_source_keep(src,
+                                        "%" PRIu64 " is not %" PRIu64 " ranks times a power of two that divides the %" PRIu64
+                                        " micro-batches of a step: use %s",
+                                        leaves, ranks, micros, use));
 }
 
 /* --- precision --- */
@@ -502,6 +547,7 @@ strata_status st_config_set_steps(struct st_config *config, uint64_t steps)
 void st_config_resolve_train(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
 {
     resolve_batch(src, config, opts->ranks > 1 ? opts->ranks : 1);
+    resolve_leaves(src, config, opts->ranks > 1 ? opts->ranks : 1);
     resolve_precision(src, config);
     resolve_max_skipped(src, config);
     resolve_clipping(src);

@@ -276,6 +276,10 @@ static const struct st_field strata_rows[] = {
      .fallback = "\"auto\"",
      .help = "vertical: all micro-batches go through a layer before the next layer, so weights cross the link once for all; horizontal: "
              "one after the other, so fewer activations live at once and more are kept; auto: the faster by prediction"},
+    {.path = "strata.leaves", .type = ST_FIELD_INT, ST_BOUND(U32, leaves), .changes = ST_CHANGES_RESULTS, .min = 1,
+     .max = ST_GRAD_ACCUM_MAX, .fallback = "1",
+     .help = "groups of equal size that a step's micro-batches are cut into: gradients are added in order within each, then the groups' "
+             "sums in a balanced tree; must divide the micro-batches, and with several ranks be their number, the default, times a power of two"},
     {.path = "strata.activations", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, activations), .choices = activation_choices,
      .fallback = "\"auto\"", .help = "keep what backward needs, or recompute it; auto: layer by layer, by budget"},
     {.path = "strata.activation_tier", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, activation_tier),

@@ -102,6 +102,7 @@ void rig_config(struct st_config *out, const struct rig_cell *cell, const char *
     out->activations = cell->activations;
     out->activation_tier = cell->act_tier;
     out->accumulation = cell->accumulation;
+    out->leaves = cell->leaves;
     out->update = cell->update;
     out->cache = cell->cache;
     out->chunk_size = cell->chunk_elems != 0 ? cell->chunk_elems : ST_TILE_ELEMS;
@@ -403,13 +404,15 @@ const char *rig_cell_text(char buf[RIG_TEXT], const struct rig_cell *c)
     static const char *const moments[] = {"fp32", "bf16", "8bit"};
 
     snprintf(buf, RIG_TEXT,
-             "%s device=%s host=%s optimizer=%s param=%s update=%s g=%u %s act=%s on %s io=%s isa=%s threads=%u clip=%s %s "
+             "%s device=%s host=%s optimizer=%s param=%s update=%s g=%u in %u leaves %s act=%s on %s io=%s isa=%s threads=%u "
+             "clip=%s %s "
              "cache=%s flush=%u moments=%s streamed=%u/2%s",
              c->llama ? "llama" : "gpt2", budgets[c->device], budgets[c->host], tiers[c->optimizer], tiers[c->param],
              c->update == ST_UPDATE_SERIAL  ? "serial"
              : c->update == ST_UPDATE_GATED ? "gated"
                                             : "in_backward",
-             c->grad_accum, c->accumulation == ST_ACCUMULATE_HORIZONTAL ? "horizontal" : "vertical",
+             c->grad_accum, c->leaves > 0 ? c->leaves : 1,
+             c->accumulation == ST_ACCUMULATE_HORIZONTAL ? "horizontal" : "vertical",
              c->activations == ST_ACT_KEPT         ? "kept"
              : c->activations == ST_ACT_RECOMPUTED ? "recomputed"
                                                    : "auto",

@@ -20,6 +20,7 @@ struct rig_cell {
     strata_tier optimizer, param;
     enum st_update_policy update;
     uint32_t grad_accum;
+    uint32_t leaves; /* 0: 1 */
     enum st_accumulation accumulation;
     enum st_activation_mode activations;
     strata_tier act_tier; /* of checkpoints; COUNT: auto */

@@ -130,7 +130,7 @@ struct st_manifest fixture_manifest_of(uint64_t elems)
         .run = "0123456789abcdef",
         .step = 100,
         .world = 1,
-        .leaves = 1,
+        .leaves = 3,
         .numerics = 2,
         .device = "cpu",
         .isa = "avx2",

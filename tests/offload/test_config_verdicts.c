@@ -1,4 +1,5 @@
 /* tests/offload/test_config_verdicts.c - tables: verdicts and their reasons, batch triples, everything that is refused. */
+#include "offload/config/config_options.h"
 #include "tests/offload/config_fixture.h"
 
 struct verdict_row {
@@ -277,6 +278,54 @@ static void batch_triples_of_ranks(void **state)
     }
 }
 
+/* Leaves divide the micro-batches of a step; ranks have a power of two of them each, by default one. */
+static void leaves_divide_the_step(void **state)
+{
+    static const struct {
+        uint32_t ranks, accum, given, want, own; /* given 0: left out */
+        const char *problem;
+    } rows[] = {
+        {1, 6, 0, 1, 1, NULL},
+        {1, 6, 3, 3, 3, NULL},
+        {1, 6, 6, 6, 6, NULL},
+        {1, 6, 4, 0, 0, "4 does not divide the 6 micro-batches of a step: use 3 or 6"},
+        {1, 6, 12, 0, 0, "12 does not divide the 6 micro-batches of a step: use 6"},
+        {4, 6, 0, 4, 1, NULL},
+        {4, 6, 8, 8, 2, NULL},
+        {4, 6, 12, 0, 0, "12 is not 4 ranks times a power of two that divides the 24 micro-batches of a step: use 8"},
+        {4, 8, 2, 0, 0, "2 is not 4 ranks times a power of two that divides the 32 micro-batches of a step: use 4"},
+        {4, 8, 20, 0, 0, "use 16 or 32"},
+        {3, 4, 12, 12, 4, NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct st_config_opts opts = {.ranks = rows[i].ranks};
+        struct st_config_source *source = NULL;
+        struct st_policy policy;
+        struct st_config c;
+        char text[256] = "{";
+        strata_status st;
+
+        put_count(text, sizeof(text), "train_micro_batch_size_per_gpu", 2);
+        put_count(text, sizeof(text), "gradient_accumulation_steps", rows[i].accum);
+        if (rows[i].given > 0)
+            snprintf(text + strlen(text), sizeof(text) - strlen(text), ", \"strata\": {\"leaves\": %u}", rows[i].given);
+        strcat(text, "}");
+        st = st_config_load_text(&c, &source, text, strlen(text), "test", &opts);
+        if (rows[i].problem != NULL) {
+            assert_int_equal(st, STRATA_E_CONFIG);
+            assert_non_null(strstr(strata_last_error(), rows[i].problem));
+        } else {
+            assert_int_equal(st, STRATA_OK);
+            st_config_policy(&policy, &c);
+            assert_int_equal(c.leaves, rows[i].want);
+            assert_int_equal(policy.leaves, rows[i].own);
+        }
+        st_config_source_free(source);
+    }
+}
+
 struct bad_row {
     const char *text, *override, *pattern;
 };
@@ -397,6 +446,7 @@ int main(void)
         cmocka_unit_test(verdicts),
         cmocka_unit_test(batch_triples),
         cmocka_unit_test(batch_triples_of_ranks),
+        cmocka_unit_test(leaves_divide_the_step),
         cmocka_unit_test(bad_input),
     };
 
