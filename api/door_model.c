@@ -137,11 +137,30 @@ static strata_status take_stored_dtype(struct strata_model *m, const struct stra
 
 uint32_t st_handle_workers(const struct strata_model *m)
 {
+    const bool foreign = m->config.threads == 0 && st_handle_only_plans(m) && m->file.capacity.workers != 0;
+    const uint32_t all = foreign ? m->file.capacity.workers : st_machine_workers(m->topology, m->device, m->config.threads);
+    const uint32_t share = m->planned.ranks > 1 ? m->planned.local_ranks : 1;
+
     if (m->threads != 0)
         return m->threads;
-    if (m->config.threads == 0 && st_handle_only_plans(m) && m->file.capacity.workers != 0)
-        return m->file.capacity.workers;
-    return st_machine_workers(m->topology, m->device, m->config.threads);
+    return all > share ? all / share : 1;
+}
+
+/* Ranks that are planned for without being there, equally many on each node. */
+static strata_status plan_ranks(struct strata_model *m, const struct strata_model_opts *o)
+{
+    struct st_world *w = &m->planned;
+
+    if (o->ranks == 0)
+        return STRATA_OK;
+    w->ranks = o->ranks;
+    w->local_ranks = o->nodes > 0 ? o->ranks / o->nodes : st_node_ranks(&m->file.rates, o->ranks);
+    if (w->local_ranks * (uint64_t)o->nodes == w->ranks || (o->nodes == 0 && w->ranks % w->local_ranks == 0))
+        return STRATA_OK;
+    if (o->nodes == 0)
+        return st_error(STRATA_E_INVAL, "%u ranks are no whole number of nodes of %u (ranks_per_node in %s): say how many nodes",
+                        w->ranks, w->local_ranks, m->machine);
+    return st_error(STRATA_E_INVAL, "%u ranks on %u nodes are not equally many on each", w->ranks, o->nodes);
 }
 
 /* --- weights --- */
@@ -247,6 +266,8 @@ static strata_status open_model(struct strata_model *m, const struct strata_mode
     if (st == STRATA_OK && m->machine != NULL)
         st = st_machine_read(&m->file, m->machine);
     if (st == STRATA_OK)
+        st = plan_ranks(m, o);
+    if (st == STRATA_OK)
         st = read_config(&config, m);
     if (st != STRATA_OK)
         return st;
@@ -308,6 +329,11 @@ static strata_status check_opts(const struct strata_model_opts *o)
                         (unsigned)o->use, (unsigned)STRATA_USE_PLAN);
     if (o->comm != NULL && o->comm->world.ranks > 1 && o->use != STRATA_USE_TRAIN && o->use != STRATA_USE_EVAL)
         return st_error(STRATA_E_INVAL, "several ranks train and evaluate: for another use give no comm");
+    if (o->ranks > ST_COMM_RANKS_MAX || (o->ranks != 0 && (o->use != STRATA_USE_PLAN || o->comm != NULL)))
+        return st_error(STRATA_E_INVAL, "a plan can be for %u ranks at most, without a comm; another use is for those of a comm",
+                        ST_COMM_RANKS_MAX);
+    if (o->nodes != 0 && o->ranks == 0)
+        return st_error(STRATA_E_INVAL, "%u nodes (--nodes) need ranks that are on them: say how many (--ranks)", o->nodes);
     if (o->device == NULL || (o->use == STRATA_USE_PLAN && strcmp(o->device, "paced") == 0))
         return STRATA_OK;
     return strata_device_check(o->device);
@@ -318,7 +344,7 @@ static strata_status check_ranks(const struct strata_model_opts *o, const struct
 {
     const struct st_config *values = &config->values;
     const uint64_t counted = values->train_batch / ((uint64_t)values->micro_batch * values->grad_accum);
-    const uint32_t ranks = o->comm != NULL ? o->comm->world.ranks : 1;
+    const uint32_t ranks = o->comm != NULL ? o->comm->world.ranks : o->ranks > 0 ? o->ranks : 1;
 
     if (counted == ranks)
         return STRATA_OK;

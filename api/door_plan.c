@@ -110,6 +110,35 @@ static strata_status find_machine(struct strata_plan *p)
     return STRATA_OK;
 }
 
+static void note_network(const struct strata_plan *p)
+{
+    const struct st_world world = st_handle_world(p->model);
+
+    if (p->rates_known && world.local_ranks < world.ranks && !(p->machine.rates.link_nodes > 0))
+        st_log(ST_LOG_NOTICE,
+               "the rate of the network between nodes is not known: what ranks exchange over it is taken to take no "
+               "time (machine file: link_nodes)");
+}
+
+/* What the machine has is for all its ranks: this one takes its part.  Of ranks that are there capacities are divided already,
+ * and so are rates that all of them have measured at the same time. */
+static void share_node(struct strata_plan *p)
+{
+    const struct st_world world = st_handle_world(p->model);
+    const bool planned = p->model->planned.ranks > 0;
+
+    if (world.ranks > 1)
+        p->machine.rates.node_ranks = world.local_ranks;
+    p->node = p->machine;
+    if (world.ranks > 1 && planned)
+        st_machine_share(&p->machine, world.local_ranks);
+    else if (world.ranks > 1 && p->model->machine != NULL)
+        st_rates_share(&p->machine.rates, p->machine.capacity.device_is_host, world.local_ranks);
+    if (planned)
+        p->machine.capacity.workers = st_handle_workers(p->model);
+    note_network(p);
+}
+
 /* If an automatic budget follows from a ulimit, the sentence says how. */
 static strata_status name_ulimit(const struct strata_plan *p, strata_status st)
 {
@@ -197,25 +226,30 @@ static uint32_t sets_of(const struct strata_model *m, uint32_t sets)
     return sets - (m->saved_checkpoints < sets - 2 ? m->saved_checkpoints : sets - 2);
 }
 
+void st_handle_policy(struct st_policy *policy, const struct strata_model *m)
+{
+    const struct st_world world = st_handle_world(m);
+
+    st_config_policy(policy, &m->config);
+    policy->forward_only = st_handle_forward_only(m);
+    policy->sets = sets_of(m, policy->sets);
+    if (m->use == STRATA_USE_GENERATE)
+        policy->activations = ST_ACT_KEPT; /* the key-value cache is stored there */
+    policy->ranks = world.ranks;
+    policy->rank = world.rank;
+    policy->stage = m->config.zero_stage;
+}
+
 static strata_status make_plan(struct strata_plan *p)
 {
     const struct strata_model *m = p->model;
-    const struct st_world world = st_handle_world(m);
     struct st_policy policy;
     strata_status st = find_machine(p);
 
     if (st != STRATA_OK)
         return st;
-    st_config_policy(&policy, &m->config);
-    policy.forward_only = st_handle_forward_only(m);
-    policy.sets = sets_of(m, policy.sets);
-    if (m->use == STRATA_USE_GENERATE)
-        policy.activations = ST_ACT_KEPT; /* the key-value cache is stored there */
-    if (world.ranks > 1) {
-        policy.ranks = world.ranks;
-        policy.rank = world.rank;
-        policy.stage = m->config.zero_stage;
-    }
+    share_node(p);
+    st_handle_policy(&policy, m);
     if ((st = st_ranks_capacity(m, &p->machine.capacity)) != STRATA_OK)
         return st;
     st = name_budgets(p, st_plan_make(&p->plan, st_model_workload(m->model), &p->machine.capacity, &policy));
@@ -286,9 +320,11 @@ static strata_status measure(struct strata_plan *p)
 
     if (st != STRATA_OK || (st = machine_opts(&opts, m, place)) != STRATA_OK)
         return st;
+    p->machine = p->node;
     st = st_machine_measure(&p->machine, st_model_workload(m->model), &compute, &opts,
                             p->plan->program.needed[STRATA_TIER_NVME] > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK);
     take_rates(p, &p->machine.rates);
+    share_node(p);
     return st;
 }
 

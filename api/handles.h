@@ -54,6 +54,7 @@ struct strata_model {
     strata_progress_fn *progress;
     void *progress_ctx;
     struct strata_comm *comm; /* borrowed; NULL: one rank */
+    struct st_world planned;  /* a plan's, for ranks that are not there; 0 ranks: it is for those that are */
     struct st_topology *topology;
     struct st_machine file; /* contents of the machine file; zeros: none */
     uint32_t threads;       /* workers of every rank; 0: one rank, and the configuration says */
@@ -71,9 +72,10 @@ struct strata_model {
 struct strata_plan {
     atomic_uint users;
     struct strata_model *model;
-    struct st_machine machine;
-    bool rates_known;        /* at least one rate is known */
-    struct st_staged staged; /* of the last engine's host memory; the figures count it */
+    struct st_machine machine; /* one rank's part */
+    struct st_machine node;    /* of this: what all its ranks have, where a plan is for ranks that are not there */
+    bool rates_known;          /* at least one rate is known */
+    struct st_staged staged;   /* of the last engine's host memory; the figures count it */
     atomic_bool has_engine;
     struct st_plan *plan;
     struct st_figures figures; /* for a plan that fits, at the known rates */
@@ -158,10 +160,15 @@ static inline struct st_comm *st_handle_comm(const struct strata_model *m)
 {
     return m->comm != NULL ? m->comm->comm : NULL;
 }
+/** This rank and all of the run, or of the planned one. */
 static inline struct st_world st_handle_world(const struct strata_model *m)
 {
+    if (m->planned.ranks > 0)
+        return m->planned;
     return m->comm != NULL ? m->comm->world : (struct st_world){.ranks = 1, .local_ranks = 1};
 }
+/** What the model's configuration and ranks ask of a plan. */
+void st_handle_policy(struct st_policy *policy, const struct strata_model *m);
 /** Number of worker threads, for each of which the device has scratch, on the machine that the model is planned for. */
 uint32_t st_handle_workers(const struct strata_model *m);
 

@@ -53,6 +53,21 @@ static void print_model(const struct st_plan *plan, FILE *file)
              w->seq);
 }
 
+static uint32_t nodes_of(const struct st_program *program, const struct st_machine *m)
+{
+    return (program->ranks + st_node_ranks(&m->rates, program->ranks) - 1) / st_node_ranks(&m->rates, program->ranks);
+}
+
+static void print_world(const struct strata_plan *of, FILE *file)
+{
+    const struct st_program *program = &of->plan->program;
+    const uint32_t nodes = nodes_of(program, &of->machine);
+
+    if (program->ranks > 1)
+        st_print(file, "  rank %u of %u, on %u %s: ZeRO stage %u; all below is this rank's part\n", program->rank, program->ranks,
+                 nodes, nodes == 1 ? "node" : "nodes", program->stage);
+}
+
 /* A label and a cell for each tier; on a narrow terminal they are closer together, on a narrower one the label has a line of its
  * own. */
 struct tier_table {
@@ -246,6 +261,7 @@ void st_plan_print(const struct strata_plan *of, bool full, FILE *to)
     const struct tier_table table = tier_table_of(file, st_print_width(to));
 
     print_model(plan, file);
+    print_world(of, file);
     print_tiers(plan, full, &table);
     if (plan->fits) {
         print_memory(plan, file);
@@ -346,6 +362,18 @@ static void put_workload(struct st_json_writer *w, const struct st_workload *wor
     st_json_put_u64(w, "gradient_accumulation", work->grad_accum);
 }
 
+static void put_world(struct st_json_writer *w, const struct strata_plan *of)
+{
+    const struct st_program *program = &of->plan->program;
+
+    st_json_object_open(w, "world");
+    st_json_put_u64(w, "rank", program->rank);
+    st_json_put_u64(w, "ranks", program->ranks);
+    st_json_put_u64(w, "nodes", nodes_of(program, &of->machine));
+    st_json_put_u64(w, "stage", program->stage);
+    st_json_object_close(w);
+}
+
 static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
 {
     st_json_object_open(w, "placement");
@@ -420,6 +448,7 @@ void st_plan_put(const struct strata_plan *of, struct st_json_writer *w)
 
     st_json_put_bool(w, "fits", plan->fits);
     put_workload(w, &plan->program.workload);
+    put_world(w, of);
     put_tiers(w, plan);
     st_json_put_u64(w, "rss_bytes_max", plan->rss_bytes_max);
     st_json_put_u64(w, "fixed_bytes", plan->fixed_bytes);

@@ -30,6 +30,7 @@ strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, 
     opts.forward_only = args->command == CLI_CMD_EVAL || args->command == CLI_CMD_GENERATE;
     opts.max_steps = args->max_steps;
     opts.steps_later = args->epochs > 0;
+    opts.ranks = (uint32_t)args->ranks;
     return strata_config_open(&r->config, &opts);
 }
 
@@ -150,6 +151,8 @@ strata_status cli_run_model(struct cli_run *r)
     opts.cache_tokens = r->cache_tokens;
     opts.saved_checkpoints = r->saved_checkpoints;
     opts.seed = args->seed;
+    opts.ranks = (uint32_t)args->ranks;
+    opts.nodes = (uint32_t)args->nodes;
     opts.progress = r->progress != NULL ? cli_progress_watch : NULL;
     opts.progress_ctx = r->progress;
     if ((st = find_documents(args, &r->documents)) != STRATA_OK)

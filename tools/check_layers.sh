@@ -90,7 +90,7 @@ BEGIN {
     except("offload/config/config.h",
         "cli/options/args_table.c",
         "options that are keys")
-    except("offload/config/config_options.h", "cli/commands/cmd_info.c cli/report/plan_predict.c", "options that belong to no run")
+    except("offload/config/config_options.h", "cli/commands/cmd_info.c", "options that belong to no run")
     except("offload/device/cuda/gpu_report.h", "cli/commands/cmd_info.c", "a report")
     except("offload/machine/machine_report.h", "cli/commands/cmd_info.c", "a report")
     except("offload/program/program_print.h", "cli/commands/cmd_plan.c", "a report")

@@ -28,7 +28,9 @@ static strata_status print_text(const struct cli_run *r)
     cli_endurance_print(&endurance, "nvme is written: ", file);
     st = cli_schedules_print(r->plan, file);
     st_wrap_close(file, stdout);
-    return st == STRATA_OK ? cli_one_more_print(r->plan, stdout) : st;
+    if (st == STRATA_OK)
+        st = cli_one_more_print(r->plan, stdout);
+    return st == STRATA_OK && r->args->scale ? st_ranks_print(r->plan, stdout) : st;
 }
 
 static strata_status print_json(const struct cli_run *r)
@@ -47,6 +49,8 @@ static strata_status print_json(const struct cli_run *r)
         st = cli_schedules_put(r->plan, &w);
         if (st == STRATA_OK)
             st = cli_one_more_put(r->plan, &w);
+        if (st == STRATA_OK && r->args->scale)
+            st = st_ranks_put(r->plan, &w);
     }
     st_json_object_close(&w);
     st_json_end_line(&w);

@@ -51,11 +51,12 @@ struct cli_args {
     uint64_t max_steps, seq_len, seed, eval_every, fake_seed, fake_latency_us;
     uint64_t max_tokens, top_k;                           /* max_tokens 0: strata/model.h */
     uint64_t train_bpe;                                   /* 0: not given */
+    uint64_t ranks, nodes;                                /* plan */
     uint64_t context;                                     /* chat */
     const char *format, *dataset_info, *dataset, *layout; /* tokens, like the next two lines */
     uint64_t max_samples, show;
     double val_size;
-    double epochs;                    /* train; 0: max_steps is given */
+    double epochs; /* train; 0: max_steps is given */
     double heldout, top_p, repetition_penalty;
     double temperature;               /* NaN: not given */
     uint64_t bytes, repeats, threads; /* bench; other commands turn threads into an override */
@@ -70,9 +71,9 @@ struct cli_args {
     uint64_t size;
     double seconds;
     bool unregistered, poll_device, poll_kernel, fio, fio_job, read, write;
-    bool ignored; /* set by any flag that has no meaning here */
+    bool ignored;     /* set by any flag that has no meaning here */
     bool pool, sweep; /* verify */
-    bool chat, json, quiet, digest, allow_unknown, measure, ops, simulate, only, overwrite, help;
+    bool chat, json, quiet, digest, allow_unknown, measure, ops, scale, simulate, only, overwrite, help;
 };
 
 /** Parse argv[2..] for a command.  E_INVAL: unknown option (with the nearest one), missing or bad value, or a missing required

@@ -7,7 +7,6 @@
 #include "core/base/print.h"
 #include "core/base/size.h"
 #include "core/base/wrap.h"
-#include "offload/config/config_options.h"
 #include "offload/simulate/cost.h"
 
 #include <math.h>
@@ -35,7 +34,7 @@ static void plan_schedule(struct schedule *out, const struct strata_plan *of)
 {
     struct st_policy policy;
 
-    st_config_policy(&policy, &of->model->config);
+    st_handle_policy(&policy, of->model);
     policy.update = out->update;
     policy.accumulation = out->accumulation;
     out->chosen = out->update == of->plan->policy.update && out->accumulation == of->plan->decided.accumulation;
@@ -227,7 +226,7 @@ static strata_status planned_anew(double *seconds, const struct strata_plan *of,
     struct st_policy policy;
     strata_status st;
 
-    st_config_policy(&policy, &of->model->config);
+    st_handle_policy(&policy, of->model);
     m.capacity.bytes[tier] += m.capacity.bytes[tier] / 4;
     if ((st = st_plan_make(&plan, st_model_workload(of->model->model), &m.capacity, &policy)) == STRATA_OK &&
         (st = st_plan_balance(&plan, &m)) == STRATA_OK &&

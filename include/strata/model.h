@@ -72,6 +72,10 @@ struct strata_model_opts {
     /** TRAIN, EVAL: the ranks of the run, borrowed until the model, its plans and engines are gone; the configuration was opened
      * for as many.  NULL: one rank. */
     struct strata_comm *comm;
+    /** PLAN: ranks of the run that is planned, 1024 at most, for which the configuration was opened, and machines that they are
+     *  on, with equally many on each.  Budgets, drives, workers and the rates of a machine file are those of one machine, which
+     *  its ranks share.  0: one rank; as many nodes as the machine file's ranks_per_node makes of them, without it one. */
+    uint32_t ranks, nodes;
 };
 #define STRATA_MODEL_OPTS_INIT STRATA_INIT(strata_model_opts, opts_size)
 

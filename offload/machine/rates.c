@@ -10,16 +10,19 @@ double st_seconds_at(double amount, double rate)
     return rate > 0 ? amount / rate : 0;
 }
 
-static void share_rates(struct st_rates *rates, bool device_is_host, double ranks)
+void st_rates_share(struct st_rates *rates, bool device_is_host, uint32_t ranks)
 {
     double *const shared[] = {&rates->read,         &rates->write,       &rates->mixed,      &rates->update, &rates->checksum,
                               &rates->matmul_flops, &rates->block_flops, &rates->head_flops, &rates->upload, &rates->download};
     const size_t beside_device = 5; /* the others are a device's own */
 
+    if (rates->link_node <= 0)
+        rates->link_node = rates->upload; /* what peers copy does not pass through one rank's part of the cores */
     for (size_t i = 0; i < (device_is_host ? sizeof(shared) / sizeof(shared[0]) : beside_device); i++)
         *shared[i] /= ranks;
     for (uint32_t i = 0; i < rates->dir_count; i++)
         rates->dir_rates[i] /= ranks;
+    rates->node_ranks = ranks;
 }
 
 void st_machine_share(struct st_machine *machine, uint32_t ranks)
@@ -29,10 +32,7 @@ void st_machine_share(struct st_machine *machine, uint32_t ranks)
     for (int tier = c->device_is_host ? STRATA_TIER_DEVICE : STRATA_TIER_HOST; tier < STRATA_TIER_COUNT; tier++)
         c->bytes[tier] /= ranks;
     c->workers = c->workers > ranks ? c->workers / ranks : 1;
-    if (machine->rates.link_node <= 0)
-        machine->rates.link_node = machine->rates.upload; /* before it is divided: see st_rates */
-    share_rates(&machine->rates, c->device_is_host, ranks);
-    machine->rates.node_ranks = ranks;
+    st_rates_share(&machine->rates, c->device_is_host, ranks);
 }
 
 uint32_t st_node_ranks(const struct st_rates *rates, uint32_t ranks)

@@ -63,6 +63,8 @@ double st_seconds_at(double amount, double rate);
 /** Leave one rank's part of what so many share: of a node's host memory, drives and workers, and their rates; on a device that is
  *  the host of that, too.  Links of the device and those between ranks stay as they are. */
 void st_machine_share(struct st_machine *machine, uint32_t ranks);
+/** The same of rates alone. */
+void st_rates_share(struct st_rates *rates, bool device_is_host, uint32_t ranks);
 /** Ranks of a world that are on one node. */
 uint32_t st_node_ranks(const struct st_rates *rates, uint32_t ranks);
 /** Seconds in which each of so many ranks receives `bytes` from all others, equally many from each: those from its node and those

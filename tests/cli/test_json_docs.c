@@ -202,6 +202,7 @@ static void every_key_is_documented_and_comes(void **state)
         {"plan", "plan --model nano --seq-len 32 --json"},
         {"plan", "plan --model gpt2 --grad-accum 4 --max-steps 3 --json --machine tests/machines/laptop-8gb.json"},
         {"plan", "plan --model nano --seq-len 32 --json --save {w}/checkpoints --machine tests/machines/laptop-8gb.json"},
+        {"plan", "plan --model gpt2 --ranks 16 --scale --json --machine tests/machines/h100-node8.json"},
         {"plan", "plan --model gpt2-xl --json --host-memory 1G --machine tests/machines/laptop-8gb.json"},
         {"eval", "eval --model {w}/model --data {w}/good.heldout.bin --seq-len 128 --json"},
         {"generate", "generate --model {w}/model --prompt x --max-tokens 3 --json"},

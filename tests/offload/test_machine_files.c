@@ -14,7 +14,7 @@
 
 #define FOLDER "tests/machines"
 
-static const char *const files[] = {"laptop-8gb", "card-24gb", "h200-node", "two-cores"};
+static const char *const files[] = {"laptop-8gb", "card-24gb", "h200-node", "h100-node8", "two-cores"};
 #define FILE_TOTAL (sizeof(files) / sizeof(files[0]))
 
 static struct st_machine read_machine(const char *name)
@@ -49,6 +49,11 @@ static void every_file_is_whole_and_sane(void **state)
         assert_true(m.rates.mixed >= slowest / 2 && m.rates.mixed <= m.rates.read + m.rates.write);
         assert_true(m.rates.update >= 1e8 && m.rates.update < 1e11);
         assert_true(m.rates.checksum > m.rates.read + m.rates.write); /* else it would be what binds */
+        if (m.rates.node_ranks == 0)
+            continue;
+        assert_true(m.rates.node_ranks <= 16 && m.rates.link_node >= m.rates.upload && m.rates.link_node < 1e12);
+        assert_true(m.rates.link_nodes >= 1e9 && m.rates.link_nodes / m.rates.node_ranks <= m.rates.link_node);
+        assert_true(m.rates.latency_node > 0 && m.rates.latency_node <= m.rates.latency_nodes && m.rates.latency_nodes < 1e-3);
     }
 }
 

@@ -1,0 +1,137 @@
+/* tests/cli/test_plan_ranks.c - strata plan --ranks, --nodes and --scale: what one of several ranks has, and a table over many.
+ */
+#include "core/json/json.h"
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+#include "tests/common/json_member.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define NODE "--machine tests/machines/h100-node8.json "
+#define PLAN                                                                                                                     \
+    "plan --model gpt2 --seq-len 128 --json " NODE                                                                               \
+    "--set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=cpu --set strata.cache=0 "
+
+static st_json *plan(const struct workplace *w, struct program *p, const char *command)
+{
+    st_json *root;
+
+    workplace_run_ok(w, p, command);
+    assert_int_equal(st_json_parse(&root, p->out, strlen(p->out), "plan"), STRATA_OK);
+    return root;
+}
+
+static double capacity(const st_json *root, const char *tier)
+{
+    return json_number(st_json_get(st_json_get(root, "tiers"), tier), "capacity");
+}
+
+/* A node's memory and drives are its ranks'; each has its device. */
+static void a_rank_has_its_part_of_a_node(void **state)
+{
+    static const struct {
+        const char *command;
+        double ranks, nodes, here;
+    } rows[] = {
+        {PLAN "--ranks 1", 1, 1, 1},
+        {PLAN "--ranks 4", 4, 1, 4},
+        {PLAN "--ranks 16", 16, 2, 8},
+        {PLAN "--ranks 16 --nodes 4", 16, 4, 4},
+        {PLAN "--ranks 1024 --nodes 1", 1024, 1, 1024},
+    };
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct program p;
+        st_json *root = plan(w, &p, rows[i].command);
+        const st_json *world = st_json_get(root, "world");
+
+        assert_true(json_number(world, "rank") == 0 && json_number(world, "ranks") == rows[i].ranks);
+        assert_true(json_number(world, "nodes") == rows[i].nodes && json_number(world, "stage") == 3);
+        assert_true(capacity(root, "device") == 80e9);
+        assert_true(capacity(root, "host") == (double)(uint64_t)(1.9e12 / rows[i].here));
+        assert_true(capacity(root, "nvme") == (double)(uint64_t)(28e12 / rows[i].here));
+        st_json_free(root);
+        program_free(&p);
+    }
+}
+
+/* The row of as many ranks is the plan itself; a budget given by hand is a node's, too. */
+static void the_table_has_the_plan(void **state)
+{
+    const struct workplace *w = *state;
+    double ranks = 0, last_host = 0;
+    struct program p;
+    st_json *root = plan(w, &p, PLAN "--ranks 16 --host-memory 8G --scale");
+    const st_json *tiers = st_json_get(root, "tiers");
+
+    assert_true(capacity(root, "host") == 1024.0 * 1024 * 1024);
+    for (const st_json *row = st_json_first(st_json_get(root, "scale")); row != NULL; row = st_json_next(row)) {
+        const double host = json_number(row, "host_bytes"), here = json_number(row, "ranks") < 8 ? json_number(row, "ranks") : 8;
+
+        ranks = ranks == 0 ? 1 : 2 * ranks;
+        assert_true(json_number(row, "ranks") == ranks && json_number(row, "nodes") == (ranks < 8 ? 1 : ranks / 8));
+        assert_true(st_json_bool(st_json_get(row, "fits")));
+        assert_true(json_number(row, "node_host_bytes") == here * host);
+        assert_true(ranks == 1 ? json_number(row, "efficiency") == 1 : host <= last_host);
+        assert_true(json_number(row, "tokens_per_second") > 0);
+        last_host = host;
+        if (ranks != 16)
+            continue;
+        assert_true(host == json_number(st_json_get(tiers, "host"), "needed"));
+        assert_true(json_number(row, "device_bytes") == json_number(st_json_get(tiers, "device"), "needed"));
+        assert_true(json_number(row, "predicted_seconds") == json_number(root, "predicted_seconds"));
+        assert_true(json_number(row, "comm_bytes") == json_number(st_json_get(root, "traffic"), "comm"));
+    }
+    assert_true(ranks == 1024);
+    st_json_free(root);
+    program_free(&p);
+}
+
+/* What one rank cannot hold, several can: rows that do not fit say what lacks, and the others are compared with the first that
+ * fits. */
+static void rows_that_do_not_fit_say_why(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(w, &p,
+                     "plan --model llama-2-7b --seq-len 128 --ranks 64 --scale --device-memory 64G " NODE
+                     "--set zero_optimization.stage=1");
+    if (strstr(p.out, "rank 0 of 64, on 8 nodes: ZeRO stage 1") == NULL ||
+        strstr(p.out, "1      1  does not fit: a rank needs ") == NULL || strstr(p.out, "100.0 %") == NULL)
+        fail_msg("%s", p.out);
+    program_free(&p);
+}
+
+/* Without a rate of the network the plan says what it takes it for. */
+static void an_unknown_network_is_named(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(w, &p, "plan --model nano --ranks 4 --nodes 2 --machine tests/machines/card-24gb.json");
+    assert_non_null(strstr(p.err, "machine file: link_nodes"));
+    program_free(&p);
+    workplace_run_ok(w, &p, "plan --model nano --ranks 4 --machine tests/machines/card-24gb.json");
+    assert_null(strstr(p.err, "link_nodes"));
+    program_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_has_its_part_of_a_node),
+        cmocka_unit_test(the_table_has_the_plan),
+        cmocka_unit_test(rows_that_do_not_fit_say_why),
+        cmocka_unit_test(an_unknown_network_is_named),
+    };
+
+    return cmocka_run_group_tests_name("cli.plan_ranks", tests, workplace_setup, workplace_teardown);
+}
