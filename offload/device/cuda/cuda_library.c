@@ -1,7 +1,7 @@
-/* cuda_library.c - finds NVIDIA's shared libraries.  See offload/device/cuda/cuda_library_internal.h. */
+/* cuda_library.c - finds NVIDIA's shared libraries.  See offload/device/cuda/cuda_library.h. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
-#include "offload/device/cuda/cuda_library_internal.h"
+#include "offload/device/cuda/cuda_library.h"
 
 #include <dlfcn.h>
 #include <glob.h>

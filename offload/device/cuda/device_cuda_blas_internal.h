@@ -5,7 +5,7 @@
 #ifndef OFFLOAD_DEVICE_CUDA_DEVICE_CUDA_BLAS_INTERNAL_H
 #define OFFLOAD_DEVICE_CUDA_DEVICE_CUDA_BLAS_INTERNAL_H
 
-#include "offload/device/cuda/cuda_library_internal.h"
+#include "offload/device/cuda/cuda_library.h"
 #include "strata/status.h"
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
@@ -81,7 +81,7 @@ struct st_blas {
 
 extern const struct st_library_kind st_blas_library; /* where it is searched for, and in which order */
 
-/** Opens cublasLt (cuda_library_internal.h says where it is searched for).
+/** Opens cublasLt (cuda_library.h says where it is searched for).
  *  @param kind         st_blas_library; tests search for another name
  *  @param with_handle  a library counts only if cublasLtCreate succeeds on the current device; false: only named, no GPU needed
  *  @return E_NOSYS: none can be used; the sentence says what to install and what was tried.  E_DEVICE_OOM */

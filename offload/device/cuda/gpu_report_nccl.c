@@ -3,7 +3,7 @@
  *
  * Only its version is asked for, since no run has several ranks yet. */
 #include "core/base/error.h"
-#include "offload/device/cuda/cuda_library_internal.h"
+#include "offload/device/cuda/cuda_library.h"
 #include "offload/device/cuda/gpu_report.h"
 
 #include <dlfcn.h>

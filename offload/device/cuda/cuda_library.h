@@ -1,4 +1,4 @@
-/* offload/device/cuda/cuda_library_internal.h - finds NVIDIA's shared libraries when the program runs: one order of places for
+/* offload/device/cuda/cuda_library.h - finds NVIDIA's shared libraries when the program runs: one order of places for
  * all.
  *
  * For each version of the name, best first:
@@ -9,8 +9,8 @@
  *      ~/.local, /usr/local and /usr.
  * A library that cannot be opened or is not accepted gives way to the next one.  Only absolute paths count, and no file is opened
  * twice. */
-#ifndef OFFLOAD_DEVICE_CUDA_CUDA_LIBRARY_INTERNAL_H
-#define OFFLOAD_DEVICE_CUDA_CUDA_LIBRARY_INTERNAL_H
+#ifndef OFFLOAD_DEVICE_CUDA_CUDA_LIBRARY_H
+#define OFFLOAD_DEVICE_CUDA_CUDA_LIBRARY_H
 
 #include "strata/status.h"
 #include <stdint.h>
