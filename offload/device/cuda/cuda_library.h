@@ -28,6 +28,8 @@ struct st_library_kind {
     strata_status (*accept)(void *ctx, void *handle, const char *file);
 };
 
+extern const struct st_library_kind st_nccl_library; /* where it is searched for; accepts what tells a version, for a report */
+
 /** Open the first library that is accepted.  It is never unloaded: not all CUDA libraries survive that.
  *  @param ctx  of accept()
  *  @return E_NOSYS: none; the sentence is kind->missing, then each file that was tried and why it was refused */

@@ -1,7 +1,7 @@
 /* gpu_report_nccl.c - whether NCCL, which does the collectives of several GPUs, can be opened.  See
  * offload/device/cuda/gpu_report.h.
  *
- * Only its version is asked for, since no run has several ranks yet. */
+ * Only its version is asked for; offload/comm/nccl_library.c opens it for ranks. */
 #include "core/base/error.h"
 #include "offload/device/cuda/cuda_library.h"
 #include "offload/device/cuda/gpu_report.h"
@@ -25,16 +25,17 @@ static strata_status accept(void *ctx, void *handle, const char *file)
     return STRATA_OK;
 }
 
-static const struct st_library_kind nccl_library = {
+const struct st_library_kind st_nccl_library = {
     .name = "libnccl.so",
     .versions = {2},
+    .asked = "STRATA_NCCL",
     .site = "cuda.nccl",
-    .missing = "no NCCL: install NVIDIA's libnccl2 (or pip's nvidia-nccl-cu13)",
+    .missing = "no NCCL: install NVIDIA's libnccl2 (or pip's nvidia-nccl-cu13), or set STRATA_NCCL to the file libnccl.so.2",
     .accept = accept,
 };
 
 void st_gpu_report_nccl(struct st_gpu_report *out)
 {
-    if (st_library_find(&nccl_library, out) != STRATA_OK)
+    if (st_library_find(&st_nccl_library, out) != STRATA_OK)
         snprintf(out->nccl_problem, sizeof(out->nccl_problem), "%s", strata_last_error());
 }
