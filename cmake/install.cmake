@@ -67,6 +67,7 @@ configure_file(cmake/strata.pc.in ${STRATA_GENERATED_DIR}/strata.pc @ONLY)
 install(TARGETS strata RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS strata_lib EXPORT strata DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(STRATA_HAVE_MPI)
+  add_dependencies(strata strata_mpi) # who builds the one to install it needs both
   install(TARGETS strata_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/strata)
 endif()
 install(DIRECTORY include/strata DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
