@@ -7,6 +7,7 @@
 #include "api/plan_report.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/finished.h"
 #include "cli/commands/lines.h"
 #include "cli/commands/saves.h"
 #include "cli/options/output.h"
@@ -41,6 +42,7 @@ struct train {
     struct cli_progress progress;
     struct cli_medians *medians;
     struct cli_saves saves;       /* --save, --resume */
+    struct cli_finished finished; /* a run that has ended before */
     struct cli_lines lines;       /* --metrics, --json */
     struct st_new_file trace;     /* --trace */
     struct strata_export *out;    /* --out */
@@ -76,13 +78,13 @@ static void parent_of(char *buf, size_t bytes, const char *path)
 }
 
 /* Hours of training must not end with "no such directory". */
-static strata_status check_out(const struct cli_args *args)
+static strata_status check_out(const struct cli_args *args, const struct cli_finished *finished)
 {
     const char *path = args->out;
     char parent[4096];
     struct stat info;
 
-    if (path == NULL)
+    if (path == NULL || finished->asked)
         return STRATA_OK;
     if (!st_fault_refuses("out.stat") && stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
         return st_error(STRATA_E_INPUT, "--out %s: is a file, not a directory", path);
@@ -127,9 +129,18 @@ static FILE *people(const struct cli_args *args)
     return args->json ? stderr : stdout;
 }
 
+/* A run that resumes has a trace of its own, beside those of its earlier parts. */
+static struct cli_args traces(const struct cli_args *args)
+{
+    struct cli_args resumed = *args;
+
+    resumed.overwrite = args->overwrite || args->resume != NULL;
+    return resumed;
+}
+
 static strata_status prepare(struct train *t)
 {
-    const struct cli_args *args = t->args;
+    const struct cli_args *args = t->args, resumed = traces(args);
     strata_status st = cli_run_configure(&t->run, args, &t->progress);
 
     if (st == STRATA_OK && args->eval_every != 0 && args->eval_data == NULL)
@@ -146,16 +157,20 @@ static strata_status prepare(struct train *t)
     if (st == STRATA_OK)
         st = cli_run_model(&t->run);
     if (st == STRATA_OK)
-        st = check_out(args);
+        cli_finished_ask(&t->finished, &t->saves);
     if (st == STRATA_OK)
-        st = cli_lines_check(args, t->saves.was.metrics_bytes);
+        st = check_out(args, &t->finished);
     if (st == STRATA_OK)
-        st = cli_output_check("--trace", args->trace, args);
+        st = cli_lines_check(args, t->saves.was.metrics_bytes, cli_saves_begins(&t->saves));
+    if (st == STRATA_OK)
+        st = cli_output_check("--trace", args->trace, &resumed);
     if (st == STRATA_OK)
         st = strata_plan_make(&t->run.plan, t->run.model);
     if (st == STRATA_OK)
         st = open_data(t); /* which may make tokens, so that it comes last */
-    if (t->run.plan != NULL && ((st == STRATA_OK && !args->quiet) || st == STRATA_E_NOFIT))
+    if (st == STRATA_OK)
+        st = cli_finished_compare(&t->finished, &t->saves, t->steps);
+    if (t->run.plan != NULL && ((st == STRATA_OK && !args->quiet && !t->finished.finished) || st == STRATA_E_NOFIT))
         st_plan_print(t->run.plan, false, people(args));
     return st;
 }
@@ -167,11 +182,12 @@ static strata_status begin_outputs(struct train *t)
 {
     const struct cli_args *args = t->args;
     struct strata_export_opts opts = STRATA_EXPORT_OPTS_INIT;
-    strata_status st = cli_lines_create(&t->lines, args, t->saves.was.metrics_bytes);
+    const struct cli_args resumed = traces(args);
+    strata_status st = cli_lines_create(&t->lines, args, t->saves.was.metrics_bytes, cli_saves_begins(&t->saves));
 
     opts.overwrite = args->overwrite;
     if (st == STRATA_OK)
-        st = cli_output_create(&t->trace, "--trace", args->trace, args);
+        st = cli_output_create(&t->trace, "--trace", args->trace, &resumed);
     if (st == STRATA_OK && args->out != NULL && (st = strata_export_open(&t->out, t->run.model, args->out, &opts)) != STRATA_OK)
         st = st_error_prefix(st, "--out");
     return st == STRATA_E_NOSPC ? STRATA_E_NOFIT : st; /* no room at the start */
@@ -497,11 +513,11 @@ static strata_status write_trace(struct train *t, strata_status st)
     if (path == NULL || !t->lines.begun)
         return st;
     snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
-    written = st_engine_trace_write(t->run.engine->engine, &t->trace);
+    written = t->args->overwrite || t->args->resume == NULL ? STRATA_OK : cli_output_set_aside("--trace", path);
+    if (written == STRATA_OK && (written = st_engine_trace_write(t->run.engine->engine, &t->trace)) != STRATA_OK)
+        written = st_error_prefix(written, "--trace");
     if (written == STRATA_OK)
         cli_progress_note(&t->progress, "trace written to %s", path);
-    else
-        written = st_error_prefix(written, "--trace");
     return st != STRATA_OK ? st_error(st, "%s", sentence) : written;
 }
 
@@ -542,6 +558,29 @@ static int exit_code(const struct train *t, strata_status st)
     return cli_signals_exit_code(cli_signals_pending());
 }
 
+static strata_status run(struct train *t)
+{
+    strata_status st = take(t);
+
+    if (st == STRATA_OK)
+        st = train_loop(t);
+    return st == STRATA_OK ? finish_run(t) : st;
+}
+
+static strata_status say_finished(struct train *t)
+{
+    const struct cli_args *args = t->args;
+
+    st_wrap_print(people(args), "--resume auto: %s is of the last step, and %s holds its model: nothing is left to do\n",
+                  t->saves.was.path, args->out);
+    if (!args->digest)
+        return STRATA_OK;
+    memcpy(t->summary.weights_digest, t->finished.weights, sizeof(t->finished.weights));
+    memcpy(t->summary.state_digest, t->finished.state, sizeof(t->finished.state));
+    print_digests(t);
+    return STRATA_OK;
+}
+
 int cmd_train(const struct cli_args *args)
 {
     struct train t = {
@@ -549,11 +588,7 @@ int cmd_train(const struct cli_args *args)
     strata_status st = prepare(&t);
 
     if (st == STRATA_OK)
-        st = take(&t);
-    if (st == STRATA_OK)
-        st = train_loop(&t);
-    if (st == STRATA_OK)
-        st = finish_run(&t);
+        st = t.finished.finished ? say_finished(&t) : run(&t);
     st = summarise(&t, st);
     st = write_trace(&t, st);
     train_close(&t);

@@ -82,24 +82,25 @@ static strata_status finds_earlier(bool *out, const struct cli_args *args, uint6
     return args->metrics == NULL || earlier == 0 ? STRATA_OK : st_file_find(out, args->metrics);
 }
 
-strata_status cli_lines_check(const struct cli_args *args, uint64_t earlier)
+strata_status cli_lines_check(const struct cli_args *args, uint64_t earlier, bool again)
 {
     struct cli_args going_on = *args;
     bool found;
     const strata_status st = finds_earlier(&found, args, earlier);
 
-    going_on.overwrite = args->overwrite || found;
+    going_on.overwrite = args->overwrite || found || again;
     return st != STRATA_OK ? st : cli_output_check("--metrics", args->metrics, &going_on);
 }
 
-strata_status cli_lines_create(struct cli_lines *lines, const struct cli_args *args, uint64_t earlier)
+strata_status cli_lines_create(struct cli_lines *lines, const struct cli_args *args, uint64_t earlier, bool again)
 {
     struct cli_args going_on = *args;
     strata_status st = finds_earlier(&lines->continued, args, earlier);
 
     lines->json = args->json;
     lines->overwrite = args->overwrite;
-    going_on.overwrite = args->overwrite || lines->continued;
+    lines->again = again && !args->overwrite;
+    going_on.overwrite = args->overwrite || lines->continued || again;
     if (st == STRATA_OK)
         st = cli_output_create(&lines->metrics, "--metrics", args->metrics, &going_on);
     if (st == STRATA_OK && lines->continued && (st = continue_file(lines, args->metrics, earlier)) != STRATA_OK)
@@ -177,6 +178,8 @@ strata_status cli_lines_begin(struct cli_lines *lines, cli_line_fn *header, void
 {
     strata_status st;
 
+    if (lines->metrics_on && lines->again && (st = cli_output_set_aside("--metrics", lines->metrics.path)) != STRATA_OK)
+        return st;
     if (lines->metrics_on && (st = st_new_file_publish(&lines->metrics)) != STRATA_OK)
         return st_error_prefix(st, "--metrics");
     lines->begun = true;

@@ -19,6 +19,7 @@ struct cli_lines {
     bool json;
     bool overwrite;
     bool continued; /* --metrics has the lines of the run's earlier part, and no other header */
+    bool again;     /* --metrics has the lines of an attempt that saved nothing: they get another name */
     bool begun;     /* there is a header, so a summary must follow */
     char metrics_sentence[CLI_SENTENCE_BYTES], stdout_sentence[CLI_SENTENCE_BYTES]; /* the errors that ended this */
     struct st_json_writer metrics_writer, stdout_writer;
@@ -30,10 +31,11 @@ typedef void cli_line_fn(void *ctx, struct st_json_writer *w);
 
 /** Whether --metrics can be written; creates nothing.
  *  @param earlier  bytes that a run which resumes had written there when it was saved: a file that exists goes on behind them;
- *                  0: none */
-strata_status cli_lines_check(const struct cli_args *args, uint64_t earlier);
+ *                  0: none
+ *  @param again    the run begins, perhaps not for the first time: a file that exists is set aside */
+strata_status cli_lines_check(const struct cli_args *args, uint64_t earlier, bool again);
 /** Begin --metrics under a temporary name, which keeps other runs from writing it. */
-strata_status cli_lines_create(struct cli_lines *lines, const struct cli_args *args, uint64_t earlier);
+strata_status cli_lines_create(struct cli_lines *lines, const struct cli_args *args, uint64_t earlier, bool again);
 /** Before that: of the lines of the earlier part only those that were written when an older checkpoint was saved. */
 strata_status cli_lines_cut(struct cli_lines *lines, uint64_t earlier);
 /** Give --metrics its name and write the header. */

@@ -100,9 +100,19 @@ strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args
     return st == STRATA_OK ? strata_save_check(s->dir, cli_saves_steps(s), cli_saves_replace(s)) : st;
 }
 
+bool cli_saves_goes_on(const struct cli_saves *s)
+{
+    return s->from != NULL && is_auto(s->args);
+}
+
+bool cli_saves_begins(const struct cli_saves *s)
+{
+    return s->from == NULL && s->args->resume != NULL;
+}
+
 bool cli_saves_replace(const struct cli_saves *s)
 {
-    return s->args->overwrite || (s->from != NULL && is_auto(s->args));
+    return s->args->overwrite || cli_saves_goes_on(s);
 }
 
 uint32_t cli_saves_kept(const struct cli_saves *s)

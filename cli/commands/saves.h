@@ -29,6 +29,9 @@ strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args
 /** Whether the run may take the names of checkpoints of later steps: with --overwrite, and with --resume auto, which has passed
  *  over those that do not open. */
 bool cli_saves_replace(const struct cli_saves *s);
+/** Whether --resume auto has found a checkpoint; or none, so that the run begins, perhaps not for the first time. */
+bool cli_saves_goes_on(const struct cli_saves *s);
+bool cli_saves_begins(const struct cli_saves *s);
 /** Checkpoints that the run has in --save already. */
 uint32_t cli_saves_kept(const struct cli_saves *s);
 /** Load the weights, or go on from the checkpoint.

@@ -1,6 +1,7 @@
 /* cli/options/output.c - see cli/options/output.h. */
 #include "cli/options/output.h"
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "model/model.h"
 #include "strata/engine.h"
 
@@ -133,5 +134,15 @@ strata_status cli_output_create(struct st_new_file *file, const char *option, co
     if (st != STRATA_OK || path == NULL)
         return st;
     st = st_new_file_create(file, path, args->overwrite ? ST_NEW_FILE_OVERWRITE : 0);
+    return st == STRATA_OK ? st : st_error_prefix(st, "%s", option);
+}
+
+strata_status cli_output_set_aside(const char *option, const char *path)
+{
+    char to[ST_PATH_MAX];
+    const strata_status st = st_file_set_aside(to, path);
+
+    if (st == STRATA_OK && to[0] != '\0')
+        st_log(ST_LOG_NOTICE, "%s %s: what an earlier attempt wrote is %s now", option, path, to);
     return st == STRATA_OK ? st : st_error_prefix(st, "%s", option);
 }

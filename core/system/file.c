@@ -40,6 +40,24 @@ strata_status st_file_find(bool *there, const char *path)
     return res == 0 || res == -ENOENT ? STRATA_OK : st_error_errno((int)-res, "%s", path);
 }
 
+#define ASIDE_MAX 10000u
+
+strata_status st_file_set_aside(char to[ST_PATH_MAX], const char *path)
+{
+    int64_t res = -EEXIST;
+
+    for (uint32_t i = 1; i < ASIDE_MAX && res == -EEXIST; i++) {
+        if (snprintf(to, ST_PATH_MAX, "%s.%u", path, i) >= ST_PATH_MAX)
+            return st_error(STRATA_E_INPUT, "%s: the name is too long to put a number behind it", path);
+        res = passed("file.aside", renameat2(AT_FDCWD, path, AT_FDCWD, to, RENAME_NOREPLACE));
+        if ((res == -EINVAL || res == -ENOSYS) && (res = passed("file.aside", link(path, to))) == 0)
+            res = passed("file.aside", unlink(path));
+    }
+    if (res == -ENOENT)
+        to[0] = '\0';
+    return res == 0 || res == -ENOENT ? STRATA_OK : st_error_errno((int)-res, "%s: cannot be renamed to %s", path, to);
+}
+
 /* --- what was opened --- */
 
 static struct st_file_identity identity_of(const struct stat *info)

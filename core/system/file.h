@@ -23,6 +23,10 @@ strata_status st_path_join(char path[ST_PATH_MAX], const char *dir, const char *
  *  searched, or a link that leads to itself, is E_INPUT. */
 strata_status st_file_find(bool *there, const char *path);
 
+/** Give what has the name `path`, if anything has, the first free one of path.1, path.2, ...; nothing is replaced.
+ *  @param to  out: the new name; "": there was nothing */
+strata_status st_file_set_aside(char to[ST_PATH_MAX], const char *path);
+
 /* The identity of an open file, and its state when it was opened. */
 struct st_file_identity {
     uint64_t device, inode, links, bytes;

@@ -296,9 +296,11 @@ static void metrics_go_on(void **state)
 /* A run that a signal ends leaves its model to the run that goes on, so one command line does all. */
 static void one_command_line_does_all(void **state)
 {
-    static const char command[] = TRAIN "--max-steps 60 --save {w}/a --resume auto --out {w}/out --metrics {w}/m.jsonl";
+    static const char command[] = TRAIN "--max-steps 60 --save {w}/a --resume auto --out {w}/out --metrics {w}/m.jsonl "
+                                        "--trace {w}/t.json";
     const struct workplace *w = *state;
     struct program p;
+    char was[160], is[160];
 
     workplace_start_piped(w, &p, command);
     program_wait_for(&p, "step 2/");
@@ -309,14 +311,68 @@ static void one_command_line_does_all(void **state)
     program_free(&p);
     assert_false(workplace_exists(w, "out"));
     workplace_run_ok(w, &p, command);
+    assert_non_null(strstr(p.err, "/t.json.1 now"));
+    program_free(&p);
+    assert_true(workplace_exists(w, "t.json") && workplace_exists(w, "t.json.1"));
+    assert_true(workplace_exists(w, "out/model.safetensors"));
+    assert_steps(w, "m.jsonl", 1, 60);
+    digests_of(w, TRAIN "--max-steps 60 --quiet", was);
+    workplace_run_ok(w, &p, command); /* submitted once more, its run having ended */
+    assert_non_null(strstr(p.out, "nothing is left to do"));
+    assert_string_equal(strstr(p.out, "weights_digest"), was);
+    program_free(&p);
+    assert_steps(w, "m.jsonl", 1, 60);
+    assert_false(workplace_exists(w, "t.json.2"));
+    refused(w, TRAIN "--max-steps 61 --save {w}/a --resume auto --out {w}/out",
+            "holds a model already, and the run goes on from step 60 of 61");
+    workplace_remove(w, "out");
+    workplace_run_ok(w, &p, command); /* ended before its model was written */
     program_free(&p);
     assert_true(workplace_exists(w, "out/model.safetensors"));
+    workplace_remove(w, "out");
+    workplace_run_ok(w, &p, TRAIN "--max-steps 2 --out {w}/out --quiet");
+    program_free(&p);
+    refused(w, command, "holds another model than that of ");
+    digests_of(w, TRAIN "--max-steps 60 --resume {w}/a --quiet", is);
+    assert_string_equal(is, was);
     workplace_run_ok(w, &p, TRAIN "--max-steps 61 --save {w}/a --resume auto --out {w}/out --metrics {w}/m.jsonl --overwrite");
     program_free(&p);
     assert_steps(w, "m.jsonl", 1, 61);
     workplace_remove(w, "out");
     workplace_remove(w, "a");
     workplace_remove(w, "m.jsonl");
+    workplace_remove(w, "t.json");
+    workplace_remove(w, "t.json.1");
+    workplace_remove(w, "t.json.2");
+}
+
+/* Killed before its first checkpoint: the next attempt begins, and keeps the lines of the one before under another name. */
+static void an_attempt_that_saved_nothing_is_in_nobodys_way(void **state)
+{
+    static const char command[] = TRAIN "--max-steps 4 --save {w}/a --save-every 2 --resume auto --metrics {w}/m.jsonl --quiet";
+    const struct workplace *w = *state;
+    struct program p;
+
+    for (int i = 0; i < 2; i++) {
+        char *killed = malloc(sizeof(command) + 64);
+
+        assert_non_null(killed);
+        snprintf(killed, sizeof(command) + 64, "%s --fault commit.mkdir:0:1:kill", command);
+        workplace_run(w, &p, killed);
+        assert_int_equal(p.code, 128 + SIGKILL);
+        program_free(&p);
+        free(killed);
+    }
+    refused(w, TRAIN "--max-steps 4 --save {w}/a --metrics {w}/m.jsonl --quiet", "m.jsonl");
+    workplace_run_ok(w, &p, command);
+    assert_non_null(strstr(p.err, "/m.jsonl.2 now"));
+    program_free(&p);
+    assert_steps(w, "m.jsonl", 1, 4);
+    assert_true(workplace_exists(w, "m.jsonl.1"));
+    workplace_remove(w, "a");
+    workplace_remove(w, "m.jsonl");
+    workplace_remove(w, "m.jsonl.1");
+    workplace_remove(w, "m.jsonl.2");
 }
 
 /* Damage that shows while a checkpoint is read: auto goes on from an older one, metrics included. */
@@ -363,6 +419,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(the_small_files_are_checked),
         cmocka_unit_test(one_command_line_does_all),
+        cmocka_unit_test(an_attempt_that_saved_nothing_is_in_nobodys_way),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);

@@ -1,0 +1,20 @@
+/* cli/commands/finished.h - a job that is submitted again although its run has ended: its model is there, and nothing is left to
+ * do. */
+#ifndef CLI_COMMANDS_FINISHED_H
+#define CLI_COMMANDS_FINISHED_H
+
+#include "cli/commands/saves.h"
+
+struct cli_finished {
+    bool asked;                  /* --resume auto goes on from a checkpoint, and --out holds a model that it may not replace */
+    bool finished;               /* it is that of the checkpoint, which is of the last step */
+    char weights[33], state[33]; /* digests, then */
+};
+
+/** Whether there may be nothing to do; reads next to nothing. */
+void cli_finished_ask(struct cli_finished *f, const struct cli_saves *s);
+/** Where there may: compare the model with the checkpoint, all of both.  E_INPUT: they differ, or the run has steps left to do,
+ * and would come to a directory that is taken; E_CORRUPT, E_IO, E_NOMEM. */
+strata_status cli_finished_compare(struct cli_finished *f, const struct cli_saves *s, uint64_t steps);
+
+#endif
