@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-static struct st_plan *small_plan(uint32_t grad_accum)
+static struct st_plan *small_plan_of(uint32_t grad_accum, uint32_t leaves, enum st_accumulation order)
 {
     const struct plan_sizes sizes = {.dtype = STRATA_BF16,
                                      .blocks = 3,
@@ -34,12 +34,18 @@ static struct st_plan *small_plan(uint32_t grad_accum)
                                      .activation_tier = STRATA_TIER_HOST,
                                      .activations = ST_ACT_RECOMPUTED,
                                      .update = ST_UPDATE_GATED,
-                                     .accumulation = ST_ACCUMULATE_VERTICAL,
+                                     .accumulation = order,
+                                     .leaves = leaves,
                                      .chunk_elems = ST_TILE_ELEMS};
     struct st_plan *plan = plan_of(&sizes, &machine, &policy, "small");
 
     assert_true(plan->fits);
     return plan;
+}
+
+static struct st_plan *small_plan(uint32_t grad_accum)
+{
+    return small_plan_of(grad_accum, 1, ST_ACCUMULATE_VERTICAL);
 }
 
 /* Gradients that are held back have two places, for the lowest block's and the positions': a third must not be written. */
@@ -316,6 +322,36 @@ static void ops_that_do_not_match_their_row_are_found(void **state)
             fail_msg("no plan has an op of kind %s", st_op_name((enum st_op_kind)kind));
 }
 
+/* Four leaves of one micro-batch: a fold that is left out, and leaves of another number. */
+static void sums_out_of_turn_are_found(void **state)
+{
+    static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct st_plan *plan = small_plan_of(4, 4, orders[i]);
+        uint32_t folds = 0;
+
+        assert_int_equal(st_plan_verify(plan), STRATA_OK);
+        for (uint32_t k = 0; k < plan->program.op_count; k++) {
+            struct st_op *op = &plan->program.ops[k];
+            const uint8_t phases = op->phases;
+
+            if (op->kind != ST_OP_FOLD_SUM)
+                continue;
+            folds++;
+            op->phases = 0;
+            must_fail(plan, op, "no phases");
+            op->phases = phases;
+        }
+        assert_int_equal(folds, 3 * plan->program.workload.page_count);
+        plan->program.leaves = 2;
+        must_fail(plan, plan->program.ops, "leaves of two micro-batches");
+        assert_non_null(strstr(strata_last_error(), "not its turn"));
+        st_plan_destroy(plan);
+    }
+}
+
 /* --- memory --- */
 
 /* From the Nth growth of the lists on there is none: emission goes on, and its end says so. */
@@ -349,6 +385,7 @@ int main(void)
         cmocka_unit_test(every_kind_has_a_row),
         cmocka_unit_test(a_part_of_a_page_is_no_page),
         cmocka_unit_test(ops_that_do_not_match_their_row_are_found),
+        cmocka_unit_test(sums_out_of_turn_are_found),
         cmocka_unit_test(a_program_without_memory_is_refused_once),
         cmocka_unit_test(gradients_held_back_are_two_at_most),
         cmocka_unit_test(fresh_activations_stay_for_the_next_block),
