@@ -46,11 +46,13 @@ static void print_model(const struct st_plan *plan, FILE *file)
 {
     const struct st_workload *w = &plan->program.workload;
 
-    char params[24];
+    char params[24], leaves[32] = "";
 
-    st_print(file, "%s: %s parameters in %s, %u blocks; a step is %u x %u sequences of %u tokens\n", w->name,
-             st_count_text(params, w->params), strata_dtype_name(w->dtype), w->block_count, w->grad_accum, w->micro_batch,
-             w->seq);
+    if (plan->program.leaves > 1)
+        snprintf(leaves, sizeof(leaves), " in %u leaves", plan->program.leaves);
+    st_print(file, "%s: %s parameters in %s, %u blocks; a step is %u x %u sequences of %u tokens%s\n", w->name,
+             st_count_text(params, w->params), strata_dtype_name(w->dtype), w->block_count, w->grad_accum, w->micro_batch, w->seq,
+             leaves);
 }
 
 static uint32_t nodes_of(const struct st_program *program, const struct st_machine *m)
@@ -448,6 +450,7 @@ void st_plan_put(const struct strata_plan *of, struct st_json_writer *w)
 
     st_json_put_bool(w, "fits", plan->fits);
     put_workload(w, &plan->program.workload);
+    st_json_put_u64(w, "leaves", (uint64_t)plan->program.leaves * plan->program.ranks);
     put_world(w, of);
     put_tiers(w, plan);
     st_json_put_u64(w, "rss_bytes_max", plan->rss_bytes_max);
