@@ -51,6 +51,10 @@ if [ "$extent" = --all ]; then
     same all recomputed
     same all host
     same all half
+    leaves="--set gradient_accumulation_steps=4 --set strata.leaves=4"
+    run tree --device cuda $ample $leaves
+    run tree_paged --device cuda --device-memory 6MiB --set strata.accumulation=horizontal $leaves
+    same tree tree_paged
 fi
 "$strata" plan --model nano --seq-len 32 --device cuda >plan
 grep -q 'memory of the GPU: at most .* = device + 176 MiB ' plan || { echo "the plan says nothing of the GPU's memory" >&2; exit 1; }
