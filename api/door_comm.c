@@ -6,6 +6,7 @@
 #include "core/base/log.h"
 #include "core/system/launch.h"
 #include "offload/comm/comm.h"
+#include "offload/comm/comm_mpi.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,12 +73,39 @@ static strata_status open_tcp(struct st_comm **out, const struct strata_comm_opt
     return st_error(STRATA_E_NOSYS, "%u ranks: this version has one", o->ranks);
 }
 
+/* *out stays NULL where MPI knows of one rank only, as under an srun that starts no MPI. */
+static strata_status open_mpi(struct st_comm **out, const struct strata_comm_opts *o)
+{
+    struct st_comm *comm = NULL;
+    const strata_status st = st_comm_mpi_open(&comm, o->deadline_seconds * NS_PER_SECOND);
+
+    if (st != STRATA_OK || comm == NULL || (comm->world.rank == o->rank && comm->world.ranks == o->ranks)) {
+        *out = st == STRATA_OK ? comm : NULL;
+        return st;
+    }
+    (void)st_error(STRATA_E_CONFIG, "MPI says rank %u of %u, but %s says %u of %u", comm->world.rank, comm->world.ranks,
+                   o->source != NULL ? o->source : "the caller", o->rank, o->ranks);
+    st_comm_abort(comm, strata_last_error());
+    st_comm_close(comm);
+    return STRATA_E_CONFIG;
+}
+
 static strata_status open_kind(struct st_comm **out, const struct strata_comm_opts *o)
 {
     const char *kind = o->kind != NULL ? o->kind : "auto";
+    const bool asked = strcmp(kind, "mpi") == 0, found = strcmp(kind, "auto") == 0;
+    strata_status st = STRATA_OK;
 
-    if (strcmp(kind, "auto") != 0 && strcmp(kind, "tcp") != 0)
-        return st_error(STRATA_E_INVAL, "ranks cannot meet by \"%s\": tcp or auto", kind);
+    if (!asked && !found && strcmp(kind, "tcp") != 0)
+        return st_error(STRATA_E_INVAL, "ranks cannot meet by \"%s\": auto, mpi or tcp", kind);
+    if (asked || (found && o->mpi))
+        st = open_mpi(out, o);
+    if (st == STRATA_E_NOSYS && found)
+        st_log(ST_LOG_INFO, "the ranks meet by tcp, not by MPI: %s", strata_last_error());
+    if (*out != NULL || (st != STRATA_OK && !(st == STRATA_E_NOSYS && found)))
+        return st;
+    if (asked)
+        return st_error(STRATA_E_NOSYS, "MPI knows of this process alone, not of %u ranks: start them by mpirun", o->ranks);
     return open_tcp(out, o);
 }
 
@@ -149,7 +177,9 @@ static strata_status check_opts(struct strata_comm_opts *o)
     if (memchr(o->address, '\0', sizeof(o->address)) == NULL)
         return st_error(STRATA_E_INVAL, "the address of rank 0 does not end within %zu bytes", sizeof(o->address));
     o->port = o->port != 0 ? o->port : 29500;
-    o->deadline_seconds = o->deadline_seconds != 0 ? o->deadline_seconds : (uint32_t)(ST_COMM_DEADLINE_NS / NS_PER_SECOND);
+    if (o->deadline_seconds == 0)
+        o->deadline_seconds =
+            o->config != NULL ? o->config->values.comm_deadline : (uint32_t)(ST_COMM_DEADLINE_NS / NS_PER_SECOND);
     return STRATA_OK;
 }
 

@@ -261,7 +261,7 @@ static strata_status run_step(struct strata_engine *engine, const int32_t *token
     struct st_step_result r;
 
     if (st == STRATA_OK && result != NULL) /* an invalid struct size is found before anything runs */
-        st = st_handle_result(result, sizeof(step), &step, sizeof(step), "strata_step");
+        st = st_handle_result(result, offsetof(struct strata_step, comm_bytes), &step, sizeof(step), "strata_step");
     if (st != STRATA_OK)
         return st;
     st_config_set_rates(&engine->plan->model->config, engine->engine);
@@ -272,7 +272,8 @@ static strata_status run_step(struct strata_engine *engine, const int32_t *token
     if (st != STRATA_OK || result == NULL)
         return st;
     take_result(&step, &r);
-    return st_handle_result(result, sizeof(step), &step, sizeof(step), "strata_step");
+    step.requests = atomic_exchange(&engine->requests, 0);
+    return st_handle_result(result, offsetof(struct strata_step, comm_bytes), &step, sizeof(step), "strata_step");
 }
 
 strata_status strata_engine_step(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
@@ -285,6 +286,12 @@ strata_status strata_engine_step(struct strata_engine *engine, const int32_t *to
     st = run_step(engine, tokens, targets, positions, result);
     st_handle_leave(engine);
     return st;
+}
+
+void strata_engine_request(struct strata_engine *engine, uint32_t bits)
+{
+    if (engine != NULL)
+        atomic_fetch_or(&engine->requests, bits);
 }
 
 static strata_status set_lr(struct strata_engine *engine, double lr)

@@ -54,10 +54,11 @@ static strata_status put_weights(void *ctx, uint32_t page, uint64_t first, uint6
 static strata_status write_model(struct strata_engine *engine, struct strata_export *x)
 {
     strata_status st = st_engine_export(engine->engine, put_weights, x);
-    struct st_hf_writer *writer = x->writer;
+    struct st_hf_writer *writer;
 
-    if (st != STRATA_OK)
+    if (st != STRATA_OK || x == NULL)
         return st;
+    writer = x->writer;
     x->writer = NULL; /* commit frees it */
     st_ending_hold(); /* so that a signal finds all of its files or none */
     st = st_hf_writer_commit(writer);
@@ -72,9 +73,9 @@ strata_status strata_engine_export(struct strata_engine *engine, struct strata_e
 
     if (st == STRATA_E_BUSY) /* `out` may be in use by that call */
         return st;
-    if (st == STRATA_OK && out == NULL)
+    if (st == STRATA_OK && out == NULL && st_handle_world(engine->plan->model).rank == 0)
         st = st_error_missing(__func__, "out");
-    if (st == STRATA_OK && out->model != engine->plan->model)
+    if (st == STRATA_OK && out != NULL && out->model != engine->plan->model)
         st = st_error(STRATA_E_INVAL, "%s: the directory was begun for another model", __func__);
     if (st == STRATA_OK)
         st = write_model(engine, out);

@@ -90,6 +90,7 @@ struct strata_engine {
     struct st_trace *trace; /* NULL: off */
     struct st_op_times *op_times;
     bool loaded;
+    atomic_uint requests;       /* of this rank, that no step has answered yet */
     struct st_saver *saver;     /* NULL: the configuration names no directory */
     struct st_resumed *resumed; /* the checkpoint that it adopted; NULL: none */
     bool lr_set;                /* the caller's learning rate counts, not the schedule's */

@@ -14,9 +14,10 @@
 #include <unistd.h>
 
 static pthread_mutex_t lock =
-    PTHREAD_MUTEX_INITIALIZER; /* guards the four below, so that an engine is not destroyed while it is being cancelled */
+    PTHREAD_MUTEX_INITIALIZER; /* guards the six below, so that an engine is not destroyed while it is being cancelled */
 static bool asks;
-static struct strata_engine *engine_to_cancel;
+static struct strata_engine *engine_to_cancel, *engine_to_ask;
+static uint32_t requests_waiting; /* for an engine to ask */
 static const char *notice_of_first;
 static pid_t child_to_kill;
 static atomic_int signal_pending; /* first signal that asked, CLI_SIGNAL_MEMORY, or 0 */
@@ -61,6 +62,41 @@ static _Noreturn void end_now(int number)
     _exit(128 + number);
 }
 
+static const struct {
+    int number;
+    uint32_t bit;
+} bits_of_ends[] = {{SIGHUP, CLI_REQUEST_HANGUP},
+                    {SIGINT, CLI_REQUEST_INTERRUPT},
+                    {SIGTERM, CLI_REQUEST_TERMINATE},
+                    {CLI_SIGNAL_MEMORY, CLI_REQUEST_MEMORY}};
+#define ENDS (sizeof(bits_of_ends) / sizeof(bits_of_ends[0]))
+
+static uint32_t bit_of(int number)
+{
+    for (size_t i = 0; i < ENDS; i++)
+        if (bits_of_ends[i].number == number)
+            return bits_of_ends[i].bit;
+    return 0;
+}
+
+int cli_signals_of_requests(uint32_t bits)
+{
+    for (size_t i = 0; i < ENDS; i++)
+        if ((bits & bits_of_ends[i].bit) != 0)
+            return bits_of_ends[i].number;
+    return 0;
+}
+
+/* Lock held. */
+static void request(uint32_t bits)
+{
+    requests_waiting |= bits;
+    if (engine_to_ask == NULL)
+        return;
+    strata_engine_request(engine_to_ask, requests_waiting);
+    requests_waiting = 0;
+}
+
 /* Lock held.  False: something else has asked already, or the command cannot end by itself. */
 static bool ask(int number, const char *why, enum st_log_level level)
 {
@@ -70,6 +106,7 @@ static bool ask(int number, const char *why, enum st_log_level level)
         return false;
     if (engine_to_cancel != NULL)
         strata_engine_cancel(engine_to_cancel);
+    request(bit_of(number));
     if (notice_of_first != NULL && is_read(STDERR_FILENO))
         st_log(level, "%s: %s", why, notice_of_first);
     return true;
@@ -130,6 +167,21 @@ void cli_signals_engine(struct strata_engine *engine)
     engine_to_cancel = engine;
     if (engine != NULL && cli_signals_pending() != 0)
         strata_engine_cancel(engine);
+    pthread_mutex_unlock(&lock);
+}
+
+void cli_signals_ranks(struct strata_engine *engine)
+{
+    pthread_mutex_lock(&lock);
+    engine_to_ask = engine;
+    request(0);
+    pthread_mutex_unlock(&lock);
+}
+
+void cli_signals_request(uint32_t bits)
+{
+    pthread_mutex_lock(&lock);
+    request(bits);
     pthread_mutex_unlock(&lock);
 }
 

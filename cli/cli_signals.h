@@ -7,6 +7,7 @@
 #define CLI_CLI_SIGNALS_H
 
 #include "strata/status.h"
+#include <stdint.h>
 #include <sys/types.h>
 
 struct strata_engine;
@@ -23,6 +24,23 @@ void cli_signals_ask(const char *notice);
 void cli_signals_forget(void);
 /** Set the engine that an asking signal cancels; borrowed; set NULL before it is destroyed. */
 void cli_signals_engine(struct strata_engine *engine);
+
+/* What a training run's ranks ask of each other (strata_engine_request()). */
+enum cli_request {
+    CLI_REQUEST_SAVE = 1,
+    CLI_REQUEST_HANGUP = 2,
+    CLI_REQUEST_INTERRUPT = 4,
+    CLI_REQUEST_TERMINATE = 8,
+    CLI_REQUEST_MEMORY = 16
+};
+
+/** Set the engine whose ranks are asked to end by a signal that asks, and to save: it is not cancelled.  Borrowed; set NULL
+ * before it is destroyed.  What was asked for before goes to it now. */
+void cli_signals_ranks(struct strata_engine *engine);
+/** Ask them; on the thread that waits for signals. */
+void cli_signals_request(uint32_t bits);
+/** The signal, or CLI_SIGNAL_MEMORY, for which the ranks' bits end the run; 0: they do not. */
+int cli_signals_of_requests(uint32_t bits);
 
 /** Set the child process to kill when this one is ended at once; 0: none. */
 void cli_signals_child(pid_t pid);

@@ -3,6 +3,7 @@
 #include "cli/commands/commands.h"
 #include "cli/options/args_table.h"
 #include "cli/options/teach.h"
+#include "cli/ranks.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/print.h"
@@ -17,6 +18,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* Commands that would do their work, and write their outputs, once for each process of a launcher. */
+#define ONE_PROCESS                                                                                                              \
+    (CLI_CMD_EVAL | CLI_CMD_GENERATE | CLI_CMD_TOKENS | CLI_CMD_EXPORT | CLI_CMD_IMPORT | CLI_CMD_BENCH | CLI_CMD_BENCH_STEP |   \
+     CLI_CMD_BENCH_IO | CLI_CMD_TUNE)
 
 struct command {
     const char *name;
@@ -33,6 +39,12 @@ static const struct command commands[] = {
      "Plans the run, prints the plan, trains, and says how far each step is from what the hardware allows.\n"
      "What does not fit is refused with exit code 3 before anything is allocated.  The result has the same\n"
      "bits whatever the budgets and tiers.\n"
+     "\n"
+     "Started several times by torchrun, accelerate, deepspeed, mpirun or srun, the processes train one model\n"
+     "(zero_optimization.stage says what each of them keeps); docs/ranks.md has more.\n"
+     "\n"
+     "Example: two processes on this machine\n"
+     "  torchrun --no-python --nproc-per-node 2 strata train --model nano --data book.bin --max-steps 100\n"
      "\n"
      "Example: state on disk, a device of 2 MiB\n"
      "  strata tokens book.txt --out book.bin --heldout 0.1\n"
@@ -73,7 +85,8 @@ static const struct command commands[] = {
      "Example: a trained model, its weights on disk\n"
      "  strata generate --model model --prompt 'And God said' --top-p 0.9 --nvme /scratch --device-memory 4MiB \\\n"
      "      --set zero_optimization.stage=3 --set zero_optimization.offload_param.device=nvme"},
-    {"tokens", CLI_CMD_TOKENS, cmd_tokens, "turn text into a token file", "FILE... --out FILE.bin [--tokenizer DIR] [--val-size X]",
+    {"tokens", CLI_CMD_TOKENS, cmd_tokens, "turn text into a token file",
+     "FILE... --out FILE.bin [--tokenizer DIR] [--val-size X]",
      "Turns text into llm.c's token format: one token per byte, all files one text; or by a tokenizer (tokenizer.json,\n"
      "tokenizer.model, vocab.json), each file, or each row of .json and .jsonl, a document.  Rows are texts or conversations:\n"
      "messages, Alpaca's and ShareGPT's columns; of conversations the answers are trained.  The file - is standard input.\n"
@@ -166,8 +179,7 @@ static const struct command commands[] = {
      "\n"
      "Example:\n"
      "  strata digest model"},
-    {"verify", CLI_CMD_VERIFY, cmd_verify, "whether a checkpoint is what was written",
-     "DIR [--pool] [--sweep] [--json]",
+    {"verify", CLI_CMD_VERIFY, cmd_verify, "whether a checkpoint is what was written", "DIR [--pool] [--sweep] [--json]",
      "Reads all of a checkpoint, or of the newest in a directory of checkpoints, and compares every checksum.  Damage is\n"
      "named by tensor, file and place, with an older checkpoint that opens, and gives exit code 4.\n"
      "\n"
@@ -177,7 +189,8 @@ static const struct command commands[] = {
      "Example: what did runs that died leave behind?\n"
      "  strata verify runs/llama --pool\n"
      "  strata verify runs/llama --sweep"},
-    {"export", CLI_CMD_EXPORT, cmd_export, "a checkpoint's weights as a Hugging Face directory", "CHECKPOINT|DIR --out DIR [options]",
+    {"export", CLI_CMD_EXPORT, cmd_export, "a checkpoint's weights as a Hugging Face directory",
+     "CHECKPOINT|DIR --out DIR [options]",
      "Writes what train --out would have written at that step, of a checkpoint or of the newest in a directory of checkpoints:\n"
      "the same bytes, with the tokenizer and the other small files that the run began with.  Every checksum of the weights is\n"
      "compared; of a damaged checkpoint nothing is written (exit code 4).\n"
@@ -187,7 +200,8 @@ static const struct command commands[] = {
      "Example:\n"
      "  strata export runs/llama/step-00000100 --out model\n"
      "  strata generate --model runs/llama --prompt 'And God said'"},
-    {"import", CLI_CMD_IMPORT, cmd_import, "a checkpoint of a DeepSpeed run", "DIR --model DIR --config FILE.json --out DIR [options]",
+    {"import", CLI_CMD_IMPORT, cmd_import, "a checkpoint of a DeepSpeed run",
+     "DIR --model DIR --config FILE.json --out DIR [options]",
      "Makes a checkpoint of a DeepSpeed run's universal checkpoint, which tools/import_deepspeed.py has taken apart: weights at\n"
      "full precision, Adam's moments, steps and loss scale.  Tensors that are missing, too many or of another shape are refused\n"
      "by name.\n"
@@ -205,7 +219,7 @@ int cli_fail(strata_status st)
     const char *sentence = strata_last_error();
 
     fflush(stdout);
-    st_wrap_print(stderr, "strata: error: %s\n", *sentence != '\0' ? sentence : strata_status_text(st));
+    st_wrap_print(stderr, "strata: %serror: %s\n", cli_ranks_prefix(), *sentence != '\0' ? sentence : strata_status_text(st));
     return strata_status_exit_code(st);
 }
 
@@ -235,6 +249,15 @@ static void print_presets(FILE *file)
     st_print_text(file, "\n");
 }
 
+/* Ranks: no other variables are read but those that say where libraries are. */
+static void print_variables(FILE *file)
+{
+    st_print_text(file, "\nVariables of launchers that say which of several processes this is: ");
+    for (uint32_t i = 0; strata_comm_variable(i) != NULL; i++)
+        st_print(file, "%s%s", i > 0 ? ", " : "", strata_comm_variable(i));
+    st_print_text(file, "\n");
+}
+
 static void print_help(const struct command *command)
 {
     FILE *const file = st_wrap_open(stdout);
@@ -243,6 +266,8 @@ static void print_help(const struct command *command)
     cli_teach_print(file, command->teach, file != stdout ? st_print_width(stdout) : 0);
     st_print_text(file, "\nOptions:\n");
     cli_args_print_options(command->bit, file);
+    if (command->bit == CLI_CMD_TRAIN)
+        print_variables(file);
     if (cli_option_find(command->bit, "model") != NULL)
         print_presets(file);
     st_wrap_close(file, stdout);
@@ -292,6 +317,8 @@ static int run_command(const struct command *command, int argc, char **argv)
 
     if (st == STRATA_OK && args.fault != NULL && st_fault_arm_text(args.fault) != 0)
         st = st_error(STRATA_E_INVAL, "--fault: \"%s\" is not SITE[:after[:count[:result]]]", args.fault);
+    if (st == STRATA_OK && !args.help && (command->bit & ONE_PROCESS) != 0)
+        st = cli_ranks_alone(&args, command->name);
     if (st != STRATA_OK) {
         code = cli_fail(st);
     } else if (args.help) {

@@ -18,9 +18,9 @@ static bool rehearses(const struct cli_args *args)
 strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, struct cli_progress *progress)
 {
     struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
-    const strata_status st = rehearses(args) ? STRATA_OK : strata_device_check(args->device);
+    strata_status st = rehearses(args) ? STRATA_OK : strata_device_check(args->device);
 
-    *r = (struct cli_run){.args = args, .progress = progress};
+    *r = (struct cli_run){.args = args, .progress = progress, .ranks = r->ranks};
     if (st != STRATA_OK)
         return st;
     opts.file = args->config_file;
@@ -30,8 +30,9 @@ strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, 
     opts.forward_only = args->command == CLI_CMD_EVAL || args->command == CLI_CMD_GENERATE;
     opts.max_steps = args->max_steps;
     opts.steps_later = args->epochs > 0;
-    opts.ranks = (uint32_t)args->ranks;
-    return strata_config_open(&r->config, &opts);
+    opts.ranks = args->ranks != 0 ? (uint32_t)args->ranks : r->ranks.who.ranks;
+    st = strata_config_open(&r->config, &opts);
+    return st == STRATA_OK && r->ranks.who.ranks > 1 ? cli_ranks_meet(&r->ranks, r->config) : st;
 }
 
 static enum strata_use use_of(enum cli_command command)
@@ -125,6 +126,11 @@ strata_status cli_run_data(const struct cli_run *r, struct strata_data **data, c
                         args->tokenizer != NULL       ? "tokenizer"
                         : args->chat_template != NULL ? "template"
                                                       : "date");
+    for (uint32_t i = 0; i < count; i++)
+        if (r->ranks.who.ranks > 1 && strcmp(paths[i], "-") == 0)
+            return st_error(STRATA_E_INVAL,
+                            "--data - is read by one process, and there are %u: make a token file with strata tokens",
+                            r->ranks.who.ranks);
     if (texts == 0)
         return strata_data_open(data, r->model, paths, count);
     opts.tokenizer = args->tokenizer;
@@ -153,6 +159,7 @@ strata_status cli_run_model(struct cli_run *r)
     opts.seed = args->seed;
     opts.ranks = (uint32_t)args->ranks;
     opts.nodes = (uint32_t)args->nodes;
+    opts.comm = r->ranks.comm;
     opts.progress = r->progress != NULL ? cli_progress_watch : NULL;
     opts.progress_ctx = r->progress;
     if ((st = find_documents(args, &r->documents)) != STRATA_OK)
@@ -194,6 +201,7 @@ void cli_run_close(struct cli_run *r)
     strata_plan_destroy(r->plan);
     strata_model_close(r->model);
     strata_config_close(r->config);
+    cli_ranks_close(&r->ranks);
     *r = (struct cli_run){0};
 }
 

@@ -5,12 +5,14 @@
 #define CLI_RUN_H
 
 #include "cli/options/args.h"
+#include "cli/ranks.h"
 #include "cli/report/progress.h"
 #include "strata/engine.h"
 
 struct cli_run {
     const struct cli_args *args;   /* borrowed */
     struct cli_progress *progress; /* borrowed; shows long work, and ends it once a signal has asked; NULL: no progress */
+    struct cli_ranks ranks;        /* train: found before cli_run_configure, which lets them meet */
     uint32_t prompt_tokens;        /* generate: set before cli_run_model */
     uint32_t cache_tokens;         /* the same, instead, for a conversation; 0: none */
     struct strata_config *config;
@@ -23,7 +25,7 @@ struct cli_run {
     struct strata_engine *engine;
 };
 
-/** Open the configuration, after checking the device's name. */
+/** Open the configuration, after checking the device's name, and meet the other ranks. */
 strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, struct cli_progress *progress);
 strata_status cli_run_model(struct cli_run *r);
 /** Create the engine. */

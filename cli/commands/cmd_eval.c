@@ -82,7 +82,7 @@ static int report(const struct cli_args *args, strata_status st, const struct st
 int cmd_eval(const struct cli_args *args)
 {
     struct cli_progress progress;
-    struct cli_run r;
+    struct cli_run r = {0};
     struct strata_data *data = NULL;
     struct strata_eval result = STRATA_EVAL_INIT;
     strata_status st = cli_run_configure(&r, args, &progress);

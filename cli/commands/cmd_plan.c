@@ -69,7 +69,7 @@ static void print_ops(const struct cli_run *r)
 
 int cmd_plan(const struct cli_args *args)
 {
-    struct cli_run run;
+    struct cli_run run = {0};
     strata_status st = cli_run_configure(&run, args, NULL), shown = STRATA_OK;
     int code = 0;
 

@@ -54,8 +54,15 @@ struct train {
     uint64_t steps_done, evaluated_at, start_ns;
     struct strata_eval eval;
     bool eval_cut; /* a signal ended an evaluation */
+    int ended_by;  /* the signal, or CLI_SIGNAL_MEMORY, that ended the run, of any rank; 0: none */
     struct cli_summary summary;
 };
+
+/* Rank 0 prints, and writes the results. */
+static bool speaks(const struct train *t)
+{
+    return t->run.ranks.who.rank == 0;
+}
 
 /* --- before anything is allocated --- */
 
@@ -78,13 +85,14 @@ static void parent_of(char *buf, size_t bytes, const char *path)
 }
 
 /* Hours of training must not end with "no such directory". */
-static strata_status check_out(const struct cli_args *args, const struct cli_finished *finished)
+static strata_status check_out(const struct train *t)
 {
+    const struct cli_args *args = t->args;
     const char *path = args->out;
     char parent[4096];
     struct stat info;
 
-    if (path == NULL || finished->asked)
+    if (path == NULL || !speaks(t) || t->finished.asked)
         return STRATA_OK;
     if (!st_fault_refuses("out.stat") && stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
         return st_error(STRATA_E_INPUT, "--out %s: is a file, not a directory", path);
@@ -104,7 +112,7 @@ static strata_status check_out(const struct cli_args *args, const struct cli_fin
  * steps. */
 static strata_status count_steps(struct train *t)
 {
-    const uint64_t sequences = t->run.shape.step_sequences;
+    const uint64_t sequences = t->run.shape.world_sequences;
 
     t->steps = t->args->max_steps;
     if (t->args->epochs == 0)
@@ -140,8 +148,17 @@ static struct cli_args traces(const struct cli_args *args)
 
 static strata_status prepare(struct train *t)
 {
-    const struct cli_args *args = t->args, resumed = traces(args);
-    strata_status st = cli_run_configure(&t->run, args, &t->progress);
+    const struct cli_args *args = t->args;
+    struct cli_args resumed;
+    strata_status st = cli_ranks_find(&t->run.ranks, args);
+
+    if (st == STRATA_OK)
+        args = t->args = cli_ranks_args(&t->run.ranks, args);
+    resumed = traces(args);
+    if (st == STRATA_OK)
+        st = cli_run_configure(&t->run, args, &t->progress);
+    if (st == STRATA_OK && !args->quiet)
+        cli_ranks_print(&t->run.ranks, people(args));
 
     if (st == STRATA_OK && args->eval_every != 0 && args->eval_data == NULL)
         st = st_error(STRATA_E_INVAL, "--eval-every needs --eval-data FILE");
@@ -159,7 +176,7 @@ static strata_status prepare(struct train *t)
     if (st == STRATA_OK)
         cli_finished_ask(&t->finished, &t->saves);
     if (st == STRATA_OK)
-        st = check_out(args, &t->finished);
+        st = check_out(t);
     if (st == STRATA_OK)
         st = cli_lines_check(args, t->saves.was.metrics_bytes, cli_saves_begins(&t->saves));
     if (st == STRATA_OK)
@@ -188,7 +205,8 @@ static strata_status begin_outputs(struct train *t)
     opts.overwrite = args->overwrite;
     if (st == STRATA_OK)
         st = cli_output_create(&t->trace, "--trace", args->trace, &resumed);
-    if (st == STRATA_OK && args->out != NULL && (st = strata_export_open(&t->out, t->run.model, args->out, &opts)) != STRATA_OK)
+    if (st == STRATA_OK && args->out != NULL && speaks(t) &&
+        (st = strata_export_open(&t->out, t->run.model, args->out, &opts)) != STRATA_OK)
         st = st_error_prefix(st, "--out");
     return st == STRATA_E_NOSPC ? STRATA_E_NOFIT : st; /* no room at the start */
 }
@@ -270,8 +288,11 @@ static strata_status evaluate(struct train *t, struct cli_step *step)
     st = strata_engine_eval_data(t->run.engine, t->eval_data, &t->eval);
     cli_progress_work_end(&t->progress);
     t->eval_cut = st == STRATA_E_CANCELLED;
+    if (t->eval_cut)
+        return cli_ranks_first(&t->run.ranks, cli_signals_pending(),
+                               &t->ended_by); /* the run ends as well and keeps what it has learnt */
     if (st != STRATA_OK)
-        return t->eval_cut ? STRATA_OK : st; /* then the run ends as well and keeps what it has learnt */
+        return st;
     t->evaluated_at = t->steps_done;
     if (step != NULL) {
         step->value[CLI_EVAL_LOSS] = t->eval.loss;
@@ -321,26 +342,28 @@ static double epochs_done(const struct train *t)
 {
     if (t->epoch_steps > 0)
         return (double)t->steps_done / (double)t->epoch_steps;
-    return (double)(t->steps_done * t->run.shape.step_sequences) / (double)strata_data_count(t->data);
+    return (double)(t->steps_done * t->run.shape.world_sequences) / (double)strata_data_count(t->data);
 }
 
 static strata_status one_step(struct train *t)
 {
-    const uint64_t sequences = t->run.shape.step_sequences;
+    const struct strata_model_info *shape = &t->run.shape;
     struct strata_step result = STRATA_STEP_INIT;
     struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
     struct cli_step step;
     strata_status st = strata_engine_get_info(t->run.engine, &info);
 
     if (st == STRATA_OK)
-        st = strata_data_read(t->data, order_of(t), t->args->seed, info.sequences, t->run.shape.step_sequences, t->tokens,
-                              t->targets, t->positions);
+        st = strata_data_read_part(t->data, order_of(t), t->args->seed, info.sequences, shape->world_sequences,
+                                   shape->rank * shape->step_sequences, shape->step_sequences, t->tokens, t->targets,
+                                   t->positions);
     if (st == STRATA_OK)
         st = strata_engine_step(t->run.engine, t->tokens, t->targets, t->positions, &result);
     if (st != STRATA_OK)
         return st;
     t->steps_done++;
-    cli_step_fill(&step, t->run.plan, t->data, &result, t->steps_done, t->steps_done * sequences * t->run.shape.seq_len);
+    t->ended_by = t->ended_by != 0 ? t->ended_by : cli_signals_of_requests(result.requests);
+    cli_step_fill(&step, t->run.plan, t->data, &result, t->steps_done, t->steps_done * shape->world_sequences * shape->seq_len);
     step.value[CLI_EPOCH] = epochs_done(t);
     watch_step(t, &step);
     cli_progress_step(&t->progress, &step);
@@ -351,7 +374,8 @@ static strata_status one_step(struct train *t)
     cli_medians_add(t->medians, &step);
     cli_lines_write(&t->lines, put_step, &step);
     if (st == STRATA_OK && t->steps_done < t->steps)
-        st = cli_saves_step(&t->saves, &t->run, t->steps_done, (uint64_t)t->lines.metrics_bytes);
+        st = cli_saves_step(&t->saves, &t->run, t->steps_done, (uint64_t)t->lines.metrics_bytes,
+                            (result.requests & CLI_REQUEST_SAVE) != 0);
     return st;
 }
 
@@ -368,9 +392,12 @@ static strata_status check_learnt(const struct train *t)
     return st;
 }
 
-static bool is_over(const struct train *t)
+/* Several ranks end after the same step: once that step has told all of them. */
+static bool is_over(struct train *t)
 {
-    return t->steps_done >= t->steps || cli_signals_pending() != 0;
+    if (t->run.ranks.who.ranks == 1 && t->ended_by == 0)
+        t->ended_by = cli_signals_pending();
+    return t->steps_done >= t->steps || t->ended_by != 0;
 }
 
 /* Whether a signal ended the run before everything was done. */
@@ -403,6 +430,7 @@ static strata_status train_loop(struct train *t)
     cli_signals_ask(t->saves.dir[0] != '\0' ? "the run ends after this step and saves; a second signal ends it now"
                     : t->args->out != NULL  ? "the run ends after this step and writes the model; a second signal ends it now"
                                             : "the run ends after this step; a second signal ends it now");
+    cli_signals_ranks(t->run.engine);
     st = start_watchdog(t);
     while (st == STRATA_OK && !is_over(t))
         st = one_step(t);
@@ -426,7 +454,7 @@ static strata_status write_model(struct train *t)
     struct strata_export *out = t->out;
     strata_status st;
 
-    if (out == NULL || t->steps_done == 0 || waits_for_resume(t))
+    if (t->args->out == NULL || t->steps_done == 0 || waits_for_resume(t))
         return STRATA_OK;
     t->out = NULL; /* taken */
     if ((st = strata_engine_export(t->run.engine, out)) == STRATA_OK)
@@ -436,7 +464,7 @@ static strata_status write_model(struct train *t)
 
 static void print_digests(const struct train *t)
 {
-    if (t->summary.weights_digest[0] != '\0')
+    if (t->summary.weights_digest[0] != '\0' && speaks(t))
         st_print(people(t->args), "weights_digest %s\nstate_digest   %s\n", t->summary.weights_digest, t->summary.state_digest);
 }
 
@@ -470,7 +498,7 @@ static strata_status finish_run(struct train *t)
     if (st == STRATA_OK)
         st = cli_saves_status(&t->saves);
     if (st == STRATA_OK && is_short(t))
-        st = st_error(STRATA_E_CANCELLED, "ended by %s", cli_signals_name(cli_signals_pending()));
+        st = st_error(STRATA_E_CANCELLED, "ended by %s", cli_signals_name(t->ended_by));
     return st;
 }
 
@@ -524,6 +552,7 @@ static strata_status write_trace(struct train *t, strata_status st)
 static void train_close(struct train *t)
 {
     st_watchdog_stop(t->watchdog);
+    cli_signals_ranks(NULL);
     cli_run_close(&t->run);
     cli_saves_close(&t->saves);
     cli_progress_fini(&t->progress);
@@ -546,16 +575,17 @@ static int exit_code(const struct train *t, strata_status st)
 
     if (st == STRATA_OK)
         return 0;
-    if (st != STRATA_E_CANCELLED)
+    if (st != STRATA_E_CANCELLED || t->ended_by == 0)
         return cli_fail(st);
+    if (!speaks(t))
+        return cli_signals_exit_code(t->ended_by);
     st_wrap_print(stderr, "strata: %sended by %s after %" PRIu64 " of %" PRIu64 " steps; no swap files are left%s%s%s%s\n",
-                  cli_signals_pending() == CLI_SIGNAL_MEMORY ? "error: " : "", cli_signals_name(cli_signals_pending()),
-                  t->steps_done, t->steps,
+                  t->ended_by == CLI_SIGNAL_MEMORY ? "error: " : "", cli_signals_name(t->ended_by), t->steps_done, t->steps,
                   out == NULL ? ""
                   : !written  ? ", --out was not written"
                               : ", the model is in ",
                   written ? out : "", t->saves.newest[0] != '\0' ? ", --resume goes on from " : "", t->saves.newest);
-    return cli_signals_exit_code(cli_signals_pending());
+    return cli_signals_exit_code(t->ended_by);
 }
 
 static strata_status run(struct train *t)
@@ -591,6 +621,7 @@ int cmd_train(const struct cli_args *args)
         st = t.finished.finished ? say_finished(&t) : run(&t);
     st = summarise(&t, st);
     st = write_trace(&t, st);
+    cli_ranks_leave(&t.run.ranks, st);
     train_close(&t);
     return exit_code(&t, st);
 }

@@ -1,6 +1,7 @@
 /* saves.c - see saves.h. */
 #include "cli/commands/saves.h"
 
+#include "cli/cli_signals.h"
 #include "cli/options/output.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -10,20 +11,17 @@
 
 #include <inttypes.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
 /* --- SIGUSR1 --- */
 
-static atomic_bool asked;
-
 /* Runs on the thread that waits for signals, alone (core/system/signals.h). */
 static void ask(int number)
 {
     (void)number;
-    atomic_store(&asked, true);
+    cli_signals_request(CLI_REQUEST_SAVE);
 }
 
 /* --- before the run --- */
@@ -211,12 +209,12 @@ static strata_status save(struct cli_saves *s, struct cli_run *run, uint64_t ste
     return strata_engine_flush(run->engine); /* the status that ended the engine, if it has ended */
 }
 
-strata_status cli_saves_step(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes)
+strata_status cli_saves_step(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes, bool asked)
 {
     if (s->dir[0] == '\0')
         return STRATA_OK;
     look(s, run, false);
-    if (!atomic_exchange(&asked, false) && (s->every == 0 || steps_done % s->every != 0))
+    if (!asked && (s->every == 0 || steps_done % s->every != 0))
         return STRATA_OK;
     return save(s, run, steps_done, metrics_bytes);
 }

@@ -41,8 +41,9 @@ strata_status cli_saves_load(struct cli_saves *s, struct cli_run *run, const str
 uint64_t cli_saves_steps(const struct cli_saves *s);
 
 /** After each step: save if one is due, and say what became of the one before.  A failure is a warning.
- *  @param metrics_bytes  of whole lines in --metrics */
-strata_status cli_saves_step(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes);
+ *  @param metrics_bytes  of whole lines in --metrics
+ *  @param asked          a rank has got SIGUSR1 */
+strata_status cli_saves_step(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes, bool asked);
 /** At the end: save what is not saved yet, and wait.  The status that ended the engine, if it has ended. */
 strata_status cli_saves_end(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes);
 /** When all else of the run is done: E_IO if its last checkpoint could not be made. */

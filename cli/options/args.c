@@ -379,8 +379,15 @@ strata_status cli_args_parse(struct cli_args *args, enum cli_command command, in
     struct cursor c = {.argc = argc, .at = 2, .argv = argv};
     strata_status st = STRATA_OK;
 
-    *args = (struct cli_args){
-        .command = command, .device = "cpu", .tokenizer = command == CLI_CMD_TOKENS ? "byte" : NULL, .temperature = (double)NAN};
+    *args = (struct cli_args){.command = command,
+                              .device = "cpu",
+                              .tokenizer = command == CLI_CMD_TOKENS ? "byte" : NULL,
+                              .temperature = (double)NAN,
+                              .rank = CLI_NOT_GIVEN,
+                              .world_size = CLI_NOT_GIVEN,
+                              .local_rank = CLI_NOT_GIVEN,
+                              .local_world_size = CLI_NOT_GIVEN,
+                              .master_port = CLI_NOT_GIVEN};
     while (st == STRATA_OK && c.at < c.argc)
         st = word_take(args, &c);
     if (st == STRATA_OK && args->nvme.count > 0 && (command & (CONFIGURES | CLI_CMD_BENCH_STEP)) != 0)

@@ -31,6 +31,7 @@ struct cli_list {
     uint32_t count;
 };
 
+#define CLI_NOT_GIVEN UINT64_MAX
 #define CLI_SIZES_MAX 16u
 
 struct cli_sizes {
@@ -45,9 +46,11 @@ struct cli_args {
     struct cli_list overrides; /* "path=value" for the config, in the order of the command line; owned */
     struct cli_list data, nvme;
     const char *model, *config_file, *out, *resume, *eval_data, *machine, *metrics, *trace, *tokenizer, *fault;
-    const char *device;                               /* default "cpu" */
-    const char *prompt, *prompt_file, *prompt_tokens; /* exactly one of them; with chat at most one */
-    const char *system, *chat_template, *date;        /* chat; tokens and eval, the last two */
+    const char *device;                                                   /* default "cpu" */
+    const char *prompt, *prompt_file, *prompt_tokens;                     /* exactly one of them; with chat at most one */
+    const char *master_addr, *comm;                                       /* train: where ranks meet, and how */
+    uint64_t rank, world_size, local_rank, local_world_size, master_port; /* CLI_NOT_GIVEN: not given */
+    const char *system, *chat_template, *date;                            /* chat; tokens and eval, the last two */
     uint64_t max_steps, seq_len, seed, eval_every, fake_seed, fake_latency_us;
     uint64_t max_tokens, top_k;                           /* max_tokens 0: strata/model.h */
     uint64_t train_bpe;                                   /* 0: not given */

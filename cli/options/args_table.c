@@ -15,6 +15,7 @@
 #define AT(member)  offsetof(struct cli_args, member)
 #define WHOLE_MAX   9007199254740992.0 /* 2^53 */
 #define U32_LARGEST 4294967295.0
+#define RANKS_MAX   1024.0 /* as strata/comm.h says */
 
 /* clang-format off */
 static const struct cli_option options[] = {
@@ -207,7 +208,14 @@ static const struct cli_option options[] = {
     {{"json"}, (LOADS & ~CLI_CMD_TRAIN) | CLI_CMD_CHECK | CLI_CMD_INFO | CLI_CMD_DIGEST | CLI_CMD_VERIFY | CLI_CMD_EXPORT | CLI_CMD_TOKENS, VALUE_FLAG, AT(json), NULL, 0, 0, NULL,
      "JSON on standard output"},
     {{"json"}, CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO, VALUE_FLAG, AT(json), NULL, 0, 0, NULL, "one JSON object per row"},
-    {{"local_rank", "local-rank"}, CONFIGURES, VALUE_IGNORED, NO_OFFSET, NULL, 0, 0, "N", NULL},
+    {{"rank"}, CLI_CMD_TRAIN, VALUE_COUNT, AT(rank), NULL, 0, RANKS_MAX - 1, "N", "which of the run's processes this is, from 0; default: as the launcher says"},
+    {{"world-size", "world_size"}, CLI_CMD_TRAIN, VALUE_COUNT, AT(world_size), NULL, 1, RANKS_MAX, "N", "with --rank: how many there are"},
+    {{"local-rank", "local_rank"}, CLI_CMD_TRAIN, VALUE_COUNT, AT(local_rank), NULL, 0, RANKS_MAX - 1, "N", "which of this machine's it is"},
+    {{"local-world-size", "local_world_size"}, CLI_CMD_TRAIN, VALUE_COUNT, AT(local_world_size), NULL, 1, RANKS_MAX, "N", "how many this machine has"},
+    {{"master-addr", "master_addr"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(master_addr), NULL, 0, 0, "HOST", "name or number of the machine of rank 0"},
+    {{"master-port", "master_port"}, CLI_CMD_TRAIN, VALUE_COUNT, AT(master_port), NULL, 1, 65535, "N", "a port there where the ranks meet; default 29500"},
+    {{"comm"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(comm), NULL, 0, 0, "auto|mpi|tcp", "how ranks exchange bytes; default auto: mpi under mpirun and srun where it opens, else tcp"},
+    {{"local_rank", "local-rank"}, CONFIGURES & ~CLI_CMD_TRAIN, VALUE_IGNORED, NO_OFFSET, NULL, 0, 0, "N", NULL},
     {{"fault"}, LOADS | CLI_CMD_PLAN | CLI_CMD_CHECK | CLI_CMD_INFO | CLI_CMD_TOKENS | CLI_CMD_DIGEST | CLI_CMD_VERIFY | CLI_CMD_EXPORT | CLI_CMD_IMPORT | CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO | CLI_CMD_TUNE, VALUE_TEXT, AT(fault), NULL, 0, 0, "SITE", NULL},
     {{"fake-seed"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE | CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(fake_seed), NULL, 0, WHOLE_MAX, "N", NULL},
     {{"fake-latency-us"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE | CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(fake_latency_us), NULL, 0, 1e6, "N", NULL},

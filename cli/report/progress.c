@@ -61,7 +61,7 @@ static void log_line(void *ctx, enum st_log_level level, const char *line)
 void cli_progress_init(struct cli_progress *p, FILE *file, bool quiet, uint64_t steps_total, uint64_t every)
 {
     *p = (struct cli_progress){.file = file, .quiet = quiet, .steps_total = steps_total};
-    p->terminal = st_print_rewrites(file);
+    p->terminal = !quiet && st_print_rewrites(file);
     p->narrow = isatty(fileno(file)) != 0;
     p->every = every != 0 ? every : lines_every(steps_total);
     p->work_every_ns = p->terminal ? WORK_REWRITE_NS : WORK_LINE_NS;

@@ -41,12 +41,19 @@ static const struct {
     {"deepspeed", "CROSS_SIZE"},
 };
 
-/* Where rank 0 listens, and what tells one run from another. */
-static const char *const other_variables[] = {"MASTER_ADDR",         "MASTER_PORT",
-                                              "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE",
-                                              "SLURM_STEP_ID",       "SLURM_STEP_NODELIST",
-                                              "SLURM_JOB_ID",        "SLURM_STEP_TASKS_PER_NODE",
-                                              "SLURM_NODEID",        "OMPI_MCA_ess_base_jobid"};
+/* Which launcher it is, where rank 0 listens, and what tells one run from another. */
+static const char *const other_variables[] = {"MASTER_ADDR",
+                                              "MASTER_PORT",
+                                              "TORCHELASTIC_RUN_ID",
+                                              "TORCHELASTIC_USE_AGENT_STORE",
+                                              "ACCELERATE_MIXED_PRECISION",
+                                              "CROSS_SIZE",
+                                              "SLURM_STEP_ID",
+                                              "SLURM_STEP_NODELIST",
+                                              "SLURM_JOB_ID",
+                                              "SLURM_STEP_TASKS_PER_NODE",
+                                              "SLURM_NODEID",
+                                              "OMPI_MCA_ess_base_jobid"};
 
 const char *st_launch_variable(uint32_t index)
 {

@@ -25,20 +25,22 @@
 extern "C" {
 #endif
 
+struct strata_config;
 struct strata_comm; /**< this rank's end of what connects them */
 
 /** Who this process is, and where the ranks meet.  Begin with STRATA_COMM_OPTS_INIT. */
 struct strata_comm_opts {
     size_t opts_size;     /**< sizeof(struct strata_comm_opts), so that the struct can grow */
     uint32_t rank, ranks; /**< this process, from 0, and all of the run, at most 1024; ranks 0: not known */
-    uint32_t local_rank,
-        local_ranks;           /**< among the processes of this machine; local_ranks 0: not known, and found when they meet */
-    char address[256];         /**< name or number of rank 0's machine; "": not known */
-    uint32_t port;             /**< a port there; 0: 29500.  Ports beside it may be used, too */
-    bool mpi;                  /**< an MPI launcher has started the process */
-    const char *kind;          /**< "tcp", "mpi"; NULL or "auto": mpi if `mpi` is set and its plugin opens, else tcp */
-    uint32_t deadline_seconds; /**< how long a rank waits for another that is silent; 0: 300 */
-    const char *source;        /**< who said so, for people: "torchrun"; static; NULL: nobody */
+    /** The same among the processes of this machine; local_ranks 0: not known, and found when they meet. */
+    uint32_t local_rank, local_ranks;
+    char address[256];                  /**< name or number of rank 0's machine; "": not known */
+    uint32_t port;                      /**< a port there; 0: 29500.  Ports beside it may be used, too */
+    bool mpi;                           /**< an MPI launcher has started the process */
+    const char *kind;                   /**< "tcp", "mpi"; NULL or "auto": mpi if `mpi` is set and its plugin opens, else tcp */
+    uint32_t deadline_seconds;          /**< how long a rank waits for another that is silent; 0: `config` says */
+    const struct strata_config *config; /**< its strata.comm_deadline; borrowed while the ranks meet; NULL: 300 seconds */
+    const char *source;                 /**< who said so, for people: "torchrun"; static; NULL: nobody */
 };
 #define STRATA_COMM_OPTS_INIT STRATA_INIT(strata_comm_opts, opts_size)
 

@@ -115,6 +115,7 @@ struct strata_step {
     uint64_t upload_bytes, download_bytes;  /**< moved between host and device */
     uint64_t read_bytes, write_bytes;       /**< from and to NVMe */
     uint64_t comm_bytes;                    /**< received of other ranks */
+    uint32_t requests; /**< bits that any rank has asked for by strata_engine_request(): every rank gets them from the same step */
 };
 #define STRATA_STEP_INIT STRATA_INIT(strata_step, step_size)
 
@@ -155,6 +156,15 @@ STRATA_API strata_status strata_engine_set_lr(struct strata_engine *engine, doub
  */
 STRATA_API strata_status strata_engine_step(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
                                             const int32_t *positions, struct strata_step *result);
+
+/**
+ * Ask all ranks of a run for something after a step that is the same on each, such as to stop or to save. The bits mean what the
+ * caller says; strata_step.requests gives them to every rank: those of this step, or where it has gone too far for that, of the next
+ * one.  NULL is fine.
+ *
+ * Thread  any, at any time.
+ */
+STRATA_API void strata_engine_request(struct strata_engine *engine, uint32_t bits);
 
 /**
  * Run updates that the schedule has deferred to the next step. Functions that read weights do so by themselves.
@@ -262,7 +272,7 @@ STRATA_API strata_status strata_export_open(struct strata_export **out, struct s
 /**
  * Write the weights in Hugging Face's format; flushes first.  All files appear together, or none.
  *
- * @param out  taken, whatever is returned but STRATA_E_BUSY
+ * @param out  taken, whatever is returned but STRATA_E_BUSY; of several ranks rank 0 alone writes, the others give NULL
  *
  * @return STRATA_E_NUMERICS  a weight is not finite: nothing is written.  The sentence names the tensor
  *         STRATA_E_INVAL     an argument is NULL, nothing is loaded, or `out` is another model's

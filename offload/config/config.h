@@ -79,6 +79,7 @@ struct st_config {
     uint32_t threads;                                /* 0: one per usable core */
     uint32_t device_deadline;                        /* seconds */
     uint32_t io_deadline;                            /* seconds; 0: none */
+    uint32_t comm_deadline;                          /* seconds */
     bool watchdog;                                   /* memory that runs out ends a training run (core/system/watchdog.h) */
     char io_method[16];                              /* "auto", "uring", "threads", "fake" */
     char isa[16];                                    /* "auto", "scalar", "avx2", "avx512" */

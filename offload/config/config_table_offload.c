@@ -305,6 +305,9 @@ static const struct st_field strata_rows[] = {
     {.path = "strata.io_deadline", .type = ST_FIELD_INT, ST_BOUND(U32, io_deadline), .min = 0, .max = 86400, .fallback = "300",
      .help = "seconds without an answer to one request after which a drive is given up and the run ends with exit code 4; a warning after 30 "
              "seconds and each minute says what is outstanding; 0: no deadline"},
+    {.path = "strata.comm_deadline", .type = ST_FIELD_INT, ST_BOUND(U32, comm_deadline), .min = 1, .max = 86400, .fallback = "300",
+     .help = "seconds for which a rank hears nothing of another before it gives up and the run ends with exit code 4; also how long the first "
+             "waits for the last at the start"},
     {.path = "strata.watchdog", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, watchdog), .fallback = "true",
      .help = "end a training run after its step, with what it has learnt and exit code 3, when memory runs out: little is left in its control group "
              "or in the machine, and the tasks there wait for memory, or the kernel has begun to kill"},

@@ -15,7 +15,8 @@
 
 #include <cmocka.h>
 
-static const char *const commands[] = {"train", "plan", "eval", "generate", "tokens", "info", "check", "digest", "verify", "export", "import", "bench", "tune"};
+static const char *const commands[] = {"train",  "plan",   "eval",   "generate", "tokens", "info", "check",
+                                       "digest", "verify", "export", "import",   "bench",  "tune"};
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 
 /* Runs "strata A B"; the caller frees. */
@@ -89,7 +90,8 @@ static void every_command_teaches_with_an_example(void **state)
         assert_non_null(strstr(p.out, "--help"));
         assert_null(strstr(p.out, "--fault"));
         assert_null(strstr(p.out, "--fake-seed"));
-        assert_null(strstr(p.out, "--local_rank"));
+        assert_int_equal(strstr(p.out, "--local_rank") != NULL, strcmp(commands[i], "train") == 0); /* others only take it */
+        assert_int_equal(strstr(p.out, "OMPI_COMM_WORLD_RANK") != NULL, strcmp(commands[i], "train") == 0);
         assert_string_equal(p.err, "");
         program_free(&p);
     }
@@ -173,13 +175,18 @@ static void overrides_keep_the_order_of_the_line(void **state)
     cli_args_fini(&args);
 }
 
-static void launchers_local_rank_is_ignored(void **state)
+static void launchers_append_the_local_rank(void **state)
 {
     struct cli_args args;
 
     (void)state;
     assert_int_equal(parse(&args, CLI_CMD_TRAIN, "--model nano --data a --steps 1 --local_rank=3 --local-rank 0"), STRATA_OK);
     assert_int_equal(args.positional.count, 0);
+    assert_int_equal(args.local_rank, 0);
+    assert_true(args.rank == CLI_NOT_GIVEN && args.world_size == CLI_NOT_GIVEN);
+    cli_args_fini(&args);
+    assert_int_equal(parse(&args, CLI_CMD_EVAL, "--model nano --data a --local_rank=3"), STRATA_OK);
+    assert_true(args.local_rank == CLI_NOT_GIVEN);
     cli_args_fini(&args);
 }
 
@@ -280,7 +287,7 @@ int main(void)
         cmocka_unit_test(help_speaks_of_its_own_command),
         cmocka_unit_test(values_follow_or_are_joined),
         cmocka_unit_test(overrides_keep_the_order_of_the_line),
-        cmocka_unit_test(launchers_local_rank_is_ignored),
+        cmocka_unit_test(launchers_append_the_local_rank),
         cmocka_unit_test(aliases_are_the_same_option),
         cmocka_unit_test(short_options_are_overrides),
         cmocka_unit_test(plan_takes_a_whole_train_line),

@@ -1,0 +1,147 @@
+/* cli/ranks.c - see cli/ranks.h. */
+#include "cli/ranks.h"
+#include "cli/cli_signals.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/print.h"
+#include "core/base/wrap.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PREFIX_BYTES 24
+
+static char prefix[PREFIX_BYTES]; /* written once, before there are other threads that print */
+
+const char *cli_ranks_prefix(void)
+{
+    return prefix;
+}
+
+/* Notices are said by rank 0, and would be the same here. */
+static void log_rank(void *ctx, enum st_log_level level, const char *line)
+{
+    (void)ctx;
+    st_wrap_print(stderr, "strata: %s%s%s\n", prefix, level == ST_LOG_ERROR ? "error: " : "warning: ", line);
+}
+
+static void speak_as(uint32_t rank)
+{
+    if (rank == 0)
+        return;
+    snprintf(prefix, sizeof(prefix), "rank %u: ", rank);
+    st_log_configure(log_rank, NULL, ST_LOG_WARN);
+}
+
+static strata_status take_options(struct strata_comm_opts *who, const struct cli_args *args)
+{
+    if ((args->rank != CLI_NOT_GIVEN) != (args->world_size != CLI_NOT_GIVEN))
+        return st_error(STRATA_E_INVAL, "--rank N and --world-size N go together");
+    if (args->local_world_size != CLI_NOT_GIVEN && args->local_rank == CLI_NOT_GIVEN)
+        return st_error(STRATA_E_INVAL, "--local-world-size needs --local-rank N");
+    if (args->rank != CLI_NOT_GIVEN) {
+        who->rank = (uint32_t)args->rank;
+        who->ranks = (uint32_t)args->world_size;
+    }
+    if (args->local_world_size != CLI_NOT_GIVEN) {
+        who->local_rank = (uint32_t)args->local_rank;
+        who->local_ranks = (uint32_t)args->local_world_size;
+    }
+    if (args->master_port != CLI_NOT_GIVEN)
+        who->port = (uint32_t)args->master_port;
+    if (args->master_addr != NULL && strlen(args->master_addr) >= sizeof(who->address))
+        return st_error(STRATA_E_INVAL, "--master-addr: more than %zu bytes", sizeof(who->address) - 1);
+    if (args->master_addr != NULL)
+        memcpy(who->address, args->master_addr, strlen(args->master_addr) + 1);
+    who->kind = args->comm;
+    return STRATA_OK;
+}
+
+strata_status cli_ranks_find(struct cli_ranks *r, const struct cli_args *args)
+{
+    strata_status st;
+
+    r->who = (struct strata_comm_opts)STRATA_COMM_OPTS_INIT;
+    r->info = (struct strata_comm_info)STRATA_COMM_INFO_INIT;
+    if ((st = take_options(&r->who, args)) != STRATA_OK || (st = strata_comm_find(&r->who, NULL)) != STRATA_OK)
+        return st;
+    r->info.rank = r->who.rank;
+    r->info.ranks = r->who.ranks;
+    speak_as(r->who.rank);
+    return STRATA_OK;
+}
+
+const struct cli_args *cli_ranks_args(struct cli_ranks *r, const struct cli_args *args)
+{
+    if (r->who.rank == 0)
+        return args;
+    r->own = *args;
+    r->own.quiet = true;
+    r->own.json = false;
+    r->own.metrics = NULL;
+    if (args->trace != NULL) {
+        snprintf(r->trace, sizeof(r->trace), "%s.rank%u", args->trace, r->who.rank);
+        r->own.trace = r->trace;
+    }
+    return &r->own;
+}
+
+strata_status cli_ranks_meet(struct cli_ranks *r, const struct strata_config *config)
+{
+    strata_status st;
+
+    r->who.config = config;
+    st = strata_comm_open(&r->comm, &r->who);
+    r->who.config = NULL;
+    return st == STRATA_OK ? strata_comm_get_info(r->comm, &r->info) : st;
+}
+
+void cli_ranks_print(const struct cli_ranks *r, FILE *file)
+{
+    if (r->info.ranks > 1)
+        st_wrap_print(file, "%u ranks (%s), %u on this machine, by %s\n", r->info.ranks, r->info.source, r->info.local_ranks,
+                      r->info.kind);
+}
+
+void cli_ranks_leave(struct cli_ranks *r, strata_status st)
+{
+    if (st == STRATA_OK || st == STRATA_E_CANCELLED || r->comm == NULL)
+        return;
+    strata_comm_abort(r->comm, strata_last_error());
+    cli_signals_forget();
+}
+
+strata_status cli_ranks_first(struct cli_ranks *r, int mine, int *number)
+{
+    int *all;
+    strata_status st;
+
+    *number = mine;
+    if (r->who.ranks == 1)
+        return STRATA_OK;
+    if ((all = calloc(r->who.ranks, sizeof(*all))) == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for the signals of %u ranks", r->who.ranks);
+    st = strata_comm_gather(r->comm, &mine, sizeof(mine), all, "what ends the run");
+    *number = 0;
+    for (uint32_t i = 0; i < r->who.ranks && *number == 0; i++)
+        *number = all[i];
+    free(all);
+    return st;
+}
+
+void cli_ranks_close(struct cli_ranks *r)
+{
+    strata_comm_close(r->comm);
+    r->comm = NULL;
+}
+
+strata_status cli_ranks_alone(const struct cli_args *args, const char *command)
+{
+    struct cli_ranks r;
+    const strata_status st = cli_ranks_find(&r, args);
+
+    if (st != STRATA_OK || r.who.ranks == 1)
+        return st;
+    return st_error(STRATA_E_INVAL, "strata %s is one process, and there are %u (%s): run it without the launcher", command,
+                    r.who.ranks, r.who.source);
+}
