@@ -284,7 +284,7 @@ static strata_status open_space(struct st_checkpoint_volume **out, uint32_t *vol
 
     if (v == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for the files of a checkpoint");
-    if ((st = st_checkpoint_volume_open(v, ck, space)) != STRATA_OK) {
+    if ((st = st_checkpoint_volume_open(v, ck, space, ST_CHECKPOINT_PARTS)) != STRATA_OK) {
         free(v);
         return st;
     }

@@ -15,6 +15,14 @@
 
 /* --- whether rows are those of a model --- */
 
+/* Whether a row's bytes lie in one part of its space. */
+static bool fits(const struct st_manifest *m, const struct st_extent_row *row)
+{
+    const uint64_t bytes = m->space_bytes[row->space];
+
+    return bytes > 0 && row->offset / bytes < st_manifest_parts(m) && row->bytes <= bytes - row->offset % bytes;
+}
+
 /* Rows of one plane of one group, from *at on: they must cover it, and nothing else. */
 static strata_status check_plane(const struct st_manifest *m, const struct st_extents *e, const struct st_extent_row *want,
                                  strata_dtype format, uint64_t elems, uint64_t *at, const char *name)
@@ -31,8 +39,7 @@ static strata_status check_plane(const struct st_manifest *m, const struct st_ex
                             name, st_plane_name((enum st_plane)want->plane), want->page, want->group,
                             (unsigned long long)covered);
         if (row->format != want->format ||
-            row->bytes != st_plane_bytes((enum st_plane)want->plane, format, m->moment_format, row->elems) ||
-            row->bytes > m->space_bytes[row->space] || row->offset > m->space_bytes[row->space] - row->bytes)
+            row->bytes != st_plane_bytes((enum st_plane)want->plane, format, m->moment_format, row->elems) || !fits(m, row))
             return st_error(STRATA_E_CORRUPT,
                             "%s: plane %s of page %u, group %u lies where it cannot: this checkpoint is damaged", name,
                             st_plane_name((enum st_plane)want->plane), want->page, want->group);
@@ -260,27 +267,42 @@ const struct st_extent_row *st_checkpoint_rows(const struct st_checkpoint *ck, u
 
 /* --- files --- */
 
-strata_status st_checkpoint_volume_open(struct st_checkpoint_volume *out, const struct st_checkpoint *ck, enum st_space space)
+static strata_status open_file(struct st_checkpoint_volume *v, uint32_t i, const struct st_checkpoint *ck,
+                               const struct st_manifest_file *f)
+{
+    struct st_file_identity identity;
+    struct st_direct direct;
+    strata_status st = st_path_join(v->paths[i], ck->path, f->name);
+
+    if (st != STRATA_OK || (st = st_file_open(&v->files[i].fd, &identity, v->paths[i], STRATA_E_CORRUPT)) != STRATA_OK)
+        return st;
+    st_direct_enable(&direct, v->files[i].fd);
+    v->direct = v->direct && direct.works;
+    return STRATA_OK;
+}
+
+strata_status st_checkpoint_volume_open(struct st_checkpoint_volume *out, const struct st_checkpoint *ck, enum st_space space,
+                                        uint32_t part)
 {
     const struct st_manifest *m = &ck->manifest;
+    const uint32_t spaces = part == ST_CHECKPOINT_PARTS ? st_manifest_parts(m) : 1, count = spaces * m->stripe.dir_count;
+    const uint32_t first = part == ST_CHECKPOINT_PARTS ? 0 : part * m->stripe.dir_count;
     strata_status st = STRATA_OK;
 
-    memset(out, 0, sizeof(*out));
-    out->opts =
-        (struct st_volume_opts){.stripe = &m->stripe, .files = out->files, .bytes = m->space_bytes[space], .read_only = true};
-    out->direct = true;
-    for (uint32_t dir = 0; dir < ST_STRIPE_DIRS_MAX; dir++)
-        out->files[dir] = (struct st_volume_file){.path = out->paths[dir], .fd = -1};
-    for (uint32_t dir = 0; dir < m->stripe.dir_count && m->space_bytes[space] > 0 && st == STRATA_OK; dir++) {
-        const struct st_manifest_file *f = st_manifest_file(m, space, dir);
-        struct st_file_identity identity;
-        struct st_direct direct;
-
-        if ((st = st_path_join(out->paths[dir], ck->path, f->name)) != STRATA_OK ||
-            (st = st_file_open(&out->files[dir].fd, &identity, out->paths[dir], STRATA_E_CORRUPT)) != STRATA_OK)
-            break;
-        st_direct_enable(&direct, out->files[dir].fd);
-        out->direct = out->direct && direct.works;
+    *out = (struct st_checkpoint_volume){.direct = true};
+    if (m->space_bytes[space] == 0)
+        return STRATA_OK;
+    out->files = st_fault("checkpoint.files", 0) < 0 ? NULL : calloc(count, sizeof(*out->files));
+    out->paths = calloc(count, sizeof(*out->paths));
+    if (out->files == NULL || out->paths == NULL) {
+        st_checkpoint_volume_close(out);
+        return st_error(STRATA_E_NOMEM, "%s: no memory for the names of %u files", ck->path, count);
+    }
+    out->opts = (struct st_volume_opts){
+        .stripe = &m->stripe, .files = out->files, .bytes = m->space_bytes[space], .spaces = spaces, .read_only = true};
+    for (; out->count < count && st == STRATA_OK; out->count++) {
+        out->files[out->count] = (struct st_volume_file){.path = out->paths[out->count], .fd = -1};
+        st = open_file(out, out->count, ck, st_manifest_file(m, space, first + out->count));
     }
     if (st != STRATA_OK)
         st_checkpoint_volume_close(out);
@@ -289,9 +311,10 @@ strata_status st_checkpoint_volume_open(struct st_checkpoint_volume *out, const 
 
 void st_checkpoint_volume_close(struct st_checkpoint_volume *v)
 {
-    for (uint32_t dir = 0; dir < ST_STRIPE_DIRS_MAX; dir++) {
-        if (v->files[dir].fd >= 0)
-            close(v->files[dir].fd);
-        v->files[dir].fd = -1;
-    }
+    for (uint32_t i = 0; i < v->count; i++)
+        if (v->files[i].fd >= 0)
+            close(v->files[i].fd);
+    free(v->files);
+    free(v->paths);
+    *v = (struct st_checkpoint_volume){0};
 }

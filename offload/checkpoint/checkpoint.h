@@ -47,15 +47,20 @@ strata_status st_checkpoint_find(struct st_checkpoint **out, const char *path,
 const struct st_extent_row *st_checkpoint_rows(const struct st_checkpoint *ck, uint32_t page, uint32_t group, enum st_plane plane,
                                                uint64_t first, uint64_t elems, uint64_t *count);
 
+#define ST_CHECKPOINT_PARTS UINT32_MAX
+
 /* A space of a checkpoint as a volume for the mover, which borrows all of it.  Must not move in memory while it is in use. */
 struct st_checkpoint_volume {
-    struct st_volume_opts opts; /* read only; opts.bytes 0: the space is empty, and there is no volume */
-    struct st_volume_file files[ST_STRIPE_DIRS_MAX];
-    char paths[ST_STRIPE_DIRS_MAX][ST_PATH_MAX];
+    struct st_volume_opts opts;   /* read only; opts.bytes 0: the space is empty, and there is no volume */
+    struct st_volume_file *files; /* [count] */
+    char (*paths)[ST_PATH_MAX];   /* [count] */
+    uint32_t count;
     bool direct; /* every file is read past the page cache */
 };
-/** Open its files.  E_CORRUPT: one is missing; E_IO. */
-strata_status st_checkpoint_volume_open(struct st_checkpoint_volume *out, const struct st_checkpoint *ck, enum st_space space);
+/** Open its files.  E_CORRUPT: one is missing; E_IO, E_NOMEM.
+ *  @param part  one part's alone, whose offsets begin with 0; ST_CHECKPOINT_PARTS: all, where the rows' offsets lie */
+strata_status st_checkpoint_volume_open(struct st_checkpoint_volume *out, const struct st_checkpoint *ck, enum st_space space,
+                                        uint32_t part);
 void st_checkpoint_volume_close(struct st_checkpoint_volume *v);
 
 #endif

@@ -2,6 +2,8 @@
  * be another file. */
 #include "offload/checkpoint/extents.h"
 
+#include "offload/checkpoint/extents_internal.h"
+
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -18,20 +20,13 @@
 #define PART_BYTES (UINT64_C(1) << 20)
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "rows are written as they are in memory");
-
-struct header {
-    char magic[8];
-    uint32_t version, row_bytes;
-    uint64_t row_count, sum_count, tile_elems;
-    uint64_t zero[3];
-};
-static_assert(sizeof(struct header) == ST_EXTENTS_HEADER, "the file's layout");
+static_assert(sizeof(struct st_extents_header) == ST_EXTENTS_HEADER, "the file's layout");
 static_assert(sizeof(struct st_extent_row) == ST_EXTENT_ROW_BYTES && offsetof(struct st_extent_row, first) == 8,
               "the file's layout");
 
-static struct header header_of(uint64_t row_count, uint64_t sum_count)
+struct st_extents_header st_extents_header_of(uint64_t row_count, uint64_t sum_count)
 {
-    struct header h = {.version = VERSION, .row_bytes = sizeof(struct st_extent_row), .tile_elems = ST_TILE_ELEMS};
+    struct st_extents_header h = {.version = VERSION, .row_bytes = sizeof(struct st_extent_row), .tile_elems = ST_TILE_ELEMS};
 
     memcpy(h.magic, MAGIC, sizeof(h.magic));
     h.row_count = row_count;
@@ -50,7 +45,7 @@ strata_status st_extents_write(const struct st_extents *e,
                                strata_status (*put)(void *ctx, const void *part, uint64_t bytes, uint64_t offset), void *ctx,
                                char digest[33])
 {
-    const struct header h = header_of(e->row_count, e->sum_count);
+    const struct st_extents_header h = st_extents_header_of(e->row_count, e->sum_count);
     const struct {
         const void *from;
         uint64_t bytes;
@@ -75,13 +70,13 @@ strata_status st_extents_write(const struct st_extents *e,
 
 /* --- reading --- */
 
-static strata_status damaged(const char *path, const char *what)
+strata_status st_extents_damaged(const char *path, const char *what)
 {
     return st_error(STRATA_E_CORRUPT, "%s: %s: this checkpoint is damaged", path, what);
 }
 
 /* Reads a part of the file into its place and adds it to the digest. */
-static strata_status read_part(struct st_digest *digest, int fd, void *to, uint64_t bytes, uint64_t *offset, const char *path)
+strata_status st_extents_read_part(struct st_digest *digest, int fd, void *to, uint64_t bytes, uint64_t *offset, const char *path)
 {
     strata_status st = STRATA_OK;
 
@@ -120,7 +115,7 @@ static bool row_is_possible(const struct st_extent_row *row)
            row->sum_count == (row->elems - 1) / ST_TILE_ELEMS + 1;
 }
 
-static strata_status check_rows(const struct st_extents *e, const char *path)
+strata_status st_extents_check_rows(const struct st_extents *e, const char *path)
 {
     uint64_t sums = 0;
 
@@ -128,24 +123,24 @@ static strata_status check_rows(const struct st_extents *e, const char *path)
         const struct st_extent_row *row = &e->rows[i];
 
         if (!row_is_possible(row) || row->sum_first != sums || row->sum_count > e->sum_count - sums)
-            return damaged(path, "numbers of a row are impossible");
+            return st_extents_damaged(path, "numbers of a row are impossible");
         if (i > 0 && !ascends(row - 1, row))
-            return damaged(path, "its rows are out of order");
+            return st_extents_damaged(path, "its rows are out of order");
         sums += row->sum_count;
     }
-    return sums == e->sum_count ? STRATA_OK : damaged(path, "it has sums that belong to no row");
+    return sums == e->sum_count ? STRATA_OK : st_extents_damaged(path, "it has sums that belong to no row");
 }
 
-static strata_status check_header(const struct header *h, uint64_t bytes, const char *path)
+strata_status st_extents_check_header(const struct st_extents_header *h, uint64_t bytes, const char *path)
 {
-    const struct header want = header_of(h->row_count, h->sum_count);
+    const struct st_extents_header want = st_extents_header_of(h->row_count, h->sum_count);
     const uint64_t room = bytes - ST_EXTENTS_HEADER - ST_EXTENTS_TRAILER;
 
     if (memcmp(h, &want, sizeof(want)) != 0)
-        return damaged(path, "its header is not one that this version writes");
+        return st_extents_damaged(path, "its header is not one that this version writes");
     if (h->row_count > room / sizeof(struct st_extent_row) || h->sum_count > room / sizeof(uint64_t) ||
         h->row_count * sizeof(struct st_extent_row) + h->sum_count * sizeof(uint64_t) != room)
-        return damaged(path, "its size is not what its header promises");
+        return st_extents_damaged(path, "its size is not what its header promises");
     return STRATA_OK;
 }
 
@@ -159,36 +154,36 @@ static strata_status read_body(struct st_extents *e, struct st_digest *d, int fd
     e->sums = st_fault("extents.alloc", 0) < 0 ? NULL : malloc(e->sum_count * sizeof(*e->sums) + 1);
     if (e->rows == NULL || e->sums == NULL)
         return st_error(STRATA_E_NOMEM, "%s: no memory for %llu rows", path, (unsigned long long)e->row_count);
-    st = read_part(d, fd, e->rows, e->row_count * sizeof(*e->rows), &offset, path);
+    st = st_extents_read_part(d, fd, e->rows, e->row_count * sizeof(*e->rows), &offset, path);
     if (st == STRATA_OK)
-        st = read_part(d, fd, e->sums, e->sum_count * sizeof(*e->sums), &offset, path);
+        st = st_extents_read_part(d, fd, e->sums, e->sum_count * sizeof(*e->sums), &offset, path);
     st_digest_hex(d, hex);
     if (st == STRATA_OK)
-        st = read_part(d, fd, stored, ST_EXTENTS_TRAILER, &offset, path);
+        st = st_extents_read_part(d, fd, stored, ST_EXTENTS_TRAILER, &offset, path);
     if (st != STRATA_OK)
         return st;
     if (memcmp(hex, stored, sizeof(hex)) != 0)
-        return damaged(path, "its checksum is wrong");
+        return st_extents_damaged(path, "its checksum is wrong");
     if (digest != NULL && strcmp(hex, digest) != 0)
-        return damaged(path, "it is not the one that the manifest names");
-    return check_rows(e, path);
+        return st_extents_damaged(path, "it is not the one that the manifest names");
+    return st_extents_check_rows(e, path);
 }
 
 strata_status st_extents_read(struct st_extents *out, int fd, uint64_t bytes, const char *path, const char *digest)
 {
     struct st_extents e = {0};
     struct st_digest *d;
-    struct header h;
+    struct st_extents_header h;
     uint64_t offset = 0;
     strata_status st;
 
     if (bytes < ST_EXTENTS_HEADER + ST_EXTENTS_TRAILER)
-        return damaged(path, "it is too short");
+        return st_extents_damaged(path, "it is too short");
     if ((st = st_digest_create(&d)) != STRATA_OK)
         return st;
-    st = read_part(d, fd, &h, sizeof(h), &offset, path);
+    st = st_extents_read_part(d, fd, &h, sizeof(h), &offset, path);
     if (st == STRATA_OK)
-        st = check_header(&h, bytes, path);
+        st = st_extents_check_header(&h, bytes, path);
     if (st == STRATA_OK) {
         e.row_count = h.row_count;
         e.sum_count = h.sum_count;

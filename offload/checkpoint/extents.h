@@ -50,6 +50,22 @@ uint64_t st_extents_bytes(const struct st_extents *e);
 strata_status st_extents_write(const struct st_extents *e,
                                strata_status (*put)(void *ctx, const void *part, uint64_t bytes, uint64_t offset), void *ctx,
                                char digest[33]);
+struct st_extents_merge;
+
+/** Rows of several files, each of another rank's part, as those of one: offsets in a space count through the parts in this order.
+ *  Their sums stay in the files, which must not change until close.
+ *  @param space_bytes  of one part
+ *  @return E_CORRUPT: a file is none, or damaged; E_NOMEM; E_IO */
+strata_status st_extents_merge_open(struct st_extents_merge **out, const char *const *paths, uint32_t count,
+                                    const uint64_t space_bytes[ST_SPACE_COUNT]);
+/** The merged rows, without sums; borrowed until close. */
+const struct st_extents *st_extents_merged(const struct st_extents_merge *merge);
+/** As st_extents_write(); the sums pass through a MiB of memory.  E_CORRUPT: a part is not what its checksum says. */
+strata_status st_extents_merge_write(struct st_extents_merge *merge,
+                                     strata_status (*put)(void *ctx, const void *part, uint64_t bytes, uint64_t offset),
+                                     void *ctx, char digest[33]);
+void st_extents_merge_close(struct st_extents_merge *merge); /* NULL: nothing */
+
 /** Read all of an open file, whose numbers are then possible and in order: rows ascend and do not overlap, first elements are at
  *  whole tiles, each has the sums of its tiles, all sums belong to a row.  Whether they fit the model is st_checkpoint_open()'s
  *  to say.

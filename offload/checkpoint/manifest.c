@@ -72,35 +72,54 @@ static bool is_file_name(const char *name)
     return name[0] != '\0' && name[0] != '.' && strchr(name, '/') == NULL;
 }
 
+/* Files of one part. */
+static uint32_t files_of_part(const struct st_manifest *m)
+{
+    uint32_t files = 0;
+
+    for (uint32_t space = ST_SPACE_BASE; space < ST_SPACE_COUNT; space++)
+        files += m->space_bytes[space] > 0 ? m->stripe.dir_count : 0;
+    return files;
+}
+
+uint32_t st_manifest_parts(const struct st_manifest *m)
+{
+    const uint32_t files = files_of_part(m);
+
+    return files > 0 && m->file_count > files ? m->file_count / files : 1;
+}
+
 static strata_status check_files(const struct st_manifest *m, const char *name)
 {
-    uint32_t wanted = 0;
+    const uint32_t parts = st_manifest_parts(m), wanted = parts * files_of_part(m);
 
     for (uint32_t space = ST_SPACE_BASE; space < ST_SPACE_COUNT; space++) {
         if (m->space_bytes[space] % ST_SWAP_ALIGN != 0 || m->space_bytes[space] > ELEMS_MOST)
             return st_manifest_damaged(name, "storage", "has an impossible size");
-        wanted += m->space_bytes[space] > 0 ? m->stripe.dir_count : 0;
     }
     for (uint32_t i = 0; i < m->file_count; i++) {
         const struct st_manifest_file *f = &m->files[i];
 
-        if (f->space == ST_SPACE_SCRATCH || f->dir >= m->stripe.dir_count || !is_file_name(f->name) ||
+        if (f->space == ST_SPACE_SCRATCH || f->dir >= parts * m->stripe.dir_count || !is_file_name(f->name) ||
             st_manifest_file(m, f->space, f->dir) != f ||
-            f->bytes != st_stripe_file_bytes(&m->stripe, f->dir, m->space_bytes[f->space]))
+            f->bytes != st_stripe_file_bytes(&m->stripe, f->dir % m->stripe.dir_count, m->space_bytes[f->space]))
             return st_manifest_damaged(name, "files", "do not hold what storage says");
         for (uint32_t j = 0; j < i; j++)
             if (strcmp(m->files[j].name, f->name) == 0)
                 return st_manifest_damaged(name, "files", "has a name twice");
     }
-    return m->file_count == wanted ? STRATA_OK : st_manifest_damaged(name, "files", "are not all that storage says");
+    if (m->file_count != wanted)
+        return st_manifest_damaged(name, "files", "are not all that storage says");
+    return parts == 1 || parts == m->world ? STRATA_OK
+                                           : st_manifest_damaged(name, "files", "are not those of the run's processes");
 }
 
 static strata_status check(const struct st_manifest *m, const char *name)
 {
     strata_status st;
 
-    if (m->world != 1)
-        return st_manifest_damaged(name, "run", "has more than one process");
+    if (m->world < 1 || m->world > ST_MANIFEST_PARTS_MAX)
+        return st_manifest_damaged(name, "run", "has an impossible number of processes");
     if (m->leaves == 0)
         return st_manifest_damaged(name, "leaves", "has an impossible value");
     if (m->moments < 1 || m->moments > 2)

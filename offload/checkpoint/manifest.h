@@ -20,6 +20,7 @@
 #define ST_MANIFEST_VERSION   1u
 #define ST_MANIFEST_BYTES_MAX (UINT64_C(64) << 20) /* of the file; that of a model of 1e12 parameters has less than one */
 #define ST_DIGEST_TEXT        33u                  /* 32 hex digits and a NUL */
+#define ST_MANIFEST_PARTS_MAX 1024u
 
 /* A group of a page; the list has them page by page, in the order in which they lie there. */
 struct st_manifest_group {
@@ -48,7 +49,7 @@ struct st_manifest_data {
 struct st_manifest_file {
     char name[NAME_MAX + 1];
     enum st_space space; /* BASE or SET */
-    uint32_t dir;        /* index in the stripe */
+    uint32_t dir;        /* index in the stripe; of part k of the checkpoint: k times the stripe's directories more */
     uint64_t bytes;
 };
 
@@ -87,8 +88,8 @@ struct st_manifest {
     struct st_train_state train; /* no update is pending */
 
     struct st_stripe stripe;
-    uint64_t space_bytes[ST_SPACE_COUNT]; /* of BASE and of SET; SCRATCH 0 */
-    struct st_manifest_file *files;       /* [file_count] owned; of each space that has bytes one for each directory */
+    uint64_t space_bytes[ST_SPACE_COUNT]; /* of BASE and of SET, of one part; SCRATCH 0 */
+    struct st_manifest_file *files;       /* [file_count] owned; of each space that has bytes one for each directory and part */
     uint32_t file_count;
     uint64_t extents_bytes;
     char extents_digest[ST_DIGEST_TEXT];
@@ -117,6 +118,9 @@ const char *st_moment_format_name(enum st_moment_format format);
 const struct st_manifest_group *st_manifest_group(const struct st_manifest *m, uint32_t page, uint32_t group);
 /** Whether a group of it has a plane. */
 bool st_manifest_has_plane(const struct st_manifest *m, const struct st_manifest_group *g, enum st_plane plane);
+/** Parts of the checkpoint: one of each rank that kept its own shards, or one of a whole run.  Offsets in a space count through
+ *  the parts, one behind the other. */
+uint32_t st_manifest_parts(const struct st_manifest *m);
 /** A file of a space; NULL: the space is empty. */
 const struct st_manifest_file *st_manifest_file(const struct st_manifest *m, enum st_space space, uint32_t dir);
 

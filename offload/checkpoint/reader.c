@@ -59,7 +59,7 @@ struct cursor {
 static strata_status open_spaces(struct st_reader *r)
 {
     for (uint32_t space = ST_SPACE_BASE; space < ST_SPACE_COUNT; space++) {
-        strata_status st = st_checkpoint_volume_open(&r->volumes[space], r->ck, (enum st_space)space);
+        strata_status st = st_checkpoint_volume_open(&r->volumes[space], r->ck, (enum st_space)space, ST_CHECKPOINT_PARTS);
 
         if (st == STRATA_OK && r->volumes[space].opts.bytes > 0)
             st = st_mover_add(r->mover, &r->volumes[space].opts, &r->volume[space]);
@@ -110,11 +110,8 @@ strata_status st_reader_open(struct st_reader **out, const struct st_checkpoint 
     r->ck = ck;
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->arrival, NULL);
-    for (uint32_t space = 0; space < ST_SPACE_COUNT; space++) {
+    for (uint32_t space = 0; space < ST_SPACE_COUNT; space++)
         r->volume[space] = ST_MOVER_NO_VOLUME;
-        for (uint32_t dir = 0; dir < ST_STRIPE_DIRS_MAX; dir++)
-            r->volumes[space].files[dir].fd = -1;
-    }
     st = start(r, method);
     if (st != STRATA_OK) {
         st_reader_close(r);

@@ -81,7 +81,11 @@ struct st_resume_opts {
     const struct st_extents *extents;
     const struct st_train_state *train;
     const uint32_t *volumes; /* [ST_SPACE_COUNT] of st_engine_swap(), the checkpoint's, attached and read only */
-    bool copies;             /* what lies on NVMe is copied, too, however alike both runs save */
+    /* Of a checkpoint of several parts, as many as ranks resume it: the same of this rank's part alone, and the bytes of a part's
+     * spaces.  NULL: of one part, or it is copied. */
+    const uint32_t *own;
+    const uint64_t *part_bytes;
+    bool copies;                                          /* what lies on NVMe is copied, too, however alike both runs save */
     strata_status (*progress)(void *ctx, uint64_t elems); /* elements of planes that are in place now; NULL: nobody asks */
     void *ctx;
 };

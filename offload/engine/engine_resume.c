@@ -265,10 +265,19 @@ static strata_status take_page(struct resume *r, uint32_t p)
 
 /* --- all of it --- */
 
+/* Where the rank's part of a row's space begins. */
+static uint64_t part_at(const struct st_program *program, const struct st_resume_opts *opts, const struct st_extent_row *row)
+{
+    return opts->own != NULL ? program->rank * opts->part_bytes[row->space] : 0;
+}
+
 /* Whether what this run has on NVMe lies in the checkpoint as it would lie here. */
-static bool is_alike(const struct st_engine *eng, const struct st_extents *from)
+static bool is_alike(const struct st_engine *eng, const struct st_resume_opts *opts)
 {
     const struct st_program *program = eng->program;
+
+    if ((opts->own != NULL) != (st_program_cuts(program) > 1))
+        return false; /* no part is this rank's */
 
     for (uint32_t c = 0; c < program->chunk_count && program->sets > 0; c++) {
         const struct st_chunk *chunk = &program->chunks[c];
@@ -284,9 +293,9 @@ static bool is_alike(const struct st_engine *eng, const struct st_extents *from)
             if (!st_chunk_has_plane(program, chunk, plane) || chunk->elems == 0)
                 continue;
             extent = &program->buffers[st_engine_extent(program, chunk, plane, &at)];
-            row = st_extents_row(from, chunk->page, group, plane, first);
+            row = st_extents_row(opts->extents, chunk->page, group, plane, first);
             if (row->first != first || row->elems != chunk->elems || row->space != extent->space ||
-                row->offset != extent->offset + at)
+                row->offset != part_at(program, opts, row) + extent->offset + at)
                 return false;
         }
     }
@@ -328,9 +337,9 @@ static strata_status resume_all(struct st_engine *eng, const struct st_resume_op
     if (st != STRATA_OK || (st = st_engine_load_constants(eng)) != STRATA_OK)
         return st;
     st_engine_start_run(eng);
-    r.adopts = !opts->copies && is_alike(eng, r.from);
+    r.adopts = !opts->copies && is_alike(eng, opts);
     if (r.adopts)
-        adopt(eng, opts->volumes);
+        adopt(eng, opts->own != NULL ? opts->own : opts->volumes);
     st = st_ring_bounce(&r.bounce, eng);
     st_ring_open(&r.states, eng, ST_OP_READ_STATE);
     st_ring_open(&r.weights, eng, ST_OP_READ_WEIGHT);

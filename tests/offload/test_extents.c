@@ -3,9 +3,11 @@
 #include "offload/checkpoint/extents.h"
 #include "tests/common/assert_status.h"
 #include "tests/common/fault_walk.h"
+#include "tests/common/scratch.h"
 #include "tests/offload/checkpoint_fixture.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -223,10 +225,133 @@ static void every_failure_has_a_sentence(void **state)
     st_extents_fini(&e);
 }
 
+/* --- parts --- */
+
+#define PARTS 3u
+
+static const uint64_t space_bytes[ST_SPACE_COUNT] = {0, UINT64_C(1) << 20, UINT64_C(1) << 21};
+
+/* Every third row, beginning with this one, with its sums behind one another. */
+static struct st_extents part_of(const struct st_extents *e, uint32_t part)
+{
+    struct st_extents own = {.rows = calloc(e->row_count, sizeof(*own.rows)), .sums = calloc(e->sum_count, sizeof(*own.sums))};
+
+    assert_true(own.rows != NULL && own.sums != NULL);
+    for (uint64_t i = part; i < e->row_count; i += PARTS) {
+        struct st_extent_row *row = &own.rows[own.row_count++];
+
+        *row = e->rows[i];
+        row->sum_first = own.sum_count;
+        memcpy(own.sums + own.sum_count, e->sums + e->rows[i].sum_first, row->sum_count * sizeof(*own.sums));
+        own.sum_count += row->sum_count;
+    }
+    return own;
+}
+
+static void write_parts(const struct st_extents *e, char paths[PARTS][64], uint64_t flipped)
+{
+    for (uint32_t i = 0; i < PARTS; i++) {
+        struct st_extents own = part_of(e, i);
+        struct file f = file_of(&own);
+        FILE *out;
+
+        if (i == 1 && flipped < f.size)
+            f.bytes[flipped] ^= 0x10;
+        snprintf(paths[i], sizeof(paths[i]), "%s/part-%u", scratch_dir, i);
+        out = fopen(paths[i], "wb");
+        assert_true(out != NULL && fwrite(f.bytes, 1, f.size, out) == f.size && fclose(out) == 0);
+        st_extents_fini(&own);
+    }
+}
+
+static strata_status merge(char paths[PARTS][64], struct file *out)
+{
+    const char *const names[PARTS] = {paths[0], paths[1], paths[2]};
+    struct st_extents_merge *m;
+    strata_status st = st_extents_merge_open(&m, names, PARTS, space_bytes);
+
+    *out = (struct file){.size = 0};
+    if (st != STRATA_OK)
+        return st;
+    st = st_extents_merge_write(m, put, out, out->digest);
+    if (st == STRATA_OK)
+        assert_int_equal(out->size, st_extents_bytes(st_extents_merged(m)));
+    st_extents_merge_close(m);
+    return st;
+}
+
+static struct st_extents cut(struct st_manifest *m)
+{
+    *m = fixture_manifest_of(5 * (uint64_t)ST_TILE_ELEMS + 4480);
+    return fixture_extents_of(m, ST_TILE_ELEMS);
+}
+
+static void parts_make_up_the_whole(void **state)
+{
+    struct st_manifest m;
+    struct st_extents e = cut(&m), back;
+    char paths[PARTS][64];
+    struct file f;
+
+    (void)state;
+    write_parts(&e, paths, UINT64_MAX);
+    assert_ok(merge(paths, &f));
+    assert_ok(read_back(&back, &f, f.digest));
+    assert_int_equal(back.row_count, e.row_count);
+    assert_true(back.row_count > 2 * PARTS);
+    assert_memory_equal(back.sums, e.sums, e.sum_count * sizeof(*e.sums));
+    for (uint64_t i = 0; i < e.row_count; i++) {
+        e.rows[i].offset += i % PARTS * space_bytes[e.rows[i].space];
+        assert_memory_equal(&back.rows[i], &e.rows[i], sizeof(e.rows[i]));
+    }
+    st_extents_fini(&back);
+    st_extents_fini(&e);
+    st_manifest_fini(&m);
+}
+
+static void a_parts_flipped_byte_is_found(void **state)
+{
+    struct st_manifest m;
+    struct st_extents e = cut(&m);
+    char paths[PARTS][64];
+    struct file f;
+
+    (void)state;
+    write_parts(&e, paths, UINT64_MAX);
+    assert_ok(merge(paths, &f));
+    for (uint64_t at = 0; at < ST_EXTENTS_HEADER + 3 * sizeof(*e.rows); at += 5) {
+        write_parts(&e, paths, at);
+        assert_int_equal(merge(paths, &f), STRATA_E_CORRUPT);
+    }
+    write_parts(&e, paths, ST_EXTENTS_HEADER + (e.row_count / PARTS + 1) * sizeof(*e.rows) + 3); /* in the sums */
+    assert_refused(merge(paths, &f), STRATA_E_CORRUPT, "part-1: its checksum is wrong");
+    st_extents_fini(&e);
+    st_manifest_fini(&m);
+}
+
+/* A row that two ranks have. */
+static void parts_do_not_overlap(void **state)
+{
+    struct st_manifest m;
+    struct st_extents e = cut(&m);
+    char paths[PARTS][64];
+    struct file f;
+
+    (void)state;
+    write_parts(&e, paths, UINT64_MAX);
+    memcpy(paths[2], paths[0], sizeof(paths[0]));
+    assert_refused(merge(paths, &f), STRATA_E_CORRUPT, "out of order");
+    st_extents_fini(&e);
+    st_manifest_fini(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(comes_back),
+        cmocka_unit_test_setup_teardown(parts_make_up_the_whole, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_parts_flipped_byte_is_found, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(parts_do_not_overlap, scratch_create, scratch_remove),
         cmocka_unit_test(none_is_a_file_too),
         cmocka_unit_test(every_flipped_byte_is_found),
         cmocka_unit_test(another_checkpoints_file_is_refused),

@@ -128,7 +128,7 @@ static const struct {
 } impossible[] = {
     {"\"format_version\":1", "\"format_version\":2", "format version 2, this strata reads 1"},
     {"\"format_version\":1,", "\"format_version\":1,\"more\":1,", "does not know"},
-    {"\"world\":1", "\"world\":2", "more than one process"},
+    {"\"world\":1", "\"world\":0", "impossible number of processes"},
     {"\"leaves\":3", "\"leaves\":0", "impossible value"},
     {"\"world\":1", "\"worlds\":1", "world is missing"},
     {"\"world\":1", "\"world\":4294967296", "impossible value"},
