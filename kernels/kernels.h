@@ -187,15 +187,31 @@ ST_LEAF double st_norm_tile(const double *block_sums, uint64_t tile, uint64_t bl
     return sum;
 }
 
+/** Add the sum of the next run of tiles, whose number is a power of two that divides that of the tiles before it. */
+ST_LEAF void st_norm_add_run(struct st_norm_sum *sum, double run, uint64_t tiles)
+{
+    uint32_t i = (uint32_t)__builtin_ctzll(tiles);
+
+    for (; (sum->tiles >> i & 1) != 0; i++)
+        run = sum->run[i] + run;
+    sum->run[i] = run;
+    sum->tiles += tiles;
+}
+
 /** Add the next tile's sum. */
 ST_LEAF void st_norm_add(struct st_norm_sum *sum, double tile)
 {
-    uint32_t i = 0;
+    st_norm_add_run(sum, tile, 1);
+}
 
-    for (; (sum->tiles >> i & 1) != 0; i++)
-        tile = sum->run[i] + tile;
-    sum->run[i] = tile;
-    sum->tiles++;
+/** The most tiles from `tile` on, before `end`, that st_norm_add_run() takes at once. */
+ST_LEAF uint64_t st_norm_run(uint64_t tile, uint64_t end)
+{
+    uint64_t tiles = tile == 0 ? (uint64_t)1 << 48 : tile & (~tile + 1);
+
+    while (tiles > end - tile)
+        tiles /= 2;
+    return tiles;
 }
 
 ST_LEAF double st_norm_total(const struct st_norm_sum *sum)

@@ -151,7 +151,8 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
         (st = open_device(eng, opts)) != STRATA_OK || (st = open_swap(eng, &opts->nvme)) != STRATA_OK ||
         (st = create_tables(eng)) != STRATA_OK || (st = st_engine_ranks_create(eng, opts)) != STRATA_OK ||
         (st = st_dispatch_init(&eng->dispatch, eng->program, eng->device->ops->notify != NULL)) != STRATA_OK ||
-        (eng->device->ops->notify != NULL && (st = st_engine_async_create(eng)) != STRATA_OK))
+        (eng->device->ops->notify != NULL && (st = st_engine_async_create(eng)) != STRATA_OK) ||
+        (eng->program->ranks > 1 && (st = st_engine_comm_create(eng, opts)) != STRATA_OK))
         goto fail;
     *out = eng;
     return STRATA_OK;
@@ -167,6 +168,7 @@ void st_engine_destroy(struct st_engine *eng)
     if (eng == NULL)
         return;
     (void)st_engine_drain(eng);
+    st_engine_comm_destroy(eng);
     st_engine_async_destroy(eng);
     st_swap_close(eng->swap);
     if (eng->device != NULL)
@@ -257,7 +259,8 @@ static strata_status take_tokens(struct st_engine *eng, const int32_t *tokens, c
 {
     const struct st_workload *w = &eng->program->workload;
     const uint64_t count = (uint64_t)w->micro_batch * w->seq * w->grad_accum;
-    int32_t *into = st_engine_pointer(eng, eng->program->at.tokens_host);
+    int32_t *into =
+        (int32_t *)(uintptr_t)st_engine_tokens(eng, st_engine_pointer(eng, eng->program->at.tokens_host), eng->program->rank);
     strata_status st = st_engine_check_ids(eng, tokens, targets, count);
 
     if (st == STRATA_OK)
@@ -270,7 +273,7 @@ static strata_status take_tokens(struct st_engine *eng, const int32_t *tokens, c
     eng->target_count = 0;
     for (uint64_t i = 0; i < count; i++)
         eng->target_count += targets[i] >= 0;
-    eng->result.tokens = count;
+    eng->result.tokens = count * eng->program->ranks;
     return STRATA_OK;
 }
 

@@ -65,7 +65,12 @@ struct st_step_result {
     double busy_ms[ST_LANE_COUNT], lane_stall_ms[ST_LANE_COUNT]; /* stall: waiting for that lane with nothing else to run */
     struct st_traffic bytes;                                     /* counted where they move */
     enum st_lane stalled_by;                                     /* lane with the largest stall; COUNT: none */
+    uint64_t requests; /* what the ranks had asked for by the step's end, see st_engine_request() */
 };
+
+/** Any thread: ask for something, as bits that mean nothing to the engine.  A later step's result has those of all ranks, the
+ * same on each, so that all can do it after the same step. */
+void st_engine_request(struct st_engine *eng, uint64_t bits);
 
 strata_status st_engine_create(struct st_engine **out, const struct st_engine_opts *opts);
 /** Drains I/O, unlinks swap files, frees all. NULL is fine. */

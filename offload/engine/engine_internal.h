@@ -118,6 +118,8 @@ struct st_engine {
     uint32_t generate_rows, generate_position; /* of the running st_engine_forward; else 0 */
 
     struct st_engine_async *async; /* NULL: the device's calls are done when they return */
+    struct st_engine_comm *comm;   /* NULL: one rank */
+    atomic_ullong requests;        /* bits asked for and not yet in a step's result */
 
     struct st_comm *host_comm, *device_comm; /* NULL: one rank */
     struct st_engine_peers peers;            /* of exchanges between steps */
@@ -169,6 +171,31 @@ strata_status st_engine_get(struct st_engine *eng, void *to, const void *from_de
  * its state moves st_chunk_fresh_bytes(), and whoever would check its moments (engine_integrity.c, engine_update.c) zeroes them.
  * Their checksums are those of zeros from the load on.  The flag is set by a load and cleared when the chunk's state is first
  * written; the program orders both with all who use the state. */
+
+/* engine_comm.c: exchanges between ranks. */
+strata_status st_engine_comm_create(struct st_engine *eng, const struct st_engine_opts *opts);
+/* Ends its threads; with exchanges under way, it gives up first. */
+void st_engine_comm_destroy(struct st_engine *eng);
+/* Start the lane's ops that are ready, as far as there are jobs for them. */
+void st_engine_comm_issue(struct st_engine *eng);
+/* Tell the other ranks that this one has failed. */
+void st_engine_comm_abort(struct st_engine *eng, const char *sentence);
+/* The tokens of a rank's step among all ranks'. */
+static inline const int32_t *st_engine_tokens(const struct st_engine *eng, const void *tokens, uint32_t rank)
+{
+    return (const int32_t *)tokens + rank * st_workload_tokens_bytes(&eng->program->workload) / sizeof(int32_t);
+}
+/* Rows of a slice of the table, counted from its first. */
+struct st_row_range {
+    uint32_t first, end;
+};
+/* Those of a page of it that this rank adds gradients to, and, where it keeps shards, has. */
+struct st_row_range st_engine_own_rows(const struct st_engine *eng, uint32_t page);
+/* engine_step.c: did the host take page p's norm?  Only where the table has host accumulators; all others are finished on the
+ * device. */
+bool st_engine_finished_on_host(const struct st_program *program, uint32_t p);
+/* With several ranks: the first of a rank's norms of a group, and how many it has. */
+uint32_t st_norms_of(const struct st_program *program, uint32_t page, uint32_t group, uint32_t rank, uint32_t *runs);
 
 /* engine_integrity.c: the extent that a plane of a chunk lies in, wherever it lives now, and the plane's first byte there. */
 uint32_t st_engine_extent(const struct st_program *program, const struct st_chunk *chunk, enum st_plane plane, uint64_t *at);
@@ -284,6 +311,8 @@ strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t chunk, void
                                      const void *grad_page);
 strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct st_op *op);
 strata_status st_engine_end_of_step(struct st_engine *eng);
+/* Put what this rank says beside norms and losses where the exchange of scalars finds it. */
+void st_engine_tally(struct st_engine *eng);
 /* Set the rates of the step about to run, for updates that do not wait for its end. */
 void st_engine_begin_step(struct st_engine *eng);
 /* engine_integrity.c: checksums of tiles. */

@@ -28,6 +28,20 @@ static uint32_t rows_of(const struct st_engine *eng)
     return eng->program->workload.micro_batch * eng->program->workload.seq;
 }
 
+/* A micro-batch's tokens, of this rank or another. */
+static const int32_t *micro_tokens(const struct st_engine *eng, const void *tokens, uint32_t micro)
+{
+    const uint32_t global = st_program_global_micro(eng->program, micro), g = eng->program->workload.grad_accum;
+
+    return st_engine_tokens(eng, tokens, global / g) + (uint64_t)(global % g) * rows_of(eng);
+}
+
+/* Elements of a page's sum where it waits for the lookup's gradients. */
+static uint64_t sum_elems(const struct st_program *program, uint32_t p)
+{
+    return (program->pages[p].sum_cut ? program->shards : program->workload.pages)[p].trained_elems;
+}
+
 /* Rows whose embedding is looked up: those of a generation call, else all. */
 static uint32_t rows_to_gather(const struct st_engine *eng)
 {
@@ -38,14 +52,12 @@ static uint32_t rows_to_gather(const struct st_engine *eng)
 
 static strata_status upload(struct st_engine *eng, void *to, const void *from, uint64_t bytes)
 {
-    eng->result.bytes.upload += bytes;
-    return eng->device->ops->upload(eng->device, to, from, bytes);
+    return bytes == 0 ? STRATA_OK : eng->device->ops->upload(eng->device, to, from, bytes);
 }
 
 static strata_status download(struct st_engine *eng, void *to, const void *from, uint64_t bytes)
 {
-    eng->result.bytes.download += bytes;
-    return eng->device->ops->download(eng->device, to, from, bytes);
+    return bytes == 0 ? STRATA_OK : eng->device->ops->download(eng->device, to, from, bytes);
 }
 
 strata_status st_engine_put(struct st_engine *eng, void *to_device, const void *from, uint64_t bytes)
@@ -82,24 +94,64 @@ static strata_status check(struct st_engine *eng, const struct st_access *a)
     return st;
 }
 
+/* Weights are pages on the device, and shards elsewhere. */
+static strata_status copy_weights(struct st_engine *eng, const struct st_op *op, unsigned char *to, const unsigned char *from)
+{
+    const uint64_t first = st_part_at(eng->program, op);
+    struct st_shard_piece pieces[ST_GROUPS_MAX];
+    const uint32_t count = st_program_pieces(pieces, eng->program, op->page, first, op->bytes);
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        const struct st_shard_piece *p = &pieces[i];
+
+        st = op->lane == ST_LANE_UPLOAD ? upload(eng, to + p->page_at, from + p->shard_at, p->bytes)
+                                        : download(eng, to + p->shard_at - first, from + p->page_at, p->bytes);
+    }
+    return st;
+}
+
+/* A sum in page layout, to one of the shard alone. */
+static strata_status download_cut(struct st_engine *eng, const struct st_op *op, float *to, const float *from)
+{
+    const struct st_page *page = &eng->program->workload.pages[op->page], *shard = &eng->program->shards[op->page];
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < page->group_count && st == STRATA_OK; i++) {
+        const struct st_slice s = st_program_slice(eng->program, op->page, i);
+
+        if (page->groups[i].kind != ST_GROUP_FROZEN)
+            st = download(eng, to + shard->groups[i].offset, from + page->groups[i].offset + s.first, s.elems * sizeof(float));
+    }
+    return st;
+}
+
+/* Bytes are counted as planned, with the room of a shard that a rank's slices may not fill. */
 static strata_status copy(struct st_engine *eng, const struct st_op *op)
 {
     void *to = st_engine_operand(eng, op, ST_ROLE_TO);
     const unsigned char *from = st_engine_operand(eng, op, ST_ROLE_FROM);
     strata_status st = STRATA_OK;
 
-    if (op->lane == ST_LANE_DOWNLOAD)
-        return download(eng, to, from + st_part_at(eng->program, op), op->bytes);
-    assert(op->lane == ST_LANE_UPLOAD);
+    *st_traffic_of(&eng->result.bytes, op->lane) += op->bytes;
     if (st_op_rows[op->kind].seal == ST_SEAL_OPENS)
         st = check(eng, st_op_access(eng->program->accesses, op, ST_ROLE_FROM));
-    return st != STRATA_OK ? st : upload(eng, to, from, op->bytes);
+    if (st != STRATA_OK)
+        return st;
+    if (op->kind == ST_OP_UPLOAD_WEIGHT || op->kind == ST_OP_DOWNLOAD_WEIGHT)
+        return copy_weights(eng, op, to, from);
+    if (op->kind == ST_OP_DOWNLOAD_ACCUM && eng->program->pages[op->page].sum_cut)
+        return download_cut(eng, op, to, (const float *)(const void *)from);
+    assert(op->lane == ST_LANE_UPLOAD || op->lane == ST_LANE_DOWNLOAD);
+    return op->lane == ST_LANE_UPLOAD ? upload(eng, to, from, op->bytes)
+                                      : download(eng, to, from + st_part_at(eng->program, op), op->bytes);
 }
 
 static strata_status upload_rows(struct st_engine *eng, const struct st_op *op)
 {
     const unsigned char *rows = st_engine_operand(eng, op, ST_ROLE_ROWS);
 
+    eng->result.bytes.upload += op->bytes;
     return upload(eng, st_engine_operand(eng, op, ST_ROLE_ACT_OUT), rows + op->micro * op->bytes, op->bytes);
 }
 
@@ -119,9 +171,10 @@ static strata_status update(struct st_engine *eng, const struct st_op *op)
 
 #define GATHER_ROWS 64u
 
+/* Rows of one slice: those that this rank has. */
 struct gather {
-    const struct st_page *page;
-    const unsigned char *table;
+    uint32_t row_first, row_count; /* of the vocabulary */
+    const unsigned char *table;    /* the first of them */
     unsigned char *rows;
     const int32_t *tokens;
     size_t row_bytes;
@@ -135,9 +188,9 @@ static void gather_rows(void *ctx, uint64_t index, uint32_t worker)
 
     (void)worker;
     for (uint64_t r = index * GATHER_ROWS; r < end; r++) {
-        const uint32_t row = (uint32_t)g->tokens[r] - g->page->row_first;
+        const uint32_t row = (uint32_t)g->tokens[r] - g->row_first;
 
-        if (row < g->page->row_count)
+        if (row < g->row_count)
             memcpy(g->rows + r * g->row_bytes, g->table + row * g->row_bytes, g->row_bytes);
     }
 }
@@ -145,14 +198,21 @@ static void gather_rows(void *ctx, uint64_t index, uint32_t worker)
 static strata_status gather_host(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->program->workload;
-    struct gather g = {.page = &w->pages[op->page],
+    struct gather g = {.row_first = w->pages[op->page].row_first,
+                       .row_count = w->pages[op->page].row_count,
                        .table = st_engine_operand(eng, op, ST_ROLE_WEIGHT),
-                       .tokens = st_engine_operand(eng, op, ST_ROLE_TOKENS),
+                       .tokens = st_engine_tokens(eng, st_engine_operand(eng, op, ST_ROLE_TOKENS), eng->program->rank),
                        .rows = st_engine_operand(eng, op, ST_ROLE_ROWS),
                        .row_bytes = w->hidden * strata_dtype_bytes(w->dtype),
                        .count = (uint64_t)rows_to_gather(eng) * w->grad_accum};
     strata_status st = check(eng, st_op_access(eng->program->accesses, op, ST_ROLE_WEIGHT));
 
+    if (st_program_cuts(eng->program) > 1) {
+        const struct st_row_range own = st_engine_own_rows(eng, op->page);
+
+        g.row_first += own.first;
+        g.row_count = own.end - own.first;
+    }
     if (st == STRATA_OK)
         st_workers_run(eng->workers, gather_rows, &g, (g.count + GATHER_ROWS - 1) / GATHER_ROWS);
     return st;
@@ -166,15 +226,19 @@ struct scatter {
     const int32_t *tokens;
 };
 
+/* NULL: another rank adds to this row. */
 static float *accumulator_row(const struct scatter *s, uint32_t token)
 {
     const struct st_workload *w = &s->eng->program->workload;
     const uint32_t slice_rows = w->pages[w->table_first].row_count;
-    const uint32_t page = w->table_first + token / slice_rows;
+    const uint32_t page = w->table_first + token / slice_rows, row = token % slice_rows;
+    const struct st_row_range own = st_engine_own_rows(s->eng, page);
+    const uint32_t first = s->eng->program->pages[page].sum_cut ? own.first : 0;
 
     assert(token >= w->pages[page].row_first && token - w->pages[page].row_first < w->pages[page].row_count);
-    return (float *)st_engine_pointer(s->eng, s->eng->program->pages[page].accum_region) +
-           (uint64_t)(token - w->pages[page].row_first) * w->hidden;
+    if (row < own.first || row >= own.end)
+        return NULL;
+    return (float *)st_engine_pointer(s->eng, s->eng->program->pages[page].accum_region) + (uint64_t)(row - first) * w->hidden;
 }
 
 /* Adds one range of columns, tokens in order, so that the sum of an element never depends on the split. */
@@ -191,27 +255,91 @@ static void scatter_columns(void *ctx, uint64_t index, uint32_t worker)
     (void)worker;
     for (uint32_t r = 0; r < rows; r++) {
         const void *from = s->dact + ((uint64_t)r * w->hidden + first) * width;
+        float *row = accumulator_row(s, (uint32_t)s->tokens[r]);
         const float *add = from;
 
+        if (row == NULL)
+            continue;
         if (w->dtype != STRATA_F32) {
             (w->dtype == STRATA_BF16 ? k->bf16_to_f32 : k->f16_to_f32)(wide, from, count);
             add = wide;
         }
-        k->add_f32(accumulator_row(s, (uint32_t)s->tokens[r]) + first, add, count);
+        k->add_f32(row + first, add, count);
     }
 }
 
 static strata_status scatter_host(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->program->workload;
-    const int32_t *tokens = st_engine_operand(eng, op, ST_ROLE_TOKENS);
-    struct scatter s = {
-        .eng = eng, .dact = st_engine_operand(eng, op, ST_ROLE_DACT), .tokens = tokens + (uint64_t)op->micro * rows_of(eng)};
+    struct scatter s = {.eng = eng,
+                        .dact = st_engine_operand(eng, op, ST_ROLE_DACT),
+                        .tokens = micro_tokens(eng, st_engine_operand(eng, op, ST_ROLE_TOKENS), op->micro)};
 
     for (uint32_t p = w->table_first; op->first && p < w->table_first + w->table_count; p++)
-        memset(st_engine_pointer(eng, eng->program->pages[p].accum_region), 0, w->pages[p].trained_elems * sizeof(float));
+        memset(st_engine_pointer(eng, eng->program->pages[p].accum_region), 0, sum_elems(eng->program, p) * sizeof(float));
     st_workers_run(eng->workers, scatter_columns, &s, (w->hidden + SCATTER_COLUMNS - 1) / SCATTER_COLUMNS);
     return STRATA_OK;
+}
+
+/* Goes through what a rank rounds of a page: its groups, or with several ranks the runs of tiles of its slices of them, each of
+ * which has a norm. */
+struct finish {
+    const struct st_program *program;
+    uint32_t page, group;
+    bool cut;           /* the sum is of the shard alone */
+    uint64_t tile, end; /* of the group: the next run's first, the slice's end */
+    struct st_slice slice;
+    /* out */
+    uint64_t from, to, elems; /* of the sum, of the gradient, from their starts */
+    uint32_t norm;            /* its index among the step's */
+    bool opens;               /* it is the first that counts for this norm */
+};
+
+static void finish_open(struct finish *f, const struct st_engine *eng, uint32_t page, bool cut)
+{
+    *f = (struct finish){.program = eng->program, .page = page, .group = UINT32_MAX, .cut = cut, .opens = true};
+    f->norm = eng->program->norm_first[page];
+}
+
+static bool finish_next_group(struct finish *f)
+{
+    const struct st_program *program = f->program;
+    const struct st_page *page = &program->workload.pages[f->page];
+    uint32_t runs;
+
+    do
+        f->group++;
+    while (f->group < page->group_count && page->groups[f->group].kind == ST_GROUP_FROZEN);
+    if (f->group >= page->group_count)
+        return false;
+    f->slice = st_slice_of(&program->workload, f->page, f->group, program->ranks, program->rank);
+    f->tile = f->slice.first / ST_TILE_ELEMS;
+    f->end = f->slice.elems == 0 ? f->tile : (f->slice.first + f->slice.elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
+    if (program->ranks > 1)
+        f->norm = st_norms_of(program, f->page, f->group, program->rank, &runs) - 1;
+    return true;
+}
+
+static bool finish_next(struct finish *f)
+{
+    const struct st_program *program = f->program;
+    const struct st_page *page = &program->workload.pages[f->page], *shard = &program->shards[f->page];
+    const bool first = f->group == UINT32_MAX;
+    uint64_t tiles, at;
+
+    while (f->tile == f->end)
+        if (!finish_next_group(f))
+            return false;
+    tiles = program->ranks > 1 ? st_norm_run(f->tile, f->end) : f->end - f->tile;
+    at = f->tile * ST_TILE_ELEMS - f->slice.first;
+    f->elems = tiles * ST_TILE_ELEMS < f->slice.elems - at ? tiles * ST_TILE_ELEMS : f->slice.elems - at;
+    f->tile += tiles;
+    f->from = f->cut ? shard->groups[f->group].offset + at : page->groups[f->group].offset + f->slice.first + at;
+    f->to =
+        st_program_cuts(program) > 1 ? shard->groups[f->group].offset + at : page->groups[f->group].offset + f->slice.first + at;
+    f->opens = first || program->ranks > 1;
+    f->norm += program->ranks > 1;
+    return true;
 }
 
 struct finish_job {
@@ -240,25 +368,27 @@ static void finish_tile(void *ctx, uint64_t tile, uint32_t worker)
 static strata_status finish_host(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->program->workload;
-    const struct st_page *page = &w->pages[op->page];
     const float *sum = st_engine_operand(eng, op, ST_ROLE_SUM);
     unsigned char *grad = st_engine_operand(eng, op, ST_ROLE_GRAD);
     struct st_norm *norms = st_engine_operand(eng, op, ST_ROLE_NORMS);
-    struct st_norm total = {0};
+    struct finish f;
 
-    for (uint32_t i = 0; i < page->group_count; i++) {
-        const struct st_group *group = &page->groups[i];
-        struct finish_job j = {.kernels = eng->kernels, .dt = w->dtype, .elems = group->elems, .sums = eng->block_sums};
+    finish_open(&f, eng, op->page, eng->program->pages[op->page].sum_cut);
+    while (finish_next(&f)) {
+        struct finish_job j = {.kernels = eng->kernels,
+                               .dt = w->dtype,
+                               .acc = sum + f.from,
+                               .out = grad + f.to * strata_dtype_bytes(w->dtype),
+                               .elems = f.elems,
+                               .sums = eng->block_sums};
+        struct st_norm *norm = &norms[f.norm];
 
-        if (group->kind == ST_GROUP_FROZEN)
-            continue;
-        j.acc = sum + group->offset;
-        j.out = grad + group->offset * strata_dtype_bytes(w->dtype);
-        st_workers_run(eng->workers, finish_tile, &j, (group->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS);
-        total.norm2 += st_norm_group(j.sums, (group->elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK);
-        total.nonfinite += j.nonfinite;
+        st_workers_run(eng->workers, finish_tile, &j, (f.elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS);
+        if (f.opens)
+            *norm = (struct st_norm){0};
+        norm->norm2 += st_norm_group(j.sums, (f.elems + ST_NORM_BLOCK - 1) / ST_NORM_BLOCK);
+        norm->nonfinite += j.nonfinite;
     }
-    norms[op->page] = total;
     return STRATA_OK;
 }
 
@@ -267,16 +397,15 @@ static strata_status finish_host(struct st_engine *eng, const struct st_op *op)
 static strata_status gather_device(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->program->workload;
-    const int32_t *tokens = st_engine_operand(eng, op, ST_ROLE_TOKENS);
+    const int32_t *tokens = micro_tokens(eng, st_engine_operand(eng, op, ST_ROLE_TOKENS), op->micro);
     void *act = st_engine_operand(eng, op, ST_ROLE_ACT_OUT);
     strata_status st = STRATA_OK;
 
     for (uint32_t t = 0; t < w->table_count && st == STRATA_OK; t++) {
         const struct st_page *page = &w->pages[w->table_first + t];
 
-        st = eng->device->ops->embed_gather(eng->device, act, each(eng, op, ST_ROLE_WEIGHT, t),
-                                            tokens + (uint64_t)op->micro * rows_of(eng), rows_to_gather(eng), w->hidden,
-                                            page->row_first, page->row_count, w->dtype);
+        st = eng->device->ops->embed_gather(eng->device, act, each(eng, op, ST_ROLE_WEIGHT, t), tokens, rows_to_gather(eng),
+                                            w->hidden, page->row_first, page->row_count, w->dtype);
     }
     return st;
 }
@@ -308,22 +437,104 @@ static strata_status fold_sum(struct st_engine *eng, const struct st_op *op)
 static strata_status finish_grad(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->program->workload;
-    const struct st_page *page = &w->pages[op->page];
     const float *sum = st_engine_operand(eng, op, ST_ROLE_SUM);
     unsigned char *grad = st_engine_operand(eng, op, ST_ROLE_GRAD);
-    struct st_norm *norm = (struct st_norm *)st_engine_operand(eng, op, ST_ROLE_SCALARS) + op->page;
-    strata_status st = eng->device->ops->zero(eng->device, norm, sizeof(*norm));
+    struct st_norm *norms = st_engine_operand(eng, op, ST_ROLE_SCALARS);
+    strata_status st = STRATA_OK;
+    struct finish f;
 
-    for (uint32_t i = 0; i < page->group_count && st == STRATA_OK; i++) {
-        const struct st_group *group = &page->groups[i];
+    finish_open(&f, eng, op->page, false);
+    while (st == STRATA_OK && finish_next(&f)) {
+        struct st_norm *norm = &norms[f.norm];
 
-        if (group->kind == ST_GROUP_FROZEN)
-            continue;
-        st = eng->device->ops->grad_finish(eng->device, grad + group->offset * strata_dtype_bytes(w->dtype), w->dtype,
-                                           sum + group->offset, group->elems, st_engine_operand(eng, op, ST_ROLE_WORKSPACE),
-                                           &norm->norm2, &norm->nonfinite);
+        if (f.opens)
+            st = eng->device->ops->zero(eng->device, norm, sizeof(*norm));
+        if (st == STRATA_OK)
+            st = eng->device->ops->grad_finish(eng->device, grad + f.to * strata_dtype_bytes(w->dtype), w->dtype, sum + f.from,
+                                               f.elems, st_engine_operand(eng, op, ST_ROLE_WORKSPACE), &norm->norm2,
+                                               &norm->nonfinite);
     }
     return st;
+}
+
+/* --- between ranks --- */
+
+/* The ranks' sums of the own slice of one group. */
+struct fold {
+    struct st_engine *eng;
+    float *own, *wires; /* of the first of the other ranks */
+    uint64_t stride;    /* elements from one of them to the next */
+    uint64_t elems;
+    strata_status status;
+};
+
+static float *sum_of(const struct fold *f, uint32_t rank)
+{
+    const uint32_t me = f->eng->program->rank;
+
+    return rank == me ? f->own : f->wires + (rank < me ? rank : rank - 1) * f->stride;
+}
+
+/* Adds up ranks [first, end), in a balanced tree; returns where the sum is: in the rank's own place if that is among them. */
+static float *fold_tree(struct fold *f, uint32_t first, uint32_t end)
+{
+    uint32_t left = 1;
+    float *a, *b;
+
+    if (end - first == 1)
+        return sum_of(f, first);
+    while (2 * left < end - first)
+        left *= 2;
+    a = fold_tree(f, first, first + left);
+    b = fold_tree(f, first + left, end);
+    if (b == f->own) { /* a sum has the same bits either way round */
+        b = a;
+        a = f->own;
+    }
+    if (f->status == STRATA_OK && f->elems > 0)
+        f->status = f->eng->device->ops->fold(f->eng->device, a, b, f->elems);
+    return a;
+}
+
+static strata_status fold_ranks(struct st_engine *eng, const struct st_op *op)
+{
+    const struct st_program *program = eng->program;
+    const struct st_page *page = &program->workload.pages[op->page];
+    float *sum = st_engine_operand(eng, op, ST_ROLE_SUM);
+    struct fold f = {.eng = eng,
+                     .wires = st_engine_operand(eng, op, ST_ROLE_WIRE),
+                     .stride = st_program_wire_bytes(program, op->page) / (program->ranks - 1) / sizeof(float)};
+
+    for (uint32_t i = 0; i < page->group_count; i++) {
+        const struct st_slice s = st_slice_of(&program->workload, op->page, i, program->ranks, program->rank);
+
+        if (page->groups[i].kind == ST_GROUP_FROZEN)
+            continue;
+        f.own = sum + page->groups[i].offset + s.first;
+        f.elems = s.elems;
+        (void)fold_tree(&f, 0, program->ranks);
+        f.wires += s.elems;
+    }
+    return f.status;
+}
+
+/* One micro-batch's gradients of the rows that this rank has. */
+static strata_status scatter_micro(struct st_engine *eng, const struct st_op *op)
+{
+    const struct st_workload *w = &eng->program->workload;
+    const struct st_page *page = &w->pages[op->page];
+    const struct st_row_range own = st_engine_own_rows(eng, op->page);
+    float *sum = st_engine_operand(eng, op, ST_ROLE_SUM);
+    strata_status st = STRATA_OK;
+
+    if (op->first)
+        st = eng->device->ops->zero(eng->device, sum, page->trained_elems * sizeof(float));
+    if (st != STRATA_OK || own.end == own.first)
+        return st;
+    return eng->device->ops->embed_scatter(eng->device, sum + (uint64_t)own.first * w->hidden,
+                                           st_engine_operand(eng, op, ST_ROLE_DACT),
+                                           micro_tokens(eng, st_engine_operand(eng, op, ST_ROLE_TOKENS), op->micro), rows_of(eng),
+                                           w->hidden, page->row_first + own.first, own.end - own.first, w->dtype);
 }
 
 /* --- the model's --- */
@@ -333,7 +544,7 @@ static strata_status call_model(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_workload *w = &eng->program->workload;
     const uint64_t rows = rows_of(eng);
-    const int32_t *tokens = st_engine_pointer(eng, eng->program->at.tokens_device);
+    const int32_t *tokens = st_engine_tokens(eng, st_engine_pointer(eng, eng->program->at.tokens_device), eng->program->rank);
     struct st_norm *scalars = st_engine_pointer(eng, eng->program->at.scalars_device);
     const struct st_access *accesses = &eng->program->accesses[op->access_first];
     void *at[ST_ROLE_COUNT] = {NULL};
@@ -362,7 +573,7 @@ static strata_status call_model(struct st_engine *eng, const struct st_op *op)
         .tokens = tokens + op->micro * rows,
         .targets = tokens + (w->grad_accum + op->micro) * rows,
         .positions = w->documents ? tokens + (2 * w->grad_accum + op->micro) * rows : NULL,
-        .loss_sum = st_scalars_losses(scalars, w->page_count) + op->micro,
+        .loss_sum = st_scalars_losses(eng->program, scalars) + st_program_global_micro(eng->program, op->micro),
         .loss_gradient = eng->target_count > 0 ? (float)(eng->train.update_scale / (double)eng->target_count) : 0.0f,
         .constants = w->constants_bytes > 0 ? st_engine_pointer(eng, eng->program->at.constants) : NULL,
         .rows = eng->generate_rows,
@@ -435,6 +646,8 @@ static run_fn *const functions[ST_OP_KIND_COUNT] = {
     [ST_OP_FINISH_GRAD] = finish_grad,
     [ST_OP_FINISH_HOST] = finish_host,
     [ST_OP_END] = end_of_step,
+    [ST_OP_FOLD_RANKS] = fold_ranks,
+    [ST_OP_SCATTER_MICRO] = scatter_micro,
 };
 
 strata_status st_engine_run_op(struct st_engine *eng, const struct st_op *op)

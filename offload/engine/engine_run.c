@@ -270,6 +270,8 @@ static strata_status issue_ready_io(struct st_engine *eng)
             st_dispatch_pass(d, lane);
         }
     }
+    if (eng->comm != NULL)
+        st_engine_comm_issue(eng);
     return STRATA_OK;
 }
 
@@ -389,7 +391,7 @@ static strata_status hand_out(struct st_engine *eng)
     for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
         uint32_t op;
 
-        while (!st_lane_is_io(lane) && (op = st_dispatch_ready(d, lane)) != ST_NO_OP &&
+        while (st_lane_executes(lane) && (op = st_dispatch_ready(d, lane)) != ST_NO_OP &&
                jobs_under_way(eng, lane) <= ST_JOBS_AHEAD) { /* one of them runs */
             const strata_status st = st_engine_issue(eng, op);
 
@@ -497,11 +499,14 @@ strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)
         st_engine_async_end(eng);
     if (eng->trace != NULL)
         st_trace_end(eng->trace_cycle, st_clock_ns());
+    eng->moved.comm += eng->result.bytes.comm;
     eng->moved.upload += eng->result.bytes.upload;
     eng->moved.download += eng->result.bytes.download;
     if (st == STRATA_OK)
         return STRATA_OK;
     poison(eng, st);
+    if (eng->comm != NULL)
+        st_engine_comm_abort(eng, eng->io_error);
     (void)st_engine_drain(eng); /* no transfer and no kernel may touch memory after we return */
     finish_queues(eng);
     return st_error(st, "%s", eng->io_error);

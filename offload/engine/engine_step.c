@@ -51,10 +51,55 @@ void st_engine_begin_step(struct st_engine *eng)
     prepare_update(eng, 1.0);
 }
 
-/* Did the host take page p's norm?  Only where the table has host accumulators; all others are finished on the device. */
-static bool finished_on_host(const struct st_program *program, uint32_t p)
+bool st_engine_finished_on_host(const struct st_program *program, uint32_t p)
 {
     return program->pages[p].sum == ST_WHERE_HOST && program->workload.pages[p].kind == ST_PAGE_TABLE;
+}
+
+uint32_t st_norms_of(const struct st_program *program, uint32_t page, uint32_t group, uint32_t rank, uint32_t *runs)
+{
+    const struct st_workload *w = &program->workload;
+    uint32_t first = program->norm_first[page];
+
+    for (uint32_t i = 0; i <= group; i++)
+        for (uint32_t s = 0; w->pages[page].groups[i].kind != ST_GROUP_FROZEN && s < program->ranks; s++) {
+            const uint32_t owner = st_slice_rank(page, i, program->ranks, s);
+
+            *runs = st_slice_runs(st_slice_of(w, page, i, program->ranks, owner));
+            if (i == group && owner == rank)
+                return first;
+            first += *runs;
+        }
+    return first;
+}
+
+/* Adds a page's norm up from those of the ranks' runs of tiles, slice by slice, so that it is what one rank finds. */
+static struct st_norm page_norm(const struct st_program *program, uint32_t p, const struct st_norm *norms)
+{
+    const struct st_workload *w = &program->workload;
+    const struct st_norm *n = &norms[program->norm_first[p]];
+    struct st_norm page = {0};
+
+    if (program->ranks == 1)
+        return *n;
+    for (uint32_t i = 0; i < w->pages[p].group_count; i++) {
+        struct st_norm_sum sum = {.tiles = 0};
+
+        if (w->pages[p].groups[i].kind == ST_GROUP_FROZEN)
+            continue;
+        for (uint32_t s = 0; s < program->ranks; s++) {
+            const struct st_slice slice = st_slice_of(w, p, i, program->ranks, st_slice_rank(p, i, program->ranks, s));
+            const uint64_t end = (slice.first + slice.elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
+
+            for (uint64_t tile = slice.first / ST_TILE_ELEMS, tiles; slice.elems > 0 && tile < end; tile += tiles, n++) {
+                tiles = st_norm_run(tile, end);
+                st_norm_add_run(&sum, n->norm2, tiles);
+                page.nonfinite += n->nonfinite;
+            }
+        }
+        page.norm2 += st_norm_total(&sum);
+    }
+    return page;
 }
 
 /* Sums over pages in index order, as each page's own is over its groups. */
@@ -65,13 +110,14 @@ static void sum_norms(const struct st_engine *eng, const struct st_norm *device,
     *nonfinite = 0;
     *first_bad = ST_NO_PAGE;
     for (uint32_t p = 0; p < eng->program->workload.page_count; p++) {
-        const struct st_norm *n = finished_on_host(eng->program, p) ? &host[p] : &device[p];
+        struct st_norm n;
 
         if (eng->program->pages[p].grad == ST_WHERE_NONE)
             continue;
-        *norm2 += n->norm2;
-        *nonfinite += n->nonfinite;
-        if (n->nonfinite > 0 && *first_bad == ST_NO_PAGE)
+        n = page_norm(eng->program, p, st_engine_finished_on_host(eng->program, p) ? host : device);
+        *norm2 += n.norm2;
+        *nonfinite += n.nonfinite;
+        if (n.nonfinite > 0 && *first_bad == ST_NO_PAGE)
             *first_bad = p;
     }
 }
@@ -165,19 +211,49 @@ static strata_status close_training_step(struct st_engine *eng, const struct st_
     return STRATA_OK;
 }
 
+static uint64_t overflowed_so_far(const struct st_engine *eng)
+{
+    return eng->train.overflowed_host + *(const uint64_t *)st_engine_pointer(eng, eng->program->at.overflows_host);
+}
+
+void st_engine_tally(struct st_engine *eng)
+{
+    const struct st_program *program = eng->program;
+    struct st_tally *tallies = st_scalars_tallies(program, st_engine_pointer(eng, program->at.scalars_host));
+
+    tallies[program->rank] =
+        (struct st_tally){.overflowed = overflowed_so_far(eng), .requests = atomic_exchange(&eng->requests, 0)};
+}
+
+/* What the ranks say beside norms and losses; returns the weights that have overflowed, which at stage 0 all of them count. */
+static uint64_t take_tallies(struct st_engine *eng, const struct st_tally *tallies)
+{
+    uint64_t overflowed = 0;
+
+    for (uint32_t r = 0; r < eng->program->ranks; r++) {
+        eng->result.requests |= tallies[r].requests;
+        overflowed += eng->program->stage > 0 || r == eng->program->rank ? tallies[r].overflowed : 0;
+    }
+    return overflowed;
+}
+
 strata_status st_engine_end_of_step(struct st_engine *eng)
 {
     struct st_norm *device = st_engine_pointer(eng, eng->program->at.scalars_host);
     const struct st_norm *host = st_engine_pointer(eng, eng->program->at.norms_host);
     const struct st_workload *w = &eng->program->workload;
-    const double *losses = st_scalars_losses(device, w->page_count);
+    const double *losses = st_scalars_losses(eng->program, device);
     uint64_t overflowed;
     double sum = 0;
 
-    for (uint32_t m = 0; m < w->grad_accum; m++)
+    for (uint32_t m = 0; m < eng->program->ranks * w->grad_accum; m++)
         sum += losses[m];
     eng->train.update.loss = eng->target_count > 0 ? sum / (double)eng->target_count : 0;
-    overflowed = eng->train.overflowed_host + *(const uint64_t *)st_engine_pointer(eng, eng->program->at.overflows_host);
+    overflowed = overflowed_so_far(eng);
+    if (eng->program->ranks > 1)
+        overflowed = take_tallies(eng, st_scalars_tallies(eng->program, device));
+    else
+        eng->result.requests = atomic_exchange(&eng->requests, 0);
     eng->result.weights_overflowed = overflowed - eng->train.overflowed_seen;
     eng->train.overflowed_seen = overflowed;
     if (eng->dispatch.phase == ST_PHASE_EVAL)

@@ -101,17 +101,18 @@ void st_pool_forget(struct st_pool *pool)
 
 uint64_t st_emit_page_bytes(const struct st_emitter *e, uint32_t p)
 {
-    return e->program->workload.pages[p].bytes;
+    return e->program->shards[p].bytes;
 }
 
 uint64_t st_emit_grad_bytes(const struct st_emitter *e, uint32_t p)
 {
-    return e->program->workload.pages[p].trained_elems * strata_dtype_bytes(e->program->workload.dtype);
+    return e->program->shards[p].trained_elems * strata_dtype_bytes(e->program->workload.dtype);
 }
 
 uint64_t st_emit_sum_bytes(const struct st_emitter *e, uint32_t p)
 {
-    return e->program->workload.pages[p].trained_elems * sizeof(float);
+    return (e->program->pages[p].sum_cut ? &e->program->shards[p] : &e->program->workload.pages[p])->trained_elems *
+           sizeof(float);
 }
 
 bool st_emit_gated(const struct st_emitter *e)
@@ -128,8 +129,13 @@ bool st_emit_in_backward(const struct st_emitter *e)
 
 static void upload_tokens(struct st_emitter *e)
 {
-    (void)st_emit_copy(e, ST_OP_UPLOAD_TOKENS, FORWARD, e->lay->at.tokens_host, e->lay->at.tokens_device, 0,
-                       st_workload_tokens_bytes(&e->program->workload));
+    const uint64_t bytes = st_program_tokens_bytes(e->program);
+
+    if (e->program->ranks > 1) {
+        st_emit_op(e, ST_OP_GATHER_TOKENS, FORWARD)->bytes = bytes / e->program->ranks * (e->program->ranks - 1);
+        st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_host, 0);
+    }
+    (void)st_emit_copy(e, ST_OP_UPLOAD_TOKENS, FORWARD, e->lay->at.tokens_host, e->lay->at.tokens_device, 0, bytes);
 }
 
 static bool updates_on_device(const struct st_plan *plan)
@@ -140,15 +146,31 @@ static bool updates_on_device(const struct st_plan *plan)
     return false;
 }
 
+/* Bytes of the other ranks' norms, losses and tallies. */
+static uint64_t gathered_scalars(const struct st_program *program)
+{
+    const struct st_workload *w = &program->workload;
+    uint64_t own = sizeof(struct st_tally) + w->grad_accum * sizeof(double);
+
+    for (uint32_t p = 0; p < w->page_count; p++)
+        for (uint32_t i = 0; i < w->pages[p].group_count; i++)
+            if (w->pages[p].groups[i].kind != ST_GROUP_FROZEN)
+                own += st_slice_runs(st_slice_of(w, p, i, program->ranks, program->rank)) * sizeof(struct st_norm);
+    return st_scalars_bytes(program) + program->ranks * sizeof(struct st_tally) - own;
+}
+
 static void end_of_step(struct st_emitter *e)
 {
-    const struct st_workload *w = &e->program->workload;
-
     (void)st_emit_copy(e, ST_OP_DOWNLOAD_SCALARS, FORWARD, e->lay->at.scalars_device, e->lay->at.scalars_host, 0,
-                       st_scalars_bytes(w->page_count, w->grad_accum));
+                       st_scalars_bytes(e->program));
     if (updates_on_device(e->plan))
         (void)st_emit_copy(e, ST_OP_DOWNLOAD_SCALARS, BACKWARD, e->lay->at.overflows_device, e->lay->at.overflows_host, 0,
                            sizeof(uint64_t));
+    if (e->program->ranks > 1) {
+        st_emit_op(e, ST_OP_GATHER_SCALARS, FORWARD)->bytes = gathered_scalars(e->program);
+        st_emit_operand(e, ST_ROLE_SCALARS, e->lay->at.scalars_host, 0);
+        st_emit_operand(e, ST_ROLE_NORMS, e->lay->at.norms_host, 1);
+    }
     (void)st_emit_op(e, ST_OP_END, FORWARD);
     st_emit_operand(e, ST_ROLE_SCALARS, e->lay->at.scalars_host, 0);
     st_emit_operand(e, ST_ROLE_NORMS, e->lay->at.norms_host, 1);
@@ -165,11 +187,13 @@ static void forget_slots(struct st_emitter *e)
     st_pool_forget(&e->lay->rounded);
     st_pool_forget(&e->lay->small_grads);
     st_pool_forget(&e->lay->small_rounded);
+    st_pool_forget(&e->lay->wires);
+    st_pool_forget(&e->lay->dact_wires);
     st_pool_forget(&e->lay->acts);
     st_pool_forget(&e->lay->host_acts);
     st_pool_forget(states);
     e->lay->weights.next = e->lay->host_weights.next = e->lay->grads.next = e->lay->rounded.next = states->next = 0;
-    e->lay->host_acts.next = 0;
+    e->lay->host_acts.next = e->lay->wires.next = e->lay->dact_wires.next = 0;
     memset(e->lay->acts.used, 0, sizeof(e->lay->acts.used));
     memcpy(states->holds, e->ahead, e->tail_reads * sizeof(*states->holds));
     states->next = states->count == 0 ? 0 : e->tail_reads % states->count;

@@ -119,6 +119,38 @@ static uint32_t add_to_sum(struct st_emitter *e, uint32_t p, uint32_t sum, uint3
     return sum;
 }
 
+/* Has the ranks add up their sums of page p, each those of its own slices. */
+static void exchange_sum(struct st_emitter *e, uint32_t p, uint32_t sum)
+{
+    struct st_op *op;
+    uint32_t wire;
+
+    if (e->program->ranks == 1)
+        return;
+    wire = st_pool_take(&e->lay->wires, p);
+    op = st_emit_op(e, ST_OP_EXCHANGE_GRAD, BACKWARD);
+    op->page = p;
+    op->bytes = st_program_wire_bytes(e->program, p);
+    st_emit_operand(e, ST_ROLE_SUM, sum, p);
+    st_emit_operand(e, ST_ROLE_WIRE, wire, p);
+    st_emit_op(e, ST_OP_FOLD_RANKS, BACKWARD)->page = p;
+    st_emit_operand(e, ST_ROLE_SUM, sum, p);
+    st_emit_operand(e, ST_ROLE_WIRE, wire, p);
+}
+
+/* Stage 0: every rank needs all of the rounded gradient. */
+static void gather_grad(struct st_emitter *e, uint32_t p, uint32_t grad)
+{
+    struct st_op *op;
+
+    if (e->program->ranks == 1 || e->program->stage > 0)
+        return;
+    op = st_emit_op(e, ST_OP_GATHER_GRAD, BACKWARD);
+    op->page = p;
+    op->bytes = st_program_gathered_grads(e->program, p);
+    st_emit_operand(e, ST_ROLE_TO, grad, p);
+}
+
 /* After micro-batch m. */
 static void sum_to_host(struct st_emitter *e, uint32_t p, uint32_t sum, uint32_t m)
 {
@@ -162,7 +194,7 @@ static void finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum)
 
     if (place->grad == ST_WHERE_DEVICE)
         rounded = place->grad_region;
-    else if (program->workload.dtype != STRATA_F32)
+    else if (!st_place_rounds_in_place(e->plan))
         rounded = st_pool_take(is_small ? &e->lay->small_rounded : &e->lay->rounded, p);
     else if (program->leaves > 1 && one_at_a_time(e, p)) /* no gradient holds a slot of the sums to come */
         rounded = st_pool_take(is_small ? &e->lay->small_grads : &e->lay->grads, p);
@@ -171,6 +203,7 @@ static void finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum)
     st_emit_operand(e, ST_ROLE_GRAD, rounded, p);
     st_emit_operand(e, ST_ROLE_SCALARS, e->lay->at.scalars_device, 0);
     st_emit_operand(e, ST_ROLE_WORKSPACE, e->lay->block_sums, 0);
+    gather_grad(e, p, rounded);
     if (place->grad != ST_WHERE_DEVICE && held_back(e, p)) {
         assert(e->held_count < ST_HELD_MAX);
         e->held[e->held_count].page = p;
@@ -189,6 +222,8 @@ static void close_sum(struct st_emitter *e, uint32_t p, uint32_t sum, const stru
 
     if (sum == ST_NO_BUFFER)
         return;
+    if (micros->closes)
+        exchange_sum(e, p, sum);
     if (place->sum == ST_WHERE_HOST && (!micros->closes || st_place_is_table(e->plan, p)))
         sum_to_host(e, p, sum, micros->end - 1);
     else if (micros->closes && !st_place_is_table(e->plan, p))
@@ -315,16 +350,15 @@ static void scatter_device(struct st_emitter *e, uint32_t p)
     finish_grad(e, p, sum);
 }
 
-static void scatter_host(struct st_emitter *e, uint32_t micro)
+static void scatter_host(struct st_emitter *e, uint32_t micro, uint32_t dact, bool first)
 {
     const struct st_workload *w = &e->program->workload;
-    struct st_op *op =
-        st_emit_copy(e, ST_OP_DOWNLOAD_DACT, BACKWARD, e->lay->dact[micro], e->lay->dact_host, micro, w->activation_bytes);
+    struct st_op *op = st_emit_copy(e, ST_OP_DOWNLOAD_DACT, BACKWARD, dact, e->lay->dact_host, micro, w->activation_bytes);
 
     op->micro = micro;
     op = st_emit_op(e, ST_OP_SCATTER_HOST, BACKWARD);
     op->micro = micro;
-    op->first = !w->tied && micro == 0;
+    op->first = first;
     st_emit_operand(e, ST_ROLE_DACT, e->lay->dact_host, micro);
     st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_host, 0);
     for (uint32_t p = w->table_first; p < w->table_first + w->table_count; p++)
@@ -337,8 +371,58 @@ static void finish_host(struct st_emitter *e, uint32_t p)
     st_emit_operand(e, ST_ROLE_SUM, e->program->pages[p].accum_region, p);
     st_emit_operand(e, ST_ROLE_GRAD, e->program->pages[p].grad_region, p);
     st_emit_operand(e, ST_ROLE_NORMS, e->lay->at.norms_host, 1);
+    gather_grad(e, p, e->program->pages[p].grad_region);
     if (st_emit_in_backward(e))
         st_emit_update(e, p);
+}
+
+/* --- the same with several ranks --- */
+
+static void scatter_micro(struct st_emitter *e, uint32_t p, uint32_t micro, uint32_t dact, bool first)
+{
+    struct st_op *op = st_emit_op(e, ST_OP_SCATTER_MICRO, BACKWARD);
+
+    op->page = p;
+    op->micro = micro;
+    op->first = first;
+    st_emit_operand(e, ST_ROLE_SUM, e->program->pages[p].accum_region, p);
+    st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_device, 0);
+    st_emit_operand(e, ST_ROLE_DACT, dact, micro);
+}
+
+/* Has the rank that computed a micro-batch's gradients of rows send each to who has the row, who adds it. */
+static void scatter_global(struct st_emitter *e, uint32_t global)
+{
+    const struct st_workload *w = &e->program->workload;
+    const uint32_t micro = st_program_micro(e->program, global);
+    const bool own = micro < w->grad_accum, first = !w->tied && global == 0;
+    const uint32_t dact = own ? e->lay->dact[micro] : st_pool_take(&e->lay->dact_wires, micro);
+    struct st_op *op = st_emit_op(e, ST_OP_EXCHANGE_DACT, BACKWARD);
+
+    op->micro = micro;
+    op->first = !own;
+    op->bytes = own ? 0 : w->activation_bytes; /* the most */
+    st_emit_operand(e, ST_ROLE_DACT, dact, micro);
+    st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_host, 0);
+    if (e->program->pages[w->table_first].sum == ST_WHERE_HOST)
+        scatter_host(e, micro, dact, first);
+    else
+        for (uint32_t p = w->table_first; p < w->table_first + w->table_count; p++)
+            scatter_micro(e, p, micro, dact, first);
+}
+
+static void table_of_ranks(struct st_emitter *e)
+{
+    const struct st_workload *w = &e->program->workload;
+
+    for (uint32_t i = 0; i < e->program->ranks * w->grad_accum; i++)
+        scatter_global(e, i);
+    for (uint32_t p = w->table_first; p < w->table_first + w->table_count; p++) {
+        if (e->program->pages[p].sum == ST_WHERE_HOST)
+            finish_host(e, p);
+        else
+            finish_grad(e, p, e->program->pages[p].accum_region);
+    }
 }
 
 void st_emit_table_backward(struct st_emitter *e)
@@ -348,13 +432,17 @@ void st_emit_table_backward(struct st_emitter *e)
 
     if (!trained(e, w->table_first))
         return;
+    if (e->program->ranks > 1) {
+        table_of_ranks(e);
+        return;
+    }
     if (e->program->pages[w->table_first].sum != ST_WHERE_HOST) {
         for (uint32_t p = w->table_first; p < end; p++)
             scatter_device(e, p);
         return;
     }
     for (uint32_t m = 0; m < w->grad_accum; m++)
-        scatter_host(e, m);
+        scatter_host(e, m, e->lay->dact[m], !w->tied && m == 0);
     for (uint32_t p = w->table_first; p < end; p++)
         finish_host(e, p);
 }

@@ -11,6 +11,14 @@ static void gather_host(struct st_emitter *e, uint32_t p)
     st_emit_operand(e, ST_ROLE_WEIGHT, weight, p);
     st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_host, 0);
     st_emit_operand(e, ST_ROLE_ROWS, e->lay->rows_host, 0);
+    if (st_program_cuts(e->program) == 1)
+        return;
+    op = st_emit_op(e, ST_OP_EXCHANGE_ROWS, FORWARD);
+    op->page = p;
+    op->bytes = e->program->workload.activation_bytes * e->program->workload.grad_accum; /* the most */
+    st_emit_operand(e, ST_ROLE_WEIGHT, weight, p);
+    st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_host, 0);
+    st_emit_operand(e, ST_ROLE_ROWS, e->lay->rows_host, 0);
 }
 
 static void embed_rows(struct st_emitter *e, uint32_t micro, uint32_t act)

@@ -28,15 +28,31 @@ static struct st_pool *device_slots(struct st_emitter *e, uint32_t p)
     return st_place_is_small(e->plan, p) ? &e->lay->small_weights : &e->lay->weights;
 }
 
+/* The other ranks' slices follow what this one has brought or updated. */
+static void gather_weight(struct st_emitter *e, uint32_t p, uint32_t weight, unsigned phases)
+{
+    struct st_op *op;
+
+    if (st_program_cuts(e->program) == 1)
+        return;
+    op = st_emit_op(e, ST_OP_GATHER_WEIGHT, phases);
+    op->page = p;
+    op->bytes = st_program_gathered_bytes(e->program, p);
+    st_emit_operand(e, ST_ROLE_TO, weight, p);
+}
+
 static void upload_weight(struct st_emitter *e, uint32_t p, uint32_t from, uint32_t to, unsigned phases, uint64_t bytes)
 {
     st_emit_copy(e, ST_OP_UPLOAD_WEIGHT, phases, from, to, p, bytes)->page = p;
 }
 
-uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases)
+/* The slot on the device that has the page; if none has, one to which it goes in these phases, of other ranks' slices nothing. */
+static uint32_t device_shard(struct st_emitter *e, uint32_t p, unsigned phases, bool *fresh)
 {
     const struct st_page_place *place = &e->program->pages[p];
     uint32_t slot, from;
+
+    *fresh = false;
 
     if (place->weights == ST_WHERE_DEVICE)
         return place->weight_region;
@@ -46,13 +62,24 @@ uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases
     from = st_emit_host_weight(e, p, phases);
     slot = st_pool_take(device_slots(e, p), p);
     upload_weight(e, p, from, slot, phases, st_emit_page_bytes(e, p));
+    *fresh = true;
     return slot;
+}
+
+uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases)
+{
+    bool fresh;
+    const uint32_t weight = device_shard(e, p, phases, &fresh);
+
+    if (fresh)
+        gather_weight(e, p, weight, phases);
+    return weight;
 }
 
 /* Bytes of page p's weights that an update changes; on the way to an extent the drive's blocks that they lie in. */
 static uint64_t updated_bytes(const struct st_emitter *e, uint32_t p)
 {
-    return st_page_updated_bytes(&e->program->workload.pages[p], e->program->pages[p].home);
+    return st_page_updated_bytes(&e->program->shards[p], e->program->pages[p].home);
 }
 
 static void write_weight(struct st_emitter *e, uint32_t p, uint32_t slot)
@@ -136,8 +163,7 @@ static void save_state(struct st_emitter *e, uint32_t c)
 static void save_weight(struct st_emitter *e, uint32_t p)
 {
     const struct st_page_place *place = &e->program->pages[p];
-    const struct saved_thing t = {
-        ST_OP_DOWNLOAD_WEIGHT, ST_OP_WRITE_WEIGHT, p, 0, p, st_page_set_bytes(&e->program->workload.pages[p])};
+    const struct saved_thing t = {ST_OP_DOWNLOAD_WEIGHT, ST_OP_WRITE_WEIGHT, p, 0, p, st_page_set_bytes(&e->program->shards[p])};
 
     if (e->program->sets == 0 || place->home == ST_WHERE_NVME)
         return;
@@ -201,8 +227,10 @@ static void update_on_host(struct st_emitter *e, uint32_t p)
 
     update_chunks(e, p, weight);
     write_weight(e, p, weight);
-    if (place->weights == ST_WHERE_DEVICE && !(st_place_is_table(e->plan, p) && st_emit_uploads_later(e)))
-        upload_weight(e, p, weight, place->weight_region, e->update_phases, updated_bytes(e, p));
+    if (place->weights != ST_WHERE_DEVICE || (st_place_is_table(e->plan, p) && st_emit_uploads_later(e)))
+        return;
+    upload_weight(e, p, weight, place->weight_region, e->update_phases, updated_bytes(e, p));
+    gather_weight(e, p, place->weight_region, e->update_phases);
 }
 
 bool st_emit_uploads_later(const struct st_emitter *e)
@@ -217,15 +245,18 @@ void st_emit_table_slice(struct st_emitter *e, uint32_t t)
     const struct st_page_place *place = &e->program->pages[p];
 
     upload_weight(e, p, place->home_region, place->weight_region, e->update_phases, updated_bytes(e, p));
+    gather_weight(e, p, place->weight_region, e->update_phases);
 }
 
 static void update_on_device(struct st_emitter *e, uint32_t p)
 {
     const struct st_page_place *place = &e->program->pages[p];
-    const uint32_t weight = st_emit_device_weight(e, p, weight_phases(e, p));
+    bool fresh;
+    const uint32_t weight = device_shard(e, p, weight_phases(e, p), &fresh);
     uint32_t host;
 
     update_chunks(e, p, weight);
+    gather_weight(e, p, weight, fresh ? weight_phases(e, p) : e->update_phases);
     if (place->home == ST_WHERE_DEVICE)
         return;
     host = st_emit_host_weight(e, p, weight_phases(e, p) & ~(unsigned)e->update_phases); /* an update brings newer ones down */

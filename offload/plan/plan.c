@@ -92,6 +92,20 @@ static void cut_group(struct st_plan *plan, uint32_t p, uint32_t i, uint64_t pos
     }
 }
 
+/* Norms of a page, see st_scalars_bytes(). */
+static uint32_t count_norms(const struct st_program *program, uint32_t p)
+{
+    const struct st_page *page = &program->workload.pages[p];
+    uint32_t norms = 0;
+
+    if (program->ranks == 1)
+        return 1;
+    for (uint32_t i = 0; i < page->group_count; i++)
+        for (uint32_t r = 0; page->groups[i].kind != ST_GROUP_FROZEN && r < program->ranks; r++)
+            norms += st_slice_runs(st_slice_of(&program->workload, p, i, program->ranks, r));
+    return norms;
+}
+
 static strata_status make_shards(struct st_plan *plan)
 {
     struct st_program *program = &plan->program;
@@ -100,10 +114,13 @@ static strata_status make_shards(struct st_plan *plan)
     program->rank = plan->policy.rank;
     program->stage = plan->policy.stage;
     program->shards = calloc(program->workload.page_count, sizeof(*program->shards));
-    if (program->shards == NULL)
+    program->norm_first = calloc((size_t)program->workload.page_count + 1, sizeof(*program->norm_first));
+    if (program->shards == NULL || program->norm_first == NULL)
         return st_error(STRATA_E_NOMEM, "plan: no memory");
-    for (uint32_t p = 0; p < program->workload.page_count; p++)
+    for (uint32_t p = 0; p < program->workload.page_count; p++) {
         st_shard_make(&program->shards[p], &program->workload, p, st_program_cuts(program));
+        program->norm_first[p + 1] = program->norm_first[p] + count_norms(program, p);
+    }
     return STRATA_OK;
 }
 

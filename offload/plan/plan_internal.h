@@ -38,8 +38,9 @@ struct st_layout {
     uint32_t *checkpoints; /* [(blocks + 1) * g], where program.acts says */
     uint32_t *dact;        /* [g] */
     struct st_pool weights, host_weights, states, streamed_states, acts, host_acts, grads, rounded;
-    struct st_pool saves; /* in host memory: what lives on the device, on its way to its extent */
-    struct st_pool folds; /* sums of a page's leaves beside the one in `grads` */
+    struct st_pool wires, dact_wires; /* from other ranks: sums of a page, gradients of a micro-batch's rows */
+    struct st_pool folds;             /* sums of a page's leaves beside the one in `grads` */
+    struct st_pool saves;             /* in host memory: what lives on the device, on its way to its extent */
     struct st_pool small_weights, small_grads, small_rounded; /* one slot each, for the norm and the positions */
 };
 
@@ -82,6 +83,10 @@ bool st_place_trained(const struct st_plan *plan, uint32_t page);
 enum st_where st_place_sum(const struct st_plan *plan, uint32_t page); /* as in struct st_page_place */
 /* Micro-batches add to its sum: not only the lookup, as to an untied table's. */
 bool st_place_has_leaves(const struct st_plan *plan, uint32_t page);
+/* Whether its sum in host memory is of the rank's shard alone. */
+bool st_place_sum_cut(const struct st_plan *plan, uint32_t page);
+/* Whether a gradient of fp32 is its sum. */
+bool st_place_rounds_in_place(const struct st_plan *plan);
 /* Whether what is saved may, by the policy, be at home on the device. */
 bool st_place_saves_from_device(const struct st_plan *plan);
 /* First chunk whose state is not on the device; chunks up to it, then those cached in host memory. */

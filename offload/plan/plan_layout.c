@@ -13,6 +13,7 @@
 
 #define HOST_ALIGN   4096u
 #define DEVICE_ALIGN 256u
+#define WIRE_SLOTS   2u /* one is filled while the other is added */
 #define SAVE_SLOTS   2u /* one is filled while the other is written */
 /* Moments of at least this size have staggered planes, which adds about 1 % to a chunk's bytes at most. */
 #define SKEWED_BYTES (1u << 20)
@@ -31,6 +32,7 @@ static const char *const item_names[ST_ITEM_COUNT] = {
     [ST_ITEM_ACTIVATION_SLOTS] = "activation slots",
     [ST_ITEM_ACTIVATIONS] = "activations",
     [ST_ITEM_WORKSPACE] = "workspace",
+    [ST_ITEM_WIRES] = "from other ranks",
     [ST_ITEM_ROWS] = "embedding rows",
     [ST_ITEM_CONSTANTS] = "constants",
     [ST_ITEM_SMALL] = "tokens, losses, norms",
@@ -161,14 +163,16 @@ static void lay_leaves(struct st_walk *k, uint32_t p, uint32_t count, struct st_
 static void lay_gradients(struct st_walk *k, uint32_t p, uint32_t count, struct st_page_place *place)
 {
     const struct st_plan *plan = k->plan;
-    const uint64_t elems = plan->program.workload.pages[p].trained_elems;
+    const struct st_page *page = &plan->program.workload.pages[p], *shard = &plan->program.shards[p];
+    const uint64_t sum = (place->sum_cut ? shard : page)->trained_elems * sizeof(float);
 
-    place->grad_region = take_each(k, (strata_tier)place->grad, elems * strata_dtype_bytes(plan->program.workload.dtype), count,
-                                   ST_ITEM_GRADIENTS);
-    if (place->grad == ST_WHERE_DEVICE && plan->program.workload.dtype == STRATA_F32)
+    place->grad_region =
+        take_each(k, (strata_tier)place->grad, shard->trained_elems * strata_dtype_bytes(plan->program.workload.dtype), count,
+                  ST_ITEM_GRADIENTS);
+    if (place->grad == ST_WHERE_DEVICE && st_place_rounds_in_place(plan))
         place->accum_region = place->grad_region;
     else if (place->sum != ST_WHERE_STREAMED)
-        place->accum_region = take_each(k, (strata_tier)place->sum, elems * 4, count,
+        place->accum_region = take_each(k, (strata_tier)place->sum, sum, count,
                                         place->sum == ST_WHERE_DEVICE ? ST_ITEM_ACCUMULATORS : ST_ITEM_HOST_ACCUMULATORS);
     lay_leaves(k, p, count, place);
 }
@@ -182,24 +186,27 @@ static void grow(uint64_t *most, bool counts, uint64_t elems)
 /* Notes what the slots must be able to hold of page p. */
 static void note_slots(struct st_walk *k, uint32_t p, const struct st_page_place *place)
 {
-    const struct st_page *page = &k->plan->program.workload.pages[p];
+    const struct st_program *program = &k->plan->program;
+    const struct st_page *page = &program->workload.pages[p], *shard = &program->shards[p];
     const uint64_t elems = page->trained_elems;
     const bool small = st_place_is_small(k->plan, p);
 
     grow(small ? &k->small_streamed : &k->streamed, place->weights == ST_WHERE_STREAMED, page->bytes);
-    grow(&k->from_nvme, place->home == ST_WHERE_NVME, page->bytes);
+    grow(&k->from_nvme, place->home == ST_WHERE_NVME, shard->bytes);
     grow(small ? &k->small_grads : &k->slot_grads, place->sum == ST_WHERE_STREAMED || place->sum == ST_WHERE_HOST, elems);
-    grow(small ? &k->small_leaving : &k->leaving, place->grad == ST_WHERE_HOST && !st_place_is_table(k->plan, p), elems);
+    grow(small ? &k->small_leaving : &k->leaving, place->grad == ST_WHERE_HOST && !st_place_is_table(k->plan, p),
+         shard->trained_elems);
     grow(&k->folded, st_place_has_leaves(k->plan, p) && (!st_place_horizontal(k->plan) || place->sum == ST_WHERE_HOST), elems);
     if (place->state == ST_WHERE_STREAMED && k->plan->sums->page_largest[p] > k->streamed_state)
         k->streamed_state = k->plan->sums->page_largest[p];
     grow(&k->most, true, elems);
+    grow(&k->wire, place->grad != ST_WHERE_NONE, st_program_wire_elems(program, p));
 }
 
 /* Lays out where the weights are in force between uses, and where checkpoints have them. */
 static void lay_home(struct st_walk *k, uint32_t p, uint32_t count, struct st_page_place *place)
 {
-    const struct st_page *page = &k->plan->program.workload.pages[p];
+    const struct st_page *page = &k->plan->program.shards[p];
     const bool on_nvme = place->home == ST_WHERE_NVME;
 
     if (place->home != ST_WHERE_DEVICE && !(on_nvme && saves(k)))
@@ -236,6 +243,7 @@ static void lay_page(struct st_walk *k, uint32_t p, uint32_t count)
         place.sum = st_place_sum(plan, p);
         place.grad = st_place_device_update(plan, p) ? ST_WHERE_DEVICE : ST_WHERE_HOST;
         place.state = st_place_streamed(plan, p) ? ST_WHERE_STREAMED : place.grad;
+        place.sum_cut = st_place_sum_cut(plan, p);
     }
     note_slots(k, p, &place);
     if (place.weights == ST_WHERE_DEVICE)
@@ -351,21 +359,26 @@ static uint32_t fold_slots(const struct st_plan *plan)
 static void lay_slots(struct st_walk *k)
 {
     struct st_plan *plan = k->plan;
-    const strata_dtype dtype = plan->program.workload.dtype;
-    const size_t dt = strata_dtype_bytes(dtype);
+    const size_t dt = strata_dtype_bytes(plan->program.workload.dtype);
+    const bool in_place = st_place_rounds_in_place(plan);
     struct st_layout *lay = k->lay;
 
     st_walk_take_pool(k, &lay->weights, plan->decided.slots.weights, STRATA_TIER_DEVICE, k->streamed, ST_ITEM_WEIGHT_SLOTS);
     st_walk_take_pool(k, &lay->host_weights, plan->decided.slots.host_weights, STRATA_TIER_HOST, k->from_nvme,
                       ST_ITEM_WEIGHT_SLOTS);
     st_walk_take_pool(k, &lay->grads, plan->decided.slots.grads, STRATA_TIER_DEVICE, k->slot_grads * 4, ST_ITEM_ACCUMULATORS);
-    st_walk_take_pool(k, &lay->rounded, dtype == STRATA_F32 ? 0 : plan->decided.slots.grads, STRATA_TIER_DEVICE, k->leaving * dt,
+    st_walk_take_pool(k, &lay->rounded, in_place ? 0 : plan->decided.slots.grads, STRATA_TIER_DEVICE, k->leaving * dt,
                       ST_ITEM_GRADIENT_SLOTS);
+    st_walk_take_pool(k, &lay->wires, WIRE_SLOTS, STRATA_TIER_DEVICE, k->wire * sizeof(float), ST_ITEM_WIRES);
+    st_walk_take_pool(
+        k, &lay->dact_wires, WIRE_SLOTS, STRATA_TIER_DEVICE,
+        k->wire > 0 && st_place_trained(plan, plan->program.workload.table_first) ? plan->program.workload.activation_bytes : 0,
+        ST_ITEM_WIRES);
     st_walk_take_pool(k, &lay->saves, SAVE_SLOTS, STRATA_TIER_HOST, saved_at_once(plan), ST_ITEM_SAVED_SLOTS);
     st_walk_take_pool(k, &lay->small_weights, 1, STRATA_TIER_DEVICE, k->small_streamed, ST_ITEM_WEIGHT_SLOTS);
     st_walk_take_pool(k, &lay->small_grads, 1, STRATA_TIER_DEVICE, k->small_grads * 4, ST_ITEM_ACCUMULATORS);
     st_walk_take_pool(k, &lay->folds, fold_slots(plan), STRATA_TIER_DEVICE, k->folded * 4, ST_ITEM_ACCUMULATORS);
-    st_walk_take_pool(k, &lay->small_rounded, dtype == STRATA_F32 ? 0 : 1, STRATA_TIER_DEVICE, k->small_leaving * dt,
+    st_walk_take_pool(k, &lay->small_rounded, in_place ? 0 : 1, STRATA_TIER_DEVICE, k->small_leaving * dt,
                       ST_ITEM_GRADIENT_SLOTS);
     lay->block_sums = st_walk_take(k, STRATA_TIER_DEVICE, (k->most / 4096 + ST_GROUPS_MAX) * sizeof(double), ST_ITEM_SMALL);
 }
@@ -374,14 +387,15 @@ static void lay_small(struct st_walk *k)
 {
     struct st_plan *plan = k->plan;
     const struct st_workload *w = &plan->program.workload;
-    const uint64_t tokens = st_workload_tokens_bytes(w);
-    const uint64_t scalars = st_scalars_bytes(w->page_count, w->grad_accum);
+    const uint64_t tokens = st_program_tokens_bytes(&plan->program);
+    const uint64_t scalars = st_scalars_bytes(&plan->program);
+    const uint64_t tallies = plan->program.ranks > 1 ? plan->program.ranks * sizeof(struct st_tally) : 0;
     struct st_layout *lay = k->lay;
 
     lay->at.tokens_host = st_walk_take(k, STRATA_TIER_HOST, tokens, ST_ITEM_SMALL);
     lay->at.tokens_device = st_walk_take(k, STRATA_TIER_DEVICE, tokens, ST_ITEM_SMALL);
     lay->at.scalars_device = st_walk_take(k, STRATA_TIER_DEVICE, scalars, ST_ITEM_SMALL);
-    lay->at.scalars_host = st_walk_take(k, STRATA_TIER_HOST, scalars, ST_ITEM_SMALL);
+    lay->at.scalars_host = st_walk_take(k, STRATA_TIER_HOST, scalars + tallies, ST_ITEM_SMALL);
     lay->at.norms_host = st_walk_take(k, STRATA_TIER_HOST, scalars, ST_ITEM_SMALL);
     lay->at.overflows_device = st_walk_take(k, STRATA_TIER_DEVICE, sizeof(uint64_t), ST_ITEM_SMALL);
     lay->at.overflows_host = st_walk_take(k, STRATA_TIER_HOST, sizeof(uint64_t), ST_ITEM_SMALL);

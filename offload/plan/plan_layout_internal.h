@@ -19,6 +19,7 @@ enum st_layout_item {
     ST_ITEM_ACTIVATION_SLOTS,
     ST_ITEM_ACTIVATIONS,
     ST_ITEM_WORKSPACE,
+    ST_ITEM_WIRES,
     ST_ITEM_ROWS,
     ST_ITEM_CONSTANTS,
     ST_ITEM_SMALL,
@@ -38,6 +39,7 @@ struct st_walk {
     uint64_t small_streamed, small_grads, small_leaving; /* and of the small ones */
     uint64_t folded;                                     /* of the largest whose leaves' sums share slots */
     uint64_t streamed_state;                             /* bytes of the largest streamed chunk */
+    uint64_t wire;                                       /* elements of the largest page's sums from other ranks */
 };
 
 /* Take `count` times `bytes` of a tier, when sizing. */

@@ -96,7 +96,7 @@ enum st_where st_place_sum(const struct st_plan *plan, uint32_t p)
 
     if (!st_place_trained(plan, p))
         return ST_WHERE_NONE;
-    if (device_update && plan->program.workload.dtype == STRATA_F32)
+    if (device_update && st_place_rounds_in_place(plan))
         return ST_WHERE_DEVICE;
     if (!sum_outlives(plan, p))
         return ST_WHERE_STREAMED;
@@ -107,6 +107,20 @@ enum st_where st_place_sum(const struct st_plan *plan, uint32_t p)
 bool st_place_has_leaves(const struct st_plan *plan, uint32_t p)
 {
     return st_place_trained(plan, p) && (plan->program.workload.tied || !st_place_is_table(plan, p));
+}
+
+/* The table's, which is exchanged before it goes there; not where the rank's own partial sums wait there, too. */
+bool st_place_sum_cut(const struct st_plan *plan, uint32_t p)
+{
+    const bool between = plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL && plan->program.workload.grad_accum > 1;
+
+    return st_program_cuts(&plan->program) > 1 && st_place_is_table(plan, p) && st_place_sum(plan, p) == ST_WHERE_HOST &&
+           !between;
+}
+
+bool st_place_rounds_in_place(const struct st_plan *plan)
+{
+    return plan->program.workload.dtype == STRATA_F32 && plan->program.ranks == 1;
 }
 
 bool st_place_saves_from_device(const struct st_plan *plan)

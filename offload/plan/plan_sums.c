@@ -52,11 +52,12 @@ static void sum_spaces(const struct st_plan *plan, struct st_plan_sums *sums)
     sums->set_bytes = sums->state_bytes[plan->program.chunk_count];
     sums->saved_largest = sums->state_largest[0];
     for (uint32_t p = 0; p < w->page_count; p++) {
-        const uint64_t bytes = st_extent_bytes(st_page_set_bytes(&w->pages[p]));
+        const struct st_page *shard = &plan->program.shards[p];
+        const uint64_t bytes = st_extent_bytes(st_page_set_bytes(shard));
 
         sums->set_bytes += bytes;
         sums->saved_largest = bytes > sums->saved_largest ? bytes : sums->saved_largest;
-        sums->base_bytes += st_extent_bytes(st_page_base_bytes(&w->pages[p]));
+        sums->base_bytes += st_extent_bytes(st_page_base_bytes(shard));
     }
 }
 

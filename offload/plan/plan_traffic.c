@@ -100,10 +100,11 @@ static uint64_t state_of(const struct st_plan *plan, uint32_t p)
 
 static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_t p, uint32_t times)
 {
-    const struct st_page *page = &plan->program.workload.pages[p];
+    const struct st_page *page = &plan->program.workload.pages[p], *shard = &plan->program.shards[p];
     const enum st_where home = st_place_home(plan, p);
     const uint64_t width = strata_dtype_bytes(plan->program.workload.dtype);
-    const uint64_t updated = st_page_updated_bytes(page, home), sum = page->trained_elems * sizeof(float);
+    const uint64_t updated = st_page_updated_bytes(shard, home);
+    const uint64_t sum = (st_place_sum_cut(plan, p) ? shard : page)->trained_elems * sizeof(float);
     const struct page_facts f = facts_of(plan, p);
     struct counts n = {0};
     uint64_t up;
@@ -114,16 +115,16 @@ static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_
         count_streamed(&n, plan, &f);
     count_gradients(&n, plan, p, &f);
     if (home == ST_WHERE_NVME) {
-        moved->read += times * n.reads * st_extent_bytes(page->bytes);
-        moved->nvme += times * (n.reads * st_extent_bytes(page->bytes) + n.writes * st_extent_bytes(updated));
+        moved->read += times * n.reads * st_extent_bytes(shard->bytes);
+        moved->nvme += times * (n.reads * st_extent_bytes(shard->bytes) + n.writes * st_extent_bytes(updated));
     }
     if (st_place_streamed(plan, p)) {
         moved->upload += times * state_of(plan, p);
         moved->link += 2 * times * state_of(plan, p);
     }
-    up = n.uploads * page->bytes + n.updated_uploads * updated + n.sum_uploads * sum;
+    up = n.uploads * shard->bytes + n.updated_uploads * updated + n.sum_uploads * sum;
     moved->upload += times * up;
-    moved->link += times * (up + n.updated_downloads * updated + n.grads * page->trained_elems * width + n.sum_downloads * sum);
+    moved->link += times * (up + n.updated_downloads * updated + n.grads * shard->trained_elems * width + n.sum_downloads * sum);
 }
 
 /* Rows of the table that the host gathers, and gradients of rows that it scatters. */
@@ -137,7 +138,7 @@ static void add_rows(struct st_moved *moved, const struct st_plan *plan)
         moved->link += bytes;
     }
     if (st_place_sum(plan, w->table_first) == ST_WHERE_HOST)
-        moved->link += bytes;
+        moved->link += plan->program.ranks * bytes; /* with several ranks all of theirs come by way of the device */
 }
 
 static void add_state(struct st_moved *moved, const struct st_plan *plan)

@@ -91,29 +91,32 @@ const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
     [ST_OP_DOWNLOAD_SCALARS] = {"download_scalars", ON(DOWNLOAD),      0,     COPY(SCALARS)},
     [ST_OP_END]             = {"end",             ON(UPDATE),          0,     DOES(SMALL) =
         {INOUT(SCALARS, SCALARS), IN(NORMS, SCALARS), IN(OVERFLOWS, SCALARS)}},
+
+    /* Between ranks.  What a gather brings is no new version of a thing, but the rest of the one that is there. */
+    [ST_OP_GATHER_TOKENS]   = {"gather_tokens",   ON(COMM),            0,     DOES(COMM) = {INOUT(TOKENS, TOKENS)}},
+    [ST_OP_EXCHANGE_ROWS]   = {"exchange_rows",   ON(COMM),            PAGE,  DOES(COMM) =
+        {IN(WEIGHT, WEIGHT), IN(TOKENS, TOKENS), INOUT(ROWS, ROWS)}},
+    [ST_OP_GATHER_WEIGHT]   = {"gather_weight",   ON(COMM),            PAGE,  DOES(COMM) = {INOUT(TO, WEIGHT)}},
+    [ST_OP_EXCHANGE_GRAD]   = {"exchange_grad",   ON(COMM),            PAGE,  DOES(COMM) = {IN(SUM, ACCUM), OUT(WIRE, WIRE)}},
+    [ST_OP_FOLD_RANKS]      = {"fold_ranks",      ON(COMPUTE),         PAGE,  DOES(FOLD) = {INOUT(SUM, ACCUM), INOUT(WIRE, WIRE)}},
+    [ST_OP_GATHER_GRAD]     = {"gather_grad",     ON(COMM),            PAGE,  DOES(COMM) = {INOUT(TO, GRAD)}},
+    [ST_OP_EXCHANGE_DACT]   = {"exchange_dact",   ON(COMM),            MICRO, DOES(COMM) =
+        {SOME(ONE, DACT, ADD, DACT), IN(TOKENS, TOKENS)}},
+    [ST_OP_SCATTER_MICRO]   = {"scatter_micro",   ON(COMPUTE),         PAGE | MICRO, DOES(SMALL) =
+        {SOME(ONE, SUM, ADD, ACCUM), IN(TOKENS, TOKENS), IN(DACT, DACT)}},
+    [ST_OP_GATHER_SCALARS]  = {"gather_scalars",  ON(COMM),            0,     DOES(COMM) =
+        {INOUT(SCALARS, SCALARS), INOUT(NORMS, SCALARS)}},
 };
 /* clang-format on */
 
 static const char *const role_names[ST_ROLE_COUNT] = {
-    [ST_ROLE_NONE] = "?",
-    [ST_ROLE_FROM] = "from",
-    [ST_ROLE_TO] = "to",
-    [ST_ROLE_STATE] = "state",
-    [ST_ROLE_WEIGHT] = "weight",
-    [ST_ROLE_GRAD] = "grad",
-    [ST_ROLE_SUM] = "sum",
-    [ST_ROLE_ADDEND] = "addend",
-    [ST_ROLE_ACT] = "act",
-    [ST_ROLE_ACT_OUT] = "act_out",
-    [ST_ROLE_DACT] = "dact",
-    [ST_ROLE_INTERNALS] = "internals",
-    [ST_ROLE_LOGITS] = "logits",
-    [ST_ROLE_WORKSPACE] = "workspace",
-    [ST_ROLE_TOKENS] = "tokens",
-    [ST_ROLE_ROWS] = "rows",
-    [ST_ROLE_SCALARS] = "scalars",
-    [ST_ROLE_NORMS] = "norms",
-    [ST_ROLE_OVERFLOWS] = "overflows",
+    [ST_ROLE_NONE] = "?",          [ST_ROLE_FROM] = "from",           [ST_ROLE_TO] = "to",
+    [ST_ROLE_STATE] = "state",     [ST_ROLE_WEIGHT] = "weight",       [ST_ROLE_GRAD] = "grad",
+    [ST_ROLE_SUM] = "sum",         [ST_ROLE_ADDEND] = "addend",       [ST_ROLE_ACT] = "act",
+    [ST_ROLE_ACT_OUT] = "act_out", [ST_ROLE_DACT] = "dact",           [ST_ROLE_INTERNALS] = "internals",
+    [ST_ROLE_LOGITS] = "logits",   [ST_ROLE_WORKSPACE] = "workspace", [ST_ROLE_TOKENS] = "tokens",
+    [ST_ROLE_ROWS] = "rows",       [ST_ROLE_SCALARS] = "scalars",     [ST_ROLE_NORMS] = "norms",
+    [ST_ROLE_WIRE] = "wire",       [ST_ROLE_OVERFLOWS] = "overflows",
 };
 
 static const char *const lane_names[ST_LANE_COUNT] = {

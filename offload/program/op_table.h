@@ -119,6 +119,16 @@ enum st_op_kind {
     ST_OP_DOWNLOAD_GRAD,
     ST_OP_DOWNLOAD_SCALARS, /* the step's scalars, or the device's count of overflows */
     ST_OP_END,              /* the end of the step: loss, norm, clip factor, skip */
+    /* Of a run of several ranks. */
+    ST_OP_GATHER_TOKENS, /* of all ranks */
+    ST_OP_EXCHANGE_ROWS, /* of a slice of the table, from those who have them to those who look them up */
+    ST_OP_GATHER_WEIGHT, /* the other ranks' slices of a page */
+    ST_OP_EXCHANGE_GRAD, /* the other ranks' sums of the own slices */
+    ST_OP_FOLD_RANKS,    /* adds them up */
+    ST_OP_GATHER_GRAD,   /* stage 0: the other ranks' slices of a rounded gradient */
+    ST_OP_EXCHANGE_DACT, /* a micro-batch's gradients of rows, to those who have the rows */
+    ST_OP_SCATTER_MICRO, /* the same into one slice's sum on the device */
+    ST_OP_GATHER_SCALARS,
     ST_OP_KIND_COUNT
 };
 
@@ -136,6 +146,7 @@ enum st_content {
     ST_HOLDS_INTERNALS,
     ST_HOLDS_HEAD,
     ST_HOLDS_LOGITS,
+    ST_HOLDS_WIRE,
     ST_HOLDS_SCALARS
 };
 #define ST_CONTENT_COUNT (ST_HOLDS_SCALARS + 1u)
@@ -161,6 +172,7 @@ enum st_role {
     ST_ROLE_ROWS,
     ST_ROLE_SCALARS,
     ST_ROLE_NORMS,     /* norms of pages whose sum the host finishes */
+    ST_ROLE_WIRE,      /* sums that other ranks have sent */
     ST_ROLE_OVERFLOWS, /* count of weights that rounded to infinity on the device since the start */
     ST_ROLE_COUNT
 };
@@ -205,6 +217,7 @@ enum st_work {
     ST_WORK_ROUND,   /* reads and rounds a page's sum */
     ST_WORK_GATHER,  /* rows of the table */
     ST_WORK_SCATTER, /* gradients of rows */
+    ST_WORK_COMM,    /* bytes that arrive from other ranks */
 };
 
 /* What a copy or the lookup does with checksums if its weights, state or activations are on NVMe. */

@@ -14,12 +14,50 @@ void st_program_fini(struct st_program *program)
 {
     st_workload_fini(&program->workload);
     free(program->shards);
+    free(program->norm_first);
     free(program->pages);
     free(program->chunks);
     free(program->buffers);
     free(program->ops);
     free(program->accesses);
     free(program->waits);
+}
+
+uint64_t st_program_wire_elems(const struct st_program *program, uint32_t page)
+{
+    struct st_page room;
+
+    if (program->ranks == 1)
+        return 0;
+    st_shard_make(&room, &program->workload, page, program->ranks);
+    return (program->ranks - 1) * room.trained_elems;
+}
+
+/* Elements of the trained groups' slices. */
+static uint64_t own_elems(const struct st_program *program, uint32_t page)
+{
+    const struct st_page *p = &program->workload.pages[page];
+    uint64_t elems = 0;
+
+    for (uint32_t i = 0; i < p->group_count; i++)
+        if (p->groups[i].kind != ST_GROUP_FROZEN)
+            elems += st_slice_of(&program->workload, page, i, program->ranks, program->rank).elems;
+    return elems;
+}
+
+uint64_t st_program_wire_bytes(const struct st_program *program, uint32_t page)
+{
+    return (program->ranks - 1) * own_elems(program, page) * sizeof(float);
+}
+
+uint64_t st_program_gathered_grads(const struct st_program *program, uint32_t page)
+{
+    const struct st_page *p = &program->workload.pages[page];
+    uint64_t elems = 0;
+
+    for (uint32_t i = 0; i < p->group_count; i++)
+        elems += p->groups[i].kind != ST_GROUP_FROZEN ? p->groups[i].elems : 0;
+    return (elems - own_elems(program, page)) * strata_dtype_bytes(program->workload.dtype);
 }
 
 uint32_t st_program_backward(const struct st_program *program)

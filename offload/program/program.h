@@ -133,6 +133,7 @@ struct st_page_place {
     uint32_t leaf_regions;  /* the first of st_leaf_depth() more that stay between micro-batches, or ST_NO_BUFFER: sums of later
                                leaves, for as long as they are not added to those before them */
     uint32_t chunk_first, chunk_count;
+    bool sum_cut; /* the sum in host memory is of the shard alone */
 };
 
 #define ST_NO_BUFFER UINT32_MAX
@@ -171,6 +172,7 @@ struct st_program {
     enum st_where acts;           /* where layer boundaries wait for backward: DEVICE, HOST or NVME */
     uint32_t leaves;              /* see st_leaf_depth() */
     uint32_t kept_blocks;         /* top-most blocks whose internals are kept */
+    uint32_t *norm_first;         /* [workload.page_count + 1]: a page's first norm among the step's, see st_scalars_bytes() */
     uint32_t moments;             /* planes of the optimizer beside the master: 1 or 2 */
     enum st_moment_format moment_format;
 
@@ -248,6 +250,25 @@ static inline uint32_t st_program_pieces(struct st_shard_piece *out, const struc
     return st_shard_pieces(out, &program->workload, page, cuts, cuts > 1 ? program->rank : 0, first, bytes);
 }
 
+/* Bytes of a page's weights that other ranks have. */
+static inline uint64_t st_program_gathered_bytes(const struct st_program *program, uint32_t page)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < program->workload.pages[page].group_count; i++) {
+        const struct st_group *g = &program->workload.pages[page].groups[i];
+
+        bytes += st_format_bytes(g->format, g->elems - st_program_slice(program, page, i).elems);
+    }
+    return bytes;
+}
+/* Elements of the sums that the other ranks send for this one's slices of a page: each of them the trained groups' slices, one
+ * behind the other. */
+uint64_t st_program_wire_elems(const struct st_program *program, uint32_t page);
+/* Bytes of those that come, and, at stage 0, of the other ranks' slices of its rounded gradient. */
+uint64_t st_program_wire_bytes(const struct st_program *program, uint32_t page);
+uint64_t st_program_gathered_grads(const struct st_program *program, uint32_t page);
+
 /* Frees the lists and the workload's copy, not the program itself. */
 void st_program_fini(struct st_program *program);
 
@@ -288,19 +309,49 @@ static inline uint64_t st_chunk_state_bytes(const struct st_program *program, co
     return st_state_bytes(program, chunk->master, chunk->elems);
 }
 
-/* The small results of a step, its scalars, on the device and once more on the host: norms of [page_count] pages, then losses of
- * [grad_accum] micro-batches. */
+/* Bytes of the tokens of all ranks' steps, rank after rank, and where this one's begin. */
+static inline uint64_t st_program_tokens_bytes(const struct st_program *program)
+{
+    return program->ranks * st_workload_tokens_bytes(&program->workload);
+}
+/* Micro-batches of all ranks are counted rank by rank.  What an op's micro-batch is: one of this rank's, or, from grad_accum on,
+ * one of all ranks'. */
+static inline uint32_t st_program_global_micro(const struct st_program *program, uint32_t micro)
+{
+    const uint32_t g = program->workload.grad_accum;
+
+    return micro < g ? program->rank * g + micro : micro - g;
+}
+static inline uint32_t st_program_micro(const struct st_program *program, uint32_t global)
+{
+    const uint32_t g = program->workload.grad_accum;
+
+    return global / g == program->rank ? global % g : g + global;
+}
+
+/* The small results of a step, its scalars, on the device and once more on the host: norms, then losses of all ranks'
+ * micro-batches, and on the host each rank's tally.  A page has one norm; with several ranks one for each run of tiles of each
+ * rank's slice of each of its trained groups, slice by slice. */
 struct st_norm {
     double norm2;
     uint64_t nonfinite;
 };
-static inline uint64_t st_scalars_bytes(uint32_t pages, uint32_t grad_accum)
+struct st_tally {
+    uint64_t overflowed; /* weights that rounded to infinity on this rank since the start */
+    uint64_t requests;
+};
+static inline uint64_t st_scalars_bytes(const struct st_program *program)
 {
-    return pages * sizeof(struct st_norm) + grad_accum * sizeof(double);
+    return program->norm_first[program->workload.page_count] * sizeof(struct st_norm) +
+           (uint64_t)program->ranks * program->workload.grad_accum * sizeof(double);
 }
-static inline double *st_scalars_losses(struct st_norm *scalars, uint32_t pages)
+static inline double *st_scalars_losses(const struct st_program *program, struct st_norm *scalars)
 {
-    return (double *)(void *)&scalars[pages];
+    return (double *)(void *)&scalars[program->norm_first[program->workload.page_count]];
+}
+static inline struct st_tally *st_scalars_tallies(const struct st_program *program, struct st_norm *scalars)
+{
+    return (struct st_tally *)(void *)((unsigned char *)scalars + st_scalars_bytes(program));
 }
 
 #endif

@@ -77,7 +77,7 @@ static bool takes_extent(const struct st_program *program, bool *taken, uint32_t
 
 static bool page_is_kept(const struct st_program *program, bool *taken, uint32_t p)
 {
-    const struct st_page *page = &program->workload.pages[p];
+    const struct st_page *page = &program->shards[p];
     const struct st_page_place *place = &program->pages[p];
     const bool on_nvme = place->home == ST_WHERE_NVME;
 
@@ -137,6 +137,16 @@ static bool carries(const struct st_op_row *row, uint8_t index, bool there)
     return ((row->indices & index) != 0) == there;
 }
 
+/* How many micro-batches an op may be one of: with several ranks those of the others, too, where gradients of rows are added. */
+static uint32_t micros_of(const struct st_program *program, const struct st_op *op)
+{
+    const uint32_t g = program->workload.grad_accum;
+    const bool rows = op->kind == ST_OP_EXCHANGE_DACT || op->kind == ST_OP_SCATTER_MICRO || op->kind == ST_OP_DOWNLOAD_DACT ||
+                      op->kind == ST_OP_SCATTER_HOST;
+
+    return rows && program->ranks > 1 ? g + program->ranks * g : g;
+}
+
 /* Whether indices that the kind carries name something and the others are unset. */
 static bool indices_match(const struct st_program *program, const struct st_op *op, const struct st_op_row *row)
 {
@@ -148,7 +158,7 @@ static bool indices_match(const struct st_program *program, const struct st_op *
                                              : op->chunk != 0)
         return false;
     return op->block < ((row->indices & ST_INDEX_BLOCK) != 0 ? w->block_count : 1) &&
-           op->micro < ((row->indices & ST_INDEX_MICRO) != 0 ? w->grad_accum : 1) &&
+           op->micro < ((row->indices & ST_INDEX_MICRO) != 0 ? micros_of(program, op) : 1) &&
            op->slice < ((row->indices & ST_INDEX_SLICE) != 0 ? w->head_count : 1);
 }
 
@@ -174,6 +184,7 @@ static bool names_its_thing(const struct st_program *program, const struct st_op
     switch ((enum st_content)a->content) {
     case ST_HOLDS_WEIGHT:
     case ST_HOLDS_GRAD:
+    case ST_HOLDS_WIRE:
         return a->index == op->page;
     case ST_HOLDS_ACCUM: /* whatever its depth: program_verify_sums.c */
         return a->index % program->workload.page_count == op->page;
@@ -316,6 +327,7 @@ static strata_status verify_waits(const struct st_program *program)
 struct held {
     uint8_t content;
     bool part; /* only the part of a page's weights that an update changes, without frozen ones */
+    bool own;  /* only what this rank has: its slices of weights on the device, its micro-batches' part of a sum */
     uint32_t index, version;
     uint64_t from, to; /* bytes of the thing that are there, the first at the buffer's start; to ST_TO_END: all from there on */
 };
@@ -337,7 +349,7 @@ static bool tracked(uint8_t content)
 static bool copies_part(const struct st_program *program, const struct st_op *op)
 {
     return st_op_copies((enum st_op_kind)op->kind) && st_op_rows[op->kind].operands[0].content == ST_HOLDS_WEIGHT &&
-           op->bytes < program->workload.pages[op->page].bytes;
+           op->bytes < program->shards[op->page].bytes;
 }
 
 /* Where what an op uses of its thing ends. */
@@ -366,11 +378,39 @@ static bool goes_on(const struct replay *r, const struct st_op *op, const struct
             h->to == st_part_at(r->program, op));
 }
 
+/* Whether what an op leaves is this rank's alone, which gathers and folds end. */
+static bool leaves_own(const struct replay *r, const struct st_op *op, const struct st_access *a)
+{
+    const struct st_program *program = r->program;
+    const enum st_op_kind kind = (enum st_op_kind)op->kind;
+
+    if (a->content == ST_HOLDS_WEIGHT)
+        return st_program_cuts(program) > 1 && (kind == ST_OP_UPLOAD_WEIGHT || kind == ST_OP_UPDATE_DEVICE);
+    if (a->content != ST_HOLDS_ACCUM || program->ranks == 1 || kind == ST_OP_FOLD_RANKS)
+        return false;
+    if (st_op_copies(kind))
+        return r->held[st_op_access(program->accesses, op, ST_ROLE_FROM)->buffer].own;
+    return st_op_rows[kind].work == ST_WORK_CALL || (a->mode == ST_MODIFY && r->held[a->buffer].own);
+}
+
+/* Whether the op needs all ranks' part of what it reads. */
+static bool needs_all(const struct st_op *op, const struct st_access *a)
+{
+    const enum st_op_kind kind = (enum st_op_kind)op->kind;
+
+    if (a->content == ST_HOLDS_WEIGHT)
+        return kind != ST_OP_UPDATE_DEVICE && kind != ST_OP_DOWNLOAD_WEIGHT && kind != ST_OP_GATHER_WEIGHT;
+    return st_op_rows[kind].work != ST_WORK_CALL && !st_op_copies(kind) && kind != ST_OP_FOLD_SUM &&
+           kind != ST_OP_EXCHANGE_GRAD && kind != ST_OP_FOLD_RANKS;
+}
+
 static void put(struct replay *r, const struct st_op *op, const struct st_access *a, bool part)
 {
     struct held *h = &r->held[a->buffer];
+    const bool own = leaves_own(r, op, a);
 
     *h = (struct held){.content = a->content,
+                       .own = own,
                        .part = part && (h->content != a->content || h->index != a->index || h->part),
                        .index = a->index,
                        .version = tracked(a->content) ? r->current[a->content][a->index] : 0,
@@ -385,7 +425,7 @@ static strata_status replay_op(struct replay *r, uint32_t index)
     const struct st_access *accesses = &program->accesses[op->access_first];
     const bool part = copies_part(program, op);
 
-    if (part && !is_save(op) && op->bytes < program->workload.pages[op->page].trained_bytes)
+    if (part && !is_save(op) && op->bytes < program->shards[op->page].trained_bytes)
         return malformed(program, op, "it leaves behind some of what an update changes");
 
     for (uint32_t i = 0; i < op->access_count; i++) {
@@ -401,6 +441,10 @@ static strata_status replay_op(struct replay *r, uint32_t index)
             return st_error(STRATA_E_INTERNAL,
                             "verify: op %u (%s) would read frozen weights of page %u in buffer %u, which lacks them", index,
                             st_op_name(op->kind), a->index, a->buffer);
+        if (h->own && needs_all(op, a))
+            return st_error(STRATA_E_INTERNAL,
+                            "verify: op %u (%s) would read content %u of %u in buffer %u without what other ranks have of it",
+                            index, st_op_name(op->kind), a->content, a->index, a->buffer);
         if (h->version != r->current[a->content][a->index])
             return st_error(STRATA_E_INTERNAL, "verify: op %u (%s) would read a stale copy of content %u of %u in buffer %u",
                             index, st_op_name(op->kind), a->content, a->index, a->buffer);

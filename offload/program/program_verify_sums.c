@@ -89,7 +89,10 @@ static strata_status replay_op(struct sums *s, const struct st_op *op)
         return fold(s, op);
     case ST_OP_SCATTER_DEVICE:
     case ST_OP_SCATTER_HOST:
+    case ST_OP_SCATTER_MICRO:
         return scatter(s, op);
+    case ST_OP_EXCHANGE_GRAD:
+    case ST_OP_FOLD_RANKS:
     case ST_OP_FINISH_GRAD:
     case ST_OP_FINISH_HOST:
         return has_all(s->program, &s->runs[sum->buffer]) ? STRATA_OK : misadded(s->program, op, &s->runs[sum->buffer]);

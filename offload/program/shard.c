@@ -55,7 +55,22 @@ uint32_t st_slice_owner(const struct st_workload *w, uint32_t page, uint32_t gro
         s--;
     while (slice_begin(units, ranks, s + 1) <= at)
         s++;
-    return (uint32_t)((s + shift_of(page, group, ranks)) % ranks);
+    return st_slice_rank(page, group, ranks, (uint32_t)s);
+}
+
+uint32_t st_slice_rank(uint32_t page, uint32_t group, uint32_t ranks, uint32_t s)
+{
+    return (s + shift_of(page, group, ranks)) % ranks;
+}
+
+uint32_t st_slice_runs(struct st_slice slice)
+{
+    const uint64_t end = (slice.first + slice.elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS;
+    uint32_t runs = 0;
+
+    for (uint64_t tile = slice.first / ST_TILE_ELEMS; slice.elems > 0 && tile < end; tile += st_norm_run(tile, end))
+        runs++;
+    return runs;
 }
 
 void st_shard_make(struct st_page *out, const struct st_workload *w, uint32_t page, uint32_t ranks)

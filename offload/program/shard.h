@@ -21,6 +21,10 @@ uint64_t st_shard_unit(const struct st_workload *w, uint32_t page);
 struct st_slice st_slice_of(const struct st_workload *w, uint32_t page, uint32_t group, uint32_t ranks, uint32_t rank);
 /** The rank that has an element of a group. */
 uint32_t st_slice_owner(const struct st_workload *w, uint32_t page, uint32_t group, uint32_t ranks, uint64_t element);
+/** The rank whose slice is the s-th of a group. */
+uint32_t st_slice_rank(uint32_t page, uint32_t group, uint32_t ranks, uint32_t s);
+/** Runs of tiles that a slice is made of, whose sums of squares a rank hands on (st_norm_run()). */
+uint32_t st_slice_runs(struct st_slice slice);
 /** A page's shard, the same for every rank; with one rank the page itself. */
 void st_shard_make(struct st_page *out, const struct st_workload *w, uint32_t page, uint32_t ranks);
 

@@ -79,7 +79,8 @@ static void the_table_has_the_plan(void **state)
         assert_true(json_number(row, "ranks") == ranks && json_number(row, "nodes") == (ranks < 8 ? 1 : ranks / 8));
         assert_true(st_json_bool(st_json_get(row, "fits")));
         assert_true(json_number(row, "node_host_bytes") == here * host);
-        assert_true(ranks == 1 ? json_number(row, "efficiency") == 1 : host <= last_host);
+        assert_true(ranks == 1 ? json_number(row, "efficiency") == 1
+                               : host <= last_host || ranks > 256); /* tokens of all ranks */
         assert_true(json_number(row, "tokens_per_second") > 0);
         last_host = host;
         if (ranks != 16)

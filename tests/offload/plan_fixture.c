@@ -163,10 +163,15 @@ void plan_random_policy(struct st_policy *policy, struct plan_draws *draws, cons
     };
     if (policy->cache == 1u << 20)
         policy->cache = w->params * (1 + plan_draw(draws, 8));
-    policy->part_bytes = policy->chunk_elems; /* one or several parts of a chunk's state */
+    policy->part_bytes = policy->chunk_elems;                                       /* one or several parts of a chunk's state */
     policy->leaves = w->grad_accum / (1 + (uint32_t)(draws->seed % w->grad_accum)); /* as many as there can be, or fewer */
     while (w->grad_accum % policy->leaves != 0)
         policy->leaves--;
+    if (draws->seed % 3 == 1) {
+        policy->ranks = 2 + (uint32_t)(draws->seed / 3 % 4);
+        policy->rank = (uint32_t)(draws->seed / 7 % policy->ranks);
+        policy->stage = (uint32_t)(draws->seed / 5 % 4);
+    }
 }
 
 struct st_plan *plan_try(const struct st_workload *w, const struct st_machine *machine, const struct st_policy *policy,

@@ -17,7 +17,7 @@ static const char *const contents[] = {
     [ST_HOLDS_GRAD] = "grad",       [ST_HOLDS_ACCUM] = "sum",     [ST_HOLDS_ACT] = "act",
     [ST_HOLDS_DACT] = "dact",       [ST_HOLDS_TOKENS] = "tokens", [ST_HOLDS_ROWS] = "rows",
     [ST_HOLDS_HEAD] = "head",       [ST_HOLDS_LOGITS] = "logits", [ST_HOLDS_INTERNALS] = "internals",
-    [ST_HOLDS_SCALARS] = "scalars",
+    [ST_HOLDS_SCALARS] = "scalars", [ST_HOLDS_WIRE] = "wire",
 };
 static const char *const modes[] = {[ST_READ] = "read", [ST_WRITE] = "write", [ST_MODIFY] = "modify"};
 
@@ -62,6 +62,15 @@ static const char *const roles[ST_OP_KIND_COUNT] = {
     [ST_OP_DOWNLOAD_GRAD] = " read grad, write grad,",
     [ST_OP_DOWNLOAD_SCALARS] = " read scalars, write scalars,",
     [ST_OP_END] = " modify scalars, read scalars, read scalars,",
+    [ST_OP_GATHER_TOKENS] = " modify tokens,",
+    [ST_OP_EXCHANGE_ROWS] = " read weight, read tokens, modify rows,",
+    [ST_OP_GATHER_WEIGHT] = " modify weight,",
+    [ST_OP_EXCHANGE_GRAD] = " read sum, write wire,",
+    [ST_OP_FOLD_RANKS] = " modify sum, modify wire,",
+    [ST_OP_GATHER_GRAD] = " modify grad,",
+    [ST_OP_EXCHANGE_DACT] = "",
+    [ST_OP_SCATTER_MICRO] = "",
+    [ST_OP_GATHER_SCALARS] = " modify scalars, modify scalars,",
 };
 
 static void add(char text[TEXT], const char *mode, const char *content, uint32_t times)
@@ -120,6 +129,15 @@ static void expected_roles(char text[TEXT], const struct st_plan *plan, const st
     case ST_OP_SCATTER_HOST:
         add(text, sum_mode(op), "sum", w->table_count);
         break;
+    case ST_OP_EXCHANGE_DACT: /* another rank's come, one's own go */
+        add(text, op->micro >= w->grad_accum ? "write" : "modify", "dact", 1);
+        add(text, "read", "tokens", 1);
+        break;
+    case ST_OP_SCATTER_MICRO:
+        add(text, sum_mode(op), "sum", 1);
+        add(text, "read", "tokens", 1);
+        add(text, "read", "dact", 1);
+        break;
     default:
         break;
     }
@@ -150,14 +168,15 @@ struct counts {
 static bool adds_to_sum(uint8_t kind)
 {
     return kind == ST_OP_HEAD_GRAD || kind == ST_OP_HEAD_BACKWARD || kind == ST_OP_BLOCK_BACKWARD ||
-           kind == ST_OP_EMBED_BACKWARD || kind == ST_OP_SCATTER_DEVICE || kind == ST_OP_SCATTER_HOST;
+           kind == ST_OP_EMBED_BACKWARD || kind == ST_OP_SCATTER_DEVICE || kind == ST_OP_SCATTER_HOST ||
+           kind == ST_OP_SCATTER_MICRO;
 }
 
 /* A leaf's first micro-batch begins a sum; after the step's last one the lookup adds to what is there. */
 static bool begins_sum(const struct st_plan *plan, const struct st_op *op, uint32_t added)
 {
     const uint32_t micros = plan->program.workload.grad_accum;
-    const bool lookup = op->kind == ST_OP_SCATTER_DEVICE || op->kind == ST_OP_SCATTER_HOST;
+    const bool lookup = op->kind == ST_OP_SCATTER_DEVICE || op->kind == ST_OP_SCATTER_HOST || op->kind == ST_OP_SCATTER_MICRO;
 
     return added == 0 || (!lookup && added % (micros / plan->program.leaves) == 0);
 }
@@ -184,7 +203,8 @@ static void count_sums(struct counts *counts, const struct st_plan *plan, uint32
     }
 }
 
-/* Every micro-batch adds to a page's sum; to the table's the lookup does, too, on the device once for all. */
+/* Every micro-batch adds to a page's sum; to the table's the lookup does, too, on the device once for all; with several ranks
+ * those of all of them. */
 static uint32_t additions(const struct st_plan *plan, uint32_t p)
 {
     const struct st_workload *w = &plan->program.workload;
@@ -194,6 +214,8 @@ static uint32_t additions(const struct st_plan *plan, uint32_t p)
         return 0;
     if (!table)
         return w->grad_accum;
+    if (plan->program.ranks > 1)
+        return (w->tied ? w->grad_accum : 0) + plan->program.ranks * w->grad_accum;
     return (w->tied ? w->grad_accum : 0) + (plan->program.pages[p].sum == ST_WHERE_HOST ? w->grad_accum : 1);
 }
 

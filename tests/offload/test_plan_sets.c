@@ -66,7 +66,7 @@ static void check_layout(const struct case_of *c, const struct st_plan *plan)
     uint64_t set = 0, base = 0;
 
     for (uint32_t p = 0; p < c->w.page_count; p++) {
-        const struct st_page *page = &c->w.pages[p];
+        const struct st_page *page = &program->shards[p];
         const struct st_page_place *place = &program->pages[p];
         const bool frozen = page->trained_bytes < page->bytes;
         const uint64_t base_at = frozen ? page->trained_bytes / 4096 * 4096 : page->bytes;
@@ -117,17 +117,19 @@ static void the_set_follows_from_workload_and_chunks(void **state)
         struct case_of c = {.machine = {.name = "sets", .capacity.workers = 2}};
         uint64_t chunk_elems, spaces[2] = {0};
         enum st_moment_format format;
-        uint32_t moments;
+        uint32_t moments, ranks, rank, stage;
 
         snprintf(c.what, sizeof(c.what), "seed %u", (unsigned)seed);
         plan_random_workload(&c.w, &draws, true);
         draw_policy(&c, &draws);
         chunk_elems = c.policy.chunk_elems, moments = c.policy.moments, format = c.policy.moment_format;
+        ranks = c.policy.ranks, rank = c.policy.rank, stage = c.policy.stage;
         for (uint32_t i = 0; i < POLICIES; i++) {
             struct st_plan *plan;
 
             draw_policy(&c, &draws);
             c.policy.chunk_elems = chunk_elems, c.policy.moments = moments, c.policy.moment_format = format;
+            c.policy.ranks = ranks, c.policy.rank = rank, c.policy.stage = stage;
             draw_capacities(&c, &draws);
             plan = plan_try(&c.w, &c.machine, &c.policy, c.what);
             assert_true(plan->fits);
@@ -287,6 +289,7 @@ static void a_save_costs_its_bytes_at_most(void **state)
         snprintf(c.what, sizeof(c.what), "seed %u", (unsigned)seed);
         plan_random_workload(&c.w, &draws, true);
         draw_policy(&c, &draws);
+        c.policy.ranks = 1; /* what ranks exchange is no cost of a save */
         draw_capacities(&c, &draws);
         draw_rates(&c.machine, &draws);
         saves = plan_try(&c.w, &c.machine, &c.policy, c.what);
