@@ -3,16 +3,19 @@
 
 #include "core/base/error.h"
 #include "core/base/rng.h"
+#include "offload/comm/comm.h"
 #include "offload/device/op_times.h"
 
 #include <assert.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-#define RIG_SEQ   16u
-#define RIG_MICRO 2u
-#define RIG_VOCAB 8500u
-#define AMPLE     (1ull << 40)
+#define RIG_SEQ       16u
+#define RIG_MICRO     2u
+#define RIG_RANKS_MAX 8u
+#define RIG_VOCAB     8500u
+#define AMPLE         (1ull << 40)
 
 struct rig_cell rig_swapped(void)
 {
@@ -64,7 +67,7 @@ static double clip_threshold(const struct rig_cell *cell)
         return 1e6;
     if (cell->clip == RIG_CLIP_ALWAYS)
         return 1e-3;
-    return !cell->llama ? 1.15 : cell->grad_accum == 1 ? 1.75 : 0.7;
+    return !cell->llama ? 1.15 : cell->grad_accum == 1 && cell->ranks <= 1 ? 1.75 : 0.7;
 }
 
 void rig_config(struct st_config *out, const struct rig_cell *cell, const char *nvme_dir)
@@ -221,7 +224,8 @@ void rig_tokens(int32_t *tokens, int32_t *targets, const struct rig_cell *cell, 
 
     assert(count <= RIG_TOKENS_MAX);
     for (uint32_t i = 0; i < count; i++) {
-        const uint64_t a = st_rng_u64(7, 1, (uint64_t)step * 100000 + i), b = st_rng_u64(7, 2, (uint64_t)step * 100000 + i);
+        const uint64_t at = (uint64_t)step * 100000 + cell->rank * count + i;
+        const uint64_t a = st_rng_u64(7, 1, at), b = st_rng_u64(7, 2, at);
 
         /* Skewed, so that tokens repeat inside a batch; the last target of a row is left out now and then. */
         tokens[i] = (int32_t)(a % 5 == 0 ? a / 7 % RIG_VOCAB : a / 7 % 40 * 211);
@@ -347,6 +351,7 @@ strata_status rig_train(struct rig_result *out, struct st_model *model, const st
 
     memset(out, 0, sizeof(*out));
     out->planned = true;
+    memcpy(out->needed, plan->program.needed, sizeof(out->needed));
     if (st == STRATA_OK)
         st = steps_of(out, rig.engine, plan, cell, steps);
     if (st == STRATA_OK) {
@@ -391,6 +396,51 @@ strata_status rig_run(struct rig_result *out, const struct rig_cell *cell, uint3
     }
     st_plan_destroy(plan);
     st_model_destroy(model);
+    return st;
+}
+
+struct rank_run {
+    struct rig_cell cell;
+    struct rig_result *out;
+    uint32_t steps;
+    char dir[512], error[1024];
+    strata_status status;
+    pthread_t thread;
+};
+
+static void *run_rank(void *arg)
+{
+    struct rank_run *r = arg;
+
+    r->status = rig_run(r->out, &r->cell, r->steps, r->dir);
+    snprintf(r->error, sizeof(r->error), "%s", r->status == STRATA_OK ? "" : strata_last_error());
+    return NULL;
+}
+
+strata_status rig_run_ranks(struct rig_result *out, const struct rig_cell *cell, uint32_t steps, const char *nvme_dir)
+{
+    static struct rank_run runs[RIG_RANKS_MAX];
+    struct st_comm *comms[RIG_RANKS_MAX];
+    strata_status st = st_comm_threads_open(comms, cell->ranks, ST_COMM_DEADLINE_NS);
+
+    assert(cell->ranks >= 2 && cell->ranks <= RIG_RANKS_MAX && cell->grad_accum % cell->ranks == 0);
+    if (st != STRATA_OK)
+        return st;
+    for (uint32_t r = 0; r < cell->ranks; r++) {
+        runs[r] = (struct rank_run){.cell = *cell, .out = &out[r], .steps = steps};
+        runs[r].cell.grad_accum = cell->grad_accum / cell->ranks;
+        runs[r].cell.rank = r;
+        runs[r].cell.comm = comms[r];
+        snprintf(runs[r].dir, sizeof(runs[r].dir), "%s", nvme_dir);
+        assert(pthread_create(&runs[r].thread, NULL, run_rank, &runs[r]) == 0);
+    }
+    for (uint32_t r = 0; r < cell->ranks; r++)
+        pthread_join(runs[r].thread, NULL);
+    for (uint32_t r = 0; r < cell->ranks; r++) {
+        st_comm_close(comms[r]);
+        if (st == STRATA_OK && runs[r].status != STRATA_OK)
+            st = st_error(runs[r].status, "rank %u: %s", r, runs[r].error);
+    }
     return st;
 }
 

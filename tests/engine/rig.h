@@ -56,6 +56,7 @@ struct rig_result {
     uint32_t clipped; /* steps whose norm was over the threshold */
     char weights[33], state[33];
     struct st_traffic planned_bytes, moved_bytes; /* over all cycles */
+    uint64_t needed[STRATA_TIER_COUNT];
 };
 
 /** Everything on a fake NVMe with as little memory as can be, gated updates, two threads. */
@@ -88,6 +89,8 @@ strata_status rig_export(struct st_model *model, const struct st_plan *plan, con
                          const char *nvme_dir, st_engine_sink_fn *sink, void *ctx);
 /** All of it.  A refusal (E_NOFIT) is STRATA_OK with planned false. */
 strata_status rig_run(struct rig_result *out, const struct rig_cell *cell, uint32_t steps, const char *nvme_dir);
+/** The same by cell->ranks threads, each a rank with a directory of its own: out [ranks]. */
+strata_status rig_run_ranks(struct rig_result *out, const struct rig_cell *cell, uint32_t steps, const char *nvme_dir);
 /** One line that names a cell. */
 const char *rig_cell_text(char buf[RIG_TEXT], const struct rig_cell *cell);
 
