@@ -1,12 +1,13 @@
 /* cuda_library.c - finds NVIDIA's shared libraries.  See offload/device/cuda/cuda_library.h. */
+#include "offload/device/cuda/cuda_library.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
-#include "offload/device/cuda/cuda_library.h"
 
 #include <dlfcn.h>
 #include <glob.h>
 #include <limits.h>
 #include <link.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -225,7 +226,7 @@ static strata_status try_asked(struct search *s, const char *file)
                     s->refusals[0] != '\0' ? s->refusals : "there is no such file");
 }
 
-strata_status st_library_find(const struct st_library_kind *kind, void *ctx)
+static strata_status find(const struct st_library_kind *kind, void *ctx)
 {
     struct search s = {.kind = kind, .ctx = ctx};
     const char *asked = kind->asked != NULL ? getenv(kind->asked) : NULL;
@@ -238,4 +239,16 @@ strata_status st_library_find(const struct st_library_kind *kind, void *ctx)
             return s.st;
     }
     return st_error(STRATA_E_NOSYS, "%s (tried: %s)", kind->missing, s.refusals);
+}
+
+strata_status st_library_find(const struct st_library_kind *kind, void *ctx)
+{
+    static pthread_mutex_t lock =
+        PTHREAD_MUTEX_INITIALIZER; /* one search at a time: each looks into the loader's list of files */
+    strata_status st;
+
+    pthread_mutex_lock(&lock);
+    st = find(kind, ctx);
+    pthread_mutex_unlock(&lock);
+    return st;
 }

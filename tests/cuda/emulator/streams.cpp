@@ -32,7 +32,8 @@ struct marks {
     timespec when = {};
 };
 
-std::mutex registry_lock; /* guards `registry`, `events` and `shared_limits` */
+std::mutex registry_lock; /* guards `registry`, `events`, `shared_limits`, and who drains a stream */
+std::condition_variable drained;
 std::set<cudaStream_t> registry;
 std::set<cudaEvent_t> events;
 std::atomic<uint32_t> waiting; /* threads that wait for an event */
@@ -82,7 +83,8 @@ struct CUstream_st {
     pthread_t thread;
     int device;
     bool is_blocking;
-    std::mutex lock; /* guards all below */
+    uint32_t drainers; /* threads that wait for all streams: this one stays until they have */
+    std::mutex lock;   /* guards all below */
     std::condition_variable changed;
     std::deque<std::function<void()>> queue;
     uint64_t pushed, taken, wanted; /* operations enqueued, begun, and waited for by somebody: a lazy stream begins no others */
@@ -131,16 +133,31 @@ void drain(cudaStream_t s)
     s->changed.wait(guard, [s] { return s->queue.empty() && !s->is_busy; });
 }
 
-std::set<cudaStream_t> streams(bool all)
+std::set<cudaStream_t> streams()
 {
     const std::lock_guard<std::mutex> guard(registry_lock);
-    std::set<cudaStream_t> out;
 
-    for (cudaStream_t s : registry) {
-        if (all || s->is_blocking)
-            out.insert(s);
-    }
-    return out;
+    return registry;
+}
+
+/* Another thread may destroy a stream meanwhile. */
+void drain_all(bool all)
+{
+    std::set<cudaStream_t> held;
+    std::unique_lock<std::mutex> guard(registry_lock);
+
+    for (cudaStream_t s : registry)
+        if (all || s->is_blocking) {
+            s->drainers++;
+            held.insert(s);
+        }
+    guard.unlock();
+    for (cudaStream_t s : held)
+        drain(s);
+    guard.lock();
+    for (cudaStream_t s : held)
+        s->drainers--;
+    drained.notify_all();
 }
 
 bool is_known(cudaStream_t s)
@@ -156,8 +173,7 @@ cudaError_t push_always(cudaStream_t stream, std::function<void()> op, uint64_t 
     if (!is_known(stream))
         return cudaErrorInvalidResourceHandle;
     if (stream == nullptr) {
-        for (cudaStream_t s : streams(false))
-            drain(s);
+        drain_all(false);
         op();
         return cudaSuccess;
     }
@@ -212,8 +228,7 @@ cudaError_t push(cudaStream_t stream, std::function<void()> op)
 
 cudaError_t synchronize_all()
 {
-    for (cudaStream_t s : streams(true))
-        drain(s);
+    drain_all(true);
     return lost();
 }
 
@@ -258,7 +273,7 @@ cudaError_t enqueue(const void *kernel, cudaStream_t stream, launch &&l)
 
 void destroy_handles()
 {
-    for (cudaStream_t s : streams(true))
+    for (cudaStream_t s : streams())
         (void)cudaStreamDestroy(s); /* runs what it holds, so that all waits end */
     while (waiting > 0)
         std::this_thread::yield();
@@ -290,7 +305,7 @@ void twin_release(void)
 void twin_be_lazy(int lazy)
 {
     is_lazy = lazy != 0;
-    for (cudaStream_t s : streams(true)) {
+    for (cudaStream_t s : streams()) {
         const std::lock_guard<std::mutex> guard(s->lock);
 
         s->changed.notify_all();
@@ -356,9 +371,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     }
     pthread_join(stream->thread, nullptr);
     {
-        const std::lock_guard<std::mutex> guard(registry_lock);
+        std::unique_lock<std::mutex> guard(registry_lock);
 
         registry.erase(stream);
+        drained.wait(guard, [stream] { return stream->drainers == 0; });
     }
     twin::count_stream(-1);
     delete stream;
