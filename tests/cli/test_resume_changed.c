@@ -37,6 +37,8 @@ static const struct {
     {NANO DATA STEPS "--set gradient_clipping=0.5", 0, false, "gradient_clipping is 0.5 from here on; in .* it was 1"},
     {NANO DATA "--max-steps 4 --micro-batch 1 --grad-accum 2", 0, false,
      "in other parts than in .* \\(2 at a time, and 1 here\\): bits may differ"},
+    {NANO DATA "--max-steps 4 --micro-batch 1 --grad-accum 2 --set strata.leaves=2", 0, false,
+     "strata.leaves is 2 from here on; in .* it was 1"},
     {NANO DATA "--max-steps 4", 2, false, "of 2 sequences a step, and this one has 1:"},
     {"train --model mini " MACHINE DATA STEPS, 2, false, "another model: of nano .*this one is mini"},
     {NANO DATA STEPS "--set bf16.enabled=false --set fp16.enabled=false", 2, false, "in bf16, and this one is in fp32"},

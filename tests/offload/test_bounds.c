@@ -251,6 +251,36 @@ static void a_devices_own_passes_cost_their_bytes(void **state)
     st_workload_fini(&w);
 }
 
+/* A leaf for each micro-batch: all their sums are zeroed, and all but one are read, added to what is read, too, and written. */
+static void adding_leaves_costs_three_passes(void **state)
+{
+    const struct st_policy policy = {.activation_tier = STRATA_TIER_DEVICE, .update = ST_UPDATE_GATED, .leaves = MICROS};
+    struct st_machine m = wide_machine();
+    struct st_bounds b;
+    struct st_workload w;
+    struct st_plan *plan;
+    double elems = 0;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    plan = plan_try(&w, &m, &policy, "leaves");
+    for (uint32_t p = 0; p < w.page_count; p++)
+        elems += (double)w.pages[p].trained_elems;
+    m.rates.memory = 1;
+    st_bounds_make(&b, &plan->program, &m);
+    assert_near(b.passes.fold, 12 * elems * (MICROS - 1));
+    assert_near(b.passes.zero, 4 * elems * MICROS);
+    assert_near(b.hardware, b.passes.update); /* another program need not add them */
+    m.capacity.device_is_host = true;
+    m.rates.checksum = 1;
+    for (uint32_t i = 0; i < plan->program.op_count; i++)
+        if (plan->program.ops[i].kind == ST_OP_FOLD_SUM)
+            assert_near(st_cost_op(&plan->program, &m, &plan->program.ops[i]),
+                        12 * (double)w.pages[plan->program.ops[i].page].trained_elems);
+    st_plan_destroy(plan);
+    st_workload_fini(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -259,6 +289,7 @@ int main(void)
         cmocka_unit_test(without_a_matmul_s_rate_there_are_no_bounds),
         cmocka_unit_test(a_call_costs_its_flops),
         cmocka_unit_test(a_lookup_costs_its_rows),
+        cmocka_unit_test(adding_leaves_costs_three_passes),
         cmocka_unit_test(a_devices_own_passes_cost_their_bytes),
     };
 

@@ -124,6 +124,61 @@ static void extremes_plan(void **state)
             }
 }
 
+/* Bytes that the sums of all trained pages take in host memory, and that the largest takes on the device. */
+static void sums_of(const struct plan_sizes *sizes, uint64_t *all, uint64_t *largest)
+{
+    struct st_workload w;
+
+    plan_workload(&w, sizes, NULL);
+    *all = *largest = 0;
+    for (uint32_t p = 0; p < w.page_count; p++) {
+        const uint64_t bytes = w.pages[p].trained_elems * sizeof(float), at = (bytes + 255) / 256 * 256;
+
+        *all += (bytes + 4095) / 4096 * 4096;
+        *largest = at > *largest ? at : *largest;
+    }
+    st_workload_fini(&w);
+}
+
+/* For each level of the tree above the first one sum more: a slot on the device, or for each page a place in host memory, from
+ * which two slots bring it back.  The links carry what they carried. */
+static void leaves_take_a_sum_for_each_level(void **state)
+{
+    struct plan_sizes sizes = small_sizes;
+    uint64_t all, largest;
+
+    (void)state;
+    sizes.grad_accum = 8;
+    sums_of(&sizes, &all, &largest);
+    for (uint32_t order = 0; order < 2; order++) {
+        struct st_policy policy = nvme_gated;
+        struct st_capacity plain = {0};
+        struct st_traffic moved = {0};
+
+        policy.cache = 0;
+        policy.accumulation = order == 0 ? ST_ACCUMULATE_VERTICAL : ST_ACCUMULATE_HORIZONTAL;
+        for (uint32_t depth = 0; depth <= 3; depth++) {
+            struct st_machine machine;
+            struct st_traffic t;
+            struct st_plan *plan;
+
+            policy.leaves = 1u << depth;
+            machine = tight(&sizes, &policy, 0);
+            plan = plan_of(&sizes, &machine, &policy, "leaves");
+            t = st_program_traffic(&plan->program, ST_PHASE_BODY);
+            if (depth == 0) {
+                plain = machine.capacity;
+                moved = t;
+            }
+            assert_int_equal(machine.capacity.bytes[STRATA_TIER_DEVICE] - plain.bytes[STRATA_TIER_DEVICE],
+                             (order == 1 && depth > 2 ? 2 : depth) * largest);
+            assert_int_equal(machine.capacity.bytes[STRATA_TIER_HOST] - plain.bytes[STRATA_TIER_HOST], order * depth * all);
+            assert_memory_equal(&t, &moved, sizeof(t));
+            st_plan_destroy(plan);
+        }
+    }
+}
+
 struct layout_row {
     enum st_master master;
     uint32_t moments;
@@ -327,6 +382,7 @@ int main(void)
         cmocka_unit_test(chunks_are_whole_tiles),
         cmocka_unit_test(with_all_memory_nothing_moves),
         cmocka_unit_test(extremes_plan),
+        cmocka_unit_test(leaves_take_a_sum_for_each_level),
         cmocka_unit_test(state_is_laid_out),
         cmocka_unit_test(positions_are_the_models),
         cmocka_unit_test(the_device_takes_what_host_memory_lacks),
