@@ -310,7 +310,7 @@ static void job_done(struct st_comm_job *base, strata_status st)
     st_trace_end(j->record, st_clock_ns());
     pthread_mutex_lock(&eng->lock);
     eng->result.busy_ms[ST_LANE_COMM] += (double)(base->end_ns - base->start_ns) * 1e-6;
-    eng->result.bytes.comm += st == STRATA_OK ? j->received : 0;
+    eng->moved.comm += st == STRATA_OK ? j->received : 0; /* the step that began it may be over */
     if (st != STRATA_OK && eng->io_status == STRATA_OK) {
         eng->io_status = st;
         snprintf(eng->io_error, sizeof(eng->io_error), "%s", strata_last_error());
@@ -358,6 +358,7 @@ static void start_job(struct comm_job *j, uint32_t index)
     for (uint32_t r = 0; r < eng->program->ranks; r++)
         for (uint32_t k = 0; k < j->peers[r].recv_count; k++)
             j->received += j->peers[r].recv[k].bytes;
+    eng->result.bytes.comm += j->received;
     j->record = st_trace_begin(eng->trace, ST_TRACE_ITEM, index, ST_TRACE_NONE, st_clock_ns());
     j->job = (struct st_comm_job){.peers = j->peers, .what = j->what, .done = job_done, .ctx = j};
     st_comm_lane_submit(on_device(eng, op) ? eng->comm->device_lane : eng->comm->host_lane, &j->job);

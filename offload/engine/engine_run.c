@@ -499,7 +499,6 @@ strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)
         st_engine_async_end(eng);
     if (eng->trace != NULL)
         st_trace_end(eng->trace_cycle, st_clock_ns());
-    eng->moved.comm += eng->result.bytes.comm;
     eng->moved.upload += eng->result.bytes.upload;
     eng->moved.download += eng->result.bytes.download;
     if (st == STRATA_OK)
