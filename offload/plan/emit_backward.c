@@ -401,7 +401,7 @@ static void scatter_global(struct st_emitter *e, uint32_t global)
 
     op->micro = micro;
     op->first = !own;
-    op->bytes = own ? 0 : w->activation_bytes; /* the most */
+    op->bytes = own ? 0 : w->activation_bytes / e->program->ranks;
     st_emit_operand(e, ST_ROLE_DACT, dact, micro);
     st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_host, 0);
     if (e->program->pages[w->table_first].sum == ST_WHERE_HOST)

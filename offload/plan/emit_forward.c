@@ -3,11 +3,12 @@
 
 static void gather_host(struct st_emitter *e, uint32_t p)
 {
+    const struct st_workload *w = &e->program->workload;
     const uint32_t weight = st_emit_host_weight(e, p, FORWARD);
     struct st_op *op = st_emit_op(e, ST_OP_GATHER_HOST, FORWARD);
 
     op->page = p;
-    op->first = p == e->program->workload.table_first;
+    op->first = p == w->table_first;
     st_emit_operand(e, ST_ROLE_WEIGHT, weight, p);
     st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_host, 0);
     st_emit_operand(e, ST_ROLE_ROWS, e->lay->rows_host, 0);
@@ -15,7 +16,7 @@ static void gather_host(struct st_emitter *e, uint32_t p)
         return;
     op = st_emit_op(e, ST_OP_EXCHANGE_ROWS, FORWARD);
     op->page = p;
-    op->bytes = e->program->workload.activation_bytes * e->program->workload.grad_accum; /* the most */
+    op->bytes = w->activation_bytes * w->grad_accum / w->table_count / e->program->ranks * (e->program->ranks - 1);
     st_emit_operand(e, ST_ROLE_WEIGHT, weight, p);
     st_emit_operand(e, ST_ROLE_TOKENS, e->lay->at.tokens_host, 0);
     st_emit_operand(e, ST_ROLE_ROWS, e->lay->rows_host, 0);

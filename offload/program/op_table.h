@@ -263,6 +263,12 @@ struct st_op_row {
 extern const struct st_op_row st_op_rows[ST_OP_KIND_COUNT];
 
 const char *st_op_name(enum st_op_kind kind);
+/* Whether the bytes of this kind follow from a step's tokens: a program has what is expected if all rows are named equally
+ * often. */
+static inline bool st_op_estimated(enum st_op_kind kind)
+{
+    return kind == ST_OP_EXCHANGE_ROWS || kind == ST_OP_EXCHANGE_DACT;
+}
 
 struct st_op_index {
     const char *name;

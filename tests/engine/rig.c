@@ -242,6 +242,12 @@ static void plan_traffic(struct rig_result *out, const struct st_plan *plan, enu
     out->planned_bytes.read += planned.read;
     out->planned_bytes.write += planned.write;
     out->planned_bytes.comm += planned.comm;
+    for (uint32_t i = 0; i < plan->program.op_count; i++) {
+        const struct st_op *op = &plan->program.ops[i];
+
+        if ((op->phases & phase) != 0 && st_op_estimated((enum st_op_kind)op->kind))
+            out->estimated_comm += op->bytes;
+    }
 }
 
 static strata_status flush_and_eval(struct rig_result *out, struct st_engine *eng, const struct st_plan *plan,

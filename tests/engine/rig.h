@@ -56,6 +56,7 @@ struct rig_result {
     uint32_t clipped; /* steps whose norm was over the threshold */
     char weights[33], state[33];
     struct st_traffic planned_bytes, moved_bytes; /* over all cycles */
+    uint64_t estimated_comm;                      /* of planned_bytes.comm: rows, which depend on the tokens */
     uint64_t needed[STRATA_TIER_COUNT];
 };
 
