@@ -2,10 +2,10 @@
  *
  * A candidate reserves slots to prefetch into and blocks whose activations are kept; the rest goes to the placement that moves
  * the fewest bytes (plan_place.c), and what that leaves goes to more slots and kept blocks. Both orders of accumulation are tried
- * if that is open. The judge simulates each program on a nominal machine, on which compute, update, disk and both links take
- * equally long for the smallest placement (updates and copies less, if the device is the host): no measurement enters, so that
- * the plan is the same everywhere. Only for a device that is not the host is the choice made again when its rates are known
- * (plan_balance.c). */
+ * if that is open. The judge simulates each program on a nominal machine, on which compute, update, disk, both links and what
+ * ranks exchange take equally long for the smallest placement (updates, copies and exchanges less, if the device is the host): no
+ * measurement enters, so that the plan is the same everywhere. Only for a device that is not the host is the choice made again
+ * when its rates are known (plan_balance.c). */
 #include "offload/plan/plan_internal.h"
 
 #include "core/base/error.h"
@@ -133,6 +133,7 @@ static void nominal_machine(struct st_machine *machine, const struct st_plan *sm
     machine->rates.update = (double)w->params / update;
     machine->rates.upload = (double)(moved.upload + checkpoints + 1) / link;
     machine->rates.download = (double)(moved.link - moved.upload + checkpoints + 1) / link;
+    machine->rates.link_node = (double)(moved.comm + 1) / update;
     if (smallest->decided.activation_tier == STRATA_TIER_NVME)
         moved.nvme += 2 * checkpoints;
     machine->rates.read = machine->rates.write = machine->rates.mixed = (double)(moved.nvme + 1) / disk;

@@ -52,6 +52,8 @@ struct st_plan_sums {
     uint64_t *state_bytes;          /* [chunk_count + 1]: of the chunks before this one that have state */
     uint64_t *state_largest;        /* [chunk_count + 1]: of one chunk, this or a later one */
     uint64_t *page_largest;         /* [page_count]: of one chunk of this page */
+    uint64_t *gathered, *exchanged; /* [page_count + 1]: bytes that other ranks have of the weights of the pages before this one,
+                                       and bytes of gradients that they send for them in a step */
     uint64_t set_bytes, base_bytes; /* of a set, and of the base, for a run that saves */
     uint64_t saved_largest;         /* bytes of the largest extent of a set */
     uint32_t lowest_block;          /* the lowest block that backward must reach */
@@ -106,6 +108,7 @@ void st_plan_raise(struct st_plan *plan, uint32_t *decision, uint32_t high);
 struct st_moved {
     uint64_t nvme, read;   /* read and written; only read */
     uint64_t link, upload; /* up and down; only up */
+    uint64_t comm;         /* of weights and gradients, received of other ranks */
 };
 void st_plan_moved(struct st_moved *moved, const struct st_plan *plan);
 

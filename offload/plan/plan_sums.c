@@ -61,6 +61,27 @@ static void sum_spaces(const struct st_plan *plan, struct st_plan_sums *sums)
     }
 }
 
+/* Of gradients: sums of this rank's slices, but of a table that is no head, whose rows come by micro-batch; at stage 0 the
+ * others' rounded slices, too. */
+static uint64_t exchanged_bytes(const struct st_plan *plan, uint32_t p)
+{
+    const struct st_program *program = &plan->program;
+    const bool summed = program->workload.pages[p].kind != ST_PAGE_TABLE || program->workload.tied;
+
+    if (program->ranks == 1 || !st_place_trained(plan, p))
+        return 0;
+    return (summed ? st_program_wire_bytes(program, p) : 0) + (program->stage == 0 ? st_program_gathered_grads(program, p) : 0);
+}
+
+static void sum_exchanges(const struct st_plan *plan, struct st_plan_sums *sums)
+{
+    sums->gathered[0] = sums->exchanged[0] = 0;
+    for (uint32_t p = 0; p < plan->program.workload.page_count; p++) {
+        sums->gathered[p + 1] = sums->gathered[p] + st_program_gathered_bytes(&plan->program, p);
+        sums->exchanged[p + 1] = sums->exchanged[p] + exchanged_bytes(plan, p);
+    }
+}
+
 static uint32_t lowest_block(const struct st_plan *plan)
 {
     const struct st_workload *w = &plan->program.workload;
@@ -84,10 +105,12 @@ strata_status st_plan_sums_make(struct st_plan *plan)
     sums->run_end = malloc(w->page_count * sizeof(*sums->run_end));
     sums->run_first = malloc(w->page_count * sizeof(*sums->run_first));
     sums->page_largest = malloc(w->page_count * sizeof(*sums->page_largest));
+    sums->gathered = malloc(((size_t)w->page_count + 1) * sizeof(*sums->gathered));
+    sums->exchanged = malloc(((size_t)w->page_count + 1) * sizeof(*sums->exchanged));
     sums->state_bytes = malloc(((size_t)plan->program.chunk_count + 1) * sizeof(*sums->state_bytes));
     sums->state_largest = malloc(((size_t)plan->program.chunk_count + 1) * sizeof(*sums->state_largest));
     if (sums->run_end == NULL || sums->run_first == NULL || sums->page_largest == NULL || sums->state_bytes == NULL ||
-        sums->state_largest == NULL)
+        sums->state_largest == NULL || sums->gathered == NULL || sums->exchanged == NULL)
         return st_error(STRATA_E_NOMEM, "plan: no memory for %u chunks", plan->program.chunk_count);
     for (uint32_t p = w->page_count; p-- > 0;) {
         const bool last = p + 1 == w->page_count || !alike(w, p, p + 1);
@@ -98,6 +121,7 @@ strata_status st_plan_sums_make(struct st_plan *plan)
         sums->run_first[p] = p > 0 && sums->run_end[p - 1] == sums->run_end[p] ? sums->run_first[p - 1] : p;
     sum_chunks(plan, sums);
     sum_spaces(plan, sums);
+    sum_exchanges(plan, sums);
     sums->lowest_block = lowest_block(plan);
     return STRATA_OK;
 }
@@ -109,6 +133,8 @@ void st_plan_sums_free(struct st_plan_sums *sums)
     free(sums->run_end);
     free(sums->run_first);
     free(sums->page_largest);
+    free(sums->gathered);
+    free(sums->exchanged);
     free(sums->state_bytes);
     free(sums->state_largest);
     free(sums);

@@ -98,6 +98,15 @@ static uint64_t state_of(const struct st_plan *plan, uint32_t p)
     return plan->sums->state_bytes[first + plan->program.pages[p].chunk_count] - plan->sums->state_bytes[first];
 }
 
+/* A page that comes to the device, or is updated there, is gathered after that; an update in backward follows a use that had it
+ * whole already. */
+static uint32_t gathers_of(const struct st_plan *plan, const struct page_facts *f, const struct counts *n)
+{
+    if (f->resident)
+        return f->device_update ? 1 : n->updated_uploads;
+    return n->uploads + (f->device_update && shares(plan, f) && !f->gated ? 1 : 0);
+}
+
 static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_t p, uint32_t times)
 {
     const struct st_page *page = &plan->program.workload.pages[p], *shard = &plan->program.shards[p];
@@ -122,6 +131,8 @@ static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_
         moved->upload += times * state_of(plan, p);
         moved->link += 2 * times * state_of(plan, p);
     }
+    moved->comm += gathers_of(plan, &f, &n) * (plan->sums->gathered[p + times] - plan->sums->gathered[p]);
+    moved->comm += plan->sums->exchanged[p + times] - plan->sums->exchanged[p];
     up = n.uploads * shard->bytes + n.updated_uploads * updated + n.sum_uploads * sum;
     moved->upload += times * up;
     moved->link += times * (up + n.updated_downloads * updated + n.grads * shard->trained_elems * width + n.sum_downloads * sum);

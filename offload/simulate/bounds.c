@@ -23,7 +23,7 @@ static const char *const resource_names[RESOURCE_COUNT] = {"compute", "upload", 
  * spent beside the next window. */
 struct demand {
     struct st_traffic moved;
-    uint64_t updated;
+    uint64_t updated, gathered; /* gathered: bytes of moved.comm that may also move beside the next window */
     double compute, beside;
 };
 
@@ -54,14 +54,22 @@ static uint64_t less(uint64_t amount, uint64_t spared)
     return amount > spared ? amount - spared : 0;
 }
 
+/* A page that stays on the device needs what its update is followed by only when it is used in the next step. */
+static bool gathers_later(const struct st_program *program, const struct st_op *op)
+{
+    return op->kind == ST_OP_GATHER_WEIGHT && program->update != ST_UPDATE_GATED &&
+           program->pages[op->page].weights == ST_WHERE_DEVICE;
+}
+
 /* The device's updates end within their window if the window's forward needs them, as in a gated program. */
 static void add_op(struct demand *d, const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
     const struct st_passes passes = st_cost_passes(program, m, op);
     uint64_t *link = st_traffic_of(&d->moved, op->lane);
 
-    if (link != NULL)
+    if (link != NULL && !st_op_estimated((enum st_op_kind)op->kind))
         *link += op->bytes;
+    d->gathered += gathers_later(program, op) ? op->bytes : 0;
     d->updated += st_cost_updated(program, m, op);
     d->compute += st_cost_flops(program, m, op) + st_passes_sum(&passes);
     d->beside += program->update == ST_UPDATE_GATED ? 0 : passes.update;
@@ -81,6 +89,7 @@ static const struct {
     {ST_OP_DOWNLOAD_ACT, 0, SLOTS(acts)},         {ST_OP_DOWNLOAD_STATE, 0, SLOTS(streamed_states)},
     {ST_OP_READ_STATE, 0, SLOTS(states)},         {ST_OP_READ_WEIGHT, 0, SLOTS(host_weights)},
     {ST_OP_READ_ACT, 0, SLOTS(host_acts)},        {ST_OP_WRITE_STATE, 0, SLOTS(states)},
+    {ST_OP_GATHER_WEIGHT, 1, SLOTS(weights)},     {ST_OP_EXCHANGE_GRAD, 1, SLOTS(grads)},
     {ST_OP_WRITE_WEIGHT, 0, SLOTS(host_weights)}, {ST_OP_WRITE_ACT, 0, SLOTS(host_acts)},
 #undef SLOTS
 };
@@ -202,7 +211,7 @@ static double schedule_seconds(const struct st_program *program, const struct st
                                               .download = less(moved->download, spared.download),
                                               .read = less(moved->read, spared.read),
                                               .write = less(moved->write, spared.write),
-                                              .comm = less(moved->comm, spared.comm)},
+                                              .comm = less(moved->comm, spared.comm + windows[w].gathered)},
                                     .updated = windows[w].updated,
                                     .compute = windows[w].compute - windows[w].beside};
         double seconds[RESOURCE_COUNT];

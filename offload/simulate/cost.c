@@ -28,21 +28,29 @@ static double sum_elems(const struct st_program *program, const struct st_op *op
     return (double)program->workload.pages[op->page].trained_elems;
 }
 
-/* Tokens' rows of the table, each copied once; the slices share them. */
-static double gather_bytes(const struct st_program *program)
+/* Of those, what this rank rounds: its slices. */
+static double own_elems(const struct st_program *program, const struct st_op *op)
 {
-    return (double)program->workload.activation_bytes * program->workload.grad_accum / program->workload.table_count;
+    return program->ranks > 1 ? (double)st_program_wire_bytes(program, op->page) / sizeof(float) / (program->ranks - 1)
+                              : sum_elems(program, op);
 }
 
-/* Each gradient is read and added to its fp32 sum; the first micro-batch zeroes all sums. */
+/* Tokens' rows of the table, each copied once; the slices and the ranks share them. */
+static double gather_bytes(const struct st_program *program)
+{
+    return (double)program->workload.activation_bytes * program->workload.grad_accum / program->workload.table_count /
+           st_program_cuts(program);
+}
+
+/* Each gradient of a row that the rank has is read and added to its fp32 sum; the first micro-batch zeroes all sums. */
 static double scatter_bytes(const struct st_program *program, const struct st_op *op)
 {
     const struct st_workload *w = &program->workload;
     const double width = (double)width_of(program);
-    double bytes = (double)w->activation_bytes / width * (width + 2 * sizeof(float));
+    double bytes = (double)w->activation_bytes / width * (width + 2 * sizeof(float)) / program->ranks;
 
     for (uint32_t p = w->table_first; op->first && p < w->table_first + w->table_count; p++)
-        bytes += (double)w->pages[p].trained_elems * sizeof(float);
+        bytes += (double)(program->pages[p].sum_cut ? program->shards : w->pages)[p].trained_elems * sizeof(float);
     return bytes;
 }
 
@@ -54,12 +62,15 @@ static double zero_bytes(const struct st_program *program, const struct st_op *o
 
 static double round_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
-    return st_seconds_at(sum_elems(program, op) * (double)(sizeof(float) + width_of(program)), m->rates.checksum);
+    return st_seconds_at(own_elems(program, op) * (double)(sizeof(float) + width_of(program)), m->rates.checksum);
 }
 
+/* Of ranks each but one is added to another. */
 static double fold_bytes(const struct st_program *program, const struct st_op *op)
 {
-    return sum_elems(program, op) * 3 * sizeof(float);
+    const double elems = op->kind == ST_OP_FOLD_RANKS ? own_elems(program, op) * (program->ranks - 1) : sum_elems(program, op);
+
+    return elems * 3 * sizeof(float);
 }
 
 /* --- a separate device's own passes --- */
@@ -73,10 +84,13 @@ static double gather_pass(const struct st_workload *w)
         .bytes;
 }
 
-/* All tokens of a step, as if every slice of the table had an equal part of them and no token came twice. */
-static double scatter_pass(const struct st_workload *w, const struct st_op *op)
+/* All tokens of a step, of several ranks those of one micro-batch, as if every slice of the table, and of it every rank, had an
+ * equal part of them and no token came twice. */
+static double scatter_pass(const struct st_program *program, const struct st_op *op)
 {
-    const uint64_t rows = (uint64_t)w->micro_batch * w->seq * w->grad_accum / w->table_count;
+    const struct st_workload *w = &program->workload;
+    const uint32_t micros = op->kind == ST_OP_SCATTER_MICRO ? 1 : w->grad_accum;
+    const uint64_t rows = (uint64_t)w->micro_batch * w->seq * micros / w->table_count / program->ranks;
     const uint32_t held = w->pages[op->page].row_count;
 
     return st_op_traffic(&(struct st_op_shape){.op = ST_DEVICE_EMBED_SCATTER,
@@ -92,7 +106,7 @@ static double finish_pass(const struct st_program *program, const struct st_op *
     return st_op_traffic(&(struct st_op_shape){.op = ST_DEVICE_GRAD_FINISH,
                                                .dt = program->workload.dtype,
                                                .rows = 1,
-                                               .cols = program->workload.pages[op->page].trained_elems})
+                                               .cols = (uint64_t)own_elems(program, op)})
         .bytes;
 }
 
@@ -125,12 +139,12 @@ struct st_passes st_cost_passes(const struct st_program *program, const struct s
         p.update = st_seconds_at(update_pass(program, &program->chunks[op->chunk]), rate);
     else if (op->kind == ST_OP_FINISH_GRAD)
         p.round = st_seconds_at(finish_pass(program, op), rate);
-    else if (op->kind == ST_OP_FOLD_SUM)
+    else if (st_op_rows[op->kind].work == ST_WORK_FOLD)
         p.fold = st_seconds_at(fold_bytes(program, op), rate);
     else if (op->kind == ST_OP_GATHER_DEVICE)
         p.rows = st_seconds_at(gather_pass(w), rate);
-    else if (op->kind == ST_OP_SCATTER_DEVICE)
-        p.rows = st_seconds_at(scatter_pass(w, op), rate);
+    else if (op->kind == ST_OP_SCATTER_DEVICE || op->kind == ST_OP_SCATTER_MICRO)
+        p.rows = st_seconds_at(scatter_pass(program, op), rate);
     else if (st_op_rows[op->kind].work == ST_WORK_CALL)
         p.rows = st_seconds_at(st_call_bytes(w, st_op_rows[op->kind].call), rate);
     return p;

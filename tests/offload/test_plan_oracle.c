@@ -97,6 +97,8 @@ static void count_program(struct st_moved *moved, const struct st_plan *plan)
         }
         moved->read += reads ? op->bytes : 0;
         moved->nvme += reads || op->lane == ST_LANE_WRITE ? op->bytes : 0;
+        moved->comm +=
+            op->kind == ST_OP_GATHER_WEIGHT || op->kind == ST_OP_EXCHANGE_GRAD || op->kind == ST_OP_GATHER_GRAD ? op->bytes : 0;
         moved->upload += up ? op->bytes : 0;
         moved->link += up || op->lane == ST_LANE_DOWNLOAD ? op->bytes : 0;
     }
@@ -116,10 +118,11 @@ static void the_closed_form_is_the_program(void **state)
             st_plan_moved(&closed, plan);
             count_program(&program, plan);
             if (memcmp(&closed, &program, sizeof(closed)) != 0)
-                fail_msg("%s: %s: nvme %llu, program %llu; read %llu, %llu; link %llu, %llu; upload %llu, %llu", t.what,
-                         describe(plan), (unsigned long long)closed.nvme, (unsigned long long)program.nvme,
+                fail_msg("%s: %s: nvme %llu, program %llu; read %llu, %llu; link %llu, %llu; upload %llu, %llu; comm %llu, %llu",
+                         t.what, describe(plan), (unsigned long long)closed.nvme, (unsigned long long)program.nvme,
                          (unsigned long long)closed.read, (unsigned long long)program.read, (unsigned long long)closed.link,
-                         (unsigned long long)program.link, (unsigned long long)closed.upload, (unsigned long long)program.upload);
+                         (unsigned long long)program.link, (unsigned long long)closed.upload, (unsigned long long)program.upload,
+                         (unsigned long long)closed.comm, (unsigned long long)program.comm);
         }
         st_plan_destroy(plan);
         st_workload_fini(&t.w);

@@ -303,10 +303,15 @@ static struct st_machine random_machine(uint64_t seed)
     m.rates.checksum = draw(seed, &at, 3) == 0 ? 0 : draw_rate(seed, &at, 1e9, 6);
     m.capacity.bytes[STRATA_TIER_DEVICE] = 1ull << (22 + draw(seed, &at, 9));
     m.capacity.bytes[STRATA_TIER_HOST] = 1ull << (23 + draw(seed, &at, 9));
+    m.rates.link_node = draw_rate(seed, &at, 1e9, 6);
+    m.rates.link_nodes = draw_rate(seed, &at, 1e9, 6);
+    m.rates.latency_node = (const double[]){0, 1e-5, 1e-2}[draw(seed, &at, 3)];
+    m.rates.latency_nodes = m.rates.latency_node * 2;
+    m.rates.node_ranks = (uint32_t)draw(seed, &at, 4);
     return m;
 }
 
-/* Planned with what it asks for where it does not fit. */
+/* Planned with what it asks for where it does not fit; half of them for one of several ranks. */
 static struct st_plan *random_plan(uint64_t seed, struct st_page pages[PAGES], struct st_machine *m)
 {
     uint64_t at = 4000;
@@ -322,6 +327,11 @@ static struct st_plan *random_plan(uint64_t seed, struct st_page pages[PAGES], s
     policy.cache = (uint64_t[]){0, ST_AUTO_BYTES, 1u << 20}[draw(seed, &at, 3)];
     policy.chunk_elems = (uint64_t)ST_TILE_ELEMS << draw(seed, &at, 8) * 3 / 4;
     policy.streamed = (uint32_t[]){0, ST_STREAMED_PARTS / 2, ST_STREAMED_PARTS}[draw(seed, &at, 3)];
+    if (draw(seed, &at, 2) == 0) {
+        policy.ranks = 2 + (uint32_t)draw(seed, &at, 7);
+        policy.rank = (uint32_t)draw(seed, &at, policy.ranks);
+        policy.stage = (uint32_t)draw(seed, &at, 4);
+    }
     if (st_plan_make(&plan, &w, &m->capacity, &policy) == STRATA_OK)
         return plan;
     assert_non_null(plan);
@@ -386,22 +396,24 @@ static void no_step_beats_its_bounds(void **state)
  * over from one window to the next is no more than they hold, and no less. */
 static void no_step_beats_the_bound_of_what_is_slow(void **state)
 {
-    double closest[6] = {1e9, 1e9, 1e9, 1e9, 1e9, 1e9};
+    double closest[7] = {1e9, 1e9, 1e9, 1e9, 1e9, 1e9, 1e9};
     struct st_page pages[PAGES];
 
     (void)state;
     for (uint64_t seed = 1; seed <= CASES / 2; seed++) {
         struct st_machine m;
         struct st_plan *plan = random_plan(seed, pages, &m);
-        double *const rates[6] = {&m.rates.upload, &m.rates.download, &m.rates.read,
-                                  &m.rates.write,  &m.rates.update,   &m.rates.memory};
+        double *const rates[7] = {&m.rates.upload, &m.rates.download, &m.rates.read,     &m.rates.write,
+                                  &m.rates.update, &m.rates.memory,   &m.rates.link_node};
 
-        for (size_t slow = 0; slow < 6; slow++) {
+        for (size_t slow = 0; slow < 7; slow++) {
             struct st_simulation sim;
             struct st_bounds bounds;
 
-            for (size_t i = 0; i < 6; i++)
+            for (size_t i = 0; i < 7; i++)
                 *rates[i] = i == slow ? 1e3 : 1e9;
+            m.rates.node_ranks = 0;
+            m.rates.latency_node = 0;
             m.rates.mixed = 2e9; /* neither waits for the other */
             m.rates.checksum = m.rates.matmul_flops = 1e15;
             m.rates.block_flops = m.rates.head_flops = 0;
@@ -411,7 +423,7 @@ static void no_step_beats_the_bound_of_what_is_slow(void **state)
         }
         st_plan_destroy(plan);
     }
-    for (size_t slow = 0; slow < 6; slow++)
+    for (size_t slow = 0; slow < 7; slow++)
         print_message("rate %zu alone is slow: the closest takes %.6f of its schedule bound\n", slow, closest[slow]);
 }
 
@@ -425,9 +437,9 @@ static void faster_is_not_slower(void **state)
         struct st_machine m, fast;
         struct st_plan *plan = random_plan(seed, pages, &m);
         const double before = simulate(&plan->program, &m).seconds;
-        double *const rates[] = {&fast.rates.matmul_flops, &fast.rates.memory, &fast.rates.upload,
-                                 &fast.rates.download,     &fast.rates.read,   &fast.rates.write,
-                                 &fast.rates.mixed,        &fast.rates.update, &fast.rates.checksum};
+        double *const rates[] = {&fast.rates.matmul_flops, &fast.rates.memory,    &fast.rates.upload,    &fast.rates.download,
+                                 &fast.rates.read,         &fast.rates.write,     &fast.rates.mixed,     &fast.rates.update,
+                                 &fast.rates.checksum,     &fast.rates.link_node, &fast.rates.link_nodes};
 
         for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
             double change;
