@@ -147,13 +147,14 @@ strata_status cli_schedules_put(const struct strata_plan *of, struct st_json_wri
 #define MORE_COLUMNS 48
 #define LEAST_CHANGE 5e-4 /* of a step: a smaller change would print as -0.0 % */
 
-enum more { MORE_DRIVE, MORE_LINK, MORE_COMPUTE, MORE_PASSES, MORE_UPDATE, MORE_HOST, MORE_DEVICE, MORE_COUNT };
+enum more { MORE_DRIVE, MORE_LINK, MORE_RANKS_LINK, MORE_COMPUTE, MORE_PASSES, MORE_UPDATE, MORE_HOST, MORE_DEVICE, MORE_COUNT };
 
 static const struct {
     const char *name, *text;
 } mores[MORE_COUNT] = {
     [MORE_DRIVE] = {"drive", "one more drive"},
     [MORE_LINK] = {"link", "a link twice as fast"},
+    [MORE_RANKS_LINK] = {"ranks_link", "links of ranks twice as fast"},
     [MORE_COMPUTE] = {"compute", "compute twice as fast"},
     [MORE_PASSES] = {"passes", "a memory twice as fast"},
     [MORE_UPDATE] = {"update", "updates twice as fast"},
@@ -175,6 +176,10 @@ static void take_rates(struct st_machine *m, enum more more)
     case MORE_LINK:
         m->rates.upload *= 2;
         m->rates.download *= 2;
+        return;
+    case MORE_RANKS_LINK:
+        m->rates.link_node *= 2;
+        m->rates.link_nodes *= 2;
         return;
     case MORE_COMPUTE:
         m->rates.matmul_flops *= 2;
@@ -208,6 +213,8 @@ static bool matters(const struct strata_plan *of, enum more more)
         return t->read + t->write > 0;
     case MORE_LINK:
         return t->upload + t->download > 0;
+    case MORE_RANKS_LINK:
+        return t->comm > 0;
     case MORE_PASSES:
         return st_passes_sum(&of->figures.bounds.passes) > 0;
     case MORE_UPDATE:
