@@ -113,11 +113,13 @@ struct st_comm_tcp_opts {
     const char *address; /* of rank 0: name or number, IPv4 or IPv6; borrowed during the call */
     uint16_t port;       /* the launcher's; comm_tcp.c says which port is used beside it */
     uint64_t deadline_ns;
+    const atomic_bool *cancelled; /* another thread sets it when nobody wants to wait any more; NULL: nobody */
+    bool sockets_only;            /* for tests and benches: no shared memory, also where ranks are on one node */
 };
 
 /** Ranks in processes, over sockets, and over shared memory between those of one node.  Returns when all have met: a rank that
- * comes late is waited for until the deadline. E_IO: not all came, or a connection failed; E_CONFIG: another version, another
- * world, a rank twice; E_INPUT: no such address. */
+ * comes late is waited for until the deadline. E_CANCELLED; E_IO: not all came, or a connection failed; E_CONFIG: another
+ * version, another world, a rank twice; E_INPUT: no such address. */
 strata_status st_comm_tcp_open(struct st_comm **out, const struct st_comm_tcp_opts *opts);
 
 #endif

@@ -26,6 +26,7 @@
 #define ANSWER_NS    (2 * SECOND_NS) /* before somebody who does not answer is a stranger */
 #define STRANGER_NS  (5 * SECOND_NS) /* before somebody who does not introduce himself is one */
 #define REPORT_NS    (10 * SECOND_NS)
+#define TICK_NS      (SECOND_NS / 20)
 #define STRANGERS    64u /* who may stand at the door at a time */
 #define PAUSE_MIN_NS (SECOND_NS / 100)
 #define PAUSE_MAX_NS (SECOND_NS / 2)
@@ -33,6 +34,20 @@
 uint16_t st_meet_port(uint16_t port, uint32_t index)
 {
     return (uint16_t)(port <= UINT16_MAX - ST_MEET_PORTS ? port + 1 + index : port - 1 - index);
+}
+
+uint64_t st_meet_tick(const struct st_meeting *meeting)
+{
+    const uint64_t tick_ns = st_clock_ns() + TICK_NS;
+
+    return meeting->opts->cancelled == NULL || tick_ns > meeting->until_ns ? meeting->until_ns : tick_ns;
+}
+
+strata_status st_meet_cancelled(const struct st_meeting *meeting)
+{
+    if (meeting->opts->cancelled == NULL || !atomic_load(meeting->opts->cancelled))
+        return STRATA_OK;
+    return st_error(STRATA_E_CANCELLED, "cancelled while the ranks met");
 }
 
 static uint64_t meet_key(uint16_t port)
@@ -58,8 +73,9 @@ static strata_status send_reply(int fd, const struct st_reply *reply, const void
 
 /* Somebody at the door. */
 struct guest {
-    int fd; /* -1: nobody */
-    bool known;
+    int fd;        /* -1: nobody */
+    bool known;    /* a rank of this meeting, which was told to wait */
+    bool waits;    /* and has said that it does: only then it counts as come */
     uint32_t rank; /* if known */
     uint64_t since_ns;
     uint32_t got; /* bytes of its hello */
@@ -97,7 +113,7 @@ static strata_status open_door(struct host *host)
 static void show_out(struct host *host, struct guest *guest)
 {
     st_socket_close(&guest->fd);
-    host->missing += guest->known;
+    host->missing += guest->waits;
     *guest = (struct guest){.fd = -1};
 }
 
@@ -112,7 +128,7 @@ static void missing_text(const struct host *host, char *text, size_t bytes)
         bool here = false;
 
         for (uint32_t i = 0; i < host->count && !here; i++)
-            here = host->guests[i].known && host->guests[i].rank == r;
+            here = host->guests[i].waits && host->guests[i].rank == r;
         if (!here)
             at += (size_t)snprintf(text + at, bytes - at, "%s%" PRIu32, named++ > 0 ? ", " : "", r);
     }
@@ -134,7 +150,9 @@ static strata_status call_off(struct host *host, strata_status st)
     return st_error(st, "%s", sentence);
 }
 
-static strata_status judge(const struct host *host, const struct st_hello *hello)
+static strata_status hear(struct host *host, struct guest *guest);
+
+static strata_status judge(struct host *host, const struct st_hello *hello)
 {
     const struct st_world *world = &host->meeting->opts->world;
 
@@ -148,9 +166,15 @@ static strata_status judge(const struct host *host, const struct st_hello *hello
     if (hello->rank == 0 || hello->rank >= world->ranks)
         return st_error(STRATA_E_CONFIG, "a process calls itself rank %" PRIu32 " of %" PRIu32 "%s", hello->rank, world->ranks,
                         hello->rank == 0 ? ", which is here already" : "");
-    for (uint32_t i = 0; i < host->count; i++)
-        if (host->guests[i].known && host->guests[i].rank == hello->rank)
+    for (uint32_t i = 0; i < host->count; i++) {
+        struct guest *same = &host->guests[i];
+
+        if (!same->known || same->rank != hello->rank)
+            continue;
+        (void)!hear(host, same); /* it may have gone, and be the one that comes again */
+        if (same->known)
             return st_error(STRATA_E_CONFIG, "two processes call themselves rank %" PRIu32, hello->rank);
+    }
     return STRATA_OK;
 }
 
@@ -182,7 +206,6 @@ static strata_status introduce(struct host *host, struct guest *guest)
         place->family = 0; /* on rank 0's node: whoever reached rank 0 has its address */
     guest->known = true;
     guest->rank = hello.rank;
-    host->missing--;
     return STRATA_OK;
 }
 
@@ -196,8 +219,13 @@ static strata_status hear(struct host *host, struct guest *guest)
 
     if (n == -EAGAIN)
         return STRATA_OK;
-    if (n <= 0 || guest->known) { /* who is known has nothing more to say: it has gone, or is none of ours */
+    if (n <= 0 || guest->waits) { /* who waits has nothing more to say: it has gone, or is none of ours */
         show_out(host, guest);
+        return STRATA_OK;
+    }
+    if (guest->known) {
+        guest->waits = true;
+        host->missing--;
         return STRATA_OK;
     }
     guest->got += (uint32_t)n;
@@ -248,20 +276,21 @@ static strata_status receive_guests(struct host *host)
 {
     strata_status st = STRATA_OK;
 
-    while (st == STRATA_OK && host->missing > 0 && (st = wait_for_guests(host)) == STRATA_OK) {
+    while (st == STRATA_OK && host->missing > 0 && (st = wait_for_guests(host)) == STRATA_OK &&
+           (st = st_meet_cancelled(host->meeting)) == STRATA_OK) {
         int ready;
 
         for (uint32_t i = 0; i < host->count; i++)
             host->polls[i] = (struct pollfd){.fd = host->guests[i].fd, .events = POLLIN};
         host->polls[host->count] = (struct pollfd){.fd = host->listener, .events = POLLIN};
-        if ((ready = st_socket_poll(host->polls, host->count + 1, host->meeting->until_ns)) < 0)
+        if ((ready = st_socket_poll(host->polls, host->count + 1, st_meet_tick(host->meeting))) < 0)
             return st_error_errno(-ready, "rank 0 waits for the others");
         for (uint32_t i = 0; i < host->count && st == STRATA_OK; i++) {
             struct guest *guest = &host->guests[i];
 
             if (guest->fd >= 0 && host->polls[i].revents != 0)
                 st = hear(host, guest);
-            else if (guest->fd >= 0 && !guest->known && st_clock_ns() - guest->since_ns > STRANGER_NS)
+            else if (guest->fd >= 0 && !guest->waits && st_clock_ns() - guest->since_ns > STRANGER_NS)
                 show_out(host, guest);
         }
         if (st == STRATA_OK && host->polls[host->count].revents != 0)
@@ -283,7 +312,7 @@ static strata_status hand_out(struct host *host)
     meeting->places[0] = meeting->self;
     reply.bytes = st_table_put(table, meeting->cookie, meeting->places, ranks);
     for (uint32_t i = 0; i < host->count && st == STRATA_OK; i++)
-        if (host->guests[i].known)
+        if (host->guests[i].waits)
             st = send_reply(host->guests[i].fd, &reply, table, meeting->until_ns);
     free(table);
     return st;
@@ -342,29 +371,43 @@ static strata_status refused(int fd, const struct st_reply *reply)
     return st_error(reply->status, "%s", sentence);
 }
 
+/* Whether an error says that nobody of ours listens there: no one, somebody who does not answer, or somebody else. */
+static bool is_nobody(int err)
+{
+    return err == -ECONNREFUSED || err == -ECONNRESET || err == -EPIPE || err == -ETIMEDOUT || err == -EHOSTUNREACH ||
+           err == -ENETUNREACH || err == -EADDRNOTAVAIL || err == -EAFNOSUPPORT || err == -EACCES || err == -EPERM;
+}
+
+/* Says who this is, and that it waits, where the answer is rank 0's; 0, or negative errno. */
+static int talk(const struct st_meeting *meeting, int fd, struct st_reply *reply)
+{
+    const uint64_t until_ns = st_clock_ns() + ANSWER_NS;
+    uint8_t hello[ST_HELLO_BYTES], frame[ST_REPLY_BYTES], yes = 1;
+    int err;
+
+    introduction(meeting, hello);
+    if ((err = st_socket_send_all(fd, hello, sizeof(hello), until_ns)) != 0 ||
+        (err = st_socket_receive_all(fd, frame, sizeof(frame), until_ns)) != 0)
+        return err;
+    if (!st_reply_get(reply, frame) || reply->type == ST_REPLY_TABLE)
+        return -ECONNRESET;
+    return reply->type == ST_REPLY_WAIT ? st_socket_send_all(fd, &yes, 1, until_ns) : 0;
+}
+
 /* A connection to whoever listens there, if it is rank 0 of this meeting; *fd -1: it is not. */
 static strata_status knock(const struct st_meeting *meeting, const union st_address *address, int *fd)
 {
-    const uint64_t until_ns = st_clock_ns() + ANSWER_NS;
-    uint8_t hello[ST_HELLO_BYTES], frame[ST_REPLY_BYTES];
     struct st_reply reply;
-    strata_status st;
+    strata_status st = STRATA_OK;
+    int err = st_socket_connect(address, st_clock_ns() + ANSWER_NS);
 
-    *fd = st_socket_connect(address, until_ns);
-    if (*fd < 0) {
-        *fd = -1;
+    *fd = err >= 0 ? err : -1;
+    if (err >= 0 && (err = talk(meeting, *fd, &reply)) == 0 && reply.type == ST_REPLY_WAIT)
         return STRATA_OK;
-    }
-    introduction(meeting, hello);
-    if (st_socket_send_all(*fd, hello, sizeof(hello), until_ns) != 0 ||
-        st_socket_receive_all(*fd, frame, sizeof(frame), until_ns) != 0 || !st_reply_get(&reply, frame) ||
-        reply.type == ST_REPLY_TABLE) {
-        st_socket_close(fd);
-        return STRATA_OK;
-    }
-    if (reply.type == ST_REPLY_WAIT)
-        return STRATA_OK;
-    st = refused(*fd, &reply);
+    if (err == 0)
+        st = refused(*fd, &reply);
+    else if (!is_nobody(err))
+        st = st_error_errno(-err, "rank 0 is looked for");
     st_socket_close(fd);
     return st;
 }
@@ -417,7 +460,7 @@ static strata_status find_host(const struct st_meeting *meeting, int *fd)
             st = knock_everywhere(meeting, list, fd);
             freeaddrinfo(list);
         }
-        if (st != STRATA_OK || *fd >= 0)
+        if (st != STRATA_OK || *fd >= 0 || (st = st_meet_cancelled(meeting)) != STRATA_OK)
             break;
         if (st_clock_ns() >= meeting->until_ns)
             st = st_error(STRATA_E_IO,
@@ -457,14 +500,31 @@ static strata_status read_table(struct st_meeting *meeting, int fd, const struct
     return STRATA_OK;
 }
 
+/* Until rank 0 says something. */
+static strata_status await_answer(const struct st_meeting *meeting, int fd)
+{
+    const uint64_t until_ns = meeting->until_ns + ANSWER_NS; /* rank 0 keeps the time, and says who is missing */
+    struct pollfd polls = {.fd = fd, .events = POLLIN};
+    strata_status st = STRATA_OK;
+    int ready = 0;
+
+    while (ready == 0 && st_clock_ns() < until_ns && (st = st_meet_cancelled(meeting)) == STRATA_OK)
+        ready = st_socket_poll(&polls, 1, meeting->opts->cancelled != NULL ? st_clock_ns() + TICK_NS : until_ns);
+    if (ready < 0)
+        return st_error_errno(-ready, "rank 0 is waited for");
+    return st != STRATA_OK || ready > 0 ? st : st_comm_silent(0, "the meeting of the ranks", meeting->deadline_ns);
+}
+
 static strata_status await_table(struct st_meeting *meeting, int fd)
 {
     uint8_t frame[ST_REPLY_BYTES], *table;
     struct st_reply reply;
     strata_status st;
-    /* Rank 0 keeps the time, and says who is missing: a little later than that it is rank 0 that hangs. */
-    const int err = st_socket_receive_all(fd, frame, sizeof(frame), meeting->until_ns + ANSWER_NS);
+    int err;
 
+    if ((st = await_answer(meeting, fd)) != STRATA_OK)
+        return st;
+    err = st_socket_receive_all(fd, frame, sizeof(frame), st_clock_ns() + ANSWER_NS);
     if (err == -ECONNRESET)
         return st_comm_gone(0, "the meeting of the ranks");
     if (err != 0)

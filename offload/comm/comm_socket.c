@@ -7,7 +7,9 @@
 
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stddef.h>
 #include <string.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #define BACKLOG 4096
@@ -50,6 +52,63 @@ int st_socket_listen(uint16_t port)
     const int fd = listen_on(&v6);
 
     return fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL ? listen_on(&v4) : fd; /* a machine without IPv6 */
+}
+
+/* Names of local sockets begin with a NUL where they are no files.  The system chooses one of five letters. */
+static socklen_t local_address(struct sockaddr_un *address, const char *name)
+{
+    const size_t length = strnlen(name, ST_LOCAL_NAME_BYTES - 1);
+
+    memset(address, 0, sizeof(*address));
+    address->sun_family = AF_UNIX;
+    memcpy(address->sun_path + 1, name, length);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+}
+
+static int name_of(char name[ST_LOCAL_NAME_BYTES], int fd)
+{
+    struct sockaddr_un address;
+    socklen_t bytes = sizeof(address);
+    size_t length;
+
+    if (st_fault_refuses("comm.name") || getsockname(fd, (struct sockaddr *)&address, &bytes) != 0)
+        return -errno;
+    length = bytes - offsetof(struct sockaddr_un, sun_path);
+    if (length < 2 || length > ST_LOCAL_NAME_BYTES)
+        return -EPROTO;
+    memcpy(name, address.sun_path + 1, length - 1);
+    name[length - 1] = '\0';
+    return 0;
+}
+
+int st_socket_listen_local(char name[ST_LOCAL_NAME_BYTES])
+{
+    const struct sockaddr any = {.sa_family = AF_UNIX};
+    int fd = new_socket(AF_UNIX), err;
+
+    if (fd < 0)
+        return fd;
+    if (st_fault_refuses("comm.bind") || bind(fd, &any, sizeof(sa_family_t)) != 0 || listen(fd, BACKLOG) != 0)
+        err = -errno;
+    else
+        err = name_of(name, fd);
+    if (err == 0)
+        return fd;
+    close(fd);
+    return err;
+}
+
+int st_socket_connect_local(const char *name)
+{
+    struct sockaddr_un address;
+    const socklen_t bytes = local_address(&address, name);
+    int fd = new_socket(AF_UNIX), err;
+
+    if (fd < 0 || (!st_fault_refuses("comm.connect") && connect(fd, (const struct sockaddr *)&address, bytes) == 0))
+        return fd;
+    err = -errno;
+    close(fd);
+    return err;
 }
 
 int st_socket_port(int fd)
@@ -141,6 +200,53 @@ int64_t st_socket_receive(int fd, const struct iovec *parts, uint32_t count)
     struct msghdr message = {.msg_iov = (struct iovec *)parts, .msg_iovlen = count};
 
     return outcome(st_fault_refuses("comm.receive") ? -1 : recvmsg(fd, &message, MSG_DONTWAIT));
+}
+
+union descriptor_space {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+int st_socket_send_descriptor(int fd, const void *data, uint32_t bytes, int descriptor)
+{
+    struct iovec part = {.iov_base = (void *)data, .iov_len = bytes};
+    union descriptor_space space = {.bytes = {0}};
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = space.bytes, .msg_controllen = sizeof(space.bytes)};
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    int64_t n;
+
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(head), &descriptor, sizeof(int));
+    n = outcome(st_fault_refuses("comm.send") ? -1 : sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
+    return n == bytes ? 0 : n < 0 ? (int)n : -EIO;
+}
+
+int st_socket_receive_descriptor(int fd, void *data, uint32_t bytes, int *descriptor, uint64_t until_ns)
+{
+    struct pollfd polls = {.fd = fd, .events = POLLIN};
+    struct iovec part = {.iov_base = data, .iov_len = bytes};
+    union descriptor_space space;
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = space.bytes, .msg_controllen = sizeof(space.bytes)};
+    const struct cmsghdr *head;
+    int ready = 0;
+    int64_t n;
+
+    *descriptor = -1;
+    while (ready == 0 && st_clock_ns() < until_ns)
+        ready = st_socket_poll(&polls, 1, until_ns);
+    if (ready <= 0)
+        return ready < 0 ? ready : -ETIMEDOUT;
+    n = outcome(st_fault_refuses("comm.receive") ? -1 : recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC));
+    if (n < 0)
+        return (int)n;
+    head = CMSG_FIRSTHDR(&message);
+    if (head != NULL && head->cmsg_type == SCM_RIGHTS && head->cmsg_len == CMSG_LEN(sizeof(int)))
+        memcpy(descriptor, CMSG_DATA(head), sizeof(int));
+    return n == bytes ? 0 : -EPROTO;
 }
 
 int st_socket_poll(struct pollfd *polls, uint32_t count, uint64_t until_ns)

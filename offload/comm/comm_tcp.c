@@ -1,8 +1,10 @@
 /* offload/comm/comm_tcp.c - see comm.h: ranks that are processes, over sockets.
  *
- * Two connections join every two ranks: one for bytes, and one where a rank says why it gives up, whatever the other one is in
- * the middle of.  Each exchange sends every rank a header, also where no bytes follow: it holds the number and the name of the
- * call and the bytes that come, so that ranks that are not at the same call find out instead of waiting.
+ * Two connections join ranks of different nodes: one for bytes, and one, control, where a rank says why it gives up, whatever the
+ * other one is in the middle of.  Ranks of one node have control and two rings in shared memory (comm_ring.h); who waits for a
+ * ring is woken by a byte on control, which the end of a process closes.  Each exchange sends every rank a header, also where no
+ * bytes follow: it holds the number and the name of the call and the bytes that come, so that ranks that are not at the same call
+ * find out instead of waiting.
  *
  * exchange() belongs to one thread.  abort() comes from any: it writes to the control connections, which nobody else writes to,
  * and to `wake`, which ends the wait of this rank's own exchange. */
@@ -25,6 +27,9 @@
 #define RUN_MAX   (UINT64_C(4) << 20)  /* bytes of one system call: all peers are served in turn */
 #define LAST_NS   UINT64_C(1000000000) /* for a rank's last words, once it is gone */
 #define TICK_NS   UINT64_C(2000000000) /* a wait that takes longer was no wait: the process was stopped */
+
+#define BELL  0xdbu /* on control: look at the rings; no reply begins like this */
+#define SPINS 200u  /* looks at the rings before sleep: some microseconds */
 
 static bool is_gone(int64_t err)
 {
@@ -54,14 +59,17 @@ static void tcp_abort(struct st_comm *comm, const char *sentence)
 /* The connection of a rank has ended: because it is gone, or gave up. */
 static strata_status lost(struct st_tcp *tcp, uint32_t rank, const char *what)
 {
-    struct st_tcp_peer *peer = &tcp->peers[rank];
+    const int control = tcp->peers[rank].control;
     const uint64_t until_ns = st_clock_ns() + LAST_NS;
     char sentence[ST_COMM_REASON_BYTES] = {0};
-    uint8_t frame[ST_REPLY_BYTES];
+    uint8_t frame[ST_REPLY_BYTES] = {BELL};
     struct st_reply reply;
+    int err = 0;
 
-    if (st_socket_receive_all(peer->control, frame, sizeof(frame), until_ns) == 0 && st_reply_get(&reply, frame) &&
-        reply.type == ST_REPLY_REFUSED && st_socket_receive_all(peer->control, sentence, reply.bytes, until_ns) == 0)
+    while (err == 0 && frame[0] == BELL)
+        err = st_socket_receive_all(control, frame, 1, until_ns);
+    if (err == 0 && st_socket_receive_all(control, frame + 1, sizeof(frame) - 1, until_ns) == 0 && st_reply_get(&reply, frame) &&
+        reply.type == ST_REPLY_REFUSED && st_socket_receive_all(control, sentence, reply.bytes, until_ns) == 0)
         return st_comm_aborted(rank, what, sentence);
     return st_comm_gone(rank, what);
 }
@@ -150,6 +158,41 @@ static strata_status failed_call(struct st_tcp *tcp, uint32_t r, int64_t err, co
                         : st_error_errno((int)-err, "the connection with rank %" PRIu32 " (during %s)", r, what);
 }
 
+/* A rank waits for a ring.  It is gone where it cannot be told, which its control connection says, too. */
+static void ring_bell(const struct st_tcp_peer *peer)
+{
+    uint8_t bell = BELL;
+
+    (void)st_socket_send(peer->control, &(struct iovec){.iov_base = &bell, .iov_len = 1}, 1);
+}
+
+static int64_t send_parts(struct st_tcp_peer *peer, const struct iovec *parts, uint32_t count)
+{
+    bool wake;
+    int64_t n;
+
+    if (peer->data >= 0)
+        return st_socket_send(peer->data, parts, count);
+    n = st_ring_write(&peer->rings.out, parts, count, &wake);
+    if (wake)
+        ring_bell(peer);
+    return n == -EAGAIN && peer->mute ? -EPIPE : n;
+}
+
+static int64_t receive_parts(struct st_tcp_peer *peer, const struct iovec *parts, uint32_t count)
+{
+    const bool mute = peer->mute; /* then all that it has sent is there */
+    bool wake;
+    int64_t n;
+
+    if (peer->data >= 0)
+        return st_socket_receive(peer->data, parts, count);
+    n = st_ring_read(&peer->rings.in, parts, count, &wake);
+    if (wake)
+        ring_bell(peer);
+    return n == -EAGAIN && mute ? -ECONNRESET : n;
+}
+
 /* Sends to rank r what goes at once; *moved: some did. */
 static strata_status send_some(struct st_tcp *tcp, uint32_t r, const char *what, bool *moved)
 {
@@ -159,7 +202,7 @@ static strata_status send_some(struct st_tcp *tcp, uint32_t r, const char *what,
 
     if (peer->out_left == 0 || !peer->writable)
         return STRATA_OK;
-    n = st_socket_send(peer->data, parts, next_parts(peer->out, parts));
+    n = send_parts(peer, parts, next_parts(peer->out, parts));
     if (n == -EAGAIN)
         peer->writable = false;
     else if (n < 0)
@@ -181,7 +224,7 @@ static strata_status receive_some(struct st_tcp *tcp, uint32_t r, const char *wh
 
     if (peer->in_left == 0 || !peer->readable)
         return STRATA_OK;
-    n = st_socket_receive(peer->data, parts, next_parts(peer->in, parts));
+    n = receive_parts(peer, parts, next_parts(peer->in, parts));
     if (n == -EAGAIN) {
         peer->readable = false;
         return STRATA_OK;
@@ -204,8 +247,8 @@ static strata_status move_some(struct st_tcp *tcp, const char *what, bool *moved
     for (uint32_t r = 0; r < tcp->comm.world.ranks && st == STRATA_OK; r++) {
         if (r == tcp->comm.world.rank)
             continue;
-        if ((st = send_some(tcp, r, what, moved)) == STRATA_OK)
-            st = receive_some(tcp, r, what, moved);
+        if ((st = receive_some(tcp, r, what, moved)) == STRATA_OK)
+            st = send_some(tcp, r, what, moved);
         *left = *left || tcp->peers[r].out_left > 0 || tcp->peers[r].in_left > 0;
     }
     return st;
@@ -226,18 +269,65 @@ static void fill_polls(struct st_tcp *tcp)
     }
 }
 
-/* What the control connection has: the end, where the rank needs nothing more of this one or will end the other connection too;
- * or words. */
+/* Takes the bells off control: 1: words follow; 0: the end; -EAGAIN: nothing else yet. */
+static int64_t take_bells(int control)
+{
+    for (;;) {
+        uint8_t bytes[64];
+        uint32_t bells = 0;
+        const ssize_t n = st_fault_refuses("comm.receive") ? -1 : recv(control, bytes, sizeof(bytes), MSG_PEEK | MSG_DONTWAIT);
+
+        if (n <= 0)
+            return n == 0 ? 0 : errno == EINTR ? -EAGAIN : -errno;
+        while (bells < (uint32_t)n && bytes[bells] == BELL)
+            bells++;
+        if (bells == 0)
+            return 1;
+        (void)!recv(control, bytes, bells, MSG_DONTWAIT); /* they are there */
+    }
+}
+
+/* What control has: bells; the end, where the rank needs nothing more of this one or will end the other connection too; or words.
+ */
 static strata_status hear_control(struct st_tcp *tcp, uint32_t r, const char *what)
 {
     struct st_tcp_peer *peer = &tcp->peers[r];
-    uint8_t byte;
-    const ssize_t n = st_fault_refuses("comm.receive") ? -1 : recv(peer->control, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    const int64_t n = take_bells(peer->control);
 
     if (n > 0)
         return lost(tcp, r, what);
-    peer->mute = n == 0 || (errno != EAGAIN && errno != EINTR);
+    peer->mute = n != -EAGAIN;
+    if (peer->data < 0)
+        peer->readable = peer->writable = true;
     return STRATA_OK;
+}
+
+/* Tells the ranks at the other ends of rings that this one sleeps; false: there is something to do. */
+static bool may_sleep(struct st_tcp *tcp)
+{
+    bool sleeps = true;
+
+    for (uint32_t r = 0; r < tcp->comm.world.ranks; r++) {
+        struct st_tcp_peer *peer = &tcp->peers[r];
+
+        if (peer->rings.memory == NULL)
+            continue;
+        peer->readable = peer->in_left > 0 && !st_ring_wait_bytes(&peer->rings.in);
+        peer->writable = peer->out_left > 0 && !st_ring_wait_room(&peer->rings.out);
+        sleeps = sleeps && !peer->readable && !peer->writable;
+    }
+    return sleeps;
+}
+
+/* Looks once more at all rings. */
+static void look_again(struct st_tcp *tcp)
+{
+    for (uint32_t r = 0; r < tcp->comm.world.ranks; r++)
+        if (tcp->peers[r].rings.memory != NULL)
+            tcp->peers[r].readable = tcp->peers[r].writable = true;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
 }
 
 /* The time that has passed counts against those of whom something is awaited. */
@@ -251,7 +341,11 @@ static strata_status count_silence(struct st_tcp *tcp, uint64_t since_ns, const 
         if (peer->in_left + peer->out_left == 0)
             continue;
         peer->silent_ns += counts_ns;
-        if (peer->silent_ns >= tcp->comm.deadline_ns && !peer->readable && (!peer->writable || peer->out_left == 0))
+        if (peer->readable || (peer->writable && peer->out_left > 0))
+            continue;
+        if (peer->mute && peer->silent_ns >= LAST_NS) /* what was on its way has come */
+            return lost(tcp, r, what);
+        if (peer->silent_ns >= tcp->comm.deadline_ns)
             return st_comm_silent(r, what, tcp->comm.deadline_ns);
     }
     return STRATA_OK;
@@ -264,6 +358,8 @@ static strata_status wait_some(struct st_tcp *tcp, const char *what)
     strata_status st = STRATA_OK;
     int ready;
 
+    if (tcp->rings && !may_sleep(tcp))
+        return STRATA_OK;
     fill_polls(tcp);
     ready = st_socket_poll(tcp->polls, 1 + 2 * tcp->comm.world.ranks, since_ns + tcp->comm.deadline_ns);
     if (ready < 0)
@@ -285,13 +381,22 @@ static strata_status tcp_exchange(struct st_comm *comm, const struct st_comm_pee
 {
     struct st_tcp *tcp = (struct st_tcp *)comm;
     bool moved, left = true;
+    uint32_t spins = 0;
     strata_status st = STRATA_OK;
 
     begin(tcp, peers, what);
     while (st == STRATA_OK && left) {
         st = move_some(tcp, what, &moved, &left);
-        if (st == STRATA_OK && left && !moved)
+        if (st != STRATA_OK || !left)
+            break;
+        if (moved) {
+            spins = 0;
+        } else if (tcp->rings && spins++ < SPINS) {
+            look_again(tcp);
+        } else {
             st = wait_some(tcp, what);
+            spins = 0;
+        }
     }
     return st;
 }
@@ -306,6 +411,7 @@ static void tcp_close(struct st_comm *comm)
     for (uint32_t r = 0; tcp->peers != NULL && r < comm->world.ranks; r++) {
         st_socket_close(&tcp->peers[r].control);
         st_socket_close(&tcp->peers[r].data);
+        st_ring_detach(&tcp->peers[r].rings);
     }
     st_socket_close(&tcp->wake);
     st_comm_fini(comm);
@@ -355,42 +461,33 @@ static strata_status new_tcp(struct st_tcp **out, const struct st_comm_tcp_opts 
 }
 
 /* Meets the others, and connects with each. */
-static strata_status join_world(struct st_tcp *tcp, struct st_meeting *meeting, int listener)
+static strata_status join_world(struct st_tcp *tcp, const struct st_comm_tcp_opts *opts, struct st_place *places)
 {
-    const int port = st_socket_port(listener);
+    struct st_meeting meeting = {.opts = opts, .deadline_ns = tcp->comm.deadline_ns, .places = places};
+    struct st_doors doors = {.any = -1, .local = -1};
     strata_status st;
 
-    if (port < 0)
-        return st_error_errno(-port, "a socket's port");
-    meeting->self.port = (uint16_t)port;
-    if ((st = st_meet(meeting)) == STRATA_OK && (st = st_pair_all(tcp, meeting, listener)) == STRATA_OK)
+    meeting.until_ns = st_clock_ns() + meeting.deadline_ns;
+    if ((st = st_doors_open(&doors, &meeting)) == STRATA_OK && (st = st_meet(&meeting)) == STRATA_OK &&
+        (st = st_pair_all(tcp, &meeting, &doors)) == STRATA_OK)
         st = st_comm_barrier(&tcp->comm, "the start");
+    st_socket_close(&doors.any);
+    st_socket_close(&doors.local);
     return st;
 }
 
 strata_status st_comm_tcp_open(struct st_comm **out, const struct st_comm_tcp_opts *opts)
 {
-    struct st_meeting meeting = {.opts = opts, .places = calloc(opts->world.ranks, sizeof(*meeting.places))};
+    struct st_place *places = calloc(opts->world.ranks, sizeof(*places));
     struct st_tcp *tcp = NULL;
     strata_status st;
-    int listener = -1;
 
-    if (meeting.places == NULL)
+    if (places == NULL)
         return st_error(STRATA_E_NOMEM, "comm: no memory for %" PRIu32 " ranks", opts->world.ranks);
-    if ((st = new_tcp(&tcp, opts)) == STRATA_OK) {
-        meeting.until_ns = st_clock_ns() + tcp->comm.deadline_ns;
-        meeting.deadline_ns = tcp->comm.deadline_ns;
-        if ((listener = st_socket_listen(0)) < 0)
-            st = st_error_errno(-listener, "no socket that listens for other ranks");
-        else
-            st = join_world(tcp, &meeting, listener);
-    }
-    if (st == STRATA_OK)
+    if ((st = new_tcp(&tcp, opts)) == STRATA_OK && (st = join_world(tcp, opts, places)) == STRATA_OK)
         *out = &tcp->comm;
     else if (tcp != NULL)
         tcp_close(&tcp->comm);
-    if (listener >= 0)
-        st_socket_close(&listener);
-    free(meeting.places);
+    free(places);
     return st;
 }

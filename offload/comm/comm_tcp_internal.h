@@ -4,6 +4,7 @@
 
 #include "offload/comm/comm_frames.h"
 #include "offload/comm/comm_internal.h"
+#include "offload/comm/comm_ring.h"
 #include "offload/comm/comm_socket.h"
 
 /* --- comm_meet.c: all ranks find each other --- */
@@ -19,6 +20,10 @@ struct st_meeting {
     struct st_place *places; /* [ranks] by the caller */
 };
 
+/** Until when to wait now: the deadline, or the next look whether the meeting was cancelled. */
+uint64_t st_meet_tick(const struct st_meeting *meeting);
+/** E_CANCELLED. */
+strata_status st_meet_cancelled(const struct st_meeting *meeting);
 /** The ports where ranks meet: those behind the launcher's, of which the first that is free is taken. */
 uint16_t st_meet_port(uint16_t port, uint32_t index);
 /** Returns when all ranks have come.  E_IO, E_CONFIG, E_INPUT: st_comm_tcp_open(). */
@@ -27,8 +32,9 @@ strata_status st_meet(struct st_meeting *meeting);
 /* --- comm_tcp.c --- */
 
 struct st_tcp_peer {
-    int control; /* where it says that it gives up; and that it lives, as long as it is open */
-    int data;
+    int control; /* where it says that it gives up, or that a ring has bytes or room; and that it lives, as long as it is open */
+    int data;    /* -1: by the rings */
+    struct st_ring_pair rings;
     /* The exchange under way.  What goes each way is a header, then the parts. */
     uint8_t out_header[ST_HEADER_BYTES], in_header[ST_HEADER_BYTES];
     struct st_comm_part out_first, in_first; /* the headers */
@@ -37,13 +43,14 @@ struct st_tcp_peer {
     uint64_t awaits;                         /* bytes of in's parts */
     bool writable, readable;                 /* as far as is known */
     bool checked;                            /* its header */
-    bool mute;                               /* nothing comes from control any more */
+    bool mute;                               /* nothing comes from control any more: of rings, it is gone */
     uint64_t silent_ns;                      /* how long nothing has come or gone */
 };
 
 struct st_tcp {
     struct st_comm comm; /* first */
     int wake;            /* an eventfd: abort() was called */
+    bool rings;          /* some peer has them */
     uint32_t sequence;   /* of the exchange */
     uint64_t what_hash;
     struct st_tcp_peer *peers; /* [ranks] */
@@ -52,7 +59,14 @@ struct st_tcp {
 
 /* --- comm_pair.c: every two ranks are connected --- */
 
-/** E_IO. */
-strata_status st_pair_all(struct st_tcp *tcp, const struct st_meeting *meeting, int listener);
+/* Where connections of other ranks are taken. */
+struct st_doors {
+    int any, local; /* listening sockets; local -1: no shared memory */
+};
+
+/** Opens them and fills in meeting->self.  E_IO; what was opened is the caller's to close. */
+strata_status st_doors_open(struct st_doors *doors, struct st_meeting *meeting);
+/** E_IO, E_NOMEM. */
+strata_status st_pair_all(struct st_tcp *tcp, const struct st_meeting *meeting, const struct st_doors *doors);
 
 #endif

@@ -17,7 +17,7 @@
 
 uint16_t cf_port(void)
 {
-    return (uint16_t)(10000 + getpid() % 2000 * 10);
+    return (uint16_t)(10000 + getpid() % 1000 * 10);
 }
 
 struct rank {
@@ -34,6 +34,7 @@ static strata_status open_tcp(struct st_comm **out, const struct cf_world *world
         .world = {.rank = rank, .ranks = world->ranks, .local_rank = rank, .local_ranks = world->ranks},
         .address = world->address != NULL ? world->address : "127.0.0.1",
         .port = cf_port(),
+        .sockets_only = strcmp(world->kind, "tcp") == 0,
     };
     const strata_status st = st_comm_tcp_open(out, &opts);
 
@@ -70,7 +71,7 @@ void cf_open(const struct cf_world *world, struct st_comm **comm)
     assert_in_range(world->ranks, 2, CF_RANKS_MAX);
     if (strcmp(world->kind, "mpi") == 0)
         open_mpi(world, comm);
-    else if (strcmp(world->kind, "tcp") == 0)
+    else if (strcmp(world->kind, "tcp") == 0 || strcmp(world->kind, "shared") == 0)
         memset(comm, 0, world->ranks * sizeof(struct st_comm *)); /* each by its own thread */
     else
         assert_ok(st_comm_threads_open(comm, world->ranks, world->deadline_ns));
