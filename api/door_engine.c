@@ -8,6 +8,7 @@
 #include "core/system/temp_dir.h"
 #include "core/trace/trace.h"
 #include "offload/checkpoint/store.h"
+#include "offload/comm/comm_nccl.h"
 #include "offload/config/config_options.h"
 #include "offload/device/op_times.h"
 
@@ -52,6 +53,21 @@ static void log_omp_threads(const struct strata_plan *p)
                workers == 1 ? "worker" : "workers");
 }
 
+/* Ranks exchange what GPUs hold by NCCL, and all else as they have met. */
+static strata_status take_comms(struct strata_engine *e, struct st_engine_opts *opts)
+{
+    const struct strata_model *m = e->plan->model;
+    const struct st_device_ops *device = st_device_find(m->device);
+    strata_status st = STRATA_OK;
+
+    opts->comm = opts->device_comm = st_handle_comm(m);
+    if (opts->comm == NULL || device == NULL || device->memory == NULL)
+        return STRATA_OK;
+    st = st_comm_nccl_open(&e->device_comm, opts->comm, st_device_index(m->device));
+    opts->device_comm = e->device_comm;
+    return st;
+}
+
 static strata_status create_engine(struct strata_engine *e, const struct strata_engine_opts *o)
 {
     const struct strata_plan *p = e->plan;
@@ -73,7 +89,9 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
     opts.nvme.patience.ctx = o->hangs_ctx;
     opts.trace = e->trace;
     opts.op_times = e->op_times;
-    st = st_engine_create(&e->engine, &opts);
+    st = take_comms(e, &opts);
+    if (st == STRATA_OK)
+        st = st_engine_create(&e->engine, &opts);
     if (st == STRATA_OK)
         st_handle_stage(e->plan, st_engine_staged(e->engine));
     return st == STRATA_E_NOSPC ? STRATA_E_NOFIT
@@ -84,8 +102,6 @@ static strata_status check_plan(const struct strata_plan *plan)
 {
     if (!plan->plan->fits)
         return st_error(STRATA_E_INVAL, "an engine cannot be created from a plan that does not fit");
-    if (st_handle_world(plan->model).ranks > 1)
-        return st_error(STRATA_E_NOSYS, "several ranks plan, but do not train yet: run one process");
     if (st_handle_only_plans(plan->model))
         return st_error(STRATA_E_INVAL,
                         "the model was opened for planning alone: set its use to STRATA_USE_TRAIN, _EVAL or _GENERATE");
@@ -147,6 +163,7 @@ void strata_engine_destroy(struct strata_engine *engine)
     if (engine->engine != NULL)
         st_resumed_free(engine->resumed, engine->engine);
     st_engine_destroy(engine->engine);
+    st_comm_close(engine->device_comm);
     st_op_times_destroy(engine->op_times);
     st_trace_destroy(engine->trace);
     engine->plan->has_engine = false;
@@ -248,6 +265,7 @@ static void take_result(struct strata_step *out, const struct st_step_result *r)
         .read_bytes = r->bytes.read,
         .write_bytes = r->bytes.write,
         .comm_bytes = r->bytes.comm,
+        .requests = (uint32_t)r->requests,
     };
     memcpy(out->busy_ms, r->busy_ms, sizeof(r->busy_ms));
     memcpy(out->lane_stall_ms, r->lane_stall_ms, sizeof(r->lane_stall_ms));
@@ -272,7 +290,6 @@ static strata_status run_step(struct strata_engine *engine, const int32_t *token
     if (st != STRATA_OK || result == NULL)
         return st;
     take_result(&step, &r);
-    step.requests = atomic_exchange(&engine->requests, 0);
     return st_handle_result(result, offsetof(struct strata_step, comm_bytes), &step, sizeof(step), "strata_step");
 }
 
@@ -291,7 +308,7 @@ strata_status strata_engine_step(struct strata_engine *engine, const int32_t *to
 void strata_engine_request(struct strata_engine *engine, uint32_t bits)
 {
     if (engine != NULL)
-        atomic_fetch_or(&engine->requests, bits);
+        st_engine_request(engine->engine, bits);
 }
 
 static strata_status set_lr(struct strata_engine *engine, double lr)

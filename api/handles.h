@@ -86,11 +86,11 @@ struct strata_engine {
     pid_t pid;        /* of the process that created it: a child of fork() has none of its threads */
     atomic_flag busy; /* a call is in progress */
     struct strata_plan *plan;
+    struct st_comm *device_comm; /* of ranks with GPUs; NULL: none */
     struct st_engine *engine;
     struct st_trace *trace; /* NULL: off */
     struct st_op_times *op_times;
     bool loaded;
-    atomic_uint requests;       /* of this rank, that no step has answered yet */
     struct st_saver *saver;     /* NULL: the configuration names no directory */
     struct st_resumed *resumed; /* the checkpoint that it adopted; NULL: none */
     bool lr_set;                /* the caller's learning rate counts, not the schedule's */

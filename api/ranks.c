@@ -217,12 +217,13 @@ strata_status st_ranks_agree_plan(const struct strata_plan *p)
         return STRATA_OK;
     for (uint32_t i = 0; i < program->op_count; i++) {
         const struct st_op *op = &program->ops[i];
-        const uint64_t words[] = {op->kind, op->lane, op->phases, op->page, op->chunk, op->block, op->part, op->bytes};
+        const uint64_t words[] = {op->kind, op->phases, op->page};
 
-        hash = hash * UINT64_C(0x9e3779b97f4a7c15) + st_checksum64(words, sizeof(words));
+        if (op->lane == ST_LANE_COMM)
+            hash = hash * UINT64_C(0x9e3779b97f4a7c15) + st_checksum64(words, sizeof(words));
     }
     add_number(&f, "the number of the plan's ops", program->op_count);
-    add_number(&f, "the hash of the plan's ops", hash);
+    add_number(&f, "the hash of what the plan's ranks exchange", hash);
     for (uint32_t i = 0; i < STRATA_TIER_COUNT; i++)
         add_number(&f,
                    i == 0   ? "the plan's bytes of the device"

@@ -13,7 +13,7 @@ strata_status st_ranks_agree_model(const struct strata_model *m);
 strata_status st_ranks_capacity(const struct strata_model *m, struct st_capacity *capacity);
 /** Of each resource the lowest rate, as the slowest rank keeps all others waiting. */
 strata_status st_ranks_rates(struct strata_plan *p);
-/** E_CONFIG: the programs differ, which is a mistake of the planner's. */
+/** E_CONFIG: what the programs exchange differs, which is a mistake of the planner's. */
 strata_status st_ranks_agree_plan(const struct strata_plan *p);
 /** E_CONFIG: the token files, or how sequences are cut from them, differ. */
 strata_status st_ranks_agree_data(const struct strata_model *m, const struct strata_data *d);

@@ -319,7 +319,7 @@ static strata_status run_step(struct st_engine *eng, enum st_phase phase, struct
     st_engine_begin_step(eng);
     if ((st = timed_cycle(eng, phase)) != STRATA_OK)
         return st;
-    eng->train.sequences += (uint64_t)w->micro_batch * w->grad_accum;
+    eng->train.sequences += (uint64_t)w->micro_batch * w->grad_accum * eng->program->ranks;
     eng->train.pending = st_program_gated(eng->program);
     eng->result.loss = eng->train.update.loss;
     eng->result.grad_norm = eng->train.update.grad_norm;
