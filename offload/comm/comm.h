@@ -45,7 +45,7 @@ struct st_comm;
 /* One way to move the bytes.  Callers use the functions below, which keep what follows from a failure in one place. */
 struct st_comm_ops {
     const char *name; /* "threads", "tcp", "mpi", "nccl" */
-    bool on_device;   /* parts lie in the memory of a device that is not the host (nccl) */
+    bool on_device;   /* parts lie in the memory of a device that is not the host (nccl), and both sides cut them alike */
     /* See st_comm_exchange().  E_IO or OK alone.  Not called again after a failure, which st_comm_exchange() tells the other
      * ranks by abort(). */
     strata_status (*exchange)(struct st_comm *comm, const struct st_comm_peer *peers, const char *what);

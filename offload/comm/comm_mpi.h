@@ -15,6 +15,7 @@
  *  abort() sends the sentence to the other ranks; only if MPI itself does not return does it end them all, by MPI_Abort, after
  * the sentence was logged.  close() waits until all ranks close, without a limit, and ends MPI, if this has started it; after a
  *  failure it does not: the launcher sees a process end without MPI's end, and ends the others.
+ *  To start MPI has no deadline of ours: the launcher watches over processes that do not come.
  *  Thread: opened and closed by the same one, which MPI wants to be the main thread. */
 strata_status st_comm_mpi_open(struct st_comm **out, uint64_t deadline_ns);
 

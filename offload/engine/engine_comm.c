@@ -119,11 +119,28 @@ static void gather_tokens(struct comm_job *j, const struct st_op *op)
     }
 }
 
+/* This rank's slices of another one's sum, one behind the other at `wire`: cut as that one cuts what it sends, as a comm on a
+ * device wants it (offload/comm/comm_nccl.h).  Returns where they end. */
+static unsigned char *add_wire(struct comm_job *j, uint32_t page, unsigned char *wire)
+{
+    const struct st_program *program = j->engine->program;
+    const struct st_page *p = &program->workload.pages[page];
+
+    for (uint32_t i = 0; i < p->group_count; i++) {
+        const uint64_t bytes = st_slice_of(&program->workload, page, i, program->ranks, program->rank).elems * sizeof(float);
+
+        if (p->groups[i].kind == ST_GROUP_FROZEN)
+            continue;
+        add_part(j, wire, bytes);
+        wire += bytes;
+    }
+    return wire;
+}
+
 /* To each rank its slices of this one's sum; from each its sum of this one's slices. */
 static void exchange_grad(struct comm_job *j, const struct st_op *op)
 {
     const struct st_program *program = j->engine->program;
-    const uint64_t bytes = st_program_wire_bytes(program, op->page) / (program->ranks - 1);
     unsigned char *sum = st_engine_operand(j->engine, op, ST_ROLE_SUM);
     unsigned char *wire = st_engine_operand(j->engine, op, ST_ROLE_WIRE);
 
@@ -135,9 +152,8 @@ static void exchange_grad(struct comm_job *j, const struct st_op *op)
         add_slices(j, op->page, sum, sizeof(float), r);
         j->peers[r].send_count = listed(j, from, &j->peers[r].send);
         from = j->part_count;
-        add_part(j, wire, bytes);
+        wire = add_wire(j, op->page, wire);
         j->peers[r].recv_count = listed(j, from, &j->peers[r].recv);
-        wire += bytes;
     }
 }
 

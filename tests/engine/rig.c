@@ -5,6 +5,7 @@
 #include "core/base/rng.h"
 #include "offload/comm/comm.h"
 #include "offload/device/op_times.h"
+#include "tests/engine/cut_alike.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -436,14 +437,15 @@ strata_status rig_run_ranks(struct rig_result *out, const struct rig_cell *cell,
         runs[r] = (struct rank_run){.cell = *cell, .out = &out[r], .steps = steps};
         runs[r].cell.grad_accum = cell->grad_accum / cell->ranks;
         runs[r].cell.rank = r;
-        runs[r].cell.comm = comms[r];
+        if (cut_alike_open(&runs[r].cell.comm, comms[r]) != STRATA_OK)
+            return STRATA_E_NOMEM;
         snprintf(runs[r].dir, sizeof(runs[r].dir), "%s", nvme_dir);
         assert(pthread_create(&runs[r].thread, NULL, run_rank, &runs[r]) == 0);
     }
     for (uint32_t r = 0; r < cell->ranks; r++)
         pthread_join(runs[r].thread, NULL);
     for (uint32_t r = 0; r < cell->ranks; r++) {
-        st_comm_close(comms[r]);
+        st_comm_close(runs[r].cell.comm);
         if (st == STRATA_OK && runs[r].status != STRATA_OK)
             st = st_error(runs[r].status, "rank %u: %s", r, runs[r].error);
     }
