@@ -139,7 +139,10 @@ static bool needs_own_base(const struct strata_engine *e, const struct st_manife
 
 static strata_status read_into(struct strata_engine *e, const struct st_checkpoint *ck)
 {
-    struct watched w = {.model = e->plan->model, .total = elems_of(&ck->extents)};
+    struct watched w = {.model = e->plan->model, .total = elems_of(&ck->extents) / st_program_cuts(&e->plan->plan->program)};
+    const struct st_program *program = &e->plan->plan->program;
+    const uint32_t cuts = st_program_cuts(program);
+    const bool own = cuts > 1 && st_manifest_parts(&ck->manifest) == cuts; /* maybe cut as this run's */
     struct st_resumed *r = calloc(1, sizeof(*r));
     struct st_resume_opts opts = {.extents = &ck->extents,
                                   .train = &ck->manifest.train,
@@ -148,20 +151,51 @@ static strata_status read_into(struct strata_engine *e, const struct st_checkpoi
                                   .ctx = &w};
     strata_status st;
 
-    if (r == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a checkpoint");
     st_resumed_free(e->resumed, e->engine);
     e->resumed = r;
-    opts.volumes = r->volumes;
-    st = st_resumed_open(r, e->engine, ck);
+    st = r != NULL ? st_resumed_open(r, e->engine, ck, own ? program->rank : ST_CHECKPOINT_PARTS)
+                   : st_error(STRATA_E_NOMEM, "no memory for a checkpoint");
     if (st == STRATA_OK)
         st = st_handle_watch(w.model, "reading the checkpoint", 0, w.total);
-    if (st == STRATA_OK)
+    if ((st = st_engine_agree(e->engine, st, "the files of a checkpoint")) == STRATA_OK) {
+        opts.volumes = r->volumes;
+        opts.own = own ? r->own_volumes : NULL;
+        opts.part_bytes = ck->manifest.space_bytes;
         st = st_engine_resume(e->engine, &opts);
+    }
     if (st == STRATA_OK && st_engine_adopted(e->engine))
         return STRATA_OK;
     st_resumed_free(r, e->engine);
     e->resumed = NULL;
+    return st;
+}
+
+/* The checkpoint that a rank has opened, by what no other one has. */
+struct opened {
+    char run[17];
+    uint64_t step;
+};
+
+/* All ranks resume from the same one: each has looked for it by itself. */
+static strata_status compare_ranks(struct strata_engine *e, const struct st_manifest *m)
+{
+    const uint32_t ranks = e->plan->plan->program.ranks;
+    struct opened mine = {.step = m->step}, *all = st_fault_refuses("api.resumed") ? NULL : calloc(ranks, sizeof(*all));
+    strata_status st = STRATA_OK;
+
+    memcpy(mine.run, m->run, sizeof(mine.run));
+    st = st_engine_agree(e->engine, all != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for a checkpoint"),
+                         "the memory for a checkpoint");
+    if (st == STRATA_OK)
+        st = st_engine_gather(e->engine, &mine, sizeof(mine), all, "the names of checkpoints");
+    for (uint32_t r = 1; r < ranks && st == STRATA_OK; r++)
+        if (strcmp(all[r].run, all[0].run) != 0 || all[r].step != all[0].step)
+            st = st_error(
+                STRATA_E_INPUT,
+                "rank %u resumes from step %llu of run %s, and rank 0 from step %llu of run %s: name the same checkpoint "
+                "to all ranks",
+                r, (unsigned long long)all[r].step, all[r].run, (unsigned long long)all[0].step, all[0].run);
+    free(all);
     return st;
 }
 
@@ -174,10 +208,12 @@ static strata_status resume(struct strata_engine *e, const struct strata_checkpo
 
     if (e->plan->model->use != STRATA_USE_TRAIN)
         return st_error(STRATA_E_INVAL, "strata_engine_resume: the model was opened for another use than training");
-    st = st_saved_compare(&ck->manifest, ck->path, e, &data);
+    st = compare_ranks(e, &ck->manifest);
+    if (st == STRATA_OK)
+        st = st_engine_agree(e->engine, st_saved_compare(&ck->manifest, ck->path, e, &data), "a checkpoint's description");
     if (st == STRATA_OK)
         st = read_into(e, ck);
-    return st == STRATA_OK && e->saver != NULL ? st_saver_begin(e->saver, e, ck) : st;
+    return st == STRATA_OK && e->saver != NULL ? st_saver_begin(e->saver, ck) : st;
 }
 
 strata_status strata_engine_resume(struct strata_engine *engine, const struct strata_checkpoint *checkpoint,

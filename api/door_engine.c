@@ -215,7 +215,7 @@ static strata_status load(struct strata_engine *e)
         st = st_engine_load(e->engine, read_watched, &w);
     if (st == STRATA_OK && m->reader != NULL)
         st = st_hf_reader_check_unchanged(m->reader);
-    return st == STRATA_OK && e->saver != NULL ? st_saver_begin(e->saver, e, NULL) : st;
+    return st == STRATA_OK && e->saver != NULL ? st_saver_begin(e->saver, NULL) : st;
 }
 
 strata_status strata_engine_load(struct strata_engine *engine)

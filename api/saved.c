@@ -208,6 +208,7 @@ strata_status st_saved_describe(struct st_manifest *out, const struct strata_eng
     if (st != STRATA_OK)
         return st;
     snprintf(m.run, sizeof(m.run), "%s", e->saver != NULL ? st_saver_run(e->saver) : "0000000000000000");
+    m.world = program->ranks;
     m.train = *st_engine_train_state(e->engine);
     m.step = m.train.steps_applied + m.train.steps_skipped;
     m.data_position = m.train.sequences;

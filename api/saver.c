@@ -15,6 +15,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Ranks make a checkpoint together, round by round; what ends one they tell each other between steps. */
+enum round {
+    ROUND_NONE,
+    ROUND_PARTS, /* every rank makes its part; at stage 0 rank 0 makes the whole */
+    ROUND_JOIN,  /* rank 0 makes the checkpoint of the parts */
+};
+
+/* What a rank says before the first round, */
+struct offer {
+    int32_t status;
+    char sentence[512], dir[ST_PATH_MAX]; /* dir: rank 0's, for the parts */
+    struct st_stripe stripe;
+};
+/* and in each. */
+struct ballot {
+    int32_t status;
+    bool ended, committed;
+    char sentence[512];
+};
+
 struct st_saver {
     char save[ST_PATH_MAX], path[ST_PATH_MAX], run[17]; /* path: of the last checkpoint */
     const struct st_model *model;
@@ -29,11 +49,194 @@ struct st_saver {
     struct strata_saved last;
     strata_status status; /* of the last save, until it is asked for */
     char sentence[1024];
+
+    struct st_engine *engine;    /* borrowed from attach on */
+    uint32_t rank, ranks, parts; /* of the program; parts: of a checkpoint */
+    enum round round;            /* the same on every rank */
+    uint64_t step;               /* that is being saved */
+    bool reported;               /* this rank's part of the round has ended, so: */
+    struct st_commit_report report;
+    struct st_manifest joined; /* on rank 0, for the second round */
+    struct offer *offers;      /* [ranks] */
+    struct ballot *ballots;    /* [ranks] */
 };
 
 static uint64_t steps_of(const struct st_train_state *train)
 {
     return train->steps_applied + train->steps_skipped;
+}
+
+/* Keeps how the save in progress has ended. */
+static void keep_report(struct st_saver *s, const struct st_commit_report *r)
+{
+    char name[ST_STORE_NAME_BYTES];
+
+    s->last.done = true;
+    s->last.seconds = (double)(st_clock_ns() - s->begun_ns) * 1e-9;
+    s->last.copied_bytes = r->copied_bytes;
+    if (r->committed || r->status == STRATA_OK) {
+        s->last.steps = r->step;
+        st_store_name(name, r->step);
+        if (st_path_join(s->path, s->save, name) == STRATA_OK)
+            s->last.path = s->path;
+    }
+    s->status = r->status;
+    snprintf(s->sentence, sizeof(s->sentence), "%s", r->sentence);
+}
+
+/* --- what ranks tell each other --- */
+
+/* Tells the others whether this rank's set is complete, and rank 0 where the parts go; the same answer on every rank. */
+static strata_status offer(struct st_saver *s, strata_status st)
+{
+    struct offer *mine = &s->offers[s->rank], failed = {0};
+    strata_status told;
+
+    *mine = (struct offer){0};
+    if (st == STRATA_OK && s->rank == 0 && s->parts > 1)
+        st = st_committer_begin(s->committer, s->due.step, mine->dir);
+    mine->status = (int32_t)st;
+    mine->stripe = *st_swap_stripe(st_engine_swap(s->engine));
+    if (st != STRATA_OK)
+        snprintf(mine->sentence, sizeof(mine->sentence), "%s", strata_last_error());
+    told = st_engine_gather(s->engine, mine, sizeof(*mine), s->offers, "what ranks have to save");
+    for (uint32_t r = 0; r < s->ranks && told == STRATA_OK; r++) {
+        failed = s->offers[r];
+        if (failed.status != STRATA_OK)
+            told = st_error((strata_status)failed.status, "rank %u: %s", r, failed.sentence);
+        else if (s->parts > 1 && !st_stripe_alike(&failed.stripe, &s->offers[0].stripe))
+            told =
+                st_error(STRATA_E_CONFIG,
+                         "rank %u deals its swap out over its directories in another way than rank 0: ranks that save need the "
+                         "same number of directories, their rates and strata.block_bytes alike",
+                         r);
+    }
+    if (told != STRATA_OK && s->rank == 0 && s->parts > 1) {
+        snprintf(failed.sentence, sizeof(failed.sentence), "%s", strata_last_error());
+        st_committer_end(s->committer, s->due.step, false);
+        told = st_error(told, "%s", failed.sentence);
+    }
+    return told;
+}
+
+/* Something that this rank could not even begin: it is told as what has ended so. */
+static void report_failure(struct st_saver *s, strata_status st)
+{
+    s->report = (struct st_commit_report){.status = st, .step = s->step};
+    snprintf(s->report.sentence, sizeof(s->report.sentence), "%s", strata_last_error());
+    s->reported = true;
+}
+
+/* Takes the extents. */
+static void begin_round(struct st_saver *s, struct st_extents *extents)
+{
+    struct st_commit job = {
+        .what = s->parts > 1 ? ST_COMMIT_PART : ST_COMMIT_ALL, .extents = *extents, .set = st_engine_set(s->engine)};
+    strata_status st = STRATA_OK;
+
+    s->round = ROUND_PARTS;
+    s->report = (struct st_commit_report){.step = s->step};
+    s->reported = s->committer == NULL;
+    if (s->parts > 1) {
+        job.manifest.step = s->step;
+        memcpy(job.manifest.space_bytes, s->due.space_bytes, sizeof(job.manifest.space_bytes));
+        memcpy(job.dir, s->offers[0].dir, sizeof(job.dir));
+        s->joined = s->due; /* rank 0's is used */
+    } else {
+        job.manifest = s->due;
+    }
+    s->due = (struct st_manifest){0};
+    if (s->committer != NULL && (st = st_committer_submit(s->committer, &job)) != STRATA_OK)
+        report_failure(s, st);
+    st_manifest_fini(&job.manifest); /* taken, but for a failure, and where nothing is to be done */
+    st_extents_fini(&job.extents);
+}
+
+/* All parts are there. */
+static void begin_join(struct st_saver *s)
+{
+    struct st_commit job = {.what = ST_COMMIT_JOIN, .manifest = s->joined};
+    strata_status st;
+
+    s->round = ROUND_JOIN;
+    s->reported = s->rank != 0;
+    if (s->rank != 0)
+        return;
+    if ((st = st_committer_submit(s->committer, &job)) != STRATA_OK)
+        report_failure(s, st);
+    s->joined = job.manifest;
+}
+
+/* The checkpoint has ended so, as rank `r` says. */
+static void end_rounds(struct st_saver *s, uint32_t r)
+{
+    const struct ballot *b = &s->ballots[r];
+    struct st_commit_report report = {
+        .status = (strata_status)b->status, .committed = b->committed, .step = s->step, .copied_bytes = s->report.copied_bytes};
+
+    if (b->status != STRATA_OK)
+        snprintf(report.sentence, sizeof(report.sentence), "rank %u: %s", r, b->sentence);
+    s->round = ROUND_NONE;
+    if (s->parts > 1)
+        st_committer_end(s->committer, s->step, b->committed);
+    st_manifest_fini(&s->joined);
+    s->joined = (struct st_manifest){0};
+    keep_report(s, &report);
+}
+
+/* Everybody says how it is; true: the round has ended on all of them. */
+static bool all_ended(const struct st_saver *s, uint32_t *failed)
+{
+    bool ended = true;
+
+    *failed = s->ranks;
+    for (uint32_t r = s->ranks; r > 0; r--) {
+        ended = ended && s->ballots[r - 1].ended;
+        if (s->ballots[r - 1].status != STRATA_OK)
+            *failed = r - 1;
+    }
+    return ended;
+}
+
+static strata_status take_rounds(struct st_saver *s, bool wait)
+{
+    strata_status st = STRATA_OK;
+    bool again = true;
+
+    while (s->round != ROUND_NONE && again && st == STRATA_OK) {
+        struct ballot mine = {0};
+        uint32_t failed;
+
+        if (wait && s->committer != NULL)
+            st_committer_wait(s->committer);
+        if (!s->reported)
+            s->reported = st_committer_reported(s->committer, &s->report);
+        if (s->reported) {
+            mine = (struct ballot){.ended = true, .status = (int32_t)s->report.status, .committed = s->report.committed};
+            snprintf(mine.sentence, sizeof(mine.sentence), "%.*s", (int)sizeof(mine.sentence) - 1, s->report.sentence);
+        }
+        st = st_engine_gather(s->engine, &mine, sizeof(mine), s->ballots, "how far ranks have saved");
+        again = wait;
+        if (st != STRATA_OK || !all_ended(s, &failed))
+            continue;
+        if (s->round == ROUND_PARTS && failed == s->ranks && s->parts > 1)
+            begin_join(s);
+        else
+            end_rounds(s, failed < s->ranks ? failed : 0);
+    }
+    return st;
+}
+
+/* Every rank's run has rank 0's name. */
+static strata_status share_run(struct st_saver *s)
+{
+    struct ballot mine = {0};
+    strata_status st;
+
+    snprintf(mine.sentence, sizeof(mine.sentence), "%s", s->run);
+    st = st_engine_gather(s->engine, &mine, sizeof(mine), s->ballots, "the name of a run");
+    snprintf(s->run, sizeof(s->run), "%.16s", s->ballots[0].sentence);
+    return st;
 }
 
 /* --- a run that saves --- */
@@ -77,8 +280,13 @@ void st_saver_close(struct st_saver *s)
 {
     if (s == NULL)
         return;
+    if (s->round != ROUND_NONE)
+        (void)take_rounds(s, true);
     st_manifest_fini(&s->due);
+    st_manifest_fini(&s->joined);
     st_committer_stop(s->committer);
+    free(s->offers);
+    free(s->ballots);
     if (s->made && !st_fault_refuses("api.save_dir_end"))
         (void)rmdir(s->save); /* stays if there is anything in it */
     free(s);
@@ -91,29 +299,63 @@ static strata_status write_model(void *ctx, const char *dir)
     return st_hf_write_small(s->model, dir, s->source);
 }
 
-strata_status st_saver_attach(struct st_saver *s, struct strata_engine *e)
+static strata_status start_committer(struct st_saver *s)
 {
+    if (s->ranks > 1) {
+        s->offers = st_fault_refuses("api.saver") ? NULL : calloc(s->ranks, sizeof(*s->offers));
+        s->ballots = calloc(s->ranks, sizeof(*s->ballots));
+        if (s->offers == NULL || s->ballots == NULL)
+            return st_error(STRATA_E_NOMEM, "no memory for saving");
+    }
+    if (s->rank >= s->parts) /* another rank saves all that this one has */
+        return STRATA_OK;
     return st_committer_start(&s->committer, &(struct st_committer_opts){.save = s->save,
                                                                          .keep = s->keep,
                                                                          .overwrite = s->overwrite,
-                                                                         .swap = st_engine_swap(e->engine),
+                                                                         .swap = st_engine_swap(s->engine),
                                                                          .model = write_model,
-                                                                         .ctx = s});
+                                                                         .ctx = s,
+                                                                         .parts = s->parts,
+                                                                         .part = s->rank});
 }
 
-strata_status st_saver_begin(struct st_saver *s, const struct strata_engine *e, const struct st_checkpoint *from)
+strata_status st_saver_attach(struct st_saver *s, struct strata_engine *e)
 {
-    st_committer_wait(s->committer);
-    s->steps = steps_of(st_engine_train_state(e->engine));
+    const struct st_program *program = &e->plan->plan->program;
+
+    s->engine = e->engine;
+    s->rank = program->rank;
+    s->ranks = program->ranks;
+    s->parts = st_program_cuts(program);
+    return st_engine_agree(s->engine, start_committer(s), "the beginning of saving");
+}
+
+static strata_status begin(struct st_saver *s, const struct st_checkpoint *from)
+{
     if (from == NULL) {
-        const strata_status st = st_committer_use_base(s->committer, NULL);
+        const strata_status st = s->committer != NULL ? st_committer_use_base(s->committer, NULL) : STRATA_OK;
 
         return st == STRATA_OK ? st_saved_name_run(s->run) : st;
     }
     memcpy(s->run, from->manifest.run, sizeof(s->run));
-    if (st_committer_tidy(s->committer, s->run, from->manifest.step) != STRATA_OK)
+    if (s->committer == NULL)
+        return STRATA_OK;
+    if (s->rank == 0 && st_committer_tidy(s->committer, s->run, from->manifest.step) != STRATA_OK)
         st_log(ST_LOG_WARN, "%s", strata_last_error());
-    return st_committer_use_base(s->committer, st_engine_adopted(e->engine) ? from->path : NULL);
+    return st_committer_use_base(s->committer, st_engine_adopted(s->engine) ? from->path : NULL);
+}
+
+strata_status st_saver_begin(struct st_saver *s, const struct st_checkpoint *from)
+{
+    strata_status st = take_rounds(s, true);
+
+    if (s->ranks == 1)
+        st_committer_wait(s->committer);
+    s->steps = steps_of(st_engine_train_state(s->engine));
+    if (st == STRATA_OK)
+        st = begin(s, from);
+    st = st_engine_agree(s->engine, st, "the name of a run");
+    return st == STRATA_OK && s->ranks > 1 ? share_run(s) : st;
 }
 
 const char *st_saver_run(const struct st_saver *s)
@@ -126,22 +368,10 @@ const char *st_saver_run(const struct st_saver *s)
 /* Keeps what the committer says of the save in progress, if it has ended. */
 static void take_report(struct st_saver *s)
 {
-    char name[ST_STORE_NAME_BYTES];
     struct st_commit_report r;
 
-    if (s->last.done || s->is_due || !st_committer_reported(s->committer, &r))
-        return;
-    s->last.done = true;
-    s->last.seconds = (double)(st_clock_ns() - s->begun_ns) * 1e-9;
-    s->last.copied_bytes = r.copied_bytes;
-    if (r.committed || r.status == STRATA_OK) {
-        s->last.steps = r.step;
-        st_store_name(name, r.step);
-        if (st_path_join(s->path, s->save, name) == STRATA_OK)
-            s->last.path = s->path;
-    }
-    s->status = r.status;
-    snprintf(s->sentence, sizeof(s->sentence), "%s", r.sentence);
+    if (s->ranks == 1 && !s->last.done && !s->is_due && st_committer_reported(s->committer, &r))
+        keep_report(s, &r);
 }
 
 /* A set that no checkpoint has, and that is not in use: one that is free, or new files for one that checkpoints have.  Only once
@@ -172,8 +402,8 @@ static void keep_status(struct st_saver *s, strata_status st)
 }
 
 /* The set in use is complete: it is handed over, and updates write to the next one.  Takes the extents. */
-static strata_status hand_over(struct st_saver *s, struct strata_engine *e, struct st_extents *extents,
-                               const struct st_train_state *train)
+static strata_status hand_over_alone(struct st_saver *s, struct strata_engine *e, struct st_extents *extents,
+                                     const struct st_train_state *train)
 {
     struct st_commit job = {.manifest = s->due, .extents = *extents, .set = st_engine_set(e->engine)};
     uint32_t next;
@@ -188,6 +418,29 @@ static strata_status hand_over(struct st_saver *s, struct strata_engine *e, stru
     }
     st_engine_use_set(e->engine, next);
     s->due = (struct st_manifest){0};
+    return STRATA_OK;
+}
+
+/* Each rank's set is complete if it says so: they are handed over if all are. */
+static strata_status hand_over(struct st_saver *s, struct strata_engine *e, strata_status st, struct st_extents *extents,
+                               const struct st_train_state *train)
+{
+    uint32_t next = 0;
+
+    if (s->ranks == 1)
+        return st == STRATA_OK ? hand_over_alone(s, e, extents, train) : st;
+    if (st != STRATA_OK)
+        *extents = (struct st_extents){0};
+    else
+        st = find_set(e, &next);
+    if ((st = offer(s, st)) != STRATA_OK) {
+        st_extents_fini(extents);
+        return st;
+    }
+    s->step = s->due.step;
+    s->due.train = *train;
+    begin_round(s, extents);
+    st_engine_use_set(e->engine, next);
     return STRATA_OK;
 }
 
@@ -209,8 +462,7 @@ static strata_status save_now(struct st_saver *s, struct strata_engine *e)
     struct st_extents extents;
     strata_status st = st_engine_save(e->engine, &extents);
 
-    if (st == STRATA_OK)
-        st = hand_over(s, e, &extents, st_engine_train_state(e->engine));
+    st = hand_over(s, e, st, &extents, st_engine_train_state(e->engine));
     s->last.stopped += (double)(st_clock_ns() - start) * 1e-9;
     return end_due(s, st);
 }
@@ -225,12 +477,25 @@ strata_status st_saver_step(struct st_saver *s, struct strata_engine *e, const i
 
     if (s->is_due && !st_engine_train_state(e->engine)->pending)
         (void)save_now(s, e); /* an evaluation came between, whose flush made the update; a failure is reported when asked for */
-    if (!s->is_due)
-        return st_engine_step(e->engine, tokens, targets, positions, result);
+    if (!s->is_due) {
+        st = st_engine_step(e->engine, tokens, targets, positions, result);
+        return st == STRATA_OK ? take_rounds(s, false) : st;
+    }
     st = st_engine_step_saving(e->engine, tokens, targets, positions, result, &saved);
-    if (st == STRATA_OK && saved.status == STRATA_OK)
-        saved.status = hand_over(s, e, &extents, &train);
+    if (st == STRATA_OK)
+        saved.status = hand_over(s, e, saved.status, &extents, &train);
     (void)end_due(s, st != STRATA_OK ? st : saved.status);
+    return st;
+}
+
+/* Until the save in progress has ended, if there is one. */
+static strata_status wait_for_last(struct st_saver *s)
+{
+    const strata_status st = take_rounds(s, true);
+
+    if (s->ranks == 1)
+        st_committer_wait(s->committer);
+    take_report(s);
     return st;
 }
 
@@ -244,8 +509,7 @@ strata_status st_saver_save(struct st_saver *s, struct strata_engine *e, struct 
         st = st_error(STRATA_E_INVAL, "no step has run since the last checkpoint, or since the run began");
     if (st == STRATA_OK) {
         s->begun_ns = st_clock_ns();
-        st_committer_wait(s->committer);
-        take_report(s);
+        st = wait_for_last(s);
     }
     if (st != STRATA_OK) {
         st_manifest_fini(m);
@@ -265,69 +529,11 @@ strata_status st_saver_ask(struct st_saver *s, struct strata_engine *e, bool wai
 
     if (wait && s->is_due)
         (void)save_now(s, e);
-    if (wait)
-        st_committer_wait(s->committer);
+    if (wait && (st = wait_for_last(s)) != STRATA_OK)
+        return st;
     take_report(s);
     *out = s->last;
     st = s->status;
     s->status = STRATA_OK;
     return st == STRATA_OK ? STRATA_OK : st_error(st, "%s", s->sentence);
-}
-
-/* --- a checkpoint that is resumed from --- */
-
-static strata_status open_space(struct st_checkpoint_volume **out, uint32_t *volume, struct st_swap *swap,
-                                const struct st_checkpoint *ck, enum st_space space)
-{
-    struct st_checkpoint_volume *v = st_fault_refuses("api.resumed") ? NULL : malloc(sizeof(*v));
-    strata_status st;
-
-    if (v == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the files of a checkpoint");
-    if ((st = st_checkpoint_volume_open(v, ck, space, ST_CHECKPOINT_PARTS)) != STRATA_OK) {
-        free(v);
-        return st;
-    }
-    *volume = ST_MOVER_NO_VOLUME;
-    if (v->opts.bytes > 0 && (st = st_swap_attach(swap, &v->opts, volume)) != STRATA_OK) {
-        st_checkpoint_volume_close(v);
-        free(v);
-        return st;
-    }
-    *out = v;
-    return STRATA_OK;
-}
-
-static void close_space(struct st_checkpoint_volume **v, uint32_t volume, struct st_swap *swap)
-{
-    if (*v == NULL)
-        return;
-    if (volume != ST_MOVER_NO_VOLUME)
-        st_swap_detach(swap, volume);
-    st_checkpoint_volume_close(*v);
-    free(*v);
-    *v = NULL;
-}
-
-strata_status st_resumed_open(struct st_resumed *r, struct st_engine *engine, const struct st_checkpoint *ck)
-{
-    struct st_swap *swap;
-    strata_status st = st_engine_reader(engine, &swap);
-
-    if (st == STRATA_OK)
-        st = open_space(&r->set, &r->volumes[ST_SPACE_SET], swap, ck, ST_SPACE_SET);
-    if (st == STRATA_OK)
-        st = open_space(&r->base, &r->volumes[ST_SPACE_BASE], swap, ck, ST_SPACE_BASE);
-    return st;
-}
-
-void st_resumed_free(struct st_resumed *r, struct st_engine *engine)
-{
-    struct st_swap *swap = st_engine_swap(engine);
-
-    if (r == NULL)
-        return;
-    close_space(&r->set, r->volumes[ST_SPACE_SET], swap);
-    close_space(&r->base, r->volumes[ST_SPACE_BASE], swap);
-    free(r);
 }

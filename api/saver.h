@@ -19,7 +19,7 @@ void st_saver_close(struct st_saver *s);
 /** Begin to save this engine.  E_INPUT: another run saves into the directory; E_NOSPC, E_IO, E_NOMEM. */
 strata_status st_saver_attach(struct st_saver *s, struct strata_engine *e);
 /** A run begins, or goes on from a checkpoint. */
-strata_status st_saver_begin(struct st_saver *s, const struct strata_engine *e, const struct st_checkpoint *from);
+strata_status st_saver_begin(struct st_saver *s, const struct st_checkpoint *from);
 /** 16 hex digits: of the run, which a resumed one goes on with. */
 const char *st_saver_run(const struct st_saver *s);
 
@@ -34,11 +34,16 @@ strata_status st_saver_step(struct st_saver *s, struct strata_engine *e, const i
 strata_status st_saver_ask(struct st_saver *s, struct strata_engine *e, bool wait, struct strata_saved *out);
 
 /* The checkpoint that an engine resumes from, as volumes of its swap. */
-struct st_resumed {
-    struct st_checkpoint_volume *set, *base; /* NULL: closed */
-    uint32_t volumes[ST_SPACE_COUNT];
+struct st_resumed_space {
+    struct st_checkpoint_volume *files; /* NULL: closed */
+    uint32_t volume;
 };
-strata_status st_resumed_open(struct st_resumed *r, struct st_engine *engine, const struct st_checkpoint *ck);
+struct st_resumed {
+    struct st_resumed_space all[ST_SPACE_COUNT], own[ST_SPACE_COUNT]; /* all parts', and one part's alone */
+    uint32_t volumes[ST_SPACE_COUNT], own_volumes[ST_SPACE_COUNT];
+};
+/** @param part  that is opened alone, too; ST_CHECKPOINT_PARTS: none */
+strata_status st_resumed_open(struct st_resumed *r, struct st_engine *engine, const struct st_checkpoint *ck, uint32_t part);
 /** Close and free; the engine uses none of it any more.  NULL is fine. */
 void st_resumed_free(struct st_resumed *r, struct st_engine *engine);
 

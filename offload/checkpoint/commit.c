@@ -30,6 +30,8 @@ struct st_committer {
     struct st_committer_opts opts;
     char save[ST_PATH_MAX], base_from[ST_PATH_MAX]; /* base_from "": the swap's own */
     struct st_store *store;                         /* the thread's, once it runs */
+    char dir[ST_PATH_MAX];                          /* of the checkpoint that is being made */
+    int dir_fd;
     bool told_of_copies;
     struct st_commit job; /* the thread's while WORKING */
     struct st_commit_report report;
@@ -102,7 +104,7 @@ static strata_status link_base(struct st_committer *c, const struct st_manifest_
     *crossed = false;
     if (st != STRATA_OK)
         return st;
-    if (st_fault_refuses("commit.link") || linkat(AT_FDCWD, path, st_store_dir_fd(c->store), f->name, 0) != 0)
+    if (st_fault_refuses("commit.link") || linkat(AT_FDCWD, path, c->dir_fd, f->name, 0) != 0)
         err = errno;
     *crossed = err == EXDEV || err == EPERM || err == EMLINK || err == ENOSYS || err == EOPNOTSUPP;
     return err == 0 || *crossed ? STRATA_OK : st_error_errno(err, "%s: cannot be linked", path);
@@ -119,8 +121,8 @@ static strata_status link_one(struct st_committer *c, const struct st_manifest_f
 
     st_ending_hold();
     st = is_foreign(c, f) ? link_base(c, f, crossed)
-                          : st_swap_link(c->opts.swap, st_swap_volume(c->opts.swap, f->space, c->job.set), f->dir,
-                                         st_store_dir_fd(c->store), f->name, crossed);
+                          : st_swap_link(c->opts.swap, st_swap_volume(c->opts.swap, f->space, c->job.set), f->dir, c->dir_fd,
+                                         f->name, crossed);
     st_ending_release();
     return st;
 }
@@ -129,7 +131,7 @@ static strata_status copy_one(struct st_committer *c, const struct st_manifest_f
 {
     char from[ST_PATH_MAX], to[ST_PATH_MAX];
     struct st_file_identity identity;
-    strata_status st = st_path_join(to, st_store_path(c->store), f->name);
+    strata_status st = st_path_join(to, c->dir, f->name);
     int fd;
 
     if (st != STRATA_OK)
@@ -144,6 +146,11 @@ static strata_status copy_one(struct st_committer *c, const struct st_manifest_f
     st = st_commit_copy(to, from, fd, f->bytes);
     close(fd);
     return st;
+}
+
+static uint32_t parts_of(const struct st_committer *c)
+{
+    return c->opts.parts > 0 ? c->opts.parts : 1;
 }
 
 static strata_status check_room(struct st_committer *c, uint64_t bytes)
@@ -188,7 +195,7 @@ static strata_status place_files(struct st_committer *c)
     if (st != STRATA_OK || !any) /* an empty file is to be copied, too */
         return st;
     tell_of_copies(c, *copied);
-    st = check_room(c, *copied);
+    st = check_room(c, *copied * parts_of(c)); /* the other parts are as large */
     for (uint32_t i = 0; i < m->file_count && st == STRATA_OK; i++)
         if (crossed[i])
             st = copy_one(c, &m->files[i]);
@@ -218,25 +225,46 @@ static enum st_store_judgement judge(void *ctx, const char *path, uint64_t step)
     return ST_STORE_WHOLE;
 }
 
+/* The planes' files of this run, durable and in the checkpoint's directory. */
+static strata_status put_planes(struct st_committer *c)
+{
+    const struct st_manifest *m = &c->job.manifest;
+    strata_status st = STRATA_OK;
+
+    enter(c, "making the run's files durable");
+    if (m->space_bytes[ST_SPACE_SET] > 0)
+        st = sync_volume(c, st_swap_volume(c->opts.swap, ST_SPACE_SET, c->job.set));
+    if (st == STRATA_OK && m->space_bytes[ST_SPACE_BASE] > 0 && c->base_from[0] == '\0')
+        st = sync_volume(c, st_swap_volume(c->opts.swap, ST_SPACE_BASE, 0));
+    enter(c, "linking or copying the run's files");
+    return st == STRATA_OK ? place_files(c) : st;
+}
+
+static strata_status begin(struct st_committer *c, uint64_t step)
+{
+    const strata_status st = st_store_begin(c->store, step);
+
+    if (st != STRATA_OK)
+        return st;
+    snprintf(c->dir, sizeof(c->dir), "%s", st_store_path(c->store));
+    c->dir_fd = st_store_dir_fd(c->store);
+    return STRATA_OK;
+}
+
 /* Everything up to the name; what is unfinished stays for the caller to remove. */
 static strata_status assemble(struct st_committer *c)
 {
+    const struct st_commit_parts alone = {.all = 1, .count = 1};
     struct st_manifest *m = &c->job.manifest;
-    strata_status st = st_commit_name_files(m, st_swap_stripe(c->opts.swap), c->save);
+    strata_status st = st_commit_name_files(m, st_swap_stripe(c->opts.swap), &alone, c->save);
 
     enter(c, "beginning it");
     if (st == STRATA_OK)
         st = st_checkpoint_check(m, &c->job.extents, "what is to be saved");
     if (st == STRATA_OK)
-        st = st_store_begin(c->store, m->step);
-    enter(c, "making the run's files durable");
-    if (st == STRATA_OK && m->space_bytes[ST_SPACE_SET] > 0)
-        st = sync_volume(c, st_swap_volume(c->opts.swap, ST_SPACE_SET, c->job.set));
-    if (st == STRATA_OK && m->space_bytes[ST_SPACE_BASE] > 0 && c->base_from[0] == '\0')
-        st = sync_volume(c, st_swap_volume(c->opts.swap, ST_SPACE_BASE, 0));
-    enter(c, "linking or copying the run's files");
+        st = begin(c, m->step);
     if (st == STRATA_OK)
-        st = place_files(c);
+        st = put_planes(c);
     enter(c, "writing its small files");
     if (st == STRATA_OK)
         st = st_commit_write_small(c->store, m, &c->job.extents, c->opts.model, c->opts.ctx);
@@ -244,12 +272,52 @@ static strata_status assemble(struct st_committer *c)
     return st == STRATA_OK ? st_store_commit(c->store, c->opts.overwrite) : st;
 }
 
+/* This part's planes and rows, into the directory that part 0 has begun. */
+static strata_status make_part(struct st_committer *c)
+{
+    const struct st_commit_parts own = {.all = c->opts.parts, .first = c->opts.part, .count = 1};
+    struct st_manifest *m = &c->job.manifest;
+    char name[32], path[ST_PATH_MAX];
+    strata_status st = st_commit_name_files(m, st_swap_stripe(c->opts.swap), &own, c->save);
+
+    if (st != STRATA_OK)
+        return st;
+    snprintf(c->dir, sizeof(c->dir), "%s", c->job.dir);
+    c->dir_fd = st_fault_refuses("commit.open") ? -1 : open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (c->dir_fd < 0)
+        return st_error_errno(errno,
+                              "%s: rank 0 has begun the checkpoint there, and rank %u does not see it; strata.save must be "
+                              "on a file system that all ranks share",
+                              c->dir, c->opts.part);
+    st = put_planes(c);
+    enter(c, "writing its small files");
+    st_commit_rows_name(name, c->opts.part);
+    if (st == STRATA_OK && (st = st_path_join(path, c->dir, name)) == STRATA_OK)
+        st = st_commit_write_rows(path, &c->job.extents, &m->extents_bytes, m->extents_digest);
+    close(c->dir_fd);
+    return st;
+}
+
+/* The checkpoint of all parts, which are there. */
+static strata_status join(struct st_committer *c)
+{
+    const struct st_commit_parts all = {.all = c->opts.parts, .count = c->opts.parts};
+    struct st_manifest *m = &c->job.manifest;
+    strata_status st = st_commit_name_files(m, st_swap_stripe(c->opts.swap), &all, c->save);
+
+    enter(c, "writing its small files");
+    if (st == STRATA_OK)
+        st = st_commit_join_small(c->store, m, c->opts.parts, c->opts.model, c->opts.ctx);
+    enter(c, "giving it its name");
+    return st == STRATA_OK ? st_store_commit(c->store, c->opts.overwrite) : st;
+}
+
 /* The base files are in this checkpoint now, and will be there when the one before is removed. */
-static void follow_base(struct st_committer *c)
+static void follow_base(struct st_committer *c, uint64_t step)
 {
     char name[ST_STORE_NAME_BYTES], path[ST_PATH_MAX];
 
-    st_store_name(name, c->job.manifest.step);
+    st_store_name(name, step);
     if (c->base_from[0] != '\0' && st_path_join(path, c->save, name) == STRATA_OK)
         memcpy(c->base_from, path, sizeof(path));
 }
@@ -271,14 +339,17 @@ static strata_status tidy(struct st_committer *c, const char *run, uint64_t step
 
 static strata_status work(struct st_committer *c)
 {
-    const strata_status st = assemble(c);
+    strata_status st;
 
+    if (c->job.what == ST_COMMIT_PART)
+        return make_part(c);
+    st = c->job.what == ST_COMMIT_JOIN ? join(c) : assemble(c);
     if (st != STRATA_OK) {
         st_store_abort(c->store);
         return st;
     }
     c->report.committed = true;
-    follow_base(c);
+    follow_base(c, c->job.manifest.step);
     return tidy(c, c->job.manifest.run, c->job.manifest.step);
 }
 
@@ -330,7 +401,7 @@ strata_status st_committer_start(struct st_committer **out, const struct st_comm
     c->opts = *opts;
     c->stage = "beginning it";
     c->stage_ns = st_clock_ns();
-    st = st_store_open(&c->store, opts->save);
+    st = opts->part == 0 ? st_store_open(&c->store, opts->save) : STRATA_OK;
     if (st == STRATA_OK) {
         snprintf(c->save, sizeof(c->save), "%s", opts->save);
         snprintf(c->base_from, sizeof(c->base_from), "%s", opts->base_from != NULL ? opts->base_from : "");
@@ -365,6 +436,24 @@ strata_status st_committer_tidy(struct st_committer *c, const char *run, uint64_
     newest = list.count > 0 && list.steps[list.count - 1] == step;
     free(list.steps);
     return newest ? tidy(c, run, step) : STRATA_OK;
+}
+
+strata_status st_committer_begin(struct st_committer *c, uint64_t step, char dir[ST_PATH_MAX])
+{
+    const strata_status st = begin(c, step);
+
+    assert(c->phase != WORKING);
+    memcpy(dir, c->dir, sizeof(c->dir));
+    return st;
+}
+
+void st_committer_end(struct st_committer *c, uint64_t step, bool committed)
+{
+    assert(c->phase != WORKING);
+    if (committed)
+        follow_base(c, step);
+    else if (c->store != NULL)
+        st_store_abort(c->store);
 }
 
 strata_status st_committer_submit(struct st_committer *c, struct st_commit *job)

@@ -23,14 +23,22 @@ struct st_committer_opts {
     const char *base_from;     /* a checkpoint whose base files this run goes on using; NULL: its own.  Copied */
     st_commit_model_fn *model; /* called on the thread; NULL: there are no such files */
     void *ctx;
-    uint64_t report_ns; /* st_committer_wait() says after so long, and every two of it, where the job is; 0: 30 s */
+    uint32_t parts, part; /* of a checkpoint that ranks make together, each its part; part 0 has the store.  0: alone */
+    uint64_t report_ns;   /* st_committer_wait() says after so long, and every two of it, where the job is; 0: 30 s */
 };
+
+/* What a job does.  Of several parts each makes its own in the directory that part 0 has begun; when all are there, part 0 makes
+ * the checkpoint of them. */
+enum st_commit_what { ST_COMMIT_ALL, ST_COMMIT_PART, ST_COMMIT_JOIN };
 
 /* One checkpoint. */
 struct st_commit {
-    struct st_manifest manifest; /* taken; its stripe, files and extents are filled in here, all else by the caller */
-    struct st_extents extents;   /* taken */
-    uint32_t set;                /* of the swap */
+    enum st_commit_what what;
+    /* Taken; its stripe, files and extents are filled in here, all else by the caller: for a part the step and space_bytes. */
+    struct st_manifest manifest;
+    struct st_extents extents; /* taken; of a join none */
+    uint32_t set;              /* of the swap */
+    char dir[ST_PATH_MAX];     /* of a part: what st_committer_begin() has said on part 0 */
 };
 
 struct st_commit_report {
@@ -44,7 +52,7 @@ struct st_commit_report {
 
 struct st_committer;
 
-/** Open the store and start the thread.  Errors of st_store_open(); E_NOMEM. */
+/** Open the store (part 0 alone) and start the thread.  Errors of st_store_open(); E_NOMEM. */
 strata_status st_committer_start(struct st_committer **out, const struct st_committer_opts *opts);
 /** Link the base's files from this checkpoint from now on; NULL: the swap's own.  Between jobs.  E_INVAL: the path is too long.
  */
@@ -52,6 +60,12 @@ strata_status st_committer_use_base(struct st_committer *c, const char *path);
 /** What the run that made this step's checkpoint had not come to if it was killed right after: `latest`, and removing those that
  *  are too old by now.  Nothing where it is not the newest there.  Between jobs.  @return the first failure */
 strata_status st_committer_tidy(struct st_committer *c, const char *run, uint64_t step);
+/** Part 0, between jobs: make the directory for the parts of a step's checkpoint.  As st_store_begin().
+ *  @param dir  out: its path */
+strata_status st_committer_begin(struct st_committer *c, uint64_t step, char dir[ST_PATH_MAX]);
+/** How a checkpoint of several parts has ended, between jobs: part 0 removes what there is of one that failed; all link their
+ *  base from one that is there, if they link it from a checkpoint at all. */
+void st_committer_end(struct st_committer *c, uint64_t step, bool committed);
 /** Hand over; does not wait.  OK: job's parts are taken, and the set and the base must not be written until it is reported.
  *  E_BUSY: the one before is not reported yet; the job stays the caller's. */
 strata_status st_committer_submit(struct st_committer *c, struct st_commit *job);

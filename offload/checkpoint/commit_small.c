@@ -13,24 +13,43 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-strata_status st_commit_name_files(struct st_manifest *m, const struct st_stripe *stripe, const char *save)
+static void name_file(struct st_manifest_file *f, const struct st_commit_parts *parts, uint32_t part, uint32_t dir)
 {
+    const char *space = f->space == ST_SPACE_BASE ? "base" : "set";
+
+    if (parts->all > 1)
+        snprintf(f->name, sizeof(f->name), "rank-%" PRIu32 ".%s.%" PRIu32, part, space, dir);
+    else
+        snprintf(f->name, sizeof(f->name), "%s.%" PRIu32, space, dir);
+}
+
+strata_status st_commit_name_files(struct st_manifest *m, const struct st_stripe *stripe, const struct st_commit_parts *parts,
+                                   const char *save)
+{
+    const uint32_t dirs = stripe->dir_count;
+
     m->stripe = *stripe;
-    m->files = st_fault("commit.alloc", 0) < 0 ? NULL : calloc(ST_SPACE_COUNT * ST_STRIPE_DIRS_MAX, sizeof(*m->files));
+    m->files = st_fault("commit.alloc", 0) < 0 ? NULL : calloc((size_t)parts->count * ST_SPACE_COUNT * dirs, sizeof(*m->files));
     if (m->files == NULL)
         return st_error(STRATA_E_NOMEM, "%s: no memory for a checkpoint", save);
     m->file_count = 0;
     for (uint32_t space = ST_SPACE_BASE; space < ST_SPACE_COUNT; space++)
-        for (uint32_t dir = 0; dir < stripe->dir_count && m->space_bytes[space] > 0; dir++) {
+        for (uint32_t i = 0; i < parts->count * dirs && m->space_bytes[space] > 0; i++) {
             struct st_manifest_file *f = &m->files[m->file_count++];
 
             f->space = (enum st_space)space;
-            f->dir = dir;
-            f->bytes = st_stripe_file_bytes(stripe, dir, m->space_bytes[space]);
-            snprintf(f->name, sizeof(f->name), "%s.%" PRIu32, space == ST_SPACE_BASE ? "base" : "set", dir);
+            f->dir = i;
+            f->bytes = st_stripe_file_bytes(stripe, i % dirs, m->space_bytes[space]);
+            name_file(f, parts, parts->first + i / dirs, i % dirs);
         }
     return STRATA_OK;
+}
+
+void st_commit_rows_name(char name[32], uint32_t part)
+{
+    snprintf(name, 32, "rank-%" PRIu32 ".extents", part);
 }
 
 static strata_status put_part(void *ctx, const void *part, uint64_t bytes, uint64_t offset)
@@ -47,6 +66,15 @@ static strata_status end_file(struct st_new_file *f, strata_status st)
     return st;
 }
 
+strata_status st_commit_write_rows(const char *path, const struct st_extents *e, uint64_t *bytes, char digest[ST_DIGEST_TEXT])
+{
+    struct st_new_file f;
+    const strata_status st = st_new_file_create(&f, path, 0);
+
+    *bytes = st_extents_bytes(e);
+    return st == STRATA_OK ? end_file(&f, st_extents_write(e, put_part, &f, digest)) : st;
+}
+
 static strata_status begin_file(struct st_new_file *f, const struct st_store *store, const char *name)
 {
     char path[ST_PATH_MAX];
@@ -57,13 +85,10 @@ static strata_status begin_file(struct st_new_file *f, const struct st_store *st
 
 static strata_status write_extents(const struct st_store *store, struct st_manifest *m, const struct st_extents *e)
 {
-    struct st_new_file f;
-    strata_status st = begin_file(&f, store, ST_EXTENTS_NAME);
+    char path[ST_PATH_MAX];
+    const strata_status st = st_path_join(path, st_store_path(store), ST_EXTENTS_NAME);
 
-    if (st != STRATA_OK)
-        return st;
-    m->extents_bytes = st_extents_bytes(e);
-    return end_file(&f, st_extents_write(e, put_part, &f, m->extents_digest));
+    return st == STRATA_OK ? st_commit_write_rows(path, e, &m->extents_bytes, m->extents_digest) : st;
 }
 
 static strata_status write_manifest(const struct st_store *store, const struct st_manifest *m)
@@ -108,5 +133,55 @@ strata_status st_commit_write_small(const struct st_store *store, struct st_mani
 
     if (st == STRATA_OK)
         st = write_extents(store, m, e);
+    return st == STRATA_OK ? write_manifest(store, m) : st;
+}
+
+/* --- of parts --- */
+
+static strata_status write_joined(const struct st_store *store, struct st_manifest *m, struct st_extents_merge *merge)
+{
+    struct st_new_file f;
+    strata_status st = st_checkpoint_check(m, st_extents_merged(merge), "what is to be saved");
+
+    if (st != STRATA_OK || (st = begin_file(&f, store, ST_EXTENTS_NAME)) != STRATA_OK)
+        return st;
+    m->extents_bytes = st_extents_bytes(st_extents_merged(merge));
+    return end_file(&f, st_extents_merge_write(merge, put_part, &f, m->extents_digest));
+}
+
+static strata_status join_rows(const struct st_store *store, struct st_manifest *m, char (*paths)[ST_PATH_MAX],
+                               const char **names, uint32_t parts)
+{
+    struct st_extents_merge *merge;
+    char name[32];
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < parts && st == STRATA_OK; i++) {
+        st_commit_rows_name(name, i);
+        st = st_path_join(paths[i], st_store_path(store), name);
+        names[i] = paths[i];
+    }
+    if (st != STRATA_OK || (st = st_extents_merge_open(&merge, names, parts, m->space_bytes)) != STRATA_OK)
+        return st;
+    st = write_joined(store, m, merge);
+    st_extents_merge_close(merge);
+    for (uint32_t i = 0; i < parts && st == STRATA_OK; i++)
+        if (st_fault_refuses("commit.unlink") || unlink(names[i]) != 0)
+            st = st_error_errno(errno, "%s", names[i]);
+    return st;
+}
+
+strata_status st_commit_join_small(const struct st_store *store, struct st_manifest *m, uint32_t parts, st_commit_model_fn *model,
+                                   void *ctx)
+{
+    char(*paths)[ST_PATH_MAX] = st_fault("commit.alloc", 0) < 0 ? NULL : calloc(parts, sizeof(*paths));
+    const char **names = calloc(parts, sizeof(*names));
+    strata_status st = paths != NULL && names != NULL ? write_model(store, m, model, ctx)
+                                                      : st_error(STRATA_E_NOMEM, "no memory for a checkpoint of %u parts", parts);
+
+    if (st == STRATA_OK)
+        st = join_rows(store, m, paths, names, parts);
+    free(paths);
+    free(names);
     return st == STRATA_OK ? write_manifest(store, m) : st;
 }

@@ -71,7 +71,7 @@ static strata_status lay_out(struct make *k)
     if (e->sums == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for %llu checksums", (unsigned long long)e->sum_count);
     st_stripe_init(&stripe, 1, NULL, UNIT_BYTES);
-    return st_commit_name_files(k->m, &stripe, k->opts->save);
+    return st_commit_name_files(k->m, &stripe, &(struct st_commit_parts){.all = 1, .count = 1}, k->opts->save);
 }
 
 /* --- planes --- */

@@ -122,6 +122,10 @@ strata_status st_engine_reader(struct st_engine *eng, struct st_swap **out);
  *  `st`.  @param what  for sentences of the comm */
 strata_status st_engine_agree(struct st_engine *eng, strata_status st, const char *what);
 
+/** Every rank's `bytes` bytes, in rank order; with one rank its own.  Collective, between steps.  @param all  [ranks][bytes], out
+ */
+strata_status st_engine_gather(struct st_engine *eng, const void *mine, uint64_t bytes, void *all, const char *what);
+
 /** Set the learning rate of the updates of all following steps.  The engine has no schedule: the caller evaluates one before each
  * step, for step number st_engine_steps() + 1 (offload/optim/lr_schedule.h). */
 void st_engine_set_lr(struct st_engine *eng, double lr);

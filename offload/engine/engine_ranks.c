@@ -109,6 +109,11 @@ strata_status st_engine_agree(struct st_engine *eng, strata_status st, const cha
     return st != STRATA_OK ? st_error(st, "%s", mine.sentence) : told;
 }
 
+strata_status st_engine_gather(struct st_engine *eng, const void *mine, uint64_t bytes, void *all, const char *what)
+{
+    return st_comm_gather(eng->host_comm, mine, bytes, all, what);
+}
+
 /* --- planes on their way to rank 0 --- */
 
 void st_relay_begin(struct st_relay *relay, struct st_engine *eng)

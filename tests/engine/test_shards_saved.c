@@ -1,0 +1,272 @@
+/* test_shards_saved - a checkpoint that ranks make together is what one rank would have made of the same run, and any number of
+ * ranks resumes from one of any number. */
+#include "api/saved.h"
+#include "api/saver.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "offload/checkpoint/verify.h"
+#include "offload/comm/comm.h"
+#include "rig.h"
+#include "tests/common/scratch.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#define RANKS_MOST  4u
+#define SETS        3u
+#define DEADLINE_NS UINT64_C(60000000000)
+
+/* One rank, from its plan to its end: what it is to do, and what came of it. */
+struct rank {
+    struct rig_cell cell;
+    const char *from; /* the checkpoint that it resumes from; NULL: it trains first */
+    uint64_t step;    /* that it saves; 0: none */
+    char dir[64];
+    pthread_t thread;
+
+    strata_status status, saved;
+    char sentence[1024], weights[33], state[33], path[ST_PATH_MAX];
+    bool adopted;
+
+    struct st_model *st_model;
+    struct st_plan *st_plan;
+    struct strata_model model;
+    struct strata_plan plan;
+    struct strata_engine engine;
+    struct rig_engine rig;
+};
+
+static struct rig_cell cell_of(strata_tier param, strata_tier optimizer)
+{
+    struct rig_cell cell = rig_swapped();
+
+    cell.device = cell.host = RIG_ALL;
+    cell.param = param;
+    cell.optimizer = optimizer;
+    cell.io_method = "auto";
+    cell.update = ST_UPDATE_SERIAL;
+    cell.sets = SETS;
+    return cell;
+}
+
+static strata_status open_rank(struct rank *r)
+{
+    strata_status st = rig_model(&r->st_model, &r->cell);
+
+    if (st == STRATA_OK)
+        st = rig_plan(&r->st_plan, r->st_model, &r->cell);
+    if (st != STRATA_OK || (st = rig_engine_start(&r->rig, r->st_model, r->st_plan, &r->cell, r->dir)) != STRATA_OK)
+        return st;
+    rig_config(&r->model.config, &r->cell, r->dir);
+    snprintf(r->model.config.save, sizeof(r->model.config.save), "%s/save", scratch_dir);
+    r->model.config.keep = 2;
+    r->model.config.leaves = 1;
+    r->model.model = r->st_model;
+    r->model.name = "rig";
+    r->plan.model = &r->model;
+    r->plan.plan = r->st_plan;
+    r->engine.plan = &r->plan;
+    r->engine.engine = r->rig.engine;
+    return STRATA_OK;
+}
+
+static void close_rank(struct rank *r)
+{
+    st_saver_close(r->engine.saver);
+    if (r->rig.engine != NULL)
+        st_resumed_free(r->engine.resumed, r->rig.engine);
+    rig_engine_stop(&r->rig);
+    st_plan_destroy(r->st_plan);
+    st_model_destroy(r->st_model);
+    r->engine = (struct strata_engine){0};
+}
+
+static strata_status train(struct rank *r)
+{
+    int32_t tokens[RIG_TOKENS_MAX], targets[RIG_TOKENS_MAX];
+    struct st_step_result result;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < r->step && st == STRATA_OK; i++) {
+        rig_tokens(tokens, targets, &r->cell, i);
+        st = st_engine_step(r->rig.engine, tokens, targets, NULL, &result);
+    }
+    return st;
+}
+
+static strata_status resume(struct rank *r)
+{
+    const uint32_t cuts = st_program_cuts(&r->st_plan->program);
+    struct st_resume_opts opts = {0};
+    struct st_checkpoint *ck;
+    strata_status st = st_checkpoint_open(&ck, r->from);
+    bool own;
+
+    if (st != STRATA_OK)
+        return st;
+    own = cuts > 1 && st_manifest_parts(&ck->manifest) == cuts;
+    r->engine.resumed = calloc(1, sizeof(*r->engine.resumed));
+    st = st_resumed_open(r->engine.resumed, r->rig.engine, ck, own ? r->cell.rank : ST_CHECKPOINT_PARTS);
+    opts.extents = &ck->extents;
+    opts.train = &ck->manifest.train;
+    opts.volumes = r->engine.resumed->volumes;
+    opts.own = own ? r->engine.resumed->own_volumes : NULL;
+    opts.part_bytes = ck->manifest.space_bytes;
+    if (st == STRATA_OK)
+        st = st_engine_resume(r->rig.engine, &opts);
+    if (st == STRATA_OK)
+        r->adopted = st_engine_adopted(r->rig.engine);
+    if (st == STRATA_OK && r->engine.saver != NULL)
+        st = st_saver_begin(r->engine.saver, ck);
+    st_checkpoint_close(ck);
+    return st;
+}
+
+static strata_status save(struct rank *r)
+{
+    struct strata_saved saved = {0};
+    struct st_manifest m;
+    strata_status st = st_saved_describe(&m, &r->engine, &(struct st_saved_data){0});
+
+    if (st != STRATA_OK)
+        return st;
+    m.step = m.train.steps_applied = r->step; /* a resumed run has made no step here */
+    (void)st_saver_save(r->engine.saver, &r->engine, &m);
+    r->saved = st_saver_ask(r->engine.saver, &r->engine, true, &saved);
+    snprintf(r->sentence, sizeof(r->sentence), "%s", r->saved != STRATA_OK ? strata_last_error() : "");
+    snprintf(r->path, sizeof(r->path), "%s", saved.path != NULL && r->saved == STRATA_OK ? saved.path : "");
+    return STRATA_OK;
+}
+
+static strata_status live(struct rank *r)
+{
+    strata_status st = open_rank(r);
+
+    if (st == STRATA_OK && r->step > 0 && (st = st_saver_open(&r->engine.saver, &r->model, false)) == STRATA_OK)
+        st = st_saver_attach(r->engine.saver, &r->engine);
+    if (st == STRATA_OK && r->from != NULL)
+        st = resume(r);
+    else if (st == STRATA_OK && (st = st_saver_begin(r->engine.saver, NULL)) == STRATA_OK)
+        st = train(r);
+    if (st == STRATA_OK)
+        st = st_engine_digest(r->rig.engine, r->weights, r->state);
+    return st == STRATA_OK && r->step > 0 ? save(r) : st;
+}
+
+static void *run_rank(void *arg)
+{
+    struct rank *r = arg;
+
+    r->status = live(r);
+    if (r->status != STRATA_OK)
+        snprintf(r->sentence, sizeof(r->sentence), "%s", strata_last_error());
+    close_rank(r);
+    return NULL;
+}
+
+/* Runs all ranks of a world, and returns when all have ended. */
+static void run_world(struct rank ranks[RANKS_MOST], const struct rig_cell *cell, uint32_t count, const char *from, uint64_t step)
+{
+    struct st_comm *comms[RANKS_MOST] = {NULL};
+
+    memset(ranks, 0, RANKS_MOST * sizeof(*ranks));
+    if (count > 1)
+        assert_int_equal(st_comm_threads_open(comms, count, DEADLINE_NS), STRATA_OK);
+    for (uint32_t r = 0; r < count; r++) {
+        const uint32_t stage = cell->stage;
+
+        ranks[r].cell = *cell;
+        ranks[r].cell.ranks = count;
+        ranks[r].cell.rank = r;
+        ranks[r].cell.stage = stage;
+        ranks[r].cell.comm = comms[r];
+        ranks[r].from = from;
+        ranks[r].step = step;
+        snprintf(ranks[r].dir, sizeof(ranks[r].dir), "%s/rank-%u", scratch_dir, r);
+        assert_true(mkdir(ranks[r].dir, 0700) == 0 || errno == EEXIST);
+        assert_int_equal(pthread_create(&ranks[r].thread, NULL, run_rank, &ranks[r]), 0);
+    }
+    for (uint32_t r = 0; r < count; r++) {
+        assert_int_equal(pthread_join(ranks[r].thread, NULL), 0);
+        st_comm_close(comms[r]);
+    }
+    for (uint32_t r = 0; r < count; r++)
+        if (ranks[r].status != STRATA_OK)
+            fail_msg("rank %u of %u: %s", r, count, ranks[r].sentence);
+}
+
+static void check_digests(const struct rank *ranks, uint32_t count, const struct rank *first)
+{
+    for (uint32_t r = 0; r < count; r++)
+        if (strcmp(ranks[r].weights, first->weights) != 0 || strcmp(ranks[r].state, first->state) != 0)
+            fail_msg("rank %u of %u resumed weights %s and state %s, saved were %s and %s", r, count, ranks[r].weights,
+                     ranks[r].state, first->weights, first->state);
+}
+
+static void check_saved(const struct rank *ranks, uint32_t count)
+{
+    for (uint32_t r = 0; r < count; r++)
+        if (ranks[r].saved != STRATA_OK)
+            fail_msg("rank %u of %u saved nothing: %s", r, count, ranks[r].sentence);
+}
+
+/* --- tests --- */
+
+/* One rank trains and saves; worlds of all sizes resume from that, save, and resume from what worlds of other sizes saved. */
+static void check(const struct rig_cell *cell)
+{
+    struct rank first[RANKS_MOST], ranks[RANKS_MOST];
+    static const uint32_t worlds[] = {3, 2, 2, 4, 1};
+    char from[ST_PATH_MAX];
+
+    scratch_open();
+    run_world(first, cell, 1, NULL, 2);
+    check_saved(first, 1);
+    snprintf(from, sizeof(from), "%s", first[0].path);
+    for (uint32_t i = 0; i < sizeof(worlds) / sizeof(worlds[0]); i++) {
+        const bool again = i == 2, swapped = cell->param == STRATA_TIER_NVME || cell->optimizer == STRATA_TIER_NVME;
+
+        run_world(ranks, cell, worlds[i], from, again ? 0 : 3 + i); /* what is adopted has to be updated before it is saved */
+        check_digests(ranks, worlds[i], &first[0]);
+        check_saved(ranks, worlds[i]);
+        for (uint32_t r = 0; r < worlds[i] && swapped; r++)
+            assert_int_equal(ranks[r].adopted, again && cell->stage > 0);
+        if (again)
+            continue;
+        snprintf(from, sizeof(from), "%s", ranks[0].path);
+        assert_true(scratch_entries_with(from, "extents") == 1); /* the parts' rows are gone */
+    }
+    scratch_close();
+}
+
+static void any_number_resumes_from_any(void **state)
+{
+    static const strata_tier tiers[] = {STRATA_TIER_NVME, STRATA_TIER_HOST, STRATA_TIER_DEVICE};
+
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        struct rig_cell cell = cell_of(tiers[i], tiers[i]);
+
+        cell.stage = 3;
+        cell.freeze = i == 1 ? NULL : "transformer.h.1.*";
+        check(&cell);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_number_resumes_from_any),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
