@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "core/json/json.h"
 #include "offload/checkpoint/checkpoint.h"
 #include "offload/checkpoint/store.h"
 #include "strata/checkpoint.h"
@@ -75,6 +76,22 @@ static uint32_t count_kept(const struct st_checkpoint *ck)
     return kept;
 }
 
+/* 0: the configuration does not say, or is not one; a run that resumes finds out. */
+static uint32_t batch_of(const char *config)
+{
+    st_json *root;
+    const st_json *n = NULL;
+    uint64_t batch = 0;
+
+    if (st_json_parse(&root, config, strlen(config), "the checkpoint's configuration") != STRATA_OK)
+        return 0;
+    n = st_json_get(root, "train_batch_size");
+    if (n == NULL || st_json_u64(n, &batch) == 0 || batch > UINT32_MAX)
+        batch = 0;
+    st_json_free(root);
+    return (uint32_t)batch;
+}
+
 strata_status strata_checkpoint_get_info(const struct strata_checkpoint *checkpoint, struct strata_checkpoint_info *info)
 {
     struct strata_checkpoint_info i = {0};
@@ -91,6 +108,7 @@ strata_status strata_checkpoint_get_info(const struct strata_checkpoint *checkpo
     i.sequences = m->data_position;
     i.metrics_bytes = m->metrics_bytes;
     i.bytes = bytes_of(m);
+    i.step_sequences = batch_of(m->config);
     i.kept = count_kept(checkpoint->checkpoint);
     return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_checkpoint_info");
 }

@@ -323,17 +323,18 @@ static void note_keys(const struct st_config_source *was, const struct st_config
 static strata_status compare_config(const struct st_manifest *was, const struct st_manifest *is, const char *name)
 {
     struct st_config_source *source[2] = {NULL, NULL};
-    const struct st_config_opts opts = {.allow_unknown = true};
+    struct st_config_opts opts = {.allow_unknown = true, .ranks = was->world};
     struct st_config config[2];
     strata_status st = st_config_load_text(&config[0], &source[0], was->config, strlen(was->config), name, &opts);
 
+    opts.ranks = is->world;
     if (st == STRATA_OK)
         st = st_config_load_text(&config[1], &source[1], is->config, strlen(is->config), "the configuration", &opts);
     if (st == STRATA_OK && config[0].train_batch != config[1].train_batch)
         st = st_error(
             STRATA_E_INPUT,
             "%s was saved by a run of %u sequences a step, and this one has %u: --micro-batch times --grad-accum must be "
-            "the same",
+            "the same; without --grad-accum, or with \"auto\", it follows",
             name, config[0].train_batch, config[1].train_batch);
     if (st == STRATA_OK && config[0].micro_batch != config[1].micro_batch)
         st_log(ST_LOG_NOTICE,

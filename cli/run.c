@@ -15,14 +15,11 @@ static bool rehearses(const struct cli_args *args)
     return args->command == CLI_CMD_BENCH_STEP && strcmp(args->device, "paced") == 0;
 }
 
-strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, struct cli_progress *progress)
+static strata_status configure(struct cli_run *r, uint32_t train_batch)
 {
+    const struct cli_args *args = r->args;
     struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
-    strata_status st = rehearses(args) ? STRATA_OK : strata_device_check(args->device);
 
-    *r = (struct cli_run){.args = args, .progress = progress, .ranks = r->ranks};
-    if (st != STRATA_OK)
-        return st;
     opts.file = args->config_file;
     opts.overrides = args->overrides.items;
     opts.override_count = args->overrides.count;
@@ -30,9 +27,26 @@ strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, 
     opts.forward_only = args->command == CLI_CMD_EVAL || args->command == CLI_CMD_GENERATE;
     opts.max_steps = args->max_steps;
     opts.steps_later = args->epochs > 0;
+    opts.train_batch = train_batch;
     opts.ranks = args->ranks != 0 ? (uint32_t)args->ranks : r->ranks.who.ranks;
-    st = strata_config_open(&r->config, &opts);
+    return strata_config_open(&r->config, &opts);
+}
+
+strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, struct cli_progress *progress)
+{
+    strata_status st = rehearses(args) ? STRATA_OK : strata_device_check(args->device);
+
+    *r = (struct cli_run){.args = args, .progress = progress, .ranks = r->ranks};
+    if (st == STRATA_OK)
+        st = configure(r, 0);
     return st == STRATA_OK && r->ranks.who.ranks > 1 ? cli_ranks_meet(&r->ranks, r->config) : st;
+}
+
+strata_status cli_run_configure_batch(struct cli_run *r, uint32_t train_batch)
+{
+    strata_config_close(r->config);
+    r->config = NULL;
+    return configure(r, train_batch);
 }
 
 static enum strata_use use_of(enum cli_command command)

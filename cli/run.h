@@ -27,6 +27,8 @@ struct cli_run {
 
 /** Open the configuration, after checking the device's name, and meet the other ranks. */
 strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, struct cli_progress *progress);
+/** Open it once more, for a run that goes on with so many sequences a step. */
+strata_status cli_run_configure_batch(struct cli_run *r, uint32_t train_batch);
 strata_status cli_run_model(struct cli_run *r);
 /** Create the engine. */
 strata_status cli_run_create(struct cli_run *r);

@@ -83,7 +83,8 @@ strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args
     strata_status st;
 
     s->args = args;
-    s->dir = dir;
+    if ((size_t)snprintf(s->dir, sizeof(s->dir), "%s", dir) >= sizeof(s->dir))
+        return st_error(STRATA_E_INVAL, "--save: the directory's name is longer than %zu bytes", sizeof(s->dir) - 1);
     s->every = every;
     s->was = (struct strata_checkpoint_info)STRATA_CHECKPOINT_INFO_INIT;
     s->opts = (struct strata_save_opts)STRATA_SAVE_OPTS_INIT;
@@ -96,6 +97,13 @@ strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args
         return st_error(STRATA_E_INVAL, "--out and --save name the same directory: the model needs one of its own");
     st = cli_output_check_save("--save", s->dir);
     return st == STRATA_OK ? strata_save_check(s->dir, cli_saves_steps(s), cli_saves_replace(s)) : st;
+}
+
+strata_status cli_saves_keep_batch(const struct cli_saves *s, struct cli_run *run, uint32_t train_batch)
+{
+    if (s->from == NULL || s->was.step_sequences == 0 || train_batch == s->was.step_sequences)
+        return STRATA_OK;
+    return cli_run_configure_batch(run, s->was.step_sequences);
 }
 
 bool cli_saves_goes_on(const struct cli_saves *s)

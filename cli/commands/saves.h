@@ -9,7 +9,7 @@
 
 struct cli_saves {
     const struct cli_args *args;    /* borrowed */
-    const char *dir;                /* --save; borrowed; "": none */
+    char dir[4096];                 /* --save; "": none */
     uint64_t every;                 /* steps; 0: at the end, and when asked */
     struct strata_checkpoint *from; /* --resume; NULL: the run begins */
     struct strata_checkpoint_info was;
@@ -23,9 +23,11 @@ struct cli_saves {
 };
 
 /** Find what --resume names, and refuse --save if it has names that this run will want: before anything is allocated.
- *  @param dir    --save, "": none; borrowed
+ *  @param dir    --save, "": none
  *  @param every  --save-every */
 strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args, const char *dir, uint64_t every);
+/** Where the run goes on, its steps have as many sequences as before, if the configuration leaves that open. */
+strata_status cli_saves_keep_batch(const struct cli_saves *s, struct cli_run *run, uint32_t train_batch);
 /** Whether the run may take the names of checkpoints of later steps: with --overwrite, and with --resume auto, which has passed
  *  over those that do not open. */
 bool cli_saves_replace(const struct cli_saves *s);

@@ -45,16 +45,17 @@ STRATA_API strata_status strata_checkpoint_open(struct strata_checkpoint **check
 
 /** What a checkpoint is.  Texts are borrowed until it is closed. */
 struct strata_checkpoint_info {
-    size_t info_size;       /**< sizeof(struct strata_checkpoint_info), set by the caller */
-    const char *path;       /**< of its directory */
-    const char *model;      /**< name of a preset, or the directory that the run's weights came from */
-    const char *config;     /**< the run's configuration: JSON that strata_config_open() takes */
-    uint64_t steps;         /**< optimizer steps that were applied */
-    uint64_t skipped_steps; /**< steps that were skipped, since gradients were not finite */
-    uint64_t sequences;     /**< position in the data: the next step's first sequence */
-    uint64_t metrics_bytes; /**< what the run had said of strata_save_opts.metrics_bytes */
-    uint64_t bytes;         /**< of all its files */
-    uint32_t kept;          /**< checkpoints of its run in the directory that it is in, with it */
+    size_t info_size;        /**< sizeof(struct strata_checkpoint_info), set by the caller */
+    const char *path;        /**< of its directory */
+    const char *model;       /**< name of a preset, or the directory that the run's weights came from */
+    const char *config;      /**< the run's configuration: JSON that strata_config_open() takes */
+    uint64_t steps;          /**< optimizer steps that were applied */
+    uint64_t skipped_steps;  /**< steps that were skipped, since gradients were not finite */
+    uint64_t sequences;      /**< position in the data: the next step's first sequence */
+    uint64_t metrics_bytes;  /**< what the run had said of strata_save_opts.metrics_bytes */
+    uint64_t bytes;          /**< of all its files */
+    uint32_t kept;           /**< checkpoints of its run in the directory that it is in, with it */
+    uint32_t step_sequences; /**< of a step, of all ranks: the same for a run that goes on; strata_config_opts.train_batch */
 };
 #define STRATA_CHECKPOINT_INFO_INIT STRATA_INIT(strata_checkpoint_info, info_size)
 

@@ -32,11 +32,13 @@ struct strata_config_opts {
      *  key were absent. */
     const char *const *overrides;
     uint32_t override_count;
-    bool allow_unknown; /**< unknown keys are notices, not errors */
-    bool forward_only;  /**< for evaluation or generation: no notices about keys that only concern updates */
-    uint64_t max_steps; /**< steps of the run, for schedules whose length is "auto"; 0: not known */
-    bool steps_later;   /**< with max_steps 0: strata_model_set_steps() says how many there are */
-    uint32_t ranks;     /**< processes that train together (strata/comm.h), which train_batch_size counts; 0: 1 */
+    bool allow_unknown;   /**< unknown keys are notices, not errors */
+    bool forward_only;    /**< for evaluation or generation: no notices about keys that only concern updates */
+    uint64_t max_steps;   /**< steps of the run, for schedules whose length is "auto"; 0: not known */
+    bool steps_later;     /**< with max_steps 0: strata_model_set_steps() says how many there are */
+    uint32_t ranks;       /**< processes that train together (strata/comm.h), which train_batch_size counts; 0: 1 */
+    uint32_t train_batch; /**< sequences of a step of a run that goes on (strata_checkpoint_info.step_sequences): they stay so
+                             many where train_batch_size and one of the other two are left out or "auto"; 0: it begins */
 };
 #define STRATA_CONFIG_OPTS_INIT STRATA_INIT(strata_config_opts, opts_size)
 

@@ -50,13 +50,14 @@ static const char *ranks_text(char buf[24], uint64_t ranks)
 }
 
 /* reference: DeepSpeed's _set_batch_related_parameters.  There is one addition: if nothing says how large a batch is, a
- * micro-batch is 1, unless a file gives only the accumulation. */
-static void resolve_batch(struct st_config_source *src, struct st_config *config, uint64_t ranks)
+ * micro-batch is 1, unless a file gives only the accumulation.  And a run that goes on keeps its batch where that is open. */
+static void resolve_batch(struct st_config_source *src, struct st_config *config, uint64_t ranks, uint32_t resumed)
 {
     static const char *const paths[] = {"train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"};
     const uint64_t train_given = given_count(src, paths[0]), micro_given = given_count(src, paths[1]);
     const uint64_t accum_given = given_count(src, paths[2]);
-    uint64_t train = train_given, micro = micro_given, accum = accum_given;
+    const bool goes_on = resumed > 0 && train_given == 0 && (micro_given == 0 || accum_given == 0);
+    uint64_t train = goes_on ? resumed : train_given, micro = micro_given, accum = accum_given;
     char text[24];
 
     for (int i = 0; i < 3; i++)
@@ -71,7 +72,7 @@ static void resolve_batch(struct st_config_source *src, struct st_config *config
                           accum);
         return;
     }
-    if (train == 0 && micro == 0)
+    if (train_given == 0 && micro == 0 && (train == 0 || accum == 0))
         micro = 1;
     if (train > 0 && micro > 0)
         accum = accum > 0 ? accum : train / micro / ranks;
@@ -83,9 +84,12 @@ static void resolve_batch(struct st_config_source *src, struct st_config *config
         st_source_problem(src,
                           "train_batch_size %" PRIu64 "%s is not train_micro_batch_size_per_gpu %" PRIu64
                           "%s x gradient_accumulation_steps %" PRIu64 "%s%s%s",
-                          train, train_given > 0 ? "" : " (derived)", micro, micro_given > 0 ? "" : " (derived)", accum,
-                          accum_given > 0 ? "" : " (derived)", ranks_text(text, ranks),
-                          train > UINT32_MAX ? ": too large" : ": change one of them, or leave one out");
+                          train,
+                          goes_on           ? " (the checkpoint's)"
+                          : train_given > 0 ? ""
+                                            : " (derived)",
+                          micro, micro_given > 0 ? "" : " (derived)", accum, accum_given > 0 ? "" : " (derived)",
+                          ranks_text(text, ranks), train > UINT32_MAX ? ": too large" : ": change one of them, or leave one out");
         return;
     }
     if (accum > ST_GRAD_ACCUM_MAX) {
@@ -98,7 +102,7 @@ static void resolve_batch(struct st_config_source *src, struct st_config *config
     config->train_batch = (uint32_t)train;
     config->micro_batch = (uint32_t)micro;
     config->grad_accum = (uint32_t)accum;
-    for (int i = 0; i < 3 && train_given + micro_given + accum_given > 0; i++)
+    for (int i = 0; i < 3 && (goes_on || train_given + micro_given + accum_given > 0); i++)
         if (given_count(src, paths[i]) == 0)
             st_source_derive(src, paths[i], NULL);
 }
@@ -546,7 +550,7 @@ strata_status st_config_set_steps(struct st_config *config, uint64_t steps)
 
 void st_config_resolve_train(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
 {
-    resolve_batch(src, config, opts->ranks > 1 ? opts->ranks : 1);
+    resolve_batch(src, config, opts->ranks > 1 ? opts->ranks : 1, opts->train_batch);
     resolve_leaves(src, config, opts->ranks > 1 ? opts->ranks : 1);
     resolve_precision(src, config);
     resolve_max_skipped(src, config);

@@ -195,7 +195,7 @@ static void what_cannot_be_is_refused(void **state)
     refused(w, TRAIN "--max-steps 4 --resume auto", "--resume auto needs --save DIR");
     refused(w, TRAIN "--max-steps 4 --resume {w}/none", "--resume");
     refused(w, TRAIN "--max-steps 4 --resume {w}/a --seed 7", "--seed 0");
-    refused(w, TRAIN "--max-steps 4 --resume {w}/a --micro-batch 2", "1 sequences a step, and this one has 2");
+    refused(w, TRAIN "--max-steps 4 --resume {w}/a --micro-batch 2", "train_batch_size 1 (the checkpoint's) is not");
     refused(w, TRAIN "--max-steps 4 --resume {w}/a --set bf16.enabled=false", "in bf16, and this one is in fp32");
     workplace_remove(w, "a");
 }
