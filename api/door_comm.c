@@ -64,13 +64,18 @@ const char *strata_comm_variable(uint32_t index)
 
 static strata_status open_tcp(struct st_comm **out, const struct strata_comm_opts *o)
 {
-    (void)out;
+    const struct st_comm_tcp_opts opts = {
+        .world = {o->rank, o->ranks, o->local_rank, o->local_ranks},
+        .address = o->address,
+        .port = (uint16_t)o->port,
+        .deadline_ns = o->deadline_seconds * NS_PER_SECOND,
+    };
+
     if (o->address[0] == '\0')
-        return st_error(
-            STRATA_E_INVAL,
-            "the ranks are on several machines, and nobody says where rank 0 is: set MASTER_ADDR and MASTER_PORT, or say "
-            "--master-addr and --master-port");
-    return st_error(STRATA_E_NOSYS, "%u ranks: this version has one", o->ranks);
+        return st_error(STRATA_E_INVAL,
+                        "the ranks are on several machines, and nobody says where rank 0 is: set MASTER_ADDR and MASTER_PORT, or "
+                        "say --master-addr and --master-port");
+    return st_comm_tcp_open(out, &opts);
 }
 
 /* *out stays NULL where MPI knows of one rank only, as under an srun that starts no MPI. */

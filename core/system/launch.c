@@ -45,7 +45,7 @@ static const struct {
 static const char *const other_variables[] = {"MASTER_ADDR",
                                               "MASTER_PORT",
                                               "TORCHELASTIC_RUN_ID",
-                                              "TORCHELASTIC_USE_AGENT_STORE",
+
                                               "ACCELERATE_MIXED_PRECISION",
                                               "CROSS_SIZE",
                                               "SLURM_STEP_ID",
@@ -220,7 +220,6 @@ static uint32_t tasks_here(const char *const *variables)
 #define PORT_COUNT   10000u
 #define PORT_MOST    65535u
 #define PORT_DEFAULT 29500u /* torch's */
-#define PORT_BESIDE  1000u  /* torchrun's agent listens on MASTER_PORT: the ranks meet so much above, or below */
 
 /* The same for all processes of a run, and for other runs most likely another one. */
 static uint32_t port_of_run(const char *const *variables)
@@ -240,16 +239,11 @@ static uint32_t port_of_run(const char *const *variables)
 
 static strata_status find_port(struct st_launch *l, const char *const *variables)
 {
-    const char *store = value_of(variables, "TORCHELASTIC_USE_AGENT_STORE");
-    strata_status st = STRATA_OK;
+    const strata_status st = l->port == 0 ? read_number(&l->port, variables, "MASTER_PORT", 1, PORT_MOST) : STRATA_OK;
 
-    if (l->port != 0 || (st = read_number(&l->port, variables, "MASTER_PORT", 1, PORT_MOST)) != STRATA_OK)
-        return st;
     if (l->port == 0)
         l->port = port_of_run(variables);
-    else if (store != NULL && strcmp(store, "True") == 0)
-        l->port = l->port + PORT_BESIDE <= PORT_MOST ? l->port + PORT_BESIDE : l->port - PORT_BESIDE;
-    return STRATA_OK;
+    return st;
 }
 
 /* Where nobody says anything the ranks are those of this machine, unless it is known that others are elsewhere. */

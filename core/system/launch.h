@@ -20,7 +20,7 @@ struct st_launch {
     uint32_t rank, ranks;                /* NONE: not given; after finding 0 of 1, if nothing is */
     uint32_t local_rank, local_ranks;    /* among those of this machine; NONE: not given */
     char address[ST_LAUNCH_ADDRESS_MAX]; /* of rank 0's machine; "": not known */
-    uint32_t port;                       /* there, where the ranks meet: not the one that torchrun's agent listens on */
+    uint32_t port;                       /* there */
     bool mpi;                            /* an MPI launcher started the process, so MPI knows the ranks */
     const char *source;                  /* "torchrun", "mpirun", ...; static; NULL: nothing has started several */
 };
