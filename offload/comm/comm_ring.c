@@ -20,7 +20,8 @@
 
 static int map(struct st_ring_pair *pair, int fd, uint32_t first)
 {
-    void *memory = st_fault_refuses("comm.map") ? MAP_FAILED : mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    const int flags = MAP_SHARED | MAP_POPULATE; /* no exchange meets memory that is new */
+    void *memory = st_fault_refuses("comm.map") ? MAP_FAILED : mmap(NULL, MEMORY, PROT_READ | PROT_WRITE, flags, fd, 0);
 
     if (memory == MAP_FAILED)
         return -errno;

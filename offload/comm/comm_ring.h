@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#define ST_RING_BYTES (UINT64_C(1) << 20) /* of each direction: measured, docs/design.md 7 */
+#define ST_RING_BYTES (UINT64_C(1) << 20) /* of each direction; larger ones leave the caches */
 
 /* In the shared memory; each member on a line of its own. */
 struct st_ring_shared {

@@ -28,8 +28,7 @@
 #define LAST_NS   UINT64_C(1000000000) /* for a rank's last words, once it is gone */
 #define TICK_NS   UINT64_C(2000000000) /* a wait that takes longer was no wait: the process was stopped */
 
-#define BELL  0xdbu /* on control: look at the rings; no reply begins like this */
-#define SPINS 200u  /* looks at the rings before sleep: some microseconds */
+#define BELL 0xdbu /* on control: look at the rings; no reply begins like this */
 
 static bool is_gone(int64_t err)
 {
@@ -319,17 +318,6 @@ static bool may_sleep(struct st_tcp *tcp)
     return sleeps;
 }
 
-/* Looks once more at all rings. */
-static void look_again(struct st_tcp *tcp)
-{
-    for (uint32_t r = 0; r < tcp->comm.world.ranks; r++)
-        if (tcp->peers[r].rings.memory != NULL)
-            tcp->peers[r].readable = tcp->peers[r].writable = true;
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
 /* The time that has passed counts against those of whom something is awaited. */
 static strata_status count_silence(struct st_tcp *tcp, uint64_t since_ns, const char *what)
 {
@@ -381,22 +369,13 @@ static strata_status tcp_exchange(struct st_comm *comm, const struct st_comm_pee
 {
     struct st_tcp *tcp = (struct st_tcp *)comm;
     bool moved, left = true;
-    uint32_t spins = 0;
     strata_status st = STRATA_OK;
 
     begin(tcp, peers, what);
     while (st == STRATA_OK && left) {
         st = move_some(tcp, what, &moved, &left);
-        if (st != STRATA_OK || !left)
-            break;
-        if (moved) {
-            spins = 0;
-        } else if (tcp->rings && spins++ < SPINS) {
-            look_again(tcp);
-        } else {
+        if (st == STRATA_OK && left && !moved)
             st = wait_some(tcp, what);
-            spins = 0;
-        }
     }
     return st;
 }
