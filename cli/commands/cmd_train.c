@@ -9,6 +9,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/finished.h"
 #include "cli/commands/lines.h"
+#include "cli/commands/monitor.h"
 #include "cli/commands/saves.h"
 #include "cli/options/output.h"
 #include "cli/run.h"
@@ -44,6 +45,7 @@ struct train {
     struct cli_saves saves;       /* --save, --resume */
     struct cli_finished finished; /* a run that has ended before */
     struct cli_lines lines;       /* --metrics, --json */
+    struct cli_monitor monitor;   /* "tensorboard", "csv_monitor" */
     struct st_new_file trace;     /* --trace */
     struct strata_export *out;    /* --out */
     struct st_watchdog *watchdog; /* NULL: strata.watchdog is off */
@@ -196,6 +198,21 @@ static strata_status prepare(struct train *t)
 
 /* --- allocating --- */
 
+static strata_status open_monitor(struct train *t)
+{
+    const struct st_config *c = &t->run.config->values;
+
+    return cli_monitor_open(&t->monitor,
+                            &(struct cli_monitor_opts){
+                                .tensorboard = {c->tensorboard.enabled, c->tensorboard.output_path, c->tensorboard.job_name},
+                                .csv = {c->csv_monitor.enabled, c->csv_monitor.output_path, c->csv_monitor.job_name},
+                                .overwrite = t->args->overwrite,
+                                .goes_on = t->saves.from != NULL,
+                                .again = cli_saves_begins(&t->saves),
+                                .scales = st_model_workload(t->run.model->model)->dtype == STRATA_F16,
+                            });
+}
+
 /* Begins all outputs before the first step, under temporary names, which keeps other runs from writing them. */
 static strata_status begin_outputs(struct train *t)
 {
@@ -205,6 +222,8 @@ static strata_status begin_outputs(struct train *t)
     strata_status st = cli_lines_create(&t->lines, args, t->saves.was.metrics_bytes, cli_saves_begins(&t->saves));
 
     opts.overwrite = args->overwrite;
+    if (st == STRATA_OK && speaks(t))
+        st = open_monitor(t);
     if (st == STRATA_OK)
         st = cli_output_create(&t->trace, "--trace", args->trace, &resumed);
     if (st == STRATA_OK && args->out != NULL && speaks(t) &&
@@ -276,6 +295,8 @@ static strata_status take(struct train *t)
         st = cli_lines_cut(&t->lines, t->saves.was.metrics_bytes);
     if (st == STRATA_OK)
         st = cli_lines_begin(&t->lines, put_header, t);
+    if (st == STRATA_OK)
+        st = cli_monitor_begin(&t->monitor, t->saves.was.sequences);
     return st;
 }
 
@@ -375,6 +396,7 @@ static strata_status one_step(struct train *t)
     }
     cli_medians_add(t->medians, &step);
     cli_lines_write(&t->lines, put_step, &step);
+    cli_monitor_step(&t->monitor, &step, info.sequences + shape->world_sequences);
     if (st == STRATA_OK && t->steps_done < t->steps)
         st = cli_saves_step(&t->saves, &t->run, t->steps_done, (uint64_t)t->lines.metrics_bytes,
                             (result.requests & CLI_REQUEST_SAVE) != 0);
@@ -517,6 +539,7 @@ static void summarise_pressure(struct train *t)
 static strata_status summarise(struct train *t, strata_status st)
 {
     char sentence[CLI_SENTENCE_BYTES];
+    strata_status written;
 
     if (!t->lines.begun)
         return st;
@@ -530,7 +553,10 @@ static strata_status summarise(struct train *t, strata_status st)
     cli_progress_summary(&t->progress, &t->run.plan->figures, t->medians, &t->summary);
     print_digests(t);
     cli_lines_end(&t->lines);
-    return st != STRATA_OK ? st_error(st, "%s", sentence) : cli_lines_status(&t->lines);
+    written = cli_monitor_end(&t->monitor);
+    if (st != STRATA_OK)
+        return st_error(st, "%s", sentence);
+    return written == STRATA_OK ? cli_lines_status(&t->lines) : written;
 }
 
 /* The trace is written however the run ended; the first failure is the one that counts. */
@@ -568,6 +594,7 @@ static void train_close(struct train *t)
     strata_export_abort(t->out);
     st_new_file_abort(&t->trace);
     cli_lines_close(&t->lines);
+    cli_monitor_close(&t->monitor);
 }
 
 static int exit_code(const struct train *t, strata_status st)
@@ -615,8 +642,12 @@ static strata_status say_finished(struct train *t)
 
 int cmd_train(const struct cli_args *args)
 {
-    struct train t = {
-        .args = args, .eval = STRATA_EVAL_INIT, .evaluated_at = UINT64_MAX, .lines = CLI_LINES_NONE, .trace = {.fd = -1}};
+    struct train t = {.args = args,
+                      .eval = STRATA_EVAL_INIT,
+                      .evaluated_at = UINT64_MAX,
+                      .lines = CLI_LINES_NONE,
+                      .monitor = CLI_MONITOR_NONE,
+                      .trace = {.fd = -1}};
     strata_status st = prepare(&t);
 
     if (st == STRATA_OK)

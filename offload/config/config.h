@@ -38,6 +38,12 @@ enum st_config_origin {
 /* Micro-batches of a step: each is planned op by op. */
 #define ST_GRAD_ACCUM_MAX 16384u
 
+/* Scalars of each step, in output_path/job_name. */
+struct st_config_monitor {
+    bool enabled;
+    char output_path[ST_CONFIG_PATH_MAX], job_name[ST_CONFIG_PATH_MAX];
+};
+
 struct st_config {
     /* batch */
     uint32_t train_batch, micro_batch, grad_accum; /* train = micro * accum * ranks */
@@ -64,6 +70,7 @@ struct st_config {
     char save[ST_CONFIG_PATH_MAX]; /* directory; "": none are saved */
     uint64_t save_every;           /* steps; 0: only at the end, and when a signal asks */
     uint32_t keep;                 /* of them */
+    struct st_config_monitor tensorboard, csv_monitor;
     /* aio */
     uint32_t block_bytes, queue_depth; /* depth 0: adapts to the device */
     /* strata section */

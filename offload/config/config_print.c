@@ -36,8 +36,11 @@ static bool is_written(const struct st_config *config, const struct st_field *fi
         return false; /* writing either key would decide the dtype, which is still open */
     if (!st_field_applies(field, config) || (st_field_inside(field, "scheduler") && config->schedule.type == ST_LR_CONSTANT))
         return false;
-    if (config->save[0] == '\0' &&
-        (field->bind == ST_BIND_PATH || strcmp(field->path, "strata.save_every") == 0 || strcmp(field->path, "strata.keep") == 0))
+    if ((st_field_inside(field, "tensorboard") && !config->tensorboard.enabled) ||
+        (st_field_inside(field, "csv_monitor") && !config->csv_monitor.enabled))
+        return false;
+    if (config->save[0] == '\0' && (strcmp(field->path, "strata.save") == 0 || strcmp(field->path, "strata.save_every") == 0 ||
+                                    strcmp(field->path, "strata.keep") == 0))
         return false; /* without the directory the others would be told that they are not used */
     return field->bind != ST_BIND_DIRS || config->nvme_dir_count > 0;
 }

@@ -293,6 +293,63 @@ static void metrics_go_on(void **state)
     workplace_remove(w, "new.jsonl");
 }
 
+/* The rows of a monitor's file after its header: multiples of a step's one sequence, from 1 on, each once. */
+static void assert_rows(const struct workplace *w, const char *name, const char *header, unsigned last)
+{
+    size_t bytes;
+    char *text = workplace_read(w, name, &bytes), *line = text;
+
+    assert_int_equal(strncmp(text, header, strlen(header)), 0);
+    line += strlen(header);
+    for (unsigned i = 1; i <= last; i++) {
+        char *end = strstr(line, "\r\n");
+
+        assert_int_equal(strtoul(line, &line, 10), i);
+        assert_int_equal(*line, ',');
+        assert_non_null(end);
+        line = end + 2;
+    }
+    assert_int_equal(*line, '\0');
+    free(text);
+}
+
+/* The files of csv_monitor go on like --metrics; those of tensorboard are one for each attempt. */
+static void monitors_go_on(void **state)
+{
+#define MONITORS                                                                                                                 \
+    "--set tensorboard.enabled=true --set tensorboard.output_path={w}/mon --set csv_monitor.enabled=true "                       \
+    "--set csv_monitor.output_path={w}/mon --set csv_monitor.job_name=job --quiet "
+    static const char loss[] = "mon/job/Train_Samples_train_loss.csv";
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(w, &p, TRAIN MONITORS "--max-steps 5 --save {w}/a --save-every 3");
+    program_free(&p);
+    assert_rows(w, loss, "step,train_loss\r\n", 5);
+    assert_rows(w, "mon/job/Train_Samples_lr.csv", "step,lr\r\n", 5);
+    assert_false(workplace_exists(w, "mon/job/Train_Samples_loss_scale.csv"));
+    assert_int_equal(workplace_entries(w, "mon/DeepSpeedJobName"), 1);
+    workplace_run_ok(w, &p, TRAIN MONITORS "--max-steps 7 --resume {w}/a/step-00000003");
+    program_free(&p);
+    assert_rows(w, loss, "step,train_loss\r\n", 7);
+    assert_int_equal(workplace_entries(w, "mon/DeepSpeedJobName"), 2);
+    refused(w, TRAIN MONITORS "--max-steps 2", "csv_monitor: ");
+    workplace_run_ok(w, &p, TRAIN MONITORS "--max-steps 2 --overwrite");
+    program_free(&p);
+    assert_rows(w, loss, "step,train_loss\r\n", 2);
+    workplace_run_ok(w, &p, TRAIN MONITORS "--max-steps 3 --save {w}/b --resume auto"); /* nothing to go on from */
+    assert_non_null(strstr(p.err, "/mon/job/Train_Samples_lr.csv.1 now"));
+    program_free(&p);
+    assert_rows(w, loss, "step,train_loss\r\n", 3);
+    workplace_run(w, &p, TRAIN MONITORS "--max-steps 3 --overwrite --fault file.write:5:1");
+    assert_int_equal(p.code, 4);
+    program_free(&p);
+    workplace_remove(w, "a");
+    workplace_remove(w, "b");
+    workplace_remove(w, "mon");
+#undef MONITORS
+}
+
 /* A run that a signal ends leaves its model to the run that goes on, so one command line does all. */
 static void one_command_line_does_all(void **state)
 {
@@ -418,6 +475,7 @@ int main(void)
         cmocka_unit_test(auto_takes_an_older_one),
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(the_small_files_are_checked),
+        cmocka_unit_test(monitors_go_on),
         cmocka_unit_test(one_command_line_does_all),
         cmocka_unit_test(an_attempt_that_saved_nothing_is_in_nobodys_way),
     };

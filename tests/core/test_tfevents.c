@@ -1,0 +1,65 @@
+/* tests/core/test_tfevents.c - records of event files against those that TensorBoard's own writer makes of the same events. */
+#include "core/trace/tfevents.h"
+
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void the_checksum_has_its_known_answer(void **state)
+{
+    (void)state;
+    assert_int_equal(st_crc32c("123456789", 9), 0xe3069283u);
+    assert_int_equal(st_crc32c("", 0), 0);
+}
+
+/* tensorboard 2.21: RecordWriter.write(Event(...).SerializeToString()). */
+static void records_are_tensorboards(void **state)
+{
+    static const char version[] = "\x18\x00\x00\x00\x00\x00\x00\x00\xa3\x7f\x4b\x22\x09\x00\x00\x00\x00\x00\x00\xf8\x3f\x1a\x0d"
+                                  "brain.Event:2"
+                                  "\x2a\x28\x64\x6c";
+    static const char restart[] =
+        "\x10\x00\x00\x00\x00\x00\x00\x00\x95\xfb\xfe\x18\x09\x00\x00\x00\x00\x00\x00\xf8\x3f\x10\xad\x02"
+        "\x3a\x02\x08\x01\xd1\x79\x49\xd4";
+    static const char scalar[] =
+        "\x27\x00\x00\x00\x00\x00\x00\x00\xbb\xe1\xb1\x46\x09\x00\x00\x00\x00\x00\x00\xf8\x3f\x10\xac\x02"
+        "\x2a\x19\x0a\x17\x0a\x10"
+        "Train/Samples/lr"
+        "\x15\x00\x00\x80\x3e\xd5\x8d\x22\xaf";
+    unsigned char out[ST_TF_RECORD_BYTES];
+
+    (void)state;
+    assert_int_equal(st_tf_version(out, 1.5), sizeof(version) - 1);
+    assert_memory_equal(out, version, sizeof(version) - 1);
+    assert_int_equal(st_tf_restart(out, 1.5, 301), sizeof(restart) - 1);
+    assert_memory_equal(out, restart, sizeof(restart) - 1);
+    assert_int_equal(st_tf_scalar(out, 1.5, 300, "Train/Samples/lr", 0.25f), sizeof(scalar) - 1);
+    assert_memory_equal(out, scalar, sizeof(scalar) - 1);
+}
+
+static void the_longest_record_fits(void **state)
+{
+    unsigned char out[ST_TF_RECORD_BYTES];
+    char tag[ST_TF_TAG_MAX + 1];
+
+    (void)state;
+    memset(tag, 'x', ST_TF_TAG_MAX);
+    tag[ST_TF_TAG_MAX] = '\0';
+    assert_true(st_tf_scalar(out, 1e9, UINT64_MAX, tag, 1.0f) <= sizeof(out));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_checksum_has_its_known_answer),
+        cmocka_unit_test(records_are_tensorboards),
+        cmocka_unit_test(the_longest_record_fits),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
