@@ -75,6 +75,18 @@ static void help_lists_every_preset(void **state)
     program_free(&help);
 }
 
+static void help_lists_the_variables_that_name_libraries(void **state)
+{
+    static const char *const names[] = {"STRATA_CUBLASLT", "STRATA_NCCL", "STRATA_MPI"};
+    struct program p;
+
+    (void)state;
+    run2(&p, "train", "--help");
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        assert_non_null(strstr(p.out, names[i]));
+    program_free(&p);
+}
+
 static void every_command_teaches_with_an_example(void **state)
 {
     (void)state;
@@ -283,6 +295,7 @@ int main(void)
         cmocka_unit_test(version_is_the_headers),
         cmocka_unit_test(overview_names_every_command),
         cmocka_unit_test(help_lists_every_preset),
+        cmocka_unit_test(help_lists_the_variables_that_name_libraries),
         cmocka_unit_test(every_command_teaches_with_an_example),
         cmocka_unit_test(help_speaks_of_its_own_command),
         cmocka_unit_test(values_follow_or_are_joined),
