@@ -44,6 +44,7 @@ struct st_committer {
     bool stop;
     const char *stage; /* of the job; static */
     uint64_t stage_ns; /* since when */
+    uint64_t say_ns;   /* when who waits says so */
 };
 
 #define REPORT_NS UINT64_C(30000000000)
@@ -503,14 +504,21 @@ static void say_where(struct st_committer *c)
 
 void st_committer_wait(struct st_committer *c)
 {
+    st_committer_wait_for(c, UINT64_MAX);
+}
+
+void st_committer_wait_for(struct st_committer *c, uint64_t ns)
+{
     const uint64_t report_ns = c->opts.report_ns > 0 ? c->opts.report_ns : REPORT_NS;
-    uint64_t due_ns = st_clock_ns() + report_ns;
+    const uint64_t now_ns = st_clock_ns(), end_ns = ns < UINT64_MAX - now_ns ? now_ns + ns : UINT64_MAX;
 
     pthread_mutex_lock(&c->lock);
-    while (c->phase == WORKING)
-        if (!st_cond_wait(&c->change, &c->lock, due_ns)) {
+    if (c->say_ns < now_ns) /* nobody has waited for a while */
+        c->say_ns = now_ns + report_ns;
+    while (c->phase == WORKING && st_clock_ns() < end_ns)
+        if (!st_cond_wait(&c->change, &c->lock, c->say_ns < end_ns ? c->say_ns : end_ns) && st_clock_ns() >= c->say_ns) {
             say_where(c);
-            due_ns = st_clock_ns() + 2 * report_ns;
+            c->say_ns = st_clock_ns() + 2 * report_ns;
         }
     pthread_mutex_unlock(&c->lock);
 }

@@ -74,6 +74,8 @@ bool st_committer_reported(struct st_committer *c, struct st_commit_report *out)
 /** Wait until the job in progress has ended, if there is one.  Syncs end by the mover's deadline; for links, copies and small
  * files there is none, since a large copy takes its time, but warnings say what the job is at. */
 void st_committer_wait(struct st_committer *c);
+/** The same for at most so long. */
+void st_committer_wait_for(struct st_committer *c, uint64_t ns);
 /** Wait, end the thread, close the store.  NULL is fine. */
 void st_committer_stop(struct st_committer *c);
 

@@ -30,11 +30,12 @@ struct rank {
     struct rig_cell cell;
     const char *from; /* the checkpoint that it resumes from; NULL: it trains first */
     uint64_t step;    /* that it saves; 0: none */
+    bool twice;       /* and the step after that, too */
     char dir[64];
     pthread_t thread;
 
-    strata_status status, saved;
-    char sentence[1024], weights[33], state[33], path[ST_PATH_MAX];
+    strata_status status, saved, saved_first; /* first: of two */
+    char sentence[1024], first_sentence[1024], weights[33], state[33], path[ST_PATH_MAX];
     bool adopted;
 
     struct st_model *st_model;
@@ -131,7 +132,7 @@ static strata_status resume(struct rank *r)
     return st;
 }
 
-static strata_status save(struct rank *r)
+static strata_status save_step(struct rank *r, uint64_t step)
 {
     struct strata_saved saved = {0};
     struct st_manifest m;
@@ -139,12 +140,23 @@ static strata_status save(struct rank *r)
 
     if (st != STRATA_OK)
         return st;
-    m.step = m.train.steps_applied = r->step; /* a resumed run has made no step here */
+    m.step = m.train.steps_applied = step; /* a resumed run has made no step here */
     (void)st_saver_save(r->engine.saver, &r->engine, &m);
     r->saved = st_saver_ask(r->engine.saver, &r->engine, true, &saved);
     snprintf(r->sentence, sizeof(r->sentence), "%s", r->saved != STRATA_OK ? strata_last_error() : "");
     snprintf(r->path, sizeof(r->path), "%s", saved.path != NULL && r->saved == STRATA_OK ? saved.path : "");
     return STRATA_OK;
+}
+
+static strata_status save(struct rank *r)
+{
+    const strata_status st = save_step(r, r->step);
+
+    if (st != STRATA_OK || !r->twice)
+        return st;
+    r->saved_first = r->saved;
+    memcpy(r->first_sentence, r->sentence, sizeof(r->sentence));
+    return save_step(r, r->step + 1);
 }
 
 static strata_status live(struct rank *r)
@@ -174,7 +186,8 @@ static void *run_rank(void *arg)
 }
 
 /* Runs all ranks of a world, and returns when all have ended. */
-static void run_world(struct rank ranks[RANKS_MOST], const struct rig_cell *cell, uint32_t count, const char *from, uint64_t step)
+static void run_world(struct rank ranks[RANKS_MOST], const struct rig_cell *cell, uint32_t count, const char *from, uint64_t step,
+                      bool twice)
 {
     struct st_comm *comms[RANKS_MOST] = {NULL};
 
@@ -191,6 +204,7 @@ static void run_world(struct rank ranks[RANKS_MOST], const struct rig_cell *cell
         ranks[r].cell.comm = comms[r];
         ranks[r].from = from;
         ranks[r].step = step;
+        ranks[r].twice = twice;
         snprintf(ranks[r].dir, sizeof(ranks[r].dir), "%s/rank-%u", scratch_dir, r);
         assert_true(mkdir(ranks[r].dir, 0700) == 0 || errno == EEXIST);
         assert_int_equal(pthread_create(&ranks[r].thread, NULL, run_rank, &ranks[r]), 0);
@@ -219,6 +233,19 @@ static void check_saved(const struct rank *ranks, uint32_t count)
             fail_msg("rank %u of %u saved nothing: %s", r, count, ranks[r].sentence);
 }
 
+/* What reads the checkpoint by itself finds the same in it. */
+static void check_file(const char *path, const struct rank *first)
+{
+    char weights[ST_DIGEST_TEXT], state[ST_DIGEST_TEXT];
+    struct st_checkpoint *ck;
+
+    if (st_checkpoint_open(&ck, path) != STRATA_OK || st_verify_digest(ck, NULL, NULL, weights, state) != STRATA_OK)
+        fail_msg("%s: %s", path, strata_last_error());
+    assert_string_equal(weights, first->weights);
+    assert_string_equal(state, first->state);
+    st_checkpoint_close(ck);
+}
+
 /* --- tests --- */
 
 /* One rank trains and saves; worlds of all sizes resume from that, save, and resume from what worlds of other sizes saved. */
@@ -229,13 +256,14 @@ static void check(const struct rig_cell *cell)
     char from[ST_PATH_MAX];
 
     scratch_open();
-    run_world(first, cell, 1, NULL, 2);
+    run_world(first, cell, 1, NULL, 2, false);
     check_saved(first, 1);
     snprintf(from, sizeof(from), "%s", first[0].path);
     for (uint32_t i = 0; i < sizeof(worlds) / sizeof(worlds[0]); i++) {
         const bool again = i == 2, swapped = cell->param == STRATA_TIER_NVME || cell->optimizer == STRATA_TIER_NVME;
 
-        run_world(ranks, cell, worlds[i], from, again ? 0 : 3 + i); /* what is adopted has to be updated before it is saved */
+        run_world(ranks, cell, worlds[i], from, again ? 0 : 3 + i,
+                  false); /* what is adopted has to be updated before it is saved */
         check_digests(ranks, worlds[i], &first[0]);
         check_saved(ranks, worlds[i]);
         for (uint32_t r = 0; r < worlds[i] && swapped; r++)
@@ -244,6 +272,7 @@ static void check(const struct rig_cell *cell)
             continue;
         snprintf(from, sizeof(from), "%s", ranks[0].path);
         assert_true(scratch_entries_with(from, "extents") == 1); /* the parts' rows are gone */
+        check_file(from, &first[0]);
     }
     scratch_close();
 }
@@ -262,10 +291,56 @@ static void any_number_resumes_from_any(void **state)
     }
 }
 
+/* Each of them keeps all of it, and rank 0 saves. */
+static void with_the_whole_on_every_rank_one_saves(void **state)
+{
+    struct rig_cell cell = cell_of(STRATA_TIER_HOST, STRATA_TIER_HOST);
+
+    (void)state;
+    check(&cell);
+}
+
+/* A failure on one rank fails the checkpoint on all of them, leaves nothing of it, and the next one is made. */
+static void what_fails_on_one_fails_on_all(void **state)
+{
+    static const struct {
+        const char *name;
+        uint32_t after; /* passages before the save */
+    } sites[] = {{"commit.open", 1},  {"commit.alloc", 4},  {"commit.alloc", 7}, {"commit.unlink", 1},
+                 {"commit.mkdir", 0}, {"extents.alloc", 8}, {"store.rename", 0}, {"store.mkdir", 3}};
+    struct rig_cell cell = cell_of(STRATA_TIER_HOST, STRATA_TIER_HOST); /* all of it is written by each save */
+    struct rank first[RANKS_MOST], ranks[RANKS_MOST];
+    uint32_t fired = 0;
+
+    (void)state;
+    cell.stage = 3;
+    for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
+        scratch_open();
+        run_world(first, &cell, 1, NULL, 2, false);
+        st_fault_arm(&(struct st_fault_spec){.site = sites[i].name, .after = sites[i].after, .count = 1, .result = -ENOSPC});
+        run_world(ranks, &cell, 3, first[0].path, 3, true);
+        fired = st_fault_disarm();
+        for (uint32_t r = 0; r < 3; r++) {
+            if (fired > 0 && (ranks[r].saved_first == STRATA_OK || strstr(ranks[r].first_sentence, "rank ") == NULL))
+                fail_msg("%s: rank %u of 3 says of its checkpoint: %d %s", sites[i].name, r, ranks[r].saved_first,
+                         ranks[r].first_sentence);
+            assert_true(fired > 0 || ranks[r].saved_first == STRATA_OK);
+        }
+        check_saved(ranks, 3);
+        check_file(ranks[0].path, &first[0]);
+        assert_true(scratch_entries_with(scratch_path("save"), "step-00000003") == (fired == 0));
+        assert_int_equal(scratch_entries_with(scratch_path("save"), ".strata-save"), 0);
+        print_message("%s: fired %u times: %s\n", sites[i].name, fired, ranks[1].first_sentence);
+        scratch_close();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_resumes_from_any),
+        cmocka_unit_test(with_the_whole_on_every_rank_one_saves),
+        cmocka_unit_test(what_fails_on_one_fails_on_all),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
