@@ -14,8 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define JOBS       4u
 #define WHAT_BYTES 64u
+
+_Static_assert(sizeof(struct st_comm_peer) == ST_EXCHANGE_BYTES && sizeof(struct st_comm_part) == ST_PART_RECORD_BYTES,
+               "planned");
 
 struct comm_job {
     struct st_comm_job job;
@@ -33,11 +35,11 @@ struct comm_job {
 struct st_engine_comm {
     struct st_comm *host, *device;
     struct st_comm_lane *host_lane, *device_lane; /* one and the same where the comms are */
-    struct comm_job jobs[JOBS];
+    struct comm_job jobs[ST_EXCHANGES];
     uint32_t part_room, next;
     struct st_row_range *rows;    /* [table_count][ranks] */
     struct st_comm_part *scalars; /* what of a step's scalars each rank has, rank after rank */
-    uint32_t *scalars_first;      /* [ranks + 1] */
+    uint32_t scalars_count;       /* of each */
 };
 
 static uint32_t rows_of(const struct st_engine *eng)
@@ -61,39 +63,49 @@ static uint32_t listed(const struct comm_job *j, uint32_t first, const struct st
     return j->part_count - first;
 }
 
-/* A rank's slices of an array in page layout; `width`: of an element, or 0 for the group's weights. */
-static void add_slices(struct comm_job *j, uint32_t page, unsigned char *base, uint32_t width, uint32_t rank)
+/* An array in page layout. */
+struct array {
+    uint32_t page;
+    unsigned char *base;
+    uint32_t width; /* of an element; 0: weights, of each group's own */
+    bool frozen;    /* has frozen groups, too */
+};
+
+/* A rank's slices of it. */
+static void add_slices(struct comm_job *j, const struct array *a, uint32_t rank)
 {
     const struct st_program *program = j->engine->program;
-    const struct st_page *p = &program->workload.pages[page];
+    const struct st_page *p = &program->workload.pages[a->page];
 
     for (uint32_t i = 0; i < p->group_count; i++) {
         const struct st_group *g = &p->groups[i];
-        const struct st_slice s = st_slice_of(&program->workload, page, i, program->ranks, rank);
+        const struct st_slice s = st_slice_of(&program->workload, a->page, i, program->ranks, rank);
 
-        if (width == 0)
-            add_part(j, base + g->at + st_format_bytes(g->format, s.first), st_format_bytes(g->format, s.elems));
-        else if (g->kind != ST_GROUP_FROZEN)
-            add_part(j, base + (g->offset + s.first) * width, s.elems * width);
+        if (g->kind == ST_GROUP_FROZEN && !a->frozen)
+            continue;
+        if (a->width == 0)
+            add_part(j, a->base + g->at + st_format_bytes(g->format, s.first), st_format_bytes(g->format, s.elems));
+        else
+            add_part(j, a->base + (g->offset + s.first) * a->width, s.elems * a->width);
     }
 }
 
 /* Everybody's slices to everybody. */
-static void gather_slices(struct comm_job *j, uint32_t page, void *base, uint32_t width)
+static void gather_slices(struct comm_job *j, const struct array *a)
 {
     const struct st_program *program = j->engine->program;
     const struct st_comm_part *own;
     const uint32_t first = j->part_count;
     uint32_t count;
 
-    add_slices(j, page, base, width, program->rank);
+    add_slices(j, a, program->rank);
     count = listed(j, first, &own);
     for (uint32_t r = 0; r < program->ranks; r++) {
         const uint32_t from = j->part_count;
 
         if (r == program->rank)
             continue;
-        add_slices(j, page, base, width, r);
+        add_slices(j, a, r);
         j->peers[r].send = own;
         j->peers[r].send_count = count;
         j->peers[r].recv_count = listed(j, from, &j->peers[r].recv);
@@ -141,7 +153,7 @@ static unsigned char *add_wire(struct comm_job *j, uint32_t page, unsigned char 
 static void exchange_grad(struct comm_job *j, const struct st_op *op)
 {
     const struct st_program *program = j->engine->program;
-    unsigned char *sum = st_engine_operand(j->engine, op, ST_ROLE_SUM);
+    const struct array sum = {.page = op->page, .base = st_engine_operand(j->engine, op, ST_ROLE_SUM), .width = sizeof(float)};
     unsigned char *wire = st_engine_operand(j->engine, op, ST_ROLE_WIRE);
 
     for (uint32_t r = 0; r < program->ranks; r++) {
@@ -149,7 +161,7 @@ static void exchange_grad(struct comm_job *j, const struct st_op *op)
 
         if (r == program->rank)
             continue;
-        add_slices(j, op->page, sum, sizeof(float), r);
+        add_slices(j, &sum, r);
         j->peers[r].send_count = listed(j, from, &j->peers[r].send);
         from = j->part_count;
         wire = add_wire(j, op->page, wire);
@@ -161,14 +173,14 @@ static void gather_scalars(struct comm_job *j)
 {
     const struct st_program *program = j->engine->program;
     const struct st_engine_comm *c = j->engine->comm;
-    const uint32_t own = c->scalars_first[program->rank];
+    const struct st_comm_part *own = &c->scalars[(size_t)program->rank * c->scalars_count];
 
     for (uint32_t r = 0; r < program->ranks; r++)
         if (r != program->rank)
-            j->peers[r] = (struct st_comm_peer){.send = &c->scalars[own],
-                                                .send_count = c->scalars_first[program->rank + 1] - own,
-                                                .recv = &c->scalars[c->scalars_first[r]],
-                                                .recv_count = c->scalars_first[r + 1] - c->scalars_first[r]};
+            j->peers[r] = (struct st_comm_peer){.send = own,
+                                                .send_count = c->scalars_count,
+                                                .recv = &c->scalars[(size_t)r * c->scalars_count],
+                                                .recv_count = c->scalars_count};
 }
 
 /* --- rows of the table --- */
@@ -271,6 +283,7 @@ static void exchange_dact(struct comm_job *j, const struct st_op *op)
 static void fill_job(struct comm_job *j, const struct st_op *op)
 {
     const struct st_program *program = j->engine->program;
+    struct array a = {.page = op->page};
 
     memset(j->peers, 0, program->ranks * sizeof(*j->peers));
     j->part_count = 0;
@@ -282,14 +295,18 @@ static void fill_job(struct comm_job *j, const struct st_op *op)
         exchange_rows(j, op);
         break;
     case ST_OP_GATHER_WEIGHT:
-        gather_slices(j, op->page, st_engine_operand(j->engine, op, ST_ROLE_TO), 0);
+    case ST_OP_GATHER_UPDATED:
+        a.base = st_engine_operand(j->engine, op, ST_ROLE_TO);
+        a.frozen = op->kind == ST_OP_GATHER_WEIGHT;
+        gather_slices(j, &a);
         break;
     case ST_OP_EXCHANGE_GRAD:
         exchange_grad(j, op);
         break;
     case ST_OP_GATHER_GRAD:
-        gather_slices(j, op->page, st_engine_operand(j->engine, op, ST_ROLE_TO),
-                      (uint32_t)strata_dtype_bytes(program->workload.dtype));
+        a.base = st_engine_operand(j->engine, op, ST_ROLE_TO);
+        a.width = (uint32_t)strata_dtype_bytes(program->workload.dtype);
+        gather_slices(j, &a);
         break;
     case ST_OP_EXCHANGE_DACT:
         exchange_dact(j, op);
@@ -390,7 +407,7 @@ static struct comm_job *take_job(struct st_engine *eng)
     } else {
         j->busy = true;
         eng->in_flight++;
-        eng->comm->next = (eng->comm->next + 1) % JOBS;
+        eng->comm->next = (eng->comm->next + 1) % ST_EXCHANGES;
     }
     pthread_mutex_unlock(&eng->lock);
     return j;
@@ -434,16 +451,6 @@ static void list_scalars(struct st_engine *eng, struct st_comm_part *parts, uint
     parts[count] = (struct st_comm_part){.data = st_scalars_tallies(program, scalars) + rank, .bytes = sizeof(struct st_tally)};
 }
 
-static uint32_t count_scalars(const struct st_program *program)
-{
-    uint32_t count = 2;
-
-    for (uint32_t p = 0; p < program->workload.page_count; p++)
-        for (uint32_t i = 0; i < program->workload.pages[p].group_count; i++)
-            count += program->pages[p].grad != ST_WHERE_NONE && program->workload.pages[p].groups[i].kind != ST_GROUP_FROZEN;
-    return count;
-}
-
 static void find_rows(struct st_engine *eng)
 {
     const struct st_program *program = eng->program;
@@ -461,12 +468,10 @@ static void find_rows(struct st_engine *eng)
 static strata_status create_jobs(struct st_engine *eng)
 {
     const uint32_t ranks = eng->program->ranks;
-    const uint64_t rows = (uint64_t)rows_of(eng) * eng->program->workload.grad_accum;
     struct st_engine_comm *c = eng->comm;
 
-    /* a page's slices both ways; a row of the table for each token of every rank, both ways */
-    c->part_room = (uint32_t)(2 * ranks * ST_GROUPS_MAX + (ranks + 1) * rows);
-    for (uint32_t i = 0; i < JOBS; i++) {
+    c->part_room = (uint32_t)st_exchange_parts(eng->program);
+    for (uint32_t i = 0; i < ST_EXCHANGES; i++) {
         c->jobs[i].engine = eng;
         c->jobs[i].peers = calloc(ranks, sizeof(*c->jobs[i].peers));
         c->jobs[i].parts = malloc(c->part_room * sizeof(*c->jobs[i].parts));
@@ -479,7 +484,7 @@ static strata_status create_jobs(struct st_engine *eng)
 strata_status st_engine_comm_create(struct st_engine *eng, const struct st_engine_opts *opts)
 {
     const struct st_program *program = eng->program;
-    const uint32_t scalars = count_scalars(program);
+    const uint32_t scalars = (uint32_t)st_scalars_parts(program);
     struct st_engine_comm *c = calloc(1, sizeof(*c));
     strata_status st;
 
@@ -491,12 +496,10 @@ strata_status st_engine_comm_create(struct st_engine *eng, const struct st_engin
     c->device = opts->device_comm;
     c->rows = malloc((size_t)program->workload.table_count * program->ranks * sizeof(*c->rows));
     c->scalars = malloc((size_t)program->ranks * scalars * sizeof(*c->scalars));
-    c->scalars_first = malloc(((size_t)program->ranks + 1) * sizeof(*c->scalars_first));
-    if (c->rows == NULL || c->scalars == NULL || c->scalars_first == NULL)
+    c->scalars_count = scalars;
+    if (c->rows == NULL || c->scalars == NULL)
         return st_error(STRATA_E_NOMEM, "engine: no memory for its exchanges");
     find_rows(eng);
-    for (uint32_t r = 0; r <= program->ranks; r++)
-        c->scalars_first[r] = r * scalars;
     for (uint32_t r = 0; r < program->ranks; r++)
         list_scalars(eng, &c->scalars[r * scalars], r);
     if ((st = create_jobs(eng)) != STRATA_OK || (st = st_comm_lane_open(&c->host_lane, c->host)) != STRATA_OK)
@@ -517,13 +520,12 @@ void st_engine_comm_destroy(struct st_engine *eng)
     if (c->device_lane != c->host_lane)
         st_comm_lane_close(c->device_lane);
     st_comm_lane_close(c->host_lane);
-    for (uint32_t i = 0; i < JOBS; i++) {
+    for (uint32_t i = 0; i < ST_EXCHANGES; i++) {
         free(c->jobs[i].peers);
         free(c->jobs[i].parts);
     }
     free(c->rows);
     free(c->scalars);
-    free(c->scalars_first);
     free(c);
     eng->comm = NULL;
 }

@@ -34,6 +34,31 @@ static size_t program_bytes(const struct st_program *program)
            program->workload.page_count * (sizeof(*program->pages) + sizeof(*program->shards) + sizeof(*program->workload.pages));
 }
 
+uint64_t st_exchange_parts(const struct st_program *program)
+{
+    const struct st_workload *w = &program->workload;
+
+    return 2ull * program->ranks * ST_GROUPS_MAX + (program->ranks + 1ull) * w->micro_batch * w->seq * w->grad_accum;
+}
+
+uint64_t st_scalars_parts(const struct st_program *program)
+{
+    uint64_t count = 2; /* losses, the tally */
+
+    for (uint32_t p = 0; p < program->workload.page_count; p++)
+        for (uint32_t i = 0; i < program->workload.pages[p].group_count; i++)
+            count += program->pages[p].grad != ST_WHERE_NONE && program->workload.pages[p].groups[i].kind != ST_GROUP_FROZEN;
+    return count;
+}
+
+static size_t exchanges_bytes(const struct st_program *program)
+{
+    if (program->ranks == 1)
+        return 0;
+    return ST_EXCHANGES * (program->ranks * ST_EXCHANGE_BYTES + st_exchange_parts(program) * ST_PART_RECORD_BYTES) +
+           program->ranks * st_scalars_parts(program) * ST_PART_RECORD_BYTES;
+}
+
 uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, uint32_t workers, bool queues)
 {
     const struct st_workload *w = &program->workload;
@@ -45,6 +70,7 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
         .transfers = count_transfers(program) * ST_TRANSFER_RECORD_BYTES,
         .jobs = queues ? ops * ST_JOB_RECORD_BYTES : 0,
         .ranks = program->ranks > 1 ? program->ranks * (ST_PEER_RECORD_BYTES + ST_ANSWER_RECORD_BYTES) : 0,
+        .exchanges = exchanges_bytes(program),
         .checks = queues ? ops : 0,
         .verified = program->buffer_count,
         .fresh = program->chunk_count,
@@ -58,6 +84,7 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
                        : 0,
         .bounce = program->sets > 0 ? (size_t)ST_BOUNCE_COUNT * ST_BOUNCE_BYTES : 0,
     };
-    return t->program + t->dispatch + t->transfers + t->jobs + t->ranks + t->checks + t->verified + t->fresh + t->volumes +
-           ST_PLANE_COUNT * t->checksums + t->act_checksums + 2 * t->scratch + t->block_sums + t->bounce + t->extents;
+    return t->program + t->dispatch + t->transfers + t->jobs + t->ranks + t->exchanges + t->checks + t->verified + t->fresh +
+           t->volumes + ST_PLANE_COUNT * t->checksums + t->act_checksums + 2 * t->scratch + t->block_sums + t->bounce +
+           t->extents;
 }

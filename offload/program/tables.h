@@ -14,6 +14,14 @@
 /* The same of what goes between this rank and another in an exchange between steps, and of an answer. */
 #define ST_PEER_RECORD_BYTES   72u
 #define ST_ANSWER_RECORD_BYTES 516u
+/* Exchanges of a step take turns with so many lists: of an entry for each rank, and of parts, for a page's slices both ways, or a
+ * row of the table for each token of every rank. */
+#define ST_EXCHANGES         4u
+#define ST_EXCHANGE_BYTES    24u
+#define ST_PART_RECORD_BYTES 16u
+uint64_t st_exchange_parts(const struct st_program *program);
+/* Parts that a rank's scalars are exchanged in. */
+uint64_t st_scalars_parts(const struct st_program *program);
 
 #define ST_ACT_PIECE (256u * 1024u) /* bytes of an activation checkpoint under one checksum */
 uint64_t st_act_pieces(const struct st_workload *w);
@@ -34,7 +42,8 @@ struct st_tables {
     size_t dispatch;      /* lanes and turns of every op */
     size_t transfers;     /* [I/O ops] records */
     size_t jobs;          /* [ops] records; 0 where the device has no queues of its own */
-    size_t ranks;         /* [ranks] peers and answers; 0: one rank */
+    size_t ranks;         /* [ranks] peers and answers; 0, as the next: one rank */
+    size_t exchanges;     /* lists of parts */
     size_t checks;        /* [ops] phases in which an arrival is checked; 0 there, too */
     size_t verified;      /* [buffers] flags */
     size_t fresh;         /* [chunks] flags */
