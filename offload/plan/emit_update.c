@@ -29,15 +29,15 @@ static struct st_pool *device_slots(struct st_emitter *e, uint32_t p)
 }
 
 /* The other ranks' slices follow what this one has brought or updated. */
-static void gather_weight(struct st_emitter *e, uint32_t p, uint32_t weight, unsigned phases)
+static void gather_weight(struct st_emitter *e, enum st_op_kind kind, uint32_t p, uint32_t weight, unsigned phases)
 {
     struct st_op *op;
 
     if (st_program_cuts(e->program) == 1)
         return;
-    op = st_emit_op(e, ST_OP_GATHER_WEIGHT, phases);
+    op = st_emit_op(e, kind, phases);
     op->page = p;
-    op->bytes = st_program_gathered_bytes(e->program, p);
+    op->bytes = st_program_gathered_bytes(e->program, p, kind == ST_OP_GATHER_UPDATED);
     st_emit_operand(e, ST_ROLE_TO, weight, p);
 }
 
@@ -72,7 +72,7 @@ uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases
     const uint32_t weight = device_shard(e, p, phases, &fresh);
 
     if (fresh)
-        gather_weight(e, p, weight, phases);
+        gather_weight(e, ST_OP_GATHER_WEIGHT, p, weight, phases);
     return weight;
 }
 
@@ -230,7 +230,7 @@ static void update_on_host(struct st_emitter *e, uint32_t p)
     if (place->weights != ST_WHERE_DEVICE || (st_place_is_table(e->plan, p) && st_emit_uploads_later(e)))
         return;
     upload_weight(e, p, weight, place->weight_region, e->update_phases, updated_bytes(e, p));
-    gather_weight(e, p, place->weight_region, e->update_phases);
+    gather_weight(e, ST_OP_GATHER_UPDATED, p, place->weight_region, e->update_phases);
 }
 
 bool st_emit_uploads_later(const struct st_emitter *e)
@@ -245,7 +245,7 @@ void st_emit_table_slice(struct st_emitter *e, uint32_t t)
     const struct st_page_place *place = &e->program->pages[p];
 
     upload_weight(e, p, place->home_region, place->weight_region, e->update_phases, updated_bytes(e, p));
-    gather_weight(e, p, place->weight_region, e->update_phases);
+    gather_weight(e, ST_OP_GATHER_UPDATED, p, place->weight_region, e->update_phases);
 }
 
 static void update_on_device(struct st_emitter *e, uint32_t p)
@@ -256,7 +256,10 @@ static void update_on_device(struct st_emitter *e, uint32_t p)
     uint32_t host;
 
     update_chunks(e, p, weight);
-    gather_weight(e, p, weight, fresh ? weight_phases(e, p) : e->update_phases);
+    if (fresh)
+        gather_weight(e, ST_OP_GATHER_WEIGHT, p, weight, weight_phases(e, p));
+    else
+        gather_weight(e, ST_OP_GATHER_UPDATED, p, weight, e->update_phases);
     if (place->home == ST_WHERE_DEVICE)
         return;
     host = st_emit_host_weight(e, p, weight_phases(e, p) & ~(unsigned)e->update_phases); /* an update brings newer ones down */

@@ -97,6 +97,7 @@ const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
     [ST_OP_EXCHANGE_ROWS]   = {"exchange_rows",   ON(COMM),            PAGE,  DOES(COMM) =
         {IN(WEIGHT, WEIGHT), IN(TOKENS, TOKENS), INOUT(ROWS, ROWS)}},
     [ST_OP_GATHER_WEIGHT]   = {"gather_weight",   ON(COMM),            PAGE,  DOES(COMM) = {INOUT(TO, WEIGHT)}},
+    [ST_OP_GATHER_UPDATED]  = {"gather_updated",  ON(COMM),            PAGE,  DOES(COMM) = {INOUT(TO, WEIGHT)}},
     [ST_OP_EXCHANGE_GRAD]   = {"exchange_grad",   ON(COMM),            PAGE,  DOES(COMM) = {IN(SUM, ACCUM), OUT(WIRE, WIRE)}},
     [ST_OP_FOLD_RANKS]      = {"fold_ranks",      ON(COMPUTE),         PAGE,  DOES(FOLD) = {INOUT(SUM, ACCUM), INOUT(WIRE, WIRE)}},
     [ST_OP_GATHER_GRAD]     = {"gather_grad",     ON(COMM),            PAGE,  DOES(COMM) = {INOUT(TO, GRAD)}},

@@ -250,15 +250,16 @@ static inline uint32_t st_program_pieces(struct st_shard_piece *out, const struc
     return st_shard_pieces(out, &program->workload, page, cuts, cuts > 1 ? program->rank : 0, first, bytes);
 }
 
-/* Bytes of a page's weights that other ranks have. */
-static inline uint64_t st_program_gathered_bytes(const struct st_program *program, uint32_t page)
+/* Bytes of a page's weights that other ranks have: all, or what an update changes. */
+static inline uint64_t st_program_gathered_bytes(const struct st_program *program, uint32_t page, bool trained)
 {
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < program->workload.pages[page].group_count; i++) {
         const struct st_group *g = &program->workload.pages[page].groups[i];
 
-        bytes += st_format_bytes(g->format, g->elems - st_program_slice(program, page, i).elems);
+        if (!trained || g->kind != ST_GROUP_FROZEN)
+            bytes += st_format_bytes(g->format, g->elems - st_program_slice(program, page, i).elems);
     }
     return bytes;
 }

@@ -65,6 +65,7 @@ static const char *const roles[ST_OP_KIND_COUNT] = {
     [ST_OP_GATHER_TOKENS] = " modify tokens,",
     [ST_OP_EXCHANGE_ROWS] = " read weight, read tokens, modify rows,",
     [ST_OP_GATHER_WEIGHT] = " modify weight,",
+    [ST_OP_GATHER_UPDATED] = " modify weight,",
     [ST_OP_EXCHANGE_GRAD] = " read sum, write wire,",
     [ST_OP_FOLD_RANKS] = " modify sum, modify wire,",
     [ST_OP_GATHER_GRAD] = " modify grad,",
