@@ -282,7 +282,7 @@ static strata_status timed_cycle(struct st_engine *eng, enum st_phase phase)
 {
     struct st_step_result *r = &eng->result;
     struct st_mover_counters before = {0}, after = {0};
-    const uint64_t start = st_clock_ns();
+    const uint64_t start = st_clock_ns(), comm_before = st_engine_comm_busy(eng);
     strata_status st;
     double most = 0;
 
@@ -292,6 +292,7 @@ static strata_status timed_cycle(struct st_engine *eng, enum st_phase phase)
     if (eng->swap != NULL)
         st_swap_counters(eng->swap, &after);
     r->seconds = (double)(st_clock_ns() - start) * 1e-9;
+    r->busy_ms[ST_LANE_COMM] = (double)(st_engine_comm_busy(eng) - comm_before) * 1e-6;
     r->busy_ms[ST_LANE_READ_STATE] = (double)(after.busy_read_ns - before.busy_read_ns) * 1e-6;
     r->busy_ms[ST_LANE_WRITE] = (double)(after.busy_write_ns - before.busy_write_ns) * 1e-6;
     r->other_ms = fmax(0.0, r->seconds * 1e3 - r->forward_ms - r->backward_ms - r->stall_ms);

@@ -37,6 +37,7 @@ struct st_engine_comm {
     struct st_comm_lane *host_lane, *device_lane; /* one and the same where the comms are */
     struct comm_job jobs[ST_EXCHANGES];
     uint32_t part_room, next;
+    uint64_t busy_ns;             /* of all jobs so far; guarded by the engine's lock */
     struct st_row_range *rows;    /* [table_count][ranks] */
     struct st_comm_part *scalars; /* what of a step's scalars each rank has, rank after rank */
     uint32_t scalars_count;       /* of each */
@@ -342,7 +343,7 @@ static void job_done(struct st_comm_job *base, strata_status st)
         count_targets(eng);
     st_trace_end(j->record, st_clock_ns());
     pthread_mutex_lock(&eng->lock);
-    eng->result.busy_ms[ST_LANE_COMM] += (double)(base->end_ns - base->start_ns) * 1e-6;
+    eng->comm->busy_ns += base->end_ns - base->start_ns;
     eng->moved.comm += st == STRATA_OK ? j->received : 0; /* the step that began it may be over */
     if (st != STRATA_OK && eng->io_status == STRATA_OK) {
         eng->io_status = st;
@@ -535,6 +536,17 @@ void st_engine_comm_abort(struct st_engine *eng, const char *sentence)
     st_comm_abort(eng->comm->host, sentence);
     if (eng->comm->device != eng->comm->host)
         st_comm_abort(eng->comm->device, sentence);
+}
+
+uint64_t st_engine_comm_busy(struct st_engine *eng)
+{
+    uint64_t ns = 0;
+
+    pthread_mutex_lock(&eng->lock);
+    if (eng->comm != NULL)
+        ns = eng->comm->busy_ns;
+    pthread_mutex_unlock(&eng->lock);
+    return ns;
 }
 
 void st_engine_request(struct st_engine *eng, uint64_t bits)

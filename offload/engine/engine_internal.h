@@ -178,6 +178,8 @@ strata_status st_engine_comm_create(struct st_engine *eng, const struct st_engin
 void st_engine_comm_destroy(struct st_engine *eng);
 /* Start the lane's ops that are ready, as far as there are jobs for them. */
 void st_engine_comm_issue(struct st_engine *eng);
+/* Nanoseconds for which its exchanges have taken so far. */
+uint64_t st_engine_comm_busy(struct st_engine *eng);
 /* Tell the other ranks that this one has failed. */
 void st_engine_comm_abort(struct st_engine *eng, const char *sentence);
 /* The tokens of a rank's step among all ranks'. */

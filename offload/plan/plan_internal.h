@@ -47,13 +47,14 @@ struct st_layout {
 /* Sums over pages and chunks that no decision changes.  Consecutive equal pages form a run, of which only one is sized and
  * counted. */
 struct st_plan_sums {
-    uint32_t *run_first;            /* [page_count]: first page of the run that this page is in, */
-    uint32_t *run_end;              /* [page_count]: first page after it */
-    uint64_t *state_bytes;          /* [chunk_count + 1]: of the chunks before this one that have state */
-    uint64_t *state_largest;        /* [chunk_count + 1]: of one chunk, this or a later one */
-    uint64_t *page_largest;         /* [page_count]: of one chunk of this page */
-    uint64_t *gathered, *exchanged; /* [page_count + 1]: bytes that other ranks have of the weights of the pages before this one,
-                                       and bytes of gradients that they send for them in a step */
+    uint32_t *run_first;     /* [page_count]: first page of the run that this page is in, */
+    uint32_t *run_end;       /* [page_count]: first page after it */
+    uint64_t *state_bytes;   /* [chunk_count + 1]: of the chunks before this one that have state */
+    uint64_t *state_largest; /* [chunk_count + 1]: of one chunk, this or a later one */
+    uint64_t *page_largest;  /* [page_count]: of one chunk of this page */
+    /* [page_count + 1]: bytes that other ranks have of the weights of the pages before this one, and of those that an update
+     * changes; bytes of their gradients that are exchanged */
+    uint64_t *gathered, *regathered, *exchanged;
     uint64_t set_bytes, base_bytes; /* of a set, and of the base, for a run that saves */
     uint64_t saved_largest;         /* bytes of the largest extent of a set */
     uint32_t lowest_block;          /* the lowest block that backward must reach */

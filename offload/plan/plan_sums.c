@@ -75,9 +75,10 @@ static uint64_t exchanged_bytes(const struct st_plan *plan, uint32_t p)
 
 static void sum_exchanges(const struct st_plan *plan, struct st_plan_sums *sums)
 {
-    sums->gathered[0] = sums->exchanged[0] = 0;
+    sums->gathered[0] = sums->regathered[0] = sums->exchanged[0] = 0;
     for (uint32_t p = 0; p < plan->program.workload.page_count; p++) {
-        sums->gathered[p + 1] = sums->gathered[p] + st_program_gathered_bytes(&plan->program, p);
+        sums->gathered[p + 1] = sums->gathered[p] + st_program_gathered_bytes(&plan->program, p, false);
+        sums->regathered[p + 1] = sums->regathered[p] + st_program_gathered_bytes(&plan->program, p, true);
         sums->exchanged[p + 1] = sums->exchanged[p] + exchanged_bytes(plan, p);
     }
 }
@@ -106,11 +107,12 @@ strata_status st_plan_sums_make(struct st_plan *plan)
     sums->run_first = malloc(w->page_count * sizeof(*sums->run_first));
     sums->page_largest = malloc(w->page_count * sizeof(*sums->page_largest));
     sums->gathered = malloc(((size_t)w->page_count + 1) * sizeof(*sums->gathered));
+    sums->regathered = malloc(((size_t)w->page_count + 1) * sizeof(*sums->regathered));
     sums->exchanged = malloc(((size_t)w->page_count + 1) * sizeof(*sums->exchanged));
     sums->state_bytes = malloc(((size_t)plan->program.chunk_count + 1) * sizeof(*sums->state_bytes));
     sums->state_largest = malloc(((size_t)plan->program.chunk_count + 1) * sizeof(*sums->state_largest));
     if (sums->run_end == NULL || sums->run_first == NULL || sums->page_largest == NULL || sums->state_bytes == NULL ||
-        sums->state_largest == NULL || sums->gathered == NULL || sums->exchanged == NULL)
+        sums->state_largest == NULL || sums->gathered == NULL || sums->regathered == NULL || sums->exchanged == NULL)
         return st_error(STRATA_E_NOMEM, "plan: no memory for %u chunks", plan->program.chunk_count);
     for (uint32_t p = w->page_count; p-- > 0;) {
         const bool last = p + 1 == w->page_count || !alike(w, p, p + 1);
@@ -134,6 +136,7 @@ void st_plan_sums_free(struct st_plan_sums *sums)
     free(sums->run_first);
     free(sums->page_largest);
     free(sums->gathered);
+    free(sums->regathered);
     free(sums->exchanged);
     free(sums->state_bytes);
     free(sums->state_largest);

@@ -98,13 +98,17 @@ static uint64_t state_of(const struct st_plan *plan, uint32_t p)
     return plan->sums->state_bytes[first + plan->program.pages[p].chunk_count] - plan->sums->state_bytes[first];
 }
 
-/* A page that comes to the device, or is updated there, is gathered after that; an update in backward follows a use that had it
- * whole already. */
-static uint32_t gathers_of(const struct st_plan *plan, const struct page_facts *f, const struct counts *n)
+/* A page that comes to the device is gathered after that; of one that is updated while it is whole there, what has changed. */
+static uint64_t gathered_bytes(const struct st_plan *plan, uint32_t p, uint32_t times, const struct page_facts *f,
+                               const struct counts *n)
 {
+    const struct st_plan_sums *sums = plan->sums;
+    const uint64_t updated = sums->regathered[p + times] - sums->regathered[p];
+
     if (f->resident)
-        return f->device_update ? 1 : n->updated_uploads;
-    return n->uploads + (f->device_update && shares(plan, f) && !f->gated ? 1 : 0);
+        return (f->device_update ? 1 : n->updated_uploads) * updated;
+    return n->uploads * (sums->gathered[p + times] - sums->gathered[p]) +
+           (f->device_update && shares(plan, f) && !f->gated ? updated : 0);
 }
 
 static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_t p, uint32_t times)
@@ -131,7 +135,7 @@ static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_
         moved->upload += times * state_of(plan, p);
         moved->link += 2 * times * state_of(plan, p);
     }
-    moved->comm += gathers_of(plan, &f, &n) * (plan->sums->gathered[p + times] - plan->sums->gathered[p]);
+    moved->comm += gathered_bytes(plan, p, times, &f, &n);
     moved->comm += plan->sums->exchanged[p + times] - plan->sums->exchanged[p];
     up = n.uploads * shard->bytes + n.updated_uploads * updated + n.sum_uploads * sum;
     moved->upload += times * up;
