@@ -133,5 +133,6 @@ void strata_data_close(struct strata_data *data)
     if (data == NULL)
         return;
     st_token_set_close(data->set);
+    free(data->texts);
     free(data);
 }

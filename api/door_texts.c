@@ -8,6 +8,7 @@
 #include "model/data/rows/tokenize.h"
 #include "model/data/rows/tokens_kept.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define BYTE_VOCAB 256u /* of models that read bytes */
@@ -148,6 +149,23 @@ static strata_status open_kept(struct strata_data **data, const struct strata_mo
     return st;
 }
 
+/* What people call the data: its token file has a name that they never gave. */
+static strata_status name_texts(struct strata_data **data, const char *const *paths, uint32_t count)
+{
+    char name[ST_PATH_MAX];
+    strata_status st;
+
+    if (count == 1)
+        snprintf(name, sizeof(name), "%s", paths[0]);
+    else
+        snprintf(name, sizeof(name), "%.900s and %u more", paths[0], count - 1);
+    if ((st = st_handle_text(&(*data)->texts, name)) == STRATA_OK)
+        return STRATA_OK;
+    strata_data_close(*data);
+    *data = NULL;
+    return st;
+}
+
 strata_status strata_data_open_texts(struct strata_data **data, const struct strata_model *model, const char *const *paths,
                                      uint32_t count, const struct strata_texts_opts *opts)
 {
@@ -168,5 +186,6 @@ strata_status strata_data_open_texts(struct strata_data **data, const struct str
         return st;
     how.template = o.chat_template;
     how.seq_len = model->seq;
-    return o.keep != NULL ? open_kept(data, model, o.keep, &how) : open_temporary(data, model, how);
+    st = o.keep != NULL ? open_kept(data, model, o.keep, &how) : open_temporary(data, model, how);
+    return st == STRATA_OK ? name_texts(data, paths, count) : st;
 }

@@ -100,6 +100,7 @@ struct strata_engine {
 struct strata_data {
     struct st_token_set *set;
     uint32_t seq;
+    char *texts; /* what its one token file was made of; NULL: it was named itself */
 };
 
 struct strata_export {

@@ -134,7 +134,8 @@ static strata_status put_data(struct st_manifest *m, const struct st_saved_data 
         struct st_manifest_data *d = &m->data[i];
 
         if ((st = st_token_set_identify(data->set, i, &identity)) != STRATA_OK ||
-            (st = put_name(d->path, sizeof(d->path), "token file", identity.path)) != STRATA_OK)
+            (st = put_name(d->path, sizeof(d->path), "token file", data->texts != NULL ? data->texts : identity.path)) !=
+                STRATA_OK)
             break;
         d->bytes = identity.bytes;
         memcpy(d->header, identity.header, sizeof(d->header));
@@ -259,12 +260,17 @@ static strata_status compare_data(const struct st_manifest *was, const struct st
     for (uint32_t i = 0; i < was->data_count; i++) {
         const struct st_manifest_data *a = &was->data[i], *b = &is->data[i];
 
-        if (a->bytes != b->bytes || strcmp(a->header, b->header) != 0 || strcmp(a->windows, b->windows) != 0)
-            return st_error(
-                STRATA_E_INPUT,
-                "%s is not the file that the run of %s read as %s: its order of sequences would be another. Resume with "
-                "the same data, in the same order",
-                b->path, name, a->path);
+        if (a->bytes == b->bytes && strcmp(a->header, b->header) == 0 && strcmp(a->windows, b->windows) == 0)
+            continue;
+        if (strcmp(a->path, b->path) == 0)
+            return st_error(STRATA_E_INPUT,
+                            "%s has changed, or is made into other tokens, since the run of %s read it: its order of sequences "
+                            "would be another. Resume with the same data, in the same order",
+                            b->path, name);
+        return st_error(STRATA_E_INPUT,
+                        "%s is not the file that the run of %s read as %s: its order of sequences would be another. Resume with "
+                        "the same data, in the same order",
+                        b->path, name, a->path);
     }
     if (was->data_order != is->data_order)
         return st_error(STRATA_E_INPUT,

@@ -69,8 +69,7 @@ struct st_manifest {
 
     char model[96], model_source[ST_PATH_MAX]; /* its name; the directory that it came from, or "" */
     char model_shapes[ST_DIGEST_TEXT];         /* of the table of its pages and tensors */
-    char tokenizer[ST_DIGEST_TEXT];            /* "": none */
-    char model_files[ST_DIGEST_TEXT];          /* of the files in model/; "": there are none */
+    char model_files[ST_DIGEST_TEXT];          /* of the files in model/, the tokenizer's among them; "": none */
     strata_dtype dtype;
     uint32_t page_count;
     struct st_manifest_group *groups; /* [group_count] owned; every page has 1..ST_GROUPS_MAX */
@@ -94,9 +93,8 @@ struct st_manifest {
     uint64_t extents_bytes;
     char extents_digest[ST_DIGEST_TEXT];
 
-    uint64_t metrics_lines, metrics_bytes; /* written to --metrics so far */
-    uint64_t written_bytes;                /* to drives, by all of the run's parts */
-    char *config;                          /* owned: the effective configuration, as JSON text */
+    uint64_t metrics_bytes; /* written to --metrics so far */
+    char *config;           /* owned: the effective configuration, as JSON text */
 };
 
 /** Write it as text.

@@ -73,9 +73,7 @@ static const struct field of_run[] = {
     AT("world", FIELD_U32, world),
     AT("leaves", FIELD_U32, leaves),
     AT("numerics", FIELD_U32, numerics),
-    AT("metrics_lines", FIELD_U64, metrics_lines),
     AT("metrics_bytes", FIELD_U64, metrics_bytes),
-    AT("written_bytes", FIELD_U64, written_bytes),
 };
 static const struct field of_machine[] = {
     AT("device", FIELD_TEXT, device),
@@ -91,7 +89,6 @@ static const struct field of_model[] = {
     AT("name", FIELD_TEXT, model),
     AT("source", FIELD_TEXT, model_source),
     AT("shapes", FIELD_DIGEST, model_shapes),
-    AT("tokenizer", FIELD_DIGEST, tokenizer),
     AT("files", FIELD_DIGEST, model_files),
     AT_NAMES("dtype", dtype, dtypes),
     AT("pages", FIELD_U32, page_count),

@@ -91,9 +91,36 @@ static void changes_are_allowed_noticed_or_refused(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* Texts are made into tokens in a file that nobody has named: sentences say what was named. */
+static void changed_texts_are_refused_by_name(void **state)
+{
+#define TEXT NANO "--data {w}/talk.txt --seq-len 32 --max-steps 3 "
+    const struct workplace *w = *state;
+    struct program p;
+    char text[4096];
+
+    memset(text, 'a', sizeof(text));
+    workplace_write(w, "talk.txt", text, sizeof(text));
+    workplace_run_ok(w, &p, TEXT "--save {w}/a --save-every 2");
+    program_free(&p);
+    workplace_run_ok(w, &p, TEXT "--resume {w}/a/step-00000002");
+    program_free(&p);
+    memset(text, 'b', sizeof(text));
+    workplace_write(w, "talk.txt", text, sizeof(text));
+    workplace_run(w, &p, TEXT "--resume {w}/a/step-00000002");
+    assert_int_equal(p.code, 2);
+    if (!matches(p.err, "/talk.txt has changed, .* since the run of ") || matches(p.err, "texts\\.bin"))
+        fail_msg("%s", p.err);
+    program_free(&p);
+    workplace_remove(w, "a");
+    workplace_remove(w, "talk.txt");
+#undef TEXT
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(changed_texts_are_refused_by_name),
         cmocka_unit_test(changes_are_allowed_noticed_or_refused),
     };
 

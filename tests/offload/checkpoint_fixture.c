@@ -141,7 +141,6 @@ struct st_manifest fixture_manifest_of(uint64_t elems)
         .model = "nano",
         .model_source = "/models/nano",
         .model_shapes = DIGEST "06",
-        .tokenizer = "",
         .model_files = "",
         .dtype = STRATA_BF16,
         .page_count = 2,
@@ -150,9 +149,7 @@ struct st_manifest fixture_manifest_of(uint64_t elems)
         .data_seq = 1024,
         .data_order = 2,
         .data_position = 823,
-        .metrics_lines = 101,
         .metrics_bytes = 40999,
-        .written_bytes = 123456789012,
         .config = copied("{\"a\": [1, \"b\"]}\n", 17),
     };
 
