@@ -191,7 +191,7 @@ static void print_all_traffic(const struct st_plan *plan, const struct st_figure
         print_traffic(labels[i], traffic_of(figures, phases[i]), file);
     if (steady->read + steady->write > 0)
         st_print(file, "  nvme moves %.2f bytes per parameter and step, without padding\n",
-                 (double)figures->parameter_bytes_nvme / (double)plan->program.workload.params);
+                 (double)figures->parameter_bytes_nvme * st_program_cuts(&plan->program) / (double)plan->program.workload.params);
 }
 
 const char *st_update_name(enum st_update_policy update)

@@ -11,16 +11,12 @@
 
 #include <stdio.h>
 
-static strata_status print_text(const struct cli_run *r)
+static strata_status print_times(const struct cli_run *r)
 {
-    const struct st_plan *plan = r->plan->plan;
     struct cli_endurance endurance;
     strata_status st;
     FILE *file;
 
-    st_plan_print(r->plan, true, stdout);
-    if (!plan->fits)
-        return STRATA_OK;
     st_bounds_print(r->plan, stdout);
     file = st_wrap_open(stdout);
     st_prediction_print(r->plan, file);
@@ -28,8 +24,17 @@ static strata_status print_text(const struct cli_run *r)
     cli_endurance_print(&endurance, "nvme is written: ", file);
     st = cli_schedules_print(r->plan, file);
     st_wrap_close(file, stdout);
-    if (st == STRATA_OK)
-        st = cli_one_more_print(r->plan, stdout);
+    return st == STRATA_OK ? cli_one_more_print(r->plan, stdout) : st;
+}
+
+/* More ranks may fit where these do not. */
+static strata_status print_text(const struct cli_run *r)
+{
+    strata_status st = STRATA_OK;
+
+    st_plan_print(r->plan, true, stdout);
+    if (r->plan->plan->fits)
+        st = print_times(r);
     return st == STRATA_OK && r->args->scale ? st_ranks_print(r->plan, stdout) : st;
 }
 
@@ -49,9 +54,9 @@ static strata_status print_json(const struct cli_run *r)
         st = cli_schedules_put(r->plan, &w);
         if (st == STRATA_OK)
             st = cli_one_more_put(r->plan, &w);
-        if (st == STRATA_OK && r->args->scale)
-            st = st_ranks_put(r->plan, &w);
     }
+    if (st == STRATA_OK && r->args->scale)
+        st = st_ranks_put(r->plan, &w);
     st_json_object_close(&w);
     st_json_end_line(&w);
     return st;

@@ -154,7 +154,7 @@ static const struct {
 } mores[MORE_COUNT] = {
     [MORE_DRIVE] = {"drive", "one more drive"},
     [MORE_LINK] = {"link", "a link twice as fast"},
-    [MORE_RANKS_LINK] = {"ranks_link", "links of ranks twice as fast"},
+    [MORE_RANKS_LINK] = {"ranks_link", "links of ranks doubled"},
     [MORE_COMPUTE] = {"compute", "compute twice as fast"},
     [MORE_PASSES] = {"passes", "a memory twice as fast"},
     [MORE_UPDATE] = {"update", "updates twice as fast"},

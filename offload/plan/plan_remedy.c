@@ -128,14 +128,15 @@ static void put_lacking(struct text *t, const struct st_plan *trial, const struc
 /* The advice if nothing that was tried fits. */
 static void put_least(struct text *t, struct st_plan *trial, const struct st_plan *plan, strata_tier tier)
 {
-    const uint64_t gradients = plan->program.workload.params * strata_dtype_bytes(plan->program.workload.dtype);
+    const uint64_t gradients =
+        plan->program.workload.params * strata_dtype_bytes(plan->program.workload.dtype) / st_program_cuts(&plan->program);
     const bool host = trial->minimum[STRATA_TIER_HOST] > plan->capacity.bytes[STRATA_TIER_HOST];
     char part[24];
 
     put_lacking(t, trial, plan);
     if (host && !plan->policy.forward_only && gradients > plan->capacity.bytes[STRATA_TIER_HOST])
-        put(t, "gradients alone take %s of host memory, %zu bytes per parameter; ", st_size_text(part, gradients),
-            strata_dtype_bytes(plan->program.workload.dtype));
+        put(t, "gradients alone take %s of host memory, %zu bytes per parameter%s; ", st_size_text(part, gradients),
+            strata_dtype_bytes(plan->program.workload.dtype), st_program_cuts(&plan->program) > 1 ? " of this rank" : "");
     put(t, "raise --%s-memory", tier == STRATA_TIER_HOST ? "host" : "device");
     if (host && tier != STRATA_TIER_HOST)
         put(t, " or --host-memory");

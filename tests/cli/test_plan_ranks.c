@@ -111,6 +111,21 @@ static void rows_that_do_not_fit_say_why(void **state)
     program_free(&p);
 }
 
+/* Where the ranks that were asked for have too little, the table says how many would do. */
+static void a_plan_that_does_not_fit_has_the_table(void **state)
+{
+    static const char plan[] =
+        "plan --model llama-2-7b --seq-len 128 --scale --device-memory 64G " NODE "--set zero_optimization.stage=1";
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run(w, &p, plan);
+    assert_int_equal(p.code, 3);
+    assert_non_null(strstr(p.out, "1      1  does not fit: a rank needs "));
+    assert_non_null(strstr(p.out, "100.0 %"));
+    program_free(&p);
+}
+
 /* Without a rate of the network the plan says what it takes it for. */
 static void an_unknown_network_is_named(void **state)
 {
@@ -128,9 +143,8 @@ static void an_unknown_network_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_has_its_part_of_a_node),
-        cmocka_unit_test(the_table_has_the_plan),
-        cmocka_unit_test(rows_that_do_not_fit_say_why),
+        cmocka_unit_test(a_rank_has_its_part_of_a_node), cmocka_unit_test(the_table_has_the_plan),
+        cmocka_unit_test(rows_that_do_not_fit_say_why),  cmocka_unit_test(a_plan_that_does_not_fit_has_the_table),
         cmocka_unit_test(an_unknown_network_is_named),
     };
 
