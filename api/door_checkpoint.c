@@ -279,6 +279,20 @@ strata_status strata_engine_save(struct strata_engine *engine, const struct stra
     return st;
 }
 
+strata_status strata_engine_save_comes(struct strata_engine *engine)
+{
+    strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED);
+
+    if (st != STRATA_OK)
+        return st;
+    if (engine->saver != NULL)
+        st_saver_comes(engine->saver, engine);
+    else
+        st = st_error(STRATA_E_INVAL, "%s: the configuration names no directory: set strata.save", __func__);
+    st_handle_leave(engine);
+    return st;
+}
+
 strata_status strata_engine_saved(struct strata_engine *engine, bool wait, struct strata_saved *saved)
 {
     struct strata_saved s = {0};

@@ -48,6 +48,10 @@ struct st_saver {
     uint64_t begun_ns;
     bool is_due; /* the next step saves, or whoever waits for it */
     struct st_manifest due;
+    bool comes;                       /* a save will follow the next step */
+    bool held;                        /* the last step has written what one needs: */
+    struct st_extents held_extents;   /* where, */
+    struct st_train_state held_train; /* and the run's state with it */
     struct strata_saved last;
     strata_status status; /* of the last save, until it is asked for */
     char sentence[1024];
@@ -278,12 +282,20 @@ strata_status st_saver_open(struct st_saver **out, const struct strata_model *mo
     return st;
 }
 
+static void drop_held(struct st_saver *s)
+{
+    if (s->held)
+        st_extents_fini(&s->held_extents);
+    s->held = false;
+}
+
 void st_saver_close(struct st_saver *s)
 {
     if (s == NULL)
         return;
     if (s->round != ROUND_NONE)
         (void)take_rounds(s, true);
+    drop_held(s);
     st_manifest_fini(&s->due);
     st_manifest_fini(&s->joined);
     st_committer_stop(s->committer);
@@ -351,6 +363,8 @@ strata_status st_saver_begin(struct st_saver *s, const struct st_checkpoint *fro
 {
     strata_status st = take_rounds(s, true);
 
+    drop_held(s);
+    s->comes = false;
     if (s->ranks == 1)
         st_committer_wait(s->committer);
     s->steps = steps_of(st_engine_train_state(s->engine));
@@ -457,21 +471,39 @@ static strata_status end_due(struct st_saver *s, strata_status st)
     return st;
 }
 
-/* Between steps: the pending update is made, and what lives in memory is written. */
+/* Between steps: the pending update is made, and what lives in memory is written, if the last step has not done that. */
 static strata_status save_now(struct st_saver *s, struct strata_engine *e)
 {
     const uint64_t start = st_clock_ns();
-    struct st_extents extents;
-    strata_status st = st_engine_save(e->engine, &extents);
+    struct st_extents extents = s->held_extents;
+    strata_status st = s->held ? STRATA_OK : st_engine_save(e->engine, &extents);
 
-    st = hand_over(s, e, st, &extents, st_engine_train_state(e->engine));
+    st = hand_over(s, e, st, &extents, s->held ? &s->held_train : st_engine_train_state(e->engine));
+    s->held = false;
     s->last.stopped += (double)(st_clock_ns() - start) * 1e-9;
     return end_due(s, st);
+}
+
+void st_saver_comes(struct st_saver *s, const struct strata_engine *e)
+{
+    s->comes = !st_program_gated(&e->plan->plan->program);
+}
+
+/* A step that a save will follow; where it cannot write what that needs, the save does. */
+static strata_status step_before_save(struct st_saver *s, struct strata_engine *e, const int32_t *tokens, const int32_t *targets,
+                                      const int32_t *positions, struct st_step_result *result)
+{
+    struct st_saved saved = {.extents = &s->held_extents, .train = &s->held_train};
+    const strata_status st = st_engine_step_saving(e->engine, tokens, targets, positions, result, &saved);
+
+    s->held = st == STRATA_OK && saved.status == STRATA_OK;
+    return st == STRATA_OK ? take_rounds(s, false) : st;
 }
 
 strata_status st_saver_step(struct st_saver *s, struct strata_engine *e, const int32_t *tokens, const int32_t *targets,
                             const int32_t *positions, struct st_step_result *result)
 {
+    const bool comes = s->comes;
     struct st_train_state train;
     struct st_extents extents;
     struct st_saved saved = {.extents = &extents, .train = &train};
@@ -479,6 +511,10 @@ strata_status st_saver_step(struct st_saver *s, struct strata_engine *e, const i
 
     if (s->is_due && !st_engine_train_state(e->engine)->pending)
         (void)save_now(s, e); /* an evaluation came between, whose flush made the update; a failure is reported when asked for */
+    drop_held(s);
+    s->comes = false;
+    if (!s->is_due && comes)
+        return step_before_save(s, e, tokens, targets, positions, result);
     if (!s->is_due) {
         st = st_engine_step(e->engine, tokens, targets, positions, result);
         return st == STRATA_OK ? take_rounds(s, false) : st;

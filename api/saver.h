@@ -27,6 +27,9 @@ const char *st_saver_run(const struct st_saver *s);
  *  takes as long as what lives in memory takes to be written.  Waits for the save before.
  *  @param m  taken, also on failure */
 strata_status st_saver_save(struct st_saver *s, struct strata_engine *e, struct st_manifest *m);
+/** A save will follow the next step: where that is the one that makes the step's update, it writes beside that what lives in
+ *  memory. */
+void st_saver_comes(struct st_saver *s, const struct strata_engine *e);
 /** A step, which makes what is due. */
 strata_status st_saver_step(struct st_saver *s, struct strata_engine *e, const int32_t *tokens, const int32_t *targets,
                             const int32_t *positions, struct st_step_result *result);

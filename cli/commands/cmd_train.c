@@ -381,6 +381,8 @@ static strata_status one_step(struct train *t)
                                    shape->rank * shape->step_sequences, shape->step_sequences, t->tokens, t->targets,
                                    t->positions);
     if (st == STRATA_OK)
+        st = cli_saves_next(&t->saves, &t->run, t->steps_done + 1, t->steps);
+    if (st == STRATA_OK)
         st = strata_engine_step(t->run.engine, t->tokens, t->targets, t->positions, &result);
     if (st != STRATA_OK)
         return st;

@@ -217,6 +217,13 @@ static strata_status save(struct cli_saves *s, struct cli_run *run, uint64_t ste
     return strata_engine_flush(run->engine); /* the status that ended the engine, if it has ended */
 }
 
+strata_status cli_saves_next(struct cli_saves *s, struct cli_run *run, uint64_t step, uint64_t steps)
+{
+    if (s->dir[0] == '\0' || (step != steps && (s->every == 0 || step % s->every != 0)))
+        return STRATA_OK;
+    return strata_engine_save_comes(run->engine);
+}
+
 strata_status cli_saves_step(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes, bool asked)
 {
     if (s->dir[0] == '\0')

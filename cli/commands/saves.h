@@ -42,6 +42,8 @@ strata_status cli_saves_load(struct cli_saves *s, struct cli_run *run, const str
 /** Steps, skipped ones included, that the run has behind it when it begins. */
 uint64_t cli_saves_steps(const struct cli_saves *s);
 
+/** Before each step, of so many in all: the engine learns whether a save will follow. */
+strata_status cli_saves_next(struct cli_saves *s, struct cli_run *run, uint64_t step, uint64_t steps);
 /** After each step: save if one is due, and say what became of the one before.  A failure is a warning.
  *  @param metrics_bytes  of whole lines in --metrics
  *  @param asked          a rank has got SIGUSR1 */

@@ -104,8 +104,9 @@ struct strata_save_opts {
 
 /**
  * Save the run as it is now, under "strata.save" of the configuration. Where the update of the last step waits for the next one,
- * as it does with gradient clipping, that step writes what lives in memory while it computes; else, or if
- * strata_engine_saved() waits before there was one, it is written at once. Syncing, linking or copying, and removing old
+ * as it does with gradient clipping, that step writes what lives in memory while it computes; else it has been
+ * written beside the last step if strata_engine_save_comes() announced that; otherwise, or if
+ * strata_engine_saved() waits before there was a step, it is written at once. Syncing, linking or copying, and removing old
  * checkpoints follow on a thread of their own; a save that comes before they are done waits for them.
  *
  * @return STRATA_E_INVAL  an argument is NULL, nothing is loaded, no update was made since the run began or since the last save,
@@ -115,6 +116,15 @@ struct strata_save_opts {
  * engine
  */
 STRATA_API strata_status strata_engine_save(struct strata_engine *engine, const struct strata_save_opts *opts);
+
+/**
+ * Announce that strata_engine_save() will be called after the next step.  Where updates do not wait for the next step, what lives
+ * in memory is then written beside this one, and the save only hands it over; elsewhere it changes nothing.  If no save follows,
+ * nothing is saved.
+ *
+ * @return STRATA_E_INVAL  the engine is NULL, nothing is loaded, or the configuration names no directory
+ */
+STRATA_API strata_status strata_engine_save_comes(struct strata_engine *engine);
 
 /** How a save went. */
 struct strata_saved {

@@ -60,6 +60,55 @@ static void a_resumed_run_has_the_same_bits(void **state)
         workplace_remove(w, dir);
 }
 
+/* Bytes that a step has written to drives, by a line of metrics. */
+static unsigned long long written_by(const struct workplace *w, const char *name, int step)
+{
+    size_t bytes;
+    char key[32], *text = workplace_read(w, name, &bytes);
+    const char *at;
+    unsigned long long written = 0;
+
+    snprintf(key, sizeof(key), "{\"step\":%d,", step);
+    assert_non_null(at = strstr(text, key));
+    assert_non_null(at = strstr(at, "\"write\":"));
+    written = strtoull(at + 8, NULL, 10);
+    free(text);
+    return written;
+}
+
+/* Where updates do not wait for the next step, the step itself writes what its checkpoint needs and lives in memory. */
+static void a_step_that_is_saved_writes_itself(void **state)
+{
+    static const char *const policies[] = {"serial", "in_backward"};
+    const struct workplace *w = *state;
+    struct program p;
+    char command[1024], never_ended[160], is[160];
+
+    for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++)
+        for (int drives = 0; drives < 2; drives++) {
+#define POLICY                                                                                                                   \
+    TRAIN "%s --set strata.update=%s --set gradient_clipping=0 --set bf16.check_grad_overflow=false --quiet --max-steps 6 "
+            snprintf(command, sizeof(command), POLICY, "", policies[i]);
+            digests_of(w, command, never_ended);
+            snprintf(command, sizeof(command),
+                     POLICY
+                     "--save {w}/a --save-every 2 --keep 3 --eval-data {w}/good.heldout.bin --eval-every 2 --metrics {w}/m.jsonl",
+                     drives ? DRIVES : "", policies[i]);
+            digests_of(w, command, is);
+            assert_string_equal(is, never_ended);
+            for (int step = 1; step <= 6 && !drives; step++)
+                assert_true((written_by(w, "m.jsonl", step) > 0) == (step % 2 == 0));
+            workplace_run_ok(w, &p, "verify {w}/a/step-00000002");
+            program_free(&p);
+            snprintf(command, sizeof(command), POLICY "--resume {w}/a/step-00000004", drives ? "" : DRIVES, policies[i]);
+            digests_of(w, command, is);
+            assert_string_equal(is, never_ended);
+            workplace_remove(w, "a");
+            workplace_remove(w, "m.jsonl");
+        }
+#undef POLICY
+}
+
 /* Skipped steps are steps of the run: one that is resumed behind them does the next one, with the next one's sequences. */
 static void skipped_steps_are_counted_once(void **state)
 {
@@ -465,6 +514,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_resumed_run_has_the_same_bits),
+        cmocka_unit_test(a_step_that_is_saved_writes_itself),
         cmocka_unit_test(skipped_steps_are_counted_once),
         cmocka_unit_test(two_sets_are_enough_for_every_step),
         cmocka_unit_test(frozen_weights_follow_the_drives),
