@@ -17,6 +17,9 @@
 #include <cmocka.h>
 
 #define RANKS_MOST  4u
+#define FAILS_LOAD  1u /* the values that it asks for */
+#define FAILS_SINK  2u /* the sink of an export, on rank 0 */
+#define FAILS_READ  3u /* a tile of what it exports is another than it was */
 #define DEADLINE_NS UINT64_C(60000000000)
 
 #define assert_ok(call)                                                                                                          \
@@ -45,7 +48,7 @@ struct rank {
     char sentence[1024], weights[33], state[33];
     uint64_t pages_sum; /* of the pages that the device has whole */
     pthread_t thread;
-    bool fails; /* its fill does */
+    uint32_t fails; /* which of its calls, see FAILS_... */
     struct st_model *model;
     struct st_plan *plan;
     struct rig_engine rig;
@@ -67,6 +70,45 @@ static void close_rank(struct rank *r)
     st_model_destroy(r->model);
     r->plan = NULL;
     r->model = NULL;
+}
+
+static strata_status fill(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out)
+{
+    const struct rank *r = ctx;
+
+    if (r->fails == FAILS_LOAD && page > 0)
+        return st_error(STRATA_E_IO, "the model's file is gone");
+    for (uint64_t i = 0; i < count; i++)
+        out[i] = (float)((page + first + i) % 1000) / 1000;
+    return STRATA_OK;
+}
+
+static strata_status sink(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight)
+{
+    struct rank *r = ctx;
+
+    (void)first;
+    (void)weight;
+    r->pages_sum += count;
+    return r->fails == FAILS_SINK && page == 2 ? st_error(STRATA_E_NOSPC, "no room for the model") : STRATA_OK;
+}
+
+/* Loads once more, then exports. */
+static void *load_and_export(void *arg)
+{
+    struct rank *r = arg;
+
+    r->status = open_rank(r);
+    if (r->status == STRATA_OK)
+        r->status = st_engine_load(r->rig.engine, fill, r);
+    if (r->status == STRATA_OK && r->fails == FAILS_READ)
+        r->rig.engine->checksums[ST_PLANE_WEIGHT][0] ^= 1;
+    if (r->status == STRATA_OK)
+        r->status = st_engine_export(r->rig.engine, sink, r);
+    if (r->status != STRATA_OK)
+        snprintf(r->sentence, sizeof(r->sentence), "%s", strata_last_error());
+    close_rank(r);
+    return NULL;
 }
 
 static uint64_t sum_pages(const struct st_engine *eng)
@@ -177,11 +219,58 @@ static void in_every_format(void **state)
     }
 }
 
+/* Rank 0 gets every weight once, the others none. */
+static void an_export_goes_to_rank_0(void **state)
+{
+    struct rig_cell cell = cell_of(STRATA_TIER_NVME, STRATA_TIER_HOST);
+    struct rank one[RANKS_MOST] = {0}, many[RANKS_MOST] = {0};
+
+    (void)state;
+    run_world(one, &cell, 1, load_and_export);
+    run_world(many, &cell, 3, load_and_export);
+    assert_true(one[0].pages_sum > 100000);
+    for (uint32_t r = 0; r < 3; r++) {
+        assert_int_equal(many[r].status, STRATA_OK);
+        assert_int_equal(many[r].pages_sum, r == 0 ? one[0].pages_sum : 0);
+    }
+}
+
+/* Whatever fails, and on whichever rank: all have its status and its sentence, and nobody waits. */
+static void what_fails_on_one_fails_on_all(void **state)
+{
+    static const struct {
+        uint32_t rank, fails;
+        strata_status status;
+        const char *says;
+    } rows[] = {{0, FAILS_LOAD, STRATA_E_IO, "the model's file is gone"},
+                {2, FAILS_LOAD, STRATA_E_IO, "the model's file is gone"},
+                {0, FAILS_SINK, STRATA_E_NOSPC, "no room for the model"},
+                {0, FAILS_READ, STRATA_E_CORRUPT, "checksum mismatch"},
+                {1, FAILS_READ, STRATA_E_CORRUPT, "checksum mismatch"}};
+    struct rig_cell cell = cell_of(STRATA_TIER_NVME, STRATA_TIER_HOST);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct rank ranks[RANKS_MOST] = {0};
+
+        ranks[rows[i].rank].fails = rows[i].fails;
+        run_world(ranks, &cell, 3, load_and_export);
+        for (uint32_t r = 0; r < 3; r++) {
+            const bool names = r == rows[i].rank || strncmp(ranks[r].sentence, "rank ", 5) == 0;
+
+            if (ranks[r].status != rows[i].status || strstr(ranks[r].sentence, rows[i].says) == NULL || !names)
+                fail_msg("failure %zu: rank %u has status %d, \"%s\"", i, r, ranks[r].status, ranks[r].sentence);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_ranks_load_is_what_one_loads, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(in_every_format, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(an_export_goes_to_rank_0, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(what_fails_on_one_fails_on_all, scratch_create, scratch_remove),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
