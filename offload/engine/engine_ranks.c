@@ -95,13 +95,18 @@ strata_status st_engine_gather_pages(struct st_engine *eng)
 strata_status st_engine_agree(struct st_engine *eng, strata_status st, const char *what)
 {
     const uint32_t ranks = eng->program->ranks;
-    struct st_engine_answer mine = {.status = (int32_t)st}, *const all = eng->answers;
+    struct st_engine_answer mine = {0}, *const all = eng->answers;
     strata_status told;
 
     if (eng->host_comm == NULL)
         return st;
     if (st != STRATA_OK)
         snprintf(mine.sentence, sizeof(mine.sentence), "%s", strata_last_error());
+    if ((told = st_engine_drain(eng)) != STRATA_OK && st == STRATA_OK) { /* exchanges of the last step may be under way */
+        st = told;
+        snprintf(mine.sentence, sizeof(mine.sentence), "%s", strata_last_error());
+    }
+    mine.status = (int32_t)st;
     told = st_comm_gather(eng->host_comm, &mine, sizeof(mine), all, what);
     for (uint32_t r = 0; r < ranks && told == STRATA_OK && st == STRATA_OK; r++)
         if (all[r].status != STRATA_OK)
@@ -111,6 +116,8 @@ strata_status st_engine_agree(struct st_engine *eng, strata_status st, const cha
 
 strata_status st_engine_gather(struct st_engine *eng, const void *mine, uint64_t bytes, void *all, const char *what)
 {
+    if (eng->host_comm != NULL)
+        (void)st_engine_drain(eng); /* exchanges of the last step may be under way; a failure is the next step's to tell */
     return st_comm_gather(eng->host_comm, mine, bytes, all, what);
 }
 

@@ -23,6 +23,9 @@
 
 #define RANKS_MOST  4u
 #define SETS        3u
+#define MICROS      4u /* of a step, of all ranks */
+#define SAVED_AFTER 2u
+#define WORLDS      3u /* one goes on from the other */
 #define DEADLINE_NS UINT64_C(60000000000)
 
 /* One rank, from its plan to its end: what it is to do, and what came of it. */
@@ -31,6 +34,7 @@ struct rank {
     const char *from; /* the checkpoint that it resumes from; NULL: it trains first */
     uint64_t step;    /* that it saves; 0: none */
     bool twice;       /* and the step after that, too */
+    uint32_t trains;  /* steps of a run in all, that saves after the second; 0: no such run */
     char dir[64];
     pthread_t thread;
 
@@ -159,16 +163,46 @@ static strata_status save(struct rank *r)
     return save_step(r, r->step + 1);
 }
 
+/* Trains to the run's end, from wherever it is. */
+static strata_status train_on(struct rank *r)
+{
+    int32_t tokens[RIG_TOKENS_MAX], targets[RIG_TOKENS_MAX];
+    struct strata_saved saved;
+    struct st_step_result result;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = (uint32_t)st_engine_train_state(r->rig.engine)->steps_applied; i < r->trains && st == STRATA_OK; i++) {
+        struct st_manifest m;
+
+        rig_tokens(tokens, targets, &r->cell, i);
+        st = st_saver_step(r->engine.saver, &r->engine, tokens, targets, NULL, &result);
+        if (st != STRATA_OK || i + 1 != SAVED_AFTER || r->from != NULL)
+            continue;
+        if ((st = st_saved_describe(&m, &r->engine, &(struct st_saved_data){0})) == STRATA_OK)
+            st = st_saver_save(r->engine.saver, &r->engine, &m);
+    }
+    if (st == STRATA_OK)
+        st = st_saver_ask(r->engine.saver, &r->engine, true, &saved);
+    if (st == STRATA_OK)
+        snprintf(r->path, sizeof(r->path), "%s", saved.path != NULL ? saved.path : "");
+    return st == STRATA_OK ? st_engine_digest(r->rig.engine, r->weights, r->state) : st;
+}
+
 static strata_status live(struct rank *r)
 {
     strata_status st = open_rank(r);
 
-    if (st == STRATA_OK && r->step > 0 && (st = st_saver_open(&r->engine.saver, &r->model, false)) == STRATA_OK)
+    if (st == STRATA_OK && (r->step > 0 || r->trains > 0) &&
+        (st = st_saver_open(&r->engine.saver, &r->model, false)) == STRATA_OK)
         st = st_saver_attach(r->engine.saver, &r->engine);
     if (st == STRATA_OK && r->from != NULL)
         st = resume(r);
+    else if (st == STRATA_OK && r->trains > 0)
+        st = st_saver_begin(r->engine.saver, NULL);
     else if (st == STRATA_OK && (st = st_saver_begin(r->engine.saver, NULL)) == STRATA_OK)
         st = train(r);
+    if (st == STRATA_OK && r->trains > 0)
+        return train_on(r);
     if (st == STRATA_OK)
         st = st_engine_digest(r->rig.engine, r->weights, r->state);
     return st == STRATA_OK && r->step > 0 ? save(r) : st;
@@ -186,8 +220,7 @@ static void *run_rank(void *arg)
 }
 
 /* Runs all ranks of a world, and returns when all have ended. */
-static void run_world(struct rank ranks[RANKS_MOST], const struct rig_cell *cell, uint32_t count, const char *from, uint64_t step,
-                      bool twice)
+static void run_world(struct rank ranks[RANKS_MOST], const struct rig_cell *cell, uint32_t count, const struct rank *what)
 {
     struct st_comm *comms[RANKS_MOST] = {NULL};
 
@@ -202,9 +235,10 @@ static void run_world(struct rank ranks[RANKS_MOST], const struct rig_cell *cell
         ranks[r].cell.rank = r;
         ranks[r].cell.stage = stage;
         ranks[r].cell.comm = comms[r];
-        ranks[r].from = from;
-        ranks[r].step = step;
-        ranks[r].twice = twice;
+        ranks[r].from = what->from;
+        ranks[r].step = what->step;
+        ranks[r].twice = what->twice;
+        ranks[r].trains = what->trains;
         snprintf(ranks[r].dir, sizeof(ranks[r].dir), "%s/rank-%u", scratch_dir, r);
         assert_true(mkdir(ranks[r].dir, 0700) == 0 || errno == EEXIST);
         assert_int_equal(pthread_create(&ranks[r].thread, NULL, run_rank, &ranks[r]), 0);
@@ -256,14 +290,14 @@ static void check(const struct rig_cell *cell)
     char from[ST_PATH_MAX];
 
     scratch_open();
-    run_world(first, cell, 1, NULL, 2, false);
+    run_world(first, cell, 1, &(struct rank){.step = 2});
     check_saved(first, 1);
     snprintf(from, sizeof(from), "%s", first[0].path);
     for (uint32_t i = 0; i < sizeof(worlds) / sizeof(worlds[0]); i++) {
         const bool again = i == 2, swapped = cell->param == STRATA_TIER_NVME || cell->optimizer == STRATA_TIER_NVME;
 
-        run_world(ranks, cell, worlds[i], from, again ? 0 : 3 + i,
-                  false); /* what is adopted has to be updated before it is saved */
+        /* What is adopted has to be updated before it is saved. */
+        run_world(ranks, cell, worlds[i], &(struct rank){.from = from, .step = again ? 0 : 3 + i});
         check_digests(ranks, worlds[i], &first[0]);
         check_saved(ranks, worlds[i]);
         for (uint32_t r = 0; r < worlds[i] && swapped; r++)
@@ -316,9 +350,9 @@ static void what_fails_on_one_fails_on_all(void **state)
     cell.stage = 3;
     for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
         scratch_open();
-        run_world(first, &cell, 1, NULL, 2, false);
+        run_world(first, &cell, 1, &(struct rank){.step = 2});
         st_fault_arm(&(struct st_fault_spec){.site = sites[i].name, .after = sites[i].after, .count = 1, .result = -ENOSPC});
-        run_world(ranks, &cell, 3, first[0].path, 3, true);
+        run_world(ranks, &cell, 3, &(struct rank){.from = first[0].path, .step = 3, .twice = true});
         fired = st_fault_disarm();
         for (uint32_t r = 0; r < 3; r++) {
             if (fired > 0 && (ranks[r].saved_first == STRATA_OK || strstr(ranks[r].first_sentence, "rank ") == NULL))
@@ -335,12 +369,64 @@ static void what_fails_on_one_fails_on_all(void **state)
     }
 }
 
+/* Runs that one world begins and another goes on with end as the run of one rank that never stopped. */
+static void check_run(const struct rig_cell *cell, const uint32_t worlds[WORLDS])
+{
+    struct rank whole[RANKS_MOST], began[RANKS_MOST], went_on[RANKS_MOST];
+    struct rig_cell c = *cell;
+
+    c.leaves = MICROS;
+    c.grad_accum = MICROS;
+    scratch_open();
+    run_world(whole, &c, 1, &(struct rank){.trains = 5});
+    scratch_close();
+    for (uint32_t i = 0; i + 1 < WORLDS; i++) {
+        scratch_open();
+        c.leaves = c.grad_accum = MICROS / worlds[i];
+        run_world(began, &c, worlds[i], &(struct rank){.trains = 4});
+        c.leaves = c.grad_accum = MICROS / worlds[i + 1];
+        run_world(went_on, &c, worlds[i + 1], &(struct rank){.trains = 5, .from = began[0].path});
+        check_digests(went_on, worlds[i + 1], &whole[0]);
+        for (uint32_t r = 0; r < worlds[i + 1]; r++)
+            assert_int_equal(went_on[r].adopted, c.stage > 0 ? worlds[i] == worlds[i + 1] : true);
+        scratch_close();
+    }
+}
+
+static void a_run_goes_on_in_another_world(void **state)
+{
+    static const struct {
+        uint32_t worlds[WORLDS];
+        strata_tier param, optimizer;
+        enum st_update_policy update;
+        uint32_t stage;
+        const char *freeze;
+    } rows[] = {
+        {{1, 2, 2}, STRATA_TIER_NVME, STRATA_TIER_NVME, ST_UPDATE_GATED, 3, "transformer.h.1.*"},
+        {{2, 4, 1}, STRATA_TIER_HOST, STRATA_TIER_HOST, ST_UPDATE_GATED, 3, NULL},
+        {{4, 2, 1}, STRATA_TIER_DEVICE, STRATA_TIER_HOST, ST_UPDATE_SERIAL, 2, NULL},
+        {{2, 2, 4}, STRATA_TIER_DEVICE, STRATA_TIER_DEVICE, ST_UPDATE_GATED, 1, "transformer.h.1.*"},
+        {{1, 2, 4}, STRATA_TIER_HOST, STRATA_TIER_NVME, ST_UPDATE_GATED, 0, NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct rig_cell cell = cell_of(rows[i].param, rows[i].optimizer);
+
+        cell.update = rows[i].update;
+        cell.stage = rows[i].stage;
+        cell.freeze = rows[i].freeze;
+        check_run(&cell, rows[i].worlds);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_number_resumes_from_any),
         cmocka_unit_test(with_the_whole_on_every_rank_one_saves),
         cmocka_unit_test(what_fails_on_one_fails_on_all),
+        cmocka_unit_test(a_run_goes_on_in_another_world),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
