@@ -320,7 +320,8 @@ static strata_status measure(struct strata_plan *p)
 
     if (st != STRATA_OK || (st = machine_opts(&opts, m, place)) != STRATA_OK)
         return st;
-    p->machine = p->node;
+    if (m->planned.ranks > 0)
+        p->machine = p->node;
     st = st_machine_measure(&p->machine, st_model_workload(m->model), &compute, &opts,
                             p->plan->program.needed[STRATA_TIER_NVME] > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK);
     take_rates(p, &p->machine.rates);

@@ -7,6 +7,7 @@
 #include "offload/engine/train_state.h"
 #include "strata/strata.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 #define FACTS_MAX        128u
 #define CONFIG_BYTES_MAX (UINT64_C(16) << 20)
 #define SAMPLE_ELEMS     1024u
-#define RATES_COUNT      11u
+#define RATES_COUNT      13u
 
 /* --- facts --- */
 
@@ -189,18 +190,26 @@ strata_status st_ranks_capacity(const struct strata_model *m, struct st_capacity
 strata_status st_ranks_rates(struct strata_plan *p)
 {
     struct st_rates *r = &p->machine.rates;
-    double *const rates[RATES_COUNT] = {&r->matmul_flops, &r->block_flops, &r->head_flops, &r->memory, &r->upload,  &r->download,
-                                        &r->read,         &r->write,       &r->mixed,      &r->update, &r->checksum};
-    double numbers[RATES_COUNT];
+    double *const rates[RATES_COUNT] = {&r->matmul_flops, &r->block_flops, &r->head_flops, &r->memory, &r->upload,
+                                        &r->download,     &r->read,        &r->write,      &r->mixed,  &r->update,
+                                        &r->checksum,     &r->link_node,   &r->link_nodes};
+    double numbers[RATES_COUNT + 3], *const others =
+                                         numbers + RATES_COUNT; /* the longest latencies, the fewest ranks of a node */
     strata_status st;
 
     if (st_handle_comm(p->model) == NULL)
         return STRATA_OK;
     for (uint32_t i = 0; i < RATES_COUNT; i++)
         numbers[i] = *rates[i];
-    st = take_least(p->model, numbers, RATES_COUNT, "rates");
+    others[0] = -r->latency_node;
+    others[1] = -r->latency_nodes;
+    others[2] = r->node_ranks;
+    st = take_least(p->model, numbers, RATES_COUNT + 3, "rates");
     for (uint32_t i = 0; i < RATES_COUNT; i++)
         *rates[i] = numbers[i];
+    r->latency_node = fabs(others[0]);
+    r->latency_nodes = fabs(others[1]);
+    r->node_ranks = (uint32_t)others[2];
     p->rates_known = r->matmul_flops > 0 || r->update > 0 || r->read > 0;
     return st;
 }

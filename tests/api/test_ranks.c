@@ -33,6 +33,7 @@ struct rank {
     struct strata_config *config;
     struct strata_model *handle;
     struct strata_data *tokens;
+    struct strata_plan *plan;
     pthread_t thread;
     struct rank *of; /* the first one */
 };
@@ -251,6 +252,72 @@ static strata_status work(void *ctx)
     return w->fails ? st_handle_opts(NULL, 0, 1, "", "a turn") : STRATA_OK;
 }
 
+/* Two machine files, each of one rank. */
+static void *plan_rank(void *ctx)
+{
+    struct rank *r = ctx;
+    struct strata_model_opts model = STRATA_MODEL_OPTS_INIT;
+    struct strata_config_opts config = STRATA_CONFIG_OPTS_INIT;
+
+    config.text = config_text;
+    config.overrides = &r->override;
+    config.override_count = 1;
+    config.ranks = r->comm.world.ranks;
+    model.model = "nano";
+    model.seq_len = RUN_SEQ;
+    model.machine = r->model;
+    model.comm = &r->comm;
+    r->opened = strata_config_open(&r->config, &config);
+    if (r->opened == STRATA_OK)
+        r->opened = strata_model_open(&r->handle, r->config, &model);
+    if (r->opened == STRATA_OK)
+        r->opened = strata_plan_make(&r->plan, r->handle);
+    if (r->opened == STRATA_OK)
+        r->opened = strata_plan_measure(r->plan);
+    keep_sentence(r, r->opened);
+    return NULL;
+}
+
+/* A file's rates are its node's, of which each rank has a part; then the slowest counts. */
+static void rates_are_divided_and_the_lowest(void **state)
+{
+    static const char *const texts[2] = {
+        "{\"device_is_host\":true,\"matmul_flops\":8e9,\"upload\":4e9,\"download\":4e9,\"update\":2e9,\"link_node\":3e9,"
+        "\"link_nodes\":9e8,\"latency_node\":1e-5,\"latency_nodes\":3e-5}",
+        "{\"device_is_host\":true,\"matmul_flops\":6e9,\"upload\":5e9,\"download\":4e9,\"update\":2e9,\"link_node\":4e9,"
+        "\"link_nodes\":7e8,\"latency_node\":2e-5,\"latency_nodes\":1e-5}"};
+    struct rank ranks[2] = {0};
+    char paths[2][256];
+
+    (void)state;
+    scratch_open();
+    for (uint32_t r = 0; r < 2; r++) {
+        FILE *file;
+
+        snprintf(paths[r], sizeof(paths[r]), "%s/machine%u.json", scratch_dir, r);
+        file = fopen(paths[r], "w");
+        assert_true(file != NULL && fputs(texts[r], file) >= 0 && fclose(file) == 0);
+        ranks[r].model = paths[r];
+        ranks[r].override = "zero_optimization.stage=1";
+    }
+    meet(ranks, 2);
+    run_ranks(ranks, 2, plan_rank);
+    for (uint32_t r = 0; r < 2; r++) {
+        const struct st_rates *rates;
+
+        if (ranks[r].opened != STRATA_OK)
+            fail_msg("rank %u: %s", r, ranks[r].sentence);
+        rates = &ranks[r].plan->machine.rates;
+        assert_true(rates->matmul_flops == 3e9 && rates->upload == 2e9 && rates->download == 2e9 && rates->update == 1e9);
+        assert_true(rates->link_node == 3e9 && rates->link_nodes == 7e8 && rates->node_ranks == 2);
+        assert_true(rates->latency_node == 2e-5 && rates->latency_nodes == 3e-5);
+        assert_true(ranks[r].plan->plan->program.ranks == 2 && ranks[r].plan->plan->program.stage == 1);
+        strata_plan_destroy(ranks[r].plan);
+    }
+    part(ranks, 2);
+    scratch_close();
+}
+
 static void *take_turn(void *ctx)
 {
     struct rank *r = ctx;
@@ -386,6 +453,7 @@ int main(void)
         cmocka_unit_test(other_data_is_refused),
         cmocka_unit_test(a_machine_may_differ),
         cmocka_unit_test(capacities_are_the_smallest),
+        cmocka_unit_test(rates_are_divided_and_the_lowest),
         cmocka_unit_test(turns_go_by_machines),
         cmocka_unit_test(a_failed_turn_ends_all),
         cmocka_unit_test(one_rank_asks_nobody),
