@@ -355,8 +355,21 @@ static void open_closed_files(void)
             abort();
 }
 
+/* deepspeed puts --local_rank=N before all words of the command line: behind the command it is an option. */
+static void move_local_rank(int argc, char **argv)
+{
+    char *const first = argc > 2 ? argv[1] : "";
+
+    if (strncmp(first, "--local_rank=", strlen("--local_rank=")) != 0 &&
+        strncmp(first, "--local-rank=", strlen("--local-rank=")) != 0)
+        return;
+    argv[1] = argv[2];
+    argv[2] = first;
+}
+
 static int run(int argc, char **argv)
 {
+    move_local_rank(argc, argv);
     if (argc < 2) {
         print_overview(stderr);
         return 2;
