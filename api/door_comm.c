@@ -1,5 +1,6 @@
 /* api/door_comm.c - strata/comm.h: finds the ranks of a run and connects them. */
 #include "api/handles.h"
+#include "api/ranks.h"
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -278,7 +279,7 @@ strata_status strata_comm_agree(struct strata_comm *comm, const char *const *nam
         return st_error(STRATA_E_NOMEM, "no memory for %u facts", count);
     for (uint32_t i = 0; i < count; i++)
         facts[i] = (struct st_comm_fact){.name = names[i], .text = texts[i]};
-    st = st_comm_agree(comm->comm, facts, count, "what the ranks agree on");
+    st = st_ranks_agree(comm->comm, facts, count, "what the ranks agree on");
     free(facts);
     return st;
 }

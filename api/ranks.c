@@ -45,12 +45,24 @@ static void add_text(struct facts *f, const char *name, const char *text)
         f->items[f->count - 1].text = copy;
 }
 
+strata_status st_ranks_agree(struct st_comm *comm, const struct st_comm_fact *facts, uint32_t count, const char *what)
+{
+    const strata_status st = st_comm_agree(comm, facts, count, what);
+    char sentence[1024];
+
+    if (st == STRATA_OK || st == STRATA_E_IO)
+        return st;
+    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    (void)!st_comm_barrier(comm, what);
+    return st_error(st, "%s", sentence);
+}
+
 static strata_status agree(struct facts *f, const struct strata_model *m, const char *what)
 {
     strata_status st = f->status;
 
     if (st == STRATA_OK)
-        st = st_comm_agree(st_handle_comm(m), f->items, f->count, what);
+        st = st_ranks_agree(st_handle_comm(m), f->items, f->count, what);
     for (uint32_t i = 0; i < f->count; i++)
         free((void *)(uintptr_t)f->items[i].text);
     return st;

@@ -5,6 +5,8 @@
 
 #include "api/handles.h"
 
+/** st_comm_agree(), after which a rank that gives up because of a difference does not keep another from hearing of it. */
+strata_status st_ranks_agree(struct st_comm *comm, const struct st_comm_fact *facts, uint32_t count, const char *what);
 /** Every rank gets as many workers as the one with the fewest, since plans have scratch for each. */
 strata_status st_ranks_workers(struct strata_model *m);
 /** E_CONFIG: version, configuration, model or its weights differ. */

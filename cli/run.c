@@ -216,7 +216,10 @@ void cli_run_close(struct cli_run *r)
     strata_model_close(r->model);
     strata_config_close(r->config);
     cli_ranks_close(&r->ranks);
-    *r = (struct cli_run){0};
+    r->engine = NULL;
+    r->plan = NULL;
+    r->model = NULL;
+    r->config = NULL;
 }
 
 uint64_t cli_run_memory(const struct cli_run *r)

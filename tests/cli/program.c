@@ -120,11 +120,16 @@ void program_start(struct program *p, const char *const *words, const char *out_
         close(target);
 }
 
+void program_collect(struct program *p)
+{
+    program_wait(p);
+    p->out = memory_text(p->out_fd);
+}
+
 void program_run(struct program *p, const char *const *words, const char *out_path)
 {
     program_start(p, words, out_path);
-    program_wait(p);
-    p->out = memory_text(p->out_fd);
+    program_collect(p);
 }
 
 void program_start_piped(struct program *p, const char *const *words)

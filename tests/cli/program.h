@@ -37,6 +37,8 @@ void program_wait_for(const struct program *p, const char *wanted);
 int program_drain(const struct program *p);
 /** Wait, and fill code and err.  A program that crashed ends the test. */
 void program_wait(struct program *p);
+/** The same, and fill out, of one whose output is in memory. */
+void program_collect(struct program *p);
 void program_free(struct program *p);
 
 #endif

@@ -1,0 +1,94 @@
+/* tests/cli/ranks.c - see ranks.h. */
+#include "tests/cli/ranks.h"
+
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+#define NAMES (sizeof(names) / sizeof(names[0]))
+
+/* A port of which the ones behind it are most likely free: the system has just given it out. */
+static unsigned free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&address, length), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+static void put(const char *name, unsigned number)
+{
+    char text[16];
+
+    snprintf(text, sizeof(text), "%u", number);
+    setenv(name, text, 1);
+}
+
+static void start(const struct workplace *w, struct ranks *r, uint32_t count, const char *command, const char *odd, bool piped)
+{
+    char line[2048];
+
+    assert_true(count <= RANKS_MAX);
+    r->count = count;
+    put("WORLD_SIZE", count);
+    put("LOCAL_WORLD_SIZE", count);
+    put("MASTER_PORT", free_port());
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    for (uint32_t i = 0; i < count; i++) {
+        put("RANK", i);
+        put("LOCAL_RANK", i);
+        snprintf(line, sizeof(line), "%s %s", command, i + 1 == count ? odd : "");
+        if (i == 0 && piped)
+            workplace_start_piped(w, &r->programs[i], line);
+        else
+            workplace_start(w, &r->programs[i], line);
+    }
+    for (size_t i = 0; i < NAMES; i++)
+        unsetenv(names[i]);
+}
+
+void ranks_start_piped(const struct workplace *w, struct ranks *r, uint32_t count, const char *command, const char *odd)
+{
+    start(w, r, count, command, odd, true);
+}
+
+void ranks_wait(struct ranks *r)
+{
+    program_drain(&r->programs[0]);
+    for (uint32_t i = 0; i < r->count; i++)
+        program_wait(&r->programs[i]);
+}
+
+void ranks_run(const struct workplace *w, struct ranks *r, uint32_t count, const char *command, const char *odd)
+{
+    start(w, r, count, command, odd, false);
+    for (uint32_t i = 0; i < count; i++)
+        program_collect(&r->programs[i]);
+}
+
+void ranks_run_ok(const struct workplace *w, struct ranks *r, uint32_t count, const char *command)
+{
+    ranks_run(w, r, count, command, "");
+    for (uint32_t i = 0; i < count; i++)
+        if (r->programs[i].code != 0)
+            fail_msg("rank %u of \"%s\": exit code %d: %s", i, command, r->programs[i].code, r->programs[i].err);
+}
+
+void ranks_free(struct ranks *r)
+{
+    for (uint32_t i = 0; i < r->count; i++)
+        program_free(&r->programs[i]);
+}

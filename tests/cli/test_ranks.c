@@ -1,0 +1,344 @@
+/* tests/cli/test_ranks.c - several processes train one model: the bits of one, one voice, one end, and mistakes of launching. */
+#include "tests/cli/ranks.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define RUN "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --threads 1 "
+#define ON_DISK                                                                                                                  \
+    "--set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme "                                     \
+    "--set zero_optimization.offload_param.device=nvme --set strata.cache=0 --nvme {w}/nvme "
+#define LEAVES  "--grad-accum 2 --set strata.leaves=2 "
+#define ENDLESS RUN "--max-steps 1000000 " ON_DISK
+
+static void must_say(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("\"%s\" lacks \"%s\"", text, part);
+}
+
+/* The line that begins so, up to its end; "" if there is none. */
+static const char *line_of(const char *text, const char *begin, char line[128])
+{
+    const char *at = strstr(text, begin);
+
+    snprintf(line, 128, "%.*s", at != NULL ? (int)strcspn(at, "\n") : 0, at != NULL ? at : "");
+    return line;
+}
+
+static void same_digests(const char *one, const char *other)
+{
+    char a[128], b[128];
+
+    assert_string_not_equal(line_of(one, "weights_digest", a), "");
+    assert_string_equal(a, line_of(other, "weights_digest", b));
+    assert_string_equal(line_of(one, "state_digest", a), line_of(other, "state_digest", b));
+}
+
+static uint32_t count_of(const char *text, const char *part)
+{
+    uint32_t count = 0;
+
+    for (; (text = strstr(text, part)) != NULL; text++)
+        count++;
+    return count;
+}
+
+/* Rank 0 speaks and writes; evaluations, skipped or not, epochs and results are those of one rank. */
+static void two_ranks_are_one_run(void **state)
+{
+    static const char same[] = RUN ON_DISK "--epochs 0.04 --digest --eval-data {w}/good.heldout.bin --eval-every 2 ";
+    const struct workplace *w = *state;
+    struct ranks r = {0};
+    struct program one;
+    char command[1024], loss[128], other[128];
+    size_t bytes;
+    char *lines;
+
+    snprintf(command, sizeof(command), "%s" LEAVES, same);
+    workplace_run_ok(w, &one, command);
+    snprintf(command, sizeof(command), "%s--metrics {w}/m.jsonl --out {w}/out", same);
+    ranks_run_ok(w, &r, 2, command);
+    same_digests(r.programs[0].out, one.out);
+    must_say(r.programs[0].out, "2 ranks (torch's variables), 2 on this machine, by tcp");
+    assert_string_equal(line_of(one.out, "eval after step 2", loss), line_of(r.programs[0].out, "eval after step 2", other));
+    assert_string_not_equal(loss, "");
+    assert_string_equal(r.programs[1].out, "");
+    assert_string_equal(r.programs[1].err, "");
+    lines = workplace_read(w, "m.jsonl", &bytes);
+    assert_int_equal(count_of(lines, "{\"run\":"), 1);
+    assert_int_equal(count_of(lines, "{\"summary\":"), 1);
+    assert_int_equal(workplace_entries(w, "nvme"), 0);
+    free(lines);
+    ranks_free(&r);
+    program_free(&one);
+    workplace_run_ok(w, &one, "eval --model {w}/out --data {w}/good.heldout.bin --seq-len 32");
+    program_free(&one);
+    workplace_remove(w, "out");
+    workplace_remove(w, "m.jsonl");
+}
+
+/* A checkpoint of two ranks is gone on from by one, and by two. */
+static void checkpoints_are_of_no_number_of_ranks(void **state)
+{
+    const struct workplace *w = *state;
+    struct ranks r = {0}, again = {0};
+    struct program one;
+
+    ranks_run_ok(w, &r, 2, RUN "--max-steps 2 --quiet --save {w}/saved");
+    ranks_free(&r);
+    workplace_run_ok(w, &one, "verify {w}/saved");
+    program_free(&one);
+    workplace_run_ok(w, &one, RUN "--max-steps 4 --quiet --digest " LEAVES "--resume {w}/saved");
+    ranks_run_ok(w, &r, 2, RUN "--max-steps 4 --quiet --digest " ON_DISK "--resume {w}/saved");
+    same_digests(r.programs[0].out, one.out);
+    ranks_run_ok(w, &again, 2, RUN "--max-steps 4 --quiet --digest");
+    same_digests(again.programs[0].out, one.out);
+    ranks_free(&again);
+    ranks_free(&r);
+    program_free(&one);
+    workplace_remove(w, "saved");
+}
+
+/* Of texts one rank makes the tokens, and the other finds them. */
+static void one_rank_makes_tokens(void **state)
+{
+    const struct workplace *w = *state;
+    char text[4096];
+    struct ranks r = {0};
+
+    memset(text, 'a', sizeof(text));
+    workplace_write(w, "book.txt", text, sizeof(text));
+    ranks_run_ok(w, &r, 2,
+                 "train --model nano --data {w}/book.txt --seq-len 32 --machine {w}/machine.json --max-steps 1 --out {w}/out");
+    assert_int_equal(workplace_entries(w, "out.tokens"), 2);
+    assert_int_equal(count_of(r.programs[0].err, "tokens kept for the next run"), 1);
+    assert_string_equal(r.programs[1].err, "");
+    ranks_free(&r);
+    workplace_remove(w, "out");
+    workplace_remove(w, "out.tokens");
+    workplace_remove(w, "book.txt");
+}
+
+/* --- one end --- */
+
+static void start_endless(const struct workplace *w, struct ranks *r, const char *options)
+{
+    char command[1024];
+
+    snprintf(command, sizeof(command), ENDLESS "%s", options);
+    ranks_start_piped(w, r, 2, command, "");
+    program_wait_for(&r->programs[0], "step 1/");
+}
+
+/* Whichever rank has got it: all end after the same step, and the run is saved. */
+static void a_signal_to_one_ends_all(void **state)
+{
+    static const struct {
+        uint32_t rank;
+        int number, code;
+        const char *name;
+    } cases[] = {{0, SIGINT, 130, "Ctrl-C"}, {1, SIGTERM, 143, "SIGTERM"}};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ranks r = {0};
+        struct program p;
+        char said[64];
+
+        start_endless(w, &r, "--save {w}/saved");
+        assert_int_equal(kill(r.programs[cases[i].rank].pid, cases[i].number), 0);
+        ranks_wait(&r);
+        assert_int_equal(r.programs[0].code, cases[i].code);
+        assert_int_equal(r.programs[1].code, cases[i].code);
+        snprintf(said, sizeof(said), "ended by %s after ", cases[i].name);
+        must_say(r.programs[0].err, said);
+        assert_string_equal(r.programs[1].err, "");
+        assert_int_equal(workplace_entries(w, "nvme"), 0);
+        ranks_free(&r);
+        workplace_run_ok(w, &p, "verify {w}/saved");
+        program_free(&p);
+        workplace_remove(w, "saved");
+    }
+}
+
+static void sigusr1_to_one_saves_all(void **state)
+{
+    const struct workplace *w = *state;
+    struct ranks r = {0};
+
+    start_endless(w, &r, "--save {w}/saved");
+    assert_int_equal(kill(r.programs[1].pid, SIGUSR1), 0);
+    program_wait_for(&r.programs[0], "checkpoint of step ");
+    assert_int_equal(kill(r.programs[1].pid, SIGTERM), 0);
+    ranks_wait(&r);
+    assert_int_equal(r.programs[0].code, 143);
+    ranks_free(&r);
+    workplace_remove(w, "saved");
+}
+
+/* The one that is left says who is gone, removes its own files, and a later run those of the dead. */
+static void a_killed_rank_ends_the_other(void **state)
+{
+    const struct workplace *w = *state;
+
+    for (uint32_t dead = 0; dead < 2; dead++) {
+        struct ranks r = {0};
+        struct program *left = &r.programs[1 - dead], p;
+        char said[32];
+
+        start_endless(w, &r, "");
+        assert_int_equal(kill(r.programs[dead].pid, SIGKILL), 0);
+        ranks_wait(&r);
+        assert_int_equal(r.programs[dead].code, 128 + SIGKILL);
+        assert_int_equal(left->code, 4);
+        snprintf(said, sizeof(said), "rank %u ", dead);
+        must_say(left->err, said);
+        must_say(left->err, dead == 0 ? "strata: rank 1: error: " : "strata: error: ");
+        ranks_free(&r);
+        workplace_run_ok(w, &p, RUN ON_DISK "--max-steps 1 --quiet");
+        program_free(&p);
+        assert_int_equal(workplace_entries(w, "nvme"), 0);
+    }
+}
+
+/* A rank that fails says why, and the other says that it did: at the start, while it loads, in a step. */
+static void a_rank_that_fails_tells_the_other(void **state)
+{
+    static const struct {
+        const char *fault;
+        int code; /* of the rank that fails */
+    } rows[] = {{"api.engine", 3}, {"nvme.fallocate:0:1:-28", 3}, {"nvme.cqe:3:1", 4}, {"nvme.cqe:600:1", 4}};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct ranks r = {0};
+        char fault[64];
+
+        snprintf(fault, sizeof(fault), "--fault %s", rows[i].fault);
+        ranks_run(w, &r, 2, RUN "--max-steps 1000 --quiet " ON_DISK, fault);
+        if (r.programs[1].code != rows[i].code || r.programs[0].code != 4)
+            fail_msg("%s: exit codes %d and %d: %s%s", fault, r.programs[0].code, r.programs[1].code, r.programs[0].err,
+                     r.programs[1].err);
+        must_say(r.programs[1].err, "strata: rank 1: error: ");
+        must_say(r.programs[0].err, "rank 1");
+        assert_int_equal(workplace_entries(w, "nvme"), 0);
+        ranks_free(&r);
+    }
+}
+
+/* --- mistakes --- */
+
+static void what_differs_ends_both(void **state)
+{
+    static const struct {
+        const char *odd, *said;
+    } rows[] = {
+        {"--seed 9", "--seed differs among the ranks: rank 0 has 0, rank 1 has 9"},
+        {"--lr 0.5", "optimizer.params.lr differs"},
+        {"--set zero_optimization.stage=1", "zero_optimization.stage differs"},
+        {"--seq-len 16", "--seq-len differs"},
+        {"--model nano-llama", "differs among the ranks"},
+        {"--data {w}/good.heldout.bin", "of the data differs"},
+    };
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct ranks r = {0};
+
+        ranks_run(w, &r, 2, RUN "--max-steps 1", rows[i].odd);
+        for (uint32_t k = 0; k < 2; k++) {
+            must_say(r.programs[k].err, rows[i].said);
+            assert_int_equal(r.programs[k].code, 2);
+        }
+        must_say(r.programs[1].err, "strata: rank 1: error: ");
+        ranks_free(&r);
+    }
+}
+
+static void mistakes_of_launching(void **state)
+{
+    static const struct {
+        const char *variables[3], *command, *said;
+    } rows[] = {
+        {{"RANK=0"}, RUN "--max-steps 1", "RANK is 0, but WORLD_SIZE is not given"},
+        {{"RANK=2", "WORLD_SIZE=2"}, RUN "--max-steps 1", "RANK is 2, but WORLD_SIZE is 2"},
+        {{"RANK=0", "WORLD_SIZE=2"},
+         RUN "--max-steps 1 --rank 1 --world-size 2",
+         "--rank 1 and --world-size 2 contradict RANK 0"},
+        {{NULL}, RUN "--max-steps 1 --rank 1", "--rank N and --world-size N go together"},
+        {{NULL}, RUN "--max-steps 1 --local-world-size 1", "--local-world-size needs --local-rank"},
+        {{NULL}, RUN "--max-steps 1 --rank 0 --world-size 2 --comm pigeons", "ranks cannot meet by \"pigeons\""},
+        {{NULL}, RUN "--max-steps 1 --rank 0 --world-size 2000", "--world-size: 2000 is too large: at most 1024"},
+        {{"RANK=0", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=1"}, RUN "--max-steps 1", "set MASTER_ADDR and MASTER_PORT"},
+        {{"RANK=1", "WORLD_SIZE=2"},
+         "generate --model nano --prompt-tokens 1",
+         "rank 1: error: strata generate is one process, and there are 2"},
+        {{"RANK=0", "WORLD_SIZE=2"}, "eval --model nano --data {w}/good.bin", "strata eval is one process"},
+        {{"RANK=0", "WORLD_SIZE=2"}, "tokens {w}/file --out {w}/t.bin", "strata tokens is one process"},
+    };
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct program p;
+
+        for (size_t v = 0; v < 3 && rows[i].variables[v] != NULL; v++)
+            putenv((char *)(uintptr_t)rows[i].variables[v]);
+        workplace_run(w, &p, rows[i].command);
+        unsetenv("RANK");
+        unsetenv("WORLD_SIZE");
+        unsetenv("LOCAL_WORLD_SIZE");
+        assert_int_equal(p.code, 2);
+        must_say(p.err, rows[i].said);
+        program_free(&p);
+    }
+}
+
+/* deepspeed puts its option before the command. */
+static void the_local_rank_may_come_first(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(w, &p, "--local_rank=0 " RUN "--max-steps 1 --quiet");
+    program_free(&p);
+    workplace_run_ok(w, &p, "check --local_rank=0 {w}/config.json");
+    program_free(&p);
+}
+
+static int setup(void **state)
+{
+    static const char empty[] = "{}";
+
+    workplace_setup(state);
+    workplace_write(*state, "config.json", empty, strlen(empty));
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_ranks_are_one_run),
+        cmocka_unit_test(checkpoints_are_of_no_number_of_ranks),
+        cmocka_unit_test(one_rank_makes_tokens),
+        cmocka_unit_test(a_signal_to_one_ends_all),
+        cmocka_unit_test(sigusr1_to_one_saves_all),
+        cmocka_unit_test(a_killed_rank_ends_the_other),
+        cmocka_unit_test(a_rank_that_fails_tells_the_other),
+        cmocka_unit_test(what_differs_ends_both),
+        cmocka_unit_test(mistakes_of_launching),
+        cmocka_unit_test(the_local_rank_may_come_first),
+    };
+
+    return cmocka_run_group_tests(tests, setup, workplace_teardown);
+}
