@@ -249,7 +249,7 @@ static void what_differs_ends_both(void **state)
         {"--set zero_optimization.stage=1", "zero_optimization.stage differs"},
         {"--seq-len 16", "--seq-len differs"},
         {"--model nano-llama", "differs among the ranks"},
-        {"--data {w}/good.heldout.bin", "of the data differs"},
+        {"--data {w}/good.heldout.bin", "the number of token files differs"},
     };
     const struct workplace *w = *state;
 
