@@ -110,9 +110,9 @@ void cli_step_fill(struct cli_step *out, const struct strata_plan *p, const stru
     value[CLI_TOKENS] = (double)result->tokens;
     value[CLI_TOKENS_TOTAL] = (double)tokens_total;
     value[CLI_TOKENS_PER_SECOND] = tokens_per_second;
-    value[CLI_MFU] = p->machine.rates.matmul_flops > 0
-                         ? plan->program.workload.model_flops_per_token * tokens_per_second / p->machine.rates.matmul_flops
-                         : (double)NAN;
+    value[CLI_MFU] = p->machine.rates.matmul_flops > 0 ? plan->program.workload.model_flops_per_token * tokens_per_second /
+                                                             plan->program.ranks / p->machine.rates.matmul_flops
+                                                       : (double)NAN;
     value[CLI_STEP_SECONDS] = result->seconds;
     value[CLI_HARDWARE_BOUND] = known(p->figures.bounds.hardware);
     value[CLI_SCHEDULE_BOUND] = known(p->figures.bounds.schedule);

@@ -72,6 +72,7 @@ static void a_step_has_every_figure(void **state)
 
     (void)state;
     plan.program.workload.model_flops_per_token = 10;
+    plan.program.ranks = 2; /* the rates are one rank's, the tokens all ranks' */
     p.figures.bounds.hardware = 7;
     p.figures.bounds.schedule = 0; /* not known */
     r.loss = want[CLI_LOSS] = 1;
@@ -84,7 +85,7 @@ static void a_step_has_every_figure(void **state)
     r.tokens = 600, want[CLI_TOKENS] = 600;
     r.seconds = want[CLI_STEP_SECONDS] = 20;
     want[CLI_TOKENS_PER_SECOND] = 30;
-    want[CLI_MFU] = 3;
+    want[CLI_MFU] = 1.5;
     want[CLI_HARDWARE_BOUND] = 7;
     want[CLI_STEP] = 8;
     want[CLI_TOKENS_TOTAL] = 9;
