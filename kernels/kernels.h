@@ -190,8 +190,10 @@ ST_LEAF double st_norm_tile(const double *block_sums, uint64_t tile, uint64_t bl
 /** Add the sum of the next run of tiles, whose number is a power of two that divides that of the tiles before it. */
 ST_LEAF void st_norm_add_run(struct st_norm_sum *sum, double run, uint64_t tiles)
 {
-    uint32_t i = (uint32_t)__builtin_ctzll(tiles);
+    uint32_t i = 0;
 
+    while ((tiles >> i & 1) == 0)
+        i++;
     for (; (sum->tiles >> i & 1) != 0; i++)
         run = sum->run[i] + run;
     sum->run[i] = run;
