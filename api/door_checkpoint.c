@@ -109,6 +109,7 @@ strata_status strata_checkpoint_get_info(const struct strata_checkpoint *checkpo
     i.metrics_bytes = m->metrics_bytes;
     i.bytes = bytes_of(m);
     i.step_sequences = batch_of(m->config);
+    i.leaves = m->leaves;
     i.kept = count_kept(checkpoint->checkpoint);
     return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_checkpoint_info");
 }

@@ -77,6 +77,7 @@ static strata_status load(struct strata_config *c, const struct strata_config_op
         .steps_later = o->steps_later,
         .ranks = o->ranks,
         .train_batch = o->train_batch,
+        .leaves = o->leaves,
     };
     const strata_status st = st_handle_text(&c->name, o->file != NULL ? o->file : "the configuration");
 

@@ -15,7 +15,7 @@ static bool rehearses(const struct cli_args *args)
     return args->command == CLI_CMD_BENCH_STEP && strcmp(args->device, "paced") == 0;
 }
 
-static strata_status configure(struct cli_run *r, uint32_t train_batch)
+static strata_status configure(struct cli_run *r, uint32_t train_batch, uint32_t leaves)
 {
     const struct cli_args *args = r->args;
     struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
@@ -28,6 +28,7 @@ static strata_status configure(struct cli_run *r, uint32_t train_batch)
     opts.max_steps = args->max_steps;
     opts.steps_later = args->epochs > 0;
     opts.train_batch = train_batch;
+    opts.leaves = leaves;
     opts.ranks = args->ranks != 0 ? (uint32_t)args->ranks : r->ranks.who.ranks;
     return strata_config_open(&r->config, &opts);
 }
@@ -38,15 +39,15 @@ strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, 
 
     *r = (struct cli_run){.args = args, .progress = progress, .ranks = r->ranks};
     if (st == STRATA_OK)
-        st = configure(r, 0);
+        st = configure(r, 0, 0);
     return st == STRATA_OK && r->ranks.who.ranks > 1 ? cli_ranks_meet(&r->ranks, r->config) : st;
 }
 
-strata_status cli_run_configure_batch(struct cli_run *r, uint32_t train_batch)
+strata_status cli_run_configure_again(struct cli_run *r, uint32_t train_batch, uint32_t leaves)
 {
     strata_config_close(r->config);
     r->config = NULL;
-    return configure(r, train_batch);
+    return configure(r, train_batch, leaves);
 }
 
 static enum strata_use use_of(enum cli_command command)

@@ -27,8 +27,8 @@ struct cli_run {
 
 /** Open the configuration, after checking the device's name, and meet the other ranks. */
 strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, struct cli_progress *progress);
-/** Open it once more, for a run that goes on with so many sequences a step. */
-strata_status cli_run_configure_batch(struct cli_run *r, uint32_t train_batch);
+/** Open it once more, for a run that goes on: with so many sequences a step, in so many leaves, where that is open. */
+strata_status cli_run_configure_again(struct cli_run *r, uint32_t train_batch, uint32_t leaves);
 strata_status cli_run_model(struct cli_run *r);
 /** Create the engine. */
 strata_status cli_run_create(struct cli_run *r);

@@ -169,7 +169,7 @@ static strata_status prepare(struct train *t)
     if (st == STRATA_OK)
         st = cli_saves_prepare(&t->saves, args, t->run.config->values.save, t->run.config->values.save_every);
     if (st == STRATA_OK)
-        st = cli_saves_keep_batch(&t->saves, &t->run, t->run.config->values.train_batch);
+        st = cli_saves_keep_step(&t->saves, &t->run);
     t->run.saved_checkpoints = cli_saves_kept(&t->saves);
     t->run.replaces = st == STRATA_OK && cli_saves_replace(&t->saves);
     if (st == STRATA_OK && args->max_steps != 0 && cli_saves_steps(&t->saves) > args->max_steps)

@@ -99,11 +99,11 @@ strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args
     return st == STRATA_OK ? strata_save_check(s->dir, cli_saves_steps(s), cli_saves_replace(s)) : st;
 }
 
-strata_status cli_saves_keep_batch(const struct cli_saves *s, struct cli_run *run, uint32_t train_batch)
+strata_status cli_saves_keep_step(const struct cli_saves *s, struct cli_run *run)
 {
-    if (s->from == NULL || s->was.step_sequences == 0 || train_batch == s->was.step_sequences)
+    if (s->from == NULL)
         return STRATA_OK;
-    return cli_run_configure_batch(run, s->was.step_sequences);
+    return cli_run_configure_again(run, s->was.step_sequences, s->was.leaves);
 }
 
 bool cli_saves_goes_on(const struct cli_saves *s)

@@ -26,8 +26,8 @@ struct cli_saves {
  *  @param dir    --save, "": none
  *  @param every  --save-every */
 strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args, const char *dir, uint64_t every);
-/** Where the run goes on, its steps have as many sequences as before, if the configuration leaves that open. */
-strata_status cli_saves_keep_batch(const struct cli_saves *s, struct cli_run *run, uint32_t train_batch);
+/** Where the run goes on, its steps have as many sequences and leaves as before, if the configuration leaves that open. */
+strata_status cli_saves_keep_step(const struct cli_saves *s, struct cli_run *run);
 /** Whether the run may take the names of checkpoints of later steps: with --overwrite, and with --resume auto, which has passed
  *  over those that do not open. */
 bool cli_saves_replace(const struct cli_saves *s);

@@ -39,6 +39,7 @@ struct strata_config_opts {
     uint32_t ranks;       /**< processes that train together (strata/comm.h), which train_batch_size counts; 0: 1 */
     uint32_t train_batch; /**< sequences of a step of a run that goes on (strata_checkpoint_info.step_sequences): they stay so
                              many where train_batch_size and one of the other two are left out or "auto"; 0: it begins */
+    uint32_t leaves;      /**< the same of strata.leaves (strata_checkpoint_info.leaves), if this run's ranks can have them */
 };
 #define STRATA_CONFIG_OPTS_INIT STRATA_INIT(strata_config_opts, opts_size)
 

@@ -118,8 +118,8 @@ struct st_config_opts {
     uint64_t max_steps; /* for total steps = "auto"; 0: unknown */
     bool steps_later;   /* then st_config_set_steps() tells them */
     uint32_t ranks;     /* processes that train together; 0: 1 */
-    uint32_t
-        train_batch; /* of a run that goes on: kept where nothing says it, or accumulation or micro-batch are open; 0: none */
+    /* Of a run that goes on, kept where the configuration leaves it open: sequences of a step, leaves; 0: none. */
+    uint32_t train_batch, leaves;
 };
 
 /**

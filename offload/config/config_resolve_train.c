@@ -116,15 +116,16 @@ static bool can_be_leaves(uint64_t leaves, uint64_t micros, uint64_t ranks)
     return leaves > 0 && micros % leaves == 0 && (ranks == 1 || (leaves % ranks == 0 && (own & (own - 1)) == 0));
 }
 
-/* As many as there are ranks, unless the file says how many; refused, with the nearest counts, if they cannot be. */
-static void resolve_leaves(struct st_config_source *src, struct st_config *config, uint64_t ranks)
+/* Unless the file says how many: those of the run that goes on, so that its bits stay the same, if they can be, else as many as
+ * there are ranks.  Refused, with the nearest counts, if they cannot be. */
+static void resolve_leaves(struct st_config_source *src, struct st_config *config, uint64_t ranks, uint32_t resumed)
 {
     const uint64_t micros = config->grad_accum * ranks, leaves = config->leaves;
     uint64_t below = leaves < micros ? leaves : micros, above = leaves;
     char use[64] = "";
 
-    if (!st_source_given(src, "strata.leaves") && ranks > 1) {
-        config->leaves = (uint32_t)ranks;
+    if (!st_source_given(src, "strata.leaves") && (ranks > 1 || resumed > 1)) {
+        config->leaves = resumed > 0 && can_be_leaves(resumed, micros, ranks) ? resumed : (uint32_t)ranks;
         st_source_derive(src, "strata.leaves", NULL);
         return;
     }
@@ -551,7 +552,7 @@ strata_status st_config_set_steps(struct st_config *config, uint64_t steps)
 void st_config_resolve_train(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
 {
     resolve_batch(src, config, opts->ranks > 1 ? opts->ranks : 1, opts->train_batch);
-    resolve_leaves(src, config, opts->ranks > 1 ? opts->ranks : 1);
+    resolve_leaves(src, config, opts->ranks > 1 ? opts->ranks : 1, opts->leaves);
     resolve_precision(src, config);
     resolve_max_skipped(src, config);
     resolve_clipping(src);

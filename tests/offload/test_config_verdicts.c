@@ -282,25 +282,30 @@ static void batch_triples_of_ranks(void **state)
 static void leaves_divide_the_step(void **state)
 {
     static const struct {
-        uint32_t ranks, accum, given, want, own; /* given 0: left out */
+        uint32_t ranks, accum, given, resumed, want, own; /* given 0: left out; resumed: of the run that goes on, 0: none */
         const char *problem;
     } rows[] = {
-        {1, 6, 0, 1, 1, NULL},
-        {1, 6, 3, 3, 3, NULL},
-        {1, 6, 6, 6, 6, NULL},
-        {1, 6, 4, 0, 0, "4 does not divide the 6 micro-batches of a step: use 3 or 6"},
-        {1, 6, 12, 0, 0, "12 does not divide the 6 micro-batches of a step: use 6"},
-        {4, 6, 0, 4, 1, NULL},
-        {4, 6, 8, 8, 2, NULL},
-        {4, 6, 12, 0, 0, "12 is not 4 ranks times a power of two that divides the 24 micro-batches of a step: use 8"},
-        {4, 8, 2, 0, 0, "2 is not 4 ranks times a power of two that divides the 32 micro-batches of a step: use 4"},
-        {4, 8, 20, 0, 0, "use 16 or 32"},
-        {3, 4, 12, 12, 4, NULL},
+        {1, 6, 0, 0, 1, 1, NULL},
+        {1, 6, 3, 0, 3, 3, NULL},
+        {1, 6, 6, 0, 6, 6, NULL},
+        {1, 6, 4, 0, 0, 0, "4 does not divide the 6 micro-batches of a step: use 3 or 6"},
+        {1, 6, 12, 0, 0, 0, "12 does not divide the 6 micro-batches of a step: use 6"},
+        {4, 6, 0, 0, 4, 1, NULL},
+        {4, 6, 8, 0, 8, 2, NULL},
+        {4, 6, 12, 0, 0, 0, "12 is not 4 ranks times a power of two that divides the 24 micro-batches of a step: use 8"},
+        {4, 8, 2, 0, 0, 0, "2 is not 4 ranks times a power of two that divides the 32 micro-batches of a step: use 4"},
+        {4, 8, 20, 0, 0, 0, "use 16 or 32"},
+        {3, 4, 12, 0, 12, 4, NULL},
+        {1, 8, 0, 4, 4, 4, NULL},
+        {2, 4, 0, 4, 4, 2, NULL},
+        {1, 8, 2, 4, 2, 2, NULL},
+        {4, 2, 0, 2, 4, 1, NULL}, /* too few for these ranks */
+        {1, 6, 0, 4, 1, 1, NULL},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const struct st_config_opts opts = {.ranks = rows[i].ranks};
+        const struct st_config_opts opts = {.ranks = rows[i].ranks, .leaves = rows[i].resumed};
         struct st_config_source *source = NULL;
         struct st_policy policy;
         struct st_config c;
