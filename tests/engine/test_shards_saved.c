@@ -57,7 +57,7 @@ static struct rig_cell cell_of(strata_tier param, strata_tier optimizer)
     cell.device = cell.host = RIG_ALL;
     cell.param = param;
     cell.optimizer = optimizer;
-    cell.io_method = "auto";
+    cell.io_method = "threads"; /* rings of several threads, mapped where others were, are a race to the thread sanitizer */
     cell.update = ST_UPDATE_SERIAL;
     cell.sets = SETS;
     return cell;
