@@ -247,9 +247,11 @@ struct worker {
 static strata_status work(void *ctx)
 {
     struct worker *w = ctx;
+    const size_t none = 0; /* no version has this size */
+    char nothing;
 
     w->place = atomic_fetch_add(&order_next, 1) + 1;
-    return w->fails ? st_handle_opts(NULL, 0, 1, "", "a turn") : STRATA_OK;
+    return w->fails ? st_handle_opts(&nothing, 0, 1, &none, "a turn") : STRATA_OK;
 }
 
 /* Two machine files, each of one rank. */
