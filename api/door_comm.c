@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -118,6 +119,8 @@ static strata_status open_kind(struct st_comm **out, const struct strata_comm_op
 /* What tells the processes of one machine, and those that may use the same cores, from others. */
 struct place {
     uint64_t machine, cores;
+    uint64_t processes; /* which numbers of processes mean the same: a machine's, or a container's */
+    uint64_t pid;
 };
 
 /* A name and the kernel's number of this start: containers of one machine have names of their own, and are told apart. */
@@ -126,17 +129,34 @@ static strata_status find_place(struct place *place)
     struct st_topology *topology;
     char text[4096] = "";
     struct utsname name;
+    struct stat space;
     strata_status st;
 
     if (st_fault_refuses("api.uname") || uname(&name) != 0)
         return st_error_errno(errno, "this machine's name");
     place->machine = st_checksum64(name.nodename, strlen(name.nodename));
+    place->processes = 0;
+    if (!st_fault_refuses("api.ns_stat") && stat("/proc/self/ns/pid", &space) == 0)
+        place->processes = space.st_ino;
+    place->pid = (uint64_t)getpid();
     if ((st = st_topology_load(&topology, NULL)) != STRATA_OK)
         return st;
     st_topology_units_text(topology, UINT32_MAX, UINT32_MAX, text, sizeof(text));
     place->cores = st_checksum64(text, strlen(text));
     st_topology_destroy(topology);
     return STRATA_OK;
+}
+
+/* Ranks that meet by tcp are told by their connections. */
+static strata_status watch_processes(struct strata_comm *c, const struct place *all)
+{
+    const struct place *mine = &all[c->world.rank];
+    pid_t pids[ST_COMM_RANKS_MAX] = {0};
+
+    for (uint32_t r = 0; r < c->world.ranks; r++)
+        if (mine->processes != 0 && all[r].machine == mine->machine && all[r].processes == mine->processes)
+            pids[r] = (pid_t)all[r].pid;
+    return st_comm_watch_open(&c->watch, c->comm, pids);
 }
 
 /* Which part of the machine's cores and memory is this rank's: ranks that a launcher has bound to cores of their own keep them.
@@ -162,6 +182,8 @@ static strata_status find_share(struct strata_comm *c, bool local_known)
         c->share.units += r < rank && all[r].cores == mine.cores;
         c->share.of_units += all[r].cores == mine.cores;
     }
+    if (st == STRATA_OK && strcmp(c->comm->ops->name, "mpi") == 0)
+        st = watch_processes(c, all);
     free(all);
     if (st != STRATA_OK)
         return st;
@@ -229,6 +251,7 @@ void strata_comm_close(struct strata_comm *comm)
 {
     if (comm == NULL)
         return;
+    st_comm_watch_close(comm->watch);
     st_comm_close(comm->comm);
     free(comm);
 }

@@ -12,6 +12,7 @@
 #include "model/model.h"
 #include "model/tokenizer/tokenizer.h"
 #include "offload/comm/comm.h"
+#include "offload/comm/comm_watch.h"
 #include "offload/config/config.h"
 #include "offload/device/device.h"
 #include "offload/engine/engine.h"
@@ -33,7 +34,8 @@ struct strata_config {
 };
 
 struct strata_comm {
-    struct st_comm *comm; /* NULL: one rank */
+    struct st_comm *comm;        /* NULL: one rank */
+    struct st_comm_watch *watch; /* of its processes; NULL: none is needed */
     struct st_world world;
     struct st_topology_share share; /* of the machine's cores and memory */
     const char *source;

@@ -1,0 +1,108 @@
+/* tests/offload/test_comm_watch.c - a rank whose process ends is seen by one that waits for it, and one that goes on is left
+ * alone. */
+#include "core/base/error.h"
+#include "offload/comm/comm_watch.h"
+#include "tests/common/fault_walk.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define DEADLINE_NS UINT64_C(60000000000)
+
+static pid_t start_child(void)
+{
+    const pid_t pid = fork();
+
+    if (pid == 0)
+        for (;;)
+            pause();
+    assert_true(pid > 0);
+    return pid;
+}
+
+static void end_child(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static void a_dead_rank_ends_the_wait_for_it(void **state)
+{
+    struct st_comm *comms[2];
+    struct st_comm_watch *w = NULL;
+    const pid_t child = start_child();
+    const pid_t pids[2] = {getpid(), child};
+
+    (void)state;
+    assert_int_equal(st_comm_threads_open(comms, 2, DEADLINE_NS), STRATA_OK);
+    assert_int_equal(st_comm_watch_open(&w, comms[0], pids), STRATA_OK);
+    kill(child, SIGKILL);                                               /* a zombie is dead, too */
+    assert_int_equal(st_comm_barrier(comms[0], "a test"), STRATA_E_IO); /* rank 1 never comes */
+    assert_non_null(strstr(strata_last_error(), "rank 1 is gone: its process has ended"));
+    st_comm_watch_close(w);
+    end_child(child);
+    st_comm_close(comms[0]);
+    st_comm_close(comms[1]);
+}
+
+static void the_living_are_left_alone(void **state)
+{
+    struct st_comm *comms[3];
+    struct st_comm_watch *w = NULL;
+    const pid_t child = start_child();
+    const pid_t pids[3] = {getpid(), child, 0}; /* the third is elsewhere */
+
+    (void)state;
+    assert_int_equal(st_comm_threads_open(comms, 3, DEADLINE_NS), STRATA_OK);
+    assert_int_equal(st_comm_watch_open(&w, comms[0], pids), STRATA_OK);
+    st_comm_watch_close(w); /* then a process may end as it should */
+    end_child(child);
+    assert_false(atomic_load(&comms[0]->failed));
+    for (uint32_t r = 0; r < 3; r++)
+        st_comm_close(comms[r]);
+    st_comm_watch_close(NULL);
+}
+
+static void every_call_may_fail(void **state)
+{
+    struct fault_walk walk = {.result = -EMFILE};
+    struct st_comm *comms[2];
+    const pid_t child = start_child();
+    const pid_t pids[2] = {getpid(), child};
+
+    (void)state;
+    assert_int_equal(st_comm_threads_open(comms, 2, DEADLINE_NS), STRATA_OK);
+    while (fault_walk_next(&walk)) {
+        struct st_comm_watch *w = NULL;
+        const strata_status st = st_comm_watch_open(&w, comms[0], pids);
+
+        st_comm_watch_close(w);
+        fault_walk_end(&walk, st);
+        assert_int_equal(w != NULL, st == STRATA_OK);
+    }
+    assert_true(walk.failed >= 2);
+    end_child(child);
+    st_comm_close(comms[0]);
+    st_comm_close(comms[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_dead_rank_ends_the_wait_for_it),
+        cmocka_unit_test(the_living_are_left_alone),
+        cmocka_unit_test(every_call_may_fail),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
