@@ -6,7 +6,7 @@
     strata import PARTS --model DIR --config ds_config.json --out SAVE
 
 PARTS gets state.json (steps, samples, loss scaler) and a directory for each of fp32, exp_avg and exp_avg_sq with all parameters in
-one model.safetensors, in fp32 and under their own names.  Frozen parameters are in fp32 alone.
+one model.safetensors, in fp32 and under their own names.  Frozen parameters are in fp32 alone; of those that share a tensor there is one.
 
 Needs torch, and no DeepSpeed: classes that the files name are read as plain records, and none of their code runs.  One parameter at
 a time is in memory.  Layout: DeepSpeed 0.14 to 0.19, deepspeed/checkpoint/ds_to_universal.py; ZeRO stages 1 to 3.
@@ -171,12 +171,16 @@ def main():
     shapes = {}
     for group in models[0].get("param_shapes") or []:
         shapes.update({name: tuple(shape) for name, shape in group.items()})
+    shared = set()
+    for m in models:
+        shared.update(m.get("shared_params") or {})
+    names = [name for name in names if name not in shared]
     for state in STATES:
         tensors = {}
         for name in names:
             path = os.path.join(zero, name, state + ".pt")
-            if not os.path.exists(path):
-                fail(f"{path}: there is no such file: the optimizer's state of this parameter is missing")
+            if not os.path.exists(path):  # of a frozen one: strata import refuses others, by name
+                continue
             tensors[name] = (tuple(values(path, shapes.get(name)).shape), lambda path=path, name=name: values(path, shapes.get(name)))
         if state == "fp32":
             for name, got in frozen(models).items():

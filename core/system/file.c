@@ -42,20 +42,33 @@ strata_status st_file_find(bool *there, const char *path)
 
 #define ASIDE_MAX 10000u
 
+/* 0 or -errno; -EEXIST: the name is taken. */
+static int rename_to_free(const char *path, const char *to)
+{
+    if (!st_fault_refuses("file.aside") && renameat2(AT_FDCWD, path, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS)
+        return -errno;
+    if (st_fault_refuses("file.aside_link") || link(path, to) != 0 || unlink(path) != 0)
+        return -errno;
+    return 0;
+}
+
 strata_status st_file_set_aside(char to[ST_PATH_MAX], const char *path)
 {
-    int64_t res = -EEXIST;
+    int rc = -EEXIST;
 
-    for (uint32_t i = 1; i < ASIDE_MAX && res == -EEXIST; i++) {
+    for (uint32_t i = 1; i < ASIDE_MAX && rc == -EEXIST; i++) {
         if (snprintf(to, ST_PATH_MAX, "%s.%u", path, i) >= ST_PATH_MAX)
             return st_error(STRATA_E_INPUT, "%s: the name is too long to put a number behind it", path);
-        res = passed("file.aside", renameat2(AT_FDCWD, path, AT_FDCWD, to, RENAME_NOREPLACE));
-        if ((res == -EINVAL || res == -ENOSYS) && (res = passed("file.aside", link(path, to))) == 0)
-            res = passed("file.aside", unlink(path));
+        rc = rename_to_free(path, to);
     }
-    if (res == -ENOENT)
-        to[0] = '\0';
-    return res == 0 || res == -ENOENT ? STRATA_OK : st_error_errno((int)-res, "%s: cannot be renamed to %s", path, to);
+    if (rc == 0)
+        return STRATA_OK;
+    if (rc != -ENOENT)
+        return st_error_errno(-rc, "%s: cannot be renamed to %s", path, to);
+    to[0] = '\0';
+    return STRATA_OK;
 }
 
 /* --- what was opened --- */

@@ -59,7 +59,10 @@ static const struct {
      "zero_optimization.stage=3 --set zero_optimization.offload_param.device=nvme --set "
      "zero_optimization.offload_optimizer.device=nvme --set strata.cache=0",
      true, 1, true},
-    {SAVING "--save {w}/saved --save-every 1 --keep 1", true, 1, false},
+    {SAVING "--save {w}/saved --save-every 1 --keep 1 --set csv_monitor.enabled=true --set tensorboard.enabled=true --set "
+            "csv_monitor.output_path={w}/log --set tensorboard.output_path={w}/log",
+     true, 1, false},
+    {"import {w}/parts --model {w}/model --config {w}/config.json --out {w}/saved --quiet", true, 1, false},
     {SAVING "--save {w}/saved --resume {w}/from/step-00000001", true, 1, true},
     {"eval --model {w}/model --data {w}/good.heldout.bin --seq-len 64" PAGED, true, 1, true},
     {"eval --model tests/golden/chat/llama --data {w}/text.txt --seq-len 32", true, 1, false},
@@ -137,8 +140,8 @@ static char *digest_of_out(const struct workplace *w)
 
 static void forget_results(const struct workplace *w)
 {
-    static const char *const results[] = {
-        "saved", "out", "out.tokens", "m.jsonl", "t.json", "new.bin", "new.bin.meta", "new.heldout.bin", "new.heldout.bin.meta"};
+    static const char *const results[] = {"saved",  "log",     "out",          "out.tokens",      "m.jsonl",
+                                          "t.json", "new.bin", "new.bin.meta", "new.heldout.bin", "new.heldout.bin.meta"};
 
     for (size_t i = 0; i < COUNT(results); i++)
         if (workplace_exists(w, results[i]))
@@ -285,6 +288,28 @@ static bool is_asked(const char *command)
     return asked;
 }
 
+/* For an import: the model's weights after a step that has moved nothing. */
+static void make_parts(const struct workplace *w)
+{
+    static const char state[] = "{\"format\": 1, \"steps\": 1, \"skipped_steps\": 0, \"samples\": 1, \"loss_scaler\": null}";
+    static const char *const moments[] = {"parts/exp_avg", "parts/exp_avg_sq"};
+    size_t bytes, header;
+    char *weights = workplace_read(w, "model/model.safetensors", &bytes), name[64];
+
+    workplace_make_dir(w, "parts");
+    workplace_make_dir(w, "parts/fp32");
+    workplace_write(w, "parts/fp32/model.safetensors", weights, bytes);
+    memcpy(&header, weights, sizeof(header));
+    memset(weights + 8 + header, 0, bytes - 8 - header);
+    for (size_t i = 0; i < COUNT(moments); i++) {
+        workplace_make_dir(w, moments[i]);
+        snprintf(name, sizeof(name), "%s/model.safetensors", moments[i]);
+        workplace_write(w, name, weights, bytes);
+    }
+    workplace_write(w, "parts/state.json", state, sizeof(state) - 1);
+    free(weights);
+}
+
 static void every_site_fails_cleanly(void **state)
 {
     static const char text[] =
@@ -319,6 +344,7 @@ static void every_site_fails_cleanly(void **state)
     setenv("TMPDIR", tmp, 1);
     workplace_write(*state, "config.json", config, strlen(config));
     workplace_write(*state, "text.txt", text, sizeof(text) - 1);
+    make_parts(*state);
     for (size_t i = 0; i < COUNT(commands); i++) {
         struct walk walk = {.w = *state,
                             .command = commands[i].command,

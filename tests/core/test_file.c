@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -197,6 +198,44 @@ static void reading_never_waits(void **state)
     free(text);
 }
 
+static void set_aside(const char *expected)
+{
+    char to[ST_PATH_MAX];
+
+    assert_int_equal(st_file_set_aside(to, scratch_path("a")), STRATA_OK);
+    assert_string_equal(to, expected[0] == '\0' ? "" : scratch_path(expected));
+}
+
+/* Nothing that has a name loses it to what is set aside. */
+static void what_is_set_aside_replaces_nothing(void **state)
+{
+    char path[ST_PATH_MAX], to[ST_PATH_MAX];
+
+    (void)state;
+    set_aside("");
+    scratch_put("a", "first");
+    scratch_put("a.2", "another's");
+    set_aside("a.1");
+    scratch_put("a", "second");
+    set_aside("a.3");
+    scratch_holds("a.1", "first");
+    scratch_holds("a.2", "another's");
+    scratch_holds("a.3", "second");
+    set_aside("");
+    scratch_put("a", "third");
+    st_fault_arm(
+        &(struct st_fault_spec){.site = "file.aside", .count = 1, .result = -EINVAL}); /* a file system that only links */
+    set_aside("a.4");
+    assert_int_equal(st_fault_disarm(), 1);
+    scratch_put("a", "fourth");
+    st_fault_arm(&(struct st_fault_spec){.site = "file.aside", .count = 1, .result = -EIO});
+    assert_int_equal(st_file_set_aside(to, scratch_path("a")), STRATA_E_IO);
+    assert_int_equal(st_fault_disarm(), 1);
+    memset(path, 'x', sizeof(path) - 1);
+    path[sizeof(path) - 1] = '\0';
+    assert_int_equal(st_file_set_aside(to, path), STRATA_E_INPUT);
+}
+
 #define FILE_TEST(f) cmocka_unit_test_setup_teardown(f, scratch_begin, scratch_end)
 
 int main(void)
@@ -210,6 +249,7 @@ int main(void)
         FILE_TEST(a_text_has_a_size_that_it_may_have),
         FILE_TEST(outputs_are_apart_from_inputs),
         FILE_TEST(only_what_does_not_exist_is_absent),
+        FILE_TEST(what_is_set_aside_replaces_nothing),
         FILE_TEST(reading_never_waits),
     };
 
