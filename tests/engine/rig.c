@@ -328,7 +328,8 @@ strata_status rig_engine_start(struct rig_engine *out, struct st_model *model, c
     opts.device = cell->cuda ? "cuda" : NULL;
     opts.device_deadline_ns = cell->deadline_ns;
     opts.op_times = out->op_times;
-    opts.comm = opts.device_comm = cell->comm;
+    opts.comm = cell->comm;
+    opts.device_comm = cell->device_comm != NULL ? cell->device_comm : cell->comm;
     if (cell->paced) {
         opts.device = "paced";
         opts.pace = &out->paced.machine;
@@ -415,12 +416,25 @@ struct rank_run {
     pthread_t thread;
 };
 
+static strata_status open_comms(struct rig_cell *cell, struct st_comm *under)
+{
+    if (cell->open_device_comm == NULL)
+        return cut_alike_open(&cell->comm, under);
+    return cell->open_device_comm(&cell->device_comm, under);
+}
+
 static void *run_rank(void *arg)
 {
     struct rank_run *r = arg;
+    struct st_comm *under = r->cell.comm;
 
-    r->status = rig_run(r->out, &r->cell, r->steps, r->dir);
+    r->status = open_comms(&r->cell, under);
+    if (r->status == STRATA_OK)
+        r->status = rig_run(r->out, &r->cell, r->steps, r->dir);
     snprintf(r->error, sizeof(r->error), "%s", r->status == STRATA_OK ? "" : strata_last_error());
+    if (r->status != STRATA_OK)
+        st_comm_abort(under, r->error);
+    st_comm_close(r->cell.device_comm);
     return NULL;
 }
 
@@ -437,8 +451,7 @@ strata_status rig_run_ranks(struct rig_result *out, const struct rig_cell *cell,
         runs[r] = (struct rank_run){.cell = *cell, .out = &out[r], .steps = steps};
         runs[r].cell.grad_accum = cell->grad_accum / cell->ranks;
         runs[r].cell.rank = r;
-        if (cut_alike_open(&runs[r].cell.comm, comms[r]) != STRATA_OK)
-            return STRATA_E_NOMEM;
+        runs[r].cell.comm = comms[r];
         snprintf(runs[r].dir, sizeof(runs[r].dir), "%s", nvme_dir);
         assert(pthread_create(&runs[r].thread, NULL, run_rank, &runs[r]) == 0);
     }

@@ -30,23 +30,26 @@ struct rig_cell {
     strata_dtype dtype;
     enum strata_optimizer rule; /* 0: AdamW */
     enum st_moment_format moments;
-    uint32_t streamed;        /* halves of the blocks with state off the device that are updated there: 0, 1, 2 */
-    uint64_t cache;           /* ST_AUTO_BYTES or 0 */
-    uint64_t chunk_elems;     /* 0: a tile */
-    uint64_t part_bytes;      /* of what a save brings down at a time; 0: the default */
-    uint32_t sets;            /* of a run that saves; 0: it saves nothing */
-    uint32_t flush_after;     /* flush (and evaluate) after this step; 0: never */
-    uint32_t fake_latency_us; /* 0: 200 */
-    const char *freeze;       /* a pattern of tensor names that are not trained; NULL: none */
-    uint32_t dir_count;       /* 0: the directory of a run itself; else its subdirectories drive-0, drive-1, ... */
-    const double *dir_rates;  /* [dir_count]; NULL: equal */
-    bool paced;               /* on the paced device, with its gradients, at its own pace of some microseconds an op */
-    bool timed;               /* each call of the device passes the site device.call */
-    bool cuda;                /* on the cuda device */
-    uint64_t deadline_ns;     /* cuda; 0: the device's own */
-    uint32_t ranks, rank;     /* of a world; 0: one rank */
-    uint32_t stage;           /* ZeRO's */
-    struct st_comm *comm;     /* of a rank, for host and device */
+    uint32_t streamed;           /* halves of the blocks with state off the device that are updated there: 0, 1, 2 */
+    uint64_t cache;              /* ST_AUTO_BYTES or 0 */
+    uint64_t chunk_elems;        /* 0: a tile */
+    uint64_t part_bytes;         /* of what a save brings down at a time; 0: the default */
+    uint32_t sets;               /* of a run that saves; 0: it saves nothing */
+    uint32_t flush_after;        /* flush (and evaluate) after this step; 0: never */
+    uint32_t fake_latency_us;    /* 0: 200 */
+    const char *freeze;          /* a pattern of tensor names that are not trained; NULL: none */
+    uint32_t dir_count;          /* 0: the directory of a run itself; else its subdirectories drive-0, drive-1, ... */
+    const double *dir_rates;     /* [dir_count]; NULL: equal */
+    bool paced;                  /* on the paced device, with its gradients, at its own pace of some microseconds an op */
+    bool timed;                  /* each call of the device passes the site device.call */
+    bool cuda;                   /* on the cuda device */
+    uint64_t deadline_ns;        /* cuda; 0: the device's own */
+    uint32_t ranks, rank;        /* of a world; 0: one rank */
+    uint32_t stage;              /* ZeRO's */
+    struct st_comm *comm;        /* of a rank */
+    struct st_comm *device_comm; /* by which its device exchanges; NULL: comm */
+    /* rig_run_ranks() opens device_comm by it, on the rank's thread. */
+    strata_status (*open_device_comm)(struct st_comm **out, struct st_comm *host);
 };
 
 struct rig_result {

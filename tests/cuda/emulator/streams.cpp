@@ -392,6 +392,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 
     const std::lock_guard<std::mutex> guard(stream->lock);
 
+    stream->wanted = stream->pushed; /* who asks again and again waits */
+    stream->changed.notify_all();
     return stream->queue.empty() && !stream->is_busy ? cudaSuccess : cudaErrorNotReady;
 }
 

@@ -29,11 +29,12 @@ void twin_fail(const char *call, uint64_t after, uint64_t count, cudaError_t err
 uint64_t twin_disarm(void);
 /** The next but `after` operation that a stream runs fails, and then all: the context is lost, as after an illegal address. */
 void twin_break(uint64_t after, cudaError_t err);
-/** The next but `after` operation that a stream runs does not end until twin_release().  Of a whole program: TWIN_HANG=after in its
- *  environment. */
+/** The next but `after` operation that a stream runs does not end until twin_release().  Of a whole program: TWIN_HANG=after in
+ * its environment. */
 void twin_hang(uint64_t after);
 void twin_release(void);
-/** Lazy streams run an operation only when somebody waits for it or for a later one of its stream. */
+/** Lazy streams run an operation only when somebody waits for it or for a later one of its stream, or asks whether it has ended.
+ */
 void twin_be_lazy(int lazy);
 /** Kernels, copies and callbacks that are enqueued or run, in all streams. */
 uint64_t twin_pending(void);

@@ -1,0 +1,64 @@
+/* test_cuda_ranks.c - several ranks train one model on the cuda device over the emulator, their device's exchanges by the
+ * stand-in of NCCL, or by threads: the bits of one rank on that device. */
+#include "core/base/error.h"
+#include "offload/comm/comm_nccl.h"
+#include "tests/common/sample.h"
+#include "tests/common/scratch.h"
+#include "tests/cuda/emulator/twin.h"
+#include "tests/engine/layouts.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+static strata_status open_nccl(struct st_comm **out, struct st_comm *host)
+{
+    return st_comm_nccl_open(out, host, 0);
+}
+
+static void check(struct rig_cell model, bool nccl, uint32_t first, uint32_t step)
+{
+    model.cuda = true;
+    model.open_device_comm = nccl ? open_nccl : NULL;
+    layouts_check(&model, first, step);
+}
+
+/* A lazy stream runs only what somebody waits for: an exchange that began before the device had come to its memory would send
+ * what was there before.  In the sample, four ranks whose state is in all places. */
+static void over_nccl(void **state)
+{
+    (void)state;
+    twin_be_lazy(1);
+    check(layouts_model(STRATA_BF16, false), true, sample_is_all() ? 0 : 10, sample_is_all() ? 1 : 99);
+    twin_reset();
+}
+
+static void over_nccl_untied(void **state)
+{
+    (void)state;
+    if (!sample_is_all())
+        skip();
+    check(layouts_model(STRATA_F32, true), true, 0, 1);
+}
+
+static void over_threads(void **state)
+{
+    (void)state;
+    if (!sample_is_all())
+        skip();
+    check(layouts_model(STRATA_F16, false), false, 0, 1);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(over_nccl),
+        cmocka_unit_test(over_nccl_untied),
+        cmocka_unit_test(over_threads),
+    };
+
+    sample_init(argc, argv);
+    return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
+}

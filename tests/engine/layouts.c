@@ -1,0 +1,121 @@
+/* layouts.c - see layouts.h. */
+#include "layouts.h"
+
+#include "core/base/error.h"
+#include "tests/common/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define RANKS_MOST 4u
+#define STEPS      3u
+#define MICROS     8u /* of all ranks, */
+#define LEAVES     4u /* in so many leaves */
+
+/* How a run is laid out, which must not matter. */
+struct layout {
+    uint32_t ranks, stage;
+    strata_tier optimizer, param;
+    enum rig_budget device;
+    enum st_accumulation accumulation;
+    uint64_t cache;
+    uint32_t streamed, flush_after;
+};
+#define NONE STRATA_TIER_DEVICE
+#define CPU  STRATA_TIER_HOST
+#define NVME STRATA_TIER_NVME
+
+static const struct layout layouts[] = {
+    {1, 0, NONE, NONE, RIG_ALL, ST_ACCUMULATE_VERTICAL, ST_AUTO_BYTES, 0, 0},
+    {2, 0, NONE, NONE, RIG_ALL, ST_ACCUMULATE_VERTICAL, ST_AUTO_BYTES, 0, 0},
+    {2, 0, NVME, NVME, RIG_SMALLEST, ST_ACCUMULATE_HORIZONTAL, 0, 0, 0},
+    {2, 1, CPU, NONE, RIG_ALL, ST_ACCUMULATE_VERTICAL, 0, 0, 0},
+    {2, 1, NONE, NONE, RIG_ALL, ST_ACCUMULATE_HORIZONTAL, ST_AUTO_BYTES, 0, 2},
+    {2, 2, NVME, CPU, RIG_SMALLEST, ST_ACCUMULATE_VERTICAL, 0, 0, 0},
+    {2, 2, CPU, CPU, RIG_MIDWAY, ST_ACCUMULATE_VERTICAL, ST_AUTO_BYTES, 1, 0},
+    {2, 3, CPU, CPU, RIG_SMALLEST, ST_ACCUMULATE_HORIZONTAL, ST_AUTO_BYTES, 0, 0},
+    {2, 3, NVME, NVME, RIG_SMALLEST, ST_ACCUMULATE_VERTICAL, 0, 0, 2},
+    {4, 0, CPU, NONE, RIG_ALL, ST_ACCUMULATE_VERTICAL, ST_AUTO_BYTES, 0, 0},
+    {4, 1, NVME, NONE, RIG_ALL, ST_ACCUMULATE_VERTICAL, 0, 0, 0},
+    {4, 3, NVME, NVME, RIG_MIDWAY, ST_ACCUMULATE_VERTICAL, ST_AUTO_BYTES, 2, 0},
+    {4, 3, NONE, CPU, RIG_ALL, ST_ACCUMULATE_VERTICAL, ST_AUTO_BYTES, 0, 1},
+};
+
+static struct rig_cell cell_of(const struct rig_cell *model, const struct layout *l)
+{
+    struct rig_cell c = *model;
+
+    c.ranks = l->ranks;
+    c.leaves = LEAVES / l->ranks;
+    c.stage = l->stage;
+    c.optimizer = l->optimizer;
+    c.param = l->param;
+    c.device = l->device;
+    c.host = l->device == RIG_SMALLEST ? RIG_SMALLEST : RIG_ALL;
+    c.accumulation = l->accumulation;
+    c.cache = l->cache;
+    c.streamed = l->streamed;
+    c.flush_after = l->flush_after;
+    return c;
+}
+
+/* What an exchange of rows moves depends on the tokens: nothing, or, where one rank has every row, what is expected of all. */
+static void check_bytes(const struct rig_result *r, uint32_t ranks, const char *text)
+{
+    struct st_traffic planned = r->planned_bytes, moved = r->moved_bytes;
+    const uint64_t sure = planned.comm - r->estimated_comm;
+
+    if (moved.comm < sure || moved.comm > sure + ranks * r->estimated_comm || r->estimated_comm == 0)
+        fail_msg("%s: %llu bytes came from other ranks, where %llu are planned and %llu expected beside them", text,
+                 (unsigned long long)moved.comm, (unsigned long long)sure, (unsigned long long)r->estimated_comm);
+    planned.comm = moved.comm = 0;
+    if (memcmp(&planned, &moved, sizeof(moved)) != 0)
+        fail_msg("%s: what was moved is not what was planned", text);
+}
+
+static void check_layout(const struct rig_cell *model, const struct layout *l, struct rig_result *first)
+{
+    const struct rig_cell c = cell_of(model, l);
+    struct rig_result r[RANKS_MOST];
+    char text[RIG_TEXT];
+
+    rig_cell_text(text, &c);
+    if ((c.ranks == 1 ? rig_run : rig_run_ranks)(r, &c, STEPS, scratch_dir) != STRATA_OK)
+        fail_msg("%u ranks, stage %u, %s: %s", c.ranks, c.stage, text, strata_last_error());
+    assert_true(r[0].planned);
+    if (first->weights[0] == '\0')
+        *first = r[0];
+    for (uint32_t rank = 0; rank < l->ranks; rank++) {
+        if (strcmp(r[rank].weights, first->weights) != 0 || strcmp(r[rank].state, first->state) != 0 ||
+            memcmp(r[rank].losses, first->losses, STEPS * sizeof(double)) != 0 ||
+            memcmp(r[rank].norms, first->norms, STEPS * sizeof(double)) != 0)
+            fail_msg("rank %u of %u, stage %u, %s: other bits than the first run", rank, c.ranks, c.stage, text);
+        if (c.ranks > 1)
+            check_bytes(&r[rank], c.ranks, text);
+    }
+}
+
+void layouts_check(const struct rig_cell *model, uint32_t first, uint32_t step)
+{
+    struct rig_result result = {0};
+
+    check_layout(model, &layouts[0], &result); /* one rank */
+    for (size_t i = 1 + first; i < sizeof(layouts) / sizeof(layouts[0]); i += step)
+        check_layout(model, &layouts[i], &result);
+    assert_true(model->dtype != STRATA_F16 || result.skipped > 0);
+}
+
+struct rig_cell layouts_model(strata_dtype dtype, bool llama)
+{
+    struct rig_cell c = rig_swapped();
+
+    c.llama = llama;
+    c.dtype = dtype;
+    c.grad_accum = MICROS;
+    c.threads = 1;
+    return c;
+}

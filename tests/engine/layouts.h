@@ -1,0 +1,13 @@
+/* layouts.h - whole runs of a small model by one and by several ranks, which are threads: the same bits for one number of leaves,
+ * wherever state and weights lie, at every stage of ZeRO, in both orders of accumulation, and as many bytes moved as planned. */
+#ifndef TESTS_ENGINE_LAYOUTS_H
+#define TESTS_ENGINE_LAYOUTS_H
+
+#include "rig.h"
+
+/** A model that layouts_check() trains; more of the cell may be set, but for what a layout decides. */
+struct rig_cell layouts_model(strata_dtype dtype, bool llama);
+/** Trains it by one rank, then in every `step`th layout of several ranks from number `first` on, in the test's scratch_dir. */
+void layouts_check(const struct rig_cell *model, uint32_t first, uint32_t step);
+
+#endif
