@@ -64,53 +64,14 @@ static uint32_t listed(const struct comm_job *j, uint32_t first, const struct st
     return j->part_count - first;
 }
 
-/* An array in page layout. */
-struct array {
-    uint32_t page;
-    unsigned char *base;
-    uint32_t width; /* of an element; 0: weights, of each group's own */
-    bool frozen;    /* has frozen groups, too */
-};
-
-/* A rank's slices of it. */
-static void add_slices(struct comm_job *j, const struct array *a, uint32_t rank)
+/* A rank's slices of an array; returns how many parts. */
+static uint32_t add_slices(struct comm_job *j, const struct st_engine_array *a, uint32_t rank, const struct st_comm_part **out)
 {
-    const struct st_program *program = j->engine->program;
-    const struct st_page *p = &program->workload.pages[a->page];
-
-    for (uint32_t i = 0; i < p->group_count; i++) {
-        const struct st_group *g = &p->groups[i];
-        const struct st_slice s = st_slice_of(&program->workload, a->page, i, program->ranks, rank);
-
-        if (g->kind == ST_GROUP_FROZEN && !a->frozen)
-            continue;
-        if (a->width == 0)
-            add_part(j, a->base + g->at + st_format_bytes(g->format, s.first), st_format_bytes(g->format, s.elems));
-        else
-            add_part(j, a->base + (g->offset + s.first) * a->width, s.elems * a->width);
-    }
-}
-
-/* Everybody's slices to everybody. */
-static void gather_slices(struct comm_job *j, const struct array *a)
-{
-    const struct st_program *program = j->engine->program;
-    const struct st_comm_part *own;
     const uint32_t first = j->part_count;
-    uint32_t count;
 
-    add_slices(j, a, program->rank);
-    count = listed(j, first, &own);
-    for (uint32_t r = 0; r < program->ranks; r++) {
-        const uint32_t from = j->part_count;
-
-        if (r == program->rank)
-            continue;
-        add_slices(j, a, r);
-        j->peers[r].send = own;
-        j->peers[r].send_count = count;
-        j->peers[r].recv_count = listed(j, from, &j->peers[r].recv);
-    }
+    assert(first + ST_GROUPS_MAX <= j->engine->comm->part_room);
+    j->part_count += st_engine_slices(&j->parts[first], j->engine, a, rank);
+    return listed(j, first, out);
 }
 
 static void gather_tokens(struct comm_job *j, const struct st_op *op)
@@ -154,16 +115,16 @@ static unsigned char *add_wire(struct comm_job *j, uint32_t page, unsigned char 
 static void exchange_grad(struct comm_job *j, const struct st_op *op)
 {
     const struct st_program *program = j->engine->program;
-    const struct array sum = {.page = op->page, .base = st_engine_operand(j->engine, op, ST_ROLE_SUM), .width = sizeof(float)};
+    const struct st_engine_array sum = {
+        .page = op->page, .base = st_engine_operand(j->engine, op, ST_ROLE_SUM), .width = sizeof(float)};
     unsigned char *wire = st_engine_operand(j->engine, op, ST_ROLE_WIRE);
 
     for (uint32_t r = 0; r < program->ranks; r++) {
-        uint32_t from = j->part_count;
+        uint32_t from;
 
         if (r == program->rank)
             continue;
-        add_slices(j, &sum, r);
-        j->peers[r].send_count = listed(j, from, &j->peers[r].send);
+        j->peers[r].send_count = add_slices(j, &sum, r, &j->peers[r].send);
         from = j->part_count;
         wire = add_wire(j, op->page, wire);
         j->peers[r].recv_count = listed(j, from, &j->peers[r].recv);
@@ -284,7 +245,7 @@ static void exchange_dact(struct comm_job *j, const struct st_op *op)
 static void fill_job(struct comm_job *j, const struct st_op *op)
 {
     const struct st_program *program = j->engine->program;
-    struct array a = {.page = op->page};
+    struct st_engine_array a = {.page = op->page};
 
     memset(j->peers, 0, program->ranks * sizeof(*j->peers));
     j->part_count = 0;
@@ -299,7 +260,7 @@ static void fill_job(struct comm_job *j, const struct st_op *op)
     case ST_OP_GATHER_UPDATED:
         a.base = st_engine_operand(j->engine, op, ST_ROLE_TO);
         a.frozen = op->kind == ST_OP_GATHER_WEIGHT;
-        gather_slices(j, &a);
+        j->part_count = st_engine_gather_slices(j->peers, j->parts, j->engine, &a);
         break;
     case ST_OP_EXCHANGE_GRAD:
         exchange_grad(j, op);
@@ -307,7 +268,7 @@ static void fill_job(struct comm_job *j, const struct st_op *op)
     case ST_OP_GATHER_GRAD:
         a.base = st_engine_operand(j->engine, op, ST_ROLE_TO);
         a.width = (uint32_t)strata_dtype_bytes(program->workload.dtype);
-        gather_slices(j, &a);
+        j->part_count = st_engine_gather_slices(j->peers, j->parts, j->engine, &a);
         break;
     case ST_OP_EXCHANGE_DACT:
         exchange_dact(j, op);

@@ -248,6 +248,21 @@ void st_engine_ranks_destroy(struct st_engine *eng);
 /* After a load or a resume: pages that the device keeps whole get every rank's slices.  Collective. */
 strata_status st_engine_gather_pages(struct st_engine *eng);
 
+/* An array of a page's elements in page layout. */
+struct st_engine_array {
+    uint32_t page;
+    unsigned char *base;
+    uint32_t width; /* of an element; 0: weights, of each group's own */
+    bool frozen;    /* has frozen groups, too */
+};
+/** A rank's slices of it, one part each, but for empty ones; returns how many.  parts: room for ST_GROUPS_MAX. */
+uint32_t st_engine_slices(struct st_comm_part *parts, const struct st_engine *eng, const struct st_engine_array *a,
+                          uint32_t rank);
+/** What each rank has of it, to all others, in place; returns how many parts.  peers: [ranks]; parts: room for
+ * [ranks][ST_GROUPS_MAX]. */
+uint32_t st_engine_gather_slices(struct st_comm_peer *peers, struct st_comm_part *parts, const struct st_engine *eng,
+                                 const struct st_engine_array *a);
+
 /* Runs of bytes that every rank names in the same order, and the one that has them gives to rank 0.  Nobody stops before rank 0
  * has told it, so that all stop at the same one; st_relay_end() has one answer for all. */
 struct st_relay {

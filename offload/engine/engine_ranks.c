@@ -1,4 +1,4 @@
-/* engine_comm.c - what ranks give each other outside a step's arithmetic: slices of pages, statuses, and, for exports and
+/* engine_ranks.c - what ranks give each other outside a step's arithmetic: slices of pages, statuses, and, for exports and
  * digests, the bytes of planes in one order on rank 0.
  *
  * Called between steps on the caller's thread, and by the comm ops of a step on the comm's own. */
@@ -39,44 +39,57 @@ void st_engine_ranks_destroy(struct st_engine *eng)
     free(eng->peers.parts);
 }
 
-/* --- pages that stay whole --- */
+/* --- slices of pages --- */
 
-/* The parts of a whole page's weights that a rank has; returns how many. */
-static uint32_t slices_of(struct st_comm_part *parts, const struct st_engine *eng, uint32_t p, uint32_t rank)
+uint32_t st_engine_slices(struct st_comm_part *parts, const struct st_engine *eng, const struct st_engine_array *a, uint32_t rank)
 {
     const struct st_workload *w = &eng->program->workload;
-    const struct st_page *page = &w->pages[p];
-    unsigned char *base = st_engine_pointer(eng, eng->program->pages[p].weight_region);
+    const struct st_page *page = &w->pages[a->page];
+    uint32_t count = 0;
 
     for (uint32_t i = 0; i < page->group_count; i++) {
-        const struct st_group *group = &page->groups[i];
-        const struct st_slice s = st_slice_of(w, p, i, eng->program->ranks, rank);
+        const struct st_group *g = &page->groups[i];
+        const struct st_slice s = st_slice_of(w, a->page, i, eng->program->ranks, rank);
 
-        parts[i] = (struct st_comm_part){base + group->at + st_format_bytes(group->format, s.first),
-                                         st_format_bytes(group->format, s.elems)};
+        if (s.elems == 0 || (g->kind == ST_GROUP_FROZEN && !a->frozen))
+            continue;
+        if (a->width == 0)
+            parts[count++] =
+                (struct st_comm_part){a->base + g->at + st_format_bytes(g->format, s.first), st_format_bytes(g->format, s.elems)};
+        else
+            parts[count++] = (struct st_comm_part){a->base + (g->offset + s.first) * a->width, s.elems * a->width};
     }
-    return page->group_count;
+    return count;
 }
 
-/* Own slices go to everybody, theirs come in place. */
-static strata_status gather_page(struct st_engine *eng, uint32_t p)
+uint32_t st_engine_gather_slices(struct st_comm_peer *peers, struct st_comm_part *parts, const struct st_engine *eng,
+                                 const struct st_engine_array *a)
 {
-    const uint32_t rank = eng->program->rank;
-    struct st_engine_peers *x = &eng->peers;
-    struct st_comm_part *own = x->parts + (size_t)rank * ST_GROUPS_MAX;
-    const uint32_t sends = slices_of(own, eng, p, rank);
-    char what[64];
+    const uint32_t own = st_engine_slices(parts, eng, a, eng->program->rank);
+    uint32_t count = own;
 
     for (uint32_t r = 0; r < eng->program->ranks; r++) {
-        struct st_comm_part *theirs = x->parts + (size_t)r * ST_GROUPS_MAX;
+        struct st_comm_part *theirs = parts + count;
 
-        x->peers[r] = (struct st_comm_peer){0};
-        if (r != rank)
-            x->peers[r] = (struct st_comm_peer){
-                .send = own, .recv = theirs, .send_count = sends, .recv_count = slices_of(theirs, eng, p, r)};
+        peers[r] = (struct st_comm_peer){0};
+        if (r == eng->program->rank)
+            continue;
+        count += st_engine_slices(theirs, eng, a, r);
+        peers[r] = (struct st_comm_peer){
+            .send = parts, .recv = theirs, .send_count = own, .recv_count = (uint32_t)(parts + count - theirs)};
     }
+    return count;
+}
+
+static strata_status gather_page(struct st_engine *eng, uint32_t p)
+{
+    const struct st_engine_array weights = {
+        .page = p, .base = st_engine_pointer(eng, eng->program->pages[p].weight_region), .frozen = true};
+    char what[64];
+
+    (void)st_engine_gather_slices(eng->peers.peers, eng->peers.parts, eng, &weights);
     snprintf(what, sizeof(what), "the first gather of page %u", p);
-    return st_comm_exchange(eng->device_comm, x->peers, what);
+    return st_comm_exchange(eng->device_comm, eng->peers.peers, what);
 }
 
 strata_status st_engine_gather_pages(struct st_engine *eng)
