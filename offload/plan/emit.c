@@ -252,7 +252,7 @@ static void trim(void **array, uint32_t count, size_t size)
 strata_status st_emit_program(struct st_plan *plan, struct st_layout *lay)
 {
     struct st_program *program = &plan->program;
-    struct st_emitter e = {.plan = plan, .program = program, .lay = lay};
+    struct st_emitter e = {.plan = plan, .program = program, .lay = lay, .underway.page = ST_NO_PAGE};
     strata_status st;
 
     e.update_phases = st_emit_gated(&e) ? BODY | EPI : BODY | PRO;

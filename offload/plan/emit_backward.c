@@ -12,6 +12,16 @@ static bool trained(const struct st_emitter *e, uint32_t p)
     return e->program->pages[p].grad != ST_WHERE_NONE;
 }
 
+static void conclude(struct st_emitter *e);
+
+/* The next slot of a pool of sums.  If an exchange has it, that is concluded first. */
+static uint32_t take_sum(struct st_emitter *e, struct st_pool *pool, uint32_t p)
+{
+    if (e->underway.page != ST_NO_PAGE && pool->buffer[pool->next] == e->underway.sum)
+        conclude(e);
+    return st_pool_take(pool, p);
+}
+
 /* --- leaves --- */
 
 static bool begins_leaf(const struct st_emitter *e, uint32_t m)
@@ -72,7 +82,7 @@ static uint32_t fold_sum(struct st_emitter *e, uint32_t p, uint32_t sum, uint32_
     uint32_t below = sum_at(e, p, sum, depth - 1);
 
     if (one_at_a_time(e, p)) {
-        below = st_pool_take(&e->lay->folds, p);
+        below = take_sum(e, &e->lay->folds, p);
         st_emit_copy(e, ST_OP_UPLOAD_ACCUM, BACKWARD, waiting_sum(e, p, depth - 1), below, sum_index(e, p, depth - 1),
                      st_emit_sum_bytes(e, p))
             ->page = p;
@@ -95,7 +105,7 @@ static uint32_t open_sum(struct st_emitter *e, uint32_t p, const struct st_micro
         return ST_NO_BUFFER;
     if (place->sum == ST_WHERE_DEVICE)
         return place->accum_region;
-    slot = st_pool_take(st_place_is_small(e->plan, p) ? &e->lay->small_grads : &e->lay->grads, p);
+    slot = take_sum(e, st_place_is_small(e->plan, p) ? &e->lay->small_grads : &e->lay->grads, p);
     if (begins_leaf(e, micros->first))
         return slot;
     depth = depth_of(e, micros->first);
@@ -119,23 +129,21 @@ static uint32_t add_to_sum(struct st_emitter *e, uint32_t p, uint32_t sum, uint3
     return sum;
 }
 
-/* Has the ranks add up their sums of page p, each those of its own slices. */
-static void exchange_sum(struct st_emitter *e, uint32_t p, uint32_t sum)
+/* Has each rank send its sum of page p to those who have slices of it; they are added up by conclude(). */
+static void exchange_sum(struct st_emitter *e, uint32_t p, uint32_t sum, uint32_t m)
 {
-    struct st_op *op;
-    uint32_t wire;
+    const uint32_t wire = st_pool_take(&e->lay->wires, p);
+    struct st_op *op = st_emit_op(e, ST_OP_EXCHANGE_GRAD, BACKWARD);
 
-    if (e->program->ranks == 1)
-        return;
-    wire = st_pool_take(&e->lay->wires, p);
-    op = st_emit_op(e, ST_OP_EXCHANGE_GRAD, BACKWARD);
     op->page = p;
     op->bytes = st_program_wire_bytes(e->program, p);
     st_emit_operand(e, ST_ROLE_SUM, sum, p);
     st_emit_operand(e, ST_ROLE_WIRE, wire, p);
-    st_emit_op(e, ST_OP_FOLD_RANKS, BACKWARD)->page = p;
-    st_emit_operand(e, ST_ROLE_SUM, sum, p);
-    st_emit_operand(e, ST_ROLE_WIRE, wire, p);
+    conclude(e);
+    e->underway.page = p;
+    e->underway.sum = sum;
+    e->underway.wire = wire;
+    e->underway.micro = m;
 }
 
 /* Stage 0: every rank needs all of the rounded gradient. */
@@ -215,19 +223,65 @@ static void finish_grad(struct st_emitter *e, uint32_t p, uint32_t sum)
         st_emit_update(e, p);
 }
 
-/* Deals with page p's sum after these micro-batches.  The table's stays open for the lookup's gradients. */
-static void close_sum(struct st_emitter *e, uint32_t p, uint32_t sum, const struct st_micros *micros)
+/* After the step's last micro-batch, m: a sum is rounded; the table's stays open for the lookup's gradients. */
+static void end_sum(struct st_emitter *e, uint32_t p, uint32_t sum, uint32_t m)
+{
+    if (!st_place_is_table(e->plan, p))
+        finish_grad(e, p, sum);
+    else if (e->program->pages[p].sum == ST_WHERE_HOST)
+        sum_to_host(e, p, sum, m);
+}
+
+/* Adds up what the exchange that is under way has brought. */
+static void conclude(struct st_emitter *e)
+{
+    const uint32_t p = e->underway.page;
+
+    if (p == ST_NO_PAGE)
+        return;
+    e->underway.page = ST_NO_PAGE;
+    st_emit_op(e, ST_OP_FOLD_RANKS, BACKWARD)->page = p;
+    st_emit_operand(e, ST_ROLE_SUM, e->underway.sum, p);
+    st_emit_operand(e, ST_ROLE_WIRE, e->underway.wire, p);
+    end_sum(e, p, e->underway.sum, e->underway.micro);
+}
+
+/* Whether page p's exchange may go on while the next page is computed: not if its update is made here and wants slots that the
+ * next page's weights take. */
+static bool may_wait(const struct st_emitter *e, uint32_t p)
 {
     const struct st_page_place *place = &e->program->pages[p];
 
+    return !st_emit_in_backward(e) || place->weights == ST_WHERE_DEVICE ||
+           (place->grad == ST_WHERE_HOST && place->home == ST_WHERE_HOST);
+}
+
+/* Deals with page p's sum after these micro-batches. */
+static void close_sum(struct st_emitter *e, uint32_t p, uint32_t sum, const struct st_micros *micros)
+{
+    const uint32_t last = micros->end - 1;
+
     if (sum == ST_NO_BUFFER)
         return;
-    if (micros->closes)
-        exchange_sum(e, p, sum);
-    if (place->sum == ST_WHERE_HOST && (!micros->closes || st_place_is_table(e->plan, p)))
-        sum_to_host(e, p, sum, micros->end - 1);
-    else if (micros->closes && !st_place_is_table(e->plan, p))
-        finish_grad(e, p, sum);
+    if (!micros->closes) {
+        if (e->program->pages[p].sum == ST_WHERE_HOST)
+            sum_to_host(e, p, sum, last);
+        return;
+    }
+    if (e->program->ranks == 1) {
+        end_sum(e, p, sum, last);
+        return;
+    }
+    exchange_sum(e, p, sum, last);
+    if (!may_wait(e, p))
+        conclude(e);
+}
+
+/* Brings the weights of the page that comes next ahead of this one's exchange, behind which they would wait. */
+static void bring_ahead(struct st_emitter *e, const struct st_micros *micros, uint32_t next)
+{
+    if (e->program->ranks > 1 && micros->closes && !st_emit_in_backward(e) && e->lay->weights.count != 1)
+        (void)st_emit_device_weight(e, next, BACKWARD);
 }
 
 static void head_slice_backward(struct st_emitter *e, const struct st_micros *micros, uint32_t t)
@@ -252,6 +306,7 @@ static void head_slice_backward(struct st_emitter *e, const struct st_micros *mi
             st_emit_operand(e, ST_ROLE_LOGITS, e->lay->logits[t * g + m], t * g + m);
         sum = add_to_sum(e, p, sum, m);
     }
+    bring_ahead(e, micros, t + 1 < e->program->workload.head_count ? p + 1 : e->program->workload.norm_page);
     close_sum(e, p, sum, micros);
 }
 
@@ -277,6 +332,8 @@ static void head_backward(struct st_emitter *e, const struct st_micros *micros)
         st_emit_operand(e, ST_ROLE_WORKSPACE, e->lay->workspace, 0);
         sum = add_to_sum(e, w->norm_page, sum, m);
     }
+    if (e->plan->sums->lowest_block < w->block_count)
+        bring_ahead(e, micros, w->block_first + w->block_count - 1);
     close_sum(e, w->norm_page, sum, micros);
 }
 
@@ -303,6 +360,8 @@ static void block_backward(struct st_emitter *e, const struct st_micros *micros,
         st_emit_operand(e, ST_ROLE_WORKSPACE, e->lay->workspace, 0);
         sum = add_to_sum(e, p, sum, m);
     }
+    if (b > e->plan->sums->lowest_block)
+        bring_ahead(e, micros, p - 1);
     close_sum(e, p, sum, micros);
 }
 
@@ -331,6 +390,7 @@ void st_emit_backward(struct st_emitter *e, const struct st_micros *micros)
         block_backward(e, micros, b);
     if (w->position_page != ST_NO_PAGE && trained(e, w->position_page))
         position_backward(e, micros);
+    conclude(e);
 }
 
 /* --- the table --- */

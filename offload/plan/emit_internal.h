@@ -37,6 +37,9 @@ struct st_emitter {
         uint32_t page, from;
     } held[ST_HELD_MAX]; /* downloads of gradients that are deferred to after the step's end */
     uint32_t held_count;
+    struct {
+        uint32_t page, sum, wire, micro;
+    } underway;       /* the page whose sums the ranks exchange while the next one is computed; page ST_NO_PAGE: none */
     struct st_op *op; /* the op begun last: in the list, or `dummy` once memory has run out */
     struct st_op dummy;
     bool no_memory;
