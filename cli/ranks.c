@@ -6,6 +6,8 @@
 #include "core/base/print.h"
 #include "core/base/wrap.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,6 +96,35 @@ strata_status cli_ranks_meet(struct cli_ranks *r, const struct strata_config *co
     st = strata_comm_open(&r->comm, &r->who);
     r->who.config = NULL;
     return st == STRATA_OK ? strata_comm_get_info(r->comm, &r->info) : st;
+}
+
+/* Of files it counts whether they are named: names may differ from machine to machine. */
+strata_status cli_ranks_agree(const struct cli_ranks *r, const struct cli_args *args)
+{
+    static const char *const words[] = {"none", "one"};
+    char max_steps[24], epochs[32], eval_every[24];
+    const char *const facts[][2] = {
+        {"--max-steps", max_steps},
+        {"--epochs", epochs},
+        {"--eval-data", words[args->eval_data != NULL]},
+        {"--eval-every", eval_every},
+        {"--resume", words[args->resume != NULL]},
+        {"--out", words[args->out != NULL]},
+        {"--digest", words[args->digest]},
+    };
+    const char *names[sizeof(facts) / sizeof(facts[0])], *texts[sizeof(facts) / sizeof(facts[0])];
+    const uint32_t count = sizeof(facts) / sizeof(facts[0]);
+
+    if (r->comm == NULL)
+        return STRATA_OK;
+    snprintf(max_steps, sizeof(max_steps), "%" PRIu64, args->max_steps);
+    snprintf(epochs, sizeof(epochs), "%.17g", args->epochs);
+    snprintf(eval_every, sizeof(eval_every), "%" PRIu64, args->eval_every);
+    for (uint32_t i = 0; i < count; i++) {
+        names[i] = facts[i][0];
+        texts[i] = facts[i][1];
+    }
+    return strata_comm_agree(r->comm, names, texts, count);
 }
 
 void cli_ranks_print(const struct cli_ranks *r, FILE *file)

@@ -28,6 +28,9 @@ strata_status cli_ranks_find(struct cli_ranks *r, const struct cli_args *args);
 const struct cli_args *cli_ranks_args(struct cli_ranks *r, const struct cli_args *args);
 /** Meet the others, for as long as the configuration says.  As strata_comm_open(). */
 strata_status cli_ranks_meet(struct cli_ranks *r, const struct strata_config *config);
+/** What each rank's command line asks of all of them: how long the run is, and what else they do together.  E_CONFIG: it differs.
+ */
+strata_status cli_ranks_agree(const struct cli_ranks *r, const struct cli_args *args);
 /** One line for people: "2 ranks (torchrun), 2 on this machine, by tcp".  Nothing of one rank. */
 void cli_ranks_print(const struct cli_ranks *r, FILE *file);
 /** A run has ended with this status: if it has failed, tell the others before the engine waits for them.  What launchers send to

@@ -159,6 +159,8 @@ static strata_status prepare(struct train *t)
     resumed = traces(args);
     if (st == STRATA_OK)
         st = cli_run_configure(&t->run, args, &t->progress);
+    if (st == STRATA_OK)
+        st = cli_ranks_agree(&t->run.ranks, args);
     if (st == STRATA_OK && !args->quiet)
         cli_ranks_print(&t->run.ranks, people(args));
 

@@ -250,6 +250,10 @@ static void what_differs_ends_both(void **state)
         {"--seq-len 16", "--seq-len differs"},
         {"--model nano-llama", "differs among the ranks"},
         {"--data {w}/good.heldout.bin", "the number of token files differs"},
+        {"--max-steps 2", "--max-steps differs among the ranks: rank 0 has 1, rank 1 has 2"},
+        {"--eval-data {w}/good.heldout.bin", "--eval-data differs among the ranks: rank 0 has none, rank 1 has one"},
+        {"--out {w}/odd", "--out differs among the ranks: rank 0 has none, rank 1 has one"},
+        {"--digest", "--digest differs"},
     };
     const struct workplace *w = *state;
 
