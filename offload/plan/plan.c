@@ -111,7 +111,6 @@ static strata_status make_shards(struct st_plan *plan)
     struct st_program *program = &plan->program;
 
     program->ranks = plan->policy.ranks;
-    program->rank = plan->policy.rank;
     program->stage = plan->policy.stage;
     program->shards = calloc(program->workload.page_count, sizeof(*program->shards));
     program->norm_first = calloc((size_t)program->workload.page_count + 1, sizeof(*program->norm_first));
@@ -408,6 +407,27 @@ static strata_status check_ops(const struct st_plan *plan)
                     (unsigned long long)ops, OPS_MAX);
 }
 
+strata_status st_plan_take_rank(struct st_plan *plan, uint32_t rank)
+{
+    struct st_program *program = &plan->program;
+    strata_status st;
+
+    if (plan->policy.rank == rank)
+        return STRATA_OK;
+    plan->policy.rank = program->rank = rank;
+    free(program->pages);
+    free(program->chunks);
+    st_plan_sums_free(plan->sums);
+    program->pages = NULL;
+    program->chunks = NULL;
+    plan->sums = NULL;
+    program->chunk_count = 0;
+    program->tile_count = 0;
+    if ((st = cut_chunks(plan)) != STRATA_OK || (st = st_plan_sums_make(plan)) != STRATA_OK)
+        return st;
+    return st_plan_build(plan);
+}
+
 strata_status st_plan_make(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                            const struct st_policy *policy)
 {
@@ -424,6 +444,7 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
         return st_error(STRATA_E_NOMEM, "plan: no memory");
     plan->capacity = *capacity;
     plan->policy = *policy;
+    plan->policy.rank = 0;
     plan->program.moments = policy->moments != 0 ? policy->moments : 2;
     plan->program.moment_format = policy->moment_format;
     resolve_policy(&plan->policy, workload);
@@ -442,7 +463,7 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
         return does_not_fit(plan);
     }
     plan->fits = true;
-    if ((st = st_plan_choose(plan, rates)) != STRATA_OK)
+    if ((st = st_plan_choose(plan, rates)) != STRATA_OK || (st = st_plan_take_rank(plan, policy->rank)) != STRATA_OK)
         goto fail;
     *out = plan;
     return STRATA_OK;

@@ -87,15 +87,12 @@ static strata_status take_if_faster(struct st_plan **plan, double *best, const s
     return STRATA_OK;
 }
 
-strata_status st_plan_balance(struct st_plan **plan, const struct st_machine *rates)
+static strata_status balance(struct st_plan **plan, const struct st_machine *rates)
 {
     const uint32_t asked = (*plan)->policy.streamed;
     double seconds;
     strata_status st;
 
-    if ((*plan)->policy.forward_only || (*plan)->capacity.device_is_host || !(rates->rates.update > 0) ||
-        !(rates->rates.upload > 0) || !(rates->rates.download > 0) || !st_simulate_possible(&(*plan)->program, rates))
-        return STRATA_OK;
     if ((st = step_seconds(&seconds, *plan, rates)) == STRATA_OK)
         st = take_if_faster(plan, &seconds, rates, asked);
     if (asked != ST_STREAMED_AUTO)
@@ -103,5 +100,18 @@ strata_status st_plan_balance(struct st_plan **plan, const struct st_machine *ra
     for (uint32_t share = (uint32_t)lround(best_share(*plan, rates) * ST_STREAMED_PARTS); st == STRATA_OK && share > 0;
          share /= 2)
         st = take_if_faster(plan, &seconds, rates, share);
+    return st;
+}
+
+strata_status st_plan_balance(struct st_plan **plan, const struct st_machine *rates)
+{
+    const uint32_t rank = (*plan)->policy.rank;
+    strata_status st;
+
+    if ((*plan)->policy.forward_only || (*plan)->capacity.device_is_host || !(rates->rates.update > 0) ||
+        !(rates->rates.upload > 0) || !(rates->rates.download > 0) || !st_simulate_possible(&(*plan)->program, rates))
+        return STRATA_OK;
+    if ((st = st_plan_take_rank(*plan, 0)) == STRATA_OK && (st = balance(plan, rates)) == STRATA_OK)
+        st = st_plan_take_rank(*plan, rank);
     return st;
 }

@@ -132,6 +132,9 @@ bool st_plan_smallest_fits(struct st_plan *plan);
 void st_plan_remedy(char *buf, size_t bytes, const struct st_plan *plan, strata_tier tier);
 /* From the smallest placement to the plan: decide and build.  rates: the machine to judge by; NULL: a nominal machine. */
 strata_status st_plan_choose(struct st_plan *plan, const struct st_machine *rates);
+/** Turn a plan that is built into the one of another rank, with the same decisions.  What ranks move and update differs a little,
+ *  and no choice must: choices are made by the plan of rank 0, which each rank then turns into its own. */
+strata_status st_plan_take_rank(struct st_plan *plan, uint32_t rank);
 /* st_plan_make() with the judge's rates. */
 strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                                   const struct st_policy *policy, const struct st_machine *rates);

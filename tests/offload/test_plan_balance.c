@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -189,6 +190,48 @@ static void a_streamed_parameter_moves_twelve_bytes_each_way(void **state)
     st_plan_destroy(with);
 }
 
+/* Small models are cut unevenly, so that of two plans one rank would take the one and the next one the other. */
+static void all_ranks_decide_alike(void **state)
+{
+    struct st_machine m = machine_of(40e9, 20e9);
+    uint32_t compared = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        struct plan_draws draws = {.seed = seed};
+        struct st_workload w;
+        struct st_policy policy;
+        struct st_plan *first = NULL;
+
+        plan_random_workload(&w, &draws, true);
+        plan_random_policy(&policy, &draws, &w);
+        policy.ranks = seed % 2 == 0 ? 2 : 4;
+        policy.leaves = 1;
+        policy.stage = 1 + (uint32_t)(seed % 3);
+        policy.accumulation = ST_ACCUMULATE_AUTO;
+        policy.streamed = ST_STREAMED_AUTO;
+        m.capacity.device_is_host = seed % 5 > 2;
+        for (policy.rank = 0; policy.rank < policy.ranks; policy.rank++) {
+            struct st_plan *plan = plan_try(&w, &m, &policy, "alike");
+
+            assert_true(!plan->fits || (st_plan_balance(&plan, &m) == STRATA_OK && st_plan_verify(plan) == STRATA_OK));
+            if (policy.rank == 0) {
+                first = plan;
+                continue;
+            }
+            if (memcmp(&plan->decided, &first->decided, sizeof(plan->decided)) != 0 ||
+                memcmp(plan->program.needed, first->program.needed, sizeof(plan->program.needed)) != 0 ||
+                plan->program.op_count != first->program.op_count)
+                fail_msg("seed %llu: rank %u of %u has another plan", (unsigned long long)seed, policy.rank, policy.ranks);
+            compared += plan->fits && plan->policy.rank == policy.rank && plan->program.rank == policy.rank;
+            st_plan_destroy(plan);
+        }
+        st_plan_destroy(first);
+        st_workload_fini(&w);
+    }
+    assert_true(compared > 30);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -197,6 +240,7 @@ int main(void)
         cmocka_unit_test(a_share_that_is_asked_for_is_kept),
         cmocka_unit_test(the_ratio_is_the_rest),
         cmocka_unit_test(a_streamed_parameter_moves_twelve_bytes_each_way),
+        cmocka_unit_test(all_ranks_decide_alike),
     };
 
     return cmocka_run_group_tests_name("plan_balance", tests, NULL, NULL);
