@@ -109,6 +109,33 @@ void layouts_check(const struct rig_cell *model, uint32_t first, uint32_t step)
     assert_true(model->dtype != STRATA_F16 || result.skipped > 0);
 }
 
+uint32_t layouts_product(const struct rig_cell *model)
+{
+    static const enum rig_budget budgets[] = {[NONE] = RIG_ALL, [CPU] = RIG_MIDWAY, [NVME] = RIG_SMALLEST};
+    struct rig_result first = {0};
+    uint32_t cells = 0;
+
+    for (uint32_t ranks = 1; ranks <= RANKS_MOST; ranks *= 2)
+        for (uint32_t stage = 0; stage <= 3; stage++)
+            for (uint32_t tier = NONE; tier <= NVME; tier++)
+                for (uint32_t order = 0; order < 2; order++) {
+                    const struct layout l = {
+                        .ranks = ranks,
+                        .stage = stage,
+                        .optimizer = (strata_tier)tier,
+                        .param = (strata_tier)tier,
+                        .device = budgets[tier],
+                        .accumulation = order == 0 ? ST_ACCUMULATE_VERTICAL : ST_ACCUMULATE_HORIZONTAL,
+                        .cache = tier == NVME ? 0 : ST_AUTO_BYTES,
+                    };
+
+                    check_layout(model, &l, &first);
+                    cells++;
+                }
+    assert_true(first.clipped > 0 && (first.skipped > 0) == (model->dtype == STRATA_F16));
+    return cells;
+}
+
 struct rig_cell layouts_model(strata_dtype dtype, bool llama)
 {
     struct rig_cell c = rig_swapped();

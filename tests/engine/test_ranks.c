@@ -1,6 +1,8 @@
-/* test_ranks - what several ranks train on the cpu device, in many layouts. */
+/* test_ranks - what several ranks train on the cpu device, in many layouts.  With --all: the product of numbers of ranks, stages,
+ * tiers, orders and formats, with and without frozen blocks. */
 #include "layouts.h"
 
+#include "tests/common/sample.h"
 #include "tests/common/scratch.h"
 
 #include <setjmp.h>
@@ -52,8 +54,25 @@ static void test_serial_updates_and_frozen_blocks(void **state)
     layouts_check(&c, 0, 3);
 }
 
-int main(void)
+static void test_the_product(void **state)
 {
+    static const strata_dtype dtypes[] = {STRATA_BF16, STRATA_F16, STRATA_F32};
+    uint32_t cells = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < 6; i++) {
+        struct rig_cell c = layouts_model(dtypes[i % 3], false);
+
+        c.clip = RIG_CLIP_ALWAYS;
+        c.freeze = i < 3 ? NULL : "transformer.h.0.*";
+        cells += layouts_product(&c);
+    }
+    print_message("%u runs\n", cells);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest product[] = {cmocka_unit_test(test_the_product)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bf16_everywhere),
         cmocka_unit_test(test_fp32_untied),
@@ -62,5 +81,7 @@ int main(void)
         cmocka_unit_test(test_serial_updates_and_frozen_blocks),
     };
 
-    return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
+    sample_init(argc, argv);
+    return sample_is_all() ? cmocka_run_group_tests(product, scratch_create, scratch_remove)
+                           : cmocka_run_group_tests(tests, scratch_create, scratch_remove);
 }
