@@ -184,7 +184,7 @@ uint64_t st_plan_promoted(const struct st_plan *plan)
     for (uint32_t p = 0, end; p < plan->program.workload.page_count; p = end) {
         end = st_plan_alike_end(plan, p);
         if (page_promoted(plan, p))
-            bytes += (end - p) * plan->program.workload.pages[p].bytes;
+            bytes += (end - p) * (st_place_resident(plan, p) ? plan->program.workload.pages : plan->program.shards)[p].bytes;
     }
     if (plan->policy.optimizer_tier == STRATA_TIER_DEVICE)
         return bytes;
