@@ -240,9 +240,29 @@ void st_handle_policy(struct st_policy *policy, const struct strata_model *m)
     policy->stage = m->config.zero_stage;
 }
 
+/* Where what this rank has would do, the sentence says which rank has less. */
+static strata_status name_rank(const struct strata_plan *p, const struct st_capacity *own,
+                               const uint32_t least[STRATA_TIER_COUNT], strata_status st)
+{
+    char have[24];
+
+    if (st != STRATA_E_NOFIT)
+        return st;
+    for (uint32_t t = 0; t < STRATA_TIER_COUNT; t++) {
+        const uint64_t needed = p->plan->program.needed[t];
+
+        if (needed > p->machine.capacity.bytes[t] && needed <= own->bytes[t])
+            return st_error(st, "%s; rank %u has no more, this one has %s", strata_last_error(), least[t],
+                            st_size_text(have, own->bytes[t]));
+    }
+    return st;
+}
+
 static strata_status make_plan(struct strata_plan *p)
 {
     const struct strata_model *m = p->model;
+    uint32_t least[STRATA_TIER_COUNT];
+    struct st_capacity own;
     struct st_policy policy;
     strata_status st = find_machine(p);
 
@@ -250,9 +270,11 @@ static strata_status make_plan(struct strata_plan *p)
         return st;
     share_node(p);
     st_handle_policy(&policy, m);
-    if ((st = st_ranks_capacity(m, &p->machine.capacity)) != STRATA_OK)
+    own = p->machine.capacity;
+    if ((st = st_ranks_capacity(m, &p->machine.capacity, least)) != STRATA_OK)
         return st;
     st = name_budgets(p, st_plan_make(&p->plan, st_model_workload(m->model), &p->machine.capacity, &policy));
+    st = name_rank(p, &own, least, st);
     if (st == STRATA_OK && (st = st_plan_verify(p->plan)) == STRATA_OK)
         st_figures_make(&p->figures, &p->plan->program, &p->machine);
     if (st == STRATA_OK)

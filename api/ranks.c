@@ -150,8 +150,8 @@ strata_status st_ranks_agree_model(const struct strata_model *m)
 
 /* --- the smallest of all ranks --- */
 
-/* Each of `count` numbers becomes the smallest that a rank has. */
-static strata_status take_least(const struct strata_model *m, double *numbers, uint32_t count, const char *what)
+/* Each of `count` numbers becomes the smallest that a rank has.  least: [count], the first rank that has it; or NULL. */
+static strata_status take_least(const struct strata_model *m, double *numbers, uint32_t count, const char *what, uint32_t *least)
 {
     const uint32_t ranks = st_handle_world(m).ranks;
     double *all = st_fault_refuses("api.least") ? NULL : calloc((size_t)ranks * count, sizeof(*all));
@@ -160,9 +160,16 @@ static strata_status take_least(const struct strata_model *m, double *numbers, u
     if (all == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for the numbers of %u ranks", ranks);
     st = st_comm_gather(st_handle_comm(m), numbers, count * sizeof(*numbers), all, what);
-    for (size_t i = 0; i < (size_t)ranks * count && st == STRATA_OK; i++)
-        if (all[i] < numbers[i % count])
-            numbers[i % count] = all[i];
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        uint32_t at = 0;
+
+        for (uint32_t r = 1; r < ranks; r++)
+            if (all[(size_t)r * count + i] < all[(size_t)at * count + i])
+                at = r;
+        numbers[i] = all[(size_t)at * count + i];
+        if (least != NULL)
+            least[i] = at;
+    }
     free(all);
     return st;
 }
@@ -175,23 +182,26 @@ strata_status st_ranks_workers(struct strata_model *m)
     if (st_handle_comm(m) == NULL)
         return STRATA_OK;
     workers = st_handle_workers(m);
-    st = take_least(m, &workers, 1, "workers");
+    st = take_least(m, &workers, 1, "workers", NULL);
     m->threads = (uint32_t)workers;
     return st;
 }
 
 /* Bytes are below 2^53. */
-strata_status st_ranks_capacity(const struct strata_model *m, struct st_capacity *capacity)
+strata_status st_ranks_capacity(const struct strata_model *m, struct st_capacity *capacity, uint32_t least[STRATA_TIER_COUNT])
 {
     double numbers[STRATA_TIER_COUNT + 1];
+    uint32_t least_of[STRATA_TIER_COUNT + 1] = {0};
     strata_status st;
 
+    memset(least, 0, STRATA_TIER_COUNT * sizeof(*least));
     if (st_handle_comm(m) == NULL)
         return STRATA_OK;
     for (uint32_t i = 0; i < STRATA_TIER_COUNT; i++)
         numbers[i] = (double)capacity->bytes[i];
     numbers[STRATA_TIER_COUNT] = -(double)capacity->device_beside;
-    st = take_least(m, numbers, STRATA_TIER_COUNT + 1, "capacities");
+    st = take_least(m, numbers, STRATA_TIER_COUNT + 1, "capacities", least_of);
+    memcpy(least, least_of, STRATA_TIER_COUNT * sizeof(*least));
     for (uint32_t i = 0; i < STRATA_TIER_COUNT; i++)
         capacity->bytes[i] = (uint64_t)numbers[i];
     capacity->device_beside = (uint64_t)-numbers[STRATA_TIER_COUNT];
@@ -216,7 +226,7 @@ strata_status st_ranks_rates(struct strata_plan *p)
     others[0] = -r->latency_node;
     others[1] = -r->latency_nodes;
     others[2] = r->node_ranks;
-    st = take_least(p->model, numbers, RATES_COUNT + 3, "rates");
+    st = take_least(p->model, numbers, RATES_COUNT + 3, "rates", NULL);
     for (uint32_t i = 0; i < RATES_COUNT; i++)
         *rates[i] = numbers[i];
     r->latency_node = fabs(others[0]);

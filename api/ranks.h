@@ -11,8 +11,9 @@ strata_status st_ranks_agree(struct st_comm *comm, const struct st_comm_fact *fa
 strata_status st_ranks_workers(struct strata_model *m);
 /** E_CONFIG: version, configuration, model or its weights differ. */
 strata_status st_ranks_agree_model(const struct strata_model *m);
-/** Of each tier the smallest capacity. */
-strata_status st_ranks_capacity(const struct strata_model *m, struct st_capacity *capacity);
+/** Of each tier the smallest capacity.
+ *  @param least  the first rank that has it */
+strata_status st_ranks_capacity(const struct strata_model *m, struct st_capacity *capacity, uint32_t least[STRATA_TIER_COUNT]);
 /** Of each resource the lowest rate, as the slowest rank keeps all others waiting. */
 strata_status st_ranks_rates(struct strata_plan *p);
 /** E_CONFIG: what the programs exchange differs, which is a mistake of the planner's. */

@@ -214,7 +214,7 @@ static void *take_capacity(void *ctx)
     const struct strata_model model = {.comm = &r->comm};
     struct st_capacity c = {.bytes = {100 - rank, 50 + rank, rank == 1 ? 7 : 9}, .device_beside = 5 + rank};
 
-    r->opened = st_ranks_capacity(&model, &c);
+    r->opened = st_ranks_capacity(&model, &c, (uint32_t[STRATA_TIER_COUNT]){0});
     r->info.params = c.bytes[STRATA_TIER_DEVICE] * 1000000 + c.bytes[STRATA_TIER_HOST] * 10000 + c.bytes[STRATA_TIER_NVME] * 100 +
                      c.device_beside;
     return NULL;

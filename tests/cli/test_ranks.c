@@ -270,6 +270,22 @@ static void what_differs_ends_both(void **state)
     }
 }
 
+/* All plan with the least that a rank has; the others say whose it is. */
+static void what_one_lacks_is_named(void **state)
+{
+    const struct workplace *w = *state;
+    struct ranks r = {0};
+
+    ranks_run(w, &r, 2, RUN "--max-steps 1 --host-memory 1GiB", "--device-memory 4KiB");
+    for (uint32_t k = 0; k < 2; k++) {
+        must_say(r.programs[k].err, "4.00 KiB allowed");
+        assert_int_equal(r.programs[k].code, 3);
+    }
+    must_say(r.programs[0].err, "rank 1 has no more, this one has ");
+    assert_null(strstr(r.programs[1].err, "has no more"));
+    ranks_free(&r);
+}
+
 static void mistakes_of_launching(void **state)
 {
     static const struct {
@@ -340,6 +356,7 @@ int main(void)
         cmocka_unit_test(a_killed_rank_ends_the_other),
         cmocka_unit_test(a_rank_that_fails_tells_the_other),
         cmocka_unit_test(what_differs_ends_both),
+        cmocka_unit_test(what_one_lacks_is_named),
         cmocka_unit_test(mistakes_of_launching),
         cmocka_unit_test(the_local_rank_may_come_first),
     };
