@@ -275,6 +275,8 @@ static strata_status make_plan(struct strata_plan *p)
         return st;
     st = name_budgets(p, st_plan_make(&p->plan, st_model_workload(m->model), &p->machine.capacity, &policy));
     st = name_rank(p, &own, least, st);
+    if (st == STRATA_E_NOFIT)
+        st = st_ranks_leave_together(st_handle_comm(m), st, "a plan that does not fit");
     if (st == STRATA_OK && (st = st_plan_verify(p->plan)) == STRATA_OK)
         st_figures_make(&p->figures, &p->plan->program, &p->machine);
     if (st == STRATA_OK)

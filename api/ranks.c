@@ -45,16 +45,20 @@ static void add_text(struct facts *f, const char *name, const char *text)
         f->items[f->count - 1].text = copy;
 }
 
-strata_status st_ranks_agree(struct st_comm *comm, const struct st_comm_fact *facts, uint32_t count, const char *what)
+strata_status st_ranks_leave_together(struct st_comm *comm, strata_status st, const char *what)
 {
-    const strata_status st = st_comm_agree(comm, facts, count, what);
     char sentence[1024];
 
-    if (st == STRATA_OK || st == STRATA_E_IO)
+    if (comm == NULL || st == STRATA_OK || st == STRATA_E_IO)
         return st;
     snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
     (void)!st_comm_barrier(comm, what);
     return st_error(st, "%s", sentence);
+}
+
+strata_status st_ranks_agree(struct st_comm *comm, const struct st_comm_fact *facts, uint32_t count, const char *what)
+{
+    return st_ranks_leave_together(comm, st_comm_agree(comm, facts, count, what), what);
 }
 
 static strata_status agree(struct facts *f, const struct strata_model *m, const char *what)

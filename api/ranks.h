@@ -11,6 +11,9 @@ strata_status st_ranks_agree(struct st_comm *comm, const struct st_comm_fact *fa
 strata_status st_ranks_workers(struct strata_model *m);
 /** E_CONFIG: version, configuration, model or its weights differ. */
 strata_status st_ranks_agree_model(const struct strata_model *m);
+/** For a failure that every rank finds by itself from what all have told: none leaves, which is a failure of its own kind to the
+ *  others, before all have heard it.  Returns `st`, whatever comes of that. */
+strata_status st_ranks_leave_together(struct st_comm *comm, strata_status st, const char *what);
 /** Of each tier the smallest capacity.
  *  @param least  the first rank that has it */
 strata_status st_ranks_capacity(const struct strata_model *m, struct st_capacity *capacity, uint32_t least[STRATA_TIER_COUNT]);

@@ -129,7 +129,7 @@ static void check_tiers(const struct st_plan *plan, const struct random_case *c)
 
         check(place->home <= (enum st_where)plan->policy.param_tier || place->home == ST_WHERE_HOST, c, "weights lie too low");
         if (copy || (plan->policy.param_tier == STRATA_TIER_NVME && place->home != ST_WHERE_NVME))
-            above += plan->program.workload.pages[p].elems * dt;
+            above += (copy ? plan->program.workload.pages : plan->program.shards)[p].elems * dt;
     }
     for (uint32_t i = 0; i < plan->program.chunk_count; i++) {
         const strata_tier most = configured(plan, &plan->program.chunks[i]);
