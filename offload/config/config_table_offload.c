@@ -3,8 +3,8 @@
  * Rows of one section are adjacent, because the effective config is written in this order. */
 #include "offload/config/config_table_internal.h"
 
-#define ONE_RANK   "one rank: nothing is sent, reduced or gathered"
-#define NO_BUCKETS "one rank: no reductions, so no buckets"
+#define EXCHANGED  "strata plans what ranks exchange: sums in fp32, added in one order, of whole layers"
+#define NO_BUCKETS "exchanges are planned page by page, so there are no buckets"
 #define PLANNED    "the plan sizes and pins every buffer from the budgets"
 #define AHEAD      "state is always read ahead and written behind"
 #define ZENFLOW    "part of zenflow"
@@ -91,13 +91,13 @@ static const struct st_field zero_rows[] = {
      .max = COUNT_MAX, .fallback = "1e9", .help = "elements; an upper limit for strata.chunk_size, not its value"},
     ST_ROW_NOTICE("zero_optimization.contiguous_gradients", BOOL, "true", "gradients are always computed into one buffer per layer",
                   "copy gradients into one buffer"),
-    ST_ROW_NOTICE("zero_optimization.reduce_scatter", BOOL, "true", ONE_RANK, "reduce-scatter instead of all-reduce"),
+    ST_ROW_NOTICE("zero_optimization.reduce_scatter", BOOL, "true", EXCHANGED, "reduce-scatter instead of all-reduce"),
     ST_ROW_NOTICE("zero_optimization.reduce_bucket_size", INT, "5e8", NO_BUCKETS " (HF's \"auto\": hidden^2)", "elements"),
     ST_ROW_NOTICE("zero_optimization.use_multi_rank_bucket_allreduce", BOOL, "true", NO_BUCKETS, "combine reductions"),
-    ST_ROW_NOTICE("zero_optimization.allgather_partitions", BOOL, "true", ONE_RANK, "all-gather instead of broadcasts"),
+    ST_ROW_NOTICE("zero_optimization.allgather_partitions", BOOL, "true", EXCHANGED, "all-gather instead of broadcasts"),
     ST_ROW_NOTICE("zero_optimization.allgather_bucket_size", INT, "5e8", NO_BUCKETS, "elements"),
     ST_ROW_NOTICE("zero_optimization.overlap_comm", BOOL, NULL,
-                  "one rank: no communication; transfers always overlap with compute", "reduce on a side stream"),
+                  "transfers and exchanges always overlap with compute", "reduce on a side stream"),
     ST_ROW_NOTICE("zero_optimization.load_from_fp32_weights", BOOL, "true", "masters are exact on every tier and in every file",
                   "restore masters from fp32"),
     ST_ROW_NOTICE("zero_optimization.elastic_checkpoint", BOOL, "false", "DeepSpeed's checkpoints are not written or read here",
@@ -124,26 +124,26 @@ static const struct st_field zero_rows[] = {
      .type = ST_FIELD_INT, .fallback = "0", .verdict = ST_VERDICT_NOTICE, .reason = "the unit of paging is the layer",
      .help = "treat fine-grained modules as one"},
     {.path = "zero_optimization.use_all_reduce_for_fetch_params", .aliases = "stage3_use_all_reduce_for_fetch_params",
-     .type = ST_FIELD_BOOL, .fallback = "false", .verdict = ST_VERDICT_NOTICE, .reason = ONE_RANK, .help = "fetch by all-reduce"},
+     .type = ST_FIELD_BOOL, .fallback = "false", .verdict = ST_VERDICT_NOTICE, .reason = EXCHANGED, .help = "fetch by all-reduce"},
     {.path = "zero_optimization.allgather_sequential", .aliases = "stage3_allgather_sequential", .type = ST_FIELD_BOOL,
-     .fallback = "false", .verdict = ST_VERDICT_NOTICE, .reason = ONE_RANK, .help = "gather one parameter at a time"},
+     .fallback = "false", .verdict = ST_VERDICT_NOTICE, .reason = EXCHANGED, .help = "gather one parameter at a time"},
     ST_ROW_NOTICE("zero_optimization.ignore_unused_parameters", BOOL, "true", "the built-in models use every parameter",
                   "parameters without a gradient are no error"),
     ST_ROW_OFF("zero_optimization.legacy_stage1", "removed from DeepSpeed too: set it to false", "old stage 1"),
-    ST_ROW_NOTICE("zero_optimization.round_robin_gradients", BOOL, "false", ONE_RANK, "spread gradient copies across ranks"),
-    ST_ROW_NOTICE("zero_optimization.zero_hpz_partition_size", INT, "1", ONE_RANK, "node-local second partition"),
+    ST_ROW_NOTICE("zero_optimization.round_robin_gradients", BOOL, "false", EXCHANGED, "spread gradient copies across ranks"),
+    ST_ROW_NOTICE("zero_optimization.zero_hpz_partition_size", INT, "1", EXCHANGED, "node-local second partition"),
     QUANTISED("zero_quantized_weights", "quantised weights would change results: set it to false"),
     QUANTISED("zero_quantized_nontrainable_weights", "quantised weights would change results: set it to false"),
     QUANTISED("zero_quantized_gradients", "quantised gradients would change results: set it to false"),
     ST_ROW_REMOVED("zero_optimization.zeropp_loco_param", OPEN, NULL, "removed in DeepSpeed 0.19; gradients are not quantised here: remove it",
                    "ZeRO++ error compensation"),
-    ST_ROW_REMOVED("zero_optimization.mics_shard_size", INT, "-1", "removed in DeepSpeed 0.19; one rank holds everything: remove it",
+    ST_ROW_REMOVED("zero_optimization.mics_shard_size", INT, "-1", "removed in DeepSpeed 0.19; each slice has one owner: remove it",
                    "shard within a group of ranks"),
     ST_ROW_REMOVED("zero_optimization.mics_hierarchical_params_gather", BOOL, "false",
-                   "removed in DeepSpeed 0.19; one rank holds everything: remove it", "two-level gather"),
+                   "removed in DeepSpeed 0.19; each slice has one owner: remove it", "two-level gather"),
     ST_ROW_NOTICE("zero_optimization.memory_efficient_linear", BOOL, "true", "backward never keeps a gathered weight here",
                   "do not save the gathered weight"),
-    ST_ROW_NOTICE("zero_optimization.pipeline_loading_checkpoint", BOOL, "false", ONE_RANK, "load in a pipeline"),
+    ST_ROW_NOTICE("zero_optimization.pipeline_loading_checkpoint", BOOL, "false", EXCHANGED, "load in a pipeline"),
     ST_ROW_NOTICE("zero_optimization.override_module_apply", BOOL, "true", "PyTorch modules are not used here", "module.apply"),
     ST_ROW_NOTICE("zero_optimization.log_trace_cache_warnings", BOOL, "false",
                   "the schedule is compiled once: there is no trace to invalidate", "warn about trace changes"),
@@ -235,7 +235,7 @@ static const struct st_field aio_rows[] = {
 
 static const struct st_field activation_rows[] = {
     ST_ROW_SECTION("activation_checkpointing", "the plan decides layer by layer what is kept or recomputed: strata.activations"),
-    ST_ROW_NOTICE("activation_checkpointing.partition_activations", BOOL, "false", ONE_RANK, "split checkpoints over ranks"),
+    ST_ROW_NOTICE("activation_checkpointing.partition_activations", BOOL, "false", EXCHANGED, "split checkpoints over ranks"),
     ST_ROW_NOTICE("activation_checkpointing.contiguous_memory_optimization", BOOL, "false", PLANNED, "copy into one buffer"),
     {.path = "activation_checkpointing.cpu_checkpointing", .type = ST_FIELD_BOOL, .fallback = "false",
      .help = "true means strata.activation_tier host, unless that is given"},

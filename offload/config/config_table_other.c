@@ -72,7 +72,7 @@ static const struct st_field monitor_rows[] = {
 static const struct st_field checkpoint_rows[] = {
     ST_ROW_SECTION("checkpoint", "checkpoints"),
     {.path = "checkpoint.tag_validation", .type = ST_FIELD_CHOICE, .choices = tag_choices, .fallback = "\"Warn\"",
-     .verdict = ST_VERDICT_NOTICE, .reason = "one rank: there is one tag", .help = "compare the tag across ranks"},
+     .verdict = ST_VERDICT_NOTICE, .reason = "ranks make a checkpoint together", .help = "compare the tag across ranks"},
     ST_ROW_NOTICE("checkpoint.load_universal", BOOL, "false", OWN_FILES, "universal checkpoints"),
     ST_ROW_NOTICE("checkpoint.use_node_local_storage", BOOL, "false",
                   "strata.save names the directory, on a drive of this node or on another", "node-local files"),
@@ -98,7 +98,7 @@ static const struct st_field stray_rows[] = {
     ST_ROW_NOTICE("low_cpu_mem_usage", BOOL, NULL, TRAINER ": weights are always read straight to their tier",
                   "XTuner's presets"),
     {.path = "comms_config", .type = ST_FIELD_OPEN, .verdict = ST_VERDICT_NOTICE,
-     .reason = "no key of DeepSpeed's (comms_logger is); one rank: nothing is sent", .help = "LLaMA-Factory's presets"},
+     .reason = "no key of DeepSpeed's (comms_logger is)", .help = "LLaMA-Factory's presets"},
     {.path = "monitor_config", .type = ST_FIELD_OPEN, .verdict = ST_VERDICT_NOTICE,
      .reason = "no key of DeepSpeed's (csv_monitor is); " METRICS, .help = "LLaMA-Factory's presets"},
 };

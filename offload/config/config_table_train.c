@@ -4,8 +4,8 @@
  * adjacent, because the effective config is written in this order. */
 #include "offload/config/config_table_internal.h"
 
-#define ONE_RANK   "one rank: nothing is sent, reduced or gathered"
-#define NO_BUCKETS "one rank: no reductions, so no buckets"
+#define EXCHANGED  "strata plans what ranks exchange: sums in fp32, added in one order, of whole layers"
+#define NO_BUCKETS "exchanges are planned page by page, so there are no buckets"
 #define U32_MAX    4294967295.0
 #define COUNT_MAX  9007199254740992.0 /* 2^53: whole numbers are exact up to here */
 #define STEPS_MAX  1099511627776.0    /* 2^40: sums of two stay exact, and products with stairs almost */
@@ -248,18 +248,18 @@ static const struct st_field bf16_rows[] = {
 static const struct st_field gradient_rows[] = {
     {.path = "gradient_clipping", .type = ST_FIELD_REAL, ST_BOUND(F64, gradient_clipping), .min = 0, .max = 1e30,
      .fallback = "1.0", .help = "largest global L2 norm; 0: off, DeepSpeed's default before 0.19.3"},
-    ST_ROW_NOTICE("prescale_gradients", BOOL, "false", ONE_RANK, "divide before the reduction"),
-    ST_ROW_NOTICE("gradient_predivide_factor", REAL, "1.0", ONE_RANK, "divide before the reduction"),
+    ST_ROW_NOTICE("prescale_gradients", BOOL, "false", EXCHANGED, "divide before the reduction"),
+    ST_ROW_NOTICE("gradient_predivide_factor", REAL, "1.0", EXCHANGED, "divide before the reduction"),
     {.path = "gradient_allreduce_op", .type = ST_FIELD_CHOICE, .choices = reduce_choices, .fallback = "\"mean\"", .plain = "mean",
-     .verdict = ST_VERDICT_NOTICE, .reason = ONE_RANK, .help = "how ranks are combined"},
+     .verdict = ST_VERDICT_NOTICE, .reason = EXCHANGED, .help = "how ranks are combined"},
     {.path = "communication_data_type", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .verdict = ST_VERDICT_NOTICE,
-     .reason = ONE_RANK, .help = "dtype of reductions"},
+     .reason = EXCHANGED, .help = "dtype of reductions"},
     {.path = "seq_parallel_communication_data_type", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .fallback = "\"fp32\"",
-     .verdict = ST_VERDICT_NOTICE, .reason = ONE_RANK, .help = "dtype of sequence-parallel traffic"},
+     .verdict = ST_VERDICT_NOTICE, .reason = EXCHANGED, .help = "dtype of sequence-parallel traffic"},
     {.path = "seq_parallel_comm_data_type", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .fallback = "\"fp32\"",
-     .verdict = ST_VERDICT_NOTICE, .reason = "the old name of seq_parallel_communication_data_type, which DeepSpeed ignores; " ONE_RANK,
+     .verdict = ST_VERDICT_NOTICE, .reason = "the old name of seq_parallel_communication_data_type, which DeepSpeed ignores; " EXCHANGED,
      .help = "dtype of sequence-parallel traffic"},
-    ST_ROW_NOTICE("disable_allgather", BOOL, "false", ONE_RANK, "legacy"),
+    ST_ROW_NOTICE("disable_allgather", BOOL, "false", EXCHANGED, "legacy"),
     ST_ROW_SECTION("data_types", "dtypes"),
     {.path = "data_types.grad_accum_dtype", .type = ST_FIELD_CHOICE, .choices = accum_dtype_choices, .fallback = "\"fp32\"",
      .reason = "gradients accumulate in fp32: leave it out or write fp32", .help = "dtype of the gradient accumulator"},
@@ -291,11 +291,11 @@ static const struct st_field toplevel_rows[] = {
     ST_ROW_NOTICE("timers.throughput.synchronized", BOOL, "true", "steps are timed at their end, without extra synchronisation",
                   "synchronise the device for the timer"),
     ST_ROW_SECTION("comms_logger", "log of collectives"),
-    ST_ROW_NOTICE("comms_logger.enabled", BOOL, "false", ONE_RANK, "log collectives"),
-    ST_ROW_NOTICE("comms_logger.verbose", BOOL, "false", ONE_RANK, "log collectives"),
-    ST_ROW_NOTICE("comms_logger.prof_all", BOOL, "true", ONE_RANK, "log collectives"),
-    ST_ROW_NOTICE("comms_logger.debug", BOOL, "false", ONE_RANK, "log collectives"),
-    ST_ROW_NOTICE("comms_logger.prof_ops", LIST, "[]", ONE_RANK, "log collectives"),
+    ST_ROW_NOTICE("comms_logger.enabled", BOOL, "false", EXCHANGED, "log collectives"),
+    ST_ROW_NOTICE("comms_logger.verbose", BOOL, "false", EXCHANGED, "log collectives"),
+    ST_ROW_NOTICE("comms_logger.prof_all", BOOL, "true", EXCHANGED, "log collectives"),
+    ST_ROW_NOTICE("comms_logger.debug", BOOL, "false", EXCHANGED, "log collectives"),
+    ST_ROW_NOTICE("comms_logger.prof_ops", LIST, "[]", EXCHANGED, "log collectives"),
     {.path = "torch_autocast", .type = ST_FIELD_OBJECT, .changes = ST_CHANGES_RESULTS, .help = "PyTorch autocast"},
     ST_ROW_OFF("torch_autocast.enabled", "PyTorch is not used here: set it to false and use bf16", "PyTorch autocast"),
     ST_ROW_NOTICE("torch_autocast.dtype", TEXT, NULL, "PyTorch is not used here", "PyTorch autocast"),
@@ -321,11 +321,11 @@ static const struct st_field feature_rows[] = {
     ST_ROW_OPEN("data_efficiency", REJECTED, RESULTS, "curricula, random-LTD and dynamic batches are not in this version: set enabled to false",
                 "which data is drawn, and which tokens the layers see"),
     ST_ROW_OPEN("weight_quantization", REJECTED, RESULTS, "quantised weights are not in this version: set enabled to false", "for inference"),
-    ST_ROW_OPEN("tensor_parallel", NOTICE, SPEED, ONE_RANK, "layers split over ranks"),
-    ST_ROW_OPEN("pipeline", NOTICE, SPEED, ONE_RANK, "layers distributed over ranks"),
+    ST_ROW_OPEN("tensor_parallel", NOTICE, SPEED, EXCHANGED, "layers split over ranks"),
+    ST_ROW_OPEN("pipeline", NOTICE, SPEED, EXCHANGED, "layers distributed over ranks"),
     ST_ROW_OPEN("expert_parallel", NOTICE, SPEED, NO_EXPERTS, "experts distributed over ranks"),
     ST_ROW_NOTICE("use_data_before_expert_parallelism", BOOL, "false", NO_EXPERTS, "order of ranks"),
-    ST_ROW_NOTICE("sequence_parallel_size", INT, "1", ONE_RANK, "ranks that share a sequence"),
+    ST_ROW_NOTICE("sequence_parallel_size", INT, "1", EXCHANGED, "ranks that share a sequence"),
     ST_ROW_NOTICE("allgather_size", INT, "5e8", NO_BUCKETS, "from configs older than the zero_optimization section"),
     ST_ROW_REMOVED("amp", OPEN, NULL, GONE "use bf16", "Apex mixed precision"),
     ST_ROW_REMOVED("elasticity", OPEN, NULL, GONE "give the batch sizes", "choose batch sizes for a range of GPU counts"),
@@ -335,7 +335,7 @@ static const struct st_field feature_rows[] = {
     ST_ROW_REMOVED("quantize_training", OPEN, NULL, GONE "train first, then quantise the result with another tool", "quantisation that grows"),
     ST_ROW_REMOVED("eigenvalue", OPEN, NULL, GONE "nothing here needs eigenvalues", "of layers, for quantize_training"),
     ST_ROW_REMOVED("sparse_attention", OPEN, NULL, GONE "attention is dense and exact", "block-sparse attention"),
-    ST_ROW_REMOVED("sparse_gradients", BOOL, "false", GONE "one rank sends no gradients", "sparse reduction of embedding gradients"),
+    ST_ROW_REMOVED("sparse_gradients", BOOL, "false", GONE "gradients are sent whole", "sparse reduction of embedding gradients"),
     ST_ROW_REMOVED("graph_harvesting", BOOL, "false", GONE "remove it", "CUDA graphs of the steps"),
 };
 /* clang-format on */
