@@ -28,18 +28,6 @@ struct parts {
     size_t bytes, data; /* where the values begin */
 };
 
-static void digests_of(const struct workplace *w, const char *command, char out[160])
-{
-    struct program p;
-    const char *at;
-
-    workplace_run_ok(w, &p, command);
-    at = strstr(p.out, "weights_digest");
-    assert_non_null(at);
-    snprintf(out, 160, "%s", at);
-    program_free(&p);
-}
-
 /* Where the header says that a tensor's values begin. */
 static size_t place_of(const struct parts *p, const char *name)
 {
@@ -150,10 +138,10 @@ static void an_imported_run_has_the_same_bits(void **state)
     program_free(&p);
     workplace_run_ok(w, &p, "verify {w}/b/step-00000003");
     program_free(&p);
-    digests_of(w, TRAIN "--max-steps 6 --resume {w}/a", was);
-    digests_of(w, TRAIN "--max-steps 6 --resume {w}/b", is);
+    workplace_digests(w, TRAIN "--max-steps 6 --resume {w}/a", was);
+    workplace_digests(w, TRAIN "--max-steps 6 --resume {w}/b", is);
     assert_string_equal(is, was);
-    digests_of(w, TRAIN "--max-steps 6 --save {w}/b --resume auto", is);
+    workplace_digests(w, TRAIN "--max-steps 6 --save {w}/b --resume auto", is);
     assert_string_equal(is, was);
     workplace_remove(w, "b");
 }

@@ -50,18 +50,6 @@ static const struct run {
 
 static char never_ended[160];
 
-static void digests_of(const struct workplace *w, const char *command, char out[160])
-{
-    struct program p;
-    const char *at;
-
-    workplace_run_ok(w, &p, command);
-    at = strstr(p.out, "weights_digest");
-    assert_non_null(at);
-    snprintf(out, 160, "%s", at);
-    program_free(&p);
-}
-
 static struct disk *record(const struct workplace *w, const struct run *run)
 {
     char *disk_path = workplace_expand(w, "{w}/disk"), *records = workplace_expand(w, "{w}/records");
@@ -143,7 +131,7 @@ static void assert_goes_on(const struct workplace *w, const char *save, bool swe
     char *drive = workplace_expand(w, "{w}/cut/nvme"), is[160];
     uint32_t entries;
 
-    digests_of(w, TRAIN "--save {w}/cut/a --keep 2 --resume auto --max-steps " STEPS, is);
+    workplace_digests(w, TRAIN "--save {w}/cut/a --keep 2 --resume auto --max-steps " STEPS, is);
     if (strcmp(is, never_ended) != 0)
         fail_cut(cut, is, never_ended);
     (void)st_swap_sweep(drive);
@@ -176,7 +164,7 @@ static void a_cut_costs_no_checkpoint(void **state)
     const struct workplace *w = *state;
     const uint32_t cuts = (sample_is_all() ? CUTS_ALL : CUTS_SAMPLE) / RUN_COUNT;
 
-    digests_of(w, TRAIN "--max-steps " STEPS, never_ended);
+    workplace_digests(w, TRAIN "--max-steps " STEPS, never_ended);
     for (uint32_t run = 0; run < RUN_COUNT; run++) {
         struct disk *disk = record(w, &runs[run]);
 

@@ -20,19 +20,6 @@
     "--nvme {w}/nvme --set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme "                     \
     "--set zero_optimization.offload_param.device=nvme --set strata.cache=0 --device-memory 20MiB "
 
-/* The two lines of digests. */
-static void digests_of(const struct workplace *w, const char *command, char out[160])
-{
-    struct program p;
-    const char *at;
-
-    workplace_run_ok(w, &p, command);
-    at = strstr(p.out, "weights_digest");
-    assert_non_null(at);
-    snprintf(out, 160, "%s", at);
-    program_free(&p);
-}
-
 /* Saved in memory and on drives, resumed in both, with other budgets; the schedule's decay shows a step counted wrongly. */
 static void a_resumed_run_has_the_same_bits(void **state)
 {
@@ -48,9 +35,9 @@ static void a_resumed_run_has_the_same_bits(void **state)
     };
     char never_ended[160], is[160];
 
-    digests_of(w, TRAIN "--max-steps 6 --quiet", never_ended);
+    workplace_digests(w, TRAIN "--max-steps 6 --quiet", never_ended);
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
-        digests_of(w, commands[i], is);
+        workplace_digests(w, commands[i], is);
         if (strcmp(is, never_ended) != 0)
             fail_msg("%s\n%sexpected\n%s", commands[i], is, never_ended);
     }
@@ -89,19 +76,19 @@ static void a_step_that_is_saved_writes_itself(void **state)
 #define POLICY                                                                                                                   \
     TRAIN "%s --set strata.update=%s --set gradient_clipping=0 --set bf16.check_grad_overflow=false --quiet --max-steps 6 "
             snprintf(command, sizeof(command), POLICY, "", policies[i]);
-            digests_of(w, command, never_ended);
+            workplace_digests(w, command, never_ended);
             snprintf(command, sizeof(command),
                      POLICY
                      "--save {w}/a --save-every 2 --keep 3 --eval-data {w}/good.heldout.bin --eval-every 2 --metrics {w}/m.jsonl",
                      drives ? DRIVES : "", policies[i]);
-            digests_of(w, command, is);
+            workplace_digests(w, command, is);
             assert_string_equal(is, never_ended);
             for (int step = 1; step <= 6 && !drives; step++)
                 assert_true((written_by(w, "m.jsonl", step) > 0) == (step % 2 == 0));
             workplace_run_ok(w, &p, "verify {w}/a/step-00000002");
             program_free(&p);
             snprintf(command, sizeof(command), POLICY "--resume {w}/a/step-00000004", drives ? "" : DRIVES, policies[i]);
-            digests_of(w, command, is);
+            workplace_digests(w, command, is);
             assert_string_equal(is, never_ended);
             workplace_remove(w, "a");
             workplace_remove(w, "m.jsonl");
@@ -116,8 +103,8 @@ static void skipped_steps_are_counted_once(void **state)
     const struct workplace *w = *state;
     char never_ended[160], is[160];
 
-    digests_of(w, FP16 "--max-steps 24 --save {w}/a --save-every 22 --quiet --set strata.max_skipped=40", never_ended);
-    digests_of(w, FP16 "--max-steps 24 --resume {w}/a/step-00000022 --quiet --set strata.max_skipped=40", is);
+    workplace_digests(w, FP16 "--max-steps 24 --save {w}/a --save-every 22 --quiet --set strata.max_skipped=40", never_ended);
+    workplace_digests(w, FP16 "--max-steps 24 --resume {w}/a/step-00000022 --quiet --set strata.max_skipped=40", is);
     assert_string_equal(is, never_ended);
     workplace_remove(w, "a");
 #undef FP16
@@ -129,9 +116,9 @@ static void two_sets_are_enough_for_every_step(void **state)
     const struct workplace *w = *state;
     char never_ended[160], is[160];
 
-    digests_of(w, TRAIN "--max-steps 7 --quiet", never_ended);
-    digests_of(w, TRAIN DRIVES "--max-steps 3 --save {w}/a --keep 1 --quiet", is);
-    digests_of(w, TRAIN DRIVES "--max-steps 7 --save {w}/a --keep 1 --save-every 1 --resume auto --quiet", is);
+    workplace_digests(w, TRAIN "--max-steps 7 --quiet", never_ended);
+    workplace_digests(w, TRAIN DRIVES "--max-steps 3 --save {w}/a --keep 1 --quiet", is);
+    workplace_digests(w, TRAIN DRIVES "--max-steps 7 --save {w}/a --keep 1 --save-every 1 --resume auto --quiet", is);
     assert_string_equal(is, never_ended);
     workplace_remove(w, "a");
 }
@@ -146,15 +133,15 @@ static void frozen_weights_follow_the_drives(void **state)
     struct program p;
 
     workplace_make_dir(w, "nvme2");
-    digests_of(w, FROZEN "--max-steps 8", never_ended);
-    digests_of(w, FROZEN "--max-steps 2 --save {w}/a", is);
-    digests_of(w, FROZEN TWO "65536 --max-steps 4 --save {w}/a --resume auto", is);
+    workplace_digests(w, FROZEN "--max-steps 8", never_ended);
+    workplace_digests(w, FROZEN "--max-steps 2 --save {w}/a", is);
+    workplace_digests(w, FROZEN TWO "65536 --max-steps 4 --save {w}/a --resume auto", is);
     workplace_run_ok(w, &p, "verify {w}/a/step-00000004");
     program_free(&p);
-    digests_of(w, FROZEN TWO "16384 --max-steps 6 --save {w}/a --resume auto", is);
+    workplace_digests(w, FROZEN TWO "16384 --max-steps 6 --save {w}/a --resume auto", is);
     workplace_run_ok(w, &p, "verify {w}/a/step-00000006");
     program_free(&p);
-    digests_of(w, FROZEN "--max-steps 8 --save {w}/a --resume auto", is);
+    workplace_digests(w, FROZEN "--max-steps 8 --save {w}/a --resume auto", is);
     assert_string_equal(is, never_ended);
     workplace_remove(w, "a");
 #undef TWO
@@ -168,7 +155,7 @@ static void auto_goes_on_after_a_signal(void **state)
     struct program p;
     char never_ended[160], is[160];
 
-    digests_of(w, TRAIN "--max-steps 40 --quiet", never_ended);
+    workplace_digests(w, TRAIN "--max-steps 40 --quiet", never_ended);
     workplace_start_piped(w, &p, TRAIN "--max-steps 40 --save {w}/a --resume auto");
     program_wait_for(&p, "step 2/");
     assert_int_equal(kill(p.pid, SIGTERM), 0);
@@ -176,7 +163,7 @@ static void auto_goes_on_after_a_signal(void **state)
     assert_int_equal(p.code, 143);
     assert_non_null(strstr(p.err, "--resume goes on from "));
     program_free(&p);
-    digests_of(w, TRAIN "--max-steps 40 --save {w}/a --resume auto --quiet", is);
+    workplace_digests(w, TRAIN "--max-steps 40 --save {w}/a --resume auto --quiet", is);
     assert_string_equal(is, never_ended);
     workplace_remove(w, "a");
 }
@@ -422,7 +409,7 @@ static void one_command_line_does_all(void **state)
     assert_true(workplace_exists(w, "t.json") && workplace_exists(w, "t.json.1"));
     assert_true(workplace_exists(w, "out/model.safetensors"));
     assert_steps(w, "m.jsonl", 1, 60);
-    digests_of(w, TRAIN "--max-steps 60 --quiet", was);
+    workplace_digests(w, TRAIN "--max-steps 60 --quiet", was);
     workplace_run_ok(w, &p, command); /* submitted once more, its run having ended */
     assert_non_null(strstr(p.out, "nothing is left to do"));
     assert_string_equal(strstr(p.out, "weights_digest"), was);
@@ -439,7 +426,7 @@ static void one_command_line_does_all(void **state)
     workplace_run_ok(w, &p, TRAIN "--max-steps 2 --out {w}/out --quiet");
     program_free(&p);
     refused(w, command, "holds another model than that of ");
-    digests_of(w, TRAIN "--max-steps 60 --resume {w}/a --quiet", is);
+    workplace_digests(w, TRAIN "--max-steps 60 --resume {w}/a --quiet", is);
     assert_string_equal(is, was);
     workplace_run_ok(w, &p, TRAIN "--max-steps 61 --save {w}/a --resume auto --out {w}/out --metrics {w}/m.jsonl --overwrite");
     program_free(&p);
@@ -490,7 +477,7 @@ static void auto_takes_an_older_one(void **state)
     size_t bytes;
     char *set;
 
-    digests_of(w, TRAIN "--max-steps 6 --quiet", never_ended);
+    workplace_digests(w, TRAIN "--max-steps 6 --quiet", never_ended);
     workplace_run_ok(w, &p, TRAIN "--max-steps 4 --save {w}/a --save-every 2 --metrics {w}/m.jsonl --quiet");
     program_free(&p);
     set = workplace_read(w, "a/step-00000004/set.0", &bytes);

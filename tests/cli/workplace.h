@@ -48,4 +48,7 @@ void workplace_start_piped(const struct workplace *w, struct program *p, const c
 int workplace_setup(void **state);
 int workplace_teardown(void **state);
 
+/** Run the command, which must end well, and take what it says from "weights_digest" on: both digests. */
+void workplace_digests(const struct workplace *w, const char *command, char out[160]);
+
 #endif
