@@ -349,6 +349,7 @@ strata_status strata_engine_flush(struct strata_engine *engine)
 strata_status strata_engine_eval(struct strata_engine *engine, const int32_t *tokens, const int32_t *targets,
                                  const int32_t *positions, double *loss_sum, uint64_t *targets_seen)
 {
+    double sum = 0;
     strata_status st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED);
 
     if (st != STRATA_OK)
@@ -357,7 +358,9 @@ strata_status strata_engine_eval(struct strata_engine *engine, const int32_t *to
     if (st == STRATA_OK && (loss_sum == NULL || targets_seen == NULL))
         st = st_error_missing(__func__, loss_sum == NULL ? "loss_sum" : "targets_seen");
     if (st == STRATA_OK)
-        st = st_engine_eval(engine->engine, tokens, targets, positions, loss_sum, targets_seen);
+        st = st_engine_eval(engine->engine, tokens, targets, positions, &sum, targets_seen);
+    if (st == STRATA_OK)
+        *loss_sum = sum;
     st_handle_leave(engine);
     return st;
 }

@@ -21,11 +21,10 @@ struct evaluation {
 static strata_status evaluate(struct strata_engine *engine, const struct strata_data *data, struct evaluation *e)
 {
     const uint64_t all = strata_data_count(data);
-    strata_status st = STRATA_OK;
+    strata_status st = st_engine_flush(engine->engine, NULL); /* ends what ranks still exchange, before they talk */
 
-    while (e->windows < all) {
+    while (st == STRATA_OK && e->windows < all) {
         const uint64_t left = all - e->windows;
-        double loss_sum;
         uint64_t targets;
 
         st = st_ranks_watch(engine->plan->model, "evaluating", e->windows, all);
@@ -33,10 +32,9 @@ static strata_status evaluate(struct strata_engine *engine, const struct strata_
             st = strata_data_read_part(data, STRATA_DATA_IN_ORDER, 0, e->windows, e->world, e->part, e->sequences, e->tokens,
                                        e->targets, e->positions);
         if (st == STRATA_OK)
-            st = st_engine_eval(engine->engine, e->tokens, e->targets, e->positions, &loss_sum, &targets);
+            st = st_engine_eval(engine->engine, e->tokens, e->targets, e->positions, &e->loss_sum, &targets);
         if (st != STRATA_OK)
             break;
-        e->loss_sum += loss_sum;
         e->targets_seen += targets;
         e->windows += left < e->world ? left : e->world;
     }

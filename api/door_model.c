@@ -327,8 +327,8 @@ static strata_status check_opts(const struct strata_model_opts *o)
     if ((unsigned)o->use > STRATA_USE_PLAN)
         return st_error(STRATA_E_INVAL, "a model cannot have use %u: use STRATA_USE_TRAIN to STRATA_USE_PLAN, 0 to %u",
                         (unsigned)o->use, (unsigned)STRATA_USE_PLAN);
-    if (o->comm != NULL && o->comm->world.ranks > 1 && o->use != STRATA_USE_TRAIN && o->use != STRATA_USE_EVAL)
-        return st_error(STRATA_E_INVAL, "several ranks train and evaluate: for another use give no comm");
+    if (o->comm != NULL && o->comm->world.ranks > 1 && o->use == STRATA_USE_PLAN)
+        return st_error(STRATA_E_INVAL, "several ranks train, evaluate and generate: to plan give no comm");
     if (o->ranks > ST_COMM_RANKS_MAX || (o->ranks != 0 && (o->use != STRATA_USE_PLAN || o->comm != NULL)))
         return st_error(STRATA_E_INVAL, "a plan can be for %u ranks at most, without a comm; another use is for those of a comm",
                         ST_COMM_RANKS_MAX);

@@ -21,8 +21,7 @@
 
 /* Commands that would do their work, and write their outputs, once for each process of a launcher. */
 #define ONE_PROCESS                                                                                                              \
-    (CLI_CMD_EVAL | CLI_CMD_GENERATE | CLI_CMD_TOKENS | CLI_CMD_EXPORT | CLI_CMD_IMPORT | CLI_CMD_BENCH | CLI_CMD_BENCH_STEP |   \
-     CLI_CMD_BENCH_IO | CLI_CMD_TUNE)
+    (CLI_CMD_TOKENS | CLI_CMD_EXPORT | CLI_CMD_IMPORT | CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO | CLI_CMD_TUNE)
 
 struct command {
     const char *name;
@@ -64,6 +63,7 @@ static const struct command commands[] = {
      "Runs only forward passes over every window of the files, with the same plan and budgets as training.\n"
      "The model's tokenizer makes tokens of texts (.txt) and of rows of texts or conversations (.json, .jsonl), in a file in\n"
      "$TMPDIR that goes with the run; of conversations the answers count.\n"
+     "Several processes divide the windows, and find the same figures; docs/ranks.md has more.\n"
      "\n"
      "Example:\n"
      "  strata eval --model model --data book.heldout.bin\n"
@@ -72,7 +72,7 @@ static const struct command commands[] = {
      "--model PRESET|DIR --prompt TEXT | --prompt-file FILE | --prompt-tokens ID,ID,... | --chat [options]",
      "Writes what follows the prompt to standard output as it comes, as text by the directory's tokenizer; after\n"
      "--prompt-tokens as token ids.  Layers are paged as in training, so a model larger than the device works.\n"
-     "The same seed gives the same tokens.\n"
+     "The same seed gives the same tokens.  Several processes keep a part of the weights each; docs/ranks.md has more.\n"
      "\n"
      "With --chat each line of standard input is a message, answered by the directory's chat template.  An empty line or\n"
      "Ctrl-D ends the conversation; Ctrl-C stops an answer, a second one the program.  Through pipes only the answers go\n"
@@ -269,7 +269,7 @@ static void print_help(const struct command *command)
     cli_teach_print(file, command->teach, file != stdout ? st_print_width(stdout) : 0);
     st_print_text(file, "\nOptions:\n");
     cli_args_print_options(command->bit, file);
-    if (command->bit == CLI_CMD_TRAIN)
+    if ((command->bit & RANKED) != 0)
         print_variables(file);
     if (cli_option_find(command->bit, "model") != NULL)
         print_presets(file);

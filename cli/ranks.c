@@ -2,6 +2,7 @@
 #include "cli/ranks.h"
 #include "cli/cli_signals.h"
 #include "core/base/error.h"
+#include "core/base/fault.h"
 #include "core/base/log.h"
 #include "core/base/print.h"
 #include "core/base/wrap.h"
@@ -142,20 +143,41 @@ void cli_ranks_leave(struct cli_ranks *r, strata_status st)
     cli_signals_forget();
 }
 
+/* What each rank has; freed by the caller. */
+static strata_status gather(const struct cli_ranks *r, int32_t mine, int32_t **all, const char *what)
+{
+    *all = st_fault_refuses("ranks.gather") ? NULL : calloc(r->who.ranks, sizeof(**all));
+    if (*all == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for the numbers of %u ranks", r->who.ranks);
+    return strata_comm_gather(r->comm, &mine, sizeof(mine), *all, what);
+}
+
 strata_status cli_ranks_first(struct cli_ranks *r, int mine, int *number)
 {
-    int *all;
+    int32_t *all;
     strata_status st;
 
     *number = mine;
     if (r->who.ranks == 1)
         return STRATA_OK;
-    if ((all = calloc(r->who.ranks, sizeof(*all))) == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the signals of %u ranks", r->who.ranks);
-    st = strata_comm_gather(r->comm, &mine, sizeof(mine), all, "what ends the run");
+    st = gather(r, mine, &all, "what ends the run");
     *number = 0;
-    for (uint32_t i = 0; i < r->who.ranks && *number == 0; i++)
+    for (uint32_t i = 0; i < r->who.ranks && st == STRATA_OK && *number == 0; i++)
         *number = all[i];
+    free(all);
+    return st;
+}
+
+strata_status cli_ranks_of_first(struct cli_ranks *r, int32_t *number)
+{
+    int32_t *all;
+    strata_status st;
+
+    if (r->who.ranks == 1)
+        return STRATA_OK;
+    st = gather(r, *number, &all, "what rank 0 chooses");
+    if (st == STRATA_OK)
+        *number = all[0];
     free(all);
     return st;
 }

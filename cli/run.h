@@ -12,7 +12,7 @@
 struct cli_run {
     const struct cli_args *args;   /* borrowed */
     struct cli_progress *progress; /* borrowed; shows long work, and ends it once a signal has asked; NULL: no progress */
-    struct cli_ranks ranks;        /* train: found before cli_run_configure, which lets them meet */
+    struct cli_ranks ranks;        /* found before cli_run_configure, which lets them meet */
     uint32_t prompt_tokens;        /* generate: set before cli_run_model */
     uint32_t cache_tokens;         /* the same, instead, for a conversation; 0: none */
     struct strata_config *config;

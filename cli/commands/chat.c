@@ -83,6 +83,8 @@ static strata_status answer(struct conversation *c, const char *message)
     if (st != STRATA_OK && st != STRATA_E_CANCELLED)
         return st;
     cli_generation_report(g);
+    if (st == STRATA_E_CANCELLED && g->run.ranks.who.ranks > 1)
+        return st;
     if (cli_signals_pending() != 0 && !(c->talks && cli_signals_pending() == SIGINT))
         return STRATA_E_CANCELLED;
     cli_signals_forget();

@@ -36,10 +36,18 @@ static void print_json(const struct strata_eval *r, bool complete, uint64_t rss_
     st_json_end_line(&w);
 }
 
-static strata_status run(struct cli_run *r, struct strata_data **data, struct strata_eval *result)
+/* One process is cancelled within a pass; of several each must end after the same one. */
+static void listen_to_signals(const struct cli_run *r)
+{
+    if (r->ranks.who.ranks == 1)
+        cli_signals_engine(r->engine);
+    cli_signals_ask(NULL);
+}
+
+static strata_status run(struct cli_run *r, struct strata_data **data, struct strata_eval *result, int *ended_by)
 {
     const struct cli_args *args = r->args;
-    strata_status st = cli_run_model(r);
+    strata_status st = cli_run_model(r), told;
 
     if (st == STRATA_OK)
         st = cli_run_data(r, data, r->args->data.items, r->args->data.count);
@@ -51,32 +59,33 @@ static strata_status run(struct cli_run *r, struct strata_data **data, struct st
         st = cli_run_start(r);
     if (st != STRATA_OK)
         return st;
-    cli_signals_engine(r->engine);
-    cli_signals_ask(NULL);
+    listen_to_signals(r);
     st = strata_engine_eval_data(r->engine, *data, result);
+    if (st == STRATA_E_CANCELLED && (told = cli_ranks_first(&r->ranks, cli_signals_pending(), ended_by)) != STRATA_OK)
+        return told;
     if (st == STRATA_OK && !isfinite(result->loss))
         st = st_error(STRATA_E_NUMERICS, "the loss is not finite: the weights of %s are damaged or have diverged", args->model);
     return st;
 }
 
-/* Prints the result and returns the exit code.  A result cut short by a signal is printed as far as it got, and marked as
- * such. */
-static int report(const struct cli_args *args, strata_status st, const struct strata_eval *result, uint64_t windows,
-                  uint64_t rss_max)
+/* Prints the result and returns the exit code.  A result cut short by a signal, whose number is `ended_by`, is printed as far as
+ * it got, and marked as such. */
+static int report(const struct cli_run *r, strata_status st, const struct strata_eval *result, uint64_t windows, int ended_by)
 {
-    const bool complete = st == STRATA_OK;
+    const bool complete = st == STRATA_OK, speaks = r->ranks.who.rank == 0;
 
     if (!complete && st != STRATA_E_CANCELLED)
         return cli_fail(st);
-    if (args->json && result->sequences > 0)
-        print_json(result, complete, rss_max);
-    else if (result->sequences > 0)
+    if (speaks && r->args->json && result->sequences > 0)
+        print_json(result, complete, cli_run_memory(r));
+    else if (speaks && result->sequences > 0)
         print_text(result);
     if (complete)
         return 0;
-    st_wrap_print(stderr, "strata: ended by %s after %llu of %llu windows\n", cli_signals_name(cli_signals_pending()),
-                  (unsigned long long)result->sequences, (unsigned long long)windows);
-    return 128 + cli_signals_pending();
+    if (speaks)
+        st_wrap_print(stderr, "strata: ended by %s after %llu of %llu windows\n", cli_signals_name(ended_by),
+                      (unsigned long long)result->sequences, (unsigned long long)windows);
+    return 128 + ended_by;
 }
 
 int cmd_eval(const struct cli_args *args)
@@ -85,14 +94,19 @@ int cmd_eval(const struct cli_args *args)
     struct cli_run r = {0};
     struct strata_data *data = NULL;
     struct strata_eval result = STRATA_EVAL_INIT;
-    strata_status st = cli_run_configure(&r, args, &progress);
-    int code;
+    strata_status st = cli_ranks_find(&r.ranks, args);
+    int code, ended_by = 0;
 
-    cli_progress_init(&progress, stderr, false, 0, 0);
     if (st == STRATA_OK)
-        st = run(&r, &data, &result);
+        st = cli_run_configure(&r, cli_ranks_args(&r.ranks, args), &progress);
+    cli_progress_init(&progress, stderr, r.ranks.who.rank != 0, 0, 0);
+    if (st == STRATA_OK && r.ranks.who.rank == 0)
+        cli_ranks_print(&r.ranks, stderr);
+    if (st == STRATA_OK)
+        st = run(&r, &data, &result, &ended_by);
     cli_progress_work_end(&progress);
-    code = report(args, st, &result, strata_data_count(data), cli_run_memory(&r));
+    code = report(&r, st, &result, strata_data_count(data), ended_by);
+    cli_ranks_leave(&r.ranks, st);
     cli_run_close(&r);
     cli_progress_fini(&progress);
     strata_data_close(data);

@@ -4,9 +4,12 @@
 #include "cli/commands/chat.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/prompt.h"
+#include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -66,6 +69,39 @@ static void take_ends(struct cli_generation *g, const struct strata_chat *chat)
     cli_generation_ends_at(g, strata_chat_end(chat));
 }
 
+/* What several processes are asked to continue must be the same. */
+static strata_status agree(const struct cli_generation *g, const struct cli_prompt *prompt)
+{
+    const struct cli_args *args = g->args;
+    char tokens[64], most[24], context[24];
+    const char *const names[] = {"the prompt", "--max-tokens", "--context"};
+    const char *const texts[] = {prompt->text != NULL ? prompt->text : tokens, most, context};
+
+    if (g->run.ranks.comm == NULL)
+        return STRATA_OK;
+    snprintf(tokens, sizeof(tokens), "%u tokens, hash %016" PRIx64, prompt->count,
+             st_checksum64(prompt->tokens, prompt->count * sizeof(*prompt->tokens)));
+    snprintf(most, sizeof(most), "%" PRIu64, args->max_tokens);
+    snprintf(context, sizeof(context), "%" PRIu64, args->context);
+    return strata_comm_agree(g->run.ranks.comm, names, texts, sizeof(names) / sizeof(names[0]));
+}
+
+/* Standard input is rank 0's alone. */
+static strata_status check_input(const struct cli_generation *g)
+{
+    const struct cli_args *args = g->args;
+
+    if (g->run.ranks.who.ranks == 1)
+        return STRATA_OK;
+    if (args->chat && args->prompt == NULL && args->prompt_file == NULL)
+        return st_error(STRATA_E_INVAL, "--chat talks with one process, and there are %u: give a message with --prompt",
+                        g->run.ranks.who.ranks);
+    if (args->prompt_file != NULL && strcmp(args->prompt_file, "-") == 0)
+        return st_error(STRATA_E_INVAL, "--prompt-file - is read by one process, and there are %u: name a file that all can read",
+                        g->run.ranks.who.ranks);
+    return STRATA_OK;
+}
+
 /* What is read before the model is: its sizes depend on it. */
 static strata_status read_input(struct cli_generation *g, struct cli_prompt *prompt, struct strata_chat **chat)
 {
@@ -84,7 +120,7 @@ static strata_status read_input(struct cli_generation *g, struct cli_prompt *pro
     if (args->chat)
         g->run.cache_tokens = args->context != 0 ? (uint32_t)args->context : CLI_CHAT_TOKENS_DEFAULT;
     g->run.prompt_tokens = prompt->count;
-    return st;
+    return st == STRATA_OK ? agree(g, prompt) : st;
 }
 
 /* Checks everything that can be refused before the engine allocates memory. */
@@ -121,7 +157,8 @@ static strata_status continue_prompt(struct cli_generation *g, const struct cli_
 {
     strata_status st;
 
-    cli_signals_engine(g->run.engine);
+    if (g->run.ranks.who.ranks == 1) /* several end after the same pass */
+        cli_signals_engine(g->run.engine);
     cli_signals_ask(NULL);
     st = cli_generation_answer(g, prompt->tokens, prompt->count);
     if (st != STRATA_OK && st != STRATA_E_CANCELLED)
@@ -148,18 +185,27 @@ int cmd_generate(const struct cli_args *args)
     struct cli_generation g = {.args = args, .shown = isatty(STDOUT_FILENO) != 0};
     struct cli_prompt prompt = {0};
     struct strata_chat *chat = NULL;
-    strata_status st = cli_run_configure(&g.run, args, &g.progress);
+    strata_status st = cli_ranks_find(&g.run.ranks, args);
 
+    if (st == STRATA_OK)
+        st = check_input(&g);
+    if (st == STRATA_OK)
+        g.args = args = cli_ranks_args(&g.run.ranks, args);
+    if (st == STRATA_OK)
+        st = cli_run_configure(&g.run, args, &g.progress);
     g.asked = args->max_tokens != 0 ? (uint32_t)args->max_tokens : args->chat ? UINT32_MAX : STRATA_MAX_TOKENS_DEFAULT;
     cli_progress_init(&g.progress, stderr, args->quiet, 0, 0);
+    if (st == STRATA_OK && !args->quiet)
+        cli_ranks_print(&g.run.ranks, stderr);
     if (st == STRATA_OK)
         st = run(&g, &prompt, &chat);
+    cli_ranks_leave(&g.run.ranks, st);
     cli_run_close(&g.run);
     cli_progress_fini(&g.progress);
     cli_prompt_fini(&prompt);
     strata_chat_close(chat);
     cli_generation_fini(&g);
     if (st == STRATA_E_CANCELLED)
-        return 128 + cli_signals_pending();
+        return 128 + (g.ended_by != 0 ? g.ended_by : cli_signals_pending());
     return st == STRATA_OK ? 0 : cli_fail(st);
 }

@@ -135,18 +135,43 @@ static strata_status create_sampler(struct cli_generation *g)
     return st;
 }
 
+bool cli_generation_speaks(const struct cli_generation *g)
+{
+    return g->run.ranks.who.rank == 0;
+}
+
+/* Several ranks end after the same pass. */
+static strata_status ask_signals(struct cli_generation *g)
+{
+    const strata_status st = cli_ranks_first(&g->run.ranks, cli_signals_pending(), &g->ended_by);
+
+    return st == STRATA_OK && g->ended_by != 0 ? STRATA_E_CANCELLED : st;
+}
+
 /* The model sees the tokens that are new to it. */
 static strata_status forward(struct cli_generation *g)
 {
-    strata_status st = STRATA_OK;
+    strata_status st;
 
-    while (g->seen < g->count && st == STRATA_OK && cli_signals_pending() == 0) {
+    while ((st = ask_signals(g)) == STRATA_OK && g->seen < g->count) {
         const uint32_t left = g->count - g->seen, rows = left < g->run.shape.seq_len ? left : g->run.shape.seq_len;
 
-        st = strata_engine_forward(g->run.engine, g->tokens + g->seen, rows, g->seen, g->logits);
-        g->seen += st == STRATA_OK ? rows : 0;
+        if ((st = strata_engine_forward(g->run.engine, g->tokens + g->seen, rows, g->seen, g->logits)) != STRATA_OK)
+            break;
+        g->seen += rows;
     }
-    return st == STRATA_OK && cli_signals_pending() != 0 ? STRATA_E_CANCELLED : st;
+    return st;
+}
+
+/* Rank 0's choice, for all: another processor's kernels may round otherwise. */
+static strata_status next_token(struct cli_generation *g, int32_t *token)
+{
+    strata_status st = STRATA_OK;
+
+    *token = 0;
+    if (cli_generation_speaks(g))
+        st = st_sampler_next(g->sampler, g->logits, g->count, token);
+    return st == STRATA_OK ? cli_ranks_of_first(&g->run.ranks, token) : st;
 }
 
 static strata_status make_tokens(struct cli_generation *g)
@@ -159,7 +184,7 @@ static strata_status make_tokens(struct cli_generation *g)
 
         st = forward(g);
         if (st == STRATA_OK)
-            st = st_sampler_next(g->sampler, g->logits, g->count, &token);
+            st = next_token(g, &token);
         if (st != STRATA_OK)
             break;
         g->ended = is_end(g, token);

@@ -1,7 +1,7 @@
 /* cli/commands/generation.h - a model that continues texts: how it chooses tokens, the text so far, and what is printed of it.
  *
  * One text at a time.  cli_generation_answer() continues the prompt that it is given; what the model has already seen of it is
- * not computed again. */
+ * not computed again.  Several ranks compute the same text: rank 0 chooses each token, and alone prints. */
 #ifndef CLI_COMMANDS_GENERATION_H
 #define CLI_COMMANDS_GENERATION_H
 
@@ -21,6 +21,7 @@ struct cli_generation {
     struct strata_tokenizer *tokenizer; /* NULL: bytes, or ids */
     enum cli_prints prints;
     struct st_generation settings; /* from the model's files, overridden by the command line */
+    int ended_by;                  /* the signal that ended an answer, of any rank; 0: none */
     uint32_t asked;                /* new tokens of an answer at most; UINT32_MAX: as many as there is room for */
 
     float *logits;   /* [vocab] f32 */
@@ -52,6 +53,8 @@ void cli_generation_ends_at(struct cli_generation *g, int32_t token);
 /** Allocate what answers need; the model is open.  E_NOMEM. */
 strata_status cli_generation_create(struct cli_generation *g);
 void cli_generation_fini(struct cli_generation *g);
+/** Whether this rank prints. */
+bool cli_generation_speaks(const struct cli_generation *g);
 
 /** Continue ids [count], fewer than the cache has room for, and print what comes as it comes.
  *  E_CANCELLED: a signal asked; what was made by then is the answer. */

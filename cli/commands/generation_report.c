@@ -156,6 +156,8 @@ static void take_figures(struct cli_generation *g)
 
 void cli_generation_report(struct cli_generation *g)
 {
+    if (!cli_generation_speaks(g))
+        return;
     take_figures(g);
     if (g->args->json)
         print_json(g);

@@ -12,9 +12,15 @@ strata_status cli_generation_text_begin(struct cli_generation *g)
     return g->prints == CLI_PRINTS_TEXT && g->stream == NULL ? strata_stream_open(&g->stream, g->tokenizer, true) : STRATA_OK;
 }
 
+/* Whether the text is printed as it comes. */
+static bool prints(const struct cli_generation *g)
+{
+    return !g->args->json && cli_generation_speaks(g);
+}
+
 static strata_status flush(const struct cli_generation *g)
 {
-    const int err = g->args->json ? 0 : st_print_flush(stdout);
+    const int err = !prints(g) ? 0 : st_print_flush(stdout);
 
     return err == 0 ? STRATA_OK : st_error_errno(err, "cannot write to standard output");
 }
@@ -43,9 +49,9 @@ static strata_status put_bytes(struct cli_generation *g, const char *text, size_
 
     if (st != STRATA_OK)
         return st;
-    for (size_t i = 0; !g->args->json && g->shown && i < bytes; i++)
+    for (size_t i = 0; prints(g) && g->shown && i < bytes; i++)
         st_print_byte(stdout, &g->bytes, text[i]);
-    if (!g->args->json && !g->shown)
+    if (prints(g) && !g->shown)
         fwrite(text, 1, bytes, stdout);
     return flush(g);
 }
@@ -57,7 +63,7 @@ strata_status cli_generation_text_put(struct cli_generation *g, int32_t token)
     strata_status st;
 
     if (g->prints == CLI_PRINTS_IDS) {
-        if (!g->args->json)
+        if (prints(g))
             st_print(stdout, "%s%d", cli_generation_new(g) > 1 ? "," : "", token);
         return flush(g);
     }
@@ -76,7 +82,7 @@ strata_status cli_generation_text_end(struct cli_generation *g)
         st = strata_stream_finish(g->stream, &text, &bytes);
     if (st == STRATA_OK)
         st = put_bytes(g, text, bytes);
-    if (!g->args->json)
+    if (prints(g))
         st_print_bytes_end(stdout, &g->bytes);
     return st;
 }

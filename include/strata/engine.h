@@ -209,7 +209,8 @@ STRATA_API strata_status strata_engine_eval_data(struct strata_engine *engine, c
                                                  struct strata_eval *result);
 
 /**
- * Run forward over the next tokens of one sequence; the model must be opened with STRATA_USE_GENERATE.
+ * Run forward over the next tokens of one sequence; the model must be opened with STRATA_USE_GENERATE.  Of several ranks all run
+ * the same tokens.
  *
  * @param tokens    [count] int32; borrowed during the call
  * @param count     1..strata_model_info.seq_len

@@ -69,7 +69,7 @@ struct strata_model_opts {
     /** TRAIN, for a run that will resume and save: checkpoints of it that strata.save has already (strata_checkpoint_info.kept).
      * As new ones are made these go, so the plan takes no room for them again. */
     uint32_t saved_checkpoints;
-    /** TRAIN, EVAL: the ranks of the run, borrowed until the model, its plans and engines are gone; the configuration was opened
+    /** TRAIN, EVAL, GENERATE: the ranks of the run, borrowed until the model, its plans and engines are gone; the configuration was opened
      * for as many.  NULL: one rank. */
     struct strata_comm *comm;
     /** PLAN: ranks of the run that is planned, 1024 at most, for which the configuration was opened, and machines that they are

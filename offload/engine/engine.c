@@ -381,12 +381,15 @@ strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const
                              double *loss_sum, uint64_t *targets_seen)
 {
     strata_status st = st_engine_flush(eng, NULL);
+    const double *losses;
 
     if (st == STRATA_OK)
         st = take_tokens(eng, tokens, targets, positions);
     if (st != STRATA_OK || (st = timed_cycle(eng, ST_PHASE_EVAL)) != STRATA_OK)
         return st;
-    *loss_sum = eng->train.update.loss * (double)eng->target_count;
+    losses = st_scalars_losses(eng->program, st_engine_pointer(eng, eng->program->at.scalars_host));
+    for (uint32_t m = 0; m < eng->program->ranks * eng->program->workload.grad_accum; m++)
+        *loss_sum += losses[m];
     *targets_seen = eng->target_count;
     return STRATA_OK;
 }

@@ -160,8 +160,9 @@ strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *resu
 strata_status st_engine_ended(const struct st_engine *eng);
 /** E_NUMERICS: every step was skipped, or the last one's loss is not finite; the sentence says what to try. */
 strata_status st_engine_learnt(const struct st_engine *eng);
-/** Run only forward over one step's micro-batches; flushes first.  *loss_sum: summed over target tokens, *targets_seen: their
- * count.  E_INPUT as in a step. */
+/** Run only forward over one step's micro-batches; flushes first.  The losses of all ranks' micro-batches are added to *loss_sum
+ * one by one, so that what is added up does not depend on how many a step has; *targets_seen: out, their targets.  E_INPUT as in
+ * a step. */
 strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, const int32_t *positions,
                              double *loss_sum, uint64_t *targets_seen);
 

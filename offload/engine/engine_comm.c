@@ -179,7 +179,7 @@ static void exchange_rows(struct comm_job *j, const struct st_op *op)
     const struct st_program *program = eng->program;
     const struct st_workload *w = &program->workload;
     const size_t row_bytes = w->hidden * strata_dtype_bytes(w->dtype);
-    const uint64_t count = (uint64_t)rows_of(eng) * w->grad_accum;
+    const uint64_t count = eng->generate_rows != 0 ? eng->generate_rows : (uint64_t)rows_of(eng) * w->grad_accum;
     const void *all = st_engine_operand(eng, op, ST_ROLE_TOKENS);
     const unsigned char *table = st_engine_operand(eng, op, ST_ROLE_WEIGHT);
     unsigned char *rows = st_engine_operand(eng, op, ST_ROLE_ROWS);

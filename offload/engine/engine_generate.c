@@ -10,7 +10,8 @@
 static void take_rows(struct st_engine *eng, const int32_t *tokens, uint32_t count, uint32_t position)
 {
     const uint32_t seq = eng->program->workload.seq;
-    int32_t *into = st_engine_pointer(eng, eng->program->at.tokens_host);
+    int32_t *into =
+        (int32_t *)(uintptr_t)st_engine_tokens(eng, st_engine_pointer(eng, eng->program->at.tokens_host), eng->program->rank);
 
     memset(into, 0, seq * sizeof(*into));
     memcpy(into, tokens, count * sizeof(*into));
@@ -49,5 +50,7 @@ strata_status st_engine_forward(struct st_engine *eng, const int32_t *tokens, ui
     take_rows(eng, tokens, count, position);
     st = st_engine_cycle(eng, ST_PHASE_EVAL);
     eng->generate_rows = eng->generate_position = 0;
+    if (st == STRATA_OK && eng->comm != NULL)
+        st = st_engine_drain(eng); /* ranks talk between calls */
     return st == STRATA_OK ? download_logits(eng, logits) : st;
 }

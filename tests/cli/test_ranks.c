@@ -88,6 +88,70 @@ static void two_ranks_are_one_run(void **state)
     workplace_remove(w, "m.jsonl");
 }
 
+/* JSON up to a member, with all digits of its figures. */
+static const char *up_to(const char *out, const char *member, char text[1024])
+{
+    const char *end = strstr(out, member);
+
+    assert_non_null(end);
+    snprintf(text, 1024, "%.*s", (int)(end - out), out);
+    return text;
+}
+
+/* Windows are divided, and their number is not a multiple of the ranks'; losses add up in one order. */
+static void evaluations_of_ranks_are_those_of_one(void **state)
+{
+    static const char same[] = "eval --model nano --data {w}/good.bin --seq-len 16 --json ";
+    static const char *const places[] = {"", ON_DISK};
+    const struct workplace *w = *state;
+    char one[1024], other[1024], command[512];
+    struct program p;
+
+    workplace_run_ok(w, &p, same);
+    up_to(p.out, "\"complete\":true", one);
+    program_free(&p);
+    for (uint32_t ranks = 2; ranks <= 4; ranks *= 2)
+        for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+            struct ranks r = {0};
+
+            snprintf(command, sizeof(command), "%s%s", same, places[i]);
+            ranks_run_ok(w, &r, ranks, command);
+            assert_string_equal(one, up_to(r.programs[0].out, "\"complete\":true", other));
+            assert_string_equal(r.programs[1].out, "");
+            assert_string_equal(r.programs[1].err, "");
+            ranks_free(&r);
+        }
+    workplace_run_ok(w, &p, "eval --model nano --data {w}/good.bin --seq-len 16 --json --set gradient_accumulation_steps=3");
+    assert_string_equal(one, up_to(p.out, "\"complete\":true", other));
+    program_free(&p);
+}
+
+/* Likeliest and drawn tokens, with weights in shards, and a prompt that takes more than one pass. */
+static void generations_of_ranks_are_those_of_one(void **state)
+{
+    static const char *const choices[] = {"", "--temperature 0.9 --top-k 40"};
+    const struct workplace *w = *state;
+    char command[1024], prompt[2 * 300 + 1] = "7", a[1024], b[1024];
+
+    for (size_t i = 0; i < 150; i++)
+        strcat(prompt, i % 2 == 0 ? ",9" : ",3");
+    for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
+        struct ranks r = {0};
+        struct program one;
+
+        snprintf(command, sizeof(command), "generate --model nano --prompt-tokens %s --max-tokens 12 --json --quiet %s", prompt,
+                 choices[i]);
+        workplace_run_ok(w, &one, command);
+        strcat(command, " " ON_DISK);
+        ranks_run_ok(w, &r, 2, command);
+        assert_string_equal(up_to(one.out, "\"prompt_seconds\"", a), up_to(r.programs[0].out, "\"prompt_seconds\"", b));
+        assert_string_equal(r.programs[1].out, "");
+        assert_string_equal(r.programs[1].err, "");
+        ranks_free(&r);
+        program_free(&one);
+    }
+}
+
 /* A checkpoint of two ranks is gone on from by one, and by two. */
 static void checkpoints_are_of_no_number_of_ranks(void **state)
 {
@@ -270,6 +334,32 @@ static void what_differs_ends_both(void **state)
     }
 }
 
+/* What is to be continued, and by whom. */
+static void prompts_of_ranks_are_one(void **state)
+{
+    static const struct {
+        const char *same, *odd, *said;
+    } rows[] = {
+        {"generate --model nano --prompt a ", "--prompt b", "the prompt differs among the ranks: rank 0 has 1 tokens"},
+        {"generate --model nano --prompt a ", "--max-tokens 2",
+         "--max-tokens differs among the ranks: rank 0 has 0, rank 1 has 2"},
+        {"generate --model nano --prompt-file - ", "", "--prompt-file - is read by one process, and there are 2"},
+        {"generate --model nano --chat ", "", "--chat talks with one process, and there are 2"},
+    };
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct ranks r = {0};
+
+        ranks_run(w, &r, 2, rows[i].same, rows[i].odd);
+        for (uint32_t k = 0; k < 2; k++) {
+            must_say(r.programs[k].err, rows[i].said);
+            assert_int_equal(r.programs[k].code, 2);
+        }
+        ranks_free(&r);
+    }
+}
+
 /* All plan with the least that a rank has; the others say whose it is. */
 static void what_one_lacks_is_named(void **state)
 {
@@ -302,9 +392,8 @@ static void mistakes_of_launching(void **state)
         {{NULL}, RUN "--max-steps 1 --rank 0 --world-size 2000", "--world-size: 2000 is too large: at most 1024"},
         {{"RANK=0", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=1"}, RUN "--max-steps 1", "set MASTER_ADDR and MASTER_PORT"},
         {{"RANK=1", "WORLD_SIZE=2"},
-         "generate --model nano --prompt-tokens 1",
-         "rank 1: error: strata generate is one process, and there are 2"},
-        {{"RANK=0", "WORLD_SIZE=2"}, "eval --model nano --data {w}/good.bin", "strata eval is one process"},
+         "export {w}/saved --out {w}/out",
+         "rank 1: error: strata export is one process, and there are 2"},
         {{"RANK=0", "WORLD_SIZE=2"}, "tokens {w}/file --out {w}/t.bin", "strata tokens is one process"},
     };
     const struct workplace *w = *state;
@@ -349,6 +438,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_ranks_are_one_run),
+        cmocka_unit_test(evaluations_of_ranks_are_those_of_one),
+        cmocka_unit_test(generations_of_ranks_are_those_of_one),
         cmocka_unit_test(checkpoints_are_of_no_number_of_ranks),
         cmocka_unit_test(one_rank_makes_tokens),
         cmocka_unit_test(a_signal_to_one_ends_all),
@@ -356,6 +447,7 @@ int main(void)
         cmocka_unit_test(a_killed_rank_ends_the_other),
         cmocka_unit_test(a_rank_that_fails_tells_the_other),
         cmocka_unit_test(what_differs_ends_both),
+        cmocka_unit_test(prompts_of_ranks_are_one),
         cmocka_unit_test(what_one_lacks_is_named),
         cmocka_unit_test(mistakes_of_launching),
         cmocka_unit_test(the_local_rank_may_come_first),

@@ -254,7 +254,7 @@ static void plan_traffic(struct rig_result *out, const struct st_plan *plan, enu
 static strata_status flush_and_eval(struct rig_result *out, struct st_engine *eng, const struct st_plan *plan,
                                     const int32_t *tokens, const int32_t *targets)
 {
-    double sum;
+    double sum = 0;
     uint64_t seen;
 
     if (plan->policy.update == ST_UPDATE_GATED)

@@ -238,6 +238,7 @@ static void losses_of_evaluation(bool llama, double losses[CONTEXT])
 
         memset(targets, 0xff, sizeof(targets));
         targets[i] = tokens[i + 1];
+        losses[i] = 0;
         assert_int_equal(st_engine_eval(b.engine, tokens, targets, NULL, &losses[i], &seen), STRATA_OK);
         assert_int_equal(seen, 1);
     }
