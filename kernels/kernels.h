@@ -84,6 +84,16 @@ ST_LEAF struct st_moments st_moments_at(const struct st_moments *moments, uint64
  *  @param moment1, moment2  [elems] as they are; a sum of squares is never negative */
 void st_moments_store(const struct st_moments *to, const float *moment1, const float *moment2, size_t elems);
 
+/* A record of NF4, as weights that are never trained may be stored (Dettmers et al., arXiv:2305.14314): 64 elements of one
+ * tensor, in the order of its rows.  A code is an index into 16 fixed values from -1 to 1; an
+ * element is its value times the largest magnitude of the record.  Element 2 i is the high half of codes[i], 2 i + 1 the low. */
+#define ST_NF4_ELEMS 64u
+
+struct st_nf4_block {
+    float absmax;
+    uint8_t codes[ST_NF4_ELEMS / 2];
+};
+
 /* The caller computes the coefficients in double, once per step, and rounds them to fp32.  For one element, each line is rounded
  * as written; m and v are moment1 and moment2:
  *   g     = grad * grad_scale                     (unscale and clip in one factor)

@@ -8,6 +8,7 @@
 #ifndef OFFLOAD_WORKLOAD_H
 #define OFFLOAD_WORKLOAD_H
 
+#include "kernels/kernels.h"
 #include "strata/status.h"
 #include "strata/types.h"
 #include <stdbool.h>
@@ -27,9 +28,11 @@ struct st_group {
     uint64_t at, bytes;  /* of its weights, from the start of the page's */
 };
 
-/* Bytes of `elems` weights that are stored so. */
+/* Bytes of `elems` weights that are stored so; NF4: in whole records. */
 static inline uint64_t st_format_bytes(strata_dtype format, uint64_t elems)
 {
+    if (format == STRATA_NF4)
+        return (elems + ST_NF4_ELEMS - 1) / ST_NF4_ELEMS * sizeof(struct st_nf4_block);
     return elems * strata_dtype_bytes(format);
 }
 

@@ -30,7 +30,7 @@ BEGIN {
     allow["nvme/swap"] = "nvme/method/ nvme/mover/ core/ strata/"
     allow["nvme/handle"] = "nvme/method/ core/ strata/"
     allow["nvme/measure"] = "nvme/method/ nvme/mover/ nvme/swap/ core/ strata/"
-    allow["offload"] = "core/ strata/"
+    allow["offload"] = "kernels/kernels.h core/ strata/"
     allow["offload/optim"] = "kernels/ core/ strata/"
     allow["offload/comm"] = "offload/device/cuda/cuda_library.h offload/device/cuda/cuda_stream.h core/ strata/"
     allow["offload/device"] = "kernels/op_shapes.h kernels/kernels.h kernels/matmul/matmul.h core/ strata/"

@@ -31,12 +31,25 @@ typedef enum strata_dtype {
     STRATA_F32 = 1,
     STRATA_BF16 = 2,
     STRATA_F16 = 3,
+    STRATA_NF4 = 4, /**< only ever stored: weights of 4 bits, 64 of which have one scale */
 } strata_dtype;
 
-/** "fp32", "bf16", "fp16". */
+/** "fp32", "bf16", "fp16", "nf4". */
 static inline const char *strata_dtype_name(strata_dtype dtype)
 {
-    return dtype == STRATA_F32 ? "fp32" : dtype == STRATA_BF16 ? "bf16" : dtype == STRATA_F16 ? "fp16" : "no dtype";
+    switch (dtype) {
+    case STRATA_F32:
+        return "fp32";
+    case STRATA_BF16:
+        return "bf16";
+    case STRATA_F16:
+        return "fp16";
+    case STRATA_NF4:
+        return "nf4";
+    case STRATA_DTYPE_INVALID:
+        break;
+    }
+    return "no dtype";
 }
 
 /** Where data is stored, fastest first. */
@@ -47,7 +60,7 @@ typedef enum strata_tier {
     STRATA_TIER_COUNT = 3,
 } strata_tier;
 
-/** Bytes of one element; 0 for an invalid dtype. */
+/** Bytes of one element; 0 for an invalid dtype and for nf4, which has no whole bytes per element. */
 static inline size_t strata_dtype_bytes(strata_dtype dtype)
 {
     return dtype == STRATA_F32 ? 4 : dtype == STRATA_BF16 || dtype == STRATA_F16 ? 2 : 0;

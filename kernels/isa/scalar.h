@@ -153,6 +153,7 @@ ST_LEAF float st_load_f32(const void *in, strata_dtype dtype, size_t i)
         return st_bf16_to_f32(((const uint16_t *)in)[i]);
     case STRATA_F16:
         return st_f16_to_f32(((const uint16_t *)in)[i]);
+    case STRATA_NF4:
     case STRATA_DTYPE_INVALID:
         break;
     }
@@ -258,6 +259,7 @@ ST_LEAF float st_finish_element(void *out, strata_dtype dtype, const float *acc,
     case STRATA_F16:
         ((uint16_t *)out)[i] = st_f32_to_f16(acc[i]);
         return st_f16_to_f32(((const uint16_t *)out)[i]);
+    case STRATA_NF4:
     case STRATA_DTYPE_INVALID:
         break;
     }
