@@ -8,6 +8,7 @@
 /* Of families whose blocks are named like Llama's. */
 #define LLAMA_NAMES                                                                                                              \
     .table = "model.embed_tokens.weight", .block = "model.layers", .norm_weight = "model.norm.weight", .head = "lm_head.weight"
+#define LLAMA_TARGETS "q_proj v_proj"
 #define LLAMA_ATTENTION                                                                                                          \
     [ST_ROLE_Q_WEIGHT] = "self_attn.q_proj.weight", [ST_ROLE_K_WEIGHT] = "self_attn.k_proj.weight",                              \
     [ST_ROLE_V_WEIGHT] = "self_attn.v_proj.weight", [ST_ROLE_PROJ_WEIGHT] = "self_attn.o_proj.weight",                           \
@@ -50,11 +51,13 @@ static const struct st_family families[] = {
                                     [ST_ROLE_GATE_BIAS] = "mlp.c_fc.bias",
                                     [ST_ROLE_DOWN_BIAS] = "mlp.c_proj.bias"},
                         .defaults = {.family = ST_FAMILY_GPT2, .norm_eps = 1e-5f},
+                        .adapter_targets = "c_attn",
                         .end_token = ST_GPT2_END_OF_TEXT,
                         .residual_init = true},
     [ST_FAMILY_LLAMA] = {.model_type = "llama",
                          .architecture = "LlamaForCausalLM",
                          LLAMA_NAMES,
+                         .adapter_targets = LLAMA_TARGETS,
                          .tensors = {LLAMA_ATTENTION, LLAMA_MLP, LLAMA_NORMS},
                          .defaults = {.family = ST_FAMILY_LLAMA,
                                       LLAMA_OPTIONS,
@@ -68,6 +71,7 @@ static const struct st_family families[] = {
     [ST_FAMILY_QWEN2] = {.model_type = "qwen2",
                          .architecture = "Qwen2ForCausalLM",
                          LLAMA_NAMES,
+                         .adapter_targets = LLAMA_TARGETS,
                          .tensors = {LLAMA_ATTENTION, LLAMA_MLP, LLAMA_NORMS},
                          .defaults = {.family = ST_FAMILY_QWEN2,
                                       LLAMA_OPTIONS,
@@ -82,6 +86,7 @@ static const struct st_family families[] = {
     [ST_FAMILY_MISTRAL] = {.model_type = "mistral",
                            .architecture = "MistralForCausalLM",
                            LLAMA_NAMES,
+                           .adapter_targets = LLAMA_TARGETS,
                            .tensors = {LLAMA_ATTENTION, LLAMA_MLP, LLAMA_NORMS},
                            .defaults = {.family = ST_FAMILY_MISTRAL,
                                         LLAMA_OPTIONS,
@@ -97,6 +102,7 @@ static const struct st_family families[] = {
     [ST_FAMILY_QWEN3] = {.model_type = "qwen3",
                          .architecture = "Qwen3ForCausalLM",
                          LLAMA_NAMES,
+                         .adapter_targets = LLAMA_TARGETS,
                          .tensors = {LLAMA_ATTENTION, LLAMA_MLP, LLAMA_NORMS, QK_NORMS},
                          .defaults = {.family = ST_FAMILY_QWEN3,
                                       LLAMA_OPTIONS,
@@ -149,6 +155,7 @@ static const struct st_family families[] = {
         {.model_type = "gemma2",
          .architecture = "Gemma2ForCausalLM",
          LLAMA_NAMES,
+         .adapter_targets = LLAMA_TARGETS,
          .tensors = {LLAMA_ATTENTION, LLAMA_MLP, GEMMA_NORMS},
          .defaults = {.family = ST_FAMILY_GEMMA2, GEMMA_OPTIONS, .rope_base = 10000.0f, .score_cap = 50.0f, .logit_cap = 30.0f},
          .windows = ST_WINDOW_PERIOD,
@@ -158,6 +165,7 @@ static const struct st_family families[] = {
     [ST_FAMILY_GEMMA3] = {.model_type = "gemma3_text",
                           .architecture = "Gemma3ForCausalLM",
                           LLAMA_NAMES,
+                          .adapter_targets = LLAMA_TARGETS,
                           .tensors = {LLAMA_ATTENTION, LLAMA_MLP, GEMMA_NORMS, QK_NORMS},
                           .defaults = {.family = ST_FAMILY_GEMMA3,
                                        GEMMA_OPTIONS,

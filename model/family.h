@@ -65,7 +65,8 @@ struct st_family {
     const char *model_type, *architecture;
     const char *table, *positions, *block, *norm_weight, *norm_bias, *head; /* a block's tensors follow its number */
     const char *tensors[ST_ROLE_COUNT];                                     /* in a block; NULL: none in this family */
-    struct st_model_config defaults;                                        /* options, and values of absent keys */
+    const char *adapter_targets;     /* what has adapters if target_modules is absent, as in PEFT; NULL: it must be there */
+    struct st_model_config defaults; /* options, and values of absent keys */
     enum st_window_rule windows;
     uint32_t window_period; /* ST_WINDOW_PERIOD: if neither key is there */
     uint32_t keys;          /* bits of st_family_key */

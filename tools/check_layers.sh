@@ -44,7 +44,8 @@ BEGIN {
     allow["offload/plan"] = "offload/simulate/ offload/program/ offload/machine/ offload/optim/ kernels/kernels.h core/ strata/"
     allow["offload/engine"] = "offload/compute.h offload/comm/comm.h offload/comm/comm_lane.h offload/program/ offload/checkpoint/ offload/device/device.h offload/device/device_timed.h offload/optim/ nvme/ kernels/kernels.h core/ strata/"
     allow["offload/config"] = "offload/optim/ offload/machine/machine.h offload/program/policy.h offload/engine/engine.h core/ strata/"
-    allow["model"] = "offload/device/tensor_ops.h offload/workload.h offload/compute.h kernels/kernels.h core/ strata/"
+    allow["model"] = "model/adapter/adapter.h offload/device/tensor_ops.h offload/workload.h offload/compute.h kernels/kernels.h core/ strata/"
+    allow["model/adapter"] = "core/ strata/"
     allow["model/decoder"] = "model/model.h model/layout.h offload/device/tensor_ops.h core/ strata/"
     allow["model/hf"] = "model/model.h model/family.h model/layout.h model/decoder/sampler.h core/ strata/"
     allow["model/tokenizer"] = "core/ strata/"
@@ -106,7 +107,7 @@ BEGIN {
     home["cuda"] = home["cublas"] = "offload/device/cuda/ kernels/cuda/ tests/cuda/"
     home["mpi.h"] = "offload/comm/mpi_plugin.c"
     home["nccl"] = "offload/comm/nccl_library_internal.h"
-    home["pcre2.h"] = "model/tokenizer/regex.c"
+    home["pcre2.h"] = "model/tokenizer/regex.c model/adapter/adapter_pattern.c" # what Oniguruma and what Python would find
     home["cmocka.h"] = "tests/"
 
     # Who may write to a FILE without core/base/print.h: files for programs, and the one place itself.

@@ -1,0 +1,148 @@
+/* tests/model/test_adapter.c - an adapter's settings: what is refused, by which sentence, and what fits no module. */
+#include "model/adapter/adapter.h"
+#include "model_fixture.h"
+
+static const struct st_adapter_module llama[] = {
+    {.path = "model.embed_tokens", .kind = ST_ADAPTER_EMBEDDING},
+    {.path = "model.layers.0.self_attn.q_proj", .kind = ST_ADAPTER_LINEAR},
+    {.path = "model.layers.0.self_attn.v_proj", .kind = ST_ADAPTER_LINEAR},
+    {.path = "model.layers.0.mlp.down_proj", .kind = ST_ADAPTER_LINEAR},
+    {.path = "model.layers.0.input_layernorm", .kind = ST_ADAPTER_NORM},
+    {.path = "model.layers.1.self_attn.q_proj", .kind = ST_ADAPTER_LINEAR},
+    {.path = "model.layers.1.self_attn.v_proj", .kind = ST_ADAPTER_LINEAR},
+    {.path = "model.layers.1.mlp.down_proj", .kind = ST_ADAPTER_LINEAR},
+    {.path = "model.layers.1.input_layernorm", .kind = ST_ADAPTER_NORM},
+    {.path = "model.norm", .kind = ST_ADAPTER_NORM},
+    {.path = "lm_head", .kind = ST_ADAPTER_HEAD},
+};
+#define MODULES (sizeof(llama) / sizeof(llama[0]))
+
+/* Reads and resolves; `modules`: a copy of llama[]. */
+static strata_status resolve(const char *text, bool tied, struct st_adapter_module modules[MODULES])
+{
+    struct st_adapter_spec *spec;
+    strata_status st;
+
+    memcpy(modules, llama, sizeof(llama));
+    modules[0].tied = modules[MODULES - 1].tied = tied;
+    if ((st = st_adapter_spec_parse(&spec, text, strlen(text), "here")) != STRATA_OK)
+        return st;
+    st = st_adapter_resolve(spec, modules, MODULES, "q_proj v_proj");
+    st_adapter_spec_destroy(spec);
+    return st;
+}
+
+static void test_what_is_refused(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } rows[] = {
+        {"[]", "here must be an object"},
+        {"{\"r\":0}", "here: \"r\" must be a whole number from 1 to 8192"},
+        {"{\"r\":8.5}", "\"r\" must be a whole number"},
+        {"{\"lora_alpha\":-1}", "\"lora_alpha\" must be a number above 0"},
+        {"{\"lora_alpah\":1}", "\"lora_alpah\" is no key of PEFT's LoraConfig that is known here; did you mean \"lora_alpha\"?"},
+        {"{\"peft_type\":\"IA3\"}", "\"peft_type\" must be \"LORA\""},
+        {"{\"task_type\":\"SEQ_CLS\"}", "\"task_type\" must be \"CAUSAL_LM\" or null"},
+        {"{\"bias\":\"all\"}", "\"bias\" must be \"none\""},
+        {"{\"use_dora\":true}", "\"use_dora\": DoRA is not supported; leave it out"},
+        {"{\"lora_bias\":true}", "\"lora_bias\": a bias of B is not supported"},
+        {"{\"layer_replication\":[[0,2],[1,2]]}", "\"layer_replication\": a model whose layers are repeated"},
+        {"{\"target_parameters\":[\"a\"]}", "\"target_parameters\": adapters of parameters"},
+        {"{\"trainable_token_indices\":[1]}", "\"trainable_token_indices\""},
+        {"{\"alora_invocation_tokens\":[1]}", "\"alora_invocation_tokens\": aLoRA"},
+        {"{\"megatron_config\":{\"a\":1}}", "\"megatron_config\""},
+        {"{\"init_lora_weights\":\"pissa\"}", "\"init_lora_weights\" must be true or \"gaussian\""},
+        {"{\"init_lora_weights\":false}", "\"init_lora_weights\" must be true or \"gaussian\""},
+        {"{\"lora_dropout\":1}", "\"lora_dropout\" must be a number from 0 to below 1"},
+        {"{\"target_modules\":[]}", "\"target_modules\" is an empty list"},
+        {"{\"target_modules\":[1]}", "\"target_modules\" must be a list of names"},
+        {"{\"target_modules\":[\"\"]}", "\"target_modules\" holds an empty name"},
+        {"{\"target_modules\":\"all-linear\",\"layers_to_transform\":[0]}", "\"layers_to_transform\" needs a list of names"},
+        {"{\"layers_pattern\":\"layers\"}", "\"layers_pattern\" needs layers_to_transform, too"},
+        {"{\"layers_to_transform\":[-1]}", "\"layers_to_transform\" must be a block's number"},
+        {"{\"target_modules\":\"(q\"}", "\"target_modules\": the pattern \"(q\": missing closing parenthesis"},
+        {"{\"target_modules\":\"a{,3}\"}", "{,m}: write {0,m}"},
+        {"{\"target_modules\":\"[[:alpha:]]\"}", "[:, [. or [= in a class"},
+        {"{\"target_modules\":\"\\\\Kq\"}", "an escape that is not one of both Python's and PCRE2's"},
+        {"{\"rank_pattern\":{\"q_proj\":0}}", "\"rank_pattern\" must be a whole number"},
+        /* Against the model. */
+        {"{\"target_modules\":[\"q_porj\"]}",
+         "\"target_modules\": \"q_porj\" fits no module of the model; its modules end in q_proj,"},
+        {"{\"target_modules\":[\"q_proj\",\"proj\"]}", "\"proj\" fits no module"},
+        {"{\"exclude_modules\":[\"v\"]}", "\"exclude_modules\": \"v\" fits no module"},
+        {"{\"modules_to_save\":[\"classifier\"]}", "\"modules_to_save\": \"classifier\" fits no module"},
+        {"{\"rank_pattern\":{\"down_proj\":4}}",
+         "\"rank_pattern\": \"down_proj\" fits no module of the model that has an adapter"},
+        {"{\"alpha_pattern\":{\"down_proj\":4}}", "\"alpha_pattern\": \"down_proj\" fits no module of the model that has an"},
+        {"{\"target_modules\":\".*(q_proj|layernorm)\"}",
+         "fits model.layers.0.input_layernorm, which is a norm: linear layers of"},
+        {"{\"target_modules\":[\"embed_tokens\"]}", "fits model.embed_tokens, which is an embedding"},
+        {"{\"target_modules\":[\"q_proj\",\"lm_head\"]}", "fits lm_head, which is the head"},
+        {"{\"target_modules\":[\"q_proj\"],\"layers_to_transform\":[1,2]}", "\"layers_to_transform\" names block 2, in which"},
+        {"{\"exclude_modules\":\".*proj\"}", "\"target_modules\" leaves no module that has an adapter"},
+        {"{\"modules_to_save\":[\"layers\"]}", "\"target_modules\" leaves no module that has an adapter"},
+        {"{\"target_modules\":\"((a*)*)*b|(.*)*.*(.*)*[0-9]x\"}", "gave up on model.embed_tokens: match limit"},
+    };
+    struct st_adapter_module modules[MODULES];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(resolve(rows[i].text, false, modules), STRATA_E_CONFIG);
+        if (strstr(strata_last_error(), rows[i].says) == NULL)
+            fail_msg("%s\nis answered: %s", rows[i].text, strata_last_error());
+    }
+}
+
+static void test_tied_table_is_not_saved(void **state)
+{
+    struct st_adapter_module modules[MODULES];
+
+    (void)state;
+    assert_ok(resolve("{\"modules_to_save\":[\"embed_tokens\",\"lm_head\"]}", false, modules));
+    assert_true(modules[0].saved && modules[MODULES - 1].saved);
+    assert_int_equal(resolve("{\"modules_to_save\":[\"lm_head\"]}", true, modules), STRATA_E_CONFIG);
+    assert_string_equal(strata_last_error(), "here: \"modules_to_save\" fits lm_head, which shares its matrix with the table of "
+                                             "tokens: it cannot be trained beside an adapter; leave it out");
+    assert_int_equal(resolve("{\"modules_to_save\":[\"embed_tokens\"]}", true, modules), STRATA_E_CONFIG);
+}
+
+/* What PEFT writes although it is off, known or from another version, says nothing. */
+static void test_what_is_off_is_not_there(void **state)
+{
+    struct st_adapter_module modules[MODULES];
+
+    (void)state;
+    assert_ok(resolve("{\"use_dora\":false,\"megatron_config\":null,\"a_new_variant\":null,\"another\":false,\"more\":{},"
+                      "\"peft_type\":\"LORA\",\"task_type\":null,\"target_modules\":null,\"r\":null,\"loftq_config\":{\"a\":1},"
+                      "\"fan_in_fan_out\":true,\"megatron_core\":\"megatron.core\",\"lora_dropout\":0.05}",
+                      false, modules));
+    assert_int_equal(modules[1].r, 8);
+    assert_true(modules[1].scale == 1.0f);
+    assert_int_equal(modules[3].r, 0);
+}
+
+static void test_spec_says_how_it_begins(void **state)
+{
+    static const char text[] = "{\"init_lora_weights\":\"gaussian\",\"lora_dropout\":0.25,\"r\":4}";
+    struct st_adapter_spec *spec;
+
+    (void)state;
+    assert_ok(st_adapter_spec_parse(&spec, text, strlen(text), "here"));
+    assert_int_equal(st_adapter_spec_init(spec), ST_ADAPTER_INIT_GAUSSIAN);
+    assert_true(st_adapter_spec_dropout(spec) == 0.25);
+    assert_true(st_json_number(st_json_get(st_adapter_spec_object(spec), "r")) == 4);
+    st_adapter_spec_destroy(spec);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_tied_table_is_not_saved),
+        cmocka_unit_test(test_what_is_off_is_not_there),
+        cmocka_unit_test(test_spec_says_how_it_begins),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
