@@ -56,7 +56,7 @@ BEGIN {
     allow["bench"] = "offload/config/ offload/engine/engine.h offload/plan/plan.h offload/device/device.h core/ strata/"
     allow["bench/io"] = "bench/bench.h bench/bench_setup.h nvme/ core/ strata/"
     allow["bench/step"] = "bench/bench.h bench/bench_setup.h bench/null_model.h offload/config/config_options.h offload/device/ offload/machine/"
-    allow["bench/step"] = allow["bench/step"] " offload/plan/plan.h offload/simulate/ core/ strata/"
+    allow["bench/step"] = allow["bench/step"] " offload/plan/plan.h offload/simulate/ offload/comm/comm.h model/model.h core/ strata/"
     allow["bench/roofs"] = "bench/bench.h bench/bench_setup.h offload/comm/comm.h offload/device/device.h offload/device/tensor_ops.h offload/device/cuda/link_roof.h kernels/ core/ strata/"
     allow["bench/update"] = "bench/bench.h bench/bench_setup.h bench/null_model.h bench/roofs/ nvme/swap/ kernels/ core/ strata/"
     allow["api"] = "model/ offload/ nvme/ kernels/ core/ strata/"

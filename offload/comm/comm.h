@@ -44,7 +44,7 @@ struct st_comm;
 
 /* One way to move the bytes.  Callers use the functions below, which keep what follows from a failure in one place. */
 struct st_comm_ops {
-    const char *name; /* "threads", "tcp", "mpi", "nccl" */
+    const char *name; /* "threads", "paced", "tcp", "mpi", "nccl" */
     bool on_device;   /* parts lie in the memory of a device that is not the host (nccl), and both sides cut them alike */
     /* See st_comm_exchange().  E_IO or OK alone.  Not called again after a failure, which st_comm_exchange() tells the other
      * ranks by abort(). */
@@ -107,6 +107,16 @@ strata_status st_comm_agree(struct st_comm *comm, const struct st_comm_fact *fac
 /** Ranks in one process, for tests: each comm belongs to a thread of its own; memory is copied straight from one rank's parts to
  *  another's.  @param out  [ranks], 2 or more; each is closed by itself.  E_NOMEM. */
 strata_status st_comm_threads_open(struct st_comm **out, uint32_t ranks, uint64_t deadline_ns);
+
+/* Links that are not present. */
+struct st_comm_pace {
+    double rate;    /* bytes per second that a rank receives, more than 0 */
+    double latency; /* seconds of an exchange beside its bytes */
+};
+
+/** Another comm's exchanges, of ranks of one machine, never faster than a pace: for rehearsals, beside the paced device.
+ *  @param under  taken: closed with this one; on failure still the caller's.  E_NOMEM. */
+strata_status st_comm_paced_open(struct st_comm **out, struct st_comm *under, const struct st_comm_pace *pace);
 
 struct st_comm_tcp_opts {
     struct st_world world;

@@ -66,11 +66,22 @@ static void open_mpi(const struct cf_world *world, struct st_comm **comm)
         assert_ok(st_comm_mpi_open_over(&comm[r], &mpi_standin, world->deadline_ns));
 }
 
+static void open_paced(const struct cf_world *world, struct st_comm **comm)
+{
+    const struct st_comm_pace pace = {.rate = 1e12};
+
+    assert_ok(st_comm_threads_open(comm, world->ranks, world->deadline_ns));
+    for (uint32_t r = 0; r < world->ranks; r++)
+        assert_ok(st_comm_paced_open(&comm[r], comm[r], &pace));
+}
+
 void cf_open(const struct cf_world *world, struct st_comm **comm)
 {
     assert_in_range(world->ranks, 2, CF_RANKS_MAX);
     if (strcmp(world->kind, "mpi") == 0)
         open_mpi(world, comm);
+    else if (strcmp(world->kind, "paced") == 0)
+        open_paced(world, comm);
     else if (strcmp(world->kind, "tcp") == 0 || strcmp(world->kind, "shared") == 0)
         memset(comm, 0, world->ranks * sizeof(struct st_comm *)); /* each by its own thread */
     else

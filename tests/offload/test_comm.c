@@ -15,7 +15,7 @@
 #define ROUNDS  20u
 #define HANG_NS UINT64_C(50000000) /* a deadline that is meant to pass */
 
-static const char *const kinds[] = {"threads", "tcp", "shared", "mpi"};
+static const char *const kinds[] = {"threads", "paced", "tcp", "shared", "mpi"};
 
 /* Runs a body in worlds of 2, 3 and 4 ranks of every kind, and has the outcome checked. */
 static void in_every_world(cf_body *body, void *ctx, uint64_t deadline_ns, void (*check)(const struct cf_world *))
