@@ -1,0 +1,189 @@
+/* cli/commands/train_end.c - the end of `strata train`, however it came: digests and model, summary, trace, the exit code. */
+#include "api/handles.h"
+#include "api/plan_report.h"
+#include "cli/cli_signals.h"
+#include "cli/commands/commands.h"
+#include "cli/commands/train_internal.h"
+#include "cli/options/output.h"
+#include "core/base/error.h"
+#include "core/base/print.h"
+#include "core/base/size.h"
+#include "core/base/wrap.h"
+#include "core/system/clock.h"
+#include "core/system/watchdog.h"
+#include "core/trace/stats.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A run that was ended early and is saved goes on later, by the same command line: then it writes its model. */
+static bool waits_for_resume(const struct train *t)
+{
+    return is_short(t) && t->saves.newest[0] != '\0';
+}
+
+static strata_status write_model(struct train *t)
+{
+    struct strata_export *out = t->out;
+    strata_status st;
+
+    if (t->args->out == NULL || t->steps_done == 0 || waits_for_resume(t))
+        return STRATA_OK;
+    t->out = NULL; /* taken */
+    if ((st = strata_engine_export(t->run.engine, out)) == STRATA_OK)
+        cli_progress_note(&t->progress, "model written to %s", t->args->out);
+    return st;
+}
+
+static void print_digests(const struct train *t)
+{
+    if (t->summary.weights_digest[0] != '\0' && speaks(t))
+        st_print(people(t->args), "weights_digest %s\nstate_digest   %s\n", t->summary.weights_digest, t->summary.state_digest);
+}
+
+/* What took the memory, and what would take less. */
+static void print_memory(struct train *t)
+{
+    const uint64_t *least = t->run.plan->plan->minimum;
+    char peak[24], planned[24], host[24], device[24];
+    FILE *file = people(t->args);
+
+    cli_progress_work_end(&t->progress);
+    st_plan_print(t->run.plan, true, file);
+    st_wrap_print(file,
+                  "this process has held %s at most, of %s planned: give it more memory, end what else takes it there, or lower "
+                  "--host-memory (to %s at least) and, on the cpu device, --device-memory (%s); with strata.watchdog false a run "
+                  "goes on until the kernel ends it\n",
+                  st_size_text(peak, st_stats_rss_peak_bytes()), st_size_text(planned, cli_run_memory(&t->run)),
+                  st_size_text(host, least[STRATA_TIER_HOST]), st_size_text(device, least[STRATA_TIER_DEVICE]));
+}
+
+strata_status train_finish(struct train *t)
+{
+    strata_status st = STRATA_OK;
+
+    if (t->args->digest)
+        st = strata_engine_digest(t->run.engine, t->summary.weights_digest, t->summary.state_digest);
+    if (st == STRATA_OK)
+        st = write_model(t);
+    if (is_short(t) && cli_signals_pending() == CLI_SIGNAL_MEMORY)
+        print_memory(t);
+    if (st == STRATA_OK)
+        st = cli_saves_status(&t->saves);
+    if (st == STRATA_OK && is_short(t))
+        st = st_error(STRATA_E_CANCELLED, "ended by %s", cli_signals_name(t->ended_by));
+    return st;
+}
+
+/* Memory pressure over all steps and the evaluations between them; unknown if no step began. */
+static void summarise_pressure(struct train *t)
+{
+    struct st_pressure_sample now;
+
+    st_pressure_sample(t->start_ns != 0 ? t->pressure : NULL, &now);
+    st_pressure_between(&t->pressure_first, &now, t->summary.seconds, &t->summary.pressure);
+}
+
+static void put_summary(void *ctx, struct st_json_writer *w)
+{
+    const struct train *t = ctx;
+
+    cli_metrics_summary(w, t->medians, &t->summary);
+}
+
+/* The error sentence must survive the work that follows it. */
+strata_status train_summarise(struct train *t, strata_status st)
+{
+    char sentence[CLI_SENTENCE_BYTES];
+    strata_status written;
+
+    if (!t->lines.begun)
+        return st;
+    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    t->summary.status = st;
+    t->summary.peak_rss_bytes = st_stats_rss_peak_bytes();
+    t->summary.rss_bytes_max = cli_run_memory(&t->run);
+    t->summary.seconds = (double)(st_clock_ns() - t->start_ns) * 1e-9;
+    summarise_pressure(t);
+    cli_lines_write(&t->lines, put_summary, t);
+    cli_progress_summary(&t->progress, &t->run.plan->figures, t->medians, &t->summary);
+    print_digests(t);
+    cli_lines_end(&t->lines);
+    written = cli_monitor_end(&t->monitor);
+    if (st != STRATA_OK)
+        return st_error(st, "%s", sentence);
+    return written == STRATA_OK ? cli_lines_status(&t->lines) : written;
+}
+
+/* The trace is written however the run ended; the first failure is the one that counts. */
+strata_status train_write_trace(struct train *t, strata_status st)
+{
+    const char *path = t->args->trace;
+    char sentence[1024];
+    strata_status written;
+
+    if (path == NULL || !t->lines.begun)
+        return st;
+    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    written = t->args->overwrite || t->args->resume == NULL ? STRATA_OK : cli_output_set_aside("--trace", path);
+    if (written == STRATA_OK && (written = st_engine_trace_write(t->run.engine->engine, &t->trace)) != STRATA_OK)
+        written = st_error_prefix(written, "--trace");
+    if (written == STRATA_OK)
+        cli_progress_note(&t->progress, "trace written to %s", path);
+    return st != STRATA_OK ? st_error(st, "%s", sentence) : written;
+}
+
+void train_close(struct train *t)
+{
+    st_watchdog_stop(t->watchdog);
+    cli_signals_ranks(NULL);
+    cli_run_close(&t->run);
+    cli_saves_close(&t->saves);
+    cli_progress_fini(&t->progress);
+    free(t->tokens);
+    free(t->targets);
+    free(t->positions);
+    strata_data_close(t->data);
+    strata_data_close(t->eval_data);
+    st_pressure_close(t->pressure);
+    free(t->medians);
+    strata_export_abort(t->out);
+    st_new_file_abort(&t->trace);
+    cli_lines_close(&t->lines);
+    cli_monitor_close(&t->monitor);
+}
+
+int train_exit_code(const struct train *t, strata_status st)
+{
+    const char *out = t->args->out;
+    const bool written = out != NULL && t->steps_done > 0 && !waits_for_resume(t);
+
+    if (st == STRATA_OK)
+        return 0;
+    if (st != STRATA_E_CANCELLED || t->ended_by == 0)
+        return cli_fail(st);
+    if (!speaks(t))
+        return cli_signals_exit_code(t->ended_by);
+    st_wrap_print(stderr, "strata: %sended by %s after %" PRIu64 " of %" PRIu64 " steps; no swap files are left%s%s%s%s\n",
+                  t->ended_by == CLI_SIGNAL_MEMORY ? "error: " : "", cli_signals_name(t->ended_by), t->steps_done, t->steps,
+                  out == NULL ? ""
+                  : !written  ? ", --out was not written"
+                              : ", the model is in ",
+                  written ? out : "", t->saves.newest[0] != '\0' ? ", --resume goes on from " : "", t->saves.newest);
+    return cli_signals_exit_code(t->ended_by);
+}
+
+strata_status train_say_finished(struct train *t)
+{
+    const struct cli_args *args = t->args;
+
+    st_wrap_print(people(args), "--resume auto: %s is of the last step, and %s holds its model: nothing is left to do\n",
+                  t->saves.was.path, args->out);
+    if (!args->digest)
+        return STRATA_OK;
+    memcpy(t->summary.weights_digest, t->finished.weights, sizeof(t->finished.weights));
+    memcpy(t->summary.state_digest, t->finished.state, sizeof(t->finished.state));
+    print_digests(t);
+    return STRATA_OK;
+}

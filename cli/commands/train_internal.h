@@ -1,0 +1,70 @@
+/* cli/commands/train_internal.h - the parts of `strata train`: what a run has, and its end (train_end.c). */
+#ifndef CLI_COMMANDS_TRAIN_INTERNAL_H
+#define CLI_COMMANDS_TRAIN_INTERNAL_H
+
+#include "cli/commands/finished.h"
+#include "cli/commands/lines.h"
+#include "cli/commands/monitor.h"
+#include "cli/commands/saves.h"
+#include "cli/run.h"
+#include "core/system/pressure.h"
+
+struct cli_medians;
+struct st_watchdog;
+
+struct train {
+    const struct cli_args *args; /* borrowed */
+    struct cli_run run;
+    struct strata_data *data, *eval_data;
+    int32_t *tokens, *targets; /* [step_sequences * seq_len] */
+    int32_t *positions;        /* the same, where sequences hold documents; else NULL */
+    struct cli_progress progress;
+    struct cli_medians *medians;
+    struct cli_saves saves;       /* --save, --resume */
+    struct cli_finished finished; /* a run that has ended before */
+    struct cli_lines lines;       /* --metrics, --json */
+    struct cli_monitor monitor;   /* "tensorboard", "csv_monitor" */
+    struct st_new_file trace;     /* --trace */
+    struct strata_export *out;    /* --out */
+    struct st_watchdog *watchdog; /* NULL: strata.watchdog is off */
+    struct st_pressure *pressure;
+    struct st_pressure_sample pressure_first, pressure_last; /* before the first step; before the next one */
+    uint64_t sampled_ns;                                     /* time of the last sample */
+    uint64_t steps, epoch_steps;                             /* of the run; of an epoch, 0: steps do not end with epochs */
+    uint64_t steps_done, evaluated_at, start_ns;
+    struct strata_eval eval;
+    bool eval_cut; /* a signal ended an evaluation */
+    int ended_by;  /* the signal, or CLI_SIGNAL_MEMORY, that ended the run, of any rank; 0: none */
+    struct cli_summary summary;
+};
+
+/* Rank 0 prints, and writes the results. */
+static inline bool speaks(const struct train *t)
+{
+    return t->run.ranks.who.rank == 0;
+}
+
+static inline FILE *people(const struct cli_args *args)
+{
+    return args->json ? stderr : stdout;
+}
+
+/* Whether a signal ended the run before everything was done. */
+static inline bool is_short(const struct train *t)
+{
+    return t->steps_done < t->steps || t->eval_cut;
+}
+
+/* train_end.c */
+
+/** After the last step: digests, the model.  E_CANCELLED: the run was ended early. */
+strata_status train_finish(struct train *t);
+/** Of a run that was finished before: says so, prints its digests. */
+strata_status train_say_finished(struct train *t);
+/** Writes the summary; the run's status goes through, and its sentence. */
+strata_status train_summarise(struct train *t, strata_status st);
+strata_status train_write_trace(struct train *t, strata_status st);
+void train_close(struct train *t);
+int train_exit_code(const struct train *t, strata_status st);
+
+#endif
