@@ -18,7 +18,7 @@ target_include_directories(strata_lib INTERFACE $<BUILD_INTERFACE:${PROJECT_SOUR
                                                 $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 add_library(strata_dependencies INTERFACE)
 target_link_libraries(strata_dependencies INTERFACE strata_flags Threads::Threads PkgConfig::HWLOC PkgConfig::URING
-  PkgConfig::CJSON PkgConfig::XXHASH PkgConfig::PCRE2 ${DNNL_LIBRARY} ${GOMP_LIBRARY} ${AIO_LIBRARY} strata_cuda ${CMAKE_DL_LIBS} m)
+  PkgConfig::CJSON PkgConfig::YAML PkgConfig::XXHASH PkgConfig::PCRE2 ${DNNL_LIBRARY} ${GOMP_LIBRARY} ${AIO_LIBRARY} strata_cuda ${CMAKE_DL_LIBS} m)
 target_link_libraries(strata_lib PRIVATE $<BUILD_INTERFACE:strata_dependencies>)
 
 # A shared library knows its own; who links the static one finds them again.
@@ -35,7 +35,7 @@ if(BUILD_SHARED_LIBS)
   endif()
 else()
   target_link_libraries(strata_lib PRIVATE $<INSTALL_INTERFACE:strata::dependencies>)
-  set(STRATA_PC_REQUIRES_PRIVATE "liburing libcjson libxxhash libpcre2-8")
+  set(STRATA_PC_REQUIRES_PRIVATE "liburing libcjson yaml-0.1 libxxhash libpcre2-8")
   # hwloc by name: its own .pc file also asks for what a static hwloc needs (udev), which its packages do not bring.
   list(JOIN HWLOC_LDFLAGS " " STRATA_PC_LIBS_PRIVATE)
   string(APPEND STRATA_PC_LIBS_PRIVATE " -laio -ldnnl -lgomp -lpthread -lm")

@@ -18,6 +18,7 @@ BEGIN {
     allow["core/base"] = "strata/"
     allow["core/system"] = "core/base/ strata/"
     allow["core/json"] = "core/base/ core/system/file.h strata/"
+    allow["core/yaml"] = "core/base/ core/system/file.h core/json/ strata/"
     allow["core/trace"] = "core/base/ core/system/ core/json/ strata/"
     allow["kernels"] = "strata/"
     allow["kernels/ops"] = "kernels/op_shapes.h strata/"
@@ -98,7 +99,8 @@ BEGIN {
     except("offload/simulate/cost.h", "cli/report/plan_predict.c", "a report")
 
     # Foreign header (a prefix) -> the files it may appear in (prefixes).
-    home["cJSON.h"] = home["cjson/"] = "core/json/json.c"
+    home["cJSON.h"] = home["cjson/"] = "core/json/json.c core/json/json_build.c"
+    home["yaml.h"] = "core/yaml/yaml.c"
     home["hwloc"] = "core/system/topology.c"
     home["xxhash.h"] = home["xxh"] = "core/base/checksum"
     home["liburing"] = "nvme/method/io_uring_internal.h"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # gpu_deps.sh collect DIR          - copies into DIR what strata is built with beside CUDA, for a machine without the -dev packages:
-#                                    include/, and lib/ with uring, aio, hwloc, cjson, dnnl, xxhash, pcre2, cmocka and what they stand on
+#                                    include/, and lib/ with uring, aio, hwloc, cjson, yaml, dnnl, xxhash, pcre2, cmocka and what they stand on
 # gpu_deps.sh pack BUILD FILE      - packs the program and the GPU's tests of a build, and the libraries that they need, for gpu.sh --carried
 # gpu_deps.sh pkg-config DIR FILE  - writes to FILE a pkg-config that answers for them there: neither root nor .pc files are needed
 set -eu
@@ -36,13 +36,13 @@ collect_library()
 collect()
 {
     mkdir -p "$1/include" "$1/lib"
-    for header in liburing.h liburing libaio.h hwloc.h hwloc cjson dnnl.h dnnl_types.h dnnl_config.h dnnl_version.h oneapi xxhash.h \
+    for header in liburing.h liburing libaio.h hwloc.h hwloc cjson yaml.h dnnl.h dnnl_types.h dnnl_config.h dnnl_version.h oneapi xxhash.h \
         xxh3.h pcre2.h cmocka.h; do
         for dir in /usr/include "/usr/include/$(cc -dumpmachine)"; do
             [ ! -e "$dir/$header" ] || cp -RL "$dir/$header" "$1/include/"
         done
     done
-    for name in uring aio hwloc cjson dnnl xxhash pcre2-8 cmocka; do
+    for name in uring aio hwloc cjson yaml dnnl xxhash pcre2-8 cmocka; do
         collect_library "$name" "$1/lib"
     done
     du -sh "$1"
@@ -95,7 +95,7 @@ for word in "\$@"; do
     esac
 done
 for name in \$names; do
-    name=\${name%% *}
+    name=\${name%% *} name=\${name%-0.1} # yaml-0.1
     [ -e "$1/lib/lib\$name.a" ] || [ -e "$1/lib/lib\$name.so" ] || exit 1
     case \$what in
     version) echo 9.9 ;;

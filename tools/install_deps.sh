@@ -3,7 +3,7 @@
 # "test" adds what only tests need: clang for the fuzz targets; g++ for CUDA kernels and their emulator; fio beside bench io; OpenMPI for ranks under mpirun; on x86-64 a cross compiler and an emulator for aarch64's kernels.
 set -eu
 
-packages="gcc make cmake ninja-build pkg-config liburing-dev libaio-dev libhwloc-dev libcjson-dev libdnnl-dev libxxhash-dev libpcre2-dev
+packages="gcc make cmake ninja-build pkg-config liburing-dev libaio-dev libhwloc-dev libcjson-dev libyaml-dev libdnnl-dev libxxhash-dev libpcre2-dev
 libcmocka-dev bible-kjv"
 if [ "${1:-}" = test ]; then
     packages="$packages clang libclang-rt-dev fio g++ libopenmpi-dev openmpi-bin"

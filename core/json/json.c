@@ -162,6 +162,7 @@ static bool keep_numbers(st_json *node, struct walk *w)
 {
     bool kept = !cJSON_IsNumber(node) || keep_number(node, w);
 
+    node->valueint = 0; /* no line: json_build.c */
     for (st_json *child = node->child; child != NULL && kept; child = child->next)
         kept = keep_numbers(child, w);
     return kept;
@@ -284,6 +285,11 @@ enum st_json_type st_json_type(const st_json *n)
     if (cJSON_IsArray(n))
         return ST_JSON_ARRAY;
     return cJSON_IsObject(n) ? ST_JSON_OBJECT : ST_JSON_NULL;
+}
+
+uint32_t st_json_line(const st_json *n)
+{
+    return (uint32_t)n->valueint;
 }
 
 const char *st_json_name(const st_json *n)

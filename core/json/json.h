@@ -23,6 +23,8 @@ strata_status st_json_parse_at(st_json **out, const char *text, size_t bytes, co
 void st_json_free(st_json *root);
 
 enum st_json_type st_json_type(const st_json *n);
+/** The line on which a value of another notation (core/yaml) stands, from 1; 0: not known, as in JSON. */
+uint32_t st_json_line(const st_json *n);
 const char *st_json_name(const st_json *n);                    /* key of this member, NULL in arrays */
 const st_json *st_json_first(const st_json *n);                /* first child of object or array, or NULL */
 const st_json *st_json_next(const st_json *n);                 /* next sibling, or NULL */
