@@ -82,9 +82,17 @@ strata_status st_comm_gone(uint32_t rank, const char *what)
     return st_error(STRATA_E_IO, "rank %" PRIu32 " is gone (during %s): its own output says why", rank, what);
 }
 
-/* A reason that says already which rank it is about is handed on as it is. */
-strata_status st_comm_aborted(uint32_t rank, const char *what, const char *reason)
+/* A reason that says already which rank it is about is handed on as it is, unless that rank is the one that hears it. */
+strata_status st_comm_aborted(uint32_t rank, uint32_t self, const char *what, const char *reason)
 {
+    char gone[32];
+    const int length = snprintf(gone, sizeof(gone), "rank %" PRIu32 " is gone", self);
+
+    if (strncmp(reason, gone, (size_t)length) == 0)
+        return st_error(STRATA_E_IO,
+                        "rank %" PRIu32 " failed (during %s): it has lost its connection with rank %" PRIu32
+                        ", this one, which goes on",
+                        rank, what, self);
     if (strncmp(reason, "rank ", 5) == 0)
         return st_error(STRATA_E_IO, "%s", reason);
     return st_error(STRATA_E_IO, "rank %" PRIu32 " failed (during %s): %s", rank, what, reason);

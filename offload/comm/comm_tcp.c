@@ -55,6 +55,11 @@ static void tcp_abort(struct st_comm *comm, const char *sentence)
     (void)woken; /* it counts: nothing can go wrong but what a test makes; then the other ranks end the call */
 }
 
+static strata_status failed_connection(uint32_t rank, int64_t err, const char *what)
+{
+    return st_error_errno((int)-err, "the connection with rank %" PRIu32 " (during %s)", rank, what);
+}
+
 /* The connection of a rank has ended: because it is gone, or gave up. */
 static strata_status lost(struct st_tcp *tcp, uint32_t rank, const char *what)
 {
@@ -67,10 +72,12 @@ static strata_status lost(struct st_tcp *tcp, uint32_t rank, const char *what)
 
     while (err == 0 && frame[0] == BELL)
         err = st_socket_receive_all(control, frame, 1, until_ns);
-    if (err == 0 && st_socket_receive_all(control, frame + 1, sizeof(frame) - 1, until_ns) == 0 && st_reply_get(&reply, frame) &&
-        reply.type == ST_REPLY_REFUSED && st_socket_receive_all(control, sentence, reply.bytes, until_ns) == 0)
-        return st_comm_aborted(rank, what, sentence);
-    return st_comm_gone(rank, what);
+    if (err == 0)
+        err = st_socket_receive_all(control, frame + 1, sizeof(frame) - 1, until_ns);
+    if (err == 0 && st_reply_get(&reply, frame) && reply.type == ST_REPLY_REFUSED &&
+        (err = st_socket_receive_all(control, sentence, reply.bytes, until_ns)) == 0)
+        return st_comm_aborted(rank, tcp->comm.world.rank, what, sentence);
+    return err == 0 || err == -ETIMEDOUT || is_gone(err) ? st_comm_gone(rank, what) : failed_connection(rank, err, what);
 }
 
 /* --- one exchange --- */
@@ -153,8 +160,7 @@ static strata_status check_header(const struct st_tcp *tcp, struct st_tcp_peer *
 
 static strata_status failed_call(struct st_tcp *tcp, uint32_t r, int64_t err, const char *what)
 {
-    return is_gone(err) ? lost(tcp, r, what)
-                        : st_error_errno((int)-err, "the connection with rank %" PRIu32 " (during %s)", r, what);
+    return is_gone(err) ? lost(tcp, r, what) : failed_connection(r, err, what);
 }
 
 /* A rank waits for a ring.  It is gone where it cannot be told, which its control connection says, too. */
@@ -295,6 +301,8 @@ static strata_status hear_control(struct st_tcp *tcp, uint32_t r, const char *wh
 
     if (n > 0)
         return lost(tcp, r, what);
+    if (n < 0 && n != -EAGAIN && !is_gone(n))
+        return failed_connection(r, n, what);
     peer->mute = n != -EAGAIN;
     if (peer->data < 0)
         peer->readable = peer->writable = true;

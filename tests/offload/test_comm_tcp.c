@@ -334,6 +334,7 @@ struct processes {
     uint64_t deadline_ns;
     uint32_t round; /* before which the victim, rank 1, says that it is there, or stops for ever */
     bool stops;
+    int refused;    /* errno of a receive of the victim, which lives; 0: none */
     int started[2]; /* a pipe */
     pid_t pid[RANKS];
     struct outcome *outcome; /* [RANKS] shared */
@@ -355,6 +356,8 @@ static strata_status exchange_on(struct st_comm *comm, const struct processes *p
     for (uint32_t round = 0; st == STRATA_OK; round++) {
         if (round == p->round && comm->world.rank == 1 && (write(p->started[1], "", 1) != 1 || (p->stops && raise(SIGSTOP) != 0)))
             abort();
+        if (round == p->round && comm->world.rank == 1 && p->refused != 0)
+            st_fault_arm(&(struct st_fault_spec){.site = "comm.receive", .count = 1, .result = -p->refused});
         st = st_comm_exchange(comm, peers, "exchange_grad of page 7");
     }
     free(data);
@@ -397,11 +400,14 @@ static void run_processes(struct processes *p)
             child_main(p, r);
     }
     assert_int_equal(read(p->started[0], &byte, 1), 1);
-    if (!p->stops)
+    if (!p->stops && p->refused == 0)
         assert_int_equal(kill(p->pid[1], SIGKILL), 0);
     assert_int_equal(child_wait(p->pid[0]), 0);
     assert_int_equal(child_wait(p->pid[2]), 0);
-    child_kill(p->pid[1]);
+    if (p->refused != 0)
+        assert_int_equal(child_wait(p->pid[1]), 0);
+    else
+        child_kill(p->pid[1]);
     close(p->started[0]);
     close(p->started[1]);
 }
@@ -437,11 +443,40 @@ static void a_rank_that_hangs_is_named_at_the_deadline(void **state)
     }
 }
 
+/* A connection that fails where both of its ranks live: the one that sees it says so, and nobody that another is gone. */
+static void a_receive_that_fails_is_named_on_all(void **state)
+{
+    static const struct {
+        int refused;
+        const char *own, *other;
+    } rows[] = {
+        {EIO, "the connection with rank ", "rank 1 failed (during exchange_grad of page 7): the connection with rank "},
+        {ECONNRESET, " is gone (during exchange_grad of page 7)", "rank 1 failed (during exchange_grad of page 7): it has lost"},
+    };
+
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        struct processes p = {.sockets_only = i % 2 == 0, .round = 3, .refused = rows[i / 2].refused};
+        const char *own;
+        uint32_t blamed;
+
+        run_processes(&p);
+        own = p.outcome[1].error;
+        blamed = strstr(own, "rank 0 ") != NULL ? 0 : 2;
+        if (p.outcome[1].status != STRATA_E_IO || strstr(own, rows[i / 2].own) == NULL)
+            fail_msg("rank 1 says '%s'", own);
+        if (strstr(p.outcome[blamed].error, rows[i / 2].other) == NULL)
+            fail_msg("rank 1 says '%s', and rank %u '%s'", own, blamed, p.outcome[blamed].error);
+        assert_int_equal(munmap(p.outcome, RANKS * sizeof(*p.outcome)), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_is_killed_is_named_at_once), /* first: children of a process without threads */
         cmocka_unit_test(a_rank_that_hangs_is_named_at_the_deadline),
+        cmocka_unit_test(a_receive_that_fails_is_named_on_all),
         cmocka_unit_test(ranks_meet_by_ipv6_and_by_name),
         cmocka_unit_test(ports_that_are_taken_are_passed_by),
         cmocka_unit_test(the_last_ports_are_no_ports_beyond),
