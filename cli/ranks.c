@@ -144,40 +144,40 @@ void cli_ranks_leave(struct cli_ranks *r, strata_status st)
 }
 
 /* What each rank has; freed by the caller. */
-static strata_status gather(const struct cli_ranks *r, int32_t mine, int32_t **all, const char *what)
+static strata_status gather(const struct cli_ranks *r, const void *mine, size_t bytes, void **all, const char *what)
 {
-    *all = st_fault_refuses("ranks.gather") ? NULL : calloc(r->who.ranks, sizeof(**all));
+    *all = st_fault_refuses("ranks.gather") ? NULL : calloc(r->who.ranks, bytes);
     if (*all == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for the numbers of %u ranks", r->who.ranks);
-    return strata_comm_gather(r->comm, &mine, sizeof(mine), *all, what);
+        return st_error(STRATA_E_NOMEM, "no memory for what %u ranks say (%s)", r->who.ranks, what);
+    return strata_comm_gather(r->comm, mine, bytes, *all, what);
 }
 
 strata_status cli_ranks_first(struct cli_ranks *r, int mine, int *number)
 {
-    int32_t *all;
+    void *all;
     strata_status st;
 
     *number = mine;
     if (r->who.ranks == 1)
         return STRATA_OK;
-    st = gather(r, mine, &all, "what ends the run");
+    st = gather(r, &mine, sizeof(mine), &all, "what ends the run");
     *number = 0;
     for (uint32_t i = 0; i < r->who.ranks && st == STRATA_OK && *number == 0; i++)
-        *number = all[i];
+        *number = ((const int *)all)[i];
     free(all);
     return st;
 }
 
-strata_status cli_ranks_of_first(struct cli_ranks *r, int32_t *number)
+strata_status cli_ranks_of_first(struct cli_ranks *r, void *data, size_t bytes, const char *what)
 {
-    int32_t *all;
+    void *all;
     strata_status st;
 
     if (r->who.ranks == 1)
         return STRATA_OK;
-    st = gather(r, *number, &all, "what rank 0 chooses");
+    st = gather(r, data, bytes, &all, what);
     if (st == STRATA_OK)
-        *number = all[0];
+        memcpy(data, all, bytes);
     free(all);
     return st;
 }

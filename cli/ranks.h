@@ -38,8 +38,9 @@ void cli_ranks_print(const struct cli_ranks *r, FILE *file);
 void cli_ranks_leave(struct cli_ranks *r, strata_status st);
 /** The signal (0: none) of the first rank that has one, on all ranks. */
 strata_status cli_ranks_first(struct cli_ranks *r, int mine, int *number);
-/** Rank 0's number on all ranks. */
-strata_status cli_ranks_of_first(struct cli_ranks *r, int32_t *number);
+/** Rank 0's bytes on all ranks.
+ *  @param what  for sentences */
+strata_status cli_ranks_of_first(struct cli_ranks *r, void *data, size_t bytes, const char *what);
 void cli_ranks_close(struct cli_ranks *r);
 
 /** For commands of one process: E_INVAL if a launcher has started several. */

@@ -120,7 +120,7 @@ static strata_status prepare(struct train *t)
     if (st == STRATA_OK && args->ops && args->trace == NULL)
         st = st_error(STRATA_E_INVAL, "--ops needs --trace FILE.json; strata bench step --ops prints the ops as a table");
     if (st == STRATA_OK)
-        st = cli_saves_prepare(&t->saves, args, t->run.config->values.save, t->run.config->values.save_every);
+        st = cli_saves_prepare(&t->saves, args, &t->run.ranks, t->run.config->values.save, t->run.config->values.save_every);
     if (st == STRATA_OK)
         st = cli_saves_keep_step(&t->saves, &t->run);
     t->run.saved_checkpoints = cli_saves_kept(&t->saves);

@@ -171,7 +171,7 @@ static strata_status next_token(struct cli_generation *g, int32_t *token)
     *token = 0;
     if (cli_generation_speaks(g))
         st = st_sampler_next(g->sampler, g->logits, g->count, token);
-    return st == STRATA_OK ? cli_ranks_of_first(&g->run.ranks, token) : st;
+    return st == STRATA_OK ? cli_ranks_of_first(&g->run.ranks, token, sizeof(*token), "the next token") : st;
 }
 
 static strata_status make_tokens(struct cli_generation *g)

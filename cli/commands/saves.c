@@ -24,6 +24,12 @@ static void ask(int number)
     cli_signals_request(CLI_REQUEST_SAVE);
 }
 
+/* The level of a warning that all ranks have: rank 0 gives it. */
+static enum st_log_level for_all(const struct cli_saves *s)
+{
+    return s->ranks->who.rank == 0 ? ST_LOG_WARN : ST_LOG_INFO;
+}
+
 /* --- before the run --- */
 
 static bool is_auto(const struct cli_args *args)
@@ -42,26 +48,86 @@ static strata_status offer_older(const char *path)
     return st_error(STRATA_E_CORRUPT, "%s; %s, which is older, opens: --resume %s goes on from there", sentence, older, older);
 }
 
+/* What rank 0 has found, for all: a directory may change between two looks. */
+struct choice {
+    int32_t status;
+    char name[256]; /* of a checkpoint in the directory that was named; "": that is one itself */
+    char sentence[1024];
+};
+
+static const char *named(const struct cli_saves *s)
+{
+    return is_auto(s->args) ? s->dir : s->args->resume;
+}
+
+/* Opens a checkpoint, or the newest of a directory. */
+static strata_status open_saved(struct cli_saves *s, const char *path)
+{
+    struct strata_checkpoint *from;
+    const strata_status st = strata_checkpoint_open(&from, path);
+
+    if (st != STRATA_OK)
+        return st;
+    strata_checkpoint_close(s->from);
+    s->from = from;
+    return strata_checkpoint_get_info(s->from, &s->was);
+}
+
+/* Opens what rank 0 has. */
+static strata_status follow(struct cli_saves *s, const struct choice *c, const char *dir)
+{
+    char path[4096];
+    strata_status st;
+
+    if (c->status != STRATA_OK)
+        return st_error((strata_status)c->status, "rank 0: %s", c->sentence);
+    if ((size_t)snprintf(path, sizeof(path), "%s%s%s", dir, c->name[0] != '\0' ? "/" : "", c->name) >= sizeof(path))
+        return st_error(STRATA_E_INVAL, "%s: the name is too long", dir);
+    if ((st = open_saved(s, path)) != STRATA_E_INPUT)
+        return st;
+    snprintf(path, sizeof(path), "%s", strata_last_error());
+    return st_error(STRATA_E_CONFIG, "rank 0 goes on from a checkpoint that is not here, too: %s", path);
+}
+
+/* What has become of rank 0's look into `dir`; the other ranks have not looked. */
+static strata_status agree(struct cli_saves *s, strata_status st, const char *dir)
+{
+    const size_t length = strlen(dir);
+    struct choice c = {.status = (int32_t)st};
+    strata_status told;
+
+    if (s->ranks->who.ranks == 1)
+        return st;
+    if (st != STRATA_OK)
+        snprintf(c.sentence, sizeof(c.sentence), "%s", strata_last_error());
+    else if (s->from != NULL && strncmp(s->was.path, dir, length) == 0)
+        snprintf(c.name, sizeof(c.name), "%s", s->was.path + length + strspn(s->was.path + length, "/"));
+    told = cli_ranks_of_first(s->ranks, &c, sizeof(c), "the checkpoint that rank 0 has found");
+    if (told == STRATA_OK && s->ranks->who.rank != 0)
+        return follow(s, &c, dir);
+    return st != STRATA_OK ? st_error(st, "%s", c.sentence) : told;
+}
+
 /* --resume auto of a directory without checkpoints begins the run: what is submitted again and again has one command line. */
 static strata_status find(struct cli_saves *s)
 {
     const struct cli_args *args = s->args;
-    strata_status st;
+    strata_status st = STRATA_OK;
 
     if (args->resume == NULL)
         return STRATA_OK;
     if (is_auto(args) && s->dir[0] == '\0')
         return st_error(STRATA_E_INVAL, "--resume auto needs --save DIR, whose newest checkpoint it takes");
-    st = strata_checkpoint_open(&s->from, is_auto(args) ? s->dir : args->resume);
+    if (s->ranks->who.rank == 0)
+        st = open_saved(s, named(s));
+    st = agree(s, st, named(s));
     if (st == STRATA_E_INPUT && is_auto(args)) {
         st_log(ST_LOG_NOTICE, "--resume auto: %s: the run begins", strata_last_error());
         return STRATA_OK;
     }
     if (st == STRATA_E_CORRUPT)
-        st = offer_older(is_auto(args) ? s->dir : args->resume);
-    if (st != STRATA_OK)
-        return st_error_prefix(st, "--resume");
-    return strata_checkpoint_get_info(s->from, &s->was);
+        st = offer_older(named(s));
+    return st == STRATA_OK ? STRATA_OK : st_error_prefix(st, "--resume");
 }
 
 uint64_t cli_saves_steps(const struct cli_saves *s)
@@ -78,11 +144,13 @@ static bool is_same(const char *a, const char *b)
            one.st_ino == other.st_ino;
 }
 
-strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args, const char *dir, uint64_t every)
+strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args, struct cli_ranks *ranks, const char *dir,
+                                uint64_t every)
 {
     strata_status st;
 
     s->args = args;
+    s->ranks = ranks;
     if ((size_t)snprintf(s->dir, sizeof(s->dir), "%s", dir) >= sizeof(s->dir))
         return st_error(STRATA_E_INVAL, "--save: the directory's name is longer than %zu bytes", sizeof(s->dir) - 1);
     s->every = every;
@@ -134,17 +202,16 @@ uint32_t cli_saves_kept(const struct cli_saves *s)
 static bool take_older(struct cli_saves *s)
 {
     char sentence[2048], older[4096];
-    struct strata_checkpoint *from;
+    strata_status st = STRATA_OK;
 
     snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
-    if (strata_verify_older(s->was.path, older) != STRATA_OK || strata_checkpoint_open(&from, older) != STRATA_OK) {
+    if (s->ranks->who.rank == 0 && (st = strata_verify_older(s->was.path, older)) == STRATA_OK)
+        st = open_saved(s, older);
+    if (agree(s, st, s->dir) != STRATA_OK) {
         (void)st_error(STRATA_E_CORRUPT, "%s", sentence);
         return false;
     }
-    st_log(ST_LOG_WARN, "%s: %s is taken, which is older", sentence, older);
-    strata_checkpoint_close(s->from);
-    s->from = from;
-    (void)strata_checkpoint_get_info(s->from, &s->was); /* its two arguments are there */
+    st_log(for_all(s), "%s: %s is taken, which is older", sentence, s->was.path);
     return true;
 }
 
@@ -177,7 +244,7 @@ static void keep_failure(struct cli_saves *s)
 {
     s->failed = true;
     snprintf(s->sentence, sizeof(s->sentence), "%s", strata_last_error());
-    st_log(ST_LOG_WARN, "no checkpoint was made: %s; the run goes on", s->sentence);
+    st_log(for_all(s), "no checkpoint was made: %s; the run goes on", s->sentence);
 }
 
 /* Says what became of a save that is under way, once it is done. */

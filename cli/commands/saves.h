@@ -9,6 +9,7 @@
 
 struct cli_saves {
     const struct cli_args *args;    /* borrowed */
+    struct cli_ranks *ranks;        /* the same */
     char dir[4096];                 /* --save; "": none */
     uint64_t every;                 /* steps; 0: at the end, and when asked */
     struct strata_checkpoint *from; /* --resume; NULL: the run begins */
@@ -22,10 +23,13 @@ struct cli_saves {
     char newest[4096]; /* path of the last checkpoint that is whole; "": this run has made none */
 };
 
-/** Find what --resume names, and refuse --save if it has names that this run will want: before anything is allocated.
+/** Find what --resume names, of several ranks what rank 0 finds, and refuse --save if it has names that this run will want:
+ * before anything is allocated.
+ *  @param ranks  have met
  *  @param dir    --save, "": none
  *  @param every  --save-every */
-strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args, const char *dir, uint64_t every);
+strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args, struct cli_ranks *ranks, const char *dir,
+                                uint64_t every);
 /** Where the run goes on, its steps have as many sequences and leaves as before, if the configuration leaves that open. */
 strata_status cli_saves_keep_step(const struct cli_saves *s, struct cli_run *run);
 /** Whether the run may take the names of checkpoints of later steps: with --overwrite, and with --resume auto, which has passed

@@ -174,6 +174,48 @@ static void checkpoints_are_of_no_number_of_ranks(void **state)
     workplace_remove(w, "saved");
 }
 
+/* One that fails is one line, of rank 0, which says whose failure it was. */
+static void a_save_that_fails_is_said_once(void **state)
+{
+    const struct workplace *w = *state;
+    struct ranks r = {0};
+
+    ranks_run(w, &r, 2, RUN ON_DISK "--max-steps 4 --quiet --save {w}/saved --save-every 2", "--fault nvme.fsync:0:1");
+    for (uint32_t k = 0; k < 2; k++)
+        if (r.programs[k].code != 0)
+            fail_msg("rank %u: exit code %d: %s", k, r.programs[k].code, r.programs[k].err);
+    assert_int_equal(count_of(r.programs[0].err, "no checkpoint was made: rank 1: "), 1);
+    assert_null(strstr(r.programs[1].err, "no checkpoint was made"));
+    assert_true(workplace_exists(w, "saved/step-00000004"));
+    ranks_free(&r);
+    workplace_remove(w, "saved");
+}
+
+/* Rank 1 would find a newer checkpoint than rank 0: all go on from the one that rank 0 has found. */
+static void rank_0_chooses_the_checkpoint(void **state)
+{
+    const struct workplace *w = *state;
+    struct ranks r = {0}, whole = {0};
+    char *link = workplace_expand(w, "{w}/early/step-00000002"), *to = workplace_expand(w, "{w}/saved/step-00000002");
+
+    ranks_run_ok(w, &whole, 2, RUN "--max-steps 4 --quiet --digest --save {w}/saved --save-every 2");
+    workplace_make_dir(w, "early");
+    assert_int_equal(symlink(to, link), 0);
+    ranks_run(w, &r, 2, RUN "--max-steps 4 --quiet --digest --resume {w}/early", "--resume {w}/saved");
+    same_digests(r.programs[0].out, whole.programs[0].out);
+    assert_int_equal(r.programs[1].code, 0);
+    ranks_free(&r);
+    ranks_run(w, &r, 2, RUN "--max-steps 5 --quiet --resume {w}/saved", "--resume {w}/early");
+    must_say(r.programs[1].err, "rank 0 goes on from a checkpoint that is not here, too: ");
+    assert_int_equal(r.programs[1].code, 2);
+    ranks_free(&r);
+    ranks_free(&whole);
+    workplace_remove(w, "early");
+    workplace_remove(w, "saved");
+    free(link);
+    free(to);
+}
+
 /* Of texts one rank makes the tokens, and the other finds them. */
 static void one_rank_makes_tokens(void **state)
 {
@@ -441,6 +483,8 @@ int main(void)
         cmocka_unit_test(evaluations_of_ranks_are_those_of_one),
         cmocka_unit_test(generations_of_ranks_are_those_of_one),
         cmocka_unit_test(checkpoints_are_of_no_number_of_ranks),
+        cmocka_unit_test(a_save_that_fails_is_said_once),
+        cmocka_unit_test(rank_0_chooses_the_checkpoint),
         cmocka_unit_test(one_rank_makes_tokens),
         cmocka_unit_test(a_signal_to_one_ends_all),
         cmocka_unit_test(sigusr1_to_one_saves_all),
