@@ -122,6 +122,21 @@ static strata_status hash_weights(uint64_t *hash, struct strata_model *m)
     return st;
 }
 
+/* What tells models apart, before hashes, which tell nobody anything.  Directories may have names of their own on each machine.
+ */
+static void add_shape(struct facts *f, const struct strata_model *m)
+{
+    const struct st_model_config *c = st_model_config(m->model);
+
+    add_text(f, "the model's family", st_model_family_name(c->family));
+    add_number(f, "the model's number of blocks", c->blocks);
+    add_number(f, "the model's hidden size", c->hidden);
+    add_number(f, "the model's number of heads", c->heads);
+    add_number(f, "the model's vocabulary", c->vocab);
+    add_number(f, "the model's context", c->context);
+    add_text(f, "the model", m->is_dir ? "a directory" : m->name);
+}
+
 strata_status st_ranks_agree_model(const struct strata_model *m)
 {
     const struct st_workload *w = st_model_workload(m->model);
@@ -135,7 +150,7 @@ strata_status st_ranks_agree_model(const struct strata_model *m)
     add_number(&f, "the use of the model", m->use);
     add_text(&f, "the kind of the device", strncmp(m->device, "cuda", 4) == 0 ? "cuda" : m->device);
     add_config(&f, &m->config);
-    add_text(&f, "the model", w->name);
+    add_shape(&f, m);
     add_text(&f, "the precision", strata_dtype_name(w->dtype));
     add_number(&f, "--seq-len", m->seq);
     add_number(&f, "--seed", m->seed);

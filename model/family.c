@@ -195,6 +195,11 @@ static const struct st_family families[] = {
 };
 #define FAMILY_COUNT (sizeof(families) / sizeof(families[0]))
 
+const char *st_model_family_name(enum st_model_family family)
+{
+    return st_family_of(family)->model_type;
+}
+
 const struct st_family *st_family_of(enum st_model_family family)
 {
     return &families[family];

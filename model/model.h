@@ -112,6 +112,7 @@ struct st_model;
 /** Preset by name: nano, gpt2, llama-1b, ...  E_INVAL lists all presets and names the nearest match. */
 strata_status st_model_preset(struct st_model_config *out, const char *name);
 const char *st_model_preset_name(uint32_t i); /* NULL past the end */
+const char *st_model_family_name(enum st_model_family family);
 /** config.json of a Hugging Face directory (a model_type of model/family.c).  E_INPUT names file and key. */
 strata_status st_model_config_read(struct st_model_config *out, const char *dir);
 

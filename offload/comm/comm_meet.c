@@ -50,7 +50,7 @@ strata_status st_meet_cancelled(const struct st_meeting *meeting)
     return st_error(STRATA_E_CANCELLED, "cancelled while the ranks met");
 }
 
-static uint64_t meet_key(uint16_t port)
+uint64_t st_meet_key(uint16_t port)
 {
     char text[32];
 
@@ -155,6 +155,7 @@ static strata_status hear(struct host *host, struct guest *guest);
 static strata_status judge(struct host *host, const struct st_hello *hello)
 {
     const struct st_world *world = &host->meeting->opts->world;
+    strata_status st;
 
     if (strcmp(hello->version, strata_version()) != 0)
         return st_error(STRATA_E_CONFIG, "rank %" PRIu32 " runs version %s, rank 0 runs %s", hello->rank, hello->version,
@@ -171,8 +172,9 @@ static strata_status judge(struct host *host, const struct st_hello *hello)
 
         if (!same->known || same->rank != hello->rank)
             continue;
-        (void)!hear(host, same); /* it may have gone, and be the one that comes again */
-        if (same->known)
+        if ((st = hear(host, same)) != STRATA_OK)
+            return st;
+        if (same->known) /* else it had not waited yet, and has come again */
             return st_error(STRATA_E_CONFIG, "two processes call themselves rank %" PRIu32, hello->rank);
     }
     return STRATA_OK;
@@ -187,7 +189,7 @@ static strata_status introduce(struct host *host, struct guest *guest)
     strata_status st;
     int err;
 
-    if (!st_hello_get(&hello, guest->bytes) || hello.key != meet_key(host->meeting->opts->port)) {
+    if (!st_hello_get(&hello, guest->bytes) || hello.key != st_meet_key(host->meeting->opts->port)) {
         show_out(host, guest);
         return STRATA_OK;
     }
@@ -209,6 +211,18 @@ static strata_status introduce(struct host *host, struct guest *guest)
     return STRATA_OK;
 }
 
+/* A rank had come, and its connection has ended: nobody waits for it any longer.  n: 0, or negative errno. */
+static strata_status lose(struct host *host, struct guest *guest, int64_t n)
+{
+    const strata_status st =
+        n == 0 || n == -ECONNRESET
+            ? st_comm_gone(guest->rank, "the meeting of the ranks")
+            : st_error_errno((int)-n, "the connection with rank %" PRIu32 " (during the meeting of the ranks)", guest->rank);
+
+    show_out(host, guest);
+    return call_off(host, st);
+}
+
 /* Something came from a guest. */
 static strata_status hear(struct host *host, struct guest *guest)
 {
@@ -219,7 +233,9 @@ static strata_status hear(struct host *host, struct guest *guest)
 
     if (n == -EAGAIN)
         return STRATA_OK;
-    if (n <= 0 || guest->waits) { /* who waits has nothing more to say: it has gone, or is none of ours */
+    if (n <= 0 && guest->waits)
+        return lose(host, guest, n);
+    if (n <= 0 || guest->waits) { /* it tries again; or is none of ours, since who waits has nothing more to say */
         show_out(host, guest);
         return STRATA_OK;
     }
@@ -352,7 +368,7 @@ static void introduction(const struct st_meeting *meeting, uint8_t out[ST_HELLO_
     const struct st_world *world = &meeting->opts->world;
     struct st_hello hello = {.rank = world->rank,
                              .ranks = world->ranks,
-                             .key = meet_key(meeting->opts->port),
+                             .key = st_meet_key(meeting->opts->port),
                              .host = meeting->self.host,
                              .port = meeting->self.port};
 

@@ -26,6 +26,8 @@ uint64_t st_meet_tick(const struct st_meeting *meeting);
 strata_status st_meet_cancelled(const struct st_meeting *meeting);
 /** The ports where ranks meet: those behind the launcher's, of which the first that is free is taken. */
 uint16_t st_meet_port(uint16_t port, uint32_t index);
+/** What a rank says of the port that it was told, by which those of other runs are known. */
+uint64_t st_meet_key(uint16_t port);
 /** Returns when all ranks have come.  E_IO, E_CONFIG, E_INPUT: st_comm_tcp_open(). */
 strata_status st_meet(struct st_meeting *meeting);
 

@@ -146,7 +146,7 @@ static void what_differs_is_named(void **state)
     } rows[] = {
         {{.seed = 9}, {"--seed differs", "rank 0 has 0", "rank 1 has 9"}},
         {{.seq_len = 8}, {"--seq-len differs", "rank 1 has 8"}},
-        {{.model = "mini"}, {"differs", "rank 1"}},
+        {{.model = "mini"}, {"the model's number of blocks differs", "rank 0 has", "rank 1 has"}},
         {{.override = "optimizer.params.lr=0.5"}, {"optimizer.params.lr differs", "rank 1 has 0.5"}},
         {{.override = "zero_optimization.stage=3"}, {"zero_optimization.stage differs", "rank 0 has 0", "rank 1 has 3"}},
         {{.override = "strata.cache=0"}, {"strata.cache differs", "rank 0 has auto"}},

@@ -354,7 +354,7 @@ static void what_differs_ends_both(void **state)
         {"--lr 0.5", "optimizer.params.lr differs"},
         {"--set zero_optimization.stage=1", "zero_optimization.stage differs"},
         {"--seq-len 16", "--seq-len differs"},
-        {"--model nano-llama", "differs among the ranks"},
+        {"--model nano-llama", "the model's family differs among the ranks: rank 0 has gpt2, rank 1 has llama"},
         {"--data {w}/good.heldout.bin", "the number of token files differs"},
         {"--max-steps 2", "--max-steps differs among the ranks: rank 0 has 1, rank 1 has 2"},
         {"--eval-data {w}/good.heldout.bin", "--eval-data differs among the ranks: rank 0 has none, rank 1 has one"},

@@ -3,6 +3,7 @@
 #include "core/base/fault.h"
 #include "offload/comm/comm.h"
 #include "offload/comm/comm_tcp_internal.h"
+#include "strata/strata.h"
 #include "tests/common/assert_status.h"
 #include "tests/common/child.h"
 #include "tests/common/fault_walk.h"
@@ -259,6 +260,28 @@ static void a_rank_that_does_not_come_is_named(void **state)
     assert_int_equal(members[1].status, STRATA_E_IO);
 }
 
+/* It had come, and the others would wait for one that still has to. */
+static void a_rank_that_goes_before_all_have_come_ends_the_meeting(void **state)
+{
+    struct member members[RANKS];
+    struct st_hello hello = {.rank = 2, .ranks = RANKS, .key = st_meet_key(cf_port()), .port = 1};
+    uint8_t bytes[ST_HELLO_BYTES], frame[ST_REPLY_BYTES], yes = 1;
+    int fd;
+
+    (void)state;
+    snprintf(hello.version, sizeof(hello.version), "%s", strata_version());
+    st_hello_put(bytes, &hello);
+    prepare(members, RANKS);
+    members[0].opts.deadline_ns = 20 * SECOND_NS;
+    start(&members[0]);
+    fd = knock(bytes, sizeof(bytes));
+    assert_int_equal(st_socket_receive_all(fd, frame, sizeof(frame), UINT64_MAX), 0);
+    assert_int_equal(st_socket_send_all(fd, &yes, 1, UINT64_MAX), 0);
+    close(fd);
+    assert_int_equal(pthread_join(members[0].thread, NULL), 0);
+    assert_member(&members[0], STRATA_E_IO, "rank 2 is gone (during the meeting of the ranks)");
+}
+
 static void nobody_at_the_address_is_said(void **state)
 {
     struct member members[2];
@@ -484,6 +507,7 @@ int main(void)
         cmocka_unit_test(contradictions_end_the_meeting),
         cmocka_unit_test(one_rank_cannot_come_twice),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
+        cmocka_unit_test(a_rank_that_goes_before_all_have_come_ends_the_meeting),
         cmocka_unit_test(nobody_at_the_address_is_said),
         cmocka_unit_test(who_does_not_want_to_wait_is_let_go),
         cmocka_unit_test(every_single_failure_is_clean),
