@@ -44,12 +44,19 @@ uint64_t st_page_add(struct st_page *page, enum st_group_kind kind, strata_dtype
     return first;
 }
 
-uint64_t st_page_at(const struct st_page *page, uint64_t element)
+const struct st_group *st_page_group(const struct st_page *page, uint64_t element)
 {
     const struct st_group *g = &page->groups[page->group_count - 1];
 
     while (g > page->groups && element < g->offset)
         g--;
+    return g;
+}
+
+uint64_t st_page_at(const struct st_page *page, uint64_t element)
+{
+    const struct st_group *g = st_page_group(page, element);
+
     return g->at + st_format_bytes(g->format, element - g->offset);
 }
 

@@ -60,6 +60,8 @@ struct st_page {
 /** Add elements behind those of the page's last group, if that is of this kind and format, else as a group of their own.
  *  Returns where they begin, in elements from the page's start. */
 uint64_t st_page_add(struct st_page *page, enum st_group_kind kind, strata_dtype format, uint64_t elems);
+/** The group that an element lies in. */
+const struct st_group *st_page_group(const struct st_page *page, uint64_t element);
 /** Bytes from the start of the page's weights to those of an element that lies in a group. */
 uint64_t st_page_at(const struct st_page *page, uint64_t element);
 

@@ -52,7 +52,7 @@ struct st_engine_opts {
 
 /* Initial values, see model/model.h: values [first, first+count) of a page as fp32 in page layout. */
 typedef strata_status st_engine_fill_fn(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out);
-/* Receives the weight plane: elements [first, first + count) of a page, dtype of the workload. */
+/* Receives the weight plane: elements [first, first + count) of a page, in the format of the group that they lie in. */
 typedef strata_status st_engine_sink_fn(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight);
 
 struct st_step_result {

@@ -266,8 +266,7 @@ static void fill_job(struct comm_job *j, const struct st_op *op)
         exchange_grad(j, op);
         break;
     case ST_OP_GATHER_GRAD:
-        a.base = st_engine_operand(j->engine, op, ST_ROLE_TO);
-        a.width = (uint32_t)strata_dtype_bytes(program->workload.dtype);
+        a.base = st_engine_operand(j->engine, op, ST_ROLE_TO); /* laid out as the trained groups' weights */
         j->part_count = st_engine_gather_slices(j->peers, j->parts, j->engine, &a);
         break;
     case ST_OP_EXCHANGE_DACT:

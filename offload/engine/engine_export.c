@@ -14,15 +14,23 @@ struct sink_span {
     st_engine_sink_fn *sink;
     void *ctx;
     uint32_t page;
-    uint64_t base;
-    size_t width;
+    uint64_t base, end; /* elements from the page's start */
+    strata_dtype format;
 };
+
+/* Elements of so many bytes: whole ones, and of NF4 whole records. */
+static uint64_t elems_of(strata_dtype format, uint64_t bytes)
+{
+    return format == STRATA_NF4 ? bytes / sizeof(struct st_nf4_block) * ST_NF4_ELEMS : bytes / strata_dtype_bytes(format);
+}
 
 static strata_status sink_emit(void *ctx, uint64_t at, uint64_t bytes, const void *data)
 {
     const struct sink_span *s = ctx;
 
-    return s->sink(s->ctx, s->page, s->base + at / s->width, bytes / s->width, data);
+    const uint64_t first = s->base + elems_of(s->format, at), count = elems_of(s->format, bytes);
+
+    return s->sink(s->ctx, s->page, first, count < s->end - first ? count : s->end - first, data);
 }
 
 static strata_status page_weights(struct st_engine *eng, uint32_t p, const unsigned char **out, bool *on_device)
@@ -96,11 +104,15 @@ static const unsigned char *weights_at(const struct st_program *program, const s
 static void export_run(struct page_view *view, const struct run *r)
 {
     struct st_engine *eng = view->relay.eng;
-    const size_t width = strata_dtype_bytes(eng->program->workload.dtype); /* every group's format */
-    const uint64_t offset = eng->program->workload.pages[r->page].groups[r->group].offset;
-    struct sink_span to = {.sink = view->sink, .ctx = view->ctx, .page = r->page, .base = offset + r->first, .width = width};
-    struct st_relay_run run = {
-        .owner = r->owner, .bytes = r->elems * width, .most = ST_SCRATCH_ELEMS * width, .emit = sink_emit, .ctx = &to};
+    const struct st_group *group = &eng->program->workload.pages[r->page].groups[r->group];
+    const uint64_t base = group->offset + r->first;
+    struct sink_span to = {
+        .sink = view->sink, .ctx = view->ctx, .page = r->page, .base = base, .end = base + r->elems, .format = group->format};
+    struct st_relay_run run = {.owner = r->owner,
+                               .bytes = st_format_bytes(group->format, r->elems),
+                               .most = st_format_bytes(group->format, ST_SCRATCH_ELEMS),
+                               .emit = sink_emit,
+                               .ctx = &to};
 
     if (r->owner == eng->program->rank && view->relay.failure == STRATA_OK) {
         if (view->page != r->page)
@@ -163,15 +175,15 @@ static strata_status digest_emit(void *ctx, uint64_t at, uint64_t bytes, const v
 
 struct weights_digest {
     struct st_digest *digest;
-    size_t width;
+    const struct st_workload *workload;
 };
 
 static strata_status digest_sink(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight)
 {
     const struct weights_digest *d = ctx;
+    const strata_dtype format = st_page_group(&d->workload->pages[page], first)->format;
 
-    (void)page;
-    return digest_emit(d->digest, first, count * d->width, weight);
+    return digest_emit(d->digest, first, st_format_bytes(format, count), weight);
 }
 
 /* Reads a chunk's state from NVMe, of a fresh one what is there, and checks it. */
@@ -287,7 +299,7 @@ strata_status st_engine_digest(struct st_engine *eng, char weights[33], char sta
         st = st_digest_create(&d[i]);
     st = st_engine_agree(eng, st, "the beginning of a digest");
     if (st == STRATA_OK) {
-        to = (struct weights_digest){.digest = d[0], .width = strata_dtype_bytes(eng->program->workload.dtype)};
+        to = (struct weights_digest){.digest = d[0], .workload = &eng->program->workload};
         st = export_all(eng, digest_sink, &to, true);
     }
     if (st == STRATA_OK)

@@ -258,7 +258,7 @@ strata_status st_engine_gather_pages(struct st_engine *eng);
 struct st_engine_array {
     uint32_t page;
     unsigned char *base;
-    uint32_t width; /* of an element; 0: weights, of each group's own */
+    uint32_t width; /* of an element; 0: weights, or rounded gradients, of each group's own */
     bool frozen;    /* has frozen groups, too */
 };
 /** A rank's slices of it, one part each, but for empty ones; returns how many.  parts: room for ST_GROUPS_MAX. */

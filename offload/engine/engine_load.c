@@ -28,8 +28,8 @@ struct load {
 
 /* A plane's part: in host memory, or on the device, to which it goes through the scratch. */
 struct target {
+    enum st_plane plane;
     unsigned char *to;
-    size_t width;
     bool on_device;
 };
 
@@ -58,10 +58,15 @@ static unsigned char *half_rounded(const struct load *l, bool low)
     return l->eng->staging + (l->half * 2 + low) * elems * sizeof(uint16_t);
 }
 
+static uint64_t target_bytes(const struct fill_job *j, const struct target *t, uint64_t elems)
+{
+    return st_chunk_plane_bytes(j->load->eng->program, j->chunk, t->plane, elems);
+}
+
 /* Where to put an item's part of a plane whose part of the chunk waits at `staged` if it goes to the device. */
 static void *place(const struct fill_job *j, const struct target *t, void *staged, uint64_t at)
 {
-    return t->on_device ? (unsigned char *)staged + at * t->width : t->to + (j->first + at) * t->width;
+    return t->on_device ? (unsigned char *)staged + target_bytes(j, t, at) : t->to + target_bytes(j, t, j->first + at);
 }
 
 /* Draws one item and rounds it.  A bf16 weight without a low half, frozen or of a run without updates, is rounded to even, as
@@ -69,7 +74,7 @@ static void *place(const struct fill_job *j, const struct target *t, void *stage
 static strata_status fill_values(struct fill_job *j, uint64_t at, uint64_t elems, float *spare)
 {
     const struct st_kernels *k = j->load->eng->kernels;
-    const strata_dtype dt = j->load->eng->program->workload.dtype;
+    const strata_dtype dt = j->chunk->format;
     void *weight = place(j, &j->weight, dt == STRATA_F32 ? (void *)half_values(j->load) : half_rounded(j->load, false), at);
     void *master = NULL;
     float *values = dt == STRATA_F32 ? weight : spare;
@@ -125,14 +130,14 @@ static strata_status upload_part(struct fill_job *j, const struct target *t, con
 {
     struct st_device *dev = j->load->eng->device;
 
-    return dev->ops->upload(dev, t->to + j->first * t->width, from, j->elems * t->width);
+    return dev->ops->upload(dev, t->to + target_bytes(j, t, j->first), from, target_bytes(j, t, j->elems));
 }
 
 /* Uploads the half that has been filled, once the other one's uploads are done; then that one is free. */
 static strata_status upload_half(struct fill_job *j)
 {
     struct load *l = j->load;
-    const strata_dtype dt = l->eng->program->workload.dtype;
+    const strata_dtype dt = j->chunk->format;
     strata_status st = l->eng->device->ops->finish(l->eng->device, ST_QUEUE_UPLOAD);
 
     if (st == STRATA_OK && j->weight.on_device)
@@ -221,11 +226,9 @@ static strata_status load_chunk(struct load *l, uint32_t c, unsigned char *weigh
     const struct st_chunk *chunk = &eng->program->chunks[c];
     const bool swapped = chunk->state == ST_WHERE_NVME;
     const bool state_on_device = chunk->state == ST_WHERE_DEVICE && !eng->device->ops->arena_is_host;
-    const size_t master_width = st_master_width(chunk->master);
-    struct fill_job j = {
-        .load = l,
-        .chunk = chunk,
-        .weight = {weight_page + st_chunk_home_at(eng->program, chunk), st_format_bytes(chunk->format, 1), weight_on_device}};
+    struct fill_job j = {.load = l,
+                         .chunk = chunk,
+                         .weight = {ST_PLANE_WEIGHT, weight_page + st_chunk_home_at(eng->program, chunk), weight_on_device}};
     unsigned char *state = NULL;
     strata_status st = STRATA_OK;
 
@@ -235,8 +238,8 @@ static strata_status load_chunk(struct load *l, uint32_t c, unsigned char *weigh
         state = st_engine_pointer(eng, chunk->region);
     if (st != STRATA_OK)
         return st;
-    if (state != NULL && master_width != 0)
-        j.master = (struct target){state, master_width, state_on_device};
+    if (state != NULL && chunk->master != ST_MASTER_WEIGHT)
+        j.master = (struct target){ST_PLANE_MASTER, state, state_on_device};
     if (state != NULL && !swapped && !never_written(eng, chunk)) {
         const struct st_moments moments = st_engine_moments(eng->program, chunk, state);
 

@@ -22,7 +22,8 @@ struct finish {
     uint64_t tile, end; /* of the group: the next run's first, the slice's end */
     struct st_slice slice;
     /* out */
-    uint64_t from, to, elems; /* of the sum, of the gradient, from their starts */
+    strata_dtype format;      /* of the group */
+    uint64_t from, to, elems; /* elements from the sum's start, bytes from the gradient's; how many elements */
     uint32_t norm;            /* its index among the step's */
     bool opens;               /* it is the first that counts for this norm */
 };
@@ -57,7 +58,8 @@ static bool finish_next(struct finish *f)
     const struct st_program *program = f->program;
     const struct st_page *page = &program->workload.pages[f->page], *shard = &program->shards[f->page];
     const bool first = f->group == UINT32_MAX;
-    uint64_t tiles, at;
+    const struct st_page *to = st_program_cuts(program) > 1 ? shard : page;
+    uint64_t tiles, at, own;
 
     while (f->tile == f->end)
         if (!finish_next_group(f))
@@ -67,8 +69,9 @@ static bool finish_next(struct finish *f)
     f->elems = tiles * ST_TILE_ELEMS < f->slice.elems - at ? tiles * ST_TILE_ELEMS : f->slice.elems - at;
     f->tile += tiles;
     f->from = f->cut ? shard->groups[f->group].offset + at : page->groups[f->group].offset + f->slice.first + at;
-    f->to =
-        st_program_cuts(program) > 1 ? shard->groups[f->group].offset + at : page->groups[f->group].offset + f->slice.first + at;
+    own = to == shard ? at : f->slice.first + at;
+    f->format = page->groups[f->group].format;
+    f->to = to->groups[f->group].at + st_format_bytes(f->format, own);
     f->opens = first || program->ranks > 1;
     f->norm += program->ranks > 1;
     return true;
@@ -99,7 +102,6 @@ static void finish_tile(void *ctx, uint64_t tile, uint32_t worker)
 
 strata_status st_engine_finish_host(struct st_engine *eng, const struct st_op *op)
 {
-    const struct st_workload *w = &eng->program->workload;
     const float *sum = st_engine_operand(eng, op, ST_ROLE_SUM);
     unsigned char *grad = st_engine_operand(eng, op, ST_ROLE_GRAD);
     struct st_norm *norms = st_engine_operand(eng, op, ST_ROLE_NORMS);
@@ -108,9 +110,9 @@ strata_status st_engine_finish_host(struct st_engine *eng, const struct st_op *o
     finish_open(&f, eng, op->page, eng->program->pages[op->page].sum_cut);
     while (finish_next(&f)) {
         struct finish_job j = {.kernels = eng->kernels,
-                               .dt = w->dtype,
+                               .dt = f.format,
                                .acc = sum + f.from,
-                               .out = grad + f.to * strata_dtype_bytes(w->dtype),
+                               .out = grad + f.to,
                                .elems = f.elems,
                                .sums = eng->block_sums};
         struct st_norm *norm = &norms[f.norm];
@@ -126,7 +128,6 @@ strata_status st_engine_finish_host(struct st_engine *eng, const struct st_op *o
 
 strata_status st_engine_finish_grad(struct st_engine *eng, const struct st_op *op)
 {
-    const struct st_workload *w = &eng->program->workload;
     const float *sum = st_engine_operand(eng, op, ST_ROLE_SUM);
     unsigned char *grad = st_engine_operand(eng, op, ST_ROLE_GRAD);
     struct st_norm *norms = st_engine_operand(eng, op, ST_ROLE_SCALARS);
@@ -140,9 +141,8 @@ strata_status st_engine_finish_grad(struct st_engine *eng, const struct st_op *o
         if (f.opens)
             st = eng->device->ops->zero(eng->device, norm, sizeof(*norm));
         if (st == STRATA_OK)
-            st = eng->device->ops->grad_finish(eng->device, grad + f.to * strata_dtype_bytes(w->dtype), w->dtype, sum + f.from,
-                                               f.elems, st_engine_operand(eng, op, ST_ROLE_WORKSPACE), &norm->norm2,
-                                               &norm->nonfinite);
+            st = eng->device->ops->grad_finish(eng->device, grad + f.to, f.format, sum + f.from, f.elems,
+                                               st_engine_operand(eng, op, ST_ROLE_WORKSPACE), &norm->norm2, &norm->nonfinite);
     }
     return st;
 }

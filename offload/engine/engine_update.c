@@ -16,7 +16,6 @@ struct chunk_job {
     struct st_moments moments;
     unsigned char *weight;
     const unsigned char *grad;
-    size_t width;                      /* bytes of a weight and of a gradient */
     const struct st_update_coef *coef; /* NULL: skip */
     bool state_swapped, weight_swapped, weight_unchecked;
     bool state_saved, weight_saved; /* they live in memory, and this cycle writes them to a checkpoint */
@@ -59,17 +58,18 @@ static void seal_tile(struct chunk_job *job, uint64_t tile, uint64_t at, uint64_
             seal_moment(job, ST_PLANE_MOMENT2, moments.moment2, elems, tile, check);
     }
     if (check ? job->weight_swapped && job->weight_unchecked : job->weight_swapped || job->weight_saved)
-        seal(job, ST_PLANE_WEIGHT, job->weight + at * job->width, elems * job->width, tile, check);
+        seal(job, ST_PLANE_WEIGHT, job->weight + st_format_bytes(job->chunk->format, at),
+             st_format_bytes(job->chunk->format, elems), tile, check);
 }
 
 /* Updates one tile with the layout's kernel; returns how many weights rounded to infinity. */
 static uint64_t update_elems(const struct chunk_job *job, uint64_t at, uint64_t elems)
 {
     const struct st_kernels *k = job->eng->kernels;
-    const strata_dtype dt = job->eng->program->workload.dtype;
-    void *weight = job->weight + at * job->width;
+    const strata_dtype dt = job->chunk->format; /* of the gradient, too */
+    void *weight = job->weight + st_format_bytes(dt, at);
     void *master = job->master == NULL ? NULL : job->master + at * job->master_width;
-    const void *grad = job->grad + at * job->width;
+    const void *grad = job->grad + st_format_bytes(dt, at);
     const struct st_moments moments = st_moments_at(&job->moments, at);
 
     switch (job->chunk->master) {
@@ -109,7 +109,6 @@ strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *st
 {
     const struct st_chunk *chunk = &eng->program->chunks[c];
     const struct st_page_place *place = &eng->program->pages[chunk->page];
-    const size_t width = strata_dtype_bytes(eng->program->workload.dtype);
     unsigned char *planes = state;
     struct chunk_job job = {
         .eng = eng,
@@ -118,8 +117,7 @@ strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *st
         .master_width = st_master_width(chunk->master),
         .moments = st_engine_moments(eng->program, chunk, planes),
         .weight = (unsigned char *)weight_page + chunk->at,
-        .grad = (const unsigned char *)grad_page + chunk->first * width,
-        .width = width,
+        .grad = (const unsigned char *)grad_page + chunk->at,
         .coef = coef_of(eng, chunk),
         .state_swapped = chunk->state == ST_WHERE_NVME,
         .weight_swapped = place->home == ST_WHERE_NVME,
@@ -142,8 +140,6 @@ strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *st
 strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct st_op *op)
 {
     const struct st_chunk *chunk = &eng->program->chunks[op->chunk];
-    const strata_dtype dt = eng->program->workload.dtype;
-    const size_t width = strata_dtype_bytes(dt);
     unsigned char *state = st_engine_operand(eng, op, ST_ROLE_STATE);
     unsigned char *weight = st_engine_operand(eng, op, ST_ROLE_WEIGHT);
     const unsigned char *grad = st_engine_operand(eng, op, ST_ROLE_GRAD);
@@ -152,8 +148,8 @@ strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct 
 
     if (coef == NULL || chunk->elems == 0)
         return STRATA_OK;
-    return eng->device->ops->update(
-        eng->device, weight + chunk->page_at, chunk->master == ST_MASTER_SPLIT ? (int16_t *)(void *)state : NULL,
-        chunk->master == ST_MASTER_FULL ? (float *)(void *)state : NULL, &moments, grad + chunk->first * width, dt, chunk->elems,
-        coef, st_engine_operand(eng, op, ST_ROLE_OVERFLOWS));
+    return eng->device->ops->update(eng->device, weight + chunk->page_at,
+                                    chunk->master == ST_MASTER_SPLIT ? (int16_t *)(void *)state : NULL,
+                                    chunk->master == ST_MASTER_FULL ? (float *)(void *)state : NULL, &moments, grad + chunk->at,
+                                    chunk->format, chunk->elems, coef, st_engine_operand(eng, op, ST_ROLE_OVERFLOWS));
 }

@@ -106,7 +106,7 @@ uint64_t st_emit_page_bytes(const struct st_emitter *e, uint32_t p)
 
 uint64_t st_emit_grad_bytes(const struct st_emitter *e, uint32_t p)
 {
-    return e->program->shards[p].trained_elems * strata_dtype_bytes(e->program->workload.dtype);
+    return e->program->shards[p].trained_bytes;
 }
 
 uint64_t st_emit_sum_bytes(const struct st_emitter *e, uint32_t p)

@@ -23,12 +23,24 @@ struct passes {
     double weight, state;  /* the weight's and the state's part, which crosses the link once each way */
 };
 
+/* How most of what is trained is stored. */
+static strata_dtype trained_format(const struct st_workload *w)
+{
+    for (uint32_t b = 0; b < w->block_count; b++) {
+        const struct st_page *page = &w->pages[w->block_first + b];
+
+        if (page->trained_elems > 0)
+            return page->groups[0].format;
+    }
+    return w->dtype;
+}
+
 static struct passes passes_of(const struct st_plan *plan)
 {
+    const strata_dtype format = trained_format(&plan->program.workload);
     const uint64_t elems = plan->policy.chunk_elems;
-    const double weight = (double)strata_dtype_bytes(plan->program.workload.dtype);
-    const double state =
-        (double)st_state_bytes(&plan->program, st_master_of(plan->program.workload.dtype), elems) / (double)elems;
+    const double weight = (double)strata_dtype_bytes(format);
+    const double state = (double)st_state_bytes(&plan->program, st_master_of(format), elems) / (double)elems;
     const double streamed = 2 * (state + weight);
 
     return (struct passes){.host = streamed + 4 * weight, .streamed = streamed, .weight = weight, .state = state};

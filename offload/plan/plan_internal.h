@@ -58,6 +58,7 @@ struct st_plan_sums {
     uint64_t set_bytes, base_bytes; /* of a set, and of the base, for a run that saves */
     uint64_t saved_largest;         /* bytes of the largest extent of a set */
     uint32_t lowest_block;          /* the lowest block that backward must reach */
+    bool trained_f32;               /* every trained group is stored in fp32 */
 };
 strata_status st_plan_sums_make(struct st_plan *plan);
 void st_plan_sums_free(struct st_plan_sums *sums);

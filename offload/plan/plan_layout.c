@@ -166,9 +166,7 @@ static void lay_gradients(struct st_walk *k, uint32_t p, uint32_t count, struct 
     const struct st_page *page = &plan->program.workload.pages[p], *shard = &plan->program.shards[p];
     const uint64_t sum = (place->sum_cut ? shard : page)->trained_elems * sizeof(float);
 
-    place->grad_region =
-        take_each(k, (strata_tier)place->grad, shard->trained_elems * strata_dtype_bytes(plan->program.workload.dtype), count,
-                  ST_ITEM_GRADIENTS);
+    place->grad_region = take_each(k, (strata_tier)place->grad, shard->trained_bytes, count, ST_ITEM_GRADIENTS);
     if (place->grad == ST_WHERE_DEVICE && st_place_rounds_in_place(plan))
         place->accum_region = place->grad_region;
     else if (place->sum != ST_WHERE_STREAMED)
@@ -195,7 +193,7 @@ static void note_slots(struct st_walk *k, uint32_t p, const struct st_page_place
     grow(&k->from_nvme, place->home == ST_WHERE_NVME, shard->bytes);
     grow(small ? &k->small_grads : &k->slot_grads, place->sum == ST_WHERE_STREAMED || place->sum == ST_WHERE_HOST, elems);
     grow(small ? &k->small_leaving : &k->leaving, place->grad == ST_WHERE_HOST && !st_place_is_table(k->plan, p),
-         shard->trained_elems);
+         shard->trained_bytes);
     grow(&k->folded, st_place_has_leaves(k->plan, p) && (!st_place_horizontal(k->plan) || place->sum == ST_WHERE_HOST), elems);
     if (place->state == ST_WHERE_STREAMED && k->plan->sums->page_largest[p] > k->streamed_state)
         k->streamed_state = k->plan->sums->page_largest[p];
@@ -359,7 +357,6 @@ static uint32_t fold_slots(const struct st_plan *plan)
 static void lay_slots(struct st_walk *k)
 {
     struct st_plan *plan = k->plan;
-    const size_t dt = strata_dtype_bytes(plan->program.workload.dtype);
     const bool in_place = st_place_rounds_in_place(plan);
     struct st_layout *lay = k->lay;
 
@@ -367,7 +364,7 @@ static void lay_slots(struct st_walk *k)
     st_walk_take_pool(k, &lay->host_weights, plan->decided.slots.host_weights, STRATA_TIER_HOST, k->from_nvme,
                       ST_ITEM_WEIGHT_SLOTS);
     st_walk_take_pool(k, &lay->grads, plan->decided.slots.grads, STRATA_TIER_DEVICE, k->slot_grads * 4, ST_ITEM_ACCUMULATORS);
-    st_walk_take_pool(k, &lay->rounded, in_place ? 0 : plan->decided.slots.grads, STRATA_TIER_DEVICE, k->leaving * dt,
+    st_walk_take_pool(k, &lay->rounded, in_place ? 0 : plan->decided.slots.grads, STRATA_TIER_DEVICE, k->leaving,
                       ST_ITEM_GRADIENT_SLOTS);
     st_walk_take_pool(k, &lay->wires, WIRE_SLOTS, STRATA_TIER_DEVICE, k->wire * sizeof(float), ST_ITEM_WIRES);
     st_walk_take_pool(
@@ -378,8 +375,7 @@ static void lay_slots(struct st_walk *k)
     st_walk_take_pool(k, &lay->small_weights, 1, STRATA_TIER_DEVICE, k->small_streamed, ST_ITEM_WEIGHT_SLOTS);
     st_walk_take_pool(k, &lay->small_grads, 1, STRATA_TIER_DEVICE, k->small_grads * 4, ST_ITEM_ACCUMULATORS);
     st_walk_take_pool(k, &lay->folds, fold_slots(plan), STRATA_TIER_DEVICE, k->folded * 4, ST_ITEM_ACCUMULATORS);
-    st_walk_take_pool(k, &lay->small_rounded, in_place ? 0 : 1, STRATA_TIER_DEVICE, k->small_leaving * dt,
-                      ST_ITEM_GRADIENT_SLOTS);
+    st_walk_take_pool(k, &lay->small_rounded, in_place ? 0 : 1, STRATA_TIER_DEVICE, k->small_leaving, ST_ITEM_GRADIENT_SLOTS);
     lay->block_sums = st_walk_take(k, STRATA_TIER_DEVICE, (k->most / 4096 + ST_GROUPS_MAX) * sizeof(double), ST_ITEM_SMALL);
 }
 

@@ -35,8 +35,9 @@ struct st_walk {
     bool no_memory;
     uint8_t row[STRATA_TIER_COUNT][ST_ITEM_COUNT];       /* 1 + index in plan->items; 0: none yet */
     uint64_t streamed, from_nvme;                        /* bytes of the largest page's weights, */
-    uint64_t slot_grads, leaving, most;                  /* and trained elements of the largest, of each kind, */
-    uint64_t small_streamed, small_grads, small_leaving; /* and of the small ones */
+    uint64_t slot_grads, most;                           /* trained elements of the largest, of each kind, */
+    uint64_t leaving;                                    /* bytes of the largest rounded gradients, */
+    uint64_t small_streamed, small_grads, small_leaving; /* and the same of the small ones */
     uint64_t folded;                                     /* of the largest whose leaves' sums share slots */
     uint64_t streamed_state;                             /* bytes of the largest streamed chunk */
     uint64_t wire;                                       /* elements of the largest page's sums from other ranks */

@@ -120,7 +120,7 @@ bool st_place_sum_cut(const struct st_plan *plan, uint32_t p)
 
 bool st_place_rounds_in_place(const struct st_plan *plan)
 {
-    return plan->program.workload.dtype == STRATA_F32 && plan->program.ranks == 1;
+    return plan->sums->trained_f32 && plan->program.ranks == 1;
 }
 
 bool st_place_saves_from_device(const struct st_plan *plan)

@@ -125,18 +125,28 @@ static void put_lacking(struct text *t, const struct st_plan *trial, const struc
     }
 }
 
+static uint64_t trained_bytes(const struct st_workload *w)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t p = 0; p < w->page_count; p++)
+        for (uint32_t i = 0; i < w->pages[p].group_count; i++)
+            bytes += w->pages[p].groups[i].kind != ST_GROUP_FROZEN ? w->pages[p].groups[i].bytes : 0;
+    return bytes;
+}
+
 /* The advice if nothing that was tried fits. */
 static void put_least(struct text *t, struct st_plan *trial, const struct st_plan *plan, strata_tier tier)
 {
-    const uint64_t gradients =
-        plan->program.workload.params * strata_dtype_bytes(plan->program.workload.dtype) / st_program_cuts(&plan->program);
+    const struct st_workload *w = &plan->program.workload;
+    const uint64_t gradients = trained_bytes(w) / st_program_cuts(&plan->program);
     const bool host = trial->minimum[STRATA_TIER_HOST] > plan->capacity.bytes[STRATA_TIER_HOST];
     char part[24];
 
     put_lacking(t, trial, plan);
     if (host && !plan->policy.forward_only && gradients > plan->capacity.bytes[STRATA_TIER_HOST])
-        put(t, "gradients alone take %s of host memory, %zu bytes per parameter%s; ", st_size_text(part, gradients),
-            strata_dtype_bytes(plan->program.workload.dtype), st_program_cuts(&plan->program) > 1 ? " of this rank" : "");
+        put(t, "gradients alone take %s of host memory, %.0f bytes per parameter%s; ", st_size_text(part, gradients),
+            (double)trained_bytes(w) / (double)w->params, st_program_cuts(&plan->program) > 1 ? " of this rank" : "");
     put(t, "raise --%s-memory", tier == STRATA_TIER_HOST ? "host" : "device");
     if (host && tier != STRATA_TIER_HOST)
         put(t, " or --host-memory");

@@ -95,6 +95,15 @@ static uint32_t lowest_block(const struct st_plan *plan)
     return b;
 }
 
+static bool trained_f32(const struct st_workload *w)
+{
+    for (uint32_t p = 0; p < w->page_count; p++)
+        for (uint32_t i = 0; i < w->pages[p].group_count; i++)
+            if (w->pages[p].groups[i].kind != ST_GROUP_FROZEN && w->pages[p].groups[i].format != STRATA_F32)
+                return false;
+    return true;
+}
+
 strata_status st_plan_sums_make(struct st_plan *plan)
 {
     const struct st_workload *w = &plan->program.workload;
@@ -124,6 +133,7 @@ strata_status st_plan_sums_make(struct st_plan *plan)
     sum_chunks(plan, sums);
     sum_spaces(plan, sums);
     sum_exchanges(plan, sums);
+    sums->trained_f32 = trained_f32(w);
     sums->lowest_block = lowest_block(plan);
     return STRATA_OK;
 }

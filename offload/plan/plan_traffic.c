@@ -115,7 +115,6 @@ static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_
 {
     const struct st_page *page = &plan->program.workload.pages[p], *shard = &plan->program.shards[p];
     const enum st_where home = st_place_home(plan, p);
-    const uint64_t width = strata_dtype_bytes(plan->program.workload.dtype);
     const uint64_t updated = st_page_updated_bytes(shard, home);
     const uint64_t sum = (st_place_sum_cut(plan, p) ? shard : page)->trained_elems * sizeof(float);
     const struct page_facts f = facts_of(plan, p);
@@ -139,7 +138,7 @@ static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_
     moved->comm += plan->sums->exchanged[p + times] - plan->sums->exchanged[p];
     up = n.uploads * shard->bytes + n.updated_uploads * updated + n.sum_uploads * sum;
     moved->upload += times * up;
-    moved->link += times * (up + n.updated_downloads * updated + n.grads * shard->trained_elems * width + n.sum_downloads * sum);
+    moved->link += times * (up + n.updated_downloads * updated + n.grads * shard->trained_bytes + n.sum_downloads * sum);
 }
 
 /* Rows of the table that the host gathers, and gradients of rows that it scatters. */

@@ -53,11 +53,16 @@ uint64_t st_program_wire_bytes(const struct st_program *program, uint32_t page)
 uint64_t st_program_gathered_grads(const struct st_program *program, uint32_t page)
 {
     const struct st_page *p = &program->workload.pages[page];
-    uint64_t elems = 0;
+    uint64_t bytes = 0;
 
-    for (uint32_t i = 0; i < p->group_count; i++)
-        elems += p->groups[i].kind != ST_GROUP_FROZEN ? p->groups[i].elems : 0;
-    return (elems - own_elems(program, page)) * strata_dtype_bytes(program->workload.dtype);
+    for (uint32_t i = 0; i < p->group_count; i++) {
+        const struct st_group *g = &p->groups[i];
+
+        if (g->kind != ST_GROUP_FROZEN)
+            bytes += st_format_bytes(g->format,
+                                     g->elems - st_slice_of(&program->workload, page, i, program->ranks, program->rank).elems);
+    }
+    return bytes;
 }
 
 uint32_t st_program_backward(const struct st_program *program)

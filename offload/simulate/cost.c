@@ -3,11 +3,6 @@
 
 #include "offload/device/op_traffic.h"
 
-static size_t width_of(const struct st_program *program)
-{
-    return strata_dtype_bytes(program->workload.dtype);
-}
-
 /* The host's update verifies data from NVMe when it uses it, and renews the checksums when it has changed it. */
 static double resum_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
@@ -46,7 +41,7 @@ static double gather_bytes(const struct st_program *program)
 static double scatter_bytes(const struct st_program *program, const struct st_op *op)
 {
     const struct st_workload *w = &program->workload;
-    const double width = (double)width_of(program);
+    const double width = (double)strata_dtype_bytes(w->dtype);
     double bytes = (double)w->activation_bytes / width * (width + 2 * sizeof(float)) / program->ranks;
 
     for (uint32_t p = w->table_first; op->first && p < w->table_first + w->table_count; p++)
@@ -62,7 +57,10 @@ static double zero_bytes(const struct st_program *program, const struct st_op *o
 
 static double round_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
-    return st_seconds_at(own_elems(program, op) * (double)(sizeof(float) + width_of(program)), m->rates.checksum);
+    const struct st_page *page = &program->workload.pages[op->page];
+    const double width = (double)page->trained_bytes / (double)page->trained_elems;
+
+    return st_seconds_at(own_elems(program, op) * (sizeof(float) + width), m->rates.checksum);
 }
 
 /* Of ranks each but one is added to another. */
@@ -101,10 +99,11 @@ static double scatter_pass(const struct st_program *program, const struct st_op 
         .bytes;
 }
 
+/* Trained groups come first, and are as a rule all stored alike. */
 static double finish_pass(const struct st_program *program, const struct st_op *op)
 {
     return st_op_traffic(&(struct st_op_shape){.op = ST_DEVICE_GRAD_FINISH,
-                                               .dt = program->workload.dtype,
+                                               .dt = program->workload.pages[op->page].groups[0].format,
                                                .rows = 1,
                                                .cols = (uint64_t)own_elems(program, op)})
         .bytes;
@@ -116,7 +115,7 @@ static double update_pass(const struct st_program *program, const struct st_chun
     const bool copied = chunk->master == ST_MASTER_FULL;
 
     return st_op_traffic(&(struct st_op_shape){.op = ST_DEVICE_UPDATE,
-                                               .dt = program->workload.dtype,
+                                               .dt = chunk->format,
                                                .other = chunk->format,
                                                .rows = 1,
                                                .cols = chunk->elems,
