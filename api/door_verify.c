@@ -129,7 +129,7 @@ struct exporting {
     uint64_t done, total; /* bytes */
 };
 
-static strata_status put(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight)
+static strata_status put(void *ctx, uint32_t page, uint64_t first, uint64_t count, strata_dtype format, const void *weight)
 {
     struct exporting *e = ctx;
     strata_status st = st_model_check_finite(e->model, page, first, count, weight);
@@ -138,7 +138,7 @@ static strata_status put(void *ctx, uint32_t page, uint64_t first, uint64_t coun
         return st_error_prefix(st, "%s: the model is not written", e->reading->ck->path);
     if ((st = st_hf_writer_put(e->writer, page, first, count, weight)) != STRATA_OK)
         return st;
-    e->done += count * strata_dtype_bytes(st_model_workload(e->model)->dtype);
+    e->done += st_format_bytes(format, count);
     return progress(e->reading, e->done, e->total) ? STRATA_OK : st_error(STRATA_E_CANCELLED, "the export was cancelled");
 }
 

@@ -165,15 +165,6 @@ static strata_status place_all(struct st_saved_weights *w, const struct st_model
     return st;
 }
 
-static strata_status check_formats(const struct st_manifest *m, const char *path)
-{
-    for (uint32_t i = 0; i < m->group_count; i++)
-        if (m->groups[i].format != m->dtype)
-            return st_error(STRATA_E_CORRUPT, "%s: its weights are in %s, but some of page %u in %s", path,
-                            strata_dtype_name(m->dtype), m->groups[i].page, strata_dtype_name(m->groups[i].format));
-    return STRATA_OK;
-}
-
 strata_status st_saved_weights_open(struct st_saved_weights **out, const struct st_checkpoint *ck, const struct st_model *m)
 {
     struct st_saved_weights *w = st_fault_refuses("api.weights") ? NULL : calloc(1, sizeof(*w));
@@ -184,9 +175,7 @@ strata_status st_saved_weights_open(struct st_saved_weights **out, const struct 
     w->ck = ck;
     w->kernels = st_kernels_pick("auto");
     pthread_mutex_init(&w->lock, NULL);
-    st = check_formats(&ck->manifest, ck->path);
-    if (st == STRATA_OK)
-        st = place_all(w, m);
+    st = place_all(w, m);
     if (st == STRATA_OK)
         st = st_reader_open(&w->reader, ck, NULL);
     if (st != STRATA_OK) {
@@ -214,7 +203,7 @@ struct reading {
     uint64_t *to; /* of each span: elements from the model's page's start */
     uint64_t span_count, span, done;
     uint32_t page;
-    strata_status (*emit)(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight);
+    st_saved_weights_fn *emit;
     void *ctx;
 };
 
@@ -258,9 +247,8 @@ static void list_spans(const struct st_saved_weights *w, struct reading *r, uint
 static strata_status take(void *ctx, const struct st_extent_row *row, uint64_t first, uint64_t elems, const void *data)
 {
     struct reading *r = ctx;
-    const strata_status st = r->emit(r->ctx, r->page, r->to[r->span] + r->done, elems, data);
+    const strata_status st = r->emit(r->ctx, r->page, r->to[r->span] + r->done, elems, (strata_dtype)row->format, data);
 
-    (void)row;
     (void)first;
     r->done += elems;
     if (r->done == r->spans[r->span].elems) {
@@ -271,9 +259,7 @@ static strata_status take(void *ctx, const struct st_extent_row *row, uint64_t f
 }
 
 strata_status st_saved_weights_each(struct st_saved_weights *w, uint32_t page, uint64_t first, uint64_t count,
-                                    strata_status (*emit)(void *ctx, uint32_t page, uint64_t first, uint64_t count,
-                                                          const void *weight),
-                                    void *ctx)
+                                    st_saved_weights_fn *emit, void *ctx)
 {
     struct reading r = {.page = page, .emit = emit, .ctx = ctx};
     const struct st_reader_sink sink = {.data = take, .ctx = &r};
@@ -305,15 +291,15 @@ struct widening {
     float *out;
 };
 
-static strata_status widen(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight)
+static strata_status widen(void *ctx, uint32_t page, uint64_t first, uint64_t count, strata_dtype format, const void *weight)
 {
     const struct widening *to = ctx;
     float *out = to->out + (first - to->first);
 
     (void)page;
-    if (to->w->ck->manifest.dtype == STRATA_BF16)
+    if (format == STRATA_BF16)
         to->w->kernels->bf16_to_f32(out, weight, count);
-    else if (to->w->ck->manifest.dtype == STRATA_F16)
+    else if (format == STRATA_F16)
         to->w->kernels->f16_to_f32(out, weight, count);
     else
         memcpy(out, weight, count * sizeof(*out));

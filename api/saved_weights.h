@@ -27,11 +27,13 @@ strata_status st_saved_weights_open(struct st_saved_weights **out, const struct 
 void st_saved_weights_close(struct st_saved_weights *w); /* NULL is fine */
 /** Values as fp32, exactly.  Callers may be several threads, which take turns. */
 struct st_weight_source st_saved_weights_source(struct st_saved_weights *w);
-/** Hand over the weights of a page [first, first + count) as they are stored, in ascending runs without the padding.
+/** Receives weights in the format that they are stored in. */
+typedef strata_status st_saved_weights_fn(void *ctx, uint32_t page, uint64_t first, uint64_t count, strata_dtype format,
+                                          const void *weight);
+/** Hand over the weights of a page [first, first + count), in ascending runs without the padding.  Of NF4 first and count: whole
+ *  records.
  *  @return what emit returned; E_CORRUPT: a tile is damaged; E_IO, E_NOMEM */
 strata_status st_saved_weights_each(struct st_saved_weights *w, uint32_t page, uint64_t first, uint64_t count,
-                                    strata_status (*emit)(void *ctx, uint32_t page, uint64_t first, uint64_t count,
-                                                          const void *weight),
-                                    void *ctx);
+                                    st_saved_weights_fn *emit, void *ctx);
 
 #endif

@@ -196,7 +196,7 @@ static void place_page(struct st_model *m, uint32_t page, enum st_page_kind kind
 
     *p = (struct st_page){.kind = kind, .layer = layer};
     st_model_page_tensors(m, page, &first, &count);
-    for (uint32_t k = 0; k < ST_GROUPS_MAX; k++) {
+    for (uint32_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
         for (uint32_t i = first; i < first + count; i++) {
             if (kind_of(m, &m->tensors[i]) == kinds[k])
                 m->tensors[i].offset = st_page_add(p, kinds[k], m->batch.dtype, m->tensors[i].elems);

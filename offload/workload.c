@@ -101,6 +101,22 @@ static strata_status check_ranges(const struct st_workload *w)
     return STRATA_OK;
 }
 
+/* Trained weights have the workload's dtype or, if they are an adapter's, fp32; what is frozen may be quantised. */
+static bool is_format_of(const struct st_workload *w, const struct st_group *g)
+{
+    return g->format == w->dtype || g->format == STRATA_F32 || (g->format == STRATA_NF4 && g->kind == ST_GROUP_FROZEN);
+}
+
+/* By kind; of one kind no two that are stored alike. */
+static bool is_in_order(const struct st_page *p, uint32_t group)
+{
+    for (uint32_t i = 0; i < group; i++)
+        if (p->groups[i].kind > p->groups[group].kind ||
+            (p->groups[i].kind == p->groups[group].kind && p->groups[i].format == p->groups[group].format))
+            return false;
+    return p->groups[group].kind <= ST_GROUP_FROZEN;
+}
+
 static strata_status check_groups(const struct st_workload *w, uint32_t page)
 {
     const struct st_page *p = &w->pages[page];
@@ -117,9 +133,9 @@ static strata_status check_groups(const struct st_workload *w, uint32_t page)
             return page_fault(w, page, "a group is not aligned");
         if (g->offset < end || g->offset > p->elems || g->elems > p->elems - g->offset)
             return page_fault(w, page, "a group overlaps another or leaves the page");
-        if (g->kind > ST_GROUP_FROZEN || (i > 0 && g->kind <= p->groups[i - 1].kind))
+        if (!is_in_order(p, i))
             return page_fault(w, page, "groups are out of order");
-        if (g->format != w->dtype || g->bytes != st_format_bytes(g->format, g->elems))
+        if (!is_format_of(w, g) || g->bytes != st_format_bytes(g->format, g->elems))
             return page_fault(w, page, "the format of a group");
         if (g->at < end_bytes || g->at > p->bytes || g->bytes > p->bytes - g->at)
             return page_fault(w, page, "a group's weights overlap another's or leave the page's");

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 
 #define ST_PAGE_ALIGN 128u /* elements */
-#define ST_GROUPS_MAX 3u
+#define ST_GROUPS_MAX 6u
 #define ST_NO_PAGE    UINT32_MAX
 
 enum st_group_kind { ST_GROUP_DECAY = 0, ST_GROUP_NO_DECAY = 1, ST_GROUP_FROZEN = 2 };

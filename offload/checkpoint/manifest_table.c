@@ -16,6 +16,7 @@
 
 static const char *const group_kinds[] = {"decay", "no_decay", "frozen", NULL};
 static const char *const dtypes[] = {"", "fp32", "bf16", "fp16", NULL};
+static const char *const formats[] = {"", "fp32", "bf16", "fp16", "nf4", NULL};
 static const char *const moment_formats[] = {"fp32", "bf16", "8bit", NULL};
 static const char *const spaces[] = {"scratch", "base", "set", NULL};
 static const char *const rules[] = {"adam", "adagrad", "lion", "sgd", NULL};
@@ -68,12 +69,8 @@ struct field {
         AT("rounding_key", FIELD_WIDE, train.update.of.rounding_key)
 
 static const struct field of_run[] = {
-    AT("id", FIELD_TEXT, run),
-    AT("step", FIELD_U64, step),
-    AT("world", FIELD_U32, world),
-    AT("leaves", FIELD_U32, leaves),
-    AT("numerics", FIELD_U32, numerics),
-    AT("metrics_bytes", FIELD_U64, metrics_bytes),
+    AT("id", FIELD_TEXT, run),       AT("step", FIELD_U64, step),         AT("world", FIELD_U32, world),
+    AT("leaves", FIELD_U32, leaves), AT("numerics", FIELD_U32, numerics), AT("metrics_bytes", FIELD_U64, metrics_bytes),
 };
 static const struct field of_machine[] = {
     AT("device", FIELD_TEXT, device),
@@ -86,12 +83,8 @@ static const struct field of_optimizer[] = {
     AT_NAMES("moment_format", moment_format, moment_formats),
 };
 static const struct field of_model[] = {
-    AT("name", FIELD_TEXT, model),
-    AT("source", FIELD_TEXT, model_source),
-    AT("shapes", FIELD_DIGEST, model_shapes),
-    AT("files", FIELD_DIGEST, model_files),
-    AT_NAMES("dtype", dtype, dtypes),
-    AT("pages", FIELD_U32, page_count),
+    AT("name", FIELD_TEXT, model),          AT("source", FIELD_TEXT, model_source), AT("shapes", FIELD_DIGEST, model_shapes),
+    AT("files", FIELD_DIGEST, model_files), AT_NAMES("dtype", dtype, dtypes),       AT("pages", FIELD_U32, page_count),
 };
 static const struct field of_data[] = {
     AT("seed", FIELD_WIDE, data_seed),          AT("seq_len", FIELD_U32, data_seq),       AT("order", FIELD_U32, data_order),
@@ -171,7 +164,7 @@ static const struct field of_file[] = {
 static const struct field of_group[] = {
     OF_GROUP("page", FIELD_U32, page),
     NAMES(struct st_manifest_group, "kind", kind, group_kinds),
-    NAMES(struct st_manifest_group, "format", format, dtypes),
+    NAMES(struct st_manifest_group, "format", format, formats),
     OF_GROUP("offset", FIELD_U64, offset),
     OF_GROUP("elems", FIELD_U64, elems),
 };

@@ -12,7 +12,7 @@
 #define ST_TRANSFER_RECORD_BYTES 152u
 #define ST_JOB_RECORD_BYTES      40u
 /* The same of what goes between this rank and another in an exchange between steps, and of an answer. */
-#define ST_PEER_RECORD_BYTES   72u
+#define ST_PEER_RECORD_BYTES   120u
 #define ST_ANSWER_RECORD_BYTES 516u
 /* Exchanges of a step take turns with so many lists: of an entry for each rank, and of parts, for a page's slices both ways, or a
  * row of the table for each token of every rank. */

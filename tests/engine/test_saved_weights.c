@@ -164,11 +164,12 @@ struct seen {
     uint64_t first, next, count;
 };
 
-static strata_status see(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight)
+static strata_status see(void *ctx, uint32_t page, uint64_t first, uint64_t count, strata_dtype format, const void *weight)
 {
     struct seen *s = ctx;
 
     (void)page;
+    assert_int_equal(format, STRATA_BF16);
     assert_true(first >= s->next);
     memcpy(s->values + (first - s->first), weight, count * sizeof(*s->values));
     s->next = first + count;

@@ -16,13 +16,18 @@ uint64_t plan_draw(struct plan_draws *draws, uint64_t below)
     return st_rng_u64(draws->seed, 5, draws->at++) % below;
 }
 
-static void add_group(struct st_workload *w, struct st_page *page, enum st_group_kind kind, uint64_t elems)
+static void add_format(struct st_workload *w, struct st_page *page, enum st_group_kind kind, strata_dtype format, uint64_t elems)
 {
     if (elems == 0)
         return;
-    (void)st_page_add(page, kind, w->dtype, elems);
+    (void)st_page_add(page, kind, format, elems);
     if (kind != ST_GROUP_FROZEN)
         w->params += elems;
+}
+
+static void add_group(struct st_workload *w, struct st_page *page, enum st_group_kind kind, uint64_t elems)
+{
+    add_format(w, page, kind, w->dtype, elems);
 }
 
 static struct st_page *add_page(struct st_workload *w, enum st_page_kind kind, uint32_t layer, uint64_t decay, uint64_t no_decay,
@@ -38,6 +43,18 @@ static struct st_page *add_page(struct st_workload *w, enum st_page_kind kind, u
     add_group(w, page, ST_GROUP_DECAY, decay);
     add_group(w, page, frozen == PLAN_PART_FROZEN ? ST_GROUP_FROZEN : ST_GROUP_NO_DECAY, no_decay);
     return page;
+}
+
+/* A frozen block with adapters. */
+static void add_adapted(struct st_workload *w, const struct plan_sizes *s, uint32_t layer, uint64_t matrices, uint64_t vectors)
+{
+    struct st_page *page = &w->pages[w->page_count++];
+
+    *page = (struct st_page){.kind = ST_PAGE_BLOCK, .layer = layer};
+    add_format(w, page, ST_GROUP_DECAY, STRATA_F32, s->adapter_params);
+    add_group(w, page, ST_GROUP_FROZEN, s->quantised ? vectors : matrices + vectors);
+    if (s->quantised) /* each begins with a whole record */
+        add_format(w, page, ST_GROUP_FROZEN, STRATA_NF4, (matrices + ST_PAGE_ALIGN - 1) / ST_PAGE_ALIGN * ST_PAGE_ALIGN);
 }
 
 static void add_slices(struct st_workload *w, enum st_page_kind kind, uint32_t layer, uint32_t slice_rows,
@@ -63,7 +80,10 @@ static void add_pages(struct st_workload *w, const struct plan_sizes *s, const e
         add_page(w, ST_PAGE_POSITIONS, 0, (uint64_t)s->seq * s->hidden, 0, frozen[0]);
     w->block_first = w->page_count;
     for (uint32_t b = 0; b < s->blocks; b++)
-        add_page(w, ST_PAGE_BLOCK, 1 + b, block, 13ull * s->hidden, frozen[1 + b]);
+        if (s->adapter_params > 0)
+            add_adapted(w, s, 1 + b, block, 13ull * s->hidden);
+        else
+            add_page(w, ST_PAGE_BLOCK, 1 + b, block, 13ull * s->hidden, frozen[1 + b]);
     w->norm_page = w->page_count;
     add_page(w, ST_PAGE_NORM, s->blocks + 1, s->hidden, s->tied ? s->hidden : 0, frozen[s->blocks + 1]);
     w->tied = s->tied;
@@ -140,6 +160,12 @@ void plan_random_workload(struct st_workload *w, struct plan_draws *draws, bool 
         s.block_params = 64;
     }
     random_frozen(frozen, draws, s.blocks);
+    if (plan_draw(draws, 4) == 0) {
+        s.adapter_params = 8 + plan_draw(draws, 64) * s.hidden;
+        s.quantised = plan_draw(draws, 2) == 0;
+        for (uint32_t layer = 0; layer < s.blocks + 2; layer++)
+            frozen[layer] = PLAN_FROZEN;
+    }
     plan_workload(w, &s, frozen);
 }
 

@@ -18,6 +18,8 @@ struct plan_sizes {
     uint32_t blocks, hidden, vocab, slice_rows, seq, micro_batch, grad_accum;
     uint64_t block_params; /* 0: 12 hidden^2 */
     bool positions, tied;
+    uint64_t adapter_params; /* of each block, in fp32, while all else is frozen; 0: no adapters */
+    bool quantised;          /* the blocks' matrices beside them */
 };
 /* How a page's parameters are trained. */
 enum plan_frozen { PLAN_TRAINED, PLAN_PART_FROZEN, PLAN_FROZEN };

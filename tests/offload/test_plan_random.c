@@ -120,7 +120,6 @@ static strata_tier configured(const struct st_plan *plan, const struct st_chunk 
 /* Nothing below its configured tier; with a limited cache, no more above it than the limit; with none, nothing. */
 static void check_tiers(const struct st_plan *plan, const struct random_case *c)
 {
-    const size_t dt = strata_dtype_bytes(c->w.dtype);
     uint64_t above = 0;
 
     for (uint32_t p = 0; p < plan->program.workload.page_count; p++) {
@@ -129,7 +128,7 @@ static void check_tiers(const struct st_plan *plan, const struct random_case *c)
 
         check(place->home <= (enum st_where)plan->policy.param_tier || place->home == ST_WHERE_HOST, c, "weights lie too low");
         if (copy || (plan->policy.param_tier == STRATA_TIER_NVME && place->home != ST_WHERE_NVME))
-            above += (copy ? plan->program.workload.pages : plan->program.shards)[p].elems * dt;
+            above += (copy ? plan->program.workload.pages : plan->program.shards)[p].bytes;
     }
     for (uint32_t i = 0; i < plan->program.chunk_count; i++) {
         const strata_tier most = configured(plan, &plan->program.chunks[i]);
