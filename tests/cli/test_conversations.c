@@ -3,6 +3,7 @@
 #include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/whole_file.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -133,12 +134,34 @@ static void rows_train_as_their_token_file_does(void **state)
     assert_true(losses[0] == losses[1]);
 }
 
+/* What `make demo-chat` trains on: whole within nano's 256 tokens, with an end to every answer, in lines that its script can take
+ * apart. */
+static void the_shipped_dialogues_fit_nano(void **state)
+{
+    static const char tokens[] = "tokens docs/examples/chat/dialogues.jsonl --tokenizer docs/examples/chat --seq-len 256 --json "
+                                 "--overwrite --out {w}/dialogues.bin";
+    const struct workplace *w = *state;
+    char *text;
+    size_t bytes;
+
+    assert_int_equal(number_of(w, tokens, "documents"), 50);
+    assert_int_equal(number_of(w, tokens, "truncated"), 0);
+    assert_int_equal(number_of(w, tokens, "answers_without_end"), 0);
+    assert_int_equal(
+        number_of(w, "eval --model nano --seq-len 256 --config {w}/fp32.json --json --data {w}/dialogues.bin", "tokens"),
+        number_of(w, tokens, "trained"));
+    text = read_file("docs/examples/chat/dialogues.jsonl", &bytes);
+    assert_null(memchr(text, '\\', bytes));
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packed_losses_are_those_of_rows),
         cmocka_unit_test(answers_are_learnt),
         cmocka_unit_test(rows_train_as_their_token_file_does),
+        cmocka_unit_test(the_shipped_dialogues_fit_nano),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
