@@ -35,10 +35,7 @@ mkdir -p "$dir/swap"
 cd "$dir"
 
 say "the text: the King James Bible, a tenth of it held out"
-if [ ! -s kjv.txt ]; then
-    bible -f Gen1:1-Rev22:21 | sed -E 's/^[A-Za-z0-9]+:[0-9]+ //' >kjv.txt.part
-    mv kjv.txt.part kjv.txt
-fi
+"$root/tools/demo_text.sh" kjv.txt
 "$strata" tokens kjv.txt --tokenizer byte --out kjv.bin --heldout 0.1 --overwrite
 
 say "nano: how much device memory all of it would take"
