@@ -175,6 +175,8 @@ static strata_status find_share(struct strata_comm *c, bool local_known)
         st = st_comm_gather(c->comm, &mine, sizeof(mine), all, "places of the ranks");
     c->share = (struct st_topology_share){0};
     for (uint32_t r = 0; r < c->world.ranks && st == STRATA_OK; r++) {
+        while (all[c->node_of[r]].machine != all[r].machine)
+            c->node_of[r]++;
         if (all[r].machine != mine.machine)
             continue;
         before += r < rank;

@@ -12,6 +12,7 @@
 #include "model/model.h"
 #include "model/tokenizer/tokenizer.h"
 #include "offload/comm/comm.h"
+#include "offload/comm/comm_measure.h"
 #include "offload/comm/comm_watch.h"
 #include "offload/config/config.h"
 #include "offload/device/device.h"
@@ -37,7 +38,8 @@ struct strata_comm {
     struct st_comm *comm;        /* NULL: one rank */
     struct st_comm_watch *watch; /* of its processes; NULL: none is needed */
     struct st_world world;
-    struct st_topology_share share; /* of the machine's cores and memory */
+    struct st_topology_share share;      /* of the machine's cores and memory */
+    uint16_t node_of[ST_COMM_RANKS_MAX]; /* of each rank: the first one on its machine */
     const char *source;
 };
 

@@ -104,6 +104,8 @@ static const struct command commands[] = {
      "[--nvme DIR]... [--measure --out FILE.json]",
      "Cores, instruction sets, memory, I/O methods and directories for swap files.\n"
      "\n"
+     "With --measure several processes (docs/ranks.md) measure the links between them, too.\n"
+     "\n"
      "Example: measure once, and use the rates in every run\n"
      "  strata info --measure --model gpt2 --seq-len 512 --nvme /scratch --out machine.json\n"
      "  strata train --machine machine.json ..."},

@@ -62,6 +62,8 @@ struct info {
     struct st_topology *topology;
     struct st_machine machine;
     const char *device; /* by name; NULL: "cpu" */
+    struct cli_ranks ranks;
+    struct st_links links; /* between them; ranks 0: there is one */
 };
 
 static uint32_t worker_count(const struct info *s)
@@ -217,6 +219,22 @@ static void print_part(FILE *file, const char *name, double flops)
         st_print(file, ", %s not (too large, or too slow, for a probe)", name);
 }
 
+static void print_links(FILE *file, const struct info *s)
+{
+    const struct st_links *l = &s->links;
+
+    for (uint32_t a = 0; a < l->ranks; a++)
+        for (uint32_t b = a + 1; b < l->ranks; b++)
+            st_print(file, LABEL "ranks %u and %u: %.2f GB/s each way at once\n", b == 1 ? "links" : "", a, b,
+                     l->pair[a][b] * 1e-9);
+    if (l->link_node > 0)
+        st_print(file, LABEL "%u ranks of a machine together: %.2f GB/s to each, %.3g ms an exchange\n", "", l->here,
+                 l->link_node * 1e-9, l->latency_node * 1e3);
+    if (l->link_nodes > 0)
+        st_print(file, LABEL "between machines: %.2f GB/s to each, %.3g ms an exchange\n", "", l->link_nodes * 1e-9,
+                 l->latency_nodes * 1e3);
+}
+
 static void print_rates(FILE *file, const struct st_machine *m)
 {
     st_print(file, LABEL "matmul %.1f GFLOP/s", "measured", m->rates.matmul_flops * 1e-9);
@@ -249,6 +267,7 @@ static void print_text(const struct info *s, const struct cli_args *args)
         print_dir(file, args->nvme.items[i]);
     if (args->measure)
         print_rates(file, &s->machine);
+    print_links(file, s);
     st_wrap_close(file, stdout);
 }
 
@@ -380,6 +399,20 @@ static void put_gpus(struct st_json_writer *w)
     st_json_put_string(w, "nccl_problem", r.nccl[0] == '\0' ? r.nccl_problem : NULL);
 }
 
+static void put_links(struct st_json_writer *w, const struct st_links *l)
+{
+    st_json_array_open(w, "links");
+    for (uint32_t a = 0; a < l->ranks; a++)
+        for (uint32_t b = a + 1; b < l->ranks; b++) {
+            st_json_object_open(w, NULL);
+            st_json_put_u64(w, "rank", a);
+            st_json_put_u64(w, "other", b);
+            st_json_put_double(w, "bytes_per_second", l->pair[a][b]);
+            st_json_object_close(w);
+        }
+    st_json_array_close(w);
+}
+
 static void print_json(const struct info *s, const struct cli_args *args)
 {
     struct st_json_writer w;
@@ -403,6 +436,8 @@ static void print_json(const struct info *s, const struct cli_args *args)
         st_machine_put_fields(&s->machine, &w);
         st_json_object_close(&w);
     }
+    if (s->links.ranks > 0)
+        put_links(&w, &s->links);
     st_json_object_close(&w);
     st_json_end_line(&w);
 }
@@ -419,6 +454,33 @@ static strata_status take_dirs(struct st_machine_opts *opts, const struct cli_li
         opts->nvme.dir_count = i + 1;
     }
     return STRATA_OK;
+}
+
+/* Ranks are there for their links alone: the first one goes on by itself. */
+static strata_status measure_links(struct info *s)
+{
+    strata_status st;
+
+    if (s->ranks.who.ranks == 1)
+        return STRATA_OK;
+    if (s->device != NULL && strncmp(s->device, "cuda", 4) == 0)
+        return st_error(STRATA_E_NOSYS,
+                        "links between GPUs are not measured: measure without ranks, and write link_node, link_nodes, "
+                        "latency_node and latency_nodes into the machine file by hand");
+    if ((st = cli_ranks_meet(&s->ranks, s->run.config)) == STRATA_OK)
+        st = st_comm_measure(&s->links, s->ranks.comm->comm, s->ranks.comm->node_of);
+    cli_ranks_leave(&s->ranks, st);
+    cli_ranks_close(&s->ranks);
+    return st;
+}
+
+static void take_links(struct st_rates *rates, const struct st_links *l)
+{
+    rates->link_node = l->link_node;
+    rates->link_nodes = l->link_nodes;
+    rates->latency_node = l->latency_node;
+    rates->latency_nodes = l->latency_nodes;
+    rates->node_ranks = l->here < l->ranks ? l->here : 0;
 }
 
 static strata_status measure(struct info *s, const struct cli_args *args)
@@ -442,18 +504,39 @@ static strata_status measure(struct info *s, const struct cli_args *args)
         st = st_machine_measure(&s->machine, st_model_workload(s->run.model->model), &compute, &opts,
                                 opts.nvme.dir_count > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK);
     }
+    if (st == STRATA_OK)
+        take_links(&s->machine.rates, &s->links);
     if (st == STRATA_OK && args->out != NULL)
         st = st_machine_write(&s->machine, &out);
     st_new_file_abort(&out);
     return st;
 }
 
+/* Of several ranks the first one, once all have measured their links. */
+static strata_status look(struct info *s, const struct cli_args *args)
+{
+    strata_status st;
+
+    if (s->ranks.who.rank > 0)
+        return STRATA_OK;
+    s->config = s->run.config->values;
+    if ((st = st_topology_load(&s->topology, NULL)) == STRATA_OK && args->measure)
+        st = measure(s, args);
+    if (st != STRATA_OK)
+        return st;
+    if (args->json)
+        print_json(s, args);
+    else
+        print_text(s, args);
+    return STRATA_OK;
+}
+
 int cmd_info(const struct cli_args *args)
 {
     struct cli_args with_model = *args;
     struct info info = {.device = args->device};
-    strata_status st;
-    int code = 0;
+    strata_status st = STRATA_OK;
+    int code;
 
     if (args->out != NULL && !args->measure)
         return cli_fail(st_error(STRATA_E_INVAL, "--out writes a machine file: it needs --measure"));
@@ -461,19 +544,15 @@ int cmd_info(const struct cli_args *args)
         with_model.model = MEASURE_MODEL;
         with_model.seq_len = args->seq_len != 0 ? args->seq_len : MEASURE_SEQ;
     }
-    st = cli_run_configure(&info.run, &with_model, NULL);
-    if (st == STRATA_OK) {
-        info.config = info.run.config->values;
-        st = st_topology_load(&info.topology, NULL);
-    }
+    if (args->measure)
+        st = cli_ranks_find(&info.ranks, args);
+    if (st == STRATA_OK)
+        st = cli_run_configure(&info.run, &with_model, NULL);
     if (st == STRATA_OK && args->measure)
-        st = measure(&info, args);
-    if (st != STRATA_OK)
-        code = cli_fail(st);
-    else if (args->json)
-        print_json(&info, args);
-    else
-        print_text(&info, args);
+        st = measure_links(&info);
+    if (st == STRATA_OK)
+        st = look(&info, args);
+    code = st == STRATA_OK ? 0 : cli_fail(st);
     st_topology_destroy(info.topology);
     cli_run_close(&info.run);
     return code;

@@ -13,7 +13,7 @@
 #define RUNS   (CLI_CMD_TRAIN | CLI_CMD_PLAN | CLI_CMD_EVAL)
 #define LOADS  (RUNS | CLI_CMD_GENERATE)
 #define TRAINS (CLI_CMD_TRAIN | CLI_CMD_PLAN)
-#define RANKED (CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE) /* several processes may be one run */
+#define RANKED (CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE | CLI_CMD_INFO) /* several processes may be one run */
 /* ... and check, which resolves them, too. */
 #define CONFIGURES (LOADS | CLI_CMD_CHECK)
 #define NO_OFFSET  SIZE_MAX /* offset of an option that sets no field */

@@ -90,7 +90,8 @@ static void help_lists_the_variables_that_name_libraries(void **state)
 /* Of which several processes may be one run. */
 static bool takes_ranks(const char *command)
 {
-    return strcmp(command, "train") == 0 || strcmp(command, "eval") == 0 || strcmp(command, "generate") == 0;
+    return strcmp(command, "train") == 0 || strcmp(command, "eval") == 0 || strcmp(command, "generate") == 0 ||
+           strcmp(command, "info") == 0;
 }
 
 static void every_command_teaches_with_an_example(void **state)

@@ -216,6 +216,33 @@ static void rank_0_chooses_the_checkpoint(void **state)
     free(to);
 }
 
+/* Links of each pair, and together, go into the machine file that rank 0 writes. */
+static void links_are_measured(void **state)
+{
+    const struct workplace *w = *state;
+    struct ranks r = {0};
+    struct program p;
+    size_t bytes;
+    char *file;
+
+    ranks_run_ok(w, &r, 3, "info --measure --model nano --seq-len 8 --json --out {w}/links.json");
+    assert_int_equal(count_of(r.programs[0].out, "\"other\":"), 3);
+    must_say(r.programs[0].out, "{\"rank\":1,\"other\":2,\"bytes_per_second\":");
+    for (uint32_t k = 1; k < 3; k++) {
+        assert_string_equal(r.programs[k].out, "");
+        assert_string_equal(r.programs[k].err, "");
+    }
+    file = workplace_read(w, "links.json", &bytes);
+    must_say(file, "\"link_node\":");
+    must_say(file, "\"latency_node\":");
+    assert_null(strstr(file, "link_nodes"));
+    free(file);
+    ranks_free(&r);
+    workplace_run_ok(w, &p, "plan --model nano --ranks 3 --machine {w}/links.json");
+    program_free(&p);
+    workplace_remove(w, "links.json");
+}
+
 /* Of texts one rank makes the tokens, and the other finds them. */
 static void one_rank_makes_tokens(void **state)
 {
@@ -485,6 +512,7 @@ int main(void)
         cmocka_unit_test(checkpoints_are_of_no_number_of_ranks),
         cmocka_unit_test(a_save_that_fails_is_said_once),
         cmocka_unit_test(rank_0_chooses_the_checkpoint),
+        cmocka_unit_test(links_are_measured),
         cmocka_unit_test(one_rank_makes_tokens),
         cmocka_unit_test(a_signal_to_one_ends_all),
         cmocka_unit_test(sigusr1_to_one_saves_all),
