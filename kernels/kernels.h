@@ -94,6 +94,32 @@ struct st_nf4_block {
     uint8_t codes[ST_NF4_ELEMS / 2];
 };
 
+/* The values of the codes: bitsandbytes' table, whose fp32 numbers these are. */
+#define ST_NF4_VALUES                                                                                                            \
+    {                                                                                                                            \
+        -1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f, -0.28444138169288635f, -0.18477343022823334f,  \
+            -0.09105003625154495f, 0.0f, 0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f, 0.33791524171829224f, \
+            0.44070982933044434f, 0.5626170039176941f, 0.7229568362236023f, 1.0f                                                 \
+    }
+
+/**
+ * Store fp32 values as records of NF4, as bitsandbytes 0.50 does on the CPU: an element times the reciprocal of the record's
+ * largest magnitude (at least 1e-38), and the code whose value is nearest, of two as near the smaller.  The last record of a
+ * tensor may have fewer than ST_NF4_ELEMS elements: those are divided by the magnitude, which is stored as at least 1e-38, and
+ * what is missing becomes 0.
+ *
+ * @param out    [ceil(elems / ST_NF4_ELEMS)] records
+ * @param in     [elems]; finite: an infinity or a NaN leaves its record without sense, though the same in each table
+ */
+typedef void st_nf4_quantise_fn(struct st_nf4_block *out, const float *in, size_t elems);
+
+/**
+ * The elements of records: value times magnitude in fp32, then rounded to `dtype` (nearest even).
+ *
+ * @param out    [elems] dtype: F32, BF16 or F16
+ */
+typedef void st_nf4_widen_fn(void *out, strata_dtype dtype, const struct st_nf4_block *in, size_t elems);
+
 /* The caller computes the coefficients in double, once per step, and rounds them to fp32.  For one element, each line is rounded
  * as written; m and v are moment1 and moment2:
  *   g     = grad * grad_scale                     (unscale and clip in one factor)
@@ -263,6 +289,8 @@ struct st_kernels {
     const struct st_ops *ops;
     st_cast_f32_f16_fn *f32_to_f16;
     st_cast_f16_f32_fn *f16_to_f32;
+    st_nf4_quantise_fn *nf4_quantise;
+    st_nf4_widen_fn *nf4_widen;
 };
 
 /** Best usable table, or the named one ("auto" and NULL: best).  NULL if unknown or not usable here. */

@@ -280,6 +280,40 @@ static inline void vec_encode(uint8_t *codes, vf x, vf inverse, vu random, int w
     _mm_storel_epi64((__m128i *)codes, _mm_packus_epi16(narrow, narrow));
 }
 
+/* NF4.  Indices are below 16. */
+
+static inline void vec_store_u32(uint32_t *out, vu x)
+{
+    _mm256_storeu_si256((__m256i *)out, x);
+}
+
+/** table[index], of sixteen. */
+static inline vf vec_pick(const float *table, vu index)
+{
+    const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), index);
+    const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), index);
+
+    return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
+}
+
+/** code + step where x is not at most the bound. */
+static inline vu vec_step_above(vu code, vf x, vf bound, uint32_t step)
+{
+    const __m256i above = _mm256_castps_si256(_mm256_cmp_ps(x, bound, _CMP_NLE_UQ));
+
+    return _mm256_add_epi32(code, _mm256_and_si256(above, vec_splat_u32(step)));
+}
+
+/** Eight indices of four bits, the high half of a byte first. */
+static inline vu vec_nibbles(const uint8_t *in)
+{
+    int all;
+
+    memcpy(&all, in, sizeof(all));
+    return _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(all), _mm256_set_epi32(24, 28, 16, 20, 8, 12, 0, 4)),
+                            vec_splat_u32(15));
+}
+
 /** Eight sums in double: lane j has the elements whose index is j mod 8. */
 struct square_sums {
     __m256d low, high;

@@ -262,6 +262,38 @@ static inline void vec_encode(uint8_t *codes, vf x, vf inverse, vu random, int w
     _mm_storeu_si128((__m128i *)codes, _mm512_cvtepi32_epi8(out));
 }
 
+/* NF4.  Indices are below 16. */
+
+static inline void vec_store_u32(uint32_t *out, vu x)
+{
+    _mm512_storeu_si512(out, x);
+}
+
+/** table[index], of sixteen. */
+static inline vf vec_pick(const float *table, vu index)
+{
+    return _mm512_permutexvar_ps(index, _mm512_loadu_ps(table));
+}
+
+/** code + step where x is not at most the bound. */
+static inline vu vec_step_above(vu code, vf x, vf bound, uint32_t step)
+{
+    return _mm512_mask_add_epi32(code, _mm512_cmp_ps_mask(x, bound, _CMP_NLE_UQ), code, vec_splat_u32(step));
+}
+
+/** Sixteen indices of four bits, the high half of a byte first. */
+static inline vu vec_nibbles(const uint8_t *in)
+{
+    int low, high;
+
+    memcpy(&low, in, sizeof(low));
+    memcpy(&high, in + 4, sizeof(high));
+    const __m512i all = _mm512_inserti32x8(_mm512_set1_epi32(low), _mm256_set1_epi32(high), 1);
+    const __m512i shift = _mm512_set_epi32(24, 28, 16, 20, 8, 12, 0, 4, 24, 28, 16, 20, 8, 12, 0, 4);
+
+    return _mm512_and_si512(_mm512_srlv_epi32(all, shift), vec_splat_u32(15));
+}
+
 /** Eight sums in double: lane j has the elements whose index is j mod 8. */
 struct square_sums {
     __m512d lanes;

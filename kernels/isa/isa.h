@@ -14,6 +14,8 @@ st_cast_f32_bf16_fn st_f32_to_bf16_scalar, st_f32_to_bf16_avx2, st_f32_to_bf16_a
 st_cast_bf16_f32_fn st_bf16_to_f32_scalar, st_bf16_to_f32_avx2, st_bf16_to_f32_avx512, st_bf16_to_f32_neon;
 st_cast_f32_f16_fn st_f32_to_f16_scalar, st_f32_to_f16_avx2, st_f32_to_f16_avx512, st_f32_to_f16_neon;
 st_cast_f16_f32_fn st_f16_to_f32_scalar, st_f16_to_f32_avx2, st_f16_to_f32_avx512, st_f16_to_f32_neon;
+st_nf4_quantise_fn st_nf4_quantise_scalar, st_nf4_quantise_avx2, st_nf4_quantise_avx512, st_nf4_quantise_neon;
+st_nf4_widen_fn st_nf4_widen_scalar, st_nf4_widen_avx2, st_nf4_widen_avx512, st_nf4_widen_neon;
 st_add_f32_fn st_add_f32_scalar, st_add_f32_avx2, st_add_f32_avx512, st_add_f32_neon;
 
 /* The moments of up to one block as fp32: in place, or in a buffer. */

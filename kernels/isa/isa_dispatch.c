@@ -21,6 +21,8 @@ static const struct st_kernels tables[] = {
         .ops = &st_ops_avx512,
         .f32_to_f16 = st_f32_to_f16_avx512,
         .f16_to_f32 = st_f16_to_f32_avx512,
+        .nf4_quantise = st_nf4_quantise_avx512,
+        .nf4_widen = st_nf4_widen_avx512,
     },
     {
         .name = "avx2",
@@ -36,6 +38,8 @@ static const struct st_kernels tables[] = {
         .ops = &st_ops_avx2,
         .f32_to_f16 = st_f32_to_f16_avx2,
         .f16_to_f32 = st_f16_to_f32_avx2,
+        .nf4_quantise = st_nf4_quantise_avx2,
+        .nf4_widen = st_nf4_widen_avx2,
     },
 #elif defined(__aarch64__)
     {
@@ -52,6 +56,8 @@ static const struct st_kernels tables[] = {
         .ops = &st_ops_scalar, /* four lanes: the compiler makes NEON code of it */
         .f32_to_f16 = st_f32_to_f16_neon,
         .f16_to_f32 = st_f16_to_f32_neon,
+        .nf4_quantise = st_nf4_quantise_neon,
+        .nf4_widen = st_nf4_widen_neon,
     },
 #endif
     {
@@ -68,6 +74,8 @@ static const struct st_kernels tables[] = {
         .ops = &st_ops_scalar,
         .f32_to_f16 = st_f32_to_f16_scalar,
         .f16_to_f32 = st_f16_to_f32_scalar,
+        .nf4_quantise = st_nf4_quantise_scalar,
+        .nf4_widen = st_nf4_widen_scalar,
     },
 };
 

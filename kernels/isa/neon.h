@@ -322,6 +322,45 @@ static inline void vec_encode(uint8_t *codes, vf x, vf inverse, vu random, int w
                                           vec_encode_half(x.high, inverse.high, high, squares))));
 }
 
+/* NF4.  Indices are below 16. */
+
+static inline void vec_store_u32(uint32_t *out, vu x)
+{
+    vst1q_u32(out, x.low);
+    vst1q_u32(out + 4, x.high);
+}
+
+/** table[index], of sixteen. */
+static inline vf vec_pick(const float *table, vu index)
+{
+    uint32_t at[VEC_LANES];
+    float picked[VEC_LANES];
+
+    vec_store_u32(at, index);
+    for (uint32_t i = 0; i < VEC_LANES; i++)
+        picked[i] = table[at[i]];
+    return vec_load(picked);
+}
+
+/** code + step where x is not at most the bound. */
+static inline vu vec_step_above(vu code, vf x, vf bound, uint32_t step)
+{
+    const uint32x4_t add = vdupq_n_u32(step);
+
+    return (vu){vaddq_u32(code.low, vbicq_u32(add, vcleq_f32(x.low, bound.low))),
+                vaddq_u32(code.high, vbicq_u32(add, vcleq_f32(x.high, bound.high)))};
+}
+
+/** Eight indices of four bits, the high half of a byte first. */
+static inline vu vec_nibbles(const uint8_t *in)
+{
+    uint32_t at[VEC_LANES];
+
+    for (uint32_t i = 0; i < VEC_LANES; i++)
+        at[i] = (uint32_t)in[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15u;
+    return (vu){vld1q_u32(at), vld1q_u32(at + 4)};
+}
+
 /** Eight sums in double: lane j has the elements whose index is j mod 8. */
 struct square_sums {
     float64x2_t lanes[4];

@@ -31,6 +31,9 @@
 #define ST_CODE_SHIFT        19
 #define ST_CODE_LEAST        (27u << 23)
 
+/* The magnitude that a record of NF4 is scaled by if its own is smaller. */
+#define ST_NF4_LEAST 1e-38f
+
 /* The least fp32 magnitudes that round to infinity: bf16 with ties away, fp16 with ties to even (65520). */
 #define ST_BF16_OVERFLOW 0x7f7f8000u
 #define ST_F16_OVERFLOW  0x477ff000u
@@ -246,25 +249,31 @@ ST_LEAF uint8_t st_code_encode(float x, float inverse, uint32_t random, bool squ
     return (uint8_t)(code | (bits >> 24 & 0x80u));
 }
 
-/** Write element i of acc as `dtype`; returns the rounded value. */
-ST_LEAF float st_finish_element(void *out, strata_dtype dtype, const float *acc, size_t i)
+/** Write element i, rounded to `dtype`. */
+ST_LEAF void st_store_f32(void *out, strata_dtype dtype, size_t i, float x)
 {
     switch (dtype) {
     case STRATA_F32:
-        ((float *)out)[i] = acc[i];
-        return acc[i];
+        ((float *)out)[i] = x;
+        return;
     case STRATA_BF16:
-        ((uint16_t *)out)[i] = st_f32_to_bf16(acc[i]);
-        return st_bf16_to_f32(((const uint16_t *)out)[i]);
+        ((uint16_t *)out)[i] = st_f32_to_bf16(x);
+        return;
     case STRATA_F16:
-        ((uint16_t *)out)[i] = st_f32_to_f16(acc[i]);
-        return st_f16_to_f32(((const uint16_t *)out)[i]);
+        ((uint16_t *)out)[i] = st_f32_to_f16(x);
+        return;
     case STRATA_NF4:
     case STRATA_DTYPE_INVALID:
         break;
     }
     assert(false && "dtype");
-    return 0.0f;
+}
+
+/** Write element i of acc as `dtype`; returns the rounded value. */
+ST_LEAF float st_finish_element(void *out, strata_dtype dtype, const float *acc, size_t i)
+{
+    st_store_f32(out, dtype, i, acc[i]);
+    return st_load_f32(out, dtype, i);
 }
 
 /** The eight lanes of one gradient-norm block, added in the fixed order. */

@@ -172,6 +172,20 @@ static void digest_casts(const struct st_kernels *k)
     print_digest("add_f32", "-", STRATA_F32, 0);
 }
 
+static void digest_nf4(const struct st_kernels *k)
+{
+    struct st_nf4_block *const blocks = (void *)planes.moment1;
+
+    for (size_t d = 0; d < 3; d++) {
+        fill(STRATA_F32, ST_MOMENTS_F32, 300 + d);
+        for (size_t i = 0; i < planes.elems; i++)
+            planes.grad[i] = kf_uniform(300 + d, i) * 0.02f;
+        k->nf4_quantise(blocks, planes.grad, planes.elems);
+        k->nf4_widen(planes.master, dtypes[d], blocks, planes.elems);
+        print_digest("nf4", "-", dtypes[d], 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const size_t lengths[] = {131, 4093, 12421, ELEMS_MAX}; /* primes */
@@ -189,6 +203,7 @@ int main(int argc, char **argv)
         }
         digest_norms(k);
         digest_casts(k);
+        digest_nf4(k);
     }
     return 0;
 }

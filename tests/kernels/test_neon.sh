@@ -45,6 +45,7 @@ compile tests/kernels/kernel_fixture.c "$work/objects/kernel_fixture.o"
 compile tests/kernels/update_fixture.c "$work/objects/update_fixture.o"
 compile tests/kernels/update_scalar_fma.c "$work/objects/update_scalar_fma.o"
 
+cd "$source" # suites read tests/golden
 for suite in $suites; do
     build "tests/kernels/test_$suite.c" "$work/$suite"
     emulate "$work/$suite"
