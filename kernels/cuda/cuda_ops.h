@@ -14,6 +14,7 @@
 #define KERNELS_CUDA_CUDA_OPS_H
 
 #include "kernels/cuda/launch.h"
+#include "kernels/kernels.h"
 #include "kernels/op_shapes.h"
 
 /* --- ops_norm.cu --- */
@@ -64,6 +65,9 @@ ST_CUDA_API cudaError_t st_cuda_activation_backward(cudaStream_t stream, enum st
 /** y may be a or b. */
 ST_CUDA_API cudaError_t st_cuda_add(cudaStream_t stream, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt);
 ST_CUDA_API cudaError_t st_cuda_scale(cudaStream_t stream, void *y, const void *x, float factor, uint64_t elems, strata_dtype dt);
+/** The elements of records, with the bits that the CPU's kernels give. */
+ST_CUDA_API cudaError_t st_cuda_nf4_widen(cudaStream_t stream, void *y, const struct st_nf4_block *x, uint64_t elems,
+                                          strata_dtype dt);
 
 /* --- ops_embed.cu --- */
 

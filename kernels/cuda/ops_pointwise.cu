@@ -176,6 +176,43 @@ cudaError_t st_cuda_scale(cudaStream_t stream, void *y, const void *x, float fac
     });
 }
 
+/* A run lies in one record. */
+template <strata_dtype DT>
+static __global__ void __launch_bounds__(THREADS) nf4_widen(void *y, const struct st_nf4_block *x, uint64_t elems, bool wide)
+{
+    __shared__ float values[16];
+    const uint64_t first = (static_cast<uint64_t>(blockIdx.x) * THREADS + threadIdx.x) * ST_RUN;
+    const uint32_t count = st_run_count(first, elems);
+    float out[ST_RUN];
+
+    if (threadIdx.x < 16) {
+        const float table[16] = ST_NF4_VALUES;
+
+        values[threadIdx.x] = table[threadIdx.x];
+    }
+    __syncthreads();
+    if (count == 0)
+        return;
+    const struct st_nf4_block *record = x + first / ST_NF4_ELEMS;
+    const uint32_t codes = *reinterpret_cast<const uint32_t *>(record->codes + first % ST_NF4_ELEMS / 2);
+
+#pragma unroll
+    for (uint32_t i = 0; i < ST_RUN; i++)
+        out[i] = values[codes >> (i / 2 * 8 + (i % 2 == 0 ? 4 : 0)) & 15] * record->absmax;
+    st_store<DT>(y, first, out, count, wide);
+}
+
+cudaError_t st_cuda_nf4_widen(cudaStream_t stream, void *y, const struct st_nf4_block *x, uint64_t elems, strata_dtype dt)
+{
+    const bool wide = st_are_aligned({y});
+
+    if (elems == 0)
+        return cudaSuccess;
+    return st_by_dtype(dt, [&](auto tag) {
+        ST_LAUNCH((nf4_widen<decltype(tag)::value>), st_blocks(elems, THREADS * ST_RUN), THREADS, 0, stream, y, x, elems, wide);
+    });
+}
+
 /* --- gates: a block for THREADS runs of a row --- */
 
 template <enum st_activation A, strata_dtype DT>

@@ -157,6 +157,17 @@ static strata_status timed_scale(struct st_device *dev, void *y, const void *x, 
     return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->scale(c.inner, y, x, factor, elems, dt) : c.st);
 }
 
+static strata_status timed_nf4_widen(struct st_device *dev, void *y, const struct st_nf4_block *x, uint64_t elems,
+                                     strata_dtype dt)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE,
+        &(struct st_op_shape){
+            .op = ST_DEVICE_NF4_WIDEN, .dt = dt, .rows = (elems + ST_NF4_ELEMS - 1) / ST_NF4_ELEMS, .cols = ST_NF4_ELEMS});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->nf4_widen(c.inner, y, x, elems, dt) : c.st);
+}
+
 /* --- attention --- */
 
 /* Documents are not known here: each sequence counts as one. */

@@ -54,6 +54,7 @@ struct st_device_op_row {
     X(ACTIVATION_FORWARD, activation_forward, .values = 2)                                                 \
     X(ADD, add, .values = 3)                                                                               \
     X(SCALE, scale, .values = 2)                                                                           \
+    X(NF4_WIDEN, nf4_widen, .values = 1, .row_bytes = 36) /* rows: records */                              \
     X(ATTENTION_FORWARD, attention_forward, .values = 2, .kv = 2, .lse = 1, .flops = 4)                    \
     X(ATTENTION_BACKWARD, attention_backward, .values = 4, .kv = 4, .lse = 1, .flops = 10)                 \
     X(ATTENTION_CACHED, attention_cached, .values = 2, .kv = 4, .kv_table = 2, .flops = 4)                 \

@@ -11,6 +11,7 @@
 #ifndef OFFLOAD_DEVICE_TENSOR_OPS_H
 #define OFFLOAD_DEVICE_TENSOR_OPS_H
 
+#include "kernels/kernels.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/op_shapes.h"
 #include "strata/status.h"
@@ -58,6 +59,8 @@ struct st_tensor_ops {
     strata_status (*add)(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt);
     /* y = factor x, rounded once; y may alias x. */
     strata_status (*scale)(struct st_device *dev, void *y, const void *x, float factor, uint64_t elems, strata_dtype dt);
+    /* y[elems] dt = the elements of records of NF4: the same bits on every device. */
+    strata_status (*nf4_widen)(struct st_device *dev, void *y, const struct st_nf4_block *x, uint64_t elems, strata_dtype dt);
 
     /* lse [batch, heads, seq] f32 is kept for backward. workspace: st attention_workspace() bytes. */
     uint64_t (*attention_workspace)(const struct st_attention *at, uint32_t workers);

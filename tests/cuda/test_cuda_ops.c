@@ -80,6 +80,19 @@ static void run_scale(struct ops_call *c)
     cf_ok(st_cuda_scale(c->stream, over_x, over_x, 1.7f, elems, c->dt));
 }
 
+/* Records made of numbers: the first is the magnitude. */
+static void run_nf4_widen(struct ops_call *c)
+{
+    const uint64_t elems = (uint64_t)c->rows * c->cols;
+    const struct st_nf4_block *records = (const void *)c->f[0];
+    void *const y = ops_out(c, 0, OPS_OWN_DTYPE, elems, 0, 0);
+
+    if (c->device)
+        cf_ok(st_cuda_nf4_widen(c->stream, y, records, elems, c->dt));
+    else
+        st_kernels_pick("scalar")->nf4_widen(y, c->dt, records, elems);
+}
+
 static void gate(struct ops_call *c, enum st_activation activation, double slack)
 {
     const uint64_t elems = (uint64_t)c->rows * c->cols;
@@ -400,6 +413,7 @@ static void test_pointwise(void **state)
     FEW(run_gelu_erf);
     ROWS(run_add);
     ROWS(run_scale);
+    ROWS(run_nf4_widen);
     ROWS(run_swiglu);
     FEW(run_geglu);
     ROWS(run_rope);

@@ -231,6 +231,14 @@ static strata_status mirror_scale(struct st_device *dev, void *y, const void *x,
     return leave(m, m->ops->tensors->scale(m->inner, at(m, y), at(m, x), factor, elems, dt));
 }
 
+static strata_status mirror_nf4_widen(struct st_device *dev, void *y, const struct st_nf4_block *x, uint64_t elems,
+                                      strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->nf4_widen(m->inner, at(m, y), at(m, x), elems, dt));
+}
+
 static strata_status mirror_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
 {
     struct mirror *m = enter(dev);
@@ -387,6 +395,7 @@ static const struct st_tensor_ops mirror_tensors = {
     .activation_forward = mirror_activation_forward,
     .add = mirror_add,
     .scale = mirror_scale,
+    .nf4_widen = mirror_nf4_widen,
     .attention_workspace = mirror_attention_workspace,
     .attention_forward = mirror_attention_forward,
     .attention_backward = mirror_attention_backward,

@@ -154,6 +154,32 @@ static void check_pointwise(struct df_device *d, strata_dtype dt)
     free(want), free(want_x), free(want_dy);
 }
 
+/* The bits of the scalar table, and nothing behind the last element. */
+static void check_nf4_widen(struct df_device *d, strata_dtype dt)
+{
+    const uint64_t lengths[] = {1, 63, 64, 5000, 100001};
+
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        const uint64_t elems = lengths[i], records = (elems + ST_NF4_ELEMS - 1) / ST_NF4_ELEMS;
+        float *x = df_random(d, records * ST_NF4_ELEMS, STRATA_F32, 1, 1, 0);
+        struct st_nf4_block *packed = df_alloc(d, records * sizeof(*packed) / sizeof(float), STRATA_F32);
+        unsigned char *y = df_alloc(d, elems + 1, dt), *want = df_alloc(d, elems + 1, dt);
+
+        st_kernels_pick("scalar")->nf4_quantise(packed, x, elems);
+        memset(y, 0x5a, (elems + 1) * strata_dtype_bytes(dt));
+        memset(want, 0x5a, (elems + 1) * strata_dtype_bytes(dt));
+        st_kernels_pick("scalar")->nf4_widen(want, dt, packed, elems);
+        df_ok(d->tensors->nf4_widen(d->dev, y, packed, elems, dt));
+        assert_memory_equal(y, want, (elems + 1) * strata_dtype_bytes(dt));
+    }
+}
+
+static void nf4_widens_as_the_kernels_do(void **state)
+{
+    (void)state;
+    df_each_dtype(check_nf4_widen);
+}
+
 static void pointwise_matches(void **state)
 {
     (void)state;
@@ -455,11 +481,17 @@ static void devices_by_name(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(devices_by_name),      cmocka_unit_test(norm_matches),
-        cmocka_unit_test(pointwise_matches),    cmocka_unit_test(bias_matches),
-        cmocka_unit_test(embedding_matches),    cmocka_unit_test(positions_match),
-        cmocka_unit_test(sums_are_folded),      cmocka_unit_test(bytes_move),
-        cmocka_unit_test(gradient_is_finished), cmocka_unit_test(update_equals_the_kernel),
+        cmocka_unit_test(devices_by_name),
+        cmocka_unit_test(norm_matches),
+        cmocka_unit_test(pointwise_matches),
+        cmocka_unit_test(nf4_widens_as_the_kernels_do),
+        cmocka_unit_test(bias_matches),
+        cmocka_unit_test(embedding_matches),
+        cmocka_unit_test(positions_match),
+        cmocka_unit_test(sums_are_folded),
+        cmocka_unit_test(bytes_move),
+        cmocka_unit_test(gradient_is_finished),
+        cmocka_unit_test(update_equals_the_kernel),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,6 +57,7 @@ static const struct row table[] = {
     {SHAPE(ACTIVATION_FORWARD, BF16, .rows = 1, .cols = 6400), 12800 + 12800, 0},
     {SHAPE(ADD, FP32, .rows = 1, .cols = 6400), 3 * 25600, 0},
     {SHAPE(SCALE, FP32, .rows = 1, .cols = 6400), 2 * 25600, 0},
+    {SHAPE(NF4_WIDEN, BF16, .rows = 100, .cols = 64), 100 * 36 + 12800, 0},
     /* 2 sequences of 50 rows, 4 heads of 16 columns, 2 of keys and values: 2 * 50 * 51 / 2 pairs, each 16 columns in 4 heads */
     {SHAPE(ATTENTION_FORWARD, BF16, .rows = 100, .cols = 64, .depth = 25.5, .heads = 4, .kv_cols = 32),
      12800 + 1600 + 12800 + 6400 + 6400, 4.0 * 2550 * 64},

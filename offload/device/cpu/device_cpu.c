@@ -253,6 +253,7 @@ const struct st_tensor_ops st_tensor_cpu_ops = {
     .activation_forward = st_cpu_activation_forward,
     .add = st_cpu_add,
     .scale = st_cpu_scale,
+    .nf4_widen = st_cpu_nf4_widen,
     .attention_workspace = st_cpu_attention_workspace,
     .attention_forward = st_cpu_attention_forward,
     .attention_backward = st_cpu_attention_backward,

@@ -4,6 +4,7 @@
 
 /* One job type for all ops: the item function says what is done, and these fields hold its operands. */
 struct op_job {
+    const struct st_kernels *kernels;
     const struct st_ops *ops;
     enum st_activation activation;
     void *y;
@@ -21,6 +22,7 @@ static void run_items(struct st_device *dev, struct op_job *job, st_work_fn *ite
 {
     struct cpu_device *cpu = cpu_of(dev);
 
+    job->kernels = cpu->kernels;
     job->ops = cpu->ops;
     job->elems = total;
     job->step = step;
@@ -102,6 +104,24 @@ strata_status st_cpu_scale(struct st_device *dev, void *y, const void *x, float 
     struct op_job job = {.y = y, .x = x, .number = factor, .dt = dt};
 
     return run(dev, &job, scale_item, elems, ST_ITEM_ELEMS);
+}
+
+static void nf4_widen_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct op_job *job = ctx;
+    const struct st_run r = st_run_at(index, job->step, job->elems);
+    const struct st_nf4_block *records = job->x;
+
+    (void)worker;
+    job->kernels->nf4_widen(st_elem_mut(job->y, r.first, job->dt), job->dt, records + r.first / ST_NF4_ELEMS, r.count);
+}
+
+strata_status st_cpu_nf4_widen(struct st_device *dev, void *y, const struct st_nf4_block *x, uint64_t elems, strata_dtype dt)
+{
+    struct op_job job = {.y = y, .x = x, .dt = dt};
+
+    _Static_assert(ST_ITEM_ELEMS % ST_NF4_ELEMS == 0, "an item has whole records");
+    return run(dev, &job, nf4_widen_item, elems, ST_ITEM_ELEMS);
 }
 
 /* --- norms --- */

@@ -263,6 +263,7 @@ const struct st_tensor_ops st_tensor_cuda_ops = {
     .activation_forward = st_cuda_dev_activation_forward,
     .add = st_cuda_dev_add,
     .scale = st_cuda_dev_scale,
+    .nf4_widen = st_cuda_dev_nf4_widen,
     .attention_workspace = st_cuda_dev_attention_workspace,
     .attention_forward = st_cuda_dev_attention_forward,
     .attention_backward = st_cuda_dev_attention_backward,

@@ -194,6 +194,8 @@ strata_status st_cuda_dev_activation_forward(struct st_device *dev, enum st_acti
                                              uint64_t elems, strata_dtype dt);
 strata_status st_cuda_dev_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt);
 strata_status st_cuda_dev_scale(struct st_device *dev, void *y, const void *x, float factor, uint64_t elems, strata_dtype dt);
+strata_status st_cuda_dev_nf4_widen(struct st_device *dev, void *y, const struct st_nf4_block *x, uint64_t elems,
+                                    strata_dtype dt);
 uint64_t st_cuda_dev_attention_workspace(const struct st_attention *at, uint32_t workers);
 strata_status st_cuda_dev_attention_forward(struct st_device *dev, const struct st_attention *at, void *out, float *lse,
                                             const void *qkv, void *workspace);

@@ -105,6 +105,11 @@ strata_status st_cuda_dev_scale(struct st_device *dev, void *y, const void *x, f
     return launched("scale", st_cuda_scale(enter(dev), y, x, factor, elems, dt));
 }
 
+strata_status st_cuda_dev_nf4_widen(struct st_device *dev, void *y, const struct st_nf4_block *x, uint64_t elems, strata_dtype dt)
+{
+    return launched("nf4_widen", st_cuda_nf4_widen(enter(dev), y, x, elems, dt));
+}
+
 strata_status st_cuda_dev_embed_gather(struct st_device *dev, void *out, const void *table, const int32_t *tokens, uint32_t rows,
                                        uint32_t cols, uint32_t row_first, uint32_t row_count, strata_dtype dt)
 {
