@@ -10,20 +10,7 @@
  * then give the same bits. */
 #include "model/decoder/decoder_internal.h"
 
-/* A block call with its buffers. */
-struct block {
-    const struct st_frame *f;
-    const struct st_model *m;
-    struct st_linear qkv_layer, proj_layer, fc_layer, down_layer;
-    /* values: the internals in training, scratch in generation */
-    float *stats[2], *post_stats[2], *qk_stats[2], *lse;
-    unsigned char *qkv, *attention, *projected, *middle, *fc, *down;
-    /* workspace */
-    unsigned char *narrow, *wide, *half, *attention_scratch;
-    float *sums;
-};
-
-static struct block block_of(const struct st_frame *f)
+static struct st_block block_of(const struct st_frame *f)
 {
     const struct st_model *m = f->m;
     const struct st_block_values in = st_block_values_layout(m);
@@ -31,7 +18,7 @@ static struct block block_of(const struct st_frame *f)
     unsigned char *workspace = f->call->workspace;
     unsigned char *values = m->batch.generate ? workspace + ws.values : f->call->internals;
 
-    return (struct block){
+    return (struct st_block){
         .f = f,
         .m = m,
         .qkv_layer = st_block_linear(m, f->call->block, ST_LINEAR_QKV),
@@ -56,150 +43,16 @@ static struct block block_of(const struct st_frame *f)
     };
 }
 
-static bool has(const struct block *b, enum st_block_role role)
+static bool has(const struct st_block *b, enum st_block_role role)
 {
     return b->m->role[role] != ST_NO_TENSOR;
-}
-
-/* --- linear layers --- */
-
-static void *column(void *rows, uint32_t first, strata_dtype dt)
-{
-    return (unsigned char *)rows + first * strata_dtype_bytes(dt);
-}
-
-static const void *const_column(const void *rows, uint32_t first, strata_dtype dt)
-{
-    return (const unsigned char *)rows + first * strata_dtype_bytes(dt);
-}
-
-/* y = x W + bias, or dx = dy W^T, with the columns of one part; `fc` is the epilogue's aux. */
-static strata_status part_multiply(const struct block *b, const struct st_linear *l, const struct st_linear_part *part,
-                                   bool backward, void *to, const void *from, enum st_epilogue epilogue)
-{
-    const struct st_frame *f = b->f;
-    const bool out_in = b->m->config.out_in, bias = l->bias && !backward;
-    const struct st_matmul mm = {
-        .m = f->rows,
-        .n = backward ? l->in : part->count,
-        .k = backward ? part->count : l->in,
-        .lda = backward ? l->stride : l->in,
-        .ldb = out_in ? l->in : l->out,
-        .ldc = backward ? l->in : l->stride,
-        .trans_b = out_in != backward,
-        .bias = bias,
-        .ab_dtype = f->dt,
-        .c_dtype = f->dt,
-        .epilogue = epilogue,
-        .activation = st_model_activation(&b->m->config),
-        .aux = epilogue != ST_EPILOGUE_NONE ? b->fc : NULL,
-    };
-
-    return f->ops->matmul(f->dev, &mm, to, from, st_frame_weight(f, part->weight), bias ? st_frame_weight(f, part->bias) : NULL);
-}
-
-/* y[rows, out] = x[rows, in] W + bias, part by part */
-static strata_status linear_forward(const struct block *b, const struct st_linear *l, void *y, const void *x)
-{
-    strata_status st = STRATA_OK;
-
-    for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++)
-        st = part_multiply(b, l, &l->parts[i], false, column(y, l->parts[i].first, b->f->dt), x, ST_EPILOGUE_NONE);
-    return st;
-}
-
-/* dW += x^T dy, or its transpose where matrices are [out, in]; only for what is trained: the whole part or, if it has several
- * such matrices, the first rows */
-static strata_status part_backward_weight(const struct block *b, const struct st_linear *l, const struct st_linear_part *part,
-                                          const void *x, const void *dy)
-{
-    const struct st_frame *f = b->f;
-    const bool out_in = b->m->config.out_in;
-    const void *dy_part = const_column(dy, part->first, f->dt);
-    const struct st_matmul mm = {
-        .m = out_in ? part->trained : l->in,
-        .n = out_in ? l->in : part->trained,
-        .k = f->rows,
-        .lda = out_in ? l->stride : l->in,
-        .ldb = out_in ? l->in : l->stride,
-        .ldc = out_in ? l->in : l->out,
-        .trans_a = true,
-        .accumulate = true,
-        .ab_dtype = f->dt,
-        .c_dtype = STRATA_F32,
-    };
-
-    if (part->trained == 0)
-        return STRATA_OK;
-    return f->ops->matmul(f->dev, &mm, st_frame_grad(f, part->weight), out_in ? dy_part : x, out_in ? x : dy_part, NULL);
-}
-
-/* dbias += column sums of dy; parts go through `sums`. */
-static strata_status linear_backward_bias(const struct block *b, const struct st_linear *l, const void *dy)
-{
-    const struct st_frame *f = b->f;
-    uint32_t trained = 0;
-    strata_status st;
-
-    for (uint32_t i = 0; i < l->part_count; i++)
-        trained += l->parts[i].trained_biases;
-    if (trained == 0)
-        return STRATA_OK;
-    if (l->part_count == 1 && trained == l->stride)
-        return f->ops->bias_backward(f->dev, st_frame_grad(f, l->parts[0].bias), dy, f->rows, l->out, f->dt);
-    if ((st = f->ops->zero(f->dev, b->sums, l->stride * sizeof(float))) != STRATA_OK ||
-        (st = f->ops->bias_backward(f->dev, b->sums, dy, f->rows, l->stride, f->dt)) != STRATA_OK)
-        return st;
-    for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++) {
-        const struct st_linear_part *part = &l->parts[i];
-        float *grad = st_frame_grad(f, part->bias);
-
-        if (part->trained_biases > 0)
-            st = f->ops->add(f->dev, grad, grad, b->sums + part->first, part->trained_biases, STRATA_F32);
-    }
-    return st;
-}
-
-static strata_status linear_backward_weight(const struct block *b, const struct st_linear *l, const void *x, const void *dy)
-{
-    strata_status st = STRATA_OK;
-
-    if (b->f->call->grad == NULL)
-        return STRATA_OK;
-    for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++)
-        st = part_backward_weight(b, l, &l->parts[i], x, dy);
-    return st == STRATA_OK && l->bias ? linear_backward_bias(b, l, dy) : st;
-}
-
-/* dx[rows, in] = dy[rows, out] W^T; parts after the first are computed in `half` and added. */
-static strata_status linear_backward_input(const struct block *b, const struct st_linear *l, void *dx, const void *dy)
-{
-    const struct st_frame *f = b->f;
-    strata_status st = STRATA_OK;
-
-    for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++) {
-        st = part_multiply(b, l, &l->parts[i], true, i == 0 ? dx : b->half, const_column(dy, l->parts[i].first, f->dt),
-                           ST_EPILOGUE_NONE);
-        if (st == STRATA_OK && i > 0)
-            st = f->ops->add(f->dev, dx, dx, b->half, (uint64_t)f->rows * l->in, f->dt);
-    }
-    return st;
-}
-
-static bool trains(const struct st_frame *f, const struct st_linear *l)
-{
-    bool trained = false;
-
-    for (uint32_t i = 0; i < l->part_count; i++)
-        trained = trained || l->parts[i].trained > 0;
-    return trained && f->call->grad != NULL;
 }
 
 /* --- the other steps --- */
 
 /* *x: the block's input.  That of the first block is multiplied by the factor of the embedding, in `half`, whenever it is
  * used. */
-static strata_status block_input(const struct block *b, const void **x)
+static strata_status block_input(const struct st_block *b, const void **x)
 {
     const struct st_frame *f = b->f;
     const bool scaled = f->call->block == 0 && b->m->embed_factor != 1.0f;
@@ -211,7 +64,7 @@ static strata_status block_input(const struct block *b, const void **x)
 }
 
 /* The norm of an input, to `narrow`; *out: where the input of the next layer is: there, or x if the block has no such norm. */
-static strata_status norm_forward(const struct block *b, uint32_t which, const void *x, const void **out)
+static strata_status norm_forward(const struct st_block *b, uint32_t which, const void *x, const void **out)
 {
     const enum st_block_role role = which == 0 ? ST_ROLE_NORM1_WEIGHT : ST_ROLE_NORM2_WEIGHT;
 
@@ -220,7 +73,7 @@ static strata_status norm_forward(const struct block *b, uint32_t which, const v
 }
 
 /* dact += gradient of the input, computed from that in `narrow` of the next layer's input. */
-static strata_status norm_backward(const struct block *b, uint32_t which, const void *x)
+static strata_status norm_backward(const struct st_block *b, uint32_t which, const void *x)
 {
     const enum st_block_role role = which == 0 ? ST_ROLE_NORM1_WEIGHT : ST_ROLE_NORM2_WEIGHT;
     const struct st_frame *f = b->f;
@@ -232,7 +85,7 @@ static strata_status norm_backward(const struct block *b, uint32_t which, const 
 }
 
 /* The post norm of what a half computed, if the block has one. */
-static strata_status post_norm(const struct block *b, uint32_t which, void *y, const void *x)
+static strata_status post_norm(const struct st_block *b, uint32_t which, void *y, const void *x)
 {
     const enum st_block_role role = which == 0 ? ST_ROLE_POST1_WEIGHT : ST_ROLE_POST2_WEIGHT;
 
@@ -240,7 +93,7 @@ static strata_status post_norm(const struct block *b, uint32_t which, void *y, c
 }
 
 /* *dy = gradient of what the half computed: in `buffer` if it has a post norm, else dact. */
-static strata_status half_gradient(const struct block *b, uint32_t which, const void *value, void *buffer, const void **dy)
+static strata_status half_gradient(const struct st_block *b, uint32_t which, const void *value, void *buffer, const void **dy)
 {
     const enum st_block_role role = which == 0 ? ST_ROLE_POST1_WEIGHT : ST_ROLE_POST2_WEIGHT;
     const void *dact = b->f->call->dact;
@@ -252,7 +105,7 @@ static strata_status half_gradient(const struct block *b, uint32_t which, const 
 }
 
 /* Queries (0) or keys (1) of packed rows: their norm, and the columns of the first one. */
-static struct st_rmsnorm qk_norm_of(const struct block *b, uint32_t which, uint32_t *first)
+static struct st_rmsnorm qk_norm_of(const struct st_block *b, uint32_t which, uint32_t *first)
 {
     const struct st_model_config *c = &b->m->config;
     const uint32_t heads = which == 0 ? c->heads : c->kv_heads;
@@ -266,7 +119,7 @@ static struct st_rmsnorm qk_norm_of(const struct block *b, uint32_t which, uint3
 }
 
 /* Queries and keys as they are before their norm lie behind the values. */
-static strata_status qk_norm_forward(const struct block *b)
+static strata_status qk_norm_forward(const struct st_block *b)
 {
     static const enum st_block_role roles[] = {ST_ROLE_Q_NORM, ST_ROLE_K_NORM};
     const struct st_frame *f = b->f;
@@ -276,15 +129,15 @@ static strata_status qk_norm_forward(const struct block *b)
         uint32_t first;
         const struct st_rmsnorm norm = qk_norm_of(b, i, &first);
 
-        st = f->ops->rmsnorm_forward(f->dev, &norm, column(b->qkv, first, f->dt), b->qk_stats[i],
-                                     column(b->qkv, b->m->width.qkv + first, f->dt),
+        st = f->ops->rmsnorm_forward(f->dev, &norm, st_column(b->qkv, first, f->dt), b->qk_stats[i],
+                                     st_column(b->qkv, b->m->width.qkv + first, f->dt),
                                      st_frame_weight(f, f->tensors[b->m->role[roles[i]]].offset));
     }
     return st;
 }
 
 /* In place, in the packed rows of gradients. */
-static strata_status qk_norm_backward(const struct block *b, void *dqkv)
+static strata_status qk_norm_backward(const struct st_block *b, void *dqkv)
 {
     static const enum st_block_role roles[] = {ST_ROLE_Q_NORM, ST_ROLE_K_NORM};
     const struct st_frame *f = b->f;
@@ -294,17 +147,17 @@ static strata_status qk_norm_backward(const struct block *b, void *dqkv)
         uint32_t first;
         const struct st_rmsnorm norm = qk_norm_of(b, i, &first);
         const uint64_t at = f->tensors[b->m->role[roles[i]]].offset;
-        void *dx = column(dqkv, first, f->dt);
+        void *dx = st_column(dqkv, first, f->dt);
 
         st = f->ops->rmsnorm_backward(f->dev, &norm, dx, st_frame_grad(f, at), dx, f->dt,
-                                      column(b->qkv, b->m->width.qkv + first, f->dt), b->qk_stats[i], st_frame_weight(f, at),
+                                      st_column(b->qkv, b->m->width.qkv + first, f->dt), b->qk_stats[i], st_frame_weight(f, at),
                                       NULL);
     }
     return st;
 }
 
 /* Packed rows of queries, keys and values. */
-static strata_status qkv_forward(const struct block *b, const void *x)
+static strata_status qkv_forward(const struct st_block *b, const void *x)
 {
     const struct st_model_widths *w = &b->m->width;
     const struct st_linear qk = st_block_linear(b->m, b->f->call->block, ST_LINEAR_QK);
@@ -312,15 +165,15 @@ static strata_status qkv_forward(const struct block *b, const void *x)
     strata_status st;
 
     if (b->m->config.qk_norm == ST_QK_NORM_NONE)
-        return linear_forward(b, &b->qkv_layer, b->qkv, x);
-    if ((st = linear_forward(b, &qk, column(b->qkv, w->qkv, b->f->dt), x)) != STRATA_OK ||
-        (st = linear_forward(b, &v, column(b->qkv, w->attention + w->kv, b->f->dt), x)) != STRATA_OK)
+        return st_linear_forward(b, &b->qkv_layer, b->qkv, x);
+    if ((st = st_linear_forward(b, &qk, st_column(b->qkv, w->qkv, b->f->dt), x)) != STRATA_OK ||
+        (st = st_linear_forward(b, &v, st_column(b->qkv, w->attention + w->kv, b->f->dt), x)) != STRATA_OK)
         return st;
     return qk_norm_forward(b);
 }
 
 /* Queries and keys come first in a packed row. */
-static strata_status rotate(const struct block *b, void *qkv, bool inverse)
+static strata_status rotate(const struct st_block *b, void *qkv, bool inverse)
 {
     const struct st_model_config *c = &b->m->config;
     const struct st_frame *f = b->f;
@@ -347,7 +200,7 @@ static strata_status rotate(const struct block *b, void *qkv, bool inverse)
 }
 
 /* Documents of this micro-batch do not see each other. */
-static struct st_attention attention_of(const struct block *b)
+static struct st_attention attention_of(const struct st_block *b)
 {
     struct st_attention at = st_block_attention(b->m, b->f->call->block);
 
@@ -355,7 +208,7 @@ static struct st_attention attention_of(const struct block *b)
     return at;
 }
 
-static strata_status attend(const struct block *b)
+static strata_status attend(const struct st_block *b)
 {
     const struct st_frame *f = b->f;
     const struct st_attention at = attention_of(b);
@@ -370,12 +223,12 @@ static strata_status attend(const struct block *b)
 
 /* The buffer of the activation's output and later of its gradient: if it is gated, `wide` is taken by the gradients of its two
  * inputs. */
-static unsigned char *activated(const struct block *b)
+static unsigned char *activated(const struct st_block *b)
 {
     return st_model_is_gated(&b->m->config) ? b->half : b->wide;
 }
 
-static strata_status activate(const struct block *b)
+static strata_status activate(const struct st_block *b)
 {
     const struct st_frame *f = b->f;
     const struct st_model_config *c = &b->m->config;
@@ -387,23 +240,23 @@ static strata_status activate(const struct block *b)
 }
 
 /* fc = the value before the activation; `gelu`: the epilogue, if the activation is not gated. */
-static strata_status fc_forward(const struct block *b, const void *x, enum st_epilogue gelu)
+static strata_status fc_forward(const struct st_block *b, const void *x, enum st_epilogue gelu)
 {
     if (st_model_is_gated(&b->m->config))
-        return linear_forward(b, &b->fc_layer, b->fc, x);
-    return part_multiply(b, &b->fc_layer, &b->fc_layer.parts[0], false, activated(b), x, gelu);
+        return st_linear_forward(b, &b->fc_layer, b->fc, x);
+    return st_linear_part(b, &b->fc_layer, &b->fc_layer.parts[0], false, activated(b), x, gelu);
 }
 
 /* wide = gradient of `fc`, computed from the gradient of the MLP's output */
-static strata_status fc_gradient(const struct block *b, const void *dy)
+static strata_status fc_gradient(const struct st_block *b, const void *dy)
 {
     const struct st_model_config *c = &b->m->config;
     const struct st_frame *f = b->f;
     strata_status st;
 
     if (!st_model_is_gated(c))
-        return part_multiply(b, &b->down_layer, &b->down_layer.parts[0], true, b->wide, dy, ST_EPILOGUE_GELU_BACKWARD);
-    st = linear_backward_input(b, &b->down_layer, activated(b), dy);
+        return st_linear_part(b, &b->down_layer, &b->down_layer.parts[0], true, b->wide, dy, ST_EPILOGUE_GELU_BACKWARD);
+    st = st_linear_backward_input(b, &b->down_layer, activated(b), dy);
     if (st != STRATA_OK)
         return st;
     return f->ops->gated_backward(f->dev, st_model_activation(c), b->wide, activated(b), b->fc, f->rows, c->ffn, f->dt);
@@ -413,7 +266,7 @@ static strata_status fc_gradient(const struct block *b, const void *dy)
 
 /* Computes the values from the block's input: everything up to the value before the activation, and whatever `gelu` adds.  With a
  * post norm everything up to that norm, whose output is in `narrow` then. */
-static strata_status block_fill(const struct block *b, enum st_epilogue gelu)
+static strata_status block_fill(const struct st_block *b, enum st_epilogue gelu)
 {
     const struct st_frame *f = b->f;
     const void *act, *x;
@@ -421,7 +274,7 @@ static strata_status block_fill(const struct block *b, enum st_epilogue gelu)
 
     if ((st = block_input(b, &act)) != STRATA_OK || (st = norm_forward(b, 0, act, &x)) != STRATA_OK ||
         (st = qkv_forward(b, x)) != STRATA_OK || (st = rotate(b, b->qkv, false)) != STRATA_OK || (st = attend(b)) != STRATA_OK ||
-        (st = linear_forward(b, &b->proj_layer, has(b, ST_ROLE_POST1_WEIGHT) ? b->projected : b->middle, b->attention)) !=
+        (st = st_linear_forward(b, &b->proj_layer, has(b, ST_ROLE_POST1_WEIGHT) ? b->projected : b->middle, b->attention)) !=
             STRATA_OK ||
         (st = post_norm(b, 0, b->middle, b->projected)) != STRATA_OK ||
         (st = f->ops->add(f->dev, b->middle, act, b->middle, (uint64_t)f->rows * b->m->config.hidden, f->dt)) != STRATA_OK ||
@@ -429,14 +282,14 @@ static strata_status block_fill(const struct block *b, enum st_epilogue gelu)
         return st;
     if (!has(b, ST_ROLE_POST2_WEIGHT))
         return STRATA_OK;
-    if ((st = activate(b)) != STRATA_OK || (st = linear_forward(b, &b->down_layer, b->down, activated(b))) != STRATA_OK)
+    if ((st = activate(b)) != STRATA_OK || (st = st_linear_forward(b, &b->down_layer, b->down, activated(b))) != STRATA_OK)
         return st;
     return post_norm(b, 1, b->narrow, b->down);
 }
 
 strata_status st_block_forward(const struct st_frame *f)
 {
-    const struct block b = block_of(f);
+    const struct st_block b = block_of(f);
     const bool post = has(&b, ST_ROLE_POST2_WEIGHT);
     void *out = f->call->act_out;
     strata_status st = block_fill(&b, ST_EPILOGUE_GELU);
@@ -444,7 +297,7 @@ strata_status st_block_forward(const struct st_frame *f)
     if (st == STRATA_OK && !post && st_model_is_gated(&b.m->config))
         st = activate(&b);
     if (st == STRATA_OK && !post)
-        st = linear_forward(&b, &b.down_layer, out, activated(&b));
+        st = st_linear_forward(&b, &b.down_layer, out, activated(&b));
     return st == STRATA_OK
                ? f->ops->add(f->dev, out, b.middle, post ? b.narrow : out, (uint64_t)f->rows * b.m->config.hidden, f->dt)
                : st;
@@ -452,24 +305,24 @@ strata_status st_block_forward(const struct st_frame *f)
 
 /* dact: gradient of the block's output in, of `middle` out.  Values that only weight gradients need are not computed if those
  * weights are frozen. */
-static strata_status mlp_backward(const struct block *b)
+static strata_status mlp_backward(const struct st_block *b)
 {
     const void *dy, *x = has(b, ST_ROLE_NORM2_WEIGHT) ? b->narrow : b->middle;
     strata_status st;
 
     if ((st = half_gradient(b, 1, b->down, b->narrow, &dy)) != STRATA_OK ||
-        (trains(b->f, &b->down_layer) && (st = activate(b)) != STRATA_OK) ||
-        (st = linear_backward_weight(b, &b->down_layer, activated(b), dy)) != STRATA_OK ||
+        (st_linear_trains(b->f, &b->down_layer) && (st = activate(b)) != STRATA_OK) ||
+        (st = st_linear_backward_weight(b, &b->down_layer, activated(b), dy)) != STRATA_OK ||
         (st = fc_gradient(b, dy)) != STRATA_OK ||
-        (trains(b->f, &b->fc_layer) && (st = norm_forward(b, 1, b->middle, &x)) != STRATA_OK) ||
-        (st = linear_backward_weight(b, &b->fc_layer, x, b->wide)) != STRATA_OK ||
-        (st = linear_backward_input(b, &b->fc_layer, b->narrow, b->wide)) != STRATA_OK)
+        (st_linear_trains(b->f, &b->fc_layer) && (st = norm_forward(b, 1, b->middle, &x)) != STRATA_OK) ||
+        (st = st_linear_backward_weight(b, &b->fc_layer, x, b->wide)) != STRATA_OK ||
+        (st = st_linear_backward_input(b, &b->fc_layer, b->narrow, b->wide)) != STRATA_OK)
         return st;
     return norm_backward(b, 1, b->middle);
 }
 
 /* dact: gradient of `middle` in, of the block's input out.  `half` may be used between two uses of the input. */
-static strata_status attention_backward(const struct block *b)
+static strata_status attention_backward(const struct st_block *b)
 {
     const struct st_frame *f = b->f;
     const struct st_attention at = attention_of(b);
@@ -477,17 +330,17 @@ static strata_status attention_backward(const struct block *b)
     strata_status st;
 
     if ((st = half_gradient(b, 0, b->projected, b->half, &dy)) != STRATA_OK ||
-        (st = linear_backward_weight(b, &b->proj_layer, b->attention, dy)) != STRATA_OK ||
-        (st = linear_backward_input(b, &b->proj_layer, b->narrow, dy)) != STRATA_OK ||
+        (st = st_linear_backward_weight(b, &b->proj_layer, b->attention, dy)) != STRATA_OK ||
+        (st = st_linear_backward_input(b, &b->proj_layer, b->narrow, dy)) != STRATA_OK ||
         (st = f->ops->attention_backward(f->dev, &at, b->wide, b->narrow, b->attention, b->lse, b->qkv, b->attention_scratch)) !=
             STRATA_OK ||
         (st = rotate(b, b->wide, true)) != STRATA_OK || (st = qk_norm_backward(b, b->wide)) != STRATA_OK ||
         (st = block_input(b, &act)) != STRATA_OK)
         return st;
     x = has(b, ST_ROLE_NORM1_WEIGHT) ? b->narrow : act;
-    if ((trains(f, &b->qkv_layer) && (st = norm_forward(b, 0, act, &x)) != STRATA_OK) ||
-        (st = linear_backward_weight(b, &b->qkv_layer, x, b->wide)) != STRATA_OK ||
-        (st = linear_backward_input(b, &b->qkv_layer, b->narrow, b->wide)) != STRATA_OK ||
+    if ((st_linear_trains(f, &b->qkv_layer) && (st = norm_forward(b, 0, act, &x)) != STRATA_OK) ||
+        (st = st_linear_backward_weight(b, &b->qkv_layer, x, b->wide)) != STRATA_OK ||
+        (st = st_linear_backward_input(b, &b->qkv_layer, b->narrow, b->wide)) != STRATA_OK ||
         (st = block_input(b, &act)) != STRATA_OK)
         return st;
     return norm_backward(b, 0, act);
@@ -495,7 +348,7 @@ static strata_status attention_backward(const struct block *b)
 
 strata_status st_block_backward(const struct st_frame *f)
 {
-    const struct block b = block_of(f);
+    const struct st_block b = block_of(f);
     void *dact = f->call->dact;
     strata_status st;
 

@@ -32,6 +32,34 @@ struct st_rmsnorm st_frame_rmsnorm(const struct st_frame *f);
 strata_status st_frame_norm_backward(const struct st_frame *f, void *dx, const void *dy, strata_dtype dy_dt, const void *x,
                                      const float *stats, uint32_t weight, const void *residual);
 
+/* A block call with its buffers. */
+struct st_block {
+    const struct st_frame *f;
+    const struct st_model *m;
+    struct st_linear qkv_layer, proj_layer, fc_layer, down_layer;
+    /* values: the internals in training, scratch in generation */
+    float *stats[2], *post_stats[2], *qk_stats[2], *lse;
+    unsigned char *qkv, *attention, *projected, *middle, *fc, *down;
+    /* workspace */
+    unsigned char *narrow, *wide, *half, *attention_scratch;
+    float *sums;
+};
+
+/** y = x W + bias, or dx = dy W^T, with the columns of one part; `fc` is the epilogue's aux. */
+strata_status st_linear_part(const struct st_block *b, const struct st_linear *l, const struct st_linear_part *part,
+                             bool backward, void *to, const void *from, enum st_epilogue epilogue);
+/** y[rows, out] = x[rows, in] W + bias */
+strata_status st_linear_forward(const struct st_block *b, const struct st_linear *l, void *y, const void *x);
+/** dW += x^T dy and dbias += column sums of dy, of what is trained. */
+strata_status st_linear_backward_weight(const struct st_block *b, const struct st_linear *l, const void *x, const void *dy);
+/** dx[rows, in] = dy[rows, out] W^T */
+strata_status st_linear_backward_input(const struct st_block *b, const struct st_linear *l, void *dx, const void *dy);
+/** Whether this call computes a gradient of the layer's weights. */
+bool st_linear_trains(const struct st_frame *f, const struct st_linear *l);
+/** Column `first` of the first row. */
+void *st_column(void *rows, uint32_t first, strata_dtype dt);
+const void *st_const_column(const void *rows, uint32_t first, strata_dtype dt);
+
 strata_status st_block_forward(const struct st_frame *f);
 strata_status st_block_backward(const struct st_frame *f);
 

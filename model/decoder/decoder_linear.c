@@ -1,0 +1,132 @@
+/* model/decoder/decoder_linear.c - the linear layers of a block: one matrix, or several whose outputs are side by side. */
+#include "model/decoder/decoder_internal.h"
+
+void *st_column(void *rows, uint32_t first, strata_dtype dt)
+{
+    return (unsigned char *)rows + first * strata_dtype_bytes(dt);
+}
+
+const void *st_const_column(const void *rows, uint32_t first, strata_dtype dt)
+{
+    return (const unsigned char *)rows + first * strata_dtype_bytes(dt);
+}
+
+strata_status st_linear_part(const struct st_block *b, const struct st_linear *l, const struct st_linear_part *part,
+                             bool backward, void *to, const void *from, enum st_epilogue epilogue)
+{
+    const struct st_frame *f = b->f;
+    const bool out_in = b->m->config.out_in, bias = l->bias && !backward;
+    const struct st_matmul mm = {
+        .m = f->rows,
+        .n = backward ? l->in : part->count,
+        .k = backward ? part->count : l->in,
+        .lda = backward ? l->stride : l->in,
+        .ldb = out_in ? l->in : l->out,
+        .ldc = backward ? l->in : l->stride,
+        .trans_b = out_in != backward,
+        .bias = bias,
+        .ab_dtype = f->dt,
+        .c_dtype = f->dt,
+        .epilogue = epilogue,
+        .activation = st_model_activation(&b->m->config),
+        .aux = epilogue != ST_EPILOGUE_NONE ? b->fc : NULL,
+    };
+
+    return f->ops->matmul(f->dev, &mm, to, from, st_frame_weight(f, part->weight), bias ? st_frame_weight(f, part->bias) : NULL);
+}
+
+strata_status st_linear_forward(const struct st_block *b, const struct st_linear *l, void *y, const void *x)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++)
+        st = st_linear_part(b, l, &l->parts[i], false, st_column(y, l->parts[i].first, b->f->dt), x, ST_EPILOGUE_NONE);
+    return st;
+}
+
+/* dW += x^T dy, or its transpose where matrices are [out, in]; only for what is trained: the whole part or, if it has several
+ * such matrices, the first rows */
+static strata_status part_backward_weight(const struct st_block *b, const struct st_linear *l, const struct st_linear_part *part,
+                                          const void *x, const void *dy)
+{
+    const struct st_frame *f = b->f;
+    const bool out_in = b->m->config.out_in;
+    const void *dy_part = st_const_column(dy, part->first, f->dt);
+    const struct st_matmul mm = {
+        .m = out_in ? part->trained : l->in,
+        .n = out_in ? l->in : part->trained,
+        .k = f->rows,
+        .lda = out_in ? l->stride : l->in,
+        .ldb = out_in ? l->in : l->stride,
+        .ldc = out_in ? l->in : l->out,
+        .trans_a = true,
+        .accumulate = true,
+        .ab_dtype = f->dt,
+        .c_dtype = STRATA_F32,
+    };
+
+    if (part->trained == 0)
+        return STRATA_OK;
+    return f->ops->matmul(f->dev, &mm, st_frame_grad(f, part->weight), out_in ? dy_part : x, out_in ? x : dy_part, NULL);
+}
+
+/* dbias += column sums of dy; parts go through `sums`. */
+static strata_status linear_backward_bias(const struct st_block *b, const struct st_linear *l, const void *dy)
+{
+    const struct st_frame *f = b->f;
+    uint32_t trained = 0;
+    strata_status st;
+
+    for (uint32_t i = 0; i < l->part_count; i++)
+        trained += l->parts[i].trained_biases;
+    if (trained == 0)
+        return STRATA_OK;
+    if (l->part_count == 1 && trained == l->stride)
+        return f->ops->bias_backward(f->dev, st_frame_grad(f, l->parts[0].bias), dy, f->rows, l->out, f->dt);
+    if ((st = f->ops->zero(f->dev, b->sums, l->stride * sizeof(float))) != STRATA_OK ||
+        (st = f->ops->bias_backward(f->dev, b->sums, dy, f->rows, l->stride, f->dt)) != STRATA_OK)
+        return st;
+    for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++) {
+        const struct st_linear_part *part = &l->parts[i];
+        float *grad = st_frame_grad(f, part->bias);
+
+        if (part->trained_biases > 0)
+            st = f->ops->add(f->dev, grad, grad, b->sums + part->first, part->trained_biases, STRATA_F32);
+    }
+    return st;
+}
+
+strata_status st_linear_backward_weight(const struct st_block *b, const struct st_linear *l, const void *x, const void *dy)
+{
+    strata_status st = STRATA_OK;
+
+    if (b->f->call->grad == NULL)
+        return STRATA_OK;
+    for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++)
+        st = part_backward_weight(b, l, &l->parts[i], x, dy);
+    return st == STRATA_OK && l->bias ? linear_backward_bias(b, l, dy) : st;
+}
+
+/* dx[rows, in] = dy[rows, out] W^T; parts after the first are computed in `half` and added. */
+strata_status st_linear_backward_input(const struct st_block *b, const struct st_linear *l, void *dx, const void *dy)
+{
+    const struct st_frame *f = b->f;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++) {
+        st = st_linear_part(b, l, &l->parts[i], true, i == 0 ? dx : b->half, st_const_column(dy, l->parts[i].first, f->dt),
+                            ST_EPILOGUE_NONE);
+        if (st == STRATA_OK && i > 0)
+            st = f->ops->add(f->dev, dx, dx, b->half, (uint64_t)f->rows * l->in, f->dt);
+    }
+    return st;
+}
+
+bool st_linear_trains(const struct st_frame *f, const struct st_linear *l)
+{
+    bool trained = false;
+
+    for (uint32_t i = 0; i < l->part_count; i++)
+        trained = trained || l->parts[i].trained > 0;
+    return trained && f->call->grad != NULL;
+}
