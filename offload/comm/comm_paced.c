@@ -1,7 +1,8 @@
 /* offload/comm/comm_paced.c - see comm.h: another comm's bytes, at the pace of links that are not present.
  *
  * An exchange begins when the last rank has come to it, which they tell each other by their clocks, so all must be on one
- * machine; it ends when the bytes have moved, and not before the links would have moved them. */
+ * machine; it ends when the bytes have moved, and not before the links would have moved them.  By how much a rank woke up too
+ * late it comes to the next one earlier, so that late wake-ups do not add up. */
 #include "offload/comm/comm_internal.h"
 
 #include "core/base/error.h"
@@ -14,18 +15,29 @@ struct paced {
     struct st_comm comm; /* first */
     struct st_comm *under;
     struct st_comm_pace pace;
-    uint64_t *came_ns; /* [ranks] st_clock_ns() of each rank at its call */
+    uint64_t late_ns;  /* by which the last exchange ended too late, for lack of a core */
+    uint64_t *came_ns; /* [ranks] when each rank came to its call, by st_clock_ns() */
 };
 
 static strata_status last_arrival(struct paced *p, uint64_t *ns, const char *what)
 {
-    const uint64_t now = st_clock_ns();
+    const uint64_t now = st_clock_ns() - p->late_ns;
     const strata_status st = st_comm_gather(p->under, &now, sizeof(now), p->came_ns, what);
 
     *ns = now;
     for (uint32_t r = 0; r < p->comm.world.ranks && st == STRATA_OK; r++)
         *ns = p->came_ns[r] > *ns ? p->came_ns[r] : *ns;
     return st;
+}
+
+/* The time that the bytes themselves take beyond the pace is no lateness. */
+static void sleep_until(struct paced *p, uint64_t ns)
+{
+    p->late_ns = 0;
+    if (st_clock_ns() >= ns)
+        return;
+    st_clock_sleep_until(ns);
+    p->late_ns = st_clock_ns() - ns;
 }
 
 static strata_status paced_exchange(struct st_comm *comm, const struct st_comm_peer *peers, const char *what)
@@ -39,7 +51,7 @@ static strata_status paced_exchange(struct st_comm *comm, const struct st_comm_p
     for (uint32_t r = 0; r < comm->world.ranks; r++)
         bytes += st_comm_bytes(peers[r].recv, peers[r].recv_count);
     if (st == STRATA_OK)
-        st_clock_sleep_until(begin_ns + (uint64_t)((p->pace.latency + (double)bytes / p->pace.rate) * 1e9));
+        sleep_until(p, begin_ns + (uint64_t)((p->pace.latency + (double)bytes / p->pace.rate) * 1e9));
     return st;
 }
 
