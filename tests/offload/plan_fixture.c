@@ -16,6 +16,16 @@ uint64_t plan_draw(struct plan_draws *draws, uint64_t below)
     return st_rng_u64(draws->seed, 5, draws->at++) % below;
 }
 
+const struct plan_sizes plan_small = {.dtype = STRATA_BF16,
+                                      .blocks = 2,
+                                      .hidden = 64,
+                                      .vocab = 200,
+                                      .slice_rows = 100,
+                                      .seq = 8,
+                                      .micro_batch = 1,
+                                      .grad_accum = 1,
+                                      .positions = true};
+
 static void add_format(struct st_workload *w, struct st_page *page, enum st_group_kind kind, strata_dtype format, uint64_t elems)
 {
     if (elems == 0)

@@ -21,6 +21,7 @@ struct plan_sizes {
     uint64_t adapter_params; /* of each block, in fp32, while all else is frozen; 0: no adapters */
     bool quantised;          /* the blocks' matrices beside them */
 };
+extern const struct plan_sizes plan_small; /* two blocks in bf16 */
 /* How a page's parameters are trained. */
 enum plan_frozen { PLAN_TRAINED, PLAN_PART_FROZEN, PLAN_FROZEN };
 

@@ -1,0 +1,229 @@
+/* tests/api/test_contract_data.c - what the door promises of data, configurations and names. */
+#include "api/handles.h"
+#include "tests/api/handles_fixture.h"
+#include "tests/common/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void data_ends_in_order_and_never_shuffled(void **state)
+{
+    int32_t tokens[3 * RUN_SEQ], targets[3 * RUN_SEQ];
+    struct run r = {0}, longer = {.text = "{\"bf16\": {\"enabled\": true}}"};
+    struct strata_eval eval = STRATA_EVAL_INIT;
+    struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("a.bin", 2 * RUN_SEQ + 1)));
+    assert_int_equal(strata_data_count(r.data), 2);
+    assert_ok(strata_data_read(r.data, STRATA_DATA_IN_ORDER, 0, 0, 3, tokens, targets, NULL));
+    assert_memory_equal(tokens + 1, targets, (RUN_SEQ - 1) * sizeof(*tokens));
+    for (int i = 0; i < RUN_SEQ; i++)
+        assert_true(tokens[2 * RUN_SEQ + i] == 0 && targets[2 * RUN_SEQ + i] == -1);
+    assert_ok(strata_data_read(r.data, STRATA_DATA_SHUFFLED, 1, 1000000, 3, tokens, targets, NULL));
+    assert_true(targets[2 * RUN_SEQ] >= 0);
+
+    assert_ok(run_configure(&longer));
+    opts.model = "nano";
+    opts.seq_len = 2 * RUN_SEQ;
+    assert_ok(strata_model_open(&longer.model, longer.config, &opts));
+    assert_ok(run_start(&longer));
+    assert_refused(strata_engine_eval_data(longer.engine, r.data, &eval), "open the data with this model");
+    run_close(&r);
+    run_close(&longer);
+}
+
+/* Which of `count` sequences this one is. */
+static uint32_t find_sequence(const struct run *r, uint32_t count, const int32_t *tokens, const int32_t *targets)
+{
+    int32_t same[RUN_SEQ], next[RUN_SEQ];
+
+    for (uint32_t w = 0; w < count; w++) {
+        assert_ok(strata_data_read(r->data, STRATA_DATA_IN_ORDER, 0, w, 1, same, next, NULL));
+        if (memcmp(same, tokens, sizeof(same)) == 0 && memcmp(next, targets, sizeof(next)) == 0)
+            return w;
+    }
+    return count;
+}
+
+/* Of five sequences read two by two a pass is three calls, each sequence once, in an order of its own. */
+static void epochs_end_with_a_call_of_their_own(void **state)
+{
+    enum { SEQUENCES = 5, PASS = 6, PASSES = 4 };
+    int32_t tokens[2 * RUN_SEQ], targets[2 * RUN_SEQ];
+    uint32_t found[PASSES][PASS], moved = 0;
+    struct run r = {0};
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("a.bin", SEQUENCES * RUN_SEQ + 1)));
+    assert_int_equal(strata_data_count(r.data), SEQUENCES);
+    for (uint32_t at = 0; at < PASSES * PASS; at += 2) {
+        assert_ok(strata_data_read(r.data, STRATA_DATA_EPOCHS, 3, at, 2, tokens, targets, NULL));
+        for (uint32_t i = 0; i < 2; i++)
+            found[at / PASS][at % PASS + i] = find_sequence(&r, SEQUENCES, tokens + i * RUN_SEQ, targets + i * RUN_SEQ);
+        if (at % PASS == 4)
+            for (uint32_t i = RUN_SEQ; i < 2 * RUN_SEQ; i++)
+                assert_true(tokens[i] == 0 && targets[i] == -1);
+    }
+    for (uint32_t pass = 0; pass < PASSES; pass++) {
+        uint32_t seen = 0;
+
+        for (uint32_t i = 0; i < SEQUENCES; i++) {
+            seen |= 1u << found[pass][i];
+            moved += found[pass][i] != found[0][i];
+        }
+        assert_int_equal(seen, (1u << SEQUENCES) - 1);
+        assert_int_equal(found[pass][SEQUENCES], SEQUENCES); /* none */
+    }
+    assert_true(moved > 0);
+    run_close(&r);
+}
+
+static void steps_may_be_told_later(void **state)
+{
+    struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
+    struct strata_model_opts model_opts = STRATA_MODEL_OPTS_INIT;
+    struct run r = {0};
+
+    (void)state;
+    opts.text = "{\"bf16\": {\"enabled\": true}, \"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 0, "
+                "\"cycle_max_lr\": 1, \"cycle_first_step_size\": 4, \"decay_step_size\": 1, \"decay_mom_rate\": 0.1}}}";
+    assert_int_equal(strata_config_open(&r.config, &opts), STRATA_E_CONFIG);
+    assert_non_null(strstr(strata_last_error(), "at step 11"));
+    opts.steps_later = true;
+    assert_ok(strata_config_open(&r.config, &opts));
+    model_opts.model = "nano";
+    assert_ok(strata_model_open(&r.model, r.config, &model_opts));
+    assert_refused(strata_model_set_steps(NULL, 3), "model is NULL");
+    assert_refused(strata_model_set_steps(r.model, 0), "one step or more");
+    assert_int_equal(strata_model_set_steps(r.model, 11), STRATA_E_CONFIG);
+    assert_non_null(strstr(strata_last_error(), "decay_mom_rate: 0.1 brings beta1 to 1 at step 11"));
+    assert_ok(strata_model_set_steps(r.model, 10));
+    run_close(&r);
+}
+
+static char logged[8][256];
+static uint32_t log_count;
+
+static void take_line(void *ctx, enum strata_log_level level, const char *line)
+{
+    assert_ptr_equal(ctx, logged);
+    if (log_count < 8)
+        snprintf(logged[log_count++], sizeof(logged[0]), "%d %s", (int)level, line);
+}
+
+static void a_configuration_is_checked_and_dumped(void **state)
+{
+    struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
+    struct strata_config *config = NULL, *copy = NULL;
+    const char *json, *same;
+
+    (void)state;
+    log_count = 0;
+    strata_log_configure(take_line, logged, STRATA_LOG_NOTICE);
+    opts.text = "{\"zero_optimization\": {\"stagee\": 3}, \"gradient_clipping\": -1}";
+    assert_status(strata_config_open(&config, &opts), STRATA_E_CONFIG, "two problems");
+    assert_null(config);
+    assert_int_equal(log_count, 1);
+    assert_true(logged[0][0] == '0' + STRATA_LOG_ERROR);
+    opts.text = "{\"gradient_clipping\": 0.5, \"zero_optimization\": {\"overlap_comm\": true}}";
+    assert_ok(strata_config_open(&config, &opts));
+    assert_non_null(strstr(logged[log_count - 1], "zero_optimization.overlap_comm"));
+    strata_log_configure(NULL, NULL, STRATA_LOG_NONE);
+    assert_ok(strata_config_json(config, &json));
+    assert_non_null(strstr(json, "0.5"));
+    opts.text = json;
+    assert_ok(strata_config_open(&copy, &opts));
+    assert_ok(strata_config_json(copy, &same));
+    assert_string_equal(json, same);
+    opts.text = NULL;
+    opts.file = "no such file";
+    assert_status(strata_config_open(&copy, &opts), STRATA_E_CONFIG, "no such file");
+    strata_config_close(copy);
+    strata_config_close(config);
+    strata_log_configure(NULL, NULL, STRATA_LOG_WARN);
+}
+
+/* One that no run would take has rows and problems, and makes nothing. */
+static void a_configuration_is_read_for_its_own_sake(void **state)
+{
+    struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
+    struct strata_config_row row = STRATA_CONFIG_ROW_INIT;
+    struct strata_model_opts model_opts = STRATA_MODEL_OPTS_INIT;
+    const char *const overrides[] = {"gradient_clipping=0.5"};
+    struct strata_config *config = NULL;
+    struct strata_model *model = NULL;
+    const char *json;
+    bool found = false;
+
+    (void)state;
+    log_count = 0;
+    strata_log_configure(take_line, logged, STRATA_LOG_DEBUG);
+    opts.text = "{\"zero_optimization\": {\"stagee\": 3}, \"fp16\": {\"enabled\": \"perhaps\"}}";
+    opts.overrides = overrides;
+    opts.override_count = 1;
+    assert_status(strata_config_check(&config, &opts), STRATA_E_CONFIG, "two problems");
+    assert_int_equal(log_count, 0);
+    strata_log_configure(NULL, NULL, STRATA_LOG_WARN);
+    assert_non_null(config);
+    assert_non_null(strstr(strata_config_problem(config, 0), "stagee"));
+    assert_non_null(strata_config_problem(config, 1));
+    assert_null(strata_config_problem(config, 2));
+    for (uint32_t i = 0; i < strata_config_row_count(config); i++) {
+        assert_ok(strata_config_get_row(config, i, &row));
+        assert_true(row.path != NULL && row.origin != NULL && row.verdict != NULL);
+        if (strcmp(row.path, "gradient_clipping") != 0)
+            continue;
+        found = true;
+        assert_string_equal(row.value, "0.5");
+        assert_string_equal(row.origin, "command line");
+        assert_string_equal(row.verdict, "honoured");
+    }
+    assert_true(found);
+    assert_refused(strata_config_get_row(config, strata_config_row_count(config), &row), "row");
+    model_opts.model = "nano";
+    assert_refused(strata_model_open(&model, config, &model_opts), "has problems");
+    assert_refused(strata_config_json(config, &json), "has problems");
+    strata_config_close(config);
+    config = NULL;
+    opts.text = "no JSON";
+    assert_status(strata_config_check(&config, &opts), STRATA_E_CONFIG, "no JSON");
+    strata_config_close(config);
+    assert_true(strata_config_row_count(NULL) == 0 && strata_config_problem(NULL, 0) == NULL);
+}
+
+static void names_are_listed(void **state)
+{
+    uint32_t count = 0;
+
+    (void)state;
+    for (; strata_preset_name(count) != NULL; count++)
+        assert_true(strlen(strata_preset_name(count)) > 0);
+    assert_true(count > 3);
+    assert_string_equal(strata_lane_name(0), "compute");
+    for (count = 0; strata_lane_name(count) != NULL; count++)
+        assert_true(count < STRATA_LANES_MAX);
+    assert_ok(strata_device_check("cpu"));
+    assert_refused(strata_device_check("tpu"), "unknown device \"tpu\"");
+    assert_refused(strata_device_check("paced"), "unknown device \"paced\"");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(data_ends_in_order_and_never_shuffled, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(epochs_end_with_a_call_of_their_own, scratch_create, scratch_remove),
+        cmocka_unit_test(steps_may_be_told_later),
+        cmocka_unit_test(a_configuration_is_checked_and_dumped),
+        cmocka_unit_test(a_configuration_is_read_for_its_own_sake),
+        cmocka_unit_test(names_are_listed),
+    };
+
+    strata_log_configure(NULL, NULL, STRATA_LOG_WARN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

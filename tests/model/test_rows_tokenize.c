@@ -1,0 +1,353 @@
+/* tests/model/test_rows_tokenize.c - rows of files written as documents: parts held out, texts, rows left out, refusals,
+ * failures. */
+#include "core/base/fault.h"
+#include "model/data/rows/tokenize.h"
+#include "model/data/tokens.h"
+#include "model_fixture.h"
+#include "tests/common/fault_walk.h"
+#include "tests/common/whole_file.h"
+
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A model's directory and twenty rows. */
+static void put_model(void)
+{
+    char *text = read_file("tests/golden/tokenizers/qwen2.json", NULL);
+
+    scratch_put("model/tokenizer.json", text);
+    scratch_put("model/tokenizer_config.json", "{\"eos_token\": \"<|endoftext|>\"}");
+    free(text);
+}
+
+static void put_rows(uint32_t count)
+{
+    FILE *file = fopen(scratch_path("rows.jsonl"), "wb");
+
+    assert_non_null(file);
+    for (uint32_t i = 0; i < count; i++)
+        assert_true(fprintf(file,
+                            "{\"messages\": [{\"role\": \"user\", \"content\": \"%u\"}, "
+                            "{\"role\": \"assistant\", \"content\": \"%u\"}]}\n",
+                            i, 2 * i) > 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static strata_status tokenize(const char *input, struct st_tokenize_opts opts, struct st_tokenize_report *report)
+{
+    opts.inputs = &input;
+    opts.input_count = 1;
+    opts.tokenizer = scratch_path("model");
+    opts.out = scratch_path("x.bin");
+    return st_tokenize(&opts, report);
+}
+
+static void parts_are_exact_and_seeded(void **state)
+{
+    const struct st_tokenize_opts opts = {.template = "chatml", .val_size = 0.24, .seed = 3, .overwrite = true},
+                                  other = {.template = "chatml", .val_size = 0.24, .seed = 4, .overwrite = true},
+                                  few = {.template = "chatml", .val_size = 2, .max_samples = 10, .overwrite = true},
+                                  all = {.template = "chatml", .val_size = 20, .overwrite = true};
+    struct st_tokenize_report r;
+    char *first, *second;
+    size_t bytes, again;
+
+    (void)state;
+    scratch_open();
+    put_model();
+    put_rows(20);
+    assert_ok(tokenize(scratch_path("rows.jsonl"), opts, &r));
+    assert_int_equal(r.parts[0].documents, 15);
+    assert_int_equal(r.parts[1].documents, 5); /* a part is rounded up, as train_test_split does */
+    assert_true(r.dialogs && r.layout == ST_LAYOUT_PACKED && r.answers == 20 && r.unended == 0);
+    first = read_file(scratch_path("x.heldout.bin"), &bytes);
+    assert_ok(tokenize(scratch_path("rows.jsonl"), opts, &r));
+    second = read_file(scratch_path("x.heldout.bin"), &again);
+    assert_true(bytes == again && memcmp(first, second, bytes) == 0);
+    free(second);
+    assert_ok(tokenize(scratch_path("rows.jsonl"), other, &r));
+    second = read_file(scratch_path("x.heldout.bin"), &again);
+    assert_false(bytes == again && memcmp(first, second, bytes) == 0);
+    free(second);
+    free(first);
+    assert_ok(tokenize(scratch_path("rows.jsonl"), few, &r));
+    assert_int_equal(r.parts[0].documents, 8);
+    assert_int_equal(r.parts[1].documents, 2);
+    assert_int_equal(tokenize(scratch_path("rows.jsonl"), all, &r), STRATA_E_INPUT);
+    assert_non_null(strstr(strata_last_error(), "leaves none to train"));
+    scratch_close();
+}
+
+/* A text is what the post-processor says and one end token; layouts other than the usual one cut it. */
+static void texts_have_an_end_and_may_be_cut(void **state)
+{
+    const enum st_token_layout rows = ST_LAYOUT_ROWS;
+    const struct st_tokenize_opts usual = {.seq_len = 4, .overwrite = true},
+                                  cut = {.seq_len = 4, .layout = &rows, .overwrite = true};
+    struct st_tokenize_report r;
+
+    (void)state;
+    scratch_open();
+    put_model();
+    scratch_put("t.jsonl", "{\"text\": \"one two three\"}\n{\"text\": \"\"}\n{\"text\": \"1\"}\n");
+    scratch_put("t.txt", "one two three four five");
+    assert_ok(tokenize(scratch_path("t.jsonl"), usual, &r));
+    assert_false(r.dialogs);
+    assert_int_equal(r.parts[0].documents, 2);
+    assert_int_equal(r.parts[0].source_bytes, 14);
+    assert_int_equal(r.dropped[ST_ROW_EMPTY], 1);
+    assert_int_equal(r.parts[0].trained, r.parts[0].tokens);
+    assert_ok(tokenize(scratch_path("t.jsonl"), cut, &r));
+    assert_int_equal(r.parts[0].tokens, 4 + 2);
+    assert_int_equal(r.truncated, 1);
+    assert_int_equal(r.parts[0].source_bytes, 0);
+    assert_ok(tokenize(scratch_path("t.txt"), cut, &r));
+    assert_int_equal(r.parts[0].tokens, 4);
+    assert_int_equal(r.truncated, 1);
+    scratch_close();
+}
+
+/* A row that says nothing about the format is left out, and the next one says it; so is a text that has no token. */
+static void empty_rows_are_left_out(void **state)
+{
+    const struct st_tokenize_opts chatml = {.template = "chatml", .overwrite = true}, usual = {.overwrite = true};
+    struct st_tokenize_report r;
+
+    (void)state;
+    scratch_open();
+    put_model();
+    scratch_put("r.jsonl", "{\"conversations\": []}\n{\"conversations\": []}\n{\"conversations\": [" TURN("human", "u") "," TURN(
+                               "gpt", "a") "]}\n{\"conversations\": []}\n");
+    assert_ok(tokenize(scratch_path("r.jsonl"), chatml, &r));
+    assert_int_equal(r.dropped[ST_ROW_EMPTY], 3);
+    assert_int_equal(r.parts[0].documents, 1);
+    scratch_put("model/tokenizer.json", "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": []}}");
+    scratch_put("model/tokenizer_config.json", "{}");
+    scratch_put("t.jsonl", "{\"text\": \"b\"}\n{\"text\": \"aa\"}\n");
+    assert_ok(tokenize(scratch_path("t.jsonl"), usual, &r));
+    assert_int_equal(r.dropped[ST_ROW_EMPTY], 1);
+    assert_int_equal(r.parts[0].documents, 1);
+    assert_int_equal(r.parts[0].tokens, 2);
+    scratch_put("t.txt", "b");
+    assert_int_equal(tokenize(scratch_path("t.txt"), usual, &r), STRATA_E_INPUT);
+    assert_non_null(strstr(strata_last_error(), "1: empty"));
+    scratch_close();
+}
+
+/* A column that a data set names is in some row, as it is in LLaMA-Factory's table. */
+static void columns_that_no_row_has_are_refused(void **state)
+{
+    static const struct {
+        const char *columns, *error; /* NULL: none */
+    } cases[] = {
+        {"{\"prompt\": \"p\", \"response\": \"r\"}", NULL},
+        {"{\"prompt\": \"p\", \"query\": \"q\", \"response\": \"r\", \"system\": \"s\"}", NULL},
+        {"{\"prompt\": \"p\", \"response\": \"r\", \"system\": \"sys\"}", "no row has the column \"sys\""},
+        {"{\"prompt\": \"P\", \"query\": \"q\", \"response\": \"r\"}", "no row has the column \"P\""},
+        {"{\"prompt\": \"P\", \"response\": \"r\"}", "rows.jsonl:1: row 1: column \"P\" is missing"},
+    };
+    static const char rows[] =
+        "{\"p\": \"a\", \"q\": \"b\", \"r\": \"c\"}\n{\"p\": \"a\", \"q\": \"b\", \"r\": \"c\", \"s\": \"d\"}\n";
+
+    (void)state;
+    scratch_open();
+    put_model();
+    scratch_put("rows.jsonl", rows);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct st_tokenize_opts opts = {.template = "chatml", .overwrite = true, .dataset = "d"};
+        struct st_tokenize_report r;
+        char info[256], path[256];
+
+        snprintf(info, sizeof(info), "{\"d\": {\"file_name\": \"rows.jsonl\", \"columns\": %s}}", cases[i].columns);
+        scratch_put("info.json", info);
+        snprintf(path, sizeof(path), "%s", scratch_path("info.json"));
+        opts.dataset_info = path;
+        opts.tokenizer = scratch_path("model");
+        opts.out = scratch_path("x.bin");
+        if (cases[i].error == NULL) {
+            assert_ok(st_tokenize(&opts, &r));
+            continue;
+        }
+        assert_int_equal(st_tokenize(&opts, &r), STRATA_E_INPUT);
+        assert_non_null(strstr(strata_last_error(), cases[i].error));
+    }
+    scratch_close();
+}
+
+/* What is read once cannot be counted first. */
+static void rows_of_a_pipe_are_not_held_out(void **state)
+{
+    const struct st_tokenize_opts opts = {.template = "chatml", .format = ST_ROWS_MESSAGES, .val_size = 1};
+    static const char row[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n";
+    struct st_tokenize_report r;
+    char path[32];
+    int ends[2];
+
+    (void)state;
+    scratch_open();
+    put_model();
+    assert_int_equal(pipe(ends), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(write(ends[1], row, sizeof(row) - 1), sizeof(row) - 1);
+    close(ends[1]);
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", ends[0]);
+    assert_int_equal(tokenize(path, opts, &r), STRATA_E_INPUT);
+    assert_non_null(strstr(strata_last_error(), "cannot be held out or sampled: they are read once"));
+    close(ends[0]);
+    scratch_close();
+}
+
+static void replace_rows(void *context, const struct st_shown_run *run)
+{
+    (void)run;
+    scratch_put(context, "{\"messages\": []}\n");
+    assert_int_equal(rename(scratch_path(context), scratch_path("b.jsonl")), 0);
+}
+
+/* Rows are counted first: what is read then is the same file. */
+static void files_are_not_replaced_between_counting_and_reading(void **state)
+{
+    struct st_tokenize_opts opts = {.template = "chatml", .val_size = 1, .overwrite = true, .show = 1, .shown = replace_rows};
+    const char *inputs[2];
+    struct st_tokenize_report r;
+    char a[128], b[128];
+
+    (void)state;
+    scratch_open();
+    put_model();
+    put_rows(3);
+    snprintf(a, sizeof(a), "%s", scratch_path("rows.jsonl"));
+    snprintf(b, sizeof(b), "%s", scratch_path("b.jsonl"));
+    opts.inputs = inputs;
+    opts.input_count = 2;
+    opts.tokenizer = scratch_path("model");
+    opts.out = scratch_path("x.bin");
+    opts.context = "new.jsonl";
+    inputs[0] = a;
+    inputs[1] = b;
+    scratch_put("b.jsonl", "{\"messages\": []}\n{\"messages\": []}\n");
+    assert_int_equal(st_tokenize(&opts, &r), STRATA_E_INPUT);
+    assert_non_null(strstr(strata_last_error(), "b.jsonl changed while it was read"));
+    scratch_close();
+}
+
+struct shown {
+    uint64_t tokens, ids;
+    bool more;
+};
+
+static void note_shown(void *context, const struct st_shown_run *run)
+{
+    struct shown *s = context;
+
+    s->tokens = run->tokens;
+    s->ids += run->count;
+    s->more = run->more;
+}
+
+/* A text that is read in parts is shown with its end, or is said to go on. */
+static void texts_are_shown_to_their_end(void **state)
+{
+    struct shown shown = {0};
+    const struct st_tokenize_opts opts = {.overwrite = true, .show = 1, .shown = note_shown, .context = &shown};
+    struct st_tokenize_report r;
+    FILE *file;
+
+    (void)state;
+    scratch_open();
+    put_model();
+    scratch_put("t.txt", "one two three");
+    assert_ok(tokenize(scratch_path("t.txt"), opts, &r));
+    assert_int_equal(shown.tokens, r.parts[0].tokens);
+    assert_int_equal(shown.ids, shown.tokens);
+    assert_false(shown.more);
+    file = fopen(scratch_path("t.txt"), "wb");
+    assert_non_null(file);
+    for (int i = 0; i < 40000; i++)
+        assert_true(fprintf(file, "line %d\n", i) > 0);
+    assert_int_equal(fclose(file), 0);
+    shown = (struct shown){0};
+    assert_ok(tokenize(scratch_path("t.txt"), opts, &r));
+    assert_true(shown.more && shown.tokens < r.parts[0].tokens);
+    assert_int_equal(shown.ids, shown.tokens);
+    scratch_close();
+}
+
+static void rows_are_dropped_for_a_reason_or_nothing_is_written(void **state)
+{
+    const struct st_tokenize_opts gemma = {.template = "gemma"}, gemma_short = {.template = "chatml", .seq_len = 3};
+    struct st_tokenize_opts plain = {.overwrite = true};
+    struct st_tokenize_report r;
+
+    (void)state;
+    scratch_open();
+    put_model();
+    scratch_put("r.jsonl", "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}]}\n");
+    assert_int_equal(tokenize(scratch_path("r.jsonl"), gemma, &r), STRATA_E_INPUT);
+    assert_non_null(strstr(strata_last_error(), "none of 1 rows can be trained; 1: refused by the template: "));
+    scratch_put("r.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n");
+    assert_int_equal(tokenize(scratch_path("r.jsonl"), gemma_short, &r), STRATA_E_INPUT);
+    assert_non_null(strstr(strata_last_error(), "nothing to train"));
+    scratch_put("r.jsonl", "");
+    assert_int_equal(tokenize(scratch_path("r.jsonl"), gemma, &r), STRATA_E_INPUT);
+    assert_non_null(strstr(strata_last_error(), "there are no rows"));
+    assert_int_equal(scratch_entries_with(scratch_dir, "x.bin"), 0);
+    /* the answer begins right behind what is kept */
+    scratch_put("t.jinja", "{{ messages[0].content }}{% generation %}{{ messages[1].content }}{% endgeneration %}");
+    scratch_put("r.jsonl",
+                "{\"messages\": [{\"role\": \"user\", \"content\": \"12\"}, {\"role\": \"assistant\", \"content\": \"3\"}]}\n");
+    plain.template = scratch_path("t.jinja");
+    assert_ok(tokenize(scratch_path("r.jsonl"), plain, &r));
+    assert_true(r.parts[0].tokens == 3 && r.parts[0].trained == 1);
+    plain.seq_len = 2;
+    assert_int_equal(tokenize(scratch_path("r.jsonl"), plain, &r), STRATA_E_INPUT);
+    assert_int_equal(r.dropped[ST_ROW_UNTRAINED], 1);
+    assert_int_equal(r.truncated, 1);
+    scratch_close();
+}
+
+/* Of the four files all are there, or none. */
+static void every_failure_leaves_all_files_or_none(void **state)
+{
+    const struct st_tokenize_opts opts = {.template = "chatml", .val_size = 1};
+    struct fault_walk walk = {.result = -EIO};
+
+    (void)state;
+    scratch_open();
+    put_model();
+    put_rows(3);
+    while (fault_walk_next(&walk)) {
+        struct st_tokenize_report r;
+        const strata_status st = tokenize(scratch_path("rows.jsonl"), opts, &r);
+        uint32_t files;
+
+        fault_walk_end(&walk, st);
+        files = scratch_entries_with(scratch_dir, ".bin");
+        assert_true(files == 0 || files == 4);
+        assert_true(st != STRATA_OK || files == 4);
+        (void)unlink(scratch_path("x.bin"));
+        (void)unlink(scratch_path("x.bin.meta"));
+        (void)unlink(scratch_path("x.heldout.bin"));
+        (void)unlink(scratch_path("x.heldout.bin.meta"));
+    }
+    assert_true(walk.failed > 50);
+    scratch_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_are_exact_and_seeded),
+        cmocka_unit_test(texts_have_an_end_and_may_be_cut),
+        cmocka_unit_test(empty_rows_are_left_out),
+        cmocka_unit_test(columns_that_no_row_has_are_refused),
+        cmocka_unit_test(rows_of_a_pipe_are_not_held_out),
+        cmocka_unit_test(files_are_not_replaced_between_counting_and_reading),
+        cmocka_unit_test(texts_are_shown_to_their_end),
+        cmocka_unit_test(rows_are_dropped_for_a_reason_or_nothing_is_written),
+        cmocka_unit_test(every_failure_leaves_all_files_or_none),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
