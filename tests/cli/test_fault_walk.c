@@ -6,6 +6,7 @@
  * Of each site so many passes fail, from the first to the last; 0: every one.  Default: one, the first or the last, or a few.
  * Commands by their first word; without: all. */
 #include "tests/cli/program.h"
+#include "tests/cli/sites.h"
 #include "tests/cli/workplace.h"
 #include "tests/offload/checkpoint_fixture.h"
 
@@ -25,7 +26,6 @@
 
 #include <cmocka.h>
 
-#define SITES_MAX    256
 #define WAIT_SECONDS 120
 #define COUNT(a)     (sizeof(a) / sizeof((a)[0]))
 #define PAGED                                                                                                                    \
@@ -86,11 +86,6 @@ static const struct {
     {"check {w}/config.json", true, 1, false},
     {"plan --model nano --threads 2 --machine {w}/machine.json --host-memory 1GiB --device-memory 1GiB --json", true, 3, false},
     {"info --json --nvme {w}/nvme", false, 1, false},
-};
-
-struct site {
-    char name[64];
-    unsigned long passed;
 };
 
 struct walk {
@@ -242,18 +237,6 @@ static void fail_at(struct walk *walk, const char *site, unsigned long pass)
     forget_results(walk->w);
 }
 
-static unsigned long read_sites(struct site *sites, const char *text)
-{
-    unsigned long count = 0, fired;
-
-    for (const char *at = strstr(text, "fault: "); at != NULL; at = strstr(at + 1, "fault: ")) {
-        assert_true(count < SITES_MAX);
-        if (sscanf(at, "fault: %63s passed %lu fired %lu", sites[count].name, &sites[count].passed, &fired) == 3)
-            count++;
-    }
-    return count;
-}
-
 static void walk_command(struct walk *walk)
 {
     static struct site sites[SITES_MAX];
@@ -264,14 +247,14 @@ static void walk_command(struct walk *walk)
         fail_msg("%s: exit code %d: %s", running, p.code, p.err);
     walk->out = strdup(p.out);
     walk->model_digest = digest_of_out(walk->w);
-    walk->sites = read_sites(sites, p.err);
+    walk->sites = sites_read(sites, p.err);
     program_free(&p);
     forget_results(walk->w);
     for (unsigned long i = 0; i < walk->sites; i++) {
         const unsigned long all = sites[i].passed, wanted = walk->passes == 0 || walk->passes > all ? all : walk->passes;
 
         for (unsigned long k = 0; k < wanted; k++)
-            fail_at(walk, sites[i].name, wanted > 1 ? k * (all - 1) / (wanted - 1) : walk->last ? all - 1 : 0);
+            fail_at(walk, sites[i].name, wanted > 1 ? sites_pass(&sites[i], k, wanted) : walk->last ? all - 1 : 0);
     }
     print_message("%.20s...: %lu sites, %lu runs: %lu refused, %lu absorbed, %lu without the fault, %lu wrong\n", walk->command,
                   walk->sites, walk->runs, walk->refused, walk->absorbed, walk->unreached, walk->wrong);

@@ -4,6 +4,7 @@
  *     test_cli_kill_soak [KILLS [SEED]]          kills in each cell
  *
  * The instants are what is tested: here a test sleeps. */
+#include "tests/cli/chance.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 
@@ -13,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -34,7 +34,6 @@
     "zero_optimization.offload_param.device=nvme --set strata.cache=0 --device-memory 20MiB"
 
 static long kills = 3;
-static uint64_t state_of_random = 1;
 
 static const struct cell {
     const char *name, *options, *save; /* shm: another file system */
@@ -44,19 +43,6 @@ static const struct cell {
     {"two drives", DRIVE " --nvme {w}/nvme2", "save"},
     {"another file system", DRIVE, "shm/save"},
 };
-
-static uint32_t below(uint32_t limit)
-{
-    state_of_random = state_of_random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)(state_of_random >> 33) % limit;
-}
-
-static void sleep_us(uint32_t us)
-{
-    const struct timespec pause = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000L};
-
-    nanosleep(&pause, NULL);
-}
 
 /* --- what a directory of checkpoints holds --- */
 
@@ -121,7 +107,7 @@ static void one_kill(struct soak *s)
     struct program p;
 
     workplace_start(s->w, &p, s->command);
-    sleep_us(below(s->window_us));
+    chance_sleep_us(s->window_us);
     kill(p.pid, SIGKILL);
     program_wait(&p);
     after = look(s->save);
@@ -206,6 +192,6 @@ int main(int argc, char **argv)
     if (argc > 1)
         kills = strtol(argv[1], NULL, 10);
     if (argc > 2)
-        state_of_random = strtoull(argv[2], NULL, 10);
+        chance_seed(strtoull(argv[2], NULL, 10));
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
 }

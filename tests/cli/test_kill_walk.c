@@ -6,6 +6,7 @@
  * Of each site so many passes are taken, from the first to the last, each with a run of its own to the end; 0: every one.
  * Default: one of each site that writes or names files, and a run to the end after some kills. */
 #include "tests/cli/program.h"
+#include "tests/cli/sites.h"
 #include "tests/cli/workplace.h"
 
 #include <limits.h>
@@ -22,7 +23,6 @@
 
 #include <cmocka.h>
 
-#define SITES_MAX    256
 #define WAIT_SECONDS 120
 #define CHAIN        4 /* kills before a run to the end */
 #define COUNT(a)     (sizeof(a) / sizeof((a)[0]))
@@ -43,11 +43,6 @@ static const struct cell {
     {"on a drive, resumed", TRAIN SAVING DRIVE, true},
     {"in memory, resumed", TRAIN SAVING, true},
     {"on a drive, begun", TRAIN SAVING DRIVE, false},
-};
-
-struct site {
-    char name[64];
-    unsigned long passed;
 };
 
 struct walk {
@@ -136,18 +131,6 @@ static bool writes_or_names(const char *site)
     return false;
 }
 
-static unsigned long read_sites(struct site *sites, const char *text)
-{
-    unsigned long count = 0, fired;
-
-    for (const char *at = strstr(text, "fault: "); at != NULL; at = strstr(at + 1, "fault: ")) {
-        assert_true(count < SITES_MAX);
-        if (sscanf(at, "fault: %63s passed %lu fired %lu", sites[count].name, &sites[count].passed, &fired) == 3)
-            count++;
-    }
-    return count;
-}
-
 static void walk_site(struct walk *walk, const struct site *site)
 {
     const unsigned long all = site->passed, wanted = passes_asked == 0 || passes_asked > all ? all : passes_asked;
@@ -158,7 +141,7 @@ static void walk_site(struct walk *walk, const struct site *site)
         return;
     }
     for (unsigned long k = 0; k < wanted; k++)
-        kill_at(walk, site->name, wanted > 1 ? k * (all - 1) / (wanted - 1) : all / 2);
+        kill_at(walk, site->name, wanted > 1 ? sites_pass(site, k, wanted) : all / 2);
 }
 
 static void walk_cell(const struct workplace *w, const struct cell *cell)
@@ -172,7 +155,7 @@ static void walk_cell(const struct workplace *w, const struct cell *cell)
     program_free(&p);
     prepare(&walk);
     run(&walk, &p, "?");
-    walk.sites = read_sites(sites, p.err);
+    walk.sites = sites_read(sites, p.err);
     check_end(&walk, &p);
     program_free(&p);
     for (unsigned long i = 0; i < walk.sites; i++)

@@ -4,6 +4,7 @@
  *     test_cli_signal_soak [SIGNALS [SEED]]
  *
  * The instants are what is tested: here a test sleeps. */
+#include "tests/cli/chance.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/child.h"
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -31,7 +31,6 @@
     "--set strata.cache=0"
 
 static long signals = 20;
-static uint64_t state_of_random = 1;
 
 /* Each takes about this long when it is left alone. */
 static const struct {
@@ -50,19 +49,6 @@ static const struct {
     {"bench io {w}/nvme --size 8M --seconds 0.02 --repeats 2", 800},
     {"tokens {w}/text --out {w}/new.bin", 10},
 };
-
-static uint32_t below(uint32_t limit)
-{
-    state_of_random = state_of_random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (uint32_t)(state_of_random >> 33) % limit;
-}
-
-static void sleep_us(uint32_t us)
-{
-    const struct timespec pause = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000L};
-
-    nanosleep(&pause, NULL);
-}
 
 /* --- the load --- */
 
@@ -118,16 +104,17 @@ static void check_left(const struct workplace *w, long run)
 static int signalled_run(const struct workplace *w, long run)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    const uint32_t which = below(COUNT(commands));
-    const int first = numbers[below(COUNT(numbers))], second = below(3) == 0 ? numbers[below(COUNT(numbers))] : 0;
+    const uint32_t which = chance_below(COUNT(commands));
+    const int first = numbers[chance_below(COUNT(numbers))],
+              second = chance_below(3) == 0 ? numbers[chance_below(COUNT(numbers))] : 0;
     struct program p;
     int code;
 
     workplace_start(w, &p, commands[which].command);
-    sleep_us(below(commands[which].ms * 1000 + 1));
+    chance_sleep_us(commands[which].ms * 1000 + 1);
     kill(p.pid, first);
     if (second != 0) {
-        sleep_us(below(20000));
+        chance_sleep_us(20000);
         kill(p.pid, second);
     }
     program_wait(&p);
@@ -163,6 +150,6 @@ int main(int argc, char **argv)
     if (argc > 1)
         signals = strtol(argv[1], NULL, 10);
     if (argc > 2)
-        state_of_random = strtoull(argv[2], NULL, 10);
+        chance_seed(strtoull(argv[2], NULL, 10));
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
 }
