@@ -299,6 +299,8 @@ static strata_status widen(void *ctx, uint32_t page, uint64_t first, uint64_t co
     (void)page;
     if (format == STRATA_BF16)
         to->w->kernels->bf16_to_f32(out, weight, count);
+    else if (format == STRATA_NF4)
+        to->w->kernels->nf4_widen(out, STRATA_F32, weight, count);
     else if (format == STRATA_F16)
         to->w->kernels->f16_to_f32(out, weight, count);
     else

@@ -10,6 +10,8 @@
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -69,6 +71,16 @@ static void *place(const struct fill_job *j, const struct target *t, void *stage
     return t->on_device ? (unsigned char *)staged + target_bytes(j, t, at) : t->to + target_bytes(j, t, j->first + at);
 }
 
+/* Elements of a record share a scale, which one that is not finite would spoil. */
+static strata_status check_finite(const struct fill_job *j, uint64_t at, const float *values, uint64_t elems)
+{
+    for (uint64_t i = 0; i < elems; i++)
+        if (!isfinite(values[i]))
+            return st_error(STRATA_E_NUMERICS, "page %u, element %" PRIu64 " is %g: what is not finite cannot be quantised",
+                            j->chunk->page, j->chunk->page_first + j->first + at + i, (double)values[i]);
+    return STRATA_OK;
+}
+
 /* Draws one item and rounds it.  A bf16 weight without a low half, frozen or of a run without updates, is rounded to even, as
  * torch rounds it; one with a low half is rounded as the updates round it. */
 static strata_status fill_values(struct fill_job *j, uint64_t at, uint64_t elems, float *spare)
@@ -87,7 +99,11 @@ static strata_status fill_values(struct fill_job *j, uint64_t at, uint64_t elems
     st = j->load->fill(j->load->ctx, j->chunk->page, j->chunk->page_first + j->first + at, elems, values);
     if (st != STRATA_OK || dt == STRATA_F32)
         return st;
-    if (dt == STRATA_F16)
+    if (dt == STRATA_NF4 && (st = check_finite(j, at, values, elems)) != STRATA_OK)
+        return st;
+    if (dt == STRATA_NF4)
+        k->nf4_quantise(weight, values, elems);
+    else if (dt == STRATA_F16)
         k->f32_to_f16(weight, values, elems);
     else if (master == NULL)
         k->f32_to_bf16(weight, values, elems);

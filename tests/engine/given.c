@@ -58,7 +58,7 @@ static void add_gradients(const struct given *g, const struct st_call *call, uin
 
     if (call->first)
         memset(call->grad, 0, call->grad_elems * sizeof(float));
-    for (uint32_t k = 0; g->grad != NULL && k < page->group_count; k++)
+    for (uint32_t k = 0; g->grad != NULL && k < page->group_count && page->groups[k].kind != ST_GROUP_FROZEN; k++)
         for (uint64_t i = page->groups[k].offset; i < page->groups[k].offset + page->groups[k].elems; i++)
             call->grad[i] += (float)(g->grad(p, i, g->step) / MICRO_BATCHES * scale);
 }
@@ -138,12 +138,15 @@ void given_open(struct given *g, const struct given_opts *opts)
                                      .micro_batch = 1,
                                      .grad_accum = MICRO_BATCHES,
                                      .block_params = opts->block_params,
+                                     .adapter_params = opts->adapter_params,
+                                     .quantised = opts->quantised,
                                      .positions = true,
                                      .tied = true};
+    static const enum plan_frozen frozen[] = {PLAN_FROZEN, PLAN_FROZEN, PLAN_FROZEN, PLAN_FROZEN}; /* [sizes.blocks + 2] */
     struct st_engine_opts engine;
 
     *g = (struct given){.config = opts->config, .grad = opts->grad};
-    plan_workload(&g->workload, &sizes, NULL);
+    plan_workload(&g->workload, &sizes, opts->adapter_params > 0 ? frozen : NULL);
     make_plan(g, opts->smallest);
     st_config_engine_opts(&engine, &g->config);
     engine.program = &g->plan->program;

@@ -12,9 +12,11 @@ typedef double given_grad_fn(uint32_t page, uint64_t elem, uint64_t step);
 
 struct given_opts {
     struct st_config config;
-    uint64_t block_params; /* of a block's matrices */
-    given_grad_fn *grad;   /* NULL: none, all zero */
-    bool smallest;         /* as little device memory as the config does with; else all that is wanted */
+    uint64_t block_params;   /* of a block's matrices */
+    uint64_t adapter_params; /* of a block's adapters, beside which all is frozen; 0: none */
+    bool quantised;          /* the matrices of adapted blocks */
+    given_grad_fn *grad;     /* NULL: none, all zero */
+    bool smallest;           /* as little device memory as the config does with; else all that is wanted */
 };
 
 struct given {
