@@ -199,9 +199,9 @@ static void open_group(void *ctx, const char *dir)
     w->group_count++;
     g->used = st_kernel_text_open(dir, g->v1 ? "memory.usage_in_bytes" : "memory.current");
     g->stat = st_kernel_text_open(dir, "memory.stat");
+    g->events = st_kernel_text_open(dir, g->v1 ? "memory.oom_control" : "memory.events"); /* both count "oom_kill N" */
     if (!g->v1) {
         g->high = st_kernel_text_open(dir, "memory.high");
-        g->events = st_kernel_text_open(dir, "memory.events");
         g->pressure = st_kernel_text_open(dir, "memory.pressure");
         g->swap_limit = st_kernel_text_open(dir, "memory.swap.max");
         g->swap_used = st_kernel_text_open(dir, "memory.swap.current");

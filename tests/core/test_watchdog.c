@@ -319,6 +319,26 @@ static void version_one_and_the_machine_are_watched(void **state)
     assert_non_null(strstr(l.sentence, "1.00 MiB of 32.0 GiB of memory are left in this machine, and the kernel has killed"));
 }
 
+static void kills_in_a_group_of_version_one_are_seen(void **state)
+{
+    struct st_watchdog *w = NULL;
+    struct listener l;
+
+    (void)state;
+    put_machine("16777216");
+    scratch_put("proc/self/cgroup", "4:memory:/x\n");
+    scratch_put("cgroup/memory/x/memory.limit_in_bytes", "2147483648\n");
+    scratch_put("cgroup/memory/x/memory.usage_in_bytes", "1073741824\n");
+    scratch_put("cgroup/memory/x/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n");
+    assert_int_equal(start(&w, &l, SOON_NS), STRATA_OK);
+    scratch_put("cgroup/memory/x/memory.usage_in_bytes", "2143289344\n"); /* 2044 MiB */
+    scratch_put("cgroup/memory/x/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n");
+    wait_heard(&l);
+    st_watchdog_stop(w);
+    assert_non_null(strstr(l.sentence, "4.00 MiB of 2.00 GiB of memory are left in "));
+    assert_non_null(strstr(l.sentence, "/cgroup/memory/x, and the kernel has killed for memory there"));
+}
+
 /* Each refusal of the system while it starts: started, or E_NOMEM; nothing stays open or allocated (the group's checks). */
 static void every_refusal_is_survived(void **state)
 {
@@ -368,6 +388,7 @@ int main(void)
         cmocka_unit_test(the_unknown_is_no_alarm),
         cmocka_unit_test_setup_teardown(a_group_that_is_full_is_reported, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(version_one_and_the_machine_are_watched, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(kills_in_a_group_of_version_one_are_seen, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(every_refusal_is_survived, scratch_create, scratch_remove),
         cmocka_unit_test(this_machine_is_calm),
     };
