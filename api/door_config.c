@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "model/adapter/adapter.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,6 +67,23 @@ static enum st_config_origin origin_of(const struct st_config_source *source, co
     return ST_ORIGIN_DEFAULT;
 }
 
+/* The adapter's keys, but for what depends on the model. */
+static strata_status check_lora(struct strata_config *c)
+{
+    struct st_adapter_spec *spec = NULL;
+    char sentence[1024];
+    strata_status st = STRATA_OK;
+
+    if (c->values.lora[0] != '\0')
+        st = st_adapter_spec_parse(&spec, c->values.lora, strlen(c->values.lora), "strata.lora");
+    st_adapter_spec_destroy(spec);
+    if (st != STRATA_E_CONFIG)
+        return st;
+    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    st = st_config_refuse(c->source, "strata.lora", sentence);
+    return st == STRATA_E_CONFIG ? st_error(st, "%s: %s", c->name, sentence) : st;
+}
+
 static strata_status load(struct strata_config *c, const struct strata_config_opts *o)
 {
     const struct st_config_opts opts = {
@@ -79,12 +97,13 @@ static strata_status load(struct strata_config *c, const struct strata_config_op
         .train_batch = o->train_batch,
         .leaves = o->leaves,
     };
-    const strata_status st = st_handle_text(&c->name, o->file != NULL ? o->file : "the configuration");
+    strata_status st = st_handle_text(&c->name, o->file != NULL ? o->file : "the configuration");
 
     if (st != STRATA_OK)
         return st;
-    return o->text == NULL ? st_config_load(&c->values, &c->source, &opts)
-                           : st_config_load_text(&c->values, &c->source, o->text, strlen(o->text), c->name, &opts);
+    st = o->text == NULL ? st_config_load(&c->values, &c->source, &opts)
+                         : st_config_load_text(&c->values, &c->source, o->text, strlen(o->text), c->name, &opts);
+    return st == STRATA_OK ? check_lora(c) : st;
 }
 
 static strata_status check_opts(const struct strata_config_opts *o)

@@ -246,6 +246,8 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
     };
     strata_status st;
 
+    if (m->config.lora[0] != '\0')
+        return st_error(STRATA_E_CONFIG, "strata.lora: adapters are not trained in this version yet");
     batch.documents = m->documents && m->use != STRATA_USE_GENERATE;
     if (m->use == STRATA_USE_GENERATE)
         batch.micro_batch = batch.grad_accum = 1, batch.generate = true, batch.context = m->context;

@@ -5,12 +5,16 @@
 #include "core/base/error.h"
 #include "core/base/size.h"
 #include "core/base/text.h"
+#include "core/json/json.h"
+#include "core/system/file.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define LORA_BYTES_MAX (1u << 20)
 
 /* --- values --- */
 
@@ -374,6 +378,23 @@ static strata_status nvme_override(struct cli_args *args)
     return override_push(args, "strata.nvme", text);
 }
 
+/* The file's text is the value of a key. */
+static strata_status lora_override(struct cli_args *args)
+{
+    st_json *root = NULL;
+    char *text = NULL;
+    uint64_t bytes;
+    strata_status st = st_file_read_text(&text, &bytes, args->lora, LORA_BYTES_MAX);
+
+    if (st == STRATA_OK)
+        st = st_json_parse(&root, text, bytes, args->lora); /* names the line of what is no JSON */
+    st_json_free(root);
+    if (st == STRATA_OK)
+        st = override_push(args, "strata.lora", text);
+    free(text);
+    return st == STRATA_OK ? st : st_error_prefix(st, "--lora");
+}
+
 strata_status cli_args_parse(struct cli_args *args, enum cli_command command, int argc, char **argv)
 {
     struct cursor c = {.argc = argc, .at = 2, .argv = argv};
@@ -394,6 +415,8 @@ strata_status cli_args_parse(struct cli_args *args, enum cli_command command, in
         st = nvme_override(args);
     if (st == STRATA_OK && !args->help)
         st = args_check(args);
+    if (st == STRATA_OK && !args->help && args->lora != NULL)
+        st = lora_override(args);
     return st;
 }
 

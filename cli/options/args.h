@@ -45,7 +45,7 @@ struct cli_args {
     struct cli_list positional;
     struct cli_list overrides; /* "path=value" for the config, in the order of the command line; owned */
     struct cli_list data, nvme;
-    const char *model, *config_file, *out, *resume, *eval_data, *machine, *metrics, *trace, *tokenizer, *fault;
+    const char *model, *config_file, *out, *resume, *eval_data, *machine, *metrics, *trace, *tokenizer, *fault, *lora;
     const char *device;                                                   /* default "cpu" */
     const char *prompt, *prompt_file, *prompt_tokens;                     /* exactly one of them; with chat at most one */
     const char *master_addr, *comm;                                       /* train: where ranks meet, and how */

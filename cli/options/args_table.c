@@ -69,6 +69,8 @@ static const struct cli_option options[] = {
      "sequences per forward and backward pass"},
     {{"grad-accum"}, RUNS | CLI_CMD_CHECK | CLI_CMD_IMPORT | CLI_CMD_BENCH_STEP, VALUE_COUNT, NO_OFFSET, "gradient_accumulation_steps", 1, ST_GRAD_ACCUM_MAX, "N",
      "micro-batches per step"},
+    {{"lora"}, TRAINS | CLI_CMD_CHECK, VALUE_TEXT, AT(lora), NULL, 0, 0, "FILE.json",
+     "train adapters as this adapter_config.json of PEFT's says, in place of strata.lora"},
     {{"warmup-steps"}, TRAINS | CLI_CMD_CHECK, VALUE_COUNT, NO_OFFSET, "scheduler.params.warmup_num_steps", 0, WHOLE_MAX, "N",
      "steps until the learning rate is reached"},
     {{"set"}, CONFIGURES | CLI_CMD_IMPORT | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_SET, NO_OFFSET, NULL, 0, 0, "PATH=VALUE",

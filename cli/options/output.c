@@ -26,7 +26,7 @@ static strata_status check_list(const char *path, const char *const *inputs, uin
 /* An input that is overwritten is lost, and data read from it meanwhile may be neither the old nor the new. */
 static strata_status check_inputs(const char *path, const struct cli_args *args)
 {
-    const char *const files[] = {args->config_file, args->machine, args->eval_data, args->prompt_file};
+    const char *const files[] = {args->config_file, args->machine, args->eval_data, args->prompt_file, args->lora};
     strata_status st;
 
     if ((st = check_list(path, files, sizeof(files) / sizeof(files[0]))) != STRATA_OK ||

@@ -332,6 +332,21 @@ const char *st_json_string(const st_json *n)
     return n->valuestring;
 }
 
+uint32_t st_json_depth(const st_json *n)
+{
+    const enum st_json_type type = st_json_type(n);
+    uint32_t most = 0;
+
+    if (type != ST_JSON_OBJECT && type != ST_JSON_ARRAY)
+        return 0;
+    for (const st_json *child = st_json_first(n); child != NULL; child = st_json_next(child)) {
+        const uint32_t depth = st_json_depth(child);
+
+        most = depth > most ? depth : most;
+    }
+    return most + 1;
+}
+
 int st_json_u64(const st_json *n, uint64_t *out)
 {
     double value = n->valuedouble;

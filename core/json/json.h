@@ -35,6 +35,8 @@ double st_json_number(const st_json *n);
  *  NULL: another number. */
 const char *st_json_number_text(const st_json *n);
 const char *st_json_string(const st_json *n);
+/** Levels of objects and arrays, this one included; 0: n is neither.  At most 64. */
+uint32_t st_json_depth(const st_json *n);
 /** 1 and *out set if n is a number that is a whole value in 0..2^53. */
 int st_json_u64(const st_json *n, uint64_t *out);
 
@@ -56,6 +58,8 @@ void st_json_put_u64(struct st_json_writer *w, const char *key, uint64_t value);
 void st_json_put_bool(struct st_json_writer *w, const char *key, bool value);
 /** A whole tree, which is less than 32 - w->depth levels deep. */
 void st_json_put_node(struct st_json_writer *w, const char *key, const st_json *node);
+/** A value that is JSON text already. */
+void st_json_put_text(struct st_json_writer *w, const char *key, const char *json);
 void st_json_end_line(struct st_json_writer *w); /* newline and flush */
 
 #endif

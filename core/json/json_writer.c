@@ -179,6 +179,12 @@ void st_json_put_node(struct st_json_writer *w, const char *key, const st_json *
     }
 }
 
+void st_json_put_text(struct st_json_writer *w, const char *key, const char *json)
+{
+    before_value(w, key);
+    fputs(json, w->file);
+}
+
 void st_json_end_line(struct st_json_writer *w)
 {
     assert(w->depth == 0);

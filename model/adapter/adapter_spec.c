@@ -13,6 +13,7 @@
 #include <strings.h>
 
 #define CONFIG_BYTES_MAX (1u << 20)
+#define DEPTH_MAX        16u
 
 struct key;
 typedef strata_status read_fn(struct st_adapter_spec *spec, const st_json *value, const struct key *key);
@@ -372,12 +373,19 @@ static strata_status check_together(struct st_adapter_spec *spec)
     return STRATA_OK;
 }
 
+static strata_status too_deep(const char *where)
+{
+    return st_error(STRATA_E_CONFIG, "%s is nested more than %u levels deep", where, DEPTH_MAX);
+}
+
 static strata_status read_object(struct st_adapter_spec *spec)
 {
     strata_status st;
 
     if (st_json_type(spec->object) != ST_JSON_OBJECT)
         return st_error(STRATA_E_CONFIG, "%s must be an object with the keys of PEFT's LoraConfig", spec->where);
+    if (st_json_depth(spec->object) > DEPTH_MAX)
+        return too_deep(spec->where);
     for (const st_json *n = st_json_first(spec->object); n != NULL; n = st_json_next(n))
         if ((st = read_key(spec, n)) != STRATA_OK)
             return st;
@@ -411,9 +419,12 @@ strata_status st_adapter_spec_read(struct st_adapter_spec **out, const st_json *
     struct st_json_writer w;
     char *text = NULL;
     size_t bytes = 0;
-    FILE *file = st_fault("adapter.alloc", 0) < 0 ? NULL : open_memstream(&text, &bytes);
+    FILE *file;
     strata_status st;
 
+    if (st_json_depth(object) > DEPTH_MAX)
+        return too_deep(where);
+    file = st_fault("adapter.alloc", 0) < 0 ? NULL : open_memstream(&text, &bytes);
     if (file == NULL)
         return no_memory();
     st_json_begin(&w, file);

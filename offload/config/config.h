@@ -21,6 +21,7 @@
 #define ST_CONFIG_FREEZE_MAX  8
 #define ST_CONFIG_PATTERN_MAX 128
 #define ST_CONFIG_DIRS_MAX    8
+#define ST_CONFIG_JSON_MAX    32768
 #define ST_CONFIG_KEEP_MAX    22 /* with the two sets beside them as many as a swap has (nvme/swap/swap.h) */
 
 /* REMOVED occurs only in the field table, for keys that DeepSpeed no longer has.  The row's verdict is then NOTICE if the key is
@@ -83,6 +84,7 @@ struct st_config {
     strata_tier activation_tier; /* slowest tier for checkpoints: DEVICE, HOST or NVME; COUNT: auto */
     char freeze[ST_CONFIG_FREEZE_MAX][ST_CONFIG_PATTERN_MAX]; /* shell patterns over tensor names: no gradient, no state */
     uint32_t freeze_count;
+    char lora[ST_CONFIG_JSON_MAX];                   /* JSON of an object with PEFT's keys (model/adapter/adapter.h); "": none */
     uint32_t threads;                                /* 0: one per usable core */
     uint32_t device_deadline;                        /* seconds */
     uint32_t io_deadline;                            /* seconds; 0: none */
@@ -141,8 +143,10 @@ uint32_t st_config_row_count(const struct st_config_source *source);
 const struct st_config_row *st_config_row_at(const struct st_config_source *source, uint32_t i);
 uint32_t st_config_problem_count(const struct st_config_source *source);
 const char *st_config_problem_at(const struct st_config_source *source, uint32_t i);
+/** Add a problem, which whoever reads the value of `path` found in it.  E_CONFIG, or E_NOMEM. */
+strata_status st_config_refuse(struct st_config_source *source, const char *path, const char *reason);
 
-#define ST_CONFIG_VALUE_MAX 8192
+#define ST_CONFIG_VALUE_MAX ST_CONFIG_JSON_MAX
 /** Value `index`, from 0, of those that all ranks of a run must have alike; the others concern a rank's machine alone.
  *  @param value  [ST_CONFIG_VALUE_MAX] out, as text
  *  @return its path, static; NULL: past the last */

@@ -42,6 +42,8 @@ static bool is_written(const struct st_config *config, const struct st_field *fi
     if (config->save[0] == '\0' && (strcmp(field->path, "strata.save") == 0 || strcmp(field->path, "strata.save_every") == 0 ||
                                     strcmp(field->path, "strata.keep") == 0))
         return false; /* without the directory the others would be told that they are not used */
+    if (field->bind == ST_BIND_JSON && config->lora[0] == '\0')
+        return false;
     return field->bind != ST_BIND_DIRS || config->nvme_dir_count > 0;
 }
 
@@ -120,6 +122,7 @@ static void put_type(FILE *file, const struct st_field *field)
         [ST_FIELD_TEXT] = "string",           [ST_FIELD_SECRET] = "string",
         [ST_FIELD_PAIR] = "[number, number]", [ST_FIELD_DIRS] = "directories",
         [ST_FIELD_PATTERNS] = "patterns",     [ST_FIELD_LIST] = "list",
+        [ST_FIELD_JSON] = "object",
     };
     char low[32], high[32];
 

@@ -188,6 +188,14 @@ static void resolve_saving(struct st_config_source *src, const struct st_config 
             st_source_note(src, paths[i], "not used: strata.save (--save) names no directory");
 }
 
+static void resolve_lora(struct st_config_source *src, const struct st_config *config)
+{
+    if (st_source_given(src, "strata.lora") && config->lora[0] == '\0')
+        src->failed = true; /* no memory for its text */
+    if (config->lora[0] != '\0' && config->freeze_count > 0)
+        st_source_reject(src, "strata.freeze", "with strata.lora all that is not an adapter is frozen already: leave it out");
+}
+
 static void resolve_rest(struct st_config_source *src, struct st_config *config)
 {
     const struct st_field_state *cpu = st_source_state(src, "activation_checkpointing.cpu_checkpointing");
@@ -218,6 +226,7 @@ void st_config_resolve(struct st_config_source *src, struct st_config *config, c
     resolve_tiers(src, config);
     resolve_rest(src, config);
     resolve_saving(src, config);
+    resolve_lora(src, config);
     resolve_dirs(src, config);
     resolve_chunk(src, config);
     resolve_update(src, config);

@@ -1,4 +1,5 @@
 /* config_source.c - takes keys from the file and the command line, and reports afterwards what became of them. */
+#include "core/base/error.h"
 #include "core/base/text.h"
 #include "offload/config/config_source_internal.h"
 
@@ -365,7 +366,7 @@ static void add_field_row(struct st_config_source *src, const struct st_field *f
     const bool section = field->type == ST_FIELD_OBJECT || field->type == ST_FIELD_OPEN;
     const bool in_force = state->verdict == ST_VERDICT_HONOURED ? st_field_applies(field, config) : state->node == NULL;
     const bool bound = field->bind != ST_BIND_NONE && in_force;
-    char text[ST_CONFIG_DIRS_MAX * ST_CONFIG_PATH_MAX];
+    char text[ST_CONFIG_VALUE_MAX];
 
     if (section ? !section_speaks(state) : (!bound && state->node == NULL))
         return;
@@ -394,6 +395,21 @@ void st_source_build_rows(struct st_config_source *src, const struct st_config *
         add_field_row(src, f, config);
     for (uint32_t i = 0; i < src->strays.count; i++)
         add_row(src, &((struct st_config_row *)src->strays.items)[i]);
+}
+
+strata_status st_config_refuse(struct st_config_source *src, const char *path, const char *reason)
+{
+    struct st_config_row *rows = src->rows.items;
+
+    reason = st_source_keep(src, "%s", reason);
+    st_source_problem(src, "%s", reason);
+    for (uint32_t i = 0; i < src->rows.count; i++) {
+        if (strcmp(rows[i].path, path) != 0)
+            continue;
+        rows[i].verdict = ST_VERDICT_REJECTED;
+        rows[i].reason = reason;
+    }
+    return src->failed ? st_error(STRATA_E_NOMEM, "no memory to read a config") : STRATA_E_CONFIG;
 }
 
 uint32_t st_config_row_count(const struct st_config_source *src)

@@ -84,6 +84,13 @@ void st_value_show(char *buf, size_t bytes, const st_json *node);
 /** The shortest text that reads back as the same number. */
 void st_value_number(char buf[32], double value);
 
+/* config_object.c: an object as it is. */
+
+/** NULL if the text fits; otherwise what is wrong, kept in src. */
+const char *st_object_check(struct st_config_source *src, const st_json *node);
+/** Store a checked object; without memory it stays empty.  @param at  [ST_CONFIG_JSON_MAX] */
+void st_object_store(char *at, const st_json *node);
+
 /* config_resolve.c: defaults and the rules between keys; config_resolve_train.c: those of batch, precision, optimizer and
  * scheduler. */
 

@@ -23,6 +23,7 @@ enum st_field_type {
     ST_FIELD_DIRS,     /* a directory, a comma-separated string or a list */
     ST_FIELD_PATTERNS, /* one shell pattern or a list */
     ST_FIELD_LIST,
+    ST_FIELD_JSON, /* an object whose keys are read elsewhere */
 };
 
 /* How a value is kept at `offset` of struct st_config. */
@@ -44,6 +45,7 @@ enum st_bind {
     ST_BIND_DIRS,        /* nvme_dirs */
     ST_BIND_PATH,        /* char[ST_CONFIG_PATH_MAX]; "": none */
     ST_BIND_PATTERNS,    /* freeze */
+    ST_BIND_JSON,        /* char[ST_CONFIG_JSON_MAX], without spaces; "": none */
 };
 
 /* What another value would change.  If left out of a file, a key that changes results means DeepSpeed's default, any other

@@ -287,6 +287,9 @@ static const struct st_field strata_rows[] = {
      .help = "where activation checkpoints may be stored; nvme needs a directory"},
     {.path = "strata.freeze", .type = ST_FIELD_PATTERNS, ST_BOUND(PATTERNS, freeze), .changes = ST_CHANGES_RESULTS, .fallback = "[]",
      .help = "shell patterns over tensor names, such as \"transformer.wte.*\": these tensors get no gradient and no state"},
+    {.path = "strata.lora", .type = ST_FIELD_JSON, ST_BOUND(JSON, lora), .changes = ST_CHANGES_RESULTS,
+     .help = "train adapters of linear layers and nothing else: the keys of PEFT's LoraConfig, as in an adapter_config.json (--lora FILE); "
+             "{}: PEFT's defaults; left out: none"},
     {.path = "strata.decay_all", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, decay_all), .changes = ST_CHANGES_RESULTS, .auto_text = "false",
      .help = "decay biases and norm weights too; left out: true if the file names an optimizer, to which DeepSpeed passes every parameter, "
              "else false, as trainers do"},

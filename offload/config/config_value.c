@@ -262,6 +262,8 @@ const char *st_value_check(struct st_config_source *src, const struct st_field *
         return check_patterns(src, node);
     case ST_FIELD_LIST:
         return st_json_type(node) == ST_JSON_ARRAY ? NULL : wrong_type(src, node, "a list");
+    case ST_FIELD_JSON:
+        return st_json_type(node) == ST_JSON_OBJECT ? st_object_check(src, node) : wrong_type(src, node, "an object: { ... }");
     }
     return NULL;
 }
@@ -341,10 +343,11 @@ static void store_patterns(struct st_config *config, const st_json *node)
 
 void st_value_clear(struct st_config *config, const struct st_field *field)
 {
-    static const size_t bytes[ST_BIND_PATTERNS + 1] = {
-        [ST_BIND_U32] = sizeof(uint32_t),   [ST_BIND_COUNT] = sizeof(uint32_t),   [ST_BIND_U64] = sizeof(uint64_t),
-        [ST_BIND_STEPS] = sizeof(uint64_t), [ST_BIND_SIZE] = sizeof(uint64_t),    [ST_BIND_F64] = sizeof(double),
-        [ST_BIND_BOOL] = sizeof(bool),      [ST_BIND_BETAS] = 2 * sizeof(double), [ST_BIND_PATH] = ST_CONFIG_PATH_MAX,
+    static const size_t bytes[ST_BIND_JSON + 1] = {
+        [ST_BIND_U32] = sizeof(uint32_t),    [ST_BIND_COUNT] = sizeof(uint32_t),   [ST_BIND_U64] = sizeof(uint64_t),
+        [ST_BIND_STEPS] = sizeof(uint64_t),  [ST_BIND_SIZE] = sizeof(uint64_t),    [ST_BIND_F64] = sizeof(double),
+        [ST_BIND_BOOL] = sizeof(bool),       [ST_BIND_BETAS] = 2 * sizeof(double), [ST_BIND_PATH] = ST_CONFIG_PATH_MAX,
+        [ST_BIND_JSON] = ST_CONFIG_JSON_MAX,
     };
     _Static_assert(offsetof(struct st_config, optimizer.beta2) == offsetof(struct st_config, optimizer.beta1) + sizeof(double),
                    "betas are a pair");
@@ -400,12 +403,15 @@ void st_value_store(struct st_config *config, const struct st_field *field, cons
     case ST_BIND_PATTERNS:
         store_patterns(config, node);
         break;
+    case ST_BIND_JSON:
+        st_object_store(at, node);
+        break;
     }
 }
 
 /* Reduces a bound value to one of a few kinds, for both printers. */
 struct plain_value {
-    enum { PLAIN_AUTO, PLAIN_WHOLE, PLAIN_REAL, PLAIN_BOOL, PLAIN_TEXT, PLAIN_PAIR, PLAIN_LIST } kind;
+    enum { PLAIN_AUTO, PLAIN_WHOLE, PLAIN_REAL, PLAIN_BOOL, PLAIN_TEXT, PLAIN_JSON, PLAIN_PAIR, PLAIN_LIST } kind;
     uint64_t whole;
     double real;
     bool yes;
@@ -461,6 +467,9 @@ static struct plain_value load(const struct st_config *config, const struct st_f
     case ST_BIND_PATH:
         v = (struct plain_value){.kind = PLAIN_TEXT, .text = at};
         break;
+    case ST_BIND_JSON:
+        v = (struct plain_value){.kind = PLAIN_JSON, .text = at};
+        break;
     case ST_BIND_F16:
         v = (struct plain_value){.kind = PLAIN_BOOL, .yes = config->dtype == STRATA_F16};
         break;
@@ -514,6 +523,7 @@ void st_value_text(char *buf, size_t bytes, const struct st_config *config, cons
         snprintf(buf, bytes, "%s", v.yes ? "true" : "false");
         break;
     case PLAIN_TEXT:
+    case PLAIN_JSON:
         snprintf(buf, bytes, "%s", v.text[0] != '\0' ? v.text : "none");
         break;
     case PLAIN_PAIR:
@@ -547,6 +557,9 @@ void st_value_put(struct st_json_writer *w, const struct st_config *config, cons
         break;
     case PLAIN_TEXT:
         st_json_put_string(w, key, v.text);
+        break;
+    case PLAIN_JSON:
+        st_json_put_text(w, key, v.text);
         break;
     case PLAIN_PAIR:
         st_json_array_open(w, key);

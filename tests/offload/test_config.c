@@ -420,6 +420,9 @@ static void round_trips(void **state)
         "{\"scheduler\": {\"params\": {\"cos_min_ratio\": 0.5, \"cycle_momentum\": true}}}",
         "{\"strata\": {\"update\": \"in_backward\", \"accumulation\": \"horizontal\", \"activation_tier\": \"nvme\", \"nvme\": "
         "\"/a\", \"isa\": \"avx512\", \"freeze\": [\"a,b\", \"*.bias\"]}, \"gradient_clipping\": 0}",
+        "{\"strata\": {\"lora\": {\"r\": 16, \"lora_alpha\": 32.0, \"lora_dropout\": 0.05, \"target_modules\": [\"q_proj\", \"\\u00e9\"], "
+        "\"rank_pattern\": {\"a|b\": 4}, \"task_type\": null}}}",
+        "{\"strata\": {\"lora\": {}}}",
         "{\"strata\": {\"device_memory\": \"1.5GiB\", \"host_memory\": 7, \"cache\": 0, \"nvme\": [\"/a,b\", \"\\u00e9\\\"\"], "
         "\"chunk_size\": 32768, \"update\": \"serial\", \"activations\": \"recomputed\", \"activation_tier\": \"host\", "
         "\"save\": \"/\\u00e9\\\"\", \"save_every\": 7, \"keep\": 1, \"decay_all\": true, \"threads\": 3, \"io_method\": "

@@ -101,6 +101,8 @@ static void verdicts(void **state)
         {"{\"strata\": {\"activation_tier\": \"nvme\"}}", "strata.activation_tier", ST_VERDICT_REJECTED, "no directory"},
         {"{\"strata\": {\"activation_tier\": \"nvme\", \"nvme\": \"/x\"}}", "strata.activation_tier", ST_VERDICT_HONOURED, NULL},
         {"{\"strata\": {\"freeze\": [\"transformer.wte.*\"]}}", "strata.freeze", ST_VERDICT_HONOURED, NULL},
+        {"{\"strata\": {\"lora\": {\"r\": 8}}}", "strata.lora", ST_VERDICT_HONOURED, NULL},
+        {"{\"strata\": {\"lora\": {}, \"freeze\": \"*.bias\"}}", "strata.freeze", ST_VERDICT_REJECTED, "frozen already"},
         {"{\"strata\": {\"chunk_size\": 40000}}", "strata.chunk_size", ST_VERDICT_HONOURED, "rounded down"},
         {"{\"strata\": {\"keep\": 2}}", "strata.keep", ST_VERDICT_HONOURED, "names no directory"},
         {"{\"strata\": {\"save_every\": 9}}", "strata.save_every", ST_VERDICT_HONOURED, "names no directory"},
@@ -414,6 +416,8 @@ static void bad_input(void **state)
         {"{\"strata\": {\"freeze\": {}}}", NULL, "strings"},
         {"{\"strata\": {\"freeze\": [\"\"]}}", NULL, "empty"},
         {"{\"strata\": {\"freeze\": [\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\"]}}", NULL, "more than 8"},
+        {"{\"strata\": {\"lora\": \"q_proj\"}}", NULL, "strata.lora: must be an object: { ... }, not \"q_proj\""},
+        {"{\"strata\": {\"lora\": {\"a\": [[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]}}}", NULL, "strata.lora: is nested more than 16 levels deep"},
         {"{\"strata\": {\"accumulation\": \"diagonal\"}}", NULL, "must be one of auto, vertical, horizontal"},
         /* fp16: as DeepSpeed's tests refuse them */
         {"{\"fp16\": {\"loss_scale\": true}}", NULL, "fp16.loss_scale: must be a number, not true"},
