@@ -108,6 +108,8 @@ struct st_tensor {
 };
 
 struct st_model;
+struct st_adapter_module;
+struct st_adapter_spec;
 
 /** Preset by name: nano, gpt2, llama-1b, ...  E_INVAL lists all presets and names the nearest match. */
 strata_status st_model_preset(struct st_model_config *out, const char *name);
@@ -146,6 +148,16 @@ uint32_t st_model_tensor_count(const struct st_model *m);
 const struct st_tensor *st_model_tensor(const struct st_model *m, uint32_t i);
 /** The engine's view: compute.model is `m` (borrowed). One engine at a time per model. */
 struct st_compute st_model_compute(struct st_model *m);
+
+/** The modules that a model's tensors belong to, in their order, and a tied head; an adapter's own tensors belong to none.
+ *  @param out  [*count], freed by the caller
+ *  E_NOMEM. */
+strata_status st_model_modules(struct st_adapter_module **out, uint32_t *count, const struct st_model *m);
+/** The same with what an adapter's settings make of them (model/adapter/adapter.h).  E_CONFIG, E_NOMEM. */
+strata_status st_model_resolve(struct st_adapter_module **out, uint32_t *count, const struct st_model *m,
+                               const struct st_adapter_spec *spec);
+/** The module of a tensor; NULL: it is an adapter's own. */
+const struct st_adapter_module *st_model_module_of(const struct st_adapter_module *modules, uint32_t count, const char *tensor);
 
 /* A source of initial values: gives values [first, first + count) of a page as fp32, in page layout (padding 0). */
 struct st_weight_source {

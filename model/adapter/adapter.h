@@ -13,7 +13,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ST_ADAPTER_RANK_MAX 8192u
+#define ST_ADAPTER_RANK_MAX      8192u
+#define ST_ADAPTER_RANK_DEFAULT  8u
+#define ST_ADAPTER_ALPHA_DEFAULT 8u
 
 #define ST_ADAPTER_CONFIG_NAME  "adapter_config.json"
 #define ST_ADAPTER_WEIGHTS_NAME "adapter_model.safetensors"

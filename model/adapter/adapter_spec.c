@@ -399,8 +399,8 @@ strata_status st_adapter_spec_parse(struct st_adapter_spec **out, const char *te
 
     if (spec == NULL)
         return no_memory();
-    spec->r = 8;
-    spec->alpha = 8;
+    spec->r = ST_ADAPTER_RANK_DEFAULT;
+    spec->alpha = ST_ADAPTER_ALPHA_DEFAULT;
     spec->where = strdup(where);
     if (spec->where == NULL)
         st = no_memory();

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INDEX_BYTES_MAX (64u << 20)
-
 static int by_name(const void *a, const void *b)
 {
     return strcmp(((const struct st_hf_index_entry *)a)->name, ((const struct st_hf_index_entry *)b)->name);
@@ -71,7 +69,7 @@ strata_status st_hf_index_read(struct st_hf_index *out, const char *path)
     strata_status st;
     char *text;
 
-    if ((st = st_file_read_text(&text, &bytes, path, INDEX_BYTES_MAX)) != STRATA_OK)
+    if ((st = st_file_read_text(&text, &bytes, path, ST_HF_INDEX_BYTES_MAX)) != STRATA_OK)
         return st;
     st = st_json_parse(&root, text, bytes, path);
     free(text);

@@ -5,7 +5,8 @@
 #include "strata/status.h"
 #include <stdint.h>
 
-#define ST_HF_SHARDS_MAX 1000u
+#define ST_HF_SHARDS_MAX      1000u
+#define ST_HF_INDEX_BYTES_MAX (64u << 20)
 
 struct st_hf_index_entry {
     char *name;

@@ -59,9 +59,7 @@ static strata_status check_shards(const char *dir)
     return st;
 }
 
-/* Finds what stands in the way of directories that are yet to be made: the deepest one that exists cannot be written, or is none.
- */
-static strata_status check_parents(const char *dir)
+strata_status st_hf_output_check_parents(const char *dir)
 {
     char path[ST_PATH_MAX], deepest[ST_PATH_MAX] = ".";
     struct stat info;
@@ -92,7 +90,7 @@ strata_status st_hf_output_check(const char *dir, bool overwrite)
     if (dir[0] == '\0' || strlen(dir) >= sizeof(path))
         return st_error(STRATA_E_INPUT, "output directory \"%.64s\": the name is %s", dir, dir[0] == '\0' ? "empty" : "too long");
     if ((st = st_file_find(&there, dir)) != STRATA_OK || !there)
-        return st == STRATA_OK ? check_parents(dir) : st;
+        return st == STRATA_OK ? st_hf_output_check_parents(dir) : st;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && st == STRATA_OK; i++)
         if ((st = st_path_join(path, dir, names[i])) == STRATA_OK)
             st = st_new_file_check(path, overwrite);

@@ -7,6 +7,7 @@
 #include "core/system/file.h"
 #include "model/hf/hf_index_internal.h"
 #include "model/hf/hf_reader_internal.h"
+#include "model/hf/hf_widen_internal.h"
 #include "model/hf/safetensors_internal.h"
 #include "model/layout.h"
 #include <stdio.h>
@@ -282,51 +283,16 @@ struct st_hf_place st_hf_reader_place(const struct st_hf_reader *r, uint32_t ten
     };
 }
 
-static float float_of_bits(uint32_t bits)
+uint32_t st_hf_reader_file_count(const struct st_hf_reader *r)
 {
-    float value;
-
-    memcpy(&value, &bits, sizeof(value));
-    return value;
+    return r->file_count;
 }
 
-/* Exact: subnormal halves are whole multiples of 2^-24. */
-static float float_of_half(uint16_t half)
+struct st_hf_file st_hf_reader_file(const struct st_hf_reader *r, uint32_t file)
 {
-    const uint32_t sign = (uint32_t)(half & 0x8000u) << 16, exponent = half >> 10 & 31u, mantissa = half & 1023u;
+    const struct hf_file *f = &r->files[file];
 
-    if (exponent == 0) {
-        const float value = (float)mantissa * 0x1p-24f;
-
-        return sign != 0 ? -value : value;
-    }
-    if (exponent == 31)
-        return float_of_bits(sign | 0x7f800000u | mantissa << 13);
-    return float_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
-}
-
-/* Values taken out of the way of the results, so that the compiler may use vectors. */
-#define WIDEN_VALUES 256u
-
-static void widen_some(float *out, const unsigned char *in, uint64_t count, strata_dtype dtype)
-{
-    uint16_t halves[WIDEN_VALUES];
-
-    for (uint64_t i = 0; i < count; i++)
-        halves[i] = (uint16_t)(in[2 * i] | in[2 * i + 1] << 8);
-    for (uint64_t i = 0; i < count && dtype == STRATA_BF16; i++)
-        out[i] = float_of_bits((uint32_t)halves[i] << 16);
-    for (uint64_t i = 0; i < count && dtype == STRATA_F16; i++)
-        out[i] = float_of_half(halves[i]);
-}
-
-/* The 16-bit values are in the second half of out, so a value is read before anything overwrites it. */
-static void widen(float *out, uint64_t count, strata_dtype dtype)
-{
-    const unsigned char *in = (const unsigned char *)out + count * 2;
-
-    for (uint64_t at = 0; at < count; at += WIDEN_VALUES)
-        widen_some(out + at, in + 2 * at, count - at < WIDEN_VALUES ? count - at : WIDEN_VALUES, dtype);
+    return (struct st_hf_file){.fd = f->fd, .path = f->path, .bytes = f->identity.bytes};
 }
 
 static bool is_there(const struct st_hf_reader *r, const struct st_tensor *t)
@@ -363,14 +329,8 @@ static void read_ahead(const struct st_hf_reader *r, uint32_t page, uint64_t fir
 static strata_status read_piece(const struct st_hf_reader *r, const struct st_piece *piece, float *out)
 {
     const struct st_hf_place p = st_hf_reader_place(r, (uint32_t)(piece->tensor - r->m->tensors));
-    const uint64_t elem_bytes = strata_dtype_bytes(p.dtype);
-    unsigned char *at = (unsigned char *)out + piece->count * (sizeof(float) - elem_bytes);
-    const strata_status st =
-        st_file_read_at(p.fd, at, piece->count * elem_bytes, p.begin + piece->tensor_first * elem_bytes, p.path);
 
-    if (st == STRATA_OK && p.dtype != STRATA_F32)
-        widen(out, piece->count, p.dtype);
-    return st;
+    return st_hf_read_widened(p.fd, p.path, p.begin, p.dtype, piece->tensor_first, piece->count, out);
 }
 
 static strata_status reader_read(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out)

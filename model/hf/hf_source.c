@@ -247,7 +247,7 @@ static strata_status read_config(struct st_hf_source *s, strata_dtype dtype)
     if ((st = st_path_join(path, s->dir, ST_HF_CONFIG_NAME)) != STRATA_OK ||
         (st = st_file_read_text(&s->config, &bytes, path, CONFIG_BYTES_MAX)) != STRATA_OK)
         return st;
-    if ((st = st_json_parse(&root, s->config, bytes, path)) == STRATA_OK)
+    if ((st = st_json_parse(&root, s->config, bytes, path)) == STRATA_OK && dtype != STRATA_DTYPE_INVALID)
         st = with_dtype(&s->config, root, path, dtype);
     st_json_free(root);
     return st == STRATA_E_CONFIG ? STRATA_E_INPUT : st;

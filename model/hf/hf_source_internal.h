@@ -13,7 +13,7 @@
 struct st_hf_source;
 struct st_hf_copies; /* files that are being written in the output directory */
 
-/** Read config.json of `dir`, put the dtype that will be written into it, and open the files to copy: regular files of up to 64
+/** Read config.json of `dir`, put the dtype that will be written into it (INVALID: leave it as it is), and open the files to copy: regular files of up to 64
  *  MiB, following links, but no weights, indices, hidden or unfinished files.  If `to` (which need not exist) has a file of the
  *  same name, that file stays as it is, with a notice if it differs; the caller writes the two configs.  E_INPUT names a file
  * that cannot be read. */

@@ -1,0 +1,230 @@
+/* model/hf/hf_adapter_writer.c - writes a directory of an adapter, which PEFT reads.
+ *
+ * Both files are created when the writer opens, the settings complete and the weights with their disk space, and take their names
+ * together at commit. */
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/ending.h"
+#include "core/system/file.h"
+#include "model/hf/hf_adapter.h"
+#include "model/hf/hf_output_internal.h"
+#include "model/hf/safetensors_internal.h"
+#include "model/layout.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct st_hf_adapter_writer {
+    struct st_hf_adapted *tensors; /* [count] */
+    uint64_t *at;                  /* [count] offsets in the file */
+    uint32_t count;
+    struct st_new_file config, weights;
+};
+
+strata_status st_hf_adapter_output_check(const char *dir, bool overwrite)
+{
+    static const char *const names[] = {ST_ADAPTER_CONFIG_NAME, ST_ADAPTER_WEIGHTS_NAME};
+    char path[ST_PATH_MAX];
+    bool there;
+    strata_status st;
+
+    if (dir[0] == '\0' || strlen(dir) >= sizeof(path))
+        return st_error(STRATA_E_INPUT, "output directory \"%.64s\": the name is %s", dir, dir[0] == '\0' ? "empty" : "too long");
+    if ((st = st_file_find(&there, dir)) != STRATA_OK || !there)
+        return st == STRATA_OK ? st_hf_output_check_parents(dir) : st;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && st == STRATA_OK; i++)
+        if ((st = st_path_join(path, dir, names[i])) == STRATA_OK)
+            st = st_new_file_check(path, overwrite);
+    return st;
+}
+
+/* --- settings --- */
+
+static bool is_missing(const st_json *object, const char *key)
+{
+    const st_json *n = st_json_get(object, key);
+
+    return n == NULL || st_json_type(n) == ST_JSON_NULL;
+}
+
+/* The names between spaces of the family's usual targets. */
+static void put_targets(struct st_json_writer *w, const char *targets)
+{
+    char name[64];
+
+    st_json_array_open(w, "target_modules");
+    while (*targets != '\0') {
+        const size_t length = strcspn(targets, " ");
+
+        snprintf(name, sizeof(name), "%.*s", (int)length, targets);
+        st_json_put_string(w, NULL, name);
+        targets += length + (targets[length] == ' ');
+    }
+    st_json_array_close(w);
+}
+
+/* What PEFT would take for something else than is meant here, if it were left out. */
+static void put_missing(struct st_json_writer *w, const st_json *object, const struct st_model *m, const char *base)
+{
+    static const struct {
+        const char *key, *value;
+    } rows[] = {{"peft_type", "LORA"}, {"task_type", "CAUSAL_LM"}, {"bias", "none"}};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (is_missing(object, rows[i].key))
+            st_json_put_string(w, rows[i].key, rows[i].value);
+    if (is_missing(object, "base_model_name_or_path"))
+        st_json_put_string(w, "base_model_name_or_path", base);
+    if (is_missing(object, "r"))
+        st_json_put_u64(w, "r", ST_ADAPTER_RANK_DEFAULT);
+    if (is_missing(object, "lora_alpha"))
+        st_json_put_u64(w, "lora_alpha", ST_ADAPTER_ALPHA_DEFAULT);
+    if (is_missing(object, "target_modules"))
+        put_targets(w, st_family_of(m->config.family)->adapter_targets);
+    if (is_missing(object, "fan_in_fan_out"))
+        st_json_put_bool(w, "fan_in_fan_out", !m->config.out_in);
+    if (is_missing(object, "inference_mode"))
+        st_json_put_bool(w, "inference_mode", true);
+}
+
+/* Keys of the object stay as they are; those that are null make room for what is put in their place. */
+static void put_config(FILE *file, const st_json *object, const struct st_model *m, const char *base)
+{
+    struct st_json_writer w;
+
+    st_json_begin(&w, file);
+    st_json_object_open(&w, NULL);
+    put_missing(&w, object, m, base);
+    for (const st_json *n = st_json_first(object); n != NULL; n = st_json_next(n))
+        if (st_json_type(n) != ST_JSON_NULL)
+            st_json_put_node(&w, st_json_name(n), n);
+    st_json_object_close(&w);
+    st_json_end_line(&w);
+}
+
+static strata_status write_config(struct st_hf_adapter_writer *w, const struct st_hf_adapter_output *o)
+{
+    char path[ST_PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+    FILE *file = st_fault("adapter.alloc", 0) < 0 ? NULL : open_memstream(&text, &bytes);
+    strata_status st;
+
+    if (file == NULL)
+        return st_error(STRATA_E_NOMEM, "%s", o->dir);
+    put_config(file, st_adapter_spec_object(o->spec), o->model, o->base);
+    if (fclose(file) != 0)
+        st = st_error(STRATA_E_NOMEM, "%s", o->dir);
+    else if ((st = st_path_join(path, o->dir, ST_ADAPTER_CONFIG_NAME)) == STRATA_OK &&
+             (st = st_new_file_create(&w->config, path, o->overwrite ? ST_NEW_FILE_OVERWRITE : 0)) == STRATA_OK)
+        st = st_new_file_write_at(&w->config, text, bytes, 0);
+    free(text);
+    return st;
+}
+
+/* --- weights --- */
+
+static uint64_t elems_of(const struct st_hf_adapted *t)
+{
+    return t->rank == 2 ? t->shape[0] * t->shape[1] : t->shape[0];
+}
+
+static strata_status write_header(struct st_hf_adapter_writer *w)
+{
+    struct st_safetensors_writer *header;
+    unsigned char *text;
+    uint64_t bytes, end;
+    strata_status st = st_safetensors_writer_begin(&header, STRATA_F32);
+
+    if (st != STRATA_OK)
+        return st;
+    for (uint32_t i = 0; i < w->count; i++)
+        st_safetensors_writer_add(header, w->tensors[i].name, w->tensors[i].shape, w->tensors[i].rank);
+    if ((st = st_safetensors_writer_end(header, &text, &bytes)) != STRATA_OK)
+        return st;
+    end = bytes;
+    for (uint32_t i = 0; i < w->count; i++) {
+        w->at[i] = end;
+        end += elems_of(&w->tensors[i]) * sizeof(float);
+    }
+    if ((st = st_new_file_reserve(&w->weights, end)) == STRATA_OK)
+        st = st_new_file_write_at(&w->weights, text, bytes, 0);
+    free(text);
+    return st;
+}
+
+static strata_status create(struct st_hf_adapter_writer *w, const struct st_hf_adapter_output *o)
+{
+    const unsigned flags = ST_NEW_FILE_PARENTS | (o->overwrite ? ST_NEW_FILE_OVERWRITE : 0);
+    char path[ST_PATH_MAX];
+    strata_status st = st_hf_adapted_list(&w->tensors, &w->count, o->model, o->spec);
+
+    if (st != STRATA_OK)
+        return st;
+    w->at = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(w->count, sizeof(*w->at));
+    if (w->at == NULL)
+        return st_error(STRATA_E_NOMEM, "%s", o->dir);
+    if ((st = st_path_join(path, o->dir, ST_ADAPTER_WEIGHTS_NAME)) != STRATA_OK ||
+        (st = st_new_file_create(&w->weights, path, flags)) != STRATA_OK)
+        return st;
+    st = write_config(w, o);
+    return st == STRATA_OK ? write_header(w) : st;
+}
+
+strata_status st_hf_adapter_writer_open(struct st_hf_adapter_writer **out, const struct st_hf_adapter_output *output)
+{
+    struct st_hf_adapter_writer *w = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*w));
+    strata_status st;
+
+    if (w == NULL)
+        return st_error(STRATA_E_NOMEM, "%s", output->dir);
+    w->config.fd = w->weights.fd = -1;
+    if ((st = create(w, output)) != STRATA_OK) {
+        st_hf_adapter_writer_abort(w);
+        return st;
+    }
+    *out = w;
+    return STRATA_OK;
+}
+
+const struct st_hf_adapted *st_hf_adapter_writer_tensors(const struct st_hf_adapter_writer *w, uint32_t *count)
+{
+    *count = w->count;
+    return w->tensors;
+}
+
+strata_status st_hf_adapter_writer_put(struct st_hf_adapter_writer *w, uint32_t tensor, uint64_t first, uint64_t count,
+                                       const float *values)
+{
+    return st_new_file_write_at(&w->weights, values, count * sizeof(*values), w->at[tensor] + first * sizeof(*values));
+}
+
+static void release(struct st_hf_adapter_writer *w)
+{
+    st_new_file_abort(&w->config);
+    st_new_file_abort(&w->weights); /* last, as it also removes the directories that were made */
+    free(w->tensors);
+    free(w->at);
+    free(w);
+}
+
+strata_status st_hf_adapter_writer_commit(struct st_hf_adapter_writer *w)
+{
+    strata_status st = st_new_file_sync(&w->weights);
+
+    if (st == STRATA_OK)
+        st = st_new_file_sync(&w->config);
+    st_ending_hold(); /* so that a signal finds both or none */
+    if (st == STRATA_OK)
+        st = st_new_file_commit(&w->config);
+    if (st == STRATA_OK)
+        st = st_new_file_commit(&w->weights);
+    st_ending_release();
+    release(w);
+    return st;
+}
+
+void st_hf_adapter_writer_abort(struct st_hf_adapter_writer *w)
+{
+    if (w != NULL)
+        release(w);
+}
