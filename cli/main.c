@@ -191,13 +191,19 @@ static const struct command commands[] = {
      "Example: what did runs that died leave behind?\n"
      "  strata verify runs/llama --pool\n"
      "  strata verify runs/llama --sweep"},
-    {"export", CLI_CMD_EXPORT, cmd_export, "a checkpoint's weights as a Hugging Face directory",
-     "CHECKPOINT|DIR --out DIR [options]",
+    {"export", CLI_CMD_EXPORT, cmd_export, "a checkpoint's weights as a Hugging Face directory; adapters merged",
+     "CHECKPOINT|DIR [--merge] --out DIR [options]",
      "Writes what train --out would have written at that step, of a checkpoint or of the newest in a directory of checkpoints:\n"
      "the same bytes, with the tokenizer and the other small files that the run began with.  Every checksum of the weights is\n"
      "compared; of a damaged checkpoint nothing is written (exit code 4).\n"
      "\n"
      "eval, generate and train take a checkpoint as --model, without an export.\n"
+     "\n"
+     "--merge adds an adapter, of a checkpoint or of a directory that PEFT or train --out wrote, to the weights that it was trained\n"
+     "beside, and writes those, each in the dtype in which it is stored; everything else is copied byte for byte.\n"
+     "\n"
+     "Example: merge an adapter\n"
+     "  strata export --merge --model llama --adapter adapter --out merged\n"
      "\n"
      "Example:\n"
      "  strata export runs/llama/step-00000100 --out model\n"

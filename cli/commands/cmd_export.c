@@ -7,6 +7,7 @@
 #include "core/base/print.h"
 #include "core/base/size.h"
 #include "core/json/json.h"
+#include "strata/adapter.h"
 #include "strata/verify.h"
 
 #include <stdio.h>
@@ -70,6 +71,26 @@ static strata_status export_to(struct exporting *e, const char *path, const char
     return st == STRATA_E_CORRUPT && e->path[0] != '\0' ? offer_older(e->path, out) : st;
 }
 
+/* An adapter and the weights that it was trained beside. */
+static strata_status merge_to(struct exporting *e, const struct cli_args *args)
+{
+    struct strata_merge_opts opts = STRATA_MERGE_OPTS_INIT;
+    strata_status st = cli_output_check_dir("--out", args->out, args);
+
+    if (st != STRATA_OK)
+        return st;
+    opts.adapter = args->adapter != NULL ? args->adapter : args->positional.items[0];
+    opts.model = args->model;
+    opts.out = args->out;
+    opts.overwrite = args->overwrite;
+    opts.progress = watch;
+    opts.progress_ctx = e;
+    snprintf(e->path, sizeof(e->path), "%s", opts.adapter);
+    st = strata_adapter_merge(&opts);
+    cli_progress_work_end(&e->progress);
+    return st;
+}
+
 static void print_json(const struct exporting *e, const char *out)
 {
     struct st_json_writer w;
@@ -77,7 +98,8 @@ static void print_json(const struct exporting *e, const char *out)
     st_json_begin(&w, stdout);
     st_json_object_open(&w, NULL);
     st_json_put_string(&w, "path", e->path);
-    st_json_put_u64(&w, "step", e->step);
+    if (!e->args->merge)
+        st_json_put_u64(&w, "step", e->step);
     st_json_put_string(&w, "out", out);
     st_json_put_u64(&w, "bytes", e->bytes);
     st_json_object_close(&w);
@@ -91,12 +113,15 @@ int cmd_export(const struct cli_args *args)
     strata_status st;
 
     cli_progress_init(&e.progress, stderr, args->quiet, 0, 0);
-    st = export_to(&e, args->positional.items[0], args->out);
+    st = args->merge ? merge_to(&e, args) : export_to(&e, args->positional.items[0], args->out);
     cli_progress_fini(&e.progress);
     if (st != STRATA_OK)
         return cli_fail(st);
     if (args->json)
         print_json(&e, args->out);
+    else if (args->merge)
+        st_print(stdout, "%s: %s of files, weights with the adapter of %s added\n", args->out, st_size_text(bytes, e.bytes),
+                 e.path);
     else
         st_print(stdout, "%s: %s of weights, those of %s after %llu steps\n", args->out, st_size_text(bytes, e.bytes), e.path,
                  (unsigned long long)e.step);

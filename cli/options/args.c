@@ -287,6 +287,17 @@ static strata_status check_prompt(const struct cli_args *args)
     return require(given == 1 || args->chat, "--prompt TEXT, --prompt-file FILE, --prompt-tokens ID,ID,... or --chat");
 }
 
+static strata_status check_export(const struct cli_args *args)
+{
+    const char *for_merge = args->adapter != NULL ? "adapter" : args->model != NULL ? "model" : NULL;
+
+    if (!args->merge && for_merge != NULL)
+        return st_error(STRATA_E_INVAL, "--%s needs --merge: without it a checkpoint is written as it is", for_merge);
+    if (args->adapter != NULL && args->model == NULL)
+        return st_error(STRATA_E_INVAL, "--adapter %s needs --model DIR: the weights to add it to", args->adapter);
+    return require_words(args, args->adapter != NULL ? 0 : 1, "DIR, a checkpoint or what --save named");
+}
+
 static strata_status args_check(const struct cli_args *args)
 {
     strata_status st;
@@ -306,7 +317,7 @@ static strata_status args_check(const struct cli_args *args)
     case CLI_CMD_VERIFY:
         return require_words(args, 1, "DIR, a checkpoint or what --save named");
     case CLI_CMD_EXPORT:
-        st = require_words(args, 1, "DIR, a checkpoint or what --save named");
+        st = check_export(args);
         return st == STRATA_OK ? require(args->out != NULL, "--out DIR") : st;
     case CLI_CMD_IMPORT:
         st = require_words(args, 1, "DIR, what tools/import_deepspeed.py made");

@@ -45,7 +45,7 @@ struct cli_args {
     struct cli_list positional;
     struct cli_list overrides; /* "path=value" for the config, in the order of the command line; owned */
     struct cli_list data, nvme;
-    const char *model, *config_file, *out, *resume, *eval_data, *machine, *metrics, *trace, *tokenizer, *fault, *lora;
+    const char *model, *config_file, *out, *resume, *eval_data, *machine, *metrics, *trace, *tokenizer, *fault, *lora, *adapter;
     const char *device;                                                   /* default "cpu" */
     const char *prompt, *prompt_file, *prompt_tokens;                     /* exactly one of them; with chat at most one */
     const char *master_addr, *comm;                                       /* train: where ranks meet, and how */
@@ -76,7 +76,7 @@ struct cli_args {
     bool unregistered, poll_device, poll_kernel, fio, fio_job, read, write;
     bool ignored;     /* set by any flag that has no meaning here */
     bool pool, sweep; /* verify */
-    bool chat, json, quiet, digest, allow_unknown, measure, ops, scale, simulate, only, overwrite, help;
+    bool chat, json, quiet, digest, allow_unknown, measure, ops, scale, simulate, only, overwrite, merge, help;
 };
 
 /** Parse argv[2..] for a command.  E_INVAL: unknown option (with the nearest one), missing or bad value, or a missing required

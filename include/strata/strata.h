@@ -18,6 +18,7 @@
 #ifndef STRATA_STRATA_H
 #define STRATA_STRATA_H
 
+#include "strata/adapter.h"
 #include "strata/checkpoint.h"
 #include "strata/comm.h"
 #include "strata/config.h"

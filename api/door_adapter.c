@@ -1,0 +1,144 @@
+/* api/door_adapter.c - strata/adapter.h: merges an adapter, of a directory or of a checkpoint, into the weights of a directory.
+ */
+#include "api/handles.h"
+#include "api/saved_adapter.h"
+#include "core/base/error.h"
+#include "strata/adapter.h"
+
+#include <stdlib.h>
+
+struct merging {
+    struct strata_merge_opts opts;
+    struct st_model *model;
+    struct st_hf_adapter *adapter; /* of a directory; NULL: of a checkpoint */
+    struct st_checkpoint *ck;
+    struct st_adapter_spec *spec; /* the checkpoint's, like the next two */
+    struct st_saved_adapter *saved;
+    struct st_hf_adapted *tensors;
+};
+
+static bool progress(void *ctx, uint64_t done, uint64_t total)
+{
+    const struct merging *m = ctx;
+
+    return m->opts.progress == NULL || m->opts.progress(m->opts.progress_ctx, "merging", done, total);
+}
+
+/* Quantised weights are others than those that the adapter was made for, or than anybody wants to add to. */
+static strata_status check_base(const char *dir)
+{
+    char path[ST_PATH_MAX];
+    const st_json *quantised;
+    st_json *root;
+    strata_status st;
+
+    if (!st_handle_is_directory(dir))
+        return st_error(STRATA_E_INPUT, "%s: is no Hugging Face directory: give the one that the adapter was trained on", dir);
+    if ((st = st_path_join(path, dir, "config.json")) != STRATA_OK ||
+        (st = st_json_parse_file(&root, path, 1u << 20)) != STRATA_OK)
+        return st == STRATA_E_CONFIG ? STRATA_E_INPUT : st;
+    quantised = st_json_get(root, "quantization_config");
+    if (quantised != NULL && st_json_type(quantised) != ST_JSON_NULL)
+        st = st_error(
+            STRATA_E_INPUT,
+            "%s: its weights are quantised (\"quantization_config\"), and nothing is merged into such: give the directory "
+            "that they were made of",
+            path);
+    st_json_free(root);
+    return st;
+}
+
+/* What its weights need nothing of a run for. */
+static strata_status open_base(struct merging *m)
+{
+    const struct st_model_batch batch = {.micro_batch = 1, .seq = 1, .grad_accum = 1, .dtype = STRATA_F32};
+    struct st_model_config config = {0};
+    strata_status st = check_base(m->opts.model);
+
+    if (st == STRATA_OK)
+        st = st_model_config_read(&config, m->opts.model);
+    return st == STRATA_OK ? st_model_create(&m->model, &config, &batch) : st;
+}
+
+static strata_status merge_directory(struct merging *m, struct st_hf_merge *how)
+{
+    strata_status st = st_hf_adapter_open(&m->adapter, m->model, m->opts.adapter);
+
+    if (st != STRATA_OK)
+        return st;
+    how->tensors = st_hf_adapter_tensors(m->adapter, &how->count);
+    how->values = st_hf_adapter_values(m->adapter);
+    st = st_hf_merge(how);
+    return st;
+}
+
+static strata_status merge_checkpoint(struct merging *m, struct st_hf_merge *how)
+{
+    strata_status st = st_hf_adapted_list(&m->tensors, &how->count, m->model, m->spec);
+
+    if (st == STRATA_OK)
+        st = st_saved_adapter_open(&m->saved, m->ck);
+    if (st != STRATA_OK)
+        return st;
+    how->tensors = m->tensors;
+    how->values = st_saved_adapter_values(m->saved);
+    return st_hf_merge(how);
+}
+
+/* Whether the adapter is a directory of PEFT's; else it is a checkpoint, which may say what the base is. */
+static strata_status find_adapter(struct merging *m, bool *is_directory)
+{
+    char path[ST_PATH_MAX];
+    strata_status st = st_path_join(path, m->opts.adapter, ST_ADAPTER_CONFIG_NAME);
+
+    if (st != STRATA_OK || (st = st_file_find(is_directory, path)) != STRATA_OK)
+        return st;
+    if (!*is_directory) {
+        if ((st = st_checkpoint_find(&m->ck, m->opts.adapter, NULL, NULL)) != STRATA_OK)
+            return st == STRATA_E_INPUT ? st_error(st,
+                                                   "%s: neither an adapter's directory (" ST_ADAPTER_CONFIG_NAME
+                                                   ") nor a checkpoint, nor a directory of checkpoints",
+                                                   m->opts.adapter)
+                                        : st;
+        if ((st = st_saved_adapter_spec(&m->spec, m->ck)) != STRATA_OK)
+            return st;
+        if (m->spec == NULL)
+            return st_error(STRATA_E_INPUT, "%s: its run trained no adapter (strata.lora): export it without --merge",
+                            m->ck->path);
+        if (m->opts.model == NULL && m->ck->manifest.model_source[0] != '\0')
+            m->opts.model = m->ck->manifest.model_source;
+    }
+    if (m->opts.model == NULL)
+        return st_error(STRATA_E_INPUT, "%s: say which weights it is merged into: --model DIR", m->opts.adapter);
+    return STRATA_OK;
+}
+
+strata_status strata_adapter_merge(const struct strata_merge_opts *opts)
+{
+    struct merging m = {0};
+    struct st_hf_merge how = {.progress = progress, .ctx = &m};
+    bool is_directory = false;
+    strata_status st = st_handle_opts(&m.opts, sizeof(m.opts), sizeof(m.opts), opts, "strata_merge_opts");
+
+    if (opts == NULL || (st == STRATA_OK && (m.opts.adapter == NULL || m.opts.out == NULL)))
+        return st_error_missing(__func__, opts == NULL ? "opts" : m.opts.adapter == NULL ? "adapter" : "out");
+    if (st == STRATA_OK)
+        st = st_hf_output_check(m.opts.out, m.opts.overwrite);
+    if (st == STRATA_OK)
+        st = find_adapter(&m, &is_directory);
+    if (st == STRATA_OK)
+        st = open_base(&m);
+    how.model = m.model;
+    how.dir = m.opts.model;
+    how.out = m.opts.out;
+    how.overwrite = m.opts.overwrite;
+    if (st == STRATA_OK)
+        st = is_directory ? merge_directory(&m, &how) : merge_checkpoint(&m, &how);
+    free(m.tensors);
+    st_saved_adapter_close(m.saved);
+    st_hf_adapter_close(m.adapter);
+    st_adapter_spec_destroy(m.spec);
+    st_checkpoint_close(m.ck);
+    st_model_destroy(m.model);
+    return st;
+}

@@ -1,0 +1,18 @@
+/* api/saved_adapter.h - the adapter in a checkpoint of a run that trained one. */
+#ifndef API_SAVED_ADAPTER_H
+#define API_SAVED_ADAPTER_H
+
+#include "model/hf/hf_adapter.h"
+#include "offload/checkpoint/checkpoint.h"
+
+/** The adapter's settings in the configuration that a checkpoint keeps; NULL: its run trained none.  E_CORRUPT, E_NOMEM. */
+strata_status st_saved_adapter_spec(struct st_adapter_spec **out, const struct st_checkpoint *ck);
+
+struct st_saved_adapter;
+/** @param ck  borrowed until close.  E_CORRUPT, E_NOMEM, E_IO. */
+strata_status st_saved_adapter_open(struct st_saved_adapter **out, const struct st_checkpoint *ck);
+void st_saved_adapter_close(struct st_saved_adapter *a); /* NULL is fine */
+/** Values by the tensors' names, each tile of them compared with its checksum.  E_CORRUPT: a tensor is not there. */
+struct st_adapter_values st_saved_adapter_values(struct st_saved_adapter *a);
+
+#endif

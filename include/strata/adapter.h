@@ -1,0 +1,51 @@
+/* strata/adapter.h - adapters (LoRA) as files: merging one into the weights that it was trained beside.
+ *
+ * An adapter is trained by a configuration with "strata.lora" (docs/adapters.md).  It is a directory as PEFT writes it, with
+ * adapter_config.json and adapter_model.safetensors. */
+#ifndef STRATA_ADAPTER_H
+#define STRATA_ADAPTER_H
+
+#include "strata/model.h"
+#include "strata/status.h"
+#include "strata/types.h"
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What is merged.  Begin with STRATA_MERGE_OPTS_INIT; texts are borrowed during the call. */
+struct strata_merge_opts {
+    size_t opts_size;    /**< sizeof(struct strata_merge_opts), so that the struct can grow */
+    const char *adapter; /**< a directory with adapter_config.json; or a checkpoint of a run with "strata.lora", or a directory of
+                              them: then the newest one that opens */
+    const char *model;   /**< a Hugging Face directory; NULL: with a checkpoint the one that its run began with */
+    const char *out;     /**< directory to write */
+    bool overwrite;      /**< a model that `out` holds is replaced */
+    strata_progress_fn *progress; /**< bytes; NULL: no progress is reported */
+    void *progress_ctx;           /**< passed to it */
+};
+#define STRATA_MERGE_OPTS_INIT STRATA_INIT(strata_merge_opts, opts_size)
+
+/**
+ * Write a model with an adapter added to its weights: round_even(fp32(W) + scale B A) of each adapted tensor, in the dtype in
+ * which it is stored, and trained tensors (modules_to_save) in place of those that they replace.  All other tensors and files are
+ * copied byte for byte.
+ *
+ * @return STRATA_E_INVAL      an argument is NULL, or no version has this opts_size
+ *         STRATA_E_CONFIG     the adapter's settings are wrong, or do not fit the model
+ *         STRATA_E_INPUT      a file is missing or wrong; the weights are quantised; `out` holds a model and `overwrite` is false
+ *         STRATA_E_CORRUPT    a checkpoint is damaged
+ *         STRATA_E_NUMERICS   a merged weight is not finite; the sentence names the tensor
+ *         STRATA_E_CANCELLED  the progress function requested it
+ *         STRATA_E_NOSPC, STRATA_E_NOMEM, STRATA_E_IO
+ *
+ * Cost    reads and writes the weights once; some 20 MiB of memory, and the largest adapter's A and B.
+ * Thread  any.
+ */
+STRATA_API strata_status strata_adapter_merge(const struct strata_merge_opts *opts);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
