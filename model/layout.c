@@ -115,6 +115,14 @@ struct st_block_cache st_block_cache_layout(const struct st_model *m)
     return l;
 }
 
+/* The most that a part of a linear layer may have. */
+static uint64_t widened_elems(const struct st_model *m)
+{
+    const struct st_model_widths *w = &m->width;
+
+    return (uint64_t)m->config.hidden * larger(larger(w->qkv, w->attention), larger(w->fc, m->config.ffn));
+}
+
 struct st_block_workspace st_block_workspace_layout(const struct st_model *m)
 {
     const uint64_t row = rows_of(m) * strata_dtype_bytes(m->batch.dtype);
@@ -130,6 +138,7 @@ struct st_block_workspace st_block_workspace_layout(const struct st_model *m)
     l.half = take(&end, half ? row * larger(m->config.ffn, m->config.hidden) : 0);
     l.sums = take(&end, apart ? sums * sizeof(float) : 0);
     l.attention = take(&end, m->attention_bytes);
+    l.widened = take(&end, m->batch.nf4 ? widened_elems(m) * strata_dtype_bytes(m->batch.dtype) : 0);
     l.values = take(&end, m->batch.generate ? st_block_values_layout(m).bytes : 0);
     l.bytes = end;
     return l;

@@ -46,6 +46,7 @@ enum st_linear_kind { ST_LINEAR_QKV, ST_LINEAR_QK, ST_LINEAR_V, ST_LINEAR_PROJ, 
 
 struct st_linear_part {
     uint64_t weight, bias;            /* elements from the page's start */
+    strata_dtype format;              /* of the weight */
     uint32_t first, count;            /* columns of the output */
     uint32_t trained, trained_biases; /* how many of the columns are trained, from the first on */
 };
@@ -84,7 +85,8 @@ struct st_block_workspace {
     uint64_t half;   /* gated, post norms or a factor of the embedding: [rows, max(ffn, hidden)] */
     uint64_t sums;   /* [packed or fc] f32, if parts of a layer's biases may be summed apart */
     uint64_t attention;
-    uint64_t values; /* generation */
+    uint64_t widened; /* NF4: the weight of a part in the model's dtype, of the largest one */
+    uint64_t values;  /* generation */
     uint64_t bytes;
 };
 struct st_head_internals {

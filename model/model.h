@@ -104,7 +104,8 @@ struct st_tensor {
     uint64_t elems;
     float init_std, init_mean; /* N(mean, std); std 0: constant */
     uint64_t stream;           /* rng stream: a hash of the name */
-    bool frozen;               /* matched by a pattern of st_model_batch.freeze */
+    bool frozen;               /* matched by a pattern of st_model_batch.freeze, or stored in NF4 */
+    strata_dtype format;       /* how its weights are stored */
 };
 
 struct st_model;
@@ -133,6 +134,7 @@ struct st_model_batch {
     /* Shell patterns (fnmatch) over tensor names: tensors that match get no gradient and no state.  Borrowed during create. */
     const char (*freeze)[128];
     uint32_t freeze_count;
+    bool nf4;                        /* the linear weights of blocks are stored in NF4, frozen; others are as without */
     const struct st_tensor_ops *ops; /* of the device that runs it, for its attention scratch; NULL: the cpu's */
     bool documents;                  /* a sequence may hold several documents; positions and attention begin anew with each */
     bool generate;    /* generate next tokens of one sequence: micro_batch and grad_accum are 1, seq is the most rows of a call */

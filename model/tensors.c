@@ -7,6 +7,7 @@
 #include "model/layout.h"
 #include <assert.h>
 #include <fnmatch.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,7 +134,15 @@ static struct st_tensor *add(struct st_model *m, const struct st_model_batch *ba
     t->init_mean = init == INIT_ONE ? 1.0f : 0.0f;
     t->stream = st_checksum64(t->name, strlen(t->name));
     t->frozen = matches(batch, t->name);
+    t->format = batch->dtype;
     return t;
+}
+
+/* Each begins at a multiple of ST_PAGE_ALIGN elements, so that its records are its own. */
+static void store_in_nf4(struct st_tensor *t)
+{
+    t->frozen = true;
+    t->format = STRATA_NF4;
 }
 
 static void list_block(struct st_model *m, const struct st_model_batch *batch, uint32_t block)
@@ -144,14 +153,17 @@ static void list_block(struct st_model *m, const struct st_model_batch *batch, u
         const struct shape shape = shape_of(m, role);
         const bool swap = shape.in > 0 && !m->config.out_in;
         char name[sizeof(m->tensors->name)];
+        struct st_tensor *t;
 
         if (!wanted(m, role))
             continue;
         if (block == 0)
             m->role[role] = m->tensor_count - m->block_tensor_first;
         snprintf(name, sizeof(name), "%s.%u.%s", family->block, block, family->tensors[role]);
-        add(m, batch, m->workload.block_first + block, name, swap ? shape.in : shape.out, swap ? shape.out : shape.in,
-            init_of(m, role));
+        t = add(m, batch, m->workload.block_first + block, name, swap ? shape.in : shape.out, swap ? shape.out : shape.in,
+                init_of(m, role));
+        if (batch->nf4 && shape.in > 0)
+            store_in_nf4(t);
     }
 }
 
@@ -188,19 +200,29 @@ static enum st_group_kind kind_of(const struct st_model *m, const struct st_tens
     return t->rank == 2 || m->batch.decay_all ? ST_GROUP_DECAY : ST_GROUP_NO_DECAY;
 }
 
+/* The padding of NF4 is the group's. */
+static void place_group(struct st_model *m, struct st_page *p, struct st_tensor *tensors, uint32_t count, enum st_group_kind kind,
+                        strata_dtype format)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct st_tensor *t = &tensors[i];
+        const uint64_t padded = (t->elems + ST_PAGE_ALIGN - 1) / ST_PAGE_ALIGN * ST_PAGE_ALIGN;
+
+        if (kind_of(m, t) == kind && t->format == format)
+            t->offset = st_page_add(p, kind, format, format == STRATA_NF4 ? padded : t->elems);
+    }
+}
+
 static void place_page(struct st_model *m, uint32_t page, enum st_page_kind kind, uint32_t layer)
 {
-    static const enum st_group_kind kinds[] = {ST_GROUP_DECAY, ST_GROUP_NO_DECAY, ST_GROUP_FROZEN};
     struct st_page *p = &m->workload.pages[page];
     uint32_t first, count;
 
     *p = (struct st_page){.kind = kind, .layer = layer};
     st_model_page_tensors(m, page, &first, &count);
-    for (uint32_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
-        for (uint32_t i = first; i < first + count; i++) {
-            if (kind_of(m, &m->tensors[i]) == kinds[k])
-                m->tensors[i].offset = st_page_add(p, kinds[k], m->batch.dtype, m->tensors[i].elems);
-        }
+    for (enum st_group_kind group = ST_GROUP_DECAY; group <= ST_GROUP_FROZEN; group++) {
+        for (strata_dtype format = STRATA_F32; format <= STRATA_NF4; format++)
+            place_group(m, p, &m->tensors[first], count, group, format);
     }
 }
 
@@ -255,6 +277,26 @@ static strata_status check_freeze(const struct st_model *m, const struct st_mode
     return STRATA_OK;
 }
 
+static strata_status check_nf4(const struct st_model *m)
+{
+    if (!m->batch.nf4)
+        return STRATA_OK;
+    if (!m->config.out_in)
+        return st_error(STRATA_E_INVAL,
+                        "strata.quantization: model %s stores its matrices [in, out], and transformers transposes such before it "
+                        "quantises them; strata does not: use \"none\"",
+                        m->config.name);
+    for (uint32_t i = 0; i < m->tensor_count; i++) {
+        const struct st_tensor *t = &m->tensors[i];
+
+        if (t->format == STRATA_NF4 && t->elems % ST_NF4_ELEMS != 0)
+            return st_error(STRATA_E_INVAL,
+                            "strata.quantization: tensor %s has %" PRIu64 " elements; nf4 stores blocks of %u: use \"none\"",
+                            t->name, t->elems, ST_NF4_ELEMS);
+    }
+    return STRATA_OK;
+}
+
 /* Frozen tensors follow the others of their page; the order of the parameters is still that of the list. */
 static strata_status order_parameters(struct st_model *m)
 {
@@ -285,10 +327,12 @@ strata_status st_model_build_pages(struct st_model *m, const struct st_model_bat
     if (m->workload.pages == NULL || m->tensors == NULL)
         return st_error(STRATA_E_NOMEM, "pages of model %s", m->config.name);
     list_tensors(m, batch);
+    if ((st = check_nf4(m)) != STRATA_OK)
+        return st;
     place_tensors(m);
     for (uint32_t i = 0; i < m->tensor_count; i++)
         m->workload.params += m->tensors[i].frozen ? 0 : m->tensors[i].elems;
-    if (batch->freeze_count > 0 && (st = order_parameters(m)) != STRATA_OK)
+    if ((batch->freeze_count > 0 || batch->nf4) && (st = order_parameters(m)) != STRATA_OK)
         return st;
     return check_freeze(m, batch);
 }
@@ -304,7 +348,8 @@ static const struct st_tensor *role_tensor(const struct st_model *m, uint32_t bl
 
 static void add_part(struct st_linear *l, const struct st_tensor *weight, const struct st_tensor *bias, uint32_t count)
 {
-    struct st_linear_part part = {.weight = weight->offset, .bias = bias != NULL ? bias->offset : 0, .first = l->out};
+    struct st_linear_part part = {
+        .weight = weight->offset, .bias = bias != NULL ? bias->offset : 0, .format = weight->format, .first = l->out};
     struct st_linear_part *last = l->part_count > 0 ? &l->parts[l->part_count - 1] : NULL;
 
     part.trained = weight->frozen ? 0 : count;

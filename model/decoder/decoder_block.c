@@ -39,6 +39,7 @@ static struct st_block block_of(const struct st_frame *f)
         .wide = workspace + ws.wide,
         .half = workspace + ws.half,
         .attention_scratch = workspace + ws.attention,
+        .widened = workspace + ws.widened,
         .sums = (float *)(workspace + ws.sums),
     };
 }

@@ -41,7 +41,7 @@ struct st_block {
     float *stats[2], *post_stats[2], *qk_stats[2], *lse;
     unsigned char *qkv, *attention, *projected, *middle, *fc, *down;
     /* workspace */
-    unsigned char *narrow, *wide, *half, *attention_scratch;
+    unsigned char *narrow, *wide, *half, *attention_scratch, *widened;
     float *sums;
 };
 

@@ -11,6 +11,19 @@ const void *st_const_column(const void *rows, uint32_t first, strata_dtype dt)
     return (const unsigned char *)rows + first * strata_dtype_bytes(dt);
 }
 
+/* *weight: the part's, in the model's dtype.  That of NF4 lies in the workspace until the next such call. */
+static strata_status part_weight(const struct st_block *b, const struct st_linear *l, const struct st_linear_part *part,
+                                 const void **weight)
+{
+    const struct st_frame *f = b->f;
+    const void *stored = st_frame_weight(f, part->weight);
+
+    *weight = part->format == STRATA_NF4 ? b->widened : stored;
+    if (part->format != STRATA_NF4)
+        return STRATA_OK;
+    return f->ops->nf4_widen(f->dev, b->widened, stored, (uint64_t)part->count * l->in, f->dt);
+}
+
 strata_status st_linear_part(const struct st_block *b, const struct st_linear *l, const struct st_linear_part *part,
                              bool backward, void *to, const void *from, enum st_epilogue epilogue)
 {
@@ -32,7 +45,12 @@ strata_status st_linear_part(const struct st_block *b, const struct st_linear *l
         .aux = epilogue != ST_EPILOGUE_NONE ? b->fc : NULL,
     };
 
-    return f->ops->matmul(f->dev, &mm, to, from, st_frame_weight(f, part->weight), bias ? st_frame_weight(f, part->bias) : NULL);
+    const void *weight;
+    const strata_status st = part_weight(b, l, part, &weight);
+
+    if (st != STRATA_OK)
+        return st;
+    return f->ops->matmul(f->dev, &mm, to, from, weight, bias ? st_frame_weight(f, part->bias) : NULL);
 }
 
 strata_status st_linear_forward(const struct st_block *b, const struct st_linear *l, void *y, const void *x)

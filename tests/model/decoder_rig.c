@@ -112,22 +112,35 @@ void rig_close(struct rig *r)
     free(r->guards);
 }
 
-void rig_load(struct rig *r, struct st_weight_source source)
+/* As the engine's load rounds what has no low half. */
+static void narrow(void *out, strata_dtype format, const float *values, uint64_t elems)
 {
     const struct st_kernels *kernels = st_kernels_pick("scalar");
 
-    for (uint32_t i = 0; i < r->w->page_count; i++) {
-        const uint64_t elems = r->w->pages[i].elems;
-        float *values = malloc(elems * sizeof(*values));
+    if (format == STRATA_NF4)
+        kernels->nf4_quantise(out, values, elems);
+    else if (format == STRATA_BF16)
+        kernels->f32_to_bf16(out, values, elems);
+    else if (format == STRATA_F16)
+        kernels->f32_to_f16(out, values, elems);
+    else
+        memcpy(out, values, elems * sizeof(*values));
+}
 
-        assert_non_null(values);
-        assert_ok(source.read(source.ctx, i, 0, elems, values));
-        if (r->w->dtype == STRATA_BF16) /* narrows in place, front to back */
-            kernels->f32_to_bf16((uint16_t *)values, values, elems);
-        if (r->w->dtype == STRATA_F16)
-            kernels->f32_to_f16((uint16_t *)values, values, elems);
-        upload(r, r->weights[i], values, elems * strata_dtype_bytes(r->w->dtype));
+void rig_load(struct rig *r, struct st_weight_source source)
+{
+    for (uint32_t i = 0; i < r->w->page_count; i++) {
+        const struct st_page *p = &r->w->pages[i];
+        float *values = malloc(p->elems * sizeof(*values));
+        unsigned char *page = calloc(1, p->bytes);
+
+        assert_true(values != NULL && page != NULL);
+        assert_ok(source.read(source.ctx, i, 0, p->elems, values));
+        for (const struct st_group *g = p->groups; g < p->groups + p->group_count; g++)
+            narrow(page + g->at, g->format, values + g->offset, g->elems);
+        upload(r, r->weights[i], page, p->bytes);
         free(values);
+        free(page);
     }
 }
 

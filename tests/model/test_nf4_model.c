@@ -1,0 +1,240 @@
+/* tests/model/test_nf4_model.c - linear weights in NF4: their places, the decoder's values, and what is refused. */
+#include "decoder_rig.h"
+#include "model/nf4.h"
+#include <math.h>
+
+#define TIED   "tests/golden/llama_tiny_tied"
+#define UNTIED "tests/golden/llama_tiny_untied"
+
+static const char linear[][128] = {"*_proj.weight"};
+
+/* Values of the linear weights as their records leave them, around another source. */
+struct left {
+    const struct st_model *m;
+    struct st_weight_source from;
+};
+
+static strata_status read_left(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out)
+{
+    const struct left *l = ctx;
+    struct st_piece piece;
+
+    assert_ok(l->from.read(l->from.ctx, page, first, count, out));
+    for (uint32_t i = 0; st_model_piece(l->m, page, first, count, i, &piece); i++) {
+        float *values = out + piece.range_first;
+
+        for (uint64_t at = 0; piece.tensor->frozen && at < piece.count; at += ST_NF4_ELEMS) {
+            struct st_nf4_block block;
+
+            st_kernels_pick("scalar")->nf4_quantise(&block, values + at, ST_NF4_ELEMS);
+            st_kernels_pick("scalar")->nf4_widen(values + at, STRATA_F32, &block, ST_NF4_ELEMS);
+        }
+    }
+    return STRATA_OK;
+}
+
+static void load_left(struct rig *r, const char *dir)
+{
+    struct st_hf_reader *reader;
+    struct left left = {.m = r->m};
+
+    assert_ok(st_hf_reader_open(&reader, r->m, dir));
+    left.from = st_hf_reader_source(reader);
+    rig_load(r, (struct st_weight_source){.ctx = &left, .read = read_left});
+    st_hf_reader_close(reader);
+}
+
+static void same_gradients(const struct rig *a, const struct rig *b)
+{
+    for (uint32_t i = 0; i < st_model_tensor_count(a->m); i++) {
+        const struct st_tensor *t = st_model_tensor(a->m, i), *other = st_model_tensor(b->m, i);
+
+        assert_int_equal(t->frozen, other->frozen);
+        if (!t->frozen)
+            assert_memory_equal(a->grads[t->page] + t->offset, b->grads[other->page] + other->offset, t->elems * sizeof(float));
+    }
+}
+
+/* To the bit those of frozen weights in the model's dtype that hold the widened values. */
+static void check_steps(const char *dir, strata_dtype dtype)
+{
+    struct st_model_batch batch = {.dtype = dtype, .workers = 2, .nf4 = true};
+    struct rig packed, plain;
+    double loss;
+
+    golden_open(&packed, dir, &batch, st_kernels_pick(NULL));
+    batch.nf4 = false;
+    batch.freeze = linear;
+    batch.freeze_count = 1;
+    golden_open(&plain, dir, &batch, st_kernels_pick(NULL));
+    load_left(&plain, dir);
+    for (int recompute = 0; recompute < 2; recompute++) {
+        loss = golden_loss(&packed, dir, recompute != 0);
+        assert_true(isfinite(loss) && loss == golden_loss(&plain, dir, recompute != 0));
+        same_gradients(&packed, &plain);
+    }
+    rig_close(&packed);
+    rig_close(&plain);
+}
+
+static void test_steps_are_those_of_the_widened_weights(void **state)
+{
+    (void)state;
+    for (strata_dtype dtype = STRATA_F32; dtype <= STRATA_F16; dtype++) {
+        check_steps(TIED, dtype);
+        check_steps(UNTIED, dtype);
+        check_steps("tests/golden/families/gemma2_caps", dtype);
+        check_steps("tests/golden/families/olmo2", dtype);
+        check_steps("tests/golden/families/phi3_long", dtype);
+    }
+}
+
+/* --- places --- */
+
+static void test_linear_weights_are_a_group_of_their_own(void **state)
+{
+    const struct st_model_batch batch = {.micro_batch = 1, .seq = 16, .grad_accum = 1, .dtype = STRATA_BF16, .nf4 = true};
+    const struct st_model_config config = tiny_llama_config();
+    const struct st_group *g;
+    const struct st_page *p;
+    struct st_model *m;
+    uint64_t elems = 0;
+
+    (void)state;
+    assert_ok(st_model_create(&m, &config, &batch));
+    p = &st_model_workload(m)->pages[st_model_workload(m)->block_first];
+    g = &p->groups[p->group_count - 1];
+    assert_int_equal(g->kind, ST_GROUP_FROZEN);
+    assert_int_equal(g->format, STRATA_NF4);
+    assert_int_equal(g->bytes, g->elems / 64 * 36);
+    for (uint32_t i = 0; i < st_model_tensor_count(m); i++) {
+        const struct st_tensor *t = st_model_tensor(m, i);
+        const bool is_linear = strstr(t->name, "_proj.weight") != NULL;
+
+        assert_int_equal(t->format, is_linear ? STRATA_NF4 : STRATA_BF16);
+        assert_int_equal(t->frozen, is_linear);
+        if (!is_linear || t->page != st_model_workload(m)->block_first)
+            continue;
+        assert_int_equal((t->offset - g->offset) % ST_PAGE_ALIGN, 0);
+        elems += (t->elems + ST_PAGE_ALIGN - 1) / ST_PAGE_ALIGN * ST_PAGE_ALIGN;
+    }
+    assert_int_equal(g->elems, elems);
+    for (uint32_t i = 0; i + 1 < p->group_count; i++)
+        assert_true(p->groups[i].kind != ST_GROUP_FROZEN);
+    st_model_destroy(m);
+}
+
+static void test_what_nf4_cannot_hold_is_refused(void **state)
+{
+    const struct st_model_batch batch = {.micro_batch = 1, .seq = 16, .grad_accum = 1, .dtype = STRATA_BF16, .nf4 = true};
+    struct st_model_config config = tiny_llama_config();
+    struct st_model *m = NULL;
+
+    (void)state;
+    config.hidden = 40;
+    config.head_dim = 6;
+    config.ffn = 40;
+    assert_refused(st_model_create(&m, &config, &batch), STRATA_E_INVAL, "blocks of 64");
+    assert_null(m);
+    config = tiny_config();
+    assert_refused(st_model_create(&m, &config, &batch), STRATA_E_INVAL, "stores its matrices [in, out]");
+    assert_null(m);
+}
+
+/* --- the source --- */
+
+static strata_status read_nan(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out)
+{
+    struct st_weight_source *from = ctx;
+    const strata_status st = from->read(from->ctx, page, first, count, out);
+
+    for (uint64_t i = 0; i < count; i++)
+        out[i] = first + i == 4096 ? NAN : out[i];
+    return st;
+}
+
+static void test_values_that_are_not_finite_are_refused(void **state)
+{
+    const struct st_model_batch batch = {.micro_batch = 1, .seq = 16, .grad_accum = 1, .dtype = STRATA_BF16, .nf4 = true};
+    const struct st_model_config config = tiny_llama_config();
+    struct st_nf4_source *s;
+    struct st_model_init init = {.seed = 1};
+    struct st_weight_source from;
+    struct st_model *m;
+    float *values;
+
+    (void)state;
+    assert_ok(st_model_create(&m, &config, &batch));
+    const uint32_t page = st_model_workload(m)->block_first;
+    const uint64_t elems = st_model_workload(m)->pages[page].elems;
+
+    init.model = m;
+    from = st_model_init_source(&init);
+    values = malloc(elems * sizeof(*values));
+    assert_non_null(values);
+    for (int twice = 0; twice < 2; twice++) {
+        assert_ok(st_nf4_source_open(&s, m, (struct st_weight_source){.ctx = &from, .read = read_nan}, twice != 0));
+        assert_refused(st_nf4_source_values(s).read(s, page, 0, elems, values), STRATA_E_NUMERICS, "_proj.weight holds 1 value");
+        st_nf4_source_close(s);
+    }
+    free(values);
+    st_model_destroy(m);
+}
+
+/* Any cut of the page gives the same values, and they become records with the scales that they came from. */
+static void test_double_quantisation_does_not_depend_on_cuts(void **state)
+{
+    const struct st_model_batch batch = {.micro_batch = 1, .seq = 16, .grad_accum = 1, .dtype = STRATA_BF16, .nf4 = true};
+    const struct st_model_config config = tiny_llama_config();
+    struct st_model_init init = {.seed = 1};
+    struct st_nf4_source *s;
+    struct st_model *m;
+    float *whole, *plain, *part;
+    bool moved = false;
+
+    (void)state;
+    assert_ok(st_model_create(&m, &config, &batch));
+    const uint32_t page = st_model_workload(m)->block_first;
+    const struct st_page *p = &st_model_workload(m)->pages[page];
+    const struct st_group *g = &p->groups[p->group_count - 1];
+
+    init.model = m;
+    whole = malloc(p->elems * sizeof(*whole));
+    plain = malloc(p->elems * sizeof(*plain));
+    part = malloc(p->elems * sizeof(*part));
+    assert_true(whole != NULL && plain != NULL && part != NULL);
+    assert_ok(st_nf4_source_open(&s, m, st_model_init_source(&init), true));
+    assert_ok(st_nf4_source_values(s).read(s, page, 0, p->elems, whole));
+    assert_ok(st_model_init_source(&init).read(&init, page, 0, p->elems, plain));
+    for (uint64_t at = g->offset; at < g->offset + g->elems; at += 192) {
+        const uint64_t count = g->offset + g->elems - at < 192 ? g->offset + g->elems - at : 192;
+        struct st_nf4_block block, again;
+
+        assert_ok(st_nf4_source_values(s).read(s, page, at, count, part));
+        assert_memory_equal(part, whole + at, count * sizeof(*part));
+        st_kernels_pick("scalar")->nf4_quantise(&block, plain + at, ST_NF4_ELEMS);
+        st_kernels_pick("scalar")->nf4_quantise(&again, part, ST_NF4_ELEMS);
+        assert_memory_equal(again.codes, block.codes, sizeof(block.codes));
+        assert_true(fabsf(again.absmax - block.absmax) <= 0.05f * block.absmax);
+        moved = moved || again.absmax != block.absmax;
+    }
+    assert_true(moved);
+    st_nf4_source_close(s);
+    free(whole);
+    free(plain);
+    free(part);
+    st_model_destroy(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_steps_are_those_of_the_widened_weights),
+        cmocka_unit_test(test_linear_weights_are_a_group_of_their_own),
+        cmocka_unit_test(test_what_nf4_cannot_hold_is_refused),
+        cmocka_unit_test(test_values_that_are_not_finite_are_refused),
+        cmocka_unit_test(test_double_quantisation_does_not_depend_on_cuts),
+    };
+
+    return cmocka_run_group_tests_name("nf4_model", tests, NULL, NULL);
+}
