@@ -4,6 +4,7 @@
 #include "core/base/fault.h"
 #include "core/base/log.h"
 #include "model/adapter/adapter.h"
+#include "offload/config/recipe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,8 +97,11 @@ static strata_status load(struct strata_config *c, const struct strata_config_op
         .ranks = o->ranks,
         .train_batch = o->train_batch,
         .leaves = o->leaves,
+        .recipe = o->recipe,
     };
-    strata_status st = st_handle_text(&c->name, o->file != NULL ? o->file : "the configuration");
+    strata_status st = st_handle_text(&c->name, o->file != NULL     ? o->file
+                                                      : o->recipe != NULL ? st_recipe_path(o->recipe)
+                                                                          : "the configuration");
 
     if (st != STRATA_OK)
         return st;
@@ -108,6 +112,8 @@ static strata_status load(struct strata_config *c, const struct strata_config_op
 
 static strata_status check_opts(const struct strata_config_opts *o)
 {
+    if (o->text != NULL && o->recipe != NULL)
+        return st_error(STRATA_E_INVAL, "a text of a configuration and a recipe are given: one of them must be NULL");
     if (o->file != NULL && o->text != NULL)
         return st_error(STRATA_E_INVAL, "a file and a text of a configuration are given: one of them must be NULL");
     for (uint32_t i = 0; i < o->override_count; i++)

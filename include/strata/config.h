@@ -20,12 +20,14 @@
 extern "C" {
 #endif
 
+struct strata_recipe; /**< strata/recipe.h */
 struct strata_config; /**< a configuration, checked; read-only */
 
 /** What a configuration is made from.  Begin with STRATA_CONFIG_OPTS_INIT; 0 and NULL mean the default. */
 struct strata_config_opts {
     size_t opts_size; /**< sizeof(struct strata_config_opts), so that the struct can grow */
-    const char *file; /**< JSON; NULL: only defaults.  Borrowed during the call, like everything below */
+    const char *file; /**< JSON or YAML (.yaml, .yml), DeepSpeed's or Accelerate's; NULL: only defaults.  Borrowed during the
+                         call, like everything below */
     const char *text; /**< JSON in place of a file, ended by a NUL; NULL: none */
     /** [override_count] "path=value", such as "optimizer.params.lr=1e-4" or "strata.nvme=[\"/scratch\"]": applied in order; the
      *  last one for a key wins, and all win over the file.  A value is JSON if it parses as such, else a string; null: as if the
@@ -40,6 +42,9 @@ struct strata_config_opts {
     uint32_t train_batch; /**< sequences of a step of a run that goes on (strata_checkpoint_info.step_sequences): they stay so
                              many where train_batch_size and one of the other two are left out or "auto"; 0: it begins */
     uint32_t leaves;      /**< the same of strata.leaves (strata_checkpoint_info.leaves), if this run's ranks can have them */
+    /** A trainer's file, whose values stand beside `file`'s, in place of what is left out or "auto" there; what differs is a
+     *  problem.  With `file` and `text` NULL the file of DeepSpeed's that it names is read.  NULL: none. */
+    const struct strata_recipe *recipe;
 };
 #define STRATA_CONFIG_OPTS_INIT STRATA_INIT(strata_config_opts, opts_size)
 

@@ -29,6 +29,7 @@
 #include "strata/model.h"
 #include "strata/optim.h"
 #include "strata/plan.h"
+#include "strata/recipe.h"
 #include "strata/status.h"
 #include "strata/tokenizer.h"
 #include "strata/types.h"

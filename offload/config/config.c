@@ -1,7 +1,9 @@
 /* config.c - reads a config: takes the keys, judges each one, resolves them together, and collects every problem. */
 #include "offload/config/config_source_internal.h"
+#include "offload/config/recipe_internal.h"
 
 #include "core/base/error.h"
+#include "core/yaml/yaml.h"
 #include <ctype.h>
 #include <string.h>
 
@@ -89,25 +91,45 @@ static void judge_all(struct st_config_source *src)
 static strata_status problems_error(const struct st_config_source *src, const char *name)
 {
     const uint32_t count = st_config_problem_count(src);
+    const char *first = st_config_problem_at(src, 0);
+    const bool named = strncmp(first, name, strlen(name)) == 0; /* as a recipe's are */
 
     if (count == 1)
-        return st_error(STRATA_E_CONFIG, "%s: %s", name, st_config_problem_at(src, 0));
-    return st_error(STRATA_E_CONFIG, "%s: %s (and %u more)", name, st_config_problem_at(src, 0), count - 1);
+        return st_error(STRATA_E_CONFIG, "%s%s%s", named ? "" : name, named ? "" : ": ", first);
+    return st_error(STRATA_E_CONFIG, "%s%s%s (and %u more)", named ? "" : name, named ? "" : ": ", first, count - 1);
 }
 
-/* Takes ownership of `root`; NULL: no file. */
-static strata_status load_tree(struct st_config *config, struct st_config_source **source, st_json *root, const char *name,
-                               const struct st_config_opts *opts)
+#define RECIPES_MAX 2 /* the run's, and one that stands where a configuration stands */
+
+/* What a configuration is made from; roots and recipes that were read here are freed with it. */
+struct inputs {
+    const char *name; /* for people */
+    st_json *root;    /* NULL: no file */
+    const struct strata_recipe *recipes[RECIPES_MAX];
+    uint32_t recipe_count;
+    struct strata_recipe *own; /* one of them */
+};
+
+static void take_recipes(struct st_config_source *src, const struct inputs *in)
+{
+    for (uint32_t i = 0; i < in->recipe_count; i++) {
+        st_recipe_tell(in->recipes[i], src);
+        st_source_take_recipe(src, in->recipes[i]);
+    }
+}
+
+static strata_status resolve_all(struct st_config *config, struct st_config_source **source, struct inputs *in,
+                                 const struct st_config_opts *opts)
 {
     struct st_config_source *src = st_source_create(opts->allow_unknown);
     struct st_config resolved;
 
-    if (src == NULL) {
-        st_json_free(root);
-        return st_error(STRATA_E_NOMEM, "%s: no memory to read a config", name);
-    }
-    if (root != NULL)
-        st_source_take_file(src, root);
+    if (src == NULL)
+        return st_error(STRATA_E_NOMEM, "%s: no memory to read a config", in->name);
+    if (in->root != NULL)
+        st_source_take_file(src, in->root);
+    in->root = NULL;
+    take_recipes(src, in);
     for (uint32_t i = 0; i < opts->override_count; i++)
         st_source_take_override(src, opts->overrides[i]);
     judge_all(src);
@@ -115,13 +137,24 @@ static strata_status load_tree(struct st_config *config, struct st_config_source
     st_source_build_rows(src, &resolved);
     if (src->failed) {
         st_config_source_free(src);
-        return st_error(STRATA_E_NOMEM, "%s: no memory to read a config", name);
+        return st_error(STRATA_E_NOMEM, "%s: no memory to read a config", in->name);
     }
     *source = src;
     if (src->problems.count > 0)
-        return problems_error(src, name);
+        return problems_error(src, in->name);
     *config = resolved;
     return STRATA_OK;
+}
+
+/* Frees what was read. */
+static strata_status load_inputs(struct st_config *config, struct st_config_source **source, struct inputs *in,
+                                 const struct st_config_opts *opts)
+{
+    const strata_status st = resolve_all(config, source, in, opts);
+
+    st_json_free(in->root);
+    st_recipe_close(in->own);
+    return st;
 }
 
 /* True if the parser's message is "name:line:column: ...", about the form of the text; false for missing files and duplicate
@@ -130,8 +163,8 @@ static bool is_about_form(const char *sentence, const char *name)
 {
     const size_t len = strlen(name);
 
-    return strncmp(sentence, name, len) == 0 && sentence[len] == ':' && isdigit((unsigned char)sentence[len + 1]) &&
-           strstr(sentence, "duplicate key") == NULL;
+    return !st_yaml_is_name(name) && strncmp(sentence, name, len) == 0 && sentence[len] == ':' &&
+           isdigit((unsigned char)sentence[len + 1]) && strstr(sentence, "duplicate key") == NULL;
 }
 
 /* The text is not JSON: the parser's sentence is the only problem. */
@@ -153,29 +186,63 @@ static strata_status syntax_error(struct st_config_source **source, strata_statu
     return st_error(st, "%s", st_config_problem_at(src, 0));
 }
 
+static strata_status parse_file(st_json **root, const char *path)
+{
+    return st_yaml_is_name(path) ? st_yaml_parse_file(root, path, FILE_BYTES_MAX)
+                                 : st_json_parse_file(root, path, FILE_BYTES_MAX);
+}
+
+/* A file that a configuration cannot be made of. */
+static strata_status wrong_trainer(const struct st_recipe_trainer *trainer, const char *path)
+{
+    if (trainer->config)
+        return st_error(STRATA_E_CONFIG, "%s: %s's config file, where one of DeepSpeed's is expected", path, trainer->name);
+    return st_error(STRATA_E_CONFIG, "%s: %s's file of a whole run: strata train %s runs it", path, trainer->name, path);
+}
+
+/* Reads DeepSpeed's file, or Accelerate's and the one of DeepSpeed's that it names. */
+static strata_status read_files(struct inputs *in, const char *path, const struct st_config_opts *opts)
+{
+    const struct st_recipe_trainer *trainer;
+    strata_status st = parse_file(&in->root, path);
+
+    if (st != STRATA_OK || (trainer = st_recipe_trainer_of(in->root)) == NULL)
+        return st;
+    if (!trainer->config || in->own != NULL)
+        return wrong_trainer(trainer, path);
+    st = st_recipe_read(&in->own, trainer, in->root, path, opts->allow_unknown);
+    in->root = NULL;
+    if (st != STRATA_OK)
+        return st;
+    in->recipes[in->recipe_count++] = in->own;
+    return st_recipe_deepspeed(in->own) != NULL ? read_files(in, st_recipe_deepspeed(in->own), opts) : STRATA_OK;
+}
+
 strata_status st_config_load(struct st_config *config, struct st_config_source **source, const struct st_config_opts *opts)
 {
-    st_json *root = NULL;
-    strata_status st;
+    const char *file = opts->file == NULL && opts->recipe != NULL ? st_recipe_deepspeed(opts->recipe) : opts->file;
+    struct inputs in = {.name = opts->recipe != NULL ? st_recipe_path(opts->recipe) : file != NULL ? file : "config"};
+    strata_status st = file != NULL ? read_files(&in, file, opts) : STRATA_OK;
 
     *source = NULL;
-    if (opts->file == NULL)
-        return load_tree(config, source, NULL, "config", opts);
-    st = st_json_parse_file(&root, opts->file, FILE_BYTES_MAX);
-    if (st != STRATA_OK)
-        return syntax_error(source, st, opts->file);
-    return load_tree(config, source, root, opts->file, opts);
+    if (opts->recipe != NULL)
+        in.recipes[in.recipe_count++] = opts->recipe;
+    if (st == STRATA_OK)
+        return load_inputs(config, source, &in, opts);
+    st_json_free(in.root);
+    st_recipe_close(in.own);
+    return syntax_error(source, st, file);
 }
 
 strata_status st_config_load_text(struct st_config *config, struct st_config_source **source, const char *text, size_t bytes,
                                   const char *name, const struct st_config_opts *opts)
 {
-    st_json *root = NULL;
+    struct inputs in = {.name = name};
     strata_status st;
 
     *source = NULL;
-    st = st_json_parse(&root, text, bytes, name);
+    st = st_json_parse(&in.root, text, bytes, name);
     if (st != STRATA_OK)
         return syntax_error(source, st, name);
-    return load_tree(config, source, root, name, opts);
+    return load_inputs(config, source, &in, opts);
 }

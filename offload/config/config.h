@@ -108,6 +108,7 @@ struct st_config_row {
     bool announced;     /* the reason is a notice at each start, since results differ from what the file's reader may expect */
 };
 
+struct strata_recipe;    /* offload/config/recipe.h */
 struct st_config_source; /* parsed file + overrides + rows; owns strings */
 
 struct st_config_opts {
@@ -116,10 +117,12 @@ struct st_config_opts {
                                      Value: JSON if it parses, else a string; null: as if left out, members of a section
                                      included.  --nvme DIR...: one override strata.nvme=["DIR", ...] */
     uint32_t override_count;
-    bool allow_unknown; /* unknown keys become notices */
-    uint64_t max_steps; /* for total steps = "auto"; 0: unknown */
-    bool steps_later;   /* then st_config_set_steps() tells them */
-    uint32_t ranks;     /* processes that train together; 0: 1 */
+    const struct strata_recipe *recipe; /* its values stand beside the file's, in place of what is left out or "auto" there; what
+                                       differs is a problem.  NULL: none.  `file` NULL: the one that it names */
+    bool allow_unknown;                 /* unknown keys become notices */
+    uint64_t max_steps;                 /* for total steps = "auto"; 0: unknown */
+    bool steps_later;                   /* then st_config_set_steps() tells them */
+    uint32_t ranks;                     /* processes that train together; 0: 1 */
     /* Of a run that goes on, kept where the configuration leaves it open: sequences of a step, leaves; 0: none. */
     uint32_t train_batch, leaves;
 };

@@ -1,4 +1,5 @@
 /* config_print.c - prints the effective config as JSON, and the field table as Markdown. */
+#include "offload/config/config_print_internal.h"
 #include "offload/config/config_source_internal.h"
 
 #include <math.h>
@@ -91,8 +92,7 @@ const char *st_config_common(const struct st_config *config, uint32_t index, cha
     return NULL;
 }
 
-/* Text in a table cell. */
-static void put_cell(FILE *file, const char *text)
+void st_print_cell(FILE *file, const char *text)
 {
     for (; *text != '\0'; text++) {
         if (*text == '|')
@@ -113,16 +113,23 @@ static void put_choices(FILE *file, const struct st_field *field)
     }
 }
 
-static void put_type(FILE *file, const struct st_field *field)
+void st_print_type(FILE *file, const struct st_field *field)
 {
     static const char *const names[] = {
-        [ST_FIELD_OBJECT] = "section",        [ST_FIELD_OPEN] = "section, any members",
-        [ST_FIELD_BOOL] = "boolean",          [ST_FIELD_INT] = "integer",
-        [ST_FIELD_REAL] = "number",           [ST_FIELD_SIZE] = "size",
-        [ST_FIELD_TEXT] = "string",           [ST_FIELD_SECRET] = "string",
-        [ST_FIELD_PAIR] = "[number, number]", [ST_FIELD_DIRS] = "directories",
-        [ST_FIELD_PATTERNS] = "patterns",     [ST_FIELD_LIST] = "list",
+        [ST_FIELD_OBJECT] = "section",
+        [ST_FIELD_OPEN] = "section, any members",
+        [ST_FIELD_BOOL] = "boolean",
+        [ST_FIELD_INT] = "integer",
+        [ST_FIELD_REAL] = "number",
+        [ST_FIELD_SIZE] = "size",
+        [ST_FIELD_TEXT] = "string",
+        [ST_FIELD_SECRET] = "string",
+        [ST_FIELD_PAIR] = "[number, number]",
+        [ST_FIELD_DIRS] = "directories",
+        [ST_FIELD_PATTERNS] = "patterns",
+        [ST_FIELD_LIST] = "list",
         [ST_FIELD_JSON] = "object",
+        [ST_FIELD_ANY] = "any",
     };
     char low[32], high[32];
 
@@ -142,8 +149,7 @@ static void put_type(FILE *file, const struct st_field *field)
     fprintf(file, ", %s to %s", low, high);
 }
 
-/* The verdict, followed by the values that are exceptions to it. */
-static void put_verdict(FILE *file, const struct st_field *field)
+void st_print_verdict(FILE *file, const struct st_field *field)
 {
     static const char *const names[] = {"honoured", "notice", "rejected", "removed"};
     const char *separator = "; rejected: ";
@@ -206,22 +212,22 @@ static void put_field(FILE *file, const struct st_field *field)
     fputs("| ", file);
     put_names(file, field);
     fputs(" | ", file);
-    put_type(file, field);
+    st_print_type(file, field);
     fputs(" | ", file);
     if (field->fallback != NULL)
         fprintf(file, "`%s`", field->fallback);
     if (field->auto_text != NULL)
         fprintf(file, "; auto: `%s`", field->auto_text);
     fputs(" | ", file);
-    put_verdict(file, field);
+    st_print_verdict(file, field);
     fputs(" | ", file);
     put_changes(file, field);
     fputs(" | ", file);
-    put_cell(file, field->help);
+    st_print_cell(file, field->help);
     put_takers(file, field);
     if (field->reason != NULL) {
         fputs(". Here: ", file);
-        put_cell(file, field->reason);
+        st_print_cell(file, field->reason);
     }
     fputs(" |\n", file);
 }

@@ -2,11 +2,13 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "offload/config/config_source_internal.h"
+#include "offload/config/recipe.h"
 
 #include "core/base/fault.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define KEY_SHOWN  64  /* bytes of a key inside a message */
 #define TEXT_BYTES 512 /* of one message or value; longer ones are truncated */
@@ -14,8 +16,7 @@
 static void take_members(struct st_config_source *src, const struct st_field *section, const st_json *object,
                          const char *spelling, enum st_config_origin origin);
 
-/* Space for one more item; returns NULL and marks src as failed if there is no memory. */
-static void *list_add(struct st_config_source *src, struct st_list *list, size_t item_bytes)
+void *st_source_add(struct st_config_source *src, struct st_list *list, size_t item_bytes)
 {
     if (list->count == list->capacity) {
         const uint32_t capacity = list->capacity > 0 ? 2 * list->capacity : 16;
@@ -33,7 +34,7 @@ static void *list_add(struct st_config_source *src, struct st_list *list, size_t
 
 static const char *keep_text(struct st_config_source *src, const char *text)
 {
-    char **slot = list_add(src, &src->strings, sizeof(char *));
+    char **slot = st_source_add(src, &src->strings, sizeof(char *));
     char *copy = st_fault("config.alloc", 0) < 0 ? NULL : strdup(text);
 
     if (slot == NULL || copy == NULL) {
@@ -60,7 +61,7 @@ const char *st_source_keep(struct st_config_source *src, const char *fmt, ...)
 
 void st_source_problem(struct st_config_source *src, const char *fmt, ...)
 {
-    const char **slot = list_add(src, &src->problems, sizeof(char *));
+    const char **slot = st_source_add(src, &src->problems, sizeof(char *));
     char text[TEXT_BYTES], shown[TEXT_BYTES];
     va_list args;
 
@@ -155,10 +156,9 @@ void st_source_reject(struct st_config_source *src, const char *path, const char
                       state->origin == ST_ORIGIN_COMMAND_LINE ? " (command line)" : "", reason);
 }
 
-/* The tree is freed with src; on failure it is freed at once, and NULL is returned. */
-static const st_json *adopt(struct st_config_source *src, st_json *tree)
+const st_json *st_source_adopt(struct st_config_source *src, st_json *tree)
 {
-    st_json **slot = list_add(src, &src->trees, sizeof(st_json *));
+    st_json **slot = st_source_add(src, &src->trees, sizeof(st_json *));
 
     if (slot == NULL) {
         st_json_free(tree);
@@ -168,15 +168,14 @@ static const st_json *adopt(struct st_config_source *src, st_json *tree)
     return tree;
 }
 
-/* A value from JSON text; NULL if it is not JSON or memory is short. */
-static const st_json *parse_value(struct st_config_source *src, const char *text)
+const st_json *st_source_parse(struct st_config_source *src, const char *text)
 {
     st_json *tree;
     const strata_status st = st_json_parse(&tree, text, strlen(text), "value");
 
     if (st == STRATA_E_NOMEM)
         src->failed = true;
-    return st == STRATA_OK ? adopt(src, tree) : NULL;
+    return st == STRATA_OK ? st_source_adopt(src, tree) : NULL;
 }
 
 /* The text itself as a JSON string; NULL if memory is short. */
@@ -195,7 +194,7 @@ static const st_json *string_value(struct st_config_source *src, const char *tex
     st_json_begin(&w, file);
     st_json_put_string(&w, NULL, text);
     if (fclose(file) == 0)
-        node = parse_value(src, quoted);
+        node = st_source_parse(src, quoted);
     if (node == NULL)
         src->failed = true;
     free(quoted);
@@ -208,7 +207,7 @@ static void take_unknown(struct st_config_source *src, const struct st_field *se
 {
     const bool open = section != NULL && section->type == ST_FIELD_OPEN;
     const char *hint = src->allow_unknown ? "" : "; --allow-unknown ignores it";
-    struct st_config_row *row = list_add(src, &src->strays, sizeof(*row));
+    struct st_config_row *row = st_source_add(src, &src->strays, sizeof(*row));
     char nearest[128], shown[TEXT_BYTES];
     const char *reason;
 
@@ -261,7 +260,7 @@ static void take(struct st_config_source *src, const struct st_field *field, con
         take_members(src, field, node, spelling, origin);
     if (strcmp(field->path, "zero_optimization") == 0 && st_json_type(node) == ST_JSON_BOOL) {
         state->node = NULL;
-        node = parse_value(src, st_json_bool(node) ? "1" : "0");
+        node = st_source_parse(src, st_json_bool(node) ? "1" : "0");
         if (node != NULL)
             take(src, st_field_known("zero_optimization.stage"), node, spelling, origin);
     }
@@ -284,7 +283,7 @@ static void take_members(struct st_config_source *src, const struct st_field *se
 
 void st_source_take_file(struct st_config_source *src, st_json *root)
 {
-    const st_json *tree = adopt(src, root);
+    const st_json *tree = st_source_adopt(src, root);
 
     src->has_file = true;
     if (tree != NULL && st_json_type(tree) == ST_JSON_OBJECT)
@@ -293,13 +292,66 @@ void st_source_take_file(struct st_config_source *src, st_json *root)
         st_source_problem(src, "a config is one JSON object: { ... }");
 }
 
+/* The row of a path; NULL: there is none. */
+static const struct st_field *find_field(const char *path)
+{
+    const struct st_field *f;
+
+    for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++)
+        if (strcmp(f->path, path) == 0)
+            return f;
+    return NULL;
+}
+
+static bool says(struct st_config_source *src, const char *path)
+{
+    const struct st_field *field = path != NULL ? find_field(path) : NULL;
+
+    return field != NULL && src->fields[st_field_index(field)].node != NULL &&
+           !st_value_is_auto(src->fields[st_field_index(field)].node);
+}
+
+static void take_recipe_value(struct st_config_source *src, const char *recipe, const struct st_recipe_value *value)
+{
+    const struct st_field *field = find_field(value->to);
+    const st_json *node = st_source_parse(src, value->text);
+    char there[TEXT_BYTES], here[TEXT_BYTES];
+
+    if (node == NULL)
+        return; /* no memory, which src knows */
+    if (field == NULL) {
+        st_source_problem(src, "%s: %s: %s is not in this version", recipe, value->from, value->to);
+        return;
+    }
+    if (!says(src, field->path)) {
+        src->fields[st_field_index(field)] = (struct st_field_state){0}; /* it may be "auto" there */
+        take(src, field, node, field->path, ST_ORIGIN_FILE);
+        return;
+    }
+    st_value_show(there, sizeof(there), src->fields[st_field_index(field)].node);
+    st_value_show(here, sizeof(here), node);
+    if (strcasecmp(there, here) != 0)
+        st_source_problem(src, "%s: %s: %s, and %s is %s in the file beside it: make them equal, or write \"auto\" there", recipe,
+                          value->from, here, field->path, there);
+}
+
+void st_source_take_recipe(struct st_config_source *src, const struct strata_recipe *recipe)
+{
+    const struct st_recipe_value *value;
+
+    src->has_file = true;
+    for (uint32_t i = 0; (value = st_recipe_value_at(recipe, i)) != NULL; i++)
+        if (value->to[0] != '-' && !says(src, value->unless))
+            take_recipe_value(src, st_recipe_path(recipe), value);
+}
+
 /* The value of an override: JSON if it parses and the field could take it, otherwise the text as a string. */
 static const st_json *override_value(struct st_config_source *src, const struct st_field *field, const char *text)
 {
     const bool textual =
         field != NULL && (field->type == ST_FIELD_TEXT || field->type == ST_FIELD_SECRET || field->type == ST_FIELD_DIRS ||
                           field->type == ST_FIELD_PATTERNS || field->type == ST_FIELD_CHOICE);
-    const st_json *node = parse_value(src, text);
+    const st_json *node = st_source_parse(src, text);
 
     if (node == NULL || (textual && (st_json_type(node) == ST_JSON_NUMBER || st_json_type(node) == ST_JSON_BOOL)))
         return string_value(src, text);
@@ -344,9 +396,9 @@ void st_source_take_override(struct st_config_source *src, const char *text)
         take_unknown(src, section, key, node, spelling, ST_ORIGIN_COMMAND_LINE);
 }
 
-static void add_row(struct st_config_source *src, const struct st_config_row *row)
+void st_source_add_row(struct st_config_source *src, const struct st_config_row *row)
 {
-    struct st_config_row *slot = list_add(src, &src->rows, sizeof(*row));
+    struct st_config_row *slot = st_source_add(src, &src->rows, sizeof(*row));
 
     if (slot != NULL)
         *slot = *row;
@@ -376,15 +428,23 @@ static void add_field_row(struct st_config_source *src, const struct st_field *f
         st_value_text(text, sizeof(text), config, field);
     else
         st_value_show(text, sizeof(text), state->node);
-    add_row(src, &(struct st_config_row){
-                     .path = state->spelling != NULL ? state->spelling : field->path,
-                     .value = keep_text(src, text),
-                     .origin = state->origin,
-                     .verdict = state->verdict,
-                     .reason = state->reason,
-                     .results = st_field_changes(field) == ST_CHANGES_RESULTS,
-                     .announced = state->announced && state->verdict == ST_VERDICT_HONOURED,
-                 });
+    st_source_add_row(src, &(struct st_config_row){
+                               .path = state->spelling != NULL ? state->spelling : field->path,
+                               .value = keep_text(src, text),
+                               .origin = state->origin,
+                               .verdict = state->verdict,
+                               .reason = state->reason,
+                               .results = st_field_changes(field) == ST_CHANGES_RESULTS,
+                               .announced = state->announced && state->verdict == ST_VERDICT_HONOURED,
+                           });
+}
+
+void st_source_add_stray(struct st_config_source *src, const struct st_config_row *row)
+{
+    struct st_config_row *slot = st_source_add(src, &src->strays, sizeof(*row));
+
+    if (slot != NULL)
+        *slot = *row;
 }
 
 void st_source_build_rows(struct st_config_source *src, const struct st_config *config)
@@ -394,7 +454,7 @@ void st_source_build_rows(struct st_config_source *src, const struct st_config *
     for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++)
         add_field_row(src, f, config);
     for (uint32_t i = 0; i < src->strays.count; i++)
-        add_row(src, &((struct st_config_row *)src->strays.items)[i]);
+        st_source_add_row(src, &((struct st_config_row *)src->strays.items)[i]);
 }
 
 strata_status st_config_refuse(struct st_config_source *src, const char *path, const char *reason)

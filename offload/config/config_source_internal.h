@@ -38,10 +38,20 @@ struct st_config_source {
 };
 
 struct st_config_source *st_source_create(bool allow_unknown); /* NULL: no memory */
+/** Space for one more item; NULL, and src has failed, if there is no memory. */
+void *st_source_add(struct st_config_source *src, struct st_list *list, size_t item_bytes);
+/** Own a tree: it is freed with src; on failure at once, and NULL is returned. */
+const st_json *st_source_adopt(struct st_config_source *src, st_json *tree);
+/** A value from JSON text; NULL if it is not JSON or memory is short. */
+const st_json *st_source_parse(struct st_config_source *src, const char *text);
+void st_source_add_row(struct st_config_source *src, const struct st_config_row *row);
+void st_source_add_stray(struct st_config_source *src, const struct st_config_row *row);
 /** Take every key of the file's root object; takes ownership of `root`. */
 void st_source_take_file(struct st_config_source *src, st_json *root);
 /** Take one "path=value" of the command line. */
 void st_source_take_override(struct st_config_source *src, const char *text);
+/** Take what a recipe says of paths, in place of what the file leaves out or has as "auto". */
+void st_source_take_recipe(struct st_config_source *src, const struct strata_recipe *recipe);
 /** Rows for `strata check`, once `config` is resolved. */
 void st_source_build_rows(struct st_config_source *src, const struct st_config *config);
 

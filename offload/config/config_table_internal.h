@@ -24,6 +24,7 @@ enum st_field_type {
     ST_FIELD_PATTERNS, /* one shell pattern or a list */
     ST_FIELD_LIST,
     ST_FIELD_JSON, /* an object whose keys are read elsewhere */
+    ST_FIELD_ANY, /* of recipes */
 };
 
 /* How a value is kept at `offset` of struct st_config. */
@@ -81,6 +82,7 @@ struct st_field {
     const char *reason; /* with NOTICE and REJECTED, and for rejected choices */
     const char *mutes;  /* if this key is rejected, the members of this section are not judged */
     const char *help;
+    const char *to; /* of recipes: the option (--seq-len) or path that the key becomes; NULL: none, or by a rule */
 };
 
 struct st_section {

@@ -264,6 +264,8 @@ const char *st_value_check(struct st_config_source *src, const struct st_field *
         return st_json_type(node) == ST_JSON_ARRAY ? NULL : wrong_type(src, node, "a list");
     case ST_FIELD_JSON:
         return st_json_type(node) == ST_JSON_OBJECT ? st_object_check(src, node) : wrong_type(src, node, "an object: { ... }");
+    case ST_FIELD_ANY:
+        break;
     }
     return NULL;
 }

@@ -1,0 +1,40 @@
+/* api/door_recipe.c - strata/recipe.h: a trainer's file as a run. */
+#include "api/handles.h"
+#include "core/base/error.h"
+#include "offload/config/recipe.h"
+#include "strata/recipe.h"
+
+#define DASHES 2u /* before an option's name */
+
+strata_status strata_recipe_open(struct strata_recipe **recipe, const char *file, bool allow_unknown)
+{
+    if (recipe == NULL || file == NULL)
+        return st_error_missing(__func__, recipe == NULL ? "recipe" : "file");
+    return st_recipe_open(recipe, file, allow_unknown);
+}
+
+bool strata_recipe_option(const struct strata_recipe *recipe, uint32_t index, const char **name, const char **value)
+{
+    const struct st_recipe_value *v;
+
+    if (recipe == NULL || name == NULL || value == NULL)
+        return false;
+    for (uint32_t i = 0; (v = st_recipe_value_at(recipe, i)) != NULL; i++) {
+        if (v->to[0] != '-' || index-- > 0)
+            continue;
+        *name = v->to + DASHES;
+        *value = v->text;
+        return true;
+    }
+    return false;
+}
+
+const char *strata_recipe_deepspeed(const struct strata_recipe *recipe)
+{
+    return recipe != NULL ? st_recipe_deepspeed(recipe) : NULL;
+}
+
+void strata_recipe_close(struct strata_recipe *recipe)
+{
+    st_recipe_close(recipe);
+}

@@ -1,0 +1,63 @@
+/* strata/recipe.h - a trainer's file as a run: LLaMA-Factory's YAML, or XTuner's training arguments.
+ *
+ *     struct strata_recipe *recipe;
+ *     struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
+ *
+ *     if (strata_recipe_open(&recipe, "llama3_lora_sft.yaml", false) == STRATA_OK) {
+ *         opts.recipe = recipe;             // optimizer, batch, schedule, precision, and DeepSpeed's file that it names
+ *         strata_config_open(&config, &opts);
+ *         strata_recipe_option(recipe, 0, &name, &value);  // "model", "./Llama-3-8B": what is no configuration, as the program's
+ * options
+ *     }
+ *
+ * docs/yaml.md lists the keys.  Accelerate's config files, and DeepSpeed's keys in YAML, are configurations:
+ * strata_config_opts.file takes them. */
+#ifndef STRATA_RECIPE_H
+#define STRATA_RECIPE_H
+
+#include "strata/status.h"
+#include "strata/types.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct strata_recipe; /**< read-only */
+
+/**
+ * Read one.  What is wrong with its keys and values is told by strata_config_open() and strata_config_check().
+ *
+ * @param recipe         out, returned: closed by strata_recipe_close(), after the configurations that it is part of were opened
+ * @param file           YAML (.yaml, .yml) or JSON; borrowed during the call
+ * @param allow_unknown  keys that the trainer does not have are notices, not errors
+ *
+ * @return STRATA_E_CONFIG  the file cannot be read, is not YAML (JSON), or has no key of a trainer's
+ *         STRATA_E_INVAL   an argument is NULL
+ *         STRATA_E_NOMEM, STRATA_E_IO
+ *
+ * Thread  any.
+ */
+STRATA_API strata_status strata_recipe_open(struct strata_recipe **recipe, const char *file, bool allow_unknown);
+
+/**
+ * Option `index`, from 0, that the program `strata` would be given: what the file says that is no part of a configuration.
+ *
+ * @param name   out, borrowed until the recipe is closed: without dashes; one may come several times ("dataset")
+ * @param value  out, borrowed likewise; NULL: the option takes none
+ *
+ * @return false: there is no such option, or an argument is NULL
+ */
+STRATA_API bool strata_recipe_option(const struct strata_recipe *recipe, uint32_t index, const char **name, const char **value);
+
+/** DeepSpeed's file that the recipe names, borrowed until it is closed; NULL: none. */
+STRATA_API const char *strata_recipe_deepspeed(const struct strata_recipe *recipe);
+
+/** Close; NULL is fine. */
+STRATA_API void strata_recipe_close(struct strata_recipe *recipe);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,566 @@
+/* recipe.c - reads a recipe by its trainer's table: takes the keys, judges each, and lists what they become. */
+#include "offload/config/recipe_internal.h"
+
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/word.h"
+#include "core/json/json_build.h"
+#include "core/yaml/yaml.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define FILE_BYTES_MAX ((size_t)1 << 20)
+#define VALUE_BYTES    4096u
+
+static const struct st_recipe_trainer *const trainers[] = {&st_recipe_llama_factory, &st_recipe_xtuner, &st_recipe_accelerate};
+#define TRAINER_COUNT (sizeof(trainers) / sizeof(trainers[0]))
+
+/* --- rows of a trainer's table --- */
+
+static const struct st_field *row_at(const struct st_recipe_trainer *t, uint32_t i)
+{
+    for (const struct st_section *s = t->sections; s->title != NULL; s++) {
+        if (i < s->count)
+            return &s->fields[i];
+        i -= s->count;
+    }
+    return NULL;
+}
+
+static bool has_name(const struct st_field *row, const char *key)
+{
+    const size_t length = strlen(key);
+
+    if (strcmp(row->path, key) == 0)
+        return true;
+    for (const char *at = row->aliases; at != NULL && *at != '\0'; at += strspn(at, " ")) {
+        const size_t word = strcspn(at, " ");
+
+        if (word == length && memcmp(at, key, length) == 0)
+            return true;
+        at += word;
+    }
+    return false;
+}
+
+/* NULL: the table has no such key. */
+static const struct st_field *find_row(const struct st_recipe_trainer *t, const char *key, uint32_t *index)
+{
+    const struct st_field *row;
+
+    for (*index = 0; (row = row_at(t, *index)) != NULL; (*index)++)
+        if (has_name(row, key))
+            return row;
+    return NULL;
+}
+
+/* The key of the table that is nearest; false: none is near. */
+static bool nearest_key(char near[128], const struct st_recipe_trainer *t, const char *key)
+{
+    uint32_t best = st_word_edits_most(key) + 1;
+    const struct st_field *row;
+
+    for (uint32_t i = 0; (row = row_at(t, i)) != NULL; i++) {
+        const char *at = row->path;
+
+        do {
+            char name[128];
+            uint32_t edits;
+
+            snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, " "), at);
+            edits = st_word_edits(key, name);
+            if (edits < best) {
+                best = edits;
+                snprintf(near, 128, "%s", name);
+            }
+            at = at == row->path ? row->aliases : at + strcspn(at, " ") + strspn(at + strcspn(at, " "), " ");
+        } while (at != NULL && *at != '\0');
+    }
+    return best <= st_word_edits_most(key);
+}
+
+const struct st_recipe_trainer *st_recipe_trainer_of(const st_json *root)
+{
+    for (size_t i = 0; i < TRAINER_COUNT && st_json_type(root) == ST_JSON_OBJECT; i++)
+        for (const char *const *mark = trainers[i]->marks; *mark != NULL; mark++)
+            if (st_json_get(root, *mark) != NULL)
+                return trainers[i];
+    return NULL;
+}
+
+/* --- taking keys --- */
+
+static struct st_recipe_state *state_of(struct strata_recipe *r, const char *key)
+{
+    uint32_t index;
+
+    if (find_row(r->trainer, key, &index) == NULL)
+        abort(); /* rules name keys of their table */
+    return &r->states[index];
+}
+
+static void problem(struct strata_recipe *r, const char *key, const st_json *node, const char *reason)
+{
+    if (node != NULL && st_json_line(node) > 0)
+        st_source_problem(r->src, "%s:%" PRIu32 ": %s: %s", r->path, st_json_line(node), key, reason);
+    else
+        st_source_problem(r->src, "%s: %s: %s", r->path, key, reason);
+}
+
+static void stray(struct strata_recipe *r, const char *key, const st_json *node, const struct st_field *row,
+                  enum st_config_verdict verdict, const char *reason)
+{
+    char shown[512];
+
+    if (row != NULL && row->type == ST_FIELD_SECRET)
+        snprintf(shown, sizeof(shown), "(hidden)");
+    else
+        st_value_show(shown, sizeof(shown), node);
+    st_source_add_stray(r->src, &(struct st_config_row){.path = st_source_keep(r->src, "%s", key),
+                                                        .value = st_source_keep(r->src, "%s", shown),
+                                                        .origin = ST_ORIGIN_FILE,
+                                                        .verdict = verdict,
+                                                        .reason = reason});
+}
+
+static void take_unknown(struct strata_recipe *r, const char *key, const st_json *node)
+{
+    const bool allowed = r->src->allow_unknown;
+    const char *hint = allowed ? "" : "; --allow-unknown ignores it", *reason;
+    char near[128];
+
+    if (nearest_key(near, r->trainer, key))
+        reason = st_source_keep(r->src, "no key of %s; the nearest is %s%s", r->trainer->name, near, hint);
+    else
+        reason = st_source_keep(r->src, "no key of %s%s", r->trainer->name, hint);
+    stray(r, key, node, NULL, allowed ? ST_VERDICT_NOTICE : ST_VERDICT_REJECTED, reason);
+    if (!allowed)
+        problem(r, key, node, reason);
+}
+
+static void take_members(struct strata_recipe *r, const char *section, const st_json *object)
+{
+    for (const st_json *n = st_json_first(object); n != NULL; n = st_json_next(n)) {
+        const char *key = st_source_keep(r->src, "%s%s%.128s", section, section[0] != '\0' ? "." : "", st_json_name(n));
+        uint32_t index;
+        const struct st_field *row = find_row(r->trainer, key, &index);
+
+        if (row == NULL) {
+            take_unknown(r, key, n);
+        } else if (st_json_type(n) != ST_JSON_NULL && row->verdict == ST_VERDICT_NOTICE) {
+            stray(r, key, n, row, ST_VERDICT_NOTICE, row->reason);
+        } else if (st_json_type(n) != ST_JSON_NULL) {
+            r->states[index] = (struct st_recipe_state){.node = n, .key = row->path};
+            if (row->type == ST_FIELD_OBJECT && st_json_type(n) == ST_JSON_OBJECT)
+                take_members(r, key, n);
+        }
+    }
+}
+
+/* YAML's no and yes are booleans; where words are asked for, and where a wizard writes 'no' for false, either will do. */
+static const st_json *as_asked(struct strata_recipe *r, const struct st_field *row, const st_json *node)
+{
+    st_json *made;
+
+    if (row->type == ST_FIELD_CHOICE && st_json_type(node) == ST_JSON_BOOL)
+        made = st_json_new_string(st_json_bool(node) ? "yes" : "no");
+    else if (row->type == ST_FIELD_BOOL && st_json_type(node) == ST_JSON_STRING &&
+             (strcasecmp(st_json_string(node), "no") == 0 || strcasecmp(st_json_string(node), "false") == 0 ||
+              strcasecmp(st_json_string(node), "yes") == 0 || strcasecmp(st_json_string(node), "true") == 0))
+        made = st_json_new_bool(tolower((unsigned char)st_json_string(node)[0]) != 'n' &&
+                                tolower((unsigned char)st_json_string(node)[0]) != 'f');
+    else
+        return node;
+    if (made == NULL) {
+        r->src->failed = true;
+        return node;
+    }
+    st_json_set_line(made, st_json_line(node));
+    return st_source_adopt(r->src, made);
+}
+
+static void judge(struct strata_recipe *r, const struct st_field *row, struct st_recipe_state *state)
+{
+    const struct st_choice *choice;
+    const char *wrong;
+
+    state->node = as_asked(r, row, state->node);
+    if (state->node == NULL)
+        return;
+    choice = row->type == ST_FIELD_CHOICE && st_json_type(state->node) == ST_JSON_STRING
+                 ? st_choice_find(row->choices, st_json_string(state->node))
+                 : NULL;
+    if ((wrong = st_value_check(r->src, row, state->node)) != NULL) {
+        st_recipe_reject(r, row->path, wrong);
+    } else if (choice != NULL && choice->verdict == ST_VERDICT_REJECTED) {
+        st_recipe_reject(r, row->path, st_source_keep(r->src, "%s: %s", choice->text, row->reason));
+    } else if (row->verdict == ST_VERDICT_REJECTED && !st_value_is_plain(row, state->node) &&
+               !st_value_is_off(row, state->node)) {
+        st_recipe_reject(r, row->path, row->reason);
+    } else {
+        state->usable = true;
+        state->reason = row->verdict == ST_VERDICT_REJECTED ? "as it is here" : NULL;
+    }
+}
+
+/* --- what keys become --- */
+
+static void put_value(struct strata_recipe *r, const char *from, const char *unless, const char *to, const char *text)
+{
+    struct st_recipe_value *value = st_source_add(r->src, &r->values, sizeof(*value));
+
+    if (value != NULL)
+        *value = (struct st_recipe_value){.to = to, .text = text, .from = from, .unless = unless};
+}
+
+/* JSON text of a value, kept. */
+static const char *json_text(struct strata_recipe *r, const st_json *node)
+{
+    struct st_json_writer w;
+    char text[VALUE_BYTES];
+    FILE *file;
+
+    if (st_json_type(node) == ST_JSON_NUMBER)
+        return st_recipe_real(r, st_json_number(node));
+    file = st_fault("config.alloc", 0) < 0 ? NULL : fmemopen(text, sizeof(text), "w");
+    if (file == NULL) {
+        r->src->failed = true;
+        return "null";
+    }
+    st_json_begin(&w, file);
+    st_json_put_node(&w, NULL, node);
+    if (ferror(file) != 0 || fclose(file) != 0)
+        return "\"\""; /* too long for any key: refused where it is taken */
+    return st_source_keep(r->src, "%s", text);
+}
+
+static void put_row(struct strata_recipe *r, const struct st_field *row, const st_json *node)
+{
+    char text[VALUE_BYTES];
+
+    if (row->to[0] != '-') {
+        put_value(r, row->path, NULL, row->to, json_text(r, node));
+    } else if (st_json_type(node) == ST_JSON_BOOL) {
+        if (st_json_bool(node))
+            put_value(r, row->path, NULL, row->to, NULL);
+    } else {
+        st_value_show(text, sizeof(text), node);
+        put_value(r, row->path, NULL, row->to, st_source_keep(r->src, "%s", text));
+    }
+}
+
+static void put_rows(struct strata_recipe *r)
+{
+    const struct st_field *row;
+
+    for (uint32_t i = 0; (row = row_at(r->trainer, i)) != NULL; i++) {
+        const st_json *node = row->to != NULL ? st_recipe_node(r, row->path) : NULL;
+
+        if (node != NULL)
+            put_row(r, row, node);
+    }
+}
+
+/* --- for rules --- */
+
+const st_json *st_recipe_node(struct strata_recipe *r, const char *key)
+{
+    const struct st_recipe_state *state = state_of(r, key);
+    const char *fallback;
+    uint32_t index;
+
+    if (state->node != NULL)
+        return state->usable ? state->node : NULL;
+    fallback = find_row(r->trainer, key, &index)->fallback;
+    return fallback != NULL ? st_source_parse(r->src, fallback) : NULL;
+}
+
+bool st_recipe_given(struct strata_recipe *r, const char *key)
+{
+    return state_of(r, key)->usable;
+}
+
+bool st_recipe_on(struct strata_recipe *r, const char *key)
+{
+    const st_json *node = st_recipe_node(r, key);
+
+    return node != NULL && st_json_type(node) == ST_JSON_BOOL && st_json_bool(node);
+}
+
+double st_recipe_number(struct strata_recipe *r, const char *key)
+{
+    const st_json *node = st_recipe_node(r, key);
+
+    return node != NULL && st_json_type(node) == ST_JSON_NUMBER ? st_json_number(node) : 0;
+}
+
+const char *st_recipe_real(struct strata_recipe *r, double value)
+{
+    char text[32];
+
+    st_value_number(text, value);
+    return st_source_keep(r->src, "%s", text);
+}
+
+const char *st_recipe_text(struct strata_recipe *r, const char *key)
+{
+    const st_json *node = st_recipe_node(r, key);
+
+    return node != NULL && st_json_type(node) == ST_JSON_STRING ? st_json_string(node) : "";
+}
+
+int st_recipe_choice(struct strata_recipe *r, const char *key, int otherwise)
+{
+    uint32_t index;
+    const struct st_choice *choice = st_choice_find(find_row(r->trainer, key, &index)->choices, st_recipe_text(r, key));
+
+    return choice != NULL ? choice->value : otherwise;
+}
+
+static void put_format(struct strata_recipe *r, const char *key, const char *unless, const char *to, const char *fmt,
+                       va_list args)
+{
+    char text[VALUE_BYTES];
+
+    if (fmt != NULL)
+        vsnprintf(text, sizeof(text), fmt, args);
+    put_value(r, key, unless, to, fmt != NULL ? st_source_keep(r->src, "%s", text) : NULL);
+}
+
+void st_recipe_put(struct strata_recipe *r, const char *key, const char *to, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    put_format(r, key, NULL, to, fmt, args);
+    va_end(args);
+}
+
+void st_recipe_put_unless(struct strata_recipe *r, const char *key, const char *unless, const char *to, const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    put_format(r, key, unless, to, fmt, args);
+    va_end(args);
+}
+
+void st_recipe_note(struct strata_recipe *r, const char *key, const char *reason)
+{
+    struct st_recipe_state *state = state_of(r, key);
+
+    if (state->verdict != ST_VERDICT_REJECTED)
+        state->reason = reason;
+}
+
+void st_recipe_announce(struct strata_recipe *r, const char *key, const char *reason)
+{
+    st_recipe_note(r, key, reason);
+    state_of(r, key)->announced = true;
+}
+
+void st_recipe_reject(struct strata_recipe *r, const char *key, const char *reason)
+{
+    struct st_recipe_state *state = state_of(r, key);
+
+    state->usable = false;
+    state->verdict = ST_VERDICT_REJECTED;
+    state->reason = reason;
+    problem(r, key, state->node, reason);
+}
+
+const char *st_recipe_list(struct strata_recipe *r, const char *key)
+{
+    const char *text = st_recipe_text(r, key);
+    st_json *list = st_json_new_array();
+    bool made = list != NULL;
+
+    while (made) {
+        const size_t length = strcspn(text, ",");
+        const size_t space = strspn(text, " ");
+        const char *word = st_source_keep(r->src, "%.*s", (int)(length - (space < length ? space : length)), text + space);
+
+        made = st_json_add(list, NULL, st_json_new_string(word));
+        text += length;
+        if (*text == '\0')
+            break;
+        text++;
+    }
+    if (!made) {
+        st_json_free(list);
+        r->src->failed = true;
+        return "[]";
+    }
+    return json_text(r, st_source_adopt(r->src, list));
+}
+
+const char *st_recipe_beside(struct strata_recipe *r, const char *name)
+{
+    const char *slash = strrchr(r->path, '/');
+    char path[ST_PATH_MAX];
+    bool there = false;
+
+    if (name[0] == '/' || slash == NULL || (st_file_find(&there, name) == STRATA_OK && there) ||
+        (size_t)snprintf(path, sizeof(path), "%.*s%s", (int)(slash - r->path) + 1, r->path, name) >= sizeof(path))
+        return name;
+    return st_file_find(&there, path) == STRATA_OK && there ? st_source_keep(r->src, "%s", path) : name;
+}
+
+/* --- rows --- */
+
+/* What a key has become, for people. */
+static const char *becomes(struct strata_recipe *r, const struct st_field *row)
+{
+    const struct st_recipe_value *value;
+    char text[512] = "";
+    size_t used = 0;
+
+    for (uint32_t i = 0; (value = st_recipe_value_at(r, i)) != NULL && used < sizeof(text); i++)
+        if (strcmp(value->from, row->path) == 0)
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s%s%.200s", used > 0 ? ", " : "", value->to,
+                                     value->text == NULL   ? ""
+                                     : value->to[0] == '-' ? " "
+                                                           : " = ",
+                                     value->text != NULL ? value->text : "");
+    return used > 0 ? st_source_keep(r->src, "%s", text) : NULL;
+}
+
+static void add_row(struct strata_recipe *r, const struct st_field *row, const struct st_recipe_state *state)
+{
+    const char *into = becomes(r, row), *reason = state->reason;
+    const st_json *node = state->node != NULL ? state->node : st_recipe_node(r, row->path);
+    char shown[512];
+
+    if (state->node == NULL && into == NULL)
+        return; /* neither given nor of any effect */
+    if (row->type == ST_FIELD_OBJECT && state->verdict == ST_VERDICT_HONOURED)
+        return; /* its members say what it is */
+    snprintf(shown, sizeof(shown), "null");
+    if (node != NULL)
+        st_value_show(shown, sizeof(shown), node);
+    if (into != NULL)
+        reason = reason != NULL ? st_source_keep(r->src, "%s; %s", into, reason) : into;
+    st_source_add_row(r->src, &(struct st_config_row){.path = row->path,
+                                                      .value = st_source_keep(r->src, "%s", shown),
+                                                      .origin = state->node != NULL ? ST_ORIGIN_FILE : ST_ORIGIN_DEFAULT,
+                                                      .verdict = state->verdict,
+                                                      .reason = reason,
+                                                      .announced = state->announced && state->verdict == ST_VERDICT_HONOURED});
+}
+
+static void tell_rows(struct st_config_source *src, const struct st_list *rows)
+{
+    for (uint32_t i = 0; i < rows->count; i++) {
+        struct st_config_row row = ((const struct st_config_row *)rows->items)[i];
+
+        row.path = st_source_keep(src, "%s", row.path);
+        row.value = st_source_keep(src, "%s", row.value);
+        row.reason = row.reason != NULL ? st_source_keep(src, "%s", row.reason) : NULL;
+        st_source_add_row(src, &row);
+    }
+}
+
+void st_recipe_tell(const struct strata_recipe *r, struct st_config_source *src)
+{
+    tell_rows(src, &r->src->rows);
+    tell_rows(src, &r->src->strays);
+    for (uint32_t i = 0; i < r->src->problems.count; i++)
+        st_source_problem(src, "%s", ((const char *const *)r->src->problems.items)[i]);
+}
+
+/* --- a whole file --- */
+
+static struct strata_recipe *create(const struct st_recipe_trainer *trainer, const char *path, bool allow_unknown)
+{
+    struct strata_recipe *r = st_fault("config.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*r));
+    uint32_t rows = 0;
+
+    if (r == NULL)
+        return NULL;
+    while (row_at(trainer, rows) != NULL)
+        rows++;
+    r->trainer = trainer;
+    snprintf(r->path, sizeof(r->path), "%s", path);
+    r->src = st_source_create(allow_unknown);
+    r->states = st_fault("config.alloc", 0) < 0 ? NULL : calloc(rows, sizeof(*r->states));
+    if (r->src != NULL && r->states != NULL)
+        return r;
+    st_recipe_close(r);
+    return NULL;
+}
+
+strata_status st_recipe_read(struct strata_recipe **out, const struct st_recipe_trainer *trainer, st_json *root, const char *path,
+                             bool allow_unknown)
+{
+    struct strata_recipe *r = create(trainer, path, allow_unknown);
+    const struct st_field *row;
+
+    if (r == NULL) {
+        st_json_free(root);
+        return st_error(STRATA_E_NOMEM, "%s: no memory to read it", path);
+    }
+    if (st_source_adopt(r->src, root) != NULL)
+        take_members(r, "", root);
+    for (uint32_t i = 0; (row = row_at(trainer, i)) != NULL; i++)
+        if (r->states[i].node != NULL)
+            judge(r, row, &r->states[i]);
+    put_rows(r);
+    trainer->resolve(r);
+    for (uint32_t i = 0; (row = row_at(trainer, i)) != NULL; i++)
+        add_row(r, row, &r->states[i]);
+    if (r->src->failed) {
+        st_recipe_close(r);
+        return st_error(STRATA_E_NOMEM, "%s: no memory to read it", path);
+    }
+    *out = r;
+    return STRATA_OK;
+}
+
+strata_status st_recipe_open(struct strata_recipe **out, const char *path, bool allow_unknown)
+{
+    const struct st_recipe_trainer *trainer;
+    st_json *root = NULL;
+    strata_status st =
+        st_yaml_is_name(path) ? st_yaml_parse_file(&root, path, FILE_BYTES_MAX) : st_json_parse_file(&root, path, FILE_BYTES_MAX);
+
+    if (st != STRATA_OK)
+        return st;
+    trainer = st_recipe_trainer_of(root);
+    if (trainer != NULL && !trainer->config)
+        return st_recipe_read(out, trainer, root, path, allow_unknown);
+    st_json_free(root);
+    return st_error(
+        STRATA_E_CONFIG,
+        "%s: %s: a run is named by LLaMA-Factory's keys (model_name_or_path, dataset, ...) or XTuner's (load_from, ...)", path,
+        trainer != NULL ? "Accelerate's config file, which --config takes" : "neither LLaMA-Factory's nor XTuner's");
+}
+
+void st_recipe_close(struct strata_recipe *r)
+{
+    if (r == NULL)
+        return;
+    st_config_source_free(r->src);
+    free(r->states);
+    free(r->values.items);
+    free(r);
+}
+
+const char *st_recipe_path(const struct strata_recipe *r)
+{
+    return r->path;
+}
+
+const char *st_recipe_deepspeed(const struct strata_recipe *r)
+{
+    return r->deepspeed[0] != '\0' ? r->deepspeed : NULL;
+}
+
+const struct st_recipe_value *st_recipe_value_at(const struct strata_recipe *r, uint32_t i)
+{
+    return i < r->values.count ? &((const struct st_recipe_value *)r->values.items)[i] : NULL;
+}

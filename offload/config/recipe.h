@@ -1,0 +1,41 @@
+/* offload/config/recipe.h - recipes: files of trainers that say in other words what a configuration and a command line say here.
+ * LLaMA-Factory's YAML, XTuner's training arguments (YAML or JSON), Accelerate's config files.
+ *
+ * Each trainer has a table of keys like DeepSpeed's (config_table_internal.h): a verdict, the sentence, and what the key becomes:
+ * a path of the configuration, or an option.  `strata check` and docs/yaml.md are made from it.  A recipe is read-only once it is
+ * open. */
+#ifndef CORE_RECIPE_H
+#define CORE_RECIPE_H
+
+#include "strata/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct strata_recipe; /* the door's handle, too: strata/recipe.h */
+
+/* What a recipe asks for. */
+struct st_recipe_value {
+    const char *to;     /* an option ("--seq-len"), or a path of the configuration ("optimizer.params.lr") */
+    const char *text;   /* of an option: its word, NULL: it has none; of a path: JSON */
+    const char *from;   /* the recipe's key */
+    const char *unless; /* a path: nothing if DeepSpeed's file gives it; NULL: always */
+};
+
+/**
+ * Read a recipe of a trainer (LLaMA-Factory, XTuner).  Problems of keys and values are told by the configuration that it becomes
+ * part of (struct st_config_opts).
+ *
+ * @param out  out; freed with st_recipe_close()
+ * @return E_CONFIG: the file cannot be read, is no YAML (or JSON), or is none of a trainer's; E_NOMEM, E_IO */
+strata_status st_recipe_open(struct strata_recipe **out, const char *path, bool allow_unknown);
+void st_recipe_close(struct strata_recipe *recipe); /* NULL: nothing */
+const char *st_recipe_path(const struct strata_recipe *recipe);
+/** DeepSpeed's file that it names; NULL: none. */
+const char *st_recipe_deepspeed(const struct strata_recipe *recipe);
+/** Value i, from 0, in the order of the table; NULL: past the last. */
+const struct st_recipe_value *st_recipe_value_at(const struct strata_recipe *recipe, uint32_t i);
+/** The generated part of docs/yaml.md. */
+void st_recipe_write_markdown(FILE *file);
+
+#endif

@@ -1,0 +1,146 @@
+/* recipe_accelerate.c - Accelerate's config files: a configuration in other words, with DeepSpeed's keys or with a file of
+ * DeepSpeed's.
+ *
+ * Source: commands/config/config_args.py (ClusterConfig) and utils/dataclasses.py (DeepSpeedPlugin) of accelerate 1.15. */
+#include "offload/config/recipe_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LAUNCH "the launcher says which ranks there are: docs/ranks.md"
+#define DS     "deepspeed_config."
+#define ZERO   "zero_optimization."
+
+static const struct st_choice environment_choices[] = {
+    {"LOCAL_MACHINE", 0, ST_VERDICT_HONOURED},
+    {"AMAZON_SAGEMAKER", 0, ST_VERDICT_REJECTED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice type_choices[] = {
+    {"DEEPSPEED", 0, ST_VERDICT_HONOURED}, {"NO", 0, ST_VERDICT_HONOURED},        {"MULTI_GPU", 0, ST_VERDICT_HONOURED},
+    {"MULTI_CPU", 0, ST_VERDICT_HONOURED}, {"FSDP", 0, ST_VERDICT_REJECTED},      {"MEGATRON_LM", 0, ST_VERDICT_REJECTED},
+    {"TP", 0, ST_VERDICT_REJECTED},        {"MULTI_NPU", 0, ST_VERDICT_REJECTED}, {"MULTI_XPU", 0, ST_VERDICT_REJECTED},
+    {"MULTI_MLU", 0, ST_VERDICT_REJECTED}, {"XLA", 0, ST_VERDICT_REJECTED},       {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice precision_choices[] = {
+    {"no", 0, ST_VERDICT_HONOURED},  {"fp16", 0, ST_VERDICT_HONOURED}, {"bf16", 0, ST_VERDICT_HONOURED},
+    {"fp8", 0, ST_VERDICT_REJECTED}, {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice tier_choices[] = {
+    {"none", 0, ST_VERDICT_HONOURED},
+    {"cpu", 0, ST_VERDICT_HONOURED},
+    {"nvme", 0, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+/* clang-format off */
+static const struct st_field cluster_rows[] = {
+    {.path = "compute_environment", .type = ST_FIELD_CHOICE, .choices = environment_choices, .reason = "runs are of this machine or a launcher's",
+     .help = "where runs are started"},
+    {.path = "distributed_type", .type = ST_FIELD_CHOICE, .choices = type_choices,
+     .reason = "ranks share a model by ZeRO's stages: distributed_type: DEEPSPEED with deepspeed_config",
+     .help = "DEEPSPEED: as deepspeed_config says; MULTI_GPU, MULTI_CPU: each rank has all of the model (stage 0)"},
+    {.path = "mixed_precision", .type = ST_FIELD_CHOICE, .choices = precision_choices, .reason = "this version has bf16 and fp16",
+     .help = "bf16.enabled, fp16.enabled; no: as the weights are stored. Not beside deepspeed_config_file"},
+    ST_RECIPE_NOTICE("num_processes", "machine_rank num_machines gpu_ids main_process_ip main_process_port rdzv_backend same_network "
+                     "main_training_function enable_cpu_affinity mpirun_config", ANY, LAUNCH),
+    ST_RECIPE_NOTICE("use_cpu", NULL, ANY, "--device says where the run is"),
+    ST_RECIPE_NOTICE("debug", "dynamo_config dynamo_backend", ANY, "of PyTorch's"),
+    ST_RECIPE_NOTICE("downcast_bf16", "tpu_name tpu_zone tpu_use_cluster tpu_use_sudo tpu_env tpu_vm command_file commands", ANY, "of TPUs"),
+    ST_RECIPE_OFF("fsdp_config", ANY, NULL, "ranks share a model by ZeRO's stages: distributed_type: DEEPSPEED with deepspeed_config"),
+    ST_RECIPE_OFF("megatron_lm_config", ANY, NULL, "ranks share a model by ZeRO's stages: distributed_type: DEEPSPEED with deepspeed_config"),
+    ST_RECIPE_OFF("fp8_config", ANY, NULL, "this version has bf16 and fp16"),
+    ST_RECIPE_OFF("parallelism_config", ANY, NULL, "ranks share a model by ZeRO's stages: distributed_type: DEEPSPEED with deepspeed_config"),
+};
+
+static const struct st_field deepspeed_rows[] = {
+    {.path = "deepspeed_config", .type = ST_FIELD_OBJECT, .help = "DeepSpeed's keys, or where its file is"},
+    {.path = DS "deepspeed_config_file", .type = ST_FIELD_TEXT,
+     .help = "DeepSpeed's file, from the working directory or this file's; mixed_precision, clipping, accumulation and tiers beside it are errors, as there"},
+    {.path = DS "gradient_accumulation_steps", .type = ST_FIELD_INT, .min = 1, .max = ST_GRAD_ACCUM_MAX, .to = "gradient_accumulation_steps",
+     .help = "micro-batches per step"},
+    {.path = DS "gradient_clipping", .type = ST_FIELD_REAL, .min = 0, .max = 1e30, .to = "gradient_clipping", .help = "norm that gradients are scaled down to"},
+    {.path = DS "zero_stage", .type = ST_FIELD_INT, .min = 0, .max = 3, .help = ZERO "stage; left out: 2"},
+    {.path = DS "offload_optimizer_device", .type = ST_FIELD_CHOICE, .choices = tier_choices, .to = ZERO "offload_optimizer.device", .help = "tier of the optimizer's state"},
+    {.path = DS "offload_param_device", .type = ST_FIELD_CHOICE, .choices = tier_choices, .to = ZERO "offload_param.device", .help = "tier of the weights"},
+    {.path = DS "offload_optimizer_nvme_path", .type = ST_FIELD_TEXT, .help = ZERO "offload_optimizer.nvme_path, where the device is nvme"},
+    {.path = DS "offload_param_nvme_path", .type = ST_FIELD_TEXT, .help = ZERO "offload_param.nvme_path, where the device is nvme"},
+    ST_RECIPE_NOTICE(DS "zero3_init_flag", NULL, BOOL, "weights are always read straight to their tier"),
+    {.path = DS "zero3_save_16bit_model", .type = ST_FIELD_BOOL, .help = "the model is always saved whole"},
+    ST_RECIPE_NOTICE(DS "deepspeed_hostfile", DS "deepspeed_multinode_launcher " DS "deepspeed_inclusion_filter " DS "deepspeed_exclusion_filter", ANY, LAUNCH),
+    ST_RECIPE_OFF(DS "deepspeed_moe_layer_cls_names", ANY, NULL, "models with experts are not in this version"),
+};
+/* clang-format on */
+
+static const struct st_section sections[] = {
+    {"Accelerate", false, ST_CHANGES_RESULTS, ST_ROWS(cluster_rows)},
+    {"Accelerate: deepspeed_config", false, ST_CHANGES_RESULTS, ST_ROWS(deepspeed_rows)},
+    {NULL, false, ST_CHANGES_INHERITED, NULL, 0},
+};
+
+/* With a file, what it would say must not be said beside it, as there. */
+static void resolve_file(struct strata_recipe *r)
+{
+    static const char *const beside[] = {"mixed_precision",
+                                         DS "gradient_accumulation_steps",
+                                         DS "gradient_clipping",
+                                         DS "zero_stage",
+                                         DS "offload_optimizer_device",
+                                         DS "offload_param_device",
+                                         DS "offload_optimizer_nvme_path",
+                                         DS "offload_param_nvme_path",
+                                         DS "zero3_save_16bit_model"};
+
+    for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]); i++)
+        if (st_recipe_given(r, beside[i]))
+            st_recipe_reject(r, beside[i],
+                             "stands beside deepspeed_config_file, which says it: leave it out here, as Accelerate demands, too");
+    snprintf(r->deepspeed, sizeof(r->deepspeed), "%s", st_recipe_beside(r, st_recipe_text(r, DS "deepspeed_config_file")));
+}
+
+static void resolve_path(struct strata_recipe *r, const char *device, const char *path, const char *to)
+{
+    if (!st_recipe_given(r, path) || strcmp(st_recipe_text(r, path), "none") == 0)
+        return;
+    if (strcmp(st_recipe_text(r, device), "nvme") == 0)
+        st_recipe_put(r, path, to, "\"%s\"", st_recipe_text(r, path));
+    else
+        st_recipe_note(r, path, "not used: the device is not nvme");
+}
+
+static void resolve(struct strata_recipe *r)
+{
+    const char *precision = st_recipe_text(r, "mixed_precision");
+
+    if (st_recipe_given(r, DS "deepspeed_config_file")) {
+        resolve_file(r);
+        return;
+    }
+    if (st_recipe_given(r, "deepspeed_config") || st_recipe_given(r, DS "zero_stage"))
+        st_recipe_put(r, DS "zero_stage", ZERO "stage", "%.0f",
+                      st_recipe_given(r, DS "zero_stage") ? st_recipe_number(r, DS "zero_stage") : 2);
+    resolve_path(r, DS "offload_optimizer_device", DS "offload_optimizer_nvme_path", ZERO "offload_optimizer.nvme_path");
+    resolve_path(r, DS "offload_param_device", DS "offload_param_nvme_path", ZERO "offload_param.nvme_path");
+    if (!st_recipe_given(r, DS "gradient_clipping"))
+        st_recipe_put(r, DS "gradient_clipping", "gradient_clipping", "\"auto\"");
+    st_recipe_put(r, "compute_environment", "train_batch_size", "\"auto\""); /* else an accumulation alone is an error */
+    if (strcmp(precision, "bf16") == 0)
+        st_recipe_put(r, "mixed_precision", "bf16.enabled", "true");
+    else if (strcmp(precision, "fp16") == 0)
+        st_recipe_put(r, "mixed_precision", "fp16.enabled", "true");
+    else if (precision[0] != '\0')
+        st_recipe_note(r, "mixed_precision", "weights are trained in the dtype that they are stored in");
+}
+
+static const char *const marks[] = {"compute_environment", "distributed_type", "deepspeed_config", "fsdp_config", NULL};
+
+const struct st_recipe_trainer st_recipe_accelerate = {
+    .name = "Accelerate",
+    .sections = sections,
+    .marks = marks,
+    .config = true,
+    .resolve = resolve,
+};

@@ -1,0 +1,88 @@
+/* offload/config/recipe_internal.h - a recipe while it is read, and the trainers' tables.  Private to offload/config and its
+ * tests.
+ *
+ * Rows are those of the field table with two differences: `to` says what the key becomes, and `aliases` are further keys with the
+ * same verdict, of rows that are notices.  Like struct st_config_source, a recipe remembers that memory ran out and says so once.
+ */
+#ifndef CORE_RECIPE_INTERNAL_H
+#define CORE_RECIPE_INTERNAL_H
+
+#include "core/system/file.h"
+#include "offload/config/config_source_internal.h"
+#include "offload/config/recipe.h"
+
+struct st_recipe_trainer {
+    const char *name;
+    const struct st_section *sections;        /* end with title NULL */
+    const char *const *marks;                 /* keys that a file of this trainer has, one or more; end with NULL */
+    bool config;                              /* stands where a configuration stands (--config) */
+    void (*resolve)(struct strata_recipe *r); /* what the rows without `to` become */
+};
+
+extern const struct st_recipe_trainer st_recipe_llama_factory, st_recipe_xtuner, st_recipe_accelerate;
+
+/* One row's value. */
+struct st_recipe_state {
+    const st_json *node; /* as given; NULL: left out, or null */
+    const char *key;
+    bool usable; /* it can be taken: of the right type, in range, not rejected */
+    enum st_config_verdict verdict;
+    const char *reason;
+    bool announced;
+};
+
+struct strata_recipe {
+    const struct st_recipe_trainer *trainer;
+    struct st_config_source *src;   /* its strings, trees, strays (notices), rows and problems */
+    struct st_recipe_state *states; /* in table order */
+    struct st_list values;          /* struct st_recipe_value */
+    char path[ST_PATH_MAX], deepspeed[ST_PATH_MAX];
+};
+
+/** Take a tree, which is freed with the recipe, also on failure. */
+strata_status st_recipe_read(struct strata_recipe **out, const struct st_recipe_trainer *trainer, st_json *root, const char *path,
+                             bool allow_unknown);
+/** The trainer whose keys the root has; NULL: it is none's. */
+const struct st_recipe_trainer *st_recipe_trainer_of(const st_json *root);
+/** Its rows and problems become those of the configuration that it is part of, too. */
+void st_recipe_tell(const struct strata_recipe *r, struct st_config_source *src);
+
+/* For resolve().  Keys are rows of the table. */
+
+/** The value: as given, else the row's default; NULL: neither. */
+const st_json *st_recipe_node(struct strata_recipe *r, const char *key);
+bool st_recipe_given(struct strata_recipe *r, const char *key);
+bool st_recipe_on(struct strata_recipe *r, const char *key);
+double st_recipe_number(struct strata_recipe *r, const char *key);
+/** The shortest text of a number, kept. */
+const char *st_recipe_real(struct strata_recipe *r, double value);
+const char *st_recipe_text(struct strata_recipe *r, const char *key); /* "": none */
+/** The value of the choice; `otherwise`: it was rejected. */
+int st_recipe_choice(struct strata_recipe *r, const char *key, int otherwise);
+/** Ask for an option (fmt NULL: without a word) or a path. */
+void st_recipe_put(struct strata_recipe *r, const char *key, const char *to, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/** The same, unless DeepSpeed's file gives the path `unless`. */
+void st_recipe_put_unless(struct strata_recipe *r, const char *key, const char *unless, const char *to, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+void st_recipe_note(struct strata_recipe *r, const char *key, const char *reason);
+/** The same, told at each start. */
+void st_recipe_announce(struct strata_recipe *r, const char *key, const char *reason);
+void st_recipe_reject(struct strata_recipe *r, const char *key, const char *reason);
+/** A JSON list of the words between commas, kept; one word may be a list already. */
+const char *st_recipe_list(struct strata_recipe *r, const char *key);
+
+/** A file or directory: from the working directory, as trainers read names; else beside the recipe, if it is there. */
+const char *st_recipe_beside(struct strata_recipe *r, const char *name);
+
+#define ST_RECIPE_NOTICE(path_, more_, type_, reason_)                                                                           \
+    {                                                                                                                            \
+        .path = (path_), .aliases = (more_), .type = ST_FIELD_##type_, .verdict = ST_VERDICT_NOTICE, .reason = (reason_)         \
+    }
+/* Refused unless it is off, or `plain_`. */
+#define ST_RECIPE_OFF(path_, type_, plain_, reason_)                                                                             \
+    {                                                                                                                            \
+        .path = (path_), .type = ST_FIELD_##type_, .plain = (plain_), .verdict = ST_VERDICT_REJECTED, .reason = (reason_)        \
+    }
+
+#endif

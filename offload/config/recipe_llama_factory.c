@@ -1,0 +1,268 @@
+/* recipe_llama_factory.c - rules between LLaMA-Factory's keys: what those become that depend on others. */
+#include "offload/config/recipe_llama_factory_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SAVE_STEPS "500" /* Trainer's save_steps and logging_steps */
+#define BETAS      "optimizer.params.betas"
+#define EPS        "optimizer.params.eps"
+#define SCHEDULE   "strata.lr_scheduler."
+
+static bool is(struct strata_recipe *r, const char *key, const char *text)
+{
+    return strcmp(st_recipe_text(r, key), text) == 0;
+}
+
+/* --- method --- */
+
+/* PEFT's words for the adapter. */
+static void resolve_adapter(struct strata_recipe *r)
+{
+    const double alpha = st_recipe_given(r, "lora_alpha") && st_recipe_number(r, "lora_alpha") > 0
+                             ? st_recipe_number(r, "lora_alpha")
+                             : 2 * st_recipe_number(r, "lora_rank"); /* `lora_alpha or lora_rank * 2` there */
+    const char *targets = is(r, "lora_target", "all") ? "\"all-linear\"" : st_recipe_list(r, "lora_target");
+    const bool saves = st_recipe_given(r, "additional_target");
+
+    st_recipe_put(r, "finetuning_type", "strata.lora",
+                  "{\"r\":%.0f,\"lora_alpha\":%s,\"target_modules\":%s,\"use_rslora\":%s%s%s}", st_recipe_number(r, "lora_rank"),
+                  st_recipe_real(r, alpha), targets, st_recipe_on(r, "use_rslora") ? "true" : "false",
+                  saves ? ",\"modules_to_save\":" : "", saves ? st_recipe_list(r, "additional_target") : "");
+}
+
+static void resolve_quantization(struct strata_recipe *r, bool adapter)
+{
+    if (!st_recipe_given(r, "quantization_bit"))
+        return;
+    if (st_recipe_number(r, "quantization_bit") != 4)
+        st_recipe_reject(r, "quantization_bit", "4 is the one width in this version (nf4)");
+    else if (!adapter)
+        st_recipe_reject(r, "quantization_bit", "weights of 4 bits are frozen: finetuning_type lora");
+    else
+        st_recipe_put(r, "quantization_bit", "strata.quantization",
+                      st_recipe_on(r, "double_quantization") ? "\"nf4-double\"" : "\"nf4\"");
+}
+
+static void resolve_precision(struct strata_recipe *r, bool adapter)
+{
+    const bool pure = st_recipe_on(r, "pure_bf16"), bf16 = st_recipe_on(r, "bf16"), fp16 = st_recipe_on(r, "fp16");
+
+    if (fp16 && (bf16 || pure)) {
+        st_recipe_reject(r, "fp16", "bf16 is true, too: set one of them to false");
+    } else if (fp16) {
+        st_recipe_put(r, "fp16", "fp16.enabled", "true");
+        st_recipe_put(r, "fp16", "bf16.enabled", "false");
+    } else if (bf16 || pure) {
+        st_recipe_put(r, bf16 ? "bf16" : "pure_bf16", "bf16.enabled", "true");
+        if (pure)
+            st_recipe_announce(r, "pure_bf16", "masters stay exact: updates are those of fp32 weights");
+    } else if (!adapter) {
+        st_recipe_put(r, "bf16", "bf16.enabled", "false"); /* trained weights are cast to fp32 there */
+    } else if (st_recipe_given(r, "bf16") || st_recipe_given(r, "fp16")) {
+        st_recipe_note(r, st_recipe_given(r, "bf16") ? "bf16" : "fp16",
+                       "the frozen weights keep the dtype that they are stored in");
+    }
+}
+
+static void resolve_method(struct strata_recipe *r)
+{
+    const bool adapter = is(r, "finetuning_type", "lora");
+
+    if (st_recipe_given(r, "do_train") && !st_recipe_on(r, "do_train"))
+        st_recipe_reject(r, "do_train", "false asks for no training: strata eval evaluates a model");
+    if (adapter)
+        resolve_adapter(r);
+    resolve_quantization(r, adapter);
+    resolve_precision(r, adapter);
+}
+
+/* --- data --- */
+
+static void resolve_layout(struct strata_recipe *r)
+{
+    static const char *const of_sft[] = {"neat_packing", "train_on_prompt", "mask_history"};
+    const bool packs = st_recipe_given(r, "packing") && st_recipe_on(r, "packing");
+
+    if (is(r, "stage", "pt")) {
+        for (size_t i = 0; i < sizeof(of_sft) / sizeof(of_sft[0]); i++)
+            if (st_recipe_on(r, of_sft[i]))
+                st_recipe_reject(r, of_sft[i], "belongs to stage sft, as there");
+        st_recipe_put(r, "packing", "--layout", packs || !st_recipe_given(r, "packing") ? "concatenated" : "rows");
+        return;
+    }
+    if (st_recipe_on(r, "train_on_prompt") && st_recipe_on(r, "mask_history"))
+        st_recipe_reject(r, "mask_history", "excludes train_on_prompt, as there");
+    if (packs && !st_recipe_on(r, "neat_packing"))
+        st_recipe_announce(r, "packing", "as neat_packing: true: documents that share a sequence do not see each other here");
+    st_recipe_put(r, st_recipe_on(r, "neat_packing") ? "neat_packing" : "packing", "--layout",
+                  packs || st_recipe_on(r, "neat_packing") ? "packed" : "rows");
+}
+
+/* Names of LLaMA-Factory whose text is that of a built-in template. */
+static void resolve_template(struct strata_recipe *r)
+{
+    static const char *const built_in[] = {"chatml", "llama2", "llama3", "mistral", "qwen", "gemma", "alpaca"};
+    const char *name = st_recipe_text(r, "template");
+
+    if (is(r, "stage", "pt"))
+        return;
+    st_recipe_put(r, "template", "--train-turn-ends", NULL);
+    if (name[0] == '\0')
+        return;
+    for (size_t i = 0; i < sizeof(built_in) / sizeof(built_in[0]); i++)
+        if (strcmp(name, built_in[i]) == 0) {
+            st_recipe_put(r, "template", "--template", "%s", name);
+            return;
+        }
+    st_recipe_announce(r, "template",
+                       "no built-in template has this name: conversations are written by the model's own chat template");
+}
+
+static void resolve_data(struct strata_recipe *r)
+{
+    const char *names = st_recipe_text(r, "dataset");
+
+    if (names[0] != '\0') {
+        const st_json *list = st_source_parse(r->src, st_recipe_list(r, "dataset"));
+
+        for (const st_json *n = list != NULL ? st_json_first(list) : NULL; n != NULL; n = st_json_next(n))
+            st_recipe_put(r, "dataset", "--dataset", "%s", st_json_string(n));
+        st_recipe_put(r, "dataset_dir", "--dataset-info", "%s/dataset_info.json",
+                      st_recipe_beside(r, st_recipe_text(r, "dataset_dir")));
+    }
+    resolve_layout(r);
+    resolve_template(r);
+    if (st_recipe_number(r, "val_size") > 0)
+        st_recipe_put(r, "val_size", "--val-size", "%s", st_recipe_real(r, st_recipe_number(r, "val_size")));
+}
+
+/* --- output --- */
+
+static bool whole_steps(struct strata_recipe *r, const char *key)
+{
+    const double steps = st_recipe_number(r, key);
+
+    if (!st_recipe_given(r, key) || (steps >= 1 && steps == (double)(uint64_t)steps))
+        return true;
+    st_recipe_reject(r, key, "a part of the run is not counted here: give a whole number of steps");
+    return false;
+}
+
+/* Checkpoints are asked for by save_steps, or by a strategy. */
+static void resolve_saves(struct strata_recipe *r)
+{
+    const bool strategy = st_recipe_given(r, "save_strategy"), never = is(r, "save_strategy", "no");
+    const char *dir = st_recipe_text(r, "output_dir");
+    size_t length = strlen(dir);
+
+    while (length > 1 && dir[length - 1] == '/')
+        length--;
+    if (!whole_steps(r, "save_steps") || never || (!strategy && !st_recipe_given(r, "save_steps")) || length == 0)
+        return;
+    st_recipe_put(r, "save_steps", "strata.save", "\"%.*s.checkpoints\"", (int)length, dir);
+    if (is(r, "save_strategy", "epoch"))
+        st_recipe_announce(r, "save_strategy", "a checkpoint is saved at the end, and when a signal asks; save_steps says more");
+    else
+        st_recipe_put(r, "save_steps", "strata.save_every", st_recipe_given(r, "save_steps") ? "%.0f" : SAVE_STEPS,
+                      st_recipe_number(r, "save_steps"));
+}
+
+static void resolve_resume(struct strata_recipe *r)
+{
+    const st_json *from = st_recipe_given(r, "resume_from_checkpoint") ? st_recipe_node(r, "resume_from_checkpoint") : NULL;
+
+    if (from == NULL || (st_json_type(from) == ST_JSON_BOOL && !st_json_bool(from)))
+        return;
+    if (st_json_type(from) == ST_JSON_BOOL)
+        st_recipe_put(r, "resume_from_checkpoint", "--resume", "auto");
+    else if (st_json_type(from) == ST_JSON_STRING)
+        st_recipe_put(r, "resume_from_checkpoint", "--resume", "%s", st_json_string(from));
+    else
+        st_recipe_reject(r, "resume_from_checkpoint", "must be true, false or a directory");
+}
+
+static void resolve_output(struct strata_recipe *r)
+{
+    resolve_saves(r);
+    resolve_resume(r);
+    if (whole_steps(r, "logging_steps") && st_recipe_given(r, "logging_steps"))
+        st_recipe_put(r, "logging_steps", "steps_per_print", "%.0f", st_recipe_number(r, "logging_steps"));
+    if (!is(r, "eval_strategy", "steps"))
+        return;
+    if (st_recipe_number(r, "val_size") <= 0)
+        st_recipe_note(r, "eval_strategy", "no rows are held out: val_size, or --eval-data FILE with --eval-every N");
+    else if (whole_steps(r, "eval_steps") && st_recipe_given(r, "eval_steps"))
+        st_recipe_put(r, "eval_steps", "--eval-every", "%.0f", st_recipe_number(r, "eval_steps"));
+    else
+        st_recipe_put(r, "eval_strategy", "--eval-every", st_recipe_given(r, "logging_steps") ? "%.0f" : SAVE_STEPS,
+                      st_recipe_number(r, "logging_steps"));
+}
+
+/* --- training --- */
+
+static void resolve_length(struct strata_recipe *r)
+{
+    if (st_recipe_number(r, "max_steps") > 0) {
+        st_recipe_put(r, "max_steps", "--max-steps", "%.0f", st_recipe_number(r, "max_steps"));
+        if (st_recipe_given(r, "num_train_epochs"))
+            st_recipe_note(r, "num_train_epochs", "not used: max_steps is above 0");
+    } else {
+        st_recipe_put(r, "num_train_epochs", "--epochs", "%s", st_recipe_real(r, st_recipe_number(r, "num_train_epochs")));
+    }
+}
+
+/* What DeepSpeed's file names stands instead. */
+static void resolve_optimizer(struct strata_recipe *r)
+{
+    static const char *const types[] = {"AdamW", "AdamW", "SGD", "Adagrad", "Lion"};
+    const int optim = st_recipe_choice(r, "optim", ST_OPTIM_ADAMW);
+
+    st_recipe_put_unless(r, "optim", "optimizer.type", "optimizer.type", "\"%s\"", types[optim]);
+    st_recipe_put_unless(r, "weight_decay", "optimizer.type", "strata.decay_all", "false");
+    if (optim == ST_OPTIM_ADAMW_8BIT) {
+        st_recipe_put(r, "optim", "strata.moments", "\"8bit\"");
+        st_recipe_announce(r, "optim", "moments of 8 bits in strata's code, not bitsandbytes'");
+    }
+    if (optim == ST_OPTIM_ADAMW || optim == ST_OPTIM_ADAMW_8BIT || optim == ST_OPTIM_LION)
+        st_recipe_put(r, "adam_beta1", BETAS, "[%s,%s]", st_recipe_real(r, st_recipe_number(r, "adam_beta1")),
+                      st_recipe_real(r, st_recipe_number(r, "adam_beta2")));
+    if (optim == ST_OPTIM_ADAMW || optim == ST_OPTIM_ADAMW_8BIT)
+        st_recipe_put(r, "adam_epsilon", EPS, "%s", st_recipe_real(r, st_recipe_number(r, "adam_epsilon")));
+}
+
+static void resolve_schedule(struct strata_recipe *r)
+{
+    const double steps = st_recipe_number(r, "warmup_steps");
+    const double ratio = steps > 0 && steps < 1 ? steps : st_recipe_number(r, "warmup_ratio"); /* below 1: transformers 5 */
+
+    st_recipe_put_unless(r, "lr_scheduler_type", "scheduler.type", SCHEDULE "type", "\"%s\"",
+                         st_recipe_text(r, "lr_scheduler_type"));
+    if (steps >= 1)
+        st_recipe_put_unless(r, "warmup_steps", "scheduler.type", SCHEDULE "warmup_steps", "%.0f", steps);
+    else if (ratio > 0)
+        st_recipe_put_unless(r, steps > 0 ? "warmup_steps" : "warmup_ratio", "scheduler.type", SCHEDULE "warmup_ratio", "%s",
+                             st_recipe_real(r, ratio));
+}
+
+static void resolve(struct strata_recipe *r)
+{
+    resolve_method(r);
+    resolve_data(r);
+    resolve_output(r);
+    resolve_length(r);
+    resolve_optimizer(r);
+    resolve_schedule(r);
+    if (st_recipe_given(r, "deepspeed"))
+        snprintf(r->deepspeed, sizeof(r->deepspeed), "%s", st_recipe_beside(r, st_recipe_text(r, "deepspeed")));
+}
+
+static const char *const marks[] = {"model_name_or_path", "finetuning_type", "dataset_dir", "per_device_train_batch_size",
+                                    "cutoff_len",         "lora_rank",       NULL};
+
+const struct st_recipe_trainer st_recipe_llama_factory = {
+    .name = "LLaMA-Factory",
+    .sections = st_llama_factory_sections,
+    .marks = marks,
+    .resolve = resolve,
+};

@@ -1,0 +1,305 @@
+/* recipe_llama_factory_table.c - the keys of LLaMA-Factory's YAML: its own, and those of transformers' Seq2SeqTrainingArguments.
+ *
+ * Source: src/llamafactory/hparams of LLaMA-Factory 0.9.6, training_args.py of transformers 4.57 and 5.  A key without a row is
+ * an error, so that a new one is not passed over. */
+#include "offload/config/recipe_llama_factory_internal.h"
+
+#define NO_HUB     "nothing is downloaded or uploaded here"
+#define KERNELS    "strata has its own kernels, which give the same bits everywhere"
+#define PLANNED    "the plan decides layer by layer what is kept or recomputed"
+#define INFERENCE  "of inference: strata generate --help"
+#define GENERATION "of generation: strata generate --help"
+#define PICTURES   "only text is trained here"
+#define OPTIMIZERS "this version has AdamW, Adagrad, Lion and SGD: optim"
+#define BACKENDS   "another backend: remove the key"
+#define PIPELINE   "tokens are made once, before training, and kept beside the output"
+#define METRICS    "progress is on standard output, metrics go to --metrics FILE.jsonl, and to tensorboard as DeepSpeed's file says"
+#define EVALUATION "of evaluation: strata eval, or val_size and eval_strategy here"
+#define SHUFFLED   "sequences are shuffled, each epoch in an order of its own that seed determines"
+#define LAUNCH     "the launcher says which ranks there are: docs/ranks.md"
+#define COUNT_MAX  9007199254740992.0 /* 2^53 */
+
+static const struct st_choice stage_choices[] = {
+    {"sft", 0, ST_VERDICT_HONOURED}, {"pt", 0, ST_VERDICT_HONOURED},  {"rm", 0, ST_VERDICT_REJECTED},
+    {"ppo", 0, ST_VERDICT_REJECTED}, {"dpo", 0, ST_VERDICT_REJECTED}, {"kto", 0, ST_VERDICT_REJECTED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice type_choices[] = {
+    {"lora", 0, ST_VERDICT_HONOURED}, {"full", 0, ST_VERDICT_HONOURED}, {"freeze", 0, ST_VERDICT_REJECTED},
+    {"oft", 0, ST_VERDICT_REJECTED},  {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice nf4_choices[] = {
+    {"nf4", 0, ST_VERDICT_HONOURED},
+    {"fp4", 0, ST_VERDICT_REJECTED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice method_choices[] = {
+    {"bnb", 0, ST_VERDICT_HONOURED},  {"bitsandbytes", 0, ST_VERDICT_HONOURED}, {"hqq", 0, ST_VERDICT_REJECTED},
+    {"eetq", 0, ST_VERDICT_REJECTED}, {"gptq", 0, ST_VERDICT_REJECTED},         {"awq", 0, ST_VERDICT_REJECTED},
+    {"aqlm", 0, ST_VERDICT_REJECTED}, {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice save_choices[] = {
+    {"no", 0, ST_VERDICT_HONOURED},   {"steps", 0, ST_VERDICT_HONOURED}, {"epoch", 0, ST_VERDICT_HONOURED},
+    {"best", 0, ST_VERDICT_REJECTED}, {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice eval_choices[] = {
+    {"no", 0, ST_VERDICT_HONOURED},
+    {"steps", 0, ST_VERDICT_HONOURED},
+    {"epoch", 0, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice scheduler_choices[] = {
+    {"linear", 0, ST_VERDICT_HONOURED},
+    {"cosine", 0, ST_VERDICT_HONOURED},
+    {"constant", 0, ST_VERDICT_HONOURED},
+    {"constant_with_warmup", 0, ST_VERDICT_HONOURED},
+    {"cosine_with_restarts", 0, ST_VERDICT_REJECTED},
+    {"polynomial", 0, ST_VERDICT_REJECTED},
+    {"inverse_sqrt", 0, ST_VERDICT_REJECTED},
+    {"reduce_lr_on_plateau", 0, ST_VERDICT_REJECTED},
+    {"cosine_with_min_lr", 0, ST_VERDICT_REJECTED},
+    {"cosine_warmup_with_min_lr", 0, ST_VERDICT_REJECTED},
+    {"warmup_stable_decay", 0, ST_VERDICT_REJECTED},
+    {"greedy", 0, ST_VERDICT_REJECTED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice optim_choices[] = {
+    {"adamw_torch_fused", ST_OPTIM_ADAMW, ST_VERDICT_HONOURED},
+    {"adamw_torch", ST_OPTIM_ADAMW, ST_VERDICT_HONOURED},
+    {"adamw_hf", ST_OPTIM_ADAMW, ST_VERDICT_HONOURED},
+    {"adamw_apex_fused", ST_OPTIM_ADAMW, ST_VERDICT_HONOURED},
+    {"paged_adamw", ST_OPTIM_ADAMW, ST_VERDICT_HONOURED},
+    {"paged_adamw_32bit", ST_OPTIM_ADAMW, ST_VERDICT_HONOURED},
+    {"adamw_bnb_8bit", ST_OPTIM_ADAMW_8BIT, ST_VERDICT_HONOURED},
+    {"adamw_8bit", ST_OPTIM_ADAMW_8BIT, ST_VERDICT_HONOURED},
+    {"paged_adamw_8bit", ST_OPTIM_ADAMW_8BIT, ST_VERDICT_HONOURED},
+    {"sgd", ST_OPTIM_SGD, ST_VERDICT_HONOURED},
+    {"adagrad", ST_OPTIM_ADAGRAD, ST_VERDICT_HONOURED},
+    {"lion_32bit", ST_OPTIM_LION, ST_VERDICT_HONOURED},
+    {"paged_lion_32bit", ST_OPTIM_LION, ST_VERDICT_HONOURED},
+    {"adafactor", 0, ST_VERDICT_REJECTED},
+    {"adamw_anyprecision", 0, ST_VERDICT_REJECTED},
+    {"lion_8bit", 0, ST_VERDICT_REJECTED},
+    {"rmsprop", 0, ST_VERDICT_REJECTED},
+    {"galore_adamw", 0, ST_VERDICT_REJECTED},
+    {"lomo", 0, ST_VERDICT_REJECTED},
+    {"schedule_free_adamw", 0, ST_VERDICT_REJECTED},
+    {"muon", 0, ST_VERDICT_REJECTED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+/* clang-format off */
+static const struct st_field model_rows[] = {
+    {.path = "model_name_or_path", .type = ST_FIELD_TEXT, .to = "--model", .help = "a Hugging Face directory, a preset or a checkpoint; nothing is downloaded"},
+    {.path = "adapter_name_or_path", .type = ST_FIELD_TEXT, .to = "--adapter", .help = "an adapter in PEFT's format to go on with; several separated by commas are not merged here"},
+    ST_RECIPE_NOTICE("hf_hub_token", "ms_hub_token om_hub_token", SECRET, NO_HUB),
+    ST_RECIPE_NOTICE("cache_dir", "model_revision", ANY, NO_HUB),
+    ST_RECIPE_NOTICE("adapter_folder", NULL, ANY, "name the folder itself in adapter_name_or_path"),
+    ST_RECIPE_NOTICE("trust_remote_code", NULL, ANY, "no code of a model's directory is run"),
+    ST_RECIPE_NOTICE("use_fast_tokenizer", NULL, ANY, "ids are those of the tokenizer's file"),
+    ST_RECIPE_OFF("resize_vocab", BOOL, "false", "the vocabulary is that of the model's directory: save the larger model first"),
+    ST_RECIPE_OFF("split_special_tokens", BOOL, "false", "special tokens in a text are tokens here"),
+    ST_RECIPE_OFF("add_tokens", ANY, NULL, "tokens are not added here: save the larger tokenizer and model first"),
+    ST_RECIPE_OFF("add_special_tokens", ANY, NULL, "tokens are not added here: save the larger tokenizer and model first"),
+    ST_RECIPE_OFF("new_special_tokens_config", ANY, NULL, "tokens are not added here: save the larger tokenizer and model first"),
+    ST_RECIPE_NOTICE("init_special_tokens", NULL, ANY, "of tokens that are added"),
+    ST_RECIPE_NOTICE("low_cpu_mem_usage", NULL, ANY, "weights are always read straight to their tier"),
+    ST_RECIPE_OFF("rope_scaling", ANY, NULL, "config.json says how positions are scaled: set rope_scaling (rope_parameters) there"),
+    ST_RECIPE_NOTICE("flash_attn", "use_kv_cache use_v1_kernels enable_liger_kernel use_liger_kernel liger_kernel_config use_unsloth", ANY, KERNELS),
+    ST_RECIPE_OFF("shift_attn", BOOL, "false", "shifted sparse attention is not in this version"),
+    ST_RECIPE_OFF("mixture_of_depths", ANY, NULL, "mixture of depths is not in this version"),
+    ST_RECIPE_OFF("moe_aux_loss_coef", ANY, NULL, "models with experts are not in this version"),
+    ST_RECIPE_NOTICE("disable_gradient_checkpointing", "use_unsloth_gc use_reentrant_gc gradient_checkpointing gradient_checkpointing_kwargs", ANY, PLANNED),
+    ST_RECIPE_NOTICE("upcast_layernorm", "upcast_lmhead_output", ANY, "norms and the loss are always computed in fp32"),
+    ST_RECIPE_OFF("train_from_scratch", BOOL, "false", "to begin with random weights name a preset as the model"),
+    ST_RECIPE_NOTICE("infer_backend", "infer_dtype offload_folder print_param_status quantization_device_map", ANY, INFERENCE),
+    ST_RECIPE_NOTICE("image_max_pixels", "image_min_pixels image_do_pan_and_scan crop_to_patches video_max_pixels video_min_pixels "
+                     "video_fps video_maxlen use_audio_in_video audio_sampling_rate media_dir freeze_vision_tower "
+                     "freeze_multi_modal_projector", ANY,
+                     PICTURES),
+    ST_RECIPE_OFF("freeze_language_model", BOOL, "false", "only language models are trained here"),
+    ST_RECIPE_NOTICE("export_dir", "export_size export_device export_quantization_bit export_quantization_dataset "
+                     "export_quantization_nsamples export_quantization_maxlen export_legacy_format export_hub_model_id", ANY,
+                     "of exports: strata export --help"),
+    ST_RECIPE_NOTICE("vllm_maxlen", "vllm_gpu_util vllm_enforce_eager vllm_max_lora_rank vllm_config sglang_maxlen "
+                     "sglang_mem_fraction sglang_tp_size sglang_config sglang_lora_backend", ANY,
+                     INFERENCE),
+    ST_RECIPE_NOTICE("do_sample", "temperature top_p top_k num_beams max_length max_new_tokens repetition_penalty length_penalty "
+                     "skip_special_tokens", ANY,
+                     GENERATION),
+    ST_RECIPE_OFF("use_kt", BOOL, "false", "KTransformers is another engine: remove the key, strata offloads by itself"),
+    ST_RECIPE_NOTICE("kt_cpu_activation", "kt_weight_path kt_non_expert_weight_path kt_expert_checkpoint_path kt_use_lora_experts "
+                     "kt_lora_expert_num kt_lora_expert_intermediate_size kt_config", ANY,
+                     "of KTransformers"),
+};
+
+static const struct st_field method_rows[] = {
+    {.path = "stage", .type = ST_FIELD_CHOICE, .choices = stage_choices, .fallback = "\"sft\"", .reason = "this version trains texts (pt) and conversations (sft)", .help = "sft: of conversations the answers are trained; pt: texts"},
+    {.path = "do_train", .type = ST_FIELD_BOOL, .fallback = "true", .help = "true; left out it is true here, as the command is train"},
+    {.path = "finetuning_type", .type = ST_FIELD_CHOICE, .choices = type_choices, .fallback = "\"lora\"", .reason = "full and lora are in this version; strata.freeze (--set 'strata.freeze=[...]') says by patterns which tensors are frozen", .help = "full, or an adapter (strata.lora)"},
+    {.path = "lora_rank", .type = ST_FIELD_INT, .min = 1, .max = 65536, .fallback = "8", .help = "r of the adapter"},
+    {.path = "lora_alpha", .type = ST_FIELD_REAL, .min = 0, .max = 1e9, .help = "lora_alpha; left out: twice the rank"},
+    ST_RECIPE_OFF("lora_dropout", REAL, "0", "adapters have no dropout here: set it to 0"),
+    {.path = "lora_target", .type = ST_FIELD_TEXT, .fallback = "\"all\"", .help = "names of modules separated by commas; all: every linear layer but the head"},
+    {.path = "additional_target", .type = ST_FIELD_TEXT, .help = "modules that are trained whole, separated by commas (modules_to_save)"},
+    {.path = "use_rslora", .type = ST_FIELD_BOOL, .fallback = "false", .help = "alpha / sqrt r instead of alpha / r"},
+    ST_RECIPE_OFF("use_dora", BOOL, "false", "DoRA is not in this version"),
+    ST_RECIPE_OFF("pissa_init", BOOL, "false", "PiSSA is not in this version"),
+    ST_RECIPE_NOTICE("pissa_iter", "pissa_convert", ANY, "of pissa_init"),
+    ST_RECIPE_OFF("create_new_adapter", BOOL, "false", "merge the first adapter (strata export --merge) and begin with the result"),
+    ST_RECIPE_OFF("loraplus_lr_ratio", ANY, NULL, "one learning rate for both matrices: remove it"),
+    ST_RECIPE_NOTICE("loraplus_lr_embedding", NULL, ANY, "of loraplus_lr_ratio"),
+    {.path = "quantization_bit", .type = ST_FIELD_INT, .min = 2, .max = 8, .help = "4: linear weights in nf4 (strata.quantization); other widths are refused"},
+    {.path = "quantization_type", .type = ST_FIELD_CHOICE, .choices = nf4_choices, .fallback = "\"nf4\"", .reason = "nf4 is the one format of 4 bits", .help = "of quantization_bit 4"},
+    {.path = "double_quantization", .type = ST_FIELD_BOOL, .fallback = "true", .help = "the scales quantised, too: nf4-double"},
+    {.path = "quantization_method", .type = ST_FIELD_CHOICE, .choices = method_choices, .fallback = "\"bnb\"", .reason = "weights are quantised at load, to bitsandbytes' nf4: bnb", .help = "bitsandbytes' formats"},
+    ST_RECIPE_NOTICE("freeze_trainable_layers", "freeze_trainable_modules freeze_extra_modules", ANY, "of finetuning_type freeze, which strata.freeze replaces"),
+    ST_RECIPE_OFF("use_llama_pro", BOOL, "false", "block expansion is not in this version: strata.freeze chooses what is trained"),
+    ST_RECIPE_NOTICE("module_dropout", "oft_rank oft_block_size oft_target", ANY, "of finetuning_type oft"),
+    ST_RECIPE_OFF("use_galore", BOOL, "false", OPTIMIZERS),
+    ST_RECIPE_OFF("use_apollo", BOOL, "false", OPTIMIZERS),
+    ST_RECIPE_OFF("use_badam", BOOL, "false", OPTIMIZERS),
+    ST_RECIPE_OFF("use_adam_mini", BOOL, "false", OPTIMIZERS),
+    ST_RECIPE_OFF("use_muon", BOOL, "false", OPTIMIZERS),
+    ST_RECIPE_NOTICE("galore_target", "galore_rank galore_update_interval galore_scale galore_proj_type galore_layerwise apollo_target "
+                     "apollo_rank apollo_update_interval apollo_scale apollo_proj apollo_proj_type apollo_scale_type "
+                     "apollo_layerwise apollo_scale_front badam_mode badam_start_block badam_switch_mode "
+                     "badam_switch_interval badam_update_ratio badam_mask_mode badam_verbose", ANY,
+                     "of an optimizer that is not in this version"),
+    ST_RECIPE_NOTICE("pref_beta", "pref_ftx pref_bco_weight pref_loss dpo_label_smoothing kto_chosen_weight kto_rejected_weight "
+                     "simpo_gamma ppo_buffer_size ppo_epochs ppo_score_norm ppo_target ppo_whiten_rewards ref_model "
+                     "ref_model_adapters ref_model_quantization_bit reward_model reward_model_adapters "
+                     "reward_model_quantization_bit reward_model_type ld_alpha", ANY,
+                     "of stages that are not in this version (rm, ppo, dpo, kto)"),
+    ST_RECIPE_OFF("use_dft_loss", BOOL, "false", "the loss is cross-entropy here"),
+    ST_RECIPE_OFF("use_asft_loss", BOOL, "false", "the loss is cross-entropy here"),
+    ST_RECIPE_OFF("use_eaft_loss", BOOL, "false", "the loss is cross-entropy here"),
+    ST_RECIPE_NOTICE("asft_alpha", "eaft_alpha", ANY, "of a loss that is not in this version"),
+    ST_RECIPE_OFF("use_mca", BOOL, "false", BACKENDS),
+    ST_RECIPE_OFF("use_megatron_bridge", BOOL, "false", BACKENDS),
+    ST_RECIPE_OFF("use_hyper_parallel", BOOL, "false", BACKENDS),
+    ST_RECIPE_OFF("fp8", BOOL, "false", BACKENDS),
+    ST_RECIPE_NOTICE("hyper_parallel_args", "hyper_parallel_cp_size fp8_backend fp8_enable_fsdp_float8_all_gather", ANY, "of a backend that is not in this version"),
+};
+
+static const struct st_field data_rows[] = {
+    {.path = "dataset", .type = ST_FIELD_TEXT, .help = "sets of dataset_info.json, separated by commas (--dataset)"},
+    {.path = "dataset_dir", .type = ST_FIELD_TEXT, .fallback = "\"data\"", .help = "directory with dataset_info.json (--dataset-info), from the working directory"},
+    {.path = "template", .type = ST_FIELD_TEXT, .help = "--template: chatml, llama2, llama3, mistral, qwen, gemma, alpaca; of any other name, and left out, the model's own chat template"},
+    {.path = "cutoff_len", .type = ST_FIELD_INT, .min = 2, .max = 4294967295.0, .fallback = "2048", .to = "--seq-len", .help = "tokens of a sequence"},
+    {.path = "packing", .type = ST_FIELD_BOOL, .help = "left out: true for pt, false for sft; --layout"},
+    {.path = "neat_packing", .type = ST_FIELD_BOOL, .fallback = "false", .help = "documents share a sequence and do not see each other (--layout packed)"},
+    {.path = "train_on_prompt", .type = ST_FIELD_BOOL, .fallback = "false", .to = "--train-on-prompt", .help = "the whole conversation is trained"},
+    {.path = "mask_history", .type = ST_FIELD_BOOL, .fallback = "false", .to = "--mask-history", .help = "of each conversation the last answer alone is trained"},
+    {.path = "max_samples", .type = ST_FIELD_INT, .min = 1, .max = COUNT_MAX, .to = "--max-samples", .help = "the first rows of each set"},
+    {.path = "val_size", .type = ST_FIELD_REAL, .min = 0, .max = COUNT_MAX, .fallback = "0", .help = "rows held out and evaluated (--val-size): a part below 1, or so many; as many as there, but not the same ones"},
+    ST_RECIPE_OFF("streaming", BOOL, "false", "rows are read once, before training: remove it"),
+    ST_RECIPE_OFF("mix_strategy", TEXT, "concat", "sets follow each other and are shuffled together: concat"),
+    ST_RECIPE_OFF("interleave_probs", ANY, NULL, "sets follow each other and are shuffled together"),
+    ST_RECIPE_NOTICE("buffer_size", "overwrite_cache preprocessing_batch_size preprocessing_num_workers tokenized_path "
+                     "data_shared_file_system dataloader_num_workers dataloader_prefetch_factor dataloader_pin_memory "
+                     "dataloader_persistent_workers", ANY,
+                     PIPELINE),
+    ST_RECIPE_NOTICE("eval_dataset", "eval_on_each_dataset", ANY, "name its file with --eval-data"),
+    ST_RECIPE_NOTICE("eval_num_beams", "tool_format", ANY, GENERATION),
+    ST_RECIPE_OFF("ignore_pad_token_for_loss", BOOL, "true", "padding is never trained"),
+    ST_RECIPE_OFF("default_system", ANY, NULL, "the template says what stands in for a missing system prompt: give --template a file"),
+    ST_RECIPE_NOTICE("enable_thinking", "preserve_thinking", ANY, "the chat template says what becomes of thoughts"),
+};
+
+static const struct st_field output_rows[] = {
+    {.path = "output_dir", .type = ST_FIELD_TEXT, .to = "--out", .help = "the model, or the adapter; checkpoints are in OUTPUT_DIR.checkpoints"},
+    {.path = "overwrite_output_dir", .type = ST_FIELD_BOOL, .fallback = "false", .to = "--overwrite", .help = "replace what is there"},
+    {.path = "save_strategy", .type = ST_FIELD_CHOICE, .choices = save_choices, .reason = "the newest checkpoints are kept: save_strategy steps", .help = "no: no checkpoints; left out, too, unless save_steps is given"},
+    {.path = "save_steps", .type = ST_FIELD_REAL, .min = 0, .max = COUNT_MAX, .help = "steps from checkpoint to checkpoint (strata.save, strata.save_every)"},
+    {.path = "save_total_limit", .type = ST_FIELD_INT, .min = 1, .max = ST_CONFIG_KEEP_MAX, .to = "strata.keep", .help = "checkpoints that stay; left out: 2"},
+    {.path = "resume_from_checkpoint", .type = ST_FIELD_ANY, .help = "true: from the newest (--resume auto); a directory"},
+    {.path = "logging_steps", .type = ST_FIELD_REAL, .min = 0, .max = COUNT_MAX, .help = "steps from line to line (steps_per_print)"},
+    {.path = "eval_strategy", .type = ST_FIELD_CHOICE, .choices = eval_choices, .help = "steps: every eval_steps; else at the end"},
+    {.path = "eval_steps", .type = ST_FIELD_REAL, .min = 0, .max = COUNT_MAX, .help = "--eval-every, where rows are held out; left out: logging_steps"},
+    ST_RECIPE_NOTICE("save_only_model", "save_safetensors save_on_each_node restore_callback_states_from_checkpoint ignore_data_skip", ANY, "checkpoints hold all that a run goes on with: docs/checkpoints.md"),
+    ST_RECIPE_NOTICE("logging_dir", "logging_strategy logging_first_step logging_nan_inf_filter log_level log_level_replica "
+                     "log_on_each_node disable_tqdm report_to run_name project trackio_space_id plot_loss "
+                     "include_tokens_per_second include_num_input_tokens_seen include_effective_tokens_per_second "
+                     "use_swanlab swanlab_project swanlab_workspace swanlab_run_name swanlab_mode swanlab_logdir "
+                     "swanlab_lark_webhook_url skip_memory_metrics enable_torch_profiler profiler_output_dir "
+                     "profiler_wait_steps profiler_warmup_steps profiler_active_steps profiler_repeat "
+                     "profiler_record_shapes profiler_profile_memory profiler_with_stack profile_modules", ANY,
+                     METRICS),
+    ST_RECIPE_NOTICE("swanlab_api_key", "swanlab_lark_secret hub_token push_to_hub_token", SECRET, NO_HUB),
+    ST_RECIPE_NOTICE("push_to_hub", "hub_model_id hub_strategy hub_private_repo hub_always_push hub_revision push_to_hub_model_id "
+                     "push_to_hub_organization", ANY,
+                     NO_HUB),
+    ST_RECIPE_NOTICE("do_eval", "do_predict predict_with_generate generation_max_length generation_num_beams generation_config "
+                     "prediction_loss_only compute_accuracy per_device_eval_batch_size per_gpu_eval_batch_size "
+                     "eval_accumulation_steps eval_delay eval_on_start eval_do_concat_batches eval_use_gather_object "
+                     "batch_eval_metrics include_for_metrics include_inputs_for_metrics bf16_full_eval fp16_full_eval "
+                     "jit_mode_eval sortish_sampler use_legacy_prediction_loop past_index", ANY,
+                     EVALUATION),
+    ST_RECIPE_OFF("load_best_model_at_end", BOOL, "false", "the last weights are written: remove it"),
+    ST_RECIPE_NOTICE("metric_for_best_model", "greater_is_better", ANY, "the last weights are written"),
+    ST_RECIPE_OFF("early_stopping_steps", ANY, NULL, "a run ends after its steps: remove it"),
+};
+
+static const struct st_field train_rows[] = {
+    {.path = "per_device_train_batch_size", .type = ST_FIELD_INT, .min = 1, .max = 4294967295.0, .fallback = "8", .to = "train_micro_batch_size_per_gpu", .help = "sequences per forward and backward"},
+    {.path = "gradient_accumulation_steps", .type = ST_FIELD_INT, .min = 1, .max = ST_GRAD_ACCUM_MAX, .fallback = "1", .to = "gradient_accumulation_steps", .help = "micro-batches per step"},
+    {.path = "learning_rate", .type = ST_FIELD_REAL, .min = 0, .max = 1e3, .fallback = "5e-5", .to = "optimizer.params.lr", .help = "learning rate"},
+    {.path = "num_train_epochs", .type = ST_FIELD_REAL, .min = 1e-9, .max = 1e6, .fallback = "3.0", .help = "--epochs, unless max_steps is above 0"},
+    {.path = "max_steps", .type = ST_FIELD_INT, .min = -1, .max = COUNT_MAX, .fallback = "-1", .help = "--max-steps, if it is above 0"},
+    {.path = "lr_scheduler_type", .type = ST_FIELD_CHOICE, .choices = scheduler_choices, .fallback = "\"linear\"", .reason = "strata.lr_scheduler has linear, cosine, constant and constant_with_warmup; DeepSpeed's file may name others", .help = "strata.lr_scheduler.type, unless DeepSpeed's file names a scheduler"},
+    ST_RECIPE_OFF("lr_scheduler_kwargs", ANY, NULL, "the shapes that strata.lr_scheduler has take no arguments"),
+    {.path = "warmup_ratio", .type = ST_FIELD_REAL, .min = 0, .max = 1, .fallback = "0.0", .help = "strata.lr_scheduler.warmup_ratio, unless warmup_steps is above 0"},
+    {.path = "warmup_steps", .type = ST_FIELD_REAL, .min = 0, .max = COUNT_MAX, .fallback = "0", .help = "strata.lr_scheduler.warmup_steps; below 1 it is a ratio"},
+    {.path = "optim", .type = ST_FIELD_CHOICE, .choices = optim_choices, .fallback = "\"adamw_torch_fused\"", .reason = OPTIMIZERS, .help = "optimizer.type, unless DeepSpeed's file names one; of 8 bits: strata.moments 8bit"},
+    {.path = "weight_decay", .type = ST_FIELD_REAL, .min = 0, .max = 1e3, .fallback = "0.0", .to = "optimizer.params.weight_decay", .help = "not of biases and norms"},
+    {.path = "adam_beta1", .type = ST_FIELD_REAL, .min = 0, .max = 0.9999999, .fallback = "0.9", .help = "optimizer.params.betas"},
+    {.path = "adam_beta2", .type = ST_FIELD_REAL, .min = 0, .max = 0.9999999, .fallback = "0.999", .help = "optimizer.params.betas"},
+    {.path = "adam_epsilon", .type = ST_FIELD_REAL, .min = 1e-30, .max = 1, .fallback = "1e-8", .help = "optimizer.params.eps"},
+    {.path = "max_grad_norm", .type = ST_FIELD_REAL, .min = 0, .max = 1e30, .fallback = "1.0", .to = "gradient_clipping", .help = "0: no clipping"},
+    {.path = "bf16", .type = ST_FIELD_BOOL, .fallback = "false", .help = "bf16.enabled"},
+    {.path = "fp16", .type = ST_FIELD_BOOL, .fallback = "false", .help = "fp16.enabled"},
+    {.path = "pure_bf16", .type = ST_FIELD_BOOL, .fallback = "false", .help = "bf16.enabled; masters stay exact"},
+    {.path = "seed", .type = ST_FIELD_INT, .min = 0, .max = COUNT_MAX, .fallback = "42", .to = "--seed", .help = "of the order of the data, the rows held out and new adapters; the order is not Trainer's"},
+    {.path = "deepspeed", .type = ST_FIELD_TEXT, .help = "DeepSpeed's file, from the working directory or this file's: values here must be \"auto\", left out or equal there"},
+    ST_RECIPE_NOTICE("data_seed", NULL, ANY, "seed decides about the order, too"),
+    ST_RECIPE_NOTICE("disable_shuffling", NULL, ANY, SHUFFLED),
+    ST_RECIPE_NOTICE("group_by_length", "length_column_name", ANY, SHUFFLED),
+    ST_RECIPE_OFF("dataloader_drop_last", BOOL, "false", "the last step of an epoch has what is left"),
+    ST_RECIPE_OFF("label_smoothing_factor", REAL, "0", "labels are not smoothed here"),
+    ST_RECIPE_OFF("neftune_noise_alpha", ANY, NULL, "no noise is added to embeddings here"),
+    ST_RECIPE_OFF("optim_args", ANY, NULL, "the keys adam_beta1, adam_beta2, adam_epsilon and weight_decay are taken"),
+    ST_RECIPE_OFF("optim_target_modules", ANY, NULL, OPTIMIZERS),
+    ST_RECIPE_OFF("adafactor", BOOL, "false", OPTIMIZERS),
+    ST_RECIPE_OFF("auto_find_batch_size", BOOL, "false", "the plan says what fits: strata plan"),
+    ST_RECIPE_OFF("fsdp", ANY, NULL, "of several ranks the stages of DeepSpeed's ZeRO are taken: deepspeed names a file with zero_optimization"),
+    ST_RECIPE_NOTICE("fsdp_config", "fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap", ANY, "of fsdp"),
+    ST_RECIPE_OFF("average_tokens_across_devices", BOOL, "true", "the loss is the mean over the targets of all ranks"),
+    ST_RECIPE_NOTICE("accelerator_config", "parallelism_config ddp_backend ddp_timeout ddp_find_unused_parameters ddp_bucket_cap_mb "
+                     "ddp_broadcast_buffers local_rank master_addr master_port ray_num_workers ray_init_kwargs "
+                     "ray_scope _n_gpu mp_parameters", ANY,
+                     LAUNCH),
+    ST_RECIPE_NOTICE("no_cuda", "use_cpu use_mps_device tpu_num_cores tpu_metrics_debug debug", ANY, "--device says where the run is"),
+    ST_RECIPE_NOTICE("tf32", "torch_compile torch_compile_backend torch_compile_mode torchdynamo fp16_opt_level "
+                     "half_precision_backend fp16_backend full_determinism torch_empty_cache_steps", ANY,
+                     KERNELS),
+    ST_RECIPE_NOTICE("remove_unused_columns", "label_names", ANY, PIPELINE),
+    ST_RECIPE_OFF("per_gpu_train_batch_size", ANY, NULL, "its name is per_device_train_batch_size"),
+};
+/* clang-format on */
+
+const struct st_section st_llama_factory_sections[] = {
+    {"LLaMA-Factory: model", false, ST_CHANGES_RESULTS, ST_ROWS(model_rows)},
+    {"LLaMA-Factory: method", false, ST_CHANGES_RESULTS, ST_ROWS(method_rows)},
+    {"LLaMA-Factory: data", false, ST_CHANGES_RESULTS, ST_ROWS(data_rows)},
+    {"LLaMA-Factory: output", false, ST_CHANGES_NEITHER, ST_ROWS(output_rows)},
+    {"LLaMA-Factory: training", false, ST_CHANGES_RESULTS, ST_ROWS(train_rows)},
+    {NULL, false, ST_CHANGES_INHERITED, NULL, 0},
+};

@@ -1,0 +1,53 @@
+/* recipe_print.c - the generated part of docs/yaml.md. */
+#include "offload/config/recipe_internal.h"
+
+#include "offload/config/config_print_internal.h"
+
+#include <string.h>
+
+static void put_keys(FILE *file, const struct st_field *row)
+{
+    fprintf(file, "| `%s`", row->path);
+    for (const char *at = row->aliases; at != NULL && *at != '\0'; at += strspn(at, " ")) {
+        const size_t length = strcspn(at, " ");
+
+        fprintf(file, ", `%.*s`", (int)length, at);
+        at += length;
+    }
+}
+
+static void put_row(FILE *file, const struct st_field *row)
+{
+    put_keys(file, row);
+    fputs(" | ", file);
+    st_print_type(file, row);
+    fputs(" | ", file);
+    if (row->fallback != NULL)
+        fprintf(file, "`%s`", row->fallback);
+    fputs(" | ", file);
+    st_print_verdict(file, row);
+    fputs(" | ", file);
+    if (row->to != NULL)
+        fprintf(file, "`%s`%s", row->to, row->help != NULL ? ": " : "");
+    if (row->help != NULL)
+        st_print_cell(file, row->help);
+    if (row->reason != NULL) {
+        fputs(row->help != NULL ? ". Here: " : "", file);
+        st_print_cell(file, row->reason);
+    }
+    fputs(" |\n", file);
+}
+
+void st_recipe_write_markdown(FILE *file)
+{
+    static const struct st_recipe_trainer *const order[] = {&st_recipe_llama_factory, &st_recipe_xtuner, &st_recipe_accelerate};
+    const char *before = "";
+
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++)
+        for (const struct st_section *s = order[i]->sections; s->title != NULL; s++) {
+            fprintf(file, "%s## %s\n\n| key | values | default | verdict | meaning |\n|---|---|---|---|---|\n", before, s->title);
+            for (uint32_t k = 0; k < s->count; k++)
+                put_row(file, &s->fields[k]);
+            before = "\n";
+        }
+}

@@ -1,0 +1,114 @@
+/* recipe_xtuner.c - XTuner's training arguments, where they are data: a YAML or JSON file of what its v1 command line takes.
+ *
+ * Source: xtuner/v1/train/arguments/arguments.py, xtuner/v1/config/optim.py. */
+#include "offload/config/recipe_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define PYTHON                                                                                                                   \
+    "a Python file is a program, and none is run: write its values as XTuner's training arguments (load_from, dataset, lr, ...)"
+#define PACKS "conversations are packed whole, the longest first"
+
+static const struct st_choice function_choices[] = {
+    {"openai", 0, ST_VERDICT_HONOURED},
+    {"ftdp", 0, ST_VERDICT_REJECTED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice optim_choices[] = {
+    {"AdamW", 0, ST_VERDICT_HONOURED},
+    {"Muon", 0, ST_VERDICT_REJECTED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const struct st_choice scheduler_choices[] = {
+    {"cosine", 0, ST_VERDICT_HONOURED},
+    {"linear", 0, ST_VERDICT_HONOURED},
+    {"constant", 0, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+/* clang-format off */
+static const struct st_field argument_rows[] = {
+    {.path = "load_from", .type = ST_FIELD_TEXT, .to = "--model", .help = "a Hugging Face directory"},
+    ST_RECIPE_OFF("model_cfg", ANY, NULL, "config.json of the model's directory says what it is"),
+    {.path = "tokenizer_path", .type = ST_FIELD_TEXT, .to = "--tokenizer", .help = "a directory with a tokenizer; left out: the model's"},
+    {.path = "chat_template", .type = ST_FIELD_TEXT, .help = "conversations are written by the model's own chat template"},
+    {.path = "tokenize_fn", .type = ST_FIELD_CHOICE, .choices = function_choices, .reason = "rows hold \"messages\": openai", .help = "rows hold \"messages\""},
+    {.path = "dataset", .type = ST_FIELD_TEXT, .help = "--data: a .jsonl file"},
+    {.path = "dataloader_cfg", .type = ST_FIELD_OBJECT, .help = "members are taken at the top, too, as on the command line"},
+    {.path = "dataloader_cfg.pack_max_length", .aliases = "pack_max_length", .type = ST_FIELD_INT, .fallback = "4096", .to = "--seq-len", .min = 2, .max = 4294967295.0,
+     .help = "tokens of a sequence"},
+    ST_RECIPE_OFF("dataloader_cfg.pack_level", ANY, "soft", PACKS),
+    ST_RECIPE_NOTICE("max_length", NULL, ANY, "a conversation is cut at the sequence's length"),
+    ST_RECIPE_NOTICE("dataloader_cfg.pack_to_max_length", "pack_to_max_length dataloader_cfg.pack_chunk_size pack_chunk_size dataloader_cfg.pack_workers pack_workers "
+                     "dataloader_cfg.global_pack global_pack dataloader_cfg.group_by_length group_by_length "
+                     "dataloader_cfg.pack_extra_buffer_size pack_extra_buffer_size dataloader_cfg.num_workers num_workers "
+                     "dataloader_cfg.collator collator dataloader_cfg.pad_token_id pad_token_id dataloader_cfg.tokenizer_hash tokenizer_hash "
+                     "dataloader_cfg.round_up round_up dataloader_cfg.sampler_type sampler_type pack_level", ANY, PACKS),
+    ST_RECIPE_NOTICE("cache_dir", "cache_tag", ANY, "tokens are kept beside the output"),
+    {.path = "lr", .type = ST_FIELD_REAL, .fallback = "6e-5", .to = "optimizer.params.lr", .min = 0, .max = 1e3, .help = "learning rate"},
+    {.path = "optim", .type = ST_FIELD_CHOICE, .choices = optim_choices, .fallback = "\"AdamW\"", .reason = "this version has AdamW",
+     .help = "AdamW, as XTuner sets it: betas 0.9 and 0.95, weight decay 0.01"},
+    {.path = "scheduler_type", .type = ST_FIELD_CHOICE, .choices = scheduler_choices, .fallback = "\"cosine\"", .help = "strata.lr_scheduler.type"},
+    {.path = "lr_min", .type = ST_FIELD_REAL, .min = 0, .max = 1e3, .help = "0: cosine and linear end at 0 here"},
+    {.path = "warmup_ratio", .type = ST_FIELD_REAL, .fallback = "0.03", .min = 0, .max = 1, .to = "strata.lr_scheduler.warmup_ratio", .help = "warm-up as a part of the run"},
+    ST_RECIPE_NOTICE("loss_config", NULL, ANY, "the head is always computed slice by slice"),
+    {.path = "total_step", .type = ST_FIELD_INT, .min = 1, .max = 9007199254740992.0, .to = "--max-steps", .help = "steps of the run"},
+    {.path = "epoch_num", .type = ST_FIELD_INT, .min = 1, .max = 1e6, .help = "--epochs; left out, as total_step is: 1"},
+    {.path = "work_dir", .type = ST_FIELD_TEXT, .fallback = "\"work_dir\"", .to = "--out", .help = "the trained model"},
+    {.path = "global_batch_size", .type = ST_FIELD_INT, .min = 1, .max = 4294967295.0, .to = "train_batch_size", .help = "sequences of a step; left out: one of each rank"},
+    ST_RECIPE_NOTICE("load_model", "load_optimizer_states load_optimizer_args load_dataset load_scheduler async_checkpoint", ANY,
+                     "checkpoints hold all that a run goes on with: --save DIR, --resume DIR"),
+    ST_RECIPE_NOTICE("fsdp_config", NULL, ANY, "ranks share a model by ZeRO's stages: --config FILE, DeepSpeed's"),
+    ST_RECIPE_OFF("float8_config", ANY, NULL, "this version has bf16 and fp16"),
+};
+/* clang-format on */
+
+static const struct st_section sections[] = {
+    {"XTuner: training arguments", false, ST_CHANGES_RESULTS, ST_ROWS(argument_rows)},
+    {NULL, false, ST_CHANGES_INHERITED, NULL, 0},
+};
+
+static bool ends_with(const char *text, const char *end)
+{
+    return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
+}
+
+static void resolve(struct strata_recipe *r)
+{
+    const char *dataset = st_recipe_text(r, "dataset");
+    const bool ends = st_recipe_given(r, "lr_min") && st_recipe_number(r, "lr_min") == 0;
+
+    if (ends_with(dataset, ".py"))
+        st_recipe_reject(r, "dataset", PYTHON);
+    else if (dataset[0] != '\0' && !ends_with(dataset, ".jsonl"))
+        st_recipe_reject(r, "dataset", "must be a file of rows (.jsonl): give several with --data");
+    else if (dataset[0] != '\0')
+        st_recipe_put(r, "dataset", "--data", "%s", st_recipe_beside(r, dataset));
+    if (st_recipe_given(r, "chat_template"))
+        st_recipe_announce(r, "chat_template",
+                           "conversations are written by the model's own chat template; --template names another");
+    if (!st_recipe_given(r, "total_step"))
+        st_recipe_put(r, "epoch_num", "--epochs", "%.0f", st_recipe_given(r, "epoch_num") ? st_recipe_number(r, "epoch_num") : 1);
+    else if (st_recipe_given(r, "epoch_num"))
+        st_recipe_reject(r, "epoch_num", "excludes total_step, as there");
+    st_recipe_put(r, "optim", "optimizer.type", "\"AdamW\"");
+    st_recipe_put(r, "optim", "optimizer.params.betas", "[0.9,0.95]");
+    st_recipe_put(r, "optim", "optimizer.params.weight_decay", "0.01");
+    st_recipe_put(r, "optim", "gradient_clipping", "1.0");
+    st_recipe_put(r, "optim", "bf16.enabled", "true");
+    st_recipe_put(r, "scheduler_type", "strata.lr_scheduler.type", "\"%s\"", st_recipe_text(r, "scheduler_type"));
+    if (!ends && strcmp(st_recipe_text(r, "scheduler_type"), "constant") != 0)
+        st_recipe_announce(r, "scheduler_type", "the rate ends at 0 here, and at lr_min (1e-6 where it is left out) there");
+}
+
+static const char *const marks[] = {"load_from", "tokenize_fn", "epoch_num", "total_step", NULL};
+
+const struct st_recipe_trainer st_recipe_xtuner = {
+    .name = "XTuner",
+    .sections = sections,
+    .marks = marks,
+    .resolve = resolve,
+};

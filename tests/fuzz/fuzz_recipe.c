@@ -1,0 +1,54 @@
+/* fuzz_recipe.c - any bytes as a trainer's file, read by each trainer's table: no crash; every row has a value and, unless it is
+ * honoured, a reason; a configuration with it is either whole or has problems. */
+#include "core/yaml/yaml.h"
+#include "offload/config/recipe_internal.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void check(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
+static void check_recipe(const struct strata_recipe *recipe)
+{
+    const struct st_config_opts opts = {.recipe = recipe};
+    const struct st_recipe_value *value;
+    struct st_config_source *source = NULL;
+    struct st_config config;
+    strata_status st;
+
+    for (uint32_t i = 0; (value = st_recipe_value_at(recipe, i)) != NULL; i++)
+        check(value->to != NULL && value->from != NULL && (value->to[0] == '-' || value->text != NULL));
+    st = st_config_load(&config, &source, &opts);
+    check(st == STRATA_OK || st == STRATA_E_CONFIG || st == STRATA_E_IO);
+    for (uint32_t i = 0; source != NULL && i < st_config_row_count(source); i++) {
+        const struct st_config_row *row = st_config_row_at(source, i);
+
+        check(row->path != NULL && row->value != NULL);
+        check(row->verdict == ST_VERDICT_HONOURED || row->reason != NULL);
+    }
+    st_config_source_free(source);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const struct st_recipe_trainer *const trainers[] = {&st_recipe_llama_factory, &st_recipe_xtuner,
+                                                               &st_recipe_accelerate};
+
+    for (size_t i = 0; i < sizeof(trainers) / sizeof(trainers[0]); i++) {
+        struct strata_recipe *recipe = NULL;
+        st_json *root = NULL;
+
+        if (st_yaml_parse(&root, (const char *)data, size, "fuzz") != STRATA_OK)
+            return 0;
+        (void)st_recipe_trainer_of(root);
+        if (st_recipe_read(&recipe, trainers[i], root, "fuzz.yaml", size % 2 == 0) == STRATA_OK)
+            check_recipe(recipe);
+        st_recipe_close(recipe);
+    }
+    return 0;
+}

@@ -1,0 +1,572 @@
+/* tests/offload/test_recipe.c - trainers' tables against themselves and docs/yaml.md, and what keys become.  With `--write
+ * docs/yaml.md` it rewrites the generated part of that file instead. */
+#include "core/yaml/yaml.h"
+#include "offload/config/recipe_internal.h"
+#include "tests/common/fault_walk.h"
+#include "tests/common/scratch.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define DOCS_FILE "docs/yaml.md"
+#define DOCS_MARK "<!-- Below: generated from the tables of trainers' keys. -->\n"
+#define LF        "model_name_or_path: m\ndataset: d\noutput_dir: out\n"
+
+static const struct st_recipe_trainer *const trainers[] = {&st_recipe_llama_factory, &st_recipe_xtuner, &st_recipe_accelerate};
+
+static struct strata_recipe *read_recipe(const struct st_recipe_trainer *trainer, const char *text)
+{
+    struct strata_recipe *r = NULL;
+    st_json *root = NULL;
+
+    if (st_yaml_parse(&root, text, strlen(text), "r.yaml") != STRATA_OK)
+        fail_msg("%s", strata_last_error());
+    assert_ptr_equal(st_recipe_trainer_of(root), trainer);
+    assert_int_equal(st_recipe_read(&r, trainer, root, "r.yaml", false), STRATA_OK);
+    return r;
+}
+
+/* What becomes of `to`; NULL: nothing asks for it. */
+static const char *asked(const struct strata_recipe *r, const char *to)
+{
+    const struct st_recipe_value *value;
+
+    for (uint32_t i = 0; (value = st_recipe_value_at(r, i)) != NULL; i++)
+        if (strcmp(value->to, to) == 0)
+            return value->text != NULL ? value->text : "(flag)";
+    return NULL;
+}
+
+struct row {
+    const char *text, *to, *value; /* value NULL: nothing asks for it */
+};
+
+static void expect_rows(const struct st_recipe_trainer *trainer, const char *before, const struct row *rows, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        char text[1024];
+        struct strata_recipe *r;
+        const char *value;
+
+        snprintf(text, sizeof(text), "%s%s\n", before, rows[i].text);
+        r = read_recipe(trainer, text);
+        value = asked(r, rows[i].to);
+        if (r->src->problems.count > 0)
+            fail_msg("%s: %s", rows[i].text, st_config_problem_at(r->src, 0));
+        if ((value == NULL) != (rows[i].value == NULL) || (value != NULL && strcmp(value, rows[i].value) != 0))
+            fail_msg("%s: %s is %s, not %s", rows[i].text, rows[i].to, value, rows[i].value);
+        st_recipe_close(r);
+    }
+}
+
+static void llama_factory_keys_become_options(void **state)
+{
+    static const struct row rows[] = {
+        {"", "--model", "m"},
+        {"", "--dataset", "d"},
+        {"", "--dataset-info", "data/dataset_info.json"},
+        {"dataset_dir: sets", "--dataset-info", "sets/dataset_info.json"},
+        {"", "--seq-len", "2048"},
+        {"cutoff_len: 512", "--seq-len", "512"},
+        {"", "--layout", "rows"},
+        {"neat_packing: true", "--layout", "packed"},
+        {"packing: true", "--layout", "packed"},
+        {"stage: pt", "--layout", "concatenated"},
+        {"stage: pt\npacking: false", "--layout", "rows"},
+        {"", "--train-turn-ends", "(flag)"},
+        {"stage: pt", "--train-turn-ends", NULL},
+        {"template: llama3", "--template", "llama3"},
+        {"template: qwen3_nothink", "--template", NULL},
+        {"train_on_prompt: true", "--train-on-prompt", "(flag)"},
+        {"mask_history: yes", "--mask-history", "(flag)"},
+        {"mask_history: no", "--mask-history", NULL},
+        {"max_samples: 1000", "--max-samples", "1000"},
+        {"val_size: 0.1", "--val-size", "0.1"},
+        {"", "--val-size", NULL},
+        {"", "--out", "out"},
+        {"overwrite_output_dir: true", "--overwrite", "(flag)"},
+        {"", "--epochs", "3"},
+        {"num_train_epochs: 1.5", "--epochs", "1.5"},
+        {"max_steps: 20", "--max-steps", "20"},
+        {"max_steps: 20", "--epochs", NULL},
+        {"", "--seed", "42"},
+        {"val_size: 10\neval_strategy: steps\neval_steps: 50", "--eval-every", "50"},
+        {"val_size: 10\neval_strategy: no", "--eval-every", NULL},
+        {"resume_from_checkpoint: null", "--resume", NULL},
+        {"resume_from_checkpoint: true", "--resume", "auto"},
+        {"resume_from_checkpoint: x/y", "--resume", "x/y"},
+    };
+
+    (void)state;
+    expect_rows(&st_recipe_llama_factory, LF, rows, sizeof(rows) / sizeof(rows[0]));
+}
+
+static void llama_factory_keys_become_a_configuration(void **state)
+{
+    static const struct row rows[] = {
+        {"", "strata.lora", "{\"r\":8,\"lora_alpha\":16,\"target_modules\":\"all-linear\",\"use_rslora\":false}"},
+        {"lora_rank: 4\nlora_alpha: 6\nlora_target: q_proj, v_proj\nuse_rslora: true\nadditional_target: lm_head", "strata.lora",
+         "{\"r\":4,\"lora_alpha\":6,\"target_modules\":[\"q_proj\",\"v_proj\"],\"use_rslora\":true,\"modules_to_save\":[\"lm_"
+         "head\"]}"},
+        {"finetuning_type: full", "strata.lora", NULL},
+        {"quantization_bit: 4", "strata.quantization", "\"nf4-double\""},
+        {"quantization_bit: 4\ndouble_quantization: false\nquantization_method: bnb", "strata.quantization", "\"nf4\""},
+        {"", "strata.quantization", NULL},
+        {"", "train_micro_batch_size_per_gpu", "8"},
+        {"gradient_accumulation_steps: 8", "gradient_accumulation_steps", "8"},
+        {"", "optimizer.params.lr", "5e-05"},
+        {"learning_rate: 1e-4", "optimizer.params.lr", "0.0001"},
+        {"learning_rate: 1.0e-4", "optimizer.params.lr", "0.0001"},
+        {"", "optimizer.params.betas", "[0.9,0.999]"},
+        {"adam_beta2: 0.95", "optimizer.params.betas", "[0.9,0.95]"},
+        {"optim: sgd", "optimizer.params.betas", NULL},
+        {"optim: sgd", "optimizer.type", "\"SGD\""},
+        {"optim: paged_adamw_8bit", "strata.moments", "\"8bit\""},
+        {"", "strata.decay_all", "false"},
+        {"", "gradient_clipping", "1"},
+        {"max_grad_norm: 0.5", "gradient_clipping", "0.5"},
+        {"", "strata.lr_scheduler.type", "\"linear\""},
+        {"lr_scheduler_type: cosine\nwarmup_ratio: 0.1", "strata.lr_scheduler.warmup_ratio", "0.1"},
+        {"warmup_ratio: 0.1\nwarmup_steps: 7", "strata.lr_scheduler.warmup_steps", "7"},
+        {"warmup_ratio: 0.1\nwarmup_steps: 7", "strata.lr_scheduler.warmup_ratio", NULL},
+        {"warmup_steps: 0.2", "strata.lr_scheduler.warmup_ratio", "0.2"},
+        {"bf16: true", "bf16.enabled", "true"},
+        {"fp16: true", "fp16.enabled", "true"},
+        {"pure_bf16: true", "bf16.enabled", "true"},
+        {"finetuning_type: full", "bf16.enabled", "false"},
+        {"", "bf16.enabled", NULL},
+        {"save_steps: 500", "strata.save", "\"out.checkpoints\""},
+        {"save_steps: 500", "strata.save_every", "500"},
+        {"save_strategy: steps", "strata.save_every", "500"},
+        {"save_steps: 500\nsave_strategy: no", "strata.save", NULL},
+        {"save_strategy: epoch", "strata.save_every", NULL},
+        {"", "strata.save", NULL},
+        {"save_steps: 5\nsave_total_limit: 3", "strata.keep", "3"},
+        {"logging_steps: 10", "steps_per_print", "10"},
+    };
+
+    (void)state;
+    expect_rows(&st_recipe_llama_factory, LF, rows, sizeof(rows) / sizeof(rows[0]));
+}
+
+static void the_other_trainers_keys(void **state)
+{
+    static const struct row xtuner[] = {
+        {"", "--model", "m"},
+        {"dataset: rows.jsonl", "--data", "rows.jsonl"},
+        {"", "--seq-len", "4096"},
+        {"pack_max_length: 512", "--seq-len", "512"},
+        {"dataloader_cfg: {pack_max_length: 256}", "--seq-len", "256"},
+        {"", "--epochs", "1"},
+        {"total_step: 9", "--max-steps", "9"},
+        {"total_step: 9", "--epochs", NULL},
+        {"", "optimizer.params.lr", "6e-05"},
+        {"", "optimizer.params.betas", "[0.9,0.95]"},
+        {"global_batch_size: 64", "train_batch_size", "64"},
+        {"scheduler_type: constant", "strata.lr_scheduler.type", "\"constant\""},
+        {"", "--out", "work_dir"},
+    };
+    static const struct row accelerate[] = {
+        {"deepspeed_config: {zero_stage: 3}", "zero_optimization.stage", "3"},
+        {"deepspeed_config: {gradient_clipping: 0.5}", "zero_optimization.stage", "2"},
+        {"", "zero_optimization.stage", NULL},
+        {"deepspeed_config: {offload_param_device: cpu}", "zero_optimization.offload_param.device", "\"cpu\""},
+        {"deepspeed_config: {offload_optimizer_device: nvme, offload_optimizer_nvme_path: /x}",
+         "zero_optimization.offload_optimizer.nvme_path", "\"/x\""},
+        {"deepspeed_config: {offload_optimizer_device: cpu, offload_optimizer_nvme_path: /x}",
+         "zero_optimization.offload_optimizer.nvme_path", NULL},
+        {"mixed_precision: bf16", "bf16.enabled", "true"},
+        {"mixed_precision: fp16", "fp16.enabled", "true"},
+        {"mixed_precision: no", "bf16.enabled", NULL},
+        {"mixed_precision: 'no'", "fp16.enabled", NULL},
+        {"deepspeed_config: {gradient_accumulation_steps: 4}", "gradient_accumulation_steps", "4"},
+    };
+
+    (void)state;
+    expect_rows(&st_recipe_xtuner, "load_from: m\n", xtuner, sizeof(xtuner) / sizeof(xtuner[0]));
+    expect_rows(&st_recipe_accelerate, "compute_environment: LOCAL_MACHINE\n", accelerate,
+                sizeof(accelerate) / sizeof(accelerate[0]));
+}
+
+struct bad_row {
+    const char *text, *problem;
+};
+
+static void expect_problems(const struct st_recipe_trainer *trainer, const char *before, const struct bad_row *rows, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct strata_recipe *r;
+        char text[1024];
+
+        snprintf(text, sizeof(text), "%s%s\n", before, rows[i].text);
+        r = read_recipe(trainer, text);
+        if (r->src->problems.count == 0)
+            fail_msg("%s: no problem", rows[i].text);
+        if (strstr(st_config_problem_at(r->src, 0), rows[i].problem) == NULL)
+            fail_msg("%s: %s, not %s", rows[i].text, st_config_problem_at(r->src, 0), rows[i].problem);
+        st_recipe_close(r);
+    }
+}
+
+static void problems_name_line_and_key(void **state)
+{
+    static const struct bad_row rows[] = {
+        {"learning_rat: 1", "r.yaml:4: learning_rat: no key of LLaMA-Factory; the nearest is learning_rate; --allow-unknown"},
+        {"zzzzzzzzz: 1", "r.yaml:4: zzzzzzzzz: no key of LLaMA-Factory; --allow-unknown"},
+        {"learning_rate: fast", "r.yaml:4: learning_rate: must be a number, not \"fast\""},
+        {"learning_rate: \"1e-4\"", "write it without quotes"},
+        {"cutoff_len: 1", "cutoff_len: 1 is out of range"},
+        {"stage: dpo", "stage: dpo: this version trains texts (pt) and conversations (sft)"},
+        {"finetuning_type: freeze", "strata.freeze"},
+        {"finetuning_type: oft", "finetuning_type: oft: full and lora"},
+        {"finetuning_type: qlora", "must be one of lora, full"},
+        {"lora_dropout: 0.05", "lora_dropout: adapters have no dropout here: set it to 0"},
+        {"use_dora: true", "use_dora: DoRA is not in this version"},
+        {"quantization_bit: 8", "quantization_bit: 4 is the one width"},
+        {"quantization_bit: 4\nfinetuning_type: full", "r.yaml:4: quantization_bit: weights of 4 bits are frozen"},
+        {"quantization_bit: 4\nquantization_type: fp4", "fp4: nf4 is the one format"},
+        {"quantization_method: hqq", "hqq: weights are quantised at load"},
+        {"lr_scheduler_type: polynomial", "polynomial: strata.lr_scheduler has linear"},
+        {"optim: adafactor", "adafactor: this version has AdamW"},
+        {"bf16: true\nfp16: true", "r.yaml:5: fp16: bf16 is true, too"},
+        {"do_train: false", "do_train: false asks for no training"},
+        {"streaming: true", "streaming: rows are read once"},
+        {"save_steps: 0.1", "save_steps: a part of the run is not counted here"},
+        {"stage: pt\nneat_packing: true", "neat_packing: belongs to stage sft"},
+        {"train_on_prompt: true\nmask_history: true", "mask_history: excludes train_on_prompt"},
+        {"use_galore: true", "use_galore: this version has AdamW"},
+        {"rope_scaling: linear", "rope_scaling: config.json says"},
+        {"label_smoothing_factor: 0.1", "labels are not smoothed"},
+    };
+    static const struct bad_row xtuner[] = {
+        {"dataset: data.py", "r.yaml:2: dataset: a Python file is a program, and none is run"},
+        {"total_step: 1\nepoch_num: 1", "epoch_num: excludes total_step"},
+        {"optim: Muon", "Muon: this version has AdamW"},
+        {"float8_config: {x: 1}", "float8_config: this version has bf16 and fp16"},
+    };
+    static const struct bad_row accelerate[] = {
+        {"distributed_type: FSDP", "FSDP: ranks share a model by ZeRO's stages"},
+        {"mixed_precision: fp8", "fp8: this version has bf16 and fp16"},
+        {"deepspeed_config: {deepspeed_config_file: ds.json, zero_stage: 3}",
+         "deepspeed_config.zero_stage: stands beside deepspeed_config_file"},
+        {"mixed_precision: bf16\ndeepspeed_config: {deepspeed_config_file: ds.json}",
+         "r.yaml:2: mixed_precision: stands beside deepspeed_config_file"},
+        {"deepspeed_config: {offload_optimizer_device: cpu, deepspeed_config_file: ds.json}",
+         "offload_optimizer_device: stands beside deepspeed_config_file"},
+        {"deepspeed_config: {zero_stage: 4}", "zero_stage: 4 is out of range: 0 to 3"},
+        {"fsdp_config: {fsdp_offload_params: true}", "fsdp_config: ranks share"},
+    };
+
+    (void)state;
+    expect_problems(&st_recipe_llama_factory, LF, rows, sizeof(rows) / sizeof(rows[0]));
+    expect_problems(&st_recipe_xtuner, "load_from: m\n", xtuner, sizeof(xtuner) / sizeof(xtuner[0]));
+    expect_problems(&st_recipe_accelerate, "compute_environment: LOCAL_MACHINE\n", accelerate,
+                    sizeof(accelerate) / sizeof(accelerate[0]));
+}
+
+/* Values that are off, and notices, are no problems. */
+static void what_is_off_is_no_problem(void **state)
+{
+    struct strata_recipe *r =
+        read_recipe(&st_recipe_llama_factory,
+                    LF "use_dora: false\nlora_dropout: 0.0\nmix_strategy: concat\nfsdp: ''\ntrust_remote_code: true\n"
+                       "rope_scaling: null\nreport_to: [none]\nhf_hub_token: secret\n");
+    bool hidden = false;
+
+    (void)state;
+    assert_int_equal(r->src->problems.count, 0);
+    for (uint32_t i = 0; i < r->src->strays.count; i++) {
+        const struct st_config_row *row = &((const struct st_config_row *)r->src->strays.items)[i];
+
+        assert_null(strstr(row->value, "secret"));
+        hidden |= strcmp(row->path, "hf_hub_token") == 0;
+    }
+    assert_true(hidden);
+    st_recipe_close(r);
+}
+
+/* --- with DeepSpeed's file --- */
+
+static strata_status load(struct st_config *config, struct st_config_source **source, const char *recipe, const char *deepspeed)
+{
+    struct st_config_opts opts = {.max_steps = 100};
+    struct strata_recipe *r;
+    strata_status st;
+
+    scratch_put("r.yaml", recipe);
+    scratch_put("ds.json", deepspeed);
+    assert_int_equal(st_recipe_open(&r, scratch_path("r.yaml"), false), STRATA_OK);
+    opts.recipe = r;
+    opts.file = scratch_path("ds.json");
+    st = st_config_load(config, source, &opts);
+    st_recipe_close(r);
+    return st;
+}
+
+static void auto_is_filled_and_the_rest_must_agree(void **state)
+{
+    static const char lf[] =
+        LF "finetuning_type: full\nper_device_train_batch_size: 2\nlearning_rate: 1e-3\nbf16: true\nmax_grad_norm: 0.5\n";
+    struct st_config_source *source;
+    struct st_config c;
+
+    (void)state;
+    scratch_open();
+    assert_int_equal(
+        load(&c, &source, lf,
+             "{\"train_micro_batch_size_per_gpu\": \"auto\", \"bf16\": {\"enabled\": \"auto\"}, \"gradient_clipping\": \"auto\", "
+             "\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"cpu\"}}}"),
+        STRATA_OK);
+    assert_int_equal(c.micro_batch, 2);
+    assert_int_equal(c.dtype, STRATA_BF16);
+    assert_true(c.gradient_clipping == 0.5);
+    assert_true(c.optimizer.lr == 1e-3);
+    assert_int_equal(c.zero_stage, 3);
+    assert_int_equal(c.param_tier, STRATA_TIER_HOST);
+    assert_int_equal(c.schedule.shape, ST_LR_SHAPE_LINEAR);
+    assert_false(c.decay_all);
+    st_config_source_free(source);
+
+    /* Equal values agree; others do not, and both are told. */
+    assert_int_equal(load(&c, &source, lf, "{\"train_micro_batch_size_per_gpu\": 2}"), STRATA_OK);
+    st_config_source_free(source);
+    assert_int_equal(load(&c, &source, lf, "{\"train_micro_batch_size_per_gpu\": 4}"), STRATA_E_CONFIG);
+    assert_non_null(strstr(strata_last_error(), "per_device_train_batch_size: 2, and train_micro_batch_size_per_gpu is 4"));
+    st_config_source_free(source);
+
+    /* An optimizer and a scheduler of DeepSpeed's stand instead of those here. */
+    assert_int_equal(load(&c, &source, lf,
+                          "{\"optimizer\": {\"type\": \"Lion\", \"params\": {\"lr\": \"auto\", \"weight_decay\": \"auto\", "
+                          "\"betas\": \"auto\"}}, "
+                          "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_num_steps\": 5}}}"),
+                     STRATA_E_CONFIG); /* Lion has no eps */
+    st_config_source_free(source);
+    assert_int_equal(load(&c, &source, lf,
+                          "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\"}}, "
+                          "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_num_steps\": 5}}}"),
+                     STRATA_OK);
+    assert_int_equal(c.schedule.type, ST_LR_WARMUP);
+    assert_int_equal(c.schedule.shape, ST_LR_SHAPE_NONE);
+    st_config_source_free(source);
+    scratch_close();
+}
+
+static void accelerate_stands_where_a_configuration_stands(void **state)
+{
+    struct st_config_opts opts = {0};
+    struct st_config_source *source;
+    struct st_config c;
+
+    (void)state;
+    scratch_open();
+    scratch_put("ds.yaml", "zero_optimization:\n  stage: 2 # DeepSpeed's keys in YAML\ntrain_batch_size: 6\n");
+    opts.file = scratch_path("ds.yaml");
+    assert_int_equal(st_config_load(&c, &source, &opts), STRATA_OK);
+    assert_int_equal(c.zero_stage, 2);
+    assert_int_equal(c.train_batch, 6);
+    st_config_source_free(source);
+
+    scratch_put("acc.yaml", "distributed_type: DEEPSPEED\nmixed_precision: bf16\ndeepspeed_config:\n  zero_stage: 3\n"
+                            "  gradient_accumulation_steps: 4\n  offload_optimizer_device: cpu\n");
+    opts.file = scratch_path("acc.yaml");
+    assert_int_equal(st_config_load(&c, &source, &opts), STRATA_OK);
+    assert_int_equal(c.zero_stage, 3);
+    assert_int_equal(c.grad_accum, 4);
+    assert_int_equal(c.train_batch, 4);
+    assert_int_equal(c.dtype, STRATA_BF16);
+    assert_int_equal(c.optimizer_tier, STRATA_TIER_HOST);
+    st_config_source_free(source);
+
+    /* The file that it names is found beside it. */
+    scratch_put("ds.json", "{\"zero_optimization\": {\"stage\": 1}, \"fp16\": {\"enabled\": true}, \"train_batch_size\": 1}");
+    scratch_put("acc.yaml", "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: ds.json}\n");
+    assert_int_equal(st_config_load(&c, &source, &opts), STRATA_OK);
+    assert_int_equal(c.zero_stage, 1);
+    assert_int_equal(c.dtype, STRATA_F16);
+    st_config_source_free(source);
+
+    scratch_put("acc.yaml", LF);
+    assert_int_equal(st_config_load(&c, &source, &opts), STRATA_E_CONFIG);
+    assert_non_null(strstr(strata_last_error(), "LLaMA-Factory's file of a whole run: strata train"));
+    st_config_source_free(source);
+    scratch_put("acc.yaml", "zero_optimization: {stage: 1, stage: 2}\n");
+    assert_int_equal(st_config_load(&c, &source, &opts), STRATA_E_CONFIG);
+    assert_non_null(strstr(strata_last_error(), "acc.yaml:1:31: duplicate key \"stage\""));
+    assert_null(strstr(strata_last_error(), "strict JSON"));
+    st_config_source_free(source);
+    scratch_close();
+}
+
+/* --- the tables --- */
+
+static const struct st_field *row_at(const struct st_recipe_trainer *t, uint32_t i)
+{
+    for (const struct st_section *s = t->sections; s->title != NULL; s++) {
+        if (i < s->count)
+            return &s->fields[i];
+        i -= s->count;
+    }
+    return NULL;
+}
+
+static bool names(const struct st_field *row, const char *key)
+{
+    char list[1024];
+
+    snprintf(list, sizeof(list), " %s %s ", row->path, row->aliases != NULL ? row->aliases : "");
+    return strstr(list, key) != NULL;
+}
+
+static void rows_are_consistent(void **state)
+{
+    (void)state;
+    for (size_t t = 0; t < sizeof(trainers) / sizeof(trainers[0]); t++) {
+        const struct st_field *row, *other;
+
+        for (uint32_t i = 0; (row = row_at(trainers[t], i)) != NULL; i++) {
+            char key[128];
+            uint32_t holders = 0;
+
+            snprintf(key, sizeof(key), " %s ", row->path);
+            for (uint32_t k = 0; (other = row_at(trainers[t], k)) != NULL; k++)
+                holders += names(other, key);
+            if (holders != 1)
+                fail_msg("%s: %u rows of %s", row->path, holders, trainers[t]->name);
+            if (row->help == NULL && row->reason == NULL)
+                fail_msg("%s: nothing is said of it", row->path);
+            if (row->type == ST_FIELD_CHOICE && row->reason == NULL)
+                for (const struct st_choice *c = row->choices; c->text != NULL; c++)
+                    if (c->verdict == ST_VERDICT_REJECTED)
+                        fail_msg("%s: %s is rejected without a reason", row->path, c->text);
+            if (row->to != NULL && row->to[0] != '-')
+                (void)st_field_known(row->to);
+        }
+    }
+}
+
+/* Every key that LLaMA-Factory's parser takes has a row. */
+static void every_key_has_a_row(void **state)
+{
+    FILE *file = fopen("tests/offload/llama_factory_keys.txt", "r");
+    char key[128];
+    uint32_t keys = 0;
+
+    (void)state;
+    assert_non_null(file);
+    while (fscanf(file, " %127s", key) == 1) {
+        const struct st_field *row;
+        char word[132];
+        bool found = false;
+
+        snprintf(word, sizeof(word), " %s ", key);
+        for (uint32_t i = 0; !found && (row = row_at(&st_recipe_llama_factory, i)) != NULL; i++)
+            found = names(row, word);
+        if (!found)
+            fail_msg("%s has no row", key);
+        keys++;
+    }
+    fclose(file);
+    assert_true(keys > 300);
+}
+
+static char *generated(size_t *bytes)
+{
+    char *text = NULL;
+    FILE *file = open_memstream(&text, bytes);
+
+    assert_non_null(file);
+    st_recipe_write_markdown(file);
+    assert_int_equal(fclose(file), 0);
+    return text;
+}
+
+static char *read_file(const char *path)
+{
+    char *text = calloc(1, 1 << 20);
+    FILE *file = fopen(path, "r");
+
+    assert_non_null(text);
+    assert_non_null(file);
+    text[fread(text, 1, (1 << 20) - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
+static void docs_are_up_to_date(void **state)
+{
+    size_t bytes;
+    char *wanted = generated(&bytes), *docs = read_file(DOCS_FILE);
+    const char *mark = strstr(docs, DOCS_MARK);
+
+    (void)state;
+    assert_non_null(mark);
+    if (strcmp(mark + strlen(DOCS_MARK), wanted) != 0)
+        fail_msg("%s is older than the tables: run this test with --write %s", DOCS_FILE, DOCS_FILE);
+    free(wanted);
+    free(docs);
+}
+
+static void single_failure_walk(void **state)
+{
+    struct fault_walk walk = {.result = -EIO};
+
+    (void)state;
+    scratch_open();
+    scratch_put("r.yaml", LF "lora_target: q_proj,v_proj\nbf16: yes\nunknown: 1\nsave_steps: 5\n");
+    while (fault_walk_next(&walk)) {
+        struct strata_recipe *r = NULL;
+        const strata_status st = st_recipe_open(&r, scratch_path("r.yaml"), false);
+
+        fault_walk_end(&walk, st);
+        assert_int_equal(r != NULL, st == STRATA_OK);
+        st_recipe_close(r);
+    }
+    assert_true(walk.runs >= 50);
+    scratch_close();
+}
+
+static int write_docs(const char *path)
+{
+    char *docs = read_file(DOCS_FILE), *mark = strstr(docs, DOCS_MARK);
+    FILE *file = mark != NULL ? fopen(path, "w") : NULL;
+
+    if (file == NULL) {
+        free(docs);
+        return 1;
+    }
+    fwrite(docs, 1, (size_t)(mark - docs) + strlen(DOCS_MARK), file);
+    st_recipe_write_markdown(file);
+    free(docs);
+    return fclose(file) == 0 ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(llama_factory_keys_become_options),
+        cmocka_unit_test(llama_factory_keys_become_a_configuration),
+        cmocka_unit_test(the_other_trainers_keys),
+        cmocka_unit_test(problems_name_line_and_key),
+        cmocka_unit_test(what_is_off_is_no_problem),
+        cmocka_unit_test(auto_is_filled_and_the_rest_must_agree),
+        cmocka_unit_test(accelerate_stands_where_a_configuration_stands),
+        cmocka_unit_test(rows_are_consistent),
+        cmocka_unit_test(every_key_has_a_row),
+        cmocka_unit_test(docs_are_up_to_date),
+        cmocka_unit_test(single_failure_walk),
+    };
+
+    if (argc == 3 && strcmp(argv[1], "--write") == 0)
+        return write_docs(argv[2]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
