@@ -7,6 +7,7 @@
 #include "core/system/temp_dir.h"
 #include "model/data/rows/tokenize.h"
 #include "model/data/rows/tokens_kept.h"
+#include "model/data/tokens.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -75,11 +76,13 @@ static strata_status write_tokens(const struct st_tokenize_opts *how)
     return st;
 }
 
-/* In a file that is gone when it is no longer read. */
-static strata_status open_temporary(struct strata_data **data, const struct strata_model *model, struct st_tokenize_opts how)
+/* In a file that is gone when it is no longer read; so is what is held out.  @param heldout  NULL: nothing is */
+static strata_status open_temporary(struct strata_data **data, struct strata_data **heldout, const struct strata_model *model,
+                                    struct st_tokenize_opts how)
 {
     struct st_temp_dir dir;
-    char path[ST_PATH_MAX];
+    char path[ST_PATH_MAX], aside[ST_PATH_MAX];
+    const char *const aside_path = aside;
     strata_status st = st_temp_dir_create(&dir);
 
     if (st == STRATA_OK)
@@ -89,6 +92,12 @@ static strata_status open_temporary(struct strata_data **data, const struct stra
         st = write_tokens(&how);
     if (st == STRATA_OK)
         st = strata_data_open(data, model, &how.out, 1); /* reads on when the name is gone */
+    if (st == STRATA_OK && heldout != NULL && (st = st_tokens_heldout_path(aside, path)) == STRATA_OK)
+        st = strata_data_open(heldout, model, &aside_path, 1);
+    if (st != STRATA_OK && *data != NULL) {
+        strata_data_close(*data);
+        *data = NULL;
+    }
     st_temp_dir_remove(&dir);
     return st;
 }
@@ -143,22 +152,24 @@ static strata_status open_kept(struct strata_data **data, const struct strata_mo
         path = st_kept_path(keeping.kept);
         st = strata_data_open(data, model, &path, 1);
     } else if (st == STRATA_OK) {
-        st = open_temporary(data, model, *how);
+        st = open_temporary(data, NULL, model, *how);
     }
     st_kept_close(keeping.kept);
     return st;
 }
 
 /* What people call the data: its token file has a name that they never gave. */
-static strata_status name_texts(struct strata_data **data, const char *const *paths, uint32_t count)
+static strata_status name_texts(struct strata_data **data, const struct st_tokenize_opts *how, const char *part)
 {
+    const char *first = how->input_count > 0 ? how->inputs[0] : how->datasets[0];
+    const uint32_t count = how->input_count + how->dataset_count;
     char name[ST_PATH_MAX];
     strata_status st;
 
     if (count == 1)
-        snprintf(name, sizeof(name), "%s", paths[0]);
+        snprintf(name, sizeof(name), "%.900s%s", first, part);
     else
-        snprintf(name, sizeof(name), "%.900s and %u more", paths[0], count - 1);
+        snprintf(name, sizeof(name), "%.900s and %u more%s", first, count - 1, part);
     if ((st = st_handle_text(&(*data)->texts, name)) == STRATA_OK)
         return STRATA_OK;
     strata_data_close(*data);
@@ -166,26 +177,80 @@ static strata_status name_texts(struct strata_data **data, const char *const *pa
     return st;
 }
 
+/* What the options say to the tokens' maker. */
+static strata_status take_opts(struct st_tokenize_opts *how, enum st_token_layout *layout, const struct strata_texts_opts *o)
+{
+    how->dataset_info = o->dataset_info;
+    how->datasets = o->datasets;
+    how->dataset_count = o->dataset_count;
+    how->max_samples = o->max_samples;
+    how->train_on_prompt = o->train_on_prompt;
+    how->last_answer_only = o->mask_history;
+    how->turn_ends = o->turn_ends;
+    how->val_size = o->val_size;
+    how->seed = o->seed;
+    how->template = o->chat_template;
+    for (unsigned i = 0; o->layout != NULL && i < ST_LAYOUT_COUNT; i++)
+        if (strcmp(o->layout, st_token_layout_name((enum st_token_layout)i)) == 0) {
+            *layout = (enum st_token_layout)i;
+            how->layout = layout;
+        }
+    if (o->layout != NULL && how->layout == NULL)
+        return st_error(STRATA_E_INVAL, "--layout %s: it is concatenated, packed or rows", o->layout);
+    if (o->train_on_prompt && o->mask_history)
+        return st_error(STRATA_E_INVAL, "--train-on-prompt and --mask-history exclude each other");
+    if (o->val_size >= 1 && o->val_size != (double)(uint64_t)o->val_size)
+        return st_error(STRATA_E_INVAL, "--val-size %g: from 1 on it is a whole number of rows", o->val_size);
+    if (o->dataset_count > 0 && o->dataset_info == NULL)
+        return st_error(STRATA_E_INVAL, "--dataset %s needs --dataset-info FILE.json", o->datasets[0]);
+    return take_date(&how->date, o->date);
+}
+
+static strata_status check_names(const char *const *paths, uint32_t count, const struct strata_texts_opts *o)
+{
+    if (count + o->dataset_count == 0)
+        return st_error(STRATA_E_INVAL, "strata_data_open_texts: count is 0: name a text");
+    if (o->val_size > 0 && o->heldout == NULL)
+        return st_error_missing("strata_data_open_texts", "heldout");
+    for (uint32_t i = 0; i < count; i++)
+        if (paths == NULL || paths[i] == NULL)
+            return st_error_missing("strata_data_open_texts", paths == NULL ? "paths" : "one of paths");
+    for (uint32_t i = 0; i < o->dataset_count; i++)
+        if (o->datasets == NULL || o->datasets[i] == NULL)
+            return st_error_missing("strata_data_open_texts", "one of datasets");
+    return STRATA_OK;
+}
+
 strata_status strata_data_open_texts(struct strata_data **data, const struct strata_model *model, const char *const *paths,
                                      uint32_t count, const struct strata_texts_opts *opts)
 {
     struct st_tokenize_opts how = {.inputs = paths, .input_count = count};
+    enum st_token_layout layout = ST_LAYOUT_PACKED;
+    struct strata_data *made = NULL, *aside = NULL;
     struct strata_texts_opts o;
     strata_status st;
 
-    if (data == NULL || model == NULL || paths == NULL)
-        return st_error_missing(__func__, data == NULL ? "data" : model == NULL ? "model" : "paths");
-    if (count == 0)
-        return st_error(STRATA_E_INVAL, "%s: count is 0: name a text", __func__);
-    for (uint32_t i = 0; i < count; i++)
-        if (paths[i] == NULL)
-            return st_error_missing(__func__, "one of paths");
+    if (data == NULL || model == NULL)
+        return st_error_missing(__func__, data == NULL ? "data" : "model");
     if ((st = st_handle_opts(&o, sizeof(o), offsetof(struct strata_texts_opts, keep), opts, "strata_texts_opts")) != STRATA_OK ||
+        (st = check_names(paths, count, &o)) != STRATA_OK ||
         (st = choose_tokenizer(&how.tokenizer, model, o.tokenizer)) != STRATA_OK ||
-        (st = take_date(&how.date, o.date)) != STRATA_OK)
+        (st = take_opts(&how, &layout, &o)) != STRATA_OK)
         return st;
-    how.template = o.chat_template;
     how.seq_len = model->seq;
-    st = o.keep != NULL ? open_kept(data, model, o.keep, &how) : open_temporary(data, model, how);
-    return st == STRATA_OK ? name_texts(data, paths, count) : st;
+    st = o.keep != NULL && o.val_size <= 0 ? open_kept(&made, model, o.keep, &how)
+                                           : open_temporary(&made, o.val_size > 0 ? &aside : NULL, model, how);
+    if (st == STRATA_OK)
+        st = name_texts(&made, &how, "");
+    if (st == STRATA_OK && aside != NULL)
+        st = name_texts(&aside, &how, " (held out)");
+    if (st != STRATA_OK) {
+        strata_data_close(made);
+        strata_data_close(aside);
+        return st;
+    }
+    *data = made;
+    if (aside != NULL)
+        *o.heldout = aside;
+    return STRATA_OK;
 }

@@ -34,13 +34,19 @@ struct command {
 
 static const struct command commands[] = {
     {"train", CLI_CMD_TRAIN, cmd_train, "train a model, its state on device, host and NVMe",
-     "--model PRESET|DIR --data FILE... --max-steps N [options]",
+     "--model PRESET|DIR --data FILE... --max-steps N [options] | FILE.yaml [options]",
      "Plans the run, prints the plan, trains, and says how far each step is from what the hardware allows.\n"
      "What does not fit is refused with exit code 3 before anything is allocated.  The result has the same\n"
      "bits whatever the budgets and tiers.\n"
      "\n"
      "Started several times by torchrun, accelerate, deepspeed, mpirun or srun, the processes train one model\n"
      "(zero_optimization.stage says what each of them keeps); docs/ranks.md has more.\n"
+     "\n"
+     "FILE.yaml is LLaMA-Factory's, or XTuner's training arguments (.json, too): its keys are the options, and those of the\n"
+     "command line replace them.  strata check FILE.yaml says what each key means here; docs/yaml.md lists them.\n"
+     "\n"
+     "Example: LLaMA-Factory's example with a model that is here\n"
+     "  strata train examples/train_full/qwen3_full_sft.yaml --model ./Qwen3-0.6B --max-steps 100\n"
      "\n"
      "Example: two processes on this machine\n"
      "  torchrun --no-python --nproc-per-node 2 strata train --model nano --data book.bin --max-steps 100\n"
@@ -169,9 +175,10 @@ static const struct command commands[] = {
      "Example: tune the drive that a configuration's state goes to\n"
      "  strata tune --nvme /scratch --write ds_config.json"},
     {"check", CLI_CMD_CHECK, cmd_check, "every value of a configuration: its origin and its meaning here",
-     "CONFIG.json [options]",
+     "CONFIG.json|FILE.yaml [options]",
      "Exit code 0 if a run would take the file, 2 if not; all problems are listed.  Options that change the\n"
-     "configuration of a run change it here, too.\n"
+     "configuration of a run change it here, too.  Of a trainer's file (docs/yaml.md) every key comes first, with what it\n"
+     "becomes, and the options of strata train at the end.\n"
      "\n"
      "Example:\n"
      "  strata check ds_config.json --max-steps 1000 --lr 1e-4 --set bf16.enabled=true"},

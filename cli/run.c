@@ -29,6 +29,7 @@ static strata_status configure(struct cli_run *r, uint32_t train_batch, uint32_t
     opts.steps_later = args->epochs > 0;
     opts.train_batch = train_batch;
     opts.leaves = leaves;
+    opts.recipe = args->recipe;
     opts.ranks = args->ranks != 0 ? (uint32_t)args->ranks : r->ranks.who.ranks;
     return strata_config_open(&r->config, &opts);
 }
@@ -94,8 +95,11 @@ static strata_status find_documents(const struct cli_args *args, bool *found)
     if (st == STRATA_OK && args->eval_data != NULL)
         st = strata_data_documents(&args->eval_data, 1, &eval);
     *found = *found || eval;
-    for (uint32_t i = 0; i < args->data.count; i++)
+    if (args->layout != NULL)
+        *found = *found || strcmp(args->layout, "packed") == 0;
+    for (uint32_t i = 0; i < args->data.count && args->layout == NULL; i++)
         *found = *found || is_rows(args->data.items[i]); /* conversations are packed */
+    *found = *found || (args->datasets.count > 0 && args->layout == NULL);
     *found = *found || (args->eval_data != NULL && is_rows(args->eval_data));
     return st;
 }
@@ -126,34 +130,87 @@ static bool tokens_dir(char dir[CLI_TOKENS_DIR_MAX], const char *out)
     return fill > 0 && fill < CLI_TOKENS_DIR_MAX && strspn(base, ".") < (size_t)(out + length - base);
 }
 
-strata_status cli_run_data(const struct cli_run *r, struct strata_data **data, const char *const *paths, uint32_t count)
+/* Options of texts mean nothing where there are only token files. */
+static strata_status check_text_options(const struct cli_args *args)
 {
-    const struct cli_args *args = r->args;
-    const uint32_t texts = count_texts(paths, count);
-    struct strata_texts_opts opts = STRATA_TEXTS_OPTS_INIT;
-    char keep[CLI_TOKENS_DIR_MAX];
+    const char *name = args->tokenizer != NULL       ? "tokenizer"
+                       : args->chat_template != NULL ? "template"
+                       : args->date != NULL          ? "date"
+                       : args->layout != NULL        ? "layout"
+                       : args->max_samples > 0       ? "max-samples"
+                       : args->val_size > 0          ? "val-size"
+                       : args->train_on_prompt       ? "train-on-prompt"
+                       : args->mask_history          ? "mask-history"
+                                                     : NULL;
 
-    if (texts != 0 && texts != count)
+    if (name == NULL || args->datasets.count > 0 || count_texts(args->data.items, args->data.count) > 0 ||
+        (args->eval_data != NULL && is_text(args->eval_data)))
+        return STRATA_OK;
+    return st_error(STRATA_E_INVAL, "--%s is for texts (.txt, .json, .jsonl): --data names token files", name);
+}
+
+static strata_status check_kinds(const struct cli_run *r, const char *const *paths, uint32_t count, uint32_t datasets)
+{
+    const uint32_t texts = count_texts(paths, count);
+
+    if (texts != count && texts + datasets > 0)
         return st_error(STRATA_E_INVAL, "--data names texts and token files: make a token file of the texts with strata tokens");
-    if (count_texts(args->data.items, args->data.count) == 0 && (args->eval_data == NULL || !is_text(args->eval_data)) &&
-        (args->tokenizer != NULL || args->chat_template != NULL || args->date != NULL))
-        return st_error(STRATA_E_INVAL, "--%s is for texts (.txt, .json, .jsonl): --data names token files",
-                        args->tokenizer != NULL       ? "tokenizer"
-                        : args->chat_template != NULL ? "template"
-                                                      : "date");
     for (uint32_t i = 0; i < count; i++)
         if (r->ranks.who.ranks > 1 && strcmp(paths[i], "-") == 0)
             return st_error(STRATA_E_INVAL,
                             "--data - is read by one process, and there are %u: make a token file with strata tokens",
                             r->ranks.who.ranks);
-    if (texts == 0)
-        return strata_data_open(data, r->model, paths, count);
+    return check_text_options(r->args);
+}
+
+static strata_status open_texts(const struct cli_run *r, struct strata_data **data, struct strata_data **heldout,
+                                const char *const *paths, uint32_t count, bool evaluated)
+{
+    const struct cli_args *args = r->args;
+    struct strata_texts_opts opts = STRATA_TEXTS_OPTS_INIT;
+    char keep[CLI_TOKENS_DIR_MAX];
+
     opts.tokenizer = args->tokenizer;
     opts.chat_template = args->chat_template;
     opts.date = args->date;
+    opts.train_on_prompt = args->train_on_prompt;
+    opts.mask_history = args->mask_history;
+    opts.turn_ends = args->turn_ends;
+    if (!evaluated) {
+        opts.dataset_info = args->dataset_info;
+        opts.datasets = args->datasets.items;
+        opts.dataset_count = args->datasets.count;
+        opts.layout = args->layout;
+        opts.max_samples = args->max_samples;
+        opts.val_size = args->val_size;
+        opts.seed = args->seed;
+        opts.heldout = heldout;
+    }
     if (args->command == CLI_CMD_TRAIN && args->out != NULL && tokens_dir(keep, args->out))
         opts.keep = keep;
     return strata_data_open_texts(data, r->model, paths, count, &opts);
+}
+
+strata_status cli_run_data(const struct cli_run *r, struct strata_data **data, struct strata_data **heldout)
+{
+    const struct cli_args *args = r->args;
+    const uint32_t texts = count_texts(args->data.items, args->data.count) + args->datasets.count;
+    const strata_status st = check_kinds(r, args->data.items, args->data.count, args->datasets.count);
+
+    if (st != STRATA_OK)
+        return st;
+    return texts == 0 ? strata_data_open(data, r->model, args->data.items, args->data.count)
+                      : open_texts(r, data, heldout, args->data.items, args->data.count, false);
+}
+
+strata_status cli_run_eval_data(const struct cli_run *r, struct strata_data **data)
+{
+    const char *const *path = (const char *const *)&r->args->eval_data;
+    const strata_status st = check_kinds(r, path, 1, 0);
+
+    if (st != STRATA_OK)
+        return st;
+    return is_text(*path) ? open_texts(r, data, NULL, path, 1, true) : strata_data_open(data, r->model, path, 1);
 }
 
 strata_status cli_run_model(struct cli_run *r)

@@ -36,8 +36,11 @@ strata_status cli_run_create(struct cli_run *r);
 strata_status cli_run_start(struct cli_run *r);
 void cli_run_close(struct cli_run *r);
 
-/** Open token files, or texts and rows, which become tokens first; not some of both. */
-strata_status cli_run_data(const struct cli_run *r, struct strata_data **data, const char *const *paths, uint32_t count);
+/** Open --data: token files, or texts, rows and data sets, which become tokens first; not some of both.
+ *  @param heldout  out: with --val-size, what is held out; may be NULL without it */
+strata_status cli_run_data(const struct cli_run *r, struct strata_data **data, struct strata_data **heldout);
+/** Open --eval-data. */
+strata_status cli_run_eval_data(const struct cli_run *r, struct strata_data **data);
 
 /** Bytes of main memory that the plan allows; 0 without a plan. */
 uint64_t cli_run_memory(const struct cli_run *r);

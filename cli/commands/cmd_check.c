@@ -5,6 +5,7 @@
 #include "core/base/wrap.h"
 #include "core/json/json.h"
 #include "strata/config.h"
+#include "strata/recipe.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -50,7 +51,37 @@ static void print_text(const struct strata_config *config)
     st_wrap_close(file, stdout);
 }
 
-static void print_json(const struct strata_config *config, bool valid)
+/* What a trainer's file says beside the configuration, as a command line. */
+static void print_options(const struct strata_recipe *recipe)
+{
+    const char *name, *value;
+    FILE *const file = st_wrap_open(stdout);
+
+    st_print(file, "\noptions of strata train:");
+    for (uint32_t i = 0; strata_recipe_option(recipe, i, &name, &value); i++)
+        st_print(file, " --%s%s%s", name, value != NULL ? " " : "", value != NULL ? value : "");
+    if (strata_recipe_deepspeed(recipe) != NULL)
+        st_print(file, " --config %s", strata_recipe_deepspeed(recipe));
+    st_print(file, "\n");
+    st_wrap_close(file, stdout);
+}
+
+static void put_options(struct st_json_writer *w, const struct strata_recipe *recipe)
+{
+    const char *name, *value;
+
+    st_json_array_open(w, "options");
+    for (uint32_t i = 0; strata_recipe_option(recipe, i, &name, &value); i++) {
+        st_json_object_open(w, NULL);
+        st_json_put_string(w, "name", name);
+        st_json_put_string(w, "value", value);
+        st_json_object_close(w);
+    }
+    st_json_array_close(w);
+    st_json_put_string(w, "config", strata_recipe_deepspeed(recipe));
+}
+
+static void print_json(const struct strata_config *config, const struct strata_recipe *recipe, bool valid)
 {
     struct st_json_writer w;
 
@@ -74,6 +105,8 @@ static void print_json(const struct strata_config *config, bool valid)
     for (uint32_t i = 0; strata_config_problem(config, i) != NULL; i++)
         st_json_put_string(&w, NULL, strata_config_problem(config, i));
     st_json_array_close(&w);
+    if (recipe != NULL)
+        put_options(&w, recipe);
     st_json_object_close(&w);
     st_json_end_line(&w);
 }
@@ -100,18 +133,22 @@ int cmd_check(const struct cli_args *args)
     strata_status st;
     int code = 0;
 
-    opts.file = args->config_file != NULL ? args->config_file : args->positional.items[0];
+    opts.file = args->config_file != NULL ? args->config_file : args->recipe != NULL ? NULL : args->positional.items[0];
+    opts.recipe = args->recipe;
+    opts.steps_later = args->recipe != NULL && args->max_steps == 0;
     opts.overrides = args->overrides.items;
     opts.override_count = args->overrides.count;
     opts.allow_unknown = args->allow_unknown;
     opts.max_steps = args->max_steps;
     st = strata_config_check(&config, &opts);
     if (args->json)
-        print_json(config, st == STRATA_OK);
+        print_json(config, args->recipe, st == STRATA_OK);
     else if (config != NULL)
         print_text(config);
+    if (!args->json && args->recipe != NULL)
+        print_options(args->recipe);
     if (st != STRATA_OK)
-        code = print_problems(config, st, opts.file);
+        code = print_problems(config, st, args->recipe != NULL ? args->positional.items[0] : opts.file);
     strata_config_close(config);
     return code;
 }

@@ -50,7 +50,7 @@ static strata_status run(struct cli_run *r, struct strata_data **data, struct st
     strata_status st = cli_run_model(r), told;
 
     if (st == STRATA_OK)
-        st = cli_run_data(r, data, r->args->data.items, r->args->data.count);
+        st = cli_run_data(r, data, NULL);
     if (st == STRATA_OK)
         st = strata_plan_make(&r->plan, r->model);
     if (r->plan != NULL && st == STRATA_E_NOFIT)

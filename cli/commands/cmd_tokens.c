@@ -137,14 +137,15 @@ static strata_status write_tokens(const struct cli_args *args)
 /* Options of documents mean nothing where all text is one. */
 static strata_status check_documents(const struct cli_args *args)
 {
-    const bool given = args->format != NULL || args->chat_template != NULL || args->date != NULL || args->dataset != NULL ||
-                       args->layout != NULL || args->seq_len > 0 || args->max_samples > 0 || args->val_size > 0 || args->show > 0;
+    const bool given = args->format != NULL || args->chat_template != NULL || args->date != NULL || args->datasets.count > 0 ||
+                       args->layout != NULL || args->seq_len > 0 || args->max_samples > 0 || args->val_size > 0 ||
+                       args->show > 0 || args->train_on_prompt || args->mask_history || args->turn_ends;
 
     return !given ? STRATA_OK
-                  : st_error(
-                        STRATA_E_INVAL,
-                        "--format, --template, --date, --dataset, --layout, --seq-len, --max-samples, --val-size and --show are "
-                        "for documents: with --tokenizer DIR, without --heldout and --train-bpe");
+                  : st_error(STRATA_E_INVAL, "--format, --template, --date, --dataset, --layout, --seq-len, --max-samples, "
+                                             "--val-size, --train-on-prompt, "
+                                             "--mask-history, --train-turn-ends and --show are "
+                                             "for documents: with --tokenizer DIR, without --heldout and --train-bpe");
 }
 
 int cmd_tokens(const struct cli_args *args)

@@ -83,10 +83,10 @@ static strata_status count_steps(struct train *t)
 static strata_status open_data(struct train *t)
 {
     const struct cli_args *args = t->args;
-    strata_status st = cli_run_data(&t->run, &t->data, args->data.items, args->data.count);
+    strata_status st = cli_run_data(&t->run, &t->data, &t->eval_data);
 
     if (st == STRATA_OK && args->eval_data != NULL)
-        st = cli_run_data(&t->run, &t->eval_data, (const char *const *)&args->eval_data, 1);
+        st = cli_run_eval_data(&t->run, &t->eval_data);
     return st == STRATA_OK ? count_steps(t) : st;
 }
 
@@ -115,8 +115,10 @@ static strata_status prepare(struct train *t)
     if (st == STRATA_OK && !args->quiet)
         cli_ranks_print(&t->run.ranks, people(args));
 
-    if (st == STRATA_OK && args->eval_every != 0 && args->eval_data == NULL)
-        st = st_error(STRATA_E_INVAL, "--eval-every needs --eval-data FILE");
+    if (st == STRATA_OK && args->eval_every != 0 && args->eval_data == NULL && args->val_size == 0)
+        st = st_error(STRATA_E_INVAL, "--eval-every needs --eval-data FILE, or --val-size X of texts");
+    if (st == STRATA_OK && args->eval_data != NULL && args->val_size > 0)
+        st = st_error(STRATA_E_INVAL, "--eval-data and --val-size exclude each other: both say what is evaluated");
     if (st == STRATA_OK && args->ops && args->trace == NULL)
         st = st_error(STRATA_E_INVAL, "--ops needs --trace FILE.json; strata bench step --ops prints the ops as a table");
     if (st == STRATA_OK)

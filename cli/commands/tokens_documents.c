@@ -77,7 +77,11 @@ static strata_status read_options(struct st_tokenize_opts *o, enum st_token_layo
     *o = (struct st_tokenize_opts){.inputs = args->positional.items,
                                    .input_count = args->positional.count,
                                    .dataset_info = args->dataset_info,
-                                   .dataset = args->dataset,
+                                   .datasets = args->datasets.items,
+                                   .dataset_count = args->datasets.count,
+                                   .train_on_prompt = args->train_on_prompt,
+                                   .last_answer_only = args->mask_history,
+                                   .turn_ends = args->turn_ends,
                                    .tokenizer = args->tokenizer,
                                    .template = args->chat_template,
                                    .out = args->out,
@@ -101,6 +105,8 @@ static strata_status read_options(struct st_tokenize_opts *o, enum st_token_layo
         }
     if (args->layout != NULL && o->layout == NULL)
         return st_error(STRATA_E_INVAL, "--layout %s: it is concatenated, packed or rows", args->layout);
+    if (args->train_on_prompt && args->mask_history)
+        return st_error(STRATA_E_INVAL, "--train-on-prompt and --mask-history exclude each other");
     if (args->val_size >= 1 && args->val_size != (double)(uint64_t)args->val_size)
         return st_error(STRATA_E_INVAL, "--val-size %g: from 1 on it is a whole number of rows", args->val_size);
     return STRATA_OK;

@@ -7,6 +7,7 @@
 #include "core/base/text.h"
 #include "core/json/json.h"
 #include "core/system/file.h"
+#include "strata/recipe.h"
 
 #include <errno.h>
 #include <math.h>
@@ -254,6 +255,81 @@ static strata_status word_take(struct cli_args *args, struct cursor *c)
     return list_push(&args->positional, word);
 }
 
+/* --- a trainer's file --- */
+
+/* Options of a file that one of the command line's stands instead of. */
+static const char *const instead[][2] = {
+    {"epochs", "max-steps"},     {"max-steps", "epochs"},  {"val-size", "eval-data"}, {"data", "dataset"},
+    {"dataset", "data"},         {"dataset-info", "data"}, {"template", "data"},      {"layout", "data"},
+    {"max-samples", "data"},     {"val-size", "data"},     {"mask-history", "data"},  {"train-on-prompt", "data"},
+    {"train-turn-ends", "data"},
+};
+
+static bool is_on_line(const struct cli_args *args, const struct cursor *c, const char *name)
+{
+    const struct cli_option *o = cli_option_find(args->command, name);
+    const char *value;
+    char word[CLI_WORD_MAX];
+
+    for (int i = 2; i < c->argc; i++)
+        if (is_option(c->argv[i]) && option_split(c->argv[i], word, &value) == STRATA_OK &&
+            cli_option_find(args->command, word) == o)
+            return true;
+    return false;
+}
+
+static bool is_replaced(const struct cli_args *args, const struct cursor *c, const char *name)
+{
+    for (size_t i = 0; i < sizeof(instead) / sizeof(instead[0]); i++)
+        if (strcmp(instead[i][0], name) == 0 && is_on_line(args, c, instead[i][1]))
+            return true;
+    return is_on_line(args, c, name);
+}
+
+/* Options of the file that the command line does not give. */
+static strata_status recipe_options(struct cli_args *args, const struct cursor *c)
+{
+    const char *name, *value;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; st == STRATA_OK && strata_recipe_option(args->recipe, i, &name, &value); i++) {
+        const struct cli_option *o = cli_option_find(args->command, name);
+
+        if (o == NULL || is_replaced(args, c, name)) /* check takes few of them, and lists all */
+            continue;
+        if (o->kind == VALUE_FLAG)
+            *(bool *)((char *)args + o->offset) = true;
+        else
+            st = value_take(args, o, value);
+    }
+    return st;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    return strlen(text) > strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
+}
+
+/* train FILE.yaml: the file is taken from the words.  What check is given may be a configuration. */
+static strata_status recipe_take(struct cli_args *args, const struct cursor *c)
+{
+    const char *file = args->positional.count == 1 ? args->positional.items[0] : NULL;
+    strata_status st;
+
+    if (file != NULL && ends_with(file, ".py") && args->command == CLI_CMD_TRAIN)
+        return st_error(STRATA_E_CONFIG,
+                        "%s: a Python file is a program, and none is run: write its values as XTuner's training arguments "
+                        "(load_from, dataset, lr, ...) in a .yaml or .json file",
+                        file);
+    if (file == NULL || !(ends_with(file, ".yaml") || ends_with(file, ".yml") || ends_with(file, ".json")))
+        return STRATA_OK;
+    st = strata_recipe_open(&args->recipe, file, args->allow_unknown);
+    if (st != STRATA_OK)
+        return args->command == CLI_CMD_CHECK && st == STRATA_E_CONFIG ? STRATA_OK : st;
+    args->positional.count = args->command == CLI_CMD_CHECK ? 1 : 0;
+    return recipe_options(args, c);
+}
+
 /* --- what a command requires --- */
 
 static strata_status require(bool given, const char *what)
@@ -304,14 +380,15 @@ static strata_status args_check(const struct cli_args *args)
 
     switch (args->command) {
     case CLI_CMD_TOKENS:
-        st = args->dataset != NULL ? STRATA_OK : require_words(args, UINT32_MAX, "TEXT, a file of text or rows");
+        st = args->datasets.count > 0 ? STRATA_OK : require_words(args, UINT32_MAX, "TEXT, a file of text or rows");
         if (st == STRATA_OK && args->train_bpe > 0 && (args->heldout > 0 || strcmp(args->tokenizer, "byte") != 0))
             return st_error(STRATA_E_INVAL, "--train-bpe makes a tokenizer of all the text: without --heldout and --tokenizer");
-        if (st == STRATA_OK && (args->dataset != NULL) != (args->dataset_info != NULL))
+        if (st == STRATA_OK && (args->datasets.count > 0) != (args->dataset_info != NULL))
             return st_error(STRATA_E_INVAL, "--dataset NAME and --dataset-info FILE.json go together");
         return st == STRATA_OK ? require(args->out != NULL, "--out FILE.bin") : st;
     case CLI_CMD_CHECK:
-        return require_words(args, args->config_file == NULL ? 1 : 0, "CONFIG.json, the configuration to check");
+        return require_words(args, args->config_file == NULL || args->recipe != NULL ? 1 : 0,
+                             "CONFIG.json, the configuration to check");
     case CLI_CMD_DIGEST:
         return require_words(args, 1, "DIR, a Hugging Face directory or a checkpoint");
     case CLI_CMD_VERIFY:
@@ -346,10 +423,12 @@ static strata_status args_check(const struct cli_args *args)
     if (st != STRATA_OK || args->command == CLI_CMD_INFO)
         return st;
     st = require(args->model != NULL, "--model PRESET|DIR");
+    if (st == STRATA_OK && (args->datasets.count > 0) != (args->dataset_info != NULL))
+        return st_error(STRATA_E_INVAL, "--dataset NAME and --dataset-info FILE.json go together");
     if (st == STRATA_OK && args->command == CLI_CMD_GENERATE)
         return check_prompt(args);
     if (st == STRATA_OK && args->command != CLI_CMD_PLAN)
-        st = require(args->data.count > 0, "--data FILE");
+        st = require(args->data.count + args->datasets.count > 0, "--data FILE");
     if (st == STRATA_OK && args->command == CLI_CMD_TRAIN)
         st = require(args->max_steps > 0 || args->epochs > 0, "--max-steps N or --epochs N");
     if (st == STRATA_OK && args->max_steps > 0 && args->epochs > 0)
@@ -422,6 +501,8 @@ strata_status cli_args_parse(struct cli_args *args, enum cli_command command, in
                               .master_port = CLI_NOT_GIVEN};
     while (st == STRATA_OK && c.at < c.argc)
         st = word_take(args, &c);
+    if (st == STRATA_OK && !args->help && (command & (TRAINS | CLI_CMD_CHECK)) != 0)
+        st = recipe_take(args, &c);
     if (st == STRATA_OK && args->nvme.count > 0 && (command & (CONFIGURES | CLI_CMD_BENCH_STEP)) != 0)
         st = nvme_override(args);
     if (st == STRATA_OK && !args->help)
@@ -438,6 +519,8 @@ void cli_args_fini(struct cli_args *args)
     free(args->overrides.items);
     free(args->positional.items);
     free(args->data.items);
+    free(args->datasets.items);
+    strata_recipe_close(args->recipe);
     free(args->nvme.items);
     free(args->layouts.items);
     free(args->likes.items);

@@ -26,6 +26,8 @@ enum cli_command {
     CLI_CMD_IMPORT = 16384,
 };
 
+struct strata_recipe;
+
 struct cli_list {
     const char **items; /* borrowed strings, except overrides */
     uint32_t count;
@@ -52,14 +54,17 @@ struct cli_args {
     uint64_t rank, world_size, local_rank, local_world_size, master_port; /* CLI_NOT_GIVEN: not given */
     const char *system, *chat_template, *date;                            /* chat; tokens and eval, the last two */
     uint64_t max_steps, seq_len, seed, eval_every, fake_seed, fake_latency_us;
-    uint64_t max_tokens, top_k;                           /* max_tokens 0: strata/model.h */
-    uint64_t train_bpe;                                   /* 0: not given */
-    uint64_t ranks, nodes;                                /* plan */
-    uint64_t context;                                     /* chat */
-    const char *format, *dataset_info, *dataset, *layout; /* tokens, like the next two lines */
+    uint64_t max_tokens, top_k;                 /* max_tokens 0: strata/model.h */
+    uint64_t train_bpe;                         /* 0: not given */
+    uint64_t ranks, nodes;                      /* plan */
+    uint64_t context;                           /* chat */
+    const char *format, *dataset_info, *layout; /* tokens and train, like the next lines */
+    struct cli_list datasets;
     uint64_t max_samples, show;
     double val_size;
-    double epochs; /* train; 0: max_steps is given */
+    bool train_on_prompt, mask_history, turn_ends;
+    struct strata_recipe *recipe; /* the trainer's file that was named; owned */
+    double epochs;                /* train; 0: max_steps is given */
     double heldout, top_p, repetition_penalty;
     double temperature;               /* NaN: not given */
     uint64_t bytes, repeats, threads; /* bench; other commands turn threads into an override */

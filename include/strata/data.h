@@ -60,6 +60,20 @@ struct strata_texts_opts {
      * there. Made if it is missing, with those above it; where nothing can be written, a notice says so.  NULL: they are not
      * kept. */
     const char *keep;
+    /** LLaMA-Factory's dataset_info.json, and data sets of it [dataset_count], which follow the texts; count 0: none. */
+    const char *dataset_info;
+    const char *const *datasets;
+    uint32_t dataset_count;
+    /** How sequences are made: "concatenated", "packed" (whole documents, with borders), "rows" (a document each); NULL: packed
+     * for conversations, else concatenated. */
+    const char *layout;
+    uint64_t max_samples; /**< rows taken of each file, the first ones; 0: all */
+    bool train_on_prompt; /**< of conversations every token is trained, not the answers alone */
+    bool mask_history;    /**< of conversations the last answer alone is trained; excludes train_on_prompt */
+    bool turn_ends;       /**< of conversations the template's white space behind the token that ends an answer is trained, too */
+    double val_size;      /**< below 1: this part of the rows is held out; from 1 on so many.  Such tokens are not kept */
+    uint64_t seed;        /**< which rows are held out, or drawn where dataset_info.json wants some of a set */
+    struct strata_data **heldout; /**< out, returned: the rows held out; must be there where val_size is above 0 */
 };
 #define STRATA_TEXTS_OPTS_INIT STRATA_INIT(strata_texts_opts, opts_size)
 
@@ -69,12 +83,12 @@ struct strata_texts_opts {
  * than a sequence of the model is cut as `strata tokens --seq-len` cuts it.
  *
  * @param data   out, returned: closed by strata_data_close()
- * @param paths  [count], count 1 or more; "-": standard input; borrowed during the call
+ * @param paths  [count]; "-": standard input; borrowed during the call.  Count 1 or more, or 0 (and paths NULL) with data sets
  * @param opts   NULL: all defaults
  *
- * @return STRATA_E_INVAL  an argument is NULL, count is 0, the date is none, or no version has this opts_size
- *         STRATA_E_INPUT  a text is missing or cannot be read, there is no tokenizer, or the text is shorter than a sequence
- *         STRATA_E_NOMEM, STRATA_E_IO, STRATA_E_NOSPC
+ * @return STRATA_E_INVAL  an argument is NULL, count is 0 without data sets, the date or layout is none, options exclude each
+ * other or miss what they need, or no version has this opts_size STRATA_E_INPUT  a text is missing or cannot be read, there is no
+ * tokenizer, or the text is shorter than a sequence STRATA_E_NOMEM, STRATA_E_IO, STRATA_E_NOSPC
  *
  * Cost    writes the tokens, 2 or 4 bytes each, to a file in $TMPDIR (or /tmp) that is gone when the data is closed; with keep to
  * one that stays, and reads the texts once more before and after. Thread  any.

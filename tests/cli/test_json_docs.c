@@ -218,6 +218,7 @@ static void every_key_is_documented_and_comes(void **state)
         {"info", "info --json --measure --model nano --seq-len 32 --out {w}/measured.json"},
         {"check", "check configs/zero3_nvme.json --json"},
         {"check", "check {w}/missing.json --json"},
+        {"check", "check tests/fuzz/corpus/yaml/lora_sft.yaml --json"},
         {"digest", "digest {w}/model --json"},
         {"digest", "digest {w}/save/step-00000001 --json"},
         {"export", "export {w}/saved --out {w}/exported --json"},

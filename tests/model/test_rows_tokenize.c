@@ -155,7 +155,8 @@ static void columns_that_no_row_has_are_refused(void **state)
     put_model();
     scratch_put("rows.jsonl", rows);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct st_tokenize_opts opts = {.template = "chatml", .overwrite = true, .dataset = "d"};
+        static const char *const names[] = {"d"};
+        struct st_tokenize_opts opts = {.template = "chatml", .overwrite = true, .datasets = names, .dataset_count = 1};
         struct st_tokenize_report r;
         char info[256], path[256];
 

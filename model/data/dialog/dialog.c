@@ -15,6 +15,7 @@ struct st_dialog {
     struct st_template_texts texts;
     struct st_template *usual, *tools; /* tools NULL: the usual one */
     struct st_date date;
+    bool turn_ends;
     struct st_template_variable specials[ST_TOKEN_ROLES];
     char *special_texts[ST_TOKEN_ROLES];
     uint32_t special_count;
@@ -110,6 +111,7 @@ strata_status st_dialog_open(struct st_dialog **out, const struct st_tokenizer *
         return st_error(STRATA_E_NOMEM, "no memory for conversations");
     d->tokenizer = t;
     d->date = opts->date;
+    d->turn_ends = opts->turn_ends;
     st = open_templates(d, opts->template);
     if (st == STRATA_OK)
         st = name_specials(d);
@@ -186,7 +188,7 @@ strata_status st_dialog_encode(struct st_dialog *d, const st_json *messages, con
     out->encoding.count = 0;
     st = st_encode(d->encoder, text.text, text.bytes, NULL, &out->encoding);
     if (st == STRATA_OK)
-        st = st_dialog_mask(out, d->tokenizer, &text);
+        st = st_dialog_mask(out, d->tokenizer, &text, d->turn_ends);
     st_rendered_free(&text);
     return st;
 }

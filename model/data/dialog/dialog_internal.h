@@ -16,6 +16,7 @@ strata_status st_template_texts_find(struct st_template_texts *out, const struct
 void st_template_texts_free(struct st_template_texts *texts);
 
 /** Fill trained[], answers and unended for ids that are there: st_dialog_encode().  E_NOMEM. */
-strata_status st_dialog_mask(struct st_dialog_ids *out, const struct st_tokenizer *t, const struct st_rendered *text);
+strata_status st_dialog_mask(struct st_dialog_ids *out, const struct st_tokenizer *t, const struct st_rendered *text,
+                             bool turn_ends);
 
 #endif

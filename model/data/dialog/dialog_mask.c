@@ -46,17 +46,27 @@ static size_t find_end(const struct st_encoding *e, const struct st_tokenizer *t
     return SIZE_MAX;
 }
 
-static void mask_answers(struct st_dialog_ids *out, const struct st_tokenizer *t, const struct st_rendered *r)
+/* The last token of the template's white space behind `end`. */
+static size_t pass_white_space(const struct st_encoding *e, const struct st_tokenizer *t, const struct st_rendered *r, size_t end)
+{
+    while (end + 1 < e->count && origin_of_begin(e, r, end + 1) == ST_ORIGIN_TEMPLATE &&
+           !st_tokenizer_is_special(t, e->ids[end + 1]) && is_white_space(e, r, end + 1))
+        end++;
+    return end;
+}
+
+static void mask_answers(struct st_dialog_ids *out, const struct st_tokenizer *t, const struct st_rendered *r, bool turn_ends)
 {
     const struct st_encoding *e = &out->encoding;
     bool before = false;
 
     for (size_t i = 0; i <= e->count; i++) {
         const bool answer = i < e->count && (origin_of_begin(e, r, i) & ST_ORIGIN_ANSWER) != 0;
-        const size_t end = before && !answer ? find_end(e, t, r, i) : SIZE_MAX;
+        size_t end = before && !answer ? find_end(e, t, r, i) : SIZE_MAX;
 
         out->answers += answer && !before;
         if (end != SIZE_MAX) {
+            end = turn_ends ? pass_white_space(e, t, r, end) : end;
             memset(out->trained + i, 1, end + 1 - i);
             i = end;
         } else {
@@ -89,7 +99,8 @@ static void mask_generation(struct st_dialog_ids *out, const struct st_tokenizer
     }
 }
 
-strata_status st_dialog_mask(struct st_dialog_ids *out, const struct st_tokenizer *t, const struct st_rendered *text)
+strata_status st_dialog_mask(struct st_dialog_ids *out, const struct st_tokenizer *t, const struct st_rendered *text,
+                             bool turn_ends)
 {
     const size_t count = out->encoding.count;
 
@@ -107,6 +118,6 @@ strata_status st_dialog_mask(struct st_dialog_ids *out, const struct st_tokenize
     if (text->has_generation)
         mask_generation(out, t, text);
     else
-        mask_answers(out, t, text);
+        mask_answers(out, t, text, turn_ends);
     return STRATA_OK;
 }

@@ -272,35 +272,46 @@ static strata_status run(struct st_tokenizing *j, struct source *sources, uint32
     return st == STRATA_OK ? finish(j) : st;
 }
 
+/* A data set's file is a source like the inputs. */
+static strata_status add_dataset(struct source *s, struct st_dataset *dataset, const struct st_tokenize_opts *opts,
+                                 const char *name)
+{
+    strata_status st = st_dataset_open(dataset, opts->dataset_info, name);
+
+    *s = (struct source){.path = dataset->path, .shape = &dataset->shape, .samples = dataset->num_samples};
+    if (st == STRATA_OK && !is_json(dataset->path))
+        st = st_error(STRATA_E_INPUT, "%s: \"%s\": file_name: %s is neither .json nor .jsonl", opts->dataset_info, name,
+                      dataset->path);
+    return st;
+}
+
 strata_status st_tokenize(const struct st_tokenize_opts *opts, struct st_tokenize_report *report)
 {
     const struct st_row_shape shape = st_row_shape_of(opts->format);
-    struct source *sources = st_fault("tokenize.alloc", 0) < 0 ? NULL : calloc(opts->input_count + 1u, sizeof(*sources));
+    struct source *sources =
+        st_fault("tokenize.alloc", 0) < 0 ? NULL : calloc(opts->input_count + opts->dataset_count + 1u, sizeof(*sources));
+    struct st_dataset *datasets = st_fault("tokenize.alloc", 0) < 0 ? NULL : calloc(opts->dataset_count + 1u, sizeof(*datasets));
     struct st_tokenizing j = {.opts = opts, .report = report};
-    struct st_dataset dataset = {0};
     uint32_t count = opts->input_count;
     strata_status st = STRATA_OK;
 
     *report = (struct st_tokenize_report){0};
-    if (sources == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for %u inputs", count);
-    for (uint32_t i = 0; i < count; i++) {
+    if (sources == NULL || datasets == NULL)
+        st = st_error(STRATA_E_NOMEM, "no memory for %u inputs", count + opts->dataset_count);
+    for (uint32_t i = 0; i < opts->input_count && st == STRATA_OK; i++) {
         const bool named = opts->format != ST_ROWS_AUTO, rows = named && opts->format != ST_ROWS_TEXT;
 
         sources[i] = (struct source){.path = opts->inputs[i], .shape = named ? &shape : NULL};
         sources[i].plain = !rows && !is_json(opts->inputs[i]);
     }
-    if (opts->dataset != NULL) {
-        st = st_dataset_open(&dataset, opts->dataset_info, opts->dataset);
-        sources[count++] = (struct source){.path = dataset.path, .shape = &dataset.shape, .samples = dataset.num_samples};
-        if (st == STRATA_OK && !is_json(dataset.path))
-            st = st_error(STRATA_E_INPUT, "%s: \"%s\": file_name: %s is neither .json nor .jsonl", opts->dataset_info,
-                          opts->dataset, dataset.path);
-    }
+    for (uint32_t i = 0; i < opts->dataset_count && st == STRATA_OK; i++)
+        st = add_dataset(&sources[count++], &datasets[i], opts, opts->datasets[i]);
     if (st == STRATA_OK)
         st = run(&j, sources, count);
     close_all(&j);
-    st_dataset_close(&dataset);
+    for (uint32_t i = 0; i < opts->dataset_count && datasets != NULL; i++)
+        st_dataset_close(&datasets[i]);
+    free(datasets);
     free(sources);
     return st;
 }

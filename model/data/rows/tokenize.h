@@ -39,7 +39,9 @@ struct st_tokenize_report {
 struct st_tokenize_opts {
     const char *const *inputs; /* [input_count] files; "-": standard input */
     uint32_t input_count;
-    const char *dataset_info, *dataset; /* a data set beside them, or instead */
+    const char *dataset_info;    /* data sets beside them, or instead: */
+    const char *const *datasets; /* [dataset_count] of that file */
+    uint32_t dataset_count;
     const char *tokenizer, *template, *out;
     struct st_date date;
     enum st_row_format format;          /* of the inputs; ST_ROWS_AUTO: by their names and first rows */
@@ -48,6 +50,9 @@ struct st_tokenize_opts {
     uint64_t max_samples;               /* rows of each file; 0: all */
     double val_size;                    /* below 1: this part of the rows is held out; else so many */
     uint64_t seed;                      /* which */
+    bool train_on_prompt;               /* of conversations every token is trained */
+    bool turn_ends;                     /* struct st_dialog_opts */
+    bool last_answer_only;              /* of conversations the last answer alone; the excess is taken from the first turns */
     bool overwrite;
     struct st_token_origin *origin; /* of a file that is kept; NULL: none */
     uint32_t show;                  /* documents shown */

@@ -132,9 +132,40 @@ strata_status st_tokenize_text(struct st_tokenizing *j, uint64_t row, const char
     return put(j, part, j->text.ids, NULL, cut_text(j, j->text.count), place, false);
 }
 
+/* The last answer alone is trained. */
+static void mask_history(uint8_t *trained, uint64_t count)
+{
+    uint64_t at = count;
+
+    while (at > 0 && trained[at - 1] == 0)
+        at--;
+    while (at > 0 && trained[at - 1] != 0)
+        at--;
+    memset(trained, 0, at);
+}
+
+/* Cuts a conversation that is too long, and chooses what is trained. */
+static uint64_t shape_dialog(struct st_tokenizing *j)
+{
+    uint32_t *ids = j->ids.encoding.ids;
+    uint8_t *trained = j->ids.trained;
+    uint64_t count = j->ids.encoding.count;
+
+    if (j->opts->seq_len > 0 && count > j->opts->seq_len) {
+        count = j->opts->last_answer_only ? st_truncate_turns_from_last(ids, trained, count, j->opts->seq_len)
+                                          : st_truncate_turns(ids, trained, count, j->opts->seq_len);
+        j->report->truncated++;
+    }
+    if (j->opts->last_answer_only)
+        mask_history(trained, count);
+    if (j->opts->train_on_prompt)
+        memset(trained, 1, count);
+    return count;
+}
+
 strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const struct st_sample *s, const char *place)
 {
-    const struct st_dialog_opts opts = {.template = j->opts->template, .date = j->opts->date};
+    const struct st_dialog_opts opts = {.template = j->opts->template, .date = j->opts->date, .turn_ends = j->opts->turn_ends};
     strata_status st = open_writers(j, true, place);
     uint64_t count, trained = 0;
 
@@ -150,11 +181,7 @@ strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const st
     }
     if (st != STRATA_OK)
         return st_error_prefix(st, "%s", place);
-    count = j->ids.encoding.count;
-    if (j->opts->seq_len > 0 && count > j->opts->seq_len) {
-        count = st_truncate_turns(j->ids.encoding.ids, j->ids.trained, count, j->opts->seq_len);
-        j->report->truncated++;
-    }
+    count = shape_dialog(j);
     for (uint64_t i = 0; i < count; i++)
         trained += j->ids.trained[i];
     if (trained == 0) {

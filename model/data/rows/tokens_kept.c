@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "model/data/rows/dataset_info.h"
 #include "model/data/token_meta.h"
 #include "model/data/token_writer.h"
 #include "model/data/tokens.h"
@@ -114,10 +115,28 @@ static strata_status put_template(const struct taking *t)
     return put_file(t, k->template);
 }
 
+static strata_status put_dataset(const struct taking *t, const char *name)
+{
+    struct st_dataset dataset = {0};
+    strata_status st = st_dataset_open(&dataset, t->k->opts->dataset_info, name);
+
+    put_text(t, name);
+    if (st == STRATA_OK)
+        st = put_file(t, dataset.path);
+    st_dataset_close(&dataset);
+    return st;
+}
+
 static strata_status put_all(const struct taking *t)
 {
     const struct st_tokenize_opts *o = t->k->opts;
-    const uint64_t numbers[] = {RULES, o->format, o->layout != NULL ? *o->layout + 1u : 0, o->seq_len, o->max_samples, o->seed};
+    const uint64_t numbers[] = {RULES,
+                                o->format,
+                                o->layout != NULL ? *o->layout + 1u : 0,
+                                o->seq_len,
+                                o->max_samples,
+                                o->seed,
+                                (o->train_on_prompt ? 1u : 0) + (o->last_answer_only ? 2u : 0) + (o->turn_ends ? 4u : 0)};
     strata_status st = STRATA_OK;
 
     put_text(t, "strata tokens");
@@ -136,6 +155,10 @@ static strata_status put_all(const struct taking *t)
         put_text(t, dot != NULL && strchr(dot, '/') == NULL ? dot : ""); /* a name's end says what its rows are */
         st = put_file(t, path);
     }
+    if (o->dataset_count > 0 && st == STRATA_OK)
+        st = put_file(t, o->dataset_info);
+    for (uint32_t i = 0; i < o->dataset_count && st == STRATA_OK; i++)
+        st = put_dataset(t, o->datasets[i]);
     return st;
 }
 
@@ -169,7 +192,8 @@ static strata_status confirm(void *context)
     if (strcmp(key, k->origin.inputs) == 0 && strcmp(state, k->state) == 0)
         return STRATA_OK;
     return st_error(STRATA_E_INPUT, "%s%s: a text, or a file of the tokenizer, changed while tokens were made of it: run again",
-                    k->opts->inputs[0], k->opts->input_count > 1 ? " and the others" : "");
+                    k->opts->input_count > 0 ? k->opts->inputs[0] : k->opts->datasets[0],
+                    k->opts->input_count + k->opts->dataset_count > 1 ? " and the others" : "");
 }
 
 /* Which template conversations would have, and whether it asks for the date.  Rows of texts need none: one that is missing or bad

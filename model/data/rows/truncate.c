@@ -56,3 +56,33 @@ uint64_t st_truncate_turns(uint32_t *ids, uint8_t *trained, uint64_t count, uint
     }
     return kept;
 }
+
+/* The run that ends before `end`. */
+static uint64_t run_before(const uint8_t *trained, uint64_t end, uint8_t value)
+{
+    uint64_t at = end;
+
+    while (at > 0 && (trained[at - 1] != 0) == (value != 0))
+        at--;
+    return end - at;
+}
+
+uint64_t st_truncate_turns_from_last(uint32_t *ids, uint8_t *trained, uint64_t count, uint64_t most)
+{
+    uint64_t begin = count; /* of what is kept, which lies at the end */
+
+    if (count <= most)
+        return count;
+    for (uint64_t at = count; at > 0 && count - begin < most;) {
+        const uint64_t target_all = run_before(trained, at, 1), source_all = run_before(trained, at - target_all, 0);
+        uint64_t source = source_all, target = target_all;
+
+        fit(&source, &target, most - (count - begin));
+        begin -= target;
+        (void)keep(ids, trained, begin, at - target_all, target);
+        begin -= source;
+        (void)keep(ids, trained, begin, at - target_all - source_all, source);
+        at -= source_all + target_all;
+    }
+    return keep(ids, trained, 0, begin, count - begin);
+}

@@ -10,5 +10,7 @@
  *  the target cut; else both are cut in proportion to their lengths.  Sources and targets lose their ends.
  *  @return ids kept */
 uint64_t st_truncate_turns(uint32_t *ids, uint8_t *trained, uint64_t count, uint64_t most);
+/** The same from the last turn on (mask_history). */
+uint64_t st_truncate_turns_from_last(uint32_t *ids, uint8_t *trained, uint64_t count, uint64_t most);
 
 #endif

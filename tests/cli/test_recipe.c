@@ -1,0 +1,255 @@
+/* tests/cli/test_recipe.c - strata train FILE.yaml and strata check FILE.yaml: LLaMA-Factory's own examples, with a tiny model;
+ * the command line wins; a run by a file is the run that its options ask for. */
+#include "core/json/json.h"
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/* examples/train_full/qwen3_full_sft.yaml of LLaMA-Factory 0.9.6 (the earlier llama3_full_sft.yaml has the same keys), with names
+ * of this workplace's, shorter sequences and fewer steps. */
+static const char full_sft[] = "### model\n"
+                               "model_name_or_path: nano\n"
+                               "trust_remote_code: true\n"
+                               "\n"
+                               "### method\n"
+                               "stage: sft\n"
+                               "do_train: true\n"
+                               "finetuning_type: full\n"
+                               "deepspeed: ds_z3_offload_config.json  # choices: [ds_z0_config.json, ds_z2_config.json]\n"
+                               "\n"
+                               "### dataset\n"
+                               "dataset: identity,alpaca_en_demo\n"
+                               "dataset_dir: data\n"
+                               "template: chatml\n"
+                               "cutoff_len: 128\n"
+                               "max_samples: 1000\n"
+                               "preprocessing_num_workers: 16\n"
+                               "dataloader_num_workers: 4\n"
+                               "\n"
+                               "### output\n"
+                               "output_dir: saves/full/sft\n"
+                               "logging_steps: 10\n"
+                               "save_steps: 500\n"
+                               "plot_loss: true\n"
+                               "overwrite_output_dir: true\n"
+                               "save_only_model: false\n"
+                               "report_to: none  # choices: [none, wandb, tensorboard, swanlab, mlflow]\n"
+                               "\n"
+                               "### train\n"
+                               "per_device_train_batch_size: 1\n"
+                               "gradient_accumulation_steps: 2\n"
+                               "learning_rate: 1.0e-5\n"
+                               "num_train_epochs: 3.0\n"
+                               "lr_scheduler_type: cosine\n"
+                               "warmup_ratio: 0.1\n"
+                               "bf16: true\n"
+                               "ddp_timeout: 180000000\n"
+                               "resume_from_checkpoint: null\n"
+                               "\n"
+                               "### eval\n"
+                               "# eval_dataset: alpaca_en_demo\n"
+                               "# val_size: 0.1\n";
+
+static const char z3_offload[] =
+    "{\"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\", \"gradient_accumulation_steps\": \"auto\", "
+    "\"gradient_clipping\": \"auto\", \"zero_allow_untested_optimizer\": true, \"fp16\": {\"enabled\": \"auto\", \"loss_scale\": "
+    "0, "
+    "\"loss_scale_window\": 1000, \"initial_scale_power\": 16, \"hysteresis\": 2, \"min_loss_scale\": 1}, \"bf16\": "
+    "{\"enabled\": \"auto\"}, "
+    "\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": true}, "
+    "\"offload_param\": {\"device\": "
+    "\"cpu\", \"pin_memory\": true}, \"overlap_comm\": false, \"contiguous_gradients\": true, \"sub_group_size\": 1e9, "
+    "\"reduce_bucket_size\": \"auto\", \"stage3_prefetch_bucket_size\": \"auto\", \"stage3_param_persistence_threshold\": "
+    "\"auto\", "
+    "\"stage3_max_live_parameters\": 1e9, \"stage3_max_reuse_distance\": 1e9, \"stage3_gather_16bit_weights_on_model_save\": "
+    "true}}";
+
+static const char info[] =
+    "{\"identity\": {\"file_name\": \"identity.json\"}, \"alpaca_en_demo\": {\"file_name\": \"alpaca.json\"}}";
+
+/* A tokenizer of single characters, for the presets' 256 tokens: " " to "z" are 0 to 90. */
+static void write_tokenizer(const struct workplace *w)
+{
+    char text[4096];
+    size_t fill = (size_t)snprintf(text, sizeof(text), "{\"model\": {\"type\": \"BPE\", \"merges\": [], \"vocab\": {\"\\n\": 91");
+
+    for (int c = ' '; c <= 'z'; c++)
+        fill +=
+            (size_t)snprintf(text + fill, sizeof(text) - fill, ", \"%s%c\": %d", c == '"' || c == '\\' ? "\\" : "", c, c - ' ');
+    fill += (size_t)snprintf(text + fill, sizeof(text) - fill,
+                             "}}, \"added_tokens\": [{\"id\": 92, \"content\": \"<|im_start|>\", \"special\": true}, "
+                             "{\"id\": 93, \"content\": \"<|im_end|>\", \"special\": true}]}");
+    workplace_make_dir(w, "characters");
+    workplace_write(w, "characters/tokenizer.json", text, fill);
+}
+
+static void write_rows(const struct workplace *w, const char *name, int from, int count)
+{
+    char text[8192];
+    size_t fill = (size_t)snprintf(text, sizeof(text), "[");
+
+    for (int i = from; i < from + count; i++)
+        fill += (size_t)snprintf(text + fill, sizeof(text) - fill,
+                                 "%s{\"instruction\": \"twice %d?\", \"input\": \"\", \"output\": \"it is %d.\"}",
+                                 i > from ? ", " : "", i, 2 * i);
+    fill += (size_t)snprintf(text + fill, sizeof(text) - fill, "]");
+    workplace_write(w, name, text, fill);
+}
+
+static void put(const struct workplace *w, const char *name, const char *text)
+{
+    workplace_write(w, name, text, strlen(text));
+}
+
+static int setup(void **state)
+{
+    const int failed = workplace_setup(state);
+    const struct workplace *w = *state;
+
+    if (failed != 0)
+        return failed;
+    write_tokenizer(w);
+    workplace_make_dir(w, "data");
+    write_rows(w, "data/identity.json", 0, 8);
+    write_rows(w, "data/alpaca.json", 100, 12);
+    put(w, "data/dataset_info.json", info);
+    put(w, "ds_z3_offload_config.json", z3_offload);
+    put(w, "full_sft.yaml", full_sft);
+    return 0;
+}
+
+#define RUN "train {w}/full_sft.yaml --tokenizer {w}/characters --out {w}/out --machine {w}/machine.json"
+
+static double number_in(const struct program *p, const char *key)
+{
+    const char *at = strstr(p->out, key);
+
+    if (at == NULL)
+        fail_msg("no %s in\n%s", key, p->out);
+    return strtod(at + strlen(key), NULL);
+}
+
+/* Its names are found beside it; the epochs are counted over both sets: ceil(20 / 2) steps each. */
+static void an_example_trains(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(w, &p, RUN " --json --quiet --set strata.save=\"\"");
+    assert_true(number_in(&p, "\"steps\":") == 30);
+    assert_non_null(strstr(p.err, "keys have no effect here"));
+    program_free(&p);
+    assert_true(workplace_exists(w, "out"));
+}
+
+/* The same run by options alone has the same digest. */
+static void a_file_is_the_run_that_its_options_ask_for(void **state)
+{
+    const struct workplace *w = *state;
+    char by_file[160], by_options[160];
+
+    workplace_digests(w, RUN " --quiet --digest --json --overwrite --set strata.save=\"\" --max-steps 5 --seed 7", by_file);
+    workplace_digests(
+        w,
+        "train --model nano --tokenizer {w}/characters --machine {w}/machine.json --quiet --digest --json "
+        "--dataset identity alpaca_en_demo --dataset-info {w}/data/dataset_info.json --template chatml --train-turn-ends "
+        "--layout rows --seq-len 128 --max-samples 1000 --seed 7 --max-steps 5 --micro-batch 1 --grad-accum 2 "
+        "--set optimizer.type=AdamW --lr 1e-5 --set strata.lr_scheduler.type=cosine "
+        "--set strata.lr_scheduler.warmup_ratio=0.1 --set bf16.enabled=true",
+        by_options);
+    assert_string_equal(by_file, by_options);
+}
+
+static void the_command_line_wins(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    st_json *root;
+
+    put(w, "zero.json", "{\"train_micro_batch_size_per_gpu\": \"auto\", \"bf16\": {\"enabled\": \"auto\"}}");
+    workplace_run_ok(w, &p, "check {w}/full_sft.yaml --json --lr 0.5 --grad-accum 4 --config {w}/zero.json");
+    assert_int_equal(st_json_parse(&root, p.out, strlen(p.out), "check"), STRATA_OK);
+    for (const st_json *v = st_json_first(st_json_get(root, "values")); v != NULL; v = st_json_next(v)) {
+        const char *path = st_json_string(st_json_get(v, "path")), *value = st_json_string(st_json_get(v, "value"));
+
+        if (strcmp(path, "optimizer.params.lr") == 0)
+            assert_string_equal(value, "0.5");
+        if (strcmp(path, "zero_optimization.stage") == 0)
+            assert_string_equal(value, "0");
+    }
+    st_json_free(root);
+    program_free(&p);
+    workplace_run_ok(w, &p, RUN " --json --quiet --overwrite --max-steps 3 --data {w}/data/identity.json --template chatml --set strata.save=\"\"");
+    assert_true(number_in(&p, "\"steps\":") == 3);
+    program_free(&p);
+}
+
+static void check_lists_keys_options_and_values(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    st_json *root;
+
+    workplace_run_ok(w, &p, "check {w}/full_sft.yaml");
+    assert_non_null(strstr(p.out, "honoured: --seq-len 128"));
+    assert_non_null(strstr(p.out, "notice: no code of a model's directory is run"));
+    assert_non_null(strstr(p.out, "options of strata train: --model nano --seq-len 128"));
+    assert_non_null(strstr(p.out, "ds_z3_offload_config.json"));
+    assert_non_null(strstr(p.out, "zero_optimization.offload_param.device"));
+    program_free(&p);
+    workplace_run_ok(w, &p, "check {w}/full_sft.yaml --json --lr 1e-3");
+    assert_int_equal(st_json_parse(&root, p.out, strlen(p.out), "check"), STRATA_OK);
+    assert_true(st_json_bool(st_json_get(root, "valid")));
+    assert_string_equal(st_json_string(st_json_get(st_json_first(st_json_get(root, "options")), "name")), "model");
+    assert_non_null(strstr(st_json_string(st_json_get(root, "config")), "ds_z3_offload_config.json"));
+    st_json_free(root);
+    program_free(&p);
+}
+
+/* All problems of the file, each with its line. */
+static void problems_are_told_at_once(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    put(w, "bad.yaml", "model_name_or_path: nano\nstage: dpo\nlearning_rat: 1\nuse_dora: true\n");
+    workplace_run(w, &p, "check {w}/bad.yaml");
+    assert_int_equal(p.code, 2);
+    assert_non_null(strstr(p.err, "bad.yaml:2: stage: dpo: this version"));
+    assert_non_null(strstr(p.err, "bad.yaml:3: learning_rat: no key of LLaMA-Factory; the nearest is learning_rate"));
+    assert_non_null(strstr(p.err, "bad.yaml:4: use_dora: DoRA"));
+    program_free(&p);
+}
+
+/* Held-out rows are evaluated. */
+static void val_size_holds_rows_out(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(w, &p,
+                     RUN " --json --quiet --overwrite --max-steps 4 --val-size 0.25 --eval-every 2 --set strata.save=\"\"");
+    assert_non_null(strstr(p.out, "\"eval_loss\":"));
+    program_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_example_trains),         cmocka_unit_test(a_file_is_the_run_that_its_options_ask_for),
+        cmocka_unit_test(the_command_line_wins),     cmocka_unit_test(check_lists_keys_options_and_values),
+        cmocka_unit_test(problems_are_told_at_once), cmocka_unit_test(val_size_holds_rows_out),
+    };
+
+    return cmocka_run_group_tests(tests, setup, workplace_teardown);
+}
