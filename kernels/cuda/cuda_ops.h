@@ -63,6 +63,8 @@ ST_CUDA_API cudaError_t st_cuda_activation_backward(cudaStream_t stream, enum st
                                                     const void *x, uint64_t elems, strata_dtype dt);
 
 /** y may be a or b. */
+/* sum += addend, which is of dt. */
+ST_CUDA_API cudaError_t st_cuda_fold(cudaStream_t stream, float *sum, const void *addend, uint64_t elems, strata_dtype dt);
 ST_CUDA_API cudaError_t st_cuda_add(cudaStream_t stream, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt);
 ST_CUDA_API cudaError_t st_cuda_scale(cudaStream_t stream, void *y, const void *x, float factor, uint64_t elems, strata_dtype dt);
 /** The elements of records, with the bits that the CPU's kernels give. */

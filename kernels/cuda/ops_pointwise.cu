@@ -151,6 +151,32 @@ cudaError_t st_cuda_add(cudaStream_t stream, void *y, const void *a, const void 
 }
 
 template <strata_dtype DT>
+static __global__ void __launch_bounds__(THREADS) fold(float *sum, const void *addend, uint64_t elems, bool wide)
+{
+    const uint64_t first = (static_cast<uint64_t>(blockIdx.x) * THREADS + threadIdx.x) * ST_RUN;
+    const uint32_t count = st_run_count(first, elems);
+    float left[ST_RUN], right[ST_RUN];
+
+    st_unpack<STRATA_F32>(left, st_fetch<STRATA_F32>(sum, first, count, wide));
+    st_unpack<DT>(right, st_fetch<DT>(addend, first, count, wide));
+#pragma unroll
+    for (uint32_t i = 0; i < ST_RUN; i++)
+        left[i] += right[i];
+    st_store<STRATA_F32>(sum, first, left, count, wide);
+}
+
+cudaError_t st_cuda_fold(cudaStream_t stream, float *sum, const void *addend, uint64_t elems, strata_dtype dt)
+{
+    const bool wide = st_are_aligned({sum, addend});
+
+    if (elems == 0)
+        return cudaSuccess;
+    return st_by_dtype(dt, [&](auto tag) {
+        ST_LAUNCH((fold<decltype(tag)::value>), st_blocks(elems, THREADS * ST_RUN), THREADS, 0, stream, sum, addend, elems, wide);
+    });
+}
+
+template <strata_dtype DT>
 static __global__ void __launch_bounds__(THREADS) scale(void *y, const void *x, float factor, uint64_t elems, bool wide)
 {
     const uint64_t first = (static_cast<uint64_t>(blockIdx.x) * THREADS + threadIdx.x) * ST_RUN;

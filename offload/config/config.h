@@ -80,6 +80,7 @@ struct st_config {
     uint64_t chunk_size;                 /* elements; ST_AUTO_BYTES: a function of the model, up to sub_group_size */
     enum st_update_policy update;
     enum st_accumulation accumulation;
+    enum st_wire wire, communication; /* strata.wire; communication_data_type, which it follows */
     enum st_activation_mode activations;
     strata_tier activation_tier; /* slowest tier for checkpoints: DEVICE, HOST or NVME; COUNT: auto */
     char freeze[ST_CONFIG_FREEZE_MAX][ST_CONFIG_PATTERN_MAX]; /* shell patterns over tensor names: no gradient, no state */

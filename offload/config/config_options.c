@@ -21,6 +21,7 @@ void st_config_policy(struct st_policy *policy, const struct st_config *config)
         .activations = config->activations,
         .update = config->update,
         .accumulation = config->accumulation,
+        .wire = config->wire,
         .leaves = config->leaves / ranks_of(config),
         .needs_norm = config->gradient_clipping > 0 || config->dtype == STRATA_F16 ||
                       (config->dtype == STRATA_BF16 && config->check_grad_overflow),

@@ -7,18 +7,20 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DECAY_MAX_LR 1e-3 /* DeepSpeed's warmup_max_lr of WarmupDecayLR */
-#define DEEPSPEED_LR 1e-3 /* DeepSpeed's lr of an optimizer without one; torch.optim.SGD's too */
-#define ADAGRAD_LR   1e-2
-#define ADAGRAD_EPS  1e-10
-#define TORCH_DECAY  0.01
-#define SKIPPED_MOST 8u /* in a row, in addition to what a loss scale needs */
-#define STEPS_END    (UINT64_C(1) << 53)
-#define OPTIMIZER    "optimizer.params."
-#define SCHEDULER    "scheduler.params."
-#define MOMENTS      "strata.moments"
-#define FP32_STATES  OPTIMIZER "fp32_optimizer_states"
-#define BF16_STATES  "bf16.bf16_optimizer_states"
+#define DECAY_MAX_LR  1e-3 /* DeepSpeed's warmup_max_lr of WarmupDecayLR */
+#define DEEPSPEED_LR  1e-3 /* DeepSpeed's lr of an optimizer without one; torch.optim.SGD's too */
+#define ADAGRAD_LR    1e-2
+#define ADAGRAD_EPS   1e-10
+#define TORCH_DECAY   0.01
+#define SKIPPED_MOST  8u /* in a row, in addition to what a loss scale needs */
+#define STEPS_END     (UINT64_C(1) << 53)
+#define OPTIMIZER     "optimizer.params."
+#define SCHEDULER     "scheduler.params."
+#define MOMENTS       "strata.moments"
+#define WIRE          "strata.wire"
+#define COMMUNICATION "communication_data_type"
+#define FP32_STATES   OPTIMIZER "fp32_optimizer_states"
+#define BF16_STATES   "bf16.bf16_optimizer_states"
 
 /* --- batch --- */
 
@@ -150,6 +152,22 @@ static void resolve_leaves(struct st_config_source *src, struct st_config *confi
                                         "%" PRIu64 " is not %" PRIu64 " ranks times a power of two that divides the %" PRIu64
                                         " micro-batches of a step: use %s",
                                         leaves, ranks, micros, use));
+}
+
+/* DeepSpeed's key chooses if strata.wire is left out; where it is given, they must not contradict each other.  Both say the same
+ * from here on. */
+static void resolve_wire(struct st_config_source *src, struct st_config *config)
+{
+    const bool given = st_source_given(src, COMMUNICATION), differs = config->communication != config->wire;
+
+    if (!given || st_source_state(src, COMMUNICATION)->verdict == ST_VERDICT_REJECTED) {
+        config->communication = config->wire;
+    } else if (differs && st_source_given(src, WIRE)) {
+        st_source_reject(src, COMMUNICATION, "it contradicts " WIRE ": change one of them, or leave one out");
+    } else if (differs) {
+        config->wire = config->communication;
+        st_source_derive(src, WIRE, "from " COMMUNICATION);
+    }
 }
 
 /* --- precision --- */
@@ -552,6 +570,7 @@ strata_status st_config_set_steps(struct st_config *config, uint64_t steps)
 void st_config_resolve_train(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
 {
     resolve_batch(src, config, opts->ranks > 1 ? opts->ranks : 1, opts->train_batch);
+    resolve_wire(src, config);
     resolve_leaves(src, config, opts->ranks > 1 ? opts->ranks : 1, opts->leaves);
     resolve_precision(src, config);
     resolve_max_skipped(src, config);

@@ -120,6 +120,7 @@ const char *st_choice_text(const struct st_choice *choices, int value); /* NULL 
 
 /* Row makers: a section, a key without meaning here, a key that is not supported, a section whose members have no rows, a key
  * that DeepSpeed has removed, a switch that must stay off. */
+#define ST_NO_FP16_WIRE "sums of gradients above 65504 would be infinite in fp16: use bf16, which has the range of fp32, or fp32"
 #define ST_ROW_SECTION(path_, help_)                                                                                             \
     {                                                                                                                            \
         .path = (path_), .type = ST_FIELD_OBJECT, .help = (help_)                                                                \

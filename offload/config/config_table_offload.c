@@ -46,6 +46,13 @@ static const struct st_choice accumulation_choices[] = {
     {NULL, 0, ST_VERDICT_HONOURED},
 };
 
+static const struct st_choice wire_choices[] = {
+    {"fp32", ST_WIRE_F32, ST_VERDICT_HONOURED},
+    {"bf16", ST_WIRE_BF16, ST_VERDICT_HONOURED},
+    {"fp16", 0, ST_VERDICT_REJECTED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
 static const struct st_choice moment_choices[] = {
     {"fp32", ST_MOMENTS_F32, ST_VERDICT_HONOURED},
     {"bf16", ST_MOMENTS_BF16, ST_VERDICT_HONOURED},
@@ -280,6 +287,10 @@ static const struct st_field strata_rows[] = {
      .max = ST_GRAD_ACCUM_MAX, .fallback = "1",
      .help = "groups of equal size that a step's micro-batches are cut into: gradients are added in order within each, then the groups' "
              "sums in a balanced tree; must divide the micro-batches, and with several ranks be their number, the default, times a power of two"},
+    {.path = "strata.wire", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, wire), .choices = wire_choices, .changes = ST_CHANGES_RESULTS,
+     .fallback = "\"fp32\"", .reason = ST_NO_FP16_WIRE,
+     .help = "how ranks send each other their sums of gradients, once a step; in bf16 half the bytes, rounded to nearest even and added up in "
+             "fp32: the bits of the result then depend on the number of ranks, too"},
     {.path = "strata.activations", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, activations), .choices = activation_choices,
      .fallback = "\"auto\"", .help = "keep what backward needs, or recompute it; auto: layer by layer, by budget"},
     {.path = "strata.activation_tier", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, activation_tier),

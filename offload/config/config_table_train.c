@@ -52,6 +52,13 @@ static const struct st_choice dtype_choices[] = {
     {NULL, 0, ST_VERDICT_HONOURED},
 };
 
+static const struct st_choice wire_choices[] = {
+    {"fp32", ST_WIRE_F32, ST_VERDICT_HONOURED},
+    {"fp16", 0, ST_VERDICT_REJECTED},
+    {"bf16", ST_WIRE_BF16, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
 static const struct st_choice accum_dtype_choices[] = {
     {"fp32", 0, ST_VERDICT_HONOURED},
     {"fp16", 1, ST_VERDICT_REJECTED},
@@ -252,8 +259,8 @@ static const struct st_field gradient_rows[] = {
     ST_ROW_NOTICE("gradient_predivide_factor", REAL, "1.0", EXCHANGED, "divide before the reduction"),
     {.path = "gradient_allreduce_op", .type = ST_FIELD_CHOICE, .choices = reduce_choices, .fallback = "\"mean\"", .plain = "mean",
      .verdict = ST_VERDICT_NOTICE, .reason = EXCHANGED, .help = "how ranks are combined"},
-    {.path = "communication_data_type", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .verdict = ST_VERDICT_NOTICE,
-     .reason = EXCHANGED, .help = "dtype of reductions"},
+    {.path = "communication_data_type", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, communication), .choices = wire_choices,
+     .changes = ST_CHANGES_RESULTS, .reason = ST_NO_FP16_WIRE, .help = "dtype of reductions: means strata.wire"},
     {.path = "seq_parallel_communication_data_type", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .fallback = "\"fp32\"",
      .verdict = ST_VERDICT_NOTICE, .reason = EXCHANGED, .help = "dtype of sequence-parallel traffic"},
     {.path = "seq_parallel_comm_data_type", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .fallback = "\"fp32\"",

@@ -93,15 +93,16 @@ static void gather_tokens(struct comm_job *j, const struct st_op *op)
     }
 }
 
-/* This rank's slices of another one's sum, one behind the other at `wire`: cut as that one cuts what it sends, as a comm on a
- * device wants it (offload/comm/comm_nccl.h).  Returns where they end. */
-static unsigned char *add_wire(struct comm_job *j, uint32_t page, unsigned char *wire)
+/* A rank's slices of a sum, one behind the other at `wire`: cut alike by who sends and who receives them, as a comm on a device
+ * wants it (offload/comm/comm_nccl.h).  Returns where they end. */
+static unsigned char *add_wire(struct comm_job *j, uint32_t page, uint32_t rank, unsigned char *wire)
 {
     const struct st_program *program = j->engine->program;
     const struct st_page *p = &program->workload.pages[page];
 
     for (uint32_t i = 0; i < p->group_count; i++) {
-        const uint64_t bytes = st_slice_of(&program->workload, page, i, program->ranks, program->rank).elems * sizeof(float);
+        const uint64_t bytes =
+            st_slice_of(&program->workload, page, i, program->ranks, rank).elems * st_program_wire_width(program);
 
         if (p->groups[i].kind == ST_GROUP_FROZEN)
             continue;
@@ -115,18 +116,25 @@ static unsigned char *add_wire(struct comm_job *j, uint32_t page, unsigned char 
 static void exchange_grad(struct comm_job *j, const struct st_op *op)
 {
     const struct st_program *program = j->engine->program;
-    const struct st_engine_array sum = {
-        .page = op->page, .base = st_engine_operand(j->engine, op, ST_ROLE_SUM), .width = sizeof(float)};
+    const bool rounded = op->kind == ST_OP_EXCHANGE_ROUNDED;
+    struct st_engine_array sum = {.page = op->page, .width = sizeof(float)};
     unsigned char *wire = st_engine_operand(j->engine, op, ST_ROLE_WIRE);
+    unsigned char *leaving = wire + st_program_wire_leaving(program, op->page);
 
+    if (!rounded)
+        sum.base = st_engine_operand(j->engine, op, ST_ROLE_SUM);
     for (uint32_t r = 0; r < program->ranks; r++) {
-        uint32_t from;
+        uint32_t from = j->part_count;
 
         if (r == program->rank)
             continue;
-        j->peers[r].send_count = add_slices(j, &sum, r, &j->peers[r].send);
+        if (rounded)
+            leaving = add_wire(j, op->page, r, leaving);
+        else
+            (void)add_slices(j, &sum, r, &j->peers[r].send);
+        j->peers[r].send_count = listed(j, from, &j->peers[r].send);
         from = j->part_count;
-        wire = add_wire(j, op->page, wire);
+        wire = add_wire(j, op->page, program->rank, wire);
         j->peers[r].recv_count = listed(j, from, &j->peers[r].recv);
     }
 }
@@ -263,6 +271,7 @@ static void fill_job(struct comm_job *j, const struct st_op *op)
         j->part_count = st_engine_gather_slices(j->peers, j->parts, j->engine, &a);
         break;
     case ST_OP_EXCHANGE_GRAD:
+    case ST_OP_EXCHANGE_ROUNDED:
         exchange_grad(j, op);
         break;
     case ST_OP_GATHER_GRAD:

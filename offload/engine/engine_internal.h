@@ -166,6 +166,7 @@ void *st_engine_operand(const struct st_engine *eng, const struct st_op *op, enu
 strata_status st_engine_fold_sum(struct st_engine *eng, const struct st_op *op);
 strata_status st_engine_finish_host(struct st_engine *eng, const struct st_op *op);
 strata_status st_engine_finish_grad(struct st_engine *eng, const struct st_op *op);
+strata_status st_engine_round_sum(struct st_engine *eng, const struct st_op *op);
 strata_status st_engine_fold_ranks(struct st_engine *eng, const struct st_op *op);
 /* engine_ops.c. */
 bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op, bool saves);

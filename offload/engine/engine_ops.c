@@ -446,6 +446,7 @@ static run_fn *const functions[ST_OP_KIND_COUNT] = {
     [ST_OP_FINISH_GRAD] = st_engine_finish_grad,
     [ST_OP_FINISH_HOST] = st_engine_finish_host,
     [ST_OP_END] = end_of_step,
+    [ST_OP_ROUND_SUM] = st_engine_round_sum,
     [ST_OP_FOLD_RANKS] = st_engine_fold_ranks,
     [ST_OP_SCATTER_MICRO] = scatter_micro,
 };

@@ -7,7 +7,7 @@
 strata_status st_engine_fold_sum(struct st_engine *eng, const struct st_op *op)
 {
     return eng->device->ops->fold(eng->device, st_engine_operand(eng, op, ST_ROLE_SUM),
-                                  st_engine_operand(eng, op, ST_ROLE_ADDEND),
+                                  st_engine_operand(eng, op, ST_ROLE_ADDEND), STRATA_F32,
                                   eng->program->workload.pages[op->page].trained_elems);
 }
 
@@ -149,27 +149,78 @@ strata_status st_engine_finish_grad(struct st_engine *eng, const struct st_op *o
 
 /* --- between ranks --- */
 
-/* The ranks' sums of the own slice of one group. */
+strata_status st_engine_round_sum(struct st_engine *eng, const struct st_op *op)
+{
+    const struct st_program *program = eng->program;
+    const struct st_page *page = &program->workload.pages[op->page];
+    const float *sum = st_engine_operand(eng, op, ST_ROLE_SUM);
+    unsigned char *wire = st_engine_operand(eng, op, ST_ROLE_WIRE), *to = wire + st_program_wire_leaving(program, op->page);
+    struct st_norm *unread = (struct st_norm *)(void *)(wire + st_program_wire_slot(program, op->page) - ST_WIRE_BESIDE);
+    strata_status st = STRATA_OK;
+
+    for (uint32_t r = 0; r < program->ranks; r++)
+        for (uint32_t i = 0; i < page->group_count && st == STRATA_OK; i++) {
+            const struct st_slice s = st_slice_of(&program->workload, op->page, i, program->ranks, r);
+
+            if (r == program->rank || page->groups[i].kind == ST_GROUP_FROZEN || s.elems == 0)
+                continue;
+            st = eng->device->ops->grad_finish(eng->device, to, STRATA_BF16, sum + page->groups[i].offset + s.first, s.elems,
+                                               st_engine_operand(eng, op, ST_ROLE_WORKSPACE), &unread->norm2, &unread->nonfinite);
+            to += s.elems * sizeof(uint16_t);
+        }
+    return st;
+}
+
+/* The ranks' sums of the own slice of one group.  Those of other ranks lie on the wire; in bf16 they are widened as they are
+ * added, and a sum of two of them lies where what was sent lay. */
 struct fold {
     struct st_engine *eng;
-    float *own, *wires; /* of the first of the other ranks */
-    uint64_t stride;    /* elements from one of them to the next */
+    float *own, *spare;  /* spare: room for sums that the rank's own is not in */
+    unsigned char *wire; /* of the first of the other ranks */
+    uint64_t stride;     /* bytes from one of them to the next */
     uint64_t elems;
+    uint32_t used; /* of spare, in sums */
     strata_status status;
 };
 
-static float *sum_of(const struct fold *f, uint32_t rank)
+/* What a part of the tree has come to: `sum` NULL: a rank's, still on the wire, in bf16. */
+struct folded {
+    float *sum;
+    const void *wire;
+};
+
+static struct folded sum_of(const struct fold *f, uint32_t rank)
 {
     const uint32_t me = f->eng->program->rank;
+    unsigned char *wire = f->wire + (rank < me ? rank : rank - 1) * f->stride;
 
-    return rank == me ? f->own : f->wires + (rank < me ? rank : rank - 1) * f->stride;
+    if (rank == me)
+        return (struct folded){.sum = f->own};
+    return f->eng->program->wire_bf16 ? (struct folded){.wire = wire} : (struct folded){.sum = (float *)(void *)wire};
 }
 
-/* Adds up ranks [first, end), in a balanced tree; returns where the sum is: in the rank's own place if that is among them. */
-static float *fold_tree(struct fold *f, uint32_t first, uint32_t end)
+static void add(struct fold *f, float *sum, const void *addend, strata_dtype dt)
+{
+    if (f->status == STRATA_OK && f->elems > 0)
+        f->status = f->eng->device->ops->fold(f->eng->device, sum, addend, dt, f->elems);
+}
+
+/* A place for a rank's sum that is added to. */
+static float *widen(struct fold *f, const void *wire)
+{
+    float *sum = f->spare + f->used++ * f->elems;
+
+    if (f->status == STRATA_OK && f->elems > 0)
+        f->status = f->eng->device->ops->zero(f->eng->device, sum, f->elems * sizeof(*sum));
+    add(f, sum, wire, STRATA_BF16);
+    return sum;
+}
+
+/* Adds up ranks [first, end), in a balanced tree; the sum is in the rank's own place if that is among them. */
+static struct folded fold_tree(struct fold *f, uint32_t first, uint32_t end)
 {
     uint32_t left = 1;
-    float *a, *b;
+    struct folded a, b;
 
     if (end - first == 1)
         return sum_of(f, first);
@@ -177,12 +228,17 @@ static float *fold_tree(struct fold *f, uint32_t first, uint32_t end)
         left *= 2;
     a = fold_tree(f, first, first + left);
     b = fold_tree(f, first + left, end);
-    if (b == f->own) { /* a sum has the same bits either way round */
+    if (b.sum == f->own) { /* a sum has the same bits either way round */
         b = a;
-        a = f->own;
+        a.sum = f->own;
     }
-    if (f->status == STRATA_OK && f->elems > 0)
-        f->status = f->eng->device->ops->fold(f->eng->device, a, b, f->elems);
+    if (a.sum == NULL)
+        a.sum = widen(f, a.wire);
+    if (b.sum == NULL)
+        add(f, a.sum, b.wire, STRATA_BF16);
+    else
+        add(f, a.sum, b.sum, STRATA_F32);
+    f->used -= f->eng->program->wire_bf16 && b.sum != NULL; /* the last one taken */
     return a;
 }
 
@@ -192,9 +248,10 @@ strata_status st_engine_fold_ranks(struct st_engine *eng, const struct st_op *op
     const struct st_page *page = &program->workload.pages[op->page];
     float *sum = st_engine_operand(eng, op, ST_ROLE_SUM);
     struct fold f = {.eng = eng,
-                     .wires = st_engine_operand(eng, op, ST_ROLE_WIRE),
-                     .stride = st_program_wire_bytes(program, op->page) / (program->ranks - 1) / sizeof(float)};
+                     .wire = st_engine_operand(eng, op, ST_ROLE_WIRE),
+                     .stride = st_program_wire_bytes(program, op->page) / (program->ranks - 1)};
 
+    f.spare = (float *)(void *)(f.wire + st_program_wire_leaving(program, op->page));
     for (uint32_t i = 0; i < page->group_count; i++) {
         const struct st_slice s = st_slice_of(&program->workload, op->page, i, program->ranks, program->rank);
 
@@ -203,7 +260,7 @@ strata_status st_engine_fold_ranks(struct st_engine *eng, const struct st_op *op
         f.own = sum + page->groups[i].offset + s.first;
         f.elems = s.elems;
         (void)fold_tree(&f, 0, program->ranks);
-        f.wires += s.elems;
+        f.wire += s.elems * st_program_wire_width(program);
     }
     return f.status;
 }

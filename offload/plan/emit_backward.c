@@ -133,11 +133,20 @@ static uint32_t add_to_sum(struct st_emitter *e, uint32_t p, uint32_t sum, uint3
 static void exchange_sum(struct st_emitter *e, uint32_t p, uint32_t sum, uint32_t m)
 {
     const uint32_t wire = st_pool_take(&e->lay->wires, p);
-    struct st_op *op = st_emit_op(e, ST_OP_EXCHANGE_GRAD, BACKWARD);
+    struct st_op *op;
 
+    if (e->program->wire_bf16) {
+        st_emit_op(e, ST_OP_ROUND_SUM, BACKWARD)->page = p;
+        st_emit_operand(e, ST_ROLE_SUM, sum, p);
+        st_emit_operand(e, ST_ROLE_WIRE, wire, p);
+        st_emit_operand(e, ST_ROLE_WORKSPACE, e->lay->block_sums, 0);
+        op = st_emit_op(e, ST_OP_EXCHANGE_ROUNDED, BACKWARD);
+    } else {
+        op = st_emit_op(e, ST_OP_EXCHANGE_GRAD, BACKWARD);
+        st_emit_operand(e, ST_ROLE_SUM, sum, p);
+    }
     op->page = p;
     op->bytes = st_program_wire_bytes(e->program, p);
-    st_emit_operand(e, ST_ROLE_SUM, sum, p);
     st_emit_operand(e, ST_ROLE_WIRE, wire, p);
     conclude(e);
     e->underway.page = p;

@@ -447,6 +447,7 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
     plan->policy.rank = 0;
     plan->program.moments = policy->moments != 0 ? policy->moments : 2;
     plan->program.moment_format = policy->moment_format;
+    plan->program.wire_bf16 = policy->wire == ST_WIRE_BF16;
     resolve_policy(&plan->policy, workload);
     if (policy->fixed_bytes == 0)
         plan->policy.fixed_bytes = FIXED_BYTES_DEFAULT;

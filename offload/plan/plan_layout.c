@@ -198,7 +198,7 @@ static void note_slots(struct st_walk *k, uint32_t p, const struct st_page_place
     if (place->state == ST_WHERE_STREAMED && k->plan->sums->page_largest[p] > k->streamed_state)
         k->streamed_state = k->plan->sums->page_largest[p];
     grow(&k->most, true, elems);
-    grow(&k->wire, place->grad != ST_WHERE_NONE, st_program_wire_elems(program, p));
+    grow(&k->wire, place->grad != ST_WHERE_NONE, st_program_wire_slot(program, p));
 }
 
 /* Lays out where the weights are in force between uses, and where checkpoints have them. */
@@ -366,7 +366,7 @@ static void lay_slots(struct st_walk *k)
     st_walk_take_pool(k, &lay->grads, plan->decided.slots.grads, STRATA_TIER_DEVICE, k->slot_grads * 4, ST_ITEM_ACCUMULATORS);
     st_walk_take_pool(k, &lay->rounded, in_place ? 0 : plan->decided.slots.grads, STRATA_TIER_DEVICE, k->leaving,
                       ST_ITEM_GRADIENT_SLOTS);
-    st_walk_take_pool(k, &lay->wires, WIRE_SLOTS, STRATA_TIER_DEVICE, k->wire * sizeof(float), ST_ITEM_WIRES);
+    st_walk_take_pool(k, &lay->wires, WIRE_SLOTS, STRATA_TIER_DEVICE, k->wire, ST_ITEM_WIRES);
     st_walk_take_pool(
         k, &lay->dact_wires, WIRE_SLOTS, STRATA_TIER_DEVICE,
         k->wire > 0 && st_place_trained(plan, plan->program.workload.table_first) ? plan->program.workload.activation_bytes : 0,

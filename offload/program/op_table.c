@@ -98,7 +98,10 @@ const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
         {IN(WEIGHT, WEIGHT), IN(TOKENS, TOKENS), INOUT(ROWS, ROWS)}},
     [ST_OP_GATHER_WEIGHT]   = {"gather_weight",   ON(COMM),            PAGE,  DOES(COMM) = {INOUT(TO, WEIGHT)}},
     [ST_OP_GATHER_UPDATED]  = {"gather_updated",  ON(COMM),            PAGE,  DOES(COMM) = {INOUT(TO, WEIGHT)}},
+    [ST_OP_ROUND_SUM]       = {"round_sum",       ON(COMPUTE),         PAGE,  DOES(ROUND) =
+        {IN(SUM, ACCUM), OUT(WIRE, WIRE), OUT(WORKSPACE, SCRATCH)}},
     [ST_OP_EXCHANGE_GRAD]   = {"exchange_grad",   ON(COMM),            PAGE,  DOES(COMM) = {IN(SUM, ACCUM), OUT(WIRE, WIRE)}},
+    [ST_OP_EXCHANGE_ROUNDED] = {"exchange_rounded", ON(COMM),          PAGE,  DOES(COMM) = {INOUT(WIRE, WIRE)}},
     [ST_OP_FOLD_RANKS]      = {"fold_ranks",      ON(COMPUTE),         PAGE,  DOES(FOLD) = {INOUT(SUM, ACCUM), INOUT(WIRE, WIRE)}},
     [ST_OP_GATHER_GRAD]     = {"gather_grad",     ON(COMM),            PAGE,  DOES(COMM) = {INOUT(TO, GRAD)}},
     [ST_OP_EXCHANGE_DACT]   = {"exchange_dact",   ON(COMM),            MICRO, DOES(COMM) =

@@ -120,15 +120,17 @@ enum st_op_kind {
     ST_OP_DOWNLOAD_SCALARS, /* the step's scalars, or the device's count of overflows */
     ST_OP_END,              /* the end of the step: loss, norm, clip factor, skip */
     /* Of a run of several ranks. */
-    ST_OP_GATHER_TOKENS,  /* of all ranks */
-    ST_OP_EXCHANGE_ROWS,  /* of a slice of the table, from those who have them to those who look them up */
-    ST_OP_GATHER_WEIGHT,  /* the other ranks' slices of a page */
-    ST_OP_GATHER_UPDATED, /* of them, those that an update has changed: without frozen ones */
-    ST_OP_EXCHANGE_GRAD,  /* the other ranks' sums of the own slices */
-    ST_OP_FOLD_RANKS,     /* adds them up */
-    ST_OP_GATHER_GRAD,    /* stage 0: the other ranks' slices of a rounded gradient */
-    ST_OP_EXCHANGE_DACT,  /* a micro-batch's gradients of rows, to those who have the rows */
-    ST_OP_SCATTER_MICRO,  /* the same into one slice's sum on the device */
+    ST_OP_GATHER_TOKENS,    /* of all ranks */
+    ST_OP_EXCHANGE_ROWS,    /* of a slice of the table, from those who have them to those who look them up */
+    ST_OP_GATHER_WEIGHT,    /* the other ranks' slices of a page */
+    ST_OP_GATHER_UPDATED,   /* of them, those that an update has changed: without frozen ones */
+    ST_OP_ROUND_SUM,        /* to bf16, what other ranks get of a sum, where they get that */
+    ST_OP_EXCHANGE_GRAD,    /* the other ranks' sums of the own slices */
+    ST_OP_EXCHANGE_ROUNDED, /* the same, rounded */
+    ST_OP_FOLD_RANKS,       /* adds them up */
+    ST_OP_GATHER_GRAD,      /* stage 0: the other ranks' slices of a rounded gradient */
+    ST_OP_EXCHANGE_DACT,    /* a micro-batch's gradients of rows, to those who have the rows */
+    ST_OP_SCATTER_MICRO,    /* the same into one slice's sum on the device */
     ST_OP_GATHER_SCALARS,
     ST_OP_KIND_COUNT
 };

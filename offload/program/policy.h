@@ -22,6 +22,7 @@ static inline uint32_t st_sets_of_keep(uint32_t keep)
 #define ST_PART_BYTES (32u << 20)
 
 enum st_accumulation { ST_ACCUMULATE_VERTICAL = 0, ST_ACCUMULATE_HORIZONTAL = 1, ST_ACCUMULATE_AUTO = 2 };
+enum st_wire { ST_WIRE_F32 = 0, ST_WIRE_BF16 = 1 };
 enum st_update_policy { ST_UPDATE_AUTO = 0, ST_UPDATE_SERIAL = 1, ST_UPDATE_GATED = 2, ST_UPDATE_IN_BACKWARD = 3 };
 enum st_activation_mode { ST_ACT_AUTO = 0, ST_ACT_KEPT = 1, ST_ACT_RECOMPUTED = 2 };
 
@@ -34,6 +35,7 @@ struct st_policy {
     enum st_update_policy update;      /* AUTO: in_backward if nothing needs the whole norm first, else gated */
     enum st_accumulation accumulation; /* AUTO: the one judged to be faster */
     uint32_t leaves;                   /* of a step's micro-batches, of equal size (program.h); 0: 1 */
+    enum st_wire wire;                 /* how sums go to other ranks; BF16 changes bits */
     bool forward_only;                 /* evaluation, generation: no gradients, no optimizer state */
     bool needs_norm;                   /* clipping or skipping: no update before the step's end */
     uint32_t streamed;                 /* share of the blocks with state elsewhere that the device updates; or ST_STREAMED_AUTO */

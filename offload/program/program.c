@@ -23,18 +23,7 @@ void st_program_fini(struct st_program *program)
     free(program->waits);
 }
 
-uint64_t st_program_wire_elems(const struct st_program *program, uint32_t page)
-{
-    struct st_page room;
-
-    if (program->ranks == 1)
-        return 0;
-    st_shard_make(&room, &program->workload, page, program->ranks);
-    return (program->ranks - 1) * room.trained_elems;
-}
-
-/* Elements of the trained groups' slices. */
-static uint64_t own_elems(const struct st_program *program, uint32_t page)
+uint64_t st_program_own_elems(const struct st_program *program, uint32_t page)
 {
     const struct st_page *p = &program->workload.pages[page];
     uint64_t elems = 0;
@@ -45,9 +34,37 @@ static uint64_t own_elems(const struct st_program *program, uint32_t page)
     return elems;
 }
 
+size_t st_program_wire_width(const struct st_program *program)
+{
+    return program->wire_bf16 ? sizeof(uint16_t) : sizeof(float);
+}
+
+/* Bytes of what comes: room for the largest slices that any rank has. */
+static uint64_t coming(const struct st_program *program, uint32_t page)
+{
+    struct st_page room;
+
+    if (program->ranks == 1)
+        return 0;
+    st_shard_make(&room, &program->workload, page, program->ranks);
+    return (program->ranks - 1) * room.trained_elems * st_program_wire_width(program);
+}
+
+uint64_t st_program_wire_leaving(const struct st_program *program, uint32_t page)
+{
+    return (coming(program, page) + ST_WIRE_BESIDE - 1) / ST_WIRE_BESIDE * ST_WIRE_BESIDE;
+}
+
+uint64_t st_program_wire_slot(const struct st_program *program, uint32_t page)
+{
+    if (!program->wire_bf16 || program->ranks == 1)
+        return coming(program, page);
+    return 2 * st_program_wire_leaving(program, page) + ST_WIRE_BESIDE;
+}
+
 uint64_t st_program_wire_bytes(const struct st_program *program, uint32_t page)
 {
-    return (program->ranks - 1) * own_elems(program, page) * sizeof(float);
+    return (program->ranks - 1) * st_program_own_elems(program, page) * st_program_wire_width(program);
 }
 
 uint64_t st_program_gathered_grads(const struct st_program *program, uint32_t page)

@@ -167,6 +167,7 @@ struct st_program {
     struct st_workload workload;  /* own copy */
     uint32_t ranks, rank, stage;  /* as in the policy; ranks is 1 or more */
     struct st_page *shards;       /* [workload.page_count]; with one rank, or at stage 0, the pages */
+    bool wire_bf16;               /* sums go to other ranks in bf16, not fp32 */
     bool forward_only;            /* evaluation, generation: no gradients, no optimizer state */
     enum st_update_policy update; /* not AUTO */
     enum st_where acts;           /* where layer boundaries wait for backward: DEVICE, HOST or NVME */
@@ -263,10 +264,17 @@ static inline uint64_t st_program_gathered_bytes(const struct st_program *progra
     }
     return bytes;
 }
-/* Elements of the sums that the other ranks send for this one's slices of a page: each of them the trained groups' slices, one
- * behind the other. */
-uint64_t st_program_wire_elems(const struct st_program *program, uint32_t page);
-/* Bytes of those that come, and, at stage 0, of the other ranks' slices of its rounded gradient. */
+/* Elements of a page's trained groups that are this rank's. */
+uint64_t st_program_own_elems(const struct st_program *program, uint32_t page);
+/* What other ranks send and get of a page's sum has a slot of so many bytes, the same on every rank: what comes, of each of them
+ * the trained groups' slices, one behind the other.  In bf16 what leaves, too, rank behind rank, from st_program_wire_leaving()
+ * on, and at the slot's end ST_WIRE_BESIDE bytes that rounding fills and nobody reads. */
+#define ST_WIRE_BESIDE 256u
+uint64_t st_program_wire_slot(const struct st_program *program, uint32_t page);
+uint64_t st_program_wire_leaving(const struct st_program *program, uint32_t page);
+/* Bytes of a value on the wire. */
+size_t st_program_wire_width(const struct st_program *program);
+/* Bytes of sums that come, and, at stage 0, of the other ranks' slices of its rounded gradient. */
 uint64_t st_program_wire_bytes(const struct st_program *program, uint32_t page);
 uint64_t st_program_gathered_grads(const struct st_program *program, uint32_t page);
 

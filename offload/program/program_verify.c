@@ -401,7 +401,7 @@ static bool needs_all(const struct st_op *op, const struct st_access *a)
     if (a->content == ST_HOLDS_WEIGHT)
         return kind != ST_OP_UPDATE_DEVICE && kind != ST_OP_DOWNLOAD_WEIGHT && kind != ST_OP_GATHER_WEIGHT &&
                kind != ST_OP_GATHER_UPDATED;
-    return st_op_rows[kind].work != ST_WORK_CALL && !st_op_copies(kind) && kind != ST_OP_FOLD_SUM &&
+    return st_op_rows[kind].work != ST_WORK_CALL && !st_op_copies(kind) && kind != ST_OP_FOLD_SUM && kind != ST_OP_ROUND_SUM &&
            kind != ST_OP_EXCHANGE_GRAD && kind != ST_OP_FOLD_RANKS;
 }
 

@@ -91,6 +91,7 @@ static strata_status replay_op(struct sums *s, const struct st_op *op)
     case ST_OP_SCATTER_HOST:
     case ST_OP_SCATTER_MICRO:
         return scatter(s, op);
+    case ST_OP_ROUND_SUM:
     case ST_OP_EXCHANGE_GRAD:
     case ST_OP_FOLD_RANKS:
     case ST_OP_FINISH_GRAD:

@@ -83,14 +83,15 @@ static const struct {
     size_t slots; /* in struct st_slots */
 } held[] = {
 #define SLOTS(pool) offsetof(struct st_slots, pool)
-    {ST_OP_UPLOAD_WEIGHT, 1, SLOTS(weights)},     {ST_OP_UPLOAD_ACT, 0, SLOTS(acts)},
-    {ST_OP_UPLOAD_ACCUM, 0, SLOTS(grads)},        {ST_OP_UPLOAD_STATE, 0, SLOTS(streamed_states)},
-    {ST_OP_DOWNLOAD_GRAD, 1, SLOTS(grads)},       {ST_OP_DOWNLOAD_ACCUM, 1, SLOTS(grads)},
-    {ST_OP_DOWNLOAD_ACT, 0, SLOTS(acts)},         {ST_OP_DOWNLOAD_STATE, 0, SLOTS(streamed_states)},
-    {ST_OP_READ_STATE, 0, SLOTS(states)},         {ST_OP_READ_WEIGHT, 0, SLOTS(host_weights)},
-    {ST_OP_READ_ACT, 0, SLOTS(host_acts)},        {ST_OP_WRITE_STATE, 0, SLOTS(states)},
-    {ST_OP_GATHER_WEIGHT, 1, SLOTS(weights)},     {ST_OP_EXCHANGE_GRAD, 1, SLOTS(grads)},
-    {ST_OP_WRITE_WEIGHT, 0, SLOTS(host_weights)}, {ST_OP_WRITE_ACT, 0, SLOTS(host_acts)},
+    {ST_OP_UPLOAD_WEIGHT, 1, SLOTS(weights)},  {ST_OP_UPLOAD_ACT, 0, SLOTS(acts)},
+    {ST_OP_UPLOAD_ACCUM, 0, SLOTS(grads)},     {ST_OP_UPLOAD_STATE, 0, SLOTS(streamed_states)},
+    {ST_OP_DOWNLOAD_GRAD, 1, SLOTS(grads)},    {ST_OP_DOWNLOAD_ACCUM, 1, SLOTS(grads)},
+    {ST_OP_DOWNLOAD_ACT, 0, SLOTS(acts)},      {ST_OP_DOWNLOAD_STATE, 0, SLOTS(streamed_states)},
+    {ST_OP_READ_STATE, 0, SLOTS(states)},      {ST_OP_READ_WEIGHT, 0, SLOTS(host_weights)},
+    {ST_OP_READ_ACT, 0, SLOTS(host_acts)},     {ST_OP_WRITE_STATE, 0, SLOTS(states)},
+    {ST_OP_GATHER_WEIGHT, 1, SLOTS(weights)},  {ST_OP_EXCHANGE_GRAD, 1, SLOTS(grads)},
+    {ST_OP_EXCHANGE_ROUNDED, 1, SLOTS(grads)}, {ST_OP_WRITE_WEIGHT, 0, SLOTS(host_weights)},
+    {ST_OP_WRITE_ACT, 0, SLOTS(host_acts)},
 #undef SLOTS
 };
 

@@ -26,8 +26,7 @@ static double sum_elems(const struct st_program *program, const struct st_op *op
 /* Of those, what this rank rounds: its slices. */
 static double own_elems(const struct st_program *program, const struct st_op *op)
 {
-    return program->ranks > 1 ? (double)st_program_wire_bytes(program, op->page) / sizeof(float) / (program->ranks - 1)
-                              : sum_elems(program, op);
+    return program->ranks > 1 ? (double)st_program_own_elems(program, op->page) : sum_elems(program, op);
 }
 
 /* Tokens' rows of the table, each copied once; the slices and the ranks share them. */
@@ -55,20 +54,28 @@ static double zero_bytes(const struct st_program *program, const struct st_op *o
     return op->first ? sum_elems(program, op) * sizeof(float) : 0;
 }
 
+/* Elements that an op rounds: this rank's slices, or, for the wire, those of the others. */
+static double rounded_elems(const struct st_program *program, const struct st_op *op)
+{
+    return op->kind == ST_OP_ROUND_SUM ? sum_elems(program, op) - own_elems(program, op) : own_elems(program, op);
+}
+
 static double round_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
     const struct st_page *page = &program->workload.pages[op->page];
-    const double width = (double)page->trained_bytes / (double)page->trained_elems;
+    const double width = op->kind == ST_OP_ROUND_SUM ? (double)st_program_wire_width(program)
+                                                     : (double)page->trained_bytes / (double)page->trained_elems;
 
-    return st_seconds_at(own_elems(program, op) * (sizeof(float) + width), m->rates.checksum);
+    return st_seconds_at(rounded_elems(program, op) * (sizeof(float) + width), m->rates.checksum);
 }
 
 /* Of ranks each but one is added to another. */
 static double fold_bytes(const struct st_program *program, const struct st_op *op)
 {
     const double elems = op->kind == ST_OP_FOLD_RANKS ? own_elems(program, op) * (program->ranks - 1) : sum_elems(program, op);
+    const size_t width = op->kind == ST_OP_FOLD_RANKS ? st_program_wire_width(program) : sizeof(float);
 
-    return elems * 3 * sizeof(float);
+    return elems * (double)(2 * sizeof(float) + width);
 }
 
 /* --- a separate device's own passes --- */
@@ -102,10 +109,11 @@ static double scatter_pass(const struct st_program *program, const struct st_op 
 /* Trained groups come first, and are as a rule all stored alike. */
 static double finish_pass(const struct st_program *program, const struct st_op *op)
 {
-    return st_op_traffic(&(struct st_op_shape){.op = ST_DEVICE_GRAD_FINISH,
-                                               .dt = program->workload.pages[op->page].groups[0].format,
-                                               .rows = 1,
-                                               .cols = (uint64_t)own_elems(program, op)})
+    return st_op_traffic(&(struct st_op_shape){
+                             .op = ST_DEVICE_GRAD_FINISH,
+                             .dt = op->kind == ST_OP_ROUND_SUM ? STRATA_BF16 : program->workload.pages[op->page].groups[0].format,
+                             .rows = 1,
+                             .cols = (uint64_t)rounded_elems(program, op)})
         .bytes;
 }
 
@@ -136,7 +144,7 @@ struct st_passes st_cost_passes(const struct st_program *program, const struct s
     p.zero = st_seconds_at(zero_bytes(program, op), rate);
     if (op->kind == ST_OP_UPDATE_DEVICE)
         p.update = st_seconds_at(update_pass(program, &program->chunks[op->chunk]), rate);
-    else if (op->kind == ST_OP_FINISH_GRAD)
+    else if (op->kind == ST_OP_FINISH_GRAD || op->kind == ST_OP_ROUND_SUM)
         p.round = st_seconds_at(finish_pass(program, op), rate);
     else if (st_op_rows[op->kind].work == ST_WORK_FOLD)
         p.fold = st_seconds_at(fold_bytes(program, op), rate);

@@ -88,6 +88,27 @@ static void two_ranks_are_one_run(void **state)
     workplace_remove(w, "m.jsonl");
 }
 
+/* Sums that are rounded for the wire are half as many bytes, and give other bits. */
+static void the_wire_may_be_narrow(void **state)
+{
+    static const char run[] = RUN ON_DISK "--max-steps 2 --quiet --digest ";
+    const struct workplace *w = *state;
+    struct ranks exact = {0}, asked = {0}, deepspeed = {0};
+    char command[1024], a[128], b[128];
+
+    ranks_run_ok(w, &exact, 2, run);
+    snprintf(command, sizeof(command), "%s--set strata.wire=bf16", run);
+    ranks_run_ok(w, &asked, 2, command);
+    snprintf(command, sizeof(command), "%s--set communication_data_type=bf16 --set strata.accumulation=horizontal", run);
+    ranks_run_ok(w, &deepspeed, 2, command);
+    same_digests(asked.programs[0].out, deepspeed.programs[0].out);
+    assert_string_not_equal(line_of(exact.programs[0].out, "weights_digest", a),
+                            line_of(asked.programs[0].out, "weights_digest", b));
+    ranks_free(&exact);
+    ranks_free(&asked);
+    ranks_free(&deepspeed);
+}
+
 /* JSON up to a member, with all digits of its figures. */
 static const char *up_to(const char *out, const char *member, char text[1024])
 {
@@ -507,6 +528,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_ranks_are_one_run),
+        cmocka_unit_test(the_wire_may_be_narrow),
         cmocka_unit_test(evaluations_of_ranks_are_those_of_one),
         cmocka_unit_test(generations_of_ranks_are_those_of_one),
         cmocka_unit_test(checkpoints_are_of_no_number_of_ranks),

@@ -43,6 +43,19 @@ static void over_nccl_untied(void **state)
     check(layouts_model(STRATA_F32, true), true, 0, 1);
 }
 
+/* What one rank rounds on its device another widens on its own. */
+static void rounded_over_nccl(void **state)
+{
+    struct rig_cell model = layouts_model(STRATA_BF16, false);
+
+    (void)state;
+    model.cuda = true;
+    model.open_device_comm = open_nccl;
+    twin_be_lazy(1);
+    layouts_check_rounded(&model, sample_is_all() ? UINT32_MAX : 2);
+    twin_reset();
+}
+
 static void over_threads(void **state)
 {
     (void)state;
@@ -56,6 +69,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(over_nccl),
         cmocka_unit_test(over_nccl_untied),
+        cmocka_unit_test(rounded_over_nccl),
         cmocka_unit_test(over_threads),
     };
 

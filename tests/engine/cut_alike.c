@@ -18,7 +18,8 @@ struct cut_alike {
 /* The ops whose parts lie on the device, where there is one. */
 static bool on_device(const char *what)
 {
-    static const char *const starts[] = {"gather_weight", "gather_grad", "exchange_grad", "the first gather of page"};
+    static const char *const starts[] = {"gather_weight", "gather_grad", "exchange_grad", "exchange_rounded",
+                                         "the first gather of page"};
 
     for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++)
         if (strncmp(what, starts[i], strlen(starts[i])) == 0)

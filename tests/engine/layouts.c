@@ -109,6 +109,25 @@ void layouts_check(const struct rig_cell *model, uint32_t first, uint32_t step)
     assert_true(model->dtype != STRATA_F16 || result.skipped > 0);
 }
 
+void layouts_check_rounded(const struct rig_cell *model, uint32_t most)
+{
+    struct rig_cell exact = *model, rounded = *model;
+    struct rig_result whole = {0};
+
+    exact.wire = ST_WIRE_F32;
+    rounded.wire = ST_WIRE_BF16;
+    check_layout(&exact, &layouts[0], &whole);
+    for (uint32_t ranks = 2; ranks <= RANKS_MOST; ranks *= 2) {
+        struct rig_result first = {0};
+        uint32_t count = 0;
+
+        for (size_t i = 1; i < sizeof(layouts) / sizeof(layouts[0]); i++)
+            if (layouts[i].ranks == ranks && count++ < most)
+                check_layout(&rounded, &layouts[i], &first);
+        assert_string_not_equal(first.weights, whole.weights);
+    }
+}
+
 uint32_t layouts_product(const struct rig_cell *model)
 {
     static const enum rig_budget budgets[] = {[NONE] = RIG_ALL, [CPU] = RIG_MIDWAY, [NVME] = RIG_SMALLEST};

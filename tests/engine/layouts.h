@@ -9,6 +9,8 @@
 struct rig_cell layouts_model(strata_dtype dtype, bool llama);
 /** Trains it by one rank, then in every `step`th layout of several ranks from number `first` on, in the test's scratch_dir. */
 void layouts_check(const struct rig_cell *model, uint32_t first, uint32_t step);
+/** With sums that ranks exchange in bf16: for each number of ranks the same bits in its first `most` layouts. */
+void layouts_check_rounded(const struct rig_cell *model, uint32_t most);
 /** Trains it, clipped, at every stage and tier in either order by 1, 2 and 4 ranks: how many runs. */
 uint32_t layouts_product(const struct rig_cell *model);
 

@@ -106,6 +106,7 @@ void rig_config(struct st_config *out, const struct rig_cell *cell, const char *
     out->activations = cell->activations;
     out->activation_tier = cell->act_tier;
     out->accumulation = cell->accumulation;
+    out->wire = cell->wire;
     out->leaves = cell->leaves;
     out->update = cell->update;
     out->cache = cell->cache;

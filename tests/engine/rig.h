@@ -22,6 +22,7 @@ struct rig_cell {
     uint32_t grad_accum;
     uint32_t leaves; /* 0: 1 */
     enum st_accumulation accumulation;
+    enum st_wire wire;
     enum st_activation_mode activations;
     strata_tier act_tier; /* of checkpoints; COUNT: auto */
     const char *io_method, *isa;

@@ -54,6 +54,14 @@ static void test_serial_updates_and_frozen_blocks(void **state)
     layouts_check(&c, 0, 3);
 }
 
+static void test_sums_rounded_for_the_wire(void **state)
+{
+    const struct rig_cell c = layouts_model(STRATA_BF16, false);
+
+    (void)state;
+    layouts_check_rounded(&c, UINT32_MAX);
+}
+
 static void test_the_product(void **state)
 {
     static const strata_dtype dtypes[] = {STRATA_BF16, STRATA_F16, STRATA_F32};
@@ -79,6 +87,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_fp16_with_skipped_steps),
         cmocka_unit_test(test_updates_in_backward),
         cmocka_unit_test(test_serial_updates_and_frozen_blocks),
+        cmocka_unit_test(test_sums_rounded_for_the_wire),
     };
 
     sample_init(argc, argv);

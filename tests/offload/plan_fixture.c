@@ -207,6 +207,7 @@ void plan_random_policy(struct st_policy *policy, struct plan_draws *draws, cons
         policy->ranks = 2 + (uint32_t)(draws->seed / 3 % 4);
         policy->rank = (uint32_t)(draws->seed / 7 % policy->ranks);
         policy->stage = (uint32_t)(draws->seed / 5 % 4);
+        policy->wire = draws->seed / 11 % 3 == 1 ? ST_WIRE_BF16 : ST_WIRE_F32;
     }
 }
 

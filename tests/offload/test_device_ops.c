@@ -315,6 +315,7 @@ static void sums_are_folded(void **state)
     const uint64_t elems = 150001;
     struct df_device d;
     float *sum, *addend, *want;
+    uint16_t *narrow;
 
     (void)state;
     df_open(&d, &(struct df_opts){0});
@@ -327,7 +328,13 @@ static void sums_are_folded(void **state)
     sum[elems - 1] = -0.0f, addend[elems - 1] = 0.0f;
     for (uint64_t i = 0; i < elems; i++)
         want[i] = sum[i] + addend[i];
-    df_ok(d.ops->fold(d.dev, sum, addend, elems));
+    df_ok(d.ops->fold(d.dev, sum, addend, STRATA_F32, elems));
+    assert_memory_equal(sum, want, elems * sizeof(float));
+    narrow = df_random(&d, elems, STRATA_BF16, 3, 1e-2, 0);
+    st_kernels_pick("scalar")->bf16_to_f32(addend, narrow, elems);
+    for (uint64_t i = 0; i < elems; i++)
+        want[i] = sum[i] + addend[i];
+    df_ok(d.ops->fold(d.dev, sum, narrow, STRATA_BF16, elems));
     assert_memory_equal(sum, want, elems * sizeof(float));
     df_close(&d);
 }

@@ -306,7 +306,7 @@ static void do_work(struct df_device *d, struct work *w, strata_dtype dt)
         df_ok(
             d->ops->embed_scatter(d->dev, w->dtable + (uint64_t)first * COLS, w->rows, w->tokens, ROWS, COLS, first, count, dt));
     }
-    df_ok(d->ops->fold(d->dev, w->acc, w->folded, ELEMS));
+    df_ok(d->ops->fold(d->dev, w->acc, w->folded, STRATA_F32, ELEMS));
     df_ok(d->ops->grad_finish(d->dev, w->rounded, dt, w->acc, ELEMS, w->sums, w->norm2, w->nonfinite));
     for (int f = 0; f < ST_MOMENTS_COUNT; f++)
         do_update(d, w, dt, (enum st_moment_format)f);

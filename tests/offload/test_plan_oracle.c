@@ -98,7 +98,7 @@ static void count_program(struct st_moved *moved, const struct st_plan *plan)
         moved->read += reads ? op->bytes : 0;
         moved->nvme += reads || op->lane == ST_LANE_WRITE ? op->bytes : 0;
         moved->comm += op->kind == ST_OP_GATHER_WEIGHT || op->kind == ST_OP_GATHER_UPDATED || op->kind == ST_OP_EXCHANGE_GRAD ||
-                               op->kind == ST_OP_GATHER_GRAD
+                               op->kind == ST_OP_EXCHANGE_ROUNDED || op->kind == ST_OP_GATHER_GRAD
                            ? op->bytes
                            : 0;
         moved->upload += up ? op->bytes : 0;

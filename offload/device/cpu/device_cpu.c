@@ -3,7 +3,9 @@
  * Every call has done its work when it returns, so the three queues are always empty.  One thread calls at a time. */
 #include "core/base/error.h"
 #include "core/system/clock.h"
+#include "kernels/fold.h"
 #include "offload/device/cpu/device_cpu_internal.h"
+
 #include <assert.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -139,7 +141,8 @@ static strata_status cpu_finish(struct st_device *dev, enum st_queue queue)
 struct fold_job {
     const struct st_kernels *kernels;
     float *sum;
-    const float *addend;
+    const void *addend;
+    strata_dtype dt;
     uint64_t elems;
 };
 
@@ -149,12 +152,12 @@ static void fold_item(void *ctx, uint64_t index, uint32_t worker)
     const struct st_run run = st_run_at(index, UPDATE_PIECE, job->elems);
 
     (void)worker;
-    job->kernels->add_f32(job->sum + run.first, job->addend + run.first, run.count);
+    st_fold(job->kernels, job->sum + run.first, st_elem(job->addend, run.first, job->dt), job->dt, run.count);
 }
 
-static strata_status cpu_fold(struct st_device *dev, float *sum, const float *addend, uint64_t elems)
+static strata_status cpu_fold(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems)
 {
-    struct fold_job job = {cpu_of(dev)->kernels, sum, addend, elems};
+    struct fold_job job = {cpu_of(dev)->kernels, sum, addend, dt, elems};
 
     st_workers_run(cpu_of(dev)->workers, fold_item, &job, st_run_count(UPDATE_PIECE, elems));
     return STRATA_OK;

@@ -4,6 +4,7 @@
  * same bits. */
 #include "core/base/error.h"
 #include "core/base/rng.h"
+#include "kernels/fold.h"
 #include "kernels/ops/ops.h"
 #include "offload/device/op_traffic.h"
 #include "offload/device/paced/paced_internal.h"
@@ -207,16 +208,16 @@ static void fold(struct paced_device *dev, const struct paced_task *task, uint64
     const struct paced_fold *f = &task->of.fold;
 
     (void)index;
-    dev->kernels->add_f32(f->sum, f->addend, f->elems);
+    st_fold(dev->kernels, f->sum, f->addend, f->dt, f->elems);
 }
 
-static strata_status paced_fold(struct st_device *dev, float *sum, const float *addend, uint64_t elems)
+static strata_status paced_fold(struct st_device *dev, float *sum, const void *addend, strata_dtype dt, uint64_t elems)
 {
-    const struct st_op_shape shape = {.op = ST_DEVICE_FOLD, .rows = 1, .cols = elems};
+    const struct st_op_shape shape = {.op = ST_DEVICE_FOLD, .dt = dt, .rows = 1, .cols = elems};
 
-    return enqueue(
-        dev, ST_QUEUE_COMPUTE,
-        &(struct paced_task){.work = fold, .pieces = 1, .seconds = pass_seconds(dev, &shape), .of.fold = {sum, addend, elems}});
+    return enqueue(dev, ST_QUEUE_COMPUTE,
+                   &(struct paced_task){
+                       .work = fold, .pieces = 1, .seconds = pass_seconds(dev, &shape), .of.fold = {sum, addend, dt, elems}});
 }
 
 static void finish_grad(struct paced_device *dev, const struct paced_task *task, uint64_t index)

@@ -29,7 +29,8 @@ struct paced_copy {
 
 struct paced_fold {
     float *sum;
-    const float *addend;
+    const void *addend;
+    strata_dtype dt;
     uint64_t elems;
 };
 
