@@ -11,7 +11,8 @@ struct cf_world;
 typedef strata_status cf_body(struct st_comm *comm, struct cf_world *world);
 
 struct cf_world {
-    const char *kind;    /* "threads"; "paced": over these; "tcp": sockets alone; "shared": tcp with shared memory; "mpi": over its stand-in */
+    const char *kind; /* "threads"; "paced": over these; "tcp": sockets alone; "shared": tcp with shared memory; "mpi": over its
+                         stand-in */
     const char *address; /* of tcp; NULL: 127.0.0.1 */
     uint32_t ranks;
     uint64_t deadline_ns; /* 0: as long as the test may take */

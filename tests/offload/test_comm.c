@@ -1,8 +1,11 @@
 /* tests/offload/test_comm.c - the contract in offload/comm/comm.h, run over every implementation that needs no other program. */
 #include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/clock.h"
 #include "offload/comm/comm.h"
 #include "tests/offload/comm_fixture.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -162,6 +165,62 @@ static void all_get_everybodys_numbers(void **state)
     in_every_world(gather_rounds, NULL, 0, cf_assert_ok);
     assert_int_equal(st_comm_gather(NULL, &mine, sizeof(mine), &all, "alone"), STRATA_OK);
     assert_int_equal(all, 7);
+}
+
+/* --- pace --- */
+
+#define PACED_BYTES  1000000u
+#define PACED_RATE   200e6
+#define PACED_WAIT_S 1e-3 /* latency */
+#define PACED_TIMES  5u
+
+static strata_status exchange_at_pace(struct st_comm *comm, struct cf_world *world)
+{
+    const double least = PACED_TIMES * (PACED_WAIT_S + PACED_BYTES / PACED_RATE);
+    const uint64_t begin_ns = st_clock_ns();
+    unsigned char *out = calloc(2, PACED_BYTES);
+    const struct st_comm_part send = {.data = out, .bytes = PACED_BYTES},
+                              recv = {.data = out + PACED_BYTES, .bytes = PACED_BYTES};
+    struct st_comm_peer peers[2] = {{0}};
+    strata_status st = out != NULL ? STRATA_OK : STRATA_E_NOMEM;
+
+    (void)world;
+    peers[1 - comm->world.rank] = (struct st_comm_peer){&send, &recv, 1, 1};
+    for (uint32_t i = 0; i < PACED_TIMES && st == STRATA_OK; i++)
+        st = st_comm_exchange(comm, peers, "exchange_grad of page 1");
+    free(out);
+    if (st == STRATA_OK && (double)(st_clock_ns() - begin_ns) * 1e-9 < least)
+        st = st_error(STRATA_E_INTERNAL, "faster than its links");
+    return st;
+}
+
+/* One after the other, too: what a rank overslept is not more than made up for. */
+static void paced_exchanges_are_never_faster_than_their_links(void **state)
+{
+    const struct st_comm_pace pace = {.rate = PACED_RATE, .latency = PACED_WAIT_S};
+    struct cf_world world = {.kind = "paced", .ranks = 2, .body = exchange_at_pace};
+    struct st_comm *comm[CF_RANKS_MAX];
+
+    (void)state;
+    assert_int_equal(st_comm_threads_open(comm, 2, 0), STRATA_OK);
+    for (uint32_t r = 0; r < 2; r++)
+        assert_int_equal(st_comm_paced_open(&comm[r], comm[r], &pace), STRATA_OK);
+    cf_run_opened(&world, comm);
+    cf_assert_ok(&world);
+}
+
+static void a_pace_needs_memory(void **state)
+{
+    const struct st_comm_pace pace = {.rate = PACED_RATE};
+    struct st_comm *comm[2], *paced;
+
+    (void)state;
+    assert_int_equal(st_comm_threads_open(comm, 2, 0), STRATA_OK);
+    st_fault_arm(&(struct st_fault_spec){.site = "comm.paced", .count = 1, .result = -ENOMEM});
+    assert_int_equal(st_comm_paced_open(&paced, comm[0], &pace), STRATA_E_NOMEM);
+    assert_int_equal(st_fault_disarm(), 1);
+    for (uint32_t r = 0; r < 2; r++)
+        st_comm_close(comm[r]);
 }
 
 /* --- agreement --- */
@@ -350,10 +409,16 @@ static void silence_ends_at_the_deadline(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_arrive_however_they_are_cut),      cmocka_unit_test(all_get_everybodys_numbers),
-        cmocka_unit_test(other_sizes_are_an_error_not_a_hang),    cmocka_unit_test(another_call_is_an_error_not_a_hang),
-        cmocka_unit_test(a_rank_that_is_gone_is_named),           cmocka_unit_test(a_reason_reaches_all_ranks),
-        cmocka_unit_test(what_differs_is_named_with_both_values), cmocka_unit_test(silence_ends_at_the_deadline),
+        cmocka_unit_test(bytes_arrive_however_they_are_cut),
+        cmocka_unit_test(all_get_everybodys_numbers),
+        cmocka_unit_test(paced_exchanges_are_never_faster_than_their_links),
+        cmocka_unit_test(a_pace_needs_memory),
+        cmocka_unit_test(other_sizes_are_an_error_not_a_hang),
+        cmocka_unit_test(another_call_is_an_error_not_a_hang),
+        cmocka_unit_test(a_rank_that_is_gone_is_named),
+        cmocka_unit_test(a_reason_reaches_all_ranks),
+        cmocka_unit_test(what_differs_is_named_with_both_values),
+        cmocka_unit_test(silence_ends_at_the_deadline),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
