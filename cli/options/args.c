@@ -295,6 +295,9 @@ static strata_status recipe_options(struct cli_args *args, const struct cursor *
     for (uint32_t i = 0; st == STRATA_OK && strata_recipe_option(args->recipe, i, &name, &value); i++) {
         const struct cli_option *o = cli_option_find(args->command, name);
 
+        if (o == NULL && args->command != CLI_CMD_CHECK)
+            return st_error(STRATA_E_CONFIG, "%s: it asks for --%s %s, which is not in this version", args->positional.items[0],
+                            name, value != NULL ? value : "");
         if (o == NULL || is_replaced(args, c, name)) /* check takes few of them, and lists all */
             continue;
         if (o->kind == VALUE_FLAG)
@@ -326,8 +329,9 @@ static strata_status recipe_take(struct cli_args *args, const struct cursor *c)
     st = strata_recipe_open(&args->recipe, file, args->allow_unknown);
     if (st != STRATA_OK)
         return args->command == CLI_CMD_CHECK && st == STRATA_E_CONFIG ? STRATA_OK : st;
+    st = recipe_options(args, c);
     args->positional.count = args->command == CLI_CMD_CHECK ? 1 : 0;
-    return recipe_options(args, c);
+    return st;
 }
 
 /* --- what a command requires --- */

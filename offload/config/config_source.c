@@ -311,6 +311,12 @@ static bool says(struct st_config_source *src, const char *path)
            !st_value_is_auto(src->fields[st_field_index(field)].node);
 }
 
+/* DeepSpeed's file itself. */
+static bool file_says(struct st_config_source *src, const char *path)
+{
+    return says(src, path) && !src->fields[st_field_index(find_field(path))].by_recipe;
+}
+
 static void take_recipe_value(struct st_config_source *src, const char *recipe, const struct st_recipe_value *value)
 {
     const struct st_field *field = find_field(value->to);
@@ -326,6 +332,7 @@ static void take_recipe_value(struct st_config_source *src, const char *recipe, 
     if (!says(src, field->path)) {
         src->fields[st_field_index(field)] = (struct st_field_state){0}; /* it may be "auto" there */
         take(src, field, node, field->path, ST_ORIGIN_FILE);
+        src->fields[st_field_index(field)].by_recipe = true;
         return;
     }
     st_value_show(there, sizeof(there), src->fields[st_field_index(field)].node);
@@ -341,7 +348,7 @@ void st_source_take_recipe(struct st_config_source *src, const struct strata_rec
 
     src->has_file = true;
     for (uint32_t i = 0; (value = st_recipe_value_at(recipe, i)) != NULL; i++)
-        if (value->to[0] != '-' && !says(src, value->unless))
+        if (value->to[0] != '-' && !file_says(src, value->unless))
             take_recipe_value(src, st_recipe_path(recipe), value);
 }
 

@@ -65,10 +65,27 @@ static void resolve_precision(struct strata_recipe *r, bool adapter)
     }
 }
 
+static void resolve_model(struct strata_recipe *r, bool adapter)
+{
+    if (st_recipe_given(r, "model_name_or_path"))
+        st_recipe_put(r, "model_name_or_path", "--model", "%s", st_recipe_beside(r, st_recipe_text(r, "model_name_or_path")));
+    if (!st_recipe_given(r, "adapter_name_or_path"))
+        return;
+    if (!adapter)
+        st_recipe_reject(r, "adapter_name_or_path", "belongs to finetuning_type lora, as there");
+    else if (strchr(st_recipe_text(r, "adapter_name_or_path"), ',') != NULL)
+        st_recipe_reject(r, "adapter_name_or_path",
+                         "names several: merge all but the last (strata export --merge) and train with the result");
+    else
+        st_recipe_put(r, "adapter_name_or_path", "--adapter", "%s",
+                      st_recipe_beside(r, st_recipe_text(r, "adapter_name_or_path")));
+}
+
 static void resolve_method(struct strata_recipe *r)
 {
     const bool adapter = is(r, "finetuning_type", "lora");
 
+    resolve_model(r, adapter);
     if (st_recipe_given(r, "do_train") && !st_recipe_on(r, "do_train"))
         st_recipe_reject(r, "do_train", "false asks for no training: strata eval evaluates a model");
     if (adapter)

@@ -97,8 +97,8 @@ static const struct st_choice optim_choices[] = {
 
 /* clang-format off */
 static const struct st_field model_rows[] = {
-    {.path = "model_name_or_path", .type = ST_FIELD_TEXT, .to = "--model", .help = "a Hugging Face directory, a preset or a checkpoint; nothing is downloaded"},
-    {.path = "adapter_name_or_path", .type = ST_FIELD_TEXT, .to = "--adapter", .help = "an adapter in PEFT's format to go on with; several separated by commas are not merged here"},
+    {.path = "model_name_or_path", .type = ST_FIELD_TEXT, .help = "--model: a Hugging Face directory, a preset or a checkpoint; nothing is downloaded"},
+    {.path = "adapter_name_or_path", .type = ST_FIELD_TEXT, .help = "--adapter: an adapter in PEFT's format to go on with; several separated by commas are not merged here"},
     ST_RECIPE_NOTICE("hf_hub_token", "ms_hub_token om_hub_token", SECRET, NO_HUB),
     ST_RECIPE_NOTICE("cache_dir", "model_revision", ANY, NO_HUB),
     ST_RECIPE_NOTICE("adapter_folder", NULL, ANY, "name the folder itself in adapter_name_or_path"),

@@ -246,6 +246,31 @@ static void dataset_info_names_columns_and_tags(void **state)
     scratch_close();
 }
 
+/* The ids that stay of these turns (sources and targets), of the turns in this order or, with from_last, in the other one, so that the
+ * same turns come first. */
+static void check_truncated(const uint32_t turns[][2], const uint32_t kept[][2], uint32_t count, uint64_t most, bool from_last)
+{
+    uint32_t ids[64], want[64];
+    uint8_t trained[64];
+    uint64_t total = 0, stay = 0;
+
+    for (uint32_t n = 0; n < count; n++) {
+        const uint32_t t = from_last ? count - 1 - n : n;
+
+        if (from_last && turns[t][0] * turns[t][1] == 0)
+            return; /* in the other order its half is of the next turn */
+        for (uint32_t half = 0; half < 2; half++)
+            for (uint32_t i = 0; i < turns[t][half]; i++) {
+                if (i < kept[t][half])
+                    want[stay++] = (uint32_t)total;
+                ids[total] = (uint32_t)total;
+                trained[total++] = (uint8_t)half;
+            }
+    }
+    assert_int_equal((from_last ? st_truncate_turns_from_last : st_truncate_turns)(ids, trained, total, most), stay);
+    assert_memory_equal(ids, want, stay * sizeof(ids[0]));
+}
+
 /* Kept of each turn, as LLaMA-Factory's supervised processor keeps it. */
 static void turns_are_truncated_as_infer_seqlen_says(void **state)
 {
@@ -261,20 +286,8 @@ static void turns_are_truncated_as_infer_seqlen_says(void **state)
 
     (void)state;
     for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
-        uint32_t ids[64], want[64];
-        uint8_t trained[64];
-        uint64_t count = 0, kept = 0;
-
-        for (uint32_t t = 0; t < cases[c].count; t++)
-            for (uint32_t half = 0; half < 2; half++)
-                for (uint32_t i = 0; i < cases[c].turns[t][half]; i++) {
-                    if (i < cases[c].kept[t][half])
-                        want[kept++] = (uint32_t)count;
-                    ids[count] = (uint32_t)count;
-                    trained[count++] = (uint8_t)half;
-                }
-        assert_int_equal(st_truncate_turns(ids, trained, count, cases[c].most), kept);
-        assert_memory_equal(ids, want, kept * sizeof(ids[0]));
+        check_truncated(cases[c].turns, cases[c].kept, cases[c].count, cases[c].most, false);
+        check_truncated(cases[c].turns, cases[c].kept, cases[c].count, cases[c].most, true);
     }
 }
 

@@ -105,6 +105,7 @@ static void llama_factory_keys_become_options(void **state)
         {"resume_from_checkpoint: null", "--resume", NULL},
         {"resume_from_checkpoint: true", "--resume", "auto"},
         {"resume_from_checkpoint: x/y", "--resume", "x/y"},
+        {"adapter_name_or_path: a", "--adapter", "a"},
     };
 
     (void)state;
@@ -246,6 +247,8 @@ static void problems_name_line_and_key(void **state)
         {"train_on_prompt: true\nmask_history: true", "mask_history: excludes train_on_prompt"},
         {"use_galore: true", "use_galore: this version has AdamW"},
         {"rope_scaling: linear", "rope_scaling: config.json says"},
+        {"adapter_name_or_path: a\nfinetuning_type: full", "adapter_name_or_path: belongs to finetuning_type lora"},
+        {"adapter_name_or_path: a,b", "adapter_name_or_path: names several"},
         {"label_smoothing_factor: 0.1", "labels are not smoothed"},
     };
     static const struct bad_row xtuner[] = {
@@ -315,8 +318,8 @@ static strata_status load(struct st_config *config, struct st_config_source **so
 
 static void auto_is_filled_and_the_rest_must_agree(void **state)
 {
-    static const char lf[] =
-        LF "finetuning_type: full\nper_device_train_batch_size: 2\nlearning_rate: 1e-3\nbf16: true\nmax_grad_norm: 0.5\n";
+    static const char lf[] = LF "finetuning_type: full\nper_device_train_batch_size: 2\nlearning_rate: 1e-3\nbf16: "
+                                "true\nmax_grad_norm: 0.5\nweight_decay: 0.1\n";
     struct st_config_source *source;
     struct st_config c;
 
@@ -334,7 +337,7 @@ static void auto_is_filled_and_the_rest_must_agree(void **state)
     assert_int_equal(c.zero_stage, 3);
     assert_int_equal(c.param_tier, STRATA_TIER_HOST);
     assert_int_equal(c.schedule.shape, ST_LR_SHAPE_LINEAR);
-    assert_false(c.decay_all);
+    assert_true(c.optimizer.weight_decay == 0.1 && !c.decay_all); /* the recipe's optimizer is not the file's */
     st_config_source_free(source);
 
     /* Equal values agree; others do not, and both are told. */

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""make_golden_recipes.py - runs LLaMA-Factory on the files of tests/golden/recipes/*.yaml and keeps the losses of their 20 steps.
+
+    python tools/make_golden_recipes.py                 all of them
+    python tools/make_golden_recipes.py full_sft ...    these
+
+Needs LLaMA-Factory (0.9.6), PyTorch and transformers; runs on the CPU.  Every step of these files has all rows, so that the order in
+which Trainer shuffles them is all the same.  Made anew only when the model (random weights, seeded) is missing."""
+import importlib
+import importlib.machinery
+import json
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import types
+
+os.environ.update(CUDA_VISIBLE_DEVICES="", DISABLE_VERSION_CHECK="1", ACCELERATE_USE_CPU="true", OMP_NUM_THREADS="2")
+HERE = pathlib.Path(__file__).resolve().parent.parent
+GOLDEN = HERE / "tests/golden/recipes"
+TOKENIZER = HERE / "tests/golden/tokenizers/qwen2.json"
+STEPS = 20
+
+
+class Absent(types.ModuleType):
+    """A package that LLaMA-Factory imports and this run does not use."""
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+
+def stand_in(names):
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            module = Absent(name)
+            module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+            module.__path__ = []
+            sys.modules[name] = module
+
+
+def make_model():
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen2Config(vocab_size=424, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+                         num_key_value_heads=1, max_position_embeddings=256, initializer_range=0.2, tie_word_embeddings=True,
+                         bos_token_id=None, eos_token_id=422, pad_token_id=420)
+    Qwen2ForCausalLM(config).save_pretrained(GOLDEN / "tiny")
+    (GOLDEN / "tiny/generation_config.json").unlink(missing_ok=True)
+
+
+def put_tokenizer(directory):
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(TOKENIZER), eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    tokenizer.save_pretrained(directory)
+
+
+def losses_of(name, work):
+    from omegaconf import OmegaConf
+    from llamafactory.train.tuner import run_exp
+
+    args = OmegaConf.to_container(OmegaConf.load(GOLDEN / f"{name}.yaml"))
+    shutil.copytree(GOLDEN / "tiny", work / "model", dirs_exist_ok=True)
+    put_tokenizer(work / "model")
+    args.update(model_name_or_path=str(work / "model"), dataset_dir=str(GOLDEN / "data"), output_dir=str(work / name))
+    if "adapter_name_or_path" in args:
+        args["adapter_name_or_path"] = str(GOLDEN / args["adapter_name_or_path"])
+    run_exp(args)
+    history = json.loads((work / name / "trainer_state.json").read_text())["log_history"]
+    losses = [entry["loss"] for entry in history if "loss" in entry]
+    assert len(losses) == STEPS, (name, len(losses))
+    return losses
+
+
+def main():
+    stand_in(["torchaudio", "av", "torchvision", "torchvision.transforms", "torchdata", "gradio", "matplotlib", "matplotlib.pyplot",
+              "matplotlib.figure", "modelscope", "rouge_chinese", "nltk", "jieba", "trackio", "swanlab"])
+    if not (GOLDEN / "tiny/model.safetensors").exists():
+        make_model()
+    path = GOLDEN / "golden.json"
+    golden = json.loads(path.read_text()) if path.exists() else {}
+    for name in sys.argv[1:] or sorted(p.stem for p in GOLDEN.glob("*.yaml")):
+        with tempfile.TemporaryDirectory() as work:
+            golden[name] = losses_of(name, pathlib.Path(work))
+    path.write_text(json.dumps(dict(sorted(golden.items())), indent=1) + "\n")
+
+
+main()
