@@ -7,6 +7,7 @@
 #include "core/system/ending.h"
 #include "core/system/temp_dir.h"
 #include "core/trace/trace.h"
+#include "model/nf4.h"
 #include "offload/checkpoint/store.h"
 #include "offload/comm/comm_nccl.h"
 #include "offload/config/config_options.h"
@@ -200,19 +201,33 @@ static strata_status read_watched(void *ctx, uint32_t page, uint64_t first, uint
     return st == STRATA_OK ? st_handle_watch(w->model, w->what, atomic_fetch_add(&w->done, count) + count, w->total) : st;
 }
 
+/* Values of a checkpoint have been quantised. */
+static strata_status open_nf4(struct st_nf4_source **out, struct strata_model *m)
+{
+    const bool twice = m->config.quantization == ST_QUANTIZATION_NF4_DOUBLE && m->weights == NULL;
+
+    if (m->config.quantization == ST_QUANTIZATION_NONE)
+        return STRATA_OK;
+    return st_nf4_source_open(out, m->model, st_handle_weights(m), twice);
+}
+
 static strata_status load(struct strata_engine *e)
 {
     struct strata_model *m = e->plan->model;
-    struct watched_source w = {.model = m, .total = st_model_workload(m->model)->params};
+    struct watched_source w = {.model = m};
+    struct st_nf4_source *nf4 = NULL;
     strata_status st = st_handle_open_weights(m);
 
-    if (st != STRATA_OK)
+    if (st != STRATA_OK || (st = open_nf4(&nf4, m)) != STRATA_OK)
         return st;
-    w.source = st_handle_weights(m);
+    for (uint32_t p = 0; p < st_model_workload(m->model)->page_count; p++)
+        w.total += st_model_workload(m->model)->pages[p].params; /* those that are frozen are loaded, too */
+    w.source = nf4 != NULL ? st_nf4_source_values(nf4) : st_handle_weights(m);
     w.what = m->is_dir ? "loading weights" : "making initial weights";
     st = st_handle_watch(m, w.what, 0, w.total);
     if (st == STRATA_OK)
         st = st_engine_load(e->engine, read_watched, &w);
+    st_nf4_source_close(nf4);
     if (st == STRATA_OK && m->reader != NULL)
         st = st_hf_reader_check_unchanged(m->reader);
     return st == STRATA_OK && e->saver != NULL ? st_saver_begin(e->saver, NULL) : st;

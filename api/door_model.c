@@ -243,11 +243,16 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
         .ops = st_device_find(m->device)->tensors,
         .freeze = m->config.freeze,
         .freeze_count = m->config.freeze_count,
+        .nf4 = m->config.quantization != ST_QUANTIZATION_NONE,
     };
     strata_status st;
 
     if (m->config.lora[0] != '\0')
         return st_error(STRATA_E_CONFIG, "strata.lora: adapters are not trained in this version yet");
+    if (batch.nf4 && m->config.lora[0] == '\0' && !st_handle_forward_only(m))
+        return st_error(STRATA_E_CONFIG,
+                        "strata.quantization: weights in nf4 are not trained: say with strata.lora (--lora FILE) "
+                        "what is, or use \"none\"");
     batch.documents = m->documents && m->use != STRATA_USE_GENERATE;
     if (m->use == STRATA_USE_GENERATE)
         batch.micro_batch = batch.grad_accum = 1, batch.generate = true, batch.context = m->context;

@@ -45,6 +45,10 @@ struct st_config_monitor {
     char output_path[ST_CONFIG_PATH_MAX], job_name[ST_CONFIG_PATH_MAX];
 };
 
+/* How the linear weights of blocks are stored, which is then frozen: as the others; in NF4; in NF4 whose scales were quantised,
+ * too. */
+enum st_quantization { ST_QUANTIZATION_NONE, ST_QUANTIZATION_NF4, ST_QUANTIZATION_NF4_DOUBLE };
+
 struct st_config {
     /* batch */
     uint32_t train_batch, micro_batch, grad_accum; /* train = micro * accum * ranks */
@@ -85,7 +89,8 @@ struct st_config {
     strata_tier activation_tier; /* slowest tier for checkpoints: DEVICE, HOST or NVME; COUNT: auto */
     char freeze[ST_CONFIG_FREEZE_MAX][ST_CONFIG_PATTERN_MAX]; /* shell patterns over tensor names: no gradient, no state */
     uint32_t freeze_count;
-    char lora[ST_CONFIG_JSON_MAX];                   /* JSON of an object with PEFT's keys (model/adapter/adapter.h); "": none */
+    char lora[ST_CONFIG_JSON_MAX]; /* JSON of an object with PEFT's keys (model/adapter/adapter.h); "": none */
+    enum st_quantization quantization;
     uint32_t threads;                                /* 0: one per usable core */
     uint32_t device_deadline;                        /* seconds */
     uint32_t io_deadline;                            /* seconds; 0: none */

@@ -60,6 +60,13 @@ static const struct st_choice moment_choices[] = {
     {NULL, 0, ST_VERDICT_HONOURED},
 };
 
+static const struct st_choice quantization_choices[] = {
+    {"none", ST_QUANTIZATION_NONE, ST_VERDICT_HONOURED},
+    {"nf4", ST_QUANTIZATION_NF4, ST_VERDICT_HONOURED},
+    {"nf4-double", ST_QUANTIZATION_NF4_DOUBLE, ST_VERDICT_HONOURED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
 static const struct st_choice activation_choices[] = {
     {"auto", ST_ACT_AUTO, ST_VERDICT_HONOURED},
     {"kept", ST_ACT_KEPT, ST_VERDICT_HONOURED},
@@ -301,6 +308,11 @@ static const struct st_field strata_rows[] = {
     {.path = "strata.lora", .type = ST_FIELD_JSON, ST_BOUND(JSON, lora), .changes = ST_CHANGES_RESULTS,
      .help = "train adapters of linear layers and nothing else: the keys of PEFT's LoraConfig, as in an adapter_config.json (--lora FILE); "
              "{}: PEFT's defaults; left out: none"},
+    {.path = "strata.quantization", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, quantization), .choices = quantization_choices,
+     .changes = ST_CHANGES_RESULTS, .fallback = "\"none\"",
+     .help = "nf4: the linear weights of blocks are rounded to 4 bits when they are loaded, as bitsandbytes rounds them, and stored in "
+             "0.5625 bytes each, frozen; training needs strata.lora. nf4-double: with the values of bitsandbytes' double quantisation, "
+             "in as many bytes"},
     {.path = "strata.decay_all", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, decay_all), .changes = ST_CHANGES_RESULTS, .auto_text = "false",
      .help = "decay biases and norm weights too; left out: true if the file names an optimizer, to which DeepSpeed passes every parameter, "
              "else false, as trainers do"},

@@ -103,6 +103,8 @@ static void verdicts(void **state)
         {"{\"strata\": {\"freeze\": [\"transformer.wte.*\"]}}", "strata.freeze", ST_VERDICT_HONOURED, NULL},
         {"{\"strata\": {\"lora\": {\"r\": 8}}}", "strata.lora", ST_VERDICT_HONOURED, NULL},
         {"{\"strata\": {\"lora\": {}, \"freeze\": \"*.bias\"}}", "strata.freeze", ST_VERDICT_REJECTED, "frozen already"},
+        {"{\"strata\": {\"quantization\": \"nf4-double\"}}", "strata.quantization", ST_VERDICT_HONOURED, NULL},
+        {"{\"strata\": {\"quantization\": \"fp4\"}}", "strata.quantization", ST_VERDICT_REJECTED, "nf4-double"},
         {"{\"strata\": {\"chunk_size\": 40000}}", "strata.chunk_size", ST_VERDICT_HONOURED, "rounded down"},
         {"{\"strata\": {\"keep\": 2}}", "strata.keep", ST_VERDICT_HONOURED, "names no directory"},
         {"{\"strata\": {\"save_every\": 9}}", "strata.save_every", ST_VERDICT_HONOURED, "names no directory"},
