@@ -51,4 +51,11 @@ struct st_rope {
     strata_dtype dt;
 };
 
+/* Rows in another dtype; one of the two is F32. */
+struct st_cast {
+    uint32_t rows, cols;
+    uint32_t to_stride, from_stride; /* elements between rows */
+    strata_dtype to, from;
+};
+
 #endif

@@ -202,6 +202,34 @@ cudaError_t st_cuda_scale(cudaStream_t stream, void *y, const void *x, float fac
     });
 }
 
+/* A block for THREADS runs of a row. */
+template <strata_dtype TO, strata_dtype FROM>
+static __global__ void __launch_bounds__(THREADS) cast_rows(const struct st_cast s, void *to, const void *from, bool wide)
+{
+    const uint64_t row = blockIdx.x, column = (static_cast<uint64_t>(blockIdx.y) * THREADS + threadIdx.x) * ST_RUN;
+    const uint32_t count = st_run_count(column, s.cols);
+    float values[ST_RUN];
+
+    st_load<FROM>(values, from, row * s.from_stride + column, count, wide);
+    st_store<TO>(to, row * s.to_stride + column, values, count, wide);
+}
+
+cudaError_t st_cuda_cast(cudaStream_t stream, const struct st_cast *cast, void *to, const void *from)
+{
+    const dim3 grid(cast->rows, st_blocks(cast->cols, THREADS * ST_RUN));
+    const bool wide = cast->to_stride % ST_RUN == 0 && cast->from_stride % ST_RUN == 0 && st_are_aligned({to, from});
+
+    if (cast->rows == 0 || cast->cols == 0)
+        return cudaSuccess;
+    if (cast->to == STRATA_F32)
+        return st_by_dtype(cast->from, [&](auto tag) {
+            ST_LAUNCH((cast_rows<STRATA_F32, decltype(tag)::value>), grid, THREADS, 0, stream, *cast, to, from, wide);
+        });
+    return st_by_dtype(cast->to, [&](auto tag) {
+        ST_LAUNCH((cast_rows<decltype(tag)::value, STRATA_F32>), grid, THREADS, 0, stream, *cast, to, from, wide);
+    });
+}
+
 /* A run lies in one record. */
 template <strata_dtype DT>
 static __global__ void __launch_bounds__(THREADS) nf4_widen(void *y, const struct st_nf4_block *x, uint64_t elems, bool wide)

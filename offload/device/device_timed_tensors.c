@@ -141,6 +141,24 @@ static strata_status timed_activation_forward(struct st_device *dev, enum st_act
     return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->activation_forward(c.inner, activation, y, x, elems, dt) : c.st);
 }
 
+static strata_status timed_activation_backward(struct st_device *dev, enum st_activation activation, void *dx, const void *dy,
+                                               const void *x, uint64_t elems, strata_dtype dt)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_ACTIVATION_BACKWARD, .dt = dt, .rows = 1, .cols = elems});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->activation_backward(c.inner, activation, dx, dy, x, elems, dt) : c.st);
+}
+
+static strata_status timed_cast(struct st_device *dev, const struct st_cast *cast, void *to, const void *from)
+{
+    const struct timed_call c = st_timed_begin(
+        dev, ST_QUEUE_COMPUTE,
+        &(struct st_op_shape){.op = ST_DEVICE_CAST, .dt = cast->from, .other = cast->to, .rows = cast->rows, .cols = cast->cols});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->cast(c.inner, cast, to, from) : c.st);
+}
+
 static strata_status timed_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
 {
     const struct timed_call c =

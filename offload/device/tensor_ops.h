@@ -2,7 +2,7 @@
  *
  * Each enqueues on the device's compute queue, which runs in order; on a device without queues it is done when it returns. The
  * memory that a call's pointers name must not change until then; structs given by pointer (st_matmul, st_attention, st_rmsnorm,
- * st_rope) are copied by the call. All other pointers are to device memory, which the host cannot dereference on `cuda`.
+ * st_rope, st_cast) are copied by the call. All other pointers are to device memory, which the host cannot dereference on `cuda`.
  * offload/device/device.h moves bytes between host and device and has the ops of the engine itself.
  *
  * Activations, weights and activation gradients have dtype `dt` (BF16, F16 or F32); gradients of parameters accumulate in
@@ -52,13 +52,17 @@ struct st_tensor_ops {
                                    uint32_t rows, uint32_t ffn, strata_dtype dt);
     strata_status (*gated_backward)(struct st_device *dev, enum st_activation activation, void *dgate_up, const void *dy,
                                     const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt);
-    /* Its backward is an epilogue of matmul. */
     strata_status (*activation_forward)(struct st_device *dev, enum st_activation activation, void *y, const void *x,
                                         uint64_t elems, strata_dtype dt);
+    /* dx = dy * activation'(x); dx may be dy.  Also an epilogue of matmul. */
+    strata_status (*activation_backward)(struct st_device *dev, enum st_activation activation, void *dx, const void *dy,
+                                         const void *x, uint64_t elems, strata_dtype dt);
     /* y = a + b, rounded once; y may alias either. */
     strata_status (*add)(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt);
     /* y = factor x, rounded once; y may alias x. */
     strata_status (*scale)(struct st_device *dev, void *y, const void *x, float factor, uint64_t elems, strata_dtype dt);
+    /* Widens exactly, or rounds once; no aliasing. */
+    strata_status (*cast)(struct st_device *dev, const struct st_cast *cast, void *to, const void *from);
     /* y[elems] dt = the elements of records of NF4: the same bits on every device. */
     strata_status (*nf4_widen)(struct st_device *dev, void *y, const struct st_nf4_block *x, uint64_t elems, strata_dtype dt);
 

@@ -80,6 +80,26 @@ static void run_scale(struct ops_call *c)
     cf_ok(st_cuda_scale(c->stream, over_x, over_x, 1.7f, elems, c->dt));
 }
 
+/* Rows to the second half of wider ones, both ways. */
+static void run_cast(struct ops_call *c)
+{
+    const uint32_t wider = 2 * c->cols;
+    const struct st_cast widen = {
+        .rows = c->rows, .cols = c->cols, .to_stride = wider, .from_stride = c->cols, .to = STRATA_F32, .from = c->dt};
+    const struct st_cast narrow = {
+        .rows = c->rows, .cols = c->cols, .to_stride = wider, .from_stride = c->cols, .to = c->dt, .from = STRATA_F32};
+    float *const wide = ops_out(c, 1, OPS_SINGLE, (uint64_t)c->rows * wider, 0, 0);
+    unsigned char *const y = ops_out(c, 0, OPS_OWN_DTYPE, (uint64_t)c->rows * wider, 0, 0);
+
+    if (c->device) {
+        cf_ok(st_cuda_cast(c->stream, &widen, wide + c->cols, c->x[0]));
+        cf_ok(st_cuda_cast(c->stream, &narrow, y + c->cols * strata_dtype_bytes(c->dt), c->f[0]));
+        return;
+    }
+    st_ops_scalar.widen_rows(wide + c->cols, wider, c->x[0], c->cols, c->rows, c->cols, c->dt);
+    st_ops_scalar.round_rows(y + c->cols * strata_dtype_bytes(c->dt), wider, c->f[0], c->cols, c->rows, c->cols, c->dt);
+}
+
 /* Records made of numbers: the first is the magnitude. */
 static void run_nf4_widen(struct ops_call *c)
 {
@@ -414,6 +434,7 @@ static void test_pointwise(void **state)
     ROWS(run_add);
     ROWS(run_scale);
     ROWS(run_nf4_widen);
+    ROWS(run_cast);
     ROWS(run_swiglu);
     FEW(run_geglu);
     ROWS(run_rope);

@@ -224,6 +224,21 @@ static strata_status mirror_activation_forward(struct st_device *dev, enum st_ac
     return leave(m, m->ops->tensors->activation_forward(m->inner, activation, at(m, y), at(m, x), elems, dt));
 }
 
+static strata_status mirror_activation_backward(struct st_device *dev, enum st_activation activation, void *dx, const void *dy,
+                                                const void *x, uint64_t elems, strata_dtype dt)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->activation_backward(m->inner, activation, at(m, dx), at(m, dy), at(m, x), elems, dt));
+}
+
+static strata_status mirror_cast(struct st_device *dev, const struct st_cast *cast, void *to, const void *from)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->cast(m->inner, cast, at(m, to), at(m, from)));
+}
+
 static strata_status mirror_scale(struct st_device *dev, void *y, const void *x, float factor, uint64_t elems, strata_dtype dt)
 {
     struct mirror *m = enter(dev);
@@ -393,7 +408,9 @@ static const struct st_tensor_ops mirror_tensors = {
     .gated_forward = mirror_gated_forward,
     .gated_backward = mirror_gated_backward,
     .activation_forward = mirror_activation_forward,
+    .activation_backward = mirror_activation_backward,
     .add = mirror_add,
+    .cast = mirror_cast,
     .scale = mirror_scale,
     .nf4_widen = mirror_nf4_widen,
     .attention_workspace = mirror_attention_workspace,

@@ -142,6 +142,10 @@ static void check_pointwise(struct df_device *d, strata_dtype dt)
             want[i] = activate(a, want_x[i]);
         df_ok(d->tensors->activation_forward(d->dev, a, y, x, elems, dt));
         df_assert_close("activation", y, dt, want, elems, df_tolerance(dt) / 3);
+        for (uint64_t i = 0; i < elems; i++)
+            want[i] = want_dy[i] * (activate(a, want_x[i] + 1e-5) - activate(a, want_x[i] - 1e-5)) / 2e-5;
+        df_ok(d->tensors->activation_backward(d->dev, a, y, dy, x, elems, dt));
+        df_assert_close("activation backward", y, dt, want, elems, df_tolerance(dt));
     }
     for (uint64_t i = 0; i < elems; i++)
         want[i] = want_x[i] + want_dy[i];
@@ -152,6 +156,37 @@ static void check_pointwise(struct df_device *d, strata_dtype dt)
     df_ok(d->tensors->scale(d->dev, y, x, 2.53125f, elems, dt));
     df_assert_close("scale", y, dt, want, elems, df_tolerance(dt) / 3);
     free(want), free(want_x), free(want_dy);
+}
+
+/* Columns of wider rows, both ways: the other columns stay. */
+static void check_cast(struct df_device *d, strata_dtype dt)
+{
+    const uint32_t rows = 131, cols = 101, wider = 120;
+    const struct st_cast widen = {
+        .rows = rows, .cols = cols, .to_stride = cols, .from_stride = wider, .to = STRATA_F32, .from = dt};
+    const struct st_cast narrow = {
+        .rows = rows, .cols = cols, .to_stride = wider, .from_stride = cols, .to = dt, .from = STRATA_F32};
+    const size_t bytes = strata_dtype_bytes(dt), skip = 7 * bytes;
+    unsigned char *x = df_random(d, (uint64_t)rows * wider, dt, 1, 1, 0), *y = df_random(d, (uint64_t)rows * wider, dt, 2, 1, 0);
+    float *wide = df_alloc(d, (uint64_t)rows * cols, STRATA_F32);
+    unsigned char *before = malloc(rows * wider * bytes);
+
+    memcpy(before, y, rows * wider * bytes);
+    df_ok(d->tensors->cast(d->dev, &widen, wide, x + skip));
+    df_ok(d->tensors->cast(d->dev, &narrow, y + skip, wide));
+    for (uint64_t r = 0; r < rows; r++) {
+        for (uint64_t c = 0; c < cols; c++)
+            assert_true((double)wide[r * cols + c] == df_at(x, r * wider + 7 + c, dt));
+        memcpy(before + (r * wider + 7) * bytes, x + (r * wider + 7) * bytes, cols * bytes);
+    }
+    assert_memory_equal(y, before, rows * wider * bytes);
+    free(before);
+}
+
+static void casts_keep_values(void **state)
+{
+    (void)state;
+    df_each_dtype(check_cast);
 }
 
 /* The bits of the scalar table, and nothing behind the last element. */
@@ -491,6 +526,7 @@ int main(void)
         cmocka_unit_test(devices_by_name),
         cmocka_unit_test(norm_matches),
         cmocka_unit_test(pointwise_matches),
+        cmocka_unit_test(casts_keep_values),
         cmocka_unit_test(nf4_widens_as_the_kernels_do),
         cmocka_unit_test(bias_matches),
         cmocka_unit_test(embedding_matches),

@@ -1,5 +1,6 @@
 /* offload/device/cpu/device_cpu_ops.c - the row, column and pointwise ops of the cpu device, spread over the workers. */
 #include "offload/device/cpu/device_cpu_internal.h"
+#include <assert.h>
 #include <string.h>
 
 /* One job type for all ops: the item function says what is done, and these fields hold its operands. */
@@ -104,6 +105,39 @@ strata_status st_cpu_scale(struct st_device *dev, void *y, const void *x, float 
     struct op_job job = {.y = y, .x = x, .number = factor, .dt = dt};
 
     return run(dev, &job, scale_item, elems, ST_ITEM_ELEMS);
+}
+
+struct cast_job {
+    const struct st_ops *ops;
+    const struct st_cast *cast;
+    void *to;
+    const void *from;
+    uint64_t step;
+};
+
+static void cast_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct cast_job *job = ctx;
+    const struct st_cast *c = job->cast;
+    const struct st_run r = st_run_at(index, job->step, c->rows);
+    void *to = st_elem_mut(job->to, r.first * c->to_stride, c->to);
+    const void *from = st_elem(job->from, r.first * c->from_stride, c->from);
+
+    (void)worker;
+    if (c->to == STRATA_F32)
+        job->ops->widen_rows(to, c->to_stride, from, c->from_stride, (uint32_t)r.count, c->cols, c->from);
+    else
+        job->ops->round_rows(to, c->to_stride, from, c->from_stride, (uint32_t)r.count, c->cols, c->to);
+}
+
+strata_status st_cpu_cast(struct st_device *dev, const struct st_cast *cast, void *to, const void *from)
+{
+    struct cpu_device *cpu = cpu_of(dev);
+    struct cast_job job = {.ops = cpu->ops, .cast = cast, .to = to, .from = from, .step = st_rows_per_item(cast->cols)};
+
+    assert(cast->to == STRATA_F32 || cast->from == STRATA_F32);
+    st_workers_run(cpu->workers, cast_item, &job, st_run_count(job.step, cast->rows));
+    return STRATA_OK;
 }
 
 static void nf4_widen_item(void *ctx, uint64_t index, uint32_t worker)

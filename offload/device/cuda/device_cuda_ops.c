@@ -95,6 +95,17 @@ strata_status st_cuda_dev_activation_forward(struct st_device *dev, enum st_acti
     return launched("activation_forward", st_cuda_activation_forward(enter(dev), activation, y, x, elems, dt));
 }
 
+strata_status st_cuda_dev_activation_backward(struct st_device *dev, enum st_activation activation, void *dx, const void *dy,
+                                              const void *x, uint64_t elems, strata_dtype dt)
+{
+    return launched("activation_backward", st_cuda_activation_backward(enter(dev), activation, dx, dy, x, elems, dt));
+}
+
+strata_status st_cuda_dev_cast(struct st_device *dev, const struct st_cast *cast, void *to, const void *from)
+{
+    return launched("cast", st_cuda_cast(enter(dev), cast, to, from));
+}
+
 strata_status st_cuda_dev_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
 {
     return launched("add", st_cuda_add(enter(dev), y, a, b, elems, dt));
