@@ -128,7 +128,8 @@ struct st_block_workspace st_block_workspace_layout(const struct st_model *m)
     const uint64_t row = rows_of(m) * strata_dtype_bytes(m->batch.dtype);
     const bool half = st_model_is_gated(&m->config) || m->role[ST_ROLE_POST1_WEIGHT] != ST_NO_TENSOR || m->config.embed_scaled;
     const bool biases = m->config.biases != ST_BIAS_NONE || m->config.mlp_bias;
-    const bool apart = biases && (m->batch.freeze_count > 0 || m->width.packed != m->width.qkv);
+    const bool apart = biases && (m->batch.freeze_count > 0 || m->adapted.rank > 0 || m->width.packed != m->width.qkv);
+    const uint64_t adapted = (rows_of(m) < ST_HEAD_ROWS ? rows_of(m) : ST_HEAD_ROWS) * sizeof(float);
     const uint32_t sums = m->config.mlp_bias ? larger(m->width.packed, m->width.fc) : m->width.packed;
     struct st_block_workspace l;
     uint64_t end = 0;
@@ -137,6 +138,10 @@ struct st_block_workspace st_block_workspace_layout(const struct st_model *m)
     l.wide = take(&end, row * larger(m->width.fc, m->width.packed));
     l.half = take(&end, half ? row * larger(m->config.ffn, m->config.hidden) : 0);
     l.sums = take(&end, apart ? sums * sizeof(float) : 0);
+    l.adapted_in = take(&end, adapted * m->adapted.in);
+    l.adapted_out = take(&end, adapted * m->adapted.out);
+    l.adapted_rank[0] = take(&end, adapted * m->adapted.rank);
+    l.adapted_rank[1] = take(&end, adapted * m->adapted.rank);
     l.attention = take(&end, m->attention_bytes);
     l.widened = take(&end, m->batch.nf4 ? widened_elems(m) * strata_dtype_bytes(m->batch.dtype) : 0);
     l.values = take(&end, m->batch.generate ? st_block_values_layout(m).bytes : 0);
@@ -197,11 +202,11 @@ void st_model_page_tensors(const struct st_model *m, uint32_t page, uint32_t *fi
         *first = 1;
         return;
     case ST_PAGE_BLOCK:
-        *first = m->block_tensor_first + (page - w->block_first) * m->block_tensor_count;
-        *count = m->block_tensor_count;
+        *first = m->block_tensors[page - w->block_first];
+        *count = m->block_tensors[page - w->block_first + 1] - *first;
         return;
     case ST_PAGE_NORM:
-        *first = m->norm_tensor_first;
+        *first = m->block_tensors[w->block_count];
         *count = m->norm_tensor_count;
         return;
     case ST_PAGE_HEAD:

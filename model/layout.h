@@ -11,8 +11,6 @@
 #define ST_BUFFER_ALIGN 256u  /* alignment of values inside internals and workspaces, in bytes */
 #define ST_HEAD_ROWS    2048u /* rows of logits computed at once: bounds the head's workspace; fewer would not fill a GPU */
 
-#define ST_NO_TENSOR UINT32_MAX
-
 /* Derived widths, in elements. */
 struct st_model_widths {
     uint32_t attention; /* heads * head_dim: queries, and attention's output */
@@ -22,7 +20,8 @@ struct st_model_widths {
     uint32_t fc;        /* before the activation: ffn, or gate and up values */
 };
 
-/* Tensor list: table, positions (learned), blocks, final norm, head (untied). */
+/* Tensor list: table, positions (learned), blocks, final norm, head (untied).  A block's list ends with its adapters, of which
+ * blocks may have different numbers. */
 struct st_model {
     struct st_model_config config; /* kv_heads and head_dim filled in */
     struct st_model_batch batch;   /* without the borrowed patterns */
@@ -30,17 +29,21 @@ struct st_model {
     struct st_workload workload;
     struct st_tensor *tensors; /* [tensor_count], in parameter order */
     uint32_t tensor_count;
-    uint32_t block_tensor_first, block_tensor_count; /* of block 0; of each block */
-    uint32_t norm_tensor_first, norm_tensor_count;
+    uint32_t *block_tensors; /* [blocks + 1] the first of each block; behind the last: the final norm's first */
+    uint32_t norm_tensor_count;
     uint32_t role[ST_ROLE_COUNT]; /* index of the role's tensor in a block's list; ST_NO_TENSOR: absent */
     uint64_t attention_bytes;     /* the device's scratch for attention */
     float *rotary;                /* [tables][positions][rotary_dim / 2][2] cos, sin; NULL: learned positions */
     uint64_t rotary_elems;        /* of one table; the second one is that of sliding layers */
     float embed_factor;           /* of the first block\'s input */
+    struct st_adapted_widths {
+        uint32_t in, out, rank;
+    } adapted; /* the largest of linear layers that have adapters; 0: none has */
 };
 
 /* A linear layer of a block: one matrix, or several tensors whose outputs are side by side.  Tensors that are adjacent in the
- * page form one part; freezing some of them splits them, except between the last trained and the first frozen one. */
+ * page and stored alike form one part; freezing some of them splits them, except between the last trained and the first frozen
+ * one. */
 enum st_linear_kind { ST_LINEAR_QKV, ST_LINEAR_QK, ST_LINEAR_V, ST_LINEAR_PROJ, ST_LINEAR_FC, ST_LINEAR_DOWN };
 #define ST_LINEAR_PARTS_MAX 3u
 
@@ -49,6 +52,13 @@ struct st_linear_part {
     strata_dtype format;              /* of the weight */
     uint32_t first, count;            /* columns of the output */
     uint32_t trained, trained_biases; /* how many of the columns are trained, from the first on */
+    bool adapted;                     /* some of the columns have an adapter */
+};
+struct st_linear_adapter {
+    uint64_t a, b;         /* elements from the page's start */
+    uint32_t first, count; /* columns of the output that it adds to */
+    uint32_t rank;
+    float scale;
 };
 struct st_linear {
     uint32_t in, out;
@@ -56,6 +66,8 @@ struct st_linear {
     bool bias;
     uint32_t part_count;
     struct st_linear_part parts[ST_LINEAR_PARTS_MAX];
+    uint32_t adapter_count;
+    struct st_linear_adapter adapters[ST_LINEAR_PARTS_MAX];
 };
 struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum st_linear_kind kind);
 
@@ -84,6 +96,10 @@ struct st_block_workspace {
     uint64_t wide;   /* [rows, max(fc, packed)] */
     uint64_t half;   /* gated, post norms or a factor of the embedding: [rows, max(ffn, hidden)] */
     uint64_t sums;   /* [packed or fc] f32, if parts of a layer's biases may be summed apart */
+    /* Of at most ST_HEAD_ROWS rows, f32, if there are adapters: */
+    uint64_t adapted_in;      /* [rows, adapted.in] a layer's input, or its gradient */
+    uint64_t adapted_out;     /* [rows, adapted.out] its output, or that's gradient */
+    uint64_t adapted_rank[2]; /* [rows, adapted.rank] A x; the same backward, dy B */
     uint64_t attention;
     uint64_t widened; /* NF4: the weight of a part in the model's dtype, of the largest one */
     uint64_t values;  /* generation */
@@ -126,8 +142,11 @@ struct st_piece {
 /** Piece number i of page elements [first, first + count); false past the page's last tensor. */
 bool st_model_piece(const struct st_model *m, uint32_t page, uint64_t first, uint64_t count, uint32_t i, struct st_piece *out);
 
+/** Add an adapter's tensors to the list of the model's own, and freeze what it freezes.  E_CONFIG, E_NOMEM. */
+strata_status st_model_adapt(struct st_model *m, const struct st_adapter_spec *spec);
+
 /** Pages, groups and tensors of a model whose workload's counts are known.  E_INVAL: a pattern that matches nothing, or
- *  everything frozen; E_NOMEM. */
+ *  everything frozen; E_CONFIG: as st_model_adapt(); E_NOMEM. */
 strata_status st_model_build_pages(struct st_model *m, const struct st_model_batch *batch);
 
 /** Cosines and sines of `positions` positions: table [positions][rotary_dim / 2][2]; sliding: of sliding layers. */

@@ -188,17 +188,38 @@ static void workload_bytes(struct st_model *m)
     w->embed_workspace_bytes = 0;
 }
 
-/* Fraction of pages first .. first + count - 1 whose weights get no gradient. */
-static double frozen_fraction(const struct st_workload *w, uint32_t first, uint32_t count)
+/* Fraction of the model's own matrices in pages first .. first + count - 1 that get no gradient. */
+static double frozen_fraction(const struct st_model *m, uint32_t first, uint32_t count)
 {
-    uint32_t frozen = 0;
+    double frozen = 0.0, all = 0.0;
 
-    for (uint32_t i = first; i < first + count; i++)
-        frozen += w->pages[i].groups[0].kind == ST_GROUP_FROZEN;
-    return (double)frozen / count;
+    for (uint32_t i = 0; i < m->tensor_count; i++) {
+        const struct st_tensor *t = &m->tensors[i];
+
+        if (t->page >= first && t->page < first + count && t->adapts == ST_NO_TENSOR && t->rank == 2) {
+            frozen += t->frozen ? (double)t->elems : 0.0;
+            all += (double)t->elems;
+        }
+    }
+    return frozen / all;
 }
 
-/* Attention counts the full square, as the usual MFU formula does.  The head's backward recomputes the logits. A frozen page's
+/* Of a row through the adapters of a block, on average: A x, B (A x); backward A x and dy B for the gradients of B and A, dy B
+ * again, and what it adds to the gradient of the input. */
+static void adapter_flops(const struct st_model *m, double *forward, double *backward)
+{
+    *forward = *backward = 0.0;
+    for (uint32_t i = 0; i < m->tensor_count; i++) {
+        const struct st_tensor *t = &m->tensors[i];
+
+        if (t->adapts == ST_NO_TENSOR)
+            continue;
+        *forward += 2.0 * (double)t->elems / m->config.blocks;
+        *backward += 6.0 * (double)t->elems / m->config.blocks;
+    }
+}
+
+/* Attention counts the full square, as the usual MFU formula does.  The head's backward recomputes the logits. A frozen matrix's
  * backward has no product for its weights; all blocks get the mean over the blocks. */
 static void workload_flops(struct st_model *m)
 {
@@ -207,14 +228,17 @@ static void workload_flops(struct st_model *m)
     const double rows = (double)m->batch.micro_batch * m->batch.seq;
     const double linear = 2.0 * hidden * (m->width.qkv + attention + m->width.fc + (double)m->config.ffn);
     struct st_workload *w = &m->workload;
-    double params = 0.0;
+    double params = 0.0, adapters_forward, adapters_backward;
 
+    adapter_flops(m, &adapters_forward, &adapters_backward);
     for (uint32_t i = 0; i < w->page_count; i++)
         params += (double)w->pages[i].params;
     w->block_forward_flops = rows * (linear + 4.0 * seq * attention);
-    w->block_backward_flops = 2.0 * w->block_forward_flops - rows * linear * frozen_fraction(w, w->block_first, w->block_count);
+    w->block_backward_flops = 2.0 * w->block_forward_flops - rows * linear * frozen_fraction(m, w->block_first, w->block_count);
+    w->block_forward_flops += rows * adapters_forward;
+    w->block_backward_flops += rows * adapters_backward;
     w->head_forward_flops = (w->generate ? 1.0 : rows) * 2.0 * hidden * m->config.vocab;
-    w->head_backward_flops = (3.0 - frozen_fraction(w, w->head_first, w->head_count)) * w->head_forward_flops;
+    w->head_backward_flops = (3.0 - frozen_fraction(m, w->head_first, w->head_count)) * w->head_forward_flops;
     w->model_flops_per_token = 4.0 * params + 2.0 * (double)w->params + 12.0 * m->config.blocks * attention * seq;
 }
 
@@ -269,6 +293,7 @@ strata_status st_model_create(struct st_model **out, const struct st_model_confi
     m->config.rotary_dim = config->rotary_dim > 0 ? config->rotary_dim : m->config.head_dim;
     m->batch = *batch;
     m->batch.freeze = NULL;
+    m->batch.adapter = NULL;
     m->width = widths_of(&m->config);
     m->embed_factor = embed_factor_of(&m->config, batch->dtype);
     workload_numbers(m);
@@ -292,6 +317,7 @@ void st_model_destroy(struct st_model *m)
     if (m == NULL)
         return;
     free(m->tensors);
+    free(m->block_tensors);
     free(m->rotary);
     st_workload_fini(&m->workload);
     free(m);

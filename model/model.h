@@ -93,7 +93,9 @@ static inline void st_layer_set(uint64_t *bits, uint32_t block)
     bits[block / 64] |= UINT64_C(1) << (block % 64);
 }
 
-/* One tensor of the Hugging Face layout and its place. */
+#define ST_NO_TENSOR UINT32_MAX
+
+/* One tensor of the Hugging Face layout, or of an adapter, and its place. */
 struct st_tensor {
     char name[96];     /* "transformer.h.0.attn.c_attn.weight" */
     uint32_t rank;     /* 1 or 2 */
@@ -103,13 +105,17 @@ struct st_tensor {
     uint64_t offset; /* elements from the page's start (0 for the table) */
     uint64_t elems;
     float init_std, init_mean; /* N(mean, std); std 0: constant */
+    float init_range;          /* U(-range, range) instead, if not 0 */
     uint64_t stream;           /* rng stream: a hash of the name */
-    bool frozen;               /* matched by a pattern of st_model_batch.freeze, or stored in NF4 */
+    bool frozen;               /* matched by a pattern of st_model_batch.freeze, stored in NF4, or the base of an adapter */
     strata_dtype format;       /* how its weights are stored */
+    uint32_t adapts;           /* A or B of an adapter: index of the tensor that it adds to; else ST_NO_TENSOR */
+    uint32_t adapter;          /* index of A of its adapter, which B follows; ST_NO_TENSOR: it has none */
+    float scale;               /* of A and B: s in W x + s B (A x) */
 };
 
 struct st_model;
-struct st_adapter_module;
+struct st_adapter_module; /* model/adapter/adapter.h */
 struct st_adapter_spec;
 
 /** Preset by name: nano, gpt2, llama-1b, ...  E_INVAL lists all presets and names the nearest match. */
@@ -134,14 +140,18 @@ struct st_model_batch {
     /* Shell patterns (fnmatch) over tensor names: tensors that match get no gradient and no state.  Borrowed during create. */
     const char (*freeze)[128];
     uint32_t freeze_count;
-    bool nf4;                        /* the linear weights of blocks are stored in NF4, frozen; others are as without */
+    bool nf4; /* the linear weights of blocks are stored in NF4, frozen; others are as without */
+    /* Which linear layers have adapters: two more tensors each, A [r, in] and B [out, r], fp32, at the end of their block's list.
+     * Everything but them and the modules that are saved whole is frozen.  Borrowed during create; NULL: none. */
+    const struct st_adapter_spec *adapter;
     const struct st_tensor_ops *ops; /* of the device that runs it, for its attention scratch; NULL: the cpu's */
     bool documents;                  /* a sequence may hold several documents; positions and attention begin anew with each */
     bool generate;    /* generate next tokens of one sequence: micro_batch and grad_accum are 1, seq is the most rows of a call */
     uint32_t context; /* generate: length of the key-value cache */
 };
 
-/** Build pages, tensors and the workload.  E_INVAL: seq over the context, zero sizes, a freeze pattern without a match. */
+/** Build pages, tensors and the workload.  E_INVAL: seq over the context, zero sizes, a freeze pattern without a match, patterns
+ *  beside an adapter.  E_CONFIG: an adapter of modules that the model does not have (st_adapter_resolve). */
 strata_status st_model_create(struct st_model **out, const struct st_model_config *config, const struct st_model_batch *batch);
 void st_model_destroy(struct st_model *m);
 const struct st_workload *st_model_workload(const struct st_model *m);   /* borrowed */
@@ -173,6 +183,13 @@ struct st_model_init {
     uint64_t seed;
 };
 struct st_weight_source st_model_init_source(struct st_model_init *init);
+
+/** An adapter's tensors as they begin, by `init`; all others from `base`. */
+struct st_adapter_init_source {
+    struct st_model_init init;
+    struct st_weight_source base;
+};
+struct st_weight_source st_model_adapter_source(struct st_adapter_init_source *source);
 
 /** E_NUMERICS, naming the tensor, if one of the values [first, first + count) of a page is NaN or infinite; weight: in the
  * workload's dtype.  Padding is ignored. */

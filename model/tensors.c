@@ -1,7 +1,8 @@
 /* model/tensors.c - the tensors of a model, their names and initial values, and their places in pages.
  *
  * Page order is parameter order: table slices, positions, blocks, final norm, head slices.  Inside a page the decayed matrices
- * come first, then norms and biases, then frozen tensors, each group a dense run of its tensors in list order. */
+ * come first, then norms and biases, then frozen tensors, of each kind those of one format together, each group a dense run of
+ * its tensors in list order. */
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "model/layout.h"
@@ -135,6 +136,7 @@ static struct st_tensor *add(struct st_model *m, const struct st_model_batch *ba
     t->stream = st_checksum64(t->name, strlen(t->name));
     t->frozen = matches(batch, t->name);
     t->format = batch->dtype;
+    t->adapts = t->adapter = ST_NO_TENSOR;
     return t;
 }
 
@@ -158,7 +160,7 @@ static void list_block(struct st_model *m, const struct st_model_batch *batch, u
         if (!wanted(m, role))
             continue;
         if (block == 0)
-            m->role[role] = m->tensor_count - m->block_tensor_first;
+            m->role[role] = m->tensor_count - m->block_tensors[0];
         snprintf(name, sizeof(name), "%s.%u.%s", family->block, block, family->tensors[role]);
         t = add(m, batch, m->workload.block_first + block, name, swap ? shape.in : shape.out, swap ? shape.out : shape.in,
                 init_of(m, role));
@@ -178,15 +180,15 @@ static void list_tensors(struct st_model *m, const struct st_model_batch *batch)
     add(m, batch, w->table_first, family->table, c->vocab, c->hidden, INIT_NORMAL)->page_count = w->table_count;
     if (c->positions == ST_POSITION_LEARNED)
         add(m, batch, w->position_page, family->positions, c->context, c->hidden, INIT_NORMAL);
-    m->block_tensor_first = m->tensor_count;
-    for (uint32_t b = 0; b < c->blocks; b++)
+    for (uint32_t b = 0; b < c->blocks; b++) {
+        m->block_tensors[b] = m->tensor_count;
         list_block(m, batch, b);
-    m->block_tensor_count = (m->tensor_count - m->block_tensor_first) / c->blocks;
-    m->norm_tensor_first = m->tensor_count;
+    }
+    m->block_tensors[c->blocks] = m->tensor_count;
     add(m, batch, w->norm_page, family->norm_weight, c->hidden, 0, norm_init(m));
     if (c->norm == ST_NORM_LAYERNORM)
         add(m, batch, w->norm_page, family->norm_bias, c->hidden, 0, INIT_ZERO);
-    m->norm_tensor_count = m->tensor_count - m->norm_tensor_first;
+    m->norm_tensor_count = m->tensor_count - m->block_tensors[c->blocks];
     if (c->untied)
         add(m, batch, w->head_first, family->head, c->vocab, c->hidden, INIT_NORMAL)->page_count = w->head_count;
 }
@@ -236,7 +238,7 @@ static void place_slices(struct st_model *m, const struct st_tensor *t, enum st_
 
         *p = (struct st_page){
             .kind = kind, .layer = layer, .row_first = row, .row_count = vocab - row < slice ? vocab - row : slice};
-        (void)st_page_add(p, kind_of(m, t), m->batch.dtype, (uint64_t)p->row_count * m->config.hidden);
+        (void)st_page_add(p, kind_of(m, t), t->format, (uint64_t)p->row_count * m->config.hidden);
     }
 }
 
@@ -260,6 +262,10 @@ static strata_status check_freeze(const struct st_model *m, const struct st_mode
 {
     uint64_t frozen = 0;
 
+    if (batch->freeze_count > 0 && batch->adapter != NULL)
+        return st_error(STRATA_E_INVAL,
+                        "strata.freeze beside an adapter: all that is not the adapter's or in modules_to_save is frozen already; "
+                        "leave it out");
     for (uint32_t p = 0; p < batch->freeze_count; p++) {
         bool found = false;
 
@@ -267,7 +273,7 @@ static strata_status check_freeze(const struct st_model *m, const struct st_mode
             found = fnmatch(batch->freeze[p], m->tensors[i].name, 0) == 0;
         if (!found)
             return st_error(STRATA_E_INVAL, "strata.freeze: \"%.127s\" matches no tensor of model %s; a name is %s",
-                            batch->freeze[p], m->config.name, m->tensors[m->block_tensor_first].name);
+                            batch->freeze[p], m->config.name, m->tensors[m->block_tensors[0]].name);
     }
     for (uint32_t i = 0; i < m->tensor_count; i++)
         frozen += m->tensors[i].frozen;
@@ -297,7 +303,8 @@ static strata_status check_nf4(const struct st_model *m)
     return STRATA_OK;
 }
 
-/* Frozen tensors follow the others of their page; the order of the parameters is still that of the list. */
+/* Frozen tensors follow the others of their page, and adapters precede them; the order of the parameters is still that of the
+ * list. */
 static strata_status order_parameters(struct st_model *m)
 {
     struct st_workload *w = &m->workload;
@@ -324,15 +331,16 @@ strata_status st_model_build_pages(struct st_model *m, const struct st_model_bat
 
     m->workload.pages = calloc(m->workload.page_count, sizeof(*m->workload.pages));
     m->tensors = calloc(5 + (size_t)m->config.blocks * ST_ROLE_COUNT, sizeof(*m->tensors));
-    if (m->workload.pages == NULL || m->tensors == NULL)
+    m->block_tensors = calloc(m->config.blocks + 1, sizeof(*m->block_tensors));
+    if (m->workload.pages == NULL || m->tensors == NULL || m->block_tensors == NULL)
         return st_error(STRATA_E_NOMEM, "pages of model %s", m->config.name);
     list_tensors(m, batch);
-    if ((st = check_nf4(m)) != STRATA_OK)
+    if ((batch->adapter != NULL && (st = st_model_adapt(m, batch->adapter)) != STRATA_OK) || (st = check_nf4(m)) != STRATA_OK)
         return st;
     place_tensors(m);
     for (uint32_t i = 0; i < m->tensor_count; i++)
         m->workload.params += m->tensors[i].frozen ? 0 : m->tensors[i].elems;
-    if ((batch->freeze_count > 0 || batch->nf4) && (st = order_parameters(m)) != STRATA_OK)
+    if ((batch->freeze_count > 0 || batch->nf4 || batch->adapter != NULL) && (st = order_parameters(m)) != STRATA_OK)
         return st;
     return check_freeze(m, batch);
 }
@@ -341,9 +349,7 @@ strata_status st_model_build_pages(struct st_model *m, const struct st_model_bat
 
 static const struct st_tensor *role_tensor(const struct st_model *m, uint32_t block, enum st_block_role role)
 {
-    const uint32_t first = m->block_tensor_first + block * m->block_tensor_count;
-
-    return m->role[role] != ST_NO_TENSOR ? &m->tensors[first + m->role[role]] : NULL;
+    return m->role[role] != ST_NO_TENSOR ? &m->tensors[m->block_tensors[block] + m->role[role]] : NULL;
 }
 
 static void add_part(struct st_linear *l, const struct st_tensor *weight, const struct st_tensor *bias, uint32_t count)
@@ -352,19 +358,29 @@ static void add_part(struct st_linear *l, const struct st_tensor *weight, const 
         .weight = weight->offset, .bias = bias != NULL ? bias->offset : 0, .format = weight->format, .first = l->out};
     struct st_linear_part *last = l->part_count > 0 ? &l->parts[l->part_count - 1] : NULL;
 
+    part.adapted = weight->adapter != ST_NO_TENSOR;
     part.trained = weight->frozen ? 0 : count;
     part.trained_biases = bias == NULL || bias->frozen ? 0 : count;
     l->bias = bias != NULL;
     l->out += count;
-    if (last != NULL && last->weight + (uint64_t)last->count * l->in == part.weight &&
+    if (last != NULL && last->format == part.format && last->weight + (uint64_t)last->count * l->in == part.weight &&
         (!l->bias || last->bias + last->count == part.bias)) {
         last->count += count;
         last->trained += part.trained;
         last->trained_biases += part.trained_biases;
+        last->adapted = last->adapted || part.adapted;
         return;
     }
     part.count = count;
     l->parts[l->part_count++] = part;
+}
+
+static void add_adapter(struct st_linear *l, const struct st_tensor *a, uint32_t count)
+{
+    const struct st_tensor *b = a + 1;
+
+    l->adapters[l->adapter_count++] = (struct st_linear_adapter){
+        .a = a->offset, .b = b->offset, .first = l->out, .count = count, .rank = (uint32_t)a->shape[0], .scale = a->scale};
 }
 
 struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum st_linear_kind kind)
@@ -392,6 +408,8 @@ struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum 
         if (weight == NULL)
             continue;
         l.in = (uint32_t)weight->shape[1 - out_at];
+        if (weight->adapter != ST_NO_TENSOR)
+            add_adapter(&l, &m->tensors[weight->adapter], (uint32_t)weight->shape[out_at]);
         add_part(&l, weight, role_tensor(m, block, roles[kind][i].bias), (uint32_t)weight->shape[out_at]);
     }
     l.stride = kind == ST_LINEAR_QKV || kind == ST_LINEAR_QK || kind == ST_LINEAR_V ? m->width.packed : l.out;

@@ -166,6 +166,15 @@ void st_rng_normal(float *out, size_t count, uint64_t seed, uint64_t stream, uin
     st_rng_normal_by(normal_variant(), out, count, seed, stream, first, std);
 }
 
+void st_rng_uniform(float *out, size_t count, uint64_t seed, uint64_t stream, uint64_t first, float range)
+{
+    for (size_t i = 0; i < count; i++) {
+        const int32_t bits = (int32_t)(st_rng_u64(seed, stream, first + i) >> 40); /* 24 */
+
+        out[i] = ((float)(bits - (1 << 23)) + 0.5f) * 0x1p-23f * range;
+    }
+}
+
 /* One pass of a balanced Feistel network over 2 * half_bits bits. */
 static uint64_t feistel(uint64_t value, unsigned half_bits, uint64_t seed, uint64_t stream)
 {

@@ -14,6 +14,8 @@ uint64_t st_rng_u64(uint64_t seed, uint64_t stream, uint64_t index);
 /** out[i] = mean + std * N(0,1) sample number (first + i); own log/cos polynomials or integer-exact method,
  *  so that the bits do not depend on libm. */
 void st_rng_normal(float *out, size_t count, uint64_t seed, uint64_t stream, uint64_t first, float std);
+/** out[i] = sample number (first + i) of U(-range, range), one of 2^24 values. */
+void st_rng_uniform(float *out, size_t count, uint64_t seed, uint64_t stream, uint64_t first, float range);
 /** Position of `index` in a seeded permutation of 0..n-1 (cycle-walking Feistel). */
 uint64_t st_rng_permute(uint64_t index, uint64_t n, uint64_t seed, uint64_t stream);
 

@@ -5,9 +5,9 @@
  * families have norms of what is added to the residual stream (post norms), behind those of the input or instead of them, and
  * norms of queries and keys.
  *
- * GELU is an epilogue of the matmul before it, and its backward is an epilogue of the backward matmul before that.  The output of
- * a fused GELU may differ from what backward recomputes from `fc`, so backward always recomputes it: kept and recomputed values
- * then give the same bits. */
+ * GELU is an epilogue of the matmul before it, and its backward is an epilogue of the backward matmul before that, unless that
+ * layer has an adapter.  The output of a fused GELU may differ from what backward recomputes from `fc`, so backward always
+ * recomputes it: kept and recomputed values then give the same bits. */
 #include "model/decoder/decoder_internal.h"
 
 static struct st_block block_of(const struct st_frame *f)
@@ -41,6 +41,9 @@ static struct st_block block_of(const struct st_frame *f)
         .attention_scratch = workspace + ws.attention,
         .widened = workspace + ws.widened,
         .sums = (float *)(workspace + ws.sums),
+        .adapted_in = (float *)(workspace + ws.adapted_in),
+        .adapted_out = (float *)(workspace + ws.adapted_out),
+        .adapted_rank = {(float *)(workspace + ws.adapted_rank[0]), (float *)(workspace + ws.adapted_rank[1])},
     };
 }
 
@@ -240,27 +243,44 @@ static strata_status activate(const struct st_block *b)
     return f->ops->activation_forward(f->dev, activation, activated(b), b->fc, (uint64_t)f->rows * c->ffn, f->dt);
 }
 
-/* fc = the value before the activation; `gelu`: the epilogue, if the activation is not gated. */
+/* fc = the value before the activation; `gelu`: the epilogue, if the activation is not gated.  An adapter adds to `fc` before the
+ * activation, which is a pass of its own then, and for GELU_INPUT none. */
 static strata_status fc_forward(const struct st_block *b, const void *x, enum st_epilogue gelu)
 {
-    if (st_model_is_gated(&b->m->config))
-        return st_linear_forward(b, &b->fc_layer, b->fc, x);
-    return st_linear_part(b, &b->fc_layer, &b->fc_layer.parts[0], false, activated(b), x, gelu);
+    const struct st_linear *l = &b->fc_layer;
+    const struct st_linear_product p = {
+        .layer = l, .part = &l->parts[0], .rows = b->f->rows, .stride = l->stride, .dt = b->f->dt, .epilogue = gelu};
+    strata_status st;
+
+    if (!st_model_is_gated(&b->m->config) && l->adapter_count == 0)
+        return st_linear_multiply(b, &p, activated(b), x);
+    st = st_linear_forward(b, l, b->fc, x);
+    return st == STRATA_OK && !st_model_is_gated(&b->m->config) && gelu == ST_EPILOGUE_GELU ? activate(b) : st;
 }
 
 /* wide = gradient of `fc`, computed from the gradient of the MLP's output */
 static strata_status fc_gradient(const struct st_block *b, const void *dy)
 {
     const struct st_model_config *c = &b->m->config;
+    const struct st_linear *l = &b->down_layer;
     const struct st_frame *f = b->f;
+    const struct st_linear_product p = {.layer = l,
+                                        .part = &l->parts[0],
+                                        .backward = true,
+                                        .rows = f->rows,
+                                        .stride = l->in,
+                                        .dt = f->dt,
+                                        .epilogue = ST_EPILOGUE_GELU_BACKWARD};
+    const enum st_activation activation = st_model_activation(c);
     strata_status st;
 
-    if (!st_model_is_gated(c))
-        return st_linear_part(b, &b->down_layer, &b->down_layer.parts[0], true, b->wide, dy, ST_EPILOGUE_GELU_BACKWARD);
-    st = st_linear_backward_input(b, &b->down_layer, activated(b), dy);
-    if (st != STRATA_OK)
+    if (!st_model_is_gated(c) && l->adapter_count == 0)
+        return st_linear_multiply(b, &p, b->wide, dy);
+    if ((st = st_linear_backward_input(b, l, activated(b), dy)) != STRATA_OK)
         return st;
-    return f->ops->gated_backward(f->dev, st_model_activation(c), b->wide, activated(b), b->fc, f->rows, c->ffn, f->dt);
+    if (!st_model_is_gated(c))
+        return f->ops->activation_backward(f->dev, activation, b->wide, activated(b), b->fc, (uint64_t)f->rows * c->ffn, f->dt);
+    return f->ops->gated_backward(f->dev, activation, b->wide, activated(b), b->fc, f->rows, c->ffn, f->dt);
 }
 
 /* --- the block --- */

@@ -42,20 +42,35 @@ struct st_block {
     unsigned char *qkv, *attention, *projected, *middle, *fc, *down;
     /* workspace */
     unsigned char *narrow, *wide, *half, *attention_scratch, *widened;
-    float *sums;
+    float *sums, *adapted_in, *adapted_out, *adapted_rank[2];
 };
 
-/** y = x W + bias, or dx = dy W^T, with the columns of one part; `fc` is the epilogue's aux. */
-strata_status st_linear_part(const struct st_block *b, const struct st_linear *l, const struct st_linear_part *part,
-                             bool backward, void *to, const void *from, enum st_epilogue epilogue);
+/* A product with the columns of one part of a linear layer: y = x W + bias, or backward dx = dy W^T. */
+struct st_linear_product {
+    const struct st_linear *layer;
+    const struct st_linear_part *part;
+    bool backward, accumulate;
+    uint32_t rows, stride;     /* stride: elements between rows of the result */
+    strata_dtype dt;           /* of the result */
+    enum st_epilogue epilogue; /* with `fc` as its aux */
+};
+strata_status st_linear_multiply(const struct st_block *b, const struct st_linear_product *p, void *to, const void *from);
+
 /** y[rows, out] = x[rows, in] W + bias */
 strata_status st_linear_forward(const struct st_block *b, const struct st_linear *l, void *y, const void *x);
 /** dW += x^T dy and dbias += column sums of dy, of what is trained. */
 strata_status st_linear_backward_weight(const struct st_block *b, const struct st_linear *l, const void *x, const void *dy);
 /** dx[rows, in] = dy[rows, out] W^T */
 strata_status st_linear_backward_input(const struct st_block *b, const struct st_linear *l, void *dx, const void *dy);
-/** Whether this call computes a gradient of the layer's weights. */
+/** Whether this call computes a gradient of the layer's weights, or of its adapters'. */
 bool st_linear_trains(const struct st_frame *f, const struct st_linear *l);
+/** Of a part that has adapters: y = x W + bias + s B (A x), rounded once. */
+strata_status st_adapted_forward(const struct st_block *b, const struct st_linear *l, const struct st_linear_part *part, void *y,
+                                 const void *x);
+/** dA and dB += of all adapters of a layer. */
+strata_status st_adapted_backward_weight(const struct st_block *b, const struct st_linear *l, const void *x, const void *dy);
+/** dx = dy W^T + s (dy B) A, rounded once. */
+strata_status st_adapted_backward_input(const struct st_block *b, const struct st_linear *l, void *dx, const void *dy);
 /** Column `first` of the first row. */
 void *st_column(void *rows, uint32_t first, strata_dtype dt);
 const void *st_const_column(const void *rows, uint32_t first, strata_dtype dt);

@@ -24,41 +24,49 @@ static strata_status part_weight(const struct st_block *b, const struct st_linea
     return f->ops->nf4_widen(f->dev, b->widened, stored, (uint64_t)part->count * l->in, f->dt);
 }
 
-strata_status st_linear_part(const struct st_block *b, const struct st_linear *l, const struct st_linear_part *part,
-                             bool backward, void *to, const void *from, enum st_epilogue epilogue)
+strata_status st_linear_multiply(const struct st_block *b, const struct st_linear_product *p, void *to, const void *from)
 {
     const struct st_frame *f = b->f;
-    const bool out_in = b->m->config.out_in, bias = l->bias && !backward;
+    const struct st_linear *l = p->layer;
+    const bool out_in = b->m->config.out_in, bias = l->bias && !p->backward;
     const struct st_matmul mm = {
-        .m = f->rows,
-        .n = backward ? l->in : part->count,
-        .k = backward ? part->count : l->in,
-        .lda = backward ? l->stride : l->in,
+        .m = p->rows,
+        .n = p->backward ? l->in : p->part->count,
+        .k = p->backward ? p->part->count : l->in,
+        .lda = p->backward ? l->stride : l->in,
         .ldb = out_in ? l->in : l->out,
-        .ldc = backward ? l->in : l->stride,
-        .trans_b = out_in != backward,
+        .ldc = p->stride,
+        .trans_b = out_in != p->backward,
+        .accumulate = p->accumulate,
         .bias = bias,
         .ab_dtype = f->dt,
-        .c_dtype = f->dt,
-        .epilogue = epilogue,
+        .c_dtype = p->dt,
+        .epilogue = p->epilogue,
         .activation = st_model_activation(&b->m->config),
-        .aux = epilogue != ST_EPILOGUE_NONE ? b->fc : NULL,
+        .aux = p->epilogue != ST_EPILOGUE_NONE ? b->fc : NULL,
     };
-
     const void *weight;
-    const strata_status st = part_weight(b, l, part, &weight);
+    const strata_status st = part_weight(b, l, p->part, &weight);
 
     if (st != STRATA_OK)
         return st;
-    return f->ops->matmul(f->dev, &mm, to, from, weight, bias ? st_frame_weight(f, part->bias) : NULL);
+    return f->ops->matmul(f->dev, &mm, to, from, weight, bias ? st_frame_weight(f, p->part->bias) : NULL);
 }
 
+/* Part by part. */
 strata_status st_linear_forward(const struct st_block *b, const struct st_linear *l, void *y, const void *x)
 {
     strata_status st = STRATA_OK;
 
-    for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++)
-        st = st_linear_part(b, l, &l->parts[i], false, st_column(y, l->parts[i].first, b->f->dt), x, ST_EPILOGUE_NONE);
+    for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++) {
+        const struct st_linear_part *part = &l->parts[i];
+        const struct st_linear_product p = {.layer = l, .part = part, .rows = b->f->rows, .stride = l->stride, .dt = b->f->dt};
+
+        if (part->adapted)
+            st = st_adapted_forward(b, l, part, y, x);
+        else
+            st = st_linear_multiply(b, &p, st_column(y, part->first, b->f->dt), x);
+    }
     return st;
 }
 
@@ -122,18 +130,24 @@ strata_status st_linear_backward_weight(const struct st_block *b, const struct s
         return STRATA_OK;
     for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++)
         st = part_backward_weight(b, l, &l->parts[i], x, dy);
+    if (st == STRATA_OK)
+        st = st_adapted_backward_weight(b, l, x, dy);
     return st == STRATA_OK && l->bias ? linear_backward_bias(b, l, dy) : st;
 }
 
-/* dx[rows, in] = dy[rows, out] W^T; parts after the first are computed in `half` and added. */
+/* Parts after the first are computed in `half` and added. */
 strata_status st_linear_backward_input(const struct st_block *b, const struct st_linear *l, void *dx, const void *dy)
 {
     const struct st_frame *f = b->f;
     strata_status st = STRATA_OK;
 
+    if (l->adapter_count > 0)
+        return st_adapted_backward_input(b, l, dx, dy);
     for (uint32_t i = 0; i < l->part_count && st == STRATA_OK; i++) {
-        st = st_linear_part(b, l, &l->parts[i], true, i == 0 ? dx : b->half, st_const_column(dy, l->parts[i].first, f->dt),
-                            ST_EPILOGUE_NONE);
+        const struct st_linear_product p = {
+            .layer = l, .part = &l->parts[i], .backward = true, .rows = f->rows, .stride = l->in, .dt = f->dt};
+
+        st = st_linear_multiply(b, &p, i == 0 ? dx : b->half, st_const_column(dy, l->parts[i].first, f->dt));
         if (st == STRATA_OK && i > 0)
             st = f->ops->add(f->dev, dx, dx, b->half, (uint64_t)f->rows * l->in, f->dt);
     }
@@ -142,7 +156,7 @@ strata_status st_linear_backward_input(const struct st_block *b, const struct st
 
 bool st_linear_trains(const struct st_frame *f, const struct st_linear *l)
 {
-    bool trained = false;
+    bool trained = l->adapter_count > 0;
 
     for (uint32_t i = 0; i < l->part_count; i++)
         trained = trained || l->parts[i].trained > 0;

@@ -1,6 +1,7 @@
 /* model/hf/hf_reader.c - reads the weights of a Hugging Face directory: one safetensors file, or shards with an index.
  *
- * Strict: every tensor of the model must be there exactly once with its shape, and no tensor that the model has no place for.
+ * Strict: every tensor of the model but its adapters, which read as zeros, must be there exactly once with its shape, and no
+ * tensor that the model has no place for.
  * Names may lack the prefix of the whole model ("transformer.", "model."); a tied head's lm_head.weight and buffers that are not
  * weights are skipped. */
 #include "core/base/error.h"
@@ -176,7 +177,7 @@ static strata_status place_entry(struct st_hf_reader *r, const struct hf_file *f
         return same_shape(e, t) ? STRATA_OK : shape_fault(f, e, t);
     }
     t = find_tensor(r, e->name);
-    if (t == NULL)
+    if (t == NULL || (t->adapts != ST_NO_TENSOR && !r->trained_alone))
         return st_error(STRATA_E_INPUT, "%s: tensor %s has no place in a model of this config", f->path, e->name);
     place = &r->places[t - r->m->tensors];
     if (place->file != NULL)
@@ -203,8 +204,10 @@ static strata_status place_all(struct st_hf_reader *r, const char *dir)
         }
     }
     for (uint32_t i = 0; i < r->m->tensor_count; i++) {
-        if (r->places[i].file == NULL && !(r->trained_alone && r->m->tensors[i].frozen))
-            return st_error(STRATA_E_INPUT, "%s: tensor %s is missing", dir, r->m->tensors[i].name);
+        const struct st_tensor *t = &r->m->tensors[i];
+
+        if (r->places[i].file == NULL && !(r->trained_alone ? t->frozen : t->adapts != ST_NO_TENSOR))
+            return st_error(STRATA_E_INPUT, "%s: tensor %s is missing", dir, t->name);
     }
     return STRATA_OK;
 }

@@ -1,0 +1,122 @@
+/* model/tensors_adapted.c - the tensors of adapters, at the end of the list of their block. */
+#include "core/base/checksum.h"
+#include "core/base/error.h"
+#include "model/adapter/adapter.h"
+#include "model/layout.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What an adapter's settings make of the model's own tensors. */
+struct adapting {
+    const struct st_tensor *own;       /* [own_count] */
+    struct st_adapter_module *modules; /* [module_count] */
+    uint32_t own_count, module_count;
+    enum st_adapter_init init;
+};
+
+static struct st_tensor *add(struct st_model *m, uint32_t base, const char *path, const char *part, uint64_t rows, uint64_t cols)
+{
+    struct st_tensor *t = &m->tensors[m->tensor_count++];
+
+    *t = (struct st_tensor){.rank = 2,
+                            .shape = {rows, cols},
+                            .elems = rows * cols,
+                            .page = m->tensors[base].page,
+                            .page_count = 1,
+                            .format = STRATA_F32,
+                            .adapts = base,
+                            .adapter = ST_NO_TENSOR};
+    snprintf(t->name, sizeof(t->name), ST_ADAPTER_PREFIX "%.64s.%.6s.weight", path, part);
+    t->stream = st_checksum64(t->name, strlen(t->name));
+    return t;
+}
+
+static void add_adapter(struct st_model *m, uint32_t base, const struct st_adapter_module *module, enum st_adapter_init init)
+{
+    const uint32_t out_at = m->config.out_in ? 0 : 1;
+    const uint64_t out = m->tensors[base].shape[out_at], in = m->tensors[base].shape[1 - out_at];
+    struct st_tensor *a, *b;
+
+    m->tensors[base].adapter = m->tensor_count;
+    a = add(m, base, module->path, "lora_A", module->r, in);
+    b = add(m, base, module->path, "lora_B", out, module->r);
+    a->scale = b->scale = module->scale;
+    if (init == ST_ADAPTER_INIT_GAUSSIAN)
+        a->init_std = 1.0f / (float)module->r;
+    else
+        a->init_range = (float)(1.0 / sqrt((double)in));
+    m->adapted.rank = module->r > m->adapted.rank ? module->r : m->adapted.rank;
+}
+
+/* The model's own tensors from .. to - 1.  Those that are saved whole are trained, and not quantised. */
+static void add_own(struct st_model *m, const struct adapting *by, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = from; i < to; i++) {
+        struct st_tensor *t = &m->tensors[m->tensor_count++];
+
+        *t = by->own[i];
+        t->frozen = !st_model_module_of(by->modules, by->module_count, t->name)->saved;
+        if (!t->frozen)
+            t->format = m->batch.dtype;
+    }
+}
+
+/* The list again, each block's with its adapters behind it. */
+static void list_again(struct st_model *m, const struct adapting *by)
+{
+    uint32_t from = m->block_tensors[0];
+
+    m->tensor_count = 0;
+    add_own(m, by, 0, from);
+    for (uint32_t block = 0; block < m->config.blocks; block++) {
+        const uint32_t first = m->tensor_count, to = m->block_tensors[block + 1];
+
+        add_own(m, by, from, to);
+        for (uint32_t i = from; i < to; i++) {
+            const struct st_adapter_module *module = st_model_module_of(by->modules, by->module_count, by->own[i].name);
+
+            if (module->r > 0 && by->own[i].rank == 2)
+                add_adapter(m, first + i - from, module, by->init);
+        }
+        m->block_tensors[block] = first;
+        from = to;
+    }
+    m->block_tensors[m->config.blocks] = m->tensor_count;
+    add_own(m, by, from, by->own_count);
+}
+
+static void find_widths(struct st_model *m)
+{
+    static const enum st_linear_kind kinds[] = {ST_LINEAR_QKV, ST_LINEAR_PROJ, ST_LINEAR_FC, ST_LINEAR_DOWN};
+
+    for (uint32_t i = 0; i < m->config.blocks * 4; i++) {
+        const struct st_linear l = st_block_linear(m, i / 4, kinds[i % 4]);
+
+        if (l.adapter_count == 0)
+            continue;
+        m->adapted.in = l.in > m->adapted.in ? l.in : m->adapted.in;
+        m->adapted.out = l.out > m->adapted.out ? l.out : m->adapted.out;
+    }
+}
+
+strata_status st_model_adapt(struct st_model *m, const struct st_adapter_spec *spec)
+{
+    struct adapting by = {.own = m->tensors, .own_count = m->tensor_count, .init = st_adapter_spec_init(spec)};
+    struct st_tensor *own = m->tensors;
+    strata_status st = st_model_resolve(&by.modules, &by.module_count, m, spec);
+
+    if (st != STRATA_OK)
+        return st;
+    m->tensors = calloc(3 * (size_t)by.own_count, sizeof(*m->tensors));
+    if (m->tensors == NULL)
+        st = st_error(STRATA_E_NOMEM, "tensors of model %s with adapters", m->config.name);
+    else
+        list_again(m, &by);
+    free(own);
+    free(by.modules);
+    if (st == STRATA_OK)
+        find_widths(m);
+    return st;
+}
