@@ -55,6 +55,22 @@ def make_model():
     (GOLDEN / "tiny/generation_config.json").unlink(missing_ok=True)
 
 
+def make_adapter():
+    """B is not zero, as at the start of a run, so that the first step shows whether it was read."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import Qwen2ForCausalLM
+
+    torch.manual_seed(1)
+    model = get_peft_model(Qwen2ForCausalLM.from_pretrained(GOLDEN / "tiny"), LoraConfig(r=4, lora_alpha=8, target_modules=[
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"], task_type="CAUSAL_LM"))
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.05)
+    model.save_pretrained(GOLDEN / "adapter")
+    (GOLDEN / "adapter/README.md").unlink(missing_ok=True)
+
+
 def put_tokenizer(directory):
     from transformers import PreTrainedTokenizerFast
 
@@ -84,6 +100,8 @@ def main():
               "matplotlib.figure", "modelscope", "rouge_chinese", "nltk", "jieba", "trackio", "swanlab"])
     if not (GOLDEN / "tiny/model.safetensors").exists():
         make_model()
+    if not (GOLDEN / "adapter").exists():
+        make_adapter()
     path = GOLDEN / "golden.json"
     golden = json.loads(path.read_text()) if path.exists() else {}
     for name in sys.argv[1:] or sorted(p.stem for p in GOLDEN.glob("*.yaml")):

@@ -399,16 +399,29 @@ const char *st_recipe_list(struct strata_recipe *r, const char *key)
     return json_text(r, st_source_adopt(r->src, list));
 }
 
-const char *st_recipe_beside(struct strata_recipe *r, const char *name)
+/* "DIR/name", where DIR is the first `length` bytes of the recipe's path; NULL: it is not there. */
+static const char *in_directory(struct strata_recipe *r, size_t length, const char *name)
 {
-    const char *slash = strrchr(r->path, '/');
     char path[ST_PATH_MAX];
     bool there = false;
 
-    if (name[0] == '/' || slash == NULL || (st_file_find(&there, name) == STRATA_OK && there) ||
-        (size_t)snprintf(path, sizeof(path), "%.*s%s", (int)(slash - r->path) + 1, r->path, name) >= sizeof(path))
+    if ((size_t)snprintf(path, sizeof(path), "%.*s%s", (int)length, r->path, name) >= sizeof(path) ||
+        st_file_find(&there, path) != STRATA_OK || !there)
+        return NULL;
+    return st_source_keep(r->src, "%s", path);
+}
+
+const char *st_recipe_beside(struct strata_recipe *r, const char *name)
+{
+    const char *found = NULL;
+    bool there = false;
+
+    if (name[0] == '/' || (st_file_find(&there, name) == STRATA_OK && there))
         return name;
-    return st_file_find(&there, path) == STRATA_OK && there ? st_source_keep(r->src, "%s", path) : name;
+    for (size_t length = strlen(r->path); length > 0 && found == NULL; length--)
+        if (r->path[length - 1] == '/')
+            found = in_directory(r, length, name);
+    return found != NULL ? found : name;
 }
 
 /* --- rows --- */

@@ -72,7 +72,8 @@ void st_recipe_reject(struct strata_recipe *r, const char *key, const char *reas
 /** A JSON list of the words between commas, kept; one word may be a list already. */
 const char *st_recipe_list(struct strata_recipe *r, const char *key);
 
-/** A file or directory: from the working directory, as trainers read names; else beside the recipe, if it is there. */
+/** A file or directory: from the working directory, as trainers read names; else from the recipe's directory, or the nearest
+ * above it that has it. */
 const char *st_recipe_beside(struct strata_recipe *r, const char *name);
 
 #define ST_RECIPE_NOTICE(path_, more_, type_, reason_)                                                                           \

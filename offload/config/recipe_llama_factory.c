@@ -83,11 +83,15 @@ static void resolve_model(struct strata_recipe *r, bool adapter)
 
 static void resolve_method(struct strata_recipe *r)
 {
+    static const char *const other[] = {"do_predict", "do_eval"};
     const bool adapter = is(r, "finetuning_type", "lora");
 
     resolve_model(r, adapter);
     if (st_recipe_given(r, "do_train") && !st_recipe_on(r, "do_train"))
         st_recipe_reject(r, "do_train", "false asks for no training: strata eval evaluates a model");
+    for (size_t i = 0; i < sizeof(other) / sizeof(other[0]) && !st_recipe_given(r, "do_train"); i++)
+        if (st_recipe_on(r, other[i]))
+            st_recipe_reject(r, other[i], "without do_train asks for no training: strata eval evaluates a model");
     if (adapter)
         resolve_adapter(r);
     resolve_quantization(r, adapter);

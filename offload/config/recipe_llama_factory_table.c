@@ -143,6 +143,8 @@ static const struct st_field model_rows[] = {
 static const struct st_field method_rows[] = {
     {.path = "stage", .type = ST_FIELD_CHOICE, .choices = stage_choices, .fallback = "\"sft\"", .reason = "this version trains texts (pt) and conversations (sft)", .help = "sft: of conversations the answers are trained; pt: texts"},
     {.path = "do_train", .type = ST_FIELD_BOOL, .fallback = "true", .help = "true; left out it is true here, as the command is train"},
+    {.path = "do_eval", .type = ST_FIELD_BOOL, .help = "rows that are held out are always evaluated; without do_train there is nothing to train, which is refused"},
+    {.path = "do_predict", .type = ST_FIELD_BOOL, .help = "strata eval and generate do it; without do_train it is refused"},
     {.path = "finetuning_type", .type = ST_FIELD_CHOICE, .choices = type_choices, .fallback = "\"lora\"", .reason = "full and lora are in this version; strata.freeze (--set 'strata.freeze=[...]') says by patterns which tensors are frozen", .help = "full, or an adapter (strata.lora)"},
     {.path = "lora_rank", .type = ST_FIELD_INT, .min = 1, .max = 65536, .fallback = "8", .help = "r of the adapter"},
     {.path = "lora_alpha", .type = ST_FIELD_REAL, .min = 0, .max = 1e9, .help = "lora_alpha; left out: twice the rank"},
@@ -237,7 +239,7 @@ static const struct st_field output_rows[] = {
     ST_RECIPE_NOTICE("push_to_hub", "hub_model_id hub_strategy hub_private_repo hub_always_push hub_revision push_to_hub_model_id "
                      "push_to_hub_organization", ANY,
                      NO_HUB),
-    ST_RECIPE_NOTICE("do_eval", "do_predict predict_with_generate generation_max_length generation_num_beams generation_config "
+    ST_RECIPE_NOTICE("predict_with_generate", " generation_max_length generation_num_beams generation_config "
                      "prediction_loss_only compute_accuracy per_device_eval_batch_size per_gpu_eval_batch_size "
                      "eval_accumulation_steps eval_delay eval_on_start eval_do_concat_batches eval_use_gather_object "
                      "batch_eval_metrics include_for_metrics include_inputs_for_metrics bf16_full_eval fp16_full_eval "

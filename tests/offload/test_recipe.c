@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -241,6 +242,7 @@ static void problems_name_line_and_key(void **state)
         {"optim: adafactor", "adafactor: this version has AdamW"},
         {"bf16: true\nfp16: true", "r.yaml:5: fp16: bf16 is true, too"},
         {"do_train: false", "do_train: false asks for no training"},
+        {"do_predict: true", "do_predict: without do_train asks for no training"},
         {"streaming: true", "streaming: rows are read once"},
         {"save_steps: 0.1", "save_steps: a part of the run is not counted here"},
         {"stage: pt\nneat_packing: true", "neat_packing: belongs to stage sft"},
@@ -397,6 +399,15 @@ static void accelerate_stands_where_a_configuration_stands(void **state)
     assert_int_equal(c.zero_stage, 1);
     assert_int_equal(c.dtype, STRATA_F16);
     st_config_source_free(source);
+
+    /* So it is from a directory below. */
+    assert_int_equal(mkdir(scratch_path("below"), 0777), 0);
+    scratch_put("below/acc.yaml", "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: ds.json}\n");
+    opts.file = scratch_path("below/acc.yaml");
+    assert_int_equal(st_config_load(&c, &source, &opts), STRATA_OK);
+    assert_int_equal(c.zero_stage, 1);
+    st_config_source_free(source);
+    opts.file = scratch_path("acc.yaml");
 
     scratch_put("acc.yaml", LF);
     assert_int_equal(st_config_load(&c, &source, &opts), STRATA_E_CONFIG);
