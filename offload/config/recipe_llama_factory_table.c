@@ -239,7 +239,7 @@ static const struct st_field output_rows[] = {
     ST_RECIPE_NOTICE("push_to_hub", "hub_model_id hub_strategy hub_private_repo hub_always_push hub_revision push_to_hub_model_id "
                      "push_to_hub_organization", ANY,
                      NO_HUB),
-    ST_RECIPE_NOTICE("predict_with_generate", " generation_max_length generation_num_beams generation_config "
+    ST_RECIPE_NOTICE("predict_with_generate", "generation_max_length generation_num_beams generation_config "
                      "prediction_loss_only compute_accuracy per_device_eval_batch_size per_gpu_eval_batch_size "
                      "eval_accumulation_steps eval_delay eval_on_start eval_do_concat_batches eval_use_gather_object "
                      "batch_eval_metrics include_for_metrics include_inputs_for_metrics bf16_full_eval fp16_full_eval "

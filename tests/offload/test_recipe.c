@@ -121,6 +121,7 @@ static void llama_factory_keys_become_a_configuration(void **state)
          "{\"r\":4,\"lora_alpha\":6,\"target_modules\":[\"q_proj\",\"v_proj\"],\"use_rslora\":true,\"modules_to_save\":[\"lm_"
          "head\"]}"},
         {"finetuning_type: full", "strata.lora", NULL},
+        {"adapter_name_or_path: a\nlora_rank: 4", "strata.lora", NULL},
         {"quantization_bit: 4", "strata.quantization", "\"nf4-double\""},
         {"quantization_bit: 4\ndouble_quantization: false\nquantization_method: bnb", "strata.quantization", "\"nf4\""},
         {"", "strata.quantization", NULL},
