@@ -181,6 +181,31 @@ static void print_traffic(const char *label, const struct st_traffic *t, FILE *f
     st_print_text(file, "\n");
 }
 
+/* Bytes that each rank receives in a step of ZeRO as DeepSpeed has it (arXiv:1910.02054, section 7): gradients are reduced and
+ * weights gathered in the dtype of the weights, at stage 2 and 3 for every micro-batch, and at stage 3 weights twice. */
+static double zero_bytes(const struct st_program *program)
+{
+    const struct st_workload *w = &program->workload;
+    const double often = program->stage >= 2 ? w->grad_accum : 1, gathers = program->stage == 3 ? 2 * often : 1;
+    double trained = 0;
+
+    for (uint32_t p = 0; p < w->page_count; p++)
+        trained += (double)w->pages[p].trained_elems;
+    return (often * trained + gathers * (double)w->params) * (double)strata_dtype_bytes(w->dtype) * (program->ranks - 1) /
+           program->ranks;
+}
+
+static void print_comm(const struct st_program *program, const struct st_traffic *steady, FILE *file)
+{
+    char comm[24], zero[24];
+
+    if (program->ranks == 1 || program->forward_only)
+        return;
+    st_print(file, "  comm of a step: %s come to each rank, sums of gradients in %s; by ZeRO-%u as its paper counts, %s would\n",
+             st_size_text(comm, steady->comm), program->wire_bf16 ? "bf16" : "fp32 (strata.wire)", program->stage,
+             st_size_text(zero, (uint64_t)zero_bytes(program)));
+}
+
 static void print_all_traffic(const struct st_plan *plan, const struct st_figures *figures, FILE *file)
 {
     static const char *const labels[ST_PHASE_COUNT] = {"bytes of the first step", "bytes of a steady step", "bytes of a flush",
@@ -189,6 +214,7 @@ static void print_all_traffic(const struct st_plan *plan, const struct st_figure
 
     for (size_t i = 0; i < ST_PHASE_COUNT; i++)
         print_traffic(labels[i], traffic_of(figures, phases[i]), file);
+    print_comm(&plan->program, steady, file);
     if (steady->read + steady->write > 0)
         st_print(file, "  nvme moves %.2f bytes per parameter and step, without padding\n",
                  (double)figures->parameter_bytes_nvme * st_program_cuts(&plan->program) / (double)plan->program.workload.params);

@@ -62,6 +62,33 @@ static void a_rank_has_its_part_of_a_node(void **state)
     }
 }
 
+/* What comes to a rank, beside ZeRO: of P = 124,439,808 parameters in bf16 and 4 micro-batches on 2 ranks 2 P, 5 P and 12 P. */
+static void exchanges_are_beside_those_of_zero(void **state)
+{
+    static const struct {
+        const char *options, *said;
+    } rows[] = {
+        {"--set zero_optimization.stage=1",
+         "sums of gradients in fp32 (strata.wire); by ZeRO-1 as its paper counts, 237 MiB would"},
+        {"--set zero_optimization.stage=2", "by ZeRO-2 as its paper counts, 593 MiB would"},
+        {"--set zero_optimization.stage=3 --set strata.wire=bf16",
+         "sums of gradients in bf16; by ZeRO-3 as its paper counts, 1.39 GiB would"},
+    };
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char command[512];
+        struct program p;
+
+        snprintf(command, sizeof(command), "plan --model gpt2 --seq-len 128 --grad-accum 4 --ranks 2 " NODE "%s",
+                 rows[i].options);
+        workplace_run_ok(w, &p, command);
+        if (strstr(p.out, rows[i].said) == NULL)
+            fail_msg("%s: \"%s\" lacks \"%s\"", command, p.out, rows[i].said);
+        program_free(&p);
+    }
+}
+
 /* The row of as many ranks is the plan itself; a budget given by hand is a node's, too. */
 static void the_table_has_the_plan(void **state)
 {
@@ -143,8 +170,11 @@ static void an_unknown_network_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_has_its_part_of_a_node), cmocka_unit_test(the_table_has_the_plan),
-        cmocka_unit_test(rows_that_do_not_fit_say_why),  cmocka_unit_test(a_plan_that_does_not_fit_has_the_table),
+        cmocka_unit_test(exchanges_are_beside_those_of_zero),
+        cmocka_unit_test(a_rank_has_its_part_of_a_node),
+        cmocka_unit_test(the_table_has_the_plan),
+        cmocka_unit_test(rows_that_do_not_fit_say_why),
+        cmocka_unit_test(a_plan_that_does_not_fit_has_the_table),
         cmocka_unit_test(an_unknown_network_is_named),
     };
 
