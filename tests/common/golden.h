@@ -9,5 +9,17 @@
         "tests/golden/families/qwen2_layers", "tests/golden/families/qwen3_bias", "tests/golden/families/smollm3_yarn",          \
         "tests/golden/families/phi3_long", "tests/golden/families/gemma2_caps", "tests/golden/families/gemma3_local",            \
         "tests/golden/families/olmo2"
+/* Adapters of some of them, and what PEFT computes (tools/make_golden_lora.py): {of them, the model}. */
+#define GOLDEN_LORA_OF(name, model)                                                                                              \
+    {                                                                                                                            \
+        "tests/golden/lora/" name, "tests/golden/" model                                                                         \
+    }
+#define GOLDEN_LORA                                                                                                              \
+    GOLDEN_LORA_OF("gpt2_tiny", "gpt2_tiny"), GOLDEN_LORA_OF("gpt2_exact", "families/gpt2_exact"),                               \
+        GOLDEN_LORA_OF("llama_linear", "families/llama_linear"), GOLDEN_LORA_OF("mistral_window", "families/mistral_window"),    \
+        GOLDEN_LORA_OF("qwen2_layers", "families/qwen2_layers"), GOLDEN_LORA_OF("qwen3_bias", "families/qwen3_bias"),            \
+        GOLDEN_LORA_OF("smollm3_yarn", "families/smollm3_yarn"), GOLDEN_LORA_OF("phi3_long", "families/phi3_long"),              \
+        GOLDEN_LORA_OF("gemma2_caps", "families/gemma2_caps"), GOLDEN_LORA_OF("gemma3_local", "families/gemma3_local"),          \
+        GOLDEN_LORA_OF("olmo2", "families/olmo2")
 
 #endif

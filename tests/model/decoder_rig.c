@@ -1,6 +1,7 @@
 /* tests/model/decoder_rig.c - see decoder_rig.h. */
 #include "decoder_rig.h"
 #include "model/data/tokens.h"
+#include <math.h>
 #include <stdio.h>
 
 #define GUARD_BYTES 256u
@@ -11,7 +12,7 @@ static uint64_t arena_bytes(const struct st_workload *w)
     uint64_t bytes = w->block_workspace_bytes + w->head_workspace_bytes + w->head_internal_bytes;
 
     for (uint32_t i = 0; i < w->page_count; i++)
-        bytes += w->pages[i].elems * (4 + strata_dtype_bytes(w->dtype));
+        bytes += w->pages[i].elems * 4 + w->pages[i].bytes;
     bytes += (w->block_count + 2) * w->activation_bytes + w->block_count * w->block_internal_bytes;
     return bytes + w->constants_bytes + 8 * (uint64_t)w->micro_batch * w->seq +
            2048 * (uint64_t)(w->page_count + w->block_count + 8);
@@ -313,4 +314,43 @@ double golden_loss(struct rig *r, const char *dir, bool recompute)
         assert_ok(st_token_set_window(set, i, 0, false, tokens + 32 * i, targets + 32 * i, NULL));
     st_token_set_close(set);
     return rig_step(r, tokens, targets, recompute);
+}
+
+st_json *golden_json(const char *dir)
+{
+    char path[256];
+    st_json *root;
+
+    snprintf(path, sizeof(path), "%s/golden.json", dir);
+    assert_ok(st_json_parse_file(&root, path, 1 << 20));
+    return root;
+}
+
+static float grad_value(const struct rig *r, const struct st_tensor *t, uint64_t elem)
+{
+    uint32_t page = t->page;
+
+    while (page + 1 < t->page + t->page_count && elem >= (uint64_t)r->w->pages[page].row_count * r->w->hidden)
+        elem -= (uint64_t)r->w->pages[page++].row_count * r->w->hidden;
+    return r->grads[page][t->offset + elem];
+}
+
+void golden_gradient(const struct rig *r, const struct st_tensor *t, const st_json *want)
+{
+    const double norm = st_json_number(st_json_get(want, "norm")), typical = norm / sqrt((double)t->elems);
+    uint64_t stride, elem = 0;
+    double norm2 = 0.0;
+
+    for (uint64_t i = 0; i < t->elems; i++)
+        norm2 += pow((double)grad_value(r, t, i), 2.0);
+    if (fabs(sqrt(norm2) - norm) > 1e-5 * norm)
+        fail_msg("%s: norm %.9g, PyTorch %.9g", t->name, sqrt(norm2), norm);
+    assert_true(st_json_u64(st_json_get(want, "stride"), &stride));
+    for (const st_json *n = st_json_first(st_json_get(want, "samples")); n != NULL; n = st_json_next(n), elem += stride) {
+        const double value = st_json_number(n), got = (double)grad_value(r, t, elem);
+
+        if (fabs(got - value) > 1e-4 * fmax(fabs(value), typical))
+            fail_msg("%s[%llu]: %.9g, PyTorch %.9g", t->name, (unsigned long long)elem, got, value);
+    }
+    assert_true(elem > 0);
 }

@@ -2,6 +2,7 @@
 #ifndef DECODER_RIG_H
 #define DECODER_RIG_H
 
+#include "core/json/json.h"
 #include "core/system/workers.h"
 #include "model/layout.h"
 #include "model_fixture.h"
@@ -52,5 +53,10 @@ void rig_forward(struct rig *r, const int32_t *tokens, const int32_t *targets);
 void golden_open(struct rig *r, const char *dir, const struct st_model_batch *batch, const struct st_kernels *kernels);
 /** Loss of the directory's first micro-batch, gradients left in the rig. */
 double golden_loss(struct rig *r, const char *dir, bool recompute);
+/** The directory's golden.json. */
+st_json *golden_json(const char *dir);
+/** A gradient against what golden.json says of it: the norm within 1e-5; values within 1e-4 of theirs, or of the tensor's typical
+ *  value where that is larger. */
+void golden_gradient(const struct rig *r, const struct st_tensor *t, const st_json *want);
 
 #endif

@@ -1,53 +1,11 @@
 /* tests/model/test_decoder.c - the decoder's calls with everything resident: against PyTorch's numbers on the golden models,
  * kept against recomputed activations, and across workers, kernels and dtypes by memcmp. */
-#include "core/json/json.h"
 #include "decoder_rig.h"
 #include "tests/common/golden.h"
 #include <math.h>
-#include <stdio.h>
 
 static const char *const dirs[] = {GOLDEN_TORCH, GOLDEN_FAMILIES};
 enum { DIRS = sizeof(dirs) / sizeof(dirs[0]) };
-
-static st_json *golden_json(const char *dir)
-{
-    char path[256];
-    st_json *root;
-
-    snprintf(path, sizeof(path), "%s/golden.json", dir);
-    assert_ok(st_json_parse_file(&root, path, 1 << 20));
-    return root;
-}
-
-static float grad_value(const struct rig *r, const struct st_tensor *t, uint64_t elem)
-{
-    uint32_t page = t->page;
-
-    while (page + 1 < t->page + t->page_count && elem >= (uint64_t)r->w->pages[page].row_count * r->w->hidden)
-        elem -= (uint64_t)r->w->pages[page++].row_count * r->w->hidden;
-    return r->grads[page][t->offset + elem];
-}
-
-/* The norm within 1e-5; values within 1e-4 of theirs, or of the tensor's typical value where that is larger. */
-static void check_gradient(const struct rig *r, const struct st_tensor *t, const st_json *want)
-{
-    const double norm = st_json_number(st_json_get(want, "norm")), typical = norm / sqrt((double)t->elems);
-    uint64_t stride, elem = 0;
-    double norm2 = 0.0;
-
-    for (uint64_t i = 0; i < t->elems; i++)
-        norm2 += pow((double)grad_value(r, t, i), 2.0);
-    if (fabs(sqrt(norm2) - norm) > 1e-5 * norm)
-        fail_msg("%s: norm %.9g, PyTorch %.9g", t->name, sqrt(norm2), norm);
-    assert_true(st_json_u64(st_json_get(want, "stride"), &stride));
-    for (const st_json *n = st_json_first(st_json_get(want, "samples")); n != NULL; n = st_json_next(n), elem += stride) {
-        const double value = st_json_number(n), got = (double)grad_value(r, t, elem);
-
-        if (fabs(got - value) > 1e-4 * fmax(fabs(value), typical))
-            fail_msg("%s[%llu]: %.9g, PyTorch %.9g", t->name, (unsigned long long)elem, got, value);
-    }
-    assert_true(elem > 0);
-}
 
 static void check_pytorch(const char *dir)
 {
@@ -67,7 +25,7 @@ static void check_pytorch(const char *dir)
     for (uint32_t i = 0; i < st_model_tensor_count(r.m); i++) {
         const struct st_tensor *t = st_model_tensor(r.m, i);
 
-        check_gradient(&r, t, st_json_get(st_json_get(first, "gradients"), t->name));
+        golden_gradient(&r, t, st_json_get(st_json_get(first, "gradients"), t->name));
     }
     rig_close(&r);
     st_json_free(root);

@@ -1,4 +1,5 @@
 /* tests/model/test_init.c - initial weights: any range equals the whole, the distribution is GPT-2's, seeds differ. */
+#include "model/adapter/adapter.h"
 #include "model/layout.h"
 #include "model_fixture.h"
 #include <math.h>
@@ -121,6 +122,49 @@ static void test_distribution_of_llama(void **state)
     st_model_destroy(m);
 }
 
+/* A is uniform up to 1 / sqrt(in), or normal with 1 / r; B is zero; what is not an adapter's comes from the other source. */
+static void check_adapters(const char *text, double std)
+{
+    const struct st_model_config config = tiny_llama_config();
+    struct st_model_batch batch = {.micro_batch = 1, .seq = 8, .grad_accum = 1, .dtype = STRATA_BF16};
+    struct st_adapter_spec *spec;
+    struct st_model *m;
+
+    assert_ok(st_adapter_spec_parse(&spec, text, strlen(text), "here"));
+    batch.adapter = spec;
+    assert_ok(st_model_create(&m, &config, &batch));
+    st_adapter_spec_destroy(spec);
+    for (uint32_t i = 0; i < st_model_tensor_count(m); i++) {
+        const struct st_tensor *t = st_model_tensor(m, i);
+        struct st_model_init base = {.model = m, .seed = 42};
+        struct st_adapter_init_source source = {.init = {.model = m, .seed = 1}, .base = st_model_init_source(&base)};
+        const uint64_t elems = m->workload.pages[t->page].elems;
+        float *values = page_values(m, 1, t->page), *plain = page_values(m, 42, t->page), *both = malloc(elems * sizeof(*both));
+        const double in = (double)t->shape[1], range = std > 0.0 ? 1e9 : 1.0 / sqrt(in);
+        const bool is_a = strstr(t->name, "lora_A") != NULL;
+
+        assert_non_null(both);
+        assert_ok(st_model_adapter_source(&source).read(&source, t->page, 0, elems, both));
+        if (t->page_count == 1)
+            assert_memory_equal(both + t->offset, (t->adapts != ST_NO_TENSOR ? values : plain) + t->offset, t->elems * 4);
+        if (t->adapts != ST_NO_TENSOR)
+            check_tensor(t, values + t->offset, !is_a ? 0.0 : std > 0.0 ? std : range / sqrt(3.0), 0.0);
+        for (uint64_t e = 0; e < t->elems && is_a; e++)
+            assert_true(fabs((double)values[t->offset + e]) < range);
+        free(values);
+        free(plain);
+        free(both);
+    }
+    st_model_destroy(m);
+}
+
+static void test_adapters_begin_as_pefts(void **state)
+{
+    (void)state;
+    check_adapters("{\"r\":64,\"target_modules\":\"all-linear\"}", 0.0);
+    check_adapters("{\"r\":32,\"target_modules\":\"all-linear\",\"init_lora_weights\":\"gaussian\"}", 1.0 / 32);
+}
+
 static void test_seeds_and_tensors_differ(void **state)
 {
     struct st_model *m = tiny_model(STRATA_F32);
@@ -153,9 +197,10 @@ static void test_padding_is_zero(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ranges_equal_the_whole), cmocka_unit_test(test_slices_continue_the_table),
-        cmocka_unit_test(test_distribution_is_gpt2s),  cmocka_unit_test(test_seeds_and_tensors_differ),
-        cmocka_unit_test(test_distribution_of_llama),  cmocka_unit_test(test_padding_is_zero),
+        cmocka_unit_test(test_ranges_equal_the_whole),   cmocka_unit_test(test_slices_continue_the_table),
+        cmocka_unit_test(test_distribution_is_gpt2s),    cmocka_unit_test(test_adapters_begin_as_pefts),
+        cmocka_unit_test(test_seeds_and_tensors_differ), cmocka_unit_test(test_distribution_of_llama),
+        cmocka_unit_test(test_padding_is_zero),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
