@@ -22,6 +22,7 @@
 #define SHORT_NS      (3 * SECOND_NS)
 #define LONG_SHARE    0.2
 #define SHORT_SHARE   0.5
+#define FALL_SECONDS  10
 #define MARGIN_PART   64u
 #define MARGIN_MIN    (UINT64_C(32) << 20)
 #define MARGIN_MAX    (UINT64_C(1) << 30)
@@ -103,6 +104,37 @@ static bool stands_still(const struct st_watch_judge *j, const struct st_watch_l
     return true;
 }
 
+/* What is left of a place when this process has taken all that it has planned. */
+static double spare(const struct st_watch_judge *j, const struct st_watch_look *look, uint32_t i)
+{
+    const uint64_t resident = look->resident_bytes;
+
+    return (double)look->place[i].left_bytes - (j->planned_bytes > resident ? (double)(j->planned_bytes - resident) : 0);
+}
+
+/* Whether less is left at each look of the last seconds than at the one before, and soon nothing; fills in the pace if so. */
+static bool falls(const struct st_watch_judge *j, const struct st_watch_look *look, uint32_t i, struct st_watch_alarm *alarm)
+{
+    const struct st_watch_look *later = look, *before = look;
+    double pace;
+
+    if (j->planned_bytes == 0)
+        return false;
+    for (uint64_t back = 1; look->at_ns - before->at_ns < SHORT_NS; back++, later = before) {
+        if (back > j->look_count || back > ST_WATCH_LOOKS)
+            return false;
+        before = &j->looks[(j->look_count - back) % ST_WATCH_LOOKS];
+        if (before->resident_bytes == UNKNOWN || later->resident_bytes == UNKNOWN || before->place[i].left_bytes == UNKNOWN ||
+            spare(j, later, i) >= spare(j, before, i))
+            return false;
+    }
+    pace = (spare(j, before, i) - spare(j, look, i)) / ((double)(look->at_ns - before->at_ns) * 1e-9);
+    if (pace * FALL_SECONDS < (double)look->place[i].left_bytes)
+        return false;
+    alarm->taken = pace;
+    return true;
+}
+
 /* Compared with the last number known. */
 static bool has_killed(struct st_watch_judge *j, const struct st_watch_look *look, uint32_t i)
 {
@@ -131,6 +163,8 @@ static bool judge_place(struct st_watch_judge *j, const struct st_watch_look *lo
         alarm->killed = true;
         return true;
     }
+    if (low && falls(j, look, i, alarm))
+        return true;
     if (low && look->at_ns - j->low_since_ns[i] >= LONG_NS && stands_still(j, look, i, LONG_NS, LONG_SHARE, alarm))
         return true;
     return low && p->left_bytes < j->margin[i] / 4 && stands_still(j, look, i, SHORT_NS, SHORT_SHARE, alarm);
@@ -295,11 +329,13 @@ static void look(const struct st_watchdog *w, struct st_watch_look *out)
 
 static void raise_alarm(const struct st_watchdog *w, const struct st_watch_alarm *a)
 {
-    char text[ST_WATCH_SENTENCE_MAX], left[24], limit[24], why[96], held[96] = "", resident[24], planned[24];
+    char text[ST_WATCH_SENTENCE_MAX], left[24], limit[24], why[96], held[96] = "", resident[24], planned[24], taken[24];
     const char *where = a->place == 0 ? "this machine" : w->groups[a->place - 1].name;
 
     if (a->killed)
         snprintf(why, sizeof(why), "the kernel has killed for memory there");
+    else if (a->taken > 0)
+        snprintf(why, sizeof(why), "%s a second beyond what is planned are taken there", st_size_text(taken, (uint64_t)a->taken));
     else
         snprintf(why, sizeof(why), "%.0f %% of the last %.0f s went into waiting for memory", a->waited * 100, a->seconds);
     if (a->resident_bytes != UNKNOWN && w->opts.planned_bytes > 0)

@@ -2,10 +2,14 @@
  *
  * A thread looks once a second at every place where memory can run out: the machine, and each control group of this process (both
  * versions).  st_watch_judge() decides and is a pure function of the looks.  Being near a limit is no danger: a run fills its
- * planned memory and stays there.  Danger is to be near it and to stand still for it.  It is an alarm if in one place
+ * planned memory and stays there.  Danger is to be near it and to stand still for it, or to come nearer by what nobody has
+ * planned: memory that cannot be dropped is not waited for, so without swap the kernel kills with no warning.  It is an alarm if
+ * in one place
  *
  *   - less than the margin has been left for 10 s, and for 20 % of the last 10 s every task there waited for memory, or
  *   - less than a quarter of the margin is left, and it was half of the last 3 s, or
+ *   - less than the margin is left, each look of the last 3 s found less than the one before, beyond what this process took of
+ *     what it has planned, and at that pace nothing is left in 10 s, or
  *   - less than the margin is left, or was at the look before, and the kernel has killed for memory there since.
  *
  * Left is what remains below the limit (the lower of memory.max and memory.high; of the machine MemAvailable), with page cache
@@ -53,6 +57,7 @@ struct st_watch_alarm {
     uint32_t place;
     uint64_t limit_bytes, left_bytes, resident_bytes;
     double waited;  /* part of the time; NaN: unknown */
+    double taken;   /* bytes a second beyond the plan; 0: not the reason */
     double seconds; /* that it was looked at for */
     bool killed;    /* the kernel has begun */
 };

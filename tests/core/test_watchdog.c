@@ -65,8 +65,11 @@ static void a_full_plan_is_no_alarm(void **state)
     (void)state;
     begin(&s, LIMIT - 10 * MIB);
     s.look.resident_bytes = 0;
-    for (uint64_t left = LIMIT; left > 682 * MIB; left -= 682 * MIB)
+    for (uint64_t left = LIMIT; left > 682 * MIB; left -= 682 * MIB) {
+        s.look.resident_bytes = LIMIT - left;
         go_on(&s, 1, left, 0.9); /* reclaiming others' page cache while it grows */
+    }
+    s.look.resident_bytes = LIMIT - 10 * MIB;
     go_on(&s, 3600, 10 * MIB, 0.02);
     assert_false(s.alarmed);
     go_on(&s, 60, 10 * MIB, 0.19);
@@ -150,6 +153,48 @@ static void a_kill_is_one_at_once(void **state)
     s.look.place[1].killed = 6;
     go_on(&s, 1, LIMIT, 0); /* what the dead process had is free now */
     assert_true(s.alarmed && s.alarm.killed);
+}
+
+/* Another process, or this one beyond its plan, takes so much a second, and nobody waits for it. */
+static void take(struct series *s, uint64_t from, uint64_t a_second)
+{
+    for (uint64_t left = from; left >= a_second && !s->alarmed; left -= a_second)
+        go_on(s, 1, left, 0);
+}
+
+static void what_is_taken_beyond_the_plan_is_one_before_nothing_is_left(void **state)
+{
+    struct series s;
+
+    (void)state;
+    begin(&s, LIMIT / 2);
+    take(&s, LIMIT / 2, 10 * MIB);
+    assert_true(s.alarmed && s.alarm.left_bytes < MARGIN && s.alarm.left_bytes > MARGIN / 2);
+    assert_true(fabs(s.alarm.taken - (double)(10 * MIB)) < 1);
+    begin(&s, LIMIT / 2); /* slower: later */
+    take(&s, LIMIT / 4, MIB);
+    assert_true(s.alarmed && s.alarm.left_bytes <= 10 * MIB);
+    begin(&s, LIMIT / 2); /* it stops for a second, again and again */
+    for (uint64_t left = LIMIT / 4; left > 2 * MIB; left -= MIB)
+        go_on(&s, 2, left, 0);
+    assert_false(s.alarmed);
+}
+
+/* The last of a plan that leaves little, taken within seconds. */
+static void what_is_planned_may_be_taken_to_the_last(void **state)
+{
+    struct series s;
+
+    (void)state;
+    begin(&s, LIMIT - MIB);
+    for (uint64_t left = LIMIT; left > 2 * MIB; left -= 2 * MIB) {
+        s.look.resident_bytes = LIMIT - left;
+        go_on(&s, 1, left, 0);
+    }
+    assert_false(s.alarmed);
+    s.look.resident_bytes = UNKNOWN; /* then nobody knows whose it is */
+    take(&s, 100 * MIB, 10 * MIB);
+    assert_false(s.alarmed);
 }
 
 /* A plan that leaves 100 MiB is not low with 60 left: its margin is 50. */
@@ -382,6 +427,8 @@ int main(void)
         cmocka_unit_test(what_lasts_is_an_alarm),
         cmocka_unit_test(next_to_nothing_left_is_one_soon),
         cmocka_unit_test(a_kill_is_one_at_once),
+        cmocka_unit_test(what_is_taken_beyond_the_plan_is_one_before_nothing_is_left),
+        cmocka_unit_test(what_is_planned_may_be_taken_to_the_last),
         cmocka_unit_test(the_plan_makes_the_margin_smaller),
         cmocka_unit_test(margins_have_bounds),
         cmocka_unit_test(faults_stand_for_psi),
