@@ -100,8 +100,8 @@ static strata_status load(struct strata_config *c, const struct strata_config_op
         .recipe = o->recipe,
     };
     strata_status st = st_handle_text(&c->name, o->file != NULL     ? o->file
-                                                      : o->recipe != NULL ? st_recipe_path(o->recipe)
-                                                                          : "the configuration");
+                                                : o->recipe != NULL ? st_recipe_path(o->recipe)
+                                                                    : "the configuration");
 
     if (st != STRATA_OK)
         return st;

@@ -230,6 +230,8 @@ static strata_status load(struct strata_engine *e)
     st_nf4_source_close(nf4);
     if (st == STRATA_OK && m->reader != NULL)
         st = st_hf_reader_check_unchanged(m->reader);
+    if (st == STRATA_OK && m->adapter_files != NULL)
+        st = st_hf_adapter_check_unchanged(m->adapter_files);
     return st == STRATA_OK && e->saver != NULL ? st_saver_begin(e->saver, NULL) : st;
 }
 

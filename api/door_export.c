@@ -16,6 +16,16 @@ strata_status strata_export_check(const char *dir, const struct strata_export_op
     return st == STRATA_OK ? st_hf_output_check(dir, o.overwrite) : st;
 }
 
+static strata_status open_adapter(struct strata_export *x, const char *dir, bool overwrite)
+{
+    const struct strata_model *m = x->model;
+    const struct st_hf_adapter_output output = {
+        .model = m->model, .spec = m->adapter, .base = m->saved != NULL ? m->saved : m->name, .dir = dir, .overwrite = overwrite};
+    const strata_status st = st_hf_adapter_output_check(dir, overwrite);
+
+    return st == STRATA_OK ? st_hf_adapter_writer_open(&x->adapter, &output) : st;
+}
+
 strata_status strata_export_open(struct strata_export **out, struct strata_model *model, const char *dir,
                                  const struct strata_export_opts *opts)
 {
@@ -25,20 +35,30 @@ strata_status strata_export_open(struct strata_export **out, struct strata_model
 
     if (out == NULL || model == NULL || dir == NULL)
         return st_error_missing(__func__, out == NULL ? "out" : model == NULL ? "model" : "dir");
-    if (st != STRATA_OK || (st = st_hf_output_check(dir, o.overwrite)) != STRATA_OK)
+    if (st != STRATA_OK)
         return st;
     x = st_fault_refuses("api.export") ? NULL : calloc(1, sizeof(*x));
     if (x == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for an export");
     x->model = model;
     atomic_fetch_add(&x->model->users, 1);
-    st = st_hf_writer_open(&x->writer, model->model, dir, model->is_dir ? model->name : NULL, o.overwrite);
+    if (model->adapter != NULL)
+        st = open_adapter(x, dir, o.overwrite);
+    else if ((st = st_hf_output_check(dir, o.overwrite)) == STRATA_OK)
+        st = st_hf_writer_open(&x->writer, model->model, dir, model->is_dir ? model->name : NULL, o.overwrite);
     if (st != STRATA_OK) {
         strata_export_abort(x);
         return st;
     }
     *out = x;
     return STRATA_OK;
+}
+
+static strata_status put_adapter(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight)
+{
+    const struct strata_export *x = ctx;
+
+    return st_hf_adapter_writer_put_page(x->adapter, page, first, count, weight);
 }
 
 static strata_status put_weights(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight)
@@ -53,11 +73,18 @@ static strata_status put_weights(void *ctx, uint32_t page, uint64_t first, uint6
 
 static strata_status write_model(struct strata_engine *engine, struct strata_export *x)
 {
-    strata_status st = st_engine_export(engine->engine, put_weights, x);
+    const bool adapter = x != NULL && x->adapter != NULL;
+    strata_status st = st_engine_export(engine->engine, adapter ? put_adapter : put_weights, x);
     struct st_hf_writer *writer;
 
     if (st != STRATA_OK || x == NULL)
         return st;
+    if (adapter) {
+        struct st_hf_adapter_writer *file = x->adapter;
+
+        x->adapter = NULL; /* commit frees it */
+        return st_hf_adapter_writer_commit(file);
+    }
     writer = x->writer;
     x->writer = NULL; /* commit frees it */
     st_ending_hold(); /* so that a signal finds all of its files or none */
@@ -90,6 +117,7 @@ void strata_export_abort(struct strata_export *out)
     if (out == NULL)
         return;
     st_hf_writer_abort(out->writer);
+    st_hf_adapter_writer_abort(out->adapter);
     strata_model_close(out->model);
     free(out);
 }

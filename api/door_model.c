@@ -1,6 +1,7 @@
 /* api/door_model.c - strata/model.h: opens a preset or a directory as the configuration asks. */
 #include "api/handles.h"
 #include "api/ranks.h"
+#include "api/saved_adapter.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
@@ -8,6 +9,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -169,8 +171,10 @@ strata_status st_handle_open_weights(struct strata_model *m)
 {
     strata_status st = STRATA_OK;
 
-    if (!m->is_dir || m->reader != NULL || m->weights != NULL)
-        return STRATA_OK;
+    if (m->adapter_dir != NULL && m->adapter_files == NULL)
+        st = st_hf_adapter_open(&m->adapter_files, m->model, m->adapter_dir);
+    if (st != STRATA_OK || !m->is_dir || m->reader != NULL || m->weights != NULL)
+        return st;
     if (m->saved == NULL)
         return st_hf_reader_open(&m->reader, m->model, m->name);
     if (m->checkpoint == NULL)
@@ -180,6 +184,8 @@ strata_status st_handle_open_weights(struct strata_model *m)
 
 void st_handle_close_weights(struct strata_model *m)
 {
+    st_hf_adapter_close(m->adapter_files);
+    m->adapter_files = NULL;
     st_hf_reader_close(m->reader);
     st_saved_weights_close(m->weights);
     st_checkpoint_close(m->checkpoint);
@@ -188,11 +194,112 @@ void st_handle_close_weights(struct strata_model *m)
     m->checkpoint = NULL;
 }
 
-struct st_weight_source st_handle_weights(struct strata_model *m)
+static struct st_weight_source base_weights(struct strata_model *m)
 {
     if (m->weights != NULL)
         return st_saved_weights_source(m->weights);
     return m->is_dir ? st_hf_reader_source(m->reader) : st_model_init_source(&m->init);
+}
+
+struct st_weight_source st_handle_weights(struct strata_model *m)
+{
+    if (m->adapter == NULL || m->adapter_saved)
+        return base_weights(m);
+    if (m->adapter_files == NULL) {
+        m->fresh = (struct st_adapter_init_source){.init = m->init, .base = base_weights(m)};
+        return st_model_adapter_source(&m->fresh);
+    }
+    m->adapted = (struct st_hf_adapted_source){.m = m->model, .base = base_weights(m), .files = m->adapter_files};
+    return st_hf_adapted_source(&m->adapted);
+}
+
+/* --- the adapter --- */
+
+/* Its settings become part of the configuration, which checkpoints keep. */
+static strata_status keep_settings(struct strata_model *m)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    struct st_json_writer w;
+    FILE *file = st_fault_refuses("api.adapter") ? NULL : open_memstream(&text, &bytes);
+    strata_status st = STRATA_OK;
+
+    if (file == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for the settings of an adapter");
+    st_json_begin(&w, file);
+    st_json_put_node(&w, NULL, st_adapter_spec_object(m->adapter));
+    if (fclose(file) != 0)
+        st = st_error(STRATA_E_NOMEM, "no memory for the settings of an adapter");
+    else if (bytes >= sizeof(m->config.lora))
+        st = st_error(STRATA_E_CONFIG, "%s: its settings have %zu bytes, and at most %zu can be kept", m->adapter_dir, bytes,
+                      sizeof(m->config.lora) - 1);
+    else
+        memcpy(m->config.lora, text, bytes + 1);
+    free(text);
+    return st;
+}
+
+/* That of the checkpoint which the weights come from, if its run trained one: no other fits its weights. */
+static strata_status take_saved_adapter(struct strata_model *m, const struct strata_model_opts *o)
+{
+    char *asked = NULL;
+    strata_status st = m->checkpoint != NULL ? st_saved_adapter_spec(&m->adapter, m->checkpoint) : STRATA_OK;
+
+    if (st != STRATA_OK || m->adapter == NULL)
+        return st;
+    if (o->adapter != NULL)
+        return st_error(STRATA_E_CONFIG,
+                        "%s has an adapter of its own: merge that (strata export --merge), or leave --adapter %s out",
+                        m->checkpoint->path, o->adapter);
+    m->adapter_saved = true;
+    if (m->config.lora[0] != '\0')
+        st = st_handle_text(&asked, m->config.lora);
+    if (st == STRATA_OK)
+        st = keep_settings(m);
+    if (st == STRATA_OK && asked != NULL && strcmp(asked, m->config.lora) != 0)
+        st =
+            st_error(STRATA_E_CONFIG,
+                     "%s has an adapter of its own, with other settings than strata.lora: merge that (strata export --merge), or "
+                     "leave strata.lora out",
+                     m->checkpoint->path);
+    free(asked);
+    return st;
+}
+
+/* Of a directory or of the configuration. */
+static strata_status take_new_adapter(struct strata_model *m, const struct strata_model_opts *o, const char *config_name)
+{
+    char path[ST_PATH_MAX];
+    strata_status st = STRATA_OK;
+
+    if (o->adapter != NULL && m->config.lora[0] != '\0')
+        return st_error(STRATA_E_CONFIG, "%s has strata.lora, and --adapter %s has settings of its own: leave one out",
+                        config_name, o->adapter);
+    if (o->adapter != NULL) {
+        if ((st = st_handle_text(&m->adapter_dir, o->adapter)) == STRATA_OK &&
+            (st = st_path_join(path, o->adapter, ST_ADAPTER_CONFIG_NAME)) == STRATA_OK)
+            st = st_adapter_spec_read_file(&m->adapter, path);
+    } else if (m->config.lora[0] != '\0') {
+        snprintf(path, sizeof(path), "%.900s: strata.lora", config_name);
+        st = st_adapter_spec_parse(&m->adapter, m->config.lora, strlen(m->config.lora), path);
+    }
+    return st == STRATA_OK && m->adapter != NULL ? keep_settings(m) : st;
+}
+
+static strata_status take_adapter(struct strata_model *m, const struct strata_model_opts *o, const char *config_name)
+{
+    strata_status st = take_saved_adapter(m, o);
+
+    if (st == STRATA_OK && !m->adapter_saved)
+        st = take_new_adapter(m, o, config_name);
+    if (st != STRATA_OK || m->adapter == NULL)
+        return st;
+    if (m->config.freeze_count > 0)
+        return st_error(STRATA_E_CONFIG, "%s: strata.freeze: with an adapter everything else is frozen already: leave it out",
+                        config_name);
+    if (m->use == STRATA_USE_TRAIN && st_adapter_spec_dropout(m->adapter) > 0)
+        st_log(ST_LOG_NOTICE, "the adapter asks for lora_dropout %g: not applied", st_adapter_spec_dropout(m->adapter));
+    return STRATA_OK;
 }
 
 /* --- opening --- */
@@ -244,12 +351,11 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
         .freeze = m->config.freeze,
         .freeze_count = m->config.freeze_count,
         .nf4 = m->config.quantization != ST_QUANTIZATION_NONE,
+        .adapter = m->adapter,
     };
     strata_status st;
 
-    if (m->config.lora[0] != '\0')
-        return st_error(STRATA_E_CONFIG, "strata.lora: adapters are not trained in this version yet");
-    if (batch.nf4 && m->config.lora[0] == '\0' && !st_handle_forward_only(m))
+    if (batch.nf4 && m->adapter == NULL && !st_handle_forward_only(m))
         return st_error(STRATA_E_CONFIG,
                         "strata.quantization: weights in nf4 are not trained: say with strata.lora (--lora FILE) "
                         "what is, or use \"none\"");
@@ -286,6 +392,8 @@ static strata_status open_model(struct strata_model *m, const struct strata_mode
         size_sequence(m, o, &config);
     else
         st = size_generation(m, o, &config);
+    if (st == STRATA_OK)
+        st = take_adapter(m, o, from->name);
     if (st == STRATA_OK)
         st = create_model(m, &config);
     return st == STRATA_OK ? st_ranks_agree_model(m) : st;
@@ -448,6 +556,8 @@ void strata_model_close(struct strata_model *model)
         return;
     st_handle_close_weights(model);
     st_model_destroy(model->model);
+    st_adapter_spec_destroy(model->adapter);
+    free(model->adapter_dir);
     st_topology_destroy(model->topology);
     free(model->machine);
     free(model->device);

@@ -1,7 +1,9 @@
 /* api/door_verify.c - strata/verify.h: whether checkpoints are what was written, and their weights as a directory. */
 #include "api/handles.h"
+#include "api/saved_adapter.h"
 #include "api/saved_weights.h"
 #include "core/base/error.h"
+#include "core/base/fault.h"
 #include "core/system/ending.h"
 #include "nvme/swap/swap.h"
 #include "offload/checkpoint/model_files.h"
@@ -11,6 +13,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+
+#define ADAPTER_PART_ELEMS (UINT64_C(1) << 20)
 
 struct reading {
     struct strata_verify_opts opts;
@@ -161,8 +165,74 @@ static strata_status put_all(struct exporting *e)
     return st;
 }
 
+/* Tensor by tensor: they are small beside the weights, but for those of modules_to_save. */
+static strata_status copy_adapted(struct reading *r, struct st_hf_adapter_writer *w, const struct st_adapter_values *values,
+                                  uint64_t total)
+{
+    uint32_t count;
+    const struct st_hf_adapted *list = st_hf_adapter_writer_tensors(w, &count);
+    float *part = st_fault_refuses("api.export") ? NULL : malloc(ADAPTER_PART_ELEMS * sizeof(*part));
+    strata_status st = part != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "%s: no memory to export it", r->ck->path);
+    uint64_t done = 0;
+
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        const uint64_t elems = st_hf_adapted_elems(&list[i]);
+
+        for (uint64_t first = 0, n; first < elems && st == STRATA_OK; first += n) {
+            n = elems - first < ADAPTER_PART_ELEMS ? elems - first : ADAPTER_PART_ELEMS;
+            if ((st = values->read(values->ctx, &list[i], first, n, part)) == STRATA_OK &&
+                (st = st_hf_adapted_check_finite(&list[i], part, n)) == STRATA_OK)
+                st = st_hf_adapter_writer_put(w, i, first, n, part);
+            done += n * sizeof(float);
+            if (st == STRATA_OK && !progress(r, done, total))
+                st = st_error(STRATA_E_CANCELLED, "the export was cancelled");
+        }
+    }
+    free(part);
+    return st;
+}
+
+/* A run that trained an adapter: that, and nothing of the weights beside it. */
+static strata_status export_adapter(struct reading *r, const struct st_model *model, const struct st_adapter_spec *spec,
+                                    const char *dir, bool overwrite)
+{
+    const struct st_manifest *m = &r->ck->manifest;
+    const struct st_hf_adapter_output output = {.model = model,
+                                                .spec = spec,
+                                                .base = m->model_source[0] != '\0' ? m->model_source : m->model,
+                                                .dir = dir,
+                                                .overwrite = overwrite};
+    struct st_hf_adapter_writer *writer = NULL, *file;
+    struct st_saved_adapter *saved = NULL;
+    struct st_adapter_values values;
+    const struct st_hf_adapted *list;
+    uint64_t total = 0;
+    uint32_t count;
+    strata_status st = st_hf_adapter_output_check(dir, overwrite);
+
+    if (st == STRATA_OK && (st = st_hf_adapter_writer_open(&writer, &output)) == STRATA_OK)
+        st = st_saved_adapter_open(&saved, r->ck);
+    if (st == STRATA_OK) {
+        list = st_hf_adapter_writer_tensors(writer, &count);
+        for (uint32_t i = 0; i < count; i++)
+            total += st_hf_adapted_elems(&list[i]) * sizeof(float);
+        (void)progress(r, 0, total);
+        values = st_saved_adapter_values(saved);
+        st = copy_adapted(r, writer, &values, total);
+    }
+    if (st == STRATA_OK) {
+        file = writer;
+        writer = NULL; /* commit frees it */
+        st = st_hf_adapter_writer_commit(file);
+    }
+    st_hf_adapter_writer_abort(writer);
+    st_saved_adapter_close(saved);
+    return st;
+}
+
 static strata_status export_to(struct reading *r, const char *dir, bool overwrite)
 {
+    struct st_adapter_spec *spec = NULL;
     const struct st_model_batch batch = {.micro_batch = 1, .seq = 1, .grad_accum = 1, .dtype = r->ck->manifest.dtype};
     struct exporting e = {.reading = r};
     struct st_model_config config;
@@ -173,6 +243,16 @@ static strata_status export_to(struct reading *r, const char *dir, bool overwrit
     if (st == STRATA_OK && (st = st_model_config_read(&config, files)) == STRATA_OK)
         st = st_model_create(&model, &config, &batch);
     e.model = model;
+    if (st == STRATA_OK)
+        st = st_saved_adapter_spec(&spec, r->ck);
+    if (st == STRATA_OK && spec != NULL) {
+        st = export_adapter(r, model, spec, dir, overwrite);
+        st_adapter_spec_destroy(spec);
+        st_model_destroy(model);
+        return st;
+    }
+    if (st == STRATA_OK)
+        st = st_hf_output_check(dir, overwrite);
     if (st == STRATA_OK)
         st = st_saved_weights_open(&e.weights, r->ck, model);
     if (st == STRATA_OK)
@@ -194,8 +274,6 @@ strata_status strata_verify_export(const char *path, const char *dir, const stru
 
     if (path == NULL || dir == NULL)
         return st_error_missing(__func__, path == NULL ? "path" : "dir");
-    if (st == STRATA_OK)
-        st = st_hf_output_check(dir, o.overwrite);
     if (st == STRATA_OK)
         st = begin(&r, path, opts, "exporting");
     if (st == STRATA_OK)

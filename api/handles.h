@@ -9,6 +9,7 @@
 #include "api/saved_weights.h"
 #include "core/system/topology.h"
 #include "model/data/tokens.h"
+#include "model/hf/hf_adapter.h"
 #include "model/model.h"
 #include "model/tokenizer/tokenizer.h"
 #include "offload/comm/comm.h"
@@ -70,7 +71,13 @@ struct strata_model {
     char *saved;                 /* the checkpoint whose model/ the directory is; NULL: none */
     struct st_checkpoint *checkpoint;
     struct st_saved_weights *weights; /* of it, in place of the reader */
-    struct st_model_init init;        /* for a preset */
+    struct st_model_init init;        /* for a preset, and for new adapters */
+    struct st_adapter_spec *adapter;  /* NULL: none */
+    char *adapter_dir;                /* that its values come from; NULL: the checkpoint has them, or it begins with this run */
+    bool adapter_saved;               /* the checkpoint has them */
+    struct st_hf_adapter *adapter_files;
+    struct st_hf_adapted_source adapted; /* in place of the weights' own source, of an adapter from a directory, */
+    struct st_adapter_init_source fresh; /* and of one that begins with this run */
 };
 
 struct strata_plan {
@@ -109,7 +116,8 @@ struct strata_data {
 
 struct strata_export {
     struct strata_model *model;
-    struct st_hf_writer *writer; /* NULL: written */
+    struct st_hf_writer *writer;          /* NULL: written, or */
+    struct st_hf_adapter_writer *adapter; /* what was trained is an adapter, which alone is written */
 };
 
 struct strata_tokenizer {

@@ -6,6 +6,7 @@
 #include "core/base/fault.h"
 #include "core/base/log.h"
 #include "kernels/kernels.h"
+#include "model/adapter/adapter.h"
 #include "offload/checkpoint/model_files.h"
 #include "offload/checkpoint/reader.h"
 
@@ -108,6 +109,11 @@ static void skip(struct part *p, uint64_t elems)
     p->elems -= elems;
 }
 
+static bool is_next(const struct st_manifest *m, uint32_t next, const char *name)
+{
+    return next < m->tensor_count && strcmp(m->tensors[next].name, name) == 0;
+}
+
 /* *next: the manifest's first part that no tensor has had. */
 static strata_status place_tensor(struct st_saved_weights *w, const struct st_workload *workload, const struct st_tensor *t,
                                   uint32_t *next)
@@ -117,11 +123,13 @@ static strata_status place_tensor(struct st_saved_weights *w, const struct st_wo
     uint32_t pages = 0;
     strata_status st;
 
+    if (st_adapter_is_own(t->name) && !is_next(m, *next, t->name)) /* it begins with this run */
+        return STRATA_OK;
     for (uint64_t done = 0, elems; done < t->elems; done += elems) {
         if (to.elems == 0)
             to = model_part(workload, t, pages++);
         if (from.elems == 0) {
-            if (*next == m->tensor_count || strcmp(m->tensors[*next].name, t->name) != 0)
+            if (!is_next(m, *next, t->name))
                 return st_error(STRATA_E_CORRUPT, "%s: it lacks tensor %s, or a part of it, which its config.json wants",
                                 w->ck->path, t->name);
             from = (struct part){

@@ -228,6 +228,7 @@ strata_status cli_run_model(struct cli_run *r)
     opts.max_tokens = (uint32_t)args->max_tokens;
     opts.cache_tokens = r->cache_tokens;
     opts.saved_checkpoints = r->saved_checkpoints;
+    opts.adapter = r->adapter != NULL ? r->adapter : args->adapter;
     opts.seed = args->seed;
     opts.ranks = (uint32_t)args->ranks;
     opts.nodes = (uint32_t)args->nodes;
@@ -266,17 +267,22 @@ strata_status cli_run_start(struct cli_run *r)
     return st;
 }
 
-void cli_run_close(struct cli_run *r)
+void cli_run_end(struct cli_run *r)
 {
     cli_signals_engine(NULL);
     strata_engine_destroy(r->engine);
     strata_plan_destroy(r->plan);
     strata_model_close(r->model);
-    strata_config_close(r->config);
-    cli_ranks_close(&r->ranks);
     r->engine = NULL;
     r->plan = NULL;
     r->model = NULL;
+}
+
+void cli_run_close(struct cli_run *r)
+{
+    cli_run_end(r);
+    strata_config_close(r->config);
+    cli_ranks_close(&r->ranks);
     r->config = NULL;
 }
 

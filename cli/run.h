@@ -14,6 +14,7 @@ struct cli_run {
     struct cli_progress *progress; /* borrowed; shows long work, and ends it once a signal has asked; NULL: no progress */
     struct cli_ranks ranks;        /* found before cli_run_configure, which lets them meet */
     uint32_t prompt_tokens;        /* generate: set before cli_run_model */
+    const char *adapter;           /* eval: set before cli_run_model, like the next; NULL: as the arguments say */
     uint32_t cache_tokens;         /* the same, instead, for a conversation; 0: none */
     struct strata_config *config;
     struct strata_model *model;
@@ -34,6 +35,8 @@ strata_status cli_run_model(struct cli_run *r);
 strata_status cli_run_create(struct cli_run *r);
 /** The same, and load its weights; closes the progress line. */
 strata_status cli_run_start(struct cli_run *r);
+/** Close what cli_run_model() opened and all after it, so that another model may be opened. */
+void cli_run_end(struct cli_run *r);
 void cli_run_close(struct cli_run *r);
 
 /** Open --data: token files, or texts, rows and data sets, which become tokens first; not some of both.

@@ -21,11 +21,6 @@ static bool is_weight(const char *name)
     return dot != NULL && strcmp(dot, ".weight") == 0;
 }
 
-static bool is_adapter(const char *name)
-{
-    return strncmp(name, ST_ADAPTER_PREFIX, strlen(ST_ADAPTER_PREFIX)) == 0;
-}
-
 static enum st_adapter_module_kind kind_of(const struct st_model *m, const struct st_tensor *t)
 {
     const uint32_t first = m->workload.block_first;
@@ -48,7 +43,7 @@ strata_status st_model_modules(struct st_adapter_module **out, uint32_t *count, 
     for (uint32_t i = 0; i < m->tensor_count; i++) {
         const struct st_tensor *t = &m->tensors[i];
 
-        if (!is_weight(t->name) || is_adapter(t->name))
+        if (!is_weight(t->name) || st_adapter_is_own(t->name))
             continue;
         path_of(modules[n].path, t->name);
         modules[n].kind = kind_of(m, t);
@@ -88,7 +83,7 @@ const struct st_adapter_module *st_model_module_of(const struct st_adapter_modul
     const char *dot = strrchr(tensor, '.');
     const size_t length = dot != NULL ? (size_t)(dot - tensor) : 0;
 
-    for (uint32_t i = 0; i < count && !is_adapter(tensor); i++)
+    for (uint32_t i = 0; i < count && !st_adapter_is_own(tensor); i++)
         if (strncmp(modules[i].path, tensor, length) == 0 && modules[i].path[length] == '\0')
             return &modules[i];
     return NULL;

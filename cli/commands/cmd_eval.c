@@ -10,21 +10,40 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
-static void print_text(const struct strata_eval *r)
+/* A model with one adapter, or without. */
+struct evaluated {
+    const char *name; /* [name_bytes] what the line begins with; NULL: nothing */
+    size_t name_bytes;
+    struct strata_eval result;
+    int ended_by;
+};
+
+static void print_text(const struct evaluated *e)
 {
+    const struct strata_eval *r = &e->result;
+
+    if (e->name != NULL)
+        st_print(stdout, "%.*s: ", (int)e->name_bytes, e->name);
     st_print(stdout, "loss %.6f  perplexity %.4f", r->loss, r->perplexity);
     if (!isnan(r->bits_per_byte))
         st_print(stdout, "  bits_per_byte %.6f", r->bits_per_byte);
     st_print(stdout, "  tokens %llu\n", (unsigned long long)r->targets);
 }
 
-static void print_json(const struct strata_eval *r, bool complete, uint64_t rss_max)
+static void print_json(const struct evaluated *e, bool complete, uint64_t rss_max)
 {
+    const struct strata_eval *r = &e->result;
     struct st_json_writer w;
+    char name[512];
 
     st_json_begin(&w, stdout);
     st_json_object_open(&w, NULL);
+    if (e->name != NULL) {
+        snprintf(name, sizeof(name), "%.*s", (int)e->name_bytes, e->name);
+        st_json_put_string(&w, "adapter", name);
+    }
     st_json_put_double(&w, "loss", r->loss);
     st_json_put_double(&w, "perplexity", r->perplexity);
     st_json_put_double(&w, "bits_per_byte", r->bits_per_byte);
@@ -44,12 +63,12 @@ static void listen_to_signals(const struct cli_run *r)
     cli_signals_ask(NULL);
 }
 
-static strata_status run(struct cli_run *r, struct strata_data **data, struct strata_eval *result, int *ended_by)
+static strata_status run(struct cli_run *r, struct strata_data **data, struct evaluated *e)
 {
     const struct cli_args *args = r->args;
     strata_status st = cli_run_model(r), told;
 
-    if (st == STRATA_OK)
+    if (st == STRATA_OK && *data == NULL)
         st = cli_run_data(r, data, NULL);
     if (st == STRATA_OK)
         st = strata_plan_make(&r->plan, r->model);
@@ -60,53 +79,81 @@ static strata_status run(struct cli_run *r, struct strata_data **data, struct st
     if (st != STRATA_OK)
         return st;
     listen_to_signals(r);
-    st = strata_engine_eval_data(r->engine, *data, result);
-    if (st == STRATA_E_CANCELLED && (told = cli_ranks_first(&r->ranks, cli_signals_pending(), ended_by)) != STRATA_OK)
+    st = strata_engine_eval_data(r->engine, *data, &e->result);
+    if (st == STRATA_E_CANCELLED && (told = cli_ranks_first(&r->ranks, cli_signals_pending(), &e->ended_by)) != STRATA_OK)
         return told;
-    if (st == STRATA_OK && !isfinite(result->loss))
+    if (st == STRATA_OK && !isfinite(e->result.loss))
         st = st_error(STRATA_E_NUMERICS, "the loss is not finite: the weights of %s are damaged or have diverged", args->model);
     return st;
 }
 
 /* Prints the result and returns the exit code.  A result cut short by a signal, whose number is `ended_by`, is printed as far as
  * it got, and marked as such. */
-static int report(const struct cli_run *r, strata_status st, const struct strata_eval *result, uint64_t windows, int ended_by)
+static int report(const struct cli_run *r, strata_status st, const struct evaluated *e, uint64_t windows)
 {
     const bool complete = st == STRATA_OK, speaks = r->ranks.who.rank == 0;
 
     if (!complete && st != STRATA_E_CANCELLED)
         return cli_fail(st);
-    if (speaks && r->args->json && result->sequences > 0)
-        print_json(result, complete, cli_run_memory(r));
-    else if (speaks && result->sequences > 0)
-        print_text(result);
+    if (speaks && r->args->json && e->result.sequences > 0)
+        print_json(e, complete, cli_run_memory(r));
+    else if (speaks && e->result.sequences > 0)
+        print_text(e);
     if (complete)
         return 0;
     if (speaks)
-        st_wrap_print(stderr, "strata: ended by %s after %llu of %llu windows\n", cli_signals_name(ended_by),
-                      (unsigned long long)result->sequences, (unsigned long long)windows);
-    return 128 + ended_by;
+        st_wrap_print(stderr, "strata: ended by %s after %llu of %llu windows\n", cli_signals_name(e->ended_by),
+                      (unsigned long long)e->result.sequences, (unsigned long long)windows);
+    return 128 + e->ended_by;
+}
+
+/* "[NAME=]DIR": a directory whose name has an "=" is written with a "/" before that. */
+static const char *name_adapter(struct evaluated *e, const char *word, bool alone)
+{
+    const char *equals = strchr(word, '='), *slash = strchr(word, '/');
+    const bool named = equals != NULL && equals > word && (slash == NULL || equals < slash);
+
+    e->name = named || !alone ? word : NULL;
+    e->name_bytes = named ? (size_t)(equals - word) : strlen(word);
+    return named ? equals + 1 : word;
+}
+
+/* One after the other, each with the model as it was opened anew: a line of figures for each. */
+static int run_all(struct cli_run *r, strata_status st, struct cli_progress *progress, struct strata_data **data)
+{
+    const struct cli_list *adapters = &r->args->adapters;
+    int code = 0;
+
+    for (uint32_t i = 0; code == 0 && i < (adapters->count > 0 ? adapters->count : 1); i++) {
+        struct evaluated e = {.result = STRATA_EVAL_INIT};
+
+        if (adapters->count > 0)
+            r->adapter = name_adapter(&e, adapters->items[i], adapters->count == 1);
+        if (i > 0)
+            cli_run_end(r);
+        if (st == STRATA_OK)
+            st = run(r, data, &e);
+        cli_progress_work_end(progress);
+        code = report(r, st, &e, strata_data_count(*data));
+    }
+    cli_ranks_leave(&r->ranks, st);
+    return code;
 }
 
 int cmd_eval(const struct cli_args *args)
 {
     struct cli_progress progress;
-    struct cli_run r = {0};
+    struct cli_run r = {.args = args};
     struct strata_data *data = NULL;
-    struct strata_eval result = STRATA_EVAL_INIT;
     strata_status st = cli_ranks_find(&r.ranks, args);
-    int code, ended_by = 0;
+    int code;
 
     if (st == STRATA_OK)
         st = cli_run_configure(&r, cli_ranks_args(&r.ranks, args), &progress);
     cli_progress_init(&progress, stderr, r.ranks.who.rank != 0, 0, 0);
     if (st == STRATA_OK && r.ranks.who.rank == 0)
         cli_ranks_print(&r.ranks, stderr);
-    if (st == STRATA_OK)
-        st = run(&r, &data, &result, &ended_by);
-    cli_progress_work_end(&progress);
-    code = report(&r, st, &result, strata_data_count(data), ended_by);
-    cli_ranks_leave(&r.ranks, st);
+    code = run_all(&r, st, &progress, &data);
     cli_run_close(&r);
     cli_progress_fini(&progress);
     strata_data_close(data);

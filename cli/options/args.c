@@ -526,6 +526,7 @@ void cli_args_fini(struct cli_args *args)
     free(args->datasets.items);
     strata_recipe_close(args->recipe);
     free(args->nvme.items);
+    free(args->adapters.items);
     free(args->layouts.items);
     free(args->likes.items);
     free(args->budgets.items);

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define ST_ADAPTER_RANK_MAX      8192u
 #define ST_ADAPTER_RANK_DEFAULT  8u
@@ -20,6 +21,12 @@
 #define ST_ADAPTER_CONFIG_NAME  "adapter_config.json"
 #define ST_ADAPTER_WEIGHTS_NAME "adapter_model.safetensors"
 #define ST_ADAPTER_PREFIX       "base_model.model." /* of the names of all tensors in it */
+
+/** Whether a tensor is an adapter's own, by its name. */
+static inline bool st_adapter_is_own(const char *name)
+{
+    return strncmp(name, ST_ADAPTER_PREFIX, sizeof(ST_ADAPTER_PREFIX) - 1) == 0;
+}
 
 /* How A begins; B is zero.  UNIFORM: from -1/sqrt(in) to 1/sqrt(in); GAUSSIAN: N(0, 1/r), r being the standard deviation's
  * divisor. */

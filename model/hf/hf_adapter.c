@@ -6,6 +6,7 @@
 #include "model/hf/hf_widen_internal.h"
 #include "model/hf/safetensors_internal.h"
 #include "model/layout.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,6 +76,20 @@ strata_status st_hf_adapted_list(struct st_hf_adapted **out, uint32_t *count, co
     free(modules);
     *out = list;
     *count = n;
+    return STRATA_OK;
+}
+
+uint64_t st_hf_adapted_elems(const struct st_hf_adapted *t)
+{
+    return t->rank == 2 ? t->shape[0] * t->shape[1] : t->shape[0];
+}
+
+strata_status st_hf_adapted_check_finite(const struct st_hf_adapted *t, const float *values, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        if (!isfinite(values[i]))
+            return st_error(STRATA_E_NUMERICS,
+                            "tensor %s is not finite: the run that trained it has diverged; nothing is written", t->name);
     return STRATA_OK;
 }
 

@@ -26,6 +26,10 @@ struct st_hf_adapted {
 strata_status st_hf_adapted_list(struct st_hf_adapted **out, uint32_t *count, const struct st_model *m,
                                  const struct st_adapter_spec *spec);
 
+uint64_t st_hf_adapted_elems(const struct st_hf_adapted *t);
+/** E_NUMERICS, naming the tensor, if a value is NaN or infinite. */
+strata_status st_hf_adapted_check_finite(const struct st_hf_adapted *t, const float *values, uint64_t count);
+
 /* Where values of an adapter's tensors come from. */
 struct st_adapter_values {
     void *ctx;
@@ -44,6 +48,14 @@ struct st_adapter_values st_hf_adapter_values(struct st_hf_adapter *a);
 /** E_INPUT: the file was written to since it was opened. */
 strata_status st_hf_adapter_check_unchanged(const struct st_hf_adapter *a);
 
+/* Initial values of a model with adapters that come from a directory: of their own tensors, and of what they replace. */
+struct st_hf_adapted_source {
+    const struct st_model *m;
+    struct st_weight_source base; /* of all others */
+    struct st_hf_adapter *files;
+};
+struct st_weight_source st_hf_adapted_source(struct st_hf_adapted_source *s);
+
 /* A directory that is written. */
 struct st_hf_adapter_output {
     const struct st_model *model;
@@ -61,6 +73,10 @@ const struct st_hf_adapted *st_hf_adapter_writer_tensors(const struct st_hf_adap
 /** Write [first, first + count) of a tensor, by its number in the list, in any order. */
 strata_status st_hf_adapter_writer_put(struct st_hf_adapter_writer *w, uint32_t tensor, uint64_t first, uint64_t count,
                                        const float *values);
+/** The same of a range of a page that lies in one group, in the group's format; what is frozen is left out.  The model has the
+ *  adapters' own tensors.  E_NUMERICS: a value is NaN or infinite. */
+strata_status st_hf_adapter_writer_put_page(struct st_hf_adapter_writer *w, uint32_t page, uint64_t first, uint64_t count,
+                                            const void *weight);
 /** fsync, rename; frees w. */
 strata_status st_hf_adapter_writer_commit(struct st_hf_adapter_writer *w);
 void st_hf_adapter_writer_abort(struct st_hf_adapter_writer *w); /* removes what was created; frees w; NULL is fine */

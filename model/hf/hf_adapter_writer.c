@@ -6,6 +6,7 @@
 #include "core/base/fault.h"
 #include "core/system/ending.h"
 #include "core/system/file.h"
+#include "kernels/kernels.h"
 #include "model/hf/hf_adapter.h"
 #include "model/hf/hf_output_internal.h"
 #include "model/hf/safetensors_internal.h"
@@ -17,6 +18,8 @@
 struct st_hf_adapter_writer {
     struct st_hf_adapted *tensors; /* [count] */
     uint64_t *at;                  /* [count] offsets in the file */
+    uint32_t *places;              /* [the model's tensors] number in the list, or ST_NO_TENSOR */
+    const struct st_model *m;
     uint32_t count;
     struct st_new_file config, weights;
 };
@@ -123,11 +126,6 @@ static strata_status write_config(struct st_hf_adapter_writer *w, const struct s
 
 /* --- weights --- */
 
-static uint64_t elems_of(const struct st_hf_adapted *t)
-{
-    return t->rank == 2 ? t->shape[0] * t->shape[1] : t->shape[0];
-}
-
 static strata_status write_header(struct st_hf_adapter_writer *w)
 {
     struct st_safetensors_writer *header;
@@ -144,12 +142,28 @@ static strata_status write_header(struct st_hf_adapter_writer *w)
     end = bytes;
     for (uint32_t i = 0; i < w->count; i++) {
         w->at[i] = end;
-        end += elems_of(&w->tensors[i]) * sizeof(float);
+        end += st_hf_adapted_elems(&w->tensors[i]) * sizeof(float);
     }
     if ((st = st_new_file_reserve(&w->weights, end)) == STRATA_OK)
         st = st_new_file_write_at(&w->weights, text, bytes, 0);
     free(text);
     return st;
+}
+
+static strata_status place_tensors(struct st_hf_adapter_writer *w)
+{
+    w->places = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(w->m->tensor_count, sizeof(*w->places));
+    if (w->places == NULL)
+        return st_error(STRATA_E_NOMEM, "%u tensors", w->m->tensor_count);
+    for (uint32_t i = 0; i < w->m->tensor_count; i++) {
+        const char *name = w->m->tensors[i].name;
+
+        w->places[i] = ST_NO_TENSOR;
+        for (uint32_t k = 0; k < w->count && w->places[i] == ST_NO_TENSOR; k++)
+            if (strcmp(w->tensors[k].saved ? w->tensors[k].tensor->name : w->tensors[k].name, name) == 0)
+                w->places[i] = k;
+    }
+    return STRATA_OK;
 }
 
 static strata_status create(struct st_hf_adapter_writer *w, const struct st_hf_adapter_output *o)
@@ -158,7 +172,8 @@ static strata_status create(struct st_hf_adapter_writer *w, const struct st_hf_a
     char path[ST_PATH_MAX];
     strata_status st = st_hf_adapted_list(&w->tensors, &w->count, o->model, o->spec);
 
-    if (st != STRATA_OK)
+    w->m = o->model;
+    if (st != STRATA_OK || (st = place_tensors(w)) != STRATA_OK)
         return st;
     w->at = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(w->count, sizeof(*w->at));
     if (w->at == NULL)
@@ -198,12 +213,54 @@ strata_status st_hf_adapter_writer_put(struct st_hf_adapter_writer *w, uint32_t 
     return st_new_file_write_at(&w->weights, values, count * sizeof(*values), w->at[tensor] + first * sizeof(*values));
 }
 
+static strata_status put_piece(struct st_hf_adapter_writer *w, const struct st_piece *piece, strata_dtype format,
+                               const void *weight)
+{
+    const uint32_t place = w->places[piece->tensor - w->m->tensors];
+    const struct st_kernels *kernels = st_kernels_pick("auto");
+    float *values;
+    strata_status st;
+
+    if (place == ST_NO_TENSOR)
+        return STRATA_OK;
+    values = st_fault("adapter.alloc", 0) < 0 ? NULL : malloc(piece->count * sizeof(*values));
+    if (values == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for values of %s", piece->tensor->name);
+    if (format == STRATA_BF16)
+        kernels->bf16_to_f32(values, weight, piece->count);
+    else if (format == STRATA_F16)
+        kernels->f16_to_f32(values, weight, piece->count);
+    else
+        memcpy(values, weight, piece->count * sizeof(*values));
+    if ((st = st_hf_adapted_check_finite(&w->tensors[place], values, piece->count)) == STRATA_OK)
+        st = st_hf_adapter_writer_put(w, place, piece->tensor_first, piece->count, values);
+    free(values);
+    return st;
+}
+
+strata_status st_hf_adapter_writer_put_page(struct st_hf_adapter_writer *w, uint32_t page, uint64_t first, uint64_t count,
+                                            const void *weight)
+{
+    const struct st_group *group = st_page_group(&w->m->workload.pages[page], first);
+    struct st_piece piece;
+    strata_status st = STRATA_OK;
+
+    if (group->kind == ST_GROUP_FROZEN)
+        return STRATA_OK;
+    for (uint32_t i = 0; st == STRATA_OK && st_model_piece(w->m, page, first, count, i, &piece); i++)
+        if (piece.count > 0)
+            st = put_piece(w, &piece, group->format,
+                           (const unsigned char *)weight + st_format_bytes(group->format, piece.range_first));
+    return st;
+}
+
 static void release(struct st_hf_adapter_writer *w)
 {
     st_new_file_abort(&w->config);
     st_new_file_abort(&w->weights); /* last, as it also removes the directories that were made */
     free(w->tensors);
     free(w->at);
+    free(w->places);
     free(w);
 }
 

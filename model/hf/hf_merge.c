@@ -92,17 +92,14 @@ static strata_status put_rows(struct merger *m, const struct change *c, struct s
 static strata_status read_whole(const struct merger *m, const struct st_hf_adapted *t, float **out)
 {
     const struct st_adapter_values *from = &m->how->values;
-    const uint64_t elems = t->shape[0] * t->shape[1];
+    const uint64_t elems = st_hf_adapted_elems(t);
     strata_status st;
 
     *out = st_fault("merge.alloc", 0) < 0 ? NULL : malloc(elems * sizeof(**out));
     if (*out == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for tensor %s", t->name);
     st = from->read(from->ctx, t, 0, elems, *out);
-    for (uint64_t i = 0; i < elems && st == STRATA_OK; i++)
-        if (!isfinite((*out)[i]))
-            st = st_error(STRATA_E_NUMERICS, "tensor %s is not finite: nothing is written", t->name);
-    return st;
+    return st == STRATA_OK ? st_hf_adapted_check_finite(t, *out, elems) : st;
 }
 
 static strata_status transpose(float **matrix, uint64_t rows, uint64_t cols)

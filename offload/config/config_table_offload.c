@@ -306,7 +306,7 @@ static const struct st_field strata_rows[] = {
     {.path = "strata.freeze", .type = ST_FIELD_PATTERNS, ST_BOUND(PATTERNS, freeze), .changes = ST_CHANGES_RESULTS, .fallback = "[]",
      .help = "shell patterns over tensor names, such as \"transformer.wte.*\": these tensors get no gradient and no state"},
     {.path = "strata.lora", .type = ST_FIELD_JSON, ST_BOUND(JSON, lora), .changes = ST_CHANGES_RESULTS,
-     .help = "train adapters of linear layers and nothing else: the keys of PEFT's LoraConfig, as in an adapter_config.json (--lora FILE); "
+     .help = "train adapters of linear layers and nothing else: the keys of PEFT's LoraConfig, as in an adapter_config.json (--lora FILE; [adapters.md](adapters.md)); "
              "{}: PEFT's defaults; left out: none"},
     {.path = "strata.quantization", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, quantization), .choices = quantization_choices,
      .changes = ST_CHANGES_RESULTS, .fallback = "\"none\"",

@@ -135,7 +135,7 @@ static void help_speaks_of_its_own_command(void **state)
     static const struct {
         const char *command, *line;
     } rows[] = {
-        {"train", "  --seed N                  of a preset's weights and of the order of the data; default 0\n"},
+        {"train", "  --seed N                  of a preset's weights, of new adapters and of the order of the data; default 0\n"},
         {"eval", "  --seed N                  of a preset's weights; default 0\n"},
         {"generate", "  --seed N                  of the tokens drawn and of a preset's weights; default 0\n"},
         {"info", "  --device cpu|cuda[:N]     whose workers are shown, and whose rates --measure takes; default cpu\n"},
