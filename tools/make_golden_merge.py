@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Make tests/golden/adapters: an adapter of PEFT's for each family, and what PEFT makes of the weights when it merges it.
+"""Make tests/golden/adapters: an adapter of PEFT's for each family, what PEFT computes with it and how it trains it, and what it
+makes of the weights when it merges it.
 
 Never run by tests or CI; its output is committed.  Needs torch, transformers and peft:
 
@@ -7,15 +8,18 @@ Never run by tests or CI; its output is committed.  Needs torch, transformers an
 
 The models are those of tests/golden/families, whose weights are bf16 numbers.  Of each: adapter_config.json and
 adapter_model.safetensors as save_pretrained() writes them, and merged.safetensors, what merge_and_unload(safe_merge=False) makes of
-the adapted tensors and of modules_to_save, in the dtype of the file.
+the adapted tensors and of modules_to_save, in the dtype of the file; golden.json: the mean loss over tokens.bin in fp32, and losses
+and gradient norms of 20 AdamW steps that go on from the adapter, as tools/make_golden_families.py counts them.
 """
 import json
 import os
 import shutil
 import warnings
 
+import numpy
 import torch
-from peft import LoraConfig, get_peft_model
+from make_golden import ACCUMULATION, BETAS, CLIP, CONTEXT, DECAY, EPS, LR, MICRO_BATCH, STEPS, micro_batch, write_json
+from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
@@ -40,7 +44,48 @@ def stored_dtype(path):
         return f.get_tensor(next(iter(f.keys()))).dtype
 
 
+def mean_loss(model, ids, targets):
+    logits = model(input_ids=ids, use_cache=False).logits
+    return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]).float(), targets.reshape(-1))
+
+
+def open_adapter(source, out):
+    base = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, attn_implementation="eager")
+    return PeftModel.from_pretrained(base, out, is_trainable=True)
+
+
+def evaluate(source, out, tokens):
+    model = open_adapter(source, out)
+    windows = (len(tokens) - 1) // CONTEXT
+    with torch.no_grad():
+        losses = [float(mean_loss(model, *micro_batch(tokens, at))) for at in range(0, windows, MICRO_BATCH)]
+    assert windows % MICRO_BATCH == 0
+    return sum(losses) / len(losses)
+
+
+def train(source, out, tokens):
+    model = open_adapter(source, out)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW([{"params": [p for p in parameters if p.dim() == 2], "weight_decay": DECAY},
+                                   {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0}],
+                                  lr=LR, betas=BETAS, eps=EPS)
+    losses, norms, position = [], [], 0
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        total = 0.0
+        for _ in range(ACCUMULATION):
+            loss = mean_loss(model, *micro_batch(tokens, position))
+            (loss / ACCUMULATION).backward()
+            total += loss.item() / ACCUMULATION
+            position += MICRO_BATCH
+        norms.append(float(torch.nn.utils.clip_grad_norm_(parameters, CLIP)))
+        losses.append(total)
+        optimizer.step()
+    return {"losses": losses, "grad_norms": norms}
+
+
 def main():
+    torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     for number, (name, settings) in enumerate(sorted(SETTINGS.items())):
         source, out = os.path.join(FAMILIES, name), os.path.join(OUT, name)
@@ -52,7 +97,7 @@ def main():
         model = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=6, **settings))
         for key, p in model.named_parameters():
             if p.requires_grad:
-                torch.nn.init.normal_(p, std=0.25)
+                torch.nn.init.normal_(p, std=0.1)
         model.save_pretrained(out)
         os.remove(os.path.join(out, "README.md"))
         config = json.load(open(os.path.join(out, "adapter_config.json"), encoding="utf-8"))
@@ -62,6 +107,9 @@ def main():
         merged = model.merge_and_unload(safe_merge=False).state_dict()
         save_file({k: v.contiguous().clone() for k, v in merged.items() if not torch.equal(v, was[k])},
                   os.path.join(out, "merged.safetensors"))
+        tokens = numpy.fromfile(os.path.join(source, "tokens.bin"), dtype="<u2", offset=1024)
+        write_json(os.path.join(out, "golden.json"),
+                   {"loss": evaluate(source, out, tokens), "in_order": train(source, out, tokens)})
 
 
 if __name__ == "__main__":

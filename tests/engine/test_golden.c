@@ -1,9 +1,10 @@
 /* test_golden - 20 optimizer steps of tiny models of every family in fp32, loss by loss against PyTorch (tools/make_golden.py)
- * and transformers (tools/make_golden_families.py).
+ * and transformers (tools/make_golden_families.py), and of adapters against PEFT (tools/make_golden_merge.py).
  *
  * The run goes through config file, Hugging Face directory, token file, plan and engine, with state and weights on NVMe. */
 #include "core/json/json.h"
 #include "model/data/tokens.h"
+#include "model/hf/hf_adapter.h"
 #include "model/model.h"
 #include "offload/config/config_options.h"
 #include "offload/plan/plan.h"
@@ -25,7 +26,8 @@
 #define TOLERANCE 1e-5
 
 struct run {
-    const char *golden; /* directory */
+    const char *golden;  /* directory */
+    const char *adapter; /* the same of one of PEFT's; NULL: all is trained */
     struct st_config config;
     struct st_config_source *source;
     struct st_model *model;
@@ -36,6 +38,45 @@ struct run {
 static void path_in(char path[256], const char *dir, const char *name)
 {
     snprintf(path, 256, "%s/%s", dir, name);
+}
+
+static void create_model(struct run *r)
+{
+    struct st_model_batch batch = {.micro_batch = r->config.micro_batch,
+                                   .seq = SEQ,
+                                   .grad_accum = r->config.grad_accum,
+                                   .dtype = r->config.dtype,
+                                   .workers = 2};
+    struct st_adapter_spec *spec = NULL;
+    struct st_model_config model;
+    char path[256];
+
+    assert_int_equal(st_model_config_read(&model, r->golden), STRATA_OK);
+    if (r->adapter != NULL) {
+        path_in(path, r->adapter, ST_ADAPTER_CONFIG_NAME);
+        assert_int_equal(st_adapter_spec_read_file(&spec, path), STRATA_OK);
+    }
+    batch.adapter = spec;
+    assert_int_equal(st_model_create(&r->model, &model, &batch), STRATA_OK);
+    st_adapter_spec_destroy(spec);
+}
+
+static void load_weights(struct run *r)
+{
+    struct st_hf_adapted_source adapted = {.m = r->model};
+    struct st_hf_reader *reader;
+    struct st_weight_source weights;
+
+    assert_int_equal(st_hf_reader_open(&reader, r->model, r->golden), STRATA_OK);
+    weights = st_hf_reader_source(reader);
+    if (r->adapter != NULL) {
+        adapted.base = weights;
+        assert_int_equal(st_hf_adapter_open(&adapted.files, r->model, r->adapter), STRATA_OK);
+        weights = st_hf_adapted_source(&adapted);
+    }
+    assert_int_equal(st_engine_load(r->eng, weights.read, weights.ctx), STRATA_OK);
+    st_hf_adapter_close(adapted.files);
+    st_hf_reader_close(reader);
 }
 
 static void open_run(struct run *r, bool everything_on_nvme)
@@ -50,11 +91,7 @@ static void open_run(struct run *r, bool everything_on_nvme)
     struct st_config_opts with = opts;
     struct st_machine machine = {
         .name = "test", .capacity = {.bytes = {1ull << 40, 1ull << 40, 1ull << 40}, .workers = 2, .device_is_host = true}};
-    struct st_model_batch batch;
-    struct st_model_config model;
     struct st_policy policy;
-    struct st_hf_reader *reader;
-    struct st_weight_source weights;
     struct st_engine_opts engine;
 
     path_in(ds, r->golden, "config_ds.json");
@@ -65,13 +102,7 @@ static void open_run(struct run *r, bool everything_on_nvme)
     assert_int_equal(st_config_load(&r->config, &r->source, &with), STRATA_OK);
     assert_int_equal(r->config.dtype, STRATA_F32);
     r->config.threads = 2;
-    assert_int_equal(st_model_config_read(&model, r->golden), STRATA_OK);
-    batch = (struct st_model_batch){.micro_batch = r->config.micro_batch,
-                                    .seq = SEQ,
-                                    .grad_accum = r->config.grad_accum,
-                                    .dtype = r->config.dtype,
-                                    .workers = 2};
-    assert_int_equal(st_model_create(&r->model, &model, &batch), STRATA_OK);
+    create_model(r);
     st_config_policy(&policy, &r->config);
     if (everything_on_nvme) {
         struct st_plan *small = NULL;
@@ -87,10 +118,7 @@ static void open_run(struct run *r, bool everything_on_nvme)
     engine.program = &r->plan->program;
     engine.compute = st_model_compute(r->model);
     assert_int_equal(st_engine_create(&r->eng, &engine), STRATA_OK);
-    assert_int_equal(st_hf_reader_open(&reader, r->model, r->golden), STRATA_OK);
-    weights = st_hf_reader_source(reader);
-    assert_int_equal(st_engine_load(r->eng, weights.read, weights.ctx), STRATA_OK);
-    st_hf_reader_close(reader);
+    load_weights(r);
 }
 
 static void close_run(struct run *r)
@@ -108,9 +136,10 @@ static double relative(double got, double want)
 }
 
 /* `series` of golden.json, over the windows of `tokens`, in file order. */
-static void compare(const char *dir, const char *series, const char *tokens_name, bool everything_on_nvme, double losses[STEPS])
+static void compare(const char *dir, const char *adapter, const char *series, const char *tokens_name, bool everything_on_nvme,
+                    double losses[STEPS])
 {
-    struct run r = {.golden = dir};
+    struct run r = {.golden = dir, .adapter = adapter};
     char tokens_path[256], json_path[256];
     const char *const tokens_file = tokens_path;
     st_json *root;
@@ -120,7 +149,7 @@ static void compare(const char *dir, const char *series, const char *tokens_name
     double worst = 0;
 
     path_in(tokens_path, dir, tokens_name);
-    path_in(json_path, dir, "golden.json");
+    path_in(json_path, adapter != NULL ? adapter : dir, "golden.json");
     open_run(&r, everything_on_nvme);
     assert_int_equal(st_token_set_open(&set, &tokens_file, 1, r.plan->program.workload.vocab, r.plan->program.workload.seq),
                      STRATA_OK);
@@ -158,8 +187,8 @@ static void losses_match_pytorch(void **state)
     for (size_t i = 0; i < sizeof(goldens) / sizeof(goldens[0]); i++) {
         double first[STEPS], second[STEPS];
 
-        compare(goldens[i], "in_order", "tokens.bin", false, first);
-        compare(goldens[i], "in_order", "tokens.bin", true, second);
+        compare(goldens[i], NULL, "in_order", "tokens.bin", false, first);
+        compare(goldens[i], NULL, "in_order", "tokens.bin", true, second);
         assert_memory_equal(first, second, sizeof(first));
     }
 }
@@ -169,13 +198,30 @@ static void one_batch_matches_pytorch(void **state)
     double losses[STEPS];
 
     (void)state;
-    compare(goldens[0], "one_batch", "tokens_batch.bin", true, losses);
+    compare(goldens[0], NULL, "one_batch", "tokens_batch.bin", true, losses);
+}
+
+static void losses_match_peft(void **state)
+{
+    static const char *const families[] = {GOLDEN_FAMILIES};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
+        double first[STEPS], second[STEPS];
+        char adapter[256];
+
+        path_in(adapter, "tests/golden/adapters", strrchr(families[i], '/') + 1);
+        compare(families[i], adapter, "in_order", "tokens.bin", false, first);
+        compare(families[i], adapter, "in_order", "tokens.bin", true, second);
+        assert_memory_equal(first, second, sizeof(first));
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_match_pytorch),
+        cmocka_unit_test(losses_match_peft),
         cmocka_unit_test(one_batch_matches_pytorch),
     };
 

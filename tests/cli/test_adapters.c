@@ -1,0 +1,187 @@
+/* tests/cli/test_adapters.c - runs that train adapters: what they write, PEFT's adapters evaluated, going on, exporting, merging.
+ */
+#include "core/json/json.h"
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define FAMILIES "tests/golden/families"
+#define ADAPTERS "tests/golden/adapters"
+#define TRAIN                                                                                                                    \
+    "train --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --quiet --digest --model {w}/full --set "                 \
+    "bf16.enabled=false "
+#define LORA "'strata.lora={\"r\":4,\"target_modules\":\"all-linear\",\"modules_to_save\":[\"ln_f\"]}'"
+
+static void run(const struct workplace *w, const char *command)
+{
+    struct program p;
+
+    workplace_run_ok(w, &p, command);
+    program_free(&p);
+}
+
+static void same(const struct workplace *w, const char *a, const char *b, bool equal)
+{
+    size_t bytes[2];
+    char *text[2] = {workplace_read(w, a, &bytes[0]), workplace_read(w, b, &bytes[1])};
+
+    if ((bytes[0] == bytes[1] && memcmp(text[0], text[1], bytes[0]) == 0) != equal)
+        fail_msg("%s and %s %s", a, b, equal ? "differ" : "are the same");
+    free(text[0]);
+    free(text[1]);
+}
+
+static double loss_after(const char *text, const char *begin)
+{
+    const char *at = strstr(text, begin);
+
+    assert_non_null(at);
+    return strtod(at + strlen(begin), NULL);
+}
+
+/* --- PEFT's adapters --- */
+
+static double golden_loss(const char *name)
+{
+    char path[128];
+    st_json *root;
+    double loss;
+
+    snprintf(path, sizeof(path), ADAPTERS "/%s/golden.json", name);
+    assert_int_equal(st_json_parse_file(&root, path, 1 << 20), 0);
+    loss = st_json_number(st_json_get(root, "loss"));
+    st_json_free(root);
+    return loss;
+}
+
+static void pefts_adapters_are_evaluated(void **state)
+{
+    static const char *const names[] = {"gemma2_caps", "gemma3_local", "gpt2_exact",   "llama_linear", "mistral_window",
+                                        "olmo2",       "phi3_long",    "qwen2_layers", "qwen3_bias",   "smollm3_yarn"};
+    char command[512];
+    struct program p;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        double want = golden_loss(names[i]), loss;
+
+        snprintf(command, sizeof(command),
+                 "eval --model " FAMILIES "/%s --data " FAMILIES
+                 "/%s/tokens.bin --seq-len 32 --set bf16.enabled=false --adapter " ADAPTERS "/%s",
+                 names[i], names[i], names[i]);
+        workplace_run_ok(*state, &p, command);
+        loss = loss_after(p.out, "loss ");
+        if (fabs(loss - want) > 1e-5 * want)
+            fail_msg("%s: loss %.7f, PEFT has %.7f", names[i], loss, want);
+        program_free(&p);
+    }
+}
+
+static void several_are_named(void **state)
+{
+    const double want = golden_loss("llama_linear");
+    struct program p;
+
+    workplace_run_ok(*state, &p,
+                     "eval --model " FAMILIES "/llama_linear --data " FAMILIES
+                     "/llama_linear/tokens.bin --seq-len 32 --set bf16.enabled=false "
+                     "--adapter one=" ADAPTERS "/llama_linear " ADAPTERS "/llama_linear");
+    assert_true(fabs(loss_after(p.out, "one: loss ") - want) <= 1e-5 * want);
+    assert_true(fabs(loss_after(p.out, ADAPTERS "/llama_linear: loss ") - want) <= 1e-5 * want);
+    program_free(&p);
+    workplace_run_ok(*state, &p,
+                     "eval --model " FAMILIES "/llama_linear --data " FAMILIES
+                     "/llama_linear/tokens.bin --seq-len 32 --set bf16.enabled=false "
+                     "--json --adapter one=" ADAPTERS "/llama_linear");
+    assert_non_null(strstr(p.out, "{\"adapter\":\"one\",\"loss\":"));
+    program_free(&p);
+}
+
+/* --- ours --- */
+
+/* A run writes its adapter and nothing else, as its last checkpoint is exported; it goes on from either. */
+static void a_run_writes_its_adapter(void **state)
+{
+    const struct workplace *w = *state;
+
+    run(w, TRAIN "--set " LORA " --max-steps 4 --save {w}/save --out {w}/adapter");
+    assert_int_equal(workplace_entries(w, "adapter"), 2);
+    run(w, "export {w}/save --out {w}/exported --quiet");
+    assert_int_equal(workplace_entries(w, "exported"), 2);
+    same(w, "adapter/adapter_model.safetensors", "exported/adapter_model.safetensors", true);
+    same(w, "adapter/adapter_config.json", "exported/adapter_config.json", true);
+    run(w, TRAIN "--adapter {w}/adapter --max-steps 2 --out {w}/more");
+    same(w, "adapter/adapter_model.safetensors", "more/adapter_model.safetensors", false);
+    same(w, "adapter/adapter_config.json", "more/adapter_config.json", true);
+    run(w, "generate --model {w}/full --adapter {w}/more --prompt abc --max-tokens 4 --quiet");
+}
+
+/* Going on from a checkpoint has the bits of a run that never ended. */
+static void a_run_resumes(void **state)
+{
+    const struct workplace *w = *state;
+    char whole[160], parts[160];
+
+    workplace_digests(w, TRAIN "--set " LORA " --max-steps 6", whole);
+    run(w, TRAIN "--set " LORA " --max-steps 3 --save {w}/resumed");
+    workplace_digests(w, TRAIN "--set " LORA " --max-steps 6 --resume {w}/resumed", parts);
+    assert_string_equal(whole, parts);
+}
+
+/* The model with its adapter, the checkpoint, and the merged model are one model; weights in fp32 lose nothing. */
+static void merged_or_not_it_is_one_model(void **state)
+{
+    const struct workplace *w = *state;
+    double loss[4];
+    static const char *const models[] = {"{w}/full --adapter {w}/adapter", "{w}/save", "{w}/merged", "{w}/merged2"};
+    char command[512];
+
+    run(w, "export --merge --model {w}/full --adapter {w}/adapter --out {w}/merged");
+    run(w, "export --merge {w}/save --out {w}/merged2");
+    same(w, "merged/model.safetensors", "merged2/model.safetensors", true);
+    same(w, "merged/model.safetensors", "full/model.safetensors", false);
+    same(w, "merged/config.json", "full/config.json", true);
+    for (int i = 0; i < 4; i++) {
+        struct program p;
+
+        snprintf(command, sizeof(command), "eval --data {w}/good.bin --seq-len 32 --set bf16.enabled=false --model %s",
+                 models[i]);
+        workplace_run_ok(w, &p, command);
+        loss[i] = loss_after(p.out, "loss ");
+        program_free(&p);
+    }
+    assert_true(loss[0] == loss[1]);
+    assert_true(loss[2] == loss[3]);
+    assert_true(fabs(loss[0] - loss[2]) <= 1e-5 * loss[0]);
+}
+
+/* {w}/full is a model in fp32. */
+static int setup(void **state)
+{
+    if (workplace_setup(state) != 0)
+        return -1;
+    run(*state, "train --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --quiet --model nano --set bf16.enabled=false "
+                "--max-steps 1 --out {w}/full");
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pefts_adapters_are_evaluated),  cmocka_unit_test(several_are_named),
+        cmocka_unit_test(a_run_writes_its_adapter),      cmocka_unit_test(a_run_resumes),
+        cmocka_unit_test(merged_or_not_it_is_one_model),
+    };
+
+    return cmocka_run_group_tests(tests, setup, workplace_teardown);
+}
