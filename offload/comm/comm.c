@@ -90,8 +90,8 @@ strata_status st_comm_aborted(uint32_t rank, uint32_t self, const char *what, co
 
     if (strncmp(reason, gone, (size_t)length) == 0)
         return st_error(STRATA_E_IO,
-                        "rank %" PRIu32 " failed (during %s): it has lost its connection with rank %" PRIu32
-                        ", this one, which goes on",
+                        "rank %" PRIu32 " failed (during %s): a connection with rank %" PRIu32
+                        ", this one, which goes on, has been lost",
                         rank, what, self);
     if (strncmp(reason, "rank ", 5) == 0)
         return st_error(STRATA_E_IO, "%s", reason);

@@ -466,7 +466,8 @@ static void a_rank_that_hangs_is_named_at_the_deadline(void **state)
     }
 }
 
-/* A connection that fails where both of its ranks live: the one that sees it says so, and nobody that another is gone. */
+/* A connection that fails where both of its ranks live: the one that sees it says so, and the other, whoever tells it, not that
+ * it is gone itself. */
 static void a_receive_that_fails_is_named_on_all(void **state)
 {
     static const struct {
@@ -474,7 +475,8 @@ static void a_receive_that_fails_is_named_on_all(void **state)
         const char *own, *other;
     } rows[] = {
         {EIO, "the connection with rank ", "rank 1 failed (during exchange_grad of page 7): the connection with rank "},
-        {ECONNRESET, " is gone (during exchange_grad of page 7)", "rank 1 failed (during exchange_grad of page 7): it has lost"},
+        {ECONNRESET, " is gone (during exchange_grad of page 7)",
+         " failed (during exchange_grad of page 7): a connection with rank "},
     };
 
     (void)state;
