@@ -1,5 +1,6 @@
 /* test_golden - 20 optimizer steps of tiny models of every family in fp32, loss by loss against PyTorch (tools/make_golden.py)
- * and transformers (tools/make_golden_families.py), and of adapters against PEFT (tools/make_golden_merge.py).
+ * and transformers (tools/make_golden_families.py), and of adapters against PEFT (tools/make_golden_merge.py; in bf16
+ * tools/make_golden_lora.py).
  *
  * The run goes through config file, Hugging Face directory, token file, plan and engine, with state and weights on NVMe. */
 #include "core/json/json.h"
@@ -21,13 +22,15 @@
 
 #include <cmocka.h>
 
-#define STEPS     20
-#define SEQ       32
-#define TOLERANCE 1e-5
+#define STEPS          20
+#define SEQ            32
+#define TOLERANCE      1e-5
+#define TOLERANCE_BF16 2e-3
 
 struct run {
     const char *golden;  /* directory */
     const char *adapter; /* the same of one of PEFT's; NULL: all is trained */
+    bool bf16;
     struct st_config config;
     struct st_config_source *source;
     struct st_model *model;
@@ -86,7 +89,7 @@ static void open_run(struct run *r, bool everything_on_nvme)
     char ds[256];
     const struct st_config_opts opts = {
         .file = ds, .overrides = nvme, .override_count = everything_on_nvme ? 5 : 0, .max_steps = STEPS};
-    const char *overrides[5];
+    const char *overrides[6];
     char dirs[64];
     struct st_config_opts with = opts;
     struct st_machine machine = {
@@ -99,8 +102,10 @@ static void open_run(struct run *r, bool everything_on_nvme)
     memcpy(overrides, nvme, sizeof(nvme));
     overrides[4] = dirs;
     with.overrides = overrides;
+    if (r->bf16)
+        overrides[with.override_count++] = "bf16.enabled=true";
     assert_int_equal(st_config_load(&r->config, &r->source, &with), STRATA_OK);
-    assert_int_equal(r->config.dtype, STRATA_F32);
+    assert_int_equal(r->config.dtype, r->bf16 ? STRATA_BF16 : STRATA_F32);
     r->config.threads = 2;
     create_model(r);
     st_config_policy(&policy, &r->config);
@@ -136,10 +141,10 @@ static double relative(double got, double want)
 }
 
 /* `series` of golden.json, over the windows of `tokens`, in file order. */
-static void compare(const char *dir, const char *adapter, const char *series, const char *tokens_name, bool everything_on_nvme,
-                    double losses[STEPS])
+static void compare(struct run r, const char *series, const char *tokens_name, bool everything_on_nvme, double losses[STEPS])
 {
-    struct run r = {.golden = dir, .adapter = adapter};
+    const char *dir = r.adapter != NULL ? r.adapter : r.golden;
+    const double tolerance = r.bf16 ? TOLERANCE_BF16 : TOLERANCE, norm_tolerance = r.bf16 ? 0.1 : 1e-4;
     char tokens_path[256], json_path[256];
     const char *const tokens_file = tokens_path;
     st_json *root;
@@ -148,8 +153,8 @@ static void compare(const char *dir, const char *adapter, const char *series, co
     uint64_t position = 0;
     double worst = 0;
 
-    path_in(tokens_path, dir, tokens_name);
-    path_in(json_path, adapter != NULL ? adapter : dir, "golden.json");
+    path_in(tokens_path, r.golden, tokens_name);
+    path_in(json_path, dir, "golden.json");
     open_run(&r, everything_on_nvme);
     assert_int_equal(st_token_set_open(&set, &tokens_file, 1, r.plan->program.workload.vocab, r.plan->program.workload.seq),
                      STRATA_OK);
@@ -165,9 +170,9 @@ static void compare(const char *dir, const char *adapter, const char *series, co
         assert_int_equal(st_engine_step(r.eng, tokens, targets, NULL, &result), STRATA_OK);
         losses[step] = result.loss;
         worst = fmax(worst, relative(result.loss, st_json_number(loss)));
-        if (relative(result.loss, st_json_number(loss)) > TOLERANCE)
+        if (relative(result.loss, st_json_number(loss)) > tolerance)
             fail_msg("%s %s step %d: loss %.9f, PyTorch has %.9f", dir, series, step + 1, result.loss, st_json_number(loss));
-        if (relative(result.grad_norm, st_json_number(norm)) > 1e-4)
+        if (relative(result.grad_norm, st_json_number(norm)) > norm_tolerance)
             fail_msg("%s %s step %d: gradient norm %.9f, PyTorch has %.9f", dir, series, step + 1, result.grad_norm,
                      st_json_number(norm));
         loss = st_json_next(loss);
@@ -187,8 +192,8 @@ static void losses_match_pytorch(void **state)
     for (size_t i = 0; i < sizeof(goldens) / sizeof(goldens[0]); i++) {
         double first[STEPS], second[STEPS];
 
-        compare(goldens[i], NULL, "in_order", "tokens.bin", false, first);
-        compare(goldens[i], NULL, "in_order", "tokens.bin", true, second);
+        compare((struct run){.golden = goldens[i]}, "in_order", "tokens.bin", false, first);
+        compare((struct run){.golden = goldens[i]}, "in_order", "tokens.bin", true, second);
         assert_memory_equal(first, second, sizeof(first));
     }
 }
@@ -198,7 +203,7 @@ static void one_batch_matches_pytorch(void **state)
     double losses[STEPS];
 
     (void)state;
-    compare(goldens[0], NULL, "one_batch", "tokens_batch.bin", true, losses);
+    compare((struct run){.golden = goldens[0]}, "one_batch", "tokens_batch.bin", true, losses);
 }
 
 static void losses_match_peft(void **state)
@@ -211,8 +216,26 @@ static void losses_match_peft(void **state)
         char adapter[256];
 
         path_in(adapter, "tests/golden/adapters", strrchr(families[i], '/') + 1);
-        compare(families[i], adapter, "in_order", "tokens.bin", false, first);
-        compare(families[i], adapter, "in_order", "tokens.bin", true, second);
+        compare((struct run){.golden = families[i], .adapter = adapter}, "in_order", "tokens.bin", false, first);
+        compare((struct run){.golden = families[i], .adapter = adapter}, "in_order", "tokens.bin", true, second);
+        assert_memory_equal(first, second, sizeof(first));
+    }
+}
+
+/* PEFT's without autocast, whose adapters are fp32, too; it rounds what the base gives before it adds. */
+static void losses_match_peft_in_bf16(void **state)
+{
+    static const struct {
+        const char *adapter, *model;
+    } pairs[] = {GOLDEN_LORA};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        const struct run run = {.golden = pairs[i].model, .adapter = pairs[i].adapter, .bf16 = true};
+        double first[STEPS], second[STEPS];
+
+        compare(run, "bf16", "tokens.bin", false, first);
+        compare(run, "bf16", "tokens.bin", true, second);
         assert_memory_equal(first, second, sizeof(first));
     }
 }
@@ -222,6 +245,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_match_pytorch),
         cmocka_unit_test(losses_match_peft),
+        cmocka_unit_test(losses_match_peft_in_bf16),
         cmocka_unit_test(one_batch_matches_pytorch),
     };
 

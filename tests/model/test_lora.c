@@ -12,43 +12,6 @@ static const struct {
 } pairs[] = {GOLDEN_LORA};
 enum { PAIRS = sizeof(pairs) / sizeof(pairs[0]) };
 
-/* A model's own tensors from `base`, adapters' from a file. */
-struct adapted {
-    const struct st_model *m;
-    struct st_weight_source base;
-    struct st_hf_adapter *adapter;
-};
-
-static const struct st_hf_adapted *find(const struct st_hf_adapter *adapter, const char *name)
-{
-    uint32_t count;
-    const struct st_hf_adapted *list = st_hf_adapter_tensors(adapter, &count);
-
-    for (uint32_t i = 0; i < count; i++)
-        if (strcmp(list[i].name, name) == 0)
-            return &list[i];
-    fail_msg("%s is not in the file", name);
-    return NULL;
-}
-
-static strata_status adapted_read(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out)
-{
-    const struct adapted *a = ctx;
-    const struct st_adapter_values values = st_hf_adapter_values(a->adapter);
-    struct st_piece piece;
-
-    assert_ok(a->base.read(a->base.ctx, page, first, count, out));
-    for (uint32_t i = 0; st_model_piece(a->m, page, first, count, i, &piece); i++) {
-        if (piece.count == 0 || piece.tensor->adapts == ST_NO_TENSOR)
-            continue;
-        for (uint64_t e = 0; e < piece.count; e++)
-            assert_true(out[piece.range_first + e] == 0.0f); /* the base has none of it */
-        assert_ok(values.read(values.ctx, find(a->adapter, piece.tensor->name), piece.tensor_first, piece.count,
-                              out + piece.range_first));
-    }
-    return STRATA_OK;
-}
-
 static struct st_adapter_spec *spec_of(const char *adapter)
 {
     struct st_adapter_spec *spec;
@@ -63,16 +26,24 @@ static void lora_open(struct rig *r, uint32_t pair, strata_dtype dtype, uint32_t
 {
     struct st_adapter_spec *spec = spec_of(pairs[pair].adapter);
     const struct st_model_batch batch = {.dtype = dtype, .workers = workers, .adapter = spec};
+    struct st_hf_adapted_source source = {0};
     struct st_hf_reader *reader;
-    struct adapted a;
 
     golden_open(r, pairs[pair].model, &batch, kernels);
     st_adapter_spec_destroy(spec);
+    for (uint32_t i = 0; i < r->w->page_count; i++) { /* the base has nothing of the adapters */
+        const struct st_page *p = &r->w->pages[i];
+
+        for (uint64_t e = 0; e < p->trained_elems; e++)
+            assert_true(((const float *)(const void *)r->weights[i])[e] == 0.0f);
+    }
     assert_ok(st_hf_reader_open(&reader, r->m, pairs[pair].model));
-    a = (struct adapted){.m = r->m, .base = st_hf_reader_source(reader)};
-    assert_ok(st_hf_adapter_open(&a.adapter, r->m, pairs[pair].adapter));
-    rig_load(r, (struct st_weight_source){.ctx = &a, .read = adapted_read});
-    st_hf_adapter_close(a.adapter);
+    source.m = r->m;
+    source.base = st_hf_reader_source(reader);
+    assert_ok(st_hf_adapter_open(&source.files, r->m, pairs[pair].adapter));
+    rig_load(r, st_hf_adapted_source(&source));
+    assert_ok(st_hf_adapter_check_unchanged(source.files));
+    st_hf_adapter_close(source.files);
     st_hf_reader_close(reader);
 }
 
