@@ -201,10 +201,11 @@ static strata_status read_watched(void *ctx, uint32_t page, uint64_t first, uint
     return st == STRATA_OK ? st_handle_watch(w->model, w->what, atomic_fetch_add(&w->done, count) + count, w->total) : st;
 }
 
-/* Values of a checkpoint have been quantised. */
+/* Values of a checkpoint, or of a directory that says so, have been quantised. */
 static strata_status open_nf4(struct st_nf4_source **out, struct strata_model *m)
 {
-    const bool twice = m->config.quantization == ST_QUANTIZATION_NF4_DOUBLE && m->weights == NULL;
+    const bool twice =
+        m->config.quantization == ST_QUANTIZATION_NF4_DOUBLE && m->weights == NULL && !st_model_config(m->model)->quantised;
 
     if (m->config.quantization == ST_QUANTIZATION_NONE)
         return STRATA_OK;

@@ -359,6 +359,15 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
         return st_error(STRATA_E_CONFIG,
                         "strata.quantization: weights in nf4 are not trained: say with strata.lora (--lora FILE) "
                         "what is, or use \"none\"");
+    if (config->quantised && m->config.lora[0] == '\0' && !st_handle_forward_only(m))
+        return st_error(STRATA_E_CONFIG,
+                        "%s: its weights are quantised (\"quantization_config\"), and such are not trained: say with "
+                        "strata.lora (--lora FILE) what is",
+                        m->name);
+    if (config->quantised && !batch.nf4)
+        st_log(ST_LOG_NOTICE,
+               "%s stores its linear weights in nf4: they are widened to %s; strata.quantization \"nf4\" keeps them", m->name,
+               strata_dtype_name(batch.dtype));
     batch.documents = m->documents && m->use != STRATA_USE_GENERATE;
     if (m->use == STRATA_USE_GENERATE)
         batch.micro_batch = batch.grad_accum = 1, batch.generate = true, batch.context = m->context;

@@ -56,6 +56,7 @@ struct st_model_config {
     enum st_bias_type biases;
     bool mlp_bias;            /* the feed-forward of a model without all biases has them too */
     bool out_in;              /* matrices stored [out, in], not [in, out] */
+    bool quantised;           /* the directory's linear weights may be bitsandbytes' nf4 */
     bool untied;              /* the head has a matrix of its own */
     bool embed_scaled;        /* rows of the table are multiplied by sqrt(hidden), rounded to the weights' dtype */
     bool inverse_layer_scale; /* scores of block i are divided by i + 1, too */

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Make tests/golden/nf4: what bitsandbytes on the CPU makes of tensors in NF4, for tests/kernels/test_nf4.c.
+"""Make tests/golden/nf4: what bitsandbytes on the CPU makes of tensors in NF4, for tests/kernels/test_nf4.c, and directories that
+transformers saves with such weights, for tests/model/test_hf_packed.c.
 
-Never run by tests or CI; its output is committed.  Needs bitsandbytes and torch:
+Never run by tests or CI; its output is committed.  Needs bitsandbytes, torch, transformers and accelerate:
 
     python3 tools/make_golden_nf4.py [--out tests/golden/nf4] [--random TENSORS]
 
 tensors.bin, little-endian, for each tensor: the number of elements as uint32, then them in fp32; the magnitude of each block of 64
 in fp32; the codes, two to a byte, the first one high; the elements that come back, in fp32, bf16 and fp16.  In bf16 bitsandbytes
 makes a product below 2^-126 zero where the processor has AVX512_BF16, whose instruction does so; written is the rounded product.
+plain, double: a model of one block, the latter with quantised scales; values.txt has the FNV-1a hash of each quantised tensor's
+values in fp32.
 --random: as many random tensors more, of up to 100000 elements.
 """
 import argparse
@@ -16,6 +19,7 @@ import os
 import bitsandbytes
 import torch
 from bitsandbytes import functional
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig
 
 torch.compiler.set_stance("force_eager")  # odd lengths go through torch.compile, which takes a second for each
 
@@ -103,12 +107,39 @@ def make(out, count):
             write(file, tensor)
 
 
+def fnv(data):
+    out = 0xcbf29ce484222325
+    for byte in data:
+        out = (out ^ byte) * 0x100000001b3 % 2**64
+    return out
+
+
+def make_directory(out, double):
+    torch.manual_seed(3)
+    sizes = dict(vocab_size=32, hidden_size=64, intermediate_size=320, num_hidden_layers=1, num_attention_heads=2,
+                 num_key_value_heads=1, max_position_embeddings=64, tie_word_embeddings=True)
+    AutoModelForCausalLM.from_config(LlamaConfig(**sizes)).bfloat16().save_pretrained(out)
+    config = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=double,
+                                bnb_4bit_compute_dtype=torch.bfloat16)
+    model = AutoModelForCausalLM.from_pretrained(out, dtype=torch.bfloat16, device_map="cpu", quantization_config=config)
+    model.save_pretrained(out)
+    os.remove(os.path.join(out, "generation_config.json"))
+    with open(os.path.join(out, "values.txt"), "w") as file:
+        for name, module in model.named_modules():
+            if type(module).__name__ == "Linear4bit":
+                module.weight.quant_state.dtype = torch.float32
+                values = functional.dequantize_4bit(module.weight.data, module.weight.quant_state)
+                file.write(f"{name}.weight {fnv(values.numpy().tobytes()):016x}\n")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", default="tests/golden/nf4")
     parser.add_argument("--random", type=int, default=0)
     arguments = parser.parse_args()
     make(arguments.out, arguments.random)
+    for double in (False, True):
+        make_directory(os.path.join(arguments.out, "double" if double else "plain"), double)
     print(f"{arguments.out}: bitsandbytes {bitsandbytes.__version__}, torch {torch.__version__}")
 
 

@@ -28,11 +28,39 @@ static strata_status read_activation(struct st_model_config *c, const st_json *r
     return st_error(STRATA_E_INPUT, "%s: \"%s\" is \"%.32s\"; silu, gelu_pytorch_tanh and gelu are supported", where, key, name);
 }
 
-static strata_status check_others(const st_json *root, const char *where)
+/* Of quantised weights, those of bitsandbytes in nf4 are read. */
+static strata_status read_quantisation(struct st_model_config *c, const st_json *root, const char *where)
 {
-    if (st_hf_member(root, "quantization_config") != NULL)
-        return st_hf_key_fault(where, "quantization_config", "is set: quantized weights are not supported");
-    return st_hf_want_bool(root, "use_bidirectional_attention", false, where);
+    const st_json *keys = st_hf_member(root, "quantization_config");
+    const char *method = "", *type = "fp4";
+    bool in_4bit = false;
+    strata_status st;
+
+    if (keys == NULL)
+        return STRATA_OK;
+    if (st_json_type(keys) != ST_JSON_OBJECT)
+        return st_hf_key_fault(where, "quantization_config", "is no object");
+    if ((st = st_hf_read_text(keys, "quant_method", &method, where)) != STRATA_OK ||
+        (st = st_hf_read_bool(keys, "load_in_4bit", &in_4bit, where)) != STRATA_OK ||
+        (st = st_hf_read_text(keys, "bnb_4bit_quant_type", &type, where)) != STRATA_OK)
+        return st;
+    if (strcmp(method, "bitsandbytes") != 0)
+        return st_error(STRATA_E_INPUT,
+                        "%s: \"quantization_config\" has \"quant_method\" \"%.32s\"; of quantized weights only those of "
+                        "bitsandbytes in nf4 are read",
+                        where, method);
+    if (!in_4bit || strcmp(type, "nf4") != 0)
+        return st_error(STRATA_E_INPUT, "%s: \"quantization_config\" is for %s%.32s; of bitsandbytes' weights nf4 is read", where,
+                        in_4bit ? "" : "int8", in_4bit ? type : "");
+    c->quantised = true;
+    return STRATA_OK;
+}
+
+static strata_status check_others(struct st_model_config *c, const st_json *root, const char *where)
+{
+    const strata_status st = read_quantisation(c, root, where);
+
+    return st == STRATA_OK ? st_hf_want_bool(root, "use_bidirectional_attention", false, where) : st;
 }
 
 static strata_status read_sizes(struct st_model_config *c, const st_json *root, const char *where)
@@ -109,7 +137,7 @@ strata_status st_hf_llama_parse(struct st_model_config *c, const st_json *root, 
     const char *activation = (family->keys & ST_KEY_QUERY_SCALAR) != 0 ? "hidden_activation" : "hidden_act";
     strata_status st;
 
-    if ((st = read_activation(c, root, activation, where)) != STRATA_OK || (st = check_others(root, where)) != STRATA_OK ||
+    if ((st = read_activation(c, root, activation, where)) != STRATA_OK || (st = check_others(c, root, where)) != STRATA_OK ||
         (st = read_sizes(c, root, where)) != STRATA_OK || (st = st_hf_read_layers(c, root, family, where)) != STRATA_OK ||
         (st = read_scores(c, root, family->keys, where)) != STRATA_OK ||
         (st = read_switches(c, root, family->keys, where)) != STRATA_OK ||

@@ -49,7 +49,10 @@ strata_status st_hf_digest(const char *dir, char hex[33])
     struct st_model *m = NULL;
     strata_status st;
 
-    if ((st = st_model_config_read(&config, dir)) == STRATA_OK && (st = st_model_create(&m, &config, &batch)) == STRATA_OK &&
+    if ((st = st_model_config_read(&config, dir)) == STRATA_OK && config.quantised)
+        return st_error(STRATA_E_INPUT,
+                        "%s: its weights are quantised, which have no digest: that is of weights as runs write them", dir);
+    if (st == STRATA_OK && (st = st_model_create(&m, &config, &batch)) == STRATA_OK &&
         (st = st_hf_reader_open(&r, m, dir)) == STRATA_OK)
         st = digest_all(m, r, hex);
     st_hf_reader_close(r);

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/system/file.h"
 #include "model/hf/hf_index_internal.h"
+#include "model/hf/hf_packed_internal.h"
 #include "model/hf/hf_reader_internal.h"
 #include "model/hf/hf_widen_internal.h"
 #include "model/hf/safetensors_internal.h"
@@ -38,6 +39,7 @@ struct st_hf_reader {
     struct hf_file *files; /* [file_count] */
     uint32_t file_count;
     struct place *places;             /* [tensor_count] */
+    struct st_hf_packed *packed;      /* [tensor_count], of those that have a quantised state; NULL: config.json says of none */
     const struct st_tensor **by_name; /* [tensor_count], sorted */
 };
 
@@ -165,6 +167,23 @@ static const struct st_tensor *find_tensor(const struct st_hf_reader *r, const c
     return found != NULL ? *found : NULL;
 }
 
+static strata_status check_plain(const struct place *place, const struct st_tensor *t)
+{
+    const struct st_safetensor *e = place->entry;
+
+    if (!same_shape(e, t))
+        return shape_fault(place->file, e, t);
+    if (e->dtype == STRATA_DTYPE_INVALID)
+        return st_error(STRATA_E_INPUT, "%s: tensor %s has dtype %s; F32, BF16 and F16 are read", place->file->path, e->name,
+                        e->dtype_name);
+    return STRATA_OK;
+}
+
+static struct st_hf_place place_of(const struct hf_file *f, const struct st_safetensor *e)
+{
+    return (struct st_hf_place){.fd = f->fd, .path = f->path, .begin = e->begin, .end = e->end, .dtype = e->dtype};
+}
+
 static strata_status place_entry(struct st_hf_reader *r, const struct hf_file *f, const struct st_safetensor *e)
 {
     const struct st_tensor *t;
@@ -183,14 +202,60 @@ static strata_status place_entry(struct st_hf_reader *r, const struct hf_file *f
     if (place->file != NULL)
         return st_error(STRATA_E_INPUT, "%s: tensor %s occurs twice (also as %s in %s)", f->path, e->name, place->entry->name,
                         place->file->path);
-    if (!same_shape(e, t))
-        return shape_fault(f, e, t);
-    if (e->dtype == STRATA_DTYPE_INVALID)
-        return st_error(STRATA_E_INPUT, "%s: tensor %s has dtype %s; F32, BF16 and F16 are read", f->path, e->name,
-                        e->dtype_name);
     place->file = f;
     place->entry = e;
+    return r->packed != NULL ? STRATA_OK : check_plain(place, t); /* it may be one that is quantised */
+}
+
+/* A part of a quantised tensor, beside its codes. */
+static strata_status place_part(struct st_hf_reader *r, const struct hf_file *f, const struct st_safetensor *e,
+                                enum st_hf_packed_part part, size_t length)
+{
+    char name[sizeof(r->m->tensors->name)] = "";
+    const struct st_tensor *t = NULL;
+    struct st_hf_place *place;
+
+    if (length < sizeof(name)) {
+        memcpy(name, e->name, length);
+        t = find_tensor(r, name);
+    }
+    if (t == NULL)
+        return st_error(STRATA_E_INPUT, "%s: tensor %s has no place in a model of this config", f->path, e->name);
+    place = &r->packed[t - r->m->tensors].parts[part];
+    if (place->path != NULL)
+        return st_error(STRATA_E_INPUT, "%s: tensor %s occurs twice (also in %s)", f->path, e->name, place->path);
+    *place = place_of(f, e);
     return STRATA_OK;
+}
+
+static strata_status place_named(struct st_hf_reader *r, const struct hf_file *f, const struct st_safetensor *e)
+{
+    enum st_hf_packed_part part;
+    size_t length;
+
+    if (r->packed != NULL && st_hf_packed_find(e->name, &part, &length))
+        return place_part(r, f, e, part, length);
+    return place_entry(r, f, e);
+}
+
+static bool is_packed(const struct st_hf_reader *r, const struct st_tensor *t)
+{
+    return r->packed != NULL && r->packed[t - r->m->tensors].parts[ST_HF_PACKED_STATE].path != NULL;
+}
+
+static strata_status open_packed(struct st_hf_reader *r)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; r->packed != NULL && i < r->m->tensor_count && st == STRATA_OK; i++) {
+        const struct st_tensor *t = &r->m->tensors[i];
+
+        if (r->places[i].file == NULL)
+            continue;
+        r->packed[i].codes = place_of(r->places[i].file, r->places[i].entry);
+        st = is_packed(r, t) ? st_hf_packed_open(&r->packed[i], t) : check_plain(&r->places[i], t);
+    }
+    return st;
 }
 
 static strata_status place_all(struct st_hf_reader *r, const char *dir)
@@ -199,7 +264,7 @@ static strata_status place_all(struct st_hf_reader *r, const char *dir)
 
     for (uint32_t i = 0; i < r->file_count; i++) {
         for (uint32_t j = 0; j < r->files[i].header.count; j++) {
-            if ((st = place_entry(r, &r->files[i], &r->files[i].header.tensors[j])) != STRATA_OK)
+            if ((st = place_named(r, &r->files[i], &r->files[i].header.tensors[j])) != STRATA_OK)
                 return st;
         }
     }
@@ -209,7 +274,7 @@ static strata_status place_all(struct st_hf_reader *r, const char *dir)
         if (r->places[i].file == NULL && !(r->trained_alone ? t->frozen : t->adapts != ST_NO_TENSOR))
             return st_error(STRATA_E_INPUT, "%s: tensor %s is missing", dir, t->name);
     }
-    return STRATA_OK;
+    return open_packed(r);
 }
 
 static strata_status reader_open(struct st_hf_reader **out, const struct st_model *m, const char *dir, bool trained_alone)
@@ -223,7 +288,9 @@ static strata_status reader_open(struct st_hf_reader **out, const struct st_mode
     r->trained_alone = trained_alone;
     r->places = calloc(m->tensor_count, sizeof(*r->places));
     r->by_name = calloc(m->tensor_count, sizeof(*r->by_name));
-    if (r->places == NULL || r->by_name == NULL) {
+    if (m->config.quantised)
+        r->packed = calloc(m->tensor_count, sizeof(*r->packed));
+    if (r->places == NULL || r->by_name == NULL || (m->config.quantised && r->packed == NULL)) {
         st = st_error(STRATA_E_NOMEM, "%s: %u tensors", dir, m->tensor_count);
         goto fail;
     }
@@ -260,6 +327,7 @@ void st_hf_reader_close(struct st_hf_reader *r)
     }
     free(r->files);
     free(r->places);
+    free(r->packed);
     free(r->by_name);
     free(r);
 }
@@ -275,15 +343,7 @@ strata_status st_hf_reader_check_unchanged(const struct st_hf_reader *r)
 
 struct st_hf_place st_hf_reader_place(const struct st_hf_reader *r, uint32_t tensor)
 {
-    const struct place *p = &r->places[tensor];
-
-    return (struct st_hf_place){
-        .fd = p->file->fd,
-        .path = p->file->path,
-        .begin = p->entry->begin,
-        .end = p->entry->end,
-        .dtype = p->entry->dtype,
-    };
+    return place_of(r->places[tensor].file, r->places[tensor].entry);
 }
 
 uint32_t st_hf_reader_file_count(const struct st_hf_reader *r)
@@ -317,13 +377,13 @@ static void read_ahead(const struct st_hf_reader *r, uint32_t page, uint64_t fir
 
         for (uint32_t i = 0; st_model_piece(r->m, page, first, here, i, &piece); i++) {
             struct st_hf_place p;
-            uint64_t elem_bytes;
+            uint64_t half_bytes; /* of an element */
 
-            if (!is_there(r, piece.tensor))
+            if (!is_there(r, piece.tensor) || piece.count == 0)
                 continue;
             p = st_hf_reader_place(r, (uint32_t)(piece.tensor - r->m->tensors));
-            elem_bytes = strata_dtype_bytes(p.dtype);
-            st_file_read_ahead(p.fd, piece.count * elem_bytes, p.begin + piece.tensor_first * elem_bytes);
+            half_bytes = is_packed(r, piece.tensor) ? 1 : 2 * strata_dtype_bytes(p.dtype);
+            st_file_read_ahead(p.fd, piece.count * half_bytes / 2, p.begin + piece.tensor_first * half_bytes / 2);
         }
         count -= here;
     }
@@ -331,8 +391,11 @@ static void read_ahead(const struct st_hf_reader *r, uint32_t page, uint64_t fir
 
 static strata_status read_piece(const struct st_hf_reader *r, const struct st_piece *piece, float *out)
 {
-    const struct st_hf_place p = st_hf_reader_place(r, (uint32_t)(piece->tensor - r->m->tensors));
+    const uint32_t tensor = (uint32_t)(piece->tensor - r->m->tensors);
+    const struct st_hf_place p = st_hf_reader_place(r, tensor);
 
+    if (is_packed(r, piece->tensor))
+        return st_hf_packed_read(&r->packed[tensor], piece->tensor_first, piece->count, out);
     return st_hf_read_widened(p.fd, p.path, p.begin, p.dtype, piece->tensor_first, piece->count, out);
 }
 

@@ -1,0 +1,199 @@
+/* tests/model/test_hf_packed.c - directories whose linear weights bitsandbytes has stored in nf4 (tests/golden/nf4, made by
+ * tools/make_golden_nf4.py): the values that it dequantises, in any cut, and faults by name. */
+#include "core/system/file.h"
+#include "model/hf/hf_packed_internal.h"
+#include "model/layout.h"
+#include "model_fixture.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+#define PLAIN  "tests/golden/nf4/plain"
+#define DOUBLE "tests/golden/nf4/double"
+
+static const struct st_model_batch batch = {.micro_batch = 1, .seq = 16, .grad_accum = 1, .dtype = STRATA_F32};
+
+static struct st_model *model_of(const char *dir)
+{
+    struct st_model_config config;
+    struct st_model *m;
+
+    assert_ok(st_model_config_read(&config, dir));
+    assert_true(config.quantised);
+    assert_ok(st_model_create(&m, &config, &batch));
+    return m;
+}
+
+static uint64_t fnv(const void *data, size_t bytes)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static const struct st_tensor *tensor_named(const struct st_model *m, const char *name)
+{
+    for (uint32_t i = 0; i < st_model_tensor_count(m); i++)
+        if (strcmp(st_model_tensor(m, i)->name, name) == 0)
+            return st_model_tensor(m, i);
+    fail_msg("no tensor %s", name);
+    return NULL;
+}
+
+/* At once, and in pieces that begin and end anywhere. */
+static void check_tensor(const struct st_tensor *t, struct st_weight_source source, uint64_t want)
+{
+    float *whole = malloc(t->elems * sizeof(*whole)), *part = malloc(t->elems * sizeof(*part));
+
+    assert_true(whole != NULL && part != NULL);
+    assert_ok(source.read(source.ctx, t->page, t->offset, t->elems, whole));
+    if (fnv(whole, t->elems * sizeof(*whole)) != want)
+        fail_msg("%s: not the values of bitsandbytes", t->name);
+    for (uint64_t step = 1; step < 20000; step = step * 7 + 1)
+        for (uint64_t at = 0, count; at < t->elems; at += count) {
+            count = t->elems - at < step ? t->elems - at : step;
+            assert_ok(source.read(source.ctx, t->page, t->offset + at, count, part));
+            assert_memory_equal(part, whole + at, count * sizeof(*part));
+        }
+    free(whole);
+    free(part);
+}
+
+static void check_directory(const char *dir)
+{
+    struct st_model *m = model_of(dir);
+    struct st_hf_reader *r;
+    char path[128], name[96];
+    uint32_t count = 0;
+    uint64_t want;
+    FILE *file;
+
+    assert_ok(st_hf_reader_open(&r, m, dir));
+    snprintf(path, sizeof(path), "%s/values.txt", dir);
+    file = fopen(path, "r");
+    assert_non_null(file);
+    for (; fscanf(file, "%95s %" SCNx64, name, &want) == 2; count++)
+        check_tensor(tensor_named(m, name), st_hf_reader_source(r), want);
+    assert_int_equal(count, 7);
+    assert_ok(st_hf_reader_check_unchanged(r));
+    fclose(file);
+    st_hf_reader_close(r);
+    st_model_destroy(m);
+}
+
+static void test_values_are_those_of_bitsandbytes(void **state)
+{
+    (void)state;
+    check_directory(PLAIN);
+    check_directory(DOUBLE);
+}
+
+/* --- faults --- */
+
+/* A file of weights in which one text, once there, is another of the same length. */
+static void copy_changed(const char *from, const char *text, const char *by)
+{
+    const size_t length = strlen(text);
+    char *bytes;
+    uint64_t count, at = 0;
+    FILE *file;
+
+    assert_int_equal(strlen(by), length);
+    assert_ok(st_file_read_text(&bytes, &count, from, 1u << 20));
+    while (at + length <= count && memcmp(bytes + at, text, length) != 0)
+        at++;
+    assert_true(at + length <= count);
+    memcpy(bytes + at, by, length);
+    file = fopen(scratch_path("model.safetensors"), "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    fclose(file);
+    free(bytes);
+}
+
+#define UP "model.layers.0.mlp.up_proj.weight"
+
+static void test_faults_are_named(void **state)
+{
+    static const struct {
+        const char *text, *by, *sentence;
+    } rows[] = {
+        {"\"" UP ".absmax\"", "\"aaaaaaaaaaaaaaaaaaaaaaa.attn.masked_bias\"", UP ".absmax is missing"},
+        {"\"" UP ".quant_map\"", "\"model.layers.0.mlp.xx_proj.weight.quant_map\"", "xx_proj.weight.quant_map has no place"},
+        {"\"" UP ".nested_absmax\"", "\"" UP ".nested_abzmax\"", UP ".nested_abzmax has no place"},
+        {"\"blocksize\": 64", "\"blocksize\": 32", "\"blocksize\" is not 64"},
+        {"\"quant_type\": \"nf4\"", "\"quant_type\": \"fp4\"", "\"quant_type\" is \"fp4\""},
+        {"\"nested_blocksize\": 256", "\"nested_blocksize\": 128", "\"nested_blocksize\" is not 256"},
+        {"\"nested_offset\"", "\"nested_offzet\"", "\"nested_offset\" is missing"},
+        {"[320, 64], \"nested", "[64, 320], \"nested", "not that of the tensor in the model"},
+        {"\xbf\xb1\x39\x32\xbf", "\xbe\xb1\x39\x32\xbf", "does not hold the values of nf4"},
+    };
+    struct st_model *m = model_of(DOUBLE);
+    struct st_hf_reader *r = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        copy_changed(DOUBLE "/model.safetensors", rows[i].text, rows[i].by);
+        assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, rows[i].sentence);
+        assert_null(r);
+    }
+    st_model_destroy(m);
+}
+
+static void test_there_is_no_digest(void **state)
+{
+    char hex[33];
+
+    (void)state;
+    assert_refused(st_hf_digest(PLAIN, hex), STRATA_E_INPUT, "quantised, which have no digest");
+}
+
+/* Codes without a state, where config.json says that there may be some, are no weights. */
+static void test_codes_alone_are_refused(void **state)
+{
+    struct st_model *m = model_of(PLAIN);
+    struct st_hf_reader *r = NULL;
+
+    (void)state;
+    copy_changed(PLAIN "/model.safetensors", "\"" UP ".quant_state.bitsandbytes__nf4\"",
+                 "\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.attn.masked_bias\"");
+    assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, UP " has shape [10240, 1]");
+    st_model_destroy(m);
+}
+
+static void test_states_of_other_kinds_are_refused(void **state)
+{
+    static const struct {
+        const char *json, *sentence;
+    } rows[] = {
+        {"[]", "not a JSON object"},
+        {"{", "quantised weights"},
+        {"{}", "\"quant_type\" is \"\""},
+        {"{\"quant_type\":\"nf4\"}", "\"blocksize\" is not 64"},
+        {"{\"quant_type\":\"nf4\",\"blocksize\":64}", "\"shape\" is not a list of two sizes"},
+        {"{\"quant_type\":\"nf4\",\"blocksize\":64,\"shape\":[1,2,3]}", "\"shape\" is not a list of two sizes"},
+        {"{\"quant_type\":\"nf4\",\"blocksize\":64,\"shape\":[1,-2]}", "\"shape\" is not a list of two sizes"},
+        {"{\"quant_type\":\"nf4\",\"blocksize\":64,\"shape\":[1,2],\"nested_blocksize\":256}", "\"nested_dtype\" is \"\""},
+        {"{\"quant_type\":\"nf4\",\"blocksize\":64,\"shape\":[1,2],\"nested_blocksize\":256,\"nested_dtype\":\"float32\"}",
+         "\"nested_offset\" is missing"},
+    };
+    struct st_hf_packed_state out;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_refused(st_hf_packed_parse(&out, rows[i].json, strlen(rows[i].json), "state"), STRATA_E_INPUT, rows[i].sentence);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values_are_those_of_bitsandbytes),
+        cmocka_unit_test(test_faults_are_named),
+        cmocka_unit_test(test_there_is_no_digest),
+        cmocka_unit_test(test_codes_alone_are_refused),
+        cmocka_unit_test(test_states_of_other_kinds_are_refused),
+    };
+
+    return cmocka_run_group_tests_name("hf_packed", tests, scratch_create, scratch_remove);
+}
