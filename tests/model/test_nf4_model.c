@@ -1,6 +1,8 @@
 /* tests/model/test_nf4_model.c - linear weights in NF4: their places, the decoder's values, and what is refused. */
 #include "decoder_rig.h"
+#include "model/adapter/adapter.h"
 #include "model/nf4.h"
+#include <fnmatch.h>
 #include <math.h>
 
 #define TIED   "tests/golden/llama_tiny_tied"
@@ -23,7 +25,9 @@ static strata_status read_left(void *ctx, uint32_t page, uint64_t first, uint64_
     for (uint32_t i = 0; st_model_piece(l->m, page, first, count, i, &piece); i++) {
         float *values = out + piece.range_first;
 
-        for (uint64_t at = 0; piece.tensor->frozen && at < piece.count; at += ST_NF4_ELEMS) {
+        if (fnmatch(linear[0], piece.tensor->name, 0) != 0)
+            continue;
+        for (uint64_t at = 0; at < piece.count; at += ST_NF4_ELEMS) {
             struct st_nf4_block block;
 
             st_kernels_pick("scalar")->nf4_quantise(&block, values + at, ST_NF4_ELEMS);
@@ -86,6 +90,51 @@ static void test_steps_are_those_of_the_widened_weights(void **state)
         check_steps("tests/golden/families/gemma2_caps", dtype);
         check_steps("tests/golden/families/olmo2", dtype);
         check_steps("tests/golden/families/phi3_long", dtype);
+    }
+}
+
+/* Seeded weights, those of adapters of which none is zero. */
+static void open_adapted(struct rig *r, const char *dir, struct st_model_batch batch, const char *text)
+{
+    struct st_adapter_spec *spec;
+    struct st_model_config config;
+    struct st_model_init init = {.seed = 7};
+    struct left left;
+
+    assert_ok(st_adapter_spec_parse(&spec, text, strlen(text), "here"));
+    assert_ok(st_model_config_read(&config, dir));
+    batch.micro_batch = 2;
+    batch.seq = 32;
+    batch.grad_accum = 1;
+    batch.adapter = spec;
+    rig_open(r, &config, &batch, st_kernels_pick(NULL));
+    st_adapter_spec_destroy(spec);
+    for (uint32_t i = 0; i < r->m->tensor_count; i++)
+        if (r->m->tensors[i].adapts != ST_NO_TENSOR)
+            r->m->tensors[i].init_std = 0.1f, r->m->tensors[i].init_range = 0.0f;
+    init.model = r->m;
+    left = (struct left){.m = r->m, .from = st_model_init_source(&init)};
+    rig_load(r, batch.nf4 ? left.from : (struct st_weight_source){.ctx = &left, .read = read_left});
+}
+
+static void test_adapters_of_nf4_are_those_of_the_widened_weights(void **state)
+{
+    static const char *const specs[] = {"{\"r\":4,\"target_modules\":\"all-linear\"}",
+                                        "{\"r\":2,\"target_modules\":[\"v_proj\",\"up_proj\"],\"modules_to_save\":[\"norm\"]}"};
+
+    (void)state;
+    for (uint32_t i = 0; i < 6; i++) {
+        struct st_model_batch batch = {.dtype = (strata_dtype)(STRATA_F32 + i / 2), .workers = 2, .nf4 = true};
+        struct rig packed, plain;
+
+        open_adapted(&packed, UNTIED, batch, specs[i % 2]);
+        batch.nf4 = false;
+        open_adapted(&plain, UNTIED, batch, specs[i % 2]);
+        assert_true(golden_loss(&packed, UNTIED, i % 2 == 0) == golden_loss(&plain, UNTIED, i % 2 == 0));
+        assert_true(packed.w->params > 0 && packed.w->params == plain.w->params);
+        same_gradients(&packed, &plain);
+        rig_close(&packed);
+        rig_close(&plain);
     }
 }
 
@@ -230,6 +279,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_steps_are_those_of_the_widened_weights),
+        cmocka_unit_test(test_adapters_of_nf4_are_those_of_the_widened_weights),
         cmocka_unit_test(test_linear_weights_are_a_group_of_their_own),
         cmocka_unit_test(test_what_nf4_cannot_hold_is_refused),
         cmocka_unit_test(test_values_that_are_not_finite_are_refused),
