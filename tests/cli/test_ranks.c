@@ -366,13 +366,21 @@ static void a_killed_rank_ends_the_other(void **state)
     }
 }
 
-/* A rank that fails says why, and the other says that it did: at the start, while it loads, in a step. */
+/* A rank that fails says why, and the other says that it did: at the start, while it loads, in a step, between tokens. */
 static void a_rank_that_fails_tells_the_other(void **state)
 {
     static const struct {
-        const char *fault;
+        const char *command, *fault;
         int code; /* of the rank that fails */
-    } rows[] = {{"api.engine", 3}, {"nvme.fallocate:0:1:-28", 3}, {"nvme.cqe:3:1", 4}, {"nvme.cqe:600:1", 4}};
+    } rows[] = {
+        {RUN "--max-steps 1000 --quiet " ON_DISK, "api.engine", 3},
+        {RUN "--max-steps 1000 --quiet " ON_DISK, "nvme.fallocate:0:1:-28", 3},
+        {RUN "--max-steps 1000 --quiet " ON_DISK, "nvme.cqe:3:1", 4},
+        {RUN "--max-steps 1000 --quiet " ON_DISK, "nvme.cqe:600:1", 4},
+        {"eval --model nano --data {w}/good.bin --seq-len 32 " ON_DISK, "api.eval", 3},
+        {"generate --model nano --prompt a --quiet " ON_DISK, "ranks.gather:5:1", 3},
+        {"info --measure --model nano --seq-len 8 ", "comm.links", 3},
+    };
     const struct workplace *w = *state;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -380,7 +388,7 @@ static void a_rank_that_fails_tells_the_other(void **state)
         char fault[64];
 
         snprintf(fault, sizeof(fault), "--fault %s", rows[i].fault);
-        ranks_run(w, &r, 2, RUN "--max-steps 1000 --quiet " ON_DISK, fault);
+        ranks_run(w, &r, 2, rows[i].command, fault);
         if (r.programs[1].code != rows[i].code || r.programs[0].code != 4)
             fail_msg("%s: exit codes %d and %d: %s%s", fault, r.programs[0].code, r.programs[1].code, r.programs[0].err,
                      r.programs[1].err);
