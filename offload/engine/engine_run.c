@@ -25,22 +25,23 @@ static const char *corrupt_site(const struct st_engine_io *io)
                                              : "engine.corrupt";
 }
 
-/* Has the frozen part of a page follow what has been moved of it, which lies in a set. */
+/* Has the frozen part of a page follow what has been moved of it, which lies in a set.  Where it is written, from the block on
+ * that both have: who reads what is frozen alone, another layout that resumes or verify, looks for all of it in the base. */
 static strata_status start_rest(struct st_engine_io *io)
 {
     struct st_engine *eng = io->engine;
     const struct st_page *shard = &eng->program->shards[io->rest];
     const uint32_t extent = eng->program->pages[io->rest].base_extent;
     const struct st_buffer *b = &eng->program->buffers[extent];
-    const uint64_t at = st_extent_bytes(st_page_set_bytes(shard)) - st_page_base_at(shard);
     struct st_transfer *t = &io->transfer;
+    const uint64_t at = t->op == ST_IO_WRITE ? 0 : t->bytes - st_page_base_at(shard);
 
     io->rest = ST_NO_PAGE;
     *t = (struct st_transfer){.op = t->op,
                               .volume = eng->volumes[extent],
                               .offset = b->offset + at,
                               .bytes = b->bytes - at,
-                              .buf = (unsigned char *)t->buf + t->bytes,
+                              .buf = (unsigned char *)t->buf + st_page_base_at(shard) + at,
                               .done = t->done,
                               .owner = io};
     return st_swap_submit(eng->swap, t);
@@ -149,8 +150,9 @@ static strata_status submit_page(struct st_engine *eng, struct st_engine_io *io,
 {
     const struct st_page_place *place = &eng->program->pages[page];
     const uint64_t bytes = eng->program->buffers[place->home_region].bytes;
+    const bool all = op == ST_IO_READ && bytes == st_extent_bytes(eng->program->shards[page].bytes);
 
-    if (place->base_extent != ST_NO_BUFFER && bytes < st_extent_bytes(eng->program->shards[page].bytes))
+    if (place->base_extent != ST_NO_BUFFER && place->base_extent != place->home_region && !all)
         io->rest = page;
     return submit_extent(eng, io, op, place->home_region, 0, buf, bytes);
 }
