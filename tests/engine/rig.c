@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/rng.h"
+#include "model/adapter/adapter.h"
 #include "offload/comm/comm.h"
 #include "offload/device/op_times.h"
 #include "tests/engine/cut_alike.h"
@@ -122,23 +123,50 @@ void rig_config(struct st_config *out, const struct rig_cell *cell, const char *
     out->nvme_dir_count = cell->dir_count > 0 ? cell->dir_count : 1;
 }
 
+/* Two of three blocks, so that blocks differ, with a norm that is trained in the model's format beside fp32; or all that can be.
+ */
+static strata_status adapter_spec(struct st_adapter_spec **out, const struct rig_cell *cell)
+{
+    static const char *const specs[2][2] = {
+        {"{\"r\": 3, \"lora_alpha\": 6, \"target_modules\": [\"c_attn\", \"c_proj\"], \"layers_to_transform\": [0, 2], "
+         "\"modules_to_save\": [\"ln_1\"]}",
+         "{\"r\": 3, \"lora_alpha\": 6, \"target_modules\": [\"q_proj\", \"v_proj\", \"down_proj\"], "
+         "\"layers_to_transform\": [0, 2], \"modules_to_save\": [\"input_layernorm\"]}"},
+        {"{\"r\": 4, \"lora_alpha\": 4, \"target_modules\": \"all-linear\"}",
+         "{\"r\": 4, \"lora_alpha\": 4, \"target_modules\": \"all-linear\"}"},
+    };
+    const char *text = specs[cell->adapters == RIG_LORA_NF4][cell->llama];
+
+    *out = NULL;
+    return cell->adapters == RIG_NO_ADAPTERS ? STRATA_OK : st_adapter_spec_parse(out, text, strlen(text), "rig");
+}
+
 strata_status rig_model(struct st_model **out, const struct rig_cell *cell)
 {
     char freeze[1][128] = {""};
-    const struct st_model_batch batch = {.micro_batch = RIG_MICRO,
-                                         .seq = RIG_SEQ,
-                                         .grad_accum = cell->grad_accum,
-                                         .dtype = cell->dtype,
-                                         .freeze = freeze,
-                                         .freeze_count = cell->freeze != NULL ? 1 : 0,
-                                         .workers = cell->threads,
-                                         .ops = cell->cuda ? st_device_find("cuda")->tensors : NULL};
+    struct st_model_batch batch = {.micro_batch = RIG_MICRO,
+                                   .seq = RIG_SEQ,
+                                   .grad_accum = cell->grad_accum,
+                                   .dtype = cell->dtype,
+                                   .freeze = freeze,
+                                   .freeze_count = cell->freeze != NULL ? 1 : 0,
+                                   .workers = cell->threads,
+                                   .nf4 = cell->adapters == RIG_LORA_NF4,
+                                   .ops = cell->cuda ? st_device_find("cuda")->tensors : NULL};
+    struct st_adapter_spec *spec;
     struct st_model_config config;
+    strata_status st;
 
     if (cell->freeze != NULL)
         snprintf(freeze[0], sizeof(freeze[0]), "%s", cell->freeze);
     rig_model_config(&config, cell);
-    return st_model_create(out, &config, &batch);
+    *out = NULL;
+    st = adapter_spec(&spec, cell);
+    batch.adapter = spec;
+    if (st == STRATA_OK)
+        st = st_model_create(out, &config, &batch);
+    st_adapter_spec_destroy(spec);
+    return st;
 }
 
 static strata_status plan_with(struct st_plan **out, const struct st_model *model, const struct rig_cell *cell, uint64_t device,
@@ -473,13 +501,14 @@ const char *rig_cell_text(char buf[RIG_TEXT], const struct rig_cell *c)
 
     static const char *const dtypes[] = {"?", "fp32", "bf16", "fp16"};
     static const char *const act_tiers[] = {"device", "host", "nvme", "auto"};
-    static const char *const moments[] = {"fp32", "bf16", "8bit"};
+    static const char *const moments[] = {"fp32", "bf16", "8bit"}, *const adapters[] = {"", " lora", " lora nf4"};
 
     snprintf(buf, RIG_TEXT,
-             "%s device=%s host=%s optimizer=%s param=%s update=%s g=%u in %u leaves %s act=%s on %s io=%s isa=%s threads=%u "
+             "%s%s device=%s host=%s optimizer=%s param=%s update=%s g=%u in %u leaves %s act=%s on %s io=%s isa=%s threads=%u "
              "clip=%s %s "
              "cache=%s flush=%u moments=%s streamed=%u/2%s",
-             c->llama ? "llama" : "gpt2", budgets[c->device], budgets[c->host], tiers[c->optimizer], tiers[c->param],
+             c->llama ? "llama" : "gpt2", adapters[c->adapters], budgets[c->device], budgets[c->host], tiers[c->optimizer],
+             tiers[c->param],
              c->update == ST_UPDATE_SERIAL  ? "serial"
              : c->update == ST_UPDATE_GATED ? "gated"
                                             : "in_backward",

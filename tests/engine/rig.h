@@ -8,6 +8,8 @@
 #include "offload/plan/plan.h"
 
 enum rig_budget { RIG_ALL, RIG_SMALLEST, RIG_MIDWAY };
+/* Of two of the three blocks, beside a norm that is trained; of all, beside weights in nf4. */
+enum rig_adapters { RIG_NO_ADAPTERS, RIG_LORA, RIG_LORA_NF4 };
 enum rig_clip { RIG_CLIP_NEVER, RIG_CLIP_SOMETIMES, RIG_CLIP_ALWAYS };
 
 #define RIG_STEPS_MAX  8u
@@ -31,14 +33,15 @@ struct rig_cell {
     strata_dtype dtype;
     enum strata_optimizer rule; /* 0: AdamW */
     enum st_moment_format moments;
-    uint32_t streamed;           /* halves of the blocks with state off the device that are updated there: 0, 1, 2 */
-    uint64_t cache;              /* ST_AUTO_BYTES or 0 */
-    uint64_t chunk_elems;        /* 0: a tile */
-    uint64_t part_bytes;         /* of what a save brings down at a time; 0: the default */
-    uint32_t sets;               /* of a run that saves; 0: it saves nothing */
-    uint32_t flush_after;        /* flush (and evaluate) after this step; 0: never */
-    uint32_t fake_latency_us;    /* 0: 200 */
-    const char *freeze;          /* a pattern of tensor names that are not trained; NULL: none */
+    uint32_t streamed;        /* halves of the blocks with state off the device that are updated there: 0, 1, 2 */
+    uint64_t cache;           /* ST_AUTO_BYTES or 0 */
+    uint64_t chunk_elems;     /* 0: a tile */
+    uint64_t part_bytes;      /* of what a save brings down at a time; 0: the default */
+    uint32_t sets;            /* of a run that saves; 0: it saves nothing */
+    uint32_t flush_after;     /* flush (and evaluate) after this step; 0: never */
+    uint32_t fake_latency_us; /* 0: 200 */
+    const char *freeze;       /* a pattern of tensor names that are not trained; NULL: none */
+    enum rig_adapters adapters;
     uint32_t dir_count;          /* 0: the directory of a run itself; else its subdirectories drive-0, drive-1, ... */
     const double *dir_rates;     /* [dir_count]; NULL: equal */
     bool paced;                  /* on the paced device, with its gradients, at its own pace of some microseconds an op */

@@ -1,5 +1,5 @@
 /* test_ranks - what several ranks train on the cpu device, in many layouts.  With --all: the product of numbers of ranks, stages,
- * tiers, orders and formats, with and without frozen blocks. */
+ * tiers, orders and formats, of all of a model, without a block, and of adapters. */
 #include "layouts.h"
 
 #include "tests/common/sample.h"
@@ -62,17 +62,30 @@ static void test_sums_rounded_for_the_wire(void **state)
     layouts_check_rounded(&c, UINT32_MAX);
 }
 
+static void test_adapters(void **state)
+{
+    struct rig_cell c = layouts_model(STRATA_BF16, false);
+
+    (void)state;
+    c.adapters = RIG_LORA;
+    layouts_check(&c, 0, 2);
+    c = layouts_model(STRATA_F32, true);
+    c.adapters = RIG_LORA_NF4;
+    layouts_check(&c, 1, 2);
+}
+
 static void test_the_product(void **state)
 {
     static const strata_dtype dtypes[] = {STRATA_BF16, STRATA_F16, STRATA_F32};
     uint32_t cells = 0;
 
     (void)state;
-    for (uint32_t i = 0; i < 6; i++) {
-        struct rig_cell c = layouts_model(dtypes[i % 3], false);
+    for (uint32_t i = 0; i < 12; i++) {
+        struct rig_cell c = layouts_model(dtypes[i % 3], i >= 9); /* GPT-2's matrices are not quantised */
 
         c.clip = RIG_CLIP_ALWAYS;
-        c.freeze = i < 3 ? NULL : "transformer.h.0.*";
+        c.freeze = i / 3 == 1 ? "transformer.h.0.*" : NULL;
+        c.adapters = i < 6 ? RIG_NO_ADAPTERS : i < 9 ? RIG_LORA : RIG_LORA_NF4;
         cells += layouts_product(&c);
     }
     print_message("%u runs\n", cells);
@@ -88,6 +101,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_updates_in_backward),
         cmocka_unit_test(test_serial_updates_and_frozen_blocks),
         cmocka_unit_test(test_sums_rounded_for_the_wire),
+        cmocka_unit_test(test_adapters),
     };
 
     sample_init(argc, argv);

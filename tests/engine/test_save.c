@@ -387,16 +387,18 @@ static void test_from_between(void **state)
     check(&saves, to, 2);
 }
 
-/* What is frozen lies in the base: a part of a page, all of one, all of a model but a little. */
+/* What is frozen lies in the base: a part of a page, all of one, all of a model but a little, or but adapters. */
 static void test_frozen(void **state)
 {
-    static const char *const patterns[] = {"*.bias", "transformer.h.1.*", "transformer.h.*.weight", "transformer.wte.weight"};
+    static const char *const patterns[6] = {"*.bias", "transformer.h.1.*", "transformer.h.*.weight", "transformer.wte.weight"};
 
     (void)state;
     for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++) {
         struct rig_cell drives = on_drives(), memory = in_memory();
 
         drives.freeze = memory.freeze = patterns[i];
+        drives.llama = memory.llama = i == 5;
+        drives.adapters = memory.adapters = i == 4 ? RIG_LORA : i == 5 ? RIG_LORA_NF4 : RIG_NO_ADAPTERS;
         check(i % 2 == 0 ? &drives : &memory, (struct resumer[]){{drives, true}, {memory, true}}, 2);
         drives.sets = 0;
         check(&memory, (struct resumer[]){{drives, false}}, 1);
