@@ -83,6 +83,12 @@ static const struct {
     {"verify {w}/save/step-00000001", true, 1, false},
     {"export {w}/run --out {w}/out --quiet", true, 1, false},
     {"eval --model {w}/run --data {w}/good.heldout.bin --seq-len 64", true, 1, false},
+    {"train --model tests/golden/families/llama_linear --set strata.watchdog=false --data "
+     "tests/golden/families/llama_linear/tokens.bin --seq-len 32 --max-steps 2 --machine {w}/machine.json --adapter "
+     "tests/golden/adapters/llama_linear --save {w}/saved --out {w}/out --digest --quiet",
+     true, 1, false},
+    {"export --merge --model tests/golden/families/gpt2_exact --adapter tests/golden/adapters/gpt2_exact --out {w}/out --quiet",
+     true, 1, false},
     {"check {w}/config.json", true, 1, false},
     {"plan --model nano --threads 2 --machine {w}/machine.json --host-memory 1GiB --device-memory 1GiB --json", true, 3, false},
     {"info --json --nvme {w}/nvme", false, 1, false},
