@@ -3,9 +3,13 @@
 #include "api/handles.h"
 #include "api/saved_adapter.h"
 #include "core/base/error.h"
+#include "core/base/fault.h"
 #include "strata/adapter.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#define COMPARE_ELEMS (UINT64_C(1) << 18)
 
 struct merging {
     struct strata_merge_opts opts;
@@ -112,6 +116,85 @@ static strata_status find_adapter(struct merging *m, bool *is_directory)
         return st_error(STRATA_E_INPUT, "%s: say which weights it is merged into: --model DIR", m->opts.adapter);
     return STRATA_OK;
 }
+
+/* --- comparing --- */
+
+struct comparing {
+    struct st_checkpoint *ck;
+    struct st_model *model;
+    struct st_adapter_spec *spec; /* the checkpoint's */
+    struct st_hf_adapted *tensors;
+    uint32_t count;
+    struct st_saved_adapter *saved;
+    struct st_hf_adapter *files;
+    float *parts; /* [2][COMPARE_ELEMS] */
+};
+
+static strata_status open_both(struct comparing *c, const char *dir, const char *checkpoint)
+{
+    const struct st_model_batch batch = {.micro_batch = 1, .seq = 1, .grad_accum = 1, .dtype = STRATA_F32};
+    struct st_model_config config = {0};
+    char files[ST_PATH_MAX];
+    strata_status st = st_checkpoint_find(&c->ck, checkpoint, NULL, NULL);
+
+    if (st != STRATA_OK || (st = st_saved_adapter_spec(&c->spec, c->ck)) != STRATA_OK)
+        return st;
+    if (c->spec == NULL)
+        return st_error(STRATA_E_CORRUPT, "%s: its run trained no adapter", c->ck->path);
+    if ((st = st_saved_model_dir(files, c->ck)) != STRATA_OK || (st = st_model_config_read(&config, files)) != STRATA_OK ||
+        (st = st_model_create(&c->model, &config, &batch)) != STRATA_OK ||
+        (st = st_hf_adapted_list(&c->tensors, &c->count, c->model, c->spec)) != STRATA_OK ||
+        (st = st_saved_adapter_open(&c->saved, c->ck)) != STRATA_OK)
+        return st;
+    c->parts = st_fault_refuses("api.adapter") ? NULL : malloc(2 * COMPARE_ELEMS * sizeof(*c->parts));
+    if (c->parts == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory to compare adapters");
+    return st_hf_adapter_open(&c->files, c->model, dir);
+}
+
+/* The directory's tensors in the order of the checkpoint's. */
+static strata_status compare_tensor(struct comparing *c, const struct st_hf_adapted *a, const struct st_hf_adapted *b, bool *same)
+{
+    const struct st_adapter_values saved = st_saved_adapter_values(c->saved), files = st_hf_adapter_values(c->files);
+    const uint64_t elems = st_hf_adapted_elems(a);
+    strata_status st = STRATA_OK;
+
+    *same = strcmp(a->name, b->name) == 0 && elems == st_hf_adapted_elems(b) && a->scale == b->scale;
+    for (uint64_t first = 0, n; first < elems && *same && st == STRATA_OK; first += n) {
+        n = elems - first < COMPARE_ELEMS ? elems - first : COMPARE_ELEMS;
+        if ((st = saved.read(saved.ctx, a, first, n, c->parts)) == STRATA_OK &&
+            (st = files.read(files.ctx, b, first, n, c->parts + COMPARE_ELEMS)) == STRATA_OK)
+            *same = memcmp(c->parts, c->parts + COMPARE_ELEMS, n * sizeof(float)) == 0;
+    }
+    return st;
+}
+
+strata_status strata_adapter_compare(const char *dir, const char *checkpoint, bool *same)
+{
+    struct comparing c = {0};
+    const struct st_hf_adapted *list;
+    uint32_t count = 0;
+    strata_status st;
+
+    if (dir == NULL || checkpoint == NULL || same == NULL)
+        return st_error_missing(__func__, dir == NULL ? "dir" : checkpoint == NULL ? "checkpoint" : "same");
+    if ((st = open_both(&c, dir, checkpoint)) == STRATA_OK) {
+        list = st_hf_adapter_tensors(c.files, &count);
+        *same = count == c.count;
+        for (uint32_t i = 0; i < count && *same && st == STRATA_OK; i++)
+            st = compare_tensor(&c, &c.tensors[i], &list[i], same);
+    }
+    free(c.parts);
+    free(c.tensors);
+    st_hf_adapter_close(c.files);
+    st_saved_adapter_close(c.saved);
+    st_adapter_spec_destroy(c.spec);
+    st_checkpoint_close(c.ck);
+    st_model_destroy(c.model);
+    return st;
+}
+
+/* --- merging --- */
 
 strata_status strata_adapter_merge(const struct strata_merge_opts *opts)
 {

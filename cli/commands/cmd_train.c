@@ -133,7 +133,7 @@ static strata_status prepare(struct train *t)
     if (st == STRATA_OK)
         st = cli_run_model(&t->run);
     if (st == STRATA_OK)
-        cli_finished_ask(&t->finished, &t->saves);
+        cli_finished_ask(&t->finished, &t->saves, t->run.model->adapter != NULL);
     if (st == STRATA_OK)
         st = check_out(t);
     if (st == STRATA_OK)

@@ -2,6 +2,8 @@
 #include "cli/commands/finished.h"
 
 #include "core/base/error.h"
+#include "core/system/file.h"
+#include "strata/adapter.h"
 #include "strata/verify.h"
 
 #include <inttypes.h>
@@ -9,16 +11,54 @@
 
 #define REMEDY "name another directory, or replace it with --overwrite"
 
-void cli_finished_ask(struct cli_finished *f, const struct cli_saves *s)
+/* Whether --out holds what a run that trained an adapter writes. */
+static bool holds_adapter(const char *out)
+{
+    static const char *const names[] = {"adapter_config.json", "adapter_model.safetensors"};
+    char path[ST_PATH_MAX];
+    bool there = true;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && there; i++)
+        there = st_path_join(path, out, names[i]) == STRATA_OK && st_file_find(&there, path) == STRATA_OK && there;
+    return there;
+}
+
+void cli_finished_ask(struct cli_finished *f, const struct cli_saves *s, bool adapter)
 {
     struct strata_export_opts opts = STRATA_EXPORT_OPTS_INIT;
 
-    *f = (struct cli_finished){0};
-    if (!cli_saves_goes_on(s) || s->args->out == NULL || s->args->overwrite ||
-        strata_export_check(s->args->out, &opts) == STRATA_OK)
+    *f = (struct cli_finished){.adapter = adapter};
+    if (!cli_saves_goes_on(s) || s->args->out == NULL || s->args->overwrite)
+        return;
+    if (adapter) {
+        f->asked = holds_adapter(s->args->out);
+        return;
+    }
+    if (strata_export_check(s->args->out, &opts) == STRATA_OK)
         return;
     opts.overwrite = true;
     f->asked = strata_export_check(s->args->out, &opts) == STRATA_OK; /* a model is all that is in the way */
+}
+
+/* E_INPUT: what --out holds is not what the run ended with. */
+static strata_status compare_adapter(const char *out, const char *checkpoint)
+{
+    bool same = false;
+    const strata_status st = strata_adapter_compare(out, checkpoint, &same);
+
+    return st != STRATA_OK || same
+               ? st
+               : st_error(STRATA_E_INPUT, "holds another adapter than that of %s, with which the run ended: " REMEDY, checkpoint);
+}
+
+static strata_status compare_model(struct cli_finished *f, const char *out, const char *checkpoint)
+{
+    char model[33];
+    const strata_status st = strata_directory_digest(out, model);
+
+    if (st != STRATA_OK || strcmp(model, f->weights) == 0)
+        return st;
+    return st_error(STRATA_E_INPUT, "holds another model than that of %s, with which the run ended: " REMEDY, checkpoint);
 }
 
 /* --out is rank 0's. */
@@ -30,20 +70,17 @@ static strata_status share(struct cli_finished *f, const struct cli_saves *s)
 strata_status cli_finished_compare(struct cli_finished *f, const struct cli_saves *s, uint64_t steps)
 {
     const char *out = s->args->out;
-    char model[33];
     strata_status st;
 
     if (!f->asked)
         return share(f, s);
     if (cli_saves_steps(s) != steps)
         return st_error(STRATA_E_INPUT,
-                        "--out %s: holds a model already, and the run goes on from step %" PRIu64 " of %" PRIu64 ": " REMEDY, out,
-                        cli_saves_steps(s), steps);
-    st = strata_directory_digest(out, model);
+                        "--out %s: holds %s already, and the run goes on from step %" PRIu64 " of %" PRIu64 ": " REMEDY, out,
+                        f->adapter ? "an adapter" : "a model", cli_saves_steps(s), steps);
+    st = strata_verify_digest(s->was.path, NULL, f->weights, f->state);
     if (st == STRATA_OK)
-        st = strata_verify_digest(s->was.path, NULL, f->weights, f->state);
-    if (st == STRATA_OK && strcmp(model, f->weights) != 0)
-        st = st_error(STRATA_E_INPUT, "holds another model than that of %s, with which the run ended: " REMEDY, s->was.path);
+        st = f->adapter ? compare_adapter(out, s->was.path) : compare_model(f, out, s->was.path);
     f->finished = st == STRATA_OK;
     return st == STRATA_OK ? share(f, s) : st_error_prefix(st, "--out %s", out);
 }

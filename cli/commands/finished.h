@@ -7,12 +7,13 @@
 
 struct cli_finished {
     bool asked;                  /* --resume auto goes on from a checkpoint, and --out holds a model that it may not replace */
+    bool adapter;                /* --out holds that in place of a model */
     bool finished;               /* it is that of the checkpoint, which is of the last step */
     char weights[33], state[33]; /* digests, then */
 };
 
-/** Whether there may be nothing to do; reads next to nothing. */
-void cli_finished_ask(struct cli_finished *f, const struct cli_saves *s);
+/** Whether there may be nothing to do; reads next to nothing.  @param adapter  the run trains one, which --out is */
+void cli_finished_ask(struct cli_finished *f, const struct cli_saves *s, bool adapter);
 /** Where there may: compare the model with the checkpoint, all of both.  E_INPUT: they differ, or the run has steps left to do,
  * and would come to a directory that is taken; E_CORRUPT, E_IO, E_NOMEM. */
 strata_status cli_finished_compare(struct cli_finished *f, const struct cli_saves *s, uint64_t steps);

@@ -1,4 +1,4 @@
-/* strata/adapter.h - adapters (LoRA) as files: merging one into the weights that it was trained beside.
+/* strata/adapter.h - adapters (LoRA) as files: merging one into the weights that it was trained beside, comparing.
  *
  * An adapter is trained by a configuration with "strata.lora" (docs/adapters.md).  It is a directory as PEFT writes it, with
  * adapter_config.json and adapter_model.safetensors. */
@@ -44,6 +44,21 @@ struct strata_merge_opts {
  * Thread  any.
  */
 STRATA_API strata_status strata_adapter_merge(const struct strata_merge_opts *opts);
+
+/**
+ * Whether the adapter in a directory is the one that a checkpoint's run had trained: the same settings for each layer, and the
+ * same bits.
+ *
+ * @param same  out
+ *
+ * @return STRATA_E_INVAL    an argument is NULL
+ *         STRATA_E_CONFIG, STRATA_E_INPUT  `dir` holds none that fits the checkpoint's model; there is no checkpoint
+ *         STRATA_E_CORRUPT  the checkpoint is damaged, or its run trained no adapter
+ *         STRATA_E_NOMEM, STRATA_E_IO
+ *
+ * Cost    reads both once.
+ */
+STRATA_API strata_status strata_adapter_compare(const char *dir, const char *checkpoint, bool *same);
 
 #ifdef __cplusplus
 }
