@@ -42,17 +42,48 @@ static const struct st_traffic *traffic_of(const struct st_figures *figures, enu
 
 /* --- text --- */
 
+/* Parameters that are trained, or all, and the formats that they are stored in: "6.74 billion in bf16 and nf4". */
+static const char *params_text(char buf[64], const struct st_workload *w, bool trained, const char *noun)
+{
+    const char *joint = " in ";
+    bool stored[STRATA_NF4 + 1] = {false};
+    uint64_t params = 0;
+    char count[24];
+    int length;
+
+    for (uint32_t p = 0; p < w->page_count; p++)
+        for (uint32_t i = 0; i < w->pages[p].group_count; i++) {
+            const struct st_group *g = &w->pages[p].groups[i];
+
+            if (trained && g->kind == ST_GROUP_FROZEN)
+                continue;
+            params += g->elems;
+            stored[g->format] = true;
+        }
+    length = snprintf(buf, 64, "%s%s", st_count_text(count, params), noun);
+    for (strata_dtype format = STRATA_F32; format <= STRATA_NF4; format++) {
+        if (!stored[format])
+            continue;
+        length += snprintf(buf + length, 64 - (size_t)length, "%s%s", joint, strata_dtype_name(format));
+        joint = " and ";
+    }
+    return buf;
+}
+
 static void print_model(const struct st_plan *plan, FILE *file)
 {
     const struct st_workload *w = &plan->program.workload;
+    char all[64], trained[64], leaves[32] = "", frozen[96] = "";
+    uint64_t params = 0;
 
-    char params[24], leaves[32] = "";
-
+    for (uint32_t p = 0; p < w->page_count; p++)
+        params += w->pages[p].params;
     if (plan->program.leaves > 1)
         snprintf(leaves, sizeof(leaves), " in %u leaves", plan->program.leaves);
-    st_print(file, "%s: %s parameters in %s, %u blocks; a step is %u x %u sequences of %u tokens%s\n", w->name,
-             st_count_text(params, w->params), strata_dtype_name(w->dtype), w->block_count, w->grad_accum, w->micro_batch, w->seq,
-             leaves);
+    if (w->params < params)
+        snprintf(frozen, sizeof(frozen), ", of which %s are trained", params_text(trained, w, true, ""));
+    st_print(file, "%s: %s%s, %u blocks; a step is %u x %u sequences of %u tokens%s\n", w->name,
+             params_text(all, w, false, " parameters"), frozen, w->block_count, w->grad_accum, w->micro_batch, w->seq, leaves);
 }
 
 static uint32_t nodes_of(const struct st_program *program, const struct st_machine *m)
