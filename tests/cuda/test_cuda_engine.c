@@ -4,6 +4,7 @@
 #include "offload/device/cuda/device_cuda_internal.h"
 #include "tests/cuda/emulator/twin.h"
 #include "tests/engine/rig.h"
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -129,9 +130,43 @@ static void a_kernel_that_never_ends_ends_the_run(void **state)
     rig_engine_stop(&s->rig);
 }
 
+/* Adapters, also of a quantised model: losses and norms are those of the cpu. */
+static void adapters_train(void **state)
+{
+    static const struct {
+        bool llama;
+        enum rig_adapters adapters;
+        strata_dtype dtype;
+        double tolerance; /* of losses */
+    } rows[] = {
+        {false, RIG_LORA, STRATA_BF16, 5e-3}, {true, RIG_LORA, STRATA_F32, 1e-5}, {true, RIG_LORA_NF4, STRATA_BF16, 5e-3}};
+    struct scene *s = *state;
+
+    s->cell.deadline_ns = 0;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct rig_cell host = s->cell;
+        struct rig_result cuda, cpu;
+
+        host.llama = rows[i].llama;
+        host.adapters = rows[i].adapters;
+        host.dtype = rows[i].dtype;
+        s->cell = host;
+        host.cuda = false;
+        ok(rig_run(&cpu, &host, 2, s->dir));
+        ok(rig_run(&cuda, &s->cell, 2, s->dir));
+        assert_true(cpu.planned && cuda.planned && cpu.norms[0] > 0.0 && cpu.losses[0] != cpu.losses[1]);
+        for (uint32_t n = 0; n < 2; n++)
+            if (fabs(cuda.losses[n] - cpu.losses[n]) > rows[i].tolerance * cpu.losses[n] ||
+                fabs(cuda.norms[n] - cpu.norms[n]) > 10 * rows[i].tolerance * cpu.norms[n])
+                fail_msg("row %zu, step %u: loss %.9g norm %.9g, on the cpu %.9g and %.9g", i, n, cuda.losses[n], cuda.norms[n],
+                         cpu.losses[n], cpu.norms[n]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(adapters_train, begin, end),
         cmocka_unit_test_setup_teardown(a_failed_op_leaves_nothing_running, begin, end),
         cmocka_unit_test_setup_teardown(a_kernel_that_never_ends_ends_the_run, begin, end),
     };
