@@ -15,9 +15,10 @@
 enum { DOCUMENTS = 8 };
 static const uint32_t lengths[DOCUMENTS] = {9, 7, 16, 3, 12, 4, 11, 5}; /* of sequences of RUN_SEQ: packed into 5 */
 
-#define CONFIG(batch)                                                                                                            \
+#define CONFIG(batch, more)                                                                                                      \
     "{\"train_micro_batch_size_per_gpu\": " batch                                                                                \
-    ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-2}}, \"strata\": {\"threads\": 2}}"
+    ", \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-2}}, \"strata\": {\"threads\": 2" more "}}"
+#define ADAPTERS ", \"lora\": {\"r\": 4, \"target_modules\": \"all-linear\"}"
 
 static const char *write_documents(const char *name, enum st_token_layout layout)
 {
@@ -78,19 +79,27 @@ static void assert_near(double a, double b, double most)
         fail_msg("%.9g and %.9g differ by more than %g of them", a, b, most);
 }
 
-/* Rotary and learned positions; documents that saw each other, or went on counting, would be far off. */
+/* Rotary and learned positions, all weights and adapters; documents that saw each other, or went on counting, would be far off.
+ */
 static void packed_is_unpacked(void **state)
 {
-    static const char *const presets[] = {"nano", "nano-llama"};
+    static const struct {
+        const char *preset, *rows, *packed;
+    } runs[] = {{"nano", CONFIG("8", ""), CONFIG("5", "")},
+                {"nano-llama", CONFIG("8", ""), CONFIG("5", "")},
+                {"nano", CONFIG("8", ADAPTERS), CONFIG("5", ADAPTERS)},
+                {"nano-llama", CONFIG("8", ADAPTERS), CONFIG("5", ADAPTERS)}};
 
     (void)state;
     scratch_open();
-    for (uint32_t i = 0; i < sizeof(presets) / sizeof(presets[0]); i++) {
-        const struct outcome rows =
-            train_on(presets[i], write_documents(i == 0 ? "rows.bin" : "rows2.bin", ST_LAYOUT_ROWS), CONFIG("8"), DOCUMENTS);
-        const struct outcome packed =
-            train_on(presets[i], write_documents(i == 0 ? "packed.bin" : "packed2.bin", ST_LAYOUT_PACKED), CONFIG("5"), 5);
+    for (uint32_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+        char rows_name[16], packed_name[16];
+        struct outcome rows, packed;
 
+        snprintf(rows_name, sizeof(rows_name), "rows%u.bin", i);
+        snprintf(packed_name, sizeof(packed_name), "packed%u.bin", i);
+        rows = train_on(runs[i].preset, write_documents(rows_name, ST_LAYOUT_ROWS), runs[i].rows, DOCUMENTS);
+        packed = train_on(runs[i].preset, write_documents(packed_name, ST_LAYOUT_PACKED), runs[i].packed, 5);
         assert_int_equal(rows.before.targets, packed.before.targets);
         assert_near(packed.before.loss, rows.before.loss, 1e-6);
         assert_near(packed.step.grad_norm, rows.step.grad_norm, 1e-5);
