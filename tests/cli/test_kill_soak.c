@@ -27,7 +27,8 @@
 #define KEEP           2
 #define STEPS          16
 #define WINDOW_MOST_US 10000000u
-#define TRAIN          "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 16 --machine {w}/machine.json --digest --quiet"
+#define TRAIN          "train --data {w}/good.bin --seq-len 32 --max-steps 16 --machine {w}/machine.json --digest --quiet"
+#define NANO           " --model nano"
 #define SAVING         " --save-every 1 --keep 2 --resume auto --save "
 #define DRIVE                                                                                                                    \
     " --nvme {w}/nvme --set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme --set "              \
@@ -36,12 +37,13 @@
 static long kills = 3;
 
 static const struct cell {
-    const char *name, *options, *save; /* shm: another file system */
+    const char *name, *trains, *options, *save; /* trains: what changes bits; shm: another file system */
 } cells[] = {
-    {"state in memory", "", "save"},
-    {"all on a drive", DRIVE, "save"},
-    {"two drives", DRIVE " --nvme {w}/nvme2", "save"},
-    {"another file system", DRIVE, "shm/save"},
+    {"state in memory", NANO, "", "save"},
+    {"all on a drive", NANO, DRIVE, "save"},
+    {"two drives", NANO, DRIVE " --nvme {w}/nvme2", "save"},
+    {"another file system", NANO, DRIVE, "shm/save"},
+    {"adapters", " --model nano-llama --lora {w}/lora.json --set strata.quantization=nf4", DRIVE, "save"},
 };
 
 /* --- what a directory of checkpoints holds --- */
@@ -134,11 +136,13 @@ static void one_kill(struct soak *s)
 static void soak(const struct workplace *w, const struct cell *cell)
 {
     struct soak s = {.w = w, .cell = cell, .window_us = 300000};
+    char plain[512];
     struct program p;
 
     snprintf(s.save, sizeof(s.save), "%s/%s", w->path, cell->save);
-    snprintf(s.command, sizeof(s.command), TRAIN "%s" SAVING "%s", cell->options, s.save);
-    workplace_run_ok(w, &p, TRAIN);
+    snprintf(s.command, sizeof(s.command), TRAIN "%s%s" SAVING "%s", cell->trains, cell->options, s.save);
+    snprintf(plain, sizeof(plain), TRAIN "%s", cell->trains);
+    workplace_run_ok(w, &p, plain);
     s.never_killed = strdup(p.out);
     program_free(&p);
     while (s.killed < (unsigned long)kills)
@@ -170,11 +174,13 @@ static bool make_elsewhere(const struct workplace *w, char path[32])
 
 static void a_killed_run_goes_on(void **state)
 {
+    static const char lora[] = "{\"r\": 4, \"lora_alpha\": 8, \"target_modules\": \"all-linear\"}";
     const struct workplace *w = *state;
     char path[32];
     const bool elsewhere = make_elsewhere(w, path);
 
     workplace_make_dir(w, "nvme2");
+    workplace_write(w, "lora.json", lora, strlen(lora));
     for (size_t i = 0; i < COUNT(cells); i++)
         if (elsewhere || strncmp(cells[i].save, "shm", 3) != 0)
             soak(w, &cells[i]);

@@ -1,0 +1,157 @@
+/* tests/cli/test_saved_adapters.c - checkpoints of runs that train adapters: the frozen base is written once and linked into
+ * each, a set holds adapters and their state alone, and a run goes on from it anywhere. */
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define TRAIN  "train --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --lora {w}/lora.json --digest --quiet "
+#define SAVING "--save {w}/save --save-every 1 --keep 2 --resume auto "
+#define DRIVE                                                                                                                    \
+    "--nvme {w}/nvme --set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme "                     \
+    "--set zero_optimization.offload_param.device=nvme --set strata.cache=0 --device-memory 20MiB "
+
+/* The linear weights of a block are 786,432 of nano and 737,280 of nano-llama; adapters of rank 2 take 12 bytes a value, in all.
+ */
+static const struct {
+    const char *options;
+    off_t base_least, set_most;
+} cases[] = {
+    {"--model nano ", 1572864, 400000},
+    {"--model nano " DRIVE, 1572864, 400000},
+    {"--model nano-llama --set strata.quantization=nf4 ", 414720, 400000},
+    {"--model nano-llama --set strata.quantization=nf4 " DRIVE, 414720, 400000},
+};
+
+static int setup(void **state)
+{
+    static const char lora[] = "{\"r\": 2, \"lora_alpha\": 4, \"target_modules\": \"all-linear\"}";
+
+    if (workplace_setup(state) != 0)
+        return -1;
+    workplace_write(*state, "lora.json", lora, strlen(lora));
+    return 0;
+}
+
+static struct stat stat_of(const struct workplace *w, const char *name)
+{
+    char *path = workplace_expand(w, name);
+    struct stat info;
+
+    assert_int_equal(stat(path, &info), 0);
+    free(path);
+    return info;
+}
+
+static void command_of(char out[1024], size_t i, const char *more)
+{
+    snprintf(out, 1024, TRAIN "%s%s", cases[i].options, more);
+}
+
+static void the_base_is_written_once(void **state)
+{
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct stat bases[2], set;
+        char command[1024];
+        struct program p;
+
+        command_of(command, i, SAVING "--max-steps 3");
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+        bases[0] = stat_of(w, "{w}/save/step-00000002/base.0");
+        bases[1] = stat_of(w, "{w}/save/step-00000003/base.0");
+        set = stat_of(w, "{w}/save/step-00000003/set.0");
+        assert_int_equal(bases[0].st_ino, bases[1].st_ino);
+        if (bases[0].st_size < cases[i].base_least || set.st_size > cases[i].set_most)
+            fail_msg("%s: the base has %lld bytes, the set %lld", command, (long long)bases[0].st_size, (long long)set.st_size);
+        workplace_remove(w, "save");
+    }
+}
+
+/* From memory to a drive and back: the bits of a run that never ended. */
+static void a_run_goes_on_anywhere(void **state)
+{
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char command[1024], whole[160], resumed[160];
+        struct program p;
+
+        command_of(command, i, "--max-steps 4");
+        workplace_digests(w, command, whole);
+        command_of(command, i, SAVING "--max-steps 2");
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+        command_of(command, i ^ 1, SAVING "--max-steps 4");
+        workplace_digests(w, command, resumed);
+        assert_string_equal(resumed, whole);
+        workplace_run_ok(w, &p, "verify {w}/save");
+        program_free(&p);
+        workplace_remove(w, "save");
+    }
+}
+
+static void flip(const struct workplace *w, const char *name, off_t at)
+{
+    char *path = workplace_expand(w, name);
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    unsigned char byte;
+
+    assert_true(fd >= 0 && pread(fd, &byte, 1, at) == 1);
+    byte ^= 4;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+    free(path);
+}
+
+/* A byte of the base, and one of an adapter: verify names the place, and no run goes on from it. */
+static void damage_is_found(void **state)
+{
+    static const char *const files[] = {"base.0", "set.0"};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < 4; i++) {
+        char command[1024], name[64];
+        struct program p;
+
+        command_of(command, i / 2 * 2, SAVING "--max-steps 2");
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+        snprintf(name, sizeof(name), "{w}/save/step-00000002/%s", files[i % 2]);
+        flip(w, name, i % 2 == 0 ? 100000 : 100);
+        workplace_run(w, &p, "verify {w}/save/step-00000002");
+        if (p.code != 4 || strstr(p.out, files[i % 2]) == NULL)
+            fail_msg("%s: exit code %d\n%s%s", files[i % 2], p.code, p.out, p.err);
+        program_free(&p);
+        command_of(command, i / 2 * 2, "--max-steps 3 --resume {w}/save/step-00000002");
+        workplace_run(w, &p, command);
+        assert_int_equal(p.code, 4);
+        program_free(&p);
+        workplace_remove(w, "save");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_base_is_written_once),
+        cmocka_unit_test(a_run_goes_on_anywhere),
+        cmocka_unit_test(damage_is_found),
+    };
+
+    return cmocka_run_group_tests(tests, setup, workplace_teardown);
+}
