@@ -303,6 +303,64 @@ static void test_what_does_not_fit_is_named(void **state)
     st_model_destroy(m);
 }
 
+/* The same tensors in 16 bits, all of them 0.5. */
+static void put_halves(const char *name, strata_dtype dtype, uint16_t half)
+{
+    char path[256];
+    struct st_safetensors_writer *w;
+    struct opened was;
+    unsigned char *text;
+    uint64_t bytes;
+    FILE *file;
+
+    open_tensors(&was, join(path, ADAPTERS, name, ST_ADAPTER_WEIGHTS_NAME));
+    assert_ok(st_safetensors_writer_begin(&w, dtype));
+    for (uint32_t i = 0; i < was.header.count; i++)
+        st_safetensors_writer_add(w, was.header.tensors[i].name, was.header.tensors[i].shape, was.header.tensors[i].rank);
+    assert_ok(st_safetensors_writer_end(w, &text, &bytes));
+    file = fopen(join(path, scratch_path("adapter"), "", ST_ADAPTER_WEIGHTS_NAME), "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
+    for (uint32_t i = 0; i < was.header.count; i++)
+        for (uint64_t at = was.header.tensors[i].begin; at < was.header.tensors[i].end; at += 4)
+            assert_int_equal(fwrite(&half, 2, 1, file), 1);
+    assert_int_equal(fclose(file), 0);
+    free(text);
+    close_tensors(&was);
+}
+
+static void test_16_bits_are_read(void **state)
+{
+    static const struct {
+        strata_dtype dtype;
+        uint16_t half;
+    } rows[] = {{STRATA_BF16, 0x3f00}, {STRATA_F16, 0x3800}};
+    static const char name[] = "qwen2_layers";
+    char path[256];
+    struct st_model *m = open_model(join(path, FAMILIES, name, ""));
+
+    (void)state;
+    (void)copy_adapter(name, NULL, NULL, NULL);
+    for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
+        const struct st_hf_adapted *tensors;
+        struct st_adapter_values values;
+        struct st_hf_adapter *a;
+        uint32_t count;
+        float two[2];
+
+        put_halves(name, rows[r].dtype, rows[r].half);
+        assert_ok(st_hf_adapter_open(&a, m, scratch_path("adapter")));
+        tensors = st_hf_adapter_tensors(a, &count);
+        values = st_hf_adapter_values(a);
+        for (uint32_t i = 0; i < count; i++) {
+            assert_ok(values.read(values.ctx, &tensors[i], st_hf_adapted_elems(&tensors[i]) - 2, 2, two));
+            assert_true(two[0] == 0.5f && two[1] == 0.5f);
+        }
+        st_hf_adapter_close(a);
+    }
+    st_model_destroy(m);
+}
+
 /* Not a number in B: the merged weights would not be numbers either. */
 static void test_values_that_are_no_numbers_are_not_merged(void **state)
 {
@@ -420,6 +478,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_merged_weights_are_pefts, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_shards_stay_shards, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_what_does_not_fit_is_named, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(test_16_bits_are_read, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_values_that_are_no_numbers_are_not_merged, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_what_is_written_reads_back, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_settings_are_whole, scratch_begin, scratch_end),
