@@ -359,7 +359,7 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
         return st_error(STRATA_E_CONFIG,
                         "strata.quantization: weights in nf4 are not trained: say with strata.lora (--lora FILE) "
                         "what is, or use \"none\"");
-    if (config->quantised && m->config.lora[0] == '\0' && !st_handle_forward_only(m))
+    if (config->quantised && m->adapter == NULL && !st_handle_forward_only(m))
         return st_error(STRATA_E_CONFIG,
                         "%s: its weights are quantised (\"quantization_config\"), and such are not trained: say with "
                         "strata.lora (--lora FILE) what is",

@@ -1,5 +1,5 @@
-/* tests/cli/test_quantization.c - a plain model whose linear weights are stored in NF4: evaluated and continued, wherever it
- * lies. */
+/* tests/cli/test_quantization.c - a model whose linear weights are stored in NF4: evaluated and continued, wherever it lies; and
+ * adapters beside it, which go on from a checkpoint as if nothing had happened. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 
@@ -55,11 +55,55 @@ static void a_prompt_is_continued(void **state)
     program_free(&p);
 }
 
+static void train(const struct workplace *w, const char *options)
+{
+    struct program p;
+    char line[512];
+
+    snprintf(line, sizeof(line),
+             "train --model nano-llama --data {w}/good.bin --seq-len 32 --max-steps 4 --machine {w}/machine.json --set "
+             "strata.quantization=nf4-double --set 'strata.lora={\"r\":4,\"target_modules\":\"all-linear\"}' %s",
+             options);
+    workplace_run_ok(w, &p, line);
+    program_free(&p);
+}
+
+static void same_adapters(const struct workplace *w, const char *a, const char *b)
+{
+    const char *const dirs[] = {a, b};
+    size_t bytes[2];
+    char *text[2];
+
+    for (size_t i = 0; i < 2; i++) {
+        char path[64];
+
+        snprintf(path, sizeof(path), "%s/adapter_model.safetensors", dirs[i]);
+        text[i] = workplace_read(w, path, &bytes[i]);
+    }
+    assert_int_equal(bytes[0], bytes[1]);
+    assert_memory_equal(text[0], text[1], bytes[0]);
+    free(text[0]);
+    free(text[1]);
+}
+
+/* What a checkpoint holds has been quantised: it is not quantised twice again. */
+static void adapters_go_on_beside_nf4(void **state)
+{
+    const struct workplace *w = *state;
+
+    train(w, "--out {w}/whole --save {w}/saved --set strata.save_every=2");
+    train(w, "--out {w}/small --device-memory 3M");
+    train(w, "--out {w}/resumed --resume {w}/saved/step-00000002");
+    same_adapters(w, "whole", "small");
+    same_adapters(w, "whole", "resumed");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_change_little_and_never_with_the_place),
         cmocka_unit_test(a_prompt_is_continued),
+        cmocka_unit_test(adapters_go_on_beside_nf4),
     };
 
     return cmocka_run_group_tests_name("quantization", tests, workplace_setup, workplace_teardown);
