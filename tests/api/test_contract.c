@@ -33,6 +33,7 @@ static void nothing_is_called_with_null(void **state)
     struct strata_plan *plan = NULL;
     struct strata_engine *engine = NULL;
     struct strata_export *out = NULL;
+    struct strata_recipe *recipe = NULL;
     char older[4096];
     uint32_t removed;
     bool found;
@@ -41,6 +42,11 @@ static void nothing_is_called_with_null(void **state)
     assert_refused(strata_config_open(NULL, NULL), "config is NULL");
     assert_refused(strata_config_check(NULL, NULL), "config is NULL");
     assert_refused(strata_config_json(NULL, &text), "config is NULL");
+    assert_refused(strata_recipe_open(NULL, "a.yaml", false), "recipe is NULL");
+    assert_refused(strata_recipe_open(&recipe, NULL, false), "file is NULL");
+    assert_false(strata_recipe_option(NULL, 0, &text, &text));
+    assert_null(strata_recipe_deepspeed(NULL));
+    strata_recipe_close(NULL);
     assert_refused(strata_directory_digest(NULL, hex), "dir is NULL");
     assert_refused(strata_verify(NULL, NULL, &seen), "path is NULL");
     assert_refused(strata_verify(path, NULL, NULL), "damages is NULL");

@@ -107,6 +107,68 @@ static void steps_may_be_told_later(void **state)
     run_close(&r);
 }
 
+/* A recipe's options are told one by one, and what it says of the configuration stands beside DeepSpeed's keys. */
+static void a_recipe_is_options_and_a_configuration(void **state)
+{
+    struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
+    struct strata_config *config = NULL;
+    struct strata_recipe *recipe = NULL;
+    const char *name, *value, *json;
+    bool model = false, flag = false;
+
+    (void)state;
+    assert_ok(strata_recipe_open(&recipe, "tests/golden/recipes/full_prompt.yaml", false));
+    assert_null(strata_recipe_deepspeed(recipe));
+    for (uint32_t i = 0; strata_recipe_option(recipe, i, &name, &value); i++) {
+        model = model || (strcmp(name, "model") == 0 && strcmp(value, "tests/golden/recipes/tiny") == 0);
+        flag = flag || (strcmp(name, "train-on-prompt") == 0 && value == NULL);
+    }
+    assert_true(model && flag);
+    opts.recipe = recipe;
+    assert_ok(strata_config_open(&config, &opts));
+    assert_ok(strata_config_json(config, &json));
+    assert_non_null(strstr(json, "\"constant_with_warmup\""));
+    strata_config_close(config);
+    config = NULL;
+    opts.text = "{}";
+    assert_refused(strata_config_open(&config, &opts), "a text of a configuration and a recipe are given");
+    strata_recipe_close(recipe);
+    recipe = NULL;
+    assert_int_equal(strata_recipe_open(&recipe, "tests/golden/recipes/golden.json", false), STRATA_E_CONFIG);
+    assert_null(recipe);
+}
+
+/* Texts: what excludes what, and what is missing. */
+static void options_of_texts_are_checked(void **state)
+{
+    struct strata_texts_opts opts = STRATA_TEXTS_OPTS_INIT;
+    static const char *const sets[] = {"alpaca"};
+    struct strata_data *data = NULL, *heldout = NULL;
+    struct run r = {0};
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("a.bin", 400)));
+    assert_refused(strata_data_open_texts(&data, r.model, NULL, 0, &opts), "count is 0");
+    opts.datasets = sets;
+    opts.dataset_count = 1;
+    assert_refused(strata_data_open_texts(&data, r.model, NULL, 0, &opts), "--dataset alpaca needs --dataset-info");
+    opts.dataset_info = "tests/golden/recipes/data/dataset_info.json";
+    opts.train_on_prompt = opts.mask_history = true;
+    assert_refused(strata_data_open_texts(&data, r.model, NULL, 0, &opts), "exclude each other");
+    opts.mask_history = false;
+    opts.layout = "tiles";
+    assert_refused(strata_data_open_texts(&data, r.model, NULL, 0, &opts), "--layout tiles");
+    opts.layout = "rows";
+    opts.val_size = 1.5;
+    opts.heldout = &heldout;
+    assert_refused(strata_data_open_texts(&data, r.model, NULL, 0, &opts), "--val-size 1.5");
+    opts.val_size = 0.5;
+    opts.heldout = NULL;
+    assert_refused(strata_data_open_texts(&data, r.model, NULL, 0, &opts), "heldout is NULL");
+    assert_null(data);
+    run_close(&r);
+}
+
 static char logged[8][256];
 static uint32_t log_count;
 
@@ -219,6 +281,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(data_ends_in_order_and_never_shuffled, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(epochs_end_with_a_call_of_their_own, scratch_create, scratch_remove),
         cmocka_unit_test(steps_may_be_told_later),
+        cmocka_unit_test(a_recipe_is_options_and_a_configuration),
+        cmocka_unit_test_setup_teardown(options_of_texts_are_checked, scratch_create, scratch_remove),
         cmocka_unit_test(a_configuration_is_checked_and_dumped),
         cmocka_unit_test(a_configuration_is_read_for_its_own_sake),
         cmocka_unit_test(names_are_listed),

@@ -256,6 +256,35 @@ static void losses_are_llama_factorys(void **state)
     st_json_free(golden);
 }
 
+/* XTuner's training arguments, and a configuration of Accelerate's. */
+static void the_other_trainers_files_run(void **state)
+{
+    static const char xtuner[] =
+        "load_from: nano\ndataset: talks.jsonl\npack_max_length: 128\nlr: 1e-3\nlr_min: 0\nscheduler_type: cosine\n"
+        "total_step: 3\nglobal_batch_size: 2\nwork_dir: work\n";
+    static const char accelerate[] = "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nmixed_precision: bf16\n"
+                                     "deepspeed_config:\n  zero_stage: 2\n  gradient_accumulation_steps: 3\n"
+                                     "  offload_optimizer_device: cpu\nnum_processes: 1\n";
+    const struct workplace *w = *state;
+    struct program p;
+
+    put(w, "xtuner.yaml", xtuner);
+    put(w, "accelerate.yaml", accelerate);
+    put(w, "talks.jsonl",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"2?\"}, {\"role\": \"assistant\", \"content\": \"4.\"}]}\n"
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"3?\"}, {\"role\": \"assistant\", \"content\": \"6.\"}]}\n");
+    workplace_run_ok(w, &p,
+                     "train {w}/xtuner.yaml --tokenizer {w}/characters --template chatml --out {w}/out --overwrite --machine "
+                     "{w}/machine.json --json --quiet");
+    assert_true(number_in(&p, "\"steps\":") == 3);
+    program_free(&p);
+    workplace_run_ok(w, &p,
+                     "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 2 --machine {w}/machine.json --config "
+                     "{w}/accelerate.yaml --json --quiet");
+    assert_true(number_in(&p, "\"steps\":") == 2);
+    program_free(&p);
+}
+
 /* All problems of the file, each with its line. */
 static void problems_are_told_at_once(void **state)
 {
@@ -288,8 +317,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_example_trains),         cmocka_unit_test(a_file_is_the_run_that_its_options_ask_for),
         cmocka_unit_test(the_command_line_wins),     cmocka_unit_test(check_lists_keys_options_and_values),
-        cmocka_unit_test(losses_are_llama_factorys), cmocka_unit_test(problems_are_told_at_once),
-        cmocka_unit_test(val_size_holds_rows_out),
+        cmocka_unit_test(losses_are_llama_factorys), cmocka_unit_test(the_other_trainers_files_run),
+        cmocka_unit_test(problems_are_told_at_once), cmocka_unit_test(val_size_holds_rows_out),
     };
 
     return cmocka_run_group_tests(tests, setup, workplace_teardown);
