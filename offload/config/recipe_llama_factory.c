@@ -126,24 +126,26 @@ static void resolve_layout(struct strata_recipe *r)
                   packs || st_recipe_on(r, "neat_packing") ? "packed" : "rows");
 }
 
-/* Names of LLaMA-Factory whose text is that of a built-in template. */
+/* Of the first three built-in templates ids and what is trained are LLaMA-Factory's; the others are models' own. */
 static void resolve_template(struct strata_recipe *r)
 {
-    static const char *const built_in[] = {"chatml", "llama2", "llama3", "mistral", "qwen", "gemma", "alpaca"};
+    static const char *const built_in[] = {"chatml", "llama3", "qwen", "llama2", "mistral", "gemma", "alpaca"};
+    const size_t equal = 3, count = sizeof(built_in) / sizeof(built_in[0]);
     const char *name = st_recipe_text(r, "template");
+    size_t found = 0;
 
     if (is(r, "stage", "pt"))
         return;
     st_recipe_put(r, "template", "--train-turn-ends", NULL);
-    if (name[0] == '\0')
-        return;
-    for (size_t i = 0; i < sizeof(built_in) / sizeof(built_in[0]); i++)
-        if (strcmp(name, built_in[i]) == 0) {
-            st_recipe_put(r, "template", "--template", "%s", name);
-            return;
-        }
-    st_recipe_announce(r, "template",
-                       "no built-in template has this name: conversations are written by the model's own chat template");
+    while (found < count && strcmp(built_in[found], name) != 0)
+        found++;
+    if (found < count)
+        st_recipe_put(r, "template", "--template", "%s", name);
+    if (found >= equal && name[0] != '\0')
+        st_recipe_announce(
+            r, "template",
+            found < count ? "written as the models' makers write it: spaces, line ends and the system prompt may differ there"
+                          : "no built-in template has this name: conversations are written by the model's own chat template");
 }
 
 static void resolve_data(struct strata_recipe *r)
