@@ -174,6 +174,85 @@ static void check_near(const float *got, const float *want, uint64_t elems)
     assert_true(norm2 > 0.0 && difference2 <= 1e-10 * norm2);
 }
 
+/* --- one rounding --- */
+
+static double bf16_at(const void *values, uint64_t i)
+{
+    float value;
+
+    st_kernels_pick("scalar")->bf16_to_f32(&value, (const uint16_t *)values + i, 1);
+    return (double)value;
+}
+
+static double tensor_at(const struct rig *r, const struct st_tensor *t, uint64_t i)
+{
+    const unsigned char *page = r->weights[t->page];
+    const uint64_t at = st_page_at(&r->w->pages[t->page], t->offset);
+
+    return t->format == STRATA_F32 ? (double)((const float *)(const void *)(page + at))[i] : bf16_at(page + at, i);
+}
+
+/* Row and column of W x + b + s B (A x); W: [in, out]. */
+static double exact(const struct rig *r, const struct st_tensor *w, const struct st_tensor *bias, const void *x, uint64_t row,
+                    uint64_t col)
+{
+    const struct st_tensor *a = &r->m->tensors[w->adapter], *b = a + 1;
+    const uint64_t in = w->shape[0], out = w->shape[1], rank = a->shape[0];
+    double sum = tensor_at(r, bias, col);
+
+    for (uint64_t k = 0; k < in; k++)
+        sum += bf16_at(x, row * in + k) * tensor_at(r, w, k * out + col);
+    for (uint64_t q = 0; q < rank; q++) {
+        double inner = 0.0;
+
+        for (uint64_t k = 0; k < in; k++)
+            inner += bf16_at(x, row * in + k) * tensor_at(r, a, q * in + k);
+        sum += (double)a->scale * tensor_at(r, b, col * rank + q) * inner;
+    }
+    return sum;
+}
+
+/* The first feed-forward layer, whose input stays in the workspace: its output is the nearest bf16 number to the whole sum, save
+ * where fp32 sums lie on the other side of a tie. */
+static void test_one_rounding(void **state)
+{
+    const struct st_model_config config = tiny_config();
+    const struct st_model_batch batch = {.micro_batch = 2, .seq = 8, .grad_accum = 1, .dtype = STRATA_BF16, .workers = 2};
+    const struct st_tensor *w, *bias;
+    const unsigned char *x, *fc;
+    uint32_t other = 0, count;
+    struct st_call call;
+    struct rig r;
+
+    (void)state;
+    seeded_open(&r, &config, batch, "{\"r\":4,\"lora_alpha\":20,\"target_modules\":[\"c_fc\"]}");
+    for (uint64_t i = 0; i < (uint64_t)r.rows * config.hidden; i++) {
+        const float value = (float)(i * 2654435761u % 1024) / 512.0f - 1.0f;
+
+        st_kernels_pick("scalar")->f32_to_bf16((uint16_t *)(void *)r.acts[0] + i, &value, 1);
+    }
+    call = rig_call(&r, ST_CALL_BLOCK_FORWARD, r.w->block_first);
+    call.act = r.acts[0];
+    call.act_out = r.acts[1];
+    call.internals = r.internals[0];
+    rig_run(&r, &call);
+    x = r.workspace + st_block_workspace_layout(r.m).narrow;
+    fc = r.internals[0] + st_block_values_layout(r.m).fc;
+    w = &r.m->tensors[r.m->block_tensors[0] + r.m->role[ST_ROLE_GATE_WEIGHT]];
+    bias = &r.m->tensors[r.m->block_tensors[0] + r.m->role[ST_ROLE_GATE_BIAS]];
+    count = r.rows * config.ffn;
+    for (uint32_t i = 0; i < count; i++) {
+        const float sum = (float)exact(&r, w, bias, x, i / config.ffn, i % config.ffn);
+        uint16_t nearest;
+
+        st_kernels_pick("scalar")->f32_to_bf16(&nearest, &sum, 1);
+        other += memcmp(&nearest, fc + 2 * (uint64_t)i, sizeof(nearest)) != 0;
+    }
+    if (other > count / 200)
+        fail_msg("%u of %u values are not the nearest", other, count);
+    rig_close(&r);
+}
+
 enum { TALL_SEQ = 100, TALL_BATCH = 21, TALL_ROWS = TALL_SEQ * TALL_BATCH };
 
 static void test_rows_in_parts(void **state)
@@ -352,6 +431,7 @@ int main(void)
         cmocka_unit_test(test_loss_and_gradients_are_pefts),
         cmocka_unit_test(test_bits),
         cmocka_unit_test(test_narrow_is_near),
+        cmocka_unit_test(test_one_rounding),
         cmocka_unit_test(test_rows_in_parts),
         cmocka_unit_test(test_generation),
         cmocka_unit_test(test_saved_modules),
