@@ -90,7 +90,19 @@ static void put_missing(struct st_json_writer *w, const st_json *object, const s
         st_json_put_bool(w, "inference_mode", true);
 }
 
-/* Keys of the object stay as they are; those that are null make room for what is put in their place. */
+/* Keys of which put_missing() writes a value in place of null. */
+static bool has_value(const char *key)
+{
+    static const char *const keys[] = {"peft_type",  "task_type",      "bias",           "base_model_name_or_path", "r",
+                                       "lora_alpha", "target_modules", "fan_in_fan_out", "inference_mode"};
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (strcmp(keys[i], key) == 0)
+            return true;
+    return false;
+}
+
+/* Keys of the object stay as they are. */
 static void put_config(FILE *file, const st_json *object, const struct st_model *m, const char *base)
 {
     struct st_json_writer w;
@@ -99,7 +111,7 @@ static void put_config(FILE *file, const st_json *object, const struct st_model 
     st_json_object_open(&w, NULL);
     put_missing(&w, object, m, base);
     for (const st_json *n = st_json_first(object); n != NULL; n = st_json_next(n))
-        if (st_json_type(n) != ST_JSON_NULL)
+        if (st_json_type(n) != ST_JSON_NULL || !has_value(st_json_name(n)))
             st_json_put_node(&w, st_json_name(n), n);
     st_json_object_close(&w);
     st_json_end_line(&w);
