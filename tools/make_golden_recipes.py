@@ -43,32 +43,33 @@ def stand_in(names):
             sys.modules[name] = module
 
 
-def make_model():
+def make_model(name, hidden, layers):
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     torch.manual_seed(0)
-    config = Qwen2Config(vocab_size=424, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+    config = Qwen2Config(vocab_size=424, hidden_size=hidden, intermediate_size=hidden * 2, num_hidden_layers=layers, num_attention_heads=2,
                          num_key_value_heads=1, max_position_embeddings=256, initializer_range=0.2, tie_word_embeddings=True,
                          bos_token_id=None, eos_token_id=422, pad_token_id=420)
-    Qwen2ForCausalLM(config).save_pretrained(GOLDEN / "tiny")
-    (GOLDEN / "tiny/generation_config.json").unlink(missing_ok=True)
+    Qwen2ForCausalLM(config).save_pretrained(GOLDEN / name)
+    (GOLDEN / name / "generation_config.json").unlink(missing_ok=True)
 
 
-def make_adapter():
+def make_adapter(name, base):
     """B is not zero, as at the start of a run, so that the first step shows whether it was read."""
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import Qwen2ForCausalLM
 
     torch.manual_seed(1)
-    model = get_peft_model(Qwen2ForCausalLM.from_pretrained(GOLDEN / "tiny"), LoraConfig(r=4, lora_alpha=8, target_modules=[
+    model = get_peft_model(Qwen2ForCausalLM.from_pretrained(GOLDEN / base), LoraConfig(r=4, lora_alpha=8, target_modules=[
         "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"], task_type="CAUSAL_LM"))
-    for name, weight in model.named_parameters():
-        if "lora_B" in name:
+    for parameter, weight in model.named_parameters():
+        if "lora_B" in parameter:
             torch.nn.init.normal_(weight, std=0.05)
-    model.save_pretrained(GOLDEN / "adapter")
-    (GOLDEN / "adapter/README.md").unlink(missing_ok=True)
+    model.peft_config["default"].base_model_name_or_path = base
+    model.save_pretrained(GOLDEN / name)
+    (GOLDEN / name / "README.md").unlink(missing_ok=True)
 
 
 def put_tokenizer(directory):
@@ -83,7 +84,7 @@ def losses_of(name, work):
     from llamafactory.train.tuner import run_exp
 
     args = OmegaConf.to_container(OmegaConf.load(GOLDEN / f"{name}.yaml"))
-    shutil.copytree(GOLDEN / "tiny", work / "model", dirs_exist_ok=True)
+    shutil.copytree(GOLDEN / args["model_name_or_path"], work / "model", dirs_exist_ok=True)
     put_tokenizer(work / "model")
     args.update(model_name_or_path=str(work / "model"), dataset_dir=str(GOLDEN / "data"), output_dir=str(work / name))
     if "adapter_name_or_path" in args:
@@ -98,10 +99,12 @@ def losses_of(name, work):
 def main():
     stand_in(["torchaudio", "av", "torchvision", "torchvision.transforms", "torchdata", "gradio", "matplotlib", "matplotlib.pyplot",
               "matplotlib.figure", "modelscope", "rouge_chinese", "nltk", "jieba", "trackio", "swanlab"])
-    if not (GOLDEN / "tiny/model.safetensors").exists():
-        make_model()
-    if not (GOLDEN / "adapter").exists():
-        make_adapter()
+    # bitsandbytes dequantises on the CPU with the scales of neighbouring blocks where rows are not whole blocks of 64: wide's are.
+    for name, hidden, layers, adapter in (("tiny", 16, 2, "adapter"), ("wide", 64, 1, "wide_adapter")):
+        if not (GOLDEN / name).exists():
+            make_model(name, hidden, layers)
+        if not (GOLDEN / adapter).exists():
+            make_adapter(adapter, name)
     path = GOLDEN / "golden.json"
     golden = json.loads(path.read_text()) if path.exists() else {}
     for name in sys.argv[1:] or sorted(p.stem for p in GOLDEN.glob("*.yaml")):

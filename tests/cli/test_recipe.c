@@ -228,7 +228,8 @@ static void losses_are_llama_factorys(void **state)
     static const struct {
         const char *name;
         double factor;
-    } runs[] = {{"full_sft", 1}, {"full_history", 1}, {"full_prompt", 39.0 / 40}, {"full_packed", 1}, {"lora_sft", 1}};
+    } runs[] = {{"full_sft", 1},    {"full_history", 1}, {"full_prompt", 39.0 / 40},
+                {"full_packed", 1}, {"lora_sft", 1},     {"qlora_sft", 1}};
     const struct workplace *w = *state;
     st_json *golden;
 
