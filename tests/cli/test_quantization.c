@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-static double loss_of(const struct workplace *w, const char *quantization, const char *options)
+static double loss_of(const struct workplace *w, const char *model, const char *quantization, const char *options)
 {
     struct program p;
     char line[512];
@@ -22,9 +22,9 @@ static double loss_of(const struct workplace *w, const char *quantization, const
     double loss;
 
     snprintf(line, sizeof(line),
-             "eval --model nano-llama --data {w}/good.bin --seq-len 32 --json --set "
+             "eval --model %s --data {w}/good.bin --seq-len 32 --json --set "
              "strata.quantization=%s %s",
-             quantization, options);
+             model, quantization, options);
     workplace_run_ok(w, &p, line);
     at = strstr(p.out, "\"loss\":");
     assert_non_null(at);
@@ -36,12 +36,13 @@ static double loss_of(const struct workplace *w, const char *quantization, const
 static void losses_change_little_and_never_with_the_place(void **state)
 {
     const struct workplace *w = *state;
-    const double none = loss_of(w, "none", ""), nf4 = loss_of(w, "nf4", ""), twice = loss_of(w, "nf4-double", "");
+    const double none = loss_of(w, "nano-llama", "none", ""), nf4 = loss_of(w, "nano-llama", "nf4", ""),
+                 twice = loss_of(w, "nano-llama", "nf4-double", "");
 
     assert_true(nf4 != none && twice != none && twice != nf4);
     assert_true(nf4 > 0.98 * none && nf4 < 1.02 * none && twice > 0.98 * none && twice < 1.02 * none);
-    assert_true(loss_of(w, "nf4", "--device-memory 2M") == nf4);
-    assert_true(loss_of(w, "nf4-double", "--device-memory 2M") == twice);
+    assert_true(loss_of(w, "nano-llama", "nf4", "--device-memory 2M") == nf4);
+    assert_true(loss_of(w, "nano-llama", "nf4-double", "--device-memory 2M") == twice);
 }
 
 static void a_prompt_is_continued(void **state)
@@ -96,6 +97,8 @@ static void adapters_go_on_beside_nf4(void **state)
     train(w, "--out {w}/resumed --resume {w}/saved/step-00000002");
     same_adapters(w, "whole", "small");
     same_adapters(w, "whole", "resumed");
+    assert_true(loss_of(w, "{w}/saved/step-00000004", "nf4-double", "") ==
+                loss_of(w, "nano-llama", "nf4-double", "--adapter {w}/whole"));
 }
 
 int main(void)
