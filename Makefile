@@ -1,6 +1,6 @@
 # One-word entry points; the build itself is CMake's (CMakePresets.json).
 #
-# `make test` and `make demo` work on a fresh Debian 12 machine: they install what is missing first.
+# `make test`, `make demo` and `make demo-chat` work on a fresh Debian 12 machine: they install what is missing first.
 
 JOBS ?= $(shell nproc)
 BUILD := build/release
@@ -12,7 +12,7 @@ DESTDIR ?=
 FUZZ_ROUNDS ?= 1000000
 FUZZ_SECONDS ?= 60
 
-.PHONY: all deps build test demo install matrix fuzz clean help
+.PHONY: all deps build test demo demo-chat install matrix fuzz clean help
 
 all: build
 
@@ -36,6 +36,11 @@ demo: deps
 	cmake --preset release
 	cmake --build $(BUILD) -j $(JOBS) --target $(INSTALLED)
 	tools/demo.sh $(BUILD)/cli/strata
+
+demo-chat: deps
+	cmake --preset release
+	cmake --build $(BUILD) -j $(JOBS) --target $(INSTALLED)
+	tools/demo_chat.sh $(BUILD)/cli/strata
 
 # As another user than the one who builds: `make build`, then `sudo make install`.
 install:
@@ -64,6 +69,7 @@ help:
 	@echo "make build    library, program, tests and benches into $(BUILD)"
 	@echo "make test     install, build with warnings as errors, run all tests but the full matrix"
 	@echo "make demo     install, build, train with state on three tiers and compare digests"
+	@echo "make demo-chat  install, build, train a small model and an adapter that answers questions about strata"
 	@echo "make install  program, library, headers, examples and documents into PREFIX ($(PREFIX)), below DESTDIR"
 	@echo "make matrix   the full product of placements, policies and methods (hours)"
 	@echo "make fuzz     mutated input into the parsers under sanitizers (FUZZ_ROUNDS, FUZZ_SECONDS)"
