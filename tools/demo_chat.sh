@@ -35,7 +35,7 @@ say "the base: nano, all of its 859 thousand parameters, on the King James Bible
 cp "$chat/tokenizer.json" "$chat/tokenizer_config.json" "$chat/chat_template.jinja" chat-base/
 
 say "the adapter: what strata is, in $(wc -l <"$chat/dialogues.jsonl") dialogues"
-"$strata" train --model chat-base --data "$chat/dialogues.jsonl" --config "$root/configs/demo_chat.json" --nvme swap --max-steps 800 \
+"$strata" train --model chat-base --data "$chat/dialogues.jsonl" --config "$root/configs/demo_chat.json" --nvme swap --max-steps 1000 \
     --overwrite --out chat-adapter
 
 say "questions, and whether the answers are the shipped ones"
