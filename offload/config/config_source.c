@@ -32,7 +32,7 @@ void *st_source_add(struct st_config_source *src, struct st_list *list, size_t i
     return (char *)list->items + item_bytes * list->count++;
 }
 
-static const char *keep_text(struct st_config_source *src, const char *text)
+const char *st_source_keep_whole(struct st_config_source *src, const char *text)
 {
     char **slot = st_source_add(src, &src->strings, sizeof(char *));
     char *copy = st_fault("config.alloc", 0) < 0 ? NULL : strdup(text);
@@ -56,7 +56,7 @@ const char *st_source_keep(struct st_config_source *src, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    return keep_text(src, text);
+    return st_source_keep_whole(src, text);
 }
 
 void st_source_problem(struct st_config_source *src, const char *fmt, ...)
@@ -71,7 +71,7 @@ void st_source_problem(struct st_config_source *src, const char *fmt, ...)
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     st_text_escape(shown, sizeof(shown), text);
-    *slot = keep_text(src, shown);
+    *slot = st_source_keep_whole(src, shown);
 }
 
 struct st_config_source *st_source_create(bool allow_unknown)
@@ -323,8 +323,11 @@ static void take_recipe_value(struct st_config_source *src, const char *recipe, 
     const st_json *node = st_source_parse(src, value->text);
     char there[TEXT_BYTES], here[TEXT_BYTES];
 
-    if (node == NULL)
-        return; /* no memory, which src knows */
+    if (node == NULL) {
+        if (!src->failed)
+            st_source_problem(src, "%s: %s: %s cannot be made of it: %.100s", recipe, value->from, value->to, value->text);
+        return;
+    }
     if (field == NULL) {
         st_source_problem(src, "%s: %s: %s is not in this version", recipe, value->from, value->to);
         return;
@@ -437,7 +440,7 @@ static void add_field_row(struct st_config_source *src, const struct st_field *f
         st_value_show(text, sizeof(text), state->node);
     st_source_add_row(src, &(struct st_config_row){
                                .path = state->spelling != NULL ? state->spelling : field->path,
-                               .value = keep_text(src, text),
+                               .value = st_source_keep_whole(src, text),
                                .origin = state->origin,
                                .verdict = state->verdict,
                                .reason = state->reason,

@@ -57,8 +57,10 @@ void st_source_take_recipe(struct st_config_source *src, const struct strata_rec
 void st_source_build_rows(struct st_config_source *src, const struct st_config *config);
 
 struct st_field_state *st_source_state(struct st_config_source *src, const char *path);
-/** Formats a string that lives as long as src; control characters become '?'.  Never NULL. */
+/** Formats a message, or a value for people, of at most 511 bytes, that lives as long as src.  Never NULL. */
 const char *st_source_keep(struct st_config_source *src, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/** A copy of a text of any length, such as JSON, that lives as long. */
+const char *st_source_keep_whole(struct st_config_source *src, const char *text);
 /** True if a value of the field was given that is neither "auto" nor rejected. */
 bool st_source_given(struct st_config_source *src, const char *path);
 /** Record a remark about a key. */

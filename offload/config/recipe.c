@@ -15,7 +15,7 @@
 #include <strings.h>
 
 #define FILE_BYTES_MAX ((size_t)1 << 20)
-#define VALUE_BYTES    4096u
+#define VALUE_BYTES    ST_CONFIG_VALUE_MAX
 
 static const struct st_recipe_trainer *const trainers[] = {&st_recipe_llama_factory, &st_recipe_xtuner, &st_recipe_accelerate};
 #define TRAINER_COUNT (sizeof(trainers) / sizeof(trainers[0]))
@@ -224,6 +224,7 @@ static const char *json_text(struct strata_recipe *r, const st_json *node)
     struct st_json_writer w;
     char text[VALUE_BYTES];
     FILE *file;
+    bool whole;
 
     if (st_json_type(node) == ST_JSON_NUMBER)
         return st_recipe_real(r, st_json_number(node));
@@ -234,9 +235,10 @@ static const char *json_text(struct strata_recipe *r, const st_json *node)
     }
     st_json_begin(&w, file);
     st_json_put_node(&w, NULL, node);
-    if (ferror(file) != 0 || fclose(file) != 0)
-        return "\"\""; /* too long for any key: refused where it is taken */
-    return st_source_keep(r->src, "%s", text);
+    whole = ferror(file) == 0;
+    if (fclose(file) != 0 || !whole)
+        return ""; /* too long for any key: refused where it is taken, as it is no JSON */
+    return st_source_keep_whole(r->src, text);
 }
 
 static void put_row(struct strata_recipe *r, const struct st_field *row, const st_json *node)
@@ -250,7 +252,7 @@ static void put_row(struct strata_recipe *r, const struct st_field *row, const s
             put_value(r, row->path, NULL, row->to, NULL);
     } else {
         st_value_show(text, sizeof(text), node);
-        put_value(r, row->path, NULL, row->to, st_source_keep(r->src, "%s", text));
+        put_value(r, row->path, NULL, row->to, st_source_keep_whole(r->src, text));
     }
 }
 
@@ -329,7 +331,7 @@ static void put_format(struct strata_recipe *r, const char *key, const char *unl
 
     if (fmt != NULL)
         vsnprintf(text, sizeof(text), fmt, args);
-    put_value(r, key, unless, to, fmt != NULL ? st_source_keep(r->src, "%s", text) : NULL);
+    put_value(r, key, unless, to, fmt != NULL ? st_source_keep_whole(r->src, text) : NULL);
 }
 
 void st_recipe_put(struct strata_recipe *r, const char *key, const char *to, const char *fmt, ...)
@@ -408,7 +410,7 @@ static const char *in_directory(struct strata_recipe *r, size_t length, const ch
     if ((size_t)snprintf(path, sizeof(path), "%.*s%s", (int)length, r->path, name) >= sizeof(path) ||
         st_file_find(&there, path) != STRATA_OK || !there)
         return NULL;
-    return st_source_keep(r->src, "%s", path);
+    return st_source_keep_whole(r->src, path);
 }
 
 const char *st_recipe_beside(struct strata_recipe *r, const char *name)

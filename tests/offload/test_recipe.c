@@ -367,6 +367,32 @@ static void auto_is_filled_and_the_rest_must_agree(void **state)
     scratch_close();
 }
 
+/* Long lists reach the configuration whole, and what is no value of it is told: an adapter is never dropped. */
+static void values_are_taken_whole_or_told(void **state)
+{
+    char text[4096] = LF "finetuning_type: lora\nper_device_train_batch_size: 1\nlora_target: ";
+    struct st_config_source *source;
+    struct st_config c;
+
+    (void)state;
+    scratch_open();
+    for (int i = 0; i < 60; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "model.layers.%d.self_attn.q_proj,", i);
+    strcat(text, "v_proj\n");
+    assert_int_equal(load(&c, &source, text, "{}"), STRATA_OK);
+    assert_non_null(strstr(c.lora, "\"model.layers.59.self_attn.q_proj\",\"v_proj\"]"));
+    st_config_source_free(source);
+
+    assert_int_equal(load(&c, &source,
+                          "model_name_or_path: m\ndataset: d\nfinetuning_type: full\nper_device_train_batch_size: 1\n"
+                          "save_steps: 5\noutput_dir: 'a\"b'\n",
+                          "{}"),
+                     STRATA_E_CONFIG);
+    assert_non_null(strstr(strata_last_error(), "save_steps: strata.save cannot be made of it"));
+    st_config_source_free(source);
+    scratch_close();
+}
+
 static void accelerate_stands_where_a_configuration_stands(void **state)
 {
     struct st_config_opts opts = {0};
@@ -574,6 +600,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(problems_name_line_and_key),
         cmocka_unit_test(what_is_off_is_no_problem),
         cmocka_unit_test(auto_is_filled_and_the_rest_must_agree),
+        cmocka_unit_test(values_are_taken_whole_or_told),
         cmocka_unit_test(accelerate_stands_where_a_configuration_stands),
         cmocka_unit_test(rows_are_consistent),
         cmocka_unit_test(every_key_has_a_row),
