@@ -92,17 +92,11 @@ bool st_json_add(st_json *parent, const char *name, st_json *child)
     return added;
 }
 
-void st_json_measure(const st_json *node, uint64_t *values, uint32_t *depth)
+uint64_t st_json_count(const st_json *node)
 {
-    *values = 1;
-    *depth = 0;
-    for (const st_json *child = node->child; child != NULL; child = child->next) {
-        uint64_t below;
-        uint32_t deep;
+    uint64_t values = 1;
 
-        st_json_measure(child, &below, &deep);
-        *values += below;
-        *depth = deep > *depth ? deep : *depth;
-    }
-    *depth += cJSON_IsArray(node) || cJSON_IsObject(node);
+    for (const st_json *child = node->child; child != NULL; child = child->next)
+        values += st_json_count(child);
+    return values;
 }

@@ -18,7 +18,7 @@ st_json *st_json_new_copy(const st_json *node);
 void st_json_set_line(st_json *node, uint32_t line);
 /** Put `child` last into an array (name NULL) or object; taken, also on failure.  False: no memory. */
 bool st_json_add(st_json *parent, const char *name, st_json *child);
-/** Values in it, itself included, and how deep its containers are nested; 0: it is none. */
-void st_json_measure(const st_json *node, uint64_t *values, uint32_t *depth);
+/** Values in it, itself included. */
+uint64_t st_json_count(const st_json *node);
 
 #endif

@@ -175,12 +175,9 @@ static strata_status check_room(const struct reader *r, const yaml_event_t *even
 
 static strata_status put_copy(struct reader *r, const yaml_event_t *event, const st_json *node)
 {
-    uint64_t values;
-    uint32_t depth;
-    strata_status st;
+    const uint64_t values = st_json_count(node);
+    const strata_status st = check_room(r, event, values, st_json_depth(node));
 
-    st_json_measure(node, &values, &depth);
-    st = check_room(r, event, values, depth);
     return st == STRATA_OK ? put(r, event, st_json_new_copy(node), values) : st;
 }
 

@@ -27,15 +27,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     st_json *root = NULL;
     const strata_status st = st_yaml_parse(&root, (const char *)data, size, "fuzz");
-    uint64_t values;
-    uint32_t depth;
 
     check(st == STRATA_OK || st == STRATA_E_CONFIG);
     check((root != NULL) == (st == STRATA_OK));
     if (root == NULL)
         return 0;
-    st_json_measure(root, &values, &depth);
-    check(values <= ST_YAML_VALUES_MAX && depth <= ST_YAML_DEPTH_MAX);
+    check(st_json_count(root) <= ST_YAML_VALUES_MAX && st_json_depth(root) <= ST_YAML_DEPTH_MAX);
     check_tree(root);
     st_json_free(root);
     return 0;
