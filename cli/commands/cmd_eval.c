@@ -118,7 +118,7 @@ static const char *name_adapter(struct evaluated *e, const char *word, bool alon
     return named ? equals + 1 : word;
 }
 
-/* One after the other, each with the model as it was opened anew: a line of figures for each. */
+/* One after the other, each with the model opened again: a line of figures for each. */
 static int run_all(struct cli_run *r, strata_status st, struct cli_progress *progress, struct strata_data **data)
 {
     const struct cli_list *adapters = &r->args->adapters;

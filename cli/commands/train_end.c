@@ -23,6 +23,12 @@ static bool waits_for_resume(const struct train *t)
     return is_short(t) && t->saves.newest[0] != '\0';
 }
 
+/* What --out is given: the model, or the adapter that was trained beside it. */
+static const char *written_thing(const struct train *t)
+{
+    return t->finished.adapter ? "adapter" : "model";
+}
+
 static strata_status write_model(struct train *t)
 {
     struct strata_export *out = t->out;
@@ -32,7 +38,7 @@ static strata_status write_model(struct train *t)
         return STRATA_OK;
     t->out = NULL; /* taken */
     if ((st = strata_engine_export(t->run.engine, out)) == STRATA_OK)
-        cli_progress_note(&t->progress, "model written to %s", t->args->out);
+        cli_progress_note(&t->progress, "%s written to %s", written_thing(t), t->args->out);
     return st;
 }
 
@@ -165,12 +171,13 @@ int train_exit_code(const struct train *t, strata_status st)
         return cli_fail(st);
     if (!speaks(t))
         return cli_signals_exit_code(t->ended_by);
-    st_wrap_print(stderr, "strata: %sended by %s after %" PRIu64 " of %" PRIu64 " steps; no swap files are left%s%s%s%s\n",
+    st_wrap_print(stderr, "strata: %sended by %s after %" PRIu64 " of %" PRIu64 " steps; no swap files are left%s%s%s%s%s%s\n",
                   t->ended_by == CLI_SIGNAL_MEMORY ? "error: " : "", cli_signals_name(t->ended_by), t->steps_done, t->steps,
                   out == NULL ? ""
                   : !written  ? ", --out was not written"
-                              : ", the model is in ",
-                  written ? out : "", t->saves.newest[0] != '\0' ? ", --resume goes on from " : "", t->saves.newest);
+                              : ", the ",
+                  written ? written_thing(t) : "", written ? " is in " : "", written ? out : "",
+                  t->saves.newest[0] != '\0' ? ", --resume goes on from " : "", t->saves.newest);
     return cli_signals_exit_code(t->ended_by);
 }
 
@@ -178,8 +185,8 @@ strata_status train_say_finished(struct train *t)
 {
     const struct cli_args *args = t->args;
 
-    st_wrap_print(people(args), "--resume auto: %s is of the last step, and %s holds its model: nothing is left to do\n",
-                  t->saves.was.path, args->out);
+    st_wrap_print(people(args), "--resume auto: %s is of the last step, and %s holds its %s: nothing is left to do\n",
+                  t->saves.was.path, args->out, written_thing(t));
     if (!args->digest)
         return STRATA_OK;
     memcpy(t->summary.weights_digest, t->finished.weights, sizeof(t->finished.weights));
