@@ -87,11 +87,13 @@ struct strata_texts_opts {
  * @param opts   NULL: all defaults
  *
  * @return STRATA_E_INVAL  an argument is NULL, count is 0 without data sets, the date or layout is none, options exclude each
- * other or miss what they need, or no version has this opts_size STRATA_E_INPUT  a text is missing or cannot be read, there is no
- * tokenizer, or the text is shorter than a sequence STRATA_E_NOMEM, STRATA_E_IO, STRATA_E_NOSPC
+ *                         other or miss what they need, val_size is out of range, or no version has this opts_size
+ *         STRATA_E_INPUT  a text is missing or cannot be read, there is no tokenizer, or the text is shorter than a sequence
+ *         STRATA_E_NOMEM, STRATA_E_IO, STRATA_E_NOSPC
  *
- * Cost    writes the tokens, 2 or 4 bytes each, to a file in $TMPDIR (or /tmp) that is gone when the data is closed; with keep to
- * one that stays, and reads the texts once more before and after. Thread  any.
+ * Cost    writes the tokens, 2 or 4 bytes each, to a file in $TMPDIR (or /tmp) that is gone when the data is closed; with keep
+ *         to one that stays, and reads the texts once more before and after.
+ * Thread  any.
  */
 STRATA_API strata_status strata_data_open_texts(struct strata_data **data, const struct strata_model *model,
                                                 const char *const *paths, uint32_t count, const struct strata_texts_opts *opts);

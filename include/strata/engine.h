@@ -159,8 +159,8 @@ STRATA_API strata_status strata_engine_step(struct strata_engine *engine, const 
 
 /**
  * Ask all ranks of a run for something after a step that is the same on each, such as to stop or to save. The bits mean what the
- * caller says; strata_step.requests gives them to every rank: those of this step, or where it has gone too far for that, of the next
- * one.  NULL is fine.
+ * caller says; strata_step.requests gives them to every rank: those of this step, or where it has gone too far for that, of the
+ * next one.  NULL is fine.
  *
  * Thread  any, at any time.
  */
@@ -245,7 +245,7 @@ struct strata_export_opts {
 
 /**
  * Whether a model could be written to a directory, as far as that is to be seen without making anything:
- * strata_export_open() begins with the same check.
+ * strata_export_open() begins with the same check, or, of a model with an adapter, with that of an adapter's two files.
  *
  * @return STRATA_E_INVAL  dir is NULL, or opts_size is none of any version
  *         STRATA_E_INPUT  it holds a model and `overwrite` is false, its name is empty or too long, or something that is no

@@ -69,16 +69,16 @@ struct strata_model_opts {
     /** TRAIN, for a run that will resume and save: checkpoints of it that strata.save has already (strata_checkpoint_info.kept).
      * As new ones are made these go, so the plan takes no room for them again. */
     uint32_t saved_checkpoints;
-    /** TRAIN, EVAL, GENERATE: the ranks of the run, borrowed until the model, its plans and engines are gone; the configuration was opened
-     * for as many.  NULL: one rank. */
+    /** TRAIN, EVAL, GENERATE: the ranks of the run, borrowed until the model, its plans and engines are gone; the configuration
+     * was opened for as many.  NULL: one rank. */
     struct strata_comm *comm;
     /** PLAN: ranks of the run that is planned, 1024 at most, for which the configuration was opened, and machines that they are
      *  on, with equally many on each.  Budgets, drives, workers and the rates of a machine file are those of one machine, which
      *  its ranks share.  0: one rank; as many nodes as the machine file's ranks_per_node makes of them, without it one. */
     uint32_t ranks, nodes;
-    /** A directory with adapter_config.json and adapter_model.safetensors, as PEFT or strata writes it: the model has this adapter,
-     *  and TRAIN goes on from it.  The configuration has no "strata.lora" then.  NULL: none, or as "strata.lora" says, or, if
-     *  `model` is a checkpoint of a run that trained one, that. */
+    /** A directory with adapter_config.json and adapter_model.safetensors, as PEFT or strata writes it: the model has this
+     * adapter, and TRAIN goes on from it.  The configuration has no "strata.lora" then.  NULL: none, or as "strata.lora" says,
+     * or, if `model` is a checkpoint of a run that trained one, that. */
     const char *adapter;
 };
 #define STRATA_MODEL_OPTS_INIT STRATA_INIT(strata_model_opts, opts_size)
@@ -92,8 +92,9 @@ struct strata_model_opts {
  * @return STRATA_E_INVAL   an argument is NULL or out of range: no such preset or device, a sequence over the model's context,
  *                          a pattern of frozen tensors that names none
  *         STRATA_E_INPUT   a directory or machine file is missing or wrong; the sentence names file and key
- *         STRATA_E_CONFIG  the adapter's settings are wrong, or do not fit the model; the configuration names no precision, and the weights are stored in fp16; or the ranks differ in
- *                          configuration, model or version, and the sentence says in what
+ *         STRATA_E_CONFIG  the adapter's settings are wrong, or do not fit the model; the configuration names no precision, and
+ *                          the weights are stored in fp16; or the ranks differ in configuration, model or version, and the
+ *                          sentence says in what
  *         STRATA_E_CORRUPT a checkpoint is damaged, and none of the directory is whole
  *         STRATA_E_NOSYS   this build or machine lacks the device
  *         STRATA_E_NOMEM, STRATA_E_IO

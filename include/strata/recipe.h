@@ -6,8 +6,7 @@
  *     if (strata_recipe_open(&recipe, "llama3_lora_sft.yaml", false) == STRATA_OK) {
  *         opts.recipe = recipe;             // optimizer, batch, schedule, precision, and DeepSpeed's file that it names
  *         strata_config_open(&config, &opts);
- *         strata_recipe_option(recipe, 0, &name, &value);  // "model", "./Llama-3-8B": what is no configuration, as the program's
- * options
+ *         strata_recipe_option(recipe, 0, &name, &value);  // "model", "./Llama-3-8B": the program's option --model
  *     }
  *
  * docs/yaml.md lists the keys.  Accelerate's config files, and DeepSpeed's keys in YAML, are configurations:
