@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define VAL_ROWS_MAX 9007199254740992.0 /* 2^53 */
+
 #define BYTE_VOCAB 256u /* of models that read bytes */
 
 /* *path NULL: one token per byte. */
@@ -199,6 +201,8 @@ static strata_status take_opts(struct st_tokenize_opts *how, enum st_token_layou
         return st_error(STRATA_E_INVAL, "--layout %s: it is concatenated, packed or rows", o->layout);
     if (o->train_on_prompt && o->mask_history)
         return st_error(STRATA_E_INVAL, "--train-on-prompt and --mask-history exclude each other");
+    if (!(o->val_size >= 0 && o->val_size <= VAL_ROWS_MAX))
+        return st_error(STRATA_E_INVAL, "--val-size %g: a part below 1, or a number of rows up to 2^53", o->val_size);
     if (o->val_size >= 1 && o->val_size != (double)(uint64_t)o->val_size)
         return st_error(STRATA_E_INVAL, "--val-size %g: from 1 on it is a whole number of rows", o->val_size);
     if (o->dataset_count > 0 && o->dataset_info == NULL)

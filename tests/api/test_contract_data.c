@@ -3,6 +3,7 @@
 #include "tests/api/handles_fixture.h"
 #include "tests/common/scratch.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -169,6 +170,27 @@ static void options_of_texts_are_checked(void **state)
     run_close(&r);
 }
 
+static void rows_held_out_are_a_part_or_a_number(void **state)
+{
+    static const double sizes[] = {-1, NAN, INFINITY, 1e300, 1.5};
+    struct strata_texts_opts opts = STRATA_TEXTS_OPTS_INIT;
+    struct strata_data *heldout = NULL;
+    const char *text = "a.txt";
+    struct run r = {0};
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("a.bin", 4 * RUN_SEQ + 1)));
+    strata_data_close(r.data);
+    r.data = NULL;
+    opts.heldout = &heldout;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        opts.val_size = sizes[i];
+        assert_refused(strata_data_open_texts(&r.data, r.model, &text, 1, &opts), "--val-size");
+    }
+    assert_true(r.data == NULL && heldout == NULL);
+    run_close(&r);
+}
+
 static char logged[8][256];
 static uint32_t log_count;
 
@@ -283,6 +305,7 @@ int main(void)
         cmocka_unit_test(steps_may_be_told_later),
         cmocka_unit_test(a_recipe_is_options_and_a_configuration),
         cmocka_unit_test_setup_teardown(options_of_texts_are_checked, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(rows_held_out_are_a_part_or_a_number, scratch_create, scratch_remove),
         cmocka_unit_test(a_configuration_is_checked_and_dumped),
         cmocka_unit_test(a_configuration_is_read_for_its_own_sake),
         cmocka_unit_test(names_are_listed),
