@@ -136,8 +136,13 @@ struct exporting {
 static strata_status put(void *ctx, uint32_t page, uint64_t first, uint64_t count, strata_dtype format, const void *weight)
 {
     struct exporting *e = ctx;
-    strata_status st = st_model_check_finite(e->model, page, first, count, weight);
+    const strata_dtype dtype = st_model_workload(e->model)->dtype;
+    strata_status st;
 
+    if (format != dtype)
+        return st_error(STRATA_E_CORRUPT, "%s: its weights are in %s, but some of page %u in %s", e->reading->ck->path,
+                        strata_dtype_name(dtype), page, strata_dtype_name(format));
+    st = st_model_check_finite(e->model, page, first, count, weight);
     if (st != STRATA_OK)
         return st_error_prefix(st, "%s: the model is not written", e->reading->ck->path);
     if ((st = st_hf_writer_put(e->writer, page, first, count, weight)) != STRATA_OK)
