@@ -72,8 +72,7 @@ static strata_status merge_directory(struct merging *m, struct st_hf_merge *how)
         return st;
     how->tensors = st_hf_adapter_tensors(m->adapter, &how->count);
     how->values = st_hf_adapter_values(m->adapter);
-    st = st_hf_merge(how);
-    return st;
+    return st_hf_merge(how);
 }
 
 static strata_status merge_checkpoint(struct merging *m, struct st_hf_merge *how)
@@ -174,16 +173,19 @@ strata_status strata_adapter_compare(const char *dir, const char *checkpoint, bo
     struct comparing c = {0};
     const struct st_hf_adapted *list;
     uint32_t count = 0;
+    bool equal = false;
     strata_status st;
 
     if (dir == NULL || checkpoint == NULL || same == NULL)
         return st_error_missing(__func__, dir == NULL ? "dir" : checkpoint == NULL ? "checkpoint" : "same");
     if ((st = open_both(&c, dir, checkpoint)) == STRATA_OK) {
         list = st_hf_adapter_tensors(c.files, &count);
-        *same = count == c.count;
-        for (uint32_t i = 0; i < count && *same && st == STRATA_OK; i++)
-            st = compare_tensor(&c, &c.tensors[i], &list[i], same);
+        equal = count == c.count;
+        for (uint32_t i = 0; i < count && equal && st == STRATA_OK; i++)
+            st = compare_tensor(&c, &c.tensors[i], &list[i], &equal);
     }
+    if (st == STRATA_OK)
+        *same = equal;
     free(c.parts);
     free(c.tensors);
     st_hf_adapter_close(c.files);

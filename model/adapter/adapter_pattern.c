@@ -96,7 +96,7 @@ strata_status st_adapter_pattern_create(struct st_adapter_pattern **out, const c
                         PATTERN_BYTES_MAX);
     if (differs(pattern) != NULL)
         return fault(where, key, pattern, differs(pattern));
-    p = calloc(1, sizeof(*p));
+    p = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*p));
     if (p == NULL || (p->text = strdup(pattern)) == NULL) {
         free(p);
         return no_memory();
