@@ -151,7 +151,11 @@ uint32_t layouts_product(const struct rig_cell *model)
                     check_layout(model, &l, &first);
                     cells++;
                 }
-    assert_true(first.clipped > 0 && (first.skipped > 0) == (model->dtype == STRATA_F16));
+    assert_true(first.clipped > 0);
+    if (model->dtype != STRATA_F16)
+        assert_int_equal(first.skipped, 0);
+    else /* gradients of adapters are fp32, and need not overflow */
+        assert_true(first.skipped > 0 || model->adapters != RIG_NO_ADAPTERS);
     return cells;
 }
 
