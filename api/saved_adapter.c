@@ -3,7 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
-#include "kernels/kernels.h"
+#include "kernels/widen.h"
 #include "offload/checkpoint/reader.h"
 #include "offload/config/config.h"
 
@@ -73,12 +73,7 @@ static strata_status take(void *ctx, const struct st_extent_row *row, uint64_t f
     struct taking *t = ctx;
 
     (void)first;
-    if (row->format == STRATA_BF16)
-        t->kernels->bf16_to_f32(t->out, data, elems);
-    else if (row->format == STRATA_F16)
-        t->kernels->f16_to_f32(t->out, data, elems);
-    else
-        memcpy(t->out, data, elems * sizeof(*t->out));
+    st_widen(t->kernels, t->out, data, (strata_dtype)row->format, elems);
     t->out += elems;
     return STRATA_OK;
 }

@@ -5,7 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
-#include "kernels/kernels.h"
+#include "kernels/widen.h"
 #include "model/adapter/adapter.h"
 #include "offload/checkpoint/model_files.h"
 #include "offload/checkpoint/reader.h"
@@ -302,17 +302,9 @@ struct widening {
 static strata_status widen(void *ctx, uint32_t page, uint64_t first, uint64_t count, strata_dtype format, const void *weight)
 {
     const struct widening *to = ctx;
-    float *out = to->out + (first - to->first);
 
     (void)page;
-    if (format == STRATA_BF16)
-        to->w->kernels->bf16_to_f32(out, weight, count);
-    else if (format == STRATA_NF4)
-        to->w->kernels->nf4_widen(out, STRATA_F32, weight, count);
-    else if (format == STRATA_F16)
-        to->w->kernels->f16_to_f32(out, weight, count);
-    else
-        memcpy(out, weight, count * sizeof(*out));
+    st_widen(to->w->kernels, to->out + (first - to->first), weight, format, count);
     return STRATA_OK;
 }
 

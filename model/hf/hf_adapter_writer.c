@@ -6,7 +6,7 @@
 #include "core/base/fault.h"
 #include "core/system/ending.h"
 #include "core/system/file.h"
-#include "kernels/kernels.h"
+#include "kernels/widen.h"
 #include "model/hf/hf_adapter.h"
 #include "model/hf/hf_output_internal.h"
 #include "model/hf/safetensors_internal.h"
@@ -27,18 +27,8 @@ struct st_hf_adapter_writer {
 strata_status st_hf_adapter_output_check(const char *dir, bool overwrite)
 {
     static const char *const names[] = {ST_ADAPTER_CONFIG_NAME, ST_ADAPTER_WEIGHTS_NAME};
-    char path[ST_PATH_MAX];
-    bool there;
-    strata_status st;
 
-    if (dir[0] == '\0' || strlen(dir) >= sizeof(path))
-        return st_error(STRATA_E_INPUT, "output directory \"%.64s\": the name is %s", dir, dir[0] == '\0' ? "empty" : "too long");
-    if ((st = st_file_find(&there, dir)) != STRATA_OK || !there)
-        return st == STRATA_OK ? st_hf_output_check_parents(dir) : st;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && st == STRATA_OK; i++)
-        if ((st = st_path_join(path, dir, names[i])) == STRATA_OK)
-            st = st_new_file_check(path, overwrite);
-    return st;
+    return st_hf_output_check_names(dir, names, sizeof(names) / sizeof(names[0]), overwrite);
 }
 
 /* --- settings --- */
@@ -229,7 +219,6 @@ static strata_status put_piece(struct st_hf_adapter_writer *w, const struct st_p
                                const void *weight)
 {
     const uint32_t place = w->places[piece->tensor - w->m->tensors];
-    const struct st_kernels *kernels = st_kernels_pick("auto");
     float *values;
     strata_status st;
 
@@ -238,12 +227,7 @@ static strata_status put_piece(struct st_hf_adapter_writer *w, const struct st_p
     values = st_fault("adapter.alloc", 0) < 0 ? NULL : malloc(piece->count * sizeof(*values));
     if (values == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for values of %s", piece->tensor->name);
-    if (format == STRATA_BF16)
-        kernels->bf16_to_f32(values, weight, piece->count);
-    else if (format == STRATA_F16)
-        kernels->f16_to_f32(values, weight, piece->count);
-    else
-        memcpy(values, weight, piece->count * sizeof(*values));
+    st_widen(st_kernels_pick("auto"), values, weight, format, piece->count);
     if ((st = st_hf_adapted_check_finite(&w->tensors[place], values, piece->count)) == STRATA_OK)
         st = st_hf_adapter_writer_put(w, place, piece->tensor_first, piece->count, values);
     free(values);

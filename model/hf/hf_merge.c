@@ -7,7 +7,7 @@
 #include "core/base/fault.h"
 #include "core/system/ending.h"
 #include "core/system/file.h"
-#include "kernels/kernels.h"
+#include "kernels/widen.h"
 #include "model/hf/hf_adapter.h"
 #include "model/hf/hf_index_internal.h"
 #include "model/hf/hf_output_internal.h"
@@ -50,16 +50,6 @@ static strata_status advance(struct merger *m, uint64_t bytes)
     return st_error(STRATA_E_CANCELLED, "merging was cancelled");
 }
 
-static void widen(const struct merger *m, float *out, const void *in, uint64_t count, strata_dtype dtype)
-{
-    if (dtype == STRATA_BF16)
-        m->kernels->bf16_to_f32(out, in, count);
-    else if (dtype == STRATA_F16)
-        m->kernels->f16_to_f32(out, in, count);
-    else
-        memcpy(out, in, count * sizeof(*out));
-}
-
 static void narrow(const struct merger *m, void *out, const float *in, uint64_t count, strata_dtype dtype)
 {
     if (dtype == STRATA_BF16)
@@ -78,7 +68,7 @@ static strata_status put_rows(struct merger *m, const struct change *c, struct s
     strata_status st;
 
     narrow(m, m->part, values, count, c->place.dtype);
-    widen(m, values, m->part, count, c->place.dtype);
+    st_widen(m->kernels, values, m->part, c->place.dtype, count);
     for (uint64_t i = 0; i < count; i++)
         if (!isfinite(values[i]))
             return st_error(STRATA_E_NUMERICS, "%s: tensor %s is not finite in %s once the adapter is added: nothing is written",
@@ -149,7 +139,7 @@ static strata_status add_rows(struct merger *m, const struct change *c, struct s
 
         if ((st = st_file_read_at(c->place.fd, m->part, count * elem_bytes, at, c->place.path)) != STRATA_OK)
             break;
-        widen(m, values, m->part, count, c->place.dtype);
+        st_widen(m->kernels, values, m->part, c->place.dtype, count);
         add_product(values, left + row * r, right, count / cols, cols, r, c->a->scale, values + step * cols);
         st = put_rows(m, c, file, at, values, count);
     }

@@ -59,7 +59,9 @@ static strata_status check_shards(const char *dir)
     return st;
 }
 
-strata_status st_hf_output_check_parents(const char *dir)
+/* Finds what stands in the way of directories that are yet to be made: the deepest one that exists cannot be written, or is none.
+ */
+static strata_status check_parents(const char *dir)
 {
     char path[ST_PATH_MAX], deepest[ST_PATH_MAX] = ".";
     struct stat info;
@@ -80,9 +82,8 @@ strata_status st_hf_output_check_parents(const char *dir)
     return access(deepest, W_OK | X_OK) == 0 ? STRATA_OK : st_error_errno(errno, "%s: cannot be created in %s", dir, deepest);
 }
 
-strata_status st_hf_output_check(const char *dir, bool overwrite)
+strata_status st_hf_output_check_names(const char *dir, const char *const *names, uint32_t count, bool overwrite)
 {
-    static const char *const names[] = {ST_HF_CONFIG_NAME, ST_HF_GENERATION_NAME, ST_HF_WEIGHTS_NAME, ST_HF_INDEX_NAME};
     char path[ST_PATH_MAX];
     bool there;
     strata_status st;
@@ -90,10 +91,18 @@ strata_status st_hf_output_check(const char *dir, bool overwrite)
     if (dir[0] == '\0' || strlen(dir) >= sizeof(path))
         return st_error(STRATA_E_INPUT, "output directory \"%.64s\": the name is %s", dir, dir[0] == '\0' ? "empty" : "too long");
     if ((st = st_file_find(&there, dir)) != STRATA_OK || !there)
-        return st == STRATA_OK ? st_hf_output_check_parents(dir) : st;
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && st == STRATA_OK; i++)
+        return st == STRATA_OK ? check_parents(dir) : st;
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
         if ((st = st_path_join(path, dir, names[i])) == STRATA_OK)
             st = st_new_file_check(path, overwrite);
+    return st;
+}
+
+strata_status st_hf_output_check(const char *dir, bool overwrite)
+{
+    static const char *const names[] = {ST_HF_CONFIG_NAME, ST_HF_GENERATION_NAME, ST_HF_WEIGHTS_NAME, ST_HF_INDEX_NAME};
+    const strata_status st = st_hf_output_check_names(dir, names, sizeof(names) / sizeof(names[0]), overwrite);
+
     return st != STRATA_OK || overwrite ? st : check_shards(dir);
 }
 

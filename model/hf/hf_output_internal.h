@@ -13,9 +13,9 @@
 #define ST_HF_CONFIG_NAME     "config.json"
 #define ST_HF_GENERATION_NAME "generation_config.json"
 
-/** Finds what stands in the way of directories that are yet to be made: the deepest one that exists cannot be written, or is
- *  none. */
-strata_status st_hf_output_check_parents(const char *dir);
+/** Whether files of these names can be written to a directory, which need not be there: E_INPUT if one is and `overwrite` is
+ *  false, or if something stands in the way of the directory.  Creates nothing. */
+strata_status st_hf_output_check_names(const char *dir, const char *const *names, uint32_t count, bool overwrite);
 /** Write a whole small file; st_new_file_commit() gives it its name. */
 strata_status st_hf_output_put(struct st_new_file *file, const char *dir, const char *name, const void *bytes, uint64_t count,
                                bool overwrite);

@@ -1,0 +1,25 @@
+/* kernels/widen.h - the fp32 values of weights in any format. */
+#ifndef KERNELS_WIDEN_H
+#define KERNELS_WIDEN_H
+
+#include "kernels/kernels.h"
+
+#include <assert.h>
+#include <string.h>
+
+/** out [elems] = in, exactly.  Of NF4 `in` begins with a record. */
+static inline void st_widen(const struct st_kernels *kernels, float *out, const void *in, strata_dtype format, size_t elems)
+{
+    if (format == STRATA_BF16) {
+        kernels->bf16_to_f32(out, in, elems);
+    } else if (format == STRATA_F16) {
+        kernels->f16_to_f32(out, in, elems);
+    } else if (format == STRATA_NF4) {
+        kernels->nf4_widen(out, STRATA_F32, in, elems);
+    } else {
+        assert(format == STRATA_F32);
+        memcpy(out, in, elems * sizeof(*out));
+    }
+}
+
+#endif
