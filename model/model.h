@@ -162,11 +162,10 @@ const struct st_tensor *st_model_tensor(const struct st_model *m, uint32_t i);
 /** The engine's view: compute.model is `m` (borrowed). One engine at a time per model. */
 struct st_compute st_model_compute(struct st_model *m);
 
-/** The modules that a model's tensors belong to, in their order, and a tied head; an adapter's own tensors belong to none.
+/** The modules that a model's tensors belong to, in their order, and a tied head, with what an adapter's settings make of them
+ *  (model/adapter/adapter.h); an adapter's own tensors belong to none.
  *  @param out  [*count], freed by the caller
- *  E_NOMEM. */
-strata_status st_model_modules(struct st_adapter_module **out, uint32_t *count, const struct st_model *m);
-/** The same with what an adapter's settings make of them (model/adapter/adapter.h).  E_CONFIG, E_NOMEM. */
+ *  E_CONFIG, E_NOMEM. */
 strata_status st_model_resolve(struct st_adapter_module **out, uint32_t *count, const struct st_model *m,
                                const struct st_adapter_spec *spec);
 /** The module of a tensor; NULL: it is an adapter's own. */

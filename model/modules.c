@@ -32,7 +32,7 @@ static enum st_adapter_module_kind kind_of(const struct st_model *m, const struc
     return m->config.untied && t->page == m->workload.head_first ? ST_ADAPTER_HEAD : ST_ADAPTER_EMBEDDING;
 }
 
-strata_status st_model_modules(struct st_adapter_module **out, uint32_t *count, const struct st_model *m)
+static strata_status list_modules(struct st_adapter_module **out, uint32_t *count, const struct st_model *m)
 {
     struct st_adapter_module *modules =
         st_fault("model.modules", 0) < 0 ? NULL : calloc((size_t)m->tensor_count + 1, sizeof(*modules));
@@ -63,9 +63,9 @@ strata_status st_model_modules(struct st_adapter_module **out, uint32_t *count, 
 strata_status st_model_resolve(struct st_adapter_module **out, uint32_t *count, const struct st_model *m,
                                const struct st_adapter_spec *spec)
 {
-    struct st_adapter_module *modules;
-    uint32_t n;
-    strata_status st = st_model_modules(&modules, &n, m);
+    struct st_adapter_module *modules = NULL;
+    uint32_t n = 0;
+    strata_status st = list_modules(&modules, &n, m);
 
     if (st != STRATA_OK)
         return st;
