@@ -6,6 +6,7 @@
  * is first read, and kept until another page is. */
 #include "model/nf4.h"
 #include "core/base/error.h"
+#include "core/base/fault.h"
 #include "kernels/kernels.h"
 #include "model/layout.h"
 #include <assert.h>
@@ -163,13 +164,13 @@ static strata_status source_read(void *ctx, uint32_t page, uint64_t first, uint6
 
 strata_status st_nf4_source_open(struct st_nf4_source **out, const struct st_model *m, struct st_weight_source from, bool twice)
 {
-    struct st_nf4_source *s = calloc(1, sizeof(*s));
+    struct st_nf4_source *s = st_fault_refuses("nf4.alloc") ? NULL : calloc(1, sizeof(*s));
     uint64_t most = 0;
 
     for (uint32_t i = 0; i < m->workload.page_count; i++)
         most = m->workload.pages[i].elems > most ? m->workload.pages[i].elems : most;
     if (s != NULL && twice)
-        s->scales = calloc(most / ST_NF4_ELEMS, sizeof(*s->scales));
+        s->scales = st_fault_refuses("nf4.alloc") ? NULL : calloc(most / ST_NF4_ELEMS, sizeof(*s->scales));
     if (s == NULL || (twice && s->scales == NULL)) {
         free(s);
         return st_error(STRATA_E_NOMEM, "scales of model %s", m->config.name);

@@ -7,6 +7,7 @@
 #include "core/base/text.h"
 #include "core/json/json.h"
 #include "core/system/file.h"
+#include "core/yaml/yaml.h"
 #include "strata/recipe.h"
 
 #include <errno.h>
@@ -324,7 +325,7 @@ static strata_status recipe_take(struct cli_args *args, const struct cursor *c)
                         "%s: a Python file is a program, and none is run: write its values as XTuner's training arguments "
                         "(load_from, dataset, lr, ...) in a .yaml or .json file",
                         file);
-    if (file == NULL || !(ends_with(file, ".yaml") || ends_with(file, ".yml") || ends_with(file, ".json")))
+    if (file == NULL || !(st_yaml_is_name(file) || ends_with(file, ".json")))
         return STRATA_OK;
     st = strata_recipe_open(&args->recipe, file, args->allow_unknown);
     if (st != STRATA_OK)
