@@ -40,6 +40,9 @@ uint32_t st_json_depth(const st_json *n);
 /** 1 and *out set if n is a number that is a whole value in 0..2^53. */
 int st_json_u64(const st_json *n, uint64_t *out);
 
+/** A finite number in the fewest digits that are read back as the same. */
+const char *st_json_double_text(char buf[32], double value);
+
 /* Writer: writes into a FILE, handles commas and quoting, allocates nothing, depth at most 32. */
 struct st_json_writer {
     FILE *file;
@@ -52,7 +55,7 @@ void st_json_object_close(struct st_json_writer *w);
 void st_json_array_open(struct st_json_writer *w, const char *key);
 void st_json_array_close(struct st_json_writer *w);
 void st_json_put_string(struct st_json_writer *w, const char *key, const char *value); /* NULL value: null */
-void st_json_put_double(struct st_json_writer *w, const char *key, double value);      /* %.17g; non-finite: null */
+void st_json_put_double(struct st_json_writer *w, const char *key, double value);      /* non-finite: null */
 void st_json_put_real(struct st_json_writer *w, const char *key, double value);        /* the same, whole numbers with .0 */
 void st_json_put_u64(struct st_json_writer *w, const char *key, uint64_t value);
 void st_json_put_bool(struct st_json_writer *w, const char *key, bool value);

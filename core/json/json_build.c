@@ -36,11 +36,11 @@ st_json *st_json_new_bool(bool value)
 st_json *st_json_new_number(double value, bool real)
 {
     st_json *node = made(cJSON_CreateNumber(value));
-    char text[40];
+    char text[40]; /* with ".0" behind it */
 
     if (node == NULL || (real ? value != floor(value) : fabs(value) < WHOLE_MAX))
         return node;
-    snprintf(text, sizeof(text), "%.17g", value);
+    (void)st_json_double_text(text, value);
     if (real && strpbrk(text, ".e") == NULL)
         strcat(text, ".0");
     node->valuestring = cJSON_malloc(strlen(text) + 1);

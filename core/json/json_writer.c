@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define WRITER_DEPTH_MAX 32
@@ -110,13 +111,22 @@ void st_json_put_string(struct st_json_writer *w, const char *key, const char *v
         fputs("null", w->file);
 }
 
+const char *st_json_double_text(char buf[32], double value)
+{
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(buf, 32, "%.*g", digits, value);
+        if (strtod(buf, NULL) == value)
+            break;
+    }
+    return buf;
+}
+
 void st_json_put_double(struct st_json_writer *w, const char *key, double value)
 {
+    char text[32];
+
     before_value(w, key);
-    if (isfinite(value))
-        fprintf(w->file, "%.17g", value);
-    else
-        fputs("null", w->file);
+    fputs(isfinite(value) ? st_json_double_text(text, value) : "null", w->file);
 }
 
 /* For readers to whom 30 is no real number. */
