@@ -317,11 +317,22 @@ static bool file_says(struct st_config_source *src, const char *path)
     return says(src, path) && !src->fields[st_field_index(find_field(path))].by_recipe;
 }
 
+/* As a value is compared, and told: an object by its keys. */
+static void whole_text(struct st_config_source *src, char text[ST_CONFIG_JSON_MAX], const st_json *node)
+{
+    if (st_json_type(node) != ST_JSON_OBJECT) {
+        st_value_show(text, ST_CONFIG_JSON_MAX, node);
+        return;
+    }
+    st_object_store(text, node);
+    src->failed = src->failed || text[0] == '\0';
+}
+
 static void take_recipe_value(struct st_config_source *src, const char *recipe, const struct st_recipe_value *value)
 {
     const struct st_field *field = find_field(value->to);
     const st_json *node = st_source_parse(src, value->text);
-    char there[TEXT_BYTES], here[TEXT_BYTES];
+    char there[ST_CONFIG_JSON_MAX], here[ST_CONFIG_JSON_MAX];
 
     if (node == NULL) {
         if (!src->failed)
@@ -338,11 +349,11 @@ static void take_recipe_value(struct st_config_source *src, const char *recipe, 
         src->fields[st_field_index(field)].by_recipe = true;
         return;
     }
-    st_value_show(there, sizeof(there), src->fields[st_field_index(field)].node);
-    st_value_show(here, sizeof(here), node);
-    if (strcasecmp(there, here) != 0)
-        st_source_problem(src, "%s: %s: %s, and %s is %s in the file beside it: make them equal, or write \"auto\" there", recipe,
-                          value->from, here, field->path, there);
+    whole_text(src, there, src->fields[st_field_index(field)].node);
+    whole_text(src, here, node);
+    if (!src->failed && strcasecmp(there, here) != 0)
+        st_source_problem(src, "%s: %s: %.100s, and %s is %.100s in the file beside it: make them equal, or write \"auto\" there",
+                          recipe, value->from, here, field->path, there);
 }
 
 void st_source_take_recipe(struct st_config_source *src, const struct strata_recipe *recipe)
