@@ -376,6 +376,17 @@ void st_recipe_reject(struct strata_recipe *r, const char *key, const char *reas
     problem(r, key, state->node, reason);
 }
 
+const char *st_recipe_quoted(struct strata_recipe *r, const char *text)
+{
+    st_json *node = st_json_new_string(text);
+
+    if (node == NULL || st_source_adopt(r->src, node) == NULL) {
+        r->src->failed = true;
+        return "null";
+    }
+    return json_text(r, node);
+}
+
 const char *st_recipe_list(struct strata_recipe *r, const char *key)
 {
     const char *text = st_recipe_text(r, key);

@@ -106,7 +106,7 @@ static void resolve_path(struct strata_recipe *r, const char *device, const char
     if (!st_recipe_given(r, path) || strcmp(st_recipe_text(r, path), "none") == 0)
         return;
     if (strcmp(st_recipe_text(r, device), "nvme") == 0)
-        st_recipe_put(r, path, to, "\"%s\"", st_recipe_text(r, path));
+        st_recipe_put(r, path, to, "%s", st_recipe_quoted(r, st_recipe_text(r, path)));
     else
         st_recipe_note(r, path, "not used: the device is not nvme");
 }

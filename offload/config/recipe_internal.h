@@ -69,6 +69,8 @@ void st_recipe_note(struct strata_recipe *r, const char *key, const char *reason
 /** The same, told at each start. */
 void st_recipe_announce(struct strata_recipe *r, const char *key, const char *reason);
 void st_recipe_reject(struct strata_recipe *r, const char *key, const char *reason);
+/** A text as JSON writes it, kept. */
+const char *st_recipe_quoted(struct strata_recipe *r, const char *text);
 /** A JSON list of the words between commas, kept; one word may be a list already. */
 const char *st_recipe_list(struct strata_recipe *r, const char *key);
 

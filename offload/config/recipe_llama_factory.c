@@ -183,13 +183,15 @@ static void resolve_saves(struct strata_recipe *r)
 {
     const bool strategy = st_recipe_given(r, "save_strategy"), never = is(r, "save_strategy", "no");
     const char *dir = st_recipe_text(r, "output_dir");
+    char saves[ST_PATH_MAX + 16];
     size_t length = strlen(dir);
 
     while (length > 1 && dir[length - 1] == '/')
         length--;
     if (!whole_steps(r, "save_steps") || never || (!strategy && !st_recipe_given(r, "save_steps")) || length == 0)
         return;
-    st_recipe_put(r, "save_steps", "strata.save", "\"%.*s.checkpoints\"", (int)length, dir);
+    snprintf(saves, sizeof(saves), "%.*s.checkpoints", (int)length, dir);
+    st_recipe_put(r, "save_steps", "strata.save", "%s", st_recipe_quoted(r, saves));
     if (is(r, "save_strategy", "epoch"))
         st_recipe_announce(r, "save_strategy", "a checkpoint is saved at the end, and when a signal asks; save_steps says more");
     else

@@ -377,7 +377,7 @@ static void auto_is_filled_and_the_rest_must_agree(void **state)
 /* Long lists reach the configuration whole, and what is no value of it is told: an adapter is never dropped. */
 static void values_are_taken_whole_or_told(void **state)
 {
-    char text[4096] = LF "finetuning_type: lora\nper_device_train_batch_size: 1\nlora_target: ";
+    static char text[65536] = LF "finetuning_type: lora\nper_device_train_batch_size: 1\nlora_target: ";
     struct st_config_source *source;
     struct st_config c;
 
@@ -392,10 +392,18 @@ static void values_are_taken_whole_or_told(void **state)
 
     assert_int_equal(load(&c, &source,
                           "model_name_or_path: m\ndataset: d\nfinetuning_type: full\nper_device_train_batch_size: 1\n"
-                          "save_steps: 5\noutput_dir: 'a\"b'\n",
+                          "save_steps: 5\noutput_dir: 'a\"\\b'\n",
                           "{}"),
-                     STRATA_E_CONFIG);
-    assert_non_null(strstr(strata_last_error(), "save_steps: strata.save cannot be made of it"));
+                     STRATA_OK);
+    assert_string_equal(c.save, "a\"\\b.checkpoints");
+    st_config_source_free(source);
+
+    text[strlen(text) - strlen("v_proj\n")] = '\0';
+    for (int i = 0; i < 1000; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "model.layers.%d.self_attn.k_proj,", i);
+    strcat(text, "v_proj\n");
+    assert_int_equal(load(&c, &source, text, "{}"), STRATA_E_CONFIG);
+    assert_non_null(strstr(strata_last_error(), "finetuning_type: strata.lora cannot be made of it"));
     st_config_source_free(source);
     scratch_close();
 }
