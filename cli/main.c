@@ -211,7 +211,8 @@ static const struct command commands[] = {
      "\n"
      "eval, generate and train take a checkpoint as --model, without an export.\n"
      "\n"
-     "--merge adds an adapter, of a checkpoint or of a directory that PEFT or train --out wrote, to the weights that it was trained\n"
+     "--merge adds an adapter, of a checkpoint or of a directory that PEFT or train --out wrote, to the weights that it was "
+     "trained\n"
      "beside, and writes those, each in the dtype in which it is stored; everything else is copied byte for byte.\n"
      "\n"
      "Example: merge an adapter\n"
@@ -414,6 +415,7 @@ int main(int argc, char **argv)
 
     open_closed_files();
     st_ulimit_spare();
-    st = cli_signals_start();
+    if ((st = st_ulimit_check_stack()) == STRATA_OK)
+        st = cli_signals_start();
     return st == STRATA_OK ? run(argc, argv) : cli_fail(st);
 }

@@ -1,7 +1,8 @@
-/* core/system/ulimit.h - limits that a shell or a batch system sets on the memory of a process: ulimit -v and -d. */
+/* core/system/ulimit.h - limits that a shell or a batch system sets on the memory of a process: ulimit -v, -d and -s. */
 #ifndef CORE_SYSTEM_ULIMIT_H
 #define CORE_SYSTEM_ULIMIT_H
 
+#include "strata/status.h"
 #include <stdint.h>
 
 struct st_ulimit {
@@ -15,5 +16,8 @@ struct st_ulimit st_ulimit_memory(uint32_t threads);
 /** If the address space is limited, keep malloc from reserving 64 MiB of it for every thread.  Call before the first thread
  *  starts. */
 void st_ulimit_spare(void);
+/** E_NOFIT: stacks are limited to less than what libraries and this program put on one; a thread would end in a fault without a
+ *  sentence. */
+strata_status st_ulimit_check_stack(void);
 
 #endif

@@ -149,6 +149,28 @@ static void metrics_end_with_a_line(void **state)
     program_free(&p);
 }
 
+/* A stack that is too small is said so, rather than overrun. */
+static void a_small_stack_is_refused(void **state)
+{
+    const struct rlimit small = {.rlim_cur = 65536, .rlim_max = RLIM_INFINITY};
+    const struct workplace *w = *state;
+    struct rlimit before;
+    struct program p;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip(); /* they need more of it themselves */
+#endif
+    assert_int_equal(getrlimit(RLIMIT_STACK, &before), 0);
+    assert_int_equal(setrlimit(RLIMIT_STACK, &small), 0);
+    workplace_start_piped(w, &p, "plan --model nano");
+    assert_int_equal(setrlimit(RLIMIT_STACK, &before), 0);
+    program_drain(&p);
+    program_wait(&p);
+    if (p.code != 3 || strstr(p.err, "ulimit -s allows stacks of 64 KiB; 256 KiB are needed") == NULL)
+        fail_msg("exit code %d: %s", p.code, p.err);
+    program_free(&p);
+}
+
 /* Memory that is refused inside a library ends a process somehow; so a run that would meet a limit does not begin. */
 static void limits_on_memory_are_named(void **state)
 {
@@ -190,9 +212,9 @@ static void limits_on_memory_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(closed_files_are_nobodys),   cmocka_unit_test(a_pipe_that_nobody_reads_is_named),
-        cmocka_unit_test(limits_on_files_are_named),  cmocka_unit_test(metrics_end_with_a_line),
-        cmocka_unit_test(limits_on_memory_are_named),
+        cmocka_unit_test(closed_files_are_nobodys),  cmocka_unit_test(a_pipe_that_nobody_reads_is_named),
+        cmocka_unit_test(limits_on_files_are_named), cmocka_unit_test(metrics_end_with_a_line),
+        cmocka_unit_test(a_small_stack_is_refused),  cmocka_unit_test(limits_on_memory_are_named),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
