@@ -266,37 +266,45 @@ static strata_status take_saved_adapter(struct strata_model *m, const struct str
     return st;
 }
 
+static bool is_on_command_line(const struct strata_config *from, const char *path)
+{
+    for (uint32_t i = 0; i < st_config_row_count(from->source); i++)
+        if (strcmp(st_config_row_at(from->source, i)->path, path) == 0)
+            return st_config_row_at(from->source, i)->origin == ST_ORIGIN_COMMAND_LINE;
+    return false;
+}
+
 /* Of a directory or of the configuration. */
-static strata_status take_new_adapter(struct strata_model *m, const struct strata_model_opts *o, const char *config_name)
+static strata_status take_new_adapter(struct strata_model *m, const struct strata_model_opts *o, const struct strata_config *from)
 {
     char path[ST_PATH_MAX];
     strata_status st = STRATA_OK;
 
     if (o->adapter != NULL && m->config.lora[0] != '\0')
         return st_error(STRATA_E_CONFIG, "%s has strata.lora, and --adapter %s has settings of its own: leave one out",
-                        config_name, o->adapter);
+                        is_on_command_line(from, "strata.lora") ? "the command line (--lora or --set)" : from->name, o->adapter);
     if (o->adapter != NULL) {
         if ((st = st_handle_text(&m->adapter_dir, o->adapter)) == STRATA_OK &&
             (st = st_path_join(path, o->adapter, ST_ADAPTER_CONFIG_NAME)) == STRATA_OK)
             st = st_adapter_spec_read_file(&m->adapter, path);
     } else if (m->config.lora[0] != '\0') {
-        snprintf(path, sizeof(path), "%.900s: strata.lora", config_name);
+        snprintf(path, sizeof(path), "%.900s: strata.lora", from->name);
         st = st_adapter_spec_parse(&m->adapter, m->config.lora, strlen(m->config.lora), path);
     }
     return st == STRATA_OK && m->adapter != NULL ? keep_settings(m) : st;
 }
 
-static strata_status take_adapter(struct strata_model *m, const struct strata_model_opts *o, const char *config_name)
+static strata_status take_adapter(struct strata_model *m, const struct strata_model_opts *o, const struct strata_config *from)
 {
     strata_status st = take_saved_adapter(m, o);
 
     if (st == STRATA_OK && !m->adapter_saved)
-        st = take_new_adapter(m, o, config_name);
+        st = take_new_adapter(m, o, from);
     if (st != STRATA_OK || m->adapter == NULL)
         return st;
     if (m->config.freeze_count > 0)
         return st_error(STRATA_E_CONFIG, "%s: strata.freeze: with an adapter everything else is frozen already: leave it out",
-                        config_name);
+                        from->name);
     if (m->use == STRATA_USE_TRAIN && st_adapter_spec_dropout(m->adapter) > 0)
         st_log(ST_LOG_NOTICE, "the adapter asks for lora_dropout %g: not applied", st_adapter_spec_dropout(m->adapter));
     return STRATA_OK;
@@ -402,7 +410,7 @@ static strata_status open_model(struct strata_model *m, const struct strata_mode
     else
         st = size_generation(m, o, &config);
     if (st == STRATA_OK)
-        st = take_adapter(m, o, from->name);
+        st = take_adapter(m, o, from);
     if (st == STRATA_OK)
         st = create_model(m, &config);
     return st == STRATA_OK ? st_ranks_agree_model(m) : st;

@@ -227,6 +227,92 @@ strata_status st_saved_describe(struct st_manifest *out, const struct strata_eng
 
 /* --- comparing --- */
 
+static strata_status load_configs(struct st_config config[2], struct st_config_source *source[2], const struct st_manifest *was,
+                                  const struct st_manifest *is, const char *name)
+{
+    struct st_config_opts opts = {.allow_unknown = true, .ranks = was->world};
+    strata_status st = st_config_load_text(&config[0], &source[0], was->config, strlen(was->config), name, &opts);
+
+    opts.ranks = is->world;
+    if (st == STRATA_OK)
+        st = st_config_load_text(&config[1], &source[1], is->config, strlen(is->config), "the configuration", &opts);
+    return st == STRATA_E_CONFIG ? st_error_prefix(st, "the checkpoint's own configuration") : st;
+}
+
+/* Where the first member that differs begins. */
+static size_t find_difference(const char *was, const char *is)
+{
+    size_t begin = 0;
+
+    for (size_t at = 0; was[at] != '\0' && was[at] == is[at]; at++)
+        if (was[at] == ',')
+            begin = at + 1;
+    return begin;
+}
+
+/* Keys that decide which tensors there are, and in which groups.  One adapter may be written in two ways: its key is last. */
+static strata_status compare_shaping(const struct st_config config[2], const char *name)
+{
+    static const char *const keys[] = {"strata.quantization", "strata.freeze", "strata.decay_all", "strata.lora"};
+    char was[ST_CONFIG_VALUE_MAX], is[ST_CONFIG_VALUE_MAX];
+    const char *path;
+
+    for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++)
+        for (uint32_t i = 0; (path = st_config_common(&config[0], i, was)) != NULL; i++) {
+            if (strcmp(path, keys[k]) != 0 || st_config_common(&config[1], i, is) == NULL || strcmp(was, is) == 0)
+                continue;
+            const size_t at = find_difference(was, is);
+
+            return st_error(STRATA_E_INPUT,
+                            "%s was saved by a run with %s %.160s, and this one has %.160s: resume with the same, or begin anew "
+                            "without --resume and with another --save",
+                            name, path, was[at] != '\0' ? was + at : "none", is[at] != '\0' ? is + at : "none");
+        }
+    return STRATA_OK;
+}
+
+static strata_status compare_tensors(const struct st_manifest *was, const struct st_manifest *is, const char *name)
+{
+    const char *remedy = "resume with the model that the run began with";
+
+    for (uint32_t i = 0; i < was->tensor_count && i < is->tensor_count; i++) {
+        const struct st_manifest_tensor *a = &was->tensors[i], *b = &is->tensors[i];
+
+        if (strcmp(a->name, b->name) != 0)
+            return st_error(STRATA_E_INPUT, "%s is of another model: it has tensor %s where this one has %s: %s", name, a->name,
+                            b->name, remedy);
+        if (a->elems != b->elems)
+            return st_error(STRATA_E_INPUT,
+                            "%s is of another model: tensor %s has %" PRIu64 " elements there, and %" PRIu64 " in this one: %s",
+                            name, a->name, a->elems, b->elems, remedy);
+        if (a->page != b->page || a->offset != b->offset)
+            return st_error(STRATA_E_INPUT,
+                            "%s is of another model: tensor %s is at element %" PRIu64 " of page %u there, and at %" PRIu64
+                            " of page %u in this one: %s",
+                            name, a->name, a->offset, a->page, b->offset, b->page, remedy);
+    }
+    return st_error(STRATA_E_INPUT, "%s is of another model: it has %u groups of %u tensors' parts, and this one %u of %u: %s",
+                    name, was->group_count, was->tensor_count, is->group_count, is->tensor_count, remedy);
+}
+
+/* The first difference that explains why the tables of groups and tensors are not the same. */
+static strata_status explain_shapes(const struct st_manifest *was, const struct st_manifest *is, const char *name)
+{
+    struct st_config_source *source[2] = {NULL, NULL};
+    struct st_config config[2];
+    strata_status st;
+
+    if (strcmp(was->model, is->model) != 0)
+        return st_error(STRATA_E_INPUT, "%s is of another model: of %s, and this one is %s: resume with the same", name,
+                        was->model, is->model);
+    st = load_configs(config, source, was, is, name);
+    if (st == STRATA_OK)
+        st = compare_shaping(config, name);
+    st_config_source_free(source[0]);
+    st_config_source_free(source[1]);
+    return st == STRATA_OK ? compare_tensors(was, is, name) : st;
+}
+
 /* Names of optimizers differ before formats do, and formats before shapes: the first that differs explains the most. */
 static strata_status compare_numbers(const struct st_manifest *was, const struct st_manifest *is, const char *name)
 {
@@ -241,13 +327,7 @@ static strata_status compare_numbers(const struct st_manifest *was, const struct
             STRATA_E_INPUT,
             "%s was saved by a run with %u moments in %s, and this one has %u in %s: resume with the same strata.moments", name,
             was->moments, st_moment_format_name(was->moment_format), is->moments, st_moment_format_name(is->moment_format));
-    if (strcmp(was->model_shapes, is->model_shapes) != 0)
-        return st_error(
-            STRATA_E_INPUT,
-            "%s is of another model: of %s with %u groups of %u tensors' parts; this one is %s with %u of %u. The same "
-            "strata.freeze and strata.decay_all are needed, too",
-            name, was->model, was->group_count, was->tensor_count, is->model, is->group_count, is->tensor_count);
-    return STRATA_OK;
+    return strcmp(was->model_shapes, is->model_shapes) != 0 ? explain_shapes(was, is, name) : STRATA_OK;
 }
 
 static strata_status compare_data(const struct st_manifest *was, const struct st_manifest *is, const char *name)
@@ -329,13 +409,9 @@ static void note_keys(const struct st_config_source *was, const struct st_config
 static strata_status compare_config(const struct st_manifest *was, const struct st_manifest *is, const char *name)
 {
     struct st_config_source *source[2] = {NULL, NULL};
-    struct st_config_opts opts = {.allow_unknown = true, .ranks = was->world};
     struct st_config config[2];
-    strata_status st = st_config_load_text(&config[0], &source[0], was->config, strlen(was->config), name, &opts);
+    strata_status st = load_configs(config, source, was, is, name);
 
-    opts.ranks = is->world;
-    if (st == STRATA_OK)
-        st = st_config_load_text(&config[1], &source[1], is->config, strlen(is->config), "the configuration", &opts);
     if (st == STRATA_OK && config[0].train_batch != config[1].train_batch)
         st = st_error(
             STRATA_E_INPUT,
@@ -351,7 +427,7 @@ static strata_status compare_config(const struct st_manifest *was, const struct 
         note_keys(source[0], source[1], name);
     st_config_source_free(source[0]);
     st_config_source_free(source[1]);
-    return st == STRATA_E_CONFIG ? st_error_prefix(st, "the checkpoint's own configuration") : st;
+    return st;
 }
 
 strata_status st_saved_compare(const struct st_manifest *m, const char *name, const struct strata_engine *e,

@@ -118,6 +118,25 @@ static const char *name_adapter(struct evaluated *e, const char *word, bool alon
     return named ? equals + 1 : word;
 }
 
+/* Each has a directory, and a name of its own. */
+static strata_status check_adapters(const struct cli_list *adapters)
+{
+    for (uint32_t i = 0; i < adapters->count; i++) {
+        struct evaluated e, other;
+
+        if (name_adapter(&e, adapters->items[i], false)[0] == '\0')
+            return st_error(STRATA_E_INVAL, "--adapter \"%s\": no directory is named%s", adapters->items[i],
+                            e.name_bytes > 0 ? " after the =" : "");
+        for (uint32_t k = 0; k < i; k++) {
+            (void)name_adapter(&other, adapters->items[k], false);
+            if (e.name_bytes == other.name_bytes && memcmp(e.name, other.name, e.name_bytes) == 0)
+                return st_error(STRATA_E_INVAL, "--adapter: two are named %.*s: give each a name of its own, as NAME=DIR",
+                                (int)e.name_bytes, e.name);
+        }
+    }
+    return STRATA_OK;
+}
+
 /* One after the other, each with the model opened again: a line of figures for each. */
 static int run_all(struct cli_run *r, strata_status st, struct cli_progress *progress, struct strata_data **data)
 {
@@ -148,6 +167,8 @@ int cmd_eval(const struct cli_args *args)
     strata_status st = cli_ranks_find(&r.ranks, args);
     int code;
 
+    if (st == STRATA_OK)
+        st = check_adapters(&args->adapters);
     if (st == STRATA_OK)
         st = cli_run_configure(&r, cli_ranks_args(&r.ranks, args), &progress);
     cli_progress_init(&progress, stderr, r.ranks.who.rank != 0, 0, 0);

@@ -274,16 +274,21 @@ static strata_status check_fits(const struct resolver *r)
     return STRATA_OK;
 }
 
-static strata_status check_layers(const struct resolver *r)
+/* Whole paths have adapters in any block: beside such a target it is enough that the block is there. */
+static strata_status check_layers(struct resolver *r)
 {
+    const struct st_adapter_names *targets = &r->spec->targets;
+    bool exact = false, in;
     char what[96];
+    strata_status st;
 
+    for (uint32_t t = 0; t < targets->count; t++)
+        exact = exact || strchr(targets->list[t].text, '.') != NULL;
+    for (uint32_t i = 0; exact && i < r->count; i++)
+        if ((st = in_layers(r, r->modules[i].path, &in)) != STRATA_OK)
+            return st;
     for (uint32_t i = 0; i < r->spec->layer_count; i++) {
-        bool exact = false; /* whole paths have adapters in any block */
-
-        for (uint32_t t = 0; t < r->spec->targets.count; t++)
-            exact = exact || strchr(r->spec->targets.list[t].text, '.') != NULL;
-        if (!r->layer_fitted[i] && !exact) {
+        if (!r->layer_fitted[i]) {
             snprintf(what, sizeof(what), "names block %llu, in which the model has no such layer",
                      (unsigned long long)r->spec->layers[i]);
             return fault(r, "layers_to_transform", what);

@@ -212,12 +212,20 @@ static strata_status read_values(void *ctx, const struct st_hf_adapted *tensor, 
 {
     const struct st_hf_adapter *a = ctx;
     const struct st_safetensor *e = NULL;
+    strata_status st;
 
     for (uint32_t i = 0; i < a->count && e == NULL; i++) /* the list may be another one of the same settings */
         e = strcmp(a->tensors[i].name, tensor->name) == 0 ? a->entries[i] : NULL;
     if (e == NULL)
         return st_error(STRATA_E_INTERNAL, "%s: tensor %s was not opened", a->path, tensor->name);
-    return st_hf_read_widened(a->fd, a->path, e->begin, e->dtype, first, count, out);
+    st = st_hf_read_widened(a->fd, a->path, e->begin, e->dtype, first, count, out);
+    for (uint64_t i = 0; st == STRATA_OK && i < count; i++)
+        if (!isfinite(out[i]))
+            st = st_error(STRATA_E_NUMERICS,
+                          "%s: tensor %s is not finite: the file is damaged, or the run that trained it has diverged; take an "
+                          "earlier one",
+                          a->path, e->name);
+    return st;
 }
 
 struct st_adapter_values st_hf_adapter_values(struct st_hf_adapter *a)

@@ -33,7 +33,7 @@ static strata_status read_quantisation(struct st_model_config *c, const st_json 
 {
     const st_json *keys = st_hf_member(root, "quantization_config");
     const char *method = "", *type = "fp4";
-    bool in_4bit = false;
+    bool in_4bit = false, in_8bit = false;
     strata_status st;
 
     if (keys == NULL)
@@ -42,6 +42,7 @@ static strata_status read_quantisation(struct st_model_config *c, const st_json 
         return st_hf_key_fault(where, "quantization_config", "is no object");
     if ((st = st_hf_read_text(keys, "quant_method", &method, where)) != STRATA_OK ||
         (st = st_hf_read_bool(keys, "load_in_4bit", &in_4bit, where)) != STRATA_OK ||
+        (st = st_hf_read_bool(keys, "load_in_8bit", &in_8bit, where)) != STRATA_OK ||
         (st = st_hf_read_text(keys, "bnb_4bit_quant_type", &type, where)) != STRATA_OK)
         return st;
     if (strcmp(method, "bitsandbytes") != 0)
@@ -49,6 +50,10 @@ static strata_status read_quantisation(struct st_model_config *c, const st_json 
                         "%s: \"quantization_config\" has \"quant_method\" \"%.32s\"; of quantized weights only those of "
                         "bitsandbytes in nf4 are read",
                         where, method);
+    if (in_4bit && in_8bit)
+        return st_error(STRATA_E_INPUT,
+                        "%s: \"quantization_config\" has both \"load_in_4bit\" and \"load_in_8bit\" true: one of them is not so",
+                        where);
     if (!in_4bit || strcmp(type, "nf4") != 0)
         return st_error(STRATA_E_INPUT, "%s: \"quantization_config\" is for %s%.32s; of bitsandbytes' weights nf4 is read", where,
                         in_4bit ? "" : "int8", in_4bit ? type : "");

@@ -6,6 +6,7 @@
 #include "model/hf/hf_packed_internal.h"
 #include "model/nf4.h"
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #define STATE_BYTES_MAX 4096u
@@ -191,7 +192,7 @@ strata_status st_hf_packed_open(struct st_hf_packed *p, const struct st_tensor *
 
 /* --- reading --- */
 
-static strata_status read_scales(const struct st_hf_packed *p, uint64_t block, uint64_t count, float *out)
+static strata_status unpack_scales(const struct st_hf_packed *p, uint64_t block, uint64_t count, float *out)
 {
     const uint64_t first = block / SCALE_BLOCK, last = (block + count - 1) / SCALE_BLOCK;
     float scales[READ_BLOCKS / SCALE_BLOCK + 1];
@@ -209,14 +210,27 @@ static strata_status read_scales(const struct st_hf_packed *p, uint64_t block, u
     return STRATA_OK;
 }
 
-static strata_status read_blocks(const struct st_hf_packed *p, uint64_t block, uint64_t count, float *out)
+/* The values of a block are codes of finite numbers times its scale. */
+static strata_status read_scales(const struct st_hf_packed *p, const char *name, uint64_t block, uint64_t count, float *out)
+{
+    const strata_status st = unpack_scales(p, block, count, out);
+
+    for (uint64_t i = 0; st == STRATA_OK && i < count; i++)
+        if (!isfinite(out[i]))
+            return st_error(STRATA_E_NUMERICS,
+                            "%s: tensor %s holds values that are not finite (%s of block %" PRIu64 "): the file is damaged",
+                            p->codes.path, name, ends[ST_HF_PACKED_ABSMAX] + 1, block + i);
+    return st;
+}
+
+static strata_status read_blocks(const struct st_hf_packed *p, const char *name, uint64_t block, uint64_t count, float *out)
 {
     struct st_nf4_block blocks[READ_BLOCKS];
     uint8_t codes[READ_BLOCKS * CODES_BYTES];
     float scales[READ_BLOCKS];
     strata_status st;
 
-    if ((st = read_scales(p, block, count, scales)) != STRATA_OK ||
+    if ((st = read_scales(p, name, block, count, scales)) != STRATA_OK ||
         (st = st_file_read_at(p->codes.fd, codes, count * CODES_BYTES, p->codes.begin + block * CODES_BYTES, p->codes.path)) !=
             STRATA_OK)
         return st;
@@ -228,7 +242,7 @@ static strata_status read_blocks(const struct st_hf_packed *p, uint64_t block, u
     return STRATA_OK;
 }
 
-strata_status st_hf_packed_read(const struct st_hf_packed *p, uint64_t first, uint64_t count, float *out)
+strata_status st_hf_packed_read(const struct st_hf_packed *p, const char *name, uint64_t first, uint64_t count, float *out)
 {
     strata_status st = STRATA_OK;
 
@@ -238,10 +252,10 @@ strata_status st_hf_packed_read(const struct st_hf_packed *p, uint64_t first, ui
         float part[ST_NF4_ELEMS];
 
         if (skipped == 0 && whole > 0) {
-            st = read_blocks(p, block, done / ST_NF4_ELEMS, out);
+            st = read_blocks(p, name, block, done / ST_NF4_ELEMS, out);
         } else { /* a part of one */
             done = count < ST_NF4_ELEMS - skipped ? count : ST_NF4_ELEMS - skipped;
-            if ((st = read_blocks(p, block, 1, part)) == STRATA_OK)
+            if ((st = read_blocks(p, name, block, 1, part)) == STRATA_OK)
                 memcpy(out, part + skipped, done * sizeof(*out));
         }
         first += done;

@@ -35,7 +35,7 @@ bool st_hf_packed_find(const char *name, enum st_hf_packed_part *part, size_t *l
 strata_status st_hf_packed_parse(struct st_hf_packed_state *out, const char *json, uint64_t bytes, const char *where);
 /** Reads the small parts and checks all of them against tensor t, once codes and parts are known. */
 strata_status st_hf_packed_open(struct st_hf_packed *p, const struct st_tensor *t);
-/** Elements [first, first + count) as bitsandbytes dequantises them, in fp32. */
-strata_status st_hf_packed_read(const struct st_hf_packed *p, uint64_t first, uint64_t count, float *out);
+/** Elements [first, first + count) of tensor `name` as bitsandbytes dequantises them, in fp32.  E_NUMERICS: not finite. */
+strata_status st_hf_packed_read(const struct st_hf_packed *p, const char *name, uint64_t first, uint64_t count, float *out);
 
 #endif

@@ -395,7 +395,7 @@ static strata_status read_piece(const struct st_hf_reader *r, const struct st_pi
     const struct st_hf_place p = st_hf_reader_place(r, tensor);
 
     if (is_packed(r, piece->tensor))
-        return st_hf_packed_read(&r->packed[tensor], piece->tensor_first, piece->count, out);
+        return st_hf_packed_read(&r->packed[tensor], piece->tensor->name, piece->tensor_first, piece->count, out);
     return st_hf_read_widened(p.fd, p.path, p.begin, p.dtype, piece->tensor_first, piece->count, out);
 }
 

@@ -137,6 +137,57 @@ static void a_run_resumes(void **state)
     assert_string_equal(whole, parts);
 }
 
+/* What differs is named: the settings, or else the first tensor. */
+static void a_run_of_another_adapter_is_refused(void **state)
+{
+    static const struct {
+        const char *options, *says;
+    } rows[] = {
+        {"--set 'strata.lora={\"r\":5,\"target_modules\":\"all-linear\"}'",
+         "was saved by a run with strata.lora {\"r\":4,\"target_modules\":\"all-linear\""},
+        {"", "strata.lora {\"r\":4,"},
+        {"--set 'strata.lora={\"r\":4,\"target_modules\":[\"c_fc\"]}'", "strata.lora \"target_modules\":\"all-linear\""},
+    };
+    const struct workplace *w = *state;
+    char command[512];
+
+    run(w, TRAIN "--set " LORA " --max-steps 1 --save {w}/ranked");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct program p;
+
+        snprintf(command, sizeof(command), TRAIN "--max-steps 2 --resume {w}/ranked %s", rows[i].options);
+        workplace_run(w, &p, command);
+        if (p.code != 2 || strstr(p.err, rows[i].says) == NULL)
+            fail_msg("%s: exit code %d\n%s", command, p.code, p.err);
+        program_free(&p);
+    }
+}
+
+/* An adapter with a value that is no number is named, and not the model or the learning rate. */
+static void values_that_are_no_numbers_are_named(void **state)
+{
+    static const char *const commands[] = {TRAIN "--max-steps 1 --adapter {w}/broken",
+                                           "eval --data {w}/good.bin --seq-len 32 --model {w}/full --adapter {w}/broken",
+                                           "generate --model {w}/full --adapter {w}/broken --prompt abc --max-tokens 1 --quiet"};
+    const struct workplace *w = *state;
+    struct program p;
+    size_t bytes;
+    char *weights;
+
+    run(w, TRAIN "--set " LORA " --max-steps 1 --out {w}/broken");
+    weights = workplace_read(w, "broken/adapter_model.safetensors", &bytes);
+    memset(weights + bytes - 4, 0xff, 4);
+    workplace_write(w, "broken/adapter_model.safetensors", weights, bytes);
+    free(weights);
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        workplace_run(w, &p, commands[i]);
+        if (p.code == 0 || strstr(p.err, "broken/adapter_model.safetensors: tensor ") == NULL ||
+            strstr(p.err, " is not finite: the file is damaged") == NULL)
+            fail_msg("%s: exit code %d\n%s", commands[i], p.code, p.err);
+        program_free(&p);
+    }
+}
+
 /* A job that is submitted again although it has ended finds nothing to do, or what stands in its way. */
 static void a_run_that_has_ended_ends_at_once(void **state)
 {
@@ -197,9 +248,14 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pefts_adapters_are_evaluated),  cmocka_unit_test(several_are_named),
-        cmocka_unit_test(a_run_writes_its_adapter),      cmocka_unit_test(a_run_resumes),
-        cmocka_unit_test(merged_or_not_it_is_one_model), cmocka_unit_test(a_run_that_has_ended_ends_at_once),
+        cmocka_unit_test(pefts_adapters_are_evaluated),
+        cmocka_unit_test(several_are_named),
+        cmocka_unit_test(a_run_writes_its_adapter),
+        cmocka_unit_test(a_run_resumes),
+        cmocka_unit_test(merged_or_not_it_is_one_model),
+        cmocka_unit_test(a_run_that_has_ended_ends_at_once),
+        cmocka_unit_test(a_run_of_another_adapter_is_refused),
+        cmocka_unit_test(values_that_are_no_numbers_are_named),
     };
 
     return cmocka_run_group_tests(tests, setup, workplace_teardown);

@@ -80,6 +80,8 @@ static void test_what_is_refused(void **state)
         {"{\"target_modules\":[\"embed_tokens\"]}", "fits model.embed_tokens, which is an embedding"},
         {"{\"target_modules\":[\"q_proj\",\"lm_head\"]}", "fits lm_head, which is the head"},
         {"{\"target_modules\":[\"q_proj\"],\"layers_to_transform\":[1,2]}", "\"layers_to_transform\" names block 2, in which"},
+        {"{\"target_modules\":[\"model.layers.0.self_attn.q_proj\"],\"layers_to_transform\":[1,99]}",
+         "\"layers_to_transform\" names block 99, in which"},
         {"{\"exclude_modules\":\".*proj\"}", "\"target_modules\" leaves no module that has an adapter"},
         {"{\"modules_to_save\":[\"layers\"]}", "\"target_modules\" leaves no module that has an adapter"},
         {"{\"target_modules\":\"((a*)*)*b|(.*)*.*(.*)*[0-9]x\"}", "gave up on model.embed_tokens: match limit"},

@@ -378,6 +378,7 @@ static void test_values_that_are_no_numbers_are_not_merged(void **state)
     free(weights);
     assert_ok(st_hf_adapter_open(&a, m, dir));
     assert_int_equal(merge(m, a, join(path, FAMILIES, name, ""), join(out, scratch_dir, "", "out")), STRATA_E_NUMERICS);
+    assert_non_null(strstr(strata_last_error(), "adapter/" ST_ADAPTER_WEIGHTS_NAME ": tensor "));
     assert_non_null(strstr(strata_last_error(), ".weight is not finite"));
     assert_int_equal(scratch_entries(scratch_dir, "adapter"), 0);
     st_hf_adapter_close(a);

@@ -283,6 +283,10 @@ static void test_llama_faults_name_the_key(void **state)
         {"llama", ",\"quantization_config\":{\"quant_method\":\"gptq\"}", "\"gptq\""},
         {"llama", ",\"quantization_config\":{\"quant_method\":\"bitsandbytes\",\"load_in_8bit\":true}", "is for int8"},
         {"llama", ",\"quantization_config\":{\"quant_method\":\"bitsandbytes\",\"load_in_4bit\":true}", "is for fp4"},
+        {"llama",
+         ",\"quantization_config\":{\"quant_method\":\"bitsandbytes\",\"load_in_4bit\":true,\"load_in_8bit\":true,"
+         "\"bnb_4bit_quant_type\":\"nf4\"}",
+         "has both \"load_in_4bit\" and \"load_in_8bit\" true"},
         {"llama", ",\"layer_types\":[\"sliding_attention\"]", "\"layer_types\""},
         {"qwen2", ",\"layer_types\":[\"chunked_attention\"]", "\"layer_types\" has layers other than"},
         {"qwen2", ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]", "no sliding_window is in use"},

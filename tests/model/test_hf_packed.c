@@ -112,6 +112,30 @@ static void copy_changed(const char *from, const char *text, const char *by)
     free(bytes);
 }
 
+/* A file of weights in which the first value of the tensor of that key has other bits. */
+static void copy_with_scale(const char *from, const char *key, uint32_t bits)
+{
+    char *bytes, *at;
+    uint64_t count, header, begin;
+    FILE *file;
+
+    assert_ok(st_file_read_text(&bytes, &count, from, 1u << 20));
+    memcpy(&header, bytes, sizeof(header));
+    at = memmem(bytes, count, key, strlen(key));
+    assert_non_null(at);
+    at = strstr(at, "\"data_offsets\"");
+    assert_non_null(at);
+    at = strchr(at, '[');
+    assert_non_null(at);
+    begin = strtoull(at + 1, NULL, 10);
+    memcpy(bytes + sizeof(header) + header + begin, &bits, sizeof(bits));
+    file = fopen(scratch_path("model.safetensors"), "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    fclose(file);
+    free(bytes);
+}
+
 #define UP "model.layers.0.mlp.up_proj.weight"
 
 static void test_faults_are_named(void **state)
@@ -138,6 +162,31 @@ static void test_faults_are_named(void **state)
         assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, rows[i].sentence);
         assert_null(r);
     }
+    st_model_destroy(m);
+}
+
+/* A scale that is no number, or infinite, in the first four bytes of a tensor's absmax. */
+static void test_values_that_are_no_numbers_are_named(void **state)
+{
+    static const uint32_t bits[] = {0x7fc00000u, 0x7f800000u, 0xff800000u};
+    struct st_model *m = model_of(PLAIN);
+    const struct st_tensor *t = tensor_named(m, UP);
+    float *values = malloc(t->elems * sizeof(*values));
+
+    (void)state;
+    assert_non_null(values);
+    for (size_t i = 0; i < sizeof(bits) / sizeof(bits[0]); i++) {
+        struct st_weight_source source;
+        struct st_hf_reader *r;
+
+        copy_with_scale(PLAIN "/model.safetensors", "\"" UP ".absmax\"", bits[i]);
+        assert_ok(st_hf_reader_open(&r, m, scratch_dir));
+        source = st_hf_reader_source(r);
+        assert_refused(source.read(source.ctx, t->page, t->offset, t->elems, values), STRATA_E_NUMERICS,
+                       "tensor " UP " holds values that are not finite");
+        st_hf_reader_close(r);
+    }
+    free(values);
     st_model_destroy(m);
 }
 
@@ -190,6 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values_are_those_of_bitsandbytes),
         cmocka_unit_test(test_faults_are_named),
+        cmocka_unit_test(test_values_that_are_no_numbers_are_named),
         cmocka_unit_test(test_there_is_no_digest),
         cmocka_unit_test(test_codes_alone_are_refused),
         cmocka_unit_test(test_states_of_other_kinds_are_refused),
