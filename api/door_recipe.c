@@ -29,6 +29,11 @@ bool strata_recipe_option(const struct strata_recipe *recipe, uint32_t index, co
     return false;
 }
 
+const char *strata_recipe_problem(const struct strata_recipe *recipe, uint32_t index)
+{
+    return recipe != NULL ? st_recipe_problem_at(recipe, index) : NULL;
+}
+
 const char *strata_recipe_deepspeed(const struct strata_recipe *recipe)
 {
     return recipe != NULL ? st_recipe_deepspeed(recipe) : NULL;

@@ -287,9 +287,51 @@ static bool is_replaced(const struct cli_args *args, const struct cursor *c, con
     return is_on_line(args, c, name);
 }
 
+/* Checkpoints are beside the output that the command line names. */
+static strata_status save_beside(struct cli_args *args, const struct cli_option *save)
+{
+    size_t length = strlen(args->out);
+    char *dir = NULL;
+    strata_status st;
+
+    while (length > 1 && args->out[length - 1] == '/')
+        length--;
+    if (asprintf(&dir, "%.*s.checkpoints", (int)length, args->out) < 0)
+        return st_error(STRATA_E_NOMEM, "out of memory for the command line");
+    st = value_take(args, save, dir);
+    free(dir);
+    return st;
+}
+
+/* The first problem of the file, before anything that is missing because of it. */
+static strata_status recipe_problem(const struct strata_recipe *recipe, const char *file)
+{
+    const char *first = strata_recipe_problem(recipe, 0);
+    uint32_t count = 0;
+
+    while (strata_recipe_problem(recipe, count) != NULL)
+        count++;
+    if (count > 1)
+        return st_error(STRATA_E_CONFIG, "%s (and %u more: strata check %s lists them)", first, count - 1, file);
+    return count == 0 ? STRATA_OK : st_error(STRATA_E_CONFIG, "%s", first);
+}
+
+/* What the file sets stands before what the command line sets, which replaces it. */
+static void overrides_first(struct cli_list *list, uint32_t from)
+{
+    for (uint32_t i = from; i < list->count; i++)
+        for (uint32_t k = i; k > i - from; k--) {
+            const char *item = list->items[k];
+
+            list->items[k] = list->items[k - 1];
+            list->items[k - 1] = item;
+        }
+}
+
 /* Options of the file that the command line does not give. */
 static strata_status recipe_options(struct cli_args *args, const struct cursor *c)
 {
+    const uint32_t from = args->overrides.count;
     const char *name, *value;
     strata_status st = STRATA_OK;
 
@@ -303,9 +345,12 @@ static strata_status recipe_options(struct cli_args *args, const struct cursor *
             continue;
         if (o->kind == VALUE_FLAG)
             *(bool *)((char *)args + o->offset) = true;
+        else if (strcmp(name, "save") == 0 && args->out != NULL) /* of the line, or the file's own */
+            st = save_beside(args, o);
         else
             st = value_take(args, o, value);
     }
+    overrides_first(&args->overrides, from);
     return st;
 }
 
@@ -330,6 +375,8 @@ static strata_status recipe_take(struct cli_args *args, const struct cursor *c)
     st = strata_recipe_open(&args->recipe, file, args->allow_unknown);
     if (st != STRATA_OK)
         return args->command == CLI_CMD_CHECK && st == STRATA_E_CONFIG ? STRATA_OK : st;
+    if (args->command != CLI_CMD_CHECK && (st = recipe_problem(args->recipe, file)) != STRATA_OK)
+        return st;
     st = recipe_options(args, c);
     args->positional.count = args->command == CLI_CMD_CHECK ? 1 : 0;
     return st;

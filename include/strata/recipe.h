@@ -26,7 +26,8 @@ extern "C" {
 struct strata_recipe; /**< read-only */
 
 /**
- * Read one.  What is wrong with its keys and values is told by strata_config_open() and strata_config_check().
+ * Read one.  What is wrong with its keys and values is told by strata_recipe_problem(), and by
+ * strata_config_open() and strata_config_check().
  *
  * @param recipe         out, returned: closed by strata_recipe_close(), after the configurations that it is part of were opened
  * @param file           YAML (.yaml, .yml) or JSON; borrowed during the call
@@ -49,6 +50,9 @@ STRATA_API strata_status strata_recipe_open(struct strata_recipe **recipe, const
  * @return false: there is no such option, or an argument is NULL
  */
 STRATA_API bool strata_recipe_option(const struct strata_recipe *recipe, uint32_t index, const char **name, const char **value);
+
+/** Problem `index`, from 0, of its keys and values, with file and line, borrowed until it is closed; NULL: there is none. */
+STRATA_API const char *strata_recipe_problem(const struct strata_recipe *recipe, uint32_t index);
 
 /** DeepSpeed's file that the recipe names, borrowed until it is closed; NULL: none. */
 STRATA_API const char *strata_recipe_deepspeed(const struct strata_recipe *recipe);

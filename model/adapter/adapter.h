@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define ST_ADAPTER_RANK_MAX      8192u
+#define ST_ADAPTER_ALPHA_MAX     1e6 /* as the recipes' tables have it, and the rank's */
 #define ST_ADAPTER_RANK_DEFAULT  8u
 #define ST_ADAPTER_ALPHA_DEFAULT 8u
 

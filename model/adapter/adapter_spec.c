@@ -96,7 +96,7 @@ static strata_status read_rank(uint64_t *out, const struct st_adapter_spec *spec
 static strata_status read_alpha_value(double *out, const struct st_adapter_spec *spec, const st_json *value, const char *key)
 {
     *out = st_json_type(value) == ST_JSON_NUMBER ? st_json_number(value) : 0;
-    return *out > 0 && *out <= 1e6 ? STRATA_OK : fault(spec, key, "must be a number above 0, at most 1e6");
+    return *out > 0 && *out <= ST_ADAPTER_ALPHA_MAX ? STRATA_OK : fault(spec, key, "must be a number above 0, at most 1e6");
 }
 
 static strata_status read_r(struct st_adapter_spec *spec, const st_json *value, const struct key *key)

@@ -197,6 +197,8 @@ static void judge(struct strata_recipe *r, const struct st_field *row, struct st
                  : NULL;
     if ((wrong = st_value_check(r->src, row, state->node)) != NULL) {
         st_recipe_reject(r, row->path, wrong);
+    } else if (row->type == ST_FIELD_TEXT && row->to != NULL && st_json_string(state->node)[0] == '\0') {
+        st_recipe_reject(r, row->path, ST_RECIPE_EMPTY); /* an option that has a value */
     } else if (choice != NULL && choice->verdict == ST_VERDICT_REJECTED) {
         st_recipe_reject(r, row->path, st_source_keep(r->src, "%s: %s", choice->text, row->reason));
     } else if (row->verdict == ST_VERDICT_REJECTED && !st_value_is_plain(row, state->node) &&
@@ -584,6 +586,11 @@ const char *st_recipe_path(const struct strata_recipe *r)
 const char *st_recipe_deepspeed(const struct strata_recipe *r)
 {
     return r->deepspeed[0] != '\0' ? r->deepspeed : NULL;
+}
+
+const char *st_recipe_problem_at(const struct strata_recipe *r, uint32_t i)
+{
+    return st_config_problem_at(r->src, i);
 }
 
 const struct st_recipe_value *st_recipe_value_at(const struct strata_recipe *r, uint32_t i)

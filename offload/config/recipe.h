@@ -33,6 +33,8 @@ void st_recipe_close(struct strata_recipe *recipe); /* NULL: nothing */
 const char *st_recipe_path(const struct strata_recipe *recipe);
 /** DeepSpeed's file that it names; NULL: none. */
 const char *st_recipe_deepspeed(const struct strata_recipe *recipe);
+/** Problem i, from 0: "FILE:LINE: key: ..."; NULL: past the last. */
+const char *st_recipe_problem_at(const struct strata_recipe *recipe, uint32_t i);
 /** Value i, from 0, in the order of the table; NULL: past the last. */
 const struct st_recipe_value *st_recipe_value_at(const struct strata_recipe *recipe, uint32_t i);
 /** The generated part of docs/yaml.md. */

@@ -78,6 +78,8 @@ const char *st_recipe_list(struct strata_recipe *r, const char *key);
  * above it that has it. */
 const char *st_recipe_beside(struct strata_recipe *r, const char *name);
 
+#define ST_RECIPE_EMPTY "must not be empty"
+
 #define ST_RECIPE_NOTICE(path_, more_, type_, reason_)                                                                           \
     {                                                                                                                            \
         .path = (path_), .aliases = (more_), .type = ST_FIELD_##type_, .verdict = ST_VERDICT_NOTICE, .reason = (reason_)         \

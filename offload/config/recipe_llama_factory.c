@@ -73,7 +73,9 @@ static void resolve_precision(struct strata_recipe *r, bool adapter)
 
 static void resolve_model(struct strata_recipe *r, bool adapter)
 {
-    if (st_recipe_given(r, "model_name_or_path"))
+    if (st_recipe_given(r, "model_name_or_path") && is(r, "model_name_or_path", ""))
+        st_recipe_reject(r, "model_name_or_path", ST_RECIPE_EMPTY);
+    else if (st_recipe_given(r, "model_name_or_path"))
         st_recipe_put(r, "model_name_or_path", "--model", "%s", st_recipe_beside(r, st_recipe_text(r, "model_name_or_path")));
     if (!st_recipe_given(r, "adapter_name_or_path"))
         return;
@@ -159,6 +161,8 @@ static void resolve_data(struct strata_recipe *r)
             st_recipe_put(r, "dataset", "--dataset", "%s", st_json_string(n));
         st_recipe_put(r, "dataset_dir", "--dataset-info", "%s/dataset_info.json",
                       st_recipe_beside(r, st_recipe_text(r, "dataset_dir")));
+    } else if (st_recipe_given(r, "dataset")) {
+        st_recipe_reject(r, "dataset", ST_RECIPE_EMPTY);
     }
     resolve_layout(r);
     resolve_template(r);
@@ -183,15 +187,13 @@ static void resolve_saves(struct strata_recipe *r)
 {
     const bool strategy = st_recipe_given(r, "save_strategy"), never = is(r, "save_strategy", "no");
     const char *dir = st_recipe_text(r, "output_dir");
-    char saves[ST_PATH_MAX + 16];
     size_t length = strlen(dir);
 
     while (length > 1 && dir[length - 1] == '/')
         length--;
     if (!whole_steps(r, "save_steps") || never || (!strategy && !st_recipe_given(r, "save_steps")) || length == 0)
         return;
-    snprintf(saves, sizeof(saves), "%.*s.checkpoints", (int)length, dir);
-    st_recipe_put(r, "save_steps", "strata.save", "%s", st_recipe_quoted(r, saves));
+    st_recipe_put(r, "save_steps", "--save", "%.*s.checkpoints", (int)length, dir);
     if (is(r, "save_strategy", "epoch"))
         st_recipe_announce(r, "save_strategy", "a checkpoint is saved at the end, and when a signal asks; save_steps says more");
     else

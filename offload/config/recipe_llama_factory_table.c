@@ -146,8 +146,8 @@ static const struct st_field method_rows[] = {
     {.path = "do_eval", .type = ST_FIELD_BOOL, .help = "rows that are held out are always evaluated; without do_train there is nothing to train, which is refused"},
     {.path = "do_predict", .type = ST_FIELD_BOOL, .help = "strata eval and generate do it; without do_train it is refused"},
     {.path = "finetuning_type", .type = ST_FIELD_CHOICE, .choices = type_choices, .fallback = "\"lora\"", .reason = "full and lora are in this version; strata.freeze (--set 'strata.freeze=[...]') says by patterns which tensors are frozen", .help = "full, or an adapter (strata.lora)"},
-    {.path = "lora_rank", .type = ST_FIELD_INT, .min = 1, .max = 65536, .fallback = "8", .help = "r of the adapter"},
-    {.path = "lora_alpha", .type = ST_FIELD_REAL, .min = 0, .max = 1e9, .help = "lora_alpha; left out: twice the rank"},
+    {.path = "lora_rank", .type = ST_FIELD_INT, .min = 1, .max = 8192, .fallback = "8", .help = "r of the adapter"},
+    {.path = "lora_alpha", .type = ST_FIELD_REAL, .min = 0, .max = 1e6, .help = "lora_alpha; left out: twice the rank"},
     ST_RECIPE_OFF("lora_dropout", REAL, "0", "adapters have no dropout here: set it to 0"),
     {.path = "lora_target", .type = ST_FIELD_TEXT, .fallback = "\"all\"", .help = "names of modules separated by commas; all: every linear layer but the head"},
     {.path = "additional_target", .type = ST_FIELD_TEXT, .help = "modules that are trained whole, separated by commas (modules_to_save)"},
@@ -217,10 +217,10 @@ static const struct st_field data_rows[] = {
 };
 
 static const struct st_field output_rows[] = {
-    {.path = "output_dir", .type = ST_FIELD_TEXT, .to = "--out", .help = "the model, or the adapter; checkpoints are in OUTPUT_DIR.checkpoints"},
+    {.path = "output_dir", .type = ST_FIELD_TEXT, .to = "--out", .help = "the model, or the adapter; checkpoints are in OUTPUT_DIR.checkpoints (--save)"},
     {.path = "overwrite_output_dir", .type = ST_FIELD_BOOL, .fallback = "false", .to = "--overwrite", .help = "replace what is there"},
     {.path = "save_strategy", .type = ST_FIELD_CHOICE, .choices = save_choices, .reason = "the newest checkpoints are kept: save_strategy steps", .help = "no: no checkpoints; left out, too, unless save_steps is given"},
-    {.path = "save_steps", .type = ST_FIELD_REAL, .min = 0, .max = COUNT_MAX, .help = "steps from checkpoint to checkpoint (strata.save, strata.save_every)"},
+    {.path = "save_steps", .type = ST_FIELD_REAL, .min = 0, .max = COUNT_MAX, .help = "steps from checkpoint to checkpoint (--save, strata.save_every)"},
     {.path = "save_total_limit", .type = ST_FIELD_INT, .min = 1, .max = ST_CONFIG_KEEP_MAX, .to = "strata.keep", .help = "checkpoints that stay; left out: 2"},
     {.path = "resume_from_checkpoint", .type = ST_FIELD_ANY, .help = "true: from the newest (--resume auto); a directory"},
     {.path = "logging_steps", .type = ST_FIELD_REAL, .min = 0, .max = COUNT_MAX, .help = "steps from line to line (steps_per_print)"},

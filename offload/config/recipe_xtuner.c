@@ -87,6 +87,8 @@ static void resolve(struct strata_recipe *r)
         st_recipe_reject(r, "dataset", "must be a file of rows (.jsonl): give several with --data");
     else if (dataset[0] != '\0')
         st_recipe_put(r, "dataset", "--data", "%s", st_recipe_beside(r, dataset));
+    else if (st_recipe_given(r, "dataset"))
+        st_recipe_reject(r, "dataset", ST_RECIPE_EMPTY);
     if (st_recipe_given(r, "chat_template"))
         st_recipe_announce(r, "chat_template",
                            "conversations are written by the model's own chat template; --template names another");

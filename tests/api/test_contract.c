@@ -46,6 +46,7 @@ static void nothing_is_called_with_null(void **state)
     assert_refused(strata_recipe_open(&recipe, NULL, false), "file is NULL");
     assert_false(strata_recipe_option(NULL, 0, &text, &text));
     assert_null(strata_recipe_deepspeed(NULL));
+    assert_null(strata_recipe_problem(NULL, 0));
     strata_recipe_close(NULL);
     assert_refused(strata_directory_digest(NULL, hex), "dir is NULL");
     assert_refused(strata_verify(NULL, NULL, &seen), "path is NULL");

@@ -1,6 +1,7 @@
 /* tests/cli/test_recipe.c - strata train FILE.yaml and strata check FILE.yaml: LLaMA-Factory's own examples, with a tiny model;
  * the command line wins; a run by a file is the run that its options ask for. */
 #include "core/json/json.h"
+#include "model/adapter/adapter.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 
@@ -301,6 +302,69 @@ static void problems_are_told_at_once(void **state)
     program_free(&p);
 }
 
+/* What is missing because of a problem is not told instead of it. */
+static void train_tells_the_files_problems_first(void **state)
+{
+    static const char *const commands[] = {"train {w}/list.yaml", "plan {w}/list.yaml"};
+    const struct workplace *w = *state;
+    struct program p;
+
+    put(w, "list.yaml", "model_name_or_path: nano\ndataset: [alp, sg]\noutput_dir: ''\n");
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        workplace_run(w, &p, commands[i]);
+        assert_int_equal(p.code, 2);
+        assert_non_null(strstr(p.err, "list.yaml:2: dataset: must be a string, not"));
+        assert_non_null(strstr(p.err, "and 1 more: strata check"));
+        program_free(&p);
+    }
+    workplace_run(w, &p, "check {w}/list.yaml");
+    assert_int_equal(p.code, 2);
+    assert_non_null(strstr(p.err, "list.yaml:3: output_dir: must not be empty"));
+    program_free(&p);
+}
+
+/* offload/config does not see the model's headers. */
+static void limits_are_the_adapters(void **state)
+{
+    const struct workplace *w = *state;
+
+    for (uint32_t over = 0; over < 3; over++) {
+        struct program p;
+        char text[128];
+
+        snprintf(text, sizeof(text), "model_name_or_path: nano\nlora_rank: %u\nlora_alpha: %.0f\n",
+                 ST_ADAPTER_RANK_MAX + (over == 1), ST_ADAPTER_ALPHA_MAX + (over == 2));
+        put(w, "limits.yaml", text);
+        workplace_run(w, &p, "check {w}/limits.yaml");
+        assert_int_equal(p.code, over == 0 ? 0 : 2);
+        if (over > 0)
+            assert_non_null(strstr(p.err, over == 1 ? "limits.yaml:2: lora_rank: 8193" : "limits.yaml:3: lora_alpha: 1000001"));
+        program_free(&p);
+    }
+}
+
+/* Two runs of one file do not replace each other's checkpoints. */
+static void checkpoints_follow_the_output(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    put(w, "saves.yaml",
+        "model_name_or_path: nano\nfinetuning_type: full\ndataset: identity\ndataset_dir: data\ntemplate: chatml\n"
+        "cutoff_len: 32\nmax_steps: 1\nsave_steps: 1\noverwrite_output_dir: true\noutput_dir: in_file\n");
+#define SAVES "train {w}/saves.yaml --tokenizer {w}/characters --machine {w}/machine.json --quiet --out "
+    workplace_run_ok(w, &p, SAVES "{w}/first/");
+    program_free(&p);
+    workplace_run_ok(w, &p, SAVES "{w}/second --save {w}/kept");
+    program_free(&p);
+    workplace_run_ok(w, &p, SAVES "{w}/third --set strata.save={w}/set");
+    program_free(&p);
+    assert_true(workplace_exists(w, "first.checkpoints"));
+    assert_true(workplace_exists(w, "kept") && !workplace_exists(w, "second.checkpoints"));
+    assert_true(workplace_exists(w, "set") && !workplace_exists(w, "third.checkpoints"));
+#undef SAVES
+}
+
 /* Held-out rows are evaluated. */
 static void val_size_holds_rows_out(void **state)
 {
@@ -316,10 +380,17 @@ static void val_size_holds_rows_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_example_trains),         cmocka_unit_test(a_file_is_the_run_that_its_options_ask_for),
-        cmocka_unit_test(the_command_line_wins),     cmocka_unit_test(check_lists_keys_options_and_values),
-        cmocka_unit_test(losses_are_llama_factorys), cmocka_unit_test(the_other_trainers_files_run),
-        cmocka_unit_test(problems_are_told_at_once), cmocka_unit_test(val_size_holds_rows_out),
+        cmocka_unit_test(an_example_trains),
+        cmocka_unit_test(a_file_is_the_run_that_its_options_ask_for),
+        cmocka_unit_test(the_command_line_wins),
+        cmocka_unit_test(check_lists_keys_options_and_values),
+        cmocka_unit_test(losses_are_llama_factorys),
+        cmocka_unit_test(the_other_trainers_files_run),
+        cmocka_unit_test(problems_are_told_at_once),
+        cmocka_unit_test(val_size_holds_rows_out),
+        cmocka_unit_test(train_tells_the_files_problems_first),
+        cmocka_unit_test(checkpoints_follow_the_output),
+        cmocka_unit_test(limits_are_the_adapters),
     };
 
     return cmocka_run_group_tests(tests, setup, workplace_teardown);
