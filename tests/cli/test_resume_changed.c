@@ -117,10 +117,32 @@ static void changed_texts_are_refused_by_name(void **state)
 #undef TEXT
 }
 
+/* Of two directories of one name, the first tensor that differs. */
+static void another_models_tensor_is_named(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(w, &p, NANO DATA "--max-steps 1 --out {w}/same");
+    program_free(&p);
+    workplace_run_ok(w, &p, "train --model {w}/same " MACHINE DATA "--max-steps 1 --save {w}/a");
+    program_free(&p);
+    workplace_remove(w, "same");
+    workplace_run_ok(w, &p, "train --model mini " MACHINE DATA "--max-steps 1 --out {w}/same");
+    program_free(&p);
+    workplace_run(w, &p, "train --model {w}/same " MACHINE DATA "--max-steps 2 --resume {w}/a");
+    if (p.code != 2 || !matches(p.err, "another model: tensor .*wte.weight has [0-9]+ elements there, and [0-9]+ in this one"))
+        fail_msg("exit code %d\n%s", p.code, p.err);
+    program_free(&p);
+    workplace_remove(w, "same");
+    workplace_remove(w, "a");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(changed_texts_are_refused_by_name),
+        cmocka_unit_test(another_models_tensor_is_named),
         cmocka_unit_test(changes_are_allowed_noticed_or_refused),
     };
 
