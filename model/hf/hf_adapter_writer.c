@@ -28,7 +28,9 @@ strata_status st_hf_adapter_output_check(const char *dir, bool overwrite)
 {
     static const char *const names[] = {ST_ADAPTER_CONFIG_NAME, ST_ADAPTER_WEIGHTS_NAME};
 
-    return st_hf_output_check_names(dir, names, sizeof(names) / sizeof(names[0]), overwrite);
+    const strata_status st = st_hf_output_check_names(dir, names, sizeof(names) / sizeof(names[0]), overwrite);
+
+    return st != STRATA_OK ? st : st_hf_output_check_lacks(dir, ST_HF_CONFIG_NAME, "a model");
 }
 
 /* --- settings --- */

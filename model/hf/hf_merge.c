@@ -350,6 +350,13 @@ static strata_status merge(struct merger *m)
     const struct st_hf_merge *how = m->how;
     strata_status st = st_hf_output_check(how->out, how->overwrite);
 
+    if (st == STRATA_OK && st_hf_output_is_same(how->out, how->dir))
+        return st_error(STRATA_E_INPUT,
+                        "%s is the model that is merged, which would have the adapter twice the next time: name "
+                        "another directory",
+                        how->out);
+    if (st == STRATA_OK)
+        st = st_hf_output_check_lacks(how->out, ST_ADAPTER_CONFIG_NAME, "an adapter");
     if (st != STRATA_OK || (st = st_hf_reader_open(&m->base, how->model, how->dir)) != STRATA_OK ||
         (st = list_changes(m)) != STRATA_OK || (st = create_files(m)) != STRATA_OK || (st = copy_others(m)) != STRATA_OK ||
         (st = copy_index(m)) != STRATA_OK)

@@ -106,8 +106,22 @@ strata_status st_hf_output_check(const char *dir, bool overwrite)
     return st != STRATA_OK || overwrite ? st : check_shards(dir);
 }
 
-/* For two directories that exist. */
-static bool same_directory(const char *a, const char *b)
+strata_status st_hf_output_check_lacks(const char *dir, const char *name, const char *what)
+{
+    char path[ST_PATH_MAX];
+    bool there = false;
+    strata_status st = st_path_join(path, dir, name);
+
+    if (st == STRATA_OK)
+        st = st_file_find(&there, path);
+    if (st != STRATA_OK || !there)
+        return st;
+    return st_error(STRATA_E_INPUT,
+                    "%s holds %s (%s): a model and an adapter in one directory would be loaded together: name another directory",
+                    dir, what, name);
+}
+
+bool st_hf_output_is_same(const char *a, const char *b)
 {
     struct stat one, other;
 
@@ -127,7 +141,7 @@ strata_status st_hf_output_check_apart(const char *dir, const char *path)
              : slash == path ? 1
                              : (int)(slash - path),
              slash != NULL ? path : ".");
-    if (!same_directory(parent, dir))
+    if (!st_hf_output_is_same(parent, dir))
         return STRATA_OK;
     return st_error(STRATA_E_INPUT, "%s: the model in --out %s uses this name itself: name another file", path, dir);
 }

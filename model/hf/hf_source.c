@@ -4,6 +4,7 @@
 #include "core/base/log.h"
 #include "core/json/json_edit.h"
 #include "core/system/file.h"
+#include "model/adapter/adapter.h"
 #include "model/hf/hf_config_internal.h"
 #include "model/hf/hf_fields_internal.h"
 #include "model/hf/hf_output_internal.h"
@@ -45,14 +46,15 @@ static bool ends_with(const char *text, const char *end)
 }
 
 /* Weights in any format belong to the old model and are not copied, nor are files that a run could not give their names
- * (core/system/file.h); the two configs are written separately. */
+ * (core/system/file.h), nor the settings of an adapter, without which a model is a model; the two configs are written separately.
+ */
 static bool is_taken(const char *name)
 {
     static const char *const endings[] = {".safetensors", ".bin", ".pt",     ".pth", ".ckpt", ".h5",   ".msgpack",    ".gguf",
                                           ".onnx",        ".ot",  ".tflite", ".npz", ".pkl",  ".nemo", ".index.json", ".tmp"};
 
     if (name[0] == '.' || strstr(name, ST_NEW_FILE_MARK) != NULL || strcmp(name, ST_HF_CONFIG_NAME) == 0 ||
-        strcmp(name, ST_HF_GENERATION_NAME) == 0)
+        strcmp(name, ST_HF_GENERATION_NAME) == 0 || strcmp(name, ST_ADAPTER_CONFIG_NAME) == 0)
         return false;
     for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
         if (ends_with(name, endings[i]))

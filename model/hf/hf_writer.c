@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/file.h"
+#include "model/adapter/adapter.h"
 #include "model/hf/hf_config_internal.h"
 #include "model/hf/hf_output_internal.h"
 #include "model/hf/hf_source_internal.h"
@@ -125,7 +126,8 @@ strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model
         st = st_error(STRATA_E_NOMEM, "%s", dir);
         goto fail;
     }
-    if ((st = st_path_join(path, dir, ST_HF_WEIGHTS_NAME)) != STRATA_OK ||
+    if ((st = st_hf_output_check_lacks(dir, ST_ADAPTER_CONFIG_NAME, "an adapter")) != STRATA_OK ||
+        (st = st_path_join(path, dir, ST_HF_WEIGHTS_NAME)) != STRATA_OK ||
         (st = st_new_file_create(&w->weights, path, ST_NEW_FILE_PARENTS | (overwrite ? ST_NEW_FILE_OVERWRITE : 0))) !=
             STRATA_OK ||
         (st = st_hf_output_check(dir, overwrite)) != STRATA_OK || (st = write_header(w)) != STRATA_OK ||

@@ -235,6 +235,34 @@ static void merged_or_not_it_is_one_model(void **state)
     assert_true(fabs(loss[0] - loss[2]) <= 1e-5 * loss[0]);
 }
 
+/* Loaders take a model and an adapter in one directory for one thing, and a merge does not replace what it reads. */
+static void models_and_adapters_are_kept_apart(void **state)
+{
+    static const struct {
+        const char *command, *sentence;
+    } cases[] = {
+        {"export --merge --model {w}/full --adapter {w}/adapter --out {w}/full --overwrite", "is the model that is merged"},
+        {"export --merge --model {w}/full --adapter {w}/adapter --out {w}/adapter --overwrite", "holds an adapter"},
+        {TRAIN "--set " LORA " --max-steps 1 --out {w}/full --overwrite", "holds a model"},
+        {TRAIN "--max-steps 1 --out {w}/adapter --overwrite", "holds an adapter"},
+    };
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct program p;
+
+        workplace_run(w, &p, cases[i].command);
+        if (p.code != 2 || strstr(p.err, cases[i].sentence) == NULL)
+            fail_msg("strata %s: exit code %d: %s", cases[i].command, p.code, p.err);
+        program_free(&p);
+    }
+    assert_int_equal(workplace_entries(w, "adapter"), 2);
+    workplace_write(w, "full/adapter_config.json", "{}", 2);
+    run(w, "export --merge --model {w}/full --adapter {w}/adapter --out {w}/merged3");
+    assert_false(workplace_exists(w, "merged3/adapter_config.json"));
+    workplace_remove(w, "full/adapter_config.json");
+}
+
 /* {w}/full is a model in fp32. */
 static int setup(void **state)
 {
@@ -253,6 +281,7 @@ int main(void)
         cmocka_unit_test(a_run_writes_its_adapter),
         cmocka_unit_test(a_run_resumes),
         cmocka_unit_test(merged_or_not_it_is_one_model),
+        cmocka_unit_test(models_and_adapters_are_kept_apart),
         cmocka_unit_test(a_run_that_has_ended_ends_at_once),
         cmocka_unit_test(a_run_of_another_adapter_is_refused),
         cmocka_unit_test(values_that_are_no_numbers_are_named),

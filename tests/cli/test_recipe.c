@@ -243,8 +243,8 @@ static void losses_are_llama_factorys(void **state)
         snprintf(
             command, sizeof(command),
             "train tests/golden/recipes/%s.yaml --tokenizer tests/golden/tokenizers/qwen2.json --machine {w}/machine.json --json "
-            "--quiet --out {w}/golden --overwrite",
-            runs[i].name);
+            "--quiet --out {w}/golden-%s --overwrite",
+            runs[i].name, runs[i].name);
         workplace_run_ok(w, &p, command);
         for (const char *at = p.out; (at = strstr(at, "\"loss\":")) != NULL && want != NULL; want = st_json_next(want)) {
             const double loss = strtod(at += strlen("\"loss\":"), NULL) * runs[i].factor;
