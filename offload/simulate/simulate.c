@@ -49,8 +49,9 @@ struct simulator {
     struct queue io[DIRECTIONS], comm, checks;
     double left[DIRECTIONS]; /* bytes of the queue's head still to move */
 
-    double now;
-    struct st_simulation step; /* of the running cycle */
+    double now, begun;                       /* begun: when the running cycle began */
+    struct st_simulation step;               /* of the running cycle */
+    const struct st_simulation_watch *watch; /* NULL: nobody watches */
 };
 
 static uint32_t executor_of(const struct simulator *s, uint32_t lane)
@@ -240,8 +241,29 @@ static uint32_t busy_lanes(const struct simulator *s)
     return busy;
 }
 
+/* What account() sums, piece by piece. */
+static void tell(struct simulator *s, double seconds)
+{
+    const struct st_simulation_watch *watch = s->watch;
+    const double start = s->now - s->begun;
+
+    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
+        if (s->running[i] != NONE)
+            watch->ran(watch->ctx, s->row[i], s->running[i], start, seconds);
+    for (int d = 0; d < DIRECTIONS; d++)
+        if (s->io[d].count > 0) {
+            const uint32_t op = s->io[d].ops[s->io[d].first];
+
+            watch->ran(watch->ctx, s->program->ops[op].lane, op, start, seconds);
+        }
+    if (s->running[ST_LANE_COMPUTE] == NONE)
+        watch->stalled(watch->ctx, st_dispatch_stall(&s->dispatch, busy_lanes(s)).lane, start, seconds);
+}
+
 static void account(struct simulator *s, double seconds)
 {
+    if (s->watch != NULL)
+        tell(s, seconds);
     for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
         if (s->running[i] != NONE)
             s->step.busy[s->row[i]] += seconds;
@@ -340,14 +362,15 @@ static strata_status deadlock(struct simulator *s)
 
 static strata_status run_cycle(struct simulator *s, enum st_phase phase)
 {
-    const double start = s->now;
-
+    s->begun = s->now;
+    if (s->watch != NULL)
+        s->watch->began(s->watch->ctx);
     st_dispatch_begin(&s->dispatch, phase);
     memset(&s->step, 0, sizeof(s->step));
     for (dispatch(s); !cycle_ended(s); dispatch(s))
         if (!advance(s))
             return deadlock(s);
-    s->step.seconds = s->now - start;
+    s->step.seconds = s->now - s->begun;
     return STRATA_OK;
 }
 
@@ -433,8 +456,8 @@ static strata_status run_steps(struct simulator *s, struct st_simulation *out)
         count = STEPS_MAX / 2;
     for (uint32_t i = last - count; i < last; i++)
         add(&mean, &steps[i].step, 1.0 / count);
-    mean.stalled_by = largest_stall(&mean);
-    *out = mean;
+    *out = s->watch != NULL ? s->step : mean;
+    out->stalled_by = largest_stall(out);
     return STRATA_OK;
 }
 
@@ -499,9 +522,9 @@ static strata_status run_save(struct simulator *s, const struct st_simulation *s
 
 /* save: NULL, or where to put what a save costs. */
 static strata_status simulate(struct st_simulation *out, double *save, const struct st_program *program,
-                              const struct st_machine *machine)
+                              const struct st_machine *machine, const struct st_simulation_watch *watch)
 {
-    struct simulator s = {.program = program, .machine = machine};
+    struct simulator s = {.program = program, .machine = machine, .watch = watch};
     void *memory;
     strata_status st = create(&s, &memory);
 
@@ -516,14 +539,20 @@ static strata_status simulate(struct st_simulation *out, double *save, const str
 
 strata_status st_simulate(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine)
 {
-    return simulate(out, NULL, program, machine);
+    return simulate(out, NULL, program, machine, NULL);
+}
+
+strata_status st_simulate_watched(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine,
+                                  const struct st_simulation_watch *watch)
+{
+    return simulate(out, NULL, program, machine, watch);
 }
 
 strata_status st_simulate_save(double *seconds, const struct st_program *program, const struct st_machine *machine)
 {
     struct st_simulation steady;
 
-    return simulate(&steady, seconds, program, machine);
+    return simulate(&steady, seconds, program, machine, NULL);
 }
 
 bool st_simulate_possible(const struct st_program *program, const struct st_machine *machine)

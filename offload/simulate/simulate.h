@@ -28,6 +28,19 @@ struct st_simulation {
  *  Cost    O(steps * (ops + waits)), 3 steps as a rule, 24 at most; allocations of O(ops). */
 strata_status st_simulate(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine);
 
+/* Is told what runs when, in pieces: an op that goes on while another one begins or ends is told again.  Times are seconds since
+ * the step began; the pieces of a lane add up to its `busy`, those of the stalls to `stall`. */
+struct st_simulation_watch {
+    void *ctx;
+    void (*began)(void *ctx); /* a step: what was told before is of earlier ones */
+    void (*ran)(void *ctx, uint32_t lane, uint32_t op, double start, double seconds);
+    void (*stalled)(void *ctx, uint32_t lane, double start, double seconds); /* lane: that was waited for */
+};
+
+/** The same, watched: *out is the last step that was simulated, which is the one whose pieces were told last. */
+strata_status st_simulate_watched(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine,
+                                  const struct st_simulation_watch *watch);
+
 /** Simulate steady steps, one that saves and those after it: the seconds by which they are longer together.  The checksums of
  *  what the host has updated in its own memory cost nothing.  As st_simulate(). */
 strata_status st_simulate_save(double *seconds, const struct st_program *program, const struct st_machine *machine);

@@ -355,6 +355,65 @@ static void assert_adds_up(const struct st_simulation *sim, const struct st_mach
     assert_near(sum, sim->seconds);
 }
 
+/* What a watch has been told of the running step, and where each lane's last piece ended. */
+struct told {
+    const struct st_program *program;
+    struct st_simulation sum;
+    double end[ST_LANE_COUNT];
+    uint32_t steps;
+};
+
+static void step_began(void *ctx)
+{
+    struct told *told = ctx;
+
+    memset(&told->sum, 0, sizeof(told->sum));
+    memset(told->end, 0, sizeof(told->end));
+    told->steps++;
+}
+
+static void op_ran(void *ctx, uint32_t lane, uint32_t op, double start, double seconds)
+{
+    struct told *told = ctx;
+
+    assert_true(seconds > 0 && start >= told->end[lane] * (1 - 1e-9) && op < told->program->op_count);
+    told->end[lane] = start + seconds;
+    told->sum.busy[lane] += seconds;
+}
+
+static void compute_stood_still(void *ctx, uint32_t lane, double start, double seconds)
+{
+    struct told *told = ctx;
+
+    assert_true(seconds > 0 && start >= 0);
+    told->sum.stall[lane] += seconds;
+}
+
+/* The pieces are the step: each lane's, one after the other, add up to what the simulation says of the lane. */
+static void a_watch_is_told_the_whole_step(void **state)
+{
+    struct st_page pages[PAGES];
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= CASES / 3; seed++) {
+        struct st_machine m;
+        struct st_plan *plan = random_plan(seed, pages, &m);
+        struct told told = {.program = &plan->program};
+        const struct st_simulation_watch watch = {&told, step_began, op_ran, compute_stood_still};
+        struct st_simulation last;
+
+        assert_int_equal(st_simulate_watched(&last, &plan->program, &m, &watch), STRATA_OK);
+        assert_true(told.steps >= 2 && told.steps <= 24);
+        for (int lane = 0; lane < ST_LANE_COUNT; lane++) {
+            assert_near(told.sum.busy[lane], last.busy[lane]);
+            assert_near(told.sum.stall[lane], last.stall[lane]);
+            assert_true(told.end[lane] <= last.seconds * (1 + 1e-9));
+        }
+        assert_adds_up(&last, &m);
+        st_plan_destroy(plan);
+    }
+}
+
 /* Of the step by its bounds; fails where it is below one of them. */
 static double over_bounds(const struct st_bounds *bounds, const struct st_simulation *sim, uint64_t seed)
 {
@@ -508,6 +567,7 @@ int main(void)
         cmocka_unit_test(forward_alone_reads_at_the_reads_rate),
         cmocka_unit_test(checksums_cost_what_the_engine_hashes),
         cmocka_unit_test(missing_rates_are_named),
+        cmocka_unit_test(a_watch_is_told_the_whole_step),
         cmocka_unit_test(no_step_beats_its_bounds),
         cmocka_unit_test(no_step_beats_the_bound_of_what_is_slow),
         cmocka_unit_test(faster_is_not_slower),
