@@ -78,29 +78,31 @@ static bool comes_by_itself(const struct st_dispatch *d, const struct st_op *op,
            (op->lane == ST_LANE_COMPUTE || op->lane == ST_LANE_UPDATE || op->lane == ST_LANE_UPDATE_DEVICE);
 }
 
-/* The first of the op's waits from *met on that is not met; *met is set to it. */
-static uint32_t first_unmet(const struct st_dispatch *d, uint32_t index, uint32_t *met)
+/* The op's first wait from number `met` on that is not met; wait_count: all are. */
+static uint32_t first_unmet(const struct st_dispatch *d, const struct st_op *op, uint32_t met)
 {
-    const struct st_op *op = &d->program->ops[index];
+    const struct st_wait *waits = &d->program->waits[op->wait_first];
 
-    for (; *met < op->wait_count; ++*met) {
-        const struct st_wait *wait = &d->program->waits[op->wait_first + *met];
-
-        if (done_in(d, wait->op) + (wait->previous ? 1 : 0) < d->cycle && !comes_by_itself(d, op, wait->op))
-            return wait->op;
-    }
-    return ST_NO_OP;
+    while (met < op->wait_count &&
+           (done_in(d, waits[met].op) + waits[met].previous >= d->cycle || comes_by_itself(d, op, waits[met].op)))
+        met++;
+    return met;
 }
 
 uint32_t st_dispatch_look(struct st_dispatch *d, uint32_t lane)
 {
-    const uint32_t op = st_dispatch_head(d, lane);
-    uint32_t on_done = d->cycle - 1, on = first_unmet(d, op, &d->lanes[lane].waits_met);
+    const uint32_t index = st_dispatch_head(d, lane);
+    const struct st_op *op = &d->program->ops[index];
+    const uint32_t met = first_unmet(d, op, d->lanes[lane].waits_met);
+    uint32_t on = ST_NO_OP, on_done = d->cycle - 1;
 
-    if (on != ST_NO_OP)
-        on_done = d->cycle - d->program->waits[d->program->ops[op].wait_first + d->lanes[lane].waits_met].previous;
-    else if (done_in(d, op) < on_done)
-        on = op;
+    d->lanes[lane].waits_met = met;
+    if (met < op->wait_count) {
+        on = d->program->waits[op->wait_first + met].op;
+        on_done = d->cycle - d->program->waits[op->wait_first + met].previous;
+    } else if (done_in(d, index) < on_done) {
+        on = index;
+    }
     d->lanes[lane].on = on;
     d->lanes[lane].on_done = on_done;
     d->lanes[lane].ready = on == ST_NO_OP;
@@ -168,12 +170,4 @@ struct st_stall st_dispatch_stall(struct st_dispatch *d, uint32_t busy)
     }
     s.lane = (enum st_lane)lane;
     return s;
-}
-
-/* An op is started again only after it was done, so no other thread stores meanwhile. */
-void st_dispatch_finish(struct st_dispatch *d, uint32_t op)
-{
-    const uint32_t before = atomic_load_explicit(&d->done[op], memory_order_relaxed);
-
-    atomic_store_explicit(&d->done[op], before + 1, memory_order_release);
 }

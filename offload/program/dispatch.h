@@ -102,6 +102,22 @@ struct st_stall {
 struct st_stall st_dispatch_stall(struct st_dispatch *d, uint32_t busy);
 
 /** Mark the op as done in this cycle: once per cycle, on any thread. */
-void st_dispatch_finish(struct st_dispatch *d, uint32_t op);
+static inline void st_dispatch_finish(struct st_dispatch *d, uint32_t op)
+{
+    /* An op is started again only after it was done, so no other thread stores meanwhile. */
+    const uint32_t before = atomic_load_explicit(&d->done[op], memory_order_relaxed);
+
+    atomic_store_explicit(&d->done[op], before + 1, memory_order_release);
+}
+/** Lanes (bits) whose next op was last seen to wait for this one: after it has finished, on the asking thread, those to ask
+ *  again.  A lane that st_dispatch_ready() was not asked about since its last pass is not among them. */
+static inline uint32_t st_dispatch_waiting(const struct st_dispatch *d, uint32_t op)
+{
+    uint32_t lanes = 0;
+
+    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
+        lanes |= (uint32_t)(d->lanes[lane].on == op) << lane;
+    return lanes;
+}
 
 #endif

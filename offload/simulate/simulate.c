@@ -19,6 +19,8 @@
 #define SAVE_STEPS 24u  /* a multiple of the usual periods */
 #define SAME       1e-9 /* largest relative difference of two steps that count as equal */
 #define NONE       ST_NO_OP
+#define ALL_LANES  ((1u << ST_LANE_COUNT) - 1)
+#define SHARING    (1u << ST_LANE_COMPUTE | 1u << ST_LANE_UPDATE_DEVICE) /* executors of a separate device's one processor */
 
 enum { READ = 0, WRITE = 1, DIRECTIONS = 2 };
 
@@ -42,51 +44,87 @@ struct simulator {
 
     uint32_t ahead[ST_LANE_COUNT][ST_JOBS_AHEAD]; /* handed out and not running yet, in order; a ring */
     uint32_t ahead_first[ST_LANE_COUNT], ahead_count[ST_LANE_COUNT];
-    uint32_t running[ST_LANE_COUNT]; /* op on each executor, or NONE */
-    uint32_t row[ST_LANE_COUNT];     /* lane that an executor works for */
-    double end[ST_LANE_COUNT];       /* when its op ends */
+    uint32_t look;                   /* lanes (bits) for which something has changed since they were last looked at */
+    uint32_t busy;                   /* executors (bits) that run an op: */
+    uint32_t running[ST_LANE_COUNT]; /* which, */
+    uint32_t row[ST_LANE_COUNT];     /* for which lane, */
+    double end[ST_LANE_COUNT];       /* and when it ends */
     bool checking;                   /* the update executor works on checksums of its op */
     struct queue io[DIRECTIONS], comm, checks;
-    double left[DIRECTIONS]; /* bytes of the queue's head still to move */
+    double left[DIRECTIONS];  /* bytes of the queue's head still to move, */
+    double alone[DIRECTIONS]; /* bytes per second if only this queue has work, */
+    double both[DIRECTIONS];  /* if both have */
 
     double now, begun;                       /* begun: when the running cycle began */
     struct st_simulation step;               /* of the running cycle */
     const struct st_simulation_watch *watch; /* NULL: nobody watches */
 };
 
-static uint32_t executor_of(const struct simulator *s, uint32_t lane)
+/* Index of the queue's op number i. */
+static uint32_t at(const struct simulator *s, const struct queue *q, uint32_t i)
 {
-    return s->machine->capacity.device_is_host && lane != ST_LANE_COMM ? ST_LANE_COMPUTE : lane;
+    const uint32_t index = q->first + i, count = s->program->op_count;
+
+    return index < count ? index : index - count;
 }
 
 static void push(const struct simulator *s, struct queue *q, uint32_t op)
 {
-    q->ops[(q->first + q->count++) % s->program->op_count] = op;
+    q->ops[at(s, q, q->count++)] = op;
 }
 
 static uint32_t pop(const struct simulator *s, struct queue *q)
 {
     const uint32_t op = q->ops[q->first];
 
-    q->first = (q->first + 1) % s->program->op_count;
+    q->first = at(s, q, 1);
     q->count--;
     return op;
 }
 
+/* Takes a lane off those to look at; false: nothing has changed for it. */
+static bool take_look(struct simulator *s, uint32_t lane)
+{
+    const uint32_t bit = 1u << lane;
+
+    if ((s->look & bit) == 0)
+        return false;
+    s->look &= ~bit;
+    return true;
+}
+
 /* --- starting --- */
+
+static void finish(struct simulator *s, uint32_t op)
+{
+    st_dispatch_finish(&s->dispatch, op);
+    s->look |= st_dispatch_waiting(&s->dispatch, op);
+}
 
 /* The op itself has ended; its checksums may follow. */
 static void landed(struct simulator *s, uint32_t op)
 {
-    if (s->after[op] > 0)
+    if (s->after[op] > 0) {
         push(s, &s->checks, op);
-    else
-        st_dispatch_finish(&s->dispatch, op);
+        s->look |= 1u << ST_LANE_UPDATE;
+    } else {
+        finish(s, op);
+    }
+}
+
+/* The lane's next op if it can start.  Masked ones before it are done now, and what waits for them may be on any lane. */
+static uint32_t ready(struct simulator *s, uint32_t lane)
+{
+    const uint32_t passed = s->dispatch.passed, op = st_dispatch_ready(&s->dispatch, lane);
+
+    if (s->dispatch.passed != passed)
+        s->look = ALL_LANES;
+    return op;
 }
 
 static void issue_comm(struct simulator *s)
 {
-    for (uint32_t op; (op = st_dispatch_ready(&s->dispatch, ST_LANE_COMM)) != NONE;) {
+    for (uint32_t op; (op = ready(s, ST_LANE_COMM)) != NONE;) {
         push(s, &s->comm, op);
         st_dispatch_pass(&s->dispatch, ST_LANE_COMM);
     }
@@ -94,11 +132,14 @@ static void issue_comm(struct simulator *s)
 
 static void issue_io(struct simulator *s)
 {
-    issue_comm(s);
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
+    if (take_look(s, ST_LANE_COMM))
+        issue_comm(s);
+    for (uint32_t lane = ST_LANE_READ_STATE; lane <= ST_LANE_WRITE; lane++) {
         const int direction = lane == ST_LANE_WRITE ? WRITE : READ;
 
-        for (uint32_t op; st_lane_is_io(lane) && (op = st_dispatch_ready(&s->dispatch, lane)) != NONE;) {
+        if (!take_look(s, lane))
+            continue;
+        for (uint32_t op; (op = ready(s, lane)) != NONE;) {
             if (s->io[direction].count == 0)
                 s->left[direction] = (double)s->program->ops[op].bytes;
             push(s, &s->io[direction], op);
@@ -107,22 +148,28 @@ static void issue_io(struct simulator *s)
     }
 }
 
-/* Starts an op on its executor; an op without a cost ends at once. */
+/* Starts an op on its executor. */
+static void occupy(struct simulator *s, uint32_t executor, uint32_t op, uint32_t lane, double seconds)
+{
+    s->busy |= 1u << executor;
+    s->running[executor] = op;
+    s->row[executor] = lane;
+    s->end[executor] = s->now + seconds;
+}
+
+/* An op without a cost ends at once. */
 static void run(struct simulator *s, uint32_t executor, uint32_t op)
 {
-    if (!(s->cost[op] > 0)) {
+    if (s->cost[op] > 0)
+        occupy(s, executor, op, s->program->ops[op].lane, s->cost[op]);
+    else
         landed(s, op);
-        return;
-    }
-    s->running[executor] = op;
-    s->row[executor] = s->program->ops[op].lane;
-    s->end[executor] = s->now + s->cost[op];
 }
 
 /* Hands ready ops out to the lane's own queue. */
 static void hand_out(struct simulator *s, uint32_t lane)
 {
-    for (uint32_t op; (op = st_dispatch_ready(&s->dispatch, lane)) != NONE && s->ahead_count[lane] < ST_JOBS_AHEAD;) {
+    for (uint32_t op; (op = ready(s, lane)) != NONE && s->ahead_count[lane] < ST_JOBS_AHEAD;) {
         s->ahead[lane][(s->ahead_first[lane] + s->ahead_count[lane]++) % ST_JOBS_AHEAD] = op;
         st_dispatch_pass(&s->dispatch, lane);
     }
@@ -151,6 +198,8 @@ static bool run_here(struct simulator *s, uint32_t executor)
         return false;
     if (!st_dispatch_masked(&s->dispatch, op))
         run(s, executor, op);
+    else
+        s->look = ALL_LANES;
     st_dispatch_pass(&s->dispatch, s->program->ops[op].lane);
     return true;
 }
@@ -163,23 +212,38 @@ static bool run_comm(struct simulator *s)
     return true;
 }
 
+/* Starts an executor's next op, if it has one. */
 static bool start_next(struct simulator *s, uint32_t executor)
 {
-    uint32_t op;
-
-    if (s->running[executor] != NONE)
+    if ((s->busy >> executor & 1) != 0)
         return false;
     if (executor == ST_LANE_UPDATE && s->checks.count > 0) {
-        op = pop(s, &s->checks);
-        s->running[executor] = op;
-        s->row[executor] = ST_LANE_UPDATE;
-        s->end[executor] = s->now + s->after[op];
+        const uint32_t op = pop(s, &s->checks);
+
+        occupy(s, executor, op, ST_LANE_UPDATE, s->after[op]);
         s->checking = true;
         return true;
     }
     if (executor == ST_LANE_COMM)
         return run_comm(s);
     return s->machine->capacity.device_is_host ? run_here(s, executor) : run_ahead(s, executor);
+}
+
+/* Starts everything that can start now, of a separate device's lanes those to look at. */
+static bool start_queues(struct simulator *s)
+{
+    bool started = false;
+
+    for (uint32_t lane = 0; lane < ST_LANE_READ_STATE; lane++) {
+        if (!take_look(s, lane))
+            continue;
+        hand_out(s, lane);
+        if (start_next(s, lane)) {
+            s->look |= 1u << lane;
+            started = true;
+        }
+    }
+    return started;
 }
 
 /* Starts everything that can start now.  A host that runs an op itself hands out no I/O meanwhile. */
@@ -191,16 +255,10 @@ static void dispatch(struct simulator *s)
     while (progressed) {
         const uint32_t passed = s->dispatch.passed;
 
-        progressed = false;
-        if (!host || s->running[ST_LANE_COMPUTE] == NONE)
+        if (!host || (s->busy >> ST_LANE_COMPUTE & 1) == 0)
             issue_io(s);
-        for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++) {
-            if (st_lane_is_io(lane) || executor_of(s, lane) != lane)
-                continue;
-            if (!host && lane != ST_LANE_COMM)
-                hand_out(s, lane);
-            progressed |= start_next(s, lane);
-        }
+        progressed = host ? start_next(s, ST_LANE_COMPUTE) : start_queues(s);
+        progressed |= start_next(s, ST_LANE_COMM);
         progressed |= s->dispatch.passed != passed;
     }
 }
@@ -208,70 +266,57 @@ static void dispatch(struct simulator *s)
 /* --- time --- */
 
 /* Executors among which a separate device's one processor is divided evenly, as far as they run. */
-static bool shares(const struct simulator *s, uint32_t executor)
+static bool shared(const struct simulator *s)
 {
-    const uint32_t other = executor == ST_LANE_COMPUTE ? ST_LANE_UPDATE_DEVICE : ST_LANE_COMPUTE;
+    return (s->busy & SHARING) == SHARING;
+}
 
-    return (executor == ST_LANE_COMPUTE || executor == ST_LANE_UPDATE_DEVICE) && s->running[executor] != NONE &&
-           s->running[other] != NONE;
+static double not_negative(double x)
+{
+    return x > 0 ? x : 0;
 }
 
 /* Until the executor's op ends, if nothing else changes; end[] is as if it were alone from now on. */
 static double seconds_left(const struct simulator *s, uint32_t executor)
 {
-    return fmax(0, s->end[executor] - s->now) * (shares(s, executor) ? 2 : 1);
+    return not_negative(s->end[executor] - s->now) * (shared(s) && (SHARING >> executor & 1) != 0 ? 2 : 1);
 }
 
 /* Bytes per second of a queue that has work; 0: it takes no time. */
 static double io_rate(const struct simulator *s, int direction)
 {
-    const struct st_machine *m = s->machine;
-    const double alone = direction == READ ? m->rates.read : m->rates.write;
-    const bool shared = s->io[READ].count > 0 && s->io[WRITE].count > 0 && m->rates.mixed > 0;
-
-    return shared && m->rates.mixed / 2 < alone ? m->rates.mixed / 2 : alone;
+    return (s->io[READ].count > 0 && s->io[WRITE].count > 0 ? s->both : s->alone)[direction];
 }
 
-static uint32_t busy_lanes(const struct simulator *s)
+static void spend(struct simulator *s, uint32_t lane, uint32_t op, double seconds)
 {
-    uint32_t busy = 0;
-
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
-        busy |= (uint32_t)(s->running[executor_of(s, lane)] != NONE) << lane;
-    return busy;
+    s->step.busy[lane] += seconds;
+    if (s->watch != NULL)
+        s->watch->ran(s->watch->ctx, lane, op, s->now - s->begun, seconds);
 }
 
-/* What account() sums, piece by piece. */
-static void tell(struct simulator *s, double seconds)
+static void stall(struct simulator *s, uint32_t lane, double seconds)
 {
-    const struct st_simulation_watch *watch = s->watch;
-    const double start = s->now - s->begun;
-
-    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
-        if (s->running[i] != NONE)
-            watch->ran(watch->ctx, s->row[i], s->running[i], start, seconds);
-    for (int d = 0; d < DIRECTIONS; d++)
-        if (s->io[d].count > 0) {
-            const uint32_t op = s->io[d].ops[s->io[d].first];
-
-            watch->ran(watch->ctx, s->program->ops[op].lane, op, start, seconds);
-        }
-    if (s->running[ST_LANE_COMPUTE] == NONE)
-        watch->stalled(watch->ctx, st_dispatch_stall(&s->dispatch, busy_lanes(s)).lane, start, seconds);
+    s->step.stall[lane] += seconds;
+    if (s->watch != NULL)
+        s->watch->stalled(s->watch->ctx, lane, s->now - s->begun, seconds);
 }
 
 static void account(struct simulator *s, double seconds)
 {
-    if (s->watch != NULL)
-        tell(s, seconds);
-    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
-        if (s->running[i] != NONE)
-            s->step.busy[s->row[i]] += seconds;
+    for (uint32_t left = s->busy; left != 0; left &= left - 1) {
+        const uint32_t executor = (uint32_t)__builtin_ctz(left);
+
+        spend(s, s->row[executor], s->running[executor], seconds);
+    }
     for (int d = 0; d < DIRECTIONS; d++)
-        if (s->io[d].count > 0)
-            s->step.busy[s->program->ops[s->io[d].ops[s->io[d].first]].lane] += seconds;
-    if (s->running[ST_LANE_COMPUTE] == NONE)
-        s->step.stall[st_dispatch_stall(&s->dispatch, busy_lanes(s)).lane] += seconds;
+        if (s->io[d].count > 0) {
+            const uint32_t op = s->io[d].ops[s->io[d].first];
+
+            spend(s, s->program->ops[op].lane, op, seconds);
+        }
+    if ((s->busy >> ST_LANE_COMPUTE & 1) == 0)
+        stall(s, st_dispatch_stall(&s->dispatch, s->busy).lane, seconds);
 }
 
 static void end_io(struct simulator *s, int direction)
@@ -286,9 +331,10 @@ static void end_executor(struct simulator *s, uint32_t executor)
 {
     const uint32_t op = s->running[executor];
 
-    s->running[executor] = NONE;
+    s->busy &= ~(1u << executor);
+    s->look |= 1u << executor;
     if (executor == ST_LANE_UPDATE && s->checking)
-        st_dispatch_finish(&s->dispatch, op);
+        finish(s, op);
     else
         landed(s, op);
     if (executor == ST_LANE_UPDATE)
@@ -302,10 +348,11 @@ static void pass_time(struct simulator *s, double seconds)
         account(s, seconds);
     for (int d = 0; d < DIRECTIONS; d++)
         if (s->io[d].count > 0)
-            s->left[d] = fmax(0, s->left[d] - io_rate(s, d) * seconds);
-    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
-        if (shares(s, i))
-            s->end[i] += seconds / 2;
+            s->left[d] = not_negative(s->left[d] - io_rate(s, d) * seconds);
+    if (!shared(s))
+        return;
+    s->end[ST_LANE_COMPUTE] += seconds / 2;
+    s->end[ST_LANE_UPDATE_DEVICE] += seconds / 2;
 }
 
 /* Advances to the next completion.  False: there is none. */
@@ -316,22 +363,29 @@ static bool advance(struct simulator *s)
     int direction = READ;
 
     for (int d = 0; d < DIRECTIONS; d++) {
-        const double rate = io_rate(s, d), seconds = rate > 0 ? s->left[d] / rate : 0;
+        const double rate = io_rate(s, d);
 
-        if (s->io[d].count > 0 && seconds < soonest) {
-            soonest = seconds;
+        if (s->io[d].count > 0 && st_seconds_at(s->left[d], rate) < soonest) {
+            soonest = st_seconds_at(s->left[d], rate);
             direction = d;
         }
     }
-    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
-        if (s->running[i] != NONE && seconds_left(s, i) < soonest) {
-            soonest = seconds_left(s, i);
+    for (uint32_t left = s->busy; left != 0; left &= left - 1) {
+        const uint32_t i = (uint32_t)__builtin_ctz(left);
+        const double seconds = seconds_left(s, i);
+
+        if (seconds < soonest) {
+            soonest = seconds;
             executor = i;
         }
+    }
     if (soonest == HUGE_VAL)
         return false;
     pass_time(s, soonest);
-    s->now = executor != NONE ? fmax(s->now, s->end[executor]) : s->now + soonest;
+    if (executor == NONE)
+        s->now += soonest;
+    else if (s->end[executor] > s->now)
+        s->now = s->end[executor];
     if (executor != NONE)
         end_executor(s, executor);
     else
@@ -346,8 +400,8 @@ static bool cycle_ended(const struct simulator *s)
     if (!st_dispatch_over(&s->dispatch))
         return false;
     if (s->machine->capacity.device_is_host)
-        return s->running[ST_LANE_COMPUTE] == NONE;
-    return s->running[ST_LANE_UPDATE] == NONE && s->ahead_count[ST_LANE_UPDATE] == 0;
+        return (s->busy >> ST_LANE_COMPUTE & 1) == 0;
+    return (s->busy >> ST_LANE_UPDATE & 1) == 0 && s->ahead_count[ST_LANE_UPDATE] == 0;
 }
 
 static strata_status deadlock(struct simulator *s)
@@ -366,6 +420,7 @@ static strata_status run_cycle(struct simulator *s, enum st_phase phase)
     if (s->watch != NULL)
         s->watch->began(s->watch->ctx);
     st_dispatch_begin(&s->dispatch, phase);
+    s->look = ALL_LANES;
     memset(&s->step, 0, sizeof(s->step));
     for (dispatch(s); !cycle_ended(s); dispatch(s))
         if (!advance(s))
@@ -380,12 +435,11 @@ static struct backlog backlog_of(const struct simulator *s)
 
     for (int d = 0; d < DIRECTIONS; d++)
         for (uint32_t i = 1; i < s->io[d].count; i++)
-            b.bytes[d] += (double)s->program->ops[s->io[d].ops[(s->io[d].first + i) % s->program->op_count]].bytes;
-    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
-        if (s->running[i] != NONE)
-            b.seconds += s->end[i] - s->now;
+            b.bytes[d] += (double)s->program->ops[s->io[d].ops[at(s, &s->io[d], i)]].bytes;
+    for (uint32_t left = s->busy; left != 0; left &= left - 1)
+        b.seconds += s->end[__builtin_ctz(left)] - s->now;
     for (uint32_t i = 0; i < s->comm.count; i++)
-        b.seconds += s->cost[s->comm.ops[(s->comm.first + i) % s->program->op_count]];
+        b.seconds += s->cost[s->comm.ops[at(s, &s->comm, i)]];
     return b;
 }
 
@@ -485,6 +539,17 @@ static void take_costs(struct simulator *s)
         memset(s->after, 0, count * sizeof(*s->after));
 }
 
+/* Of the disk; sharing it makes no queue faster. */
+static void take_rates(struct simulator *s)
+{
+    const struct st_rates *rates = &s->machine->rates;
+
+    s->alone[READ] = rates->read;
+    s->alone[WRITE] = rates->write;
+    for (int d = 0; d < DIRECTIONS; d++)
+        s->both[d] = rates->mixed > 0 && rates->mixed / 2 < s->alone[d] ? rates->mixed / 2 : s->alone[d];
+}
+
 static strata_status create(struct simulator *s, void **memory)
 {
     const size_t count = s->program->op_count > 0 ? s->program->op_count : 1;
@@ -500,8 +565,7 @@ static strata_status create(struct simulator *s, void **memory)
     s->io[WRITE].ops = words + count;
     s->checks.ops = words + 2 * count;
     s->comm.ops = words + 3 * count;
-    for (uint32_t lane = 0; lane < ST_LANE_COUNT; lane++)
-        s->running[lane] = NONE;
+    take_rates(s);
     take_costs(s);
     return st_dispatch_init(&s->dispatch, s->program, !s->machine->capacity.device_is_host);
 }

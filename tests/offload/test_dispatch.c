@@ -55,6 +55,8 @@ static void an_op_waits_for_what_it_names(void **state)
     assert_int_equal(st_dispatch_blocker(&d, ST_LANE_UPLOAD), 0);
     assert_int_equal(st_dispatch_ready(&d, ST_LANE_UPLOAD), ST_NO_OP);
     st_dispatch_finish(&d, 0);
+    assert_int_equal(st_dispatch_waiting(&d, 0), 1u << ST_LANE_UPLOAD);
+    assert_int_equal(st_dispatch_waiting(&d, 3), 0);
     start_and_finish(&d, 1);
     assert_int_equal(st_dispatch_pick(&d), 2); /* the earliest that is ready, */
     assert_int_equal(st_dispatch_stall(&d, 0).op, 2);
