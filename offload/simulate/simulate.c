@@ -30,9 +30,10 @@ struct queue {
     uint32_t first, count;
 };
 
-/* The ops in flight when a step ends; steps repeat only if this repeats, too. */
+/* What is in flight when a step ends: all that the next one depends on. */
 struct backlog {
-    double bytes[DIRECTIONS], seconds;
+    uint64_t ops;                                     /* a digest of which, in the order of their queues */
+    double bytes[DIRECTIONS], seconds[ST_LANE_COUNT]; /* left of those being worked on */
 };
 
 struct simulator {
@@ -429,17 +430,34 @@ static strata_status run_cycle(struct simulator *s, enum st_phase phase)
     return STRATA_OK;
 }
 
+static void add_word(uint64_t *digest, uint32_t word)
+{
+    *digest = (*digest ^ word) * 0x100000001b3 + (*digest >> 40);
+}
+
+static void add_queue(uint64_t *digest, const struct simulator *s, const struct queue *q)
+{
+    add_word(digest, NONE - q->count);
+    for (uint32_t i = 0; i < q->count; i++)
+        add_word(digest, q->ops[at(s, q, i)]);
+}
+
 static struct backlog backlog_of(const struct simulator *s)
 {
     struct backlog b = {.bytes = {s->left[READ], s->left[WRITE]}};
 
+    for (uint32_t i = 0; i < ST_LANE_COUNT; i++) {
+        const bool busy = (s->busy >> i & 1) != 0;
+
+        add_word(&b.ops, busy ? s->running[i] : NONE);
+        b.seconds[i] = busy ? s->end[i] - s->now : 0;
+        for (uint32_t a = 0; a < s->ahead_count[i]; a++)
+            add_word(&b.ops, s->ahead[i][(s->ahead_first[i] + a) % ST_JOBS_AHEAD]);
+    }
     for (int d = 0; d < DIRECTIONS; d++)
-        for (uint32_t i = 1; i < s->io[d].count; i++)
-            b.bytes[d] += (double)s->program->ops[s->io[d].ops[at(s, &s->io[d], i)]].bytes;
-    for (uint32_t left = s->busy; left != 0; left &= left - 1)
-        b.seconds += s->end[__builtin_ctz(left)] - s->now;
-    for (uint32_t i = 0; i < s->comm.count; i++)
-        b.seconds += s->cost[s->comm.ops[at(s, &s->comm, i)]];
+        add_queue(&b.ops, s, &s->io[d]);
+    add_queue(&b.ops, s, &s->comm);
+    add_queue(&b.ops, s, &s->checks);
     return b;
 }
 
@@ -448,25 +466,30 @@ static bool same(double a, double b, double scale)
     return fabs(a - b) <= SAME * scale;
 }
 
-/* A finished step: its time, and the ops that were still in flight. */
+/* A finished step: its time, and what was still in flight. */
 struct ended {
     struct st_simulation step;
     struct backlog behind;
 };
 
+/* Whether what follows these two is the same. */
 static bool repeats(const struct ended *a, const struct ended *b)
 {
-    const double seconds = a->step.seconds;
+    const struct backlog *x = &a->behind, *y = &b->behind;
+    bool equal = x->ops == y->ops;
 
-    return same(seconds, b->step.seconds, seconds) && same(a->behind.seconds, b->behind.seconds, seconds) &&
-           same(a->behind.bytes[READ], b->behind.bytes[READ], 1 + a->behind.bytes[READ]) &&
-           same(a->behind.bytes[WRITE], b->behind.bytes[WRITE], 1 + a->behind.bytes[WRITE]);
+    for (uint32_t i = 0; i < ST_LANE_COUNT; i++)
+        equal &= same(x->seconds[i], y->seconds[i], a->step.seconds);
+    for (int d = 0; d < DIRECTIONS; d++)
+        equal &= same(x->bytes[d], y->bytes[d], 1 + x->bytes[d]);
+    return equal;
 }
 
-/* The number of steps after which the last one repeats; 0: it does not.  The first step has no update and does not count. */
+/* The number of steps after which all repeats, the last one among them; 0: nothing does yet.  What follows the first step counts,
+ * though itself it has no update. */
 static uint32_t period(const struct ended *steps, uint32_t last)
 {
-    for (uint32_t p = 1; p <= PERIOD_MAX && p < last; p++)
+    for (uint32_t p = 1; p <= PERIOD_MAX && p <= last; p++)
         if (repeats(&steps[last], &steps[last - p]))
             return p;
     return 0;

@@ -25,7 +25,7 @@ struct st_simulation {
 
 /** Simulate until steps repeat, one by one or in a period of a few, and report their mean.  Rates that are 0 cost nothing.
  *  E_NOMEM; E_INTERNAL: the program cannot proceed (a deadlock the verifier missed).
- *  Cost    O(steps * (ops + waits)), 3 steps as a rule, 24 at most; allocations of O(ops). */
+ *  Cost    O(steps * (ops + waits)), 2 steps as a rule, 24 at most; allocations of O(ops). */
 strata_status st_simulate(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine);
 
 /* Is told what runs when, in pieces: an op that goes on while another one begins or ends is told again.  Times are seconds since
