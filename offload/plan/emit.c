@@ -35,7 +35,7 @@ struct st_op *st_emit_op(struct st_emitter *e, enum st_op_kind kind, unsigned ph
     struct st_program *program = e->program;
 
     e->op = &e->dummy;
-    if (reserve(e, (void **)&program->ops, &e->op_room, program->op_count + 1, sizeof(*program->ops)))
+    if (reserve(e, (void **)&program->ops, &program->op_room, program->op_count + 1, sizeof(*program->ops)))
         e->op = &program->ops[program->op_count++];
     *e->op = (struct st_op){.kind = (uint8_t)kind,
                             .lane = (uint8_t)st_op_rows[kind].lane,
@@ -51,7 +51,7 @@ void st_emit_operand(struct st_emitter *e, enum st_role role, uint32_t buffer, u
     struct st_program *program = e->program;
 
     assert(operand != NULL && buffer < program->buffer_count);
-    if (!reserve(e, (void **)&program->accesses, &e->access_room, program->access_count + 1, sizeof(*program->accesses)))
+    if (!reserve(e, (void **)&program->accesses, &program->access_room, program->access_count + 1, sizeof(*program->accesses)))
         return;
     program->accesses[program->access_count++] = (struct st_access){.buffer = buffer,
                                                                     .mode = (uint8_t)st_operand_mode(operand, e->op),
@@ -240,31 +240,14 @@ static void emit_cycle(struct st_emitter *e)
         st_emit_update(e, p);
 }
 
-/* Frees the unused ends of the lists, since a plan keeps them as long as it lives. */
-static void trim(void **array, uint32_t count, size_t size)
-{
-    void *trimmed = count > 0 ? realloc(*array, (size_t)count * size) : NULL;
-
-    if (trimmed != NULL)
-        *array = trimmed;
-}
-
 strata_status st_emit_program(struct st_plan *plan, struct st_layout *lay)
 {
-    struct st_program *program = &plan->program;
-    struct st_emitter e = {.plan = plan, .program = program, .lay = lay, .underway.page = ST_NO_PAGE};
-    strata_status st;
+    struct st_emitter e = {.plan = plan, .program = &plan->program, .lay = lay, .underway.page = ST_NO_PAGE};
 
     e.update_phases = st_emit_gated(&e) ? BODY | EPI : BODY | PRO;
     st_emit_order(&e);
     emit_cycle(&e);
     if (e.no_memory)
         return st_error(STRATA_E_NOMEM, "plan: no memory for the program");
-    if ((st = st_program_wait(program)) != STRATA_OK)
-        return st;
-    trim((void **)&program->ops, program->op_count, sizeof(*program->ops));
-    trim((void **)&program->accesses, program->access_count, sizeof(*program->accesses));
-    trim((void **)&program->waits, program->wait_count, sizeof(*program->waits));
-    trim((void **)&program->buffers, program->buffer_count, sizeof(*program->buffers));
-    return STRATA_OK;
+    return st_program_wait(&plan->program, &plan->scratch);
 }

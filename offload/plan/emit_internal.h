@@ -27,7 +27,6 @@ struct st_emitter {
     const struct st_plan *plan; /* decisions */
     struct st_program *program; /* being written */
     struct st_layout *lay;
-    uint32_t op_room, access_room;
     uint64_t tick;                     /* for least recently used */
     bool first_ahead;                  /* the first block's update and upload go before the table's */
     uint32_t ahead[ST_POOL_SLOTS_MAX]; /* [tail_reads] chunks read ahead by the previous cycle, in the order of their updates */

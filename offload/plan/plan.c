@@ -407,6 +407,13 @@ static strata_status check_ops(const struct st_plan *plan)
                     (unsigned long long)ops, OPS_MAX);
 }
 
+/* Frees what only a choice among many programs needs. */
+static void settle(struct st_plan *plan)
+{
+    st_program_trim(&plan->program);
+    st_scratch_free(&plan->scratch);
+}
+
 strata_status st_plan_take_rank(struct st_plan *plan, uint32_t rank)
 {
     struct st_program *program = &plan->program;
@@ -423,9 +430,11 @@ strata_status st_plan_take_rank(struct st_plan *plan, uint32_t rank)
     plan->sums = NULL;
     program->chunk_count = 0;
     program->tile_count = 0;
-    if ((st = cut_chunks(plan)) != STRATA_OK || (st = st_plan_sums_make(plan)) != STRATA_OK)
+    if ((st = cut_chunks(plan)) != STRATA_OK || (st = st_plan_sums_make(plan)) != STRATA_OK ||
+        (st = st_plan_build(plan)) != STRATA_OK)
         return st;
-    return st_plan_build(plan);
+    settle(plan);
+    return STRATA_OK;
 }
 
 strata_status st_plan_make(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
@@ -466,6 +475,7 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
     plan->fits = true;
     if ((st = st_plan_choose(plan, rates)) != STRATA_OK || (st = st_plan_take_rank(plan, policy->rank)) != STRATA_OK)
         goto fail;
+    settle(plan);
     *out = plan;
     return STRATA_OK;
 
@@ -490,5 +500,6 @@ void st_plan_destroy(struct st_plan *plan)
         return;
     st_program_fini(&plan->program);
     st_plan_sums_free(plan->sums);
+    st_scratch_free(&plan->scratch);
     free(plan);
 }

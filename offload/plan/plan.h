@@ -40,7 +40,8 @@ struct st_plan {
     struct st_policy policy;
     struct st_decisions decided;
     struct st_slots reserved;  /* decided.slots before unused pools were dropped */
-    struct st_plan_sums *sums; /* used by the planner alone */
+    struct st_plan_sums *sums; /* used by the planner alone, as is the next one: */
+    struct st_scratch scratch; /* for writing its programs, and simulating them */
 
     bool fits;
     uint64_t minimum[STRATA_TIER_COUNT];          /* needed by the smallest placement of this policy */

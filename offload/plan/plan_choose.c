@@ -174,7 +174,7 @@ static strata_status judge(struct candidate *c, struct st_plan *plan, const stru
     t = st_program_traffic(&plan->program, plan->policy.forward_only ? ST_PHASE_EVAL : ST_PHASE_BODY);
     c->moved = t.read + t.write + t.upload + t.download + t.comm;
     c->memory = plan->program.needed[STRATA_TIER_DEVICE] + plan->program.needed[STRATA_TIER_HOST];
-    if ((st = st_simulate(&simulation, &plan->program, nominal)) == STRATA_OK)
+    if ((st = st_simulate_in(&simulation, &plan->program, nominal, &plan->scratch)) == STRATA_OK)
         c->seconds = simulation.seconds;
     return st;
 }

@@ -97,8 +97,8 @@ static uint32_t take_in(struct st_walk *k, strata_tier tier, enum st_space space
     if (!k->build)
         return ST_NO_BUFFER;
     add_to_item(k, tier, size, item);
-    if (plan->program.buffer_count == k->buffer_room) {
-        const uint32_t room = k->buffer_room == 0 ? 256 : 2 * k->buffer_room;
+    if (plan->program.buffer_count == plan->program.buffer_room) {
+        const uint32_t room = plan->program.buffer_room == 0 ? 256 : 2 * plan->program.buffer_room;
         struct st_buffer *grown = realloc(plan->program.buffers, room * sizeof(*grown));
 
         if (grown == NULL) {
@@ -106,7 +106,7 @@ static uint32_t take_in(struct st_walk *k, strata_tier tier, enum st_space space
             return ST_NO_BUFFER;
         }
         plan->program.buffers = grown;
-        k->buffer_room = room;
+        plan->program.buffer_room = room;
     }
     plan->program.buffers[plan->program.buffer_count] =
         (struct st_buffer){.tier = tier, .space = (uint8_t)space, .offset = offset, .bytes = size};

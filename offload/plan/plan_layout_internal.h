@@ -31,7 +31,6 @@ struct st_walk {
     struct st_layout *lay;
     struct st_plan *plan;
     bool build;
-    uint32_t buffer_room;
     bool no_memory;
     uint8_t row[STRATA_TIER_COUNT][ST_ITEM_COUNT];       /* 1 + index in plan->items; 0: none yet */
     uint64_t streamed, from_nvme;                        /* bytes of the largest page's weights, */

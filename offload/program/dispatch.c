@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define STALL_HOPS_MAX 64u
 
@@ -31,13 +32,21 @@ static void rewind_lanes(struct st_dispatch *d)
 
 strata_status st_dispatch_init(struct st_dispatch *d, const struct st_program *program, bool queues)
 {
-    *d = (struct st_dispatch){.program = program, .queues = queues};
-    d->done = calloc((size_t)program->op_count + 1, sizeof(*d->done));
-    d->lane_ops = malloc(((size_t)program->op_count + 1) * sizeof(*d->lane_ops));
-    if (d->done == NULL || d->lane_ops == NULL) {
-        st_dispatch_fini(d);
+    void *memory = malloc(st_dispatch_bytes(program->op_count) + 1);
+
+    if (memory == NULL) {
+        *d = (struct st_dispatch){0};
         return st_error(STRATA_E_NOMEM, "no memory for the lanes of %u ops", program->op_count);
     }
+    st_dispatch_place(d, program, queues, memory);
+    return STRATA_OK;
+}
+
+void st_dispatch_place(struct st_dispatch *d, const struct st_program *program, bool queues, void *memory)
+{
+    *d = (struct st_dispatch){.program = program, .queues = queues, .done = memory};
+    memset(memory, 0, program->op_count * sizeof(*d->done));
+    d->lane_ops = (uint32_t *)(void *)(d->done + program->op_count);
     for (uint32_t i = 0; i < program->op_count; i++)
         d->lanes[program->ops[i].lane].end++;
     for (uint32_t lane = 1; lane < ST_LANE_COUNT; lane++)
@@ -45,13 +54,11 @@ strata_status st_dispatch_init(struct st_dispatch *d, const struct st_program *p
     rewind_lanes(d);
     for (uint32_t i = 0; i < program->op_count; i++)
         d->lane_ops[d->lanes[program->ops[i].lane].next++] = i;
-    return STRATA_OK;
 }
 
 void st_dispatch_fini(struct st_dispatch *d)
 {
     free(d->done);
-    free(d->lane_ops);
     d->done = NULL;
     d->lane_ops = NULL;
 }

@@ -33,13 +33,15 @@ struct st_dispatch {
         bool ready;           /* all waits are met, which stays so within the cycle */
         uint32_t on, on_done; /* else the op that it waits for, until done[on] equals on_done; NO_OP: not checked yet */
     } lanes[ST_LANE_COUNT];
+    _Atomic uint32_t *done; /* [op_count]: last cycle in which the op finished; in one piece of memory with */
     uint32_t *lane_ops;     /* [op_count], by lane */
-    _Atomic uint32_t *done; /* [op_count]: last cycle in which the op finished */
 };
 
 /** Initialise before the first cycle.  E_NOMEM.  Cost: st_dispatch_bytes(). */
 strata_status st_dispatch_init(struct st_dispatch *d, const struct st_program *program, bool queues);
 void st_dispatch_fini(struct st_dispatch *d);
+/** Initialise in memory of the caller's, of st_dispatch_bytes() bytes: without st_dispatch_fini(). */
+void st_dispatch_place(struct st_dispatch *d, const struct st_program *program, bool queues, void *memory);
 /** Memory that this takes for a program of `ops` ops. */
 uint64_t st_dispatch_bytes(uint64_t ops);
 

@@ -23,6 +23,24 @@ void st_program_fini(struct st_program *program)
     free(program->waits);
 }
 
+static void trim(void **array, uint32_t *room, uint32_t count, size_t size)
+{
+    void *trimmed = count > 0 ? realloc(*array, (size_t)count * size) : NULL;
+
+    if (trimmed == NULL)
+        return;
+    *array = trimmed;
+    *room = count;
+}
+
+void st_program_trim(struct st_program *program)
+{
+    trim((void **)&program->ops, &program->op_room, program->op_count, sizeof(*program->ops));
+    trim((void **)&program->accesses, &program->access_room, program->access_count, sizeof(*program->accesses));
+    trim((void **)&program->waits, &program->wait_room, program->wait_count, sizeof(*program->waits));
+    trim((void **)&program->buffers, &program->buffer_room, program->buffer_count, sizeof(*program->buffers));
+}
+
 uint64_t st_program_own_elems(const struct st_program *program, uint32_t page)
 {
     const struct st_page *p = &program->workload.pages[page];

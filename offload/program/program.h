@@ -18,6 +18,7 @@
 #ifndef OFFLOAD_PROGRAM_PROGRAM_H
 #define OFFLOAD_PROGRAM_PROGRAM_H
 
+#include "core/base/scratch.h"
 #include "core/base/space.h"
 #include "kernels/kernels.h"
 #include "offload/program/op_table.h"
@@ -196,6 +197,7 @@ struct st_program {
     uint32_t access_count;
     struct st_wait *waits;
     uint32_t wait_count;
+    uint32_t buffer_room, op_room, access_room, wait_room; /* how many the lists have memory for */
 };
 
 /* Leaves.  The micro-batches of a step, in order, are cut into leaves of equal size.  A page's gradients are added in order, from
@@ -281,8 +283,11 @@ uint64_t st_program_gathered_grads(const struct st_program *program, uint32_t pa
 /* Frees the lists and the workload's copy, not the program itself. */
 void st_program_fini(struct st_program *program);
 
+/** Free the unused ends of the lists, which are there for the next program that is written over this one. */
+void st_program_trim(struct st_program *program);
+
 /** Write program->waits from the ops' accesses.  E_NOMEM. */
-strata_status st_program_wait(struct st_program *program);
+strata_status st_program_wait(struct st_program *program, struct st_scratch *scratch);
 
 /** Prove a program sound: every input resident and current when used under any order the waits allow, no slot in two
  *  roles, buffers inside what is needed and disjoint, every op reachable.  E_INTERNAL with the first fault found. */

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define NONE UINT32_MAX
 
@@ -28,7 +29,6 @@ struct waiter {
     struct reader *readers;  /* [2 * access_count] */
     uint32_t reader_count;
     uint32_t *seen; /* [2 * op_count]: op + 1 of an op that already waits for it */
-    uint32_t wait_room;
 };
 
 static bool add_wait(struct waiter *k, uint32_t op, uint32_t who)
@@ -39,16 +39,16 @@ static bool add_wait(struct waiter *k, uint32_t op, uint32_t who)
     if (who == NONE || who == op || k->seen[who] == op + 1)
         return true;
     k->seen[who] = op + 1;
-    if (program->wait_count == k->wait_room) {
-        const uint32_t room = k->wait_room == 0 ? 1024 : 2 * k->wait_room;
+    if (program->wait_count == program->wait_room) {
+        const uint32_t room = program->wait_room == 0 ? 1024 : 2 * program->wait_room;
         struct st_wait *grown = realloc(program->waits, room * sizeof(*grown));
 
         if (grown == NULL)
             return false;
         program->waits = grown;
-        k->wait_room = room;
+        program->wait_room = room;
     }
-    program->waits[program->wait_count++] = (struct st_wait){.op = who % n, .previous = who >= n};
+    program->waits[program->wait_count++] = (struct st_wait){.op = who < n ? who : who - n, .previous = who >= n};
     program->ops[op].wait_count++;
     return true;
 }
@@ -112,15 +112,25 @@ static void remember_as_previous(struct waiter *k)
         k->readers[r].who += n;
 }
 
-strata_status st_program_wait(struct st_program *program)
+static bool take_memory(struct waiter *k, struct st_scratch *scratch)
+{
+    const size_t buffers = k->program->buffer_count, readers = 2 * (size_t)k->program->access_count,
+                 ops = 2 * (size_t)k->program->op_count;
+
+    k->last = st_scratch_take(scratch, buffers * sizeof(*k->last) + readers * sizeof(*k->readers) + ops * sizeof(*k->seen));
+    if (k->last == NULL)
+        return false;
+    k->readers = (struct reader *)(void *)(k->last + buffers);
+    k->seen = (uint32_t *)(void *)(k->readers + readers);
+    memset(k->seen, 0, ops * sizeof(*k->seen));
+    return true;
+}
+
+strata_status st_program_wait(struct st_program *program, struct st_scratch *scratch)
 {
     struct waiter k = {.program = program};
-    bool ok;
+    bool ok = take_memory(&k, scratch);
 
-    k.last = malloc(program->buffer_count * sizeof(*k.last));
-    k.readers = malloc(2 * (size_t)program->access_count * sizeof(*k.readers));
-    k.seen = calloc(2 * (size_t)program->op_count, sizeof(*k.seen));
-    ok = k.last != NULL && k.readers != NULL && k.seen != NULL;
     program->wait_count = 0;
     for (uint32_t b = 0; ok && b < program->buffer_count; b++)
         k.last[b] = (struct last_touch){.writer = NONE, .first_reader = NONE, .last_reader = NONE};
@@ -132,8 +142,5 @@ strata_status st_program_wait(struct st_program *program)
         ok = add_waits(&k, i);
         touch(&k, i);
     }
-    free(k.last);
-    free(k.readers);
-    free(k.seen);
     return ok ? STRATA_OK : st_error(STRATA_E_NOMEM, "plan: no memory for the program");
 }

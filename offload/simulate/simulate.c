@@ -11,7 +11,6 @@
 #include "offload/simulate/cost.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define STEPS_MAX  24u  /* the most to simulate; if no period is found, half of them are averaged */
@@ -573,16 +572,16 @@ static void take_rates(struct simulator *s)
         s->both[d] = rates->mixed > 0 && rates->mixed / 2 < s->alone[d] ? rates->mixed / 2 : s->alone[d];
 }
 
-static strata_status create(struct simulator *s, void **memory)
+static strata_status create(struct simulator *s, struct st_scratch *scratch)
 {
-    const size_t count = s->program->op_count > 0 ? s->program->op_count : 1;
+    const size_t count = s->program->op_count;
     uint32_t *words;
 
-    *memory = calloc(count, 2 * sizeof(double) + 4 * sizeof(uint32_t));
-    if (*memory == NULL)
+    s->cost = st_scratch_take(scratch, count * (2 * sizeof(double) + 4 * sizeof(uint32_t)) + st_dispatch_bytes(count));
+    if (s->cost == NULL)
         return st_error(STRATA_E_NOMEM, "simulation: no memory for %zu ops", count);
-    s->cost = *memory;
     s->after = s->cost + count;
+    memset(s->after, 0, count * sizeof(*s->after));
     words = (uint32_t *)(void *)(s->after + count);
     s->io[READ].ops = words;
     s->io[WRITE].ops = words + count;
@@ -590,7 +589,8 @@ static strata_status create(struct simulator *s, void **memory)
     s->comm.ops = words + 3 * count;
     take_rates(s);
     take_costs(s);
-    return st_dispatch_init(&s->dispatch, s->program, !s->machine->capacity.device_is_host);
+    st_dispatch_place(&s->dispatch, s->program, !s->machine->capacity.device_is_host, words + 4 * count);
+    return STRATA_OK;
 }
 
 /* The save's writes may outlive its step, so as many steps are compared as any period divides. */
@@ -607,20 +607,28 @@ static strata_status run_save(struct simulator *s, const struct st_simulation *s
     return st;
 }
 
+strata_status st_simulate_in(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine,
+                             struct st_scratch *scratch)
+{
+    struct simulator s = {.program = program, .machine = machine};
+    const strata_status st = create(&s, scratch);
+
+    return st == STRATA_OK ? run_steps(&s, out) : st;
+}
+
 /* save: NULL, or where to put what a save costs. */
 static strata_status simulate(struct st_simulation *out, double *save, const struct st_program *program,
                               const struct st_machine *machine, const struct st_simulation_watch *watch)
 {
     struct simulator s = {.program = program, .machine = machine, .watch = watch};
-    void *memory;
-    strata_status st = create(&s, &memory);
+    struct st_scratch scratch = {0};
+    strata_status st = create(&s, &scratch);
 
     if (st == STRATA_OK)
         st = run_steps(&s, out);
     if (st == STRATA_OK && save != NULL)
         st = run_save(&s, out, save);
-    st_dispatch_fini(&s.dispatch);
-    free(memory);
+    st_scratch_free(&scratch);
     return st;
 }
 

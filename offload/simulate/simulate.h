@@ -13,6 +13,7 @@
 #ifndef OFFLOAD_SIMULATE_SIMULATE_H
 #define OFFLOAD_SIMULATE_SIMULATE_H
 
+#include "core/base/scratch.h"
 #include "offload/machine/rates.h"
 #include "offload/program/program.h"
 
@@ -27,6 +28,9 @@ struct st_simulation {
  *  E_NOMEM; E_INTERNAL: the program cannot proceed (a deadlock the verifier missed).
  *  Cost    O(steps * (ops + waits)), 2 steps as a rule, 24 at most; allocations of O(ops). */
 strata_status st_simulate(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine);
+/** The same in memory that is kept for the next simulation: nothing is allocated that is there already. */
+strata_status st_simulate_in(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine,
+                             struct st_scratch *scratch);
 
 /* Is told what runs when, in pieces: an op that goes on while another one begins or ends is told again.  Times are seconds since
  * the step began; the pieces of a lane add up to its `busy`, those of the stalls to `stall`. */

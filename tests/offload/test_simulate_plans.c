@@ -355,6 +355,30 @@ static void assert_adds_up(const struct st_simulation *sim, const struct st_mach
     assert_near(sum, sim->seconds);
 }
 
+/* Whatever an earlier simulation has left there. */
+static void memory_of_one_simulation_serves_the_next(void **state)
+{
+    struct st_scratch scratch = {0};
+    struct st_page pages[PAGES];
+    const void *kept;
+
+    (void)state;
+    assert_non_null(kept = st_scratch_take(&scratch, 4u << 20));
+    memset(scratch.bytes, 0xff, scratch.size);
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        struct st_simulation alone, in;
+        struct st_machine m;
+        struct st_plan *plan = random_plan(seed, pages, &m);
+
+        alone = simulate(&plan->program, &m);
+        assert_int_equal(st_simulate_in(&in, &plan->program, &m, &scratch), STRATA_OK);
+        assert_memory_equal(&in, &alone, offsetof(struct st_simulation, stalled_by)); /* padding follows */
+        st_plan_destroy(plan);
+    }
+    assert_ptr_equal(scratch.bytes, kept);
+    st_scratch_free(&scratch);
+}
+
 /* What a watch has been told of the running step, and where each lane's last piece ended. */
 struct told {
     const struct st_program *program;
@@ -568,6 +592,7 @@ int main(void)
         cmocka_unit_test(checksums_cost_what_the_engine_hashes),
         cmocka_unit_test(missing_rates_are_named),
         cmocka_unit_test(a_watch_is_told_the_whole_step),
+        cmocka_unit_test(memory_of_one_simulation_serves_the_next),
         cmocka_unit_test(no_step_beats_its_bounds),
         cmocka_unit_test(no_step_beats_the_bound_of_what_is_slow),
         cmocka_unit_test(faster_is_not_slower),
