@@ -14,11 +14,6 @@
 
 #define MACHINE_FILE_BYTES_MAX (1u << 20)
 
-/* What is set aside in addition beside a GPU: the file of cublasLt, of which every page that was read counts (516 MiB in
- * CUDA 13.0), and, as a guess, as much again for the driver's context and the kernels it keeps for loading.  `strata bench step`
- * prints what a run used: peak_rss_mb, planned_rss_mb. */
-#define MACHINE_GPU_BYTES (UINT64_C(1) << 30)
-
 enum field_type { FIELD_TEXT, FIELD_BYTES, FIELD_COUNT, FIELD_BOOL, FIELD_RATE, FIELD_SECONDS, FIELD_DIRS };
 
 #define COUNT_MOST      4096u /* limit on workers, drives and ranks, since tables have an entry for each */
@@ -63,8 +58,10 @@ static const struct machine_field machine_fields[] = {
 };
 #define FIELD_TOTAL (sizeof(machine_fields) / sizeof(machine_fields[0]))
 
-static uint64_t at_least_zero(uint64_t have, uint64_t taken)
+uint64_t st_machine_host_budget(uint64_t available, uint64_t beside)
 {
+    const uint64_t have = available / 5 * 4, taken = ST_MACHINE_FIXED_BYTES + beside;
+
     return have > taken ? have - taken : 0;
 }
 
@@ -104,8 +101,7 @@ strata_status st_machine_here(struct st_machine *out, const struct st_machine_op
     capacity[STRATA_TIER_HOST] =
         opts->host_memory != ST_AUTO_BYTES
             ? opts->host_memory / st_topology_memory_shares(topo)
-            : at_least_zero(available / 5 * 4,
-                            ST_MACHINE_FIXED_BYTES + (is_host ? capacity[STRATA_TIER_DEVICE] : MACHINE_GPU_BYTES));
+            : st_machine_host_budget(available, is_host ? capacity[STRATA_TIER_DEVICE] : ST_MACHINE_GPU_BYTES);
     if (opts->nvme.dir_count > 0) {
         uint32_t tightest;
 

@@ -16,6 +16,11 @@ struct st_json_writer;
 /* What an automatic host budget sets aside for the process itself: what it needs beside the arenas. */
 #define ST_MACHINE_FIXED_BYTES (UINT64_C(96) << 20)
 
+/* What is set aside in addition beside a GPU: the file of cublasLt, of which every page that was read counts (516 MiB in
+ * CUDA 13.0), and, as a guess, as much again for the driver's context and the kernels it keeps for loading.  `strata bench step`
+ * prints what a run used: peak_rss_mb, planned_rss_mb. */
+#define ST_MACHINE_GPU_BYTES (UINT64_C(1) << 30)
+
 /* What a run may use of this machine.  Borrowed during a call. */
 struct st_machine_opts {
     const struct st_topology *topology;
@@ -34,6 +39,9 @@ struct st_machine_opts {
  *  ops, those that wait for the queues and make staged copies, the mover of the swap.  Of 4 to 7 cores one, of 8 or more two; of
  *  2 or 3 none, since there a worker more is worth more (an update of two workers on two cores is 4 to 5 % faster). */
 uint32_t st_machine_workers(const struct st_topology *topology, const char *device, uint32_t threads);
+
+/** The host's automatic budget: 80 % of what is available, less the fixed part and what the device takes beside it. */
+uint64_t st_machine_host_budget(uint64_t available, uint64_t beside);
 
 /** Capacities for this process: its budgets; auto: host 80 % of the smaller of cgroup limit and available memory, less the fixed
  * part, less what a cpu device takes; device auto: half of available memory on a cpu device.  nvme: what the directories hold in

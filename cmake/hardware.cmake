@@ -1,0 +1,54 @@
+# hardware_table.inc: the rows of share/strata/hardware.json as rows of C tables, so that the program needs no file for them.
+function(strata_hardware_rows out json list)
+  string(JSON count LENGTH "${json}" ${list})
+  math(EXPR last "${count} - 1")
+  set(rows "")
+  foreach(i RANGE ${last})
+    set(row "")
+    foreach(key ${ARGN})
+      string(JSON type TYPE "${json}" ${list} ${i} ${key})
+      string(JSON value GET "${json}" ${list} ${i} ${key})
+      if(type STREQUAL "ARRAY") # at most one alias
+        string(JSON length LENGTH "${value}")
+        set(value "")
+        if(length GREATER 1)
+          message(FATAL_ERROR "share/strata/hardware.json: ${list} ${i}: more than one of ${key}")
+        elseif(length EQUAL 1)
+          string(JSON value GET "${json}" ${list} ${i} ${key} 0)
+        endif()
+        set(type STRING)
+      endif()
+      if(key STREQUAL "kind") # what cards of the kind attain
+        string(JSON matmul GET "${json}" attained ${value} matmul)
+        string(JSON block GET "${json}" attained ${value} block)
+        string(JSON memory GET "${json}" attained ${value} memory)
+        string(APPEND row "${matmul}, ${block}, ${memory}, ")
+      elseif(key STREQUAL "pcie")
+        string(JSON lane GET "${json}" pcie_lane_gbs ${value})
+        string(APPEND row "\"${value}\", ${lane}, ")
+      elseif(type STREQUAL "STRING")
+        string(APPEND row "\"${value}\", ")
+      else()
+        string(APPEND row "${value}, ")
+      endif()
+    endforeach()
+    string(APPEND rows "    {${row}},\n")
+  endforeach()
+  set(${out} "${rows}" PARENT_SCOPE)
+endfunction()
+
+function(strata_hardware_table file)
+  set(source ${PROJECT_SOURCE_DIR}/share/strata/hardware.json)
+  set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+  file(READ ${source} json)
+  strata_hardware_rows(cards "${json}" cards name title aliases memory_gb usable_mib bf16_tflops memory_gbs pcie lanes nvlink_gbs
+                       kind source date)
+  strata_hardware_rows(drives "${json}" drives name read_gbs)
+  file(CONFIGURE OUTPUT ${file} CONTENT
+"/* From share/strata/hardware.json, by cmake/hardware.cmake. */
+static const struct card cards[] = {
+@cards@};
+static const struct drive_kind drive_kinds[] = {
+@drives@};
+" @ONLY)
+endfunction()
