@@ -31,6 +31,17 @@ strata_status strata_device_check(const char *device)
     return st_error(STRATA_E_INVAL, "--device: unknown device \"%s\": use cpu", device);
 }
 
+/* A plan for a machine that has a GPU needs none here, nor a build that knows them. */
+static bool plans_gpu(const struct strata_model_opts *o)
+{
+    const char *device = o->device;
+
+    return o->use == STRATA_USE_PLAN && (o->machine != NULL || o->gpu != NULL) && device != NULL &&
+           strncmp(device, "cuda", 4) == 0 && st_device_find("cuda") == NULL &&
+           (device[4] == '\0' ||
+            (device[4] == ':' && device[5] != '\0' && strspn(device + 5, "0123456789") == strlen(device + 5)));
+}
+
 bool st_handle_is_directory(const char *path)
 {
     struct stat info;
@@ -386,6 +397,27 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
     return st;
 }
 
+/* The machine that the plan is for, or whose rates are known. */
+static strata_status read_machine(struct strata_model *m, const struct strata_model_opts *o)
+{
+    const struct st_hardware_choice choice = {.gpu = o->gpu, .ram = o->ram, .drives = o->drives, .drive_count = o->drive_count};
+    strata_status st;
+
+    if (o->gpu == NULL) {
+        st = m->machine != NULL ? st_machine_read(&m->file, m->machine) : STRATA_OK;
+        if (st == STRATA_OK && plans_gpu(o) && m->file.capacity.bytes[STRATA_TIER_DEVICE] == 0)
+            return st_error(STRATA_E_INPUT, "machine file %s: --device %s: device_bytes must say how much memory its GPU has",
+                            m->machine, o->device);
+        return st;
+    }
+    m->hardware = st_fault_refuses("api.hardware") ? NULL : calloc(1, sizeof(*m->hardware));
+    if (m->hardware == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for a machine");
+    if ((st = st_hardware_parse(m->hardware, &choice)) == STRATA_OK)
+        st_hardware_machine(&m->file, m->hardware);
+    return st;
+}
+
 static strata_status open_model(struct strata_model *m, const struct strata_model_opts *o, const struct strata_config *from)
 {
     struct st_model_config config;
@@ -393,8 +425,8 @@ static strata_status open_model(struct strata_model *m, const struct strata_mode
 
     if (st == STRATA_OK)
         st = st_ranks_workers(m);
-    if (st == STRATA_OK && m->machine != NULL)
-        st = st_machine_read(&m->file, m->machine);
+    if (st == STRATA_OK)
+        st = read_machine(m, o);
     if (st == STRATA_OK)
         st = plan_ranks(m, o);
     if (st == STRATA_OK)
@@ -417,13 +449,12 @@ static strata_status open_model(struct strata_model *m, const struct strata_mode
 }
 
 /* Each rank of a machine has a GPU of its own, unless the name says which one. */
-static strata_status take_device(struct strata_model *m, const char *device)
+static strata_status take_device(struct strata_model *m, const struct strata_model_opts *o)
 {
     const struct st_world world = st_handle_world(m);
+    const char *device = o->device == NULL || plans_gpu(o) ? "cpu" : o->device; /* whose tensors a plan is made with */
     char own[32];
 
-    if (device == NULL)
-        device = "cpu";
     if (strcmp(device, "cuda") != 0 || world.ranks == 1)
         return st_handle_text(&m->device, device);
     snprintf(own, sizeof(own), "cuda:%u", world.local_rank);
@@ -447,8 +478,8 @@ static strata_status take_opts(struct strata_model *m, const struct strata_confi
     m->progress_ctx = o->progress_ctx;
     st = st_handle_text(&m->name, o->model);
     if (st == STRATA_OK)
-        st = take_device(m, o->device);
-    return st == STRATA_OK ? st_handle_text(&m->machine, o->machine) : st;
+        st = take_device(m, o);
+    return st == STRATA_OK ? st_handle_text(&m->machine, o->gpu != NULL ? "--gpu" : o->machine) : st;
 }
 
 /* A plan may be for the paced device, which benches use. */
@@ -466,7 +497,13 @@ static strata_status check_opts(const struct strata_model_opts *o)
                         ST_COMM_RANKS_MAX);
     if (o->nodes != 0 && o->ranks == 0)
         return st_error(STRATA_E_INVAL, "%u nodes (--nodes) need ranks that are on them: say how many (--ranks)", o->nodes);
-    if (o->device == NULL || (o->use == STRATA_USE_PLAN && strcmp(o->device, "paced") == 0))
+    if (o->gpu != NULL && (o->machine != NULL || o->use != STRATA_USE_PLAN))
+        return st_error(STRATA_E_INVAL, "--gpu %s names a machine to plan for: %s", o->gpu,
+                        o->machine != NULL ? "--machine names one, too" : "another use is for this one");
+    if (o->gpu == NULL && (o->ram != NULL || o->drive_count > 0))
+        return st_error(STRATA_E_INVAL, "%s says a part of a machine of which --gpu NAME says the card",
+                        o->ram != NULL ? "--ram" : "--drive");
+    if (o->device == NULL || plans_gpu(o) || (o->use == STRATA_USE_PLAN && strcmp(o->device, "paced") == 0))
         return STRATA_OK;
     return strata_device_check(o->device);
 }
@@ -577,6 +614,7 @@ void strata_model_close(struct strata_model *model)
     free(model->adapter_dir);
     st_topology_destroy(model->topology);
     free(model->machine);
+    free(model->hardware);
     free(model->device);
     free(model->name);
     free(model->saved);

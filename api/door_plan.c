@@ -68,6 +68,12 @@ static strata_status existing_part(char place[ST_CONFIG_PATH_MAX], const char *d
     return st_error(STRATA_E_INPUT, "strata.save (--save) %s: %s is not a directory", dir, place);
 }
 
+/* A plan for drives that are not here: the directories of the configuration need not be there, nor are they looked at. */
+static bool has_drives_elsewhere(const struct strata_model *m)
+{
+    return st_handle_only_plans(m) && (m->hardware != NULL || m->file.capacity.bytes[STRATA_TIER_NVME] != 0);
+}
+
 /* Strings are borrowed from the model, and from `place`. */
 static strata_status machine_opts(struct st_machine_opts *opts, const struct strata_model *m, char place[ST_CONFIG_PATH_MAX])
 {
@@ -76,7 +82,7 @@ static strata_status machine_opts(struct st_machine_opts *opts, const struct str
     opts->device = m->device;
     if (m->threads != 0)
         opts->threads = m->threads;
-    if (!uses_disk(m)) {
+    if (!uses_disk(m) || has_drives_elsewhere(m)) {
         opts->nvme.dir_count = 0;
     } else if (!st_config_uses_nvme(&m->config)) {
         opts->nvme.dirs[0] = place;
@@ -97,8 +103,6 @@ static strata_status find_machine(struct strata_plan *p)
                               "zero_optimization.offload_optimizer.device=nvme");
     if ((st = machine_opts(&here, p->model, place)) != STRATA_OK)
         return st;
-    if (foreign && p->model->file.capacity.bytes[STRATA_TIER_NVME] != 0)
-        here.nvme.dir_count = 0;
     /* A plan for another machine whose file gives the device's bytes does not query a GPU here. */
     here.device = foreign && p->model->file.capacity.bytes[STRATA_TIER_DEVICE] != 0 ? "cpu" : p->model->device;
     st = st_machine_here(&p->machine, &here);
@@ -202,12 +206,13 @@ static strata_status check_memory(const struct strata_plan *p)
 /* --- the plan --- */
 
 /* Whether checkpoints lie on the file systems of the run's drives, which then hold their sets. */
-static bool saves_on_drives(const struct st_config *config)
+static bool saves_on_drives(const struct strata_model *m)
 {
+    const struct st_config *config = &m->config;
     char place[ST_CONFIG_PATH_MAX];
     struct stat save, drive;
 
-    if (!st_config_uses_nvme(config))
+    if (!st_config_uses_nvme(config) || m->hardware != NULL)
         return true;
     if (existing_part(place, config->save) != STRATA_OK || st_fault_refuses("api.save_stat") || stat(place, &save) != 0)
         return false;
@@ -221,7 +226,7 @@ static bool saves_on_drives(const struct st_config *config)
  * be there already, or lie elsewhere. */
 static uint32_t sets_of(const struct strata_model *m, uint32_t sets)
 {
-    if (sets == 0 || !saves_on_drives(&m->config))
+    if (sets == 0 || !saves_on_drives(m))
         return sets == 0 ? 0 : 2;
     return sets - (m->saved_checkpoints < sets - 2 ? m->saved_checkpoints : sets - 2);
 }

@@ -18,6 +18,7 @@
 #include "offload/config/config.h"
 #include "offload/device/device.h"
 #include "offload/engine/engine.h"
+#include "offload/machine/hardware.h"
 #include "offload/machine/machine.h"
 #include "offload/plan/plan.h"
 #include "offload/simulate/figures.h"
@@ -51,7 +52,7 @@ struct strata_model {
     enum strata_use use;
     char *name; /* a preset or a directory */
     char *device;
-    char *machine; /* machine file; NULL: none */
+    char *machine; /* machine file, or the option that names a card; NULL: none */
     bool nvme_named;
     uint64_t seed;
     uint32_t saved_checkpoints; /* of this run, in the directory that it saves to */
@@ -61,8 +62,9 @@ struct strata_model {
     struct strata_comm *comm; /* borrowed; NULL: one rank */
     struct st_world planned;  /* a plan's, for ranks that are not there; 0 ranks: it is for those that are */
     struct st_topology *topology;
-    struct st_machine file; /* contents of the machine file; zeros: none */
-    uint32_t threads;       /* workers of every rank; 0: one rank, and the configuration says */
+    struct st_machine file;       /* contents of the machine file, or the machine of the hardware; zeros: none */
+    struct st_hardware *hardware; /* NULL: none was named */
+    uint32_t threads;             /* workers of every rank; 0: one rank, and the configuration says */
     struct st_model *model;
     uint32_t seq;     /* the most tokens of a call */
     uint32_t context; /* generate: tokens that the cache holds, prompt and new ones */

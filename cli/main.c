@@ -64,6 +64,13 @@ static const struct command commands[] = {
      "(--machine or --measure) the shortest possible step and what would make it shorter.  Takes a whole command line of\n"
      "train, reads no weights and trains nothing.\n"
      "\n"
+     "A machine that is not here is named by its parts (--gpu list shows the cards), or described by a file (--machine):\n"
+     "neither a GPU nor the directories of --nvme need be here then.\n"
+     "\n"
+     "Example: how long is a step of a 7B model on a 4090 with 64 GB and one drive?\n"
+     "  strata plan --model llama-2-7b --seq-len 2048 --gpu 4090 --ram 64GB --drive 7GB/s:2TB --nvme /scratch \\\n"
+     "      --set zero_optimization.offload_optimizer.device=nvme --set zero_optimization.offload_param.device=cpu\n"
+     "\n"
      "Example: does gpt2-xl train with 1 GiB of device and 5 GiB of host memory?\n"
      "  strata plan --model gpt2-xl --seq-len 256 --device-memory 1GiB --host-memory 5GiB --nvme /scratch \\\n"
      "      --set zero_optimization.offload_optimizer.device=nvme --set zero_optimization.offload_param.device=cpu"},

@@ -15,6 +15,12 @@ static bool rehearses(const struct cli_args *args)
     return args->command == CLI_CMD_BENCH_STEP && strcmp(args->device, "paced") == 0;
 }
 
+/* The device is that machine's, as strata_model_open() checks. */
+static bool plans_elsewhere(const struct cli_args *args)
+{
+    return args->command == CLI_CMD_PLAN && (args->machine != NULL || args->gpu != NULL);
+}
+
 static strata_status configure(struct cli_run *r, uint32_t train_batch, uint32_t leaves)
 {
     const struct cli_args *args = r->args;
@@ -36,7 +42,7 @@ static strata_status configure(struct cli_run *r, uint32_t train_batch, uint32_t
 
 strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, struct cli_progress *progress)
 {
-    strata_status st = rehearses(args) ? STRATA_OK : strata_device_check(args->device);
+    strata_status st = rehearses(args) || plans_elsewhere(args) ? STRATA_OK : strata_device_check(args->device);
 
     *r = (struct cli_run){.args = args, .progress = progress, .ranks = r->ranks};
     if (st == STRATA_OK)
@@ -222,6 +228,10 @@ strata_status cli_run_model(struct cli_run *r)
     opts.model = args->model;
     opts.device = args->device;
     opts.machine = args->machine;
+    opts.gpu = args->gpu;
+    opts.ram = args->ram;
+    opts.drives = args->drives.items;
+    opts.drive_count = args->drives.count;
     opts.use = use_of(args->command);
     opts.seq_len = (uint32_t)args->seq_len;
     opts.prompt_tokens = r->prompt_tokens;

@@ -30,8 +30,15 @@ static strata_status print_times(const struct cli_run *r)
 /* More ranks may fit where these do not. */
 static strata_status print_text(const struct cli_run *r)
 {
+    const struct st_hardware *hardware = r->plan->model->hardware;
     strata_status st = STRATA_OK;
 
+    if (hardware != NULL) {
+        FILE *file = st_wrap_open(stdout);
+
+        st_hardware_print(hardware, file);
+        st_wrap_close(file, stdout);
+    }
     st_plan_print(r->plan, true, stdout);
     if (r->plan->plan->fits)
         st = print_times(r);
@@ -48,6 +55,11 @@ static strata_status print_json(const struct cli_run *r)
     st_json_begin(&w, stdout);
     st_json_object_open(&w, NULL);
     st_plan_put(r->plan, &w);
+    if (r->plan->model->hardware != NULL) {
+        st_json_object_open(&w, "machine");
+        st_machine_put_fields(&r->plan->model->file, &w);
+        st_json_object_close(&w);
+    }
     if (plan->fits) {
         cli_endurance_planned(&endurance, r->plan, r->args->max_steps);
         cli_endurance_put(&endurance, &w);
@@ -75,14 +87,19 @@ static void print_ops(const struct cli_run *r)
 int cmd_plan(const struct cli_args *args)
 {
     struct cli_run run = {0};
-    strata_status st = cli_run_configure(&run, args, NULL), shown = STRATA_OK;
+    strata_status st, shown = STRATA_OK;
     int code = 0;
 
+    if (cli_args_list_hardware(args)) {
+        st_hardware_list(stdout);
+        return 0;
+    }
+    st = cli_run_configure(&run, args, NULL);
     if (st == STRATA_OK)
         st = cli_run_model(&run);
     if (st == STRATA_OK)
         st = strata_plan_make(&run.plan, run.model);
-    if (st == STRATA_OK && (args->measure || args->machine != NULL))
+    if (st == STRATA_OK && (args->measure || args->machine != NULL || args->gpu != NULL))
         st = strata_plan_measure(run.plan);
     if (st != STRATA_OK)
         code = cli_fail(st);

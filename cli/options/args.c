@@ -426,6 +426,11 @@ static strata_status check_export(const struct cli_args *args)
     return require_words(args, args->adapter != NULL ? 0 : 1, "DIR, a checkpoint or what --save named");
 }
 
+bool cli_args_list_hardware(const struct cli_args *args)
+{
+    return args->gpu != NULL && (strcmp(args->gpu, "list") == 0 || strcmp(args->gpu, "help") == 0);
+}
+
 static strata_status args_check(const struct cli_args *args)
 {
     strata_status st;
@@ -472,7 +477,7 @@ static strata_status args_check(const struct cli_args *args)
         break;
     }
     st = require_words(args, 0, "");
-    if (st != STRATA_OK || args->command == CLI_CMD_INFO)
+    if (st != STRATA_OK || args->command == CLI_CMD_INFO || cli_args_list_hardware(args))
         return st;
     st = require(args->model != NULL, "--model PRESET|DIR");
     if (st == STRATA_OK && (args->datasets.count > 0) != (args->dataset_info != NULL))
@@ -578,4 +583,5 @@ void cli_args_fini(struct cli_args *args)
     free(args->layouts.items);
     free(args->likes.items);
     free(args->budgets.items);
+    free(args->drives.items);
 }

@@ -55,9 +55,11 @@ struct cli_args {
     uint64_t rank, world_size, local_rank, local_world_size, master_port; /* CLI_NOT_GIVEN: not given */
     const char *system, *chat_template, *date;                            /* chat; tokens and eval, the last two */
     uint64_t max_steps, seq_len, seed, eval_every, fake_seed, fake_latency_us;
-    uint64_t max_tokens, top_k;                 /* max_tokens 0: strata/model.h */
-    uint64_t train_bpe;                         /* 0: not given */
-    uint64_t ranks, nodes;                      /* plan */
+    uint64_t max_tokens, top_k; /* max_tokens 0: strata/model.h */
+    uint64_t train_bpe;         /* 0: not given */
+    uint64_t ranks, nodes;      /* plan, like the next line */
+    const char *gpu, *ram;
+    struct cli_list drives;
     uint64_t context;                           /* chat */
     const char *format, *dataset_info, *layout; /* tokens and train, like the next lines */
     struct cli_list datasets;
@@ -88,6 +90,8 @@ struct cli_args {
 /** Parse argv[2..] for a command.  E_INVAL: unknown option (with the nearest one), missing or bad value, or a missing required
  *  option or word.  With --help nothing is required. */
 strata_status cli_args_parse(struct cli_args *args, enum cli_command command, int argc, char **argv);
+/** Whether --gpu asks for the table of cards. */
+bool cli_args_list_hardware(const struct cli_args *args);
 void cli_args_fini(struct cli_args *args);
 
 /** Print the options of a command, one or more lines each. */

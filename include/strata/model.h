@@ -29,7 +29,7 @@ enum strata_use {
     STRATA_USE_TRAIN = 0,    /**< steps, and evaluation between them */
     STRATA_USE_EVAL = 1,     /**< forward alone: no gradients, no optimizer state */
     STRATA_USE_GENERATE = 2, /**< forward over the next tokens of one sequence; a cache remembers the earlier ones */
-    STRATA_USE_PLAN = 3,     /**< nothing is run: weights may be missing, and with `machine` the plan is for another machine */
+    STRATA_USE_PLAN = 3,     /**< nothing is run: weights may be missing, and with `machine` or `gpu` the plan is for another one */
 };
 
 /** Receives the progress of long work: measuring rates, loading weights, evaluating.
@@ -51,7 +51,8 @@ struct strata_model_opts {
     size_t opts_size;   /**< sizeof(struct strata_model_opts), so that the struct can grow */
     const char *model;  /**< a preset ("nano", "gpt2", "llama-1b", ...), a directory as Hugging Face writes it, or a
                              checkpoint or a directory of them: the weights of the newest one that opens */
-    const char *device; /**< "cpu", "cuda" or "cuda:N": where forward and backward run; NULL: "cpu" */
+    const char *device; /**< "cpu", "cuda" or "cuda:N": where forward and backward run; NULL: "cpu".  A plan for another machine
+                             needs no GPU here, nor a build that knows them */
     /** Machine file (`strata info --measure --out FILE`): its rates are used instead of measuring; with STRATA_USE_PLAN its
      *  capacities, too.  NULL: none. */
     const char *machine;
@@ -80,6 +81,11 @@ struct strata_model_opts {
      * adapter, and TRAIN goes on from it.  The configuration has no "strata.lora" then.  NULL: none, or as "strata.lora" says,
      * or, if `model` is a checkpoint of a run that trained one, that. */
     const char *adapter;
+    /** PLAN, in place of `machine`: the machine of a card (its name or an alias, such as "4090"), memory ("128GB" or
+     *  "128GB:2xDDR5-5600"; NULL: assumed) and drives ("7GB/s:2TB", "gen4:2TBx2").  NULL: none. */
+    const char *gpu, *ram;
+    const char *const *drives; /**< [drive_count] */
+    uint32_t drive_count;
 };
 #define STRATA_MODEL_OPTS_INIT STRATA_INIT(strata_model_opts, opts_size)
 
@@ -89,7 +95,7 @@ struct strata_model_opts {
  * @param model   out, returned: closed by strata_model_close()
  * @param config  borrowed during the call: precision, micro-batch, accumulation, frozen tensors, budgets, directories
  *
- * @return STRATA_E_INVAL   an argument is NULL or out of range: no such preset or device, a sequence over the model's context,
+ * @return STRATA_E_INVAL   an argument is NULL or out of range: no such preset, device, card or drive, a sequence over the model's context,
  *                          a pattern of frozen tensors that names none
  *         STRATA_E_INPUT   a directory or machine file is missing or wrong; the sentence names file and key
  *         STRATA_E_CONFIG  the adapter's settings are wrong, or do not fit the model; the configuration names no precision, and

@@ -1,0 +1,141 @@
+/* tests/cli/test_plan_hardware.c - strata plan --gpu: the machine of the names, and nothing of this one. */
+#include "core/json/json.h"
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+#include "tests/common/json_member.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define NVME                                                                                                                     \
+    "--set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme --set strata.cache=0 --nvme "         \
+    "/nowhere/that/is "
+#define PLAN  "plan --model gpt2 --seq-len 128 --json " NVME
+#define NAMES "--gpu 4090 --ram 64GB --drive 7GB/s:2TBx2 "
+
+static st_json *json_of(const struct program *p)
+{
+    st_json *root;
+
+    assert_int_equal(st_json_parse(&root, p->out, strlen(p->out), "plan"), STRATA_OK);
+    return root;
+}
+
+static void write_machine(const struct workplace *w, const char *name, const st_json *machine)
+{
+    struct st_json_writer out;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+
+    assert_non_null(file);
+    st_json_begin(&out, file);
+    st_json_put_node(&out, NULL, machine);
+    assert_int_equal(fclose(file), 0);
+    workplace_write(w, name, text, bytes);
+    free(text);
+}
+
+/* The object in the output is a machine file, and with it the plan is the same, with every device and directory that is not here.
+ */
+static void names_and_their_file_plan_the_same(void **state)
+{
+    const struct workplace *w = *state;
+    struct program by_name, by_file;
+    st_json *named, *filed;
+
+    workplace_run_ok(w, &by_name, PLAN NAMES "--device cuda");
+    named = json_of(&by_name);
+    assert_true(json_number(st_json_get(named, "machine"), "workers") == 16);
+    write_machine(w, "named.json", st_json_get(named, "machine"));
+    workplace_run_ok(w, &by_file, PLAN "--machine {w}/named.json --device cuda:1");
+    filed = json_of(&by_file);
+    assert_true(json_number(named, "predicted_seconds") > 0);
+    assert_true(json_number(named, "predicted_seconds") == json_number(filed, "predicted_seconds"));
+    assert_true(json_number(named, "ops") == json_number(filed, "ops"));
+    st_json_free(named);
+    st_json_free(filed);
+    program_free(&by_name);
+    program_free(&by_file);
+}
+
+/* Cores, memory and ulimits of the machine that plans are not in the plan. */
+static void nothing_of_this_machine_enters(void **state)
+{
+    const struct workplace *w = *state;
+    struct program plain, saving;
+    st_json *one, *two;
+
+    workplace_run_ok(w, &plain, PLAN NAMES "--save /nowhere/else/that/is");
+    workplace_run_ok(w, &saving, PLAN NAMES "--save {w}/checkpoints");
+    one = json_of(&plain);
+    two = json_of(&saving);
+    assert_true(json_number(st_json_get(one, "checkpoints"), "sets") == 4);
+    assert_true(json_number(st_json_get(two, "checkpoints"), "sets") == 4);
+    st_json_free(one);
+    st_json_free(two);
+    program_free(&plain);
+    program_free(&saving);
+}
+
+static void a_drive_is_needed_where_something_lies_on_one(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run(w, &p, "plan --model gpt2 --seq-len 128 --gpu 4090 " NVME);
+    assert_int_equal(p.code, 3);
+    assert_non_null(strstr(p.err, "nvme"));
+    program_free(&p);
+}
+
+static void what_was_assumed_is_said(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(w, &p, "plan --model gpt2 --seq-len 128 --gpu 4090");
+    assert_non_null(strstr(p.out, "GeForce RTX 4090: 22.0 GiB of 24 GB"));
+    assert_non_null(strstr(p.out, "64 GB of DDR5-5600, 2 channels (all assumed"));
+    assert_non_null(strstr(p.out, "no drive (--drive 7GB/s:2TB adds one)"));
+    program_free(&p);
+    workplace_run_ok(w, &p, "plan --model gpt2 --seq-len 128 --gpu 4090 --ram 32GB:4xDDR4-3200 --drive gen3:1TB sata:2TB");
+    assert_null(strstr(p.out, "channels ("));
+    assert_non_null(strstr(p.out, "1 drive of 1 TB, 3.4 GB/s; 1 drive of 2 TB, 0.55 GB/s"));
+    program_free(&p);
+}
+
+static void the_list_names_cards_and_sources(void **state)
+{
+    static const char *const spellings[] = {"plan --gpu list", "plan --gpu help"};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < 2; i++) {
+        struct program p;
+
+        workplace_run_ok(w, &p, spellings[i]);
+        assert_non_null(strstr(p.out, "rtx-4090"));
+        assert_non_null(strstr(p.out, "NVIDIA Ada GPU Architecture"));
+        assert_non_null(strstr(p.out, "gen5 (13 GB/s)"));
+        program_free(&p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_and_their_file_plan_the_same),
+        cmocka_unit_test(nothing_of_this_machine_enters),
+        cmocka_unit_test(a_drive_is_needed_where_something_lies_on_one),
+        cmocka_unit_test(what_was_assumed_is_said),
+        cmocka_unit_test(the_list_names_cards_and_sources),
+    };
+
+    return cmocka_run_group_tests_name("cli.plan_hardware", tests, workplace_setup, workplace_teardown);
+}
