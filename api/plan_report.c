@@ -24,17 +24,6 @@ const char *st_tier_name(strata_tier tier)
     return tier < STRATA_TIER_COUNT ? names[tier] : "auto";
 }
 
-const char *st_seconds_text(char buf[24], double seconds)
-{
-    if (seconds >= 1)
-        snprintf(buf, 24, "%.3g s", seconds);
-    else if (seconds >= 1e-3)
-        snprintf(buf, 24, "%.3g ms", seconds * 1e3);
-    else
-        snprintf(buf, 24, "%.3g us", seconds * 1e6);
-    return buf;
-}
-
 static const struct st_traffic *traffic_of(const struct st_figures *figures, enum st_phase phase)
 {
     return &figures->traffic[st_phase_index(phase)];

@@ -2,6 +2,7 @@
 #ifndef API_PLAN_REPORT_H
 #define API_PLAN_REPORT_H
 
+#include "core/base/size.h"
 #include "core/json/json.h"
 #include "offload/plan/plan.h"
 #include "offload/simulate/figures.h"
@@ -16,8 +17,6 @@ void st_bounds_print(const struct strata_plan *of, FILE *file);
 void st_plan_put(const struct strata_plan *of, struct st_json_writer *w);
 
 const char *st_tier_name(strata_tier tier);
-/** "1.2 s", "812 ms", "37.5 us" into buf; returns buf. */
-const char *st_seconds_text(char buf[24], double seconds);
 
 /** "serial", "gated" or "in_backward".  Static. */
 const char *st_update_name(enum st_update_policy update);

@@ -116,3 +116,14 @@ const char *st_count_text(char buf[24], uint64_t count)
     snprintf(buf, 24, "%.*f %s", digits_after_point(value), value, names[i]);
     return buf;
 }
+
+const char *st_seconds_text(char buf[24], double seconds)
+{
+    if (seconds >= 1)
+        snprintf(buf, 24, "%.3g s", seconds);
+    else if (seconds >= 1e-3)
+        snprintf(buf, 24, "%.3g ms", seconds * 1e3);
+    else
+        snprintf(buf, 24, "%.3g us", seconds * 1e6);
+    return buf;
+}

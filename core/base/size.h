@@ -1,5 +1,5 @@
 /* core/base/size.h - sizes as people write them. "24G" and "24GiB" are 24 * 2^30, "24GB" is 24e9, a plain number is bytes.  Also
- * counts as people say them. */
+ * counts and times as people say them. */
 #ifndef CORE_BASE_SIZE_H
 #define CORE_BASE_SIZE_H
 
@@ -14,5 +14,7 @@ const char *st_size_text(char buf[24], uint64_t bytes);
 
 /** "14.8 billion", "124 million", "612 thousand", "17" into buf[16+]; returns buf. */
 const char *st_count_text(char buf[24], uint64_t count);
+/** "1.2 s", "812 ms", "37.5 us" into buf; returns buf. */
+const char *st_seconds_text(char buf[24], double seconds);
 
 #endif
