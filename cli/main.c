@@ -21,7 +21,8 @@
 
 /* Commands that would do their work, and write their outputs, once for each process of a launcher. */
 #define ONE_PROCESS                                                                                                              \
-    (CLI_CMD_TOKENS | CLI_CMD_EXPORT | CLI_CMD_IMPORT | CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO | CLI_CMD_TUNE)
+    (CLI_CMD_TOKENS | CLI_CMD_EXPORT | CLI_CMD_IMPORT | CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO | CLI_CMD_TUNE |   \
+     CLI_CMD_TRACE)
 
 struct command {
     const char *name;
@@ -210,6 +211,13 @@ static const struct command commands[] = {
      "Example: what did runs that died leave behind?\n"
      "  strata verify runs/llama --pool\n"
      "  strata verify runs/llama --sweep"},
+    {"trace", CLI_CMD_TRACE, cmd_trace, "a picture of one step of a trace", "TRACE.json --svg FILE.svg [--step N]",
+     "Draws what train --trace recorded: a row per lane over time, what nothing could run for, and how busy each lane was.\n"
+     "docs/trace.md says how to read it.\n"
+     "\n"
+     "Example: the third step of a run\n"
+     "  strata train ... --trace trace.json\n"
+     "  strata trace trace.json --step 3 --svg step.svg"},
     {"export", CLI_CMD_EXPORT, cmd_export, "a checkpoint's weights as a Hugging Face directory; adapters merged",
      "CHECKPOINT|DIR [--merge] --out DIR [options]",
      "Writes what train --out would have written at that step, of a checkpoint or of the newest in a directory of checkpoints:\n"

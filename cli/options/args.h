@@ -24,6 +24,7 @@ enum cli_command {
     CLI_CMD_VERIFY = 4096,
     CLI_CMD_EXPORT = 8192,
     CLI_CMD_IMPORT = 16384,
+    CLI_CMD_TRACE = 32768,
 };
 
 struct strata_recipe;
@@ -75,6 +76,8 @@ struct cli_args {
     struct cli_list layouts;          /* names, or several separated by commas */
     struct cli_list likes;
     const char *isa, *io_method;
+    const char *svg;                     /* plan, trace */
+    uint64_t step, width;                /* trace; step 0: the last */
     double load;                         /* bench step; 0: not given */
     struct cli_list budgets;             /* bench step: sizes of the device's memory, or "all" */
     const char *patterns, *write_config; /* bench io: names separated by commas; tune */

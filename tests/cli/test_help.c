@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 static const char *const commands[] = {"train",  "plan",   "eval",   "generate", "tokens", "info", "check",
-                                       "digest", "verify", "export", "import",   "bench",  "tune"};
+                                       "digest", "verify", "export", "import",   "bench",  "tune", "trace"};
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 
 /* Runs "strata A B"; the caller frees. */

@@ -1,0 +1,108 @@
+"""Pictures of the program: test_picture.py STRATA DIR, where DIR has machine.json, and trace.json of a run of three steps."""
+import json
+import os
+import re
+import subprocess
+import sys
+import unittest
+import xml.etree.ElementTree as xml
+
+LANES = ["compute", "upload", "download", "update", "update_device", "read_state", "read_weight", "read_activation", "write", "comm"]
+COLOURS = ["#56b4e9", "#0072b2", "#e69f00", "#cc79a7", "#009e73", "#d55e00"]  # forward, backward, update, copy, read, write
+GREY = "#8a8a8a"  # an op of no kind
+SVG = "{http://www.w3.org/2000/svg}"
+
+sys.dont_write_bytecode = True
+STRATA, WORK = sys.argv[1:3]
+PLAN = ["plan", "--model", "nano", "--machine", os.path.join(WORK, "machine.json"), "--nvme", WORK, "--seq-len", "32"]
+OFFLOAD = ["--set", "zero_optimization.stage=3", "--set", "strata.cache=0"]
+OFFLOAD += ["--set", "zero_optimization.offload_optimizer.device=nvme", "--set", "zero_optimization.offload_param.device=nvme"]
+
+
+def run(*words):
+    return subprocess.run([STRATA, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, check=False)
+
+
+def path(name):
+    return os.path.join(WORK, name)
+
+
+def drawn(name, *words):
+    """The root of the picture that a command draws, and what the command was."""
+    done = run(*words, "--svg", path(name), "--overwrite")
+    return xml.parse(path(name)).getroot(), done
+
+
+def names(root):
+    return [text.text for text in root.iter(SVG + "text") if text.get("class") == "name"]
+
+
+def texts(root):
+    return [text.text for text in root.iter(SVG + "text")]
+
+
+def fills(group):
+    return {p.get("fill") for p in group.iter(SVG + "path") if p.get("fill")}
+
+
+def groups(root, key):
+    return {g.get("data-name"): g for g in root.iter(SVG + "g") if g.get("data-" + key)}
+
+
+def widths(group):
+    """Of all rectangles of a lane but its ground, in pixels."""
+    total = 0
+    for p in group.iter(SVG + "path"):
+        if p.get("class") != "ground":
+            total += sum(float(w) for w in re.findall(r"h(-?[\d.]+)v", p.get("d")))
+    return total
+
+
+class Trace(unittest.TestCase):
+    def test_every_lane_is_there(self):
+        root, done = drawn("step.svg", "trace", path("trace.json"))
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        self.assertEqual(names(root), ["stall"] + LANES)
+        self.assertLessEqual(set(COLOURS), fills(root))
+        self.assertLess(os.path.getsize(path("step.svg")), 100000)
+        self.assertTrue(root.find(SVG + "title").text and root.find(SVG + "desc").text)
+
+    def test_every_op_is_of_a_kind(self):
+        root, _ = drawn("step.svg", "trace", path("trace.json"))
+        lanes = groups(root, "busy")
+        self.assertEqual([name for name in LANES if GREY in fills(lanes[name])], [])
+
+    def test_steps_are_chosen(self):
+        root, _ = drawn("step.svg", "trace", path("trace.json"), "--step", "1", "--width", "700")
+        self.assertTrue(any(text.startswith("step 1: ") for text in texts(root)))
+        self.assertEqual(root.get("width"), "700")
+        done = run("trace", path("trace.json"), "--step", "999", "--svg", path("none.svg"))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("step 999 is not recorded; there are 1 to 3", done.stderr)
+        self.assertFalse(os.path.exists(path("none.svg")))
+
+    def test_busy_is_what_the_trace_says(self):
+        with open(path("trace.json"), encoding="utf-8") as file:
+            events = json.load(file)["traceEvents"]
+        step = next(e for e in events if e.get("cat") == "step" and e["args"]["step"] == 3)
+        begin, end = step["ts"], step["ts"] + step["dur"]
+        thread = next(e["tid"] for e in events if e.get("name") == "thread_name" and e["args"]["name"] == "compute")
+        ops = [e for e in events if e.get("cat") == "op" and e["tid"] == thread]
+        want = sum(max(0, min(e["ts"] + e["dur"], end) - max(e["ts"], begin)) for e in ops) * 1e-6
+        root, _ = drawn("step.svg", "trace", path("trace.json"), "--step", "3")
+        self.assertAlmostEqual(float(groups(root, "busy")["compute"].get("data-busy")), want, delta=1e-6)
+
+    def test_nothing_is_overwritten(self):
+        drawn("step.svg", "trace", path("trace.json"))
+        before = os.path.getmtime(path("step.svg"))
+        for words in (["trace", path("trace.json")],):
+            done = run(*words, "--svg", path("step.svg"))
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("--svg", done.stderr)
+        done = run("trace", path("trace.json"), "--svg", path("trace.json"), "--overwrite")
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(os.path.getmtime(path("step.svg")), before)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,329 @@
+/* test_picture - lanes, tiers and text as SVG; one step of a trace file, and what a bad one is told. */
+#include "core/picture/tiers.h"
+#include "core/picture/trace_read.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define BASE                                                                                                                     \
+    "{\"ph\":\"M\",\"name\":\"thread_name\",\"tid\":1,\"args\":{\"name\":\"step\"}},"                                            \
+    "{\"ph\":\"M\",\"name\":\"thread_name\",\"tid\":2,\"args\":{\"name\":\"stall\"}},"                                           \
+    "{\"ph\":\"M\",\"name\":\"thread_name\",\"tid\":3,\"args\":{\"name\":\"compute\"}},"                                         \
+    "{\"ph\":\"M\",\"name\":\"thread_name\",\"tid\":4,\"args\":{\"name\":\"write\"}},"                                           \
+    "{\"ph\":\"M\",\"name\":\"thread_name\",\"tid\":5,\"args\":{\"name\":\"write 2\"}}"
+#define STEP ",{\"ph\":\"X\",\"cat\":\"step\",\"name\":\"step 1\",\"tid\":1,\"ts\":1000,\"dur\":10000,\"args\":{\"step\":1}}"
+
+/* A span of a category, in a row, from microsecond to microsecond. */
+#define SPAN(cat, name, tid, ts, dur)                                                                                            \
+    ",{\"ph\":\"X\",\"cat\":\"" cat "\",\"name\":\"" name "\",\"tid\":" #tid ",\"ts\":" #ts ",\"dur\":" #dur ",\"args\":{}}"
+
+static strata_status read_text(struct st_trace_step *step, const char *text, uint64_t number)
+{
+    const int fd = memfd_create("trace", MFD_CLOEXEC);
+    char path[64];
+    strata_status st;
+
+    assert_true(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    st = st_trace_step_read(step, path, number);
+    close(fd);
+    return st;
+}
+
+static void read_events(struct st_trace_step *step, const char *events)
+{
+    char text[8192];
+
+    snprintf(text, sizeof(text), "{\"traceEvents\":[" BASE STEP "%s]}", events);
+    if (read_text(step, text, 0) != STRATA_OK)
+        fail_msg("%s", strata_last_error());
+}
+
+/* The SVG of lanes; the caller frees. */
+static char *draw(struct st_lanes *lanes)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    struct st_svg svg;
+
+    assert_non_null(file);
+    st_svg_begin(&svg, file, 1100, st_lanes_height(lanes), "t", "d");
+    st_lanes_draw(&svg, lanes, 0);
+    st_svg_end(&svg);
+    assert_int_equal(fclose(file), 0);
+    return text;
+}
+
+static char *draw_events(const char *events)
+{
+    struct st_trace_step step;
+    char *svg;
+
+    read_events(&step, events);
+    svg = draw(&step.lanes);
+    st_trace_step_free(&step);
+    return svg;
+}
+
+static void assert_has(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("\"%s\" is not in: %s", part, text);
+}
+
+/* --- traces --- */
+
+static void rows_of_a_lane_share_it(void **state)
+{
+    struct st_trace_step step;
+    char *svg;
+
+    (void)state;
+    read_events(&step, SPAN("op", "write_state", 4, 2000, 2000) SPAN("op", "write_weight", 5, 2500, 1000));
+    assert_int_equal(step.lanes.count, 3);
+    assert_string_equal(step.lanes.names[0], "stall");
+    assert_string_equal(step.lanes.names[2], "write");
+    assert_int_equal(step.lanes.span_count, 2);
+    assert_int_equal(step.lanes.spans[1].lane, 2);
+    assert_int_equal(step.lanes.spans[1].thread, 1);
+    svg = draw(&step.lanes);
+    assert_has(svg, "<g data-name='write' data-busy='0.002'>"); /* at the same time counts once */
+    free(svg);
+    st_trace_step_free(&step);
+}
+
+static void spans_are_cut_to_the_step(void **state)
+{
+    struct st_trace_step step;
+
+    (void)state;
+    read_events(&step, SPAN("op", "block_forward", 3, 0, 1500) SPAN("op", "block_backward", 3, 10500, 5000)
+                           SPAN("op", "end", 3, 20000, 10));
+    assert_int_equal(step.lanes.span_count, 2);
+    assert_true(step.lanes.spans[0].start == 0 && step.lanes.spans[0].end == 500 * 1e-6);
+    assert_true(step.lanes.spans[1].start == 9500 * 1e-6 && step.lanes.spans[1].end == 10000 * 1e-6);
+    assert_int_equal(step.lanes.spans[0].kind, ST_SPAN_FORWARD);
+    assert_int_equal(step.lanes.spans[1].kind, ST_SPAN_BACKWARD);
+    st_trace_step_free(&step);
+}
+
+static void a_stall_names_its_cause(void **state)
+{
+    char *svg = draw_events(",{\"ph\":\"X\",\"cat\":\"stall\",\"name\":\"waits\",\"tid\":2,\"ts\":2000,\"dur\":4000,"
+                            "\"args\":{\"lane\":\"write\"}}" SPAN("stall", "waits", 2, 7000, 2000));
+
+    (void)state;
+    assert_has(svg, "step 1: 10 ms; stalls: write 4 ms, transfers 2 ms");
+    assert_has(svg, "fill='" ST_SVG_VERMILLION "'");
+    assert_has(svg, "class='label'>write</text>"); /* in the row of stalls */
+    assert_has(svg, "waits for write: 1 ms to 5 ms");
+    assert_has(svg, "class='held'");
+    free(svg);
+    svg = draw_events("");
+    assert_has(svg, "; stalls: none");
+    free(svg);
+}
+
+static void a_step_is_chosen(void **state)
+{
+    static const char text[] =
+        "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" BASE STEP
+        ",\n{\"ph\":\"X\",\"cat\":\"step\",\"name\":\"step 2\",\"tid\":1,\"ts\":20000,\"dur\":1,\"args\":{\"step\":2}}"
+        ",{\"ph\":\"X\",\"cat\":\"step\",\"name\":\"flush\",\"tid\":1,\"ts\":30000,\"dur\":1,\"args\":{\"step\":0}}]}";
+    struct st_trace_step step;
+
+    (void)state;
+    assert_int_equal(read_text(&step, text, 0), STRATA_OK);
+    assert_int_equal(step.number, 2);
+    st_trace_step_free(&step);
+    assert_int_equal(read_text(&step, text, 1), STRATA_OK);
+    assert_true(step.lanes.seconds == 10000 * 1e-6);
+    st_trace_step_free(&step);
+    assert_int_equal(read_text(&step, text, 3), STRATA_E_INPUT);
+    assert_has(strata_last_error(), "step 3 is not recorded; there are 1 to 2");
+}
+
+/* Each is refused, with the place where something is wrong. */
+static void bad_traces_are_told_where(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        {"", ":1:1: no trace: expected '{'"},
+        {"[]", ":1:1: no trace: expected '{'"},
+        {"{}", "no trace: there are no traceEvents"},
+        {"{\"a\":1,}", ":1:8: "},
+        {"{\"traceEvents\":7}", ":1:16: traceEvents is no list of events"},
+        {"{\"traceEvents\":[\n 3]}", ":2:2: traceEvents is no list of events"},
+        {"{\"traceEvents\":[{}\n{}]}", ":2:1: expected ',' or ']' after an event"},
+        {"{\"traceEvents\":[{},\n {\"a\":tru}]}", ":2:7: "},
+        {"{\"traceEvents\":[{\"a\":1,\"a\":2}]}", "duplicate key \"a\""},
+        {"{\"traceEvents\":[{\"a\":\"", ":1:"},
+        {"{\"traceEvents\":[{\"a\":[}]}]}", ":1:"},
+        {"{\"traceEvents\":[]}x", ":1:19: bytes behind the end"},
+        {"{\"traceEvents\":[],\"traceEvents\":[]}", ":1:19: traceEvents is there twice"},
+        {"{\"traceEvents\":[" BASE "]}", "no step is recorded"},
+        {"{\"traceEvents\":[\n{\"ph\":\"X\",\"cat\":\"step\"}]}", ":2:1: a step lacks its number"},
+        {"{\"traceEvents\":[\n{\"ph\":\"M\",\"name\":\"thread_name\",\"tid\":-1}]}", ":2:1: an event of a row lacks"},
+        {"{\"traceEvents\":[" BASE STEP ",\n{\"ph\":\"X\",\"cat\":\"op\",\"tid\":3,\"ts\":1,\"dur\":-1}]}", ":2:1: a span lacks"},
+        {"{\"traceEvents\":[" BASE STEP ",\n{\"ph\":\"X\",\"cat\":\"op\",\"tid\":77,\"ts\":2000,\"dur\":1}]}",
+         ":2:1: a span lies in a row without a name"},
+    };
+    struct st_trace_step step;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const strata_status st = read_text(&step, cases[i].text, 0);
+
+        if (st != STRATA_E_INPUT && st != STRATA_E_CONFIG)
+            fail_msg("case %zu: %d", i, st);
+        assert_has(strata_last_error(), cases[i].says);
+        assert_null(step.lanes.spans);
+    }
+}
+
+static void an_event_has_a_limit(void **state)
+{
+    char *text = malloc(ST_TRACE_EVENT_MAX + 100);
+    struct st_trace_step step;
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, 'x', ST_TRACE_EVENT_MAX + 99);
+    memcpy(text, "{\"traceEvents\":[{\"", 18);
+    text[ST_TRACE_EVENT_MAX + 99] = '\0';
+    assert_int_equal(read_text(&step, text, 0), STRATA_E_INPUT);
+    assert_has(strata_last_error(), ":1:17: a value has more than 64 KiB");
+    free(text);
+}
+
+/* --- drawing --- */
+
+static size_t count_of(const char *text, const char *part)
+{
+    size_t count = 0;
+
+    while ((text = strstr(text, part)) != NULL) {
+        text += strlen(part);
+        count++;
+    }
+    return count;
+}
+
+#define MANY 100000u
+static void many_small_spans_stay_small(void **state)
+{
+    struct st_lane_span *spans = calloc(MANY, sizeof(*spans));
+    const char *names[] = {"compute"};
+    struct st_lanes lanes = {"a", MANY * 1e-7, names, 1, ST_NO_LANE, spans, MANY};
+    char *svg;
+
+    (void)state;
+    assert_non_null(spans);
+    for (uint32_t i = 0; i < MANY; i++)
+        spans[MANY - 1 - i] =
+            (struct st_lane_span){i * 1e-7, (i + 0.9) * 1e-7, 0.9e-7, 0, 0, 1, ST_NO_LANE, ST_SPAN_FORWARD, "block_forward"};
+    svg = draw(&lanes);
+    assert_true(strlen(svg) < 10000);
+    assert_has(svg, ">90 %</text>");
+    assert_has(svg, "block_forward, 100000 of them: 0 us to 10 ms, in all 9 ms");
+    free(svg);
+    free(spans);
+}
+
+/* Two reads that touch are one, a write beside them is another; what ran a quarter of the time is paler. */
+static void only_what_is_alike_is_merged(void **state)
+{
+    struct st_lane_span spans[] = {{0, 1, 1, 0, 0, 1, ST_NO_LANE, ST_SPAN_READ, "read_state"},
+                                   {1, 2, 1, 0, 0, 1, ST_NO_LANE, ST_SPAN_READ, "read_act"},
+                                   {2, 3, 1, 0, 0, 1, ST_NO_LANE, ST_SPAN_WRITE, "write_act"},
+                                   {3, 4, 0.25, 0, 0, 9, ST_NO_LANE, ST_SPAN_COPY, NULL}};
+    const char *names[] = {"lane"};
+    struct st_lanes lanes = {"a", 10, names, 1, ST_NO_LANE, spans, 4};
+    char *svg = draw(&lanes);
+
+    (void)state;
+    assert_int_equal(lanes.span_count, 3);
+    assert_true(spans[0].end == 2 && spans[0].count == 2 && spans[0].name == NULL);
+    assert_has(svg, "<title>read, 2 of them: 0 us to 2 s, in all 2 s</title>");
+    assert_has(svg, "<title>write_act: 2 s to 3 s</title>");
+    assert_has(svg, "fill='" ST_SVG_PURPLE "' fill-opacity='.3'");
+    assert_int_equal(count_of(svg, "fill='" ST_SVG_GREEN "' d="), 2); /* and the legend's */
+    free(svg);
+}
+
+static void names_are_escaped(void **state)
+{
+    const char *names[] = {"a<&>'b\"", "\x1b[31m\n\xff", "\xef\xbf\xbe"};
+    struct st_lanes lanes = {"<b>", 1, names, 3, ST_NO_LANE, NULL, 0};
+    char *svg = draw(&lanes);
+
+    (void)state;
+    assert_has(svg, ">a&lt;&amp;&gt;&#39;b&quot;</text>");
+    assert_has(svg, ">\\x1b[31m\\x0a\\xff</text>");
+    assert_has(svg, ">\xef\xbf\xbd</text>"); /* no character of XML */
+    assert_has(svg, "&lt;b&gt;: 1 s");
+    assert_null(strchr(svg, '\x1b'));
+    free(svg);
+}
+
+static void long_text_is_cut(void **state)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    struct st_svg svg = {file, 100, 100};
+
+    (void)state;
+    assert_non_null(file);
+    st_svg_text(&svg, 0, 0, "label", 4 * ST_SVG_LETTER, "abcdef");
+    st_svg_text(&svg, -1.25, 3.04, "label", 4 * ST_SVG_LETTER, "abcd");
+    assert_int_equal(fclose(file), 0);
+    assert_string_equal(text, "<text x='0' y='0' class='label'>abc\xe2\x80\xa6</text>\n"
+                              "<text x='-1.3' y='3' class='label'>abcd</text>\n");
+    free(text);
+}
+
+static void tiers_are_to_scale(void **state)
+{
+    struct st_tier_column columns[] = {
+        {"device", 240ull << 20, 120ull << 20, 1 << 20, {{"weights", "fill='red'", 120ull << 20}}, 1},
+        {"host", 100ull << 20, 200ull << 20, 0, {{0}}, 0}};
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    struct st_svg svg = {file, 1000, 1000};
+
+    (void)state;
+    assert_non_null(file);
+    st_tiers_draw(&svg, columns, 2, 0);
+    assert_int_equal(fclose(file), 0);
+    assert_has(text, "<path fill='red' d='M24 160h92v120h-92z'>"); /* half of 240 pixels, from below */
+    assert_has(text, ">free 120 MiB</text>");
+    assert_has(text, "120 MiB used; the smallest plan needs 1.00 MiB");
+    assert_has(text, "<path class='lacks' d='M500 40h92v120h-92z'>");
+    assert_has(text, ">needed at least 200 MiB</text>");
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_of_a_lane_share_it),     cmocka_unit_test(spans_are_cut_to_the_step),
+        cmocka_unit_test(a_stall_names_its_cause),     cmocka_unit_test(a_step_is_chosen),
+        cmocka_unit_test(bad_traces_are_told_where),   cmocka_unit_test(an_event_has_a_limit),
+        cmocka_unit_test(many_small_spans_stay_small), cmocka_unit_test(only_what_is_alike_is_merged),
+        cmocka_unit_test(names_are_escaped),           cmocka_unit_test(long_text_is_cut),
+        cmocka_unit_test(tiers_are_to_scale),
+    };
+
+    return cmocka_run_group_tests_name("picture", tests, NULL, NULL);
+}
