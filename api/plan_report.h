@@ -16,6 +16,10 @@ void st_bounds_print(const struct strata_plan *of, FILE *file);
 /** Keys of `strata plan --json` into an object that is open. */
 void st_plan_put(const struct strata_plan *of, struct st_json_writer *w);
 
+/** An SVG: what lies where, and where the rates that it needs are known one simulated step.  A plan that does not fit shows what
+ *  lacks.  E_NOMEM; E_INTERNAL: the program cannot proceed. */
+strata_status st_plan_draw(const struct strata_plan *of, FILE *file);
+
 const char *st_tier_name(strata_tier tier);
 
 /** "serial", "gated" or "in_backward".  Static. */

@@ -65,6 +65,8 @@ static const struct command commands[] = {
      "(--machine or --measure) the shortest possible step and what would make it shorter.  Takes a whole command line of\n"
      "train, reads no weights and trains nothing.\n"
      "\n"
+     "--svg FILE.svg also draws it: what lies where, and one simulated step as lanes over time.\n"
+     "\n"
      "A machine that is not here is named by its parts (--gpu list shows the cards), or described by a file (--machine):\n"
      "neither a GPU nor the directories of --nvme need be here then.\n"
      "\n"
@@ -213,7 +215,7 @@ static const struct command commands[] = {
      "  strata verify runs/llama --sweep"},
     {"trace", CLI_CMD_TRACE, cmd_trace, "a picture of one step of a trace", "TRACE.json --svg FILE.svg [--step N]",
      "Draws what train --trace recorded: a row per lane over time, what nothing could run for, and how busy each lane was.\n"
-     "docs/trace.md says how to read it.\n"
+     "docs/trace.md says how to read it; strata plan --svg draws a simulated step in the same way.\n"
      "\n"
      "Example: the third step of a run\n"
      "  strata train ... --trace trace.json\n"

@@ -3,6 +3,7 @@
 #include "api/plan_report.h"
 #include "api/predict.h"
 #include "cli/commands/commands.h"
+#include "cli/options/output.h"
 #include "cli/report/endurance.h"
 #include "cli/report/plan_predict.h"
 #include "cli/run.h"
@@ -84,6 +85,21 @@ static void print_ops(const struct cli_run *r)
         st_program_print(&plan->program, stdout);
 }
 
+static strata_status write_picture(const struct cli_run *r)
+{
+    struct st_new_file file;
+    strata_status st = cli_output_create(&file, "--svg", r->args->svg, r->args);
+
+    if (st != STRATA_OK)
+        return st;
+    if ((st = st_new_file_stream(&file)) == STRATA_OK)
+        st = st_plan_draw(r->plan, file.stream);
+    if (st == STRATA_OK)
+        return st_new_file_commit(&file);
+    st_new_file_abort(&file);
+    return st;
+}
+
 int cmd_plan(const struct cli_args *args)
 {
     struct cli_run run = {0};
@@ -94,7 +110,9 @@ int cmd_plan(const struct cli_args *args)
         st_hardware_list(stdout);
         return 0;
     }
-    st = cli_run_configure(&run, args, NULL);
+    st = cli_output_check("--svg", args->svg, args);
+    if (st == STRATA_OK)
+        st = cli_run_configure(&run, args, NULL);
     if (st == STRATA_OK)
         st = cli_run_model(&run);
     if (st == STRATA_OK)
@@ -110,6 +128,8 @@ int cmd_plan(const struct cli_args *args)
     else if (run.plan != NULL)
         shown = print_text(&run);
     if (st == STRATA_OK && shown != STRATA_OK)
+        code = cli_fail(shown);
+    if (run.plan != NULL && args->svg != NULL && (shown = write_picture(&run)) != STRATA_OK)
         code = cli_fail(shown);
     cli_run_close(&run);
     return code;

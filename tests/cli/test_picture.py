@@ -95,13 +95,71 @@ class Trace(unittest.TestCase):
     def test_nothing_is_overwritten(self):
         drawn("step.svg", "trace", path("trace.json"))
         before = os.path.getmtime(path("step.svg"))
-        for words in (["trace", path("trace.json")],):
+        for words in (["trace", path("trace.json")], PLAN):
             done = run(*words, "--svg", path("step.svg"))
             self.assertEqual(done.returncode, 2)
             self.assertIn("--svg", done.stderr)
         done = run("trace", path("trace.json"), "--svg", path("trace.json"), "--overwrite")
         self.assertEqual(done.returncode, 2)
         self.assertEqual(os.path.getmtime(path("step.svg")), before)
+
+
+class Plan(unittest.TestCase):
+    def test_the_lanes_are_the_simulation(self):
+        root, done = drawn("plan.svg", *PLAN, *OFFLOAD, "--json")
+        plan = json.loads(done.stdout)
+        lanes = groups(root, "busy")
+        self.assertEqual(list(lanes), ["stall"] + LANES)
+        self.assertEqual(names(root), ["stall"] + LANES)
+        seconds, busy = plan["predicted_seconds"], plan["predicted"]["busy_seconds"]
+        for name in LANES:
+            self.assertAlmostEqual(float(lanes[name].get("data-busy")), busy[name], delta=1e-6 * seconds)
+        self.assertAlmostEqual(
+            float(lanes["stall"].get("data-busy")), sum(plan["predicted"]["stall_seconds"].values()), delta=1e-6 * seconds
+        )
+        # What is drawn is as long as that, but for the least width of a span and the gaps that are merged.
+        room = 1100 - 112 - 58
+        self.assertAlmostEqual(widths(lanes["compute"]) / room, busy["compute"] / seconds, delta=0.1)
+        self.assertGreater(busy["read_state"], 0)
+        self.assertIn("#009e73", fills(lanes["read_state"]))
+
+    def test_the_tiers_are_the_table(self):
+        root, done = drawn("plan.svg", *PLAN, *OFFLOAD, "--json")
+        plan = json.loads(done.stdout)
+        tiers = groups(root, "bytes")
+        self.assertEqual(list(tiers), ["device", "host", "nvme"])
+        for name, tier in tiers.items():
+            self.assertAlmostEqual(float(tier.get("data-bytes")), plan["tiers"][name]["needed"], delta=1e-8 * 1e10)
+            rows = {item["name"] for item in plan["items"] if item["tier"] == name and item["bytes"] > 0}
+            told = {title.text.rsplit(": ", 1)[0] for title in tier.iter(SVG + "title")}
+            self.assertEqual(told, rows)
+
+    def test_it_says_what_it_is_of(self):
+        root, _ = drawn("plan.svg", *PLAN, *OFFLOAD)
+        title = root.find(SVG + "title").text
+        self.assertTrue(title.startswith('nano on <two> & "cores": a step of '), title)
+        self.assertIn(title, texts(root))
+        words = " ".join(texts(root))
+        for word in ("gated update, vertical", "bound by", "any schedule on this hardware", "one simulated step"):
+            self.assertIn(word, words)
+
+    def test_it_changes_nothing_that_is_printed(self):
+        for words in ([], ["--json"], ["--ops"], ["--ops", "--json"]):
+            _, done = drawn("plan.svg", *PLAN, *OFFLOAD, *words)
+            self.assertEqual((done.returncode, done.stdout), (0, run(*PLAN, *OFFLOAD, *words).stdout))
+
+    def test_what_does_not_fit_shows_what_lacks(self):
+        root, done = drawn("plan.svg", *PLAN, "--device-memory", "1MiB")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("does not fit", root.find(SVG + "title").text)
+        self.assertIn("lacking ", " ".join(texts(root)))
+        self.assertEqual(names(root), [])
+        self.assertEqual([p.get("class") for p in groups(root, "bytes")["device"].iter(SVG + "path")].count("lacks"), 1)
+
+    def test_without_rates_there_is_no_step(self):
+        root, done = drawn("plan.svg", "plan", "--model", "nano", "--seq-len", "32")
+        self.assertEqual((done.returncode, names(root)), (0, []))
+        self.assertIn("no rates are known", " ".join(texts(root)))
 
 
 if __name__ == "__main__":
