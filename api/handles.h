@@ -153,6 +153,8 @@ enum st_handle_needs { ST_HANDLE_EXISTS, ST_HANDLE_GOES_ON, ST_HANDLE_LOADED };
 strata_status st_handle_enter(struct strata_engine *e, const char *function, enum st_handle_needs needs);
 void st_handle_leave(struct strata_engine *e);
 bool st_handle_is_directory(const char *path);
+/** Read the shapes of the model that its name means; a checkpoint's directory takes the name's place. */
+strata_status st_handle_read_config(struct st_model_config *config, struct strata_model *m);
 /** Open what the model's initial weights are read from; a preset has nothing to open. */
 strata_status st_handle_open_weights(struct strata_model *m);
 void st_handle_close_weights(struct strata_model *m);

@@ -1,0 +1,85 @@
+/* api/model_named.c - what the name of a model means: a preset, a directory, or a checkpoint. */
+#include "api/handles.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+bool st_handle_is_directory(const char *path)
+{
+    struct stat info;
+
+    return !st_fault_refuses("model.stat") && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* True for ORG/NAME, the form of names on the Hugging Face hub. */
+static bool is_hub_id(const char *name)
+{
+    const char *slash = strchr(name, '/');
+
+    return slash != NULL && slash > name && slash[1] != '\0' && strchr(slash + 1, '/') == NULL && name[0] != '.' &&
+           name[0] != '~';
+}
+
+static strata_status no_such_model(const char *name)
+{
+    struct stat info;
+    const bool there = !st_fault_refuses("model.stat") && stat(name, &info) == 0;
+
+    if (!there && errno != ENOENT)
+        return st_error_errno(errno, "--model %s", name);
+    if (there || !is_hub_id(name))
+        return st_error(STRATA_E_INPUT, "--model %s: %s", name, there ? "is no directory" : "no such directory");
+    return st_error(
+        STRATA_E_INPUT,
+        "--model %s: no such directory, and nothing is downloaded: fetch it with \"hf download %s --local-dir DIR\", then "
+        "say --model DIR",
+        name, name);
+}
+
+static bool is_preset(const char *name)
+{
+    for (uint32_t i = 0; st_model_preset_name(i) != NULL; i++)
+        if (strcmp(st_model_preset_name(i), name) == 0)
+            return true;
+    return false;
+}
+
+/* A checkpoint's small files are in a directory of it, which takes the name's place. */
+static strata_status find_checkpoint(struct strata_model *m)
+{
+    char dir[ST_PATH_MAX];
+    strata_status st = st_saved_find(&m->checkpoint, m->name);
+
+    if (st != STRATA_OK || m->checkpoint == NULL)
+        return st;
+    free(m->name);
+    m->name = NULL;
+    st = st_saved_model_dir(dir, m->checkpoint);
+    if (st == STRATA_OK)
+        st = st_handle_text(&m->name, dir);
+    return st == STRATA_OK ? st_handle_text(&m->saved, m->checkpoint->path) : st;
+}
+
+strata_status st_handle_read_config(struct st_model_config *config, struct strata_model *m)
+{
+    strata_status st;
+
+    if (is_preset(m->name) && st_handle_is_directory(m->name))
+        st_log(ST_LOG_NOTICE, "%s is both a preset and a directory here: using the preset; for the directory say --model ./%s",
+               m->name, m->name);
+    m->is_dir = !is_preset(m->name) && (strchr(m->name, '/') != NULL || st_handle_is_directory(m->name));
+    if (m->is_dir && !st_handle_is_directory(m->name))
+        return no_such_model(m->name);
+    if (m->is_dir && (st = find_checkpoint(m)) != STRATA_OK)
+        return st_error_prefix(st, "--model");
+    st = m->is_dir ? st_model_config_read(config, m->name) : st_model_preset(config, m->name);
+    if (st == STRATA_OK && m->checkpoint != NULL) /* not that of the directory, which is the same in all of them */
+        snprintf(config->name, sizeof(config->name), "%.*s", (int)sizeof(config->name) - 1, m->checkpoint->manifest.model);
+    return st;
+}
