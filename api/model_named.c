@@ -66,10 +66,31 @@ static strata_status find_checkpoint(struct strata_model *m)
     return st == STRATA_OK ? st_handle_text(&m->saved, m->checkpoint->path) : st;
 }
 
-strata_status st_handle_read_config(struct st_model_config *config, struct strata_model *m)
+/* In a plan a published model's name, for which no directory is here, becomes that of the preset.  Whoever trains it does not
+ * mean random weights. */
+static strata_status take_published(struct strata_model *m)
 {
+    const char *preset = st_model_preset_of(m->name);
+    char *name = NULL;
     strata_status st;
 
+    if (preset == NULL || !st_handle_only_plans(m) || is_preset(m->name) || st_handle_is_directory(m->name) ||
+        (strchr(m->name, '/') != NULL && !is_hub_id(m->name)))
+        return STRATA_OK;
+    st_log(ST_LOG_NOTICE, "--model %s: taken for the preset %s, which has its shapes", m->name, preset);
+    if ((st = st_handle_text(&name, preset)) != STRATA_OK)
+        return st;
+    free(m->name);
+    m->name = name;
+    return STRATA_OK;
+}
+
+strata_status st_handle_read_config(struct st_model_config *config, struct strata_model *m)
+{
+    strata_status st = take_published(m);
+
+    if (st != STRATA_OK)
+        return st;
     if (is_preset(m->name) && st_handle_is_directory(m->name))
         st_log(ST_LOG_NOTICE, "%s is both a preset and a directory here: using the preset; for the directory say --model ./%s",
                m->name, m->name);

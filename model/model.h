@@ -122,6 +122,8 @@ struct st_adapter_spec;
 /** Preset by name: nano, gpt2, llama-1b, ...  E_INVAL lists all presets and names the nearest match. */
 strata_status st_model_preset(struct st_model_config *out, const char *name);
 const char *st_model_preset_name(uint32_t i); /* NULL past the end */
+/** The preset with the shapes of a published model, such as "Llama-3.2-1B" or "Qwen/Qwen2.5-7B-Instruct"; NULL: none is known. */
+const char *st_model_preset_of(const char *published);
 const char *st_model_family_name(enum st_model_family family);
 /** config.json of a Hugging Face directory (a model_type of model/family.c).  E_INPUT names file and key. */
 strata_status st_model_config_read(struct st_model_config *out, const char *dir);

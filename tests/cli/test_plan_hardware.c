@@ -111,6 +111,24 @@ static void what_was_assumed_is_said(void **state)
     program_free(&p);
 }
 
+/* The shapes of a published model are known without its files. */
+static void a_published_name_is_enough(void **state)
+{
+    static const char *const names[] = {"meta-llama/Llama-3.2-1B", "Llama-3.2-1B-Instruct", "llama-1b"};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < 3; i++) {
+        char command[256];
+        struct program p;
+
+        snprintf(command, sizeof(command), "plan --model %s --seq-len 128 --gpu h100", names[i]);
+        workplace_run_ok(w, &p, command);
+        assert_non_null(strstr(p.out, "llama-1b: 1.24 billion parameters"));
+        assert_int_equal(strstr(p.err, "taken for the preset llama-1b") != NULL, i < 2);
+        program_free(&p);
+    }
+}
+
 static void the_list_names_cards_and_sources(void **state)
 {
     static const char *const spellings[] = {"plan --gpu list", "plan --gpu help"};
@@ -134,6 +152,7 @@ int main(void)
         cmocka_unit_test(nothing_of_this_machine_enters),
         cmocka_unit_test(a_drive_is_needed_where_something_lies_on_one),
         cmocka_unit_test(what_was_assumed_is_said),
+        cmocka_unit_test(a_published_name_is_enough),
         cmocka_unit_test(the_list_names_cards_and_sources),
     };
 

@@ -24,16 +24,33 @@ static const struct {
     {"mini-llama", LLAMA_PARAMS(256, 384, 6, 6, 2, 1024), 256, 1},
     {"smollm2-135m", 134515008, 4096, 12},
     {"gemma-3-270m", 268098176, 4096, 64},
+    {"smollm2-360m", 361821120, 4096, 12},
     {"qwen2.5-0.5b", 494032768, 4096, 38},
     {"qwen3-0.6b", 596049920, 4096, 38},
     {"tinyllama-1.1b", 1100048384, 2048, 16},
     {"llama-1b", 1235814400, 2048, 63},
     {"olmo-2-1b", 1484916736, 2048, 49},
+    {"qwen2.5-1.5b", 1543714304, 2048, 75},
+    {"smollm2-1.7b", 1711376384, 2048, 24},
+    {"qwen3-1.7b", 1720574976, 2048, 75},
     {"gemma-2-2b", 2614341888, 1024, 250},
     {"smollm3-3b", 3075098624, 2048, 63},
+    {"qwen2.5-3b", 3085938688, 2048, 75},
+    {"llama-3.2-3b", 3212749824, 1024, 126},
     {"phi-3-mini", 3821079552, 1024, 32},
+    {"qwen3-4b", 4022468096, 1024, 149},
     {"llama-2-7b", 6738415616, 1024, 32},
     {"mistral-7b", 7241732096, 1024, 32},
+    {"qwen2.5-7b", 7615616512, 1024, 149},
+    {"llama-3-8b", 8030261248, 1024, 126},
+    {"llama-3.1-8b", 8030261248, 1024, 126},
+    {"qwen3-8b", 8190735360, 1024, 149},
+    {"qwen3-14b", 14768307200, 512, 297},
+    {"qwen2.5-14b", 14770033664, 512, 297},
+    {"qwen3-32b", 32762123264, 512, 297},
+    {"qwen2.5-32b", 32763876352, 512, 297},
+    {"llama-3-70b", 70553706496, 512, 251},
+    {"llama-3.1-70b", 70553706496, 512, 251},
 };
 enum { PRESETS = sizeof(presets) / sizeof(presets[0]) };
 
@@ -78,6 +95,31 @@ static void test_unknown_preset_names_the_nearest(void **state)
     assert_refused(st_model_preset(&config, "nanp"), STRATA_E_INVAL, "nearest: nano");
     assert_refused(st_model_preset(&config, "llama1b"), STRATA_E_INVAL, "nearest: llama-1b");
     assert_refused(st_model_preset(&config, ""), STRATA_E_INVAL, "gpt2-xl");
+}
+
+static void test_published_names_have_presets(void **state)
+{
+    static const char *const names[][2] = {
+        {"Llama-3.2-1B", "llama-1b"},
+        {"meta-llama/Llama-3.1-8B", "llama-3.1-8b"},
+        {"meta-llama/Meta-Llama-3-8B-Instruct", "llama-3-8b"},
+        {"meta-llama/Llama-3.3-70B-Instruct", "llama-3.1-70b"},
+        {"meta-llama/Llama-2-7b-chat-hf", "llama-2-7b"},
+        {"Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"},
+        {"Qwen/Qwen3-32B", "qwen3-32b"},
+        {"Qwen/Qwen3-8B-Base", "qwen3-8b"},
+        {"mistralai/Mistral-7B-v0.1", "mistral-7b"},
+        {"HuggingFaceTB/SmolLM2-1.7B", "smollm2-1.7b"},
+        {"google/gemma-2-2b-it", "gemma-2-2b"},
+        {"gpt2", "gpt2"},
+    };
+    static const char *const none[] = {"", "/", "-it", "meta-", "org/model", "Llama-3.1-405B", "mistralai/Mistral-7B-v0.3"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        assert_string_equal(st_model_preset_of(names[i][0]), names[i][1]);
+    for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++)
+        assert_null(st_model_preset_of(none[i]));
 }
 
 static void test_slice_rows(void **state)
@@ -565,6 +607,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_presets_have_the_published_parameters),
         cmocka_unit_test(test_unknown_preset_names_the_nearest),
+        cmocka_unit_test(test_published_names_have_presets),
         cmocka_unit_test(test_slice_rows),
         cmocka_unit_test(test_block_page_holds_its_tensors_in_order),
         cmocka_unit_test(test_decay_all_moves_nothing),
