@@ -95,8 +95,7 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
         st = st_engine_create(&e->engine, &opts);
     if (st == STRATA_OK)
         st_handle_stage(e->plan, st_engine_staged(e->engine));
-    return st == STRATA_E_NOSPC ? STRATA_E_NOFIT
-                                : st; /* after this the space is allocated, and a disk that fills is an I/O failure */
+    return st_error_at_start(st); /* after this the space is allocated, and a disk that fills is an I/O failure */
 }
 
 static strata_status check_plan(const struct strata_plan *plan)

@@ -216,8 +216,9 @@ strata_status st_hf_output_check_apart(const char *dir, const char *path);
  * them. */
 struct st_hf_writer;
 /** Create the directory and all files under new names, which keeps other processes from writing them (core/system/file.h), and
- *  allocate the space of the weights, so that E_NOSPC comes at the start of a run rather than at its end.  Memory of `m` that was
- *  read from the same directory stays valid.
+ *  allocate the space of the weights, so that E_NOFIT comes at the start of a run rather than E_NOSPC at its end.  Until its end
+ * no other model, adapter or tokenizer is written there (core/system/dir_lock.h).  Memory of `m` that was read from the same
+ * directory stays valid.
  *  @param source  directory that `m` was read from: its config.json is copied with the new dtype, its small files unchanged
  *                 (model/hf/hf_source_internal.h); NULL: a preset, whose configs are generated */
 strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model *m, const char *dir, const char *source,

@@ -184,7 +184,7 @@ static strata_status begin_outputs(struct train *t)
     if (st == STRATA_OK && args->out != NULL && speaks(t) &&
         (st = strata_export_open(&t->out, t->run.model, args->out, &opts)) != STRATA_OK)
         st = st_error_prefix(st, "--out");
-    return st == STRATA_E_NOSPC ? STRATA_E_NOFIT : st; /* no room at the start */
+    return st_error_at_start(st);
 }
 
 static void put_header(void *ctx, struct st_json_writer *w)

@@ -31,6 +31,13 @@ const char *st_errno_text(int err, char buf[ST_ERRNO_BYTES]);
 /** Put "prefix: " before the current sentence; returns `st` unchanged. */
 strata_status st_error_prefix(strata_status st, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/** The status of an output that could not be begun: without room it does not fit, E_NOFIT, as nothing was done yet; E_NOSPC is a
+ *  disk that fills later.  Other statuses stay what they are. */
+static inline strata_status st_error_at_start(strata_status st)
+{
+    return st == STRATA_E_NOSPC ? STRATA_E_NOFIT : st;
+}
+
 /* A system that interrupts a call for ever must not keep us: after so many times in a row EINTR is an error like others. */
 #define ST_EINTR_MAX 1000u
 /** Whether a call with this result (negative errno) is made again; *interrupted: how often it was, 0 at first. */

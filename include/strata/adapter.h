@@ -38,7 +38,7 @@ struct strata_merge_opts {
  *         STRATA_E_CORRUPT    a checkpoint is damaged
  *         STRATA_E_NUMERICS   a merged weight is not finite; the sentence names the tensor
  *         STRATA_E_CANCELLED  the progress function requested it
- *         STRATA_E_NOSPC, STRATA_E_NOMEM, STRATA_E_IO
+ *         STRATA_E_NOFIT  the disk lacks the space; STRATA_E_NOSPC, STRATA_E_NOMEM, STRATA_E_IO
  *
  * Cost    reads and writes the weights once; some 20 MiB of memory, and the largest adapter's A and B.
  * Thread  any.

@@ -172,7 +172,7 @@ struct strata_import_opts {
  *         STRATA_E_CONFIG     the optimizer is neither Adam nor AdamW
  *         STRATA_E_INVAL      an argument is NULL, the model is a preset or a checkpoint, or no version has this opts_size
  *         STRATA_E_CANCELLED  the progress function requested it
- *         STRATA_E_NOSPC, STRATA_E_IO, STRATA_E_NOMEM; after a failure nothing stays
+ *         STRATA_E_NOFIT  the disk lacks the space; STRATA_E_NOSPC, STRATA_E_IO, STRATA_E_NOMEM; after a failure nothing stays
  *
  * Cost    reads 12 bytes per parameter once; 16 MiB of memory, and a checksum for each 16384 values.
  */

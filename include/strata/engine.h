@@ -115,7 +115,8 @@ struct strata_step {
     uint64_t upload_bytes, download_bytes;  /**< moved between host and device */
     uint64_t read_bytes, write_bytes;       /**< from and to NVMe */
     uint64_t comm_bytes;                    /**< received of other ranks */
-    uint32_t requests; /**< bits that any rank has asked for by strata_engine_request(): every rank gets them from the same step */
+    uint32_t
+        requests; /**< bits that any rank has asked for by strata_engine_request(): every rank gets them from the same step */
 };
 #define STRATA_STEP_INIT STRATA_INIT(strata_step, step_size)
 
@@ -264,7 +265,7 @@ STRATA_API strata_status strata_export_check(const char *dir, const struct strat
  *
  * @return STRATA_E_INVAL  an argument is NULL, or no version has this opts_size
  *         STRATA_E_INPUT  as strata_export_check(), or another run writes there
- *         STRATA_E_NOSPC  the disk lacks the space
+ *         STRATA_E_NOFIT  the disk lacks the space
  *         STRATA_E_NOMEM, STRATA_E_IO
  */
 STRATA_API strata_status strata_export_open(struct strata_export **out, struct strata_model *model, const char *dir,

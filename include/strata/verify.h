@@ -87,7 +87,7 @@ STRATA_API strata_status strata_verify_digest(const char *path, const struct str
  *         STRATA_E_INPUT    `dir` holds a model and `overwrite` is false, or cannot be written to; or the checkpoint has no
  *                           config.json
  *         STRATA_E_NUMERICS a weight is not finite; the sentence names the tensor
- *         STRATA_E_NOSPC    the disk lacks the space
+ *         STRATA_E_NOFIT    the disk lacks the space
  *
  * Cost    reads and writes the weights once; about 40 MiB of memory.
  */

@@ -4,6 +4,7 @@
  * together at commit. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/system/dir_lock.h"
 #include "core/system/ending.h"
 #include "core/system/file.h"
 #include "kernels/widen.h"
@@ -22,6 +23,7 @@ struct st_hf_adapter_writer {
     const struct st_model *m;
     uint32_t count;
     struct st_new_file config, weights;
+    int lock; /* of the directory, until both have their names; -1: none */
 };
 
 strata_status st_hf_adapter_output_check(const char *dir, bool overwrite)
@@ -185,7 +187,9 @@ static strata_status create(struct st_hf_adapter_writer *w, const struct st_hf_a
     if ((st = st_path_join(path, o->dir, ST_ADAPTER_WEIGHTS_NAME)) != STRATA_OK ||
         (st = st_new_file_create(&w->weights, path, flags)) != STRATA_OK)
         return st;
-    st = write_config(w, o);
+    if ((st = st_dir_lock(&w->lock, o->dir)) == STRATA_OK &&
+        (st = st_hf_output_check_lacks(o->dir, ST_HF_CONFIG_NAME, "a model")) == STRATA_OK)
+        st = write_config(w, o);
     return st == STRATA_OK ? write_header(w) : st;
 }
 
@@ -196,10 +200,10 @@ strata_status st_hf_adapter_writer_open(struct st_hf_adapter_writer **out, const
 
     if (w == NULL)
         return st_error(STRATA_E_NOMEM, "%s", output->dir);
-    w->config.fd = w->weights.fd = -1;
+    w->config.fd = w->weights.fd = w->lock = -1;
     if ((st = create(w, output)) != STRATA_OK) {
         st_hf_adapter_writer_abort(w);
-        return st;
+        return st_error_at_start(st);
     }
     *out = w;
     return STRATA_OK;
@@ -256,6 +260,7 @@ static void release(struct st_hf_adapter_writer *w)
 {
     st_new_file_abort(&w->config);
     st_new_file_abort(&w->weights); /* last, as it also removes the directories that were made */
+    st_dir_unlock(&w->lock);
     free(w->tensors);
     free(w->at);
     free(w->places);

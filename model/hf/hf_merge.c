@@ -5,6 +5,7 @@
  * once they are on the disk. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/system/dir_lock.h"
 #include "core/system/ending.h"
 #include "core/system/file.h"
 #include "kernels/widen.h"
@@ -34,6 +35,7 @@ struct merger {
     uint32_t change_count;
     struct st_new_file *files; /* [file_count] */
     uint32_t file_count;
+    int lock; /* of the directory that is written, until all files have their names; -1: none */
     struct st_new_file config, generation, index;
     struct st_hf_copies *copies;
     unsigned char *part; /* [PART_BYTES] */
@@ -345,6 +347,22 @@ static strata_status name_all(struct merger *m)
     return st;
 }
 
+/* Makes all new files, with the space that they need. */
+static strata_status begin(struct merger *m)
+{
+    strata_status st = create_files(m);
+
+    if (st == STRATA_OK)
+        st = st_dir_lock(&m->lock, m->how->out);
+    if (st == STRATA_OK)
+        st = st_hf_output_check_lacks(m->how->out, ST_ADAPTER_CONFIG_NAME, "an adapter");
+    if (st == STRATA_OK)
+        st = copy_others(m);
+    if (st == STRATA_OK)
+        st = copy_index(m);
+    return st_error_at_start(st);
+}
+
 static strata_status merge(struct merger *m)
 {
     const struct st_hf_merge *how = m->how;
@@ -355,11 +373,8 @@ static strata_status merge(struct merger *m)
                         "%s is the model that is merged, which would have the adapter twice the next time: name "
                         "another directory",
                         how->out);
-    if (st == STRATA_OK)
-        st = st_hf_output_check_lacks(how->out, ST_ADAPTER_CONFIG_NAME, "an adapter");
     if (st != STRATA_OK || (st = st_hf_reader_open(&m->base, how->model, how->dir)) != STRATA_OK ||
-        (st = list_changes(m)) != STRATA_OK || (st = create_files(m)) != STRATA_OK || (st = copy_others(m)) != STRATA_OK ||
-        (st = copy_index(m)) != STRATA_OK)
+        (st = list_changes(m)) != STRATA_OK || (st = begin(m)) != STRATA_OK)
         return st;
     m->part = st_fault("merge.alloc", 0) < 0 ? NULL : malloc(PART_BYTES);
     if (m->part == NULL)
@@ -377,7 +392,8 @@ static strata_status merge(struct merger *m)
 
 strata_status st_hf_merge(const struct st_hf_merge *how)
 {
-    struct merger m = {.how = how, .kernels = st_kernels_pick("auto"), .config.fd = -1, .generation.fd = -1, .index.fd = -1};
+    struct merger m = {
+        .how = how, .kernels = st_kernels_pick("auto"), .lock = -1, .config.fd = -1, .generation.fd = -1, .index.fd = -1};
     const strata_status st = merge(&m);
 
     st_hf_copies_abort(m.copies);
@@ -386,6 +402,7 @@ strata_status st_hf_merge(const struct st_hf_merge *how)
     st_new_file_abort(&m.index);
     for (uint32_t i = m.file_count; i > 0; i--) /* the first one last, as it removes the directories that were made */
         st_new_file_abort(&m.files[i - 1]);
+    st_dir_unlock(&m.lock);
     st_hf_reader_close(m.base);
     free(m.files);
     free(m.changes);

@@ -7,6 +7,7 @@
  * name.  No other file is touched. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/system/dir_lock.h"
 #include "core/system/file.h"
 #include "model/adapter/adapter.h"
 #include "model/hf/hf_config_internal.h"
@@ -24,6 +25,7 @@ struct st_hf_writer {
     struct st_hf_copies *copies; /* NULL: the model began as a preset */
     struct st_new_file weights, config, generation;
     char dir[ST_PATH_MAX];
+    int lock;            /* of the directory, until the last file has its name; -1: none */
     uint64_t *tensor_at; /* [tensor_count] offsets in the file */
     struct page_state {
         uint64_t next, params;
@@ -114,7 +116,7 @@ strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model
     if (w == NULL)
         return st_error(STRATA_E_NOMEM, "%s", dir);
     w->m = m;
-    w->weights.fd = w->config.fd = w->generation.fd = -1;
+    w->weights.fd = w->config.fd = w->generation.fd = w->lock = -1;
     if (dir[0] == '\0' || (size_t)snprintf(w->dir, sizeof(w->dir), "%s", dir) >= sizeof(w->dir)) {
         free(w);
         return st_error(STRATA_E_INVAL, "output directory \"%.64s\": the name is %s", dir, dir[0] == '\0' ? "empty" : "too long");
@@ -126,10 +128,11 @@ strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model
         st = st_error(STRATA_E_NOMEM, "%s", dir);
         goto fail;
     }
-    if ((st = st_hf_output_check_lacks(dir, ST_ADAPTER_CONFIG_NAME, "an adapter")) != STRATA_OK ||
-        (st = st_path_join(path, dir, ST_HF_WEIGHTS_NAME)) != STRATA_OK ||
+    if ((st = st_path_join(path, dir, ST_HF_WEIGHTS_NAME)) != STRATA_OK ||
         (st = st_new_file_create(&w->weights, path, ST_NEW_FILE_PARENTS | (overwrite ? ST_NEW_FILE_OVERWRITE : 0))) !=
             STRATA_OK ||
+        (st = st_dir_lock(&w->lock, dir)) != STRATA_OK ||
+        (st = st_hf_output_check_lacks(dir, ST_ADAPTER_CONFIG_NAME, "an adapter")) != STRATA_OK ||
         (st = st_hf_output_check(dir, overwrite)) != STRATA_OK || (st = write_header(w)) != STRATA_OK ||
         (st = make_others(w, source)) != STRATA_OK)
         goto fail;
@@ -138,7 +141,7 @@ strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model
 
 fail:
     st_hf_writer_abort(w);
-    return st;
+    return st_error_at_start(st);
 }
 
 strata_status st_hf_writer_put(struct st_hf_writer *w, uint32_t page, uint64_t first, uint64_t count, const void *weight)
@@ -167,6 +170,7 @@ strata_status st_hf_writer_put(struct st_hf_writer *w, uint32_t page, uint64_t f
 static void release(struct st_hf_writer *w)
 {
     st_hf_copies_abort(w->copies);
+    st_dir_unlock(&w->lock);
     free(w->tensor_at);
     free(w->pages);
     free(w);

@@ -7,6 +7,7 @@
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/system/dir_lock.h"
 #include "core/system/file.h"
 #include "model/tokenizer/encode_internal.h"
 
@@ -504,29 +505,41 @@ static bool write_config(FILE *file, const struct st_train *t)
     return true;
 }
 
-static strata_status write_file(const struct st_train *t, const char *dir, const char *name, bool overwrite,
-                                bool (*put)(FILE *file, const struct st_train *t))
+static strata_status put_file(struct st_new_file *file, const struct st_train *t, const char *dir, const char *name,
+                              bool overwrite, bool (*put)(FILE *file, const struct st_train *t))
 {
-    struct st_new_file file;
     char path[ST_PATH_MAX];
     strata_status st = st_path_join(path, dir, name);
 
     if (st != STRATA_OK ||
-        (st = st_new_file_create(&file, path, ST_NEW_FILE_PARENTS | (overwrite ? ST_NEW_FILE_OVERWRITE : 0))) != STRATA_OK)
+        (st = st_new_file_create(file, path, ST_NEW_FILE_PARENTS | (overwrite ? ST_NEW_FILE_OVERWRITE : 0))) != STRATA_OK)
         return st;
-    st = st_new_file_stream(&file);
-    if (st == STRATA_OK && !put(file.stream, t))
-        st = st_tokenizer_no_memory();
+    st = st_new_file_stream(file);
+    return st == STRATA_OK && !put(file->stream, t) ? st_tokenizer_no_memory() : st;
+}
+
+static strata_status write_files(const struct st_train *t, const char *dir, bool overwrite)
+{
+    struct st_new_file config = {.fd = -1}, tokenizer = {.fd = -1};
+    int lock = -1;
+    strata_status st = put_file(&config, t, dir, "tokenizer_config.json", overwrite, write_config);
+
     if (st == STRATA_OK)
-        st = st_new_file_commit(&file);
-    st_new_file_abort(&file); /* nothing after commit */
+        st = st_dir_lock(&lock, dir);
+    if (st == STRATA_OK)
+        st = put_file(&tokenizer, t, dir, "tokenizer.json", overwrite, write_tokenizer);
+    if (st == STRATA_OK)
+        st = st_new_file_commit(&config);
+    if (st == STRATA_OK)
+        st = st_new_file_commit(&tokenizer);
+    st_new_file_abort(&tokenizer); /* nothing after commit */
+    st_new_file_abort(&config);
+    st_dir_unlock(&lock);
     return st;
 }
 
 strata_status st_train_write(struct st_train *t, uint32_t vocab, const char *dir, bool overwrite, struct st_train_report *report)
 {
-    strata_status st;
-
     if (vocab < ST_TRAIN_VOCAB_MIN || vocab > ST_TRAIN_VOCAB_MAX)
         return st_error(STRATA_E_INVAL, "a vocabulary of %u: it must be %u to %u", vocab, ST_TRAIN_VOCAB_MIN, ST_TRAIN_VOCAB_MAX);
     if (t->word_count == 0)
@@ -534,7 +547,5 @@ strata_status st_train_write(struct st_train *t, uint32_t vocab, const char *dir
     if (!learn(t, vocab))
         return st_tokenizer_no_memory();
     *report = (struct st_train_report){t->vocab.limit + 1, t->words_seen, t->word_count};
-    if ((st = write_file(t, dir, "tokenizer_config.json", overwrite, write_config)) != STRATA_OK)
-        return st;
-    return write_file(t, dir, "tokenizer.json", overwrite, write_tokenizer);
+    return write_files(t, dir, overwrite);
 }

@@ -176,7 +176,7 @@ static strata_status begin_files(struct make *k)
             (st = st_new_file_create(&k->files[f->space], path, 0)) == STRATA_OK)
             st = st_new_file_reserve(&k->files[f->space], f->bytes);
     }
-    return st;
+    return st_error_at_start(st);
 }
 
 static strata_status end_files(struct make *k)

@@ -21,7 +21,8 @@ struct st_make_opts {
 /** Make the checkpoint of a manifest, of which the stripe, files, spaces and extents are filled in here; of a rule with two
  * moments or none that is trained.  Moments in 16 or 8 bits are rounded stochastically, as an update rounds them.
  *  @param path  out: the checkpoint
- *  @return what a callback returned; E_INPUT: the name is taken, or a live run saves there; E_NOSPC, E_IO, E_NOMEM */
+ *  @return what a callback returned; E_INPUT: the name is taken, or a live run saves there;
+ *          E_NOFIT: no room; E_NOSPC, E_IO, E_NOMEM */
 strata_status st_checkpoint_make(char path[ST_PATH_MAX], struct st_manifest *m, const struct st_make_opts *opts);
 
 #endif

@@ -1,13 +1,17 @@
 /* tests/model/test_adapter_files.c - directories of adapters: PEFT's are read, merged weights are PEFT's (tests/golden/adapters,
  * by tools/make_golden_merge.py), what is not adapted stays byte for byte, and what is written reads back. */
+#include "core/base/fault.h"
 #include "core/system/file.h"
 #include "model/hf/hf_adapter.h"
 #include "model/hf/safetensors_internal.h"
+#include "model/tokenizer/train.h"
 #include "model_fixture.h"
 #include "tests/common/whole_file.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define FAMILIES "tests/golden/families"
 #define ADAPTERS "tests/golden/adapters"
@@ -475,6 +479,68 @@ static void test_settings_are_whole(void **state)
     st_model_destroy(m);
 }
 
+/* While one of them is written, whichever it is, no other one is begun there, though no file has its name yet. */
+static void test_a_directory_has_one_writer(void **state)
+{
+    struct st_model *m = open_model(FAMILIES "/qwen2_layers");
+    struct st_hf_adapter *a;
+    struct st_hf_adapter_output output = {.model = m, .base = "x", .dir = scratch_path("out")};
+    struct st_hf_adapter_writer *adapter, *second;
+    struct st_hf_writer *model;
+    struct st_train_report report;
+    struct st_train *t;
+    char link[256];
+
+    (void)state;
+    assert_ok(st_hf_adapter_open(&a, m, ADAPTERS "/qwen2_layers"));
+    assert_ok(st_train_create(&t));
+    assert_ok(st_train_feed(t, "text", 4));
+    assert_ok(st_train_end_text(t));
+    output.spec = st_hf_adapter_spec(a);
+    snprintf(link, sizeof(link), "%s", scratch_path("link"));
+    assert_int_equal(symlink("out", link), 0);
+
+    assert_ok(st_hf_adapter_writer_open(&adapter, &output));
+    assert_refused(st_hf_writer_open(&model, m, link, NULL, true), STRATA_E_INPUT,
+                   "link: another run writes a model, an adapter");
+    assert_refused(merge(m, a, FAMILIES "/qwen2_layers", link), STRATA_E_INPUT, "link: another run writes");
+    assert_refused(st_train_write(t, 300, link, true, &report), STRATA_E_INPUT, "link: another run writes");
+    assert_int_equal(scratch_entries_with(scratch_path("out"), ".strata-"), 2); /* the adapter's own new files */
+    st_hf_adapter_writer_abort(adapter);
+
+    assert_ok(st_hf_writer_open(&model, m, scratch_path("out"), NULL, false));
+    assert_refused(st_hf_adapter_writer_open(&second, &output), STRATA_E_INPUT, "out: another run writes");
+    assert_refused(merge(m, a, FAMILIES "/qwen2_layers", link), STRATA_E_INPUT, "is the name of two outputs");
+    st_hf_writer_abort(model);
+    assert_ok(merge(m, a, FAMILIES "/qwen2_layers", scratch_path("out")));
+    assert_refused(st_hf_adapter_writer_open(&second, &output), STRATA_E_INPUT, "out holds a model (config.json)");
+    st_train_destroy(t);
+    st_hf_adapter_close(a);
+    st_model_destroy(m);
+}
+
+/* Space that is lacking at the start is a request that does not fit, in every writer. */
+static void test_no_room_at_the_start_does_not_fit(void **state)
+{
+    struct st_model *m = open_model(FAMILIES "/qwen2_layers");
+    struct st_hf_adapter *a;
+    struct st_hf_adapter_output output = {.model = m, .base = "x", .dir = scratch_path("out")};
+    struct st_hf_adapter_writer *adapter;
+    struct st_hf_writer *model;
+
+    (void)state;
+    assert_ok(st_hf_adapter_open(&a, m, ADAPTERS "/qwen2_layers"));
+    output.spec = st_hf_adapter_spec(a);
+    st_fault_arm(&(struct st_fault_spec){.site = "file.reserve", .result = -ENOSPC});
+    assert_refused(st_hf_adapter_writer_open(&adapter, &output), STRATA_E_NOFIT, "out/adapter_model.safetensors: No space");
+    assert_refused(st_hf_writer_open(&model, m, scratch_path("out"), NULL, false), STRATA_E_NOFIT, "No space");
+    assert_refused(merge(m, a, FAMILIES "/qwen2_layers", scratch_path("out")), STRATA_E_NOFIT, "No space");
+    assert_int_equal(st_fault_disarm(), 3);
+    assert_int_equal(scratch_entries_with(scratch_dir, "out"), 0);
+    st_hf_adapter_close(a);
+    st_model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -485,6 +551,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_values_that_are_no_numbers_are_not_merged, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_what_is_written_reads_back, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_settings_are_whole, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(test_a_directory_has_one_writer, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(test_no_room_at_the_start_does_not_fit, scratch_begin, scratch_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
