@@ -70,6 +70,7 @@ static strata_status merge_directory(struct merging *m, struct st_hf_merge *how)
 
     if (st != STRATA_OK)
         return st;
+    st_hf_adapter_note_base(m->adapter, m->opts.model);
     how->tensors = st_hf_adapter_tensors(m->adapter, &how->count);
     how->values = st_hf_adapter_values(m->adapter);
     return st_hf_merge(how);
@@ -79,6 +80,8 @@ static strata_status merge_checkpoint(struct merging *m, struct st_hf_merge *how
 {
     strata_status st = st_hf_adapted_list(&m->tensors, &how->count, m->model, m->spec);
 
+    if (st == STRATA_OK)
+        st = st_saved_base_check(m->ck, m->model, m->opts.model);
     if (st == STRATA_OK)
         st = st_saved_adapter_open(&m->saved, m->ck);
     if (st != STRATA_OK)

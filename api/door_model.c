@@ -140,8 +140,9 @@ strata_status st_handle_open_weights(struct strata_model *m)
 {
     strata_status st = STRATA_OK;
 
-    if (m->adapter_dir != NULL && m->adapter_files == NULL)
-        st = st_hf_adapter_open(&m->adapter_files, m->model, m->adapter_dir);
+    if (m->adapter_dir != NULL && m->adapter_files == NULL &&
+        (st = st_hf_adapter_open(&m->adapter_files, m->model, m->adapter_dir)) == STRATA_OK)
+        st_hf_adapter_note_base(m->adapter_files, m->name);
     if (st != STRATA_OK || !m->is_dir || m->reader != NULL || m->weights != NULL)
         return st;
     if (m->saved == NULL)

@@ -15,4 +15,10 @@ void st_saved_adapter_close(struct st_saved_adapter *a); /* NULL is fine */
 /** Values by the tensors' names, each tile of them compared with its checksum.  E_CORRUPT: a tensor is not there. */
 struct st_adapter_values st_saved_adapter_values(struct st_saved_adapter *a);
 
+/** Whether a directory holds the weights that a checkpoint's adapter was trained beside: the beginning of each of its frozen
+ *  tensors is compared.
+ *  @param model  of the directory, without adapters, in fp32
+ *  @return E_INPUT: one differs, and is named; E_CORRUPT, E_NOMEM, E_IO */
+strata_status st_saved_base_check(const struct st_checkpoint *ck, const struct st_model *model, const char *dir);
+
 #endif

@@ -45,6 +45,10 @@ void st_hf_adapter_close(struct st_hf_adapter *a);                              
 const struct st_adapter_spec *st_hf_adapter_spec(const struct st_hf_adapter *a);                   /* borrowed */
 const struct st_hf_adapted *st_hf_adapter_tensors(const struct st_hf_adapter *a, uint32_t *count); /* borrowed */
 struct st_adapter_values st_hf_adapter_values(struct st_hf_adapter *a);
+/** Say so if the name of the model that the adapter was trained on (base_model_name_or_path) is clearly not that of this one: its
+ *  weights may differ, which nothing in an adapter's files tells.
+ *  @param model  a directory, or a preset's name */
+void st_hf_adapter_note_base(const struct st_hf_adapter *a, const char *model);
 /** E_INPUT: the file was written to since it was opened. */
 strata_status st_hf_adapter_check_unchanged(const struct st_hf_adapter *a);
 
@@ -99,8 +103,8 @@ struct st_hf_merge {
 /** Write the model of `dir` with adapters added to its weights: round_even(fp32(W) + scale B A), in the dtype that each tensor is
  *  stored in, and modules_to_save in place of the tensors that they replace.  All other tensors and files are copied byte for
  *  byte; there are as many shards as before.
- *  E_INPUT: an output that exists; E_NUMERICS: a merged weight is not finite, the tensor is named; E_NOMEM, E_NOSPC, E_IO,
- *  E_CANCELLED; after a failure nothing stays. */
+ *  E_INPUT: an output that exists; E_NUMERICS: a merged weight is not finite, the tensor is named; E_NOFIT: no room; E_NOMEM,
+ * E_NOSPC, E_IO, E_CANCELLED; after a failure nothing stays. */
 strata_status st_hf_merge(const struct st_hf_merge *merge);
 
 #endif

@@ -263,6 +263,35 @@ static void models_and_adapters_are_kept_apart(void **state)
     workplace_remove(w, "full/adapter_config.json");
 }
 
+/* Files of an adapter tell no more of its base than a name. */
+static void another_base_is_told(void **state)
+{
+    static const struct {
+        const char *command;
+        bool told;
+    } cases[] = {
+        {"eval --data {w}/good.bin --seq-len 32 --model {w}/full --adapter {w}/adapter", false},
+        {"eval --data {w}/good.bin --seq-len 32 --model {w}/merged --adapter {w}/adapter", true},
+        {"eval --data {w}/good.bin --seq-len 32 --model nano --adapter {w}/adapter", true},
+        {TRAIN "--max-steps 1 --adapter {w}/adapter", false},
+        {"train --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --max-steps 1 --model {w}/merged --adapter "
+         "{w}/adapter",
+         true},
+        {"generate --model {w}/merged --adapter {w}/adapter --prompt abc --max-tokens 1", true},
+        {"export --merge --model {w}/merged --adapter {w}/adapter --out {w}/merged4", true},
+    };
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct program p;
+
+        workplace_run_ok(w, &p, cases[i].command);
+        if ((strstr(p.err, "the adapter was trained on ") != NULL) != cases[i].told)
+            fail_msg("strata %s: %s", cases[i].command, p.err);
+        program_free(&p);
+    }
+}
+
 /* {w}/full is a model in fp32. */
 static int setup(void **state)
 {
@@ -282,6 +311,7 @@ int main(void)
         cmocka_unit_test(a_run_resumes),
         cmocka_unit_test(merged_or_not_it_is_one_model),
         cmocka_unit_test(models_and_adapters_are_kept_apart),
+        cmocka_unit_test(another_base_is_told),
         cmocka_unit_test(a_run_that_has_ended_ends_at_once),
         cmocka_unit_test(a_run_of_another_adapter_is_refused),
         cmocka_unit_test(values_that_are_no_numbers_are_named),

@@ -145,12 +145,54 @@ static void damage_is_found(void **state)
     }
 }
 
+/* A checkpoint knows the weights that its adapter was trained beside, however it stores them. */
+static void an_adapter_is_merged_into_its_own_base(void **state)
+{
+    static const struct {
+        const char *model, *options;
+    } runs[] = {
+        {"nano", ""},
+        {"nano-llama", "--set bf16.enabled=false"},
+        {"nano-llama", "--set strata.quantization=nf4"},
+        {"nano-llama", "--set strata.quantization=nf4-double"},
+    };
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+        char command[1024];
+        struct program p;
+
+        for (unsigned seed = 1; seed <= 2; seed++) {
+            snprintf(command, sizeof(command),
+                     "train --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --quiet --max-steps 1 --set "
+                     "bf16.enabled=false "
+                     "--model %s --seed %u --out {w}/base%u --overwrite",
+                     runs[i].model, seed, seed);
+            workplace_run_ok(w, &p, command);
+            program_free(&p);
+        }
+        snprintf(command, sizeof(command), TRAIN "--model {w}/base1 --max-steps 1 --save {w}/save %s", runs[i].options);
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+        workplace_run_ok(w, &p, "export --merge {w}/save --out {w}/merged");
+        program_free(&p);
+        workplace_run(w, &p, "export --merge {w}/save --model {w}/base2 --out {w}/merged2");
+        if (p.code != 2 || strstr(p.err, "base2: tensor ") == NULL ||
+            strstr(p.err, " differs from the one that the adapter of ") == NULL || workplace_exists(w, "merged2"))
+            fail_msg("%s: exit code %d\n%s", command, p.code, p.err);
+        program_free(&p);
+        workplace_remove(w, "save");
+        workplace_remove(w, "merged");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_base_is_written_once),
         cmocka_unit_test(a_run_goes_on_anywhere),
         cmocka_unit_test(damage_is_found),
+        cmocka_unit_test(an_adapter_is_merged_into_its_own_base),
     };
 
     return cmocka_run_group_tests(tests, setup, workplace_teardown);
