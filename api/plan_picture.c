@@ -15,7 +15,7 @@
 #define HEAD_Y    26.0 /* of the headline's letters */
 #define LINE      16.0
 #define TIERS_GAP 18.0
-#define LINES_MAX 3u
+#define LINES_MAX 4u
 #define TEXT      512
 #define NO_SPAN   SIZE_MAX
 
@@ -180,8 +180,9 @@ static void add_bounds(struct page *page, const struct strata_plan *of, const st
     char seconds[24], schedule[24], hardware[24];
 
     snprintf(page->lines[page->line_count++], TEXT,
-             "predicted: %s; this schedule takes at least %s (bound by %s), any schedule on this hardware %s",
-             st_seconds_text(seconds, p->seconds), st_seconds_text(schedule, b->schedule), b->bound_by,
+             "%s%s%sthis schedule takes at least %s (bound by %s), any schedule on this hardware %s",
+             p->simulated ? "predicted: " : "", p->simulated ? st_seconds_text(seconds, p->seconds) : "",
+             p->simulated ? "; " : "", st_seconds_text(schedule, b->schedule), b->bound_by,
              st_seconds_text(hardware, b->hardware));
 }
 
@@ -194,7 +195,8 @@ static void write_head(struct page *page, const struct strata_plan *of, const st
 
     snprintf(page->head, TEXT, "%.120s%s%.64s: %s%s", w->name, machine[0] != '\0' ? " on " : "", machine,
              !plan->fits      ? "does not fit"
-             : p->seconds > 0 ? "a step of "
+             : p->simulated   ? "a step of "
+             : p->seconds > 0 ? "a step of at least "
                               : "what lies where",
              plan->fits && p->seconds > 0 ? st_seconds_text(seconds, p->seconds) : "");
     if (plan->program.ranks > 1)
@@ -211,8 +213,10 @@ static void write_head(struct page *page, const struct strata_plan *of, const st
              w->page_count, plan->decided.kept_blocks, w->block_count);
     if (p->seconds > 0)
         add_bounds(page, of, p);
-    else
-        snprintf(page->lines[page->line_count++], TEXT, "no step is drawn: no rates are known (--machine FILE, --gpu NAME or --measure)");
+    if (!p->simulated)
+        snprintf(page->lines[page->line_count++], TEXT, "no step is drawn: %s",
+                 p->seconds > 0 ? st_prediction_lacks(&plan->program, &of->figures.machine)
+                                : "no rates are known (--machine FILE, --gpu NAME or --measure)");
 }
 
 static void draw_page(struct page *page, FILE *file)

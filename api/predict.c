@@ -48,7 +48,7 @@ static void print_stalls(const struct st_simulation *sim, FILE *file)
     st_print_text(file, any ? "\n" : "  compute never waits\n");
 }
 
-static const char *why_not_simulated(const struct st_program *program, const struct st_machine *machine)
+const char *st_prediction_lacks(const struct st_program *program, const struct st_machine *machine)
 {
     if (program->op_count > ST_SIMULATED_OPS_MAX)
         return "a program this long is not simulated";
@@ -67,7 +67,7 @@ void st_prediction_print(const struct strata_plan *of, FILE *file)
         return;
     if (!p.simulated) {
         st_print(file, "  predicted step: %s, the schedule's bound, since %s\n", st_seconds_text(seconds, p.seconds),
-                 why_not_simulated(program, &figures->machine));
+                 st_prediction_lacks(program, &figures->machine));
         return;
     }
     st_print(file, "  predicted step: %s", st_seconds_text(seconds, p.seconds));

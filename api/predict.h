@@ -20,6 +20,9 @@ struct st_prediction {
 /** Predict a step of this program on a machine with these rates; uses the bound if it cannot be simulated. */
 void st_predict(struct st_prediction *out, const struct st_program *program, const struct st_machine *machine);
 
+/** Why a program was not simulated, after st_predict().  Static, or this thread's last error. */
+const char *st_prediction_lacks(const struct st_program *program, const struct st_machine *machine);
+
 /** Print the time of a step and what compute waits for. */
 void st_prediction_print(const struct strata_plan *of, FILE *file);
 /** "predicted_seconds" and "predicted" into an object that is open. */

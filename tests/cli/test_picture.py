@@ -161,6 +161,18 @@ class Plan(unittest.TestCase):
         self.assertEqual((done.returncode, names(root)), (0, []))
         self.assertIn("no rates are known", " ".join(texts(root)))
 
+    def test_without_some_rates_there_are_bounds(self):
+        with open(path("machine.json"), encoding="utf-8") as file:
+            machine = json.load(file)
+        del machine["update"]
+        with open(path("lacks.json"), "w", encoding="utf-8") as file:
+            json.dump(machine, file)
+        words = [path("lacks.json") if word == path("machine.json") else word for word in PLAN]
+        root, done = drawn("plan.svg", *words, *OFFLOAD)
+        self.assertEqual((done.returncode, names(root)), (0, []))
+        self.assertIn("a step of at least ", root.find(SVG + "title").text)
+        self.assertIn("no step is drawn: a rate that the simulation needs is not known", texts(root))
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])
