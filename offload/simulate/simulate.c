@@ -13,13 +13,15 @@
 #include <math.h>
 #include <string.h>
 
-#define STEPS_MAX  24u  /* the most to simulate; if no period is found, half of them are averaged */
-#define PERIOD_MAX 8u   /* steps */
-#define SAVE_STEPS 24u  /* a multiple of the usual periods */
-#define SAME       1e-9 /* largest relative difference of two steps that count as equal */
-#define NONE       ST_NO_OP
-#define ALL_LANES  ((1u << ST_LANE_COUNT) - 1)
-#define SHARING    (1u << ST_LANE_COMPUTE | 1u << ST_LANE_UPDATE_DEVICE) /* executors of a separate device's one processor */
+#define STEPS_MAX   24u  /* the most to simulate; if no period is found, half of them are averaged */
+#define PERIOD_MAX  8u   /* steps */
+#define SAVE_STEPS  24u  /* a multiple of the usual periods */
+#define SAME        1e-9 /* largest relative difference of two steps that count as equal */
+#define NONE        ST_NO_OP
+#define ALL_LANES   ((1u << ST_LANE_COUNT) - 1)
+#define QUEUE_LANES ((1u << ST_LANE_READ_STATE) - 1)
+#define IO_LANES    ((1u << ST_LANE_COMM) - 1 - QUEUE_LANES)
+#define SHARING     (1u << ST_LANE_COMPUTE | 1u << ST_LANE_UPDATE_DEVICE) /* executors of a separate device's one processor */
 
 enum { READ = 0, WRITE = 1, DIRECTIONS = 2 };
 
@@ -82,15 +84,13 @@ static uint32_t pop(const struct simulator *s, struct queue *q)
     return op;
 }
 
-/* Takes a lane off those to look at; false: nothing has changed for it. */
-static bool take_look(struct simulator *s, uint32_t lane)
+/* Takes the first lane from `from` on, of `lanes` (bits), off those to look at; ST_LANE_COUNT: there is none. */
+static uint32_t next_look(struct simulator *s, uint32_t lanes, uint32_t from)
 {
-    const uint32_t bit = 1u << lane;
+    const uint32_t left = s->look & lanes & ~0u << from, lane = left != 0 ? (uint32_t)__builtin_ctz(left) : ST_LANE_COUNT;
 
-    if ((s->look & bit) == 0)
-        return false;
-    s->look &= ~bit;
-    return true;
+    s->look &= ~(1u << lane);
+    return lane;
 }
 
 /* --- starting --- */
@@ -132,13 +132,11 @@ static void issue_comm(struct simulator *s)
 
 static void issue_io(struct simulator *s)
 {
-    if (take_look(s, ST_LANE_COMM))
+    if (next_look(s, 1u << ST_LANE_COMM, 0) != ST_LANE_COUNT)
         issue_comm(s);
-    for (uint32_t lane = ST_LANE_READ_STATE; lane <= ST_LANE_WRITE; lane++) {
+    for (uint32_t lane = 0; (lane = next_look(s, IO_LANES, lane)) != ST_LANE_COUNT; lane++) {
         const int direction = lane == ST_LANE_WRITE ? WRITE : READ;
 
-        if (!take_look(s, lane))
-            continue;
         for (uint32_t op; (op = ready(s, lane)) != NONE;) {
             if (s->io[direction].count == 0)
                 s->left[direction] = (double)s->program->ops[op].bytes;
@@ -234,9 +232,7 @@ static bool start_queues(struct simulator *s)
 {
     bool started = false;
 
-    for (uint32_t lane = 0; lane < ST_LANE_READ_STATE; lane++) {
-        if (!take_look(s, lane))
-            continue;
+    for (uint32_t lane = 0; (lane = next_look(s, QUEUE_LANES, lane)) != ST_LANE_COUNT; lane++) {
         hand_out(s, lane);
         if (start_next(s, lane)) {
             s->look |= 1u << lane;
