@@ -16,6 +16,7 @@
 #define CONFIG_BYTES_MAX (UINT64_C(16) << 20)
 #define SAMPLE_ELEMS     1024u
 #define RATES_COUNT      13u
+#define LATENCIES        5u
 
 /* --- facts --- */
 
@@ -234,23 +235,25 @@ strata_status st_ranks_rates(struct strata_plan *p)
     double *const rates[RATES_COUNT] = {&r->matmul_flops, &r->block_flops, &r->head_flops, &r->memory, &r->upload,
                                         &r->download,     &r->read,        &r->write,      &r->mixed,  &r->update,
                                         &r->checksum,     &r->link_node,   &r->link_nodes};
-    double numbers[RATES_COUNT + 3], *const others =
-                                         numbers + RATES_COUNT; /* the longest latencies, the fewest ranks of a node */
+    double *const latencies[LATENCIES] = {&r->latency_node, &r->latency_nodes, &r->handover, &r->latency_io, &r->launch};
+    double numbers[RATES_COUNT + LATENCIES + 1], *const others =
+                                                     numbers +
+                                                     RATES_COUNT; /* the longest latencies, the fewest ranks of a node */
     strata_status st;
 
     if (st_handle_comm(p->model) == NULL)
         return STRATA_OK;
     for (uint32_t i = 0; i < RATES_COUNT; i++)
         numbers[i] = *rates[i];
-    others[0] = -r->latency_node;
-    others[1] = -r->latency_nodes;
-    others[2] = r->node_ranks;
-    st = take_least(p->model, numbers, RATES_COUNT + 3, "rates", NULL);
+    for (uint32_t i = 0; i < LATENCIES; i++)
+        others[i] = -*latencies[i];
+    others[LATENCIES] = r->node_ranks;
+    st = take_least(p->model, numbers, RATES_COUNT + LATENCIES + 1, "rates", NULL);
     for (uint32_t i = 0; i < RATES_COUNT; i++)
         *rates[i] = numbers[i];
-    r->latency_node = fabs(others[0]);
-    r->latency_nodes = fabs(others[1]);
-    r->node_ranks = (uint32_t)others[2];
+    for (uint32_t i = 0; i < LATENCIES; i++)
+        *latencies[i] = fabs(others[i]);
+    r->node_ranks = (uint32_t)others[LATENCIES];
     p->rates_known = r->matmul_flops > 0 || r->update > 0 || r->read > 0;
     return st;
 }

@@ -66,6 +66,7 @@ static strata_status probe(const struct step_bench *b, struct st_machine *machin
     if (strcmp(c->io_method, "fake") == 0) {
         machine->rates.read = machine->rates.write = machine->rates.mixed = (double)c->io_limit;
         machine->rates.drives = 0;
+        machine->rates.latency_io = 0;
     }
     if (c->upload_limit > 0 && (double)c->upload_limit < machine->rates.upload)
         machine->rates.upload = (double)c->upload_limit;

@@ -245,9 +245,13 @@ static void print_rates(FILE *file, const struct st_machine *m)
              m->rates.update * 1e-6, m->rates.checksum * 1e-9);
     if (m->rates.memory > 0)
         st_print(file, LABEL "the device's own memory: %.0f GB/s, read and written\n", "", m->rates.memory * 1e-9);
+    st_print(file, LABEL "from one op's end to the next one's start %.1f us", "", m->rates.handover * 1e6);
+    if (m->rates.launch > 0)
+        st_print(file, ", %.1f us to launch one", m->rates.launch * 1e6);
+    st_print(file, "\n");
     if (m->rates.read > 0 || m->rates.write > 0)
-        st_print(file, LABEL "disk: read %.2f GB/s, write %.2f GB/s, both at once %.2f GB/s\n", "", m->rates.read * 1e-9,
-                 m->rates.write * 1e-9, m->rates.mixed * 1e-9);
+        st_print(file, LABEL "disk: read %.2f GB/s, write %.2f GB/s, both at once %.2f GB/s, a small read %.0f us\n", "",
+                 m->rates.read * 1e-9, m->rates.write * 1e-9, m->rates.mixed * 1e-9, m->rates.latency_io * 1e6);
 }
 
 static void print_text(const struct info *s, const struct cli_args *args)

@@ -18,6 +18,7 @@
 #define LANES_MAX     64u /* with several directories, since the buffers take memory */
 #define PHASES        3
 #define NS_PER_SECOND 1e9
+#define SMALL_READS   31u /* of which the median is the latency */
 
 struct probe;
 
@@ -132,6 +133,39 @@ static strata_status run_phase(struct probe *p, enum phase phase, uint64_t block
     return STRATA_OK;
 }
 
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The median of small reads, one after the other, each from another block of those written; as many as there is time for. */
+static strata_status run_latency(struct probe *p, uint64_t blocks, double *seconds)
+{
+    const uint64_t start = st_clock_ns();
+    double each[SMALL_READS];
+    uint32_t count = 0;
+
+    do {
+        const uint64_t begun = st_clock_ns();
+        struct lane *lane = lane_acquire(p);
+        strata_status st;
+
+        if (lane != NULL) {
+            lane->transfer.bytes = ST_SWAP_ALIGN;
+            (void)start_block(p, lane, ST_IO_READ, count * (blocks / SMALL_READS + 1) % blocks); /* wait_all() says what failed */
+        }
+        if ((st = wait_all(p)) != STRATA_OK)
+            return st;
+        lane->transfer.bytes = p->block_bytes;
+        each[count++] = (double)(st_clock_ns() - begun) / NS_PER_SECOND;
+    } while (count < SMALL_READS && (double)(st_clock_ns() - start) < p->phase_ns);
+    qsort(each, count, sizeof(each[0]), by_value);
+    *seconds = each[count / 2];
+    return STRATA_OK;
+}
+
 /* Fills with random bytes: a drive or a file system may compress repetitive data. */
 static void fill(struct probe *p)
 {
@@ -182,6 +216,8 @@ static strata_status measure(struct probe *p, struct st_probe_rates *out)
     if ((st = run_phase(p, PHASE_READ, written, &moved, &rates.read)) != STRATA_OK)
         return st;
     if ((st = run_phase(p, PHASE_MIXED, written, &moved, &rates.mixed)) != STRATA_OK)
+        return st;
+    if ((st = run_latency(p, written, &rates.latency)) != STRATA_OK)
         return st;
     *out = rates;
     return STRATA_OK;

@@ -132,6 +132,7 @@ strata_status st_swap_room(const char *const *dirs, uint32_t dir_count, const do
 /* nvme/measure/probe.c: a short measurement on a temporary file of `bytes`, which is removed afterwards.  Rates in bytes/s. */
 struct st_probe_rates {
     double read, write, mixed;
+    double latency; /* seconds of a small read that has the drives to itself */
 };
 struct st_probe_opts {
     const char *dir, *method;          /* borrowed during the call; method NULL: "auto" */

@@ -54,6 +54,9 @@ static const struct machine_field machine_fields[] = {
     {"latency_node", FIELD_SECONDS, AT(rates.latency_node)},
     {"latency_nodes", FIELD_SECONDS, AT(rates.latency_nodes)},
     {"ranks_per_node", FIELD_COUNT, AT(rates.node_ranks)},
+    {"handover", FIELD_SECONDS, AT(rates.handover)},
+    {"latency_io", FIELD_SECONDS, AT(rates.latency_io)},
+    {"launch", FIELD_SECONDS, AT(rates.launch)},
     {"dir_rates", FIELD_DIRS, 0},
 };
 #define FIELD_TOTAL (sizeof(machine_fields) / sizeof(machine_fields[0]))

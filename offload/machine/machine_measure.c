@@ -1,10 +1,10 @@
 /* offload/machine/machine_measure.c - measures what this machine does per second, on the same code that a step runs.
  *
- * There are eight probes: matmuls, a block and the head of the model (machine_measure_compute.c), copies through the device
- * table, over the link and within memory of its own, checksums and the optimizer kernel on the workers, and the disk
- * (machine_measure_disk.c).  Time, not bytes, limits how much each one does: at most half a second, unless a block or a head
- * takes longer; 0.15 seconds on a device with queues, which gets batches that take some milliseconds.  A rate feeds lower bounds,
- * so it is the best of the repeats, not their mean.
+ * There are nine probes: matmuls, a block and the head of the model (machine_measure_compute.c), copies through the device
+ * table, over the link and within memory of its own, checksums and the optimizer kernel on the workers, hand-overs between
+ * threads or by a device's queue (machine_measure_handover.c), and the disk (machine_measure_disk.c).  Time, not bytes, limits
+ * how much each one does: at most half a second, unless a block or a head takes longer; 0.15 seconds on a device with queues,
+ * which gets batches that take some milliseconds.  A rate feeds lower bounds, so it is the best of the repeats, not their mean.
  *
  * The buffers of one probe are freed before the next begins.  They are no larger than the workload's own pages and state and, on
  * a device with memory of its own, no larger than half of its free memory. */
@@ -418,6 +418,8 @@ static strata_status measure_copies(struct st_prober *m, struct st_machine *mach
         st = unless_lost(measure_link(m, download_run, &machine->rates.download), "the download link");
     if (st == STRATA_OK && memory_bytes(m) > 0)
         st = unless_lost(measure_memory(m, &machine->rates.memory), "the device's memory");
+    if (st == STRATA_OK && has_queues(m))
+        st = unless_lost(st_measure_queue(m, &machine->rates.handover, &machine->rates.launch), "a hand-over");
     machine->rates.staged = m->staged.bytes > 0;
     return st;
 }
@@ -455,6 +457,8 @@ static void measure_host(struct st_prober *m, const struct st_workload *w, const
     if ((what & ST_MEASURE_UPDATE) != 0) {
         note_failure(measure_checksum(m, &machine->rates.checksum), "the checksum");
         note_failure(measure_update(m, w, opts, &machine->rates.update), "the optimizer update");
+        if (m->ops->notify == NULL)
+            note_failure(st_measure_handover(m, &machine->rates.handover), "a hand-over");
     }
     if ((what & ST_MEASURE_DISK) != 0 && strcmp(opts->nvme.method, "fake") != 0)
         note_failure(st_machine_measure_disk(machine, &opts->nvme), "the disk");

@@ -58,5 +58,6 @@ strata_status st_machine_measure_disk(struct st_machine *m, const struct st_nvme
     m->rates.read = rates.read;
     m->rates.write = rates.write;
     m->rates.mixed = rates.mixed;
+    m->rates.latency_io = rates.latency;
     return STRATA_OK;
 }

@@ -58,6 +58,13 @@ strata_status st_measure_block(struct st_prober *m, const struct st_workload *w,
 strata_status st_measure_head(struct st_prober *m, const struct st_workload *w, const struct st_compute *compute,
                               struct st_machine *machine);
 
+/* machine_measure_handover.c */
+/** Seconds from one thread's signal until it is answered by another: what the engine's thread and the others' pass on. */
+strata_status st_measure_handover(struct st_prober *m, double *seconds);
+/** Of a device with queues, which is open: from an op's end until the next one has begun, where its notice was waited for; and of
+ *  each op where it was not. */
+strata_status st_measure_queue(struct st_prober *m, double *handover, double *launch);
+
 /** Rates of the directories: of each alone if there are several, and of all together.  E_NOSPC, I/O errors. */
 strata_status st_machine_measure_disk(struct st_machine *m, const struct st_nvme_opts *nvme);
 

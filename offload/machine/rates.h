@@ -48,6 +48,10 @@ struct st_rates {
     uint32_t node_ranks;                   /* ranks of a node; 0: as many as there are */
     uint32_t dir_count;                    /* of dir_rates; 0: not known, or one directory */
     double dir_rates[ST_MACHINE_DIRS_MAX]; /* bytes per second of each NVMe directory alone; how much of the swap each holds */
+    /* Seconds: from the end of an op that a queue or another thread runs until one that waits for it begins; the same of a
+     * transfer to or from the drives, with what that takes beside its bytes; of an op on a queue of the device beside its work.
+     * 0: none. */
+    double handover, latency_io, launch;
 };
 
 struct st_staged;

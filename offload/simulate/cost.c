@@ -217,12 +217,14 @@ double st_cost_rate(const struct st_machine *machine, enum st_lane lane)
 double st_cost_op(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
 {
     const bool here = machine->capacity.device_is_host || op->lane == ST_LANE_UPDATE;
+    const double launch = here || st_lane_is_io(op->lane) ? 0 : machine->rates.launch;
 
     if (op->lane == ST_LANE_COMM)
         return st_cost_comm(program, machine, op) + st_comm_latency(&machine->rates, program->ranks);
     if (st_op_rows[op->kind].work == ST_WORK_COPY)
-        return st_seconds_at((double)op->bytes, st_cost_rate(machine, (enum st_lane)op->lane));
-    return st_cost_flops(program, machine, op) + (here ? host_seconds(program, machine, op) : pass_seconds(program, machine, op));
+        return launch + st_seconds_at((double)op->bytes, st_cost_rate(machine, (enum st_lane)op->lane));
+    return launch + st_cost_flops(program, machine, op) +
+           (here ? host_seconds(program, machine, op) : pass_seconds(program, machine, op));
 }
 
 uint32_t st_cost_read_of(const struct st_program *program, const struct st_op *op)

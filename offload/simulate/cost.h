@@ -33,10 +33,11 @@ double st_cost_comm(const struct st_program *program, const struct st_machine *m
 /** Bytes per second of a lane that moves some. */
 double st_cost_rate(const struct st_machine *machine, enum st_lane lane);
 
-/** Seconds of an op on its lane, alone on the machine: compute by its call, a device's own passes by bytes, copies by bytes,
- *  the host's updates by parameters (with checksums if the chunk or its weights are on NVMe), its gathers, scatters and roundings
- *  by bytes at the checksum rate, exchanges between ranks by the bytes that this one receives, and their latency.  I/O ops: by
- *  bytes at the lane's own rate, read or write, as if nothing else used the disk.  Without st_cost_checksums(). */
+/** Seconds of an op on its lane, alone on the machine, with the launch of one on a device's queue: compute by its call, a
+ * device's own passes by bytes, copies by bytes, the host's updates by parameters (with checksums if the chunk or its weights are
+ * on NVMe), its gathers, scatters and roundings by bytes at the checksum rate, exchanges between ranks by the bytes that this one
+ * receives, and their latency.  I/O ops: by bytes at the lane's own rate, read or write, as if nothing else used the disk.
+ * Without st_cost_checksums(). */
 double st_cost_op(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
 
 /** Seconds of the checksums that a copy brings with it: of weights and activations that were read and are used for the first

@@ -24,6 +24,7 @@
 #define SHARING     (1u << ST_LANE_COMPUTE | 1u << ST_LANE_UPDATE_DEVICE) /* executors of a separate device's one processor */
 
 enum { READ = 0, WRITE = 1, DIRECTIONS = 2 };
+enum { OF_EXECUTORS = 0, OF_DISK = 1, NOTICES = 2 };
 
 /* Each op is in a queue at most once. */
 struct queue {
@@ -35,6 +36,7 @@ struct queue {
 struct backlog {
     uint64_t ops;                                     /* a digest of which, in the order of their queues */
     double bytes[DIRECTIONS], seconds[ST_LANE_COUNT]; /* left of those being worked on */
+    double notices[NOTICES];                          /* seconds until all are seen */
 };
 
 struct simulator {
@@ -56,6 +58,12 @@ struct simulator {
     double left[DIRECTIONS];  /* bytes of the queue's head still to move, */
     double alone[DIRECTIONS]; /* bytes per second if only this queue has work, */
     double both[DIRECTIONS];  /* if both have */
+
+    /* Ops that have ended while what waits for them cannot start yet, in order. */
+    struct queue notices[NOTICES];
+    double delay[NOTICES]; /* for so many seconds each: */
+    double *seen;          /* [op_count] until then */
+    uint32_t unseen;       /* of them the host's updates */
 
     double now, begun;                       /* begun: when the running cycle began */
     struct st_simulation step;               /* of the running cycle */
@@ -101,7 +109,7 @@ static void finish(struct simulator *s, uint32_t op)
     s->look |= st_dispatch_waiting(&s->dispatch, op);
 }
 
-/* The op itself has ended; its checksums may follow. */
+/* The op's end has been seen; its checksums may follow. */
 static void landed(struct simulator *s, uint32_t op)
 {
     if (s->after[op] > 0) {
@@ -110,6 +118,29 @@ static void landed(struct simulator *s, uint32_t op)
     } else {
         finish(s, op);
     }
+}
+
+/* The op itself has ended.  On a device that is the host, the executor is the one who waits. */
+static void ended(struct simulator *s, uint32_t op)
+{
+    const uint32_t lane = s->program->ops[op].lane;
+    const int of = st_lane_is_io(lane) ? OF_DISK : OF_EXECUTORS;
+
+    if (!(s->delay[of] > 0) || (s->machine->capacity.device_is_host && st_lane_executes(lane))) {
+        landed(s, op);
+        return;
+    }
+    s->seen[op] = s->now + s->delay[of];
+    s->unseen += lane == ST_LANE_UPDATE;
+    push(s, &s->notices[of], op);
+}
+
+static void end_notice(struct simulator *s, int of)
+{
+    const uint32_t op = pop(s, &s->notices[of]);
+
+    s->unseen -= s->program->ops[op].lane == ST_LANE_UPDATE;
+    landed(s, op);
 }
 
 /* The lane's next op if it can start.  Masked ones before it are done now, and what waits for them may be on any lane. */
@@ -161,7 +192,7 @@ static void run(struct simulator *s, uint32_t executor, uint32_t op)
     if (s->cost[op] > 0)
         occupy(s, executor, op, s->program->ops[op].lane, s->cost[op]);
     else
-        landed(s, op);
+        ended(s, op);
 }
 
 /* Hands ready ops out to the lane's own queue. */
@@ -319,7 +350,7 @@ static void end_io(struct simulator *s, int direction)
 {
     struct queue *q = &s->io[direction];
 
-    landed(s, pop(s, q));
+    ended(s, pop(s, q));
     s->left[direction] = q->count > 0 ? (double)s->program->ops[q->ops[q->first]].bytes : 0;
 }
 
@@ -332,7 +363,7 @@ static void end_executor(struct simulator *s, uint32_t executor)
     if (executor == ST_LANE_UPDATE && s->checking)
         finish(s, op);
     else
-        landed(s, op);
+        ended(s, op);
     if (executor == ST_LANE_UPDATE)
         s->checking = false;
 }
@@ -351,41 +382,56 @@ static void pass_time(struct simulator *s, double seconds)
     s->end[ST_LANE_UPDATE_DEVICE] += seconds / 2;
 }
 
+/* What ends next: an executor's op, a queue's head of the disk, or the wait for a notice. */
+struct event {
+    double seconds; /* from now */
+    enum { END_NONE, END_IO, END_EXECUTOR, END_NOTICE } kind;
+    uint32_t which;
+};
+
+static void take_sooner(struct event *next, struct event other)
+{
+    if (other.seconds < next->seconds)
+        *next = other;
+}
+
+static struct event next_event(const struct simulator *s)
+{
+    struct event next = {.seconds = HUGE_VAL};
+
+    for (uint32_t d = 0; d < DIRECTIONS; d++)
+        if (s->io[d].count > 0)
+            take_sooner(&next, (struct event){st_seconds_at(s->left[d], io_rate(s, (int)d)), END_IO, d});
+    for (uint32_t left = s->busy; left != 0; left &= left - 1) {
+        const uint32_t executor = (uint32_t)__builtin_ctz(left);
+
+        take_sooner(&next, (struct event){seconds_left(s, executor), END_EXECUTOR, executor});
+    }
+    for (uint32_t of = 0; of < NOTICES; of++)
+        if (s->notices[of].count > 0)
+            take_sooner(&next,
+                        (struct event){not_negative(s->seen[s->notices[of].ops[s->notices[of].first]] - s->now), END_NOTICE, of});
+    return next;
+}
+
 /* Advances to the next completion.  False: there is none. */
 static bool advance(struct simulator *s)
 {
-    double soonest = HUGE_VAL;
-    uint32_t executor = NONE;
-    int direction = READ;
+    const struct event next = next_event(s);
 
-    for (int d = 0; d < DIRECTIONS; d++) {
-        const double rate = io_rate(s, d);
-
-        if (s->io[d].count > 0 && st_seconds_at(s->left[d], rate) < soonest) {
-            soonest = st_seconds_at(s->left[d], rate);
-            direction = d;
-        }
-    }
-    for (uint32_t left = s->busy; left != 0; left &= left - 1) {
-        const uint32_t i = (uint32_t)__builtin_ctz(left);
-        const double seconds = seconds_left(s, i);
-
-        if (seconds < soonest) {
-            soonest = seconds;
-            executor = i;
-        }
-    }
-    if (soonest == HUGE_VAL)
+    if (next.kind == END_NONE)
         return false;
-    pass_time(s, soonest);
-    if (executor == NONE)
-        s->now += soonest;
-    else if (s->end[executor] > s->now)
-        s->now = s->end[executor];
-    if (executor != NONE)
-        end_executor(s, executor);
+    pass_time(s, next.seconds);
+    if (next.kind != END_EXECUTOR)
+        s->now += next.seconds;
+    else if (s->end[next.which] > s->now)
+        s->now = s->end[next.which];
+    if (next.kind == END_IO)
+        end_io(s, (int)next.which);
+    else if (next.kind == END_EXECUTOR)
+        end_executor(s, next.which);
     else
-        end_io(s, direction);
+        end_notice(s, (int)next.which);
     return true;
 }
 
@@ -397,7 +443,7 @@ static bool cycle_ended(const struct simulator *s)
         return false;
     if (s->machine->capacity.device_is_host)
         return (s->busy >> ST_LANE_COMPUTE & 1) == 0;
-    return (s->busy >> ST_LANE_UPDATE & 1) == 0 && s->ahead_count[ST_LANE_UPDATE] == 0;
+    return (s->busy >> ST_LANE_UPDATE & 1) == 0 && s->ahead_count[ST_LANE_UPDATE] == 0 && s->unseen == 0;
 }
 
 static strata_status deadlock(struct simulator *s)
@@ -451,6 +497,11 @@ static struct backlog backlog_of(const struct simulator *s)
     }
     for (int d = 0; d < DIRECTIONS; d++)
         add_queue(&b.ops, s, &s->io[d]);
+    for (int of = 0; of < NOTICES; of++) {
+        add_queue(&b.ops, s, &s->notices[of]);
+        for (uint32_t i = 0; i < s->notices[of].count; i++)
+            b.notices[of] += s->seen[s->notices[of].ops[at(s, &s->notices[of], i)]] - s->now;
+    }
     add_queue(&b.ops, s, &s->comm);
     add_queue(&b.ops, s, &s->checks);
     return b;
@@ -477,6 +528,8 @@ static bool repeats(const struct ended *a, const struct ended *b)
         equal &= same(x->seconds[i], y->seconds[i], a->step.seconds);
     for (int d = 0; d < DIRECTIONS; d++)
         equal &= same(x->bytes[d], y->bytes[d], 1 + x->bytes[d]);
+    for (int of = 0; of < NOTICES; of++)
+        equal &= same(x->notices[of], y->notices[of], a->step.seconds);
     return equal;
 }
 
@@ -557,11 +610,13 @@ static void take_costs(struct simulator *s)
         memset(s->after, 0, count * sizeof(*s->after));
 }
 
-/* Of the disk; sharing it makes no queue faster. */
+/* Of the disk; sharing it makes no queue faster.  What hands over to another thread or queue. */
 static void take_rates(struct simulator *s)
 {
     const struct st_rates *rates = &s->machine->rates;
 
+    s->delay[OF_EXECUTORS] = rates->handover;
+    s->delay[OF_DISK] = rates->latency_io;
     s->alone[READ] = rates->read;
     s->alone[WRITE] = rates->write;
     for (int d = 0; d < DIRECTIONS; d++)
@@ -573,19 +628,22 @@ static strata_status create(struct simulator *s, struct st_scratch *scratch)
     const size_t count = s->program->op_count;
     uint32_t *words;
 
-    s->cost = st_scratch_take(scratch, count * (2 * sizeof(double) + 4 * sizeof(uint32_t)) + st_dispatch_bytes(count));
+    s->cost = st_scratch_take(scratch, count * (3 * sizeof(double) + 6 * sizeof(uint32_t)) + st_dispatch_bytes(count));
     if (s->cost == NULL)
         return st_error(STRATA_E_NOMEM, "simulation: no memory for %zu ops", count);
     s->after = s->cost + count;
     memset(s->after, 0, count * sizeof(*s->after));
-    words = (uint32_t *)(void *)(s->after + count);
+    s->seen = s->after + count;
+    words = (uint32_t *)(void *)(s->seen + count);
     s->io[READ].ops = words;
     s->io[WRITE].ops = words + count;
     s->checks.ops = words + 2 * count;
     s->comm.ops = words + 3 * count;
+    s->notices[OF_EXECUTORS].ops = words + 4 * count;
+    s->notices[OF_DISK].ops = words + 5 * count;
     take_rates(s);
     take_costs(s);
-    st_dispatch_place(&s->dispatch, s->program, !s->machine->capacity.device_is_host, words + 4 * count);
+    st_dispatch_place(&s->dispatch, s->program, !s->machine->capacity.device_is_host, words + 6 * count);
     return STRATA_OK;
 }
 
@@ -603,47 +661,61 @@ static strata_status run_save(struct simulator *s, const struct st_simulation *s
     return st;
 }
 
-strata_status st_simulate_in(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine,
-                             struct st_scratch *scratch)
+static strata_status simulate(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine,
+                              const struct st_simulation_watch *watch, struct st_scratch *scratch)
 {
-    struct simulator s = {.program = program, .machine = machine};
+    struct simulator s = {.program = program, .machine = machine, .watch = watch};
     const strata_status st = create(&s, scratch);
 
     return st == STRATA_OK ? run_steps(&s, out) : st;
 }
 
-/* save: NULL, or where to put what a save costs. */
-static strata_status simulate(struct st_simulation *out, double *save, const struct st_program *program,
-                              const struct st_machine *machine, const struct st_simulation_watch *watch)
+/* A latency may let another op go first, and so make a step shorter by chance.  Then the step without latencies counts. */
+strata_status st_simulate_in(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine,
+                             struct st_scratch *scratch)
 {
-    struct simulator s = {.program = program, .machine = machine, .watch = watch};
-    struct st_scratch scratch = {0};
-    strata_status st = create(&s, &scratch);
+    struct st_machine prompt = *machine;
+    struct st_simulation other;
+    strata_status st = simulate(out, program, machine, NULL, scratch);
 
-    if (st == STRATA_OK)
-        st = run_steps(&s, out);
-    if (st == STRATA_OK && save != NULL)
-        st = run_save(&s, out, save);
-    st_scratch_free(&scratch);
+    if (st != STRATA_OK || !(machine->rates.handover + machine->rates.latency_io + machine->rates.launch > 0))
+        return st;
+    prompt.rates.handover = prompt.rates.latency_io = prompt.rates.launch = 0;
+    if ((st = simulate(&other, program, &prompt, NULL, scratch)) == STRATA_OK && other.seconds > out->seconds)
+        *out = other;
     return st;
 }
 
 strata_status st_simulate(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine)
 {
-    return simulate(out, NULL, program, machine, NULL);
+    struct st_scratch scratch = {0};
+    const strata_status st = st_simulate_in(out, program, machine, &scratch);
+
+    st_scratch_free(&scratch);
+    return st;
 }
 
 strata_status st_simulate_watched(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine,
                                   const struct st_simulation_watch *watch)
 {
-    return simulate(out, NULL, program, machine, watch);
+    struct st_scratch scratch = {0};
+    const strata_status st = simulate(out, program, machine, watch, &scratch);
+
+    st_scratch_free(&scratch);
+    return st;
 }
 
 strata_status st_simulate_save(double *seconds, const struct st_program *program, const struct st_machine *machine)
 {
+    struct simulator s = {.program = program, .machine = machine};
+    struct st_scratch scratch = {0};
     struct st_simulation steady;
+    strata_status st = create(&s, &scratch);
 
-    return simulate(&steady, seconds, program, machine, NULL);
+    if (st == STRATA_OK && (st = run_steps(&s, &steady)) == STRATA_OK)
+        st = run_save(&s, &steady, seconds);
+    st_scratch_free(&scratch);
+    return st;
 }
 
 bool st_simulate_possible(const struct st_program *program, const struct st_machine *machine)

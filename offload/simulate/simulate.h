@@ -9,7 +9,8 @@
  * of two queues, reads and writes, each in order of issue: alone, a queue moves at the machine's read or write rate; while both
  * have work each moves at half the mixed rate, never faster than alone.  Exchanges between ranks run one after the other in order
  * of issue, beside everything else, on a device that is the host, too: the thread that makes them mostly waits.  All ranks are
- * taken to arrive at an exchange together.  The next step begins when all ops of this one are issued. */
+ * taken to arrive at an exchange together.  What waits for an op that a queue, another thread or the disk has ended begins a
+ * hand-over later, or a transfer's latency; lanes go on meanwhile.  The next step begins when all ops of this one are issued. */
 #ifndef OFFLOAD_SIMULATE_SIMULATE_H
 #define OFFLOAD_SIMULATE_SIMULATE_H
 
@@ -24,7 +25,8 @@ struct st_simulation {
     enum st_lane stalled_by;     /* lane with the largest stall; COUNT: none */
 };
 
-/** Simulate until steps repeat, one by one or in a period of a few, and report their mean.  Rates that are 0 cost nothing.
+/** Simulate until steps repeat, one by one or in a period of a few, and report their mean.  Rates that are 0 cost nothing.  With
+ *  latencies a step is never shorter than without: of the two simulations the longer one counts.
  *  E_NOMEM; E_INTERNAL: the program cannot proceed (a deadlock the verifier missed).
  *  Cost    O(steps * (ops + waits)), 2 steps as a rule, 24 at most; allocations of O(ops). */
 strata_status st_simulate(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine);

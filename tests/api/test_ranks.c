@@ -285,9 +285,9 @@ static void rates_are_divided_and_the_lowest(void **state)
 {
     static const char *const texts[2] = {
         "{\"device_is_host\":true,\"matmul_flops\":8e9,\"upload\":4e9,\"download\":4e9,\"update\":2e9,\"link_node\":3e9,"
-        "\"link_nodes\":9e8,\"latency_node\":1e-5,\"latency_nodes\":3e-5}",
+        "\"link_nodes\":9e8,\"latency_node\":1e-5,\"latency_nodes\":3e-5,\"handover\":1e-5,\"latency_io\":2e-4}",
         "{\"device_is_host\":true,\"matmul_flops\":6e9,\"upload\":5e9,\"download\":4e9,\"update\":2e9,\"link_node\":4e9,"
-        "\"link_nodes\":7e8,\"latency_node\":2e-5,\"latency_nodes\":1e-5}"};
+        "\"link_nodes\":7e8,\"latency_node\":2e-5,\"latency_nodes\":1e-5,\"handover\":4e-5,\"launch\":3e-6}"};
     struct rank ranks[2] = {0};
     char paths[2][256];
 
@@ -313,6 +313,7 @@ static void rates_are_divided_and_the_lowest(void **state)
         assert_true(rates->matmul_flops == 3e9 && rates->upload == 2e9 && rates->download == 2e9 && rates->update == 1e9);
         assert_true(rates->link_node == 3e9 && rates->link_nodes == 7e8 && rates->node_ranks == 2);
         assert_true(rates->latency_node == 2e-5 && rates->latency_nodes == 3e-5);
+        assert_true(rates->handover == 4e-5 && rates->latency_io == 2e-4 && rates->launch == 3e-6);
         assert_true(ranks[r].plan->plan->program.ranks == 2 && ranks[r].plan->plan->program.stage == 1);
         strata_plan_destroy(ranks[r].plan);
     }

@@ -170,7 +170,10 @@ static void files_keep_every_field(void **state)
                            .rates.write = 4e9,
                            .rates.mixed = 5e9,
                            .rates.update = 6e8,
-                           .rates.checksum = 7e10};
+                           .rates.checksum = 7e10,
+                           .rates.handover = 2e-5,
+                           .rates.latency_io = 1e-4,
+                           .rates.launch = 5e-6};
     struct st_machine back;
     struct st_new_file file;
     char path[128];
@@ -191,6 +194,8 @@ static void files_keep_every_field(void **state)
     assert_true(back.rates.drives == 4 && back.rates.block_flops == m.rates.block_flops &&
                 back.rates.checksum == m.rates.checksum);
     assert_true(back.rates.head_flops == m.rates.head_flops && back.rates.memory == m.rates.memory);
+    assert_true(back.rates.handover == m.rates.handover && back.rates.latency_io == m.rates.latency_io &&
+                back.rates.launch == m.rates.launch);
     unlink(path);
 }
 
@@ -257,6 +262,7 @@ static void every_rate_is_measured(void **state)
     assert_true(m.rates.read > 0 && m.rates.write > 0 && m.rates.checksum > 0);
     assert_true(m.rates.block_flops == 0 && m.rates.head_flops == 0); /* no model, no block, no head */
     assert_true(m.rates.memory == 0);                                 /* the device is the host */
+    assert_true(m.rates.handover > 0 && m.rates.latency_io > 0 && m.rates.launch == 0);
     assert_int_equal(kept_log.count, 0);
 }
 

@@ -51,7 +51,8 @@ static void check_round_trip(const struct st_machine *machine)
           again.rates.mixed == machine->rates.mixed);
     check(again.rates.link_node == machine->rates.link_node && again.rates.link_nodes == machine->rates.link_nodes &&
           again.rates.latency_node == machine->rates.latency_node && again.rates.latency_nodes == machine->rates.latency_nodes &&
-          again.rates.node_ranks == machine->rates.node_ranks);
+          again.rates.handover == machine->rates.handover && again.rates.latency_io == machine->rates.latency_io &&
+          again.rates.launch == machine->rates.launch && again.rates.node_ranks == machine->rates.node_ranks);
     free(text);
 }
 

@@ -25,7 +25,7 @@ static void every_method_is_measured(void **state)
         if (st == STRATA_E_NOSYS)
             continue;
         assert_int_equal(st, STRATA_OK);
-        assert_true(rates.read > 0 && rates.write > 0 && rates.mixed > 0);
+        assert_true(rates.read > 0 && rates.write > 0 && rates.mixed > 0 && rates.latency > 0);
         assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
     }
 }
@@ -38,7 +38,7 @@ static void little_time_still_moves_a_block(void **state)
 
     (void)state;
     assert_int_equal(st_probe_run(&opts, &rates), STRATA_OK);
-    assert_true(rates.read > 0 && rates.write > 0 && rates.mixed > 0);
+    assert_true(rates.read > 0 && rates.write > 0 && rates.mixed > 0 && rates.latency > 0);
     assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
 }
 

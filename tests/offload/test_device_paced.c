@@ -151,6 +151,24 @@ static void nothing_is_faster_than_the_machine(void **state)
     d.ops->close(d.dev);
 }
 
+/* An op is what a notice is asked for; each takes its launch, also where it moves nothing. */
+static void every_op_is_launched(void **state)
+{
+    struct df_device d = df_open_paced(&(struct st_machine){.rates.launch = 2e-3});
+    struct marks all = {.d = &d};
+    struct mark marks[5];
+    const uint64_t start = st_clock_ns();
+
+    (void)state;
+    for (uint32_t i = 0; i < 5; i++) {
+        marks[i] = (struct mark){&all, i};
+        df_ok(d.ops->notify(d.dev, ST_QUEUE_COMPUTE, on_done, &marks[i]));
+    }
+    df_ok(d.ops->finish(d.dev, ST_QUEUE_COMPUTE));
+    assert_true(seconds_since(start) >= 5 * 2e-3);
+    d.ops->close(d.dev);
+}
+
 /* The cpu device's links: the same promise. */
 static void limited_links_of_the_cpu_device(void **state)
 {
@@ -388,6 +406,7 @@ int main(void)
         cmocka_unit_test(a_full_ring_blocks_the_caller),
         cmocka_unit_test(copies_arrive_whole),
         cmocka_unit_test(nothing_is_faster_than_the_machine),
+        cmocka_unit_test(every_op_is_launched),
         cmocka_unit_test(limited_links_of_the_cpu_device),
         cmocka_unit_test(failures_are_reported_once),
         cmocka_unit_test(open_fails_cleanly),

@@ -155,6 +155,9 @@ static void machine_files_have_links(void **state)
         {"{\"latency_node\":1.5}", "latency_node must be a number of seconds, 0 to 1"},
         {"{\"latency_nodes\":-1e-6}", "latency_nodes must be a number of seconds"},
         {"{\"latency_nodes\":null}", "latency_nodes must be a number of seconds"},
+        {"{\"handover\":1.1}", "handover must be a number of seconds, 0 to 1"},
+        {"{\"latency_io\":-1}", "latency_io must be a number of seconds"},
+        {"{\"launch\":\"5us\"}", "launch must be a number of seconds"},
         {"{\"ranks_per_node\":4097}", "ranks_per_node must be a whole number, at most 4096"},
     };
     char path[] = "/tmp/strata-test-links-XXXXXX";

@@ -30,7 +30,7 @@ strata_status __wrap_st_probe_run(const struct st_probe_opts *opts, struct st_pr
         probed.dir_rates[d] = opts->dir_rates[d];
     if (probed.count == probed.fail_at)
         return st_error(STRATA_E_IO, "call %u", probed.count);
-    *out = (struct st_probe_rates){.read = rate + 1, .write = rate + 2, .mixed = rate};
+    *out = (struct st_probe_rates){.read = rate + 1, .write = rate + 2, .mixed = rate, .latency = 1 / rate};
     return STRATA_OK;
 }
 
@@ -56,6 +56,7 @@ static void one_directory_is_measured_once(void **state)
     assert_string_equal(probed.opts[0].method, "threads");
     assert_true(probed.opts[0].bytes == 128 * MIB && probed.opts[0].dir_count == 0);
     assert_true(m.rates.read == 101 && m.rates.write == 102 && m.rates.mixed == 100 && m.rates.dir_count == 0);
+    assert_true(m.rates.latency_io == 0.01);
 }
 
 static void several_are_measured_apart_and_in_proportion(void **state)

@@ -98,6 +98,69 @@ static void read_lanes_share_one_queue(void **state)
     assert_near(sim.busy[ST_LANE_READ_WEIGHT], 1);
 }
 
+/* An upload of 2 s, and two blocks of 3 s that need it, before the next step's upload may begin. */
+static void a_hand_over_comes_between_lanes_alone(void **state)
+{
+    struct st_machine m = {.rates.upload = 100, .rates.matmul_flops = 10, .rates.handover = 0.5};
+    struct hand h = {0};
+    struct st_simulation sim;
+
+    (void)state;
+    h.program.workload.block_forward_flops = 30;
+    add_op(&h, ST_OP_UPLOAD_TOKENS, ST_LANE_UPLOAD, 200);
+    add_wait(&h, 2, true);
+    add_op(&h, ST_OP_BLOCK_FORWARD, ST_LANE_COMPUTE, 0);
+    add_wait(&h, 0, false);
+    add_op(&h, ST_OP_BLOCK_FORWARD, ST_LANE_COMPUTE, 0);
+    add_wait(&h, 1, false); /* its queue has it already */
+    sim = simulate(&h.program, &m);
+    assert_near(sim.seconds, 9);
+    assert_near(sim.busy[ST_LANE_UPLOAD], 2);
+    assert_near(sim.busy[ST_LANE_COMPUTE], 6);
+    assert_near(sim.stall[ST_LANE_UPLOAD] + sim.stall[ST_LANE_COMPUTE], 3); /* the second is until the last block's notice */
+    m.rates.launch = 0.25;                                                  /* of each op on a queue */
+    sim = simulate(&h.program, &m);
+    assert_near(sim.seconds, 9.75);
+    assert_near(sim.busy[ST_LANE_UPLOAD], 2.25);
+    m.capacity.device_is_host = true; /* who waits runs the ops */
+    assert_near(simulate(&h.program, &m).seconds, 8);
+}
+
+/* The host's updates end a step, so their notice does. */
+static void a_step_ends_when_its_updates_are_known_to_have(void **state)
+{
+    struct st_machine m = {.rates.update = 10, .rates.handover = 0.5, .rates.launch = 4};
+    struct st_chunk chunk = {.elems = 20, .state = ST_WHERE_HOST};
+    struct st_page_place page = {.home = ST_WHERE_HOST};
+    struct hand h = {.program = {.chunks = &chunk, .pages = &page}};
+
+    (void)state;
+    add_op(&h, ST_OP_UPDATE, ST_LANE_UPDATE, 0);
+    assert_near(simulate(&h.program, &m).seconds, 2.5); /* nothing is launched */
+}
+
+/* Two reads, whose latencies pass together, and an upload that needs the second. */
+static void latencies_of_transfers_pass_beside_one_another(void **state)
+{
+    struct st_machine m = {.rates.read = 100, .rates.write = 100, .rates.upload = 100, .rates.latency_io = 0.5};
+    struct hand h = {0};
+
+    (void)state;
+    add_op(&h, ST_OP_READ_STATE, ST_LANE_READ_STATE, 100);
+    add_wait(&h, 2, true);
+    add_op(&h, ST_OP_READ_STATE, ST_LANE_READ_STATE, 100);
+    add_wait(&h, 2, true);
+    add_op(&h, ST_OP_UPLOAD_TOKENS, ST_LANE_UPLOAD, 100);
+    add_wait(&h, 1, false);
+    assert_near(simulate(&h.program, &m).seconds, 3.5);
+    m.capacity.device_is_host = true;
+    assert_near(simulate(&h.program, &m).seconds, 3.5);
+    m.rates.handover = 0.25; /* a transfer's is part of its latency */
+    assert_near(simulate(&h.program, &m).seconds, 3.5);
+    m.capacity.device_is_host = false;
+    assert_near(simulate(&h.program, &m).seconds, 3.75);
+}
+
 /* An upload of 2 s and a block of 3 s that needs it. */
 static void lanes_overlap_where_nothing_is_reused(void **state)
 {
@@ -250,6 +313,9 @@ int main(void)
         cmocka_unit_test(reads_and_writes_share_the_disk),
         cmocka_unit_test(one_after_the_other),
         cmocka_unit_test(read_lanes_share_one_queue),
+        cmocka_unit_test(a_hand_over_comes_between_lanes_alone),
+        cmocka_unit_test(a_step_ends_when_its_updates_are_known_to_have),
+        cmocka_unit_test(latencies_of_transfers_pass_beside_one_another),
         cmocka_unit_test(lanes_overlap_where_nothing_is_reused),
         cmocka_unit_test(a_reused_buffer_stalls_compute),
         cmocka_unit_test(what_was_read_is_checked_first),

@@ -541,6 +541,40 @@ static void faster_is_not_slower(void **state)
     print_message("one rate doubled: at worst %.4f longer\n", worst);
 }
 
+/* Nor does any bound count them. */
+static void latencies_make_no_step_shorter(void **state)
+{
+    static const double parts[] = {1e-4, 1e-3, 1e-2};
+    struct st_page pages[PAGES];
+    double most = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= CASES; seed++) {
+        struct st_machine m, slow;
+        struct st_plan *plan = random_plan(seed, pages, &m);
+        const double before = simulate(&plan->program, &m).seconds;
+        double *const latencies[] = {&slow.rates.handover, &slow.rates.latency_io, &slow.rates.launch};
+        struct st_bounds without, with;
+
+        st_bounds_make(&without, &plan->program, &m);
+        for (size_t i = 0; i < 9; i++) {
+            double change;
+
+            slow = m;
+            *latencies[i / 3] = before * parts[i % 3];
+            st_bounds_make(&with, &plan->program, &slow);
+            assert_true(with.schedule == without.schedule && with.hardware == without.hardware);
+            change = 1 - simulate(&plan->program, &slow).seconds / before;
+            if (change > LEAST)
+                fail_msg("seed %u: latency %u of %g, and the step takes %.4f less", (unsigned)seed, (unsigned)(i / 3),
+                         parts[i % 3], change);
+            most = fmax(most, -change);
+        }
+        st_plan_destroy(plan);
+    }
+    assert_true(most > 0.01); /* they are counted */
+}
+
 /* Passes over a device's memory are part of what it does: a faster one never has a higher bound nor, where no disk changes which
  * op goes first, a longer step. */
 static void a_faster_memory_is_not_slower(void **state)
@@ -596,6 +630,7 @@ int main(void)
         cmocka_unit_test(no_step_beats_its_bounds),
         cmocka_unit_test(no_step_beats_the_bound_of_what_is_slow),
         cmocka_unit_test(faster_is_not_slower),
+        cmocka_unit_test(latencies_make_no_step_shorter),
         cmocka_unit_test(a_faster_memory_is_not_slower),
     };
 

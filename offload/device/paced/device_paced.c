@@ -85,9 +85,21 @@ static strata_status paced_finish(struct st_device *dev, enum st_queue queue)
     return st_paced_queue_finish(&paced_of(dev)->queues[queue]);
 }
 
+static void launch(struct paced_device *dev, const struct paced_task *task, uint64_t index)
+{
+    (void)dev;
+    (void)task;
+    (void)index;
+}
+
+/* The engine asks for one notice of each op, so the time of its launch is spent here. */
 static strata_status paced_notify(struct st_device *dev, enum st_queue queue, void (*done)(void *ctx, strata_status st),
                                   void *ctx)
 {
+    const double seconds = paced_of(dev)->machine.rates.launch;
+
+    if (seconds > 0)
+        (void)enqueue(dev, queue, &(struct paced_task){.work = launch, .pieces = 1, .seconds = seconds}); /* cannot fail */
     return enqueue(dev, queue, &(struct paced_task){.of.mark = {done, ctx}});
 }
 
