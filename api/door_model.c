@@ -76,7 +76,8 @@ static strata_status note_widening(const struct strata_model *m, const struct st
     strata_dtype stored = STRATA_F32;
     strata_status st = STRATA_OK;
 
-    if (m->is_dir && config->bf16_off && (st = st_hf_stored_dtype(&stored, m->name)) == STRATA_OK && stored != STRATA_F32)
+    if (m->is_dir && config->bf16_off && (st = st_hf_stored_dtype(&stored, m->name)) == STRATA_OK && stored != STRATA_F32 &&
+        stored != STRATA_DTYPE_INVALID)
         st_log(ST_LOG_NOTICE,
                "%s sets bf16.enabled to false: fp32, where DeepSpeed would keep the weights of %s in %s, as they are stored; "
                "%s.enabled true does that here",
@@ -92,8 +93,14 @@ static strata_status take_stored_dtype(struct strata_model *m, const struct stra
 
     if (m->config.dtype != STRATA_DTYPE_INVALID)
         return note_widening(m, config);
-    if (m->is_dir && (st = st_hf_stored_dtype(&stored, m->name)) != STRATA_OK)
+    if ((m->is_dir && (st = st_hf_stored_dtype(&stored, m->name)) != STRATA_OK) ||
+        (m->is_file && (st = st_hf_config_dtype(&stored, m->name)) != STRATA_OK))
         return st;
+    if (stored == STRATA_DTYPE_INVALID) {
+        m->config.dtype = STRATA_BF16;
+        st_log(ST_LOG_NOTICE, "%s names no precision, and neither does %s, which has no weights: bf16", config->name, m->name);
+        return STRATA_OK;
+    }
     if (stored == STRATA_F16 && !st_handle_forward_only(m)) /* a forward pass needs no loss scaling */
         return st_error(
             STRATA_E_CONFIG,

@@ -69,6 +69,7 @@ struct strata_model {
     uint32_t seq;     /* the most tokens of a call */
     uint32_t context; /* generate: tokens that the cache holds, prompt and new ones */
     bool is_dir;
+    bool is_file; /* a config.json: shapes without weights, for plans */
     struct st_hf_reader *reader; /* for a directory, until its weights are loaded */
     char *saved;                 /* the checkpoint whose model/ the directory is; NULL: none */
     struct st_checkpoint *checkpoint;

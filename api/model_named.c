@@ -42,6 +42,16 @@ static strata_status no_such_model(const char *name)
         name, name);
 }
 
+static bool is_json_file(const char *name)
+{
+    static const char end[] = ".json";
+    const size_t length = strlen(name), end_length = sizeof(end) - 1;
+    struct stat info;
+
+    return length > end_length && strcmp(name + length - end_length, end) == 0 && !st_fault_refuses("model.stat") &&
+           stat(name, &info) == 0 && !S_ISDIR(info.st_mode);
+}
+
 static bool is_preset(const char *name)
 {
     for (uint32_t i = 0; st_model_preset_name(i) != NULL; i++)
@@ -94,6 +104,15 @@ strata_status st_handle_read_config(struct st_model_config *config, struct strat
     if (is_preset(m->name) && st_handle_is_directory(m->name))
         st_log(ST_LOG_NOTICE, "%s is both a preset and a directory here: using the preset; for the directory say --model ./%s",
                m->name, m->name);
+    m->is_file = !is_preset(m->name) && is_json_file(m->name);
+    if (m->is_file && !st_handle_only_plans(m))
+        return st_error(
+            STRATA_E_INPUT,
+            "--model %s: a file of shapes, which has no weights: strata plan alone takes one, name the directory with the "
+            "weights",
+            m->name);
+    if (m->is_file)
+        return st_model_config_read_file(config, m->name);
     m->is_dir = !is_preset(m->name) && (strchr(m->name, '/') != NULL || st_handle_is_directory(m->name));
     if (m->is_dir && !st_handle_is_directory(m->name))
         return no_such_model(m->name);

@@ -127,11 +127,15 @@ const char *st_model_preset_of(const char *published);
 const char *st_model_family_name(enum st_model_family family);
 /** config.json of a Hugging Face directory (a model_type of model/family.c).  E_INPUT names file and key. */
 strata_status st_model_config_read(struct st_model_config *out, const char *dir);
+/** The same of a file, whatever its name: one "config.json" has its directory's name, another its own. */
+strata_status st_model_config_read_file(struct st_model_config *out, const char *path);
 
 /** The dtype in which a directory stores its weights, by the rule of transformers' dtype="auto": config.json's "dtype" or
- *  "torch_dtype", else the first tensor's; F32 if there are no weights either.  E_INPUT: another dtype, or files that cannot be
- *  read. */
+ *  "torch_dtype", else the first tensor's; INVALID if there are no weights either.  E_INPUT: another dtype, or files that cannot
+ *  be read. */
 strata_status st_hf_stored_dtype(strata_dtype *out, const char *dir);
+/** What a config.json says of it alone; INVALID: nothing. */
+strata_status st_hf_config_dtype(strata_dtype *out, const char *path);
 
 struct st_tensor_ops;
 

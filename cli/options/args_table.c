@@ -19,7 +19,9 @@
 
 /* clang-format off */
 static const struct cli_option options[] = {
-    {{"model"}, LOADS | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(model), NULL, 0, 0, "PRESET|DIR",
+    {{"model"}, CLI_CMD_PLAN, VALUE_TEXT, AT(model), NULL, 0, 0, "PRESET|DIR|config.json",
+     "a preset (listed below) or the published model that has its shapes (Llama-3.1-8B), a Hugging Face directory, its config.json alone, or a checkpoint"},
+    {{"model"}, (LOADS & ~CLI_CMD_PLAN) | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(model), NULL, 0, 0, "PRESET|DIR",
      "a preset with seeded random weights (listed below), a Hugging Face directory, or a checkpoint"},
     {{"model"}, CLI_CMD_IMPORT, VALUE_TEXT, AT(model), NULL, 0, 0, "DIR", "the Hugging Face directory that the run began with; its weights are not read"},
     {{"data"}, CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_LIST, AT(data), NULL, 0, 0, "FILE...",

@@ -29,7 +29,7 @@ enum strata_use {
     STRATA_USE_TRAIN = 0,    /**< steps, and evaluation between them */
     STRATA_USE_EVAL = 1,     /**< forward alone: no gradients, no optimizer state */
     STRATA_USE_GENERATE = 2, /**< forward over the next tokens of one sequence; a cache remembers the earlier ones */
-    STRATA_USE_PLAN = 3,     /**< nothing is run: weights may be missing, and with `machine` or `gpu` the plan is for another one */
+    STRATA_USE_PLAN = 3, /**< nothing is run: weights may be missing, and with `machine` or `gpu` the plan is for another one */
 };
 
 /** Receives the progress of long work: measuring rates, loading weights, evaluating.
@@ -50,7 +50,8 @@ struct strata_comm;
 struct strata_model_opts {
     size_t opts_size;   /**< sizeof(struct strata_model_opts), so that the struct can grow */
     const char *model;  /**< a preset ("nano", "gpt2", "llama-1b", ...), a directory as Hugging Face writes it, or a
-                             checkpoint or a directory of them: the weights of the newest one that opens */
+                             checkpoint or a directory of them: the weights of the newest one that opens.  PLAN: also a file
+                             config.json alone, or a published model's name, for the preset of its shapes */
     const char *device; /**< "cpu", "cuda" or "cuda:N": where forward and backward run; NULL: "cpu".  A plan for another machine
                              needs no GPU here, nor a build that knows them */
     /** Machine file (`strata info --measure --out FILE`): its rates are used instead of measuring; with STRATA_USE_PLAN its
@@ -95,11 +96,10 @@ struct strata_model_opts {
  * @param model   out, returned: closed by strata_model_close()
  * @param config  borrowed during the call: precision, micro-batch, accumulation, frozen tensors, budgets, directories
  *
- * @return STRATA_E_INVAL   an argument is NULL or out of range: no such preset, device, card or drive, a sequence over the model's context,
- *                          a pattern of frozen tensors that names none
- *         STRATA_E_INPUT   a directory or machine file is missing or wrong; the sentence names file and key
- *         STRATA_E_CONFIG  the adapter's settings are wrong, or do not fit the model; the configuration names no precision, and
- *                          the weights are stored in fp16; or the ranks differ in configuration, model or version, and the
+ * @return STRATA_E_INVAL   an argument is NULL or out of range: no such preset, device, card or drive, a sequence over the
+ * model's context, a pattern of frozen tensors that names none STRATA_E_INPUT   a directory or machine file is missing or wrong;
+ * the sentence names file and key STRATA_E_CONFIG  the adapter's settings are wrong, or do not fit the model; the configuration
+ * names no precision, and the weights are stored in fp16; or the ranks differ in configuration, model or version, and the
  *                          sentence says in what
  *         STRATA_E_CORRUPT a checkpoint is damaged, and none of the directory is whole
  *         STRATA_E_NOSYS   this build or machine lacks the device

@@ -3,6 +3,7 @@
 #include "core/system/file.h"
 #include "model/hf/hf_config_internal.h"
 #include "model/hf/hf_fields_internal.h"
+#include "model/hf/hf_output_internal.h"
 #include "model/layout.h"
 #include <stdlib.h>
 #include <string.h>
@@ -66,10 +67,10 @@ strata_status st_model_config_parse(struct st_model_config *out, const char *tex
     return st;
 }
 
-/* The directory's last component names the model. */
-static void name_from_dir(struct st_model_config *c, const char *dir)
+/* The last component of so much of a path names the model. */
+static void name_from_path(struct st_model_config *c, const char *dir, size_t end)
 {
-    size_t end = strlen(dir), begin;
+    size_t begin;
 
     while (end > 1 && dir[end - 1] == '/')
         end--;
@@ -80,21 +81,41 @@ static void name_from_dir(struct st_model_config *c, const char *dir)
              dir + begin);
 }
 
+static strata_status read_file(struct st_model_config *config, const char *path)
+{
+    uint64_t bytes;
+    char *text;
+    strata_status st = st_file_read_text(&text, &bytes, path, CONFIG_BYTES_MAX);
+
+    if (st != STRATA_OK)
+        return st;
+    st = st_model_config_parse(config, text, bytes, path);
+    free(text);
+    return st;
+}
+
 strata_status st_model_config_read(struct st_model_config *out, const char *dir)
 {
     struct st_model_config config = {0};
     char path[ST_PATH_MAX];
-    uint64_t bytes;
-    strata_status st;
-    char *text;
+    strata_status st = st_path_join(path, dir, ST_HF_CONFIG_NAME);
 
-    if ((st = st_path_join(path, dir, "config.json")) != STRATA_OK ||
-        (st = st_file_read_text(&text, &bytes, path, CONFIG_BYTES_MAX)) != STRATA_OK)
-        return st;
-    name_from_dir(&config, dir);
-    st = st_model_config_parse(&config, text, bytes, path);
-    free(text);
-    if (st == STRATA_OK)
+    name_from_path(&config, dir, strlen(dir));
+    if (st == STRATA_OK && (st = read_file(&config, path)) == STRATA_OK)
+        *out = config;
+    return st;
+}
+
+strata_status st_model_config_read_file(struct st_model_config *out, const char *path)
+{
+    static const char usual[] = "/" ST_HF_CONFIG_NAME;
+    const size_t length = strlen(path), end = sizeof(usual) - 1;
+    struct st_model_config config = {0};
+    const bool is_usual = length > end && strcmp(path + length - end, usual) == 0;
+    strata_status st;
+
+    name_from_path(&config, path, is_usual ? length - end : length);
+    if ((st = read_file(&config, path)) == STRATA_OK)
         *out = config;
     return st;
 }

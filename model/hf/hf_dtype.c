@@ -36,17 +36,15 @@ static strata_status parse_dtype(strata_dtype *out, const st_json *root, const c
                     where, key, text);
 }
 
-/* INVALID if config.json does not say. */
-static strata_status dtype_of_config(strata_dtype *out, const char *dir)
+strata_status st_hf_config_dtype(strata_dtype *out, const char *path)
 {
-    char path[ST_PATH_MAX];
     uint64_t bytes;
     st_json *root;
-    strata_status st;
     char *text;
+    strata_status st = st_file_read_text(&text, &bytes, path, CONFIG_BYTES_MAX);
 
-    if ((st = st_path_join(path, dir, "config.json")) != STRATA_OK ||
-        (st = st_file_read_text(&text, &bytes, path, CONFIG_BYTES_MAX)) != STRATA_OK)
+    *out = STRATA_DTYPE_INVALID;
+    if (st != STRATA_OK)
         return st;
     st = st_json_parse(&root, text, bytes, path);
     free(text);
@@ -103,11 +101,14 @@ static strata_status dtype_of_weights(strata_dtype *out, const char *dir)
 strata_status st_hf_stored_dtype(strata_dtype *out, const char *dir)
 {
     strata_dtype stored = STRATA_DTYPE_INVALID;
-    strata_status st = dtype_of_config(&stored, dir);
+    char path[ST_PATH_MAX];
+    strata_status st = st_path_join(path, dir, "config.json");
 
+    if (st == STRATA_OK)
+        st = st_hf_config_dtype(&stored, path);
     if (st == STRATA_OK && stored == STRATA_DTYPE_INVALID)
         st = dtype_of_weights(&stored, dir);
     if (st == STRATA_OK)
-        *out = stored != STRATA_DTYPE_INVALID ? stored : STRATA_F32;
+        *out = stored;
     return st;
 }

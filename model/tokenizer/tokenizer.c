@@ -165,10 +165,13 @@ static strata_status find_file(char file[ST_PATH_MAX], const struct kind **kind,
 
 strata_status st_tokenizer_exists(bool *there, const char *dir)
 {
+    struct stat what;
     char file[ST_PATH_MAX];
     strata_status st = STRATA_OK;
 
     *there = false;
+    if (!st_fault_refuses("tokenizer.stat") && stat(dir, &what) == 0 && !S_ISDIR(what.st_mode))
+        return STRATA_OK; /* a file has none beside itself */
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]) && st == STRATA_OK && !*there; i++)
         if ((st = st_path_join(file, dir, kinds[i].name)) == STRATA_OK)
             st = st_file_find(there, file);

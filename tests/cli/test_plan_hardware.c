@@ -129,6 +129,30 @@ static void a_published_name_is_enough(void **state)
     }
 }
 
+/* A config.json alone plans as its directory with weights does. */
+static void shapes_are_enough(void **state)
+{
+    static const char shapes[] = "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":128,\"num_hidden_layers\":2,"
+                                 "\"num_attention_heads\":4,\"vocab_size\":256,\"max_position_embeddings\":64}";
+    static const char unsaid[] = "{\"train_micro_batch_size_per_gpu\":1}";
+    const struct workplace *w = *state;
+    struct program of_dir, of_file;
+
+    workplace_run_ok(w, &of_dir, "plan --json " NVME NAMES "--model {w}/model");
+    workplace_run_ok(w, &of_file, "plan --json " NVME NAMES "--model {w}/model/config.json");
+    assert_non_null(strstr(of_dir.out, "\"model\":\"model\""));
+    assert_string_equal(of_dir.out, of_file.out);
+    program_free(&of_dir);
+    program_free(&of_file);
+
+    workplace_write(w, "shapes.json", shapes, sizeof(shapes) - 1);
+    workplace_write(w, "ds.json", unsaid, sizeof(unsaid) - 1);
+    workplace_run_ok(w, &of_file, "plan --gpu 4090 --model {w}/shapes.json --config {w}/ds.json");
+    assert_non_null(strstr(of_file.err, "which has no weights: bf16"));
+    assert_non_null(strstr(of_file.out, "parameters in bf16, 2 blocks"));
+    program_free(&of_file);
+}
+
 static void the_list_names_cards_and_sources(void **state)
 {
     static const char *const spellings[] = {"plan --gpu list", "plan --gpu help"};
@@ -153,6 +177,7 @@ int main(void)
         cmocka_unit_test(a_drive_is_needed_where_something_lies_on_one),
         cmocka_unit_test(what_was_assumed_is_said),
         cmocka_unit_test(a_published_name_is_enough),
+        cmocka_unit_test(shapes_are_enough),
         cmocka_unit_test(the_list_names_cards_and_sources),
     };
 
