@@ -77,8 +77,24 @@ static bool find_window(uint64_t *window, const struct strata_data *d, enum stra
 {
     const uint64_t windows = st_token_set_windows(d->set), pass = (windows + count - 1) / count * count;
 
-    *window = order == STRATA_DATA_EPOCHS ? position / pass * windows + position % pass : position;
-    return order == STRATA_DATA_SHUFFLED || (order == STRATA_DATA_EPOCHS ? position % pass : position) < windows;
+    switch (order) {
+    case STRATA_DATA_SHUFFLED:
+        *window = position;
+        return true;
+    case STRATA_DATA_CYCLE:
+        *window = position % windows;
+        return true;
+    case STRATA_DATA_EPOCHS:
+        *window = position / pass * windows + position % pass;
+        return position % pass < windows;
+    case STRATA_DATA_EPOCHS_IN_ORDER:
+        *window = position % pass;
+        return *window < windows;
+    case STRATA_DATA_IN_ORDER:
+        break;
+    }
+    *window = position;
+    return position < windows;
 }
 
 static strata_status read_one(const struct strata_data *d, bool there, bool shuffle, uint64_t seed, uint64_t window,
@@ -109,14 +125,15 @@ strata_status strata_data_read_part(const struct strata_data *data, enum strata_
         return st_error_missing(__func__, data == NULL ? "data" : tokens == NULL ? "tokens" : "targets");
     if (part_count > count || part > count - part_count)
         return st_error(STRATA_E_INVAL, "%s: sequences %u to %u of %u", __func__, part, part + part_count, count);
-    if (order != STRATA_DATA_SHUFFLED && order != STRATA_DATA_IN_ORDER && order != STRATA_DATA_EPOCHS)
+    if ((unsigned)order > STRATA_DATA_EPOCHS_IN_ORDER)
         return st_error(STRATA_E_INVAL, "%s: %d is not an order", __func__, (int)order);
     for (uint32_t i = 0; i < part_count && st == STRATA_OK; i++) {
         uint64_t window;
         const bool there = find_window(&window, data, order, first + part + i, count);
 
-        st = read_one(data, there, order != STRATA_DATA_IN_ORDER, seed, window, tokens + (size_t)i * data->seq,
-                      targets + (size_t)i * data->seq, positions != NULL ? positions + (size_t)i * data->seq : NULL);
+        st = read_one(data, there, order == STRATA_DATA_SHUFFLED || order == STRATA_DATA_EPOCHS, seed, window,
+                      tokens + (size_t)i * data->seq, targets + (size_t)i * data->seq,
+                      positions != NULL ? positions + (size_t)i * data->seq : NULL);
     }
     return st;
 }

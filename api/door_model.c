@@ -44,9 +44,11 @@ static bool plans_gpu(const struct strata_model_opts *o)
 
 static void size_sequence(struct strata_model *m, const struct strata_model_opts *o, const struct st_model_config *config)
 {
+    const uint32_t most = o->seq_len_most != 0 ? o->seq_len_most : SEQ_DEFAULT_MAX;
+
     m->seq = o->seq_len;
     if (m->seq == 0)
-        m->seq = config->context < SEQ_DEFAULT_MAX ? config->context : SEQ_DEFAULT_MAX;
+        m->seq = config->context < most ? config->context : most;
 }
 
 /* The cache holds the prompt and the requested tokens, within the context. */

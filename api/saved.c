@@ -330,6 +330,17 @@ static strata_status compare_numbers(const struct st_manifest *was, const struct
     return strcmp(was->model_shapes, is->model_shapes) != 0 ? explain_shapes(was, is, name) : STRATA_OK;
 }
 
+/* Orders of whole passes, --epochs, and those without shuffling, --no-shuffle. */
+static bool ends(uint32_t order)
+{
+    return order == STRATA_DATA_EPOCHS || order == STRATA_DATA_EPOCHS_IN_ORDER;
+}
+
+static bool in_order(uint32_t order)
+{
+    return order == STRATA_DATA_CYCLE || order == STRATA_DATA_EPOCHS_IN_ORDER;
+}
+
 static strata_status compare_data(const struct st_manifest *was, const struct st_manifest *is, const char *name)
 {
     if (was->data_count == 0 || is->data_count == 0)
@@ -352,11 +363,14 @@ static strata_status compare_data(const struct st_manifest *was, const struct st
                         "the same data, in the same order",
                         b->path, name, a->path);
     }
-    if (was->data_order != is->data_order)
+    if (was->data_order != is->data_order) {
+        const bool differs = ends(was->data_order) != ends(is->data_order),
+                   has = differs ? ends(was->data_order) : in_order(was->data_order);
+
         return st_error(STRATA_E_INPUT,
-                        "%s was saved by a run %s --epochs, and this one is one %s: its order of sequences would be another",
-                        name, was->data_order == STRATA_DATA_EPOCHS ? "with" : "without",
-                        is->data_order == STRATA_DATA_EPOCHS ? "with it" : "without it");
+                        "%s was saved by a run %s %s, and this one is one %s: its order of sequences would be another", name,
+                        has ? "with" : "without", differs ? "--epochs" : "--no-shuffle", has ? "without it" : "with it");
+    }
     if (was->data_seq != is->data_seq || was->data_seed != is->data_seed)
         return st_error(STRATA_E_INPUT,
                         "%s was saved by a run with --seq-len %u --seed %" PRIu64 ", and this one has %u and %" PRIu64

@@ -107,8 +107,9 @@ strata_status cli_ranks_agree(const struct cli_ranks *r, const struct cli_args *
     const char *const facts[][2] = {
         {"--max-steps", max_steps},
         {"--epochs", epochs},
-        {"--eval-data", words[args->eval_data != NULL]},
+        {"--eval-data", words[args->eval_data != NULL || args->eval_datasets.count > 0]},
         {"--eval-every", eval_every},
+        {"--no-shuffle", words[args->no_shuffle]},
         {"--resume", words[args->resume != NULL]},
         {"--out", words[args->out != NULL]},
         {"--digest", words[args->digest]},

@@ -2,6 +2,7 @@
 #include "cli/run.h"
 #include "cli/cli_signals.h"
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "strata/data.h"
 
 #include <stdio.h>
@@ -105,7 +106,7 @@ static strata_status find_documents(const struct cli_args *args, bool *found)
         *found = *found || strcmp(args->layout, "packed") == 0;
     for (uint32_t i = 0; i < args->data.count && args->layout == NULL; i++)
         *found = *found || is_rows(args->data.items[i]); /* conversations are packed */
-    *found = *found || (args->datasets.count > 0 && args->layout == NULL);
+    *found = *found || (args->datasets.count + args->eval_datasets.count > 0 && args->layout == NULL);
     *found = *found || (args->eval_data != NULL && is_rows(args->eval_data));
     return st;
 }
@@ -149,8 +150,8 @@ static strata_status check_text_options(const struct cli_args *args)
                        : args->mask_history          ? "mask-history"
                                                      : NULL;
 
-    if (name == NULL || args->datasets.count > 0 || count_texts(args->data.items, args->data.count) > 0 ||
-        (args->eval_data != NULL && is_text(args->eval_data)))
+    if (name == NULL || args->datasets.count + args->eval_datasets.count > 0 ||
+        count_texts(args->data.items, args->data.count) > 0 || (args->eval_data != NULL && is_text(args->eval_data)))
         return STRATA_OK;
     return st_error(STRATA_E_INVAL, "--%s is for texts (.txt, .json, .jsonl): --data names token files", name);
 }
@@ -182,14 +183,18 @@ static strata_status open_texts(const struct cli_run *r, struct strata_data **da
     opts.train_on_prompt = args->train_on_prompt;
     opts.mask_history = args->mask_history;
     opts.turn_ends = args->turn_ends;
-    if (!evaluated) {
+    if (!evaluated || count == 0) {
+        const struct cli_list *sets = evaluated ? &args->eval_datasets : &args->datasets;
+
         opts.dataset_info = args->dataset_info;
-        opts.datasets = args->datasets.items;
-        opts.dataset_count = args->datasets.count;
+        opts.datasets = sets->items;
+        opts.dataset_count = sets->count;
         opts.layout = args->layout;
         opts.max_samples = args->max_samples;
-        opts.val_size = args->val_size;
         opts.seed = args->seed;
+    }
+    if (!evaluated) {
+        opts.val_size = args->val_size;
         opts.heldout = heldout;
     }
     if (args->command == CLI_CMD_TRAIN && args->out != NULL && tokens_dir(keep, args->out))
@@ -212,9 +217,11 @@ strata_status cli_run_data(const struct cli_run *r, struct strata_data **data, s
 strata_status cli_run_eval_data(const struct cli_run *r, struct strata_data **data)
 {
     const char *const *path = (const char *const *)&r->args->eval_data;
-    const strata_status st = check_kinds(r, path, 1, 0);
+    strata_status st;
 
-    if (st != STRATA_OK)
+    if (r->args->eval_datasets.count > 0)
+        return open_texts(r, data, NULL, NULL, 0, true);
+    if ((st = check_kinds(r, path, 1, 0)) != STRATA_OK)
         return st;
     return is_text(*path) ? open_texts(r, data, NULL, path, 1, true) : strata_data_open(data, r->model, path, 1);
 }
@@ -234,6 +241,7 @@ strata_status cli_run_model(struct cli_run *r)
     opts.drive_count = args->drives.count;
     opts.use = use_of(args->command);
     opts.seq_len = (uint32_t)args->seq_len;
+    opts.seq_len_most = (uint32_t)args->cutoff_len;
     opts.prompt_tokens = r->prompt_tokens;
     opts.max_tokens = (uint32_t)args->max_tokens;
     opts.cache_tokens = r->cache_tokens;
@@ -250,7 +258,12 @@ strata_status cli_run_model(struct cli_run *r)
     opts.documents = r->documents;
     st = strata_model_open(&r->model, r->config, &opts);
     r->shape = (struct strata_model_info)STRATA_MODEL_INFO_INIT;
-    return st == STRATA_OK ? strata_model_get_info(r->model, &r->shape) : st;
+    if (st == STRATA_OK)
+        st = strata_model_get_info(r->model, &r->shape);
+    if (st == STRATA_OK && r->shape.seq_len < args->cutoff_len)
+        st_log(ST_LOG_NOTICE, "--cutoff-len %llu: the context of %s has %u tokens, and longer documents are cut there",
+               (unsigned long long)args->cutoff_len, args->model, r->shape.seq_len);
+    return st;
 }
 
 strata_status cli_run_create(struct cli_run *r)

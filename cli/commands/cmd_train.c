@@ -85,7 +85,7 @@ static strata_status open_data(struct train *t)
     const struct cli_args *args = t->args;
     strata_status st = cli_run_data(&t->run, &t->data, &t->eval_data);
 
-    if (st == STRATA_OK && args->eval_data != NULL)
+    if (st == STRATA_OK && (args->eval_data != NULL || args->eval_datasets.count > 0))
         st = cli_run_eval_data(&t->run, &t->eval_data);
     return st == STRATA_OK ? count_steps(t) : st;
 }
@@ -97,6 +97,18 @@ static struct cli_args traces(const struct cli_args *args)
 
     resumed.overwrite = args->overwrite || args->resume != NULL;
     return resumed;
+}
+
+static strata_status check_evaluated(const struct cli_args *args)
+{
+    const int ways = (args->eval_data != NULL) + (args->eval_datasets.count > 0) + (args->val_size > 0);
+
+    if (args->eval_every != 0 && ways == 0)
+        return st_error(STRATA_E_INVAL, "--eval-every needs --eval-data FILE, --eval-dataset NAME, or --val-size X of texts");
+    return ways <= 1
+               ? STRATA_OK
+               : st_error(STRATA_E_INVAL, "--eval-data, --eval-dataset and --val-size exclude each other: each says what is "
+                                          "evaluated");
 }
 
 static strata_status prepare(struct train *t)
@@ -115,10 +127,8 @@ static strata_status prepare(struct train *t)
     if (st == STRATA_OK && !args->quiet)
         cli_ranks_print(&t->run.ranks, people(args));
 
-    if (st == STRATA_OK && args->eval_every != 0 && args->eval_data == NULL && args->val_size == 0)
-        st = st_error(STRATA_E_INVAL, "--eval-every needs --eval-data FILE, or --val-size X of texts");
-    if (st == STRATA_OK && args->eval_data != NULL && args->val_size > 0)
-        st = st_error(STRATA_E_INVAL, "--eval-data and --val-size exclude each other: both say what is evaluated");
+    if (st == STRATA_OK)
+        st = check_evaluated(args);
     if (st == STRATA_OK && args->ops && args->trace == NULL)
         st = st_error(STRATA_E_INVAL, "--ops needs --trace FILE.json; strata bench step --ops prints the ops as a table");
     if (st == STRATA_OK)
@@ -213,6 +223,8 @@ static strata_status create_batch(struct train *t)
 
 static enum strata_data_order order_of(const struct train *t)
 {
+    if (t->args->no_shuffle)
+        return t->epoch_steps > 0 ? STRATA_DATA_EPOCHS_IN_ORDER : STRATA_DATA_CYCLE;
     return t->epoch_steps > 0 ? STRATA_DATA_EPOCHS : STRATA_DATA_SHUFFLED;
 }
 

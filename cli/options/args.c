@@ -260,10 +260,10 @@ static strata_status word_take(struct cli_args *args, struct cursor *c)
 
 /* Options of a file that one of the command line's stands instead of. */
 static const char *const instead[][2] = {
-    {"epochs", "max-steps"},     {"max-steps", "epochs"},  {"val-size", "eval-data"}, {"data", "dataset"},
-    {"dataset", "data"},         {"dataset-info", "data"}, {"template", "data"},      {"layout", "data"},
-    {"max-samples", "data"},     {"val-size", "data"},     {"mask-history", "data"},  {"train-on-prompt", "data"},
-    {"train-turn-ends", "data"},
+    {"epochs", "max-steps"},  {"max-steps", "epochs"},   {"val-size", "eval-data"},   {"eval-dataset", "eval-data"},
+    {"eval-dataset", "data"}, {"cutoff-len", "seq-len"}, {"data", "dataset"},         {"dataset", "data"},
+    {"dataset-info", "data"}, {"template", "data"},      {"layout", "data"},          {"max-samples", "data"},
+    {"val-size", "data"},     {"mask-history", "data"},  {"train-on-prompt", "data"}, {"train-turn-ends", "data"},
 };
 
 static bool is_on_line(const struct cli_args *args, const struct cursor *c, const char *name)
@@ -483,7 +483,7 @@ static strata_status args_check(const struct cli_args *args)
     if (st != STRATA_OK || args->command == CLI_CMD_INFO || cli_args_list_hardware(args))
         return st;
     st = require(args->model != NULL, "--model PRESET|DIR");
-    if (st == STRATA_OK && (args->datasets.count > 0) != (args->dataset_info != NULL))
+    if (st == STRATA_OK && (args->datasets.count + args->eval_datasets.count > 0) != (args->dataset_info != NULL))
         return st_error(STRATA_E_INVAL, "--dataset NAME and --dataset-info FILE.json go together");
     if (st == STRATA_OK && args->command == CLI_CMD_GENERATE)
         return check_prompt(args);
@@ -491,6 +491,8 @@ static strata_status args_check(const struct cli_args *args)
         st = require(args->data.count + args->datasets.count > 0, "--data FILE");
     if (st == STRATA_OK && args->command == CLI_CMD_TRAIN)
         st = require(args->max_steps > 0 || args->epochs > 0, "--max-steps N or --epochs N");
+    if (st == STRATA_OK && args->seq_len > 0 && args->cutoff_len > 0)
+        return st_error(STRATA_E_INVAL, "--seq-len and --cutoff-len exclude each other: both say how long a sequence is");
     if (st == STRATA_OK && args->max_steps > 0 && args->epochs > 0)
         return st_error(STRATA_E_INVAL, "--max-steps and --epochs exclude each other: both say how long the run is");
     return st;
@@ -580,6 +582,7 @@ void cli_args_fini(struct cli_args *args)
     free(args->positional.items);
     free(args->data.items);
     free(args->datasets.items);
+    free(args->eval_datasets.items);
     strata_recipe_close(args->recipe);
     free(args->nvme.items);
     free(args->adapters.items);

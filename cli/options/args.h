@@ -55,7 +55,7 @@ struct cli_args {
     const char *master_addr, *comm;                                       /* train: where ranks meet, and how */
     uint64_t rank, world_size, local_rank, local_world_size, master_port; /* CLI_NOT_GIVEN: not given */
     const char *system, *chat_template, *date;                            /* chat; tokens and eval, the last two */
-    uint64_t max_steps, seq_len, seed, eval_every, fake_seed, fake_latency_us;
+    uint64_t max_steps, seq_len, cutoff_len, seed, eval_every, fake_seed, fake_latency_us;
     uint64_t max_tokens, top_k; /* max_tokens 0: strata/model.h */
     uint64_t train_bpe;         /* 0: not given */
     uint64_t ranks, nodes;      /* plan, like the next line */
@@ -63,10 +63,10 @@ struct cli_args {
     struct cli_list drives;
     uint64_t context;                           /* chat */
     const char *format, *dataset_info, *layout; /* tokens and train, like the next lines */
-    struct cli_list datasets;
+    struct cli_list datasets, eval_datasets;
     uint64_t max_samples, show;
     double val_size;
-    bool train_on_prompt, mask_history, turn_ends;
+    bool train_on_prompt, mask_history, turn_ends, no_shuffle;
     struct strata_recipe *recipe; /* the trainer's file that was named; owned */
     double epochs;                /* train; 0: max_steps is given */
     double heldout, top_p, repetition_penalty;

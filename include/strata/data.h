@@ -107,6 +107,8 @@ enum strata_data_order {
     /** Like SHUFFLED, but no call reaches into the next pass: the last `count` of each is filled up with tokens 0 and targets -1.
      *  A pass is (strata_data_count() + count - 1) / count calls, as an epoch of Hugging Face's Trainer. */
     STRATA_DATA_EPOCHS = 2,
+    STRATA_DATA_CYCLE = 3,           /**< each pass over the data as in the files; never ends */
+    STRATA_DATA_EPOCHS_IN_ORDER = 4, /**< like EPOCHS, each pass as in the files */
 };
 
 /**

@@ -87,6 +87,7 @@ struct strata_model_opts {
     const char *gpu, *ram;
     const char *const *drives; /**< [drive_count] */
     uint32_t drive_count;
+    uint32_t seq_len_most; /**< where seq_len is 0: the model's context, at most so many; 0: at most 1024 */
 };
 #define STRATA_MODEL_OPTS_INIT STRATA_INIT(strata_model_opts, opts_size)
 

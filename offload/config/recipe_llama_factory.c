@@ -150,15 +150,25 @@ static void resolve_template(struct strata_recipe *r)
                           : "no built-in template has this name: conversations are written by the model's own chat template");
 }
 
+static void put_sets(struct strata_recipe *r, const char *key, const char *option)
+{
+    const st_json *list = st_source_parse(r->src, st_recipe_list(r, key));
+
+    for (const st_json *n = list != NULL ? st_json_first(list) : NULL; n != NULL; n = st_json_next(n))
+        st_recipe_put(r, key, option, "%s", st_json_string(n));
+}
+
+static bool evaluates_sets(struct strata_recipe *r)
+{
+    return st_recipe_text(r, "eval_dataset")[0] != '\0';
+}
+
 static void resolve_data(struct strata_recipe *r)
 {
     const char *names = st_recipe_text(r, "dataset");
 
     if (names[0] != '\0') {
-        const st_json *list = st_source_parse(r->src, st_recipe_list(r, "dataset"));
-
-        for (const st_json *n = list != NULL ? st_json_first(list) : NULL; n != NULL; n = st_json_next(n))
-            st_recipe_put(r, "dataset", "--dataset", "%s", st_json_string(n));
+        put_sets(r, "dataset", "--dataset");
         st_recipe_put(r, "dataset_dir", "--dataset-info", "%s/dataset_info.json",
                       st_recipe_beside(r, st_recipe_text(r, "dataset_dir")));
     } else if (st_recipe_given(r, "dataset")) {
@@ -166,6 +176,10 @@ static void resolve_data(struct strata_recipe *r)
     }
     resolve_layout(r);
     resolve_template(r);
+    if (evaluates_sets(r) && st_recipe_number(r, "val_size") > 0)
+        st_recipe_reject(r, "eval_dataset", "excludes val_size, as there");
+    else if (evaluates_sets(r))
+        put_sets(r, "eval_dataset", "--eval-dataset");
     if (st_recipe_number(r, "val_size") > 0)
         st_recipe_put(r, "val_size", "--val-size", "%s", st_recipe_real(r, st_recipe_number(r, "val_size")));
 }
@@ -223,8 +237,9 @@ static void resolve_output(struct strata_recipe *r)
         st_recipe_put(r, "logging_steps", "steps_per_print", "%.0f", st_recipe_number(r, "logging_steps"));
     if (!is(r, "eval_strategy", "steps"))
         return;
-    if (st_recipe_number(r, "val_size") <= 0)
-        st_recipe_note(r, "eval_strategy", "no rows are held out: val_size, or --eval-data FILE with --eval-every N");
+    if (st_recipe_number(r, "val_size") <= 0 && !evaluates_sets(r))
+        st_recipe_note(r, "eval_strategy",
+                       "no rows are held out: val_size, eval_dataset, or --eval-data FILE with --eval-every N");
     else if (whole_steps(r, "eval_steps") && st_recipe_given(r, "eval_steps"))
         st_recipe_put(r, "eval_steps", "--eval-every", "%.0f", st_recipe_number(r, "eval_steps"));
     else

@@ -85,6 +85,30 @@ static void epochs_end_with_a_call_of_their_own(void **state)
     run_close(&r);
 }
 
+/* The same five as the file has them: pass after pass, or with a call of its own at the end of each. */
+static void orders_of_the_file_repeat_it(void **state)
+{
+    enum { SEQUENCES = 5, CALLS = 6 };
+    static const uint32_t cycle[CALLS * 2] = {0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1},
+                                        epochs[CALLS * 2] = {0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5};
+    int32_t tokens[2 * RUN_SEQ], targets[2 * RUN_SEQ];
+    struct run r = {0};
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("a.bin", SEQUENCES * RUN_SEQ + 1)));
+    for (uint32_t at = 0; at < CALLS * 2; at++) {
+        const uint32_t i = at % 2;
+
+        assert_ok(strata_data_read(r.data, STRATA_DATA_CYCLE, 3, at - i, 2, tokens, targets, NULL));
+        assert_int_equal(find_sequence(&r, SEQUENCES, tokens + i * RUN_SEQ, targets + i * RUN_SEQ), cycle[at]);
+        assert_ok(strata_data_read(r.data, STRATA_DATA_EPOCHS_IN_ORDER, 3, at - i, 2, tokens, targets, NULL));
+        assert_int_equal(find_sequence(&r, SEQUENCES, tokens + i * RUN_SEQ, targets + i * RUN_SEQ), epochs[at]);
+    }
+    assert_status(strata_data_read(r.data, (enum strata_data_order)5, 3, 0, 2, tokens, targets, NULL), STRATA_E_INVAL,
+                  "5 is not an order");
+    run_close(&r);
+}
+
 static void steps_may_be_told_later(void **state)
 {
     struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
@@ -302,6 +326,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(data_ends_in_order_and_never_shuffled, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(epochs_end_with_a_call_of_their_own, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(orders_of_the_file_repeat_it, scratch_create, scratch_remove),
         cmocka_unit_test(steps_may_be_told_later),
         cmocka_unit_test(a_recipe_is_options_and_a_configuration),
         cmocka_unit_test_setup_teardown(options_of_texts_are_checked, scratch_create, scratch_remove),

@@ -207,7 +207,7 @@ static void check_lists_keys_options_and_values(void **state)
     st_json *root;
 
     workplace_run_ok(w, &p, "check {w}/full_sft.yaml");
-    assert_non_null(strstr(p.out, "honoured: --seq-len 128"));
+    assert_non_null(strstr(p.out, "honoured: --cutoff-len 128"));
     assert_non_null(strstr(p.out, "notice: no code of a model's directory is run"));
     assert_non_null(strstr(p.out, "options of strata train: --"));
     assert_non_null(strstr(p.out, "ds_z3_offload_config.json"));
@@ -216,7 +216,7 @@ static void check_lists_keys_options_and_values(void **state)
     workplace_run_ok(w, &p, "check {w}/full_sft.yaml --json --lr 1e-3");
     assert_int_equal(st_json_parse(&root, p.out, strlen(p.out), "check"), STRATA_OK);
     assert_true(st_json_bool(st_json_get(root, "valid")));
-    assert_string_equal(st_json_string(st_json_get(st_json_first(st_json_get(root, "options")), "name")), "seq-len");
+    assert_string_equal(st_json_string(st_json_get(st_json_first(st_json_get(root, "options")), "name")), "cutoff-len");
     assert_non_null(strstr(st_json_string(st_json_get(root, "config")), "ds_z3_offload_config.json"));
     st_json_free(root);
     program_free(&p);
@@ -229,8 +229,8 @@ static void losses_are_llama_factorys(void **state)
     static const struct {
         const char *name;
         double factor;
-    } runs[] = {{"full_sft", 1},    {"full_history", 1}, {"full_prompt", 39.0 / 40},
-                {"full_packed", 1}, {"lora_sft", 1},     {"qlora_sft", 1}};
+    } runs[] = {{"full_sft", 1}, {"full_history", 1}, {"full_prompt", 39.0 / 40}, {"full_packed", 1},
+                {"lora_sft", 1}, {"qlora_sft", 1},    {"full_in_order", 1}};
     const struct workplace *w = *state;
     st_json *golden;
 
@@ -256,6 +256,55 @@ static void losses_are_llama_factorys(void **state)
         program_free(&p);
     }
     st_json_free(golden);
+}
+
+/* Trainer's eval_loss of the same file, after steps 10 and 20; and without the file's set, of --eval-data's. */
+static void evaluated_sets_are_llama_factorys(void **state)
+{
+    static const double losses[] = {5.897300720214844, 5.788460731506348};
+    const struct workplace *w = *state;
+    struct program p;
+    const char *at;
+
+    workplace_run_ok(w, &p,
+                     "train tests/golden/recipes/full_in_order.yaml --tokenizer tests/golden/tokenizers/qwen2.json --machine "
+                     "{w}/machine.json --json --quiet --out {w}/golden-eval");
+    assert_non_null(strstr(p.err, "--cutoff-len 2048: the context of tests/golden/recipes/tiny has 256 tokens"));
+    at = p.out;
+    for (size_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++) {
+        at = strstr(at, "\"eval_loss\":");
+        assert_non_null(at);
+        at += strlen("\"eval_loss\":");
+        assert_true(fabs(strtod(at, NULL) - losses[i]) <= 1e-5);
+    }
+    program_free(&p);
+    workplace_run_ok(w, &p,
+                     "train tests/golden/recipes/full_in_order.yaml --tokenizer tests/golden/tokenizers/qwen2.json --machine "
+                     "{w}/machine.json --json --quiet --max-steps 1 --seq-len 64 --eval-data {w}/good.bin --out {w}/golden-64");
+    assert_null(strstr(p.err, "--cutoff-len"));
+    program_free(&p);
+}
+
+/* A run that goes on reads on in its order. */
+static void without_shuffling_a_run_resumes(void **state)
+{
+#define IN_ORDER "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --quiet --digest "
+    const struct workplace *w = *state;
+    char whole[160], parts[160], shuffled[160];
+    struct program p;
+
+    workplace_digests(w, IN_ORDER "--max-steps 4", shuffled);
+    workplace_digests(w, IN_ORDER "--no-shuffle --max-steps 4", whole);
+    assert_string_not_equal(whole, shuffled);
+    workplace_run_ok(w, &p, IN_ORDER "--no-shuffle --max-steps 2 --save {w}/ordered");
+    program_free(&p);
+    workplace_digests(w, IN_ORDER "--no-shuffle --max-steps 4 --resume {w}/ordered", parts);
+    assert_string_equal(whole, parts);
+    workplace_run(w, &p, IN_ORDER "--max-steps 4 --resume {w}/ordered");
+    assert_int_equal(p.code, 2);
+    assert_non_null(strstr(p.err, "was saved by a run with --no-shuffle, and this one is one without it"));
+    program_free(&p);
+#undef IN_ORDER
 }
 
 /* XTuner's training arguments, and a configuration of Accelerate's. */
@@ -385,6 +434,8 @@ int main(void)
         cmocka_unit_test(the_command_line_wins),
         cmocka_unit_test(check_lists_keys_options_and_values),
         cmocka_unit_test(losses_are_llama_factorys),
+        cmocka_unit_test(evaluated_sets_are_llama_factorys),
+        cmocka_unit_test(without_shuffling_a_run_resumes),
         cmocka_unit_test(the_other_trainers_files_run),
         cmocka_unit_test(problems_are_told_at_once),
         cmocka_unit_test(val_size_holds_rows_out),
