@@ -106,6 +106,9 @@ static strata_status find_machine(struct strata_plan *p)
     /* A plan for another machine whose file gives the device's bytes does not query a GPU here. */
     here.device = foreign && p->model->file.capacity.bytes[STRATA_TIER_DEVICE] != 0 ? "cpu" : p->model->device;
     st = st_machine_here(&p->machine, &here);
+    if (st == STRATA_E_INPUT && foreign && p->model->machine != NULL && here.nvme.dir_count > 0)
+        return st_error(st, "%s; of drives that are not here nvme_bytes in %s says how much they hold", strata_last_error(),
+                        p->model->machine);
     if (st != STRATA_OK || p->model->machine == NULL)
         return st;
     if (foreign)
@@ -217,7 +220,7 @@ static bool saves_on_drives(const struct strata_model *m)
     if (existing_part(place, config->save) != STRATA_OK || st_fault_refuses("api.save_stat") || stat(place, &save) != 0)
         return false;
     for (uint32_t i = 0; i < config->nvme_dir_count; i++)
-        if (stat(config->nvme_dirs[i], &drive) != 0 || drive.st_dev != save.st_dev)
+        if (stat(config->nvme_dirs[i], &drive) == 0 ? drive.st_dev != save.st_dev : !has_drives_elsewhere(m))
             return false;
     return true;
 }

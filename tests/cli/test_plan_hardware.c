@@ -65,23 +65,23 @@ static void names_and_their_file_plan_the_same(void **state)
     program_free(&by_file);
 }
 
-/* Cores, memory and ulimits of the machine that plans are not in the plan. */
+/* Where directories lie here does not say where checkpoints would there: beside the state, if it is not here. */
 static void nothing_of_this_machine_enters(void **state)
 {
+    static const char *const saving[] = {PLAN NAMES "--save /nowhere/else/that/is", PLAN NAMES "--save {w}/checkpoints",
+                                         PLAN "--machine tests/machines/card-24gb.json --save {w}/checkpoints"};
     const struct workplace *w = *state;
-    struct program plain, saving;
-    st_json *one, *two;
 
-    workplace_run_ok(w, &plain, PLAN NAMES "--save /nowhere/else/that/is");
-    workplace_run_ok(w, &saving, PLAN NAMES "--save {w}/checkpoints");
-    one = json_of(&plain);
-    two = json_of(&saving);
-    assert_true(json_number(st_json_get(one, "checkpoints"), "sets") == 4);
-    assert_true(json_number(st_json_get(two, "checkpoints"), "sets") == 4);
-    st_json_free(one);
-    st_json_free(two);
-    program_free(&plain);
-    program_free(&saving);
+    for (size_t i = 0; i < sizeof(saving) / sizeof(saving[0]); i++) {
+        struct program p;
+        st_json *root;
+
+        workplace_run_ok(w, &p, saving[i]);
+        root = json_of(&p);
+        assert_true(json_number(st_json_get(root, "checkpoints"), "sets") == 4);
+        st_json_free(root);
+        program_free(&p);
+    }
 }
 
 static void a_drive_is_needed_where_something_lies_on_one(void **state)
@@ -92,6 +92,22 @@ static void a_drive_is_needed_where_something_lies_on_one(void **state)
     workplace_run(w, &p, "plan --model gpt2 --seq-len 128 --gpu 4090 " NVME);
     assert_int_equal(p.code, 3);
     assert_non_null(strstr(p.err, "nvme"));
+    program_free(&p);
+}
+
+/* A GPU whose memory no file says is one that is here. */
+static void a_gpu_of_unknown_memory_must_be_here(void **state)
+{
+    static const char file[] = "{\"device_is_host\":false,\"host_bytes\":8000000000}";
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_write(w, "gpu.json", file, sizeof(file) - 1);
+    workplace_run(w, &p, "plan --model nano --device cuda --machine {w}/gpu.json");
+    if (p.code != 0) {
+        assert_int_equal(p.code, 2);
+        assert_non_null(strstr(p.err, "cuda"));
+    }
     program_free(&p);
 }
 
@@ -175,6 +191,7 @@ int main(void)
         cmocka_unit_test(names_and_their_file_plan_the_same),
         cmocka_unit_test(nothing_of_this_machine_enters),
         cmocka_unit_test(a_drive_is_needed_where_something_lies_on_one),
+        cmocka_unit_test(a_gpu_of_unknown_memory_must_be_here),
         cmocka_unit_test(what_was_assumed_is_said),
         cmocka_unit_test(a_published_name_is_enough),
         cmocka_unit_test(shapes_are_enough),

@@ -20,6 +20,8 @@ shared=$prefix/share/strata
 "$prefix/bin/strata" check "$shared/configs/zero3_cpu.json" >"$work/check.txt"
 "$prefix/bin/strata" plan --model gpt2 --config "$shared/configs/zero3_cpu.json" --machine "$shared/machines/laptop-8gb.json" >"$work/plan.txt"
 test -e "$prefix/share/doc/strata/docs/fitting_machine.json"
+test -e "$shared/hardware.json"
+"$prefix/bin/strata" plan --model gpt2 --config "$shared/configs/zero3_cpu.json" --gpu 4090 >"$work/plan_named.txt"
 
 echo "== make install"
 make -C "$source" install BUILD="$build" PREFIX=/usr DESTDIR="$work/stage" JOBS=1 >"$work/make.log"
