@@ -251,6 +251,7 @@ static void backward(struct rig *r, bool recompute)
         call.recompute = recompute;
         if (recompute)
             memset(r->internals[b], 0xff, r->w->block_internal_bytes);
+        memset(r->internals[b] + r->spoilt_first, 0xff, r->spoilt_bytes);
         rig_run(r, &call);
     }
     if (r->w->position_page != ST_NO_PAGE) {

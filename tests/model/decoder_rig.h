@@ -18,10 +18,11 @@ struct rig {
     unsigned char **guards; /* [guard_count] after every buffer */
     uint32_t guard_count;
     uint64_t used, arena_bytes;
-    unsigned char **weights;   /* [pages] */
-    float **grads;             /* [pages], of what is trained; NULL: frozen */
-    unsigned char **acts;      /* [blocks + 1] */
-    unsigned char **internals; /* [blocks] */
+    unsigned char **weights;             /* [pages] */
+    float **grads;                       /* [pages], of what is trained; NULL: frozen */
+    unsigned char **acts;                /* [blocks + 1] */
+    unsigned char **internals;           /* [blocks] */
+    uint64_t spoilt_first, spoilt_bytes; /* of each block's internals, before its backward */
     unsigned char *head_internals, *workspace, *dact;
     int32_t *tokens, *targets;
     double *loss_sum;

@@ -108,6 +108,43 @@ static void test_bits(void **state)
     }
 }
 
+/* Of what is kept of a block, backward needs every part, though all that is not an adapter is frozen: what only gradients of
+ * weights need (the inputs of layers behind a norm or an activation, and with them the norm's statistics, 4 or 8 bytes a row) is
+ * computed again where an adapter needs it. */
+static void test_all_that_is_kept_is_needed(void **state)
+{
+    (void)state;
+    for (uint32_t pair = 0; pair < PAIRS; pair++) {
+        struct rig whole, spoilt;
+        struct st_block_values v;
+        double loss;
+
+        lora_open(&whole, pair, STRATA_F32, 2, st_kernels_pick(NULL));
+        loss = golden_loss(&whole, pairs[pair].model, false);
+        v = st_block_values_layout(whole.m);
+        const uint64_t begins[] = {v.post_stats[0], v.post_stats[1], v.qk_stats[0], v.qk_stats[1], v.lse,  v.qkv,
+                                   v.attention,     v.projected,     v.middle,      v.fc,          v.down, v.bytes};
+
+        for (size_t i = 0; i + 1 < sizeof(begins) / sizeof(begins[0]); i++) {
+            bool differs = false;
+
+            if (begins[i] == begins[i + 1])
+                continue;
+            lora_open(&spoilt, pair, STRATA_F32, 2, st_kernels_pick(NULL));
+            spoilt.spoilt_first = begins[i];
+            spoilt.spoilt_bytes = begins[i + 1] - begins[i];
+            assert_true(golden_loss(&spoilt, pairs[pair].model, false) == loss);
+            for (uint32_t p = 0; p < whole.w->page_count; p++)
+                differs = differs || (whole.grads[p] != NULL && memcmp(whole.grads[p], spoilt.grads[p],
+                                                                       whole.w->pages[p].trained_elems * sizeof(float)) != 0);
+            if (!differs)
+                fail_msg("%s: backward does without part %zu of a block's values", pairs[pair].adapter, i);
+            rig_close(&spoilt);
+        }
+        rig_close(&whole);
+    }
+}
+
 /* Nothing is rounded between W x and s B (A x): 16 bits are as near to fp32 as without adapters. */
 static void test_narrow_is_near(void **state)
 {
@@ -430,6 +467,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loss_and_gradients_are_pefts),
         cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_all_that_is_kept_is_needed),
         cmocka_unit_test(test_narrow_is_near),
         cmocka_unit_test(test_one_rounding),
         cmocka_unit_test(test_rows_in_parts),
