@@ -1,5 +1,6 @@
 /* api/door_engine.c - strata/engine.h: runs a plan; checks the order of calls. */
 #include "api/handles.h"
+#include "api/saved_adapter.h"
 #include "api/saver.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -203,12 +204,14 @@ static strata_status read_watched(void *ctx, uint32_t page, uint64_t first, uint
 /* Values of a checkpoint, or of a directory that says so, have been quantised. */
 static strata_status open_nf4(struct st_nf4_source **out, struct strata_model *m)
 {
-    const bool twice =
-        m->config.quantization == ST_QUANTIZATION_NF4_DOUBLE && m->weights == NULL && !st_model_config(m->model)->quantised;
+    const bool saved = m->weights != NULL, wanted = m->config.quantization != ST_QUANTIZATION_NONE;
+    const bool twice = m->config.quantization == ST_QUANTIZATION_NF4_DOUBLE && !saved && !st_model_config(m->model)->quantised;
 
-    if (m->config.quantization == ST_QUANTIZATION_NONE)
-        return STRATA_OK;
-    return st_nf4_source_open(out, m->model, st_handle_weights(m), twice);
+    if (saved && !st_model_config(m->model)->out_in && wanted != st_saved_has_nf4(m->checkpoint))
+        return st_error(STRATA_E_INVAL,
+                        "strata.quantization: %s is of a run %s nf4, which stores matrices of %s otherwise: use that run's",
+                        m->saved, wanted ? "without" : "in", st_model_config(m->model)->name);
+    return wanted ? st_nf4_source_open(out, m->model, st_handle_weights(m), saved, twice) : STRATA_OK;
 }
 
 static strata_status load(struct strata_engine *e)

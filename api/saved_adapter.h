@@ -15,6 +15,8 @@ void st_saved_adapter_close(struct st_saved_adapter *a); /* NULL is fine */
 /** Values by the tensors' names, each tile of them compared with its checksum.  E_CORRUPT: a tensor is not there. */
 struct st_adapter_values st_saved_adapter_values(struct st_saved_adapter *a);
 
+/** Whether matrices of the run are stored in NF4. */
+bool st_saved_has_nf4(const struct st_checkpoint *ck);
 /** Whether a directory holds the weights that a checkpoint's adapter was trained beside: the beginning of each of its frozen
  *  tensors is compared.
  *  @param model  of the directory, without adapters, in fp32

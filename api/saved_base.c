@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "kernels/widen.h"
+#include "model/nf4.h"
 #include "offload/checkpoint/reader.h"
 
 #include <stdlib.h>
@@ -21,8 +22,17 @@ struct comparing {
     float *values;          /* [SAMPLE] of the model, zeros behind its last */
     unsigned char *rounded; /* [SAMPLE] in the checkpoint's format */
     uint64_t compared;      /* values that arrived */
+    bool out_in;            /* how files of the model have matrices */
     bool differs;
 };
+
+bool st_saved_has_nf4(const struct st_checkpoint *ck)
+{
+    for (uint32_t i = 0; i < ck->manifest.group_count; i++)
+        if (ck->manifest.groups[i].format == STRATA_NF4)
+            return true;
+    return false;
+}
 
 /* The codes alone, as double quantisation changes the scales; and, since it may turn a code, most of them. */
 static bool same_records(const struct st_nf4_block *a, const struct st_nf4_block *b, uint64_t count)
@@ -94,7 +104,11 @@ static strata_status compare_tensor(struct comparing *c, const struct st_workloa
         return STRATA_OK;
     count = count < part->elems ? count : part->elems;
     memset(c->values, 0, SAMPLE * sizeof(*c->values));
-    if ((st = from->read(from->ctx, t->page, t->offset, count, c->values)) != STRATA_OK)
+    if (group->format == STRATA_NF4 && !c->out_in)
+        st = st_nf4_read_turned(from, t, 0, count, c->values);
+    else
+        st = from->read(from->ctx, t->page, t->offset, count, c->values);
+    if (st != STRATA_OK)
         return st;
     if (group->format == STRATA_NF4)
         count = (count + ST_NF4_ELEMS - 1) / ST_NF4_ELEMS * ST_NF4_ELEMS;
@@ -130,7 +144,7 @@ static strata_status compare_all(struct comparing *c, const struct st_model *mod
 
 strata_status st_saved_base_check(const struct st_checkpoint *ck, const struct st_model *model, const char *dir)
 {
-    struct comparing c = {.ck = ck, .kernels = st_kernels_pick("auto")};
+    struct comparing c = {.ck = ck, .kernels = st_kernels_pick("auto"), .out_in = st_model_config(model)->out_in};
     struct st_hf_reader *weights = NULL;
     strata_status st = st_hf_reader_open(&weights, model, dir);
 

@@ -20,11 +20,13 @@
 #define SCALE_BLOCK  256u /* scales that have a scale of their own */
 #define SCALE_VALUES 256u
 
+#define TURNED_COLUMNS 256u /* read at once of each row of a matrix that is turned */
+
 struct st_nf4_source {
     const struct st_model *m;
     struct st_weight_source from;
     const struct st_kernels *kernels;
-    bool twice;
+    bool twice, turns;    /* turns: matrices come as [in, out] */
     pthread_mutex_t lock; /* guards what follows */
     uint32_t page;        /* whose scales these are; ST_NO_PAGE: none yet */
     float *scales;        /* [elements of the page / ST_NF4_ELEMS]; NULL: not twice */
@@ -47,6 +49,42 @@ static strata_status check(const struct st_tensor *t, const float *values, uint6
     return st_error(STRATA_E_NUMERICS,
                     "tensor %s holds %" PRIu64 " %s not finite, which nf4 cannot store: strata.quantization \"none\" would",
                     t->name, bad, bad == 1 ? "value that is" : "values that are");
+}
+
+/* --- order --- */
+
+/* A row of the file's at a time: of its columns those that the range has, which is [in] of each. */
+strata_status st_nf4_read_turned(const struct st_weight_source *from, const struct st_tensor *t, uint64_t first, uint64_t count,
+                                 float *out)
+{
+    const uint64_t in = t->shape[0], outs = t->shape[1], end = first + count;
+    float part[TURNED_COLUMNS];
+    strata_status st = STRATA_OK;
+
+    for (uint64_t o = first / in; o * in < end; o += TURNED_COLUMNS) {
+        const uint64_t left = (end + in - 1) / in - o, columns = left < TURNED_COLUMNS ? left : TURNED_COLUMNS;
+
+        for (uint64_t i = 0; i < in; i++) {
+            if ((st = from->read(from->ctx, t->page, t->offset + i * outs + o, columns, part)) != STRATA_OK)
+                return st;
+            for (uint64_t c = 0; c < columns; c++) {
+                const uint64_t at = (o + c) * in + i;
+
+                if (at >= first && at < end)
+                    out[at - first] = part[c];
+            }
+        }
+    }
+    return st;
+}
+
+/* Of an NF4 tensor, in its page's order. */
+static strata_status read_stored(const struct st_nf4_source *s, const struct st_tensor *t, uint64_t first, uint64_t count,
+                                 float *out)
+{
+    if (s->turns)
+        return st_nf4_read_turned(&s->from, t, first, count, out);
+    return s->from.read(s->from.ctx, t->page, t->offset + first, count, out);
 }
 
 /* --- scales --- */
@@ -96,8 +134,7 @@ static strata_status tensor_scales(struct st_nf4_source *s, const struct st_tens
     for (uint64_t at = 0; at < t->elems; at += READ_ELEMS) {
         const uint64_t count = t->elems - at < READ_ELEMS ? t->elems - at : READ_ELEMS;
 
-        if ((st = s->from.read(s->from.ctx, t->page, t->offset + at, count, s->values)) != STRATA_OK ||
-            (st = check(t, s->values, count)) != STRATA_OK)
+        if ((st = read_stored(s, t, at, count, s->values)) != STRATA_OK || (st = check(t, s->values, count)) != STRATA_OK)
             return st;
         s->kernels->nf4_quantise(s->blocks, s->values, count);
         for (uint64_t i = 0; i < count / ST_NF4_ELEMS; i++)
@@ -153,7 +190,9 @@ static strata_status source_read(void *ctx, uint32_t page, uint64_t first, uint6
 
         if (piece.count == 0 || piece.tensor->format != STRATA_NF4)
             continue;
-        if ((st = check(piece.tensor, values, piece.count)) != STRATA_OK || !s->twice)
+        if (s->turns)
+            st = st_nf4_read_turned(&s->from, piece.tensor, piece.tensor_first, piece.count, values);
+        if (st != STRATA_OK || (st = check(piece.tensor, values, piece.count)) != STRATA_OK || !s->twice)
             continue;
         assert(piece.tensor_first % ST_NF4_ELEMS == 0 && piece.count % ST_NF4_ELEMS == 0);
         if ((st = page_scales(s, page)) == STRATA_OK)
@@ -162,7 +201,8 @@ static strata_status source_read(void *ctx, uint32_t page, uint64_t first, uint6
     return st;
 }
 
-strata_status st_nf4_source_open(struct st_nf4_source **out, const struct st_model *m, struct st_weight_source from, bool twice)
+strata_status st_nf4_source_open(struct st_nf4_source **out, const struct st_model *m, struct st_weight_source from, bool turned,
+                                 bool twice)
 {
     struct st_nf4_source *s = st_fault_refuses("nf4.alloc") ? NULL : calloc(1, sizeof(*s));
     uint64_t most = 0;
@@ -178,6 +218,7 @@ strata_status st_nf4_source_open(struct st_nf4_source **out, const struct st_mod
     s->m = m;
     s->from = from;
     s->twice = twice;
+    s->turns = !turned && !m->config.out_in;
     s->page = ST_NO_PAGE;
     s->kernels = st_kernels_pick(NULL);
     pthread_mutex_init(&s->lock, NULL);

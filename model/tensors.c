@@ -140,7 +140,8 @@ static struct st_tensor *add(struct st_model *m, const struct st_model_batch *ba
     return t;
 }
 
-/* Each begins at a multiple of ST_PAGE_ALIGN elements, so that its records are its own. */
+/* Each begins at a multiple of ST_PAGE_ALIGN elements, so that its records are its own.  It lies there as [out, in], also where
+ * files have [in, out] (model/nf4.h). */
 static void store_in_nf4(struct st_tensor *t)
 {
     t->frozen = true;
@@ -287,11 +288,6 @@ static strata_status check_nf4(const struct st_model *m)
 {
     if (!m->batch.nf4)
         return STRATA_OK;
-    if (!m->config.out_in)
-        return st_error(STRATA_E_INVAL,
-                        "strata.quantization: model %s stores its matrices [in, out], and transformers transposes such before it "
-                        "quantises them; strata does not: use \"none\"",
-                        m->config.name);
     for (uint32_t i = 0; i < m->tensor_count; i++) {
         const struct st_tensor *t = &m->tensors[i];
 

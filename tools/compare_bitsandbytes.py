@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compare strata's nf4 with bitsandbytes on the CPU: tools/compare_bitsandbytes.py STRATA
+"""Compare strata's nf4 with bitsandbytes on the CPU: tools/compare_bitsandbytes.py STRATA [FAMILY...]
 
 Tiny random models of several families, in fp32 and bf16, without quantisation, in nf4, and with double quantisation:
   - the loss of `strata eval`, and of transformers' eager model with bitsandbytes' layers;
@@ -17,7 +17,7 @@ import tempfile
 
 import peft
 import torch
-from transformers import (AutoModelForCausalLM, BitsAndBytesConfig, Gemma2Config, LlamaConfig, Olmo2Config, Phi3Config,
+from transformers import (AutoModelForCausalLM, BitsAndBytesConfig, Gemma2Config, GPT2Config, LlamaConfig, Olmo2Config, Phi3Config,
                           Qwen2Config)
 
 SEQ, TOKENS, STEPS, LR = 48, 400, 20, 1e-3
@@ -25,7 +25,10 @@ SIZES = dict(vocab_size=256, hidden_size=64, intermediate_size=128, num_hidden_l
              num_key_value_heads=2, max_position_embeddings=128, initializer_range=0.1, pad_token_id=None, bos_token_id=None,
              eos_token_id=None)
 FAMILIES = {"llama": LlamaConfig, "qwen2": Qwen2Config, "gemma2": lambda **keys: Gemma2Config(head_dim=16, **keys),
-            "phi3": Phi3Config, "olmo2": Olmo2Config}
+            "phi3": Phi3Config, "olmo2": Olmo2Config,
+            "gpt2": lambda **_: GPT2Config(vocab_size=256, n_embd=64, n_inner=192, n_layer=2, n_head=4, n_positions=128,
+                                           initializer_range=0.1, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, bos_token_id=None,
+                                           eos_token_id=None)}
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 torch.compiler.set_stance("force_eager")
 
@@ -71,7 +74,7 @@ def compare(strata, path, data, tokens, precision):
         saved = f"{path}-{quantization}"
         want = loss_of(theirs(path, precision, quantization, saved), tokens)
         cases = {quantization: ours(strata, path, data, precision, quantization)}
-        if quantization != "none":
+        if quantization != "none" and not os.path.basename(path).startswith("gpt2"):  # which strata does not read
             cases["saved"] = ours(strata, saved, data, precision, "none")
             cases["saved in nf4"] = ours(strata, saved, data, precision, "nf4")
         for name, have in cases.items():
@@ -146,6 +149,8 @@ def main():
                 file.write(part)
             subprocess.run([strata, "tokens", scratch + "/text", "--out", path], check=True, capture_output=True)
         for name, config in FAMILIES.items():
+            if sys.argv[2:] and name not in sys.argv[2:]:
+                continue
             torch.manual_seed(len(name))
             model = AutoModelForCausalLM.from_config(config(**SIZES))
             for precision, dtype in PRECISIONS.items():

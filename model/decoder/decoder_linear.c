@@ -28,7 +28,7 @@ strata_status st_linear_multiply(const struct st_block *b, const struct st_linea
 {
     const struct st_frame *f = b->f;
     const struct st_linear *l = p->layer;
-    const bool out_in = b->m->config.out_in, bias = l->bias && !p->backward;
+    const bool out_in = b->m->config.out_in || p->part->format == STRATA_NF4, bias = l->bias && !p->backward;
     const struct st_matmul mm = {
         .m = p->rows,
         .n = p->backward ? l->in : p->part->count,
