@@ -209,8 +209,9 @@ static strata_status open_nf4(struct st_nf4_source **out, struct strata_model *m
 
     if (saved && !st_model_config(m->model)->out_in && wanted != st_saved_has_nf4(m->checkpoint))
         return st_error(STRATA_E_INVAL,
-                        "strata.quantization: %s is of a run %s nf4, which stores matrices of %s otherwise: use that run's",
-                        m->saved, wanted ? "without" : "in", st_model_config(m->model)->name);
+                        "%s: its run stored matrices %s, which lie otherwise in a model of GPT-2's family: say --set "
+                        "strata.quantization=%s",
+                        m->saved, wanted ? "without nf4" : "in nf4", wanted ? "none" : "nf4");
     return wanted ? st_nf4_source_open(out, m->model, st_handle_weights(m), saved, twice) : STRATA_OK;
 }
 

@@ -206,7 +206,7 @@ static void matrices_of_gpt2_stay_turned(void **state)
     workplace_run_ok(w, &p, "eval --model {w}/save --data {w}/good.bin --seq-len 32 --set strata.quantization=nf4");
     program_free(&p);
     workplace_run(w, &p, "eval --model {w}/save --data {w}/good.bin --seq-len 32 --set strata.quantization=none");
-    if (p.code != 2 || strstr(p.err, "is of a run in nf4, which stores matrices of ") == NULL)
+    if (p.code != 2 || strstr(p.err, "its run stored matrices in nf4") == NULL)
         fail_msg("exit code %d\n%s", p.code, p.err);
     program_free(&p);
     workplace_remove(w, "save");
