@@ -164,8 +164,6 @@ static void normalise(uint32_t v[AXES])
         v[A_CLIP] = v[A_DTYPE] == 2 ? 0 : 2;
     if (v[A_ADAPTERS] != 0 && v[A_CLIP] == 1) /* the threshold between norms is for those of whole models */
         v[A_CLIP] = 2;
-    if (v[A_ADAPTERS] == 2) /* GPT-2's matrices, [in, out], are not quantised */
-        v[A_MODEL] = 1;
 }
 
 static bool run_cell(uint32_t v[AXES])
@@ -300,7 +298,7 @@ static bool may_be_refused(uint32_t a, uint32_t x, uint32_t b, uint32_t y)
 {
     if (paced && ((b == A_CLIP && y == 1) || (a == A_CLIP && (x == 1 || (x == 2 && b == A_DTYPE && y == 2)))))
         return true;
-    if (b == A_ADAPTERS && ((a == A_CLIP && x == 1 && y != 0) || (a == A_MODEL && x == 0 && y == 2)))
+    if (b == A_ADAPTERS && a == A_CLIP && x == 1 && y != 0)
         return true;
     if (a == A_UPDATE && x == 2 && ((b == A_CLIP && y != 0) || (b == A_DTYPE && y == 2)))
         return true;
