@@ -342,6 +342,16 @@ void st_handle_stage(struct strata_plan *p, const struct st_staged *staged)
                st_seconds_text(before, pinned_bound));
 }
 
+bool st_handle_rates_judge(const struct strata_plan *p)
+{
+    return p->rates_known && (!p->machine.capacity.device_is_host || p->model->machine != NULL);
+}
+
+strata_status st_handle_judge(struct st_plan **plan, const struct strata_plan *of, const struct st_machine *machine)
+{
+    return st_handle_rates_judge(of) ? st_plan_judge(plan, machine) : STRATA_OK;
+}
+
 static strata_status measure(struct strata_plan *p)
 {
     const struct strata_model *m = p->model;
@@ -377,7 +387,7 @@ strata_status strata_plan_measure(struct strata_plan *plan)
         st = st_ranks_rates(plan);
     if (st != STRATA_OK || !plan->rates_known)
         return st;
-    if ((st = st_plan_balance(&plan->plan, &plan->machine)) == STRATA_OK && (st = st_plan_verify(plan->plan)) == STRATA_OK)
+    if ((st = st_handle_judge(&plan->plan, plan, &plan->machine)) == STRATA_OK && (st = st_plan_verify(plan->plan)) == STRATA_OK)
         st_figures_make(&plan->figures, &plan->plan->program, &plan->machine);
     return st == STRATA_OK ? st_ranks_agree_plan(plan) : st;
 }

@@ -188,6 +188,11 @@ static inline struct st_world st_handle_world(const struct strata_model *m)
 }
 /** What the model's configuration and ranks ask of a plan. */
 void st_handle_policy(struct st_policy *policy, const struct strata_model *m);
+/* Do known rates judge the plan?  Those that are measured here change a little from run to run, so that on a cpu device, where they
+ * gain the least, a nominal machine judges unless a machine is named. */
+bool st_handle_rates_judge(const struct strata_plan *p);
+/* st_plan_judge() of a plan that is made for the same model, if rates judge; else *plan stays. */
+strata_status st_handle_judge(struct st_plan **plan, const struct strata_plan *of, const struct st_machine *machine);
 /** Number of worker threads, for each of which the device has scratch, on the machine that the model is planned for. */
 uint32_t st_handle_workers(const struct strata_model *m);
 

@@ -42,8 +42,8 @@ static strata_status plan_row(struct row *out, const struct strata_plan *of, uin
     policy.ranks = ranks;
     policy.rank = 0;
     out->status = st_plan_make(&plan, w, &m.capacity, &policy);
-    if (out->status == STRATA_OK && of->rates_known)
-        out->status = st_plan_balance(&plan, &m);
+    if (out->status == STRATA_OK)
+        out->status = st_handle_judge(&plan, of, &m);
     if (plan != NULL)
         for (int tier = 0; tier < STRATA_TIER_COUNT; tier++) {
             out->needed[tier] = plan->program.needed[tier];

@@ -88,6 +88,7 @@ struct bench_step_opts {
     const struct st_workload *workload;
     const struct st_config *config;   /* source of the policy and of the engine's options */
     const struct st_machine *machine; /* the machine to rehearse: capacities and rates */
+    bool judge;                       /* its rates choose the plan, not a nominal machine's */
     const struct st_topology *topology;
     const char *device;        /* "cpu", "paced", "cuda", "cuda:N"; NULL: only predict */
     struct st_compute compute; /* cpu, cuda: the model's, with its weights */

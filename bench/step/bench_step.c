@@ -109,8 +109,8 @@ static strata_status plan_case(struct step_bench *b, struct step_case *c, const 
     c->beside_bytes = NAN;
     if (st == STRATA_OK && b->opts->ops)
         st = st_op_times_create(&c->op_times, &(struct st_op_times_opts){.table_rows = b->opts->workload->vocab});
-    if (st == STRATA_OK)
-        st = st_plan_balance(&c->plan, &c->machine);
+    if (st == STRATA_OK && b->opts->judge)
+        st = st_plan_judge(&c->plan, &c->machine);
     if (st == STRATA_OK && b->opts->device != NULL)
         st = check_memory(b, c->plan);
     if (st != STRATA_OK)

@@ -10,6 +10,7 @@
 #include "offload/simulate/cost.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static void put_seconds(struct st_json_writer *w, const char *key, double seconds)
@@ -19,35 +20,82 @@ static void put_seconds(struct st_json_writer *w, const char *key, double second
 
 /* --- its other schedules --- */
 
+#define SCHEDULES_MAX 6u
+#define FASTER        0.995 /* of the chosen one's step: what the search takes for as fast is not worth a word */
+
 struct schedule {
     enum st_update_policy update;
     enum st_accumulation accumulation;
-    bool chosen;
-    struct st_plan *plan; /* NULL: not for this run */
-    strata_status status;
+    bool chosen, possible; /* possible: for this run, whether or not it fits */
+    strata_status status;  /* of its plan */
+    char why[512];         /* it does not fit */
+    uint64_t needed[STRATA_TIER_COUNT];
     struct st_bounds bounds;
     struct st_prediction prediction;
 };
 
-/* Destroy schedule->plan. */
+struct schedules {
+    const struct strata_plan *of;
+    struct schedule all[SCHEDULES_MAX];
+    uint32_t count;
+    const struct schedule *chosen;
+};
+
+static void take_plan(struct schedule *out, const struct st_plan *plan, const struct st_machine *m)
+{
+    memcpy(out->needed, plan->program.needed, sizeof(out->needed));
+    st_bounds_make(&out->bounds, &plan->program, m);
+    st_predict(&out->prediction, &plan->program, m);
+}
+
+/* The chosen one is there already. */
 static void plan_schedule(struct schedule *out, const struct strata_plan *of)
 {
+    struct st_plan *plan = NULL;
     struct st_policy policy;
 
     st_handle_policy(&policy, of->model);
     policy.update = out->update;
     policy.accumulation = out->accumulation;
     out->chosen = out->update == of->plan->policy.update && out->accumulation == of->plan->decided.accumulation;
-    out->plan = NULL;
-    if (out->update == ST_UPDATE_IN_BACKWARD && policy.needs_norm)
+    out->possible = out->update != ST_UPDATE_IN_BACKWARD || !policy.needs_norm;
+    if (out->chosen)
+        take_plan(out, of->plan, &of->machine);
+    if (out->chosen || !out->possible)
         return;
-    out->status = st_plan_make(&out->plan, st_model_workload(of->model->model), &of->machine.capacity, &policy);
+    out->status = st_plan_make(&plan, st_model_workload(of->model->model), &of->machine.capacity, &policy);
     if (out->status == STRATA_OK)
-        out->status = st_plan_balance(&out->plan, &of->machine);
-    if (out->status != STRATA_OK)
-        return;
-    st_bounds_make(&out->bounds, &out->plan->program, &of->machine);
-    st_predict(&out->prediction, &out->plan->program, &of->machine);
+        out->status = st_handle_judge(&plan, of, &of->machine);
+    if (out->status == STRATA_OK)
+        take_plan(out, plan, &of->machine);
+    else
+        snprintf(out->why, sizeof(out->why), "%s", strata_last_error());
+    st_plan_destroy(plan);
+}
+
+/* Running out of memory does not make a schedule impossible: that is E_NOMEM. */
+static strata_status plan_schedules(struct schedules *s, const struct strata_plan *of)
+{
+    static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
+    static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
+    const bool both = of->plan->program.workload.grad_accum > 1;
+
+    *s = (struct schedules){.of = of};
+    for (size_t i = 0; i < SCHEDULES_MAX; i++) {
+        struct schedule *c = &s->all[s->count];
+
+        *c = (struct schedule){.update = updates[i / 2], .accumulation = orders[i % 2]};
+        if (!both && c->accumulation != of->plan->decided.accumulation)
+            continue;
+        plan_schedule(c, of);
+        if (c->status == STRATA_E_NOMEM)
+            return c->status;
+        if (c->chosen)
+            s->chosen = c;
+        if (c->possible || i % 2 == 0) /* what is not possible is said once */
+            s->count++;
+    }
+    return STRATA_OK;
 }
 
 static const char *accumulation_name(enum st_accumulation accumulation)
@@ -55,89 +103,99 @@ static const char *accumulation_name(enum st_accumulation accumulation)
     return accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal";
 }
 
-static void print_schedule(const struct schedule *c, bool both, FILE *file)
+/* Why a schedule that is predicted to be faster was not chosen; NULL: it is not. */
+static const char *why_not(const struct schedules *s, const struct schedule *c)
+{
+    struct st_policy policy;
+
+    if (c->chosen || !c->possible || c->status != STRATA_OK || s->chosen == NULL || !(c->prediction.seconds > 0) ||
+        c->prediction.seconds > FASTER * s->chosen->prediction.seconds)
+        return NULL;
+    st_handle_policy(&policy, s->of->model);
+    if (policy.update != ST_UPDATE_AUTO && policy.update != c->update)
+        return "strata.update says otherwise";
+    if (policy.accumulation != ST_ACCUMULATE_AUTO && policy.accumulation != c->accumulation)
+        return "strata.accumulation says otherwise";
+    if (!st_handle_rates_judge(s->of))
+        return "chosen at nominal rates: --machine FILE makes the machine's rates the judge";
+    return "the search did not find it";
+}
+
+static void print_schedule(const struct schedules *s, const struct schedule *c, bool both, FILE *file)
 {
     char device[24], host[24], seconds[24];
+    const char *why = why_not(s, c);
 
     st_print(file, "    %-12s", st_update_name(c->update));
-    if (both && c->plan != NULL)
+    if (both && c->possible)
         st_print(file, " %-11s", accumulation_name(c->accumulation));
-    if (c->plan == NULL || c->status != STRATA_OK) {
+    if (!c->possible || c->status != STRATA_OK) {
         st_print(file, " %s\n",
-                 c->plan != NULL ? strata_last_error()
-                                 : "not for this run: clipping, or a step that may be skipped, needs the whole gradient first");
+                 c->possible ? c->why
+                             : "not for this run: clipping, or a step that may be skipped, needs the whole gradient first");
         return;
     }
-    st_print(file, " %s device, %s host", st_size_text(device, c->plan->program.needed[STRATA_TIER_DEVICE]),
-             st_size_text(host, c->plan->program.needed[STRATA_TIER_HOST]));
+    st_print(file, " %s device, %s host", st_size_text(device, c->needed[STRATA_TIER_DEVICE]),
+             st_size_text(host, c->needed[STRATA_TIER_HOST]));
     if (c->prediction.seconds > 0)
         st_print(file, ", predicted step %s", st_seconds_text(seconds, c->prediction.seconds));
     if (c->bounds.schedule > 0)
         st_print(file, " (shortest %s)", st_seconds_text(seconds, c->bounds.schedule));
+    if (why != NULL)
+        st_print(file, "  (not chosen: %s)", why);
     st_print_text(file, c->chosen ? "  <- chosen\n" : "\n");
 }
 
-static void put_schedule(const struct schedule *c, struct st_json_writer *w)
+static void put_schedule(const struct schedules *s, const struct schedule *c, struct st_json_writer *w)
 {
-    const bool planned = c->plan != NULL && c->status == STRATA_OK;
+    const char *why = why_not(s, c);
 
     st_json_object_open(w, NULL);
     st_json_put_string(w, "update", st_update_name(c->update));
     st_json_put_string(w, "accumulation", accumulation_name(c->accumulation));
     st_json_put_bool(w, "chosen", c->chosen);
-    st_json_put_bool(w, "possible", planned);
-    if (planned) {
-        st_json_put_u64(w, "device_bytes", c->plan->program.needed[STRATA_TIER_DEVICE]);
-        st_json_put_u64(w, "host_bytes", c->plan->program.needed[STRATA_TIER_HOST]);
+    st_json_put_bool(w, "possible", c->possible && c->status == STRATA_OK);
+    if (c->possible && c->status == STRATA_OK) {
+        st_json_put_u64(w, "device_bytes", c->needed[STRATA_TIER_DEVICE]);
+        st_json_put_u64(w, "host_bytes", c->needed[STRATA_TIER_HOST]);
         put_seconds(w, "schedule_bound_seconds", c->bounds.schedule);
         put_seconds(w, "predicted_seconds", c->prediction.seconds);
     }
+    if (why != NULL)
+        st_json_put_string(w, "why_not", why);
     st_json_object_close(w);
 }
 
-/* Exactly one of file and w is not NULL.  Running out of memory does not make a schedule impossible: that is E_NOMEM. */
-static strata_status each_schedule(const struct strata_plan *of, FILE *file, struct st_json_writer *w)
+static const char *judge_name(const struct strata_plan *of)
 {
-    static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
-    static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
-    const bool both = of->plan->program.workload.grad_accum > 1;
-
-    for (size_t i = 0; i < sizeof(updates) / sizeof(updates[0]); i++) {
-        for (size_t k = 0; k < sizeof(orders) / sizeof(orders[0]); k++) {
-            struct schedule c = {.update = updates[i], .accumulation = orders[k]};
-
-            if (!both && orders[k] != of->plan->decided.accumulation)
-                continue;
-            if (k > 0 && updates[i] == ST_UPDATE_IN_BACKWARD && of->plan->policy.needs_norm)
-                continue; /* said once */
-            plan_schedule(&c, of);
-            if (c.status == STRATA_E_NOMEM) {
-                st_plan_destroy(c.plan);
-                return c.status;
-            }
-            if (file != NULL)
-                print_schedule(&c, both, file);
-            else
-                put_schedule(&c, w);
-            st_plan_destroy(c.plan);
-        }
-    }
-    return STRATA_OK;
+    return !st_handle_rates_judge(of)    ? "a nominal machine"
+           : of->machine.name[0] != '\0' ? of->machine.name
+                                         : "the rates measured here";
 }
 
 strata_status cli_schedules_print(const struct strata_plan *of, FILE *file)
 {
-    st_print_text(file, of->plan->program.workload.grad_accum > 1 ? "  schedules (strata.update, strata.accumulation):\n"
-                                                                  : "  schedules (strata.update):\n");
-    return each_schedule(of, file, NULL);
+    const bool both = of->plan->program.workload.grad_accum > 1;
+    struct schedules s;
+    const strata_status st = plan_schedules(&s, of);
+
+    if (st != STRATA_OK)
+        return st;
+    st_print(file, "  schedules (strata.update%s), judged by %s:\n", both ? ", strata.accumulation" : "", judge_name(of));
+    for (uint32_t i = 0; i < s.count; i++)
+        print_schedule(&s, &s.all[i], both, file);
+    return STRATA_OK;
 }
 
 strata_status cli_schedules_put(const struct strata_plan *of, struct st_json_writer *w)
 {
-    strata_status st;
+    struct schedules s;
+    const strata_status st = plan_schedules(&s, of);
 
+    st_json_put_string(w, "judge", judge_name(of));
     st_json_array_open(w, "schedules");
-    st = each_schedule(of, NULL, w);
+    for (uint32_t i = 0; i < s.count && st == STRATA_OK; i++)
+        put_schedule(&s, &s.all[i], w);
     st_json_array_close(w);
     return st;
 }
@@ -236,7 +294,7 @@ static strata_status planned_anew(double *seconds, const struct strata_plan *of,
     st_handle_policy(&policy, of->model);
     m.capacity.bytes[tier] += m.capacity.bytes[tier] / 4;
     if ((st = st_plan_make(&plan, st_model_workload(of->model->model), &m.capacity, &policy)) == STRATA_OK &&
-        (st = st_plan_balance(&plan, &m)) == STRATA_OK &&
+        (st = st_handle_judge(&plan, of, &m)) == STRATA_OK &&
         memcmp(plan->program.needed, of->plan->program.needed, sizeof(plan->program.needed)) != 0)
         st_predict(&p, &plan->program, &m);
     st_plan_destroy(plan);

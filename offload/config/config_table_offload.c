@@ -285,7 +285,7 @@ static const struct st_field strata_rows[] = {
     {.path = "strata.update", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, update), .choices = update_choices,
      .fallback = "\"auto\"", .reason = "not in this version: serial, gated, in_backward or auto",
      .help = "when the optimizer runs: after backward, before a layer's next forward, or as soon as a gradient is complete; auto: "
-             "in_backward if nothing needs all gradients first, otherwise gated"},
+             "the one predicted to be fastest, in_backward only if nothing needs all gradients first"},
     {.path = "strata.accumulation", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, accumulation), .choices = accumulation_choices,
      .fallback = "\"auto\"",
      .help = "vertical: all micro-batches go through a layer before the next layer, so weights cross the link once for all; horizontal: "

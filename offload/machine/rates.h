@@ -1,7 +1,7 @@
 /* offload/machine/rates.h - a machine's capacities and rates.
  *
- * Capacities decide what is placed where.  Rates feed figures and predictions; on a device that is not the host they also decide
- * among plans that fit the capacities (plan_balance.c).
+ * Capacities decide what can be placed where.  Rates feed figures and predictions, and judge among the plans that fit the
+ * capacities (st_plan_judge()).
  *
  * Where several ranks train on one machine, a node, a machine file tells what the node has for all of them, but of the device and
  * its link what each has.  st_machine_share() makes of it what one rank has. */

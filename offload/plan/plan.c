@@ -1,9 +1,10 @@
 /* plan.c - makes a plan from workload, machine and policy: chunks, the smallest placement that the policy allows, and refusals.
  *
- * plan_choose.c spends the spare memory, with candidates that plan_place.c completes. */
+ * plan_choose.c decides what to do with the memory that is left. */
 #include "offload/optim/optimizer.h"
 #include "offload/plan/plan_internal.h"
 #include "offload/program/tables.h"
+#include "offload/simulate/simulate.h"
 
 #include "core/base/error.h"
 #include "core/base/size.h"
@@ -17,9 +18,7 @@
 
 /* Code, libraries, oneDNN's code and scratch, thread stacks. */
 #define FIXED_BYTES_DEFAULT (96ull << 20)
-/* The chunk size grows with the model, so that there are at most this many chunks. */
 #define CHUNK_ELEMS_DEFAULT (4ull << 20)
-#define CHUNKS_MOST         16384u
 #define OPS_MAX             (1u << 20)
 
 /* --- chunks --- */
@@ -37,7 +36,7 @@ static uint64_t chunk_size(const struct st_workload *w, const struct st_policy *
 
     if (policy->chunk_elems != 0)
         return whole_units(policy->chunk_elems, ST_TILE_ELEMS);
-    while (w->params / elems >= CHUNKS_MOST)
+    while (w->params / elems >= ST_CHUNKS_MOST)
         elems *= 2;
     return policy->chunk_most != 0 && elems > policy->chunk_most ? whole_units(policy->chunk_most, ST_TILE_ELEMS) : elems;
 }
@@ -182,9 +181,14 @@ uint64_t st_plan_promoted(const struct st_plan *plan)
     uint64_t bytes = 0;
 
     for (uint32_t p = 0, end; p < plan->program.workload.page_count; p = end) {
-        end = st_plan_alike_end(plan, p);
-        if (page_promoted(plan, p))
-            bytes += (end - p) * (st_place_resident(plan, p) ? plan->program.workload.pages : plan->program.shards)[p].bytes;
+        struct st_alike parts[ST_ALIKE_MAX];
+        const uint32_t kinds = st_plan_alike(parts, plan, p, &end);
+
+        for (uint32_t i = 0; i < kinds; i++) {
+            const struct st_page *of = st_place_resident(plan, p) ? plan->program.workload.pages : plan->program.shards;
+
+            bytes += page_promoted(plan, parts[i].page) ? parts[i].count * of[parts[i].page].bytes : 0;
+        }
     }
     if (plan->policy.optimizer_tier == STRATA_TIER_DEVICE)
         return bytes;
@@ -216,18 +220,28 @@ static void decide_smallest(struct st_plan *plan, enum st_accumulation order)
     };
 }
 
+static bool allowed_with(struct st_plan *plan, uint32_t *decision, uint32_t value)
+{
+    *decision = value;
+    return st_plan_allowed(plan);
+}
+
+/* Often nothing more fits, or everything. */
 void st_plan_raise(struct st_plan *plan, uint32_t *decision, uint32_t high)
 {
     uint32_t low = *decision;
 
-    while (low < high) {
-        const uint32_t middle = low + (high - low + 1) / 2;
+    if (low < high && allowed_with(plan, decision, low + 1)) {
+        low++;
+        if (low < high && allowed_with(plan, decision, high))
+            low = high;
+    } else {
+        high = low;
+    }
+    while (low + 1 < high) {
+        const uint32_t middle = low + (high - low) / 2;
 
-        *decision = middle;
-        if (st_plan_allowed(plan))
-            low = middle;
-        else
-            high = middle - 1;
+        *(allowed_with(plan, decision, middle) ? &low : &high) = middle;
     }
     *decision = low;
 }
@@ -393,10 +407,20 @@ static strata_status check_leaves(const struct st_plan *plan)
     return st_error(STRATA_E_CONFIG, "%u leaves do not divide the %u micro-batches of a step", leaves, micros);
 }
 
+/* About the number of ops of its programs, whatever the placement. */
+static uint64_t ops_expected(const struct st_plan *plan)
+{
+    const struct st_workload *w = &plan->program.workload;
+    const uint64_t saved = plan->policy.sets > 0 ? 2ull * plan->program.chunk_count + 2ull * w->page_count : 0;
+
+    return saved + 3ull * plan->program.chunk_count + (7ull + plan->policy.leaves) * w->page_count +
+           (6ull * w->block_count + 2ull * w->head_count) * w->grad_accum;
+}
+
 /* A program is written, verified and simulated op by op, so one that would take minutes is refused before any such loop. */
 static strata_status check_ops(const struct st_plan *plan)
 {
-    const uint64_t ops = st_plan_ops_expected(plan);
+    const uint64_t ops = ops_expected(plan);
 
     if (ops <= OPS_MAX)
         return STRATA_OK;
@@ -443,8 +467,8 @@ strata_status st_plan_make(struct st_plan **out, const struct st_workload *workl
     return st_plan_make_judged(out, workload, capacity, policy, NULL);
 }
 
-strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
-                                  const struct st_policy *policy, const struct st_machine *rates)
+strata_status st_plan_create(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
+                             const struct st_policy *policy)
 {
     struct st_plan *plan = calloc(1, sizeof(*plan));
     strata_status st;
@@ -452,7 +476,7 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
     if (plan == NULL)
         return st_error(STRATA_E_NOMEM, "plan: no memory");
     plan->capacity = *capacity;
-    plan->policy = *policy;
+    plan->policy = plan->asked = *policy;
     plan->policy.rank = 0;
     plan->program.moments = policy->moments != 0 ? policy->moments : 2;
     plan->program.moment_format = policy->moment_format;
@@ -463,8 +487,24 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
     if ((st = st_workload_check(workload)) != STRATA_OK ||
         (st = st_workload_copy(&plan->program.workload, workload)) != STRATA_OK || (st = make_shards(plan)) != STRATA_OK ||
         (st = cut_chunks(plan)) != STRATA_OK || (st = check_leaves(plan)) != STRATA_OK || (st = check_ops(plan)) != STRATA_OK ||
-        (st = st_plan_sums_make(plan)) != STRATA_OK)
-        goto fail;
+        (st = st_plan_sums_make(plan)) != STRATA_OK) {
+        st_plan_destroy(plan);
+        return st;
+    }
+    *out = plan;
+    return STRATA_OK;
+}
+
+strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
+                                  const struct st_policy *policy, const struct st_machine *rates)
+{
+    struct st_plan *plan;
+    strata_status st = st_plan_create(&plan, workload, capacity, policy);
+
+    if (st != STRATA_OK)
+        return st;
+    if (rates == NULL && policy->streamed == ST_STREAMED_AUTO)
+        plan->policy.streamed = 0;
     if (!st_plan_smallest_fits(plan)) {
         st_plan_size(plan, plan->program.needed);
         tell_program(plan);
@@ -473,15 +513,28 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
         return does_not_fit(plan);
     }
     plan->fits = true;
-    if ((st = st_plan_choose(plan, rates)) != STRATA_OK || (st = st_plan_take_rank(plan, policy->rank)) != STRATA_OK)
-        goto fail;
-    settle(plan);
-    *out = plan;
-    return STRATA_OK;
-
-fail:
-    st_plan_destroy(plan);
+    if ((st = st_plan_choose(&plan, rates)) == STRATA_OK && (st = st_plan_take_rank(plan, policy->rank)) == STRATA_OK) {
+        settle(plan);
+        *out = plan;
+    } else {
+        st_plan_destroy(plan);
+    }
     return st;
+}
+
+strata_status st_plan_judge(struct st_plan **plan, const struct st_machine *rates)
+{
+    struct st_plan *judged;
+    strata_status st;
+
+    if (!st_simulate_possible(&(*plan)->program, rates))
+        return STRATA_OK;
+    st = st_plan_make_judged(&judged, &(*plan)->program.workload, &(*plan)->capacity, &(*plan)->asked, rates);
+    if (st != STRATA_OK)
+        return st;
+    st_plan_destroy(*plan);
+    *plan = judged;
+    return STRATA_OK;
 }
 
 strata_status st_plan_verify(const struct st_plan *plan)

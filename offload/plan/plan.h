@@ -37,12 +37,14 @@ _Static_assert(sizeof(struct st_decisions) == 17 * sizeof(uint32_t), "no padding
 struct st_plan {
     struct st_program program;
     struct st_capacity capacity; /* the capacity that it is made for */
-    struct st_policy policy;
+    struct st_policy policy;    /* with what was open in the caller's, `asked`, decided */
+    struct st_policy asked;
     struct st_decisions decided;
     struct st_slots reserved;  /* decided.slots before unused pools were dropped */
     struct st_plan_sums *sums; /* used by the planner alone, as is the next one: */
     struct st_scratch scratch; /* for writing its programs, and simulating them */
 
+    uint64_t judged_ops; /* simulated by the choice */
     bool fits;
     uint64_t minimum[STRATA_TIER_COUNT];          /* needed by the smallest placement of this policy */
     uint64_t fixed_bytes, rss_bytes_max;          /* with tables.h; host + cpu device + that */
@@ -50,7 +52,7 @@ struct st_plan {
     uint32_t item_count;
 };
 
-/** Plan.  *out is set also on E_NOFIT (fits is false, and needed[] is that of the smallest placement, so it shows what is
+/** Plan, judged by a nominal machine: one on which everything takes about equally long.  *out is set also on E_NOFIT (fits is false, and needed[] is that of the smallest placement, so it shows what is
  *  lacking); the error sentence names the tier, what is needed, what there is, and what would help.
  *  E_NOFIT: a tier lacks room.  E_INVAL: bad workload.  E_NOMEM. */
 strata_status st_plan_make(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
@@ -60,10 +62,11 @@ void st_plan_destroy(struct st_plan *plan);
 /** Prove that the program is sound (program.h) and within the capacities.  E_INTERNAL with the first fault found. */
 strata_status st_plan_verify(const struct st_plan *plan);
 
-/** Plan again with known rates: on a device that is not the host, *plan is replaced by the plan that the simulator judges fastest
- *  at these rates: what is kept and what is recomputed, the order of accumulation where it is AUTO, and with ST_STREAMED_AUTO the
- *  share of blocks whose state is streamed: none, the closed form's, or half, a quarter, ... of that.  Any of them gives the same
- *  bits.  After an error *plan is still one of these plans.  E_NOMEM. */
-strata_status st_plan_balance(struct st_plan **plan, const struct st_machine *rates);
+/** The same with known rates: the choice is judged by a machine with these.  Any choice gives the same bits. */
+strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
+                                  const struct st_policy *policy, const struct st_machine *rates);
+/** Choose again, judged by known rates: *plan is replaced.  It stays what it is if rates are missing that its program needs, and
+ *  after an error.  E_NOMEM. */
+strata_status st_plan_judge(struct st_plan **plan, const struct st_machine *rates);
 
 #endif

@@ -2,12 +2,10 @@
  *
  * plan.c         policy, chunks, the smallest placement, refusals; makes the plan
  * plan_remedy.c  what a refusal advises
- * plan_choose.c  candidates, judged by the simulator
- * plan_place.c   placement, given the reserved slots: the fewest bytes moved
- * plan_traffic.c those bytes, from the decisions alone
+ * plan_choose.c  the fastest of many candidates (plan_choose_internal.h)
+ * plan_traffic.c bytes that a placement moves, from the decisions alone
  * plan_predicates.c  what the decisions say of a page
  * plan_layout.c  from decisions to sizes, and to buffers
- * plan_balance.c which processor updates what
  * plan_sums.c    sums that make both quick
  * emit*.c        the program (emit_internal.h) */
 #ifndef OFFLOAD_PLAN_PLAN_INTERNAL_H
@@ -16,6 +14,8 @@
 #include "offload/plan/plan.h"
 
 #define ST_POOL_SLOTS_MAX 16u
+/* The chunk size grows with the model, so that there are at most this many chunks. */
+#define ST_CHUNKS_MOST 16384u
 
 /* Slots of one kind, handed out round robin.  holds[]: what the emitter knows a slot to hold; ST_NO_BUFFER: nothing. */
 struct st_pool {
@@ -62,8 +62,14 @@ struct st_plan_sums {
 };
 strata_status st_plan_sums_make(struct st_plan *plan);
 void st_plan_sums_free(struct st_plan_sums *sums);
-/* First page after `page` that differs from it, in itself or by the decisions. */
-uint32_t st_plan_alike_end(const struct st_plan *plan, uint32_t page);
+/* Pages that are equal, in themselves and by the decisions: one of them, and how many they are. */
+struct st_alike {
+    uint32_t page, count;
+};
+#define ST_ALIKE_MAX 2u
+/* The pages from `page` on, up to *end, returned, in one or two parts; returns how many.  Two: every so often one's state is
+ * streamed. */
+uint32_t st_plan_alike(struct st_alike parts[ST_ALIKE_MAX], const struct st_plan *plan, uint32_t page, uint32_t *end);
 
 /* Size (and with `build`, place) everything for the decisions in plan.  Without build no allocation is made. */
 strata_status st_layout_make(struct st_layout *lay, struct st_plan *plan, bool build);
@@ -106,21 +112,16 @@ bool st_plan_allowed(const struct st_plan *plan);
 /* Set a decision to the largest value up to `high` with which they fit. */
 void st_plan_raise(struct st_plan *plan, uint32_t *decision, uint32_t high);
 
+/* The parts of a step, in order.  TAIL: what follows its end when updates are serial. */
+enum st_window { ST_WINDOW_FORWARD, ST_WINDOW_BACKWARD, ST_WINDOW_TAIL, ST_WINDOW_COUNT };
 /* Bytes of a steady step that depend on placement: weights, state, gradients, rows of the table; not activations. */
 struct st_moved {
-    uint64_t nvme, read;   /* read and written; only read */
-    uint64_t link, upload; /* up and down; only up */
-    uint64_t comm;         /* of weights and gradients, received of other ranks */
+    struct st_traffic in[ST_WINDOW_COUNT];
 };
 void st_plan_moved(struct st_moved *moved, const struct st_plan *plan);
-
-/* Set what is resident, cached and updated on the device so that, with the slots, kept blocks and accumulators that the decisions
- * name, the fewest NVMe bytes move, and among those placements the fewest link bytes.  The decisions must be allowed with the
- * smallest of all these. */
-void st_plan_place(struct st_plan *plan);
-
-/** About the number of ops of its programs, whatever the placement. */
-uint64_t st_plan_ops_expected(const struct st_plan *plan);
+struct st_traffic st_moved_sum(const struct st_moved *moved);
+/* When pages are updated. */
+enum st_window st_plan_update_window(const struct st_plan *plan);
 
 /* Lay out and write the program for the decisions. */
 strata_status st_plan_build(struct st_plan *plan);
@@ -131,15 +132,15 @@ bool st_plan_smallest(struct st_plan *plan, enum st_accumulation order);
 bool st_plan_smallest_fits(struct st_plan *plan);
 /* For a plan that lacks bytes of `tier`: what to change, as text.  The settings that it names have been tried, and fit. */
 void st_plan_remedy(char *buf, size_t bytes, const struct st_plan *plan, strata_tier tier);
-/* From the smallest placement to the plan: decide and build.  rates: the machine to judge by; NULL: a nominal machine. */
-strata_status st_plan_choose(struct st_plan *plan, const struct st_machine *rates);
+/* From the smallest placement to the plan: decide and build.  rates: the machine to judge by; NULL: a nominal machine.  *plan may
+ * be replaced by one in chunks of another size. */
+strata_status st_plan_choose(struct st_plan **plan, const struct st_machine *rates);
+/* A plan without decisions: pages and chunks of its workload, and sums over them. */
+strata_status st_plan_create(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
+                             const struct st_policy *policy);
 /** Turn a plan that is built into the one of another rank, with the same decisions.  What ranks move and update differs a little,
  *  and no choice must: choices are made by the plan of rank 0, which each rank then turns into its own. */
 strata_status st_plan_take_rank(struct st_plan *plan, uint32_t rank);
-/* st_plan_make() with the judge's rates. */
-strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
-                                  const struct st_policy *policy, const struct st_machine *rates);
-
 /* Write the program's ops, accesses and waits. */
 strata_status st_emit_program(struct st_plan *plan, struct st_layout *lay);
 

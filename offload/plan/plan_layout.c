@@ -260,9 +260,14 @@ static void lay_pages(struct st_walk *k)
 {
     const uint32_t count = k->plan->program.workload.page_count;
 
-    for (uint32_t p = 0, end; p < count; p = end) {
-        end = k->build ? p + 1 : st_plan_alike_end(k->plan, p);
-        lay_page(k, p, end - p);
+    for (uint32_t p = 0; p < count && k->build; p++)
+        lay_page(k, p, 1);
+    for (uint32_t p = 0, end; p < count && !k->build; p = end) {
+        struct st_alike parts[ST_ALIKE_MAX];
+        const uint32_t kinds = st_plan_alike(parts, k->plan, p, &end);
+
+        for (uint32_t i = 0; i < kinds; i++)
+            lay_page(k, parts[i].page, parts[i].count);
     }
 }
 

@@ -158,26 +158,47 @@ static uint32_t cut(uint32_t end, uint32_t page, uint32_t boundary)
     return boundary > page && boundary < end ? boundary : end;
 }
 
-/* Streamed blocks stand between others. */
-static uint32_t cut_streamed(const struct st_plan *plan, uint32_t end, uint32_t page)
+/* Of `count` pages, how many of the first are streamed: see st_place_streamed(). */
+static uint32_t streamed_before(const struct st_plan *plan, uint32_t count)
 {
-    const bool streamed = st_place_streamed(plan, page);
-    uint32_t p = page + 1;
-
-    if (plan->decided.streamed == 0)
-        return end;
-    while (p < end && st_place_streamed(plan, p) == streamed)
-        p++;
-    return p;
+    return (uint32_t)((uint64_t)count * plan->decided.streamed / ST_STREAMED_PARTS);
 }
 
-uint32_t st_plan_alike_end(const struct st_plan *plan, uint32_t page)
+/* Pages [first, *end) of a run, of which streamed ones stand between others: the first of either kind, and how many there are.
+ * Of several ranks each page has other slices, so that only neighbours are counted together. */
+static uint32_t part_streamed(struct st_alike parts[ST_ALIKE_MAX], const struct st_plan *plan, uint32_t first, uint32_t *end)
 {
-    uint32_t end = plan->sums->run_end[page];
+    const struct st_workload *w = &plan->program.workload;
+    const uint32_t low = plan->decided.device_state_pages > w->block_first ? plan->decided.device_state_pages : w->block_first;
+    const uint32_t streamed = streamed_before(plan, *end - low) - streamed_before(plan, first - low);
+    const bool is = st_place_streamed(plan, first);
+    uint32_t other = first;
 
-    end = cut(end, page, plan->decided.resident_pages);
-    end = cut(end, page, plan->decided.device_state_pages);
-    end = cut(end, page, plan->decided.cached_weight_pages);
-    end = cut(end, page, plan->decided.device_accum_pages);
-    return cut_streamed(plan, end, page);
+    parts[0] = (struct st_alike){first, is ? streamed : *end - first - streamed};
+    if (parts[0].count == *end - first)
+        return 1;
+    while (st_place_streamed(plan, other) == is)
+        other++;
+    parts[1] = (struct st_alike){other, *end - first - parts[0].count};
+    if (plan->program.ranks == 1)
+        return 2;
+    *end = other;
+    parts[0].count = other - first;
+    return 1;
+}
+
+uint32_t st_plan_alike(struct st_alike parts[ST_ALIKE_MAX], const struct st_plan *plan, uint32_t page, uint32_t *end)
+{
+    const struct st_workload *w = &plan->program.workload;
+
+    *end = plan->sums->run_end[page];
+    *end = cut(*end, page, plan->decided.resident_pages);
+    *end = cut(*end, page, plan->decided.device_state_pages);
+    *end = cut(*end, page, plan->decided.cached_weight_pages);
+    *end = cut(*end, page, plan->decided.device_accum_pages);
+    if (plan->decided.streamed > 0 && page >= plan->decided.device_state_pages && w->pages[page].kind == ST_PAGE_BLOCK &&
+        st_place_trained(plan, page))
+        return part_streamed(parts, plan, page, end);
+    parts[0] = (struct st_alike){page, *end - page};
+    return 1;
 }

@@ -5,7 +5,8 @@
  * sums equal those of the program. */
 #include "offload/plan/plan_internal.h"
 
-/* Transfers of one page: of all its weights, of those that an update changes, of its rounded gradient and of its fp32 sum. */
+/* Transfers of one page in a window: of all its weights, of those that an update changes, of its rounded gradient and of its fp32
+ * sum. */
 struct counts {
     uint32_t reads, writes; /* reads of all weights from NVMe and writes of updated ones to it, if the weights' home is there */
     uint32_t uploads, updated_uploads, updated_downloads;
@@ -15,7 +16,15 @@ struct counts {
 struct page_facts {
     uint32_t passes, forward, backward; /* uses of the page by device ops in one pass */
     bool trained, table, gathered, resident, device_update, gated;
+    enum st_window update; /* when it is updated */
 };
+
+enum st_window st_plan_update_window(const struct st_plan *plan)
+{
+    if (plan->policy.forward_only || plan->policy.update == ST_UPDATE_GATED)
+        return ST_WINDOW_FORWARD;
+    return plan->policy.update == ST_UPDATE_SERIAL ? ST_WINDOW_TAIL : ST_WINDOW_BACKWARD;
+}
 
 static bool is_head(const struct st_workload *w, enum st_page_kind kind)
 {
@@ -39,6 +48,7 @@ static struct page_facts facts_of(const struct st_plan *plan, uint32_t p)
     f.resident = st_place_resident(plan, p);
     f.device_update = f.trained && st_place_device_update(plan, p);
     f.gated = plan->policy.update == ST_UPDATE_GATED;
+    f.update = st_plan_update_window(plan);
     return f;
 }
 
@@ -51,29 +61,34 @@ static bool shares(const struct st_plan *plan, const struct page_facts *f)
 }
 
 /* Counts the weights of a page that is always on the device. */
-static void count_resident(struct counts *n, const struct page_facts *f)
+static void count_resident(struct counts n[ST_WINDOW_COUNT], const struct page_facts *f)
 {
     const bool host_update = f->trained && !f->device_update;
+    struct counts *u = &n[f->update];
 
-    n->reads = host_update ? 1 : 0;
+    u->reads = host_update ? 1 : 0;
     if (f->gathered && !(f->trained && f->gated))
-        n->reads++; /* by the lookup; otherwise it uses what the update has left */
-    n->updated_uploads = host_update ? 1 : 0;
-    n->updated_downloads = f->device_update && f->gathered ? 1 : 0;
-    n->writes = host_update || n->updated_downloads > 0 ? 1 : 0;
+        n[ST_WINDOW_FORWARD].reads++; /* by the lookup; otherwise it uses what the update has left */
+    u->updated_uploads = host_update ? 1 : 0;
+    u->updated_downloads = f->device_update && f->gathered ? 1 : 0;
+    u->writes = host_update || u->updated_downloads > 0 ? 1 : 0;
 }
 
-static void count_streamed(struct counts *n, const struct st_plan *plan, const struct page_facts *f)
+/* The forward of all micro-batches but the first comes after a backward. */
+static void count_streamed(struct counts n[ST_WINDOW_COUNT], const struct st_plan *plan, const struct page_facts *f)
 {
-    const uint32_t uses = f->passes * (f->forward + f->backward);
+    const uint32_t later = (f->passes - 1) * f->forward + f->passes * f->backward;
     const bool shared = shares(plan, f);
+    struct counts *u = &n[f->update];
 
-    n->reads = uses + (f->table ? 1 : 0) + (f->trained && !shared ? 1 : 0);
-    n->uploads = uses;
-    if (f->device_update)
-        n->uploads += !shared || f->table ? 1 : 0;
-    n->updated_downloads = f->device_update ? 1 : 0;
-    n->writes = f->trained ? 1 : 0;
+    n[ST_WINDOW_FORWARD].reads += f->forward + (f->table ? 1 : 0);
+    n[ST_WINDOW_FORWARD].uploads += f->forward;
+    n[ST_WINDOW_BACKWARD].reads += later;
+    n[ST_WINDOW_BACKWARD].uploads += later;
+    u->reads += f->trained && !shared ? 1 : 0;
+    u->uploads += f->device_update && (!shared || f->table) ? 1 : 0;
+    u->updated_downloads = f->device_update ? 1 : 0;
+    u->writes = f->trained ? 1 : 0;
 }
 
 static void count_gradients(struct counts *n, const struct st_plan *plan, uint32_t p, const struct page_facts *f)
@@ -99,16 +114,18 @@ static uint64_t state_of(const struct st_plan *plan, uint32_t p)
 }
 
 /* A page that comes to the device is gathered after that; of one that is updated while it is whole there, what has changed. */
-static uint64_t gathered_bytes(const struct st_plan *plan, uint32_t p, uint32_t times, const struct page_facts *f,
-                               const struct counts *n)
+static void add_gathered(struct st_moved *moved, const struct st_plan *plan, uint32_t p, uint32_t times,
+                         const struct page_facts *f, const struct counts n[ST_WINDOW_COUNT])
 {
     const struct st_plan_sums *sums = plan->sums;
     const uint64_t updated = sums->regathered[p + times] - sums->regathered[p];
 
     if (f->resident)
-        return (f->device_update ? 1 : n->updated_uploads) * updated;
-    return n->uploads * (sums->gathered[p + times] - sums->gathered[p]) +
-           (f->device_update && shares(plan, f) && !f->gated ? updated : 0);
+        moved->in[f->update].comm += (f->device_update ? 1 : n[f->update].updated_uploads) * updated;
+    else if (f->device_update && shares(plan, f) && !f->gated)
+        moved->in[f->update].comm += updated;
+    for (enum st_window w = 0; !f->resident && w < ST_WINDOW_COUNT; w++)
+        moved->in[w].comm += n[w].uploads * (sums->gathered[p + times] - sums->gathered[p]);
 }
 
 static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_t p, uint32_t times)
@@ -118,27 +135,28 @@ static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_
     const uint64_t updated = st_page_updated_bytes(shard, home);
     const uint64_t sum = (st_place_sum_cut(plan, p) ? shard : page)->trained_elems * sizeof(float);
     const struct page_facts f = facts_of(plan, p);
-    struct counts n = {0};
-    uint64_t up;
+    struct counts n[ST_WINDOW_COUNT] = {0};
 
     if (f.resident)
-        count_resident(&n, &f);
+        count_resident(n, &f);
     else
-        count_streamed(&n, plan, &f);
-    count_gradients(&n, plan, p, &f);
-    if (home == ST_WHERE_NVME) {
-        moved->read += times * n.reads * st_extent_bytes(shard->bytes);
-        moved->nvme += times * (n.reads * st_extent_bytes(shard->bytes) + n.writes * st_extent_bytes(updated));
+        count_streamed(n, plan, &f);
+    count_gradients(&n[ST_WINDOW_BACKWARD], plan, p, &f);
+    for (enum st_window w = 0; w < ST_WINDOW_COUNT; w++) {
+        struct st_traffic *t = &moved->in[w];
+
+        if (home == ST_WHERE_NVME) {
+            t->read += times * n[w].reads * st_extent_bytes(shard->bytes);
+            t->write += times * n[w].writes * st_extent_bytes(updated);
+        }
+        t->upload += times * (n[w].uploads * shard->bytes + n[w].updated_uploads * updated + n[w].sum_uploads * sum);
+        t->download += times * (n[w].updated_downloads * updated + n[w].grads * shard->trained_bytes + n[w].sum_downloads * sum);
     }
     if (st_place_streamed(plan, p)) {
-        moved->upload += times * state_of(plan, p);
-        moved->link += 2 * times * state_of(plan, p);
+        moved->in[f.update].upload += times * state_of(plan, p);
+        moved->in[f.update].download += times * state_of(plan, p);
     }
-    moved->comm += gathered_bytes(plan, p, times, &f, &n);
-    moved->comm += plan->sums->exchanged[p + times] - plan->sums->exchanged[p];
-    up = n.uploads * shard->bytes + n.updated_uploads * updated + n.sum_uploads * sum;
-    moved->upload += times * up;
-    moved->link += times * (up + n.updated_downloads * updated + n.grads * shard->trained_bytes + n.sum_downloads * sum);
+    add_gathered(moved, plan, p, times, &f, n);
 }
 
 /* Rows of the table that the host gathers, and gradients of rows that it scatters. */
@@ -146,35 +164,55 @@ static void add_rows(struct st_moved *moved, const struct st_plan *plan)
 {
     const struct st_workload *w = &plan->program.workload;
     const uint64_t bytes = w->activation_bytes * w->grad_accum;
+    const uint64_t first = st_place_horizontal(plan) ? w->activation_bytes : bytes;
 
     if (st_place_gather_on_host(plan)) {
-        moved->upload += bytes;
-        moved->link += bytes;
+        moved->in[ST_WINDOW_FORWARD].upload += first;
+        moved->in[ST_WINDOW_BACKWARD].upload += bytes - first;
     }
-    if (st_place_sum(plan, w->table_first) == ST_WHERE_HOST)
-        moved->link += plan->program.ranks * bytes; /* with several ranks all of theirs come by way of the device */
+    if (st_place_sum(plan, w->table_first) == ST_WHERE_HOST) /* with several ranks all of theirs come by way of the device */
+        moved->in[ST_WINDOW_BACKWARD].download += plan->program.ranks * bytes;
 }
 
 static void add_state(struct st_moved *moved, const struct st_plan *plan)
 {
     const uint32_t on_device = st_place_device_chunks(plan);
     const uint32_t from = plan->decided.cached_chunks > on_device ? plan->decided.cached_chunks : on_device;
+    struct st_traffic *t = &moved->in[st_plan_update_window(plan)];
     uint64_t bytes;
 
     if (plan->policy.forward_only || plan->policy.optimizer_tier != STRATA_TIER_NVME)
         return;
     bytes = plan->sums->state_bytes[plan->program.chunk_count] - plan->sums->state_bytes[from];
-    moved->read += bytes;
-    moved->nvme += 2 * bytes;
+    t->read += bytes;
+    t->write += bytes;
 }
 
 void st_plan_moved(struct st_moved *moved, const struct st_plan *plan)
 {
     *moved = (struct st_moved){0};
     for (uint32_t p = 0, end; p < plan->program.workload.page_count; p = end) {
-        end = st_plan_alike_end(plan, p);
-        add_page(moved, plan, p, end - p);
+        struct st_alike parts[ST_ALIKE_MAX];
+        const uint32_t count = st_plan_alike(parts, plan, p, &end);
+
+        for (uint32_t i = 0; i < count; i++)
+            add_page(moved, plan, parts[i].page, parts[i].count);
+        moved->in[ST_WINDOW_BACKWARD].comm += plan->sums->exchanged[end] - plan->sums->exchanged[p];
     }
     add_rows(moved, plan);
     add_state(moved, plan);
+}
+
+struct st_traffic st_moved_sum(const struct st_moved *moved)
+{
+    struct st_traffic sum = {0};
+
+    for (enum st_window w = 0; w < ST_WINDOW_COUNT; w++) {
+        sum.upload += moved->in[w].upload;
+        sum.download += moved->in[w].download;
+        sum.read += moved->in[w].read;
+        sum.write += moved->in[w].write;
+        sum.comm += moved->in[w].comm;
+    }
+    return sum;
 }

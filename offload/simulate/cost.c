@@ -195,6 +195,24 @@ double st_cost_flops(const struct st_program *program, const struct st_machine *
     return st_op_rows[op->kind].work == ST_WORK_CALL ? call_seconds(program, machine, op) : 0;
 }
 
+double st_cost_streaming(const struct st_program *program)
+{
+    double streamed = 0, host = 0;
+
+    for (uint32_t c = 0; c < program->chunk_count; c++) {
+        const struct st_chunk *chunk = &program->chunks[c];
+        const struct st_page_place *place = &program->pages[chunk->page];
+        const double weight = (double)st_format_bytes(chunk->format, chunk->elems);
+        const double both_ways = 2 * ((double)st_chunk_state_bytes(program, chunk) + weight);
+
+        if (chunk->group == ST_GROUP_FROZEN)
+            continue;
+        streamed += place->state == ST_WHERE_STREAMED ? both_ways : 0;
+        host += place->grad == ST_WHERE_DEVICE ? 0 : both_ways + 4 * weight;
+    }
+    return host > 0 ? (host + streamed) / host : 1;
+}
+
 uint64_t st_cost_updated(const struct st_program *program, const struct st_machine *machine, const struct st_op *op)
 {
     const bool here = op->lane == ST_LANE_UPDATE || machine->capacity.device_is_host;

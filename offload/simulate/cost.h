@@ -28,6 +28,10 @@ static inline double st_passes_sum(const struct st_passes *p)
 struct st_passes st_cost_passes(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
 /** Parameters that the host's cores update for an op. */
 uint64_t st_cost_updated(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
+/** By how much the host's updates take longer because state that is streamed to the device passes through the same memory
+ *  meanwhile, evenly over the step.  A parameter that the host updates costs its memory state and weight both ways, its gradient
+ *  as it comes and is read, and its new weight as it is stored and leaves; one that is streamed state and weight both ways. */
+double st_cost_streaming(const struct st_program *program);
 /** Seconds of an exchange between ranks, without its latency; 0: it is none. */
 double st_cost_comm(const struct st_program *program, const struct st_machine *machine, const struct st_op *op);
 /** Bytes per second of a lane that moves some. */

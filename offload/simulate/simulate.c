@@ -182,6 +182,7 @@ static strata_status run_steps(struct st_clock *s, struct st_simulation *out)
  * host's threads check data as it arrives. */
 static void take_costs(struct st_clock *s)
 {
+    const double streaming = s->machine->capacity.device_is_host ? 1 : st_cost_streaming(s->program);
     const uint32_t count = s->program->op_count;
 
     for (uint32_t i = 0; i < count; i++) {
@@ -189,7 +190,7 @@ static void take_costs(struct st_clock *s)
         const double checksums = (op->phases & ST_PHASE_BODY_SAVE) != 0 ? st_cost_checksums(s->program, s->machine, op) : 0;
         const uint32_t read = checksums > 0 ? st_cost_read_of(s->program, op) : NONE, owner = read != NONE ? read : i;
 
-        s->cost[i] = st_cost_op(s->program, s->machine, op);
+        s->cost[i] = st_cost_op(s->program, s->machine, op) * (op->lane == ST_LANE_UPDATE ? streaming : 1);
         if (checksums > 0 && s->after[owner] > 0)
             continue;
         s->after[owner] = checksums > 0 ? checksums : s->after[owner];

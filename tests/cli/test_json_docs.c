@@ -206,10 +206,13 @@ static void every_key_is_documented_and_comes(void **state)
         {"plan", "plan --model nano --seq-len 32 --json --save {w}/checkpoints --machine tests/machines/laptop-8gb.json"},
         {"plan", "plan --model gpt2 --ranks 16 --scale --json --machine tests/machines/h100-node8.json"},
         {"plan", "plan --model gpt2-xl --json --host-memory 1G --machine tests/machines/laptop-8gb.json"},
+        {"plan",
+         "plan --model gpt2 --json --grad-accum 4 --set strata.accumulation=horizontal --set zero_optimization.stage=3 --set "
+         "zero_optimization.offload_optimizer.device=cpu --device-memory 700MiB --machine tests/machines/laptop-8gb.json"},
         {"eval", "eval --model {w}/model --data {w}/good.heldout.bin --seq-len 128 --json"},
-        {"eval",
-         "eval --model tests/golden/families/llama_linear --data tests/golden/families/llama_linear/tokens.bin --seq-len 32 --json "
-         "--adapter one=tests/golden/adapters/llama_linear"},
+        {"eval", "eval --model tests/golden/families/llama_linear --data tests/golden/families/llama_linear/tokens.bin --seq-len "
+                 "32 --json "
+                 "--adapter one=tests/golden/adapters/llama_linear"},
         {"generate", "generate --model {w}/model --prompt x --max-tokens 3 --json"},
         {"generate", "generate --model {w}/model --prompt-tokens 1,2,3 --max-tokens 3 --json"},
         {"generate", "generate --model tests/golden/chat/qwen --chat --prompt x --max-tokens 3 --json"},

@@ -197,7 +197,6 @@ static void moments_in_8_bits_move_8(void **state)
 struct split {
     uint64_t held, moved;               /* bytes of chunks above NVMe, and there */
     uint64_t held_params, moved_params; /* of theirs */
-    uint64_t largest;                   /* chunk, bytes */
     uint32_t held_chunks;
 };
 
@@ -211,14 +210,12 @@ static struct split split_of(const struct st_plan *plan)
 
         *(held ? &s.held : &s.moved) += c->bytes;
         *(held ? &s.held_params : &s.moved_params) += c->elems;
-        s.largest = c->bytes > s.largest ? c->bytes : s.largest;
         s.held_chunks += held;
     }
     return s;
 }
 
-/* A cache of any size is used but for less than a chunk, and each of its bytes is a byte less to read and a byte less to write.
- */
+/* Each byte of a cache that holds state is a byte less to read and a byte less to write; weights may take a part. */
 static void check_cached(const char *preset, double fraction)
 {
     struct st_plan *none = plan_of(preset, STRATA_TIER_HOST, ST_UPDATE_GATED, STRATA_BF16, 1, ST_ACCUMULATE_VERTICAL);
@@ -233,7 +230,7 @@ static void check_cached(const char *preset, double fraction)
                   plan->program.chunk_count, (double)f.parameter_bytes_nvme / (double)plan->program.workload.params);
     assert_int_equal(split_of(none).held, 0);
     assert_int_equal(s.held + s.moved, all);
-    assert_true(s.held <= cache && (cache == all ? s.moved == 0 : cache - s.held < s.largest));
+    assert_true(s.held <= cache && cache - s.held < all / 4);
     assert_int_equal(f.traffic[1].read, before.read - s.held);
     assert_int_equal(f.traffic[1].write, before.write - s.held);
     assert_int_equal(f.parameter_bytes_nvme, 20 * (plan->program.workload.params - s.held_params)); /* 20 (1 - c) a parameter */
@@ -284,7 +281,7 @@ static void runs_with_a_cache_move_as_much(void **state)
         s = split_of(plan);
         all = i == 0 ? s.moved : all;
         assert_true(s.held + s.moved == all && s.held <= cell.cache);
-        assert_true(cell.cache - s.held < s.largest && (fractions[i] < 1 || s.moved == 0));
+        assert_true(s.held <= cell.cache && cell.cache - s.held < (s.held + s.moved) / 4);
         assert_int_equal(rig_train(&result, model, plan, &cell, STEPS, scratch_dir), STRATA_OK);
         print_message("%u of %u chunks cached: %.0f bytes read and %.0f written per step\n", s.held_chunks,
                       plan->program.chunk_count, (double)result.moved_bytes.read / STEPS,

@@ -1,0 +1,174 @@
+/* plan_bound.c - the least seconds of a steady step with a placement, in closed form.
+ *
+ * A step falls into windows: forward, backward, and what follows its end when updates are serial.  A resource must do a window's
+ * work within it, but for what slots carry over its end, so each window takes at least as long as its busiest resource, and the
+ * step as long as all windows, or as its busiest resource altogether.  Work that takes little (rounding, zeroing, small pages) is
+ * left out: the bound may only be too low. */
+#include "offload/plan/plan_choose_internal.h"
+
+#include "offload/optim/optimizer.h"
+#include "offload/simulate/cost.h"
+
+/* Seconds that each resource works in one window. */
+struct load {
+    double compute, upload, download, update, read, write, comm;
+};
+
+/* What a separate device's update of a parameter passes over in its memory: state and weight both ways, and the gradient. */
+static double update_bytes(const struct st_plan *plan)
+{
+    const strata_dtype format = plan->sums->trained_f32 ? STRATA_F32 : plan->program.workload.dtype;
+    const double weight = (double)strata_dtype_bytes(format);
+
+    return 2 * ((double)st_state_bytes(&plan->program, st_master_of(format), ST_TILE_ELEMS) / ST_TILE_ELEMS + weight) + weight;
+}
+
+static double trained_params(const struct st_page *shard)
+{
+    double params = 0;
+
+    for (uint32_t i = 0; i < shard->group_count; i++)
+        params += shard->groups[i].kind == ST_GROUP_FROZEN ? 0 : (double)shard->groups[i].elems;
+    return params;
+}
+
+/* Elements that the host's cores update, or, on a device that is the host, all; and bytes that a separate device's updates pass
+ * over in its memory. */
+static void add_updates(struct load *load, const struct st_plan *plan, const struct st_machine *m)
+{
+    double host = 0, device = 0;
+
+    for (uint32_t p = 0, end; p < plan->program.workload.page_count; p = end) {
+        struct st_alike parts[ST_ALIKE_MAX];
+        const uint32_t kinds = st_plan_alike(parts, plan, p, &end);
+
+        for (uint32_t i = 0; i < kinds && st_place_trained(plan, p); i++) {
+            const bool here = plan->capacity.device_is_host || !st_place_device_update(plan, parts[i].page);
+
+            *(here ? &host : &device) += parts[i].count * trained_params(&plan->program.shards[p]);
+        }
+    }
+    load->update += st_seconds_at(host, m->rates.update);
+    load->compute += st_seconds_at(device * update_bytes(plan), m->rates.memory);
+}
+
+/* Blocks below the lowest that is trained have no backward; the top ones' activations may be kept. */
+static void add_compute(struct load loads[ST_WINDOW_COUNT], const struct st_plan *plan, const struct st_machine *m)
+{
+    const struct st_workload *w = &plan->program.workload;
+    const struct st_decisions *d = &plan->decided;
+    const uint32_t blocks = w->block_count - plan->sums->lowest_block;
+    const uint32_t kept = d->kept_blocks < blocks ? d->kept_blocks : blocks;
+    const double micros = w->grad_accum, first = st_place_horizontal(plan) ? 1 : micros;
+    const double forward = w->block_count * st_call_seconds(w, &m->rates, ST_CALL_BLOCK_FORWARD, false) +
+                           w->head_count * st_call_seconds(w, &m->rates, ST_CALL_HEAD_STATS, false);
+    const double backward = kept * st_call_seconds(w, &m->rates, ST_CALL_BLOCK_BACKWARD, false) +
+                            (blocks - kept) * st_call_seconds(w, &m->rates, ST_CALL_BLOCK_BACKWARD, true) +
+                            d->kept_slices * st_call_seconds(w, &m->rates, ST_CALL_HEAD_GRAD, false) +
+                            (w->head_count - d->kept_slices) * st_call_seconds(w, &m->rates, ST_CALL_HEAD_GRAD, true);
+
+    loads[ST_WINDOW_FORWARD].compute += first * forward;
+    if (!plan->policy.forward_only)
+        loads[ST_WINDOW_BACKWARD].compute += (micros - first) * forward + micros * backward;
+}
+
+/* Layer boundaries that leave the device after forward and come back for backward, but for those that slots hold. */
+static void add_activations(struct st_moved *moved, const struct st_plan *plan)
+{
+    const struct st_workload *w = &plan->program.workload;
+    const uint64_t most = (uint64_t)(w->block_count + 1) * w->grad_accum, held = plan->decided.slots.acts + w->grad_accum;
+    const uint64_t bytes = most > held ? (most - held) * w->activation_bytes : 0;
+    const enum st_window forward = st_place_horizontal(plan) ? ST_WINDOW_BACKWARD : ST_WINDOW_FORWARD;
+
+    if (plan->policy.forward_only || plan->decided.activation_tier == STRATA_TIER_DEVICE)
+        return;
+    moved->in[forward].download += bytes;
+    moved->in[ST_WINDOW_BACKWARD].upload += bytes;
+    if (plan->decided.activation_tier != STRATA_TIER_NVME)
+        return;
+    moved->in[forward].write += bytes;
+    moved->in[ST_WINDOW_BACKWARD].read += bytes;
+}
+
+static double longer(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static double less(uint64_t bytes, double held)
+{
+    return longer((double)bytes - held, 0);
+}
+
+/* On a device that is the host its cores compute, copy and update in turn.  A disk that reads and writes does both at half the
+ * mixed rate, or one after the other. */
+static double busiest(const struct load *l, const struct st_machine *m)
+{
+    const double cores = l->compute + (m->capacity.device_is_host ? l->upload + l->download + l->update : 0);
+    const double links = m->capacity.device_is_host ? 0 : longer(longer(l->upload, l->download), l->update);
+    const double apart = l->read + l->write,
+                 both = m->rates.mixed > 0 ? (l->read * m->rates.read + l->write * m->rates.write) / m->rates.mixed : apart;
+    const double least = longer(l->read, l->write), disk = longer(least, both < apart ? both : apart);
+
+    return longer(longer(cores, links), longer(disk, l->comm));
+}
+
+static void add(struct load *sum, const struct load *l)
+{
+    sum->compute += l->compute;
+    sum->upload += l->upload;
+    sum->download += l->download;
+    sum->update += l->update;
+    sum->read += l->read;
+    sum->write += l->write;
+    sum->comm += l->comm;
+}
+
+/* Bytes that slots carry over a window's end, each way. */
+struct carried {
+    double link, disk;
+};
+static struct carried carried_of(const struct st_plan *plan)
+{
+    const struct st_slots *slots = &plan->decided.slots;
+    double page = 0, sum = 0, chunk = (double)plan->sums->state_largest[0];
+
+    for (uint32_t p = 0; p < plan->program.workload.page_count; p = plan->sums->run_end[p]) {
+        page = longer(page, (double)plan->program.workload.pages[p].bytes);
+        sum = longer(sum, (double)plan->program.workload.pages[p].trained_elems * sizeof(float));
+    }
+    return (struct carried){.link = (slots->weights + 1) * page + (slots->grads + 1) * sum + slots->streamed_states * chunk,
+                            .disk = slots->states * chunk + slots->host_weights * page};
+}
+
+double st_plan_bound(const struct st_plan *plan, const struct st_machine *m, double *work)
+{
+    const struct carried carried = carried_of(plan);
+    struct load loads[ST_WINDOW_COUNT] = {0}, sum = {0};
+    struct st_moved moved;
+    double windows = 0, all;
+
+    st_plan_moved(&moved, plan);
+    add_activations(&moved, plan);
+    add_compute(loads, plan, m);
+    if (!plan->policy.forward_only)
+        add_updates(&loads[st_plan_update_window(plan)], plan, m);
+    for (enum st_window w = 0; w < ST_WINDOW_COUNT; w++) {
+        struct load whole = loads[w];
+
+        whole.upload = st_seconds_at((double)moved.in[w].upload, m->rates.upload);
+        whole.download = st_seconds_at((double)moved.in[w].download, m->rates.download);
+        whole.read = st_seconds_at((double)moved.in[w].read, m->rates.read);
+        whole.write = st_seconds_at((double)moved.in[w].write, m->rates.write);
+        whole.comm = st_comm_seconds(&m->rates, plan->program.ranks, (double)moved.in[w].comm);
+        add(&sum, &whole);
+        loads[w].upload = st_seconds_at(less(moved.in[w].upload, carried.link), m->rates.upload);
+        loads[w].download = st_seconds_at(less(moved.in[w].download, carried.link), m->rates.download);
+        loads[w].read = st_seconds_at(less(moved.in[w].read, carried.disk), m->rates.read);
+        loads[w].write = st_seconds_at(less(moved.in[w].write, carried.disk), m->rates.write);
+        windows += busiest(&loads[w], m);
+    }
+    all = busiest(&sum, m);
+    *work = sum.compute + sum.upload + sum.download + sum.update + sum.read + sum.write + sum.comm;
+    return longer(all, windows);
+}

@@ -1,0 +1,455 @@
+/* plan_candidate.c - the candidates of a plan: what can be intended for a workload, and the decisions that follow where it fits.
+ *
+ * An intent names amounts on fixed ladders: how many blocks' activations are kept, the state of how many pages lies on the
+ * device, what share of the others is streamed there, and so on.  Ladders depend on the workload alone, so that a larger memory
+ * has every intent of a smaller one, and more.  An intent that does not fit gives no candidate.  What is left of memory then goes
+ * to the largest amounts that fit: pages resident on the device, weights and state cached in host memory, slots. */
+#include "offload/plan/plan_choose_internal.h"
+
+#include <string.h>
+
+#define HOST_ORDERS 4u
+
+/* Slots to ask for; the smallest placement has one of each, two for activations.  Deep queues pay only if lanes run on their own.
+ */
+struct slot_profile {
+    struct st_slots first, later; /* reserved before anything is placed; taken from what is left */
+};
+static const struct slot_profile profiles[ST_SLOT_PROFILES] = {
+    {{2, 3, 4, 3, 4, 4, 2}, {4, 4, 8, 6, 4, 4, 8}},
+    {{1, 1, 1, 1, 2, 1, 1}, {4, 4, 8, 6, 4, 4, 8}},
+    {{2, 4, 8, 3, 4, 4, 2}, {4, 4, 8, 6, 4, 4, 8}},
+    {{3, 6, 16, 4, 4, 4, 2}, {4, 6, 16, 6, 4, 4, 8}},
+};
+static const struct slot_profile host_profiles[ST_SLOT_PROFILES] = {
+    {{2, 3, 4, 3, 4, 4, 2}, {2, 3, 8, 3, 4, 4, 2}},
+    {{1, 1, 1, 1, 2, 1, 1}, {2, 3, 8, 3, 4, 4, 2}},
+    {{2, 4, 8, 3, 4, 4, 2}, {2, 4, 8, 3, 4, 4, 2}},
+    {{3, 6, 16, 4, 4, 4, 2}, {3, 6, 16, 4, 4, 4, 2}},
+};
+
+/* --- the largest counts that fit --- */
+
+/* A count that is raised.  What a placement needs grows with it within a piece, in which slots keep their size; a piece more may
+ * need less than the one before. */
+struct count {
+    struct st_plan *plan;
+    uint32_t *decision;
+    uint64_t room, promoted;                                       /* of chunks, see chunks_fit() */
+    uint32_t (*piece)(const struct st_plan *plan, uint32_t value); /* first value of the piece that `value` is in */
+    bool (*fits)(const struct count *c, uint32_t value);
+};
+
+/* The largest value in [low, high) that fits; low does, high does not. */
+static uint32_t bisect(const struct count *c, uint32_t low, uint32_t high)
+{
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+
+        *(c->fits(c, middle) ? &low : &high) = middle;
+    }
+    return low;
+}
+
+/* Raises a decision to the largest value up to `high` that fits; it stays as it is if no larger one does. */
+static void raise(const struct count *c, uint32_t high)
+{
+    const uint32_t low = *c->decision;
+
+    while (high > low) {
+        const uint32_t piece = c->piece(c->plan, high), first = piece > low ? piece : low + 1;
+
+        if (c->fits(c, high)) {
+            *c->decision = high;
+            return;
+        }
+        if (first < high && c->fits(c, first)) {
+            *c->decision = bisect(c, first, high);
+            return;
+        }
+        high = first - 1;
+    }
+    *c->decision = low;
+}
+
+static bool allowed_with(const struct count *c, uint32_t value)
+{
+    *c->decision = value;
+    return st_plan_allowed(c->plan);
+}
+
+static uint32_t page_piece(const struct st_plan *plan, uint32_t p)
+{
+    return p < plan->program.workload.page_count ? plan->sums->run_first[p] : p;
+}
+
+/* Inside a piece the largest chunk beyond it, which slots must hold, is the same. */
+static uint32_t chunk_piece(const struct st_plan *plan, uint32_t c)
+{
+    const uint64_t *largest = plan->sums->state_largest;
+    uint32_t low = 0, high = c;
+
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+
+        if (largest[middle] == largest[c])
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* Host bytes of the first so many chunks' state, and of the slots for the others'. */
+static uint64_t chunk_bytes(const struct st_plan *plan, uint32_t value)
+{
+    return plan->sums->state_bytes[value] + plan->decided.slots.states * plan->sums->state_largest[value];
+}
+
+static bool chunks_fit(const struct count *c, uint32_t value)
+{
+    return chunk_bytes(c->plan, value) <= c->room && c->plan->sums->state_bytes[value] <= c->promoted;
+}
+
+static void raise_cached_weights(struct st_plan *plan, uint32_t most)
+{
+    if (plan->policy.param_tier == STRATA_TIER_NVME)
+        raise(&(struct count){plan, &plan->decided.cached_weight_pages, 0, 0, page_piece, allowed_with}, most);
+}
+
+/* Chunks' bytes are known by their sums, so that one sizing is enough. */
+static void raise_cached_chunks(struct st_plan *plan)
+{
+    const uint32_t on_device = st_place_device_chunks(plan);
+    uint32_t *chunks = &plan->decided.cached_chunks;
+    struct count c = {plan, chunks, 0, UINT64_MAX, chunk_piece, chunks_fit};
+    uint64_t needed[STRATA_TIER_COUNT];
+
+    if (plan->policy.optimizer_tier != STRATA_TIER_NVME || plan->policy.forward_only)
+        return;
+    if (*chunks < on_device)
+        *chunks = on_device;
+    st_plan_size(plan, needed);
+    c.room = chunk_bytes(plan, *chunks) + plan->capacity.bytes[STRATA_TIER_HOST] - needed[STRATA_TIER_HOST];
+    if (plan->policy.cache != ST_AUTO_BYTES)
+        c.promoted = plan->sums->state_bytes[*chunks] + plan->policy.cache - st_plan_promoted(plan);
+    raise(&c, plan->program.chunk_count);
+}
+
+/* --- slots --- */
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* All at once, as a rule; else one kind after the other, as many as fit. */
+static void raise_slots(struct st_plan *plan, const struct st_slots *to)
+{
+    struct st_slots *slots = &plan->decided.slots;
+    const struct st_slots before = *slots;
+
+    *slots = (struct st_slots){.weights = larger(before.weights, to->weights),
+                               .host_weights = larger(before.host_weights, to->host_weights),
+                               .states = larger(before.states, to->states),
+                               .streamed_states = larger(before.streamed_states, to->streamed_states),
+                               .acts = larger(before.acts, to->acts),
+                               .host_acts = larger(before.host_acts, to->host_acts),
+                               .grads = larger(before.grads, to->grads)};
+    if (st_plan_allowed(plan))
+        return;
+    *slots = before;
+    st_plan_raise(plan, &slots->weights, to->weights);
+    st_plan_raise(plan, &slots->grads, to->grads);
+    st_plan_raise(plan, &slots->acts, to->acts);
+    st_plan_raise(plan, &slots->host_acts, to->host_acts);
+    st_plan_raise(plan, &slots->states, to->states);
+    st_plan_raise(plan, &slots->host_weights, to->host_weights);
+    st_plan_raise(plan, &slots->streamed_states, to->streamed_states);
+}
+
+/* Empties pools that the placement does not use, so that candidates that differ only in those become equal. */
+static void drop_unused_slots(struct st_plan *plan)
+{
+    struct st_layout lay;
+
+    plan->reserved = plan->decided.slots;
+    (void)st_layout_make(&lay, plan, false); /* sizing cannot fail */
+    plan->decided.slots = st_layout_slots(&lay);
+}
+
+/* --- from an intent to decisions --- */
+
+static void raise_resident(struct st_plan *plan, uint32_t most)
+{
+    raise(&(struct count){plan, &plan->decided.resident_pages, 0, 0, page_piece, allowed_with}, most);
+}
+
+/* Spends what is left.  The orders differ where residency, weights and state compete: for host memory, or for a limited cache. */
+static void fill(struct st_plan *plan, const struct st_intent *intent)
+{
+    const uint32_t pages = plan->program.workload.page_count,
+                   resident = (uint32_t)((uint64_t)pages * intent->resident / ST_RESIDENT_ALL);
+
+    switch (intent->order) {
+    case 0:
+        raise_resident(plan, resident);
+        raise_cached_weights(plan, pages);
+        raise_cached_chunks(plan);
+        return;
+    case 1:
+        raise_cached_weights(plan, pages);
+        raise_resident(plan, resident);
+        raise_cached_chunks(plan);
+        return;
+    case 2:
+        raise_cached_chunks(plan);
+        raise_cached_weights(plan, pages);
+        raise_resident(plan, resident);
+        return;
+    default:
+        raise_cached_weights(plan, pages / 2);
+        raise_cached_chunks(plan);
+        raise_cached_weights(plan, pages);
+        raise_resident(plan, resident);
+        return;
+    }
+}
+
+bool st_candidate_complete(struct st_plan *plan, const struct st_decisions *start, const struct st_intent *intent)
+{
+    const struct slot_profile *profile = &(plan->capacity.device_is_host ? host_profiles : profiles)[intent->slots];
+    const struct st_workload *w = &plan->program.workload;
+    struct st_decisions *d = &plan->decided;
+
+    *d = *start;
+    d->activation_tier = intent->activation_tier;
+    if (plan->policy.streamed != ST_STREAMED_AUTO) /* as much as fits of what is asked for, whatever else might be faster */
+        st_plan_raise(plan, &d->streamed, intent->streamed);
+    if (intent->state_pages > d->device_state_pages) {
+        d->device_state_pages = intent->state_pages;
+        d->resident_pages = larger(d->resident_pages, d->device_state_pages);
+    }
+    d->device_accum_pages = intent->accum_pages;
+    if (intent->kept != ST_KEPT_REST)
+        d->kept_blocks = larger(d->kept_blocks, intent->kept);
+    if (!st_plan_allowed(plan))
+        return false;
+    raise_slots(plan, &profile->first);
+    st_plan_raise(plan, &d->streamed, intent->streamed);
+    fill(plan, intent);
+    if (intent->kept == ST_KEPT_REST)
+        st_plan_raise(plan, &d->kept_blocks, w->block_count);
+    if (plan->policy.activations != ST_ACT_RECOMPUTED && !plan->policy.forward_only && intent->kept > 0)
+        st_plan_raise(plan, &d->kept_slices, w->head_count);
+    raise_slots(plan, &profile->later);
+    drop_unused_slots(plan);
+    return true;
+}
+
+/* --- ladders --- */
+
+/* 0, 1, 2, 3, 4, 6, 8, 12, 16, ... */
+static uint32_t next_rung(uint32_t rung)
+{
+    return rung < 4 ? rung + 1 : (rung & (rung - 1)) == 0 ? rung + rung / 2 : rung / 3 * 4;
+}
+
+/* Counts of pages whose state may lie on the device: none, the table's and what goes with it, and so many blocks more, all. */
+static uint32_t state_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan)
+{
+    const struct st_workload *w = &plan->program.workload;
+    uint32_t count = 1;
+
+    rungs[0] = 0;
+    if (plan->policy.forward_only || plan->policy.optimizer_tier == STRATA_TIER_DEVICE)
+        return 1;
+    if (w->block_first > w->table_count)
+        rungs[count++] = w->table_count;
+    for (uint32_t blocks = 0; blocks < w->block_count && count < ST_RUNGS_MAX - 2; blocks = next_rung(blocks))
+        rungs[count++] = w->block_first + blocks;
+    rungs[count++] = w->block_first + w->block_count;
+    if (w->page_count > w->block_first + w->block_count)
+        rungs[count++] = w->page_count;
+    return count;
+}
+
+/* Pages whose partial sums stay on the device between micro-batches. */
+static uint32_t accum_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan, enum st_accumulation accumulation)
+{
+    const uint32_t pages = plan->program.workload.page_count;
+    uint32_t count = 1;
+
+    rungs[0] = 0;
+    for (uint32_t quarter = 1; accumulation == ST_ACCUMULATE_HORIZONTAL && quarter <= 4; quarter++)
+        if (pages * quarter / 4 > rungs[count - 1])
+            rungs[count++] = pages * quarter / 4;
+    return count;
+}
+
+/* Shares of the blocks whose state is streamed: sixteenths, each count of blocks once. */
+static uint32_t streamed_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan, uint32_t state_pages)
+{
+    const struct st_workload *w = &plan->program.workload;
+    const uint32_t first = state_pages > w->block_first ? state_pages - w->block_first : 0;
+    const uint32_t blocks = first < w->block_count ? w->block_count - first : 0;
+    uint32_t count = 1;
+
+    rungs[0] = 0;
+    if (plan->policy.streamed != ST_STREAMED_AUTO) {
+        rungs[0] = plan->policy.streamed;
+        return 1;
+    }
+    if (plan->policy.forward_only || plan->capacity.device_is_host || plan->policy.optimizer_tier == STRATA_TIER_DEVICE)
+        return 1;
+    for (uint32_t s = ST_STREAMED_PARTS / 16; s <= ST_STREAMED_PARTS; s += ST_STREAMED_PARTS / 16)
+        if (blocks * s / ST_STREAMED_PARTS > blocks * rungs[count - 1] / ST_STREAMED_PARTS)
+            rungs[count++] = s;
+    return count;
+}
+
+/* As many blocks as fit at the end, eighths of all, none. */
+static uint32_t kept_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan)
+{
+    const uint64_t blocks = plan->program.workload.block_count;
+    uint32_t count = 0;
+
+    if (plan->policy.activations != ST_ACT_AUTO || plan->policy.forward_only) {
+        rungs[0] = plan->policy.activations == ST_ACT_KEPT ? (uint32_t)blocks : 0;
+        return 1;
+    }
+    rungs[count++] = ST_KEPT_REST;
+    for (uint32_t eighths = 8; eighths > 0; eighths--)
+        if ((blocks * eighths + 7) / 8 < rungs[count - 1])
+            rungs[count++] = (uint32_t)((blocks * eighths + 7) / 8);
+    rungs[count++] = 0;
+    return count;
+}
+
+uint32_t st_candidate_updates(enum st_update_policy updates[ST_UPDATES_MAX], const struct st_policy *asked)
+{
+    uint32_t count = 0;
+
+    if (asked->update != ST_UPDATE_AUTO || asked->forward_only) {
+        updates[count++] = asked->update != ST_UPDATE_AUTO ? asked->update : ST_UPDATE_GATED;
+        return count;
+    }
+    if (!asked->needs_norm)
+        updates[count++] = ST_UPDATE_IN_BACKWARD;
+    updates[count++] = ST_UPDATE_GATED;
+    updates[count++] = ST_UPDATE_SERIAL;
+    return count;
+}
+
+static uint32_t tier_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan, const struct st_decisions *start)
+{
+    rungs[0] = start->activation_tier;
+    rungs[1] = STRATA_TIER_DEVICE;
+    return plan->policy.activation_tier == STRATA_TIER_COUNT && rungs[0] != STRATA_TIER_DEVICE ? 2 : 1;
+}
+
+static uint32_t order_rungs(const struct st_plan *plan)
+{
+    const struct st_policy *p = &plan->policy;
+    const bool weights = p->param_tier == STRATA_TIER_NVME, state = p->optimizer_tier == STRATA_TIER_NVME && !p->forward_only;
+
+    if (weights && state)
+        return HOST_ORDERS;
+    return p->cache != ST_AUTO_BYTES && (weights || state) ? 3 : 1;
+}
+
+/* Is every page and chunk in memory?  Then no other order of filling gives another placement. */
+static bool everything_cached(const struct st_plan *plan)
+{
+    const struct st_decisions *d = &plan->decided;
+
+    return (plan->policy.param_tier != STRATA_TIER_NVME || d->cached_weight_pages == plan->program.workload.page_count) &&
+           (plan->policy.optimizer_tier != STRATA_TIER_NVME || plan->policy.forward_only ||
+            d->cached_chunks == plan->program.chunk_count) &&
+           plan->policy.cache == ST_AUTO_BYTES;
+}
+
+/* An intent that is complete but for the order in which memory is filled. */
+static strata_status each_order(struct st_candidates *c, struct st_intent *intent)
+{
+    const uint32_t orders = intent->resident == ST_RESIDENT_ALL ? order_rungs(c->plan) : 1;
+    strata_status st = STRATA_OK;
+
+    for (intent->order = 0; intent->order < orders && st == STRATA_OK; intent->order++) {
+        if (!st_candidate_complete(c->plan, c->start, intent))
+            return STRATA_OK;
+        st = c->visit(c->ctx, intent);
+        if (everything_cached(c->plan))
+            return st;
+    }
+    return st;
+}
+
+/* As many pages as fit, three, two, one quarter of all, none that need not be. */
+static strata_status each_resident(struct st_candidates *c, struct st_intent *intent)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t quarters = ST_RESIDENT_ALL + 1; quarters-- > 0 && st == STRATA_OK;) {
+        intent->resident = quarters;
+        st = each_order(c, intent);
+        if (c->plan->decided.resident_pages <= c->start->resident_pages || c->plan->decided.resident_pages <= intent->state_pages)
+            return st;
+    }
+    return st;
+}
+
+/* Shallow queues leave room for more. */
+static strata_status each_profile(struct st_candidates *c, struct st_intent *intent)
+{
+    strata_status st = STRATA_OK;
+
+    for (intent->slots = 0; intent->slots < ST_SLOT_PROFILES_FIRST && st == STRATA_OK; intent->slots++)
+        st = each_resident(c, intent);
+    return st;
+}
+
+static strata_status each_streamed(struct st_candidates *c, struct st_intent *intent)
+{
+    uint32_t rungs[ST_RUNGS_MAX];
+    const uint32_t count = streamed_rungs(rungs, c->plan, intent->state_pages);
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        intent->streamed = rungs[i];
+        st = each_profile(c, intent);
+    }
+    return st;
+}
+
+static strata_status each_kept(struct st_candidates *c, struct st_intent *intent)
+{
+    uint32_t kept[ST_RUNGS_MAX], states[ST_RUNGS_MAX];
+    const uint32_t kept_count = kept_rungs(kept, c->plan), state_count = state_rungs(states, c->plan);
+    strata_status st = STRATA_OK;
+
+    for (uint32_t k = 0; k < kept_count; k++)
+        for (uint32_t s = 0; s < state_count && st == STRATA_OK; s++) {
+            intent->kept = kept[k];
+            intent->state_pages = states[s];
+            st = each_streamed(c, intent);
+        }
+    return st;
+}
+
+strata_status st_candidates_visit(struct st_candidates *c)
+{
+    struct st_intent intent = {.accumulation = c->start->accumulation};
+    uint32_t tiers[ST_RUNGS_MAX], accums[ST_RUNGS_MAX];
+    const uint32_t tier_count = tier_rungs(tiers, c->plan, c->start);
+    const uint32_t accum_count = accum_rungs(accums, c->plan, intent.accumulation);
+    strata_status st = STRATA_OK;
+
+    for (uint32_t t = 0; t < tier_count; t++)
+        for (uint32_t a = 0; a < accum_count && st == STRATA_OK; a++) {
+            intent.activation_tier = (strata_tier)tiers[t];
+            intent.accum_pages = accums[a];
+            st = each_kept(c, &intent);
+        }
+    return st;
+}

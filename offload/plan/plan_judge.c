@@ -1,0 +1,149 @@
+/* plan_judge.c - the judge of candidates: seconds of a simulated step, at rates that are known or nominal.
+ *
+ * Where rates are unknown, it simulates a nominal machine, on which compute, update, disk, both links and what ranks exchange
+ * take equally long for the smallest placement (updates, copies and exchanges less, if the device is the host): no measurement
+ * enters, so that the plan is the same everywhere. */
+#include "offload/plan/plan_choose_internal.h"
+
+#include "core/base/error.h"
+#include "offload/simulate/simulate.h"
+
+#include <math.h>
+
+#define MERGED_MICROS 8u
+#define FEW_MICROS    8u
+#define MORE_MICROS   12u
+#define MANY_MICROS   24u /* steps of at least so many are not simulated whole */
+
+/* --- the nominal machine --- */
+
+static double flops(const struct st_workload *w)
+{
+    const double blocks = w->block_count * (2 * w->block_forward_flops + w->block_backward_flops);
+
+    return w->grad_accum * (blocks + w->head_forward_flops + w->head_backward_flops);
+}
+
+/* On a device that is the host, updates and copies are passes over memory, which take little time compared with compute. */
+#define HOST_UPDATE 0.125
+#define HOST_LINK   0.03125
+
+/* Each resource takes one second for the smallest placement. On a device that is the host, where they take turns, updates and
+ * copies take less, and the disk takes as long as all of them together. A resource without work is as fast as the slowest
+ * link. */
+void st_judge_nominal(struct st_machine *machine, const struct st_plan *smallest)
+{
+    const struct st_workload *w = &smallest->program.workload;
+    const uint64_t checkpoints =
+        smallest->decided.activation_tier == STRATA_TIER_DEVICE ? 0 : w->activation_bytes * w->grad_accum * (w->block_count + 1);
+    const bool host = smallest->capacity.device_is_host;
+    const double update = host ? HOST_UPDATE : 1, link = host ? HOST_LINK : 1, disk = host ? 1 + update + 2 * link : 1;
+    struct st_traffic sum;
+    struct st_moved moved;
+
+    st_plan_moved(&moved, smallest);
+    sum = st_moved_sum(&moved);
+    *machine = (struct st_machine){.name = "nominal", .capacity = smallest->capacity};
+    machine->rates.matmul_flops = flops(w);
+    machine->rates.update = (double)w->params / update;
+    machine->rates.upload = (double)(sum.upload + checkpoints + 1) / link;
+    machine->rates.download = (double)(sum.download + checkpoints + 1) / link;
+    machine->rates.link_node = (double)(sum.comm + 1) / update;
+    if (smallest->decided.activation_tier == STRATA_TIER_NVME)
+        sum.read += 2 * checkpoints;
+    machine->rates.read = machine->rates.write = machine->rates.mixed = (double)(sum.read + sum.write + 1) / disk;
+}
+
+/* --- folding --- */
+
+/* A plan for the same pages, chunks and micro-batch work in `micros` micro-batches, each `factor` times as large. */
+static strata_status fold(struct st_plan **out, const struct st_plan *plan, uint32_t micros, double factor)
+{
+    struct st_workload w = plan->program.workload; /* its lists are copied */
+    struct st_policy policy = plan->policy;
+
+    w.grad_accum = micros;
+    w.micro_batch = (uint32_t)(w.micro_batch * factor + 0.5);
+    w.activation_bytes = (uint64_t)((double)w.activation_bytes * factor);
+    w.block_forward_flops *= factor;
+    w.block_backward_flops *= factor;
+    w.head_forward_flops *= factor;
+    w.head_backward_flops *= factor;
+    policy.leaves = policy.leaves > micros ? micros : policy.leaves;
+    return st_plan_create(out, &w, &plan->capacity, &policy);
+}
+
+/* Leaves of a merged step are as many as before, or the step is not merged; with leaves the others are not folded. */
+static strata_status fold_both(struct st_judge *judge)
+{
+    const struct st_plan *plan = judge->plan;
+    const uint32_t micros = plan->program.workload.grad_accum, leaves = plan->policy.leaves;
+    const uint32_t merged = leaves * (leaves < MERGED_MICROS ? MERGED_MICROS / leaves : 1);
+    strata_status st = STRATA_OK;
+
+    if (plan->policy.accumulation != ST_ACCUMULATE_HORIZONTAL && 2 * merged <= micros)
+        st = fold(&judge->merged, plan, merged, (double)micros / merged);
+    if (st == STRATA_OK && plan->policy.accumulation != ST_ACCUMULATE_VERTICAL && leaves == 1 && micros >= MANY_MICROS &&
+        (st = fold(&judge->few, plan, FEW_MICROS, 1)) == STRATA_OK)
+        st = fold(&judge->more, plan, MORE_MICROS, 1);
+    return st;
+}
+
+strata_status st_judge_init(struct st_judge *judge, struct st_plan *plan, const struct st_machine *machine)
+{
+    strata_status st;
+
+    *judge = (struct st_judge){.machine = machine, .plan = plan};
+    if ((st = fold_both(judge)) != STRATA_OK)
+        st_judge_fini(judge);
+    return st;
+}
+
+void st_judge_fini(struct st_judge *judge)
+{
+    st_plan_destroy(judge->merged);
+    st_plan_destroy(judge->few);
+    st_plan_destroy(judge->more);
+    *judge = (struct st_judge){0};
+}
+
+static strata_status simulate(double *seconds, struct st_judge *judge, struct st_plan *plan)
+{
+    struct st_simulation simulation;
+    strata_status st;
+
+    if (plan != judge->plan) {
+        plan->decided = judge->plan->decided;
+        plan->policy.update = judge->plan->policy.update;
+    }
+    if ((st = st_plan_build(plan)) != STRATA_OK ||
+        (st = st_simulate_in(&simulation, &plan->program, judge->machine, &plan->scratch)) != STRATA_OK)
+        return st;
+    judge->ops += plan->program.op_count;
+    *seconds = simulation.seconds;
+    return STRATA_OK;
+}
+
+/* Each micro-batch more takes as long as those of which one program has more than the other; but what these hide may come to
+ * light with many, so that the step is no shorter than its bound. */
+static strata_status extrapolate(double *seconds, struct st_judge *judge)
+{
+    const double beyond = judge->plan->program.workload.grad_accum - MORE_MICROS;
+    double few, more, work, bound;
+    strata_status st;
+
+    if ((st = simulate(&few, judge, judge->few)) != STRATA_OK || (st = simulate(&more, judge, judge->more)) != STRATA_OK)
+        return st;
+    bound = st_plan_bound(judge->plan, judge->machine, &work);
+    *seconds = fmax(bound, more + beyond * (more - few) / (MORE_MICROS - FEW_MICROS));
+    return STRATA_OK;
+}
+
+strata_status st_judge_seconds(double *seconds, struct st_judge *judge)
+{
+    const bool horizontal = judge->plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL;
+
+    if (horizontal && judge->few != NULL)
+        return extrapolate(seconds, judge);
+    return simulate(seconds, judge, horizontal || judge->merged == NULL ? judge->plan : judge->merged);
+}
