@@ -175,6 +175,9 @@ static void flip(const struct workplace *w, const char *name, off_t at)
 static void damage_is_found_and_nothing_is_written(void **state)
 {
     run(*state, BASE "--model nano --max-steps 4");
+    refused(*state, "export {w}/save --out {w}/deep/exported --fault file.reserve:0:1:-28", 3, "model.safetensors: No space");
+    refused(*state, "export {w}/save --out {w}/deep/exported --fault file.write:3:1:-28", 4, "No space");
+    assert_false(workplace_exists(*state, "deep"));
     flip(*state, "{w}/save/step-00000004/set.0", 77777);
     refused(*state, "export {w}/save --out {w}/deep/exported", 4, "nothing is written; ");
     refused(*state, "export {w}/save --out {w}/deep/exported", 4, "step-00000002, which is older, opens: strata export");

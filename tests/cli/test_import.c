@@ -307,6 +307,8 @@ static void failures_leave_what_was(void **state)
             fail_msg("%s: exit code %d, %d entries\n%s", command, p.code, workplace_entries(w, "b"), p.err);
         program_free(&p);
     }
+    expect_refusal(w, IMPORT "--fault file.reserve:0:1:-28", 3, "No space");
+    expect_refusal(w, IMPORT "--fault file.write:2:1:-28", 4, "No space");
     workplace_run_ok(w, &p, IMPORT);
     program_free(&p);
     workplace_run(w, &p, IMPORT);
