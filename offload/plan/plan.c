@@ -495,6 +495,17 @@ strata_status st_plan_create(struct st_plan **out, const struct st_workload *wor
     return STRATA_OK;
 }
 
+strata_status st_plan_fits(bool *fits, const struct st_workload *workload, const struct st_capacity *capacity,
+                           const struct st_policy *policy)
+{
+    struct st_plan *plan = NULL;
+    const strata_status st = st_plan_create(&plan, workload, capacity, policy);
+
+    *fits = st == STRATA_OK && st_plan_smallest_fits(plan);
+    st_plan_destroy(plan);
+    return st;
+}
+
 strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                                   const struct st_policy *policy, const struct st_machine *rates)
 {

@@ -58,6 +58,9 @@ struct st_plan {
 strata_status st_plan_make(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                            const struct st_policy *policy);
 void st_plan_destroy(struct st_plan *plan);
+/** Whether st_plan_make() would find that it fits, by sizing alone: no program is written.  E_INVAL, E_CONFIG, E_NOMEM. */
+strata_status st_plan_fits(bool *fits, const struct st_workload *workload, const struct st_capacity *capacity,
+                           const struct st_policy *policy);
 
 /** Prove that the program is sound (program.h) and within the capacities.  E_INTERNAL with the first fault found. */
 strata_status st_plan_verify(const struct st_plan *plan);
