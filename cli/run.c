@@ -226,33 +226,41 @@ strata_status cli_run_eval_data(const struct cli_run *r, struct strata_data **da
     return is_text(*path) ? open_texts(r, data, NULL, path, 1, true) : strata_data_open(data, r->model, path, 1);
 }
 
+void cli_run_model_opts(const struct cli_run *r, struct strata_model_opts *opts)
+{
+    const struct cli_args *args = r->args;
+
+    *opts = (struct strata_model_opts)STRATA_MODEL_OPTS_INIT;
+    opts->model = args->model;
+    opts->device = args->device;
+    opts->machine = args->machine;
+    opts->gpu = args->gpu;
+    opts->ram = args->ram;
+    opts->drives = args->drives.items;
+    opts->drive_count = args->drives.count;
+    opts->use = use_of(args->command);
+    opts->seq_len = (uint32_t)args->seq_len;
+    opts->seq_len_most = (uint32_t)args->cutoff_len;
+    opts->prompt_tokens = r->prompt_tokens;
+    opts->max_tokens = (uint32_t)args->max_tokens;
+    opts->cache_tokens = r->cache_tokens;
+    opts->saved_checkpoints = r->saved_checkpoints;
+    opts->adapter = r->adapter != NULL ? r->adapter : args->adapter;
+    opts->seed = args->seed;
+    opts->ranks = (uint32_t)args->ranks;
+    opts->nodes = (uint32_t)args->nodes;
+    opts->comm = r->ranks.comm;
+    opts->progress = r->progress != NULL ? cli_progress_watch : NULL;
+    opts->progress_ctx = r->progress;
+}
+
 strata_status cli_run_model(struct cli_run *r)
 {
     const struct cli_args *args = r->args;
-    struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
+    struct strata_model_opts opts;
     strata_status st;
 
-    opts.model = args->model;
-    opts.device = args->device;
-    opts.machine = args->machine;
-    opts.gpu = args->gpu;
-    opts.ram = args->ram;
-    opts.drives = args->drives.items;
-    opts.drive_count = args->drives.count;
-    opts.use = use_of(args->command);
-    opts.seq_len = (uint32_t)args->seq_len;
-    opts.seq_len_most = (uint32_t)args->cutoff_len;
-    opts.prompt_tokens = r->prompt_tokens;
-    opts.max_tokens = (uint32_t)args->max_tokens;
-    opts.cache_tokens = r->cache_tokens;
-    opts.saved_checkpoints = r->saved_checkpoints;
-    opts.adapter = r->adapter != NULL ? r->adapter : args->adapter;
-    opts.seed = args->seed;
-    opts.ranks = (uint32_t)args->ranks;
-    opts.nodes = (uint32_t)args->nodes;
-    opts.comm = r->ranks.comm;
-    opts.progress = r->progress != NULL ? cli_progress_watch : NULL;
-    opts.progress_ctx = r->progress;
+    cli_run_model_opts(r, &opts);
     if ((st = find_documents(args, &r->documents)) != STRATA_OK)
         return st;
     opts.documents = r->documents;

@@ -31,6 +31,8 @@ strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, 
 /** Open it once more, for a run that goes on: with so many sequences a step, in so many leaves, where that is open. */
 strata_status cli_run_configure_again(struct cli_run *r, uint32_t train_batch, uint32_t leaves);
 strata_status cli_run_model(struct cli_run *r);
+/** The options that it opens the model with. */
+void cli_run_model_opts(const struct cli_run *r, struct strata_model_opts *opts);
 /** Create the engine. */
 strata_status cli_run_create(struct cli_run *r);
 /** The same, and load its weights; closes the progress line. */

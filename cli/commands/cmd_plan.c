@@ -3,6 +3,7 @@
 #include "api/plan_report.h"
 #include "api/predict.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/plan_question.h"
 #include "cli/options/output.h"
 #include "cli/report/endurance.h"
 #include "cli/report/plan_predict.h"
@@ -110,6 +111,8 @@ int cmd_plan(const struct cli_args *args)
         st_hardware_list(stdout);
         return 0;
     }
+    if (args->tokens != NULL || args->batch_tokens != 0 || args->write_config != NULL)
+        return cli_plan_question(args);
     st = cli_output_check("--svg", args->svg, args);
     if (st == STRATA_OK)
         st = cli_run_configure(&run, args, NULL);

@@ -59,7 +59,8 @@ struct cli_args {
     uint64_t max_tokens, top_k; /* max_tokens 0: strata/model.h */
     uint64_t train_bpe;         /* 0: not given */
     uint64_t ranks, nodes;      /* plan, like the next line */
-    const char *gpu, *ram;
+    const char *gpu, *ram, *tokens;
+    uint64_t batch_tokens; /* 0: not given */
     struct cli_list drives;
     uint64_t context;                           /* chat */
     const char *format, *dataset_info, *layout; /* tokens and train, like the next lines */
@@ -80,7 +81,7 @@ struct cli_args {
     uint64_t step, width;                /* trace; step 0: the last */
     double load;                         /* bench step; 0: not given */
     struct cli_list budgets;             /* bench step: sizes of the device's memory, or "all" */
-    const char *patterns, *write_config; /* bench io: names separated by commas; tune */
+    const char *patterns, *write_config; /* bench io: names separated by commas; tune, plan */
     struct cli_sizes blocks, depths;     /* bench io, like the next lines */
     uint64_t size;
     double seconds;

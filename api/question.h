@@ -1,0 +1,61 @@
+/* api/question.h - which configuration a machine should train a model with: the question of strata plan --tokens.
+ *
+ * Each candidate is a DeepSpeed file, opened and planned as anybody's would be, so that the file that wins plans the same when it
+ * is read again. */
+#ifndef API_QUESTION_H
+#define API_QUESTION_H
+
+#include "strata/plan.h"
+
+#define ST_QUESTION_TRIED_MAX 64u
+#define ST_QUESTION_BATCH     131072u /* tokens of a step, if nothing is said */
+
+struct st_question {
+    const struct strata_model_opts *model; /* STRATA_USE_PLAN; its machine, or what is here */
+    const char *const *overrides;          /* of the configuration: what is said of the machine, such as budgets */
+    uint32_t override_count;
+    const char *nvme;      /* directories, separated by commas; NULL: none here */
+    uint64_t batch_tokens; /* of a step; 0: ST_QUESTION_BATCH */
+};
+
+/* One setting, and what became of it. */
+struct st_tried {
+    strata_tier optimizer, param; /* the slowest tiers allowed */
+    uint32_t micro_batch, grad_accum;
+    double seconds; /* predicted; 0: rates are not known */
+};
+
+enum st_change { ST_CHANGE_GPU, ST_CHANGE_RAM, ST_CHANGE_DRIVE, ST_CHANGE_COUNT };
+
+/* The machine with one more of something. */
+struct st_changed {
+    bool possible; /* false: there is no more of it, or the machine is not known by its parts */
+    bool fits;
+    char what[64];
+    struct st_tried best;
+};
+
+struct st_answer {
+    uint32_t seq;       /* tokens of a sequence */
+    uint32_t sequences; /* of a step */
+    uint64_t params;
+    char model[64], machine[64];
+    struct st_tried tried[ST_QUESTION_TRIED_MAX]; /* those that fit */
+    uint32_t tried_count, best;
+    char *config;             /* the best one's file; NULL: nothing fits */
+    struct strata_plan *plan; /* of it, judged at the rates; NULL like config, and then: */
+    uint64_t capacity[STRATA_TIER_COUNT];
+    uint64_t least[STRATA_TIER_COUNT]; /* the least of a tier with which something fits, the others as they are; 0: none does */
+    uint64_t together[STRATA_TIER_COUNT];       /* where no tier alone would do: all three; 0: as it is */
+    struct st_changed changed[ST_CHANGE_COUNT]; /* of a machine known by its parts; if nothing fits, the first that does */
+};
+
+/** Answer it.  E_INVAL: the batch holds no sequence; the statuses of opening configurations and models and of planning, but
+ *  E_NOFIT: that is an answer. */
+strata_status st_question_answer(struct st_answer *out, const struct st_question *question);
+void st_answer_free(struct st_answer *answer);
+
+/** "none", "cpu", "nvme": as DeepSpeed says a tier. */
+const char *st_question_tier(strata_tier tier);
+
+#endif

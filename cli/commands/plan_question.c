@@ -1,0 +1,150 @@
+/* cli/commands/plan_question.c - see plan_question.h. */
+#include "cli/commands/plan_question.h"
+#include "cli/commands/commands.h"
+#include "cli/options/output.h"
+#include "cli/report/question_print.h"
+#include "cli/run.h"
+#include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/wrap.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DIRS_BYTES  4096
+#define TOKENS_MOST 1e18
+#define NVME        "strata.nvme="
+
+/* 1B, 2.5M, 4e8. */
+static strata_status parse_tokens(double *tokens, const char *text)
+{
+    static const char suffixes[] = "KMBT";
+    char *end = NULL;
+    const char *suffix;
+
+    if (text == NULL)
+        return STRATA_OK;
+    *tokens = strtod(text, &end);
+    suffix = *end != '\0' ? strchr(suffixes, *end & ~0x20) : NULL;
+    if (suffix != NULL) {
+        *tokens *= pow(1000, (double)(suffix - suffixes + 1));
+        end++;
+    }
+    if (end != text && *end == '\0' && *tokens >= 1 && *tokens <= TOKENS_MOST)
+        return STRATA_OK;
+    return st_error(STRATA_E_INVAL, "--tokens: \"%s\" is not a number of tokens: write 500M, 1B or 1000000000", text);
+}
+
+/* The answer chooses what a configuration says; what is said of the machine stays. */
+static strata_status check(const struct cli_args *args)
+{
+    if (args->config_file != NULL || args->recipe != NULL)
+        return st_error(STRATA_E_INVAL,
+                        "--tokens, --batch-tokens and --write ask for a configuration, and --config is one: leave "
+                        "either out");
+    if (args->ranks > 1 || args->scale || args->ops || args->svg != NULL)
+        return st_error(STRATA_E_INVAL,
+                        "--tokens, --batch-tokens and --write ask for a configuration: --ranks, --scale, --ops and "
+                        "--svg are for one that is chosen (--config FILE)");
+    if (args->tokens != NULL && args->max_steps > 0)
+        return st_error(STRATA_E_INVAL, "--tokens and --max-steps exclude each other: both say how long the run is");
+    for (uint32_t i = 0; i < args->overrides.count; i++)
+        if (strncmp(args->overrides.items[i], "strata.", strlen("strata.")) != 0)
+            return st_error(STRATA_E_INVAL,
+                            "%s: with --tokens, --batch-tokens and --write the configuration is the answer: only "
+                            "what is said of the machine (--nvme, --device-memory, --host-memory, --threads) counts",
+                            args->overrides.items[i]);
+    return cli_output_check("--write", args->write_config, args);
+}
+
+static strata_status write_config(const struct cli_args *args, const struct st_answer *answer)
+{
+    struct st_new_file file;
+    strata_status st;
+
+    if (args->write_config == NULL || answer->config == NULL)
+        return STRATA_OK;
+    if ((st = cli_output_create(&file, "--write", args->write_config, args)) != STRATA_OK)
+        return st;
+    if ((st = st_new_file_write_at(&file, answer->config, strlen(answer->config), 0)) == STRATA_OK)
+        return st_new_file_commit(&file);
+    st_new_file_abort(&file);
+    return st;
+}
+
+/* The directories go to the configuration, so that it alone says where they are.  Free out->overrides. */
+static strata_status make_question(struct st_question *out, char nvme[DIRS_BYTES], const struct cli_args *args)
+{
+    const char **overrides = calloc(args->overrides.count + 1u, sizeof(*overrides));
+
+    if (overrides == NULL)
+        return st_error(STRATA_E_NOMEM, "out of memory for the command line");
+    out->batch_tokens = args->batch_tokens;
+    out->overrides = overrides;
+    for (uint32_t i = 0; i < args->overrides.count; i++) {
+        const char *item = args->overrides.items[i];
+
+        if (strncmp(item, NVME, strlen(NVME)) != 0) {
+            overrides[out->override_count++] = item;
+            continue;
+        }
+        snprintf(nvme, DIRS_BYTES, "%s", item + strlen(NVME));
+        out->nvme = nvme;
+    }
+    return STRATA_OK;
+}
+
+static strata_status show(const struct cli_args *args, const struct st_answer *answer, double tokens)
+{
+    struct cli_asked asked = {.answer = answer, .tokens = tokens, .written = answer->config != NULL ? args->write_config : NULL};
+    const double step = (double)answer->sequences * answer->seq;
+    uint64_t steps = tokens > 0 ? (uint64_t)ceil(tokens / step) : args->max_steps;
+    struct st_json_writer w;
+    FILE *file;
+
+    if (asked.tokens == 0)
+        asked.tokens = (double)steps * step;
+    if (answer->plan != NULL)
+        cli_endurance_planned(&asked.endurance, answer->plan, steps);
+    if (args->json) {
+        st_json_begin(&w, stdout);
+        cli_question_put(&asked, &w);
+        st_json_end_line(&w);
+        return STRATA_OK;
+    }
+    file = st_wrap_open(stdout);
+    cli_question_print(&asked, file);
+    st_wrap_close(file, stdout);
+    return STRATA_OK;
+}
+
+int cli_plan_question(const struct cli_args *args)
+{
+    struct cli_run run = {.args = args};
+    struct cli_progress progress = {0};
+    struct strata_model_opts model;
+    struct st_question question = {.model = &model};
+    struct st_answer answer = {0};
+    char nvme[DIRS_BYTES];
+    double tokens = 0;
+    strata_status st = check(args);
+    int code;
+
+    if (st == STRATA_OK && (st = parse_tokens(&tokens, args->tokens)) == STRATA_OK &&
+        (st = make_question(&question, nvme, args)) == STRATA_OK) {
+        cli_progress_init(&progress, stderr, args->quiet, 0, 0);
+        st_log_configure(NULL, NULL, ST_LOG_WARN); /* each candidate's notices would be many times the same */
+        run.progress = &progress;
+        cli_run_model_opts(&run, &model);
+        st = st_question_answer(&answer, &question);
+        cli_progress_work_end(&progress);
+    }
+    if (st == STRATA_OK && (st = write_config(args, &answer)) == STRATA_OK)
+        st = show(args, &answer, tokens);
+    code = st != STRATA_OK ? cli_fail(st) : answer.config != NULL ? 0 : cli_fail(st_error(STRATA_E_NOFIT, "does not fit"));
+    st_answer_free(&answer);
+    free((void *)question.overrides);
+    cli_progress_fini(&progress);
+    return code;
+}

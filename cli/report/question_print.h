@@ -1,0 +1,21 @@
+/* cli/report/question_print.h - the answer of strata plan --tokens, as text and as JSON. */
+#ifndef CLI_REPORT_QUESTION_PRINT_H
+#define CLI_REPORT_QUESTION_PRINT_H
+
+#include "api/question.h"
+#include "cli/report/endurance.h"
+#include "core/json/json.h"
+#include <stdio.h>
+
+/* What the run makes of the answer. */
+struct cli_asked {
+    const struct st_answer *answer;
+    double tokens; /* of the run; 0: not said */
+    struct cli_endurance endurance;
+    const char *written; /* the configuration's file; NULL: none */
+};
+
+void cli_question_print(const struct cli_asked *asked, FILE *file);
+void cli_question_put(const struct cli_asked *asked, struct st_json_writer *w);
+
+#endif
