@@ -16,18 +16,19 @@
 #include <cmocka.h>
 
 struct question {
-    const char *model, *machine;
+    const char *model, *machine, *step;
 };
 
 static const struct question quick[] = {
-    {"gpt2", "--machine tests/machines/laptop-8gb.json"},
-    {"qwen3-0.6b", "--machine tests/machines/laptop-8gb.json"},
-    {"nano", "--gpu 4090"},
+    {"gpt2", "--seq-len 256 --machine tests/machines/laptop-8gb.json", "--batch-tokens 1K"},
+    {"nano", "--gpu 4090", "--batch-tokens 4K"},
 };
 static const struct question people[] = {
-    {"llama-3-8b", "--gpu 4090 --ram 64GB --drive 7GB/s:2TB"},
-    {"qwen2.5-14b", "--gpu 3090 --ram 128GB --drive gen4:2TB"},
-    {"llama-3.1-70b", "--gpu 4090 --ram 512GB --drive gen4:2TBx2"},
+    {"gpt2", "--machine tests/machines/laptop-8gb.json", ""},
+    {"qwen3-0.6b", "--machine tests/machines/laptop-8gb.json", ""},
+    {"llama-3-8b", "--gpu 4090 --ram 64GB --drive 7GB/s:2TB", ""},
+    {"qwen2.5-14b", "--gpu 3090 --ram 128GB --drive gen4:2TB", ""},
+    {"llama-3.1-70b", "--gpu 4090 --ram 512GB --drive gen4:2TBx2", ""},
 };
 
 static st_json *asked(const struct workplace *w, int code, const char *command)
@@ -67,8 +68,8 @@ static void check_question(const struct workplace *w, const struct question *q)
     char command[512];
     st_json *answer, *plan;
 
-    snprintf(command, sizeof(command), "plan --model %s %s --tokens 1B --json --write {w}/answer.json --overwrite", q->model,
-             q->machine);
+    snprintf(command, sizeof(command), "plan --model %s %s %s --tokens 1B --json --write {w}/answer.json --overwrite", q->model,
+             q->machine, q->step);
     answer = asked(w, 0, command);
     check_nothing_is_faster(answer);
     check_file(st_json_get(answer, "config"));
