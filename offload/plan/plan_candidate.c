@@ -188,10 +188,9 @@ static void raise_resident(struct st_plan *plan, uint32_t most)
 /* Spends what is left.  The orders differ where residency, weights and state compete: for host memory, or for a limited cache. */
 static void fill(struct st_plan *plan, const struct st_intent *intent)
 {
-    const uint32_t pages = plan->program.workload.page_count,
-                   resident = (uint32_t)((uint64_t)pages * intent->resident / ST_RESIDENT_ALL);
+    const uint32_t pages = plan->program.workload.page_count, resident = intent->on[ST_AXIS_RESIDENT];
 
-    switch (intent->order) {
+    switch (intent->on[ST_AXIS_ORDER]) {
     case 0:
         raise_resident(plan, resident);
         raise_cached_weights(plan, pages);
@@ -218,29 +217,32 @@ static void fill(struct st_plan *plan, const struct st_intent *intent)
 
 bool st_candidate_complete(struct st_plan *plan, const struct st_decisions *start, const struct st_intent *intent)
 {
-    const struct slot_profile *profile = &(plan->capacity.device_is_host ? host_profiles : profiles)[intent->slots];
+    const struct slot_profile *profile = &(plan->capacity.device_is_host ? host_profiles : profiles)[intent->on[ST_AXIS_SLOTS]];
     const struct st_workload *w = &plan->program.workload;
+    const uint32_t kept = intent->on[ST_AXIS_KEPT], state = intent->on[ST_AXIS_STATE], streamed = intent->on[ST_AXIS_STREAMED];
     struct st_decisions *d = &plan->decided;
 
     *d = *start;
-    d->activation_tier = intent->activation_tier;
+    plan->policy.update = (enum st_update_policy)intent->on[ST_AXIS_UPDATE];
+    d->activation_tier = (strata_tier)intent->on[ST_AXIS_TIER];
     if (plan->policy.streamed != ST_STREAMED_AUTO) /* as much as fits of what is asked for, whatever else might be faster */
-        st_plan_raise(plan, &d->streamed, intent->streamed);
-    if (intent->state_pages > d->device_state_pages) {
-        d->device_state_pages = intent->state_pages;
-        d->resident_pages = larger(d->resident_pages, d->device_state_pages);
+        st_plan_raise(plan, &d->streamed, streamed);
+    if (state > d->device_state_pages) {
+        d->device_state_pages = state;
+        d->resident_pages = larger(d->resident_pages, state);
     }
-    d->device_accum_pages = intent->accum_pages;
-    if (intent->kept != ST_KEPT_REST)
-        d->kept_blocks = larger(d->kept_blocks, intent->kept);
+    if (st_place_horizontal(plan))
+        d->device_accum_pages = (uint32_t)((uint64_t)w->page_count * intent->on[ST_AXIS_ACCUM] / ST_ACCUM_ALL);
+    if (kept != ST_KEPT_REST)
+        d->kept_blocks = larger(d->kept_blocks, kept);
     if (!st_plan_allowed(plan))
         return false;
     raise_slots(plan, &profile->first);
-    st_plan_raise(plan, &d->streamed, intent->streamed);
+    st_plan_raise(plan, &d->streamed, streamed);
     fill(plan, intent);
-    if (intent->kept == ST_KEPT_REST)
+    if (kept == ST_KEPT_REST)
         st_plan_raise(plan, &d->kept_blocks, w->block_count);
-    if (plan->policy.activations != ST_ACT_RECOMPUTED && !plan->policy.forward_only && intent->kept > 0)
+    if (plan->policy.activations != ST_ACT_RECOMPUTED && !plan->policy.forward_only && kept > 0)
         st_plan_raise(plan, &d->kept_slices, w->head_count);
     raise_slots(plan, &profile->later);
     drop_unused_slots(plan);
@@ -248,6 +250,45 @@ bool st_candidate_complete(struct st_plan *plan, const struct st_decisions *star
 }
 
 /* --- ladders --- */
+
+/* 0, 1, 2, ... below `count`. */
+static uint32_t counts(uint32_t rungs[ST_RUNGS_MAX], uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        rungs[i] = i;
+    return count;
+}
+
+static uint32_t update_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_policy *asked)
+{
+    uint32_t count = 0;
+
+    if (asked->update != ST_UPDATE_AUTO || asked->forward_only) {
+        rungs[0] = asked->update != ST_UPDATE_AUTO ? asked->update : ST_UPDATE_GATED;
+        return 1;
+    }
+    if (!asked->needs_norm)
+        rungs[count++] = ST_UPDATE_IN_BACKWARD;
+    rungs[count++] = ST_UPDATE_GATED;
+    rungs[count++] = ST_UPDATE_SERIAL;
+    return count;
+}
+
+static uint32_t accumulation_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan)
+{
+    rungs[0] = plan->policy.accumulation;
+    return plan->policy.accumulation == ST_ACCUMULATE_AUTO ? counts(rungs, 2) : 1;
+}
+
+static uint32_t tier_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan)
+{
+    rungs[0] = plan->policy.forward_only ? STRATA_TIER_DEVICE : plan->policy.activation_tier;
+    if (rungs[0] != STRATA_TIER_COUNT)
+        return 1;
+    rungs[0] = STRATA_TIER_DEVICE;
+    rungs[1] = STRATA_TIER_HOST;
+    return 2;
+}
 
 /* 0, 1, 2, 3, 4, 6, 8, 12, 16, ... */
 static uint32_t next_rung(uint32_t rung)
@@ -271,19 +312,6 @@ static uint32_t state_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *
     rungs[count++] = w->block_first + w->block_count;
     if (w->page_count > w->block_first + w->block_count)
         rungs[count++] = w->page_count;
-    return count;
-}
-
-/* Pages whose partial sums stay on the device between micro-batches. */
-static uint32_t accum_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan, enum st_accumulation accumulation)
-{
-    const uint32_t pages = plan->program.workload.page_count;
-    uint32_t count = 1;
-
-    rungs[0] = 0;
-    for (uint32_t quarter = 1; accumulation == ST_ACCUMULATE_HORIZONTAL && quarter <= 4; quarter++)
-        if (pages * quarter / 4 > rungs[count - 1])
-            rungs[count++] = pages * quarter / 4;
     return count;
 }
 
@@ -326,26 +354,16 @@ static uint32_t kept_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *p
     return count;
 }
 
-uint32_t st_candidate_updates(enum st_update_policy updates[ST_UPDATES_MAX], const struct st_policy *asked)
+/* All pages that fit, three, two, one quarter of all, none that need not be. */
+static uint32_t resident_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_workload *w)
 {
-    uint32_t count = 0;
+    uint32_t count = 1;
 
-    if (asked->update != ST_UPDATE_AUTO || asked->forward_only) {
-        updates[count++] = asked->update != ST_UPDATE_AUTO ? asked->update : ST_UPDATE_GATED;
-        return count;
-    }
-    if (!asked->needs_norm)
-        updates[count++] = ST_UPDATE_IN_BACKWARD;
-    updates[count++] = ST_UPDATE_GATED;
-    updates[count++] = ST_UPDATE_SERIAL;
+    rungs[0] = w->page_count;
+    for (uint64_t quarters = 4; quarters-- > 0;)
+        if (w->page_count * quarters / 4 < rungs[count - 1])
+            rungs[count++] = (uint32_t)(w->page_count * quarters / 4);
     return count;
-}
-
-static uint32_t tier_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan, const struct st_decisions *start)
-{
-    rungs[0] = start->activation_tier;
-    rungs[1] = STRATA_TIER_DEVICE;
-    return plan->policy.activation_tier == STRATA_TIER_COUNT && rungs[0] != STRATA_TIER_DEVICE ? 2 : 1;
 }
 
 static uint32_t order_rungs(const struct st_plan *plan)
@@ -358,98 +376,66 @@ static uint32_t order_rungs(const struct st_plan *plan)
     return p->cache != ST_AUTO_BYTES && (weights || state) ? 3 : 1;
 }
 
-/* Is every page and chunk in memory?  Then no other order of filling gives another placement. */
-static bool everything_cached(const struct st_plan *plan)
+uint32_t st_candidate_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan, const struct st_intent *intent,
+                            enum st_axis axis)
 {
-    const struct st_decisions *d = &plan->decided;
-
-    return (plan->policy.param_tier != STRATA_TIER_NVME || d->cached_weight_pages == plan->program.workload.page_count) &&
-           (plan->policy.optimizer_tier != STRATA_TIER_NVME || plan->policy.forward_only ||
-            d->cached_chunks == plan->program.chunk_count) &&
-           plan->policy.cache == ST_AUTO_BYTES;
-}
-
-/* An intent that is complete but for the order in which memory is filled. */
-static strata_status each_order(struct st_candidates *c, struct st_intent *intent)
-{
-    const uint32_t orders = intent->resident == ST_RESIDENT_ALL ? order_rungs(c->plan) : 1;
-    strata_status st = STRATA_OK;
-
-    for (intent->order = 0; intent->order < orders && st == STRATA_OK; intent->order++) {
-        if (!st_candidate_complete(c->plan, c->start, intent))
-            return STRATA_OK;
-        st = c->visit(c->ctx, intent);
-        if (everything_cached(c->plan))
-            return st;
+    switch (axis) {
+    case ST_AXIS_UPDATE:
+        return update_rungs(rungs, &plan->asked);
+    case ST_AXIS_ACCUMULATION:
+        return accumulation_rungs(rungs, plan);
+    case ST_AXIS_TIER:
+        return tier_rungs(rungs, plan);
+    case ST_AXIS_KEPT:
+        return kept_rungs(rungs, plan);
+    case ST_AXIS_STATE:
+        return state_rungs(rungs, plan);
+    case ST_AXIS_STREAMED:
+        return streamed_rungs(rungs, plan, intent->on[ST_AXIS_STATE]);
+    case ST_AXIS_ACCUM:
+        return counts(rungs, intent->on[ST_AXIS_ACCUMULATION] == ST_ACCUMULATE_HORIZONTAL ? ST_ACCUM_ALL + 1 : 1);
+    case ST_AXIS_RESIDENT:
+        return resident_rungs(rungs, &plan->program.workload);
+    case ST_AXIS_ORDER:
+        return counts(rungs, order_rungs(plan));
+    case ST_AXIS_SLOTS:
+        return counts(rungs, ST_SLOT_PROFILES);
+    default:
+        return counts(rungs, 1);
     }
-    return st;
 }
 
-/* As many pages as fit, three, two, one quarter of all, none that need not be. */
-static strata_status each_resident(struct st_candidates *c, struct st_intent *intent)
+uint32_t st_candidate_between(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan, const struct st_intent *intent,
+                              enum st_axis axis)
 {
-    strata_status st = STRATA_OK;
+    static const int steps[] = {-2, -1, 1, 2};
+    const struct st_workload *w = &plan->program.workload;
+    uint32_t value, most, count = 0;
 
-    for (uint32_t quarters = ST_RESIDENT_ALL + 1; quarters-- > 0 && st == STRATA_OK;) {
-        intent->resident = quarters;
-        st = each_order(c, intent);
-        if (c->plan->decided.resident_pages <= c->start->resident_pages || c->plan->decided.resident_pages <= intent->state_pages)
-            return st;
+    if (st_candidate_rungs(rungs, plan, intent, axis) == 1)
+        return 0;
+    switch (axis) {
+    case ST_AXIS_KEPT:
+        value = plan->decided.kept_blocks;
+        most = w->block_count;
+        break;
+    case ST_AXIS_STATE:
+        value = plan->decided.device_state_pages;
+        most = w->page_count;
+        break;
+    case ST_AXIS_STREAMED:
+        value = plan->decided.streamed;
+        most = ST_STREAMED_PARTS;
+        break;
+    case ST_AXIS_RESIDENT:
+        value = plan->decided.resident_pages;
+        most = w->page_count;
+        break;
+    default:
+        return 0;
     }
-    return st;
-}
-
-/* Shallow queues leave room for more. */
-static strata_status each_profile(struct st_candidates *c, struct st_intent *intent)
-{
-    strata_status st = STRATA_OK;
-
-    for (intent->slots = 0; intent->slots < ST_SLOT_PROFILES_FIRST && st == STRATA_OK; intent->slots++)
-        st = each_resident(c, intent);
-    return st;
-}
-
-static strata_status each_streamed(struct st_candidates *c, struct st_intent *intent)
-{
-    uint32_t rungs[ST_RUNGS_MAX];
-    const uint32_t count = streamed_rungs(rungs, c->plan, intent->state_pages);
-    strata_status st = STRATA_OK;
-
-    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
-        intent->streamed = rungs[i];
-        st = each_profile(c, intent);
-    }
-    return st;
-}
-
-static strata_status each_kept(struct st_candidates *c, struct st_intent *intent)
-{
-    uint32_t kept[ST_RUNGS_MAX], states[ST_RUNGS_MAX];
-    const uint32_t kept_count = kept_rungs(kept, c->plan), state_count = state_rungs(states, c->plan);
-    strata_status st = STRATA_OK;
-
-    for (uint32_t k = 0; k < kept_count; k++)
-        for (uint32_t s = 0; s < state_count && st == STRATA_OK; s++) {
-            intent->kept = kept[k];
-            intent->state_pages = states[s];
-            st = each_streamed(c, intent);
-        }
-    return st;
-}
-
-strata_status st_candidates_visit(struct st_candidates *c)
-{
-    struct st_intent intent = {.accumulation = c->start->accumulation};
-    uint32_t tiers[ST_RUNGS_MAX], accums[ST_RUNGS_MAX];
-    const uint32_t tier_count = tier_rungs(tiers, c->plan, c->start);
-    const uint32_t accum_count = accum_rungs(accums, c->plan, intent.accumulation);
-    strata_status st = STRATA_OK;
-
-    for (uint32_t t = 0; t < tier_count; t++)
-        for (uint32_t a = 0; a < accum_count && st == STRATA_OK; a++) {
-            intent.activation_tier = (strata_tier)tiers[t];
-            intent.accum_pages = accums[a];
-            st = each_kept(c, &intent);
-        }
-    return st;
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)
+        if (value + (uint32_t)steps[i] <= most) /* wraps round below 0 */
+            rungs[count++] = value + (uint32_t)steps[i];
+    return count;
 }

@@ -1,11 +1,15 @@
 /* plan_choose.c - the search: of all candidates the one whose simulated step is the shortest.
  *
- * The candidates are fixed by workload and capacities (plan_candidate.c); rates only order and judge them.  Those whose bound is
- * the lowest are judged first, and one whose bound is above the fastest so far is not judged, since it cannot win.  Then the
- * fastest few are judged again with other slots and chunks.  What is judged is limited by a count of simulated ops, not by a
- * clock, so that the plan is the same everywhere.
+ * The candidates are fixed by workload and capacities (plan_candidate.c); rates judge them.  There are too many to judge all.  So
+ * some hundred are completed first: every policy of updates, order of micro-batches and tier of activations, and few values of
+ * the other axes.  Of each kind the one with the lowest bound (plan_bound.c) is judged.  From these, the fastest first, the
+ * search descends: along one axis after the other it goes to the fastest value, with the others as they are, until no axis has a
+ * faster one.  Last, it does the same from the fastest in chunks of other sizes.  A value whose bound is well above what the
+ * descent has reached is not judged.
  *
- * Of those about as fast as the fastest, the one that moves the fewest bytes wins, then the one that takes the least memory. */
+ * All of this is a function of its arguments: it is limited by a count of simulated ops, never by a clock, so that the plan is
+ * the same everywhere.  Of the candidates about as fast as the fastest, the one that moves the fewest bytes wins, then the one
+ * that takes the least memory, then the first. */
 #include "offload/plan/plan_choose_internal.h"
 
 #include "core/base/error.h"
@@ -15,32 +19,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TIE           1.002 /* simulated seconds within this are equal */
-#define BOUND_SLACK   0.98  /* a bound may be too high by what a candidate's other slots change */
-#define WORK_WEIGHT   0.02  /* of all resources' work in the order in which candidates are judged */
-#define OPS_JUDGED    3000000u
-#define LEAST         64u /* candidates that are judged, however large their programs */
-#define MOST          1000u
-#define REFINED       12u /* of the fastest that are judged with other slots and chunks */
-#define REFINED_AGAIN 4u  /* of what is then the fastest, once more, */
-#define ROUNDS        3u  /* so many times */
-#define CHUNK_SIZES   4u
+#define TIE         1.002    /* simulated seconds within this are equal */
+#define BOUND_SLACK 0.9      /* a bound may be too high: it does not know all that slots carry over a window's end */
+#define WORK_WEIGHT 0.02     /* of all resources' work in the order in which candidates are judged */
+#define OPS_JUDGED  2500000u /* the search ends at the first candidate beyond so many, */
+#define LEAST       64u      /* but judges so many, however large their programs */
+#define MOST        1000u    /* and no more than that */
+#define STARTS      64u      /* of the descent, at most */
+#define RECUT       3u       /* of the fastest, in chunks of other sizes */
+#define WORTH       0.9995   /* of a round of the descent, or it was the last */
+#define CHUNK_SIZES 4u
+#define KIND_AXES   3u /* the first axes: ST_AXIS_UPDATE, ST_AXIS_ACCUMULATION, ST_AXIS_TIER */
 
 struct node {
     struct st_intent intent;
-    enum st_update_policy update;
     struct st_decisions decided;
     struct st_slots reserved;
     double bound, key, seconds; /* seconds: NaN until judged */
     uint64_t moved, memory;
-    uint32_t index, base;
+    uint32_t index;
+    bool settled; /* a descent has ended here */
 };
 
 /* The workload cut in chunks of one size. */
 struct base {
     struct st_plan *plan;
     struct st_judge judge;
-    struct st_decisions start[2]; /* the smallest placement, by order of accumulation */
+    struct st_decisions
+        start[2];       /* by order of accumulation: what completes begin with; nothing that need not be on the device */
+    uint32_t lifted[2]; /* pages whose state the smallest placement has there for want of host memory */
     bool fits[2];
 };
 
@@ -52,7 +59,6 @@ struct search {
     uint32_t count, room;
     double fastest;
     uint32_t judged;
-    uint64_t most; /* ops to simulate */
 };
 
 /* --- candidates --- */
@@ -85,63 +91,64 @@ static strata_status push_node(struct search *s, const struct node *n)
     return STRATA_OK;
 }
 
-/* What the plan has decided, with this policy of updates. */
-static strata_status add_node(struct search *s, const struct st_intent *intent, enum st_update_policy update)
+/* Of the plan of its base, which has its decisions. */
+static void set_bound(struct node *n, const struct search *s)
 {
-    struct st_plan *plan = s->bases[0].plan;
-    struct node n = {.intent = *intent,
-                     .update = update,
-                     .decided = plan->decided,
-                     .reserved = plan->reserved,
-                     .seconds = (double)NAN,
-                     .index = s->count};
     double work;
 
-    plan->policy.update = update;
-    n.bound = st_plan_bound(plan, s->machine, &work);
-    n.key = n.bound + WORK_WEIGHT * work;
-    return push_node(s, &n);
+    n->bound = st_plan_bound(s->bases[n->intent.on[ST_AXIS_CHUNKS]].plan, s->machine, &work);
+    n->key = n->bound + WORK_WEIGHT * work;
 }
 
-static strata_status add_intent(void *ctx, const struct st_intent *intent)
+/* What an intent means; false: it does not fit. */
+static bool complete(struct node *n, const struct search *s, const struct st_intent *intent)
 {
-    struct search *s = ctx;
-    enum st_update_policy updates[ST_UPDATES_MAX];
-    const uint32_t count = st_candidate_updates(updates, &s->bases[0].plan->asked);
-    strata_status st = STRATA_OK;
+    const struct base *base = &s->bases[intent->on[ST_AXIS_CHUNKS]];
+    const uint32_t order = intent->on[ST_AXIS_ACCUMULATION];
 
-    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
-        st = add_node(s, intent, updates[i]);
-    return st;
+    if (!base->fits[order] || !st_candidate_complete(base->plan, &base->start[order], intent))
+        return false;
+    *n = (struct node){.intent = *intent,
+                       .decided = base->plan->decided,
+                       .reserved = base->plan->reserved,
+                       .seconds = (double)NAN,
+                       .index = s->count};
+    set_bound(n, s);
+    return true;
+}
+
+static void take_decisions(struct st_plan *plan, const struct node *n)
+{
+    plan->decided = n->decided;
+    plan->reserved = n->reserved;
+    plan->policy.update = (enum st_update_policy)n->intent.on[ST_AXIS_UPDATE];
 }
 
 static int compare_decisions(const struct node *a, const struct node *b)
 {
-    const int update = (int)a->update - (int)b->update;
+    const uint32_t *x = a->intent.on, *y = b->intent.on;
 
-    return update != 0 ? update : memcmp(&a->decided, &b->decided, sizeof(a->decided));
+    if (x[ST_AXIS_UPDATE] != y[ST_AXIS_UPDATE])
+        return x[ST_AXIS_UPDATE] < y[ST_AXIS_UPDATE] ? -1 : 1;
+    if (x[ST_AXIS_CHUNKS] != y[ST_AXIS_CHUNKS])
+        return x[ST_AXIS_CHUNKS] < y[ST_AXIS_CHUNKS] ? -1 : 1;
+    return memcmp(&a->decided, &b->decided, sizeof(a->decided));
 }
 
-static int compare_nodes(const void *left, const void *right)
+/* The values of an axis. */
+static uint32_t values_of(uint32_t values[ST_RUNGS_MAX], const struct search *s, const struct st_intent *intent,
+                          enum st_axis axis)
 {
-    const struct node *a = left, *b = right;
-    const int decisions = compare_decisions(a, b);
+    const struct base *base = &s->bases[intent->on[ST_AXIS_CHUNKS]];
+    const uint32_t lifted = base->lifted[intent->on[ST_AXIS_ACCUMULATION]];
+    uint32_t count = st_candidate_rungs(values, base->plan, intent, axis);
 
-    if (a->key < b->key || a->key > b->key)
-        return a->key < b->key ? -1 : 1;
-    return decisions != 0 ? decisions : (int)a->index - (int)b->index;
-}
-
-/* In the order in which they are judged; of equal decisions the first intent remains. */
-static void sort_nodes(struct search *s)
-{
-    uint32_t kept = 0;
-
-    qsort(s->nodes, s->count, sizeof(*s->nodes), compare_nodes);
-    for (uint32_t i = 0; i < s->count; i++)
-        if (kept == 0 || compare_decisions(&s->nodes[kept - 1], &s->nodes[i]) != 0)
-            s->nodes[kept++] = s->nodes[i];
-    s->count = kept;
+    if (axis == ST_AXIS_STATE && lifted > 0 && count < ST_RUNGS_MAX)
+        values[count++] = lifted;
+    if (axis == ST_AXIS_CHUNKS)
+        for (count = 0; count < s->base_count; count++)
+            values[count] = count;
+    return count;
 }
 
 /* --- judging --- */
@@ -155,18 +162,23 @@ static uint64_t simulated(const struct search *s)
     return ops;
 }
 
-/* `part`: of two halves of what may be judged. */
+/* `part`: of what may be judged, one in so many. */
 static bool spent(const struct search *s, uint32_t part)
 {
-    return s->judged >= LEAST * part && (simulated(s) >= s->most / 2 * part || s->judged >= MOST / 2 * part);
+    return s->judged >= LEAST && (simulated(s) >= OPS_JUDGED / part || s->judged >= MOST / part);
 }
 
-/* The decisions are those of the plan of its base. */
+static bool hopeless(const struct node *n, const struct node *best)
+{
+    return n->bound * BOUND_SLACK > best->seconds;
+}
+
 static strata_status judge(struct search *s, struct node *n)
 {
-    struct base *base = &s->bases[n->base];
+    struct base *base = &s->bases[n->intent.on[ST_AXIS_CHUNKS]];
     strata_status st;
 
+    take_decisions(base->plan, n);
     if ((st = st_judge_seconds(&n->seconds, &base->judge)) != STRATA_OK)
         return st;
     note_sizes(n, base->plan);
@@ -175,114 +187,279 @@ static strata_status judge(struct search *s, struct node *n)
     return STRATA_OK;
 }
 
-static void take_decisions(struct st_plan *plan, const struct node *n)
+/* --- the first to be judged --- */
+
+/* How many rungs of an axis are among the first: each, the ends and two between them, the ends, the first. */
+enum first { FIRST_EVERY, FIRST_FOUR, FIRST_ENDS, FIRST_ONE };
+static const enum first firsts[ST_AXIS_COUNT] = {
+    [ST_AXIS_ACCUMULATION] = FIRST_EVERY, [ST_AXIS_TIER] = FIRST_EVERY,    [ST_AXIS_KEPT] = FIRST_ENDS,
+    [ST_AXIS_STATE] = FIRST_FOUR,         [ST_AXIS_STREAMED] = FIRST_FOUR, [ST_AXIS_ACCUM] = FIRST_ENDS,
+    [ST_AXIS_RESIDENT] = FIRST_ENDS,      [ST_AXIS_ORDER] = FIRST_ONE,     [ST_AXIS_SLOTS] = FIRST_ONE,
+    [ST_AXIS_CHUNKS] = FIRST_ONE,
+};
+
+static bool is_first(enum first first, uint32_t i, uint32_t count)
 {
-    plan->decided = n->decided;
-    plan->reserved = n->reserved;
-    plan->policy.update = n->update;
+    return i == 0 || first == FIRST_EVERY || (first != FIRST_ONE && i == count - 1) ||
+           (first == FIRST_FOUR && (i == count / 3 || i == 2 * count / 3));
 }
 
-static strata_status judge_all(struct search *s)
+/* Placements are the same whatever the policy of updates. */
+static strata_status add_each_update(struct search *s, struct st_intent *intent)
+{
+    const struct base *base = &s->bases[0];
+    uint32_t updates[ST_RUNGS_MAX];
+    const uint32_t count = st_candidate_rungs(updates, base->plan, intent, ST_AXIS_UPDATE);
+    strata_status st = STRATA_OK;
+    struct node n;
+
+    intent->on[ST_AXIS_UPDATE] = updates[0];
+    if (!complete(&n, s, intent))
+        return STRATA_OK;
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        n.intent.on[ST_AXIS_UPDATE] = updates[i];
+        take_decisions(base->plan, &n);
+        set_bound(&n, s);
+        st = push_node(s, &n);
+    }
+    return st;
+}
+
+/* The intents that have the values given so far, and any of the first ones on the axes from this one on. */
+static strata_status add_first(struct search *s, struct st_intent *intent, uint32_t axis)
+{
+    uint32_t rungs[ST_RUNGS_MAX], count;
+    strata_status st = STRATA_OK;
+
+    if (axis == ST_AXIS_UPDATE)
+        return add_first(s, intent, axis + 1);
+    if (axis == ST_AXIS_COUNT)
+        return add_each_update(s, intent);
+    count = values_of(rungs, s, intent, (enum st_axis)axis);
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        intent->on[axis] = rungs[i];
+        if (is_first(firsts[axis], i, count))
+            st = add_first(s, intent, axis + 1);
+    }
+    return st;
+}
+
+static int compare_nodes(const void *left, const void *right)
+{
+    const struct node *a = left, *b = right;
+    const int decisions = compare_decisions(a, b);
+
+    if (a->key < b->key || a->key > b->key)
+        return a->key < b->key ? -1 : 1;
+    return decisions != 0 ? decisions : a->index < b->index ? -1 : a->index > b->index;
+}
+
+/* By their bounds; of equal decisions the first intent remains. */
+static void sort_nodes(struct search *s)
+{
+    uint32_t kept = 0;
+
+    qsort(s->nodes, s->count, sizeof(*s->nodes), compare_nodes);
+    for (uint32_t i = 0; i < s->count; i++)
+        if (kept == 0 || compare_decisions(&s->nodes[kept - 1], &s->nodes[i]) != 0)
+            s->nodes[kept++] = s->nodes[i];
+    s->count = kept;
+}
+
+/* Candidates of one kind differ in what can be changed one axis at a time. */
+static bool alike(const struct node *a, const struct node *b)
+{
+    static const enum st_axis same[] = {ST_AXIS_UPDATE, ST_AXIS_ACCUMULATION, ST_AXIS_TIER, ST_AXIS_STREAMED};
+
+    for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
+        if (a->intent.on[same[i]] != b->intent.on[same[i]])
+            return false;
+    return (a->intent.on[ST_AXIS_STATE] > 0) == (b->intent.on[ST_AXIS_STATE] > 0) &&
+           (a->intent.on[ST_AXIS_RESIDENT] > 0) == (b->intent.on[ST_AXIS_RESIDENT] > 0) &&
+           (a->decided.kept_blocks > 0) == (b->decided.kept_blocks > 0);
+}
+
+/* Judges the first of each kind, and drops the others. */
+static strata_status judge_first(struct search *s)
+{
+    uint32_t kept = 0;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < s->count && st == STRATA_OK && !spent(s, 3); i++) {
+        bool is_new = true;
+
+        for (uint32_t k = 0; k < kept; k++)
+            is_new = is_new && !alike(&s->nodes[k], &s->nodes[i]);
+        if (!is_new)
+            continue;
+        st = judge(s, &s->nodes[i]);
+        s->nodes[kept++] = s->nodes[i];
+    }
+    s->count = kept;
+    return st;
+}
+
+/* --- the descent --- */
+
+static struct node *judged_already(const struct search *s, const struct node *n)
+{
+    for (uint32_t i = 0; i < s->count; i++)
+        if (compare_decisions(&s->nodes[i], n) == 0)
+            return &s->nodes[i];
+    return NULL;
+}
+
+/* Judges what an intent means, unless that is known or hopeless.  *best: the faster of the two. */
+static strata_status try_intent(struct search *s, struct node *best, const struct st_intent *intent)
+{
+    const struct node *known;
+    struct node n;
+    strata_status st;
+
+    if (!complete(&n, s, intent) || hopeless(&n, best))
+        return STRATA_OK;
+    if ((known = judged_already(s, &n)) != NULL) {
+        if (known->seconds < best->seconds)
+            *best = *known;
+        return STRATA_OK;
+    }
+    if (spent(s, 1))
+        return STRATA_OK;
+    if ((st = judge(s, &n)) == STRATA_OK)
+        st = push_node(s, &n);
+    if (st == STRATA_OK && n.seconds < best->seconds)
+        *best = n;
+    return st;
+}
+
+static strata_status try_values(struct search *s, struct node *best, const struct st_intent *at, enum st_axis axis,
+                                const uint32_t *values, uint32_t count)
 {
     strata_status st = STRATA_OK;
 
-    for (uint32_t i = 0; i < s->count && st == STRATA_OK && !spent(s, 1); i++) {
-        if (s->nodes[i].bound * BOUND_SLACK > s->fastest)
-            continue;
-        take_decisions(s->bases[0].plan, &s->nodes[i]);
-        st = judge(s, &s->nodes[i]);
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        struct st_intent intent = *at;
+
+        intent.on[axis] = values[i];
+        if (values[i] != at->on[axis])
+            st = try_intent(s, best, &intent);
     }
+    return st;
+}
+
+static strata_status descend_axis(struct search *s, struct node *best, enum st_axis axis)
+{
+    const struct st_intent at = best->intent;
+    struct st_intent near;
+    uint32_t values[ST_RUNGS_MAX], count = values_of(values, s, &at, axis);
+    strata_status st;
+
+    st = try_values(s, best, &at, axis, values, count);
+    if (st != STRATA_OK)
+        return st;
+    s->bases[best->intent.on[ST_AXIS_CHUNKS]].plan->decided = best->decided;
+    near = best->intent;
+    count = st_candidate_between(values, s->bases[near.on[ST_AXIS_CHUNKS]].plan, &near, axis);
+    return try_values(s, best, &near, axis, values, count);
+}
+
+/* Two axes at once where one alone rarely gains. */
+static strata_status descend_pairs(struct search *s, struct node *best)
+{
+    static const enum st_axis pairs[][2] = {{ST_AXIS_ACCUMULATION, ST_AXIS_ACCUM}, {ST_AXIS_TIER, ST_AXIS_KEPT}};
+    strata_status st = STRATA_OK;
+
+    for (size_t p = 0; p < sizeof(pairs) / sizeof(pairs[0]); p++) {
+        struct st_intent at = best->intent;
+        uint32_t values[ST_RUNGS_MAX], count = values_of(values, s, &at, pairs[p][0]);
+
+        for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+            uint32_t others[ST_RUNGS_MAX], other_count;
+
+            if (values[i] == best->intent.on[pairs[p][0]])
+                continue;
+            at.on[pairs[p][0]] = values[i];
+            other_count = values_of(others, s, &at, pairs[p][1]);
+            for (uint32_t k = 0; k < other_count && st == STRATA_OK; k++) {
+                at.on[pairs[p][1]] = others[k];
+                st = try_intent(s, best, &at);
+            }
+            at = best->intent;
+        }
+    }
+    return st;
+}
+
+/* `kinds`: other policies and tiers, too. */
+static strata_status descend(struct search *s, const struct node *from, bool kinds)
+{
+    static const enum st_axis order[] = {ST_AXIS_RESIDENT, ST_AXIS_ORDER,    ST_AXIS_SLOTS, ST_AXIS_ACCUM, ST_AXIS_KEPT,
+                                         ST_AXIS_STATE,    ST_AXIS_STREAMED, ST_AXIS_TIER,  ST_AXIS_UPDATE};
+    const size_t axes = sizeof(order) / sizeof(order[0]) - (kinds ? 0 : 2);
+    struct node best = *from, *end;
+    double before;
+    strata_status st = STRATA_OK;
+
+    do {
+        before = best.seconds;
+        for (size_t i = 0; i < axes && st == STRATA_OK; i++)
+            st = descend_axis(s, &best, order[i]);
+        if (st == STRATA_OK && kinds)
+            st = descend_pairs(s, &best);
+        end = judged_already(s, &best);
+    } while (st == STRATA_OK && best.seconds < before * WORTH && !end->settled && !spent(s, 1));
+    end->settled = !kinds;
     return st;
 }
 
 static int compare_judged(const void *left, const void *right)
 {
     const struct node *a = left, *b = right;
-    const double x = isnan(a->seconds) ? HUGE_VAL : a->seconds, y = isnan(b->seconds) ? HUGE_VAL : b->seconds;
 
-    return x < y ? -1 : x > y ? 1 : a->index < b->index ? -1 : a->index > b->index;
+    return a->seconds < b->seconds ? -1 : a->seconds > b->seconds ? 1 : a->index < b->index ? -1 : a->index > b->index;
 }
 
-/* --- the fastest once more --- */
-
-static bool judged_already(const struct search *s, const struct node *n)
+/* From the fastest of each policy, order and tier first, then from the fastest of the other kinds. */
+static strata_status descend_from_all(struct search *s)
 {
-    for (uint32_t i = 0; i < s->count; i++)
-        if (s->nodes[i].base == n->base && !isnan(s->nodes[i].seconds) && compare_decisions(&s->nodes[i], n) == 0)
-            return true;
-    return false;
-}
-
-/* An intent, if it fits a base, and gives what was not judged yet. */
-static strata_status judge_variant(struct search *s, const struct node *of, const struct st_intent *intent, uint32_t base)
-{
-    struct node n = {.intent = *intent, .update = of->update, .bound = of->bound, .base = base, .index = s->count};
-    struct st_plan *plan = s->bases[base].plan;
-    strata_status st;
-
-    if (spent(s, 2) || !s->bases[base].fits[intent->accumulation] ||
-        !st_candidate_complete(plan, &s->bases[base].start[intent->accumulation], intent))
-        return STRATA_OK;
-    plan->policy.update = n.update;
-    n.decided = plan->decided;
-    n.reserved = plan->reserved;
-    if (judged_already(s, &n))
-        return STRATA_OK;
-    if ((st = judge(s, &n)) == STRATA_OK)
-        st = push_node(s, &n);
-    return st;
-}
-
-/* With other slots, in chunks of other sizes. */
-static strata_status judge_queues(struct search *s, const struct node *of)
-{
+    struct node starts[STARTS];
+    const uint32_t count = s->count < STARTS ? s->count : STARTS;
     strata_status st = STRATA_OK;
 
-    for (uint32_t v = 0; v < s->base_count * ST_SLOT_PROFILES && st == STRATA_OK; v++) {
-        struct st_intent intent = of->intent;
+    qsort(s->nodes, s->count, sizeof(*s->nodes), compare_judged);
+    memcpy(starts, s->nodes, count * sizeof(*starts));
+    for (uint32_t pass = 0; pass < 2; pass++)
+        for (uint32_t i = 0; i < count && st == STRATA_OK && !spent(s, 2); i++) {
+            bool first = true;
 
-        intent.slots = v % ST_SLOT_PROFILES;
-        st = judge_variant(s, of, &intent, v / ST_SLOT_PROFILES);
-    }
+            for (uint32_t k = 0; k < i; k++)
+                first = first && memcmp(starts[k].intent.on, starts[i].intent.on, KIND_AXES * sizeof(uint32_t)) != 0;
+            if (first == (pass == 0))
+                st = descend(s, &starts[i], false);
+        }
     return st;
 }
 
-/* With a little more or less of one amount. */
-static strata_status judge_amounts(struct search *s, const struct node *of)
+/* The fastest in chunks of other sizes, with other slots, since these are of a chunk's size; and down from there.  Last, since
+ * programs of small chunks are long. */
+static strata_status try_chunks(struct search *s)
 {
-    static const int steps[] = {-2, -1, 1, 2};
-    const uint32_t blocks = s->bases[0].plan->program.workload.block_count;
-    strata_status st = STRATA_OK;
-
-    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]) && st == STRATA_OK; i++) {
-        struct st_intent streamed = of->intent, state = of->intent, kept = of->intent;
-
-        streamed.streamed = of->decided.streamed + (uint32_t)steps[i]; /* wraps round below 0 */
-        state.state_pages = of->decided.device_state_pages + (uint32_t)steps[i];
-        kept.kept = of->decided.kept_blocks + (uint32_t)steps[i];
-        if (s->bases[0].plan->policy.streamed == ST_STREAMED_AUTO && of->decided.streamed > 0 &&
-            streamed.streamed <= ST_STREAMED_PARTS)
-            st = judge_variant(s, of, &streamed, of->base);
-        if (st == STRATA_OK && of->decided.device_state_pages > 0 &&
-            state.state_pages < s->bases[0].plan->program.workload.page_count)
-            st = judge_variant(s, of, &state, of->base);
-        if (st == STRATA_OK && of->intent.kept != 0 && kept.kept <= blocks)
-            st = judge_variant(s, of, &kept, of->base);
-    }
-    return st;
-}
-
-static strata_status refine(struct search *s, uint32_t most)
-{
-    struct node fastest[REFINED];
-    uint32_t count = s->judged < most ? s->judged : most;
+    struct node fastest[RECUT];
+    const uint32_t count = s->count < RECUT ? s->count : RECUT;
     strata_status st = STRATA_OK;
 
     qsort(s->nodes, s->count, sizeof(*s->nodes), compare_judged);
     memcpy(fastest, s->nodes, count * sizeof(*fastest));
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t v = ST_SLOT_PROFILES; v < s->base_count * ST_SLOT_PROFILES && st == STRATA_OK; v++) {
+            struct st_intent intent = fastest[i].intent;
+
+            intent.on[ST_AXIS_CHUNKS] = v / ST_SLOT_PROFILES;
+            intent.on[ST_AXIS_SLOTS] = v % ST_SLOT_PROFILES;
+            st = try_intent(s, &fastest[i], &intent);
+        }
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
-        if ((st = judge_queues(s, &fastest[i])) == STRATA_OK)
-            st = judge_amounts(s, &fastest[i]);
+        st = descend(s, &fastest[i], true);
     return st;
 }
 
@@ -326,6 +503,11 @@ static strata_status open_base(struct search *s, struct st_plan *plan)
         memcpy(minimum, plan->minimum, sizeof(minimum));
         base->fits[order] = st_plan_smallest(plan, order);
         base->start[order] = plan->decided;
+        if (plan->policy.optimizer_tier != STRATA_TIER_DEVICE && !plan->policy.forward_only) {
+            base->lifted[order] = plan->decided.device_state_pages;
+            base->start[order].device_state_pages = 0;
+        }
+        base->start[order].resident_pages = plan->policy.param_tier == STRATA_TIER_DEVICE ? plan->program.workload.page_count : 0;
         memcpy(plan->minimum, minimum, sizeof(minimum));
     }
     s->base_count++;
@@ -372,21 +554,16 @@ static const struct node *best_of(const struct search *s)
 
 static strata_status search(struct search *s)
 {
-    const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
-    strata_status st = STRATA_OK;
+    struct st_intent intent = {0};
+    strata_status st;
 
-    for (size_t i = 0; i < 2 && st == STRATA_OK; i++)
-        if (s->bases[0].fits[orders[i]])
-            st = st_candidates_visit(&(struct st_candidates){s->bases[0].plan, &s->bases[0].start[orders[i]], add_intent, s});
-    if (st != STRATA_OK)
+    if ((st = add_first(s, &intent, 0)) != STRATA_OK)
         return st;
     sort_nodes(s);
     assert(s->count > 0);
-    if ((st = judge_all(s)) == STRATA_OK && (st = open_others(s)) == STRATA_OK)
-        st = refine(s, REFINED);
-    for (uint32_t i = 0; i < ROUNDS && st == STRATA_OK; i++)
-        st = refine(s, REFINED_AGAIN);
-    return st;
+    if ((st = open_others(s)) == STRATA_OK && (st = judge_first(s)) == STRATA_OK)
+        st = descend_from_all(s);
+    return st == STRATA_OK ? try_chunks(s) : st;
 }
 
 /* What the first plan is told by who makes it. */
@@ -398,7 +575,7 @@ static void take_base(struct st_plan *to, const struct st_plan *from)
 
 strata_status st_plan_choose(struct st_plan **plan, const struct st_machine *rates)
 {
-    struct search s = {.fastest = HUGE_VAL, .most = OPS_JUDGED};
+    struct search s = {.fastest = HUGE_VAL};
     struct st_machine nominal;
     strata_status st;
 
@@ -407,9 +584,9 @@ strata_status st_plan_choose(struct st_plan **plan, const struct st_machine *rat
     if ((st = open_base(&s, *plan)) == STRATA_OK && (st = search(&s)) == STRATA_OK) {
         const struct node *best = best_of(&s);
 
-        if (best->base > 0)
-            take_base(s.bases[best->base].plan, *plan);
-        *plan = s.bases[best->base].plan;
+        if (best->intent.on[ST_AXIS_CHUNKS] > 0)
+            take_base(s.bases[best->intent.on[ST_AXIS_CHUNKS]].plan, *plan);
+        *plan = s.bases[best->intent.on[ST_AXIS_CHUNKS]].plan;
         take_decisions(*plan, best);
         (*plan)->judged_ops = simulated(&s);
     }

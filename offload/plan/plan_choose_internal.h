@@ -1,7 +1,7 @@
 /* offload/plan/plan_choose_internal.h - candidates, what bounds them, who judges them: shared by the parts of the choice.
  *
  * plan_choose.c     the search: the fastest candidate
- * plan_candidate.c  the set of candidates, fixed by workload and capacities
+ * plan_candidate.c  the candidates, fixed by workload and capacities
  * plan_bound.c      seconds that no schedule of a candidate can beat, from its decisions alone
  * plan_judge.c      seconds of its simulated step */
 #ifndef OFFLOAD_PLAN_PLAN_CHOOSE_INTERNAL_H
@@ -9,39 +9,41 @@
 
 #include "offload/plan/plan_internal.h"
 
-#define ST_SLOT_PROFILES       4u
-#define ST_SLOT_PROFILES_FIRST 2u /* of them, that are visited with every intent */
-#define ST_RUNGS_MAX           64u
-#define ST_RESIDENT_ALL        4u
-#define ST_KEPT_REST           UINT32_MAX /* as many blocks as fit when everything else is placed */
+#define ST_SLOT_PROFILES 4u
+#define ST_RUNGS_MAX     64u
+#define ST_ACCUM_ALL     4u
+#define ST_KEPT_REST     UINT32_MAX /* as many blocks as fit when everything else is placed */
 
-/* What a candidate intends; amounts are of the fixed ladders in plan_candidate.c. */
+/* What candidates differ in. */
+enum st_axis {
+    ST_AXIS_UPDATE,       /* enum st_update_policy */
+    ST_AXIS_ACCUMULATION, /* enum st_accumulation */
+    ST_AXIS_TIER,         /* of activation checkpoints */
+    ST_AXIS_KEPT,         /* blocks whose activations are kept, or ST_KEPT_REST */
+    ST_AXIS_STATE,        /* pages whose state lies on the device */
+    ST_AXIS_STREAMED,     /* of ST_STREAMED_PARTS */
+    ST_AXIS_ACCUM,        /* horizontal: quarters of the pages, whose partial sums stay on the device */
+    ST_AXIS_RESIDENT,     /* pages: at most so many are resident, but for those that must be */
+    ST_AXIS_ORDER,        /* in which what is left is spent */
+    ST_AXIS_SLOTS,        /* profile: how deep the queues are */
+    ST_AXIS_CHUNKS,       /* which of the search's sizes */
+    ST_AXIS_COUNT
+};
+
+/* What a candidate intends. */
 struct st_intent {
-    enum st_accumulation accumulation;
-    strata_tier activation_tier;
-    uint32_t kept;        /* blocks whose activations are kept, or ST_KEPT_REST */
-    uint32_t accum_pages; /* horizontal: whose partial sums stay on the device */
-    uint32_t state_pages; /* whose state lies on the device */
-    uint32_t streamed;    /* of ST_STREAMED_PARTS */
-    uint32_t resident;    /* quarters of the pages: at most so many are resident beside those with state */
-    uint32_t order;       /* in which what is left is spent */
-    uint32_t slots;       /* profile: how deep the queues are */
+    uint32_t on[ST_AXIS_COUNT];
 };
 
-/* Visits every intent that fits, with the first slot profiles; the plan's decisions are then those of st_candidate_complete(). */
-struct st_candidates {
-    struct st_plan *plan;
-    const struct st_decisions *start; /* the smallest placement of an order of accumulation */
-    strata_status (*visit)(void *ctx, const struct st_intent *intent);
-    void *ctx;
-};
-/** Stops at the first status that is not OK, and returns it. */
-strata_status st_candidates_visit(struct st_candidates *candidates);
-/** Decide on what an intent means for this plan's capacities: plan->decided, ->reserved.  False: it does not fit. */
+/** The values of an axis, which may depend on those of others.  Returns how many. */
+uint32_t st_candidate_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan, const struct st_intent *intent,
+                            enum st_axis axis);
+/** Values near the intent's, between the rungs; plan->decided is what the intent means.  Returns how many. */
+uint32_t st_candidate_between(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan, const struct st_intent *intent,
+                              enum st_axis axis);
+/** Decide on what an intent means for this plan's capacities: plan->decided, ->reserved, ->policy.update.  False: it does not
+ *  fit. */
 bool st_candidate_complete(struct st_plan *plan, const struct st_decisions *start, const struct st_intent *intent);
-/** The update policies that may be chosen: they do the same when a step fails.  Returns how many. */
-#define ST_UPDATES_MAX 3u
-uint32_t st_candidate_updates(enum st_update_policy updates[ST_UPDATES_MAX], const struct st_policy *asked);
 
 /** Seconds that no execution of the decided placement can beat, but for what slots carry over a window's end.  *work, returned:
  *  the seconds of all resources together, to prefer those with less of it. */
