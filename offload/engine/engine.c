@@ -40,6 +40,8 @@ static strata_status create_tables(struct st_engine *eng)
         taken = (eng->checksums[i] = calloc(1, t.checksums + 1)) != NULL && taken;
     if (t.act_checksums > 0)
         taken = (eng->act_checksums = calloc(1, t.act_checksums)) != NULL && taken;
+    if (t.grad_sums > 0)
+        taken = (eng->grad_checksums = calloc(1, t.grad_sums)) != NULL && taken;
     if (!taken || eng->verified == NULL || eng->fresh == NULL || eng->scratch == NULL || eng->block_sums == NULL ||
         eng->io == NULL)
         return st_error(STRATA_E_NOMEM, "engine: no memory for its tables");
@@ -179,6 +181,7 @@ void st_engine_destroy(struct st_engine *eng)
         free(eng->checksums[i]);
     st_dispatch_fini(&eng->dispatch);
     free(eng->act_checksums);
+    free(eng->grad_checksums);
     free(eng->verified);
     free(eng->fresh);
     free(eng->volumes);

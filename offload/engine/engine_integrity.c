@@ -266,6 +266,47 @@ strata_status st_engine_hash_remote_weights(struct st_engine *eng, uint32_t page
     return st;
 }
 
+/* --- rounded gradients --- */
+
+struct grad_scan {
+    const struct st_chunk *chunk;
+    const unsigned char *grad; /* of the chunk */
+    uint64_t *sums;            /* [tile_count(chunk)] */
+};
+
+static void hash_grad_tile(void *ctx, uint64_t tile, uint32_t worker)
+{
+    const struct grad_scan *s = ctx;
+    const strata_dtype format = s->chunk->format;
+
+    (void)worker;
+    s->sums[tile] = st_checksum64(s->grad + st_format_bytes(format, tile * ST_TILE_ELEMS),
+                                  st_format_bytes(format, tile_elems(s->chunk, tile)));
+}
+
+void st_engine_hash_grad(struct st_engine *eng, uint32_t page, const void *grad)
+{
+    const struct st_page_place *place = &eng->program->pages[page];
+
+    for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++) {
+        const struct st_chunk *chunk = &eng->program->chunks[c];
+        struct grad_scan s = {chunk, (const unsigned char *)grad + chunk->at, eng->grad_checksums + chunk->tile_first};
+
+        if (chunk->group != ST_GROUP_FROZEN)
+            st_workers_run(eng->workers, hash_grad_tile, &s, tile_count(chunk));
+    }
+}
+
+strata_status st_engine_grad_error(struct st_engine *eng, uint32_t c, uint64_t tile)
+{
+    const struct st_chunk *chunk = &eng->program->chunks[c];
+    const uint64_t first = tile * ST_TILE_ELEMS;
+    char what[96];
+
+    snprintf(what, sizeof(what), "the gradient of page %u, elements from %" PRIu64, chunk->page, chunk->page_first + first);
+    return mismatch(eng, eng->program->pages[chunk->page].grad_extent, chunk->at + st_format_bytes(chunk->format, first), what);
+}
+
 /* --- activation checkpoints --- */
 
 struct act_scan {

@@ -87,6 +87,7 @@ struct st_engine {
 
     uint64_t *checksums[ST_PLANE_COUNT]; /* [tile_count] of data on NVMe, or NULL */
     uint64_t *act_checksums;             /* [boundaries][pieces] of activation checkpoints on NVMe, or NULL */
+    uint64_t *grad_checksums;            /* [tile_count] of gradients on NVMe, or NULL */
     bool *verified;                      /* [buffer_count]: host weight slots whose contents were checked or computed here */
     bool *fresh;                         /* [chunk_count]: on NVMe its moments were never written, see below */
     uint32_t *volumes;                   /* [buffer_count]: of the swap, that holds an extent's data now; NULL: its only one */
@@ -353,6 +354,9 @@ strata_status st_engine_hash_remote_state(struct st_engine *eng, uint32_t chunk,
 strata_status st_engine_hash_remote_weights(struct st_engine *eng, uint32_t page, const unsigned char *from, bool frozen);
 strata_status st_engine_tile_error(struct st_engine *eng, uint32_t chunk, enum st_plane plane, uint64_t tile);
 /* Checksums of an activation checkpoint (by its boundary's id): computed when it leaves, checked when it is back. */
+/* Of a page's rounded gradient, in the shard's layout; its updates check it. */
+void st_engine_hash_grad(struct st_engine *eng, uint32_t page, const void *grad);
+strata_status st_engine_grad_error(struct st_engine *eng, uint32_t chunk, uint64_t tile);
 void st_engine_hash_act(struct st_engine *eng, uint32_t id, const void *act);
 strata_status st_engine_verify_act(struct st_engine *eng, uint32_t id, const void *act);
 /* engine_trace.c: begin the record of a cycle; eng->trace is not NULL. */

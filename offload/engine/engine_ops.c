@@ -398,6 +398,8 @@ bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op, b
     case ST_HOLDS_STATE:
         return saved || (eng->program->pages[op->page].state == ST_WHERE_STREAMED &&
                          eng->program->chunks[op->chunk].state == ST_WHERE_NVME);
+    case ST_HOLDS_GRAD:
+        return st_page_swaps_grad(eng->program, op->page);
     default:
         return eng->act_checksums != NULL;
     }
@@ -417,6 +419,8 @@ strata_status st_engine_follow_op(struct st_engine *eng, const struct st_op *op)
         st_engine_hash_updated(eng, a->index, data);
     else if (a->content == ST_HOLDS_STATE)
         st_engine_hash_state(eng, a->index, data);
+    else if (a->content == ST_HOLDS_GRAD)
+        st_engine_hash_grad(eng, a->index, data);
     else
         st_engine_hash_act(eng, a->index, data);
     eng->verified[a->buffer] = true;

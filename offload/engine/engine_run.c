@@ -17,8 +17,11 @@
 /* Transfers end in no fixed order, so a fault that must hit one kind of read needs its own site. */
 static const char *corrupt_site(const struct st_engine_io *io)
 {
-    const uint32_t lane = io->op == ST_NO_OP ? ST_LANE_COUNT : io->engine->program->ops[io->op].lane;
+    const struct st_op *op = io->op == ST_NO_OP ? NULL : &io->engine->program->ops[io->op];
+    const uint32_t lane = op == NULL ? ST_LANE_COUNT : op->lane;
 
+    if (op != NULL && op->kind == ST_OP_READ_GRAD)
+        return "engine.corrupt_grad";
     return lane == ST_LANE_READ_STATE        ? "engine.corrupt_state"
            : lane == ST_LANE_READ_WEIGHT     ? "engine.corrupt_weight"
            : lane == ST_LANE_READ_ACTIVATION ? "engine.corrupt_act"

@@ -16,11 +16,12 @@ struct chunk_job {
     struct st_moments moments;
     unsigned char *weight;
     const unsigned char *grad;
+    const uint64_t *grad_sums;         /* [tiles of the chunk], of a gradient that comes from NVMe; else NULL */
     const struct st_update_coef *coef; /* NULL: skip */
     bool state_swapped, weight_swapped, weight_unchecked;
     bool state_saved, weight_saved; /* they live in memory, and this cycle writes them to a checkpoint */
     bool fresh;                     /* the moments were never written: zero */
-    _Atomic uint64_t bad;           /* 1 + plane * 2^32 + tile */
+    _Atomic uint64_t bad;           /* 1 + plane * 2^32 + tile; ST_PLANE_COUNT: the gradient */
     _Atomic uint64_t overflowed;
 };
 
@@ -44,6 +45,14 @@ static void seal_moment(struct chunk_job *job, enum st_plane plane, void *data, 
         memset(data, 0, bytes);
     else
         seal(job, plane, data, bytes, tile, check);
+}
+
+static void check_grad(struct chunk_job *job, uint64_t tile, uint64_t at, uint64_t elems)
+{
+    const strata_dtype format = job->chunk->format;
+
+    if (job->grad_sums[tile] != st_checksum64(job->grad + st_format_bytes(format, at), st_format_bytes(format, elems)))
+        atomic_store(&job->bad, 1 + ((uint64_t)ST_PLANE_COUNT << 32) + tile);
 }
 
 static void seal_tile(struct chunk_job *job, uint64_t tile, uint64_t at, uint64_t elems, bool check)
@@ -91,6 +100,8 @@ static void update_tile(void *ctx, uint64_t tile, uint32_t worker)
 
     (void)worker;
     seal_tile(job, tile, at, elems, true);
+    if (job->grad_sums != NULL)
+        check_grad(job, tile, at, elems);
     overflowed = job->coef != NULL ? update_elems(job, at, elems) : 0;
     if (overflowed != 0)
         atomic_fetch_add(&job->overflowed, overflowed);
@@ -118,6 +129,7 @@ strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *st
         .moments = st_engine_moments(eng->program, chunk, planes),
         .weight = (unsigned char *)weight_page + chunk->at,
         .grad = (const unsigned char *)grad_page + chunk->at,
+        .grad_sums = st_page_swaps_grad(eng->program, chunk->page) ? eng->grad_checksums + chunk->tile_first : NULL,
         .coef = coef_of(eng, chunk),
         .state_swapped = chunk->state == ST_WHERE_NVME,
         .weight_swapped = place->home == ST_WHERE_NVME,
@@ -129,6 +141,8 @@ strata_status st_engine_update_chunk(struct st_engine *eng, uint32_t c, void *st
     /* The page's weights were read for this update: each chunk checks its own part. */
     job.weight_unchecked = job.weight_swapped;
     st_workers_run(eng->workers, update_tile, &job, (chunk->elems + ST_TILE_ELEMS - 1) / ST_TILE_ELEMS);
+    if (job.bad > (uint64_t)ST_PLANE_COUNT << 32)
+        return st_engine_grad_error(eng, c, (job.bad - 1) & UINT32_MAX);
     if (job.bad != 0)
         return st_engine_tile_error(eng, c, (enum st_plane)((job.bad - 1) >> 32), (job.bad - 1) & UINT32_MAX);
     eng->train.overflowed_host += job.overflowed;

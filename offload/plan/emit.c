@@ -185,6 +185,7 @@ static void forget_slots(struct st_emitter *e)
     st_emit_forget_weights(e, ST_NO_PAGE);
     st_pool_forget(&e->lay->grads);
     st_pool_forget(&e->lay->rounded);
+    st_pool_forget(&e->lay->host_grads);
     st_pool_forget(&e->lay->small_grads);
     st_pool_forget(&e->lay->small_rounded);
     st_pool_forget(&e->lay->wires);
@@ -193,7 +194,7 @@ static void forget_slots(struct st_emitter *e)
     st_pool_forget(&e->lay->host_acts);
     st_pool_forget(states);
     e->lay->weights.next = e->lay->host_weights.next = e->lay->grads.next = e->lay->rounded.next = states->next = 0;
-    e->lay->host_acts.next = e->lay->wires.next = e->lay->dact_wires.next = 0;
+    e->lay->host_grads.next = e->lay->host_acts.next = e->lay->wires.next = e->lay->dact_wires.next = 0;
     memset(e->lay->acts.used, 0, sizeof(e->lay->acts.used));
     memcpy(states->holds, e->ahead, e->tail_reads * sizeof(*states->holds));
     states->next = states->count == 0 ? 0 : e->tail_reads % states->count;

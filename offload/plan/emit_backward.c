@@ -190,7 +190,10 @@ static bool held_back(const struct st_emitter *e, uint32_t p)
 
 static void download_grad(struct st_emitter *e, uint32_t p, uint32_t from)
 {
-    st_emit_copy(e, ST_OP_DOWNLOAD_GRAD, BACKWARD, from, e->program->pages[p].grad_region, p, st_emit_grad_bytes(e, p))->page = p;
+    const uint32_t to = st_emit_host_grad(e, p);
+
+    st_emit_copy(e, ST_OP_DOWNLOAD_GRAD, BACKWARD, from, to, p, st_emit_grad_bytes(e, p))->page = p;
+    st_emit_store_grad(e, p, to);
 }
 
 void st_emit_held(struct st_emitter *e)

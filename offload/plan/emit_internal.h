@@ -80,6 +80,10 @@ uint32_t st_emit_device_weight(struct st_emitter *e, uint32_t p, unsigned phases
 /* Get a host buffer that holds them: the home, or a slot that is filled from the extent in the given phases (0: the caller fills
  * it). */
 uint32_t st_emit_host_weight(struct st_emitter *e, uint32_t p, unsigned phases);
+/* Get a host buffer into which page p's rounded gradient goes; have it go on to where it waits for the update, if that is NVMe.
+ */
+uint32_t st_emit_host_grad(struct st_emitter *e, uint32_t p);
+void st_emit_store_grad(struct st_emitter *e, uint32_t p, uint32_t from);
 /* Emit page p's updates, and the ops that bring in its state and weights and write them back. */
 void st_emit_update(struct st_emitter *e, uint32_t p);
 /* State that the next cycle's updates need first is read during this cycle's backward. */

@@ -92,6 +92,42 @@ static void write_weight(struct st_emitter *e, uint32_t p, uint32_t slot)
         ->page = p;
 }
 
+/* --- rounded gradients --- */
+
+uint32_t st_emit_host_grad(struct st_emitter *e, uint32_t p)
+{
+    const uint32_t region = e->program->pages[p].grad_region;
+
+    return region != ST_NO_BUFFER ? region : st_pool_take(&e->lay->host_grads, p);
+}
+
+static void move_grad(struct st_emitter *e, enum st_op_kind kind, unsigned phases, uint32_t p, uint32_t from, uint32_t to)
+{
+    st_emit_copy(e, kind, phases, from, to, p, st_extent_bytes(st_emit_grad_bytes(e, p)))->page = p;
+}
+
+void st_emit_store_grad(struct st_emitter *e, uint32_t p, uint32_t from)
+{
+    if (e->program->pages[p].grad_extent != ST_NO_BUFFER)
+        move_grad(e, ST_OP_WRITE_GRAD, BACKWARD, p, from, e->program->pages[p].grad_extent);
+}
+
+/* Where page p's updates find its gradient.  From NVMe it is read even if a slot has it still: traffic follows from the decisions
+ * alone. */
+static uint32_t update_grad(struct st_emitter *e, uint32_t p)
+{
+    const struct st_page_place *place = &e->program->pages[p];
+    uint32_t slot;
+
+    if (place->grad_region != ST_NO_BUFFER)
+        return place->grad_region;
+    if (place->grad_extent == ST_NO_BUFFER)
+        return st_pool_find(&e->lay->host_grads, p); /* it has just come down */
+    slot = st_pool_take(&e->lay->host_grads, p);
+    move_grad(e, ST_OP_READ_GRAD, e->update_phases, p, place->grad_extent, slot);
+    return slot;
+}
+
 /* --- updates of one page --- */
 
 static void move_state(struct st_emitter *e, enum st_op_kind kind, unsigned phases, uint32_t c, uint32_t from, uint32_t to)
@@ -174,7 +210,7 @@ static void save_weight(struct st_emitter *e, uint32_t p)
 }
 
 /* One chunk's update, where its page's are made.  State that the device updates and does not hold comes there, and goes back. */
-static void update_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
+static void update_chunk(struct st_emitter *e, uint32_t c, uint32_t weight, uint32_t grad)
 {
     const struct st_chunk *chunk = &e->program->chunks[c];
     const struct st_page_place *place = &e->program->pages[chunk->page];
@@ -190,7 +226,7 @@ static void update_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
     op->chunk = c;
     st_emit_operand(e, ST_ROLE_STATE, state, c);
     st_emit_operand(e, ST_ROLE_WEIGHT, weight, chunk->page);
-    st_emit_operand(e, ST_ROLE_GRAD, place->grad_region, chunk->page);
+    st_emit_operand(e, ST_ROLE_GRAD, grad, chunk->page);
     if (device)
         st_emit_operand(e, ST_ROLE_OVERFLOWS, e->lay->at.overflows_device, 0);
     if (!st_emit_in_backward(e)) /* the norm of the whole step, its clip factor */
@@ -205,10 +241,11 @@ static void update_chunk(struct st_emitter *e, uint32_t c, uint32_t weight)
 static void update_chunks(struct st_emitter *e, uint32_t p, uint32_t weight)
 {
     const struct st_page_place *place = &e->program->pages[p];
+    const uint32_t grad = update_grad(e, p);
 
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count; c++)
         if (e->program->chunks[c].state != ST_WHERE_NONE)
-            update_chunk(e, c, weight);
+            update_chunk(e, c, weight, grad);
 }
 
 /* When the update must bring page p's weights in: always if the forward that follows takes them from there, else for updates

@@ -216,6 +216,7 @@ static void decide_smallest(struct st_plan *plan, enum st_accumulation order)
         .kept_blocks = policy->activations == ST_ACT_KEPT ? w->block_count : 0,
         .resident_pages = policy->param_tier == STRATA_TIER_DEVICE ? w->page_count : 0,
         .device_state_pages = state_stays ? w->page_count : 0,
+        .host_grad_pages = w->table_count, /* rounded on the host, and used before all others */
         .slots = {.weights = 1, .host_weights = 1, .states = 1, .streamed_states = 1, .acts = 2, .host_acts = 1, .grads = 1},
     };
 }
@@ -287,6 +288,7 @@ static void tell_program(struct st_plan *plan)
     plan->program.part_bytes = plan->policy.part_bytes;
     plan->program.leaves = plan->policy.leaves;
     plan->program.acts = (enum st_where)plan->decided.activation_tier;
+    plan->program.swaps_grads = st_place_grads_wait(plan) && !st_place_keeps_grad(plan, plan->program.workload.page_count - 1);
     plan->program.kept_blocks = plan->decided.kept_blocks;
 }
 
@@ -332,12 +334,50 @@ static bool lift_state(struct st_plan *plan)
     return false;
 }
 
+/* If the drive is too small for gradients, those of all pages wait in host memory. */
+static bool keep_grads(struct st_plan *plan)
+{
+    const uint32_t least = plan->decided.host_grad_pages;
+
+    plan->decided.host_grad_pages = plan->program.workload.page_count;
+    if (!fits(plan))
+        plan->decided.host_grad_pages = least;
+    return plan->decided.host_grad_pages > least;
+}
+
+/* The smallest placement has gradients on NVMe if state is there; but they stay in host memory if all of them can. */
 static bool fits_somehow(struct st_plan *plan)
 {
-    if (!fits(plan) && !lift_state(plan))
+    if (!fits(plan) && !keep_grads(plan) && !lift_state(plan))
         return false;
     st_plan_size(plan, plan->minimum);
+    (void)keep_grads(plan);
     return true;
+}
+
+static uint64_t lacking(const struct st_plan *plan)
+{
+    uint64_t sum = 0;
+
+    for (int t = 0; t < STRATA_TIER_COUNT; t++)
+        sum += plan->minimum[t] > plan->capacity.bytes[t] ? plan->minimum[t] - plan->capacity.bytes[t] : 0;
+    return sum;
+}
+
+/* Sizes what does not fit: with gradients on NVMe, unless it lacks less with all of them in host memory. */
+static void size_refused(struct st_plan *plan)
+{
+    const uint32_t least = plan->decided.host_grad_pages;
+    uint64_t without;
+
+    st_plan_size(plan, plan->minimum);
+    without = lacking(plan);
+    plan->decided.host_grad_pages = plan->program.workload.page_count;
+    st_plan_size(plan, plan->minimum);
+    if (lacking(plan) < without)
+        return;
+    plan->decided.host_grad_pages = least;
+    st_plan_size(plan, plan->minimum);
 }
 
 /* Checkpoints that may be on either tier go to the host first, else to the device. */
@@ -350,17 +390,8 @@ bool st_plan_smallest(struct st_plan *plan, enum st_accumulation order)
     if (plan->policy.activation_tier == STRATA_TIER_COUNT && fits_somehow(plan))
         return true;
     decide_smallest(plan, order);
-    st_plan_size(plan, plan->minimum);
+    size_refused(plan);
     return false;
-}
-
-static uint64_t lacking(const struct st_plan *plan)
-{
-    uint64_t sum = 0;
-
-    for (int t = 0; t < STRATA_TIER_COUNT; t++)
-        sum += plan->minimum[t] > plan->capacity.bytes[t] ? plan->minimum[t] - plan->capacity.bytes[t] : 0;
-    return sum;
 }
 
 /* Tries either order of accumulation, if that is open; if neither fits, leaves the one that lacks less. */

@@ -29,10 +29,12 @@ struct st_decisions {
     uint32_t resident_pages, cached_weight_pages, device_state_pages; /* counted from the bottom, like the next two */
     uint32_t cached_chunks;
     uint32_t device_accum_pages; /* horizontal accumulation: pages whose partial sums stay on the device */
-    uint32_t streamed;           /* of ST_STREAMED_PARTS: the policy's, or what fits of it */
+    uint32_t host_grad_pages; /* state on NVMe: pages whose rounded gradients have a place of their own in host memory.  From the
+                                 bottom, since those gradients come last and are used first */
+    uint32_t streamed;        /* of ST_STREAMED_PARTS: the policy's, or what fits of it */
     struct st_slots slots;
 };
-_Static_assert(sizeof(struct st_decisions) == 17 * sizeof(uint32_t), "no padding");
+_Static_assert(sizeof(struct st_decisions) == 18 * sizeof(uint32_t), "no padding");
 
 struct st_plan {
     struct st_program program;

@@ -131,6 +131,7 @@ struct carried {
 static struct carried carried_of(const struct st_plan *plan)
 {
     const struct st_slots *slots = &plan->decided.slots;
+    const double through = st_place_keeps_grad(plan, plan->program.workload.page_count - 1) ? 1 : 2; /* weights; gradients */
     double page = 0, sum = 0, chunk = (double)plan->sums->state_largest[0];
 
     for (uint32_t p = 0; p < plan->program.workload.page_count; p = plan->sums->run_end[p]) {
@@ -138,7 +139,7 @@ static struct carried carried_of(const struct st_plan *plan)
         sum = longer(sum, (double)plan->program.workload.pages[p].trained_elems * sizeof(float));
     }
     return (struct carried){.link = (slots->weights + 1) * page + (slots->grads + 1) * sum + slots->streamed_states * chunk,
-                            .disk = slots->states * chunk + slots->host_weights * page};
+                            .disk = slots->states * chunk + slots->host_weights * through * page};
 }
 
 double st_plan_bound(const struct st_plan *plan, const struct st_machine *m, double *work)

@@ -238,6 +238,7 @@ bool st_candidate_complete(struct st_plan *plan, const struct st_decisions *star
     if (!st_plan_allowed(plan))
         return false;
     raise_slots(plan, &profile->first);
+    st_plan_raise(plan, &d->host_grad_pages, w->page_count);
     st_plan_raise(plan, &d->streamed, streamed);
     fill(plan, intent);
     if (kept == ST_KEPT_REST)

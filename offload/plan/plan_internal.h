@@ -40,6 +40,7 @@ struct st_layout {
     struct st_pool weights, host_weights, states, streamed_states, acts, host_acts, grads, rounded;
     struct st_pool wires, dact_wires; /* from other ranks: sums of a page, gradients of a micro-batch's rows */
     struct st_pool folds;             /* sums of a page's leaves beside the one in `grads` */
+    struct st_pool host_grads;        /* rounded gradients without a place of their own in host memory */
     struct st_pool saves;             /* in host memory: what lives on the device, on its way to its extent */
     struct st_pool small_weights, small_grads, small_rounded; /* one slot each, for the norm and the positions */
 };
@@ -95,6 +96,11 @@ enum st_where st_place_sum(const struct st_plan *plan, uint32_t page); /* as in 
 bool st_place_has_leaves(const struct st_plan *plan, uint32_t page);
 /* Whether its sum in host memory is of the rank's shard alone. */
 bool st_place_sum_cut(const struct st_plan *plan, uint32_t page);
+/* Whether its rounded gradient, if the host updates it, has a place of its own in host memory.  If not, it passes through slots,
+ * and waits on NVMe for an update that waits. */
+bool st_place_keeps_grad(const struct st_plan *plan, uint32_t page);
+/* Whether rounded gradients wait for the norm of all. */
+bool st_place_grads_wait(const struct st_plan *plan);
 /* Whether a gradient of fp32 is its sum. */
 bool st_place_rounds_in_place(const struct st_plan *plan);
 /* Whether what is saved may, by the policy, be at home on the device. */

@@ -166,7 +166,10 @@ static void lay_gradients(struct st_walk *k, uint32_t p, uint32_t count, struct 
     const struct st_page *page = &plan->program.workload.pages[p], *shard = &plan->program.shards[p];
     const uint64_t sum = (place->sum_cut ? shard : page)->trained_elems * sizeof(float);
 
-    place->grad_region = take_each(k, (strata_tier)place->grad, shard->trained_bytes, count, ST_ITEM_GRADIENTS);
+    if (place->grad == ST_WHERE_DEVICE || st_place_keeps_grad(plan, p))
+        place->grad_region = take_each(k, (strata_tier)place->grad, shard->trained_bytes, count, ST_ITEM_GRADIENTS);
+    else if (st_place_grads_wait(plan))
+        place->grad_extent = take_each(k, STRATA_TIER_NVME, shard->trained_bytes, count, ST_ITEM_GRADIENTS);
     if (place->grad == ST_WHERE_DEVICE && st_place_rounds_in_place(plan))
         place->accum_region = place->grad_region;
     else if (place->sum != ST_WHERE_STREAMED)
@@ -194,6 +197,7 @@ static void note_slots(struct st_walk *k, uint32_t p, const struct st_page_place
     grow(small ? &k->small_grads : &k->slot_grads, place->sum == ST_WHERE_STREAMED || place->sum == ST_WHERE_HOST, elems);
     grow(small ? &k->small_leaving : &k->leaving, place->grad == ST_WHERE_HOST && !st_place_is_table(k->plan, p),
          shard->trained_bytes);
+    grow(&k->unkept_grads, place->grad == ST_WHERE_HOST && !st_place_keeps_grad(k->plan, p), shard->trained_bytes);
     grow(&k->folded, st_place_has_leaves(k->plan, p) && (!st_place_horizontal(k->plan) || place->sum == ST_WHERE_HOST), elems);
     if (place->state == ST_WHERE_STREAMED && k->plan->sums->page_largest[p] > k->streamed_state)
         k->streamed_state = k->plan->sums->page_largest[p];
@@ -232,6 +236,7 @@ static void lay_page(struct st_walk *k, uint32_t p, uint32_t count)
                                   .extent = ST_NO_BUFFER,
                                   .base_extent = ST_NO_BUFFER,
                                   .grad_region = ST_NO_BUFFER,
+                                  .grad_extent = ST_NO_BUFFER,
                                   .accum_region = ST_NO_BUFFER,
                                   .leaf_regions = ST_NO_BUFFER};
 
@@ -368,6 +373,8 @@ static void lay_slots(struct st_walk *k)
     st_walk_take_pool(k, &lay->weights, plan->decided.slots.weights, STRATA_TIER_DEVICE, k->streamed, ST_ITEM_WEIGHT_SLOTS);
     st_walk_take_pool(k, &lay->host_weights, plan->decided.slots.host_weights, STRATA_TIER_HOST, k->from_nvme,
                       ST_ITEM_WEIGHT_SLOTS);
+    st_walk_take_pool(k, &lay->host_grads, plan->decided.slots.host_weights, STRATA_TIER_HOST, k->unkept_grads,
+                      ST_ITEM_GRADIENT_SLOTS);
     st_walk_take_pool(k, &lay->grads, plan->decided.slots.grads, STRATA_TIER_DEVICE, k->slot_grads * 4, ST_ITEM_ACCUMULATORS);
     st_walk_take_pool(k, &lay->rounded, in_place ? 0 : plan->decided.slots.grads, STRATA_TIER_DEVICE, k->leaving,
                       ST_ITEM_GRADIENT_SLOTS);
@@ -447,15 +454,20 @@ strata_status st_layout_make(struct st_layout *lay, struct st_plan *plan, bool b
     return STRATA_OK;
 }
 
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
 struct st_slots st_layout_slots(const struct st_layout *lay)
 {
     return (struct st_slots){.weights = lay->weights.count,
-                             .host_weights = lay->host_weights.count,
+                             .host_weights = larger(lay->host_weights.count, lay->host_grads.count),
                              .states = lay->states.count,
                              .streamed_states = lay->streamed_states.count,
                              .acts = lay->acts.count,
                              .host_acts = lay->host_acts.count,
-                             .grads = lay->grads.count > lay->rounded.count ? lay->grads.count : lay->rounded.count};
+                             .grads = larger(lay->grads.count, lay->rounded.count)};
 }
 
 void st_layout_fini(struct st_layout *lay)

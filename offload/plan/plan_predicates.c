@@ -118,6 +118,16 @@ bool st_place_sum_cut(const struct st_plan *plan, uint32_t p)
            !between;
 }
 
+bool st_place_keeps_grad(const struct st_plan *plan, uint32_t page)
+{
+    return plan->policy.optimizer_tier != STRATA_TIER_NVME || page < plan->decided.host_grad_pages;
+}
+
+bool st_place_grads_wait(const struct st_plan *plan)
+{
+    return plan->policy.update != ST_UPDATE_IN_BACKWARD && !plan->policy.forward_only;
+}
+
 bool st_place_rounds_in_place(const struct st_plan *plan)
 {
     return plan->sums->trained_f32 && plan->program.ranks == 1;

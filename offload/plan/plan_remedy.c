@@ -80,6 +80,7 @@ static void put_found(struct text *t, const struct st_plan *trial, const struct 
     static const char *const devices[STRATA_TIER_COUNT] = {"none", "cpu", "nvme"};
     const struct st_policy *then = &trial->policy, *now = &plan->policy;
     const char *separator = "set ";
+    uint64_t needed[STRATA_TIER_COUNT];
     char size[24];
 
     if (then->optimizer_tier != now->optimizer_tier) {
@@ -92,8 +93,9 @@ static void put_found(struct text *t, const struct st_plan *trial, const struct 
     }
     if (then->activations != now->activations)
         put(t, "%sstrata.activations to \"recomputed\"", separator);
-    if (trial->minimum[STRATA_TIER_NVME] > plan->capacity.bytes[STRATA_TIER_NVME])
-        put(t, ", with %s DIR and %s of disk there", disk_option(trial), st_size_text(size, trial->minimum[STRATA_TIER_NVME]));
+    st_plan_size(trial, needed); /* gradients that have room in host memory need no disk */
+    if (needed[STRATA_TIER_NVME] > plan->capacity.bytes[STRATA_TIER_NVME])
+        put(t, ", with %s DIR and %s of disk there", disk_option(trial), st_size_text(size, needed[STRATA_TIER_NVME]));
 }
 
 /* Whether fewer tokens at a time could help: not if even one token does not fit. */
@@ -125,28 +127,12 @@ static void put_lacking(struct text *t, const struct st_plan *trial, const struc
     }
 }
 
-static uint64_t trained_bytes(const struct st_workload *w)
-{
-    uint64_t bytes = 0;
-
-    for (uint32_t p = 0; p < w->page_count; p++)
-        for (uint32_t i = 0; i < w->pages[p].group_count; i++)
-            bytes += w->pages[p].groups[i].kind != ST_GROUP_FROZEN ? w->pages[p].groups[i].bytes : 0;
-    return bytes;
-}
-
 /* The advice if nothing that was tried fits. */
 static void put_least(struct text *t, struct st_plan *trial, const struct st_plan *plan, strata_tier tier)
 {
-    const struct st_workload *w = &plan->program.workload;
-    const uint64_t gradients = trained_bytes(w) / st_program_cuts(&plan->program);
     const bool host = trial->minimum[STRATA_TIER_HOST] > plan->capacity.bytes[STRATA_TIER_HOST];
-    char part[24];
 
     put_lacking(t, trial, plan);
-    if (host && !plan->policy.forward_only && gradients > plan->capacity.bytes[STRATA_TIER_HOST])
-        put(t, "gradients alone take %s of host memory, %.0f bytes per parameter%s; ", st_size_text(part, gradients),
-            (double)trained_bytes(w) / (double)w->params, st_program_cuts(&plan->program) > 1 ? " of this rank" : "");
     put(t, "raise --%s-memory", tier == STRATA_TIER_HOST ? "host" : "device");
     if (host && tier != STRATA_TIER_HOST)
         put(t, " or --host-memory");

@@ -196,6 +196,7 @@ uint32_t st_plan_alike(struct st_alike parts[ST_ALIKE_MAX], const struct st_plan
     *end = cut(*end, page, plan->decided.device_state_pages);
     *end = cut(*end, page, plan->decided.cached_weight_pages);
     *end = cut(*end, page, plan->decided.device_accum_pages);
+    *end = cut(*end, page, plan->decided.host_grad_pages);
     if (plan->decided.streamed > 0 && page >= plan->decided.device_state_pages && w->pages[page].kind == ST_PAGE_BLOCK &&
         st_place_trained(plan, page))
         return part_streamed(parts, plan, page, end);

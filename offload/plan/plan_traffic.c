@@ -106,6 +106,11 @@ static void count_gradients(struct counts *n, const struct st_plan *plan, uint32
     n->sum_downloads = f->table ? visits : visits - 1;
 }
 
+static bool swaps_grad(const struct st_plan *plan, uint32_t p, const struct page_facts *f)
+{
+    return f->trained && !f->device_update && !st_place_keeps_grad(plan, p) && st_place_grads_wait(plan);
+}
+
 static uint64_t state_of(const struct st_plan *plan, uint32_t p)
 {
     const uint32_t first = plan->program.pages[p].chunk_first;
@@ -151,6 +156,10 @@ static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_
         }
         t->upload += times * (n[w].uploads * shard->bytes + n[w].updated_uploads * updated + n[w].sum_uploads * sum);
         t->download += times * (n[w].updated_downloads * updated + n[w].grads * shard->trained_bytes + n[w].sum_downloads * sum);
+    }
+    if (swaps_grad(plan, p, &f)) {
+        moved->in[ST_WINDOW_BACKWARD].write += times * st_extent_bytes(shard->trained_bytes);
+        moved->in[f.update].read += times * st_extent_bytes(shard->trained_bytes);
     }
     if (st_place_streamed(plan, p)) {
         moved->in[f.update].upload += times * state_of(plan, p);

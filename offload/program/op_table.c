@@ -85,7 +85,9 @@ const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
         {IN(SUM, ACCUM), OUT(GRAD, GRAD), INOUT(SCALARS, SCALARS), OUT(WORKSPACE, SCRATCH)}},
     [ST_OP_FINISH_HOST]     = {"finish_host",     ON(UPDATE),          PAGE,  DOES(ROUND) =
         {IN(SUM, ACCUM), OUT(GRAD, GRAD), INOUT(NORMS, SCALARS)}},
-    [ST_OP_DOWNLOAD_GRAD]   = {"download_grad",   ON(DOWNLOAD),        PAGE,  COPY(GRAD)},
+    [ST_OP_DOWNLOAD_GRAD]   = {"download_grad",   ON(DOWNLOAD),        PAGE,  COPY(GRAD), SEAL(CLOSES)},
+    [ST_OP_WRITE_GRAD]      = {"write_grad",      ON(WRITE),           PAGE,  COPY(GRAD)},
+    [ST_OP_READ_GRAD]       = {"read_grad",       ON(READ_WEIGHT),     PAGE,  COPY(GRAD)}, /* checked by the updates, tile by tile */
 
     /* The step's end. */
     [ST_OP_DOWNLOAD_SCALARS] = {"download_scalars", ON(DOWNLOAD),      0,     COPY(SCALARS)},

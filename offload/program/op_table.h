@@ -117,6 +117,8 @@ enum st_op_kind {
     ST_OP_FINISH_GRAD,  /* rounds a page's sum and computes its norm */
     ST_OP_FINISH_HOST,
     ST_OP_DOWNLOAD_GRAD,
+    ST_OP_WRITE_GRAD, /* rounded; it waits on NVMe for the update */
+    ST_OP_READ_GRAD,
     ST_OP_DOWNLOAD_SCALARS, /* the step's scalars, or the device's count of overflows */
     ST_OP_END,              /* the end of the step: loss, norm, clip factor, skip */
     /* Of a run of several ranks. */
@@ -223,7 +225,7 @@ enum st_work {
     ST_WORK_COMM,    /* bytes that arrive from other ranks */
 };
 
-/* What a copy or the lookup does with checksums if its weights, state or activations are on NVMe. */
+/* What a copy or the lookup does with checksums if its weights, state, gradients or activations are on NVMe. */
 enum st_seal {
     ST_SEAL_NONE,
     ST_SEAL_ARRIVES, /* reads data from NVMe, which may be checked as soon as it arrives, */

@@ -129,7 +129,8 @@ struct st_page_place {
     uint32_t home_region;   /* host buffer or extent (the base's if all is frozen); ST_NO_BUFFER if home is the device */
     uint32_t extent;        /* of the weights; in a run that saves the set's, wherever they live; ST_NO_BUFFER: none */
     uint32_t base_extent;   /* in a run that saves: of what is frozen, from st_page_base_at() on, or ST_NO_BUFFER */
-    uint32_t grad_region;   /* rounded gradient: device or host buffer */
+    uint32_t grad_region;   /* rounded gradient: device or host buffer; ST_NO_BUFFER: slots in host memory */
+    uint32_t grad_extent;   /* where it waits for the update, if it has no region and the update waits; else ST_NO_BUFFER */
     uint32_t accum_region;  /* fp32 accumulator that stays (table slices, fp32 device updates), or ST_NO_BUFFER */
     uint32_t leaf_regions;  /* the first of st_leaf_depth() more that stay between micro-batches, or ST_NO_BUFFER: sums of later
                                leaves, for as long as they are not added to those before them */
@@ -152,7 +153,7 @@ static inline uint64_t st_spaces_bytes(const uint64_t space_bytes[ST_SPACE_COUNT
     return space_bytes[ST_SPACE_SCRATCH] + space_bytes[ST_SPACE_BASE] + sets * space_bytes[ST_SPACE_SET];
 }
 
-/* Slots of each pool. */
+/* Slots of each pool.  host_weights: of pages on their way from and to a drive, weights and gradients apart. */
 struct st_slots {
     uint32_t weights, host_weights, states, streamed_states, acts, host_acts, grads;
 };
@@ -172,6 +173,7 @@ struct st_program {
     bool forward_only;            /* evaluation, generation: no gradients, no optimizer state */
     enum st_update_policy update; /* not AUTO */
     enum st_where acts;           /* where layer boundaries wait for backward: DEVICE, HOST or NVME */
+    bool swaps_grads;             /* some pages have a grad_extent */
     uint32_t leaves;              /* see st_leaf_depth() */
     uint32_t kept_blocks;         /* top-most blocks whose internals are kept */
     uint32_t *norm_first;         /* [workload.page_count + 1]: a page's first norm among the step's, see st_scalars_bytes() */
@@ -230,6 +232,12 @@ static inline uint64_t st_saved_bytes(const struct st_program *program, const st
 {
     return st_op_rows[op->kind].operands[0].content == ST_HOLDS_STATE ? program->chunks[op->chunk].bytes
                                                                       : st_page_set_bytes(&program->shards[op->page]);
+}
+
+/* Whether a page's rounded gradient waits on NVMe. */
+static inline bool st_page_swaps_grad(const struct st_program *program, uint32_t page)
+{
+    return program->swaps_grads && program->pages[page].grad_extent != ST_NO_BUFFER;
 }
 
 /* Ranks that a page is cut for: each has its shard alone, or all have the whole of it. */

@@ -89,6 +89,16 @@ static bool page_is_kept(const struct st_program *program, bool *taken, uint32_t
            (!on_nvme || place->home_region == (place->extent != ST_NO_BUFFER ? place->extent : place->base_extent));
 }
 
+/* A gradient that the host updates from has a place in memory, passes through slots, or waits on NVMe. */
+static bool grad_is_kept(const struct st_program *program, bool *taken, uint32_t p)
+{
+    const struct st_page_place *place = &program->pages[p];
+    const bool swapped = place->grad_extent != ST_NO_BUFFER;
+
+    return (!swapped || (program->swaps_grads && place->grad == ST_WHERE_HOST && place->grad_region == ST_NO_BUFFER)) &&
+           takes_extent(program, taken, place->grad_extent, ST_SPACE_SCRATCH, swapped ? program->shards[p].trained_bytes : 0);
+}
+
 static bool chunk_is_kept(const struct st_program *program, bool *taken, const struct st_chunk *chunk)
 {
     const bool on_nvme = chunk->state == ST_WHERE_NVME, kept = program->sets > 0 ? chunk->state != ST_WHERE_NONE : on_nvme;
@@ -110,6 +120,8 @@ static strata_status verify_extents(const struct st_program *program)
     for (uint32_t p = 0; p < program->workload.page_count && st == STRATA_OK; p++)
         if (!page_is_kept(program, taken, p))
             st = st_error(STRATA_E_INTERNAL, "verify: the weights of page %u have no extents of their own", p);
+        else if (!grad_is_kept(program, taken, p))
+            st = st_error(STRATA_E_INTERNAL, "verify: the gradient of page %u has no extent of its own", p);
     for (uint32_t c = 0; c < program->chunk_count && st == STRATA_OK; c++)
         if (!chunk_is_kept(program, taken, &program->chunks[c]))
             st = st_error(STRATA_E_INTERNAL, "verify: the state of chunk %u has no extent of its own", c);

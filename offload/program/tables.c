@@ -77,6 +77,7 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
         .volumes = program->sets > 0 ? program->buffer_count * sizeof(uint32_t) : 0,
         .checksums = program->tile_count * sizeof(uint64_t),
         .act_checksums = program->acts == ST_WHERE_NVME ? boundaries * st_act_pieces(w) * sizeof(uint64_t) : 0,
+        .grad_sums = program->swaps_grads ? program->tile_count * sizeof(uint64_t) : 0,
         .scratch = workers * ST_SCRATCH_BYTES,
         .block_sums = (largest_sum(w) / ST_NORM_BLOCK + 1) * sizeof(double),
         .extents = program->sets > 0
@@ -85,6 +86,6 @@ uint64_t st_tables_size(struct st_tables *t, const struct st_program *program, u
         .bounce = program->sets > 0 ? (size_t)ST_BOUNCE_COUNT * ST_BOUNCE_BYTES : 0,
     };
     return t->program + t->dispatch + t->transfers + t->jobs + t->ranks + t->exchanges + t->checks + t->verified + t->fresh +
-           t->volumes + ST_PLANE_COUNT * t->checksums + t->act_checksums + 2 * t->scratch + t->block_sums + t->bounce +
-           t->extents;
+           t->volumes + ST_PLANE_COUNT * t->checksums + t->act_checksums + t->grad_sums + 2 * t->scratch + t->block_sums +
+           t->bounce + t->extents;
 }

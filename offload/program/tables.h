@@ -50,6 +50,7 @@ struct st_tables {
     size_t volumes;       /* [buffers] numbers, of a run that saves */
     size_t checksums;     /* [tiles] of one plane */
     size_t act_checksums; /* [boundaries][pieces]; 0: no checkpoint lies on NVMe */
+    size_t grad_sums;     /* [tiles], checksums of rounded gradients; 0: none waits on NVMe */
     size_t scratch;       /* [the machine's workers] of ST_SCRATCH_BYTES; there are two */
     size_t block_sums;    /* [blocks of the largest page] */
     size_t bounce;        /* [ST_BOUNCE_COUNT] of ST_BOUNCE_BYTES; 0, as the next: the run saves nothing */

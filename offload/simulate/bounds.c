@@ -91,7 +91,8 @@ static const struct {
     {ST_OP_READ_ACT, 0, SLOTS(host_acts)},     {ST_OP_WRITE_STATE, 0, SLOTS(states)},
     {ST_OP_GATHER_WEIGHT, 1, SLOTS(weights)},  {ST_OP_EXCHANGE_GRAD, 1, SLOTS(grads)},
     {ST_OP_EXCHANGE_ROUNDED, 1, SLOTS(grads)}, {ST_OP_WRITE_WEIGHT, 0, SLOTS(host_weights)},
-    {ST_OP_WRITE_ACT, 0, SLOTS(host_acts)},
+    {ST_OP_WRITE_ACT, 0, SLOTS(host_acts)},    {ST_OP_WRITE_GRAD, 0, SLOTS(host_weights)},
+    {ST_OP_READ_GRAD, 0, SLOTS(host_weights)},
 #undef SLOTS
 };
 

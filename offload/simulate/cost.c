@@ -3,19 +3,22 @@
 
 #include "offload/device/op_traffic.h"
 
-/* The host's update verifies data from NVMe when it uses it, and renews the checksums when it has changed it. */
+/* The host's update verifies data from NVMe when it uses it, and renews the checksums of what it has changed. */
 static double resum_seconds(const struct st_program *program, const struct st_machine *m, const struct st_op *op)
 {
     const struct st_chunk *chunk = &program->chunks[op->chunk];
+    const uint64_t weights = st_format_bytes(chunk->format, chunk->elems); /* as many as of its gradient */
     uint64_t bytes = 0;
 
     if (op->lane != ST_LANE_UPDATE)
         return 0;
     if (chunk->state == ST_WHERE_NVME)
-        bytes += st_chunk_state_bytes(program, chunk);
+        bytes += 2 * st_chunk_state_bytes(program, chunk);
     if (program->pages[chunk->page].home == ST_WHERE_NVME)
-        bytes += st_format_bytes(chunk->format, chunk->elems);
-    return st_seconds_at(2 * (double)bytes, m->rates.checksum);
+        bytes += 2 * weights;
+    if (st_page_swaps_grad(program, chunk->page))
+        bytes += weights;
+    return st_seconds_at((double)bytes, m->rates.checksum);
 }
 
 static double sum_elems(const struct st_program *program, const struct st_op *op)
@@ -275,6 +278,8 @@ static double sealed_bytes(const struct st_program *program, const struct st_op 
         return (opens ? st_cost_read_of(program, op) != ST_NO_BUFFER : program->pages[op->page].home == ST_WHERE_NVME)
                    ? (double)(opens ? program->workload.pages[op->page].bytes : op->bytes)
                    : 0;
+    case ST_HOLDS_GRAD:
+        return st_page_swaps_grad(program, op->page) ? (double)op->bytes : 0;
     default:
         return (opens ? st_cost_read_of(program, op) != ST_NO_BUFFER : program->acts == ST_WHERE_NVME)
                    ? (double)program->workload.activation_bytes

@@ -13,7 +13,7 @@ static uint64_t weights_of(const struct st_page *page, bool updated)
     return bytes;
 }
 
-/* What reads and writes of state and weights would be without the padding to whole blocks of a drive. */
+/* What reads and writes of state, weights and gradients would be without the padding to whole blocks of a drive. */
 static uint64_t parameter_bytes(const struct st_program *program, const struct st_traffic *body)
 {
     uint64_t padded = 0, plain = 0;
@@ -27,10 +27,13 @@ static uint64_t parameter_bytes(const struct st_program *program, const struct s
     for (uint32_t i = 0; i < program->op_count; i++) {
         const struct st_op *op = &program->ops[i];
 
-        if ((op->kind != ST_OP_READ_WEIGHT && op->kind != ST_OP_WRITE_WEIGHT) || (op->phases & ST_PHASE_BODY) == 0)
+        const bool weights = op->kind == ST_OP_READ_WEIGHT || op->kind == ST_OP_WRITE_WEIGHT;
+        const bool grads = op->kind == ST_OP_READ_GRAD || op->kind == ST_OP_WRITE_GRAD;
+
+        if (!(weights || grads) || (op->phases & ST_PHASE_BODY) == 0)
             continue;
         padded += op->bytes;
-        plain += weights_of(&program->workload.pages[op->page], op->kind == ST_OP_WRITE_WEIGHT);
+        plain += weights_of(&program->workload.pages[op->page], op->kind != ST_OP_READ_WEIGHT);
     }
     return body->read + body->write - (padded - plain);
 }

@@ -238,13 +238,26 @@ static uint64_t device_budget(const struct st_model *model, const struct rig_cel
     return smallest + (most - smallest) / 2;
 }
 
+/* Of blocks and what is above them: where state is on NVMe, gradients may be there, too. */
+static uint64_t gradient_bytes(const struct st_model *model)
+{
+    const struct st_workload *w = st_model_workload(model);
+    uint64_t bytes = 0;
+
+    for (uint32_t p = w->block_first; p < w->page_count; p++)
+        bytes += w->pages[p].trained_bytes;
+    return bytes;
+}
+
 strata_status rig_plan(struct st_plan **out, const struct st_model *model, const struct rig_cell *cell)
 {
     const uint64_t device = device_budget(model, cell);
     uint64_t host = AMPLE;
 
-    if (cell->host == RIG_SMALLEST && plans(model, cell, device, AMPLE))
+    if (cell->host != RIG_ALL && plans(model, cell, device, AMPLE))
         host = least(model, cell, true, device);
+    if (cell->host == RIG_MIDWAY && host < AMPLE)
+        host += gradient_bytes(model) / 2;
     return plan_with(out, model, cell, device, host);
 }
 

@@ -131,9 +131,10 @@ static void walk_flips(const struct sound *s, bool acts)
     struct kind kinds[] = {{"engine.corrupt", "plane "}, /* outside of steps */
                            {"engine.corrupt_state", "plane master"},
                            {"engine.corrupt_weight", "plane weight"},
+                           {"engine.corrupt_grad", "the gradient of page"},
                            {"engine.corrupt_act", "activation checkpoint"}};
 
-    for (size_t i = 0; i < (acts ? 4 : 3); i++) { /* checkpoints where they are read */
+    for (size_t i = 0; i < (acts ? 5 : 4); i++) { /* checkpoints where they are read */
         const struct sound_walk walk = {.site = kinds[i].site,
                                         .result = -1,
                                         .dense = sample_is_all() ? UINT32_MAX : 8,

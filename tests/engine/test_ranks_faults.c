@@ -178,7 +178,8 @@ static uint32_t dense(uint32_t sample)
 /* Transfers that fail, bytes that come back flipped, by kind of op. */
 static void what_fails_on_one_ends_both(void **state)
 {
-    static const char *const sites[] = {"nvme.cqe", "engine.corrupt_state", "engine.corrupt_weight", "engine.corrupt_act"};
+    static const char *const sites[] = {"nvme.cqe", "engine.corrupt_state", "engine.corrupt_weight", "engine.corrupt_grad",
+                                        "engine.corrupt_act"};
     struct scene s;
 
     (void)state;

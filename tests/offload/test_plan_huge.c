@@ -133,7 +133,7 @@ static void saving_takes_little_memory(void **state)
 
         machine.capacity.bytes[STRATA_TIER_NVME] = UINT64_MAX;
         if (i / 2 == 1)
-            machine.capacity.bytes[STRATA_TIER_HOST] = 192ull << 30; /* gradients alone take 128 */
+            machine.capacity.bytes[STRATA_TIER_HOST] = 64ull << 30; /* gradients alone would take 128 */
         saves = plan_of(&sizes, &machine, &policy, "large");
         policy.sets = 0;
         plain = plan_of(&sizes, &machine, &policy, "large");

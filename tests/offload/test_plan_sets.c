@@ -95,15 +95,18 @@ static void check_layout(const struct case_of *c, const struct st_plan *plan)
     assert_int_equal(program->needed[STRATA_TIER_NVME], program->space_bytes[ST_SPACE_SCRATCH] + base + plan->policy.sets * set);
 }
 
-static void check_activations(const struct st_plan *plan)
+static void check_scratch(const struct st_plan *plan)
 {
     uint64_t scratch = 0;
+    bool grads = false;
 
     for (uint32_t b = 0; b < plan->program.buffer_count; b++)
         if (plan->program.buffers[b].tier == STRATA_TIER_NVME && plan->program.buffers[b].space == ST_SPACE_SCRATCH)
             scratch += plan->program.buffers[b].bytes;
     assert_int_equal(plan->program.space_bytes[ST_SPACE_SCRATCH], scratch);
-    assert_true((scratch > 0) == (plan->program.acts == ST_WHERE_NVME));
+    for (uint32_t p = 0; p < plan->program.workload.page_count; p++)
+        grads = grads || st_page_swaps_grad(&plan->program, p);
+    assert_true((scratch > 0) == (plan->program.acts == ST_WHERE_NVME || grads));
 }
 
 /* Whatever tiers, budgets, caches, updates and orders of accumulation: with the same chunk size and moments, the same set. */
@@ -136,7 +139,7 @@ static void the_set_follows_from_workload_and_chunks(void **state)
             if (st_plan_verify(plan) != STRATA_OK)
                 fail_msg("%s: %s", c.what, strata_last_error());
             check_layout(&c, plan);
-            check_activations(plan);
+            check_scratch(plan);
             if (i > 0)
                 assert_memory_equal(spaces, &plan->program.space_bytes[ST_SPACE_BASE], sizeof(spaces));
             memcpy(spaces, &plan->program.space_bytes[ST_SPACE_BASE], sizeof(spaces));
