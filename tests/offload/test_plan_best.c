@@ -1,0 +1,306 @@
+/* test_plan_best - is the plan the best one?  Random runs: as many as the first argument says, from the seed that the second
+ * says; without arguments a sample of those that are planned quickly, with a few comparisons each.
+ *
+ * best     no other setting that a user could write has a step that is shorter by more than 0.5 %: one axis at a time, and pairs
+ * memory   more memory of device or host never makes a step longer by more than 0.5 %
+ * rates    faster links, drives, cores or compute never by more than 1 %
+ * equal    the same inputs give the same plan
+ * judge    without rates the nominal machine judges
+ * ops      what is simulated for a plan is bounded by a count of ops
+ * bound    what keeps candidates from being judged is never above their simulated step by more than its slack
+ * folded   steps of many micro-batches are judged folded to few: within 2 %
+ *
+ * The search does not reach every best plan: of the first, second, third and last a part of the cases is above the limit.  So the
+ * test holds them to what is reached (best_holds()), prints all that are above, and the worst with all that is needed to meet
+ * them again: `test_offload_plan_best 1 SEED`. */
+#include "offload/plan/plan_choose_internal.h"
+#include "plan_best_fixture.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SAMPLE        14u
+#define PAIRS         8u
+#define FOLDED        20u
+#define FOLDED_SAMPLE 6u
+#define OPS_MOST      4000000u /* for a plan whose program is not larger */
+
+static uint64_t first_seed = 1, case_count = SAMPLE;
+static bool sample = true;
+
+static uint64_t most_judged;
+static struct best_worst worst_setting = {.property = "best", .limit = 0.005, .part = 0.12, .most = 0.3};
+static struct best_worst worst_memory = {.property = "memory", .limit = 0.005, .part = 0.02, .most = 1};
+static struct best_worst worst_rates = {.property = "rates", .limit = 0.01, .part = 0.02, .most = 1};
+static struct best_worst worst_bound = {.property = "bound", .limit = 1 / 0.9 - 1, .part = 0, .most = 1 / 0.9 - 1};
+static struct best_worst worst_folded = {.property = "folded", .limit = 0.02, .part = 0.4, .most = 0.5};
+
+/* --- best --- */
+
+struct grid {
+    const struct best_case *c;
+    uint64_t promoted; /* by the plan that is compared */
+    double best;
+    char how[128];
+    bool thin; /* one value of each axis, one pair */
+};
+
+static void try_setting(struct grid *grid, const struct best_setting *s)
+{
+    struct st_policy policy;
+    struct st_plan *plan;
+    char how[128];
+    double seconds, work;
+
+    if (!best_setting_policy(&policy, grid->c, s, grid->promoted) ||
+        (plan = best_plan(grid->c, &policy, &grid->c->machine)) == NULL)
+        return;
+    seconds = best_seconds(plan, &grid->c->machine);
+    best_setting_text(how, sizeof(how), s);
+    best_note(&worst_bound, grid->c, st_plan_bound(plan, &grid->c->machine, &work), seconds, how);
+    if (seconds < grid->best) {
+        grid->best = seconds;
+        memcpy(grid->how, how, sizeof(grid->how));
+    }
+    st_plan_destroy(plan);
+}
+
+/* Every value of every axis; a sample takes one of each. */
+static void try_axes(struct grid *grid, struct plan_draws *draws)
+{
+    for (uint32_t axis = 0; axis < BEST_AXES; axis++) {
+        const uint32_t count = best_axis_values(axis), drawn = (uint32_t)plan_draw(draws, count);
+
+        for (uint32_t i = 0; i < count; i++) {
+            struct best_setting s = best_all_open;
+
+            s.value[axis] = i;
+            if (!grid->thin || i == drawn)
+                try_setting(grid, &s);
+        }
+    }
+}
+
+static void try_pairs(struct grid *grid, struct plan_draws *draws)
+{
+    for (uint32_t pair = 0; pair < (grid->thin ? 1 : PAIRS); pair++) {
+        const uint32_t one = (uint32_t)plan_draw(draws, BEST_AXES);
+        const uint32_t other = (one + 1 + (uint32_t)plan_draw(draws, BEST_AXES - 1)) % BEST_AXES;
+        struct best_setting s = best_all_open;
+
+        s.value[one] = (uint32_t)plan_draw(draws, best_axis_values(one));
+        s.value[other] = (uint32_t)plan_draw(draws, best_axis_values(other));
+        try_setting(grid, &s);
+    }
+}
+
+static void check_best(const struct best_case *c, const struct st_plan *plan)
+{
+    const double seconds = best_seconds(plan, &c->machine);
+    struct grid grid = {.c = c, .promoted = st_plan_promoted(plan), .best = seconds, .how = "itself", .thin = sample || c->large};
+    struct plan_draws draws = {.seed = c->seed + 1000000};
+    char how[160];
+
+    try_axes(&grid, &draws);
+    try_pairs(&grid, &draws);
+    snprintf(how, sizeof(how), "with %s", grid.how);
+    best_note(&worst_setting, c, seconds, grid.best, how);
+}
+
+/* --- more of something --- */
+
+static double seconds_on(const struct best_case *c, const struct st_machine *machine)
+{
+    struct st_plan *plan = best_plan(c, &c->policy, machine);
+    double seconds;
+
+    if (plan == NULL)
+        fail_msg("%s: does not fit in more", c->what);
+    seconds = best_seconds(plan, machine);
+    st_plan_destroy(plan);
+    return seconds;
+}
+
+static void check_memory(const struct best_case *c, double seconds)
+{
+    static const double factors[] = {1.03, 1.1, 1.25, 1.6, 2.5};
+    const bool thin = sample || c->large;
+
+    for (int t = STRATA_TIER_DEVICE; t <= STRATA_TIER_HOST; t++) {
+        struct st_machine m = c->machine;
+        double best = seconds, least = 1;
+
+        for (size_t i = thin ? 2 : 0; i < (thin ? 3 : sizeof(factors) / sizeof(factors[0])); i++) {
+            char how[96];
+            double now;
+
+            m.capacity.bytes[t] = (uint64_t)(factors[i] * (double)c->machine.capacity.bytes[t]);
+            now = seconds_on(c, &m);
+            snprintf(how, sizeof(how), "(%s memory x %.2f, x %.2f)", t == STRATA_TIER_DEVICE ? "device" : "host", factors[i],
+                     least);
+            best_note(&worst_memory, c, now, best, how);
+            if (now < best) {
+                best = now;
+                least = factors[i];
+            }
+        }
+    }
+}
+
+static void check_rates(const struct best_case *c, double seconds)
+{
+    static const double factors[] = {1.1, 1.5, 2, 4};
+    const bool thin = sample || c->large;
+    static const char *const names[] = {"links", "drives", "cores", "compute"};
+
+    for (uint32_t which = 0; which < sizeof(names) / sizeof(names[0]); which++) {
+        double best = seconds;
+
+        for (size_t i = thin ? 2 : 0; i < (thin ? 3 : sizeof(factors) / sizeof(factors[0])); i++) {
+            struct st_machine m = c->machine;
+            struct st_rates *r = &m.rates;
+            double *const faster[][4] = {{&r->upload, &r->download},
+                                         {&r->read, &r->write, &r->mixed},
+                                         {&r->update, &r->checksum},
+                                         {&r->matmul_flops, &r->block_flops, &r->head_flops, &r->memory}};
+            char how[96];
+            double now;
+
+            for (uint32_t k = 0; k < 4 && faster[which][k] != NULL; k++)
+                *faster[which][k] *= factors[i];
+            now = seconds_on(c, &m);
+            snprintf(how, sizeof(how), "(%s x %.1f)", names[which], factors[i]);
+            best_note(&worst_rates, c, now, best, how);
+            best = now < best ? now : best;
+        }
+    }
+}
+
+/* --- equal --- */
+
+static bool alike(const struct st_plan *a, const struct st_plan *b)
+{
+    return memcmp(&a->decided, &b->decided, sizeof(a->decided)) == 0 && a->policy.chunk_elems == b->policy.chunk_elems &&
+           a->policy.update == b->policy.update && a->program.op_count == b->program.op_count && a->judged_ops == b->judged_ops;
+}
+
+static void check_equal(const struct best_case *c, const struct st_plan *plan)
+{
+    struct st_plan *again = best_plan(c, &c->policy, &c->machine);
+
+    if (!alike(plan, again))
+        fail_msg("%s: another plan the second time", c->what);
+    st_plan_destroy(again);
+}
+
+/* --- the judge --- */
+
+/* A plan without rates is the one that the nominal machine's would give. */
+static void check_judge(const struct best_case *c)
+{
+    struct st_plan *plan = plan_try(&c->w, &c->machine, &c->policy, c->what), *judged;
+    struct st_machine nominal = c->machine;
+    struct st_policy policy = c->policy;
+
+    policy.streamed = 0; /* as without rates */
+    best_nominal_rates(&nominal, c);
+    if (st_plan_make_judged(&judged, &c->w, &c->machine.capacity, &policy, &nominal) != STRATA_OK)
+        fail_msg("%s: %s", c->what, strata_last_error());
+    if (!alike(plan, judged))
+        fail_msg("%s: the nominal machine's rates give another plan than none", c->what);
+    st_plan_destroy(plan);
+    st_plan_destroy(judged);
+}
+
+static void check_case(const struct best_case *c)
+{
+    struct st_plan *plan = best_plan(c, &c->policy, &c->machine);
+    double seconds;
+
+    if (plan == NULL)
+        return;
+    seconds = best_seconds(plan, &c->machine);
+    check_best(c, plan);
+    check_equal(c, plan);
+    check_judge(c);
+    if (plan->judged_ops > OPS_MOST + 256ull * plan->program.op_count)
+        fail_msg("%s: %llu ops were simulated", c->what, (unsigned long long)plan->judged_ops);
+    most_judged = plan->judged_ops > most_judged ? plan->judged_ops : most_judged;
+    st_plan_destroy(plan);
+    check_memory(c, seconds);
+    check_rates(c, seconds);
+}
+
+static void the_plan_is_the_best(void **state)
+{
+    (void)state;
+    for (uint64_t seed = first_seed; seed < first_seed + case_count; seed++) {
+        struct best_case c;
+
+        best_case_make(&c, seed);
+        if (!sample || !c.large)
+            check_case(&c);
+        best_case_fini(&c);
+    }
+    best_print(&worst_setting);
+    best_print(&worst_memory);
+    best_print(&worst_rates);
+    best_print(&worst_bound);
+    print_message("at most %llu ops are simulated for a plan\n", (unsigned long long)most_judged);
+    assert_true(best_holds(&worst_setting));
+    assert_true(best_holds(&worst_memory));
+    assert_true(best_holds(&worst_rates));
+    assert_true(best_holds(&worst_bound));
+}
+
+/* --- many micro-batches --- */
+
+/* A step of many micro-batches is judged folded to few: plans of 20 runs, each with the step that the judge sees and the whole.
+ */
+static void folded_steps_take_as_long(void **state)
+{
+    uint32_t judged = 0;
+
+    (void)state;
+    for (uint64_t seed = first_seed; judged < (sample ? FOLDED_SAMPLE : FOLDED); seed++) {
+        struct best_case c;
+        struct st_plan *plan;
+        struct st_judge judge;
+        double seconds, whole;
+
+        best_case_many_micros(&c, seed);
+        plan = best_plan(&c, &c.policy, &c.machine);
+        if (plan != NULL && !c.large) {
+            whole = best_seconds(plan, &c.machine);
+            assert_int_equal(st_judge_init(&judge, plan, &c.machine), STRATA_OK);
+            assert_int_equal(st_judge_seconds(&seconds, &judge), STRATA_OK);
+            st_judge_fini(&judge);
+            best_note(&worst_folded, &c, fmax(seconds, whole), fmin(seconds, whole), seconds < whole ? "judged" : "whole");
+            judged++;
+        }
+        st_plan_destroy(plan);
+        best_case_fini(&c);
+    }
+    best_print(&worst_folded);
+    assert_true(best_holds(&worst_folded));
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_plan_is_the_best),
+        cmocka_unit_test(folded_steps_take_as_long),
+    };
+
+    sample = argc < 2;
+    case_count = argc > 1 ? strtoull(argv[1], NULL, 10) : case_count;
+    first_seed = argc > 2 ? strtoull(argv[2], NULL, 10) : first_seed;
+    return cmocka_run_group_tests_name("plan_best", tests, NULL, NULL);
+}
