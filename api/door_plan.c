@@ -270,6 +270,7 @@ static strata_status make_plan(struct strata_plan *p)
 {
     const struct strata_model *m = p->model;
     uint32_t least[STRATA_TIER_COUNT];
+    const struct st_machine *judge;
     struct st_capacity own;
     struct st_policy policy;
     strata_status st = find_machine(p);
@@ -281,7 +282,9 @@ static strata_status make_plan(struct strata_plan *p)
     own = p->machine.capacity;
     if ((st = st_ranks_capacity(m, &p->machine.capacity, least)) != STRATA_OK)
         return st;
-    st = name_budgets(p, st_plan_make(&p->plan, st_model_workload(m->model), &p->machine.capacity, &policy));
+    judge = st_handle_world(m).ranks == 1 ? st_handle_judge(p, &p->machine) : NULL; /* ranks agree on rates later */
+    p->judged = judge != NULL;
+    st = name_budgets(p, st_plan_make_judged(&p->plan, st_model_workload(m->model), &p->machine.capacity, &policy, judge));
     st = name_rank(p, &own, least, st);
     if (st == STRATA_E_NOFIT)
         st = st_ranks_leave_together(st_handle_comm(m), st, "a plan that does not fit");
@@ -342,14 +345,9 @@ void st_handle_stage(struct strata_plan *p, const struct st_staged *staged)
                st_seconds_text(before, pinned_bound));
 }
 
-bool st_handle_rates_judge(const struct strata_plan *p)
+const struct st_machine *st_handle_judge(const struct strata_plan *of, const struct st_machine *machine)
 {
-    return p->rates_known && (!p->machine.capacity.device_is_host || p->model->machine != NULL);
-}
-
-strata_status st_handle_judge(struct st_plan **plan, const struct strata_plan *of, const struct st_machine *machine)
-{
-    return st_handle_rates_judge(of) ? st_plan_judge(plan, machine) : STRATA_OK;
+    return of->rates_known && (!of->machine.capacity.device_is_host || of->model->machine != NULL) ? machine : NULL;
 }
 
 static strata_status measure(struct strata_plan *p)
@@ -387,7 +385,9 @@ strata_status strata_plan_measure(struct strata_plan *plan)
         st = st_ranks_rates(plan);
     if (st != STRATA_OK || !plan->rates_known)
         return st;
-    if ((st = st_handle_judge(&plan->plan, plan, &plan->machine)) == STRATA_OK && (st = st_plan_verify(plan->plan)) == STRATA_OK)
+    if (!plan->judged && st_handle_judge(plan, &plan->machine) != NULL)
+        st = st_plan_judge(&plan->plan, &plan->machine);
+    if (st == STRATA_OK && (st = st_plan_verify(plan->plan)) == STRATA_OK)
         st_figures_make(&plan->figures, &plan->plan->program, &plan->machine);
     return st == STRATA_OK ? st_ranks_agree_plan(plan) : st;
 }

@@ -89,6 +89,7 @@ struct strata_plan {
     struct st_machine machine; /* one rank's part */
     struct st_machine node;    /* of this: what all its ranks have, where a plan is for ranks that are not there */
     bool rates_known;          /* at least one rate is known */
+    bool judged;               /* the plan is the one that they judge to be the fastest */
     struct st_staged staged;   /* of the last engine's host memory; the figures count it */
     atomic_bool has_engine;
     struct st_plan *plan;
@@ -188,11 +189,10 @@ static inline struct st_world st_handle_world(const struct strata_model *m)
 }
 /** What the model's configuration and ranks ask of a plan. */
 void st_handle_policy(struct st_policy *policy, const struct strata_model *m);
-/* Do known rates judge the plan?  Those that are measured here change a little from run to run, so that on a cpu device, where they
- * gain the least, a nominal machine judges unless a machine is named. */
-bool st_handle_rates_judge(const struct strata_plan *p);
-/* st_plan_judge() of a plan that is made for the same model, if rates judge; else *plan stays. */
-strata_status st_handle_judge(struct st_plan **plan, const struct strata_plan *of, const struct st_machine *machine);
+/* The machine by whose rates the plans of a model are judged: the given one, with some of its own changed perhaps; NULL: a nominal
+ * one, since its rates are not known, or because those that are measured here change a little from run to run and gain the least on
+ * a cpu device. */
+const struct st_machine *st_handle_judge(const struct strata_plan *of, const struct st_machine *machine);
 /** Number of worker threads, for each of which the device has scratch, on the machine that the model is planned for. */
 uint32_t st_handle_workers(const struct strata_model *m);
 

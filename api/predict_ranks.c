@@ -41,9 +41,7 @@ static strata_status plan_row(struct row *out, const struct strata_plan *of, uin
     st_handle_policy(&policy, of->model);
     policy.ranks = ranks;
     policy.rank = 0;
-    out->status = st_plan_make(&plan, w, &m.capacity, &policy);
-    if (out->status == STRATA_OK)
-        out->status = st_handle_judge(&plan, of, &m);
+    out->status = st_plan_make_judged(&plan, w, &m.capacity, &policy, st_handle_judge(of, &m));
     if (plan != NULL)
         for (int tier = 0; tier < STRATA_TIER_COUNT; tier++) {
             out->needed[tier] = plan->program.needed[tier];

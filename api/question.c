@@ -29,7 +29,7 @@ struct scene {
     const struct st_question *q;
     const char *nvme; /* directories as the file names them */
     struct st_machine machine;
-    bool rates_known, rates_judge; /* as st_handle_rates_judge() */
+    bool rates_known, rates_judge; /* rates_judge: the machine's, not a nominal one's; st_handle_judge() */
     uint32_t sequences;
     uint64_t done;
     struct strata_model *smallest[PAIRS]; /* micro-batches of one sequence */
@@ -134,8 +134,7 @@ static strata_status judge(bool *fits, struct st_tried *t, const struct scene *s
     st = st_plan_fits(fits, w, &machine->capacity, &policy);
     if (st != STRATA_OK || !*fits)
         return st == STRATA_E_CONFIG ? STRATA_OK : st;
-    if ((st = st_plan_make(&plan, w, &machine->capacity, &policy)) == STRATA_OK && s->rates_judge)
-        st = st_plan_judge(&plan, machine);
+    st = st_plan_make_judged(&plan, w, &machine->capacity, &policy, s->rates_judge ? machine : NULL);
     if (st == STRATA_OK && s->rates_known)
         st_predict(&p, &plan->program, machine);
     st_plan_destroy(plan);
@@ -369,7 +368,7 @@ static strata_status find_machine(struct scene *s, struct st_answer *out)
     st = STRATA_OK;
     s->machine = plan->machine;
     s->rates_known = plan->rates_known;
-    s->rates_judge = st_handle_rates_judge(plan);
+    s->rates_judge = st_handle_judge(plan, &plan->machine) != NULL;
     snprintf(out->machine, sizeof(out->machine), "%s", plan->machine.name);
     memcpy(out->capacity, plan->machine.capacity.bytes, sizeof(out->capacity));
 done:
@@ -392,7 +391,9 @@ static strata_status plan_best(struct st_answer *out, const struct scene *s)
     } else if (st == STRATA_OK && s->rates_known) {
         out->plan->machine.rates = s->machine.rates;
         out->plan->rates_known = true;
-        if ((st = st_handle_judge(&out->plan->plan, out->plan, &out->plan->machine)) == STRATA_OK)
+        if (s->rates_judge)
+            st = st_plan_judge(&out->plan->plan, &out->plan->machine);
+        if (st == STRATA_OK)
             st_figures_make(&out->plan->figures, &out->plan->plan->program, &out->plan->machine);
     }
     strata_model_close(model);

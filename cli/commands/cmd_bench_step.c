@@ -111,7 +111,7 @@ static strata_status run(const struct strata_plan *p, struct budgets *budgets, c
         .workload = st_model_workload(m->model),
         .config = &m->config,
         .machine = &p->machine,
-        .judge = st_handle_rates_judge(p),
+        .judge = st_handle_judge(p, &p->machine) != NULL,
         .topology = m->topology,
         .device = args->simulate ? NULL : args->device,
         .compute = st_model_compute(m->model),

@@ -63,9 +63,8 @@ static void plan_schedule(struct schedule *out, const struct strata_plan *of)
         take_plan(out, of->plan, &of->machine);
     if (out->chosen || !out->possible)
         return;
-    out->status = st_plan_make(&plan, st_model_workload(of->model->model), &of->machine.capacity, &policy);
-    if (out->status == STRATA_OK)
-        out->status = st_handle_judge(&plan, of, &of->machine);
+    out->status = st_plan_make_judged(&plan, st_model_workload(of->model->model), &of->machine.capacity, &policy,
+                                      st_handle_judge(of, &of->machine));
     if (out->status == STRATA_OK)
         take_plan(out, plan, &of->machine);
     else
@@ -116,7 +115,7 @@ static const char *why_not(const struct schedules *s, const struct schedule *c)
         return "strata.update says otherwise";
     if (policy.accumulation != ST_ACCUMULATE_AUTO && policy.accumulation != c->accumulation)
         return "strata.accumulation says otherwise";
-    if (!st_handle_rates_judge(s->of))
+    if (st_handle_judge(s->of, &s->of->machine) == NULL)
         return "chosen at nominal rates: --machine FILE makes the machine's rates the judge";
     return "the search did not find it";
 }
@@ -168,9 +167,9 @@ static void put_schedule(const struct schedules *s, const struct schedule *c, st
 
 static const char *judge_name(const struct strata_plan *of)
 {
-    return !st_handle_rates_judge(of)    ? "a nominal machine"
-           : of->machine.name[0] != '\0' ? of->machine.name
-                                         : "the rates measured here";
+    return st_handle_judge(of, &of->machine) == NULL ? "a nominal machine"
+           : of->machine.name[0] != '\0'             ? of->machine.name
+                                                     : "the rates measured here";
 }
 
 strata_status cli_schedules_print(const struct strata_plan *of, FILE *file)
@@ -293,8 +292,8 @@ static strata_status planned_anew(double *seconds, const struct strata_plan *of,
 
     st_handle_policy(&policy, of->model);
     m.capacity.bytes[tier] += m.capacity.bytes[tier] / 4;
-    if ((st = st_plan_make(&plan, st_model_workload(of->model->model), &m.capacity, &policy)) == STRATA_OK &&
-        (st = st_handle_judge(&plan, of, &m)) == STRATA_OK &&
+    if ((st = st_plan_make_judged(&plan, st_model_workload(of->model->model), &m.capacity, &policy, st_handle_judge(of, &m))) ==
+            STRATA_OK &&
         memcmp(plan->program.needed, of->plan->program.needed, sizeof(plan->program.needed)) != 0)
         st_predict(&p, &plan->program, &m);
     st_plan_destroy(plan);

@@ -537,6 +537,18 @@ strata_status st_plan_fits(bool *fits, const struct st_workload *workload, const
     return st;
 }
 
+/* Rates judge if none is missing that the smallest placement needs, which uses whatever any does; else NULL. */
+static strata_status known_rates(const struct st_machine **rates, struct st_plan *plan)
+{
+    const struct st_decisions smallest = plan->decided;
+    const strata_status st = st_plan_build(plan);
+
+    if (st == STRATA_OK && !st_simulate_possible(&plan->program, *rates))
+        *rates = NULL;
+    plan->decided = smallest; /* building drops slots that nothing needs */
+    return st;
+}
+
 strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                                   const struct st_policy *policy, const struct st_machine *rates)
 {
@@ -545,8 +557,6 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
 
     if (st != STRATA_OK)
         return st;
-    if (rates == NULL && policy->streamed == ST_STREAMED_AUTO)
-        plan->policy.streamed = 0;
     if (!st_plan_smallest_fits(plan)) {
         st_plan_size(plan, plan->program.needed);
         tell_program(plan);
@@ -555,6 +565,12 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
         return does_not_fit(plan);
     }
     plan->fits = true;
+    if (rates != NULL && (st = known_rates(&rates, plan)) != STRATA_OK) {
+        st_plan_destroy(plan);
+        return st;
+    }
+    if (rates == NULL && policy->streamed == ST_STREAMED_AUTO)
+        plan->policy.streamed = 0;
     if ((st = st_plan_choose(&plan, rates)) == STRATA_OK && (st = st_plan_take_rank(plan, policy->rank)) == STRATA_OK) {
         settle(plan);
         *out = plan;
@@ -567,11 +583,9 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
 strata_status st_plan_judge(struct st_plan **plan, const struct st_machine *rates)
 {
     struct st_plan *judged;
-    strata_status st;
+    const strata_status st =
+        st_plan_make_judged(&judged, &(*plan)->program.workload, &(*plan)->capacity, &(*plan)->asked, rates);
 
-    if (!st_simulate_possible(&(*plan)->program, rates))
-        return STRATA_OK;
-    st = st_plan_make_judged(&judged, &(*plan)->program.workload, &(*plan)->capacity, &(*plan)->asked, rates);
     if (st != STRATA_OK)
         return st;
     st_plan_destroy(*plan);

@@ -67,11 +67,11 @@ strata_status st_plan_fits(bool *fits, const struct st_workload *workload, const
 /** Prove that the program is sound (program.h) and within the capacities.  E_INTERNAL with the first fault found. */
 strata_status st_plan_verify(const struct st_plan *plan);
 
-/** The same with known rates: the choice is judged by a machine with these.  Any choice gives the same bits. */
+/** The same with known rates: the choice is judged by a machine with these, or by a nominal one if a rate is missing that its
+ *  programs need.  Any choice gives the same bits. */
 strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                                   const struct st_policy *policy, const struct st_machine *rates);
-/** Choose again, judged by known rates: *plan is replaced.  It stays what it is if rates are missing that its program needs, and
- *  after an error.  E_NOMEM. */
+/** Choose again, judged by known rates: *plan is replaced; it stays what it is after an error.  E_NOMEM. */
 strata_status st_plan_judge(struct st_plan **plan, const struct st_machine *rates);
 
 #endif

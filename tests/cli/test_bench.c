@@ -97,7 +97,9 @@ static void tables_have_one_heading(void **state)
     assert_int_equal(lines_of(p.out), 1 + 3);
     assert_non_null(strstr(p.out, "4.00 KiB"));
     program_free(&p);
-    workplace_run_ok(*state, &p, "bench step --model nano --seq-len 32 --machine tests/machines/two-cores.json --simulate");
+    workplace_run_ok(
+        *state, &p,
+        "bench step --model nano --seq-len 32 --set strata.update=gated --machine tests/machines/two-cores.json --simulate");
     assert_int_equal(lines_of(p.out), 1 + 1 + 2); /* model and machine, heading, rows */
     assert_true(strncmp(p.out, "nano: ", 6) == 0);
     assert_non_null(strstr(p.out, " bound_by\nstep (predicted) gated "));

@@ -89,7 +89,7 @@ static void simulated_steps_have_a_row_per_schedule(void **state)
         assert_true(number(&r, i, "read_mb") > 0 && number(&r, i, "read_mb") == number(&r, i, "write_mb"));
     assert_true(number(&r, 1, "upload_mb") >= number(&r, 0, "upload_mb"));
     free_rows(&r);
-    run_rows(w, &r, STEP REHEARSE "--simulate --json");
+    run_rows(w, &r, STEP REHEARSE "--simulate --json --set strata.update=gated");
     check_steps(&r, clipped, 2, false);
     free_rows(&r);
     run_rows(w, &r, STEP REHEARSE "--simulate --json --only --set strata.update=serial");
@@ -105,8 +105,8 @@ static void paced_steps_run_and_leave_nothing(void **state)
     const struct workplace *w = *state;
     struct rows simulated, ran;
 
-    run_rows(w, &simulated, STEP REHEARSE ON_NVME "--simulate --json");
-    run_rows(w, &ran, STEP REHEARSE ON_NVME "--device paced --steps 1 --json");
+    run_rows(w, &simulated, STEP REHEARSE ON_NVME "--simulate --json --set strata.update=gated");
+    run_rows(w, &ran, STEP REHEARSE ON_NVME "--device paced --steps 1 --json --set strata.update=gated");
     check_steps(&ran, variants, 2, true);
     for (uint32_t i = 0; i < 2; i++) {
         assert_true(number(&ran, i, "read_mb") > 0);
@@ -122,7 +122,7 @@ static void paced_steps_take_a_load(void **state)
     static const char *const variants[] = {"gated"};
     struct rows r;
 
-    run_rows(*state, &r, STEP REHEARSE ON_NVME "--device paced --load 2 --only --steps 1 --json");
+    run_rows(*state, &r, STEP REHEARSE ON_NVME "--device paced --load 2 --only --steps 1 --json --set strata.update=gated");
     check_steps(&r, variants, 1, true);
     assert_int_equal(workplace_entries(*state, "nvme"), 0);
     free_rows(&r);
