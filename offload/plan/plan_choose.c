@@ -22,11 +22,11 @@
 #define TIE         1.002    /* simulated seconds within this are equal */
 #define BOUND_SLACK 0.9      /* a bound may be too high: it does not know all that slots carry over a window's end */
 #define WORK_WEIGHT 0.02     /* of all resources' work in the order in which candidates are judged */
-#define OPS_JUDGED  2500000u /* the search ends at the first candidate beyond so many, */
+#define OPS_JUDGED  5000000u /* the search ends at the first candidate beyond so many, */
 #define LEAST       64u      /* but judges so many, however large their programs */
-#define MOST        1000u    /* and no more than that */
-#define STARTS      64u      /* of the descent, at most */
-#define RECUT       3u       /* of the fastest, in chunks of other sizes */
+#define MOST        4000u    /* and no more than that */
+#define STARTS      256u      /* of the descent, at most */
+#define RECUT       12u       /* of the fastest, in chunks of other sizes */
 #define WORTH       0.9995   /* of a round of the descent, or it was the last */
 #define CHUNK_SIZES 4u
 #define KIND_AXES   3u /* the first axes: ST_AXIS_UPDATE, ST_AXIS_ACCUMULATION, ST_AXIS_TIER */
@@ -193,9 +193,9 @@ static strata_status judge(struct search *s, struct node *n)
 enum first { FIRST_EVERY, FIRST_FOUR, FIRST_ENDS, FIRST_ONE };
 static const enum first firsts[ST_AXIS_COUNT] = {
     [ST_AXIS_ACCUMULATION] = FIRST_EVERY, [ST_AXIS_TIER] = FIRST_EVERY,    [ST_AXIS_KEPT] = FIRST_ENDS,
-    [ST_AXIS_STATE] = FIRST_FOUR,         [ST_AXIS_STREAMED] = FIRST_FOUR, [ST_AXIS_ACCUM] = FIRST_ENDS,
+    [ST_AXIS_STATE] = FIRST_FOUR,         [ST_AXIS_STREAMED] = FIRST_EVERY, [ST_AXIS_ACCUM] = FIRST_ENDS,
     [ST_AXIS_RESIDENT] = FIRST_ENDS,      [ST_AXIS_ORDER] = FIRST_ONE,     [ST_AXIS_SLOTS] = FIRST_ONE,
-    [ST_AXIS_CHUNKS] = FIRST_ONE,
+    [ST_AXIS_CHUNKS] = FIRST_EVERY,
 };
 
 static bool is_first(enum first first, uint32_t i, uint32_t count)
@@ -207,7 +207,7 @@ static bool is_first(enum first first, uint32_t i, uint32_t count)
 /* Placements are the same whatever the policy of updates. */
 static strata_status add_each_update(struct search *s, struct st_intent *intent)
 {
-    const struct base *base = &s->bases[0];
+    const struct base *base = &s->bases[intent->on[ST_AXIS_CHUNKS]];
     uint32_t updates[ST_RUNGS_MAX];
     const uint32_t count = st_candidate_rungs(updates, base->plan, intent, ST_AXIS_UPDATE);
     strata_status st = STRATA_OK;
@@ -269,7 +269,8 @@ static void sort_nodes(struct search *s)
 /* Candidates of one kind differ in what can be changed one axis at a time. */
 static bool alike(const struct node *a, const struct node *b)
 {
-    static const enum st_axis same[] = {ST_AXIS_UPDATE, ST_AXIS_ACCUMULATION, ST_AXIS_TIER, ST_AXIS_STREAMED};
+    static const enum st_axis same[] = {ST_AXIS_UPDATE, ST_AXIS_ACCUMULATION, ST_AXIS_TIER, ST_AXIS_STREAMED,
+                                        ST_AXIS_CHUNKS};
 
     for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
         if (a->intent.on[same[i]] != b->intent.on[same[i]])
@@ -557,11 +558,11 @@ static strata_status search(struct search *s)
     struct st_intent intent = {0};
     strata_status st;
 
-    if ((st = add_first(s, &intent, 0)) != STRATA_OK)
+    if ((st = open_others(s)) != STRATA_OK || (st = add_first(s, &intent, 0)) != STRATA_OK)
         return st;
     sort_nodes(s);
     assert(s->count > 0);
-    if ((st = open_others(s)) == STRATA_OK && (st = judge_first(s)) == STRATA_OK)
+    if ((st = judge_first(s)) == STRATA_OK)
         st = descend_from_all(s);
     return st == STRATA_OK ? try_chunks(s) : st;
 }

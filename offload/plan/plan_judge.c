@@ -13,7 +13,8 @@
 #define MERGED_MICROS 8u
 #define FEW_MICROS    8u
 #define MORE_MICROS   12u
-#define MANY_MICROS   24u /* steps of at least so many are not simulated whole */
+#define MANY_MICROS   24u    /* steps of at least so many are not simulated whole, */
+#define MANY_OPS      20000u /* if their programs are as long as this */
 
 /* --- the nominal machine --- */
 
@@ -73,6 +74,14 @@ static strata_status fold(struct st_plan **out, const struct st_plan *plan, uint
     return st_plan_create(out, &w, &plan->capacity, &policy);
 }
 
+/* About how many it has in a steady step. */
+static uint64_t ops_of(const struct st_program *program)
+{
+    const struct st_workload *w = &program->workload;
+
+    return program->chunk_count + 4ull * w->page_count + (4ull * w->block_count + 2ull * w->head_count) * w->grad_accum;
+}
+
 /* Leaves of a merged step are as many as before, or the step is not merged; with leaves the others are not folded. */
 static strata_status fold_both(struct st_judge *judge)
 {
@@ -81,6 +90,8 @@ static strata_status fold_both(struct st_judge *judge)
     const uint32_t merged = leaves * (leaves < MERGED_MICROS ? MERGED_MICROS / leaves : 1);
     strata_status st = STRATA_OK;
 
+    if (ops_of(&plan->program) < MANY_OPS)
+        return STRATA_OK;
     if (plan->policy.accumulation != ST_ACCUMULATE_HORIZONTAL && 2 * merged <= micros)
         st = fold(&judge->merged, plan, merged, (double)micros / merged);
     if (st == STRATA_OK && plan->policy.accumulation != ST_ACCUMULATE_VERTICAL && leaves == 1 && micros >= MANY_MICROS &&
