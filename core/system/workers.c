@@ -11,6 +11,7 @@
 #include "core/system/thread.h"
 #include "core/system/topology.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -35,6 +36,8 @@ struct st_workers {
     uint32_t count;
     uint32_t thread_count;          /* threads that exist: count - 1 once created */
     const struct st_topology *topo; /* while threads start */
+
+    atomic_bool running; /* a loop: whoever began it has not seen its end */
 
     /* The loop; written by the caller while the gate is closed and empty, read by the threads that joined. */
     st_work_fn *fn;
@@ -246,13 +249,9 @@ static void gate_close(struct st_workers *w)
     pthread_mutex_unlock(&w->lock);
 }
 
-void st_workers_run(struct st_workers *w, st_work_fn *fn, void *ctx, uint64_t items)
+/* The loop by the caller and the threads that join it. */
+static void run_shared(struct st_workers *w, st_work_fn *fn, void *ctx, uint64_t items)
 {
-    if (w->count == 1 || items <= 1) {
-        for (uint64_t i = 0; i < items; i++)
-            fn(ctx, i, 0);
-        return;
-    }
     w->fn = fn;
     w->ctx = ctx;
     w->items = items;
@@ -260,4 +259,19 @@ void st_workers_run(struct st_workers *w, st_work_fn *fn, void *ctx, uint64_t it
     gate_open(w);
     run_items(w, 0);
     gate_close(w);
+}
+
+/* Of two callers at once one would run the other's items with its own context, and leave some out: better no run than that. */
+void st_workers_run(struct st_workers *w, st_work_fn *fn, void *ctx, uint64_t items)
+{
+    const bool taken = atomic_exchange_explicit(&w->running, true, memory_order_relaxed);
+
+    assert(!taken);
+    (void)taken;
+    if (w->count > 1 && items > 1)
+        run_shared(w, fn, ctx, items);
+    else
+        for (uint64_t i = 0; i < items; i++)
+            fn(ctx, i, 0);
+    atomic_store_explicit(&w->running, false, memory_order_relaxed);
 }

@@ -20,7 +20,7 @@ strata_status st_workers_create(struct st_workers **out, uint32_t count, const s
 void st_workers_destroy(struct st_workers *w); /* NULL is fine */
 uint32_t st_workers_count(const struct st_workers *w);
 
-/** Run fn(ctx, i, worker) for every i in 0..items-1 and wait.  One caller at a time; fn never calls this. */
+/** Run fn(ctx, i, worker) for every i in 0..items-1 and wait.  One caller at a time, which is asserted; fn never calls this. */
 void st_workers_run(struct st_workers *w, st_work_fn *fn, void *ctx, uint64_t items);
 
 #endif

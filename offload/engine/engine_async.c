@@ -119,6 +119,11 @@ bool st_engine_checks_arrival(const struct st_engine *eng, uint32_t op)
 
 /* --- the host thread --- */
 
+bool st_engine_has_workers(const struct st_engine *eng)
+{
+    return eng->async == NULL || pthread_equal(pthread_self(), eng->async->host) != 0;
+}
+
 static struct st_engine_job *pop(struct st_engine_queue *queue)
 {
     struct st_engine_job *job = queue->first;
@@ -223,13 +228,21 @@ void st_engine_async_end(struct st_engine *eng)
 
 /* --- create and destroy --- */
 
-/* Finds the reads to check on arrival: those whose first use in a phase is an upload, since uploads run on a queue of the device.
- * An update checks each chunk itself. */
+/* Whether an op leaves nothing to check of what one of its accesses finds in a slot: it opens it, or updates all of the page, or
+ * brings something else there.  Other uses, of which a write is one, leave it as it is. */
+static bool settles(const struct st_engine *eng, const struct st_op *op, const struct st_access *a)
+{
+    return a->role == ST_ROLE_TO || st_op_rows[op->kind].seal == ST_SEAL_OPENS ||
+           (a->role == ST_ROLE_WEIGHT && st_engine_ends_check(eng, op));
+}
+
+/* Finds the reads to check on arrival: those that in a phase come to an upload before anything has checked them, since uploads
+ * run on a queue of the device.  An update checks each chunk itself, and nothing that is frozen. */
 static strata_status find_checks(struct st_engine *eng)
 {
     const struct st_program *program = eng->program;
     uint32_t *reader = calloc(program->buffer_count + 1, sizeof(*reader)); /* of a buffer: the read that filled it */
-    uint8_t *open = calloc(program->buffer_count + 1, sizeof(*open));      /* phases in which nothing has used it yet */
+    uint8_t *open = calloc(program->buffer_count + 1, sizeof(*open));      /* phases in which nothing has checked it yet */
 
     if (reader == NULL || open == NULL) {
         free(reader);
@@ -256,7 +269,8 @@ static strata_status find_checks(struct st_engine *eng)
             }
             if (!state && row->seal == ST_SEAL_OPENS && k == op->access_first)
                 eng->async->check_phases[reader[buffer]] |= open[buffer] & op->phases;
-            open[buffer] &= (uint8_t)~op->phases;
+            if (settles(eng, op, &program->accesses[k]))
+                open[buffer] &= (uint8_t)~op->phases;
         }
     }
     free(reader);

@@ -172,6 +172,9 @@ strata_status st_engine_fold_ranks(struct st_engine *eng, const struct st_op *op
 /* engine_ops.c. */
 bool st_engine_has_follow(const struct st_engine *eng, const struct st_op *op, bool saves);
 strata_status st_engine_follow_op(struct st_engine *eng, const struct st_op *op);
+/* Whether the op is the update of a page's last chunk, after which all of the page has been checked.  What is frozen comes last
+ * and has no update: a page with something of that has no such op. */
+bool st_engine_ends_check(const struct st_engine *eng, const struct st_op *op);
 /* Copies outside a step, which are done on return. */
 strata_status st_engine_put(struct st_engine *eng, void *to_device, const void *from, uint64_t bytes);
 strata_status st_engine_get(struct st_engine *eng, void *to, const void *from_device, uint64_t bytes);
@@ -367,6 +370,8 @@ void st_engine_async_destroy(struct st_engine *eng);
 strata_status st_engine_issue(struct st_engine *eng, uint32_t op);
 /* Whether the data that op reads is checked as soon as it arrives, in the running phase.  False without eng->async. */
 bool st_engine_checks_arrival(const struct st_engine *eng, uint32_t op);
+/* Whether the workers are the calling thread's while ops are under way: with eng->async they are the host thread's alone. */
+bool st_engine_has_workers(const struct st_engine *eng);
 /* It has arrived (called on the swap's thread): have the host thread check it and complete the op. */
 void st_engine_check_arrived(struct st_engine *eng, const struct st_engine_io *io);
 void st_engine_async_begin(struct st_engine *eng); /* a cycle's times */

@@ -74,22 +74,34 @@ strata_status st_engine_get(struct st_engine *eng, void *to, const void *from_de
     return st != STRATA_OK ? st : eng->device->ops->finish(eng->device, ST_QUEUE_DOWNLOAD);
 }
 
+/* Whether what is accessed lives on NVMe, and has checksums. */
+static bool has_checksums(const struct st_engine *eng, const struct st_access *a)
+{
+    switch ((enum st_content)a->content) {
+    case ST_HOLDS_WEIGHT:
+        return eng->program->pages[a->index].home == ST_WHERE_NVME;
+    case ST_HOLDS_STATE:
+        return eng->program->chunks[a->index].state == ST_WHERE_NVME;
+    default:
+        return a->content == ST_HOLDS_ACT && eng->act_checksums != NULL;
+    }
+}
+
 /* Checks data from NVMe that was not changed since, before its first use.  An update on the host checks each tile itself. */
 static strata_status check(struct st_engine *eng, const struct st_access *a)
 {
     void *data = st_engine_pointer(eng, a->buffer);
-    strata_status st = STRATA_OK;
+    strata_status st;
 
-    if (eng->verified[a->buffer])
+    if (eng->verified[a->buffer] || !has_checksums(eng, a))
         return STRATA_OK;
-    if (a->content == ST_HOLDS_WEIGHT && eng->program->pages[a->index].home == ST_WHERE_NVME)
+    assert(st_engine_has_workers(eng)); /* what a device's queue takes was checked on arrival */
+    if (a->content == ST_HOLDS_WEIGHT)
         st = st_engine_verify_weights(eng, a->index, data);
-    else if (a->content == ST_HOLDS_STATE && eng->program->chunks[a->index].state == ST_WHERE_NVME)
+    else if (a->content == ST_HOLDS_STATE)
         st = st_engine_verify_state(eng, a->index, data);
-    else if (a->content == ST_HOLDS_ACT && eng->act_checksums != NULL)
-        st = st_engine_verify_act(eng, a->index, data);
     else
-        return STRATA_OK;
+        st = st_engine_verify_act(eng, a->index, data);
     eng->verified[a->buffer] = st == STRATA_OK;
     return st;
 }
@@ -155,14 +167,20 @@ static strata_status upload_rows(struct st_engine *eng, const struct st_op *op)
     return upload(eng, st_engine_operand(eng, op, ST_ROLE_ACT_OUT), rows + op->micro * op->bytes, op->bytes);
 }
 
-static strata_status update(struct st_engine *eng, const struct st_op *op)
+bool st_engine_ends_check(const struct st_engine *eng, const struct st_op *op)
 {
     const struct st_page_place *place = &eng->program->pages[op->page];
+
+    return op->kind == ST_OP_UPDATE && op->chunk + 1 == place->chunk_first + place->chunk_count;
+}
+
+static strata_status update(struct st_engine *eng, const struct st_op *op)
+{
     strata_status st =
         st_engine_update_chunk(eng, op->chunk, st_engine_operand(eng, op, ST_ROLE_STATE),
                                st_engine_operand(eng, op, ST_ROLE_WEIGHT), st_engine_operand(eng, op, ST_ROLE_GRAD));
 
-    if (st == STRATA_OK && op->chunk + 1 == place->chunk_first + place->chunk_count)
+    if (st == STRATA_OK && st_engine_ends_check(eng, op))
         eng->verified[st_op_access(eng->program->accesses, op, ST_ROLE_WEIGHT)->buffer] = true;
     return st;
 }

@@ -1,14 +1,18 @@
-/* tests/core/test_workers.c - every item runs exactly once, on a valid worker, whatever the number of threads. */
+/* tests/core/test_workers.c - every item runs exactly once, on a valid worker, whatever the number of threads, and two callers at
+ * once do not go unseen. */
 #include "core/system/workers.h"
 
 #include "core/system/topology.h"
+#include "tests/common/child.h"
 #include "tests/common/fault_walk.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -117,6 +121,34 @@ static void test_bound_and_counted_by_topology(void **state)
     st_workers_destroy(w);
 }
 
+static void begin_another(void *ctx, uint64_t index, uint32_t worker)
+{
+    struct st_workers *w = ctx;
+
+    (void)index;
+    (void)worker;
+    st_workers_run(w, begin_another, w, 0);
+}
+
+/* Even of one item or none, which would do no harm this time. */
+static void test_two_callers_at_once_abort(void **state)
+{
+    (void)state;
+    for (uint32_t count = 1; count <= 4; count += 3) {
+        const pid_t pid = child_fork();
+
+        if (pid == 0) {
+            struct st_workers *w;
+
+            signal(SIGABRT, SIG_DFL);
+            if (st_workers_create(&w, count, NULL) == STRATA_OK)
+                st_workers_run(w, begin_another, w, 1);
+            _exit(0);
+        }
+        assert_int_equal(child_wait(pid), 128 + SIGABRT);
+    }
+}
+
 static void test_too_many(void **state)
 {
     struct st_workers *w = NULL;
@@ -147,9 +179,10 @@ static void test_single_failure_walk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_item_once),   cmocka_unit_test(test_many_short_loops),
-        cmocka_unit_test(test_caller_may_change), cmocka_unit_test(test_bound_and_counted_by_topology),
-        cmocka_unit_test(test_too_many),          cmocka_unit_test(test_single_failure_walk),
+        cmocka_unit_test(test_every_item_once),           cmocka_unit_test(test_many_short_loops),
+        cmocka_unit_test(test_caller_may_change),         cmocka_unit_test(test_bound_and_counted_by_topology),
+        cmocka_unit_test(test_two_callers_at_once_abort), cmocka_unit_test(test_too_many),
+        cmocka_unit_test(test_single_failure_walk),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

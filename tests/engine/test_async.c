@@ -33,6 +33,32 @@ static void every_flipped_byte_is_found(void **state)
     assert_true(sound_flips(true) > 0);
 }
 
+/* No update checks what is frozen in a page, which is uploaded after it: the host thread must, on arrival, since it alone has the
+ * workers. */
+static void pages_frozen_in_part_are_checked_on_arrival(void **state)
+{
+    static const struct {
+        enum rig_adapters adapters;
+        const char *freeze;
+    } parts[] = {{RIG_LORA, NULL}, {RIG_LORA_NF4, NULL}, {RIG_NO_ADAPTERS, "*.bias"}};
+    static const struct sound_walk walk = {
+        .site = "engine.corrupt_weight", .result = -1, .dense = 4, .expected = STRATA_E_CORRUPT, .fatal = true};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof(parts) / sizeof(parts[0]); i++) {
+        struct rig_cell cell = sound_cell("fake", true);
+        struct sound s;
+
+        cell.adapters = parts[i / 2].adapters;
+        cell.freeze = parts[i / 2].freeze;
+        cell.device = i % 2 == 0 ? RIG_SMALLEST : RIG_ALL;
+        sound_begin(&s, &cell, SOUND_STEPS);
+        (void)sound_walk(&s, &walk);
+        sound_again(&s);
+        sound_end(&s);
+    }
+}
+
 static void is_a_task(const char *why, void *ctx)
 {
     (void)ctx;
@@ -205,13 +231,10 @@ static void a_cancelled_step_may_fail_as_it_drains(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_flipped_byte_is_found),
-        cmocka_unit_test(every_failed_task_is_reported),
-        cmocka_unit_test(every_failed_completion_is_reported),
-        cmocka_unit_test(every_single_failure_is_clean),
-        cmocka_unit_test(an_engine_that_failed_stays_stopped),
-        cmocka_unit_test(another_thread_can_cancel),
-        cmocka_unit_test(a_cancelled_step_may_fail_as_it_drains),
+        cmocka_unit_test(every_flipped_byte_is_found),   cmocka_unit_test(pages_frozen_in_part_are_checked_on_arrival),
+        cmocka_unit_test(every_failed_task_is_reported), cmocka_unit_test(every_failed_completion_is_reported),
+        cmocka_unit_test(every_single_failure_is_clean), cmocka_unit_test(an_engine_that_failed_stays_stopped),
+        cmocka_unit_test(another_thread_can_cancel),     cmocka_unit_test(a_cancelled_step_may_fail_as_it_drains),
     };
 
     sample_init(argc, argv);
