@@ -98,11 +98,8 @@ static strata_status take_stored_dtype(struct strata_model *m, const struct stra
     if ((m->is_dir && (st = st_hf_stored_dtype(&stored, m->name)) != STRATA_OK) ||
         (m->is_file && (st = st_hf_config_dtype(&stored, m->name)) != STRATA_OK))
         return st;
-    if (stored == STRATA_DTYPE_INVALID) {
-        m->config.dtype = STRATA_BF16;
-        st_log(ST_LOG_NOTICE, "%s names no precision, and neither does %s, which has no weights: bf16", config->name, m->name);
-        return STRATA_OK;
-    }
+    if (stored == STRATA_DTYPE_INVALID) /* neither weights nor config.json say: as transformers would load them */
+        stored = STRATA_F32;
     if (stored == STRATA_F16 && !st_handle_forward_only(m)) /* a forward pass needs no loss scaling */
         return st_error(
             STRATA_E_CONFIG,

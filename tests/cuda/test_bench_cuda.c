@@ -21,7 +21,8 @@
 #define ON_HOST                                                                                                                  \
     "--set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=cpu --set "                                \
     "zero_optimization.offload_param.device=cpu "
-#define BESIDE   33554432.0 /* the matmuls' workspace is all that the emulator takes */
+#define BESIDE   33554432.0 /* the matmuls' workspace is all that the emulator takes, but for */
+#define ROUNDED  4096.0     /* what an arena is rounded up by */
 #define EMULATED (UINT64_C(1) << 30)
 
 static void links_are_held_against_bare_copies(void **state)
@@ -70,13 +71,13 @@ static void a_link_needs_room_on_the_device(void **state)
 
 static void check_step(const struct rows *r, uint32_t i)
 {
-    const double seconds = number(r, i, "seconds");
+    const double seconds = number(r, i, "seconds"), beside = number(r, i, "device_beside_mb") * 1e6;
 
     assert_string_equal(text(r, i, "name"), "step");
     assert_close(number(r, i, "mfu"), number(r, i, "model_tflop") / seconds / number(r, i, "ceiling_tflops"));
     assert_close(number(r, i, "step/bound"), seconds * 1e3 / number(r, i, "bound_ms"));
     assert_close(number(r, i, "step/hardware"), seconds * 1e3 / number(r, i, "hardware_ms"));
-    assert_true(number(r, i, "device_beside_mb") * 1e6 == BESIDE);
+    assert_true(beside >= BESIDE && beside < BESIDE + ROUNDED);
 }
 
 /* A step alone; two budgets say the same and more, so that a sample leaves it out. */
