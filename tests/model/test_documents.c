@@ -8,6 +8,7 @@
 #include "model_fixture.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/file_order.h"
+#include "tests/common/kept_log.h"
 #include "tests/common/whole_file.h"
 
 #include <errno.h>
@@ -60,6 +61,31 @@ static struct st_token_set *open_set(enum st_token_layout layout, bool masked, u
     assert_ok(write_documents(path, layout, masked, vocab));
     assert_ok(st_token_set_open(&set, &path, 1, vocab, seq));
     return set;
+}
+
+/* A notice counts what is longer than a sequence, not what just fills one. */
+static void what_is_cut_is_said(void **state)
+{
+    static const struct {
+        uint32_t seq;
+        const char *said; /* NULL: nothing */
+    } rows[] = {
+        {8, "1 of 7 documents are longer than a sequence of 8 tokens"}, {11, "1 of 7"}, {7, "2 of 7"}, {4, "3 of 7"}, {12, NULL}};
+
+    (void)state;
+    for (uint32_t i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); i++) {
+        const enum st_token_layout layout = i % 2 == 0 ? ST_LAYOUT_ROWS : ST_LAYOUT_PACKED;
+        struct st_token_set *set;
+
+        kept_log_begin(ST_LOG_NOTICE);
+        set = open_set(layout, false, VOCAB, rows[i / 2].seq);
+        kept_log_end();
+        assert_int_equal(kept_log.count, rows[i / 2].said != NULL ? 2 : 1); /* the other: one has nothing to train */
+        if (rows[i / 2].said != NULL && strstr(kept_log.last, rows[i / 2].said) == NULL)
+            fail_msg("\"%s\" does not say: %s", kept_log.last, rows[i / 2].said);
+        st_token_set_close(set);
+        scratch_close();
+    }
 }
 
 /* One document in a window, from `at` on, cut at seq. */
@@ -153,6 +179,37 @@ static void concatenated_windows_are_masked(void **state)
     scratch_close();
 }
 
+/* Targets of a long document from anywhere, more than are read at once: each as the mask has it, and none beside them is touched.
+ */
+static void masks_are_read_in_parts(void **state)
+{
+    enum { LENGTH = 13000, COUNT = 8200 };
+    const struct st_token_writer_opts opts = {.vocab = VOCAB, .layout = ST_LAYOUT_CONCATENATED, .masked = true};
+    static uint32_t ids[LENGTH];
+    static uint8_t mask[LENGTH];
+    static int32_t targets[COUNT + 2];
+    struct st_token_writer *w;
+    struct st_token_meta *m;
+
+    (void)state;
+    for (uint32_t i = 0; i < LENGTH; i++)
+        mask[i] = (uint8_t)(i * 2654435761u >> 31);
+    scratch_open();
+    assert_ok(st_token_writer_create(&w, scratch_path("a.bin"), &opts));
+    assert_ok(st_token_writer_put(w, ids, mask, LENGTH));
+    assert_ok(st_token_writer_finish(w, 0));
+    assert_ok(st_token_meta_open(&m, scratch_path("a.bin"), LENGTH));
+    for (uint32_t first = 0; first < 18; first++) {
+        memset(targets, 0, sizeof(targets));
+        assert_ok(st_token_meta_mask(m, first, COUNT - first % 3, targets + 1));
+        for (uint32_t i = 0; i < COUNT; i++)
+            assert_int_equal(targets[1 + i], i < COUNT - first % 3 && mask[first + i] == 0 ? -1 : 0);
+        assert_true(targets[0] == 0 && targets[COUNT + 1] == 0);
+    }
+    st_token_meta_close(m);
+    scratch_close();
+}
+
 /* Seeded lengths: each document is in one sequence, none is over full, and few tokens are wasted. */
 static void packing_is_whole_and_tight(void **state)
 {
@@ -160,6 +217,7 @@ static void packing_is_whole_and_tight(void **state)
     uint64_t *starts = calloc(COUNT + 1, sizeof(*starts)), sum = 0;
     uint32_t *documents = calloc(COUNT, sizeof(*documents)), count = 0;
     uint8_t *seen = calloc(COUNT, 1);
+    uint64_t longer = 0;
     struct st_packing p;
 
     (void)state;
@@ -167,9 +225,12 @@ static void packing_is_whole_and_tight(void **state)
     for (uint32_t i = 0; i < COUNT; i++)
         starts[i + 1] = starts[i] + 1 + st_rng_permute(i % 600, 600, 3, i / 600);
     for (uint32_t i = 0; i < COUNT; i++) /* every tenth is left out */
-        if (i % 10 != 0)
+        if (i % 10 != 0) {
             documents[count++] = i;
+            longer += starts[i + 1] - starts[i] > SEQ;
+        }
     assert_ok(st_pack_documents(&p, starts, documents, count, SEQ));
+    assert_int_equal(p.cut, longer);
     for (uint64_t s = 0; s < p.sequences; s++) {
         uint64_t tokens = 0;
 
@@ -384,9 +445,11 @@ static void one_failure_at_a_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_cut_is_said),
         cmocka_unit_test(rows_hold_one_document),
         cmocka_unit_test(packed_windows_hold_whole_documents),
         cmocka_unit_test(concatenated_windows_are_masked),
+        cmocka_unit_test(masks_are_read_in_parts),
         cmocka_unit_test(packing_is_whole_and_tight),
         cmocka_unit_test(documents_without_a_target_are_left_out),
         cmocka_unit_test(damage_is_found),

@@ -100,6 +100,8 @@ static void test_parts_of_families(void **state)
                                        "model.layers.1.self_attn.q_proj.weight"};
     static const char fused[][128] = {"*.qkv_proj.weight", "model.layers.1.mlp.gate_up_proj.weight"};
     static const char mlp[][128] = {"*.gate_proj.bias", "*.up_proj.weight"};
+    /* In the first block, where the input is the scaled embedding, which is made again for each of its uses. */
+    static const char first[][128] = {"model.layers.0.*.[kq]_proj.weight", "model.layers.0.*.gate_proj.weight"};
 
     (void)state;
     check(FAMILY("qwen3_bias"), keys, 3, false);
@@ -107,6 +109,9 @@ static void test_parts_of_families(void **state)
     check(FAMILY("olmo2"), halves, 3, false);
     check(FAMILY("gemma3_local"), halves, 3, false);
     check(FAMILY("gemma2_caps"), halves, 3, false);
+    check(FAMILY("gemma2_caps"), first, 2, false);
+    check(FAMILY("gemma3_local"), first, 2, false);
+    check(FAMILY("gemma2_caps"), first + 1, 1, false);
     check(FAMILY("phi3_long"), fused, 2, true);
     check(FAMILY("llama_linear"), mlp, 2, false);
 }

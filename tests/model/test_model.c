@@ -421,6 +421,64 @@ static void test_rotary_table(void **state)
     }
 }
 
+/* A table of sliding layers has a base of its own, and nothing of what scales the other: factors of pairs or of cos and sin. */
+static void test_rotary_table_of_sliding_layers(void **state)
+{
+    struct st_model_config c = tiny_llama_config();
+    float local[16 * 8], global[16 * 8];
+
+    (void)state;
+    c.rotary_dim = 8;
+    c.rope_local_base = 500.0f;
+    c.rope_factor = 8.0f;
+    c.rope_low = 1.0f;
+    c.rope_high = 32.0f;
+    c.rope_original = 128;
+    c.rope_attention = 1.25f;
+    for (uint32_t i = 0; i < 4; i++)
+        c.rope_short[i] = c.rope_long[i] = 2.0f;
+    for (c.rope_type = ST_ROPE_DEFAULT; c.rope_type <= ST_ROPE_LONGROPE; c.rope_type++) {
+        st_rotary_table(local, &c, 16, true);
+        st_rotary_table(global, &c, 16, false);
+        assert_true(global[0] == 1.25f && global[1] == 0.0f);
+        for (uint32_t p = 0; p < 16; p++) {
+            for (uint32_t i = 0; i < 4; i++) {
+                const double angle = p * pow(500.0, -2.0 * i / 8.0);
+
+                assert_true(local[(p * 4 + i) * 2] == (float)cos(angle));
+                assert_true(local[(p * 4 + i) * 2 + 1] == (float)sin(angle));
+            }
+        }
+    }
+}
+
+/* Embeddings are multiplied by sqrt(hidden) as a tensor of the dtype would hold it. */
+static void test_embeddings_are_scaled_in_their_dtype(void **state)
+{
+    static const uint32_t sizes[] = {32, 64, 640, 1152, 2048, 2304, 3072, 3584, 5376, 8192};
+    const struct st_kernels *k = st_kernels_pick("scalar");
+
+    (void)state;
+    for (uint32_t i = 0; i < 3 * sizeof(sizes) / sizeof(sizes[0]); i++) {
+        const struct st_model_batch batch = {
+            .micro_batch = 1, .seq = 8, .grad_accum = 1, .dtype = (strata_dtype)(STRATA_F32 + i % 3)};
+        struct st_model_config config = tiny_llama_config();
+        float want = sqrtf((float)sizes[i / 3]);
+        uint16_t narrow;
+        struct st_model *m;
+
+        config.hidden = sizes[i / 3];
+        config.embed_scaled = true;
+        if (batch.dtype == STRATA_BF16)
+            k->f32_to_bf16(&narrow, &want, 1), k->bf16_to_f32(&want, &narrow, 1);
+        else if (batch.dtype == STRATA_F16)
+            k->f32_to_f16(&narrow, &want, 1), k->f16_to_f32(&want, &narrow, 1);
+        assert_ok(st_model_create(&m, &config, &batch));
+        assert_true(m->embed_factor == want);
+        st_model_destroy(m);
+    }
+}
+
 static void test_llama_bytes_and_flops(void **state)
 {
     const struct st_model_batch batch = {.micro_batch = 1, .seq = 512, .grad_accum = 1, .dtype = STRATA_BF16, .workers = 2};
@@ -621,6 +679,8 @@ int main(void)
         cmocka_unit_test(test_llama_page_holds_its_tensors_in_order),
         cmocka_unit_test(test_untied_head_has_pages),
         cmocka_unit_test(test_rotary_table),
+        cmocka_unit_test(test_rotary_table_of_sliding_layers),
+        cmocka_unit_test(test_embeddings_are_scaled_in_their_dtype),
         cmocka_unit_test(test_llama_bytes_and_flops),
         cmocka_unit_test(test_workload_check_finds_faults),
     };

@@ -267,6 +267,43 @@ static void test_values_that_are_not_finite_are_refused(void **state)
     st_model_destroy(m);
 }
 
+/* Against their definition: less the mean of all, each 256 over their own largest magnitude, and of the values the nearest. */
+static void test_scales_of_scales(void **state)
+{
+    static const float values[] = {
+#include "model/nf4_scales.inc"
+    };
+    static const uint64_t counts[] = {1, 2, 255, 256, 257, 600};
+
+    (void)state;
+    for (uint32_t n = 0; n < sizeof(counts) / sizeof(counts[0]); n++) {
+        float scales[600], want[600];
+        double sum = 0.0;
+
+        for (uint64_t i = 0; i < counts[n]; i++) {
+            scales[i] = (float)(i < 300 ? 1 : 3) * (0.5f + (float)((uint32_t)i * 2654435761u >> 8) * 0x1p-24f);
+            sum += (double)scales[i];
+        }
+        const float mean = (float)(sum / (double)counts[n]);
+
+        for (uint64_t i = 0; i < counts[n]; i++) {
+            const uint64_t first = i / 256 * 256, end = first + 256 < counts[n] ? first + 256 : counts[n];
+            uint32_t best = 0;
+            float most = 0.0f;
+
+            for (uint64_t j = first; j < end; j++)
+                most = fmaxf(most, fabsf(scales[j] - mean));
+            for (uint32_t v = 1; v < 256; v++)
+                if (fabsf(values[v] * most - (scales[i] - mean)) < fabsf(values[best] * most - (scales[i] - mean)))
+                    best = v;
+            want[i] = values[best] * most + mean;
+        }
+        st_nf4_scales_twice(scales, counts[n]);
+        for (uint64_t i = 0; i < counts[n]; i++)
+            assert_true(fabsf(scales[i] - want[i]) <= 2e-6f);
+    }
+}
+
 /* Any cut of the page gives the same values, and they become records with the scales that they came from. */
 static void test_double_quantisation_does_not_depend_on_cuts(void **state)
 {
@@ -320,6 +357,7 @@ int main(void)
         cmocka_unit_test(test_linear_weights_are_a_group_of_their_own),
         cmocka_unit_test(test_what_nf4_cannot_hold_is_refused),
         cmocka_unit_test(test_values_that_are_not_finite_are_refused),
+        cmocka_unit_test(test_scales_of_scales),
         cmocka_unit_test(test_double_quantisation_does_not_depend_on_cuts),
     };
 

@@ -108,6 +108,34 @@ static void texts_have_an_end_and_may_be_cut(void **state)
     scratch_close();
 }
 
+/* An end token that the tokenizer puts itself is not put twice, in rows and in files; of what it does not end one is put. */
+static void an_end_token_is_put_once(void **state)
+{
+    static const char model[] = "\"added_tokens\":[{\"id\":2,\"content\":\"</s>\",\"special\":true}],"
+                                "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"</s>\":2},\"merges\":[]}",
+                      ends[] = "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"A\","
+                               "\"type_id\":0}},{\"SpecialToken\":{\"id\":\"</s>\",\"type_id\":0}}],\"pair\":[],"
+                               "\"special_tokens\":{\"</s>\":{\"id\":\"</s>\",\"ids\":[2],\"tokens\":[\"</s>\"]}}}";
+    const struct st_tokenize_opts opts = {.overwrite = true};
+    struct st_tokenize_report r;
+    char json[1024];
+
+    (void)state;
+    scratch_open();
+    scratch_put("model/tokenizer_config.json", "{\"eos_token\": \"</s>\"}");
+    scratch_put("t.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"b\"}\n");
+    scratch_put("t.txt", "abba");
+    for (int own = 0; own < 2; own++) {
+        snprintf(json, sizeof(json), "{%s%s%s}", model, own != 0 ? "," : "", own != 0 ? ends : "");
+        scratch_put("model/tokenizer.json", json);
+        assert_ok(tokenize(scratch_path("t.jsonl"), opts, &r));
+        assert_int_equal(r.parts[0].tokens, 3 + 2);
+        assert_ok(tokenize(scratch_path("t.txt"), opts, &r));
+        assert_int_equal(r.parts[0].tokens, 5);
+    }
+    scratch_close();
+}
+
 /* A row that says nothing about the format is left out, and the next one says it; so is a text that has no token. */
 static void empty_rows_are_left_out(void **state)
 {
@@ -343,6 +371,7 @@ int main(void)
         cmocka_unit_test(texts_have_an_end_and_may_be_cut),
         cmocka_unit_test(empty_rows_are_left_out),
         cmocka_unit_test(columns_that_no_row_has_are_refused),
+        cmocka_unit_test(an_end_token_is_put_once),
         cmocka_unit_test(rows_of_a_pipe_are_not_held_out),
         cmocka_unit_test(files_are_not_replaced_between_counting_and_reading),
         cmocka_unit_test(texts_are_shown_to_their_end),

@@ -2,6 +2,7 @@
  *
  * The shapes are those of known models' files, with small vocabularies; tools/make_golden_tokenizers.py made them and the hashes.
  */
+#include "core/base/rng.h"
 #include "core/json/json.h"
 #include "model/tokenizer/encode_internal.h"
 #include "model/tokenizer/tokenizer.h"
@@ -287,6 +288,160 @@ static void test_streamed_text_is_the_whole(void **state)
     }
 }
 
+/* --- merges --- */
+
+enum { LETTERS = 3, TOKENS = 60, MERGES = 120, TOKEN_BYTES = 16, WORD_MOST = 150 };
+
+/* A vocabulary of the letters and what seeded merges make of them. */
+struct merges {
+    char tokens[TOKENS][TOKEN_BYTES];
+    uint32_t token_count, left[MERGES], right[MERGES], to[MERGES], count;
+};
+
+static uint32_t token_named(const struct merges *m, const char *text)
+{
+    uint32_t i = 0;
+
+    while (i < m->token_count && strcmp(m->tokens[i], text) != 0)
+        i++;
+    return i;
+}
+
+static uint32_t rank_of(const struct merges *m, uint32_t left, uint32_t right)
+{
+    uint32_t i = 0;
+
+    while (i < m->count && (m->left[i] != left || m->right[i] != right))
+        i++;
+    return i;
+}
+
+/* Several merges may give one token, and later ones may take apart what earlier ones wait for. */
+static void make_merges(struct merges *m, uint64_t seed)
+{
+    *m = (struct merges){.token_count = LETTERS};
+    for (uint32_t i = 0; i < LETTERS; i++)
+        m->tokens[i][0] = (char)('a' + i);
+    for (uint64_t n = 0; n < 4000 && m->count < MERGES; n++) {
+        const uint32_t left = (uint32_t)(st_rng_u64(seed, 1, n) % m->token_count),
+                       right = (uint32_t)(st_rng_u64(seed, 2, n) % m->token_count);
+        char both[2 * TOKEN_BYTES];
+        uint32_t to;
+
+        snprintf(both, sizeof(both), "%s%s", m->tokens[left], m->tokens[right]);
+        to = token_named(m, both);
+        if (strlen(both) >= TOKEN_BYTES || to == TOKENS || rank_of(m, left, right) < m->count)
+            continue;
+        if (to == m->token_count)
+            memcpy(m->tokens[m->token_count++], both, strlen(both));
+        m->left[m->count] = left;
+        m->right[m->count] = right;
+        m->to[m->count++] = to;
+    }
+}
+
+static struct st_tokenizer *open_merges(const struct merges *m)
+{
+    struct st_tokenizer *t;
+    size_t bytes;
+    char *json;
+    FILE *file = open_memstream(&json, &bytes);
+
+    assert_non_null(file);
+    fprintf(file, "{\"model\":{\"type\":\"BPE\",\"vocab\":{");
+    for (uint32_t i = 0; i < m->token_count; i++)
+        fprintf(file, "%s\"%s\":%u", i > 0 ? "," : "", m->tokens[i], i);
+    fprintf(file, "},\"merges\":[");
+    for (uint32_t i = 0; i < m->count; i++)
+        fprintf(file, "%s\"%s %s\"", i > 0 ? "," : "", m->tokens[m->left[i]], m->tokens[m->right[i]]);
+    fprintf(file, "]}}");
+    assert_int_equal(fclose(file), 0);
+    scratch_put("tokenizer.json", json);
+    assert_ok(st_tokenizer_open(&t, scratch_dir));
+    free(json);
+    return t;
+}
+
+/* The definition: of all pairs the first of the lowest rank, again and again. */
+static uint32_t merge_plainly(const struct merges *m, const char *word, uint32_t ids[WORD_MOST])
+{
+    uint32_t count = (uint32_t)strlen(word);
+
+    for (uint32_t i = 0; i < count; i++)
+        ids[i] = (uint32_t)(word[i] - 'a');
+    for (;;) {
+        uint32_t best = 0, rank = m->count;
+
+        for (uint32_t i = 0; i + 1 < count; i++)
+            if (rank_of(m, ids[i], ids[i + 1]) < rank) {
+                rank = rank_of(m, ids[i], ids[i + 1]);
+                best = i;
+            }
+        if (rank == m->count)
+            return count;
+        ids[best] = m->to[rank];
+        memmove(ids + best + 1, ids + best + 2, (--count - best - 1) * sizeof(ids[0]));
+    }
+}
+
+/* Words of every length, also those that use a heap, are merged by rank and from the left. */
+static void test_merges_are_those_of_the_definition(void **state)
+{
+    (void)state;
+    scratch_open();
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        struct merges m;
+        struct st_tokenizer *t;
+        struct st_encoder *e;
+
+        make_merges(&m, seed);
+        t = open_merges(&m);
+        assert_ok(st_encoder_create(&e, t));
+        for (uint32_t bytes = 1; bytes <= WORD_MOST; bytes++) {
+            struct st_encoding out = {0};
+            char word[WORD_MOST + 1] = "";
+            uint32_t ids[WORD_MOST];
+
+            for (uint32_t i = 0; i < bytes; i++)
+                word[i] = (char)('a' + st_rng_u64(seed, 2 + bytes, i) % LETTERS);
+            assert_ok(st_encode(e, word, bytes, NULL, &out));
+            assert_int_equal(out.count, merge_plainly(&m, word, ids));
+            assert_memory_equal(out.ids, ids, out.count * sizeof(ids[0]));
+            st_encoding_free(&out);
+        }
+        st_encoder_destroy(e);
+        st_tokenizer_close(t);
+    }
+    scratch_close();
+}
+
+/* Without a decoder a space stands between tokens, and none before the first, also when the decoder begins again. */
+static void test_tokens_without_a_decoder_are_apart(void **state)
+{
+    struct merges m;
+    struct st_tokenizer *t;
+    struct st_decoded out = {0};
+    struct st_decoder *d;
+
+    (void)state;
+    scratch_open();
+    make_merges(&m, 1);
+    t = open_merges(&m);
+    assert_ok(st_decoder_create(&d, t, false));
+    for (int turn = 0; turn < 2; turn++) {
+        out.count = 0;
+        for (uint32_t id = 0; id < LETTERS; id++)
+            assert_ok(st_decoder_push(d, id, &out));
+        assert_ok(st_decoder_finish(d, &out));
+        assert_int_equal(out.count, 5);
+        assert_memory_equal(out.bytes, "a b c", 5);
+    }
+    st_decoded_free(&out);
+    st_decoder_destroy(d);
+    st_tokenizer_close(t);
+    scratch_close();
+}
+
 static void test_what_a_tokenizer_says_of_itself(void **state)
 {
     struct st_tokenizer *llama3 = open_shape("llama3"), *qwen2 = open_shape("qwen2");
@@ -366,9 +521,14 @@ static void test_a_long_text_takes_few_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ids_are_the_references),     cmocka_unit_test(test_parts_give_the_same),
-        cmocka_unit_test(test_streamed_text_is_the_whole), cmocka_unit_test(test_a_long_text_takes_few_blocks),
-        cmocka_unit_test(test_what_saves_work_does),       cmocka_unit_test(test_what_a_tokenizer_says_of_itself),
+        cmocka_unit_test(test_ids_are_the_references),
+        cmocka_unit_test(test_parts_give_the_same),
+        cmocka_unit_test(test_streamed_text_is_the_whole),
+        cmocka_unit_test(test_a_long_text_takes_few_blocks),
+        cmocka_unit_test(test_merges_are_those_of_the_definition),
+        cmocka_unit_test(test_tokens_without_a_decoder_are_apart),
+        cmocka_unit_test(test_what_saves_work_does),
+        cmocka_unit_test(test_what_a_tokenizer_says_of_itself),
     };
 
     return cmocka_run_group_tests(tests, load, unload);
