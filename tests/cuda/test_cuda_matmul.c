@@ -34,6 +34,51 @@ static void shapes_are_prepared_once(void **state)
     ops->close(dev);
 }
 
+/* An algorithm is of one shape, one set of dtypes and the alignment of each operand: whichever differs, the library is asked. */
+static void what_decides_an_algorithm(void **state)
+{
+    struct st_device *dev = opened(ARENA);
+    unsigned char *arena = ops->arena(dev);
+    const struct st_matmul base = square(16, STRATA_F32, STRATA_F32);
+    struct st_matmul other[] = {base, base, base, base, base, base, base, base, base, base, base};
+    const uint32_t others = sizeof(other) / sizeof(other[0]);
+    uint64_t asked;
+
+    (void)state;
+    ok(ops->zero(dev, arena, ARENA));
+    other[0].m--;
+    other[1].n--;
+    other[2].k--;
+    other[3].lda++;
+    other[4].ldb++;
+    other[5].ldc++;
+    other[6].trans_a = true;
+    other[7].trans_b = true;
+    other[8].accumulate = true;
+    other[9].ab_dtype = other[9].c_dtype = STRATA_BF16;
+    other[10].ab_dtype = STRATA_BF16;
+    ok(ops->tensors->matmul(dev, &base, arena, arena + 16384, arena + 32768, NULL));
+    asked = blas->heuristics;
+    for (uint32_t i = 0; i < 2 * others; i++) {
+        ok(ops->tensors->matmul(dev, &other[i / 2], arena, arena + 16384, arena + 32768, NULL));
+        assert_int_equal(blas->heuristics - asked, i / 2 + 1);
+    }
+    for (uint32_t i = 0; i < 6; i++) { /* 0: none is moved */
+        unsigned char *const at[5] = {arena + 4 * (i == 1), arena + 16384 + 4 * (i == 2), arena + 32768 + 4 * (i == 3),
+                                      arena + 49152 + 4 * (i == 4), arena + 65536 + 4 * (i == 5)};
+        struct st_matmul mm = base;
+
+        mm.bias = true;
+        mm.epilogue = ST_EPILOGUE_GELU;
+        mm.aux = at[4];
+        for (int turn = 0; turn < 2; turn++) {
+            ok(ops->tensors->matmul(dev, &mm, at[0], at[1], at[2], at[3]));
+            assert_int_equal(blas->heuristics - asked, others + i + 1);
+        }
+    }
+    ops->close(dev);
+}
+
 static void unsupported_matmuls_are_named(void **state)
 {
     struct st_device *dev = opened(ARENA);
@@ -251,6 +296,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         device_test(shapes_are_prepared_once),
+        device_test(what_decides_an_algorithm),
         device_test(unsupported_matmuls_are_named),
         device_test(gelu_is_an_epilogue_or_a_pass),
         device_test(bias_is_an_epilogue_or_a_pass),
