@@ -1,6 +1,6 @@
 /* offload/plan/plan_choose_internal.h - candidates, what bounds them, who judges them: shared by the parts of the choice.
  *
- * plan_choose.c     the search: the fastest candidate
+ * plan_choose.c     the fastest candidate that the search finds (plan_search.h)
  * plan_candidate.c  the candidates, fixed by workload and capacities
  * plan_bound.c      seconds that no schedule of a candidate can beat, from its decisions alone
  * plan_judge.c      seconds of its simulated step */

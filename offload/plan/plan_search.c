@@ -1,0 +1,140 @@
+/* plan_search.c - candidates of the search: completed, bounded, judged. */
+#include "offload/plan/plan_search.h"
+
+#include "core/base/error.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BOUND_SLACK 0.9      /* a bound may be too high: it does not know all that slots carry over a window's end */
+#define WORK_WEIGHT 0.02     /* of all resources' work in the order in which candidates are judged */
+#define OPS_JUDGED  5000000u /* the search ends at the first candidate beyond so many, */
+#define LEAST       64u      /* but judges so many, however large their programs */
+#define MOST        4000u    /* and no more than that */
+
+/* --- candidates --- */
+
+static void note_sizes(struct st_node *n, const struct st_plan *plan)
+{
+    uint64_t needed[STRATA_TIER_COUNT];
+    struct st_traffic sum;
+    struct st_moved moved;
+
+    st_plan_size(plan, needed);
+    st_plan_moved(&moved, plan);
+    sum = st_moved_sum(&moved);
+    n->moved = sum.read + sum.write + sum.upload + sum.download + sum.comm;
+    n->memory = needed[STRATA_TIER_DEVICE] + needed[STRATA_TIER_HOST];
+}
+
+strata_status st_search_push(struct st_search *s, const struct st_node *n)
+{
+    if (s->count == s->room) {
+        const uint32_t room = s->room == 0 ? 1024 : 2 * s->room;
+        struct st_node *grown = realloc(s->nodes, room * sizeof(*grown));
+
+        if (grown == NULL)
+            return st_error(STRATA_E_NOMEM, "plan: no memory for %u candidates", room);
+        s->nodes = grown;
+        s->room = room;
+    }
+    s->nodes[s->count++] = *n;
+    return STRATA_OK;
+}
+
+/* Of the plan of its base, which has its decisions. */
+void st_search_bound(struct st_node *n, const struct st_search *s)
+{
+    double work;
+
+    n->bound = st_plan_bound(s->bases[n->intent.on[ST_AXIS_CHUNKS]].plan, s->machine, &work);
+    n->key = n->bound + WORK_WEIGHT * work;
+}
+
+/* What an intent means; false: it does not fit. */
+bool st_search_complete(struct st_node *n, const struct st_search *s, const struct st_intent *intent)
+{
+    const struct st_base *base = &s->bases[intent->on[ST_AXIS_CHUNKS]];
+    const uint32_t order = intent->on[ST_AXIS_ACCUMULATION];
+
+    if (!base->fits[order] || !st_candidate_complete(base->plan, &base->start[order], intent))
+        return false;
+    *n = (struct st_node){.intent = *intent,
+                          .decided = base->plan->decided,
+                          .reserved = base->plan->reserved,
+                          .seconds = (double)NAN,
+                          .index = s->count};
+    st_search_bound(n, s);
+    return true;
+}
+
+void st_node_decide(struct st_plan *plan, const struct st_node *n)
+{
+    plan->decided = n->decided;
+    plan->reserved = n->reserved;
+    plan->policy.update = (enum st_update_policy)n->intent.on[ST_AXIS_UPDATE];
+}
+
+int st_node_compare_decisions(const struct st_node *a, const struct st_node *b)
+{
+    const uint32_t *x = a->intent.on, *y = b->intent.on;
+
+    if (x[ST_AXIS_UPDATE] != y[ST_AXIS_UPDATE])
+        return x[ST_AXIS_UPDATE] < y[ST_AXIS_UPDATE] ? -1 : 1;
+    if (x[ST_AXIS_CHUNKS] != y[ST_AXIS_CHUNKS])
+        return x[ST_AXIS_CHUNKS] < y[ST_AXIS_CHUNKS] ? -1 : 1;
+    return memcmp(&a->decided, &b->decided, sizeof(a->decided));
+}
+
+/* The values of an axis. */
+uint32_t st_search_values(uint32_t values[ST_RUNGS_MAX], const struct st_search *s, const struct st_intent *intent,
+                          enum st_axis axis)
+{
+    const struct st_base *base = &s->bases[intent->on[ST_AXIS_CHUNKS]];
+    const uint32_t lifted = base->lifted[intent->on[ST_AXIS_ACCUMULATION]];
+    uint32_t count = st_candidate_rungs(values, base->plan, intent, axis);
+
+    if (axis == ST_AXIS_STATE && lifted > 0 && count < ST_RUNGS_MAX)
+        values[count++] = lifted;
+    if (axis == ST_AXIS_CHUNKS)
+        for (count = 0; count < s->base_count; count++)
+            values[count] = count;
+    return count;
+}
+
+/* --- judging --- */
+
+uint64_t st_search_ops(const struct st_search *s)
+{
+    uint64_t ops = 0;
+
+    for (uint32_t i = 0; i < s->base_count; i++)
+        ops += s->bases[i].judge.ops;
+    return ops;
+}
+
+/* `part`: of what may be judged, one in so many. */
+bool st_search_spent(const struct st_search *s, uint32_t part)
+{
+    return s->judged >= LEAST && (st_search_ops(s) >= OPS_JUDGED / part || s->judged >= MOST / part);
+}
+
+bool st_search_hopeless(const struct st_node *n, const struct st_node *best)
+{
+    return n->bound * BOUND_SLACK > best->seconds;
+}
+
+strata_status st_search_judge(struct st_search *s, struct st_node *n)
+{
+    struct st_base *base = &s->bases[n->intent.on[ST_AXIS_CHUNKS]];
+    strata_status st;
+
+    st_node_decide(base->plan, n);
+    if ((st = st_judge_seconds(&n->seconds, &base->judge)) != STRATA_OK)
+        return st;
+    note_sizes(n, base->plan);
+    s->judged++;
+    s->fastest = fmin(s->fastest, n->seconds);
+    return STRATA_OK;
+}

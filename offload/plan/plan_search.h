@@ -1,0 +1,73 @@
+/* offload/plan/plan_search.h - the parts of the search for the fastest candidate, in the order in which data goes through them.
+ *
+ * plan_search.c          candidates that are completed and judged: the nodes of the search
+ * plan_search_first.c    the first ones: of each kind the most promising
+ * plan_search_descend.c  from these to faster ones nearby */
+#ifndef OFFLOAD_PLAN_PLAN_SEARCH_H
+#define OFFLOAD_PLAN_PLAN_SEARCH_H
+
+#include "offload/plan/plan_choose_internal.h"
+
+#define ST_CHUNK_SIZES 4u
+#define ST_KIND_AXES   3u /* the first axes: ST_AXIS_UPDATE, ST_AXIS_ACCUMULATION, ST_AXIS_TIER */
+
+struct st_node {
+    struct st_intent intent;
+    struct st_decisions decided;
+    struct st_slots reserved;
+    double bound, key, seconds; /* seconds: NaN until judged */
+    uint64_t moved, memory;
+    uint32_t index;
+    bool settled; /* a descent has ended here */
+};
+
+/* The workload cut in chunks of one size. */
+struct st_base {
+    struct st_plan *plan;
+    struct st_judge judge;
+    struct st_decisions
+        start[2];       /* by order of accumulation: what completes begin with; nothing that need not be on the device */
+    uint32_t lifted[2]; /* pages whose state the smallest placement has there for want of host memory */
+    bool fits[2];
+};
+
+struct st_search {
+    const struct st_machine *machine;
+    struct st_base bases[1 + ST_CHUNK_SIZES]; /* the first: the default size */
+    uint32_t base_count;
+    struct st_node *nodes;
+    uint32_t count, room;
+    double fastest;
+    uint32_t judged;
+};
+
+/** The values of an axis.  Returns how many. */
+uint32_t st_search_values(uint32_t values[ST_RUNGS_MAX], const struct st_search *s, const struct st_intent *intent,
+                          enum st_axis axis);
+/** What an intent means; false: it does not fit. */
+bool st_search_complete(struct st_node *n, const struct st_search *s, const struct st_intent *intent);
+/** Of the plan of its base, which has its decisions. */
+void st_search_bound(struct st_node *n, const struct st_search *s);
+/** E_NOMEM. */
+strata_status st_search_push(struct st_search *s, const struct st_node *n);
+/** Gives a plan the decisions of a node. */
+void st_node_decide(struct st_plan *plan, const struct st_node *n);
+int st_node_compare_decisions(const struct st_node *a, const struct st_node *b);
+
+/** Simulates a node.  E_NOMEM. */
+strata_status st_search_judge(struct st_search *s, struct st_node *n);
+/** Ops simulated so far. */
+uint64_t st_search_ops(const struct st_search *s);
+/** Whether no more is judged.  `part`: of what may be judged, one in so many. */
+bool st_search_spent(const struct st_search *s, uint32_t part);
+/** Whether a node's bound is well above what another one has reached. */
+bool st_search_hopeless(const struct st_node *n, const struct st_node *best);
+
+/** Adds the first of each kind, judged.  E_NOMEM. */
+strata_status st_search_first(struct st_search *s);
+/** From the fastest of each policy, order and tier first, then from the fastest of the other kinds.  E_NOMEM. */
+strata_status st_search_descend(struct st_search *s);
+/** The fastest in chunks of other sizes, and down from there.  E_NOMEM. */
+strata_status st_search_recut(struct st_search *s);
+
+#endif

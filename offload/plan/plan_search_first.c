@@ -1,0 +1,127 @@
+/* plan_search_first.c - the first candidates that are judged: of each kind the one with the lowest bound. */
+#include "offload/plan/plan_search.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* How many rungs of an axis are among the first: each, the ends and two between them, the ends, the first. */
+enum first { FIRST_EVERY, FIRST_FOUR, FIRST_ENDS, FIRST_ONE };
+static const enum first firsts[ST_AXIS_COUNT] = {
+    [ST_AXIS_ACCUMULATION] = FIRST_EVERY, [ST_AXIS_TIER] = FIRST_EVERY,     [ST_AXIS_KEPT] = FIRST_ENDS,
+    [ST_AXIS_STATE] = FIRST_FOUR,         [ST_AXIS_STREAMED] = FIRST_EVERY, [ST_AXIS_ACCUM] = FIRST_ENDS,
+    [ST_AXIS_RESIDENT] = FIRST_ENDS,      [ST_AXIS_ORDER] = FIRST_ONE,      [ST_AXIS_SLOTS] = FIRST_ONE,
+    [ST_AXIS_CHUNKS] = FIRST_EVERY,       [ST_AXIS_GRADS] = FIRST_ENDS,     [ST_AXIS_MEMORY] = FIRST_ONE,
+};
+
+static bool is_first(enum first first, uint32_t i, uint32_t count)
+{
+    return i == 0 || first == FIRST_EVERY || (first != FIRST_ONE && i == count - 1) ||
+           (first == FIRST_FOUR && (i == count / 3 || i == 2 * count / 3));
+}
+
+/* Placements are the same whatever the policy of updates. */
+static strata_status add_each_update(struct st_search *s, struct st_intent *intent)
+{
+    const struct st_base *base = &s->bases[intent->on[ST_AXIS_CHUNKS]];
+    uint32_t updates[ST_RUNGS_MAX];
+    const uint32_t count = st_candidate_rungs(updates, base->plan, intent, ST_AXIS_UPDATE);
+    strata_status st = STRATA_OK;
+    struct st_node n;
+
+    intent->on[ST_AXIS_UPDATE] = updates[0];
+    if (!st_search_complete(&n, s, intent))
+        return STRATA_OK;
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        n.intent.on[ST_AXIS_UPDATE] = updates[i];
+        st_node_decide(base->plan, &n);
+        st_search_bound(&n, s);
+        st = st_search_push(s, &n);
+    }
+    return st;
+}
+
+/* The intents that have the values given so far, and any of the first ones on the axes from this one on. */
+static strata_status add_first(struct st_search *s, struct st_intent *intent, uint32_t axis)
+{
+    uint32_t rungs[ST_RUNGS_MAX], count;
+    strata_status st = STRATA_OK;
+
+    if (axis == ST_AXIS_UPDATE)
+        return add_first(s, intent, axis + 1);
+    if (axis == ST_AXIS_COUNT)
+        return add_each_update(s, intent);
+    count = st_search_values(rungs, s, intent, (enum st_axis)axis);
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        intent->on[axis] = rungs[i];
+        if (is_first(firsts[axis], i, count))
+            st = add_first(s, intent, axis + 1);
+    }
+    return st;
+}
+
+static int compare_nodes(const void *left, const void *right)
+{
+    const struct st_node *a = left, *b = right;
+    const int decisions = st_node_compare_decisions(a, b);
+
+    if (a->key < b->key || a->key > b->key)
+        return a->key < b->key ? -1 : 1;
+    return decisions != 0 ? decisions : a->index < b->index ? -1 : a->index > b->index;
+}
+
+/* By their bounds; of equal decisions the first intent remains. */
+static void sort_nodes(struct st_search *s)
+{
+    uint32_t kept = 0;
+
+    qsort(s->nodes, s->count, sizeof(*s->nodes), compare_nodes);
+    for (uint32_t i = 0; i < s->count; i++)
+        if (kept == 0 || st_node_compare_decisions(&s->nodes[kept - 1], &s->nodes[i]) != 0)
+            s->nodes[kept++] = s->nodes[i];
+    s->count = kept;
+}
+
+/* Candidates of one kind differ in what can be changed one axis at a time. */
+static bool alike(const struct st_node *a, const struct st_node *b)
+{
+    static const enum st_axis same[] = {ST_AXIS_UPDATE, ST_AXIS_ACCUMULATION, ST_AXIS_TIER, ST_AXIS_STREAMED, ST_AXIS_CHUNKS};
+
+    for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
+        if (a->intent.on[same[i]] != b->intent.on[same[i]])
+            return false;
+    return (a->intent.on[ST_AXIS_STATE] > 0) == (b->intent.on[ST_AXIS_STATE] > 0) &&
+           (a->intent.on[ST_AXIS_RESIDENT] > 0) == (b->intent.on[ST_AXIS_RESIDENT] > 0) &&
+           (a->decided.kept_blocks > 0) == (b->decided.kept_blocks > 0);
+}
+
+/* Judges the first of each kind, and drops the others. */
+static strata_status judge_first(struct st_search *s)
+{
+    uint32_t kept = 0;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < s->count && st == STRATA_OK && !st_search_spent(s, 3); i++) {
+        bool is_new = true;
+
+        for (uint32_t k = 0; k < kept; k++)
+            is_new = is_new && !alike(&s->nodes[k], &s->nodes[i]);
+        if (!is_new)
+            continue;
+        st = st_search_judge(s, &s->nodes[i]);
+        s->nodes[kept++] = s->nodes[i];
+    }
+    s->count = kept;
+    return st;
+}
+
+strata_status st_search_first(struct st_search *s)
+{
+    struct st_intent intent = {0};
+    strata_status st = add_first(s, &intent, 0);
+
+    if (st != STRATA_OK)
+        return st;
+    sort_nodes(s);
+    assert(s->count > 0);
+    return judge_first(s);
+}
