@@ -29,6 +29,16 @@ static const struct slot_profile host_profiles[ST_SLOT_PROFILES] = {
     {{3, 6, 16, 4, 4, 4, 2}, {3, 6, 16, 4, 4, 4, 2}},
 };
 
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint32_t smaller(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
 /* --- the largest counts that fit --- */
 
 /* A count that is raised.  What a placement needs grows with it within a piece, in which slots keep their size; a piece more may
@@ -118,15 +128,20 @@ static void raise_cached_weights(struct st_plan *plan, uint32_t most)
         raise(&(struct count){plan, &plan->decided.cached_weight_pages, 0, 0, page_piece, allowed_with}, most);
 }
 
+static bool caches_state(const struct st_plan *plan)
+{
+    return plan->policy.optimizer_tier == STRATA_TIER_NVME && !plan->policy.forward_only;
+}
+
 /* Chunks' bytes are known by their sums, so that one sizing is enough. */
-static void raise_cached_chunks(struct st_plan *plan)
+static void raise_cached_chunks(struct st_plan *plan, uint32_t most)
 {
     const uint32_t on_device = st_place_device_chunks(plan);
     uint32_t *chunks = &plan->decided.cached_chunks;
     struct count c = {plan, chunks, 0, UINT64_MAX, chunk_piece, chunks_fit};
     uint64_t needed[STRATA_TIER_COUNT];
 
-    if (plan->policy.optimizer_tier != STRATA_TIER_NVME || plan->policy.forward_only)
+    if (!caches_state(plan))
         return;
     if (*chunks < on_device)
         *chunks = on_device;
@@ -134,15 +149,10 @@ static void raise_cached_chunks(struct st_plan *plan)
     c.room = chunk_bytes(plan, *chunks) + plan->capacity.bytes[STRATA_TIER_HOST] - needed[STRATA_TIER_HOST];
     if (plan->policy.cache != ST_AUTO_BYTES)
         c.promoted = plan->sums->state_bytes[*chunks] + plan->policy.cache - st_plan_promoted(plan);
-    raise(&c, plan->program.chunk_count);
+    raise(&c, smaller(most, plan->program.chunk_count));
 }
 
 /* --- slots --- */
-
-static uint32_t larger(uint32_t a, uint32_t b)
-{
-    return a > b ? a : b;
-}
 
 /* All at once, as a rule; else one kind after the other, as many as fit. */
 static void raise_slots(struct st_plan *plan, const struct st_slots *to)
@@ -190,26 +200,27 @@ static void raise_resident(struct st_plan *plan, uint32_t most)
 static void fill(struct st_plan *plan, const struct st_intent *intent)
 {
     const uint32_t pages = plan->program.workload.page_count, resident = intent->on[ST_AXIS_RESIDENT];
+    const uint32_t chunks = intent->on[ST_AXIS_CACHED];
 
     switch (intent->on[ST_AXIS_ORDER]) {
     case 0:
         raise_resident(plan, resident);
         raise_cached_weights(plan, pages);
-        raise_cached_chunks(plan);
+        raise_cached_chunks(plan, chunks);
         return;
     case 1:
         raise_cached_weights(plan, pages);
         raise_resident(plan, resident);
-        raise_cached_chunks(plan);
+        raise_cached_chunks(plan, chunks);
         return;
     case 2:
-        raise_cached_chunks(plan);
+        raise_cached_chunks(plan, chunks);
         raise_cached_weights(plan, pages);
         raise_resident(plan, resident);
         return;
     default:
         raise_cached_weights(plan, pages / 2);
-        raise_cached_chunks(plan);
+        raise_cached_chunks(plan, chunks);
         raise_cached_weights(plan, pages);
         raise_resident(plan, resident);
         return;
@@ -254,35 +265,46 @@ static bool complete(struct st_plan *plan, const struct st_decisions *start, con
     return true;
 }
 
-/* The n-th size at or below `bytes` of those that are a power of two times 4, 5, 6 or 7. */
-static uint64_t memory_rung(uint64_t bytes, uint32_t n)
+/* Limits are of fixed sizes, a power of two times 4, 5, 6 or 7, which have numbers. */
+static uint64_t size_of_number(uint32_t number)
 {
-    uint64_t unit = 1, quarters;
-
-    while (bytes / unit >= 8)
-        unit *= 2;
-    quarters = bytes / unit; /* 4 to 7 */
-    for (; n > 1 && unit > 1; n--)
-        if (--quarters < 4) {
-            quarters = 7;
-            unit /= 2;
-        }
-    return quarters * unit;
+    return (uint64_t)(4 + number % 4) << number / 4;
 }
 
-/* Smaller memories are of fixed sizes, so that a larger one has them, too: 1 to MEMORY_RUNGS less of the host's, then of the
- * device's. */
+/* Of the largest size that is no more than `bytes`; 0, the smallest one's, if all are. */
+static uint32_t number_of_size(uint64_t bytes)
+{
+    uint32_t power = 0;
+
+    while (bytes >> power >= 8)
+        power++;
+    return bytes < 4 ? 0 : 4 * power + (uint32_t)(bytes >> power) - 4;
+}
+
+/* The size of a smaller memory, `less` sizes below: a larger one has it, too. */
+static uint64_t smaller_memory(uint64_t bytes, uint32_t less)
+{
+    const uint32_t largest = number_of_size(bytes);
+
+    return size_of_number(largest > less ? largest - less : 0);
+}
+
+/* ST_AXIS_MEMORY: 1 to MEMORY_RUNGS less of the host's, then of the device's.  ST_AXIS_CACHE: as if `strata.cache` were the size
+ * of that number. */
 bool st_candidate_complete(struct st_plan *plan, const struct st_decisions *start, const struct st_intent *intent)
 {
-    const uint32_t memory = intent->on[ST_AXIS_MEMORY];
+    const uint32_t memory = intent->on[ST_AXIS_MEMORY], limit = intent->on[ST_AXIS_CACHE];
     const strata_tier tier = memory > MEMORY_RUNGS ? STRATA_TIER_DEVICE : STRATA_TIER_HOST;
-    const uint64_t bytes = plan->capacity.bytes[tier];
+    const uint64_t bytes = plan->capacity.bytes[tier], cache = plan->policy.cache;
     bool fits;
 
     if (memory > 0)
-        plan->capacity.bytes[tier] = memory_rung(bytes, (memory - 1) % MEMORY_RUNGS + 1);
+        plan->capacity.bytes[tier] = smaller_memory(bytes, (memory - 1) % MEMORY_RUNGS);
+    if (limit > 0 && size_of_number(limit) < cache)
+        plan->policy.cache = size_of_number(limit);
     fits = complete(plan, start, intent);
     plan->capacity.bytes[tier] = bytes;
+    plan->policy.cache = cache;
     return fits;
 }
 
@@ -391,26 +413,35 @@ static uint32_t kept_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *p
     return count;
 }
 
-/* All pages that fit, three, two, one quarter of all, none that need not be. */
-static uint32_t resident_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_workload *w)
+/* All that fit, three, two, one quarter of all, none that need not be. */
+static uint32_t quarters_of(uint32_t rungs[ST_RUNGS_MAX], uint64_t all)
 {
     uint32_t count = 1;
 
-    rungs[0] = w->page_count;
+    rungs[0] = (uint32_t)all;
     for (uint64_t quarters = 4; quarters-- > 0;)
-        if (w->page_count * quarters / 4 < rungs[count - 1])
-            rungs[count++] = (uint32_t)(w->page_count * quarters / 4);
+        if (all * quarters / 4 < rungs[count - 1])
+            rungs[count++] = (uint32_t)(all * quarters / 4);
+    return count;
+}
+
+/* All chunks that fit, whatever their size; three, two, one quarter of them, none that need not be. */
+static uint32_t cached_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan)
+{
+    const uint32_t count = caches_state(plan) ? quarters_of(rungs, plan->program.chunk_count) : 1;
+
+    rungs[0] = ST_CACHED_ALL;
     return count;
 }
 
 static uint32_t order_rungs(const struct st_plan *plan)
 {
     const struct st_policy *p = &plan->policy;
-    const bool weights = p->param_tier == STRATA_TIER_NVME, state = p->optimizer_tier == STRATA_TIER_NVME && !p->forward_only;
+    const bool weights = p->param_tier == STRATA_TIER_NVME, state = caches_state(plan);
 
     if (weights && state)
         return HOST_ORDERS;
-    return p->cache != ST_AUTO_BYTES && (weights || state) ? 3 : 1;
+    return weights || state ? 3 : 1;
 }
 
 uint32_t st_candidate_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan, const struct st_intent *intent,
@@ -432,18 +463,33 @@ uint32_t st_candidate_rungs(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *
     case ST_AXIS_ACCUM:
         return counts(rungs, intent->on[ST_AXIS_ACCUMULATION] == ST_ACCUMULATE_HORIZONTAL ? ST_ACCUM_ALL + 1 : 1);
     case ST_AXIS_RESIDENT:
-        return resident_rungs(rungs, &plan->program.workload);
+        return quarters_of(rungs, plan->program.workload.page_count);
+    case ST_AXIS_CACHED:
+        return cached_rungs(rungs, plan);
     case ST_AXIS_ORDER:
         return counts(rungs, order_rungs(plan));
     case ST_AXIS_SLOTS:
         return counts(rungs, ST_SLOT_PROFILES);
     case ST_AXIS_GRADS:
-        return counts(rungs, plan->policy.optimizer_tier == STRATA_TIER_NVME && !plan->policy.forward_only ? 2 : 1);
+        return counts(rungs, caches_state(plan) ? 2 : 1);
     case ST_AXIS_MEMORY:
         return counts(rungs, 1 + 2 * MEMORY_RUNGS);
     default:
         return counts(rungs, 1);
     }
+}
+
+/* None, and some below what the decisions have above its tier. */
+static uint32_t limits_below(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan)
+{
+    static const uint32_t less[] = {0, 1, 2, 3, 4, 5, 7, 11};
+    const uint32_t largest = number_of_size(st_plan_promoted(plan));
+    uint32_t count = 1;
+
+    rungs[0] = 0;
+    for (size_t i = 0; i < sizeof(less) / sizeof(less[0]) && less[i] < largest; i++)
+        rungs[count++] = largest - less[i];
+    return count;
 }
 
 uint32_t st_candidate_between(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan *plan, const struct st_intent *intent,
@@ -453,6 +499,8 @@ uint32_t st_candidate_between(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan
     const struct st_workload *w = &plan->program.workload;
     uint32_t value, most, count = 0;
 
+    if (axis == ST_AXIS_CACHE)
+        return limits_below(rungs, plan);
     if (st_candidate_rungs(rungs, plan, intent, axis) == 1)
         return 0;
     switch (axis) {
@@ -471,6 +519,10 @@ uint32_t st_candidate_between(uint32_t rungs[ST_RUNGS_MAX], const struct st_plan
     case ST_AXIS_RESIDENT:
         value = plan->decided.resident_pages;
         most = w->page_count;
+        break;
+    case ST_AXIS_CACHED:
+        value = plan->decided.cached_chunks;
+        most = plan->program.chunk_count;
         break;
     default:
         return 0;

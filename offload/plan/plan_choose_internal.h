@@ -12,6 +12,7 @@
 #define ST_SLOT_PROFILES 4u
 #define ST_RUNGS_MAX     64u
 #define ST_ACCUM_ALL     4u
+#define ST_CACHED_ALL    UINT32_MAX /* as many chunks as fit */
 #define ST_KEPT_REST     UINT32_MAX /* as many blocks as fit when everything else is placed */
 
 /* What candidates differ in. */
@@ -24,6 +25,8 @@ enum st_axis {
     ST_AXIS_STREAMED,     /* of ST_STREAMED_PARTS */
     ST_AXIS_ACCUM,        /* horizontal: quarters of the pages, whose partial sums stay on the device */
     ST_AXIS_RESIDENT,     /* pages: at most so many are resident, but for those that must be */
+    ST_AXIS_CACHED,       /* chunks: the state of at most so many waits in host memory, or ST_CACHED_ALL */
+    ST_AXIS_CACHE,        /* 0: all that may be; else what lies above its tier is limited, see plan_candidate.c */
     ST_AXIS_ORDER,        /* in which what is left is spent */
     ST_AXIS_SLOTS,        /* profile: how deep the queues are */
     ST_AXIS_CHUNKS,       /* which of the search's sizes */

@@ -100,9 +100,9 @@ static strata_status descend_pairs(struct st_search *s, struct st_node *best)
 /* `kinds`: other policies and tiers, too. */
 static strata_status descend(struct st_search *s, const struct st_node *from, bool kinds)
 {
-    static const enum st_axis order[] = {ST_AXIS_RESIDENT, ST_AXIS_ORDER, ST_AXIS_SLOTS,    ST_AXIS_ACCUM,
-                                         ST_AXIS_KEPT,     ST_AXIS_STATE, ST_AXIS_STREAMED, ST_AXIS_GRADS,
-                                         ST_AXIS_MEMORY,   ST_AXIS_TIER,  ST_AXIS_UPDATE};
+    static const enum st_axis order[] = {ST_AXIS_RESIDENT, ST_AXIS_ORDER,    ST_AXIS_SLOTS, ST_AXIS_ACCUM,  ST_AXIS_KEPT,
+                                         ST_AXIS_STATE,    ST_AXIS_STREAMED, ST_AXIS_GRADS, ST_AXIS_CACHED, ST_AXIS_CACHE,
+                                         ST_AXIS_MEMORY,   ST_AXIS_TIER,     ST_AXIS_UPDATE};
     const size_t axes = sizeof(order) / sizeof(order[0]) - (kinds ? 0 : 2);
     struct st_node best = *from, *end;
     double before;
@@ -164,6 +164,7 @@ strata_status st_search_recut(struct st_search *s)
 
             intent.on[ST_AXIS_CHUNKS] = v / ST_SLOT_PROFILES;
             intent.on[ST_AXIS_SLOTS] = v % ST_SLOT_PROFILES;
+            intent.on[ST_AXIS_CACHED] = ST_CACHED_ALL; /* counts chunks of one size */
             st = try_intent(s, &fastest[i], &intent);
         }
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
