@@ -65,6 +65,7 @@ static strata_status open_base(struct st_search *s, struct st_plan *plan)
         base->start[order].resident_pages = plan->policy.param_tier == STRATA_TIER_DEVICE ? plan->program.workload.page_count : 0;
         memcpy(plan->minimum, minimum, sizeof(minimum));
     }
+    base->ops = st_plan_ops_about(plan);
     s->base_count++;
     return st_judge_init(&base->judge, plan, s->machine);
 }
@@ -109,11 +110,18 @@ static const struct st_node *best_of(const struct st_search *s)
 
 static strata_status search(struct st_search *s)
 {
-    strata_status st;
+    static const struct {
+        strata_status (*run)(struct st_search *s);
+        uint32_t part; /* of what may be judged, with the phases before */
+    } phases[] = {
+        {st_search_first, 2}, {st_search_descend, 4}, {st_search_leap, 5}, {st_search_recut, 7}, {st_search_leap_last, 8}};
+    strata_status st = open_others(s);
 
-    if ((st = open_others(s)) != STRATA_OK || (st = st_search_first(s)) != STRATA_OK || (st = st_search_descend(s)) != STRATA_OK)
-        return st;
-    return st_search_recut(s);
+    for (size_t i = 0; i < sizeof(phases) / sizeof(phases[0]) && st == STRATA_OK; i++) {
+        s->part = phases[i].part;
+        st = phases[i].run(s);
+    }
+    return st;
 }
 
 /* What the first plan is told by who makes it. */

@@ -68,6 +68,9 @@ void st_judge_fini(struct st_judge *judge);
 /** Seconds of a steady step with the plan's decisions.  May leave the plan without a program that fits them.  E_NOMEM. */
 strata_status st_judge_seconds(double *seconds, struct st_judge *judge);
 
+/** About how many ops a steady step has, whatever is decided. */
+uint64_t st_plan_ops_about(const struct st_plan *plan);
+
 /** Rates by which to judge where none are known: see plan_judge.c.  `smallest`: of this workload and policy. */
 void st_judge_nominal(struct st_machine *machine, const struct st_plan *smallest);
 

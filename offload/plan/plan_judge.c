@@ -74,12 +74,11 @@ static strata_status fold(struct st_plan **out, const struct st_plan *plan, uint
     return st_plan_create(out, &w, &plan->capacity, &policy);
 }
 
-/* About how many it has in a steady step. */
-static uint64_t ops_of(const struct st_program *program)
+uint64_t st_plan_ops_about(const struct st_plan *plan)
 {
-    const struct st_workload *w = &program->workload;
+    const struct st_workload *w = &plan->program.workload;
 
-    return program->chunk_count + 4ull * w->page_count + (4ull * w->block_count + 2ull * w->head_count) * w->grad_accum;
+    return plan->program.chunk_count + 4ull * w->page_count + (4ull * w->block_count + 2ull * w->head_count) * w->grad_accum;
 }
 
 /* Leaves of a merged step are as many as before, or the step is not merged; with leaves the others are not folded. */
@@ -90,7 +89,7 @@ static strata_status fold_both(struct st_judge *judge)
     const uint32_t merged = leaves * (leaves < MERGED_MICROS ? MERGED_MICROS / leaves : 1);
     strata_status st = STRATA_OK;
 
-    if (ops_of(&plan->program) < MANY_OPS)
+    if (st_plan_ops_about(plan) < MANY_OPS)
         return STRATA_OK;
     if (plan->policy.accumulation != ST_ACCUMULATE_HORIZONTAL && 2 * merged <= micros)
         st = fold(&judge->merged, plan, merged, (double)micros / merged);

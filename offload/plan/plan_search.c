@@ -114,15 +114,15 @@ uint64_t st_search_ops(const struct st_search *s)
     return ops;
 }
 
-/* `part`: of what may be judged, one in so many. */
-bool st_search_spent(const struct st_search *s, uint32_t part)
+bool st_search_spent(const struct st_search *s)
 {
-    return s->judged >= LEAST && (st_search_ops(s) >= OPS_JUDGED / part || s->judged >= MOST / part);
+    return s->judged >= LEAST &&
+           (st_search_ops(s) >= OPS_JUDGED / ST_SEARCH_PARTS * s->part || s->judged >= MOST / ST_SEARCH_PARTS * s->part);
 }
 
-bool st_search_hopeless(const struct st_node *n, const struct st_node *best)
+bool st_search_hopeless(const struct st_node *n, double seconds)
 {
-    return n->bound * BOUND_SLACK > best->seconds;
+    return n->bound * BOUND_SLACK > seconds;
 }
 
 strata_status st_search_judge(struct st_search *s, struct st_node *n)
@@ -137,4 +137,23 @@ strata_status st_search_judge(struct st_search *s, struct st_node *n)
     s->judged++;
     s->fastest = fmin(s->fastest, n->seconds);
     return STRATA_OK;
+}
+
+/* --- orders --- */
+
+int st_node_compare_keys(const void *left, const void *right)
+{
+    const struct st_node *a = left, *b = right;
+    const int decisions = st_node_compare_decisions(a, b);
+
+    if (a->key < b->key || a->key > b->key)
+        return a->key < b->key ? -1 : 1;
+    return decisions != 0 ? decisions : a->index < b->index ? -1 : a->index > b->index;
+}
+
+int st_node_compare_seconds(const void *left, const void *right)
+{
+    const struct st_node *a = left, *b = right;
+
+    return a->seconds < b->seconds ? -1 : a->seconds > b->seconds ? 1 : a->index < b->index ? -1 : a->index > b->index;
 }

@@ -2,14 +2,17 @@
  *
  * plan_search.c          candidates that are completed and judged: the nodes of the search
  * plan_search_first.c    the first ones: of each kind the most promising
- * plan_search_descend.c  from these to faster ones nearby */
+ * plan_search_descend.c  from these to faster ones, one axis at a time
+ * plan_search_leap.c     from where that ends to faster ones, two axes at a time */
 #ifndef OFFLOAD_PLAN_PLAN_SEARCH_H
 #define OFFLOAD_PLAN_PLAN_SEARCH_H
 
 #include "offload/plan/plan_choose_internal.h"
 
-#define ST_CHUNK_SIZES 4u
-#define ST_KIND_AXES   3u /* the first axes: ST_AXIS_UPDATE, ST_AXIS_ACCUMULATION, ST_AXIS_TIER */
+#define ST_CHUNK_SIZES  4u
+#define ST_KIND_AXES    3u     /* the first axes: ST_AXIS_UPDATE, ST_AXIS_ACCUMULATION, ST_AXIS_TIER */
+#define ST_SEARCH_PARTS 8u     /* of what may be judged, for the phases of the search */
+#define ST_WORTH        0.9995 /* of a round from one candidate to faster ones, or it is the last */
 
 struct st_node {
     struct st_intent intent;
@@ -29,6 +32,7 @@ struct st_base {
         start[2];       /* by order of accumulation: what completes begin with; nothing that need not be on the device */
     uint32_t lifted[2]; /* pages whose state the smallest placement has there for want of host memory */
     bool fits[2];
+    uint64_t ops; /* about, of its programs */
 };
 
 struct st_search {
@@ -39,6 +43,7 @@ struct st_search {
     uint32_t count, room;
     double fastest;
     uint32_t judged;
+    uint32_t part; /* of ST_SEARCH_PARTS: what may be judged so far */
 };
 
 /** The values of an axis.  Returns how many. */
@@ -58,15 +63,26 @@ int st_node_compare_decisions(const struct st_node *a, const struct st_node *b);
 strata_status st_search_judge(struct st_search *s, struct st_node *n);
 /** Ops simulated so far. */
 uint64_t st_search_ops(const struct st_search *s);
-/** Whether no more is judged.  `part`: of what may be judged, one in so many. */
-bool st_search_spent(const struct st_search *s, uint32_t part);
-/** Whether a node's bound is well above what another one has reached. */
-bool st_search_hopeless(const struct st_node *n, const struct st_node *best);
+/** Whether no more is judged in this phase. */
+bool st_search_spent(const struct st_search *s);
+/** Whether a node's bound is well above what has been reached. */
+bool st_search_hopeless(const struct st_node *n, double seconds);
+/** The judged node with the same decisions, or NULL. */
+struct st_node *st_search_known(const struct st_search *s, const struct st_node *n);
+/** By bound and work; by judged seconds: for qsort(). */
+int st_node_compare_keys(const void *left, const void *right);
+int st_node_compare_seconds(const void *left, const void *right);
 
 /** Adds the first of each kind, judged.  E_NOMEM. */
 strata_status st_search_first(struct st_search *s);
 /** From the fastest of each policy, order and tier first, then from the fastest of the other kinds.  E_NOMEM. */
 strata_status st_search_descend(struct st_search *s);
+/** From one node, which becomes the fastest that is met.  `kinds`: with other policies and tiers, too.  E_NOMEM. */
+strata_status st_search_descend_from(struct st_search *s, struct st_node *best, bool kinds);
+/** From the fastest of the kinds.  E_NOMEM. */
+strata_status st_search_leap(struct st_search *s);
+/** From the fastest node of all, to any kind.  E_NOMEM. */
+strata_status st_search_leap_last(struct st_search *s);
 /** The fastest in chunks of other sizes, and down from there.  E_NOMEM. */
 strata_status st_search_recut(struct st_search *s);
 

@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#define FEW_OPS 3000u /* no program is long that has no more */
+
 /* How many rungs of an axis are among the first: each, the ends and two between them, the ends, the first. */
 enum first { FIRST_EVERY, FIRST_FOUR, FIRST_ENDS, FIRST_ONE };
 static const enum first firsts[ST_AXIS_COUNT] = {
@@ -18,6 +20,25 @@ static bool is_first(enum first first, uint32_t i, uint32_t count)
 {
     return i == 0 || first == FIRST_EVERY || (first != FIRST_ONE && i == count - 1) ||
            (first == FIRST_FOUR && (i == count / 3 || i == 2 * count / 3));
+}
+
+static bool fits_as(const struct st_base *base, const struct st_base *other)
+{
+    return base->fits[0] >= other->fits[0] && base->fits[1] >= other->fits[1];
+}
+
+/* Where programs are long, the first ones are cut in the chunk size that gives the shortest; the search comes to the others last.
+ */
+static bool is_first_base(const struct st_search *s, uint32_t index)
+{
+    const struct st_base *base = &s->bases[index], *whole = &s->bases[0];
+
+    if (base->ops <= FEW_OPS)
+        return true;
+    for (uint32_t i = 0; i < s->base_count; i++)
+        if (s->bases[i].ops < base->ops && fits_as(&s->bases[i], whole))
+            return false;
+    return fits_as(base, whole);
 }
 
 /* Placements are the same whatever the policy of updates. */
@@ -54,20 +75,10 @@ static strata_status add_first(struct st_search *s, struct st_intent *intent, ui
     count = st_search_values(rungs, s, intent, (enum st_axis)axis);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
         intent->on[axis] = rungs[i];
-        if (is_first(firsts[axis], i, count))
+        if (axis == ST_AXIS_CHUNKS ? is_first_base(s, i) : is_first(firsts[axis], i, count))
             st = add_first(s, intent, axis + 1);
     }
     return st;
-}
-
-static int compare_nodes(const void *left, const void *right)
-{
-    const struct st_node *a = left, *b = right;
-    const int decisions = st_node_compare_decisions(a, b);
-
-    if (a->key < b->key || a->key > b->key)
-        return a->key < b->key ? -1 : 1;
-    return decisions != 0 ? decisions : a->index < b->index ? -1 : a->index > b->index;
 }
 
 /* By their bounds; of equal decisions the first intent remains. */
@@ -75,7 +86,7 @@ static void sort_nodes(struct st_search *s)
 {
     uint32_t kept = 0;
 
-    qsort(s->nodes, s->count, sizeof(*s->nodes), compare_nodes);
+    qsort(s->nodes, s->count, sizeof(*s->nodes), st_node_compare_keys);
     for (uint32_t i = 0; i < s->count; i++)
         if (kept == 0 || st_node_compare_decisions(&s->nodes[kept - 1], &s->nodes[i]) != 0)
             s->nodes[kept++] = s->nodes[i];
@@ -101,7 +112,7 @@ static strata_status judge_first(struct st_search *s)
     uint32_t kept = 0;
     strata_status st = STRATA_OK;
 
-    for (uint32_t i = 0; i < s->count && st == STRATA_OK && !st_search_spent(s, 3); i++) {
+    for (uint32_t i = 0; i < s->count && st == STRATA_OK && !st_search_spent(s); i++) {
         bool is_new = true;
 
         for (uint32_t k = 0; k < kept; k++)

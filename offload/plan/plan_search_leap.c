@@ -1,0 +1,170 @@
+/* plan_search_leap.c - from judged candidates to those that differ on two axes.
+ *
+ * A descent ends where no axis alone gains anything: the state of one more page does not fit beside deep queues, say, and shallow
+ * queues alone gain nothing.  The pairs are too many to judge, but to complete and bound one takes microseconds; so all are, and
+ * the most promising are judged. */
+#include "offload/plan/plan_search.h"
+
+#include "core/base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define STARTS 6u
+#define ROUNDS 6u  /* of leaps and descents from one start */
+#define LEAPS  64u /* judged in a round */
+
+struct values {
+    uint32_t count, list[2 * ST_RUNGS_MAX];
+};
+
+struct pairs {
+    struct st_node *nodes;
+    uint32_t count, room;
+};
+
+/* Of one axis, but for the one that a node has. */
+static void values_beside(struct values *v, const struct st_search *s, const struct st_node *from, enum st_axis axis)
+{
+    struct st_plan *plan = s->bases[from->intent.on[ST_AXIS_CHUNKS]].plan;
+    uint32_t count = st_search_values(v->list, s, &from->intent, axis);
+
+    plan->decided = from->decided;
+    count += st_candidate_between(v->list + count, plan, &from->intent, axis);
+    v->count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (v->list[i] != from->intent.on[axis])
+            v->list[v->count++] = v->list[i];
+}
+
+static strata_status push_pair(struct pairs *pairs, const struct st_node *n)
+{
+    if (pairs->count == pairs->room) {
+        const uint32_t room = pairs->room == 0 ? 1024 : 2 * pairs->room;
+        struct st_node *grown = realloc(pairs->nodes, room * sizeof(*grown));
+
+        if (grown == NULL)
+            return st_error(STRATA_E_NOMEM, "plan: no memory for %u pairs of settings", room);
+        pairs->nodes = grown;
+        pairs->room = room;
+    }
+    pairs->nodes[pairs->count] = *n;
+    pairs->nodes[pairs->count].index = pairs->count;
+    pairs->count++;
+    return STRATA_OK;
+}
+
+/* Those that may be faster than all that is judged. */
+static strata_status find_pairs(struct pairs *pairs, const struct st_search *s, const struct st_node *from, enum st_axis a,
+                                const struct values *as, enum st_axis b, const struct values *bs)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < as->count; i++)
+        for (uint32_t k = 0; k < bs->count && st == STRATA_OK; k++) {
+            struct st_intent intent = from->intent;
+            struct st_node n;
+
+            intent.on[a] = as->list[i];
+            intent.on[b] = bs->list[k];
+            if (st_search_complete(&n, s, &intent) && !st_search_hopeless(&n, s->fastest))
+                st = push_pair(pairs, &n);
+        }
+    return st;
+}
+
+/* *best: the fastest of them and it. */
+static strata_status judge_pairs(struct st_search *s, struct st_node *best, struct pairs *pairs)
+{
+    const uint32_t first = s->judged;
+    strata_status st = STRATA_OK;
+
+    qsort(pairs->nodes, pairs->count, sizeof(*pairs->nodes), st_node_compare_keys);
+    for (uint32_t i = 0; i < pairs->count && s->judged - first < LEAPS && st == STRATA_OK; i++) {
+        struct st_node n = pairs->nodes[i];
+        const struct st_node *known = st_search_known(s, &n);
+
+        if (known != NULL)
+            n = *known;
+        else if (st_search_hopeless(&n, s->fastest) || st_search_spent(s))
+            continue;
+        n.index = known != NULL ? n.index : s->count;
+        if (known == NULL && (st = st_search_judge(s, &n)) == STRATA_OK)
+            st = st_search_push(s, &n);
+        if (st == STRATA_OK && n.seconds < best->seconds)
+            *best = n;
+    }
+    return st;
+}
+
+static strata_status leap(struct st_search *s, struct st_node *best, bool kinds)
+{
+    struct values values[ST_AXIS_COUNT];
+    struct pairs pairs = {0};
+    strata_status st = STRATA_OK;
+
+    for (uint32_t a = kinds ? 0 : ST_KIND_AXES; a < ST_AXIS_COUNT && st == STRATA_OK; a++) {
+        values[a].count = 0;
+        if (a != ST_AXIS_CHUNKS)
+            values_beside(&values[a], s, best, (enum st_axis)a);
+        for (uint32_t b = kinds ? 0 : ST_KIND_AXES; b < a && st == STRATA_OK; b++)
+            st = find_pairs(&pairs, s, best, (enum st_axis)b, &values[b], (enum st_axis)a, &values[a]);
+    }
+    if (st == STRATA_OK)
+        st = judge_pairs(s, best, &pairs);
+    free(pairs.nodes);
+    return st;
+}
+
+static strata_status leap_from(struct st_search *s, struct st_node *best, bool kinds)
+{
+    double before;
+    strata_status st;
+
+    for (uint32_t round = 0; round < ROUNDS && !st_search_spent(s); round++) {
+        before = best->seconds;
+        if ((st = leap(s, best, kinds)) != STRATA_OK)
+            return st;
+        if (best->seconds >= before * ST_WORTH)
+            return STRATA_OK;
+        if ((st = st_search_descend_from(s, best, kinds)) != STRATA_OK)
+            return st;
+    }
+    return STRATA_OK;
+}
+
+static bool same_kind(const struct st_node *a, const struct st_node *b)
+{
+    return memcmp(a->intent.on, b->intent.on, ST_KIND_AXES * sizeof(uint32_t)) == 0 &&
+           (a->decided.streamed > 0) == (b->decided.streamed > 0);
+}
+
+/* From the fastest of all to any kind, from the fastest of other kinds to their own. */
+strata_status st_search_leap(struct st_search *s)
+{
+    struct st_node starts[STARTS];
+    uint32_t count = 0;
+    strata_status st = STRATA_OK;
+
+    qsort(s->nodes, s->count, sizeof(*s->nodes), st_node_compare_seconds);
+    for (uint32_t i = 0; i < s->count && count < STARTS; i++) {
+        bool is_new = true;
+
+        for (uint32_t k = 0; k < count; k++)
+            is_new = is_new && !same_kind(&starts[k], &s->nodes[i]);
+        if (is_new)
+            starts[count++] = s->nodes[i];
+    }
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        st = leap_from(s, &starts[i], i == 0);
+    return st;
+}
+
+strata_status st_search_leap_last(struct st_search *s)
+{
+    struct st_node best;
+
+    qsort(s->nodes, s->count, sizeof(*s->nodes), st_node_compare_seconds);
+    best = s->nodes[0];
+    return leap_from(s, &best, true);
+}
