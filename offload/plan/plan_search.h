@@ -22,6 +22,7 @@ struct st_node {
     uint64_t moved, memory;
     uint32_t index;
     bool settled; /* a descent has ended here */
+    bool leapt;   /* to any kind */
 };
 
 /* The workload cut in chunks of one size. */

@@ -23,7 +23,7 @@ struct pairs {
     uint32_t count, room;
 };
 
-/* Of one axis, but for the one that a node has. */
+/* Of one axis, and those near the one that a node has, but not that itself. */
 static void values_beside(struct values *v, const struct st_search *s, const struct st_node *from, enum st_axis axis)
 {
     struct st_plan *plan = s->bases[from->intent.on[ST_AXIS_CHUNKS]].plan;
@@ -118,11 +118,14 @@ static strata_status leap(struct st_search *s, struct st_node *best, bool kinds)
 
 static strata_status leap_from(struct st_search *s, struct st_node *best, bool kinds)
 {
-    double before;
-    strata_status st;
-
     for (uint32_t round = 0; round < ROUNDS && !st_search_spent(s); round++) {
-        before = best->seconds;
+        struct st_node *const from = st_search_known(s, best);
+        const double before = best->seconds;
+        strata_status st;
+
+        if (from->leapt)
+            return STRATA_OK;
+        from->leapt = kinds;
         if ((st = leap(s, best, kinds)) != STRATA_OK)
             return st;
         if (best->seconds >= before * ST_WORTH)
