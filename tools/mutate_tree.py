@@ -1,0 +1,167 @@
+"""The checkout that tools/mutate.py is called in, copies of it that are built, and the tests that run in them."""
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+PRODUCT = ("core", "offload", "nvme", "kernels", "model", "api", "cli")
+SOURCES = (".c", ".h", ".cu", ".cuh", ".inc")
+MEMORY_KIB = 12 << 20  # address space of one test
+FILE_BLOCKS = 16 << 20  # largest file of one test, in blocks of 512 bytes
+NICE = ("nice", "-n", "5")
+
+# $0: what /tmp is to be, or nothing.  The shell stays, as first process of its own process numbers: with it ends all that it began.
+LIMITED = f'ulimit -c 0; ulimit -v {MEMORY_KIB}; ulimit -f {FILE_BLOCKS}; [ -z "$0" ] || mount --bind "$0" /tmp || exit 99; "$@"; exit $?'
+UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+
+def fail(sentence):
+    sys.exit(f"mutate: error: {sentence}")
+
+
+def output(*command, **options):
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", **options)
+    if done.returncode:
+        fail(f"{' '.join(map(str, command[:6]))}: {done.stderr.strip()[-2000:] or done.stdout.strip()[-2000:]}")
+    return done.stdout
+
+
+class Checkout:
+    """The checkout that the tool is called in, and its scratch folder."""
+
+    def __init__(self):
+        self.root = pathlib.Path(output("git", "rev-parse", "--show-toplevel").strip())
+        self.scratch = self.root / "build" / "mutate"
+        self.scratch.mkdir(parents=True, exist_ok=True)
+
+    def files(self):
+        names = output("git", "ls-files", "-co", "--exclude-standard", "-z", cwd=self.root).split("\0")
+        return sorted(name for name in set(names) if (self.root / name).is_file())
+
+    def product(self):
+        return [n for n in self.files() if n.split("/")[0] in PRODUCT and n.endswith(SOURCES)]
+
+    def changed_tests(self, commit):
+        """Names like engine/test_save of tests that are new or other than at commit."""
+        known = subprocess.run(("git", "diff", "--name-only", commit, "--", "tests"), cwd=self.root, capture_output=True, text=True)
+        new = output("git", "ls-files", "-o", "--exclude-standard", "--", "tests", cwd=self.root)
+        return {n.removeprefix("tests/").rsplit(".", 1)[0] for n in (known.stdout + new).split()}
+
+
+class Test:
+    def __init__(self, entry, command, build, targets):
+        values = {p["name"]: p["value"] for p in entry["properties"]}
+        self.name, self.command, self.prints = entry["name"], command, values.get("PASS_REGULAR_EXPRESSION")
+        self.folder = values.get("WORKING_DIRECTORY", str(build))
+        self.environment = dict(word.split("=", 1) for word in values.get("ENVIRONMENT", []))
+        for word in values.get("ENVIRONMENT_MODIFICATION", []):
+            name, change = word.split("=", 1)
+            self.environment[name] = change.removeprefix("set:")
+        words = [*self.command, *self.environment.values()]
+        self.targets = {os.path.relpath(w, build) for w in words if w.startswith(f"{build}/")} & targets
+
+    def source(self):
+        """engine/test_save of the program tests/engine/test_engine_save."""
+        folder, _, unit = self.name.partition(".")
+        program = next((t for t in self.targets if "/test_" in t), "").rsplit("/", 1)[-1]
+        return f"{folder}/{program.replace(f'test_{folder}_', 'test_', 1) or f'test_{unit}'}"
+
+
+class Build:
+    """A copy of the checkout with a build folder; tests run in it one at a time."""
+
+    def __init__(self, checkout, folder, flags="", launcher=True):
+        self.checkout, self.folder, self.flags, self.launcher = checkout, folder, flags, launcher
+        self.tree, self.build, self.tmp = folder / "tree", folder / "build", folder / "tmp"
+        for path in (self.tree, self.tmp):
+            path.mkdir(parents=True, exist_ok=True)
+        isolated = subprocess.run((*UNSHARE, "true"), capture_output=True).returncode == 0
+        self.isolated = isolated and not str(self.tree).startswith("/tmp/")
+        self.running = None
+
+    def sync(self):
+        """Makes the copy equal to the checkout, writing only what differs; returns a digest of it all."""
+        digest = hashlib.sha256()
+        files = self.checkout.files()
+        for name in files:
+            source, copy = self.checkout.root / name, self.tree / name
+            data = source.read_bytes()
+            digest.update(name.encode() + b"\0" + hashlib.sha256(data).digest())
+            if not copy.is_file() or copy.read_bytes() != data:
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source, copy)
+        for copy in list(self.tree.rglob("*")):
+            if copy.is_file() and str(copy.relative_to(self.tree)) not in set_of(tuple(files)):
+                copy.unlink()
+        return digest.hexdigest()
+
+    def configure(self):
+        flags = f"-O1 {self.flags}".strip()
+        options = ["-DCMAKE_BUILD_TYPE=Mutate", f"-DCMAKE_C_FLAGS_MUTATE={flags}", f"-DCMAKE_CXX_FLAGS_MUTATE={flags}",
+                   "-DSTRATA_CUDA=OFF", "-DSTRATA_WERROR=OFF", "-DSTRATA_BUILD_BENCH=OFF"]
+        for language in ("C", "CXX"):
+            tool = "ccache" if self.launcher and shutil.which("ccache") else ""
+            options.append(f"-DCMAKE_{language}_COMPILER_LAUNCHER={tool}")
+        output("cmake", "-G", "Ninja", "-S", self.tree, "-B", self.build, *options, env=self.environment())
+        self.targets = {line.rsplit(": ", 1)[0] for line in output("ninja", "-C", self.build, "-t", "targets", "all").splitlines()}
+        listed = json.loads(output("ctest", "--test-dir", self.build, "--show-only=json-v1", "-L", "^(unit|corners|fuzz)$"))["tests"]
+        commands = {}  # ctest itself lists that of no program that is not yet built
+        for path in self.build.rglob("CTestTestfile.cmake"):
+            for name, words in re.findall(r'^add_test\((?:\[=\[|")?([^\s"\]]+)(?:\]=\]|")? (.*)\)$', path.read_text(), re.M):
+                commands[name] = shlex.split(words)
+        tests = [Test(entry, commands[entry["name"]], str(self.build), self.targets) for entry in listed]
+        return {test.name: test for test in tests if test.targets}
+
+    def environment(self):
+        own = {"CCACHE_BASEDIR": str(self.folder), "CCACHE_NOHASHDIR": "1"}
+        return {**own, **{k: v for k, v in os.environ.items() if k not in ("CC", "CXX", "CMAKE_C_COMPILER_LAUNCHER")}}
+
+    def ninja(self, targets, jobs=1, keep_going=False):
+        command = (*NICE, "ninja", "-C", str(self.build), f"-j{jobs}", *(("-k", "0") if keep_going else ()), *sorted(targets))
+        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=self.environment())
+
+    def run(self, test, limit, environment=()):
+        """Outcome (passed, skipped, failed, hangs), seconds, and what it printed."""
+        command = (*NICE, *(UNSHARE if self.isolated else ()), "sh", "-c", LIMITED, str(self.tmp) if self.isolated else "", *test.command)
+        environment = {**os.environ, **({} if self.isolated else {"TMPDIR": str(self.tmp)}), **test.environment, **dict(environment)}
+        begin = time.monotonic()
+        with open(self.folder / "printed", "wb+") as printed:
+            process = subprocess.Popen(command, cwd=test.folder, env=environment, stdin=subprocess.DEVNULL, stdout=printed,
+                                       stderr=subprocess.STDOUT, start_new_session=True)
+            self.running = process
+            try:
+                code = process.wait(timeout=limit)
+            except subprocess.TimeoutExpired:
+                code = None
+            self.end()
+            seconds = time.monotonic() - begin
+            printed.seek(max(0, printed.seek(0, os.SEEK_END) - 20000))
+            text = printed.read().decode(errors="replace")
+        shutil.rmtree(self.tmp, ignore_errors=True)
+        self.tmp.mkdir(exist_ok=True)
+        if test.prints and code is not None:
+            code = 0 if any(re.search(pattern, text) for pattern in test.prints) else 1
+        return "hangs" if code is None else {0: "passed", 77: "skipped"}.get(code, "failed"), seconds, text
+
+    def end(self):
+        """Ends what still runs of the last test: unshare takes its namespace along, without it the session goes."""
+        if self.running:
+            try:
+                os.killpg(self.running.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            self.running.wait()
+            self.running = None
+
+
+def set_of(names, kept={}):
+    if kept.get("of") != names:
+        kept.update(of=names, set=frozenset(names))
+    return kept["set"]
