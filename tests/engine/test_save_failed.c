@@ -1,0 +1,157 @@
+/* test_save_failed - each write of a save fails once: that save says so, the run goes on, and the next one writes everything. */
+#include "core/base/fault.h"
+#include "offload/checkpoint/extents.h"
+#include "offload/engine/train_state.h"
+#include "rig.h"
+#include "tests/common/scratch.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct rigged {
+    struct rig_cell cell;
+    struct st_model *model;
+    struct st_plan *plan;
+    struct rig_engine rig;
+    uint32_t steps;
+};
+
+/* All in memory, so that whatever is written is a save's; a part of each page is frozen, and a block. */
+static struct rig_cell in_memory(void)
+{
+    return (struct rig_cell){.grad_accum = 1,
+                             .act_tier = STRATA_TIER_COUNT,
+                             .io_method = "fake",
+                             .isa = "auto",
+                             .threads = 2,
+                             .dtype = STRATA_BF16,
+                             .update = ST_UPDATE_SERIAL,
+                             .freeze = "*.bias",
+                             .fake_latency_us = 1,
+                             .sets = 3};
+}
+
+static void rigged_open(struct rigged *r, const struct rig_cell *cell)
+{
+    *r = (struct rigged){.cell = *cell};
+    assert_int_equal(rig_model(&r->model, cell), STRATA_OK);
+    assert_int_equal(rig_plan(&r->plan, r->model, cell), STRATA_OK);
+    assert_int_equal(rig_engine_start(&r->rig, r->model, r->plan, cell, scratch_dir), STRATA_OK);
+}
+
+static void rigged_close(struct rigged *r)
+{
+    rig_engine_stop(&r->rig);
+    st_plan_destroy(r->plan);
+    st_model_destroy(r->model);
+}
+
+/* A step, or one that saves; returns the save's status. */
+static strata_status step(struct rigged *r, bool saves)
+{
+    int32_t tokens[RIG_TOKENS_MAX], targets[RIG_TOKENS_MAX];
+    struct st_extents extents = {0};
+    struct st_train_state train;
+    struct st_saved saved = {.extents = &extents, .train = &train};
+    struct st_step_result result;
+    strata_status st;
+
+    rig_tokens(tokens, targets, &r->cell, r->steps++);
+    st = saves ? st_engine_step_saving(r->rig.engine, tokens, targets, NULL, &result, &saved)
+               : st_engine_step(r->rig.engine, tokens, targets, NULL, &result);
+    assert_int_equal(st, STRATA_OK);
+    assert_int_equal(extents.rows != NULL, saves && saved.status == STRATA_OK);
+    st_extents_fini(&extents);
+    return saves ? saved.status : STRATA_OK;
+}
+
+static strata_status save(struct rigged *r)
+{
+    struct st_extents extents = {0};
+    const strata_status st = st_engine_save(r->rig.engine, &extents);
+
+    assert_int_equal(extents.rows != NULL, st == STRATA_OK);
+    st_extents_fini(&extents);
+    return st;
+}
+
+static uint64_t written(struct rigged *r)
+{
+    struct st_mover_counters counters;
+
+    st_swap_counters(st_engine_swap(r->rig.engine), &counters);
+    return counters.bytes_written;
+}
+
+/* Bytes that one save writes; the base is written once. */
+static uint64_t whole(const struct rigged *r, bool with_base)
+{
+    const uint64_t *bytes = r->plan->program.space_bytes;
+
+    return bytes[ST_SPACE_SET] + (with_base ? bytes[ST_SPACE_BASE] : 0);
+}
+
+/* Fails write number `nth` of the first save; false: it has fewer. */
+static bool fail_one(const struct rig_cell *cell, uint32_t nth, bool within)
+{
+    struct rigged r;
+    uint64_t before;
+    strata_status st;
+    bool fired;
+
+    rigged_open(&r, cell);
+    (void)step(&r, false);
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.cqe", .after = nth, .count = 1, .result = -EIO});
+    st = within ? step(&r, true) : save(&r);
+    fired = st_fault_disarm() > 0;
+    assert_int_equal(st, fired ? STRATA_E_IO : STRATA_OK);
+    if (fired)
+        assert_non_null(strstr(strata_last_error(), "Input/output error"));
+    assert_int_equal(st_engine_ended(r.rig.engine), STRATA_OK);
+    (void)step(&r, false);
+    before = written(&r);
+    assert_int_equal(save(&r), STRATA_OK);
+    /* The base again, unless it was whole: a step that saves begins with it, a save between steps ends with it. */
+    before = written(&r) - before;
+    assert_true(before == whole(&r, fired) || (within && nth > 0 && before == whole(&r, false)));
+    (void)step(&r, false);
+    before = written(&r);
+    assert_int_equal(step(&r, true), STRATA_OK);
+    assert_int_equal(written(&r) - before, whole(&r, false));
+    rigged_close(&r);
+    return fired;
+}
+
+static void every_write_may_fail(void **state)
+{
+    static const enum st_update_policy updates[] = {ST_UPDATE_SERIAL, ST_UPDATE_GATED};
+
+    (void)state;
+    scratch_open();
+    for (uint32_t i = 0; i < 4; i++) {
+        struct rig_cell cell = in_memory();
+        uint32_t nth = 0;
+
+        cell.update = updates[i % 2];
+        cell.paced = i == 3; /* whose memory the host does not see */
+        while (fail_one(&cell, nth, i >= 2))
+            nth += 1 + nth / 4;
+        print_message("%u writes failed\n", nth);
+        assert_true(nth > 8);
+    }
+    scratch_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_write_may_fail),
+    };
+
+    return cmocka_run_group_tests_name("save_failed", tests, NULL, NULL);
+}
