@@ -220,9 +220,10 @@ void st_engine_tally(struct st_engine *eng)
 {
     const struct st_program *program = eng->program;
     struct st_tally *tallies = st_scalars_tallies(program, st_engine_pointer(eng, program->at.scalars_host));
+    const bool evaluates = eng->dispatch.phase == ST_PHASE_EVAL; /* has no result that tells of requests */
 
     tallies[program->rank] =
-        (struct st_tally){.overflowed = overflowed_so_far(eng), .requests = atomic_exchange(&eng->requests, 0)};
+        (struct st_tally){.overflowed = overflowed_so_far(eng), .requests = evaluates ? 0 : atomic_exchange(&eng->requests, 0)};
 }
 
 /* What the ranks say beside norms and losses; returns the weights that have overflowed, which at stage 0 all of them count. */
@@ -246,6 +247,8 @@ strata_status st_engine_end_of_step(struct st_engine *eng)
     uint64_t overflowed;
     double sum = 0;
 
+    if (eng->dispatch.phase == ST_PHASE_EVAL) /* its losses are the caller's to add up; all else is the next step's to tell */
+        return STRATA_OK;
     for (uint32_t m = 0; m < eng->program->ranks * w->grad_accum; m++)
         sum += losses[m];
     eng->train.update.loss = eng->target_count > 0 ? sum / (double)eng->target_count : 0;
@@ -256,7 +259,5 @@ strata_status st_engine_end_of_step(struct st_engine *eng)
         eng->result.requests = atomic_exchange(&eng->requests, 0);
     eng->result.weights_overflowed = overflowed - eng->train.overflowed_seen;
     eng->train.overflowed_seen = overflowed;
-    if (eng->dispatch.phase == ST_PHASE_EVAL)
-        return STRATA_OK;
     return close_training_step(eng, device, host);
 }

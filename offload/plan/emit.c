@@ -170,6 +170,7 @@ static void end_of_step(struct st_emitter *e)
         st_emit_op(e, ST_OP_GATHER_SCALARS, FORWARD)->bytes = gathered_scalars(e->program);
         st_emit_operand(e, ST_ROLE_SCALARS, e->lay->at.scalars_host, 0);
         st_emit_operand(e, ST_ROLE_NORMS, e->lay->at.norms_host, 1);
+        st_emit_operand(e, ST_ROLE_OVERFLOWS, e->lay->at.overflows_host, 0);
     }
     (void)st_emit_op(e, ST_OP_END, FORWARD);
     st_emit_operand(e, ST_ROLE_SCALARS, e->lay->at.scalars_host, 0);

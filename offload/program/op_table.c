@@ -111,7 +111,7 @@ const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
     [ST_OP_SCATTER_MICRO]   = {"scatter_micro",   ON(COMPUTE),         PAGE | MICRO, DOES(SMALL) =
         {SOME(ONE, SUM, ADD, ACCUM), IN(TOKENS, TOKENS), IN(DACT, DACT)}},
     [ST_OP_GATHER_SCALARS]  = {"gather_scalars",  ON(COMM),            0,     DOES(COMM) =
-        {INOUT(SCALARS, SCALARS), INOUT(NORMS, SCALARS)}},
+        {INOUT(SCALARS, SCALARS), INOUT(NORMS, SCALARS), IN(OVERFLOWS, SCALARS)}},
 };
 /* clang-format on */
 

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #define RANKS_MOST 4u
+#define RANKS_ROOM 6u
 #define STEPS      3u
 #define MICROS     8u /* of all ranks, */
 #define LEAVES     4u /* in so many leaves */
@@ -45,12 +46,12 @@ static const struct layout layouts[] = {
     {4, 3, NONE, CPU, RIG_ALL, ST_ACCUMULATE_VERTICAL, ST_AUTO_BYTES, 0, 1},
 };
 
-static struct rig_cell cell_of(const struct rig_cell *model, const struct layout *l)
+static struct rig_cell cell_of(const struct rig_cell *model, const struct layout *l, uint32_t leaves)
 {
     struct rig_cell c = *model;
 
     c.ranks = l->ranks;
-    c.leaves = LEAVES / l->ranks;
+    c.leaves = leaves / l->ranks;
     c.stage = l->stage;
     c.optimizer = l->optimizer;
     c.param = l->param;
@@ -77,10 +78,10 @@ static void check_bytes(const struct rig_result *r, uint32_t ranks, bool trains_
         fail_msg("%s: what was moved is not what was planned", text);
 }
 
-static void check_layout(const struct rig_cell *model, const struct layout *l, struct rig_result *first)
+static void check_layout_of(const struct rig_cell *model, const struct layout *l, uint32_t leaves, struct rig_result *first)
 {
-    const struct rig_cell c = cell_of(model, l);
-    struct rig_result r[RANKS_MOST];
+    const struct rig_cell c = cell_of(model, l, leaves);
+    struct rig_result r[RANKS_ROOM];
     char text[RIG_TEXT];
 
     rig_cell_text(text, &c);
@@ -94,9 +95,24 @@ static void check_layout(const struct rig_cell *model, const struct layout *l, s
             memcmp(r[rank].losses, first->losses, STEPS * sizeof(double)) != 0 ||
             memcmp(r[rank].norms, first->norms, STEPS * sizeof(double)) != 0)
             fail_msg("rank %u of %u, stage %u, %s: other bits than the first run", rank, c.ranks, c.stage, text);
+        if (r[rank].skipped != first->skipped || r[rank].overflowed != first->overflowed || r[rank].tokens != first->tokens ||
+            r[rank].steps_done != first->steps_done || r[rank].sequences != first->sequences)
+            fail_msg(
+                "rank %u of %u, stage %u, %s: other counts than the first run: %llu weights overflowed, %llu tokens, %llu steps, "
+                "%llu sequences",
+                rank, c.ranks, c.stage, text, (unsigned long long)r[rank].overflowed, (unsigned long long)r[rank].tokens,
+                (unsigned long long)r[rank].steps_done, (unsigned long long)r[rank].sequences);
+        if (r[rank].requests != (l->flush_after > 0 ? (UINT64_C(1) << l->ranks) - 1 : 0))
+            fail_msg("rank %u of %u, stage %u, %s: what was asked for before an evaluation, no step told", rank, c.ranks, c.stage,
+                     text);
         if (c.ranks > 1)
             check_bytes(&r[rank], c.ranks, c.adapters == RIG_NO_ADAPTERS, text);
     }
+}
+
+static void check_layout(const struct rig_cell *model, const struct layout *l, struct rig_result *first)
+{
+    check_layout_of(model, l, LEAVES, first);
 }
 
 void layouts_check(const struct rig_cell *model, uint32_t first, uint32_t step)
@@ -107,6 +123,32 @@ void layouts_check(const struct rig_cell *model, uint32_t first, uint32_t step)
     for (size_t i = 1 + first; i < sizeof(layouts) / sizeof(layouts[0]); i += step)
         check_layout(model, &layouts[i], &result);
     assert_true(model->dtype != STRATA_F16 || result.skipped > 0);
+}
+
+void layouts_check_overflow(const struct rig_cell *model)
+{
+    struct rig_cell c = *model;
+    struct rig_result result = {0};
+
+    c.rule = STRATA_LION;
+    c.lr = 3.4e38; /* masters stay finite, and their bf16 does not */
+    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i += 2)
+        check_layout(&c, &layouts[i], &result);
+    assert_true(result.overflowed > 0 && result.skipped > 0);
+}
+
+/* A tree over the ranks is one over all leaves where these are no power of two, either. */
+void layouts_check_odd(const struct rig_cell *model)
+{
+    static const uint32_t worlds[] = {1, 3, 6};
+    struct rig_result result = {0};
+
+    for (size_t i = 0; i < sizeof(worlds) / sizeof(worlds[0]); i++) {
+        struct layout l = layouts[i == 0 ? 0 : 5 + i];
+
+        l.ranks = worlds[i];
+        check_layout_of(model, &l, 6, &result);
+    }
 }
 
 void layouts_check_rounded(const struct rig_cell *model, uint32_t most)

@@ -11,6 +11,10 @@ struct rig_cell layouts_model(strata_dtype dtype, bool llama);
 void layouts_check(const struct rig_cell *model, uint32_t first, uint32_t step);
 /** With sums that ranks exchange in bf16: for each number of ranks the same bits in its first `most` layouts. */
 void layouts_check_rounded(const struct rig_cell *model, uint32_t most);
+/** With steps whose weights overflow: all ranks say how many. */
+void layouts_check_overflow(const struct rig_cell *model);
+/** Trains a model of six micro-batches by 1, 3 and 6 ranks. */
+void layouts_check_odd(const struct rig_cell *model);
 /** Trains it, clipped, at every stage and tier in either order by 1, 2 and 4 ranks: how many runs. */
 uint32_t layouts_product(const struct rig_cell *model);
 

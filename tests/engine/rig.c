@@ -95,7 +95,7 @@ void rig_config(struct st_config *out, const struct rig_cell *cell, const char *
     out->optimizer.nesterov = true;
     out->moments = cell->moments;
     out->update_ratio = 1 - 0.5 * cell->streamed;
-    out->optimizer.lr = 1e-2;
+    out->optimizer.lr = cell->lr != 0 ? cell->lr : 1e-2;
     out->optimizer.beta1 = 0.9;
     out->optimizer.beta2 = 0.95;
     out->optimizer.eps = 1e-8;
@@ -302,6 +302,7 @@ static strata_status flush_and_eval(struct rig_result *out, struct st_engine *en
     if (plan->policy.update == ST_UPDATE_GATED)
         plan_traffic(out, plan, ST_PHASE_EPILOGUE);
     plan_traffic(out, plan, ST_PHASE_EVAL);
+    st_engine_request(eng, UINT64_C(1) << plan->program.rank);
     return st_engine_eval(eng, tokens, targets, NULL, &sum, &seen);
 }
 
@@ -325,6 +326,9 @@ static strata_status steps_of(struct rig_result *out, struct st_engine *eng, con
         out->losses[i] = result.loss;
         out->norms[i] = result.grad_norm;
         out->skipped += result.skipped;
+        out->requests |= result.requests;
+        out->tokens += result.tokens;
+        out->overflowed += result.weights_overflowed;
         out->clipped += !result.skipped && result.grad_norm > clip_threshold(cell);
         if (cell->flush_after == i + 1) {
             st = flush_and_eval(out, eng, plan, tokens, targets);
@@ -407,6 +411,8 @@ strata_status rig_train(struct rig_result *out, struct st_model *model, const st
     if (st == STRATA_OK) {
         st_engine_info(rig.engine, &info);
         out->moved_bytes = info.moved;
+        out->steps_done = info.steps_done;
+        out->sequences = info.sequences_done;
         st = st_engine_digest(rig.engine, out->weights, out->state);
     }
     rig_engine_stop(&rig);

@@ -32,6 +32,7 @@ struct rig_cell {
     enum rig_clip clip;
     strata_dtype dtype;
     enum strata_optimizer rule; /* 0: AdamW */
+    double lr;                  /* 0: 1e-2 */
     enum st_moment_format moments;
     uint32_t streamed;        /* halves of the blocks with state off the device that are updated there: 0, 1, 2 */
     uint64_t cache;           /* ST_AUTO_BYTES or 0 */
@@ -59,8 +60,10 @@ struct rig_cell {
 struct rig_result {
     bool planned; /* false: refused with E_NOFIT */
     double losses[RIG_STEPS_MAX], norms[RIG_STEPS_MAX];
-    uint32_t skipped; /* updates left out: fp16 overflow */
-    uint32_t clipped; /* steps whose norm was over the threshold */
+    uint32_t skipped;                                   /* updates left out: fp16 overflow */
+    uint32_t clipped;                                   /* steps whose norm was over the threshold */
+    uint64_t requests;                                  /* of the steps: rig_train() asks for bit `rank` before it evaluates */
+    uint64_t tokens, overflowed, steps_done, sequences; /* of all ranks; overflowed: weights */
     char weights[33], state[33];
     struct st_traffic planned_bytes, moved_bytes; /* over all cycles */
     uint64_t estimated_comm;                      /* of planned_bytes.comm: rows, which depend on the tokens */

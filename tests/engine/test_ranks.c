@@ -62,6 +62,23 @@ static void test_sums_rounded_for_the_wire(void **state)
     layouts_check_rounded(&c, UINT32_MAX);
 }
 
+static void test_weights_that_overflow(void **state)
+{
+    const struct rig_cell c = layouts_model(STRATA_BF16, false);
+
+    (void)state;
+    layouts_check_overflow(&c);
+}
+
+static void test_odd_worlds(void **state)
+{
+    struct rig_cell c = layouts_model(STRATA_BF16, true);
+
+    (void)state;
+    c.grad_accum = 6;
+    layouts_check_odd(&c);
+}
+
 static void test_adapters(void **state)
 {
     struct rig_cell c = layouts_model(STRATA_BF16, false);
@@ -101,6 +118,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_updates_in_backward),
         cmocka_unit_test(test_serial_updates_and_frozen_blocks),
         cmocka_unit_test(test_sums_rounded_for_the_wire),
+        cmocka_unit_test(test_weights_that_overflow),
+        cmocka_unit_test(test_odd_worlds),
         cmocka_unit_test(test_adapters),
     };
 

@@ -363,6 +363,41 @@ static void overflowed_weights_are_counted(void **state)
     }
 }
 
+/* What is asked for, and what a flush's update overflows, is the next step's to tell, though an evaluation comes between. */
+static void an_evaluation_leaves_the_rest_to_the_next_step(void **state)
+{
+    static const strata_tier tiers[] = {STRATA_TIER_DEVICE, STRATA_TIER_HOST};
+
+    (void)state;
+    for (size_t t = 0; t < 2; t++) {
+        struct given_opts opts = {
+            .config = given_config(STRATA_BF16, tiers[t]), .grad = gradient, .smallest = tiers[t] == STRATA_TIER_HOST};
+        struct st_step_result result;
+        struct given g;
+        double loss = 0;
+        uint64_t seen;
+
+        opts.config.optimizer.type = STRATA_LION;
+        opts.config.optimizer.lr = 3.4e38;
+        given_open(&g, &opts);
+        g.loss = 3;
+        assert_int_equal(given_step(&g, &result), STRATA_OK);
+        assert_int_equal(result.requests, 0);
+        assert_int_equal(st_engine_flush(g.eng, NULL), STRATA_OK);
+        st_engine_request(g.eng, 5);
+        g.loss = 7;
+        assert_int_equal(st_engine_eval(g.eng, g.tokens, g.tokens, NULL, &loss, &seen), STRATA_OK);
+        assert_true(loss == 14); /* of two micro-batches */
+        assert_true(st_engine_train_state(g.eng)->update.loss == result.loss);
+        assert_int_equal(given_step(&g, &result), STRATA_OK);
+        assert_int_equal(result.weights_overflowed, g.workload.params);
+        assert_int_equal(result.requests, 5);
+        assert_int_equal(given_step(&g, &result), STRATA_OK);
+        assert_int_equal(result.requests, 0);
+        given_close(&g);
+    }
+}
+
 /* Gradients may be finite where the loss is not: such steps teach nothing either, and in a row they end the run. */
 static void lost_losses_in_a_row_end_a_run(void **state)
 {
@@ -460,6 +495,7 @@ int main(void)
         cmocka_unit_test(a_scale_that_grows_is_the_next_steps),
         cmocka_unit_test(betas_that_move),
         cmocka_unit_test(overflowed_weights_are_counted),
+        cmocka_unit_test(an_evaluation_leaves_the_rest_to_the_next_step),
         cmocka_unit_test(lost_losses_in_a_row_end_a_run),
         cmocka_unit_test(a_rate_holds_until_a_load),
         cmocka_unit_test(bytes_moved_add_up),

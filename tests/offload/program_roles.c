@@ -75,7 +75,7 @@ static const char *const roles[ST_OP_KIND_COUNT] = {
     [ST_OP_GATHER_GRAD] = " modify grad,",
     [ST_OP_EXCHANGE_DACT] = "",
     [ST_OP_SCATTER_MICRO] = "",
-    [ST_OP_GATHER_SCALARS] = " modify scalars, modify scalars,",
+    [ST_OP_GATHER_SCALARS] = " modify scalars, modify scalars, read scalars,",
 };
 
 static void add(char text[TEXT], const char *mode, const char *content, uint32_t times)
