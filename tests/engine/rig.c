@@ -42,7 +42,7 @@ void rig_model_config(struct st_model_config *out, const struct rig_cell *cell)
                                 .blocks = 3,
                                 .hidden = 32,
                                 .heads = 2,
-                                .ffn = 512, /* a block is a few tiles, the last one short */
+                                .ffn = cell->ffn != 0 ? cell->ffn : 512, /* a block is a few tiles, the last one short */
                                 .vocab = RIG_VOCAB,
                                 .context = RIG_SEQ,
                                 .norm_eps = 1e-5f};
@@ -272,7 +272,7 @@ void rig_tokens(int32_t *tokens, int32_t *targets, const struct rig_cell *cell, 
 
         /* Skewed, so that tokens repeat inside a batch; the last target of a row is left out now and then. */
         tokens[i] = (int32_t)(a % 5 == 0 ? a / 7 % RIG_VOCAB : a / 7 % 40 * 211);
-        targets[i] = b % 23 == 0 ? -1 : (int32_t)(b / 23 % RIG_VOCAB);
+        targets[i] = b % 23 == 0 ? -1 : b % 61 == 0 ? 0 : (int32_t)(b / 23 % RIG_VOCAB);
     }
 }
 

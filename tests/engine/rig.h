@@ -36,6 +36,7 @@ struct rig_cell {
     enum st_moment_format moments;
     uint32_t streamed;        /* halves of the blocks with state off the device that are updated there: 0, 1, 2 */
     uint64_t cache;           /* ST_AUTO_BYTES or 0 */
+    uint32_t ffn;             /* 0: 512 */
     uint64_t chunk_elems;     /* 0: a tile */
     uint64_t part_bytes;      /* of what a save brings down at a time; 0: the default */
     uint32_t sets;            /* of a run that saves; 0: it saves nothing */

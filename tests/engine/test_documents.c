@@ -162,8 +162,22 @@ static void borders_ask_for_a_model_that_knows_them(void **state)
     opts.documents = true;
     assert_ok(strata_model_open(&r.model, r.config, &opts));
     assert_ok(run_start(&r));
-    positions[5] = 2;
-    assert_status(strata_engine_step(r.engine, ids, ids, positions, NULL), STRATA_E_INPUT, "a position out of order");
+    for (int32_t i = 0; i < 4 * RUN_SEQ; i++)
+        positions[i] = i % RUN_SEQ;
+    for (int32_t wrong = -1; wrong < 9; wrong++) { /* the sixth goes on with 5, or begins with 0 */
+        char sentence[96];
+
+        positions[RUN_SEQ + 5] = wrong;
+        if (wrong == 0 || wrong == 5)
+            continue;
+        snprintf(sentence, sizeof(sentence), "position 5 of sequence 1 is %d: it can be 0, where a document begins, or 5", wrong);
+        assert_status(strata_engine_step(r.engine, ids, ids, positions, NULL), STRATA_E_INPUT, "a position out of order");
+        assert_non_null(strstr(strata_last_error(), sentence));
+    }
+    positions[RUN_SEQ + 5] = 5;
+    positions[2 * RUN_SEQ] = RUN_SEQ; /* no sequence goes on with the one before */
+    assert_status(strata_engine_step(r.engine, ids, ids, positions, NULL), STRATA_E_INPUT, "a sequence that goes on");
+    assert_non_null(strstr(strata_last_error(), "position 0 of sequence 2 is"));
     assert_ok(strata_engine_step(r.engine, ids, ids, NULL, NULL));
     run_close(&r);
     assert_ok(strata_data_documents(&none, 1, &documents));

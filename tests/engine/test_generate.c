@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/rng.h"
+#include "offload/engine/engine_internal.h"
 #include "tests/common/scratch.h"
 
 #include <math.h>
@@ -162,6 +163,29 @@ static void sequence(int32_t tokens[CONTEXT])
         tokens[i] = token_at(i);
 }
 
+/* The logits are those of the head on the device, capped where the model caps them. */
+static void check_logits(const struct bench *b, const float *logits)
+{
+    const struct st_workload *w = st_model_workload(b->model);
+    const unsigned char *head = st_engine_pointer(b->engine, b->plan->program.at.head_internals);
+    const float *raw = (const float *)(const void *)(head + w->logits_offset);
+
+    for (uint32_t v = 0; v < VOCAB; v++)
+        assert_true(logits[v] == (w->logit_cap > 0 ? w->logit_cap * tanhf(raw[v] / w->logit_cap) : raw[v]));
+}
+
+/* What each call has moved: what is planned, and the logits. */
+static void check_moved(const struct bench *b, uint32_t calls)
+{
+    const struct st_traffic planned = st_program_traffic(&b->plan->program, ST_PHASE_EVAL);
+    struct st_engine_info info;
+
+    st_engine_info(b->engine, &info);
+    assert_int_equal(info.moved.download, calls * (planned.download + VOCAB * sizeof(float)));
+    assert_int_equal(info.moved.read, calls * planned.read);
+    assert_int_equal(info.moved.write, 0);
+}
+
 /* Prompt in calls of `rows`, then token by token to the end of the context; the logits of every call, one after another. */
 static uint32_t logits_of(const struct setting *s, float *logits)
 {
@@ -175,8 +199,10 @@ static uint32_t logits_of(const struct setting *s, float *logits)
         const uint32_t rows = at >= PROMPT ? 1 : PROMPT - at < s->rows ? PROMPT - at : s->rows;
 
         assert_int_equal(st_engine_forward(b.engine, tokens + at, rows, at, logits + (size_t)calls * VOCAB), STRATA_OK);
+        check_logits(&b, logits + (size_t)calls * VOCAB);
         at += rows;
     }
+    check_moved(&b, calls);
     bench_close(&b);
     return calls;
 }

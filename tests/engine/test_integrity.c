@@ -22,14 +22,17 @@ struct layout {
     strata_dtype dtype;
     enum strata_optimizer rule;
     enum st_moment_format moments;
+    strata_tier state, weights; /* for whole runs */
 };
+#define NVME STRATA_TIER_NVME
+#define HOST STRATA_TIER_HOST
 
-/* A split master, a full one, none; two moments or one; each format. */
+/* A split master, a full one, none; two moments or one; each format; either of state and weights in memory. */
 static const struct layout layouts[] = {
-    {STRATA_BF16, STRATA_ADAMW, ST_MOMENTS_F32},  {STRATA_BF16, STRATA_ADAMW, ST_MOMENTS_BF16},
-    {STRATA_BF16, STRATA_ADAMW, ST_MOMENTS_8BIT}, {STRATA_BF16, STRATA_LION, ST_MOMENTS_F32},
-    {STRATA_F16, STRATA_ADAMW, ST_MOMENTS_F32},   {STRATA_F32, STRATA_ADAMW, ST_MOMENTS_F32},
-    {STRATA_F32, STRATA_SGD, ST_MOMENTS_8BIT},
+    {STRATA_BF16, STRATA_ADAMW, ST_MOMENTS_F32, NVME, NVME},  {STRATA_BF16, STRATA_ADAMW, ST_MOMENTS_BF16, HOST, NVME},
+    {STRATA_BF16, STRATA_ADAMW, ST_MOMENTS_8BIT, NVME, HOST}, {STRATA_BF16, STRATA_LION, ST_MOMENTS_F32, NVME, NVME},
+    {STRATA_F16, STRATA_ADAMW, ST_MOMENTS_F32, HOST, NVME},   {STRATA_F32, STRATA_ADAMW, ST_MOMENTS_F32, NVME, HOST},
+    {STRATA_F32, STRATA_SGD, ST_MOMENTS_8BIT, NVME, NVME},
 };
 #define LAYOUTS (sizeof(layouts) / sizeof(layouts[0]))
 
@@ -98,7 +101,7 @@ static void assert_names(const struct given *g, uint32_t c, enum st_plane which,
     (void)st_swap_place(g->eng->swap, 0, plan->program.buffers[plane.extent].offset + plane.offset + tile * plane.tile_bytes,
                         &byte);
     snprintf(place, sizeof(place), "checksum mismatch in plane %s of page %u, elements from %" PRIu64 " at byte %" PRIu64 ":",
-             plane_names[which], chunk->page, chunk->first + tile * ST_TILE_ELEMS, byte);
+             plane_names[which], chunk->page, chunk->page_first + tile * ST_TILE_ELEMS, byte);
     if (strstr(strata_last_error(), place) == NULL)
         fail_msg("\"%s\" is not in: %s", place, strata_last_error());
 }
@@ -195,6 +198,7 @@ static void every_reader_checks_every_byte_it_uses(void **state)
         for (uint32_t c = 0; c < g.plan->program.chunk_count; c++) {
             struct copies copies = copies_open(&g, c);
 
+            g.plan->program.chunks[c].page_first += c * ST_TILE_ELEMS; /* as of a rank whose slice begins there */
             for (uint32_t p = 0; p < ST_PLANE_COUNT; p++) {
                 const struct plane plane = plane_of(g.plan, c, (enum st_plane)p);
 
@@ -273,11 +277,15 @@ static void a_run_ends_where_a_byte_changed(const struct layout *layout, bool st
     opts.config.optimizer.type = layout->rule;
     opts.config.moments = layout->moments;
     opts.config.update_ratio = streamed ? 0 : 1;
+    opts.config.optimizer_tier = layout->state;
+    opts.config.param_tier = layout->weights;
     for (uint32_t p = 0; p < ST_PLANE_COUNT; p++) {
         struct plane plane;
         struct given g;
         uint32_t c = 0;
 
+        if ((p == ST_PLANE_WEIGHT ? layout->weights : layout->state) != STRATA_TIER_NVME)
+            continue;
         given_open(&g, &opts);
         assert_int_equal(run_step(&g), STRATA_OK);
         for (uint32_t i = 0; i < g.plan->program.chunk_count; i++)
@@ -293,6 +301,28 @@ static void a_run_ends_where_a_byte_changed(const struct layout *layout, bool st
     }
 }
 
+/* Weights change between a step and its update, which reads them first, wherever the state is. */
+static void an_update_checks_the_weights_that_it_reads(const struct layout *layout)
+{
+    struct given_opts opts = {
+        .config = given_config(layout->dtype, layout->state), .block_params = BLOCK_PARAMS, .smallest = true};
+    struct plane plane;
+    struct given g;
+
+    opts.config.optimizer.type = layout->rule;
+    opts.config.param_tier = layout->weights;
+    if (layout->weights != STRATA_TIER_NVME)
+        return;
+    given_open(&g, &opts);
+    assert_int_equal(given_step(&g, NULL), STRATA_OK);
+    assert_int_equal(st_engine_drain(g.eng), STRATA_OK);
+    plane = plane_of(g.plan, 0, ST_PLANE_WEIGHT);
+    change(&g, &plane, plane.bytes - 1);
+    assert_int_equal(st_engine_flush(g.eng, NULL), STRATA_E_CORRUPT);
+    assert_names(&g, 0, ST_PLANE_WEIGHT, tiles_of(&g.plan->program.chunks[0]) - 1);
+    given_close(&g);
+}
+
 static void whole_runs_end_with_it(void **state)
 {
     (void)state;
@@ -300,6 +330,7 @@ static void whole_runs_end_with_it(void **state)
         a_run_ends_where_a_byte_changed(&layouts[l], false, run_step);
         a_run_ends_where_a_byte_changed(&layouts[l], true, run_step);
         a_run_ends_where_a_byte_changed(&layouts[l], false, run_digest);
+        an_update_checks_the_weights_that_it_reads(&layouts[l]);
     }
 }
 

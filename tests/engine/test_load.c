@@ -161,6 +161,33 @@ static void what_is_frozen_is_rounded_as_torch_rounds(void **state)
     }
 }
 
+/* A load that comes after a cancel ends, wherever the weights go. */
+static void a_cancelled_load_ends(void **state)
+{
+    (void)state;
+    for (uint32_t place = 0; place < 4; place++) {
+        struct rig_cell cell = rig_swapped();
+        struct rig_engine rig;
+        struct st_model *model;
+        struct st_plan *plan;
+
+        cell.paced = place / 2 == 1;
+        if (place % 2 == 0) {
+            cell.device = cell.host = RIG_ALL;
+            cell.optimizer = cell.param = STRATA_TIER_DEVICE;
+        }
+        assert_int_equal(rig_model(&model, &cell), STRATA_OK);
+        assert_int_equal(rig_plan(&plan, model, &cell), STRATA_OK);
+        assert_int_equal(rig_engine_start(&rig, model, plan, &cell, scratch_dir), STRATA_OK);
+        st_engine_cancel(rig.engine);
+        assert_int_equal(st_engine_load(rig.engine, fill, NULL), STRATA_E_CANCELLED);
+        assert_string_equal(strata_last_error(), "cancelled");
+        rig_engine_stop(&rig);
+        st_plan_destroy(plan);
+        st_model_destroy(model);
+    }
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -181,6 +208,7 @@ int main(void)
         cmocka_unit_test(what_is_trained_is_rounded_as_its_updates_will),
         cmocka_unit_test(forward_alone_is_rounded_as_torch_rounds),
         cmocka_unit_test(what_is_frozen_is_rounded_as_torch_rounds),
+        cmocka_unit_test(a_cancelled_load_ends),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

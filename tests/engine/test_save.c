@@ -459,6 +459,9 @@ static void test_policies(void **state)
     check(&paced, (struct resumer[]){{paced, true}}, 1);
     paced.device = RIG_ALL;
     paced.optimizer = paced.param = STRATA_TIER_DEVICE;
+    paced.ffn = 1536; /* a block's chunk is more tiles than what brings them to the host at a time */
+    paced.chunk_elems = UINT64_C(8) * ST_TILE_ELEMS;
+    paced.threads = 1;
     check(&paced, (struct resumer[]){{paced, true}}, 1);
 }
 

@@ -1,4 +1,5 @@
-/* test_save_failed - each write of a save fails once: that save says so, the run goes on, and the next one writes everything. */
+/* test_save_failed - each write of a save fails once: that save says so, the run goes on, and the next one writes everything.
+ * Weights that overflow in the update that a saving step makes are of what it saves. */
 #include "core/base/fault.h"
 #include "offload/checkpoint/extents.h"
 #include "offload/engine/train_state.h"
@@ -147,10 +148,46 @@ static void every_write_may_fail(void **state)
     scratch_close();
 }
 
+static void overflows_of_the_step_are_saved(void **state)
+{
+    static const enum st_update_policy updates[] = {ST_UPDATE_SERIAL, ST_UPDATE_GATED};
+
+    (void)state;
+    scratch_open();
+    for (size_t i = 0; i < 2; i++) {
+        int32_t tokens[RIG_TOKENS_MAX], targets[RIG_TOKENS_MAX];
+        struct rig_cell cell = in_memory();
+        struct st_extents extents = {0};
+        struct st_train_state train;
+        struct st_saved saved = {.extents = &extents, .train = &train};
+        struct st_step_result result;
+        struct rigged r;
+
+        cell.update = updates[i];
+        cell.optimizer = cell.param = STRATA_TIER_HOST;
+        cell.device = RIG_SMALLEST;
+        cell.rule = STRATA_LION;
+        cell.lr = 3.4e38;
+        rigged_open(&r, &cell);
+        if (updates[i] == ST_UPDATE_GATED)
+            (void)step(&r, false);
+        rig_tokens(tokens, targets, &cell, r.steps);
+        assert_int_equal(st_engine_step_saving(r.rig.engine, tokens, targets, NULL, &result, &saved), STRATA_OK);
+        assert_int_equal(saved.status, STRATA_OK);
+        assert_true(train.overflowed_host > 0);
+        assert_int_equal(train.overflowed_host, st_engine_train_state(r.rig.engine)->overflowed_host);
+        assert_int_equal(train.steps_applied, 1);
+        st_extents_fini(&extents);
+        rigged_close(&r);
+    }
+    scratch_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_write_may_fail),
+        cmocka_unit_test(overflows_of_the_step_are_saved),
     };
 
     return cmocka_run_group_tests_name("save_failed", tests, NULL, NULL);

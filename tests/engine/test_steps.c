@@ -417,6 +417,35 @@ static void lost_losses_in_a_row_end_a_run(void **state)
     given_close(&g);
 }
 
+static uint32_t bad_from; /* pages from this one on have an element that is not finite */
+
+static double bad_gradient(uint32_t page, uint64_t elem, uint64_t step)
+{
+    return page >= bad_from && elem == 3 ? (double)NAN : gradient(page, elem, step);
+}
+
+/* How many there are, and in which page the first, whether the run ends with it or the update is left out. */
+static void the_first_page_with_bad_gradients_is_named(void **state)
+{
+    struct given_opts opts = {.config = given_config(STRATA_BF16, STRATA_TIER_HOST), .grad = bad_gradient};
+    uint32_t pages = 1;
+
+    (void)state;
+    for (bad_from = 0; bad_from < pages; bad_from++) {
+        char sentence[96];
+        struct given g;
+
+        given_open(&g, &opts);
+        pages = g.workload.page_count;
+        assert_int_equal(given_step(&g, NULL), STRATA_E_NUMERICS);
+        snprintf(sentence, sizeof(sentence), "%u gradient values are not finite, the first in page %u: ", pages - bad_from,
+                 bad_from);
+        assert_int_equal(strncmp(strata_last_error(), sentence, strlen(sentence)), 0);
+        given_close(&g);
+    }
+    assert_true(pages > 4);
+}
+
 static strata_status zeros(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out)
 {
     (void)ctx, (void)page, (void)first;
@@ -497,6 +526,7 @@ int main(void)
         cmocka_unit_test(overflowed_weights_are_counted),
         cmocka_unit_test(an_evaluation_leaves_the_rest_to_the_next_step),
         cmocka_unit_test(lost_losses_in_a_row_end_a_run),
+        cmocka_unit_test(the_first_page_with_bad_gradients_is_named),
         cmocka_unit_test(a_rate_holds_until_a_load),
         cmocka_unit_test(bytes_moved_add_up),
     };
