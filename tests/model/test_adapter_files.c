@@ -6,6 +6,8 @@
 #include "model/hf/safetensors_internal.h"
 #include "model/tokenizer/train.h"
 #include "model_fixture.h"
+#include "tests/common/file_order.h"
+#include "tests/common/kept_log.h"
 #include "tests/common/whole_file.h"
 
 #include <errno.h>
@@ -365,27 +367,139 @@ static void test_16_bits_are_read(void **state)
     st_model_destroy(m);
 }
 
-/* Not a number in B: the merged weights would not be numbers either. */
-static void test_values_that_are_no_numbers_are_not_merged(void **state)
+/* What lies in the directory once the value at a byte of its weights is no number. */
+static void refuse_merge_without(struct st_model *m, const char *name, const char *dir, uint64_t at)
 {
-    static const char name[] = "qwen2_layers";
     char path[256], out[256];
-    struct st_model *m = open_model(join(path, FAMILIES, name, ""));
-    struct st_hf_adapter *a;
-    const char *dir = copy_adapter(name, NULL, NULL, NULL);
     size_t bytes;
-    char *weights = read_file(join(path, dir, "", ST_ADAPTER_WEIGHTS_NAME), &bytes);
+    char *weights = read_file(join(path, dir, "", ST_ADAPTER_WEIGHTS_NAME), &bytes), *bad = malloc(bytes);
+    struct st_hf_adapter *a;
 
-    (void)state;
-    memset(weights + bytes - 4, 0xff, 4);
-    write_file(path, weights, bytes);
-    free(weights);
+    assert_non_null(bad);
+    memcpy(bad, weights, bytes);
+    memset(bad + at, 0xff, 4);
+    write_file(path, bad, bytes);
     assert_ok(st_hf_adapter_open(&a, m, dir));
-    assert_int_equal(merge(m, a, join(path, FAMILIES, name, ""), join(out, scratch_dir, "", "out")), STRATA_E_NUMERICS);
+    assert_int_equal(merge(m, a, join(out, FAMILIES, name, ""), scratch_path("out")), STRATA_E_NUMERICS);
     assert_non_null(strstr(strata_last_error(), "adapter/" ST_ADAPTER_WEIGHTS_NAME ": tensor "));
     assert_non_null(strstr(strata_last_error(), ".weight is not finite"));
     assert_int_equal(scratch_entries(scratch_dir, "adapter"), 0);
     st_hf_adapter_close(a);
+    write_file(path, weights, bytes);
+    free(weights);
+    free(bad);
+}
+
+/* Not a number in A or B, wherever: the merged weights would not be numbers either. */
+static void test_values_that_are_no_numbers_are_not_merged(void **state)
+{
+    static const char name[] = "qwen2_layers";
+    char path[256], dir[256];
+    struct st_model *m = open_model(join(path, FAMILIES, name, ""));
+    struct opened o;
+
+    (void)state;
+    snprintf(dir, sizeof(dir), "%s", copy_adapter(name, NULL, NULL, NULL));
+    open_tensors(&o, join(path, dir, "", ST_ADAPTER_WEIGHTS_NAME));
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct st_safetensor *t = &o.header.tensors[i == 0 ? 0 : o.header.count - 1];
+
+        refuse_merge_without(m, name, dir, t->begin);
+        refuse_merge_without(m, name, dir, (t->begin + t->end) / 8 * 4);
+        refuse_merge_without(m, name, dir, t->end - 4);
+    }
+    close_tensors(&o);
+    st_model_destroy(m);
+}
+
+/* --- order --- */
+
+static void write_copy(struct st_model *m, struct st_hf_adapter *a, const char *out);
+
+/* Of the calls that were noted: each file is on the disk before any has its name, and is named once. */
+static void assert_all_synced_before_names(const char *const *files, uint32_t count)
+{
+    const char *calls = file_order_text(), *first = strstr(calls, "name ");
+    char call[128];
+
+    assert_non_null(first);
+    for (uint32_t i = 0; i < count; i++) {
+        const char *at;
+
+        snprintf(call, sizeof(call), "sync %s,", files[i]);
+        at = strstr(calls, call);
+        if (at == NULL || at > first)
+            fail_msg("%s is not synced before the first name: %s", files[i], calls);
+        snprintf(call, sizeof(call), "name %s,", files[i]);
+        if (strstr(calls, call) == NULL || strstr(strstr(calls, call) + 1, call) != NULL)
+            fail_msg("%s is not named once: %s", files[i], calls);
+    }
+}
+
+static void test_all_is_on_the_disk_before_the_first_name(void **state)
+{
+    static const char *const adapter[] = {ST_ADAPTER_CONFIG_NAME, ST_ADAPTER_WEIGHTS_NAME};
+    static const char *const model[] = {"config.json", "model.safetensors"};
+    struct st_model *m = open_model(FAMILIES "/qwen2_layers");
+    struct st_hf_adapter *a;
+
+    (void)state;
+    assert_ok(st_hf_adapter_open(&a, m, ADAPTERS "/qwen2_layers"));
+    file_order_begin();
+    write_copy(m, a, scratch_path("adapter"));
+    assert_all_synced_before_names(adapter, 2);
+    file_order_begin();
+    assert_ok(merge(m, a, FAMILIES "/qwen2_layers", scratch_path("merged")));
+    assert_all_synced_before_names(model, 2);
+    st_hf_adapter_close(a);
+    st_model_destroy(m);
+}
+
+/* --- of which model --- */
+
+/* A notice says it where the names of the base and of the model have nothing in common; DIR is a scratch directory. */
+static void test_another_base_is_noted(void **state)
+{
+    static const struct {
+        const char *base, *model;
+        bool noted;
+    } rows[] = {
+        {"meta-llama/Llama-2-7b-hf", "llama-2-7b", false},
+        {"llama-2-7b", "models/Llama-2-7b-hf/", false},
+        {"meta-llama/Llama-2-7b-hf", "models/llama-2-13b", true},
+        {"Llama-2-7b-hf", "cache/models--meta-llama--Llama-2-7b-hf/snapshots/0123", false},
+        {"Llama-2-7b-hf", "cache/models--meta-llama--Llama-2-13b-hf/snapshots/0123", true},
+        {"org/Base", "named", false}, /* as its config.json says */
+        {"org/Other", "named", true},
+        {"", "named", false},
+    };
+    struct st_model *m = open_model(FAMILIES "/qwen2_layers");
+    char path[256], *weights;
+    size_t bytes;
+
+    (void)state;
+    weights = read_file(ADAPTERS "/qwen2_layers/" ST_ADAPTER_WEIGHTS_NAME, &bytes);
+    scratch_put("adapter/" ST_ADAPTER_CONFIG_NAME, "{}");
+    write_file(join(path, scratch_path("adapter"), "", ST_ADAPTER_WEIGHTS_NAME), weights, bytes);
+    free(weights);
+    scratch_put("named/config.json", "{\"_name_or_path\": \"org/base-1\"}");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_hf_adapter *a;
+        char config[512];
+
+        snprintf(config, sizeof(config),
+                 "{\"r\":4,\"target_modules\":[\"q_proj\",\"v_proj\"],\"base_model_name_or_path\":\"%s\"}", rows[i].base);
+        scratch_put("adapter/" ST_ADAPTER_CONFIG_NAME, config);
+        assert_ok(st_hf_adapter_open(&a, m, scratch_path("adapter")));
+        kept_log_begin(ST_LOG_NOTICE);
+        st_hf_adapter_note_base(a, strcmp(rows[i].model, "named") == 0 ? scratch_path("named") : rows[i].model);
+        kept_log_end();
+        if ((kept_log.count > 0) != rows[i].noted)
+            fail_msg("%s used with %s: \"%s\"", rows[i].base, rows[i].model, kept_log.count > 0 ? kept_log.last : "");
+        if (rows[i].noted)
+            assert_non_null(strstr(kept_log.last, rows[i].base));
+        st_hf_adapter_close(a);
+    }
     st_model_destroy(m);
 }
 
@@ -549,6 +663,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_does_not_fit_is_named, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_16_bits_are_read, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_values_that_are_no_numbers_are_not_merged, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(test_all_is_on_the_disk_before_the_first_name, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(test_another_base_is_noted, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_what_is_written_reads_back, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_settings_are_whole, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_a_directory_has_one_writer, scratch_begin, scratch_end),

@@ -172,6 +172,25 @@ static void test_tokens_of_no_byte_are_of_the_answer_around_them(void **state)
     }
 }
 
+/* At its edges that token is the template's. */
+static void test_tokens_of_no_byte_beside_the_answer_are_not_its(void **state)
+{
+    static const char talk[] = "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"\\nb\"}]";
+    struct st_dialog_ids out = {0};
+    size_t last;
+
+    (void)state;
+    begin("llama2");
+    scratch_put("chat_template.jinja", "{{ messages[0].content }}</s>{{ messages[1].content }}");
+    encode_one(&out, NULL, talk, false);
+    last = out.encoding.count - 1;
+    assert_int_equal(out.encoding.begins[last - 2], out.encoding.ends[last - 2]); /* a </s> _ \n b */
+    assert_int_equal(count_trained(&out), 2);
+    assert_true(out.trained[last] == 1 && out.trained[last - 1] == 1);
+    st_dialog_ids_free(&out);
+    scratch_close();
+}
+
 static void expect_open(const char *template, strata_status want, const char *name)
 {
     const struct st_dialog_opts opts = {.template = template};
@@ -289,24 +308,21 @@ static void test_tools_choose_the_template_for_them(void **state)
 
 static void test_dates(void **state)
 {
-    static const char *const wrong[] = {"2026-2-03",
-                                        "2026-02-30",
-                                        "2025-02-29",
-                                        "1900-02-29",
-                                        "2026-13-01",
-                                        "2026-00-01",
-                                        "0000-01-01",
-                                        "2026-01-00",
-                                        "26-01-01",
-                                        "2026/01/01",
-                                        "2026-01-1 ",
-                                        "----------",
-                                        ""};
+    static const char *const wrong[] = {"2026-2-03",  "2026-02-30", "2025-02-29", "1900-02-29", "2100-02-29",
+                                        "2026-04-31", "2026-13-01", "2026-00-01", "0000-01-01", "2026-01-00",
+                                        "26-01-01",   "2026/01/01", "2026-01-1 ", "----------", ""};
+    static const char *const right[] = {"2000-02-29", "2400-02-29", "0001-01-01", "2024-12-31", "2026-04-30", "9999-07-31"};
     struct st_date d;
+    char text[64];
 
     (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         assert_false(st_date_parse(&d, wrong[i]));
+    for (uint32_t i = 0; i < sizeof(right) / sizeof(right[0]); i++) {
+        assert_true(st_date_parse(&d, right[i]));
+        snprintf(text, sizeof(text), "%04d-%02d-%02d", d.year, d.month, d.day);
+        assert_string_equal(text, right[i]);
+    }
     assert_true(st_date_parse(&d, "2024-02-29"));
     assert_int_equal(d.year * 10000 + d.month * 100 + d.day, 20240229);
     d = st_date_today();
@@ -319,6 +335,7 @@ int main(void)
         cmocka_unit_test(test_masks_are_the_references),
         cmocka_unit_test(test_answers_without_an_end_are_counted),
         cmocka_unit_test(test_tokens_of_no_byte_are_of_the_answer_around_them),
+        cmocka_unit_test(test_tokens_of_no_byte_beside_the_answer_are_not_its),
         cmocka_unit_test(test_the_directory_says_which_template),
         cmocka_unit_test(test_builtins_do_without_named_tokens),
         cmocka_unit_test(test_tools_choose_the_template_for_them),

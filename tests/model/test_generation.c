@@ -4,6 +4,8 @@
 #include "model_fixture.h"
 #include "tests/common/whole_file.h"
 
+#include <stdio.h>
+
 static strata_status parse(struct st_generation *g, const char *text)
 {
     memset(g, 0xff, sizeof(*g));
@@ -73,6 +75,45 @@ static void test_what_is_not_done_is_listed(void **state)
     assert_ok(parse(&g, "{\"num_beams\":4,\"min_p\":0.05,\"suppress_tokens\":[3],\"typical_p\":1.0,\"stop_strings\":\"x\","
                         "\"bad_words_ids\":[],\"guidance_scale\":null,\"max_length\":4096,\"pad_token_id\":0}"));
     assert_string_equal(g.ignored, "num_beams, min_p, suppress_tokens, stop_strings");
+}
+
+/* Each key that changes what is generated, with a value that does, is listed; with the value that does nothing it is not. */
+static void test_each_key_that_is_not_done_is_listed(void **state)
+{
+    static const char *const rows[][3] = {
+        {"num_beams", "2", "1"},
+        {"num_beam_groups", "2", "1"},
+        {"penalty_alpha", "0.6", "0"},
+        {"min_p", "0.1", "0.0"},
+        {"typical_p", "0.9", "1.0"},
+        {"top_h", "0.4", "null"},
+        {"epsilon_cutoff", "0.1", "0.0"},
+        {"eta_cutoff", "0.1", "0.0"},
+        {"no_repeat_ngram_size", "3", "0"},
+        {"min_length", "5", "0"},
+        {"min_new_tokens", "5", "null"},
+        {"guidance_scale", "1.5", "1"},
+        {"bad_words_ids", "[[1]]", "null"},
+        {"force_words_ids", "[[1]]", "null"},
+        {"constraints", "[1]", "null"},
+        {"sequence_bias", "[[[1],2.0]]", "null"},
+        {"forced_bos_token_id", "0", "null"},
+        {"forced_eos_token_id", "0", "null"},
+        {"suppress_tokens", "[1]", "[]"},
+        {"begin_suppress_tokens", "[1]", "[]"},
+        {"exponential_decay_length_penalty", "[5,1.1]", "null"},
+        {"stop_strings", "[\"x\"]", "null"},
+        {"watermarking_config", "{\"bias\":2}", "null"},
+    };
+    struct st_generation g;
+    char text[128];
+
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); i++) {
+        snprintf(text, sizeof(text), "{\"%s\":%s}", rows[i / 2][0], rows[i / 2][1 + i % 2]);
+        assert_ok(parse(&g, text));
+        assert_string_equal(g.ignored, i % 2 == 0 ? rows[i / 2][0] : "");
+    }
 }
 
 static void test_faults_name_file_and_key(void **state)
@@ -155,6 +196,7 @@ int main(void)
         cmocka_unit_test(test_end_tokens),
         cmocka_unit_test(test_sampling),
         cmocka_unit_test(test_what_is_not_done_is_listed),
+        cmocka_unit_test(test_each_key_that_is_not_done_is_listed),
         cmocka_unit_test(test_faults_name_file_and_key),
         cmocka_unit_test(test_directories),
         cmocka_unit_test(test_presets),

@@ -60,7 +60,8 @@ static void test_llama_faults(void **state)
     x.extra_rank = 1;
     x.extra_shape[0] = 32;
     write_foreign(tied, scratch_path("model.safetensors"), &x);
-    assert_refused(st_hf_reader_open(&r, tied, scratch_dir), STRATA_E_INPUT, "q_proj.bias has no place in a model of this config");
+    assert_refused(st_hf_reader_open(&r, tied, scratch_dir), STRATA_E_INPUT,
+                   "q_proj.bias has no place in a model of this config");
     assert_null(r);
     scratch_close();
     st_model_destroy(tied);

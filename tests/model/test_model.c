@@ -421,6 +421,46 @@ static void test_rotary_table(void **state)
     }
 }
 
+/* The second list is for sequences longer than the original context, not as long. */
+static void test_rotary_lists_change_past_the_original_context(void **state)
+{
+    struct st_model_config c = tiny_llama_config();
+    float table[17 * 8];
+
+    (void)state;
+    c.rotary_dim = 8;
+    c.rope_type = ST_ROPE_LONGROPE;
+    c.rope_original = 16;
+    for (uint32_t i = 0; i < 4; i++) {
+        c.rope_short[i] = 2.0f;
+        c.rope_long[i] = 4.0f;
+    }
+    for (uint32_t positions = 15; positions <= 17; positions++) {
+        st_rotary_table(table, &c, positions, false);
+        assert_true(table[8 + 1] == (float)sin(positions > 16 ? 1.0 / 4.0 : 1.0 / 2.0));
+    }
+}
+
+/* A context so short that its first pair turns less than once: the ramp of yarn is a step behind that pair. */
+static void test_rotary_ramp_without_a_width(void **state)
+{
+    struct st_model_config c = tiny_llama_config();
+    float table[3 * 8];
+
+    (void)state;
+    c.rotary_dim = 8;
+    c.rope_type = ST_ROPE_YARN;
+    c.rope_factor = 4.0f;
+    c.rope_low = 1.0f;
+    c.rope_high = 32.0f;
+    c.rope_original = 4;
+    c.rope_whole_pairs = true;
+    st_rotary_table(table, &c, 3, false);
+    for (uint32_t p = 0; p < 3; p++)
+        for (uint32_t i = 0; i < 4; i++)
+            assert_true(fabs((double)table[(p * 4 + i) * 2 + 1] - sin(p * pow(10000.0, -0.25 * i) / (i > 0 ? 4.0 : 1.0))) < 1e-6);
+}
+
 /* A table of sliding layers has a base of its own, and nothing of what scales the other: factors of pairs or of cos and sin. */
 static void test_rotary_table_of_sliding_layers(void **state)
 {
@@ -679,6 +719,8 @@ int main(void)
         cmocka_unit_test(test_llama_page_holds_its_tensors_in_order),
         cmocka_unit_test(test_untied_head_has_pages),
         cmocka_unit_test(test_rotary_table),
+        cmocka_unit_test(test_rotary_lists_change_past_the_original_context),
+        cmocka_unit_test(test_rotary_ramp_without_a_width),
         cmocka_unit_test(test_rotary_table_of_sliding_layers),
         cmocka_unit_test(test_embeddings_are_scaled_in_their_dtype),
         cmocka_unit_test(test_llama_bytes_and_flops),

@@ -115,7 +115,6 @@ static void describe(char *out, size_t bytes, const struct st_sample *s, enum st
     }
 }
 
-
 static void shapes_are_llama_factorys(void **state)
 {
     static const struct {
@@ -146,6 +145,11 @@ static void shapes_are_llama_factorys(void **state)
         {"{\"instruction\": \"i\", \"output\": [\"o\"]}", "odd: without an answer"},
         {"{\"instruction\": 1, \"output\": \"o\"}", "error: here: column \"instruction\" is not a text"},
         {"{\"instruction\": \"i\", \"output\": \"o\", \"history\": [[\"a\"]]}", "error: here: column \"history\""},
+        {"{\"instruction\": \"i\", \"output\": \"o\", \"history\": [[\"a\", \"b\", \"c\"]]}", "error: here: column \"history\""},
+        {"{\"instruction\": \"i\", \"output\": \"o\", \"history\": [[\"a\", 1]]}", "error: here: column \"history\""},
+        {"{\"instruction\": \"i\", \"output\": \"o\", \"history\": [\"a\"]}", "error: here: column \"history\""},
+        {"{\"conversations\": [" TURN("system", "") "," TURN("human", "u") "," TURN("gpt", "a") "], \"system\": \"s\"}",
+         "user=u;assistant=a;"},
         {"{\"conversations\": [" TURN("human", "u") "," TURN("gpt", "a") "]}", "user=u;assistant=a;"},
         {"{\"conversations\": [" TURN("human", "u") "," TURN("gpt", "a") "], \"system\": \"s\"}", "system=s;user=u;assistant=a;"},
         {"{\"conversations\": [" TURN("system", "t") "," TURN("human", "u") "," TURN("gpt", "a") "], \"system\": \"s\"}",
@@ -246,8 +250,8 @@ static void dataset_info_names_columns_and_tags(void **state)
     scratch_close();
 }
 
-/* The ids that stay of these turns (sources and targets), of the turns in this order or, with from_last, in the other one, so that the
- * same turns come first. */
+/* The ids that stay of these turns (sources and targets), of the turns in this order or, with from_last, in the other one, so
+ * that the same turns come first. */
 static void check_truncated(const uint32_t turns[][2], const uint32_t kept[][2], uint32_t count, uint64_t most, bool from_last)
 {
     uint32_t ids[64], want[64];

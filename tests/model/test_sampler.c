@@ -274,6 +274,30 @@ static void tokens_seen_are_less_likely(void **state)
     }
 }
 
+/* Each of two tokens, one seen: which is likelier follows from the logit that the penalty leaves, between 0 and 1, too. */
+static void the_penalty_is_transformers(void **state)
+{
+    static const float values[] = {-3, -1, -0.75f, -0.25f, 0, 0.25f, 0.5f, 0.75f, 1, 1.25f, 2};
+    static const double penalties[] = {0.5, 0.8, 1.25, 2};
+    enum { VALUES = sizeof(values) / sizeof(values[0]) };
+
+    (void)state;
+    for (size_t p = 0; p < sizeof(penalties) / sizeof(penalties[0]); p++) {
+        const struct st_sampler_opts opts = {.temperature = 0, .top_p = 1, .repetition_penalty = penalties[p]};
+        struct st_sampler *s = NULL;
+
+        assert_int_equal(st_sampler_create(&s, 2, &opts), STRATA_OK);
+        st_sampler_see(s, 1);
+        for (size_t i = 0; i < VALUES * VALUES; i++) {
+            const float logits[2] = {values[i / VALUES], values[i % VALUES]};
+            const float left = logits[1] < 0 ? logits[1] * (float)penalties[p] : logits[1] / (float)penalties[p];
+
+            assert_int_equal(picked(s, logits, 0.5), left > logits[0]);
+        }
+        st_sampler_destroy(s);
+    }
+}
+
 static void bad_options_are_refused(void **state)
 {
     static const struct st_sampler_opts bad[] = {
@@ -309,6 +333,7 @@ int main(void)
         cmocka_unit_test(a_seed_gives_the_same_tokens),
         cmocka_unit_test(logits_that_are_no_numbers_are_refused),
         cmocka_unit_test(tokens_seen_are_less_likely),
+        cmocka_unit_test(the_penalty_is_transformers),
         cmocka_unit_test(bad_options_are_refused),
     };
 

@@ -149,6 +149,62 @@ static void calls_are_counted_by_shape(void **state)
     close_timed(&t);
 }
 
+/* What an op reads or writes beside its usual operands counts: a residual, gradients of weights, what C holds, a bias, aux. */
+static void optional_operands_count(void **state)
+{
+    enum { ROWS = 8, COLS = 32 };
+    struct st_rmsnorm norm = {.rows = ROWS, .heads = 1, .cols = COLS, .stride = COLS, .eps = 1e-5f, .dt = STRATA_F32};
+    const struct st_matmul base = {
+        .m = ROWS, .n = COLS, .k = 16, .lda = 16, .ldb = COLS, .ldc = COLS, .ab_dtype = STRATA_F32, .c_dtype = STRATA_F32};
+    const struct st_tensor_ops *o;
+    double bytes[8] = {0};
+    struct timed t;
+    float *at[8];
+
+    (void)state;
+    open_timed(&t);
+    o = t.dev->ops->tensors;
+    for (uint32_t i = 0; i < 8; i++)
+        at[i] = (float *)(void *)(t.arena + 8192 * i);
+    for (uint32_t i = 0; i < 8; i++) { /* bit 0: a residual; bit 1: gradients; bit 2: LayerNorm */
+        float *residual = (i & 1) != 0 ? at[6] : NULL, *dweight = (i & 2) != 0 ? at[4] : NULL;
+
+        norm.rows = ROWS + i; /* a class of its own */
+        if ((i & 4) != 0)
+            ok(o->layernorm_backward(t.dev, at[0], dweight, dweight != NULL ? at[5] : NULL, at[1], STRATA_F32, at[2], at[3],
+                                     at[7], residual, ROWS + i, COLS, STRATA_F32));
+        else
+            ok(o->rmsnorm_backward(t.dev, &norm, at[0], dweight, at[1], STRATA_F32, at[2], at[3], at[7], residual));
+    }
+    ok(st_device_timed_collect(t.dev));
+    for (uint32_t i = 0; i < 8; i++) {
+        const struct st_op_class *c =
+            class_of(&t, (i & 4) != 0 ? ST_DEVICE_LAYERNORM_BACKWARD : ST_DEVICE_RMSNORM_BACKWARD, ROWS + i, COLS);
+
+        assert_true(c->calls == 1 && c->shape.frozen == ((i & 2) == 0));
+        /* of each row; then dx, dy and x of each element, and the residual */
+        bytes[i] = c->bytes - (double)(ROWS + i) * COLS * 4 * (3 + (i & 1));
+    }
+    for (uint32_t i = 0; i < 8; i++) { /* sums are read and written: one of them or two */
+        const double sums = (i & 2) != 0 ? COLS * 8.0 * ((i & 4) != 0 ? 2 : 1) : 0;
+        const double row = (bytes[(i & 4) + 1] - bytes[i & 4]), own = bytes[i & 4] - row * (ROWS + (i & 4));
+
+        assert_true(bytes[i] == own + row * (ROWS + i) + sums);
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        struct st_matmul mm = base;
+
+        mm.m += 8 * i;
+        mm.bias = i == 1;
+        mm.accumulate = i == 2;
+        ok(o->matmul(t.dev, &mm, at[0], at[1], at[2], mm.bias ? at[4] : NULL));
+        ok(st_device_timed_collect(t.dev));
+        assert_true(class_of(&t, ST_DEVICE_MATMUL, mm.m, COLS)->bytes ==
+                    4.0 * (mm.m * 16 + 16 * COLS + mm.m * COLS * (i == 2 ? 2 : 1) + (i == 1 ? COLS : 0)));
+    }
+    close_timed(&t);
+}
+
 /* Rows of all sequences; columns of all heads, and of those of keys and values. */
 static void attention_says_its_heads(void **state)
 {
@@ -284,9 +340,13 @@ static void a_device_that_waits_cannot_be_timed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_are_counted_by_shape),          cmocka_unit_test(attention_says_its_heads),
-        cmocka_unit_test(calls_ran_when_the_trace_says),       cmocka_unit_test(only_what_is_asked_for_is_recorded),
-        cmocka_unit_test(shapes_beyond_the_classes_share_one), cmocka_unit_test(slices_of_the_table_have_their_part_of_the_rows),
+        cmocka_unit_test(optional_operands_count),
+        cmocka_unit_test(calls_are_counted_by_shape),
+        cmocka_unit_test(attention_says_its_heads),
+        cmocka_unit_test(calls_ran_when_the_trace_says),
+        cmocka_unit_test(only_what_is_asked_for_is_recorded),
+        cmocka_unit_test(shapes_beyond_the_classes_share_one),
+        cmocka_unit_test(slices_of_the_table_have_their_part_of_the_rows),
         cmocka_unit_test(a_device_that_waits_cannot_be_timed),
     };
 

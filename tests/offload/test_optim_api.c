@@ -64,12 +64,14 @@ static void resumed_bits_are_the_same(void **state)
     opt = create(&c);
     resumed = create(&c);
     fill_start(STRATA_F32);
-    for (int f = STRATA_OPTIM_MOMENTS_F32; f <= STRATA_OPTIM_MOMENTS_8BIT; f++) {
+    for (int f = STRATA_OPTIM_MOMENTS_F32; f < 4 * (STRATA_OPTIM_MOMENTS_8BIT + 1); f++) {
+        static const int counts[] = {1, 2, 20, 500}; /* soon the powers matter much, and at last no more */
+
         got = start;
         t = tensor_at(&got, 0, 1000, SPLIT, STRATA_F32, true);
-        t.moment_format = (enum strata_optim_moments)f;
+        t.moment_format = (enum strata_optim_moments)(f / 4);
         strata_optim_set_step(opt, 0);
-        for (int i = 0; i < 500; i++)
+        for (int i = 0; i < counts[f % 4]; i++)
             assert_int_equal(strata_optim_step(opt, &t, 1, 1, NULL), STRATA_OK);
         want = got;
         r = tensor_at(&want, 0, 1000, SPLIT, STRATA_F32, true);
@@ -268,7 +270,8 @@ static void bad_configs(void **state)
     (void)state;
     BAD(STRATA_ADAMW, threads, 257, STRATA_E_INVAL, "257 threads asked for, at most 256");
     BAD(STRATA_ADAMW, isa, "sse9", STRATA_E_NOSYS, "isa \"sse9\" is unknown, or this CPU lacks it: usable here are ");
-    BAD(STRATA_ADAMW, isa, "sse9", STRATA_E_NOSYS, "scalar");
+    for (size_t i = 0; st_kernels_usable(i) != NULL; i++)
+        BAD(STRATA_ADAMW, isa, "sse9", STRATA_E_NOSYS, st_kernels_usable(i)->name);
     BAD(STRATA_ADAMW, lr, NAN, STRATA_E_INVAL, "lr is nan: it must be from 0 to 1000");
     BAD(STRATA_ADAMW, lr, -1, STRATA_E_INVAL, "lr is -1");
     BAD(STRATA_LION, beta2, 1, STRATA_E_INVAL, "beta2 is 1: it must be from 0 to 0.9999999");
