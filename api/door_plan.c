@@ -316,6 +316,44 @@ strata_status strata_plan_make(struct strata_plan **plan, struct strata_model *m
     return st;
 }
 
+strata_status st_handle_machine(struct st_machine *out, bool *rates_known, struct strata_model *model)
+{
+    struct strata_plan p = {.model = model};
+    const strata_status st = find_machine(&p);
+
+    if (st != STRATA_OK)
+        return st;
+    share_node(&p);
+    *out = p.machine;
+    *rates_known = p.rates_known;
+    return STRATA_OK;
+}
+
+strata_status st_handle_adopt(struct strata_plan **out, struct strata_model *model, struct st_plan **plan,
+                              const struct st_machine *machine, bool rates_known, bool judged)
+{
+    struct strata_plan *p = st_fault_refuses("api.plan") ? NULL : calloc(1, sizeof(*p));
+    strata_status st;
+
+    if (p == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for a plan");
+    atomic_init(&p->users, 1);
+    p->model = model;
+    atomic_fetch_add(&model->users, 1);
+    p->machine = p->node = *machine;
+    p->rates_known = rates_known;
+    p->judged = judged;
+    p->plan = *plan;
+    *plan = NULL;
+    if ((st = st_plan_verify(p->plan)) != STRATA_OK) {
+        strata_plan_destroy(p);
+        return st;
+    }
+    st_figures_make(&p->figures, &p->plan->program, &p->machine);
+    *out = p;
+    return STRATA_OK;
+}
+
 static void forget_texts(struct strata_plan *p)
 {
     free(p->text);

@@ -69,7 +69,7 @@ struct strata_model {
     uint32_t seq;     /* the most tokens of a call */
     uint32_t context; /* generate: tokens that the cache holds, prompt and new ones */
     bool is_dir;
-    bool is_file; /* a config.json: shapes without weights, for plans */
+    bool is_file;                /* a config.json: shapes without weights, for plans */
     struct st_hf_reader *reader; /* for a directory, until its weights are loaded */
     char *saved;                 /* the checkpoint whose model/ the directory is; NULL: none */
     struct st_checkpoint *checkpoint;
@@ -189,10 +189,16 @@ static inline struct st_world st_handle_world(const struct strata_model *m)
 }
 /** What the model's configuration and ranks ask of a plan. */
 void st_handle_policy(struct st_policy *policy, const struct strata_model *m);
-/* The machine by whose rates the plans of a model are judged: the given one, with some of its own changed perhaps; NULL: a nominal
- * one, since its rates are not known, or because those that are measured here change a little from run to run and gain the least on
- * a cpu device. */
+/* The machine by whose rates the plans of a model are judged: the given one, with some of its own changed perhaps; NULL: a
+ * nominal one, since its rates are not known, or because those that are measured here change a little from run to run and gain
+ * the least on a cpu device. */
 const struct st_machine *st_handle_judge(const struct strata_plan *of, const struct st_machine *machine);
+/** The machine of a plan for one rank that measures nothing: this one, or that of the model's file. */
+strata_status st_handle_machine(struct st_machine *out, bool *rates_known, struct strata_model *model);
+/** Make a plan of one that is made already, of this model for this machine.  `judged`: by its rates.  *plan is taken.  E_NOMEM,
+ *  E_INTERNAL: it is unsound. */
+strata_status st_handle_adopt(struct strata_plan **out, struct strata_model *model, struct st_plan **plan,
+                              const struct st_machine *machine, bool rates_known, bool judged);
 /** Number of worker threads, for each of which the device has scratch, on the machine that the model is planned for. */
 uint32_t st_handle_workers(const struct strata_model *m);
 

@@ -18,11 +18,17 @@ struct st_question {
     uint64_t batch_tokens; /* of a step; 0: ST_QUESTION_BATCH */
 };
 
+/* Slowest tiers allowed. */
+struct st_tiers {
+    strata_tier optimizer, param, checkpoints; /* checkpoints of activations; COUNT: device or host memory, whichever is faster */
+};
+
 /* One setting, and what became of it. */
 struct st_tried {
-    strata_tier optimizer, param; /* the slowest tiers allowed */
+    struct st_tiers tiers;
     uint32_t micro_batch, grad_accum;
     double seconds; /* predicted; 0: rates are not known */
+    bool chosen;    /* seconds are those of the plan that a run would have; false: of a draft, which is a little slower */
 };
 
 enum st_change { ST_CHANGE_GPU, ST_CHANGE_RAM, ST_CHANGE_DRIVE, ST_CHANGE_COUNT };

@@ -42,7 +42,8 @@ static double worn(const struct cli_asked *asked)
 
 static void print_settings(const struct st_tried *t, FILE *file)
 {
-    st_print(file, "optimizer %s, weights %s, %u x %u sequences", st_question_tier(t->optimizer), st_question_tier(t->param),
+    st_print(file, "optimizer %s, weights %s, %s%u x %u sequences", st_question_tier(t->tiers.optimizer),
+             st_question_tier(t->tiers.param), t->tiers.checkpoints == STRATA_TIER_NVME ? "activation checkpoints nvme, " : "",
              t->grad_accum, t->micro_batch);
 }
 
@@ -99,7 +100,8 @@ static void print_least(const struct st_answer *a, FILE *file)
 
 static bool same_settings(const struct st_tried *a, const struct st_tried *b)
 {
-    return a->optimizer == b->optimizer && a->param == b->param && a->micro_batch == b->micro_batch;
+    return a->tiers.optimizer == b->tiers.optimizer && a->tiers.param == b->tiers.param &&
+           a->tiers.checkpoints == b->tiers.checkpoints && a->micro_batch == b->micro_batch;
 }
 
 static void print_changes(const struct st_answer *a, FILE *file)
@@ -150,8 +152,9 @@ void cli_question_print(const struct cli_asked *asked, FILE *file)
 
 static void put_settings(const struct st_tried *t, struct st_json_writer *w)
 {
-    st_json_put_string(w, "optimizer", st_question_tier(t->optimizer));
-    st_json_put_string(w, "param", st_question_tier(t->param));
+    st_json_put_string(w, "optimizer", st_question_tier(t->tiers.optimizer));
+    st_json_put_string(w, "param", st_question_tier(t->tiers.param));
+    st_json_put_string(w, "activation_checkpoints", t->tiers.checkpoints == STRATA_TIER_NVME ? "nvme" : "auto");
     st_json_put_u64(w, "micro_batch", t->micro_batch);
     st_json_put_u64(w, "gradient_accumulation", t->grad_accum);
     st_json_put_double(w, "predicted_seconds", t->seconds > 0 ? t->seconds : (double)NAN);
@@ -194,6 +197,7 @@ static void put_best(const struct cli_asked *asked, struct st_json_writer *w)
     for (uint32_t i = 0; i < a->tried_count; i++) {
         st_json_object_open(w, NULL);
         put_settings(&a->tried[i], w);
+        st_json_put_bool(w, "draft", !a->tried[i].chosen);
         st_json_object_close(w);
     }
     st_json_array_close(w);

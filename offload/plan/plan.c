@@ -537,8 +537,7 @@ strata_status st_plan_fits(bool *fits, const struct st_workload *workload, const
     return st;
 }
 
-/* Rates judge if none is missing that the smallest placement needs, which uses whatever any does; else NULL. */
-static strata_status known_rates(const struct st_machine **rates, struct st_plan *plan)
+strata_status st_plan_known_rates(const struct st_machine **rates, struct st_plan *plan)
 {
     const struct st_decisions smallest = plan->decided;
     const strata_status st = st_plan_build(plan);
@@ -565,7 +564,7 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
         return does_not_fit(plan);
     }
     plan->fits = true;
-    if (rates != NULL && (st = known_rates(&rates, plan)) != STRATA_OK) {
+    if (rates != NULL && (st = st_plan_known_rates(&rates, plan)) != STRATA_OK) {
         st_plan_destroy(plan);
         return st;
     }
@@ -583,8 +582,7 @@ strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload
 strata_status st_plan_judge(struct st_plan **plan, const struct st_machine *rates)
 {
     struct st_plan *judged;
-    const strata_status st =
-        st_plan_make_judged(&judged, &(*plan)->program.workload, &(*plan)->capacity, &(*plan)->asked, rates);
+    const strata_status st = st_plan_make_judged(&judged, &(*plan)->program.workload, &(*plan)->capacity, &(*plan)->asked, rates);
 
     if (st != STRATA_OK)
         return st;

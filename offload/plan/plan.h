@@ -39,7 +39,7 @@ _Static_assert(sizeof(struct st_decisions) == 18 * sizeof(uint32_t), "no padding
 struct st_plan {
     struct st_program program;
     struct st_capacity capacity; /* the capacity that it is made for */
-    struct st_policy policy;    /* with what was open in the caller's, `asked`, decided */
+    struct st_policy policy;     /* with what was open in the caller's, `asked`, decided */
     struct st_policy asked;
     struct st_decisions decided;
     struct st_slots reserved;  /* decided.slots before unused pools were dropped */
@@ -54,9 +54,9 @@ struct st_plan {
     uint32_t item_count;
 };
 
-/** Plan, judged by a nominal machine: one on which everything takes about equally long.  *out is set also on E_NOFIT (fits is false, and needed[] is that of the smallest placement, so it shows what is
- *  lacking); the error sentence names the tier, what is needed, what there is, and what would help.
- *  E_NOFIT: a tier lacks room.  E_INVAL: bad workload.  E_NOMEM. */
+/** Plan, judged by a nominal machine: one on which everything takes about equally long.  *out is set also on E_NOFIT (fits is
+ * false, and needed[] is that of the smallest placement, so it shows what is lacking); the error sentence names the tier, what is
+ * needed, what there is, and what would help. E_NOFIT: a tier lacks room.  E_INVAL: bad workload.  E_NOMEM. */
 strata_status st_plan_make(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                            const struct st_policy *policy);
 void st_plan_destroy(struct st_plan *plan);
@@ -71,6 +71,11 @@ strata_status st_plan_verify(const struct st_plan *plan);
  *  programs need.  Any choice gives the same bits. */
 strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                                   const struct st_policy *policy, const struct st_machine *rates);
+/** About the seconds of a step of the plan that st_plan_make_judged() would make, in a hundredth of its time: those of one of few
+ *  candidates.  rates: by which it is chosen, as there; priced: the machine whose seconds they are; either may be
+ *  NULL, for a nominal one.  Infinite: it does not fit.  E_INVAL, E_CONFIG, E_NOMEM. */
+strata_status st_plan_draft(double *seconds, const struct st_workload *workload, const struct st_capacity *capacity,
+                            const struct st_policy *policy, const struct st_machine *rates, const struct st_machine *priced);
 /** Choose again, judged by known rates: *plan is replaced; it stays what it is after an error.  E_NOMEM. */
 strata_status st_plan_judge(struct st_plan **plan, const struct st_machine *rates);
 

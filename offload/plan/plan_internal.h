@@ -3,6 +3,7 @@
  * plan.c         policy, chunks, the smallest placement, refusals; makes the plan
  * plan_remedy.c  what a refusal advises
  * plan_choose.c  the fastest of many candidates (plan_choose_internal.h)
+ * plan_draft.c   about how fast the choice will be, in a hundredth of its time
  * plan_traffic.c bytes that a placement moves, from the decisions alone
  * plan_predicates.c  what the decisions say of a page
  * plan_layout.c  from decisions to sizes, and to buffers
@@ -109,6 +110,10 @@ bool st_place_saves_from_device(const struct st_plan *plan);
 uint32_t st_place_device_chunks(const struct st_plan *plan);
 /* Which chunks of the state are the cached ones (plan_spread.c): of those on NVMe, that many are put in host memory. */
 void st_plan_spread(struct st_plan *plan);
+
+/* Rates judge if none is missing that the smallest placement, which the plan has, needs, since it uses whatever any does; else
+ * *rates becomes NULL.  E_NOMEM. */
+strata_status st_plan_known_rates(const struct st_machine **rates, struct st_plan *plan);
 
 /* Bytes that the decisions need on each tier, and how many of them are above their configured tier. */
 void st_plan_size(const struct st_plan *plan, uint64_t needed[STRATA_TIER_COUNT]);

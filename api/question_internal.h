@@ -1,0 +1,44 @@
+/* api/question_internal.h - shared by the two parts of the question.
+ *
+ * question.c         the machine, the answer, what would fit, one more of a part
+ * question_search.c  the candidates' files, and the fastest of them on one machine */
+#ifndef API_QUESTION_INTERNAL_H
+#define API_QUESTION_INTERNAL_H
+
+#include "api/handles.h"
+#include "api/question.h"
+
+/* From the fastest to the slowest; weights are never on a slower tier than the state. */
+#define ST_TIERS_COUNT 8u
+extern const struct st_tiers st_question_tiers[ST_TIERS_COUNT];
+
+struct st_scene {
+    const struct st_question *q;
+    const char *nvme; /* directories as the file names them */
+    struct st_machine machine;
+    bool rates_known, rates_judge; /* rates_judge: the machine's, not a nominal one's; st_handle_judge() */
+    uint32_t sequences;
+    uint64_t done;
+    struct strata_model *smallest[ST_TIERS_COUNT]; /* micro-batches of one sequence */
+};
+
+struct st_found {
+    struct st_tried tried[ST_QUESTION_TRIED_MAX];
+    uint32_t count, best;
+    struct st_plan *plan; /* owned: the best one's; NULL: nothing fits */
+};
+
+/** Whether tiers can be used on a machine at all. */
+bool st_tiers_there(const struct st_tiers *tiers, const struct st_capacity *capacity);
+
+/** The file of a setting.  Free *text.  E_NOMEM. */
+strata_status st_question_text(char **text, const struct st_tried *t, const char *nvme);
+strata_status st_question_open(struct strata_model **model, const struct st_scene *s, const struct st_tried *t);
+
+/** The settings that fit a machine, drafted, and the fastest of them by full choices: `choices` at most, or as many as it takes
+ *  until no draft is faster.  chunk_elems: of the plans where the file does not say it; 0: whatever is fastest, which takes twice
+ *  as long to find.  Destroy out->plan. */
+strata_status st_question_search(struct st_found *out, struct st_scene *s, const struct st_machine *machine, uint32_t choices,
+                                 uint64_t chunk_elems);
+
+#endif

@@ -1,0 +1,244 @@
+/* api/question_search.c - see question_internal.h.
+ *
+ * Every setting is drafted (st_plan_draft(), a hundredth of a choice's time); full choices are made for the fastest drafts
+ * alone. */
+#include "api/predict.h"
+#include "api/question_internal.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/print.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MICRO_MOST     64u   /* sequences of a micro-batch */
+#define MICROS_DRAFTED 3u    /* of the same tiers, the largest that fit; more while they become faster, */
+#define MICROS_MOST    8u    /* up to this */
+#define NEAR           1.02  /* a draft is rarely further from its choice: the next may still win */
+#define TIE            0.995 /* of settings about as fast, the one with the largest micro-batch */
+
+#define AUTO STRATA_TIER_COUNT
+const struct st_tiers st_question_tiers[ST_TIERS_COUNT] = {
+    {STRATA_TIER_DEVICE, STRATA_TIER_DEVICE, AUTO},
+    {STRATA_TIER_HOST, STRATA_TIER_DEVICE, AUTO},
+    {STRATA_TIER_HOST, STRATA_TIER_HOST, AUTO},
+    {STRATA_TIER_NVME, STRATA_TIER_DEVICE, AUTO},
+    {STRATA_TIER_NVME, STRATA_TIER_HOST, AUTO},
+    {STRATA_TIER_NVME, STRATA_TIER_NVME, AUTO},
+    {STRATA_TIER_NVME, STRATA_TIER_HOST, STRATA_TIER_NVME},
+    {STRATA_TIER_NVME, STRATA_TIER_NVME, STRATA_TIER_NVME},
+};
+_Static_assert(ST_TIERS_COUNT *MICROS_MOST <= ST_QUESTION_TRIED_MAX, "room for all that fit");
+
+bool st_tiers_there(const struct st_tiers *tiers, const struct st_capacity *capacity)
+{
+    return tiers->optimizer != STRATA_TIER_NVME || capacity->bytes[STRATA_TIER_NVME] != 0;
+}
+
+/* --- a candidate's file --- */
+
+static void put_offload(FILE *file, const char *key, strata_tier tier, const char *nvme)
+{
+    struct st_json_writer w;
+
+    if (tier == STRATA_TIER_DEVICE)
+        return;
+    st_print(file, ",\n    \"%s\": ", key);
+    st_json_begin(&w, file);
+    st_json_object_open(&w, NULL);
+    st_json_put_string(&w, "device", st_question_tier(tier));
+    if (tier == STRATA_TIER_NVME)
+        st_json_put_string(&w, "nvme_path", nvme);
+    st_json_object_close(&w);
+}
+
+/* A file for people, too. */
+static void put_config(FILE *file, const struct st_tried *t, const char *nvme)
+{
+    st_print(file,
+             "{\n"
+             "  \"train_micro_batch_size_per_gpu\": %u,\n"
+             "  \"gradient_accumulation_steps\": %u,\n"
+             "  \"gradient_clipping\": 1.0,\n"
+             "  \"bf16\": {\"enabled\": true},\n"
+             "  \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 2e-05, \"weight_decay\": 0.1}},\n"
+             "  \"zero_optimization\": {\n"
+             "    \"stage\": %d",
+             t->micro_batch, t->grad_accum,
+             t->tiers.param != STRATA_TIER_DEVICE       ? 3
+             : t->tiers.optimizer != STRATA_TIER_DEVICE ? 2
+                                                        : 0);
+    put_offload(file, "offload_optimizer", t->tiers.optimizer, nvme);
+    put_offload(file, "offload_param", t->tiers.param, nvme);
+    st_print_text(file, "\n  }");
+    if (t->tiers.checkpoints ==
+        STRATA_TIER_NVME) /* DeepSpeed has no word for it, and passes sections over that it does not know */
+        st_print_text(file, ",\n  \"strata\": {\"activation_tier\": \"nvme\"}");
+    st_print_text(file, "\n}\n");
+}
+
+strata_status st_question_text(char **text, const struct st_tried *t, const char *nvme)
+{
+    size_t bytes = 0;
+    FILE *memory = st_fault_refuses("api.question") ? NULL : open_memstream(text, &bytes);
+
+    if (memory != NULL) {
+        put_config(memory, t, nvme);
+        if (fclose(memory) == 0 && *text != NULL)
+            return STRATA_OK;
+        free(*text);
+        *text = NULL;
+    }
+    return st_error(STRATA_E_NOMEM, "no memory for the text of a configuration");
+}
+
+strata_status st_question_open(struct strata_model **model, const struct st_scene *s, const struct st_tried *t)
+{
+    struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
+    struct strata_config *config = NULL;
+    char *text = NULL;
+    strata_status st = st_question_text(&text, t, s->nvme);
+
+    opts.text = text;
+    opts.overrides = s->q->overrides;
+    opts.override_count = s->q->override_count;
+    if (st == STRATA_OK)
+        st = strata_config_open(&config, &opts);
+    if (st == STRATA_OK)
+        st = strata_model_open(model, config, s->q->model);
+    strata_config_close(config);
+    free(text);
+    return st;
+}
+
+/* --- drafts --- */
+
+static strata_status watch(struct st_scene *s)
+{
+    const struct strata_model_opts *o = s->q->model;
+
+    if (o->progress == NULL || o->progress(o->progress_ctx, "comparing configurations", s->done++, 0))
+        return STRATA_OK;
+    return st_error(STRATA_E_CANCELLED, "cancelled while configurations were compared");
+}
+
+/* Whether it fits, and about how long its step then takes.  What cannot be planned does not fit. */
+static strata_status draft(bool *fits, struct st_tried *t, const struct st_scene *s, const struct st_machine *machine)
+{
+    struct strata_model *model = NULL;
+    struct st_policy policy;
+    double seconds = HUGE_VAL;
+    strata_status st = st_question_open(&model, s, t);
+
+    if (st == STRATA_OK) {
+        st_handle_policy(&policy, model);
+        st = st_plan_draft(&seconds, st_model_workload(model->model), &machine->capacity, &policy,
+                           s->rates_judge ? machine : NULL, s->rates_known ? machine : NULL);
+        if (st == STRATA_E_CONFIG)
+            st = STRATA_OK;
+    }
+    strata_model_close(model);
+    *fits = isfinite(seconds);
+    t->seconds = s->rates_known && *fits ? seconds : 0;
+    return st;
+}
+
+/* The largest micro-batches with these tiers that fit. */
+static strata_status draft_tiers(struct st_found *out, struct st_scene *s, const struct st_tiers *tiers,
+                                 const struct st_machine *machine)
+{
+    const uint32_t most = s->sequences < MICRO_MOST ? s->sequences : MICRO_MOST, first = out->count;
+    double fastest = HUGE_VAL;
+    bool faster = true;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t micro = most; st == STRATA_OK && micro > 0; micro--) {
+        struct st_tried t = {.tiers = *tiers, .micro_batch = micro, .grad_accum = s->sequences / micro};
+        const uint32_t count = out->count - first;
+        bool fits = false;
+
+        if (count >= MICROS_MOST || (count >= MICROS_DRAFTED && !faster))
+            break;
+        if (s->sequences % micro != 0)
+            continue;
+        if ((st = watch(s)) == STRATA_OK)
+            st = draft(&fits, &t, s, machine);
+        if (st != STRATA_OK || !fits)
+            continue;
+        faster = t.seconds < fastest;
+        fastest = fmin(fastest, t.seconds);
+        out->tried[out->count++] = t;
+    }
+    return st;
+}
+
+/* --- full choices --- */
+
+/* Whether a setting is faster by more than a tie, or else works in larger micro-batches: kernels are rather faster then. */
+static bool is_better(const struct st_tried *a, const struct st_tried *b)
+{
+    if (a->seconds < b->seconds * TIE || b->seconds < a->seconds * TIE)
+        return a->seconds < b->seconds;
+    return a->micro_batch > b->micro_batch;
+}
+
+/* E_NOMEM, and what planning says. */
+static strata_status choose(struct st_found *out, uint32_t index, struct st_scene *s, const struct st_machine *machine,
+                            uint64_t chunk_elems)
+{
+    struct st_tried *t = &out->tried[index];
+    struct strata_model *model = NULL;
+    struct st_plan *plan = NULL;
+    struct st_prediction p = {0};
+    struct st_policy policy;
+    strata_status st = watch(s);
+
+    if (st == STRATA_OK && (st = st_question_open(&model, s, t)) == STRATA_OK) {
+        st_handle_policy(&policy, model);
+        if (policy.chunk_elems == 0)
+            policy.chunk_elems = chunk_elems;
+        st = st_plan_make_judged(&plan, st_model_workload(model->model), &machine->capacity, &policy,
+                                 s->rates_judge ? machine : NULL);
+    }
+    strata_model_close(model);
+    if (st == STRATA_OK && s->rates_known)
+        st_predict(&p, &plan->program, machine);
+    t->seconds = p.seconds;
+    t->chosen = st == STRATA_OK;
+    if (st == STRATA_OK && (out->plan == NULL || is_better(t, &out->tried[out->best]))) {
+        st_plan_destroy(out->plan);
+        out->plan = plan;
+        out->best = index;
+        return st;
+    }
+    st_plan_destroy(plan);
+    return st;
+}
+
+/* The next to be chosen in full; the count: none. */
+static uint32_t next_choice(const struct st_found *f, bool more)
+{
+    uint32_t next = f->count;
+
+    for (uint32_t i = 0; i < f->count; i++)
+        if (!f->tried[i].chosen && (next == f->count || is_better(&f->tried[i], &f->tried[next])))
+            next = i;
+    if (next == f->count || f->plan == NULL)
+        return next;
+    return f->tried[next].seconds < f->tried[f->best].seconds * (more ? NEAR : TIE) ? next : f->count;
+}
+
+strata_status st_question_search(struct st_found *out, struct st_scene *s, const struct st_machine *machine, uint32_t choices,
+                                 uint64_t chunk_elems)
+{
+    strata_status st = STRATA_OK;
+
+    *out = (struct st_found){0};
+    for (size_t i = 0; st == STRATA_OK && i < ST_TIERS_COUNT; i++)
+        if (st_tiers_there(&st_question_tiers[i], &machine->capacity))
+            st = draft_tiers(out, s, &st_question_tiers[i], machine);
+    for (uint32_t made = 0, next; st == STRATA_OK && (next = next_choice(out, made < choices)) < out->count; made++)
+        st = choose(out, next, s, machine, chunk_elems);
+    return st;
+}
