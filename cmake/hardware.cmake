@@ -44,11 +44,15 @@ function(strata_hardware_table file)
   strata_hardware_rows(cards "${json}" cards name title aliases memory_gb usable_mib bf16_tflops memory_gbs pcie lanes nvlink_gbs
                        kind source date)
   strata_hardware_rows(drives "${json}" drives name read_gbs)
+  string(JSON endured GET "${json}" endurance tb_written_per_tb)
+  string(JSON endurance_source GET "${json}" endurance source)
   file(CONFIGURE OUTPUT ${file} CONTENT
 "/* From share/strata/hardware.json, by cmake/hardware.cmake. */
 static const struct card cards[] = {
 @cards@};
 static const struct drive_kind drive_kinds[] = {
 @drives@};
+#define WRITES_ENDURED @endured@.0
+#define ENDURANCE_SOURCE \"@endurance_source@\"
 " @ONLY)
 endfunction()

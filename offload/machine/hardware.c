@@ -339,9 +339,13 @@ void st_hardware_machine(struct st_machine *out, const struct st_hardware *h)
     const struct card *card = &cards[h->gpu];
     struct st_machine m = {0};
     struct st_rates *r = &m.rates;
+    int length;
 
-    snprintf(m.name, sizeof(m.name), "%s, %.0f GB of memory, %u drive%s", card->title, (double)h->ram_bytes / GIB, h->drive_count,
-             h->drive_count == 1 ? "" : "s");
+    length = snprintf(m.name, sizeof(m.name), "%s, %.0f GB of memory, ", card->title, (double)h->ram_bytes / GIB);
+    if (h->drive_count > 0)
+        snprintf(m.name + length, sizeof(m.name) - (size_t)length, "%u drive%s", h->drive_count, h->drive_count == 1 ? "" : "s");
+    else
+        snprintf(m.name + length, sizeof(m.name) - (size_t)length, "no drive");
     m.capacity.bytes[STRATA_TIER_DEVICE] = (uint64_t)card->usable_mib * MIB;
     m.capacity.bytes[STRATA_TIER_HOST] = st_machine_host_budget(h->ram_bytes, ST_MACHINE_GPU_BYTES);
     m.capacity.workers = h->ram_channels * WORKERS_OF_CHANNEL;
@@ -399,6 +403,16 @@ bool st_hardware_more_drive(struct st_hardware *h)
         return parse_drive(h, DRIVE_ASSUMED) == STRATA_OK;
     h->drives[h->drive_count++] = h->drives[0];
     return true;
+}
+
+double st_hardware_writes_endured(void)
+{
+    return WRITES_ENDURED;
+}
+
+const char *st_hardware_endurance_source(void)
+{
+    return ENDURANCE_SOURCE;
 }
 
 /* --- text --- */

@@ -50,6 +50,10 @@ bool st_hardware_more_ram(struct st_hardware *hardware);
 /** One more drive like the first; without any, one of the table's kind that most people have. */
 bool st_hardware_more_drive(struct st_hardware *hardware);
 
+/** Bytes that may be written to a drive for each byte that it holds, before it is worn out: assumed for all, and whence. */
+double st_hardware_writes_endured(void);
+const char *st_hardware_endurance_source(void);
+
 /** Names of cards, as help and tables print them; NULL past the last. */
 const char *st_hardware_gpu_name(uint32_t row);
 /** "64 GB of DDR5-5600, 2 channels", "2 drives of 2 TB, 7 GB/s" - of the parts beside the card; at most `bytes` with the end. */
