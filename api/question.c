@@ -161,8 +161,8 @@ static strata_status try_change(struct st_changed *out, struct st_scene *s, enum
         changed_machine(&machine, s, &hardware, change);
         st = any_fits(&fits, s, &machine.capacity);
     }
-    if (st != STRATA_OK || !fits || (st = st_question_search(&found, s, &machine, now != NULL ? 1 : CHOICES, chunk_elems)) != STRATA_OK ||
-        found.count == 0)
+    if (st != STRATA_OK || !fits ||
+        (st = st_question_search(&found, s, &machine, now != NULL ? 1 : CHOICES, chunk_elems)) != STRATA_OK || found.count == 0)
         goto done;
     out->fits = true;
     name_parts(out->what, sizeof(out->what), &hardware, change);
@@ -195,29 +195,24 @@ static strata_status measure_machine(struct st_scene *s, struct strata_model *mo
 /* Finds the machine, with the capacity of its drives if it has any, and its rates. */
 static strata_status find_machine(struct st_scene *s, struct st_answer *out)
 {
-    struct strata_model *model = NULL;
-    struct st_tried t = {.tiers = st_question_tiers[0], .micro_batch = 1, .grad_accum = 1};
+    const bool here = s->q->model->machine == NULL && s->q->model->gpu == NULL;
+    const strata_tier tier = !here ? STRATA_TIER_DEVICE : s->q->nvme != NULL ? STRATA_TIER_NVME : STRATA_TIER_HOST;
+    const struct st_tried t = {.tiers = {tier, tier, STRATA_TIER_COUNT}, .micro_batch = 1, .grad_accum = 1};
     struct strata_model_info info = STRATA_MODEL_INFO_INIT;
+    struct strata_model *model = NULL;
     strata_status st = st_question_open(&model, s, &t);
 
-    if (st == STRATA_OK)
-        st = strata_model_get_info(model, &info);
-    if (st != STRATA_OK)
-        goto done;
-    out->seq = info.seq_len;
-    out->params = info.params;
-    snprintf(out->model, sizeof(out->model), "%s", info.name);
-    if (model->machine != NULL) {
-        st = st_handle_machine(&s->machine, &s->rates_known, model);
-        s->rates_judge = s->rates_known;
-        goto done;
+    if (st == STRATA_OK && (st = strata_model_get_info(model, &info)) == STRATA_OK) {
+        out->seq = info.seq_len;
+        out->params = info.params;
+        snprintf(out->model, sizeof(out->model), "%s", info.name);
+        out->named = model->hardware != NULL;
+        if (out->named)
+            out->hardware = *model->hardware;
+        st = here ? measure_machine(s, model) : st_handle_machine(&s->machine, &s->rates_known, model);
+        if (!here)
+            s->rates_judge = s->rates_known;
     }
-    t.tiers.optimizer = t.tiers.param = s->q->nvme != NULL ? STRATA_TIER_NVME : STRATA_TIER_HOST;
-    strata_model_close(model);
-    model = NULL;
-    if ((st = st_question_open(&model, s, &t)) == STRATA_OK)
-        st = measure_machine(s, model);
-done:
     strata_model_close(model);
     return st;
 }
@@ -237,17 +232,19 @@ static strata_status take_best(struct st_answer *out, struct st_found *found, co
 
 static strata_status answer(struct st_answer *out, struct st_scene *s)
 {
-    const uint64_t batch = s->q->batch_tokens != 0 ? s->q->batch_tokens : ST_QUESTION_BATCH;
     struct st_found found = {0};
+    uint64_t batch;
     strata_status st = find_machine(s, out);
 
     if (st != STRATA_OK)
         return st;
     snprintf(out->machine, sizeof(out->machine), "%s", s->machine.name);
     memcpy(out->capacity, s->machine.capacity.bytes, sizeof(out->capacity));
+    batch = s->q->batch_tokens != 0 ? s->q->batch_tokens : out->seq > ST_QUESTION_BATCH ? out->seq : ST_QUESTION_BATCH;
     if (batch < out->seq || batch / out->seq > ST_GRAD_ACCUM_MAX)
         return st_error(STRATA_E_INVAL, "--batch-tokens %" PRIu64 ": a step has 1 to %u sequences, of %u tokens each (--seq-len)",
                         batch, ST_GRAD_ACCUM_MAX, out->seq);
+    s->seq = out->seq;
     out->sequences = s->sequences = (uint32_t)(batch / out->seq);
     if ((st = st_question_search(&found, s, &s->machine, CHOICES, 0)) != STRATA_OK)
         goto done;

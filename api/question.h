@@ -1,14 +1,16 @@
-/* api/question.h - which configuration a machine should train a model with: the question of strata plan --tokens.
+/* api/question.h - which configuration a machine should train a model with: the question of strata plan.
  *
  * Each candidate is a DeepSpeed file, opened and planned as anybody's would be, so that the file that wins plans the same when it
  * is read again. */
 #ifndef API_QUESTION_H
 #define API_QUESTION_H
 
+#include "offload/machine/hardware.h"
 #include "strata/plan.h"
 
 #define ST_QUESTION_TRIED_MAX 64u
-#define ST_QUESTION_BATCH     131072u /* tokens of a step, if nothing is said */
+#define ST_QUESTION_BATCH     131072u                    /* tokens of a step, if nothing is said and a sequence has no more */
+#define ST_QUESTION_COMPARES  "comparing configurations" /* what the progress of a model's options is told */
 
 struct st_question {
     const struct strata_model_opts *model; /* STRATA_USE_PLAN; its machine, or what is here */
@@ -46,6 +48,8 @@ struct st_answer {
     uint32_t sequences; /* of a step */
     uint64_t params;
     char model[64], machine[64];
+    bool named; /* the machine is known by its parts: */
+    struct st_hardware hardware;
     struct st_tried tried[ST_QUESTION_TRIED_MAX]; /* those that fit */
     uint32_t tried_count, best;
     char *config;             /* the best one's file; NULL: nothing fits */

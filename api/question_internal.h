@@ -17,7 +17,7 @@ struct st_scene {
     const char *nvme; /* directories as the file names them */
     struct st_machine machine;
     bool rates_known, rates_judge; /* rates_judge: the machine's, not a nominal one's; st_handle_judge() */
-    uint32_t sequences;
+    uint32_t seq, sequences;       /* tokens of a sequence, sequences of a step */
     uint64_t done;
     struct strata_model *smallest[ST_TIERS_COUNT]; /* micro-batches of one sequence */
 };

@@ -12,11 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MICRO_MOST     64u   /* sequences of a micro-batch */
-#define MICROS_DRAFTED 3u    /* of the same tiers, the largest that fit; more while they become faster, */
-#define MICROS_MOST    8u    /* up to this */
-#define NEAR           1.02  /* a draft is rarely further from its choice: the next may still win */
-#define TIE            0.995 /* of settings about as fast, the one with the largest micro-batch */
+#define MICRO_TOKENS 65536u /* of a micro-batch, at most */
+#define MICROS_MOST  8u     /* with the same tiers: the largest that fits, and divisors of the step below it, */
+#define MICRO_STEP   0.67   /* each at most so much of the one before */
+#define NEAR         1.02   /* a draft is rarely further from its choice: the next may still win */
+#define TIE          0.995  /* of settings about as fast, the one with the largest micro-batch */
 
 #define AUTO STRATA_TIER_COUNT
 const struct st_tiers st_question_tiers[ST_TIERS_COUNT] = {
@@ -118,13 +118,14 @@ static strata_status watch(struct st_scene *s)
 {
     const struct strata_model_opts *o = s->q->model;
 
-    if (o->progress == NULL || o->progress(o->progress_ctx, "comparing configurations", s->done++, 0))
+    if (o->progress == NULL || o->progress(o->progress_ctx, ST_QUESTION_COMPARES, s->done++, 0))
         return STRATA_OK;
     return st_error(STRATA_E_CANCELLED, "cancelled while configurations were compared");
 }
 
-/* Whether it fits, and about how long its step then takes.  What cannot be planned does not fit. */
-static strata_status draft(bool *fits, struct st_tried *t, const struct st_scene *s, const struct st_machine *machine)
+/* Whether it fits, and about how long its step then takes, if that is below `limit`.  What cannot be planned does not fit. */
+static strata_status draft(bool *fits, struct st_tried *t, const struct st_scene *s, const struct st_machine *machine,
+                           double limit)
 {
     struct strata_model *model = NULL;
     struct st_policy policy;
@@ -134,7 +135,7 @@ static strata_status draft(bool *fits, struct st_tried *t, const struct st_scene
     if (st == STRATA_OK) {
         st_handle_policy(&policy, model);
         st = st_plan_draft(&seconds, st_model_workload(model->model), &machine->capacity, &policy,
-                           s->rates_judge ? machine : NULL, s->rates_known ? machine : NULL);
+                           s->rates_judge ? machine : NULL, s->rates_known ? machine : NULL, limit);
         if (st == STRATA_E_CONFIG)
             st = STRATA_OK;
     }
@@ -144,31 +145,28 @@ static strata_status draft(bool *fits, struct st_tried *t, const struct st_scene
     return st;
 }
 
-/* The largest micro-batches with these tiers that fit. */
+/* Micro-batches with these tiers: smaller ones leave more room for activations, larger ones move weights less often. */
 static strata_status draft_tiers(struct st_found *out, struct st_scene *s, const struct st_tiers *tiers,
-                                 const struct st_machine *machine)
+                                 const struct st_machine *machine, double *fastest)
 {
-    const uint32_t most = s->sequences < MICRO_MOST ? s->sequences : MICRO_MOST, first = out->count;
-    double fastest = HUGE_VAL;
-    bool faster = true;
+    double micro_most = fmin(s->sequences, fmax(1, MICRO_TOKENS / s->seq));
+    uint32_t count = 0;
     strata_status st = STRATA_OK;
 
-    for (uint32_t micro = most; st == STRATA_OK && micro > 0; micro--) {
+    for (uint32_t micro = (uint32_t)micro_most; st == STRATA_OK && micro > 0 && count < MICROS_MOST; micro--) {
         struct st_tried t = {.tiers = *tiers, .micro_batch = micro, .grad_accum = s->sequences / micro};
-        const uint32_t count = out->count - first;
         bool fits = false;
 
-        if (count >= MICROS_MOST || (count >= MICROS_DRAFTED && !faster))
-            break;
-        if (s->sequences % micro != 0)
+        if (s->sequences % micro != 0 || micro > micro_most)
             continue;
         if ((st = watch(s)) == STRATA_OK)
-            st = draft(&fits, &t, s, machine);
+            st = draft(&fits, &t, s, machine, *fastest);
         if (st != STRATA_OK || !fits)
             continue;
-        faster = t.seconds < fastest;
-        fastest = fmin(fastest, t.seconds);
+        micro_most = micro * MICRO_STEP;
+        *fastest = fmin(*fastest, t.seconds);
         out->tried[out->count++] = t;
+        count++;
     }
     return st;
 }
@@ -232,12 +230,13 @@ static uint32_t next_choice(const struct st_found *f, bool more)
 strata_status st_question_search(struct st_found *out, struct st_scene *s, const struct st_machine *machine, uint32_t choices,
                                  uint64_t chunk_elems)
 {
+    double fastest = HUGE_VAL;
     strata_status st = STRATA_OK;
 
     *out = (struct st_found){0};
     for (size_t i = 0; st == STRATA_OK && i < ST_TIERS_COUNT; i++)
         if (st_tiers_there(&st_question_tiers[i], &machine->capacity))
-            st = draft_tiers(out, s, &st_question_tiers[i], machine);
+            st = draft_tiers(out, s, &st_question_tiers[i], machine, &fastest);
     for (uint32_t made = 0, next; st == STRATA_OK && (next = next_choice(out, made < choices)) < out->count; made++)
         st = choose(out, next, s, machine, chunk_elems);
     return st;

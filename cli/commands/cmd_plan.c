@@ -111,7 +111,7 @@ int cmd_plan(const struct cli_args *args)
         st_hardware_list(stdout);
         return 0;
     }
-    if (args->tokens != NULL || args->batch_tokens != 0 || args->write_config != NULL)
+    if (cli_plan_asks(args))
         return cli_plan_question(args);
     st = cli_output_check("--svg", args->svg, args);
     if (st == STRATA_OK)

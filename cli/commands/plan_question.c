@@ -1,11 +1,13 @@
 /* cli/commands/plan_question.c - see plan_question.h. */
 #include "cli/commands/plan_question.h"
+#include "api/plan_report.h"
 #include "cli/commands/commands.h"
 #include "cli/options/output.h"
 #include "cli/report/question_print.h"
 #include "cli/run.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/print.h"
 #include "core/base/wrap.h"
 
 #include <math.h>
@@ -36,6 +38,30 @@ static strata_status parse_tokens(double *tokens, const char *text)
     return st_error(STRATA_E_INVAL, "--tokens: \"%s\" is not a number of tokens: write 500M, 1B or 1000000000", text);
 }
 
+/* What is said of the machine, whatever the run. */
+static bool is_of_machine(const char *override)
+{
+    static const char *const paths[] = {NVME, "strata.device_memory=", "strata.host_memory=", "strata.threads="};
+
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++)
+        if (strncmp(override, paths[i], strlen(paths[i])) == 0)
+            return true;
+    return false;
+}
+
+bool cli_plan_asks(const struct cli_args *args)
+{
+    if (args->tokens != NULL || args->batch_tokens != 0 || args->write_config != NULL)
+        return true;
+    if (args->config_file != NULL || args->recipe != NULL || args->ranks != 0 || args->scale || args->ops || args->svg != NULL ||
+        args->data.count + args->datasets.count > 0 || args->out != NULL || args->resume != NULL || args->adapter != NULL)
+        return false;
+    for (uint32_t i = 0; i < args->overrides.count; i++)
+        if (!is_of_machine(args->overrides.items[i]))
+            return false;
+    return true;
+}
+
 /* The answer chooses what a configuration says; what is said of the machine stays. */
 static strata_status check(const struct cli_args *args)
 {
@@ -43,6 +69,10 @@ static strata_status check(const struct cli_args *args)
         return st_error(STRATA_E_INVAL,
                         "--tokens, --batch-tokens and --write ask for a configuration, and --config is one: leave "
                         "either out");
+    if (args->data.count + args->datasets.count > 0 || args->out != NULL || args->resume != NULL || args->adapter != NULL)
+        return st_error(STRATA_E_INVAL,
+                        "--tokens, --batch-tokens and --write ask for a configuration: --data, --out, --resume and --adapter are "
+                        "for a run that has one (--config FILE)");
     if (args->ranks > 1 || args->scale || args->ops || args->svg != NULL)
         return st_error(STRATA_E_INVAL,
                         "--tokens, --batch-tokens and --write ask for a configuration: --ranks, --scale, --ops and "
@@ -50,7 +80,7 @@ static strata_status check(const struct cli_args *args)
     if (args->tokens != NULL && args->max_steps > 0)
         return st_error(STRATA_E_INVAL, "--tokens and --max-steps exclude each other: both say how long the run is");
     for (uint32_t i = 0; i < args->overrides.count; i++)
-        if (strncmp(args->overrides.items[i], "strata.", strlen("strata.")) != 0)
+        if (!is_of_machine(args->overrides.items[i]))
             return st_error(STRATA_E_INVAL,
                             "%s: with --tokens, --batch-tokens and --write the configuration is the answer: only "
                             "what is said of the machine (--nvme, --device-memory, --host-memory, --threads) counts",
@@ -115,8 +145,24 @@ static strata_status show(const struct cli_args *args, const struct st_answer *a
     }
     file = st_wrap_open(stdout);
     cli_question_print(&asked, file);
+    if (answer->named) {
+        st_print_text(file, "\n");
+        st_hardware_print(&answer->hardware, file);
+    }
     st_wrap_close(file, stdout);
+    if (answer->plan != NULL) {
+        st_print_text(stdout, "\n");
+        st_plan_print(answer->plan, true, stdout);
+    }
     return STRATA_OK;
+}
+
+/* Notices of the model and the machine have come when candidates are compared; each of these would repeat them. */
+static bool watch(void *ctx, const char *what, uint64_t done, uint64_t total)
+{
+    if (strcmp(what, ST_QUESTION_COMPARES) == 0 && done == 0)
+        st_log_configure(NULL, NULL, ST_LOG_WARN);
+    return cli_progress_watch(ctx, what, done, total);
 }
 
 int cli_plan_question(const struct cli_args *args)
@@ -134,15 +180,17 @@ int cli_plan_question(const struct cli_args *args)
     if (st == STRATA_OK && (st = parse_tokens(&tokens, args->tokens)) == STRATA_OK &&
         (st = make_question(&question, nvme, args)) == STRATA_OK) {
         cli_progress_init(&progress, stderr, args->quiet, 0, 0);
-        st_log_configure(NULL, NULL, ST_LOG_WARN); /* each candidate's notices would be many times the same */
         run.progress = &progress;
         cli_run_model_opts(&run, &model);
+        model.progress = watch;
         st = st_question_answer(&answer, &question);
         cli_progress_work_end(&progress);
     }
     if (st == STRATA_OK && (st = write_config(args, &answer)) == STRATA_OK)
         st = show(args, &answer, tokens);
-    code = st != STRATA_OK ? cli_fail(st) : answer.config != NULL ? 0 : cli_fail(st_error(STRATA_E_NOFIT, "does not fit"));
+    code = st != STRATA_OK         ? cli_fail(st)
+           : answer.config != NULL ? 0
+                                   : cli_fail(st_error(STRATA_E_NOFIT, "nothing fits: the answer says what would"));
     st_answer_free(&answer);
     free((void *)question.overrides);
     cli_progress_fini(&progress);

@@ -161,7 +161,7 @@ static const struct cli_option options[] = {
     {{"drive"}, CLI_CMD_PLAN, VALUE_LIST, AT(drives), NULL, 0, 0, "RATE:SIZE[xN]",
      "with --gpu: a drive, such as 7GB/s:2TB, gen4:2TB or gen4:2TBx4; may be repeated; default: none"},
     {{"tokens"}, CLI_CMD_PLAN, VALUE_TEXT, AT(tokens), NULL, 0, 0, "N",
-     "ask: which configuration trains on so many tokens (1B, 500M) soonest on this machine, or what it lacks; without --config"},
+     "ask, and say how long a run of so many tokens (1B, 500M) takes; without --config"},
     {{"batch-tokens"}, CLI_CMD_PLAN, VALUE_SIZE, AT(batch_tokens), NULL, 0, 0, "N",
      "ask, for steps of so many tokens; 128K is 131072, which is the default"},
     {{"write"}, CLI_CMD_PLAN, VALUE_TEXT, AT(write_config), NULL, 0, 0, "FILE.json",

@@ -1,5 +1,6 @@
 /* cli/report/question_print.c - see question_print.h. */
 #include "cli/report/question_print.h"
+#include "api/plan_report.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
 
@@ -7,8 +8,9 @@
 #include <math.h>
 #include <string.h>
 
-/* What makers of drives for desktops promise per byte of capacity; those for servers promise more. */
-#define WRITES_ENDURED 600.0
+#define MINUTE 60.0
+#define HOUR   (60 * MINUTE)
+#define DAY    (24 * HOUR)
 #define TIER_WORDS                                                                                                               \
     {                                                                                                                            \
         "device", "host", "nvme"                                                                                                 \
@@ -30,12 +32,22 @@ static double run_seconds(const struct cli_asked *asked, const struct st_tried *
     return steps > 0 && t->seconds > 0 ? steps * t->seconds : (double)NAN;
 }
 
+/* Bytes of all drives: that are built in, or, where only that is known, that a run may take. */
+static double drive_bytes(const struct st_answer *a)
+{
+    double bytes = 0;
+
+    for (uint32_t i = 0; a->named && i < a->hardware.drive_count; i++)
+        bytes += (double)a->hardware.drives[i].bytes;
+    return a->named ? bytes : (double)a->capacity[STRATA_TIER_NVME];
+}
+
 /* The part of what the drives endure that a run uses up; NaN: not known. */
 static double worn(const struct cli_asked *asked)
 {
-    const double bytes = (double)asked->answer->capacity[STRATA_TIER_NVME];
+    const double bytes = drive_bytes(asked->answer);
 
-    return bytes > 0 ? asked->endurance.run_bytes / (bytes * WRITES_ENDURED) : (double)NAN;
+    return bytes > 0 ? asked->endurance.run_bytes / (bytes * st_hardware_writes_endured()) : (double)NAN;
 }
 
 /* --- text --- */
@@ -47,18 +59,43 @@ static void print_settings(const struct st_tried *t, FILE *file)
              t->grad_accum, t->micro_batch);
 }
 
+/* With three digits, or whole above that. */
+static void print_rounded(double value, const char *unit, FILE *file)
+{
+    st_print(file, value < 1000 ? "%.3g%s" : "%.0f%s", value, unit);
+}
+
+static void print_days(double seconds, FILE *file)
+{
+    st_print_text(file, " (");
+    print_rounded(seconds / DAY, " days)", file);
+}
+
 static void print_length(const struct cli_asked *asked, const struct st_tried *best, FILE *file)
 {
-    const double seconds = run_seconds(asked, best), written = asked->endurance.run_bytes;
+    const double seconds = run_seconds(asked, best), written = asked->endurance.run_bytes,
+                 steps = asked->tokens / batch_of(asked->answer);
     char tokens[24];
 
-    if (isfinite(seconds))
-        st_print(file, "  the run: %s tokens in %.0f steps: %.1f hours (%.1f days)\n",
-                 st_count_text(tokens, (uint64_t)asked->tokens), ceil(asked->tokens / batch_of(asked->answer)), seconds / 3600,
-                 seconds / 86400);
-    if (isfinite(written) && written > 0 && isfinite(worn(asked)))
-        st_print(file, "  drives: %.3g TB written, %.2g %% of what they typically endure (%.0f TB for each TB)\n",
-                 written * 1e-12, 100 * worn(asked), WRITES_ENDURED);
+    if (isfinite(seconds)) {
+        st_print(file, "  the run: %s tokens in %.0f step%s: ", st_count_text(tokens, (uint64_t)asked->tokens), ceil(steps),
+                 steps > 1 ? "s" : "");
+        if (seconds < HOUR)
+            print_rounded(seconds / MINUTE, " minutes", file);
+        else
+            print_rounded(seconds / HOUR, " hours", file);
+        if (seconds >= 2 * DAY)
+            print_days(seconds, file);
+        st_print_text(file, "\n");
+    }
+    if (!isfinite(written) || written <= 0 || !isfinite(worn(asked)))
+        return;
+    st_print_text(file, "  drives: ");
+    print_rounded(written * 1e-12, " TB written, ", file);
+    if (worn(asked) < 1)
+        st_print(file, "%.2g %% of what they endure\n", 100 * worn(asked));
+    else
+        print_rounded(worn(asked), " times what they endure\n", file);
 }
 
 static void print_best(const struct cli_asked *asked, FILE *file)
@@ -71,16 +108,19 @@ static void print_best(const struct cli_asked *asked, FILE *file)
     print_settings(best, file);
     st_print_text(file, "\n");
     if (best->seconds > 0)
-        st_print(file, "  predicted step: %s, %.0f tokens a second; fastest of %u settings that fit\n",
-                 st_seconds_text(text, best->seconds), batch_of(a) / best->seconds, a->tried_count);
-    else
+        st_print(file, "  predicted step: %s, %.*f tokens a second; %s", st_seconds_text(text, best->seconds),
+                 batch_of(a) / best->seconds < 10 ? 1 : 0, batch_of(a) / best->seconds,
+                 a->tried_count == 1 ? "the only setting that fits\n" : "fastest of ");
+    if (best->seconds > 0 && a->tried_count > 1)
+        st_print(file, "%u settings that fit\n", a->tried_count);
+    if (!(best->seconds > 0))
         st_print_text(file, "  the step is not predicted: rates of this machine are not known\n");
     print_length(asked, best, file);
 }
 
 static void print_least(const struct st_answer *a, FILE *file)
 {
-    static const char *const words[] = TIER_WORDS;
+    static const char *const words[] = {"the device's memory (--device-memory ", "host memory (--host-memory ", "drives ("};
     bool one = false;
     char size[24];
 
@@ -88,14 +128,14 @@ static void print_least(const struct st_answer *a, FILE *file)
     for (int t = 0; t < STRATA_TIER_COUNT; t++) {
         if (a->least[t] == 0)
             continue;
-        st_print(file, "    with %s (%" PRIu64 "MiB) of %s it would, the rest as it is\n", st_size_text(size, a->least[t]),
-                 a->least[t] >> 20, words[t]);
+        st_print(file, "    with %s of %s%" PRIu64 "MiB) it would, the rest as it is\n", st_size_text(size, a->least[t]),
+                 words[t], a->least[t] >> 20);
         one = true;
     }
     for (int t = 0; t < STRATA_TIER_COUNT && !one; t++)
         if (a->together[t] != 0)
-            st_print(file, "    it needs at least %s (%" PRIu64 "MiB) of %s\n", st_size_text(size, a->together[t]),
-                     a->together[t] >> 20, words[t]);
+            st_print(file, "    it needs at least %s of %s%" PRIu64 "MiB)\n", st_size_text(size, a->together[t]), words[t],
+                     a->together[t] >> 20);
 }
 
 static bool same_settings(const struct st_tried *a, const struct st_tried *b)
@@ -136,14 +176,19 @@ void cli_question_print(const struct cli_asked *asked, FILE *file)
 
     st_print(file, "%s: %s parameters; steps of %.0f tokens in sequences of %u; judged on %s\n", a->model,
              st_count_text(params, a->params), batch_of(a), a->seq, a->machine[0] != '\0' ? a->machine : "this machine");
-    st_print_text(file, "  assumed: bf16, AdamW with fp32 state, gradients clipped at 1\n");
+    st_print_text(file, "  assumed: bf16, AdamW with fp32 state, gradients clipped at 1");
+    if (a->plan != NULL && asked->endurance.run_bytes > 0)
+        st_print(file, "; drives endure %.0f TB written for each TB (%s)", st_hardware_writes_endured(),
+                 st_hardware_endurance_source());
+    st_print_text(file, "\n");
     if (a->plan != NULL)
         print_best(asked, file);
     else
         print_least(a, file);
     print_changes(a, file);
     if (asked->written != NULL)
-        st_print(file, "  written: %s; give it as --config with the same words for the machine\n", asked->written);
+        st_print(file, "  written: %s; --config %s plans and trains it, with the same words for the machine\n", asked->written,
+                 asked->written);
     else if (a->config != NULL)
         st_print_text(file, "  --write FILE.json writes the configuration\n");
 }
@@ -186,6 +231,9 @@ static void put_best(const struct cli_asked *asked, struct st_json_writer *w)
     const struct st_tried *best = &a->tried[a->best];
 
     put_config(a, w);
+    st_json_object_open(w, "plan");
+    st_plan_put(a->plan, w);
+    st_json_object_close(w);
     st_json_object_open(w, "chosen");
     put_settings(best, w);
     st_json_put_double(w, "tokens_per_second", best->seconds > 0 ? batch_of(a) / best->seconds : (double)NAN);

@@ -72,10 +72,12 @@ strata_status st_plan_verify(const struct st_plan *plan);
 strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                                   const struct st_policy *policy, const struct st_machine *rates);
 /** About the seconds of a step of the plan that st_plan_make_judged() would make, in a hundredth of its time: those of one of few
- *  candidates.  rates: by which it is chosen, as there; priced: the machine whose seconds they are; either may be
- *  NULL, for a nominal one.  Infinite: it does not fit.  E_INVAL, E_CONFIG, E_NOMEM. */
+ *  candidates.  rates: by which it is chosen, as there; priced: the machine whose seconds they are; either may be NULL, for a
+ *  nominal one.  Above `limit` they may be a bound: that a setting is slower is then all that is known.  Infinite: it does not
+ *  fit.  E_INVAL, E_CONFIG, E_NOMEM. */
 strata_status st_plan_draft(double *seconds, const struct st_workload *workload, const struct st_capacity *capacity,
-                            const struct st_policy *policy, const struct st_machine *rates, const struct st_machine *priced);
+                            const struct st_policy *policy, const struct st_machine *rates, const struct st_machine *priced,
+                            double limit);
 /** Choose again, judged by known rates: *plan is replaced; it stays what it is after an error.  E_NOMEM. */
 strata_status st_plan_judge(struct st_plan **plan, const struct st_machine *rates);
 

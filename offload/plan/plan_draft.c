@@ -9,6 +9,7 @@
 #include <math.h>
 
 #define ROUNDS      2u
+#define BOUND_SLACK 0.97 /* a bound may be a little too high: it does not know all that slots carry over a window's end */
 #define WORK_WEIGHT 0.02 /* as in the choice: of equal bounds, the one with less work altogether */
 
 struct draft {
@@ -16,7 +17,7 @@ struct draft {
     struct st_judge judge;
     struct st_decisions start, fastest;
     enum st_update_policy update; /* of the fastest */
-    double seconds;
+    double seconds, limit;
 };
 
 /* Lower is better; infinite: it does not fit. */
@@ -47,13 +48,16 @@ static void descend_axis(struct draft *d, struct st_intent *intent, double *key,
     }
 }
 
-/* Simulates the plan's decisions. */
+/* Simulates the plan's decisions, unless they are slower than what is asked about; then their bound is told. */
 static strata_status judge(struct draft *d)
 {
     const struct st_decisions decided = d->plan->decided;
-    double seconds;
-    const strata_status st = st_judge_seconds(&seconds, &d->judge);
+    double seconds, work;
+    strata_status st = STRATA_OK;
 
+    seconds = st_plan_bound(d->plan, d->judge.machine, &work);
+    if (seconds * BOUND_SLACK <= fmin(d->limit, d->seconds))
+        st = st_judge_seconds(&seconds, &d->judge);
     if (st != STRATA_OK || seconds >= d->seconds)
         return st;
     d->seconds = seconds;
@@ -150,9 +154,10 @@ static strata_status draft(struct draft *d, const struct st_machine *rates, cons
 }
 
 strata_status st_plan_draft(double *seconds, const struct st_workload *workload, const struct st_capacity *capacity,
-                            const struct st_policy *policy, const struct st_machine *rates, const struct st_machine *priced)
+                            const struct st_policy *policy, const struct st_machine *rates, const struct st_machine *priced,
+                            double limit)
 {
-    struct draft d = {.seconds = HUGE_VAL};
+    struct draft d = {.seconds = HUGE_VAL, .limit = priced == NULL || priced == rates ? limit : HUGE_VAL};
     strata_status st = st_plan_create(&d.plan, workload, capacity, policy);
 
     if (st != STRATA_OK)

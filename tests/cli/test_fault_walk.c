@@ -90,7 +90,8 @@ static const struct {
     {"export --merge --model tests/golden/families/gpt2_exact --adapter tests/golden/adapters/gpt2_exact --out {w}/out --quiet",
      true, 1, false},
     {"check {w}/config.json", true, 1, false},
-    {"plan --model nano --threads 2 --machine {w}/machine.json --host-memory 1GiB --device-memory 1GiB --json", true, 3, false},
+    {"plan --model nano --micro-batch 1 --threads 2 --machine {w}/machine.json --host-memory 1GiB --device-memory 1GiB --json",
+     true, 3, false},
     {"info --json --nvme {w}/nvme", false, 1, false},
 };
 

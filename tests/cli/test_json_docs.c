@@ -200,12 +200,12 @@ static void every_key_is_documented_and_comes(void **state)
         {"train",
          "train --model nano --data {w}/good.bin --seq-len 128 --max-steps 2 --json --digest --eval-data {w}/good.heldout.bin "
          "--machine {w}/machine.json"},
-        {"plan", "plan --model nano --seq-len 32 --json"},
-        {"plan", "plan --model nano --seq-len 32 --json --gpu h100 --drive gen4:2TB"},
+        {"plan", "plan --model nano --seq-len 32 --micro-batch 1 --json"},
+        {"plan", "plan --model nano --seq-len 32 --micro-batch 1 --json --gpu h100 --drive gen4:2TB"},
         {"plan", "plan --model gpt2 --grad-accum 4 --max-steps 3 --json --machine tests/machines/laptop-8gb.json"},
         {"plan", "plan --model nano --seq-len 32 --json --save {w}/checkpoints --machine tests/machines/laptop-8gb.json"},
         {"plan", "plan --model gpt2 --ranks 16 --scale --json --machine tests/machines/h100-node8.json"},
-        {"plan", "plan --model gpt2-xl --json --host-memory 1G --machine tests/machines/laptop-8gb.json"},
+        {"plan", "plan --model gpt2-xl --micro-batch 1 --json --host-memory 1G --machine tests/machines/laptop-8gb.json"},
         {"plan",
          "plan --model gpt2 --json --grad-accum 4 --set strata.accumulation=horizontal --set zero_optimization.stage=3 --set "
          "zero_optimization.offload_optimizer.device=cpu --device-memory 700MiB --machine tests/machines/laptop-8gb.json"},

@@ -293,7 +293,7 @@ static void a_run_says_what_it_writes_and_its_plan_in_short(void **state)
     assert_null(strstr(p.out, "\n  state: "));
     assert_null(strstr(p.out, "\n  slots: "));
     program_free(&p);
-    workplace_run_ok(w, &p, "plan --model nano");
+    workplace_run_ok(w, &p, "plan --model nano --micro-batch 1");
     assert_non_null(strstr(p.out, "\n  state: "));
     assert_non_null(strstr(p.out, "\n  slots: "));
     program_free(&p);
@@ -305,16 +305,16 @@ static void plan_says_which_rates_there_are(void **state)
     struct program p;
     st_json *root;
 
-    workplace_run_ok(w, &p, "plan --model nano --json");
+    workplace_run_ok(w, &p, "plan --model nano --micro-batch 1 --json");
     root = parse(p.out, strlen(p.out));
     assert_int_equal(st_json_type(at(root, "schedule_bound_seconds")), ST_JSON_NULL);
     assert_int_equal(st_json_type(at(root, "bound_by")), ST_JSON_NULL);
     st_json_free(root);
     program_free(&p);
-    workplace_run_ok(w, &p, "plan --model nano");
+    workplace_run_ok(w, &p, "plan --model nano --micro-batch 1");
     assert_non_null(strstr(p.out, "shortest step: unknown"));
     program_free(&p);
-    workplace_run_ok(w, &p, "plan --model nano --seq-len 32 --machine tests/machines/card-24gb.json");
+    workplace_run_ok(w, &p, "plan --model nano --seq-len 32 --micro-batch 1 --machine tests/machines/card-24gb.json");
     assert_non_null(strstr(p.out, "passes over its memory, at 920 GB/s: "));
     program_free(&p);
 }
@@ -390,7 +390,7 @@ static void measured_rates_can_be_read_back(void **state)
     st_json_free(root);
     program_free(&p);
     assert_int_equal(workplace_entries(w, "nvme"), 0);
-    workplace_run_ok(w, &p, "plan --model nano --machine {w}/measured.json --json");
+    workplace_run_ok(w, &p, "plan --model nano --micro-batch 1 --machine {w}/measured.json --json");
     root = parse(p.out, strlen(p.out));
     assert_true(number(root, "schedule_bound_seconds") > 0);
     st_json_free(root);

@@ -103,7 +103,7 @@ static void a_gpu_of_unknown_memory_must_be_here(void **state)
     struct program p;
 
     workplace_write(w, "gpu.json", file, sizeof(file) - 1);
-    workplace_run(w, &p, "plan --model nano --device cuda --machine {w}/gpu.json");
+    workplace_run(w, &p, "plan --model nano --micro-batch 1 --device cuda --machine {w}/gpu.json");
     if (p.code != 0) {
         assert_int_equal(p.code, 2);
         assert_non_null(strstr(p.err, "cuda"));
@@ -116,12 +116,13 @@ static void what_was_assumed_is_said(void **state)
     const struct workplace *w = *state;
     struct program p;
 
-    workplace_run_ok(w, &p, "plan --model gpt2 --seq-len 128 --gpu 4090");
+    workplace_run_ok(w, &p, "plan --model gpt2 --seq-len 128 --micro-batch 1 --gpu 4090");
     assert_non_null(strstr(p.out, "GeForce RTX 4090: 22.0 GiB of 24 GB"));
     assert_non_null(strstr(p.out, "64 GB of DDR5-5600, 2 channels (all assumed"));
     assert_non_null(strstr(p.out, "no drive (--drive 7GB/s:2TB adds one)"));
     program_free(&p);
-    workplace_run_ok(w, &p, "plan --model gpt2 --seq-len 128 --gpu 4090 --ram 32GB:4xDDR4-3200 --drive gen3:1TB sata:2TB");
+    workplace_run_ok(
+        w, &p, "plan --model gpt2 --seq-len 128 --micro-batch 1 --gpu 4090 --ram 32GB:4xDDR4-3200 --drive gen3:1TB sata:2TB");
     assert_null(strstr(p.out, "channels ("));
     assert_non_null(strstr(p.out, "1 drive of 1 TB, 3.4 GB/s; 1 drive of 2 TB, 0.55 GB/s"));
     program_free(&p);
@@ -137,7 +138,7 @@ static void a_published_name_is_enough(void **state)
         char command[256];
         struct program p;
 
-        snprintf(command, sizeof(command), "plan --model %s --seq-len 128 --gpu h100", names[i]);
+        snprintf(command, sizeof(command), "plan --model %s --seq-len 128 --micro-batch 1 --gpu h100", names[i]);
         workplace_run_ok(w, &p, command);
         assert_non_null(strstr(p.out, "llama-1b: 1.24 billion parameters"));
         assert_int_equal(strstr(p.err, "taken for the preset llama-1b") != NULL, i < 2);

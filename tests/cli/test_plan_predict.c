@@ -56,7 +56,7 @@ static uint32_t count(const st_json *array)
 /* Without a file rates are measured where that is asked for, and else not known. */
 static void rates_are_measured_where_asked(void **state)
 {
-    static const char plan[] = "plan --model nano --seq-len 32 --json";
+    static const char plan[] = "plan --model nano --micro-batch 1 --seq-len 32 --json";
     struct program p;
     char measured[128];
     st_json *root = plan_json(*state, &p, plan);
@@ -148,7 +148,7 @@ static void what_cannot_matter_is_left_out(void **state)
     st_json *root;
 
     write_machine(w, "80e9", "1e12", "6e9");
-    root = plan_json(w, &p, "plan --model gpt2 --machine {w}/card.json --json");
+    root = plan_json(w, &p, "plan --model gpt2 --micro-batch 1 --machine {w}/card.json --json");
     more = st_json_get(root, "one_more");
     assert_null(named(more, "drive"));
     assert_null(named(more, "update"));
@@ -174,7 +174,7 @@ static void text_says_the_same(void **state)
     assert_non_null(strstr(p.out, "<- chosen"));
     assert_non_null(strstr(p.out, "one more drive"));
     program_free(&p);
-    workplace_run_ok(w, &p, "plan --model nano"); /* no rates: nothing is predicted */
+    workplace_run_ok(w, &p, "plan --model nano --micro-batch 1"); /* no rates: nothing is predicted */
     assert_null(strstr(p.out, "predicted step"));
     assert_null(strstr(p.out, "one more"));
     program_free(&p);
@@ -192,7 +192,7 @@ static void keep_first_core(cpu_set_t *set)
 /* How many cores plan is not how many the other machine has. */
 static void who_plans_does_not_matter(void **state)
 {
-    const char *const command = "plan --model nano --machine {w}/card.json --json";
+    const char *const command = "plan --model nano --micro-batch 1 --machine {w}/card.json --json";
     const struct workplace *w = *state;
     struct program all, one;
     cpu_set_t set, few;

@@ -1,5 +1,5 @@
-/* tests/cli/test_plan_question.c - strata plan --tokens: its file plans the same, nothing that was tried is faster, and its
- * advice fits. */
+/* tests/cli/test_plan_question.c - strata plan where nothing is chosen: its file plans the same, nothing that was tried is
+ * faster, and its advice fits. */
 #include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
@@ -23,11 +23,15 @@ static const struct question quick[] = {
     {"gpt2", "--seq-len 256 --machine tests/machines/laptop-8gb.json", "--batch-tokens 1K"},
     {"nano", "--gpu 4090", "--batch-tokens 4K"},
 };
+/* What people ask; where a machine named without them cannot do it, with the memory or drive that the answer names. */
 static const struct question people[] = {
-    {"gpt2", "--machine tests/machines/laptop-8gb.json", ""},
-    {"qwen3-0.6b", "--machine tests/machines/laptop-8gb.json", ""},
     {"llama-3-8b", "--gpu 4090 --ram 64GB --drive 7GB/s:2TB", ""},
-    {"qwen2.5-14b", "--gpu 3090 --ram 128GB --drive gen4:2TB", ""},
+    {"llama-3.1-70b", "--gpu 4090 --ram 64GB --drive gen4:2TB", ""},
+    {"qwen2.5-14b", "--gpu 3090 --drive gen4:2TB", ""},
+    {"mistral-7b", "--gpu a100-40gb --ram 128GB", ""},
+    {"llama-3.2-3b", "--gpu 4060-laptop --ram 32GB --drive gen4:1TB", ""},
+    {"gpt2", "--machine tests/machines/laptop-8gb.json", ""},
+    {"qwen2.5-14b", "--gpu 3090 --ram 128GB --drive gen4:2TB", "--batch-tokens 96K"},
     {"llama-3.1-70b", "--gpu 4090 --ram 512GB --drive gen4:2TBx2", ""},
 };
 
@@ -53,12 +57,29 @@ static void check_nothing_is_faster(const st_json *answer)
         assert_true(json_number(t, "predicted_seconds") >= 0.995 * chosen);
 }
 
-/* DeepSpeed must know every number; sections that it does not know it passes over. */
-static void check_file(const st_json *config)
+/* Numbers where DeepSpeed needs numbers, and keys that mean here what they mean there; sections that it does not know it passes
+ * over, and one may be ours. */
+static void check_file(const struct workplace *w, const st_json *config)
 {
+    struct program p;
+    uint32_t said = 0;
+    st_json *root;
+
     for (const st_json *n = st_json_first(config); n != NULL; n = st_json_next(n))
         assert_true(st_json_type(n) == ST_JSON_NUMBER || st_json_type(n) == ST_JSON_OBJECT);
     assert_true(json_number(config, "train_micro_batch_size_per_gpu") >= 1);
+    workplace_run_ok(w, &p, "check {w}/answer.json --json");
+    assert_int_equal(st_json_parse(&root, p.out, strlen(p.out), "check"), STRATA_OK);
+    for (const st_json *v = st_json_first(st_json_get(root, "values")); v != NULL; v = st_json_next(v)) {
+        if (strcmp(json_text(v, "origin"), "file") != 0)
+            continue;
+        if (strcmp(json_text(v, "verdict"), "honoured") != 0)
+            fail_msg("%s is not honoured", json_text(v, "path"));
+        said++;
+    }
+    assert_true(said >= 7 && st_json_first(st_json_get(root, "problems")) == NULL);
+    st_json_free(root);
+    program_free(&p);
 }
 
 static void check_question(const struct workplace *w, const struct question *q)
@@ -70,7 +91,7 @@ static void check_question(const struct workplace *w, const struct question *q)
              q->machine, q->step);
     answer = asked(w, 0, command);
     check_nothing_is_faster(answer);
-    check_file(st_json_get(answer, "config"));
+    check_file(w, st_json_get(answer, "config"));
     snprintf(command, sizeof(command), "plan --model %s %s --config {w}/answer.json --json", q->model, q->machine);
     plan = asked(w, 0, command);
     assert_true(json_number(plan, "predicted_seconds") == json_number(st_json_get(answer, "chosen"), "predicted_seconds"));
@@ -94,11 +115,11 @@ static void the_files_of_people_plan_the_same(void **state)
 
 static void advice_taken_literally_fits(void **state)
 {
-    static const char ask[] = "plan --model llama-1b --batch-tokens 4K --gpu 4090 --ram 64GB --json --device-memory 1GiB "
-                              "--host-memory 4GiB";
+    static const char ask[] = "plan --model gpt2 --seq-len 256 --batch-tokens 1K --gpu 4090 --json --device-memory 256MiB "
+                              "--host-memory 1GiB";
     static const struct {
         const char *tier, *option, *other;
-    } tiers[] = {{"device", "--device-memory", "--host-memory 4GiB"}, {"host", "--host-memory", "--device-memory 1GiB"}};
+    } tiers[] = {{"device", "--device-memory", "--host-memory 1GiB"}, {"host", "--host-memory", "--device-memory 256MiB"}};
     const struct workplace *w = *state;
     st_json *answer = asked(w, 3, ask);
 
@@ -109,7 +130,7 @@ static void advice_taken_literally_fits(void **state)
         assert_true(least > 0 && least % (64u << 20) == 0);
         for (uint64_t less = 0; less < 2; less++) {
             snprintf(command, sizeof(command),
-                     "plan --model llama-1b --batch-tokens 4K --gpu 4090 --ram 64GB --json %s %lluMiB %s", tiers[i].option,
+                     "plan --model gpt2 --seq-len 256 --batch-tokens 1K --gpu 4090 --json %s %lluMiB %s", tiers[i].option,
                      (unsigned long long)((least >> 20) - 64 * less), tiers[i].other);
             st_json_free(asked(w, less == 0 ? 0 : 3, command));
         }
@@ -117,19 +138,83 @@ static void advice_taken_literally_fits(void **state)
     st_json_free(answer);
 }
 
+/* Of many sequences they take more host memory than there is. */
+static void checkpoints_of_activations_may_lie_on_drives(void **state)
+{
+    st_json *answer = asked(*state, 0,
+                            "plan --model gpt2 --seq-len 256 --batch-tokens 16K --gpu 4060-laptop --drive gen4:1TB "
+                            "--device-memory 400MiB --host-memory 700MiB --json");
+
+    assert_string_equal(json_text(st_json_get(answer, "chosen"), "activation_checkpoints"), "nvme");
+    assert_string_equal(json_text(st_json_get(st_json_get(answer, "config"), "strata"), "activation_tier"), "nvme");
+    st_json_free(answer);
+}
+
 static void the_text_says_how_long_and_on_what(void **state)
 {
     struct program p;
 
-    workplace_run_ok(*state, &p, "plan --model nano --gpu 4090 --max-steps 1000");
-    assert_null(strstr(p.out, "it fits")); /* not asked */
-    program_free(&p);
     workplace_run_ok(*state, &p, "plan --model nano --gpu 4090 --batch-tokens 2K --max-steps 1000");
     assert_non_null(strstr(p.out, "steps of 2048 tokens"));
-    assert_non_null(strstr(p.out, "judged on GeForce RTX 4090"));
+    assert_non_null(strstr(p.out, "judged on GeForce RTX 4090, 64 GB of memory, no drive"));
     assert_non_null(strstr(p.out, "in 1000 steps"));
     assert_non_null(strstr(p.out, "one more would make it"));
+    assert_null(strstr(p.out, " endure")); /* nothing is written */
     assert_null(strstr(p.err, "notice"));
+    program_free(&p);
+    workplace_run_ok(*state, &p, "plan --model nano --gpu 4090 --batch-tokens 256 --tokens 256");
+    assert_non_null(strstr(p.out, "tokens in 1 step:"));
+    assert_null(strstr(p.out, "of 1 settings"));
+    program_free(&p);
+    workplace_run_ok(*state, &p,
+                     "plan --model nano --gpu 4090 --drive gen4:1TB --device-memory 12M --host-memory 8M --batch-tokens 256 "
+                     "--tokens 1B");
+    assert_non_null(strstr(p.out, "drives endure 600 TB written for each TB (data sheets of client drives"));
+    assert_non_null(strstr(p.out, " of what they endure"));
+    program_free(&p);
+}
+
+/* Whoever says nothing of a run asks; a plan is for those who do, and the answer ends with the plan that it recommends. */
+static void what_makes_a_question(void **state)
+{
+    static const struct {
+        const char *options;
+        bool asks;
+    } rows[] = {
+        {"--max-steps 9 --threads 2 --host-memory 1GiB --device-memory 1GiB --nvme /nowhere", true},
+        {"--micro-batch 1", false},
+        {"--set zero_optimization.stage=0", false},
+        {"--config {w}/stage.json", false},
+        {"--save {w}/saved", false},
+        {"--lr 1e-4", false},
+        {"--data {w}/good.bin --out {w}/out", false},
+    };
+    static const char stage[] = "{\"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": {\"stage\": 0}}";
+    const struct workplace *w = *state;
+
+    workplace_write(w, "stage.json", stage, strlen(stage));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char command[256];
+        struct program p;
+
+        snprintf(command, sizeof(command), "plan --model nano --gpu 4090 --drive gen4:1TB %s", rows[i].options);
+        workplace_run_ok(w, &p, command);
+        if ((strstr(p.out, "\n  it fits: ") != NULL) != rows[i].asks || strstr(p.out, "\n  budget ") == NULL ||
+            strstr(p.out, "machine by names") == NULL)
+            fail_msg("strata %s: %s", command, p.out);
+        program_free(&p);
+    }
+}
+
+/* The rates of this machine are measured, where no other is named. */
+static void this_machine_is_asked_about(void **state)
+{
+    struct program p;
+
+    workplace_run_ok(*state, &p, "plan --model nano --fault machine.patience:0:0:0");
+    assert_null(strstr(p.out, "machine by names"));
+    assert_null(strstr(p.out, "one more"));
+    assert_non_null(strstr(p.out, "predicted step: "));
     program_free(&p);
 }
 
@@ -153,7 +238,10 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_file_plans_the_same),
         cmocka_unit_test(advice_taken_literally_fits),
+        cmocka_unit_test(checkpoints_of_activations_may_lie_on_drives),
         cmocka_unit_test(the_text_says_how_long_and_on_what),
+        cmocka_unit_test(what_makes_a_question),
+        cmocka_unit_test(this_machine_is_asked_about),
     };
     const struct CMUnitTest longer[] = {cmocka_unit_test(the_files_of_people_plan_the_same)};
 

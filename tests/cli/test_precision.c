@@ -54,7 +54,7 @@ static void plan(const struct workplace *w, struct program *p, const struct prec
 
     if (row->config != NULL)
         workplace_write(w, "config.json", row->config, strlen(row->config));
-    snprintf(line, sizeof(line), "plan --model %s --seq-len 32 %s %s", row->model,
+    snprintf(line, sizeof(line), "plan --model %s --seq-len 32 --micro-batch 1 %s %s", row->model,
              row->config != NULL ? "--config {w}/config.json" : "", row->options);
     workplace_run(w, p, line);
 }

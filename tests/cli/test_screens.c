@@ -137,7 +137,7 @@ static void sentences_fit(void **state)
 {
     static const char *const commands[] = {
         "plan --model gpt2 --config configs/zero3_cpu.json --machine tests/machines/laptop-8gb.json --nvme {w}/nvme",
-        "plan --model gpt2-xl --machine tests/machines/laptop-8gb.json",
+        "plan --model gpt2-xl --micro-batch 1 --machine tests/machines/laptop-8gb.json",
         "train --model no-such-preset --data {w}/good.bin --max-steps 1",
         "check {w}/wrong.json",
         "generate --model {w}/model --prompt x --max-tokens 2 --top-p 0.5",

@@ -61,7 +61,7 @@ static void closed_files_are_nobodys(void **state)
 static void a_pipe_that_nobody_reads_is_named(void **state)
 {
     static const char *const commands[] = {"--help",
-                                           "plan --model gpt2 --machine {w}/machine.json",
+                                           "plan --model gpt2 --micro-batch 1 --machine {w}/machine.json",
                                            "info --json",
                                            "train --help",
                                            TRAIN "--json",
@@ -162,7 +162,7 @@ static void a_small_stack_is_refused(void **state)
 #endif
     assert_int_equal(getrlimit(RLIMIT_STACK, &before), 0);
     assert_int_equal(setrlimit(RLIMIT_STACK, &small), 0);
-    workplace_start_piped(w, &p, "plan --model nano");
+    workplace_start_piped(w, &p, "plan --model nano --micro-batch 1");
     assert_int_equal(setrlimit(RLIMIT_STACK, &before), 0);
     program_drain(&p);
     program_wait(&p);

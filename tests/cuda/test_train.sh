@@ -56,7 +56,7 @@ if [ "$extent" = --all ]; then
     run tree_paged --device cuda --device-memory 6MiB --set strata.accumulation=horizontal $leaves
     same tree tree_paged
 fi
-"$strata" plan --model nano --seq-len 32 --device cuda >plan
+"$strata" plan --model nano --seq-len 32 --micro-batch 1 --device cuda >plan
 grep -q 'memory of the GPU: at most .* = device + 176 MiB ' plan || { echo "the plan says nothing of the GPU's memory" >&2; exit 1; }
 
 # A kernel that never ends: the run does, at its deadline, and says where to look.

@@ -23,7 +23,7 @@ static double draft(const struct best_case *c, const struct st_capacity *capacit
 {
     double seconds;
 
-    if (st_plan_draft(&seconds, &c->w, capacity, &c->policy, rates, &c->machine) != STRATA_OK)
+    if (st_plan_draft(&seconds, &c->w, capacity, &c->policy, rates, &c->machine, HUGE_VAL) != STRATA_OK)
         fail_msg("%s: %s", c->what, strata_last_error());
     return seconds;
 }
