@@ -2,8 +2,11 @@
  * by tools/make_golden_merge.py), what is not adapted stays byte for byte, and what is written reads back. */
 #include "core/base/fault.h"
 #include "core/system/file.h"
+#include "kernels/kernels.h"
+#include "model/adapter/adapter.h"
 #include "model/hf/hf_adapter.h"
 #include "model/hf/safetensors_internal.h"
+#include "model/layout.h"
 #include "model/tokenizer/train.h"
 #include "model_fixture.h"
 #include "tests/common/file_order.h"
@@ -569,6 +572,82 @@ static void test_what_is_written_reads_back(void **state)
     }
 }
 
+/* A value that every format holds, of an element of a page. */
+static float page_value(uint32_t page, uint64_t elem)
+{
+    return (float)((page * 31 + elem) % 251);
+}
+
+/* Pages of a run, in the format of their groups (adapters', fp32, and that of the run), cut anywhere: what is trained is written
+ * in fp32, each element at its place. */
+static void test_pages_are_written_in_each_format(void **state)
+{
+    static const char dir[] = FAMILIES "/qwen2_layers", text[] = "{\"r\":3,\"target_modules\":\"all-linear\","
+                                                                 "\"modules_to_save\":[\"norm\"]}";
+    static const strata_dtype dtypes[] = {STRATA_F32, STRATA_BF16, STRATA_F16};
+    const struct st_kernels *k = st_kernels_pick("scalar");
+    struct st_model *plain = open_model(dir);
+    struct st_adapter_spec *spec;
+
+    (void)state;
+    assert_ok(st_adapter_spec_parse(&spec, text, strlen(text), "here"));
+    for (uint32_t d = 0; d < 3; d++) {
+        const struct st_model_batch batch = {.micro_batch = 1, .seq = 1, .grad_accum = 1, .dtype = dtypes[d], .adapter = spec};
+        struct st_hf_adapter_output output = {.spec = spec, .base = "x", .dir = scratch_path("pages"), .overwrite = true};
+        struct st_hf_adapter_writer *w;
+        struct st_model_config config = {0};
+        struct st_adapter_values values;
+        struct st_hf_adapter *a;
+        struct st_model *m;
+        uint32_t count;
+
+        assert_ok(st_model_config_read(&config, dir));
+        assert_ok(st_model_create(&m, &config, &batch));
+        output.model = m;
+        assert_ok(st_hf_adapter_writer_open(&w, &output));
+        for (uint32_t p = 0; p < m->workload.page_count; p++) {
+            const struct st_page *page = &m->workload.pages[p];
+
+            for (const struct st_group *g = page->groups; g < page->groups + page->group_count; g++)
+                for (uint64_t first = 0, n; g->kind != ST_GROUP_FROZEN && first < g->elems; first += n) {
+                    float wide[100];
+                    uint16_t narrow[100];
+
+                    n = g->elems - first < 100 ? g->elems - first : 100;
+                    for (uint64_t i = 0; i < n; i++)
+                        wide[i] = page_value(p, g->offset + first + i);
+                    if (g->format == STRATA_BF16)
+                        k->f32_to_bf16(narrow, wide, n);
+                    else if (g->format == STRATA_F16)
+                        k->f32_to_f16(narrow, wide, n);
+                    assert_ok(st_hf_adapter_writer_put_page(w, p, g->offset + first, n,
+                                                            g->format == STRATA_F32 ? (const void *)wide : narrow));
+                }
+        }
+        assert_ok(st_hf_adapter_writer_commit(w));
+        assert_ok(st_hf_adapter_open(&a, plain, output.dir));
+        values = st_hf_adapter_values(a);
+        for (uint32_t i = 0; i < m->tensor_count; i++) {
+            const struct st_tensor *t = &m->tensors[i];
+            const struct st_hf_adapted *list = st_hf_adapter_tensors(a, &count), *at = NULL;
+            float *v = malloc(t->elems * sizeof(*v));
+
+            for (uint32_t n = 0; n < count && at == NULL; n++)
+                at = strcmp(list[n].saved ? list[n].tensor->name : list[n].name, t->name) == 0 ? &list[n] : NULL;
+            if ((at != NULL) != !t->frozen)
+                fail_msg("%s is %s", t->name, t->frozen ? "written" : "not written");
+            assert_ok(at != NULL ? values.read(values.ctx, at, 0, t->elems, v) : STRATA_OK);
+            for (uint64_t e = 0; at != NULL && e < t->elems; e++)
+                assert_true(v[e] == page_value(t->page, t->offset + e));
+            free(v);
+        }
+        st_hf_adapter_close(a);
+        st_model_destroy(m);
+    }
+    st_adapter_spec_destroy(spec);
+    st_model_destroy(plain);
+}
+
 /* Of an object that says nothing PEFT gets everything that it would not know otherwise. */
 static void test_settings_are_whole(void **state)
 {
@@ -666,6 +745,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_all_is_on_the_disk_before_the_first_name, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_another_base_is_noted, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_what_is_written_reads_back, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(test_pages_are_written_in_each_format, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_settings_are_whole, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_a_directory_has_one_writer, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_no_room_at_the_start_does_not_fit, scratch_begin, scratch_end),

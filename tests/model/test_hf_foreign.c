@@ -131,6 +131,7 @@ static void test_shards(void **state)
     struct st_model *m = tiny_model(STRATA_F32);
     struct st_hf_reader *r = NULL;
     struct foreign one = all_of(m), two = all_of(m);
+    static const char *const names[] = {"", ".", "..", "/one.safetensors", "../one.safetensors", "one.safetensors/"};
     const char *index;
 
     (void)state;
@@ -158,6 +159,13 @@ static void test_shards(void **state)
     assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "weight_map");
     write_file(index, "{\"weight_map\":{}}", 17);
     assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "empty");
+    for (uint32_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) { /* what no file beside it can be called */
+        char text[64];
+
+        snprintf(text, sizeof(text), "{\"weight_map\":{\"a\":\"%s\"}}", names[i]);
+        write_file(index, text, strlen(text));
+        assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "is not a file name");
+    }
     write_file(index, "{\"weight_map\":{\"a\":1}}", 22);
     assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "not a file name");
     write_file(index, "nonsense", 8);

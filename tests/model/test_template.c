@@ -172,6 +172,37 @@ static void lengths_and_margins(void **state)
 
 /* --- refusals and limits --- */
 
+/* Each field of a date as Python's strftime writes it, in years before and after this one. */
+static void dates_are_pythons(void **state)
+{
+    static const char template[] = "{{ strftime_now('%a %A %b %B %d %j %m %y %Y %H:%M:%S %%') }}";
+    static const struct {
+        int year, month, day;
+        const char *text;
+    } rows[] = {{1999, 12, 31, "Fri Friday Dec December 31 365 12 99 1999 00:00:00 %"},
+                {2000, 2, 29, "Tue Tuesday Feb February 29 060 02 00 2000 00:00:00 %"},
+                {2024, 12, 31, "Tue Tuesday Dec December 31 366 12 24 2024 00:00:00 %"},
+                {2101, 1, 1, "Sat Saturday Jan January 01 001 01 01 2101 00:00:00 %"}};
+    st_json *m = talk("[]");
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_template_input input = input_of(m);
+        struct st_rendered out;
+        struct st_template *t;
+
+        input.year = rows[i].year;
+        input.month = rows[i].month;
+        input.day = rows[i].day;
+        assert_ok(st_template_open(&t, template, sizeof(template) - 1, "case"));
+        assert_ok(st_template_render(&out, t, &input));
+        assert_string_equal(out.text, rows[i].text);
+        st_rendered_free(&out);
+        st_template_close(t);
+    }
+    st_json_free(m);
+}
+
 static void assert_render_fails(const char *template, strata_status wanted, const char *sentence)
 {
     st_json *m = talk(TALK);
@@ -336,17 +367,12 @@ static void memory_that_runs_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_as_reference),
-        cmocka_unit_test(bytes_keep_their_origin),
-        cmocka_unit_test(generation_blocks_are_marked),
-        cmocka_unit_test(generation_is_told),
-        cmocka_unit_test(lengths_and_margins),
-        cmocka_unit_test(refusals_name_the_line),
-        cmocka_unit_test(hostile_templates_end),
-        cmocka_unit_test(deep_templates_are_refused),
-        cmocka_unit_test(large_templates_are_refused),
-        cmocka_unit_test(messages_must_be_a_list),
-        cmocka_unit_test(memory_that_runs_out),
+        cmocka_unit_test(dates_are_pythons),          cmocka_unit_test(same_as_reference),
+        cmocka_unit_test(bytes_keep_their_origin),    cmocka_unit_test(generation_blocks_are_marked),
+        cmocka_unit_test(generation_is_told),         cmocka_unit_test(lengths_and_margins),
+        cmocka_unit_test(refusals_name_the_line),     cmocka_unit_test(hostile_templates_end),
+        cmocka_unit_test(deep_templates_are_refused), cmocka_unit_test(large_templates_are_refused),
+        cmocka_unit_test(messages_must_be_a_list),    cmocka_unit_test(memory_that_runs_out),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

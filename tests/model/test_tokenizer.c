@@ -442,6 +442,43 @@ static void test_tokens_without_a_decoder_are_apart(void **state)
     scratch_close();
 }
 
+/* An added token takes the white space beside it also where a long text could be cut between them. */
+static void test_added_tokens_strip_across_windows(void **state)
+{
+    static const char *const sides[] = {"rstrip", "lstrip"};
+    enum { COUNT = 60000 };
+    char *text = malloc(4 * COUNT), json[512];
+
+    (void)state;
+    assert_non_null(text);
+    scratch_open();
+    for (uint32_t side = 0; side < 2; side++) {
+        struct st_encoding out = {0};
+        struct st_tokenizer *t;
+        struct st_encoder *e;
+
+        for (size_t i = 0; i < COUNT; i++)
+            memcpy(text + 4 * i, side == 0 ? "xx  " : "  xx", 4);
+        snprintf(json, sizeof(json),
+                 "{\"added_tokens\":[{\"id\":2,\"content\":\"xx\",\"%s\":true,\"normalized\":false}],"
+                 "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+                 "\"model\":{\"type\":\"BPE\",\"vocab\":{\"x\":0,\"\xc4\xa0\":1},\"merges\":[]}}",
+                 sides[side]);
+        scratch_put("tokenizer.json", json);
+        assert_ok(st_tokenizer_open(&t, scratch_dir));
+        assert_ok(st_encoder_create(&e, t));
+        feed_in_parts(e, text, 4 * COUNT, 1000, &out);
+        assert_int_equal(out.count, COUNT);
+        for (size_t i = 0; i < COUNT; i++)
+            assert_int_equal(out.ids[i], 2);
+        st_encoding_free(&out);
+        st_encoder_destroy(e);
+        st_tokenizer_close(t);
+    }
+    scratch_close();
+    free(text);
+}
+
 static void test_what_a_tokenizer_says_of_itself(void **state)
 {
     struct st_tokenizer *llama3 = open_shape("llama3"), *qwen2 = open_shape("qwen2");
@@ -528,6 +565,7 @@ int main(void)
         cmocka_unit_test(test_merges_are_those_of_the_definition),
         cmocka_unit_test(test_tokens_without_a_decoder_are_apart),
         cmocka_unit_test(test_what_saves_work_does),
+        cmocka_unit_test(test_added_tokens_strip_across_windows),
         cmocka_unit_test(test_what_a_tokenizer_says_of_itself),
     };
 

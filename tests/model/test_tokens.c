@@ -3,6 +3,7 @@
 #include "model/data/tokens.h"
 #include "model_fixture.h"
 #include "tests/common/fault_walk.h"
+#include "tests/common/kept_log.h"
 #include "tests/common/whole_file.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -86,6 +87,34 @@ static struct st_token_identity identity_of(const char *path)
     identity.path = NULL;
     st_token_set_close(set);
     return identity;
+}
+
+/* A vocabulary of less than half the model's is another tokenizer's: said, and read all the same. */
+static void test_a_small_vocabulary_is_noted(void **state)
+{
+    static const struct {
+        uint32_t file, model;
+        bool noted;
+    } rows[] = {{50, 100, false}, {49, 100, true}, {99, 100, false}, {100, 100, false}, {0, 100, false}};
+    const char *path;
+
+    (void)state;
+    scratch_open();
+    path = scratch_path("a.bin");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_token_set *set;
+
+        write_tokens(path, 2, 26, 20, 0);
+        change_word(path, 3, rows[i].file);
+        kept_log_begin(ST_LOG_NOTICE);
+        assert_ok(st_token_set_open(&set, &path, 1, rows[i].model, 8));
+        kept_log_end();
+        assert_int_equal(kept_log.count, rows[i].noted);
+        if (rows[i].noted)
+            assert_non_null(strstr(kept_log.last, "has a vocabulary of 49 tokens, the model has 100"));
+        st_token_set_close(set);
+    }
+    scratch_close();
 }
 
 /* A copy is the same data; another token, its first or its last, another count or another header is not. */
@@ -569,6 +598,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows_in_order_cross_no_file),
+        cmocka_unit_test(test_a_small_vocabulary_is_noted),
         cmocka_unit_test(test_identity_is_of_the_contents),
         cmocka_unit_test(test_window_of_one_token),
         cmocka_unit_test(test_shuffle_is_a_permutation_per_epoch),
