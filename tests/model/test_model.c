@@ -522,6 +522,8 @@ static void test_embeddings_are_scaled_in_their_dtype(void **state)
 static void test_llama_bytes_and_flops(void **state)
 {
     const struct st_model_batch batch = {.micro_batch = 1, .seq = 512, .grad_accum = 1, .dtype = STRATA_BF16, .workers = 2};
+    const struct st_model_batch generation = {
+        .micro_batch = 1, .seq = 16, .grad_accum = 1, .dtype = STRATA_BF16, .workers = 2, .generate = true, .context = 700};
     struct st_model *m = create("llama-1b", &batch);
     const struct st_workload *w = st_model_workload(m);
     const double hidden = 2048, linear = 2 * hidden * (2048 + 2 * 512 + 2048 + 3 * 8192);
@@ -531,6 +533,13 @@ static void test_llama_bytes_and_flops(void **state)
     assert_int_equal(w->constants_bytes, 512 * 64 * 4);
     assert_true(w->block_forward_flops == 512 * (linear + 4 * 512 * hidden));
     assert_true(w->model_flops_per_token == 6.0 * 1235814400 + 12.0 * 16 * hidden * 512);
+    assert_true(w->head_forward_flops == 512 * 2 * hidden * 128256);
+    assert_true(w->head_backward_flops == 3 * w->head_forward_flops);
+    st_model_destroy(m);
+    m = create("llama-1b", &generation); /* of the last row alone */
+    w = st_model_workload(m);
+    assert_true(w->head_forward_flops == 2 * hidden * 128256);
+    assert_true(w->block_forward_flops == 16 * (linear + 4 * 700 * hidden)); /* over a full cache */
     st_model_destroy(m);
 }
 

@@ -191,16 +191,21 @@ static void optional_operands_count(void **state)
 
         assert_true(bytes[i] == own + row * (ROWS + i) + sums);
     }
-    for (uint32_t i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < 6; i++) {
+        static const enum st_epilogue epilogues[6] = {
+            [3] = ST_EPILOGUE_GELU, [4] = ST_EPILOGUE_GELU_INPUT, [5] = ST_EPILOGUE_GELU_BACKWARD};
+        const uint32_t outs = i == 2 || i == 3 || i == 5 ? 2 : 1; /* C is read and written, or C and aux */
         struct st_matmul mm = base;
 
         mm.m += 8 * i;
         mm.bias = i == 1;
         mm.accumulate = i == 2;
+        mm.epilogue = epilogues[i];
+        mm.aux = mm.epilogue != ST_EPILOGUE_NONE ? at[5] : NULL;
         ok(o->matmul(t.dev, &mm, at[0], at[1], at[2], mm.bias ? at[4] : NULL));
         ok(st_device_timed_collect(t.dev));
         assert_true(class_of(&t, ST_DEVICE_MATMUL, mm.m, COLS)->bytes ==
-                    4.0 * (mm.m * 16 + 16 * COLS + mm.m * COLS * (i == 2 ? 2 : 1) + (i == 1 ? COLS : 0)));
+                    4.0 * (mm.m * 16 + 16 * COLS + mm.m * COLS * outs + (i == 1 ? COLS : 0)));
     }
     close_timed(&t);
 }
