@@ -215,6 +215,48 @@ static void staged_copies_do_not_keep_the_caller(void **state)
     free(host);
 }
 
+/* Up and back down again in pieces, of which the last is a short one, by slots that are used again and again. */
+static strata_status staged_round_trip(struct st_device *dev, unsigned char *host, uint64_t bytes)
+{
+    strata_status st;
+
+    memset(host + bytes, 0, bytes);
+    if ((st = ops->upload(dev, ops->arena(dev), host, bytes)) != STRATA_OK ||
+        (st = ops->finish(dev, ST_QUEUE_UPLOAD)) != STRATA_OK ||
+        (st = ops->download(dev, host + bytes, ops->arena(dev), bytes)) != STRATA_OK ||
+        (st = ops->finish(dev, ST_QUEUE_DOWNLOAD)) != STRATA_OK)
+        return st;
+    assert_memory_equal(host, host + bytes, bytes);
+    return STRATA_OK;
+}
+
+/* A slot is not filled, nor read, before the GPU is done with it, however late that is; a copy that fails is told once. */
+static void slots_wait_for_their_copies(void **state)
+{
+    const uint64_t bytes = 5 * ST_CUDA_STAGING_BYTES + 4096;
+    unsigned char *host = aligned_alloc(4096, 2 * bytes);
+    struct st_device *dev = opened(bytes);
+
+    (void)state;
+    assert_non_null(host);
+    for (uint64_t i = 0; i < bytes; i++)
+        host[i] = (unsigned char)(i * 2654435761u >> 23);
+    twin_fail("cudaHostRegister", 0, 1, cudaErrorNotSupported);
+    ok(ops->pin(dev, host, 2 * bytes, NULL));
+    assert_int_equal(twin_disarm(), 1);
+    twin_be_lazy(1);
+    ok(staged_round_trip(dev, host, bytes));
+    for (uint64_t piece = 0; piece < 12; piece += 3) {
+        twin_fail("cudaMemcpyAsync", piece, 1, cudaErrorUnknown);
+        assert_int_equal(staged_round_trip(dev, host, bytes), STRATA_E_INTERNAL);
+        assert_int_equal(twin_disarm(), 1);
+        ok(staged_round_trip(dev, host, bytes));
+    }
+    twin_be_lazy(0);
+    ops->close(dev);
+    free(host);
+}
+
 /* A queue that has nothing to wait for is never late. */
 static void idle_queues_have_no_deadline(void **state)
 {
@@ -236,7 +278,7 @@ int main(void)
         device_test(marks_come_in_order),          device_test(a_mark_is_kept_until_its_callback_returns),
         device_test(a_broken_context_is_reported), device_test(a_deadline_ends_every_wait),
         device_test(what_comes_late_is_ignored),   device_test(staged_copies_do_not_keep_the_caller),
-        device_test(idle_queues_have_no_deadline),
+        device_test(slots_wait_for_their_copies),  device_test(idle_queues_have_no_deadline),
     };
 
     return device_rig_load() ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
