@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-#define MERGED_MICROS 8u
+#define MERGED_MICROS 12u
 #define FEW_MICROS    8u
 #define MORE_MICROS   12u
 #define MANY_MICROS   24u    /* steps of at least so many are not simulated whole, */
@@ -57,15 +57,19 @@ void st_judge_nominal(struct st_machine *machine, const struct st_plan *smallest
 
 /* --- folding --- */
 
-/* A plan for the same pages, chunks and micro-batch work in `micros` micro-batches, each `factor` times as large. */
-static strata_status fold(struct st_plan **out, const struct st_plan *plan, uint32_t micros, double factor)
+/* A plan for the same pages and chunks in `micros` micro-batches, each with `rows` tokens.  *out NULL: there are too many. */
+static strata_status fold(struct st_plan **out, const struct st_plan *plan, uint32_t micros, uint64_t rows)
 {
     struct st_workload w = plan->program.workload; /* its lists are copied */
+    const double factor = (double)rows / ((double)w.micro_batch * w.seq);
     struct st_policy policy = plan->policy;
 
+    if (rows > UINT32_MAX)
+        return STRATA_OK;
     w.grad_accum = micros;
-    w.micro_batch = (uint32_t)(w.micro_batch * factor + 0.5);
-    w.activation_bytes = (uint64_t)((double)w.activation_bytes * factor);
+    w.micro_batch = 1;
+    w.seq = (uint32_t)rows; /* costs are given; of these two only the product counts */
+    w.activation_bytes = rows * w.hidden * strata_dtype_bytes(w.dtype);
     w.block_forward_flops *= factor;
     w.block_backward_flops *= factor;
     w.head_forward_flops *= factor;
@@ -87,15 +91,16 @@ static strata_status fold_both(struct st_judge *judge)
     const struct st_plan *plan = judge->plan;
     const uint32_t micros = plan->program.workload.grad_accum, leaves = plan->policy.leaves;
     const uint32_t merged = leaves * (leaves < MERGED_MICROS ? MERGED_MICROS / leaves : 1);
+    const uint64_t rows = (uint64_t)plan->program.workload.micro_batch * plan->program.workload.seq;
     strata_status st = STRATA_OK;
 
     if (st_plan_ops_about(plan) < MANY_OPS)
         return STRATA_OK;
     if (plan->policy.accumulation != ST_ACCUMULATE_HORIZONTAL && 2 * merged <= micros)
-        st = fold(&judge->merged, plan, merged, (double)micros / merged);
+        st = fold(&judge->merged, plan, merged, (rows * micros + merged / 2) / merged);
     if (st == STRATA_OK && plan->policy.accumulation != ST_ACCUMULATE_VERTICAL && leaves == 1 && micros >= MANY_MICROS &&
-        (st = fold(&judge->few, plan, FEW_MICROS, 1)) == STRATA_OK)
-        st = fold(&judge->more, plan, MORE_MICROS, 1);
+        (st = fold(&judge->few, plan, FEW_MICROS, rows)) == STRATA_OK)
+        st = fold(&judge->more, plan, MORE_MICROS, rows);
     return st;
 }
 
@@ -153,7 +158,7 @@ strata_status st_judge_seconds(double *seconds, struct st_judge *judge)
 {
     const bool horizontal = judge->plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL;
 
-    if (horizontal && judge->few != NULL)
+    if (horizontal && judge->more != NULL)
         return extrapolate(seconds, judge);
     return simulate(seconds, judge, horizontal || judge->merged == NULL ? judge->plan : judge->merged);
 }

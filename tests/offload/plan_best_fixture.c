@@ -192,7 +192,7 @@ static void make_case(struct best_case *c, uint64_t seed, uint32_t micros)
     *c = (struct best_case){.seed = seed};
     make_workload(c, &draws);
     if (micros > 0)
-        c->w.grad_accum = micros << plan_draw(&draws, 4);
+        c->w.grad_accum = (micros << plan_draw(&draws, 4)) + (uint32_t)(seed % 3);
     make_machine(c, &draws);
     make_policy(c, &draws);
     c->large = 12 * c->w.params > LARGE_BYTES;

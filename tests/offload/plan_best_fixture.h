@@ -18,7 +18,7 @@ struct best_case {
 
 /** best_case_fini(). */
 void best_case_make(struct best_case *c, uint64_t seed);
-/** The same with 16 to 128 micro-batches. */
+/** The same with 16 to 130 micro-batches. */
 void best_case_many_micros(struct best_case *c, uint64_t seed);
 void best_case_fini(struct best_case *c);
 

@@ -90,6 +90,51 @@ static void given_chunks_are_obeyed(void **state)
     st_plan_destroy(plan);
 }
 
+/* What a choice costs is a count of simulated ops, whatever the model: the same everywhere, and no more for many micro-batches.
+ */
+static void choices_are_bounded(void **state)
+{
+    static const struct {
+        uint32_t blocks, micros;
+    } runs[] = {{80, 127}, {1000, 4}}; /* 127 micro-batches: no fewer have as many tokens each */
+    const struct st_policy policy = {.param_tier = STRATA_TIER_NVME,
+                                     .optimizer_tier = STRATA_TIER_NVME,
+                                     .activation_tier = STRATA_TIER_COUNT,
+                                     .update = ST_UPDATE_AUTO,
+                                     .accumulation = ST_ACCUMULATE_AUTO,
+                                     .needs_norm = true,
+                                     .streamed = ST_STREAMED_AUTO,
+                                     .cache = ST_AUTO_BYTES};
+    struct st_machine machine;
+
+    (void)state;
+    assert_int_equal(st_machine_read(&machine, "tests/machines/card-24gb.json"), STRATA_OK);
+    machine.capacity.bytes[STRATA_TIER_HOST] = 1ull << 40;
+    machine.capacity.bytes[STRATA_TIER_NVME] = 1ull << 46;
+    for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+        const struct plan_sizes sizes = {.dtype = STRATA_BF16,
+                                         .blocks = runs[i].blocks,
+                                         .hidden = 8192,
+                                         .vocab = 128256,
+                                         .slice_rows = 512,
+                                         .seq = 2048,
+                                         .micro_batch = 1,
+                                         .grad_accum = runs[i].micros,
+                                         .block_params = 855654400};
+        struct st_plan *plan = plan_of(&sizes, &machine, &policy, "large");
+        const uint64_t start = st_clock_ns();
+
+        assert_true(plan->fits);
+        if (st_plan_judge(&plan, &machine) != STRATA_OK)
+            fail_msg("%s", strata_last_error());
+        print_message("%u blocks, %u micro-batches: %llu ops simulated for a program of %u, in %.2f s\n", runs[i].blocks,
+                      runs[i].micros, (unsigned long long)plan->judged_ops, plan->program.op_count,
+                      (double)(st_clock_ns() - start) * 1e-9);
+        assert_in_range(plan->judged_ops, 1, 6000000);
+        st_plan_destroy(plan);
+    }
+}
+
 static uint64_t slot_bytes(const struct st_plan *plan)
 {
     for (uint32_t i = 0; i < plan->item_count; i++)
@@ -156,9 +201,8 @@ static void saving_takes_little_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chunks_grow_with_the_model),
-        cmocka_unit_test(ample_memory_is_divided_as_fast),
-        cmocka_unit_test(given_chunks_are_obeyed),
+        cmocka_unit_test(chunks_grow_with_the_model), cmocka_unit_test(ample_memory_is_divided_as_fast),
+        cmocka_unit_test(given_chunks_are_obeyed),    cmocka_unit_test(choices_are_bounded),
         cmocka_unit_test(saving_takes_little_memory),
     };
 
