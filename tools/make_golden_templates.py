@@ -67,7 +67,7 @@ none_such | default('d'), '' | default('d'), '' | default('d', true), none | def
 '5' | int, '5.9' | int, 'x' | int, 'x' | int(3), 2.9 | int, '2.5' | float, 3 | float, -3 | abs, -1.5 | abs
 [1, 3, 2] | max, [1, 3, 2] | min, ['b', 'A', 'b'] | unique | list, 3 | string, none | string, 'a\\nb' | indent(2), 'a\\n\\nb' | indent(2, true)
 'a,b,,c'.split(','), 'a b  c '.split(), 'a,b,c'.split(',', 1), 'x'.split('y'), ' a b c'.split(none, 1), 'a\\nb\\n'.splitlines()
-' a b  '.split(none, 1), 'a\\x0bb\\x0cc\\x1cd\\x85e\\u2028f\\r\\ng\\rh\\n\\ni'.splitlines(), ''.splitlines(), '\\n'.splitlines(), 'a\\r\\n\\n'.splitlines()
+' a b  '.split(none, 1), 'a\\x0bb\\x0cc\\x1cd\\x85e\\u2028f\\u2029f\\x1ef\\r\\ng\\rh\\n\\ni'.splitlines(), ''.splitlines(), '\\n'.splitlines(), 'a\\r\\n\\n'.splitlines()
 ' a '.strip(), 'xax'.strip('x'), 'xax'.lstrip('x'), 'xax'.rstrip('x'), 'é a é'.strip('é'), 'abc'.startswith('ab'), 'abc'.endswith(('x', 'c'))
 'aXbX'.replace('X', '--'), 'aXbX'.replace('X', '', 1), 'abc'.find('c'), 'héb'.find('b'), 'abab'.count('ab'), 'a'.upper(), '-'.join(['a', 'b'])
 {'a': {'b': 1}}.get('a').get('c'), {'a': 1}.get('x', 2), {'items': 3}['items']

@@ -96,6 +96,26 @@ static void test_what_is_refused(void **state)
     }
 }
 
+/* Letters whose escapes Python does not know, or means otherwise than PCRE2. */
+static void test_escapes_of_one_language_are_refused(void **state)
+{
+    static const char letters[] = "CEGHKLNPQRUVXghkopuv", both[] = "ABDSWbdsw";
+    struct st_adapter_module modules[MODULES];
+    char text[64];
+
+    (void)state;
+    for (size_t i = 0; letters[i] != '\0'; i++) {
+        snprintf(text, sizeof(text), "{\"target_modules\":\".*\\\\%cq_proj\"}", letters[i]);
+        assert_int_equal(resolve(text, false, modules), STRATA_E_CONFIG);
+        if (strstr(strata_last_error(), "an escape that is not one of both") == NULL)
+            fail_msg("%s\nis answered: %s", text, strata_last_error());
+    }
+    for (size_t i = 0; both[i] != '\0'; i++) {
+        snprintf(text, sizeof(text), "{\"target_modules\":\".*q_proj|\\\\%c\"}", both[i]);
+        assert_ok(resolve(text, false, modules));
+    }
+}
+
 static void test_tied_table_is_not_saved(void **state)
 {
     struct st_adapter_module modules[MODULES];
@@ -140,9 +160,8 @@ static void test_spec_says_how_it_begins(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_tied_table_is_not_saved),
-        cmocka_unit_test(test_what_is_off_is_not_there),
+        cmocka_unit_test(test_what_is_refused),         cmocka_unit_test(test_escapes_of_one_language_are_refused),
+        cmocka_unit_test(test_tied_table_is_not_saved), cmocka_unit_test(test_what_is_off_is_not_there),
         cmocka_unit_test(test_spec_says_how_it_begins),
     };
 

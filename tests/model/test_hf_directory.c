@@ -4,6 +4,7 @@
 #include "core/base/fault.h"
 #include "core/system/file.h"
 #include "hf_rig.h"
+#include "model/hf/safetensors_internal.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/file_order.h"
 #include "tests/common/whole_file.h"
@@ -271,6 +272,36 @@ static void test_weights_take_their_name_last(void **state)
     st_model_destroy(m);
 }
 
+/* The digest is of every byte of the weights as they are stored, also of tensors that are read in parts. */
+static void test_a_digest_is_of_all_bytes(void **state)
+{
+    struct st_model_config config = tiny_llama_config();
+    struct st_digest *d;
+    char want[33], got[33], *file;
+    struct st_safetensors header;
+    struct st_model *m;
+    size_t bytes;
+
+    (void)state;
+    config.vocab = 20000;
+    m = tiny_model_of(&config, STRATA_F32);
+    scratch_open();
+    assert_ok(write_new_model(m, scratch_path("out")));
+    file = read_file(scratch_path("out/model.safetensors"), &bytes);
+    assert_ok(st_safetensors_read_memory(&header, file, bytes, "out"));
+    assert_true(header.tensors[0].end - header.tensors[0].begin > 1 << 20);
+    assert_ok(st_digest_create(&d));
+    st_digest_update(d, file + header.tensors[0].begin, bytes - header.tensors[0].begin);
+    st_digest_hex(d, want);
+    st_digest_destroy(d);
+    assert_ok(st_hf_digest(scratch_path("out"), got));
+    assert_string_equal(got, want);
+    st_safetensors_fini(&header);
+    free(file);
+    scratch_close();
+    st_model_destroy(m);
+}
+
 static void test_misuse_is_refused(void **state)
 {
     struct st_model *m = tiny_model(STRATA_BF16);
@@ -363,6 +394,7 @@ int main(void)
         cmocka_unit_test(test_freezing_changes_no_file),
         cmocka_unit_test(test_weights_that_change_are_noticed),
         cmocka_unit_test(test_abort_leaves_nothing),
+        cmocka_unit_test(test_a_digest_is_of_all_bytes),
         cmocka_unit_test(test_misuse_is_refused),
         cmocka_unit_test(test_a_full_disk_replaces_nothing),
         cmocka_unit_test(test_a_directory_that_cannot_be_listed_is_an_error),

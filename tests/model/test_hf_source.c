@@ -295,6 +295,39 @@ static void test_a_dtype_is_read_or_refused(void **state)
     st_model_destroy(m);
 }
 
+/* Either spelling, with or without "torch."; "dtype" is the newer one; of neither the first tensor's is taken. */
+static void test_a_dtype_has_two_spellings(void **state)
+{
+    static const struct {
+        const char *config;
+        strata_dtype dtype;
+    } rows[] = {
+        {"{\"torch_dtype\": \"float16\"}", STRATA_F16},
+        {"{\"dtype\": \"float16\"}", STRATA_F16},
+        {"{\"torch_dtype\": \"torch.float32\"}", STRATA_F32},
+        {"{\"dtype\": \"torch.bfloat16\"}", STRATA_BF16},
+        {"{\"dtype\": \"float32\", \"torch_dtype\": \"float16\"}", STRATA_F32},
+        {"{\"dtype\": null, \"torch_dtype\": \"float16\"}", STRATA_F16},
+        {"{\"dtype\": null}", STRATA_BF16},
+        {"{}", STRATA_BF16},
+    };
+    struct st_model *m = tiny_model(STRATA_BF16);
+    strata_dtype dtype;
+
+    (void)state;
+    scratch_open();
+    assert_ok(write_new_model(m, scratch_path("out")));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        scratch_put("out/config.json", rows[i].config);
+        assert_ok(st_hf_stored_dtype(&dtype, scratch_path("out")));
+        assert_int_equal(dtype, rows[i].dtype);
+    }
+    scratch_put("out/config.json", "{\"torch_dtype\": \"float64\"}");
+    assert_refused(st_hf_stored_dtype(&dtype, scratch_path("out")), STRATA_E_INPUT, "\"torch_dtype\" is \"float64\"");
+    scratch_close();
+    st_model_destroy(m);
+}
+
 static void test_what_cannot_be_read_is_known_at_the_start(void **state)
 {
     struct st_model *m = tiny_model(STRATA_F32);
@@ -389,6 +422,7 @@ int main(void)
         cmocka_unit_test(test_files_of_others_stay),
         cmocka_unit_test(test_files_that_differ_are_told),
         cmocka_unit_test(test_generation_config_is_the_sources_or_none),
+        cmocka_unit_test(test_a_dtype_has_two_spellings),
         cmocka_unit_test(test_a_dtype_is_read_or_refused),
         cmocka_unit_test(test_what_cannot_be_read_is_known_at_the_start),
         cmocka_unit_test(test_the_source_may_go),

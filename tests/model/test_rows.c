@@ -250,6 +250,31 @@ static void dataset_info_names_columns_and_tags(void **state)
     scratch_close();
 }
 
+/* Keys that mean something else than rows of text on this machine, each by its name. */
+static void dataset_info_refuses_other_kinds(void **state)
+{
+    static const char *const entries[] = {"hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name"};
+    static const char *const columns[] = {"images", "videos", "audios", "chosen", "rejected", "kto_tag"};
+    enum { ENTRIES = sizeof(entries) / sizeof(entries[0]), COLUMNS = sizeof(columns) / sizeof(columns[0]) };
+    struct st_dataset d;
+    char text[256];
+
+    (void)state;
+    scratch_open();
+    for (size_t i = 0; i < ENTRIES + COLUMNS; i++) {
+        const char *key = i < ENTRIES ? entries[i] : columns[i - ENTRIES];
+
+        snprintf(text, sizeof(text),
+                 i < ENTRIES ? "{\"d\": {\"file_name\": \"x.json\", \"%s\": \"y\"}}"
+                             : "{\"d\": {\"file_name\": \"x.json\", \"columns\": {\"%s\": \"y\"}}}",
+                 key);
+        scratch_put("dataset_info.json", text);
+        assert_int_equal(st_dataset_open(&d, scratch_path("dataset_info.json"), "d"), STRATA_E_INPUT);
+        assert_non_null(strstr(strata_last_error(), key));
+    }
+    scratch_close();
+}
+
 /* The ids that stay of these turns (sources and targets), of the turns in this order or, with from_last, in the other one, so
  * that the same turns come first. */
 static void check_truncated(const uint32_t turns[][2], const uint32_t kept[][2], uint32_t count, uint64_t most, bool from_last)
@@ -298,11 +323,9 @@ static void turns_are_truncated_as_infer_seqlen_says(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_found_in_lines_and_arrays),
-        cmocka_unit_test(rows_cross_blocks),
-        cmocka_unit_test(shapes_are_llama_factorys),
-        cmocka_unit_test(dataset_info_names_columns_and_tags),
-        cmocka_unit_test(turns_are_truncated_as_infer_seqlen_says),
+        cmocka_unit_test(rows_are_found_in_lines_and_arrays),  cmocka_unit_test(rows_cross_blocks),
+        cmocka_unit_test(shapes_are_llama_factorys),           cmocka_unit_test(dataset_info_refuses_other_kinds),
+        cmocka_unit_test(dataset_info_names_columns_and_tags), cmocka_unit_test(turns_are_truncated_as_infer_seqlen_says),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

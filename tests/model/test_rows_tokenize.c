@@ -318,6 +318,15 @@ static void rows_are_dropped_for_a_reason_or_nothing_is_written(void **state)
     scratch_put("r.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n");
     assert_int_equal(tokenize(scratch_path("r.jsonl"), gemma_short, &r), STRATA_E_INPUT);
     assert_non_null(strstr(strata_last_error(), "nothing to train"));
+    /* the commonest reason is told, whichever it is */
+    scratch_put("r.jsonl", "{\"conversations\": []}\n{\"conversations\": []}\n{\"conversations\": [" TURN("human", "u") "]}\n");
+    assert_int_equal(tokenize(scratch_path("r.jsonl"), gemma, &r), STRATA_E_INPUT);
+    assert_non_null(strstr(strata_last_error(), "none of 3 rows can be trained; 2: empty"));
+    scratch_put("r.jsonl", "{\"conversations\": [" TURN("human", "u") "]}\n{\"conversations\": [" TURN(
+                               "human", "u") "]}\n"
+                                             "{\"conversations\": []}\n");
+    assert_int_equal(tokenize(scratch_path("r.jsonl"), gemma, &r), STRATA_E_INPUT);
+    assert_non_null(strstr(strata_last_error(), "none of 3 rows can be trained; 2: turns out of order"));
     scratch_put("r.jsonl", "");
     assert_int_equal(tokenize(scratch_path("r.jsonl"), gemma, &r), STRATA_E_INPUT);
     assert_non_null(strstr(strata_last_error(), "there are no rows"));

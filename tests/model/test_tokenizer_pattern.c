@@ -1,5 +1,6 @@
 /* tests/model/test_tokenizer_pattern.c - hand-written scanners against the same pattern as a regular expression, on the texts of
  * the golden files, on every pair of kinds of characters, and cut at every place. */
+#include "core/base/text.h"
 #include "model/tokenizer/tokenizer.h"
 #include "model_fixture.h"
 #include "tests/common/scratch.h"
@@ -87,6 +88,28 @@ static void test_scanners_cut_as_their_patterns(void **state)
 
                     check_text(&p, text, (size_t)bytes);
                 }
+        for (unsigned k = 0; k < 2; k++) {
+            st_encoder_destroy(p.e[k]);
+            st_tokenizer_close(p.t[k]);
+        }
+    }
+}
+
+/* Every character up to the ideographic space, beside letters, signs and spaces: among them all that are white space. */
+static void test_scanners_know_each_character(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++) {
+        struct pair p;
+
+        open_pair(&p, patterns[i]);
+        for (uint32_t code = 1; code <= 0x3001; code++) {
+            char one[5] = "", text[32];
+
+            one[st_text_utf8_put(one, code)] = '\0';
+            snprintf(text, sizeof(text), "%sa%s!%s \n%s", one, one, one, one);
+            check_text(&p, text, strlen(text));
+        }
         for (unsigned k = 0; k < 2; k++) {
             st_encoder_destroy(p.e[k]);
             st_tokenizer_close(p.t[k]);
@@ -209,6 +232,7 @@ static void test_a_hostile_pattern_gives_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scanners_know_each_character),
         cmocka_unit_test(test_scanners_cut_as_their_patterns),
         cmocka_unit_test(test_a_hostile_pattern_gives_up),
         cmocka_unit_test(test_word_characters_are_the_references),

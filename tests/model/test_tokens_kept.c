@@ -174,6 +174,63 @@ static void anything_that_decides_is_part_of_the_key(void **state)
     scratch_close();
 }
 
+/* Options that give other tokens have other names, each of them and together; those that do not have the same. */
+static void each_option_is_part_of_the_key(void **state)
+{
+    static const enum st_token_layout rows = ST_LAYOUT_ROWS, packed = ST_LAYOUT_PACKED;
+    struct st_tokenize_opts all[16];
+    char names[16][256];
+    uint32_t count = 0;
+
+    (void)state;
+    scratch_open();
+    put_all();
+    all[count++] = opts_of(2);
+    all[count] = opts_of(2), all[count++].format = ST_ROWS_MESSAGES;
+    all[count] = opts_of(2), all[count++].layout = &rows;
+    all[count] = opts_of(2), all[count++].layout = &packed;
+    all[count] = opts_of(2), all[count++].seq_len = 12;
+    all[count] = opts_of(2), all[count++].seq_len = 13;
+    all[count] = opts_of(2), all[count++].max_samples = 1;
+    all[count] = opts_of(2), all[count++].seed = 1;
+    all[count] = opts_of(2), all[count++].train_on_prompt = true;
+    all[count] = opts_of(2), all[count++].last_answer_only = true;
+    all[count] = opts_of(2), all[count++].turn_ends = true;
+    all[count] = all[count - 1], all[count++].last_answer_only = true;
+    for (uint32_t i = 0; i < 4; i++) { /* a template that asks for the date: 3-5 2026, and one of another day, month and year */
+        all[count] = opts_of(2);
+        all[count].template = scratch_path("template");
+        all[count].date.day += i == 1;
+        all[count].date.month += i == 2;
+        all[count].date.year += i == 3;
+        count++;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        char template[256];
+        struct st_kept *k;
+
+        if (i >= count - 4) {
+            snprintf(template, sizeof(template), "%s", scratch_path("template"));
+            all[i].template = template;
+        }
+        assert_ok(st_kept_open(&k, scratch_path("kept"), &all[i]));
+        snprintf(names[i], sizeof(names[i]), "%s", st_kept_path(k));
+        st_kept_close(k);
+        for (uint32_t j = 0; j < i; j++)
+            if (strcmp(names[i], names[j]) == 0)
+                fail_msg("options %u and %u have one name", j, i);
+        if (i == 0) { /* without a date in the template the day is no matter */
+            struct st_tokenize_opts later = all[0];
+
+            later.date.day++;
+            assert_ok(st_kept_open(&k, scratch_path("kept"), &later));
+            assert_string_equal(st_kept_path(k), names[0]);
+            st_kept_close(k);
+        }
+    }
+    scratch_close();
+}
+
 /* Files' names in the text of a program: "NAME.json" and the like. */
 static const char *next_name(const char *at, char name[64])
 {
@@ -433,6 +490,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_kept_is_found_again),
+        cmocka_unit_test(each_option_is_part_of_the_key),
         cmocka_unit_test(anything_that_decides_is_part_of_the_key),
         cmocka_unit_test(all_files_that_are_read_are_counted),
         cmocka_unit_test(the_date_counts_where_it_is_asked_for),
