@@ -1,6 +1,7 @@
 /* The queues of the cuda device over the emulator: marks and their order, a context that breaks, and the deadline of every wait.
  */
 #include "core/system/clock.h"
+#include "offload/device/cuda/link_roof.h"
 #include "tests/cuda/device_rig.h"
 
 /* --- queues --- */
@@ -257,6 +258,52 @@ static void slots_wait_for_their_copies(void **state)
     free(host);
 }
 
+/* The time between two stamps is no shorter than what passed between them here, and no longer than what passed around them. */
+static void stamps_measure_what_lies_between(void **state)
+{
+    struct st_device *dev = opened(ARENA);
+    uint64_t ns, around, between;
+
+    (void)state;
+    ok(ops->stamps(dev, 2));
+    around = st_clock_ns();
+    ok(ops->stamp(dev, ST_QUEUE_COMPUTE, 0));
+    ok(ops->finish(dev, ST_QUEUE_COMPUTE));
+    between = st_clock_ns();
+    while (st_clock_ns() - between < 2000000)
+        ok(ops->zero(dev, ops->arena(dev), ARENA));
+    between = st_clock_ns() - between;
+    ok(ops->stamp(dev, ST_QUEUE_COMPUTE, 1));
+    ok(ops->finish(dev, ST_QUEUE_COMPUTE));
+    around = st_clock_ns() - around;
+    ok(ops->stamp_ns(dev, 0, 1, &ns));
+    assert_true(ns + 10000 >= between && ns <= around + 10000); /* events have a resolution of half a microsecond */
+    ops->close(dev);
+}
+
+/* Which copies a bare run makes: those of its directions, each as often as is asked for. */
+static void bare_copies_go_where_they_are_asked(void **state)
+{
+    static const struct {
+        enum st_link_direction directions;
+        uint64_t count, copies;
+    } rows[] = {
+        {ST_LINK_UPLOAD, 1, 1}, {ST_LINK_DOWNLOAD, 1, 1}, {ST_LINK_UPLOAD, 3, 3}, {ST_LINK_DOWNLOAD, 2, 2}, {ST_LINK_BOTH, 2, 4}};
+    struct st_link_roof *roof;
+    double seconds;
+
+    (void)state;
+    ok(st_link_roof_open(&roof, "cuda:0", 65536));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        for (uint64_t more = 0; more < 2; more++) { /* the last copy fails; one behind it, which there is not */
+            twin_fail("cudaMemcpyAsync", rows[i].copies - 1 + more, 1, cudaErrorUnknown);
+            assert_int_equal(st_link_roof_run(roof, rows[i].directions, 4096, rows[i].count, &seconds),
+                             more == 0 ? STRATA_E_INTERNAL : STRATA_OK);
+            assert_int_equal(twin_disarm(), 1 - more);
+        }
+    st_link_roof_close(roof);
+}
+
 /* A queue that has nothing to wait for is never late. */
 static void idle_queues_have_no_deadline(void **state)
 {
@@ -275,10 +322,16 @@ static void idle_queues_have_no_deadline(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        device_test(marks_come_in_order),          device_test(a_mark_is_kept_until_its_callback_returns),
-        device_test(a_broken_context_is_reported), device_test(a_deadline_ends_every_wait),
-        device_test(what_comes_late_is_ignored),   device_test(staged_copies_do_not_keep_the_caller),
-        device_test(slots_wait_for_their_copies),  device_test(idle_queues_have_no_deadline),
+        device_test(marks_come_in_order),
+        device_test(a_mark_is_kept_until_its_callback_returns),
+        device_test(a_broken_context_is_reported),
+        device_test(a_deadline_ends_every_wait),
+        device_test(what_comes_late_is_ignored),
+        device_test(staged_copies_do_not_keep_the_caller),
+        device_test(stamps_measure_what_lies_between),
+        device_test(bare_copies_go_where_they_are_asked),
+        device_test(slots_wait_for_their_copies),
+        device_test(idle_queues_have_no_deadline),
     };
 
     return device_rig_load() ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
