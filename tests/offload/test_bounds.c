@@ -281,6 +281,44 @@ static void adding_leaves_costs_three_passes(void **state)
     st_workload_fini(&w);
 }
 
+/* A disk does both at once at half its mixed rate each, while there is work for both, or one after the other. */
+static void a_disk_takes_the_shorter_way(void **state)
+{
+    static const struct {
+        double read, write, mixed, both; /* both: bytes per second of each direction while both run; 0: one after the other */
+    } disks[] = {{8, 4, 6, 3}, {8, 4, 3, 0}, {2, 8, 12, 0}, {8, 8, 16, 8}, {5, 5, 0, 5}};
+    const struct st_machine wide = wide_machine();
+    const struct st_policy policy = {.param_tier = STRATA_TIER_HOST,
+                                     .optimizer_tier = STRATA_TIER_NVME,
+                                     .activation_tier = STRATA_TIER_DEVICE,
+                                     .update = ST_UPDATE_GATED};
+    struct st_traffic moved;
+    struct st_workload w;
+    struct st_plan *plan;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    plan = plan_try(&w, &wide, &policy, "disk");
+    moved = st_program_traffic(&plan->program, ST_PHASE_BODY);
+    assert_true(moved.read > 0 && moved.read == moved.write);
+    for (size_t i = 0; i < sizeof(disks) / sizeof(disks[0]); i++) {
+        const double bytes = (double)moved.read;
+        struct st_machine m = wide;
+        struct st_bounds b;
+
+        m.rates.read = disks[i].read;
+        m.rates.write = disks[i].write;
+        m.rates.mixed = disks[i].mixed;
+        st_bounds_make(&b, &plan->program, &m);
+        if (i == 2) /* reads alone are slower than half of both */
+            assert_near(b.io, bytes / 6 + (bytes - bytes / 3) / 2);
+        else
+            assert_near(b.io, disks[i].both > 0 ? bytes / disks[i].both : bytes / disks[i].read + bytes / disks[i].write);
+    }
+    st_plan_destroy(plan);
+    st_workload_fini(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -291,6 +329,7 @@ int main(void)
         cmocka_unit_test(a_lookup_costs_its_rows),
         cmocka_unit_test(adding_leaves_costs_three_passes),
         cmocka_unit_test(a_devices_own_passes_cost_their_bytes),
+        cmocka_unit_test(a_disk_takes_the_shorter_way),
     };
 
     return cmocka_run_group_tests_name("bounds", tests, NULL, NULL);

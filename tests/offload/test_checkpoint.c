@@ -1,5 +1,6 @@
 /* Checkpoints that are read: what is whole opens, what is not is named, and every tile is compared before it is used. */
 #include "offload/checkpoint/checkpoint.h"
+#include "offload/checkpoint/model_files.h"
 #include "offload/checkpoint/reader.h"
 #include "tests/common/assert_status.h"
 #include "tests/common/fault_walk.h"
@@ -82,6 +83,11 @@ static void what_is_missing_or_cut_is_named(void **state)
         snprintf(path, sizeof(path), "%s/%s", step_1, files[i]);
         assert_int_equal(rename(scratch_path(path), scratch_path("aside")), 0);
         assert_refused(st_checkpoint_open(&ck, scratch_path(step_1)), i == 0 ? STRATA_E_INPUT : STRATA_E_CORRUPT, files[i]);
+        if (i >= 2) { /* a file of planes */
+            assert_int_equal(mkdir(scratch_path(path), 0700), 0);
+            assert_refused(st_checkpoint_open(&ck, scratch_path(step_1)), STRATA_E_CORRUPT, "is no file");
+            assert_int_equal(rmdir(scratch_path(path)), 0);
+        }
         assert_int_equal(rename(scratch_path("aside"), scratch_path(path)), 0);
         assert_int_equal(stat(scratch_path(path), &info), 0);
         assert_int_equal(truncate(scratch_path(path), info.st_size - 1), 0);
@@ -96,6 +102,41 @@ static void what_is_missing_or_cut_is_named(void **state)
             scratch_open();
             make(step_1);
         }
+    }
+}
+
+static void digest_of(char digest[ST_DIGEST_TEXT], const char *a, const char *a_text, const char *b, const char *b_text)
+{
+    char name[2][32];
+
+    assert_int_equal(mkdir(scratch_path("model"), 0700), 0);
+    snprintf(name[0], sizeof(name[0]), "model/%s", a);
+    snprintf(name[1], sizeof(name[1]), "model/%s", b);
+    scratch_put(name[0], a_text);
+    scratch_put(name[1], b_text);
+    assert_ok(st_model_files_digest(digest, scratch_path("model")));
+    assert_int_equal(unlink(scratch_path(name[0])), 0);
+    assert_int_equal(unlink(scratch_path(name[1])), 0);
+    assert_int_equal(rmdir(scratch_path("model")), 0);
+}
+
+/* The digest of a model's small files has their names, sizes and bytes, in one order. */
+static void each_small_file_counts(void **state)
+{
+    static const char *const others[][4] = {{"a.json", "xy", "c.json", "zzz"}, /* another name */
+                                            {"b.json", "xy", "a.json", "zzz"}, /* the two contents, the other way round */
+                                            {"a.json", "xx", "b.json", "zzz"}, /* another byte */
+                                            {"a.json", "xyz", "b.json", "zz"}, /* the same bytes behind each other */
+                                            {"a.json", "", "b.json", "xyzzz"}};
+    char want[ST_DIGEST_TEXT], got[ST_DIGEST_TEXT];
+
+    (void)state;
+    digest_of(want, "a.json", "xy", "b.json", "zzz");
+    digest_of(got, "b.json", "zzz", "a.json", "xy"); /* made in another order */
+    assert_string_equal(got, want);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        digest_of(got, others[i][0], others[i][1], others[i][2], others[i][3]);
+        assert_string_not_equal(got, want);
     }
 }
 
@@ -381,6 +422,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_whole_one_opens, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(what_is_missing_or_cut_is_named, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(each_small_file_counts, scratch_begin, scratch_end),
         cmocka_unit_test(rows_must_be_those_of_the_model),
         cmocka_unit_test_setup_teardown(the_newest_that_opens_is_taken, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(rows_are_found, scratch_begin, scratch_end),

@@ -6,6 +6,7 @@
 #include "core/base/fault.h"
 #include "core/system/file.h"
 #include "core/system/tree.h"
+#include "offload/checkpoint/commit_internal.h"
 #include "offload/checkpoint/store.h"
 #include "offload/checkpoint/verify.h"
 #include "tests/common/assert_status.h"
@@ -24,6 +25,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -170,13 +172,21 @@ static void hear(void *ctx, enum st_log_level level, const char *line)
     sem_post(&said);
 }
 
-/* As a file system that hangs. */
+/* As a file system that hangs, until it has been said twice, or for a minute. */
 static strata_status wait_until_said(void *ctx, const char *dir)
 {
+    struct timespec end;
+    int times = 0;
+
     (void)ctx;
     (void)dir;
-    while (sem_wait(&said) != 0)
-        ;
+    assert_int_equal(clock_gettime(CLOCK_REALTIME, &end), 0);
+    end.tv_sec += 60;
+    while (times < 2)
+        if (sem_timedwait(&said, &end) == 0)
+            times++;
+        else if (errno != EINTR)
+            return st_error(STRATA_E_IO, "it was said %d times", times);
     return STRATA_OK;
 }
 
@@ -292,6 +302,22 @@ static void what_cannot_be_linked_is_copied(void **state)
     assert_non_null(strstr(kept_log.last, "are copied there beside training"));
     assert_whole("2");
     st_committer_stop(c);
+}
+
+/* A file that ends before what is to be copied of it: the disk's failure, and no file is left. */
+static void a_file_that_is_cut_is_not_copied(void **state)
+{
+    const int fd = open(scratch_path("short"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    char to[ST_PATH_MAX];
+
+    (void)state;
+    assert_true(fd >= 0 && ftruncate(fd, 8192) == 0);
+    snprintf(to, sizeof(to), "%s/copy", scratch_dir);
+    assert_ok(st_commit_copy(to, "short", fd, 8192));
+    assert_int_equal(unlink(to), 0);
+    assert_refused(st_commit_copy(to, "short", fd, 12288), STRATA_E_IO, "short");
+    assert_int_equal(access(to, F_OK), -1);
+    close(fd);
 }
 
 /* Another file system, which is too small for a second one. */
@@ -420,6 +446,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(a_base_is_taken_along, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(what_cannot_be_linked_is_copied, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(an_empty_file_is_copied, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_file_that_is_cut_is_not_copied, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(every_site_may_fail, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_full_disk_ends_that_checkpoint_alone, fixture_setup, fixture_teardown),
     };

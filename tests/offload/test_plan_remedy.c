@@ -136,7 +136,7 @@ static void the_tables_sums_alone_are_too_many(void **state)
 /* A disk that is not there counts as large enough, and the sentence says how large. */
 static void a_disk_that_is_not_named_is_asked_for(void **state)
 {
-    const struct st_machine machine = {.capacity = {.bytes = {1ull << 24, 110ull << 20, 0}, .workers = 2}};
+    struct st_machine machine = {.capacity = {.bytes = {1ull << 24, 110ull << 20, 0}, .workers = 2}};
     const struct st_policy policy = policy_of(STRATA_TIER_HOST, STRATA_TIER_HOST, ST_ACT_AUTO);
     struct st_workload w;
     struct st_plan *plan;
@@ -148,6 +148,11 @@ static void a_disk_that_is_not_named_is_asked_for(void **state)
     assert_non_null(
         strstr(strata_last_error(), "set zero_optimization.offload_optimizer.device to \"nvme\", with --nvme DIR and "));
     assert_non_null(strstr(strata_last_error(), " of disk there, or raise --host-memory"));
+    st_plan_destroy(plan);
+    machine.capacity.bytes[STRATA_TIER_NVME] = DISK; /* there is one, and it is large enough */
+    plan = plan_try(&w, &machine, &policy, "a disk");
+    assert_false(plan->fits);
+    assert_non_null(strstr(strata_last_error(), "device to \"nvme\", or raise --host-memory"));
     st_plan_destroy(plan);
     st_workload_fini(&w);
 }

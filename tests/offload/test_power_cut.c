@@ -174,8 +174,6 @@ static void forget(uint64_t parent, const char *name)
 
 static void apply(const struct event *e)
 {
-    if (e->kind == MOVE)
-        forget(e->from, e->from_name);
     forget(e->parent, e->name);
     if (e->kind == REMOVE)
         return;
@@ -192,16 +190,22 @@ static bool synced(uint64_t inode, uint32_t from, uint32_t count)
     return false;
 }
 
-/* Names: those synced with their directory, and of the others as many as chance keeps. */
+/* Names: those synced with their directory, and of the others as many as chance keeps.  Of a move from one directory to another
+ * each of them has its half. */
 static void names_after(uint32_t count, uint64_t seed)
 {
     name_count = 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct event *e = &events[i];
+        const uint64_t chance = st_rng_u64(seed, 7, i);
+        bool stays;
 
         if (e->kind == SYNC || e->kind == REPORTED)
             continue;
-        if (synced(e->parent, i, count) || (st_rng_u64(seed, 7, i) & 1) != 0)
+        stays = synced(e->parent, i, count) || (chance & 1) != 0;
+        if (e->kind == MOVE && (e->from == e->parent ? stays : synced(e->from, i, count) || (chance & 2) != 0))
+            forget(e->from, e->from_name);
+        if (stays)
             apply(e);
     }
 }

@@ -1,0 +1,117 @@
+/* test_plan_judge - what judges candidates: a step of many micro-batches, of which a few are simulated, takes as long as all of
+ * them simulated, and no simulated step is shorter than its bound, whatever is slow. */
+#include "core/base/error.h"
+#include "offload/plan/plan_choose_internal.h"
+#include "offload/simulate/simulate.h"
+#include "plan_fixture.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define ROOM (UINT64_C(1) << 40)
+
+static struct st_machine machine_of(bool is_host)
+{
+    return (struct st_machine){
+        .name = "judge",
+        .capacity = {.bytes = {ROOM, ROOM, ROOM}, .workers = 2, .device_is_host = is_host},
+        .rates = {.matmul_flops = 1e9, .update = 1e9, .upload = 1e9, .download = 1e9, .read = 1e9, .write = 1e9, .mixed = 1e9}};
+}
+
+/* Long enough that not all of it is simulated. */
+static void a_few_micro_batches_stand_for_many(void **state)
+{
+    static const enum st_accumulation orders[] = {ST_ACCUMULATE_HORIZONTAL, ST_ACCUMULATE_VERTICAL};
+
+    (void)state;
+    for (uint32_t i = 0; i < 4; i++) {
+        const struct plan_sizes sizes = {.dtype = STRATA_BF16,
+                                         .blocks = 150,
+                                         .hidden = 16,
+                                         .vocab = 60,
+                                         .slice_rows = 60,
+                                         .seq = 8,
+                                         .micro_batch = 1,
+                                         .grad_accum = i / 2 == 0 ? 40 : 56,
+                                         .tied = true};
+        const struct st_machine machine = machine_of(i / 2 == 1);
+        const struct st_policy policy = {.param_tier = STRATA_TIER_HOST,
+                                         .optimizer_tier = STRATA_TIER_HOST,
+                                         .activation_tier = STRATA_TIER_DEVICE,
+                                         .activations = ST_ACT_RECOMPUTED,
+                                         .update = ST_UPDATE_GATED,
+                                         .accumulation = orders[i % 2]};
+        struct st_plan *plan = plan_of(&sizes, &machine, &policy, "long");
+        struct st_simulation whole;
+        struct st_judge judge;
+        double seconds;
+
+        assert_int_equal(st_simulate(&whole, &plan->program, &machine), STRATA_OK);
+        assert_int_equal(st_judge_init(&judge, plan, &machine), STRATA_OK);
+        assert_true(i % 2 == 0 ? judge.few != NULL && judge.more != NULL : judge.merged != NULL);
+        assert_int_equal(st_judge_seconds(&seconds, &judge), STRATA_OK);
+        if (!(fabs(seconds - whole.seconds) <= 0.02 * whole.seconds))
+            fail_msg("case %u: %.6g s are judged, %.6g s simulated", i, seconds, whole.seconds);
+        st_judge_fini(&judge);
+        st_plan_destroy(plan);
+    }
+}
+
+/* One rate after the other is slow, then two of them. */
+static void no_simulated_step_is_shorter_than_its_bound(void **state)
+{
+    static const size_t rates[] = {offsetof(struct st_rates, matmul_flops), offsetof(struct st_rates, update),
+                                   offsetof(struct st_rates, upload),       offsetof(struct st_rates, download),
+                                   offsetof(struct st_rates, read),         offsetof(struct st_rates, write)};
+    const size_t count = sizeof(rates) / sizeof(rates[0]);
+    uint32_t tight = 0;
+
+    (void)state;
+    for (uint32_t seed = 1; seed <= 12; seed++) {
+        struct plan_draws draws = {.seed = seed};
+        struct st_policy policy;
+        struct st_workload w;
+
+        plan_random_workload(&w, &draws, true);
+        plan_random_policy(&policy, &draws, &w);
+        policy.ranks = 1;
+        policy.rank = policy.stage = 0;
+        for (size_t i = 0; i < count * count; i++) {
+            struct st_machine machine = machine_of(seed % 3 == 0);
+            struct st_simulation sim;
+            struct st_plan *plan;
+            double work, bound;
+
+            *(double *)(void *)((char *)&machine.rates + rates[i / count]) = 1e6;
+            *(double *)(void *)((char *)&machine.rates + rates[i % count]) = 1e6;
+            machine.rates.mixed = fmin(machine.rates.read, machine.rates.write);
+            plan = plan_try(&w, &machine, &policy, "slow");
+            if (plan->fits) {
+                assert_int_equal(st_simulate(&sim, &plan->program, &machine), STRATA_OK);
+                bound = st_plan_bound(plan, &machine, &work);
+                if (!(bound <= sim.seconds * (1 + 1e-9) && bound <= work * (1 + 1e-9)))
+                    fail_msg("seed %u, slow rates %zu and %zu: the bound is %.6g s, the step %.6g s, all work %.6g s", seed,
+                             i / count, i % count, bound, sim.seconds, work);
+                tight += bound > 0.8 * sim.seconds;
+            }
+            st_plan_destroy(plan);
+        }
+        st_workload_fini(&w);
+    }
+    print_message("%u bounds are within a fifth of the step\n", tight);
+    assert_true(tight > 50);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_few_micro_batches_stand_for_many),
+        cmocka_unit_test(no_simulated_step_is_shorter_than_its_bound),
+    };
+
+    return cmocka_run_group_tests_name("plan_judge", tests, NULL, NULL);
+}
