@@ -52,6 +52,7 @@ struct seen {
     double busy_until[THREAD_MAX], executing_until; /* microseconds */
     double stall_ms[STEPS + 1], lane_stall_ms[STEPS + 1][LANES];
     uint32_t arrows_from, arrows_to, op_count;
+    double first_moved[2], first_counted[2]; /* microseconds; reads, writes; -1: none yet */
 };
 
 static uint32_t lane_index(const char *name)
@@ -121,8 +122,12 @@ static void see_op(struct seen *seen, const struct rows *rows, const st_json *e)
         assert_string_equal(lane, lane_of[k][1]);
         seen->kinds[k]++;
     }
-    if (lane_index(lane) > LANE_UPDATE)
+    if (lane_index(lane) > LANE_UPDATE) {
+        double *first = &seen->first_moved[strcmp(lane, "write") == 0];
+
         assert_true(json_number(args, "bytes") > 0);
+        *first = *first < 0 ? json_number(e, "ts") : fmin(*first, json_number(e, "ts"));
+    }
 }
 
 static void see_stall(struct seen *seen, const struct rows *rows, const st_json *e)
@@ -141,6 +146,16 @@ static void see_stall(struct seen *seen, const struct rows *rows, const st_json 
     seen->lane_stall_ms[step][lane_index(json_text(args, "lane"))] += json_number(e, "dur") * 1e-3;
 }
 
+/* Bytes are in flight, of reads or writes, from the first of them on. */
+static void see_counter(struct seen *seen, const st_json *e)
+{
+    static const char *const series[] = {"read", "write"};
+
+    for (int i = 0; i < 2; i++)
+        if (seen->first_counted[i] < 0 && json_number(st_json_get(e, "args"), series[i]) > 0)
+            seen->first_counted[i] = json_number(e, "ts");
+}
+
 static void see_all(struct seen *seen, const struct rows *rows, const st_json *trace)
 {
     for (const st_json *e = first_event(trace); e != NULL; e = st_json_next(e)) {
@@ -149,6 +164,8 @@ static void see_all(struct seen *seen, const struct rows *rows, const st_json *t
         assert_true(rows->name[thread_of(e)][0] != '\0');
         seen->arrows_from += strcmp(phase, "s") == 0;
         seen->arrows_to += strcmp(phase, "f") == 0;
+        if (strcmp(phase, "C") == 0 && strcmp(json_text(e, "name"), "bytes in flight") == 0)
+            see_counter(seen, e);
         if (strcmp(phase, "X") != 0)
             continue;
         if (strcmp(json_text(e, "cat"), "op") == 0)
@@ -169,6 +186,8 @@ static void check_steps(const struct seen *seen)
             assert_true(step == 1 ? seen->times[step][op] <= 1 : seen->times[step][op] == 1); /* the first has no update */
     for (size_t k = 0; k < KIND_COUNT; k++)
         assert_true(seen->kinds[k] > 0);
+    for (int i = 0; i < 2; i++)
+        assert_true(seen->first_moved[i] >= 0 && fabs(seen->first_counted[i] - seen->first_moved[i]) < 1e-3);
     assert_true(seen->arrows_from > 0);
     assert_int_equal(seen->arrows_from, seen->arrows_to);
 }
@@ -234,6 +253,8 @@ static void every_op_once_a_step_and_the_same_bits(void **state)
     other = st_json_get(trace, "otherData");
     assert_true(json_number(other, "steps_recorded") == STEPS && json_number(other, "records_dropped") == 0);
     find_rows(trace, &rows);
+    for (int i = 0; i < 2; i++)
+        seen.first_moved[i] = seen.first_counted[i] = -1;
     read_metrics(w, &seen, false);
     see_all(&seen, &rows, trace);
     check_steps(&seen);

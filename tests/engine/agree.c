@@ -30,7 +30,8 @@ struct rig_result rig_agree(const struct rig_cell *cells, size_t count, uint32_t
     return first;
 }
 
-/* All on the device; state on NVMe with the least memory; all on NVMe, in slots; state in memory, another schedule and kernels.
+/* All on the device; state on NVMe with the least memory; all on NVMe, in slots, and activations; state in memory, another
+ * schedule and kernels.
  */
 static const struct rig_cell places[AGREE_PLACES] = {
     {.device = RIG_ALL,
@@ -75,7 +76,7 @@ struct rig_cell agree_place(size_t place)
     struct rig_cell cell = places[place];
 
     cell.grad_accum = 2;
-    cell.act_tier = STRATA_TIER_COUNT;
+    cell.act_tier = place == 2 ? STRATA_TIER_NVME : STRATA_TIER_COUNT;
     if (st_kernels_pick(cell.isa) == NULL)
         cell.isa = "scalar";
     return cell;

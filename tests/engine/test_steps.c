@@ -488,15 +488,16 @@ static void add_traffic(struct st_traffic *to, const struct st_traffic *more)
 
 /* What an engine moved is the sum over its cycles, each of them what the plan says of its phase; the first two are spared the
  * moments that no update has written yet. */
-static void bytes_moved_add_up(void **state)
+static void check_bytes_moved(enum st_update_policy update)
 {
-    static const enum st_phase phases[] = {ST_PHASE_PROLOGUE, ST_PHASE_BODY, ST_PHASE_BODY, ST_PHASE_EPILOGUE};
+    const enum st_phase phases[] = {update == ST_UPDATE_GATED ? ST_PHASE_PROLOGUE : ST_PHASE_BODY, ST_PHASE_BODY, ST_PHASE_BODY,
+                                    ST_PHASE_EPILOGUE};
     struct given_opts opts = {.config = given_config(STRATA_BF16, STRATA_TIER_NVME), .grad = gradient, .smallest = true};
     struct st_traffic sum = {0};
     struct st_engine_info info;
     struct given g;
 
-    (void)state;
+    opts.config.update = update;
     given_open(&g, &opts);
     for (size_t i = 0; i < sizeof(phases) / sizeof(phases[0]); i++) {
         const struct st_traffic planned = st_program_traffic(&g.plan->program, phases[i]);
@@ -514,6 +515,14 @@ static void bytes_moved_add_up(void **state)
     st_engine_info(g.eng, &info);
     assert_memory_equal(&info.moved, &sum, sizeof(sum));
     given_close(&g);
+}
+
+static void bytes_moved_add_up(void **state)
+{
+    (void)state;
+    check_bytes_moved(ST_UPDATE_GATED);
+    check_bytes_moved(ST_UPDATE_SERIAL);
+    check_bytes_moved(ST_UPDATE_IN_BACKWARD);
 }
 
 int main(void)

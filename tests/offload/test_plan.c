@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -136,6 +137,33 @@ static void sums_of(const struct plan_sizes *sizes, uint64_t *all, uint64_t *lar
 
         *all += (bytes + 4095) / 4096 * 4096;
         *largest = at > *largest ? at : *largest;
+    }
+    st_workload_fini(&w);
+}
+
+/* Leaves are of equal size, so that their number divides the micro-batches'. */
+static void leaves_divide_the_micro_batches(void **state)
+{
+    struct plan_sizes sizes = small_sizes;
+    struct st_workload w;
+
+    (void)state;
+    sizes.grad_accum = 6;
+    plan_workload(&w, &sizes, NULL);
+    for (uint32_t leaves = 1; leaves <= 12; leaves++) {
+        const struct st_capacity capacity = {.bytes = {UINT64_C(1) << 40, UINT64_C(1) << 40, UINT64_C(1) << 40}, .workers = 1};
+        struct st_policy policy = nvme_gated;
+        struct st_plan *plan = NULL;
+        char sentence[80];
+        strata_status st;
+
+        policy.leaves = leaves;
+        st = st_plan_make(&plan, &w, &capacity, &policy);
+        assert_int_equal(st, 6 % leaves == 0 ? STRATA_OK : STRATA_E_CONFIG);
+        snprintf(sentence, sizeof(sentence), "%u leaves do not divide the 6 micro-batches of a step", leaves);
+        if (st != STRATA_OK)
+            assert_string_equal(strata_last_error(), sentence);
+        st_plan_destroy(plan);
     }
     st_workload_fini(&w);
 }
@@ -382,6 +410,7 @@ int main(void)
         cmocka_unit_test(chunks_are_whole_tiles),
         cmocka_unit_test(with_all_memory_nothing_moves),
         cmocka_unit_test(extremes_plan),
+        cmocka_unit_test(leaves_divide_the_micro_batches),
         cmocka_unit_test(leaves_take_a_sum_for_each_level),
         cmocka_unit_test(state_is_laid_out),
         cmocka_unit_test(positions_are_the_models),
