@@ -249,6 +249,56 @@ static void what_lies_between_planes_is_not_read(void **state)
     }
 }
 
+/* What slots still hold is not read back. */
+static bool act_is_read(const struct st_program *program, uint32_t id)
+{
+    for (uint32_t i = 0; i < program->op_count; i++)
+        if (program->ops[i].kind == ST_OP_READ_ACT && st_op_access(program->accesses, &program->ops[i], ST_ROLE_TO)->index == id)
+            return true;
+    return false;
+}
+
+/* Each byte of an activation checkpoint, of each layer and micro-batch its own. */
+static void every_byte_of_an_activation_is_checked(void **state)
+{
+    struct given_opts opts = {.config = given_config(STRATA_BF16, STRATA_TIER_NVME), .smallest = true};
+    unsigned char *act;
+    uint32_t checked = 0;
+    struct given g;
+
+    (void)state;
+    opts.config.activation_tier = STRATA_TIER_NVME;
+    opts.config.activations = ST_ACT_RECOMPUTED;
+    given_open(&g, &opts);
+    assert_non_null(g.eng->act_checksums);
+    act = calloc(1, g.workload.activation_bytes);
+    assert_non_null(act);
+    for (uint32_t id = 0; id < g.workload.block_count * g.workload.grad_accum; id++) {
+        act[0] = (unsigned char)id;
+        st_engine_hash_act(g.eng, id, act);
+    }
+    for (uint32_t id = 0; id < g.workload.block_count * g.workload.grad_accum; id++) {
+        char what[96];
+
+        if (!act_is_read(&g.plan->program, id))
+            continue;
+        checked++;
+        act[0] = (unsigned char)id;
+        assert_int_equal(st_engine_verify_act(g.eng, id, act), STRATA_OK);
+        snprintf(what, sizeof(what), "the activation checkpoint of layer %u, micro-batch %u ", id / g.workload.grad_accum,
+                 id % g.workload.grad_accum);
+        for (uint64_t i = 0; i < g.workload.activation_bytes; i++) {
+            act[i] ^= 0x10;
+            assert_int_equal(st_engine_verify_act(g.eng, id, act), STRATA_E_CORRUPT);
+            assert_non_null(strstr(strata_last_error(), what));
+            act[i] ^= 0x10;
+        }
+    }
+    assert_true(checked > 1);
+    free(act);
+    given_close(&g);
+}
+
 /* --- in whole runs --- */
 
 /* A byte changes on the medium. */
@@ -420,11 +470,9 @@ static void what_a_load_wrote_is_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(moments_are_zero_until_they_are_written),
-        cmocka_unit_test(what_a_load_wrote_is_checked),
-        cmocka_unit_test(every_reader_checks_every_byte_it_uses),
-        cmocka_unit_test(what_lies_between_planes_is_not_read),
-        cmocka_unit_test(whole_runs_end_with_it),
+        cmocka_unit_test(moments_are_zero_until_they_are_written), cmocka_unit_test(what_a_load_wrote_is_checked),
+        cmocka_unit_test(every_reader_checks_every_byte_it_uses),  cmocka_unit_test(what_lies_between_planes_is_not_read),
+        cmocka_unit_test(every_byte_of_an_activation_is_checked),  cmocka_unit_test(whole_runs_end_with_it),
     };
 
     return cmocka_run_group_tests_name("integrity", tests, NULL, NULL);

@@ -146,6 +146,7 @@ static void rows_must_be_those_of_the_model(void **state)
     struct st_manifest m = fixture_manifest_of(ELEMS);
     struct st_extents e = fixture_extents_of(&m, CHUNK);
     const struct st_extents whole = e;
+    const uint64_t second = e.rows[1].offset;
 
     (void)state;
     m.space_bytes[ST_SPACE_SET] = UINT64_C(1) << 40;
@@ -166,6 +167,12 @@ static void rows_must_be_those_of_the_model(void **state)
     e.rows[1].bytes += 64;
     assert_refused(st_checkpoint_check(&m, &e, "e"), STRATA_E_CORRUPT, "lies where it cannot");
     e.rows[1].bytes -= 64;
+    e.rows[1].offset += m.space_bytes[ST_SPACE_SET]; /* of a second part, which is not there */
+    assert_refused(st_checkpoint_check(&m, &e, "e"), STRATA_E_CORRUPT, "lies where it cannot");
+    e.rows[1].offset -= m.space_bytes[ST_SPACE_SET];
+    e.rows[1].offset += m.space_bytes[ST_SPACE_SET] - e.rows[1].offset - 64; /* it ends behind its space */
+    assert_refused(st_checkpoint_check(&m, &e, "e"), STRATA_E_CORRUPT, "lies where it cannot");
+    e.rows[1].offset = second;
     e.rows[2].format = ST_MOMENTS_BF16;
     assert_refused(st_checkpoint_check(&m, &e, "e"), STRATA_E_CORRUPT, "moment1 of page 0, group 0 lies where it cannot");
     e.rows[2].format = ST_MOMENTS_8BIT;

@@ -192,12 +192,17 @@ static strata_status wait_until_said(void *ctx, const char *dir)
 
 static void a_wait_says_where_the_job_is(void **state)
 {
-    struct st_committer *c = started((struct st_committer_opts){.model = wait_until_said, .report_ns = 1000000});
+    struct st_committer *c = started((struct st_committer_opts){.model = wait_until_said, .report_ns = 20000000});
+    struct st_commit job = fixture_job(1);
+    struct st_commit_report report;
 
     (void)state;
     assert_int_equal(sem_init(&said, 0, 0), 0);
     st_log_configure(hear, NULL, ST_LOG_WARN);
-    assert_ok(commit(c, 1).status);
+    assert_ok(st_committer_submit(c, &job));
+    st_committer_wait_for(c, UINT64_C(20000000000)); /* the job ends long before: when it has been said twice */
+    assert_true(st_committer_reported(c, &report));
+    assert_ok(report.status);
     st_log_configure(NULL, NULL, ST_LOG_INFO);
     assert_non_null(strstr(what_was_said, "/save: the checkpoint is not complete yet: "));
     st_committer_stop(c);

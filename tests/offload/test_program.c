@@ -2,6 +2,7 @@
  */
 #include "core/base/error.h"
 #include "offload/plan/emit_internal.h"
+#include "offload/program/program_print.h"
 #include "plan_fixture.h"
 #include "tests/common/child.h"
 #include "tests/common/fault_walk.h"
@@ -10,6 +11,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -354,6 +356,46 @@ static void sums_out_of_turn_are_found(void **state)
     }
 }
 
+/* --- printing --- */
+
+/* What each line ends with: what the op waits for, of the cycle before with a mark. */
+static void waits_are_printed(void **state)
+{
+    struct st_plan *plan = small_plan(2);
+    const struct st_program *p = &plan->program;
+    char *text = NULL, *line;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    uint32_t marked = 0;
+
+    (void)state;
+    assert_non_null(file);
+    st_program_print(p, file);
+    assert_int_equal(fclose(file), 0);
+    line = strchr(text, '\n') + 1; /* the header */
+    for (uint32_t i = 0; i < p->op_count; i++) {
+        const struct st_op *op = &p->ops[i];
+        const char *after;
+        char want[4096] = "";
+
+        line[strcspn(line, "\n")] = '\0';
+        for (uint32_t k = op->wait_first; k < op->wait_first + op->wait_count; k++) {
+            snprintf(want + strlen(want), sizeof(want) - strlen(want), " %u%s", p->waits[k].op, p->waits[k].previous ? "'" : "");
+            marked += p->waits[k].previous;
+        }
+        assert_int_equal(strtoul(line, NULL, 10), i);
+        after = strstr(line, "  after");
+        assert_string_equal(after != NULL ? after + 7 : "", want);
+        assert_int_equal(strstr(line, " first") != NULL, op->first);
+        assert_int_equal(strstr(line, " recompute") != NULL, op->recompute);
+        assert_non_null(strstr(line, st_op_name((enum st_op_kind)op->kind)));
+        line += strlen(line) + 1;
+    }
+    assert_true(marked > 0 && line == text + bytes);
+    free(text);
+    st_plan_destroy(plan);
+}
+
 /* --- memory --- */
 
 /* From the Nth growth of the lists on there is none: emission goes on, and its end says so. */
@@ -388,6 +430,7 @@ int main(void)
         cmocka_unit_test(a_part_of_a_page_is_no_page),
         cmocka_unit_test(ops_that_do_not_match_their_row_are_found),
         cmocka_unit_test(sums_out_of_turn_are_found),
+        cmocka_unit_test(waits_are_printed),
         cmocka_unit_test(a_program_without_memory_is_refused_once),
         cmocka_unit_test(gradients_held_back_are_two_at_most),
         cmocka_unit_test(fresh_activations_stay_for_the_next_block),
