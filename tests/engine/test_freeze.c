@@ -249,12 +249,91 @@ static void frozen_weights_keep_their_bits(void **state)
     }
 }
 
+/* --- what is trained --- */
+
+struct learnt {
+    struct st_model *model;
+    float *values; /* [elements of all pages] */
+    uint64_t *page_at;
+};
+
+static strata_status learn(void *ctx, uint32_t page, uint64_t first, uint64_t count, const void *weight)
+{
+    const struct learnt *l = ctx;
+
+    memcpy(l->values + l->page_at[page] + first, weight, count * sizeof(float));
+    return STRATA_OK;
+}
+
+/* One step in fp32, with a norm that clips nothing. */
+static void learnt_open(struct learnt *l, bool llama, const char *freeze)
+{
+    struct rig_cell cell = cell_of(0, 0);
+    const struct st_workload *w;
+    struct st_plan *plan;
+    uint64_t total = 0;
+
+    cell.llama = llama;
+    cell.freeze = freeze;
+    cell.clip = RIG_CLIP_NEVER;
+    cell.dtype = STRATA_F32;
+    assert_int_equal(rig_model(&l->model, &cell), STRATA_OK);
+    assert_int_equal(rig_plan(&plan, l->model, &cell), STRATA_OK);
+    w = &plan->program.workload;
+    l->page_at = calloc(w->page_count, sizeof(*l->page_at));
+    for (uint32_t p = 0; p < w->page_count; p++) {
+        l->page_at[p] = total;
+        total += w->pages[p].elems;
+    }
+    l->values = calloc(total, sizeof(float));
+    assert_int_equal(rig_export(l->model, plan, &cell, 1, scratch_dir, learn, l), STRATA_OK);
+    st_plan_destroy(plan);
+}
+
+static void learnt_close(struct learnt *l)
+{
+    st_model_destroy(l->model);
+    free(l->values);
+    free(l->page_at);
+}
+
+/* The first update of a weight does not depend on which others are frozen: above them, below them or between. */
+static void what_is_trained_learns_as_if_nothing_were_frozen(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i <= CASES; i++) {
+        const bool llama = i < CASES && cases[i].llama;
+        /* The last one: the positions alone are trained below the second block. */
+        const char *freeze = i < CASES ? cases[i].pattern : "transformer.[hw][.t][0e].*";
+        struct learnt all, some;
+        uint32_t trained = 0;
+
+        learnt_open(&all, llama, NULL);
+        learnt_open(&some, llama, freeze);
+        for (uint32_t t = 0; t < st_model_tensor_count(all.model); t++) {
+            const struct st_tensor *a = st_model_tensor(all.model, t), *b = st_model_tensor(some.model, t);
+
+            assert_string_equal(a->name, b->name);
+            if (b->frozen)
+                continue;
+            trained++;
+            if (memcmp(all.values + all.page_at[a->page] + a->offset, some.values + some.page_at[b->page] + b->offset,
+                       a->elems * sizeof(float)) != 0)
+                fail_msg("%s learns otherwise where %s is frozen", b->name, freeze);
+        }
+        assert_true(trained > 0 && trained < st_model_tensor_count(all.model));
+        learnt_close(&all);
+        learnt_close(&some);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(placement_does_not_change_bits),
         cmocka_unit_test(a_small_group_moves_alone),
         cmocka_unit_test(frozen_weights_keep_their_bits),
+        cmocka_unit_test(what_is_trained_learns_as_if_nothing_were_frozen),
     };
 
     return cmocka_run_group_tests_name("freeze", tests, scratch_create, scratch_remove_empty);

@@ -530,8 +530,8 @@ static void test_damage(void **state)
         const int fd = open(scratch_path("set.0"), O_RDWR | O_CLOEXEC);
         const off_t at = (off_t)(row->offset + row->bytes - 1);
         int fds[2 * ST_SWAP_DIRS_MAX];
+        char byte, what[96];
         struct rigged r;
-        char byte;
 
         assert_true(fd >= 0);
         assert_int_equal(pread(fd, &byte, 1, at), 1);
@@ -539,7 +539,10 @@ static void test_damage(void **state)
         assert_int_equal(pwrite(fd, &byte, 1, at), 1);
         rigged_open(&r, &cell);
         assert_int_equal(resume(&r, &saved, fds), STRATA_E_CORRUPT);
-        assert_non_null(strstr(strata_last_error(), st_plane_name((enum st_plane)row->plane)));
+        snprintf(what, sizeof(what), "plane %s of page %u, elements from %llu, at byte ",
+                 st_plane_name((enum st_plane)row->plane), row->page,
+                 (unsigned long long)(row->first + (row->elems - 1) / ST_TILE_ELEMS * ST_TILE_ELEMS));
+        assert_non_null(strstr(strata_last_error(), what));
         rigged_close(&r);
         close(fds[0]);
         close(fds[1]);

@@ -106,11 +106,38 @@ static void no_simulated_step_is_shorter_than_its_bound(void **state)
     assert_true(tight > 50);
 }
 
+/* Where the disk writes all the time, a save takes as long as its bytes, whichever of the steps after it waits for them. */
+static void a_save_takes_its_bytes_of_a_busy_disk(void **state)
+{
+    struct plan_sizes sizes = plan_small;
+    struct st_machine machine = machine_of(false);
+    const struct st_policy policy = {.param_tier = STRATA_TIER_HOST,
+                                     .optimizer_tier = STRATA_TIER_NVME,
+                                     .activation_tier = STRATA_TIER_DEVICE,
+                                     .update = ST_UPDATE_GATED,
+                                     .chunk_elems = ST_TILE_ELEMS,
+                                     .sets = 3};
+    struct st_plan *plan;
+    double seconds, want;
+
+    (void)state;
+    sizes.block_params = 8 * ST_TILE_ELEMS;
+    plan = plan_of(&sizes, &machine, &policy, "save");
+    machine.rates.mixed = 0;
+    machine.rates.write = 1e5;
+    want = (double)st_program_unsaved(&plan->program) / machine.rates.write;
+    assert_int_equal(st_simulate_save(&seconds, &plan->program, &machine), STRATA_OK);
+    if (!(want > 0 && fabs(seconds - want) <= 0.02 * want))
+        fail_msg("%.6g s, the bytes take %.6g s", seconds, want);
+    st_plan_destroy(plan);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_few_micro_batches_stand_for_many),
         cmocka_unit_test(no_simulated_step_is_shorter_than_its_bound),
+        cmocka_unit_test(a_save_takes_its_bytes_of_a_busy_disk),
     };
 
     return cmocka_run_group_tests_name("plan_judge", tests, NULL, NULL);
