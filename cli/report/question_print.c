@@ -93,9 +93,10 @@ static void print_length(const struct cli_asked *asked, const struct st_tried *b
     st_print_text(file, "  drives: ");
     print_rounded(written * 1e-12, " TB written, ", file);
     if (worn(asked) < 1)
-        st_print(file, "%.2g %% of what they endure\n", 100 * worn(asked));
+        st_print(file, "%.2g %% of what they endure", 100 * worn(asked));
     else
-        print_rounded(worn(asked), " times what they endure\n", file);
+        print_rounded(worn(asked), " times what they endure", file);
+    st_print_text(file, "\n");
 }
 
 static void print_best(const struct cli_asked *asked, FILE *file)

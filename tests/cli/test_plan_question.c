@@ -172,6 +172,11 @@ static void the_text_says_how_long_and_on_what(void **state)
     assert_non_null(strstr(p.out, "drives endure 600 TB written for each TB (data sheets of client drives"));
     assert_non_null(strstr(p.out, " of what they endure"));
     program_free(&p);
+    workplace_run_ok(*state, &p,
+                     "plan --model nano --gpu 4090 --drive gen4:1TB --device-memory 12M --host-memory 8M --batch-tokens 256 "
+                     "--tokens 100B");
+    assert_non_null(strstr(p.out, " times what they endure\n"));
+    program_free(&p);
 }
 
 /* Whoever says nothing of a run asks; a plan is for those who do, and the answer ends with the plan that it recommends. */
