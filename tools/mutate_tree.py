@@ -13,12 +13,12 @@ import time
 
 PRODUCT = ("core", "offload", "nvme", "kernels", "model", "api", "cli")
 SOURCES = (".c", ".h", ".cu", ".cuh", ".inc")
-MEMORY_KIB = 12 << 20  # address space of one test
+MEMORY_BYTES = 6 << 30  # of one test and all that it began: watched, since strata counts a limit as the machine's memory
 FILE_BLOCKS = 16 << 20  # largest file of one test, in blocks of 512 bytes
 NICE = ("nice", "-n", "5")
 
 # $0: what /tmp is to be, or nothing.  The shell stays, as first process of its own process numbers: with it ends all that it began.
-LIMITED = f'ulimit -c 0; ulimit -v {MEMORY_KIB}; ulimit -f {FILE_BLOCKS}; [ -z "$0" ] || mount --bind "$0" /tmp || exit 99; "$@"; exit $?'
+LIMITED = f'ulimit -S -c 0; ulimit -S -f {FILE_BLOCKS}; [ -z "$0" ] || mount --bind "$0" /tmp || exit 99; "$@"; exit $?'
 UNSHARE = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
@@ -128,7 +128,7 @@ class Build:
         return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=self.environment())
 
     def run(self, test, limit, environment=()):
-        """Outcome (passed, skipped, failed, hangs), seconds, and what it printed."""
+        """Outcome (passed, skipped, failed, ended), seconds, and what it printed."""
         command = (*NICE, *(UNSHARE if self.isolated else ()), "sh", "-c", LIMITED, str(self.tmp) if self.isolated else "", *test.command)
         environment = {**os.environ, **({} if self.isolated else {"TMPDIR": str(self.tmp)}), **test.environment, **dict(environment)}
         begin = time.monotonic()
@@ -136,11 +136,7 @@ class Build:
             process = subprocess.Popen(command, cwd=test.folder, env=environment, stdin=subprocess.DEVNULL, stdout=printed,
                                        stderr=subprocess.STDOUT, start_new_session=True)
             self.running = process
-            try:
-                code = process.wait(timeout=limit)
-            except subprocess.TimeoutExpired:
-                code = None
-            self.end()
+            code = self.wait(limit)
             seconds = time.monotonic() - begin
             printed.seek(max(0, printed.seek(0, os.SEEK_END) - 20000))
             text = printed.read().decode(errors="replace")
@@ -148,7 +144,19 @@ class Build:
         self.tmp.mkdir(exist_ok=True)
         if test.prints and code is not None:
             code = 0 if any(re.search(pattern, text) for pattern in test.prints) else 1
-        return "hangs" if code is None else {0: "passed", 77: "skipped"}.get(code, "failed"), seconds, text
+        return "ended" if code is None else {0: "passed", 77: "skipped"}.get(code, "failed"), seconds, text
+
+    def wait(self, limit):
+        """The exit code; None where the test took too long or too much memory and was ended."""
+        end = time.monotonic() + limit
+        code = None
+        while code is None and time.monotonic() < end and resident_bytes(self.running.pid) < MEMORY_BYTES:
+            try:
+                code = self.running.wait(timeout=1)
+            except subprocess.TimeoutExpired:
+                pass
+        self.end()
+        return code
 
     def end(self):
         """Ends what still runs of the last test: unshare takes its namespace along, without it the session goes."""
@@ -159,6 +167,21 @@ class Build:
                 pass
             self.running.wait()
             self.running = None
+
+
+def resident_bytes(first):
+    """Of a process and all that descend from it."""
+    parents, pages = {}, {}
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue  # it has ended
+        parents[int(path.parent.name)], pages[int(path.parent.name)] = int(fields[1]), int(fields[21])
+    ours = {first}
+    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return sum(pages.get(pid, 0) for pid in ours) * os.sysconf("SC_PAGE_SIZE")
 
 
 def set_of(names, kept={}):
