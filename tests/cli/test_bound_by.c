@@ -2,7 +2,9 @@
 #include "api/handles.h"
 #include "cli/report/bound_by.h"
 #include "cli/report/progress.h"
+#include "core/base/log.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -372,6 +374,28 @@ static void long_work_says_how_far_it_is(void **state)
     free(text);
 }
 
+/* On a terminal a message ends the line that is rewritten, as long as there is one: after the end nobody touches it. */
+static void messages_end_the_line_until_the_end(void **state)
+{
+    const int fd = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    FILE *file = fdopen(fd, "r+");
+    struct cli_progress p;
+
+    (void)state;
+    assert_non_null(file);
+    assert_int_equal(setenv("TERM", "xterm", 1), 0);
+    cli_progress_init(&p, file, false, 4, 0);
+    assert_true(p.terminal);
+    for (int turn = 0; turn < 2; turn++) {
+        p.line = CLI_LINE_STEP;
+        st_log(ST_LOG_INFO, "a message, turn %d", turn);
+        assert_int_equal(p.line, turn == 0 ? CLI_LINE_NONE : CLI_LINE_STEP);
+        cli_progress_fini(&p);
+        assert_int_equal(p.line, CLI_LINE_NONE);
+    }
+    assert_int_equal(fclose(file), 0);
+}
+
 static void pressure_is_named_when_it_is_the_cause(void **state)
 {
     char *text;
@@ -424,6 +448,7 @@ int main(void)
         cmocka_unit_test(bytes_are_held_against_the_steps_own_plan),
         cmocka_unit_test(what_is_left_is_a_time_of_day),
         cmocka_unit_test(long_work_says_how_far_it_is),
+        cmocka_unit_test(messages_end_the_line_until_the_end),
         cmocka_unit_test(pressure_is_named_when_it_is_the_cause),
         cmocka_unit_test(without_pressure_there_are_only_totals),
     };
