@@ -51,7 +51,7 @@ TOKENS = {
     "sum": (r"(?<= )([+-]=?)(?= )", swaps({"+": "-", "+=": "-="})),
     "product": (r"(?<=[\w)] )([*/])(?= [\w(])", swaps({"*": "/"})),
     "extreme": (r"\b(?:\w+_)?(min|max)(?:_\w+)?(?=\()", swaps({"min": "max"})),
-    "break": (r"\b(break|continue)(?=;)", {"break": "", "continue": ""}),
+    "break": (r"\b(break|continue)(?=;)", {"break": "(void)0", "continue": "(void)0"}),
 }
 KINDS = (*TOKENS, "constant", "negated", "dropped", "return", "swapped")
 STATEMENT = r"\s+(?:[\w.>\[\]-]+\(.*\)|\*?[\w.>\[\]-]+ [-+*/|&]?= .*|[\w.>\[\]-]+(?:\+\+|--));$"
@@ -72,9 +72,9 @@ def faults_of_line(line, before):
             yield "negated", match.end(), end, f"!({line[match.end():end]})"
     begins = before.endswith((";", "{", "}", ":", " else")) or re.match(r"\s*(?:if|for|while) \(.*\)$", before)
     if begins and re.match(STATEMENT, line) and line.count("(") == line.count(")") and not re.match(r"\s+(?:return|assert|goto)\b", line):
-        yield "dropped", len(line) - len(line.lstrip()), len(line), ";"
+        yield "dropped", len(line) - len(line.lstrip()), len(line), "(void)0;"
     if before.endswith(")") and re.match(r"\s+return\b.*;$", line):
-        yield "return", len(line) - len(line.lstrip()), len(line), ";"
+        yield "return", len(line) - len(line.lstrip()), len(line), "(void)0;"
     for match in re.finditer(r"\b(?!if|for|while|switch|sizeof|return)\w+\(", line):
         end = closing(line, match.end() - 1)
         words = line[match.end():end].split(", ") if end > 0 else []
@@ -94,7 +94,7 @@ def faults_of_file(text):
             if number > first and line.strip() and plain[first - 1] != line:
                 faults = [f for f in faults_of_line(line, before) if not lines[number].lstrip().startswith("assert(")]
                 # What was blanked inside a rewritten part would be lost.
-                faults = [f for f in faults if f[3] in ("", ";") or lines[number][f[1]:f[2]] == plain[number][f[1]:f[2]]]
+                faults = [f for f in faults if f[3].startswith("(void)0") or lines[number][f[1]:f[2]] == plain[number][f[1]:f[2]]]
                 if faults:
                     found[number] = faults
             before = line or before
