@@ -222,6 +222,31 @@ static void arrows_lead_from_the_last_one_waited_for(void **state)
     st_trace_destroy(t);
 }
 
+/* Spans at the same time stand on threads of their own, however many; later ones on the first that is free. */
+static void crowded_rows_get_more_threads(void **state)
+{
+    enum { AT_ONCE = 150 };
+    struct st_trace *t = make(1, AT_ONCE + 2, 1 << 20);
+    char name[32] = "read";
+    st_json *root;
+
+    (void)state;
+    st_trace_end(st_trace_cycle(t, true, 0, 0), 900 * MILLISECOND);
+    for (unsigned i = 0; i < AT_ONCE; i++)
+        span(t, 2, i, 800 - i);
+    span(t, 2, 800 - AT_ONCE + 1, 850); /* when the last has ended */
+    root = write_and_parse(t);
+    for (unsigned i = 0; i < AT_ONCE; i++) {
+        check_span(root, i, name, i, 800 - 2 * i);
+        snprintf(name, sizeof(name), "read %u", i + 2);
+    }
+    snprintf(name, sizeof(name), "read %u", AT_ONCE);
+    check_span(root, AT_ONCE, name, 800 - AT_ONCE + 1, 850 - (800 - AT_ONCE + 1));
+    assert_null(event(root, "X", "op", AT_ONCE + 1));
+    st_json_free(root);
+    st_trace_destroy(t);
+}
+
 static void what_never_finished_is_left_out(void **state)
 {
     struct st_trace *t = make(1, 8, 1 << 20);
@@ -343,10 +368,15 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_empty_trace_is_a_file),           cmocka_unit_test(spans_are_named_ordered_and_counted),
-        cmocka_unit_test(bytes_in_flight_rise_and_fall),      cmocka_unit_test(arrows_lead_from_the_last_one_waited_for),
-        cmocka_unit_test(what_never_finished_is_left_out),    cmocka_unit_test(steps_end_and_flushes_with_them),
-        cmocka_unit_test(a_full_array_counts_what_is_lost),   cmocka_unit_test(bytes_are_bounded),
+        cmocka_unit_test(an_empty_trace_is_a_file),
+        cmocka_unit_test(spans_are_named_ordered_and_counted),
+        cmocka_unit_test(bytes_in_flight_rise_and_fall),
+        cmocka_unit_test(arrows_lead_from_the_last_one_waited_for),
+        cmocka_unit_test(crowded_rows_get_more_threads),
+        cmocka_unit_test(what_never_finished_is_left_out),
+        cmocka_unit_test(steps_end_and_flushes_with_them),
+        cmocka_unit_test(a_full_array_counts_what_is_lost),
+        cmocka_unit_test(bytes_are_bounded),
         cmocka_unit_test(a_failed_write_leaves_the_old_file),
     };
 
