@@ -41,7 +41,7 @@ import threading
 
 sys.dont_write_bytecode = True  # nothing is left beside the sources
 from mutate_faults import KINDS, faults_of_file, function_at, functions
-from mutate_tree import PRODUCT, Build, Checkout, fail, output
+from mutate_tree import PRODUCT, Build, Checkout, fail, output, stop
 
 # --- map ---
 
@@ -316,14 +316,10 @@ def command_run(arguments):
                 lines.append(line)
                 print(line, flush=True)
 
-    try:
-        for worker in workers:
-            worker.begin()
-        with concurrent.futures.ThreadPoolExecutor(len(workers)) as pool:
-            list(pool.map(work, workers))
-    finally:
-        for worker in workers:
-            worker.end()
+    for worker in workers:
+        worker.begin()
+    with concurrent.futures.ThreadPoolExecutor(len(workers)) as pool:
+        list(pool.map(work, workers))
     count = collections.Counter(re.match(r"found|survived|same code|does not \w+", line)[0] for line in lines)
     print("mutate: " + ", ".join(f"{number} {what}" for what, number in sorted(count.items())))
     return 1 if count["survived"] else 0
@@ -392,7 +388,8 @@ def main():
     three.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR")
     three.set_defaults(do=command_draw)
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
     sys.exit(arguments.do(arguments))
 
 

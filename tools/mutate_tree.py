@@ -33,6 +33,32 @@ def output(*command, **options):
     return done.stdout
 
 
+LIVE = set()  # builds and tests that run now, each the first of a session
+
+
+def start(command, **options):
+    process = subprocess.Popen(command, stderr=subprocess.STDOUT, start_new_session=True, **options)
+    LIVE.add(process)
+    return process
+
+
+def end(process):
+    """Ends what is left of a process and of those that it began: unshare takes its process numbers along, without it the session goes."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
+    LIVE.discard(process)
+
+
+def stop(number, _):
+    """For a signal.  What is planted stays in the copy, and goes when the next call makes it equal to the checkout."""
+    for process in list(LIVE):
+        end(process)
+    os._exit(128 + number)
+
+
 class Checkout:
     """The checkout that the tool is called in, and its scratch folder."""
 
@@ -84,7 +110,6 @@ class Build:
             path.mkdir(parents=True, exist_ok=True)
         isolated = subprocess.run((*UNSHARE, "true"), capture_output=True).returncode == 0
         self.isolated = isolated and not str(self.tree).startswith("/tmp/")
-        self.running = None
 
     def sync(self):
         """Makes the copy equal to the checkout, writing only what differs; returns a digest of it all."""
@@ -125,7 +150,10 @@ class Build:
 
     def ninja(self, targets, jobs=1, keep_going=False):
         command = (*NICE, "ninja", "-C", str(self.build), f"-j{jobs}", *(("-k", "0") if keep_going else ()), *sorted(targets))
-        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=self.environment())
+        process = start(command, stdout=subprocess.PIPE, text=True, errors="replace", env=self.environment())
+        printed = process.communicate()[0]
+        LIVE.discard(process)
+        return subprocess.CompletedProcess(command, process.returncode, printed)
 
     def run(self, test, limit, environment=()):
         """Outcome (passed, skipped, failed, ended), seconds, and what it printed."""
@@ -133,10 +161,8 @@ class Build:
         environment = {**os.environ, **({} if self.isolated else {"TMPDIR": str(self.tmp)}), **test.environment, **dict(environment)}
         begin = time.monotonic()
         with open(self.folder / "printed", "wb+") as printed:
-            process = subprocess.Popen(command, cwd=test.folder, env=environment, stdin=subprocess.DEVNULL, stdout=printed,
-                                       stderr=subprocess.STDOUT, start_new_session=True)
-            self.running = process
-            code = self.wait(limit)
+            process = start(command, cwd=test.folder, env=environment, stdin=subprocess.DEVNULL, stdout=printed)
+            code = wait(process, limit)
             seconds = time.monotonic() - begin
             printed.seek(max(0, printed.seek(0, os.SEEK_END) - 20000))
             text = printed.read().decode(errors="replace")
@@ -146,27 +172,17 @@ class Build:
             code = 0 if any(re.search(pattern, text) for pattern in test.prints) else 1
         return "ended" if code is None else {0: "passed", 77: "skipped"}.get(code, "failed"), seconds, text
 
-    def wait(self, limit):
-        """The exit code; None where the test took too long or too much memory and was ended."""
-        end = time.monotonic() + limit
-        code = None
-        while code is None and time.monotonic() < end and resident_bytes(self.running.pid) < MEMORY_BYTES:
-            try:
-                code = self.running.wait(timeout=1)
-            except subprocess.TimeoutExpired:
-                pass
-        self.end()
-        return code
 
-    def end(self):
-        """Ends what still runs of the last test: unshare takes its namespace along, without it the session goes."""
-        if self.running:
-            try:
-                os.killpg(self.running.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            self.running.wait()
-            self.running = None
+def wait(process, limit):
+    """The exit code; None where it took too long or too much memory and was ended."""
+    last, code = time.monotonic() + limit, None
+    while code is None and time.monotonic() < last and resident_bytes(process.pid) < MEMORY_BYTES:
+        try:
+            code = process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            pass
+    end(process)
+    return code
 
 
 def resident_bytes(first):
