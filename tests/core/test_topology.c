@@ -276,11 +276,19 @@ static void test_shares_of_cores(void **state)
         }
 }
 
+/* Without the limits of a group: all that the kernel says, to the byte. */
 static void test_shares_of_memory(void **state)
 {
     struct st_topology *all = share_of("core:4 pu:1", NULL, 0, 1), *part = share_of("core:4 pu:1", NULL, 1, 4);
+    FILE *meminfo = fopen("/proc/meminfo", "r");
+    unsigned long long kib;
 
     (void)state;
+    assert_non_null(meminfo);
+    assert_int_equal(fscanf(meminfo, "MemTotal: %llu kB", &kib), 1);
+    assert_int_equal(fclose(meminfo), 0);
+    if (st_topology_ulimit(all) == NULL)
+        assert_int_equal(st_topology_memory_limit(all), kib << 10);
     assert_int_equal(st_topology_memory_shares(all), 1);
     assert_int_equal(st_topology_memory_shares(part), 4);
     assert_int_equal(st_topology_memory_limit(part), st_topology_memory_limit(all) / 4);
