@@ -205,6 +205,41 @@ static void an_event_has_a_limit(void **state)
     free(text);
 }
 
+/* As many rows as are allowed, each named and placed by an event of its own: all are known, in their order; one more is refused.
+ */
+static void rows_have_a_limit(void **state)
+{
+    (void)state;
+    for (unsigned rows = ST_TRACE_THREADS_MAX; rows <= ST_TRACE_THREADS_MAX + 1; rows++) {
+        struct st_trace_step step;
+        char *text = NULL;
+        size_t bytes = 0;
+        FILE *file = open_memstream(&text, &bytes);
+
+        assert_non_null(file);
+        fprintf(file, "{\"traceEvents\":[");
+        for (unsigned i = 0; i < rows; i++)
+            fprintf(file,
+                    "{\"ph\":\"M\",\"name\":\"thread_name\",\"tid\":%u,\"args\":{\"name\":\"%s %u\"}},"
+                    "{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"tid\":%u,\"args\":{\"sort_index\":%u}},",
+                    i, i % 2 == 0 ? "read" : "write", i / 2 + 2, i, 5000 - i);
+        fprintf(file, "%s]}", &(STEP SPAN("op", "x", 0, 2000, 1000) SPAN("op", "x", 1023, 2000, 1000))[1]);
+        assert_int_equal(fclose(file), 0);
+        if (rows > ST_TRACE_THREADS_MAX) {
+            assert_int_equal(read_text(&step, text, 0), STRATA_E_INPUT);
+            assert_has(strata_last_error(), "more than 1024 rows");
+        } else {
+            assert_int_equal(read_text(&step, text, 0), STRATA_OK);
+            assert_int_equal(step.lanes.count, 2);
+            assert_string_equal(step.lanes.names[0], "write"); /* that of row 1023 */
+            assert_string_equal(step.lanes.names[1], "read");
+            assert_int_equal(step.lanes.span_count, 2);
+            st_trace_step_free(&step);
+        }
+        free(text);
+    }
+}
+
 /* --- drawing --- */
 
 static size_t count_of(const char *text, const char *part)
@@ -317,11 +352,17 @@ static void tiers_are_to_scale(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_of_a_lane_share_it),     cmocka_unit_test(spans_are_cut_to_the_step),
-        cmocka_unit_test(a_stall_names_its_cause),     cmocka_unit_test(a_step_is_chosen),
-        cmocka_unit_test(bad_traces_are_told_where),   cmocka_unit_test(an_event_has_a_limit),
-        cmocka_unit_test(many_small_spans_stay_small), cmocka_unit_test(only_what_is_alike_is_merged),
-        cmocka_unit_test(names_are_escaped),           cmocka_unit_test(long_text_is_cut),
+        cmocka_unit_test(rows_of_a_lane_share_it),
+        cmocka_unit_test(spans_are_cut_to_the_step),
+        cmocka_unit_test(a_stall_names_its_cause),
+        cmocka_unit_test(a_step_is_chosen),
+        cmocka_unit_test(bad_traces_are_told_where),
+        cmocka_unit_test(an_event_has_a_limit),
+        cmocka_unit_test(rows_have_a_limit),
+        cmocka_unit_test(many_small_spans_stay_small),
+        cmocka_unit_test(only_what_is_alike_is_merged),
+        cmocka_unit_test(names_are_escaped),
+        cmocka_unit_test(long_text_is_cut),
         cmocka_unit_test(tiers_are_to_scale),
     };
 
