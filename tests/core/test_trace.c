@@ -334,6 +334,16 @@ static void bytes_are_bounded(void **state)
     }
 }
 
+/* What was taken before is given back: the end of the test program counts it. */
+static void too_many_records_are_refused(void **state)
+{
+    struct st_trace *t = NULL;
+
+    (void)state;
+    assert_int_equal(st_trace_create(&t, &(struct st_trace_opts){1, UINT64_C(1) << 50, 1 << 20}), STRATA_E_NOMEM);
+    assert_null(t);
+}
+
 /* --- the file system --- */
 
 static void a_failed_write_leaves_the_old_file(void **state)
@@ -377,6 +387,7 @@ int main(void)
         cmocka_unit_test(steps_end_and_flushes_with_them),
         cmocka_unit_test(a_full_array_counts_what_is_lost),
         cmocka_unit_test(bytes_are_bounded),
+        cmocka_unit_test(too_many_records_are_refused),
         cmocka_unit_test(a_failed_write_leaves_the_old_file),
     };
 
