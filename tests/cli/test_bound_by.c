@@ -367,10 +367,12 @@ static void long_work_says_how_far_it_is(void **state)
         assert_true(cli_progress_watch(watched, "measuring", 0, 0));
         assert_true(cli_progress_watch(watched, "measuring", 1, 0));
         cli_progress_work_end(watched);
+        cli_progress_note(watched, "%s of %u", "notes", 2);
+        cli_progress_note(watched, "are lines");
     }
     assert_int_equal(fclose(file), 0);
     assert_memory_equal(text, "loading weights: 37 %, ETA ", strlen("loading weights: 37 %, ETA "));
-    assert_string_equal(strchr(text, '\n'), "\nloading weights: 100 %, ETA 0:00\nmeasuring\n");
+    assert_string_equal(strchr(text, '\n'), "\nloading weights: 100 %, ETA 0:00\nmeasuring\nnotes of 2\nare lines\n");
     free(text);
 }
 
