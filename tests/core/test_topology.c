@@ -44,6 +44,35 @@ static void test_plausible(void **state)
     st_topology_destroy(NULL);
 }
 
+/* MemTotal as the kernel writes it, in KiB. */
+static uint64_t memory_kib(void)
+{
+    FILE *file = fopen("/proc/meminfo", "r");
+    unsigned long long kib = 0;
+    char line[256];
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL && sscanf(line, "MemTotal: %llu kB", &kib) != 1)
+        ;
+    if (file != NULL)
+        fclose(file);
+    return kib;
+}
+
+static void test_without_limits_it_is_the_machines_memory(void **state)
+{
+    const uint64_t total = 1024 * memory_kib();
+    struct st_topology *topo;
+
+    (void)state;
+    assert_int_equal(st_topology_load(&topo, "/nonexistent"), STRATA_OK);
+    if (total == 0 || st_topology_ulimit(topo) != NULL) {
+        st_topology_destroy(topo);
+        skip();
+    }
+    assert_int_equal(st_topology_memory_limit(topo), total);
+    st_topology_destroy(topo);
+}
+
 /* A child that may not ask for its processors, as under a filter of system calls. */
 static int load_where_asking_is_forbidden(void)
 {
@@ -430,6 +459,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_affinity_may_be_a_secret), /* before hwloc has asked */
         cmocka_unit_test(test_plausible),
+        cmocka_unit_test(test_without_limits_it_is_the_machines_memory),
         cmocka_unit_test(test_limits_apply),
         cmocka_unit_test(test_bind),
         cmocka_unit_test(test_single_failure_walk),

@@ -44,6 +44,14 @@ static uint32_t wait_of(void *ctx, uint32_t item, uint32_t n, bool *previous)
     return item != 0 || n > 1 ? ST_TRACE_NONE : n + 1;
 }
 
+/* Two calls: one whose work is known, and one without. */
+static void describe_call(void *ctx, uint32_t call, struct st_trace_call *out)
+{
+    assert_ptr_equal(ctx, scratch_dir);
+    *out = call == 0 ? (struct st_trace_call){.name = "matmul", .detail = "2x3x4", .bytes = 5e6, .flops = 8e9}
+                     : (struct st_trace_call){.name = "add", .detail = "9"};
+}
+
 static const struct st_trace_row rows[] = {{"compute", ST_TRACE_NONE}, {"read", 0}};
 static const char *const cycles[] = {"step", "flush"};
 static const char *const series[] = {"read"};
@@ -60,7 +68,8 @@ static const struct st_trace_source source = {.ctx = scratch_dir,
                                               .resident = resident,
                                               .resident_count = 1,
                                               .item = describe,
-                                              .wait = wait_of};
+                                              .wait = wait_of,
+                                              .call = describe_call};
 
 static struct st_trace *make(uint32_t steps_max, uint64_t records_per_step, uint64_t bytes_max)
 {
@@ -159,6 +168,68 @@ static void spans_are_named_ordered_and_counted(void **state)
     assert_true(json_number(stall, "dur") == 2000 && json_number(st_json_get(stall, "args"), "cause_op") == 1);
     assert_string_equal(json_text(event(root, "X", "step", 0), "name"), "step 1");
     assert_true(json_number(event(root, "X", "step", 0), "dur") == 5000);
+    st_json_free(root);
+    st_trace_destroy(t);
+}
+
+/* What a stall held up and what it waited for, each with its own number and name. */
+static void a_stall_says_what_it_held_and_why(void **state)
+{
+    struct st_trace *t = make(1, 8, 1 << 20);
+    struct st_trace_record *cycle = st_trace_cycle(t, true, 0, 0);
+    const st_json *stall, *args;
+    st_json *root;
+
+    (void)state;
+    st_trace_end(st_trace_begin(t, ST_TRACE_STALL, 0, 2, 1 * MILLISECOND), 3 * MILLISECOND);
+    st_trace_end(cycle, 4 * MILLISECOND);
+    root = write_and_parse(t);
+    stall = event(root, "X", "stall", 0);
+    args = st_json_get(stall, "args");
+    assert_true(json_number(stall, "ts") == 1000 && json_number(stall, "dur") == 2000);
+    assert_string_equal(json_text(args, "held"), "a \"quoted\"\\\n\x01 name");
+    assert_string_equal(json_text(args, "cause"), "read");
+    assert_string_equal(json_text(args, "lane"), "read");
+    assert_true(json_number(args, "held_op") == 0 && json_number(args, "cause_op") == 2);
+    assert_true(json_number(args, "page") == 9 && json_number(args, "step") == 1);
+    st_json_free(root);
+    st_trace_destroy(t);
+}
+
+static void check_call(const st_json *root, unsigned n, double ts_us, double dur_us, double us)
+{
+    const st_json *call = event(root, "X", "call", n), *args = st_json_get(call, "args");
+
+    assert_string_equal(row_name(root, json_number(call, "tid")), "compute");
+    assert_true(json_number(call, "ts") == ts_us && json_number(call, "dur") == dur_us);
+    assert_true(json_number(args, "us") == us && json_number(args, "op") == 0 && json_number(args, "step") == 1);
+}
+
+/* Calls lie inside the span of their item, are measured whole, and are left out where their item was not recorded. */
+static void calls_lie_within_their_item(void **state)
+{
+    struct st_trace *t = make(1, 8, 1 << 20);
+    struct st_trace_record *cycle = st_trace_cycle(t, true, 0, 0);
+    const st_json *args;
+    st_json *root;
+
+    (void)state;
+    span(t, 0, 1, 9);
+    st_trace_end(st_trace_begin(t, ST_TRACE_CALL, 0, 0, 2 * MILLISECOND), 4 * MILLISECOND);
+    st_trace_end(st_trace_begin(t, ST_TRACE_CALL, 1, 0, 8 * MILLISECOND), 11 * MILLISECOND);
+    st_trace_end(st_trace_begin(t, ST_TRACE_CALL, 1, 1, 8 * MILLISECOND), 9 * MILLISECOND);
+    st_trace_end(cycle, 12 * MILLISECOND);
+    root = write_and_parse(t);
+    check_call(root, 0, 2000, 2000, 2000);
+    check_call(root, 1, 8000, 1000, 3000);
+    assert_null(event(root, "X", "call", 2));
+    assert_string_equal(json_text(event(root, "X", "call", 0), "name"), "matmul");
+    args = st_json_get(event(root, "X", "call", 0), "args");
+    assert_string_equal(json_text(args, "shape"), "2x3x4");
+    assert_true(json_number(args, "GB/s") == 2.5 && json_number(args, "TFLOP/s") == 4);
+    args = st_json_get(event(root, "X", "call", 1), "args");
+    assert_null(st_json_get(args, "GB/s"));
+    assert_null(st_json_get(args, "TFLOP/s"));
     st_json_free(root);
     st_trace_destroy(t);
 }
@@ -389,6 +460,8 @@ int main(void)
         cmocka_unit_test(bytes_are_bounded),
         cmocka_unit_test(too_many_records_are_refused),
         cmocka_unit_test(a_failed_write_leaves_the_old_file),
+        cmocka_unit_test(a_stall_says_what_it_held_and_why),
+        cmocka_unit_test(calls_lie_within_their_item),
     };
 
     return cmocka_run_group_tests(tests, setup, scratch_remove_empty);
