@@ -322,6 +322,19 @@ static void test_a_dtype_has_two_spellings(void **state)
         assert_ok(st_hf_stored_dtype(&dtype, scratch_path("out")));
         assert_int_equal(dtype, rows[i].dtype);
     }
+    for (int swap = 0; swap < 2; swap++) { /* of several the first in the file */
+        static const char json[] = "{\"b\":{\"dtype\":\"%s\",\"shape\":[2],\"data_offsets\":[4,%d]},"
+                                   "\"a\":{\"dtype\":\"%s\",\"shape\":[%d],\"data_offsets\":[0,4]}}";
+        char file[256] = {0};
+        const int bytes = snprintf(file + 8, sizeof(file) - 8, json, swap != 0 ? "F16" : "F32", swap != 0 ? 8 : 12,
+                                   swap != 0 ? "F32" : "F16", swap != 0 ? 1 : 2);
+
+        file[0] = (char)bytes;
+        write_file(scratch_path("out/model.safetensors"), file, 8 + (size_t)bytes + (swap != 0 ? 8 : 12));
+        scratch_put("out/config.json", "{}");
+        assert_ok(st_hf_stored_dtype(&dtype, scratch_path("out")));
+        assert_int_equal(dtype, swap != 0 ? STRATA_F32 : STRATA_F16);
+    }
     scratch_put("out/config.json", "{\"torch_dtype\": \"float64\"}");
     assert_refused(st_hf_stored_dtype(&dtype, scratch_path("out")), STRATA_E_INPUT, "\"torch_dtype\" is \"float64\"");
     scratch_close();
