@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/print.h"
+#include "core/base/text.h"
 #include "core/base/wrap.h"
 
 #include <math.h>
@@ -119,6 +120,9 @@ static strata_status make_question(struct st_question *out, char nvme[DIRS_BYTES
             overrides[out->override_count++] = item;
             continue;
         }
+        if (!st_text_is_utf8(item + strlen(NVME)))
+            return st_error(STRATA_E_INVAL, "strata.nvme %s: the name is not UTF-8, as a configuration is: give a link to it",
+                            item + strlen(NVME));
         snprintf(nvme, DIRS_BYTES, "%s", item + strlen(NVME));
         out->nvme = nvme;
     }
