@@ -33,6 +33,7 @@ import pathlib
 import queue
 import random
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -189,6 +190,12 @@ class State:
             write_json(self.path, {"failed": self.failed, "digest": self.digest, "sound": self.sound})
 
 
+def object_of(entry):
+    """The object file of an entry of compile_commands.json; not every CMake names it there ("output")."""
+    words = shlex.split(entry["command"]) if "output" not in entry else []
+    return os.path.join(entry["directory"], entry["output"] if "output" in entry else words[words.index("-o") + 1])
+
+
 class Worker(Build):
     def __init__(self, checkout, index, known, state, options):
         super().__init__(checkout, checkout.scratch / f"worker-{index}")
@@ -200,7 +207,7 @@ class Worker(Build):
         self.text = {name: (self.tree / name).read_text() for name in self.checkout.product()}
         self.objects = collections.defaultdict(list)
         for entry in json.loads((self.build / "compile_commands.json").read_text()):
-            self.objects[os.path.relpath(entry["file"], self.tree)].append(os.path.relpath(entry["output"], self.build))
+            self.objects[os.path.relpath(entry["file"], self.tree)].append(os.path.relpath(object_of(entry), self.build))
 
     def hashes(self, objects):
         return [hashlib.sha256((self.build / name).read_bytes()).digest() for name in objects]
