@@ -117,6 +117,26 @@ static void test_page_cache_counts_as_free(void **state)
     assert_int_equal(limits.memory_available, 1000000);
 }
 
+/* Rows of each version's memory.stat as the kernel writes them, and rows whose names only begin or end alike: a version 1 group
+ * counts its children in total_ rows alone. */
+static void test_reclaimable_of_whole_files(void **state)
+{
+    static const char v2[] = "anon 10\nfile 20\nkernel 30\ninactive_anon 40\nactive_anon 50\ninactive_file 600\n"
+                             "active_file 7000\nunevictable 80\nworkingset_refault_file 90\ntotal_inactive_file 3\n";
+    static const char v1[] = "cache 10\nrss 20\ninactive_anon 30\nactive_anon 40\ninactive_file 50\nactive_file 60\n"
+                             "hierarchical_memory_limit 70\ntotal_cache 80\ntotal_inactive_anon 90\ntotal_active_anon 100\n"
+                             "total_inactive_file 600\ntotal_active_file 7000\ntotal_unevictable 5\n";
+
+    (void)state;
+    assert_int_equal(st_cgroup_reclaimable(v2, false), 600 + 7000 / 2);
+    assert_int_equal(st_cgroup_reclaimable(v1, true), 600 + 7000 / 2);
+    assert_int_equal(st_cgroup_reclaimable(v1, false), 50 + 60 / 2);
+    assert_int_equal(st_cgroup_reclaimable("active_file 8\n", false), 4);
+    assert_int_equal(st_cgroup_reclaimable("inactive_file 8\n", false), 8);
+    assert_int_equal(st_cgroup_reclaimable("inactive_file 8\nactive_file 8\n", true), 0);
+    assert_int_equal(st_cgroup_reclaimable("", false), 0);
+}
+
 static void test_over_the_limit(void **state)
 {
     struct st_cgroup_limits limits;
@@ -251,6 +271,7 @@ int main(void)
         TREE_TEST(test_tightest_level_wins),
         TREE_TEST(test_fullest_level_wins),
         TREE_TEST(test_page_cache_counts_as_free),
+        TREE_TEST(test_reclaimable_of_whole_files),
         TREE_TEST(test_over_the_limit),
         TREE_TEST(test_missing_group_falls_back_to_root),
         TREE_TEST(test_v1),

@@ -346,10 +346,10 @@ static void test_what_hwloc_does_not_take(void **state)
     assert_null(topo);
 }
 
-/* A fake control group with these files, and a machine of two nodes with eight cores each. */
-static struct st_topology *grouped(const char *membership, const char *const files[][2])
+/* A fake control group with these files, and a machine of two nodes with eight cores each, of which a process has this share. */
+static struct st_topology *grouped_share(const char *membership, const char *const files[][2], struct st_topology_share share)
 {
-    struct st_topology_source source = {.synthetic = "numa:2 core:8 pu:1", .cgroup_root = scratch_dir};
+    struct st_topology_source source = {.synthetic = "numa:2 core:8 pu:1", .cgroup_root = scratch_dir, .share = share};
     struct st_topology *topo;
 
     scratch_open();
@@ -359,6 +359,11 @@ static struct st_topology *grouped(const char *membership, const char *const fil
     source.membership = scratch_path("membership");
     assert_int_equal(st_topology_load_from(&topo, &source), STRATA_OK);
     return topo;
+}
+
+static struct st_topology *grouped(const char *membership, const char *const files[][2])
+{
+    return grouped_share(membership, files, (struct st_topology_share){0});
 }
 
 static void ungrouped(struct st_topology *topo)
@@ -410,6 +415,69 @@ static void test_a_quota_limits_the_workers(void **state)
     assert_int_equal(st_topology_core_count(topo), 2);
     assert_true(st_topology_memory_limit(topo) == 7000000);
     ungrouped(topo);
+}
+
+/* Ranks of one machine divide what their group has: quota, limit and what is available.  Each is a row of its own, so that no two
+ * of them can stand in for each other. */
+static void test_shares_of_a_group(void **state)
+{
+    static const char *const files[][2] = {
+        {"job/cpu.max", "700000 100000\n"}, {"job/memory.max", "48000000\n"}, {"job/memory.current", "36000000\n"}, {NULL, NULL}};
+    static const struct {
+        struct st_topology_share share;
+        uint32_t cores;
+        bool quota;
+        uint64_t limit, available;
+    } rows[] = {
+        {{0, 0, 0}, 7, true, 48000000, 12000000},  {{0, 1, 1}, 7, true, 48000000, 12000000},
+        {{1, 2, 2}, 4, true, 24000000, 6000000}, /* 3.5 processors of 8 cores */
+        {{0, 4, 2}, 2, true, 24000000, 6000000}, /* 1.75 of 4 */
+        {{3, 4, 4}, 2, true, 12000000, 3000000},   {{2, 4, 1}, 2, true, 48000000, 12000000},
+        {{13, 16, 16}, 1, false, 3000000, 750000}, /* a half, and one core */
+        {{23, 24, 24}, 1, false, 2000000, 500000}, /* more than there are cores */
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_topology *topo = grouped_share("0::/job\n", files, rows[i].share);
+
+        assert_int_equal(st_topology_core_count(topo), rows[i].cores);
+        assert_int_equal(st_topology_has_quota(topo), rows[i].quota);
+        assert_int_equal(st_topology_memory_limit(topo), rows[i].limit);
+        assert_int_equal(st_topology_memory_available(topo), rows[i].available);
+        assert_int_equal(st_topology_memory_shares(topo), rows[i].share.memory > 0 ? rows[i].share.memory : 1);
+        ungrouped(topo);
+    }
+}
+
+/* Groups within groups: the tightest of each kind counts, wherever it is. */
+static void test_the_tightest_group_counts(void **state)
+{
+    static const char *const inner[][2] = {{"a/cpu.max", "600000 100000\n"},
+                                           {"a/b/cpu.max", "300000 100000\n"},
+                                           {"a/memory.max", "90000000\n"},
+                                           {"a/b/memory.max", "40000000\n"},
+                                           {"a/memory.current", "30000000\n"},
+                                           {"a/b/memory.current", "10000000\n"},
+                                           {NULL, NULL}};
+    static const char *const outer[][2] = {{"a/cpu.max", "300000 100000\n"},
+                                           {"a/b/cpu.max", "600000 100000\n"},
+                                           {"a/memory.max", "40000000\n"},
+                                           {"a/b/memory.max", "90000000\n"},
+                                           {"a/memory.current", "10000000\n"},
+                                           {"a/b/memory.current", "10000000\n"},
+                                           {NULL, NULL}};
+    const char *const(*both[])[2] = {inner, outer};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct st_topology *topo = grouped("0::/a/b\n", both[i]);
+
+        assert_int_equal(st_topology_core_count(topo), 3);
+        assert_int_equal(st_topology_memory_limit(topo), 40000000);
+        assert_int_equal(st_topology_memory_available(topo), 30000000);
+        ungrouped(topo);
+    }
 }
 
 /* Binding and placing go through hwloc, which does nothing on a machine that is not this one; refusals are reported. */
@@ -473,6 +541,8 @@ int main(void)
         cmocka_unit_test(test_what_hwloc_does_not_take),
         cmocka_unit_test(test_cpuset_limits_the_cores),
         cmocka_unit_test(test_a_quota_limits_the_workers),
+        cmocka_unit_test(test_shares_of_a_group),
+        cmocka_unit_test(test_the_tightest_group_counts),
         cmocka_unit_test(test_memory_near_workers),
         cmocka_unit_test(test_placed_memory_is_usable),
     };
