@@ -37,6 +37,12 @@ static void describe(void *ctx, uint32_t item, struct st_trace_item *out)
                                   .arg_count = 1};
 }
 
+static void describe_in_one_row(void *ctx, uint32_t item, struct st_trace_item *out)
+{
+    describe(ctx, item, out);
+    out->row = 1;
+}
+
 static uint32_t wait_of(void *ctx, uint32_t item, uint32_t n, bool *previous)
 {
     (void)ctx;
@@ -84,17 +90,22 @@ static void span(struct st_trace *t, uint32_t item, uint64_t from_ms, uint64_t t
     st_trace_end(st_trace_begin(t, ST_TRACE_ITEM, item, ST_TRACE_NONE, from_ms * MILLISECOND), to_ms * MILLISECOND);
 }
 
-static st_json *write_and_parse(const struct st_trace *t)
+static st_json *write_from(const struct st_trace *t, const struct st_trace_source *from)
 {
     st_json *root = NULL;
     struct st_new_file file;
 
     assert_int_equal(st_new_file_create(&file, file_name, 0), STRATA_OK);
-    assert_int_equal(st_trace_write(t, &source, &file), STRATA_OK);
+    assert_int_equal(st_trace_write(t, from, &file), STRATA_OK);
     assert_int_equal(scratch_entries(scratch_dir, "t.json"), 0);
     assert_int_equal(st_json_parse_file(&root, file_name, 1 << 20), STRATA_OK);
     assert_int_equal(unlink(file_name), 0);
     return root;
+}
+
+static st_json *write_and_parse(const struct st_trace *t)
+{
+    return write_from(t, &source);
 }
 
 /* The n-th event of a phase, optionally of a category; NULL: fewer. */
@@ -293,6 +304,62 @@ static void arrows_lead_from_the_last_one_waited_for(void **state)
     st_trace_destroy(t);
 }
 
+/* An arrow tells what held a span up elsewhere: what stands in the same row, on whichever of its threads, is seen without one. */
+static void no_arrow_stays_within_a_row(void **state)
+{
+    struct st_trace_source in_one_row = source;
+    struct st_trace *t = make(1, 8, 1 << 20);
+    unsigned arrows[2];
+    st_json *root;
+
+    (void)state;
+    in_one_row.item = describe_in_one_row;
+    st_trace_end(st_trace_cycle(t, true, 0, 0), 9 * MILLISECOND);
+    span(t, 2, 0, 2);
+    span(t, 1, 1, 3); /* beside 2: on the row's second thread */
+    span(t, 0, 4, 5); /* waits for 1, and has the row's first one */
+    for (int i = 0; i < 2; i++) {
+        root = write_from(t, i == 0 ? &source : &in_one_row);
+        for (arrows[i] = 0; event(root, "s", NULL, arrows[i]) != NULL;)
+            arrows[i]++;
+        st_json_free(root);
+    }
+    assert_int_equal(arrows[0], 1);
+    assert_int_equal(arrows[1], 0);
+    st_trace_destroy(t);
+}
+
+/* Where a viewer puts a thread: those of a row together, in its order, below those of the rows before. */
+static void rows_are_sorted_as_the_source_lists_them(void **state)
+{
+    static const char *const wanted[] = {"step", "stall", "compute", "compute 2", "compute 3", "read", "read 2"};
+    const size_t count = sizeof(wanted) / sizeof(wanted[0]);
+    double before = -1, after;
+    struct st_trace *t = make(1, 8, 1 << 20);
+    const st_json *e;
+    st_json *root;
+
+    (void)state;
+    st_trace_end(st_trace_cycle(t, true, 0, 0), 9 * MILLISECOND);
+    for (uint32_t i = 0; i < 3; i++) {
+        span(t, 1, i, 8);
+        span(t, 0, i, 8);
+    }
+    root = write_and_parse(t);
+    for (size_t i = 0; i < count; i++, before = after) {
+        unsigned n = 0;
+
+        while ((e = event(root, "M", NULL, n++)) != NULL && (strcmp(json_text(e, "name"), "thread_sort_index") != 0 ||
+                                                             strcmp(row_name(root, json_number(e, "tid")), wanted[i]) != 0))
+            ;
+        assert_non_null(e);
+        after = json_number(st_json_get(e, "args"), "sort_index");
+        assert_true(after > before);
+    }
+    st_json_free(root);
+    st_trace_destroy(t);
+}
+
 /* Spans at the same time stand on threads of their own, however many; later ones on the first that is free. */
 static void crowded_rows_get_more_threads(void **state)
 {
@@ -385,6 +452,34 @@ static void a_full_array_counts_what_is_lost(void **state)
     st_trace_destroy(t);
 }
 
+/* Every count of the file under its own name: of more steps than are kept, and of fewer. */
+static void counts_are_told_apart(void **state)
+{
+    static const double wanted[][6] = {{6, 6, 4, 4, 12, 8}, {2, 2, 2, 4, 10, 0}}; /* steps, then what the file says */
+    static const char *const keys[] = {"steps_run", "steps_recorded", "steps_recorded_at_most", "records", "records_dropped"};
+
+    (void)state;
+    for (size_t n = 0; n < sizeof(wanted) / sizeof(wanted[0]); n++) {
+        struct st_trace *t = make(4, 3, 1 << 20);
+        const st_json *other;
+        st_json *root;
+
+        for (uint64_t step = 0; step < (uint64_t)wanted[n][0]; step++) {
+            st_trace_end(st_trace_cycle(t, true, 0, 10 * step * MILLISECOND), 10 * (step + 1) * MILLISECOND);
+            for (uint64_t i = 0; i < 4; i++)
+                span(t, 0, 10 * step + i, 10 * step + i + 1);
+        }
+        root = write_and_parse(t);
+        other = st_json_get(root, "otherData");
+        assert_string_equal(json_text(other, "program"), "test");
+        assert_string_equal(json_text(other, "version"), "1");
+        for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++)
+            assert_true(json_number(other, keys[k]) == wanted[n][k + 1]);
+        st_json_free(root);
+        st_trace_destroy(t);
+    }
+}
+
 /* Fewer steps rather than more bytes; one step always. */
 static void bytes_are_bounded(void **state)
 {
@@ -453,10 +548,13 @@ int main(void)
         cmocka_unit_test(spans_are_named_ordered_and_counted),
         cmocka_unit_test(bytes_in_flight_rise_and_fall),
         cmocka_unit_test(arrows_lead_from_the_last_one_waited_for),
+        cmocka_unit_test(no_arrow_stays_within_a_row),
+        cmocka_unit_test(rows_are_sorted_as_the_source_lists_them),
         cmocka_unit_test(crowded_rows_get_more_threads),
         cmocka_unit_test(what_never_finished_is_left_out),
         cmocka_unit_test(steps_end_and_flushes_with_them),
         cmocka_unit_test(a_full_array_counts_what_is_lost),
+        cmocka_unit_test(counts_are_told_apart),
         cmocka_unit_test(bytes_are_bounded),
         cmocka_unit_test(too_many_records_are_refused),
         cmocka_unit_test(a_failed_write_leaves_the_old_file),
