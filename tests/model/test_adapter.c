@@ -96,6 +96,27 @@ static void test_what_is_refused(void **state)
     }
 }
 
+/* layers_pattern: whatever groups it has itself, the number is the block's. */
+static void test_layers_patterns_may_have_groups(void **state)
+{
+    static const char *const patterns[] = {"\"layers\"",         "[\"h\",\"layers\"]",    "\"(layers)\"",
+                                           "\"((h)|(layers))\"", "\"(h|(lay)(er(s)?))\"", "\"(model\\\\.)?layers\"",
+                                           "\"(?:h|layers)\"",   "\"(?P<name>layers)\"",  "[\"(h)\",\"(lay)ers\"]"};
+    struct st_adapter_module modules[MODULES];
+    char text[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++)
+        for (uint32_t block = 0; block < 2; block++) {
+            snprintf(text, sizeof(text), "{\"target_modules\":[\"q_proj\"],\"layers_to_transform\":[%u],\"layers_pattern\":%s}",
+                     block, patterns[i]);
+            assert_ok(resolve(text, false, modules));
+            for (uint32_t m = 0; m < MODULES; m++)
+                if ((modules[m].r > 0) != (m == 1 + 4 * block))
+                    fail_msg("%s: %s has rank %u", text, modules[m].path, modules[m].r);
+        }
+}
+
 /* Letters whose escapes Python does not know, or means otherwise than PCRE2. */
 static void test_escapes_of_one_language_are_refused(void **state)
 {
@@ -160,8 +181,11 @@ static void test_spec_says_how_it_begins(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_is_refused),         cmocka_unit_test(test_escapes_of_one_language_are_refused),
-        cmocka_unit_test(test_tied_table_is_not_saved), cmocka_unit_test(test_what_is_off_is_not_there),
+        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_layers_patterns_may_have_groups),
+        cmocka_unit_test(test_escapes_of_one_language_are_refused),
+        cmocka_unit_test(test_tied_table_is_not_saved),
+        cmocka_unit_test(test_what_is_off_is_not_there),
         cmocka_unit_test(test_spec_says_how_it_begins),
     };
 

@@ -146,6 +146,20 @@ static void generation_is_told(void **state)
     st_json_free(m);
 }
 
+static void assert_renders(const char *template, const st_json *messages, const char *text)
+{
+    const struct st_template_input input = input_of(messages);
+    struct st_template *t;
+    struct st_rendered out;
+
+    assert_ok(st_template_open(&t, template, strlen(template), "case"));
+    assert_ok(st_template_render(&out, t, &input));
+    if (strcmp(out.text, text) != 0)
+        fail_msg("template <%s>: %s, not %s", template, out.text, text);
+    st_rendered_free(&out);
+    st_template_close(t);
+}
+
 /* Corners that no template of a model has shown yet. */
 static void lengths_and_margins(void **state)
 {
@@ -154,19 +168,52 @@ static void lengths_and_margins(void **state)
     } rows[] = {{"{% for x in [1, 2, 3] %}{{ loop | length }}{% endfor %}", "333"},
                 {"{{ 'a\nb' | indent(0) }}|{{ 'a\nb' | indent(0, true) }}|{{ 'a\nb' | indent(1) }}", "a\nb|a\nb|a\n b"}};
     st_json *m = talk(TALK);
-    const struct st_template_input input = input_of(m);
 
     (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct st_template *t;
-        struct st_rendered out;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_renders(rows[i].template, m, rows[i].text);
+    st_json_free(m);
+}
 
-        assert_ok(st_template_open(&t, rows[i].template, strlen(rows[i].template), "case"));
-        assert_ok(st_template_render(&out, t, &input));
-        assert_string_equal(out.text, rows[i].text);
-        st_rendered_free(&out);
-        st_template_close(t);
-    }
+/* Each kind of value, empty and not, wherever a template asks for its truth: as Jinja 3.1 answers. */
+static void truth_is_pythons(void **state)
+{
+    static const char *const values[][32] = {{"none", "nowhere", "false", "0", "0.0", "-0.0", "''", "[]", "()", "{}", "range(0)",
+                                              "{}.keys()", "{}.items()", "{}.values()", "'a'[1:]", "[1][1:]", "dict()",
+                                              "messages[0].nothing", "(2 > 3)"},
+                                             {"namespace()",
+                                              "true",
+                                              "1",
+                                              "-1",
+                                              "0.5",
+                                              "' '",
+                                              "'0'",
+                                              "'false'",
+                                              "[0]",
+                                              "[[]]",
+                                              "(0,)",
+                                              "{'a': 0}",
+                                              "{'': none}",
+                                              "range(1)",
+                                              "{'a': 0}.keys()",
+                                              "{'a': 0}.items()",
+                                              "{'a': 0}.values()",
+                                              "'a'[:1]",
+                                              "dict(a=1)",
+                                              "range",
+                                              "messages"}};
+    static const char asked[] = "{%% set x = %s %%}{%% if x %%}i{%% else %%}-{%% endif %%}{{ 'i' if x else '-' }}"
+                                "{{ '-' if not x else 'i' }}{{ (x and 'i') or '-' }}"
+                                "{%% for y in [x] if y %%}i{%% else %%}-{%% endfor %%}";
+    st_json *m = talk(TALK);
+    char template[512];
+
+    (void)state;
+    for (int truth = 0; truth < 2; truth++)
+        for (size_t i = 0; values[truth][i] != NULL; i++) {
+            snprintf(template, sizeof(template), asked, values[truth][i]);
+            assert_renders(template, m, truth ? "iiiii" : "-----");
+        }
     st_json_free(m);
 }
 
@@ -367,12 +414,19 @@ static void memory_that_runs_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dates_are_pythons),          cmocka_unit_test(same_as_reference),
-        cmocka_unit_test(bytes_keep_their_origin),    cmocka_unit_test(generation_blocks_are_marked),
-        cmocka_unit_test(generation_is_told),         cmocka_unit_test(lengths_and_margins),
-        cmocka_unit_test(refusals_name_the_line),     cmocka_unit_test(hostile_templates_end),
-        cmocka_unit_test(deep_templates_are_refused), cmocka_unit_test(large_templates_are_refused),
-        cmocka_unit_test(messages_must_be_a_list),    cmocka_unit_test(memory_that_runs_out),
+        cmocka_unit_test(dates_are_pythons),
+        cmocka_unit_test(same_as_reference),
+        cmocka_unit_test(bytes_keep_their_origin),
+        cmocka_unit_test(generation_blocks_are_marked),
+        cmocka_unit_test(generation_is_told),
+        cmocka_unit_test(lengths_and_margins),
+        cmocka_unit_test(truth_is_pythons),
+        cmocka_unit_test(refusals_name_the_line),
+        cmocka_unit_test(hostile_templates_end),
+        cmocka_unit_test(deep_templates_are_refused),
+        cmocka_unit_test(large_templates_are_refused),
+        cmocka_unit_test(messages_must_be_a_list),
+        cmocka_unit_test(memory_that_runs_out),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -275,6 +275,55 @@ static void test_the_leftmost_of_equals_merges_first(void **state)
     st_encoding_free(&out);
 }
 
+/* The first `count` of the 256 pairs of 16 letters are merges. */
+static void check_merges(uint32_t count)
+{
+    char json[8192], *at = json + sprintf(json, "{\"model\":{\"vocab\":{");
+    struct st_encoding out = {0};
+    struct st_tokenizer *t;
+    struct st_encoder *e;
+
+    for (uint32_t i = 0; i < 16; i++)
+        at += sprintf(at, "%s\"%c\":%u", i > 0 ? "," : "", 'a' + (int)i, i);
+    for (uint32_t i = 0; i < count; i++)
+        at += sprintf(at, ",\"%c%c\":%u", 'a' + (int)(i / 16), 'a' + (int)(i % 16), 16 + i);
+    at += sprintf(at, "},\"merges\":[");
+    for (uint32_t i = 0; i < count; i++)
+        at += sprintf(at, "%s\"%c %c\"", i > 0 ? "," : "", 'a' + (int)(i / 16), 'a' + (int)(i % 16));
+    sprintf(at, "]}}");
+    assert_ok(open_text(&t, json));
+    assert_ok(st_encoder_create(&e, t));
+    for (uint32_t i = 0; i < 256; i++) {
+        const uint32_t x = i / 16, y = i % 16;
+        const char text[] = {'a', (char)('a' + x), (char)('a' + y), 'z'}; /* z is no token */
+
+        out.count = 0;
+        assert_ok(st_encode(e, text + 1, 3, NULL, &out)); /* a pair that is a merge, or none */
+        assert_int_equal(out.count, i < count ? 1 : 2);
+        assert_int_equal(out.ids[0], i < count ? 16 + i : x);
+        out.count = 0;
+        assert_ok(st_encode(e, text, 4, NULL, &out)); /* what "a" and x merge to is looked for beside y */
+        assert_int_equal(out.count, x < count ? 2 : 3);
+        assert_int_equal(out.ids[0], x < count ? 16 + x : 0);
+        assert_int_equal(out.ids[out.count - 1], y);
+    }
+    st_encoder_destroy(e);
+    st_tokenizer_close(t);
+    st_encoding_free(&out);
+}
+
+/* A look for what is not there ends, however full a power of two of merges and tokens makes the tables. */
+static void test_any_number_of_merges(void **state)
+{
+    (void)state;
+    for (uint32_t power = 1; power <= 256; power *= 2)
+        for (uint32_t beside = 0; beside < 3; beside++)
+            check_merges(power + beside - 1 < 256 ? power + beside - 1 : 256);
+    check_merges(48); /* 64 tokens */
+    check_merges(112);
+    check_merges(240);
+}
+
 static uint32_t open_with_fault(const char *path, uint32_t after)
 {
     struct st_tokenizer *t;
@@ -395,6 +444,7 @@ int main(void)
         cmocka_unit_test(test_vocab_and_merges),
         cmocka_unit_test(test_sentencepiece_files),
         cmocka_unit_test(test_the_leftmost_of_equals_merges_first),
+        cmocka_unit_test(test_any_number_of_merges),
         cmocka_unit_test(test_every_allocation_may_fail),
         cmocka_unit_test(test_spaces_are_taken_once),
         cmocka_unit_test(test_a_long_run_of_spaces_is_looked_at_once),
