@@ -162,12 +162,69 @@ static void the_scale_finds_its_way_down(void **state)
     program_free(&p);
 }
 
+static uint32_t count_text(const char *text, const char *wanted)
+{
+    uint32_t count = 0;
+
+    for (const char *at = text; (at = strstr(at, wanted)) != NULL; at++)
+        count++;
+    return count;
+}
+
+/* A line of the metrics.  *last: loss scale of the line before; *applied: a step was not skipped before. */
+static uint32_t check_line(const st_json *line, double *last, bool *applied, uint32_t *late)
+{
+    const bool skipped = st_json_bool(st_json_get(line, "skipped"));
+    const double lr = st_json_number(st_json_get(line, "lr")), scale = st_json_number(st_json_get(line, "loss_scale"));
+
+    assert_true(skipped ? lr == 0 : lr > 0);
+    assert_true(scale == *last || scale == 2 * *last || scale == *last / 2 || *last == 0);
+    *late += skipped && *applied;
+    *applied = *applied || !skipped;
+    *last = scale;
+    return skipped;
+}
+
+/* Its line has no learning rate and a word for it, whether steps were applied before or not; the summary counts it. */
+static void a_skipped_step_says_so(void **state)
+{
+    const struct workplace *w = *state;
+    uint32_t skipped = 0, late = 0, told = UINT32_MAX;
+    bool applied = false;
+    struct program p;
+    double last = 0;
+    size_t bytes;
+    char *text;
+
+    run(w, &p,
+        "{w}/model" DATA "--max-steps 24 --set fp16.enabled=true --set fp16.initial_scale_power=24 "
+        "--set fp16.loss_scale_window=2");
+    assert_int_equal(p.code, 0);
+    text = workplace_read(w, "metrics.jsonl", &bytes);
+    for (char *at = text, *end; (end = strchr(at, '\n')) != NULL; at = end + 1) {
+        st_json *line;
+
+        assert_int_equal(st_json_parse(&line, at, (size_t)(end - at), "metrics"), STRATA_OK);
+        if (st_json_get(line, "step") != NULL)
+            skipped += check_line(line, &last, &applied, &late);
+        if (st_json_get(line, "summary") != NULL)
+            told = (uint32_t)st_json_number(st_json_get(st_json_get(line, "summary"), "skipped_steps"));
+        st_json_free(line);
+    }
+    assert_true(applied && late > 0 && late < skipped);
+    assert_int_equal(told, skipped);
+    assert_int_equal(count_text(p.out, "SKIPPED"), skipped);
+    assert_int_equal(count_text(p.out, "a gradient is not finite"), skipped);
+    free(text);
+    program_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(weights_that_are_not_finite),  cmocka_unit_test(a_loss_scale_that_is_still_too_high),
         cmocka_unit_test(weights_that_no_step_uses),    cmocka_unit_test(an_evaluation_that_is_not_finite),
-        cmocka_unit_test(the_scale_finds_its_way_down),
+        cmocka_unit_test(the_scale_finds_its_way_down), cmocka_unit_test(a_skipped_step_says_so),
     };
 
     return cmocka_run_group_tests(tests, setup, workplace_teardown);

@@ -54,6 +54,17 @@ static const struct {
     {NANO "--data {w}/good.heldout.bin --seq-len 32 " STEPS, 2, false, "good.heldout.bin is not the file .*good.bin"},
     {NANO DATA "--data {w}/good.heldout.bin " STEPS, 2, false, "over 1 token file, and this one has 2"},
     {NANO DATA "--epochs 1 --micro-batch 2", 2, false, "without --epochs, and this one is one with it"},
+    {NANO DATA STEPS "--no-shuffle", 2, false, "without --no-shuffle, and this one is one with it"},
+    /* of two differences the one that explains more */
+    {NANO DATA STEPS "--set bf16.enabled=false --set fp16.enabled=false --set optimizer.type=Lion", 2, false,
+     "in bf16, and this"},
+    {NANO DATA STEPS "--set optimizer.type=Lion --set strata.moments=bf16", 2, false, "of AdamW, and this one is of Lion"},
+    {"train --model mini " MACHINE DATA STEPS "--set strata.moments=bf16", 2, false, "2 moments in fp32, and this one has 2 in"},
+    {"train --model mini " MACHINE DATA STEPS "--seed 7", 2, false, "another model: of nano, and this one is mini"},
+    {NANO "--data {w}/good.heldout.bin --seq-len 32 --epochs 1 --micro-batch 2", 2, false, "heldout.bin is not the file .*good"},
+    {NANO DATA "--epochs 1 --micro-batch 2 --no-shuffle --seed 7", 2, false, "without --epochs, and this one is one with it"},
+    {NANO DATA STEPS "--no-shuffle --seed 7", 2, false, "without --no-shuffle, and this one is one with it"},
+    {NANO DATA "--max-steps 4 --micro-batch 1 --grad-accum 1 --seed 7", 2, false, "--seed 0, and this one has 32 and 7"},
 };
 
 static bool matches(const char *text, const char *pattern)

@@ -35,6 +35,8 @@ static void train(struct run *out, struct st_engine *eng, const struct rig_cell 
         out->scales[i] = r.loss_scale;
         out->overflowed[i] = r.weights_overflowed;
         st_engine_info(eng, &info); /* while the step's writes go on */
+        assert_int_equal(r.skipped, info.skipped_steps - (i > 0 ? out->steps_skipped : 0));
+        assert_true(r.lr == (r.skipped ? 0 : 1e-2));
         out->steps_done = info.steps_done;
         out->steps_skipped = info.skipped_steps;
         assert_int_equal(info.sequences_done, (i + 1) * 2 * cell->grad_accum); /* of skipped steps, too */
