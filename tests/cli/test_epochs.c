@@ -1,4 +1,5 @@
-/* tests/cli/test_epochs.c - --epochs: as many steps as Hugging Face's Trainer takes, and what that does to a schedule. */
+/* tests/cli/test_epochs.c - --epochs: as many steps as Hugging Face's Trainer takes, and what that does to a schedule; after
+ * which steps a run evaluates. */
 #include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
@@ -18,7 +19,7 @@
 enum { SEQ = 32, STEPS_MOST = 32 };
 
 struct told {
-    uint32_t steps;
+    uint32_t steps, evaluated; /* evaluated: bit s of step s + 1 */
     double lr[STEPS_MOST], epoch[STEPS_MOST], loss[STEPS_MOST];
 };
 
@@ -49,6 +50,7 @@ static struct told train(const struct workplace *w, const char *options)
             assert_true(told.steps < STEPS_MOST);
             told.lr[told.steps] = member(root, "lr");
             told.loss[told.steps] = member(root, "loss");
+            told.evaluated |= (uint32_t)(st_json_get(root, "eval_loss") != NULL) << told.steps;
             told.epoch[told.steps++] = member(root, "epoch");
         }
         st_json_free(root);
@@ -138,6 +140,28 @@ static void an_epoch_trains_each_sequence_once(void **state)
         assert_true(fabs((4 * told.loss[s] + told.loss[s + 1]) / 5 - all) < 1e-6 * all);
 }
 
+/* After the last step, and every so many. */
+static void evaluations_come_when_they_are_due(void **state)
+{
+    static const struct {
+        const char *options;
+        uint32_t evaluated;
+    } rows[] = {{"--max-steps 3", 0x4},
+                {"--max-steps 5 --eval-every 2", 0x1a},
+                {"--max-steps 4 --eval-every 2", 0xa},
+                {"--max-steps 2 --eval-every 7", 0x2},
+                {"--epochs 1 --micro-batch 2 --eval-every 1", 0x7}};
+    const struct workplace *w = *state;
+    char text[5 * SEQ + 1], options[128];
+
+    memset(text, 'a', sizeof(text));
+    write_tokens(w, text, sizeof(text));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        snprintf(options, sizeof(options), "%s --eval-data {w}/w.bin", rows[i].options);
+        assert_int_equal(train(w, options).evaluated, rows[i].evaluated);
+    }
+}
+
 static void progress_and_end_say_epochs(void **state)
 {
     const struct workplace *w = *state;
@@ -158,6 +182,7 @@ int main(void)
         cmocka_unit_test(steps_are_trainers),
         cmocka_unit_test(schedules_end_with_the_last_step),
         cmocka_unit_test(an_epoch_trains_each_sequence_once),
+        cmocka_unit_test(evaluations_come_when_they_are_due),
         cmocka_unit_test(progress_and_end_say_epochs),
     };
 

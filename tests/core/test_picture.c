@@ -151,6 +151,41 @@ static void a_step_is_chosen(void **state)
     assert_has(strata_last_error(), "step 3 is not recorded; there are 1 to 2");
 }
 
+/* What only touches the step is a neighbour's; a span of no length is drawn nowhere. */
+static void spans_beside_the_step_are_left_out(void **state)
+{
+    struct st_trace_step step;
+
+    (void)state;
+    read_events(&step, SPAN("op", "block_forward", 3, 500, 500) SPAN("op", "end", 3, 11000, 700)
+                           SPAN("op", "block_forward", 3, 999, 2) SPAN("op", "end", 3, 10999, 2) SPAN("op", "end", 3, 5000, 0));
+    assert_int_equal(step.lanes.span_count, 2);
+    assert_true(step.lanes.spans[0].start == 0 && step.lanes.spans[0].end == 1e-6);
+    assert_true(step.lanes.spans[1].end == 10000 * 1e-6);
+    st_trace_step_free(&step);
+}
+
+/* The last step is the one with the highest number, in whatever order a file has them: tools that join traces sort otherwise. */
+static void steps_come_in_any_order(void **state)
+{
+#define NUMBERED(n, ts) ",{\"ph\":\"X\",\"cat\":\"step\",\"tid\":1,\"ts\":" #ts ",\"dur\":" #ts ",\"args\":{\"step\":" #n "}}"
+    static const char text[] =
+        "{\"traceEvents\":[" BASE NUMBERED(3, 3000) NUMBERED(5, 5000) NUMBERED(2, 2000) NUMBERED(4, 4000) "]}";
+    static const uint64_t wanted[][2] = {{0, 5}, {2, 2}, {3, 3}, {4, 4}, {5, 5}};
+    struct st_trace_step step;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+        assert_int_equal(read_text(&step, text, wanted[i][0]), STRATA_OK);
+        assert_int_equal(step.number, wanted[i][1]);
+        assert_true(step.lanes.seconds == (double)wanted[i][1] * 1000 * 1e-6);
+        st_trace_step_free(&step);
+    }
+    assert_int_equal(read_text(&step, text, 1), STRATA_E_INPUT);
+    assert_has(strata_last_error(), "step 1 is not recorded; there are 2 to 5");
+#undef NUMBERED
+}
+
 /* Each is refused, with the place where something is wrong. */
 static void bad_traces_are_told_where(void **state)
 {
@@ -356,6 +391,8 @@ int main(void)
         cmocka_unit_test(spans_are_cut_to_the_step),
         cmocka_unit_test(a_stall_names_its_cause),
         cmocka_unit_test(a_step_is_chosen),
+        cmocka_unit_test(spans_beside_the_step_are_left_out),
+        cmocka_unit_test(steps_come_in_any_order),
         cmocka_unit_test(bad_traces_are_told_where),
         cmocka_unit_test(an_event_has_a_limit),
         cmocka_unit_test(rows_have_a_limit),

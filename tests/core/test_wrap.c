@@ -101,6 +101,26 @@ static void rows_of_numbers_alone_are_cut(void **state)
     assert_string_equal(out, "a      1.250      2.50      16384\n             1024        0.125\n");
 }
 
+/* What was cut before a line that is no row says nothing of the rows after it. */
+static void a_second_table_is_cut_at_columns_of_its_own(void **state)
+{
+    static const char *const tables[] = {"name       GB/s      roof      ratio      bytes      seconds\n"
+                                         "read      1.250      2.50        0.5       1024        0.125\n",
+                                         "a    loss    step    norm    scale    rate    epoch   tokens\n"
+                                         "b       1       2       3        4       5        6        7\n"};
+    char first[2048], second[2048], both[2048], out[2048];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        paged(first, tables[i]);
+        paged(second, tables[!i]);
+        snprintf(both, sizeof(both), "%s\n%s", tables[i], tables[!i]);
+        paged(out, both);
+        snprintf(both, sizeof(both), "%.900s\n%.900s", first, second);
+        assert_string_equal(out, both);
+    }
+}
+
 static void elsewhere_lines_stay(void **state)
 {
     char *text = NULL;
@@ -118,9 +138,8 @@ static void elsewhere_lines_stay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_are_cut_between_words),
-        cmocka_unit_test(rows_of_a_table_are_cut_at_one_column),
-        cmocka_unit_test(rows_of_numbers_alone_are_cut),
+        cmocka_unit_test(lines_are_cut_between_words),   cmocka_unit_test(rows_of_a_table_are_cut_at_one_column),
+        cmocka_unit_test(rows_of_numbers_alone_are_cut), cmocka_unit_test(a_second_table_is_cut_at_columns_of_its_own),
         cmocka_unit_test(elsewhere_lines_stay),
     };
 
