@@ -8,6 +8,7 @@
 #include "core/base/rng.h"
 #include "core/system/arena.h"
 #include "core/system/clock.h"
+#include "core/trace/stats.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -133,13 +134,6 @@ static strata_status run_phase(struct probe *p, enum phase phase, uint64_t block
     return STRATA_OK;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* The median of small reads, one after the other, each from another block of those written; as many as there is time for. */
 static strata_status run_latency(struct probe *p, uint64_t blocks, double *seconds)
 {
@@ -161,8 +155,7 @@ static strata_status run_latency(struct probe *p, uint64_t blocks, double *secon
         lane->transfer.bytes = p->block_bytes;
         each[count++] = (double)(st_clock_ns() - begun) / NS_PER_SECOND;
     } while (count < SMALL_READS && (double)(st_clock_ns() - start) < p->phase_ns);
-    qsort(each, count, sizeof(each[0]), by_value);
-    *seconds = each[count / 2];
+    *seconds = st_stats_median(each, count);
     return STRATA_OK;
 }
 

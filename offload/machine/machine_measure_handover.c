@@ -6,9 +6,9 @@
 #include "core/base/error.h"
 #include "core/system/clock.h"
 #include "core/system/thread.h"
+#include "core/trace/stats.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 
 #define HANDOVER_SECONDS 0.03
 #define RUNS_MAX         255u
@@ -64,13 +64,6 @@ static bool await_turn(struct turns *t, int side)
 
 typedef strata_status rounds_fn(struct st_prober *m, struct turns *t);
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Seconds of a round: the median of runs, after one to warm up.  It feeds predictions, not bounds, so the best of them is not
  * what is asked for. */
 static strata_status median_round(struct st_prober *m, rounds_fn *fn, struct turns *t, double *seconds)
@@ -89,8 +82,7 @@ static strata_status median_round(struct st_prober *m, rounds_fn *fn, struct tur
         each[count] = (double)(st_clock_ns() - start) * 1e-9;
         spent += each[count++];
     } while (st == STRATA_OK && spent < limit && count < RUNS_MAX);
-    qsort(each, count, sizeof(each[0]), by_value);
-    *seconds = each[count / 2] / ROUNDS;
+    *seconds = st_stats_median(each, count) / ROUNDS;
     return st;
 }
 
