@@ -215,6 +215,41 @@ static void buffers_are_aligned_and_apart(void **state)
     assert_int_equal(strata_io_close(io), STRATA_OK);
 }
 
+/* Bytes of memory that this process has mapped. */
+static uint64_t mapped_bytes(void)
+{
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long long pages = 0;
+
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%llu", &pages), 1);
+    (void)fclose(file);
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The region, and buffers beside it, whether they are freed or closing does it. */
+static void buffers_are_given_back(void **state)
+{
+    enum { ROUNDS = 32, BYTES = 4 << 20 };
+    struct strata_io_opts opts = {sizeof(opts), .method = "threads", .buffer_bytes = BYTES};
+    uint64_t before = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < ROUNDS + 4; i++) {
+        void *buffers[3];
+        struct strata_io *io;
+
+        before = i == 4 ? mapped_bytes() : before; /* what stays for good has come by then */
+        assert_int_equal(strata_io_open(&io, &opts), STRATA_OK);
+        for (uint32_t k = 0; k < 3; k++)
+            assert_int_equal(strata_io_buffer_alloc(io, &buffers[k], BYTES), STRATA_OK);
+        assert_int_equal(strata_io_buffer_free(io, buffers[i % 2]), STRATA_OK);
+        assert_int_equal(strata_io_buffer_free(io, buffers[1 - i % 2]), STRATA_OK);
+        assert_int_equal(strata_io_close(io), STRATA_OK);
+    }
+    assert_true(mapped_bytes() < before + ROUNDS / 2 * BYTES);
+}
+
 static void a_forked_child_is_told(void **state)
 {
     struct strata_io *io = handle_open_default();
@@ -245,6 +280,7 @@ int main(void)
         cmocka_unit_test(closing_finishes_what_was_started),
         cmocka_unit_test(requests_are_without_number),
         cmocka_unit_test(buffers_are_aligned_and_apart),
+        cmocka_unit_test(buffers_are_given_back),
         cmocka_unit_test(a_forked_child_is_told),
     };
 

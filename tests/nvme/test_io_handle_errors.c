@@ -5,6 +5,7 @@
 #include "nvme/handle/io_handle_internal.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/scratch.h"
+#include "tests/common/whole_file.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -80,6 +81,34 @@ static void errors_reach_their_waiter(void **state)
     st_fault_disarm();
     assert_int_equal(strata_io_close(io), STRATA_E_IO);
     assert_non_null(strstr(strata_last_error(), "read of 4096 bytes at offset 4096"));
+    free(buf);
+}
+
+/* Of failures that nobody has taken closing names the one that began first, whichever records they have: the others may follow
+ * from it. */
+static void closing_names_the_first_that_failed(void **state)
+{
+    struct strata_io_opts opts = {sizeof(opts), .method = "fake"};
+    unsigned char *buf = aligned_alloc(4096, 4096);
+    strata_io_request requests[4];
+    struct strata_io_file *file;
+    struct strata_io *io;
+
+    (void)state;
+    assert_int_equal(strata_io_open(&io, &opts), STRATA_OK);
+    assert_int_equal(strata_io_open_file(io, &file, "first", STRATA_IO_READ, 4 * 4096), STRATA_OK);
+    assert_int_equal(strata_io_read(file, 0, buf, 4096, &requests[0]), STRATA_OK);
+    assert_int_equal(strata_io_wait_all(io, -1), STRATA_OK);
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.cqe", .result = -EIO});
+    for (uint32_t i = 1; i < 4; i++) {
+        assert_int_equal(strata_io_read(file, i * 4096, buf, 4096, &requests[i]), STRATA_OK);
+        assert_int_equal(strata_io_wait_all(io, -1), STRATA_OK);
+        if (i == 1) /* the next one gets a record before this one's */
+            assert_int_equal(strata_io_wait(io, requests[0], -1, NULL), STRATA_OK);
+    }
+    assert_int_equal(st_fault_disarm(), 3);
+    assert_int_equal(strata_io_close(io), STRATA_E_IO);
+    assert_non_null(strstr(strata_last_error(), "first: read of 4096 bytes at offset 4096: "));
     free(buf);
 }
 
@@ -236,6 +265,33 @@ static void opening_says_what_is_wrong(void **state)
     assert_int_equal(strata_io_close(NULL), STRATA_OK);
 }
 
+/* Whatever stops it: a file that was there keeps its bytes and its size, one that was not is not left. */
+static void a_file_that_cannot_be_opened_stays_as_it_was(void **state)
+{
+    static const char *const sites[] = {"nvme.open", "nvme.stat", "nvme.flags", "nvme.fallocate", "nvme.alloc"};
+    static const uint32_t ways[] = {0, STRATA_IO_CREATE, STRATA_IO_CREATE | STRATA_IO_BUFFERED};
+    struct strata_io *io = handle_open_default();
+    struct strata_io_file *file = NULL;
+    unsigned char bytes[5000];
+
+    (void)state;
+    memset(bytes, 7, sizeof(bytes));
+    write_file(scratch_path("kept"), bytes, sizeof(bytes));
+    for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++)
+        for (size_t k = 0; k < sizeof(ways) / sizeof(ways[0]); k++) {
+            const uint32_t flags = ways[k] | STRATA_IO_READ | STRATA_IO_WRITE;
+
+            st_fault_arm(&(struct st_fault_spec){.site = sites[i], .result = -ENOSPC});
+            assert_int_not_equal(strata_io_open_file(io, &file, scratch_path("kept"), flags, 20000), STRATA_OK);
+            assert_int_not_equal(strata_io_open_file(io, &file, scratch_path("absent"), flags, 20000), STRATA_OK);
+            assert_true(st_fault_disarm() > 0);
+            handle_assert_file("kept", bytes, sizeof(bytes));
+            assert_int_equal(access(scratch_path("absent"), F_OK), -1);
+        }
+    assert_null(file);
+    assert_int_equal(strata_io_close(io), STRATA_OK);
+}
+
 static void reads_past_the_end_say_how_long_the_file_is(void **state)
 {
     struct strata_io *io = handle_open_default();
@@ -345,8 +401,10 @@ int main(void)
         EACH_HANDLE(errors_reach_their_waiter),
         EACH_HANDLE(a_broken_method_ends_every_request),
         EACH_HANDLE(single_failures),
+        cmocka_unit_test(closing_names_the_first_that_failed),
         cmocka_unit_test(a_failure_stops_the_rest_of_its_request),
         cmocka_unit_test(opening_says_what_is_wrong),
+        cmocka_unit_test(a_file_that_cannot_be_opened_stays_as_it_was),
         cmocka_unit_test(reads_past_the_end_say_how_long_the_file_is),
         cmocka_unit_test(a_size_that_cannot_be_seen_is_an_error),
         cmocka_unit_test(deadline_names_the_oldest),
