@@ -1,5 +1,6 @@
 /* tests/nvme/test_mover.c - the I/O thread step by step, over an I/O method that ends a request when the test says so. */
 #include "core/base/error.h"
+#include "core/system/clock.h"
 #include "nvme/mover/mover.h"
 
 #include <errno.h>
@@ -364,6 +365,46 @@ static void time_stands_still_while_nothing_is_in_flight(void **state)
     close_mover(mover);
 }
 
+static void read_counters(struct st_mover *mover, bool of_drive, struct st_mover_counters *out)
+{
+    if (of_drive)
+        st_mover_drive_counters(mover, 0, out);
+    else
+        st_mover_counters(mover, out);
+}
+
+/* The time of what is in flight counts as it passes, in its own direction: never more than has passed, and never less later. */
+static void time_of_what_is_in_flight_counts(void **state)
+{
+    (void)state;
+    for (uint32_t round = 0; round < 4; round++) {
+        const enum st_io_op op = round % 2 == 0 ? ST_IO_READ : ST_IO_WRITE;
+        struct st_mover *mover = open_mover(UINT32_MAX);
+        struct st_mover_counters now[3];
+        const uint64_t start_ns = st_clock_ns();
+        struct job job;
+
+        start(mover, &job, op, BLOCK);
+        wait_in_reap(1);
+        for (uint32_t i = 0; i < 3; i++) {
+            uint64_t busy_ns, passed_ns;
+
+            if (i == 2) {
+                allow(1);
+                wait_done(&job);
+            }
+            read_counters(mover, round >= 2, &now[i]);
+            passed_ns = st_clock_ns() - start_ns;
+            busy_ns = op == ST_IO_READ ? now[i].busy_read_ns : now[i].busy_write_ns;
+            assert_in_range(busy_ns, 1, passed_ns);
+            assert_int_equal(op == ST_IO_READ ? now[i].busy_write_ns : now[i].busy_read_ns, 0);
+            if (i > 0)
+                assert_true(now[i].busy_read_ns + now[i].busy_write_ns >= now[i - 1].busy_read_ns + now[i - 1].busy_write_ns);
+        }
+        close_mover(mover);
+    }
+}
+
 /* Also where it does so outside reap(): what is in flight need not end first. */
 static void what_done_submits_is_started(void **state)
 {
@@ -463,6 +504,7 @@ int main(void)
         cmocka_unit_test(neither_direction_starves_the_other),
         cmocka_unit_test(only_what_ended_well_is_counted),
         cmocka_unit_test(time_stands_still_while_nothing_is_in_flight),
+        cmocka_unit_test(time_of_what_is_in_flight_counts),
         cmocka_unit_test(what_done_submits_is_started),
         cmocka_unit_test(volumes_on_one_drive_share_its_queue),
         cmocka_unit_test(a_sync_goes_before_what_waits),

@@ -246,6 +246,35 @@ static void the_other_drive_goes_on(void **state)
     assert_non_null(strstr(fine.sentence, "second: read of 4096 bytes at offset 0: "));
 }
 
+/* Of a volume dealt out over both drives: the file whose drive it is, in the warning and in the end. */
+static void the_file_that_is_not_answered_is_named(void **state)
+{
+    static const struct st_volume_file files[DRIVES] = {{.path = "here", .fd = -1}, {.path = "there", .fd = -1, .drive = 1}};
+    struct st_patience patience = {.report_ns = 4 * MS, .repeat_ns = 10000 * MS, .deadline_ns = 40 * MS};
+    struct st_stripe stripe;
+
+    (void)state;
+    st_stripe_init(&stripe, DRIVES, NULL, 2 * BLOCK);
+    for (uint32_t d = 0; d < DRIVES; d++) {
+        struct st_mover *mover;
+        uint32_t volume;
+        struct job job;
+
+        kept_log_begin(ST_LOG_WARN);
+        mover = open_mover(fake(), HOURS_US, patience);
+        assert_int_equal(
+            st_mover_add(mover, &(struct st_volume_opts){.stripe = &stripe, .files = files, .bytes = BLOCKS * BLOCK}, &volume),
+            STRATA_OK);
+        start(mover, &job, volume, ST_IO_READ, (4 + 2 * d) * BLOCK); /* the second unit of the file */
+        wait_done(&job);
+        st_mover_stop(mover);
+        kept_log_end();
+        assert_non_null(strstr(kept_log.last, d == 0 ? " at offset 8192 in here (" : " at offset 8192 in there ("));
+        assert_non_null(strstr(job.sentence, d == 0 ? "here: read of 4096 bytes at offset 8192: no answer"
+                                                    : "there: read of 4096 bytes at offset 8192: no answer"));
+    }
+}
+
 /* The clock of the mover goes on a second with each look at the drive, and once by an hour, for which the process was stopped. */
 #define STOPPED_AT 10u
 
@@ -321,6 +350,7 @@ int main(void)
         cmocka_unit_test(without_a_deadline_it_is_said_again_and_again),
         cmocka_unit_test(what_cannot_be_cancelled_is_told),
         cmocka_unit_test(the_other_drive_goes_on),
+        cmocka_unit_test(the_file_that_is_not_answered_is_named),
         cmocka_unit_test(answers_are_no_news),
         cmocka_unit_test(time_of_a_stopped_process_does_not_count),
     };

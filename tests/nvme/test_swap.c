@@ -311,6 +311,37 @@ static void fake_needs_no_directory(void **state)
     free(back);
 }
 
+/* Each of the two ways to poll is asked for by its own setting: what the kernel refuses is told, and transfers continue. */
+static void refused_polling_is_told_and_harmless(void **state)
+{
+    static const char *const words[] = {"SQPOLL", "IOPOLL"};
+    unsigned char *buf = random_buffer(BLOCK, 0);
+
+    (void)state;
+    if (strcmp(st_io_find("auto", NULL)->name, "uring") != 0) {
+        free(buf);
+        skip();
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        struct st_swap_opts opts = options("uring", 4 * BLOCK);
+        struct move move = {0};
+        struct st_swap *swap;
+
+        opts.poll_kernel = i == 0;
+        opts.poll_device = i == 1;
+        kept_log_begin(ST_LOG_NOTICE);
+        st_fault_arm(&(struct st_fault_spec){.site = "nvme.ring", .count = 1, .result = -EPERM});
+        assert_int_equal(st_swap_open(&swap, &opts), STRATA_OK);
+        assert_int_equal(st_fault_disarm(), 1);
+        kept_log_end();
+        assert_int_equal(kept_log.count, 1);
+        assert_non_null(strstr(kept_log.last, words[i]));
+        assert_int_equal(move_wait(swap, &move, ST_IO_WRITE, 0, BLOCK, buf), STRATA_OK);
+        st_swap_close(swap);
+    }
+    free(buf);
+}
+
 static void refused_registration_is_told_and_harmless(void **state)
 {
     struct st_swap_opts opts = options("uring", 4 * BLOCK);
@@ -439,6 +470,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_is_refused),
         cmocka_unit_test(fake_needs_no_directory),
         cmocka_unit_test(fake_is_no_faster_than_its_limit),
+        cmocka_unit_test(refused_polling_is_told_and_harmless),
         cmocka_unit_test(refused_registration_is_told_and_harmless),
         cmocka_unit_test(auto_goes_on_with_the_next_best),
         cmocka_unit_test(every_single_failure_is_clean),

@@ -21,6 +21,7 @@
 #include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -405,6 +406,26 @@ static void a_full_disk_is_found_at_open(void **state)
     unmount_small();
 }
 
+/* Not what the file system keeps for its administrator. */
+static void free_bytes_are_those_of_every_user(void **state)
+{
+    struct statvfs before, after;
+    uint64_t bytes = 0;
+
+    (void)state;
+    for (uint32_t tries = 0; tries == 0 || (before.f_bavail != after.f_bavail && tries < 1000); tries++) { /* others write, too */
+        assert_int_equal(statvfs(scratch_dir, &before), 0);
+        assert_int_equal(st_swap_free_bytes(scratch_dir, &bytes), STRATA_OK);
+        assert_int_equal(statvfs(scratch_dir, &after), 0);
+    }
+    assert_int_equal(bytes, before.f_bavail * before.f_frsize);
+    if (mount_small("size=8m", 0)) {
+        assert_int_equal(st_swap_free_bytes(scratch_dir, &bytes), STRATA_OK);
+        assert_int_equal(bytes, 8 * MIB);
+        unmount_small();
+    }
+}
+
 static void memory_backed_files_are_buffered(void **state)
 {
     struct st_swap_info info;
@@ -457,6 +478,7 @@ int main(void)
         cmocka_unit_test(more_swaps_than_are_remembered_are_told),
         cmocka_unit_test(a_read_only_disk_is_an_io_error),
         cmocka_unit_test(a_full_disk_is_found_at_open),
+        cmocka_unit_test(free_bytes_are_those_of_every_user),
         cmocka_unit_test(memory_backed_files_are_buffered),
         cmocka_unit_test(direct_io_is_tried_where_statx_is_silent),
     };

@@ -3,6 +3,7 @@
 #include "core/base/fault.h"
 #include "nvme/swap/swap_internal.h"
 #include "swap_sets_fixture.h"
+#include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>
@@ -80,6 +81,37 @@ static void files_are_named_and_reserved(void **state)
     sets_assert_nothing_left();
 }
 
+/* One file that goes through the page cache is enough: of its directory, and of the swap. */
+static void one_file_without_direct_io_is_told(void **state)
+{
+    struct st_swap *swap = sets_open("threads");
+    struct st_swap_dir_info part;
+    struct st_swap_info info;
+
+    (void)state;
+    st_swap_info(swap, &info);
+    st_swap_close(swap);
+    if (!info.direct)
+        skip();
+    for (uint32_t file = 0; file < DIRS * VOLUMES; file++) {
+        kept_log_begin(ST_LOG_WARN);
+        st_fault_arm(&(struct st_fault_spec){.site = "nvme.direct", .after = file, .count = 1, .result = -EINVAL});
+        swap = sets_open("threads");
+        assert_int_equal(st_fault_disarm(), 1);
+        kept_log_end();
+        assert_int_equal(kept_log.count, 1);
+        assert_non_null(strstr(kept_log.last, sets_dirs[file / VOLUMES]));
+        st_swap_info(swap, &info);
+        assert_false(info.direct);
+        for (uint32_t d = 0; d < DIRS; d++) {
+            st_swap_dir_info(swap, d, &part);
+            assert_int_equal(part.direct, d != file / VOLUMES);
+        }
+        st_swap_close(swap);
+    }
+    sets_assert_nothing_left();
+}
+
 /* What is linked outlives the run, whole; the set is not reusable while it is. */
 static void links_keep_the_data(void **state)
 {
@@ -104,6 +136,12 @@ static void links_keep_the_data(void **state)
     assert_int_equal(sets_attach(swap, 3, st_swap_stripe(swap), &a), STRATA_OK);
     assert_true(a.volume >= VOLUMES);
     assert_true(sets_hold(swap, a.volume, SET, 1));
+    for (uint32_t d = 0; d < DIRS; d++) { /* each file by the queue of its own directory */
+        struct st_mover_counters c;
+
+        st_swap_dir_counters(swap, d, &c);
+        assert_int_equal(c.bytes_read, st_stripe_file_bytes(st_swap_stripe(swap), d, SET));
+    }
     assert_int_equal(sets_write(swap, a.volume, 2), STRATA_E_INVAL);
     assert_non_null(strstr(strata_last_error(), a.path[0]));
     assert_int_equal(sets_write(swap, 3, 2), STRATA_OK);
@@ -256,7 +294,7 @@ int main(void)
         cmocka_unit_test(spaces_keep_their_bytes_apart), cmocka_unit_test(files_are_named_and_reserved),
         cmocka_unit_test(links_keep_the_data),           cmocka_unit_test(only_sets_of_ones_own_are_reusable),
         cmocka_unit_test(renewed_sets_are_new),          cmocka_unit_test(a_failed_renewal_can_be_repeated),
-        cmocka_unit_test(a_link_across_is_told),
+        cmocka_unit_test(a_link_across_is_told),         cmocka_unit_test(one_file_without_direct_io_is_told),
     };
 
     return cmocka_run_group_tests_name("swap sets", tests, sets_create, scratch_remove);
