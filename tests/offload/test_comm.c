@@ -209,6 +209,39 @@ static void paced_exchanges_are_never_faster_than_their_links(void **state)
     cf_assert_ok(&world);
 }
 
+/* Rank 1 alone receives: as long as its link takes, whatever it sends. */
+static strata_status receive_at_pace(struct st_comm *comm, struct cf_world *world)
+{
+    const uint64_t begin_ns = st_clock_ns();
+    unsigned char *data = calloc(1, PACED_BYTES);
+    const struct st_comm_part part = {.data = data, .bytes = PACED_BYTES};
+    struct st_comm_peer peers[2] = {{0}};
+    strata_status st;
+
+    (void)world;
+    peers[1 - comm->world.rank] = comm->world.rank == 0 ? (struct st_comm_peer){.send = &part, .send_count = 1}
+                                                        : (struct st_comm_peer){.recv = &part, .recv_count = 1};
+    st = data != NULL ? st_comm_exchange(comm, peers, "gather_weight of page 1") : STRATA_E_NOMEM;
+    free(data);
+    if (st == STRATA_OK && comm->world.rank == 1 && (double)(st_clock_ns() - begin_ns) * 1e-9 < PACED_BYTES / PACED_RATE)
+        st = st_error(STRATA_E_INTERNAL, "faster than its link");
+    return st;
+}
+
+static void a_pace_is_of_what_is_received(void **state)
+{
+    const struct st_comm_pace pace = {.rate = PACED_RATE};
+    struct cf_world world = {.kind = "paced", .ranks = 2, .body = receive_at_pace};
+    struct st_comm *comm[CF_RANKS_MAX];
+
+    (void)state;
+    assert_int_equal(st_comm_threads_open(comm, 2, 0), STRATA_OK);
+    for (uint32_t r = 0; r < 2; r++)
+        assert_int_equal(st_comm_paced_open(&comm[r], comm[r], &pace), STRATA_OK);
+    cf_run_opened(&world, comm);
+    cf_assert_ok(&world);
+}
+
 static void a_pace_needs_memory(void **state)
 {
     const struct st_comm_pace pace = {.rate = PACED_RATE};
@@ -274,6 +307,41 @@ static void what_differs_is_named_with_both_values(void **state)
     check_fact(2, STRATA_E_INPUT, "), rank ", " has 0123456789012345678901234567890123456789");
     check_fact(3, STRATA_E_CONFIG, "ranks 0 and ", " run different versions of the program");
     assert_int_equal(st_comm_agree(NULL, &(struct st_comm_fact){.name = "alone"}, 1, "alone"), STRATA_OK);
+}
+
+/* ctx: characters of a value of which the ranks' last ones differ. */
+static strata_status agree_on_text(struct st_comm *comm, struct cf_world *world)
+{
+    const size_t length = *(const size_t *)world->ctx;
+    char text[512];
+
+    memset(text, 'x', length);
+    text[length - 1] = comm->world.rank == 0 ? 'a' : 'b';
+    text[length] = '\0';
+    return st_comm_agree(comm, &(struct st_comm_fact){.name = "data", .text = text}, 1, "agreement at the start");
+}
+
+/* However long the values are, what is said of them is not the same. */
+static void long_values_are_told_apart(void **state)
+{
+    static const size_t lengths[] = {1, 79, 80, 81, 99, 100, 101, 102, 191, 192, 193, 400};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        size_t length = lengths[i];
+        struct cf_world world = {.kind = "threads", .ranks = 2, .body = agree_on_text, .ctx = &length};
+        const char *first, *second;
+
+        cf_run(&world);
+        for (uint32_t r = 0; r < 2; r++) {
+            assert_int_equal(world.status[r], STRATA_E_CONFIG);
+            assert_non_null(first = strstr(world.error[r], "rank 0 has "));
+            assert_non_null(second = strstr(world.error[r], ", rank 1 has "));
+            first += strlen("rank 0 has ");
+            assert_true(strncmp(first, second + strlen(", rank 1 has "), (size_t)(second - first)) != 0);
+            assert_true(length > 100 || (size_t)(second - first) == length);
+        }
+    }
 }
 
 /* --- failures --- */
@@ -412,12 +480,14 @@ int main(void)
         cmocka_unit_test(bytes_arrive_however_they_are_cut),
         cmocka_unit_test(all_get_everybodys_numbers),
         cmocka_unit_test(paced_exchanges_are_never_faster_than_their_links),
+        cmocka_unit_test(a_pace_is_of_what_is_received),
         cmocka_unit_test(a_pace_needs_memory),
         cmocka_unit_test(other_sizes_are_an_error_not_a_hang),
         cmocka_unit_test(another_call_is_an_error_not_a_hang),
         cmocka_unit_test(a_rank_that_is_gone_is_named),
         cmocka_unit_test(a_reason_reaches_all_ranks),
         cmocka_unit_test(what_differs_is_named_with_both_values),
+        cmocka_unit_test(long_values_are_told_apart),
         cmocka_unit_test(silence_ends_at_the_deadline),
     };
 
