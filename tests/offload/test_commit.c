@@ -14,6 +14,7 @@
 #include "tests/common/kept_log.h"
 #include "tests/common/sample.h"
 #include "tests/common/scratch.h"
+#include "tests/common/whole_file.h"
 #include "tests/offload/commit_fixture.h"
 
 #include <errno.h>
@@ -285,6 +286,55 @@ static void a_base_is_taken_along(void **state)
     st_committer_stop(c);
 }
 
+/* The run has its own files: whoever takes a checkpoint away takes nothing that the next one needs. */
+static void a_checkpoint_that_is_taken_away_is_not_missed(void **state)
+{
+    const int fd = open(scratch_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct st_committer *c = started((struct st_committer_opts){0});
+
+    (void)state;
+    for (uint64_t step = 1; step <= 3; step++) {
+        assert_ok(commit(c, step).status);
+        if (step < 3)
+            assert_int_equal(st_tree_remove(fd, step == 1 ? "save/step-00000001" : "save/step-00000002"), 0);
+    }
+    assert_whole("3");
+    st_committer_stop(c);
+    close(fd);
+}
+
+/* Under a checkpoint's name, but nobody can say of whose run: it counts for nothing, and stays. */
+static void what_has_no_manifest_stays(void **state)
+{
+    static const char *const texts[] = {NULL, "", "{}\n"}; /* of the manifest; NULL: there is none */
+    struct st_committer *c;
+
+    (void)state;
+    assert_int_equal(mkdir(save(), 0700), 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        char name[64];
+
+        snprintf(name, sizeof(name), "save/step-%08u", i + 1);
+        assert_int_equal(mkdir(scratch_path(name), 0700), 0);
+        snprintf(name, sizeof(name), "save/step-%08u/notes", i + 1);
+        write_file(scratch_path(name), "mine", 4);
+        snprintf(name, sizeof(name), "save/step-%08u/" ST_MANIFEST_NAME, i + 1);
+        if (texts[i] != NULL)
+            write_file(scratch_path(name), texts[i], strlen(texts[i]));
+    }
+    c = started((struct st_committer_opts){.keep = 1});
+    for (uint64_t step = 4; step <= 6; step++)
+        assert_ok(commit(c, step).status);
+    st_committer_stop(c);
+    for (uint32_t i = 0; i < 3; i++) {
+        char name[64];
+
+        snprintf(name, sizeof(name), "save/step-%08u/notes", i + 1);
+        scratch_holds(name, "mine");
+    }
+    assert_int_equal(scratch_entries_with(save(), "step-"), 4);
+}
+
 /* --- where nothing can be linked --- */
 
 static void what_cannot_be_linked_is_copied(void **state)
@@ -326,20 +376,27 @@ static void a_file_that_is_cut_is_not_copied(void **state)
 }
 
 /* Another file system, which is too small for a second one. */
+static bool mount_small(void)
+{
+    char size[32];
+
+    assert_int_equal(mkdir(save(), 0700), 0);
+    snprintf(size, sizeof(size), "size=%llu", (unsigned long long)(56 * (uint64_t)ST_TILE_ELEMS));
+    if (unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+        mount("none", save(), "tmpfs", 0, size) == 0)
+        return true;
+    print_message("no small file system can be mounted here: not tested\n");
+    return false;
+}
+
 static void a_full_disk_ends_that_checkpoint_alone(void **state)
 {
     struct st_commit_report report;
     struct st_committer *c;
-    char size[32];
 
     (void)state;
-    assert_int_equal(mkdir(save(), 0700), 0);
-    snprintf(size, sizeof(size), "size=%llu", (unsigned long long)(56 * (uint64_t)ST_TILE_ELEMS));
-    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount("none", save(), "tmpfs", 0, size) != 0) {
-        print_message("no small file system can be mounted here: not tested\n");
+    if (!mount_small())
         skip();
-    }
     kept_log_begin(ST_LOG_NOTICE);
     c = started((struct st_committer_opts){.keep = 2});
     assert_ok(commit(c, 1).status);
@@ -351,6 +408,36 @@ static void a_full_disk_ends_that_checkpoint_alone(void **state)
     st_committer_stop(c);
     kept_log_end();
     assert_int_equal(scratch_entries(save(), ST_STORE_LATEST), 1);
+    assert_int_equal(umount(save()), 0);
+}
+
+/* Of several parts each asks for the room of all of them, before it copies a byte. */
+static void all_parts_need_room(void **state)
+{
+    struct st_commit_report report;
+
+    (void)state;
+    if (!mount_small())
+        skip();
+    kept_log_begin(ST_LOG_NOTICE);
+    for (uint32_t parts = 1; parts <= 2; parts++) { /* there is room for one */
+        struct st_committer *c = started((struct st_committer_opts){.parts = parts});
+        struct st_commit job = fixture_job(1);
+
+        job.what = ST_COMMIT_PART;
+        assert_ok(st_committer_begin(c, 1, job.dir));
+        assert_ok(st_committer_submit(c, &job));
+        st_committer_wait(c);
+        assert_true(st_committer_reported(c, &report));
+        assert_int_equal(report.status, parts == 1 ? STRATA_OK : STRATA_E_NOSPC);
+        if (parts > 1) {
+            assert_non_null(strstr(report.sentence, "bytes too few"));
+            assert_int_equal(scratch_entries(job.dir, NULL), 0);
+        }
+        st_committer_end(c, 1, false);
+        st_committer_stop(c);
+    }
+    kept_log_end();
     assert_int_equal(umount(save()), 0);
 }
 
@@ -449,11 +536,14 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(another_runs_stay, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(rows_that_cannot_be_are_not_written, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_base_is_taken_along, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_checkpoint_that_is_taken_away_is_not_missed, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(what_has_no_manifest_stays, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(what_cannot_be_linked_is_copied, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(an_empty_file_is_copied, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_file_that_is_cut_is_not_copied, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(every_site_may_fail, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_full_disk_ends_that_checkpoint_alone, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(all_parts_need_room, fixture_setup, fixture_teardown),
     };
 
     sample_init(argc, argv);
