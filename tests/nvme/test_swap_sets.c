@@ -58,10 +58,12 @@ static void spaces_keep_their_bytes_apart(void **state)
 /* Names and sizes of the files; their space is reserved. */
 static void files_are_named_and_reserved(void **state)
 {
+    const mode_t mask = umask(027);
     struct st_swap *swap = sets_open("threads");
     uint64_t reserved = 0;
 
     (void)state;
+    (void)umask(mask);
     for (uint32_t v = 0; v < VOLUMES; v++)
         for (uint32_t d = 0; d < DIRS; d++) {
             char name[ST_SWAP_NAME_BYTES], path[ST_SWAP_PATH_MAX];
@@ -74,6 +76,7 @@ static void files_are_named_and_reserved(void **state)
             assert_int_equal(stat(path, &info), 0);
             assert_int_equal(info.st_size, st_stripe_file_bytes(st_swap_stripe(swap), d, sets_bytes_of(v)));
             assert_true((uint64_t)info.st_blocks * 512 >= (uint64_t)info.st_size);
+            assert_int_equal(info.st_mode & 0777, v == 0 ? 0600 : 0640); /* what a checkpoint may have is as any other file */
             reserved += (uint64_t)info.st_size;
         }
     assert_int_equal(reserved, BYTES_OF);
