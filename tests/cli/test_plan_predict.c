@@ -137,6 +137,41 @@ static void checkpoints_are_counted(void **state)
     program_free(&p);
 }
 
+/* A save every so many steps, and one after the last, which may be the same; gated updates of the first step come with the flush.
+ */
+static void writes_of_a_run_add_up(void **state)
+{
+    static const struct {
+        uint32_t steps, saves;
+    } rows[] = {{4, 2}, {5, 3}}; /* every second step */
+    const struct workplace *w = *state;
+
+    write_machine(w, "80e9", "1e12", "6e9");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const st_json *phases;
+        char command[512];
+        struct program p;
+        st_json *root;
+        double wanted;
+
+        snprintf(command, sizeof(command),
+                 "plan --model nano --seq-len 64 --machine {w}/card.json --json --max-steps %u --nvme /nowhere --save-every 2 "
+                 "--save {w}/checkpoints --host-memory 9MiB --device-memory 5MiB --set strata.cache=0 " SWAPPED,
+                 rows[i].steps);
+        root = plan_json(w, &p, command);
+        phases = st_json_get(root, "traffic_by_phase");
+        wanted = json_number(st_json_get(phases, "first"), "write") +
+                 (rows[i].steps - 1) * json_number(st_json_get(phases, "steady"), "write") +
+                 json_number(st_json_get(phases, "flush"), "write") +
+                 rows[i].saves * json_number(st_json_get(root, "checkpoints"), "save_bytes");
+        assert_true(json_number(st_json_get(phases, "first"), "write") < json_number(st_json_get(phases, "steady"), "write"));
+        assert_true(json_number(st_json_get(root, "checkpoints"), "save_bytes") > 0);
+        assert_true(json_number(st_json_get(root, "written"), "run") == wanted);
+        st_json_free(root);
+        program_free(&p);
+    }
+}
+
 /* Nothing is on the disk, and all of the state is on the device: neither a drive nor memory can matter.  Only the device works,
  * at its products or over its memory: both twice as fast halve the step. */
 static void what_cannot_matter_is_left_out(void **state)
@@ -213,11 +248,9 @@ static void who_plans_does_not_matter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rates_are_measured_where_asked),
-        cmocka_unit_test(a_slow_disk_is_named),
-        cmocka_unit_test(checkpoints_are_counted),
-        cmocka_unit_test(what_cannot_matter_is_left_out),
-        cmocka_unit_test(text_says_the_same),
+        cmocka_unit_test(rates_are_measured_where_asked), cmocka_unit_test(a_slow_disk_is_named),
+        cmocka_unit_test(checkpoints_are_counted),        cmocka_unit_test(writes_of_a_run_add_up),
+        cmocka_unit_test(what_cannot_matter_is_left_out), cmocka_unit_test(text_says_the_same),
         cmocka_unit_test(who_plans_does_not_matter),
     };
 

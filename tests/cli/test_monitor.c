@@ -1,0 +1,231 @@
+/* tests/cli/test_monitor.c - the files of csv_monitor and tensorboard, number by number: what the metrics say, over the sequences
+ * of all ranks so far; how they go on after a checkpoint. */
+#include "core/json/json.h"
+#include "core/trace/tfevents.h"
+#include "tests/cli/ranks.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define TRAIN                                                                                                                    \
+    "train --model nano --data {w}/good.bin --seq-len 32 --micro-batch 2 --machine {w}/machine.json --quiet "                    \
+    "--metrics {w}/m.jsonl --set tensorboard.enabled=true --set tensorboard.output_path={w}/mon "                                \
+    "--set csv_monitor.enabled=true --set csv_monitor.output_path={w}/mon --set csv_monitor.job_name=csv "
+#define EVENTS    "mon/DeepSpeedJobName"
+#define STEPS_MAX 16u
+
+enum { LOSS, LR, NORM, SCALE, SCALARS };
+
+static const struct {
+    const char *key, *tag, *file;
+} scalars[SCALARS] = {{"loss", "Train/Samples/train_loss", "mon/csv/Train_Samples_train_loss.csv"},
+                      {"lr", "Train/Samples/lr", "mon/csv/Train_Samples_lr.csv"},
+                      {"grad_norm", "Train/Samples/grad_norm", "mon/csv/Train_Samples_grad_norm.csv"},
+                      {"loss_scale", "Train/Samples/loss_scale", "mon/csv/Train_Samples_loss_scale.csv"}};
+
+/* What the steps of the metrics say. */
+struct metrics {
+    uint32_t steps;
+    double value[STEPS_MAX][SCALARS];
+};
+
+static struct metrics read_metrics(const struct workplace *w)
+{
+    struct metrics m = {0};
+    size_t bytes;
+    char *text = workplace_read(w, "m.jsonl", &bytes);
+
+    for (char *line = text, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        st_json *root;
+
+        assert_int_equal(st_json_parse(&root, line, (size_t)(end - line), "line"), 0);
+        if (st_json_get(root, "step") != NULL) {
+            assert_true(m.steps < STEPS_MAX);
+            for (int s = 0; s < SCALARS; s++)
+                m.value[m.steps][s] = st_json_number(st_json_get(root, scalars[s].key));
+            m.steps++;
+        }
+        st_json_free(root);
+    }
+    free(text);
+    return m;
+}
+
+/* A row for each step, its number that of the sequences so far. */
+static void check_csv(const struct workplace *w, const struct metrics *m, int scalar, uint32_t sequences)
+{
+    size_t bytes;
+    char *text = workplace_read(w, scalars[scalar].file, &bytes), *line = strchr(text, '\n') + 1;
+
+    for (uint32_t i = 0; i < m->steps; i++) {
+        char *at;
+
+        assert_int_equal(strtoull(line, &at, 10), (i + 1) * sequences);
+        assert_int_equal(*at, ',');
+        assert_true(strtod(at + 1, &at) == m->value[i][scalar]);
+        assert_memory_equal(at, "\r\n", 2);
+        line = at + 2;
+    }
+    assert_int_equal(*line, '\0');
+    free(text);
+}
+
+/* --- event files --- */
+
+static uint64_t little(const unsigned char *at, unsigned bytes)
+{
+    uint64_t value = 0;
+
+    for (unsigned i = 0; i < bytes; i++)
+        value |= (uint64_t)at[i] << (8 * i);
+    return value;
+}
+
+/* An event without its time: that record as the encoder makes it of a step and a value must be the same. */
+static void same_record(const unsigned char *record, const unsigned char *wanted, size_t bytes)
+{
+    const size_t time = 13; /* length, its checksum, the key of the time */
+
+    assert_int_equal(little(record, 8) + 16, bytes);
+    assert_memory_equal(record, wanted, time);
+    assert_memory_equal(record + time + 8, wanted + time + 8, bytes - 4 - time - 8);
+}
+
+/* The next record is this one. */
+#define NEXT(at, call)                                                                                                           \
+    do {                                                                                                                         \
+        unsigned char wanted[ST_TF_RECORD_BYTES];                                                                                \
+        const size_t record_bytes = call;                                                                                        \
+                                                                                                                                 \
+        same_record(at, wanted, record_bytes);                                                                                   \
+        at += record_bytes;                                                                                                      \
+    } while (0)
+
+/* The events of steps first + 1 to last of a run that begins at step `first`. */
+static void check_events(const struct workplace *w, const char *name, const struct metrics *m, uint32_t first, uint32_t last,
+                         uint32_t sequences, bool scales)
+{
+    size_t bytes;
+    char path[512], *text;
+    const unsigned char *at;
+
+    snprintf(path, sizeof(path), EVENTS "/%s", name);
+    text = workplace_read(w, path, &bytes);
+    at = (const unsigned char *)text;
+    NEXT(at, st_tf_version(wanted, 0));
+    if (first > 0) /* what the attempt before said of later steps does not count */
+        NEXT(at, st_tf_restart(wanted, 0, (uint64_t)first * sequences + 1));
+    for (uint32_t i = first; i < last; i++)
+        for (int s = 0; s < (scales ? SCALARS : SCALE); s++)
+            NEXT(at, st_tf_scalar(wanted, 0, (uint64_t)(i + 1) * sequences, scalars[s].tag, (float)m->value[i][s]));
+    assert_int_equal(at - (const unsigned char *)text, bytes);
+    free(text);
+}
+
+/* Names of the event files. */
+static uint32_t list_events(const struct workplace *w, char names[4][256])
+{
+    char *path = workplace_expand(w, "{w}/" EVENTS);
+    DIR *dir = opendir(path);
+    uint32_t count = 0;
+
+    assert_non_null(dir);
+    for (struct dirent *e; (e = readdir(dir)) != NULL;)
+        if (e->d_name[0] != '.') {
+            assert_true(count < 4);
+            snprintf(names[count++], 256, "%s", e->d_name);
+        }
+    closedir(dir);
+    free(path);
+    return count;
+}
+
+/* --- runs --- */
+
+static void clear(const struct workplace *w)
+{
+    workplace_remove(w, "mon");
+    workplace_remove(w, "m.jsonl");
+    workplace_remove(w, "a");
+}
+
+static void numbers_are_those_of_the_metrics(void **state)
+{
+    const struct workplace *w = *state;
+    char names[4][256];
+    struct metrics m;
+    struct program p;
+
+    workplace_run_ok(w, &p, TRAIN "--max-steps 4 --set fp16.enabled=true --set fp16.initial_scale_power=8");
+    program_free(&p);
+    m = read_metrics(w);
+    assert_int_equal(m.steps, 4);
+    for (int s = 0; s < SCALARS; s++)
+        check_csv(w, &m, s, 2);
+    assert_int_equal(list_events(w, names), 1);
+    check_events(w, names[0], &m, 0, 4, 2, true);
+    clear(w);
+}
+
+/* The second attempt's events begin behind the checkpoint; its rows follow those up to it. */
+static void a_second_attempt_goes_on_behind_the_checkpoint(void **state)
+{
+    const struct workplace *w = *state;
+    char names[2][4][256];
+    struct metrics m;
+    struct program p;
+
+    workplace_run_ok(w, &p, TRAIN "--max-steps 4 --save {w}/a --save-every 3");
+    program_free(&p);
+    assert_int_equal(list_events(w, names[0]), 1);
+    workplace_run_ok(w, &p, TRAIN "--max-steps 6 --resume {w}/a/step-00000003");
+    program_free(&p);
+    m = read_metrics(w);
+    assert_int_equal(m.steps, 6);
+    for (int s = 0; s < SCALE; s++)
+        check_csv(w, &m, s, 2);
+    assert_int_equal(list_events(w, names[1]), 2);
+    check_events(w, names[0][0], &m, 0, 4, 2, false);
+    check_events(w, names[1][strcmp(names[1][0], names[0][0]) == 0], &m, 3, 6, 2, false);
+    clear(w);
+}
+
+/* Rank 0 writes, and counts the sequences of both. */
+static void ranks_count_together(void **state)
+{
+    const struct workplace *w = *state;
+    struct ranks r = {0};
+    char names[4][256];
+    struct metrics m;
+
+    ranks_run_ok(w, &r, 2, TRAIN "--max-steps 3 --save {w}/a --save-every 2");
+    ranks_free(&r);
+    m = read_metrics(w);
+    assert_int_equal(m.steps, 3);
+    for (int s = 0; s < SCALE; s++)
+        check_csv(w, &m, s, 4);
+    assert_int_equal(list_events(w, names), 1);
+    check_events(w, names[0], &m, 0, 3, 4, false);
+    clear(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_are_those_of_the_metrics),
+        cmocka_unit_test(a_second_attempt_goes_on_behind_the_checkpoint),
+        cmocka_unit_test(ranks_count_together),
+    };
+
+    return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
+}
