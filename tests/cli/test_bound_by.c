@@ -213,6 +213,30 @@ static void other_time_has_a_name(void **state)
                  "update: 60 % of the step went into update; then compute: 20 % of the step went into forward and backward");
 }
 
+/* By the four lanes that may run in it, and by no others. */
+static void other_time_is_shared_out_by_four_lanes(void **state)
+{
+    static const struct {
+        enum st_lane lane;
+        double busy;
+    } own[] = {{ST_LANE_UPDATE, 100}, {ST_LANE_UPDATE_DEVICE, 300}, {ST_LANE_UPLOAD, 200}, {ST_LANE_DOWNLOAD, 400}};
+    struct cli_step step = step_of(100, 150);
+
+    (void)state;
+    for (int lane = 0; lane < ST_LANE_COUNT; lane++)
+        step.value[CLI_BUSY_MS + lane] = 7000 + lane; /* others run beside the step */
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+        step.value[CLI_BUSY_MS + own[i].lane] = own[i].busy;
+    assert_bound(&step, 0, "update", 0.75 * 0.4,
+                 "update: 30 % of the step went into update; then download: 30 % of the step went into download");
+    step.value[CLI_BUSY_MS + ST_LANE_DOWNLOAD] = 0;
+    assert_bound(&step, 0, "update", 0.5,
+                 "update: 50 % of the step went into update; then compute: 25 % of the step went into forward and backward");
+    step.value[CLI_BUSY_MS + ST_LANE_UPLOAD] = 1600;
+    assert_bound(&step, 0, "upload", 0.6,
+                 "upload: 60 % of the step went into upload; then compute: 25 % of the step went into forward and backward");
+}
+
 static void every_lane_has_a_resource(void **state)
 {
     (void)state;
@@ -445,6 +469,7 @@ int main(void)
         cmocka_unit_test(long_runs_are_thinned_out_evenly),
         cmocka_unit_test(the_largest_is_named),
         cmocka_unit_test(other_time_has_a_name),
+        cmocka_unit_test(other_time_is_shared_out_by_four_lanes),
         cmocka_unit_test(every_lane_has_a_resource),
         cmocka_unit_test(memory_lies_inside_the_others_time),
         cmocka_unit_test(bytes_are_held_against_the_steps_own_plan),

@@ -168,10 +168,37 @@ static void read_turns(const st_json *turns, char users[1024], char answers[8192
     }
 }
 
+/* Tokens of a turn's prompt with which the conversation before it begins, too: the model has seen all of that but the last token,
+ * and sees at least one.  @param before  NULL: it is the first */
+static uint32_t count_known(const st_json *before, const st_json *turn)
+{
+    const st_json *is = st_json_first(st_json_get(turn, "tokens")), *was = NULL;
+    uint32_t known = 0, seen = 0;
+    bool prompt = true;
+
+    if (before == NULL)
+        return 0;
+    seen = count_of(st_json_get(before, "tokens")) + count_of(st_json_get(before, "new")) - 1;
+    was = st_json_first(st_json_get(before, "tokens"));
+    while (known < seen && is != NULL && st_json_next(is) != NULL) {
+        if (was == NULL && prompt) {
+            was = st_json_first(st_json_get(before, "new"));
+            prompt = false;
+        }
+        if (st_json_number(was) != st_json_number(is))
+            break;
+        known++;
+        was = st_json_next(was);
+        is = st_json_next(is);
+    }
+    return known;
+}
+
 /* Each line of JSON against a turn.  @return tokens that the cache had in all of them */
 static uint64_t check_turns(char *out, const st_json *turns)
 {
     uint64_t cached = 0;
+    const st_json *before = NULL;
     char *rest = NULL, *line = strtok_r(out, "\n", &rest);
 
     for (const st_json *n = st_json_first(turns); n != NULL; n = st_json_next(n), line = strtok_r(NULL, "\n", &rest)) {
@@ -182,7 +209,9 @@ static uint64_t check_turns(char *out, const st_json *turns)
         assert_int_equal((uint32_t)st_json_number(st_json_get(root, "prompt_tokens")), count_of(st_json_get(n, "tokens")));
         assert_same_numbers(st_json_get(root, "tokens"), st_json_get(n, "new"));
         assert_string_equal(string_of(root, "text"), string_of(n, "answer"));
-        cached += (uint64_t)st_json_number(st_json_get(root, "cached_tokens"));
+        assert_int_equal((uint32_t)st_json_number(st_json_get(root, "cached_tokens")), count_known(before, n));
+        cached += count_known(before, n);
+        before = n;
         st_json_free(root);
     }
     assert_null(line);

@@ -315,31 +315,40 @@ static void the_window_does_not_end_it(void **state)
 /* A line tells which settings are the file's: none is called so that the command line gave. */
 static void settings_say_where_they_come_from(void **state)
 {
+    static const char draws[] = "{\"do_sample\":true,\"temperature\":5,\"top_k\":40}", likeliest[] = "{\"do_sample\":false}";
     static const struct {
-        const char *options, *line;
+        const char *generation, *options, *line;
     } rows[] = {
-        {"", "strata: drawn at temperature 5, top-k 40 (by generation_config.json and defaults)\n"},
-        {"--temperature 0", "strata: always the likeliest token\n"},
-        {"--temperature 2", "strata: drawn at temperature 2, top-k 40 (by generation_config.json and defaults, but for "
-                            "--temperature)\n"},
-        {"--temperature 2 --top-k 9 --top-p 0.5", "strata: drawn at temperature 2, top-k 9, top-p 0.5\n"},
-        {"--temperature 2 --top-p 0.5", "strata: drawn at temperature 2, top-k 40, top-p 0.5 (by generation_config.json and "
-                                        "defaults, but for --temperature, --top-p)\n"},
+        {draws, "", "strata: drawn at temperature 5, top-k 40 (by generation_config.json and defaults)\n"},
+        {draws, "--temperature 0", "strata: always the likeliest token\n"},
+        {draws, "--temperature 2",
+         "strata: drawn at temperature 2, top-k 40 (by generation_config.json and defaults, but for "
+         "--temperature)\n"},
+        {draws, "--temperature 2 --top-k 9 --top-p 0.5", "strata: drawn at temperature 2, top-k 9, top-p 0.5\n"},
+        {draws, "--temperature 2 --top-p 0.5",
+         "strata: drawn at temperature 2, top-k 40, top-p 0.5 (by generation_config.json and "
+         "defaults, but for --temperature, --top-p)\n"},
+        /* who says how tokens are drawn wants them drawn */
+        {likeliest, "", "strata: always the likeliest token ("},
+        {likeliest, "--repetition-penalty 2", "strata: always the likeliest token, repetition penalty 2 ("},
+        {likeliest, "--top-k 9", "strata: drawn at temperature 1, top-k 9 ("},
+        {likeliest, "--top-p 0.5", "strata: drawn at temperature 1, top-k 50, top-p 0.5 ("},
+        {likeliest, "--temperature 2", "strata: drawn at temperature 2, top-k 50 ("},
     };
     const struct workplace *w = *state;
 
-    make_model(w, "", "{\"do_sample\":true,\"temperature\":5,\"top_k\":40}");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct program p;
         char command[256];
 
+        make_model(w, "", rows[i].generation);
         snprintf(command, sizeof(command), "generate --model {w}/m --prompt-tokens 1,2,3 --max-tokens 2 %s", rows[i].options);
         workplace_run_ok(w, &p, command);
         if (strstr(p.err, rows[i].line) == NULL)
-            fail_msg("%s:\n%s", command, p.err);
+            fail_msg("%s, %s:\n%s", rows[i].generation, command, p.err);
         program_free(&p);
+        workplace_remove(w, "m");
     }
-    workplace_remove(w, "m");
 }
 
 /* As in transformers a token that the model does not have ends nothing; here it is said. */
@@ -351,6 +360,7 @@ static void end_tokens_that_never_come_are_named(void **state)
         {"\"eos_token_id\":[8,96,50256],", NULL, "m/config.json: end tokens 96, 50256 never come: the vocabulary has 96\n"},
         {"", "{\"eos_token_id\":128001}", "m/generation_config.json: end token 128001 never comes: the vocabulary has 96\n"},
         {"\"eos_token_id\":95,", NULL, NULL},
+        {"\"eos_token_id\":96,", NULL, "m/config.json: end token 96 never comes: the vocabulary has 96\n"},
         {"", NULL, NULL},
     };
     const struct workplace *w = *state;

@@ -57,6 +57,25 @@ static void check_nothing_is_faster(const st_json *answer)
         assert_true(json_number(t, "predicted_seconds") >= 0.995 * chosen);
 }
 
+/* Of what is about as fast, drafts included, the largest micro-batches. */
+static void micro_batches_are_large(void **state)
+{
+    st_json *answer = asked(*state, 0, "plan --model nano --gpu 4090 --batch-tokens 4K --tokens 1B --json");
+    const st_json *chosen = st_json_get(answer, "chosen");
+    double largest = 0;
+    unsigned ties = 0;
+
+    for (const st_json *t = st_json_first(st_json_get(answer, "tried")); t != NULL; t = st_json_next(t)) {
+        if (json_number(t, "predicted_seconds") > 1.0025 * json_number(chosen, "predicted_seconds"))
+            continue;
+        ties += json_number(t, "micro_batch") != json_number(chosen, "micro_batch");
+        if (json_number(t, "micro_batch") > largest)
+            largest = json_number(t, "micro_batch");
+    }
+    assert_true(ties > 0 && json_number(chosen, "micro_batch") == largest);
+    st_json_free(answer);
+}
+
 /* Numbers where DeepSpeed needs numbers, and keys that mean here what they mean there; sections that it does not know it passes
  * over, and one may be ours. */
 static void check_file(const struct workplace *w, const st_json *config)
@@ -241,6 +260,7 @@ static int teardown(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(micro_batches_are_large),
         cmocka_unit_test(the_file_plans_the_same),
         cmocka_unit_test(advice_taken_literally_fits),
         cmocka_unit_test(checkpoints_of_activations_may_lie_on_drives),
