@@ -166,6 +166,36 @@ static void verdicts(void **state)
     }
 }
 
+/* A section that is not here is off where all its switches are, however deep, and where it is empty. */
+static void sections_that_are_off_are_accepted(void **state)
+{
+#define GONE(members) "{\"train_batch_size\": 1, \"compression_training\": " members "}"
+    static const struct {
+        const char *text;
+        bool off;
+    } rows[] = {
+        {GONE("{}"), true},
+        {GONE("{\"pruning\": {\"shared\": {\"enabled\": false, \"steps\": 9}}}"), true},
+        {GONE("{\"a\": {\"enabled\": false}, \"b\": {\"c\": {\"enabled\": false}}}"), true},
+        {GONE("{\"a\": {\"enabled\": false}, \"b\": {\"c\": {\"enabled\": true}}}"), false},
+        {GONE("{\"a\": {\"enabled\": true}, \"b\": {\"c\": {\"enabled\": false}}}"), false},
+        {GONE("{\"enabled\": true}"), false},
+        {GONE("{\"pruning\": {\"steps\": 9}}"), false},
+    };
+#undef GONE
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_config_source *source;
+        struct st_config config;
+        const strata_status st = config_load(&config, &source, rows[i].text, NULL);
+
+        if (st != (rows[i].off ? STRATA_OK : STRATA_E_CONFIG))
+            fail_msg("%s: status %d", rows[i].text, (int)st);
+        st_config_source_free(source);
+    }
+}
+
 struct batch_row {
     int64_t train, micro, accum;                 /* -1: left out; 0: "auto" */
     uint32_t want_train, want_micro, want_accum; /* 0: refused */
@@ -419,7 +449,8 @@ static void bad_input(void **state)
         {"{\"strata\": {\"freeze\": [\"\"]}}", NULL, "empty"},
         {"{\"strata\": {\"freeze\": [\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\"]}}", NULL, "more than 8"},
         {"{\"strata\": {\"lora\": \"q_proj\"}}", NULL, "strata.lora: must be an object: { ... }, not \"q_proj\""},
-        {"{\"strata\": {\"lora\": {\"a\": [[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]}}}", NULL, "strata.lora: is nested more than 16 levels deep"},
+        {"{\"strata\": {\"lora\": {\"a\": [[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]}}}", NULL,
+         "strata.lora: is nested more than 16 levels deep"},
         {"{\"strata\": {\"accumulation\": \"diagonal\"}}", NULL, "must be one of auto, vertical, horizontal"},
         /* fp16: as DeepSpeed's tests refuse them */
         {"{\"fp16\": {\"loss_scale\": true}}", NULL, "fp16.loss_scale: must be a number, not true"},
@@ -454,6 +485,7 @@ static void bad_input(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sections_that_are_off_are_accepted),
         cmocka_unit_test(verdicts),
         cmocka_unit_test(batch_triples),
         cmocka_unit_test(batch_triples_of_ranks),

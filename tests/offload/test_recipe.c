@@ -203,6 +203,30 @@ static void the_other_trainers_keys(void **state)
                 sizeof(accelerate) / sizeof(accelerate[0]));
 }
 
+/* A wizard writes switches as texts: 'no', in any case, is as good as no; another text is neither. */
+static void switches_may_be_quoted(void **state)
+{
+    static const char *const words[][2] = {{"no", "yes"},     {"No", "Yes"},     {"NO", "YES"},
+                                           {"false", "true"}, {"False", "True"}, {"FALSE", "TRUE"}};
+    struct strata_recipe *r;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        for (int on = 0; on < 2; on++) {
+            char text[256];
+
+            snprintf(text, sizeof(text), LF "mask_history: '%s'\n", words[i][on]);
+            r = read_recipe(&st_recipe_llama_factory, text);
+            if (r->src->problems.count > 0 || (asked(r, "--mask-history") != NULL) != on)
+                fail_msg("%s: %s", text,
+                         r->src->problems.count > 0 ? st_config_problem_at(r->src, 0) : asked(r, "--mask-history"));
+            st_recipe_close(r);
+        }
+    r = read_recipe(&st_recipe_llama_factory, LF "mask_history: 'maybe'\n");
+    assert_int_equal(r->src->problems.count, 1);
+    st_recipe_close(r);
+}
+
 struct bad_row {
     const char *text, *problem;
 };
@@ -619,6 +643,7 @@ static int write_docs(const char *path)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(switches_may_be_quoted),
         cmocka_unit_test(llama_factory_keys_become_options),
         cmocka_unit_test(llama_factory_keys_become_a_configuration),
         cmocka_unit_test(the_other_trainers_keys),
