@@ -109,13 +109,14 @@ static void print_best(const struct cli_asked *asked, FILE *file)
     print_settings(best, file);
     st_print_text(file, "\n");
     if (best->seconds > 0)
-        st_print(file, "  predicted step: %s, %.*f tokens a second; %s", st_seconds_text(text, best->seconds),
-                 batch_of(a) / best->seconds < 10 ? 1 : 0, batch_of(a) / best->seconds,
-                 a->tried_count == 1 ? "the only setting that fits\n" : "fastest of ");
-    if (best->seconds > 0 && a->tried_count > 1)
-        st_print(file, "%u settings that fit\n", a->tried_count);
-    if (!(best->seconds > 0))
+        st_print(file, "  predicted step: %s, %.*f tokens a second; ", st_seconds_text(text, best->seconds),
+                 batch_of(a) / best->seconds < 10 ? 1 : 0, batch_of(a) / best->seconds);
+    else
         st_print_text(file, "  the step is not predicted: rates of this machine are not known\n");
+    if (best->seconds > 0 && a->tried_count == 1)
+        st_print_text(file, "the only setting that fits\n");
+    else if (best->seconds > 0)
+        st_print(file, "fastest of %u settings that fit\n", a->tried_count);
     print_length(asked, best, file);
 }
 

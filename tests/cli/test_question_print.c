@@ -1,0 +1,180 @@
+/* tests/cli/test_question_print.c - the answer of strata plan --tokens: lengths, rates and wear of a run, figure by figure. */
+#include "cli/report/question_print.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/* Steps of 32 x 4096 tokens that take 2 s, on a machine with drives of 1 and 3 TB. */
+static struct st_answer answer_of(double seconds)
+{
+    static char plan; /* only looked at */
+
+    return (struct st_answer){
+        .seq = 4096,
+        .sequences = 32,
+        .params = 8030261248,
+        .model = "m",
+        .machine = "box",
+        .named = true,
+        .hardware = {.drive_count = 2, .drives = {{.bytes = 1000000000000}, {.bytes = 3000000000000}}},
+        .tried = {{{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT}, 2, 16, seconds * 1.5, false},
+                  {{STRATA_TIER_NVME, STRATA_TIER_HOST, STRATA_TIER_NVME}, 8, 4, seconds, true}},
+        .tried_count = 2,
+        .best = 1,
+        .config = &plan,
+        .plan = (struct strata_plan *)(void *)&plan,
+    };
+}
+
+static char *text_of(const struct cli_asked *asked)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+
+    assert_non_null(file);
+    cli_question_print(asked, file);
+    assert_int_equal(fclose(file), 0);
+    return text;
+}
+
+static void must_hold(const struct cli_asked *asked, const char *wanted)
+{
+    char *text = text_of(asked);
+
+    if (strstr(text, wanted) == NULL)
+        fail_msg("%s\nlacks: %s", text, wanted);
+    free(text);
+}
+
+static void what_fits_is_told(void **state)
+{
+    struct st_answer a = answer_of(2);
+    const struct cli_asked asked = {.answer = &a};
+
+    (void)state;
+    must_hold(&asked, "m: 8.03 billion parameters; steps of 131072 tokens in sequences of 4096; judged on box\n");
+    must_hold(&asked, "\n  it fits: optimizer nvme, weights cpu, activation checkpoints nvme, 4 x 8 sequences\n");
+    must_hold(&asked, "\n  predicted step: 2 s, 65536 tokens a second; fastest of 2 settings that fit\n");
+    must_hold(&asked, "\n  --write FILE.json writes the configuration\n");
+    a.tried_count = 1;
+    a.best = 0;
+    must_hold(&asked, "\n  it fits: optimizer cpu, weights none, 16 x 2 sequences\n");
+    must_hold(&asked, "\n  predicted step: 3 s, 43691 tokens a second; the only setting that fits\n");
+    a.tried[0].seconds = 0;
+    must_hold(&asked, "\n  the step is not predicted: rates of this machine are not known\n");
+    a.machine[0] = '\0';
+    must_hold(&asked, "; judged on this machine\n");
+}
+
+/* Whole steps, the last of them, too. */
+static void lengths_of_a_run(void **state)
+{
+    static const struct {
+        double tokens, seconds;
+        const char *line;
+    } rows[] = {
+        {131072, 2, "the run: 131 thousand tokens in 1 step: 0.0333 minutes\n"},
+        {131073, 30, "the run: 131 thousand tokens in 2 steps: 1 minutes\n"},
+        {131072 * 60.0, 59, "the run: 7.86 million tokens in 60 steps: 59 minutes\n"},
+        {131072 * 60.0, 60, "the run: 7.86 million tokens in 60 steps: 1 hours\n"},
+        {1e9, 2, "the run: 1.00 billion tokens in 7630 steps: 4.24 hours\n"},
+        {131072 * 3.5, 3600, "the run: 459 thousand tokens in 4 steps: 4 hours\n"},
+        {131072 * 47.5, 3600, "the run: 6.23 million tokens in 48 steps: 48 hours (2 days)\n"},
+        {131072 * 24000.0, 3600, "the run: 3.15 billion tokens in 24000 steps: 24000 hours (1000 days)\n"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct st_answer a = answer_of(rows[i].seconds);
+        const struct cli_asked asked = {.answer = &a, .tokens = rows[i].tokens, .endurance = {.run_bytes = (double)NAN}};
+
+        must_hold(&asked, rows[i].line);
+    }
+}
+
+/* Of all drives together; of what a run may take where they are not known by their parts. */
+static void drives_wear_out(void **state)
+{
+    const double endured = st_hardware_writes_endured();
+    struct st_answer a = answer_of(2);
+    struct cli_asked asked = {.answer = &a, .tokens = 1e9, .endurance = {.run_bytes = 0.25 * 4e12 * endured}};
+    char line[128];
+
+    (void)state;
+    snprintf(line, sizeof(line), "\n  drives: %.0f TB written, 25 %% of what they endure\n", endured);
+    must_hold(&asked, line);
+    asked.endurance.run_bytes = 1.5 * 4e12 * endured;
+    snprintf(line, sizeof(line), " TB written, 1.5 times what they endure\n");
+    must_hold(&asked, line);
+    a.named = false;
+    a.capacity[STRATA_TIER_NVME] = 12000000000000;
+    must_hold(&asked, " TB written, 50 % of what they endure\n");
+}
+
+static void what_does_not_fit_says_what_would(void **state)
+{
+    struct st_answer a = answer_of(2);
+    const struct cli_asked asked = {.answer = &a};
+
+    (void)state;
+    a.plan = NULL;
+    a.config = NULL;
+    a.least[STRATA_TIER_HOST] = UINT64_C(3) << 30;
+    must_hold(&asked, "\n  it does not fit, whatever lies where\n"
+                      "    with 3.00 GiB of host memory (--host-memory 3072MiB) it would, the rest as it is\n");
+    a.least[STRATA_TIER_HOST] = 0;
+    a.together[STRATA_TIER_DEVICE] = UINT64_C(5) << 20;
+    a.together[STRATA_TIER_NVME] = UINT64_C(7) << 20;
+    must_hold(&asked, "\n    it needs at least 5.00 MiB of the device's memory (--device-memory 5MiB)\n"
+                      "    it needs at least 7.00 MiB of drives (7MiB)\n");
+    a.changed[ST_CHANGE_RAM] =
+        (struct st_changed){true, true, "128 GB", {{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT}, 2, 16, 1, true}};
+    must_hold(&asked, "\n  it would also fit with one of:\n");
+    must_hold(&asked, "       1 s a step  with optimizer cpu, weights none, 16 x 2 sequences\n");
+}
+
+/* Faster is less time; settings are told where they are others. */
+static void changes_are_held_against_the_best(void **state)
+{
+    struct st_answer a = answer_of(2);
+    const struct cli_asked asked = {.answer = &a};
+    char line[160];
+
+    (void)state;
+    snprintf(line, sizeof(line), "\n  one more would make it:\n    %-40s %9s a step   -25.0 %%\n", "one more drive", "1.5 s");
+    a.changed[ST_CHANGE_DRIVE] = (struct st_changed){true, true, "one more drive", a.tried[1]};
+    a.changed[ST_CHANGE_DRIVE].best.seconds = 1.5;
+    must_hold(&asked, line);
+    a.changed[ST_CHANGE_DRIVE].best.micro_batch = 16;
+    a.changed[ST_CHANGE_DRIVE].best.seconds = 2.5;
+    must_hold(&asked, "   +25.0 %  with optimizer nvme, weights cpu, activation checkpoints nvme, 4 x 16 sequences\n");
+    a.changed[ST_CHANGE_DRIVE].fits = false;
+    {
+        char *text = text_of(&asked);
+
+        assert_null(strstr(text, "one more"));
+        free(text);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_fits_is_told),
+        cmocka_unit_test(lengths_of_a_run),
+        cmocka_unit_test(drives_wear_out),
+        cmocka_unit_test(what_does_not_fit_says_what_would),
+        cmocka_unit_test(changes_are_held_against_the_best),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
