@@ -371,6 +371,46 @@ static void what_is_left_is_a_time_of_day(void **state)
     }
 }
 
+static void line_of(char line[CLI_PROGRESS_LINE_MAX], const struct cli_step *step, bool narrow)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    struct cli_progress p = {.file = file, .steps_total = 1, .every = 1, .narrow = narrow};
+
+    assert_non_null(file);
+    cli_progress_step(&p, step);
+    assert_int_equal(fclose(file), 0);
+    snprintf(line, CLI_PROGRESS_LINE_MAX, "%.*s", (int)strcspn(text, "\n"), text);
+    free(text);
+}
+
+/* A terminal of 80 columns gets as many whole pieces as leave its last column free. */
+static void lines_are_cut_to_the_terminal(void **state)
+{
+    char whole[CLI_PROGRESS_LINE_MAX], cut[CLI_PROGRESS_LINE_MAX];
+    uint32_t full = 0;
+
+    (void)state;
+    for (double losses = 1; losses < 1e30; losses *= 10) { /* a character more each time */
+        struct cli_step step = step_of(300, 600);
+        const char *next;
+        size_t length;
+
+        step.value[CLI_STEP] = 1;
+        step.value[CLI_LOSS] = losses;
+        line_of(whole, &step, false);
+        line_of(cut, &step, true);
+        length = strlen(cut);
+        assert_true(length <= 79 && length < strlen(whole) && memcmp(cut, whole, length) == 0);
+        assert_memory_equal(whole + length, " | ", 3);
+        next = strstr(whole + length + 3, " | ");
+        assert_true(next == NULL || next - whole > 79); /* one piece more would be too long */
+        full += length == 79;
+    }
+    assert_true(full > 0);
+}
+
 /* In a pipe long work says from time to time how far it is; here each time it is told of. */
 static void long_work_says_how_far_it_is(void **state)
 {
@@ -474,6 +514,7 @@ int main(void)
         cmocka_unit_test(memory_lies_inside_the_others_time),
         cmocka_unit_test(bytes_are_held_against_the_steps_own_plan),
         cmocka_unit_test(what_is_left_is_a_time_of_day),
+        cmocka_unit_test(lines_are_cut_to_the_terminal),
         cmocka_unit_test(long_work_says_how_far_it_is),
         cmocka_unit_test(messages_end_the_line_until_the_end),
         cmocka_unit_test(pressure_is_named_when_it_is_the_cause),
