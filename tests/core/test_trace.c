@@ -262,6 +262,7 @@ static void bytes_in_flight_rise_and_fall(void **state)
     for (unsigned n = 0; (e = event(root, "C", NULL, n)) != NULL; n++) {
         if (strcmp(json_text(e, "name"), "resident host") == 0) {
             assert_true(json_number(st_json_get(e, "args"), "bytes") == 123456789012345.0);
+            assert_true(json_number(e, "ts") == (constant == 0 ? 0 : 4e3)); /* a line from the beginning to the end */
             constant++;
             continue;
         }

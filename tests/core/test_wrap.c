@@ -3,6 +3,7 @@
 #include "core/base/wrap.h"
 
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,6 +79,26 @@ static void lines_are_cut_between_words(void **state)
     }
 }
 
+/* A unit has up to four letters, a comma counted; a longer word may begin a line. */
+static void numbers_stay_with_their_units(void **state)
+{
+    static const struct {
+        const char *unit;
+        bool stays;
+    } rows[] = {{"B", true},    {"B,", true},   {"ms", true},     {"KiB", true},
+                {"KiB,", true}, {"GB/s", true}, {"GB/s,", false}, {"tokens", false}};
+    char text[128], wanted[128], out[2048];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        snprintf(text, sizeof(text), "a-word-of-thirty-eight-letters-stands! 1 %s more\n", rows[i].unit);
+        snprintf(wanted, sizeof(wanted), "a-word-of-thirty-eight-letters-stands!%s1%s%s more\n", rows[i].stays ? "\n    " : " ",
+                 rows[i].stays ? " " : "\n    ", rows[i].unit);
+        paged(out, text);
+        assert_string_equal(out, wanted);
+    }
+}
+
 static void rows_of_a_table_are_cut_at_one_column(void **state)
 {
     char out[2048];
@@ -138,8 +159,11 @@ static void elsewhere_lines_stay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_are_cut_between_words),   cmocka_unit_test(rows_of_a_table_are_cut_at_one_column),
-        cmocka_unit_test(rows_of_numbers_alone_are_cut), cmocka_unit_test(a_second_table_is_cut_at_columns_of_its_own),
+        cmocka_unit_test(numbers_stay_with_their_units),
+        cmocka_unit_test(lines_are_cut_between_words),
+        cmocka_unit_test(rows_of_a_table_are_cut_at_one_column),
+        cmocka_unit_test(rows_of_numbers_alone_are_cut),
+        cmocka_unit_test(a_second_table_is_cut_at_columns_of_its_own),
         cmocka_unit_test(elsewhere_lines_stay),
     };
 
