@@ -209,6 +209,34 @@ static void skipped_steps_have_a_limit(void **state)
     assert_int_equal(load_good("{\"fp16\": {\"enabled\": true}, \"strata\": {\"max_skipped\": 3}}", NULL).max_skipped, 3);
 }
 
+/* Either key says how sums travel, and both say it afterwards; where both are given they must agree. */
+static void the_wire_has_two_names(void **state)
+{
+    static const char *const dtypes[] = {"fp32", "bf16"};
+
+    (void)state;
+    assert_int_equal(load_ours(NULL).wire, ST_WIRE_F32);
+    for (int w = -1; w < 2; w++)
+        for (int c = -1; c < 2; c++) {
+            char text[256], wire[64] = "", communication[64] = "";
+            struct st_config_source *source;
+            struct st_config config;
+            const int wanted = w >= 0 ? w : c >= 0 ? c : ST_WIRE_F32;
+            strata_status st;
+
+            if (w >= 0)
+                snprintf(wire, sizeof(wire), ", \"strata\": {\"wire\": \"%s\"}", dtypes[w]);
+            if (c >= 0)
+                snprintf(communication, sizeof(communication), ", \"communication_data_type\": \"%s\"", dtypes[c]);
+            snprintf(text, sizeof(text), "{\"train_batch_size\": 1%s%s}", wire, communication);
+            st = config_load(&config, &source, text, NULL);
+            st_config_source_free(source);
+            assert_int_equal(st, w >= 0 && c >= 0 && w != c ? STRATA_E_CONFIG : STRATA_OK);
+            if (st == STRATA_OK && ((int)config.wire != wanted || (int)config.communication != wanted))
+                fail_msg("%s: %d and %d", text, (int)config.wire, (int)config.communication);
+        }
+}
+
 static void absent_clipping_is_announced(void **state)
 {
     static const char *const texts[] = {"{}", "{\"gradient_clipping\": null}", "{\"gradient_clipping\": 1}",
@@ -420,7 +448,8 @@ static void round_trips(void **state)
         "{\"scheduler\": {\"params\": {\"cos_min_ratio\": 0.5, \"cycle_momentum\": true}}}",
         "{\"strata\": {\"update\": \"in_backward\", \"accumulation\": \"horizontal\", \"activation_tier\": \"nvme\", \"nvme\": "
         "\"/a\", \"isa\": \"avx512\", \"freeze\": [\"a,b\", \"*.bias\"]}, \"gradient_clipping\": 0}",
-        "{\"strata\": {\"lora\": {\"r\": 16, \"lora_alpha\": 32.0, \"lora_dropout\": 0.05, \"target_modules\": [\"q_proj\", \"\\u00e9\"], "
+        "{\"strata\": {\"lora\": {\"r\": 16, \"lora_alpha\": 32.0, \"lora_dropout\": 0.05, \"target_modules\": [\"q_proj\", "
+        "\"\\u00e9\"], "
         "\"rank_pattern\": {\"a|b\": 4}, \"task_type\": null}}}",
         "{\"strata\": {\"lora\": {}}}",
         "{\"strata\": {\"device_memory\": \"1.5GiB\", \"host_memory\": 7, \"cache\": 0, \"nvme\": [\"/a,b\", \"\\u00e9\\\"\"], "
@@ -508,6 +537,7 @@ int main(void)
         cmocka_unit_test(numbers_and_sizes),
         cmocka_unit_test(precision),
         cmocka_unit_test(absent_keys),
+        cmocka_unit_test(the_wire_has_two_names),
         cmocka_unit_test(absent_clipping_is_announced),
         cmocka_unit_test(skipped_steps_have_a_limit),
         cmocka_unit_test(optimizer_modes),
