@@ -15,18 +15,21 @@
  */
 struct slot_profile {
     struct st_slots first, later; /* reserved before anything is placed; taken from what is left */
+    bool before_logits;           /* later ones come before the logits that are kept, else after them */
 };
 static const struct slot_profile profiles[ST_SLOT_PROFILES] = {
-    {{2, 3, 4, 3, 4, 4, 2}, {4, 4, 8, 6, 4, 4, 8}},
-    {{1, 1, 1, 1, 2, 1, 1}, {4, 4, 8, 6, 4, 4, 8}},
-    {{2, 4, 8, 3, 4, 4, 2}, {4, 4, 8, 6, 4, 4, 8}},
-    {{3, 6, 16, 4, 4, 4, 2}, {4, 6, 16, 6, 4, 4, 8}},
+    {{2, 3, 4, 3, 4, 4, 2}, {4, 4, 8, 6, 4, 4, 8}, false},
+    {{1, 1, 1, 1, 2, 1, 1}, {4, 4, 8, 6, 4, 4, 8}, false},
+    {{2, 4, 8, 3, 4, 4, 2}, {4, 4, 8, 6, 4, 4, 8}, false},
+    {{3, 6, 16, 4, 4, 4, 2}, {4, 6, 16, 6, 4, 4, 8}, false},
+    {{1, 1, 1, 1, 2, 1, 1}, {4, 4, 8, 6, 4, 4, 8}, true},
 };
 static const struct slot_profile host_profiles[ST_SLOT_PROFILES] = {
-    {{2, 3, 4, 3, 4, 4, 2}, {2, 3, 8, 3, 4, 4, 2}},
-    {{1, 1, 1, 1, 2, 1, 1}, {2, 3, 8, 3, 4, 4, 2}},
-    {{2, 4, 8, 3, 4, 4, 2}, {2, 4, 8, 3, 4, 4, 2}},
-    {{3, 6, 16, 4, 4, 4, 2}, {3, 6, 16, 4, 4, 4, 2}},
+    {{2, 3, 4, 3, 4, 4, 2}, {2, 3, 8, 3, 4, 4, 2}, false},
+    {{1, 1, 1, 1, 2, 1, 1}, {2, 3, 8, 3, 4, 4, 2}, false},
+    {{2, 4, 8, 3, 4, 4, 2}, {2, 4, 8, 3, 4, 4, 2}, false},
+    {{3, 6, 16, 4, 4, 4, 2}, {3, 6, 16, 4, 4, 4, 2}, false},
+    {{1, 1, 1, 1, 2, 1, 1}, {2, 3, 8, 3, 4, 4, 2}, true},
 };
 
 static uint32_t larger(uint32_t a, uint32_t b)
@@ -258,6 +261,8 @@ static bool complete(struct st_plan *plan, const struct st_decisions *start, con
     fill(plan, intent);
     if (kept == ST_KEPT_REST)
         st_plan_raise(plan, &d->kept_blocks, w->block_count);
+    if (profile->before_logits)
+        raise_slots(plan, &profile->later);
     if (plan->policy.activations != ST_ACT_RECOMPUTED && !plan->policy.forward_only && kept > 0)
         st_plan_raise(plan, &d->kept_slices, w->head_count);
     raise_slots(plan, &profile->later);

@@ -9,7 +9,7 @@
 
 #include "offload/plan/plan_internal.h"
 
-#define ST_SLOT_PROFILES 4u
+#define ST_SLOT_PROFILES 5u
 #define ST_RUNGS_MAX     64u
 #define ST_ACCUM_ALL     4u
 #define ST_CACHED_ALL    UINT32_MAX /* as many chunks as fit */

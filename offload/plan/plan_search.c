@@ -11,7 +11,7 @@
 #define WORK_WEIGHT 0.02     /* of all resources' work in the order in which candidates are judged */
 #define OPS_JUDGED  5000000u /* the search ends at the first candidate beyond so many, */
 #define LEAST       64u      /* but judges so many, however large their programs */
-#define MOST        4000u    /* and no more than that */
+#define MOST        8000u    /* and no more than that */
 
 /* --- candidates --- */
 

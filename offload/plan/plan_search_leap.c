@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STARTS 6u
+#define STARTS 8u
 #define ROUNDS 6u  /* of leaps and descents from one start */
-#define LEAPS  64u /* judged in a round */
+#define LEAPS  256u/* judged in a round */
 
 struct values {
     uint32_t count, list[2 * ST_RUNGS_MAX];
