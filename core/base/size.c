@@ -117,11 +117,14 @@ const char *st_count_text(char buf[24], uint64_t count)
     return buf;
 }
 
+/* Three digits, but whole seconds as they are; what would be rounded to a thousand of a unit is one of the next. */
 const char *st_seconds_text(char buf[24], double seconds)
 {
-    if (seconds >= 1)
+    if (seconds >= 999.5)
+        snprintf(buf, 24, "%.0f s", seconds);
+    else if (seconds >= 0.9995)
         snprintf(buf, 24, "%.3g s", seconds);
-    else if (seconds >= 1e-3)
+    else if (seconds >= 0.9995e-3)
         snprintf(buf, 24, "%.3g ms", seconds * 1e3);
     else
         snprintf(buf, 24, "%.3g us", seconds * 1e6);

@@ -14,7 +14,7 @@ const char *st_size_text(char buf[24], uint64_t bytes);
 
 /** "14.8 billion", "124 million", "612 thousand", "17" into buf[16+]; returns buf. */
 const char *st_count_text(char buf[24], uint64_t count);
-/** "1.2 s", "812 ms", "37.5 us" into buf; returns buf. */
+/** "2213 s", "1.2 s", "812 ms", "37.5 us" into buf; below 10^20 seconds; returns buf. */
 const char *st_seconds_text(char buf[24], double seconds);
 
 #endif

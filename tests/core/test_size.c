@@ -99,6 +99,21 @@ static void counts_are_words(void **state)
     assert_string_equal(st_count_text(buf, UINT64_MAX), "18446744 trillion");
 }
 
+static void seconds_have_three_digits_or_are_whole(void **state)
+{
+    static const struct {
+        double seconds;
+        const char *text;
+    } rows[] = {{0, "0 us"},         {37.46e-6, "37.5 us"}, {999.4e-6, "999 us"}, {999.6e-6, "1 ms"}, {0.812, "812 ms"},
+                {0.99949, "999 ms"}, {0.9996, "1 s"},       {1.204, "1.2 s"},     {12.345, "12.3 s"}, {999.4, "999 s"},
+                {999.5, "1000 s"},   {2212.6, "2213 s"},    {1e6, "1000000 s"}};
+    char buf[24];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_string_equal(st_seconds_text(buf, rows[i].seconds), rows[i].text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -106,6 +121,7 @@ int main(void)
         cmocka_unit_test(test_bad),
         cmocka_unit_test(test_text),
         cmocka_unit_test(counts_are_words),
+        cmocka_unit_test(seconds_have_three_digits_or_are_whole),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
