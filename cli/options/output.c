@@ -109,9 +109,11 @@ strata_status cli_output_check_dir(const char *option, const char *dir, const st
 
 static strata_status check_file(const char *path, const struct cli_args *args)
 {
-    strata_status st = st_new_file_check(path, args->overwrite);
+    strata_status st;
 
-    if (st == STRATA_OK)
+    if (strcmp(path, "-") == 0)
+        return st_error(STRATA_E_INVAL, "\"-\" is not standard output here: name a file (./- if it is to be called so)");
+    if ((st = st_new_file_check(path, args->overwrite)) == STRATA_OK)
         st = check_inputs(path, args);
     if (st == STRATA_OK)
         st = check_model(path, args);
