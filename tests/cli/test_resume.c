@@ -96,6 +96,23 @@ static void a_step_that_is_saved_writes_itself(void **state)
 #undef POLICY
 }
 
+/* The first step of a metrics file that was skipped, behind one that was not. */
+static int skipped_behind_another(const struct workplace *w, const char *name)
+{
+    size_t bytes;
+    char *text = workplace_read(w, name, &bytes);
+    const char *at = strstr(text, "\"skipped\":false");
+    int step = 0;
+
+    assert_non_null(at);
+    assert_non_null(at = strstr(at, "\"skipped\":true"));
+    while (strncmp(at, "{\"step\":", 8) != 0)
+        at--;
+    assert_int_equal(sscanf(at, "{\"step\":%d,", &step), 1);
+    free(text);
+    return step;
+}
+
 /* Skipped steps are steps of the run: one that is resumed behind them does the next one, with the next one's sequences. */
 static void skipped_steps_are_counted_once(void **state)
 {
@@ -107,6 +124,43 @@ static void skipped_steps_are_counted_once(void **state)
     workplace_digests(w, FP16 "--max-steps 24 --resume {w}/a/step-00000022 --quiet --set strata.max_skipped=40", is);
     assert_string_equal(is, never_ended);
     workplace_remove(w, "a");
+#undef FP16
+}
+
+/* The scale grows until a step is skipped again.  That one is saved, and what it saves are the values that steps before have
+ * made, which saved nothing. */
+static void a_skipped_step_saves_what_others_made(void **state)
+{
+#define FP16                                                                                                                     \
+    TRAIN "--set bf16.enabled=false --set fp16.enabled=true --set fp16.loss_scale_window=1 --set fp16.hysteresis=1 "             \
+          "--set fp16.initial_scale_power=24 --max-steps 24 --quiet --set strata.max_skipped=40 --set strata.update=%s "
+#define HOST                                                                                                                     \
+    "--device-memory 6MiB --set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=cpu "                 \
+    "--set zero_optimization.offload_param.device=cpu"
+    static const char *const policies[] = {"gated", "gated " HOST, "serial " HOST};
+    const struct workplace *w = *state;
+    char command[1024], never_ended[160], is[160];
+    struct program p;
+
+    for (size_t i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
+        int step;
+
+        snprintf(command, sizeof(command), FP16 "--metrics {w}/m", policies[i]);
+        workplace_digests(w, command, never_ended);
+        step = skipped_behind_another(w, "m");
+        snprintf(command, sizeof(command), FP16 "--save {w}/a --save-every %d --keep 9", policies[i], step);
+        workplace_digests(w, command, is);
+        assert_string_equal(is, never_ended);
+        snprintf(command, sizeof(command), "verify {w}/a/step-%08d", step);
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+        snprintf(command, sizeof(command), FP16 "--resume {w}/a/step-%08d", policies[i], step);
+        workplace_digests(w, command, is);
+        assert_string_equal(is, never_ended);
+        workplace_remove(w, "a");
+        workplace_remove(w, "m");
+    }
+#undef HOST
 #undef FP16
 }
 
@@ -503,6 +557,7 @@ int main(void)
         cmocka_unit_test(a_resumed_run_has_the_same_bits),
         cmocka_unit_test(a_step_that_is_saved_writes_itself),
         cmocka_unit_test(skipped_steps_are_counted_once),
+        cmocka_unit_test(a_skipped_step_saves_what_others_made),
         cmocka_unit_test(two_sets_are_enough_for_every_step),
         cmocka_unit_test(frozen_weights_follow_the_drives),
         cmocka_unit_test(auto_goes_on_after_a_signal),
