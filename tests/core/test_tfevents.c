@@ -42,6 +42,60 @@ static void records_are_tensorboards(void **state)
     assert_memory_equal(out, scalar, sizeof(scalar) - 1);
 }
 
+/* A number as a protocol buffer's reader takes it. */
+static uint64_t read_varint(const unsigned char **at)
+{
+    uint64_t value = 0;
+    unsigned shift = 0;
+
+    do
+        value |= (uint64_t)(**at & 0x7f) << shift;
+    while (shift += 7, (*(*at)++ & 0x80) != 0);
+    return value;
+}
+
+/* A record's step, and that its lengths are those of its parts, down to the tag. */
+static void assert_record(const unsigned char *record, size_t bytes, uint64_t step, size_t tag_bytes)
+{
+    const unsigned char *at = record + 12, *end = record + bytes - 4;
+    uint64_t length;
+
+    assert_int_equal(record[0] | record[1] << 8, bytes - 16);
+    assert_int_equal(*at, 0x09);
+    at += 1 + 8;
+    assert_int_equal(*at++, 0x10);
+    assert_true(read_varint(&at) == step);
+    assert_int_equal(*at++, 0x2a);
+    length = read_varint(&at);
+    assert_int_equal(length, end - at);
+    assert_int_equal(*at++, 0x0a);
+    length = read_varint(&at);
+    assert_int_equal(length, end - at);
+    assert_int_equal(*at++, 0x0a);
+    assert_int_equal(read_varint(&at), tag_bytes);
+    at += tag_bytes;
+    assert_int_equal(*at, 0x15);
+    assert_int_equal(end - at, 5);
+}
+
+/* Steps on both sides of each length that a number has, and tags that make a message pass 127 bytes. */
+static void numbers_of_every_length_are_whole(void **state)
+{
+    unsigned char out[ST_TF_RECORD_BYTES];
+    char tag[ST_TF_TAG_MAX + 1];
+
+    (void)state;
+    for (unsigned shift = 7; shift < 64; shift += 7)
+        for (uint64_t step = (UINT64_C(1) << shift) - 1; step <= (UINT64_C(1) << shift) + 1; step++)
+            assert_record(out, st_tf_scalar(out, 1.5, step, "a", 1), step, 1);
+    assert_record(out, st_tf_scalar(out, 1.5, UINT64_MAX, "a", 1), UINT64_MAX, 1);
+    for (size_t length = 1; length <= ST_TF_TAG_MAX; length++) {
+        memset(tag, 'x', length);
+        tag[length] = '\0';
+        assert_record(out, st_tf_scalar(out, 1.5, 300, tag, 1), 300, length);
+    }
+}
+
 static void the_longest_record_fits(void **state)
 {
     unsigned char out[ST_TF_RECORD_BYTES];
@@ -58,6 +112,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_checksum_has_its_known_answer),
         cmocka_unit_test(records_are_tensorboards),
+        cmocka_unit_test(numbers_of_every_length_are_whole),
         cmocka_unit_test(the_longest_record_fits),
     };
 
