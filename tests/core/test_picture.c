@@ -381,6 +381,7 @@ static void tiers_are_to_scale(void **state)
     assert_has(text, "120 MiB used; the smallest plan needs 1.00 MiB");
     assert_has(text, "<path class='lacks' d='M500 40h92v120h-92z'>");
     assert_has(text, ">needed at least 200 MiB</text>");
+    assert_has(text, "<path class='held' d='M500 160h92v120h-92z'>"); /* what lacks and what is there: the column's height */
     free(text);
 }
 
