@@ -217,6 +217,42 @@ static void truth_is_pythons(void **state)
     st_json_free(m);
 }
 
+/* An if within each branch of another, alone there and between other text, for every case of both: as Jinja2 has it. */
+static void branches_hold_what_is_in_them(void **state)
+{
+    static const char *const inner[] = {"{% if b %}B{% endif %}",
+                                        "{% if b %}B{% else %}b{% endif %}",
+                                        "{% if b %}B{% endif %}x",
+                                        "x{% if b %}B{% endif %}",
+                                        "{% if b %}B{% elif c %}C{% endif %}x",
+                                        "{% for i in [1, 2] %}{% if b %}{{ i }}{% endif %}{% endfor %}x",
+                                        "{% set d = b %}{% if d %}B{% endif %}x"};
+    static const char *const is_b[] = {"B", "B", "Bx", "xB", "Bx", "12x", "Bx"},
+                             *const is_c[] = {"", "b", "x", "x", "Cx", "x", "x"}, *const is_none[] = {"",  "b", "x", "x",
+                                                                                                      "x", "x", "x"};
+    st_json *m = talk(TALK);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(inner) / sizeof(inner[0]); i++)
+        for (int branch = 0; branch < 4; branch++)
+            for (int a = 0; a < 4; a++)
+                for (int of = 0; of < 3; of++) {
+                    char template[512], wanted[16];
+
+                    snprintf(template, sizeof(template),
+                             "{%% set a = %d %%}{%% set b = %s %%}{%% set c = %s %%}{%% if a == 0 %%}%s{%% elif a == 1 %%}%s{%% "
+                             "elif a == 2 "
+                             "%%}%s{%% else %%}%s{%% endif %%}.",
+                             a, of == 0 ? "true" : "false", of == 1 ? "true" : "false", branch == 0 ? inner[i] : "0",
+                             branch == 1 ? inner[i] : "1", branch == 2 ? inner[i] : "2", branch == 3 ? inner[i] : "3");
+                    snprintf(wanted, sizeof(wanted), "%d.", a);
+                    if (a == branch)
+                        snprintf(wanted, sizeof(wanted), "%s.", (of == 0 ? is_b : of == 1 ? is_c : is_none)[i]);
+                    assert_renders(template, m, wanted);
+                }
+    st_json_free(m);
+}
+
 /* --- refusals and limits --- */
 
 /* Each field of a date as Python's strftime writes it, in years before and after this one. */
@@ -414,6 +450,7 @@ static void memory_that_runs_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(branches_hold_what_is_in_them),
         cmocka_unit_test(dates_are_pythons),
         cmocka_unit_test(same_as_reference),
         cmocka_unit_test(bytes_keep_their_origin),
