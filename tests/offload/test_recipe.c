@@ -164,6 +164,37 @@ static void llama_factory_keys_become_a_configuration(void **state)
     expect_rows(&st_recipe_llama_factory, LF, rows, sizeof(rows) / sizeof(rows[0]));
 }
 
+/* Each optimizer takes what it has, and nothing of what it has not. */
+static void optimizers_take_what_they_have(void **state)
+{
+    static const struct {
+        const char *optim, *type, *moments;
+        bool betas, eps;
+    } rows[] = {{"adamw_torch", "\"AdamW\"", NULL, true, true},
+                {"adamw_torch_fused", "\"AdamW\"", NULL, true, true},
+                {"adamw_8bit", "\"AdamW\"", "\"8bit\"", true, true},
+                {"paged_adamw_8bit", "\"AdamW\"", "\"8bit\"", true, true},
+                {"sgd", "\"SGD\"", NULL, false, false},
+                {"adagrad", "\"Adagrad\"", NULL, false, false},
+                {"lion_32bit", "\"Lion\"", NULL, true, false}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[256];
+        const struct row wanted[] = {{text, "optimizer.type", rows[i].type},
+                                     {text, "strata.moments", rows[i].moments},
+                                     {text, "optimizer.params.betas", rows[i].betas ? "[0.8,0.75]" : NULL},
+                                     {text, "optimizer.params.eps", rows[i].eps ? "1e-06" : NULL},
+                                     {text, "optimizer.params.weight_decay", "0.25"},
+                                     {text, "optimizer.params.lr", "0.5"}};
+
+        snprintf(text, sizeof(text),
+                 "optim: %s\nadam_beta1: 0.8\nadam_beta2: 0.75\nadam_epsilon: 1e-6\nweight_decay: 0.25\nlearning_rate: 0.5",
+                 rows[i].optim);
+        expect_rows(&st_recipe_llama_factory, LF, wanted, sizeof(wanted) / sizeof(wanted[0]));
+    }
+}
+
 static void the_other_trainers_keys(void **state)
 {
     static const struct row xtuner[] = {
@@ -646,6 +677,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(switches_may_be_quoted),
         cmocka_unit_test(llama_factory_keys_become_options),
         cmocka_unit_test(llama_factory_keys_become_a_configuration),
+        cmocka_unit_test(optimizers_take_what_they_have),
         cmocka_unit_test(the_other_trainers_keys),
         cmocka_unit_test(problems_name_line_and_key),
         cmocka_unit_test(what_is_off_is_no_problem),
