@@ -442,6 +442,58 @@ static void test_tokens_without_a_decoder_are_apart(void **state)
     scratch_close();
 }
 
+/* A token whose characters all stand for bytes is these bytes; one with any other character, wherever it is, is its text as it
+ * stands, beside pieces of a character that come before and after it. */
+static void test_a_token_is_bytes_or_text(void **state)
+{
+    static const char *const contents[] = {"<|a|>",
+                                           "\xe2\x80\xb9"
+                                           "a>",
+                                           "<\xe2\x80\xb9"
+                                           "a",
+                                           "a b",
+                                           "ab ",
+                                           " ab",
+                                           "\xe4\xb8\xad",
+                                           "a\xe4\xb8\xad"
+                                           "b"};
+    enum { ADDED = sizeof(contents) / sizeof(contents[0]) };
+    struct st_decoded out = {0};
+    struct st_tokenizer *t;
+    struct st_decoder *d;
+    char json[2048];
+    int length;
+
+    (void)state;
+    scratch_open();
+    length = snprintf(json, sizeof(json),
+                      "{\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"x\":0,"
+                      "\"\xc4\xa0\":1,\"\xc3\x83\":2,\"\xc2\xa9\":3},\"merges\":[]},\"added_tokens\":[");
+    for (uint32_t i = 0; i < ADDED; i++)
+        length += snprintf(json + length, sizeof(json) - (size_t)length, "%s{\"id\":%u,\"content\":\"%s\"}", i > 0 ? "," : "",
+                           4 + i, contents[i]);
+    snprintf(json + length, sizeof(json) - (size_t)length, "]}");
+    scratch_put("tokenizer.json", json);
+    assert_ok(st_tokenizer_open(&t, scratch_dir));
+    assert_ok(st_decoder_create(&d, t, false));
+    for (uint32_t i = 0; i < ADDED; i++) {
+        const uint32_t ids[] = {0, 4 + i, 1, 2, 3, 4 + i, 0}; /* 2 and 3: the bytes of e with an acute accent */
+        char wanted[64];
+
+        out.count = 0;
+        for (size_t k = 0; k < sizeof(ids) / sizeof(ids[0]); k++)
+            assert_ok(st_decoder_push(d, ids[k], &out));
+        assert_ok(st_decoder_finish(d, &out));
+        snprintf(wanted, sizeof(wanted), "x%s \xc3\xa9%sx", contents[i], contents[i]);
+        assert_int_equal(out.count, strlen(wanted));
+        assert_memory_equal(out.bytes, wanted, out.count);
+    }
+    st_decoded_free(&out);
+    st_decoder_destroy(d);
+    st_tokenizer_close(t);
+    scratch_close();
+}
+
 /* An added token takes the white space beside it also where a long text could be cut between them. */
 static void test_added_tokens_strip_across_windows(void **state)
 {
@@ -565,6 +617,7 @@ int main(void)
         cmocka_unit_test(test_merges_are_those_of_the_definition),
         cmocka_unit_test(test_tokens_without_a_decoder_are_apart),
         cmocka_unit_test(test_what_saves_work_does),
+        cmocka_unit_test(test_a_token_is_bytes_or_text),
         cmocka_unit_test(test_added_tokens_strip_across_windows),
         cmocka_unit_test(test_what_a_tokenizer_says_of_itself),
     };
