@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { VOCAB = 1000, DOCUMENTS = 7 };
+enum { VOCAB = 1000, DOCUMENTS = 7, SOURCE_BYTES = 1000 };
 
 /* Document d has lengths[d] tokens, 100 * d + i; of each the tokens with i % 3 != 0 are trained. */
 static const uint32_t lengths[DOCUMENTS] = {5, 1, 8, 3, 12, 2, 4};
@@ -47,7 +47,7 @@ static strata_status write_documents(const char *path, enum st_token_layout layo
         st_token_writer_abort(w);
         return st;
     }
-    return st_token_writer_finish(w, 0);
+    return st_token_writer_finish(w, SOURCE_BYTES);
 }
 
 /* Opens a file of this layout with sequences of `seq` tokens. */
@@ -152,6 +152,24 @@ static void packed_windows_hold_whole_documents(void **state)
     }
     st_token_set_close(set);
     scratch_close();
+}
+
+/* Bytes of text a token are known where every token is a target, whatever is between. */
+static void bytes_per_token_are_of_whole_texts(void **state)
+{
+    static const enum st_token_layout layouts[] = {ST_LAYOUT_CONCATENATED, ST_LAYOUT_ROWS, ST_LAYOUT_PACKED};
+    uint32_t tokens = 0;
+
+    (void)state;
+    for (uint32_t d = 0; d < DOCUMENTS; d++)
+        tokens += lengths[d];
+    for (uint32_t i = 0; i < 6; i++) {
+        struct st_token_set *set = open_set(layouts[i % 3], i >= 3, VOCAB, 8);
+
+        assert_true(st_token_set_bytes_per_token(set) == (i == 0 ? (double)SOURCE_BYTES / tokens : 0));
+        st_token_set_close(set);
+        scratch_close();
+    }
 }
 
 /* 35 tokens in windows of 8 and their targets; a target that is not trained is -1. */
@@ -448,6 +466,7 @@ int main(void)
         cmocka_unit_test(what_is_cut_is_said),
         cmocka_unit_test(rows_hold_one_document),
         cmocka_unit_test(packed_windows_hold_whole_documents),
+        cmocka_unit_test(bytes_per_token_are_of_whole_texts),
         cmocka_unit_test(concatenated_windows_are_masked),
         cmocka_unit_test(masks_are_read_in_parts),
         cmocka_unit_test(packing_is_whole_and_tight),
