@@ -104,7 +104,11 @@ static void a_slow_disk_is_named(void **state)
 /* What checkpoints write beside the sets is said, timed at the rate of writes, and counted with what wears the drives. */
 static void checkpoints_are_counted(void **state)
 {
-#define SAVED "plan --model gpt2 --machine {w}/card.json --json --max-steps 25 --save {w}/checkpoints "
+#define PLAN  "plan --model gpt2 --machine {w}/card.json --json --save {w}/checkpoints "
+#define SAVED PLAN "--max-steps 25 "
+    static const struct {
+        int steps, every, saves;
+    } runs[] = {{10, 10, 1}, {11, 10, 2}, {20, 10, 2}, {3, 1, 3}};
     const struct workplace *w = *state;
     const st_json *saving;
     struct program p, q;
@@ -130,6 +134,15 @@ static void checkpoints_are_counted(void **state)
     st_json_free(often);
     program_free(&p);
     program_free(&q);
+    for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+        char command[256];
+
+        snprintf(command, sizeof(command), PLAN "--max-steps %d --save-every %d", runs[i].steps, runs[i].every);
+        root = plan_json(w, &p, command);
+        assert_true(json_number(st_json_get(root, "written"), "run") == runs[i].saves * bytes);
+        st_json_free(root);
+        program_free(&p);
+    }
     workplace_run_ok(w, &p, "plan --model gpt2 --machine {w}/card.json --save {w}/checkpoints");
     assert_non_null(strstr(p.out, "\n  checkpoints: 2 kept, in 4 sets of 1."));
     assert_non_null(strstr(p.out, " that live in memory, in about "));
