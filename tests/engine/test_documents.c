@@ -185,12 +185,34 @@ static void borders_ask_for_a_model_that_knows_them(void **state)
     scratch_close();
 }
 
+/* Of several files one with borders is enough, wherever it stands. */
+static void borders_of_any_file_count(void **state)
+{
+    char packed[512], plain[512];
+
+    (void)state;
+    scratch_open();
+    snprintf(packed, sizeof(packed), "%s", write_documents("packed.bin", ST_LAYOUT_PACKED));
+    snprintf(plain, sizeof(plain), "%s", write_documents("plain.bin", ST_LAYOUT_CONCATENATED));
+    for (uint32_t at = 0; at <= 3; at++) {
+        const char *paths[3] = {plain, plain, plain};
+        bool documents = at == 3;
+
+        if (at < 3)
+            paths[at] = packed;
+        assert_ok(strata_data_documents(paths, 3, &documents));
+        assert_int_equal(documents, at < 3);
+    }
+    scratch_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packed_is_unpacked),
         cmocka_unit_test(whole_sequences_are_the_same_bits),
         cmocka_unit_test(borders_ask_for_a_model_that_knows_them),
+        cmocka_unit_test(borders_of_any_file_count),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
