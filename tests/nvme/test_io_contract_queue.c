@@ -291,7 +291,27 @@ static void a_broken_method_ends_its_requests(void **state)
     }
 }
 
-/* Whatever a cancel comes to: each request ends once, done or cancelled, and a done one has its bytes. */
+/* A kernel that lacks memory or room for a while, longer than a refusal that stays would be asked again. */
+static void a_lack_that_passes_is_waited_out(void **state)
+{
+    static const char *const sites[] = {"nvme.enter", "nvme.getevents"};
+    static const int64_t lacks[] = {-EAGAIN, -EBUSY, -ENOMEM};
+    const bool is_ring = strcmp(io_method_of(state)->name, "uring") == 0;
+
+    for (size_t i = 0; i < sizeof(lacks) / sizeof(lacks[0]); i++) {
+        struct io_fixture f;
+
+        assert_int_equal(io_fixture_open(&f, io_method_of(state), 4, BLOCK, 4), STRATA_OK);
+        st_fault_arm(&(struct st_fault_spec){.site = sites[is_ring ? 0 : 1], .count = 25, .result = lacks[i]});
+        assert_int_equal(io_fixture_write_all(&f), STRATA_OK);
+        st_fault_disarm();
+        io_fixture_assert_reads(&f);
+        io_fixture_close(&f);
+    }
+}
+
+/* Whatever a cancel comes to: each request ends once, done or cancelled, and a done one has its bytes.  In turn all are cancelled
+ * when they are in flight, and some as the newest, behind which others are started. */
 static void cancelled_requests_end_once(void **state)
 {
     struct io_fixture f;
@@ -301,9 +321,13 @@ static void cancelled_requests_end_once(void **state)
         assert_int_equal(io_fixture_write_all(&f), STRATA_OK);
         io_fixture_clear(&f);
         memset(f.buf, 0xee, (size_t)f.block_count * f.block_bytes);
-        for (uint32_t i = 0; i < 32; i++)
-            io_fixture_start(&f, i, ST_IO_READ);
-        for (uint32_t i = 0; i < 32; i++) /* each is in flight: nothing was reaped */
+        for (uint32_t i = 0; i < 32; i++) {
+            struct st_io_req *req = io_fixture_start(&f, i, ST_IO_READ);
+
+            if (round % 2 == 1 && i % 3 == 2)
+                f.ops->cancel(f.io, req);
+        }
+        for (uint32_t i = 0; i < 32 && round % 2 == 0; i++) /* each is in flight: nothing was reaped */
             f.ops->cancel(f.io, &f.reqs[(i * 7 + round) % 32]);
         io_fixture_reap(&f, 32);
         for (uint32_t i = 0; i < 32; i++) {
@@ -352,6 +376,7 @@ int main(void)
         cmocka_unit_test(a_limit_ends_interrupted_waits),
         cmocka_unit_test(calls_that_are_interrupted_for_ever_end),
         cmocka_unit_test(a_broken_method_ends_its_requests),
+        cmocka_unit_test(a_lack_that_passes_is_waited_out),
         cmocka_unit_test(cancelled_requests_end_once),
         cmocka_unit_test(a_cancelled_request_is_not_repeated),
     };
