@@ -1,6 +1,7 @@
 /* tests/nvme/test_io_handle_errors.c - the public handle (strata/io.h): errors to their waiters, single failures, deadline,
  * cancel. */
 #include "core/base/fault.h"
+#include "core/system/clock.h"
 #include "io_handle_fixture.h"
 #include "nvme/handle/io_handle_internal.h"
 #include "tests/common/fault_walk.h"
@@ -43,7 +44,9 @@ static void errors_reach_their_waiter(void **state)
     memset(buf, 1, 8 * 4096);
     file = handle_open_new(io, "errors", v->flags, 1 << 20);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const uint64_t begin_ns = st_clock_ns();
         strata_io_request good, bad, late;
+        struct strata_io_counters counters;
         struct strata_io_result result;
 
         assert_int_equal(strata_io_write(file, 0, buf, 4096, &good), STRATA_OK);
@@ -58,6 +61,10 @@ static void errors_reach_their_waiter(void **state)
         assert_int_equal(strata_io_wait(io, bad, -1, &result), rows[i].st);
         assert_int_equal(result.system_error, rows[i].err);
         assert_int_equal(result.failed_offset, 8192);
+        assert_true(result.seconds > 0 && result.seconds <= (double)(st_clock_ns() - begin_ns) * 1e-9);
+        strata_io_get_counters(io, &counters);
+        assert_int_equal(counters.failed, i + 1);
+        assert_int_equal(counters.outstanding, 0);
         assert_non_null(strstr(strata_last_error(), "errors: write of 4096 bytes at offset 8192"));
         assert_non_null(strstr(strata_last_error(), rows[i].text));
     }
@@ -357,6 +364,28 @@ static void deadline_names_the_oldest(void **state)
     assert_int_equal(strata_io_close(io), STRATA_OK);
 }
 
+/* What was started before a sync has ended when it returns. */
+static void a_sync_waits_for_what_was_started(void **state)
+{
+    enum { REQUESTS = 8 };
+    struct strata_io_opts opts = {sizeof(opts), .method = "fake", .queue_depth = 2};
+    char *buf = calloc(REQUESTS, 4096);
+    strata_io_request requests[REQUESTS];
+    struct strata_io_file *file;
+    struct strata_io *io;
+
+    (void)state;
+    assert_int_equal(st_handle_open(&io, &opts, &(struct st_io_opts){.fake_bytes_per_second = 2000000}), STRATA_OK);
+    assert_int_equal(strata_io_open_file(io, &file, "slow", STRATA_IO_READ | STRATA_IO_WRITE, 1 << 20), STRATA_OK);
+    for (uint32_t i = 0; i < REQUESTS; i++) /* 2 ms each */
+        assert_int_equal(strata_io_write(file, i * 4096, buf + (size_t)i * 4096, 4096, &requests[i]), STRATA_OK);
+    assert_int_equal(strata_io_sync_file(file), STRATA_OK);
+    for (uint32_t i = 0; i < REQUESTS; i++)
+        assert_int_equal(strata_io_poll(io, requests[i], NULL), STRATA_OK);
+    assert_int_equal(strata_io_close(io), STRATA_OK);
+    free(buf);
+}
+
 static void cancelled_requests_end_as_such(void **state)
 {
     enum { REQUESTS = 64, BYTES = 20000 };
@@ -389,6 +418,8 @@ static void cancelled_requests_end_as_such(void **state)
     assert_true(cancelled > REQUESTS / 2);
     strata_io_get_counters(io, &counters);
     assert_int_equal(counters.cancelled, cancelled);
+    assert_int_equal(counters.failed, 0);
+    assert_int_equal(counters.outstanding, 0);
     assert_int_equal(strata_io_write(file, 1, buf, BYTES, &requests[0]), STRATA_OK); /* and the handle is as good as before */
     assert_int_equal(strata_io_wait(io, requests[0], -1, NULL), STRATA_OK);
     assert_int_equal(strata_io_close(io), STRATA_OK);
@@ -408,6 +439,7 @@ int main(void)
         cmocka_unit_test(reads_past_the_end_say_how_long_the_file_is),
         cmocka_unit_test(a_size_that_cannot_be_seen_is_an_error),
         cmocka_unit_test(deadline_names_the_oldest),
+        cmocka_unit_test(a_sync_waits_for_what_was_started),
         cmocka_unit_test(cancelled_requests_end_as_such),
     };
 
