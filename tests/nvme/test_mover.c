@@ -483,6 +483,35 @@ static void a_sync_goes_before_what_waits(void **state)
     close_mover(mover);
 }
 
+/* Also where offset and length add up to a small number. */
+static void what_lies_outside_a_volume_is_refused(void **state)
+{
+    static const struct {
+        uint64_t offset, bytes;
+    } rows[] = {
+        {BLOCKS * BLOCK, BLOCK},           {0, (BLOCKS + 1) * BLOCK},
+        {(BLOCKS - 1) * BLOCK, 2 * BLOCK}, {UINT64_MAX - 4095, BLOCK},
+        {UINT64_MAX - 4095, 2 * BLOCK},    {2 * BLOCK, UINT64_MAX - 4095},
+        {UINT64_MAX - 8191, 8 * 4096},     {UINT64_C(1) << 63, UINT64_C(1) << 63},
+    };
+    struct st_mover *mover = open_mover(UINT32_MAX);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        for (uint32_t k = 0; k < 2; k++) {
+            struct job job = {.transfer = {.op = k == 0 ? ST_IO_READ : ST_IO_WRITE,
+                                           .offset = rows[i].offset,
+                                           .bytes = rows[i].bytes,
+                                           .buf = memory,
+                                           .done = on_done}};
+
+            job.transfer.owner = &job;
+            assert_int_equal(st_mover_submit(mover, &job.transfer), STRATA_E_INVAL);
+            assert_int_equal(job.done_count, 0);
+        }
+    close_mover(mover);
+}
+
 static int make_memory(void **state)
 {
     (void)state;
@@ -508,6 +537,7 @@ int main(void)
         cmocka_unit_test(what_done_submits_is_started),
         cmocka_unit_test(volumes_on_one_drive_share_its_queue),
         cmocka_unit_test(a_sync_goes_before_what_waits),
+        cmocka_unit_test(what_lies_outside_a_volume_is_refused),
     };
 
     return cmocka_run_group_tests_name("the I/O thread", tests, make_memory, free_memory);

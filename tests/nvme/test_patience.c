@@ -69,7 +69,7 @@ static void wait_done(const struct job *job)
 }
 
 /* A volume on each drive. */
-static struct st_mover *open_mover(const struct st_io_ops *ops, uint32_t latency_us, struct st_patience patience)
+static struct st_mover *open_deep(const struct st_io_ops *ops, uint32_t latency_us, struct st_patience patience, uint32_t depth)
 {
     static const struct st_volume_file files[DRIVES] = {{.path = "first", .fd = -1}, {.path = "second", .fd = -1, .drive = 1}};
     struct st_stripe stripe;
@@ -79,7 +79,7 @@ static struct st_mover *open_mover(const struct st_io_ops *ops, uint32_t latency
     st_stripe_init(&stripe, 1, NULL, BLOCK);
     assert_int_equal(st_mover_start(&mover,
                                     &(struct st_mover_opts){.ops = ops,
-                                                            .io = {.queue_depth = 1, .fake_latency_us = latency_us},
+                                                            .io = {.queue_depth = depth, .fake_latency_us = latency_us},
                                                             .drive_count = DRIVES,
                                                             .block_bytes = BLOCK,
                                                             .patience = patience},
@@ -95,6 +95,11 @@ static struct st_mover *open_mover(const struct st_io_ops *ops, uint32_t latency
         assert_int_equal(volume, i);
     }
     return mover;
+}
+
+static struct st_mover *open_mover(const struct st_io_ops *ops, uint32_t latency_us, struct st_patience patience)
+{
+    return open_deep(ops, latency_us, patience, 1);
 }
 
 static const struct st_io_ops *fake(void)
@@ -324,6 +329,108 @@ static void time_of_a_stopped_process_does_not_count(void **state)
     assert_in_range(cancelled_at, 297, 300);
 }
 
+#define DEEP 16u
+
+static struct {
+    struct st_io *io;
+    struct st_io_req *reqs[DEEP];
+    uint32_t count, submitted;
+} all_kept;
+
+static void keep_all(struct st_io *io, struct st_io_req *req)
+{
+    all_kept.io = io;
+    all_kept.reqs[all_kept.count++] = req;
+}
+
+static void cancel_all(void *ctx, const char *sentence)
+{
+    (void)ctx;
+    (void)sentence;
+    for (uint32_t i = 0; i < all_kept.count; i++)
+        fake()->cancel(all_kept.io, all_kept.reqs[i]);
+}
+
+static strata_status submit_and_count(struct st_io *io, struct st_io_req **reqs, uint32_t count)
+{
+    all_kept.submitted += count;
+    return fake()->submit(io, reqs, count);
+}
+
+/* Time goes on when all are there. */
+static strata_status look_at_all(struct st_io *io, uint32_t min_count, uint64_t deadline_ns)
+{
+    if (all_kept.submitted < DEEP)
+        return fake()->reap_until(io, min_count, deadline_ns);
+    second++;
+    return fake()->reap_until(io, 0, 1);
+}
+
+/* Of many that hang some are listed, before what ends it. */
+static void of_many_that_hang_some_are_listed(void **state)
+{
+    struct st_io_ops stubborn = *fake();
+    struct job jobs[DEEP / 2];
+    struct st_mover *mover;
+
+    (void)state;
+    stubborn.submit = submit_and_count;
+    stubborn.reap_until = look_at_all;
+    stubborn.cancel = keep_all;
+    kept_log_begin(ST_LOG_WARN);
+    mover = open_deep(
+        &stubborn, HOURS_US,
+        (struct st_patience){
+            .report_ns = UINT64_MAX / 2, .deadline_ns = ST_PATIENCE_DEADLINE_NS, .hangs = cancel_all, .now_ns = invented_ns},
+        DEEP);
+    for (uint32_t i = 0; i < DEEP / 2; i++) /* two requests each */
+        start(mover, &jobs[i], 0, ST_IO_READ, i % 4 * BLOCK);
+    for (uint32_t i = 0; i < DEEP / 2; i++)
+        wait_done(&jobs[i]);
+    st_mover_stop(mover);
+    kept_log_end();
+    assert_int_equal(all_kept.count, DEEP);
+    assert_int_equal(kept_log.count, 8);
+}
+
+/* Ends the request when it has been warned of, and any other one after twenty looks. */
+static strata_status answer_late(struct st_io *io, uint32_t min_count, uint64_t deadline_ns)
+{
+    (void)min_count;
+    (void)deadline_ns;
+    second++;
+    looks++;
+    if (kept.req != NULL && (kept_log.count == 1 || (kept_log.count > 1 && looks > 20))) {
+        fake()->cancel(io, kept.req);
+        kept.req = NULL;
+        looks = 0;
+    }
+    return fake()->reap_until(io, 0, 1);
+}
+
+/* That the drive answers again is said once, however many requests follow. */
+static void an_answer_after_a_warning_is_said_once(void **state)
+{
+    struct st_io_ops ops = *fake();
+    struct st_mover *mover;
+    struct job job;
+
+    (void)state;
+    ops.submit = submit_and_note;
+    ops.reap_until = answer_late;
+    kept_log_begin(ST_LOG_NOTICE);
+    mover = open_mover(&ops, HOURS_US, (struct st_patience){.now_ns = invented_ns});
+    for (uint32_t i = 0; i < 3; i++) {
+        start(mover, &job, 0, ST_IO_SYNC, 0);
+        wait_done(&job);
+        assert_int_equal(job.status, STRATA_E_CANCELLED);
+    }
+    st_mover_stop(mover);
+    kept_log_end();
+    assert_int_equal(kept_log.count, 2);
+    assert_non_null(strstr(kept_log.last, "the drive answers again"));
+}
+
 /* Requests that are answered soon are no news, however many. */
 static void answers_are_no_news(void **state)
 {
@@ -351,7 +458,9 @@ int main(void)
         cmocka_unit_test(what_cannot_be_cancelled_is_told),
         cmocka_unit_test(the_other_drive_goes_on),
         cmocka_unit_test(the_file_that_is_not_answered_is_named),
+        cmocka_unit_test(of_many_that_hang_some_are_listed),
         cmocka_unit_test(answers_are_no_news),
+        cmocka_unit_test(an_answer_after_a_warning_is_said_once),
         cmocka_unit_test(time_of_a_stopped_process_does_not_count),
     };
 

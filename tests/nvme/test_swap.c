@@ -342,6 +342,29 @@ static void refused_polling_is_told_and_harmless(void **state)
     free(buf);
 }
 
+/* Only "auto" may choose. */
+static void a_method_that_was_named_is_not_replaced(void **state)
+{
+    static const char *const rows[][2] = {{"uring", "nvme.ring"}, {"uring", "nvme.eventfd"}, {"aio", "nvme.context"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        for (uint32_t named = 0; named < 2; named++) {
+            const struct st_swap_opts opts = options(named ? rows[i][0] : "auto", 4 * BLOCK);
+            struct st_swap *swap;
+            strata_status st;
+
+            kept_log_begin(ST_LOG_ERROR);
+            st_fault_arm(&(struct st_fault_spec){.site = rows[i][1], .result = -EMFILE});
+            st = st_swap_open(&swap, &opts);
+            st_fault_disarm();
+            kept_log_end();
+            if (st == STRATA_OK)
+                st_swap_close(swap);
+            assert_int_equal(st != STRATA_OK, named);
+        }
+}
+
 static void refused_registration_is_told_and_harmless(void **state)
 {
     struct st_swap_opts opts = options("uring", 4 * BLOCK);
@@ -471,6 +494,7 @@ int main(void)
         cmocka_unit_test(fake_needs_no_directory),
         cmocka_unit_test(fake_is_no_faster_than_its_limit),
         cmocka_unit_test(refused_polling_is_told_and_harmless),
+        cmocka_unit_test(a_method_that_was_named_is_not_replaced),
         cmocka_unit_test(refused_registration_is_told_and_harmless),
         cmocka_unit_test(auto_goes_on_with_the_next_best),
         cmocka_unit_test(every_single_failure_is_clean),

@@ -22,6 +22,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -298,6 +299,8 @@ static void system_errors_have_their_status(void **state)
         {"nvme.statvfs", -EIO, STRATA_E_IO, "free space of"},
         {"nvme.open", -EMFILE, STRATA_E_IO, "Too many open files"},
         {"nvme.fallocate", -ENOSPC, STRATA_E_NOSPC, "cannot reserve 1.00 MiB"},
+        {"nvme.fallocate", -EDQUOT, STRATA_E_NOSPC, "cannot reserve 1.00 MiB"},
+        {"nvme.fallocate", -EFBIG, STRATA_E_NOSPC, "name another directory"},
         {"nvme.fallocate", -EIO, STRATA_E_IO, "swap-0: cannot reserve"},
         {"thread.start", -EAGAIN, STRATA_E_NOMEM, "ulimit -u"},
         {"nvme.alloc", -ENOMEM, STRATA_E_NOMEM, "no memory"},
@@ -315,14 +318,29 @@ static void system_errors_have_their_status(void **state)
     }
 }
 
+static void run_files(const struct st_swap *swap, uint32_t count)
+{
+    assert_int_equal(scratch_entries(swap->parts[0].run.path, NULL), count);
+}
+
 static void unlink_all_empties_the_disk_and_breaks_nothing(void **state)
 {
     struct st_swap *a, *b;
+    pid_t child;
 
     (void)state;
     assert_int_equal(swap_open(&a, scratch_dir, MIB), STRATA_OK);
     assert_int_equal(swap_open(&b, scratch_dir, MIB), STRATA_OK);
     assert_int_equal(entries_in(scratch_dir), 2);
+    child = child_fork();
+    if (child == 0) { /* it ends as its parent would: what is there is not its own */
+        st_swap_unlink_all();
+        _exit(0);
+    }
+    assert_int_equal(child_wait(child), 0);
+    assert_int_equal(entries_in(scratch_dir), 2);
+    run_files(a, 2);
+    run_files(b, 2);
     st_swap_unlink_all();
     assert_int_equal(entries_in(scratch_dir), 0);
     assert_swap_works(a);
@@ -442,10 +460,20 @@ static void memory_backed_files_are_buffered(void **state)
     unmount_small();
 }
 
-/* Without statx's word a trial read decides; without O_DIRECT the page cache does. */
+static bool statx_is_silent;
+
+int statx(int dir, const char *path, int flags, unsigned mask, struct statx *out)
+{
+    if (!statx_is_silent)
+        return (int)syscall(SYS_statx, dir, path, flags, mask, out);
+    errno = ENOSYS;
+    return -1;
+}
+
+/* Without statx's word a trial read decides; without O_DIRECT the page cache does, and the file's flags say so. */
 static void direct_io_is_tried_where_statx_is_silent(void **state)
 {
-    static const char *const sites[] = {"nvme.statx", "nvme.direct"};
+    static const char *const sites[] = {"nvme.statx", "nvme.direct", "nvme.direct_read"};
     struct st_swap_info info, asked;
     struct st_swap *swap;
 
@@ -453,12 +481,15 @@ static void direct_io_is_tried_where_statx_is_silent(void **state)
     assert_int_equal(swap_open(&swap, scratch_dir, MIB), STRATA_OK);
     st_swap_info(swap, &asked);
     st_swap_close(swap);
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         st_fault_arm(&(struct st_fault_spec){.site = sites[i], .result = -EINVAL});
+        statx_is_silent = i == 2;
         assert_int_equal(swap_open(&swap, scratch_dir, MIB), STRATA_OK);
+        statx_is_silent = false;
         st_fault_disarm();
         st_swap_info(swap, &info);
         assert_int_equal(info.direct, i == 0 && asked.direct);
+        assert_int_equal((fcntl(st_swap_fd(swap, 0, 0), F_GETFL) & O_DIRECT) != 0, info.direct);
         assert_swap_works(swap);
         st_swap_close(swap);
     }
