@@ -1,0 +1,107 @@
+/* tests/offload/test_machine_report.c - what strata info says of methods and drives, and which advice follows. */
+#include "core/base/fault.h"
+#include "offload/machine/machine_report.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* A drive as it should be. */
+static struct st_dir_report sound(void)
+{
+    return (struct st_dir_report){
+        .direct_works = true,
+        .registers = true,
+        .disk = {.name = "nvme0n1", .scheduler = "none", .nr_requests = 1023, .max_sectors_kb = 1280},
+    };
+}
+
+/* Each flaw has its sentence, at its bound and not beside it; what is unknown has none. */
+static void each_flaw_has_its_advice(void **state)
+{
+    struct st_dir_report r;
+    const struct {
+        uint64_t *number, value;
+        const char *text; /* "": no advice */
+    } rows[] = {
+        {&r.disk.nr_requests, 0, ""},
+        {&r.disk.nr_requests, 31, "echo 32 > /sys/block/nvme0n1/queue/nr_requests"},
+        {&r.disk.nr_requests, 32, ""},
+        {&r.disk.max_sectors_kb, 0, ""},
+        {&r.disk.max_sectors_kb, 127, "raise /sys/block/nvme0n1/queue/max_sectors_kb: requests of 1024 KiB are cut at 127"},
+        {&r.disk.max_sectors_kb, 128, ""},
+    };
+    static const char *const schedulers[][2] = {{"none", ""},
+                                                {"mq-deadline", ""},
+                                                {"bfq", "bfq orders requests for rotating disks"},
+                                                {"cfq", "cfq orders requests for rotating disks"},
+                                                {"", ""}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        r = sound();
+        *rows[i].number = rows[i].value;
+        st_report_advise(&r);
+        assert_non_null(strstr(r.advice, rows[i].text));
+        assert_int_equal(r.advice[0] == '\0', rows[i].text[0] == '\0');
+    }
+    for (size_t i = 0; i < sizeof(schedulers) / sizeof(schedulers[0]); i++) {
+        r = sound();
+        strcpy(r.disk.scheduler, schedulers[i][0]);
+        st_report_advise(&r);
+        assert_non_null(strstr(r.advice, schedulers[i][1]));
+        assert_int_equal(r.advice[0] == '\0', schedulers[i][1][0] == '\0');
+    }
+    r = sound();
+    r.disk.rotational = true;
+    st_report_advise(&r);
+    assert_string_equal(r.advice, "use an SSD (a virtual disk may only seem to rotate)");
+    r.direct_works = r.registers = false; /* with others: one behind the other */
+    st_report_advise(&r);
+    assert_int_equal(strncmp(r.advice, "use a directory on ext4 or xfs: ", 32), 0);
+    assert_non_null(strstr(r.advice, "from the run; raise RLIMIT_MEMLOCK"));
+    assert_non_null(strstr(r.advice, " now; use an SSD (a virtual disk may only seem to rotate)"));
+}
+
+/* The first that can be used, and that one alone; the others say why not. */
+static void one_method_is_automatic(void **state)
+{
+    static const char *const sites[] = {"none", "nvme.ring", "nvme.eventfd"}; /* the last: of uring and of aio */
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
+        struct st_method_report methods[8];
+        uint32_t count, automatic = 0;
+        bool usable = false;
+
+        st_fault_arm(&(struct st_fault_spec){.site = sites[i], .result = -EPERM});
+        count = st_report_methods(methods, 8);
+        st_fault_disarm();
+        assert_int_equal(count, 3);
+        for (uint32_t k = 0; k < count; k++) {
+            assert_string_not_equal(methods[k].name, "fake");
+            assert_int_equal(methods[k].automatic, methods[k].usable && !usable);
+            assert_int_equal(methods[k].why[0] == '\0', methods[k].usable);
+            usable = usable || methods[k].usable;
+            automatic += methods[k].automatic;
+        }
+        assert_int_equal(automatic, 1);
+        assert_true(methods[2].usable && (i < 1 || !methods[0].usable) && (i < 2 || !methods[1].usable));
+        assert_int_equal(st_report_methods(methods, 1), 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_flaw_has_its_advice),
+        cmocka_unit_test(one_method_is_automatic),
+    };
+
+    return cmocka_run_group_tests_name("machine report", tests, NULL, NULL);
+}
