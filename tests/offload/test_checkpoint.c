@@ -127,7 +127,8 @@ static void each_small_file_counts(void **state)
                                             {"b.json", "xy", "a.json", "zzz"}, /* the two contents, the other way round */
                                             {"a.json", "xx", "b.json", "zzz"}, /* another byte */
                                             {"a.json", "xyz", "b.json", "zz"}, /* the same bytes behind each other */
-                                            {"a.json", "", "b.json", "xyzzz"}};
+                                            {"a.json", "", "b.json", "xyzzz"},
+                                            {"a.json", "", "xyb.json", "zzz"}}; /* one's end as the next one's name */
     char want[ST_DIGEST_TEXT], got[ST_DIGEST_TEXT];
 
     (void)state;

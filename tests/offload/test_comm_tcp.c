@@ -336,6 +336,24 @@ static void a_rank_that_goes_before_all_have_come_ends_the_meeting(void **state)
     assert_member(&members[0], STRATA_E_IO, "rank 2 is gone (during the meeting of the ranks)");
 }
 
+static void another_version_does_not_come_in(void **state)
+{
+    struct st_hello hello = {.rank = 1, .ranks = 2, .key = st_meet_key(cf_port()), .port = 1, .version = "0.0.0-other"};
+    uint8_t bytes[ST_HELLO_BYTES];
+    struct member members[2];
+    int fd;
+
+    (void)state;
+    st_hello_put(bytes, &hello);
+    prepare(members, 2);
+    members[0].opts.deadline_ns = 20 * SECOND_NS;
+    start(&members[0]);
+    fd = knock(bytes, sizeof(bytes));
+    assert_int_equal(pthread_join(members[0].thread, NULL), 0);
+    assert_member(&members[0], STRATA_E_CONFIG, "rank 1 runs version 0.0.0-other, rank 0 runs ");
+    close(fd);
+}
+
 static void nobody_at_the_address_is_said(void **state)
 {
     struct member members[2];
@@ -565,6 +583,7 @@ int main(void)
         cmocka_unit_test(one_rank_cannot_come_twice),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
         cmocka_unit_test(a_rank_that_goes_before_all_have_come_ends_the_meeting),
+        cmocka_unit_test(another_version_does_not_come_in),
         cmocka_unit_test(nobody_at_the_address_is_said),
         cmocka_unit_test(who_does_not_want_to_wait_is_let_go),
         cmocka_unit_test(every_single_failure_is_clean),

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -55,6 +56,35 @@ static void a_dead_rank_ends_the_wait_for_it(void **state)
     st_comm_close(comms[1]);
 }
 
+/* Whichever rank watches, and whichever are not to be watched. */
+static void the_rank_that_is_dead_is_named(void **state)
+{
+    (void)state;
+    for (uint32_t self = 0; self < 4; self++)
+        for (uint32_t dead = 0; dead < 4; dead++) {
+            struct st_comm *comms[4];
+            struct st_comm_watch *w = NULL;
+            pid_t pids[4] = {0}, child;
+            char text[64];
+
+            if (self == dead)
+                continue;
+            child = start_child();
+            pids[self] = getpid();
+            pids[dead] = child;
+            assert_int_equal(st_comm_threads_open(comms, 4, DEADLINE_NS), STRATA_OK);
+            assert_int_equal(st_comm_watch_open(&w, comms[self], pids), STRATA_OK);
+            kill(child, SIGKILL);
+            assert_int_equal(st_comm_barrier(comms[self], "a test"), STRATA_E_IO);
+            snprintf(text, sizeof(text), "rank %u is gone: its process has ended", dead);
+            assert_non_null(strstr(strata_last_error(), text));
+            st_comm_watch_close(w);
+            end_child(child);
+            for (uint32_t r = 0; r < 4; r++)
+                st_comm_close(comms[r]);
+        }
+}
+
 static void the_living_are_left_alone(void **state)
 {
     struct st_comm *comms[3];
@@ -100,6 +130,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dead_rank_ends_the_wait_for_it),
+        cmocka_unit_test(the_rank_that_is_dead_is_named),
         cmocka_unit_test(the_living_are_left_alone),
         cmocka_unit_test(every_call_may_fail),
     };

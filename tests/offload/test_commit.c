@@ -303,6 +303,27 @@ static void a_checkpoint_that_is_taken_away_is_not_missed(void **state)
     close(fd);
 }
 
+/* The new one is there, and the run goes on; but the old one is, too, and fills the disk. */
+static void an_old_one_that_cannot_be_removed_is_told(void **state)
+{
+    struct st_committer *c = started((struct st_committer_opts){.keep = 1});
+    struct st_commit_report report;
+
+    (void)state;
+    assert_ok(commit(c, 1).status);
+    st_fault_arm(&(struct st_fault_spec){.site = "store.rename", .after = 1, .count = 1, .result = -EIO});
+    report = commit(c, 2);
+    assert_int_equal(st_fault_disarm(), 1);
+    assert_int_equal(report.status, STRATA_E_IO);
+    assert_true(report.committed);
+    assert_non_null(strstr(report.sentence, "step-00000001: cannot be removed"));
+    assert_whole("1 2");
+    scratch_holds("save/latest", "step-00000002\n");
+    assert_ok(commit(c, 3).status);
+    assert_whole("3");
+    st_committer_stop(c);
+}
+
 /* Under a checkpoint's name, but nobody can say of whose run: it counts for nothing, and stays. */
 static void what_has_no_manifest_stays(void **state)
 {
@@ -537,6 +558,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(rows_that_cannot_be_are_not_written, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_base_is_taken_along, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_checkpoint_that_is_taken_away_is_not_missed, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(an_old_one_that_cannot_be_removed_is_told, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(what_has_no_manifest_stays, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(what_cannot_be_linked_is_copied, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(an_empty_file_is_copied, fixture_setup, fixture_teardown),

@@ -1,5 +1,6 @@
 /* test_links - what ranks cost one another and share: times of exchanges, one rank's part of a node, bounds; by hand. */
 #include "core/base/error.h"
+#include "offload/device/device.h"
 #include "offload/machine/machine.h"
 #include "offload/simulate/bounds.h"
 
@@ -52,6 +53,29 @@ static void bytes_inside_and_between_nodes(void **state)
     fast.link_nodes = 80;
     assert_near(st_comm_seconds(&fast, 16, 1500), 1500.0 / 80);
     assert_near(st_comm_latency(&fast, 16), 2);
+}
+
+/* Each direction by its own copies, as far as the memory is not pinned; a staged copy is never the faster one. */
+static void staged_memory_slows_each_direction_down(void **state)
+{
+    static const struct {
+        uint64_t bytes, staged;
+        double up, down, wanted_up, wanted_down;
+    } rows[] = {
+        {100, 0, 10, 20, 100, 50},    {100, 100, 10, 20, 10, 20}, {100, 50, 10, 25, 200.0 / 11, 100.0 / 3},
+        {100, 100, 200, 20, 100, 20}, {100, 100, 10, 60, 10, 50}, {100, 100, 0, 0, 100, 50},
+        {0, 0, 10, 20, 100, 50},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct st_staged staged = {.bytes = rows[i].staged, .upload = rows[i].up, .download = rows[i].down};
+        struct st_rates rates = {.upload = 100, .download = 50};
+
+        st_rates_stage(&rates, rows[i].bytes, &staged);
+        assert_near(rates.upload, rows[i].wanted_up);
+        assert_near(rates.download, rows[i].wanted_down);
+    }
 }
 
 /* More ranks, or more of them on other nodes, never make the same bytes come sooner; faster links never later. */
@@ -187,8 +211,11 @@ static void machine_files_have_links(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_inside_and_between_nodes), cmocka_unit_test(times_are_monotone),
-        cmocka_unit_test(a_rank_has_its_part_of_a_node),  cmocka_unit_test(an_exchange_bounds_a_step),
+        cmocka_unit_test(bytes_inside_and_between_nodes),
+        cmocka_unit_test(staged_memory_slows_each_direction_down),
+        cmocka_unit_test(times_are_monotone),
+        cmocka_unit_test(a_rank_has_its_part_of_a_node),
+        cmocka_unit_test(an_exchange_bounds_a_step),
         cmocka_unit_test(machine_files_have_links),
     };
 
