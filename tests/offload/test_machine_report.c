@@ -1,6 +1,7 @@
 /* tests/offload/test_machine_report.c - what strata info says of methods and drives, and which advice follows. */
 #include "core/base/fault.h"
 #include "offload/machine/machine_report.h"
+#include "tests/common/scratch.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -96,11 +97,41 @@ static void one_method_is_automatic(void **state)
     }
 }
 
+/* A directory that takes files has no problem, also where the file system knows no files without a name; any other has one. */
+static void a_directory_is_writable_or_says_why_not(void **state)
+{
+    static const struct {
+        const char *site, *dir, *problem; /* dir NULL: one that is there; problem NULL: none */
+        int error;
+    } rows[] = {{"none", NULL, NULL, EIO},
+                {"report.open", NULL, NULL, EOPNOTSUPP},
+                {"report.open", NULL, "cannot create files in ", EROFS},
+                {"report.open", NULL, "cannot create files in ", EACCES},
+                {"none", "/no/such/directory", "/no/such/directory", EIO}};
+
+    (void)state;
+    scratch_open();
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_dir_report r;
+
+        st_fault_arm(&(struct st_fault_spec){.site = rows[i].site, .result = -rows[i].error});
+        st_report_dir(&r, rows[i].dir != NULL ? rows[i].dir : scratch_dir);
+        st_fault_disarm();
+        assert_int_equal(r.writable, rows[i].problem == NULL);
+        if (rows[i].problem == NULL)
+            assert_string_equal(r.problem, "");
+        else
+            assert_non_null(strstr(r.problem, rows[i].problem));
+    }
+    scratch_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_flaw_has_its_advice),
         cmocka_unit_test(one_method_is_automatic),
+        cmocka_unit_test(a_directory_is_writable_or_says_why_not),
     };
 
     return cmocka_run_group_tests_name("machine report", tests, NULL, NULL);
