@@ -3,6 +3,7 @@
 #include "api/plan_report.h"
 #include "api/predict.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/plan_picture.h"
 #include "cli/commands/plan_question.h"
 #include "cli/options/output.h"
 #include "cli/report/endurance.h"
@@ -86,21 +87,6 @@ static void print_ops(const struct cli_run *r)
         st_program_print(&plan->program, stdout);
 }
 
-static strata_status write_picture(const struct cli_run *r)
-{
-    struct st_new_file file;
-    strata_status st = cli_output_create(&file, "--svg", r->args->svg, r->args);
-
-    if (st != STRATA_OK)
-        return st;
-    if ((st = st_new_file_stream(&file)) == STRATA_OK)
-        st = st_plan_draw(r->plan, file.stream);
-    if (st == STRATA_OK)
-        return st_new_file_commit(&file);
-    st_new_file_abort(&file);
-    return st;
-}
-
 int cmd_plan(const struct cli_args *args)
 {
     struct cli_run run = {0};
@@ -132,7 +118,7 @@ int cmd_plan(const struct cli_args *args)
         shown = print_text(&run);
     if (st == STRATA_OK && shown != STRATA_OK)
         code = cli_fail(shown);
-    if (run.plan != NULL && args->svg != NULL && (shown = write_picture(&run)) != STRATA_OK)
+    if (run.plan != NULL && (shown = cli_plan_picture(run.plan, args)) != STRATA_OK)
         code = cli_fail(shown);
     cli_run_close(&run);
     return code;

@@ -2,6 +2,7 @@
 #include "cli/commands/plan_question.h"
 #include "api/plan_report.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/plan_picture.h"
 #include "cli/options/output.h"
 #include "cli/report/question_print.h"
 #include "cli/run.h"
@@ -54,7 +55,7 @@ bool cli_plan_asks(const struct cli_args *args)
 {
     if (args->tokens != NULL || args->batch_tokens != 0 || args->write_config != NULL)
         return true;
-    if (args->config_file != NULL || args->recipe != NULL || args->ranks != 0 || args->scale || args->ops || args->svg != NULL ||
+    if (args->config_file != NULL || args->recipe != NULL || args->ranks != 0 || args->scale || args->ops ||
         args->data.count + args->datasets.count > 0 || args->out != NULL || args->resume != NULL || args->adapter != NULL)
         return false;
     for (uint32_t i = 0; i < args->overrides.count; i++)
@@ -74,10 +75,10 @@ static strata_status check(const struct cli_args *args)
         return st_error(STRATA_E_INVAL,
                         "--tokens, --batch-tokens and --write ask for a configuration: --data, --out, --resume and --adapter are "
                         "for a run that has one (--config FILE)");
-    if (args->ranks > 1 || args->scale || args->ops || args->svg != NULL)
+    if (args->ranks > 1 || args->scale || args->ops)
         return st_error(STRATA_E_INVAL,
-                        "--tokens, --batch-tokens and --write ask for a configuration: --ranks, --scale, --ops and "
-                        "--svg are for one that is chosen (--config FILE)");
+                        "--tokens, --batch-tokens and --write ask for a configuration: --ranks, --scale and --ops are for one "
+                        "that is chosen (--config FILE)");
     if (args->tokens != NULL && args->max_steps > 0)
         return st_error(STRATA_E_INVAL, "--tokens and --max-steps exclude each other: both say how long the run is");
     for (uint32_t i = 0; i < args->overrides.count; i++)
@@ -86,7 +87,19 @@ static strata_status check(const struct cli_args *args)
                             "%s: with --tokens, --batch-tokens and --write the configuration is the answer: only "
                             "what is said of the machine (--nvme, --device-memory, --host-memory, --threads) counts",
                             args->overrides.items[i]);
-    return cli_output_check("--write", args->write_config, args);
+    return STRATA_OK;
+}
+
+static strata_status check_outputs(const struct cli_args *args)
+{
+    strata_status st = cli_output_check("--write", args->write_config, args);
+
+    if (st != STRATA_OK || args->svg == NULL || (st = cli_output_check("--svg", args->svg, args)) != STRATA_OK ||
+        args->write_config == NULL)
+        return st;
+    if (strcmp(args->svg, args->write_config) == 0)
+        return st_error(STRATA_E_INVAL, "--svg and --write are both %s: give each a file of its own", args->svg);
+    return st_file_check_apart(args->svg, args->write_config);
 }
 
 static strata_status write_config(const struct cli_args *args, const struct st_answer *answer)
@@ -181,7 +194,7 @@ int cli_plan_question(const struct cli_args *args)
     strata_status st = check(args);
     int code;
 
-    if (st == STRATA_OK && (st = parse_tokens(&tokens, args->tokens)) == STRATA_OK &&
+    if (st == STRATA_OK && (st = check_outputs(args)) == STRATA_OK && (st = parse_tokens(&tokens, args->tokens)) == STRATA_OK &&
         (st = make_question(&question, nvme, args)) == STRATA_OK) {
         cli_progress_init(&progress, stderr, args->quiet, 0, 0);
         run.progress = &progress;
@@ -192,6 +205,8 @@ int cli_plan_question(const struct cli_args *args)
     }
     if (st == STRATA_OK && (st = write_config(args, &answer)) == STRATA_OK)
         st = show(args, &answer, tokens);
+    if (st == STRATA_OK && answer.plan != NULL)
+        st = cli_plan_picture(answer.plan, args);
     code = st != STRATA_OK         ? cli_fail(st)
            : answer.config != NULL ? 0
                                    : cli_fail(st_error(STRATA_E_NOFIT, "nothing fits: the answer says what would"));

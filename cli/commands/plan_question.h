@@ -5,7 +5,7 @@
 #include "cli/options/args.h"
 
 /** Whether a command line asks: it says --tokens, --batch-tokens or --write, or it names a model and a machine alone. What says
- *  anything of a run (a configuration, --set, a micro-batch, data), or asks for one plan's program or picture, gives that plan. */
+ *  anything of a run (a configuration, --set, a micro-batch, data), or asks for one plan's program, gives that plan. */
 bool cli_plan_asks(const struct cli_args *args);
 
 /** Answer it, print the answer and write the file.  Returns the exit code: 3 if nothing fits. */

@@ -159,6 +159,16 @@ static strata_status name_take(struct cli_args *args, const struct cli_option *o
     return st;
 }
 
+/* Of two the last would count, where a user may well mean both. */
+static strata_status once_take(const char **taken, const struct cli_option *o, const char *text)
+{
+    if (*taken != NULL)
+        return st_error(STRATA_E_INVAL, "--%s %s: there is --%s %s already, and a machine has one kind%s", o->names[0], text,
+                        o->names[0], *taken, strcmp(o->names[0], "gpu") == 0 ? " (--ranks N: of N such cards)" : "");
+    *taken = text;
+    return STRATA_OK;
+}
+
 static strata_status value_take(struct cli_args *args, const struct cli_option *o, const char *text)
 {
     char *at = (char *)args + (o->offset != NO_OFFSET ? o->offset : 0);
@@ -171,6 +181,8 @@ static strata_status value_take(struct cli_args *args, const struct cli_option *
             return name_take(args, o, text);
         *(const char **)(void *)at = text;
         return STRATA_OK;
+    case VALUE_ONCE:
+        return once_take((const char **)(void *)at, o, text);
     case VALUE_LIST:
         return list_push((struct cli_list *)(void *)at, text);
     case VALUE_COUNT:

@@ -21,6 +21,7 @@
 enum value_kind {
     VALUE_FLAG,   /* none; sets a bool */
     VALUE_TEXT,   /* one word */
+    VALUE_ONCE,   /* one word, no second time */
     VALUE_LIST,   /* one or more words */
     VALUE_COUNT,  /* whole number in least..most */
     VALUE_REAL,   /* number in least..most */

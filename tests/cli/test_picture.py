@@ -123,6 +123,14 @@ class Plan(unittest.TestCase):
         self.assertGreater(busy["read_state"], 0)
         self.assertIn("#009e73", fills(lanes["read_state"]))
 
+    def test_the_answer_is_drawn(self):
+        root, done = drawn("answer.svg", "plan", "--model", "nano", "--gpu", "4090", "--batch-tokens", "1K", "--json")
+        answer = json.loads(done.stdout)
+        self.assertIn(" a step of ", root.find(SVG + "title").text)
+        self.assertEqual(list(groups(root, "busy")), ["stall"] + LANES)
+        for name, tier in groups(root, "bytes").items():
+            self.assertAlmostEqual(float(tier.get("data-bytes")), answer["plan"]["tiers"][name]["needed"], delta=1e-8 * 1e10)
+
     def test_the_tiers_are_the_table(self):
         root, done = drawn("plan.svg", *PLAN, *OFFLOAD, "--json")
         plan = json.loads(done.stdout)
@@ -149,7 +157,7 @@ class Plan(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (0, run(*PLAN, *OFFLOAD, *words).stdout))
 
     def test_what_does_not_fit_shows_what_lacks(self):
-        root, done = drawn("plan.svg", *PLAN, "--device-memory", "1MiB")
+        root, done = drawn("plan.svg", *PLAN, "--micro-batch", "1", "--device-memory", "1MiB")
         self.assertEqual(done.returncode, 3)
         self.assertIn("does not fit", root.find(SVG + "title").text)
         self.assertIn("lacking ", " ".join(texts(root)))
@@ -157,7 +165,7 @@ class Plan(unittest.TestCase):
         self.assertEqual([p.get("class") for p in groups(root, "bytes")["device"].iter(SVG + "path")].count("lacks"), 1)
 
     def test_without_rates_there_is_no_step(self):
-        root, done = drawn("plan.svg", "plan", "--model", "nano", "--seq-len", "32")
+        root, done = drawn("plan.svg", "plan", "--model", "nano", "--seq-len", "32", "--micro-batch", "1")
         self.assertEqual((done.returncode, names(root)), (0, []))
         self.assertIn("no rates are known", " ".join(texts(root)))
 
