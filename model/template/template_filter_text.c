@@ -1,6 +1,7 @@
 /* template_filter_text.c - filters of text and of numbers. */
 #include "model/template/template_internal.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -102,11 +103,11 @@ struct st_value st_filter_indent(struct st_render *r, const struct st_value *v, 
 
 struct st_value st_filter_tojson(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
 {
-    const struct st_value *indent = st_argument(args, 1, "indent");
+    const struct st_value *indent = st_argument(args, 1, "indent"), *separators = st_argument(args, 2, "separators");
     struct st_builder b = {0};
     int64_t spaces = -1;
 
-    if (st_argument_flag(args, 0, "ensure_ascii") || st_argument(args, 2, "separators") != NULL)
+    if (st_argument_flag(args, 0, "ensure_ascii") || (separators != NULL && separators->kind != VAL_NONE))
         return st_render_fail(r, STRATA_E_NOSYS, "tojson with ensure_ascii or separators is not supported");
     if (indent != NULL && indent->kind != VAL_NONE && (!st_value_integer(indent, &spaces) || spaces < 0 || spaces > 100))
         return st_render_fail(r, STRATA_E_NOSYS, "tojson indented by something else than 0 to 100 spaces is not supported");
@@ -116,12 +117,42 @@ struct st_value st_filter_tojson(struct st_render *r, const struct st_value *v, 
 
 /* --- numbers --- */
 
+#define NUMBER_BYTES 64u
+
+/* A text as C's functions read it: without Python's white space around it and its underscores between digits.  False: Python
+ * takes it for no number, whatever C does, or it is too long. */
+static bool number_text(char out[NUMBER_BYTES], const struct st_string *s)
+{
+    static const char space[] = " \t\n\v\f\r";
+    size_t first = 0, last = s->bytes, count = 0;
+
+    while (first < last && memchr(space, s->text[first], sizeof(space) - 1) != NULL)
+        first++;
+    while (last > first && memchr(space, s->text[last - 1], sizeof(space) - 1) != NULL)
+        last--;
+    if (first == last || last - first >= NUMBER_BYTES)
+        return false;
+    for (size_t i = first; i < last; i++) {
+        const char c = s->text[i];
+
+        if (c == '_' &&
+            (i == first || i + 1 == last || !isdigit((unsigned char)s->text[i - 1]) || !isdigit((unsigned char)s->text[i + 1])))
+            return false;
+        if (c == 'x' || c == 'X' || c == 'p' || c == 'P' || c == '(' || c == '\0')
+            return false;
+        if (c != '_')
+            out[count++] = c;
+    }
+    out[count] = '\0';
+    return true;
+}
+
 struct st_value st_filter_int(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
 {
     const struct st_value *other = st_argument(args, 0, "default");
     const struct st_value none = other != NULL ? *other : st_val_int(0);
     double real = 0;
-    char text[64] = "", *end = text;
+    char text[NUMBER_BYTES], *end;
 
     if (st_argument(args, 1, "base") != NULL)
         return st_render_fail(r, STRATA_E_NOSYS, "int with a base is not supported");
@@ -131,15 +162,13 @@ struct st_value st_filter_int(struct st_render *r, const struct st_value *v, con
         real = v->as.real;
         if (isfinite(real) && fabs(real) >= 9e18)
             return st_render_fail(r, STRATA_E_INPUT, "int of a number past 64 bits");
-    } else if (v->kind == VAL_STRING && v->as.string->bytes < sizeof(text)) {
-        memcpy(text, v->as.string->text, v->as.string->bytes);
+    } else if (v->kind == VAL_STRING && number_text(text, v->as.string)) {
         errno = 0;
         const long long whole = strtoll(text, &end, 10);
-        end += strspn(end, " \t\n");
-        if (end != text && *end == '\0' && errno == 0)
+        if (*end == '\0' && errno == 0)
             return st_val_int(whole);
         real = strtod(text, &end);
-        if (end == text || *end != '\0')
+        if (*end != '\0')
             return none;
     } else {
         return none;
@@ -151,7 +180,7 @@ struct st_value st_filter_float(struct st_render *r, const struct st_value *v, c
 {
     const struct st_value *other = st_argument(args, 0, "default");
     const struct st_string *s;
-    char text[64] = "", *end;
+    char text[NUMBER_BYTES], *end;
     double real;
 
     if (v->kind == VAL_FLOAT)
@@ -159,10 +188,9 @@ struct st_value st_filter_float(struct st_render *r, const struct st_value *v, c
     if (v->kind == VAL_INT || v->kind == VAL_BOOL)
         return st_val_float(v->kind == VAL_INT ? (double)v->as.integer : v->as.truth);
     s = st_soft_text(r, v);
-    if (s != NULL && s->bytes < sizeof(text)) {
-        memcpy(text, s->text, s->bytes);
+    if (s != NULL && number_text(text, s)) {
         real = strtod(text, &end);
-        if (end != text && end[strspn(end, " \t\n")] == '\0')
+        if (*end == '\0')
             return st_val_float(real);
     }
     return other != NULL ? *other : st_val_float(0.0);

@@ -31,7 +31,7 @@ static const struct {
     {"mapping", TEST_KIND, KIND(DICT)},
     {"sequence", TEST_KIND, SEQUENCES | KIND(UNDEFINED)},
     {"iterable", TEST_KIND, SEQUENCES | KIND(VIEW) | KIND(UNDEFINED) | KIND(LOOP)},
-    {"callable", TEST_KIND, KIND(MACRO) | KIND(FUNCTION) | KIND(METHOD) | KIND(LOOP)},
+    {"callable", TEST_KIND, KIND(UNDEFINED) | KIND(MACRO) | KIND(FUNCTION) | KIND(METHOD) | KIND(LOOP)},
     {"true", TEST_TRUTH, 1},
     {"false", TEST_TRUTH, 0},
     {"odd", TEST_INTEGER, 1},
