@@ -364,7 +364,7 @@ static strata_status open_model(struct strata_model *m, const struct strata_mode
         st = st_handle_read_config(&config, m);
     if (st != STRATA_OK)
         return st;
-    if (config.dropout > 0)
+    if (config.dropout > 0 && m->use == STRATA_USE_TRAIN)
         st_log(ST_LOG_NOTICE, "%s asks for dropout %g: not applied", m->name, (double)config.dropout);
     if ((st = take_stored_dtype(m, from)) != STRATA_OK)
         return st;

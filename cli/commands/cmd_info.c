@@ -198,7 +198,7 @@ static void print_dir(FILE *file, const char *dir)
 
     st_report_dir(&report, dir);
     if (report.problem[0] != '\0') {
-        st_print(file, LABEL "%s: %s\n", "nvme", dir, report.problem);
+        st_print(file, LABEL "%s\n", "nvme", report.problem); /* which names the directory */
         return;
     }
     st_print(file, LABEL "%s: %s, %s free\n", "nvme", dir, report.filesystem, st_size_text(size, report.free_bytes));

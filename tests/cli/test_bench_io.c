@@ -365,6 +365,10 @@ static void tune_changes_one_section_of_a_file(void **state)
 
     workplace_write(w, "run.json", before, sizeof(before) - 1);
     workplace_run_ok(w, &p, "tune {w}/nvme --size 4M --seconds 0.002 --io-method threads --write {w}/run.json");
+    assert_non_null(strstr(p.err, "depth      threads     1.00 MiB      1   1.00 MiB"));
+    assert_non_null(strstr(p.err, "taken: "));
+    assert_non_null(strstr(p.err, "by threads: set strata.io_method to \"threads\" as well"));
+    assert_non_null(strstr(p.err, "written to "));
     program_free(&p);
     after = workplace_read(w, "run.json", &bytes);
     check_section(after);

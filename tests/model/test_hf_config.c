@@ -466,6 +466,30 @@ static void test_versions_spell_one_model(void **state)
     }
 }
 
+/* What files say that no preset has: rotary scaling of every kind, windows, caps, activations. */
+static void test_golden_configs_are_written_and_read_back(void **state)
+{
+    static const char *const dirs[] = {GOLDEN_FAMILIES};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
+        struct st_model_config c, back;
+        char *text;
+        size_t bytes;
+        FILE *f = open_memstream(&text, &bytes);
+
+        assert_non_null(f);
+        assert_ok(st_model_config_read(&c, dirs[i]));
+        st_model_config_write(&c, STRATA_F32, f);
+        fclose(f);
+        assert_ok(parse(&back, text));
+        memcpy(back.name, c.name, sizeof(c.name));
+        if (memcmp(&back, &c, sizeof(c)) != 0)
+            fail_msg("%s: another model is read back from %s", dirs[i], text);
+        free(text);
+    }
+}
+
 static void test_written_config_is_read_back(void **state)
 {
     (void)state;
@@ -515,6 +539,7 @@ int main(void)
         cmocka_unit_test(test_options_are_read),
         cmocka_unit_test(test_faults_name_file_and_key),
         cmocka_unit_test(test_written_config_is_read_back),
+        cmocka_unit_test(test_golden_configs_are_written_and_read_back),
         cmocka_unit_test(test_llama_defaults_are_transformers),
         cmocka_unit_test(test_rotary_scaling_is_transformers),
         cmocka_unit_test(test_llama_options_are_read),
