@@ -307,6 +307,10 @@ static void failures_leave_what_was(void **state)
             fail_msg("%s: exit code %d, %d entries\n%s", command, p.code, workplace_entries(w, "b"), p.err);
         program_free(&p);
     }
+    for (int read = 0; read < 8; read++) { /* of every file, whichever is read */
+        snprintf(command, sizeof(command), IMPORT "--fault file.read:%d:1:-5", read);
+        expect_refusal(w, command, 4, "Input/output error");
+    }
     expect_refusal(w, IMPORT "--fault file.reserve:0:1:-28", 3, "No space");
     expect_refusal(w, IMPORT "--fault file.write:2:1:-28", 4, "No space");
     workplace_run_ok(w, &p, IMPORT);
