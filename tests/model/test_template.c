@@ -333,6 +333,112 @@ static void refusals_name_the_line(void **state)
     assert_render_fails("{{ x.y }}", STRATA_E_INPUT, "'x' is undefined");
 }
 
+/* Whole sentences: what is wrong, and with a value of which kind. */
+static const char *const refusals[][2] = {
+    {"{{ 'a'.replace(1, 'b') }}", "replace of an integer by a string"},
+    {"{{ 'a'.replace('b', 1) }}", "replace of a string by an integer"},
+    {"{{ 'a'.startswith(1) }}", "startswith() needs a string as its argument 1, not an integer"},
+    {"{{ 'a'.split(1) }}", "split() by something else than a text"},
+    {"{{ 'a'.join(3) }}", "an integer has no items"},
+    {"{{ strftime_now('%Q') }}", "strftime_now() knows %a %A %b %B %d %j %m %y %Y %H %M %S and %% alone"},
+    {"{{ 7() }}", "an integer cannot be called"},
+    {"{{ 'a'.count() }}", "the method .count() of a string is not supported like this"},
+    {"{{ {}.get() }}", "get() needs a key"},
+    {"{{ messages.clear() }}", "the method .clear() of a list is not supported"},
+    {"{{ {'a': 1}.pop('a') }}", ".pop() would change a dict, which a template must not"},
+    {"{{ [1]['a':] }}", "a string in a slice"},
+    {"{{ 1 - 'a' }}", "an integer - a string has no meaning"},
+    {"{{ {} < {} }}", "a dict and a dict have no order"},
+    {"{{ 1 in 'abc' }}", "an integer cannot be in a string"},
+    {"{{ 'a' in 7 }}", "an integer has no items"},
+    {"{{ -'a' }}", "a sign before a string"},
+    {"{{ +[] }}", "a sign before a list"},
+    {"{{ 7 | length }}", "an integer has no length"},
+    {"{{ none | length }}", "none has no length"},
+    {"{{ [1] | items }}", "the items of a list: only a dict has pairs"},
+    {"{{ [1] | map | list }}", "map needs a filter or an attribute"},
+    {"{{ 'a' | replace('b') }}", "replace needs two texts"},
+    {"{{ 'a' | replace(1, 2) }}", "replace of an integer by an integer"},
+    {"{% set messages.x = 1 %}", "'messages' is no namespace: its .x cannot be set"},
+    {"{% set a, b = [1, 2, 3] %}", "3 values for 2 names"},
+    {"{{ {[1]: 2} | tojson }}", "a list cannot be the key of a dict"},
+    {"{{ strftime_now | string }}", "a function cannot be printed"},
+    {"{{ 'a' is odd }}", "a test of whether a string can be divided"},
+    {"{{ 1 is divisibleby 0 }}", "a test of whether an integer can be divided"},
+    {"{{ 7 | list }}", "an integer has no items"},
+    {"{{ [1, 'a'] | sort }}", "a string and an integer have no order"},
+    {"{{ [{}, {}] | min }}", "a dict and a dict have no order"},
+    {"{{ 'x' | int(0, 16) }}", "int with a base is not supported"},
+    {"{{ 'a' | indent('>') }}", "indent by something else than 0 to 1000 spaces is not supported"},
+    {"{{ 'a' | indent(-1) }}", "indent by something else than 0 to 1000 spaces is not supported"},
+    {"{{ 1 | tojson(true) }}", "tojson with ensure_ascii or separators is not supported"},
+    {"{{ 1 | tojson(indent=200) }}", "tojson indented by something else than 0 to 100 spaces is not supported"},
+    {"{{ 'a' | abs }}", "abs of a string"},
+    {"{{ 1e300 | int }}", "int of a number past 64 bits"},
+    {"{{ range(1, 2, 0) }}", "range() with a step of 0"},
+    {"{{ range() }}", "range() takes one to three integers"},
+    {"{{ range('a') }}", "range() takes one to three integers"},
+    {"{{ range(100000000) }}", "range() of more than 100000 numbers"},
+    {"{{ 2 ** 100 }}", "an integer past 64 bits"},
+    {"{{ 9223372036854775807 + 1 }}", "the number 9223372036854775807... is too long"},
+    {"{{ 9223372036854775808 }}", "the number 9223372036854775808... is too long"},
+    {"{{ 'a' * 100000000 }}", "the template has not ended after 20000000 steps"},
+    {"{{ 5 % 0 }}", "a division by zero"},
+    {"{{ 5 // 0 }}", "a division by zero"},
+    {"{{ dict(1) }}", "an integer as the members of a dict is not supported"},
+    {"{{ namespace(1) }}", "an integer as the members of a dict is not supported"},
+    {"{{ cycler('a') }}", "the function cycler() is not supported"},
+    {"{{ loop.index }}", "'loop' is undefined: it has no .index"},
+    {"{% for x in 5 %}{% endfor %}", "an integer has no items"},
+    {"{% for a, b in [[1, 2, 3]] %}{% endfor %}", "3 values for 2 names"},
+    {"{{ 'a' | batch(2) }}", "the filter 'batch' is not supported"},
+    {"{{ 'a' is filter }}", "the test 'filter' is not supported"},
+    {"{{ 'a'.title }}{{ 'a'.zfill(3) }}", "a method cannot be printed"},
+    {"{{ [1].index(1) }}", "the method .index() of a list is not supported"},
+    {"{{ {}.setdefault('a') }}", ".setdefault() would change a dict, which a template must not"},
+    {"{{ 'abc'.find('c', 1) }}", "the method .find() of a string is not supported like this"},
+    {"{{ 'a'.encode() }}", "the method .encode() of a string is not supported like this"},
+    {"{{ raise_exception(7) }}", "the template refuses the conversation: 7"},
+    {"{% include 'x' %}", "the tag 'include' is not supported here"},
+    {"{% macro m(a) %}{% endmacro %}{{ m(1, 2) }}", "the macro m takes at most 1 arguments"},
+    {"{% macro m(a) %}{% endmacro %}{{ m(b=2) }}", "the macro m has no parameter 'b'"},
+    {"{% call m() %}{% endcall %}", "the tag 'call' is not supported here"},
+    {"{{ 'a' if }}", "a value is expected before '}}'"},
+    {"{{ messages[0].content.x.y }}", "'x' is undefined: it has no .y"},
+    {"{{ 'abc' | selectattr }}", "selectattr and rejectattr need the name of an attribute"},
+    {"{{ [1] | selectattr('a', 'nope') | list }}", "the test 'nope' is not supported"},
+    {"{{ [1] | select('nope') | list }}", "the test 'nope' is not supported"},
+    {"{{ [1] | map('nope') | list }}", "the filter 'nope' is not supported"},
+    {"{{ x.y.z }}", "'x' is undefined: it has no .y"},
+    {"{{ 'a' ~ }}", "a value is expected before '}}'"},
+    {"{{ {'a' 1} }}", ": is expected before '1'"},
+    {"{{ \"\\xZZ\" }}", "a string has an escape that is not valid or not supported (\\N)"},
+    {"{% raw %}", "the raw block that begins here has no end"},
+    {"{% set %}", "a name is expected before '%}'"},
+    {"{{ 1 is }}", "the name of a test is expected after `is`"},
+    {"{{ 'a'|}}", "the name of a filter is expected"},
+    {"{% endgeneration %}", "the tag 'endgeneration' is not supported here"},
+};
+
+static void refusals_say_what_is_wrong(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        st_json *m = talk(TALK);
+        const struct st_template_input input = input_of(m);
+        struct st_rendered out;
+        struct st_template *t = NULL;
+        strata_status st = st_template_open(&t, refusals[i][0], strlen(refusals[i][0]), "t");
+
+        if (st == STRATA_OK)
+            st = st_template_render(&out, t, &input);
+        if (st == STRATA_OK || strcmp(strata_last_error() + strlen("t, line 1: "), refusals[i][1]) != 0)
+            fail_msg("%s: %s", refusals[i][0], st == STRATA_OK ? "is rendered" : strata_last_error());
+        st_template_close(t);
+        st_json_free(m);
+    }
+}
+
 static void hostile_templates_end(void **state)
 {
     (void)state;
@@ -459,6 +565,7 @@ int main(void)
         cmocka_unit_test(lengths_and_margins),
         cmocka_unit_test(truth_is_pythons),
         cmocka_unit_test(refusals_name_the_line),
+        cmocka_unit_test(refusals_say_what_is_wrong),
         cmocka_unit_test(hostile_templates_end),
         cmocka_unit_test(deep_templates_are_refused),
         cmocka_unit_test(large_templates_are_refused),
