@@ -251,6 +251,42 @@ static void test_sentencepiece_files(void **state)
     free(model);
 }
 
+/* Without trainer_spec.byte_fallback, what no piece has is the piece of type UNKNOWN: one for characters side by side. */
+static void test_unknown_characters_are_the_unknown_piece(void **state)
+{
+    static const char *const texts[] = {"\xe6\x97\xa5\xe6\x9c\xac", "\xc3\xa9 \xc3\xa9"};
+    static const uint32_t unknown[] = {1, 2};
+    struct st_encoding out = {0};
+    struct st_tokenizer *t;
+    struct st_encoder *e;
+    size_t bytes;
+    char *model = read_file(GOLDEN "/sentencepiece/tokenizer.model", &bytes), path[ST_PATH_MAX];
+    char *flag = memmem(model, bytes, "\x98\x02\x01", 3);
+
+    (void)state;
+    assert_non_null(flag);
+    flag[2] = 0;
+    assert_ok(st_path_join(path, scratch_dir, "tokenizer.model"));
+    write_file(path, model, bytes);
+    assert_ok(st_tokenizer_open(&t, path));
+    assert_ok(st_encoder_create(&e, t));
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        uint32_t count = 0;
+
+        out.count = 0;
+        assert_ok(st_encode(e, texts[i], strlen(texts[i]), NULL, &out));
+        for (size_t k = 0; k < out.count; k++)
+            count += out.ids[k] == 0;
+        assert_int_equal(count, unknown[i]);
+        assert_true(out.count <= 2u * unknown[i]); /* each behind a space's piece */
+    }
+    st_encoder_destroy(e);
+    st_tokenizer_close(t);
+    st_encoding_free(&out);
+    (void)unlink(path);
+    free(model);
+}
+
 /* Pairs of one rank: the leftmost first, whether few symbols are scanned or many are heaped. */
 static void test_the_leftmost_of_equals_merges_first(void **state)
 {
@@ -443,6 +479,7 @@ int main(void)
         cmocka_unit_test(test_roles),
         cmocka_unit_test(test_vocab_and_merges),
         cmocka_unit_test(test_sentencepiece_files),
+        cmocka_unit_test(test_unknown_characters_are_the_unknown_piece),
         cmocka_unit_test(test_the_leftmost_of_equals_merges_first),
         cmocka_unit_test(test_any_number_of_merges),
         cmocka_unit_test(test_every_allocation_may_fail),

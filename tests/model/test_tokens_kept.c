@@ -249,6 +249,39 @@ static const char *next_name(const char *at, char name[64])
     return NULL;
 }
 
+#define DATA_SET                                                                                                                 \
+    "{\"file_name\": \"b.jsonl\", \"formatting\": \"sharegpt\", \"columns\": {\"messages\": \"messages\"}, \"tags\": "           \
+    "{\"role_tag\": \"role\", \"content_tag\": \"content\", \"user_tag\": \"user\", \"assistant_tag\": \"assistant\"}}"
+
+/* The file of a data set counts, as its name and its description do. */
+static void a_data_set_that_changes_is_read_again(void **state)
+{
+    static const char *const names[] = {"first"}, *const other[] = {"second"};
+    struct st_tokenize_opts opts;
+
+    (void)state;
+    scratch_open();
+    put_all();
+    opts = opts_of(0);
+    scratch_put("info.json", "{\"first\": " DATA_SET ", \"second\": " DATA_SET "}");
+    opts.dataset_info = strdup(scratch_path("info.json"));
+    opts.datasets = names;
+    opts.dataset_count = 1;
+    assert_ok(make(&opts));
+    assert_true(is_there(&opts));
+    opts.datasets = other;
+    assert_false(is_there(&opts));
+    opts.datasets = names;
+    scratch_put("b.jsonl", ROW("4+4?", "9"));
+    assert_false(is_there(&opts));
+    put_all();
+    assert_true(is_there(&opts));
+    scratch_put("info.json", "{\"first\": " DATA_SET "}");
+    assert_false(is_there(&opts));
+    free((void *)opts.dataset_info);
+    scratch_close();
+}
+
 /* What the tokenizer and the templates may read is what the key counts: a file that is new to them must be named in both. */
 static void all_files_that_are_read_are_counted(void **state)
 {
@@ -492,6 +525,7 @@ int main(void)
         cmocka_unit_test(what_is_kept_is_found_again),
         cmocka_unit_test(each_option_is_part_of_the_key),
         cmocka_unit_test(anything_that_decides_is_part_of_the_key),
+        cmocka_unit_test(a_data_set_that_changes_is_read_again),
         cmocka_unit_test(all_files_that_are_read_are_counted),
         cmocka_unit_test(the_date_counts_where_it_is_asked_for),
         cmocka_unit_test(damage_is_found),
