@@ -286,6 +286,27 @@ static void a_base_is_taken_along(void **state)
     st_committer_stop(c);
 }
 
+/* The same where neither it nor the run's files can be linked: everything is copied, and nothing stays open. */
+static void a_base_that_cannot_be_linked_is_copied(void **state)
+{
+    struct st_committer *c = started((struct st_committer_opts){0});
+    char from[ST_PATH_MAX];
+    struct st_commit_report report;
+
+    (void)state;
+    assert_ok(commit(c, 1).status);
+    st_committer_stop(c);
+    snprintf(from, sizeof(from), "%s/step-00000001", save());
+    c = started((struct st_committer_opts){.keep = 2, .base_from = from});
+    st_fault_arm(&(struct st_fault_spec){.site = "commit.link", .result = -EXDEV});
+    report = commit(c, 2);
+    assert_true(st_fault_disarm() > 0);
+    assert_ok(report.status);
+    assert_true(report.copied_bytes > 0);
+    assert_whole("1 2");
+    st_committer_stop(c);
+}
+
 /* The run has its own files: whoever takes a checkpoint away takes nothing that the next one needs. */
 static void a_checkpoint_that_is_taken_away_is_not_missed(void **state)
 {
@@ -557,6 +578,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(another_runs_stay, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(rows_that_cannot_be_are_not_written, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_base_is_taken_along, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_base_that_cannot_be_linked_is_copied, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_checkpoint_that_is_taken_away_is_not_missed, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(an_old_one_that_cannot_be_removed_is_told, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(what_has_no_manifest_stays, fixture_setup, fixture_teardown),
