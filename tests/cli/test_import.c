@@ -17,7 +17,7 @@
     "{\"train_batch_size\": 2, \"train_micro_batch_size_per_gpu\": 2, \"bf16\": {\"enabled\": false}, \"optimizer\": "           \
     "{\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3, \"weight_decay\": 0.1}}}"
 #define TRAIN                                                                                                                    \
-    "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --digest --config {w}/run.json --quiet "
+    "train --model mini --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --digest --config {w}/run.json --quiet "
 #define IMPORT "import {w}/parts --model {w}/hf --config {w}/run.json --out {w}/b --quiet "
 #define STATE                                                                                                                    \
     "{\"format\": 1, \"source\": \"DeepSpeed\", \"steps\": 3, \"skipped_steps\": 0, \"samples\": 6, \"loss_scaler\": null}"
@@ -210,7 +210,7 @@ static void tensors_are_refused_by_name(void **state)
                 "parts/exp_avg/model.safetensors: tensor transformer.h.1.ln_9.bias has no place");
     with_header(w, "parts/exp_avg_sq/model.safetensors", "\"transformer.h.1.ln_1.bias\"", "\"transformer.h.1.attn.bias\"",
                 "parts/exp_avg_sq: tensor transformer.h.1.ln_1.bias is missing"); /* a buffer's name */
-    with_header(w, "parts/fp32/model.safetensors", "\"shape\":[512,128]", "\"shape\":[128,512]", "has shape [128, 512]");
+    with_header(w, "parts/fp32/model.safetensors", "\"shape\":[1536,384]", "\"shape\":[384,1536]", "has shape [384, 1536]");
 }
 
 static void with_value(const struct workplace *w, const char *name, uint32_t value, const char *sentence)
