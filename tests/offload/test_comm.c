@@ -353,6 +353,12 @@ static strata_status disagree(struct st_comm *comm, struct cf_world *world)
     const char *const what = world->ctx != NULL && odd ? world->ctx : "gather_weight of page 7";
     uint8_t mine[16] = {0}, all[CF_RANKS_MAX * 16];
 
+    for (uint32_t i = 2; i < comm->world.ranks; i++) { /* two ranks differ at once, more of them later */
+        const strata_status st = st_comm_gather(comm, mine, 16, all, "what all call");
+
+        if (st != STRATA_OK)
+            return st;
+    }
     (void)!st_comm_gather(comm, mine, world->ctx == NULL && odd ? 8 : 16, all, what);
     return st_comm_gather(comm, mine, 16, all, "what comes next");
 }
