@@ -135,6 +135,38 @@ static void a_closed_file_takes_no_memory(void **state)
     assert_int_equal(strata_io_close(io), STRATA_OK);
 }
 
+/* "At least this long": opened again with fewer bytes, or with more, a file keeps what it holds. */
+static void a_file_that_is_there_keeps_its_bytes(void **state)
+{
+    static const uint64_t asked[] = {0, 1, 4096, 10000, 50001, 70000};
+    unsigned char *data = malloc(70000), *back = calloc(1, 70000), odd = 7;
+    struct strata_io *io = handle_open_default();
+    struct strata_io_file *file = handle_open_new(io, "kept", 0, 0);
+    strata_io_request request;
+
+    (void)state;
+    memset(data, 3, 50001);
+    memset(data + 50001, 0, 70000 - 50001);
+    assert_int_equal(strata_io_write(file, 0, data, 50001, &request), STRATA_OK);
+    assert_int_equal(strata_io_close_file(file), STRATA_OK);
+    for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {
+        const uint64_t bytes = asked[i] > 50001 ? asked[i] : 50001;
+
+        file = handle_open_new(io, "kept", 0, asked[i]);
+        assert_int_equal(strata_io_file_bytes(file), bytes);
+        assert_int_equal(strata_io_write(file, 5, &odd, 1, &request), STRATA_OK);
+        assert_int_equal(strata_io_read(file, 0, back, bytes, &request), STRATA_OK);
+        assert_int_equal(strata_io_wait(io, request, -1, NULL), STRATA_OK);
+        data[5] = odd;
+        assert_memory_equal(back, data, bytes);
+        assert_int_equal(strata_io_close_file(file), STRATA_OK);
+        handle_assert_file("kept", data, bytes);
+    }
+    assert_int_equal(strata_io_close(io), STRATA_OK);
+    free(data);
+    free(back);
+}
+
 static void closing_finishes_what_was_started(void **state)
 {
     enum { REQUESTS = 200, BYTES = 5003 };
@@ -277,6 +309,7 @@ int main(void)
         EACH_HANDLE(more_files_than_a_method_takes),
         EACH_HANDLE(a_closed_file_is_let_go),
         cmocka_unit_test(a_closed_file_takes_no_memory),
+        cmocka_unit_test(a_file_that_is_there_keeps_its_bytes),
         cmocka_unit_test(closing_finishes_what_was_started),
         cmocka_unit_test(requests_are_without_number),
         cmocka_unit_test(buffers_are_aligned_and_apart),
