@@ -397,9 +397,13 @@ const char *st_recipe_list(struct strata_recipe *r, const char *key)
 
     while (made) {
         const size_t length = strcspn(text, ",");
-        const size_t space = strspn(text, " ");
-        const char *word = st_source_keep(r->src, "%.*s", (int)(length - (space < length ? space : length)), text + space);
+        size_t first = strspn(text, " \t"), last = length;
+        const char *word;
 
+        first = first < length ? first : length;
+        while (last > first && (text[last - 1] == ' ' || text[last - 1] == '\t'))
+            last--;
+        word = st_source_keep(r->src, "%.*s", (int)(last - first), text + first);
         made = st_json_add(list, NULL, st_json_new_string(word));
         text += length;
         if (*text == '\0')

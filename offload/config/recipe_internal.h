@@ -71,7 +71,7 @@ void st_recipe_announce(struct strata_recipe *r, const char *key, const char *re
 void st_recipe_reject(struct strata_recipe *r, const char *key, const char *reason);
 /** A text as JSON writes it, kept. */
 const char *st_recipe_quoted(struct strata_recipe *r, const char *text);
-/** A JSON list of the words between commas, kept; one word may be a list already. */
+/** A JSON list of the words between commas, without the spaces around them, kept. */
 const char *st_recipe_list(struct strata_recipe *r, const char *key);
 
 /** A file or directory: from the working directory, as trainers read names; else from the recipe's directory, or the nearest

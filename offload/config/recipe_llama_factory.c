@@ -284,8 +284,9 @@ static void resolve_schedule(struct strata_recipe *r)
     const double steps = st_recipe_number(r, "warmup_steps");
     const double ratio = steps > 0 && steps < 1 ? steps : st_recipe_number(r, "warmup_ratio"); /* below 1: transformers 5 */
 
-    st_recipe_put_unless(r, "lr_scheduler_type", "scheduler.type", SCHEDULE "type", "\"%s\"",
-                         st_recipe_text(r, "lr_scheduler_type"));
+    if (st_recipe_text(r, "lr_scheduler_type")[0] != '\0') /* else it is refused */
+        st_recipe_put_unless(r, "lr_scheduler_type", "scheduler.type", SCHEDULE "type", "\"%s\"",
+                             st_recipe_text(r, "lr_scheduler_type"));
     if (steps >= 1)
         st_recipe_put_unless(r, "warmup_steps", "scheduler.type", SCHEDULE "warmup_steps", "%.0f", steps);
     else if (ratio > 0)
