@@ -359,6 +359,8 @@ static void overflowed_weights_are_counted(void **state)
         assert_int_equal(result.weights_overflowed, 0);
         assert_int_equal(given_step(&g, &result), STRATA_OK);
         assert_int_equal(result.weights_overflowed, g.workload.params);
+        assert_int_equal(given_step(&g, &result), STRATA_OK); /* each tells of one update alone */
+        assert_int_equal(result.weights_overflowed, 0);
         given_close(&g);
     }
 }
