@@ -142,6 +142,44 @@ static void what_does_not_fit_says_what_would(void **state)
     must_hold(&asked, "       1 s a step  with optimizer cpu, weights none, 16 x 2 sequences\n");
 }
 
+/* Each figure under its own name, where no two are the same. */
+static void what_does_not_fit_is_in_the_json(void **state)
+{
+    static const char wanted[] =
+        "{\"fits\":false,\"model\":\"m\",\"parameters\":8030261248,\"machine\":\"box\",\"sequence_length\":4096,\"step_"
+        "sequences\":32,"
+        "\"tokens\":1000,\"capacity\":{\"device\":11,\"host\":12,\"nvme\":13},\"least\":{\"device\":21,\"host\":22,\"nvme\":23},"
+        "\"least_together\":{\"device\":31,\"host\":32,\"nvme\":33},\"changed\":{\"gpu\":{\"to\":\"card\",\"optimizer\":\"cpu\","
+        "\"param\":"
+        "\"none\",\"activation_checkpoints\":\"auto\",\"micro_batch\":2,\"gradient_accumulation\":16,\"predicted_seconds\":3},"
+        "\"drive\":"
+        "{\"to\":\"disk\",\"optimizer\":\"nvme\",\"param\":\"cpu\",\"activation_checkpoints\":\"nvme\",\"micro_batch\":8,"
+        "\"gradient_accumulation\":4,\"predicted_seconds\":2}}}";
+    struct st_answer a = answer_of(2);
+    const struct cli_asked asked = {.answer = &a, .tokens = 1000};
+    struct st_json_writer w;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+
+    (void)state;
+    assert_non_null(file);
+    a.plan = NULL;
+    for (uint64_t t = 0; t < STRATA_TIER_COUNT; t++) {
+        a.capacity[t] = 11 + t;
+        a.least[t] = 21 + t;
+        a.together[t] = 31 + t;
+    }
+    a.changed[ST_CHANGE_GPU] = (struct st_changed){true, true, "card", a.tried[0]};
+    a.changed[ST_CHANGE_RAM] = (struct st_changed){true, false, "memory", a.tried[0]};
+    a.changed[ST_CHANGE_DRIVE] = (struct st_changed){true, true, "disk", a.tried[1]};
+    st_json_begin(&w, file);
+    cli_question_put(&asked, &w);
+    assert_int_equal(fclose(file), 0);
+    assert_string_equal(text, wanted);
+    free(text);
+}
+
 /* Faster is less time; settings are told where they are others. */
 static void changes_are_held_against_the_best(void **state)
 {
@@ -173,6 +211,7 @@ int main(void)
         cmocka_unit_test(lengths_of_a_run),
         cmocka_unit_test(drives_wear_out),
         cmocka_unit_test(what_does_not_fit_says_what_would),
+        cmocka_unit_test(what_does_not_fit_is_in_the_json),
         cmocka_unit_test(changes_are_held_against_the_best),
     };
 
