@@ -1,6 +1,7 @@
 /* tests/cli/test_saved_adapters.c - checkpoints of runs that train adapters: the frozen base is written once and linked into
  * each, a set holds adapters and their state alone, and a run goes on from it anywhere. */
 #include "tests/cli/program.h"
+#include "tests/cli/ranks.h"
 #include "tests/cli/workplace.h"
 
 #include <fcntl.h>
@@ -212,6 +213,31 @@ static void matrices_of_gpt2_stay_turned(void **state)
     workplace_remove(w, "save");
 }
 
+/* Saved by two ranks, whose batch is of both: one process exports, merges, evaluates and goes on from it. */
+static void what_ranks_saved_is_read_by_one(void **state)
+{
+    static const char *const commands[] = {
+        "export {w}/save --out {w}/adapter --quiet",
+        "export {w}/save --merge --model {w}/base --out {w}/merged --quiet",
+        "eval --model {w}/save --data {w}/good.bin --seq-len 32",
+        TRAIN "--model {w}/base --max-steps 3 --resume {w}/save --grad-accum 2",
+    };
+    const struct workplace *w = *state;
+    struct ranks r = {0};
+    struct program p;
+
+    workplace_run_ok(
+        w, &p,
+        "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --max-steps 1 --quiet --out {w}/base");
+    program_free(&p);
+    ranks_run_ok(w, &r, 2, TRAIN "--model {w}/base --threads 1 --set train_batch_size=2 --max-steps 2 --save {w}/save");
+    ranks_free(&r);
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        workplace_run_ok(w, &p, commands[i]);
+        program_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -220,6 +246,7 @@ int main(void)
         cmocka_unit_test(damage_is_found),
         cmocka_unit_test(an_adapter_is_merged_into_its_own_base),
         cmocka_unit_test(matrices_of_gpt2_stay_turned),
+        cmocka_unit_test(what_ranks_saved_is_read_by_one),
     };
 
     return cmocka_run_group_tests(tests, setup, workplace_teardown);
