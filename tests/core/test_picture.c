@@ -87,11 +87,12 @@ static void rows_of_a_lane_share_it(void **state)
     char *svg;
 
     (void)state;
-    read_events(&step, SPAN("op", "write_state", 4, 2000, 2000) SPAN("op", "write_weight", 5, 2500, 1000));
+    read_events(&step, SPAN("op", "write_state", 4, 2000, 2000) SPAN("op", "write_weight", 5, 2500, 1000)
+                           SPAN("op", "write_weight", 5, 3600, 300));
     assert_int_equal(step.lanes.count, 3);
     assert_string_equal(step.lanes.names[0], "stall");
     assert_string_equal(step.lanes.names[2], "write");
-    assert_int_equal(step.lanes.span_count, 2);
+    assert_int_equal(step.lanes.span_count, 3);
     assert_int_equal(step.lanes.spans[1].lane, 2);
     assert_int_equal(step.lanes.spans[1].thread, 1);
     svg = draw(&step.lanes);

@@ -290,6 +290,7 @@ static void test_what_does_not_fit_is_named(void **state)
 {
     static const char name[] = "qwen2_layers", first[] = "layers.0.self_attn.q_proj.lora_A";
     char path[256];
+    struct opened all;
     struct st_model *m = open_model(join(path, FAMILIES, name, ""));
 
     (void)state;
@@ -297,6 +298,17 @@ static void test_what_does_not_fit_is_named(void **state)
            "layers.9.self_attn.q_proj.lora_A.weight has no place in an adapter as its adapter_config.json describes it");
     refuse(m, copy_adapter(name, "{\"r\":4,\"target_modules\":[\"q_proj\",\"v_proj\",\"k_proj\"]}", NULL, NULL), STRATA_E_INPUT,
            "tensor base_model.model.model.layers.0.self_attn.k_proj.lora_A.weight is missing");
+    open_tensors(&all, join(path, ADAPTERS, name, ST_ADAPTER_WEIGHTS_NAME));
+    for (uint32_t left_out = 0; left_out < all.header.count; left_out += all.header.count - 1) { /* the first, the last */
+        char says[256];
+
+        (void)copy_adapter(name, NULL, NULL, NULL);
+        put_shard(&all, left_out == 0, all.header.count - (left_out != 0),
+                  join(path, scratch_path("adapter"), "", ST_ADAPTER_WEIGHTS_NAME));
+        snprintf(says, sizeof(says), "tensor %s is missing", all.header.tensors[left_out].name);
+        refuse(m, scratch_path("adapter"), STRATA_E_INPUT, says);
+    }
+    close_tensors(&all);
     refuse(m, copy_adapter(name, "{\"r\":5}", NULL, NULL), STRATA_E_INPUT,
            "has shape [4, 32], the model and adapter_config.json want [5, 32]");
     refuse(m, copy_adapter(name, "{\"r\":4,\"target_modules\":[\"c_attn\"]}", NULL, NULL), STRATA_E_CONFIG,
