@@ -251,6 +251,26 @@ static void test_sentencepiece_files(void **state)
     free(model);
 }
 
+/* As SentencePiece's trainer writes it where there is no padding: -1, which takes ten bytes. */
+static void test_ids_may_be_below_zero(void **state)
+{
+    static const char pad[] = "\x12\x0c\xd8\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"; /* trainer_spec.pad_id */
+    struct st_tokenizer *t;
+    size_t bytes;
+    char *model = read_file(GOLDEN "/sentencepiece/tokenizer.model", &bytes), path[ST_PATH_MAX];
+
+    (void)state;
+    model = realloc(model, bytes + sizeof(pad));
+    assert_non_null(model);
+    memcpy(model + bytes, pad, sizeof(pad));
+    assert_ok(st_path_join(path, scratch_dir, "tokenizer.model"));
+    write_file(path, model, bytes + sizeof(pad) - 1);
+    assert_ok(st_tokenizer_open(&t, path));
+    st_tokenizer_close(t);
+    (void)unlink(path);
+    free(model);
+}
+
 /* Without trainer_spec.byte_fallback, what no piece has is the piece of type UNKNOWN: one for characters side by side. */
 static void test_unknown_characters_are_the_unknown_piece(void **state)
 {
@@ -479,6 +499,7 @@ int main(void)
         cmocka_unit_test(test_roles),
         cmocka_unit_test(test_vocab_and_merges),
         cmocka_unit_test(test_sentencepiece_files),
+        cmocka_unit_test(test_ids_may_be_below_zero),
         cmocka_unit_test(test_unknown_characters_are_the_unknown_piece),
         cmocka_unit_test(test_the_leftmost_of_equals_merges_first),
         cmocka_unit_test(test_any_number_of_merges),
