@@ -228,6 +228,33 @@ static void masks_are_read_in_parts(void **state)
     scratch_close();
 }
 
+/* Of many documents, whose marks take more room each time. */
+static void masks_of_many_documents_stay(void **state)
+{
+    enum { LENGTH = 1000, DOCUMENTS_MANY = 90, ALL = LENGTH * DOCUMENTS_MANY };
+    const struct st_token_writer_opts opts = {.vocab = VOCAB, .layout = ST_LAYOUT_CONCATENATED, .masked = true};
+    static uint32_t ids[LENGTH];
+    static uint8_t mask[ALL];
+    static int32_t targets[ALL];
+    struct st_token_writer *w;
+    struct st_token_meta *m;
+
+    (void)state;
+    for (uint32_t i = 0; i < ALL; i++)
+        mask[i] = (uint8_t)(i * 2654435761u >> 31);
+    scratch_open();
+    assert_ok(st_token_writer_create(&w, scratch_path("a.bin"), &opts));
+    for (uint32_t d = 0; d < DOCUMENTS_MANY; d++)
+        assert_ok(st_token_writer_put(w, ids, mask + d * LENGTH, LENGTH));
+    assert_ok(st_token_writer_finish(w, 0));
+    assert_ok(st_token_meta_open(&m, scratch_path("a.bin"), ALL));
+    assert_ok(st_token_meta_mask(m, 0, ALL, targets));
+    for (uint32_t i = 0; i < ALL; i++)
+        assert_int_equal(targets[i], mask[i] == 0 ? -1 : 0);
+    st_token_meta_close(m);
+    scratch_close();
+}
+
 /* Seeded lengths: each document is in one sequence, none is over full, and few tokens are wasted. */
 static void packing_is_whole_and_tight(void **state)
 {
@@ -469,6 +496,7 @@ int main(void)
         cmocka_unit_test(bytes_per_token_are_of_whole_texts),
         cmocka_unit_test(concatenated_windows_are_masked),
         cmocka_unit_test(masks_are_read_in_parts),
+        cmocka_unit_test(masks_of_many_documents_stay),
         cmocka_unit_test(packing_is_whole_and_tight),
         cmocka_unit_test(documents_without_a_target_are_left_out),
         cmocka_unit_test(damage_is_found),
