@@ -13,7 +13,7 @@ counts at once.  Everything lies in build/mutate of that checkout: `rm -r build/
 
     found 03-tail.patch by nvme.stripe (0.4 s)   that test failed or crashed, and passes without the fault;
                                                  (61.0 s, ended): it took far more time or memory than it does
-    survived 04-wait.patch (31 tests in 48 s)    no test failed; some may have been left out by --time
+    survived 04-wait.patch (31 tests in 48 s)    no test failed; those that --time has left out are named: run them by hand
     same code 05-order.patch                     the compiler makes the same object files of it: no fault
     does not apply, does not build               mend the patch
 
@@ -269,8 +269,9 @@ class Worker(Build):
                 return f"does not build {patch.name}: {error_of(built.stdout)}"
             for at, name in enumerate(batch):
                 if ran and spent + self.known.seconds(name) > self.options.time:
-                    left = len(batch) - at + len(order)
-                    return f"survived {patch.name} ({ran} tests in {spent:.0f} s; {left} left out by --time)"
+                    left = [*batch[at:], *order]
+                    names = ", ".join(left[:4]) + f" and {len(left) - 4} others" * (len(left) > 4)
+                    return f"survived {patch.name} ({ran} tests in {spent:.0f} s; left out by --time: {names})"
                 outcome, seconds, text = self.run(self.tests[name], self.limit(name))
                 ran, spent = ran + 1, spent + seconds
                 if outcome in ("failed", "ended") and self.sound(name, patch, before):
