@@ -88,6 +88,27 @@ static void two_ranks_are_one_run(void **state)
     workplace_remove(w, "m.jsonl");
 }
 
+/* Moments that are rounded at random: each element by the same bits, whichever rank has it. */
+static void rounded_moments_are_those_of_one_rank(void **state)
+{
+    static const char *const formats[] = {"bf16", "8bit"};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
+        struct ranks r = {0};
+        struct program one;
+        char command[1024];
+
+        snprintf(command, sizeof(command), RUN ON_DISK "--max-steps 3 --quiet --digest --set strata.moments=%s ", formats[i]);
+        ranks_run_ok(w, &r, 2, command);
+        strcat(command, LEAVES);
+        workplace_run_ok(w, &one, command);
+        same_digests(r.programs[0].out, one.out);
+        ranks_free(&r);
+        program_free(&one);
+    }
+}
+
 /* Sums that are rounded for the wire are half as many bytes, and give other bits. */
 static void the_wire_may_be_narrow(void **state)
 {
@@ -536,6 +557,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_ranks_are_one_run),
+        cmocka_unit_test(rounded_moments_are_those_of_one_rank),
         cmocka_unit_test(the_wire_may_be_narrow),
         cmocka_unit_test(evaluations_of_ranks_are_those_of_one),
         cmocka_unit_test(generations_of_ranks_are_those_of_one),
