@@ -124,6 +124,10 @@ static void skipped_steps_are_counted_once(void **state)
     workplace_digests(w, FP16 "--max-steps 24 --resume {w}/a/step-00000022 --quiet --set strata.max_skipped=40", is);
     assert_string_equal(is, never_ended);
     workplace_remove(w, "a");
+    workplace_digests(w, FP16 "--max-steps 24 --save {w}/a --save-every 1 --keep 22 --quiet --set strata.max_skipped=40", is);
+    assert_string_equal(is, never_ended);
+    assert_true(workplace_exists(w, "a/step-00000003") && workplace_exists(w, "a/step-00000004")); /* both are skipped */
+    workplace_remove(w, "a");
 #undef FP16
 }
 

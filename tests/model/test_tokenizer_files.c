@@ -331,6 +331,44 @@ static void test_the_leftmost_of_equals_merges_first(void **state)
     st_encoding_free(&out);
 }
 
+/* A match is a piece of its own, with what is before it, or with what follows it; two side by side are two. */
+static void test_matches_side_by_side_are_apart(void **state)
+{
+    static const struct {
+        const char *behavior;
+        uint32_t ids[6]; /* of "a--b": a is 0, b 1, - 2, -- 3, a- 4, -b 5; UINT32_MAX ends them */
+    } rows[] = {{"Isolated", {0, 2, 2, 1, UINT32_MAX}},
+                {"MergedWithPrevious", {4, 2, 1, UINT32_MAX}},
+                {"MergedWithNext", {0, 2, 5, UINT32_MAX}},
+                {"Contiguous", {0, 3, 1, UINT32_MAX}},
+                {"Removed", {0, 1, UINT32_MAX}}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_encoding out = {0};
+        struct st_tokenizer *t;
+        struct st_encoder *e;
+        char json[512];
+        uint32_t count = 0;
+
+        snprintf(
+            json, sizeof(json),
+            "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"-\"},\"behavior\":\"%s\",\"invert\":false},"
+            "\"model\":{\"vocab\":{\"a\":0,\"b\":1,\"-\":2,\"--\":3,\"a-\":4,\"-b\":5},\"merges\":[\"- -\",\"a -\",\"- b\"]}}",
+            rows[i].behavior);
+        assert_ok(open_text(&t, json));
+        assert_ok(st_encoder_create(&e, t));
+        assert_ok(st_encode(e, "a--b", 4, NULL, &out));
+        while (rows[i].ids[count] != UINT32_MAX)
+            count++;
+        if (out.count != count || memcmp(out.ids, rows[i].ids, count * sizeof(uint32_t)) != 0)
+            fail_msg("%s: %zu ids, the first two %u %u", rows[i].behavior, (size_t)out.count, out.ids[0], out.ids[1]);
+        st_encoder_destroy(e);
+        st_tokenizer_close(t);
+        st_encoding_free(&out);
+    }
+}
+
 /* The first `count` of the 256 pairs of 16 letters are merges. */
 static void check_merges(uint32_t count)
 {
@@ -500,6 +538,7 @@ int main(void)
         cmocka_unit_test(test_vocab_and_merges),
         cmocka_unit_test(test_sentencepiece_files),
         cmocka_unit_test(test_ids_may_be_below_zero),
+        cmocka_unit_test(test_matches_side_by_side_are_apart),
         cmocka_unit_test(test_unknown_characters_are_the_unknown_piece),
         cmocka_unit_test(test_the_leftmost_of_equals_merges_first),
         cmocka_unit_test(test_any_number_of_merges),
