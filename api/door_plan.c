@@ -208,8 +208,7 @@ static strata_status check_memory(const struct strata_plan *p)
 
 /* --- the plan --- */
 
-/* Whether checkpoints lie on the file systems of the run's drives, which then hold their sets. */
-static bool saves_on_drives(const struct strata_model *m)
+bool st_handle_saves_on_drives(const struct strata_model *m)
 {
     const struct st_config *config = &m->config;
     char place[ST_CONFIG_PATH_MAX];
@@ -229,7 +228,7 @@ static bool saves_on_drives(const struct strata_model *m)
  * be there already, or lie elsewhere. */
 static uint32_t sets_of(const struct strata_model *m, uint32_t sets)
 {
-    if (sets == 0 || !saves_on_drives(m))
+    if (sets == 0 || !st_handle_saves_on_drives(m))
         return sets == 0 ? 0 : 2;
     return sets - (m->saved_checkpoints < sets - 2 ? m->saved_checkpoints : sets - 2);
 }

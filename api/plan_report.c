@@ -287,13 +287,18 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
 }
 
 /* What saving costs: a checkpoint's own writes, and the sets in which they are kept. */
-static void print_saving(const struct st_plan *plan, const struct st_figures *figures, FILE *file)
+static void print_saving(const struct strata_plan *of, FILE *file)
 {
+    const struct st_plan *plan = of->plan;
+    const struct st_figures *figures = &of->figures;
     char bytes[24], set[24], seconds[24];
 
     st_print(file, "  checkpoints: %u kept, in %u sets of %s on nvme; each ", plan->policy.keep, plan->program.sets,
              st_size_text(set, plan->program.space_bytes[ST_SPACE_SET]));
-    if (figures->save_bytes == 0)
+    if (!st_handle_saves_on_drives(of->model))
+        st_print(file, "is copied to %s, which is on another file system: a directory on the drives would cost nothing\n",
+                 of->model->config.save);
+    else if (figures->save_bytes == 0)
         st_print_text(file, "takes what lies there and copies nothing\n");
     else
         st_print(file, "writes %s that live in memory%s%s\n", st_size_text(bytes, figures->save_bytes),
@@ -319,7 +324,7 @@ void st_plan_print(const struct strata_plan *of, bool full, FILE *to)
             print_traffic("bytes of a steady step", traffic_of(figures, ST_PHASE_BODY), file);
         print_decisions(plan, full, file);
         if (plan->program.sets > 0)
-            print_saving(plan, figures, file);
+            print_saving(of, file);
     }
     st_wrap_close(file, to);
 }
