@@ -97,9 +97,9 @@ static strata_status check_outputs(const struct cli_args *args)
     if (st != STRATA_OK || args->svg == NULL || (st = cli_output_check("--svg", args->svg, args)) != STRATA_OK ||
         args->write_config == NULL)
         return st;
-    if (strcmp(args->svg, args->write_config) == 0)
-        return st_error(STRATA_E_INVAL, "--svg and --write are both %s: give each a file of its own", args->svg);
-    return st_file_check_apart(args->svg, args->write_config);
+    if (strcmp(args->svg, args->write_config) != 0 && (st = st_file_check_apart(args->svg, args->write_config)) != STRATA_E_INPUT)
+        return st;
+    return st_error(STRATA_E_INVAL, "--svg and --write are both %s: give each a file of its own", args->svg);
 }
 
 static strata_status write_config(const struct cli_args *args, const struct st_answer *answer)
