@@ -138,7 +138,7 @@ static bool number_text(char out[NUMBER_BYTES], const struct st_string *s)
         if (c == '_' &&
             (i == first || i + 1 == last || !isdigit((unsigned char)s->text[i - 1]) || !isdigit((unsigned char)s->text[i + 1])))
             return false;
-        if (c == 'x' || c == 'X' || c == 'p' || c == 'P' || c == '(' || c == '\0')
+        if (c == 'x' || c == 'X' || c == '(' || c == '\0')
             return false;
         if (c != '_')
             out[count++] = c;
