@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Transcripts: what the program says, whole.
 
     transcripts.py STRATA FILE.txt [--update]
