@@ -197,26 +197,44 @@ static void concatenated_windows_are_masked(void **state)
     scratch_close();
 }
 
+/* A file of so many documents, one as long as another, with these marks of `tokens` tokens; its borders and marks, opened. */
+static struct st_token_meta *marked_documents(const uint8_t *mask, uint32_t tokens, uint32_t documents)
+{
+    const struct st_token_writer_opts opts = {.vocab = VOCAB, .layout = ST_LAYOUT_CONCATENATED, .masked = true};
+    const uint32_t length = tokens / documents;
+    uint32_t *ids = calloc(length, sizeof(*ids));
+    struct st_token_writer *w;
+    struct st_token_meta *m;
+
+    assert_non_null(ids);
+    scratch_open();
+    assert_ok(st_token_writer_create(&w, scratch_path("a.bin"), &opts));
+    for (uint32_t d = 0; d < documents; d++)
+        assert_ok(st_token_writer_put(w, ids, mask + d * length, length));
+    assert_ok(st_token_writer_finish(w, 0));
+    assert_ok(st_token_meta_open(&m, scratch_path("a.bin"), tokens));
+    free(ids);
+    return m;
+}
+
+static void draw_marks(uint8_t *mask, uint32_t tokens)
+{
+    for (uint32_t i = 0; i < tokens; i++)
+        mask[i] = (uint8_t)(i * 2654435761u >> 31);
+}
+
 /* Targets of a long document from anywhere, more than are read at once: each as the mask has it, and none beside them is touched.
  */
 static void masks_are_read_in_parts(void **state)
 {
     enum { LENGTH = 13000, COUNT = 8200 };
-    const struct st_token_writer_opts opts = {.vocab = VOCAB, .layout = ST_LAYOUT_CONCATENATED, .masked = true};
-    static uint32_t ids[LENGTH];
     static uint8_t mask[LENGTH];
     static int32_t targets[COUNT + 2];
-    struct st_token_writer *w;
     struct st_token_meta *m;
 
     (void)state;
-    for (uint32_t i = 0; i < LENGTH; i++)
-        mask[i] = (uint8_t)(i * 2654435761u >> 31);
-    scratch_open();
-    assert_ok(st_token_writer_create(&w, scratch_path("a.bin"), &opts));
-    assert_ok(st_token_writer_put(w, ids, mask, LENGTH));
-    assert_ok(st_token_writer_finish(w, 0));
-    assert_ok(st_token_meta_open(&m, scratch_path("a.bin"), LENGTH));
+    draw_marks(mask, LENGTH);
+    m = marked_documents(mask, LENGTH, 1);
     for (uint32_t first = 0; first < 18; first++) {
         memset(targets, 0, sizeof(targets));
         assert_ok(st_token_meta_mask(m, first, COUNT - first % 3, targets + 1));
@@ -231,23 +249,14 @@ static void masks_are_read_in_parts(void **state)
 /* Of many documents, whose marks take more room each time. */
 static void masks_of_many_documents_stay(void **state)
 {
-    enum { LENGTH = 1000, DOCUMENTS_MANY = 90, ALL = LENGTH * DOCUMENTS_MANY };
-    const struct st_token_writer_opts opts = {.vocab = VOCAB, .layout = ST_LAYOUT_CONCATENATED, .masked = true};
-    static uint32_t ids[LENGTH];
+    enum { ALL = 90000 };
     static uint8_t mask[ALL];
     static int32_t targets[ALL];
-    struct st_token_writer *w;
     struct st_token_meta *m;
 
     (void)state;
-    for (uint32_t i = 0; i < ALL; i++)
-        mask[i] = (uint8_t)(i * 2654435761u >> 31);
-    scratch_open();
-    assert_ok(st_token_writer_create(&w, scratch_path("a.bin"), &opts));
-    for (uint32_t d = 0; d < DOCUMENTS_MANY; d++)
-        assert_ok(st_token_writer_put(w, ids, mask + d * LENGTH, LENGTH));
-    assert_ok(st_token_writer_finish(w, 0));
-    assert_ok(st_token_meta_open(&m, scratch_path("a.bin"), ALL));
+    draw_marks(mask, ALL);
+    m = marked_documents(mask, ALL, 90);
     assert_ok(st_token_meta_mask(m, 0, ALL, targets));
     for (uint32_t i = 0; i < ALL; i++)
         assert_int_equal(targets[i], mask[i] == 0 ? -1 : 0);
