@@ -4,8 +4,8 @@
  * some hundred are completed first: every policy of updates, order of micro-batches and tier of activations, and few values of
  * the other axes.  Of each kind the one with the lowest bound (plan_bound.c) is judged.  From these, the fastest first, the
  * search descends: along one axis after the other it goes to the fastest value, with the others as they are, until no axis has a
- * faster one.  Last, it does the same from the fastest in chunks of other sizes.  A value whose bound is well above what the
- * descent has reached is not judged.
+ * faster one.  It leaps from there with two axes at once, does the same from the fastest in chunks of other sizes, and with what
+ * is left of the count goes detours.  A value whose bound is well above what the descent has reached is not judged.
  *
  * All of this is a function of its arguments: it is limited by a count of simulated ops, never by a clock, so that the plan is
  * the same everywhere.  Of the candidates about as fast as the fastest, the one that moves the fewest bytes wins, then the one
@@ -114,7 +114,9 @@ static strata_status search(struct st_search *s)
         strata_status (*run)(struct st_search *s);
         uint32_t part; /* of what may be judged, with the phases before */
     } phases[] = {
-        {st_search_first, 2}, {st_search_descend, 4}, {st_search_leap, 5}, {st_search_recut, 7}, {st_search_leap_last, 8}};
+        {st_search_first, 2}, {st_search_descend, 4},   {st_search_leap, 5},
+        {st_search_recut, 7}, {st_search_leap_last, 8}, {st_search_detour, 8},
+    };
     strata_status st = open_others(s);
 
     for (size_t i = 0; i < sizeof(phases) / sizeof(phases[0]) && st == STRATA_OK; i++) {

@@ -103,6 +103,20 @@ uint32_t st_search_values(uint32_t values[ST_RUNGS_MAX], const struct st_search 
     return count;
 }
 
+/* Of one axis, and those near the one that a node has, but not that itself. */
+void st_search_values_beside(struct st_values *v, const struct st_search *s, const struct st_node *from, enum st_axis axis)
+{
+    struct st_plan *plan = s->bases[from->intent.on[ST_AXIS_CHUNKS]].plan;
+    uint32_t count = st_search_values(v->list, s, &from->intent, axis);
+
+    plan->decided = from->decided;
+    count += st_candidate_between(v->list + count, plan, &from->intent, axis);
+    v->count = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (v->list[i] != from->intent.on[axis])
+            v->list[v->count++] = v->list[i];
+}
+
 /* --- judging --- */
 
 uint64_t st_search_ops(const struct st_search *s)
@@ -139,6 +153,33 @@ strata_status st_search_judge(struct st_search *s, struct st_node *n)
     return STRATA_OK;
 }
 
+struct st_node *st_search_known(const struct st_search *s, const struct st_node *n)
+{
+    for (uint32_t i = 0; i < s->count; i++)
+        if (st_node_compare_decisions(&s->nodes[i], n) == 0)
+            return &s->nodes[i];
+    return NULL;
+}
+
+strata_status st_search_meet(struct st_search *s, struct st_node *n, double seconds)
+{
+    const struct st_node *known;
+    strata_status st;
+
+    if (st_search_hopeless(n, seconds))
+        return STRATA_OK;
+    if ((known = st_search_known(s, n)) != NULL) {
+        *n = *known;
+        return STRATA_OK;
+    }
+    if (st_search_spent(s))
+        return STRATA_OK;
+    n->index = s->count;
+    if ((st = st_search_judge(s, n)) == STRATA_OK)
+        st = st_search_push(s, n);
+    return st;
+}
+
 /* --- orders --- */
 
 int st_node_compare_keys(const void *left, const void *right)
@@ -156,4 +197,26 @@ int st_node_compare_seconds(const void *left, const void *right)
     const struct st_node *a = left, *b = right;
 
     return a->seconds < b->seconds ? -1 : a->seconds > b->seconds ? 1 : a->index < b->index ? -1 : a->index > b->index;
+}
+
+static bool same_kind(const struct st_node *a, const struct st_node *b)
+{
+    return memcmp(a->intent.on, b->intent.on, ST_KIND_AXES * sizeof(uint32_t)) == 0 &&
+           (a->decided.streamed > 0) == (b->decided.streamed > 0);
+}
+
+uint32_t st_search_kinds(struct st_node fastest[ST_KINDS], struct st_search *s)
+{
+    uint32_t count = 0;
+
+    qsort(s->nodes, s->count, sizeof(*s->nodes), st_node_compare_seconds);
+    for (uint32_t i = 0; i < s->count && count < ST_KINDS; i++) {
+        bool is_new = true;
+
+        for (uint32_t k = 0; k < count; k++)
+            is_new = is_new && !same_kind(&fastest[k], &s->nodes[i]);
+        if (is_new)
+            fastest[count++] = s->nodes[i];
+    }
+    return count;
 }

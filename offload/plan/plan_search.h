@@ -3,7 +3,8 @@
  * plan_search.c          candidates that are completed and judged: the nodes of the search
  * plan_search_first.c    the first ones: of each kind the most promising
  * plan_search_descend.c  from these to faster ones, one axis at a time
- * plan_search_leap.c     from where that ends to faster ones, two axes at a time */
+ * plan_search_leap.c     from where that ends to faster ones, two axes at a time
+ * plan_search_detour.c   and by ways that are longer at first: with each value that one axis could have */
 #ifndef OFFLOAD_PLAN_PLAN_SEARCH_H
 #define OFFLOAD_PLAN_PLAN_SEARCH_H
 
@@ -11,6 +12,7 @@
 
 #define ST_CHUNK_SIZES  4u
 #define ST_KIND_AXES    3u     /* the first axes: ST_AXIS_UPDATE, ST_AXIS_ACCUMULATION, ST_AXIS_TIER */
+#define ST_KINDS        8u     /* from whose fastest a leap or detour starts, at most */
 #define ST_SEARCH_PARTS 8u     /* of what may be judged, for the phases of the search */
 #define ST_WORTH        0.9995 /* of a round from one candidate to faster ones, or it is the last */
 
@@ -47,9 +49,16 @@ struct st_search {
     uint32_t part; /* of ST_SEARCH_PARTS: what may be judged so far */
 };
 
+/* Those of an axis that a node does not have. */
+struct st_values {
+    uint32_t count, list[2 * ST_RUNGS_MAX];
+};
+
 /** The values of an axis.  Returns how many. */
 uint32_t st_search_values(uint32_t values[ST_RUNGS_MAX], const struct st_search *s, const struct st_intent *intent,
                           enum st_axis axis);
+/** Of one axis, and those near the one that a node has, but not that itself. */
+void st_search_values_beside(struct st_values *v, const struct st_search *s, const struct st_node *from, enum st_axis axis);
 /** What an intent means; false: it does not fit. */
 bool st_search_complete(struct st_node *n, const struct st_search *s, const struct st_intent *intent);
 /** Of the plan of its base, which has its decisions. */
@@ -70,9 +79,14 @@ bool st_search_spent(const struct st_search *s);
 bool st_search_hopeless(const struct st_node *n, double seconds);
 /** The judged node with the same decisions, or NULL. */
 struct st_node *st_search_known(const struct st_search *s, const struct st_node *n);
+/** Judges a completed node and adds it, or takes what is known of it.  Its seconds stay NaN if it is hopeless against `seconds`,
+ * or if no more is judged.  E_NOMEM. */
+strata_status st_search_meet(struct st_search *s, struct st_node *n, double seconds);
 /** By bound and work; by judged seconds: for qsort(). */
 int st_node_compare_keys(const void *left, const void *right);
 int st_node_compare_seconds(const void *left, const void *right);
+/** The fastest node of each policy, order, tier and of state that streams or does not; fastest first.  Returns how many. */
+uint32_t st_search_kinds(struct st_node fastest[ST_KINDS], struct st_search *s);
 
 /** Adds the first of each kind, judged.  E_NOMEM. */
 strata_status st_search_first(struct st_search *s);
@@ -80,10 +94,14 @@ strata_status st_search_first(struct st_search *s);
 strata_status st_search_descend(struct st_search *s);
 /** From one node, which becomes the fastest that is met.  `kinds`: with other policies and tiers, too.  E_NOMEM. */
 strata_status st_search_descend_from(struct st_search *s, struct st_node *best, bool kinds);
+/** From one node along all axes but one, and with its own policy and tiers.  E_NOMEM. */
+strata_status st_search_descend_beside(struct st_search *s, struct st_node *best, enum st_axis held);
 /** From the fastest of the kinds.  E_NOMEM. */
 strata_status st_search_leap(struct st_search *s);
 /** From the fastest node of all, to any kind.  E_NOMEM. */
 strata_status st_search_leap_last(struct st_search *s);
+/** From the fastest of all and, where programs are short, from those of the other kinds.  E_NOMEM. */
+strata_status st_search_detour(struct st_search *s);
 /** The fastest in chunks of other sizes, and down from there.  E_NOMEM. */
 strata_status st_search_recut(struct st_search *s);
 

@@ -7,32 +7,15 @@
 #define STARTS 256u /* of the descent, at most */
 #define RECUT  12u  /* of the fastest, in chunks of other sizes */
 
-struct st_node *st_search_known(const struct st_search *s, const struct st_node *n)
-{
-    for (uint32_t i = 0; i < s->count; i++)
-        if (st_node_compare_decisions(&s->nodes[i], n) == 0)
-            return &s->nodes[i];
-    return NULL;
-}
-
-/* Judges what an intent means, unless that is known or hopeless.  *best: the faster of the two. */
+/* *best: the faster of it and what an intent means. */
 static strata_status try_intent(struct st_search *s, struct st_node *best, const struct st_intent *intent)
 {
-    const struct st_node *known;
     struct st_node n;
     strata_status st;
 
-    if (!st_search_complete(&n, s, intent) || st_search_hopeless(&n, best->seconds))
+    if (!st_search_complete(&n, s, intent))
         return STRATA_OK;
-    if ((known = st_search_known(s, &n)) != NULL) {
-        if (known->seconds < best->seconds)
-            *best = *known;
-        return STRATA_OK;
-    }
-    if (st_search_spent(s))
-        return STRATA_OK;
-    if ((st = st_search_judge(s, &n)) == STRATA_OK)
-        st = st_search_push(s, &n);
+    st = st_search_meet(s, &n, best->seconds);
     if (st == STRATA_OK && n.seconds < best->seconds)
         *best = n;
     return st;
@@ -69,23 +52,47 @@ static strata_status descend_axis(struct st_search *s, struct st_node *best, enu
     return try_values(s, best, &near, axis, values, count);
 }
 
+/* Policy and tier of activations are the last. */
+static const enum st_axis axes[] = {ST_AXIS_RESIDENT, ST_AXIS_ORDER,    ST_AXIS_SLOTS, ST_AXIS_ACCUM,  ST_AXIS_KEPT,
+                                    ST_AXIS_STATE,    ST_AXIS_STREAMED, ST_AXIS_GRADS, ST_AXIS_CACHED, ST_AXIS_CACHE,
+                                    ST_AXIS_MEMORY,   ST_AXIS_TIER,     ST_AXIS_UPDATE};
+#define AXES        (sizeof(axes) / sizeof(axes[0]))
+#define AXES_INSIDE (AXES - 2)
+
+static strata_status descend_axes(struct st_search *s, struct st_node *best, size_t count, enum st_axis held)
+{
+    strata_status st = STRATA_OK;
+
+    for (size_t i = 0; i < count && st == STRATA_OK; i++)
+        if (axes[i] != held)
+            st = descend_axis(s, best, axes[i]);
+    return st;
+}
+
 strata_status st_search_descend_from(struct st_search *s, struct st_node *best, bool kinds)
 {
-    static const enum st_axis order[] = {ST_AXIS_RESIDENT, ST_AXIS_ORDER,    ST_AXIS_SLOTS, ST_AXIS_ACCUM,  ST_AXIS_KEPT,
-                                         ST_AXIS_STATE,    ST_AXIS_STREAMED, ST_AXIS_GRADS, ST_AXIS_CACHED, ST_AXIS_CACHE,
-                                         ST_AXIS_MEMORY,   ST_AXIS_TIER,     ST_AXIS_UPDATE};
-    const size_t axes = sizeof(order) / sizeof(order[0]) - (kinds ? 0 : 2);
     struct st_node *end;
     double before;
-    strata_status st = STRATA_OK;
+    strata_status st;
 
     do {
         before = best->seconds;
-        for (size_t i = 0; i < axes && st == STRATA_OK; i++)
-            st = descend_axis(s, best, order[i]);
+        st = descend_axes(s, best, kinds ? AXES : AXES_INSIDE, ST_AXIS_COUNT);
         end = st_search_known(s, best);
     } while (st == STRATA_OK && best->seconds < before * ST_WORTH && !end->settled && !st_search_spent(s));
     end->settled = !kinds;
+    return st;
+}
+
+strata_status st_search_descend_beside(struct st_search *s, struct st_node *best, enum st_axis held)
+{
+    double before;
+    strata_status st;
+
+    do {
+        before = best->seconds;
+        st = descend_axes(s, best, AXES_INSIDE, held);
+    } while (st == STRATA_OK && best->seconds < before * ST_WORTH && !st_search_spent(s));
     return st;
 }
 

@@ -8,34 +8,14 @@
 #include "core/base/error.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-#define STARTS 8u
-#define ROUNDS 6u  /* of leaps and descents from one start */
-#define LEAPS  256u/* judged in a round */
-
-struct values {
-    uint32_t count, list[2 * ST_RUNGS_MAX];
-};
+#define ROUNDS 6u   /* of leaps and descents from one start */
+#define LEAPS  256u /* judged in a round */
 
 struct pairs {
     struct st_node *nodes;
     uint32_t count, room;
 };
-
-/* Of one axis, and those near the one that a node has, but not that itself. */
-static void values_beside(struct values *v, const struct st_search *s, const struct st_node *from, enum st_axis axis)
-{
-    struct st_plan *plan = s->bases[from->intent.on[ST_AXIS_CHUNKS]].plan;
-    uint32_t count = st_search_values(v->list, s, &from->intent, axis);
-
-    plan->decided = from->decided;
-    count += st_candidate_between(v->list + count, plan, &from->intent, axis);
-    v->count = 0;
-    for (uint32_t i = 0; i < count; i++)
-        if (v->list[i] != from->intent.on[axis])
-            v->list[v->count++] = v->list[i];
-}
 
 static strata_status push_pair(struct pairs *pairs, const struct st_node *n)
 {
@@ -56,7 +36,7 @@ static strata_status push_pair(struct pairs *pairs, const struct st_node *n)
 
 /* Those that may be faster than all that is judged. */
 static strata_status find_pairs(struct pairs *pairs, const struct st_search *s, const struct st_node *from, enum st_axis a,
-                                const struct values *as, enum st_axis b, const struct values *bs)
+                                const struct st_values *as, enum st_axis b, const struct st_values *bs)
 {
     strata_status st = STRATA_OK;
 
@@ -82,15 +62,8 @@ static strata_status judge_pairs(struct st_search *s, struct st_node *best, stru
     qsort(pairs->nodes, pairs->count, sizeof(*pairs->nodes), st_node_compare_keys);
     for (uint32_t i = 0; i < pairs->count && s->judged - first < LEAPS && st == STRATA_OK; i++) {
         struct st_node n = pairs->nodes[i];
-        const struct st_node *known = st_search_known(s, &n);
 
-        if (known != NULL)
-            n = *known;
-        else if (st_search_hopeless(&n, s->fastest) || st_search_spent(s))
-            continue;
-        n.index = known != NULL ? n.index : s->count;
-        if (known == NULL && (st = st_search_judge(s, &n)) == STRATA_OK)
-            st = st_search_push(s, &n);
+        st = st_search_meet(s, &n, s->fastest);
         if (st == STRATA_OK && n.seconds < best->seconds)
             *best = n;
     }
@@ -99,14 +72,14 @@ static strata_status judge_pairs(struct st_search *s, struct st_node *best, stru
 
 static strata_status leap(struct st_search *s, struct st_node *best, bool kinds)
 {
-    struct values values[ST_AXIS_COUNT];
+    struct st_values values[ST_AXIS_COUNT];
     struct pairs pairs = {0};
     strata_status st = STRATA_OK;
 
     for (uint32_t a = kinds ? 0 : ST_KIND_AXES; a < ST_AXIS_COUNT && st == STRATA_OK; a++) {
         values[a].count = 0;
         if (a != ST_AXIS_CHUNKS)
-            values_beside(&values[a], s, best, (enum st_axis)a);
+            st_search_values_beside(&values[a], s, best, (enum st_axis)a);
         for (uint32_t b = kinds ? 0 : ST_KIND_AXES; b < a && st == STRATA_OK; b++)
             st = find_pairs(&pairs, s, best, (enum st_axis)b, &values[b], (enum st_axis)a, &values[a]);
     }
@@ -136,28 +109,13 @@ static strata_status leap_from(struct st_search *s, struct st_node *best, bool k
     return STRATA_OK;
 }
 
-static bool same_kind(const struct st_node *a, const struct st_node *b)
-{
-    return memcmp(a->intent.on, b->intent.on, ST_KIND_AXES * sizeof(uint32_t)) == 0 &&
-           (a->decided.streamed > 0) == (b->decided.streamed > 0);
-}
-
 /* From the fastest of all to any kind, from the fastest of other kinds to their own. */
 strata_status st_search_leap(struct st_search *s)
 {
-    struct st_node starts[STARTS];
-    uint32_t count = 0;
+    struct st_node starts[ST_KINDS];
+    const uint32_t count = st_search_kinds(starts, s);
     strata_status st = STRATA_OK;
 
-    qsort(s->nodes, s->count, sizeof(*s->nodes), st_node_compare_seconds);
-    for (uint32_t i = 0; i < s->count && count < STARTS; i++) {
-        bool is_new = true;
-
-        for (uint32_t k = 0; k < count; k++)
-            is_new = is_new && !same_kind(&starts[k], &s->nodes[i]);
-        if (is_new)
-            starts[count++] = s->nodes[i];
-    }
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
         st = leap_from(s, &starts[i], i == 0);
     return st;
