@@ -526,7 +526,8 @@ static void an_attempt_that_saved_nothing_is_in_nobodys_way(void **state)
     workplace_remove(w, "m.jsonl.2");
 }
 
-/* Damage that shows while a checkpoint is read: auto goes on from an older one, metrics included. */
+/* Damage that shows while a checkpoint is read: auto goes on from an older one, metrics included, and saves at its end, which is
+ * no further than the damaged one. */
 static void auto_takes_an_older_one(void **state)
 {
     const struct workplace *w = *state;
@@ -545,8 +546,14 @@ static void auto_takes_an_older_one(void **state)
     workplace_run(w, &p, TRAIN "--max-steps 6 --resume {w}/a/step-00000004 --quiet");
     assert_int_equal(p.code, 4);
     program_free(&p);
-    workplace_run_ok(w, &p, TRAIN "--max-steps 6 --save {w}/a --resume auto --metrics {w}/m.jsonl --quiet");
+    workplace_run_ok(w, &p, TRAIN "--max-steps 4 --save {w}/a --resume auto --metrics {w}/m.jsonl");
     assert_non_null(strstr(p.err, "step-00000002 is taken, which is older"));
+    assert_non_null(strstr(p.out, "/a/step-00000002, after step 2\n"));
+    program_free(&p);
+    workplace_run_ok(w, &p, "verify {w}/a");
+    program_free(&p);
+    workplace_run_ok(w, &p, TRAIN "--max-steps 6 --save {w}/a --resume auto --metrics {w}/m.jsonl --quiet");
+    assert_null(strstr(p.err, "is taken, which is older"));
     snprintf(is, sizeof(is), "%s", strstr(p.out, "weights_digest"));
     program_free(&p);
     assert_string_equal(is, never_ended);

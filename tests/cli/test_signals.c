@@ -86,6 +86,29 @@ static void the_first_signal_keeps_the_work(void **state)
     }
 }
 
+/* The summary has the last evaluation, though steps came after it. */
+static void the_last_evaluation_is_kept(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    char command[1024];
+    size_t bytes;
+    char *metrics, *summary;
+
+    snprintf(command, sizeof(command), "%s --eval-data {w}/good.heldout.bin --eval-every 20", endless_run);
+    workplace_start_piped(w, &p, command);
+    program_wait_for(&p, "eval after step 20:");
+    end(w, &p, SIGTERM);
+    assert_int_equal(p.code, 143);
+    metrics = workplace_read(w, "m.jsonl", &bytes);
+    summary = strstr(metrics, "{\"summary\":");
+    assert_non_null(summary);
+    assert_non_null(strstr(summary, "\"eval_loss\":"));
+    assert_non_null(strstr(summary, "\"eval_bits_per_byte\":"));
+    free(metrics);
+    forget(w, &p);
+}
+
 /* As a signal does, checkpoint included, with another exit code, and with what took the memory. */
 static void memory_that_runs_out_keeps_the_work(void **state)
 {
@@ -362,6 +385,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_signal_keeps_the_work),
+        cmocka_unit_test(the_last_evaluation_is_kept),
         cmocka_unit_test(memory_that_runs_out_keeps_the_work),
         cmocka_unit_test(a_drive_that_hangs_ends_the_run),
         cmocka_unit_test(the_second_signal_does_not_wait),

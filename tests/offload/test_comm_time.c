@@ -215,6 +215,26 @@ static void strangers_who_say_nothing_go(void **state)
     kept_log_end();
 }
 
+/* Who has said which rank he is stays, however long the others take. */
+static void ranks_wait_for_the_last_of_them(void **state)
+{
+    static struct member members[3];
+
+    (void)state;
+    start(&members[0], 0, 3);
+    start(&members[1], 1, 3);
+    for (uint32_t i = 0; i < 60; i++) {
+        pass(1, SECOND_NS);
+        assert_int_equal(usleep(2000), 0); /* polls that bring something */
+    }
+    start(&members[2], 2, 3);
+    for (uint32_t r = 0; r < 3; r++) {
+        join(&members[r]);
+        if (members[r].status != STRATA_OK)
+            fail_msg("rank %u: %s", r, members[r].error);
+    }
+}
+
 /* Every ten seconds, until the deadline. */
 static void who_is_waited_for_is_said(void **state)
 {
@@ -243,6 +263,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_time_that_was_waited_counts),
         cmocka_unit_test(strangers_who_say_nothing_go),
+        cmocka_unit_test(ranks_wait_for_the_last_of_them),
         cmocka_unit_test(who_is_waited_for_is_said),
     };
 

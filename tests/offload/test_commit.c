@@ -20,13 +20,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -160,54 +158,6 @@ static void the_models_files_are_in_it(void **state)
     assert_ok(commit(c, 1).status);
     scratch_holds("save/step-00000001/model/config.json", "{}");
     st_committer_stop(c);
-}
-
-static sem_t said;
-static char what_was_said[512];
-
-static void hear(void *ctx, enum st_log_level level, const char *line)
-{
-    (void)ctx;
-    (void)level;
-    snprintf(what_was_said, sizeof(what_was_said), "%s", line);
-    sem_post(&said);
-}
-
-/* As a file system that hangs, until it has been said twice, or for a minute. */
-static strata_status wait_until_said(void *ctx, const char *dir)
-{
-    struct timespec end;
-    int times = 0;
-
-    (void)ctx;
-    (void)dir;
-    assert_int_equal(clock_gettime(CLOCK_REALTIME, &end), 0);
-    end.tv_sec += 60;
-    while (times < 2)
-        if (sem_timedwait(&said, &end) == 0)
-            times++;
-        else if (errno != EINTR)
-            return st_error(STRATA_E_IO, "it was said %d times", times);
-    return STRATA_OK;
-}
-
-static void a_wait_says_where_the_job_is(void **state)
-{
-    struct st_committer *c = started((struct st_committer_opts){.model = wait_until_said, .report_ns = 20000000});
-    struct st_commit job = fixture_job(1);
-    struct st_commit_report report;
-
-    (void)state;
-    assert_int_equal(sem_init(&said, 0, 0), 0);
-    st_log_configure(hear, NULL, ST_LOG_WARN);
-    assert_ok(st_committer_submit(c, &job));
-    st_committer_wait_for(c, UINT64_C(20000000000)); /* the job ends long before: when it has been said twice */
-    assert_true(st_committer_reported(c, &report));
-    assert_ok(report.status);
-    st_log_configure(NULL, NULL, ST_LOG_INFO);
-    assert_non_null(strstr(what_was_said, "/save: the checkpoint is not complete yet: "));
-    st_committer_stop(c);
-    sem_destroy(&said);
 }
 
 static void one_at_a_time(void **state)
@@ -573,7 +523,6 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(sets_are_linked, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(the_models_files_are_in_it, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_wait_says_where_the_job_is, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(one_at_a_time, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(another_runs_stay, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(rows_that_cannot_be_are_not_written, fixture_setup, fixture_teardown),
