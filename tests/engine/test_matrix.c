@@ -21,7 +21,7 @@
 
 #define STEPS      4u
 #define AXES       18u
-#define PAIR_CELLS 80u /* that plan, unless the second argument says how many: every pair of values, and some again */
+#define PAIR_CELLS 40u /* that plan, unless the second argument says how many: every pair of values, and some again */
 
 enum axis {
     A_DEVICE,

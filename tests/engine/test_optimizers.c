@@ -2,6 +2,7 @@
  *
  * Rules with one moment have smaller extents, so layout, checksums, load and digests all differ from Adam's. */
 #include "agree.h"
+#include "tests/common/sample.h"
 #include "tests/common/scratch.h"
 
 #include <setjmp.h>
@@ -45,8 +46,11 @@ static void placement_never_changes_bits(void **state)
         struct rig_result results[RULES];
 
         for (size_t r = 0; r < RULES; r++) {
-            results[r] = agreed(rules[r], dtypes[d]);
-            for (size_t other = 0; other < r; other++)
+            const bool taken = d == 0 || sample_takes(r, 2, d);
+
+            if (taken)
+                results[r] = agreed(rules[r], dtypes[d]);
+            for (size_t other = 0; other < r && d == 0; other++)
                 assert_string_not_equal(results[r].weights, results[other].weights);
         }
     }
@@ -70,12 +74,13 @@ static void one_moment_moves_less(void **state)
     st_model_destroy(model);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(placement_never_changes_bits),
         cmocka_unit_test(one_moment_moves_less),
     };
 
+    sample_init(argc, argv);
     return cmocka_run_group_tests_name("optimizers", tests, scratch_create, scratch_remove_empty);
 }

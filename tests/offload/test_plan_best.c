@@ -26,10 +26,10 @@
 
 #include <cmocka.h>
 
-#define SAMPLE        14u
+#define SAMPLE        5u
 #define PAIRS         8u
 #define FOLDED        20u
-#define FOLDED_SAMPLE 2u
+#define FOLDED_SAMPLE 1u
 #define OPS_MOST      5000000u /* for a plan whose program is not larger */
 
 static uint64_t first_seed = 1, case_count = SAMPLE;

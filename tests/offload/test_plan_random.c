@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-static uint64_t first_seed = 1, case_count = 1500;
+static uint64_t first_seed = 1, case_count = 500;
 
 struct random_case {
     struct st_workload w;

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#define WORKLOADS 150u
+#define WORKLOADS 50u
 #define POLICIES  12u
 
 struct case_of {

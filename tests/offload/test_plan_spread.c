@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#define RANDOM_CASES 400u
+#define RANDOM_CASES 120u
 #define MANY_SIZES   80u /* more than are spread */
 
 static const struct plan_sizes sizes = {.dtype = STRATA_BF16,

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#define CASES 300u
+#define CASES 120u
 #define PAGES 64u
 
 /* A change of one rate moves which op goes first, so a faster machine may be slower by a little (Graham's anomaly). */
