@@ -12,6 +12,7 @@
 #define OPS_JUDGED  5000000u /* the search ends at the first candidate beyond so many, */
 #define LEAST       64u      /* but judges so many, however large their programs */
 #define MOST        8000u    /* and no more than that */
+#define REMEMBERED  65536u   /* places for what intents mean: some 20 MB */
 
 /* --- candidates --- */
 
@@ -52,21 +53,72 @@ void st_search_bound(struct st_node *n, const struct st_search *s)
     n->key = n->bound + WORK_WEIGHT * work;
 }
 
-/* What an intent means; false: it does not fit. */
-bool st_search_complete(struct st_node *n, const struct st_search *s, const struct st_intent *intent)
+static bool complete(struct st_node *n, const struct st_search *s, const struct st_intent *intent)
 {
     const struct st_base *base = &s->bases[intent->on[ST_AXIS_CHUNKS]];
     const uint32_t order = intent->on[ST_AXIS_ACCUMULATION];
 
+    *n = (struct st_node){.intent = *intent, .seconds = (double)NAN};
     if (!base->fits[order] || !st_candidate_complete(base->plan, &base->start[order], intent))
         return false;
-    *n = (struct st_node){.intent = *intent,
-                          .decided = base->plan->decided,
-                          .reserved = base->plan->reserved,
-                          .seconds = (double)NAN,
-                          .index = s->count};
+    n->decided = base->plan->decided;
+    n->reserved = base->plan->reserved;
     st_search_bound(n, s);
     return true;
+}
+
+/* The place of an intent among those that are remembered, or the free one for it. */
+static struct st_completed *place_of(const struct st_search *s, const struct st_intent *intent)
+{
+    uint64_t hash = 0;
+
+    for (uint32_t a = 0; a < ST_AXIS_COUNT; a++)
+        hash = (hash ^ intent->on[a]) * UINT64_C(0x9e3779b97f4a7c15);
+    for (uint32_t i = (uint32_t)(hash >> 32);; i++) {
+        struct st_completed *c = &s->completed[i % s->completed_room];
+
+        if (!c->taken || memcmp(&c->node.intent, intent, sizeof(*intent)) == 0)
+            return c;
+    }
+}
+
+/* Half of the places stay free; without memory for more, nothing more is remembered. */
+static bool may_remember(struct st_search *s)
+{
+    const uint32_t before = s->completed_room, room = before == 0 ? 4096 : 2 * before;
+    struct st_completed *old = s->completed, *grown;
+
+    if (2 * (s->completed_count + 1) <= before)
+        return true;
+    if (room > REMEMBERED || (grown = calloc(room, sizeof(*grown))) == NULL)
+        return false;
+    s->completed = grown;
+    s->completed_room = room;
+    for (uint32_t i = 0; i < before; i++)
+        if (old[i].taken)
+            *place_of(s, &old[i].node.intent) = old[i];
+    free(old);
+    return true;
+}
+
+bool st_search_complete(struct st_node *n, struct st_search *s, const struct st_intent *intent)
+{
+    const bool remember = may_remember(s);
+    struct st_completed *c = s->completed_room > 0 ? place_of(s, intent) : NULL;
+    bool fits;
+
+    if (c != NULL && c->taken) {
+        *n = c->node;
+        fits = c->fits;
+    } else {
+        fits = complete(n, s, intent);
+        if (remember) {
+            *c = (struct st_completed){.node = *n, .taken = true, .fits = fits};
+            s->completed_count++;
+        }
+    }
+    n->index = s->count;
+    return fits;
 }
 
 void st_node_decide(struct st_plan *plan, const struct st_node *n)

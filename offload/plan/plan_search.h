@@ -38,12 +38,20 @@ struct st_base {
     uint64_t ops; /* about, of its programs */
 };
 
+/* What an intent means: the same intents are met on many ways. */
+struct st_completed {
+    struct st_node node;
+    bool taken, fits;
+};
+
 struct st_search {
     const struct st_machine *machine;
     struct st_base bases[1 + ST_CHUNK_SIZES]; /* the first: the default size */
     uint32_t base_count;
     struct st_node *nodes;
     uint32_t count, room;
+    struct st_completed *completed; /* by a hash of their intents; completed_room is a power of two */
+    uint32_t completed_count, completed_room;
     double fastest;
     uint32_t judged;
     uint32_t part; /* of ST_SEARCH_PARTS: what may be judged so far */
@@ -60,7 +68,7 @@ uint32_t st_search_values(uint32_t values[ST_RUNGS_MAX], const struct st_search 
 /** Of one axis, and those near the one that a node has, but not that itself. */
 void st_search_values_beside(struct st_values *v, const struct st_search *s, const struct st_node *from, enum st_axis axis);
 /** What an intent means; false: it does not fit. */
-bool st_search_complete(struct st_node *n, const struct st_search *s, const struct st_intent *intent);
+bool st_search_complete(struct st_node *n, struct st_search *s, const struct st_intent *intent);
 /** Of the plan of its base, which has its decisions. */
 void st_search_bound(struct st_node *n, const struct st_search *s);
 /** E_NOMEM. */

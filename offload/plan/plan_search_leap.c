@@ -35,7 +35,7 @@ static strata_status push_pair(struct pairs *pairs, const struct st_node *n)
 }
 
 /* Those that may be faster than all that is judged. */
-static strata_status find_pairs(struct pairs *pairs, const struct st_search *s, const struct st_node *from, enum st_axis a,
+static strata_status find_pairs(struct pairs *pairs, struct st_search *s, const struct st_node *from, enum st_axis a,
                                 const struct st_values *as, enum st_axis b, const struct st_values *bs)
 {
     strata_status st = STRATA_OK;
