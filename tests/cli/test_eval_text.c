@@ -90,6 +90,19 @@ static void bytes_need_no_tokenizer(void **state)
                        "eval --model {w}/model --seq-len 128 --data {w}/bytes.bin");
 }
 
+/* What is trained are tokens, what is evaluated is a text: the options of texts are that one's. */
+static void a_run_evaluates_texts(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(
+        w, &p,
+        "train --model {w}/model --data {w}/bytes.bin --seq-len 128 --max-steps 1 --eval-data {w}/one.txt --tokenizer byte");
+    assert_non_null(strstr(p.out, "eval after step 1: loss "));
+    program_free(&p);
+}
+
 /* The text is a pipe to which nobody writes all. */
 static void nothing_is_left_after_a_signal(void **state)
 {
@@ -142,6 +155,7 @@ int main(void)
         cmocka_unit_test(texts_are_evaluated_like_their_tokens),
         cmocka_unit_test(conversations_are_evaluated_like_their_tokens),
         cmocka_unit_test(bytes_need_no_tokenizer),
+        cmocka_unit_test(a_run_evaluates_texts),
         cmocka_unit_test(nothing_is_left_after_a_signal),
     };
 

@@ -5,6 +5,7 @@
 #include "tests/cli/workplace.h"
 #include "tests/common/json_member.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -122,6 +123,25 @@ static void the_table_has_the_plan(void **state)
     program_free(&p);
 }
 
+/* Tokens of all ranks in the time of their step, however many: 2^32 of 1024 ranks. */
+static void tokens_of_all_ranks_are_counted(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    st_json *root = plan(w, &p, "plan --model nano --seq-len 256 --micro-batch 128 --grad-accum 128 --json --scale " NODE);
+    double ranks = 0;
+
+    for (const st_json *row = st_json_first(st_json_get(root, "scale")); row != NULL; row = st_json_next(row)) {
+        const double tokens = json_number(row, "tokens_per_second") * json_number(row, "predicted_seconds");
+
+        ranks = json_number(row, "ranks");
+        assert_true(fabs(tokens / (ranks * 256 * 128 * 128) - 1) < 1e-6);
+    }
+    assert_true(ranks == 1024);
+    st_json_free(root);
+    program_free(&p);
+}
+
 /* What one rank cannot hold, several can: rows that do not fit say what lacks, and the others are compared with the first that
  * fits. */
 static void rows_that_do_not_fit_say_why(void **state)
@@ -173,6 +193,7 @@ int main(void)
         cmocka_unit_test(exchanges_are_beside_those_of_zero),
         cmocka_unit_test(a_rank_has_its_part_of_a_node),
         cmocka_unit_test(the_table_has_the_plan),
+        cmocka_unit_test(tokens_of_all_ranks_are_counted),
         cmocka_unit_test(rows_that_do_not_fit_say_why),
         cmocka_unit_test(a_plan_that_does_not_fit_has_the_table),
         cmocka_unit_test(an_unknown_network_is_named),

@@ -247,6 +247,14 @@ static void test_shards_stay_shards(void **state)
     }
     assert_int_equal(merge(m, a, dir, scratch_path("out")), STRATA_E_INPUT);
     assert_non_null(strstr(strata_last_error(), "exists already"));
+
+    /* An index of one file is one, too. */
+    put_shard(&all, 0, all.header.count, join(path, dir, "", "model-00001-of-00002.safetensors"));
+    put_index(&all, all.header.count, join(path, dir, "", "model.safetensors.index.json"));
+    assert_int_equal(unlink(join(path, dir, "", "model-00002-of-00002.safetensors")), 0);
+    assert_ok(merge(m, a, dir, scratch_path("single")));
+    same_file(dir, scratch_path("single"), "model.safetensors.index.json");
+    assert_int_equal(scratch_entries(scratch_path("single"), NULL), 3);
     close_tensors(&all);
     close_tensors(&one);
     close_tensors(&two);
@@ -660,6 +668,28 @@ static void test_pages_are_written_in_each_format(void **state)
     st_model_destroy(plain);
 }
 
+/* Each key has one value: null, where PEFT's own file has it, is not kept beside the one that is written. */
+static void check_nulls_are_replaced(struct st_model *m)
+{
+    static const char nulls[] = "{\"peft_type\":null,\"task_type\":null,\"bias\":null,\"base_model_name_or_path\":null,\"r\":2,"
+                                "\"lora_alpha\":null,\"target_modules\":null,\"fan_in_fan_out\":null,\"inference_mode\":null}";
+    struct st_hf_adapter_output output = {.model = m, .base = "nano", .dir = scratch_path("nulls")};
+    struct st_hf_adapter_writer *w;
+    struct st_adapter_spec *spec;
+    char *one, *other;
+
+    assert_ok(st_adapter_spec_parse(&spec, nulls, sizeof(nulls) - 1, "here"));
+    output.spec = spec;
+    assert_ok(st_hf_adapter_writer_open(&w, &output));
+    assert_ok(st_hf_adapter_writer_commit(w));
+    one = read_file(scratch_path("written/" ST_ADAPTER_CONFIG_NAME), NULL);
+    other = read_file(scratch_path("nulls/" ST_ADAPTER_CONFIG_NAME), NULL);
+    assert_string_equal(one, other);
+    free(one);
+    free(other);
+    st_adapter_spec_destroy(spec);
+}
+
 /* Of an object that says nothing PEFT gets everything that it would not know otherwise. */
 static void test_settings_are_whole(void **state)
 {
@@ -676,6 +706,7 @@ static void test_settings_are_whole(void **state)
     scratch_holds("written/" ST_ADAPTER_CONFIG_NAME,
                   "{\"peft_type\":\"LORA\",\"task_type\":\"CAUSAL_LM\",\"bias\":\"none\",\"base_model_name_or_path\":\"nano\","
                   "\"lora_alpha\":8,\"target_modules\":[\"c_attn\"],\"fan_in_fan_out\":true,\"inference_mode\":true,\"r\":2}\n");
+    check_nulls_are_replaced(m);
     assert_ok(st_hf_adapter_writer_open(
         &w, &(struct st_hf_adapter_output){.model = m, .base = "nano", .spec = spec, .dir = scratch_path("gone/deep")}));
     st_hf_adapter_writer_abort(w);

@@ -166,6 +166,9 @@ static void lengths_and_margins(void **state)
     static const struct {
         const char *template, *text;
     } rows[] = {{"{% for x in [1, 2, 3] %}{{ loop | length }}{% endfor %}", "333"},
+                {"{% set x = 1 %}{% macro m() %}{{ x }}{% endmacro %}{% for x in [5] %}{{ m() }}{% endfor %}", "1"},
+                {"{% macro m() %}{{ y is defined }}{% endmacro %}{% for y in [5] %}{{ m() }}{% endfor %}{% set y = 2 %}{{ m() }}",
+                 "FalseTrue"},
                 {"{{ 'a\nb' | indent(0) }}|{{ 'a\nb' | indent(0, true) }}|{{ 'a\nb' | indent(1) }}", "a\nb|a\nb|a\n b"}};
     st_json *m = talk(TALK);
 

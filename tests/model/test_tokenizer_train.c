@@ -79,6 +79,29 @@ static void test_merges_by_frequency(void **state)
     free(json);
 }
 
+/* Words in which a pair stands several times, one behind the other as well: the merges are those of counting all pairs anew for
+ * each of them. */
+static void test_pairs_that_repeat_in_a_word(void **state)
+{
+    static const char text[] = "abab abab cabab cababab bananan banana nana ababab cabcabcab cabcab xabyab xabyab xabyab";
+    struct st_train_report report;
+    struct st_train *t;
+    char *json;
+
+    (void)state;
+    assert_ok(st_train_create(&t));
+    assert_ok(st_train_feed(t, text, sizeof(text) - 1));
+    assert_ok(st_train_end_text(t));
+    assert_ok(st_train_write(t, 1000, scratch_path("e"), false, &report));
+    st_train_destroy(t);
+    json = read_file(scratch_path("e/tokenizer.json"), NULL);
+    assert_non_null(strstr(
+        json, "\"merges\":[[\"a\",\"b\"],[\"c\",\"ab\"],[\"a\",\"n\"],[\"ab\",\"ab\"],[\"\u0120\",\"cab\"],[\"\u0120\",\"x\"],"
+              "[\"y\",\"ab\"],[\"ab\",\"yab\"],[\"an\",\"an\"],[\"\u0120x\",\"abyab\"],[\"\u0120\",\"b\"],[\"\u0120\",\"abab\"],"
+              "[\"\u0120cab\",\"cab\"],[\"\u0120b\",\"anan\"]]"));
+    free(json);
+}
+
 static void test_what_it_refuses(void **state)
 {
     const unsigned order[] = {0, 1, 2};
@@ -195,6 +218,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_same_texts_give_the_same_files),
         cmocka_unit_test(test_merges_by_frequency),
+        cmocka_unit_test(test_pairs_that_repeat_in_a_word),
         cmocka_unit_test(test_what_it_refuses),
         cmocka_unit_test(test_every_allocation_may_fail),
         cmocka_unit_test(test_token_files),

@@ -115,7 +115,7 @@ static void check_norm_variants(struct df_device *d, strata_dtype dt)
     const struct st_rmsnorm heads = {.rows = 7, .heads = 3, .cols = 24, .stride = 100, .eps = EPS, .dt = dt};
     const struct st_rmsnorm queries = {.rows = 5, .heads = 1, .cols = 72, .stride = 104, .eps = EPS, .dt = dt};
     const struct st_rmsnorm distance = {.rows = 9, .heads = 1, .cols = 50, .stride = 50, .eps = EPS, .offset = 1.0f, .dt = dt};
-    const struct st_rmsnorm both = {.rows = 40, .heads = 4, .cols = 16, .stride = 64, .eps = EPS, .offset = 1.0f, .dt = dt};
+    const struct st_rmsnorm both = {.rows = 700, .heads = 4, .cols = 16, .stride = 64, .eps = EPS, .offset = 1.0f, .dt = dt};
 
     check_norm_of(d, &heads, dt, false);
     check_norm_of(d, &queries, dt, true);

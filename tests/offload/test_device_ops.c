@@ -243,35 +243,38 @@ static void bias_matches(void **state)
 
 /* --- embedding --- */
 
-/* documents: positions begin anew in rows 0, 4, 8, ... of a sequence. */
-static void check_positions(struct df_device *d, strata_dtype dt, bool documents)
+/* documents: positions begin anew in rows 0, 4, 8, ... of a sequence, other ones in each. */
+static void check_positions(struct df_device *d, strata_dtype dt, uint32_t sequences, bool documents)
 {
-    enum { SEQ = 13, ROWS = 3 * SEQ, COLS = 37 };
-    void *x = df_random(d, ROWS * COLS, dt, 1, 1, 0), *pos = df_random(d, SEQ * COLS, dt, 2, 1, 0);
-    void *dx = df_random(d, ROWS * COLS, dt, 3, 1, 0);
+    enum { SEQ = 13, COLS = 37 };
+    const uint32_t rows = sequences * SEQ;
+    void *x = df_random(d, rows * COLS, dt, 1, 1, 0), *pos = df_random(d, SEQ * COLS, dt, 2, 1, 0);
+    void *dx = df_random(d, rows * COLS, dt, 3, 1, 0);
     float *dpos = df_random(d, SEQ * COLS, STRATA_F32, 4, 1, 0);
-    int32_t *positions = df_alloc(d, ROWS, STRATA_F32);
-    double *want = df_doubles(x, ROWS * COLS, dt), *want_pos = df_doubles(dpos, SEQ * COLS, STRATA_F32);
+    int32_t *positions = df_alloc(d, rows, STRATA_F32);
+    double *want = df_doubles(x, rows * COLS, dt), *want_pos = df_doubles(dpos, SEQ * COLS, STRATA_F32);
 
-    for (uint32_t i = 0; i < ROWS; i++)
-        positions[i] = (int32_t)(i % SEQ % (documents ? 4 : SEQ));
-    for (uint32_t i = 0; i < ROWS * COLS; i++) {
+    for (uint32_t i = 0; i < rows; i++)
+        positions[i] = (int32_t)(i % SEQ % (documents ? 4 + i / SEQ % 5 : SEQ));
+    for (uint32_t i = 0; i < rows * COLS; i++) {
         const uint32_t at = (uint32_t)positions[i / COLS] * COLS + i % COLS;
 
         want[i] += df_at(pos, at, dt);
         want_pos[at] += df_at(dx, i, dt);
     }
-    df_ok(d->tensors->embed_add_position(d->dev, x, pos, documents ? positions : NULL, ROWS, SEQ, COLS, dt));
-    df_ok(d->tensors->embed_position_backward(d->dev, dpos, dx, documents ? positions : NULL, ROWS, SEQ, COLS, dt));
-    df_assert_close("positions", x, dt, want, ROWS * COLS, df_tolerance(dt) / 3);
+    df_ok(d->tensors->embed_add_position(d->dev, x, pos, documents ? positions : NULL, rows, SEQ, COLS, dt));
+    df_ok(d->tensors->embed_position_backward(d->dev, dpos, dx, documents ? positions : NULL, rows, SEQ, COLS, dt));
+    df_assert_close("positions", x, dt, want, rows * COLS, df_tolerance(dt) / 3);
     df_assert_close("dpos", dpos, STRATA_F32, want_pos, SEQ * COLS, df_tolerance(STRATA_F32));
     free(want), free(want_pos);
 }
 
 static void check_both_positions(struct df_device *d, strata_dtype dt)
 {
-    check_positions(d, dt, false);
-    check_positions(d, dt, true);
+    for (uint32_t sequences = 3; sequences <= 75; sequences += 72) { /* of one item of work, and of several */
+        check_positions(d, dt, sequences, false);
+        check_positions(d, dt, sequences, true);
+    }
 }
 
 static void positions_match(void **state)
