@@ -340,6 +340,7 @@ static void a_size_that_cannot_be_seen_is_an_error(void **state)
 
 static void deadline_names_the_oldest(void **state)
 {
+    uint64_t begin_ns;
     struct strata_io_opts opts = {sizeof(opts), .method = "fake", .queue_depth = 4};
     struct strata_io *io;
     struct strata_io_file *file;
@@ -352,7 +353,9 @@ static void deadline_names_the_oldest(void **state)
     assert_int_equal(strata_io_open_file(io, &file, "slow", STRATA_IO_READ | STRATA_IO_WRITE, 1 << 20), STRATA_OK);
     assert_int_equal(strata_io_read(file, 4096, buf, 4096, &first), STRATA_OK); /* 41 s each, were they not cancelled */
     assert_int_equal(strata_io_read(file, 8192, buf + 4096, 4096, &second), STRATA_OK);
+    begin_ns = st_clock_ns();
     assert_int_equal(strata_io_wait(io, second, 0.001, &result), STRATA_E_BUSY);
+    assert_true(st_clock_ns() - begin_ns >= 1000000); /* parts of a second count */
     assert_int_equal(result.status, STRATA_E_BUSY);
     assert_non_null(strstr(strata_last_error(), "read of 4096 bytes at offset 4096 of slow"));
     assert_int_equal(strata_io_wait_all(io, 0), STRATA_E_BUSY);
