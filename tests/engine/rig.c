@@ -169,32 +169,41 @@ strata_status rig_model(struct st_model **out, const struct rig_cell *cell)
     return st;
 }
 
+/* What a plan is made from, beside the workload. */
+static void plan_inputs(struct st_capacity *capacity, struct st_policy *policy, const struct rig_cell *cell, uint64_t device,
+                        uint64_t host)
+{
+    struct st_config config;
+
+    *capacity = (struct st_capacity){.bytes = {device, host, AMPLE}, .workers = cell->threads, .device_is_host = true};
+    rig_config(&config, cell, "");
+    st_config_policy(policy, &config);
+    policy->sets = cell->sets;
+    policy->part_bytes = cell->part_bytes;
+    policy->ranks = cell->ranks;
+    policy->rank = cell->rank;
+    policy->stage = cell->stage;
+}
+
 static strata_status plan_with(struct st_plan **out, const struct st_model *model, const struct rig_cell *cell, uint64_t device,
                                uint64_t host)
 {
-    const struct st_machine machine = {
-        .name = "rig", .capacity = {.bytes = {device, host, AMPLE}, .workers = cell->threads, .device_is_host = true}};
+    struct st_capacity capacity;
     struct st_policy policy;
-    struct st_config config;
 
-    rig_config(&config, cell, "");
-    st_config_policy(&policy, &config);
-    policy.sets = cell->sets;
-    policy.part_bytes = cell->part_bytes;
-    policy.ranks = cell->ranks;
-    policy.rank = cell->rank;
-    policy.stage = cell->stage;
+    plan_inputs(&capacity, &policy, cell, device, host);
     *out = NULL;
-    return st_plan_make(out, st_model_workload(model), &machine.capacity, &policy);
+    return st_plan_make(out, st_model_workload(model), &capacity, &policy);
 }
 
 static bool plans(const struct st_model *model, const struct rig_cell *cell, uint64_t device, uint64_t host)
 {
-    struct st_plan *plan;
-    const strata_status st = plan_with(&plan, model, cell, device, host);
+    struct st_capacity capacity;
+    struct st_policy policy;
+    bool fits;
 
-    st_plan_destroy(plan);
-    return st == STRATA_OK;
+    plan_inputs(&capacity, &policy, cell, device, host);
+    return st_plan_fits(&fits, st_model_workload(model), &capacity, &policy) == STRATA_OK && fits;
 }
 
 /* Least capacity of one tier with which the cell still plans. */
