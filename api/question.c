@@ -20,6 +20,7 @@ const char *st_question_tier(strata_tier tier)
 
 /* --- what would fit --- */
 
+/* Open until the end, so that all others share what hwloc has read of the machine. */
 static strata_status open_smallest(struct st_scene *s)
 {
     strata_status st = STRATA_OK;
@@ -246,13 +247,12 @@ static strata_status answer(struct st_answer *out, struct st_scene *s)
                         batch, ST_GRAD_ACCUM_MAX, out->seq);
     s->seq = out->seq;
     out->sequences = s->sequences = (uint32_t)(batch / out->seq);
-    if ((st = st_question_search(&found, s, &s->machine, CHOICES, 0)) != STRATA_OK)
+    if ((st = open_smallest(s)) != STRATA_OK || (st = st_question_search(&found, s, &s->machine, CHOICES, 0)) != STRATA_OK)
         goto done;
     memcpy(out->tried, found.tried, sizeof(out->tried));
     out->tried_count = found.count;
     out->best = found.best;
-    if ((st = open_smallest(s)) == STRATA_OK)
-        st = found.count > 0 ? take_best(out, &found, s) : find_least(out, s);
+    st = found.count > 0 ? take_best(out, &found, s) : find_least(out, s);
     for (enum st_change c = 0; st == STRATA_OK && s->smallest[0]->hardware != NULL && c < ST_CHANGE_COUNT; c++)
         st = try_change(&out->changed[c], s, c, out->plan != NULL ? out->plan->plan : NULL);
 done:

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <hwloc.h>
 #include <math.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +26,17 @@ struct unit {
     uint32_t node; /* index into nodes */
 };
 
+/* The machine as hwloc describes it, which it reads from some hundred files: one for all topologies of it that are loaded at the
+ * same time.  What of it this process may use, and what memory is free, each asks for itself. */
+static struct {
+    pthread_mutex_t lock;
+    hwloc_topology_t hwloc; /* NULL while nobody uses it */
+    uint32_t users;
+} machine = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 struct st_topology {
-    hwloc_topology_t hwloc;
+    hwloc_topology_t hwloc; /* machine.hwloc if `joined`, else its own, of a description */
+    bool joined;
     struct unit *units; /* [unit_count], one per core before second threads; nodes in order within each */
     uint32_t unit_count;
     uint32_t core_count;        /* unit_count, or less under a quota */
@@ -255,23 +265,53 @@ static void read_cpu_name(struct st_topology *topo)
 
 /* --- load --- */
 
-static strata_status load_hwloc(struct st_topology *topo, const char *synthetic)
+static strata_status load_hwloc(hwloc_topology_t *out, const char *synthetic, bool without_affinity)
 {
-    if (st_fault("topology.load", 0) < 0 || hwloc_topology_init(&topo->hwloc) != 0) {
-        topo->hwloc = NULL;
+    hwloc_topology_t hwloc;
+
+    if (st_fault("topology.load", 0) < 0 || hwloc_topology_init(&hwloc) != 0)
         return st_error(STRATA_E_INTERNAL, "topology: hwloc could not start");
-    }
-    if (synthetic != NULL && hwloc_topology_set_synthetic(topo->hwloc, synthetic) != 0)
+    if (synthetic != NULL && hwloc_topology_set_synthetic(hwloc, synthetic) != 0) {
+        hwloc_topology_destroy(hwloc);
         return st_error(STRATA_E_INVAL, "topology: hwloc does not understand \"%s\"", synthetic);
-    topo->affinity_refused = synthetic == NULL && affinity_refused();
-    if (topo->affinity_refused) {
-        st_log(ST_LOG_NOTICE, "the system does not say which processors this process may use: using all of the machine's");
-        (void)hwloc_topology_set_components(topo->hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
-                                            "x86"); /* it binds to each processor */
     }
-    if (hwloc_topology_load(topo->hwloc) != 0)
+    if (without_affinity) /* this component binds to each processor */
+        (void)hwloc_topology_set_components(hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
+    if (hwloc_topology_load(hwloc) != 0) {
+        hwloc_topology_destroy(hwloc);
         return st_error(STRATA_E_INTERNAL, "topology: hwloc could not read the machine: %s", strerror(errno));
+    }
+    *out = hwloc;
     return STRATA_OK;
+}
+
+static strata_status join_machine(struct st_topology *topo)
+{
+    strata_status st = STRATA_OK;
+
+    topo->affinity_refused = affinity_refused();
+    if (topo->affinity_refused)
+        st_log(ST_LOG_NOTICE, "the system does not say which processors this process may use: using all of the machine's");
+    pthread_mutex_lock(&machine.lock);
+    if (machine.users == 0)
+        st = load_hwloc(&machine.hwloc, NULL, topo->affinity_refused);
+    if (st == STRATA_OK) {
+        machine.users++;
+        topo->hwloc = machine.hwloc;
+        topo->joined = true;
+    }
+    pthread_mutex_unlock(&machine.lock);
+    return st;
+}
+
+static void leave_machine(void)
+{
+    pthread_mutex_lock(&machine.lock);
+    if (--machine.users == 0) {
+        hwloc_topology_destroy(machine.hwloc);
+        machine.hwloc = NULL;
+    }
+    pthread_mutex_unlock(&machine.lock);
 }
 
 strata_status st_topology_load_from(struct st_topology **out, const struct st_topology_source *source)
@@ -285,7 +325,7 @@ strata_status st_topology_load_from(struct st_topology **out, const struct st_to
         return st_error(STRATA_E_NOMEM, "topology: no memory");
     st_cgroup_read(&limits, source->cgroup_root != NULL ? source->cgroup_root : "/sys/fs/cgroup",
                    source->membership != NULL ? source->membership : "/proc/self/cgroup");
-    st = load_hwloc(topo, source->synthetic);
+    st = source->synthetic != NULL ? load_hwloc(&topo->hwloc, source->synthetic, false) : join_machine(topo);
     if (st == STRATA_OK)
         st = list_units(topo, source, limits.cpu_list);
     if (st != STRATA_OK) {
@@ -318,7 +358,9 @@ void st_topology_destroy(struct st_topology *topo)
 {
     if (topo == NULL)
         return;
-    if (topo->hwloc != NULL)
+    if (topo->joined)
+        leave_machine();
+    else if (topo->hwloc != NULL)
         hwloc_topology_destroy(topo->hwloc);
     free(topo->units);
     free(topo->nodes);

@@ -197,6 +197,28 @@ static void test_bind(void **state)
     st_topology_destroy(topo);
 }
 
+/* The machine is read once for all that are loaded at the same time, and anew after the last one is gone. */
+static void test_several_at_once(void **state)
+{
+    struct st_topology *first, *second, *third;
+    cpu_set_t before;
+
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
+    assert_int_equal(st_topology_load(&first, NULL), STRATA_OK);
+    st_fault_arm(&(struct st_fault_spec){.site = "topology.load", .result = -EIO});
+    assert_int_equal(st_topology_load(&second, NULL), STRATA_OK);
+    assert_int_equal(st_topology_core_count(second), st_topology_core_count(first));
+    st_topology_destroy(first);
+    assert_true(st_topology_bind(second, 0) == STRATA_OK || st_topology_has_quota(second));
+    assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
+    st_topology_destroy(second);
+    assert_int_equal(st_topology_load(&third, NULL), STRATA_E_INTERNAL);
+    assert_int_equal(st_fault_disarm(), 1);
+    assert_int_equal(st_topology_load(&third, NULL), STRATA_OK);
+    st_topology_destroy(third);
+}
+
 static void test_single_failure_walk(void **state)
 {
     struct fault_walk walk = {.result = -ENOMEM};
@@ -428,6 +450,7 @@ int main(void)
         cmocka_unit_test(test_without_limits_it_is_the_machines_memory),
         cmocka_unit_test(test_limits_apply),
         cmocka_unit_test(test_bind),
+        cmocka_unit_test(test_several_at_once),
         cmocka_unit_test(test_single_failure_walk),
         cmocka_unit_test(test_workers_fill_a_node),
         cmocka_unit_test(test_interleaved_numbers),
