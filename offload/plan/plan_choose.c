@@ -156,6 +156,7 @@ strata_status st_plan_choose(struct st_plan **plan, const struct st_machine *rat
             st_plan_destroy(s.bases[i].plan);
     }
     free(s.nodes);
+    free(s.places);
     free(s.completed);
     return st == STRATA_OK ? st_plan_build(*plan) : st;
 }

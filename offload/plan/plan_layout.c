@@ -8,6 +8,7 @@
 #include "kernels/kernels.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,7 +140,9 @@ void st_walk_take_pool(struct st_walk *k, struct st_pool *pool, uint32_t count, 
 {
     assert(count <= ST_POOL_SLOTS_MAX);
     pool->count = bytes == 0 ? 0 : count;
-    for (uint32_t i = 0; i < pool->count; i++)
+    if (!k->build)
+        st_walk_take_many(k, tier, bytes, pool->count);
+    for (uint32_t i = 0; i < pool->count && k->build; i++)
         pool->buffer[i] = st_walk_take(k, tier, bytes, item);
 }
 
@@ -438,7 +441,7 @@ strata_status st_layout_make(struct st_layout *lay, struct st_plan *plan, bool b
 {
     struct st_walk k = {.lay = lay, .plan = plan, .build = build};
 
-    memset(lay, 0, sizeof(*lay));
+    memset(lay, 0, build ? sizeof(*lay) : offsetof(struct st_layout, weights)); /* each pool's count is set below */
     if (build) {
         plan->item_count = 0;
         plan->program.buffer_count = 0;

@@ -29,16 +29,25 @@ static void note_sizes(struct st_node *n, const struct st_plan *plan)
     n->memory = needed[STRATA_TIER_DEVICE] + needed[STRATA_TIER_HOST];
 }
 
+static void forget_places(struct st_search *s)
+{
+    memset(s->places, 0, 2 * (size_t)s->room * sizeof(*s->places));
+    s->placed = 0;
+}
+
 strata_status st_search_push(struct st_search *s, const struct st_node *n)
 {
     if (s->count == s->room) {
         const uint32_t room = s->room == 0 ? 1024 : 2 * s->room;
-        struct st_node *grown = realloc(s->nodes, room * sizeof(*grown));
+        struct st_node *nodes = realloc(s->nodes, room * sizeof(*nodes));
+        uint32_t *places;
 
-        if (grown == NULL)
+        s->nodes = nodes != NULL ? nodes : s->nodes;
+        if (nodes == NULL || (places = realloc(s->places, 2 * (size_t)room * sizeof(*places))) == NULL)
             return st_error(STRATA_E_NOMEM, "plan: no memory for %u candidates", room);
-        s->nodes = grown;
+        s->places = places;
         s->room = room;
+        forget_places(s);
     }
     s->nodes[s->count++] = *n;
     return STRATA_OK;
@@ -67,13 +76,18 @@ static bool complete(struct st_node *n, const struct st_search *s, const struct 
     return true;
 }
 
+static uint64_t mix(uint64_t hash, uint32_t word)
+{
+    return (hash ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
 /* The place of an intent among those that are remembered, or the free one for it. */
 static struct st_completed *place_of(const struct st_search *s, const struct st_intent *intent)
 {
     uint64_t hash = 0;
 
     for (uint32_t a = 0; a < ST_AXIS_COUNT; a++)
-        hash = (hash ^ intent->on[a]) * UINT64_C(0x9e3779b97f4a7c15);
+        hash = mix(hash, intent->on[a]);
     for (uint32_t i = (uint32_t)(hash >> 32);; i++) {
         struct st_completed *c = &s->completed[i % s->completed_room];
 
@@ -205,12 +219,31 @@ strata_status st_search_judge(struct st_search *s, struct st_node *n)
     return STRATA_OK;
 }
 
-struct st_node *st_search_known(const struct st_search *s, const struct st_node *n)
+/* The place of a node with these decisions, or the free one for it. */
+static uint32_t *place_of_node(const struct st_search *s, const struct st_node *n)
 {
-    for (uint32_t i = 0; i < s->count; i++)
-        if (st_node_compare_decisions(&s->nodes[i], n) == 0)
-            return &s->nodes[i];
-    return NULL;
+    uint32_t words[sizeof(n->decided) / sizeof(uint32_t)];
+    uint64_t hash = mix(mix(0, n->intent.on[ST_AXIS_UPDATE]), n->intent.on[ST_AXIS_CHUNKS]);
+
+    memcpy(words, &n->decided, sizeof(words));
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        hash = mix(hash, words[i]);
+    for (uint32_t i = (uint32_t)(hash >> 32);; i++) {
+        uint32_t *place = &s->places[i % (2 * s->room)];
+
+        if (*place == 0 || st_node_compare_decisions(&s->nodes[*place - 1], n) == 0)
+            return place;
+    }
+}
+
+struct st_node *st_search_known(struct st_search *s, const struct st_node *n)
+{
+    uint32_t place;
+
+    for (; s->placed < s->count; s->placed++)
+        *place_of_node(s, &s->nodes[s->placed]) = s->placed + 1;
+    place = *place_of_node(s, n);
+    return place != 0 ? &s->nodes[place - 1] : NULL;
 }
 
 strata_status st_search_meet(struct st_search *s, struct st_node *n, double seconds)
@@ -244,11 +277,17 @@ int st_node_compare_keys(const void *left, const void *right)
     return decisions != 0 ? decisions : a->index < b->index ? -1 : a->index > b->index;
 }
 
-int st_node_compare_seconds(const void *left, const void *right)
+static int compare_seconds(const void *left, const void *right)
 {
     const struct st_node *a = left, *b = right;
 
     return a->seconds < b->seconds ? -1 : a->seconds > b->seconds ? 1 : a->index < b->index ? -1 : a->index > b->index;
+}
+
+void st_search_sort(struct st_search *s)
+{
+    qsort(s->nodes, s->count, sizeof(*s->nodes), compare_seconds);
+    forget_places(s);
 }
 
 static bool same_kind(const struct st_node *a, const struct st_node *b)
@@ -261,7 +300,7 @@ uint32_t st_search_kinds(struct st_node fastest[ST_KINDS], struct st_search *s)
 {
     uint32_t count = 0;
 
-    qsort(s->nodes, s->count, sizeof(*s->nodes), st_node_compare_seconds);
+    st_search_sort(s);
     for (uint32_t i = 0; i < s->count && count < ST_KINDS; i++) {
         bool is_new = true;
 

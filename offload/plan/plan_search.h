@@ -49,7 +49,8 @@ struct st_search {
     struct st_base bases[1 + ST_CHUNK_SIZES]; /* the first: the default size */
     uint32_t base_count;
     struct st_node *nodes;
-    uint32_t count, room;
+    uint32_t count, room;     /* room is a power of two */
+    uint32_t *places, placed; /* [2 * room]: 1 + the index of each of the first `placed` nodes, by a hash of their decisions */
     struct st_completed *completed; /* by a hash of their intents; completed_room is a power of two */
     uint32_t completed_count, completed_room;
     double fastest;
@@ -86,13 +87,14 @@ bool st_search_spent(const struct st_search *s);
 /** Whether a node's bound is well above what has been reached. */
 bool st_search_hopeless(const struct st_node *n, double seconds);
 /** The judged node with the same decisions, or NULL. */
-struct st_node *st_search_known(const struct st_search *s, const struct st_node *n);
+struct st_node *st_search_known(struct st_search *s, const struct st_node *n);
+/** Sorts the nodes, all of which are judged: the fastest first. */
+void st_search_sort(struct st_search *s);
 /** Judges a completed node and adds it, or takes what is known of it.  Its seconds stay NaN if it is hopeless against `seconds`,
  * or if no more is judged.  E_NOMEM. */
 strata_status st_search_meet(struct st_search *s, struct st_node *n, double seconds);
-/** By bound and work; by judged seconds: for qsort(). */
+/** By bound and work: for qsort(). */
 int st_node_compare_keys(const void *left, const void *right);
-int st_node_compare_seconds(const void *left, const void *right);
 /** The fastest node of each policy, order, tier and of state that streams or does not; fastest first.  Returns how many. */
 uint32_t st_search_kinds(struct st_node fastest[ST_KINDS], struct st_search *s);
 

@@ -1,7 +1,6 @@
 /* plan_search_descend.c - from judged candidates to faster ones nearby. */
 #include "offload/plan/plan_search.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define STARTS 256u /* of the descent, at most */
@@ -103,7 +102,7 @@ strata_status st_search_descend(struct st_search *s)
     const uint32_t count = s->count < STARTS ? s->count : STARTS;
     strata_status st = STRATA_OK;
 
-    qsort(s->nodes, s->count, sizeof(*s->nodes), st_node_compare_seconds);
+    st_search_sort(s);
     memcpy(starts, s->nodes, count * sizeof(*starts));
     for (uint32_t pass = 0; pass < 2; pass++)
         for (uint32_t i = 0; i < count && st == STRATA_OK && !st_search_spent(s); i++) {
@@ -125,7 +124,7 @@ strata_status st_search_recut(struct st_search *s)
     const uint32_t count = s->count < RECUT ? s->count : RECUT;
     strata_status st = STRATA_OK;
 
-    qsort(s->nodes, s->count, sizeof(*s->nodes), st_node_compare_seconds);
+    st_search_sort(s);
     memcpy(fastest, s->nodes, count * sizeof(*fastest));
     for (uint32_t i = 0; i < count; i++)
         for (uint32_t v = ST_SLOT_PROFILES; v < s->base_count * ST_SLOT_PROFILES && st == STRATA_OK; v++) {

@@ -125,7 +125,7 @@ strata_status st_search_leap_last(struct st_search *s)
 {
     struct st_node best;
 
-    qsort(s->nodes, s->count, sizeof(*s->nodes), st_node_compare_seconds);
+    st_search_sort(s);
     best = s->nodes[0];
     return leap_from(s, &best, true);
 }
