@@ -8,7 +8,7 @@
 #ifndef OFFLOAD_PLAN_EMIT_INTERNAL_H
 #define OFFLOAD_PLAN_EMIT_INTERNAL_H
 
-#include "offload/plan/plan_internal.h"
+#include "offload/plan/plan_predicates.h"
 
 enum {
     PRO = ST_PHASE_PROLOGUE,

@@ -2,7 +2,7 @@
  *
  * plan_choose.c decides what to do with the memory that is left. */
 #include "offload/optim/optimizer.h"
-#include "offload/plan/plan_internal.h"
+#include "offload/plan/plan_predicates.h"
 #include "offload/program/tables.h"
 #include "offload/simulate/simulate.h"
 

@@ -7,7 +7,7 @@
 #ifndef OFFLOAD_PLAN_PLAN_CHOOSE_INTERNAL_H
 #define OFFLOAD_PLAN_PLAN_CHOOSE_INTERNAL_H
 
-#include "offload/plan/plan_internal.h"
+#include "offload/plan/plan_predicates.h"
 
 #define ST_SLOT_PROFILES 5u
 #define ST_RUNGS_MAX     64u

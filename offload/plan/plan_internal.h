@@ -5,7 +5,7 @@
  * plan_choose.c  the fastest of many candidates (plan_choose_internal.h)
  * plan_draft.c   about how fast the choice will be, in a hundredth of its time
  * plan_traffic.c bytes that a placement moves, from the decisions alone
- * plan_predicates.c  what the decisions say of a page
+ * plan_predicates.h  what the decisions say of a page
  * plan_layout.c  from decisions to sizes, and to buffers
  * plan_sums.c    sums that make both quick
  * emit*.c        the program (emit_internal.h) */
@@ -79,35 +79,6 @@ void st_layout_fini(struct st_layout *lay);
 /* The slots of its pools; 0 if nothing needs them. */
 struct st_slots st_layout_slots(const struct st_layout *lay);
 
-/* Placement predicates, functions of the decisions alone. */
-bool st_place_horizontal(const struct st_plan *plan);
-bool st_place_resident(const struct st_plan *plan, uint32_t page);
-bool st_place_device_state(const struct st_plan *plan, uint32_t page);
-bool st_place_streamed(const struct st_plan *plan, uint32_t page);      /* its state is moved to the device for the update */
-bool st_place_device_update(const struct st_plan *plan, uint32_t page); /* either */
-enum st_where st_place_home(const struct st_plan *plan, uint32_t page); /* of its weights */
-bool st_place_table_resident(const struct st_plan *plan);               /* every slice */
-bool st_place_gather_on_host(const struct st_plan *plan);               /* the lookup */
-/* The final norm and the positions: they have their own slots, so that no block's slot waits for them. */
-bool st_place_is_small(const struct st_plan *plan, uint32_t page);
-bool st_place_is_table(const struct st_plan *plan, uint32_t page);
-bool st_place_trained(const struct st_plan *plan, uint32_t page);
-enum st_where st_place_sum(const struct st_plan *plan, uint32_t page); /* as in struct st_page_place */
-/* Micro-batches add to its sum: not only the lookup, as to an untied table's. */
-bool st_place_has_leaves(const struct st_plan *plan, uint32_t page);
-/* Whether its sum in host memory is of the rank's shard alone. */
-bool st_place_sum_cut(const struct st_plan *plan, uint32_t page);
-/* Whether its rounded gradient, if the host updates it, has a place of its own in host memory.  If not, it passes through slots,
- * and waits on NVMe for an update that waits. */
-bool st_place_keeps_grad(const struct st_plan *plan, uint32_t page);
-/* Whether rounded gradients wait for the norm of all. */
-bool st_place_grads_wait(const struct st_plan *plan);
-/* Whether a gradient of fp32 is its sum. */
-bool st_place_rounds_in_place(const struct st_plan *plan);
-/* Whether what is saved may, by the policy, be at home on the device. */
-bool st_place_saves_from_device(const struct st_plan *plan);
-/* First chunk whose state is not on the device; chunks up to it, then those cached in host memory. */
-uint32_t st_place_device_chunks(const struct st_plan *plan);
 /* Which chunks of the state are the cached ones (plan_spread.c): of those on NVMe, that many are put in host memory. */
 void st_plan_spread(struct st_plan *plan);
 

@@ -2,7 +2,7 @@
 #ifndef OFFLOAD_PLAN_PLAN_LAYOUT_INTERNAL_H
 #define OFFLOAD_PLAN_PLAN_LAYOUT_INTERNAL_H
 
-#include "offload/plan/plan_internal.h"
+#include "offload/plan/plan_predicates.h"
 
 /* Rows of the plan's table. */
 enum st_layout_item {

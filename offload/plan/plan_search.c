@@ -89,7 +89,7 @@ static struct st_completed *place_of(const struct st_search *s, const struct st_
     for (uint32_t a = 0; a < ST_AXIS_COUNT; a++)
         hash = mix(hash, intent->on[a]);
     for (uint32_t i = (uint32_t)(hash >> 32);; i++) {
-        struct st_completed *c = &s->completed[i % s->completed_room];
+        struct st_completed *c = &s->completed[i & (s->completed_room - 1)];
 
         if (!c->taken || memcmp(&c->node.intent, intent, sizeof(*intent)) == 0)
             return c;
@@ -229,7 +229,7 @@ static uint32_t *place_of_node(const struct st_search *s, const struct st_node *
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
         hash = mix(hash, words[i]);
     for (uint32_t i = (uint32_t)(hash >> 32);; i++) {
-        uint32_t *place = &s->places[i % (2 * s->room)];
+        uint32_t *place = &s->places[i & (2 * s->room - 1)];
 
         if (*place == 0 || st_node_compare_decisions(&s->nodes[*place - 1], n) == 0)
             return place;

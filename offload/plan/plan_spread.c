@@ -4,7 +4,7 @@
  * while the updates of their pages run and overloaded afterwards.  Chunks of the same size are interchangeable, so within each
  * size the cached ones are spread evenly over the order of updates.  The table's chunks come first, since nothing hides the
  * table's update. */
-#include "offload/plan/plan_internal.h"
+#include "offload/plan/plan_predicates.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* plan_sums.c - sums over pages and chunks, computed once, so that sizing a candidate need not go through them. */
-#include "offload/plan/plan_internal.h"
+#include "offload/plan/plan_predicates.h"
 
 #include "core/base/error.h"
 

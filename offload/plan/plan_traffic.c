@@ -3,7 +3,7 @@
  * The counts of each page follow the program's rules (emit_update.c, emit_backward.c): a pass brings a page in once for forward
  * and once for backward, and an update that runs beside such a use shares the transfer.  A test over random plans checks that the
  * sums equal those of the program. */
-#include "offload/plan/plan_internal.h"
+#include "offload/plan/plan_predicates.h"
 
 /* Transfers of one page in a window: of all its weights, of those that an update changes, of its rounded gradient and of its fp32
  * sum. */

@@ -1,7 +1,7 @@
 /* test_plan_spread - which chunks of the state are cached: as many bytes as were decided, spread evenly over the updates. */
 #include "plan_fixture.h"
 
-#include "offload/plan/plan_internal.h"
+#include "offload/plan/plan_predicates.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

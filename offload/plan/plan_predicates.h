@@ -1,42 +1,48 @@
-/* plan_predicates.c - what the decisions mean for a page: where its weights, its sum and its update are. */
+/* offload/plan/plan_predicates.h - what the decisions mean for a page: where its weights, its sum and its update are.
+ *
+ * Functions of the decisions alone.  Inline, since the search asks them for each of its candidates. */
+#ifndef OFFLOAD_PLAN_PLAN_PREDICATES_H
+#define OFFLOAD_PLAN_PLAN_PREDICATES_H
+
 #include "offload/plan/plan_internal.h"
 
-bool st_place_horizontal(const struct st_plan *plan)
+static inline bool st_place_horizontal(const struct st_plan *plan)
 {
     return plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL;
 }
 
-bool st_place_is_table(const struct st_plan *plan, uint32_t page)
+static inline bool st_place_is_table(const struct st_plan *plan, uint32_t page)
 {
     return plan->program.workload.pages[page].kind == ST_PAGE_TABLE;
 }
 
-bool st_place_is_small(const struct st_plan *plan, uint32_t page)
+/* The final norm and the positions: they have their own slots, so that no block's slot waits for them. */
+static inline bool st_place_is_small(const struct st_plan *plan, uint32_t page)
 {
     const enum st_page_kind kind = plan->program.workload.pages[page].kind;
 
     return kind == ST_PAGE_NORM || kind == ST_PAGE_POSITIONS;
 }
 
-bool st_place_trained(const struct st_plan *plan, uint32_t page)
+static inline bool st_place_trained(const struct st_plan *plan, uint32_t page)
 {
     return plan->program.workload.pages[page].trained_elems > 0 && !plan->policy.forward_only;
 }
 
-bool st_place_resident(const struct st_plan *plan, uint32_t page)
+static inline bool st_place_resident(const struct st_plan *plan, uint32_t page)
 {
     return page < plan->decided.resident_pages;
 }
 
 /* State goes to the device page by page from the bottom; the table's slices all together or not at all. */
-bool st_place_device_state(const struct st_plan *plan, uint32_t page)
+static inline bool st_place_device_state(const struct st_plan *plan, uint32_t page)
 {
     return plan->decided.device_state_pages >= plan->program.workload.table_count && page < plan->decided.device_state_pages;
 }
 
 /* Only blocks are streamed, since the table's sum waits in host memory. They are evenly spread, so that both processors work all
  * the time. */
-bool st_place_streamed(const struct st_plan *plan, uint32_t page)
+static inline bool st_place_streamed(const struct st_plan *plan, uint32_t page)
 {
     const struct st_workload *w = &plan->program.workload;
     const uint32_t first = plan->decided.device_state_pages > w->block_first ? plan->decided.device_state_pages : w->block_first;
@@ -48,13 +54,20 @@ bool st_place_streamed(const struct st_plan *plan, uint32_t page)
     return (rank + 1) * plan->decided.streamed / ST_STREAMED_PARTS > rank * plan->decided.streamed / ST_STREAMED_PARTS;
 }
 
-bool st_place_device_update(const struct st_plan *plan, uint32_t page)
+/* Its state is on the device, or moved there for the update. */
+static inline bool st_place_device_update(const struct st_plan *plan, uint32_t page)
 {
     return st_place_device_state(plan, page) || st_place_streamed(plan, page);
 }
 
+/* Every slice. */
+static inline bool st_place_table_resident(const struct st_plan *plan)
+{
+    return plan->decided.resident_pages >= plan->program.workload.table_first + plan->program.workload.table_count;
+}
+
 /* A table that is gathered on the host keeps all its slices there; so does a page that the host updates. */
-enum st_where st_place_home(const struct st_plan *plan, uint32_t page)
+static inline enum st_where st_place_home(const struct st_plan *plan, uint32_t page)
 {
     const bool gathered = st_place_is_table(plan, page) && !st_place_table_resident(plan);
     const bool host_update = st_place_trained(plan, page) && !st_place_device_update(plan, page);
@@ -66,14 +79,9 @@ enum st_where st_place_home(const struct st_plan *plan, uint32_t page)
     return ST_WHERE_HOST;
 }
 
-bool st_place_table_resident(const struct st_plan *plan)
-{
-    return plan->decided.resident_pages >= plan->program.workload.table_first + plan->program.workload.table_count;
-}
-
 /* A table that the host updates in its home there is looked up there, too: a few rows cross the link before the whole table has.
  * Not one with its home on NVMe, cached or not: what a placement needs must not jump with the pages cached. */
-bool st_place_gather_on_host(const struct st_plan *plan)
+static inline bool st_place_gather_on_host(const struct st_plan *plan)
 {
     const struct st_workload *w = &plan->program.workload;
 
@@ -83,14 +91,21 @@ bool st_place_gather_on_host(const struct st_plan *plan)
 
 /* Whether page p's fp32 sum must outlive the ops of its layer.  The table's last addend comes at the step's end; with horizontal
  * accumulation every page's comes with the last micro-batch. */
-static bool sum_outlives(const struct st_plan *plan, uint32_t p)
+static inline bool st_place_sum_outlives(const struct st_plan *plan, uint32_t p)
 {
     const bool between = st_place_horizontal(plan) && plan->program.workload.grad_accum > 1;
 
     return st_place_is_table(plan, p) || between;
 }
 
-enum st_where st_place_sum(const struct st_plan *plan, uint32_t p)
+/* Whether a gradient of fp32 is its sum. */
+static inline bool st_place_rounds_in_place(const struct st_plan *plan)
+{
+    return plan->sums->trained_f32 && plan->program.ranks == 1;
+}
+
+/* As in struct st_page_place. */
+static inline enum st_where st_place_sum(const struct st_plan *plan, uint32_t p)
 {
     const bool device_update = st_place_device_update(plan, p);
 
@@ -98,19 +113,21 @@ enum st_where st_place_sum(const struct st_plan *plan, uint32_t p)
         return ST_WHERE_NONE;
     if (device_update && st_place_rounds_in_place(plan))
         return ST_WHERE_DEVICE;
-    if (!sum_outlives(plan, p))
+    if (!st_place_sum_outlives(plan, p))
         return ST_WHERE_STREAMED;
     return device_update || (!st_place_is_table(plan, p) && p < plan->decided.device_accum_pages) ? ST_WHERE_DEVICE
                                                                                                   : ST_WHERE_HOST;
 }
 
-bool st_place_has_leaves(const struct st_plan *plan, uint32_t p)
+/* Micro-batches add to its sum: not only the lookup, as to an untied table's. */
+static inline bool st_place_has_leaves(const struct st_plan *plan, uint32_t p)
 {
     return st_place_trained(plan, p) && (plan->program.workload.tied || !st_place_is_table(plan, p));
 }
 
-/* The table's, which is exchanged before it goes there; not where the rank's own partial sums wait there, too. */
-bool st_place_sum_cut(const struct st_plan *plan, uint32_t p)
+/* Whether its sum in host memory is of the rank's shard alone: the table's, which is exchanged before it goes there; not where the
+ * rank's own partial sums wait there, too. */
+static inline bool st_place_sum_cut(const struct st_plan *plan, uint32_t p)
 {
     const bool between = plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL && plan->program.workload.grad_accum > 1;
 
@@ -118,22 +135,21 @@ bool st_place_sum_cut(const struct st_plan *plan, uint32_t p)
            !between;
 }
 
-bool st_place_keeps_grad(const struct st_plan *plan, uint32_t page)
+/* Whether its rounded gradient, if the host updates it, has a place of its own in host memory.  If not, it passes through slots,
+ * and waits on NVMe for an update that waits. */
+static inline bool st_place_keeps_grad(const struct st_plan *plan, uint32_t page)
 {
     return plan->policy.optimizer_tier != STRATA_TIER_NVME || page < plan->decided.host_grad_pages;
 }
 
-bool st_place_grads_wait(const struct st_plan *plan)
+/* Whether rounded gradients wait for the norm of all. */
+static inline bool st_place_grads_wait(const struct st_plan *plan)
 {
     return plan->policy.update != ST_UPDATE_IN_BACKWARD && !plan->policy.forward_only;
 }
 
-bool st_place_rounds_in_place(const struct st_plan *plan)
-{
-    return plan->sums->trained_f32 && plan->program.ranks == 1;
-}
-
-bool st_place_saves_from_device(const struct st_plan *plan)
+/* Whether what is saved may, by the policy, be at home on the device. */
+static inline bool st_place_saves_from_device(const struct st_plan *plan)
 {
     const struct st_policy *policy = &plan->policy;
 
@@ -141,7 +157,8 @@ bool st_place_saves_from_device(const struct st_plan *plan)
            (policy->cache != 0 || policy->optimizer_tier == STRATA_TIER_DEVICE || policy->param_tier == STRATA_TIER_DEVICE);
 }
 
-uint32_t st_place_device_chunks(const struct st_plan *plan)
+/* First chunk whose state is not on the device; chunks up to it, then those cached in host memory. */
+static inline uint32_t st_place_device_chunks(const struct st_plan *plan)
 {
     const uint32_t pages = plan->decided.device_state_pages;
 
@@ -149,3 +166,5 @@ uint32_t st_place_device_chunks(const struct st_plan *plan)
         return 0;
     return pages < plan->program.workload.page_count ? plan->program.pages[pages].chunk_first : plan->program.chunk_count;
 }
+
+#endif
