@@ -30,7 +30,7 @@ if [ $together = yes ]; then
     [ "$seconds" -gt 0 ] || seconds=1
 fi
 mkdir -p "$build"
-if ! { CC=clang cmake --preset asan -B "$build" -DSTRATA_FUZZ=ON -DSTRATA_SANITIZE=address,undefined,fuzzer-no-link &&
+if ! { CC=clang cmake --preset asan -B "$build" -DSTRATA_FUZZ=ON -DSTRATA_CUDA=OFF -DSTRATA_SANITIZE=address,undefined,fuzzer-no-link &&
     cmake --build "$build" -j "$jobs" --target $targets; } >"$build/build.log" 2>&1; then
     cat "$build/build.log"
     exit 1
