@@ -3,7 +3,8 @@
  *
  *     test_cli_fault_walk [PASSES [COMMAND]...]
  *
- * Of each site so many passes fail, from the first to the last; 0: every one.  Default: one, the first or the last, or a few.
+ * Of each site so many passes fail, from the first to the last; 0: every one.  Default: one, the first or the last, or a few; and
+ * of the command lines that begin with the same word and pass a site, one: of its sites they take turns.
  * Commands by their first word; without: all. */
 #include "tests/cli/program.h"
 #include "tests/cli/sites.h"
@@ -97,14 +98,16 @@ static const struct {
 
 struct walk {
     const struct workplace *w;
-    const char *command;
+    const char *command; /* NULL: not asked for */
     bool compared, last;
     unsigned long passes;
     char *out;          /* of the run without a fault */
     char *model_digest; /* of its --out, or "" */
-    unsigned long sites, runs, refused, absorbed, unreached, wrong;
+    struct site sites[SITES_MAX];
+    unsigned long site_count, runs, refused, absorbed, unreached, wrong;
 };
 
+static struct walk walks[COUNT(commands)];
 static char running[512];
 
 static void waits_too_long(int number)
@@ -244,9 +247,8 @@ static void fail_at(struct walk *walk, const char *site, unsigned long pass)
     forget_results(walk->w);
 }
 
-static void walk_command(struct walk *walk)
+static void run_without_fault(struct walk *walk)
 {
-    static struct site sites[SITES_MAX];
     struct program p;
 
     run(walk, &p, "?");
@@ -254,19 +256,52 @@ static void walk_command(struct walk *walk)
         fail_msg("%s: exit code %d: %s", running, p.code, p.err);
     walk->out = strdup(p.out);
     walk->model_digest = digest_of_out(walk->w);
-    walk->sites = sites_read(sites, p.err);
+    walk->site_count = sites_read(walk->sites, p.err);
     program_free(&p);
     forget_results(walk->w);
-    for (unsigned long i = 0; i < walk->sites; i++) {
-        const unsigned long all = sites[i].passed, wanted = walk->passes == 0 || walk->passes > all ? all : walk->passes;
+}
 
-        for (unsigned long k = 0; k < wanted; k++)
-            fail_at(walk, sites[i].name, wanted > 1 ? sites_pass(&sites[i], k, wanted) : walk->last ? all - 1 : 0);
+static bool passes_site(const struct walk *walk, const char *name)
+{
+    for (unsigned long i = 0; i < walk->site_count; i++)
+        if (strcmp(walk->sites[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static bool same_word(const char *a, const char *b)
+{
+    const size_t length = strcspn(a, " ");
+
+    return length == strcspn(b, " ") && strncmp(a, b, length) == 0;
+}
+
+/* Whether it is this one's turn among those that begin with the same word and pass the site. */
+static bool has_turn(const struct walk *walk, const struct site *site)
+{
+    unsigned long before = 0, all = 0, turn = 0;
+
+    for (const char *c = site->name; *c != '\0'; c++)
+        turn = turn * 31 + (unsigned char)*c;
+    for (size_t i = 0; i < COUNT(walks); i++)
+        if (walks[i].command != NULL && same_word(walks[i].command, walk->command) && passes_site(&walks[i], site->name)) {
+            before += &walks[i] < walk;
+            all++;
+        }
+    return turn % all == before;
+}
+
+static void walk_sites(struct walk *walk)
+{
+    for (unsigned long i = 0; i < walk->site_count; i++) {
+        const struct site *site = &walk->sites[i];
+        const unsigned long all = site->passed, wanted = walk->passes == 0 || walk->passes > all ? all : walk->passes;
+
+        for (unsigned long k = 0; k < wanted && (passes_asked != ULONG_MAX || has_turn(walk, site)); k++)
+            fail_at(walk, site->name, wanted > 1 ? sites_pass(site, k, wanted) : walk->last ? all - 1 : 0);
     }
     print_message("%.20s...: %lu sites, %lu runs: %lu refused, %lu absorbed, %lu without the fault, %lu wrong\n", walk->command,
-                  walk->sites, walk->runs, walk->refused, walk->absorbed, walk->unreached, walk->wrong);
-    free(walk->out);
-    free(walk->model_digest);
+                  walk->site_count, walk->runs, walk->refused, walk->absorbed, walk->unreached, walk->wrong);
 }
 
 static bool is_asked(const char *command)
@@ -336,18 +371,24 @@ static void every_site_fails_cleanly(void **state)
     workplace_write(*state, "text.txt", text, sizeof(text) - 1);
     make_parts(*state);
     for (size_t i = 0; i < COUNT(commands); i++) {
-        struct walk walk = {.w = *state,
-                            .command = commands[i].command,
-                            .compared = commands[i].compared,
-                            .last = commands[i].last,
-                            .passes = passes_asked == ULONG_MAX ? commands[i].passes : passes_asked};
-
-        if (!is_asked(walk.command))
+        if (!is_asked(commands[i].command))
             continue;
-        walk_command(&walk);
-        sites += walk.sites;
-        runs += walk.runs;
-        wrong_runs += walk.wrong;
+        walks[i] = (struct walk){.w = *state,
+                                 .command = commands[i].command,
+                                 .compared = commands[i].compared,
+                                 .last = commands[i].last,
+                                 .passes = passes_asked == ULONG_MAX ? commands[i].passes : passes_asked};
+        run_without_fault(&walks[i]);
+    }
+    for (size_t i = 0; i < COUNT(walks); i++) {
+        if (walks[i].command == NULL)
+            continue;
+        walk_sites(&walks[i]);
+        sites += walks[i].site_count;
+        runs += walks[i].runs;
+        wrong_runs += walks[i].wrong;
+        free(walks[i].out);
+        free(walks[i].model_digest);
     }
     print_message("in all: %lu sites, %lu runs, %lu wrong\n", sites, runs, wrong_runs);
     assert_int_equal(wrong_runs, 0);
