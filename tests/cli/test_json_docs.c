@@ -224,7 +224,7 @@ static void every_key_is_documented_and_comes(void **state)
          "tokens tests/fuzz/corpus/rows/messages.jsonl --tokenizer tests/golden/tokenizers/qwen2.json --template chatml "
          "--out {w}/talks.bin --json"},
         {"info", "info --json --nvme {w}/nvme"},
-        {"info", "info --json --measure --model nano --seq-len 32 --out {w}/measured.json"},
+        {"info", "info --json --measure --model nano --seq-len 32 --out {w}/measured.json --fault machine.patience:0:0:0"},
         {"check", "check configs/zero3_nvme.json --json"},
         {"check", "check {w}/missing.json --json"},
         {"check", "check tests/fuzz/corpus/yaml/lora_sft.yaml --json"},

@@ -194,7 +194,7 @@ static void bench_steps_fit_and_are_counted(void **state)
     struct program p;
     char *screen;
 
-    terminal_run(*state, &p, "bench step --model nano --seq-len 32 --steps 1 --machine {w}/machine.json", 80, "xterm", true);
+    terminal_run(*state, &p, "bench step --model nano --seq-len 32 --steps 1 --fault machine.patience:0:0:0 --machine {w}/machine.json", 80, "xterm", true);
     assert_int_equal(p.code, 0);
     screen = terminal_screen(p.out);
     if (strstr(p.out, "step, repeat 1 of 1") == NULL || strstr(screen, "\nstep            serial ") == NULL)

@@ -23,14 +23,14 @@
 
 #include <cmocka.h>
 
-#define LOADS    2
+#define LOADS    1
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 #define NVME     "--nvme {w}/nvme --set zero_optimization.offload_optimizer.device=nvme --set strata.cache=0"
 #define WEIGHTS                                                                                                                  \
     "--nvme {w}/nvme --device-memory 2MiB --set zero_optimization.stage=3 --set zero_optimization.offload_param.device=nvme "    \
     "--set strata.cache=0"
 
-static long signals = 20;
+static long signals = 14;
 
 /* Each takes about this long when it is left alone. */
 static const struct {

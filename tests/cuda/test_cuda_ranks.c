@@ -52,7 +52,7 @@ static void rounded_over_nccl(void **state)
     model.cuda = true;
     model.open_device_comm = open_nccl;
     twin_be_lazy(1);
-    layouts_check_rounded(&model, sample_is_all() ? UINT32_MAX : 2);
+    layouts_check_rounded(&model, sample_is_all() ? UINT32_MAX : 2, sample_is_all() ? UINT32_MAX : 2);
     twin_reset();
 }
 

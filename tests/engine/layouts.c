@@ -151,7 +151,7 @@ void layouts_check_odd(const struct rig_cell *model)
     }
 }
 
-void layouts_check_rounded(const struct rig_cell *model, uint32_t most)
+void layouts_check_rounded(const struct rig_cell *model, uint32_t ranks_most, uint32_t most)
 {
     struct rig_cell exact = *model, rounded = *model;
     struct rig_result whole = {0};
@@ -159,7 +159,7 @@ void layouts_check_rounded(const struct rig_cell *model, uint32_t most)
     exact.wire = ST_WIRE_F32;
     rounded.wire = ST_WIRE_BF16;
     check_layout(&exact, &layouts[0], &whole);
-    for (uint32_t ranks = 2; ranks <= RANKS_MOST; ranks *= 2) {
+    for (uint32_t ranks = 2; ranks <= RANKS_MOST && ranks <= ranks_most; ranks *= 2) {
         struct rig_result first = {0};
         uint32_t count = 0;
 

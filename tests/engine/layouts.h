@@ -9,8 +9,8 @@
 struct rig_cell layouts_model(strata_dtype dtype, bool llama);
 /** Trains it by one rank, then in every `step`th layout of several ranks from number `first` on, in the test's scratch_dir. */
 void layouts_check(const struct rig_cell *model, uint32_t first, uint32_t step);
-/** With sums that ranks exchange in bf16: for each number of ranks the same bits in its first `most` layouts. */
-void layouts_check_rounded(const struct rig_cell *model, uint32_t most);
+/** With sums that ranks exchange in bf16: for each number of ranks up to ranks_most the same bits in its first `most` layouts. */
+void layouts_check_rounded(const struct rig_cell *model, uint32_t ranks_most, uint32_t most);
 /** With steps whose weights overflow: all ranks say how many. */
 void layouts_check_overflow(const struct rig_cell *model);
 /** Trains a model of six micro-batches by 1, 3 and 6 ranks. */

@@ -59,7 +59,7 @@ static void test_sums_rounded_for_the_wire(void **state)
     const struct rig_cell c = layouts_model(STRATA_BF16, false);
 
     (void)state;
-    layouts_check_rounded(&c, UINT32_MAX);
+    layouts_check_rounded(&c, UINT32_MAX, UINT32_MAX);
 }
 
 static void test_weights_that_overflow(void **state)
