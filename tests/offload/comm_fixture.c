@@ -1,13 +1,16 @@
 /* tests/offload/comm_fixture.c - see comm_fixture.h. */
 #include "tests/offload/comm_fixture.h"
 
+#include "core/system/clock.h"
 #include "offload/comm/comm_mpi.h"
 #include "tests/common/assert_status.h"
 #include "tests/offload/mpi_standin.h"
 
+#include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,9 +18,37 @@
 
 #include <cmocka.h>
 
+static bool is_free(uint16_t port)
+{
+    const struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    bool is;
+
+    assert_true(fd >= 0);
+    is = bind(fd, (const struct sockaddr *)&address, sizeof(address)) == 0;
+    close(fd);
+    return is;
+}
+
+/* By the time, since tests in process numbers of their own have the same ones. */
+static uint16_t choose_port(void)
+{
+    uint64_t turn = st_clock_ns() / 1000;
+
+    while (!is_free((uint16_t)(10000 + turn % 1000 * 10)))
+        turn++;
+    return (uint16_t)(10000 + turn % 1000 * 10);
+}
+
 uint16_t cf_port(void)
 {
-    return (uint16_t)(10000 + getpid() % 1000 * 10);
+    static _Atomic uint16_t port;
+    uint16_t none = 0;
+
+    if (atomic_load(&port) == 0)
+        atomic_compare_exchange_strong(&port, &none, choose_port());
+    return atomic_load(&port);
 }
 
 struct rank {
