@@ -97,8 +97,8 @@ static strata_status check_outputs(const struct cli_args *args)
     if (st != STRATA_OK || args->svg == NULL || (st = cli_output_check("--svg", args->svg, args)) != STRATA_OK ||
         args->write_config == NULL)
         return st;
-    if (strcmp(args->svg, args->write_config) != 0 && (st = st_file_check_apart(args->svg, args->write_config)) != STRATA_E_INPUT)
-        return st;
+    if (!st_new_file_is_same(args->svg, args->write_config))
+        return STRATA_OK;
     return st_error(STRATA_E_INVAL, "--svg and --write are both %s: give each a file of its own", args->svg);
 }
 

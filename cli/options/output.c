@@ -38,7 +38,7 @@ static strata_status check_inputs(const char *path, const struct cli_args *args)
 static strata_status check_model(const char *path, const struct cli_args *args)
 {
     char input[ST_PATH_MAX];
-    strata_status st = STRATA_OK;
+    strata_status st = args->model != NULL ? st_file_check_apart(path, args->model) : STRATA_OK;
 
     for (size_t i = 0; i < MODEL_FILES && args->model != NULL && st == STRATA_OK; i++)
         if ((st = st_path_join(input, args->model, model_files[i])) == STRATA_OK)

@@ -42,6 +42,8 @@ strata_status st_file_identify(struct st_file_identity *out, int fd, const char 
  *  file system's clock (up to 10 ms) look like one. */
 strata_status st_file_check_unchanged(int fd, const struct st_file_identity *was, const char *path);
 
+/** Whether two files or directories are there and are the same one. */
+bool st_file_is_same(const char *a, const char *b);
 /** E_INPUT if `out` is the very file that `in` leads to ("-": standard input), under any name: a run must not write over one of
  *  its inputs. */
 strata_status st_file_check_apart(const char *out, const char *in);
@@ -98,6 +100,8 @@ enum st_new_file_flags {
 /** Whether `path` can be created: E_INPUT if the name is taken (by a regular file unless `overwrite`, by anything else always),
  *  or if its directory cannot be written to.  Creates nothing. */
 strata_status st_new_file_check(const char *path, bool overwrite);
+/** Whether two paths, of files that need not be there, are those of one file. */
+bool st_new_file_is_same(const char *a, const char *b);
 /** Begin to write `path`.  E_INPUT: as st_new_file_check(), or a process (this one included) is writing it already. */
 strata_status st_new_file_create(struct st_new_file *f, const char *path, unsigned flags);
 /** The same for a copy: with the permissions of the original (never set-user-ID and the like) less the umask, as cp does. */

@@ -69,6 +69,14 @@ static strata_status check_target(const char *path, bool overwrite)
     return st_error(STRATA_E_INPUT, "%s: is %s, not a file", path, S_ISDIR(info.st_mode) ? "a directory" : "a device or a pipe");
 }
 
+bool st_new_file_is_same(const char *a, const char *b)
+{
+    char dir_a[ST_PATH_MAX], dir_b[ST_PATH_MAX];
+
+    return st_file_is_same(a, b) ||
+           (strcmp(a + base_of(a), b + base_of(b)) == 0 && st_file_is_same(dir_text(dir_a, a), dir_text(dir_b, b)));
+}
+
 strata_status st_new_file_check(const char *path, bool overwrite)
 {
     char buf[ST_PATH_MAX];

@@ -76,7 +76,7 @@ void st_hf_adapter_note_base(const struct st_hf_adapter *a, const char *model)
     const char *base = member != NULL ? st_json_string(member) : NULL;
     char real[PATH_MAX];
 
-    if (base == NULL || is_like(base, model) || st_hf_output_is_same(base, model) || is_cached_as(base, model))
+    if (base == NULL || is_like(base, model) || st_file_is_same(base, model) || is_cached_as(base, model))
         return;
     if (!st_fault_refuses("adapter.realpath") && realpath(model, real) != NULL &&
         (is_like(base, real) || is_cached_as(base, real) || is_configured_as(base, real)))

@@ -368,7 +368,7 @@ static strata_status merge(struct merger *m)
     const struct st_hf_merge *how = m->how;
     strata_status st = st_hf_output_check(how->out, how->overwrite);
 
-    if (st == STRATA_OK && st_hf_output_is_same(how->out, how->dir))
+    if (st == STRATA_OK && st_file_is_same(how->out, how->dir))
         return st_error(STRATA_E_INPUT,
                         "%s is the model that is merged, which would have the adapter twice the next time: name "
                         "another directory",

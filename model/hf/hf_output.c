@@ -121,14 +121,6 @@ strata_status st_hf_output_check_lacks(const char *dir, const char *name, const 
                     dir, what, name);
 }
 
-bool st_hf_output_is_same(const char *a, const char *b)
-{
-    struct stat one, other;
-
-    return !st_fault_refuses("hf.same") && stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
-           one.st_ino == other.st_ino;
-}
-
 strata_status st_hf_output_check_apart(const char *dir, const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
@@ -141,7 +133,7 @@ strata_status st_hf_output_check_apart(const char *dir, const char *path)
              : slash == path ? 1
                              : (int)(slash - path),
              slash != NULL ? path : ".");
-    if (!st_hf_output_is_same(parent, dir))
+    if (!st_file_is_same(parent, dir))
         return STRATA_OK;
     return st_error(STRATA_E_INPUT, "%s: the model in --out %s uses this name itself: name another file", path, dir);
 }

@@ -19,8 +19,6 @@ strata_status st_hf_output_check_names(const char *dir, const char *const *names
 /** E_INPUT if a directory, which need not be there, has a file of this name, since it holds `what`: transformers takes a model
  *  beside an adapter for the adapter's base, and would apply that to it. */
 strata_status st_hf_output_check_lacks(const char *dir, const char *name, const char *what);
-/** Whether two directories are there and are the same. */
-bool st_hf_output_is_same(const char *a, const char *b);
 /** Write a whole small file; st_new_file_commit() gives it its name. */
 strata_status st_hf_output_put(struct st_new_file *file, const char *dir, const char *name, const void *bytes, uint64_t count,
                                bool overwrite);

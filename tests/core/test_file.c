@@ -151,6 +151,7 @@ static void outputs_are_apart_from_inputs(void **state)
     assert_int_equal(st_file_check_apart(scratch_path("b"), scratch_path("a")), STRATA_OK);
     assert_int_equal(st_file_check_apart(scratch_path("new"), scratch_path("a")), STRATA_OK);
     assert_int_equal(st_file_check_apart(scratch_path("a"), scratch_path("missing")), STRATA_OK);
+    assert_int_equal(st_file_check_apart(scratch_path("a"), scratch_path("a/below")), STRATA_OK); /* is no file */
 }
 
 static void only_what_does_not_exist_is_absent(void **state)
