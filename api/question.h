@@ -31,6 +31,8 @@ struct st_tried {
     uint32_t micro_batch, grad_accum;
     double seconds; /* predicted; 0: rates are not known */
     bool chosen;    /* seconds are those of the plan that a run would have; false: of a draft, which is a little slower */
+    bool bounded;   /* the seconds are a bound, because a step this long is not simulated, or, */
+    bool lacks;     /* because a rate is missing; those of which none is come first */
 };
 
 enum st_change { ST_CHANGE_GPU, ST_CHANGE_RAM, ST_CHANGE_DRIVE, ST_CHANGE_COUNT };

@@ -129,19 +129,20 @@ static strata_status draft(bool *fits, struct st_tried *t, const struct st_scene
 {
     struct strata_model *model = NULL;
     struct st_policy policy;
-    double seconds = HUGE_VAL;
+    struct st_draft d = {.seconds = HUGE_VAL};
     strata_status st = st_question_open(&model, s, t);
 
     if (st == STRATA_OK) {
         st_handle_policy(&policy, model);
-        st = st_plan_draft(&seconds, st_model_workload(model->model), &machine->capacity, &policy,
+        st = st_plan_draft(&d, st_model_workload(model->model), &machine->capacity, &policy,
                            s->rates_judge ? machine : NULL, s->rates_known ? machine : NULL, limit);
         if (st == STRATA_E_CONFIG)
             st = STRATA_OK;
     }
     strata_model_close(model);
-    *fits = isfinite(seconds);
-    t->seconds = s->rates_known && *fits ? seconds : 0;
+    *fits = isfinite(d.seconds);
+    t->seconds = s->rates_known && *fits ? d.seconds : 0;
+    t->lacks = t->bounded = d.lacks;
     return st;
 }
 
@@ -164,7 +165,7 @@ static strata_status draft_tiers(struct st_found *out, struct st_scene *s, const
         if (st != STRATA_OK || !fits)
             continue;
         micro_most = micro * MICRO_STEP;
-        *fastest = fmin(*fastest, t.seconds);
+        *fastest = t.lacks ? *fastest : fmin(*fastest, t.seconds);
         out->tried[out->count++] = t;
         count++;
     }
@@ -173,9 +174,12 @@ static strata_status draft_tiers(struct st_found *out, struct st_scene *s, const
 
 /* --- full choices --- */
 
-/* Whether a setting is faster by more than a tie, or else works in larger micro-batches: kernels are rather faster then. */
+/* Whether a setting is faster by more than a tie, or else works in larger micro-batches: kernels are rather faster then.  One
+ * that is only bounded may be slower than any. */
 static bool is_better(const struct st_tried *a, const struct st_tried *b)
 {
+    if (a->lacks != b->lacks)
+        return b->lacks;
     if (a->seconds < b->seconds * TIE || b->seconds < a->seconds * TIE)
         return a->seconds < b->seconds;
     return a->micro_batch > b->micro_batch;
@@ -200,9 +204,12 @@ static strata_status choose(struct st_found *out, uint32_t index, struct st_scen
                                  s->rates_judge ? machine : NULL);
     }
     strata_model_close(model);
-    if (st == STRATA_OK && s->rates_known)
+    if (st == STRATA_OK && s->rates_known) {
         st_predict(&p, &plan->program, machine);
+        t->lacks = !p.simulated && !st_simulate_possible(&plan->program, machine);
+    }
     t->seconds = p.seconds;
+    t->bounded = !p.simulated;
     t->chosen = st == STRATA_OK;
     if (st == STRATA_OK && (out->plan == NULL || is_better(t, &out->tried[out->best]))) {
         st_plan_destroy(out->plan);
@@ -224,6 +231,8 @@ static uint32_t next_choice(const struct st_found *f, bool more)
             next = i;
     if (next == f->count || f->plan == NULL)
         return next;
+    if (f->tried[next].lacks && !f->tried[f->best].lacks)
+        return f->count;
     return f->tried[next].seconds < f->tried[f->best].seconds * (more ? NEAR : TIE) ? next : f->count;
 }
 

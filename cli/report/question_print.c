@@ -78,8 +78,8 @@ static void print_length(const struct cli_asked *asked, const struct st_tried *b
     char tokens[24];
 
     if (isfinite(seconds)) {
-        st_print(file, "  the run: %s tokens in %.0f step%s: ", st_count_text(tokens, (uint64_t)asked->tokens), ceil(steps),
-                 steps > 1 ? "s" : "");
+        st_print(file, "  the run: %s tokens in %.0f step%s: %s", st_count_text(tokens, (uint64_t)asked->tokens), ceil(steps),
+                 steps > 1 ? "s" : "", best->bounded ? "at least " : "");
         if (seconds < HOUR)
             print_rounded(seconds / MINUTE, " minutes", file);
         else
@@ -109,14 +109,18 @@ static void print_best(const struct cli_asked *asked, FILE *file)
     print_settings(best, file);
     st_print_text(file, "\n");
     if (best->seconds > 0)
-        st_print(file, "  predicted step: %s, %.*f tokens a second; ", st_seconds_text(text, best->seconds),
-                 batch_of(a) / best->seconds < 10 ? 1 : 0, batch_of(a) / best->seconds);
+        st_print(file, "  predicted step: %s%s, %.*f tokens a second%s; ", best->bounded ? "at least " : "",
+                 st_seconds_text(text, best->seconds), batch_of(a) / best->seconds < 10 ? 1 : 0, batch_of(a) / best->seconds,
+                 best->bounded ? " at most" : "");
     else
         st_print_text(file, "  the step is not predicted: rates of this machine are not known\n");
     if (best->seconds > 0 && a->tried_count == 1)
         st_print_text(file, "the only setting that fits\n");
     else if (best->seconds > 0)
-        st_print(file, "fastest of %u settings that fit\n", a->tried_count);
+        st_print(file, "%s of %u settings that fit\n", best->lacks ? "the lowest bound" : "fastest", a->tried_count);
+    if (best->seconds > 0 && best->bounded)
+        st_print(file, "    that is the schedule's bound, since %s\n",
+                 best->lacks ? "the machine lacks a rate that the simulation needs" : "a program this long is not simulated");
     print_length(asked, best, file);
 }
 
@@ -205,6 +209,7 @@ static void put_settings(const struct st_tried *t, struct st_json_writer *w)
     st_json_put_u64(w, "micro_batch", t->micro_batch);
     st_json_put_u64(w, "gradient_accumulation", t->grad_accum);
     st_json_put_double(w, "predicted_seconds", t->seconds > 0 ? t->seconds : (double)NAN);
+    st_json_put_bool(w, "simulated", t->seconds > 0 && !t->bounded);
 }
 
 static void put_bytes(struct st_json_writer *w, const char *key, const uint64_t bytes[STRATA_TIER_COUNT])

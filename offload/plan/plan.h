@@ -71,11 +71,15 @@ strata_status st_plan_verify(const struct st_plan *plan);
  *  programs need.  Any choice gives the same bits. */
 strata_status st_plan_make_judged(struct st_plan **out, const struct st_workload *workload, const struct st_capacity *capacity,
                                   const struct st_policy *policy, const struct st_machine *rates);
+struct st_draft {
+    double seconds; /* infinite: it does not fit */
+    bool lacks;     /* a rate of the priced machine is missing: they are a bound */
+};
 /** About the seconds of a step of the plan that st_plan_make_judged() would make, in a hundredth of its time: those of one of few
  *  candidates.  rates: by which it is chosen, as there; priced: the machine whose seconds they are; either may be NULL, for a
- *  nominal one.  Above `limit` they may be a bound: that a setting is slower is then all that is known.  Infinite: it does not
- *  fit.  E_INVAL, E_CONFIG, E_NOMEM. */
-strata_status st_plan_draft(double *seconds, const struct st_workload *workload, const struct st_capacity *capacity,
+ *  nominal one.  Above `limit` they may be a bound: that a setting is slower is then all that is known.  E_INVAL, E_CONFIG,
+ *  E_NOMEM. */
+strata_status st_plan_draft(struct st_draft *out, const struct st_workload *workload, const struct st_capacity *capacity,
                             const struct st_policy *policy, const struct st_machine *rates, const struct st_machine *priced,
                             double limit);
 /** Choose again, judged by known rates: *plan is replaced; it stays what it is after an error.  E_NOMEM. */

@@ -18,6 +18,7 @@ struct draft {
     struct st_decisions start, fastest;
     enum st_update_policy update; /* of the fastest */
     double seconds, limit;
+    bool lacks;
 };
 
 /* Lower is better; infinite: it does not fit. */
@@ -127,6 +128,7 @@ static strata_status price(struct draft *d, const struct st_machine *machine)
     d->seconds = HUGE_VAL;
     if (st_simulate_possible(&d->plan->program, machine))
         return judge(d);
+    d->lacks = true;
     d->seconds = st_plan_bound(d->plan, machine, &work);
     return STRATA_OK;
 }
@@ -153,7 +155,7 @@ static strata_status draft(struct draft *d, const struct st_machine *rates, cons
     return st;
 }
 
-strata_status st_plan_draft(double *seconds, const struct st_workload *workload, const struct st_capacity *capacity,
+strata_status st_plan_draft(struct st_draft *out, const struct st_workload *workload, const struct st_capacity *capacity,
                             const struct st_policy *policy, const struct st_machine *rates, const struct st_machine *priced,
                             double limit)
 {
@@ -164,6 +166,6 @@ strata_status st_plan_draft(double *seconds, const struct st_workload *workload,
         return st;
     st = draft(&d, rates, priced);
     st_plan_destroy(d.plan);
-    *seconds = d.seconds;
+    *out = (struct st_draft){.seconds = d.seconds, .lacks = d.lacks};
     return st;
 }

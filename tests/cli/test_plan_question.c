@@ -126,6 +126,35 @@ static void the_file_plans_the_same(void **state)
         check_question(*state, &quick[i]);
 }
 
+/* What can be simulated comes before what lacks a rate, and where nothing can be, the answer says that it is a bound. */
+static void a_missing_rate_is_no_advantage(void **state)
+{
+    static const char begin[] = "{\"device_bytes\": 7e9, \"host_bytes\": 11e9, \"nvme_bytes\": 5e11, \"device_is_host\": false, "
+                                "\"upload\": 1e10, \"download\": 1e10, \"update\": 2e9",
+                      ask[] = "plan --model mini --seq-len 64 --batch-tokens 1K --machine {w}/box.json --json";
+    static const struct {
+        const char *rest;
+        bool simulated;
+    } rows[] = {{", \"matmul_flops\": 2e13}", true}, {", \"read\": 5e9, \"write\": 4e9}", false}};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char machine[512];
+        const char *optimizer;
+        st_json *answer;
+        const st_json *chosen;
+
+        snprintf(machine, sizeof(machine), "%s%s", begin, rows[i].rest);
+        workplace_write(w, "box.json", machine, strlen(machine));
+        answer = asked(w, 0, ask);
+        chosen = st_json_get(answer, "chosen");
+        assert_int_equal(st_json_bool(st_json_get(chosen, "simulated")), rows[i].simulated);
+        optimizer = st_json_string(st_json_get(chosen, "optimizer"));
+        assert_true(!rows[i].simulated || strcmp(optimizer, "nvme") != 0);
+        st_json_free(answer);
+    }
+}
+
 static void the_files_of_people_plan_the_same(void **state)
 {
     for (size_t i = 0; i < sizeof(people) / sizeof(people[0]); i++)
@@ -262,6 +291,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(micro_batches_are_large),
         cmocka_unit_test(the_file_plans_the_same),
+        cmocka_unit_test(a_missing_rate_is_no_advantage),
         cmocka_unit_test(advice_taken_literally_fits),
         cmocka_unit_test(checkpoints_of_activations_may_lie_on_drives),
         cmocka_unit_test(the_text_says_how_long_and_on_what),

@@ -25,8 +25,8 @@ static struct st_answer answer_of(double seconds)
         .machine = "box",
         .named = true,
         .hardware = {.drive_count = 2, .drives = {{.bytes = 1000000000000}, {.bytes = 3000000000000}}},
-        .tried = {{{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT}, 2, 16, seconds * 1.5, false},
-                  {{STRATA_TIER_NVME, STRATA_TIER_HOST, STRATA_TIER_NVME}, 8, 4, seconds, true}},
+        .tried = {{{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT}, 2, 16, seconds * 1.5, false, false, false},
+                  {{STRATA_TIER_NVME, STRATA_TIER_HOST, STRATA_TIER_NVME}, 8, 4, seconds, true, false, false}},
         .tried_count = 2,
         .best = 1,
         .config = &plan,
@@ -69,6 +69,13 @@ static void what_fits_is_told(void **state)
     a.best = 0;
     must_hold(&asked, "\n  it fits: optimizer cpu, weights none, 16 x 2 sequences\n");
     must_hold(&asked, "\n  predicted step: 3 s, 43691 tokens a second; the only setting that fits\n");
+    a.tried[0].bounded = true;
+    must_hold(&asked, "\n  predicted step: at least 3 s, 43691 tokens a second at most; the only setting that fits\n    that is the "
+                      "schedule's bound, since a program this long is not simulated\n");
+    a.tried_count = 2;
+    a.tried[0].lacks = true;
+    must_hold(&asked, " at most; the lowest bound of 2 settings that fit\n    that is the schedule's bound, since the machine lacks a "
+                      "rate that the simulation needs\n");
     a.tried[0].seconds = 0;
     must_hold(&asked, "\n  the step is not predicted: rates of this machine are not known\n");
     a.machine[0] = '\0';
@@ -137,7 +144,7 @@ static void what_does_not_fit_says_what_would(void **state)
     must_hold(&asked, "\n    it needs at least 5.00 MiB of the device's memory (--device-memory 5MiB)\n"
                       "    it needs at least 7.00 MiB of drives (7MiB)\n");
     a.changed[ST_CHANGE_RAM] =
-        (struct st_changed){true, true, "128 GB", {{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT}, 2, 16, 1, true}};
+        (struct st_changed){true, true, "128 GB", {{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT}, 2, 16, 1, true, false, false}};
     must_hold(&asked, "\n  it would also fit with one of:\n");
     must_hold(&asked, "       1 s a step  with optimizer cpu, weights none, 16 x 2 sequences\n");
 }
@@ -151,10 +158,11 @@ static void what_does_not_fit_is_in_the_json(void **state)
         "\"tokens\":1000,\"capacity\":{\"device\":11,\"host\":12,\"nvme\":13},\"least\":{\"device\":21,\"host\":22,\"nvme\":23},"
         "\"least_together\":{\"device\":31,\"host\":32,\"nvme\":33},\"changed\":{\"gpu\":{\"to\":\"card\",\"optimizer\":\"cpu\","
         "\"param\":"
-        "\"none\",\"activation_checkpoints\":\"auto\",\"micro_batch\":2,\"gradient_accumulation\":16,\"predicted_seconds\":3},"
+        "\"none\",\"activation_checkpoints\":\"auto\",\"micro_batch\":2,\"gradient_accumulation\":16,\"predicted_seconds\":3,"
+        "\"simulated\":true},"
         "\"drive\":"
         "{\"to\":\"disk\",\"optimizer\":\"nvme\",\"param\":\"cpu\",\"activation_checkpoints\":\"nvme\",\"micro_batch\":8,"
-        "\"gradient_accumulation\":4,\"predicted_seconds\":2}}}";
+        "\"gradient_accumulation\":4,\"predicted_seconds\":2,\"simulated\":true}}}";
     struct st_answer a = answer_of(2);
     const struct cli_asked asked = {.answer = &a, .tokens = 1000};
     struct st_json_writer w;

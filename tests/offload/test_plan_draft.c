@@ -21,11 +21,11 @@
 
 static double draft(const struct best_case *c, const struct st_capacity *capacity, const struct st_machine *rates)
 {
-    double seconds;
+    struct st_draft d;
 
-    if (st_plan_draft(&seconds, &c->w, capacity, &c->policy, rates, &c->machine, HUGE_VAL) != STRATA_OK)
+    if (st_plan_draft(&d, &c->w, capacity, &c->policy, rates, &c->machine, HUGE_VAL) != STRATA_OK)
         fail_msg("%s: %s", c->what, strata_last_error());
-    return seconds;
+    return d.seconds;
 }
 
 static void a_draft_is_about_as_fast_as_the_choice(void **state)
