@@ -126,6 +126,9 @@ static void what_was_assumed_is_said(void **state)
     assert_null(strstr(p.out, "channels ("));
     assert_non_null(strstr(p.out, "1 drive of 1 TB, 3.4 GB/s; 1 drive of 2 TB, 0.55 GB/s"));
     program_free(&p);
+    workplace_run_ok(w, &p, "plan --model nano --seq-len 32 --micro-batch 1 --gpu 4090 --drive 7GB/s:2TB --drive 3GB/s:2TB");
+    assert_non_null(strstr(p.out, "1 drive of 2 TB, 7 GB/s; 1 drive of 2 TB, 3 GB/s"));
+    program_free(&p);
 }
 
 /* The shapes of a published model are known without its files. */

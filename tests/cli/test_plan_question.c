@@ -5,6 +5,7 @@
 #include "tests/cli/workplace.h"
 #include "tests/common/json_member.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,6 +156,19 @@ static void a_missing_rate_is_no_advantage(void **state)
     }
 }
 
+/* With twice the modules the command would still be given as much of them. */
+static void memory_that_is_given_stays(void **state)
+{
+    st_json *answer = asked(*state, 0,
+                            "plan --model qwen2.5-0.5b --seq-len 256 --batch-tokens 1K --gpu 4060-laptop --ram 16GB --drive gen4:1TB "
+                            "--host-memory 2GiB --json");
+    const double chosen = json_number(st_json_get(answer, "chosen"), "predicted_seconds"),
+                 changed = json_number(st_json_get(st_json_get(answer, "changed"), "ram"), "predicted_seconds");
+
+    assert_true(fabs(changed / chosen - 1) < 1e-6);
+    st_json_free(answer);
+}
+
 static void the_files_of_people_plan_the_same(void **state)
 {
     for (size_t i = 0; i < sizeof(people) / sizeof(people[0]); i++)
@@ -292,6 +306,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(micro_batches_are_large),
         cmocka_unit_test(the_file_plans_the_same),
         cmocka_unit_test(a_missing_rate_is_no_advantage),
+        cmocka_unit_test(memory_that_is_given_stays),
         cmocka_unit_test(advice_taken_literally_fits),
         cmocka_unit_test(checkpoints_of_activations_may_lie_on_drives),
         cmocka_unit_test(the_text_says_how_long_and_on_what),

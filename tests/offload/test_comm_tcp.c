@@ -162,6 +162,23 @@ static void ports_that_are_taken_are_passed_by(void **state)
         close(held[i]);
 }
 
+/* Another program has the first port, takes whoever comes and says nothing. */
+static void a_port_without_answers_is_passed_by(void **state)
+{
+    struct member members[RANKS];
+    int mute;
+
+    (void)state;
+    mute = st_socket_listen(st_meet_port(OTHER_PORT + 100, 0));
+    assert_true(mute >= 0);
+    prepare(members, RANKS);
+    for (uint32_t r = 0; r < RANKS; r++)
+        members[r].opts.port = OTHER_PORT + 100;
+    run(members, RANKS);
+    assert_members_ok(members, RANKS);
+    close(mute);
+}
+
 static void the_last_ports_are_no_ports_beyond(void **state)
 {
     (void)state;
@@ -576,6 +593,7 @@ int main(void)
         cmocka_unit_test(a_receive_that_fails_is_named_on_all),
         cmocka_unit_test(ranks_meet_by_ipv6_and_by_name),
         cmocka_unit_test(ports_that_are_taken_are_passed_by),
+        cmocka_unit_test(a_port_without_answers_is_passed_by),
         cmocka_unit_test(the_last_ports_are_no_ports_beyond),
         cmocka_unit_test(addresses_survive_the_table),
         cmocka_unit_test(strangers_are_turned_away),

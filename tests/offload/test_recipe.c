@@ -302,6 +302,7 @@ static void problems_name_line_and_key(void **state)
         {"lr_scheduler_type: polynomial", "polynomial: strata.lr_scheduler has linear"},
         {"optim: adafactor", "adafactor: this version has AdamW"},
         {"bf16: true\nfp16: true", "r.yaml:5: fp16: bf16 is true, too"},
+        {"pure_bf16: true\nfp16: true", "r.yaml:5: fp16: bf16 is true, too"},
         {"do_train: false", "do_train: false asks for no training"},
         {"do_predict: true", "do_predict: without do_train asks for no training"},
         {"streaming: true", "streaming: rows are read once"},
