@@ -37,11 +37,15 @@ static void put(const char *name, unsigned number)
     setenv(name, text, 1);
 }
 
-static void start(const struct workplace *w, struct ranks *r, uint32_t count, const char *command, const char *odd, bool piped)
+/* sets: the processors of each rank; NULL: those of this process. */
+static void start(const struct workplace *w, struct ranks *r, uint32_t count, const char *command, const char *odd, bool piped,
+                  const cpu_set_t *sets)
 {
+    cpu_set_t all;
     char line[2048];
 
     assert_true(count <= RANKS_MAX);
+    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
     r->count = count;
     put("WORLD_SIZE", count);
     put("LOCAL_WORLD_SIZE", count);
@@ -51,18 +55,22 @@ static void start(const struct workplace *w, struct ranks *r, uint32_t count, co
         put("RANK", i);
         put("LOCAL_RANK", i);
         snprintf(line, sizeof(line), "%s %s", command, i + 1 == count ? odd : "");
+        if (sets != NULL)
+            assert_int_equal(sched_setaffinity(0, sizeof(sets[i]), &sets[i]), 0);
         if (i == 0 && piped)
             workplace_start_piped(w, &r->programs[i], line);
         else
             workplace_start(w, &r->programs[i], line);
     }
+    if (sets != NULL)
+        assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
     for (size_t i = 0; i < NAMES; i++)
         unsetenv(names[i]);
 }
 
 void ranks_start_piped(const struct workplace *w, struct ranks *r, uint32_t count, const char *command, const char *odd)
 {
-    start(w, r, count, command, odd, true);
+    start(w, r, count, command, odd, true, NULL);
 }
 
 void ranks_wait(struct ranks *r)
@@ -74,17 +82,30 @@ void ranks_wait(struct ranks *r)
 
 void ranks_run(const struct workplace *w, struct ranks *r, uint32_t count, const char *command, const char *odd)
 {
-    start(w, r, count, command, odd, false);
+    start(w, r, count, command, odd, false, NULL);
     for (uint32_t i = 0; i < count; i++)
         program_collect(&r->programs[i]);
+}
+
+static void must_be_ok(const struct ranks *r, const char *command)
+{
+    for (uint32_t i = 0; i < r->count; i++)
+        if (r->programs[i].code != 0)
+            fail_msg("rank %u of \"%s\": exit code %d: %s", i, command, r->programs[i].code, r->programs[i].err);
+}
+
+void ranks_run_bound(const struct workplace *w, struct ranks *r, uint32_t count, const char *command, const cpu_set_t *sets)
+{
+    start(w, r, count, command, "", false, sets);
+    for (uint32_t i = 0; i < count; i++)
+        program_collect(&r->programs[i]);
+    must_be_ok(r, command);
 }
 
 void ranks_run_ok(const struct workplace *w, struct ranks *r, uint32_t count, const char *command)
 {
     ranks_run(w, r, count, command, "");
-    for (uint32_t i = 0; i < count; i++)
-        if (r->programs[i].code != 0)
-            fail_msg("rank %u of \"%s\": exit code %d: %s", i, command, r->programs[i].code, r->programs[i].err);
+    must_be_ok(r, command);
 }
 
 void ranks_free(struct ranks *r)

@@ -5,6 +5,7 @@
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 
+#include <sched.h>
 #include <stdint.h>
 
 #define RANKS_MAX 4
@@ -23,6 +24,8 @@ void ranks_wait(struct ranks *r);
 void ranks_run(const struct workplace *w, struct ranks *r, uint32_t count, const char *command, const char *odd);
 /** The same, and all end with exit code 0, or the test ends with what they said. */
 void ranks_run_ok(const struct workplace *w, struct ranks *r, uint32_t count, const char *command);
+/** The same, each on processors of its own.  @param sets  [count] */
+void ranks_run_bound(const struct workplace *w, struct ranks *r, uint32_t count, const char *command, const cpu_set_t *sets);
 void ranks_free(struct ranks *r);
 
 #endif
