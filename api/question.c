@@ -85,11 +85,44 @@ static strata_status lower_to(struct st_capacity *capacity, strata_tier tier, co
     return lower(capacity, tier, s);
 }
 
+/* How many times what there is of device and host memory. */
+static double growth(const struct st_capacity *capacity, const struct st_scene *s)
+{
+    double sum = 0;
+
+    for (int t = STRATA_TIER_DEVICE; t <= STRATA_TIER_HOST; t++)
+        sum += (double)capacity->bytes[t] / (double)(s->machine.capacity.bytes[t] + 1);
+    return sum;
+}
+
+/* The least device memory with ample host memory may take a lot of that: a little more of the one often saves much of the other. */
+static strata_status lower_memories(struct st_capacity *capacity, const struct st_scene *s)
+{
+    static const uint32_t quarters[] = {5, 6, 8, 12, 16};
+    struct st_capacity least, best;
+    strata_status st = lower_to(capacity, STRATA_TIER_DEVICE, s);
+
+    least = best = *capacity;
+    if (st == STRATA_OK)
+        st = lower_to(&best, STRATA_TIER_HOST, s);
+    for (size_t i = 0; i < sizeof(quarters) / sizeof(quarters[0]) && st == STRATA_OK; i++) {
+        struct st_capacity other = least;
+
+        other.bytes[STRATA_TIER_DEVICE] = (least.bytes[STRATA_TIER_DEVICE] / 4 * quarters[i] + UNIT - 1) / UNIT * UNIT;
+        st = lower_to(&other, STRATA_TIER_HOST, s);
+        if (growth(&other, s) < growth(&best, s))
+            best = other;
+    }
+    *capacity = best;
+    return st;
+}
+
+/* More of one tier alone, and the least of several together. */
 static strata_status find_least(struct st_answer *out, const struct st_scene *s)
 {
     struct st_capacity all = s->machine.capacity;
     strata_status st = STRATA_OK;
-    bool one = false, fits;
+    bool fits;
 
     for (int t = 0; st == STRATA_OK && t < STRATA_TIER_COUNT; t++) {
         struct st_capacity more = s->machine.capacity;
@@ -97,16 +130,15 @@ static strata_status find_least(struct st_answer *out, const struct st_scene *s)
         all.bytes[t] = more.bytes[t] = PLENTY;
         if ((st = any_fits(&fits, s, &more)) != STRATA_OK || !fits)
             continue;
-        one = true;
         st = lower(&more, (strata_tier)t, s);
         out->least[t] = more.bytes[t];
     }
-    if (st != STRATA_OK || one || (st = any_fits(&fits, s, &all)) != STRATA_OK || !fits)
+    if (st != STRATA_OK || (st = any_fits(&fits, s, &all)) != STRATA_OK || !fits)
         return st;
-    for (int t = 0; st == STRATA_OK && t < STRATA_TIER_COUNT; t++) {
-        st = lower_to(&all, (strata_tier)t, s);
+    if ((st = lower_memories(&all, s)) == STRATA_OK)
+        st = lower_to(&all, STRATA_TIER_NVME, s);
+    for (int t = 0; t < STRATA_TIER_COUNT; t++)
         out->together[t] = all.bytes[t] > s->machine.capacity.bytes[t] ? all.bytes[t] : 0;
-    }
     return st;
 }
 

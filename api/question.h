@@ -58,7 +58,7 @@ struct st_answer {
     struct strata_plan *plan; /* of it, judged at the rates; NULL like config, and then: */
     uint64_t capacity[STRATA_TIER_COUNT];
     uint64_t least[STRATA_TIER_COUNT]; /* the least of a tier with which something fits, the others as they are; 0: none does */
-    uint64_t together[STRATA_TIER_COUNT];       /* where no tier alone would do: all three; 0: as it is */
+    uint64_t together[STRATA_TIER_COUNT];       /* several of them; 0: as it is */
     struct st_changed changed[ST_CHANGE_COUNT]; /* of a machine known by its parts; if nothing fits, the first that does */
 };
 

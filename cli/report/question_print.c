@@ -124,24 +124,39 @@ static void print_best(const struct cli_asked *asked, FILE *file)
     print_length(asked, best, file);
 }
 
-static void print_least(const struct st_answer *a, FILE *file)
+/* One sentence: what of which tiers would do; tiers of 0 bytes stay as they are. */
+static void print_enough(const uint64_t bytes[STRATA_TIER_COUNT], FILE *file)
 {
     static const char *const words[] = {"the device's memory (--device-memory ", "host memory (--host-memory ", "drives ("};
-    bool one = false;
+    const char *before = "    with ";
     char size[24];
+
+    for (int t = 0; t < STRATA_TIER_COUNT; t++) {
+        if (bytes[t] == 0)
+            continue;
+        st_print(file, "%s%s of %s%" PRIu64 "MiB)", before, st_size_text(size, bytes[t]), words[t], bytes[t] >> 20);
+        before = " and ";
+    }
+    st_print_text(file, " it would, the rest as it is\n");
+}
+
+static void print_least(const struct st_answer *a, FILE *file)
+{
+    uint32_t several = 0;
+    bool alone = false;
 
     st_print_text(file, "  it does not fit, whatever lies where\n");
     for (int t = 0; t < STRATA_TIER_COUNT; t++) {
-        if (a->least[t] == 0)
-            continue;
-        st_print(file, "    with %s of %s%" PRIu64 "MiB) it would, the rest as it is\n", st_size_text(size, a->least[t]),
-                 words[t], a->least[t] >> 20);
-        one = true;
+        uint64_t one[STRATA_TIER_COUNT] = {0};
+
+        several += a->together[t] != 0;
+        one[t] = a->least[t];
+        if (one[t] != 0)
+            print_enough(one, file);
+        alone = alone || one[t] != 0;
     }
-    for (int t = 0; t < STRATA_TIER_COUNT && !one; t++)
-        if (a->together[t] != 0)
-            st_print(file, "    it needs at least %s of %s%" PRIu64 "MiB)\n", st_size_text(size, a->together[t]), words[t],
-                     a->together[t] >> 20);
+    if (several > 1 || (several == 1 && !alone))
+        print_enough(a->together, file);
 }
 
 static bool same_settings(const struct st_tried *a, const struct st_tried *b)

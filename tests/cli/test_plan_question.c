@@ -200,6 +200,30 @@ static void advice_taken_literally_fits(void **state)
     st_json_free(answer);
 }
 
+/* Together: each is lacking, and no more than that. */
+static void memories_that_are_advised_together_fit(void **state)
+{
+    static const char ask[] = "plan --model gpt2 --seq-len 256 --batch-tokens 1K --gpu 4090 --drive gen4:1TB --json";
+    const struct workplace *w = *state;
+    char command[512];
+    st_json *answer;
+    const st_json *together;
+    uint64_t device, host;
+
+    snprintf(command, sizeof(command), "%s --device-memory 64MiB --host-memory 128MiB", ask);
+    answer = asked(w, 3, command);
+    together = st_json_get(answer, "least_together");
+    device = (uint64_t)json_number(together, "device") >> 20;
+    host = (uint64_t)json_number(together, "host") >> 20;
+    assert_true(device > 64 && device < 1024 && host > 128 && host < 1024 && json_number(together, "nvme") == 0);
+    st_json_free(answer);
+    for (uint64_t less = 0; less < 2; less++) {
+        snprintf(command, sizeof(command), "%s --device-memory %lluMiB --host-memory %lluMiB", ask, (unsigned long long)device,
+                 (unsigned long long)(host - 64 * less));
+        st_json_free(asked(w, less == 0 ? 0 : 3, command));
+    }
+}
+
 /* Of many sequences they take more host memory than there is. */
 static void checkpoints_of_activations_may_lie_on_drives(void **state)
 {
@@ -308,6 +332,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_missing_rate_is_no_advantage),
         cmocka_unit_test(memory_that_is_given_stays),
         cmocka_unit_test(advice_taken_literally_fits),
+        cmocka_unit_test(memories_that_are_advised_together_fit),
         cmocka_unit_test(checkpoints_of_activations_may_lie_on_drives),
         cmocka_unit_test(the_text_says_how_long_and_on_what),
         cmocka_unit_test(what_makes_a_question),

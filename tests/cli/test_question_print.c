@@ -141,8 +141,13 @@ static void what_does_not_fit_says_what_would(void **state)
     a.least[STRATA_TIER_HOST] = 0;
     a.together[STRATA_TIER_DEVICE] = UINT64_C(5) << 20;
     a.together[STRATA_TIER_NVME] = UINT64_C(7) << 20;
-    must_hold(&asked, "\n    it needs at least 5.00 MiB of the device's memory (--device-memory 5MiB)\n"
-                      "    it needs at least 7.00 MiB of drives (7MiB)\n");
+    must_hold(&asked, "\n  it does not fit, whatever lies where\n"
+                      "    with 5.00 MiB of the device's memory (--device-memory 5MiB) and 7.00 MiB of drives (7MiB) it would, the rest "
+                      "as it is\n");
+    a.least[STRATA_TIER_DEVICE] = UINT64_C(9) << 30;
+    must_hold(&asked, "\n    with 9.00 GiB of the device's memory (--device-memory 9216MiB) it would, the rest as it is\n"
+                      "    with 5.00 MiB of the device's memory (--device-memory 5MiB) and 7.00 MiB of drives");
+    a.least[STRATA_TIER_DEVICE] = 0;
     a.changed[ST_CHANGE_RAM] =
         (struct st_changed){true, true, "128 GB", {{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT}, 2, 16, 1, true, false, false}};
     must_hold(&asked, "\n  it would also fit with one of:\n");
