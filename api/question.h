@@ -41,7 +41,7 @@ enum st_change { ST_CHANGE_GPU, ST_CHANGE_RAM, ST_CHANGE_DRIVE, ST_CHANGE_COUNT 
 struct st_changed {
     bool possible; /* false: there is no more of it, or the machine is not known by its parts */
     bool fits;
-    char what[64];
+    char what[256];
     struct st_tried best;
 };
 
