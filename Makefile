@@ -3,6 +3,8 @@
 # `make test`, `make demo` and `make demo-chat` work on a fresh Debian 12 machine: they install what is missing first.
 
 JOBS ?= $(shell nproc)
+# Some tests wait for disks and for each other's time limits more than they compute.
+TESTS_AT_ONCE := $(shell expr $(JOBS) + 1)
 BUILD := build/release
 CHECK := build/check
 # Kernels take most of a build's time, for each architecture; tests need the oldest one's code, which newer GPUs run, too.
@@ -31,7 +33,7 @@ test:
 	tools/check_links.sh
 	cmake --preset release -B $(CHECK) -DSTRATA_WERROR=ON -DSTRATA_CUDA_ARCHITECTURES=$(CHECK_GPU)
 	cmake --build $(CHECK) -j $(JOBS)
-	ctest --test-dir $(CHECK) -j $(JOBS) --output-on-failure --no-tests=error -LE matrix
+	ctest --test-dir $(CHECK) -j $(TESTS_AT_ONCE) --output-on-failure --no-tests=error -LE matrix
 	tools/fuzz_short.sh --all 30 $(JOBS)
 
 demo: deps
