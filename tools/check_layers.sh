@@ -108,7 +108,7 @@ BEGIN {
     home["libaio.h"] = "nvme/method/io_aio.c"
     home["dnnl"] = home["oneapi/"] = home["omp.h"] = "kernels/matmul/matmul_dnnl.c"
     home["cuda"] = home["cublas"] = "offload/device/cuda/ kernels/cuda/ tests/cuda/"
-    home["mpi.h"] = "offload/comm/mpi_plugin.c"
+    home["mpi.h"] = "offload/comm/mpi_plugin.c tests/offload/mpi_within.c" # a program that has begun MPI itself
     home["nccl"] = "offload/comm/nccl_library_internal.h"
     home["pcre2.h"] = "model/tokenizer/regex.c model/adapter/adapter_pattern.c" # what Oniguruma and what Python would find
     home["cmocka.h"] = "tests/"
