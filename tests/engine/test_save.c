@@ -470,6 +470,24 @@ static void test_policies(void **state)
     check(&paced, (struct resumer[]){{paced, true}}, 1);
 }
 
+/* Weights at home on drives, of which the device keeps a copy: what is adopted is read all the same. */
+static void test_copies_on_the_device(void **state)
+{
+    struct rig_cell copies = on_drives();
+    struct rigged r;
+
+    (void)state;
+    copies.device = RIG_MIDWAY;
+    copies.cache = ST_AUTO_BYTES;
+    scratch_open();
+    rigged_open(&r, &copies);
+    assert_int_equal(r.plan->program.pages[0].home, ST_WHERE_NVME);
+    assert_int_equal(r.plan->program.pages[0].weights, ST_WHERE_DEVICE);
+    rigged_close(&r);
+    scratch_close();
+    check(&copies, (struct resumer[]){{copies, true}}, 1);
+}
+
 /* What is on the device comes down in parts that begin and end within planes and tiles. */
 static void test_parts(void **state)
 {
@@ -602,6 +620,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_formats),
         cmocka_unit_test(test_skipped),
         cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_copies_on_the_device),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_load_after_resume),
