@@ -1,11 +1,13 @@
 /* api/question.c - see question.h. */
 #include "api/question_internal.h"
 #include "core/base/error.h"
+#include "core/system/file.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CHOICES       2u            /* full ones, of the machine as it is; one with each part more */
 #define UNIT          (64ull << 20) /* to which the least memory is found */
@@ -225,6 +227,21 @@ static strata_status measure_machine(struct st_scene *s, struct strata_model *mo
     return st;
 }
 
+/* Each model that is opened reads it, and of a pipe the second one would read nothing. */
+static strata_status check_machine_file(const char *path)
+{
+    struct st_file_identity identity;
+    strata_status st;
+    int fd;
+
+    if (path == NULL)
+        return STRATA_OK;
+    if ((st = st_file_open(&fd, &identity, path, STRATA_E_CONFIG)) != STRATA_OK)
+        return st_error_prefix(st, "machine file");
+    close(fd);
+    return STRATA_OK;
+}
+
 /* Finds the machine, with the capacity of its drives if it has any, and its rates. */
 static strata_status find_machine(struct st_scene *s, struct st_answer *out)
 {
@@ -267,9 +284,9 @@ static strata_status answer(struct st_answer *out, struct st_scene *s)
 {
     struct st_found found = {0};
     uint64_t batch;
-    strata_status st = find_machine(s, out);
+    strata_status st = check_machine_file(s->q->model->machine);
 
-    if (st != STRATA_OK)
+    if (st != STRATA_OK || (st = find_machine(s, out)) != STRATA_OK)
         return st;
     snprintf(out->machine, sizeof(out->machine), "%s", s->machine.name);
     memcpy(out->capacity, s->machine.capacity.bytes, sizeof(out->capacity));
