@@ -16,8 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TIE 1.002 /* simulated seconds within this are equal */
-
 /* --- the bases --- */
 
 /* The chunk sizes beside the default one that cut this workload otherwise.  None if the size is given. */
@@ -100,7 +98,7 @@ static const struct st_node *best_of(const struct st_search *s)
     for (uint32_t i = 0; i < s->count; i++) {
         const struct st_node *n = &s->nodes[i];
 
-        if (isnan(n->seconds) || n->seconds > s->fastest * TIE)
+        if (isnan(n->seconds) || n->slow || n->seconds > s->fastest * ST_TIE)
             continue;
         if (best == NULL || n->moved < best->moved || (n->moved == best->moved && n->memory < best->memory))
             best = n;

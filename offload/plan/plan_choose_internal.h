@@ -65,8 +65,9 @@ struct st_judge {
 };
 strata_status st_judge_init(struct st_judge *judge, struct st_plan *plan, const struct st_machine *machine);
 void st_judge_fini(struct st_judge *judge);
-/** Seconds of a steady step with the plan's decisions.  May leave the plan without a program that fits them.  E_NOMEM. */
-strata_status st_judge_seconds(double *seconds, struct st_judge *judge);
+/** Seconds of a steady step with the plan's decisions.  Where they are more than `limit`, *seconds may be any number between the
+ *  two, found sooner.  May leave the plan without a program that fits them.  E_NOMEM. */
+strata_status st_judge_seconds(double *seconds, struct st_judge *judge, double limit);
 
 /** About how many ops a steady step has, whatever is decided. */
 uint64_t st_plan_ops_about(const struct st_plan *plan);

@@ -58,7 +58,7 @@ static strata_status judge(struct draft *d)
 
     seconds = st_plan_bound(d->plan, d->judge.machine, &work);
     if (seconds * BOUND_SLACK <= fmin(d->limit, d->seconds))
-        st = st_judge_seconds(&seconds, &d->judge);
+        st = st_judge_seconds(&seconds, &d->judge, d->seconds);
     if (st != STRATA_OK || seconds >= d->seconds)
         return st;
     d->seconds = seconds;

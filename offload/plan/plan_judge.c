@@ -122,21 +122,18 @@ void st_judge_fini(struct st_judge *judge)
     *judge = (struct st_judge){0};
 }
 
-static strata_status simulate(double *seconds, struct st_judge *judge, struct st_plan *plan)
+static strata_status simulate(double *seconds, struct st_judge *judge, struct st_plan *plan, double limit)
 {
-    struct st_simulation simulation;
     strata_status st;
 
     if (plan != judge->plan) {
         plan->decided = judge->plan->decided;
         plan->policy.update = judge->plan->policy.update;
     }
-    if ((st = st_plan_build(plan)) != STRATA_OK ||
-        (st = st_simulate_in(&simulation, &plan->program, judge->machine, &plan->scratch)) != STRATA_OK)
+    if ((st = st_plan_build(plan)) != STRATA_OK)
         return st;
     judge->ops += plan->program.op_count;
-    *seconds = simulation.seconds;
-    return STRATA_OK;
+    return st_simulate_seconds(seconds, &plan->program, judge->machine, limit, &plan->scratch);
 }
 
 /* Each micro-batch more takes as long as those of which one program has more than the other; but what these hide may come to
@@ -147,18 +144,19 @@ static strata_status extrapolate(double *seconds, struct st_judge *judge)
     double few, more, work, bound;
     strata_status st;
 
-    if ((st = simulate(&few, judge, judge->few)) != STRATA_OK || (st = simulate(&more, judge, judge->more)) != STRATA_OK)
+    if ((st = simulate(&few, judge, judge->few, HUGE_VAL)) != STRATA_OK ||
+        (st = simulate(&more, judge, judge->more, HUGE_VAL)) != STRATA_OK)
         return st;
     bound = st_plan_bound(judge->plan, judge->machine, &work);
     *seconds = fmax(bound, more + beyond * (more - few) / (MORE_MICROS - FEW_MICROS));
     return STRATA_OK;
 }
 
-strata_status st_judge_seconds(double *seconds, struct st_judge *judge)
+strata_status st_judge_seconds(double *seconds, struct st_judge *judge, double limit)
 {
     const bool horizontal = judge->plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL;
 
     if (horizontal && judge->more != NULL)
         return extrapolate(seconds, judge);
-    return simulate(seconds, judge, horizontal || judge->merged == NULL ? judge->plan : judge->merged);
+    return simulate(seconds, judge, horizontal || judge->merged == NULL ? judge->plan : judge->merged, limit);
 }

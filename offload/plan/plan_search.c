@@ -205,14 +205,16 @@ bool st_search_hopeless(const struct st_node *n, double seconds)
     return n->bound * BOUND_SLACK > seconds;
 }
 
-strata_status st_search_judge(struct st_search *s, struct st_node *n)
+strata_status st_search_judge(struct st_search *s, struct st_node *n, double seconds)
 {
+    const double limit = seconds * ST_TIE;
     struct st_base *base = &s->bases[n->intent.on[ST_AXIS_CHUNKS]];
     strata_status st;
 
     st_node_decide(base->plan, n);
-    if ((st = st_judge_seconds(&n->seconds, &base->judge)) != STRATA_OK)
+    if ((st = st_judge_seconds(&n->seconds, &base->judge, limit)) != STRATA_OK)
         return st;
+    n->slow = n->seconds > limit;
     note_sizes(n, base->plan);
     s->judged++;
     s->fastest = fmin(s->fastest, n->seconds);
@@ -248,21 +250,24 @@ struct st_node *st_search_known(struct st_search *s, const struct st_node *n)
 
 strata_status st_search_meet(struct st_search *s, struct st_node *n, double seconds)
 {
-    const struct st_node *known;
+    struct st_node *known;
     strata_status st;
 
     if (st_search_hopeless(n, seconds))
         return STRATA_OK;
-    if ((known = st_search_known(s, n)) != NULL) {
+    known = st_search_known(s, n);
+    if (known != NULL && (!known->slow || known->seconds > seconds * ST_TIE)) {
         *n = *known;
         return STRATA_OK;
     }
     if (st_search_spent(s))
         return STRATA_OK;
-    n->index = s->count;
-    if ((st = st_search_judge(s, n)) == STRATA_OK)
-        st = st_search_push(s, n);
-    return st;
+    n->index = known != NULL ? known->index : s->count;
+    if ((st = st_search_judge(s, n, seconds)) != STRATA_OK)
+        return st;
+    if (known != NULL)
+        *known = *n;
+    return known != NULL ? STRATA_OK : st_search_push(s, n);
 }
 
 /* --- orders --- */
@@ -281,6 +286,8 @@ static int compare_seconds(const void *left, const void *right)
 {
     const struct st_node *a = left, *b = right;
 
+    if (a->slow != b->slow)
+        return a->slow ? 1 : -1;
     return a->seconds < b->seconds ? -1 : a->seconds > b->seconds ? 1 : a->index < b->index ? -1 : a->index > b->index;
 }
 
@@ -301,7 +308,7 @@ uint32_t st_search_kinds(struct st_node fastest[ST_KINDS], struct st_search *s)
     uint32_t count = 0;
 
     st_search_sort(s);
-    for (uint32_t i = 0; i < s->count && count < ST_KINDS; i++) {
+    for (uint32_t i = 0; i < s->count && count < ST_KINDS && !s->nodes[i].slow; i++) {
         bool is_new = true;
 
         for (uint32_t k = 0; k < count; k++)

@@ -14,6 +14,7 @@
 #define ST_KIND_AXES    3u     /* the first axes: ST_AXIS_UPDATE, ST_AXIS_ACCUMULATION, ST_AXIS_TIER */
 #define ST_KINDS        8u     /* from whose fastest a leap or detour starts, at most */
 #define ST_SEARCH_PARTS 8u     /* of what may be judged, for the phases of the search */
+#define ST_TIE          1.002  /* simulated seconds within this are equal */
 #define ST_WORTH        0.9995 /* of a round from one candidate to faster ones, or it is the last */
 
 struct st_node {
@@ -23,6 +24,7 @@ struct st_node {
     double bound, key, seconds; /* seconds: NaN until judged */
     uint64_t moved, memory;
     uint32_t index;
+    bool slow;    /* its step is longer than `seconds`: when that was known, it was not simulated on */
     bool settled; /* a descent has ended here */
     bool leapt;   /* to any kind */
 };
@@ -78,8 +80,8 @@ strata_status st_search_push(struct st_search *s, const struct st_node *n);
 void st_node_decide(struct st_plan *plan, const struct st_node *n);
 int st_node_compare_decisions(const struct st_node *a, const struct st_node *b);
 
-/** Simulates a node.  E_NOMEM. */
-strata_status st_search_judge(struct st_search *s, struct st_node *n);
+/** Simulates a node, until it is known to be well slower than `seconds`.  E_NOMEM. */
+strata_status st_search_judge(struct st_search *s, struct st_node *n, double seconds);
 /** Ops simulated so far. */
 uint64_t st_search_ops(const struct st_search *s);
 /** Whether no more is judged in this phase. */

@@ -121,11 +121,12 @@ strata_status st_search_descend(struct st_search *s)
 strata_status st_search_recut(struct st_search *s)
 {
     struct st_node fastest[RECUT];
-    const uint32_t count = s->count < RECUT ? s->count : RECUT;
+    uint32_t count = 0;
     strata_status st = STRATA_OK;
 
     st_search_sort(s);
-    memcpy(fastest, s->nodes, count * sizeof(*fastest));
+    for (; count < RECUT && count < s->count && !s->nodes[count].slow; count++)
+        fastest[count] = s->nodes[count];
     for (uint32_t i = 0; i < count; i++)
         for (uint32_t v = ST_SLOT_PROFILES; v < s->base_count * ST_SLOT_PROFILES && st == STRATA_OK; v++) {
             struct st_intent intent = fastest[i].intent;

@@ -2,6 +2,7 @@
 #include "offload/plan/plan_search.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdlib.h>
 
 #define FEW_OPS 3000u /* no program is long that has no more */
@@ -119,7 +120,7 @@ static strata_status judge_first(struct st_search *s)
             is_new = is_new && !alike(&s->nodes[k], &s->nodes[i]);
         if (!is_new)
             continue;
-        st = st_search_judge(s, &s->nodes[i]);
+        st = st_search_judge(s, &s->nodes[i], HUGE_VAL);
         s->nodes[kept++] = s->nodes[i];
     }
     s->count = kept;

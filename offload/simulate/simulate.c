@@ -252,46 +252,56 @@ static strata_status run_save(struct st_clock *s, const struct st_simulation *st
     return st;
 }
 
-static strata_status simulate(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine,
-                              const struct st_simulation_watch *watch, struct st_scratch *scratch)
+/* Of a step that is known to be longer than `limit` no more is simulated.  A latency may let another op go first, and so make a
+ * step shorter by chance.  Then the step without latencies counts. */
+static strata_status simulate(struct st_simulation *out, struct st_clock *s, double limit, struct st_scratch *scratch)
 {
-    struct st_clock s = {.program = program, .machine = machine, .watch = watch};
-    const strata_status st = create(&s, scratch);
-
-    return st == STRATA_OK ? run_steps(&s, out) : st;
-}
-
-/* A latency may let another op go first, and so make a step shorter by chance.  Then the step without latencies counts. */
-strata_status st_simulate_in(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine,
-                             struct st_scratch *scratch)
-{
+    const struct st_machine *const machine = s->machine;
     struct st_machine prompt = *machine;
-    struct st_simulation other;
-    strata_status st = simulate(out, program, machine, NULL, scratch);
+    struct st_simulation late;
+    strata_status st;
 
-    if (st != STRATA_OK || !(machine->rates.handover + machine->rates.latency_io + machine->rates.launch > 0))
-        return st;
     prompt.rates.handover = prompt.rates.latency_io = prompt.rates.launch = 0;
-    if ((st = simulate(&other, program, &prompt, NULL, scratch)) == STRATA_OK && other.seconds > out->seconds)
-        *out = other;
+    s->machine = &prompt;
+    if ((st = create(s, scratch)) != STRATA_OK || (st = run_steps(s, out)) != STRATA_OK || out->seconds > limit ||
+        !(machine->rates.handover + machine->rates.latency_io + machine->rates.launch > 0))
+        return st;
+    *s = (struct st_clock){.program = s->program, .machine = machine, .unaccounted = s->unaccounted};
+    if ((st = create(s, scratch)) == STRATA_OK && (st = run_steps(s, &late)) == STRATA_OK && late.seconds >= out->seconds)
+        *out = late;
     return st;
 }
 
 strata_status st_simulate(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine)
 {
+    struct st_clock s = {.program = program, .machine = machine};
     struct st_scratch scratch = {0};
-    const strata_status st = st_simulate_in(out, program, machine, &scratch);
+    const strata_status st = simulate(out, &s, HUGE_VAL, &scratch);
 
     st_scratch_free(&scratch);
+    return st;
+}
+
+strata_status st_simulate_seconds(double *seconds, const struct st_program *program, const struct st_machine *machine,
+                                  double limit, struct st_scratch *scratch)
+{
+    struct st_clock s = {.program = program, .machine = machine, .unaccounted = true};
+    struct st_simulation step = {0};
+    const strata_status st = simulate(&step, &s, limit, scratch);
+
+    *seconds = step.seconds;
     return st;
 }
 
 strata_status st_simulate_watched(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine,
                                   const struct st_simulation_watch *watch)
 {
+    struct st_clock s = {.program = program, .machine = machine, .watch = watch};
     struct st_scratch scratch = {0};
-    const strata_status st = simulate(out, program, machine, watch, &scratch);
+    strata_status st = create(&s, &scratch);
 
+    if (st == STRATA_OK)
+        st = run_steps(&s, out);
     st_scratch_free(&scratch);
     return st;
 }

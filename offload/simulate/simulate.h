@@ -30,9 +30,10 @@ struct st_simulation {
  *  E_NOMEM; E_INTERNAL: the program cannot proceed (a deadlock the verifier missed).
  *  Cost    O(steps * (ops + waits)), 2 steps as a rule, 24 at most; allocations of O(ops). */
 strata_status st_simulate(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine);
-/** The same in memory that is kept for the next simulation: nothing is allocated that is there already. */
-strata_status st_simulate_in(struct st_simulation *out, const struct st_program *program, const struct st_machine *machine,
-                             struct st_scratch *scratch);
+/** The seconds of such a step alone, sooner, in memory that is kept for the next simulation.  Where they are more than `limit`,
+ *  *seconds may be any number between the two.  E_NOMEM, E_INTERNAL: as above. */
+strata_status st_simulate_seconds(double *seconds, const struct st_program *program, const struct st_machine *machine,
+                                  double limit, struct st_scratch *scratch);
 
 /* Is told what runs when, in pieces: an op that goes on while another one begins or ends is told again.  Times are seconds since
  * the step began; the pieces of a lane add up to its `busy`, those of the stalls to `stall`. */

@@ -301,7 +301,7 @@ static void end_executor(struct st_clock *s, uint32_t executor)
 /* Advances everything in flight. */
 static void pass_time(struct st_clock *s, double seconds)
 {
-    if (seconds > 0)
+    if (seconds > 0 && !s->unaccounted)
         account(s, seconds);
     for (int d = 0; d < ST_CLOCK_DIRECTIONS; d++)
         if (s->io[d].count > 0)

@@ -46,7 +46,8 @@ struct st_clock {
     uint32_t unseen;                /* of them the host's updates */
 
     double now, begun;                       /* begun: when the running cycle began */
-    struct st_simulation step;               /* of the running cycle */
+    struct st_simulation step;               /* of the running cycle: */
+    bool unaccounted;                        /* its seconds alone */
     const struct st_simulation_watch *watch; /* NULL: nobody watches */
 };
 

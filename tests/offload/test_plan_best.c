@@ -279,7 +279,7 @@ static void check_folded(const struct best_case *c, const struct st_plan *plan)
     same->reserved = plan->reserved;
     same->policy = plan->policy;
     assert_int_equal(st_judge_init(&judge, same, &c->machine), STRATA_OK);
-    assert_int_equal(st_judge_seconds(&seconds, &judge), STRATA_OK);
+    assert_int_equal(st_judge_seconds(&seconds, &judge, HUGE_VAL), STRATA_OK);
     if (judge.ops < plan->program.op_count)
         best_note(&worst_folded, c, fmax(seconds, whole), fmin(seconds, whole), seconds < whole ? "judged" : "whole");
     st_judge_fini(&judge);

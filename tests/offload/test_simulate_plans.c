@@ -366,13 +366,16 @@ static void memory_of_one_simulation_serves_the_next(void **state)
     assert_non_null(kept = st_scratch_take(&scratch, 4u << 20));
     memset(scratch.bytes, 0xff, scratch.size);
     for (uint64_t seed = 1; seed <= 40; seed++) {
-        struct st_simulation alone, in;
+        struct st_simulation alone;
+        double seconds, cut;
         struct st_machine m;
         struct st_plan *plan = random_plan(seed, pages, &m);
 
         alone = simulate(&plan->program, &m);
-        assert_int_equal(st_simulate_in(&in, &plan->program, &m, &scratch), STRATA_OK);
-        assert_memory_equal(&in, &alone, offsetof(struct st_simulation, stalled_by)); /* padding follows */
+        assert_int_equal(st_simulate_seconds(&seconds, &plan->program, &m, alone.seconds, &scratch), STRATA_OK);
+        assert_memory_equal(&seconds, &alone.seconds, sizeof(seconds));
+        assert_int_equal(st_simulate_seconds(&cut, &plan->program, &m, 0.5 * seconds, &scratch), STRATA_OK);
+        assert_true(cut > 0.5 * seconds && cut <= seconds);
         st_plan_destroy(plan);
     }
     assert_ptr_equal(scratch.bytes, kept);
