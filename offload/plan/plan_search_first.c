@@ -1,10 +1,12 @@
-/* plan_search_first.c - the first candidates that are judged: of each kind the one with the lowest bound. */
+/* plan_search_first.c - the first candidates that are judged: of each kind the one with the lowest bound, and from there along one
+ * axis after the other to lower bounds. */
 #include "offload/plan/plan_search.h"
 
 #include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
+#define REFINED 2u    /* rounds */
 #define FEW_OPS 3000u /* no program is long that has no more */
 
 /* How many rungs of an axis are among the first: each, the ends and two between them, the ends, the first. */
@@ -107,21 +109,61 @@ static bool alike(const struct st_node *a, const struct st_node *b)
            (a->decided.kept_blocks > 0) == (b->decided.kept_blocks > 0);
 }
 
-/* Judges the first of each kind, and drops the others. */
+/* To the lowest bound, one axis at a time: nothing is simulated. */
+static void refine(struct st_search *s, struct st_node *n)
+{
+    static const enum st_axis axes[] = {ST_AXIS_KEPT, ST_AXIS_STATE, ST_AXIS_RESIDENT, ST_AXIS_GRADS, ST_AXIS_ORDER};
+
+    for (uint32_t round = 0; round < REFINED; round++)
+        for (size_t i = 0; i < sizeof(axes) / sizeof(axes[0]); i++) {
+            struct st_intent intent = n->intent;
+            uint32_t values[ST_RUNGS_MAX];
+            const uint32_t count = st_search_values(values, s, &intent, axes[i]);
+
+            for (uint32_t k = 0; k < count; k++) {
+                struct st_node other;
+
+                intent.on[axes[i]] = values[k];
+                if (st_search_complete(&other, s, &intent) && other.key < n->key)
+                    *n = other;
+            }
+        }
+}
+
+/* Keeps the first of each kind. */
+static void keep_first(struct st_search *s)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < s->count; i++) {
+        bool is_new = true;
+
+        for (uint32_t k = 0; k < kept; k++)
+            is_new = is_new && !alike(&s->nodes[k], &s->nodes[i]);
+        if (is_new)
+            s->nodes[kept++] = s->nodes[i];
+    }
+    s->count = kept;
+}
+
+/* Judges what they lead to, each once, and drops the others. */
 static strata_status judge_first(struct st_search *s)
 {
     uint32_t kept = 0;
     strata_status st = STRATA_OK;
 
     for (uint32_t i = 0; i < s->count && st == STRATA_OK && !st_search_spent(s); i++) {
+        struct st_node n = s->nodes[i];
         bool is_new = true;
 
+        refine(s, &n);
         for (uint32_t k = 0; k < kept; k++)
-            is_new = is_new && !alike(&s->nodes[k], &s->nodes[i]);
+            is_new = is_new && st_node_compare_decisions(&s->nodes[k], &n) != 0;
         if (!is_new)
             continue;
-        st = st_search_judge(s, &s->nodes[i], HUGE_VAL);
-        s->nodes[kept++] = s->nodes[i];
+        n.index = kept;
+        st = st_search_judge(s, &n, HUGE_VAL);
+        s->nodes[kept++] = n;
     }
     s->count = kept;
     return st;
@@ -136,5 +178,6 @@ strata_status st_search_first(struct st_search *s)
         return st;
     sort_nodes(s);
     assert(s->count > 0);
+    keep_first(s);
     return judge_first(s);
 }
