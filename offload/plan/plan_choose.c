@@ -3,9 +3,10 @@
  * The candidates are fixed by workload and capacities (plan_candidate.c); rates judge them.  There are too many to judge all.  So
  * some hundred are completed first: every policy of updates, order of micro-batches and tier of activations, and few values of
  * the other axes.  Of each kind the one with the lowest bound (plan_bound.c) goes along one axis after the other to lower bounds,
- * and where that ends it is judged.  From these, the fastest first, the search descends: along one axis after the other it goes to the fastest value, with the others as they are, until no axis has a
- * faster one.  It leaps from there with two axes at once, does the same from the fastest in chunks of other sizes, and with what
- * is left of the count goes detours.  A value whose bound is well above what the descent has reached is not judged.
+ * and where that ends it is judged.  From these, the fastest first, the search descends: along one axis after the other it goes
+ * to the fastest value, with the others as they are, until no axis has a faster one.  It leaps from there with two axes at once,
+ * does the same from the fastest in chunks of other sizes, and with what is left of the count goes detours.  A value whose bound
+ * is well above what the descent has reached is not judged.
  *
  * All of this is a function of its arguments: it is limited by a count of simulated ops, never by a clock, so that the plan is
  * the same everywhere.  Of the candidates about as fast as the fastest, the one that moves the fewest bytes wins, then the one

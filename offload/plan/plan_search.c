@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BOUND_SLACK 0.9      /* a bound may be too high: it does not know all that slots carry over a window's end */
-#define WORK_WEIGHT 0.02     /* of all resources' work in the order in which candidates are judged */
-#define OPS_JUDGED  5000000u /* the search ends at the first candidate beyond so many, */
-#define LEAST       64u      /* but judges so many, however large their programs */
-#define MOST        8000u    /* and no more than that */
-#define REMEMBERED  65536u   /* places for what intents mean: some 20 MB */
+#define BOUND_SLACK 0.9       /* a bound may be too high: it does not know all that slots carry over a window's end */
+#define WORK_WEIGHT 0.02      /* of all resources' work in the order in which candidates are judged */
+#define OPS_JUDGED  10000000u /* the search ends at the first candidate beyond so many, */
+#define LEAST       64u       /* but judges so many, however large their programs */
+#define MOST        8000u     /* and no more than that */
+#define REMEMBERED  65536u    /* places for what intents mean: some 20 MB */
 
 /* --- candidates --- */
 

@@ -1,5 +1,5 @@
-/* plan_search_first.c - the first candidates that are judged: of each kind the one with the lowest bound, and from there along one
- * axis after the other to lower bounds. */
+/* plan_search_first.c - the first candidates that are judged: of each kind the one with the lowest bound, and from there along
+ * one axis after the other to lower bounds. */
 #include "offload/plan/plan_search.h"
 
 #include <assert.h>

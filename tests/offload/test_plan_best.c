@@ -30,7 +30,7 @@
 #define PAIRS         8u
 #define FOLDED        20u
 #define FOLDED_SAMPLE 1u
-#define OPS_MOST      5000000u /* for a plan whose program is not larger */
+#define OPS_MOST      10000000u /* for a plan whose program is not larger */
 
 static uint64_t first_seed = 1, case_count = SAMPLE;
 static bool sample = true;
