@@ -275,3 +275,21 @@ void st_workers_run(struct st_workers *w, st_work_fn *fn, void *ctx, uint64_t it
             fn(ctx, i, 0);
     atomic_store_explicit(&w->running, false, memory_order_relaxed);
 }
+
+strata_status st_workers_once(st_work_fn *fn, void *ctx, uint64_t items)
+{
+    const uint32_t most = default_count(NULL), count = items < most ? (uint32_t)items : most;
+    struct st_workers *w;
+    strata_status st;
+
+    if (items == 0)
+        return STRATA_OK;
+    st = st_workers_create(&w, count, NULL);
+    if (st != STRATA_OK && count > 1)
+        st = st_workers_create(&w, 1, NULL);
+    if (st != STRATA_OK)
+        return st;
+    st_workers_run(w, fn, ctx, items);
+    st_workers_destroy(w);
+    return STRATA_OK;
+}

@@ -23,4 +23,8 @@ uint32_t st_workers_count(const struct st_workers *w);
 /** Run fn(ctx, i, worker) for every i in 0..items-1 and wait.  One caller at a time, which is asserted; fn never calls this. */
 void st_workers_run(struct st_workers *w, st_work_fn *fn, void *ctx, uint64_t items);
 
+/** Run such a loop on threads that are there for it alone: one per usable core, no more than items.  Where the system gives no
+ *  threads, the caller's does all.  What an item says by st_error() stays on its worker's thread.  E_NOMEM. */
+strata_status st_workers_once(st_work_fn *fn, void *ctx, uint64_t items);
+
 #endif

@@ -2,6 +2,7 @@
  * once do not go unseen. */
 #include "core/system/workers.h"
 
+#include "core/base/fault.h"
 #include "core/system/topology.h"
 #include "tests/common/child.h"
 #include "tests/common/fault_walk.h"
@@ -40,14 +41,18 @@ static void count_item(void *ctx, uint64_t index, uint32_t worker)
         atomic_fetch_add(&counts->bad_worker, 1);
 }
 
+/* On a pool; NULL: on threads of each loop's own. */
 static void check_loop(struct st_workers *w, uint64_t items, unsigned repeats)
 {
     struct counts *counts = calloc(1, sizeof(*counts));
 
     assert_non_null(counts);
-    counts->worker_count = st_workers_count(w);
+    counts->worker_count = w != NULL ? st_workers_count(w) : (uint32_t)items;
     for (unsigned i = 0; i < repeats; i++)
-        st_workers_run(w, count_item, counts, items);
+        if (w != NULL)
+            st_workers_run(w, count_item, counts, items);
+        else
+            assert_int_equal(st_workers_once(count_item, counts, items), STRATA_OK);
     for (uint64_t i = 0; i < ITEMS_MAX; i++) {
         assert_int_equal(atomic_load(&counts->ran[i]), i < items ? repeats : 0);
         assert_int_equal(counts->plain[i], i < items ? repeats * (i + 1) : 0);
@@ -121,6 +126,27 @@ static void test_bound_and_counted_by_topology(void **state)
     st_workers_destroy(w);
 }
 
+/* Where there are no threads or no memory for many, the caller does all. */
+static void test_loops_on_threads_of_their_own(void **state)
+{
+    static const uint64_t sizes[] = {0, 1, 2, 3, 7, ITEMS_MAX};
+    static const char *const faults[] = {"thread.start:0:1", "workers.alloc:0:1"};
+    struct counts *counts = calloc(1, sizeof(*counts));
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        check_loop(NULL, sizes[i], 3);
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        assert_int_equal(st_fault_arm_text(faults[i]), 0);
+        check_loop(NULL, 7, 1);
+        (void)st_fault_disarm(); /* on one core there are no threads */
+    }
+    assert_int_equal(st_fault_arm_text("workers.alloc"), 0);
+    assert_int_equal(st_workers_once(count_item, counts, 7), STRATA_E_NOMEM);
+    assert_true(st_fault_disarm() >= 1);
+    free(counts);
+}
+
 static void begin_another(void *ctx, uint64_t index, uint32_t worker)
 {
     struct st_workers *w = ctx;
@@ -179,9 +205,13 @@ static void test_single_failure_walk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_item_once),           cmocka_unit_test(test_many_short_loops),
-        cmocka_unit_test(test_caller_may_change),         cmocka_unit_test(test_bound_and_counted_by_topology),
-        cmocka_unit_test(test_two_callers_at_once_abort), cmocka_unit_test(test_too_many),
+        cmocka_unit_test(test_every_item_once),
+        cmocka_unit_test(test_many_short_loops),
+        cmocka_unit_test(test_caller_may_change),
+        cmocka_unit_test(test_bound_and_counted_by_topology),
+        cmocka_unit_test(test_loops_on_threads_of_their_own),
+        cmocka_unit_test(test_two_callers_at_once_abort),
+        cmocka_unit_test(test_too_many),
         cmocka_unit_test(test_single_failure_walk),
     };
 
