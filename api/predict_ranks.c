@@ -5,14 +5,16 @@
 #include "api/handles.h"
 #include "api/plan_report.h"
 #include "api/predict.h"
+#include "core/base/error.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
 #include "core/base/wrap.h"
+#include "core/system/workers.h"
 
 #include <inttypes.h>
 #include <math.h>
 
-#define RANKS_MOST 1024u
+#define ROWS 11u /* to 1024 ranks */
 
 struct row {
     uint32_t ranks, nodes, here; /* here: ranks of a node */
@@ -20,6 +22,12 @@ struct row {
     uint64_t needed[STRATA_TIER_COUNT], capacity[STRATA_TIER_COUNT], comm;
     struct st_prediction prediction;
     double tokens, efficiency; /* a second, of all ranks; NaN: not known */
+    char why[512];             /* it has no memory to be planned */
+};
+
+struct rows {
+    const struct strata_plan *of;
+    struct row all[ROWS];
 };
 
 static bool lacks(const struct row *r, int tier)
@@ -27,8 +35,8 @@ static bool lacks(const struct row *r, int tier)
     return r->needed[tier] > r->capacity[tier];
 }
 
-/* Plans for so many ranks and predicts.  E_NOMEM; what does not fit is a row of the table. */
-static strata_status plan_row(struct row *out, const struct strata_plan *of, uint32_t ranks)
+/* Plans for so many ranks and predicts; what does not fit is a row of the table, too. */
+static void plan_row(struct row *out, const struct strata_plan *of, uint32_t ranks)
 {
     const struct st_workload *w = st_model_workload(of->model->model);
     struct st_machine m = of->node;
@@ -53,8 +61,9 @@ static strata_status plan_row(struct row *out, const struct strata_plan *of, uin
         if (out->prediction.seconds > 0)
             out->tokens = (double)ranks * w->micro_batch * w->seq * w->grad_accum / out->prediction.seconds;
     }
+    if (out->status == STRATA_E_NOMEM)
+        snprintf(out->why, sizeof(out->why), "%s", strata_last_error());
     st_plan_destroy(plan);
-    return out->status == STRATA_E_NOMEM ? out->status : STRATA_OK;
 }
 
 /* --- text --- */
@@ -126,24 +135,35 @@ static void put_row(const struct row *r, struct st_json_writer *w)
     st_json_object_close(w);
 }
 
+static void plan_one(void *ctx, uint64_t index, uint32_t worker)
+{
+    struct rows *rows = ctx;
+
+    (void)worker;
+    plan_row(&rows->all[index], rows->of, 1u << index);
+}
+
 /* Exactly one of file and w is not NULL.  The first row that fits is what the others are compared with. */
 static strata_status each_row(const struct strata_plan *of, FILE *file, struct st_json_writer *w)
 {
+    struct rows rows = {.of = of};
+    const strata_status st = st_workers_once(plan_one, &rows, ROWS);
     double of_one = (double)NAN;
 
-    for (uint32_t ranks = 1; ranks <= RANKS_MOST; ranks *= 2) {
-        struct row r;
-        const strata_status st = plan_row(&r, of, ranks);
+    if (st != STRATA_OK)
+        return st;
+    for (uint32_t i = 0; i < ROWS; i++) {
+        struct row *r = &rows.all[i];
 
-        if (st != STRATA_OK)
-            return st;
+        if (r->status == STRATA_E_NOMEM)
+            return st_error(STRATA_E_NOMEM, "%s", r->why);
         if (isnan(of_one))
-            of_one = r.tokens / ranks;
-        r.efficiency = r.tokens / ranks / of_one;
+            of_one = r->tokens / r->ranks;
+        r->efficiency = r->tokens / r->ranks / of_one;
         if (file != NULL)
-            print_row(&r, file);
+            print_row(r, file);
         else
-            put_row(&r, w);
+            put_row(r, w);
     }
     return STRATA_OK;
 }

@@ -7,6 +7,7 @@
 #include "core/base/print.h"
 #include "core/base/size.h"
 #include "core/base/wrap.h"
+#include "core/system/workers.h"
 #include "offload/simulate/cost.h"
 
 #include <math.h>
@@ -72,29 +73,44 @@ static void plan_schedule(struct schedule *out, const struct strata_plan *of)
     st_plan_destroy(plan);
 }
 
+static void plan_one(void *ctx, uint64_t index, uint32_t worker)
+{
+    struct schedules *s = ctx;
+
+    (void)worker;
+    plan_schedule(&s->all[index], s->of);
+}
+
 /* Running out of memory does not make a schedule impossible: that is E_NOMEM. */
 static strata_status plan_schedules(struct schedules *s, const struct strata_plan *of)
 {
     static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
     static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
     const bool both = of->plan->program.workload.grad_accum > 1;
+    strata_status st;
 
     *s = (struct schedules){.of = of};
     for (size_t i = 0; i < SCHEDULES_MAX; i++) {
-        struct schedule *c = &s->all[s->count];
+        const struct schedule c = {.update = updates[i / 2], .accumulation = orders[i % 2]};
 
-        *c = (struct schedule){.update = updates[i / 2], .accumulation = orders[i % 2]};
-        if (!both && c->accumulation != of->plan->decided.accumulation)
-            continue;
-        plan_schedule(c, of);
-        if (c->status == STRATA_E_NOMEM)
-            return c->status;
-        if (c->chosen)
-            s->chosen = c;
-        if (c->possible || i % 2 == 0) /* what is not possible is said once */
-            s->count++;
+        if (both || c.accumulation == of->plan->decided.accumulation)
+            s->all[s->count++] = c;
+    }
+    if ((st = st_workers_once(plan_one, s, s->count)) != STRATA_OK)
+        return st;
+    for (uint32_t i = 0; i < s->count; i++) {
+        if (s->all[i].status == STRATA_E_NOMEM)
+            return st_error(STRATA_E_NOMEM, "%s", s->all[i].why);
+        if (s->all[i].chosen)
+            s->chosen = &s->all[i];
     }
     return STRATA_OK;
+}
+
+/* What is not possible is said once for both orders. */
+static bool is_told(const struct schedules *s, uint32_t index)
+{
+    return s->all[index].possible || index == 0 || s->all[index - 1].update != s->all[index].update;
 }
 
 static const char *accumulation_name(enum st_accumulation accumulation)
@@ -182,7 +198,8 @@ strata_status cli_schedules_print(const struct strata_plan *of, FILE *file)
         return st;
     st_print(file, "  schedules (strata.update%s), judged by %s:\n", both ? ", strata.accumulation" : "", judge_name(of));
     for (uint32_t i = 0; i < s.count; i++)
-        print_schedule(&s, &s.all[i], both, file);
+        if (is_told(&s, i))
+            print_schedule(&s, &s.all[i], both, file);
     return STRATA_OK;
 }
 
@@ -194,7 +211,8 @@ strata_status cli_schedules_put(const struct strata_plan *of, struct st_json_wri
     st_json_put_string(w, "judge", judge_name(of));
     st_json_array_open(w, "schedules");
     for (uint32_t i = 0; i < s.count && st == STRATA_OK; i++)
-        put_schedule(&s, &s.all[i], w);
+        if (is_told(&s, i))
+            put_schedule(&s, &s.all[i], w);
     st_json_array_close(w);
     return st;
 }
@@ -281,6 +299,15 @@ static bool matters(const struct strata_plan *of, enum more more)
     }
 }
 
+struct with_more {
+    const struct strata_plan *of;
+    struct with {
+        double seconds; /* 0: it cannot matter */
+        strata_status status;
+        char why[512];
+    } all[MORE_COUNT];
+};
+
 /* Plans again with more memory; 0 seconds if the program stays the same or cannot be used for this run.  E_NOMEM. */
 static strata_status planned_anew(double *seconds, const struct strata_plan *of, strata_tier tier)
 {
@@ -318,22 +345,37 @@ static strata_status seconds_with(double *seconds, const struct strata_plan *of,
     return STRATA_OK;
 }
 
+static void try_more(void *ctx, uint64_t index, uint32_t worker)
+{
+    struct with_more *m = ctx;
+    struct with *with = &m->all[index];
+
+    (void)worker;
+    with->status = seconds_with(&with->seconds, m->of, (enum more)index);
+    if (with->status != STRATA_OK)
+        snprintf(with->why, sizeof(with->why), "%s", strata_last_error());
+}
+
 /* Exactly one of file and w is not NULL.  narrow: a row of text takes two lines. */
 static strata_status each_more(const struct strata_plan *of, FILE *file, bool narrow, struct st_json_writer *w)
 {
+    struct with_more m = {.of = of};
     struct st_prediction now;
-    strata_status st = STRATA_OK;
+    strata_status st;
     char text[24];
 
     st_predict(&now, &of->plan->program, &of->machine);
-    for (enum more more = 0; more < MORE_COUNT && now.simulated; more++) {
-        double seconds, change;
+    if (!now.simulated)
+        return STRATA_OK;
+    if ((st = st_workers_once(try_more, &m, MORE_COUNT)) != STRATA_OK)
+        return st;
+    for (enum more more = 0; more < MORE_COUNT; more++) {
+        const double seconds = m.all[more].seconds, change = seconds / now.seconds - 1;
 
-        if ((st = seconds_with(&seconds, of, more)) != STRATA_OK)
-            return st;
+        if (m.all[more].status != STRATA_OK)
+            return st_error(m.all[more].status, "%s", m.all[more].why);
         if (!(seconds > 0))
             continue;
-        change = seconds / now.seconds - 1;
         if (file != NULL) {
             st_print(file, narrow ? "    %s\n     %9s  %+6.1f %%\n" : "    %-24s %9s  %+6.1f %%\n", mores[more].text,
                      st_seconds_text(text, seconds), fabs(change) < LEAST_CHANGE ? 0 : 100 * change);
@@ -345,7 +387,7 @@ static strata_status each_more(const struct strata_plan *of, FILE *file, bool na
         st_json_put_double(w, "change", change);
         st_json_object_close(w);
     }
-    return st;
+    return STRATA_OK;
 }
 
 strata_status cli_one_more_print(const struct strata_plan *of, FILE *to)
