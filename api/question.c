@@ -2,6 +2,7 @@
 #include "api/question_internal.h"
 #include "core/base/error.h"
 #include "core/system/file.h"
+#include "core/system/workers.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -97,7 +98,8 @@ static double growth(const struct st_capacity *capacity, const struct st_scene *
     return sum;
 }
 
-/* The least device memory with ample host memory may take a lot of that: a little more of the one often saves much of the other. */
+/* The least device memory with ample host memory may take a lot of that: a little more of the one often saves much of the other.
+ */
 static strata_status lower_memories(struct st_capacity *capacity, const struct st_scene *s)
 {
     static const uint32_t quarters[] = {5, 6, 8, 12, 16};
@@ -207,6 +209,38 @@ done:
     return st;
 }
 
+struct changes {
+    struct st_scene *scene;
+    struct st_answer *answer;
+    struct tried_change {
+        strata_status status;
+        char why[512];
+    } tried[ST_CHANGE_COUNT];
+};
+
+static void try_one(void *ctx, uint64_t index, uint32_t worker)
+{
+    struct changes *c = ctx;
+    struct tried_change *t = &c->tried[index];
+    const struct strata_plan *now = c->answer->plan;
+
+    (void)worker;
+    t->status = try_change(&c->answer->changed[index], c->scene, (enum st_change)index, now != NULL ? now->plan : NULL);
+    if (t->status != STRATA_OK)
+        snprintf(t->why, sizeof(t->why), "%s", strata_last_error());
+}
+
+static strata_status try_changes(struct st_answer *out, struct st_scene *s)
+{
+    struct changes c = {.scene = s, .answer = out};
+    const strata_status st = st_workers_once(try_one, &c, ST_CHANGE_COUNT);
+
+    for (uint32_t i = 0; st == STRATA_OK && i < ST_CHANGE_COUNT; i++)
+        if (c.tried[i].status != STRATA_OK)
+            return st_error(c.tried[i].status, "%s", c.tried[i].why);
+    return st;
+}
+
 /* --- the answer --- */
 
 /* Its rates are measured, with those of its drives if it has any. */
@@ -302,8 +336,8 @@ static strata_status answer(struct st_answer *out, struct st_scene *s)
     out->tried_count = found.count;
     out->best = found.best;
     st = found.count > 0 ? take_best(out, &found, s) : find_least(out, s);
-    for (enum st_change c = 0; st == STRATA_OK && s->smallest[0]->hardware != NULL && c < ST_CHANGE_COUNT; c++)
-        st = try_change(&out->changed[c], s, c, out->plan != NULL ? out->plan->plan : NULL);
+    if (st == STRATA_OK && s->smallest[0]->hardware != NULL)
+        st = try_changes(out, s);
 done:
     st_plan_destroy(found.plan);
     return st;
@@ -315,7 +349,9 @@ strata_status st_question_answer(struct st_answer *out, const struct st_question
     strata_status st;
 
     *out = (struct st_answer){0};
+    pthread_mutex_init(&s.lock, NULL);
     st = answer(out, &s);
+    pthread_mutex_destroy(&s.lock);
     for (size_t i = 0; i < ST_TIERS_COUNT; i++)
         strata_model_close(s.smallest[i]);
     if (st != STRATA_OK)

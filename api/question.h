@@ -62,8 +62,8 @@ struct st_answer {
     struct st_changed changed[ST_CHANGE_COUNT]; /* of a machine known by its parts; if nothing fits, the first that does */
 };
 
-/** Answer it.  E_INVAL: the batch holds no sequence; the statuses of opening configurations and models and of planning, but
- *  E_NOFIT: that is an answer. */
+/** Answer it, on threads of its own, too; progress is told by one at a time.  E_INVAL: the batch holds no sequence; the statuses
+ * of opening configurations and models and of planning, but E_NOFIT: that is an answer. */
 strata_status st_question_answer(struct st_answer *out, const struct st_question *question);
 void st_answer_free(struct st_answer *answer);
 

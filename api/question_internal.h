@@ -7,6 +7,7 @@
 
 #include "api/handles.h"
 #include "api/question.h"
+#include <pthread.h>
 
 /* From the fastest to the slowest; weights are never on a slower tier than the state. */
 #define ST_TIERS_COUNT 8u
@@ -18,6 +19,7 @@ struct st_scene {
     struct st_machine machine;
     bool rates_known, rates_judge; /* rates_judge: the machine's, not a nominal one's; st_handle_judge() */
     uint32_t seq, sequences;       /* tokens of a sequence, sequences of a step */
+    pthread_mutex_t lock;          /* of what progress is told: */
     uint64_t done;
     struct strata_model *smallest[ST_TIERS_COUNT]; /* micro-batches of one sequence */
 };

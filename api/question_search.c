@@ -117,8 +117,12 @@ strata_status st_question_open(struct strata_model **model, const struct st_scen
 static strata_status watch(struct st_scene *s)
 {
     const struct strata_model_opts *o = s->q->model;
+    bool goes_on;
 
-    if (o->progress == NULL || o->progress(o->progress_ctx, ST_QUESTION_COMPARES, s->done++, 0))
+    pthread_mutex_lock(&s->lock);
+    goes_on = o->progress == NULL || o->progress(o->progress_ctx, ST_QUESTION_COMPARES, s->done++, 0);
+    pthread_mutex_unlock(&s->lock);
+    if (goes_on)
         return STRATA_OK;
     return st_error(STRATA_E_CANCELLED, "cancelled while configurations were compared");
 }
@@ -134,8 +138,8 @@ static strata_status draft(bool *fits, struct st_tried *t, const struct st_scene
 
     if (st == STRATA_OK) {
         st_handle_policy(&policy, model);
-        st = st_plan_draft(&d, st_model_workload(model->model), &machine->capacity, &policy,
-                           s->rates_judge ? machine : NULL, s->rates_known ? machine : NULL, limit);
+        st = st_plan_draft(&d, st_model_workload(model->model), &machine->capacity, &policy, s->rates_judge ? machine : NULL,
+                           s->rates_known ? machine : NULL, limit);
         if (st == STRATA_E_CONFIG)
             st = STRATA_OK;
     }
