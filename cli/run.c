@@ -3,6 +3,7 @@
 #include "cli/cli_signals.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/system/file.h"
 #include "strata/data.h"
 
 #include <stdio.h>
@@ -73,21 +74,14 @@ static enum strata_use use_of(enum cli_command command)
     }
 }
 
-static bool ends_with(const char *path, const char *end)
-{
-    const size_t length = strlen(path), bytes = strlen(end);
-
-    return length > bytes && strcmp(path + length - bytes, end) == 0;
-}
-
 static bool is_rows(const char *path)
 {
-    return ends_with(path, ".json") || ends_with(path, ".jsonl");
+    return st_path_ends(path, ".json") || st_path_ends(path, ".jsonl");
 }
 
 static bool is_text(const char *path)
 {
-    return strcmp(path, "-") == 0 || ends_with(path, ".txt") || is_rows(path);
+    return strcmp(path, "-") == 0 || st_path_ends(path, ".txt") || is_rows(path);
 }
 
 /* Whether the data that is trained or evaluated on has documents within its sequences. */

@@ -4,6 +4,7 @@
 #include "core/base/log.h"
 #include "core/base/print.h"
 #include "core/json/json.h"
+#include "core/system/file.h"
 #include "model/data/texts.h"
 #include "model/data/tokens.h"
 #include "model/tokenizer/tokenizer.h"
@@ -12,7 +13,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 static void print_text(const char *out, const struct st_tokens_report *r)
 {
@@ -40,13 +40,6 @@ static void print_json(const char *out, const struct st_tokens_report *r)
     st_json_end_line(&w);
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t length = strlen(text), end_length = strlen(end);
-
-    return length >= end_length && strcasecmp(text + length - end_length, end) == 0;
-}
-
 /* Data sets often come as JSON, whose braces and keys would be learnt, too. */
 static void note_json(const struct cli_list *texts)
 {
@@ -54,7 +47,7 @@ static void note_json(const struct cli_list *texts)
 
     for (uint32_t i = 0; i < texts->count; i++)
         for (size_t k = 0; k < sizeof(endings) / sizeof(endings[0]); k++)
-            if (ends_with(texts->items[i], endings[k]))
+            if (st_path_ends(texts->items[i], endings[k]))
                 st_log(ST_LOG_NOTICE,
                        "%s is used as plain text, with its braces, keys and quotes: with --tokenizer DIR its rows are read",
                        texts->items[i]);

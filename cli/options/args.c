@@ -366,23 +366,18 @@ static strata_status recipe_options(struct cli_args *args, const struct cursor *
     return st;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    return strlen(text) > strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
-}
-
 /* train FILE.yaml: the file is taken from the words.  What check is given may be a configuration. */
 static strata_status recipe_take(struct cli_args *args, const struct cursor *c)
 {
     const char *file = args->positional.count == 1 ? args->positional.items[0] : NULL;
     strata_status st;
 
-    if (file != NULL && ends_with(file, ".py") && args->command == CLI_CMD_TRAIN)
+    if (file != NULL && st_path_ends(file, ".py") && args->command == CLI_CMD_TRAIN)
         return st_error(STRATA_E_CONFIG,
                         "%s: a Python file is a program, and none is run: write its values as XTuner's training arguments "
                         "(load_from, dataset, lr, ...) in a .yaml or .json file",
                         file);
-    if (file == NULL || !(st_yaml_is_name(file) || ends_with(file, ".json")))
+    if (file == NULL || !(st_yaml_is_name(file) || st_path_ends(file, ".json")))
         return STRATA_OK;
     st = strata_recipe_open(&args->recipe, file, args->allow_unknown);
     if (st != STRATA_OK)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,6 +25,13 @@ strata_status st_path_join(char path[ST_PATH_MAX], const char *dir, const char *
     if (length < 0 || length >= ST_PATH_MAX)
         return st_error(STRATA_E_INVAL, "path too long: %s/%s", dir, name);
     return STRATA_OK;
+}
+
+bool st_path_ends(const char *path, const char *end)
+{
+    const size_t length = strlen(path), end_length = strlen(end);
+
+    return length >= end_length && strcasecmp(path + length - end_length, end) == 0;
 }
 
 static const char *not_regular(mode_t mode)

@@ -18,6 +18,8 @@
 
 /** Join into path[ST_PATH_MAX]; E_INVAL when too long. */
 strata_status st_path_join(char path[ST_PATH_MAX], const char *dir, const char *name);
+/** Whether the name ends in `end` (".json"), in small letters or capitals. */
+bool st_path_ends(const char *path, const char *end);
 
 /** Whether the name exists; a dangling link counts.  Only a name that does not exist is absent: a directory that may not be
  *  searched, or a link that leads to itself, is E_INPUT. */

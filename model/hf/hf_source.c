@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -38,13 +37,6 @@ struct st_hf_source {
 
 /* --- which files are copied --- */
 
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t length = strlen(text), end_length = strlen(end);
-
-    return length >= end_length && strcasecmp(text + length - end_length, end) == 0;
-}
-
 /* Weights in any format belong to the old model and are not copied, nor are files that a run could not give their names
  * (core/system/file.h), nor the settings of an adapter, without which a model is a model; the two configs are written separately.
  */
@@ -57,7 +49,7 @@ static bool is_taken(const char *name)
         strcmp(name, ST_HF_GENERATION_NAME) == 0 || strcmp(name, ST_ADAPTER_CONFIG_NAME) == 0)
         return false;
     for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
-        if (ends_with(name, endings[i]))
+        if (st_path_ends(name, endings[i]))
             return false;
     return true;
 }

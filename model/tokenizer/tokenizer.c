@@ -129,15 +129,10 @@ static const struct kind {
     {"vocab.json", st_tokenizer_read_files},
 };
 
-static bool ends_with(const char *text, const char *end)
-{
-    return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
-}
-
 /* What kind of file a path names: any that ends in .model or vocab.json is one, the rest is tokenizer.json's. */
 static const struct kind *kind_of_file(const char *path)
 {
-    return ends_with(path, ".model") ? &kinds[1] : ends_with(path, kinds[2].name) ? &kinds[2] : &kinds[0];
+    return st_path_ends(path, ".model") ? &kinds[1] : st_path_ends(path, kinds[2].name) ? &kinds[2] : &kinds[0];
 }
 
 /* The tokenizer's file: the path itself, or the first of those that a directory may have. */

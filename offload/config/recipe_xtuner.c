@@ -1,6 +1,7 @@
 /* recipe_xtuner.c - XTuner's training arguments, where they are data: a YAML or JSON file of what its v1 command line takes.
  *
  * Source: xtuner/v1/train/arguments/arguments.py, xtuner/v1/config/optim.py. */
+#include "core/system/file.h"
 #include "offload/config/recipe_internal.h"
 
 #include <stdio.h>
@@ -71,19 +72,14 @@ static const struct st_section sections[] = {
     {NULL, false, ST_CHANGES_INHERITED, NULL, 0},
 };
 
-static bool ends_with(const char *text, const char *end)
-{
-    return strlen(text) >= strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
-}
-
 static void resolve(struct strata_recipe *r)
 {
     const char *dataset = st_recipe_text(r, "dataset");
     const bool ends = st_recipe_given(r, "lr_min") && st_recipe_number(r, "lr_min") == 0;
 
-    if (ends_with(dataset, ".py"))
+    if (st_path_ends(dataset, ".py"))
         st_recipe_reject(r, "dataset", PYTHON);
-    else if (dataset[0] != '\0' && !ends_with(dataset, ".jsonl"))
+    else if (dataset[0] != '\0' && !st_path_ends(dataset, ".jsonl"))
         st_recipe_reject(r, "dataset", "must be a file of rows (.jsonl): give several with --data");
     else if (dataset[0] != '\0')
         st_recipe_put(r, "dataset", "--data", "%s", st_recipe_beside(r, dataset));

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #define STREAM_SAMPLES UINT64_C(0x73616d70) /* of random numbers: rows taken of a data set */
 #define PROGRESS_ROWS  64u
@@ -28,16 +27,9 @@ struct source {
     struct st_file_identity was;
 };
 
-static bool ends_with(const char *text, const char *end)
-{
-    const size_t length = strlen(text), end_length = strlen(end);
-
-    return length >= end_length && strcasecmp(text + length - end_length, end) == 0;
-}
-
 static bool is_json(const char *path)
 {
-    return ends_with(path, ".json") || ends_with(path, ".jsonl") || ends_with(path, ".ndjson");
+    return st_path_ends(path, ".json") || st_path_ends(path, ".jsonl") || st_path_ends(path, ".ndjson");
 }
 
 static strata_status check_kind(const char *path)
@@ -45,12 +37,12 @@ static strata_status check_kind(const char *path)
     static const char *const tables[] = {".parquet", ".arrow", ".csv", ".tsv"}, *const packed[] = {".gz", ".zst", ".xz", ".bz2"};
 
     for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
-        if (ends_with(path, tables[i]))
+        if (st_path_ends(path, tables[i]))
             return st_error(STRATA_E_INPUT,
                             "%s: %s is not read: convert it with datasets.load_dataset(...).to_json(\"rows.jsonl\")", path,
                             tables[i]);
     for (size_t i = 0; i < sizeof(packed) / sizeof(packed[0]); i++)
-        if (ends_with(path, packed[i]))
+        if (st_path_ends(path, packed[i]))
             return st_error(STRATA_E_INPUT, "%s: it is compressed: unpack it first, or pipe it in as -", path);
     return STRATA_OK;
 }
