@@ -210,6 +210,26 @@ static strata_status take_opts(struct st_tokenize_opts *how, enum st_token_layou
     return take_date(&how->date, o->date);
 }
 
+/* One token per byte: nothing knows of rows and conversations. */
+static strata_status check_bytes(const struct strata_model *model, const struct strata_texts_opts *o)
+{
+    const char *const option = o->dataset_count > 0       ? "dataset"
+                               : o->chat_template != NULL ? "template"
+                               : o->date != NULL          ? "date"
+                               : o->layout != NULL        ? "layout"
+                               : o->max_samples > 0       ? "max-samples"
+                               : o->val_size > 0          ? "val-size"
+                               : o->train_on_prompt       ? "train-on-prompt"
+                               : o->mask_history          ? "mask-history"
+                               : o->turn_ends             ? "train-turn-ends"
+                                                          : NULL;
+
+    if (option == NULL)
+        return STRATA_OK;
+    return st_error(STRATA_E_INVAL, "--%s is for documents, and %s reads bytes: name a tokenizer with --tokenizer DIR", option,
+                    model->name);
+}
+
 static strata_status check_names(const char *const *paths, uint32_t count, const struct strata_texts_opts *o)
 {
     if (count + o->dataset_count == 0)
@@ -239,7 +259,7 @@ strata_status strata_data_open_texts(struct strata_data **data, const struct str
     if ((st = st_handle_opts(&o, sizeof(o), offsetof(struct strata_texts_opts, keep), opts, "strata_texts_opts")) != STRATA_OK ||
         (st = check_names(paths, count, &o)) != STRATA_OK ||
         (st = choose_tokenizer(&how.tokenizer, model, o.tokenizer)) != STRATA_OK ||
-        (st = take_opts(&how, &layout, &o)) != STRATA_OK)
+        (st = take_opts(&how, &layout, &o)) != STRATA_OK || (how.tokenizer == NULL && (st = check_bytes(model, &o)) != STRATA_OK))
         return st;
     how.seq_len = model->seq;
     st = o.keep != NULL && o.val_size <= 0 ? open_kept(&made, model, o.keep, &how)

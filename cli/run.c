@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/system/file.h"
+#include "model/data/texts.h"
 #include "strata/data.h"
 
 #include <stdio.h>
@@ -74,14 +75,9 @@ static enum strata_use use_of(enum cli_command command)
     }
 }
 
-static bool is_rows(const char *path)
-{
-    return st_path_ends(path, ".json") || st_path_ends(path, ".jsonl");
-}
-
 static bool is_text(const char *path)
 {
-    return strcmp(path, "-") == 0 || st_path_ends(path, ".txt") || is_rows(path);
+    return strcmp(path, "-") == 0 || st_path_ends(path, ".txt") || st_texts_are_rows(path);
 }
 
 /* Whether the data that is trained or evaluated on has documents within its sequences. */
@@ -99,9 +95,9 @@ static strata_status find_documents(const struct cli_args *args, bool *found)
     if (args->layout != NULL)
         *found = *found || strcmp(args->layout, "packed") == 0;
     for (uint32_t i = 0; i < args->data.count && args->layout == NULL; i++)
-        *found = *found || is_rows(args->data.items[i]); /* conversations are packed */
+        *found = *found || st_texts_are_rows(args->data.items[i]); /* conversations are packed */
     *found = *found || (args->datasets.count + args->eval_datasets.count > 0 && args->layout == NULL);
-    *found = *found || (args->eval_data != NULL && is_rows(args->eval_data));
+    *found = *found || (args->eval_data != NULL && st_texts_are_rows(args->eval_data));
     return st;
 }
 
@@ -142,6 +138,7 @@ static strata_status check_text_options(const struct cli_args *args)
                        : args->val_size > 0          ? "val-size"
                        : args->train_on_prompt       ? "train-on-prompt"
                        : args->mask_history          ? "mask-history"
+                       : args->turn_ends             ? "train-turn-ends"
                                                      : NULL;
 
     if (name == NULL || args->datasets.count + args->eval_datasets.count > 0 ||

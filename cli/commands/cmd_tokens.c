@@ -4,7 +4,6 @@
 #include "core/base/log.h"
 #include "core/base/print.h"
 #include "core/json/json.h"
-#include "core/system/file.h"
 #include "model/data/texts.h"
 #include "model/data/tokens.h"
 #include "model/tokenizer/tokenizer.h"
@@ -38,19 +37,6 @@ static void print_json(const char *out, const struct st_tokens_report *r)
     st_json_put_u64(&w, "replaced", r->replaced);
     st_json_object_close(&w);
     st_json_end_line(&w);
-}
-
-/* Data sets often come as JSON, whose braces and keys would be learnt, too. */
-static void note_json(const struct cli_list *texts)
-{
-    static const char *const endings[] = {".jsonl", ".json", ".ndjson"};
-
-    for (uint32_t i = 0; i < texts->count; i++)
-        for (size_t k = 0; k < sizeof(endings) / sizeof(endings[0]); k++)
-            if (st_path_ends(texts->items[i], endings[k]))
-                st_log(ST_LOG_NOTICE,
-                       "%s is used as plain text, with its braces, keys and quotes: with --tokenizer DIR its rows are read",
-                       texts->items[i]);
 }
 
 static strata_status train_part(void *context, const char *text, size_t bytes)
@@ -147,9 +133,7 @@ int cmd_tokens(const struct cli_args *args)
 
     if (strcmp(args->tokenizer, "byte") != 0 && args->heldout == 0 && args->train_bpe == 0)
         st = cli_tokens_documents(args);
-    else if ((st = check_documents(args)) == STRATA_OK) {
-        note_json(&args->positional);
+    else if ((st = check_documents(args)) == STRATA_OK)
         st = args->train_bpe > 0 ? train_tokenizer(args) : write_tokens(args);
-    }
     return st == STRATA_OK ? 0 : cli_fail(st);
 }

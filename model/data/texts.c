@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/base/log.h"
 #include "core/system/file.h"
 
 #include <errno.h>
@@ -67,11 +68,20 @@ static strata_status read_text(const struct st_texts *t, const char *path)
     return st;
 }
 
+bool st_texts_are_rows(const char *path)
+{
+    return st_path_ends(path, ".json") || st_path_ends(path, ".jsonl") || st_path_ends(path, ".ndjson");
+}
+
 strata_status st_texts_read(const struct st_texts *t)
 {
     strata_status st = STRATA_OK;
 
     for (uint32_t i = 0; i < t->count && st == STRATA_OK; i++) {
+        if (st_texts_are_rows(t->paths[i]))
+            st_log(ST_LOG_NOTICE,
+                   "%s is used as plain text, with its braces, keys and quotes: with --tokenizer DIR its rows are read",
+                   t->paths[i]);
         st = read_text(t, t->paths[i]);
         if (st == STRATA_OK)
             st = t->end(t->context);

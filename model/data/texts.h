@@ -3,6 +3,7 @@
 #define MODEL_DATA_TEXTS_H
 
 #include "strata/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,7 +17,10 @@ struct st_texts {
     strata_status (*end)(void *context);
     void *context;
 };
-/** E_INPUT: a file is missing, cannot be read, or changed while it was read; else what `part` and `end` returned. */
+/** Whether a file of this name holds rows, as JSON. */
+bool st_texts_are_rows(const char *path);
+/** Rows, too, are read as they are written, which a notice says of each file.
+ *  E_INPUT: a file is missing, cannot be read, or changed while it was read; else what `part` and `end` returned. */
 strata_status st_texts_read(const struct st_texts *t);
 
 #endif

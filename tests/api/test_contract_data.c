@@ -215,6 +215,39 @@ static void rows_held_out_are_a_part_or_a_number(void **state)
     run_close(&r);
 }
 
+static void documents_need_a_tokenizer(void **state)
+{
+    static const struct strata_texts_opts given[] = {
+        {.opts_size = sizeof(given[0]), .chat_template = "chatml"}, {.opts_size = sizeof(given[0]), .date = "2026-07-31"},
+        {.opts_size = sizeof(given[0]), .layout = "packed"},        {.opts_size = sizeof(given[0]), .max_samples = 1},
+        {.opts_size = sizeof(given[0]), .train_on_prompt = true},   {.opts_size = sizeof(given[0]), .mask_history = true},
+        {.opts_size = sizeof(given[0]), .turn_ends = true},
+    };
+    static const char *const names[] = {"--template ",        "--date ",         "--layout ",           "--max-samples ",
+                                        "--train-on-prompt ", "--mask-history ", "--train-turn-ends "};
+    static const char *const sets[] = {"alpaca"};
+    struct strata_texts_opts opts = STRATA_TEXTS_OPTS_INIT;
+    struct strata_data *heldout = NULL;
+    const char *text = "tests/fuzz/corpus/rows/messages.jsonl";
+    struct run r = {0};
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("a.bin", 4 * RUN_SEQ + 1)));
+    strata_data_close(r.data);
+    r.data = NULL;
+    for (size_t i = 0; i < sizeof(given) / sizeof(given[0]); i++)
+        assert_refused(strata_data_open_texts(&r.data, r.model, &text, 1, &given[i]), names[i]);
+    opts.val_size = 0.5;
+    opts.heldout = &heldout;
+    assert_refused(strata_data_open_texts(&r.data, r.model, &text, 1, &opts), "--val-size is for documents");
+    opts.datasets = sets;
+    opts.dataset_count = 1;
+    opts.dataset_info = "tests/golden/recipes/data/dataset_info.json";
+    assert_refused(strata_data_open_texts(&r.data, r.model, NULL, 0, &opts), "--dataset is for documents");
+    assert_true(r.data == NULL && heldout == NULL);
+    run_close(&r);
+}
+
 static char logged[8][256];
 static uint32_t log_count;
 
@@ -331,6 +364,7 @@ int main(void)
         cmocka_unit_test(a_recipe_is_options_and_a_configuration),
         cmocka_unit_test_setup_teardown(options_of_texts_are_checked, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(rows_held_out_are_a_part_or_a_number, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(documents_need_a_tokenizer, scratch_create, scratch_remove),
         cmocka_unit_test(a_configuration_is_checked_and_dumped),
         cmocka_unit_test(a_configuration_is_read_for_its_own_sake),
         cmocka_unit_test(names_are_listed),

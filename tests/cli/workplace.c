@@ -249,7 +249,6 @@ static void damage_tokens(const struct workplace *w)
 
     assert(copy != NULL);
     workplace_write(w, "bad-empty.bin", good, 0);
-    workplace_write(w, "text.JSONL", "{\"text\":\"x\"}\n", 13);
     workplace_write(w, "bad-short-header.bin", good, HEADER_BYTES / 2);
     workplace_write(w, "bad-truncated.bin", good, bytes - 1);
     memcpy(copy, good, bytes);

@@ -7,6 +7,7 @@
 #include "core/base/rng.h"
 #include "model/data/rows/row_reader.h"
 #include "model/data/rows/tokenize_internal.h"
+#include "model/data/texts.h"
 #include "model/data/tokens.h"
 
 #include <math.h>
@@ -26,11 +27,6 @@ struct source {
     bool counted;                     /* row by row, in this state: */
     struct st_file_identity was;
 };
-
-static bool is_json(const char *path)
-{
-    return st_path_ends(path, ".json") || st_path_ends(path, ".jsonl") || st_path_ends(path, ".ndjson");
-}
 
 static strata_status check_kind(const char *path)
 {
@@ -271,7 +267,7 @@ static strata_status add_dataset(struct source *s, struct st_dataset *dataset, c
     strata_status st = st_dataset_open(dataset, opts->dataset_info, name);
 
     *s = (struct source){.path = dataset->path, .shape = &dataset->shape, .samples = dataset->num_samples};
-    if (st == STRATA_OK && !is_json(dataset->path))
+    if (st == STRATA_OK && !st_texts_are_rows(dataset->path))
         st = st_error(STRATA_E_INPUT, "%s: \"%s\": file_name: %s is neither .json nor .jsonl", opts->dataset_info, name,
                       dataset->path);
     return st;
@@ -294,7 +290,7 @@ strata_status st_tokenize(const struct st_tokenize_opts *opts, struct st_tokeniz
         const bool named = opts->format != ST_ROWS_AUTO, rows = named && opts->format != ST_ROWS_TEXT;
 
         sources[i] = (struct source){.path = opts->inputs[i], .shape = named ? &shape : NULL};
-        sources[i].plain = !rows && !is_json(opts->inputs[i]);
+        sources[i].plain = !rows && !st_texts_are_rows(opts->inputs[i]);
     }
     for (uint32_t i = 0; i < opts->dataset_count && st == STRATA_OK; i++)
         st = add_dataset(&sources[count++], &datasets[i], opts, opts->datasets[i]);
