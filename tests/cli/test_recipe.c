@@ -426,6 +426,39 @@ static void val_size_holds_rows_out(void **state)
     program_free(&p);
 }
 
+/* The same model, which learns nothing: its loss over the rows that are held out. */
+static double held_out_loss(const struct workplace *w, unsigned seed)
+{
+    struct program p;
+    char command[512];
+    double loss;
+
+    snprintf(command, sizeof(command),
+             "train --model {w}/model --data {w}/data/alpaca.json --tokenizer {w}/characters --template chatml --val-size 0.25 "
+             "--eval-every 1 "
+             "--max-steps 1 --lr 0 --seq-len 64 --machine {w}/machine.json --quiet --json --seed %u",
+             seed);
+    workplace_run_ok(w, &p, command);
+    loss = number_in(&p, "\"eval_loss\":");
+    program_free(&p);
+    return loss;
+}
+
+static void the_seed_says_which_rows_are_held_out(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    double first;
+
+    workplace_run_ok(w, &p,
+                     "train {w}/full_sft.yaml --tokenizer {w}/characters --machine {w}/machine.json --quiet --max-steps 1 "
+                     "--set strata.save=\"\" --out {w}/model");
+    program_free(&p);
+    first = held_out_loss(w, 1);
+    assert_true(held_out_loss(w, 1) == first);
+    assert_true(held_out_loss(w, 2) != first);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -439,6 +472,7 @@ int main(void)
         cmocka_unit_test(the_other_trainers_files_run),
         cmocka_unit_test(problems_are_told_at_once),
         cmocka_unit_test(val_size_holds_rows_out),
+        cmocka_unit_test(the_seed_says_which_rows_are_held_out),
         cmocka_unit_test(train_tells_the_files_problems_first),
         cmocka_unit_test(checkpoints_follow_the_output),
         cmocka_unit_test(limits_are_the_adapters),

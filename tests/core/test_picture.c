@@ -331,6 +331,23 @@ static void only_what_is_alike_is_merged(void **state)
     free(svg);
 }
 
+/* What one row does right after another is not the other's. */
+static void rows_are_merged_apart(void **state)
+{
+    struct st_lane_span spans[] = {{0, 1, 1, 0, 0, 1, ST_NO_LANE, ST_SPAN_WRITE, "write_state"},
+                                   {0.5, 1.5, 1, 0, 1, 1, ST_NO_LANE, ST_SPAN_WRITE, "write_state"},
+                                   {1, 2, 1, 0, 0, 1, ST_NO_LANE, ST_SPAN_WRITE, "write_state"}};
+    const char *names[] = {"write"};
+    struct st_lanes lanes = {"a", 2, names, 1, ST_NO_LANE, spans, 3};
+    char *svg = draw(&lanes);
+
+    (void)state;
+    assert_int_equal(lanes.span_count, 2);
+    assert_has(svg, "<title>write_state, 2 of them: 0 us to 2 s, in all 2 s</title>");
+    assert_has(svg, "<title>write_state: 500 ms to 1.5 s</title>");
+    free(svg);
+}
+
 static void names_are_escaped(void **state)
 {
     const char *names[] = {"a<&>'b\"", "\x1b[31m\n\xff", "\xef\xbf\xbe"};
@@ -400,6 +417,7 @@ int main(void)
         cmocka_unit_test(rows_have_a_limit),
         cmocka_unit_test(many_small_spans_stay_small),
         cmocka_unit_test(only_what_is_alike_is_merged),
+        cmocka_unit_test(rows_are_merged_apart),
         cmocka_unit_test(names_are_escaped),
         cmocka_unit_test(long_text_is_cut),
         cmocka_unit_test(tiers_are_to_scale),

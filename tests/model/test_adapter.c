@@ -63,6 +63,7 @@ static void test_what_is_refused(void **state)
         {"{\"layers_to_transform\":[-1]}", "\"layers_to_transform\" must be a block's number"},
         {"{\"target_modules\":\"(q\"}", "\"target_modules\": the pattern \"(q\": missing closing parenthesis"},
         {"{\"target_modules\":\"a{,3}\"}", "{,m}: write {0,m}"},
+        {"{\"target_modules\":\"(*UTF)q_proj\"}", "(*...)"},
         {"{\"target_modules\":\"[[:alpha:]]\"}", "[:, [. or [= in a class"},
         {"{\"target_modules\":\"\\\\Kq\"}", "an escape that is not one of both Python's and PCRE2's"},
         {"{\"rank_pattern\":{\"q_proj\":0}}", "\"rank_pattern\" must be a whole number"},

@@ -494,35 +494,45 @@ static void test_a_token_is_bytes_or_text(void **state)
     scratch_close();
 }
 
-/* An added token takes the white space beside it also where a long text could be cut between them. */
-static void test_added_tokens_strip_across_windows(void **state)
+/* An added token looks at what is beside it also where a long text could be cut between them: takes the white space there, or is
+ * none inside a word. */
+static void test_added_tokens_look_across_windows(void **state)
 {
-    static const char *const sides[] = {"rstrip", "lstrip"};
+    static const struct {
+        const char *flag, *part, *pre_tokenizer; /* the text is parts */
+        uint32_t ids[4], count;                  /* of each part */
+    } cases[] = {
+        {"rstrip", "xx  ", "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}", {6}, 1},
+        {"lstrip", "  xx", "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}", {6}, 1},
+        {"single_word", ".xxy", "null", {4, 0, 0, 2}, 4},
+        {"single_word", "yxx.", "null", {2, 0, 0, 4}, 4},
+    };
     enum { COUNT = 60000 };
     char *text = malloc(4 * COUNT), json[512];
 
     (void)state;
     assert_non_null(text);
     scratch_open();
-    for (uint32_t side = 0; side < 2; side++) {
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
         struct st_encoding out = {0};
         struct st_tokenizer *t;
         struct st_encoder *e;
 
         for (size_t i = 0; i < COUNT; i++)
-            memcpy(text + 4 * i, side == 0 ? "xx  " : "  xx", 4);
-        snprintf(json, sizeof(json),
-                 "{\"added_tokens\":[{\"id\":2,\"content\":\"xx\",\"%s\":true,\"normalized\":false}],"
-                 "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
-                 "\"model\":{\"type\":\"BPE\",\"vocab\":{\"x\":0,\"\xc4\xa0\":1},\"merges\":[]}}",
-                 sides[side]);
+            memcpy(text + 4 * i, cases[c].part, 4);
+        snprintf(
+            json, sizeof(json),
+            "{\"added_tokens\":[{\"id\":6,\"content\":\"xx\",\"%s\":true,\"normalized\":false}],\"pre_tokenizer\":%s,"
+            "\"model\":{\"type\":\"BPE\",\"vocab\":{\"x\":0,\"\xc4\xa0\":1,\"y\":2,\"yy\":3,\".\":4,\"?\":5},\"merges\":[\"y "
+            "y\"],\"unk_token\":\"?\"}}",
+            cases[c].flag, cases[c].pre_tokenizer);
         scratch_put("tokenizer.json", json);
         assert_ok(st_tokenizer_open(&t, scratch_dir));
         assert_ok(st_encoder_create(&e, t));
         feed_in_parts(e, text, 4 * COUNT, 1000, &out);
-        assert_int_equal(out.count, COUNT);
-        for (size_t i = 0; i < COUNT; i++)
-            assert_int_equal(out.ids[i], 2);
+        assert_int_equal(out.count, cases[c].count * COUNT);
+        for (size_t i = 0; i < out.count; i++)
+            assert_int_equal(out.ids[i], cases[c].ids[i % cases[c].count]);
         st_encoding_free(&out);
         st_encoder_destroy(e);
         st_tokenizer_close(t);
@@ -618,7 +628,7 @@ int main(void)
         cmocka_unit_test(test_tokens_without_a_decoder_are_apart),
         cmocka_unit_test(test_what_saves_work_does),
         cmocka_unit_test(test_a_token_is_bytes_or_text),
-        cmocka_unit_test(test_added_tokens_strip_across_windows),
+        cmocka_unit_test(test_added_tokens_look_across_windows),
         cmocka_unit_test(test_what_a_tokenizer_says_of_itself),
     };
 
