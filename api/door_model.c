@@ -409,6 +409,8 @@ static strata_status take_opts(struct strata_model *m, const struct strata_confi
     m->progress_ctx = o->progress_ctx;
     st = st_handle_text(&m->name, o->model);
     if (st == STRATA_OK)
+        st = st_handle_text(&m->tokenizer, o->tokenizer);
+    if (st == STRATA_OK)
         st = take_device(m, o);
     return st == STRATA_OK ? st_handle_text(&m->machine, o->gpu != NULL ? "--gpu" : o->machine) : st;
 }
@@ -542,6 +544,7 @@ void strata_model_close(struct strata_model *model)
     st_handle_close_weights(model);
     st_model_destroy(model->model);
     st_adapter_spec_destroy(model->adapter);
+    free(model->tokenizer);
     free(model->adapter_dir);
     st_topology_destroy(model->topology);
     free(model->machine);

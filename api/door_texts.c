@@ -23,6 +23,8 @@ static strata_status choose_tokenizer(const char **path, const struct strata_mod
     bool there = false;
     strata_status st = STRATA_OK;
 
+    if (named == NULL)
+        named = model->tokenizer;
     *path = named != NULL && strcmp(named, "byte") == 0 ? NULL : named;
     if (named != NULL)
         return STRATA_OK;

@@ -261,7 +261,7 @@ static strata_status export_to(struct reading *r, const char *dir, bool overwrit
     if (st == STRATA_OK)
         st = st_saved_weights_open(&e.weights, r->ck, model);
     if (st == STRATA_OK)
-        st = st_hf_writer_open(&e.writer, model, dir, files, overwrite);
+        st = st_hf_writer_open(&e.writer, model, dir, files, NULL, overwrite);
     if (st == STRATA_OK)
         st = put_all(&e);
     st_hf_writer_abort(e.writer);

@@ -70,6 +70,7 @@ struct strata_model {
     uint32_t context; /* generate: tokens that the cache holds, prompt and new ones */
     bool is_dir;
     bool is_file;                /* a config.json: shapes without weights, for plans */
+    char *tokenizer;             /* in place of the directory's own; "byte": none; NULL: that */
     struct st_hf_reader *reader; /* for a directory, until its weights are loaded */
     char *saved;                 /* the checkpoint whose model/ the directory is; NULL: none */
     struct st_checkpoint *checkpoint;
@@ -155,6 +156,8 @@ enum st_handle_needs { ST_HANDLE_EXISTS, ST_HANDLE_GOES_ON, ST_HANDLE_LOADED };
 strata_status st_handle_enter(struct strata_engine *e, const char *function, enum st_handle_needs needs);
 void st_handle_leave(struct strata_engine *e);
 bool st_handle_is_directory(const char *path);
+/** The tokenizer that is written beside the weights in place of the model's own; borrowed.  NULL: that, or none. */
+const char *st_handle_tokenizer(const struct strata_model *m);
 /** Read the shapes of the model that its name means; a checkpoint's directory takes the name's place. */
 strata_status st_handle_read_config(struct st_model_config *config, struct strata_model *m);
 /** Open what the model's initial weights are read from; a preset has nothing to open. */

@@ -40,7 +40,8 @@ struct ballot {
 struct st_saver {
     char save[ST_PATH_MAX], path[ST_PATH_MAX], run[17]; /* path: of the last checkpoint */
     const struct st_model *model;
-    const char *source; /* the directory that the model came from; NULL: a preset */
+    const char *source;    /* the directory that the model came from; NULL: a preset */
+    const char *tokenizer; /* in place of its own; NULL: that */
     uint32_t keep;
     bool overwrite, made;           /* made: the directory was */
     struct st_committer *committer; /* NULL: there is no engine yet */
@@ -273,6 +274,7 @@ strata_status st_saver_open(struct st_saver **out, const struct strata_model *mo
     s->overwrite = overwrite;
     s->model = model->model;
     s->source = model->is_dir ? model->name : NULL;
+    s->tokenizer = st_handle_tokenizer(model);
     s->last.done = true;
     st = make_directory(s);
     if (st == STRATA_OK)
@@ -310,7 +312,7 @@ static strata_status write_model(void *ctx, const char *dir)
 {
     const struct st_saver *s = ctx;
 
-    return st_hf_write_small(s->model, dir, s->source);
+    return st_hf_write_small(s->model, dir, s->source, s->tokenizer);
 }
 
 static strata_status start_committer(struct st_saver *s)

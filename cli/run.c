@@ -168,7 +168,6 @@ static strata_status open_texts(const struct cli_run *r, struct strata_data **da
     struct strata_texts_opts opts = STRATA_TEXTS_OPTS_INIT;
     char keep[CLI_TOKENS_DIR_MAX];
 
-    opts.tokenizer = args->tokenizer;
     opts.chat_template = args->chat_template;
     opts.date = args->date;
     opts.train_on_prompt = args->train_on_prompt;
@@ -237,6 +236,7 @@ void cli_run_model_opts(const struct cli_run *r, struct strata_model_opts *opts)
     opts->cache_tokens = r->cache_tokens;
     opts->saved_checkpoints = r->saved_checkpoints;
     opts->adapter = r->adapter != NULL ? r->adapter : args->adapter;
+    opts->tokenizer = args->tokenizer;
     opts->seed = args->seed;
     opts->ranks = (uint32_t)args->ranks;
     opts->nodes = (uint32_t)args->nodes;

@@ -224,9 +224,10 @@ struct st_hf_writer;
  * no other model, adapter or tokenizer is written there (core/system/dir_lock.h).  Memory of `m` that was read from the same
  * directory stays valid.
  *  @param source  directory that `m` was read from: its config.json is copied with the new dtype, its small files unchanged
- *                 (model/hf/hf_source_internal.h); NULL: a preset, whose configs are generated */
+ *                 (model/hf/hf_source_internal.h); NULL: a preset, whose configs are generated
+ *  @param tokenizer  a directory or a file whose tokenizer is written in place of the source's; NULL: that of the source */
 strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model *m, const char *dir, const char *source,
-                                bool overwrite);
+                                const char *tokenizer, bool overwrite);
 strata_status st_hf_writer_put(struct st_hf_writer *w, uint32_t page, uint64_t first, uint64_t count,
                                const void *weight); /* model dtype */
 /** fsync, rename, config.json; frees w.  If the weights are on the disk but cannot take their name, they stay beside it
@@ -234,7 +235,7 @@ strata_status st_hf_writer_put(struct st_hf_writer *w, uint32_t page, uint64_t f
 strata_status st_hf_writer_commit(struct st_hf_writer *w);
 void st_hf_writer_abort(struct st_hf_writer *w); /* removes temp files; frees w */
 /** Write all files of a model's directory but the weights: what st_hf_writer_open() makes beside them, complete. */
-strata_status st_hf_write_small(const struct st_model *m, const char *dir, const char *source);
+strata_status st_hf_write_small(const struct st_model *m, const char *dir, const char *source, const char *tokenizer);
 
 /** weights_digest of a directory: XXH3-128 over the weight plane in parameter order, without padding. */
 strata_status st_hf_digest(const char *dir, char hex[33]);

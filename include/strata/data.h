@@ -49,9 +49,9 @@ STRATA_API strata_status strata_data_documents(const char *const *paths, uint32_
 /** How texts become tokens.  Begin with STRATA_TEXTS_OPTS_INIT, or pass NULL. */
 struct strata_texts_opts {
     size_t opts_size; /**< sizeof(struct strata_texts_opts), so that the struct can grow */
-    /** A directory or file with a tokenizer; "byte": one token per byte; NULL: the model's directory, or bytes where that has no
-     *  tokenizer and the vocabulary is 256.  One token per byte: rows are taken as they are written, which a notice says, and
-     *  what is set below of rows, conversations or documents is an error. */
+    /** A directory or file with a tokenizer; "byte": one token per byte; NULL: strata_model_opts.tokenizer, else the model's
+     *  directory, or bytes where that has no tokenizer and the vocabulary is 256.  One token per byte: rows are taken as they are
+     * written, which a notice says, and what is set below of rows, conversations or documents is an error. */
     const char *tokenizer;
     /** Of conversations: a built-in template (chatml, llama2, ...) or a file with one; NULL: that of the tokenizer's directory.
      */

@@ -88,6 +88,10 @@ struct strata_model_opts {
     const char *const *drives; /**< [drive_count] */
     uint32_t drive_count;
     uint32_t seq_len_most; /**< where seq_len is 0: the model's context, at most so many; 0: at most 1024 */
+    /** A directory or file with a tokenizer: makes tokens of texts (strata_data_open_texts()), and is written beside the weights
+     * of what the run exports and saves, in place of the model's own.  "byte": one token per byte, and nothing is written.  NULL:
+     * the model's own. */
+    const char *tokenizer;
 };
 #define STRATA_MODEL_OPTS_INIT STRATA_INIT(strata_model_opts, opts_size)
 

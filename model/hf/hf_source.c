@@ -22,7 +22,8 @@
 #define PART_BYTES       (1u << 20)
 
 struct side_file {
-    char name[NAME_MAX + 1];
+    char name[NAME_MAX + 1]; /* of the copy */
+    char path[ST_PATH_MAX];
     int fd;
     struct st_file_identity identity;
 };
@@ -69,36 +70,26 @@ static strata_status is_small(const char *path, bool *small)
     return STRATA_OK;
 }
 
-static strata_status open_side(struct side_file *f, const char *dir, const char *name)
+static strata_status open_side(struct side_file *f, const char *path, const char *name)
 {
-    char path[ST_PATH_MAX];
-    strata_status st;
-
     f->fd = -1;
     snprintf(f->name, sizeof(f->name), "%s", name);
-    if ((st = st_path_join(path, dir, name)) != STRATA_OK)
-        return st;
+    snprintf(f->path, sizeof(f->path), "%s", path);
     return st_file_open(&f->fd, &f->identity, path, STRATA_E_INPUT);
 }
 
-static strata_status add_file(struct st_hf_source *s, const char *name)
+static strata_status add_file(struct st_hf_source *s, const char *path, const char *name)
 {
-    char path[ST_PATH_MAX];
     bool small = false;
-    strata_status st;
+    strata_status st = is_small(path, &small);
 
-    if ((st = st_path_join(path, s->dir, name)) != STRATA_OK || (st = is_small(path, &small)) != STRATA_OK || !small)
+    if (st != STRATA_OK || !small)
         return st;
     if (s->count == FILES_MAX)
         return st_error(STRATA_E_INPUT, "%s: more than %u files beside the weights would be copied", s->dir, FILES_MAX);
-    if ((st = open_side(&s->files[s->count], s->dir, name)) == STRATA_OK)
+    if ((st = open_side(&s->files[s->count], path, name)) == STRATA_OK)
         s->count++;
     return st;
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct side_file *)a)->name, ((const struct side_file *)b)->name);
 }
 
 static strata_status add_files(struct st_hf_source *s)
@@ -106,20 +97,81 @@ static strata_status add_files(struct st_hf_source *s)
     DIR *entries = opendir(s->dir);
     const int64_t res = st_fault("hf.opendir", entries != NULL ? 0 : -errno);
     strata_status st = STRATA_OK;
+    char path[ST_PATH_MAX];
     struct dirent *entry;
 
     if (res < 0)
         st = st_error_errno((int)-res, "%s", s->dir);
     while (st == STRATA_OK && (entry = st_dir_next(entries)) != NULL)
-        if (is_taken(entry->d_name))
-            st = add_file(s, entry->d_name);
+        if (is_taken(entry->d_name) && (st = st_path_join(path, s->dir, entry->d_name)) == STRATA_OK)
+            st = add_file(s, path, entry->d_name);
     if (st == STRATA_OK && errno != 0)
         st = st_error_errno(errno, "%s: its entries cannot be read", s->dir);
     if (entries != NULL)
         closedir(entries);
-    if (s->count > 0)
-        qsort(s->files, s->count, sizeof(*s->files), by_name);
     return st;
+}
+
+/* --- another tokenizer --- */
+
+/* What a tokenizer consists of: the files that it may be read from, and those beside them. */
+static const char *const tokenizer_files[] = {"tokenizer.json",    "tokenizer.model",       "vocab.json",
+                                              "merges.txt",        "tokenizer_config.json", "special_tokens_map.json",
+                                              "added_tokens.json", "chat_template.jinja",   "chat_template.json"};
+enum { TOKENIZER_FILES = sizeof(tokenizer_files) / sizeof(tokenizer_files[0]), TOKENIZER_MAINS = 3 };
+
+static bool is_tokenizers(const char *name)
+{
+    for (size_t i = 0; i < TOKENIZER_FILES; i++)
+        if (strcmp(name, tokenizer_files[i]) == 0)
+            return true;
+    return false;
+}
+
+/* The name that a tokenizer's file has in a directory (st_tokenizer_open). */
+static const char *main_name(const char *path)
+{
+    return tokenizer_files[st_path_ends(path, ".model") ? 1 : st_path_ends(path, "vocab.json") ? 2 : 0];
+}
+
+static strata_status add_from(struct st_hf_source *s, const char *dir, size_t first)
+{
+    char path[ST_PATH_MAX];
+    strata_status st = STRATA_OK;
+
+    for (size_t i = first; i < TOKENIZER_FILES && st == STRATA_OK; i++) {
+        bool there = false;
+
+        if ((st = st_path_join(path, dir, tokenizer_files[i])) == STRATA_OK && (st = st_file_find(&there, path)) == STRATA_OK &&
+            there)
+            st = add_file(s, path, tokenizer_files[i]);
+    }
+    return st;
+}
+
+/* Puts the files of the tokenizer at `path` in the place of the directory's own. */
+static strata_status replace_tokenizer(struct st_hf_source *s, const char *path)
+{
+    const char *const slash = strrchr(path, '/');
+    char dir[ST_PATH_MAX];
+    struct stat info;
+    const int64_t res = st_fault("hf.stat", stat(path, &info) == 0 ? 0 : -errno);
+    uint32_t kept = 0;
+    strata_status st;
+
+    if (res < 0)
+        return st_error_errno((int)-res, "%s", path);
+    for (uint32_t i = 0; i < s->count; i++)
+        if (is_tokenizers(s->files[i].name))
+            close(s->files[i].fd);
+        else
+            s->files[kept++] = s->files[i];
+    s->count = kept;
+    if (S_ISDIR(info.st_mode))
+        return add_from(s, path, 0);
+    snprintf(dir, sizeof(dir), "%.*s", slash == NULL ? 1 : (int)(slash - path) + 1, slash == NULL ? "." : path);
+    st = add_file(s, path, main_name(path));
+    return st == STRATA_OK ? add_from(s, dir, TOKENIZER_MAINS) : st;
 }
 
 /* --- files that exist already --- */
@@ -141,9 +193,8 @@ static strata_status same_bytes(const struct side_file *f, const char *from, int
     return st;
 }
 
-static strata_status compare(const struct st_hf_source *s, const struct side_file *f, const char *path, unsigned char *parts)
+static strata_status compare(const struct side_file *f, const char *path, unsigned char *parts)
 {
-    char from[ST_PATH_MAX];
     struct st_file_identity have;
     bool same = false;
     int fd;
@@ -151,11 +202,11 @@ static strata_status compare(const struct st_hf_source *s, const struct side_fil
 
     if (st != STRATA_OK)
         return st;
-    if (have.bytes == f->identity.bytes && (st = st_path_join(from, s->dir, f->name)) == STRATA_OK)
-        st = same_bytes(f, from, fd, path, parts, &same);
+    if (have.bytes == f->identity.bytes)
+        st = same_bytes(f, f->path, fd, path, parts, &same);
     close(fd);
     if (st == STRATA_OK && !same)
-        st_log(ST_LOG_NOTICE, "%s differs from the source's file and stays as it is", path);
+        st_log(ST_LOG_NOTICE, "%s differs from %s and stays as it is", path, f->path);
     return st;
 }
 
@@ -174,7 +225,7 @@ static strata_status leave_out(struct st_hf_source *s, const char *to)
         if (st == STRATA_OK && (st = st_path_join(path, to, f->name)) == STRATA_OK)
             st = st_file_find(&there, path);
         if (there)
-            st = compare(s, f, path, parts);
+            st = compare(f, path, parts);
         if (there)
             close(f->fd);
         else
@@ -258,26 +309,45 @@ static strata_status open_generation(struct st_hf_source *s)
     if ((st = st_path_join(path, s->dir, ST_HF_GENERATION_NAME)) != STRATA_OK || (st = st_file_find(&there, path)) != STRATA_OK ||
         !there)
         return st;
-    return open_side(&s->generation, s->dir, ST_HF_GENERATION_NAME);
+    return open_side(&s->generation, path, ST_HF_GENERATION_NAME);
 }
 
-strata_status st_hf_source_open(struct st_hf_source **out, const char *dir, const char *to, strata_dtype dtype)
+static strata_status open_directory(struct st_hf_source *s, const char *dir, strata_dtype dtype)
 {
-    struct st_hf_source *s = calloc(1, sizeof(*s));
     strata_status st;
 
+    if ((size_t)snprintf(s->dir, sizeof(s->dir), "%s", dir) >= sizeof(s->dir))
+        return st_error(STRATA_E_INVAL, "path too long: %s", dir);
+    if ((st = read_config(s, dtype)) != STRATA_OK || (st = open_generation(s)) != STRATA_OK)
+        return st;
+    return add_files(s);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct side_file *)a)->name, ((const struct side_file *)b)->name);
+}
+
+strata_status st_hf_source_open(struct st_hf_source **out, const char *dir, const char *tokenizer, const char *to,
+                                strata_dtype dtype)
+{
+    struct st_hf_source *s = calloc(1, sizeof(*s));
+    strata_status st = STRATA_OK;
+
     if (s == NULL)
-        return st_error(STRATA_E_NOMEM, "%s", dir);
+        return st_error(STRATA_E_NOMEM, "%s", to);
     s->generation.fd = -1;
     s->files = calloc(FILES_MAX, sizeof(*s->files));
     if (s->files == NULL)
-        st = st_error(STRATA_E_NOMEM, "%s", dir);
-    else if ((size_t)snprintf(s->dir, sizeof(s->dir), "%s", dir) >= sizeof(s->dir))
-        st = st_error(STRATA_E_INVAL, "path too long: %s", dir);
-    else
-        st = read_config(s, dtype);
-    if (st == STRATA_OK && (st = open_generation(s)) == STRATA_OK && (st = add_files(s)) == STRATA_OK)
+        st = st_error(STRATA_E_NOMEM, "%s", to);
+    if (st == STRATA_OK && dir != NULL)
+        st = open_directory(s, dir, dtype);
+    if (st == STRATA_OK && tokenizer != NULL)
+        st = replace_tokenizer(s, tokenizer);
+    if (st == STRATA_OK && s->count > 0) {
+        qsort(s->files, s->count, sizeof(*s->files), by_name);
         st = leave_out(s, to);
+    }
     if (st != STRATA_OK) {
         st_hf_source_close(s);
         return st;
@@ -316,17 +386,16 @@ static strata_status copy_bytes(struct st_new_file *file, const struct side_file
     return st;
 }
 
-static strata_status copy(struct st_new_file *file, const struct st_hf_source *s, const struct side_file *f, const char *to,
-                          unsigned flags)
+static strata_status copy(struct st_new_file *file, const struct side_file *f, const char *to, unsigned flags)
 {
-    char from[ST_PATH_MAX], path[ST_PATH_MAX];
+    char path[ST_PATH_MAX];
     strata_status st;
 
-    if ((st = st_path_join(from, s->dir, f->name)) != STRATA_OK || (st = st_path_join(path, to, f->name)) != STRATA_OK ||
+    if ((st = st_path_join(path, to, f->name)) != STRATA_OK ||
         (st = st_new_file_create_as(file, path, flags, f->identity.permissions)) != STRATA_OK)
         return st;
-    st = copy_bytes(file, f, from);
-    return st == STRATA_OK ? st_file_check_unchanged(f->fd, &f->identity, from) : st;
+    st = copy_bytes(file, f, f->path);
+    return st == STRATA_OK ? st_file_check_unchanged(f->fd, &f->identity, f->path) : st;
 }
 
 strata_status st_hf_source_put_configs(const struct st_hf_source *s, struct st_new_file *config, struct st_new_file *generation,
@@ -336,7 +405,7 @@ strata_status st_hf_source_put_configs(const struct st_hf_source *s, struct st_n
 
     if (st != STRATA_OK || s->generation.fd < 0)
         return st;
-    return copy(generation, s, &s->generation, to, overwrite ? ST_NEW_FILE_OVERWRITE : 0);
+    return copy(generation, &s->generation, to, overwrite ? ST_NEW_FILE_OVERWRITE : 0);
 }
 
 struct st_hf_copies {
@@ -355,7 +424,7 @@ strata_status st_hf_source_copy_files(struct st_hf_copies **out, const struct st
         struct st_new_file *file = &copies->files[copies->count++];
 
         file->fd = -1;
-        st = copy(file, s, &s->files[i], to, 0);
+        st = copy(file, &s->files[i], to, 0);
     }
     if (st != STRATA_OK) {
         st_hf_copies_abort(copies);

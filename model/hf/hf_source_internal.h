@@ -13,11 +13,14 @@
 struct st_hf_source;
 struct st_hf_copies; /* files that are being written in the output directory */
 
-/** Read config.json of `dir`, put the dtype that will be written into it (INVALID: leave it as it is), and open the files to copy: regular files of up to 64
- *  MiB, following links, but no weights, indices, hidden or unfinished files.  If `to` (which need not exist) has a file of the
- *  same name, that file stays as it is, with a notice if it differs; the caller writes the two configs.  E_INPUT names a file
- * that cannot be read. */
-strata_status st_hf_source_open(struct st_hf_source **out, const char *dir, const char *to, strata_dtype dtype);
+/** Read config.json of `dir`, put the dtype that will be written into it (INVALID: leave it as it is), and open the files to
+ * copy: regular files of up to 64 MiB, following links, but no weights, indices, hidden or unfinished files.  If `to` (which need
+ * not exist) has a file of the same name, that file stays as it is, with a notice if it differs; the caller writes the two
+ * configs. E_INPUT names a file that cannot be read.
+ *  @param dir        NULL: there are no files but the tokenizer's, and no configs
+ *  @param tokenizer  a directory or a file whose tokenizer is copied in place of that of `dir`; NULL: that of `dir` */
+strata_status st_hf_source_open(struct st_hf_source **out, const char *dir, const char *tokenizer, const char *to,
+                                strata_dtype dtype);
 void st_hf_source_close(struct st_hf_source *s); /* NULL is fine */
 
 /** Write config.json and, if there is one, generation_config.json; st_new_file_commit() gives them their names. */

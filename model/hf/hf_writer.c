@@ -88,18 +88,17 @@ static strata_status put_text(const struct st_hf_writer *w, struct st_new_file *
 }
 
 /* Writes all files but the weights. */
-static strata_status make_others(struct st_hf_writer *w, const char *source)
+static strata_status make_others(struct st_hf_writer *w, const char *source, const char *tokenizer)
 {
     struct st_hf_source *read;
-    strata_status st;
+    strata_status st = st_hf_source_open(&read, source, tokenizer, w->dir, w->m->batch.dtype);
 
-    if (source == NULL) {
-        st = put_text(w, &w->config, ST_HF_CONFIG_NAME, write_config);
-        return st == STRATA_OK ? put_text(w, &w->generation, ST_HF_GENERATION_NAME, write_generation_config) : st;
-    }
-    if ((st = st_hf_source_open(&read, source, w->dir, w->m->batch.dtype)) != STRATA_OK)
+    if (st != STRATA_OK)
         return st;
-    st = st_hf_source_put_configs(read, &w->config, &w->generation, w->dir, w->overwrite);
+    if (source != NULL)
+        st = st_hf_source_put_configs(read, &w->config, &w->generation, w->dir, w->overwrite);
+    else if ((st = put_text(w, &w->config, ST_HF_CONFIG_NAME, write_config)) == STRATA_OK)
+        st = put_text(w, &w->generation, ST_HF_GENERATION_NAME, write_generation_config);
     if (st == STRATA_OK)
         st = st_hf_source_copy_files(&w->copies, read, w->dir);
     st_hf_source_close(read);
@@ -107,7 +106,7 @@ static strata_status make_others(struct st_hf_writer *w, const char *source)
 }
 
 strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model *m, const char *dir, const char *source,
-                                bool overwrite)
+                                const char *tokenizer, bool overwrite)
 {
     struct st_hf_writer *w = calloc(1, sizeof(*w));
     char path[ST_PATH_MAX];
@@ -134,7 +133,7 @@ strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model
         (st = st_dir_lock(&w->lock, dir)) != STRATA_OK ||
         (st = st_hf_output_check_lacks(dir, ST_ADAPTER_CONFIG_NAME, "an adapter")) != STRATA_OK ||
         (st = st_hf_output_check(dir, overwrite)) != STRATA_OK || (st = write_header(w)) != STRATA_OK ||
-        (st = make_others(w, source)) != STRATA_OK)
+        (st = make_others(w, source, tokenizer)) != STRATA_OK)
         goto fail;
     *out = w;
     return STRATA_OK;
@@ -310,14 +309,14 @@ void st_hf_writer_abort(struct st_hf_writer *w)
     release(w);
 }
 
-strata_status st_hf_write_small(const struct st_model *m, const char *dir, const char *source)
+strata_status st_hf_write_small(const struct st_model *m, const char *dir, const char *source, const char *tokenizer)
 {
     struct st_hf_writer w = {.m = m, .weights.fd = -1, .config.fd = -1, .generation.fd = -1};
     strata_status st;
 
     if ((size_t)snprintf(w.dir, sizeof(w.dir), "%s", dir) >= sizeof(w.dir))
         return st_error(STRATA_E_INVAL, "%.64s...: the name is too long", dir);
-    st = make_others(&w, source);
+    st = make_others(&w, source, tokenizer);
     if (st == STRATA_OK)
         st = st_new_file_commit(&w.config);
     if (st == STRATA_OK && w.generation.fd >= 0)

@@ -46,7 +46,7 @@ static strata_status put_pages(struct st_hf_writer *w, const struct st_model *m)
 static strata_status write_to(const struct st_model *m, const char *dir, const char *source, bool overwrite)
 {
     struct st_hf_writer *w;
-    strata_status st = st_hf_writer_open(&w, m, dir, source, overwrite);
+    strata_status st = st_hf_writer_open(&w, m, dir, source, NULL, overwrite);
 
     if (st != STRATA_OK)
         return st;

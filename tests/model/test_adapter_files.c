@@ -737,14 +737,14 @@ static void test_a_directory_has_one_writer(void **state)
     assert_int_equal(symlink("out", link), 0);
 
     assert_ok(st_hf_adapter_writer_open(&adapter, &output));
-    assert_refused(st_hf_writer_open(&model, m, link, NULL, true), STRATA_E_INPUT,
+    assert_refused(st_hf_writer_open(&model, m, link, NULL, NULL, true), STRATA_E_INPUT,
                    "link: another run writes a model, an adapter");
     assert_refused(merge(m, a, FAMILIES "/qwen2_layers", link), STRATA_E_INPUT, "link: another run writes");
     assert_refused(st_train_write(t, 300, link, true, &report), STRATA_E_INPUT, "link: another run writes");
     assert_int_equal(scratch_entries_with(scratch_path("out"), ".strata-"), 2); /* the adapter's own new files */
     st_hf_adapter_writer_abort(adapter);
 
-    assert_ok(st_hf_writer_open(&model, m, scratch_path("out"), NULL, false));
+    assert_ok(st_hf_writer_open(&model, m, scratch_path("out"), NULL, NULL, false));
     assert_refused(st_hf_adapter_writer_open(&second, &output), STRATA_E_INPUT, "out: another run writes");
     assert_refused(merge(m, a, FAMILIES "/qwen2_layers", link), STRATA_E_INPUT, "is the name of two outputs");
     st_hf_writer_abort(model);
@@ -769,7 +769,7 @@ static void test_no_room_at_the_start_does_not_fit(void **state)
     output.spec = st_hf_adapter_spec(a);
     st_fault_arm(&(struct st_fault_spec){.site = "file.reserve", .result = -ENOSPC});
     assert_refused(st_hf_adapter_writer_open(&adapter, &output), STRATA_E_NOFIT, "out/adapter_model.safetensors: No space");
-    assert_refused(st_hf_writer_open(&model, m, scratch_path("out"), NULL, false), STRATA_E_NOFIT, "No space");
+    assert_refused(st_hf_writer_open(&model, m, scratch_path("out"), NULL, NULL, false), STRATA_E_NOFIT, "No space");
     assert_refused(merge(m, a, FAMILIES "/qwen2_layers", scratch_path("out")), STRATA_E_NOFIT, "No space");
     assert_int_equal(st_fault_disarm(), 3);
     assert_int_equal(scratch_entries_with(scratch_dir, "out"), 0);

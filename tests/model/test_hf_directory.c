@@ -158,14 +158,14 @@ static void test_abort_leaves_nothing(void **state)
 
     (void)state;
     scratch_open();
-    assert_ok(st_hf_writer_open(&w, m, scratch_path("new/deep"), NULL, true));
+    assert_ok(st_hf_writer_open(&w, m, scratch_path("new/deep"), NULL, NULL, true));
     st_hf_writer_abort(w);
     assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
-    assert_ok(st_hf_writer_open(&w, m, scratch_dir, NULL, true)); /* a directory that was there stays */
+    assert_ok(st_hf_writer_open(&w, m, scratch_dir, NULL, NULL, true)); /* a directory that was there stays */
     st_hf_writer_abort(w);
     assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
     write_file(scratch_path("mine.txt"), "x", 1);
-    assert_ok(st_hf_writer_open(&w, m, scratch_dir, NULL, true));
+    assert_ok(st_hf_writer_open(&w, m, scratch_dir, NULL, NULL, true));
     assert_refused(st_hf_writer_commit(w), STRATA_E_INTERNAL, "of 3144 values"); /* nothing was put */
     assert_int_equal(scratch_entries(scratch_dir, NULL), 1);
     st_hf_writer_abort(NULL);
@@ -310,12 +310,12 @@ static void test_misuse_is_refused(void **state)
 
     (void)state;
     scratch_open();
-    assert_refused(st_hf_writer_open(&w, m, "", NULL, true), STRATA_E_INVAL, "empty");
+    assert_refused(st_hf_writer_open(&w, m, "", NULL, NULL, true), STRATA_E_INVAL, "empty");
     write_file(scratch_path("file"), "x", 1);
-    assert_int_not_equal(st_hf_writer_open(&w, m, scratch_path("file"), NULL, true), STRATA_OK);
-    assert_int_not_equal(st_hf_writer_open(&w, m, scratch_path("file/below"), NULL, true), STRATA_OK);
+    assert_int_not_equal(st_hf_writer_open(&w, m, scratch_path("file"), NULL, NULL, true), STRATA_OK);
+    assert_int_not_equal(st_hf_writer_open(&w, m, scratch_path("file/below"), NULL, NULL, true), STRATA_OK);
     assert_int_equal(scratch_entries(scratch_dir, NULL), 1);
-    assert_ok(st_hf_writer_open(&w, m, scratch_dir, NULL, true));
+    assert_ok(st_hf_writer_open(&w, m, scratch_dir, NULL, NULL, true));
     assert_ok(st_hf_writer_put(w, 1, 0, 256, values));
     assert_refused(st_hf_writer_put(w, 1, 128, 128, values), STRATA_E_INTERNAL, "out of order");
     assert_refused(st_hf_writer_put(w, 1, 256, 512, values), STRATA_E_INTERNAL, "out of order");
@@ -337,10 +337,10 @@ static void test_a_directory_that_cannot_be_listed_is_an_error(void **state)
     write_file(scratch_path("model-00001-of-00002.safetensors"), "x", 1);
     for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
         st_fault_arm(&(struct st_fault_spec){.site = sites[i], .result = -EIO});
-        assert_refused(st_hf_writer_open(&w, m, scratch_dir, NULL, false), STRATA_E_IO, "Input/output error");
+        assert_refused(st_hf_writer_open(&w, m, scratch_dir, NULL, NULL, false), STRATA_E_IO, "Input/output error");
         assert_int_equal(st_fault_disarm(), 1);
     }
-    assert_refused(st_hf_writer_open(&w, m, scratch_dir, NULL, false), STRATA_E_INPUT, "exists already");
+    assert_refused(st_hf_writer_open(&w, m, scratch_dir, NULL, NULL, false), STRATA_E_INPUT, "exists already");
     scratch_close();
     st_model_destroy(m);
 }

@@ -239,7 +239,7 @@ static void test_files_that_differ_are_told(void **state)
         kept_log_begin(ST_LOG_NOTICE);
         write_out(m, "to");
         kept_log_end();
-        if ((strstr(kept_log.last, "tokenizer.model differs from the source's file and stays as it is") == NULL) != same)
+        if ((strstr(kept_log.last, "from/tokenizer.model and stays as it is") == NULL) != same)
             fail_msg("row %zu: \"%s\"", i, kept_log.last);
         scratch_close();
     }
@@ -352,16 +352,57 @@ static void test_what_cannot_be_read_is_known_at_the_start(void **state)
     make_source();
     snprintf(source, sizeof(source), "%s", scratch_path("from"));
     assert_int_equal(unlink(scratch_path("template")), 0);
-    assert_refused(st_hf_writer_open(&w, m, scratch_path("to"), source, false), STRATA_E_INPUT,
+    assert_refused(st_hf_writer_open(&w, m, scratch_path("to"), source, NULL, false), STRATA_E_INPUT,
                    "from/chat_template.jinja: No such file or directory: it is in the model's directory");
     assert_false(is_there("to"));
     assert_int_equal(unlink(scratch_path("from/chat_template.jinja")), 0);
     scratch_put("from/config.json", "{\"dtyp\\u0065\": \"bfloat16\"}");
-    assert_refused(st_hf_writer_open(&w, m, scratch_path("to"), source, false), STRATA_E_INPUT, "from/config.json:1:");
+    assert_refused(st_hf_writer_open(&w, m, scratch_path("to"), source, NULL, false), STRATA_E_INPUT, "from/config.json:1:");
     assert_int_equal(unlink(scratch_path("from/config.json")), 0);
-    assert_refused(st_hf_writer_open(&w, m, scratch_path("to"), source, false), STRATA_E_INPUT, "from/config.json: No such file");
+    assert_refused(st_hf_writer_open(&w, m, scratch_path("to"), source, NULL, false), STRATA_E_INPUT,
+                   "from/config.json: No such file");
     assert_false(is_there("to"));
     assert_null(w);
+    scratch_close();
+    st_model_destroy(m);
+}
+
+/* The tokenizer that a run was told to use belongs to what it writes: all of it, and nothing of the source's. */
+static void test_another_tokenizer_goes_along(void **state)
+{
+    struct st_model *m = tiny_model(STRATA_F32);
+    char source[256], dir[256], file[256];
+
+    (void)state;
+    scratch_open();
+    make_source();
+    scratch_put("from/vocab.json", "of the source");
+    assert_int_equal(mkdir(scratch_path("other"), 0700), 0);
+    scratch_put("other/tokenizer.model", "pieces");
+    scratch_put("other/special_tokens_map.json", "{}");
+    scratch_put("other/notes", "not of a tokenizer");
+    scratch_put("other/my.json", "{\"model\": {}}");
+    snprintf(source, sizeof(source), "%s", scratch_path("from"));
+    snprintf(dir, sizeof(dir), "%s", scratch_path("other"));
+    snprintf(file, sizeof(file), "%s", scratch_path("other/my.json"));
+
+    assert_ok(st_hf_write_small(m, scratch_path("."), source, dir)); /* whose own files stay */
+    scratch_holds("tokenizer.model", "pieces");
+    scratch_holds("special_tokens_map.json", "{}");
+    scratch_holds("LICENSE", "");
+    assert_false(is_there("tokenizer.json") || is_there("vocab.json") || is_there("chat_template.jinja") || is_there("notes"));
+
+    assert_int_equal(mkdir(scratch_path("file"), 0700), 0);
+    assert_ok(st_hf_write_small(m, scratch_path("file"), source, file));
+    scratch_holds("file/tokenizer.json", "{\"model\": {}}");
+    scratch_holds("file/special_tokens_map.json", "{}");
+    assert_false(is_there("file/tokenizer.model") || is_there("file/my.json"));
+
+    assert_int_equal(mkdir(scratch_path("preset"), 0700), 0);
+    assert_ok(st_hf_write_small(m, scratch_path("preset"), NULL, dir));
+    scratch_holds("preset/tokenizer.model", "pieces");
+    assert_int_equal(scratch_entries(scratch_path("preset"), NULL), 4); /* with two configs */
+    assert_refused(st_hf_write_small(m, scratch_path("preset"), NULL, "/nowhere"), STRATA_E_INPUT, "/nowhere: No such file");
     scratch_close();
     st_model_destroy(m);
 }
@@ -377,7 +418,7 @@ static void test_the_source_may_go(void **state)
     scratch_open();
     make_source();
     snprintf(source, sizeof(source), "%s", scratch_path("from"));
-    assert_ok(st_hf_writer_open(&w, m, scratch_path("to"), source, false));
+    assert_ok(st_hf_writer_open(&w, m, scratch_path("to"), source, NULL, false));
     assert_int_equal(rename(scratch_path("from"), scratch_path("gone")), 0);
     assert_int_equal(unlink(scratch_path("gone/tokenizer.json")), 0);
     for (uint32_t page = 0; page < m->workload.page_count; page++) {
@@ -438,6 +479,7 @@ int main(void)
         cmocka_unit_test(test_a_dtype_has_two_spellings),
         cmocka_unit_test(test_a_dtype_is_read_or_refused),
         cmocka_unit_test(test_what_cannot_be_read_is_known_at_the_start),
+        cmocka_unit_test(test_another_tokenizer_goes_along),
         cmocka_unit_test(test_the_source_may_go),
         cmocka_unit_test(test_every_single_failure_is_clean),
     };
