@@ -26,7 +26,7 @@ strata_status strata_device_check(const char *device)
     if (strncmp(device, "cuda", 4) == 0)
         return st_device_find(device) != NULL ? STRATA_OK
                                               : st_error(STRATA_E_INVAL, "--device %s: use cuda or cuda:N, N from 0", device);
-    return st_error(STRATA_E_INVAL, "--device: unknown device \"%s\": use cpu", device);
+    return st_error(STRATA_E_INVAL, "--device: unknown device \"%s\": use cpu, cuda or cuda:N", device);
 }
 
 /* A plan for a machine that has a GPU needs none here, nor a build that knows them. */

@@ -94,7 +94,10 @@ int cmd_plan(const struct cli_args *args)
     int code = 0;
 
     if (cli_args_list_hardware(args)) {
-        st_hardware_list(stdout);
+        if (args->json)
+            st_hardware_list_json(stdout);
+        else
+            st_hardware_list(stdout);
         return 0;
     }
     if (cli_plan_asks(args))

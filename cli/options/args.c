@@ -490,6 +490,9 @@ static strata_status args_check(const struct cli_args *args)
     if (st != STRATA_OK || args->command == CLI_CMD_INFO || cli_args_list_hardware(args))
         return st;
     st = require(args->model != NULL, "--model PRESET|DIR");
+    if (st == STRATA_OK && args->measure && (args->gpu != NULL || args->machine != NULL))
+        return st_error(STRATA_E_INVAL, "--measure times this machine, and --%s %s describes another: leave one out",
+                        args->gpu != NULL ? "gpu" : "machine", args->gpu != NULL ? args->gpu : args->machine);
     if (st == STRATA_OK && (args->datasets.count + args->eval_datasets.count > 0) != (args->dataset_info != NULL))
         return st_error(STRATA_E_INVAL, "--dataset NAME and --dataset-info FILE.json go together");
     if (st == STRATA_OK && args->command == CLI_CMD_GENERATE)

@@ -7,6 +7,7 @@
 #include "core/base/print.h"
 #include "core/base/size.h"
 #include "core/base/word.h"
+#include "core/json/json.h"
 #include "offload/machine/machine.h"
 
 #include <ctype.h>
@@ -490,4 +491,40 @@ void st_hardware_list(FILE *file)
     for (size_t i = 0; i < DRIVE_KIND_COUNT; i++)
         st_print(file, "%s %s (%.3g GB/s)", i > 0 ? "," : "", drive_kinds[i].name, drive_kinds[i].read_gbs);
     st_print(file, "\nmemory: SIZE[:NxDDRn-SPEED], such as 128GB:2xDDR5-5600\n" HOW_TO_WRITE_A_FILE "\n");
+}
+
+void st_hardware_list_json(FILE *file)
+{
+    struct st_json_writer w;
+
+    st_json_begin(&w, file);
+    st_json_object_open(&w, NULL);
+    st_json_array_open(&w, "cards");
+    for (size_t i = 0; i < CARD_COUNT; i++) {
+        const struct card *c = &cards[i];
+
+        st_json_object_open(&w, NULL);
+        st_json_put_string(&w, "name", c->name);
+        st_json_put_string(&w, "title", c->title);
+        st_json_put_u64(&w, "memory_bytes", c->memory_gb * (UINT64_C(1) << 30));
+        st_json_put_u64(&w, "usable_bytes", c->usable_mib * (UINT64_C(1) << 20));
+        st_json_put_double(&w, "bf16_flops", c->bf16_tflops * 1e12);
+        st_json_put_double(&w, "block_flops", c->bf16_tflops * c->block * 1e12);
+        st_json_put_double(&w, "memory_bytes_per_second", c->memory_gbs * 1e9);
+        st_json_put_double(&w, "link_bytes_per_second", c->lane_gbs * c->lanes * 1e9);
+        st_json_put_string(&w, "source", c->source);
+        st_json_put_string(&w, "date", c->date);
+        st_json_object_close(&w);
+    }
+    st_json_array_close(&w);
+    st_json_array_open(&w, "drives");
+    for (size_t i = 0; i < DRIVE_KIND_COUNT; i++) {
+        st_json_object_open(&w, NULL);
+        st_json_put_string(&w, "name", drive_kinds[i].name);
+        st_json_put_double(&w, "read_bytes_per_second", drive_kinds[i].read_gbs * 1e9);
+        st_json_object_close(&w);
+    }
+    st_json_array_close(&w);
+    st_json_object_close(&w);
+    st_json_end_line(&w);
 }

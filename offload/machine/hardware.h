@@ -64,5 +64,7 @@ void st_hardware_drives_text(char *text, size_t bytes, const struct st_hardware 
 void st_hardware_print(const struct st_hardware *hardware, FILE *file);
 /** The table: cards with memory, rates, link and source, and kinds of drives. */
 void st_hardware_list(FILE *file);
+/** One line: {"cards":[...],"drives":[...]}, rates in units a second, sizes in bytes. */
+void st_hardware_list_json(FILE *file);
 
 #endif

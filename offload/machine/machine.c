@@ -4,6 +4,7 @@
  * key is an error. */
 #include "offload/machine/machine.h"
 #include "core/base/error.h"
+#include "core/base/word.h"
 #include "core/json/json.h"
 #include "core/system/topology.h"
 #include "nvme/swap/swap.h"
@@ -129,6 +130,24 @@ static const struct machine_field *field_find(const char *key)
     return NULL;
 }
 
+static strata_status unknown_key(const char *path, const char *key)
+{
+    const char *nearest = NULL;
+    uint32_t least = st_word_edits_most(key) + 1;
+
+    for (size_t i = 0; i < FIELD_TOTAL; i++) {
+        const char *known = machine_fields[i].key;
+        const uint32_t edits = strncmp(key, known, strlen(key)) == 0 ? 0 : st_word_edits(key, known);
+
+        if (edits < least) {
+            nearest = known;
+            least = edits;
+        }
+    }
+    return st_error(STRATA_E_INPUT, "machine file %s: unknown key %s%s%s (docs/planning.md, \"Machine files\", has all)", path, key,
+                    nearest != NULL ? ": nearest is " : "", nearest != NULL ? nearest : "");
+}
+
 static strata_status field_error(const char *path, const char *key, const char *wanted)
 {
     return st_error(STRATA_E_INPUT, "machine file %s: %s must be %s: write one with strata info --measure --out FILE", path, key,
@@ -231,8 +250,7 @@ strata_status st_machine_read(struct st_machine *out, const char *path)
          node = st_json_next(node)) {
         const struct machine_field *field = field_find(st_json_name(node));
 
-        st = field != NULL ? field_read(&m, field, node, path)
-                           : st_error(STRATA_E_INPUT, "machine file %s: unknown key %s", path, st_json_name(node));
+        st = field != NULL ? field_read(&m, field, node, path) : unknown_key(path, st_json_name(node));
     }
     st_json_free(root);
     if (m.rates.memory <= 0 && !m.capacity.device_is_host && m.rates.matmul_flops > 0) {

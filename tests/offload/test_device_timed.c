@@ -342,6 +342,31 @@ static void a_device_that_waits_cannot_be_timed(void **state)
     st_op_times_destroy(times);
 }
 
+/* The state of Adam has one moment more than that of SGD. */
+static void updates_count_their_moments(void **state)
+{
+    static const struct st_update_coef coefs[] = {{.rule = ST_RULE_SGD, .grad_scale = 1},
+                                                  {.rule = ST_RULE_ADAM, .grad_scale = 1}};
+    double bytes[2];
+    struct timed t;
+
+    (void)state;
+    open_timed(&t);
+    zero(&t, ARENA);
+    for (uint32_t adam = 0; adam < 2; adam++) {
+        const uint64_t elems = 1024 << adam; /* a class each */
+        const struct st_moments moments = {.moment1 = t.arena + 65536, .moment2 = adam ? t.arena + 131072 : NULL};
+
+        ok(t.dev->ops->update(t.dev, t.arena, (int16_t *)(void *)(t.arena + 16384), NULL, &moments, t.arena + 32768, STRATA_BF16,
+                              elems, &coefs[adam], (uint64_t *)(void *)(t.arena + 262144)));
+        ok(t.dev->ops->finish(t.dev, ST_QUEUE_UPDATE));
+        ok(st_device_timed_collect(t.dev));
+        bytes[adam] = class_of(&t, ST_DEVICE_UPDATE, 1, elems)->bytes / (double)elems;
+    }
+    assert_true(bytes[1] - bytes[0] == 2 * sizeof(float));
+    close_timed(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -352,6 +377,7 @@ int main(void)
         cmocka_unit_test(only_what_is_asked_for_is_recorded),
         cmocka_unit_test(shapes_beyond_the_classes_share_one),
         cmocka_unit_test(slices_of_the_table_have_their_part_of_the_rows),
+        cmocka_unit_test(updates_count_their_moments),
         cmocka_unit_test(a_device_that_waits_cannot_be_timed),
     };
 
