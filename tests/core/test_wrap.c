@@ -68,6 +68,8 @@ static void lines_are_cut_between_words(void **state)
         {"\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9 are ten columns, not twenty ones\n",
          "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9 are ten columns, not twenty\n    "
          "ones\n"},
+        {"  few  gaps  make  no row of a table of an indented line\n",
+         "  few  gaps  make  no row of a table of\n       an indented line\n"},
         {"no newline at the end", "no newline at the end"},
     };
     char out[2048];
@@ -110,6 +112,8 @@ static void rows_of_a_table_are_cut_at_one_column(void **state)
     assert_string_equal(out, "name       GB/s      roof      ratio\n          bytes      seconds\n"
                              "read      1.250      2.50        0.5\n           1024        0.125\n"
                              "w             -         -          -\n              7            -\n");
+    paged(out, "  read      1.25      2.50        0.5       1024   0.125\n"); /* wherever they begin */
+    assert_string_equal(out, "  read      1.25      2.50        0.5\n           1024   0.125\n");
 }
 
 /* Below no header, which would say where columns end; no number is the unit of another. */

@@ -328,6 +328,9 @@ static void test_llama_faults_name_the_key(void **state)
         {"qwen2", ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]", "no sliding_window is in use"},
         {"qwen2", ",\"use_sliding_window\":true,\"max_window_layers\":-1", "\"max_window_layers\""},
         {"mistral", ",\"sliding_window\":0", "\"sliding_window\""},
+        {"qwen2", ",\"use_sliding_window\":1", "\"use_sliding_window\" must be"},
+        {"qwen2", ",\"use_sliding_window\":true,\"max_window_layers\":0,\"sliding_window\":\"8\"", "\"sliding_window\""},
+        {"smollm3", ",\"no_rope_layer_interval\":\"4\"", "\"no_rope_layer_interval\""},
     };
     struct st_model_config c;
 

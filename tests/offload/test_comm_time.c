@@ -256,6 +256,10 @@ static void who_is_waited_for_is_said(void **state)
     assert_int_equal(host.status, STRATA_E_IO);
     assert_non_null(strstr(host.error, "of 3 ranks these did not come to port "));
     assert_non_null(strstr(host.error, " within 300 seconds: 1, 2"));
+    start(&host, 0, 12); /* of many some are named */
+    pass(1, 301 * SECOND_NS);
+    join(&host);
+    assert_non_null(strstr(host.error, " within 300 seconds: 1, 2, 3, 4, 5, 6, 7, 8 and 3 others"));
 }
 
 int main(void)
