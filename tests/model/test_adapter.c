@@ -52,6 +52,7 @@ static void test_what_is_refused(void **state)
         {"{\"trainable_token_indices\":[1]}", "\"trainable_token_indices\""},
         {"{\"alora_invocation_tokens\":[1]}", "\"alora_invocation_tokens\": aLoRA"},
         {"{\"megatron_config\":{\"a\":1}}", "\"megatron_config\""},
+        {"{\"megatron_config\":\"x\"}", "\"megatron_config\""},
         {"{\"init_lora_weights\":\"pissa\"}", "\"init_lora_weights\" must be true or \"gaussian\""},
         {"{\"init_lora_weights\":false}", "\"init_lora_weights\" must be true or \"gaussian\""},
         {"{\"lora_dropout\":1}", "\"lora_dropout\" must be a number from 0 to below 1"},
