@@ -4,7 +4,8 @@
 #include <string.h>
 
 #define STARTS 256u /* of the descent, at most */
-#define RECUT  12u  /* of the fastest, in chunks of other sizes */
+#define PASSES 3u
+#define RECUT  12u /* of the fastest, in chunks of other sizes */
 
 /* *best: the faster of it and what an intent means. */
 static strata_status try_intent(struct st_search *s, struct st_node *best, const struct st_intent *intent)
@@ -95,24 +96,41 @@ strata_status st_search_descend_beside(struct st_search *s, struct st_node *best
     return st;
 }
 
-/* From the fastest of each policy, order and tier first, then from the fastest of the other kinds. */
+/* Alike in the axes of their kind and, with `share`, in the share of updates that streams. */
+static bool alike(const struct st_node *a, const struct st_node *b, bool share)
+{
+    return memcmp(a->intent.on, b->intent.on, ST_KIND_AXES * sizeof(uint32_t)) == 0 &&
+           (!share || a->intent.on[ST_AXIS_STREAMED] == b->intent.on[ST_AXIS_STREAMED]);
+}
+
+/* The fastest start of each kind, of those that are left the fastest of each kind and share of updates that streams, the others:
+ * what a descent does not change so well. */
+static uint32_t pass_of(const struct st_node *starts, uint32_t index)
+{
+    bool kind = true, share = true;
+
+    for (uint32_t k = 0; k < index; k++) {
+        kind = kind && !alike(&starts[k], &starts[index], false);
+        share = share && !alike(&starts[k], &starts[index], true);
+    }
+    return kind ? 0 : share ? 1 : 2;
+}
+
 strata_status st_search_descend(struct st_search *s)
 {
     struct st_node starts[STARTS];
+    uint32_t passes[STARTS];
     const uint32_t count = s->count < STARTS ? s->count : STARTS;
     strata_status st = STRATA_OK;
 
     st_search_sort(s);
     memcpy(starts, s->nodes, count * sizeof(*starts));
-    for (uint32_t pass = 0; pass < 2; pass++)
-        for (uint32_t i = 0; i < count && st == STRATA_OK && !st_search_spent(s); i++) {
-            bool first = true;
-
-            for (uint32_t k = 0; k < i; k++)
-                first = first && memcmp(starts[k].intent.on, starts[i].intent.on, ST_KIND_AXES * sizeof(uint32_t)) != 0;
-            if (first == (pass == 0))
+    for (uint32_t i = 0; i < count; i++)
+        passes[i] = pass_of(starts, i);
+    for (uint32_t pass = 0; pass < PASSES; pass++)
+        for (uint32_t i = 0; i < count && st == STRATA_OK && !st_search_spent(s); i++)
+            if (passes[i] == pass)
                 st = st_search_descend_from(s, &starts[i], false);
-        }
     return st;
 }
 
