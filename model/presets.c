@@ -2,6 +2,7 @@
  * bytes. */
 #include "core/base/error.h"
 #include "core/base/word.h"
+#include "core/system/path.h"
 #include "model/layout.h"
 #include <stdio.h>
 #include <string.h>
@@ -104,10 +105,9 @@ static bool cut_ending(char *name)
 
 const char *st_model_preset_of(const char *published)
 {
-    const char *slash = strrchr(published, '/');
     char name[64];
 
-    snprintf(name, sizeof(name), "%s", slash != NULL ? slash + 1 : published);
+    snprintf(name, sizeof(name), "%s", st_path_name(published));
     do {
         const char *wanted = name + (strncasecmp(name, "meta-", 5) == 0 ? 5 : 0);
 

@@ -24,31 +24,14 @@
 
 /* --- before anything is allocated --- */
 
-/* Puts the directory of `path` into buf. */
-static void parent_of(char *buf, size_t bytes, const char *path)
-{
-    size_t length = strlen(path);
-    char *slash;
-
-    while (length > 1 && path[length - 1] == '/')
-        length--;
-    snprintf(buf, bytes, "%.*s", (int)length, path);
-    slash = strrchr(buf, '/');
-    if (slash == NULL)
-        snprintf(buf, bytes, ".");
-    else if (slash == buf)
-        buf[1] = '\0';
-    else
-        *slash = '\0';
-}
-
 /* Hours of training must not end with "no such directory". */
 static strata_status check_out(const struct train *t)
 {
     const struct cli_args *args = t->args;
     const char *path = args->out;
-    char parent[4096];
+    char out[ST_PATH_MAX], parent[ST_PATH_MAX];
     struct stat info;
+    strata_status st;
 
     if (path == NULL || !speaks(t) || t->finished.asked)
         return STRATA_OK;
@@ -60,7 +43,12 @@ static strata_status check_out(const struct train *t)
         return st_error_errno(errno, "--out %s: cannot be written", path);
     if (lstat(path, &info) == 0)
         return st_error(STRATA_E_INPUT, "--out %s: is a dangling link: make the directory that it names, or name another", path);
-    parent_of(parent, sizeof(parent), path);
+    if ((st = st_path_copy(out, path)) != STRATA_OK)
+        return st;
+    for (size_t length = strlen(out); length > 1 && out[length - 1] == '/'; length--)
+        out[length - 1] = '\0';
+    if ((st = st_path_dir(parent, out)) != STRATA_OK)
+        return st;
     if (st_fault_refuses("out.parent") || access(parent, W_OK) != 0)
         return st_error_errno(errno, "--out %s: cannot be created in %s", path, parent);
     return STRATA_OK;

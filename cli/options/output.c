@@ -82,13 +82,10 @@ strata_status cli_output_check_save(const char *option, const char *dir)
 
 static strata_status check_checkpoint_of(const char *path)
 {
-    const char *slash = strrchr(path, '/');
     char dir[ST_PATH_MAX];
+    const strata_status st = st_path_dir(dir, path);
 
-    if (slash == NULL)
-        return check_checkpoints(path, ".");
-    snprintf(dir, sizeof(dir), "%.*s", slash > path ? (int)(slash - path) : 1, path);
-    return check_checkpoints(path, dir);
+    return st == STRATA_OK ? check_checkpoints(path, dir) : st;
 }
 
 strata_status cli_output_check_dir(const char *option, const char *dir, const struct cli_args *args)

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,22 +15,6 @@
 static int64_t passed(const char *site, int64_t result)
 {
     return st_fault(site, result < 0 ? -errno : result);
-}
-
-strata_status st_path_join(char path[ST_PATH_MAX], const char *dir, const char *name)
-{
-    const int length = snprintf(path, ST_PATH_MAX, "%s/%s", dir, name);
-
-    if (length < 0 || length >= ST_PATH_MAX)
-        return st_error(STRATA_E_INVAL, "path too long: %s/%s", dir, name);
-    return STRATA_OK;
-}
-
-bool st_path_ends(const char *path, const char *end)
-{
-    const size_t length = strlen(path), end_length = strlen(end);
-
-    return length >= end_length && strcasecmp(path + length - end_length, end) == 0;
 }
 
 static const char *not_regular(mode_t mode)

@@ -2,6 +2,7 @@
 #ifndef CORE_SYSTEM_FILE_H
 #define CORE_SYSTEM_FILE_H
 
+#include "core/system/path.h"
 #include "strata/status.h"
 #include <dirent.h>
 #include <limits.h>
@@ -12,14 +13,7 @@
 #include <sys/types.h>
 #include <time.h>
 
-#define ST_PATH_MAX 1024
-
 #define ST_NEW_FILE_MARK ".strata-" /* between the name that a new file will get and its random ID */
-
-/** Join into path[ST_PATH_MAX]; E_INVAL when too long. */
-strata_status st_path_join(char path[ST_PATH_MAX], const char *dir, const char *name);
-/** Whether the name ends in `end` (".json"), in small letters or capitals. */
-bool st_path_ends(const char *path, const char *end);
 
 /** Whether the name exists; a dangling link counts.  Only a name that does not exist is absent: a directory that may not be
  *  searched, or a link that leads to itself, is E_INPUT. */

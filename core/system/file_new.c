@@ -34,29 +34,11 @@ static int64_t result(int64_t value)
 
 /* --- what is there already --- */
 
-/* Length of the directory part of a path, with the last slash. */
-static size_t base_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash != NULL ? (size_t)(slash - path) + 1 : 0;
-}
-
-static const char *dir_text(char dir[ST_PATH_MAX], const char *path)
-{
-    const size_t base = base_of(path);
-
-    if (base == 0)
-        return ".";
-    snprintf(dir, ST_PATH_MAX, "%.*s", (int)(base > 1 ? base - 1 : 1), path);
-    return dir;
-}
-
 static strata_status check_target(const char *path, bool overwrite)
 {
     struct stat info;
 
-    if (path[base_of(path)] == '\0')
+    if (st_path_name(path)[0] == '\0')
         return st_error(STRATA_E_INPUT, "%s: is not a file name", path);
     if (st_fault_refuses("file.target") || lstat(path, &info) != 0)
         return errno == ENOENT || errno == ENOTDIR || errno == EACCES /* the check of its directory gives a better message */
@@ -73,22 +55,20 @@ bool st_new_file_is_same(const char *a, const char *b)
 {
     char dir_a[ST_PATH_MAX], dir_b[ST_PATH_MAX];
 
-    return st_file_is_same(a, b) ||
-           (strcmp(a + base_of(a), b + base_of(b)) == 0 && st_file_is_same(dir_text(dir_a, a), dir_text(dir_b, b)));
+    return st_file_is_same(a, b) || (strcmp(st_path_name(a), st_path_name(b)) == 0 && st_path_dir(dir_a, a) == STRATA_OK &&
+                                     st_path_dir(dir_b, b) == STRATA_OK && st_file_is_same(dir_a, dir_b));
 }
 
 strata_status st_new_file_check(const char *path, bool overwrite)
 {
-    char buf[ST_PATH_MAX];
+    char dir[ST_PATH_MAX];
     struct stat info;
-    const char *dir;
     strata_status st;
 
     if (strlen(path) >= ST_PATH_MAX)
         return st_error(STRATA_E_INPUT, "%.64s...: the name is too long", path);
-    if ((st = check_target(path, overwrite)) != STRATA_OK)
+    if ((st = check_target(path, overwrite)) != STRATA_OK || (st = st_path_dir(dir, path)) != STRATA_OK)
         return st;
-    dir = dir_text(buf, path);
     if (!st_fault_refuses("file.access") && access(dir, W_OK | X_OK) == 0)
         return STRATA_OK;
     if (stat(dir, &info) == 0 && !S_ISDIR(info.st_mode))
@@ -157,10 +137,12 @@ static void remove_parents(const struct st_new_file *f)
 
 static strata_status open_directory(struct st_new_file *f)
 {
-    char buf[ST_PATH_MAX];
-    const char *dir = dir_text(buf, f->path);
+    char dir[ST_PATH_MAX];
     int64_t res = st_fault("file.open_directory", 0);
+    const strata_status st = st_path_dir(dir, f->path);
 
+    if (st != STRATA_OK)
+        return st;
     if (res == 0)
         res = result(open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (res < 0)
@@ -398,7 +380,7 @@ strata_status st_new_file_create_as(struct st_new_file *f, const char *path, uns
                               .permissions = (permissions & 0777) | S_IRUSR};
     if ((size_t)snprintf(f->path, sizeof(f->path), "%s", path) >= sizeof(f->path))
         return st_error(STRATA_E_INVAL, "%.64s...: the name is too long", path);
-    f->base = f->made_from = base_of(path);
+    f->base = f->made_from = (size_t)(st_path_name(f->path) - f->path);
     st_ending_hold(); /* until the file is in the table with its name */
     st = create(f, flags);
     st_ending_release();

@@ -227,10 +227,9 @@ strata_status st_token_file_open(struct st_token_file **out, const char *path, u
     if (f == NULL)
         return st_error(STRATA_E_NOMEM, "%s", path);
     f->fd = -1;
-    if ((size_t)snprintf(f->path, sizeof(f->path), "%s", path) >= sizeof(f->path))
-        st = st_error(STRATA_E_INPUT, "path too long: %s", path);
-    else if ((st = st_file_open(&f->fd, &f->identity, path, STRATA_E_INPUT)) == STRATA_OK && (st = read_header(f)) == STRATA_OK &&
-             (vocab == 0 || (st = check_vocab(f, vocab)) == STRATA_OK))
+    if ((st = st_path_copy(f->path, path)) == STRATA_OK &&
+        (st = st_file_open(&f->fd, &f->identity, path, STRATA_E_INPUT)) == STRATA_OK && (st = read_header(f)) == STRATA_OK &&
+        (vocab == 0 || (st = check_vocab(f, vocab)) == STRATA_OK))
         st = check_contents(f, vocab);
     if (st == STRATA_OK)
         st = st_token_file_check_unchanged(f);

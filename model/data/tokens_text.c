@@ -180,12 +180,10 @@ static strata_status end_text(void *context)
 
 strata_status st_tokens_heldout_path(char out[ST_PATH_MAX], const char *path)
 {
-    const char *base = strrchr(path, '/'), *dot;
+    const char *base = st_path_name(path), *dot = strrchr(base, '.');
     size_t stem;
     int length;
 
-    base = base != NULL ? base + 1 : path;
-    dot = strrchr(base, '.');
     stem = dot != NULL && dot != base ? (size_t)(dot - path) : strlen(path);
     length = snprintf(out, ST_PATH_MAX, "%.*s.heldout%s", (int)stem, path, path + stem);
     return length > 0 && length < ST_PATH_MAX ? STRATA_OK : st_error(STRATA_E_INVAL, "path too long: %s", path);

@@ -232,7 +232,7 @@ static strata_status create_files(struct merger *m)
         const struct st_hf_file from = st_hf_reader_file(m->base, i);
 
         m->files[m->file_count++].fd = -1;
-        if ((st = st_path_join(path, m->how->out, strrchr(from.path, '/') + 1)) == STRATA_OK &&
+        if ((st = st_path_join(path, m->how->out, st_path_name(from.path))) == STRATA_OK &&
             (st = st_new_file_create(&m->files[i], path, flags)) == STRATA_OK)
             st = st_new_file_reserve(&m->files[i], from.bytes);
         m->total += from.bytes;
@@ -247,7 +247,7 @@ static strata_status copy_index(struct merger *m)
     uint64_t bytes;
     strata_status st;
 
-    if (m->file_count == 1 && strcmp(strrchr(st_hf_reader_file(m->base, 0).path, '/') + 1, ST_HF_WEIGHTS_NAME) == 0)
+    if (m->file_count == 1 && strcmp(st_path_name(st_hf_reader_file(m->base, 0).path), ST_HF_WEIGHTS_NAME) == 0)
         return STRATA_OK;
     if ((st = st_path_join(path, m->how->dir, ST_HF_INDEX_NAME)) != STRATA_OK ||
         (st = st_file_read_text(&text, &bytes, path, ST_HF_INDEX_BYTES_MAX)) != STRATA_OK)

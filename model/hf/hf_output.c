@@ -123,18 +123,14 @@ strata_status st_hf_output_check_lacks(const char *dir, const char *name, const 
 
 strata_status st_hf_output_check_apart(const char *dir, const char *path)
 {
-    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    const char *name = st_path_name(path);
     char parent[ST_PATH_MAX];
+    strata_status st;
 
     if (strcmp(name, ST_HF_INDEX_NAME) != 0 && strcmp(name, ST_HF_WEIGHTS_NAME) != 0 && !is_named_shard(name))
         return STRATA_OK;
-    snprintf(parent, sizeof(parent), "%.*s",
-             slash == NULL   ? 1
-             : slash == path ? 1
-                             : (int)(slash - path),
-             slash != NULL ? path : ".");
-    if (!st_file_is_same(parent, dir))
-        return STRATA_OK;
+    if ((st = st_path_dir(parent, path)) != STRATA_OK || !st_file_is_same(parent, dir))
+        return st;
     return st_error(STRATA_E_INPUT, "%s: the model in --out %s uses this name itself: name another file", path, dir);
 }
 

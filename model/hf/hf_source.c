@@ -152,7 +152,6 @@ static strata_status add_from(struct st_hf_source *s, const char *dir, size_t fi
 /* Puts the files of the tokenizer at `path` in the place of the directory's own. */
 static strata_status replace_tokenizer(struct st_hf_source *s, const char *path)
 {
-    const char *const slash = strrchr(path, '/');
     char dir[ST_PATH_MAX];
     struct stat info;
     const int64_t res = st_fault("hf.stat", stat(path, &info) == 0 ? 0 : -errno);
@@ -169,8 +168,8 @@ static strata_status replace_tokenizer(struct st_hf_source *s, const char *path)
     s->count = kept;
     if (S_ISDIR(info.st_mode))
         return add_from(s, path, 0);
-    snprintf(dir, sizeof(dir), "%.*s", slash == NULL ? 1 : (int)(slash - path) + 1, slash == NULL ? "." : path);
-    st = add_file(s, path, main_name(path));
+    if ((st = st_path_dir(dir, path)) == STRATA_OK)
+        st = add_file(s, path, main_name(path));
     return st == STRATA_OK ? add_from(s, dir, TOKENIZER_MAINS) : st;
 }
 
@@ -314,10 +313,10 @@ static strata_status open_generation(struct st_hf_source *s)
 
 static strata_status open_directory(struct st_hf_source *s, const char *dir, strata_dtype dtype)
 {
-    strata_status st;
+    strata_status st = st_path_copy(s->dir, dir);
 
-    if ((size_t)snprintf(s->dir, sizeof(s->dir), "%s", dir) >= sizeof(s->dir))
-        return st_error(STRATA_E_INVAL, "path too long: %s", dir);
+    if (st != STRATA_OK)
+        return st;
     if ((st = read_config(s, dtype)) != STRATA_OK || (st = open_generation(s)) != STRATA_OK)
         return st;
     return add_files(s);

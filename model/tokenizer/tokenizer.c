@@ -146,8 +146,7 @@ static strata_status find_file(char file[ST_PATH_MAX], const struct kind **kind,
         return st_error_errno(errno, "%s", path);
     if (!S_ISDIR(what.st_mode)) {
         *kind = kind_of_file(path);
-        return snprintf(file, ST_PATH_MAX, "%s", path) < ST_PATH_MAX ? STRATA_OK
-                                                                     : st_error(STRATA_E_INVAL, "path too long: %s", path);
+        return st_path_copy(file, path);
     }
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         *kind = &kinds[i];

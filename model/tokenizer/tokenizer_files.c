@@ -159,13 +159,9 @@ static strata_status read_all(struct st_tokenizer *t, const char *path, const st
     st_json_free(root);
     if (st != STRATA_OK)
         return st;
-    /* vocab.json, and merges.txt beside it */
-    if (strlen(path) + 2 >= sizeof(merges))
-        return st_error(STRATA_E_INVAL, "path too long: %s", path);
-    memcpy(merges, path, strlen(path) + 1);
-    memcpy(merges + strlen(path) - strlen("vocab.json"), "merges.txt", strlen("merges.txt") + 1);
-    if ((st = read_merges(t, merges)) != STRATA_OK || (st = find_parts(&parts, config, path)) != STRATA_OK ||
-        (st = st_tokenizer_parse_parts(t, parts, path)) != STRATA_OK || (st = read_added(t, config)) != STRATA_OK)
+    if ((st = st_path_beside(merges, path, "merges.txt")) != STRATA_OK || (st = read_merges(t, merges)) != STRATA_OK ||
+        (st = find_parts(&parts, config, path)) != STRATA_OK || (st = st_tokenizer_parse_parts(t, parts, path)) != STRATA_OK ||
+        (st = read_added(t, config)) != STRATA_OK)
         return st;
     return add_default(t, path);
 }

@@ -14,16 +14,12 @@ static const char *const keys[ST_TOKEN_ROLES] = {"bos_token", "eos_token", "unk_
 
 strata_status st_tokenizer_beside(st_json **out, const char *path, const char *name)
 {
-    const char *slash = strrchr(path, '/');
-    char dir[ST_PATH_MAX], file[ST_PATH_MAX];
+    char file[ST_PATH_MAX];
     bool there;
-    strata_status st;
+    strata_status st = st_path_beside(file, path, name);
 
     *out = NULL;
-    if (snprintf(dir, sizeof(dir), "%.*s", slash != NULL ? (int)(slash - path) + (slash == path) : 1,
-                 slash != NULL ? path : ".") >= (int)sizeof(dir))
-        return st_error(STRATA_E_INVAL, "path too long: %s", path);
-    if ((st = st_path_join(file, dir, name)) != STRATA_OK || (st = st_file_find(&there, file)) != STRATA_OK || !there)
+    if (st != STRATA_OK || (st = st_file_find(&there, file)) != STRATA_OK || !there)
         return st;
     if ((st = st_tokenizer_parse_file(out, file, FILE_BYTES_MAX)) != STRATA_OK || st_json_type(*out) == ST_JSON_OBJECT)
         return st;

@@ -191,17 +191,15 @@ strata_status st_checkpoint_newest(struct st_checkpoint **out, const char *save,
 
 strata_status st_checkpoint_older(struct st_checkpoint **out, const char *path)
 {
-    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
     struct st_store_list list;
     char save[ST_PATH_MAX];
     uint32_t older = 0;
     uint64_t step;
     strata_status st;
 
-    if (!st_store_step(name, &step))
+    if (!st_store_step(st_path_name(path), &step))
         return st_error(STRATA_E_INPUT, "%s: its name says no step, so that none is older", path);
-    snprintf(save, sizeof(save), "%.*s", slash != NULL ? (int)(slash - path) : 1, slash != NULL ? path : ".");
-    if ((st = st_store_list(&list, save[0] != '\0' ? save : "/")) != STRATA_OK)
+    if ((st = st_path_dir(save, path)) != STRATA_OK || (st = st_store_list(&list, save)) != STRATA_OK)
         return st;
     while (older < list.count && list.steps[older] < step)
         older++;

@@ -237,13 +237,6 @@ static void what_is_set_aside_replaces_nothing(void **state)
     assert_int_equal(st_file_set_aside(to, path), STRATA_E_INPUT);
 }
 
-static void a_name_ends_in_letters_of_any_case(void **state)
-{
-    (void)state;
-    assert_true(st_path_ends("rows.json", ".json") && st_path_ends("rows.JSON", ".json") && st_path_ends(".json", ".json"));
-    assert_false(st_path_ends("json", ".json") || st_path_ends("rows.jsonl", ".json") || st_path_ends("", ".json"));
-}
-
 #define FILE_TEST(f) cmocka_unit_test_setup_teardown(f, scratch_begin, scratch_end)
 
 int main(void)
@@ -259,7 +252,6 @@ int main(void)
         FILE_TEST(only_what_does_not_exist_is_absent),
         FILE_TEST(what_is_set_aside_replaces_nothing),
         FILE_TEST(reading_never_waits),
-        cmocka_unit_test(a_name_ends_in_letters_of_any_case),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,19 +22,6 @@ static strata_status copy(char **out, const char *text)
     return *out == NULL ? no_memory() : STRATA_OK;
 }
 
-/* FILE beside the tokenizer's own file. */
-static strata_status beside(char path[ST_PATH_MAX], const struct st_tokenizer *t, const char *file)
-{
-    const char *own = st_tokenizer_path(t), *slash = strrchr(own, '/');
-    char dir[ST_PATH_MAX];
-
-    if (slash == NULL)
-        return st_path_join(path, ".", file);
-    if ((size_t)snprintf(dir, sizeof(dir), "%.*s", slash == own ? 1 : (int)(slash - own), own) >= sizeof(dir))
-        return st_error(STRATA_E_INPUT, "path too long: %s", own);
-    return st_path_join(path, dir, file);
-}
-
 static strata_status from_file(struct st_template_texts *out, const char *path)
 {
     uint64_t bytes;
@@ -102,11 +89,13 @@ static strata_status from_directory(struct st_template_texts *out, const struct 
     bool found = false;
     strata_status st;
 
-    if ((st = beside(path, t, "chat_template.jinja")) != STRATA_OK || (st = st_file_find(&found, path)) != STRATA_OK)
+    if ((st = st_path_beside(path, st_tokenizer_path(t), "chat_template.jinja")) != STRATA_OK ||
+        (st = st_file_find(&found, path)) != STRATA_OK)
         return st;
     if (found)
         return from_file(out, path);
-    if ((st = beside(path, t, "tokenizer_config.json")) != STRATA_OK || (st = st_file_find(&found, path)) != STRATA_OK)
+    if ((st = st_path_beside(path, st_tokenizer_path(t), "tokenizer_config.json")) != STRATA_OK ||
+        (st = st_file_find(&found, path)) != STRATA_OK)
         return st;
     if (found && ((st = from_config(out, path, &found)) != STRATA_OK || found))
         return st;

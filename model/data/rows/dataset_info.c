@@ -138,22 +138,14 @@ static strata_status read_shape(struct st_row_shape *s, const struct entry *e)
 
 static strata_status read_path(struct st_dataset *out, const struct entry *e)
 {
-    const char *file = NULL, *slash = strrchr(e->path, '/');
-    char dir[ST_PATH_MAX] = ".";
+    const char *file = NULL;
     strata_status st = read_name(&file, e, e->node, "file_name", true);
 
     if (st != STRATA_OK)
         return st;
     if (file == NULL || file[0] == '\0')
         return wrong(e, "file_name", "missing");
-    if (slash != NULL && (size_t)snprintf(dir, sizeof(dir), "%.*s", (int)(slash - e->path + 1), e->path) >= sizeof(dir))
-        return st_error(STRATA_E_INPUT, "path too long: %s", e->path);
-    if (file[0] == '/')
-        dir[0] = '\0';
-    if ((size_t)snprintf(out->path, sizeof(out->path), "%s%s%s", dir, slash == NULL && dir[0] != '\0' ? "/" : "", file) >=
-        sizeof(out->path))
-        return st_error(STRATA_E_INPUT, "path too long: %s", file);
-    return STRATA_OK;
+    return file[0] == '/' ? st_path_copy(out->path, file) : st_path_beside(out->path, e->path, file);
 }
 
 static strata_status read_entry(struct st_dataset *out, const struct entry *e)

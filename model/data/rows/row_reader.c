@@ -33,14 +33,13 @@ struct st_rows {
 strata_status st_rows_open(struct st_rows **out, const char *path)
 {
     struct st_rows *r = st_fault("rows.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*r));
-    strata_status st = STRATA_OK;
+    strata_status st;
 
     if (r == NULL)
         return st_error(STRATA_E_NOMEM, "%s: no memory to read rows", path);
     r->fd = -1;
     r->line = r->column = 1;
-    if ((size_t)snprintf(r->path, sizeof(r->path), "%s", path) >= sizeof(r->path))
-        st = st_error(STRATA_E_INPUT, "path too long: %s", path);
+    st = st_path_copy(r->path, path);
     r->name = strcmp(path, "-") == 0 ? "standard input" : r->path;
     if (st == STRATA_OK && r->name != r->path) {
         r->fd = STDIN_FILENO;

@@ -87,14 +87,11 @@ static strata_status put_file(const struct taking *t, const char *path)
 /* A file beside the tokenizer's: that there is none counts, too. */
 static strata_status put_beside(const struct taking *t, const char *name)
 {
-    const char *own = t->k->tokenizer, *slash = strrchr(own, '/');
     char path[ST_PATH_MAX];
     bool there;
-    strata_status st;
+    strata_status st = st_path_beside(path, t->k->tokenizer, name);
 
-    if ((size_t)snprintf(path, sizeof(path), "%.*s%s", slash != NULL ? (int)(slash - own) + 1 : 0, own, name) >= sizeof(path))
-        return st_error(STRATA_E_INPUT, "path too long: %s", own);
-    if ((st = st_file_find(&there, path)) != STRATA_OK)
+    if (st != STRATA_OK || (st = st_file_find(&there, path)) != STRATA_OK)
         return st;
     put_text(t, there ? name : "");
     return there ? put_file(t, path) : STRATA_OK;
