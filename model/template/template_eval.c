@@ -395,7 +395,7 @@ static struct st_value eval_comparison(struct st_render *r, const struct st_node
     for (const struct st_node *operand = n->first; operand != NULL; operand = operand->next) {
         const struct st_value b = st_eval(r, operand->a);
 
-        r->line = n->line;
+        r->line = operand->line;
         if (r->status != STRATA_OK || !st_compare_sign(r, operand->sign, &a, &b))
             return st_val_bool(false);
         a = b;

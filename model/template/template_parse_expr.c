@@ -383,15 +383,16 @@ static bool take_comparison(struct st_parse *p, enum st_sign *sign)
 static struct st_node *parse_comparison(struct st_parse *p)
 {
     struct st_node *n = parse_level(p, 0), **last = NULL;
+    uint32_t line = st_parse_peek(p)->line;
     enum st_sign sign;
 
-    while (p->status == STRATA_OK && take_comparison(p, &sign)) {
+    for (; p->status == STRATA_OK && take_comparison(p, &sign); line = st_parse_peek(p)->line) {
         if (last == NULL) {
-            n = join(p, NODE_COMPARE, st_parse_peek(p)->line, n, NULL);
+            n = join(p, NODE_COMPARE, line, n, NULL);
             last = &n->first;
         }
         /* the operand's sign stands in a node of its own, since a constant may be anything */
-        *last = join(p, NODE_ARGUMENT, st_parse_peek(p)->line, parse_level(p, 0), NULL);
+        *last = join(p, NODE_ARGUMENT, line, parse_level(p, 0), NULL);
         (*last)->sign = sign;
         last = &(*last)->next;
     }

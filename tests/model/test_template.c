@@ -309,6 +309,22 @@ static void assert_open_fails(const char *template, const char *sentence)
     assert_refused(st_template_open(&t, template, strlen(template), "chat.jinja"), STRATA_E_CONFIG, sentence);
 }
 
+/* The line of what is done, not of the last operand. */
+static void an_operation_over_several_lines_is_told_at_its_own(void **state)
+{
+    static const char *const rows[][2] = {
+        {"{{ nothing[\n'a'\n] }}", "line 1: "},  {"{{ {\n'a': 1}.b.c }}", "line 2: "},
+        {"{{ 1 +\n\n'a' }}", "line 1: "},        {"{{ 1 <\n\n'a' }}", "line 1: "},
+        {"{{ 1\n< 2\n<\n'a' }}", "line 3: "},    {"{{ nothing(\n1\n) }}", "line 1: "},
+        {"{{ 1 | join(\n\n'x') }}", "line 1: "}, {"{{ 1 is divisibleby(\n\n0) }}", "line 1: "},
+        {"{{ (\n'a'\n).x\n.y }}", "line 4: "},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_render_fails(rows[i][0], STRATA_E_INPUT, rows[i][1]);
+}
+
 static void refusals_name_the_line(void **state)
 {
     (void)state;
@@ -567,6 +583,7 @@ int main(void)
         cmocka_unit_test(generation_is_told),
         cmocka_unit_test(lengths_and_margins),
         cmocka_unit_test(truth_is_pythons),
+        cmocka_unit_test(an_operation_over_several_lines_is_told_at_its_own),
         cmocka_unit_test(refusals_name_the_line),
         cmocka_unit_test(refusals_say_what_is_wrong),
         cmocka_unit_test(hostile_templates_end),
