@@ -128,19 +128,30 @@ static bool fail_one(const struct rig_cell *cell, uint32_t nth, bool within)
     return fired;
 }
 
+/* By a save or within a step, from a device whose memory the host sees and from another, and from host memory. */
 static void every_write_may_fail(void **state)
 {
-    static const enum st_update_policy updates[] = {ST_UPDATE_SERIAL, ST_UPDATE_GATED};
+    static const struct {
+        enum st_update_policy update;
+        bool within, paced;
+        strata_tier tier;
+    } rows[] = {
+        {ST_UPDATE_SERIAL, false, false, STRATA_TIER_DEVICE}, {ST_UPDATE_GATED, false, false, STRATA_TIER_DEVICE},
+        {ST_UPDATE_SERIAL, true, false, STRATA_TIER_DEVICE},  {ST_UPDATE_GATED, true, true, STRATA_TIER_DEVICE},
+        {ST_UPDATE_GATED, false, false, STRATA_TIER_HOST},    {ST_UPDATE_GATED, true, false, STRATA_TIER_HOST},
+    };
 
     (void)state;
     scratch_open();
-    for (uint32_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct rig_cell cell = in_memory();
         uint32_t nth = 0;
 
-        cell.update = updates[i % 2];
-        cell.paced = i == 3; /* whose memory the host does not see */
-        while (fail_one(&cell, nth, i >= 2))
+        cell.update = rows[i].update;
+        cell.paced = rows[i].paced;
+        cell.optimizer = cell.param = rows[i].tier;
+        cell.device = rows[i].tier == STRATA_TIER_HOST ? RIG_SMALLEST : 0;
+        while (fail_one(&cell, nth, rows[i].within))
             nth += 1 + nth / 4;
         print_message("%u writes failed\n", nth);
         assert_true(nth > 8);
