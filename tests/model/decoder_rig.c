@@ -1,5 +1,6 @@
 /* tests/model/decoder_rig.c - see decoder_rig.h. */
 #include "decoder_rig.h"
+#include "layout_gaps.h"
 #include "model/data/tokens.h"
 #include <math.h>
 #include <stdio.h>
@@ -184,7 +185,10 @@ struct st_call rig_call(struct rig *r, enum st_call_kind kind, uint32_t page)
 
 void rig_run(struct rig *r, const struct st_call *call)
 {
+    layout_gaps_fill(r->m, call);
     assert_ok(r->compute.run(r->compute.model, call));
+    assert_ok(r->dev->ops->finish(r->dev, ST_QUEUE_COMPUTE));
+    layout_gaps_check(r->m, call);
 }
 
 static void embed(struct rig *r)

@@ -43,6 +43,7 @@ void rig_load_seed(struct rig *r, uint64_t seed);
 
 /** A call on a page, its buffers filled in. */
 struct st_call rig_call(struct rig *r, enum st_call_kind kind, uint32_t page);
+/** Checks that no part of the call's buffers was overrun. */
 void rig_run(struct rig *r, const struct st_call *call);
 
 /** Forward, loss and backward of one micro-batch: the mean loss.  recompute: blocks' internals are spoiled first. */

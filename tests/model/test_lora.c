@@ -128,8 +128,8 @@ static void test_all_that_is_kept_is_needed(void **state)
         for (size_t i = 0; i + 1 < sizeof(begins) / sizeof(begins[0]); i++) {
             bool differs = false;
 
-            if (begins[i] == begins[i + 1])
-                continue;
+            if (begins[i] + ST_LAYOUT_GAP == begins[i + 1])
+                continue; /* the model has no such part */
             lora_open(&spoilt, pair, STRATA_F32, 2, st_kernels_pick(NULL));
             spoilt.spoilt_first = begins[i];
             spoilt.spoilt_bytes = begins[i + 1] - begins[i];
