@@ -217,12 +217,63 @@ static void test_values_that_are_no_numbers_are_not_merged(void **state)
     st_model_destroy(m);
 }
 
+/* The model in fp16 instead of bf16: the same bits, which are values below 2 there, too. */
+static void put_fp16_model(const char *name, const char *dir)
+{
+    static const char dtype[] = "\"BF16\"", other[] = "\"F16\" ";
+    char path[256], *text = read_file(join_path(path, FAMILIES, name, "config.json"), NULL);
+    size_t bytes;
+
+    scratch_put("fp16/config.json", text);
+    free(text);
+    text = read_file(join_path(path, FAMILIES, name, "model.safetensors"), &bytes);
+    for (char *at = text; (at = memmem(at, bytes - (size_t)(at - text), dtype, sizeof(dtype) - 1)) != NULL;)
+        memcpy(at, other, sizeof(other) - 1);
+    write_file(join_path(path, dir, "", "model.safetensors"), text, bytes);
+    free(text);
+}
+
+/* Finite values of an adapter may make sums that the model's dtype does not have. */
+static void test_sums_past_fp16_are_not_written(void **state)
+{
+    static const char name[] = "qwen2_layers";
+    const float large = 1e7f;
+    char dir[256], adapter[256], path[256], *weights;
+    struct st_hf_adapter *a;
+    struct st_model *m;
+    struct opened o;
+    size_t bytes;
+
+    (void)state;
+    snprintf(dir, sizeof(dir), "%s", scratch_path("fp16"));
+    put_fp16_model(name, dir);
+    m = open_model(dir);
+    snprintf(adapter, sizeof(adapter), "%s", copy_adapter(name, NULL, NULL, NULL));
+    assert_ok(st_hf_adapter_open(&a, m, adapter));
+    assert_ok(merge_adapter(m, a, dir, scratch_path("small")));
+    st_hf_adapter_close(a);
+
+    open_tensors(&o, join_path(path, adapter, "", ST_ADAPTER_WEIGHTS_NAME));
+    weights = read_file(path, &bytes);
+    memcpy(weights + o.header.tensors[0].begin, &large, sizeof(large));
+    write_file(path, weights, bytes);
+    assert_ok(st_hf_adapter_open(&a, m, adapter));
+    assert_refused(merge_adapter(m, a, dir, scratch_path("large")), STRATA_E_NUMERICS,
+                   "is not finite in fp16 once the adapter is added: nothing is written");
+    assert_int_equal(access(scratch_path("large"), F_OK), -1);
+    free(weights);
+    close_tensors(&o);
+    st_hf_adapter_close(a);
+    st_model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_merged_weights_are_pefts, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_shards_stay_shards, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_values_that_are_no_numbers_are_not_merged, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(test_sums_past_fp16_are_not_written, scratch_begin, scratch_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
