@@ -1,5 +1,4 @@
-/* test_template.c - chat templates against what transformers renders (templates_golden.json), where each byte came from, limits,
- * and refusals. */
+/* test_template.c - chat templates against what transformers renders (templates_golden.json), limits, and refusals. */
 #include "model/template/template.h"
 
 #include "tests/common/assert_status.h"
@@ -69,7 +68,7 @@ static void same_as_reference(void **state)
     st_json_free(cases);
 }
 
-/* --- origins --- */
+/* --- limits --- */
 
 static st_json *talk(const char *text)
 {
@@ -79,72 +78,7 @@ static st_json *talk(const char *text)
     return messages;
 }
 
-/* Renders and returns the origins as digits beside the text. */
-static void assert_origins(const char *template, const char *messages, const char *text, const char *origins)
-{
-    st_json *m = talk(messages);
-    const struct st_template_input input = input_of(m);
-    struct st_rendered out;
-    struct st_template *t;
-    char digits[256];
-
-    assert_ok(st_template_open(&t, template, strlen(template), "case"));
-    assert_ok(st_template_render(&out, t, &input));
-    assert_string_equal(out.text, text);
-    assert_true(out.bytes < sizeof(digits));
-    for (size_t i = 0; i < out.bytes; i++)
-        digits[i] = (char)('0' + out.origins[i]);
-    digits[out.bytes] = '\0';
-    assert_string_equal(digits, origins);
-    st_rendered_free(&out);
-    st_template_close(t);
-    st_json_free(m);
-}
-
 #define TALK "[{\"role\":\"user\",\"content\":\"ab\"},{\"role\":\"assistant\",\"content\":\" cd\",\"reasoning_content\":\"r\"}]"
-
-static void bytes_keep_their_origin(void **state)
-{
-    (void)state;
-    assert_origins("{% for m in messages %}{{ m.role[0] + m.content }}{% endfor %}", TALK, "uaba cd", "0110222");
-    assert_origins("{{ messages[1].content.strip().split('c')[1] ~ messages[1].content[::-1] }}", TALK, "ddc ", "2222");
-    assert_origins("{{ messages[1].content | upper | trim | replace('C', 'xy') }}", TALK, "xyD", "002");
-    assert_origins("{{ messages[1].content | replace('c', 'ß') | upper }}{{ messages[0].content | capitalize }}", TALK, " SSDAb",
-                   "200211");
-    assert_origins("{{ messages[1].content | tojson }}{{ [messages[1].content] }}", TALK, "\" cd\"[' cd']",
-                   "02220002220"
-                   "0");
-    assert_origins("{% set x %}<{{ messages[1].content }}>{% endset %}{{ [x, messages[0].content] | join('-') }}", TALK,
-                   "< cd>-ab", "02220011");
-    assert_origins("{% macro f(x) %}({{ x }}){% endmacro %}{{ f(messages[1].reasoning_content) }}", TALK, "(r)", "020");
-    assert_origins("{{ messages[1].role }}", TALK, "assistant", "000000000");
-}
-
-static void generation_blocks_are_marked(void **state)
-{
-    (void)state;
-    assert_origins("{% for m in messages %}<{% generation %}{{ m.content }}!{% endgeneration %}>{% endfor %}", TALK,
-                   "<ab!>< cd!>", "05540066640");
-    assert_origins("{% macro f(x) %}({{ x }}){% endmacro %}{% generation %}{{ f('a') }}{% endgeneration %}.", TALK, "(a).",
-                   "4440");
-}
-
-static void generation_is_told(void **state)
-{
-    static const char text[] = "{% if 0 %}{% generation %}{% endgeneration %}{% endif %}";
-    struct st_template *t;
-    struct st_rendered out;
-    st_json *m = talk(TALK);
-    const struct st_template_input input = input_of(m);
-
-    (void)state;
-    assert_ok(st_template_open(&t, text, sizeof(text) - 1, "case"));
-    assert_ok(st_template_render(&out, t, &input));
-    assert_true(out.has_generation);
-    st_rendered_free(&out);
-    st_template_close(t);
-    st_json_free(m);
-}
 
 static void assert_renders(const char *template, const st_json *messages, const char *text)
 {
@@ -578,9 +512,6 @@ int main(void)
         cmocka_unit_test(branches_hold_what_is_in_them),
         cmocka_unit_test(dates_are_pythons),
         cmocka_unit_test(same_as_reference),
-        cmocka_unit_test(bytes_keep_their_origin),
-        cmocka_unit_test(generation_blocks_are_marked),
-        cmocka_unit_test(generation_is_told),
         cmocka_unit_test(lengths_and_margins),
         cmocka_unit_test(truth_is_pythons),
         cmocka_unit_test(an_operation_over_several_lines_is_told_at_its_own),
