@@ -246,6 +246,36 @@ static void masks_are_read_in_parts(void **state)
     scratch_close();
 }
 
+/* A text beside conversations: no marks are all of them. */
+static void what_has_no_marks_is_trained_whole(void **state)
+{
+    enum { PART = 11, PARTS = 4 };
+    const struct st_token_writer_opts opts = {.vocab = VOCAB, .layout = ST_LAYOUT_CONCATENATED, .masked = true};
+    const uint8_t marks[PART] = {0, 1, 1};
+    const uint32_t ids[PART] = {0};
+    int32_t targets[PART * PARTS] = {0};
+    struct st_token_writer *w;
+    struct st_token_meta *m;
+
+    (void)state;
+    scratch_open();
+    assert_ok(st_token_writer_create(&w, scratch_path("a.bin"), &opts));
+    assert_ok(st_token_writer_put(w, ids, marks, PART));
+    assert_ok(st_token_writer_put(w, ids, NULL, PART));
+    assert_ok(st_token_writer_more(w, ids, NULL, PART));
+    assert_ok(st_token_writer_more(w, ids, marks, PART));
+    assert_ok(st_token_writer_finish(w, 0));
+    assert_ok(st_token_meta_open(&m, scratch_path("a.bin"), PART * PARTS));
+    assert_ok(st_token_meta_mask(m, 0, PART * PARTS, targets));
+    for (uint32_t i = 0; i < PART * PARTS; i++) {
+        const bool whole = i / PART == 1 || i / PART == 2;
+
+        assert_int_equal(targets[i], whole || marks[i % PART] != 0 ? 0 : -1);
+    }
+    st_token_meta_close(m);
+    scratch_close();
+}
+
 /* Of many documents, whose marks take more room each time. */
 static void masks_of_many_documents_stay(void **state)
 {
@@ -505,6 +535,7 @@ int main(void)
         cmocka_unit_test(bytes_per_token_are_of_whole_texts),
         cmocka_unit_test(concatenated_windows_are_masked),
         cmocka_unit_test(masks_are_read_in_parts),
+        cmocka_unit_test(what_has_no_marks_is_trained_whole),
         cmocka_unit_test(masks_of_many_documents_stay),
         cmocka_unit_test(packing_is_whole_and_tight),
         cmocka_unit_test(documents_without_a_target_are_left_out),
