@@ -390,6 +390,28 @@ static void another_call_is_an_error_not_a_hang(void **state)
     in_every_world(disagree, "gather_grad of page 7", 0, check_elsewhere);
 }
 
+/* The last rank is at a call that sends nothing, or is the only one that sends something, or nobody sends anything; and then it
+ * waits there. */
+static strata_status disagree_silently(struct st_comm *comm, struct cf_world *world)
+{
+    const bool odd = comm->world.rank == comm->world.ranks - 1, *sends = world->ctx;
+    const char *const what = odd ? "gather_grad of page 7" : "gather_weight of page 7";
+    const struct st_comm_peer nothing[CF_RANKS_MAX] = {0};
+    uint8_t mine[16] = {0}, all[CF_RANKS_MAX * 16];
+    strata_status st = sends[odd] ? st_comm_gather(comm, mine, 16, all, what) : st_comm_exchange(comm, nothing, what);
+
+    return st != STRATA_OK ? st : st_comm_barrier(comm, "what comes next");
+}
+
+static void a_call_without_bytes_is_an_error_not_a_hang(void **state)
+{
+    static const bool rows[][2] = {{true, false}, {false, true}, {false, false}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        in_every_world(disagree_silently, (void *)(uintptr_t)rows[i], 0, check_elsewhere);
+}
+
 /* Rank 1 leaves after a few rounds. */
 static strata_status leave(struct st_comm *comm, struct cf_world *world)
 {
@@ -490,6 +512,7 @@ int main(void)
         cmocka_unit_test(a_pace_needs_memory),
         cmocka_unit_test(other_sizes_are_an_error_not_a_hang),
         cmocka_unit_test(another_call_is_an_error_not_a_hang),
+        cmocka_unit_test(a_call_without_bytes_is_an_error_not_a_hang),
         cmocka_unit_test(a_rank_that_is_gone_is_named),
         cmocka_unit_test(a_reason_reaches_all_ranks),
         cmocka_unit_test(what_differs_is_named_with_both_values),
