@@ -195,11 +195,13 @@ void cli_medians_add(struct cli_medians *m, const struct cli_step *step)
     m->stalled_by[step->stalled_by < ST_LANE_COUNT ? step->stalled_by : ST_LANE_COUNT]++;
 }
 
+/* The first sample is the second step, which reads less than those after it: what no update has written yet is not read. */
 double cli_medians_get(struct cli_medians *m, enum cli_column column)
 {
+    const uint32_t first = column >= CLI_UPLOAD && column <= CLI_COMM && m->count > 1 ? 1 : 0;
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < m->count; i++)
+    for (uint32_t i = first; i < m->count; i++)
         if (!isnan(m->samples[column][i]))
             m->scratch[count++] = m->samples[column][i];
     return count > 0 ? st_stats_median(m->scratch, count) : (double)NAN;
