@@ -392,11 +392,12 @@ static const char *name_of_call(int argc, char **argv)
     return argv[1];
 }
 
-/* Opens closed standard descriptors, as otherwise a file of ours could get such a number and receive printed output. */
+/* Opens closed standard descriptors, as otherwise a file of ours could get such a number and receive printed output.  What is
+ * written to them fails as before. */
 static void open_closed_files(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) /* open() returns the lowest free number */
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != fd) /* open() returns the lowest free number */
             abort();
 }
 

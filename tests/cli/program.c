@@ -68,7 +68,7 @@ static int memory_file(const char *name)
     return fd;
 }
 
-/* in_fd -1: nothing to read. */
+/* in_fd -1: nothing to read; out_fd -1: closed. */
 static void spawn(struct program *p, const char *const *words, int in_fd, int out_fd, int err_fd)
 {
     const char *argv[WORDS_MAX + 1] = {STRATA_BINARY};
@@ -82,7 +82,7 @@ static void spawn(struct program *p, const char *const *words, int in_fd, int ou
         return;
     setpgid(0, 0); /* Ctrl-Z does nothing in a group whose parents are all of other sessions, as under setsid */
     if (dup2(in_fd >= 0 ? in_fd : open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO) == STDIN_FILENO &&
-        dup2(out_fd, STDOUT_FILENO) == STDOUT_FILENO && dup2(err_fd, STDERR_FILENO) == STDERR_FILENO)
+        (out_fd >= 0 ? dup2(out_fd, STDOUT_FILENO) : close(STDOUT_FILENO)) >= 0 && dup2(err_fd, STDERR_FILENO) == STDERR_FILENO)
         (void)execve(argv[0], (char *const *)(uintptr_t)argv, environ);
     _exit(127);
 }
@@ -110,13 +110,14 @@ void program_wait(struct program *p)
 
 void program_start(struct program *p, const char *const *words, const char *out_path)
 {
+    const bool closed = out_path != NULL && strcmp(out_path, "&-") == 0;
     int target;
 
     *p = (struct program){.out_fd = memory_file("out"), .err_fd = memory_file("err")};
-    target = out_path != NULL ? open(out_path, O_WRONLY | O_CLOEXEC) : p->out_fd;
-    assert(target >= 0);
+    target = closed ? -1 : out_path != NULL ? open(out_path, O_WRONLY | O_CLOEXEC) : p->out_fd;
+    assert(closed || target >= 0);
     spawn(p, words, -1, target, p->err_fd);
-    if (target != p->out_fd)
+    if (target >= 0 && target != p->out_fd)
         close(target);
 }
 

@@ -19,7 +19,8 @@ struct program {
  *  is not returned in words but in *redirect (else NULL).  Returns the number of words. */
 int program_split(char *line, const char *words[WORDS_MAX], const char **redirect);
 
-/** Start strata with these words (ended by NULL).  out_path: NULL, or a file that stands for standard output. */
+/** Start strata with these words (ended by NULL).  out_path: NULL, or a file that stands for standard output, or "&-": that is
+ * closed. */
 void program_start(struct program *p, const char *const *words, const char *out_path);
 /** The same, to its end. */
 void program_run(struct program *p, const char *const *words, const char *out_path);
