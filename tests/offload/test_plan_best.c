@@ -1,5 +1,5 @@
 /* test_plan_best - is the plan the best one?  Random runs: as many as the first argument says, from the seed that the second
- * says; without arguments a sample of those that are planned quickly, with a few comparisons each.
+ * says, with a few comparisons each if the third is "few"; without arguments a sample of those that are planned quickly.
  *
  * best     no other setting that a user could write has a step that is shorter by more than 0.5 %: one axis at a time, and pairs
  * memory   more memory of device or host never makes a step longer by more than 0.5 %
@@ -33,7 +33,7 @@
 #define OPS_MOST      10000000u /* for a plan whose program is not larger */
 
 static uint64_t first_seed = 1, case_count = SAMPLE;
-static bool sample = true;
+static bool sample = true, few = true; /* few comparisons */
 
 static uint64_t most_judged;
 static struct best_worst worst_setting = {.property = "best", .limit = 0.005, .part = 0.03, .most = 0.05};
@@ -104,7 +104,7 @@ static void try_pairs(struct grid *grid, struct plan_draws *draws)
 static void check_best(const struct best_case *c, const struct st_plan *plan)
 {
     const double seconds = best_seconds(plan, &c->machine);
-    struct grid grid = {.c = c, .promoted = st_plan_promoted(plan), .best = seconds, .how = "itself", .thin = sample || c->large};
+    struct grid grid = {.c = c, .promoted = st_plan_promoted(plan), .best = seconds, .how = "itself", .thin = few || c->large};
     struct plan_draws draws = {.seed = c->seed + 1000000};
     char how[160];
 
@@ -131,7 +131,7 @@ static double seconds_on(const struct best_case *c, const struct st_machine *mac
 static void check_memory(const struct best_case *c, double seconds)
 {
     static const double factors[] = {1.03, 1.1, 1.25, 1.6, 2.5};
-    const bool thin = sample || c->large;
+    const bool thin = few || c->large;
 
     for (int t = STRATA_TIER_DEVICE; t <= STRATA_TIER_HOST; t++) {
         struct st_machine m = c->machine;
@@ -157,7 +157,7 @@ static void check_memory(const struct best_case *c, double seconds)
 static void check_rates(const struct best_case *c, double seconds)
 {
     static const double factors[] = {1.1, 1.5, 2, 4};
-    const bool thin = sample || c->large;
+    const bool thin = few || c->large;
     static const char *const names[] = {"links", "drives", "cores", "compute"};
 
     for (uint32_t which = 0; which < sizeof(names) / sizeof(names[0]); which++) {
@@ -291,7 +291,7 @@ static void check_folded(const struct best_case *c, const struct st_plan *plan)
 static void folded_steps_take_as_long(void **state)
 {
     (void)state;
-    for (uint64_t seed = first_seed; worst_folded.compared < (sample ? FOLDED_SAMPLE : FOLDED); seed++) {
+    for (uint64_t seed = first_seed; worst_folded.compared < (few ? FOLDED_SAMPLE : FOLDED); seed++) {
         struct best_case c;
         struct st_plan *plan;
 
@@ -314,6 +314,7 @@ int main(int argc, char **argv)
     };
 
     sample = argc < 2;
+    few = sample || (argc > 3 && strcmp(argv[3], "few") == 0);
     case_count = argc > 1 ? strtoull(argv[1], NULL, 10) : case_count;
     first_seed = argc > 2 ? strtoull(argv[2], NULL, 10) : first_seed;
     return cmocka_run_group_tests_name("plan_best", tests, NULL, NULL);
