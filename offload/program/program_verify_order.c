@@ -5,37 +5,57 @@
 
 #include <stdlib.h>
 
+#define NONE UINT32_MAX
+
+/* A node: op n % N of cycle n / N, of two cycles. */
+struct reader {
+    uint32_t node, next; /* of the same buffer */
+};
+
+struct last_use {
+    uint32_t writer, reader; /* the newest, and those since the last write */
+};
+
 struct order {
     const struct st_program *program;
     uint32_t *stack, *seen; /* [2 * op_count] */
     uint32_t stamp;
+    uint32_t *awaited;      /* [2 * op_count]: the last node that waits for this one itself; 0: none does */
+    struct last_use *last;  /* [buffer_count] */
+    struct reader *readers; /* [2 * access_count] */
+    uint32_t reader_count;
 };
 
-/* Node n is op n % N of cycle n / N.  True if every execution runs `from` before `to`. */
+/* The node that a node waits for; NONE: it would be before the first cycle. */
+static uint32_t waited_for(const struct st_program *program, uint32_t node, const struct st_wait *wait)
+{
+    const uint32_t n = program->op_count;
+
+    if (wait->previous)
+        return node < n ? NONE : node / n * n - n + wait->op;
+    return node / n * n + wait->op;
+}
+
+/* True if every execution runs `from` before `to`: mostly `to`, whose waits have been looked at last, waits for it itself. */
 static bool ordered(struct order *o, uint32_t from, uint32_t to)
 {
     const struct st_program *program = o->program;
-    const uint32_t n = program->op_count;
     uint32_t depth = 0;
 
+    if (o->awaited[from] == to)
+        return true;
     o->stamp++;
     o->stack[depth++] = to;
     while (depth > 0) {
         const uint32_t node = o->stack[--depth];
-        const struct st_op *op = &program->ops[node % n];
+        const struct st_op *op = &program->ops[node % program->op_count];
 
         for (uint32_t i = 0; i < op->wait_count; i++) {
-            const struct st_wait *wait = &program->waits[op->wait_first + i];
-            uint32_t next = node / n * n + wait->op;
+            const uint32_t next = waited_for(program, node, &program->waits[op->wait_first + i]);
 
-            if (wait->previous) {
-                if (node < n)
-                    continue;
-                next -= n;
-            }
             if (next == from)
                 return true;
-            if (next > from && o->seen[next] != o->stamp) {
+            if (next != NONE && next > from && o->seen[next] != o->stamp) {
                 o->seen[next] = o->stamp;
                 o->stack[depth++] = next;
             }
@@ -53,63 +73,66 @@ static strata_status conflict(const struct st_program *program, uint32_t from, u
                     from / n != to / n ? " of the previous cycle" : "", buffer);
 }
 
-/* Accesses of one buffer over two cycles, in list order: compare each with the last writer and the readers since. */
-static strata_status verify_one_order(struct order *o, uint32_t buffer, const uint32_t *nodes, const uint8_t *modes,
-                                      uint32_t count)
+/* Each access of a node is compared with the buffer's last writer, a write with the readers since, too. */
+static strata_status verify_access(struct order *o, uint32_t node, const struct st_access *a)
 {
-    uint32_t writer = UINT32_MAX, readers_from = 0;
+    struct last_use *last = &o->last[a->buffer];
 
-    for (uint32_t i = 0; i < count; i++) {
-        if (writer != UINT32_MAX && writer != nodes[i] && !ordered(o, writer, nodes[i]))
-            return conflict(o->program, writer, nodes[i], buffer);
-        if ((modes[i] & ST_WRITE) == 0)
-            continue;
-        for (uint32_t r = readers_from; r < i; r++)
-            if (nodes[r] != nodes[i] && !ordered(o, nodes[r], nodes[i]))
-                return conflict(o->program, nodes[r], nodes[i], buffer);
-        writer = nodes[i];
-        readers_from = i + 1;
+    if (last->writer != NONE && last->writer != node && !ordered(o, last->writer, node))
+        return conflict(o->program, last->writer, node, a->buffer);
+    if ((a->mode & ST_WRITE) == 0) {
+        o->readers[o->reader_count] = (struct reader){.node = node, .next = last->reader};
+        last->reader = o->reader_count++;
+        return STRATA_OK;
     }
+    for (uint32_t r = last->reader; r != NONE; r = o->readers[r].next)
+        if (o->readers[r].node != node && !ordered(o, o->readers[r].node, node))
+            return conflict(o->program, o->readers[r].node, node, a->buffer);
+    *last = (struct last_use){.writer = node, .reader = NONE};
     return STRATA_OK;
+}
+
+static strata_status verify_node(struct order *o, uint32_t node)
+{
+    const struct st_op *op = &o->program->ops[node % o->program->op_count];
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < op->wait_count; i++) {
+        const uint32_t on = waited_for(o->program, node, &o->program->waits[op->wait_first + i]);
+
+        if (on != NONE)
+            o->awaited[on] = node;
+    }
+    for (uint32_t i = 0; i < op->access_count && st == STRATA_OK; i++)
+        st = verify_access(o, node, &o->program->accesses[op->access_first + i]);
+    return st;
+}
+
+static bool take_memory(struct order *o)
+{
+    const size_t nodes = 2 * (size_t)o->program->op_count + 1, accesses = 2 * (size_t)o->program->access_count + 1;
+
+    o->stack = malloc(nodes * sizeof(*o->stack));
+    o->seen = calloc(nodes, sizeof(*o->seen));
+    o->awaited = calloc(nodes, sizeof(*o->awaited));
+    o->last = malloc((o->program->buffer_count + 1) * sizeof(*o->last));
+    o->readers = malloc(accesses * sizeof(*o->readers));
+    return o->stack != NULL && o->seen != NULL && o->awaited != NULL && o->last != NULL && o->readers != NULL;
 }
 
 strata_status st_verify_order(const struct st_program *program)
 {
-    const uint32_t n = program->op_count, total = 2 * program->access_count;
     struct order o = {.program = program};
-    uint32_t *first = calloc(program->buffer_count + 2, sizeof(*first));
-    uint32_t *nodes = malloc((total + 1) * sizeof(*nodes));
-    uint8_t *modes = malloc(total + 1);
-    strata_status st = STRATA_OK;
+    strata_status st = take_memory(&o) ? STRATA_OK : st_error(STRATA_E_NOMEM, "verify: no memory");
 
-    o.stack = malloc((2 * (size_t)n + 1) * sizeof(*o.stack));
-    o.seen = calloc(2 * (size_t)n + 1, sizeof(*o.seen));
-    if (first == NULL || nodes == NULL || modes == NULL || o.stack == NULL || o.seen == NULL) {
-        st = st_error(STRATA_E_NOMEM, "verify: no memory");
-        goto out;
-    }
-    for (uint32_t i = 0; i < program->access_count; i++)
-        first[program->accesses[i].buffer + 2] += 2;
-    for (uint32_t b = 2; b < program->buffer_count + 2; b++)
-        first[b] += first[b - 1];
-    for (uint32_t node = 0; node < 2 * n; node++) {
-        const struct st_op *op = &program->ops[node % n];
-
-        for (uint32_t i = 0; i < op->access_count; i++) {
-            const struct st_access *a = &program->accesses[op->access_first + i];
-            const uint32_t at = first[a->buffer + 1]++;
-
-            nodes[at] = node;
-            modes[at] = a->mode;
-        }
-    }
     for (uint32_t b = 0; b < program->buffer_count && st == STRATA_OK; b++)
-        st = verify_one_order(&o, b, nodes + first[b], modes + first[b], first[b + 1] - first[b]);
-out:
-    free(first);
-    free(nodes);
-    free(modes);
+        o.last[b] = (struct last_use){.writer = NONE, .reader = NONE};
+    for (uint32_t node = 0; node < 2 * program->op_count && st == STRATA_OK; node++)
+        st = verify_node(&o, node);
     free(o.stack);
     free(o.seen);
+    free(o.awaited);
+    free(o.last);
+    free(o.readers);
     return st;
 }
