@@ -184,17 +184,14 @@ static void repeat(char *to, const char *what, size_t count)
 static void limits(void **state)
 {
     static char text[200000];
+    st_json *root = NULL;
     char *end;
 
     (void)state;
     repeat(text, "[", ST_YAML_DEPTH_MAX);
     repeat(text + strlen(text), "]", ST_YAML_DEPTH_MAX);
-    {
-        st_json *root = NULL;
-
-        assert_int_equal(st_yaml_parse(&root, text, strlen(text), "t"), STRATA_OK);
-        st_json_free(root);
-    }
+    assert_int_equal(st_yaml_parse(&root, text, strlen(text), "t"), STRATA_OK);
+    st_json_free(root);
     repeat(text, "[", ST_YAML_DEPTH_MAX + 1);
     repeat(text + strlen(text), "]", ST_YAML_DEPTH_MAX + 1);
     refuse(text, "nested deeper than 64");
@@ -204,6 +201,17 @@ static void limits(void **state)
         end += sprintf(end, "a%d: &a%d [*a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d]\n", i, i, i - 1, i - 1, i - 1,
                        i - 1, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1);
     refuse(text, "more than 16384 values");
+    /* An alias counts as what it stands for: the top, a list of 8001 values and a copy of it leave room for 381 others. */
+    end = stpcpy(text, "- &a\n");
+    for (int i = 0; i < 8000; i++)
+        end = stpcpy(end, "  - x\n");
+    end = stpcpy(end, "- *a\n");
+    assert_int_equal(st_yaml_parse(&root, text, strlen(text), "t"), STRATA_OK);
+    st_json_free(root);
+    repeat(end, "- *a\n", 1);
+    refuse(text, "t:8003:3: more than 16384 values");
+    repeat(end, "- x\n", 382);
+    refuse(text, "t:8384:3: more than 16384 values");
     end = stpcpy(text, "a0: &a0 [x]\n");
     for (int i = 1; i < 100; i++)
         end += sprintf(end, "a%d: &a%d [*a%d]\n", i, i, i - 1);
