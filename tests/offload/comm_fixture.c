@@ -3,9 +3,11 @@
 
 #include "core/system/clock.h"
 #include "offload/comm/comm_mpi.h"
+#include "offload/comm/comm_tcp_internal.h"
 #include "tests/common/assert_status.h"
 #include "tests/offload/mpi_standin.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -49,6 +51,18 @@ uint16_t cf_port(void)
     if (atomic_load(&port) == 0)
         atomic_compare_exchange_strong(&port, &none, choose_port());
     return atomic_load(&port);
+}
+
+int cf_knock(const void *words, size_t bytes)
+{
+    union st_address address = {
+        .v4 = {.sin_family = AF_INET, .sin_port = htons(st_meet_port(cf_port(), 0)), .sin_addr = {htonl(INADDR_LOOPBACK)}}};
+    int fd;
+
+    while ((fd = st_socket_connect(&address, UINT64_MAX)) < 0)
+        assert_int_equal(fd, -ECONNREFUSED);
+    assert_int_equal(st_socket_send_all(fd, words, bytes, UINT64_MAX), 0);
+    return fd;
 }
 
 struct rank {

@@ -4,6 +4,8 @@
 
 #include "offload/comm/comm.h"
 
+#include <stddef.h>
+
 #define CF_RANKS_MAX 4u
 
 struct cf_world;
@@ -30,6 +32,8 @@ void cf_open(const struct cf_world *world, struct st_comm **comm);
 void cf_run_opened(struct cf_world *world, struct st_comm **comm);
 /** The port by which the ranks of this process's worlds meet: no other test's. */
 uint16_t cf_port(void);
+/** Somebody connects to rank 0's door, once there is one, and says something.  @return the connection; the caller closes it */
+int cf_knock(const void *words, size_t bytes);
 /** All ranks came to a good end. */
 void cf_assert_ok(const struct cf_world *world);
 /** Rank r failed with a sentence that has this part. */

@@ -1,0 +1,383 @@
+/* tests/offload/test_comm_meet.c - how ranks over sockets meet, and what keeps them apart. */
+#include "core/base/error.h"
+#include "offload/comm/comm.h"
+#include "offload/comm/comm_tcp_internal.h"
+#include "strata/strata.h"
+#include "tests/common/fault_walk.h"
+#include "tests/offload/comm_fixture.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define RANKS      3u
+#define OTHER_PORT ((uint16_t)(cf_port() + 10000)) /* of which no connection is still ending */
+#define SECOND_NS  UINT64_C(1000000000)
+
+/* --- ranks that are threads, each with options of its own --- */
+
+struct member {
+    struct st_comm_tcp_opts opts;
+    atomic_bool *failed; /* set when this one has; NULL: nobody asks */
+    pthread_t thread;
+    strata_status status;
+    char error[1024];
+};
+
+static strata_status exchange_some(struct st_comm *comm)
+{
+    uint32_t mine[1000], all[CF_RANKS_MAX * 1000];
+    strata_status st;
+
+    for (uint32_t i = 0; i < 1000; i++)
+        mine[i] = comm->world.rank * 1000 + i;
+    if ((st = st_comm_gather(comm, mine, sizeof(mine), all, "gather_scalars")) != STRATA_OK)
+        return st;
+    for (uint32_t i = 0; i < comm->world.ranks * 1000; i++)
+        if (all[i] != i)
+            return st_error(STRATA_E_CORRUPT, "number %u is %u", i, all[i]);
+    return STRATA_OK;
+}
+
+static void *member_main(void *arg)
+{
+    struct member *member = arg;
+    struct st_comm *comm = NULL;
+
+    member->status = st_comm_tcp_open(&comm, &member->opts);
+    if (member->status == STRATA_OK)
+        member->status = exchange_some(comm);
+    snprintf(member->error, sizeof(member->error), "%s", strata_last_error());
+    if (member->failed != NULL && member->status != STRATA_OK)
+        atomic_store(member->failed, true);
+    st_comm_close(comm);
+    return NULL;
+}
+
+static void prepare(struct member *members, uint32_t count)
+{
+    memset(members, 0, count * sizeof(*members));
+    for (uint32_t r = 0; r < count; r++)
+        members[r].opts = (struct st_comm_tcp_opts){.world = {.rank = r, .ranks = count, .local_rank = r, .local_ranks = count},
+                                                    .address = "127.0.0.1",
+                                                    .port = cf_port()};
+}
+
+static void start(struct member *member)
+{
+    assert_int_equal(pthread_create(&member->thread, NULL, member_main, member), 0);
+}
+
+static void run(struct member *members, uint32_t count)
+{
+    for (uint32_t r = 0; r < count; r++)
+        start(&members[r]);
+    for (uint32_t r = 0; r < count; r++)
+        assert_int_equal(pthread_join(members[r].thread, NULL), 0);
+}
+
+static void assert_members_ok(const struct member *members, uint32_t count)
+{
+    for (uint32_t r = 0; r < count; r++)
+        if (members[r].status != STRATA_OK)
+            fail_msg("rank %u: status %d: %s", r, members[r].status, members[r].error);
+}
+
+static void assert_member(const struct member *member, strata_status want, const char *part)
+{
+    if (member->status != want || strstr(member->error, part) == NULL)
+        fail_msg("status %d, not %d, or '%s' without '%s'", member->status, want, member->error, part);
+}
+
+/* --- meeting --- */
+
+static void ranks_meet_by_ipv6_and_by_name(void **state)
+{
+    static const char *const addresses[] = {"::1", "localhost"};
+    struct member members[RANKS];
+
+    (void)state;
+    for (size_t a = 0; a < 2; a++) {
+        const int fd = socket(AF_INET6, SOCK_STREAM, 0);
+
+        if (fd < 0 && a == 0)
+            continue; /* a machine without IPv6 */
+        close(fd);
+        prepare(members, RANKS);
+        for (uint32_t r = 0; r < RANKS; r++)
+            members[r].opts.address = addresses[a];
+        run(members, RANKS);
+        assert_members_ok(members, RANKS);
+    }
+}
+
+/* Holds a port of the meeting, as another program would. */
+static int hold(uint32_t index)
+{
+    const struct sockaddr_in6 at = {
+        .sin6_family = AF_INET6, .sin6_port = htons(st_meet_port(OTHER_PORT, index)), .sin6_addr = IN6ADDR_ANY_INIT};
+    const int fd = socket(AF_INET6, SOCK_STREAM, 0);
+
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&at, sizeof(at)), 0);
+    return fd;
+}
+
+static void ports_that_are_taken_are_passed_by(void **state)
+{
+    struct member members[RANKS];
+    int held[ST_MEET_PORTS];
+
+    (void)state;
+    for (uint32_t i = 0; i + 1 < ST_MEET_PORTS; i++)
+        held[i] = hold(i);
+    prepare(members, RANKS);
+    for (uint32_t r = 0; r < RANKS; r++)
+        members[r].opts.port = OTHER_PORT;
+    run(members, RANKS);
+    assert_members_ok(members, RANKS);
+    held[ST_MEET_PORTS - 1] = st_socket_listen(st_meet_port(OTHER_PORT, ST_MEET_PORTS - 1)); /* its connections may be ending */
+    assert_true(held[ST_MEET_PORTS - 1] >= 0);
+    prepare(members, RANKS);
+    members[0].opts.port = OTHER_PORT;
+    start(&members[0]);
+    assert_int_equal(pthread_join(members[0].thread, NULL), 0);
+    assert_member(&members[0], STRATA_E_IO, "are all taken: choose another MASTER_PORT than ");
+    for (uint32_t i = 0; i < ST_MEET_PORTS; i++)
+        close(held[i]);
+}
+
+/* Another program has the first port, takes whoever comes and says nothing. */
+static void a_port_without_answers_is_passed_by(void **state)
+{
+    struct member members[RANKS];
+    int mute;
+
+    (void)state;
+    mute = st_socket_listen(st_meet_port(OTHER_PORT + 100, 0));
+    assert_true(mute >= 0);
+    prepare(members, RANKS);
+    for (uint32_t r = 0; r < RANKS; r++)
+        members[r].opts.port = OTHER_PORT + 100;
+    run(members, RANKS);
+    assert_members_ok(members, RANKS);
+    close(mute);
+}
+
+static void the_last_ports_are_no_ports_beyond(void **state)
+{
+    (void)state;
+    assert_int_equal(st_meet_port(29500, 0), 29501);
+    assert_int_equal(st_meet_port(29500, 7), 29508);
+    assert_int_equal(st_meet_port(65527, 7), 65535);
+    assert_int_equal(st_meet_port(65528, 0), 65527);
+    assert_int_equal(st_meet_port(65535, 7), 65527);
+}
+
+static void strangers_are_turned_away(void **state)
+{
+    struct member members[RANKS];
+    uint8_t hello[ST_HELLO_BYTES], byte;
+    int mute, half, wrong, other;
+
+    (void)state;
+    prepare(members, RANKS);
+    start(&members[0]);
+    mute = cf_knock("", 0);
+    half = cf_knock("GET / HTTP/1.0\r\n\r\n", 18);
+    memset(hello, 'x', sizeof(hello));
+    wrong = cf_knock(hello, sizeof(hello));
+    st_hello_put(hello, &(struct st_hello){.rank = 1, .ranks = RANKS, .key = 12345, .port = 1});
+    other = cf_knock(hello, sizeof(hello));
+    for (uint32_t r = 1; r < RANKS; r++)
+        start(&members[r]);
+    for (uint32_t r = 0; r < RANKS; r++)
+        assert_int_equal(pthread_join(members[r].thread, NULL), 0);
+    assert_members_ok(members, RANKS);
+    assert_int_equal(st_socket_receive_all(wrong, &byte, 1, UINT64_MAX), -ECONNRESET); /* without a word */
+    assert_int_equal(st_socket_receive_all(other, &byte, 1, UINT64_MAX), -ECONNRESET);
+    close(mute);
+    close(half);
+    close(wrong);
+    close(other);
+}
+
+/* All are told, not only the two that do not fit. */
+static void contradictions_end_the_meeting(void **state)
+{
+    struct member members[RANKS];
+    atomic_bool failed = false;
+
+    (void)state;
+    prepare(members, RANKS);
+    members[2].opts.world.ranks = 4;
+    for (uint32_t r = 0; r < RANKS; r++)
+        members[r].opts.cancelled = members[r].failed = &failed; /* who comes when the meeting is off would wait */
+    run(members, RANKS);
+    for (uint32_t r = 0; r < RANKS; r += 2) /* both are there when it is said */
+        assert_member(&members[r], STRATA_E_CONFIG, "rank 2 was started in a world of 4 ranks, rank 0 in one of 3");
+    assert_true(members[1].status != STRATA_OK);
+}
+
+static void one_rank_cannot_come_twice(void **state)
+{
+    struct member members[RANKS];
+    atomic_bool failed = false;
+
+    (void)state;
+    prepare(members, RANKS);
+    members[2].opts.world.rank = 1;
+    for (uint32_t r = 0; r < RANKS; r++)
+        members[r].opts.cancelled = members[r].failed = &failed;
+    run(members, RANKS);
+    assert_member(&members[0], STRATA_E_CONFIG, "two processes call themselves rank 1");
+}
+
+static void a_rank_that_does_not_come_is_named(void **state)
+{
+    struct member members[RANKS];
+
+    (void)state;
+    prepare(members, RANKS);
+    for (uint32_t r = 0; r < 2; r++) {
+        members[r].opts.deadline_ns = SECOND_NS;
+        start(&members[r]);
+    }
+    for (uint32_t r = 0; r < 2; r++)
+        assert_int_equal(pthread_join(members[r].thread, NULL), 0);
+    assert_member(&members[0], STRATA_E_IO, "of 3 ranks these did not come to port ");
+    assert_member(&members[0], STRATA_E_IO, "within 1 seconds: 2");
+    assert_int_equal(members[1].status, STRATA_E_IO);
+}
+
+/* It had come, and the others would wait for one that still has to. */
+static void a_rank_that_goes_before_all_have_come_ends_the_meeting(void **state)
+{
+    struct member members[RANKS];
+    struct st_hello hello = {.rank = 2, .ranks = RANKS, .key = st_meet_key(cf_port()), .port = 1};
+    uint8_t bytes[ST_HELLO_BYTES], frame[ST_REPLY_BYTES], yes = 1;
+    int fd;
+
+    (void)state;
+    snprintf(hello.version, sizeof(hello.version), "%s", strata_version());
+    st_hello_put(bytes, &hello);
+    prepare(members, RANKS);
+    members[0].opts.deadline_ns = 20 * SECOND_NS;
+    start(&members[0]);
+    fd = cf_knock(bytes, sizeof(bytes));
+    assert_int_equal(st_socket_receive_all(fd, frame, sizeof(frame), UINT64_MAX), 0);
+    assert_int_equal(st_socket_send_all(fd, &yes, 1, UINT64_MAX), 0);
+    close(fd);
+    assert_int_equal(pthread_join(members[0].thread, NULL), 0);
+    assert_member(&members[0], STRATA_E_IO, "rank 2 is gone (during the meeting of the ranks)");
+}
+
+static void another_version_does_not_come_in(void **state)
+{
+    struct st_hello hello = {.rank = 1, .ranks = 2, .key = st_meet_key(cf_port()), .port = 1, .version = "0.0.0-other"};
+    uint8_t bytes[ST_HELLO_BYTES];
+    struct member members[2];
+    int fd;
+
+    (void)state;
+    st_hello_put(bytes, &hello);
+    prepare(members, 2);
+    members[0].opts.deadline_ns = 20 * SECOND_NS;
+    start(&members[0]);
+    fd = cf_knock(bytes, sizeof(bytes));
+    assert_int_equal(pthread_join(members[0].thread, NULL), 0);
+    assert_member(&members[0], STRATA_E_CONFIG, "rank 1 runs version 0.0.0-other, rank 0 runs ");
+    close(fd);
+}
+
+static void nobody_at_the_address_is_said(void **state)
+{
+    struct member members[2];
+
+    (void)state;
+    prepare(members, 2);
+    members[1].opts.deadline_ns = SECOND_NS / 10;
+    start(&members[1]);
+    assert_int_equal(pthread_join(members[1].thread, NULL), 0);
+    assert_member(&members[1], STRATA_E_IO, "rank 0 did not answer at 127.0.0.1, ports ");
+    members[1].opts.address = "not an address";
+    start(&members[1]);
+    assert_int_equal(pthread_join(members[1].thread, NULL), 0);
+    assert_member(&members[1], STRATA_E_INPUT, "the address of rank 0, 'not an address', is none: ");
+}
+
+static void who_does_not_want_to_wait_is_let_go(void **state)
+{
+    struct member members[RANKS];
+    atomic_bool cancelled = false;
+
+    (void)state;
+    prepare(members, RANKS);
+    for (uint32_t r = 0; r < 2; r++) { /* one at the door, and one that has come */
+        members[r].opts.cancelled = &cancelled;
+        start(&members[r]);
+    }
+    atomic_store(&cancelled, true);
+    for (uint32_t r = 0; r < 2; r++)
+        assert_int_equal(pthread_join(members[r].thread, NULL), 0);
+    assert_member(&members[0], STRATA_E_CANCELLED, "cancelled while the ranks met");
+    assert_true(members[1].status == STRATA_E_CANCELLED || members[1].status == STRATA_E_IO);
+}
+
+/* Whatever fails is an error with a sentence, and leaves no descriptor. */
+static void every_single_failure_is_clean(void **state)
+{
+    struct fault_walk walk = {.result = -EIO};
+    struct member members[2];
+
+    (void)state;
+    while (fault_walk_next(&walk)) {
+        atomic_bool failed = false;
+        strata_status st;
+
+        prepare(members, 2);
+        for (uint32_t r = 0; r < 2; r++) {
+            members[r].opts.cancelled = members[r].failed = &failed; /* the other one would wait for it */
+            members[r].opts.sockets_only = walk.runs % 2 == 0;       /* both, in turn */
+        }
+        run(members, 2);
+        for (uint32_t r = 0; r < 2; r++)
+            if (members[r].status != STRATA_OK && members[r].error[0] == '\0')
+                fail_msg("passage %u: rank %u: status %d and no sentence", walk.after, r, members[r].status);
+        st = members[0].status != STRATA_OK ? members[0].status : members[1].status;
+        if (st != STRATA_OK)
+            st = st_error(st, "%s", members[0].status != STRATA_OK ? members[0].error : members[1].error);
+        fault_walk_end(&walk, st);
+    }
+    assert_true(walk.failed > 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_meet_by_ipv6_and_by_name),
+        cmocka_unit_test(ports_that_are_taken_are_passed_by),
+        cmocka_unit_test(a_port_without_answers_is_passed_by),
+        cmocka_unit_test(the_last_ports_are_no_ports_beyond),
+        cmocka_unit_test(strangers_are_turned_away),
+        cmocka_unit_test(contradictions_end_the_meeting),
+        cmocka_unit_test(one_rank_cannot_come_twice),
+        cmocka_unit_test(a_rank_that_does_not_come_is_named),
+        cmocka_unit_test(a_rank_that_goes_before_all_have_come_ends_the_meeting),
+        cmocka_unit_test(another_version_does_not_come_in),
+        cmocka_unit_test(nobody_at_the_address_is_said),
+        cmocka_unit_test(who_does_not_want_to_wait_is_let_go),
+        cmocka_unit_test(every_single_failure_is_clean),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
