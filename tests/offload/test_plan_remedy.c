@@ -240,12 +240,62 @@ static void fewer_checkpoints_are_advised(void **state)
     st_workload_fini(&w);
 }
 
+/* Advice that needs a disk names the option that gives one to the settings that it advises, not to those that do not fit: state,
+ * weights and activations go where --nvme says, checkpoints there too, and without any of these on NVMe where --save says. */
+static void a_disk_is_asked_for_by_the_option_that_gives_it(void **state)
+{
+    enum { DEV = STRATA_TIER_DEVICE, CPU = STRATA_TIER_HOST, NVME = STRATA_TIER_NVME, AUTO = STRATA_TIER_COUNT };
+    static const struct {
+        const char *what;
+        int optimizer, param, acts;
+        bool saves;
+        uint64_t device, host, disk;
+        const char *advises, *option; /* NULL: no disk is asked for */
+    } rows[] = {
+        {"state moves to NVMe", CPU, CPU, AUTO, false, 1 << 24, 110 << 20, 0, "\"nvme\"", "--nvme"},
+        {"beside checkpoints", CPU, CPU, AUTO, true, 1 << 24, 110 << 20, 0, "\"nvme\"", "--nvme"},
+        {"beside checkpoints on a small disk", CPU, CPU, AUTO, true, 1 << 24, 110 << 20, 1 << 20, "\"nvme\"", "--nvme"},
+        {"state moves to the host", DEV, DEV, AUTO, false, 1 << 26, 1ull << 34, 0, "\"cpu\"", NULL},
+        {"beside checkpoints", DEV, DEV, AUTO, true, 1 << 26, 1ull << 34, 0, "\"cpu\"", "--save"},
+        {"beside checkpoints that have room", DEV, DEV, AUTO, true, 1 << 26, 1ull << 34, DISK, "\"cpu\"", NULL},
+        {"activations are on NVMe", DEV, DEV, NVME, true, 1 << 26, 1ull << 34, 1 << 20, "\"cpu\"", "--nvme"},
+        {"weights are on NVMe", CPU, NVME, AUTO, true, 1 << 24, 64 << 20, 1 << 20, "\"nvme\"", "--nvme"},
+        {"weights are on NVMe, with room", CPU, NVME, AUTO, true, 1 << 24, 64 << 20, DISK, "\"nvme\"", NULL},
+    };
+    struct st_workload w;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct st_machine machine = {.capacity = {.bytes = {rows[i].device, rows[i].host, rows[i].disk}, .workers = 2}};
+        struct st_policy policy = policy_of((strata_tier)rows[i].optimizer, (strata_tier)rows[i].param, ST_ACT_AUTO);
+        const char *option = rows[i].option, *sentence;
+        struct st_plan *plan;
+        char asks[64];
+
+        policy.activation_tier = (strata_tier)rows[i].acts;
+        policy.sets = rows[i].saves ? st_sets_of_keep(policy.keep = 2) : 0;
+        plan = plan_try(&w, &machine, &policy, rows[i].what);
+        assert_false(plan->fits);
+        sentence = strata_last_error();
+        snprintf(asks, sizeof(asks), ", with %s DIR and ", option != NULL ? option : "no");
+        if (strstr(sentence, rows[i].advises) == NULL || (strstr(sentence, " DIR") != NULL) != (option != NULL) ||
+            (option != NULL && strstr(sentence, asks) == NULL))
+            fail_msg("%s: not %s with %s: '%s'", rows[i].what, rows[i].advises, option != NULL ? option : "no disk", sentence);
+        st_plan_destroy(plan);
+    }
+    st_workload_fini(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(advice_that_is_followed_fits),          cmocka_unit_test(the_tables_sums_alone_are_too_many),
-        cmocka_unit_test(a_disk_that_is_not_named_is_asked_for), cmocka_unit_test(a_full_directory_is_named),
+        cmocka_unit_test(advice_that_is_followed_fits),
+        cmocka_unit_test(the_tables_sums_alone_are_too_many),
+        cmocka_unit_test(a_disk_that_is_not_named_is_asked_for),
+        cmocka_unit_test(a_full_directory_is_named),
         cmocka_unit_test(fewer_checkpoints_are_advised),
+        cmocka_unit_test(a_disk_is_asked_for_by_the_option_that_gives_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
