@@ -66,7 +66,7 @@ static bool find(struct st_plan *trial, const struct st_plan *plan, strata_tier 
            (asked == ST_ACT_KEPT && !plan->policy.forward_only && try_slower(trial, plan, STRATA_TIER_NVME, ST_ACT_RECOMPUTED));
 }
 
-/* Without a tier on NVMe the disk is that of the checkpoints. */
+/* Without a tier on NVMe the disk is that of the checkpoints: what is known of it says nothing of the other. */
 static const char *disk_option(const struct st_plan *plan)
 {
     const bool tier = plan->policy.param_tier == STRATA_TIER_NVME || plan->policy.optimizer_tier == STRATA_TIER_NVME ||
@@ -80,6 +80,7 @@ static void put_found(struct text *t, const struct st_plan *trial, const struct 
     static const char *const devices[STRATA_TIER_COUNT] = {"none", "cpu", "nvme"};
     const struct st_policy *then = &trial->policy, *now = &plan->policy;
     const char *separator = "set ";
+    const char *disk;
     uint64_t needed[STRATA_TIER_COUNT];
     char size[24];
 
@@ -94,8 +95,9 @@ static void put_found(struct text *t, const struct st_plan *trial, const struct 
     if (then->activations != now->activations)
         put(t, "%sstrata.activations to \"recomputed\"", separator);
     st_plan_size(trial, needed); /* gradients that have room in host memory need no disk */
-    if (needed[STRATA_TIER_NVME] > plan->capacity.bytes[STRATA_TIER_NVME])
-        put(t, ", with %s DIR and %s of disk there", disk_option(trial), st_size_text(size, needed[STRATA_TIER_NVME]));
+    disk = disk_option(trial);
+    if (needed[STRATA_TIER_NVME] > plan->capacity.bytes[STRATA_TIER_NVME] || strcmp(disk, disk_option(plan)) != 0)
+        put(t, ", with %s DIR and %s of disk there", disk, st_size_text(size, needed[STRATA_TIER_NVME]));
 }
 
 /* Whether fewer tokens at a time could help: not if even one token does not fit. */

@@ -241,7 +241,8 @@ static void fewer_checkpoints_are_advised(void **state)
 }
 
 /* Advice that needs a disk names the option that gives one to the settings that it advises, not to those that do not fit: state,
- * weights and activations go where --nvme says, checkpoints there too, and without any of these on NVMe where --save says. */
+ * weights and activations go where --nvme says, checkpoints there too, and without any of these on NVMe where --save says.  Room
+ * in the one directory is none in the other. */
 static void a_disk_is_asked_for_by_the_option_that_gives_it(void **state)
 {
     enum { DEV = STRATA_TIER_DEVICE, CPU = STRATA_TIER_HOST, NVME = STRATA_TIER_NVME, AUTO = STRATA_TIER_COUNT };
@@ -254,6 +255,7 @@ static void a_disk_is_asked_for_by_the_option_that_gives_it(void **state)
     } rows[] = {
         {"state moves to NVMe", CPU, CPU, AUTO, false, 1 << 24, 110 << 20, 0, "\"nvme\"", "--nvme"},
         {"beside checkpoints", CPU, CPU, AUTO, true, 1 << 24, 110 << 20, 0, "\"nvme\"", "--nvme"},
+        {"beside checkpoints that have room", CPU, CPU, AUTO, true, 1 << 24, 110 << 20, DISK, "\"nvme\"", "--nvme"},
         {"beside checkpoints on a small disk", CPU, CPU, AUTO, true, 1 << 24, 110 << 20, 1 << 20, "\"nvme\"", "--nvme"},
         {"state moves to the host", DEV, DEV, AUTO, false, 1 << 26, 1ull << 34, 0, "\"cpu\"", NULL},
         {"beside checkpoints", DEV, DEV, AUTO, true, 1 << 26, 1ull << 34, 0, "\"cpu\"", "--save"},
