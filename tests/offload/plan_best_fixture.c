@@ -288,15 +288,15 @@ void best_setting_text(char *buf, size_t bytes, const struct best_setting *s)
 
 struct st_plan *best_plan(const struct best_case *c, const struct st_policy *policy, const struct st_machine *machine)
 {
-    struct st_plan *plan = plan_try(&c->w, machine, policy, c->what);
+    struct st_plan *plan = NULL;
+    const strata_status st = st_plan_make_judged(&plan, &c->w, &machine->capacity, policy, machine);
 
-    if (!plan->fits) {
-        st_plan_destroy(plan);
-        return NULL;
-    }
-    if (st_plan_judge(&plan, machine) != STRATA_OK)
+    if (st != STRATA_OK && st != STRATA_E_NOFIT)
         fail_msg("%s: %s", c->what, strata_last_error());
-    return plan;
+    if (st == STRATA_OK)
+        return plan;
+    st_plan_destroy(plan);
+    return NULL;
 }
 
 double best_seconds(const struct st_plan *plan, const struct st_machine *machine)
