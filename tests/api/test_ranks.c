@@ -1,9 +1,10 @@
 /* tests/api/test_ranks.c - models of several ranks, each on a thread of its own: what they must have alike, what becomes the
- * smallest of all, whose data is whose, and turns. */
+ * smallest of all, whose data is whose, turns, and who is on one machine. */
 #include "api/ranks.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/scratch.h"
 
+#include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -23,7 +26,9 @@ static const char config_text[] = "{\"train_micro_batch_size_per_gpu\": 2, \"gra
 /* One rank: what it asks for, and what it got. */
 struct rank {
     struct strata_comm comm;
-    struct strata_comm *all; /* NULL for one rank alone */
+    struct strata_comm_opts who; /* of one that meets the others at the door, */
+    struct strata_comm *door;    /* and what it got there; NULL: `comm` */
+    struct strata_comm *all;     /* NULL for one rank alone */
     const char *model, *override, *data;
     uint32_t seq_len;
     uint64_t seed;
@@ -52,11 +57,11 @@ static void *open_rank(void *ctx)
     config.text = config_text;
     config.overrides = &r->override;
     config.override_count = r->override != NULL;
-    config.ranks = r->comm.world.ranks;
+    model.comm = r->door != NULL ? r->door : &r->comm;
+    config.ranks = model.comm->world.ranks;
     model.model = r->model != NULL ? r->model : "nano";
     model.seq_len = r->seq_len != 0 ? r->seq_len : RUN_SEQ;
     model.seed = r->seed;
-    model.comm = &r->comm;
     r->opened = strata_config_open(&r->config, &config);
     if (r->opened == STRATA_OK)
         r->opened = strata_model_open(&r->handle, r->config, &model);
@@ -94,6 +99,7 @@ static void part(struct rank *ranks, uint32_t count)
         strata_data_close(ranks[r].tokens);
         strata_model_close(ranks[r].handle);
         strata_config_close(ranks[r].config);
+        strata_comm_close(ranks[r].door);
         st_comm_close(ranks[r].comm.comm);
     }
 }
@@ -405,6 +411,75 @@ static void one_rank_asks_nobody(void **state)
     assert_string_equal(strata_comm_variable(0), "RANK");
 }
 
+/* A port of which the ones behind it are most likely free: the system has just given it out. */
+static uint32_t free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&address, length), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+static void *meet_and_open(void *ctx)
+{
+    struct rank *r = ctx;
+
+    r->opened = strata_comm_open(&r->door, &r->who);
+    keep_sentence(r, r->opened);
+    return r->opened == STRATA_OK ? open_rank(r) : NULL;
+}
+
+/* Memory is divided among those that are on the machine as a launcher says, else as the ranks find; cores, which are counted one
+ * by one, among those that are there.  What the door tells is what a model plans with. */
+static void memory_is_divided_among_those_here(void **state)
+{
+    static const struct {
+        uint32_t ranks;
+        uint32_t said[3][2]; /* local rank and ranks of each; zeros: nobody says */
+        uint32_t here[3][2]; /* as they must come out */
+    } rows[] = {
+        {2, {{0}}, {{0, 2}, {1, 2}}},
+        {3, {{0}}, {{0, 3}, {1, 3}, {2, 3}}},
+        {2, {{0, 2}, {1, 2}}, {{0, 2}, {1, 2}}},
+        {2, {{0, 1}, {0, 1}}, {{0, 1}, {0, 1}}}, /* machines of one name */
+        {3, {{0, 2}, {1, 2}, {0, 1}}, {{0, 2}, {1, 2}, {0, 1}}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const uint32_t count = rows[i].ranks, port = free_port();
+        struct rank ranks[3] = {0};
+
+        for (uint32_t r = 0; r < count; r++) {
+            ranks[r].who = (struct strata_comm_opts)STRATA_COMM_OPTS_INIT;
+            ranks[r].who.rank = r, ranks[r].who.ranks = count;
+            ranks[r].who.local_rank = rows[i].said[r][0], ranks[r].who.local_ranks = rows[i].said[r][1];
+            ranks[r].who.port = port;
+            ranks[r].who.deadline_seconds = DEADLINE_NS / 1000000000;
+            strcpy(ranks[r].who.address, "127.0.0.1");
+        }
+        run_ranks(ranks, count, meet_and_open);
+        for (uint32_t r = 0; r < count; r++) {
+            struct strata_comm_info info = STRATA_COMM_INFO_INIT;
+
+            if (ranks[r].opened != STRATA_OK)
+                fail_msg("row %zu, rank %u: %s", i, r, ranks[r].sentence);
+            assert_ok(strata_comm_get_info(ranks[r].door, &info));
+            assert_int_equal(info.local_rank, rows[i].here[r][0]);
+            assert_int_equal(info.local_ranks, rows[i].here[r][1]);
+            assert_int_equal(ranks[r].door->comm->world.local_rank, info.local_rank); /* turns go by it */
+            assert_int_equal(st_topology_memory_shares(ranks[r].handle->topology), rows[i].here[r][1]);
+            assert_true(ranks[r].door->share.units == r && ranks[r].door->share.of_units == count);
+        }
+        part(ranks, count);
+    }
+}
+
 static void mistakes_of_the_door(void **state)
 {
     struct strata_comm_opts opts = STRATA_COMM_OPTS_INIT;
@@ -460,6 +535,7 @@ int main(void)
         cmocka_unit_test(turns_go_by_machines),
         cmocka_unit_test(a_failed_turn_ends_all),
         cmocka_unit_test(one_rank_asks_nobody),
+        cmocka_unit_test(memory_is_divided_among_those_here),
         cmocka_unit_test(mistakes_of_the_door),
     };
 
