@@ -79,6 +79,7 @@ static void simulated_steps_have_a_row_per_schedule(void **state)
 {
     static const char *const all[] = {"in_backward vertical", "in_backward horizontal", "gated vertical",
                                       "gated horizontal",     "serial vertical",        "serial horizontal"};
+    static const char *const own_last[] = {"serial horizontal", "gated vertical", "gated horizontal", "serial vertical"};
     static const char *const clipped[] = {"gated", "serial"};
     const struct workplace *w = *state;
     struct rows r;
@@ -90,6 +91,10 @@ static void simulated_steps_have_a_row_per_schedule(void **state)
     for (uint32_t i = 0; i < 6; i++)
         assert_true(number(&r, i, "read_mb") > 0 && number(&r, i, "read_mb") == number(&r, i, "write_mb"));
     assert_true(number(&r, 1, "upload_mb") >= number(&r, 0, "upload_mb"));
+    free_rows(&r);
+    run_rows(w, &r,
+             STEP REHEARSE "--simulate --json --grad-accum 2 --set strata.update=serial --set strata.accumulation=horizontal");
+    check_steps(&r, own_last, 4, false);
     free_rows(&r);
     run_rows(w, &r, STEP REHEARSE "--simulate --json --set strata.update=gated");
     check_steps(&r, clipped, 2, false);
