@@ -74,7 +74,7 @@ BEGIN {
     allow["tests/offload"] = "offload/ nvme/ kernels/ core/ strata/ tests/"
     allow["tests/api"] = "api/ core/base/ strata/ tests/"
     allow["tests/model"] = "model/ " allow["tests/offload"]
-    all = "cli/ api/ " allow["tests/model"]
+    all = "cli/ bench/ api/ " allow["tests/model"]
 
     # Includes that a row forbids: header, the files that may, and why.  This list may only shrink.
     except("api/handles.h",

@@ -230,6 +230,24 @@ static void the_job_file_says_the_same(void **state)
     program_free(&p);
 }
 
+/* To fio, depth and size are those of all files together. */
+static void the_job_file_counts_directories(void **state)
+{
+    static const char *const lines[] = {"[randread-io_uring-65536-3]", "iodepth=6\n", "size=8388608\n",
+                                        "file_service_type=roundrobin\n"};
+    const struct workplace *w = *state;
+    char *names = workplace_expand(w, "filename={w}/nvme/strata-bench-io:{w}/strata-bench-io\n");
+    struct program p;
+
+    workplace_run_ok(w, &p, "bench io {w}/nvme {w} --fio-job --pattern randread --block 64K --depth 3 --size 4M");
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++)
+        if (strstr(p.out, lines[i]) == NULL)
+            fail_msg("no \"%s\" in: %s", lines[i], p.out);
+    assert_non_null(strstr(p.out, names));
+    program_free(&p);
+    free(names);
+}
+
 static void without_fio_it_says_how_to_get_it(void **state)
 {
     char *const path = strdup(getenv("PATH") != NULL ? getenv("PATH") : "");
@@ -449,6 +467,7 @@ int main(void)
         cmocka_unit_test(the_table_has_a_heading_and_rows),
         cmocka_unit_test(wrong_arguments_say_what_is_wrong),
         cmocka_unit_test(the_job_file_says_the_same),
+        cmocka_unit_test(the_job_file_counts_directories),
         cmocka_unit_test(without_fio_it_says_how_to_get_it),
         cmocka_unit_test(fio_runs_beside),
         cmocka_unit_test(a_signal_leaves_nothing),
