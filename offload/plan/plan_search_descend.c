@@ -116,6 +116,17 @@ static uint32_t pass_of(const struct st_node *starts, uint32_t index)
     return kind ? 0 : share ? 1 : 2;
 }
 
+/* Where no state lies on the device, first with none there: else the first gain that is met brings some there, and a large share
+ * that streams, which may gain more, has no room any more. */
+static strata_status descend_start(struct st_search *s, struct st_node *best)
+{
+    strata_status st = STRATA_OK;
+
+    if (best->intent.on[ST_AXIS_STATE] == 0)
+        st = st_search_descend_beside(s, best, ST_AXIS_STATE);
+    return st == STRATA_OK ? st_search_descend_from(s, best, false) : st;
+}
+
 strata_status st_search_descend(struct st_search *s)
 {
     struct st_node starts[STARTS];
@@ -130,7 +141,7 @@ strata_status st_search_descend(struct st_search *s)
     for (uint32_t pass = 0; pass < PASSES; pass++)
         for (uint32_t i = 0; i < count && st == STRATA_OK && !st_search_spent(s); i++)
             if (passes[i] == pass)
-                st = st_search_descend_from(s, &starts[i], false);
+                st = descend_start(s, &starts[i]);
     return st;
 }
 
