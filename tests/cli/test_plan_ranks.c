@@ -153,7 +153,17 @@ static void rows_that_do_not_fit_say_why(void **state)
                      "plan --model llama-2-7b --seq-len 128 --ranks 64 --scale --device-memory 64G " NODE
                      "--set zero_optimization.stage=1");
     if (strstr(p.out, "rank 0 of 64, on 8 nodes: ZeRO stage 1") == NULL ||
-        strstr(p.out, "1      1  does not fit: a rank needs ") == NULL || strstr(p.out, "100.0 %") == NULL)
+        strstr(p.out, "1      1  does not fit: a rank needs ") == NULL || strstr(p.out, "100.0 %") == NULL ||
+        strstr(p.out, " GiB of device, and has 64.0 GiB\n") == NULL)
+        fail_msg("%s", p.out);
+    program_free(&p);
+    /* Host memory is shared by the ranks of a node. */
+    workplace_run_ok(
+        w, &p,
+        "plan --model gpt2 --seq-len 128 --ranks 1 --scale --machine tests/machines/two-cores.json --host-memory 1200MiB "
+        "--device-memory 4GiB --set zero_optimization.stage=2 --set zero_optimization.offload_optimizer.device=cpu");
+    if (strstr(p.out, "     1024      1  does not fit: a rank needs ") == NULL ||
+        strstr(p.out, " MiB of host, and has 1.17 MiB\n") == NULL)
         fail_msg("%s", p.out);
     program_free(&p);
 }
