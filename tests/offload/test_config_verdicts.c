@@ -468,6 +468,12 @@ static void bad_input(void **state)
         {"{\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"nvme\"}}}", NULL, "give --nvme DIR"},
         {"{\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"nvme\"}}}", NULL,
          "offload_param.device is nvme"},
+        {"{\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"nvme\"}, \"offload_param\": {\"device\": \"cpu\", "
+         "\"nvme_path\": \"/x\"}}}",
+         NULL, "offload_optimizer.device is nvme, but no directory"},
+        {"{\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"cpu\", \"nvme_path\": \"/x\"}, "
+         "\"offload_param\": {\"device\": \"nvme\"}}}",
+         NULL, "offload_param.device is nvme, but no directory"},
         {"{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"total_num_steps\": 5}}}", NULL,
          "belongs to WarmupDecayLR, WarmupCosineLR, and scheduler.type is WarmupLR"},
         {"{\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": 0, \"cycle_max_lr\": 1}}}",
