@@ -37,6 +37,7 @@ struct merger {
     uint32_t file_count;
     int lock; /* of the directory that is written, until all files have their names; -1: none */
     struct st_new_file config, generation, index;
+    struct st_hf_index old; /* of the model that is replaced */
     struct st_hf_copies *copies;
     unsigned char *part; /* [PART_BYTES] */
     uint64_t done, total;
@@ -314,37 +315,49 @@ static strata_status write_all(struct merger *m)
     return st == STRATA_OK ? st_hf_reader_check_unchanged(m->base) : st;
 }
 
-/* NULL past the last.  Weights come last: a directory with them is whole. */
+/* NULL past the last.  What makes it a model comes last, the only file of weights or the index of several: a directory with that
+ * is whole. */
 static struct st_new_file *file_at(struct merger *m, uint32_t i)
 {
-    struct st_new_file *const small[] = {&m->config, &m->generation, &m->index};
-
-    const uint32_t count = sizeof(small) / sizeof(small[0]);
-
-    if (i < count)
-        return small[i];
-    return i - count < m->file_count ? &m->files[i - count] : NULL;
+    if (i < 2)
+        return i == 0 ? &m->config : &m->generation;
+    return i - 2 < m->file_count ? &m->files[i - 2] : i - 2 == m->file_count ? &m->index : NULL;
 }
 
-/* All are on the disk before the first takes its name, and before anything of the model that they replace goes. */
+static bool is_new(void *ctx, const char *name)
+{
+    const struct st_new_file *f;
+
+    for (uint32_t i = 0; (f = file_at(ctx, i)) != NULL; i++)
+        if (st_hf_output_has_name(f, name))
+            return true;
+    return false;
+}
+
+/* All are on the disk before the first takes its name, and have their names before anything else goes of the model that they
+ * replace: it is there until the new one is. */
 static strata_status name_all(struct merger *m)
 {
     struct st_new_file *f;
-    strata_status st = STRATA_OK;
+    strata_status st = STRATA_OK, unsafe = STRATA_OK;
 
     for (uint32_t i = 0; (f = file_at(m, i)) != NULL && st == STRATA_OK; i++)
         if (f->fd >= 0)
             st = st_new_file_sync(f);
-    if (st == STRATA_OK && m->how->overwrite)
-        st = st_hf_output_remove_shards(m->how->out);
     for (uint32_t i = 0; (f = file_at(m, i)) != NULL && st == STRATA_OK; i++)
         if (f->fd >= 0)
-            st = st_new_file_commit(f);
-    if (st == STRATA_OK) {
-        st = st_hf_copies_commit(m->copies);
-        m->copies = NULL;
-    }
-    return st;
+            st = st_hf_output_name(f, &unsafe);
+    if (st != STRATA_OK)
+        return m->how->overwrite && m->config.named
+                   ? st_error_prefix(st, "the model in %s is replaced in part: merge once more", m->how->out)
+                   : st;
+    st = st_hf_copies_commit(m->copies);
+    m->copies = NULL;
+    if (st != STRATA_OK)
+        return st_error_prefix(st, "the model is written, but not all files that belong with it");
+    if (m->how->overwrite && (st = st_hf_output_remove_old(m->how->out, &m->old, is_new, m)) != STRATA_OK)
+        return st;
+    return unsafe == STRATA_OK ? STRATA_OK : st_error_prefix(unsafe, "the model is written, but a power cut may take it");
 }
 
 /* Makes all new files, with the space that they need. */
@@ -356,6 +369,8 @@ static strata_status begin(struct merger *m)
         st = st_dir_lock(&m->lock, m->how->out);
     if (st == STRATA_OK)
         st = st_hf_output_check_lacks(m->how->out, ST_ADAPTER_CONFIG_NAME, "an adapter");
+    if (st == STRATA_OK && m->how->overwrite)
+        st = st_hf_output_read_index(&m->old, m->how->out);
     if (st == STRATA_OK)
         st = copy_others(m);
     if (st == STRATA_OK)
@@ -403,6 +418,7 @@ strata_status st_hf_merge(const struct st_hf_merge *how)
     for (uint32_t i = m.file_count; i > 0; i--) /* the first one last, as it removes the directories that were made */
         st_new_file_abort(&m.files[i - 1]);
     st_dir_unlock(&m.lock);
+    st_hf_index_fini(&m.old);
     st_hf_reader_close(m.base);
     free(m.files);
     free(m.changes);

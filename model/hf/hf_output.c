@@ -148,6 +148,16 @@ strata_status st_hf_output_put(struct st_new_file *file, const char *dir, const 
     return st_new_file_write_at(file, bytes, count, 0);
 }
 
+strata_status st_hf_output_name(struct st_new_file *file, strata_status *unsafe)
+{
+    const strata_status st = st_new_file_commit(file);
+
+    if (!file->named)
+        return st;
+    *unsafe = st != STRATA_OK ? st : *unsafe;
+    return STRATA_OK;
+}
+
 /* --- removing it --- */
 
 strata_status st_hf_output_remove(const char *dir, const char *name)
@@ -164,47 +174,65 @@ strata_status st_hf_output_remove(const char *dir, const char *name)
     return res == 0 || res == -ENOENT ? STRATA_OK : st_error_errno((int)-res, "removing %s of the previous model", path);
 }
 
-static strata_status remove_found(const char *dir)
+struct old_files {
+    const char *dir;
+    bool (*is_new)(void *ctx, const char *name);
+    void *ctx;
+};
+
+static strata_status remove_old(const struct old_files *old, const char *name)
 {
-    DIR *entries = st_fault_refuses("hf.opendir") ? NULL : opendir(dir);
+    return old->is_new(old->ctx, name) ? STRATA_OK : st_hf_output_remove(old->dir, name);
+}
+
+static strata_status remove_found(const struct old_files *old)
+{
+    DIR *entries = st_fault_refuses("hf.opendir") ? NULL : opendir(old->dir);
     strata_status st = STRATA_OK;
     struct dirent *entry;
 
     if (entries == NULL)
-        return st_error_errno(errno, "%s", dir);
+        return st_error_errno(errno, "%s", old->dir);
     while (st == STRATA_OK && (entry = st_dir_next(entries)) != NULL)
         if (is_shard(entry->d_name))
-            st = st_hf_output_remove(dir, entry->d_name);
+            st = remove_old(old, entry->d_name);
     if (st == STRATA_OK && errno != 0)
-        st = st_error_errno(errno, "%s: its entries cannot be read", dir);
+        st = st_error_errno(errno, "%s: its entries cannot be read", old->dir);
     closedir(entries);
     return st;
 }
 
-/* An index that cannot be read counts as naming no files. */
-static strata_status remove_named(const char *dir)
+strata_status st_hf_output_read_index(struct st_hf_index *out, const char *dir)
 {
     char path[ST_PATH_MAX];
-    struct st_hf_index index = {0};
     bool there;
     strata_status st;
 
+    *out = (struct st_hf_index){0};
     if ((st = st_path_join(path, dir, ST_HF_INDEX_NAME)) != STRATA_OK || (st = st_file_find(&there, path)) != STRATA_OK || !there)
         return st;
-    if (st_hf_index_read(&index, path) != STRATA_OK)
-        return STRATA_OK;
-    for (uint32_t i = 0; i < index.file_count && st == STRATA_OK; i++)
-        if (is_named_shard(index.files[i]))
-            st = st_hf_output_remove(dir, index.files[i]);
-    st_hf_index_fini(&index);
-    return st;
+    st = st_hf_index_read(out, path);
+    return st == STRATA_E_INPUT ? STRATA_OK : st;
 }
 
-strata_status st_hf_output_remove_shards(const char *dir)
+/* Old weights in one file go first: readers prefer them to new shards. */
+strata_status st_hf_output_remove_old(const char *dir, const struct st_hf_index *index,
+                                      bool (*is_new)(void *ctx, const char *name), void *ctx)
 {
-    strata_status st = remove_named(dir);
+    const struct old_files old = {.dir = dir, .is_new = is_new, .ctx = ctx};
+    strata_status st = remove_old(&old, ST_HF_WEIGHTS_NAME);
 
     if (st == STRATA_OK)
-        st = remove_found(dir);
-    return st == STRATA_OK ? st_hf_output_remove(dir, ST_HF_INDEX_NAME) : st;
+        st = remove_old(&old, ST_HF_GENERATION_NAME);
+    for (uint32_t i = 0; i < index->file_count && st == STRATA_OK; i++)
+        if (is_named_shard(index->files[i]))
+            st = remove_old(&old, index->files[i]);
+    if (st == STRATA_OK)
+        st = remove_found(&old);
+    return st == STRATA_OK ? remove_old(&old, ST_HF_INDEX_NAME) : st;
+}
+
+bool st_hf_output_has_name(const struct st_new_file *file, const char *name)
+{
+    return file->named && strcmp(file->path + file->base, name) == 0;
 }

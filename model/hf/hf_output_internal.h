@@ -3,6 +3,7 @@
 #define MODEL_HF_HF_OUTPUT_INTERNAL_H
 
 #include "core/system/file.h"
+#include "model/hf/hf_index_internal.h"
 #include "strata/status.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,8 +25,18 @@ strata_status st_hf_output_put(struct st_new_file *file, const char *dir, const 
                                bool overwrite);
 /** Remove a file of the previous model, if it exists. */
 strata_status st_hf_output_remove(const char *dir, const char *name);
-/** Remove the index of shards and the shards that it names, and shards without an index, once one file has taken their place;
- *  nothing else.  E_IO: one could not be removed. */
-strata_status st_hf_output_remove_shards(const char *dir);
+/** Give a file its name.  One that has it counts as written: *unsafe is the status of syncing its directory, if that failed, as a
+ *  power cut might take the name away again. */
+strata_status st_hf_output_name(struct st_new_file *file, strata_status *unsafe);
+/** The index of a model that is to be replaced, read before another index takes its name; no files: there is none, or it is
+ *  damaged.  Freed with st_hf_index_fini(). */
+strata_status st_hf_output_read_index(struct st_hf_index *out, const char *dir);
+/** Remove what is left of another model once the new one is in place: weights, settings for generation, shards that `index`
+ *  names, shards without an index, and the index; nothing else, and nothing of those that `is_new` says are the new one's.
+ *  E_IO: one could not be removed. */
+strata_status st_hf_output_remove_old(const char *dir, const struct st_hf_index *index,
+                                      bool (*is_new)(void *ctx, const char *name), void *ctx);
+/** Whether this is the file's name, and it has it. */
+bool st_hf_output_has_name(const struct st_new_file *file, const char *name);
 
 #endif

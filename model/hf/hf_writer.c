@@ -185,17 +185,6 @@ static strata_status check_complete(const struct st_hf_writer *w)
     return STRATA_OK;
 }
 
-/* A file that got its name counts as written; the end of the run reports that a power cut might take it away. */
-static strata_status name_one(struct st_new_file *f, strata_status *unsafe)
-{
-    const strata_status st = st_new_file_commit(f);
-
-    if (!f->named)
-        return st;
-    *unsafe = st != STRATA_OK ? st : *unsafe;
-    return STRATA_OK;
-}
-
 /* Weights and configs are one model: all of them are on the disk before the first takes its name, and the weights take theirs
  * last. */
 static strata_status name_all(struct st_hf_writer *w, strata_status *unsafe)
@@ -209,12 +198,12 @@ static strata_status name_all(struct st_hf_writer *w, strata_status *unsafe)
     if (st == STRATA_OK && has_generation)
         st = st_new_file_sync(&w->generation);
     if (st == STRATA_OK)
-        st = name_one(&w->config, unsafe);
+        st = st_hf_output_name(&w->config, unsafe);
     if (st == STRATA_OK && has_generation)
-        st = name_one(&w->generation, unsafe);
+        st = st_hf_output_name(&w->generation, unsafe);
     if (st == STRATA_OK)
         st = st_new_file_publish(&w->weights);
-    return st == STRATA_OK ? name_one(&w->weights, unsafe) : st;
+    return st == STRATA_OK ? st_hf_output_name(&w->weights, unsafe) : st;
 }
 
 /* A file that replaced another stays, since the old one cannot be restored. */
@@ -230,6 +219,24 @@ static void withdraw(struct st_hf_writer *w, struct st_new_file *file, const cha
     (void)st_error(STRATA_E_IO, "%s", sentence);
 }
 
+static bool is_new(void *ctx, const char *name)
+{
+    const struct st_hf_writer *w = ctx;
+
+    return st_hf_output_has_name(&w->weights, name) || st_hf_output_has_name(&w->generation, name);
+}
+
+static strata_status remove_old(struct st_hf_writer *w)
+{
+    struct st_hf_index index;
+    strata_status st = st_hf_output_read_index(&index, w->dir);
+
+    if (st == STRATA_OK)
+        st = st_hf_output_remove_old(w->dir, &index, is_new, w);
+    st_hf_index_fini(&index);
+    return st;
+}
+
 /* Once the model is in place: names the files copied from the source's directory and removes what is left of another model. */
 static strata_status finish_directory(struct st_hf_writer *w)
 {
@@ -238,10 +245,8 @@ static strata_status finish_directory(struct st_hf_writer *w)
     w->copies = NULL;
     if (st != STRATA_OK)
         return st_error_prefix(st, "the model is written, but not all files that belong with it");
-    if (w->overwrite && w->generation.path[0] == '\0')
-        st = st_hf_output_remove(w->dir, ST_HF_GENERATION_NAME);
-    if (st == STRATA_OK && w->overwrite)
-        st = st_hf_output_remove_shards(w->dir);
+    if (w->overwrite)
+        st = remove_old(w);
     return st == STRATA_OK ? st : STRATA_E_IO; /* any failure: the directory could be read at the start */
 }
 
