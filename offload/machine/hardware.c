@@ -280,6 +280,14 @@ static double take_rate(const char **text)
     return value * unit;
 }
 
+/* "7Gb/s" are gigabits, for whoever writes a capital G. */
+static bool is_in_bits(const char *text)
+{
+    const char *end = strstr(text, "b/s");
+
+    return end != NULL && end > text && strchr("KMGT", end[-1]) != NULL;
+}
+
 static strata_status parse_drive(struct st_hardware *h, const char *text)
 {
     const char *at = text;
@@ -287,6 +295,9 @@ static strata_status parse_drive(struct st_hardware *h, const char *text)
     uint32_t count = 1;
     double size;
 
+    if (is_in_bits(text))
+        return st_error(STRATA_E_INVAL, "--drive: \"%.64s\" is a rate in bits: write bytes, an eighth of it, such as 7GB/s:2TB",
+                        text);
     drive.read = take_rate(&at);
     if (!(drive.read >= 1e6 && drive.read <= DRIVE_RATE_MOST) || !take_word(&at, ":"))
         return drive_error(text);

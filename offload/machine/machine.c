@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/word.h"
 #include "core/json/json.h"
+#include "core/system/path.h"
 #include "core/system/topology.h"
 #include "nvme/swap/swap.h"
 #include "offload/device/device.h"
@@ -144,8 +145,8 @@ static strata_status unknown_key(const char *path, const char *key)
             least = edits;
         }
     }
-    return st_error(STRATA_E_INPUT, "machine file %s: unknown key %s%s%s (docs/planning.md, \"Machine files\", has all)", path, key,
-                    nearest != NULL ? ": nearest is " : "", nearest != NULL ? nearest : "");
+    return st_error(STRATA_E_INPUT, "machine file %s: unknown key %s%s%s (docs/planning.md, \"Machine files\", has all)", path,
+                    key, nearest != NULL ? ": nearest is " : "", nearest != NULL ? nearest : "");
 }
 
 static strata_status field_error(const char *path, const char *key, const char *wanted)
@@ -246,6 +247,7 @@ strata_status st_machine_read(struct st_machine *out, const char *path)
         return st_error_prefix(st == STRATA_E_CONFIG ? STRATA_E_INPUT : st, "machine file");
     if (st_json_type(root) != ST_JSON_OBJECT)
         st = st_error(STRATA_E_INPUT, "machine file %s: must be one JSON object", path);
+    snprintf(m.name, sizeof(m.name), "%s", st_path_name(path)); /* until it says another */
     for (const st_json *node = st == STRATA_OK ? st_json_first(root) : NULL; node != NULL && st == STRATA_OK;
          node = st_json_next(node)) {
         const struct machine_field *field = field_find(st_json_name(node));
