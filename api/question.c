@@ -1,6 +1,7 @@
 /* api/question.c - see question.h. */
 #include "api/question_internal.h"
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/system/file.h"
 #include "core/system/workers.h"
 
@@ -183,10 +184,12 @@ static void changed_machine(struct st_machine *out, const struct st_scene *s, co
     out->capacity.bytes[tier_of[change]] = made.capacity.bytes[tier_of[change]];
 }
 
-/* One part more; where nothing fits, as many as it takes. */
-static strata_status try_change(struct st_changed *out, struct st_scene *s, enum st_change change, const struct st_plan *now)
+/* One part more; where nothing fits, as many as it takes.  The plan of now works with more of anything, too: nothing becomes
+ * slower. */
+static strata_status try_change(struct st_changed *out, struct st_scene *s, enum st_change change, const struct st_answer *answer)
 {
-    const uint64_t chunk_elems = now != NULL ? now->policy.chunk_elems : 0; /* the plan's now is as good */
+    const struct st_tried *now = answer->plan != NULL ? &answer->tried[answer->best] : NULL;
+    const uint64_t chunk_elems = now != NULL ? answer->plan->plan->policy.chunk_elems : 0; /* the plan's now is as good */
     struct st_hardware hardware = *s->smallest[0]->hardware;
     struct st_machine machine;
     struct st_found found = {0};
@@ -199,11 +202,14 @@ static strata_status try_change(struct st_changed *out, struct st_scene *s, enum
         st = any_fits(&fits, s, &machine.capacity);
     }
     if (st != STRATA_OK || !fits ||
-        (st = st_question_search(&found, s, &machine, now != NULL ? 1 : CHOICES, chunk_elems)) != STRATA_OK || found.count == 0)
+        (st = st_question_search(&found, s, &machine, now != NULL ? 1 : CHOICES, chunk_elems, now)) != STRATA_OK ||
+        found.count == 0)
         goto done;
     out->fits = true;
     name_parts(out->what, sizeof(out->what), &hardware, change);
     out->best = found.tried[found.best];
+    if (now != NULL && !now->lacks && !out->best.lacks && out->best.seconds > now->seconds)
+        out->best = *now;
 done:
     st_plan_destroy(found.plan);
     return st;
@@ -222,10 +228,9 @@ static void try_one(void *ctx, uint64_t index, uint32_t worker)
 {
     struct changes *c = ctx;
     struct tried_change *t = &c->tried[index];
-    const struct strata_plan *now = c->answer->plan;
 
     (void)worker;
-    t->status = try_change(&c->answer->changed[index], c->scene, (enum st_change)index, now != NULL ? now->plan : NULL);
+    t->status = try_change(&c->answer->changed[index], c->scene, (enum st_change)index, c->answer);
     if (t->status != STRATA_OK)
         snprintf(t->why, sizeof(t->why), "%s", strata_last_error());
 }
@@ -280,6 +285,7 @@ static strata_status check_machine_file(const char *path)
 static strata_status find_machine(struct st_scene *s, struct st_answer *out)
 {
     const bool here = s->q->model->machine == NULL && s->q->model->gpu == NULL;
+    const char *preset = s->opts.model != NULL ? st_model_preset_of(s->opts.model) : NULL;
     const strata_tier tier = !here ? STRATA_TIER_DEVICE : s->q->nvme != NULL ? STRATA_TIER_NVME : STRATA_TIER_HOST;
     const struct st_tried t = {.tiers = {tier, tier, STRATA_TIER_COUNT}, .micro_batch = 1, .grad_accum = 1};
     struct strata_model_info info = STRATA_MODEL_INFO_INIT;
@@ -290,6 +296,8 @@ static strata_status find_machine(struct st_scene *s, struct st_answer *out)
         out->seq = info.seq_len;
         out->params = info.params;
         snprintf(out->model, sizeof(out->model), "%s", info.name);
+        if (preset != NULL && strcmp(model->name, preset) == 0)
+            s->opts.model = preset; /* said once */
         out->named = model->hardware != NULL;
         if (out->named)
             out->hardware = *model->hardware;
@@ -330,7 +338,10 @@ static strata_status answer(struct st_answer *out, struct st_scene *s)
                         batch, ST_GRAD_ACCUM_MAX, out->seq);
     s->seq = out->seq;
     out->sequences = s->sequences = (uint32_t)(batch / out->seq);
-    if ((st = open_smallest(s)) != STRATA_OK || (st = st_question_search(&found, s, &s->machine, CHOICES, 0)) != STRATA_OK)
+    if (s->q->batch_tokens % out->seq != 0)
+        st_log(ST_LOG_NOTICE, "--batch-tokens %" PRIu64 ": a step has whole sequences, %u of %u tokens each (--seq-len)", batch,
+               out->sequences, out->seq);
+    if ((st = open_smallest(s)) != STRATA_OK || (st = st_question_search(&found, s, &s->machine, CHOICES, 0, NULL)) != STRATA_OK)
         goto done;
     memcpy(out->tried, found.tried, sizeof(out->tried));
     out->tried_count = found.count;
@@ -345,7 +356,8 @@ done:
 
 strata_status st_question_answer(struct st_answer *out, const struct st_question *question)
 {
-    struct st_scene s = {.q = question, .nvme = question->nvme != NULL ? question->nvme : DIR_ELSEWHERE};
+    struct st_scene s = {
+        .q = question, .opts = *question->model, .nvme = question->nvme != NULL ? question->nvme : DIR_ELSEWHERE};
     strata_status st;
 
     *out = (struct st_answer){0};

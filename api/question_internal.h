@@ -15,7 +15,8 @@ extern const struct st_tiers st_question_tiers[ST_TIERS_COUNT];
 
 struct st_scene {
     const struct st_question *q;
-    const char *nvme; /* directories as the file names them */
+    struct strata_model_opts opts; /* the question's, with the preset that its model's name means */
+    const char *nvme;              /* directories as the file names them */
     struct st_machine machine;
     bool rates_known, rates_judge; /* rates_judge: the machine's, not a nominal one's; st_handle_judge() */
     uint32_t seq, sequences;       /* tokens of a sequence, sequences of a step */
@@ -39,8 +40,9 @@ strata_status st_question_open(struct strata_model **model, const struct st_scen
 
 /** The settings that fit a machine, drafted, and the fastest of them by full choices: `choices` at most, or as many as it takes
  *  until no draft is faster.  chunk_elems: of the plans where the file does not say it; 0: whatever is fastest, which takes twice
- *  as long to find.  Destroy out->plan. */
+ *  as long to find.  now: a setting whose seconds are known on a lesser machine, which is chosen, too, where the others are no
+ *  faster; NULL: none.  Destroy out->plan. */
 strata_status st_question_search(struct st_found *out, struct st_scene *s, const struct st_machine *machine, uint32_t choices,
-                                 uint64_t chunk_elems);
+                                 uint64_t chunk_elems, const struct st_tried *now);
 
 #endif

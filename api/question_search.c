@@ -106,7 +106,7 @@ strata_status st_question_open(struct strata_model **model, const struct st_scen
     if (st == STRATA_OK)
         st = strata_config_open(&config, &opts);
     if (st == STRATA_OK)
-        st = strata_model_open(model, config, s->q->model);
+        st = strata_model_open(model, config, &s->opts);
     strata_config_close(config);
     free(text);
     return st;
@@ -116,7 +116,7 @@ strata_status st_question_open(struct strata_model **model, const struct st_scen
 
 static strata_status watch(struct st_scene *s)
 {
-    const struct strata_model_opts *o = s->q->model;
+    const struct strata_model_opts *o = &s->opts;
     bool goes_on;
 
     pthread_mutex_lock(&s->lock);
@@ -240,8 +240,33 @@ static uint32_t next_choice(const struct st_found *f, bool more)
     return f->tried[next].seconds < f->tried[f->best].seconds * (more ? NEAR : TIE) ? next : f->count;
 }
 
+/* Its place among those that were drafted, or a new one; the count: there is none. */
+static uint32_t place_of(struct st_found *f, const struct st_tried *t)
+{
+    for (uint32_t i = 0; i < f->count; i++)
+        if (memcmp(&f->tried[i].tiers, &t->tiers, sizeof(t->tiers)) == 0 && f->tried[i].micro_batch == t->micro_batch)
+            return i;
+    if (f->count == ST_QUESTION_TRIED_MAX)
+        return f->count;
+    f->tried[f->count] = *t;
+    f->tried[f->count].chosen = false;
+    return f->count++;
+}
+
+/* A draft may be far off, so that what was best before is passed by. */
+static strata_status choose_again(struct st_found *out, struct st_scene *s, const struct st_machine *machine,
+                                  uint64_t chunk_elems, const struct st_tried *now)
+{
+    uint32_t index;
+
+    if (out->plan == NULL || now->lacks || out->tried[out->best].lacks || out->tried[out->best].seconds < now->seconds)
+        return STRATA_OK;
+    index = place_of(out, now);
+    return index == out->count || out->tried[index].chosen ? STRATA_OK : choose(out, index, s, machine, chunk_elems);
+}
+
 strata_status st_question_search(struct st_found *out, struct st_scene *s, const struct st_machine *machine, uint32_t choices,
-                                 uint64_t chunk_elems)
+                                 uint64_t chunk_elems, const struct st_tried *now)
 {
     double fastest = HUGE_VAL;
     strata_status st = STRATA_OK;
@@ -252,5 +277,5 @@ strata_status st_question_search(struct st_found *out, struct st_scene *s, const
             st = draft_tiers(out, s, &st_question_tiers[i], machine, &fastest);
     for (uint32_t made = 0, next; st == STRATA_OK && (next = next_choice(out, made < choices)) < out->count; made++)
         st = choose(out, next, s, machine, chunk_elems);
-    return st;
+    return st == STRATA_OK && now != NULL ? choose_again(out, s, machine, chunk_elems, now) : st;
 }

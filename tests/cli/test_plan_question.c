@@ -159,14 +159,40 @@ static void a_missing_rate_is_no_advantage(void **state)
 /* With twice the modules the command would still be given as much of them. */
 static void memory_that_is_given_stays(void **state)
 {
-    st_json *answer = asked(*state, 0,
-                            "plan --model qwen2.5-0.5b --seq-len 256 --batch-tokens 1K --gpu 4060-laptop --ram 16GB --drive gen4:1TB "
-                            "--host-memory 2GiB --json");
+    st_json *answer =
+        asked(*state, 0,
+              "plan --model qwen2.5-0.5b --seq-len 256 --batch-tokens 1K --gpu 4060-laptop --ram 16GB --drive gen4:1TB "
+              "--host-memory 2GiB --json");
     const double chosen = json_number(st_json_get(answer, "chosen"), "predicted_seconds"),
                  changed = json_number(st_json_get(st_json_get(answer, "changed"), "ram"), "predicted_seconds");
 
     assert_true(fabs(changed / chosen - 1) < 1e-6);
     st_json_free(answer);
+}
+
+/* A part more is nothing to lose by: what was chosen works with it, too, whatever the drafts say. */
+static void no_part_more_makes_a_step_longer(void **state)
+{
+    static const char *const parts[] = {"gpu", "ram", "drive"};
+    static const char *const questions[] = {
+        "plan --model gpt2 --gpu 4090 --batch-tokens 8K --json",
+        "plan --model smollm2-135m --gpu 4060-laptop --ram 16GB --drive gen3:500GB --batch-tokens 8K --json",
+    };
+
+    for (size_t q = 0; q < sizeof(questions) / sizeof(questions[0]); q++) {
+        st_json *answer = asked(*state, 0, questions[q]);
+        const double chosen = json_number(st_json_get(answer, "chosen"), "predicted_seconds");
+
+        for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+            const st_json *changed = st_json_get(st_json_get(answer, "changed"), parts[i]);
+
+            assert_non_null(changed);
+            if (json_number(changed, "predicted_seconds") > chosen)
+                fail_msg("%s: with more of %s %g s, not %g", questions[q], parts[i], json_number(changed, "predicted_seconds"),
+                         chosen);
+        }
+        st_json_free(answer);
+    }
 }
 
 static void the_files_of_people_plan_the_same(void **state)
@@ -331,6 +357,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_file_plans_the_same),
         cmocka_unit_test(a_missing_rate_is_no_advantage),
         cmocka_unit_test(memory_that_is_given_stays),
+        cmocka_unit_test(no_part_more_makes_a_step_longer),
         cmocka_unit_test(advice_taken_literally_fits),
         cmocka_unit_test(memories_that_are_advised_together_fit),
         cmocka_unit_test(checkpoints_of_activations_may_lie_on_drives),
