@@ -138,7 +138,22 @@ strata_status st_file_check_unchanged(int fd, const struct st_file_identity *was
     return st_error(STRATA_E_INPUT, "%s changed while it was read: run again when nothing writes to it", path);
 }
 
-/* O_NONBLOCK: opening a pipe must not wait for a process at its other end. */
+/* Whether a pipe has neither bytes nor a writer: tee() looks without taking any. */
+static bool is_deserted(int fd)
+{
+    int copy[2];
+    ssize_t seen;
+
+    if (st_fault_refuses("file.pipe") || pipe2(copy, O_CLOEXEC) != 0)
+        return false;
+    seen = tee(fd, copy[1], 1, SPLICE_F_NONBLOCK);
+    close(copy[0]);
+    close(copy[1]);
+    return seen == 0;
+}
+
+/* O_NONBLOCK: opening a pipe must not wait for a process at its other end.  One that comes later would be met by nobody, and its
+ * bytes be missing without a word. */
 static strata_status open_checked(int *out, struct st_file_identity *identity, const char *path, strata_status missing,
                                   bool pipes)
 {
@@ -151,6 +166,10 @@ static strata_status open_checked(int *out, struct st_file_identity *identity, c
     if (res >= 0)
         res = passed("file.stat", fstat(fd, &info));
     if (res >= 0 && (S_ISREG(info.st_mode) || (pipes && S_ISFIFO(info.st_mode)))) {
+        if (S_ISFIFO(info.st_mode) && is_deserted(fd)) {
+            close(fd);
+            return st_error(missing, "%s: is a pipe that nobody writes to: start what writes first", path);
+        }
         (void)fcntl(fd, F_SETFL, 0); /* from here on, reads wait for a writer at the other end */
         *out = fd;
         *identity = identity_of(&info);

@@ -48,7 +48,8 @@ strata_status st_file_check_apart(const char *out, const char *in);
  *  status for a file that does not exist, is forbidden or is not a regular file: E_INPUT for a user's file.  A failing disk is
  *  E_IO. */
 strata_status st_file_open(int *fd, struct st_file_identity *identity, const char *path, strata_status missing);
-/** The same for files that are read from beginning to end: pipes are accepted, too, and a pipe without a writer is empty. */
+/** The same for files that are read from beginning to end: pipes are accepted, too, unless one has neither bytes nor a
+ *  writer. */
 strata_status st_file_open_stream(int *fd, struct st_file_identity *identity, const char *path, strata_status missing);
 /** The next entry; NULL: errno is 0 at the end of the directory, else the error. */
 struct dirent *st_dir_next(DIR *dir);

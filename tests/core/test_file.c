@@ -183,12 +183,15 @@ static void reading_never_waits(void **state)
     assert_refused(st_file_open(&fd, &was, "/dev/zero", STRATA_E_INPUT), STRATA_E_INPUT, "a device or a pipe");
     assert_refused(st_file_open(&fd, &was, scratch_dir, STRATA_E_INPUT), STRATA_E_INPUT, "a directory");
     assert_refused(st_file_open_stream(&fd, &was, "/dev/zero", STRATA_E_INPUT), STRATA_E_INPUT, "a device or a pipe");
-    assert_int_equal(st_file_open_stream(&fd, &was, scratch_path("pipe"), STRATA_E_INPUT), STRATA_OK);
-    assert_int_equal(read(fd, &bytes, 1), 0); /* nobody writes */
-    writer = open(scratch_path("pipe"), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    assert_refused(st_file_open_stream(&fd, &was, scratch_path("pipe"), STRATA_E_INPUT), STRATA_E_INPUT,
+                   "pipe: is a pipe that nobody writes to");
+    writer = open(scratch_path("pipe"), O_RDWR | O_NONBLOCK | O_CLOEXEC);
     assert_true(writer >= 0);
-    assert_int_equal(write(writer, "x", 1), 1);
-    assert_int_equal(read(fd, &bytes, 1), 1);
+    assert_int_equal(st_file_open_stream(&fd, &was, scratch_path("pipe"), STRATA_E_INPUT), STRATA_OK);
+    close(fd);
+    assert_int_equal(write(writer, "xy", 2), 2);
+    assert_int_equal(st_file_open_stream(&fd, &was, scratch_path("pipe"), STRATA_E_INPUT), STRATA_OK);
+    assert_int_equal(read(fd, &text, 2), 2);              /* none was taken by looking */
     assert_int_equal(fcntl(fd, F_GETFL) & O_NONBLOCK, 0); /* it waits for a writer that is there */
     close(writer);
     close(fd);
