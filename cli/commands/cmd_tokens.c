@@ -1,5 +1,6 @@
 /* cli/commands/cmd_tokens.c - turns text into token files. */
 #include "cli/commands/commands.h"
+#include "cli/options/output.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/print.h"
@@ -129,8 +130,10 @@ static strata_status check_documents(const struct cli_args *args)
 
 int cmd_tokens(const struct cli_args *args)
 {
-    strata_status st;
+    strata_status st = args->train_bpe > 0 ? cli_output_check_save("--out", args->out) : cli_output_check_tokens(args);
 
+    if (st != STRATA_OK)
+        return cli_fail(st);
     if (strcmp(args->tokenizer, "byte") != 0 && args->heldout == 0 && args->train_bpe == 0)
         st = cli_tokens_documents(args);
     else if ((st = check_documents(args)) == STRATA_OK)

@@ -48,7 +48,7 @@ static strata_status place(char path[ST_PATH_MAX], const struct cli_monitor_sect
 
     if (monitor->output_path[0] == '\0')
         snprintf(dir, sizeof(dir), "%s", monitor->job_name);
-    else
+    else if ((st = cli_output_check_save("output_path", monitor->output_path)) == STRATA_OK)
         st = st_path_join(dir, monitor->output_path, monitor->job_name);
     return st == STRATA_OK ? st_path_join(path, dir, name) : st;
 }

@@ -2,6 +2,7 @@
 #include "cli/options/output.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "model/data/token_meta.h"
 #include "model/model.h"
 #include "strata/engine.h"
 
@@ -12,6 +13,11 @@
 static const char *const model_files[] = {"config.json", "generation_config.json", "model.safetensors",
                                           "model.safetensors.index.json"};
 #define MODEL_FILES (sizeof(model_files) / sizeof(model_files[0]))
+
+/* What a tokenizer is read from in a directory. */
+static const char *const tokenizer_files[] = {
+    "tokenizer.json", "tokenizer_config.json",   "tokenizer.model",   "vocab.json",
+    "merges.txt",     "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"};
 
 static strata_status check_list(const char *path, const char *const *inputs, uint32_t count)
 {
@@ -26,7 +32,9 @@ static strata_status check_list(const char *path, const char *const *inputs, uin
 /* An input that is overwritten is lost, and data read from it meanwhile may be neither the old nor the new. */
 static strata_status check_inputs(const char *path, const struct cli_args *args)
 {
-    const char *const files[] = {args->config_file, args->machine, args->eval_data, args->prompt_file, args->lora};
+    const char *const recipe = args->recipe != NULL ? args->positional.items[0] : NULL; /* taken from the words */
+    const char *const files[] = {args->config_file, args->machine,       args->eval_data,    args->prompt_file,
+                                 args->lora,        args->chat_template, args->dataset_info, recipe};
     strata_status st;
 
     if ((st = check_list(path, files, sizeof(files) / sizeof(files[0]))) != STRATA_OK ||
@@ -35,15 +43,26 @@ static strata_status check_inputs(const char *path, const struct cli_args *args)
     return check_list(path, args->positional.items, args->positional.count);
 }
 
-static strata_status check_model(const char *path, const struct cli_args *args)
+/* An input that is a file, or a directory with files of these names. */
+static strata_status check_files_of(const char *path, const char *of, const char *const *names, size_t count)
 {
     char input[ST_PATH_MAX];
-    strata_status st = args->model != NULL ? st_file_check_apart(path, args->model) : STRATA_OK;
+    strata_status st = of != NULL ? st_file_check_apart(path, of) : STRATA_OK;
 
-    for (size_t i = 0; i < MODEL_FILES && args->model != NULL && st == STRATA_OK; i++)
-        if ((st = st_path_join(input, args->model, model_files[i])) == STRATA_OK)
+    for (size_t i = 0; i < count && of != NULL && st == STRATA_OK; i++)
+        if ((st = st_path_join(input, of, names[i])) == STRATA_OK)
             st = st_file_check_apart(path, input);
     return st;
+}
+
+static strata_status check_model(const char *path, const struct cli_args *args)
+{
+    const size_t count = sizeof(tokenizer_files) / sizeof(tokenizer_files[0]);
+    strata_status st = check_files_of(path, args->model, model_files, MODEL_FILES);
+
+    if (st == STRATA_OK)
+        st = check_files_of(path, args->model, tokenizer_files, count);
+    return st == STRATA_OK ? check_files_of(path, args->tokenizer, tokenizer_files, count) : st;
 }
 
 /* What lies in a checkpoint is part of it, whatever --overwrite says. */
@@ -62,15 +81,18 @@ static strata_status check_no_checkpoint(const char *path, const char *dir)
     return st_error(STRATA_E_INPUT, "%s: lies in a checkpoint, whose files stay as they are: name another place", path);
 }
 
-/* The same for the directory above, of which `dir` may be the part that holds the model's small files. */
+/* The same for the directory above, of which `dir` may be the part that holds the model's small files, or one that is not there
+ * yet. */
 static strata_status check_checkpoints(const char *path, const char *dir)
 {
     char above[ST_PATH_MAX];
     strata_status st = check_no_checkpoint(path, dir);
 
-    if (st == STRATA_OK)
-        st = st_path_join(above, dir, "..");
-    return st == STRATA_OK ? check_no_checkpoint(path, above) : st;
+    if (st == STRATA_OK && (st = st_path_join(above, dir, "..")) == STRATA_OK)
+        st = check_no_checkpoint(path, above);
+    if (st == STRATA_OK && (st = st_path_dir(above, dir)) == STRATA_OK)
+        st = check_no_checkpoint(path, above);
+    return st;
 }
 
 strata_status cli_output_check_save(const char *option, const char *dir)
@@ -86,6 +108,13 @@ static strata_status check_checkpoint_of(const char *path)
     const strata_status st = st_path_dir(dir, path);
 
     return st == STRATA_OK ? check_checkpoints(path, dir) : st;
+}
+
+strata_status cli_output_check_place(const char *option, const char *path)
+{
+    const strata_status st = check_checkpoint_of(path);
+
+    return st == STRATA_OK ? st : st_error_prefix(st, "%s", option);
 }
 
 strata_status cli_output_check_dir(const char *option, const char *dir, const struct cli_args *args)
@@ -124,6 +153,17 @@ strata_status cli_output_check(const char *option, const char *path, const struc
     const strata_status st = path != NULL ? check_file(path, args) : STRATA_OK;
 
     return st == STRATA_OK ? st : st_error_prefix(st, "%s", option);
+}
+
+strata_status cli_output_check_tokens(const struct cli_args *args)
+{
+    char meta[ST_PATH_MAX];
+    strata_status st = cli_output_check("--out", args->out, args);
+
+    if (st != STRATA_OK || (size_t)snprintf(meta, sizeof(meta), "%s" ST_TOKEN_META_SUFFIX, args->out) >= sizeof(meta))
+        return st;
+    st = check_inputs(meta, args);
+    return st == STRATA_OK ? check_model(meta, args) : st;
 }
 
 strata_status cli_output_create(struct st_new_file *file, const char *option, const char *path, const struct cli_args *args)
