@@ -325,6 +325,32 @@ static void test_misuse_is_refused(void **state)
     st_model_destroy(m);
 }
 
+/* The parents of "rs/new/out" are "rs" and "rs/new", whatever else has a name that begins so. */
+static void test_only_parents_stand_in_the_way_of_a_directory(void **state)
+{
+    char before[ST_PATH_MAX];
+
+    (void)state;
+    scratch_open();
+    assert_non_null(getcwd(before, sizeof(before)));
+    assert_int_equal(chdir(scratch_dir), 0);
+    write_file("r", "x", 1);
+    assert_int_equal(mkdir("rs", 0755), 0);
+    write_file("rs/n", "x", 1);
+    assert_ok(st_hf_output_check("rs/new/out", false));
+    assert_ok(st_hf_output_check("rs/new", false));
+    assert_ok(st_hf_output_check("rx/new", false));
+    assert_int_not_equal(st_hf_output_check("r/new/out", false), STRATA_OK);
+    assert_int_not_equal(st_hf_output_check("rs/n/out", false), STRATA_OK);
+    if (geteuid() != 0) { /* whom nothing is forbidden */
+        assert_int_equal(chmod("rs", 0555), 0);
+        assert_refused(st_hf_output_check("rs/new/out", false), STRATA_E_INPUT, "cannot be created in rs");
+        assert_int_equal(chmod("rs", 0755), 0);
+    }
+    assert_int_equal(chdir(before), 0);
+    scratch_close();
+}
+
 /* A model of several files is overwritten by nothing, and least of all because the disk does not say what is there. */
 static void test_a_directory_that_cannot_be_listed_is_an_error(void **state)
 {
@@ -397,6 +423,7 @@ int main(void)
         cmocka_unit_test(test_a_digest_is_of_all_bytes),
         cmocka_unit_test(test_misuse_is_refused),
         cmocka_unit_test(test_a_full_disk_replaces_nothing),
+        cmocka_unit_test(test_only_parents_stand_in_the_way_of_a_directory),
         cmocka_unit_test(test_a_directory_that_cannot_be_listed_is_an_error),
         cmocka_unit_test(test_every_single_failure_is_clean),
         cmocka_unit_test(test_short_transfers_continue),

@@ -1,5 +1,6 @@
 /* tests/offload/test_comm_meet.c - how ranks over sockets meet, and what keeps them apart. */
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "offload/comm/comm.h"
 #include "offload/comm/comm_tcp_internal.h"
 #include "strata/strata.h"
@@ -315,6 +316,33 @@ static void nobody_at_the_address_is_said(void **state)
     assert_member(&members[1], STRATA_E_INPUT, "the address of rank 0, 'not an address', is none: ");
 }
 
+static void count_line(void *ctx, enum st_log_level level, const char *line)
+{
+    (void)level;
+    (void)line;
+    atomic_fetch_add((atomic_uint *)ctx, 1);
+}
+
+/* Ranks never start at one moment: only who has waited for long says so, be it the one that is looked for or one that looks. */
+static void who_has_only_begun_to_wait_says_nothing(void **state)
+{
+    atomic_uint lines = 0;
+
+    (void)state;
+    st_log_configure(count_line, &lines, ST_LOG_NOTICE);
+    for (uint32_t r = 0; r < 2; r++) {
+        struct member members[2];
+
+        prepare(members, 2);
+        members[r].opts.deadline_ns = SECOND_NS / 10;
+        start(&members[r]);
+        assert_int_equal(pthread_join(members[r].thread, NULL), 0);
+        assert_int_equal(members[r].status, STRATA_E_IO);
+    }
+    st_log_configure(NULL, NULL, ST_LOG_INFO);
+    assert_int_equal(atomic_load(&lines), 0);
+}
+
 static void who_does_not_want_to_wait_is_let_go(void **state)
 {
     struct member members[RANKS];
@@ -375,6 +403,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_goes_before_all_have_come_ends_the_meeting),
         cmocka_unit_test(another_version_does_not_come_in),
         cmocka_unit_test(nobody_at_the_address_is_said),
+        cmocka_unit_test(who_has_only_begun_to_wait_says_nothing),
         cmocka_unit_test(who_does_not_want_to_wait_is_let_go),
         cmocka_unit_test(every_single_failure_is_clean),
     };
