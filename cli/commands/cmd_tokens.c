@@ -130,7 +130,8 @@ static strata_status check_documents(const struct cli_args *args)
 
 int cmd_tokens(const struct cli_args *args)
 {
-    strata_status st = args->train_bpe > 0 ? cli_output_check_save("--out", args->out) : cli_output_check_tokens(args);
+    strata_status st =
+        args->train_bpe > 0 ? cli_output_check_save("--out", args->out) : cli_output_check("--out", args->out, args);
 
     if (st != STRATA_OK)
         return cli_fail(st);

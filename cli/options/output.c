@@ -2,7 +2,6 @@
 #include "cli/options/output.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "model/data/token_meta.h"
 #include "model/model.h"
 #include "strata/engine.h"
 
@@ -153,17 +152,6 @@ strata_status cli_output_check(const char *option, const char *path, const struc
     const strata_status st = path != NULL ? check_file(path, args) : STRATA_OK;
 
     return st == STRATA_OK ? st : st_error_prefix(st, "%s", option);
-}
-
-strata_status cli_output_check_tokens(const struct cli_args *args)
-{
-    char meta[ST_PATH_MAX];
-    strata_status st = cli_output_check("--out", args->out, args);
-
-    if (st != STRATA_OK || (size_t)snprintf(meta, sizeof(meta), "%s" ST_TOKEN_META_SUFFIX, args->out) >= sizeof(meta))
-        return st;
-    st = check_inputs(meta, args);
-    return st == STRATA_OK ? check_model(meta, args) : st;
 }
 
 strata_status cli_output_create(struct st_new_file *file, const char *option, const char *path, const struct cli_args *args)

@@ -10,8 +10,6 @@
 strata_status cli_output_check(const char *option, const char *path, const struct cli_args *args);
 /** The same for a directory that a model is written to; it may be the one that --model names. */
 strata_status cli_output_check_dir(const char *option, const char *dir, const struct cli_args *args);
-/** The same for the --out of tokens and what lies beside it. */
-strata_status cli_output_check_tokens(const struct cli_args *args);
 /** E_INPUT if a file that is there, and is to be changed, lies in a checkpoint. */
 strata_status cli_output_check_place(const char *option, const char *path);
 /** Begin to write it.  NULL: `file` is not touched. */

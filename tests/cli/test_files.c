@@ -83,6 +83,18 @@ static void a_planted_link_is_not_followed(void **state)
     workplace_remove(w, "out");
 }
 
+/* The second file of an output is one, too. */
+static void marks_of_tokens_replace_no_input(void **state)
+{
+    const struct workplace *w = *state;
+
+    workplace_write(w, "t.bin.meta", "{\"text\": \"precious\"}\n", 21);
+    ends(w, "tokens {w}/t.bin.meta --format text --tokenizer tests/golden/chat/qwen --out {w}/t.bin --overwrite", 2,
+         "t.bin.meta: is the same file as");
+    is_text(w, "t.bin.meta", "{\"text\": \"precious\"}\n");
+    workplace_remove(w, "t.bin.meta");
+}
+
 /* Scratch directories are often links. */
 static void a_link_to_a_directory_is_followed(void **state)
 {
@@ -213,6 +225,7 @@ int main(void)
         cmocka_unit_test(old_shards_go_with_their_index),
         cmocka_unit_test(two_runs_do_not_share_an_output),
         cmocka_unit_test(a_broken_standard_output_does_not_end_the_run),
+        cmocka_unit_test(marks_of_tokens_replace_no_input),
         cmocka_unit_test(a_link_to_a_directory_is_followed),
         cmocka_unit_test(what_a_dead_run_left_is_removed),
         cmocka_unit_test(metrics_that_cannot_be_written_do_not_end_the_run),

@@ -8,6 +8,7 @@
 #include "model/data/rows/row_reader.h"
 #include "model/data/rows/tokenize_internal.h"
 #include "model/data/texts.h"
+#include "model/data/token_meta.h"
 #include "model/data/tokens.h"
 
 #include <math.h>
@@ -237,9 +238,13 @@ static void close_all(struct st_tokenizing *j)
 static strata_status check_source(const struct st_tokenizing *j, const struct source *s)
 {
     strata_status st = check_kind(s->path);
+    char meta[ST_PATH_MAX];
 
-    if (st == STRATA_OK && j->opts->origin == NULL) /* else it is named after what is in the inputs */
-        st = st_file_check_apart(j->opts->out, s->path);
+    if (st != STRATA_OK || j->opts->origin != NULL) /* it is named after what is in the inputs */
+        return st;
+    st = st_file_check_apart(j->opts->out, s->path);
+    if (st == STRATA_OK && (size_t)snprintf(meta, sizeof(meta), "%s%s", j->opts->out, ST_TOKEN_META_SUFFIX) < sizeof(meta))
+        st = st_file_check_apart(meta, s->path);
     return st;
 }
 
