@@ -291,8 +291,17 @@ static bool is_on_line(const struct cli_args *args, const struct cursor *c, cons
     return false;
 }
 
+/* How often the file evaluates, where the line has other data and nothing to evaluate. */
+static bool evaluates_nothing(const struct cli_args *args, const struct cursor *c, const char *name)
+{
+    return strcmp(name, "eval-every") == 0 && is_on_line(args, c, "data") && !is_on_line(args, c, "eval-data") &&
+           !is_on_line(args, c, "eval-dataset") && !is_on_line(args, c, "val-size");
+}
+
 static bool is_replaced(const struct cli_args *args, const struct cursor *c, const char *name)
 {
+    if (evaluates_nothing(args, c, name))
+        return true;
     for (size_t i = 0; i < sizeof(instead) / sizeof(instead[0]); i++)
         if (strcmp(instead[i][0], name) == 0 && is_on_line(args, c, instead[i][1]))
             return true;

@@ -283,6 +283,13 @@ static void evaluated_sets_are_llama_factorys(void **state)
                      "{w}/machine.json --json --quiet --max-steps 1 --seq-len 64 --eval-data {w}/good.bin --out {w}/golden-64");
     assert_null(strstr(p.err, "--cutoff-len"));
     program_free(&p);
+    /* Other data alone: how often the file evaluates is of the sets that are replaced. */
+    workplace_run_ok(
+        w, &p,
+        "train tests/golden/recipes/full_in_order.yaml --data {w}/good.bin --machine {w}/machine.json --json --quiet "
+        "--max-steps 1 --seq-len 64 --out {w}/golden-data");
+    assert_null(strstr(p.out, "\"eval_loss\":"));
+    program_free(&p);
 }
 
 /* A run that goes on reads on in its order. */
