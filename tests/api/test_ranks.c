@@ -2,9 +2,9 @@
  * smallest of all, whose data is whose, turns, and who is on one machine. */
 #include "api/ranks.h"
 #include "tests/api/handles_fixture.h"
+#include "tests/common/free_port.h"
 #include "tests/common/scratch.h"
 
-#include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -409,20 +408,6 @@ static void one_rank_asks_nobody(void **state)
     assert_string_equal(opts.address, "n");
     assert_string_equal(opts.source, "torch's variables");
     assert_string_equal(strata_comm_variable(0), "RANK");
-}
-
-/* A port of which the ones behind it are most likely free: the system has just given it out. */
-static uint32_t free_port(void)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof(address);
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (const struct sockaddr *)&address, length), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
-    close(fd);
-    return ntohs(address.sin_port);
 }
 
 static void *meet_and_open(void *ctx)
