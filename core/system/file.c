@@ -138,18 +138,17 @@ strata_status st_file_check_unchanged(int fd, const struct st_file_identity *was
     return st_error(STRATA_E_INPUT, "%s changed while it was read: run again when nothing writes to it", path);
 }
 
-/* Whether a pipe has neither bytes nor a writer: tee() looks without taking any. */
-static bool is_deserted(int fd)
+/* Whether a pipe has bytes or a writer: tee() looks without taking any.  0: it has neither; else 1 or -errno. */
+static int look_into_pipe(int fd)
 {
-    int copy[2];
-    ssize_t seen;
+    int copy[2], res;
 
     if (st_fault_refuses("file.pipe") || pipe2(copy, O_CLOEXEC) != 0)
-        return false;
-    seen = tee(fd, copy[1], 1, SPLICE_F_NONBLOCK);
+        return -errno;
+    res = tee(fd, copy[1], 1, SPLICE_F_NONBLOCK) == 0 ? 0 : 1;
     close(copy[0]);
     close(copy[1]);
-    return seen == 0;
+    return res;
 }
 
 /* O_NONBLOCK: opening a pipe must not wait for a process at its other end.  One that comes later would be met by nobody, and its
@@ -166,9 +165,10 @@ static strata_status open_checked(int *out, struct st_file_identity *identity, c
     if (res >= 0)
         res = passed("file.stat", fstat(fd, &info));
     if (res >= 0 && (S_ISREG(info.st_mode) || (pipes && S_ISFIFO(info.st_mode)))) {
-        if (S_ISFIFO(info.st_mode) && is_deserted(fd)) {
+        if (S_ISFIFO(info.st_mode) && (res = look_into_pipe(fd)) <= 0) {
             close(fd);
-            return st_error(missing, "%s: is a pipe that nobody writes to: start what writes first", path);
+            return res < 0 ? st_error_errno((int)-res, "%s", path)
+                           : st_error(missing, "%s: is a pipe that nobody writes to: start what writes first", path);
         }
         (void)fcntl(fd, F_SETFL, 0); /* from here on, reads wait for a writer at the other end */
         *out = fd;

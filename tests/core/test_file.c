@@ -189,6 +189,10 @@ static void reading_never_waits(void **state)
     assert_true(writer >= 0);
     assert_int_equal(st_file_open_stream(&fd, &was, scratch_path("pipe"), STRATA_E_INPUT), STRATA_OK);
     close(fd);
+    st_fault_arm(&(struct st_fault_spec){.site = "file.pipe", .count = 1, .result = -EMFILE});
+    assert_refused(st_file_open_stream(&fd, &was, scratch_path("pipe"), STRATA_E_INPUT), STRATA_E_IO,
+                   "pipe: Too many open files");
+    assert_int_equal(st_fault_disarm(), 1);
     assert_int_equal(write(writer, "xy", 2), 2);
     assert_int_equal(st_file_open_stream(&fd, &was, scratch_path("pipe"), STRATA_E_INPUT), STRATA_OK);
     assert_int_equal(read(fd, &text, 2), 2);              /* none was taken by looking */
