@@ -14,20 +14,36 @@
 #include <unistd.h>
 
 static pthread_mutex_t lock =
-    PTHREAD_MUTEX_INITIALIZER; /* guards the six below, so that an engine is not destroyed while it is being cancelled */
-static bool asks;
+    PTHREAD_MUTEX_INITIALIZER; /* guards the seven below, so that an engine is not destroyed while it is being cancelled */
+static bool asks, saves;
 static struct strata_engine *engine_to_cancel, *engine_to_ask;
 static uint32_t requests_waiting; /* for an engine to ask */
 static const char *notice_of_first;
 static pid_t child_to_kill;
 static atomic_int signal_pending; /* first signal that asked, CLI_SIGNAL_MEMORY, or 0 */
 
+static const struct {
+    int number;
+    uint32_t bit;
+    const char *name;
+} ends[] = {{SIGHUP, CLI_REQUEST_HANGUP, "SIGHUP"},      {SIGINT, CLI_REQUEST_INTERRUPT, "Ctrl-C"},
+            {SIGTERM, CLI_REQUEST_TERMINATE, "SIGTERM"}, {SIGQUIT, 0, "SIGQUIT"},
+            {SIGUSR1, CLI_REQUEST_USER1, "SIGUSR1"},     {SIGUSR2, CLI_REQUEST_USER2, "SIGUSR2"},
+            {SIGXCPU, CLI_REQUEST_CPU_TIME, "SIGXCPU"},  {CLI_SIGNAL_MEMORY, CLI_REQUEST_MEMORY, "the memory watchdog"}};
+#define ENDS (sizeof(ends) / sizeof(ends[0]))
+
+static size_t end_of(int number)
+{
+    size_t i = 0;
+
+    while (i < ENDS - 1 && ends[i].number != number)
+        i++;
+    return i;
+}
+
 const char *cli_signals_name(int number)
 {
-    return number == SIGINT              ? "Ctrl-C"
-           : number == SIGTERM           ? "SIGTERM"
-           : number == CLI_SIGNAL_MEMORY ? "the memory watchdog"
-                                         : "SIGHUP";
+    return ends[end_of(number)].name;
 }
 
 int cli_signals_exit_code(int number)
@@ -47,7 +63,8 @@ static bool is_read(int fd)
 static void say_last(int number)
 {
     char text[128];
-    const int length = snprintf(text, sizeof(text), "strata: ended by %s; no swap files are left\n", cli_signals_name(number));
+    const int length =
+        snprintf(text, sizeof(text), "strata: ended by %s; nothing unfinished is left\n", cli_signals_name(number));
 
     if (is_read(STDERR_FILENO))
         (void)!write(STDERR_FILENO, text, (size_t)length);
@@ -62,28 +79,11 @@ static _Noreturn void end_now(int number)
     _exit(128 + number);
 }
 
-static const struct {
-    int number;
-    uint32_t bit;
-} bits_of_ends[] = {{SIGHUP, CLI_REQUEST_HANGUP},
-                    {SIGINT, CLI_REQUEST_INTERRUPT},
-                    {SIGTERM, CLI_REQUEST_TERMINATE},
-                    {CLI_SIGNAL_MEMORY, CLI_REQUEST_MEMORY}};
-#define ENDS (sizeof(bits_of_ends) / sizeof(bits_of_ends[0]))
-
-static uint32_t bit_of(int number)
-{
-    for (size_t i = 0; i < ENDS; i++)
-        if (bits_of_ends[i].number == number)
-            return bits_of_ends[i].bit;
-    return 0;
-}
-
 int cli_signals_of_requests(uint32_t bits)
 {
     for (size_t i = 0; i < ENDS; i++)
-        if ((bits & bits_of_ends[i].bit) != 0)
-            return bits_of_ends[i].number;
+        if ((bits & ends[i].bit) != 0)
+            return ends[i].number;
     return 0;
 }
 
@@ -106,7 +106,7 @@ static bool ask(int number, const char *why, enum st_log_level level)
         return false;
     if (engine_to_cancel != NULL)
         strata_engine_cancel(engine_to_cancel);
-    request(bit_of(number));
+    request(ends[end_of(number)].bit);
     if (notice_of_first != NULL && is_read(STDERR_FILENO))
         st_log(level, "%s: %s", why, notice_of_first);
     return true;
@@ -115,7 +115,11 @@ static bool ask(int number, const char *why, enum st_log_level level)
 static void signal_came(int number)
 {
     pthread_mutex_lock(&lock);
-    if (!ask(number, cli_signals_name(number), ST_LOG_NOTICE))
+    if (number == SIGUSR1 && saves)
+        request(CLI_REQUEST_SAVE);
+    else if (number == SIGXCPU && asks && cli_signals_pending() != 0)
+        ; /* the kernel repeats it every second */
+    else if (number == SIGQUIT || !ask(number, cli_signals_name(number), ST_LOG_NOTICE))
         end_now(number);
     pthread_mutex_unlock(&lock);
 }
@@ -178,10 +182,10 @@ void cli_signals_ranks(struct strata_engine *engine)
     pthread_mutex_unlock(&lock);
 }
 
-void cli_signals_request(uint32_t bits)
+void cli_signals_saves(void)
 {
     pthread_mutex_lock(&lock);
-    request(bits);
+    saves = true;
     pthread_mutex_unlock(&lock);
 }
 

@@ -1,8 +1,8 @@
-/* cli/cli_signals.h - how Ctrl-C, SIGTERM, SIGHUP and the memory watchdog end a command.
+/* cli/cli_signals.h - how Ctrl-C, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGQUIT and the memory watchdog end a command.
  *
  * A signal ends it at once, unless the command has said that it can end by itself; then the first signal only asks, and the
- * second ends it at once. "At once" means: kill the child, remove swap files and unfinished files, and exit with 128 + the
- * signal. */
+ * second ends it at once, as SIGQUIT does in any case. "At once" means: kill the child, remove swap files and unfinished files,
+ * and exit with 128 + the signal. */
 #ifndef CLI_CLI_SIGNALS_H
 #define CLI_CLI_SIGNALS_H
 
@@ -31,14 +31,17 @@ enum cli_request {
     CLI_REQUEST_HANGUP = 2,
     CLI_REQUEST_INTERRUPT = 4,
     CLI_REQUEST_TERMINATE = 8,
-    CLI_REQUEST_MEMORY = 16
+    CLI_REQUEST_MEMORY = 16,
+    CLI_REQUEST_USER1 = 32,
+    CLI_REQUEST_USER2 = 64,
+    CLI_REQUEST_CPU_TIME = 128
 };
 
 /** Set the engine whose ranks are asked to end by a signal that asks, and to save: it is not cancelled.  Borrowed; set NULL
  * before it is destroyed.  What was asked for before goes to it now. */
 void cli_signals_ranks(struct strata_engine *engine);
-/** Ask them; on the thread that waits for signals. */
-void cli_signals_request(uint32_t bits);
+/** From here on SIGUSR1 asks them to save, and ends nothing. */
+void cli_signals_saves(void);
 /** The signal, or CLI_SIGNAL_MEMORY, for which the ranks' bits end the run; 0: they do not. */
 int cli_signals_of_requests(uint32_t bits);
 
@@ -57,7 +60,7 @@ void cli_signals_hang(void *ctx, const char *sentence);
 
 /** The first signal that asked, or 0. */
 int cli_signals_pending(void);
-/** "Ctrl-C", "SIGTERM", "SIGHUP" or "the memory watchdog". */
+/** "Ctrl-C", the name of another signal, or "the memory watchdog". */
 const char *cli_signals_name(int number);
 /** Of a command that it has ended: 128 + the signal, or 3 for CLI_SIGNAL_MEMORY. */
 int cli_signals_exit_code(int number);

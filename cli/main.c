@@ -281,7 +281,7 @@ static void print_overview(FILE *to)
                     "strata COMMAND --help explains a command; strata --version (-V) prints the version.\n"
                     "\n"
                     "Exit codes: 0 done, 1 internal, 2 usage, configuration or input, 3 does not fit, 4 I/O, 5 numerics,\n"
-                    "129, 130 and 143 ended by SIGHUP, Ctrl-C and SIGTERM.",
+                    "128 + its number ended by a signal (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP).",
                     file != to ? st_print_width(to) : 0);
     st_wrap_close(file, to);
 }

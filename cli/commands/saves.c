@@ -10,19 +10,9 @@
 #include "strata/verify.h"
 
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-
-/* --- SIGUSR1 --- */
-
-/* Runs on the thread that waits for signals, alone (core/system/signals.h). */
-static void ask(int number)
-{
-    (void)number;
-    cli_signals_request(CLI_REQUEST_SAVE);
-}
 
 /* The level of a warning that all ranks have: rank 0 gives it. */
 static enum st_log_level for_all(const struct cli_saves *s)
@@ -160,7 +150,7 @@ strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args
     st = find(s);
     if (s->dir[0] == '\0' || st != STRATA_OK)
         return st;
-    signal(SIGUSR1, ask);
+    cli_signals_saves();
     if (args->out != NULL && (strcmp(args->out, s->dir) == 0 || is_same(args->out, s->dir)))
         return st_error(STRATA_E_INVAL, "--out and --save name the same directory: the model needs one of its own");
     st = cli_output_check_save("--save", s->dir);

@@ -171,7 +171,7 @@ int train_exit_code(const struct train *t, strata_status st)
         return cli_fail(st);
     if (!speaks(t))
         return cli_signals_exit_code(t->ended_by);
-    st_wrap_print(stderr, "strata: %sended by %s after %" PRIu64 " of %" PRIu64 " steps; no swap files are left%s%s%s%s%s%s\n",
+    st_wrap_print(stderr, "strata: %sended by %s after %" PRIu64 " of %" PRIu64 " steps; nothing unfinished is left%s%s%s%s%s%s\n",
                   t->ended_by == CLI_SIGNAL_MEMORY ? "error: " : "", cli_signals_name(t->ended_by), t->steps_done, t->steps,
                   out == NULL ? ""
                   : !written  ? ", --out was not written"

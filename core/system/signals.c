@@ -10,6 +10,8 @@
 
 static const int raised_by_instructions[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
 static const int raised_by_writes[] = {SIGPIPE, SIGXFSZ};
+/* Besides SIGINT and SIGTERM, where nobody ignores, blocks or handles them.  Batch systems send the last three before they kill. */
+static const int end_by_default[] = {SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU};
 
 static st_signals_fn *ended_by;
 static sigset_t mask_at_start;
@@ -39,6 +41,14 @@ static bool is_ignored(int number)
     return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
+static bool ends_by_default(int number)
+{
+    struct sigaction action;
+
+    return sigismember(&mask_at_start, number) == 0 && sigaction(number, NULL, &action) == 0 &&
+           (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_DFL;
+}
+
 static void *wait_for_signals(void *arg)
 {
     sigset_t ends, mask = mask_at_start;
@@ -48,8 +58,9 @@ static void *wait_for_signals(void *arg)
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
-    if (!is_ignored(SIGHUP))
-        sigaddset(&ends, SIGHUP);
+    for (size_t i = 0; i < COUNT(end_by_default); i++)
+        if (ends_by_default(end_by_default[i]))
+            sigaddset(&ends, end_by_default[i]);
     sigorset(&mask, &mask, &ends);
     pthread_sigmask(SIG_SETMASK, &mask, NULL); /* all other signals are delivered to this thread */
     for (;;)

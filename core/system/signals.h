@@ -15,8 +15,8 @@
 void st_signals_block(sigset_t *before);
 void st_signals_restore(const sigset_t *before);
 
-/* Called when SIGINT, SIGTERM or SIGHUP has arrived, on a thread of its own: it may lock and allocate, but if it blocks, a thread
- * that waits for it waits forever. */
+/* Called when SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 or SIGXCPU has arrived, on a thread of its own: it may lock and
+ * allocate, but if it blocks, a thread that waits for it waits forever. */
 typedef void st_signals_fn(int number);
 
 /** Call once, in main(), before there are other threads: blocks signals there and starts the thread that waits for them.  An

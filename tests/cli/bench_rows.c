@@ -129,7 +129,7 @@ void ends_by(const struct workplace *w, const char *command, uint32_t dirs, cons
     program_wait(&p);
     assert_true(p.code == code || (signals[1] != 0 && p.code == 128 + signals[1]));
     if (p.code == code && signals[1] == 0)
-        assert_non_null(strstr(p.err, "no swap files are left"));
+        assert_non_null(strstr(p.err, "nothing unfinished is left"));
     assert_int_equal(workplace_entries(w, "nvme"), 0);
     program_free(&p);
 }

@@ -68,7 +68,8 @@ static void the_first_signal_keeps_the_work(void **state)
     static const struct {
         int number, code;
         const char *name;
-    } cases[] = {{SIGINT, 130, "Ctrl-C"}, {SIGTERM, 143, "SIGTERM"}, {SIGHUP, 129, "SIGHUP"}};
+    } cases[] = {{SIGINT, 130, "Ctrl-C"},   {SIGTERM, 143, "SIGTERM"}, {SIGHUP, 129, "SIGHUP"},
+                 {SIGUSR1, 138, "SIGUSR1"}, {SIGUSR2, 140, "SIGUSR2"}, {SIGXCPU, 152, "SIGXCPU"}};
     const struct workplace *w = *state;
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -84,6 +85,28 @@ static void the_first_signal_keeps_the_work(void **state)
         check_results(w);
         forget(w, &p);
     }
+}
+
+/* Swap and the unfinished metrics go with it.  A limit of processor time is passed again every second, while the last step and
+ * what it leaves to write may take longer. */
+static void sigquit_ends_at_once_and_sigxcpu_counts_once(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    start(w, &p);
+    end(w, &p, SIGQUIT);
+    assert_int_equal(p.code, 128 + SIGQUIT);
+    assert_non_null(strstr(p.err, "ended by SIGQUIT; nothing unfinished is left"));
+    assert_false(workplace_exists(w, "out"));
+    forget(w, &p);
+    start(w, &p);
+    for (int i = 0; i < 50; i++)
+        assert_int_equal(kill(p.pid, SIGXCPU), 0);
+    end(w, &p, SIGXCPU);
+    assert_int_equal(p.code, 128 + SIGXCPU);
+    check_results(w);
+    forget(w, &p);
 }
 
 /* The summary has the last evaluation, though steps came after it. */
@@ -301,7 +324,7 @@ static void threads_that_compute_take_no_signal(void **state)
             continue;
         threads++;
         takers += !has(mask, SIGALRM);
-        assert_true(has(mask, SIGALRM) == has(mask, SIGQUIT) && has(mask, SIGALRM) == has(mask, SIGPROF));
+        assert_true(has(mask, SIGALRM) == has(mask, SIGWINCH) && has(mask, SIGALRM) == has(mask, SIGPROF));
         assert_true(!has(mask, SIGSEGV) && !has(mask, SIGABRT) && !has(mask, SIGFPE) && !has(mask, SIGBUS));
     }
     closedir(tasks);
@@ -385,6 +408,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_signal_keeps_the_work),
+        cmocka_unit_test(sigquit_ends_at_once_and_sigxcpu_counts_once),
         cmocka_unit_test(the_last_evaluation_is_kept),
         cmocka_unit_test(memory_that_runs_out_keeps_the_work),
         cmocka_unit_test(a_drive_that_hangs_ends_the_run),

@@ -25,6 +25,8 @@ static const int by_instructions[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, 
 static const int from_outside[] = {SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,  SIGALRM, SIGTSTP,
                                    SIGCHLD, SIGUSR1, SIGPROF, SIGWINCH, SIGPIPE, SIGXFSZ};
 
+static const int that_end[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGXCPU}; /* SIGUSR1 is ignored here, SIGUSR2 blocked */
+
 static sem_t came;
 static int number_that_came;
 static pthread_t handled_on;
@@ -81,16 +83,18 @@ static void one_thread_takes_signals(void **state)
 
     (void)state;
     check_blocked();
-    assert_int_equal(kill(getpid(), SIGTERM), 0);
-    assert_int_equal(sem_wait(&came), 0);
-    assert_int_equal(number_that_came, SIGTERM);
-    assert_int_equal(kill(getpid(), SIGHUP), 0);
-    assert_int_equal(sem_wait(&came), 0);
-    assert_int_equal(number_that_came, SIGHUP);
+    for (size_t i = 0; i < COUNT(that_end); i++) {
+        assert_int_equal(kill(getpid(), that_end[i]), 0);
+        assert_int_equal(sem_wait(&came), 0);
+        assert_int_equal(number_that_came, that_end[i]);
+    }
     /* A handler that somebody else installs runs, but not here. */
     assert_int_equal(sigaction(SIGALRM, &action, NULL), 0);
+    assert_int_equal(kill(getpid(), SIGUSR1), 0);
+    assert_int_equal(kill(getpid(), SIGUSR2), 0);
     assert_int_equal(kill(getpid(), SIGALRM), 0);
     assert_int_equal(sem_wait(&came), 0);
+    assert_int_equal(number_that_came, that_end[COUNT(that_end) - 1]);
     assert_false(pthread_equal(handled_on, pthread_self()));
 }
 
@@ -142,6 +146,7 @@ static int start_signals(void **state)
 
     (void)state;
     signal(SIGHUP, SIG_DFL); /* not as nohup left it */
+    signal(SIGUSR1, SIG_IGN);
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_IGN);
     sigemptyset(&before);
