@@ -6,6 +6,7 @@
 #include "cli/commands/train_internal.h"
 #include "cli/options/output.h"
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
 #include "core/base/wrap.h"
@@ -98,6 +99,16 @@ static void put_summary(void *ctx, struct st_json_writer *w)
     cli_metrics_summary(w, t->medians, &t->summary);
 }
 
+/* The first failure is the one that counts; a later one is said. */
+static strata_status first_of(strata_status first, const char *sentence, strata_status later)
+{
+    if (first == STRATA_OK)
+        return later;
+    if (later != STRATA_OK)
+        st_log(ST_LOG_WARN, "%s", strata_last_error());
+    return st_error(first, "%s", sentence);
+}
+
 /* The error sentence must survive the work that follows it. */
 strata_status train_summarise(struct train *t, strata_status st)
 {
@@ -117,12 +128,10 @@ strata_status train_summarise(struct train *t, strata_status st)
     print_digests(t);
     cli_lines_end(&t->lines);
     written = cli_monitor_end(&t->monitor);
-    if (st != STRATA_OK)
-        return st_error(st, "%s", sentence);
-    return written == STRATA_OK ? cli_lines_status(&t->lines) : written;
+    return first_of(st, sentence, written == STRATA_OK ? cli_lines_status(&t->lines) : written);
 }
 
-/* The trace is written however the run ended; the first failure is the one that counts. */
+/* The trace is written however the run ended. */
 strata_status train_write_trace(struct train *t, strata_status st)
 {
     const char *path = t->args->trace;
@@ -137,7 +146,7 @@ strata_status train_write_trace(struct train *t, strata_status st)
         written = st_error_prefix(written, "--trace");
     if (written == STRATA_OK)
         cli_progress_note(&t->progress, "trace written to %s", path);
-    return st != STRATA_OK ? st_error(st, "%s", sentence) : written;
+    return first_of(st, sentence, written);
 }
 
 void train_close(struct train *t)

@@ -117,8 +117,9 @@ strata_status st_new_file_sync(struct st_new_file *f);
 strata_status st_new_file_publish(struct st_new_file *f);
 /** fsync, rename, fsync of the directory; closes.  On failure the new file is removed, with two exceptions: if something that
  *  must not be replaced took the name meanwhile, the new file stays beside it and the sentence names it; and if the file already
- *  has its name, it keeps it, though a power cut may take the name away again.  E_INPUT: only if something took the name;
- * E_NOSPC; E_IO for everything else, since creating the file had worked. */
+ *  has its name, it keeps it, though a power cut may take the name away again.  A file that was moved meanwhile is complete where
+ *  it is, and a warning says where.  E_INPUT: only if something took the name; E_NOSPC; E_IO for everything else, since creating
+ *  the file had worked; among that: it was removed or replaced meanwhile, and is not `named` any more. */
 strata_status st_new_file_commit(struct st_new_file *f);
 /** Give up the name, but not the file: abort leaves it as f->temp, NAME.strata-ID, which no run removes.  If it cannot get that
  *  name either, it stays as NAME.strata-ID.tmp, which the next writer of NAME removes.  For results that took hours; call sync

@@ -5,6 +5,7 @@
  * lock, and the other begins again or leaves the file alone. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/base/log.h"
 #include "core/system/ending.h"
 #include "core/system/file.h"
 #include <dirent.h>
@@ -564,6 +565,44 @@ static strata_status sync_directory(const struct st_new_file *f)
     return STRATA_OK;
 }
 
+/* Says once for a directory where its files are now. */
+static void warn_moved(const struct st_new_file *f)
+{
+    static char last[ST_PATH_MAX]; /* guarded by live_mutex */
+    char link[32], now[ST_PATH_MAX], dir[ST_PATH_MAX];
+    ssize_t length;
+    bool is_said;
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", f->fd);
+    length = readlink(link, now, sizeof(now) - 1);
+    now[length > 0 ? length : 0] = '\0';
+    snprintf(dir, sizeof(dir), "%.*s.", (int)f->base, f->path); /* never empty */
+    pthread_mutex_lock(&live_mutex);
+    is_said = strcmp(last, dir) == 0;
+    memcpy(last, dir, sizeof(last));
+    pthread_mutex_unlock(&live_mutex);
+    if (!is_said)
+        st_log(ST_LOG_WARN, "%s was moved while it was being written%s%s", f->path, length > 0 ? ": it is now " : "", now);
+}
+
+/* Somebody else may have removed or moved the file, or its directory. */
+static strata_status look_again(struct st_new_file *f)
+{
+    struct stat mine, there;
+
+    if (st_fault_refuses("file.look_again") || fstat(f->fd, &mine) != 0)
+        return cannot_end(errno, "looking at", f->path);
+    if (mine.st_nlink == 0) {
+        pthread_mutex_lock(&live_mutex);
+        f->named = false;
+        pthread_mutex_unlock(&live_mutex);
+        return st_error(STRATA_E_IO, "%s was removed or replaced while it was being written", f->path);
+    }
+    if (lstat(f->path, &there) != 0 || there.st_dev != mine.st_dev || there.st_ino != mine.st_ino)
+        warn_moved(f);
+    return STRATA_OK;
+}
+
 strata_status st_new_file_commit(struct st_new_file *f)
 {
     strata_status st = st_new_file_sync(f);
@@ -572,6 +611,8 @@ strata_status st_new_file_commit(struct st_new_file *f)
         st = st_new_file_publish(f);
     if (st == STRATA_OK)
         st = sync_directory(f);
+    if (st == STRATA_OK)
+        st = look_again(f);
     remove_traces(f);
     live_remove(f);
     return st;

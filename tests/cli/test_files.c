@@ -207,6 +207,46 @@ static void metrics_that_cannot_be_written_do_not_end_the_run(void **state)
     workplace_remove(w, "m.jsonl");
 }
 
+/* The header's line is whole, and that of the first step. */
+static void take_a_step(struct program *p)
+{
+    char byte;
+
+    for (int lines = 0; lines < 2; lines += byte == '\n')
+        assert_int_equal(read(p->out_fd, &byte, 1), 1);
+}
+
+static void ended(struct program *p, int code, const char *sentence)
+{
+    kill(p->pid, SIGTERM);
+    program_drain(p);
+    program_wait(p);
+    if (p->code != code || strstr(p->err, sentence) == NULL)
+        fail_msg("exit code %d, wanted %d and \"%s\":\n%s", p->code, code, sentence, p->err);
+    program_free(p);
+}
+
+static void outputs_that_others_move_or_remove_are_told_of(void **state)
+{
+    const struct workplace *w = *state;
+    char *from = workplace_expand(w, "{w}/out"), *to = workplace_expand(w, "{w}/moved");
+    struct program p;
+
+    start(w, &p, NEVER "--metrics {w}/m.jsonl");
+    workplace_remove(w, "m.jsonl");
+    ended(&p, 143, "m.jsonl was removed or replaced while it was being written");
+    start(w, &p, NEVER "--out {w}/out");
+    assert_int_equal(rename(from, to), 0);
+    take_a_step(&p);
+    ended(&p, 143, "was moved while it was being written: it is now ");
+    ends(w, "eval --model {w}/moved --data {w}/good.bin --seq-len 32", 0, "");
+    ends(w, STEPS "--max-steps 1 --out {w}/out", 0, "");
+    workplace_remove(w, "moved");
+    workplace_remove(w, "out");
+    free(from);
+    free(to);
+}
+
 static void a_broken_standard_output_does_not_end_the_run(void **state)
 {
     const struct workplace *w = *state;
@@ -224,6 +264,7 @@ int main(void)
         cmocka_unit_test(a_model_is_overwritten_when_asked),
         cmocka_unit_test(old_shards_go_with_their_index),
         cmocka_unit_test(two_runs_do_not_share_an_output),
+        cmocka_unit_test(outputs_that_others_move_or_remove_are_told_of),
         cmocka_unit_test(a_broken_standard_output_does_not_end_the_run),
         cmocka_unit_test(marks_of_tokens_replace_no_input),
         cmocka_unit_test(a_link_to_a_directory_is_followed),

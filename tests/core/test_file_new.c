@@ -6,6 +6,7 @@
 #include "tests/common/child.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/file_order.h"
+#include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>
@@ -424,6 +425,43 @@ static void a_stream_tells_the_first_failure(void **state)
     assert_int_equal(scratch_entries(scratch_dir, NULL), 0);
 }
 
+/* One of both, published or not yet, in a directory that moves as well. */
+static void what_others_do_to_it_meanwhile_is_told(void **state)
+{
+    struct st_new_file f;
+    char from[100], path[128];
+
+    (void)state;
+    for (int published = 0; published < 2; published++) {
+        snprintf(from, sizeof(from), "%s", scratch_path(published ? "new" : "old"));
+        snprintf(path, sizeof(path), "%s/a", from);
+        assert_int_equal(st_new_file_create(&f, path, ST_NEW_FILE_PARENTS), STRATA_OK);
+        if (published)
+            assert_int_equal(st_new_file_publish(&f), STRATA_OK);
+        assert_int_equal(rename(from, scratch_path("other")), 0);
+        kept_log_begin(ST_LOG_WARN);
+        assert_int_equal(st_new_file_commit(&f), STRATA_OK);
+        kept_log_end();
+        assert_int_equal(kept_log.count, 1);
+        assert_non_null(strstr(kept_log.last, "/a was moved while it was being written: it is now "));
+        assert_non_null(strstr(kept_log.last, "/other/a"));
+        scratch_holds("other/a", "");
+        unlink(scratch_path("other/a"));
+        rmdir(scratch_path("other"));
+    }
+    for (int replaced = 0; replaced < 2; replaced++) {
+        assert_int_equal(st_new_file_create(&f, scratch_path("a"), 0), STRATA_OK);
+        assert_int_equal(st_new_file_publish(&f), STRATA_OK);
+        unlink(scratch_path("a"));
+        if (replaced)
+            scratch_put("a", "another's");
+        assert_refused(st_new_file_commit(&f), STRATA_E_IO, "a was removed or replaced while it was being written");
+        assert_false(f.named);
+        assert_int_equal(scratch_entries(scratch_dir, NULL), replaced);
+    }
+    unlink(scratch_path("a"));
+}
+
 static void every_single_failure_is_clean(void **state)
 {
     struct fault_walk walk = {.result = -ENOSPC};
@@ -470,6 +508,7 @@ int main(void)
         FILE_TEST(a_directory_that_cannot_be_read_is_not_empty),
         FILE_TEST(data_is_on_the_disk_before_its_name),
         FILE_TEST(a_stream_tells_the_first_failure),
+        FILE_TEST(what_others_do_to_it_meanwhile_is_told),
         FILE_TEST(every_single_failure_is_clean),
     };
 
