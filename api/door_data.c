@@ -9,12 +9,43 @@
 #include <stdlib.h>
 #include <string.h>
 
+static strata_status open_set(struct strata_data *d, const struct strata_model *model, const char *const *paths, uint32_t count,
+                              const char *texts)
+{
+    const uint32_t vocab = st_model_config(model->model)->vocab;
+    strata_status st;
+
+    d->seq = model->seq;
+    if (texts != NULL && (st = st_handle_text(&d->texts, texts)) != STRATA_OK)
+        return st;
+    st = texts != NULL ? st_token_set_open_as(&d->set, paths[0], texts, vocab, d->seq)
+                       : st_token_set_open(&d->set, paths, count, vocab, d->seq);
+    if (st == STRATA_OK && st_token_set_documents(d->set) && !model->documents)
+        return st_error(STRATA_E_INPUT, "%s: sequences hold several documents: open the model with strata_model_opts.documents",
+                        texts != NULL ? texts : paths[0]);
+    return st == STRATA_OK ? st_ranks_agree_data(model, d) : st;
+}
+
+/* texts: what the one file was made of, or NULL. */
+static strata_status open_data(struct strata_data **data, const struct strata_model *model, const char *const *paths,
+                               uint32_t count, const char *texts)
+{
+    struct strata_data *d = st_fault_refuses("api.data") ? NULL : calloc(1, sizeof(*d));
+    strata_status st;
+
+    if (d == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for a set of token files");
+    if ((st = open_set(d, model, paths, count, texts)) != STRATA_OK) {
+        strata_data_close(d);
+        return st;
+    }
+    *data = d;
+    return STRATA_OK;
+}
+
 strata_status strata_data_open(struct strata_data **data, const struct strata_model *model, const char *const *paths,
                                uint32_t count)
 {
-    struct strata_data *d;
-    strata_status st;
-
     if (data == NULL || model == NULL || paths == NULL)
         return st_error_missing(__func__, data == NULL ? "data" : model == NULL ? "model" : "paths");
     if (count == 0)
@@ -22,26 +53,13 @@ strata_status strata_data_open(struct strata_data **data, const struct strata_mo
     for (uint32_t i = 0; i < count; i++)
         if (paths[i] == NULL)
             return st_error_missing(__func__, "one of paths");
-    d = st_fault_refuses("api.data") ? NULL : calloc(1, sizeof(*d));
-    if (d == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for a set of token files");
-    d->seq = model->seq;
-    st = st_token_set_open(&d->set, paths, count, st_model_config(model->model)->vocab, d->seq);
-    if (st != STRATA_OK) {
-        strata_data_close(d);
-        return st;
-    }
-    if (st_token_set_documents(d->set) && !model->documents) {
-        strata_data_close(d);
-        return st_error(STRATA_E_INPUT, "%s: sequences hold several documents: open the model with strata_model_opts.documents",
-                        paths[0]);
-    }
-    if ((st = st_ranks_agree_data(model, d)) != STRATA_OK) {
-        strata_data_close(d);
-        return st;
-    }
-    *data = d;
-    return STRATA_OK;
+    return open_data(data, model, paths, count, NULL);
+}
+
+strata_status st_handle_data_of_texts(struct strata_data **data, const struct strata_model *model, const char *path,
+                                      const char *texts)
+{
+    return open_data(data, model, &path, 1, texts);
 }
 
 strata_status strata_data_documents(const char *const *paths, uint32_t count, bool *documents)

@@ -7,6 +7,7 @@
 #include "core/system/temp_dir.h"
 #include "model/data/rows/tokenize.h"
 #include "model/data/rows/tokens_kept.h"
+#include "model/data/texts.h"
 #include "model/data/tokens.h"
 
 #include <stdio.h>
@@ -80,13 +81,24 @@ static strata_status write_tokens(const struct st_tokenize_opts *how)
     return st;
 }
 
+/* What people call the data: its token file has a name that they never gave. */
+static strata_status open_named(struct strata_data **data, const struct strata_model *model, const char *path,
+                                const struct st_tokenize_opts *how, const char *part)
+{
+    const bool files = how->input_count > 0;
+    char first[ST_PATH_MAX], name[ST_PATH_MAX + 16];
+
+    st_texts_name(first, sizeof(first), files ? how->inputs : how->datasets, how->input_count + how->dataset_count);
+    snprintf(name, sizeof(name), "%s%s", first, part);
+    return st_handle_data_of_texts(data, model, path, name);
+}
+
 /* In a file that is gone when it is no longer read; so is what is held out.  @param heldout  NULL: nothing is */
 static strata_status open_temporary(struct strata_data **data, struct strata_data **heldout, const struct strata_model *model,
                                     struct st_tokenize_opts how)
 {
     struct st_temp_dir dir;
     char path[ST_PATH_MAX], aside[ST_PATH_MAX];
-    const char *const aside_path = aside;
     strata_status st = st_temp_dir_create(&dir);
 
     if (st == STRATA_OK)
@@ -95,9 +107,9 @@ static strata_status open_temporary(struct strata_data **data, struct strata_dat
     if (st == STRATA_OK)
         st = write_tokens(&how);
     if (st == STRATA_OK)
-        st = strata_data_open(data, model, &how.out, 1); /* reads on when the name is gone */
+        st = open_named(data, model, path, &how, ""); /* reads on when the name is gone */
     if (st == STRATA_OK && heldout != NULL && (st = st_tokens_heldout_path(aside, path)) == STRATA_OK)
-        st = strata_data_open(heldout, model, &aside_path, 1);
+        st = open_named(heldout, model, aside, &how, " (held out)");
     if (st != STRATA_OK && *data != NULL) {
         strata_data_close(*data);
         *data = NULL;
@@ -147,37 +159,14 @@ static strata_status open_kept(struct strata_data **data, const struct strata_mo
                                const struct st_tokenize_opts *how)
 {
     struct keeping keeping = {.how = how};
-    const char *path;
     strata_status st = st_kept_open(&keeping.kept, dir, how);
 
     if (st == STRATA_OK && keeping.kept != NULL)
         st = st_ranks_take_turns(model, keep_turn, &keeping, "the tokens of the texts");
-    if (st == STRATA_OK && keeping.there) {
-        path = st_kept_path(keeping.kept);
-        st = strata_data_open(data, model, &path, 1);
-    } else if (st == STRATA_OK) {
-        st = open_temporary(data, NULL, model, *how);
-    }
+    if (st == STRATA_OK)
+        st = keeping.there ? open_named(data, model, st_kept_path(keeping.kept), how, "")
+                           : open_temporary(data, NULL, model, *how);
     st_kept_close(keeping.kept);
-    return st;
-}
-
-/* What people call the data: its token file has a name that they never gave. */
-static strata_status name_texts(struct strata_data **data, const struct st_tokenize_opts *how, const char *part)
-{
-    const char *first = how->input_count > 0 ? how->inputs[0] : how->datasets[0];
-    const uint32_t count = how->input_count + how->dataset_count;
-    char name[ST_PATH_MAX];
-    strata_status st;
-
-    if (count == 1)
-        snprintf(name, sizeof(name), "%.900s%s", first, part);
-    else
-        snprintf(name, sizeof(name), "%.900s and %u more%s", first, count - 1, part);
-    if ((st = st_handle_text(&(*data)->texts, name)) == STRATA_OK)
-        return STRATA_OK;
-    strata_data_close(*data);
-    *data = NULL;
     return st;
 }
 
@@ -266,10 +255,6 @@ strata_status strata_data_open_texts(struct strata_data **data, const struct str
     how.seq_len = model->seq;
     st = o.keep != NULL && o.val_size <= 0 ? open_kept(&made, model, o.keep, &how)
                                            : open_temporary(&made, o.val_size > 0 ? &aside : NULL, model, how);
-    if (st == STRATA_OK)
-        st = name_texts(&made, &how, "");
-    if (st == STRATA_OK && aside != NULL)
-        st = name_texts(&aside, &how, " (held out)");
     if (st != STRATA_OK) {
         strata_data_close(made);
         strata_data_close(aside);

@@ -119,6 +119,10 @@ struct strata_data {
     char *texts; /* what its one token file was made of; NULL: it was named itself */
 };
 
+/** The sequences of one token file that messages and checkpoints call after what it was made of; as strata_data_open(). */
+strata_status st_handle_data_of_texts(struct strata_data **data, const struct strata_model *model, const char *path,
+                                      const char *texts);
+
 struct strata_export {
     struct strata_model *model;
     struct st_hf_writer *writer;          /* NULL: written, or */

@@ -116,7 +116,7 @@ static strata_status from_file(struct cli_prompt *p, const struct source *from)
     file = st_fault_refuses("prompt.stream") ? NULL : fdopen(fd, "r");
     if (file == NULL) {
         close(fd);
-        return st_error(STRATA_E_NOMEM, "--prompt-file %s", path);
+        return st_error(STRATA_E_NOMEM, "no memory for --prompt-file %s", path);
     }
     st = from_stream(p, from, file, &was);
     fclose(file);

@@ -55,7 +55,7 @@ static strata_status fault(const char *where, const char *key, const char *patte
 
 static strata_status no_memory(void)
 {
-    return st_error(STRATA_E_NOMEM, "patterns of an adapter");
+    return st_error(STRATA_E_NOMEM, "no memory for patterns of an adapter");
 }
 
 static strata_status compile(struct st_adapter_pattern *p, const char *whole_text, bool whole, const char *where, const char *key)

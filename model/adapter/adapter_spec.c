@@ -33,7 +33,7 @@ static strata_status fault(const struct st_adapter_spec *spec, const char *key, 
 
 static strata_status no_memory(void)
 {
-    return st_error(STRATA_E_NOMEM, "settings of an adapter");
+    return st_error(STRATA_E_NOMEM, "no memory for settings of an adapter");
 }
 
 static bool is_string(const st_json *n)

@@ -7,8 +7,26 @@
 #include "core/system/file.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+static const char standard_input[] = "standard input";
+
+static bool is_standard_input(const char *path)
+{
+    return strcmp(path, "-") == 0;
+}
+
+void st_texts_name(char *out, size_t room, const char *const *paths, uint32_t count)
+{
+    const char *first = count == 0 ? "no text" : is_standard_input(paths[0]) ? standard_input : paths[0];
+
+    if (count > 1)
+        snprintf(out, room, "%.900s and %u more", first, count - 1);
+    else
+        snprintf(out, room, "%.900s", first);
+}
 
 /* Reads to the end; *bytes: how many there were. */
 static strata_status read_stream(const struct st_texts *t, int fd, const char *name, uint64_t *bytes)
@@ -38,15 +56,14 @@ static strata_status read_stream(const struct st_texts *t, int fd, const char *n
 /* Standard input may be a file whose beginning has already been read. */
 static strata_status read_standard_input(const struct st_texts *t)
 {
-    static const char name[] = "standard input";
     struct st_file_identity was;
     uint64_t bytes;
     strata_status st;
 
-    if ((st = st_file_identify(&was, STDIN_FILENO, name)) != STRATA_OK ||
-        (st = read_stream(t, STDIN_FILENO, name, &bytes)) != STRATA_OK)
+    if ((st = st_file_identify(&was, STDIN_FILENO, standard_input)) != STRATA_OK ||
+        (st = read_stream(t, STDIN_FILENO, standard_input, &bytes)) != STRATA_OK)
         return st;
-    return st_file_check_unchanged(STDIN_FILENO, &was, name);
+    return st_file_check_unchanged(STDIN_FILENO, &was, standard_input);
 }
 
 static strata_status read_text(const struct st_texts *t, const char *path)
@@ -56,7 +73,7 @@ static strata_status read_text(const struct st_texts *t, const char *path)
     strata_status st;
     int fd;
 
-    if (strcmp(path, "-") == 0)
+    if (is_standard_input(path))
         return read_standard_input(t);
     if ((st = st_file_open_stream(&fd, &was, path, STRATA_E_INPUT)) != STRATA_OK)
         return st;

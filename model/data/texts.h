@@ -17,6 +17,8 @@ struct st_texts {
     strata_status (*end)(void *context);
     void *context;
 };
+/** What messages call them: "a.txt", "standard input", "a.txt and 2 more". */
+void st_texts_name(char *out, size_t room, const char *const *paths, uint32_t count);
 /** Whether a file of this name holds rows, as JSON. */
 bool st_texts_are_rows(const char *path);
 /** Rows, too, are read as they are written, which a notice says of each file.

@@ -134,7 +134,7 @@ static strata_status open_header(struct st_token_meta **out, const char *path, u
     *out = NULL;
     if (m == NULL || asprintf(&m->path, "%s%s", path, ST_TOKEN_META_SUFFIX) < 0) {
         free(m);
-        return st_error(STRATA_E_NOMEM, "%s%s", path, ST_TOKEN_META_SUFFIX);
+        return st_error(STRATA_E_NOMEM, "no memory for %s%s", path, ST_TOKEN_META_SUFFIX);
     }
     m->fd = -1;
     if ((st_fault_refuses("token_meta.access") || access(m->path, F_OK) != 0) && errno == ENOENT) {

@@ -34,7 +34,7 @@ static void note_cut(const struct st_token_set *s, const struct part *p, uint64_
 {
     if (cut > 0)
         st_log(ST_LOG_NOTICE, "%s: %llu of %llu documents are longer than a sequence of %u tokens and are cut: raise --seq-len",
-               st_token_file_path(p->file), (unsigned long long)cut, (unsigned long long)p->meta->documents, s->seq);
+               st_token_file_name(p->file), (unsigned long long)cut, (unsigned long long)p->meta->documents, s->seq);
 }
 
 /* One document a window. */
@@ -52,12 +52,12 @@ static uint64_t count_rows(const struct st_token_set *s, const struct part *p)
 static strata_status keep_documents(const struct st_token_set *s, struct part *p)
 {
     const struct st_token_meta *m = p->meta;
-    const char *path = st_token_file_path(p->file);
+    const char *name = st_token_file_name(p->file);
     strata_status st = STRATA_OK;
 
     p->documents = st_fault("token_set.alloc", 0) < 0 ? NULL : malloc((m->documents + 1) * sizeof(*p->documents));
     if (p->documents == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: no memory for %llu documents", path, (unsigned long long)m->documents);
+        return st_error(STRATA_E_NOMEM, "%s: no memory for %llu documents", name, (unsigned long long)m->documents);
     for (uint64_t i = 0; i < m->documents && st == STRATA_OK; i++) {
         const uint64_t length = m->starts[i + 1] - m->starts[i], seen = length < s->seq ? length : s->seq;
         bool any;
@@ -67,11 +67,11 @@ static strata_status keep_documents(const struct st_token_set *s, struct part *p
             p->documents[p->document_count++] = (uint32_t)i;
     }
     if (st == STRATA_OK && p->document_count == 0)
-        st = st_error(STRATA_E_INPUT, "%s: none of %llu documents has a token to train among its first %u: raise --seq-len", path,
+        st = st_error(STRATA_E_INPUT, "%s: none of %llu documents has a token to train among its first %u: raise --seq-len", name,
                       (unsigned long long)m->documents, s->seq);
     else if (st == STRATA_OK && p->document_count < m->documents)
         st_log(ST_LOG_NOTICE, "%s: %llu of %llu documents have nothing to train among their first %u tokens and are left out",
-               path, (unsigned long long)(m->documents - p->document_count), (unsigned long long)m->documents, s->seq);
+               name, (unsigned long long)(m->documents - p->document_count), (unsigned long long)m->documents, s->seq);
     return st;
 }
 
@@ -94,24 +94,24 @@ static strata_status count_windows(const struct st_token_set *s, struct part *p,
     }
     if (count < (uint64_t)s->seq + 1)
         return st_error(STRATA_E_INPUT, "%s: %llu tokens are fewer than one window of %llu: lower --seq-len",
-                        st_token_file_path(p->file), (unsigned long long)count, (unsigned long long)s->seq + 1);
+                        st_token_file_name(p->file), (unsigned long long)count, (unsigned long long)s->seq + 1);
     *windows = (count - 1) / s->seq;
     return STRATA_OK;
 }
 
-static strata_status add_file(struct st_token_set *s, const char *path)
+static strata_status add_file(struct st_token_set *s, const char *path, const char *name)
 {
     struct part *p = &s->parts[s->count];
     uint64_t windows = 0;
     strata_status st;
 
-    if ((st = st_token_file_open(&p->file, path, s->vocab)) != STRATA_OK)
+    if ((st = st_token_file_open_as(&p->file, path, name, s->vocab)) != STRATA_OK)
         return st;
     p->meta = st_token_file_meta(p->file);
     p->window_first = s->windows;
     s->count++;
     if (st_token_file_vocab(p->file) != 0 && st_token_file_vocab(p->file) < s->vocab / 2)
-        st_log(ST_LOG_NOTICE, "%s has a vocabulary of %u tokens, the model has %u: was it made with the model's tokenizer?", path,
+        st_log(ST_LOG_NOTICE, "%s has a vocabulary of %u tokens, the model has %u: was it made with the model's tokenizer?", name,
                st_token_file_vocab(p->file), s->vocab);
     st = count_windows(s, p, &windows);
     if (st == STRATA_OK)
@@ -136,7 +136,8 @@ static double bytes_per_token(const struct st_token_set *s)
     return bytes / tokens;
 }
 
-strata_status st_token_set_open(struct st_token_set **out, const char *const *paths, uint32_t count, uint32_t vocab, uint32_t seq)
+static strata_status open_set(struct st_token_set **out, const char *const *paths, const char *const *names, uint32_t count,
+                              uint32_t vocab, uint32_t seq)
 {
     struct st_token_set *s;
     strata_status st = STRATA_OK;
@@ -145,14 +146,14 @@ strata_status st_token_set_open(struct st_token_set **out, const char *const *pa
         return st_error(STRATA_E_INVAL, count == 0 ? "no token files" : "a sequence length of 0");
     s = calloc(1, sizeof(*s));
     if (s == NULL)
-        return st_error(STRATA_E_NOMEM, "token files");
+        return st_error(STRATA_E_NOMEM, "no memory for token files");
     s->seq = seq;
     s->vocab = vocab;
     s->parts = calloc(count, sizeof(*s->parts));
     if (s->parts == NULL)
-        st = st_error(STRATA_E_NOMEM, "%u token files", count);
+        st = st_error(STRATA_E_NOMEM, "no memory for %u token files", count);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
-        st = add_file(s, paths[i]);
+        st = add_file(s, paths[i], names[i]);
     if (st != STRATA_OK) {
         st_token_set_close(s);
         return st;
@@ -160,6 +161,16 @@ strata_status st_token_set_open(struct st_token_set **out, const char *const *pa
     s->bytes_per_token = bytes_per_token(s);
     *out = s;
     return STRATA_OK;
+}
+
+strata_status st_token_set_open(struct st_token_set **out, const char *const *paths, uint32_t count, uint32_t vocab, uint32_t seq)
+{
+    return open_set(out, paths, paths, count, vocab, seq);
+}
+
+strata_status st_token_set_open_as(struct st_token_set **out, const char *path, const char *name, uint32_t vocab, uint32_t seq)
+{
+    return open_set(out, &path, &name, 1, vocab, seq);
 }
 
 void st_token_set_close(struct st_token_set *s)
@@ -254,7 +265,7 @@ static strata_status check_window(const struct st_token_set *s, const struct st_
     for (uint32_t i = 0; i < s->seq; i++)
         good &= s->vocab == 0 || (uint32_t)tokens[i] < s->vocab;
     if (!good)
-        return st_error(STRATA_E_INPUT, "%s changed while it was read: a token is outside the vocabulary", st_token_file_path(f));
+        return st_error(STRATA_E_INPUT, "%s changed while it was read: a token is outside the vocabulary", st_token_file_name(f));
     return st_token_file_check_unchanged(f);
 }
 

@@ -43,6 +43,8 @@ const char *st_token_file_inputs(const struct st_token_file *f);
 struct st_token_set;
 strata_status st_token_set_open(struct st_token_set **out, const char *const *paths, uint32_t count, uint32_t vocab,
                                 uint32_t seq);
+/** The same of one file, which messages call `name`: that of the texts that it was made of. */
+strata_status st_token_set_open_as(struct st_token_set **out, const char *path, const char *name, uint32_t vocab, uint32_t seq);
 void st_token_set_close(struct st_token_set *s);
 uint64_t st_token_set_windows(const struct st_token_set *s);
 /** Whether a window may hold several documents with borders between them. */

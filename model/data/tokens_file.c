@@ -19,7 +19,7 @@
 
 struct st_token_file {
     int fd;
-    char path[ST_PATH_MAX];
+    char path[ST_PATH_MAX], name[ST_PATH_MAX]; /* name: in messages */
     struct st_file_identity identity;
     struct st_token_header header;
     uint32_t header_sum;        /* low bits of its checksum */
@@ -132,7 +132,7 @@ static strata_status check_tokens(const struct st_token_file *f, const void *tok
         const uint32_t token = token_at(tokens, i, token_bytes);
 
         if (token >= end)
-            return st_error(STRATA_E_INPUT, "%s: token %llu is %u, %s ends at %u: %s", f->path, (unsigned long long)(first + i),
+            return st_error(STRATA_E_INPUT, "%s: token %llu is %u, %s ends at %u: %s", f->name, (unsigned long long)(first + i),
                             token, own != 0 ? "the vocabulary in its header" : "the model's vocabulary", end - 1,
                             own != 0 ? "the file is damaged" : "another tokenizer made this file");
     }
@@ -144,7 +144,7 @@ static strata_status check_vocab(const struct st_token_file *f, uint32_t vocab)
     if (f->header.vocab <= vocab)
         return STRATA_OK;
     return st_error(STRATA_E_INPUT,
-                    "%s: its header names a vocabulary of %u tokens, the model has %u: another tokenizer made this file", f->path,
+                    "%s: its header names a vocabulary of %u tokens, the model has %u: another tokenizer made this file", f->name,
                     f->header.vocab, vocab);
 }
 
@@ -160,14 +160,14 @@ static strata_status check_digest(const struct st_token_file *f, const struct st
         return STRATA_OK;
     return st_error(STRATA_E_INPUT,
                     "%s is not for the tokens in %s: make both files again with strata tokens, or remove the first",
-                    f->meta->path, f->path);
+                    f->meta->path, f->name);
 }
 
 static strata_status scan(const struct st_token_file *f, struct st_digest *digest, uint32_t vocab)
 {
     const uint64_t step = SCAN_BYTES / f->header.token_bytes;
     void *buf = malloc(SCAN_BYTES);
-    strata_status st = buf != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "%s", f->path);
+    strata_status st = buf != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory to read %s", f->name);
 
     for (uint64_t at = 0; at < f->header.count && st == STRATA_OK; at += step) {
         const uint64_t count = f->header.count - at < step ? f->header.count - at : step;
@@ -200,12 +200,12 @@ strata_status st_token_file_read(const struct st_token_file *f, uint64_t first, 
 {
     const uint64_t bytes = f->header.token_bytes;
 
-    return st_file_read_at(f->fd, out, count * bytes, ST_TOKEN_HEADER_BYTES + first * bytes, f->path);
+    return st_file_read_at(f->fd, out, count * bytes, ST_TOKEN_HEADER_BYTES + first * bytes, f->name);
 }
 
 strata_status st_token_file_check_unchanged(const struct st_token_file *f)
 {
-    return st_file_check_unchanged(f->fd, &f->identity, f->path);
+    return st_file_check_unchanged(f->fd, &f->identity, f->name);
 }
 
 static strata_status read_header(struct st_token_file *f)
@@ -213,20 +213,21 @@ static strata_status read_header(struct st_token_file *f)
     unsigned char header[ST_TOKEN_HEADER_BYTES] = {0};
     const uint64_t file_bytes = f->identity.bytes;
     const uint64_t bytes = file_bytes < sizeof(header) ? file_bytes : sizeof(header);
-    const strata_status st = st_file_read_at(f->fd, header, bytes, 0, f->path);
+    const strata_status st = st_file_read_at(f->fd, header, bytes, 0, f->name);
 
     f->header_sum = (uint32_t)st_checksum64(header, sizeof(header));
-    return st == STRATA_OK ? st_token_header_parse(&f->header, header, bytes, file_bytes, f->path) : st;
+    return st == STRATA_OK ? st_token_header_parse(&f->header, header, bytes, file_bytes, f->name) : st;
 }
 
-strata_status st_token_file_open(struct st_token_file **out, const char *path, uint32_t vocab)
+strata_status st_token_file_open_as(struct st_token_file **out, const char *path, const char *name, uint32_t vocab)
 {
     struct st_token_file *f = calloc(1, sizeof(*f));
     strata_status st;
 
     if (f == NULL)
-        return st_error(STRATA_E_NOMEM, "%s", path);
+        return st_error(STRATA_E_NOMEM, "no memory for %s", name);
     f->fd = -1;
+    snprintf(f->name, sizeof(f->name), "%s", name);
     if ((st = st_path_copy(f->path, path)) == STRATA_OK &&
         (st = st_file_open(&f->fd, &f->identity, path, STRATA_E_INPUT)) == STRATA_OK && (st = read_header(f)) == STRATA_OK &&
         (vocab == 0 || (st = check_vocab(f, vocab)) == STRATA_OK))
@@ -239,6 +240,11 @@ strata_status st_token_file_open(struct st_token_file **out, const char *path, u
     }
     *out = f;
     return STRATA_OK;
+}
+
+strata_status st_token_file_open(struct st_token_file **out, const char *path, uint32_t vocab)
+{
+    return st_token_file_open_as(out, path, path, vocab);
 }
 
 void st_token_file_close(struct st_token_file *f)
@@ -284,4 +290,9 @@ const struct st_token_meta *st_token_file_meta(const struct st_token_file *f)
 const char *st_token_file_path(const struct st_token_file *f)
 {
     return f->path;
+}
+
+const char *st_token_file_name(const struct st_token_file *f)
+{
+    return f->name;
 }

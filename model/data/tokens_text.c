@@ -206,9 +206,10 @@ static strata_status start(struct job *j, const struct st_texts *texts, const ch
 }
 
 /* Both files are one data set: they get their names together. */
-static strata_status finish(struct job *j, struct st_tokens_report *r)
+static strata_status finish(struct job *j, const struct st_texts *texts, struct st_tokens_report *r)
 {
     struct st_token_writer *const writers[2] = {j->train.writer, j->heldout.writer};
+    char name[ST_PATH_MAX];
     strata_status st;
 
     if (j->fill > 0 && (st = block_done(j, true)) != STRATA_OK)
@@ -218,12 +219,13 @@ static strata_status finish(struct job *j, struct st_tokens_report *r)
     r->source_bytes = j->train.source_bytes;
     r->heldout_bytes = j->heldout.source_bytes;
     r->replaced = j->train.replaced + j->heldout.replaced;
+    st_texts_name(name, sizeof(name), texts->paths, texts->count);
     if (r->tokens == 0)
-        return st_error(STRATA_E_INPUT, "%s: the text is empty", j->train.path);
+        return st_error(STRATA_E_INPUT, "%s: the text is empty", name);
     if (j->every > 0 && r->heldout_tokens == 0)
         return st_error(STRATA_E_INPUT,
-                        "%s: the text is too short to set every %lluth block of %u bytes aside: give more text, or no --heldout",
-                        j->train.path, (unsigned long long)j->every, BLOCK_BYTES);
+                        "%s: %llu bytes are too few to set every %lluth block of %u bytes aside: give more text, or no --heldout",
+                        name, (unsigned long long)r->source_bytes, (unsigned long long)j->every, BLOCK_BYTES);
     j->train.writer = j->heldout.writer = NULL;
     return st_token_writer_finish_two(writers, (const uint64_t[]){r->source_bytes, r->heldout_bytes});
 }
@@ -238,7 +240,7 @@ static strata_status run(struct job *j, const char *const *texts, uint32_t count
     if (st == STRATA_OK)
         st = st_texts_read(&all);
     if (st == STRATA_OK)
-        st = finish(j, &r);
+        st = finish(j, &all, &r);
     if (st == STRATA_OK && report != NULL)
         *report = r;
     output_close(&j->train);

@@ -119,10 +119,10 @@ static strata_status write_config(struct st_hf_adapter_writer *w, const struct s
     strata_status st;
 
     if (file == NULL)
-        return st_error(STRATA_E_NOMEM, "%s", o->dir);
+        return st_error(STRATA_E_NOMEM, "no memory for %s", o->dir);
     put_config(file, st_adapter_spec_object(o->spec), o->model, o->base);
     if (fclose(file) != 0)
-        st = st_error(STRATA_E_NOMEM, "%s", o->dir);
+        st = st_error(STRATA_E_NOMEM, "no memory for %s", o->dir);
     else if ((st = st_path_join(path, o->dir, ST_ADAPTER_CONFIG_NAME)) == STRATA_OK &&
              (st = st_new_file_create(&w->config, path, o->overwrite ? ST_NEW_FILE_OVERWRITE : 0)) == STRATA_OK)
         st = st_new_file_write_at(&w->config, text, bytes, 0);
@@ -160,7 +160,7 @@ static strata_status place_tensors(struct st_hf_adapter_writer *w)
 {
     w->places = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(w->m->tensor_count, sizeof(*w->places));
     if (w->places == NULL)
-        return st_error(STRATA_E_NOMEM, "%u tensors", w->m->tensor_count);
+        return st_error(STRATA_E_NOMEM, "no memory for %u tensors", w->m->tensor_count);
     for (uint32_t i = 0; i < w->m->tensor_count; i++) {
         const char *name = w->m->tensors[i].name;
 
@@ -183,7 +183,7 @@ static strata_status create(struct st_hf_adapter_writer *w, const struct st_hf_a
         return st;
     w->at = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(w->count, sizeof(*w->at));
     if (w->at == NULL)
-        return st_error(STRATA_E_NOMEM, "%s", o->dir);
+        return st_error(STRATA_E_NOMEM, "no memory for %s", o->dir);
     if ((st = st_path_join(path, o->dir, ST_ADAPTER_WEIGHTS_NAME)) != STRATA_OK ||
         (st = st_new_file_create(&w->weights, path, flags)) != STRATA_OK)
         return st;
@@ -199,7 +199,7 @@ strata_status st_hf_adapter_writer_open(struct st_hf_adapter_writer **out, const
     strata_status st;
 
     if (w == NULL)
-        return st_error(STRATA_E_NOMEM, "%s", output->dir);
+        return st_error(STRATA_E_NOMEM, "no memory for %s", output->dir);
     w->config.fd = w->weights.fd = w->lock = -1;
     if ((st = create(w, output)) != STRATA_OK) {
         st_hf_adapter_writer_abort(w);

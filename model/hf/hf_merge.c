@@ -228,7 +228,7 @@ static strata_status create_files(struct merger *m)
 
     m->files = st_fault("merge.alloc", 0) < 0 ? NULL : calloc(count, sizeof(*m->files));
     if (m->files == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: %u files", m->how->out, count);
+        return st_error(STRATA_E_NOMEM, "no memory for %s: %u files", m->how->out, count);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
         const struct st_hf_file from = st_hf_reader_file(m->base, i);
 
@@ -289,7 +289,7 @@ static strata_status list_changes(struct merger *m)
 
     m->changes = st_fault("merge.alloc", 0) < 0 ? NULL : calloc((size_t)how->count + 1, sizeof(*m->changes));
     if (m->changes == NULL)
-        return st_error(STRATA_E_NOMEM, "%s: %u tensors", how->dir, how->count);
+        return st_error(STRATA_E_NOMEM, "no memory for %s: %u tensors", how->dir, how->count);
     for (uint32_t i = 0; i < how->count; i++) {
         const struct st_hf_adapted *a = &how->tensors[i];
 
@@ -393,7 +393,7 @@ static strata_status merge(struct merger *m)
         return st;
     m->part = st_fault("merge.alloc", 0) < 0 ? NULL : malloc(PART_BYTES);
     if (m->part == NULL)
-        return st_error(STRATA_E_NOMEM, "%s", how->out);
+        return st_error(STRATA_E_NOMEM, "no memory for %s", how->out);
     st = advance(m, 0);
     if (st == STRATA_OK)
         st = write_all(m);

@@ -76,7 +76,7 @@ static strata_status open_file(struct st_hf_reader *r, const char *dir, const ch
 static strata_status alloc_files(struct st_hf_reader *r, uint32_t count, const char *dir)
 {
     r->files = calloc(count, sizeof(*r->files));
-    return r->files != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "%s: %u files", dir, count);
+    return r->files != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for %s: %u files", dir, count);
 }
 
 /* Checks that shards and index name the same tensors in the same files. */
@@ -284,7 +284,7 @@ static strata_status reader_open(struct st_hf_reader **out, const struct st_mode
     strata_status st;
 
     if (r == NULL)
-        return st_error(STRATA_E_NOMEM, "%s", dir);
+        return st_error(STRATA_E_NOMEM, "no memory for %s", dir);
     r->m = m;
     r->trained_alone = trained_alone;
     r->places = calloc(m->tensor_count, sizeof(*r->places));
@@ -292,7 +292,7 @@ static strata_status reader_open(struct st_hf_reader **out, const struct st_mode
     if (m->config.quantised)
         r->packed = calloc(m->tensor_count, sizeof(*r->packed));
     if (r->places == NULL || r->by_name == NULL || (m->config.quantised && r->packed == NULL)) {
-        st = st_error(STRATA_E_NOMEM, "%s: %u tensors", dir, m->tensor_count);
+        st = st_error(STRATA_E_NOMEM, "no memory for %s: %u tensors", dir, m->tensor_count);
         goto fail;
     }
     for (uint32_t i = 0; i < m->tensor_count; i++)

@@ -213,7 +213,7 @@ static strata_status compare(const struct side_file *f, const char *path, unsign
 static strata_status leave_out(struct st_hf_source *s, const char *to)
 {
     unsigned char *parts = malloc(2 * (size_t)PART_BYTES);
-    strata_status st = parts != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "%s", to);
+    strata_status st = parts != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for %s", to);
     char path[ST_PATH_MAX];
     uint32_t kept = 0;
 
@@ -334,11 +334,11 @@ strata_status st_hf_source_open(struct st_hf_source **out, const char *dir, cons
     strata_status st = STRATA_OK;
 
     if (s == NULL)
-        return st_error(STRATA_E_NOMEM, "%s", to);
+        return st_error(STRATA_E_NOMEM, "no memory for %s", to);
     s->generation.fd = -1;
     s->files = calloc(FILES_MAX, sizeof(*s->files));
     if (s->files == NULL)
-        st = st_error(STRATA_E_NOMEM, "%s", to);
+        st = st_error(STRATA_E_NOMEM, "no memory for %s", to);
     if (st == STRATA_OK && dir != NULL)
         st = open_directory(s, dir, dtype);
     if (st == STRATA_OK && tokenizer != NULL)
@@ -373,7 +373,7 @@ void st_hf_source_close(struct st_hf_source *s)
 static strata_status copy_bytes(struct st_new_file *file, const struct side_file *f, const char *from)
 {
     unsigned char *part = malloc(PART_BYTES);
-    strata_status st = part != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "%s", from);
+    strata_status st = part != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for %s", from);
 
     for (uint64_t at = 0; at < f->identity.bytes && st == STRATA_OK; at += PART_BYTES) {
         const uint64_t bytes = f->identity.bytes - at < PART_BYTES ? f->identity.bytes - at : PART_BYTES;
@@ -418,7 +418,7 @@ strata_status st_hf_source_copy_files(struct st_hf_copies **out, const struct st
     strata_status st = STRATA_OK;
 
     if (copies == NULL)
-        return st_error(STRATA_E_NOMEM, "%s", to);
+        return st_error(STRATA_E_NOMEM, "no memory for %s", to);
     for (uint32_t i = 0; i < s->count && st == STRATA_OK; i++) {
         struct st_new_file *file = &copies->files[copies->count++];
 

@@ -77,10 +77,10 @@ static strata_status put_text(const struct st_hf_writer *w, struct st_new_file *
     strata_status st;
 
     if (stream == NULL)
-        return st_error(STRATA_E_NOMEM, "%s", name);
+        return st_error(STRATA_E_NOMEM, "no memory for %s", name);
     put(w->m, stream);
     if (fclose(stream) != 0)
-        st = st_error(STRATA_E_NOMEM, "%s", name);
+        st = st_error(STRATA_E_NOMEM, "no memory for %s", name);
     else
         st = st_hf_output_put(file, w->dir, name, text, bytes, w->overwrite);
     free(text);
@@ -113,7 +113,7 @@ strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model
     strata_status st;
 
     if (w == NULL)
-        return st_error(STRATA_E_NOMEM, "%s", dir);
+        return st_error(STRATA_E_NOMEM, "no memory for %s", dir);
     w->m = m;
     w->weights.fd = w->config.fd = w->generation.fd = w->lock = -1;
     if (dir[0] == '\0' || (size_t)snprintf(w->dir, sizeof(w->dir), "%s", dir) >= sizeof(w->dir)) {
@@ -124,7 +124,7 @@ strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model
     w->tensor_at = calloc(m->tensor_count, sizeof(*w->tensor_at));
     w->pages = calloc(m->workload.page_count, sizeof(*w->pages));
     if (w->tensor_at == NULL || w->pages == NULL) {
-        st = st_error(STRATA_E_NOMEM, "%s", dir);
+        st = st_error(STRATA_E_NOMEM, "no memory for %s", dir);
         goto fail;
     }
     if ((st = st_path_join(path, dir, ST_HF_WEIGHTS_NAME)) != STRATA_OK ||

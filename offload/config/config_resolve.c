@@ -185,7 +185,7 @@ static void resolve_saving(struct st_config_source *src, const struct st_config 
 
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]) && config->save[0] == '\0'; i++)
         if (st_source_given(src, paths[i]))
-            st_source_note(src, paths[i], "not used: strata.save (--save) names no directory");
+            st_source_announce(src, paths[i], "not used: strata.save (--save) names no directory, so nothing is saved");
 }
 
 static void resolve_lora(struct st_config_source *src, const struct st_config *config)

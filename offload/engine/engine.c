@@ -132,7 +132,7 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
     strata_status st;
 
     if (eng == NULL)
-        return st_error(STRATA_E_NOMEM, "engine");
+        return st_error(STRATA_E_NOMEM, "no memory for engine");
     pthread_mutex_init(&eng->lock, NULL);
     pthread_cond_init(&eng->wake, NULL);
     eng->program = opts->program;

@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -42,4 +43,6 @@ void fault_walk_end(struct fault_walk *walk, strata_status st)
         fail_msg("nothing failed, the run did with status %d: %s", st, strata_last_error());
     if (st != STRATA_OK && strata_last_error()[0] == '\0')
         fail_msg("passage %u of %s failed: status %d and no sentence", walk->after, site_of(walk), st);
+    if (st == STRATA_E_NOMEM && strstr(strata_last_error(), "memory") == NULL && strstr(strata_last_error(), "ulimit") == NULL)
+        fail_msg("\"%s\" does not say what is lacking", strata_last_error());
 }

@@ -470,9 +470,9 @@ static void test_bad_texts_are_refused(void **state)
     out = scratch_path("out.bin");
     assert_refused(st_tokens_from_text(NULL, &source, 1, out, 0.0, true, &report), STRATA_E_INPUT, "text: No such file");
     write_file(source, "", 0);
-    assert_refused(st_tokens_from_text(NULL, &source, 1, out, 0.0, true, &report), STRATA_E_INPUT, "the text is empty");
+    assert_refused(st_tokens_from_text(NULL, &source, 1, out, 0.0, true, &report), STRATA_E_INPUT, "text: the text is empty");
     write_file(source, text, 100000);
-    assert_refused(st_tokens_from_text(NULL, &source, 1, out, 0.1, true, &report), STRATA_E_INPUT, "too short");
+    assert_refused(st_tokens_from_text(NULL, &source, 1, out, 0.1, true, &report), STRATA_E_INPUT, "too few to set");
     assert_refused(st_tokens_from_text(NULL, &source, 1, out, 0.6, true, &report), STRATA_E_INVAL, "held-out part of 0.6");
     assert_refused(st_tokens_from_text(NULL, &source, 1, out, -0.1, true, &report), STRATA_E_INVAL, "held-out part of -0.1");
     source = scratch_dir;
