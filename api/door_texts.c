@@ -58,12 +58,7 @@ static void note(const struct st_tokenize_report *r, uint32_t seq)
     if (r->truncated > 0)
         st_log(ST_LOG_NOTICE, "%llu conversations are longer than a sequence of %u tokens and are cut: raise --seq-len",
                (unsigned long long)r->truncated, seq);
-    for (unsigned odd = ST_ROW_FINE + 1; odd < ST_ROW_ODDS; odd++)
-        if (r->dropped[odd] > 0)
-            st_log(ST_LOG_NOTICE, "%llu rows are left out: %s", (unsigned long long)r->dropped[odd],
-                   st_row_odd_text((enum st_row_odd)odd));
-    if (r->refusal[0] != '\0')
-        st_log(ST_LOG_NOTICE, "the first row that the template refuses: %s", r->refusal);
+    st_tokenize_note_dropped(r);
 }
 
 static strata_status write_tokens(const struct st_tokenize_opts *how)

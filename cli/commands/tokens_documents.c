@@ -122,8 +122,6 @@ static void note(const struct st_tokenize_report *r)
                (ull)r->unended, (ull)r->answers);
     if (r->endless)
         st_log(ST_LOG_NOTICE, "no file beside the tokenizer names the token that ends a text (eos_token): documents have none");
-    if (r->refusal[0] != '\0')
-        st_log(ST_LOG_NOTICE, "the first row that the template refuses: %s", r->refusal);
 }
 
 static void print_part(const struct st_tokenize_report *r, uint32_t i, const char *path)
@@ -150,7 +148,8 @@ static void print_text(const struct st_tokenize_opts *o, const struct st_tokeniz
         st_print(stdout, "truncated to %u tokens: %llu documents\n", o->seq_len, (ull)r->truncated);
     for (unsigned odd = ST_ROW_FINE + 1; odd < ST_ROW_ODDS; odd++)
         if (r->dropped[odd] > 0)
-            st_print(stdout, "dropped: %llu, %s\n", (ull)r->dropped[odd], st_row_odd_text((enum st_row_odd)odd));
+            st_print(stdout, "dropped: %llu, %s; the first: %s\n", (ull)r->dropped[odd], st_row_odd_text((enum st_row_odd)odd),
+                     r->first[odd]);
 }
 
 static void print_json(const struct st_tokenize_opts *o, const struct st_tokenize_report *r)

@@ -112,13 +112,22 @@ static strata_status status_of_errno(int err)
 
 const char *st_errno_text(int err, char buf[ST_ERRNO_BYTES])
 {
-    const char *text = strerror_r(err, buf, ST_ERRNO_BYTES);
+    static const struct {
+        int err;
+        __rlimit_resource_t resource;
+        const char *text, *unit;
+    } limits[] = {{EFBIG, RLIMIT_FSIZE, "File too large: ulimit -f", " bytes"},
+                  {EMFILE, RLIMIT_NOFILE, "Too many open files: ulimit -n", ""}};
     struct rlimit limit;
 
-    if (err != EFBIG || getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-        return text;
-    snprintf(buf, ST_ERRNO_BYTES, "File too large: ulimit -f allows %llu bytes", (unsigned long long)limit.rlim_cur);
-    return buf;
+    if (err == ENAMETOOLONG)
+        return "File name too long: most file systems allow 255 bytes, of which an unfinished file needs 28";
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
+        if (err == limits[i].err && getrlimit(limits[i].resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+            snprintf(buf, ST_ERRNO_BYTES, "%s allows %llu%s", limits[i].text, (unsigned long long)limit.rlim_cur, limits[i].unit);
+            return buf;
+        }
+    return strerror_r(err, buf, ST_ERRNO_BYTES);
 }
 
 strata_status st_error_errno(int err, const char *fmt, ...)

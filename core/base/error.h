@@ -24,7 +24,7 @@ strata_status st_error_errno(int err, const char *fmt, ...) __attribute__((forma
 /** Report an argument that is NULL: E_INVAL, naming function and argument. */
 strata_status st_error_missing(const char *function, const char *what);
 
-/** The system's text for an errno value; for EFBIG with the limit that ulimit -f sets, if there is one. */
+/** The system's text for an errno value; for EFBIG and EMFILE with the limit that ulimit sets, if there is one. */
 #define ST_ERRNO_BYTES 160
 const char *st_errno_text(int err, char buf[ST_ERRNO_BYTES]);
 

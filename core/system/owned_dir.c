@@ -41,6 +41,8 @@ strata_status st_owned_dir_error(int err, const char *what, const char *path, co
                         option);
     case ENOMEM:
         return st_error(STRATA_E_NOMEM, "%s %s: %s", what, path, text);
+    case EMFILE:
+        return st_error(STRATA_E_IO, "%s %s: %s: raise it", what, path, text);
     default:
         return st_error(STRATA_E_IO, "%s %s: %s: name a directory that can be written with %s", what, path, text, option);
     }

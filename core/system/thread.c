@@ -22,7 +22,7 @@ strata_status st_thread_start(pthread_t *out, const char *name, void *(*main)(vo
     if (err != 0) {
         char reason[128];
 
-        return st_error(STRATA_E_NOMEM, "thread %s could not be started: %s: see ulimit -u", name,
+        return st_error(STRATA_E_NOMEM, "thread %s could not be started: %s: see ulimit -u, and ulimit -v if it is set", name,
                         strerror_r(err, reason, sizeof(reason)));
     }
     (void)pthread_setname_np(*out, name); /* the name is only for display */

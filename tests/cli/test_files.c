@@ -234,6 +234,7 @@ static void outputs_that_others_move_or_remove_are_told_of(void **state)
 
     start(w, &p, NEVER "--metrics {w}/m.jsonl");
     workplace_remove(w, "m.jsonl");
+    take_a_step(&p);
     ended(&p, 143, "m.jsonl was removed or replaced while it was being written");
     start(w, &p, NEVER "--out {w}/out");
     assert_int_equal(rename(from, to), 0);

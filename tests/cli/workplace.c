@@ -223,6 +223,7 @@ int workplace_setup(void **state)
     signal(SIGINT,
            SIG_DFL); /* they are ignored under nohup and in a script's background, and programs started here would be deaf */
     signal(SIGHUP, SIG_DFL);
+    signal(SIGQUIT, SIG_DFL);
     workplace_create(&w);
     *state = &w;
     return 0;

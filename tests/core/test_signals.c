@@ -145,7 +145,8 @@ static int start_signals(void **state)
     sigset_t before;
 
     (void)state;
-    signal(SIGHUP, SIG_DFL); /* not as nohup left it */
+    for (size_t i = 0; i < COUNT(that_end); i++)
+        signal(that_end[i], SIG_DFL); /* not as nohup, or a shell that starts something beside it, left it */
     signal(SIGUSR1, SIG_IGN);
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_IGN);

@@ -102,7 +102,8 @@ static void describe(char *out, size_t bytes, const struct st_sample *s, enum st
     size_t fill = 0;
 
     if (odd != ST_ROW_FINE || s->text != NULL) {
-        snprintf(out, bytes, "%s%s", odd != ST_ROW_FINE ? "odd: " : "", odd != ST_ROW_FINE ? st_row_odd_text(odd) : s->text);
+        snprintf(out, bytes, "%s%s%s%s", odd != ST_ROW_FINE ? "odd: " : "", odd != ST_ROW_FINE ? st_row_odd_text(odd) : s->text,
+                 odd == ST_ROW_TURNS ? ", " : "", odd == ST_ROW_TURNS ? strata_last_error() : "");
         return;
     }
     for (const st_json *m = st_json_first(s->messages); m != NULL; m = st_json_next(m))
@@ -160,9 +161,11 @@ static void shapes_are_llama_factorys(void **state)
         {"{\"conversations\": [" TURN("human", "u") "," TURN("gpt", "a") "], \"tools\": \"[\"}",
          "error: here: column \"tools\" is a text that is not JSON"},
         {"{\"conversations\": [" TURN("human", "u") "," TURN("gpt", "a") "], \"tools\": \" \"}", "user=u;assistant=a;"},
-        {"{\"conversations\": [" TURN("gpt", "a") "," TURN("human", "u") "]}", "odd: turns out of order"},
-        {"{\"conversations\": [" TURN("human", "u") "]}", "odd: turns out of order"},
-        {"{\"conversations\": [" TURN("human", "u") "," TURN("bot", "a") "]}", "odd: turns out of order"},
+        {"{\"conversations\": [" TURN("gpt", "a") "," TURN("human", "u") "]}",
+         "odd: turns out of order, turn 1 is from \"gpt\", where \"human\" may stand"},
+        {"{\"conversations\": [" TURN("human", "u") "]}", "odd: turns out of order, the last turn has no answer"},
+        {"{\"conversations\": [" TURN("system", "") "," TURN("human", "u") "," TURN("bot", "a") "]}",
+         "odd: turns out of order, turn 3 is from \"bot\", where \"gpt\" may stand"},
         {"{\"conversations\": [" TURN("system", "u") "]}", "odd: empty"},
         {"{\"conversations\": [" TURN("human", "u") ",{\"from\": \"gpt\"}]}",
          "error: here: column \"conversations\": a turn without"},
@@ -217,7 +220,8 @@ static void dataset_info_names_columns_and_tags(void **state)
         {"talks", "x.json", "{\"m\": [{\"role\": \"user\", \"content\": \"u\"}, {\"role\": \"bot\", \"content\": \"a\"}]}",
          "user=u;assistant=a;"},
         {"talks", "x.json", "{\"m\": [{\"role\": \"system\", \"content\": \"u\"}, {\"role\": \"bot\", \"content\": \"a\"}]}",
-         "odd: turns out of order"}, /* tags that are not named do not exist */
+         "odd: turns out of order, turn 1 is from \"system\", where \"user\" may stand"}, /* tags that are not named do not exist
+                                                                                           */
     };
     static const char *const bad[] = {"hub",   "rank", "image", "open", "split", "none",
                                       "seven", "text", "cols",  "tag",  "nomsg", "missing"};

@@ -321,12 +321,14 @@ static void rows_are_dropped_for_a_reason_or_nothing_is_written(void **state)
     /* the commonest reason is told, whichever it is */
     scratch_put("r.jsonl", "{\"conversations\": []}\n{\"conversations\": []}\n{\"conversations\": [" TURN("human", "u") "]}\n");
     assert_int_equal(tokenize(scratch_path("r.jsonl"), gemma, &r), STRATA_E_INPUT);
-    assert_non_null(strstr(strata_last_error(), "none of 3 rows can be trained; 2: empty"));
+    assert_non_null(strstr(strata_last_error(), "none of 3 rows can be trained; 2: empty: "));
+    assert_non_null(strstr(strata_last_error(), "r.jsonl:1: row 1"));
     scratch_put("r.jsonl", "{\"conversations\": [" TURN("human", "u") "]}\n{\"conversations\": [" TURN(
                                "human", "u") "]}\n"
                                              "{\"conversations\": []}\n");
     assert_int_equal(tokenize(scratch_path("r.jsonl"), gemma, &r), STRATA_E_INPUT);
-    assert_non_null(strstr(strata_last_error(), "none of 3 rows can be trained; 2: turns out of order"));
+    assert_non_null(strstr(strata_last_error(), "none of 3 rows can be trained; 2: turns out of order: "));
+    assert_non_null(strstr(strata_last_error(), "r.jsonl:1: row 1: the last turn has no answer"));
     scratch_put("r.jsonl", "");
     assert_int_equal(tokenize(scratch_path("r.jsonl"), gemma, &r), STRATA_E_INPUT);
     assert_non_null(strstr(strata_last_error(), "there are no rows"));

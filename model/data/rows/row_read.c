@@ -194,11 +194,17 @@ static const char *role_at(const struct st_row_shape *shape, const char *tag, ui
     return is(tag, shape->assistant) || is(tag, shape->function) ? "assistant" : NULL;
 }
 
+/* The usual one of two names, of which a data set may have one alone. */
+static const char *name_of(const char *usual, const char *other)
+{
+    return usual != NULL ? usual : other != NULL ? other : "";
+}
+
 static strata_status put_sharegpt(struct reading *r, enum st_row_odd *odd)
 {
     const st_json *turns = column(r, r->shape->messages), *turn;
     const char *tag, *content, *system = NULL;
-    uint32_t place = 0;
+    uint32_t place = 0, first = 1;
     strata_status st;
 
     if (turns == NULL || st_json_type(turns) != ST_JSON_ARRAY)
@@ -212,6 +218,7 @@ static strata_status put_sharegpt(struct reading *r, enum st_row_odd *odd)
     if (is(tag, r->shape->system_role)) {
         system = content[0] == '\0' ? NULL : content;
         turn = st_json_next(turn);
+        first = 2;
     } else if ((st = text_of(&system, r, r->shape->system)) != STRATA_OK) {
         return st;
     }
@@ -224,8 +231,15 @@ static strata_status put_sharegpt(struct reading *r, enum st_row_odd *odd)
             break;
         put_turn(r, role_at(r->shape, tag, place), content);
     }
-    if (turn != NULL || place == 0 || place % 2 != 0)
-        *odd = place == 0 && turn == NULL ? ST_ROW_EMPTY : ST_ROW_TURNS;
+    if (turn == NULL && place > 0 && place % 2 == 0)
+        return STRATA_OK;
+    *odd = place == 0 && turn == NULL ? ST_ROW_EMPTY : ST_ROW_TURNS;
+    if (turn != NULL)
+        (void)st_error(STRATA_E_INPUT, "turn %u is from \"%.64s\", where \"%s\" may stand", first + place, tag,
+                       place % 2 == 0 ? name_of(r->shape->user, r->shape->observation)
+                                      : name_of(r->shape->assistant, r->shape->function));
+    else
+        (void)st_error(STRATA_E_INPUT, "the last turn has no answer");
     return STRATA_OK;
 }
 

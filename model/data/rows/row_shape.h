@@ -56,6 +56,7 @@ struct st_sample {
     st_json *made;
 };
 /** @param out  freed by st_sample_free(), also where *odd is not ST_ROW_FINE; then it has nothing
+ *  @param odd  ST_ROW_TURNS: strata_last_error() has the turn that may not stand there
  *  E_INPUT, after `place`: a column is missing or holds something else than it should.  E_NOMEM. */
 strata_status st_row_read(struct st_sample *out, enum st_row_odd *odd, const struct st_row_shape *shape, const st_json *row,
                           const char *place);

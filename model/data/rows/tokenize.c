@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/base/log.h"
 #include "core/base/rng.h"
 #include "model/data/rows/row_reader.h"
 #include "model/data/rows/tokenize_internal.h"
@@ -106,7 +107,7 @@ static strata_status one_row(struct st_tokenizing *j, const struct st_row_shape 
     strata_status st = st_row_read(&s, &odd, shape, tree, place);
 
     if (st == STRATA_OK && odd != ST_ROW_FINE)
-        j->report->dropped[odd]++;
+        st_tokenize_drop(j, odd, place, odd == ST_ROW_TURNS ? strata_last_error() : NULL);
     else if (st == STRATA_OK && s.text != NULL)
         st = st_tokenize_text(j, row, s.text, strlen(s.text), place);
     else if (st == STRATA_OK)
@@ -181,6 +182,14 @@ static strata_status read_source(struct st_tokenizing *j, const struct source *s
     return st;
 }
 
+void st_tokenize_note_dropped(const struct st_tokenize_report *r)
+{
+    for (unsigned odd = ST_ROW_FINE + 1; odd < ST_ROW_ODDS; odd++)
+        if (r->dropped[odd] > 0)
+            st_log(ST_LOG_NOTICE, "%llu rows are left out: %s; the first: %s", (unsigned long long)r->dropped[odd],
+                   st_row_odd_text((enum st_row_odd)odd), r->first[odd]);
+}
+
 /* Says the commonest reason. */
 static strata_status nothing_left(const struct st_tokenizing *j)
 {
@@ -192,9 +201,8 @@ static strata_status nothing_left(const struct st_tokenizing *j)
             most = (enum st_row_odd)odd;
     if (most == ST_ROW_FINE)
         return st_error(STRATA_E_INPUT, "there are no rows");
-    return st_error(STRATA_E_INPUT, "none of %llu rows can be trained; %llu: %s%s%s", (unsigned long long)r->rows,
-                    (unsigned long long)r->dropped[most], st_row_odd_text(most), most == ST_ROW_REFUSED ? ": " : "",
-                    most == ST_ROW_REFUSED ? r->refusal : "");
+    return st_error(STRATA_E_INPUT, "none of %llu rows can be trained; %llu: %s: %s", (unsigned long long)r->rows,
+                    (unsigned long long)r->dropped[most], st_row_odd_text(most), r->first[most]);
 }
 
 static strata_status finish(struct st_tokenizing *j)

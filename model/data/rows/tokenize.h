@@ -32,8 +32,11 @@ struct st_tokenize_report {
     char template[ST_PATH_MAX];                            /* where it came from; "": none was needed */
     bool endless;                                          /* texts: no file names the token that ends one */
     bool dated;                                            /* it asked for the date */
-    char refusal[512];                                     /* why the template refused the first row that it did; "" */
+    char first[ST_ROW_ODDS][512];                          /* of the rows dropped: where the first is, and why; "" */
 };
+
+/** Log a notice for each reason why rows were left out: how many, and the first. */
+void st_tokenize_note_dropped(const struct st_tokenize_report *r);
 
 /* Strings are borrowed; zero means not given. */
 struct st_tokenize_opts {

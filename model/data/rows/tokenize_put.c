@@ -111,6 +111,13 @@ static uint64_t cut_text(struct st_tokenizing *j, uint64_t count)
     return text_most(j);
 }
 
+void st_tokenize_drop(struct st_tokenizing *j, enum st_row_odd odd, const char *place, const char *why)
+{
+    if (j->report->dropped[odd]++ == 0)
+        snprintf(j->report->first[odd], sizeof(j->report->first[odd]), "%s%s%s", place, why != NULL ? ": " : "",
+                 why != NULL ? why : "");
+}
+
 strata_status st_tokenize_text(struct st_tokenizing *j, uint64_t row, const char *text, size_t bytes, const char *place)
 {
     const struct st_encode_opts opts = {.add_special = true};
@@ -125,7 +132,7 @@ strata_status st_tokenize_text(struct st_tokenizing *j, uint64_t row, const char
     if (st != STRATA_OK)
         return st;
     if (j->text.count == 0) {
-        j->report->dropped[ST_ROW_EMPTY]++;
+        st_tokenize_drop(j, ST_ROW_EMPTY, place, NULL);
         return STRATA_OK;
     }
     j->report->parts[part].source_bytes += bytes;
@@ -175,8 +182,7 @@ strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const st
         return st;
     st = st_dialog_encode(j->dialog, s->messages, s->variables, false, &j->ids);
     if (st == STRATA_E_INPUT) {
-        if (j->report->dropped[ST_ROW_REFUSED]++ == 0)
-            snprintf(j->report->refusal, sizeof(j->report->refusal), "%s: %s", place, strata_last_error());
+        st_tokenize_drop(j, ST_ROW_REFUSED, place, strata_last_error());
         return STRATA_OK;
     }
     if (st != STRATA_OK)
@@ -185,7 +191,7 @@ strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const st
     for (uint64_t i = 0; i < count; i++)
         trained += j->ids.trained[i];
     if (trained == 0) {
-        j->report->dropped[ST_ROW_UNTRAINED]++;
+        st_tokenize_drop(j, ST_ROW_UNTRAINED, place, NULL);
         return STRATA_OK;
     }
     j->report->answers += j->ids.answers;
@@ -271,7 +277,8 @@ strata_status st_tokenize_file(struct st_tokenizing *j, uint64_t row, const char
         st = st_texts_read(&texts);
     if (st != STRATA_OK)
         return st;
-    j->report->dropped[ST_ROW_EMPTY] += p.tokens == 0;
+    if (p.tokens == 0)
+        st_tokenize_drop(j, ST_ROW_EMPTY, path, NULL);
     j->report->truncated += p.cut;
     j->text_cut |= p.cut;
     j->report->parts[p.part].source_bytes += p.bytes;
