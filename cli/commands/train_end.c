@@ -112,6 +112,7 @@ static strata_status first_of(strata_status first, const char *sentence, strata_
 /* The error sentence must survive the work that follows it. */
 strata_status train_summarise(struct train *t, strata_status st)
 {
+    struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
     char sentence[CLI_SENTENCE_BYTES];
     strata_status written;
 
@@ -121,6 +122,8 @@ strata_status train_summarise(struct train *t, strata_status st)
     t->summary.status = st;
     t->summary.peak_rss_bytes = st_stats_rss_peak_bytes();
     t->summary.rss_bytes_max = cli_run_memory(&t->run);
+    (void)!strata_engine_get_info(t->run.engine, &info); /* all 0 without an engine */
+    t->summary.write_bytes = info.write_bytes;
     t->summary.seconds = (double)(st_clock_ns() - t->start_ns) * 1e-9;
     summarise_pressure(t);
     cli_lines_write(&t->lines, put_summary, t);
@@ -180,7 +183,8 @@ int train_exit_code(const struct train *t, strata_status st)
         return cli_fail(st);
     if (!speaks(t))
         return cli_signals_exit_code(t->ended_by);
-    st_wrap_print(stderr, "strata: %sended by %s after %" PRIu64 " of %" PRIu64 " steps; nothing unfinished is left%s%s%s%s%s%s\n",
+    st_wrap_print(stderr,
+                  "strata: %sended by %s after %" PRIu64 " of %" PRIu64 " steps; nothing unfinished is left%s%s%s%s%s%s\n",
                   t->ended_by == CLI_SIGNAL_MEMORY ? "error: " : "", cli_signals_name(t->ended_by), t->steps_done, t->steps,
                   out == NULL ? ""
                   : !written  ? ", --out was not written"

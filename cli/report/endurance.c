@@ -40,13 +40,13 @@ void cli_endurance_planned(struct cli_endurance *out, const struct strata_plan *
         out->run_bytes += written(&of->figures, ST_PHASE_PROLOGUE) + written(&of->figures, ST_PHASE_EPILOGUE) - step;
 }
 
-void cli_endurance_counted(struct cli_endurance *out, struct cli_medians *m, double seconds)
+void cli_endurance_counted(struct cli_endurance *out, struct cli_medians *m, uint64_t bytes, double seconds)
 {
     const double step = cli_medians_get(m, CLI_WRITE);
 
     *out = (struct cli_endurance){.step_bytes = step > 0 ? (uint64_t)step : 0,
-                                  .run_bytes = m->sum[CLI_WRITE],
-                                  .day_bytes = seconds > 0 ? m->sum[CLI_WRITE] / seconds * SECONDS_PER_DAY : (double)NAN};
+                                  .run_bytes = (double)bytes,
+                                  .day_bytes = seconds > 0 ? (double)bytes / seconds * SECONDS_PER_DAY : (double)NAN};
 }
 
 void cli_endurance_print(const struct cli_endurance *e, const char *label, FILE *file)

@@ -12,8 +12,8 @@ struct cli_endurance {
 
 /** For a plan: --max-steps steps at the predicted pace. */
 void cli_endurance_planned(struct cli_endurance *out, const struct strata_plan *of, uint64_t max_steps);
-/** For a run so far, from its counters. */
-void cli_endurance_counted(struct cli_endurance *out, struct cli_medians *m, double seconds);
+/** For a run so far, which has written so many bytes to NVMe in so many seconds. */
+void cli_endurance_counted(struct cli_endurance *out, struct cli_medians *m, uint64_t bytes, double seconds);
 
 /** Prints one line, or nothing if nothing is written. */
 void cli_endurance_print(const struct cli_endurance *e, const char *label, FILE *file);

@@ -333,7 +333,7 @@ void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, 
     put_pressure(w, medians, &summary->pressure);
     put_bound_holds(w, medians);
     put_bound_by(w, medians, &summary->pressure);
-    cli_endurance_counted(&endurance, medians, summary->seconds);
+    cli_endurance_counted(&endurance, medians, summary->write_bytes, summary->seconds);
     cli_endurance_put(&endurance, w);
     st_json_put_u64(w, "steps", medians->steps);
     st_json_put_u64(w, "skipped_steps", medians->skipped);

@@ -164,7 +164,7 @@ void cli_progress_summary(struct cli_progress *p, const struct st_figures *figur
     print_medians(file, m);
     print_bounds(file, figures, m);
     print_traffic(file, figures, m);
-    cli_endurance_counted(&endurance, m, summary->seconds);
+    cli_endurance_counted(&endurance, m, summary->write_bytes, summary->seconds);
     cli_endurance_print(&endurance, "nvme writes   ", file);
     print_stalls(file, m);
     print_bound_by(file, m, &summary->pressure);

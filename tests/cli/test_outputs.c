@@ -17,9 +17,10 @@
 
 #include <cmocka.h>
 
-#define RUN                                                                                                                      \
+#define NVME_RUN                                                                                                                 \
     "train --model nano --data {w}/good.bin --seq-len 32 --micro-batch 2 --grad-accum 3 --max-steps 6 --machine "                \
     "{w}/machine.json --set zero_optimization.offload_optimizer.device=nvme --set strata.cache=0 --nvme {w}/nvme "
+#define RUN             NVME_RUN "--threads 2 --seed 5 --set strata.isa=scalar --set strata.io_method=threads "
 #define STEPS           6u
 #define TOKENS_PER_STEP (32u * 2 * 3)
 
@@ -87,6 +88,14 @@ static void check_header(const st_json *line)
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         assert_non_null(at(line, keys[i]));
     assert_near(number(line, "run.config.train_batch_size"), 6, 0);
+    assert_string_equal(st_json_string(at(line, "run.engine.device")), "cpu");
+    assert_string_equal(st_json_string(at(line, "run.engine.isa")), "scalar");
+    assert_string_equal(st_json_string(at(line, "run.engine.io_method")), "threads");
+    assert_false(st_json_bool(at(line, "run.engine.io_registered")));
+    assert_near(number(line, "run.engine.workers"), 2, 0);
+    assert_near(number(line, "run.max_steps"), STEPS, 0);
+    assert_near(number(line, "run.sequence_length"), 32, 0);
+    assert_near(number(line, "run.seed"), 5, 0);
 }
 
 static void check_step(const st_json *line, unsigned index)
@@ -129,7 +138,7 @@ static void check_step(const st_json *line, unsigned index)
 }
 
 struct seen {
-    double plan_read, plan_write, eval_loss;
+    double plan_read, plan_write, plan_run, eval_loss;
     char weights_digest[33];
 };
 
@@ -141,6 +150,7 @@ static void check_metrics(const st_json *line, unsigned index, void *ctx)
         check_header(line);
         seen->plan_read = number(line, "run.plan.traffic.read");
         seen->plan_write = number(line, "run.plan.traffic.write");
+        seen->plan_run = number(line, "run.plan.written.run");
         return;
     }
     if (index <= STEPS) {
@@ -157,6 +167,8 @@ static void check_metrics(const st_json *line, unsigned index, void *ctx)
     assert_true(number(line, "summary.peak_rss_bytes") > 0);
     assert_true(number(line, "summary.step_seconds") > 0);
     assert_near(number(line, "summary.bytes.read"), seen->plan_read, 0);
+    assert_near(number(line, "summary.written.run"), seen->plan_run, 0); /* the first step and the last flush as well */
+    assert_true(number(line, "summary.written.day") > seen->plan_run);
     assert_non_null(at(line, "summary.time_ms.stall"));
     assert_non_null(at(line, "summary.pressure_total.major_faults"));
     assert_true(number(line, "summary.pressure_total.pressed_steps") <= STEPS);
@@ -415,7 +427,7 @@ static void openmp_threads_are_noted(void **state)
             setenv("OMP_NUM_THREADS", rows[i].value, 1);
         else
             unsetenv("OMP_NUM_THREADS");
-        snprintf(command, sizeof(command), "%s %s", RUN, rows[i].threads);
+        snprintf(command, sizeof(command), "%s %s", NVME_RUN, rows[i].threads);
         workplace_run_ok(w, &p, command);
         if ((strstr(p.err, "OMP_NUM_THREADS is 999, which is not obeyed: ") != NULL) != rows[i].noted ||
             (strstr(p.err, "OMP_NUM_THREADS is") != NULL) != rows[i].noted)
