@@ -207,6 +207,7 @@ static strata_status status_of_result(enum st_io_op op, int64_t result)
     switch (-result) {
     case ENOSPC:
     case EDQUOT:
+    case EFBIG:
         return STRATA_E_NOSPC;
     case ENOMEM:
         return STRATA_E_NOMEM;
@@ -221,21 +222,20 @@ strata_status st_io_request_error(enum st_io_op op, uint64_t offset, uint64_t by
 {
     const char *verb = op == ST_IO_READ ? "read" : "write";
     const strata_status st = status_of_result(op, result);
-    const char *remedy = st == STRATA_E_NOSPC ? ": free space on the disk"
+    const char *remedy = st == STRATA_E_NOSPC ? result != -EFBIG ? ": free space on the disk" : ""
                          : st == STRATA_E_IO  ? ": the kernel's log (dmesg) says what the device reported"
                                               : "";
-    char reason[128];
+    char reason[ST_ERRNO_BYTES];
 
     if (op == ST_IO_SYNC)
-        return st_error(st, "fsync: %s: what was written may not be on the drive%s",
-                        strerror_r((int)-result, reason, sizeof(reason)), remedy);
+        return st_error(st, "fsync: %s: what was written may not be on the drive%s", st_errno_text((int)-result, reason), remedy);
     if (st == STRATA_E_TRUNC)
         return st_error(st, "%s of %" PRIu64 " bytes at offset %" PRIu64 ": the file ends before that (was it changed?)", verb,
                         bytes, offset);
     if (result >= 0)
         return st_error(st, "%s of %" PRIu64 " bytes at offset %" PRIu64 ": the system moved nothing", verb, bytes, offset);
     return st_error(st, "%s of %" PRIu64 " bytes at offset %" PRIu64 ": %s%s", verb, bytes, offset,
-                    strerror_r((int)-result, reason, sizeof(reason)), remedy);
+                    st_errno_text((int)-result, reason), remedy);
 }
 
 /* A lack of room or memory may be temporary; a call that is forbidden or unknown stays so. */

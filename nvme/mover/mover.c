@@ -237,7 +237,7 @@ strata_status st_mover_submit(struct st_mover *m, struct st_transfer *t)
     t->issued = 0;
     t->in_flight = 0;
     t->status = STRATA_OK;
-    t->given_up = false;
+    t->given_up = t->refused = false;
     pthread_mutex_lock(&m->lock);
     v = t->volume < ST_MOVER_VOLUMES_MAX ? m->volumes[t->volume] : NULL;
     if ((st = check(v, t)) == STRATA_OK) {

@@ -38,6 +38,7 @@ struct st_transfer {
     uint64_t failed_offset, failed_bytes; /* of the request that failed, in its file */
     uint32_t failed_file;
     bool given_up; /* that request, since it was not answered */
+    bool refused;  /* that request, which the I/O method did not take */
     int64_t failed_result;
 };
 

@@ -78,6 +78,7 @@ struct st_mover_slot {
     struct st_volume_part *part;
     uint64_t since_ns;          /* of the mover's awake_ns */
     bool given_up;              /* not answered, and cancelled */
+    bool refused;               /* not taken by the I/O method */
     struct st_mover_slot *next; /* free list */
 };
 
@@ -101,6 +102,7 @@ struct st_mover {
     uint64_t looked_ns, awake_ns;                   /* the last one, and the time that the thread has been seen to run */
     uint64_t warned_ns;                             /* of awake_ns; 0: all is well */
     bool told;                                      /* hangs() was called */
+    char refusal[256];                              /* of the I/O method: why it last took no requests */
     uint32_t slot_count;
     struct st_mover_slot *slots; /* [slot_count] */
     struct st_mover_slot *free_slots;

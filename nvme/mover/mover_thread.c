@@ -133,6 +133,8 @@ static void transfer_end(struct st_mover *m, struct st_transfer *t)
 
     if (t->given_up) {
         t->status = st_mover_unanswered(m, t, v->parts[t->failed_file].path);
+    } else if (t->refused) {
+        t->status = st_error(t->status, "%s: %s", v->parts[t->failed_file].path, m->refusal);
     } else if (t->status != STRATA_OK) {
         (void)st_io_request_error(t->op, t->failed_offset, t->failed_bytes, t->failed_result);
         t->status =
@@ -159,6 +161,7 @@ static void request_failed(struct st_mover *m, const struct st_mover_slot *slot,
     t->failed_bytes = slot->req.bytes;
     t->failed_result = slot->req.result;
     t->given_up = slot->given_up;
+    t->refused = slot->refused;
     if (t->issued < t->goal) { /* do not issue the rest */
         assert(queue_of(m, t)->first == t);
         queue_pop(queue_of(m, t));
@@ -231,7 +234,7 @@ static struct st_io_req *request_of(struct st_mover *m, struct st_transfer *t, u
     m->free_slots = slot->next;
     slot->transfer = t;
     slot->since_ns = m->awake_ns;
-    slot->given_up = false;
+    slot->given_up = slot->refused = false;
     slot->part = &m->volumes[t->volume]->parts[file];
     slot->req = (struct st_io_req){.op = t->op, .file = slot->part->place, .done = st_mover_request_done};
     t->in_flight++;
@@ -288,8 +291,10 @@ static void issue(struct st_mover *m)
         if (count == 0)
             return;
         st = m->thread.ops->submit(m->thread.io, batch, count);
+        if (st != STRATA_OK)
+            snprintf(m->refusal, sizeof(m->refusal), "%s", strata_last_error());
         for (uint32_t i = 0; st != STRATA_OK && i < count; i++) {
-            batch[i]->result = -EIO;
+            ((struct st_mover_slot *)batch[i])->refused = true;
             st_mover_request_done(batch[i], st);
         }
     }

@@ -187,6 +187,17 @@ static void a_removed_directory_is_made_again(void **state)
     workplace_remove(w, "a");
 }
 
+/* A notice, since a configuration may be one that other runs save with. */
+static void without_a_directory_nothing_is_saved(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(w, &p, TRAIN "--max-steps 3 --save-every 1 --quiet");
+    assert_non_null(strstr(p.err, "strata.save_every: not used: strata.save (--save) names no directory, so nothing is saved"));
+    program_free(&p);
+}
+
 static void two_runs_go_on_from_one(void **state)
 {
     const struct workplace *w = *state;
@@ -267,6 +278,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_save_that_fails_is_not_the_run),
+        cmocka_unit_test(without_a_directory_nothing_is_saved),
         cmocka_unit_test(a_last_removal_is_made_up_for),
         cmocka_unit_test(a_resumed_run_saves_each_step),
         cmocka_unit_test(a_full_disk_says_how_much_is_missing),

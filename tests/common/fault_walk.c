@@ -44,5 +44,5 @@ void fault_walk_end(struct fault_walk *walk, strata_status st)
     if (st != STRATA_OK && strata_last_error()[0] == '\0')
         fail_msg("passage %u of %s failed: status %d and no sentence", walk->after, site_of(walk), st);
     if (st == STRATA_E_NOMEM && strstr(strata_last_error(), "memory") == NULL && strstr(strata_last_error(), "ulimit") == NULL)
-        fail_msg("\"%s\" does not say what is lacking", strata_last_error());
+        fail_msg("passage %u of %s: \"%s\" does not say what is lacking", walk->after, site_of(walk), strata_last_error());
 }

@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,7 +70,7 @@ static strata_status stepped_submit(struct st_io *io, struct st_io_req **reqs, u
     if (io->refuse > 0) {
         io->refuse--;
         pthread_mutex_unlock(&io->lock);
-        return st_error(STRATA_E_IO, "stepped");
+        return st_error(STRATA_E_NOMEM, "no memory for a step");
     }
     for (uint32_t i = 0; i < count; i++)
         io->held[io->busy++] = reqs[i];
@@ -175,6 +176,7 @@ struct job {
     struct st_transfer transfer;
     uint32_t done_count;
     strata_status status;
+    char sentence[256];
     struct st_mover *mover;
     struct job *then; /* done() submits it; NULL: none */
 };
@@ -190,6 +192,7 @@ static void on_done(struct st_transfer *t, strata_status st)
     pthread_mutex_lock(&stepped->lock);
     job->done_count++;
     job->status = st;
+    snprintf(job->sentence, sizeof(job->sentence), "%s", st == STRATA_OK ? "" : strata_last_error());
     pthread_cond_broadcast(&stepped->change);
     pthread_mutex_unlock(&stepped->lock);
 }
@@ -338,6 +341,32 @@ static void only_what_ended_well_is_counted(void **state)
         }
 }
 
+static void refuse_next(void)
+{
+    pthread_mutex_lock(&stepped->lock);
+    stepped->refuse = 1;
+    pthread_mutex_unlock(&stepped->lock);
+}
+
+/* What the method says of itself, not what a drive would have said; the next transfer is none the worse. */
+static void requests_that_are_not_taken_say_why(void **state)
+{
+    struct st_mover *mover = open_mover(UINT32_MAX);
+    struct job job;
+
+    (void)state;
+    refuse_next();
+    start(mover, &job, ST_IO_WRITE, 2 * BLOCK);
+    wait_done(&job);
+    assert_int_equal(job.status, STRATA_E_NOMEM);
+    assert_non_null(strstr(job.sentence, ": no memory for a step"));
+    allow(2);
+    start(mover, &job, ST_IO_WRITE, 2 * BLOCK);
+    wait_done(&job);
+    assert_int_equal(job.status, STRATA_OK);
+    close_mover(mover);
+}
+
 /* A queue that has run empty is not busy: its time stands still until there is work again. */
 static void time_stands_still_while_nothing_is_in_flight(void **state)
 {
@@ -414,16 +443,14 @@ static void what_done_submits_is_started(void **state)
     (void)state;
     start(mover, &jobs[0], ST_IO_READ, BLOCK);
     wait_in_reap(1);
-    pthread_mutex_lock(&stepped->lock);
-    stepped->refuse = 1;
-    pthread_mutex_unlock(&stepped->lock);
+    refuse_next();
     jobs[2] = (struct job){.transfer = {.op = ST_IO_WRITE, .bytes = BLOCK, .buf = memory, .done = on_done, .owner = &jobs[2]}};
     jobs[1] = (struct job){.transfer = {.op = ST_IO_WRITE, .bytes = BLOCK, .buf = memory, .done = on_done, .owner = &jobs[1]},
                            .mover = mover,
                            .then = &jobs[2]};
     assert_int_equal(st_mover_submit(mover, &jobs[1].transfer), STRATA_OK);
     wait_done(&jobs[1]);
-    assert_int_equal(jobs[1].status, STRATA_E_IO);
+    assert_int_equal(jobs[1].status, STRATA_E_NOMEM);
     wait_in_reap(2);
     allow(2);
     wait_done(&jobs[2]);
@@ -532,6 +559,7 @@ int main(void)
         cmocka_unit_test(new_work_wakes_a_thread_that_waits_for_old),
         cmocka_unit_test(neither_direction_starves_the_other),
         cmocka_unit_test(only_what_ended_well_is_counted),
+        cmocka_unit_test(requests_that_are_not_taken_say_why),
         cmocka_unit_test(time_stands_still_while_nothing_is_in_flight),
         cmocka_unit_test(time_of_what_is_in_flight_counts),
         cmocka_unit_test(what_done_submits_is_started),
