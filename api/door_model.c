@@ -328,6 +328,26 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
     return st;
 }
 
+/* Budgets of more than the named parts have would make plans that fit nothing one can buy. */
+static strata_status check_budgets(const struct strata_model *m)
+{
+    const uint64_t *has = m->file.capacity.bytes, device = m->config.device_memory, host = m->config.host_memory;
+    char asked[24], have[24], ram[80];
+
+    if (device != ST_AUTO_BYTES && device > has[STRATA_TIER_DEVICE])
+        return st_error(STRATA_E_CONFIG,
+                        "strata.device_memory (--device-memory) %s: card %s leaves %s for a run: name another one (--gpu), "
+                        "or give less",
+                        st_size_text(asked, device), st_hardware_gpu_name(m->hardware->gpu),
+                        st_size_text(have, has[STRATA_TIER_DEVICE]));
+    if (host == ST_AUTO_BYTES || host <= has[STRATA_TIER_HOST])
+        return STRATA_OK;
+    st_hardware_ram_text(ram, sizeof(ram), m->hardware);
+    return st_error(STRATA_E_CONFIG,
+                    "strata.host_memory (--host-memory) %s: %s leave %s for a run: name more (--ram), or give less",
+                    st_size_text(asked, host), ram, st_size_text(have, has[STRATA_TIER_HOST]));
+}
+
 /* The machine that the plan is for, or whose rates are known. */
 static strata_status read_machine(struct strata_model *m, const struct strata_model_opts *o)
 {
@@ -344,9 +364,10 @@ static strata_status read_machine(struct strata_model *m, const struct strata_mo
     m->hardware = st_fault_refuses("api.hardware") ? NULL : calloc(1, sizeof(*m->hardware));
     if (m->hardware == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for a machine");
-    if ((st = st_hardware_parse(m->hardware, &choice)) == STRATA_OK)
-        st_hardware_machine(&m->file, m->hardware);
-    return st;
+    if ((st = st_hardware_parse(m->hardware, &choice)) != STRATA_OK)
+        return st;
+    st_hardware_machine(&m->file, m->hardware);
+    return check_budgets(m);
 }
 
 static strata_status open_model(struct strata_model *m, const struct strata_model_opts *o, const struct strata_config *from)
