@@ -83,7 +83,7 @@ double cli_medians_get(struct cli_medians *m, enum cli_column column); /* NaN: n
 struct cli_summary {
     strata_status status;
     uint64_t peak_rss_bytes, rss_bytes_max;
-    uint64_t write_bytes;                      /* to NVMe by all steps and flushes; checkpoints not among them */
+    uint64_t write_bytes;                      /* to NVMe by all steps, with what checkpoints write in them, and flushes */
     double seconds;                            /* of the whole run, from the first step on */
     struct st_pressure_verdict pressure;       /* the same */
     char weights_digest[33], state_digest[33]; /* "" if not asked for */
