@@ -1,0 +1,209 @@
+/* tests/api/test_saving.c - saves between which something else comes: an evaluation, another save, nothing at all; and calls that
+ * save nothing, each with its sentence. */
+#include "strata/checkpoint.h"
+#include "tests/api/handles_fixture.h"
+#include "tests/common/scratch.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TOKENS 1201u
+#define SAVED  2u /* steps at the save */
+
+/* Gradients are clipped: an update waits for the next step, or for whoever needs it before. */
+#define CONFIG_HEAD                                                                                                              \
+    "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2, \"bf16\": {\"enabled\": true},"                 \
+    " \"gradient_clipping\": 1.0, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}},"                             \
+    " \"strata\": {\"threads\": 2"
+
+static const char *saving(char text[640])
+{
+    snprintf(text, 640, CONFIG_HEAD ", \"save\": \"%s\"}}", scratch_path("save"));
+    return text;
+}
+
+struct digests {
+    char weights[33], state[33];
+};
+
+static void digests_of(struct run *r, struct digests *d)
+{
+    assert_ok(strata_engine_digest(r->engine, d->weights, d->state));
+}
+
+static void assert_alike(const struct digests *a, const struct digests *b)
+{
+    assert_string_equal(a->weights, b->weights);
+    assert_string_equal(a->state, b->state);
+}
+
+/* A run that saves nothing, after so many steps. */
+static void never_saved(uint64_t steps, struct digests *d)
+{
+    struct run r = {.text = CONFIG_HEAD "}}"};
+
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&r));
+    assert_ok(run_train(&r, 0, steps, NULL));
+    digests_of(&r, d);
+    run_close(&r);
+}
+
+/* The only checkpoint: what it says, and what a run has that resumes from it, at once and after one more step. */
+static void check_saved(const struct digests *at_save, const struct digests *later)
+{
+    struct strata_checkpoint_info info = STRATA_CHECKPOINT_INFO_INIT;
+    struct strata_checkpoint *saved = NULL;
+    struct run r = {.text = CONFIG_HEAD "}}"};
+    struct digests d;
+
+    assert_ok(strata_checkpoint_open(&saved, scratch_path("save")));
+    assert_ok(strata_checkpoint_get_info(saved, &info));
+    assert_int_equal(info.steps, SAVED);
+    assert_int_equal(info.skipped_steps, 0);
+    assert_int_equal(info.sequences, SAVED * 4);
+    assert_int_equal(info.step_sequences, 4);
+    assert_int_equal(info.kept, 1);
+    assert_string_equal(info.model, "nano");
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(strata_plan_make(&r.plan, r.model));
+    assert_ok(strata_engine_create(&r.engine, r.plan, NULL));
+    assert_ok(strata_engine_resume(r.engine, saved, NULL));
+    digests_of(&r, &d);
+    assert_alike(&d, at_save);
+    assert_ok(run_train(&r, SAVED, 1, NULL));
+    digests_of(&r, &d);
+    assert_alike(&d, later);
+    run_close(&r);
+    strata_checkpoint_close(saved);
+}
+
+static void what_comes_between_changes_nothing(void **state)
+{
+    static const struct {
+        bool evaluates, saves_again, waits; /* in this order, between a save and the next step */
+    } rows[] = {{0}, {.evaluates = true}, {.evaluates = true, .waits = true}, {.saves_again = true}};
+    struct digests at_save, later, d;
+
+    never_saved(SAVED, &at_save);
+    never_saved(SAVED + 1, &later);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct strata_eval eval = STRATA_EVAL_INIT;
+        struct strata_saved saved = STRATA_SAVED_INIT;
+        char text[640];
+        struct run r = {.text = saving(text)};
+
+        assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+        assert_ok(run_start(&r));
+        assert_ok(run_train(&r, 0, SAVED, NULL));
+        assert_ok(strata_engine_save(r.engine, NULL));
+        if (rows[i].evaluates)
+            assert_ok(strata_engine_eval_data(r.engine, r.data, &eval));
+        if (rows[i].saves_again)
+            assert_refused(strata_engine_save(r.engine, NULL), "no step has run since the last checkpoint");
+        if (rows[i].waits) {
+            assert_ok(strata_engine_saved(r.engine, true, &saved));
+            assert_true(saved.done);
+        }
+        assert_ok(run_train(&r, SAVED, 1, NULL));
+        assert_ok(strata_engine_saved(r.engine, true, &saved));
+        assert_true(saved.done);
+        assert_int_equal(saved.steps, SAVED);
+        assert_string_equal(saved.path, scratch_path("save/step-00000002"));
+        digests_of(&r, &d);
+        assert_alike(&d, &later);
+        run_close(&r);
+        check_saved(&at_save, &later);
+        scratch_remove(state);
+        assert_int_equal(scratch_create(state), 0);
+    }
+}
+
+/* A run that ends with a save that nothing has followed. */
+static void the_end_of_a_run_loses_no_save(void **state)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    struct digests at_save, later;
+    char text[640];
+    struct run r = {.text = saving(text)};
+
+    (void)state;
+    never_saved(SAVED, &at_save);
+    never_saved(SAVED + 1, &later);
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&r));
+    assert_refused(strata_engine_save(r.engine, NULL), "or since the run began");
+    assert_ok(run_train(&r, 0, SAVED, NULL));
+    assert_ok(strata_engine_save_comes(r.engine));
+    assert_ok(strata_engine_save(r.engine, NULL));
+    assert_ok(strata_engine_saved(r.engine, false, &saved));
+    assert_false(saved.done);
+    assert_int_equal(saved.steps, 0);
+    assert_ok(strata_engine_saved(r.engine, true, &saved));
+    assert_int_equal(saved.steps, SAVED);
+    run_close(&r);
+    check_saved(&at_save, &later);
+}
+
+static void what_cannot_be_saved_or_resumed_is_told(void **state)
+{
+    struct strata_checkpoint_info info = STRATA_CHECKPOINT_INFO_INIT;
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    struct strata_checkpoint *checkpoint = NULL;
+    char text[640];
+    struct run saves = {.text = saving(text)}, r = {.text = CONFIG_HEAD "}}"}, evaluates = {.use = STRATA_USE_EVAL},
+               fakes = {.text = text};
+
+    (void)state;
+    assert_ok(run_open(&saves, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&saves));
+    assert_ok(run_train(&saves, 0, SAVED, NULL));
+    assert_ok(strata_engine_save(saves.engine, NULL));
+    assert_ok(strata_engine_saved(saves.engine, true, &saved));
+    run_close(&saves);
+    assert_refused(strata_checkpoint_open(NULL, scratch_path("save")), "checkpoint is NULL");
+    assert_refused(strata_checkpoint_open(&checkpoint, NULL), "path is NULL");
+    assert_null(checkpoint);
+    assert_ok(strata_checkpoint_open(&checkpoint, scratch_path("save")));
+    assert_refused(strata_checkpoint_get_info(NULL, &info), "checkpoint is NULL");
+    assert_refused(strata_checkpoint_get_info(checkpoint, NULL), "info is NULL");
+
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&r));
+    assert_ok(run_train(&r, 0, 1, NULL));
+    assert_refused(strata_engine_save(r.engine, NULL), "names no directory: set strata.save");
+    assert_refused(strata_engine_save_comes(r.engine), "names no directory: set strata.save");
+    assert_refused(strata_engine_saved(NULL, true, &saved), "engine is NULL");
+    assert_refused(strata_engine_saved(r.engine, true, NULL), "saved is NULL");
+    assert_refused(strata_engine_resume(r.engine, NULL, NULL), "checkpoint is NULL");
+    assert_ok(run_train(&r, 1, 1, NULL));
+    run_close(&r);
+
+    assert_ok(run_open(&evaluates, NULL));
+    assert_ok(run_start(&evaluates));
+    assert_refused(strata_engine_resume(evaluates.engine, checkpoint, NULL), "another use than training");
+    run_close(&evaluates);
+
+    snprintf(text, sizeof(text), CONFIG_HEAD ", \"io_method\": \"fake\", \"save\": \"%s\"}}", scratch_path("other"));
+    assert_ok(run_open(&fakes, NULL));
+    assert_status(run_start(&fakes), STRATA_E_CONFIG, "a save without files");
+    assert_non_null(strstr(strata_last_error(), "strata.save needs files"));
+    run_close(&fakes);
+    assert_int_equal(scratch_entries_with(scratch_dir, "other"), 0);
+    strata_checkpoint_close(checkpoint);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_comes_between_changes_nothing, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(the_end_of_a_run_loses_no_save, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(what_cannot_be_saved_or_resumed_is_told, scratch_create, scratch_remove),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
