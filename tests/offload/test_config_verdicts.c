@@ -2,6 +2,8 @@
 #include "offload/config/config_options.h"
 #include "tests/offload/config_fixture.h"
 
+#include <stdio.h>
+
 struct verdict_row {
     const char *text;
     const char *path;
@@ -181,6 +183,8 @@ static void sections_that_are_off_are_accepted(void **state)
         {GONE("{\"a\": {\"enabled\": true}, \"b\": {\"c\": {\"enabled\": false}}}"), false},
         {GONE("{\"enabled\": true}"), false},
         {GONE("{\"pruning\": {\"steps\": 9}}"), false},
+        {"{\"data_types\": {\"keep_in_fp32_modules\": []}}", true},
+        {"{\"data_types\": {\"keep_in_fp32_modules\": [\"norm\"]}}", false},
     };
 #undef GONE
 
@@ -392,6 +396,10 @@ static void bad_input(void **state)
         {"{\"bf16\": true}", NULL, "bf16: must be a section"},
         {"{\"gradient_clipping\": -1}", NULL, "gradient_clipping: -1 is out of range: 0 to"},
         {"{\"optimizer\": {\"params\": {\"betas\": [0.9]}}}", NULL, "two numbers"},
+        {"{\"optimizer\": {\"params\": {\"betas\": 0.9}}}", NULL,
+         "optimizer.params.betas: must be a list of two numbers, not 0.9"},
+        {"{\"optimizer\": {\"params\": {\"betas\": [\"0.9\", 0.9]}}}", NULL, "must be a number, but \"0.9\" is a string"},
+        {"{\"optimizer\": {\"params\": {\"betas\": [0.9, \"x\"]}}}", NULL, "must be a number, not \"x\""},
         {"{\"optimizer\": {\"params\": {\"betas\": [0.9, 1.0]}}}", NULL, "1 is out of range"},
         {"{\"optimizer\": {\"params\": {\"betas\": [0.9, 0.99, 0.999]}}}", NULL, "two numbers, not [0.9, 0.99, 0.999]"},
         {"{\"optimizer\": {\"params\": {\"lr\": \"1e-4\"}}}", NULL, "\"1e-4\" is a string: write it without quotes"},
@@ -428,6 +436,8 @@ static void bad_input(void **state)
         {"{\"strata\": {\"keep\": 0}}", NULL, "out of range"},
         {"{\"strata\": {\"save\": [\"a\"]}}", NULL, "must be a string"},
         {"{\"strata\": {\"nvme\": [1]}}", NULL, "a list of strings"},
+        {"{\"strata\": {\"nvme\": 1}}", NULL,
+         "strata.nvme: must be a directory, a comma-separated string or a list of strings, not 1"},
         {"{\"strata\": {\"nvme\": \"/a,,/b\"}}", NULL, "empty"},
         {"{\"strata\": {\"nvme\": \"1,2,3,4,5,6,7,8,9\"}}", NULL, "more than 8"},
         /* unknown keys */
@@ -488,6 +498,51 @@ static void bad_input(void **state)
         load_bad(rows[i].text, rows[i].override, rows[i].pattern);
 }
 
+/* `before`, a name of this many bytes, and `after`; owned by the caller. */
+static char *with_long_name(const char *before, size_t bytes, const char *after)
+{
+    const size_t room = strlen(before) + bytes + strlen(after) + 1;
+    char *name = malloc(bytes + 1), *text = malloc(room);
+
+    assert_true(name != NULL && text != NULL);
+    memset(name, 'a', bytes);
+    name[bytes] = '\0';
+    snprintf(text, room, "%s%s%s", before, name, after);
+    free(name);
+    return text;
+}
+
+/* The longest text that there is room for is taken whole, and one byte more is refused. */
+static void texts_have_a_longest_length(void **state)
+{
+    static const struct {
+        const char *before, *after, *refusal;
+        size_t most, stored;
+    } rows[] = {
+        {"{\"strata\": {\"save\": \"", "\"}}", "strata.save: a directory's name has 512 bytes, and at most 511", 511, 511},
+        {"{\"strata\": {\"nvme\": \"", "\"}}", "strata.nvme: a directory's name has 512 bytes, and at most 511", 511, 511},
+        {"{\"strata\": {\"nvme\": [\"/a\", \"", "\"]}}", "strata.nvme: a directory's name has 512 bytes", 511, 511},
+        {"{\"strata\": {\"freeze\": \"", "\"}}", "strata.freeze: a pattern has 128 bytes, and at most 127", 127, 127},
+        {"{\"strata\": {\"freeze\": [\"b\", \"", "\"]}}", "strata.freeze: a pattern has 128 bytes", 127, 127},
+        {"{\"strata\": {\"lora\": {\"a\": \"", "\"}}}", "has 32768 bytes without spaces, and at most 32767 are allowed", 32759,
+         32767},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char *fits = with_long_name(rows[i].before, rows[i].most, rows[i].after);
+        char *longer = with_long_name(rows[i].before, rows[i].most + 1, rows[i].after);
+        const struct st_config config = load_good(fits, NULL);
+        const char *kept[] = {config.save,      config.nvme_dirs[0], config.nvme_dirs[1],
+                              config.freeze[0], config.freeze[1],    config.lora};
+
+        assert_int_equal(strlen(kept[i]), rows[i].stored);
+        load_bad(longer, NULL, rows[i].refusal);
+        free(fits);
+        free(longer);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -497,6 +552,7 @@ int main(void)
         cmocka_unit_test(batch_triples_of_ranks),
         cmocka_unit_test(leaves_divide_the_step),
         cmocka_unit_test(bad_input),
+        cmocka_unit_test(texts_have_a_longest_length),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

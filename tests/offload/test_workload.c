@@ -134,11 +134,37 @@ static void a_page_that_contradicts_its_groups_is_refused(void **state)
     }
 }
 
+/* All slices but the last have as many rows as the first one, and the last no more. */
+static void slices_differ_in_rows_at_the_end_alone(void **state)
+{
+    static const struct {
+        uint32_t slice_rows, page; /* which changes places with the page behind it */
+    } rows[] = {{31, 0}, {25, 1}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct plan_sizes uneven = sizes;
+        struct st_page *page, other;
+        struct st_workload w;
+
+        uneven.slice_rows = rows[i].slice_rows;
+        plan_workload(&w, &uneven, NULL);
+        assert_int_equal(st_workload_check(&w), STRATA_OK);
+        page = &w.pages[w.table_first + rows[i].page];
+        other = page[0], page[0] = page[1], page[1] = other;
+        page[0].row_first = page[1].row_first;
+        page[1].row_first = page[0].row_first + page[0].row_count;
+        refused(&w, "slices differ in rows before the last");
+        st_workload_fini(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_number_that_contradicts_the_others_is_refused),
         cmocka_unit_test(a_page_that_contradicts_its_groups_is_refused),
+        cmocka_unit_test(slices_differ_in_rows_at_the_end_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
