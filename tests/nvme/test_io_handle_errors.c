@@ -9,12 +9,15 @@
 #include "tests/common/whole_file.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -229,7 +232,7 @@ static void opening_says_what_is_wrong(void **state)
     struct strata_io *io = NULL;
     struct strata_io_file *file = NULL;
     strata_io_request request;
-    char byte = 0;
+    char byte = 0, name[PATH_MAX + 1] = "";
 
     (void)state;
     assert_int_equal(strata_io_open(&io, &opts), STRATA_E_INVAL);
@@ -252,6 +255,17 @@ static void opening_says_what_is_wrong(void **state)
     assert_int_equal(strata_io_open_file(io, &file, scratch_path("x"), STRATA_IO_CREATE, 0), STRATA_E_INVAL);
     assert_int_equal(strata_io_open_file(io, &file, scratch_path("x"), STRATA_IO_READ | STRATA_IO_CREATE, 0), STRATA_E_INVAL);
     assert_int_equal(strata_io_open_file(io, &file, scratch_path("x"), STRATA_IO_READ, 5), STRATA_E_INVAL);
+    assert_int_equal(strata_io_open_file(io, &file, scratch_path("x"), STRATA_IO_WRITE | STRATA_IO_CREATE, UINT64_MAX),
+                     STRATA_E_INVAL);
+    assert_non_null(strstr(strata_last_error(), "are more than a file can hold"));
+    memset(name, 'a', sizeof(name) - 1);
+    for (size_t i = 0; i < 3; i++) {
+        const char *const paths[] = {NULL, "", name};
+
+        assert_int_equal(strata_io_open_file(io, &file, paths[i], STRATA_IO_WRITE | STRATA_IO_CREATE, 0), STRATA_E_INVAL);
+        assert_non_null(strstr(strata_last_error(), "a path of 1 to 4095 characters is needed"));
+    }
+    assert_int_equal(access(scratch_path("x"), F_OK), -1);
     st_fault_arm(&(struct st_fault_spec){.site = "nvme.fallocate", .result = -ENOSPC});
     assert_int_equal(strata_io_open_file(io, &file, scratch_path("full"), STRATA_IO_WRITE | STRATA_IO_CREATE, 5000),
                      STRATA_E_NOSPC);
@@ -429,6 +443,43 @@ static void cancelled_requests_end_as_such(void **state)
     free(buf);
 }
 
+/* A handle's thread does not come along to a child, whose calls are refused and change nothing. */
+static void a_child_opens_its_own(void **state)
+{
+    struct strata_io *io = handle_open_default(), *own = NULL;
+    struct strata_io_file *file = NULL, *other = NULL;
+    struct strata_io_opts opts = {.opts_size = sizeof(opts)};
+    char bytes[] = "parent";
+    strata_io_request request;
+    int status = -1;
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(
+        strata_io_open_file(io, &file, scratch_path("forked"), STRATA_IO_READ | STRATA_IO_WRITE | STRATA_IO_CREATE, 6),
+        STRATA_OK);
+    fflush(NULL);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        char others[] = "child!";
+        const bool refused =
+            strata_io_write(file, 0, others, 6, &request) == STRATA_E_INVAL &&
+            strstr(strata_last_error(), "was opened by process") != NULL &&
+            strata_io_open_file(io, &other, scratch_path("other"), STRATA_IO_WRITE | STRATA_IO_CREATE, 1) == STRATA_E_INVAL &&
+            strata_io_wait_all(io, -1) == STRATA_E_INVAL && strata_io_sync_file(file) == STRATA_E_INVAL &&
+            access(scratch_path("other"), F_OK) != 0;
+
+        _exit(refused && strata_io_open(&own, &opts) == STRATA_OK && strata_io_close(own) == STRATA_OK ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(strata_io_write(file, 0, bytes, 6, &request), STRATA_OK);
+    assert_int_equal(strata_io_wait(io, request, -1, NULL), STRATA_OK);
+    assert_int_equal(strata_io_close(io), STRATA_OK);
+    scratch_holds("forked", "parent");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -438,6 +489,7 @@ int main(void)
         cmocka_unit_test(closing_names_the_first_that_failed),
         cmocka_unit_test(a_failure_stops_the_rest_of_its_request),
         cmocka_unit_test(opening_says_what_is_wrong),
+        cmocka_unit_test(a_child_opens_its_own),
         cmocka_unit_test(a_file_that_cannot_be_opened_stays_as_it_was),
         cmocka_unit_test(reads_past_the_end_say_how_long_the_file_is),
         cmocka_unit_test(a_size_that_cannot_be_seen_is_an_error),

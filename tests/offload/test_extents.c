@@ -341,6 +341,9 @@ static void a_parts_flipped_byte_is_found(void **state)
     }
     write_parts(&e, paths, 0, ST_EXTENTS_HEADER + (e.row_count / PARTS + 1) * sizeof(*e.rows) + 3); /* in the sums */
     assert_refused(merge(paths, &f), STRATA_E_CORRUPT, "part-1: its checksum is wrong");
+    write_parts(&e, paths, 0, UINT64_MAX);
+    assert_int_equal(truncate(paths[1], ST_EXTENTS_HEADER + ST_EXTENTS_TRAILER - 1), 0);
+    assert_refused(merge(paths, &f), STRATA_E_CORRUPT, "part-1: it is too short");
     st_extents_fini(&e);
     st_manifest_fini(&m);
 }
