@@ -29,6 +29,8 @@ struct rank {
     struct strata_comm *door;    /* and what it got there; NULL: `comm` */
     struct strata_comm *all;     /* NULL for one rank alone */
     const char *model, *override, *data;
+    enum strata_use use;
+    bool documents;
     uint32_t seq_len;
     uint64_t seed;
     strata_status opened, read;
@@ -61,6 +63,8 @@ static void *open_rank(void *ctx)
     model.model = r->model != NULL ? r->model : "nano";
     model.seq_len = r->seq_len != 0 ? r->seq_len : RUN_SEQ;
     model.seed = r->seed;
+    model.use = r->use;
+    model.documents = r->documents;
     r->opened = strata_config_open(&r->config, &config);
     if (r->opened == STRATA_OK)
         r->opened = strata_model_open(&r->handle, r->config, &model);
@@ -150,6 +154,8 @@ static void what_differs_is_named(void **state)
         const char *words[3];
     } rows[] = {
         {{.seed = 9}, {"--seed differs", "rank 0 has 0", "rank 1 has 9"}},
+        {{.use = STRATA_USE_EVAL}, {"the use of the model differs"}},
+        {{.documents = true}, {"whether sequences hold several documents differs", "rank 0 has false", "rank 1 has true"}},
         {{.seq_len = 8}, {"--seq-len differs", "rank 1 has 8"}},
         {{.model = "mini"}, {"the model's number of blocks differs", "rank 0 has", "rank 1 has"}},
         {{.override = "optimizer.params.lr=0.5"}, {"optimizer.params.lr differs", "rank 1 has 0.5"}},
@@ -175,22 +181,79 @@ static void what_differs_is_named(void **state)
     }
 }
 
-static void other_data_is_refused(void **state)
+static void in_scratch(const char *command)
 {
-    struct rank ranks[2] = {0};
+    char line[512];
 
-    (void)state;
-    scratch_open();
-    ranks[0].data = strdup(run_tokens("one.bin", TOKENS));
-    ranks[1].data = strdup(run_tokens("two.bin", TOKENS + RUN_SEQ));
+    snprintf(line, sizeof(line), "cd %s && %s", scratch_dir, command);
+    assert_int_equal(system(line), 0);
+}
+
+/* What rank 1 has differs from what rank 0 has by what a command of the shell does to it. */
+struct difference {
+    const char *command, *says;
+};
+
+static void check_difference(struct rank ranks[2], const struct difference *d, bool opened)
+{
     meet(ranks, 2);
     run_ranks(ranks, 2, open_rank);
     for (uint32_t r = 0; r < 2; r++) {
-        assert_status(ranks[r].read, STRATA_E_CONFIG, "data");
-        assert_non_null(strstr(ranks[r].sentence, "sequences of the data"));
-        free((void *)(uintptr_t)ranks[r].data);
+        assert_status(opened ? ranks[r].read : ranks[r].opened, d->says == NULL ? STRATA_OK : STRATA_E_CONFIG, d->command);
+        if (d->says != NULL && strstr(ranks[r].sentence, d->says) == NULL)
+            fail_msg("\"%s\" lacks \"%s\"", ranks[r].sentence, d->says);
     }
     part(ranks, 2);
+}
+
+static void other_data_is_refused(void **state)
+{
+    static const struct difference rows[] = {
+        {"cp one.bin two.bin", NULL},
+        {"cp one.bin two.bin && printf '\\001\\000\\002\\000' | dd of=two.bin bs=1 seek=2900 conv=notrunc 2>/dev/null",
+         "the hash of samples of the data"},
+        {"cp more.bin two.bin", "sequences of the data"},
+    };
+    char one[64], two[64];
+
+    (void)state;
+    scratch_open();
+    snprintf(one, sizeof(one), "%s", run_tokens("one.bin", TOKENS));
+    snprintf(two, sizeof(two), "%s", scratch_path("two.bin"));
+    (void)run_tokens("more.bin", TOKENS + RUN_SEQ);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        in_scratch(rows[i].command);
+        check_difference((struct rank[2]){{.data = one}, {.data = two}}, &rows[i], true);
+    }
+    scratch_close();
+}
+
+/* Directories of one shape. */
+static void other_weights_are_refused(void **state)
+{
+    static const struct difference rows[] = {
+        {"cp -r m0 m1", NULL},
+        {"printf ' ' >>m1/config.json", "the hash of the model's config.json"},
+        {"cp m0/config.json m1 && head -c 40000 /dev/zero | dd of=m1/model.safetensors bs=1000 seek=30 conv=notrunc 2>/dev/null",
+         "the hash of samples of its weights"},
+    };
+    struct strata_export *out = NULL;
+    struct run r = {0};
+    char m0[64], m1[64];
+
+    (void)state;
+    scratch_open();
+    snprintf(m0, sizeof(m0), "%s", scratch_path("m0"));
+    snprintf(m1, sizeof(m1), "%s", scratch_path("m1"));
+    assert_ok(run_open(&r, NULL));
+    assert_ok(run_start(&r));
+    assert_ok(strata_export_open(&out, r.model, m0, NULL));
+    assert_ok(strata_engine_export(r.engine, out));
+    run_close(&r);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        in_scratch(rows[i].command);
+        check_difference((struct rank[2]){{.model = m0}, {.model = m1}}, &rows[i], false);
+    }
     scratch_close();
 }
 
@@ -217,9 +280,11 @@ static void *take_capacity(void *ctx)
     struct rank *r = ctx;
     const uint64_t rank = r->comm.world.rank;
     const struct strata_model model = {.comm = &r->comm};
-    struct st_capacity c = {.bytes = {100 - rank, 50 + rank, rank == 1 ? 7 : 9}, .device_beside = 5 + rank};
+    struct st_capacity c = {.bytes = {100 - rank, 50 + rank, rank > 0 ? 7 : 9}, .device_beside = 5 + rank};
+    uint32_t least[STRATA_TIER_COUNT] = {9, 9, 9};
 
-    r->opened = st_ranks_capacity(&model, &c, (uint32_t[STRATA_TIER_COUNT]){0});
+    r->opened = st_ranks_capacity(&model, &c, least);
+    r->info.rank = least[STRATA_TIER_DEVICE] * 100 + least[STRATA_TIER_HOST] * 10 + least[STRATA_TIER_NVME];
     r->info.params = c.bytes[STRATA_TIER_DEVICE] * 1000000 + c.bytes[STRATA_TIER_HOST] * 10000 + c.bytes[STRATA_TIER_NVME] * 100 +
                      c.device_beside;
     return NULL;
@@ -235,6 +300,7 @@ static void capacities_are_the_smallest(void **state)
     for (uint32_t r = 0; r < 3; r++) {
         assert_ok(ranks[r].opened);
         assert_int_equal(ranks[r].info.params, 98500707);
+        assert_int_equal(ranks[r].info.rank, 201); /* of two that have as little the first */
     }
     part(ranks, 3);
 }
@@ -514,6 +580,7 @@ int main(void)
         cmocka_unit_test(parts_of_the_data_are_the_whole),
         cmocka_unit_test(what_differs_is_named),
         cmocka_unit_test(other_data_is_refused),
+        cmocka_unit_test(other_weights_are_refused),
         cmocka_unit_test(a_machine_may_differ),
         cmocka_unit_test(capacities_are_the_smallest),
         cmocka_unit_test(rates_are_divided_and_the_lowest),

@@ -1,9 +1,11 @@
 /* tests/api/test_saving.c - saves between which something else comes: an evaluation, another save, nothing at all; and calls that
  * save nothing, each with its sentence. */
+#include "core/base/fault.h"
 #include "strata/checkpoint.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/scratch.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -149,6 +151,71 @@ static void the_end_of_a_run_loses_no_save(void **state)
     check_saved(&at_save, &later);
 }
 
+/* A second run saves to the same directory: a checkpoint tells of those of its own run alone. */
+static void another_runs_checkpoints_do_not_count(void **state)
+{
+    struct strata_checkpoint_info info = STRATA_CHECKPOINT_INFO_INIT;
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    struct strata_checkpoint *checkpoint = NULL;
+    char text[640];
+
+    (void)state;
+    snprintf(text, sizeof(text), CONFIG_HEAD ", \"leaves\": 2, \"save\": \"%s\"}}", scratch_path("save"));
+    for (uint32_t first = 1; first <= 3; first += 2) { /* saves after steps 1 and 2, and after 3 and 4 */
+        struct run r = {.text = text};
+
+        assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+        assert_ok(run_start(&r));
+        for (uint32_t step = 0; step < first + 1; step++) {
+            assert_ok(run_train(&r, step, 1, NULL));
+            if (step + 1 < first)
+                continue;
+            assert_ok(strata_engine_save(r.engine, NULL));
+            assert_ok(strata_engine_saved(r.engine, true, &saved));
+            assert_int_equal(saved.steps, step + 1);
+            assert_true(saved.seconds > 0 && saved.stopped > 0 && saved.stopped <= saved.seconds);
+            assert_ok(strata_checkpoint_open(&checkpoint, saved.path));
+            assert_ok(strata_checkpoint_get_info(checkpoint, &info));
+            assert_int_equal(info.kept, step + 2 - first);
+            assert_int_equal(info.leaves, 2);
+            strata_checkpoint_close(checkpoint);
+        }
+        run_close(&r);
+    }
+    assert_int_equal(scratch_entries_with(scratch_path("save"), "step-"), 4);
+}
+
+/* Where files cannot be linked, as across file systems, a save says how much it copied, all but what describes it; else nothing.
+ */
+static void copies_are_counted(void **state)
+{
+    (void)state;
+    for (int crosses = 0; crosses < 2; crosses++) {
+        struct strata_checkpoint_info info = STRATA_CHECKPOINT_INFO_INIT;
+        struct strata_saved saved = STRATA_SAVED_INIT;
+        struct strata_checkpoint *checkpoint = NULL;
+        char text[640];
+        struct run r = {.text = saving(text)};
+
+        assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+        assert_ok(run_start(&r));
+        assert_ok(run_train(&r, 0, SAVED, NULL));
+        if (crosses)
+            st_fault_arm(&(struct st_fault_spec){.site = "nvme.link", .result = -EXDEV});
+        assert_ok(strata_engine_save(r.engine, NULL));
+        assert_ok(strata_engine_saved(r.engine, true, &saved));
+        assert_true((st_fault_disarm() > 0) == (crosses == 1));
+        assert_ok(strata_checkpoint_open(&checkpoint, saved.path));
+        assert_ok(strata_checkpoint_get_info(checkpoint, &info));
+        assert_true(crosses ? saved.copied_bytes < info.bytes && info.bytes - saved.copied_bytes < 65536
+                            : saved.copied_bytes == 0);
+        strata_checkpoint_close(checkpoint);
+        run_close(&r);
+        scratch_remove(state);
+        assert_int_equal(scratch_create(state), 0);
+    }
+}
+
 static void what_cannot_be_saved_or_resumed_is_told(void **state)
 {
     struct strata_checkpoint_info info = STRATA_CHECKPOINT_INFO_INIT;
@@ -202,6 +269,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_comes_between_changes_nothing, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(the_end_of_a_run_loses_no_save, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(another_runs_checkpoints_do_not_count, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(copies_are_counted, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(what_cannot_be_saved_or_resumed_is_told, scratch_create, scratch_remove),
     };
 

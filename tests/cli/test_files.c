@@ -2,6 +2,7 @@
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -258,11 +259,42 @@ static void a_broken_standard_output_does_not_end_the_run(void **state)
     workplace_remove(w, "out");
 }
 
+/* A name that stands for both: the preset is taken, and how to name the directory is said. */
+static void a_preset_goes_before_a_directory_of_its_name(void **state)
+{
+    static const char notice[] =
+        "nano is both a preset and a directory here: using the preset; for the directory say --model ./nano";
+    const struct workplace *w = *state;
+    const int home = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct program p;
+    bool told;
+
+    workplace_make_dir(w, "nano");
+    assert_true(home >= 0 && chdir(w->path) == 0);
+    workplace_run(w, &p, "plan --model nano --seq-len 32 --json");
+    told = p.code == 0 && strstr(p.err, notice) != NULL && strstr(p.out, "\"model\":\"nano\"") != NULL;
+    if (!told)
+        print_error("exit code %d\n%s%.300s\n", p.code, p.err, p.out);
+    program_free(&p);
+    workplace_run(w, &p, "plan --model ./nano --seq-len 32");
+    told = told && p.code == 2 && strstr(p.err, notice) == NULL && strstr(p.err, "./nano/config.json") != NULL;
+    assert_int_equal(fchdir(home), 0);
+    close(home);
+    if (!told)
+        fail_msg("exit code %d\n%s", p.code, p.err);
+    program_free(&p);
+    workplace_run_ok(w, &p, "plan --model nano --seq-len 32");
+    assert_null(strstr(p.err, "both a preset"));
+    program_free(&p);
+    workplace_remove(w, "nano");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_planted_link_is_not_followed),
         cmocka_unit_test(a_model_is_overwritten_when_asked),
+        cmocka_unit_test(a_preset_goes_before_a_directory_of_its_name),
         cmocka_unit_test(old_shards_go_with_their_index),
         cmocka_unit_test(two_runs_do_not_share_an_output),
         cmocka_unit_test(outputs_that_others_move_or_remove_are_told_of),

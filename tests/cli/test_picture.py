@@ -142,6 +142,14 @@ class Plan(unittest.TestCase):
             told = {title.text.rsplit(": ", 1)[0] for title in tier.iter(SVG + "title")}
             self.assertEqual(told, rows)
 
+    def test_ranks_are_named(self):
+        for words, ranks in ([], ""), (["--ranks", "4"], "; rank 0 of 4, ZeRO stage 3"):
+            root, done = drawn("plan.svg", *PLAN, *OFFLOAD, *words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            said = [text for text in texts(root) if text and " parameters, " in text]
+            self.assertEqual(len(said), 1, texts(root))
+            self.assertTrue(said[0].endswith(" sequences of 32 tokens" + ranks), said)
+
     def test_it_says_what_it_is_of(self):
         root, _ = drawn("plan.svg", *PLAN, *OFFLOAD)
         title = root.find(SVG + "title").text

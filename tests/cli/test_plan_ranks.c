@@ -123,6 +123,26 @@ static void the_table_has_the_plan(void **state)
     program_free(&p);
 }
 
+/* Each rank of a node has its files on the node's drives. */
+static void what_drives_of_a_node_hold_is_of_all_its_ranks(void **state)
+{
+    const struct workplace *w = *state;
+    uint32_t rows = 0;
+    struct program p;
+    st_json *root = plan(w, &p, PLAN "--ranks 16 --scale --nvme /drives --set zero_optimization.offload_optimizer.device=nvme");
+
+    for (const st_json *row = st_json_first(st_json_get(root, "scale")); row != NULL; row = st_json_next(row), rows++) {
+        const double nvme = json_number(row, "nvme_bytes"), here = json_number(row, "ranks") < 8 ? json_number(row, "ranks") : 8;
+
+        assert_true(nvme > 0 && json_number(row, "node_nvme_bytes") == here * nvme);
+        if (json_number(row, "ranks") == 16)
+            assert_true(nvme == json_number(st_json_get(st_json_get(root, "tiers"), "nvme"), "needed"));
+    }
+    assert_int_equal(rows, 11);
+    st_json_free(root);
+    program_free(&p);
+}
+
 /* Tokens of all ranks in the time of their step, however many: 2^32 of 1024 ranks. */
 static void tokens_of_all_ranks_are_counted(void **state)
 {
@@ -203,6 +223,7 @@ int main(void)
         cmocka_unit_test(exchanges_are_beside_those_of_zero),
         cmocka_unit_test(a_rank_has_its_part_of_a_node),
         cmocka_unit_test(the_table_has_the_plan),
+        cmocka_unit_test(what_drives_of_a_node_hold_is_of_all_its_ranks),
         cmocka_unit_test(tokens_of_all_ranks_are_counted),
         cmocka_unit_test(rows_that_do_not_fit_say_why),
         cmocka_unit_test(a_plan_that_does_not_fit_has_the_table),

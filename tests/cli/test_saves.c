@@ -274,6 +274,26 @@ static int setup(void **state)
     return 0;
 }
 
+/* More checkpoints than this run will keep are there already: it still has a set to write while one is being saved. */
+static void a_run_keeps_fewer_than_there_are(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(w, &p, TRAIN DRIVES "--max-steps 4 --save {w}/a --save-every 1 --keep 4 --quiet");
+    program_free(&p);
+    assert_true(workplace_exists(w, "a/step-00000001"));
+    expect(w, TRAIN DRIVES "--max-steps 6 --save {w}/a --save-every 1 --keep 1 --resume auto --quiet", 0, NULL);
+    for (int step = 1; step <= 6; step++) {
+        char name[64];
+
+        snprintf(name, sizeof(name), "a/step-%08d", step);
+        assert_int_equal(workplace_exists(w, name), step == 6);
+    }
+    expect(w, TRAIN "--max-steps 6 --resume {w}/a --quiet", 0, NULL);
+    shell(w, "rm -r {w}/a");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +303,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_resumed_run_saves_each_step),
         cmocka_unit_test(a_full_disk_says_how_much_is_missing),
         cmocka_unit_test(copies_are_checkpoints),
+        cmocka_unit_test(a_run_keeps_fewer_than_there_are),
         cmocka_unit_test(one_in_use_may_be_removed),
         cmocka_unit_test(a_removed_directory_is_made_again),
         cmocka_unit_test(two_runs_go_on_from_one),
