@@ -1,6 +1,8 @@
 /* tests/offload/commit_fixture.c - see commit_fixture.h. */
 #include "tests/offload/commit_fixture.h"
 
+#include "offload/checkpoint/store.h"
+#include "offload/checkpoint/verify.h"
 #include "tests/common/assert_status.h"
 #include "tests/common/scratch.h"
 #include "tests/offload/checkpoint_fixture.h"
@@ -110,4 +112,57 @@ int fixture_teardown(void **state)
 {
     st_swap_close(fixture_swap);
     return scratch_end(state);
+}
+
+/* --- a committer --- */
+
+const char *fixture_save(void)
+{
+    return scratch_path("save");
+}
+
+struct st_committer *fixture_started(struct st_committer_opts opts)
+{
+    struct st_committer *c = NULL;
+
+    opts.save = fixture_save();
+    opts.swap = fixture_swap;
+    opts.keep = opts.keep > 0 ? opts.keep : 2;
+    assert_ok(st_committer_start(&c, &opts));
+    return c;
+}
+
+struct st_commit_report fixture_commit(struct st_committer *c, uint64_t step)
+{
+    struct st_commit job = fixture_job(step);
+    struct st_commit_report report = {.status = STRATA_E_INTERNAL};
+
+    assert_ok(st_committer_submit(c, &job));
+    assert_null(job.manifest.groups);
+    st_committer_wait(c);
+    assert_true(st_committer_reported(c, &report));
+    assert_false(st_committer_reported(c, &report));
+    return report;
+}
+
+void fixture_assert_whole(const char *want)
+{
+    struct st_store_list list;
+    char have[128] = "";
+
+    assert_ok(st_store_list(&list, fixture_save()));
+    for (uint32_t i = 0; i < list.count; i++) {
+        char name[64];
+        struct st_checkpoint *ck;
+        uint64_t damages;
+
+        snprintf(name, sizeof(name), "save/step-%08u", (unsigned)list.steps[i]);
+        assert_ok(st_checkpoint_open(&ck, scratch_path(name)));
+        assert_int_equal(ck->manifest.step, list.steps[i]);
+        assert_ok(st_verify(ck, NULL, NULL, NULL, &damages));
+        st_checkpoint_close(ck);
+        snprintf(have + strlen(have), sizeof(have) - strlen(have), "%s%u", i > 0 ? " " : "", (unsigned)list.steps[i]);
+    }
+    free(list.steps);
+    assert_string_equal(have, want);
 }

@@ -17,4 +17,13 @@ struct st_commit fixture_job(uint64_t step);
 /** Frees a job that nobody took. */
 void fixture_drop(struct st_commit *job);
 
+/** The directory of checkpoints, in the scratch directory. */
+const char *fixture_save(void);
+/** A committer of the swap's run that saves there; without opts.keep it keeps two. */
+struct st_committer *fixture_started(struct st_committer_opts opts);
+/** Commits a step, and waits for what comes of it. */
+struct st_commit_report fixture_commit(struct st_committer *c, uint64_t step);
+/** These are the checkpoints that there are ("1 2"), and each of them verifies. */
+void fixture_assert_whole(const char *want);
+
 #endif

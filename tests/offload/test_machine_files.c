@@ -1,5 +1,7 @@
 /* The machine files of tests/machines: each is read, says everything, and says nothing impossible. */
+#include "core/base/error.h"
 #include "offload/machine/machine.h"
+#include "tests/common/scratch.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -85,12 +87,62 @@ static void bigger_machines_are_faster(void **state)
     }
 }
 
+static struct st_machine read_text(const char *text)
+{
+    struct st_machine m;
+
+    scratch_put("m.json", text);
+    if (st_machine_read(&m, scratch_path("m.json")) != STRATA_OK)
+        fail_msg("%s: %s", text, strata_last_error());
+    return m;
+}
+
+/* As many directories as a run may have, each with its rate. */
+static void each_of_eight_directories_has_its_rate(void **state)
+{
+    struct st_machine m;
+
+    (void)state;
+    scratch_open();
+    m = read_text("{\"dir_rates\":[1,2,3,4,5,6,7,8]}");
+    assert_int_equal(m.rates.dir_count, 8);
+    for (uint32_t i = 0; i < 8; i++)
+        assert_true(m.rates.dir_rates[i] == i + 1.0);
+    scratch_close();
+}
+
+/* Where the file does not say it, of a device with memory of its own: by the speed of its products, but never 0. */
+static void the_speed_of_memory_may_be_left_out(void **state)
+{
+    static const struct {
+        const char *text;
+        double memory;
+    } rows[] = {
+        {"{\"device_is_host\":false,\"matmul_flops\":1e15}", 1e15 / ST_MACHINE_FLOPS_PER_BYTE},
+        {"{\"matmul_flops\":1e15,\"device_is_host\":false,\"memory\":0}", 1e15 / ST_MACHINE_FLOPS_PER_BYTE},
+        {"{\"device_is_host\":false,\"matmul_flops\":1e15,\"memory\":2e12}", 2e12},
+        {"{\"device_is_host\":false,\"matmul_flops\":1}", 1},
+        {"{\"device_is_host\":false}", 0},
+        {"{\"device_is_host\":true,\"matmul_flops\":1e15}", 0},
+    };
+
+    (void)state;
+    scratch_open();
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct st_machine m = read_text(rows[i].text);
+
+        if (m.rates.memory != rows[i].memory)
+            fail_msg("%s: %g bytes a second, not %g", rows[i].text, m.rates.memory, rows[i].memory);
+    }
+    scratch_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_file_is_whole_and_sane),
-        cmocka_unit_test(no_file_is_left_out),
-        cmocka_unit_test(bigger_machines_are_faster),
+        cmocka_unit_test(every_file_is_whole_and_sane),        cmocka_unit_test(no_file_is_left_out),
+        cmocka_unit_test(bigger_machines_are_faster),          cmocka_unit_test(each_of_eight_directories_has_its_rate),
+        cmocka_unit_test(the_speed_of_memory_may_be_left_out),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
