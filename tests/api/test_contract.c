@@ -94,6 +94,35 @@ static void nothing_is_called_with_null(void **state)
     strata_export_abort(NULL);
 }
 
+/* What the caller says of itself is added to what a launcher says, and may not contradict it. */
+static void the_caller_knows_its_rank(void **state)
+{
+    static const char *const torch[] = {"RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=n", "MASTER_PORT=7", NULL};
+    static const char *const texts[] = {"x", NULL};
+    struct strata_comm_opts opts = STRATA_COMM_OPTS_INIT, alone = STRATA_COMM_OPTS_INIT;
+    struct strata_comm *comm = NULL;
+    int mine = 5, all = 0;
+
+    (void)state;
+    opts.rank = 1, opts.ranks = 2, opts.local_rank = 1, opts.local_ranks = 2;
+    assert_ok(strata_comm_find(&opts, torch));
+    assert_true(opts.rank == 1 && opts.ranks == 2 && opts.local_rank == 1 && opts.local_ranks == 2 && opts.port == 7);
+    opts = (struct strata_comm_opts)STRATA_COMM_OPTS_INIT;
+    opts.rank = 1, opts.ranks = 4;
+    assert_refused(strata_comm_find(&opts, torch), "contradict RANK 1 and WORLD_SIZE 2");
+    assert_true(opts.ranks == 4 && opts.port == 0);
+    alone.ranks = 1;
+    assert_ok(strata_comm_open(&comm, &alone));
+    assert_refused(strata_comm_gather(comm, &mine, 0, &all, "x"), "bytes is 0");
+    assert_refused(strata_comm_gather(comm, NULL, 4, &all, "x"), "mine is NULL");
+    assert_refused(strata_comm_gather(comm, &mine, 4, NULL, "x"), "all is NULL");
+    assert_refused(strata_comm_gather(comm, &mine, 4, &all, NULL), "what is NULL");
+    assert_refused(strata_comm_agree(comm, texts, texts, 2), "one of names is NULL");
+    assert_refused(strata_comm_agree(comm, (const char *const[]){"a", "b"}, texts, 2), "one of texts is NULL");
+    assert_int_equal(all, 0);
+    strata_comm_close(comm);
+}
+
 static void no_file_is_called_with_null(void **state)
 {
     struct strata_io_counters counters = {.outstanding = 1};
@@ -466,6 +495,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_called_with_null),
+        cmocka_unit_test(the_caller_knows_its_rank),
         cmocka_unit_test(no_file_is_called_with_null),
         cmocka_unit_test(no_optimizer_is_called_with_null),
         cmocka_unit_test_setup_teardown(what_is_named_wrongly_is_input, scratch_create, scratch_remove),

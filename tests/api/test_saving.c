@@ -1,14 +1,17 @@
 /* tests/api/test_saving.c - saves between which something else comes: an evaluation, another save, nothing at all; and calls that
  * save nothing, each with its sentence. */
+#include "api/saved.h"
 #include "core/base/fault.h"
 #include "strata/checkpoint.h"
 #include "tests/api/handles_fixture.h"
+#include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -216,12 +219,71 @@ static void copies_are_counted(void **state)
     }
 }
 
+/* What bits are promised for, as the checkpoint says it; where this run has another, a notice names both. */
+static void what_bits_depend_on_is_compared(void **state)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    struct st_manifest m;
+    char text[640];
+    struct run r = {.text = saving(text)};
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&r));
+    assert_ok(run_train(&r, 0, SAVED, NULL));
+    assert_ok(strata_engine_save(r.engine, NULL));
+    assert_ok(strata_engine_saved(r.engine, true, &saved));
+    run_close(&r);
+    for (int change = 0; change < 6; change++) {
+        static const char *const says[] = {NULL,
+                                           "whose sums or roundings were others: bits may differ",
+                                           "was saved with the device abacus, and this one is cpu: bits may differ",
+                                           "was saved with the instruction set odd, and this one is ",
+                                           "was saved with the matmul library mine, and this one is ",
+                                           "of a run that began with the weights of elsewhere; --model names nano"};
+        struct strata_checkpoint *checkpoint = NULL;
+        struct run again = {.text = CONFIG_HEAD "}}"};
+        uint64_t bytes;
+        char *written;
+
+        assert_ok(st_manifest_read(&m, scratch_path(change == 0 ? "save/step-00000002/manifest.json" : "whole.json")));
+        assert_string_equal(m.device, "cpu");
+        assert_true(m.isa[0] != '\0' && m.matmul[0] != '\0');
+        m.numerics += change == 1;
+        if (change == 2)
+            snprintf(m.device, sizeof(m.device), "abacus");
+        if (change == 3)
+            snprintf(m.isa, sizeof(m.isa), "odd");
+        if (change == 4)
+            snprintf(m.matmul, sizeof(m.matmul), "mine");
+        if (change == 5)
+            snprintf(m.model_source, sizeof(m.model_source), "elsewhere");
+        assert_ok(st_manifest_text(&written, &bytes, &m));
+        st_manifest_fini(&m);
+        scratch_put(change == 0 ? "whole.json" : "save/step-00000002/manifest.json", written);
+        free(written);
+        assert_ok(strata_checkpoint_open(&checkpoint, scratch_path("save")));
+        assert_ok(run_open(&again, NULL));
+        assert_ok(strata_plan_make(&again.plan, again.model));
+        assert_ok(strata_engine_create(&again.engine, again.plan, NULL));
+        kept_log_begin(ST_LOG_NOTICE);
+        assert_ok(strata_engine_resume(again.engine, checkpoint, NULL));
+        kept_log_end();
+        assert_int_equal(kept_log.count, change > 0);
+        if (change > 0 && strstr(kept_log.last, says[change]) == NULL)
+            fail_msg("\"%s\" lacks \"%s\"", kept_log.last, says[change]);
+        run_close(&again);
+        strata_checkpoint_close(checkpoint);
+    }
+}
+
 static void what_cannot_be_saved_or_resumed_is_told(void **state)
 {
     struct strata_checkpoint_info info = STRATA_CHECKPOINT_INFO_INIT;
     struct strata_saved saved = STRATA_SAVED_INIT;
     struct strata_checkpoint *checkpoint = NULL;
     char text[640];
+    bool same;
     struct run saves = {.text = saving(text)}, r = {.text = CONFIG_HEAD "}}"}, evaluates = {.use = STRATA_USE_EVAL},
                fakes = {.text = text};
 
@@ -238,6 +300,9 @@ static void what_cannot_be_saved_or_resumed_is_told(void **state)
     assert_ok(strata_checkpoint_open(&checkpoint, scratch_path("save")));
     assert_refused(strata_checkpoint_get_info(NULL, &info), "checkpoint is NULL");
     assert_refused(strata_checkpoint_get_info(checkpoint, NULL), "info is NULL");
+    assert_status(strata_adapter_compare("tests/golden/adapters/gpt2_exact", scratch_path("save"), &same), STRATA_E_CORRUPT,
+                  "an adapter of a run without one");
+    assert_non_null(strstr(strata_last_error(), "step-00000002: its run trained no adapter"));
 
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
     assert_ok(run_start(&r));
@@ -271,6 +336,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_end_of_a_run_loses_no_save, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(another_runs_checkpoints_do_not_count, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(copies_are_counted, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(what_bits_depend_on_is_compared, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(what_cannot_be_saved_or_resumed_is_told, scratch_create, scratch_remove),
     };
 

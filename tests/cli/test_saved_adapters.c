@@ -155,6 +155,7 @@ static void an_adapter_is_merged_into_its_own_base(void **state)
         {"nano", ""},
         {"nano", "--set strata.quantization=nf4"},
         {"nano-llama", "--set bf16.enabled=false"},
+        {"nano-llama", "--set bf16.enabled=false --set fp16.enabled=true"},
         {"nano-llama", "--set strata.quantization=nf4"},
         {"nano-llama", "--set strata.quantization=nf4-double"},
     };
@@ -238,6 +239,49 @@ static void what_ranks_saved_is_read_by_one(void **state)
     }
 }
 
+/* Weights of such a checkpoint are read with the adapter that they were saved with, and no other; and a run without one has none
+ * to merge. */
+static void a_saved_adapter_stays_with_its_weights(void **state)
+{
+#define EVAL "eval --model {w}/save --data {w}/good.bin --seq-len 32 "
+    static const struct {
+        const char *command, *sentence;
+        int code;
+    } rows[] = {
+        {EVAL, "", 0},
+        {EVAL "--set 'strata.lora={\"r\": 2, \"lora_alpha\": 4, \"target_modules\": \"all-linear\"}'", "", 0},
+        {EVAL "--set 'strata.lora={\"r\": 2, \"lora_alpha\": 8, \"target_modules\": \"all-linear\"}'",
+         "has an adapter of its own, with other settings than strata.lora", 2},
+        {EVAL "--adapter tests/golden/adapters/gpt2_exact",
+         "has an adapter of its own: merge that (strata export --merge), or leave --adapter tests/golden/adapters/gpt2_exact out",
+         2},
+        {"export --merge {w}/plain --model {w}/base --out {w}/merged",
+         "its run trained no adapter (strata.lora): export it without --merge", 2},
+    };
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_remove(w, "save");
+    workplace_remove(w, "base");
+    workplace_run_ok(w, &p, TRAIN "--model nano --max-steps 1 --save {w}/save");
+    program_free(&p);
+    workplace_run_ok(w, &p,
+                     "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --max-steps 1 --quiet "
+                     "--out {w}/base --save {w}/plain");
+    program_free(&p);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        workplace_run(w, &p, rows[i].command);
+        if (p.code != rows[i].code || strstr(p.err, rows[i].sentence) == NULL)
+            fail_msg("%s: exit code %d\n%s", rows[i].command, p.code, p.err);
+        program_free(&p);
+    }
+    assert_false(workplace_exists(w, "merged"));
+    workplace_remove(w, "save");
+    workplace_remove(w, "plain");
+    workplace_remove(w, "base");
+#undef EVAL
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,6 +290,7 @@ int main(void)
         cmocka_unit_test(damage_is_found),
         cmocka_unit_test(an_adapter_is_merged_into_its_own_base),
         cmocka_unit_test(matrices_of_gpt2_stay_turned),
+        cmocka_unit_test(a_saved_adapter_stays_with_its_weights),
         cmocka_unit_test(what_ranks_saved_is_read_by_one),
     };
 
