@@ -189,6 +189,62 @@ static void an_adapter_is_merged_into_its_own_base(void **state)
     }
 }
 
+/* The values of a tensor in a file of safetensors change sign, all that have one. */
+static void negate(const struct workplace *w, const char *name, const char *tensor)
+{
+    unsigned long begin, end;
+    size_t bytes;
+    char *file = workplace_read(w, name, &bytes), *at;
+    uint64_t header;
+
+    memcpy(&header, file, sizeof(header));
+    assert_true(header < bytes);
+    at = memmem(file, header, tensor, strlen(tensor));
+    assert_non_null(at);
+    at = memmem(at, header, "\"F32\"", 5);
+    assert_non_null(at);
+    at = memmem(at, header, "\"data_offsets\":[", 16);
+    assert_true(at != NULL && sscanf(at + 16, "%lu,%lu", &begin, &end) == 2 && end <= bytes - 8 - header && begin < end);
+    for (unsigned long i = begin; i < end; i += sizeof(float))
+        file[8 + header + i + 3] = (char)((unsigned char)file[8 + header + i + 3] ^ 0x80);
+    workplace_write(w, name, file, bytes);
+    free(file);
+}
+
+/* Weights that differ in one quantised matrix alone are others, too. */
+static void one_matrix_of_another_base_is_told(void **state)
+{
+    static const struct {
+        const char *model, *tensor;
+    } rows[] = {{"nano", "h.1.mlp.c_fc.weight"}, {"nano-llama", "layers.1.mlp.up_proj.weight"}};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char command[1024], sentence[128];
+        struct program p;
+
+        snprintf(command, sizeof(command),
+                 "train --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --quiet --max-steps 1 --set "
+                 "bf16.enabled=false --model %s --out {w}/base --overwrite",
+                 rows[i].model);
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+        workplace_run_ok(w, &p, TRAIN "--model {w}/base --max-steps 1 --save {w}/save --set strata.quantization=nf4");
+        program_free(&p);
+        workplace_run_ok(w, &p, "export --merge {w}/save --out {w}/merged");
+        program_free(&p);
+        workplace_remove(w, "merged");
+        negate(w, "base/model.safetensors", rows[i].tensor);
+        workplace_run(w, &p, "export --merge {w}/save --out {w}/merged");
+        snprintf(sentence, sizeof(sentence), "%s differs from the one that the adapter of ", rows[i].tensor);
+        if (p.code != 2 || strstr(p.err, sentence) == NULL || workplace_exists(w, "merged"))
+            fail_msg("%s: exit code %d\n%s", rows[i].model, p.code, p.err);
+        program_free(&p);
+        workplace_remove(w, "save");
+        workplace_remove(w, "base");
+    }
+}
+
 /* GPT-2's matrices lie the other way round in nf4: a checkpoint is loaded as its run stored them, and goes on so. */
 static void matrices_of_gpt2_stay_turned(void **state)
 {
@@ -289,6 +345,7 @@ int main(void)
         cmocka_unit_test(a_run_goes_on_anywhere),
         cmocka_unit_test(damage_is_found),
         cmocka_unit_test(an_adapter_is_merged_into_its_own_base),
+        cmocka_unit_test(one_matrix_of_another_base_is_told),
         cmocka_unit_test(matrices_of_gpt2_stay_turned),
         cmocka_unit_test(a_saved_adapter_stays_with_its_weights),
         cmocka_unit_test(what_ranks_saved_is_read_by_one),
