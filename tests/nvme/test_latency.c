@@ -78,6 +78,18 @@ static void the_largest_values_stay(void **state)
     assert_true(st_latency_percentile(&h, 0.5) > 990 && st_latency_percentile(&h, 0.5) < 1010);
 }
 
+/* The least of percentiles is the least sample, and not what no sample is. */
+static void the_first_is_the_smallest(void **state)
+{
+    static struct st_latency h;
+
+    (void)state;
+    for (uint64_t ns = 1000000; ns <= 2000000; ns += 1000)
+        st_latency_add(&h, ns);
+    assert_true(fabs(st_latency_percentile(&h, 0) - 1e6) <= ERROR_MAX * 1e6);
+    assert_true(fabs(st_latency_percentile(&h, 1) - 2e6) <= ERROR_MAX * 2e6);
+}
+
 static void none_is_zero(void **state)
 {
     static struct st_latency h;
@@ -95,6 +107,7 @@ int main(void)
         cmocka_unit_test(percentiles_are_within_one_percent),
         cmocka_unit_test(every_scale_keeps_its_error),
         cmocka_unit_test(the_largest_values_stay),
+        cmocka_unit_test(the_first_is_the_smallest),
         cmocka_unit_test(none_is_zero),
     };
 
