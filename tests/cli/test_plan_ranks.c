@@ -1,5 +1,6 @@
 /* tests/cli/test_plan_ranks.c - strata plan --ranks, --nodes and --scale: what one of several ranks has, and a table over many.
  */
+#include "core/base/size.h"
 #include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
@@ -139,6 +140,24 @@ static void what_drives_of_a_node_hold_is_of_all_its_ranks(void **state)
             assert_true(nvme == json_number(st_json_get(st_json_get(root, "tiers"), "nvme"), "needed"));
     }
     assert_int_equal(rows, 11);
+    program_free(&p);
+    workplace_run_ok(w, &p,
+                     "plan --model gpt2 --seq-len 128 " NODE "--set zero_optimization.stage=3 --set strata.cache=0 --ranks 16 "
+                     "--scale --nvme /drives --set zero_optimization.offload_optimizer.device=nvme");
+    for (const st_json *row = st_json_first(st_json_get(root, "scale")); row != NULL; row = st_json_next(row)) {
+        char begin[32], held[24];
+        const char *line;
+        size_t length;
+
+        snprintf(begin, sizeof(begin), "\n    %5.0f  %5.0f  ", json_number(row, "ranks"), json_number(row, "nodes"));
+        line = strstr(p.out, begin);
+        if (line == NULL)
+            fail_msg("no row \"%s\" in\n%s", begin, p.out);
+        length = strcspn(line + 1, "\n") + 1;
+        st_size_text(held, (uint64_t)json_number(row, "node_nvme_bytes"));
+        if (memmem(line, length, held, strlen(held)) == NULL)
+            fail_msg("\"%.*s\" lacks \"%s\"", (int)length, line, held);
+    }
     st_json_free(root);
     program_free(&p);
 }
