@@ -1,5 +1,7 @@
 /* tests/model/test_tokenizer_train.c - a vocabulary of one's own, and token files made with it. */
 #include "core/base/fault.h"
+#include "core/base/rng.h"
+#include "core/json/json.h"
 #include "core/system/file.h"
 #include "model/data/tokens.h"
 #include "model/tokenizer/tokenizer.h"
@@ -115,6 +117,126 @@ static void test_pairs_that_repeat_in_a_word(void **state)
               "[\"y\",\"ab\"],[\"ab\",\"yab\"],[\"an\",\"an\"],[\"\u0120x\",\"abyab\"],[\"\u0120\",\"b\"],[\"\u0120\",\"abab\"],"
               "[\"\u0120cab\",\"cab\"],[\"\u0120b\",\"anan\"]]"));
     free(json);
+}
+
+/* --- against a trainer that counts every pair again for each merge --- */
+
+enum { LETTERS = 60, WORDS = 6000, WORD_MOST = 8, LEARNED = 60 };
+
+/* As in the file: letters of one byte and of two, each word behind a space. */
+struct naive {
+    uint32_t ids[WORDS][2 * WORD_MOST + 1], symbols[WORDS];
+    uint32_t counts[256 + LEARNED][256 + LEARNED];
+    char tokens[256 + LEARNED][64]; /* as ByteLevel writes them */
+};
+
+static void name_bytes(struct naive *n)
+{
+    for (unsigned byte = 0; byte < 256; byte++) {
+        const char raw[] = {(char)byte, '\0'};
+
+        snprintf(n->tokens[byte], sizeof(n->tokens[byte]), "%s", raw);
+    }
+    strcpy(n->tokens[' '], "\u0120");
+    strcpy(n->tokens[0xc3], "\u00c3"); /* the first byte of \u00e0 and of those behind it */
+    for (unsigned byte = 0xa1; byte < 0xad; byte++)
+        snprintf(n->tokens[byte], sizeof(n->tokens[byte]), "%c%c", 0xc2, byte);
+}
+
+/* Letter `index`: a to z, A to Z, then U+00E1 and on. */
+static uint32_t put_letter(char *to, uint32_t *ids, uint32_t index)
+{
+    if (index < 52) {
+        ids[0] = (unsigned char)(*to = (char)(index < 26 ? 'a' + index : 'A' + index - 26));
+        return 1;
+    }
+    ids[0] = (unsigned char)(to[0] = (char)0xc3);
+    ids[1] = (unsigned char)(to[1] = (char)(0xa1 + index - 52));
+    return 2;
+}
+
+/* The pair that most words have, the lowest ids among equals. */
+static uint32_t find_best(struct naive *n, uint32_t vocab, uint32_t *left, uint32_t *right)
+{
+    uint32_t best = 0;
+
+    memset(n->counts, 0, sizeof(n->counts));
+    for (uint32_t w = 0; w < WORDS; w++)
+        for (uint32_t i = 0; i + 1 < n->symbols[w]; i++)
+            n->counts[n->ids[w][i]][n->ids[w][i + 1]]++;
+    for (uint32_t a = 0; a < vocab; a++)
+        for (uint32_t b = 0; b < vocab; b++)
+            if (n->counts[a][b] > best) {
+                best = n->counts[a][b];
+                *left = a;
+                *right = b;
+            }
+    return best;
+}
+
+static void merge_all(struct naive *n, uint32_t left, uint32_t right, uint32_t id)
+{
+    for (uint32_t w = 0; w < WORDS; w++) {
+        uint32_t *ids = n->ids[w], kept = 0;
+
+        for (uint32_t i = 0; i < n->symbols[w]; i++) {
+            const bool both = i + 1 < n->symbols[w] && ids[i] == left && ids[i + 1] == right;
+
+            ids[kept++] = both ? id : ids[i];
+            i += both;
+        }
+        n->symbols[w] = kept;
+    }
+    snprintf(n->tokens[id], sizeof(n->tokens[id]), "%.30s%.30s", n->tokens[left], n->tokens[right]);
+}
+
+/* Thousands of different words and of pairs, which is more than the tables of both begin with room for. */
+static void test_many_words_and_pairs(void **state)
+{
+    struct naive *n = calloc(1, sizeof(*n));
+    char *text = malloc(WORDS * (2 * WORD_MOST + 1)), *to = text;
+    struct st_train_report report;
+    struct st_train *t;
+    const st_json *pair, *side;
+    st_json *root;
+
+    (void)state;
+    assert_true(n != NULL && text != NULL);
+    name_bytes(n);
+    for (uint32_t w = 0; w < WORDS; w++) {
+        const uint32_t letters = 4 + (uint32_t)(st_rng_u64(7, w, 0) % (WORD_MOST - 3));
+
+        n->ids[w][n->symbols[w]++] = (unsigned char)(*to++ = ' ');
+        for (uint32_t i = 1; i <= letters; i++) {
+            const uint32_t bytes = put_letter(to, &n->ids[w][n->symbols[w]], (uint32_t)(st_rng_u64(7, w, i) % LETTERS));
+
+            to += bytes;
+            n->symbols[w] += bytes;
+        }
+    }
+    assert_ok(st_train_create(&t));
+    assert_ok(st_train_feed(t, text, (size_t)(to - text)));
+    assert_ok(st_train_end_text(t));
+    assert_ok(st_train_write(t, 256 + LEARNED + 1, scratch_path("many"), false, &report));
+    st_train_destroy(t);
+    assert_int_equal(report.words, WORDS);
+    assert_true(report.different_words > WORDS - 10);
+    assert_ok(st_json_parse_file(&root, scratch_path("many/tokenizer.json"), 1 << 20));
+    pair = st_json_first(st_json_get(st_json_get(root, "model"), "merges"));
+    for (uint32_t id = 256; id < 256 + LEARNED; id++, pair = st_json_next(pair)) {
+        uint32_t left = 0, right = 0;
+
+        assert_true(find_best(n, id, &left, &right) > 1);
+        assert_non_null(pair);
+        side = st_json_first(pair);
+        assert_string_equal(st_json_string(side), n->tokens[left]);
+        assert_string_equal(st_json_string(st_json_next(side)), n->tokens[right]);
+        merge_all(n, left, right, id);
+    }
+    assert_null(pair);
+    st_json_free(root);
+    free(text);
+    free(n);
 }
 
 static void test_what_it_refuses(void **state)
@@ -234,6 +356,7 @@ int main(void)
         cmocka_unit_test(test_the_same_texts_give_the_same_files),
         cmocka_unit_test(test_merges_by_frequency),
         cmocka_unit_test(test_pairs_that_repeat_in_a_word),
+        cmocka_unit_test(test_many_words_and_pairs),
         cmocka_unit_test(test_what_it_refuses),
         cmocka_unit_test(test_every_allocation_may_fail),
         cmocka_unit_test(test_token_files),
