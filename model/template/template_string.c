@@ -191,6 +191,23 @@ static void print_float(char out[NUMBER_BYTES], double number)
 
 static void build_repr(struct st_render *r, struct st_builder *b, const struct st_value *v);
 
+/* Whether str.isprintable() is false: white space but for the space itself, controls, formats and private characters.  Those that
+ * are not assigned, of which each version of Python knows others, are taken for printable. */
+static bool is_hidden(uint32_t code)
+{
+    static const uint32_t ranges[][2] = {
+        {0x7f, 0xa0},       {0xad, 0xad},       {0x600, 0x605},      {0x61c, 0x61c},     {0x6dd, 0x6dd},     {0x70f, 0x70f},
+        {0x890, 0x891},     {0x8e2, 0x8e2},     {0x1680, 0x1680},    {0x180e, 0x180e},   {0x2000, 0x200f},   {0x2028, 0x202f},
+        {0x205f, 0x2064},   {0x2066, 0x206f},   {0x3000, 0x3000},    {0xd800, 0xf8ff},   {0xfeff, 0xfeff},   {0xfff9, 0xfffb},
+        {0x110bd, 0x110bd}, {0x110cd, 0x110cd}, {0x13430, 0x1343f},  {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a}, {0xe0001, 0xe0001},
+        {0xe0020, 0xe007f}, {0xf0000, 0xffffd}, {0x100000, 0x10fffd}};
+
+    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]) && ranges[i][0] <= code; i++)
+        if (code <= ranges[i][1])
+            return true;
+    return code < 0x20;
+}
+
 /* Python's quotes: single, unless the text has single quotes and no double ones. */
 static void build_quoted(struct st_render *r, struct st_builder *b, const struct st_string *s)
 {
@@ -198,20 +215,23 @@ static void build_quoted(struct st_render *r, struct st_builder *b, const struct
     const char quote = twice ? '"' : '\'';
 
     st_build(r, b, &quote, 1, NULL);
-    for (size_t at = 0; at < s->bytes && r->status == STRATA_OK; at++) {
+    for (size_t at = 0, next; at < s->bytes && r->status == STRATA_OK; at = next) {
         const char c = s->text[at];
-        char escape[8] = {'\\', c, '\0'};
+        uint32_t code;
+        char escape[16] = {'\\', c, '\0'};
 
+        next = st_utf8_next(s, at);
+        code = st_text_utf8_code(s->text + at, next - at);
         if (c == '\n' || c == '\r' || c == '\t')
             escape[1] = c == '\n' ? 'n' : c == '\r' ? 'r' : 't';
-        else if ((unsigned char)c < 0x20 || c == 0x7f)
-            snprintf(escape, sizeof(escape), "\\x%02x", (unsigned)(unsigned char)c);
+        else if (is_hidden(code))
+            snprintf(escape, sizeof(escape), code < 0x100 ? "\\x%02x" : code < 0x10000 ? "\\u%04x" : "\\U%08x", (unsigned)code);
         else if (c != '\\' && c != quote)
             escape[0] = '\0';
         if (escape[0] != '\0')
             st_build_text(r, b, escape);
         else
-            st_build(r, b, &c, 1, s->origins == NULL ? NULL : s->origins + at);
+            st_build(r, b, s->text + at, next - at, s->origins == NULL ? NULL : s->origins + at);
     }
     st_build(r, b, &quote, 1, NULL);
 }
@@ -347,6 +367,14 @@ static void build_json_string(struct st_render *r, struct st_builder *b, const s
     st_build_text(r, b, "\"");
 }
 
+/* A number that is none, or infinite, has another name than str() gives it. */
+static struct st_value json_number(struct st_render *r, const struct st_value *v)
+{
+    if (v->kind != VAL_FLOAT || isfinite(v->as.real))
+        return st_val_str(r, v);
+    return st_val_text(r, isnan(v->as.real) ? "NaN" : v->as.real > 0 ? "Infinity" : "-Infinity");
+}
+
 struct json_style {
     int64_t indent; /* -1: on one line */
     int64_t level;
@@ -381,7 +409,7 @@ static void build_json_key(struct st_render *r, struct st_builder *b, const stru
     else if (key->kind == VAL_BOOL)
         text = words[key->as.truth ? 1 : 2];
     else if (key->kind == VAL_INT || key->kind == VAL_FLOAT)
-        text = st_val_str(r, key);
+        text = json_number(r, key);
     if (text.kind != VAL_STRING)
         st_render_fail(r, STRATA_E_INPUT, "%s cannot be a key in JSON", st_val_type(key));
     else
@@ -438,6 +466,8 @@ static void build_json_list(struct st_render *r, struct st_builder *b, const str
 
 static void build_json_value(struct st_render *r, struct st_builder *b, const struct st_value *v, struct json_style *style)
 {
+    struct st_value number;
+
     switch (v->kind) {
     case VAL_NONE:
         st_build_text(r, b, "null");
@@ -447,7 +477,8 @@ static void build_json_value(struct st_render *r, struct st_builder *b, const st
         return;
     case VAL_INT:
     case VAL_FLOAT:
-        st_build_value(r, b, v);
+        number = json_number(r, v);
+        st_build_value(r, b, &number);
         return;
     case VAL_STRING:
         build_json_string(r, b, v->as.string);

@@ -1,0 +1,228 @@
+/* test_template_values.c - expressions of chat templates as Jinja2 3.1.6 prints them, each in a sandbox with transformers'
+ * tojson, and the whole sentences of what is refused. */
+#include "model/template/template.h"
+
+#include "tests/common/assert_status.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TALK "[{\"role\":\"user\",\"content\":\"ab\"},{\"role\":\"assistant\",\"content\":\" cd\",\"reasoning_content\":\"r\"}]"
+
+static const char *const values[][2] = {
+    {"1.5 - 0.25", "1.25"},
+    {"0.5 - 1", "-0.5"},
+    {"7.5 / 2", "3.75"},
+    {"7 / 2.0", "3.5"},
+    {"1 / -0.5", "-2.0"},
+    {"1.5 | float", "1.5"},
+    {"1e308 * 10", "inf"},
+    {"-1e308 * 10", "-inf"},
+    {"1e308 * 10 - 1e308 * 10", "nan"},
+    {"'nan' | float", "nan"},
+    {"'ab'.startswith(('x', 'y'))", "False"},
+    {"'ab'.endswith(())", "False"},
+    {"'abc'[7] is defined", "False"},
+    {"'abc'[-4] is defined", "False"},
+    {"'abc'[0] ~ 'abc'[2] ~ 'abc'[-3]", "aca"},
+    {"{none: 1, true: 2, false: 3, 4: 5, 1.5: 6} | tojson", "{\"null\": 1, \"true\": 2, \"false\": 3, \"4\": 5, \"1.5\": 6}"},
+    {"{1: {2: 3}} | tojson(indent=1)", "{\n \"1\": {\n  \"2\": 3\n }\n}"},
+    {"\"a\\x01\\x1f\\x7f\\b\\f\\v\" | tojson", "\"a\\u0001\\u001f\\b\\f\\u000b\""},
+    {"[nowhere, {'a': nowhere}]", "[Undefined, {'a': Undefined}]"},
+    {"1_000 + 1_0", "1010"},
+    {"1_000.5", "1000.5"},
+    {"range == range", "True"},
+    {"range == dict", "False"},
+    {"[range] == [range]", "True"},
+    {"range in [dict, range]", "True"},
+    {"namespace(a=1) == namespace(a=1)", "False"},
+    {"(messages | first).role", "user"},
+    {"('a' ~ 'b')[1]", "b"},
+    {"'a\\\nb'", "ab"},
+    {"-2.5 % 2", "1.5"},
+    {"5.5 // 2", "2.0"},
+    {"-5.5 // 2", "-3.0"},
+    {"2.0 ** 3", "8.0"},
+    {"0.1 + 0.2", "0.30000000000000004"},
+    {"1.0e-4", "0.0001"},
+    {"0.00001", "1e-05"},
+    {"1e15", "1000000000000000.0"},
+    {"1e16", "1e+16"},
+    {"1e22", "1e+22"},
+    {"-0.0", "-0.0"},
+    {"true / 2", "0.5"},
+    {"1 - true", "0"},
+    {"2 - 0.5", "1.5"},
+    {"[1, 2.0] == [1.0, 2]", "True"},
+    {"(1,) == [1]", "False"},
+    {"none in [none]", "True"},
+    {"[[1, 2], [3, 4]] | map('last') | join(',')", "2,4"},
+    {"[1, none, 2] | select('none') | list", "[None]"},
+    {"[{'a': {'b': 1}}, {'a': {'b': 2}}] | selectattr('a.b', 'eq', 2) | list", "[{'a': {'b': 2}}]"},
+    {"2 - 1 - 1.5", "-0.5"},
+    {"6 / 3 / 4", "0.5"},
+    {"[1, 2][true]", "2"},
+    {"'ab'[false]", "a"},
+    {"messages[0]['role'][0]", "u"},
+    {"1.5 == 1.5 and 1.5 != 2.5", "True"},
+    {"'abc'[1:2:none]", "b"},
+};
+
+static strata_status render(struct st_rendered *out, const char *template)
+{
+    struct st_template_input input = {.year = 2026, .month = 2, .day = 3};
+    struct st_template *t = NULL;
+    st_json *messages;
+    strata_status st;
+
+    assert_ok(st_json_parse(&messages, TALK, strlen(TALK), "talk"));
+    input.messages = messages;
+    st = st_template_open(&t, template, strlen(template), "t");
+    if (st == STRATA_OK)
+        st = st_template_render(out, t, &input);
+    st_template_close(t);
+    st_json_free(messages);
+    return st;
+}
+
+static void assert_renders(const char *template, const char *text)
+{
+    struct st_rendered out;
+
+    if (render(&out, template) != STRATA_OK)
+        fail_msg("%s: %s", template, strata_last_error());
+    if (strcmp(out.text, text) != 0)
+        fail_msg("%s: %s, not %s", template, out.text, text);
+    st_rendered_free(&out);
+}
+
+static void values_are_pythons(void **state)
+{
+    char template[256];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+        snprintf(template, sizeof(template), "{{ %s }}", values[i][0]);
+        assert_renders(template, values[i][1]);
+    }
+}
+
+/* Within a list or a dict a text is quoted as repr() does it: characters that cannot be seen, but for the space, by their number.
+ */
+static void hidden_characters_are_escaped(void **state)
+{
+    static const struct {
+        const char *text, *quoted;
+    } rows[] = {
+        {"\x1f", "\\x1f"},
+        {" ", " "},
+        {"~", "~"},
+        {"\x7f", "\\x7f"},
+        {"\xc2\x80", "\\x80"},
+        {"\xc2\xa0", "\\xa0"},
+        {"\u00a1", "\u00a1"},
+        {"\u00ac", "\u00ac"},
+        {"\u00ad", "\\xad"},
+        {"\u00ae", "\u00ae"},
+        {"\u00e9", "\u00e9"},
+        {"\u0605", "\\u0605"},
+        {"\u0606", "\u0606"},
+        {"\u1680", "\\u1680"},
+        {"\u2000", "\\u2000"},
+        {"\u200f", "\\u200f"},
+        {"\u2010", "\u2010"},
+        {"\u2027", "\u2027"},
+        {"\u2028", "\\u2028"},
+        {"\u202f", "\\u202f"},
+        {"\u2030", "\u2030"},
+        {"\u3000", "\\u3000"},
+        {"\u3001", "\u3001"},
+        {"\u65e5", "\u65e5"},
+        {"\xee\x80\x80", "\\ue000"},
+        {"\xef\xa3\xbf", "\\uf8ff"},
+        {"\uf900", "\uf900"},
+        {"\ufeff", "\\ufeff"},
+        {"\ufffd", "\ufffd"},
+        {"\U0001f600", "\U0001f600"},
+        {"\U0001d173", "\\U0001d173"},
+        {"\U000e0001", "\\U000e0001"},
+        {"\U000e0100", "\U000e0100"},
+        {"\xf4\x80\x80\x80", "\\U00100000"},
+    };
+    char template[128], text[128];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        snprintf(template, sizeof(template), "{{ ['a%sb'] }}{{ {'%s': 'a%sb'} }}{{ 'a%sb' }}", rows[i].text, rows[i].text,
+                 rows[i].text, rows[i].text);
+        snprintf(text, sizeof(text), "['a%sb']{'%s': 'a%sb'}a%sb", rows[i].quoted, rows[i].quoted, rows[i].quoted, rows[i].text);
+        assert_renders(template, text);
+    }
+}
+
+/* As json.dumps() names them, where str() says inf and nan. */
+static void numbers_that_are_none_in_json(void **state)
+{
+    (void)state;
+    assert_renders("{{ [1e999, -1e999, 1e999 - 1e999] | tojson }}", "[Infinity, -Infinity, NaN]");
+    assert_renders("{{ {1e999: 1, -1e999: 2, 1.5: 3} | tojson }}", "{\"Infinity\": 1, \"-Infinity\": 2, \"1.5\": 3}");
+    assert_renders("{{ [1e999, -1e999, 1e999 - 1e999] }}", "[inf, -inf, nan]");
+}
+
+static void refusals_say_what_is_wrong(void **state)
+{
+    static const char *const rows[][2] = {
+        {"{{ [1, 2][::0] }}", "a slice with a step of 0"},
+        {"{{ nowhere[1:] }}", "'nowhere' is undefined: it has no parts"},
+        {"{{ 5.0 / 0 }}", "a division by zero"},
+        {"{{ 5 // 0.0 }}", "a division by zero"},
+        {"{{ 5.5 % 0 }}", "a division by zero"},
+        {"{{ [1][1:2:1:1] }}", "a slice has at most three parts"},
+        {"{{ messages[0 1] }}", "] is expected after the index"},
+        {"{{ messages[] }}", "an index is expected between [ and ]"},
+        {"{{ dict(a=1, 2) }}", "an argument without a name after one with a name"},
+        {"{{ messages.'a' }}", "a name is expected after the point"},
+        {"{{ 'a' ? 'b' }}", "the character '?' has no meaning in a tag"},
+        {"{{ range(1, 2, 3, 4, 5, 6, 7, 8, 9) }}", "more than 8 arguments"},
+        {"{{ dict(a=1, b=2, c=3, d=4, e=5, f=6, g=7, h=8, i=9) }}", "more than 8 arguments"},
+        {"{{ 1 is eq }}", "the test 'eq' needs something to compare with"},
+        {"{{ 'abab'.count('') }}", "count() of nothing"},
+        {"{{ 'abc' | replace('', '-') }}", "replace() of an empty string is not supported"},
+        {"{% for x in [1] %}{{ loop.cycle }}{% endfor %}", "loop.cycle is not supported"},
+        {"{{ {(1, 2): 3} | tojson }}", "a tuple cannot be a key in JSON"},
+        {"{{ {range: 1} | tojson }}", "a function cannot be a key in JSON"},
+        {"{{ messages | sort(attribute=1.5) }}", "a float as the name of an attribute"},
+        {"{{ [3, 1] | dictsort }}", "the items of a list: only a dict has pairs"},
+        {"{% raw %}a{% endraw x %}", "endraw takes nothing"},
+        {"{{ strftime_now(1) }}", "strftime_now() needs a string as its argument 1, not an integer"},
+        {"{{ raise_exception(strftime_now) }}", "a function cannot be printed"},
+        {"{{ ('a' * 1024) * 65537 }}", "the template needs more than 256 MiB"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_rendered out;
+
+        if (render(&out, rows[i][0]) == STRATA_OK)
+            fail_msg("%s is rendered", rows[i][0]);
+        if (strcmp(strata_last_error(), rows[i][1]) != 0 && strcmp(strata_last_error() + strlen("t, line 1: "), rows[i][1]) != 0)
+            fail_msg("%s: %s", rows[i][0], strata_last_error());
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_are_pythons),
+        cmocka_unit_test(hidden_characters_are_escaped),
+        cmocka_unit_test(numbers_that_are_none_in_json),
+        cmocka_unit_test(refusals_say_what_is_wrong),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
