@@ -2,6 +2,8 @@
 #include "model/adapter/adapter.h"
 #include "model_fixture.h"
 
+#include <stdio.h>
+
 static const struct st_adapter_module llama[] = {
     {.path = "model.embed_tokens", .kind = ST_ADAPTER_EMBEDDING},
     {.path = "model.layers.0.self_attn.q_proj", .kind = ST_ADAPTER_LINEAR},
@@ -68,6 +70,12 @@ static void test_what_is_refused(void **state)
         {"{\"target_modules\":\"[[:alpha:]]\"}", "[:, [. or [= in a class"},
         {"{\"target_modules\":\"\\\\Kq\"}", "an escape that is not one of both Python's and PCRE2's"},
         {"{\"rank_pattern\":{\"q_proj\":0}}", "\"rank_pattern\" must be a whole number"},
+        {"{\"use_rslora\":1}", "\"use_rslora\" must be true or false"},
+        {"{\"target_modules\":{}}", "\"target_modules\" must be a list of names"},
+        {"{\"modules_to_save\":7}", "\"modules_to_save\" must be a list of names"},
+        {"{\"modules_to_save\":\"lm_head\"}", "\"modules_to_save\" must be a list of names"},
+        {"{\"rank_pattern\":[4]}", "\"rank_pattern\" must be an object of patterns and numbers"},
+        {"{\"alpha_pattern\":8}", "\"alpha_pattern\" must be an object of patterns and numbers"},
         /* Against the model. */
         {"{\"target_modules\":[\"q_porj\"]}",
          "\"target_modules\": \"q_porj\" fits no module of the model; its modules end in q_proj,"},
@@ -95,6 +103,68 @@ static void test_what_is_refused(void **state)
         assert_int_equal(resolve(rows[i].text, false, modules), STRATA_E_CONFIG);
         if (strstr(strata_last_error(), rows[i].says) == NULL)
             fail_msg("%s\nis answered: %s", rows[i].text, strata_last_error());
+    }
+}
+
+/* {"KEY":[VALUE,VALUE,...]}, or {"KEY":{"VALUE0":1,...}}: freed by the caller. */
+static char *repeated(const char *key, const char *value, uint32_t count, bool object)
+{
+    char *text = malloc(64 + count * (strlen(value) + 16)), *to = text;
+
+    assert_non_null(text);
+    to += sprintf(to, "{\"%s\":%c", key, object ? '{' : '[');
+    for (uint32_t i = 0; i < count; i++)
+        to += object ? sprintf(to, "%s\"%s%u\":1", i > 0 ? "," : "", value, i) : sprintf(to, "%s%s", i > 0 ? "," : "", value);
+    sprintf(to, "%c}", object ? '}' : ']');
+    return text;
+}
+
+/* The most that a list may hold is taken; one more is not. */
+static void test_lists_are_limited(void **state)
+{
+    static const struct {
+        const char *key, *value;
+        bool object;
+        const char *says;
+    } rows[] = {
+        {"target_modules", "\"q_proj\"", false, "\"target_modules\" holds more than 4096 names"},
+        {"modules_to_save", "\"norm\"", false, "\"modules_to_save\" holds more than 4096 names"},
+        {"rank_pattern", "q", true, "\"rank_pattern\" holds more than 4096 names"},
+        {"layers_to_transform", "1", false, "\"layers_to_transform\" holds more than 4096 numbers"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        for (uint32_t count = 4096; count < 4098; count++) {
+            char *text = repeated(rows[i].key, rows[i].value, count, rows[i].object);
+            struct st_adapter_spec *spec = NULL;
+            const strata_status st = st_adapter_spec_parse(&spec, text, strlen(text), "here");
+
+            assert_int_equal(st, count == 4096 ? STRATA_OK : STRATA_E_CONFIG);
+            if (st != STRATA_OK && strstr(strata_last_error(), rows[i].says) == NULL)
+                fail_msg("%s: %s", rows[i].key, strata_last_error());
+            if (st == STRATA_OK)
+                st_adapter_spec_destroy(spec);
+            free(text);
+        }
+}
+
+static void test_patterns_are_limited(void **state)
+{
+    char text[9000];
+    struct st_adapter_module modules[MODULES];
+
+    (void)state;
+    for (uint32_t bytes = 4096; bytes < 4098; bytes++) {
+        char *to = text + sprintf(text, "{\"target_modules\":\".*q_proj|");
+
+        memset(to, 'x', bytes - strlen(".*q_proj|"));
+        strcpy(to + bytes - strlen(".*q_proj|"), "\"}");
+        if (bytes == 4096)
+            assert_ok(resolve(text, false, modules));
+        else
+            assert_refused(resolve(text, false, modules), STRATA_E_CONFIG,
+                           "\"target_modules\": a pattern of 4097 bytes; the most are 4096");
     }
 }
 
@@ -184,6 +254,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_lists_are_limited),
+        cmocka_unit_test(test_patterns_are_limited),
         cmocka_unit_test(test_layers_patterns_may_have_groups),
         cmocka_unit_test(test_escapes_of_one_language_are_refused),
         cmocka_unit_test(test_tied_table_is_not_saved),
