@@ -356,6 +356,49 @@ static void test_pages_are_written_in_each_format(void **state)
     st_model_destroy(plain);
 }
 
+/* Values that are no numbers, anywhere in a page of any format, end what would be written. */
+static void test_a_diverged_run_writes_no_adapter(void **state)
+{
+    static const char dir[] = FAMILIES "/qwen2_layers", text[] = "{\"r\":3,\"target_modules\":\"all-linear\"}";
+    static const uint32_t bad[] = {0x7fc00000u, 0x7f800000u, 0xff800000u};
+    const struct st_model_batch batch = {.micro_batch = 1, .seq = 1, .grad_accum = 1, .dtype = STRATA_BF16};
+    struct st_model_batch adapted = batch;
+    struct st_hf_adapter_output output = {.base = "x", .dir = scratch_path("diverged")};
+    struct st_model_config config = {0};
+    struct st_adapter_spec *spec;
+    struct st_model *m;
+
+    (void)state;
+    assert_ok(st_adapter_spec_parse(&spec, text, strlen(text), "here"));
+    assert_ok(st_model_config_read(&config, dir));
+    adapted.adapter = output.spec = spec;
+    assert_ok(st_model_create(&m, &config, &adapted));
+    output.model = m;
+    for (uint32_t p = 0; p < m->workload.page_count; p++) {
+        const struct st_page *page = &m->workload.pages[p];
+
+        for (const struct st_group *g = page->groups; g < page->groups + page->group_count; g++)
+            for (uint32_t b = 0; g->kind != ST_GROUP_FROZEN && b < 3; b++) {
+                float *values = calloc(g->elems, sizeof(*values));
+                struct st_hf_adapter_writer *w;
+
+                assert_non_null(values);
+                assert_int_equal(g->format, STRATA_F32);
+                memcpy(&values[g->elems - 1], &bad[b], sizeof(bad[b]));
+                assert_ok(st_hf_adapter_writer_open(&w, &output));
+                if (g->elems > 1)
+                    assert_ok(st_hf_adapter_writer_put_page(w, p, g->offset, g->elems - 1, values));
+                assert_refused(st_hf_adapter_writer_put_page(w, p, g->offset + g->elems - 1, 1, values + g->elems - 1),
+                               STRATA_E_NUMERICS, "is not finite: the run that trained it has diverged; nothing is written");
+                st_hf_adapter_writer_abort(w);
+                free(values);
+                assert_int_equal(scratch_entries_with(output.dir, ST_ADAPTER_WEIGHTS_NAME), 0);
+            }
+    }
+    st_adapter_spec_destroy(spec);
+    st_model_destroy(m);
+}
+
 /* Each key has one value: null, where PEFT's own file has it, is not kept beside the one that is written. */
 static void check_nulls_are_replaced(struct st_model *m)
 {
@@ -473,6 +516,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_all_is_on_the_disk_before_the_first_name, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_another_base_is_noted, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_what_is_written_reads_back, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(test_a_diverged_run_writes_no_adapter, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_pages_are_written_in_each_format, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_settings_are_whole, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_a_directory_has_one_writer, scratch_begin, scratch_end),

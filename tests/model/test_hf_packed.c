@@ -165,6 +165,51 @@ static void test_faults_are_named(void **state)
     st_model_destroy(m);
 }
 
+/* Two tensors of the file under each other's name, which have other sizes than the model needs; a part of another dtype. */
+static void test_parts_of_other_sizes_are_named(void **state)
+{
+    static const struct {
+        const char *dir, *end, *says;
+    } rows[] = {
+        {DOUBLE, "",
+         "tensor model.layers.0.self_attn.q_proj.weight has 1024 bytes; model.layers.0.self_attn.q_proj.weight of 4096 elements "
+         "needs 2048"},
+        {DOUBLE, ".absmax",
+         "tensor model.layers.0.self_attn.q_proj.weight.absmax has 32 bytes; model.layers.0.self_attn.q_proj.weight of 4096 "
+         "elements needs 64"},
+        {PLAIN, ".absmax",
+         "tensor model.layers.0.self_attn.q_proj.weight.absmax has 128 bytes; model.layers.0.self_attn.q_proj.weight of 4096 "
+         "elements needs 256, in F32"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_model *m = model_of(rows[i].dir);
+        struct st_hf_reader *r = NULL;
+        char path[128], name[3][128];
+
+        snprintf(path, sizeof(path), "%s/model.safetensors", rows[i].dir);
+        for (uint32_t n = 0; n < 3; n++)
+            snprintf(name[n], sizeof(name[n]), "\"model.layers.0.self_attn.%c_proj.weight%s\"", "kxq"[n], rows[i].end);
+        copy_changed(path, name[0], name[1]);
+        copy_changed(scratch_path("model.safetensors"), name[2], name[0]);
+        copy_changed(scratch_path("model.safetensors"), name[1], name[2]);
+        assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, rows[i].says);
+        assert_null(r);
+        st_model_destroy(m);
+    }
+    {
+        struct st_model *m = model_of(PLAIN);
+        struct st_hf_reader *r = NULL;
+
+        copy_changed(PLAIN "/model.safetensors", "\"" UP ".quant_map\":{\"dtype\":\"F32\"",
+                     "\"" UP ".quant_map\":{\"dtype\":\"I32\"");
+        assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT,
+                       UP ".quant_map has 64 bytes; " UP " of 20480 elements needs 64, in F32");
+        st_model_destroy(m);
+    }
+}
+
 /* A scale that is no number, or infinite, in the first four bytes of a tensor's absmax. */
 static void test_values_that_are_no_numbers_are_named(void **state)
 {
@@ -239,6 +284,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values_are_those_of_bitsandbytes),
         cmocka_unit_test(test_faults_are_named),
+        cmocka_unit_test(test_parts_of_other_sizes_are_named),
         cmocka_unit_test(test_values_that_are_no_numbers_are_named),
         cmocka_unit_test(test_there_is_no_digest),
         cmocka_unit_test(test_codes_alone_are_refused),

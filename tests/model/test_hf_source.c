@@ -335,6 +335,29 @@ static void test_a_dtype_has_two_spellings(void **state)
         assert_ok(st_hf_stored_dtype(&dtype, scratch_path("out")));
         assert_int_equal(dtype, swap != 0 ? STRATA_F32 : STRATA_F16);
     }
+    assert_int_equal(unlink(scratch_path("out/model.safetensors")), 0);
+    for (int swap = 0; swap < 2; swap++) { /* of several files the first that the index names */
+        for (int shard = 0; shard < 2; shard++) {
+            static const char json[] = "{\"t%d\":{\"dtype\":\"%s\",\"shape\":[2],\"data_offsets\":[0,4]}}";
+            char file[256] = {0};
+            const int bytes = snprintf(file + 8, sizeof(file) - 8, json, shard, shard == 0 ? "F16" : "BF16");
+
+            file[0] = (char)bytes;
+            write_file(scratch_path(shard == 0 ? "out/a.safetensors" : "out/b.safetensors"), file, 8 + (size_t)bytes + 4);
+        }
+        scratch_put("out/model.safetensors.index.json",
+                    swap != 0 ? "{\"weight_map\":{\"t1\":\"b.safetensors\",\"t0\":\"a.safetensors\"}}"
+                              : "{\"weight_map\":{\"t0\":\"a.safetensors\",\"t1\":\"b.safetensors\"}}");
+        assert_ok(st_hf_stored_dtype(&dtype, scratch_path("out")));
+        assert_int_equal(dtype, swap != 0 ? STRATA_BF16 : STRATA_F16);
+    }
+    scratch_put("out/model.safetensors.index.json", "{\"weight_map\":{\"t0\":\"c.safetensors\"}}");
+    assert_refused(st_hf_stored_dtype(&dtype, scratch_path("out")), STRATA_E_INPUT, "c.safetensors");
+    scratch_put("out/model.safetensors.index.json", "{\"weight_map\":7}");
+    assert_refused(st_hf_stored_dtype(&dtype, scratch_path("out")), STRATA_E_INPUT, "weight_map");
+    assert_int_equal(unlink(scratch_path("out/model.safetensors.index.json")), 0);
+    assert_ok(st_hf_stored_dtype(&dtype, scratch_path("out"))); /* nothing says it */
+    assert_int_equal(dtype, STRATA_DTYPE_INVALID);
     scratch_put("out/config.json", "{\"torch_dtype\": \"float64\"}");
     assert_refused(st_hf_stored_dtype(&dtype, scratch_path("out")), STRATA_E_INPUT, "\"torch_dtype\" is \"float64\"");
     scratch_close();
