@@ -1,4 +1,5 @@
 /* tests/model/test_hf_config.c - config.json: read, refused with file and key, written and read back. */
+#include "core/base/rng.h"
 #include "core/system/file.h"
 #include "model/family.h"
 #include "model/hf/hf_config_internal.h"
@@ -265,6 +266,14 @@ static void test_llama_faults_name_the_key(void **state)
         {"llama", ",\"rope_scaling\":{\"factor\":2}", "\"rope_scaling\" has a \"factor\" and no \"rope_type\""},
         {"llama", ",\"rope_scaling\":{\"type\":\"yarn\"}", "\"factor\" is missing"},
         {"llama", ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0.5}", "\"factor\" of the rotary scaling must be 1 or more"},
+        {"llama", ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"attention_factor\":0}",
+         "\"attention_factor\" of the rotary scaling must be above 0"},
+        {"phi3", ",\"partial_rotary_factor\":\"1\"", "\"partial_rotary_factor\" must be a number"},
+        {"phi3",
+         ",\"rope_scaling\":{\"type\":\"longrope\",\"factor\":0,\"short_factor\":[1,1,1,1,1,1,1,1],\"long_factor\":"
+         "[1,1,1,1,1,1,1,1]}",
+         "\"factor\" of the rotary scaling must be above 0"},
+        {"llama", ",\"quantization_config\":{\"quant_method\":1}", "\"quant_method\" must be a string"},
         {"llama", ",\"rope_scaling\":{\"type\":\"longrope\",\"factor\":2,\"short_factor\":[1]}",
          "\"short_factor\" lists 1 numbers; the 8 pairs"},
         {"llama", ",\"rope_scaling\":{\"type\":\"longrope\",\"factor\":2,\"short_factor\":[1,0]}",
@@ -292,6 +301,8 @@ static void test_llama_faults_name_the_key(void **state)
         {"gemma3_text", ",\"rope_parameters\":{\"rope_type\":\"default\"}", "\"rope_parameters\" must have full_attention"},
         {"gemma3_text", ",\"rope_parameters\":{\"sliding_attention\":{\"rope_type\":\"linear\",\"factor\":2}}",
          "\"sliding_attention\" has rotary scaling"},
+        {"gemma3_text", ",\"rope_parameters\":{\"sliding_attention\":7}", "\"sliding_attention\" must be an object or null"},
+        {"gemma3_text", ",\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"linear\"}}", "\"factor\" is missing"},
         {"gemma3_text", ",\"rope_local_base_freq\":1", "rotary base 1"},
         {"gemma3_text", ",\"rope_local_base_freq\":0", "rotary base 0"},
         {"smollm3", ",\"no_rope_layers\":[1]", "\"no_rope_layers\" does not list num_hidden_layers layers"},
@@ -519,6 +530,35 @@ static void test_written_config_is_read_back(void **state)
     }
 }
 
+/* In as few digits as read back as the same number, which are nine for some. */
+static void test_numbers_are_written_so_that_they_read_back(void **state)
+{
+    struct st_model_config c, back;
+    uint32_t long_ones = 0;
+
+    (void)state;
+    assert_ok(parse(&c, "{\"model_type\":\"gemma2\"," LLAMA_SIZES "}"));
+    for (uint64_t i = 0; i < 200; i++) {
+        float *const numbers[] = {&c.norm_eps, &c.rope_base, &c.query_scalar, &c.logit_cap, &c.score_cap};
+        char *text;
+        size_t bytes;
+        FILE *f = open_memstream(&text, &bytes);
+
+        for (uint32_t n = 0; n < 5; n++)
+            *numbers[n] = (n == 0 ? 1e-7f : 2.0f) * (1.0f + (float)(st_rng_u64(1, i, n) >> 40) * 0x1p-20f);
+        st_model_config_write(&c, STRATA_F32, f);
+        fclose(f);
+        assert_ok(parse(&back, text));
+        memcpy(back.name, c.name, sizeof(c.name));
+        if (memcmp(&back, &c, sizeof(c)) != 0)
+            fail_msg("another model is read back from %s", text);
+        for (const char *at = text; (at = strpbrk(at, "0123456789")) != NULL; at += strspn(at, "0123456789."))
+            long_ones += strspn(at, "0123456789.") >= 10;
+        free(text);
+    }
+    assert_true(long_ones > 0);
+}
+
 static void test_directory_names_the_model(void **state)
 {
     static const char text[] = "{\"model_type\":\"gpt2\"," SIZES "}";
@@ -552,6 +592,7 @@ int main(void)
         cmocka_unit_test(test_every_family_is_written_as_itself),
         cmocka_unit_test(test_versions_spell_one_model),
         cmocka_unit_test(test_whole_heads_have_no_fraction),
+        cmocka_unit_test(test_numbers_are_written_so_that_they_read_back),
         cmocka_unit_test(test_directory_names_the_model),
     };
 
