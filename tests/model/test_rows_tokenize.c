@@ -347,6 +347,126 @@ static void rows_are_dropped_for_a_reason_or_nothing_is_written(void **state)
     scratch_close();
 }
 
+struct told {
+    uint64_t rows[8], tokens[8][2];
+    uint32_t count;
+};
+
+static void note_progress(void *context, const struct st_tokenize_report *so_far)
+{
+    struct told *t = context;
+
+    assert_true(t->count < 8);
+    t->rows[t->count] = so_far->rows;
+    for (uint32_t i = 0; i < 2; i++)
+        t->tokens[t->count][i] = so_far->parts[i].tokens;
+    t->count++;
+}
+
+/* Every 64 rows, with the tokens of both parts until then: those of a file of so many rows. */
+static void progress_is_told_every_64_rows(void **state)
+{
+    struct st_tokenize_opts opts = {.template = "chatml", .overwrite = true};
+    struct st_tokenize_report r, part;
+
+    (void)state;
+    scratch_open();
+    put_model();
+    for (int heldout = 0; heldout < 2; heldout++) {
+        struct told told = {.count = 0};
+
+        put_rows(200);
+        opts.val_size = 50 * heldout;
+        opts.context = &told;
+        opts.progress = note_progress;
+        assert_ok(tokenize(scratch_path("rows.jsonl"), opts, &r));
+        assert_int_equal(told.count, 3);
+        opts.progress = NULL;
+        opts.val_size = 0;
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_int_equal(told.rows[i], 64 * (i + 1));
+            put_rows(64 * (i + 1));
+            assert_ok(tokenize(scratch_path("rows.jsonl"), opts, &part));
+            assert_int_equal(told.tokens[i][0] + told.tokens[i][1], part.parts[0].tokens);
+            assert_int_equal(told.tokens[i][1] > 0, heldout);
+        }
+        assert_true(told.tokens[2][0] < r.parts[0].tokens);
+    }
+    scratch_close();
+}
+
+/* A part of whose rows none is left is refused, and no file is written: whichever of the two it is. */
+static void each_part_has_a_row_that_is_left(void **state)
+{
+    struct st_tokenize_opts opts = {.template = "chatml", .val_size = 1};
+    const char *const says[] = {"all rows that are left to train are dropped: another --seed or --val-size may help",
+                                "all rows that are held out are dropped: another --seed or --val-size may help"};
+    uint32_t seen[2] = {0};
+
+    (void)state;
+    scratch_open();
+    put_model();
+    scratch_put("r.jsonl", "{\"messages\": []}\n{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
+                           "{\"role\": \"assistant\", \"content\": \"b\"}]}\n{\"messages\": []}\n");
+    for (opts.seed = 0; opts.seed < 20; opts.seed++) {
+        struct st_tokenize_report r;
+        uint32_t which;
+
+        assert_int_equal(tokenize(scratch_path("r.jsonl"), opts, &r), STRATA_E_INPUT);
+        which = r.parts[0].documents == 0 ? 0 : 1;
+        assert_string_equal(strata_last_error(), says[which]);
+        assert_int_equal(r.parts[1 - which].documents, 1);
+        assert_int_equal(scratch_entries_with(scratch_dir, "x."), 0);
+        seen[which]++;
+    }
+    assert_true(seen[0] > 0 && seen[1] > 0);
+    scratch_close();
+}
+
+static void data_sets_are_files_of_rows(void **state)
+{
+    static const char *const names[] = {"d"};
+    struct st_tokenize_opts opts = {.template = "chatml", .datasets = names, .dataset_count = 1};
+    struct st_tokenize_report r;
+
+    (void)state;
+    scratch_open();
+    put_model();
+    scratch_put("d.txt", "a text\n");
+    scratch_put("dataset_info.json", "{\"d\": {\"file_name\": \"d.txt\"}}");
+    opts.dataset_info = scratch_path("dataset_info.json");
+    opts.tokenizer = scratch_path("model");
+    opts.out = scratch_path("x.bin");
+    assert_refused(st_tokenize(&opts, &r), STRATA_E_INPUT, "dataset_info.json: \"d\": file_name: ");
+    assert_non_null(strstr(strata_last_error(), "d.txt is neither .json nor .jsonl"));
+    scratch_close();
+}
+
+/* The documents of other tokens, under this file's name. */
+static void documents_of_another_file_are_refused(void **state)
+{
+    const struct st_tokenize_opts opts = {.template = "chatml", .overwrite = true};
+    struct st_tokenize_report two, three;
+    struct st_token_set *set;
+    const char *path;
+    char says[256];
+
+    (void)state;
+    scratch_open();
+    put_model();
+    put_rows(3);
+    assert_ok(tokenize(scratch_path("rows.jsonl"), opts, &three));
+    assert_int_equal(rename(scratch_path("x.bin.meta"), scratch_path("three.meta")), 0);
+    put_rows(2);
+    assert_ok(tokenize(scratch_path("rows.jsonl"), opts, &two));
+    assert_int_equal(rename(scratch_path("three.meta"), scratch_path("x.bin.meta")), 0);
+    snprintf(says, sizeof(says), "x.bin.meta is for %llu tokens, %s has %llu: make both files again",
+             (unsigned long long)three.parts[0].tokens, scratch_path("x.bin"), (unsigned long long)two.parts[0].tokens);
+    path = scratch_path("x.bin");
+    assert_refused(st_token_set_open(&set, &path, 1, 1000, 4), STRATA_E_INPUT, says);
+    scratch_close();
+}
+
 /* Of the four files all are there, or none. */
 static void every_failure_leaves_all_files_or_none(void **state)
 {
@@ -387,6 +507,10 @@ int main(void)
         cmocka_unit_test(files_are_not_replaced_between_counting_and_reading),
         cmocka_unit_test(texts_are_shown_to_their_end),
         cmocka_unit_test(rows_are_dropped_for_a_reason_or_nothing_is_written),
+        cmocka_unit_test(progress_is_told_every_64_rows),
+        cmocka_unit_test(each_part_has_a_row_that_is_left),
+        cmocka_unit_test(data_sets_are_files_of_rows),
+        cmocka_unit_test(documents_of_another_file_are_refused),
         cmocka_unit_test(every_failure_leaves_all_files_or_none),
     };
 
