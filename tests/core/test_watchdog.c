@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <unistd.h>
+
 #include <cmocka.h>
 
 #define UNKNOWN ST_WATCH_UNKNOWN
@@ -346,6 +348,55 @@ static void a_group_that_is_full_is_reported(void **state)
     assert_non_null(strstr(l.sentence, "; this process holds 1.00 GiB of 1.00 GiB planned"));
 }
 
+static void put_free_swap(const char *kilobytes)
+{
+    char text[128];
+
+    snprintf(text, sizeof(text), "MemTotal: 33554432 kB\nMemAvailable: 16777216 kB\nSwapFree: %s kB\n", kilobytes);
+    scratch_put("proc/meminfo", text);
+}
+
+/* What the group may still write to swap, of that which the machine has free, is left beside 4 MiB of its memory. */
+static void a_groups_own_limit_of_swap_counts(void **state)
+{
+    static const struct {
+        const char *free, *limit, *used, *left;
+    } rows[] = {
+        {"4096", "max\n", "0\n", "8.00 MiB of "},
+        {"4096", "104857600\n", "102760448\n", "6.00 MiB of "},
+        {"1024", "104857600\n", "0\n", "5.00 MiB of "},
+        {"4096", "104857600\n", NULL, "8.00 MiB of "},
+        {"4096", "1048576\n", "3145728\n", "4.00 MiB of "},
+        {"4096", "0\n", "0\n", "4.00 MiB of "},
+        {"0", "max\n", "0\n", "4.00 MiB of "},
+    };
+
+    (void)state;
+    put_machine("16777216");
+    scratch_put("proc/self/cgroup", "0::/s\n");
+    scratch_put("cgroup/s/memory.max", "2147483648\n");
+    scratch_put("cgroup/s/memory.pressure", "some total=0\nfull total=0\n");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_watchdog *w = NULL;
+        struct listener l;
+
+        put_free_swap(rows[i].free);
+        scratch_put("cgroup/s/memory.current", "1073741824\n");
+        scratch_put("cgroup/s/memory.events", "oom_kill 3\n");
+        scratch_put("cgroup/s/memory.swap.max", rows[i].limit);
+        (void)unlink(scratch_path("cgroup/s/memory.swap.current"));
+        if (rows[i].used != NULL)
+            scratch_put("cgroup/s/memory.swap.current", rows[i].used);
+        assert_int_equal(start(&w, &l, SOON_NS), STRATA_OK);
+        scratch_put("cgroup/s/memory.current", "2143289344\n"); /* 2044 MiB */
+        scratch_put("cgroup/s/memory.events", "oom_kill 4\n");
+        wait_heard(&l);
+        st_watchdog_stop(w);
+        if (strncmp(l.sentence, rows[i].left, strlen(rows[i].left)) != 0)
+            fail_msg("row %zu: %s", i, l.sentence);
+    }
+}
+
 static void version_one_and_the_machine_are_watched(void **state)
 {
     struct st_watchdog *w = NULL;
@@ -434,6 +485,7 @@ int main(void)
         cmocka_unit_test(faults_stand_for_psi),
         cmocka_unit_test(the_unknown_is_no_alarm),
         cmocka_unit_test_setup_teardown(a_group_that_is_full_is_reported, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_groups_own_limit_of_swap_counts, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(version_one_and_the_machine_are_watched, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(kills_in_a_group_of_version_one_are_seen, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(every_refusal_is_survived, scratch_create, scratch_remove),
