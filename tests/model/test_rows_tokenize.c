@@ -286,6 +286,10 @@ static void texts_are_shown_to_their_end(void **state)
     (void)state;
     scratch_open();
     put_model();
+    scratch_put("t.txt", "one \xff two\xc3");
+    assert_ok(tokenize(scratch_path("t.txt"), opts, &r));
+    assert_int_equal(r.replaced, 2);
+    shown = (struct shown){0};
     scratch_put("t.txt", "one two three");
     assert_ok(tokenize(scratch_path("t.txt"), opts, &r));
     assert_int_equal(shown.tokens, r.parts[0].tokens);

@@ -215,12 +215,14 @@ static void test_many_words_and_pairs(void **state)
         }
     }
     assert_ok(st_train_create(&t));
-    assert_ok(st_train_feed(t, text, (size_t)(to - text)));
-    assert_ok(st_train_end_text(t));
+    for (uint32_t i = 0; i < 2; i++) { /* each word is known the second time */
+        assert_ok(st_train_feed(t, text, (size_t)(to - text)));
+        assert_ok(st_train_end_text(t));
+    }
     assert_ok(st_train_write(t, 256 + LEARNED + 1, scratch_path("many"), false, &report));
     st_train_destroy(t);
-    assert_int_equal(report.words, WORDS);
-    assert_true(report.different_words > WORDS - 10);
+    assert_int_equal(report.words, 2 * WORDS);
+    assert_true(report.different_words <= WORDS && report.different_words > WORDS - 10);
     assert_ok(st_json_parse_file(&root, scratch_path("many/tokenizer.json"), 1 << 20));
     pair = st_json_first(st_json_get(st_json_get(root, "model"), "merges"));
     for (uint32_t id = 256; id < 256 + LEARNED; id++, pair = st_json_next(pair)) {
