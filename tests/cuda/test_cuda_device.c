@@ -63,6 +63,7 @@ static void gpus_are_counted(void **state)
     assert_refused(&(struct st_device_opts){.index = 2}, STRATA_E_NOSYS, "2 GPUs");
     ok(ops->open(&dev, &(struct st_device_opts){.arena_bytes = ARENA, .index = 1}));
     ok(ops->memory(1, &memory));
+    assert_string_equal(memory.name, "Emulated GPU 1");
     assert_int_equal(memory.total, UINT64_C(4) << 30);
     assert_true(memory.free <= memory.total - ARENA - ST_CUDA_WORKSPACE);
     /* 4 multiprocessors of 2048 threads with 1 KiB of stack */

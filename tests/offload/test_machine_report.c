@@ -1,14 +1,17 @@
 /* tests/offload/test_machine_report.c - what strata info says of methods and drives, and which advice follows. */
 #include "core/base/fault.h"
+#include "nvme/method/direct.h"
 #include "offload/machine/machine_report.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -126,12 +129,34 @@ static void a_directory_is_writable_or_says_why_not(void **state)
     scratch_close();
 }
 
+/* What is said of direct I/O is what a file there tells. */
+static void direct_io_is_as_a_file_tells(void **state)
+{
+    struct st_dir_report r;
+    struct st_direct direct;
+    int fd;
+
+    (void)state;
+    scratch_open();
+    scratch_put("a", "text");
+    fd = open(scratch_path("a"), O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    st_direct_enable(&direct, fd);
+    st_report_dir(&r, scratch_dir);
+    assert_int_equal(r.direct_works, direct.works);
+    assert_int_equal(r.memory_align, direct.told ? direct.memory_align : 0);
+    assert_int_equal(r.offset_align, direct.told ? direct.offset_align : 0);
+    close(fd);
+    scratch_close();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_flaw_has_its_advice),
         cmocka_unit_test(one_method_is_automatic),
         cmocka_unit_test(a_directory_is_writable_or_says_why_not),
+        cmocka_unit_test(direct_io_is_as_a_file_tells),
     };
 
     return cmocka_run_group_tests_name("machine report", tests, NULL, NULL);
