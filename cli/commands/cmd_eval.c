@@ -76,6 +76,8 @@ static strata_status run(struct cli_run *r, struct strata_data **data, struct ev
         st_plan_print(r->plan, false, stderr);
     if (st == STRATA_OK)
         st = cli_run_start(r);
+    if (st == STRATA_E_CANCELLED) /* of several adapters: signals ask since the first one's evaluation */
+        e->ended_by = cli_signals_pending();
     if (st != STRATA_OK)
         return st;
     listen_to_signals(r);
