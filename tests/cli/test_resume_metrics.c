@@ -1,0 +1,193 @@
+/* test_resume_metrics.c - files that a resumed run goes on with: one that is another run's, one that was removed, failures in the
+ * middle and at the end, and the monitor's without a path. */
+#include "program.h"
+#include "workplace.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TRAIN   "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --quiet "
+#define RESUMED TRAIN "--max-steps 4 --resume {w}/a/step-00000002 --metrics {w}/m.jsonl "
+#define CSV     "--set csv_monitor.enabled=true --set csv_monitor.output_path={w}/mon "
+#define ROWS    "mon/DeepSpeedJobName/Train_Samples_lr.csv"
+
+static void says(const struct workplace *w, const char *command, int code, const char *wanted)
+{
+    struct program p;
+
+    workplace_run(w, &p, command);
+    if (p.code != code || strstr(p.err, wanted) == NULL)
+        fail_msg("%s\nexit code %d, not %d with \"%s\":\n%s", command, p.code, code, wanted, p.err);
+    program_free(&p);
+}
+
+/* Steps that the file's lines tell, in their order: "1 2 3 4"; a header is H, the summary S, anything else "?". */
+static void holds(const struct workplace *w, const char *name, const char *wanted)
+{
+    char found[256] = "";
+    size_t bytes, length = 0;
+    char *text = workplace_read(w, name, &bytes), *line = text;
+
+    for (char *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        *end = '\0';
+        if (strncmp(line, "{\"step\":", 8) == 0)
+            length += (size_t)snprintf(found + length, sizeof(found) - length, "%d ", atoi(line + 8));
+        else
+            length += (size_t)snprintf(found + length, sizeof(found) - length, "%s",
+                                       strncmp(line, "{\"run\":", 7) == 0        ? "H "
+                                       : strncmp(line, "{\"summary\":", 11) == 0 ? "S "
+                                                                                 : "? ");
+    }
+    assert_string_equal(found, wanted);
+    assert_int_equal(*line, '\0');
+    free(text);
+}
+
+static int setup(void **state)
+{
+    struct program p;
+
+    if (workplace_setup(state) != 0)
+        return -1;
+    workplace_run_ok(*state, &p, TRAIN "--max-steps 3 --save {w}/a --save-every 2 --keep 3 --metrics {w}/first.jsonl " CSV);
+    program_free(&p);
+    return 0;
+}
+
+/* The lines of the first part, as m.jsonl. */
+static void take_metrics(const struct workplace *w)
+{
+    size_t bytes;
+    char *text = workplace_read(w, "first.jsonl", &bytes);
+
+    workplace_write(w, "m.jsonl", text, bytes);
+    free(text);
+}
+
+/* A file that no line of the checkpoint's run ends in is another's: left as it is, or replaced by a whole one where asked. */
+static void another_runs_file_is_refused_or_replaced(void **state)
+{
+    const struct workplace *w = *state;
+    size_t bytes, after;
+    char *text, *kept;
+
+    take_metrics(w);
+    text = workplace_read(w, "m.jsonl", &bytes);
+    memset(text, 'x', bytes - 1);
+    workplace_write(w, "m.jsonl", text, bytes);
+    says(w, RESUMED, 2, "--metrics: ");
+    says(w, RESUMED, 2, "m.jsonl is not the file that the checkpoint's run wrote, as no line ends at byte ");
+    kept = workplace_read(w, "m.jsonl", &after);
+    assert_int_equal(after, bytes);
+    assert_memory_equal(kept, text, bytes);
+    free(kept);
+    free(text);
+    says(w, RESUMED "--overwrite", 0, "");
+    holds(w, "m.jsonl", "H 3 4 S ");
+    workplace_remove(w, "m.jsonl");
+}
+
+/* The file itself goes on, with --overwrite, too; what came after the checkpoint comes again. */
+static void ones_own_goes_on(void **state)
+{
+    const struct workplace *w = *state;
+
+    holds(w, "first.jsonl", "H 1 2 3 S ");
+    for (int overwrite = 0; overwrite < 2; overwrite++) {
+        take_metrics(w);
+        says(w, overwrite == 1 ? RESUMED "--overwrite" : RESUMED, 0, "");
+        holds(w, "m.jsonl", "H 1 2 3 4 S ");
+        workplace_remove(w, "m.jsonl");
+    }
+}
+
+/* Each failure leaves the earlier lines as they were, or the new ones whole, and is said. */
+static void failures_of_the_file_are_said(void **state)
+{
+    static const struct {
+        const char *fault, *wanted, *lines;
+        int code;
+    } rows[] = {
+        {"metrics.seek", "--metrics: ", "H 1 2 3 S ", 4},
+        {"file.rename", "--metrics: ", "H 1 2 3 S ", 4},
+        {"metrics.write:0:1:-28", "m.jsonl: cannot be written: No space left on device: no more lines", "H 1 2 ", 4},
+        {"metrics.write:1:1:-28", "m.jsonl: cannot be written: No space left on device: the rest of the run", "H 1 2 3 ", 4},
+        {"file.sync:0:1", "m.jsonl", "H 1 2 3 4 S ", 4},
+    };
+    const struct workplace *w = *state;
+    char command[512];
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        take_metrics(w);
+        snprintf(command, sizeof(command), RESUMED "--fault %s", rows[i].fault);
+        says(w, command, rows[i].code, rows[i].wanted);
+        holds(w, "m.jsonl", rows[i].lines);
+        workplace_remove(w, "m.jsonl");
+    }
+}
+
+/* Rows begin at the checkpoint where the file is not there any more. */
+static void a_monitor_whose_file_is_gone_begins_anew(void **state)
+{
+    const struct workplace *w = *state;
+    size_t bytes;
+    char *rows;
+    unsigned long first, second;
+
+    workplace_remove(w, "mon");
+    says(w, TRAIN "--max-steps 4 --resume {w}/a/step-00000002 " CSV, 0, "");
+    rows = workplace_read(w, ROWS, &bytes);
+    assert_int_equal(sscanf(rows, "step,lr %lu,%*s %lu,%*s", &first, &second), 2);
+    assert_int_equal(first, 3);
+    assert_int_equal(second, 4);
+    assert_string_equal(rows + bytes - 2, "\r\n");
+    free(rows);
+    workplace_remove(w, "mon");
+}
+
+/* The last moment of a file: the run is done, and the exit code says that its rows may not be kept. */
+static void a_monitor_that_is_not_kept_is_said(void **state)
+{
+    const struct workplace *w = *state;
+
+    says(w, TRAIN "--max-steps 2 " CSV "--fault file.sync:1:1", 4,
+         "/Train_Samples_lr.csv: Input/output error: the rest of the run is not there");
+    workplace_remove(w, "mon");
+}
+
+/* As DeepSpeed has it: without a path the job's directory is made where the run is started. */
+static void a_monitor_without_a_path_is_here(void **state)
+{
+    const struct workplace *w = *state;
+    char before[4096];
+
+    assert_non_null(getcwd(before, sizeof(before)));
+    assert_int_equal(chdir(w->path), 0);
+    says(w, TRAIN "--max-steps 2 --set csv_monitor.enabled=true --set csv_monitor.job_name=job", 0, "");
+    assert_int_equal(chdir(before), 0);
+    assert_int_equal(workplace_entries(w, "job"), 3);
+    assert_true(workplace_exists(w, "job/Train_Samples_train_loss.csv"));
+    workplace_remove(w, "job");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ones_own_goes_on),
+        cmocka_unit_test(another_runs_file_is_refused_or_replaced),
+        cmocka_unit_test(failures_of_the_file_are_said),
+        cmocka_unit_test(a_monitor_whose_file_is_gone_begins_anew),
+        cmocka_unit_test(a_monitor_that_is_not_kept_is_said),
+        cmocka_unit_test(a_monitor_without_a_path_is_here),
+    };
+
+    return cmocka_run_group_tests(tests, setup, workplace_teardown);
+}
