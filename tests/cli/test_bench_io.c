@@ -1,6 +1,7 @@
 /* tests/cli/test_bench_io.c - strata bench io and strata tune at tiny sizes: rows and keys, ds_io's names, fio's job, wrong
  * arguments, what --write changes, and that nothing stays in the directory after the end, a failure or a signal. */
 #include "cli/commands/config_edit.h"
+#include "core/base/fault.h"
 #include "core/json/json.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
@@ -419,6 +420,39 @@ static void bad_files_are_left_alone(void **state)
     free(path);
 }
 
+/* Each failure leaves the file as it was, with nothing beside it. */
+static void failures_leave_the_file_alone(void **state)
+{
+    static const char before[] = "{\n  \"a\": 1\n}\n";
+    static const char *const sites[] = {"config.realpath", "config.mode", "file.create",
+                                        "file.write",      "file.sync",   "file.rename"};
+    const struct workplace *w = *state;
+    char *path = workplace_expand(w, "{w}/kept.json"), *kept;
+    size_t bytes;
+    int entries;
+
+    workplace_write(w, "kept.json", before, sizeof(before) - 1);
+    entries = workplace_entries(w, ".");
+    for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
+        st_fault_arm(&(struct st_fault_spec){.site = sites[i], .result = -5});
+        assert_int_not_equal(cli_config_edit_file(path, "aio", "{}"), STRATA_OK);
+        assert_true(st_fault_disarm() > 0);
+        assert_non_null(strstr(strata_last_error(), "kept.json"));
+        kept = workplace_read(w, "kept.json", &bytes);
+        assert_string_equal(kept, before);
+        free(kept);
+        assert_int_equal(workplace_entries(w, "."), entries);
+    }
+    workplace_write(w, "kept.json", "{}\0{}", 5);
+    assert_int_equal(cli_config_edit_file(path, "aio", "{}"), STRATA_E_INPUT);
+    assert_non_null(strstr(strata_last_error(), "kept.json: cannot be read as text"));
+    kept = workplace_read(w, "kept.json", &bytes);
+    assert_int_equal(bytes, 5);
+    free(kept);
+    workplace_remove(w, "kept.json");
+    free(path);
+}
+
 static void links_and_modes_are_kept(void **state)
 {
     const struct workplace *w = *state;
@@ -475,6 +509,7 @@ int main(void)
         cmocka_unit_test(tune_changes_one_section_of_a_file),
 
         cmocka_unit_test(bad_files_are_left_alone),
+        cmocka_unit_test(failures_leave_the_file_alone),
         cmocka_unit_test(links_and_modes_are_kept),
         cmocka_unit_test(info_tells_of_the_device),
     };

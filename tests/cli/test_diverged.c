@@ -144,6 +144,27 @@ static void an_evaluation_that_is_not_finite(void **state)
          "the held-out loss after step 1 is not finite", 1);
 }
 
+/* There is no result of strata eval: neither a figure nor a line that a program would read. */
+static void eval_prints_no_loss_that_is_not_finite(void **state)
+{
+    static const char *const options[] = {"", " --json", " --set bf16.enabled=false"};
+    const struct workplace *w = *state;
+
+    poison(w, "transformer.ln_f.weight", BF16_NAN);
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        char line[256];
+        struct program p;
+
+        snprintf(line, sizeof(line), "eval --model {w}/poisoned" DATA "%s", options[i]);
+        workplace_run(w, &p, line);
+        assert_int_equal(p.code, 5);
+        assert_string_equal(p.out, "");
+        assert_non_null(strstr(p.err, "the loss is not finite: the weights of "));
+        assert_non_null(strstr(p.err, "/poisoned are damaged or have diverged"));
+        program_free(&p);
+    }
+}
+
 /* From 2^40 the scale halves about twenty times before a step counts: more than eight in a row, and no reason to end. */
 static void the_scale_finds_its_way_down(void **state)
 {
@@ -222,9 +243,13 @@ static void a_skipped_step_says_so(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weights_that_are_not_finite),  cmocka_unit_test(a_loss_scale_that_is_still_too_high),
-        cmocka_unit_test(weights_that_no_step_uses),    cmocka_unit_test(an_evaluation_that_is_not_finite),
-        cmocka_unit_test(the_scale_finds_its_way_down), cmocka_unit_test(a_skipped_step_says_so),
+        cmocka_unit_test(weights_that_are_not_finite),
+        cmocka_unit_test(a_loss_scale_that_is_still_too_high),
+        cmocka_unit_test(weights_that_no_step_uses),
+        cmocka_unit_test(an_evaluation_that_is_not_finite),
+        cmocka_unit_test(eval_prints_no_loss_that_is_not_finite),
+        cmocka_unit_test(the_scale_finds_its_way_down),
+        cmocka_unit_test(a_skipped_step_says_so),
     };
 
     return cmocka_run_group_tests(tests, setup, workplace_teardown);

@@ -81,6 +81,46 @@ static void damage_is_named_and_an_older_one_offered(void **state)
     says(*state, "verify {w}/save/step-00000001", 4, "weight of ln_f.weight", "there is no older one that opens");
 }
 
+static uint32_t count_of(const char *text, const char *part)
+{
+    uint32_t count = 0;
+
+    for (; (text = strstr(text, part)) != NULL; text++)
+        count++;
+    return count;
+}
+
+/* Twenty are shown, and the rest counted; as JSON all are listed. */
+static void many_damages_are_counted(void **state)
+{
+    struct program text, json;
+    uint32_t all;
+    char more[32];
+    size_t bytes;
+    char *set;
+
+    workplace_run_ok(
+        *state, &text,
+        "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 1 --machine {w}/machine.json --quiet --save "
+        "{w}/many");
+    program_free(&text);
+    set = workplace_read(*state, "many/step-00000001/set.0", &bytes);
+    for (size_t at = 100; at < bytes; at += 4096)
+        set[at] ^= 1;
+    workplace_write(*state, "many/step-00000001/set.0", set, bytes);
+    free(set);
+    workplace_run(*state, &text, "verify {w}/many");
+    workplace_run(*state, &json, "verify {w}/many --json");
+    assert_true(text.code == 4 && json.code == 4);
+    all = count_of(json.out, "\"plane\":");
+    assert_true(all > 20);
+    assert_int_equal(count_of(text.out, ": its checksum is wrong\n"), 20);
+    snprintf(more, sizeof(more), "\nand %u more\n", all - 20);
+    assert_non_null(strstr(text.out, more));
+    program_free(&text);
+    program_free(&json);
+}
+
 static void what_does_not_open_is_said(void **state)
 {
     flip(*state, "{w}/save/step-00000002/manifest.json", 20);
@@ -187,6 +227,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(whole_ones_are_whole, setup, workplace_teardown),
         cmocka_unit_test_setup_teardown(damage_is_named_and_an_older_one_offered, setup, workplace_teardown),
+        cmocka_unit_test_setup_teardown(many_damages_are_counted, setup, workplace_teardown),
         cmocka_unit_test_setup_teardown(what_does_not_open_is_said, setup, workplace_teardown),
         cmocka_unit_test_setup_teardown(digests_are_printed, setup, workplace_teardown),
         cmocka_unit_test_setup_teardown(digests_are_those_that_the_run_printed, setup, workplace_teardown),
