@@ -1,5 +1,6 @@
 /* tests/cli/test_outputs.c - what programs read: metrics lines, plan --json, eval --json, and that they agree. */
 #include "core/json/json.h"
+#include "strata/types.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/whole_file.h"
@@ -178,6 +179,34 @@ static void check_metrics(const st_json *line, unsigned index, void *ctx)
     assert_int_equal(strlen(st_json_string(at(line, "summary.state_digest"))), 32);
     strncpy(seen->weights_digest, st_json_string(at(line, "summary.weights_digest")), 32);
     seen->eval_loss = number(line, "summary.eval_loss");
+}
+
+/* What was asked for, and what the drives' directory refused: each under its own key. */
+static void the_header_has_what_the_run_was_asked_for(void **state)
+{
+    static const char *const refused[] = {"nvme.register", "nvme.direct"};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < 2; i++) {
+        char command[512], *text;
+        struct program p;
+        size_t bytes;
+
+        snprintf(
+            command, sizeof(command),
+            "train --model nano --data {w}/good.bin --seq-len 32 --seed 7 --max-steps 2 --threads 1 --machine {w}/machine.json "
+            "--quiet --metrics {w}/asked.jsonl --nvme {w}/nvme --set zero_optimization.offload_optimizer.device=nvme --fault %s",
+            refused[i]);
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+        text = workplace_read(w, "asked.jsonl", &bytes);
+        assert_non_null(strstr(text, "{\"run\":{\"version\":\"" STRATA_VERSION_STRING
+                                     "\",\"model\":\"nano\",\"seed\":7,\"sequence_length\":32,\"max_steps\":2,\"config\":{"));
+        assert_non_null(strstr(text, i == 0 ? "\"io_registered\":false," : "\"io_direct\":false,"));
+        assert_non_null(strstr(text, "\"workers\":1}}}\n"));
+        free(text);
+        workplace_remove(w, "asked.jsonl");
+    }
 }
 
 static void metrics_model_and_eval_agree(void **state)
@@ -496,11 +525,17 @@ static void a_model_that_was_read_is_written_as_it_was(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(metrics_model_and_eval_agree),    cmocka_unit_test(json_train_keeps_standard_output_clean),
-        cmocka_unit_test(plan_json_has_its_stable_keys),   cmocka_unit_test(a_run_says_what_it_writes_and_its_plan_in_short),
-        cmocka_unit_test(plan_says_which_rates_there_are), cmocka_unit_test(plan_for_another_machine),
-        cmocka_unit_test(info_and_check_speak_json),       cmocka_unit_test(measured_rates_can_be_read_back),
-        cmocka_unit_test(openmp_threads_are_noted),        cmocka_unit_test(a_model_that_was_read_is_written_as_it_was),
+        cmocka_unit_test(the_header_has_what_the_run_was_asked_for),
+        cmocka_unit_test(metrics_model_and_eval_agree),
+        cmocka_unit_test(json_train_keeps_standard_output_clean),
+        cmocka_unit_test(plan_json_has_its_stable_keys),
+        cmocka_unit_test(a_run_says_what_it_writes_and_its_plan_in_short),
+        cmocka_unit_test(plan_says_which_rates_there_are),
+        cmocka_unit_test(plan_for_another_machine),
+        cmocka_unit_test(info_and_check_speak_json),
+        cmocka_unit_test(measured_rates_can_be_read_back),
+        cmocka_unit_test(openmp_threads_are_noted),
+        cmocka_unit_test(a_model_that_was_read_is_written_as_it_was),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);

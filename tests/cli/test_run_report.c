@@ -1,0 +1,234 @@
+/* tests/cli/test_run_report.c - the summary of a run as JSON, key by key, and what the lines for people say of bytes between
+ * ranks, of pressure that came and went, of time that is left, and where a rate is not known. */
+#include "api/handles.h"
+#include "cli/report/progress.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void must_hold(const char *text, const char *wanted)
+{
+    if (strstr(text, wanted) == NULL)
+        fail_msg("%s\nlacks: %s", text, wanted);
+}
+
+/* Every column has a value of its own: its number, 1000 times the step's. */
+static struct cli_step step_of(double times)
+{
+    struct cli_step step = {.stalled_by = ST_LANE_COUNT};
+
+    for (int c = 0; c < CLI_COLUMN_COUNT; c++)
+        step.value[c] = times * 1000 + c;
+    step.value[CLI_SKIPPED] = 0;
+    return step;
+}
+
+/* A member of the summary; NaN where it is not there. */
+static double number_of(const char *text, const char *key)
+{
+    char quoted[64];
+    const char *at;
+
+    snprintf(quoted, sizeof(quoted), "\"%s\":", key);
+    at = strstr(text, quoted);
+    return at != NULL ? strtod(at + strlen(quoted), NULL) : (double)NAN;
+}
+
+static char *summary_of(struct cli_medians *m, const struct cli_summary *summary)
+{
+    struct st_json_writer w;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+
+    assert_non_null(file);
+    st_json_begin(&w, file);
+    cli_metrics_summary(&w, m, summary);
+    assert_int_equal(fclose(file), 0);
+    return text;
+}
+
+/* Medians, last values, counts and what the run took, each under its own key. */
+static void figures_stand_under_their_keys(void **state)
+{
+    static const struct {
+        const char *key;
+        double value;
+    } wanted[] = {
+        {"epoch", 5000 + CLI_EPOCH}, /* the last one's, like all totals */
+        {"tokens_total", 5000 + CLI_TOKENS_TOTAL},
+        {"eval_loss", 5000 + CLI_EVAL_LOSS},
+        {"last_loss", 5000 + CLI_LOSS},
+        {"loss", 3500 + CLI_LOSS}, /* of steps 2 to 5 */
+        {"grad_norm", 3500 + CLI_GRAD_NORM},
+        {"lr", 3500 + CLI_LR},
+        {"loss_scale", 3500 + CLI_LOSS_SCALE},
+        {"tokens", 3500 + CLI_TOKENS},
+        {"mfu", 3500 + CLI_MFU},
+        {"step_seconds", 3500 + CLI_STEP_SECONDS},
+        {"hardware_bound_seconds", 3500 + CLI_HARDWARE_BOUND},
+        {"schedule_bound_seconds", 3500 + CLI_SCHEDULE_BOUND},
+        {"forward", 3500 + CLI_MS_FORWARD},
+        {"backward", 3500 + CLI_MS_BACKWARD},
+        {"other", 3500 + CLI_MS_OTHER},
+        {"read", 4000 + CLI_READ}, /* of steps 3 to 5 */
+        {"steps", 5},
+        {"skipped_steps", 2},
+        {"pressed_steps", 1},
+        {"seconds", 71},
+        {"peak_rss_bytes", 72},
+        {"rss_bytes_max", 73},
+    };
+    const struct cli_summary summary = {
+        .seconds = 71, .peak_rss_bytes = 72, .rss_bytes_max = 73, .weights_digest = "one", .state_digest = "other"};
+    struct cli_medians *m = NULL;
+    char *text, moved[128];
+
+    (void)state;
+    assert_int_equal(cli_medians_create(&m), STRATA_OK);
+    for (int i = 1; i <= 5; i++) {
+        struct cli_step step = step_of(i);
+
+        step.value[CLI_SKIPPED] = i == 2 || i == 4;
+        step.pressed = i == 3;
+        cli_medians_add(m, &step);
+    }
+    text = summary_of(m, &summary);
+    for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
+        if (!(fabs(number_of(text, wanted[i].key) - wanted[i].value) < 1e-6))
+            fail_msg("%s is %.17g, not %.17g, in %s", wanted[i].key, number_of(text, wanted[i].key), wanted[i].value, text);
+    snprintf(moved, sizeof(moved), "\"bytes\":{\"upload\":%d,\"download\":%d,\"read\":%d,\"write\":%d,\"comm\":%d}",
+             4000 + CLI_UPLOAD, 4000 + CLI_DOWNLOAD, 4000 + CLI_READ, 4000 + CLI_WRITE, 4000 + CLI_COMM);
+    must_hold(text, moved);
+    must_hold(text, "\"status\":\"ok\",\"weights_digest\":\"one\",\"state_digest\":\"other\"}}\n");
+    free(text);
+    free(m);
+}
+
+/* Without a rate there is no fraction of it. */
+static void a_fraction_of_no_rate_is_unknown(void **state)
+{
+    static struct st_plan plan;
+    static struct strata_plan p = {.plan = &plan};
+    struct strata_step r = STRATA_STEP_INIT;
+    struct cli_step got = {0};
+
+    (void)state;
+    plan.program.workload.model_flops_per_token = 10;
+    plan.program.ranks = 1;
+    r.tokens = 600;
+    r.seconds = 20;
+    cli_step_fill(&got, &p, NULL, &r, 1, 600);
+    assert_true(isnan(got.value[CLI_MFU]));
+    assert_true(got.value[CLI_TOKENS_PER_SECOND] == 30);
+    r.seconds = 0;
+    cli_step_fill(&got, &p, NULL, &r, 1, 600);
+    assert_true(got.value[CLI_TOKENS_PER_SECOND] == 0);
+}
+
+/* The block for people after steps of which those from `first` to `last` are under pressure. */
+static char *block_of(const struct st_figures *figures, int first, int last)
+{
+    struct cli_summary summary = {.seconds = 2};
+    struct cli_medians *m = NULL;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    struct cli_progress p = {.file = file};
+
+    assert_non_null(file);
+    assert_int_equal(cli_medians_create(&m), STRATA_OK);
+    for (int i = 1; i <= 4; i++) {
+        struct cli_step step = {.stalled_by = ST_LANE_COUNT};
+
+        step.value[CLI_STEP_SECONDS] = 1;
+        step.value[CLI_COMM] = 2048;
+        step.pressed = i >= first && i <= last;
+        cli_medians_add(m, &step);
+    }
+    summary.pressure.moved = (struct st_pressure_sample){.major_faults = 7, .some_us = 9000, .swap_bytes = 2048};
+    cli_progress_summary(&p, figures, m, &summary);
+    assert_int_equal(fclose(file), 0);
+    free(m);
+    return text;
+}
+
+static void bytes_between_ranks_are_told_where_there_are_any(void **state)
+{
+    struct st_figures figures = {0};
+    char *text;
+
+    (void)state;
+    text = block_of(&figures, 0, 0);
+    assert_null(strstr(text, ", comm "));
+    must_hold(text, "\n  step/bound    unknown, as the machine's rates are\n");
+    free(text);
+    figures.traffic[st_phase_index(ST_PHASE_BODY)].comm = 2048;
+    text = block_of(&figures, 0, 0);
+    must_hold(text, ", comm 2.00 KiB (as planned)\n");
+    free(text);
+    figures.traffic[st_phase_index(ST_PHASE_BODY)].comm = 1;
+    text = block_of(&figures, 0, 0);
+    must_hold(text, ", comm 2.00 KiB (planned 1 B)\n");
+    free(text);
+}
+
+static void pressure_that_came_and_went_is_told(void **state)
+{
+    const struct st_figures figures = {0};
+    char *text = block_of(&figures, 0, 0);
+
+    (void)state;
+    must_hold(text, "\n  pressure      none: 7 major faults, 9 ms waiting for memory, 2.00 KiB in swap\n");
+    free(text);
+    text = block_of(&figures, 2, 3);
+    must_hold(text,
+              "\n  pressure      at times: 7 major faults, 9 ms waiting for memory, 2.00 KiB in swap (memory pressure in 2 of 4 "
+              "steps)\n");
+    free(text);
+}
+
+/* By an average over some ten steps: one slow step moves it by a tenth. */
+static void time_left_is_by_an_average(void **state)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    struct cli_progress p = {.file = file, .steps_total = 102, .every = 1};
+
+    (void)state;
+    assert_non_null(file);
+    for (int i = 1; i <= 2; i++) {
+        struct cli_step step = step_of(0);
+
+        step.value[CLI_STEP] = i;
+        step.value[CLI_STEP_SECONDS] = i * 10;
+        cli_progress_step(&p, &step);
+    }
+    assert_int_equal(fclose(file), 0);
+    must_hold(text, " | ETA 16:50 | "); /* 101 steps of 10 s */
+    must_hold(text, " | ETA 18:20 | "); /* 100 of 11 s */
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(figures_stand_under_their_keys),
+        cmocka_unit_test(a_fraction_of_no_rate_is_unknown),
+        cmocka_unit_test(bytes_between_ranks_are_told_where_there_are_any),
+        cmocka_unit_test(pressure_that_came_and_went_is_told),
+        cmocka_unit_test(time_left_is_by_an_average),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
