@@ -205,9 +205,11 @@ strata_status cli_tokens_documents(const struct cli_args *args)
     if (st != STRATA_OK)
         return st;
     note(&report);
-    if (args->json)
+    if (args->json) {
+        st_tokenize_note_dropped(&report);
         print_json(&opts, &report);
-    else
+    } else {
         print_text(&opts, &report);
+    }
     return STRATA_OK;
 }

@@ -194,7 +194,9 @@ static void bench_steps_fit_and_are_counted(void **state)
     struct program p;
     char *screen;
 
-    terminal_run(*state, &p, "bench step --model nano --seq-len 32 --steps 1 --fault machine.patience:0:0:0 --machine {w}/machine.json", 80, "xterm", true);
+    terminal_run(*state, &p,
+                 "bench step --model nano --seq-len 32 --steps 1 --fault machine.patience:0:0:0 --machine {w}/machine.json", 80,
+                 "xterm", true);
     assert_int_equal(p.code, 0);
     screen = terminal_screen(p.out);
     if (strstr(p.out, "step, repeat 1 of 1") == NULL || strstr(screen, "\nstep            serial ") == NULL)
@@ -252,7 +254,8 @@ static void help_is_filled(void **state)
     terminal_run(*state, &p, "--help", 80, "xterm", false);
     assert_non_null(strstr(p.out, "\n  check       every value of a configuration: its origin and its meaning here\n"));
     assert_non_null(strstr(p.out, "\nExit codes: 0 done, 1 internal, 2 usage, configuration or input, 3 does not fit,\n"
-                                  "4 I/O, 5 numerics, 129, 130 and 143 ended by SIGHUP, Ctrl-C and SIGTERM.\n"));
+                                  "4 I/O, 5 numerics, 128 + its number ended by a signal (130 Ctrl-C, 143 SIGTERM,\n"
+                                  "129 SIGHUP).\n"));
     program_free(&p);
     terminal_run(*state, &p, "bench --help", 80, "xterm", false);
     assert_non_null(strstr(p.out, "\n  optim   the optimizer's kernels, by state layout, size of the tensor and\n"
