@@ -38,8 +38,11 @@ static strata_status begin(struct st_new_file *out, const struct cli_args *args)
         return st_error_errno(errno, "--write %s", args->write_config);
     if (args->write_config != NULL && access(args->write_config, R_OK) != 0)
         return st_error(STRATA_E_INVAL, "--write %s: there is no such file to change: --out makes one", args->write_config);
-    if (args->write_config != NULL)
-        return cli_output_check_place("--write", args->write_config);
+    if (args->write_config != NULL) {
+        const strata_status st = cli_output_check_place("--write", args->write_config);
+
+        return st == STRATA_OK ? cli_config_edit_check(args->write_config, "aio") : st;
+    }
     return cli_output_create(out, "--out", args->out, args);
 }
 

@@ -38,24 +38,43 @@ static strata_status replace(const char *path, const char *text)
     return st;
 }
 
-strata_status cli_config_edit_file(const char *path, const char *key, const char *value)
+/* The file's text with the section.  @param edited  owned by the caller */
+static strata_status edit(char **edited, const char *real, const char *path, const char *key, const char *value)
+{
+    char *text = NULL;
+    uint64_t bytes;
+    strata_status st = st_file_read_text(&text, &bytes, real, CONFIG_BYTES_MAX);
+
+    if (st == STRATA_OK && strlen(text) != bytes)
+        st = st_error(STRATA_E_INPUT, "%s: cannot be read as text", path);
+    if (st == STRATA_OK)
+        st = st_json_edit(edited, text, path, key, value);
+    free(text);
+    return st;
+}
+
+static strata_status edit_file(const char *path, const char *key, const char *value, bool writes)
 {
     char *const real = st_fault_refuses("config.realpath") ? NULL : realpath(path, NULL);
-    char *text = NULL, *edited = NULL;
-    uint64_t bytes;
+    char *edited = NULL;
     strata_status st;
 
     if (real == NULL)
         return st_error_errno(errno, "%s", path);
-    st = st_file_read_text(&text, &bytes, real, CONFIG_BYTES_MAX);
-    if (st == STRATA_OK && strlen(text) != bytes)
-        st = st_error(STRATA_E_INPUT, "%s: cannot be read as text", path);
+    st = edit(&edited, real, path, key, value);
     if (st == STRATA_OK)
-        st = st_json_edit(&edited, text, path, key, value);
-    if (st == STRATA_OK)
-        st = replace(real, edited);
+        st = writes ? replace(real, edited) : st_new_file_check(real, true);
     free(edited);
-    free(text);
     free(real);
     return st;
+}
+
+strata_status cli_config_edit_check(const char *path, const char *key)
+{
+    return edit_file(path, key, "{}", false);
+}
+
+strata_status cli_config_edit_file(const char *path, const char *key, const char *value)
+{
+    return edit_file(path, key, value, true);
 }

@@ -10,6 +10,9 @@
  *  link. */
 strata_status cli_config_edit_file(const char *path, const char *key, const char *value);
 
+/** Whether that could be done: with what the same would fail.  Changes nothing. */
+strata_status cli_config_edit_check(const char *path, const char *key);
+
 /** Write a file that was begun and commit it; on failure nothing is left. */
 strata_status cli_config_write_file(struct st_new_file *file, const char *text);
 
