@@ -177,9 +177,9 @@ static void anything_that_decides_is_part_of_the_key(void **state)
 /* Options that give other tokens have other names, each of them and together; those that do not have the same. */
 static void each_option_is_part_of_the_key(void **state)
 {
-    static const enum st_token_layout rows = ST_LAYOUT_ROWS, packed = ST_LAYOUT_PACKED;
-    struct st_tokenize_opts all[16];
-    char names[16][256];
+    static const enum st_token_layout rows = ST_LAYOUT_ROWS, packed = ST_LAYOUT_PACKED, joined = ST_LAYOUT_CONCATENATED;
+    struct st_tokenize_opts all[20];
+    char names[20][256];
     uint32_t count = 0;
 
     (void)state;
@@ -189,6 +189,7 @@ static void each_option_is_part_of_the_key(void **state)
     all[count] = opts_of(2), all[count++].format = ST_ROWS_MESSAGES;
     all[count] = opts_of(2), all[count++].layout = &rows;
     all[count] = opts_of(2), all[count++].layout = &packed;
+    all[count] = opts_of(2), all[count++].layout = &joined;
     all[count] = opts_of(2), all[count++].seq_len = 12;
     all[count] = opts_of(2), all[count++].seq_len = 13;
     all[count] = opts_of(2), all[count++].max_samples = 1;

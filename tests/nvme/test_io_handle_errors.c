@@ -381,6 +381,27 @@ static void deadline_names_the_oldest(void **state)
     assert_int_equal(strata_io_close(io), STRATA_OK);
 }
 
+/* Requests take the records of those that were cancelled before, more often than there are records. */
+static void what_was_cancelled_can_be_cancelled_anew(void **state)
+{
+    struct strata_io_opts opts = {sizeof(opts), .method = "fake", .queue_depth = 2};
+    struct strata_io_file *file;
+    struct strata_io *io;
+    char buf[4096];
+
+    (void)state;
+    assert_int_equal(st_handle_open(&io, &opts, &(struct st_io_opts){.fake_bytes_per_second = 40}), STRATA_OK);
+    assert_int_equal(strata_io_open_file(io, &file, "slow", STRATA_IO_READ | STRATA_IO_WRITE, 1 << 20), STRATA_OK);
+    for (int i = 0; i < 300; i++) {
+        strata_io_request request;
+
+        assert_int_equal(strata_io_read(file, 4096, buf, sizeof(buf), &request), STRATA_OK); /* 100 s */
+        assert_int_equal(strata_io_cancel(io, request), STRATA_OK);
+        assert_int_equal(strata_io_wait(io, request, 30, NULL), STRATA_E_CANCELLED);
+    }
+    assert_int_equal(strata_io_close(io), STRATA_OK);
+}
+
 /* What was started before a sync has ended when it returns. */
 static void a_sync_waits_for_what_was_started(void **state)
 {
@@ -496,6 +517,7 @@ int main(void)
         cmocka_unit_test(deadline_names_the_oldest),
         cmocka_unit_test(a_sync_waits_for_what_was_started),
         cmocka_unit_test(cancelled_requests_end_as_such),
+        cmocka_unit_test(what_was_cancelled_can_be_cancelled_anew),
     };
 
     return cmocka_run_group_tests_name("io handle, errors", tests, scratch_create, scratch_remove);
