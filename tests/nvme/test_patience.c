@@ -6,8 +6,10 @@
 #include "tests/common/kept_log.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -431,6 +433,76 @@ static void an_answer_after_a_warning_is_said_once(void **state)
     assert_non_null(strstr(kept_log.last, "the drive answers again"));
 }
 
+static struct {
+    struct st_io_req *reqs[2]; /* NULL: answered */
+    uint32_t count;
+    bool said;        /* while the second one waited */
+    atomic_bool late; /* the second one may come */
+} two;
+
+static strata_status submit_two(struct st_io *io, struct st_io_req **reqs, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        two.reqs[two.count++] = reqs[i];
+    return fake()->submit(io, reqs, count);
+}
+
+/* The second one comes 20 s after the first, which is answered once it is warned of. */
+static strata_status answer_the_first(struct st_io *io, uint32_t min_count, uint64_t deadline_ns)
+{
+    (void)min_count;
+    (void)deadline_ns;
+    if (two.count == 2 || looks < 20) {
+        second++;
+        looks++;
+    }
+    atomic_store(&two.late, looks >= 20);
+    if (two.count == 2 && two.reqs[0] != NULL && kept_log.count == 1) {
+        fake()->cancel(io, two.reqs[0]);
+        two.reqs[0] = NULL;
+        looks = 0;
+    } else if (two.count == 2 && two.reqs[0] == NULL && two.reqs[1] != NULL && looks == 5) {
+        two.said = kept_log.count == 2;
+        fake()->cancel(io, two.reqs[1]);
+        two.reqs[1] = NULL;
+    }
+    return fake()->reap_until(io, 0, 1);
+}
+
+/* With and without a deadline. */
+static void an_answer_is_said_while_others_wait(void **state)
+{
+    static const uint64_t deadlines[] = {0, ST_PATIENCE_DEADLINE_NS};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(deadlines) / sizeof(deadlines[0]); i++) {
+        struct st_io_ops ops = *fake();
+        struct st_mover *mover;
+        struct job jobs[2];
+
+        two.reqs[0] = two.reqs[1] = NULL;
+        two.count = 0;
+        two.said = false;
+        atomic_store(&two.late, false);
+        looks = 0;
+        ops.submit = submit_two;
+        ops.reap_until = answer_the_first;
+        kept_log_begin(ST_LOG_NOTICE);
+        mover = open_mover(&ops, HOURS_US, (struct st_patience){.deadline_ns = deadlines[i], .now_ns = invented_ns});
+        start(mover, &jobs[0], 0, ST_IO_SYNC, 0);
+        while (!atomic_load(&two.late))
+            usleep(1000);
+        start(mover, &jobs[1], 0, ST_IO_SYNC, 0);
+        for (int j = 0; j < 2; j++)
+            wait_done(&jobs[j]);
+        st_mover_stop(mover);
+        kept_log_end();
+        assert_true(two.said);
+        assert_int_equal(kept_log.count, 2);
+        assert_non_null(strstr(kept_log.last, "the drive answers again"));
+    }
+}
+
 /* Requests that are answered soon are no news, however many. */
 static void answers_are_no_news(void **state)
 {
@@ -462,6 +534,7 @@ int main(void)
         cmocka_unit_test(answers_are_no_news),
         cmocka_unit_test(an_answer_after_a_warning_is_said_once),
         cmocka_unit_test(time_of_a_stopped_process_does_not_count),
+        cmocka_unit_test(an_answer_is_said_while_others_wait),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
