@@ -114,7 +114,7 @@ static void damage_tile(const struct workplace *w, const struct st_checkpoint *c
     const uint64_t place = row->offset + bytes_of(ck, row, at) + (at / ST_TILE_ELEMS * 977) % bytes_of(ck, row, end - at);
     char *path = path_in(w, NEWER, row->space == ST_SPACE_BASE ? "base.0" : "set.0");
     struct found f = {0};
-    char what[96];
+    char what[128];
     uint64_t damages;
 
     flip(path, place, (unsigned char)(1u << at / ST_TILE_ELEMS % 8));
@@ -123,18 +123,20 @@ static void damage_tile(const struct workplace *w, const struct st_checkpoint *c
     assert_true(f.row == row);
     assert_int_equal(f.first, row->first + at);
     if (resumed) {
-        snprintf(what, sizeof(what), "checksum mismatch in plane %s of page %u, elements from %llu, at byte",
-                 st_plane_name((enum st_plane)row->plane), row->page, (unsigned long long)(row->first + at));
+        snprintf(what, sizeof(what), "checksum mismatch in plane %s of page %u, elements from %llu, at byte %llu:",
+                 st_plane_name((enum st_plane)row->plane), row->page, (unsigned long long)(row->first + at),
+                 (unsigned long long)(row->offset + bytes_of(ck, row, at)));
         resume_offers_the_older(w, what);
     }
     flip(path, place, (unsigned char)(1u << at / ST_TILE_ELEMS % 8));
     free(path);
 }
 
-/* One flip in each tile of each plane of set and base; the first of each plane by a run that resumes, too. */
+/* One flip in each tile of each plane of set and base; the first of each plane, and the first that another comes before, by a run
+ * that resumes, too. */
 static void every_tile_is_checked(void **state)
 {
-    bool seen[ST_SPACE_COUNT][ST_PLANE_COUNT] = {{false}};
+    bool seen[ST_SPACE_COUNT][ST_PLANE_COUNT][2] = {{{false}}};
     struct st_checkpoint *ck = NULL;
     uint64_t tile = 0, planes = 0;
 
@@ -143,12 +145,12 @@ static void every_tile_is_checked(void **state)
         const struct st_extent_row *row = &ck->extents.rows[i];
 
         for (uint64_t at = 0; at < row->elems; at += ST_TILE_ELEMS, tile++) {
-            const bool first = !seen[row->space][row->plane];
+            const bool first = !seen[row->space][row->plane][at > 0];
 
             if (first || sample_takes(tile, 16, 0))
                 damage_tile(*state, ck, row, at, first);
-            planes += first;
-            seen[row->space][row->plane] = true;
+            planes += first && at == 0;
+            seen[row->space][row->plane][at > 0] = true;
         }
     }
     assert_int_equal(planes, 5); /* four of the set, weights in the base */
