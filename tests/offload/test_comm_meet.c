@@ -282,6 +282,33 @@ static void a_rank_that_goes_before_all_have_come_ends_the_meeting(void **state)
     assert_member(&members[0], STRATA_E_IO, "rank 2 is gone (during the meeting of the ranks)");
 }
 
+/* Until a rank has said that it waits, nobody counts on it: it may come as often as it likes. */
+static void a_rank_that_goes_before_it_waits_may_come_again(void **state)
+{
+    struct member members[RANKS];
+    struct st_hello hello = {.rank = 2, .ranks = RANKS, .key = st_meet_key(cf_port()), .port = 1};
+    uint8_t bytes[ST_HELLO_BYTES], frame[ST_REPLY_BYTES];
+
+    (void)state;
+    snprintf(hello.version, sizeof(hello.version), "%s", strata_version());
+    st_hello_put(bytes, &hello);
+    prepare(members, RANKS);
+    for (uint32_t r = 0; r < RANKS; r++)
+        members[r].opts.deadline_ns = 20 * SECOND_NS;
+    start(&members[0]);
+    for (int i = 0; i < 3; i++) {
+        const int fd = cf_knock(bytes, sizeof(bytes));
+
+        assert_int_equal(st_socket_receive_all(fd, frame, sizeof(frame), UINT64_MAX), 0);
+        close(fd);
+    }
+    for (uint32_t r = 1; r < RANKS; r++)
+        start(&members[r]);
+    for (uint32_t r = 0; r < RANKS; r++)
+        assert_int_equal(pthread_join(members[r].thread, NULL), 0);
+    assert_members_ok(members, RANKS);
+}
+
 static void another_version_does_not_come_in(void **state)
 {
     struct st_hello hello = {.rank = 1, .ranks = 2, .key = st_meet_key(cf_port()), .port = 1, .version = "0.0.0-other"};
@@ -401,6 +428,7 @@ int main(void)
         cmocka_unit_test(one_rank_cannot_come_twice),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
         cmocka_unit_test(a_rank_that_goes_before_all_have_come_ends_the_meeting),
+        cmocka_unit_test(a_rank_that_goes_before_it_waits_may_come_again),
         cmocka_unit_test(another_version_does_not_come_in),
         cmocka_unit_test(nobody_at_the_address_is_said),
         cmocka_unit_test(who_has_only_begun_to_wait_says_nothing),
