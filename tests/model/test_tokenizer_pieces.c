@@ -27,24 +27,65 @@ static void text_of(char *out, struct st_encoder *e, const char *text, size_t by
     st_encoding_free(&ids);
 }
 
-/* Tokens of bytes, and a bar in front of each piece. */
-static void open_split(struct st_tokenizer **t, struct st_encoder **e, const char *pattern, const char *behavior, bool invert)
+/* Tokens of bytes, and a bar in front of each piece that a part makes. */
+static void open_part(struct st_tokenizer **t, struct st_encoder **e, const char *part)
 {
     char *text = malloc(32768), *to = text;
 
     assert_non_null(text);
     to +=
         sprintf(to,
-                "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":\"%s\"},"
-                "\"behavior\":\"%s\",\"invert\":%s},{\"type\":\"Metaspace\",\"replacement\":\"|\",\"prepend_scheme\":\"always\","
-                "\"split\":false}]},\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"|\":0",
-                pattern, behavior, invert ? "true" : "false");
+                "{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[%s,{\"type\":\"Metaspace\",\"replacement\":\"|\","
+                "\"prepend_scheme\":\"always\",\"split\":false}]},\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{"
+                "\"|\":0",
+                part);
     put_bytes(&to);
     sprintf(to, "},\"merges\":[]}}");
     scratch_put("tokenizer.json", text);
     free(text);
     assert_ok(st_tokenizer_open(t, scratch_dir));
     assert_ok(st_encoder_create(e, *t));
+}
+
+static void open_split(struct st_tokenizer **t, struct st_encoder **e, const char *pattern, const char *behavior, bool invert)
+{
+    char part[1024];
+
+    snprintf(part, sizeof(part), "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"%s\"},\"behavior\":\"%s\",\"invert\":%s}", pattern,
+             behavior, invert ? "true" : "false");
+    open_part(t, e, part);
+}
+
+/* Characters as long as the delimiter are none. */
+static void parts_cut_at_their_own_characters(void **state)
+{
+    static const struct {
+        const char *part, *text, *pieces;
+    } rows[] = {
+        {"{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"always\",\"split\":true}", "ab c__d",
+         "|_ab|_c|_|_d"},
+        {"{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"never\",\"split\":true}", "ab c", "|ab|_c"},
+        {"{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"always\",\"split\":false}", "ab c", "|_ab_c"},
+        {"{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"never\",\"split\":true}",
+         "\xe6\x97\xa5\xe6\x97\xa5 a",
+         "|\xe6\x97\xa5\xe6\x97\xa5|\xe2\x96\x81"
+         "a"},
+        {"{\"type\":\"Digits\",\"individual_digits\":true}", "a12b3", "|a|1|2|b|3"},
+        {"{\"type\":\"Digits\",\"individual_digits\":false}", "a12b3", "|a|12|b|3"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_tokenizer *t;
+        struct st_encoder *e;
+        char pieces[256];
+
+        open_part(&t, &e, rows[i].part);
+        text_of(pieces, e, rows[i].text, strlen(rows[i].text));
+        assert_string_equal(pieces, rows[i].pieces);
+        st_encoder_destroy(e);
+        st_tokenizer_close(t);
+    }
 }
 
 static const struct {
@@ -283,9 +324,8 @@ static void test_unknown_characters(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pieces_are_the_references),
-        cmocka_unit_test(test_hangul_is_composed),
-        cmocka_unit_test(test_byte_tokens_are_the_references),
+        cmocka_unit_test(parts_cut_at_their_own_characters), cmocka_unit_test(test_pieces_are_the_references),
+        cmocka_unit_test(test_hangul_is_composed),           cmocka_unit_test(test_byte_tokens_are_the_references),
         cmocka_unit_test(test_unknown_characters),
     };
 
