@@ -2,6 +2,7 @@
  *
  *     test_cli_damage           a sample
  *     test_cli_damage --all     every tile and every byte of what describes them */
+#include "strata/verify.h"
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/sample.h"
@@ -106,6 +107,58 @@ static uint64_t bytes_of(const struct st_checkpoint *ck, const struct st_extent_
     return st_plane_bytes((enum st_plane)row->plane, format, ck->manifest.moment_format, elems);
 }
 
+/* What the library tells of a damaged tile, kept. */
+struct told {
+    uint32_t damages;
+    struct strata_damage last;
+    char file[ST_PATH_MAX], tensor[256];
+};
+
+static void take(void *ctx, const struct strata_damage *damage)
+{
+    struct told *t = ctx;
+
+    t->damages++;
+    t->last = *damage;
+    snprintf(t->file, sizeof(t->file), "%s", damage->file);
+    snprintf(t->tensor, sizeof(t->tensor), "%s", damage->tensor);
+}
+
+/* The first tensor that has elements from `first` on, of a page. */
+static const char *tensor_from(const struct st_checkpoint *ck, uint32_t page, uint64_t first)
+{
+    const struct st_manifest_tensor *best = NULL;
+
+    for (uint32_t i = 0; i < ck->manifest.tensor_count; i++) {
+        const struct st_manifest_tensor *t = &ck->manifest.tensors[i];
+
+        if (t->page == page && t->offset + t->elems > first && (best == NULL || t->offset < best->offset))
+            best = t;
+    }
+    assert_non_null(best);
+    return best->name;
+}
+
+static void the_library_tells(const struct st_checkpoint *ck, const struct st_extent_row *row, uint64_t at, const char *path)
+{
+    struct strata_verify_opts opts = STRATA_VERIFY_OPTS_INIT;
+    struct told told = {0};
+    uint64_t damages;
+
+    opts.damaged = take;
+    opts.ctx = &told;
+    assert_int_equal(strata_verify(newer, &opts, &damages), STRATA_E_CORRUPT);
+    assert_true(damages == 1 && told.damages == 1);
+    assert_string_equal(told.file, path);
+    assert_string_equal(told.last.plane, st_plane_name((enum st_plane)row->plane));
+    assert_string_equal(
+        told.tensor,
+        tensor_from(ck, row->page, st_manifest_group(&ck->manifest, row->page, row->group)->offset + row->first + at));
+    assert_int_equal(told.last.offset, row->offset + bytes_of(ck, row, at));
+    assert_true(told.last.page == row->page && told.last.group == row->group && told.last.first == row->first + at);
+    assert_int_equal(told.last.elems, row->elems - at < ST_TILE_ELEMS ? row->elems - at : ST_TILE_ELEMS);
+}
+
 /* A bit of the tile that begins with this element of the row. */
 static void damage_tile(const struct workplace *w, const struct st_checkpoint *ck, const struct st_extent_row *row, uint64_t at,
                         bool resumed)
@@ -122,6 +175,7 @@ static void damage_tile(const struct workplace *w, const struct st_checkpoint *c
     assert_int_equal(f.damages, 1);
     assert_true(f.row == row);
     assert_int_equal(f.first, row->first + at);
+    the_library_tells(ck, row, at, path);
     if (resumed) {
         snprintf(what, sizeof(what), "checksum mismatch in plane %s of page %u, elements from %llu, at byte %llu:",
                  st_plane_name((enum st_plane)row->plane), row->page, (unsigned long long)(row->first + at),
