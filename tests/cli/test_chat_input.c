@@ -1,7 +1,9 @@
 /* tests/cli/test_chat_input.c - what a conversation cannot go on from: messages that are no text or too long, templates that
- * refuse or make nothing; and names that are too long. */
+ * refuse or make nothing; names that are too long; and what an answer takes from the turns before. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+
+#include "core/json/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,13 +135,44 @@ static void names_may_be_too_long(void **state)
     }
 }
 
+/* By so large a penalty no token comes twice in whichever turn it has come, though the cache has the turns before. */
+static void a_penalty_goes_on_through_the_turns(void **state)
+{
+    bool seen[4096] = {false};
+    uint32_t turns = 0;
+    char *rest = NULL;
+    struct program p;
+
+    run_in(*state, &p,
+           "generate --model tests/golden/chat/llama --chat --max-tokens 8 --repetition-penalty 1000000 --context 400 --quiet "
+           "--json",
+           "one\ntwo\none\n", 12);
+    must_be(&p, 0, "");
+    for (char *line = strtok_r(p.out, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest), turns++) {
+        st_json *root;
+
+        assert_int_equal(st_json_parse(&root, line, strlen(line), "output"), STRATA_OK);
+        assert_true((st_json_number(st_json_get(root, "cached_tokens")) > 0) == (turns > 0));
+        for (const st_json *n = st_json_first(st_json_get(root, "tokens")); n != NULL; n = st_json_next(n)) {
+            const uint32_t token = (uint32_t)st_json_number(n);
+
+            assert_true(token < sizeof(seen));
+            if (seen[token])
+                fail_msg("turn %u: token %u comes again", turns + 1, token);
+            seen[token] = true;
+        }
+        st_json_free(root);
+    }
+    assert_int_equal(turns, 3);
+    program_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages_are_text_of_some_length),
-        cmocka_unit_test(lines_end_in_either_way),
-        cmocka_unit_test(templates_refuse_or_make_nothing),
-        cmocka_unit_test(names_may_be_too_long),
+        cmocka_unit_test(messages_are_text_of_some_length),    cmocka_unit_test(lines_end_in_either_way),
+        cmocka_unit_test(templates_refuse_or_make_nothing),    cmocka_unit_test(names_may_be_too_long),
+        cmocka_unit_test(a_penalty_goes_on_through_the_turns),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);

@@ -198,6 +198,9 @@ static void the_command_line_wins(void **state)
         RUN " --json --quiet --overwrite --max-steps 3 --data {w}/data/identity.json --template chatml --set strata.save=\"\"");
     assert_true(number_in(&p, "\"steps\":") == 3);
     program_free(&p);
+    workplace_run_ok(w, &p, RUN " --json --quiet --overwrite --steps 2"); /* by its other name, too */
+    assert_true(number_in(&p, "\"steps\":") == 2);
+    program_free(&p);
 }
 
 static void check_lists_keys_options_and_values(void **state)
