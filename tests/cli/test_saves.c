@@ -3,6 +3,7 @@
 #include "program.h"
 #include "workplace.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -187,6 +189,38 @@ static void a_removed_directory_is_made_again(void **state)
     workplace_remove(w, "a");
 }
 
+/* While the run still reads its text, before there is an engine: the first step is saved. */
+static void a_save_may_be_asked_for_before_the_first_step(void **state)
+{
+    const struct workplace *w = *state;
+    char *line = workplace_expand(
+        w, "train --model nano --data - --seq-len 32 --max-steps 3 --save {w}/a --machine {w}/machine.json --quiet");
+    const char *words[WORDS_MAX], *redirect;
+    struct program p;
+    int in[2], left = 1;
+
+    program_split(line, words, &redirect);
+    assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+    program_start_in(&p, words, in[0], STDERR_FILENO);
+    assert_int_equal(write(in[1], line, strlen(line)), strlen(line));
+    while (left > 0) { /* until it reads */
+        assert_int_equal(ioctl(in[0], FIONREAD, &left), 0);
+        usleep(1000);
+    }
+    assert_int_equal(kill(p.pid, SIGUSR1), 0);
+    usleep(20000); /* it has a thread of its own, which is asked in no time */
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(write(in[1], line, strlen(line)), strlen(line));
+    close(in[0]);
+    close(in[1]);
+    program_wait(&p);
+    assert_int_equal(p.code, 0);
+    assert_true(workplace_exists(w, "a/step-00000001") && workplace_exists(w, "a/step-00000003"));
+    program_free(&p);
+    workplace_remove(w, "a");
+    free(line);
+}
+
 /* A notice, since a configuration may be one that other runs save with. */
 static void without_a_directory_nothing_is_saved(void **state)
 {
@@ -299,6 +333,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_save_that_fails_is_not_the_run),
         cmocka_unit_test(without_a_directory_nothing_is_saved),
+        cmocka_unit_test(a_save_may_be_asked_for_before_the_first_step),
         cmocka_unit_test(a_last_removal_is_made_up_for),
         cmocka_unit_test(a_resumed_run_saves_each_step),
         cmocka_unit_test(a_full_disk_says_how_much_is_missing),
