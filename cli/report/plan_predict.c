@@ -231,7 +231,7 @@ static const struct {
     [MORE_LINK] = {"link", "a link twice as fast"},
     [MORE_RANKS_LINK] = {"ranks_link", "links of ranks doubled"},
     [MORE_COMPUTE] = {"compute", "compute twice as fast"},
-    [MORE_PASSES] = {"passes", "a memory twice as fast"},
+    [MORE_PASSES] = {"passes", "device memory 2x as fast"},
     [MORE_UPDATE] = {"update", "updates twice as fast"},
     [MORE_HOST] = {"host_memory", "25 % more host memory"},
     [MORE_DEVICE] = {"device_memory", "25 % more device memory"},

@@ -78,8 +78,8 @@ static void print_length(const struct cli_asked *asked, const struct st_tried *b
     char tokens[24];
 
     if (isfinite(seconds)) {
-        st_print(file, "  the run: %s tokens in %.0f step%s: %s", st_count_text(tokens, (uint64_t)asked->tokens), ceil(steps),
-                 steps > 1 ? "s" : "", best->bounded ? "at least " : "");
+        st_print(file, "  the run: %s token%s in %.0f step%s: %s", st_count_text(tokens, (uint64_t)asked->tokens),
+                 asked->tokens == 1 ? "" : "s", ceil(steps), steps > 1 ? "s" : "", best->bounded ? "at least " : "");
         if (seconds < HOUR)
             print_rounded(seconds / MINUTE, " minutes", file);
         else
