@@ -334,6 +334,19 @@ static bool is_new(void *ctx, const char *name)
     return false;
 }
 
+/* Where nothing was replaced, a failure leaves nothing: the next merge finds the names free. */
+static void withdraw(struct merger *m)
+{
+    char sentence[1024];
+    struct st_new_file *f;
+
+    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    for (uint32_t i = 0; (f = file_at(m, i)) != NULL; i++)
+        if (f->named && st_hf_output_remove(m->how->out, f->path + f->base) == STRATA_OK)
+            f->named = false;
+    (void)st_error(STRATA_E_IO, "%s", sentence);
+}
+
 /* All are on the disk before the first takes its name, and have their names before anything else goes of the model that they
  * replace: it is there until the new one is. */
 static strata_status name_all(struct merger *m)
@@ -347,6 +360,8 @@ static strata_status name_all(struct merger *m)
     for (uint32_t i = 0; (f = file_at(m, i)) != NULL && st == STRATA_OK; i++)
         if (f->fd >= 0)
             st = st_hf_output_name(f, &unsafe);
+    if (st != STRATA_OK && !m->how->overwrite)
+        withdraw(m);
     if (st != STRATA_OK)
         return m->how->overwrite && m->config.named
                    ? st_error_prefix(st, "the model in %s is replaced in part: merge once more", m->how->out)
