@@ -115,12 +115,19 @@ int st_new_file_flush(struct st_new_file *f);
 strata_status st_new_file_sync(struct st_new_file *f);
 /** Take the final name now and stay open, for a file that is read while it grows; abort leaves such a file where it is. */
 strata_status st_new_file_publish(struct st_new_file *f);
+/** Remove a name that was taken and replaced nothing; abort then leaves nothing.  A file that cannot be removed stays. */
+void st_new_file_take_back(struct st_new_file *f);
 /** fsync, rename, fsync of the directory; closes.  On failure the new file is removed, with two exceptions: if something that
  *  must not be replaced took the name meanwhile, the new file stays beside it and the sentence names it; and if the file already
  *  has its name, it keeps it, though a power cut may take the name away again.  A file that was moved meanwhile is complete where
  *  it is, and a warning says where.  E_INPUT: only if something took the name; E_NOSPC; E_IO for everything else, since creating
  *  the file had worked; among that: it was removed or replaced meanwhile, and is not `named` any more. */
 strata_status st_new_file_commit(struct st_new_file *f);
+/** Commit files that belong together: all are on the disk before the first takes its name, and a signal finds none of the names or
+ *  all.  After a failure the caller aborts each.
+ *  @param take_back  if one cannot take its name, those before it lose theirs: for files that replace none, since what was
+ *                    replaced cannot be restored.  One that cannot be removed stays: it is complete */
+strata_status st_new_file_commit_all(struct st_new_file *const files[], uint32_t count, bool take_back);
 /** Give up the name, but not the file: abort leaves it as f->temp, NAME.strata-ID, which no run removes.  If it cannot get that
  *  name either, it stays as NAME.strata-ID.tmp, which the next writer of NAME removes.  For results that took hours; call sync
  *  first. */

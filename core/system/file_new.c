@@ -539,6 +539,14 @@ strata_status st_new_file_publish(struct st_new_file *f)
     return st;
 }
 
+void st_new_file_take_back(struct st_new_file *f)
+{
+    pthread_mutex_lock(&live_mutex);
+    if (f->named && !st_fault_refuses("file.take_back") && unlinkat(f->dir_fd, f->path + f->base, 0) == 0)
+        f->named = false;
+    pthread_mutex_unlock(&live_mutex);
+}
+
 int st_new_file_flush(struct st_new_file *f)
 {
     const bool failed = fflush(f->stream) != 0 || ferror(f->stream) != 0;

@@ -5,7 +5,6 @@
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
-#include "core/system/ending.h"
 #include "core/system/file.h"
 #include "model/data/token_meta_internal.h"
 #include "model/data/tokens.h"
@@ -14,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define BLOCK_BYTES 65536u
 #define TOKENS_MAX  INT32_MAX /* the header's count is an int32 */
@@ -242,30 +240,6 @@ static strata_status complete(struct st_token_writer *w, uint64_t source_bytes)
     return st;
 }
 
-/* Files that belong together, on the disk before the first takes its name; a signal finds none of the names or all.  What
- * replaced another file stays, since that cannot be restored: where it lies beside other ids, its checksum of them says so.  So
- * does one that cannot be removed: it is complete. */
-static strata_status name_all(struct st_new_file *const files[], uint32_t count, bool take_back)
-{
-    strata_status st = STRATA_OK;
-    uint32_t named = 0;
-
-    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
-        st = st_new_file_sync(files[i]);
-    if (st != STRATA_OK)
-        return st;
-    st_ending_hold();
-    for (; named < count && st == STRATA_OK; named += st == STRATA_OK)
-        st = st_new_file_publish(files[named]);
-    for (uint32_t i = 0; i < named && st != STRATA_OK; i++)
-        if (take_back && !st_fault_refuses("token_writer.take_back"))
-            (void)unlink(files[i]->path);
-    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
-        st = st_new_file_commit(files[i]);
-    st_ending_release();
-    return st;
-}
-
 static strata_status finish(struct st_token_writer *const w[], const uint64_t source_bytes[], uint32_t count)
 {
     struct st_new_file *files[4];
@@ -280,8 +254,8 @@ static strata_status finish(struct st_token_writer *const w[], const uint64_t so
     }
     if (st == STRATA_OK && w[0]->opts.origin != NULL)
         st = w[0]->opts.origin->confirm(w[0]->opts.origin->context);
-    if (st == STRATA_OK)
-        st = name_all(files, file_count, !w[0]->opts.overwrite); /* what is to be kept replaces nothing that is any good */
+    if (st == STRATA_OK) /* what is to be kept replaces nothing that is any good; other ids beside an old file have a checksum */
+        st = st_new_file_commit_all(files, file_count, !w[0]->opts.overwrite);
     for (uint32_t i = 0; i < count; i++) {
         if (st == STRATA_OK)
             w[i]->bin_open = w[i]->meta_open = false;

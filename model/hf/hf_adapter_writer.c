@@ -5,7 +5,6 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/dir_lock.h"
-#include "core/system/ending.h"
 #include "core/system/file.h"
 #include "kernels/widen.h"
 #include "model/hf/hf_adapter.h"
@@ -23,6 +22,7 @@ struct st_hf_adapter_writer {
     const struct st_model *m;
     uint32_t count;
     struct st_new_file config, weights;
+    bool overwrite;
     int lock; /* of the directory, until both have their names; -1: none */
 };
 
@@ -201,6 +201,7 @@ strata_status st_hf_adapter_writer_open(struct st_hf_adapter_writer **out, const
     if (w == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for %s", output->dir);
     w->config.fd = w->weights.fd = w->lock = -1;
+    w->overwrite = output->overwrite;
     if ((st = create(w, output)) != STRATA_OK) {
         st_hf_adapter_writer_abort(w);
         return st_error_at_start(st);
@@ -269,16 +270,9 @@ static void release(struct st_hf_adapter_writer *w)
 
 strata_status st_hf_adapter_writer_commit(struct st_hf_adapter_writer *w)
 {
-    strata_status st = st_new_file_sync(&w->weights);
+    struct st_new_file *const both[] = {&w->config, &w->weights};
+    const strata_status st = st_new_file_commit_all(both, 2, !w->overwrite);
 
-    if (st == STRATA_OK)
-        st = st_new_file_sync(&w->config);
-    st_ending_hold(); /* so that a signal finds both or none */
-    if (st == STRATA_OK)
-        st = st_new_file_commit(&w->config);
-    if (st == STRATA_OK)
-        st = st_new_file_commit(&w->weights);
-    st_ending_release();
     release(w);
     return st;
 }

@@ -521,6 +521,7 @@ static strata_status put_file(struct st_new_file *file, const struct st_train *t
 static strata_status write_files(const struct st_train *t, const char *dir, bool overwrite)
 {
     struct st_new_file config = {.fd = -1}, tokenizer = {.fd = -1};
+    struct st_new_file *const both[] = {&config, &tokenizer};
     int lock = -1;
     strata_status st = put_file(&config, t, dir, "tokenizer_config.json", overwrite, write_config);
 
@@ -529,9 +530,7 @@ static strata_status write_files(const struct st_train *t, const char *dir, bool
     if (st == STRATA_OK)
         st = put_file(&tokenizer, t, dir, "tokenizer.json", overwrite, write_tokenizer);
     if (st == STRATA_OK)
-        st = st_new_file_commit(&config);
-    if (st == STRATA_OK)
-        st = st_new_file_commit(&tokenizer);
+        st = st_new_file_commit_all(both, 2, !overwrite);
     st_new_file_abort(&tokenizer); /* nothing after commit */
     st_new_file_abort(&config);
     st_dir_unlock(&lock);

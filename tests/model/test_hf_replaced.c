@@ -367,6 +367,38 @@ static void test_an_adapter_replaces_an_adapter(void **state)
     st_model_destroy(m);
 }
 
+/* Where there was none. */
+static void test_an_adapter_is_there_or_not(void **state)
+{
+    struct fault_walk walk = {.result = -EIO};
+    struct st_model *m = open_model(MODEL);
+    struct st_hf_adapter *a;
+    uint32_t none = 0;
+
+    (void)state;
+    assert_ok(st_hf_adapter_open(&a, m, copy_adapter("llama_linear", NULL, NULL, NULL)));
+    scratch_put("out/notes", "mine");
+    while (fault_walk_next(&walk)) {
+        struct st_hf_adapter_writer *w = NULL;
+        const struct st_hf_adapter_output output = {
+            .model = m, .spec = st_hf_adapter_spec(a), .base = "the/base", .dir = scratch_path("out")};
+        strata_status st = st_hf_adapter_writer_open(&w, &output);
+        uint32_t left;
+
+        if (st == STRATA_OK)
+            st = st_hf_adapter_writer_commit(w);
+        fault_walk_end(&walk, st);
+        left = scratch_entries(scratch_path("out"), "notes");
+        assert_true(left == 2 || (left == 0 && st != STRATA_OK));
+        none += left == 0;
+        empty(scratch_path("out"));
+        scratch_put("out/notes", "mine");
+    }
+    assert_true(none > 10);
+    st_hf_adapter_close(a);
+    st_model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -378,6 +410,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_merge_that_fails_leaves_nothing, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_a_trained_model_replaces_shards, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_an_adapter_replaces_an_adapter, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(test_an_adapter_is_there_or_not, scratch_begin, scratch_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

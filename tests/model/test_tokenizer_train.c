@@ -7,9 +7,11 @@
 #include "model/tokenizer/tokenizer.h"
 #include "model/tokenizer/train.h"
 #include "model_fixture.h"
+#include "tests/common/fault_walk.h"
 #include "tests/common/scratch.h"
 #include "tests/common/whole_file.h"
 
+#include <errno.h>
 #include <unistd.h>
 
 static const char *const texts[] = {
@@ -352,6 +354,36 @@ static void test_heldout_lines(void **state)
     st_tokenizer_close(t);
 }
 
+/* Both files are there or none is, and then the directory is not there either.  A directory that cannot be synced is no reason to
+ * take them back. */
+static void test_a_failure_leaves_both_files_or_none(void **state)
+{
+    struct fault_walk walk = {.result = -EIO};
+    uint32_t none = 0;
+
+    (void)state;
+    while (fault_walk_next(&walk)) {
+        struct st_train_report report;
+        struct st_train *t = NULL;
+        strata_status st = st_train_create(&t);
+        bool both, one;
+
+        if (st == STRATA_OK && (st = st_train_feed(t, "ab ab abc", 9)) == STRATA_OK && (st = st_train_end_text(t)) == STRATA_OK)
+            st = st_train_write(t, 270, scratch_path("failing"), false, &report);
+        st_train_destroy(t);
+        fault_walk_end(&walk, st);
+        both = access(scratch_path("failing/tokenizer.json"), F_OK) == 0;
+        one = access(scratch_path("failing/tokenizer_config.json"), F_OK) == 0;
+        assert_true(both == one && (both || st != STRATA_OK));
+        assert_int_equal(access(scratch_path("failing"), F_OK) == 0, both);
+        none += !both;
+        unlink(scratch_path("failing/tokenizer.json"));
+        unlink(scratch_path("failing/tokenizer_config.json"));
+        rmdir(scratch_path("failing"));
+    }
+    assert_true(none > 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -361,6 +393,7 @@ int main(void)
         cmocka_unit_test(test_many_words_and_pairs),
         cmocka_unit_test(test_what_it_refuses),
         cmocka_unit_test(test_every_allocation_may_fail),
+        cmocka_unit_test(test_a_failure_leaves_both_files_or_none),
         cmocka_unit_test(test_token_files),
         cmocka_unit_test(test_heldout_lines),
     };
