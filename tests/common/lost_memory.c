@@ -260,3 +260,13 @@ uint32_t memory_lost(const char *name, uint64_t mark)
     release_lock();
     return count;
 }
+
+#ifdef __SANITIZE_ADDRESS__
+/* malloc() of more than can be is refused, as the system's is. */
+const char *__asan_default_options(void);
+
+const char *__asan_default_options(void)
+{
+    return "allocator_may_return_null=1";
+}
+#endif
