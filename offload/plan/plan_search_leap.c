@@ -59,7 +59,8 @@ static strata_status judge_pairs(struct st_search *s, struct st_node *best, stru
     const uint32_t first = s->judged;
     strata_status st = STRATA_OK;
 
-    qsort(pairs->nodes, pairs->count, sizeof(*pairs->nodes), st_node_compare_keys);
+    if (pairs->count > 0)
+        qsort(pairs->nodes, pairs->count, sizeof(*pairs->nodes), st_node_compare_keys);
     for (uint32_t i = 0; i < pairs->count && s->judged - first < LEAPS && st == STRATA_OK; i++) {
         struct st_node n = pairs->nodes[i];
 
