@@ -53,7 +53,8 @@ static uint64_t bytes_of(const struct st_manifest *m)
     return bytes;
 }
 
-/* Checkpoints of the same run in the same directory; one that cannot be read does not count. */
+/* Checkpoints of the same run in the same directory up to this one, which are those that make room for what a run that goes on
+ * from it makes; one that cannot be read does not count. */
 static uint32_t count_kept(const struct st_checkpoint *ck)
 {
     char dir[ST_PATH_MAX], name[ST_STORE_NAME_BYTES], at[ST_PATH_MAX], path[ST_PATH_MAX];
@@ -66,8 +67,8 @@ static uint32_t count_kept(const struct st_checkpoint *ck)
         struct st_manifest m;
 
         st_store_name(name, list.steps[i]);
-        if (st_path_join(at, dir, name) != STRATA_OK || st_path_join(path, at, ST_MANIFEST_NAME) != STRATA_OK ||
-            st_manifest_read(&m, path) != STRATA_OK)
+        if (list.steps[i] > ck->manifest.step || st_path_join(at, dir, name) != STRATA_OK ||
+            st_path_join(path, at, ST_MANIFEST_NAME) != STRATA_OK || st_manifest_read(&m, path) != STRATA_OK)
             continue;
         kept += strcmp(m.run, ck->manifest.run) == 0;
         st_manifest_fini(&m);

@@ -54,7 +54,7 @@ struct strata_checkpoint_info {
     uint64_t sequences;      /**< position in the data: the next step's first sequence */
     uint64_t metrics_bytes;  /**< what the run had said of strata_save_opts.metrics_bytes */
     uint64_t bytes;          /**< of all its files */
-    uint32_t kept;           /**< checkpoints of its run in the directory that it is in, with it */
+    uint32_t kept;           /**< checkpoints of its run in the directory that it is in, with it, of steps up to its own */
     uint32_t step_sequences; /**< of a step, of all ranks: the same for a run that goes on; strata_config_opts.train_batch */
     uint32_t leaves;         /**< of a step, of all ranks; the same: strata_config_opts.leaves */
 };

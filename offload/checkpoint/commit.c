@@ -334,7 +334,7 @@ static strata_status tidy(struct st_committer *c, const char *run, uint64_t step
     if (st != STRATA_OK)
         snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
     enter(c, "removing older ones");
-    pruned = st_store_prune(c->store, c->opts.keep, judge, id);
+    pruned = st_store_prune(c->store, step, c->opts.keep, judge, id);
     return st == STRATA_OK ? pruned : st_error(st, "%s", sentence);
 }
 

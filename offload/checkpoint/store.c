@@ -460,7 +460,7 @@ static strata_status remove_step(struct st_store *s, uint64_t step)
     return rc == 0 ? STRATA_OK : st_error_errno(-rc, "%s/%s: cannot be removed", s->dir, name);
 }
 
-strata_status st_store_prune(struct st_store *s, uint32_t keep, st_store_judge_fn *judge, void *ctx)
+strata_status st_store_prune(struct st_store *s, uint64_t newest, uint32_t keep, st_store_judge_fn *judge, void *ctx)
 {
     struct st_store_list list;
     strata_status first = st_store_list(&list, s->dir);
@@ -475,7 +475,7 @@ strata_status st_store_prune(struct st_store *s, uint32_t keep, st_store_judge_f
         strata_status st;
 
         st_store_name(name, list.steps[i - 1]);
-        if (st_path_join(path, s->dir, name) != STRATA_OK)
+        if (list.steps[i - 1] > newest || st_path_join(path, s->dir, name) != STRATA_OK)
             continue;
         what = judge(ctx, path, list.steps[i - 1]);
         if (what == ST_STORE_FOREIGN || whole < keep) {

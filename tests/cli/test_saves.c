@@ -221,6 +221,38 @@ static void a_save_may_be_asked_for_before_the_first_step(void **state)
     free(line);
 }
 
+/* What it has just made stays, though the attempt that it left behind has checkpoints of later steps, and so does the one that
+ * `latest` names. */
+static void a_run_that_goes_back_keeps_what_it_makes(void **state)
+{
+    static const char *const placements[] = {"", DRIVES "--set 'strata.freeze=[\"*wte*\"]' "};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < 2; i++) {
+        char command[1024];
+        struct program p;
+        size_t bytes;
+        char *latest;
+
+        snprintf(command, sizeof(command), TRAIN "%s--max-steps 8 --save {w}/a --save-every 2 --keep 4 --quiet", placements[i]);
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+        snprintf(command, sizeof(command),
+                 TRAIN "%s--max-steps 5 --save {w}/a --save-every 1 --keep 1 --resume {w}/a/step-00000002 --overwrite --quiet",
+                 placements[i]);
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+        latest = workplace_read(w, "a/latest", &bytes);
+        assert_string_equal(latest, "step-00000005\n");
+        free(latest);
+        assert_true(workplace_exists(w, "a/step-00000005") && workplace_exists(w, "a/step-00000008"));
+        assert_true(!workplace_exists(w, "a/step-00000002") && !workplace_exists(w, "a/step-00000004"));
+        workplace_run_ok(w, &p, "verify {w}/a/step-00000005");
+        program_free(&p);
+        workplace_remove(w, "a");
+    }
+}
+
 /* A notice, since a configuration may be one that other runs save with. */
 static void without_a_directory_nothing_is_saved(void **state)
 {
@@ -332,6 +364,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_save_that_fails_is_not_the_run),
+        cmocka_unit_test(a_run_that_goes_back_keeps_what_it_makes),
         cmocka_unit_test(without_a_directory_nothing_is_saved),
         cmocka_unit_test(a_save_may_be_asked_for_before_the_first_step),
         cmocka_unit_test(a_last_removal_is_made_up_for),
