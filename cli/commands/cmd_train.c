@@ -374,6 +374,21 @@ static bool is_over(struct train *t)
     return t->steps_done >= t->steps || t->ended_by != 0;
 }
 
+/* A run that resumes from its last step takes none, and has not been evaluated if that was cut: the figure is the summary's. */
+static strata_status evaluate_at_end(struct train *t)
+{
+    strata_status st;
+
+    if (t->eval_data == NULL || t->steps_done != t->steps || t->evaluated_at == t->steps_done || t->ended_by != 0)
+        return STRATA_OK;
+    st = evaluate(t, NULL);
+    if (st == STRATA_OK && t->evaluated_at == t->steps_done) {
+        t->medians->last[CLI_EVAL_LOSS] = t->eval.loss;
+        t->medians->last[CLI_EVAL_BITS_PER_BYTE] = t->eval.bits_per_byte;
+    }
+    return st;
+}
+
 static void memory_runs_out(void *ctx, const char *why)
 {
     (void)ctx;
@@ -404,6 +419,8 @@ static strata_status train_loop(struct train *t)
         st = one_step(t);
     if (st == STRATA_OK)
         st = strata_engine_flush(t->run.engine);
+    if (st == STRATA_OK)
+        st = evaluate_at_end(t);
     if (st == STRATA_OK)
         st = check_learnt(t);
     return st == STRATA_OK ? cli_saves_end(&t->saves, &t->run, t->steps_done, (uint64_t)t->lines.metrics_bytes) : st;

@@ -114,7 +114,10 @@ strata_status cli_lines_create(struct cli_lines *lines, const struct cli_args *a
 
 strata_status cli_lines_cut(struct cli_lines *lines, uint64_t earlier)
 {
-    if (!lines->continued || (uint64_t)lines->metrics_bytes <= earlier)
+    const bool cut = lines->continued && (uint64_t)lines->metrics_bytes > earlier;
+
+    lines->continued = lines->continued && earlier > 0 && lines->metrics_bytes > 0; /* else it begins anew, with its header */
+    if (!cut)
         return STRATA_OK;
     if (st_fault_refuses("metrics.cut") || ftruncate(lines->metrics.fd, (off_t)earlier) != 0 ||
         lseek(lines->metrics.fd, (off_t)earlier, SEEK_SET) < 0)

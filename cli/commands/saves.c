@@ -223,6 +223,8 @@ strata_status cli_saves_load(struct cli_saves *s, struct cli_run *run, const str
         st = offer_older(s->was.path);
     if (st != STRATA_OK)
         return st;
+    if (s->from != NULL && s->dir[0] != '\0') /* until there is a newer one */
+        snprintf(s->newest, sizeof(s->newest), "%s", s->was.path);
     if (s->from != NULL)
         cli_progress_note(run->progress, "resumed from %s, after step %" PRIu64, s->was.path, s->saved_at);
     return STRATA_OK;

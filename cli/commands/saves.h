@@ -20,7 +20,7 @@ struct cli_saves {
     bool failed;         /* the last one did */
     char sentence[1024]; /* of its failure */
     struct strata_saved last;
-    char newest[4096]; /* path of the last checkpoint that is whole; "": this run has made none */
+    char newest[4096]; /* path of the last checkpoint that is whole, made by this run or resumed from; "": there is none */
 };
 
 /** Find what --resume names, of several ranks what rank 0 finds, and refuse --save if it has names that this run will want:

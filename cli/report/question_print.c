@@ -124,17 +124,26 @@ static void print_best(const struct cli_asked *asked, FILE *file)
     print_length(asked, best, file);
 }
 
-/* One sentence: what of which tiers would do; tiers of 0 bytes stay as they are. */
-static void print_enough(const uint64_t bytes[STRATA_TIER_COUNT], FILE *file)
+/* One sentence: what of which tiers would do; tiers of 0 bytes stay as they are.  What the parts of a named machine do not have
+ * no option gives. */
+static void print_enough(const struct st_answer *a, const uint64_t bytes[STRATA_TIER_COUNT], FILE *file)
 {
-    static const char *const words[] = {"the device's memory (--device-memory ", "host memory (--host-memory ", "drives ("};
+    static const char *const words[] = {"the device's memory (--device-memory ", "host memory (--host-memory ", "drives ("},
+                             *const parts[] = {"the device's memory (--gpu)", "host memory (--ram)", "drives (--drive)"};
     const char *before = "    with ";
+    struct st_machine machine = {0};
     char size[24];
 
+    if (a->named)
+        st_hardware_machine(&machine, &a->hardware);
     for (int t = 0; t < STRATA_TIER_COUNT; t++) {
+        const bool lacks_part = a->named && bytes[t] > machine.capacity.bytes[t];
+
         if (bytes[t] == 0)
             continue;
-        st_print(file, "%s%s of %s%" PRIu64 "MiB)", before, st_size_text(size, bytes[t]), words[t], bytes[t] >> 20);
+        st_print(file, "%s%s of %s", before, st_size_text(size, bytes[t]), lacks_part ? parts[t] : words[t]);
+        if (!lacks_part)
+            st_print(file, "%" PRIu64 "MiB)", bytes[t] >> 20);
         before = " and ";
     }
     st_print_text(file, " it would, the rest as it is\n");
@@ -152,11 +161,11 @@ static void print_least(const struct st_answer *a, FILE *file)
         several += a->together[t] != 0;
         one[t] = a->least[t];
         if (one[t] != 0)
-            print_enough(one, file);
+            print_enough(a, one, file);
         alone = alone || one[t] != 0;
     }
     if (several > 1 || (several == 1 && !alone))
-        print_enough(a->together, file);
+        print_enough(a, a->together, file);
 }
 
 static bool same_settings(const struct st_tried *a, const struct st_tried *b)

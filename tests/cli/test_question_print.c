@@ -24,7 +24,9 @@ static struct st_answer answer_of(double seconds)
         .model = "m",
         .machine = "box",
         .named = true,
-        .hardware = {.drive_count = 2, .drives = {{.bytes = 1000000000000}, {.bytes = 3000000000000}}},
+        .hardware = {.ram_bytes = UINT64_C(64) << 30,
+                     .drive_count = 2,
+                     .drives = {{.bytes = 1000000000000}, {.bytes = 3000000000000}}},
         .tried = {{{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT}, 2, 16, seconds * 1.5, false, false, false},
                   {{STRATA_TIER_NVME, STRATA_TIER_HOST, STRATA_TIER_NVME}, 8, 4, seconds, true, false, false}},
         .tried_count = 2,
@@ -70,12 +72,14 @@ static void what_fits_is_told(void **state)
     must_hold(&asked, "\n  it fits: optimizer cpu, weights none, 16 x 2 sequences\n");
     must_hold(&asked, "\n  predicted step: 3 s, 43691 tokens a second; the only setting that fits\n");
     a.tried[0].bounded = true;
-    must_hold(&asked, "\n  predicted step: at least 3 s, 43691 tokens a second at most; the only setting that fits\n    that is the "
-                      "schedule's bound, since a program this long is not simulated\n");
+    must_hold(&asked,
+              "\n  predicted step: at least 3 s, 43691 tokens a second at most; the only setting that fits\n    that is the "
+              "schedule's bound, since a program this long is not simulated\n");
     a.tried_count = 2;
     a.tried[0].lacks = true;
-    must_hold(&asked, " at most; the lowest bound of 2 settings that fit\n    that is the schedule's bound, since the machine lacks a "
-                      "rate that the simulation needs\n");
+    must_hold(&asked,
+              " at most; the lowest bound of 2 settings that fit\n    that is the schedule's bound, since the machine lacks a "
+              "rate that the simulation needs\n");
     a.tried[0].seconds = 0;
     must_hold(&asked, "\n  the step is not predicted: rates of this machine are not known\n");
     a.machine[0] = '\0';
@@ -135,21 +139,30 @@ static void what_does_not_fit_says_what_would(void **state)
     (void)state;
     a.plan = NULL;
     a.config = NULL;
+    a.named = false;
     a.least[STRATA_TIER_HOST] = UINT64_C(3) << 30;
     must_hold(&asked, "\n  it does not fit, whatever lies where\n"
                       "    with 3.00 GiB of host memory (--host-memory 3072MiB) it would, the rest as it is\n");
     a.least[STRATA_TIER_HOST] = 0;
     a.together[STRATA_TIER_DEVICE] = UINT64_C(5) << 20;
     a.together[STRATA_TIER_NVME] = UINT64_C(7) << 20;
-    must_hold(&asked, "\n  it does not fit, whatever lies where\n"
-                      "    with 5.00 MiB of the device's memory (--device-memory 5MiB) and 7.00 MiB of drives (7MiB) it would, the rest "
-                      "as it is\n");
+    must_hold(&asked,
+              "\n  it does not fit, whatever lies where\n"
+              "    with 5.00 MiB of the device's memory (--device-memory 5MiB) and 7.00 MiB of drives (7MiB) it would, the rest "
+              "as it is\n");
     a.least[STRATA_TIER_DEVICE] = UINT64_C(9) << 30;
     must_hold(&asked, "\n    with 9.00 GiB of the device's memory (--device-memory 9216MiB) it would, the rest as it is\n"
                       "    with 5.00 MiB of the device's memory (--device-memory 5MiB) and 7.00 MiB of drives");
+    a.named = true; /* whose card has 10 GiB, and no drive a rate */
+    a.least[STRATA_TIER_DEVICE] = UINT64_C(10) << 30;
+    must_hold(&asked,
+              "\n    with 10.0 GiB of the device's memory (--device-memory 10240MiB) it would, the rest as it is\n"
+              "    with 5.00 MiB of the device's memory (--device-memory 5MiB) and 7.00 MiB of drives (--drive) it would");
+    a.least[STRATA_TIER_DEVICE] = UINT64_C(11) << 30;
+    must_hold(&asked, "\n    with 11.0 GiB of the device's memory (--gpu) it would, the rest as it is\n");
     a.least[STRATA_TIER_DEVICE] = 0;
-    a.changed[ST_CHANGE_RAM] =
-        (struct st_changed){true, true, "128 GB", {{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT}, 2, 16, 1, true, false, false}};
+    a.changed[ST_CHANGE_RAM] = (struct st_changed){
+        true, true, "128 GB", {{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT}, 2, 16, 1, true, false, false}};
     must_hold(&asked, "\n  it would also fit with one of:\n");
     must_hold(&asked, "       1 s a step  with optimizer cpu, weights none, 16 x 2 sequences\n");
 }

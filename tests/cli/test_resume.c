@@ -226,6 +226,28 @@ static void auto_goes_on_after_a_signal(void **state)
     workplace_remove(w, "a");
 }
 
+/* All steps are behind it: what is left is the evaluation after the last one, which the attempt before did not come to. */
+static void the_last_evaluation_is_made_up_for(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    size_t bytes;
+    char *metrics;
+
+    workplace_run_ok(w, &p, TRAIN "--max-steps 2 --save {w}/a --quiet");
+    program_free(&p);
+    workplace_run_ok(w, &p,
+                     TRAIN "--max-steps 2 --save {w}/a --resume auto --eval-data {w}/good.heldout.bin --metrics {w}/m.jsonl");
+    assert_non_null(strstr(p.out, "eval after step 2: loss "));
+    program_free(&p);
+    metrics = workplace_read(w, "m.jsonl", &bytes);
+    assert_non_null(strstr(metrics, "\"eval_loss\":"));
+    assert_int_equal(strncmp(metrics, "{\"run\":", 7), 0);
+    free(metrics);
+    workplace_remove(w, "m.jsonl");
+    workplace_remove(w, "a");
+}
+
 /* SIGUSR1 saves, and the run goes on. */
 static void a_signal_asks_for_a_checkpoint(void **state)
 {
@@ -573,6 +595,7 @@ int main(void)
         cmocka_unit_test(frozen_weights_follow_the_drives),
         cmocka_unit_test(auto_goes_on_after_a_signal),
         cmocka_unit_test(a_signal_asks_for_a_checkpoint),
+        cmocka_unit_test(the_last_evaluation_is_made_up_for),
         cmocka_unit_test(a_resumed_run_needs_no_more_room),
         cmocka_unit_test(metrics_go_on),
         cmocka_unit_test(auto_takes_an_older_one),
