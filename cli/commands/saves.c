@@ -7,6 +7,7 @@
 #include "core/base/fault.h"
 #include "core/base/log.h"
 #include "core/base/size.h"
+#include "core/system/file.h"
 #include "strata/verify.h"
 
 #include <inttypes.h>
@@ -153,6 +154,13 @@ strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args
     cli_signals_saves();
     if (args->out != NULL && (strcmp(args->out, s->dir) == 0 || is_same(args->out, s->dir)))
         return st_error(STRATA_E_INVAL, "--out and --save name the same directory: the model needs one of its own");
+    for (size_t i = 0; i < 2; i++) {
+        const char *const file = i == 0 ? args->metrics : args->trace;
+
+        if (file != NULL && st_new_file_is_dir(file, s->dir))
+            return st_error(STRATA_E_INPUT, "--%s %s: is the name of --save, too: name another file",
+                            i == 0 ? "metrics" : "trace", file);
+    }
     st = cli_output_check_save("--save", s->dir);
     return st == STRATA_OK ? strata_save_check(s->dir, cli_saves_steps(s), cli_saves_replace(s)) : st;
 }

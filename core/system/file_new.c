@@ -60,6 +60,17 @@ bool st_new_file_is_same(const char *a, const char *b)
                                      st_path_dir(dir_b, b) == STRATA_OK && st_file_is_same(dir_a, dir_b));
 }
 
+bool st_new_file_is_dir(const char *path, const char *dir)
+{
+    char name[ST_PATH_MAX];
+    size_t length = strlen(dir);
+
+    while (length > 1 && dir[length - 1] == '/')
+        length--;
+    snprintf(name, sizeof(name), "%.*s", (int)length, dir);
+    return st_new_file_is_same(path, name);
+}
+
 strata_status st_new_file_check(const char *path, bool overwrite)
 {
     char dir[ST_PATH_MAX];

@@ -127,6 +127,8 @@ strata_status st_hf_output_check_apart(const char *dir, const char *path)
     char parent[ST_PATH_MAX];
     strata_status st;
 
+    if (st_new_file_is_dir(path, dir))
+        return st_error(STRATA_E_INPUT, "%s: is the name of two outputs: name another file", path);
     if (strcmp(name, ST_HF_INDEX_NAME) != 0 && strcmp(name, ST_HF_WEIGHTS_NAME) != 0 && !is_named_shard(name))
         return STRATA_OK;
     if ((st = st_path_dir(parent, path)) != STRATA_OK || !st_file_is_same(parent, dir))

@@ -143,8 +143,8 @@ static const char *check_size(struct st_config_source *src, const struct st_fiel
         return check_number(src, field, node);
     if (st_json_type(node) != ST_JSON_STRING || st_size_parse(st_json_string(node), &bytes) != 0)
         return wrong_type(src, node, "a size, such as \"200MiB\", \"24G\", a number of bytes or \"auto\"");
-    if (bytes > (uint64_t)field->max)
-        return check_range(src, field, INFINITY);
+    if (bytes > (uint64_t)field->max) /* which a double may round to the largest that is allowed */
+        return st_source_keep(src, "\"%.64s\" is out of range: %.0f at most", st_json_string(node), field->max);
     return check_range(src, field, (double)bytes);
 }
 

@@ -263,7 +263,7 @@ uint32_t memory_lost(const char *name, uint64_t mark)
 
 #ifdef __SANITIZE_ADDRESS__
 /* malloc() of more than can be is refused, as the system's is. */
-const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
 
 const char *__asan_default_options(void)
 {
