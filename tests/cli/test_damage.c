@@ -313,12 +313,34 @@ static void auto_goes_on_from_an_older_one(void **state)
     free(path);
 }
 
+/* The older one was made without metrics: of the file nothing is kept, and it begins anew. */
+static void metrics_of_which_nothing_is_kept_begin_anew(void **state)
+{
+    char *path = path_in(*state, "{w}/a/step-00000006", files[2]), *metrics;
+    struct program p;
+    size_t bytes;
+
+    workplace_run_ok(*state, &p, TRAIN FREEZE "--max-steps 6 --save {w}/a --resume auto --metrics {w}/m.jsonl");
+    program_free(&p);
+    flip(path, 70000, 1);
+    workplace_run_ok(*state, &p, TRAIN FREEZE "--max-steps 6 --save {w}/a --resume auto --metrics {w}/m.jsonl");
+    assert_non_null(strstr(p.err, "step-00000004 is taken, which is older"));
+    program_free(&p);
+    metrics = workplace_read(*state, "m.jsonl", &bytes);
+    assert_int_equal(strncmp(metrics, "{\"run\":", 7), 0);
+    assert_non_null(strstr(metrics, "\n{\"step\":5,"));
+    assert_null(strstr(strstr(metrics, "\n{\"step\":5,") + 10, "\n{\"step\":5,"));
+    free(metrics);
+    free(path);
+    workplace_remove(*state, "m.jsonl");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_tile_is_checked),          cmocka_unit_test(every_byte_of_the_small_files_is_checked),
         cmocka_unit_test(a_file_that_is_cut_is_found),    cmocka_unit_test(a_file_of_another_one_is_found),
-        cmocka_unit_test(auto_goes_on_from_an_older_one),
+        cmocka_unit_test(auto_goes_on_from_an_older_one), cmocka_unit_test(metrics_of_which_nothing_is_kept_begin_anew),
     };
 
     sample_init(argc, argv);
