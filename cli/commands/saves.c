@@ -135,6 +135,14 @@ static bool is_same(const char *a, const char *b)
            one.st_ino == other.st_ino;
 }
 
+/* A file that the run writes is not SAVE, which may not be there yet. */
+static strata_status check_apart(const struct cli_saves *s, const char *option, const char *file)
+{
+    return file == NULL || !st_new_file_is_dir(file, s->dir)
+               ? STRATA_OK
+               : st_error(STRATA_E_INPUT, "%s %s: is the name of --save, too: name another file", option, file);
+}
+
 strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args, struct cli_ranks *ranks, const char *dir,
                                 uint64_t every)
 {
@@ -154,13 +162,9 @@ strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args
     cli_signals_saves();
     if (args->out != NULL && (strcmp(args->out, s->dir) == 0 || is_same(args->out, s->dir)))
         return st_error(STRATA_E_INVAL, "--out and --save name the same directory: the model needs one of its own");
-    for (size_t i = 0; i < 2; i++) {
-        const char *const file = i == 0 ? args->metrics : args->trace;
-
-        if (file != NULL && st_new_file_is_dir(file, s->dir))
-            return st_error(STRATA_E_INPUT, "--%s %s: is the name of --save, too: name another file",
-                            i == 0 ? "metrics" : "trace", file);
-    }
+    if ((st = check_apart(s, "--metrics", args->metrics)) != STRATA_OK ||
+        (st = check_apart(s, "--trace", args->trace)) != STRATA_OK)
+        return st;
     st = cli_output_check_save("--save", s->dir);
     return st == STRATA_OK ? strata_save_check(s->dir, cli_saves_steps(s), cli_saves_replace(s)) : st;
 }

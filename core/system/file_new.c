@@ -598,7 +598,7 @@ static void warn_moved(const struct st_new_file *f)
     snprintf(dir, sizeof(dir), "%.*s.", (int)f->base, f->path); /* never empty */
     pthread_mutex_lock(&live_mutex);
     is_said = strcmp(last, dir) == 0;
-    memcpy(last, dir, sizeof(last));
+    snprintf(last, sizeof(last), "%s", dir);
     pthread_mutex_unlock(&live_mutex);
     if (!is_said)
         st_log(ST_LOG_WARN, "%s was moved while it was being written%s%s", f->path, length > 0 ? ": it is now " : "", now);

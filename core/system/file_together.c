@@ -14,9 +14,8 @@ strata_status st_new_file_commit_all(struct st_new_file *const files[], uint32_t
     st_ending_hold();
     for (; named < count && st == STRATA_OK; named += st == STRATA_OK)
         st = st_new_file_publish(files[named]);
-    for (uint32_t i = 0; i < named && st != STRATA_OK; i++)
-        if (take_back)
-            st_new_file_take_back(files[i]);
+    for (uint32_t i = 0; take_back && st != STRATA_OK && i < named; i++)
+        st_new_file_take_back(files[i]);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
         st = st_new_file_commit(files[i]);
     st_ending_release();

@@ -10,8 +10,7 @@
 
 static const int raised_by_instructions[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
 static const int raised_by_writes[] = {SIGPIPE, SIGXFSZ};
-/* Besides SIGINT and SIGTERM, where nobody ignores, blocks or handles them.  Batch systems send the last three before they kill.
- */
+/* Besides SIGINT and SIGTERM, where nobody ignores, blocks or handles them; the last three are those of batch systems. */
 static const int end_by_default[] = {SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU};
 
 static st_signals_fn *ended_by;
