@@ -233,7 +233,7 @@ static strata_status resume(struct strata_engine *e, const struct strata_checkpo
         st = st_engine_agree(e->engine, st_saved_compare(&ck->manifest, ck->path, e, &data), "a checkpoint's description");
     if (st == STRATA_OK)
         st = read_into(e, ck);
-    return st == STRATA_OK && e->saver != NULL ? st_saver_begin(e->saver, ck) : st;
+    return st == STRATA_OK && e->saver != NULL ? st_saver_begin(e->saver, ck, e->resumed) : st;
 }
 
 strata_status strata_engine_resume(struct strata_engine *engine, const struct strata_checkpoint *checkpoint,

@@ -236,7 +236,7 @@ static strata_status load(struct strata_engine *e)
         st = st_hf_reader_check_unchanged(m->reader);
     if (st == STRATA_OK && m->adapter_files != NULL)
         st = st_hf_adapter_check_unchanged(m->adapter_files);
-    return st == STRATA_OK && e->saver != NULL ? st_saver_begin(e->saver, NULL) : st;
+    return st == STRATA_OK && e->saver != NULL ? st_saver_begin(e->saver, NULL, NULL) : st;
 }
 
 strata_status strata_engine_load(struct strata_engine *engine)

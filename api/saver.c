@@ -346,10 +346,12 @@ strata_status st_saver_attach(struct st_saver *s, struct strata_engine *e)
     return st_engine_agree(s->engine, start_committer(s), "the beginning of saving");
 }
 
-static strata_status begin(struct st_saver *s, const struct st_checkpoint *from)
+static strata_status begin(struct st_saver *s, const struct st_checkpoint *from, const struct st_resumed *adopted)
 {
+    const struct st_checkpoint_volume *base;
+
     if (from == NULL) {
-        const strata_status st = s->committer != NULL ? st_committer_use_base(s->committer, NULL) : STRATA_OK;
+        const strata_status st = s->committer != NULL ? st_committer_use_base(s->committer, NULL, 0) : STRATA_OK;
 
         return st == STRATA_OK ? st_saved_name_run(s->run) : st;
     }
@@ -358,10 +360,12 @@ static strata_status begin(struct st_saver *s, const struct st_checkpoint *from)
         return STRATA_OK;
     if (s->rank == 0 && st_committer_tidy(s->committer, s->run, from->manifest.step) != STRATA_OK)
         st_log(ST_LOG_WARN, "%s", strata_last_error());
-    return st_committer_use_base(s->committer, st_engine_adopted(s->engine) ? from->path : NULL);
+    base = adopted == NULL ? NULL : s->parts > 1 ? adopted->own[ST_SPACE_BASE].files : adopted->all[ST_SPACE_BASE].files;
+    return base != NULL ? st_committer_use_base(s->committer, base->files, base->count)
+                        : st_committer_use_base(s->committer, NULL, 0);
 }
 
-strata_status st_saver_begin(struct st_saver *s, const struct st_checkpoint *from)
+strata_status st_saver_begin(struct st_saver *s, const struct st_checkpoint *from, const struct st_resumed *adopted)
 {
     strata_status st = take_rounds(s, true);
 
@@ -371,7 +375,7 @@ strata_status st_saver_begin(struct st_saver *s, const struct st_checkpoint *fro
         st_committer_wait(s->committer);
     s->steps = steps_of(st_engine_train_state(s->engine));
     if (st == STRATA_OK)
-        st = begin(s, from);
+        st = begin(s, from, adopted);
     st = st_engine_agree(s->engine, st, "the name of a run");
     return st == STRATA_OK && s->ranks > 1 ? share_run(s) : st;
 }

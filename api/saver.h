@@ -9,6 +9,7 @@
 #include "strata/checkpoint.h"
 
 struct st_saver;
+struct st_resumed;
 
 /** Begin to save into the configuration's directory, which is made if it is missing: before the engine, whose swap may lie there.
  *  @param overwrite  checkpoints that have the names of new ones are replaced
@@ -18,8 +19,9 @@ strata_status st_saver_open(struct st_saver **out, const struct strata_model *mo
 void st_saver_close(struct st_saver *s);
 /** Begin to save this engine.  E_INPUT: another run saves into the directory; E_NOSPC, E_IO, E_NOMEM. */
 strata_status st_saver_attach(struct st_saver *s, struct strata_engine *e);
-/** A run begins, or goes on from a checkpoint. */
-strata_status st_saver_begin(struct st_saver *s, const struct st_checkpoint *from);
+/** A run begins, or goes on from a checkpoint.
+ *  @param adopted  the checkpoint's files, where the engine uses them instead of its own; else NULL */
+strata_status st_saver_begin(struct st_saver *s, const struct st_checkpoint *from, const struct st_resumed *adopted);
 /** 16 hex digits: of the run, which a resumed one goes on with. */
 const char *st_saver_run(const struct st_saver *s);
 

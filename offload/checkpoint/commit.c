@@ -28,9 +28,10 @@ enum phase { IDLE, WORKING, ENDED };
 
 struct st_committer {
     struct st_committer_opts opts;
-    char save[ST_PATH_MAX], base_from[ST_PATH_MAX]; /* base_from "": the swap's own */
-    struct st_store *store;                         /* the thread's, once it runs */
-    char dir[ST_PATH_MAX];                          /* of the checkpoint that is being made */
+    char save[ST_PATH_MAX];
+    struct st_commit_base base; /* the thread's while it works */
+    struct st_store *store;     /* the thread's, once it runs */
+    char dir[ST_PATH_MAX];      /* of the checkpoint that is being made */
     int dir_fd;
     bool told_of_copies;
     struct st_commit job; /* the thread's while WORKING */
@@ -95,25 +96,9 @@ static strata_status sync_volume(struct st_committer *c, uint32_t volume)
     return s.status == STRATA_OK ? STRATA_OK : st_error(s.status, "%s", c->report.sentence);
 }
 
-/* A base that another checkpoint holds: linked from there. */
-static strata_status link_base(struct st_committer *c, const struct st_manifest_file *f, bool *crossed)
-{
-    char path[ST_PATH_MAX];
-    strata_status st = st_path_join(path, c->base_from, f->name);
-    int err = 0;
-
-    *crossed = false;
-    if (st != STRATA_OK)
-        return st;
-    if (st_fault_refuses("commit.link") || linkat(AT_FDCWD, path, c->dir_fd, f->name, 0) != 0)
-        err = errno;
-    *crossed = err == EXDEV || err == EPERM || err == EMLINK || err == ENOSYS || err == EOPNOTSUPP;
-    return err == 0 || *crossed ? STRATA_OK : st_error_errno(err, "%s: cannot be linked", path);
-}
-
 static bool is_foreign(const struct st_committer *c, const struct st_manifest_file *f)
 {
-    return f->space == ST_SPACE_BASE && c->base_from[0] != '\0';
+    return f->space == ST_SPACE_BASE && c->base.count > 0;
 }
 
 static strata_status link_one(struct st_committer *c, const struct st_manifest_file *f, bool *crossed)
@@ -121,32 +106,24 @@ static strata_status link_one(struct st_committer *c, const struct st_manifest_f
     strata_status st;
 
     st_ending_hold();
-    st = is_foreign(c, f) ? link_base(c, f, crossed)
+    st = is_foreign(c, f) ? st_commit_base_link(&c->base, f, c->dir_fd, crossed)
                           : st_swap_link(c->opts.swap, st_swap_volume(c->opts.swap, f->space, c->job.set), f->dir, c->dir_fd,
                                          f->name, crossed);
     st_ending_release();
     return st;
 }
 
-static strata_status copy_one(struct st_committer *c, const struct st_manifest_file *f)
+static strata_status copy_one(const struct st_committer *c, const struct st_manifest_file *f)
 {
-    char from[ST_PATH_MAX], to[ST_PATH_MAX];
-    struct st_file_identity identity;
-    strata_status st = st_path_join(to, c->dir, f->name);
-    int fd;
+    char to[ST_PATH_MAX];
+    const strata_status st = st_path_join(to, c->dir, f->name);
 
     if (st != STRATA_OK)
         return st;
-    if (!is_foreign(c, f)) {
-        fd = st_swap_fd(c->opts.swap, st_swap_volume(c->opts.swap, f->space, c->job.set), f->dir);
-        return st_commit_copy(to, "the run's own file", fd, f->bytes);
-    }
-    if ((st = st_path_join(from, c->base_from, f->name)) != STRATA_OK ||
-        (st = st_file_open(&fd, &identity, from, STRATA_E_IO)) != STRATA_OK)
-        return st;
-    st = st_commit_copy(to, from, fd, f->bytes);
-    close(fd);
-    return st;
+    if (is_foreign(c, f))
+        return st_commit_base_copy(&c->base, f, to);
+    return st_commit_copy(to, "the run's own file",
+                          st_swap_fd(c->opts.swap, st_swap_volume(c->opts.swap, f->space, c->job.set), f->dir), f->bytes);
 }
 
 static uint32_t parts_of(const struct st_committer *c)
@@ -168,15 +145,22 @@ static strata_status check_room(struct st_committer *c, uint64_t bytes)
 
 static void tell_of_copies(struct st_committer *c, uint64_t bytes)
 {
+    const uint64_t nameless = c->base.nameless_bytes;
     char text[24];
 
-    if (!c->told_of_copies)
+    if (nameless > 0)
+        st_log(ST_LOG_NOTICE,
+               "%s: the checkpoint that the run resumed from is not there any more: %s of frozen weights, which the run has open "
+               "still, are copied",
+               c->dir, st_size_text(text, nameless));
+    bytes -= nameless;
+    if (bytes > 0 && !c->told_of_copies)
         st_log(ST_LOG_NOTICE,
                "--save %s cannot share files with the run's drives (another file system, or one without links): %s of each "
                "checkpoint "
                "are copied there beside training; a directory on the drives would cost nothing",
                c->save, st_size_text(text, bytes));
-    c->told_of_copies = true;
+    c->told_of_copies = c->told_of_copies || bytes > 0;
 }
 
 /* Links what can be linked, then copies the rest, if there is room. */
@@ -188,6 +172,7 @@ static strata_status place_files(struct st_committer *c)
     strata_status st = STRATA_OK;
     bool any = false;
 
+    c->base.nameless_bytes = 0;
     for (uint32_t i = 0; i < m->file_count && st == STRATA_OK; i++) {
         st = link_one(c, &m->files[i], &crossed[i]);
         *(crossed[i] ? copied : &c->report.linked_bytes) += m->files[i].bytes;
@@ -235,7 +220,7 @@ static strata_status put_planes(struct st_committer *c)
     enter(c, "making the run's files durable");
     if (m->space_bytes[ST_SPACE_SET] > 0)
         st = sync_volume(c, st_swap_volume(c->opts.swap, ST_SPACE_SET, c->job.set));
-    if (st == STRATA_OK && m->space_bytes[ST_SPACE_BASE] > 0 && c->base_from[0] == '\0')
+    if (st == STRATA_OK && m->space_bytes[ST_SPACE_BASE] > 0 && c->base.count == 0)
         st = sync_volume(c, st_swap_volume(c->opts.swap, ST_SPACE_BASE, 0));
     enter(c, "linking or copying the run's files");
     return st == STRATA_OK ? place_files(c) : st;
@@ -313,14 +298,15 @@ static strata_status join(struct st_committer *c)
     return st == STRATA_OK ? st_store_commit(c->store, c->opts.overwrite) : st;
 }
 
-/* The base files are in this checkpoint now, and will be there when the one before is removed. */
+/* A step's checkpoint has its name. */
 static void follow_base(struct st_committer *c, uint64_t step)
 {
+    const struct st_commit_parts own = {.all = parts_of(c), .first = c->opts.part, .count = 1};
     char name[ST_STORE_NAME_BYTES], path[ST_PATH_MAX];
 
     st_store_name(name, step);
-    if (c->base_from[0] != '\0' && st_path_join(path, c->save, name) == STRATA_OK)
-        memcpy(c->base_from, path, sizeof(path));
+    if (st_path_join(path, c->save, name) == STRATA_OK)
+        st_commit_base_follow(&c->base, path, &own);
 }
 
 /* After the step's checkpoint has its name: `latest`, and the end of those before.  The first failure. */
@@ -405,7 +391,6 @@ strata_status st_committer_start(struct st_committer **out, const struct st_comm
     st = opts->part == 0 ? st_store_open(&c->store, opts->save) : STRATA_OK;
     if (st == STRATA_OK) {
         snprintf(c->save, sizeof(c->save), "%s", opts->save);
-        snprintf(c->base_from, sizeof(c->base_from), "%s", opts->base_from != NULL ? opts->base_from : "");
         st = st_thread_start(&c->thread, "strata-save", thread_main, c);
         c->running = st == STRATA_OK;
     }
@@ -417,12 +402,10 @@ strata_status st_committer_start(struct st_committer **out, const struct st_comm
     return STRATA_OK;
 }
 
-strata_status st_committer_use_base(struct st_committer *c, const char *path)
+strata_status st_committer_use_base(struct st_committer *c, const struct st_volume_file *files, uint32_t count)
 {
     assert(c->phase != WORKING);
-    if ((size_t)snprintf(c->base_from, sizeof(c->base_from), "%s", path != NULL ? path : "") < sizeof(c->base_from))
-        return STRATA_OK;
-    return st_error(STRATA_E_INVAL, "the name of a checkpoint's directory is longer than %zu bytes", sizeof(c->base_from) - 1);
+    return st_commit_base_take(&c->base, files, count);
 }
 
 strata_status st_committer_tidy(struct st_committer *c, const char *run, uint64_t step)
@@ -535,6 +518,7 @@ void st_committer_stop(struct st_committer *c)
         pthread_join(c->thread, NULL);
     }
     st_store_close(c->store);
+    st_commit_base_drop(&c->base);
     pthread_cond_destroy(&c->change);
     pthread_mutex_destroy(&c->lock);
     free(c);

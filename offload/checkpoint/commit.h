@@ -20,7 +20,6 @@ struct st_committer_opts {
     uint32_t keep;             /* checkpoints of this run that stay, 1 or more */
     bool overwrite;            /* a checkpoint that has the name is replaced */
     struct st_swap *swap;      /* borrowed until stop; not fake */
-    const char *base_from;     /* a checkpoint whose base files this run goes on using; NULL: its own.  Copied */
     st_commit_model_fn *model; /* called on the thread; NULL: there are no such files */
     void *ctx;
     uint32_t parts, part; /* of a checkpoint that ranks make together, each its part; part 0 has the store.  0: alone */
@@ -54,9 +53,11 @@ struct st_committer;
 
 /** Open the store (part 0 alone) and start the thread.  Errors of st_store_open(); E_NOMEM. */
 strata_status st_committer_start(struct st_committer **out, const struct st_committer_opts *opts);
-/** Link the base's files from this checkpoint from now on; NULL: the swap's own.  Between jobs.  E_INVAL: the path is too long.
- */
-strata_status st_committer_use_base(struct st_committer *c, const char *path);
+/** Take the base from these files of a checkpoint from now on, one for each directory of the swap; count 0: the swap's own.  They
+ *  are held until stop, whatever becomes of the checkpoint.  Between jobs.
+ *  @param files  borrowed during the call
+ *  @return E_IO: no descriptor is left */
+strata_status st_committer_use_base(struct st_committer *c, const struct st_volume_file *files, uint32_t count);
 /** What the run that made this step's checkpoint had not come to if it was killed right after: `latest`, and removing those that
  *  are too old by now.  Nothing where it is not the newest there.  Between jobs.  @return the first failure */
 strata_status st_committer_tidy(struct st_committer *c, const char *run, uint64_t step);

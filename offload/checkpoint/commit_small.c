@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void name_file(struct st_manifest_file *f, const struct st_commit_parts *parts, uint32_t part, uint32_t dir)
+void st_commit_name_file(struct st_manifest_file *f, const struct st_commit_parts *parts, uint32_t part, uint32_t dir)
 {
     const char *space = f->space == ST_SPACE_BASE ? "base" : "set";
 
@@ -42,7 +42,7 @@ strata_status st_commit_name_files(struct st_manifest *m, const struct st_stripe
             f->space = (enum st_space)space;
             f->dir = i;
             f->bytes = st_stripe_file_bytes(stripe, i % dirs, m->space_bytes[space]);
-            name_file(f, parts, parts->first + i / dirs, i % dirs);
+            st_commit_name_file(f, parts, parts->first + i / dirs, i % dirs);
         }
     return STRATA_OK;
 }

@@ -131,7 +131,7 @@ static strata_status resume(struct rank *r)
     if (st == STRATA_OK)
         r->adopted = st_engine_adopted(r->rig.engine);
     if (st == STRATA_OK && r->engine.saver != NULL)
-        st = st_saver_begin(r->engine.saver, ck);
+        st = st_saver_begin(r->engine.saver, ck, r->adopted ? r->engine.resumed : NULL);
     st_checkpoint_close(ck);
     return st;
 }
@@ -198,8 +198,8 @@ static strata_status live(struct rank *r)
     if (st == STRATA_OK && r->from != NULL)
         st = resume(r);
     else if (st == STRATA_OK && r->trains > 0)
-        st = st_saver_begin(r->engine.saver, NULL);
-    else if (st == STRATA_OK && (st = st_saver_begin(r->engine.saver, NULL)) == STRATA_OK)
+        st = st_saver_begin(r->engine.saver, NULL, NULL);
+    else if (st == STRATA_OK && (st = st_saver_begin(r->engine.saver, NULL, NULL)) == STRATA_OK)
         st = train(r);
     if (st == STRATA_OK && r->trains > 0)
         return train_on(r);

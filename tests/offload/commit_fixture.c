@@ -1,12 +1,15 @@
 /* tests/offload/commit_fixture.c - see commit_fixture.h. */
 #include "tests/offload/commit_fixture.h"
 
+#include "core/system/tree.h"
+#include "offload/checkpoint/checkpoint.h"
 #include "offload/checkpoint/store.h"
 #include "offload/checkpoint/verify.h"
 #include "tests/common/assert_status.h"
 #include "tests/common/scratch.h"
 #include "tests/offload/checkpoint_fixture.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,6 +148,38 @@ struct st_commit_report fixture_commit(struct st_committer *c, uint64_t step)
     return report;
 }
 
+static const char *checkpoint_path(uint64_t step)
+{
+    char name[64];
+
+    snprintf(name, sizeof(name), "save/step-%08u", (unsigned)step);
+    return scratch_path(name);
+}
+
+strata_status fixture_try_base(struct st_committer *c, uint64_t step)
+{
+    struct st_checkpoint *ck;
+    struct st_checkpoint_volume base;
+    strata_status st;
+
+    assert_ok(st_checkpoint_open(&ck, checkpoint_path(step)));
+    assert_ok(st_checkpoint_volume_open(&base, ck, ST_SPACE_BASE, ST_CHECKPOINT_PARTS));
+    st = st_committer_use_base(c, base.files, base.count);
+    st_checkpoint_volume_close(&base);
+    st_checkpoint_close(ck);
+    return st;
+}
+
+void fixture_use_base(struct st_committer *c, uint64_t step)
+{
+    assert_ok(fixture_try_base(c, step));
+}
+
+void fixture_remove(uint64_t step)
+{
+    assert_int_equal(st_tree_remove(AT_FDCWD, checkpoint_path(step)), 0);
+}
+
 void fixture_assert_whole(const char *want)
 {
     struct st_store_list list;
@@ -152,12 +187,10 @@ void fixture_assert_whole(const char *want)
 
     assert_ok(st_store_list(&list, fixture_save()));
     for (uint32_t i = 0; i < list.count; i++) {
-        char name[64];
         struct st_checkpoint *ck;
         uint64_t damages;
 
-        snprintf(name, sizeof(name), "save/step-%08u", (unsigned)list.steps[i]);
-        assert_ok(st_checkpoint_open(&ck, scratch_path(name)));
+        assert_ok(st_checkpoint_open(&ck, checkpoint_path(list.steps[i])));
         assert_int_equal(ck->manifest.step, list.steps[i]);
         assert_ok(st_verify(ck, NULL, NULL, NULL, &damages));
         st_checkpoint_close(ck);

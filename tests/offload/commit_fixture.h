@@ -23,6 +23,11 @@ const char *fixture_save(void);
 struct st_committer *fixture_started(struct st_committer_opts opts);
 /** Commits a step, and waits for what comes of it. */
 struct st_commit_report fixture_commit(struct st_committer *c, uint64_t step);
+/** The committer takes the base from the files of this step's checkpoint; _try: its answer. */
+void fixture_use_base(struct st_committer *c, uint64_t step);
+strata_status fixture_try_base(struct st_committer *c, uint64_t step);
+/** Removes this step's checkpoint. */
+void fixture_remove(uint64_t step);
 /** These are the checkpoints that there are ("1 2"), and each of them verifies. */
 void fixture_assert_whole(const char *want);
 

@@ -167,44 +167,6 @@ static void rows_that_cannot_be_are_not_written(void **state)
     st_committer_stop(c);
 }
 
-/* A run that goes on with the base of a checkpoint, which is then removed. */
-static void a_base_is_taken_along(void **state)
-{
-    struct st_committer *c = fixture_started((struct st_committer_opts){0});
-    char from[ST_PATH_MAX];
-
-    (void)state;
-    assert_ok(fixture_commit(c, 1).status);
-    st_committer_stop(c);
-    snprintf(from, sizeof(from), "%s/step-00000001", fixture_save());
-    c = fixture_started((struct st_committer_opts){.keep = 1, .base_from = from});
-    for (uint64_t step = 2; step <= 4; step++)
-        assert_ok(fixture_commit(c, step).status);
-    fixture_assert_whole("4");
-    st_committer_stop(c);
-}
-
-/* The same where neither it nor the run's files can be linked: everything is copied, and nothing stays open. */
-static void a_base_that_cannot_be_linked_is_copied(void **state)
-{
-    struct st_committer *c = fixture_started((struct st_committer_opts){0});
-    char from[ST_PATH_MAX];
-    struct st_commit_report report;
-
-    (void)state;
-    assert_ok(fixture_commit(c, 1).status);
-    st_committer_stop(c);
-    snprintf(from, sizeof(from), "%s/step-00000001", fixture_save());
-    c = fixture_started((struct st_committer_opts){.keep = 2, .base_from = from});
-    st_fault_arm(&(struct st_fault_spec){.site = "commit.link", .result = -EXDEV});
-    report = fixture_commit(c, 2);
-    assert_true(st_fault_disarm() > 0);
-    assert_ok(report.status);
-    assert_true(report.copied_bytes > 0);
-    fixture_assert_whole("1 2");
-    st_committer_stop(c);
-}
-
 /* The run has its own files: whoever takes a checkpoint away takes nothing that the next one needs. */
 static void a_checkpoint_that_is_taken_away_is_not_missed(void **state)
 {
@@ -476,8 +438,6 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(one_at_a_time, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(another_runs_stay, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(rows_that_cannot_be_are_not_written, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_base_is_taken_along, fixture_setup, fixture_teardown),
-        cmocka_unit_test_setup_teardown(a_base_that_cannot_be_linked_is_copied, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_checkpoint_that_is_taken_away_is_not_missed, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(an_old_one_that_cannot_be_removed_is_told, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(what_has_no_manifest_stays, fixture_setup, fixture_teardown),
