@@ -12,6 +12,7 @@
 #include "core/base/text.h"
 #include "core/base/wrap.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ static strata_status parse_tokens(double *tokens, const char *text)
     if (text == NULL)
         return STRATA_OK;
     *tokens = strtod(text, &end);
-    suffix = *end != '\0' ? strchr(suffixes, *end & ~0x20) : NULL;
+    suffix = isalpha((unsigned char)*end) ? strchr(suffixes, toupper((unsigned char)*end)) : NULL;
     if (suffix != NULL) {
         *tokens *= pow(1000, (double)(suffix - suffixes + 1));
         end++;

@@ -12,6 +12,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -99,6 +100,27 @@ static strata_status agree(struct cli_saves *s, strata_status st, const char *di
     return st != STRATA_OK ? st_error(st, "%s", c.sentence) : told;
 }
 
+/* A run that went back has made SAVE's newest checkpoint, and those of later steps are of the attempt that it left: which of
+ * them is wanted the user alone knows. */
+static void tell_of_latest(const struct cli_saves *s)
+{
+    const char *slash = strrchr(s->was.path, '/'), *taken = slash != NULL ? slash + 1 : s->was.path;
+    char path[ST_PATH_MAX], other[ST_PATH_MAX], *latest;
+    struct stat info;
+    uint64_t bytes;
+
+    if (st_path_join(path, s->dir, "latest") != STRATA_OK || st_file_read_text(&latest, &bytes, path, 256) != STRATA_OK)
+        return; /* it is for people */
+    latest[strcspn(latest, "\n")] = '\0';
+    if (strcmp(latest, taken) < 0 && latest[0] != '\0' && st_path_join(other, s->dir, latest) == STRATA_OK &&
+        stat(other, &info) == 0)
+        st_log(ST_LOG_WARN,
+               "--resume auto takes %s, the one of the most steps, but %s names %s: a run that went back made that one after it; "
+               "--resume %s --overwrite goes on from there",
+               s->was.path, path, latest, other);
+    free(latest);
+}
+
 /* --resume auto of a directory without checkpoints begins the run: what is submitted again and again has one command line. */
 static strata_status find(struct cli_saves *s)
 {
@@ -118,6 +140,8 @@ static strata_status find(struct cli_saves *s)
     }
     if (st == STRATA_E_CORRUPT)
         st = offer_older(named(s));
+    if (st == STRATA_OK && is_auto(args) && s->ranks->who.rank == 0)
+        tell_of_latest(s);
     return st == STRATA_OK ? STRATA_OK : st_error_prefix(st, "--resume");
 }
 

@@ -24,10 +24,9 @@ void st_swap_file_name(char name[ST_SWAP_NAME_BYTES], uint32_t volume, uint32_t 
 
 static strata_status file_error(int err, const char *what, const struct st_owned_dir *run, const char *name)
 {
-    char reason[128];
-    const char *text = strerror_r(err, reason, sizeof(reason));
+    char reason[ST_ERRNO_BYTES];
 
-    return st_error(STRATA_E_IO, "%s/%s: cannot %s: %s", run->path, name, what, text);
+    return st_error(STRATA_E_IO, "%s/%s: cannot %s: %s", run->path, name, what, st_errno_text(err, reason));
 }
 
 /* Reserves the space; an empty file needs none. */

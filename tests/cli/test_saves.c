@@ -249,6 +249,11 @@ static void a_run_that_goes_back_keeps_what_it_makes(void **state)
         assert_true(!workplace_exists(w, "a/step-00000002") && !workplace_exists(w, "a/step-00000004"));
         workplace_run_ok(w, &p, "verify {w}/a/step-00000005");
         program_free(&p);
+        snprintf(command, sizeof(command), TRAIN "%s--max-steps 8 --save {w}/a --resume auto", placements[i]);
+        workplace_run_ok(w, &p, command);
+        assert_non_null(strstr(p.err, "step-00000008, the one of the most steps, but "));
+        assert_non_null(strstr(p.err, "a/step-00000005 --overwrite goes on from there"));
+        program_free(&p);
         workplace_remove(w, "a");
     }
 }
