@@ -1,6 +1,7 @@
 /* api/door_plan.c - strata/plan.h: describes the machine, plans for it, and plans again when its rates are known. */
 #include "api/handles.h"
 #include "api/plan_report.h"
+#include "api/predict.h"
 #include "api/ranks.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -117,11 +118,16 @@ static strata_status find_machine(struct strata_plan *p)
     return STRATA_OK;
 }
 
-static void note_network(const struct strata_plan *p)
+static bool spans_nodes(const struct strata_plan *p)
 {
     const struct st_world world = st_handle_world(p->model);
 
-    if (p->rates_known && world.local_ranks < world.ranks && !(p->machine.rates.link_nodes > 0))
+    return world.local_ranks < world.ranks;
+}
+
+static void note_network(const struct strata_plan *p)
+{
+    if (p->rates_known && !(p->machine.rates.link_nodes > 0))
         st_log(ST_LOG_NOTICE,
                "the rate of the network between nodes is not known: what ranks exchange over it is taken to take no "
                "time (machine file: link_nodes)");
@@ -143,7 +149,14 @@ static void share_node(struct strata_plan *p)
         st_rates_share(&p->machine.rates, p->machine.capacity.device_is_host, world.local_ranks);
     if (planned)
         p->machine.capacity.workers = st_handle_workers(p->model);
-    note_network(p);
+    if (spans_nodes(p))
+        note_network(p);
+}
+
+void st_plan_note_nodes(const struct strata_plan *p)
+{
+    if (!spans_nodes(p)) /* else it is said */
+        note_network(p);
 }
 
 /* If an automatic budget follows from a ulimit, the sentence says how. */

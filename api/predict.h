@@ -28,6 +28,8 @@ void st_prediction_print(const struct strata_plan *of, FILE *file);
 /** "predicted_seconds" and "predicted" into an object that is open. */
 void st_prediction_put(const struct strata_plan *of, struct st_json_writer *w);
 
+/** Says what is not known of the network, where the plan itself is of one node and a prediction is of several. */
+void st_plan_note_nodes(const struct strata_plan *of);
 /** The same run on 1, 2, 4, ... 1024 ranks: a table, or an array "scale" in an object that is open.  E_NOMEM. */
 strata_status st_ranks_print(const struct strata_plan *of, FILE *to);
 strata_status st_ranks_put(const struct strata_plan *of, struct st_json_writer *w);

@@ -152,6 +152,8 @@ static strata_status each_row(const struct strata_plan *of, FILE *file, struct s
 
     if (st != STRATA_OK)
         return st;
+    if (rows.all[ROWS - 1].nodes > 1)
+        st_plan_note_nodes(of);
     for (uint32_t i = 0; i < ROWS; i++) {
         struct row *r = &rows.all[i];
 

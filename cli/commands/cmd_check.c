@@ -59,7 +59,8 @@ static void print_options(const struct strata_recipe *recipe)
 
     st_print(file, "\noptions of strata train:");
     for (uint32_t i = 0; strata_recipe_option(recipe, i, &name, &value); i++)
-        st_print(file, " --%s%s%s", name, value != NULL ? " " : "", value != NULL ? value : "");
+        if (value == NULL || value[0] != '\0')
+            st_print(file, " --%s%s%s", name, value != NULL ? " " : "", value != NULL ? value : "");
     if (strata_recipe_deepspeed(recipe) != NULL)
         st_print(file, " --config %s", strata_recipe_deepspeed(recipe));
     st_print(file, "\n");

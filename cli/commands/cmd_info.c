@@ -14,6 +14,7 @@
 #include "offload/device/cuda/gpu_report.h"
 #include "offload/machine/machine_report.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -451,7 +452,8 @@ static void print_json(const struct info *s, const struct cli_args *args)
 /* Directories come from --nvme here, so that a disk can be measured without configuring a tier. */
 static strata_status take_dirs(struct st_machine_opts *opts, const struct cli_list *dirs)
 {
-    for (uint32_t i = 0; i < dirs->count && i < ST_CONFIG_DIRS_MAX; i++) {
+    assert(dirs->count <= ST_CONFIG_DIRS_MAX); /* they are the configuration's, too */
+    for (uint32_t i = 0; i < dirs->count; i++) {
         if (strlen(dirs->items[i]) >= ST_CONFIG_PATH_MAX)
             return st_error(STRATA_E_INVAL, "--nvme: a name longer than %u bytes", ST_CONFIG_PATH_MAX);
         opts->nvme.dirs[i] = dirs->items[i];

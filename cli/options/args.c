@@ -272,10 +272,27 @@ static strata_status word_take(struct cli_args *args, struct cursor *c)
 
 /* Options of a file that one of the command line's stands instead of. */
 static const char *const instead[][2] = {
-    {"epochs", "max-steps"},  {"max-steps", "epochs"},   {"val-size", "eval-data"},   {"eval-dataset", "eval-data"},
-    {"eval-dataset", "data"}, {"cutoff-len", "seq-len"}, {"data", "dataset"},         {"dataset", "data"},
-    {"dataset-info", "data"}, {"template", "data"},      {"layout", "data"},          {"max-samples", "data"},
-    {"val-size", "data"},     {"mask-history", "data"},  {"train-on-prompt", "data"}, {"train-turn-ends", "data"},
+    {"epochs", "max-steps"},
+    {"max-steps", "epochs"},
+    {"val-size", "eval-data"},
+    {"eval-dataset", "eval-data"},
+    {"eval-dataset", "data"},
+    {"cutoff-len", "seq-len"},
+    {"data", "dataset"},
+    {"dataset", "data"},
+    {"dataset-info", "data"},
+    {"template", "data"},
+    {"layout", "data"},
+    {"max-samples", "data"},
+    {"seq-len", "cutoff-len"},
+    {"val-size", "eval-dataset"},
+    {"eval-dataset", "val-size"},
+    {"train-on-prompt", "mask-history"},
+    {"mask-history", "train-on-prompt"},
+    {"val-size", "data"},
+    {"mask-history", "data"},
+    {"train-on-prompt", "data"},
+    {"train-turn-ends", "data"},
 };
 
 static bool is_on_line(const struct cli_args *args, const struct cursor *c, const char *name)
@@ -356,6 +373,8 @@ static strata_status recipe_options(struct cli_args *args, const struct cursor *
     const char *name, *value;
     strata_status st = STRATA_OK;
 
+    if (is_on_line(args, c, "adapter")) /* which has settings of its own */
+        st = override_push(args, "strata.lora", "null");
     for (uint32_t i = 0; st == STRATA_OK && strata_recipe_option(args->recipe, i, &name, &value); i++) {
         const struct cli_option *o = cli_option_find(args->command, name);
 
@@ -368,7 +387,7 @@ static strata_status recipe_options(struct cli_args *args, const struct cursor *
             *(bool *)((char *)args + o->offset) = true;
         else if (strcmp(name, "save") == 0 && args->out != NULL) /* of the line, or the file's own */
             st = save_beside(args, o);
-        else
+        else if (strcmp(name, "save") != 0 || value[0] != '\0')
             st = value_take(args, o, value);
     }
     overrides_first(&args->overrides, from);
@@ -584,7 +603,8 @@ strata_status cli_args_parse(struct cli_args *args, enum cli_command command, in
         st = word_take(args, &c);
     if (st == STRATA_OK && !args->help && (command & (TRAINS | CLI_CMD_CHECK)) != 0)
         st = recipe_take(args, &c);
-    if (st == STRATA_OK && args->nvme.count > 0 && (command & (CONFIGURES | CLI_CMD_BENCH_STEP)) != 0)
+    if (st == STRATA_OK && args->nvme.count > 0 &&
+        (command & (CONFIGURES | CLI_CMD_BENCH_STEP | (args->measure ? CLI_CMD_INFO : 0))) != 0)
         st = nvme_override(args);
     if (st == STRATA_OK && !args->help)
         st = args_check(args);

@@ -247,15 +247,16 @@ static void take(struct st_config_source *src, const struct st_field *field, con
     struct st_field_state *state = &src->fields[st_field_index(field)];
     const bool section = field->type == ST_FIELD_OBJECT || field->type == ST_FIELD_OPEN;
 
-    if (state->spelling != NULL && state->origin == origin && origin == ST_ORIGIN_FILE)
-        st_source_problem(src, "%s and %s are one key: leave one out", state->spelling, spelling);
-    *state = (struct st_field_state){.spelling = spelling, .origin = origin};
-    if (st_json_type(node) == ST_JSON_NULL) {
+    if (st_json_type(node) == ST_JSON_NULL) { /* as if the key were left out */
+        if (origin != ST_ORIGIN_FILE)
+            *state = (struct st_field_state){0};
         if (section)
             forget_members(src, field);
         return;
     }
-    state->node = node;
+    if (state->spelling != NULL && state->origin == origin && origin == ST_ORIGIN_FILE)
+        st_source_problem(src, "%s and %s are one key: leave one out", state->spelling, spelling);
+    *state = (struct st_field_state){.spelling = spelling, .origin = origin, .node = node};
     if (section && st_json_type(node) == ST_JSON_OBJECT)
         take_members(src, field, node, spelling, origin);
     if (strcmp(field->path, "zero_optimization") == 0 && st_json_type(node) == ST_JSON_BOOL) {
@@ -429,7 +430,11 @@ void st_source_add_row(struct st_config_source *src, const struct st_config_row 
  * here. */
 static bool section_speaks(const struct st_field_state *state)
 {
-    return state->verdict == ST_VERDICT_REJECTED || (state->verdict == ST_VERDICT_NOTICE && st_json_first(state->node) == NULL);
+    const st_json *member = state->node != NULL ? st_json_first(state->node) : NULL;
+
+    while (member != NULL && st_json_type(member) == ST_JSON_NULL)
+        member = st_json_next(member);
+    return state->verdict == ST_VERDICT_REJECTED || (state->verdict == ST_VERDICT_NOTICE && member == NULL);
 }
 
 /* A row for each value in force or given; a section gets one only if there is something to say about it. */

@@ -155,7 +155,9 @@ static void take_members(struct strata_recipe *r, const char *section, const st_
         } else if (st_json_type(n) != ST_JSON_NULL && row->verdict == ST_VERDICT_NOTICE) {
             stray(r, key, n, row, ST_VERDICT_NOTICE, row->reason);
         } else if (st_json_type(n) != ST_JSON_NULL) {
-            r->states[index] = (struct st_recipe_state){.node = n, .key = row->path};
+            if (r->states[index].node != NULL)
+                problem(r, key, n, st_source_keep(r->src, "is the same key as %s: leave one out", r->states[index].key));
+            r->states[index] = (struct st_recipe_state){.node = n, .key = key};
             if (row->type == ST_FIELD_OBJECT && st_json_type(n) == ST_JSON_OBJECT)
                 take_members(r, key, n);
         }
@@ -453,7 +455,7 @@ static const char *becomes(struct strata_recipe *r, const struct st_field *row)
     size_t used = 0;
 
     for (uint32_t i = 0; (value = st_recipe_value_at(r, i)) != NULL && used < sizeof(text); i++)
-        if (strcmp(value->from, row->path) == 0)
+        if (strcmp(value->from, row->path) == 0 && (value->text == NULL || value->text[0] != '\0'))
             used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s%s%.200s", used > 0 ? ", " : "", value->to,
                                      value->text == NULL   ? ""
                                      : value->to[0] == '-' ? " "

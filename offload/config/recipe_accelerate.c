@@ -60,12 +60,12 @@ static const struct st_field deepspeed_rows[] = {
     {.path = "deepspeed_config", .type = ST_FIELD_OBJECT, .help = "DeepSpeed's keys, or where its file is"},
     {.path = DS "deepspeed_config_file", .type = ST_FIELD_TEXT,
      .help = "DeepSpeed's file, from the working directory or this file's; mixed_precision, clipping, accumulation and tiers beside it are errors, as there"},
-    {.path = DS "gradient_accumulation_steps", .type = ST_FIELD_INT, .min = 1, .max = ST_GRAD_ACCUM_MAX, .to = "gradient_accumulation_steps",
+    {.path = DS "gradient_accumulation_steps", .type = ST_FIELD_INT, .min = 1, .max = ST_GRAD_ACCUM_MAX,
      .help = "micro-batches per step"},
-    {.path = DS "gradient_clipping", .type = ST_FIELD_REAL, .min = 0, .max = 1e30, .to = "gradient_clipping", .help = "norm that gradients are scaled down to"},
+    {.path = DS "gradient_clipping", .type = ST_FIELD_REAL, .min = 0, .max = 1e30, .help = "norm that gradients are scaled down to"},
     {.path = DS "zero_stage", .type = ST_FIELD_INT, .min = 0, .max = 3, .help = ZERO "stage; left out: 2"},
-    {.path = DS "offload_optimizer_device", .type = ST_FIELD_CHOICE, .choices = tier_choices, .to = ZERO "offload_optimizer.device", .help = "tier of the optimizer's state"},
-    {.path = DS "offload_param_device", .type = ST_FIELD_CHOICE, .choices = tier_choices, .to = ZERO "offload_param.device", .help = "tier of the weights"},
+    {.path = DS "offload_optimizer_device", .type = ST_FIELD_CHOICE, .choices = tier_choices, .help = "tier of the optimizer's state"},
+    {.path = DS "offload_param_device", .type = ST_FIELD_CHOICE, .choices = tier_choices, .help = "tier of the weights"},
     {.path = DS "offload_optimizer_nvme_path", .type = ST_FIELD_TEXT, .help = ZERO "offload_optimizer.nvme_path, where the device is nvme"},
     {.path = DS "offload_param_nvme_path", .type = ST_FIELD_TEXT, .help = ZERO "offload_param.nvme_path, where the device is nvme"},
     ST_RECIPE_NOTICE(DS "zero3_init_flag", NULL, BOOL, "weights are always read straight to their tier"),
@@ -111,21 +111,57 @@ static void resolve_path(struct strata_recipe *r, const char *device, const char
         st_recipe_note(r, path, "not used: the device is not nvme");
 }
 
-static void resolve(struct strata_recipe *r)
+/* Accelerate's launcher hands its members on for this type alone. */
+static bool is_deepspeed(struct strata_recipe *r)
 {
-    const char *precision = st_recipe_text(r, "mixed_precision");
+    return !st_recipe_given(r, "distributed_type") || strcmp(st_recipe_text(r, "distributed_type"), "DEEPSPEED") == 0;
+}
 
-    if (st_recipe_given(r, DS "deepspeed_config_file")) {
-        resolve_file(r);
-        return;
-    }
+static void put_device(struct strata_recipe *r, const char *device, const char *to)
+{
+    if (st_recipe_given(r, device))
+        st_recipe_put(r, device, to, "\"%s\"", st_recipe_text(r, device));
+}
+
+static void resolve_deepspeed(struct strata_recipe *r)
+{
     if (st_recipe_given(r, "deepspeed_config") || st_recipe_given(r, DS "zero_stage"))
         st_recipe_put(r, DS "zero_stage", ZERO "stage", "%.0f",
                       st_recipe_given(r, DS "zero_stage") ? st_recipe_number(r, DS "zero_stage") : 2);
+    if (st_recipe_given(r, DS "gradient_accumulation_steps"))
+        st_recipe_put(r, DS "gradient_accumulation_steps", "gradient_accumulation_steps", "%.0f",
+                      st_recipe_number(r, DS "gradient_accumulation_steps"));
+    if (st_recipe_given(r, DS "gradient_clipping"))
+        st_recipe_put(r, DS "gradient_clipping", "gradient_clipping", "%s",
+                      st_recipe_real(r, st_recipe_number(r, DS "gradient_clipping")));
+    put_device(r, DS "offload_optimizer_device", ZERO "offload_optimizer.device");
+    put_device(r, DS "offload_param_device", ZERO "offload_param.device");
     resolve_path(r, DS "offload_optimizer_device", DS "offload_optimizer_nvme_path", ZERO "offload_optimizer.nvme_path");
     resolve_path(r, DS "offload_param_device", DS "offload_param_nvme_path", ZERO "offload_param.nvme_path");
-    if (!st_recipe_given(r, DS "gradient_clipping"))
-        st_recipe_put(r, DS "gradient_clipping", "gradient_clipping", "\"auto\"");
+}
+
+static void leave_deepspeed(struct strata_recipe *r)
+{
+    for (size_t i = 0; i < sizeof(deepspeed_rows) / sizeof(deepspeed_rows[0]); i++)
+        if (st_recipe_given(r, deepspeed_rows[i].path))
+            st_recipe_announce(r, deepspeed_rows[i].path, "not used: distributed_type is not DEEPSPEED");
+}
+
+static void resolve(struct strata_recipe *r)
+{
+    const char *precision = st_recipe_text(r, "mixed_precision");
+    const bool deepspeed = is_deepspeed(r);
+
+    if (deepspeed && st_recipe_given(r, DS "deepspeed_config_file")) {
+        resolve_file(r);
+        return;
+    }
+    if (deepspeed)
+        resolve_deepspeed(r);
+    else
+        leave_deepspeed(r);
+    if (!deepspeed || !st_recipe_given(r, DS "gradient_clipping"))
+        st_recipe_put(r, deepspeed ? DS "gradient_clipping" : "compute_environment", "gradient_clipping", "\"auto\"");
     st_recipe_put(r, "compute_environment", "train_batch_size", "\"auto\""); /* else an accumulation alone is an error */
     if (strcmp(precision, "bf16") == 0)
         st_recipe_put(r, "mixed_precision", "bf16.enabled", "true");

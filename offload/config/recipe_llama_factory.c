@@ -205,9 +205,12 @@ static void resolve_saves(struct strata_recipe *r)
 
     while (length > 1 && dir[length - 1] == '/')
         length--;
-    if (!whole_steps(r, "save_steps") || never || (!strategy && !st_recipe_given(r, "save_steps")) || length == 0)
+    if (!whole_steps(r, "save_steps") || never || (!strategy && !st_recipe_given(r, "save_steps")))
         return;
-    st_recipe_put(r, "save_steps", "--save", "%.*s.checkpoints", (int)length, dir);
+    if (length == 0) /* beside the output that is named elsewhere */
+        st_recipe_note(r, "save_steps",
+                       "output_dir is left out: checkpoints are in DIR.checkpoints of --out DIR, or where --save says");
+    st_recipe_put(r, "save_steps", "--save", length > 0 ? "%.*s.checkpoints" : "", (int)length, dir);
     if (is(r, "save_strategy", "epoch"))
         st_recipe_announce(r, "save_strategy", "a checkpoint is saved at the end, and when a signal asks; save_steps says more");
     else

@@ -41,13 +41,13 @@ static const struct st_field argument_rows[] = {
     {.path = "dataloader_cfg", .type = ST_FIELD_OBJECT, .help = "members are taken at the top, too, as on the command line"},
     {.path = "dataloader_cfg.pack_max_length", .aliases = "pack_max_length", .type = ST_FIELD_INT, .fallback = "4096", .to = "--seq-len", .min = 2, .max = 4294967295.0,
      .help = "tokens of a sequence"},
-    ST_RECIPE_OFF("dataloader_cfg.pack_level", ANY, "soft", PACKS),
+    {.path = "dataloader_cfg.pack_level", .aliases = "pack_level", .type = ST_FIELD_ANY, .plain = "soft", .verdict = ST_VERDICT_REJECTED, .reason = PACKS},
     ST_RECIPE_NOTICE("max_length", NULL, ANY, "a conversation is cut at the sequence's length"),
     ST_RECIPE_NOTICE("dataloader_cfg.pack_to_max_length", "pack_to_max_length dataloader_cfg.pack_chunk_size pack_chunk_size dataloader_cfg.pack_workers pack_workers "
                      "dataloader_cfg.global_pack global_pack dataloader_cfg.group_by_length group_by_length "
                      "dataloader_cfg.pack_extra_buffer_size pack_extra_buffer_size dataloader_cfg.num_workers num_workers "
                      "dataloader_cfg.collator collator dataloader_cfg.pad_token_id pad_token_id dataloader_cfg.tokenizer_hash tokenizer_hash "
-                     "dataloader_cfg.round_up round_up dataloader_cfg.sampler_type sampler_type pack_level", ANY, PACKS),
+                     "dataloader_cfg.round_up round_up dataloader_cfg.sampler_type sampler_type", ANY, PACKS),
     ST_RECIPE_NOTICE("cache_dir", "cache_tag", ANY, "tokens are kept beside the output"),
     {.path = "lr", .type = ST_FIELD_REAL, .fallback = "6e-5", .to = "optimizer.params.lr", .min = 0, .max = 1e3, .help = "learning rate"},
     {.path = "optim", .type = ST_FIELD_CHOICE, .choices = optim_choices, .fallback = "\"AdamW\"", .reason = "this version has AdamW",

@@ -77,7 +77,7 @@ static void optim_has_a_row_per_layout_and_kernel(void **state)
     assert_int_equal(r.count - divide_rows(&r), passes * LAYOUT_COUNT);
     assert_int_equal(divide_rows(&r), passes - 3); /* streams, scalar */
     for (uint32_t i = 0; i < passes * LAYOUT_COUNT; i++) {
-        check_optim(&r, i, &layouts[i / passes], 102400); /* whole blocks */
+        check_optim(&r, i, &layouts[i / passes], 102400);                            /* whole blocks */
         assert_true(number(&r, i, "threads") >= 1 && number(&r, i, "threads") <= 7); /* one for each 16 Ki */
     }
     assert_string_equal(text(&r, 0, "variant"), "stream");

@@ -234,6 +234,9 @@ static void an_unknown_network_is_named(void **state)
     workplace_run_ok(w, &p, "plan --model nano --ranks 4 --machine tests/machines/card-24gb.json");
     assert_null(strstr(p.err, "link_nodes"));
     program_free(&p);
+    workplace_run_ok(w, &p, "plan --model nano --ranks 4 --scale --machine tests/machines/card-24gb.json");
+    assert_non_null(strstr(p.err, "machine file: link_nodes"));
+    program_free(&p);
 }
 
 int main(void)

@@ -21,10 +21,11 @@ static unsigned long workers_of(const struct workplace *w, uint32_t ranks, const
     size_t bytes;
     char *text;
 
-    ranks_run_bound(w, &r, ranks,
-                    "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 1 --machine {w}/machine.json --quiet --metrics "
-                    "{w}/m.jsonl",
-                    sets);
+    ranks_run_bound(
+        w, &r, ranks,
+        "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 1 --machine {w}/machine.json --quiet --metrics "
+        "{w}/m.jsonl",
+        sets);
     ranks_free(&r);
     text = workplace_read(w, "m.jsonl", &bytes);
     assert_non_null(strstr(text, key));

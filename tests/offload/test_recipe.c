@@ -21,7 +21,9 @@
 
 #define DOCS_FILE "docs/yaml.md"
 #define DOCS_MARK "<!-- Below: generated from the tables of trainers' keys. -->\n"
-#define LF        "model_name_or_path: m\ndataset: d\noutput_dir: out\n"
+/* Accelerate hands what DeepSpeed would get on to nobody. */
+#define ALONE "distributed_type: MULTI_GPU\ndeepspeed_config: {"
+#define LF    "model_name_or_path: m\ndataset: d\noutput_dir: out\n"
 
 static const struct st_recipe_trainer *const trainers[] = {&st_recipe_llama_factory, &st_recipe_xtuner, &st_recipe_accelerate};
 
@@ -226,6 +228,13 @@ static void the_other_trainers_keys(void **state)
         {"mixed_precision: no", "bf16.enabled", NULL},
         {"mixed_precision: 'no'", "fp16.enabled", NULL},
         {"deepspeed_config: {gradient_accumulation_steps: 4}", "gradient_accumulation_steps", "4"},
+        {"deepspeed_config: {gradient_clipping: 0.25}", "gradient_clipping", "0.25"},
+        {ALONE "zero_stage: 3}", "zero_optimization.stage", NULL},
+        {ALONE "gradient_clipping: 0.25}", "gradient_clipping", "\"auto\""},
+        {ALONE "gradient_accumulation_steps: 4}", "gradient_accumulation_steps", NULL},
+        {ALONE "offload_optimizer_device: cpu}", "zero_optimization.offload_optimizer.device", NULL},
+        {ALONE "offload_param_device: nvme, offload_param_nvme_path: /x}", "zero_optimization.offload_param.nvme_path", NULL},
+        {ALONE "deepspeed_config_file: ds.json}\nmixed_precision: bf16", "bf16.enabled", "true"},
     };
 
     (void)state;
@@ -325,6 +334,12 @@ static void problems_name_line_and_key(void **state)
         {"work_dir: ''", "r.yaml:2: work_dir: must not be empty"},
         {"dataset: data.py", "r.yaml:2: dataset: a Python file is a program, and none is run"},
         {"total_step: 1\nepoch_num: 1", "epoch_num: excludes total_step"},
+        {"pack_max_length: 8\ndataloader_cfg: {pack_max_length: 9}",
+         "r.yaml:3: dataloader_cfg.pack_max_length: is the same key as pack_max_length: leave one out"},
+        {"dataloader_cfg: {pack_max_length: 9}\npack_max_length: 8",
+         "pack_max_length: is the same key as dataloader_cfg.pack_max_length: leave one out"},
+        {"pack_level: hard", "dataloader_cfg.pack_level: "},
+        {"dataloader_cfg: {pack_level: hard}", "dataloader_cfg.pack_level: "},
         {"optim: Muon", "Muon: this version has AdamW"},
         {"float8_config: {x: 1}", "float8_config: this version has bf16 and fp16"},
     };

@@ -1,0 +1,136 @@
+/* tests/cli/test_recipe_line.c - what the command line says instead of a trainer's file: an option stands in the place of the
+ * file's, and of each that excludes it; and what the file asks for without saying where. */
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define LLAMA_FACTORY                                                                                                            \
+    "model_name_or_path: tests/golden/chat/llama\nper_device_train_batch_size: 1\nmax_steps: 2\ncutoff_len: 64\n"
+#define FULL   LLAMA_FACTORY "finetuning_type: full\n"
+#define XTUNER "load_from: tests/golden/chat/llama\ntotal_step: 2\n"
+#define TRAIN  "train {w}/r.yaml --data {w}/rows.jsonl --device-memory 64M --quiet "
+
+static void put(const struct workplace *w, const char *name, const char *text)
+{
+    workplace_write(w, name, text, strlen(text));
+}
+
+static int setup(void **state)
+{
+    const int failed = workplace_setup(state);
+    char rows[4096];
+    size_t fill = 0;
+
+    for (int i = 0; i < 16; i++)
+        fill += (size_t)snprintf(rows + fill, sizeof(rows) - fill,
+                                 "{\"messages\": [{\"role\": \"user\", \"content\": \"twice %d?\"}, {\"role\": \"assistant\", "
+                                 "\"content\": \"%d\"}]}\n",
+                                 i, 2 * i);
+    workplace_write(*state, "rows.jsonl", rows, fill);
+    put(*state, "info.json",
+        "{\"held\": {\"file_name\": \"rows.jsonl\", \"formatting\": \"sharegpt\", \"columns\": "
+        "{\"messages\": \"messages\"}, \"tags\": {\"role_tag\": \"role\", \"content_tag\": \"content\", "
+        "\"user_tag\": \"user\", \"assistant_tag\": \"assistant\"}}}");
+    return failed;
+}
+
+static void the_line_stands_in_its_place(void **state)
+{
+    static const struct {
+        const char *file, *line;
+    } rows[] = {
+        {FULL, "--seq-len 32"},
+        {FULL, "--cutoff-len 32"},
+        {FULL, "--epochs 1"},
+        {XTUNER, "--cutoff-len 32 --out {w}/out"},
+        {XTUNER "pack_max_length: 64\n", "--seq-len 32 --out {w}/out --overwrite"},
+        {FULL "val_size: 0.2\n", "--eval-dataset held --dataset-info {w}/info.json"},
+        {FULL "val_size: 0.2\n", "--eval-data {w}/rows.jsonl"},
+        {FULL "mask_history: true\n", "--train-on-prompt"},
+        {FULL "train_on_prompt: true\n", "--mask-history"},
+        {LLAMA_FACTORY "finetuning_type: lora\n", "--adapter {w}/adapter"},
+    };
+    const struct workplace *w = *state;
+    struct program p;
+
+    put(w, "r.yaml", LLAMA_FACTORY "finetuning_type: lora\nlora_rank: 2\nlora_target: q_proj\n");
+    workplace_run_ok(w, &p, TRAIN "--out {w}/adapter");
+    program_free(&p);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char command[512];
+
+        put(w, "r.yaml", rows[i].file);
+        snprintf(command, sizeof(command), TRAIN "%s", rows[i].line);
+        workplace_run(w, &p, command);
+        if (p.code != 0)
+            fail_msg("%s\n%s: %s", rows[i].file, rows[i].line, p.err);
+        program_free(&p);
+    }
+}
+
+/* The adapter of the line is trained on with its own settings, not with the file's. */
+static void an_adapter_of_the_line_has_its_own_settings(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    char *settings;
+    size_t bytes;
+
+    put(w, "r.yaml", LLAMA_FACTORY "finetuning_type: lora\nlora_rank: 2\nlora_target: q_proj\n");
+    workplace_run_ok(w, &p, TRAIN "--out {w}/two --overwrite");
+    program_free(&p);
+    put(w, "r.yaml", LLAMA_FACTORY "finetuning_type: lora\nlora_rank: 4\nlora_target: v_proj\n");
+    workplace_run_ok(w, &p, TRAIN "--adapter {w}/two --out {w}/on");
+    program_free(&p);
+    settings = workplace_read(w, "on/adapter_config.json", &bytes);
+    assert_non_null(strstr(settings, "\"r\":2"));
+    assert_non_null(strstr(settings, "q_proj"));
+    assert_null(strstr(settings, "v_proj"));
+    free(settings);
+}
+
+/* The file asks for checkpoints and names no output: they are beside the one of the line, or a notice says that there are none.
+ */
+static void checkpoints_are_beside_the_output_of_the_line(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    put(w, "r.yaml", FULL "save_steps: 1\n");
+    workplace_run_ok(w, &p, TRAIN "--out {w}/trained");
+    program_free(&p);
+    assert_true(workplace_exists(w, "trained.checkpoints/step-00000001") &&
+                workplace_exists(w, "trained.checkpoints/step-00000002"));
+    workplace_run_ok(w, &p, TRAIN "--out {w}/other --save {w}/there");
+    program_free(&p);
+    assert_true(workplace_exists(w, "there/step-00000002") && !workplace_exists(w, "other.checkpoints"));
+    workplace_run_ok(w, &p, TRAIN);
+    assert_non_null(strstr(p.err, "strata.save_every: not used"));
+    program_free(&p);
+    workplace_run_ok(w, &p, "check {w}/r.yaml");
+    assert_non_null(strstr(p.out, "DIR.checkpoints of --out DIR"));
+    assert_null(strstr(p.out, "--save ,"));
+    assert_null(strstr(p.out, "--save  "));
+    program_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_line_stands_in_its_place),
+        cmocka_unit_test(an_adapter_of_the_line_has_its_own_settings),
+        cmocka_unit_test(checkpoints_are_beside_the_output_of_the_line),
+    };
+
+    return cmocka_run_group_tests(tests, setup, workplace_teardown);
+}
