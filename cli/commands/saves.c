@@ -106,14 +106,14 @@ static void tell_of_latest(const struct cli_saves *s)
 {
     const char *slash = strrchr(s->was.path, '/'), *taken = slash != NULL ? slash + 1 : s->was.path;
     char path[ST_PATH_MAX], other[ST_PATH_MAX], *latest;
-    struct stat info;
+    bool there = false;
     uint64_t bytes;
 
     if (st_path_join(path, s->dir, "latest") != STRATA_OK || st_file_read_text(&latest, &bytes, path, 256) != STRATA_OK)
         return; /* it is for people */
     latest[strcspn(latest, "\n")] = '\0';
     if (strcmp(latest, taken) < 0 && latest[0] != '\0' && st_path_join(other, s->dir, latest) == STRATA_OK &&
-        stat(other, &info) == 0)
+        st_file_find(&there, other) == STRATA_OK && there)
         st_log(ST_LOG_WARN,
                "--resume auto takes %s, the one of the most steps, but %s names %s: a run that went back made that one after it; "
                "--resume %s --overwrite goes on from there",
