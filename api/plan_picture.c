@@ -179,6 +179,11 @@ static void add_bounds(struct page *page, const struct strata_plan *of, const st
     const struct st_bounds *b = &of->figures.bounds;
     char seconds[24], schedule[24], hardware[24];
 
+    if (!(b->schedule > 0)) {
+        snprintf(page->lines[page->line_count++], TEXT, "predicted: %s; a bound needs a rate that is not known",
+                 st_seconds_text(seconds, p->seconds));
+        return;
+    }
     snprintf(page->lines[page->line_count++], TEXT,
              "%s%s%sthis schedule takes at least %s (bound by %s), any schedule on this hardware %s",
              p->simulated ? "predicted: " : "", p->simulated ? st_seconds_text(seconds, p->seconds) : "",

@@ -363,7 +363,11 @@ void st_bounds_print(const struct strata_plan *of, FILE *to)
     FILE *const file = st_wrap_open(to);
     char hardware[24], schedule[24];
 
-    if (!(b->schedule > 0)) {
+    if (!(b->schedule > 0) && of->rates_known) {
+        st_print_text(
+            file, "  shortest step: unknown, a rate that it needs is missing in the machine file (strata info --measure --out "
+                  "FILE writes all of them)\n");
+    } else if (!(b->schedule > 0)) {
         st_print_text(file, "  shortest step: unknown, no rates (--machine FILE, or strata plan --measure)\n");
         if (!figures->machine.capacity.device_is_host)
             st_print_text(file, "  a run measures them first and may then plan faster ways within the same budgets\n");

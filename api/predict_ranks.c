@@ -22,7 +22,7 @@ struct row {
     uint64_t needed[STRATA_TIER_COUNT], capacity[STRATA_TIER_COUNT], comm;
     struct st_prediction prediction;
     double tokens, efficiency; /* a second, of all ranks; NaN: not known */
-    char why[512];             /* it has no memory to be planned */
+    char why[512];             /* there is no plan, and that it needs more room is not the reason */
 };
 
 struct rows {
@@ -61,7 +61,7 @@ static void plan_row(struct row *out, const struct strata_plan *of, uint32_t ran
         if (out->prediction.seconds > 0)
             out->tokens = (double)ranks * w->micro_batch * w->seq * w->grad_accum / out->prediction.seconds;
     }
-    if (out->status == STRATA_E_NOMEM)
+    if (out->status != STRATA_OK && out->status != STRATA_E_NOFIT)
         snprintf(out->why, sizeof(out->why), "%s", strata_last_error());
     st_plan_destroy(plan);
 }
@@ -100,10 +100,12 @@ static void print_row(const struct row *r, FILE *file)
     char text[6][24], step[24], tokens[24] = "-", part[24] = "-";
 
     st_print(file, "    %5u  %5u", r->ranks, r->nodes);
-    if (r->status != STRATA_OK) {
+    if (r->why[0] != '\0')
+        st_print(file, "  not planned: %s\n", r->why);
+    else if (r->status != STRATA_OK)
         print_lacking(r, file);
+    if (r->status != STRATA_OK)
         return;
-    }
     if (!isnan(r->tokens))
         snprintf(tokens, sizeof(tokens), "%.0f", r->tokens);
     if (!isnan(r->efficiency))
@@ -116,17 +118,27 @@ static void print_row(const struct row *r, FILE *file)
 
 /* --- JSON --- */
 
+/* Without a plan nothing is known of them. */
+static void put_bytes(struct st_json_writer *w, const char *key, const struct row *r, uint64_t bytes)
+{
+    if (r->why[0] != '\0')
+        st_json_put_string(w, key, NULL);
+    else
+        st_json_put_u64(w, key, bytes);
+}
+
 static void put_row(const struct row *r, struct st_json_writer *w)
 {
     st_json_object_open(w, NULL);
     st_json_put_u64(w, "ranks", r->ranks);
     st_json_put_u64(w, "nodes", r->nodes);
     st_json_put_bool(w, "fits", r->status == STRATA_OK);
-    st_json_put_u64(w, "device_bytes", r->needed[STRATA_TIER_DEVICE]);
-    st_json_put_u64(w, "host_bytes", r->needed[STRATA_TIER_HOST]);
-    st_json_put_u64(w, "nvme_bytes", r->needed[STRATA_TIER_NVME]);
-    st_json_put_u64(w, "node_host_bytes", r->here * r->needed[STRATA_TIER_HOST]);
-    st_json_put_u64(w, "node_nvme_bytes", r->here * r->needed[STRATA_TIER_NVME]);
+    st_json_put_string(w, "reason", r->why[0] != '\0' ? r->why : NULL);
+    put_bytes(w, "device_bytes", r, r->needed[STRATA_TIER_DEVICE]);
+    put_bytes(w, "host_bytes", r, r->needed[STRATA_TIER_HOST]);
+    put_bytes(w, "nvme_bytes", r, r->needed[STRATA_TIER_NVME]);
+    put_bytes(w, "node_host_bytes", r, r->here * r->needed[STRATA_TIER_HOST]);
+    put_bytes(w, "node_nvme_bytes", r, r->here * r->needed[STRATA_TIER_NVME]);
     st_json_put_u64(w, "comm_bytes", r->comm);
     st_json_put_double(w, "predicted_seconds", r->prediction.seconds > 0 ? r->prediction.seconds : (double)NAN);
     st_json_put_bool(w, "simulated", r->prediction.simulated);

@@ -24,16 +24,47 @@ const char *st_question_tier(strata_tier tier)
 
 /* --- what would fit --- */
 
+/* Whether there can be a program of it at all, given room: a step of very many micro-batches has too many operations. */
+static strata_status can_be_planned(bool *can, const struct strata_model *m, const struct st_scene *s)
+{
+    struct st_policy policy;
+    bool fits;
+    strata_status st;
+
+    st_handle_policy(&policy, m);
+    st = st_plan_fits(&fits, st_model_workload(m->model), &s->machine.capacity, &policy);
+    *can = st != STRATA_E_CONFIG;
+    return *can ? st : STRATA_OK;
+}
+
+/* The smallest micro-batch with which tiers can be planned; where none can, one sequence. */
+static strata_status open_one(struct strata_model **out, const struct st_scene *s, const struct st_tiers *tiers)
+{
+    strata_status st = STRATA_OK;
+    bool can = false;
+
+    for (uint32_t micro = 1; st == STRATA_OK && !can && micro <= s->sequences; micro++) {
+        const struct st_tried t = {.tiers = *tiers, .micro_batch = micro, .grad_accum = s->sequences / micro};
+
+        struct strata_model *before = *out;
+
+        if (s->sequences % micro != 0)
+            continue;
+        *out = NULL;
+        if ((st = st_question_open(out, s, &t)) == STRATA_OK)
+            st = can_be_planned(&can, *out, s);
+        strata_model_close(before);
+    }
+    return st;
+}
+
 /* Open until the end, so that all others share what hwloc has read of the machine. */
 static strata_status open_smallest(struct st_scene *s)
 {
     strata_status st = STRATA_OK;
 
-    for (size_t i = 0; st == STRATA_OK && i < ST_TIERS_COUNT; i++) {
-        const struct st_tried t = {.tiers = st_question_tiers[i], .micro_batch = 1, .grad_accum = s->sequences};
-
-        st = st_question_open(&s->smallest[i], s, &t);
-    }
+    for (size_t i = 0; st == STRATA_OK && i < ST_TIERS_COUNT; i++)
+        st = open_one(&s->smallest[i], s, &st_question_tiers[i]);
     return st;
 }
 

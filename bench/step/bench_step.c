@@ -275,7 +275,7 @@ static strata_status resolve_policy(const struct step_bench *b, struct st_policy
     strata_status st;
 
     st_config_policy(policy, b->opts->config);
-    st = st_plan_make(&plan, b->opts->workload, &b->machine.capacity, policy);
+    st = st_plan_make_judged(&plan, b->opts->workload, &b->machine.capacity, policy, b->opts->judge ? &b->machine : NULL);
     if (st == STRATA_OK) {
         policy->update = plan->policy.update;
         policy->accumulation = plan->decided.accumulation;

@@ -5,6 +5,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/plan_picture.h"
 #include "cli/commands/plan_question.h"
+#include "cli/commands/saves.h"
 #include "cli/options/output.h"
 #include "cli/report/endurance.h"
 #include "cli/report/plan_predict.h"
@@ -87,9 +88,21 @@ static void print_ops(const struct cli_run *r)
         st_program_print(&plan->program, stdout);
 }
 
+/* What the run would take over from the checkpoint that it goes on from. */
+static strata_status resume(struct cli_run *r, struct cli_saves *saves, const struct cli_args *args)
+{
+    strata_status st = cli_saves_find(saves, args, &r->ranks, r->config->values.save);
+
+    if (st == STRATA_OK)
+        st = cli_saves_keep_step(saves, r);
+    r->saved_checkpoints = cli_saves_kept(saves);
+    return st;
+}
+
 int cmd_plan(const struct cli_args *args)
 {
-    struct cli_run run = {0};
+    struct cli_run run = {.ranks.who = {.ranks = 1}};
+    struct cli_saves saves = {0};
     strata_status st, shown = STRATA_OK;
     int code = 0;
 
@@ -105,6 +118,8 @@ int cmd_plan(const struct cli_args *args)
     st = cli_output_check("--svg", args->svg, args);
     if (st == STRATA_OK)
         st = cli_run_configure(&run, args, NULL);
+    if (st == STRATA_OK)
+        st = resume(&run, &saves, args);
     if (st == STRATA_OK)
         st = cli_run_model(&run);
     if (st == STRATA_OK)
@@ -123,6 +138,7 @@ int cmd_plan(const struct cli_args *args)
         code = cli_fail(shown);
     if (run.plan != NULL && (shown = cli_plan_picture(run.plan, args)) != STRATA_OK)
         code = cli_fail(shown);
+    cli_saves_close(&saves);
     cli_run_close(&run);
     return code;
 }

@@ -11,6 +11,7 @@
 #include "core/base/print.h"
 #include "core/base/text.h"
 #include "core/base/wrap.h"
+#include "core/json/json.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -118,10 +119,40 @@ static strata_status write_config(const struct cli_args *args, const struct st_a
     return st;
 }
 
+/* The value of strata.nvme as one text: directories separated by commas, or a list of them; null: none. */
+static strata_status take_dirs(struct st_question *out, char nvme[DIRS_BYTES], const char *value)
+{
+    st_json *list = NULL;
+    size_t length = 0;
+
+    if (!st_text_is_utf8(value))
+        return st_error(STRATA_E_INVAL, "strata.nvme %s: the name is not UTF-8, as a configuration is: give a link to it", value);
+    if (st_json_parse(&list, value, strlen(value), "strata.nvme") != STRATA_OK || st_json_type(list) < ST_JSON_STRING) {
+        const bool none = list != NULL && st_json_type(list) == ST_JSON_NULL;
+
+        snprintf(nvme, DIRS_BYTES, "%s", none ? "" : value);
+    } else if (st_json_type(list) == ST_JSON_STRING) {
+        snprintf(nvme, DIRS_BYTES, "%s", st_json_string(list));
+    } else {
+        nvme[0] = '\0';
+        for (const st_json *n = st_json_first(list); n != NULL && length < DIRS_BYTES; n = st_json_next(n)) {
+            if (st_json_type(list) != ST_JSON_ARRAY || st_json_type(n) != ST_JSON_STRING) {
+                st_json_free(list);
+                return st_error(STRATA_E_INVAL, "strata.nvme=%s: must be a directory, or a list of them", value);
+            }
+            length += (size_t)snprintf(nvme + length, DIRS_BYTES - length, "%s%s", length > 0 ? "," : "", st_json_string(n));
+        }
+    }
+    st_json_free(list);
+    out->nvme = nvme[0] != '\0' ? nvme : NULL;
+    return STRATA_OK;
+}
+
 /* The directories go to the configuration, so that it alone says where they are.  Free out->overrides. */
 static strata_status make_question(struct st_question *out, char nvme[DIRS_BYTES], const struct cli_args *args)
 {
     const char **overrides = calloc(args->overrides.count + 1u, sizeof(*overrides));
+    strata_status st;
 
     if (overrides == NULL)
         return st_error(STRATA_E_NOMEM, "out of memory for the command line");
@@ -134,11 +165,8 @@ static strata_status make_question(struct st_question *out, char nvme[DIRS_BYTES
             overrides[out->override_count++] = item;
             continue;
         }
-        if (!st_text_is_utf8(item + strlen(NVME)))
-            return st_error(STRATA_E_INVAL, "strata.nvme %s: the name is not UTF-8, as a configuration is: give a link to it",
-                            item + strlen(NVME));
-        snprintf(nvme, DIRS_BYTES, "%s", item + strlen(NVME));
-        out->nvme = nvme;
+        if ((st = take_dirs(out, nvme, item + strlen(NVME))) != STRATA_OK)
+            return st;
     }
     return STRATA_OK;
 }

@@ -167,20 +167,24 @@ static strata_status check_apart(const struct cli_saves *s, const char *option, 
                : st_error(STRATA_E_INPUT, "%s %s: is the name of --save, too: name another file", option, file);
 }
 
+strata_status cli_saves_find(struct cli_saves *s, const struct cli_args *args, struct cli_ranks *ranks, const char *dir)
+{
+    s->args = args;
+    s->ranks = ranks;
+    s->was = (struct strata_checkpoint_info)STRATA_CHECKPOINT_INFO_INIT;
+    if ((size_t)snprintf(s->dir, sizeof(s->dir), "%s", dir) < sizeof(s->dir))
+        return find(s);
+    return st_error(STRATA_E_INVAL, "--save: the directory's name is longer than %zu bytes", sizeof(s->dir) - 1);
+}
+
 strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args, struct cli_ranks *ranks, const char *dir,
                                 uint64_t every)
 {
-    strata_status st;
+    strata_status st = cli_saves_find(s, args, ranks, dir);
 
-    s->args = args;
-    s->ranks = ranks;
-    if ((size_t)snprintf(s->dir, sizeof(s->dir), "%s", dir) >= sizeof(s->dir))
-        return st_error(STRATA_E_INVAL, "--save: the directory's name is longer than %zu bytes", sizeof(s->dir) - 1);
     s->every = every;
-    s->was = (struct strata_checkpoint_info)STRATA_CHECKPOINT_INFO_INIT;
     s->opts = (struct strata_save_opts)STRATA_SAVE_OPTS_INIT;
     s->last = (struct strata_saved)STRATA_SAVED_INIT;
-    st = find(s);
     if (s->dir[0] == '\0' || st != STRATA_OK)
         return st;
     cli_signals_saves();

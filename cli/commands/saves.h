@@ -23,10 +23,11 @@ struct cli_saves {
     char newest[4096]; /* path of the last checkpoint that is whole, made by this run or resumed from; "": there is none */
 };
 
-/** Find what --resume names, of several ranks what rank 0 finds, and refuse --save if it has names that this run will want:
- * before anything is allocated.
+/** Find what --resume names, of several ranks what rank 0 finds: before anything is allocated.
  *  @param ranks  have met
- *  @param dir    --save, "": none
+ *  @param dir    --save, "": none */
+strata_status cli_saves_find(struct cli_saves *s, const struct cli_args *args, struct cli_ranks *ranks, const char *dir);
+/** The same for a run that will save, and refuse --save if it has names that this run will want.
  *  @param every  --save-every */
 strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args, struct cli_ranks *ranks, const char *dir,
                                 uint64_t every);

@@ -28,11 +28,14 @@ void cli_endurance_planned(struct cli_endurance *out, const struct strata_plan *
     const double step = written(&of->figures, ST_PHASE_BODY), save = (double)of->figures.save_bytes;
     const double paced = step + (config->save_every > 0 ? save / (double)config->save_every : 0);
     struct st_prediction p = {0};
+    double seconds;
 
     st_predict(&p, &plan->program, &of->machine);
+    seconds = p.seconds +
+              (config->save_every > 0 && isfinite(p.save_adds_seconds) ? p.save_adds_seconds / (double)config->save_every : 0);
     *out = (struct cli_endurance){.step_bytes = (uint64_t)step,
                                   .run_bytes = (double)NAN,
-                                  .day_bytes = p.seconds > 0 ? paced / p.seconds * SECONDS_PER_DAY : (double)NAN};
+                                  .day_bytes = p.seconds > 0 ? paced / seconds * SECONDS_PER_DAY : (double)NAN};
     if (max_steps == 0)
         return;
     out->run_bytes = step * (double)max_steps + save * saves(config, max_steps);

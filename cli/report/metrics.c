@@ -174,6 +174,8 @@ void cli_medians_add(struct cli_medians *m, const struct cli_step *step)
 {
     const bool sampled = m->steps == 0 || (m->steps - 1) % m->stride == 0;
 
+    if (m->steps == 0)
+        m->tokens_before = step->value[CLI_TOKENS_TOTAL] - step->value[CLI_TOKENS];
     if (m->steps == 1) {
         m->count = 0;
         memset(m->sum, 0, sizeof(m->sum));

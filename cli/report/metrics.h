@@ -70,7 +70,8 @@ struct cli_medians {
     double samples[CLI_COLUMN_COUNT][CLI_SAMPLES_MAX];
     double scratch[CLI_SAMPLES_MAX];
     double last[CLI_COLUMN_COUNT]; /* latest known value */
-    double sum[CLI_COLUMN_COUNT];  /* of known values */
+    double sum[CLI_COLUMN_COUNT];  /* of known values, after the first step */
+    double tokens_before;          /* of the run, before the first step of this program */
     uint64_t steps, skipped, pressed, stride;
     uint32_t count;
     uint64_t stalled_by[ST_LANE_COUNT + 1]; /* steps whose largest stall was on that lane; last: none */

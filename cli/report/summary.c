@@ -145,6 +145,21 @@ static void print_pressure(FILE *file, const struct cli_medians *m, const struct
     st_print(file, "\n");
 }
 
+/* A resumed run has more behind it than this program has done. */
+static void print_length(FILE *file, const struct cli_medians *m, double seconds)
+{
+    const bool whole = !(m->tokens_before > 0);
+    char epochs[48] = "";
+
+    if (!isnan(m->last[CLI_EPOCH]))
+        snprintf(epochs, sizeof(epochs), "%.4g epochs, ", m->last[CLI_EPOCH]);
+    st_print(file, "%s%.0f tokens in %.1f s", whole ? epochs : "", m->last[CLI_TOKENS_TOTAL] - (whole ? 0 : m->tokens_before),
+             seconds);
+    if (!whole)
+        st_print(file, "; of the run so far %s%.0f tokens", epochs, m->last[CLI_TOKENS_TOTAL]);
+    st_print_text(file, "\n");
+}
+
 void cli_progress_summary(struct cli_progress *p, const struct st_figures *figures, struct cli_medians *m,
                           const struct cli_summary *summary)
 {
@@ -158,9 +173,7 @@ void cli_progress_summary(struct cli_progress *p, const struct st_figures *figur
     file = st_wrap_open(p->file);
     st_print(file, "%s: %llu steps (%llu skipped), ", summary->status == STRATA_OK ? "done" : strata_status_text(summary->status),
              (unsigned long long)m->steps, (unsigned long long)m->skipped);
-    if (!isnan(m->last[CLI_EPOCH]))
-        st_print(file, "%.4g epochs, ", m->last[CLI_EPOCH]);
-    st_print(file, "%.0f tokens in %.1f s\n", m->last[CLI_TOKENS_TOTAL], summary->seconds);
+    print_length(file, m, summary->seconds);
     print_medians(file, m);
     print_bounds(file, figures, m);
     print_traffic(file, figures, m);

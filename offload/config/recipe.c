@@ -191,8 +191,9 @@ static void judge(struct strata_recipe *r, const struct st_field *row, struct st
     const struct st_choice *choice;
     const char *wrong;
 
-    state->node = as_asked(r, row, state->node);
-    if (state->node == NULL)
+    if (row->auto_text != NULL && state->node != NULL && st_value_is_auto(state->node))
+        state->node = NULL; /* as if it were left out */
+    if (state->node == NULL || (state->node = as_asked(r, row, state->node)) == NULL)
         return;
     choice = row->type == ST_FIELD_CHOICE && st_json_type(state->node) == ST_JSON_STRING
                  ? st_choice_find(row->choices, st_json_string(state->node))

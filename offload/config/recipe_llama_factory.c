@@ -237,7 +237,8 @@ static void resolve_output(struct strata_recipe *r)
     resolve_saves(r);
     resolve_resume(r);
     if (whole_steps(r, "logging_steps") && st_recipe_given(r, "logging_steps"))
-        st_recipe_put(r, "logging_steps", "steps_per_print", "%.0f", st_recipe_number(r, "logging_steps"));
+        st_recipe_put_unless(r, "logging_steps", "steps_per_print", "steps_per_print", "%.0f",
+                             st_recipe_number(r, "logging_steps"));
     if (!is(r, "eval_strategy", "steps"))
         return;
     if (st_recipe_number(r, "val_size") <= 0 && !evaluates_sets(r))

@@ -229,6 +229,8 @@ static void the_other_trainers_keys(void **state)
         {"mixed_precision: 'no'", "fp16.enabled", NULL},
         {"deepspeed_config: {gradient_accumulation_steps: 4}", "gradient_accumulation_steps", "4"},
         {"deepspeed_config: {gradient_clipping: 0.25}", "gradient_clipping", "0.25"},
+        {"deepspeed_config: {gradient_clipping: auto}", "gradient_clipping", "\"auto\""},
+        {"deepspeed_config: {gradient_accumulation_steps: auto}", "gradient_accumulation_steps", NULL},
         {ALONE "zero_stage: 3}", "zero_optimization.stage", NULL},
         {ALONE "gradient_clipping: 0.25}", "gradient_clipping", "\"auto\""},
         {ALONE "gradient_accumulation_steps: 4}", "gradient_accumulation_steps", NULL},
