@@ -28,6 +28,16 @@ static strata_status take_opts(struct strata_comm_opts *o, const struct strata_c
     return st_handle_opts(o, sizeof(*o), sizeof(*o), opts, "strata_comm_opts");
 }
 
+static strata_status check_kind(const char *kind)
+{
+    static const char *const kinds[] = {"auto", "mpi", "tcp"};
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (kind == NULL || strcmp(kind, kinds[i]) == 0)
+            return STRATA_OK;
+    return st_error(STRATA_E_INVAL, "ranks cannot meet by \"%s\": auto, mpi or tcp", kind);
+}
+
 strata_status strata_comm_find(struct strata_comm_opts *opts, const char *const *variables)
 {
     struct st_launch l = ST_LAUNCH_UNKNOWN;
@@ -36,7 +46,7 @@ strata_status strata_comm_find(struct strata_comm_opts *opts, const char *const 
 
     if (opts == NULL)
         return st_error_missing(__func__, "opts");
-    if ((st = take_opts(&o, opts)) != STRATA_OK)
+    if ((st = take_opts(&o, opts)) != STRATA_OK || (st = check_kind(o.kind)) != STRATA_OK)
         return st;
     if (o.ranks != 0)
         l.rank = o.rank, l.ranks = o.ranks;
@@ -101,10 +111,10 @@ static strata_status open_kind(struct st_comm **out, const struct strata_comm_op
 {
     const char *kind = o->kind != NULL ? o->kind : "auto";
     const bool asked = strcmp(kind, "mpi") == 0, found = strcmp(kind, "auto") == 0;
-    strata_status st = STRATA_OK;
+    strata_status st = check_kind(kind);
 
-    if (!asked && !found && strcmp(kind, "tcp") != 0)
-        return st_error(STRATA_E_INVAL, "ranks cannot meet by \"%s\": auto, mpi or tcp", kind);
+    if (st != STRATA_OK)
+        return st;
     if (asked || (found && o->mpi))
         st = open_mpi(out, o);
     if (st == STRATA_E_NOSYS && found)
