@@ -82,6 +82,13 @@ static void a_run_that_goes_on_is_planned_as_it_runs(void **state)
                     json_number(st_json_get(st_json_get(ran, "tiers"), tiers[i]), "needed"));
     st_json_free(plan);
     st_json_free(run);
+    /* checkpoints in another directory take no place in this one */
+    plan = json_of(w, "plan " RUN "--max-steps 9 --save {w}/saved --resume {w}/saved --json");
+    run = json_of(w, "plan " RUN "--max-steps 9 --save {w}/elsewhere --resume {w}/saved --json");
+    assert_true(2 * json_number(st_json_get(st_json_get(plan, "tiers"), "nvme"), "needed") ==
+                json_number(st_json_get(st_json_get(run, "tiers"), "nvme"), "needed"));
+    st_json_free(plan);
+    st_json_free(run);
     text = text_of(w, "plan " RUN "--max-steps 9 --save {w}/saved --resume auto");
     assert_non_null(strstr(text, "a step is 4 x 1 sequences of 32 tokens"));
     free(text);
