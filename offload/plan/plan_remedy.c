@@ -1,8 +1,8 @@
 /* plan_remedy.c - finds what would make a run fit, and tries it with the planner's own sizes before advising it.
  *
  * It tries slower tiers for state and weights (for the device's sake first without the disk), then recomputing activations that
- * are kept, then a batch of one token.  A disk counts as large enough; the advice says how much it must hold.  Where it is the
- * disk that lacks, fewer checkpoints are tried. */
+ * are kept, then slower tiers for activation checkpoints, too, then a batch of one token.  A disk counts as large enough; the
+ * advice says how much it must hold.  Where it is the disk that lacks, fewer checkpoints are tried. */
 #include "offload/plan/plan_internal.h"
 
 #include "core/base/size.h"
@@ -57,13 +57,33 @@ static bool try_slower(struct st_plan *trial, const struct st_plan *plan, strata
     return false;
 }
 
-static bool find(struct st_plan *trial, const struct st_plan *plan, strata_tier lacking)
+static bool find_placement(struct st_plan *trial, const struct st_plan *plan, strata_tier lacking)
 {
     const enum st_activation_mode asked = plan->policy.activations;
 
     return (lacking == STRATA_TIER_DEVICE && try_slower(trial, plan, STRATA_TIER_HOST, asked)) ||
            try_slower(trial, plan, STRATA_TIER_NVME, asked) ||
            (asked == ST_ACT_KEPT && !plan->policy.forward_only && try_slower(trial, plan, STRATA_TIER_NVME, ST_ACT_RECOMPUTED));
+}
+
+/* The slowest tier that activation checkpoints may take; "auto" is host. */
+static strata_tier slowest_activations(const struct st_plan *plan)
+{
+    return plan->policy.activation_tier == STRATA_TIER_COUNT ? STRATA_TIER_HOST : plan->policy.activation_tier;
+}
+
+static bool find(struct st_plan *trial, const struct st_plan *plan, strata_tier lacking)
+{
+    struct st_plan other = *plan;
+
+    if (find_placement(trial, plan, lacking))
+        return true;
+    for (int tier = (int)slowest_activations(plan) + 1; tier <= STRATA_TIER_NVME && !plan->policy.forward_only; tier++) {
+        other.policy.activation_tier = (strata_tier)tier;
+        if (find_placement(trial, &other, lacking))
+            return true;
+    }
+    return false;
 }
 
 /* Without a tier on NVMe the disk is that of the checkpoints: what is known of it says nothing of the other. */
@@ -79,6 +99,7 @@ static void put_found(struct text *t, const struct st_plan *trial, const struct 
 {
     static const char *const devices[STRATA_TIER_COUNT] = {"none", "cpu", "nvme"};
     const struct st_policy *then = &trial->policy, *now = &plan->policy;
+    static const char *const tiers[STRATA_TIER_COUNT] = {"device", "host", "nvme"};
     const char *separator = "set ";
     const char *disk;
     uint64_t needed[STRATA_TIER_COUNT];
@@ -92,8 +113,12 @@ static void put_found(struct text *t, const struct st_plan *trial, const struct 
         put(t, "%szero_optimization.offload_param.device to \"%s\" (stage 3)", separator, devices[then->param_tier]);
         separator = " and ";
     }
-    if (then->activations != now->activations)
+    if (then->activations != now->activations) {
         put(t, "%sstrata.activations to \"recomputed\"", separator);
+        separator = " and ";
+    }
+    if (then->activation_tier != now->activation_tier)
+        put(t, "%sstrata.activation_tier to \"%s\"", separator, tiers[then->activation_tier]);
     st_plan_size(trial, needed); /* gradients that have room in host memory need no disk */
     disk = disk_option(trial);
     if (needed[STRATA_TIER_NVME] > plan->capacity.bytes[STRATA_TIER_NVME] || strcmp(disk, disk_option(plan)) != 0)
@@ -120,7 +145,10 @@ static void put_lacking(struct text *t, const struct st_plan *trial, const struc
     char device_text[24], host_text[24];
 
     if (trial->policy.param_tier != plan->policy.param_tier || trial->policy.optimizer_tier != plan->policy.optimizer_tier) {
-        put(t, "even with %s on nvme", plan->policy.forward_only ? "the weights" : "state and weights");
+        put(t, "even with %s on nvme",
+            plan->policy.forward_only                                       ? "the weights"
+            : trial->policy.activation_tier != plan->policy.activation_tier ? "state, weights and activation checkpoints"
+                                                                            : "state and weights");
         if (device)
             put(t, " the device needs %s", st_size_text(device_text, needed[STRATA_TIER_DEVICE]));
         if (host)

@@ -50,7 +50,7 @@ static strata_tier advised(const char *sentence, const char *key, strata_tier no
 }
 
 struct refusals {
-    uint32_t fits, followed, hopeless;
+    uint32_t fits, followed, hopeless, of_activations;
 };
 
 /* Follow the advice: it must fit, at the first try. */
@@ -70,6 +70,8 @@ static void follow(struct refusals *seen, const struct st_workload *w, const str
     } else {
         then.optimizer_tier = advised(sentence, "offload_optimizer.device", policy->optimizer_tier);
         then.param_tier = advised(sentence, "offload_param.device", policy->param_tier);
+        then.activation_tier = advised(sentence, "strata.activation_tier", policy->activation_tier);
+        seen->of_activations += then.activation_tier != policy->activation_tier;
         then.activations = strstr(sentence, "recomputed") != NULL ? ST_ACT_RECOMPUTED : policy->activations;
         again = plan_try(w, machine, &then, sentence);
         if (!again->fits)
@@ -101,6 +103,35 @@ static void advice_that_is_followed_fits(void **state)
     print_message("%u fit, %u advised and followed, %u lack more than settings can give\n", seen.fits, seen.followed,
                   seen.hopeless);
     assert_true(seen.fits > 50 && seen.followed > 50 && seen.hopeless > 50);
+    st_workload_fini(&w);
+}
+
+/* Many micro-batches of long sequences: where the checkpoints of their activations are too many, a slower tier is named for them.
+ */
+static void activation_checkpoints_have_a_slower_tier(void **state)
+{
+    static const strata_tier tiers[] = {STRATA_TIER_DEVICE, STRATA_TIER_HOST, STRATA_TIER_COUNT};
+    struct plan_sizes longer = sizes;
+    struct refusals seen = {0};
+    struct st_workload w;
+
+    (void)state;
+    longer.seq = 2048;
+    longer.grad_accum = 16;
+    plan_workload(&w, &longer, NULL);
+    for (uint32_t device = 25; device <= 28; device++)
+        for (uint32_t host = 25; host <= 28; host++)
+            for (size_t i = 0; i < sizeof(tiers) / sizeof(tiers[0]); i++) {
+                const struct st_machine machine = {.capacity = {.bytes = {1ull << device, 1ull << host, DISK}, .workers = 2}};
+                struct st_policy policy = policy_of(STRATA_TIER_HOST, STRATA_TIER_HOST, ST_ACT_AUTO);
+
+                policy.activation_tier = tiers[i];
+                policy.accumulation = ST_ACCUMULATE_HORIZONTAL;
+                follow(&seen, &w, &machine, &policy);
+            }
+    print_message("%u fit, %u advised and followed, of these %u about activations\n", seen.fits, seen.followed,
+                  seen.of_activations);
+    assert_true(seen.fits > 0 && seen.of_activations > 0);
     st_workload_fini(&w);
 }
 
@@ -293,6 +324,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(advice_that_is_followed_fits),
+        cmocka_unit_test(activation_checkpoints_have_a_slower_tier),
         cmocka_unit_test(the_tables_sums_alone_are_too_many),
         cmocka_unit_test(a_disk_that_is_not_named_is_asked_for),
         cmocka_unit_test(a_full_directory_is_named),
