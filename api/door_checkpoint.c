@@ -228,7 +228,9 @@ static strata_status resume(struct strata_engine *e, const struct strata_checkpo
 
     if (e->plan->model->use != STRATA_USE_TRAIN)
         return st_error(STRATA_E_INVAL, "strata_engine_resume: the model was opened for another use than training");
-    st = compare_ranks(e, &ck->manifest);
+    st = st_saver_settle(e);
+    if (st == STRATA_OK)
+        st = compare_ranks(e, &ck->manifest);
     if (st == STRATA_OK)
         st = st_engine_agree(e->engine, st_saved_compare(&ck->manifest, ck->path, e, &data), "a checkpoint's description");
     if (st == STRATA_OK)

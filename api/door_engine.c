@@ -220,8 +220,10 @@ static strata_status load(struct strata_engine *e)
     struct strata_model *m = e->plan->model;
     struct watched_source w = {.model = m};
     struct st_nf4_source *nf4 = NULL;
-    strata_status st = st_handle_open_weights(m);
+    strata_status st = st_saver_settle(e);
 
+    if (st == STRATA_OK)
+        st = st_handle_open_weights(m);
     if (st != STRATA_OK || (st = open_nf4(&nf4, m)) != STRATA_OK)
         return st;
     for (uint32_t p = 0; p < st_model_workload(m->model)->page_count; p++)

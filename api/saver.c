@@ -8,6 +8,7 @@
 #include "core/system/clock.h"
 #include "offload/checkpoint/store.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -367,16 +368,13 @@ static strata_status begin(struct st_saver *s, const struct st_checkpoint *from,
 
 strata_status st_saver_begin(struct st_saver *s, const struct st_checkpoint *from, const struct st_resumed *adopted)
 {
-    strata_status st = take_rounds(s, true);
+    strata_status st;
 
+    assert(!s->is_due && s->round == ROUND_NONE); /* it has settled: the state of the run before is gone */
     drop_held(s);
     s->comes = false;
-    if (s->ranks == 1)
-        st_committer_wait(s->committer);
     s->steps = steps_of(st_engine_train_state(s->engine));
-    if (st == STRATA_OK)
-        st = begin(s, from, adopted);
-    st = st_engine_agree(s->engine, st, "the name of a run");
+    st = st_engine_agree(s->engine, begin(s, from, adopted), "the name of a run");
     return st == STRATA_OK && s->ranks > 1 ? share_run(s) : st;
 }
 
@@ -567,13 +565,26 @@ strata_status st_saver_save(struct st_saver *s, struct strata_engine *e, struct 
     return m->train.pending ? STRATA_OK : save_now(s, e);
 }
 
+/* What no step has made yet is made now, and ends; a failure is reported when asked for. */
+static strata_status make_due(struct st_saver *s, struct strata_engine *e)
+{
+    if (s->is_due)
+        (void)save_now(s, e);
+    return wait_for_last(s);
+}
+
+strata_status st_saver_settle(struct strata_engine *e)
+{
+    const strata_status st = e->saver != NULL ? make_due(e->saver, e) : STRATA_OK;
+
+    return st == STRATA_OK ? st_engine_ended(e->engine) : st;
+}
+
 strata_status st_saver_ask(struct st_saver *s, struct strata_engine *e, bool wait, struct strata_saved *out)
 {
     strata_status st;
 
-    if (wait && s->is_due)
-        (void)save_now(s, e);
-    if (wait && (st = wait_for_last(s)) != STRATA_OK)
+    if (wait && (st = make_due(s, e)) != STRATA_OK)
         return st;
     take_report(s);
     *out = s->last;

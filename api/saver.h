@@ -19,7 +19,11 @@ strata_status st_saver_open(struct st_saver **out, const struct strata_model *mo
 void st_saver_close(struct st_saver *s);
 /** Begin to save this engine.  E_INPUT: another run saves into the directory; E_NOSPC, E_IO, E_NOMEM. */
 strata_status st_saver_attach(struct st_saver *s, struct strata_engine *e);
-/** A run begins, or goes on from a checkpoint.
+/** Make a save now that no step has made yet, and wait for it; how it went st_saver_ask() tells.  Before the engine's state is
+ *  replaced, which is what a checkpoint would have instead.
+ *  @return the status that has ended the engine; a failure between ranks */
+strata_status st_saver_settle(struct strata_engine *e);
+/** A run begins, or goes on from a checkpoint; the one before has settled.
  *  @param adopted  the checkpoint's files, where the engine uses them instead of its own; else NULL */
 strata_status st_saver_begin(struct st_saver *s, const struct st_checkpoint *from, const struct st_resumed *adopted);
 /** 16 hex digits: of the run, which a resumed one goes on with. */

@@ -192,6 +192,50 @@ static void another_runs_checkpoints_do_not_count(void **state)
     assert_int_equal(scratch_entries_with(scratch_path("save"), "step-"), 4);
 }
 
+/* A save of which no step has made anything yet has what the engine had then, though that begins again, or goes on from
+ * elsewhere.
+ */
+static void what_is_due_is_made_before_the_engine_begins_again(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        const bool resumes = i % 2 == 1;
+        struct strata_saved saved = STRATA_SAVED_INIT;
+        struct strata_checkpoint *checkpoint = NULL;
+        char text[640];
+        struct run r = {.text = text, .dir = i < 2 ? NULL : scratch_dir};
+        struct digests at_save, d;
+
+        snprintf(text, sizeof(text), CONFIG_HEAD ", \"keep\": 9, \"save\": \"%s\"}}", scratch_path("save"));
+        never_saved(SAVED, &at_save);
+        assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+        assert_ok(run_start(&r));
+        assert_ok(run_train(&r, 0, 1, NULL));
+        assert_ok(strata_engine_save(r.engine, NULL));
+        assert_ok(strata_engine_saved(r.engine, true, &saved));
+        assert_ok(strata_checkpoint_open(&checkpoint, saved.path));
+        assert_ok(run_train(&r, 1, SAVED - 1, NULL));
+        assert_ok(strata_engine_save(r.engine, NULL));
+        assert_ok(strata_engine_saved(r.engine, false, &saved));
+        assert_int_equal(saved.steps, 1); /* it is due */
+        assert_ok(resumes ? strata_engine_resume(r.engine, checkpoint, NULL) : strata_engine_load(r.engine));
+        assert_ok(strata_engine_saved(r.engine, false, &saved));
+        assert_int_equal(saved.steps, SAVED);
+        assert_ok(run_train(&r, resumes, 1, NULL));
+        assert_ok(strata_engine_saved(r.engine, true, &saved));
+        assert_int_equal(saved.steps, SAVED);
+        strata_checkpoint_close(checkpoint);
+        assert_ok(strata_checkpoint_open(&checkpoint, scratch_path("save/step-00000002")));
+        assert_ok(strata_engine_resume(r.engine, checkpoint, NULL));
+        digests_of(&r, &d);
+        assert_alike(&d, &at_save);
+        strata_checkpoint_close(checkpoint);
+        run_close(&r);
+        scratch_remove(state);
+        assert_int_equal(scratch_create(state), 0);
+    }
+}
+
 /* Where files cannot be linked, as across file systems, a save says how much it copied, all but what describes it; else nothing.
  */
 static void copies_are_counted(void **state)
@@ -339,6 +383,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_comes_between_changes_nothing, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(the_end_of_a_run_loses_no_save, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(another_runs_checkpoints_do_not_count, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(what_is_due_is_made_before_the_engine_begins_again, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(copies_are_counted, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(what_bits_depend_on_is_compared, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(what_cannot_be_saved_or_resumed_is_told, scratch_create, scratch_remove),
