@@ -65,6 +65,10 @@ static strata_status count_steps(struct train *t)
         return STRATA_OK;
     t->epoch_steps = (strata_data_count(t->data) + sequences - 1) / sequences;
     t->steps = (uint64_t)ceil(t->args->epochs * (double)t->epoch_steps);
+    if (cli_saves_steps(&t->saves) > t->steps)
+        return st_error(STRATA_E_INVAL,
+                        "--epochs %g, %" PRIu64 " %s of this data: the checkpoint has %" PRIu64 " steps behind it already",
+                        t->args->epochs, t->steps, t->steps == 1 ? "step" : "steps", cli_saves_steps(&t->saves));
     return strata_model_set_steps(t->run.model, t->steps);
 }
 

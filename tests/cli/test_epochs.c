@@ -176,6 +176,29 @@ static void progress_and_end_say_epochs(void **state)
     program_free(&p);
 }
 
+/* A run that resumes for fewer epochs than it has behind it would write the longer run's model as its own. */
+static void epochs_that_are_over_already_are_refused(void **state)
+{
+#define RESUMED "train --model nano --data {w}/w.bin --seq-len 32 --machine {w}/machine.json --micro-batch 4 --quiet "
+    const struct workplace *w = *state;
+    char text[5 * SEQ + 1];
+    struct program p;
+
+    memset(text, 'a', sizeof(text));
+    write_tokens(w, text, sizeof(text));
+    workplace_run_ok(w, &p, RESUMED "--epochs 1.5 --save {w}/save");
+    program_free(&p);
+    workplace_run(w, &p, RESUMED "--epochs 0.5 --resume {w}/save --out {w}/out");
+    assert_int_equal(p.code, 2);
+    assert_non_null(strstr(p.err, "error: --epochs 0.5, 1 step of this data: the checkpoint has 3 steps behind it already\n"));
+    program_free(&p);
+    assert_false(workplace_exists(w, "out"));
+    workplace_run_ok(w, &p, RESUMED "--epochs 1.5 --resume {w}/save");
+    program_free(&p);
+    workplace_remove(w, "save");
+#undef RESUMED
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +207,7 @@ int main(void)
         cmocka_unit_test(an_epoch_trains_each_sequence_once),
         cmocka_unit_test(evaluations_come_when_they_are_due),
         cmocka_unit_test(progress_and_end_say_epochs),
+        cmocka_unit_test(epochs_that_are_over_already_are_refused),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
