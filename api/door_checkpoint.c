@@ -157,7 +157,7 @@ static bool needs_own_base(const struct strata_engine *e, const struct st_manife
            !st_stripe_alike(st_swap_stripe(swap), &m->stripe);
 }
 
-static strata_status read_into(struct strata_engine *e, const struct st_checkpoint *ck)
+static strata_status read_into(struct strata_engine *e, const struct st_checkpoint *ck, bool rescales)
 {
     struct watched w = {.model = e->plan->model, .total = elems_of(&ck->extents) / st_program_cuts(&e->plan->plan->program)};
     const struct st_program *program = &e->plan->plan->program;
@@ -166,6 +166,7 @@ static strata_status read_into(struct strata_engine *e, const struct st_checkpoi
     struct st_resumed *r = calloc(1, sizeof(*r));
     struct st_resume_opts opts = {.extents = &ck->extents,
                                   .train = &ck->manifest.train,
+                                  .rescales = rescales,
                                   .copies = needs_own_base(e, &ck->manifest),
                                   .progress = watch,
                                   .ctx = &w};
@@ -224,6 +225,7 @@ static strata_status resume(struct strata_engine *e, const struct strata_checkpo
 {
     const struct st_checkpoint *ck = checkpoint->checkpoint;
     const struct st_saved_data data = {o->data, o->data_seed, o->data_order};
+    bool rescales = false;
     strata_status st;
 
     if (e->plan->model->use != STRATA_USE_TRAIN)
@@ -232,9 +234,10 @@ static strata_status resume(struct strata_engine *e, const struct strata_checkpo
     if (st == STRATA_OK)
         st = compare_ranks(e, &ck->manifest);
     if (st == STRATA_OK)
-        st = st_engine_agree(e->engine, st_saved_compare(&ck->manifest, ck->path, e, &data), "a checkpoint's description");
+        st = st_engine_agree(e->engine, st_saved_compare(&ck->manifest, ck->path, e, &data, &rescales),
+                             "a checkpoint's description");
     if (st == STRATA_OK)
-        st = read_into(e, ck);
+        st = read_into(e, ck, rescales);
     return st == STRATA_OK && e->saver != NULL ? st_saver_begin(e->saver, ck, e->resumed) : st;
 }
 

@@ -420,7 +420,7 @@ static void note_keys(const struct st_config_source *was, const struct st_config
 }
 
 /* The number of sequences in a step decides which step sees which; other keys may change. */
-static strata_status compare_config(const struct st_manifest *was, const struct st_manifest *is, const char *name)
+static strata_status compare_config(const struct st_manifest *was, const struct st_manifest *is, const char *name, bool *rescales)
 {
     struct st_config_source *source[2] = {NULL, NULL};
     struct st_config config[2];
@@ -437,6 +437,7 @@ static strata_status compare_config(const struct st_manifest *was, const struct 
                "a step's sequences are summed in other parts than in %s (%u at a time, and %u here): bits may differ from a run "
                "that never ended",
                name, config[0].micro_batch, config[1].micro_batch);
+    *rescales = st == STRATA_OK && config[0].scaling.initial_power != config[1].scaling.initial_power;
     if (st == STRATA_OK)
         note_keys(source[0], source[1], name);
     st_config_source_free(source[0]);
@@ -445,18 +446,19 @@ static strata_status compare_config(const struct st_manifest *was, const struct 
 }
 
 strata_status st_saved_compare(const struct st_manifest *m, const char *name, const struct strata_engine *e,
-                               const struct st_saved_data *data)
+                               const struct st_saved_data *data, bool *rescales)
 {
     struct st_manifest is;
     strata_status st = st_saved_describe(&is, e, data);
 
+    *rescales = false;
     if (st != STRATA_OK)
         return st;
     st = compare_numbers(m, &is, name);
     if (st == STRATA_OK)
         st = compare_data(m, &is, name);
     if (st == STRATA_OK)
-        st = compare_config(m, &is, name);
+        st = compare_config(m, &is, name, rescales);
     if (st == STRATA_OK)
         note_place(m, &is, name);
     st_manifest_fini(&is);

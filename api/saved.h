@@ -25,8 +25,9 @@ strata_status st_saved_describe_model(struct st_manifest *out, const struct stra
 strata_status st_saved_name_run(char run[17]);
 
 /** E_INPUT if a run cannot go on from the checkpoint: another model, precision, optimizer or data; the sentence begins with
- *  `name`. What else changes results is a notice each. */
+ *  `name`. What else changes results is a notice each.
+ *  @param rescales  out: of fp16 another first loss scale has been asked for, with which this run begins */
 strata_status st_saved_compare(const struct st_manifest *m, const char *name, const struct strata_engine *e,
-                               const struct st_saved_data *data);
+                               const struct st_saved_data *data, bool *rescales);
 
 #endif

@@ -90,7 +90,9 @@ struct st_resume_opts {
      * spaces.  NULL: of one part, or it is copied. */
     const uint32_t *own;
     const uint64_t *part_bytes;
-    bool copies;                                          /* what lies on NVMe is copied, too, however alike both runs save */
+    bool rescales; /* the loss scale begins at this run's first one, which another has been asked for than that of the checkpoint
+                    */
+    bool copies;   /* what lies on NVMe is copied, too, however alike both runs save */
     strata_status (*progress)(void *ctx, uint64_t elems); /* elements of planes that are in place now; NULL: nobody asks */
     void *ctx;
 };

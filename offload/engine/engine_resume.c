@@ -328,6 +328,17 @@ static strata_status finish(struct resume *r, strata_status st)
     return st == STRATA_OK ? STRATA_OK : st_error(st, "%s", error);
 }
 
+/* The run's numbers go on; what its configuration decides is this run's, which has begun with it. */
+static void take_train(struct st_engine *eng, const struct st_resume_opts *opts)
+{
+    struct st_loss_scaler scaler = eng->train.scaler;
+
+    if (!opts->rescales)
+        st_loss_scaler_resume(&scaler, &opts->train->scaler);
+    eng->train = *opts->train;
+    eng->train.scaler = scaler;
+}
+
 static strata_status resume_all(struct st_engine *eng, const struct st_resume_opts *opts)
 {
     struct resume r = {.eng = eng, .from = opts->extents, .opts = opts};
@@ -347,7 +358,7 @@ static strata_status resume_all(struct st_engine *eng, const struct st_resume_op
         st = take_page(&r, p);
     st = finish(&r, st);
     if (st == STRATA_OK)
-        eng->train = *opts->train;
+        take_train(eng, opts);
     return st;
 }
 

@@ -26,6 +26,18 @@ void st_loss_scaler_init(struct st_loss_scaler *s, const struct st_loss_scaling 
     };
 }
 
+void st_loss_scaler_resume(struct st_loss_scaler *s, const struct st_loss_scaler *was)
+{
+    const uint32_t used = was->hysteresis_left < was->hysteresis ? was->hysteresis - was->hysteresis_left : 0;
+
+    if (!s->dynamic || !was->dynamic)
+        return;
+    s->scale = fmax(was->scale, s->min_scale);
+    s->hysteresis_left = s->hysteresis > used ? s->hysteresis - used : 1;
+    s->iteration = was->iteration;
+    s->last_overflow = was->last_overflow;
+}
+
 static strata_status take_overflow(struct st_loss_scaler *s)
 {
     if (s->hysteresis > 1 && s->hysteresis_left > 1) {

@@ -27,6 +27,10 @@ struct st_loss_scaler {
 /** Initialise from the options; NULL: a constant scale of 1 (not fp16). */
 void st_loss_scaler_init(struct st_loss_scaler *s, const struct st_loss_scaling *opts);
 
+/** Go on from `was`, the state of a run that resumes, with the settings of `s`, which is initialised from this run's options:
+ * where both are dynamic the scale goes on, not below this run's floor; else `s` begins. */
+void st_loss_scaler_resume(struct st_loss_scaler *s, const struct st_loss_scaler *was);
+
 /** After a step: overflow says whether a gradient was not finite (that step's update is skipped).
  *  E_NUMERICS: overflow at the smallest scale: training cannot continue.
  *  Source: DeepSpeed runtime/fp16/loss_scaler.py; docs/design.md. */

@@ -102,6 +102,58 @@ static void changes_are_allowed_noticed_or_refused(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* Loss scales of the steps of a run, each with a blank behind it. */
+static void scales_of(const struct workplace *w, const char *command, char out[256])
+{
+    static const char key[] = "\"loss_scale\":";
+    struct program p;
+    size_t length = 0;
+
+    workplace_run_ok(w, &p, command);
+    out[0] = '\0';
+    for (const char *at = strstr(p.out, "\n{\"step\":"); at != NULL; at = strstr(at + 1, "\n{\"step\":")) {
+        const char *scale = strstr(at, key);
+
+        assert_non_null(scale);
+        length += (size_t)snprintf(out + length, 256 - length, "%g ", strtod(scale + strlen(key), NULL));
+    }
+    program_free(&p);
+}
+
+/* What a notice says of fp16's loss scaling holds from here on: the checkpoint has a scale, not how it goes on. */
+static void other_loss_scaling_holds(void **state)
+{
+#define FP16                                                                                                                     \
+    "train --model nano --machine {w}/machine.json --json " DATA                                                                 \
+    "--micro-batch 2 --set bf16.enabled=false --set fp16.enabled=true --set fp16.initial_scale_power=%s --max-steps %s"
+    static const struct {
+        const char *power, *options, *scales; /* of steps 3 to 6 */
+    } changed[] = {
+        {"10", "", "1024 1024 1024 1024 "},
+        {"10", "--set fp16.loss_scale=128", "128 128 128 128 "},
+        {"10", "--set fp16.loss_scale_window=1", "1024 2048 4096 8192 "},
+        {"10", "--set fp16.loss_scale_window=3", "1024 1024 2048 2048 "}, /* the steps of before count */
+        {"10", "--set fp16.hysteresis=1", "1024 1024 1024 1024 "},
+        {"4", "", "16 16 16 16 "},
+        {"4", "--set fp16.loss_scale_window=1", "16 16 32 64 "}, /* as a run begins */
+    };
+    const struct workplace *w = *state;
+    char command[1024], scales[256];
+    struct program p;
+
+    snprintf(command, sizeof(command), FP16 " --save {w}/a", "10", "2");
+    workplace_run_ok(w, &p, command);
+    program_free(&p);
+    for (size_t i = 0; i < COUNT(changed); i++) {
+        snprintf(command, sizeof(command), FP16 " --resume {w}/a %s", changed[i].power, "6", changed[i].options);
+        scales_of(w, command, scales);
+        if (strcmp(scales, changed[i].scales) != 0)
+            fail_msg("%s: %s", command, scales);
+    }
+    workplace_remove(w, "a");
+#undef FP16
+}
+
 /* Texts are made into tokens in a file that nobody has named: sentences say what was named. */
 static void changed_texts_are_refused_by_name(void **state)
 {
@@ -152,6 +204,7 @@ static void another_models_tensor_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(other_loss_scaling_holds),
         cmocka_unit_test(changed_texts_are_refused_by_name),
         cmocka_unit_test(another_models_tensor_is_named),
         cmocka_unit_test(changes_are_allowed_noticed_or_refused),

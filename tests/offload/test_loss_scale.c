@@ -103,6 +103,48 @@ static void other_scales_stay(void **state)
     }
 }
 
+/* A run that resumes has the scale of the one before, and settings of its own. */
+static void a_resumed_scale_has_its_own_settings(void **state)
+{
+    static const struct {
+        struct st_loss_scaling is; /* before: 2^4, window 2, hysteresis 3, of which one overflow has been used up, minimum 1 */
+        const char *steps;
+        double scale[STEPS_MAX];
+    } rows[] = {
+        {{.initial_power = 4, .window = 2, .hysteresis = 3, .min_scale = 1}, "gggbb", {32, 32, 64, 64, 64}},
+        {{.initial_power = 4, .window = 2, .hysteresis = 3, .min_scale = 1}, "bbb", {16, 8, 4}},
+        {{.initial_power = 9, .window = 2, .hysteresis = 1, .min_scale = 1}, "bb", {8, 4}},
+        {{.initial_power = 9, .window = 2, .hysteresis = 5, .min_scale = 1}, "bbbb", {16, 16, 16, 8}},
+        {{.initial_power = 9, .window = 1, .hysteresis = 3, .min_scale = 1}, "gg", {32, 64}},
+        {{.initial_power = 9, .window = 1, .hysteresis = 1, .min_scale = 64}, "gbb", {128, 64, 0}},
+        {{.scale = 8, .initial_power = 4, .window = 1, .hysteresis = 1, .min_scale = 1}, "gbb", {8, 8, 8}},
+    };
+    static const struct st_loss_scaling before = {.initial_power = 4, .window = 2, .hysteresis = 3, .min_scale = 1},
+                                        fixed = {.scale = 2};
+    struct st_loss_scaler was, s;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        st_loss_scaler_init(&was, &before);
+        assert_int_equal(st_loss_scaler_step(&was, true), STRATA_OK);
+        assert_int_equal(st_loss_scaler_step(&was, false), STRATA_OK);
+        assert_int_equal(st_loss_scaler_step(&was, false), STRATA_OK);
+        st_loss_scaler_init(&s, &rows[i].is);
+        st_loss_scaler_resume(&s, &was);
+        for (size_t k = 0; k < strlen(rows[i].steps); k++) {
+            const double want = rows[i].scale[k];
+            const strata_status st = st_loss_scaler_step(&s, rows[i].steps[k] == 'b');
+
+            if (st != (want > 0 ? STRATA_OK : STRATA_E_NUMERICS) || (want > 0 && s.scale != want))
+                fail_msg("row %zu step %zu: scale %g, not %g", i, k, s.scale, want);
+        }
+    }
+    st_loss_scaler_init(&was, &fixed); /* it was fixed, and has no state */
+    st_loss_scaler_init(&s, &before);
+    st_loss_scaler_resume(&s, &was);
+    assert_true(s.scale == 16 && s.hysteresis_left == 3 && s.iteration == 0 && s.last_overflow == -1);
+}
+
 /* What an fp16 section says arrives. */
 static void a_config_sets_the_scaler(void **state)
 {
@@ -128,9 +170,8 @@ static void a_config_sets_the_scaler(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scales_are_deepspeeds),
-        cmocka_unit_test(the_end_says_what_helps),
-        cmocka_unit_test(other_scales_stay),
+        cmocka_unit_test(scales_are_deepspeeds),    cmocka_unit_test(the_end_says_what_helps),
+        cmocka_unit_test(other_scales_stay),        cmocka_unit_test(a_resumed_scale_has_its_own_settings),
         cmocka_unit_test(a_config_sets_the_scaler),
     };
 
