@@ -10,6 +10,13 @@
 #define SAMPLES      64u
 #define SAMPLE_BYTES 4096u
 
+/* A byte's token needs no account: a text that is kept for the next run, with a meta file, is the same data as where it is not.
+ */
+static bool is_bytes(const struct st_token_meta *meta)
+{
+    return meta->layout == ST_LAYOUT_CONCATENATED && !meta->has_mask && meta->documents == 1 && meta->tokenizer == 0;
+}
+
 static void digest_head(struct st_digest *d, const struct st_token_file *f)
 {
     const struct st_token_header header = {.token_bytes = st_token_file_token_bytes(f),
@@ -22,7 +29,7 @@ static void digest_head(struct st_digest *d, const struct st_token_file *f)
 
     st_token_header_write(bytes, &header);
     st_digest_update(d, bytes, sizeof(bytes));
-    if (meta != NULL)
+    if (meta != NULL && !is_bytes(meta))
         snprintf(text, sizeof(text), "%s %d %" PRIu64 " %016" PRIx64 " %s", st_token_layout_name(meta->layout), meta->has_mask,
                  meta->documents, meta->tokenizer, meta->tokens_digest);
     st_digest_update(d, text, strlen(text));

@@ -60,7 +60,7 @@ strata_status st_token_set_window(const struct st_token_set *s, uint64_t positio
 struct st_token_identity {
     const char *path; /* borrowed from the set */
     uint64_t bytes;   /* of the file */
-    char header[33];  /* digest of its header, and of the meta file's account of documents, mask and tokenizer */
+    char header[33];  /* digest of its header, and of the meta file's account of documents, mask and tokenizer, if there is one */
     char windows[33]; /* digest of 64 samples of 4096 bytes, evenly spread from the first token to the last */
 };
 uint32_t st_token_set_files(const struct st_token_set *s);

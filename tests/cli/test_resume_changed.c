@@ -180,6 +180,50 @@ static void changed_texts_are_refused_by_name(void **state)
 #undef TEXT
 }
 
+/* A text that a model reads by bytes is the same data whether its tokens are kept for the next run, are not, or lie in a file
+ * that strata tokens has made. */
+static void a_text_of_bytes_is_one_data(void **state)
+{
+#define RUN(data, steps) NANO "--seq-len 32 --data {w}/" data " --max-steps " steps " "
+    static const char *const first[] = {RUN("talk.txt", "1"), RUN("talk.txt", "1") "--out {w}/o", RUN("talk.bin", "1")};
+    static const char *const then[] = {RUN("talk.txt", "2"), RUN("talk.txt", "2") "--overwrite --out {w}/o",
+                                       RUN("talk.bin", "2")};
+    const struct workplace *w = *state;
+    char text[4096], command[1024], digests[COUNT(then)][160];
+    struct program p;
+
+    for (size_t i = 0; i < sizeof(text); i++)
+        text[i] = (char)('a' + i * i / 7 % 26);
+    workplace_write(w, "talk.txt", text, sizeof(text));
+    workplace_run_ok(w, &p, "tokens {w}/talk.txt --out {w}/talk.bin");
+    program_free(&p);
+    for (size_t i = 0; i < COUNT(first); i++) {
+        snprintf(command, sizeof(command), "%s --overwrite --save {w}/a", first[i]);
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+        for (size_t k = 0; k < COUNT(then); k++) {
+            snprintf(command, sizeof(command), "%s --overwrite --resume {w}/a", then[k]);
+            workplace_digests(w, command, digests[k]);
+            assert_string_equal(digests[k], digests[0]);
+        }
+        workplace_remove(w, "a");
+    }
+    text[4095] ^= 1; /* and another text is another one */
+    workplace_run_ok(w, &p, RUN("talk.txt", "1") "--overwrite --out {w}/o --save {w}/a");
+    program_free(&p);
+    workplace_write(w, "talk.txt", text, sizeof(text));
+    workplace_run(w, &p, RUN("talk.txt", "2") "--overwrite --out {w}/o --resume {w}/a");
+    assert_int_equal(p.code, 2);
+    assert_true(matches(p.err, "/talk.txt has changed, "));
+    program_free(&p);
+    workplace_remove(w, "a");
+    workplace_remove(w, "o");
+    workplace_remove(w, "o.tokens");
+    workplace_remove(w, "talk.txt");
+    workplace_remove(w, "talk.bin");
+#undef RUN
+}
+
 /* Of two directories of one name, the first tensor that differs. */
 static void another_models_tensor_is_named(void **state)
 {
@@ -206,6 +250,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_loss_scaling_holds),
         cmocka_unit_test(changed_texts_are_refused_by_name),
+        cmocka_unit_test(a_text_of_bytes_is_one_data),
         cmocka_unit_test(another_models_tensor_is_named),
         cmocka_unit_test(changes_are_allowed_noticed_or_refused),
     };
