@@ -493,6 +493,11 @@ void st_saver_comes(struct st_saver *s, const struct strata_engine *e)
     s->comes = !st_program_gated(&e->plan->plan->program);
 }
 
+bool st_saver_is_due(const struct st_saver *s)
+{
+    return s->is_due;
+}
+
 /* A step that a save will follow; where it cannot write what that needs, the save does. */
 static strata_status step_before_save(struct st_saver *s, struct strata_engine *e, const int32_t *tokens, const int32_t *targets,
                                       const int32_t *positions, struct st_step_result *result)

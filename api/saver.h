@@ -36,6 +36,8 @@ strata_status st_saver_save(struct st_saver *s, struct strata_engine *e, struct 
 /** A save will follow the next step: where that is the one that makes the step's update, it writes beside that what lives in
  *  memory. */
 void st_saver_comes(struct st_saver *s, const struct strata_engine *e);
+/** Whether a save waits for the next step. */
+bool st_saver_is_due(const struct st_saver *s);
 /** A step, which makes what is due. */
 strata_status st_saver_step(struct st_saver *s, struct strata_engine *e, const int32_t *tokens, const int32_t *targets,
                             const int32_t *positions, struct st_step_result *result);

@@ -106,9 +106,10 @@ struct strata_save_opts {
 /**
  * Save the run as it is now, under "strata.save" of the configuration. Where the update of the last step waits for the next one,
  * as it does with gradient clipping, that step writes what lives in memory while it computes; else it has been written beside the
- * last step if strata_engine_save_comes() announced that; otherwise, or if strata_engine_saved() waits, strata_engine_load() or
- * strata_engine_resume() comes before there was a step, it is written at once. Syncing, linking or copying, and removing old
- * checkpoints follow on a thread of their own; a save that comes before they are done waits for them.
+ * last step if strata_engine_save_comes() announced that; otherwise, or if strata_engine_saved() waits, strata_engine_load(),
+ * strata_engine_resume() or (of one rank) strata_engine_destroy() comes before there was a step, it is written at once. Syncing,
+ * linking or copying, and removing old checkpoints follow on a thread of their own; a save that comes before they are done waits
+ * for them.
  *
  * @return STRATA_E_INVAL  an argument is NULL, nothing is loaded, no update was made since the run began or since the last save,
  *                         or the configuration names no directory

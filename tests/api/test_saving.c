@@ -236,6 +236,40 @@ static void what_is_due_is_made_before_the_engine_begins_again(void **state)
     }
 }
 
+/* What was to be saved when the engine goes: it is there, or a warning says why it is not. */
+static void a_save_that_nobody_waits_for_is_made(void **state)
+{
+    struct strata_checkpoint *checkpoint = NULL;
+    struct digests at_save, later;
+    char text[640];
+
+    never_saved(SAVED, &at_save);
+    never_saved(SAVED + 1, &later);
+    for (int fails = 0; fails < 2; fails++) {
+        struct run r = {.text = saving(text)};
+
+        assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+        assert_ok(run_start(&r));
+        assert_ok(run_train(&r, 0, SAVED, NULL));
+        assert_ok(strata_engine_save(r.engine, NULL));
+        if (fails)
+            st_fault_arm(&(struct st_fault_spec){.site = "nvme.link", .result = -EACCES});
+        kept_log_begin(ST_LOG_WARN);
+        run_close(&r);
+        kept_log_end();
+        assert_true((st_fault_disarm() > 0) == (fails == 1));
+        assert_int_equal(kept_log.count, fails);
+        if (!fails) {
+            check_saved(&at_save, &later);
+        } else {
+            assert_non_null(strstr(kept_log.last, "the last checkpoint is not made: "));
+            assert_status(strata_checkpoint_open(&checkpoint, scratch_path("save")), STRATA_E_INPUT, "of one that is not made");
+        }
+        scratch_remove(state);
+        assert_int_equal(scratch_create(state), 0);
+    }
+}
+
 /* Where files cannot be linked, as across file systems, a save says how much it copied, all but what describes it; else nothing.
  */
 static void copies_are_counted(void **state)
@@ -384,6 +418,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_end_of_a_run_loses_no_save, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(another_runs_checkpoints_do_not_count, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(what_is_due_is_made_before_the_engine_begins_again, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_save_that_nobody_waits_for_is_made, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(copies_are_counted, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(what_bits_depend_on_is_compared, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(what_cannot_be_saved_or_resumed_is_told, scratch_create, scratch_remove),
