@@ -291,22 +291,24 @@ static enum st_owned_dir_state state_of(const struct st_owned_dir_kind *kind, in
     return bytes == (ssize_t)length || is_empty(dir_fd) ? ST_OWNED_DIR_DEAD : ST_OWNED_DIR_FOREIGN;
 }
 
-/* *gone: it was a dead owner's, and has been removed. */
+/* *gone: it was a dead owner's, and has been removed; *counts: and an owner had it.  One without a lock file may be a live
+ * process's that has not come to lock it, and makes another. */
 static enum st_owned_dir_state look_at(const struct st_owned_dir_kind *kind, int parent_fd, const char *parent, const char *name,
-                                       bool sweep, bool *gone)
+                                       bool sweep, bool *gone, bool *counts)
 {
     const int dir_fd = open_at(parent_fd, name, O_RDONLY | O_DIRECTORY);
     enum st_owned_dir_state state;
     char path[PATH_MAX + 64];
     int lock_fd;
 
-    *gone = false;
+    *gone = *counts = false;
     if (dir_fd < 0)
         return ST_OWNED_DIR_FOREIGN;
     snprintf(path, sizeof(path), "%s/%s, left by a run that died", parent, name);
     state = state_of(kind, dir_fd, &lock_fd);
     if (state == ST_OWNED_DIR_DEAD && sweep)
         *gone = remove_contents(kind, dir_fd, path) && unlink_at(parent_fd, name, AT_REMOVEDIR, path);
+    *counts = *gone && lock_fd >= 0;
     if (lock_fd >= 0)
         close(lock_fd);
     close(dir_fd);
@@ -324,12 +326,12 @@ uint32_t st_owned_dir_each(const struct st_owned_dir_kind *kind, int parent_fd, 
         close(fd);
     for (const struct dirent *entry; stream != NULL && (entry = st_dir_next(stream)) != NULL;) {
         enum st_owned_dir_state state;
-        bool gone;
+        bool gone, counts;
 
         if (!is_name(kind, entry->d_name) || (except != NULL && strcmp(entry->d_name, except) == 0))
             continue;
-        state = look_at(kind, parent_fd, path, entry->d_name, sweep, &gone);
-        removed += gone;
+        state = look_at(kind, parent_fd, path, entry->d_name, sweep, &gone, &counts);
+        removed += counts;
         if (!gone && seen != NULL)
             seen(ctx, entry->d_name, state);
     }

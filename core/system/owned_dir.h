@@ -59,7 +59,7 @@ typedef void st_owned_dir_fn(void *ctx, const char *name, enum st_owned_dir_stat
  *  @param path    of the parent, for sentences
  *  @param except  name of one to pass over; may be NULL
  *  @param seen    may be NULL
- *  @return how many were removed */
+ *  @return how many were removed that an owner had locked: an empty one may be one that somebody makes just now */
 uint32_t st_owned_dir_each(const struct st_owned_dir_kind *kind, int parent_fd, const char *path, const char *except, bool sweep,
                            st_owned_dir_fn *seen, void *ctx);
 

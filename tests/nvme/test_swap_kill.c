@@ -204,7 +204,7 @@ static void unfinished_directories_are_swept_and_others_not(void **state)
     scratch_put("strata-0123456789abcde3/swap-0", "mine");
     scratch_put("strata-0123456789abcde4/lock", "strata swap lock 2");
     assert_int_equal(mkdir(scratch_path("strata-mine"), 0700), 0);
-    assert_int_equal(st_swap_sweep(scratch_dir), 3);
+    assert_int_equal(st_swap_sweep(scratch_dir), 2); /* nobody had come to lock the empty one */
     assert_int_equal(scratch_entries(scratch_dir, NULL), 3);
     assert_int_equal(scratch_entries(scratch_path("strata-0123456789abcde3"), NULL), 2);
     assert_int_equal(scratch_entries(scratch_path("strata-0123456789abcde4"), NULL), 1);
