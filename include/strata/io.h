@@ -115,14 +115,15 @@ STRATA_API strata_status strata_io_open(struct strata_io **io, const struct stra
 STRATA_API strata_status strata_io_close(struct strata_io *io);
 
 /**
- * Open a regular file.  A file that is written must be open in one handle at a time.
+ * Open a regular file.  A file that is written must be open in one handle at a time, and there once: the same file again, by
+ * whatever path, is refused if either is opened for WRITE.
  *
  * @param file   out, returned: closed by strata_io_close_file() or by strata_io_close()
  * @param path   copied
  * @param flags  of enum strata_io_flags; READ or WRITE at least
  * @param bytes  make it at least this long and allocate the space, so that a full disk is found now; 0: leave its size
  *
- * @return STRATA_E_INVAL  flags that do not go together, or bytes without WRITE
+ * @return STRATA_E_INVAL  flags that do not go together, bytes without WRITE, or a file that is open in this handle already
  *         STRATA_E_INPUT  no such file, a directory, a device, no permission
  *         STRATA_E_NOSPC  the space cannot be reserved; a file that this call created is removed again
  *         STRATA_E_IO, STRATA_E_NOMEM

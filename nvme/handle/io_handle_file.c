@@ -69,7 +69,48 @@ static strata_status check_regular(struct strata_io_file *file)
     if (!S_ISREG(info.st_mode))
         return st_error(STRATA_E_INPUT, "%s: not a regular file", file->path);
     file->bytes = (uint64_t)info.st_size;
+    file->device = info.st_dev;
+    file->inode = info.st_ino;
     return STRATA_OK;
+}
+
+/* Each open file has a size and an order of requests of its own, so one that is written must not be open twice. */
+static bool collide(const struct strata_io_file *a, const struct strata_io_file *b)
+{
+    return a->fd >= 0 && b->fd >= 0 && !a->ending && a->device == b->device && a->inode == b->inode &&
+           ((a->flags | b->flags) & STRATA_IO_WRITE) != 0;
+}
+
+/* Into the handle's list, before anything of the file is changed. */
+static strata_status enter(struct strata_io_file *file)
+{
+    struct strata_io *io = file->io;
+    const struct strata_io_file *other;
+
+    pthread_mutex_lock(&io->lock);
+    for (other = io->files; other != NULL && !collide(other, file); other = other->next)
+        ;
+    if (other == NULL) {
+        file->next = io->files;
+        io->files = file;
+    }
+    pthread_mutex_unlock(&io->lock);
+    return other == NULL ? STRATA_OK
+                         : st_error(STRATA_E_INVAL,
+                                    "%s: open in this handle already: a file that is written is opened once in a handle; "
+                                    "use that one, or close it first",
+                                    file->path);
+}
+
+/* Lock held.  A file that has not entered is fine. */
+static void leave(struct strata_io_file *file)
+{
+    struct strata_io_file **link = &file->io->files;
+
+    while (*link != NULL && *link != file)
+        link = &(*link)->next;
+    if (*link != NULL)
+        *link = file->next;
 }
 
 static strata_status reserve(struct strata_io_file *file, uint64_t bytes)
@@ -100,7 +141,7 @@ static strata_status prepare(struct strata_io_file *file, uint64_t bytes)
     struct st_direct direct = {.works = false};
     strata_status st;
 
-    if ((st = check_regular(file)) != STRATA_OK)
+    if ((st = check_regular(file)) != STRATA_OK || (st = enter(file)) != STRATA_OK)
         return st;
     if (st_fault_refuses("nvme.flags") || fcntl(fd, F_SETFL, access_mode) < 0)
         return st_error_errno(errno, "%s: its flags cannot be set", file->path);
@@ -128,6 +169,9 @@ static strata_status open_real(struct strata_io_file *file, uint64_t bytes)
     file->fd = fd;
     if ((st = prepare(file, bytes)) == STRATA_OK)
         return STRATA_OK;
+    pthread_mutex_lock(&file->io->lock);
+    leave(file);
+    pthread_mutex_unlock(&file->io->lock);
     close(fd);
     if (created)
         (void)unlink(file->path); /* the earlier failure is the one to report */
@@ -148,7 +192,7 @@ static strata_status open_fake(struct strata_io_file *file, uint64_t bytes)
     file->bytes = bytes;
     file->direct = (file->flags & STRATA_IO_BUFFERED) == 0;
     file->memory_align = ST_IO_ALIGN;
-    return STRATA_OK;
+    return enter(file);
 }
 
 strata_status strata_io_open_file(struct strata_io *io, struct strata_io_file **out, const char *path, uint32_t flags,
@@ -171,10 +215,6 @@ strata_status strata_io_open_file(struct strata_io *io, struct strata_io_file **
         free(file);
         return st;
     }
-    pthread_mutex_lock(&io->lock);
-    file->next = io->files;
-    io->files = file;
-    pthread_mutex_unlock(&io->lock);
     *out = file;
     return STRATA_OK;
 }
@@ -290,7 +330,6 @@ void st_handle_file_close(struct strata_io_file *file)
 
 strata_status strata_io_close_file(struct strata_io_file *file)
 {
-    struct strata_io_file **link;
     struct strata_io *io;
     strata_status st;
 
@@ -301,14 +340,13 @@ strata_status strata_io_close_file(struct strata_io_file *file)
         return st;
     pthread_mutex_lock(&io->lock);
     wait_for_requests(file);
+    file->ending = true;
     file->next_closing = io->closing;
     io->closing = file;
     st_io_thread_nudge(&io->thread);
     while (!file->closed)
         st_handle_wait_ended(io);
-    for (link = &io->files; *link != file; link = &(*link)->next)
-        ;
-    *link = file->next;
+    leave(file);
     pthread_mutex_unlock(&io->lock);
     st = file->close_status;
     if (st != STRATA_OK)

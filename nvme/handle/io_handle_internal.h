@@ -68,9 +68,12 @@ struct strata_io_file {
     bool direct;
     uint32_t memory_align; /* of buffer addresses, if the file is direct */
     int fd;                /* -1: fake */
+    dev_t device;          /* with the inode: which file it is, whatever its path; not of a fake one */
+    ino_t inode;
 
     /* lock */
     struct strata_io_file *next; /* list of the handle's files */
+    bool ending;                 /* its last request has ended, and it is being closed */
     struct strata_io_file *next_closing;
     uint64_t bytes; /* only the I/O thread writes it, and reads it without the lock */
     uint64_t outstanding;

@@ -313,6 +313,38 @@ static void a_file_that_cannot_be_opened_stays_as_it_was(void **state)
     assert_int_equal(strata_io_close(io), STRATA_OK);
 }
 
+/* Each open file has its own size: a short write through one that was opened when the file was empty would cut it to its own.  By
+ * another name it is the same file. */
+static void a_file_that_is_written_is_opened_once(void **state)
+{
+    const uint32_t both = STRATA_IO_READ | STRATA_IO_WRITE;
+    struct strata_io *io = handle_open_default();
+    struct strata_io_file *first = NULL, *second = NULL;
+    unsigned char bytes[20000];
+
+    (void)state;
+    memset(bytes, 3, sizeof(bytes));
+    write_file(scratch_path("once"), bytes, sizeof(bytes));
+    assert_int_equal(symlink("once", scratch_path("alias")), 0);
+    assert_int_equal(strata_io_open_file(io, &first, scratch_path("once"), both, 0), STRATA_OK);
+    assert_int_equal(strata_io_open_file(io, &second, scratch_path("once"), STRATA_IO_READ, 0), STRATA_E_INVAL);
+    assert_non_null(strstr(strata_last_error(), "once: open in this handle already"));
+    assert_int_equal(strata_io_open_file(io, &second, scratch_path("alias"), both | STRATA_IO_TRUNCATE, 0), STRATA_E_INVAL);
+    assert_null(second);
+    assert_int_equal(strata_io_close_file(first), STRATA_OK);
+    handle_assert_file("once", bytes, sizeof(bytes));
+
+    assert_int_equal(strata_io_open_file(io, &first, scratch_path("once"), STRATA_IO_READ, 0), STRATA_OK);
+    assert_int_equal(strata_io_open_file(io, &second, scratch_path("alias"), STRATA_IO_READ, 0), STRATA_OK);
+    assert_int_equal(strata_io_close_file(second), STRATA_OK);
+    assert_int_equal(strata_io_open_file(io, &second, scratch_path("alias"), both | STRATA_IO_CREATE | STRATA_IO_TRUNCATE, 0),
+                     STRATA_E_INVAL);
+    assert_int_equal(strata_io_close_file(first), STRATA_OK);
+    handle_assert_file("once", bytes, sizeof(bytes));
+    assert_int_equal(strata_io_open_file(io, &second, scratch_path("alias"), both, 0), STRATA_OK);
+    assert_int_equal(strata_io_close(io), STRATA_OK);
+}
+
 static void reads_past_the_end_say_how_long_the_file_is(void **state)
 {
     struct strata_io *io = handle_open_default();
@@ -512,6 +544,7 @@ int main(void)
         cmocka_unit_test(opening_says_what_is_wrong),
         cmocka_unit_test(a_child_opens_its_own),
         cmocka_unit_test(a_file_that_cannot_be_opened_stays_as_it_was),
+        cmocka_unit_test(a_file_that_is_written_is_opened_once),
         cmocka_unit_test(reads_past_the_end_say_how_long_the_file_is),
         cmocka_unit_test(a_size_that_cannot_be_seen_is_an_error),
         cmocka_unit_test(deadline_names_the_oldest),
