@@ -26,7 +26,8 @@
  *         status.  Buffers of strata_io_buffer_alloc() are the fastest, but any memory works.
  * Thread  Every function, from any thread.  One internal thread does the I/O; waiting threads use no processor time.
  * fork    The I/O thread stays with the parent.  In the child every call on the handle, closing included, returns STRATA_E_INVAL
- *         and says so; exec or exit releases what the handle holds.  The child must open its own handle.
+ *         and says so, or zeros where it returns no status; exec or exit releases what the handle holds.  The child must open
+ *         its own handle.
  *
  * Guide: docs/io.md.  Example: docs/examples/io.c. */
 #ifndef STRATA_IO_H
@@ -145,7 +146,7 @@ STRATA_API strata_status strata_io_close_file(struct strata_io_file *file);
  *  @return STRATA_E_IO and the like: some of it might not survive */
 STRATA_API strata_status strata_io_sync_file(struct strata_io_file *file);
 
-/** Size of the file in bytes, after the writes that have ended; 0 of NULL. */
+/** Size of the file in bytes, after the writes that have ended; 0 of NULL, and in a forked child. */
 STRATA_API uint64_t strata_io_file_bytes(const struct strata_io_file *file);
 
 /** Whether the file is read and written past the page cache; false of NULL. */
@@ -243,7 +244,7 @@ STRATA_API strata_status strata_io_buffer_alloc(struct strata_io *io, void **buf
 /** Free a buffer that no request uses; NULL is fine.  STRATA_E_INVAL: not one of this handle's; nothing was freed. */
 STRATA_API strata_status strata_io_buffer_free(struct strata_io *io, void *buffer);
 
-/** Get the counters so far; zeros if io is NULL. */
+/** Get the counters so far; zeros if io is NULL, and in a forked child. */
 STRATA_API void strata_io_get_counters(struct strata_io *io, struct strata_io_counters *counters);
 
 /** Name of the method in use, static; whether the buffer_bytes are registered with the kernel.  NULL: "" and false. */

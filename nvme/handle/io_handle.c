@@ -22,17 +22,20 @@
 #define OPTS_BYTES_FIRST  sizeof(struct strata_io_opts) /* in the first version that had the struct */
 #define SECONDS_UNLIMITED 1e9
 
+bool st_handle_is_own(const struct strata_io *io)
+{
+    return getpid() == io->pid;
+}
+
 strata_status st_handle_check(const struct strata_io *io)
 {
-    const pid_t pid = getpid();
-
     if (io == NULL)
         return st_error(STRATA_E_INVAL, "io is NULL: strata_io_open() gives a handle");
-    if (pid == io->pid)
+    if (st_handle_is_own(io))
         return STRATA_OK;
     return st_error(STRATA_E_INVAL,
                     "this I/O handle was opened by process %ld, where its thread runs: process %ld must open its own",
-                    (long)io->pid, (long)pid);
+                    (long)io->pid, (long)getpid());
 }
 
 void st_handle_wait_ended(struct strata_io *io)
@@ -501,7 +504,7 @@ void strata_io_get_counters(struct strata_io *io, struct strata_io_counters *cou
     if (counters == NULL)
         return;
     *counters = (struct strata_io_counters){0};
-    if (io == NULL)
+    if (io == NULL || !st_handle_is_own(io))
         return;
     pthread_mutex_lock(&io->lock);
     *counters = io->counters;

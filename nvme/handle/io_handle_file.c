@@ -267,7 +267,7 @@ uint64_t strata_io_file_bytes(const struct strata_io_file *file)
 {
     uint64_t bytes;
 
-    if (file == NULL)
+    if (file == NULL || !st_handle_is_own(file->io))
         return 0;
     pthread_mutex_lock(&file->io->lock);
     bytes = file->bytes;

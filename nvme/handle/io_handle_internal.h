@@ -151,6 +151,8 @@ struct strata_io {
 /** strata_io_open() plus the fake method's latency and similar settings, which the public options do not have. */
 strata_status st_handle_open(struct strata_io **out, const struct strata_io_opts *opts, const struct st_io_opts *fake);
 
+/** False in a forked child, where a thread that is not there may hold the lock for ever. */
+bool st_handle_is_own(const struct strata_io *io);
 /** E_INVAL in a forked child. */
 strata_status st_handle_check(const struct strata_io *io);
 /** Put a request's record back into the table; lock held. */

@@ -345,6 +345,35 @@ static void a_file_that_is_written_is_opened_once(void **state)
     assert_int_equal(strata_io_close(io), STRATA_OK);
 }
 
+/* Another thread may hold the handle's lock at the moment of the fork; in the child nobody ever releases it. */
+static void a_child_waits_for_no_lock(void **state)
+{
+    struct strata_io *io = handle_open_default();
+    struct strata_io_file *file = handle_open_new(io, "locked", 0, 6);
+    struct strata_io_counters counters;
+    int status = -1;
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(strata_io_file_bytes(file), 6);
+    fflush(NULL);
+    pthread_mutex_lock(&io->lock);
+    pid = fork();
+    if (pid == 0) {
+        alarm(10);
+        counters.outstanding = 1;
+        strata_io_get_counters(io, &counters);
+        _exit(counters.outstanding == 0 && strata_io_file_bytes(file) == 0 && strata_io_sync_file(file) == STRATA_E_INVAL &&
+                      strata_io_close_file(file) == STRATA_E_INVAL && strata_io_close(io) == STRATA_E_INVAL
+                  ? 0
+                  : 1);
+    }
+    pthread_mutex_unlock(&io->lock);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(strata_io_close(io), STRATA_OK);
+}
+
 static void reads_past_the_end_say_how_long_the_file_is(void **state)
 {
     struct strata_io *io = handle_open_default();
@@ -543,6 +572,7 @@ int main(void)
         cmocka_unit_test(a_failure_stops_the_rest_of_its_request),
         cmocka_unit_test(opening_says_what_is_wrong),
         cmocka_unit_test(a_child_opens_its_own),
+        cmocka_unit_test(a_child_waits_for_no_lock),
         cmocka_unit_test(a_file_that_cannot_be_opened_stays_as_it_was),
         cmocka_unit_test(a_file_that_is_written_is_opened_once),
         cmocka_unit_test(reads_past_the_end_say_how_long_the_file_is),
