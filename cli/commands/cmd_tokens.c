@@ -128,10 +128,31 @@ static strata_status check_documents(const struct cli_args *args)
                                              "for documents: with --tokenizer DIR, without --heldout and --train-bpe");
 }
 
+/* A token file and what lies beside it. */
+static strata_status check_output(const char *option, const char *path, const struct cli_args *args)
+{
+    char meta[ST_PATH_MAX];
+    strata_status st = cli_output_check(option, path, args);
+
+    if (st == STRATA_OK && (st = st_tokens_meta_path(meta, path)) == STRATA_OK)
+        st = cli_output_check(option, meta, args);
+    return st;
+}
+
+static strata_status check_outputs(const struct cli_args *args)
+{
+    const char *const option = args->val_size > 0 ? "--val-size" : args->heldout > 0 ? "--heldout" : NULL;
+    char heldout[ST_PATH_MAX];
+    strata_status st = check_output("--out", args->out, args);
+
+    if (st == STRATA_OK && option != NULL && (st = st_tokens_heldout_path(heldout, args->out)) == STRATA_OK)
+        st = check_output(option, heldout, args);
+    return st;
+}
+
 int cmd_tokens(const struct cli_args *args)
 {
-    strata_status st =
-        args->train_bpe > 0 ? cli_output_check_save("--out", args->out) : cli_output_check("--out", args->out, args);
+    strata_status st = args->train_bpe > 0 ? cli_output_check_save("--out", args->out) : check_outputs(args);
 
     if (st != STRATA_OK)
         return cli_fail(st);

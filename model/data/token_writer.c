@@ -37,6 +37,16 @@ static strata_status no_memory(const char *path)
     return st_error(STRATA_E_NOMEM, "%s: no memory to write tokens", path);
 }
 
+strata_status st_token_writer_check_apart(const char *path, const char *input)
+{
+    char name[ST_PATH_MAX];
+    strata_status st = st_tokens_meta_path(name, path);
+
+    if (st == STRATA_OK && (st = st_file_check_apart(path, input)) == STRATA_OK)
+        st = st_file_check_apart(name, input);
+    return st;
+}
+
 strata_status st_token_writer_create(struct st_token_writer **out, const char *path, const struct st_token_writer_opts *opts)
 {
     struct st_token_writer *w = st_fault("token_writer.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*w));
@@ -51,9 +61,8 @@ strata_status st_token_writer_create(struct st_token_writer **out, const char *p
     w->opts = *opts;
     w->width = opts->vocab > 65536 ? 4 : 2;
     st = st_digest_create(&w->digest);
-    if (st == STRATA_OK && (size_t)snprintf(name, sizeof(name), "%s%s", path, ST_TOKEN_META_SUFFIX) >= sizeof(name))
-        st = st_error(STRATA_E_INPUT, "path too long: %s", path);
-    if (st == STRATA_OK && (st = st_new_file_create(&w->bin, path, flags)) == STRATA_OK) {
+    if (st == STRATA_OK && (st = st_tokens_meta_path(name, path)) == STRATA_OK &&
+        (st = st_new_file_create(&w->bin, path, flags)) == STRATA_OK) {
         w->bin_open = true;
         if (!opts->bare)
             st = st_new_file_create(&w->meta, name, flags);

@@ -24,6 +24,8 @@ struct st_token_writer_opts {
 
 struct st_token_writer;
 
+/** E_INPUT if X.bin or X.bin.meta is the very file that `input` leads to: it would be lost. */
+strata_status st_token_writer_check_apart(const char *path, const char *input);
 /** Begin X.bin and, unless it is bare, X.bin.meta; they take their names in st_token_writer_finish().  E_INPUT: as
  * st_new_file_create().  E_NOMEM, E_IO, E_NOSPC. */
 strata_status st_token_writer_create(struct st_token_writer **out, const char *path, const struct st_token_writer_opts *opts);

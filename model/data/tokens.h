@@ -69,6 +69,8 @@ strata_status st_token_set_identify(const struct st_token_set *s, uint32_t file,
 
 /** "dir/kjv.bin" -> "dir/kjv.heldout.bin".  E_INVAL: too long. */
 strata_status st_tokens_heldout_path(char out[ST_PATH_MAX], const char *path);
+/** "dir/kjv.bin" -> "dir/kjv.bin.meta".  E_INPUT: too long. */
+strata_status st_tokens_meta_path(char out[ST_PATH_MAX], const char *path);
 
 /* Text files -> one token file, by a tokenizer or, where it is NULL, one token per byte; heldout > 0 puts every (1/heldout)-th
  * block of 16 KiB into a second file, PATH with ".heldout" before the extension ("kjv.bin" -> "kjv.heldout.bin"). "-" reads

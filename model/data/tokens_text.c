@@ -46,7 +46,7 @@ static strata_status output_open(struct job *j, struct output *o, const char *pa
 
     o->path = path;
     for (uint32_t i = 0; i < texts->count && j->origin == NULL && st == STRATA_OK; i++)
-        st = st_file_check_apart(path, texts->paths[i]);
+        st = st_token_writer_check_apart(path, texts->paths[i]);
     if (st == STRATA_OK)
         st = st_token_writer_create(&o->writer, path, &opts);
     if (st == STRATA_OK && j->tokenizer != NULL)
@@ -187,6 +187,13 @@ strata_status st_tokens_heldout_path(char out[ST_PATH_MAX], const char *path)
     stem = dot != NULL && dot != base ? (size_t)(dot - path) : strlen(path);
     length = snprintf(out, ST_PATH_MAX, "%.*s.heldout%s", (int)stem, path, path + stem);
     return length > 0 && length < ST_PATH_MAX ? STRATA_OK : st_error(STRATA_E_INVAL, "path too long: %s", path);
+}
+
+strata_status st_tokens_meta_path(char out[ST_PATH_MAX], const char *path)
+{
+    return snprintf(out, ST_PATH_MAX, "%s" ST_TOKEN_META_SUFFIX, path) < ST_PATH_MAX
+               ? STRATA_OK
+               : st_error(STRATA_E_INPUT, "path too long: %s", path);
 }
 
 static strata_status start(struct job *j, const struct st_texts *texts, const char *out, double heldout, bool overwrite,

@@ -446,6 +446,40 @@ static void data_sets_are_files_of_rows(void **state)
     scratch_close();
 }
 
+/* Rows are held out into a file whose name nobody has written: it may be that of an input. */
+static void no_output_is_an_input(void **state)
+{
+    static const char *const rows = "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, "
+                                    "{\"role\": \"assistant\", \"content\": \"a\"}]}\n";
+    static const char *const names[] = {"d"};
+    static const char *const inputs[] = {"x.bin", "x.bin.meta", "x.heldout.bin", "x.heldout.bin.meta"};
+    struct st_tokenize_opts opts = {.template = "chatml", .val_size = 1, .overwrite = true, .datasets = names};
+    char text[512];
+
+    (void)state;
+    scratch_open();
+    put_model();
+    snprintf(text, sizeof(text), "%s%s", rows, rows);
+    scratch_put("dataset_info.json", "{\"d\": {\"file_name\": \"rows.jsonl\"}}");
+    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
+        struct st_tokenize_report r;
+
+        scratch_put("rows.jsonl", text);
+        assert_int_equal(symlink("rows.jsonl", scratch_path(inputs[i])), 0);
+        opts.dataset_count = 0;
+        assert_refused(tokenize(scratch_path("rows.jsonl"), opts, &r), STRATA_E_INPUT, "is the same file as");
+        assert_non_null(strstr(strata_last_error(), inputs[i]));
+        opts.dataset_info = scratch_path("dataset_info.json");
+        opts.dataset_count = 1;
+        opts.tokenizer = scratch_path("model");
+        opts.out = scratch_path("x.bin");
+        assert_refused(st_tokenize(&opts, &r), STRATA_E_INPUT, "is the same file as");
+        scratch_holds("rows.jsonl", text);
+        assert_int_equal(unlink(scratch_path(inputs[i])), 0);
+    }
+    scratch_close();
+}
+
 /* The documents of other tokens, under this file's name. */
 static void documents_of_another_file_are_refused(void **state)
 {
@@ -514,6 +548,7 @@ int main(void)
         cmocka_unit_test(progress_is_told_every_64_rows),
         cmocka_unit_test(each_part_has_a_row_that_is_left),
         cmocka_unit_test(data_sets_are_files_of_rows),
+        cmocka_unit_test(no_output_is_an_input),
         cmocka_unit_test(documents_of_another_file_are_refused),
         cmocka_unit_test(every_failure_leaves_all_files_or_none),
     };

@@ -94,9 +94,9 @@ static strata_status plan_rows(struct st_tokenizing *j, struct source *sources, 
     if (st != STRATA_OK || size <= 0)
         return st;
     j->rows_aside = (uint64_t)(size < 1 ? ceil(size * (double)j->rows_all) : size);
-    if (j->rows_aside >= j->rows_all)
-        return st_error(STRATA_E_INPUT, "--val-size %g of %llu rows leaves none to train", size, (unsigned long long)j->rows_all);
-    return st_tokens_heldout_path(j->report->heldout, j->opts->out);
+    return j->rows_aside < j->rows_all ? STRATA_OK
+                                       : st_error(STRATA_E_INPUT, "--val-size %g of %llu rows leaves none to train", size,
+                                                  (unsigned long long)j->rows_all);
 }
 
 static strata_status one_row(struct st_tokenizing *j, const struct st_row_shape *shape, uint64_t row, const st_json *tree,
@@ -246,19 +246,18 @@ static void close_all(struct st_tokenizing *j)
 static strata_status check_source(const struct st_tokenizing *j, const struct source *s)
 {
     strata_status st = check_kind(s->path);
-    char meta[ST_PATH_MAX];
 
     if (st != STRATA_OK || j->opts->origin != NULL) /* it is named after what is in the inputs */
         return st;
-    st = st_file_check_apart(j->opts->out, s->path);
-    if (st == STRATA_OK && (size_t)snprintf(meta, sizeof(meta), "%s%s", j->opts->out, ST_TOKEN_META_SUFFIX) < sizeof(meta))
-        st = st_file_check_apart(meta, s->path);
+    st = st_token_writer_check_apart(j->opts->out, s->path);
+    if (st == STRATA_OK && j->report->heldout[0] != '\0')
+        st = st_token_writer_check_apart(j->report->heldout, s->path);
     return st;
 }
 
 static strata_status run(struct st_tokenizing *j, struct source *sources, uint32_t count)
 {
-    strata_status st = STRATA_OK;
+    strata_status st = j->opts->val_size > 0 ? st_tokens_heldout_path(j->report->heldout, j->opts->out) : STRATA_OK;
 
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
         st = check_source(j, &sources[i]);
