@@ -1,7 +1,9 @@
 /* cli/cli_signals.c - see cli/cli_signals.h.  signal_came() runs on the thread that waits for signals, everything else on the
  * main thread. */
 #include "cli/cli_signals.h"
+#include "core/base/fault.h"
 #include "core/base/log.h"
+#include "core/system/clock.h"
 #include "core/system/signals.h"
 #include "strata/engine.h"
 
@@ -13,13 +15,16 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#define ECHO_NS INT64_C(500000000)
+
 static pthread_mutex_t lock =
-    PTHREAD_MUTEX_INITIALIZER; /* guards the seven below, so that an engine is not destroyed while it is being cancelled */
+    PTHREAD_MUTEX_INITIALIZER; /* guards the eight below, so that an engine is not destroyed while it is being cancelled */
 static bool asks, saves;
 static struct strata_engine *engine_to_cancel, *engine_to_ask;
 static uint32_t requests_waiting; /* for an engine to ask */
 static const char *notice_of_first;
 static pid_t child_to_kill;
+static uint64_t asked_ns;         /* when signal_pending was set and obeyed */
 static atomic_int signal_pending; /* first signal that asked, CLI_SIGNAL_MEMORY, or 0 */
 
 static const struct {
@@ -109,7 +114,15 @@ static bool ask(int number, const char *why, enum st_log_level level)
     request(ends[end_of(number)].bit);
     if (notice_of_first != NULL && is_read(STDERR_FILENO))
         st_log(level, "%s: %s", why, notice_of_first);
+    asked_ns = st_clock_ns();
     return true;
+}
+
+/* Lock held.  What ends a job may signal the process and then its group, as timeout(1) does: that is one signal, which comes
+ * twice within microseconds, or later on a busy machine.  A person who means the second one has read the notice first. */
+static bool is_echo(int number)
+{
+    return asks && cli_signals_pending() == number && st_fault("cli.signal_age", (int64_t)(st_clock_ns() - asked_ns)) < ECHO_NS;
 }
 
 static void signal_came(int number)
@@ -119,6 +132,8 @@ static void signal_came(int number)
         request(CLI_REQUEST_SAVE);
     else if (number == SIGXCPU && asks && cli_signals_pending() != 0)
         ; /* the kernel repeats it every second */
+    else if (is_echo(number))
+        ;
     else if (number == SIGQUIT || !ask(number, cli_signals_name(number), ST_LOG_NOTICE))
         end_now(number);
     pthread_mutex_unlock(&lock);

@@ -1,8 +1,8 @@
 /* cli/cli_signals.h - how Ctrl-C, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGQUIT and the memory watchdog end a command.
  *
  * A signal ends it at once, unless the command has said that it can end by itself; then the first signal only asks, and the
- * second ends it at once, as SIGQUIT does in any case. "At once" means: kill the child, remove swap files and unfinished files,
- * and exit with 128 + the signal. */
+ * second ends it at once, as SIGQUIT does in any case.  The same signal again within half a second is the first one still. "At
+ * once" means: kill the child, remove swap files and unfinished files, and exit with 128 + the signal. */
 #ifndef CLI_CLI_SIGNALS_H
 #define CLI_CLI_SIGNALS_H
 

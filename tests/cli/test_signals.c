@@ -208,29 +208,67 @@ static void fill(int pipe_end)
     close(fd);
 }
 
-/* It cannot end by itself: its output is full, and nobody reads it. */
-static void the_second_signal_does_not_wait(void **state)
+/* A run that cannot end by itself: its output is full, and nobody reads it.  err_fd: for its standard error; -1: into memory. */
+static void start_full(const struct workplace *w, struct program *p, const char *more, int err_fd)
 {
-    const struct workplace *w = *state;
     const char *words[WORDS_MAX], *redirect;
     char command[1024], *line;
-    struct program p;
     int ends[2];
 
-    snprintf(command, sizeof(command), "%s --json", endless_run);
+    snprintf(command, sizeof(command), "%s --json%s", endless_run, more);
     line = workplace_expand(w, command);
     program_split(line, words, &redirect);
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     assert_int_equal(fcntl(ends[0], F_SETPIPE_SZ, PIPE_BYTES), PIPE_BYTES);
-    program_start_on(&p, words, ends[1], -1);
-    p.out_fd = ends[0];
-    program_wait_for(&p, "\"step\":1");
+    program_start_on(p, words, ends[1], err_fd);
+    p->out_fd = ends[0];
+    program_wait_for(p, "\"step\":1");
     fill(ends[1]);
+    close(ends[1]);
+    free(line);
+}
+
+/* `timeout` sends its signal to the process and then to the group.  The fault says how long that takes. */
+static void the_same_signal_at_once_counts_once(void **state)
+{
+    static const char *const ages[] = {" --fault cli.signal_age:0:0:0", " --fault cli.signal_age:0:0:500000000"};
+    const struct workplace *w = *state;
+
+    for (int later = 0; later < 2; later++) {
+        struct program p, said;
+        int ends[2];
+
+        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        said = (struct program){.out_fd = ends[0]};
+        start_full(w, &p, ages[later], ends[1]);
+        close(ends[1]);
+        assert_int_equal(kill(p.pid, SIGTERM), 0);
+        program_wait_for(&said, "a second signal ends it now");
+        assert_int_equal(kill(p.pid, SIGTERM), 0);
+        if (later)
+            program_wait_for(&said, "ended by SIGTERM; nothing unfinished is left");
+        program_drain(&p);
+        program_wait(&p);
+        assert_int_equal(p.code, 143);
+        assert_int_equal(workplace_entries(w, "nvme"), 0);
+        if (later)
+            assert_false(workplace_exists(w, "out"));
+        else
+            check_results(w);
+        close(ends[0]);
+        forget(w, &p);
+    }
+}
+
+static void the_second_signal_does_not_wait(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    start_full(w, &p, "", -1);
     assert_int_equal(kill(p.pid, SIGINT), 0);
     assert_int_equal(kill(p.pid, SIGTERM), 0);
     program_wait(&p);
-    close(ends[1]);
-    free(line);
     assert_int_equal(p.code, 143);
     assert_non_null(strstr(p.err, "ended by SIGTERM"));
     assert_int_equal(workplace_entries(w, "nvme"), 0);
@@ -413,6 +451,7 @@ int main(void)
         cmocka_unit_test(memory_that_runs_out_keeps_the_work),
         cmocka_unit_test(a_drive_that_hangs_ends_the_run),
         cmocka_unit_test(the_second_signal_does_not_wait),
+        cmocka_unit_test(the_same_signal_at_once_counts_once),
         cmocka_unit_test(nohup_is_obeyed),
         cmocka_unit_test(ctrl_z_stops_it),
         cmocka_unit_test(threads_that_compute_take_no_signal),
