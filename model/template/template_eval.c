@@ -6,24 +6,28 @@
 
 /* --- attributes and items --- */
 
-static struct st_value loop_attribute(struct st_render *r, const struct st_loop *loop, const char *name)
+static int64_t loop_length(struct st_render *r, struct st_loop *loop)
 {
-    const size_t count = loop->items->count;
+    (void)st_loop_has(r, loop, SIZE_MAX);
+    return (int64_t)loop->items->count;
+}
 
+static struct st_value loop_attribute(struct st_render *r, struct st_loop *loop, const char *name)
+{
     if (strcmp(name, "index") == 0)
         return st_val_int((int64_t)loop->index + 1);
     if (strcmp(name, "index0") == 0)
         return st_val_int((int64_t)loop->index);
     if (strcmp(name, "revindex") == 0)
-        return st_val_int((int64_t)(count - loop->index));
+        return st_val_int(loop_length(r, loop) - (int64_t)loop->index);
     if (strcmp(name, "revindex0") == 0)
-        return st_val_int((int64_t)(count - loop->index) - 1);
+        return st_val_int(loop_length(r, loop) - (int64_t)loop->index - 1);
     if (strcmp(name, "first") == 0)
         return st_val_bool(loop->index == 0);
     if (strcmp(name, "last") == 0)
-        return st_val_bool(loop->index + 1 == count);
+        return st_val_bool(!st_loop_has(r, loop, loop->index + 1));
     if (strcmp(name, "length") == 0)
-        return st_val_int((int64_t)count);
+        return st_val_int(loop_length(r, loop));
     if (strcmp(name, "depth") == 0)
         return st_val_int(1); /* of recursive loops alone */
     if (strcmp(name, "depth0") == 0)
@@ -31,7 +35,7 @@ static struct st_value loop_attribute(struct st_render *r, const struct st_loop 
     if (strcmp(name, "previtem") == 0)
         return loop->index == 0 ? st_val_undefined(name) : loop->items->items[loop->index - 1];
     if (strcmp(name, "nextitem") == 0)
-        return loop->index + 1 == count ? st_val_undefined(name) : loop->items->items[loop->index + 1];
+        return st_loop_has(r, loop, loop->index + 1) ? loop->items->items[loop->index + 1] : st_val_undefined(name);
     return st_render_fail(r, STRATA_E_NOSYS, "loop.%s is not supported", name);
 }
 

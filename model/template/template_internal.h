@@ -160,9 +160,14 @@ struct st_method {
     const char *name;
 };
 
+/* A condition is asked when the loop, or loop.last and the like, gets to the item: what the body has set by then counts. */
 struct st_loop {
-    const struct st_list *items;
-    size_t index; /* 0-based */
+    struct st_list *items; /* of a loop with a condition those for which it has held so far */
+    size_t index;          /* 0-based */
+    const struct st_node *node;
+    struct st_scope *scope;     /* around the loop */
+    const struct st_list *from; /* all items, of which the first `asked` have been asked for */
+    size_t asked;
 };
 
 struct st_macro {
@@ -281,6 +286,8 @@ bool st_val_equal(struct st_render *r, const struct st_value *a, const struct st
 int st_val_compare(struct st_render *r, const struct st_value *a, const struct st_value *b);
 /** The items of a list, tuple, dict (keys), string (characters) or undefined (none); anything else fails. */
 struct st_list *st_val_items(struct st_render *r, const struct st_value *v);
+/** Whether a loop has an item of this index; SIZE_MAX: afterwards loop->items has them all. */
+bool st_loop_has(struct st_render *r, struct st_loop *loop, size_t index);
 /** Python's len(); -1: it has none. */
 int64_t st_val_length(struct st_render *r, const struct st_value *v);
 const char *st_val_type(const struct st_value *v); /* for errors */

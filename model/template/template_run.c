@@ -152,23 +152,28 @@ static void assign(struct st_render *r, const struct st_node *target, const stru
     }
 }
 
-/* The items for which the loop's condition holds. */
-static struct st_list *chosen(struct st_render *r, const struct st_node *n, struct st_list *items)
+static void ask_next(struct st_render *r, struct st_loop *loop)
 {
-    const struct st_value kept = st_val_list(r, VAL_LIST);
+    const struct st_value *item = &loop->from->items[loop->asked++];
     struct st_scope *scope = r->scope;
+    const uint32_t line = r->line;
+    struct st_value holds;
 
-    for (size_t i = 0; i < items->count && r->status == STRATA_OK; i++) {
-        struct st_value holds;
-
-        r->scope = st_scope_open(r, scope);
-        assign(r, n->target, &items->items[i]);
-        holds = st_eval(r, n->b);
-        if (st_val_true(&holds))
-            st_list_push(r, kept.as.list, items->items[i]);
-    }
+    r->line = loop->node->line;
+    r->scope = st_scope_open(r, loop->scope);
+    assign(r, loop->node->target, item);
+    holds = st_eval(r, loop->node->b);
+    if (r->status == STRATA_OK && st_val_true(&holds))
+        st_list_push(r, loop->items, *item);
     r->scope = scope;
-    return r->status == STRATA_OK ? kept.as.list : items;
+    r->line = line;
+}
+
+bool st_loop_has(struct st_render *r, struct st_loop *loop, size_t index)
+{
+    while (loop->items->count <= index && loop->asked < loop->from->count && r->status == STRATA_OK)
+        ask_next(r, loop);
+    return r->status == STRATA_OK && index < loop->items->count;
 }
 
 static void run_for(struct st_render *r, const struct st_node *n)
@@ -177,21 +182,27 @@ static void run_for(struct st_render *r, const struct st_node *n)
     struct st_list *items = r->status == STRATA_OK ? st_val_items(r, &of) : NULL;
     struct st_loop *loop = st_render_get(r, sizeof(*loop));
     struct st_scope *scope = r->scope;
+    struct st_value held;
     enum flow flow = FLOW_ON;
 
     if (items == NULL || loop == NULL)
         return;
-    if (n->b != NULL)
-        items = chosen(r, n, items);
-    loop->items = items;
-    for (loop->index = 0; loop->index < items->count && flow != FLOW_BREAK && r->status == STRATA_OK; loop->index++) {
+    *loop = (struct st_loop){.items = items, .node = n, .scope = scope, .from = items, .asked = items->count};
+    if (n->b != NULL) {
+        held = st_val_list(r, VAL_LIST);
+        if (r->status != STRATA_OK)
+            return;
+        loop->items = held.as.list;
+        loop->asked = 0;
+    }
+    for (; flow != FLOW_BREAK && st_loop_has(r, loop, loop->index); loop->index++) {
         r->scope = st_scope_open(r, scope); /* each turn has variables of its own */
         st_scope_set(r, r->scope, "loop", (struct st_value){.kind = VAL_LOOP, .as.loop = loop});
-        assign(r, n->target, &items->items[loop->index]);
+        assign(r, n->target, &loop->items->items[loop->index]);
         flow = run(r, n->body);
     }
     r->scope = scope;
-    if (items->count == 0 && n->other != NULL)
+    if (loop->items->count == 0 && n->other != NULL)
         (void)run_inside(r, n->other, r->out);
 }
 

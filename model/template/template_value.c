@@ -199,6 +199,7 @@ int64_t st_val_length(struct st_render *r, const struct st_value *v)
     case VAL_DICT:
         return (int64_t)v->as.dict->count;
     case VAL_LOOP:
+        (void)st_loop_has(r, v->as.loop, SIZE_MAX);
         return (int64_t)v->as.loop->items->count;
     default:
         return -1;

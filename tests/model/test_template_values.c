@@ -174,6 +174,40 @@ static void numbers_that_are_none_in_json(void **state)
     assert_renders("{{ [1e999, -1e999, 1e999 - 1e999] }}", "[inf, -inf, nan]");
 }
 
+/* A condition sees what the body has set so far; loop.last and nextitem look one item ahead, length and revindex at all. */
+static void conditions_are_asked_when_the_loop_gets_there(void **state)
+{
+    static const char *const rows[][2] = {
+        {"{% set ns = namespace(found=false) %}{% for m in messages if not ns.found %}"
+         "{% if m.role == 'user' %}{% set ns.found = true %}{% endif %}{{ m.role }},{% endfor %}",
+         "user,"},
+        {"{% set ns = namespace(last='') %}{% for m in ['a','a','b'] if m != ns.last %}"
+         "{% set ns.last = m %}{{ m }}{% endfor %}",
+         "ab"},
+        {"{% set ns = namespace(stop=false) %}{% for x in [3,1,2] if not ns.stop %}"
+         "{% if x == 1 %}{% set ns.stop = true %}{% endif %}{{ x }},{{ loop.index }};{% endfor %}",
+         "3,1;1,2;"},
+        {"{% set ns = namespace(stop=false) %}{% for x in [3,1,2] if not ns.stop %}"
+         "{{ x }}{{ loop.last }}{% if x == 1 %}{% set ns.stop = true %}{% endif %}{% endfor %}",
+         "3False1False2True"},
+        {"{% set ns = namespace(stop=false) %}{% for x in [3,1,2] if not ns.stop %}"
+         "{% if x == 3 %}{% set ns.stop = true %}{% endif %}{{ x }}{{ loop.nextitem is defined }}{{ loop.length }}{% endfor %}",
+         "3False1"},
+        {"{% set ns = namespace(stop=false) %}{% for x in [3,1,2] if not ns.stop %}"
+         "{{ loop.revindex }}{% set ns.stop = true %}{% endfor %}",
+         "321"},
+        {"{% for x in [1,2,3,4,5] if x is odd %}"
+         "{{ loop.previtem }}{{ x }}{{ loop.nextitem }}{{ loop.revindex0 }}{{ loop | length }} {% endfor %}",
+         "1323 13513 3503 "},
+        {"{% set ns = namespace(on=false) %}{% for x in [1,2,3] if ns.on %}{{ x }}{% else %}none{% endfor %}", "none"},
+        {"{% for x in [1,2] %}{% for y in [3,4] if y > loop.index + 2 %}{{ y }}{% endfor %};{% endfor %}", "4;;"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_renders(rows[i][0], rows[i][1]);
+}
+
 static void refusals_say_what_is_wrong(void **state)
 {
     static const char *const rows[][2] = {
@@ -221,6 +255,7 @@ int main(void)
         cmocka_unit_test(values_are_pythons),
         cmocka_unit_test(hidden_characters_are_escaped),
         cmocka_unit_test(numbers_that_are_none_in_json),
+        cmocka_unit_test(conditions_are_asked_when_the_loop_gets_there),
         cmocka_unit_test(refusals_say_what_is_wrong),
     };
 
