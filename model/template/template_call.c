@@ -244,8 +244,7 @@ static struct st_value string_split(struct st_render *r, const struct st_string 
     return out;
 }
 
-/* The bytes of what ends a line at `at`, by Python's splitlines(); 0: nothing. */
-static size_t line_end(const struct st_string *s, size_t at)
+size_t st_string_line_end(const struct st_string *s, size_t at)
 {
     const size_t unit = st_utf8_next(s, at) - at;
     const uint32_t c = st_text_utf8_code(s->text + at, unit);
@@ -261,7 +260,7 @@ static struct st_value string_lines(struct st_render *r, const struct st_string 
     size_t from = 0, ends = 0;
 
     for (size_t at = 0; at < s->bytes && st_render_spend(r, 1); at = ends > 0 ? at + ends : st_utf8_next(s, at)) {
-        if ((ends = line_end(s, at)) == 0)
+        if ((ends = st_string_line_end(s, at)) == 0)
             continue;
         st_list_push(r, out.as.list, st_val_part(r, s, from, at));
         from = at + ends;

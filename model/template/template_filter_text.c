@@ -78,6 +78,8 @@ struct st_value st_filter_replace(struct st_render *r, const struct st_value *v,
     return st_val_replace(r, s, from->as.string, to->as.string, count);
 }
 
+/* As Jinja: what ends a line is what does for splitlines(), and becomes a newline; the first line is indented if `first` says so,
+ * empty or not, and each later one, the one behind the last newline too, unless it is empty and not `blank`. */
 struct st_value st_filter_indent(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
 {
     const struct st_value *width = st_argument(args, 0, "width");
@@ -85,18 +87,24 @@ struct st_value st_filter_indent(struct st_render *r, const struct st_value *v, 
     const struct st_string *s = st_soft_text(r, v);
     struct st_builder b = {0};
     int64_t spaces = 4;
+    size_t from = 0, ends = 0;
 
     if (s == NULL || (width != NULL && (!st_value_integer(width, &spaces) || spaces < 0 || spaces > 1000)))
         return st_render_fail(r, STRATA_E_NOSYS, "indent by something else than 0 to 1000 spaces is not supported");
-    for (size_t at = 0; at < s->bytes && r->status == STRATA_OK;) {
-        const char *line = memchr(s->text + at, '\n', s->bytes - at);
-        const size_t to = line == NULL ? s->bytes : (size_t)(line - s->text) + 1;
-        const bool empty = line != NULL && to == at + 1;
+    for (size_t at = 0; at <= s->bytes && st_render_spend(r, 1); at += ends) {
+        const bool last = at == s->bytes;
 
-        for (int64_t i = 0; (at > 0 || first) && (!empty || blank) && i < spaces; i++)
+        ends = last ? 1 : st_string_line_end(s, at);
+        if (ends == 0) {
+            ends = st_utf8_next(s, at) - at;
+            continue;
+        }
+        for (int64_t i = 0; (from == 0 ? first : at > from || blank) && i < spaces; i++)
             st_build_text(r, &b, " ");
-        st_build(r, &b, s->text + at, to - at, s->origins == NULL ? NULL : s->origins + at);
-        at = to;
+        st_build(r, &b, s->text + from, at - from, s->origins == NULL ? NULL : s->origins + from);
+        if (!last)
+            st_build(r, &b, "\n", 1, s->origins == NULL ? NULL : s->origins + at);
+        from = at + ends;
     }
     return st_val_built(r, &b);
 }

@@ -296,6 +296,8 @@ bool st_val_has_list(const struct st_value *v);    /* a list, tuple or range: v-
 /* strings */
 struct st_string st_string_part(const struct st_string *s, size_t from, size_t to);
 size_t st_string_chars(const struct st_string *s);
+/** The bytes of what ends a line at `at`, by Python's splitlines(); 0: nothing. */
+size_t st_string_line_end(const struct st_string *s, size_t at);
 size_t st_utf8_next(const struct st_string *s, size_t at); /* byte offset of the next character */
 struct st_value st_val_part(struct st_render *r, const struct st_string *s, size_t from, size_t to);
 size_t st_string_find(struct st_render *r, const struct st_string *s, size_t from, const char *what, size_t bytes); /* SIZE_MAX */

@@ -16,6 +16,18 @@
 
 static const char *const values[][2] = {
     {"1.5 - 0.25", "1.25"},
+    {"'a\\n' | indent(2, blank=true)", "a\n  "},
+    {"'a\\n' | indent(3)", "a\n"},
+    {"'a\\n\\n' | indent(1, blank=true)", "a\n \n "},
+    {"'\\nfoo' | indent(2, first=true)", "  \n  foo"},
+    {"'' | indent(2, first=true)", "  "},
+    {"'' | indent", ""},
+    {"'x\\r\\ny' | indent(2)", "x\n  y"},
+    {"'a\\rb\\n' | indent(2)", "a\n  b\n"},
+    {"'a\\vb\\fc' | indent(1)", "a\n b\n c"},
+    {"'a\\u0085b\\u2028\\n\\nc' | indent(1)", "a\n b\n\n\n c"},
+    {"'\\n' | indent(1, true, true)", " \n "},
+    {"'a\\n\\nb\\n' | indent(1, true)", " a\n\n b\n"},
     {"0.5 - 1", "-0.5"},
     {"7.5 / 2", "3.75"},
     {"7 / 2.0", "3.5"},
