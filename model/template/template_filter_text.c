@@ -155,6 +155,17 @@ static bool number_text(char out[NUMBER_BYTES], const struct st_string *s)
     return true;
 }
 
+/* False: the filter fails.  Python reads the digits and the white space of all scripts. */
+static bool may_be_number(struct st_render *r, const struct st_value *v, const char *filter)
+{
+    if (v->kind == VAL_UNDEFINED)
+        st_render_fail(r, STRATA_E_INPUT, "'%s' is undefined: %s needs a value", v->as.name, filter);
+    for (size_t i = 0; v->kind == VAL_STRING && i < v->as.string->bytes && r->status == STRATA_OK; i++)
+        if ((unsigned char)v->as.string->text[i] >= 0x80)
+            st_render_fail(r, STRATA_E_NOSYS, "%s of a text with other characters than ASCII's is not supported", filter);
+    return r->status == STRATA_OK;
+}
+
 struct st_value st_filter_int(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
 {
     const struct st_value *other = st_argument(args, 0, "default");
@@ -164,6 +175,8 @@ struct st_value st_filter_int(struct st_render *r, const struct st_value *v, con
 
     if (st_argument(args, 1, "base") != NULL)
         return st_render_fail(r, STRATA_E_NOSYS, "int with a base is not supported");
+    if (!may_be_number(r, v, "int"))
+        return none;
     if (v->kind == VAL_INT || v->kind == VAL_BOOL)
         return st_val_int(v->kind == VAL_INT ? v->as.integer : v->as.truth);
     if (v->kind == VAL_FLOAT) {
@@ -191,6 +204,8 @@ struct st_value st_filter_float(struct st_render *r, const struct st_value *v, c
     char text[NUMBER_BYTES], *end;
     double real;
 
+    if (!may_be_number(r, v, "float"))
+        return st_val_undefined("");
     if (v->kind == VAL_FLOAT)
         return *v;
     if (v->kind == VAL_INT || v->kind == VAL_BOOL)
