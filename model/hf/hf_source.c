@@ -21,11 +21,18 @@
 #define CONFIG_BYTES_MAX (1u << 20)
 #define PART_BYTES       (1u << 20)
 
+/* What a tokenizer consists of: the files that it may be read from, and those beside them. */
+static const char *const tokenizer_files[] = {"tokenizer.json",    "tokenizer.model",       "vocab.json",
+                                              "merges.txt",        "tokenizer_config.json", "special_tokens_map.json",
+                                              "added_tokens.json", "chat_template.jinja",   "chat_template.json"};
+enum { TOKENIZER_FILES = sizeof(tokenizer_files) / sizeof(tokenizer_files[0]), TOKENIZER_MAINS = 3 };
+
 struct side_file {
     char name[NAME_MAX + 1]; /* of the copy */
     char path[ST_PATH_MAX];
     int fd;
     struct st_file_identity identity;
+    bool replaces; /* a file of another tokenizer */
 };
 
 struct st_hf_source {
@@ -34,6 +41,8 @@ struct st_hf_source {
     struct side_file *files;     /* [count], by name */
     struct side_file generation; /* generation_config.json; fd -1: none */
     uint32_t count;
+    const char *stale[TOKENIZER_FILES]; /* [stale_count] files of another tokenizer in the output directory, to be removed */
+    uint32_t stale_count;
 };
 
 /* --- which files are copied --- */
@@ -114,12 +123,6 @@ static strata_status add_files(struct st_hf_source *s)
 
 /* --- another tokenizer --- */
 
-/* What a tokenizer consists of: the files that it may be read from, and those beside them. */
-static const char *const tokenizer_files[] = {"tokenizer.json",    "tokenizer.model",       "vocab.json",
-                                              "merges.txt",        "tokenizer_config.json", "special_tokens_map.json",
-                                              "added_tokens.json", "chat_template.jinja",   "chat_template.json"};
-enum { TOKENIZER_FILES = sizeof(tokenizer_files) / sizeof(tokenizer_files[0]), TOKENIZER_MAINS = 3 };
-
 static bool is_tokenizers(const char *name)
 {
     for (size_t i = 0; i < TOKENIZER_FILES; i++)
@@ -192,25 +195,47 @@ static strata_status same_bytes(const struct side_file *f, const char *from, int
     return st;
 }
 
-static strata_status compare(const struct side_file *f, const char *path, unsigned char *parts)
+static strata_status compare(const struct side_file *f, const char *path, unsigned char *parts, bool *same)
 {
     struct st_file_identity have;
-    bool same = false;
     int fd;
     strata_status st = st_file_open(&fd, &have, path, STRATA_E_INPUT);
 
     if (st != STRATA_OK)
         return st;
     if (have.bytes == f->identity.bytes)
-        st = same_bytes(f, f->path, fd, path, parts, &same);
+        st = same_bytes(f, f->path, fd, path, parts, same);
     close(fd);
-    if (st == STRATA_OK && !same)
-        st_log(ST_LOG_NOTICE, "%s differs from %s and stays as it is", path, f->path);
     return st;
 }
 
-/* Drops the files that `to` already has; those stay as they are. */
-static strata_status leave_out(struct st_hf_source *s, const char *to)
+static strata_status refuse_tokenizer(const char *path)
+{
+    return st_error(STRATA_E_INPUT,
+                    "%s: is of another tokenizer than the model's, and would be read with it: take it away, or --overwrite "
+                    "replaces it",
+                    path);
+}
+
+/* A file that `to` has, too: it stays, unless it is another tokenizer's. */
+static strata_status find_twin(struct side_file *f, const char *path, bool overwrite, unsigned char *parts)
+{
+    bool same = false;
+    const strata_status st = compare(f, path, parts, &same);
+
+    if (st != STRATA_OK || same)
+        return st;
+    if (!is_tokenizers(f->name))
+        st_log(ST_LOG_NOTICE, "%s differs from %s and stays as it is", path, f->path);
+    else if (!overwrite)
+        return refuse_tokenizer(path);
+    else
+        f->replaces = true;
+    return STRATA_OK;
+}
+
+/* Drops the files that `to` already has and that stay as they are. */
+static strata_status leave_out(struct st_hf_source *s, const char *to, bool overwrite)
 {
     unsigned char *parts = malloc(2 * (size_t)PART_BYTES);
     strata_status st = parts != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for %s", to);
@@ -224,14 +249,44 @@ static strata_status leave_out(struct st_hf_source *s, const char *to)
         if (st == STRATA_OK && (st = st_path_join(path, to, f->name)) == STRATA_OK)
             st = st_file_find(&there, path);
         if (there)
-            st = compare(f, path, parts);
-        if (there)
+            st = find_twin(f, path, overwrite, parts);
+        if (there && !f->replaces)
             close(f->fd);
         else
             s->files[kept++] = *f;
     }
     s->count = kept;
     free(parts);
+    return st;
+}
+
+static bool has_file(const struct st_hf_source *s, const char *name)
+{
+    for (uint32_t i = 0; i < s->count; i++)
+        if (strcmp(s->files[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* A tokenizer is all of its files: what `to` has of another one, under names that this one lacks, would be read in its place. */
+static strata_status find_stale(struct st_hf_source *s, const char *to, bool overwrite)
+{
+    bool any = false;
+    char path[ST_PATH_MAX];
+    strata_status st = STRATA_OK;
+
+    for (size_t i = 0; i < TOKENIZER_FILES; i++)
+        any |= has_file(s, tokenizer_files[i]);
+    for (size_t i = 0; any && i < TOKENIZER_FILES && st == STRATA_OK; i++) {
+        bool there = false;
+
+        if (has_file(s, tokenizer_files[i]) || (st = st_path_join(path, to, tokenizer_files[i])) != STRATA_OK ||
+            (st = st_file_find(&there, path)) != STRATA_OK || !there)
+            continue;
+        if (!overwrite)
+            return refuse_tokenizer(path);
+        s->stale[s->stale_count++] = tokenizer_files[i];
+    }
     return st;
 }
 
@@ -327,7 +382,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct side_file *)a)->name, ((const struct side_file *)b)->name);
 }
 
-strata_status st_hf_source_open(struct st_hf_source **out, const char *dir, const char *tokenizer, const char *to,
+strata_status st_hf_source_open(struct st_hf_source **out, const char *dir, const char *tokenizer, const char *to, bool overwrite,
                                 strata_dtype dtype)
 {
     struct st_hf_source *s = calloc(1, sizeof(*s));
@@ -345,7 +400,8 @@ strata_status st_hf_source_open(struct st_hf_source **out, const char *dir, cons
         st = replace_tokenizer(s, tokenizer);
     if (st == STRATA_OK && s->count > 0) {
         qsort(s->files, s->count, sizeof(*s->files), by_name);
-        st = leave_out(s, to);
+        if ((st = find_stale(s, to, overwrite)) == STRATA_OK)
+            st = leave_out(s, to, overwrite);
     }
     if (st != STRATA_OK) {
         st_hf_source_close(s);
@@ -410,20 +466,26 @@ strata_status st_hf_source_put_configs(const struct st_hf_source *s, struct st_n
 struct st_hf_copies {
     struct st_new_file files[FILES_MAX];
     uint32_t count;
+    char dir[ST_PATH_MAX];
+    const char *stale[TOKENIZER_FILES]; /* [stale_count] */
+    uint32_t stale_count;
 };
 
 strata_status st_hf_source_copy_files(struct st_hf_copies **out, const struct st_hf_source *s, const char *to)
 {
     struct st_hf_copies *copies = calloc(1, sizeof(*copies));
-    strata_status st = STRATA_OK;
+    strata_status st;
 
     if (copies == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for %s", to);
+    st = st_path_copy(copies->dir, to);
+    memcpy(copies->stale, s->stale, sizeof(copies->stale));
+    copies->stale_count = s->stale_count;
     for (uint32_t i = 0; i < s->count && st == STRATA_OK; i++) {
         struct st_new_file *file = &copies->files[copies->count++];
 
         file->fd = -1;
-        st = copy(file, &s->files[i], to, 0);
+        st = copy(file, &s->files[i], to, s->files[i].replaces ? ST_NEW_FILE_OVERWRITE : 0);
     }
     if (st != STRATA_OK) {
         st_hf_copies_abort(copies);
@@ -442,6 +504,8 @@ strata_status st_hf_copies_commit(struct st_hf_copies *copies)
 
         st = one != STRATA_OK ? one : st;
     }
+    for (uint32_t i = 0; copies != NULL && i < copies->stale_count && st == STRATA_OK; i++)
+        st = st_hf_output_remove(copies->dir, copies->stale[i]);
     st_hf_copies_abort(copies);
     return st;
 }

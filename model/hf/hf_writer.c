@@ -91,7 +91,7 @@ static strata_status put_text(const struct st_hf_writer *w, struct st_new_file *
 static strata_status make_others(struct st_hf_writer *w, const char *source, const char *tokenizer)
 {
     struct st_hf_source *read;
-    strata_status st = st_hf_source_open(&read, source, tokenizer, w->dir, w->m->batch.dtype);
+    strata_status st = st_hf_source_open(&read, source, tokenizer, w->dir, w->overwrite, w->m->batch.dtype);
 
     if (st != STRATA_OK)
         return st;

@@ -42,6 +42,16 @@ static void make_source(void)
     scratch_put("from/folder/vocab.txt", "x");
 }
 
+static void put_all(struct st_hf_writer *w, const struct st_model *m)
+{
+    for (uint32_t page = 0; page < m->workload.page_count; page++) {
+        void *weights = page_weights(m, page);
+
+        assert_ok(st_hf_writer_put(w, page, 0, m->workload.pages[page].elems, weights));
+        free(weights);
+    }
+}
+
 static void write_out(const struct st_model *m, const char *to)
 {
     char source[256];
@@ -189,12 +199,12 @@ static void test_files_of_others_stay(void **state)
     scratch_open();
     make_source();
     assert_int_equal(mkdir(scratch_path("to"), 0700), 0);
-    scratch_put("to/tokenizer.json", "mine");
+    scratch_put("to/LICENSE", "mine");
     write_out(m, "to");
-    scratch_holds("to/tokenizer.json", "mine");
-    assert_true(is_there("to/LICENSE"));
+    scratch_holds("to/LICENSE", "mine");
+    assert_true(is_there("to/tokenizer.json"));
     write_out(m, "to"); /* over itself */
-    scratch_holds("to/tokenizer.json", "mine");
+    scratch_holds("to/LICENSE", "mine");
     scratch_holds("to/chat_template.jinja", "{{ messages }}");
     write_out(m, "from"); /* over the source */
     scratch_holds("from/tokenizer.json", "{\"vocab\": {}}");
@@ -233,13 +243,13 @@ static void test_files_that_differ_are_told(void **state)
 
         scratch_open();
         make_source();
-        put_large("from/tokenizer.model", (2 << 20) + 3, rows[i].at, 'x');
+        put_large("from/words", (2 << 20) + 3, rows[i].at, 'x');
         assert_int_equal(mkdir(scratch_path("to"), 0700), 0);
-        put_large("to/tokenizer.model", rows[i].bytes, rows[i].at, rows[i].byte);
+        put_large("to/words", rows[i].bytes, rows[i].at, rows[i].byte);
         kept_log_begin(ST_LOG_NOTICE);
         write_out(m, "to");
         kept_log_end();
-        if ((strstr(kept_log.last, "from/tokenizer.model and stays as it is") == NULL) != same)
+        if ((strstr(kept_log.last, "from/words and stays as it is") == NULL) != same)
             fail_msg("row %zu: \"%s\"", i, kept_log.last);
         scratch_close();
     }
@@ -430,6 +440,59 @@ static void test_another_tokenizer_goes_along(void **state)
     st_model_destroy(m);
 }
 
+/* A model is read with the tokenizer in its directory: nothing stays there of the one before it. */
+static void test_a_tokenizer_is_replaced_whole(void **state)
+{
+    struct st_model *m = tiny_model(STRATA_F32);
+    struct st_hf_writer *w;
+    char other[256], from[256], to[256];
+
+    (void)state;
+    scratch_open();
+    make_source();
+    assert_int_equal(mkdir(scratch_path("other"), 0700), 0);
+    scratch_put("other/tokenizer.model", "pieces");
+    scratch_put("other/tokenizer_config.json", "{}");
+    snprintf(other, sizeof(other), "%s", scratch_path("other"));
+    snprintf(from, sizeof(from), "%s", scratch_path("from"));
+    snprintf(to, sizeof(to), "%s", scratch_path("to"));
+
+    assert_int_equal(mkdir(to, 0700), 0);
+    scratch_put("to/tokenizer_config.json", "{\"of\": \"another\"}");
+    assert_refused(st_hf_writer_open(&w, m, to, NULL, other, false), STRATA_E_INPUT,
+                   "to/tokenizer_config.json: is of another tokenizer than the model's");
+    scratch_put("to/tokenizer_config.json", "{}"); /* the same */
+    scratch_put("to/vocab.json", "{}");
+    assert_refused(st_hf_writer_open(&w, m, to, NULL, other, false), STRATA_E_INPUT, "to/vocab.json: is of another tokenizer");
+    assert_int_equal(scratch_entries(to, NULL), 2);
+
+    scratch_put("to/tokenizer.model", "others");
+    scratch_put("to/README.md", "mine");
+    write_out(m, "to"); /* with the source's own */
+    scratch_holds("to/tokenizer.json", "{\"vocab\": {}}");
+    scratch_holds("to/chat_template.jinja", "{{ messages }}");
+    scratch_holds("to/README.md", "mine");
+    assert_false(is_there("to/tokenizer.model") || is_there("to/vocab.json") || is_there("to/tokenizer_config.json"));
+
+    for (int i = 0; i < 2; i++) { /* with one that is named: over another model, and over the source */
+        assert_ok(st_hf_writer_open(&w, m, i == 0 ? to : from, from, other, true));
+        scratch_holds("from/tokenizer.json", "{\"vocab\": {}}"); /* until the new model is whole */
+        put_all(w, m);
+        assert_ok(st_hf_writer_commit(w));
+        scratch_holds(i == 0 ? "to/tokenizer.model" : "from/tokenizer.model", "pieces");
+        scratch_holds(i == 0 ? "to/tokenizer_config.json" : "from/tokenizer_config.json", "{}");
+        assert_false(is_there(i == 0 ? "to/tokenizer.json" : "from/tokenizer.json"));
+        assert_false(is_there(i == 0 ? "to/chat_template.jinja" : "from/chat_template.jinja"));
+    }
+    scratch_holds("template", "{{ messages }}"); /* a link goes, not what it leads to */
+
+    scratch_put("to/tokenizer.model", "others");
+    assert_ok(write_model(m, to)); /* a preset has none of its own */
+    scratch_holds("to/tokenizer.model", "others");
+    scratch_close();
+    st_model_destroy(m);
+}
+
 /* What lay there at the start is written, whatever becomes of the source. */
 static void test_the_source_may_go(void **state)
 {
@@ -444,12 +507,7 @@ static void test_the_source_may_go(void **state)
     assert_ok(st_hf_writer_open(&w, m, scratch_path("to"), source, NULL, false));
     assert_int_equal(rename(scratch_path("from"), scratch_path("gone")), 0);
     assert_int_equal(unlink(scratch_path("gone/tokenizer.json")), 0);
-    for (uint32_t page = 0; page < m->workload.page_count; page++) {
-        void *weights = page_weights(m, page);
-
-        assert_ok(st_hf_writer_put(w, page, 0, m->workload.pages[page].elems, weights));
-        free(weights);
-    }
+    put_all(w, m);
     assert_ok(st_hf_writer_commit(w));
     scratch_holds("to/tokenizer.json", "{\"vocab\": {}}");
     assert_true(is_there("to/config.json"));
@@ -503,6 +561,7 @@ int main(void)
         cmocka_unit_test(test_a_dtype_is_read_or_refused),
         cmocka_unit_test(test_what_cannot_be_read_is_known_at_the_start),
         cmocka_unit_test(test_another_tokenizer_goes_along),
+        cmocka_unit_test(test_a_tokenizer_is_replaced_whole),
         cmocka_unit_test(test_the_source_may_go),
         cmocka_unit_test(test_every_single_failure_is_clean),
     };
