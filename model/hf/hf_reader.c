@@ -2,8 +2,8 @@
  *
  * Strict: every tensor of the model but its adapters, which read as zeros, must be there exactly once with its shape, and no
  * tensor that the model has no place for.
- * Names may lack the prefix of the whole model ("transformer.", "model."); a tied head's lm_head.weight and buffers that are not
- * weights are skipped. */
+ * Names may lack the prefix of the whole model ("transformer.", "model."); a tied head's lm_head.weight, which must equal the
+ * table, and buffers that are not weights are skipped. */
 #include "core/base/error.h"
 #include "core/system/file.h"
 #include "model/hf/hf_index_internal.h"
@@ -20,6 +20,8 @@
 /* How far ahead of the readers the kernel is asked to read, in values: 32 MiB in 16 bits keep a fast drive's queue full.  They
  * wait in the page cache, which the plan need not count. */
 #define AHEAD_ELEMS (UINT64_C(16) << 20)
+
+#define COMPARE_BYTES (1u << 20)
 
 struct hf_file {
     int fd;
@@ -39,6 +41,7 @@ struct st_hf_reader {
     struct hf_file *files; /* [file_count] */
     uint32_t file_count;
     struct place *places;             /* [tensor_count] */
+    struct place tied;                /* a tied head's lm_head.weight */
     struct st_hf_packed *packed;      /* [tensor_count], of those that have a quantised state; NULL: config.json says of none */
     const struct st_tensor **by_name; /* [tensor_count], sorted */
 };
@@ -194,6 +197,7 @@ static strata_status place_entry(struct st_hf_reader *r, const struct hf_file *f
         return STRATA_OK;
     if (strcmp(e->name, "lm_head.weight") == 0 && !r->m->config.untied) {
         t = &r->m->tensors[0];
+        r->tied = (struct place){.file = f, .entry = e};
         return same_shape(e, t) ? STRATA_OK : shape_fault(f, e, t);
     }
     t = find_tensor(r, e->name);
@@ -259,6 +263,31 @@ static strata_status open_packed(struct st_hf_reader *r)
     return st;
 }
 
+/* A head that the config ties to the table must be the table: of another one transformers 5 computes with the head, 4 with the
+ * table. */
+static strata_status check_tied(const struct st_hf_reader *r)
+{
+    const struct st_hf_place head = place_of(r->tied.file, r->tied.entry),
+                             table = place_of(r->places[0].file, r->places[0].entry);
+    unsigned char *parts = malloc(2 * (size_t)COMPARE_BYTES);
+    bool same = head.dtype == table.dtype && head.end - head.begin == table.end - table.begin;
+    strata_status st = parts != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory to compare %s", r->tied.entry->name);
+
+    for (uint64_t at = 0, bytes; head.begin + at < head.end && same && st == STRATA_OK; at += bytes) {
+        bytes = head.end - head.begin - at < COMPARE_BYTES ? head.end - head.begin - at : COMPARE_BYTES;
+        if ((st = st_file_read_at(head.fd, parts, bytes, head.begin + at, head.path)) == STRATA_OK &&
+            (st = st_file_read_at(table.fd, parts + COMPARE_BYTES, bytes, table.begin + at, table.path)) == STRATA_OK)
+            same = memcmp(parts, parts + COMPARE_BYTES, bytes) == 0;
+    }
+    free(parts);
+    if (st != STRATA_OK || same)
+        return st;
+    return st_error(STRATA_E_INPUT,
+                    "%s: tensor %s differs from %s, to which config.json ties it: set \"tie_word_embeddings\" to false there, or "
+                    "take the tensor out",
+                    head.path, r->tied.entry->name, r->places[0].entry->name);
+}
+
 static strata_status place_all(struct st_hf_reader *r, const char *dir)
 {
     strata_status st;
@@ -275,6 +304,8 @@ static strata_status place_all(struct st_hf_reader *r, const char *dir)
         if (r->places[i].file == NULL && !(r->trained_alone ? t->frozen : t->adapts != ST_NO_TENSOR))
             return st_error(STRATA_E_INPUT, "%s: tensor %s is missing", dir, t->name);
     }
+    if (r->tied.file != NULL && r->places[0].file != NULL && (st = check_tied(r)) != STRATA_OK)
+        return st;
     return open_packed(r);
 }
 

@@ -170,7 +170,7 @@ void write_foreign(const struct st_model *m, const char *path, const struct fore
             put_value(f, tensor_value(i, e), x->dtype);
     }
     for (uint64_t e = 0; x->extra_name != NULL && e < shape_elems(x->extra_shape, x->extra_rank); e++)
-        put_value(f, 0.0f, x->dtype);
+        put_value(f, x->extra_is_first ? tensor_value(0, e) : 0.0f, x->dtype);
     assert_int_equal(fclose(f), 0);
 }
 

@@ -24,9 +24,10 @@ struct foreign {
     uint32_t first, end;
     enum spelling spelling;
     strata_dtype dtype;
-    const char *extra_name; /* one more tensor, of extra_shape zeros */
+    const char *extra_name; /* one more tensor, of extra_shape zeros or the values of the first one */
     uint64_t extra_shape[2];
     uint32_t extra_rank;
+    bool extra_is_first;
     const char *skip; /* tensor left out */
     const char *turn; /* tensor written with its dimensions swapped */
 };

@@ -21,6 +21,7 @@ static void check_spellings(struct st_model *m, const char *buffer)
         x.extra_rank = i % 2 == 0 ? 2 : 1;
         x.extra_shape[0] = i % 2 == 0 ? m->config.vocab : 5;
         x.extra_shape[1] = m->config.hidden;
+        x.extra_is_first = true;
         write_foreign(m, scratch_path("model.safetensors"), &x);
         check_values(m, scratch_dir);
     }
@@ -66,6 +67,40 @@ static void test_llama_faults(void **state)
     scratch_close();
     st_model_destroy(tied);
     st_model_destroy(untied);
+}
+
+/* The versions of transformers differ in which of two matrices counts: there must be but one. */
+static void test_a_tied_head_is_the_table(void **state)
+{
+    static const uint32_t parts[] = {0, 3, 7}; /* sevenths before the last byte */
+    const struct st_model_config config = tiny_llama_config();
+    struct st_model *m = tiny_model_of(&config, STRATA_F32);
+    const long bytes = (long)(m->tensors[0].elems * sizeof(float));
+    struct st_hf_reader *r = NULL;
+    struct foreign x = all_of(m);
+
+    (void)state;
+    scratch_open();
+    x.extra_name = "lm_head.weight";
+    x.extra_rank = 2;
+    memcpy(x.extra_shape, m->tensors[0].shape, sizeof(x.extra_shape));
+    x.extra_is_first = true;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        FILE *f;
+
+        write_foreign(m, scratch_path("model.safetensors"), &x);
+        check_values(m, scratch_dir);
+        f = fopen(scratch_path("model.safetensors"), "r+b");
+        assert_non_null(f);
+        assert_int_equal(fseek(f, -1 - (bytes - 1) / 7 * (long)parts[i], SEEK_END), 0); /* the head is last */
+        assert_int_equal(fputc(0x77, f), 0x77);
+        assert_int_equal(fclose(f), 0);
+        assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT,
+                       "tensor lm_head.weight differs from model.embed_tokens.weight, to which config.json ties it");
+        assert_null(r);
+    }
+    scratch_close();
+    st_model_destroy(m);
 }
 
 /* 2 is infinite or not a number, 1 a subnormal, 0 normal: all 65536 halves against their definition. */
@@ -227,6 +262,7 @@ int main(void)
         cmocka_unit_test(test_foreign_spellings_and_dtypes),
         cmocka_unit_test(test_llama_spellings),
         cmocka_unit_test(test_llama_faults),
+        cmocka_unit_test(test_a_tied_head_is_the_table),
         cmocka_unit_test(test_every_half_is_widened_exactly),
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_faults_name_tensor_and_file),
