@@ -8,6 +8,16 @@
 #include <math.h>
 #include <string.h>
 
+/* A scaling, and what lies around it. */
+struct scaling {
+    const st_json *object;
+    const st_json *root; /* config.json, which may name the original context beside it; NULL: of one type of layer, where it
+                            counts for nothing */
+    bool by_both;        /* transformers 4 reads it, too: rope_scaling */
+};
+
+static const char original_key[] = "original_max_position_embeddings";
+
 #define YARN_SLOW 1.0
 #define YARN_FAST 32.0
 
@@ -45,17 +55,6 @@ static strata_status read_linear(struct st_model_config *c, const st_json *scali
     return st;
 }
 
-static strata_status read_llama3(struct st_model_config *c, const st_json *scaling, const char *where)
-{
-    strata_status st;
-
-    if ((st = read_scale(c, scaling, where)) != STRATA_OK ||
-        (st = read_factor(scaling, "low_freq_factor", &c->rope_low, where)) != STRATA_OK ||
-        (st = read_factor(scaling, "high_freq_factor", &c->rope_high, where)) != STRATA_OK)
-        return st;
-    return st_hf_read_size(scaling, "original_max_position_embeddings", ST_HF_REQUIRED, &c->rope_original, where);
-}
-
 /* What cos and sin are multiplied by, unless the file says another number. */
 static strata_status read_attention(struct st_model_config *c, const st_json *scaling, double attention, const char *where)
 {
@@ -67,24 +66,44 @@ static strata_status read_attention(struct st_model_config *c, const st_json *sc
     return st;
 }
 
-/* In the scaling, or beside it; neither: the family's, or the context. */
-static strata_status read_original(struct st_model_config *c, const st_json *scaling, const st_json *root, const char *where)
+/* In the scaling, or beside it; neither: the family's, or the context.  Transformers 5 takes the one beside it first.
+ * Transformers 4 knows but one place, for longrope the one beside it, where a family's own is, too, else the one in the scaling.
+ */
+static strata_status read_original(struct st_model_config *c, const struct scaling *scaling, bool counts_beside,
+                                   const char *where)
 {
-    static const char key[] = "original_max_position_embeddings";
-    uint32_t beside;
+    const bool is_familys = c->rope_original != 0, is_within = st_hf_member(scaling->object, original_key) != NULL,
+               is_beside = scaling->root != NULL && st_hf_member(scaling->root, original_key) != NULL;
+    const uint32_t absent = is_familys ? c->rope_original : c->context;
+    uint32_t within = absent, beside = absent;
     strata_status st;
 
-    if (c->rope_original == 0)
-        c->rope_original = c->context;
-    if ((st = st_hf_read_size(scaling, key, ST_HF_OPTIONAL, &c->rope_original, where)) != STRATA_OK)
+    if ((st = st_hf_read_size(scaling->object, original_key, ST_HF_OPTIONAL, &within, where)) != STRATA_OK ||
+        (is_beside && (st = st_hf_read_size(scaling->root, original_key, ST_HF_OPTIONAL, &beside, where)) != STRATA_OK))
         return st;
-    beside = c->rope_original;
-    if ((st = st_hf_read_size(root, key, ST_HF_OPTIONAL, &beside, where)) != STRATA_OK)
-        return st;
-    if (beside != c->rope_original && st_hf_member(scaling, key) != NULL)
-        return st_hf_key_fault(where, key, "differs from the one in the rotary scaling: keep one of them");
-    c->rope_original = beside;
+    if (is_within && is_beside && within != beside)
+        return st_hf_key_fault(where, original_key, "differs from the one in the rotary scaling: keep one of them");
+    if ((scaling->by_both || is_familys) && within != beside && is_within == counts_beside)
+        return st_hf_key_fault(where, original_key,
+                               counts_beside ? "of this type of rotary scaling must be beside it, not in it: transformers 4 "
+                                               "does not read it there"
+                                             : "of this type of rotary scaling must be in it, not beside it: transformers 4 "
+                                               "does not read it there");
+    c->rope_original = is_within ? within : beside;
     return STRATA_OK;
+}
+
+static strata_status read_llama3(struct st_model_config *c, const struct scaling *scaling, const char *where)
+{
+    strata_status st;
+
+    if ((st = read_scale(c, scaling->object, where)) != STRATA_OK ||
+        (st = read_factor(scaling->object, "low_freq_factor", &c->rope_low, where)) != STRATA_OK ||
+        (st = read_factor(scaling->object, "high_freq_factor", &c->rope_high, where)) != STRATA_OK)
+        return st;
+    if ((st = st_hf_read_size(scaling->object, original_key, ST_HF_REQUIRED, &c->rope_original, where)) != STRATA_OK)
+        return st;
+    return read_original(c, scaling, false, where);
 }
 
 static double yarn_attention(double factor, double weight)
@@ -92,13 +111,14 @@ static double yarn_attention(double factor, double weight)
     return factor <= 1.0 ? 1.0 : 0.1 * weight * log(factor) + 1.0;
 }
 
-static strata_status read_yarn(struct st_model_config *c, const st_json *scaling, const st_json *root, const char *where)
+static strata_status read_yarn(struct st_model_config *c, const struct scaling *from, const char *where)
 {
+    const st_json *scaling = from->object;
     double slow = 0.0, fast = 0.0, weight = 0.0, weight_all = 0.0, attention;
     bool whole = true;
     strata_status st;
 
-    if ((st = read_scale(c, scaling, where)) != STRATA_OK || (st = read_original(c, scaling, root, where)) != STRATA_OK ||
+    if ((st = read_scale(c, scaling, where)) != STRATA_OK || (st = read_original(c, from, false, where)) != STRATA_OK ||
         (st = st_hf_read_single(scaling, "beta_slow", &slow, where)) != STRATA_OK ||
         (st = st_hf_read_single(scaling, "beta_fast", &fast, where)) != STRATA_OK ||
         (st = st_hf_read_single(scaling, "mscale", &weight, where)) != STRATA_OK ||
@@ -135,22 +155,29 @@ static strata_status read_divisors(float *out, const st_json *scaling, const cha
                     where, key, count, pairs, ST_LONGROPE_PAIRS_MAX);
 }
 
-/* The factor is the context's over the original one; transformers 4 does not read one that is given as well. */
-static strata_status read_longrope(struct st_model_config *c, const st_json *scaling, const st_json *root, const char *where)
+/* The factor is the context's over the original one; of one that is given as well transformers 4 reads nothing where an original
+ * context lies beside the scaling, or is the family's, and 5 takes it. */
+static strata_status read_longrope(struct st_model_config *c, const struct scaling *from, const char *where)
 {
+    const st_json *scaling = from->object;
     const uint32_t dim = c->rotary_dim > 0 ? c->rotary_dim : c->head_dim;
-    double factor, attention;
+    const bool is_beside = c->rope_original != 0 || (from->root != NULL && st_hf_member(from->root, original_key) != NULL);
+    double implied, factor, attention;
     strata_status st;
 
-    if ((st = read_original(c, scaling, root, where)) != STRATA_OK ||
+    if ((st = read_original(c, from, true, where)) != STRATA_OK ||
         (st = read_divisors(c->rope_short, scaling, "short_factor", dim / 2, where)) != STRATA_OK ||
         (st = read_divisors(c->rope_long, scaling, "long_factor", dim / 2, where)) != STRATA_OK)
         return st;
-    factor = (double)c->context / c->rope_original;
+    implied = factor = (double)c->context / c->rope_original;
     if ((st = st_hf_read_single(scaling, "factor", &factor, where)) != STRATA_OK)
         return st;
     if (!(factor > 0.0))
         return st_hf_key_fault(where, "factor", "of the rotary scaling must be above 0");
+    if (from->by_both && is_beside && (float)factor != (float)implied && st_hf_member(scaling, "attention_factor") == NULL)
+        return st_hf_key_fault(where, "factor",
+                               "of the rotary scaling is not max_position_embeddings over original_max_position_embeddings, with "
+                               "which transformers 4 computes: take it out");
     attention = factor <= 1.0 ? 1.0 : sqrt(1.0 + log(factor) / log((double)c->rope_original));
     return read_attention(c, scaling, attention, where);
 }
@@ -210,28 +237,28 @@ static strata_status read_type(enum st_rope_type *type, const st_json *scaling, 
 }
 
 /* "rope_scaling", or "rope_parameters" or a member of it for one type of layer. */
-static strata_status read_scaling(struct st_model_config *c, const st_json *scaling, const char *key, const st_json *root,
-                                  uint32_t keys, const char *where)
+static strata_status read_scaling(struct st_model_config *c, const struct scaling *scaling, const char *key, uint32_t keys,
+                                  const char *where)
 {
     strata_status st;
 
-    if (scaling == NULL)
+    if (scaling->object == NULL)
         return STRATA_OK;
-    if (st_json_type(scaling) != ST_JSON_OBJECT)
+    if (st_json_type(scaling->object) != ST_JSON_OBJECT)
         return st_hf_key_fault(where, key, "must be an object or null");
-    if ((st = read_type(&c->rope_type, scaling, key, (keys & ST_KEY_SU_IS_LONGROPE) != 0, where)) != STRATA_OK)
+    if ((st = read_type(&c->rope_type, scaling->object, key, (keys & ST_KEY_SU_IS_LONGROPE) != 0, where)) != STRATA_OK)
         return st;
     switch (c->rope_type) {
     case ST_ROPE_DEFAULT:
         break;
     case ST_ROPE_LINEAR:
-        return read_linear(c, scaling, where);
+        return read_linear(c, scaling->object, where);
     case ST_ROPE_LLAMA3:
         return read_llama3(c, scaling, where);
     case ST_ROPE_YARN:
-        return read_yarn(c, scaling, root, where);
+        return read_yarn(c, scaling, where);
     case ST_ROPE_LONGROPE:
-        return read_longrope(c, scaling, root, where);
+        return read_longrope(c, scaling, where);
     }
     return STRATA_OK;
 }
@@ -289,7 +316,7 @@ static strata_status read_layer_ropes(struct st_model_config *c, const st_json *
     if (local != NULL && st_json_type(local) != ST_JSON_OBJECT)
         return st_hf_key_fault(where, "sliding_attention", "must be an object or null");
     if ((local != NULL && (st = read_type(&type, local, "sliding_attention", false, where)) != STRATA_OK) ||
-        (st = read_scaling(c, global, "full_attention", root, keys, where)) != STRATA_OK ||
+        (st = read_scaling(c, &(struct scaling){.object = global}, "full_attention", keys, where)) != STRATA_OK ||
         (st = read_base(&c->rope_base, root, "rope_theta", global, where)) != STRATA_OK)
         return st;
     if (type != ST_ROPE_DEFAULT)
@@ -300,21 +327,23 @@ static strata_status read_layer_ropes(struct st_model_config *c, const st_json *
 strata_status st_hf_read_rope(struct st_model_config *c, const st_json *root, const struct st_family *family, const char *where)
 {
     const st_json *parameters = st_hf_member(root, "rope_parameters");
+    const struct scaling both = {.object = st_hf_member(root, "rope_scaling"), .root = root, .by_both = true},
+                         newer = {.object = parameters, .root = root};
     const bool layers = (family->keys & ST_KEY_LAYER_ROPES) != 0;
     strata_status st;
 
     if (parameters != NULL && st_json_type(parameters) != ST_JSON_OBJECT)
         return st_hf_key_fault(where, "rope_parameters", "must be an object or null");
-    if (parameters != NULL && st_hf_member(root, "rope_scaling") != NULL)
+    if (parameters != NULL && both.object != NULL)
         return st_hf_key_fault(where, "rope_scaling", "is there beside rope_parameters: keep one of them");
     if (parameters != NULL && !layers && st_hf_member(parameters, "full_attention") != NULL)
         return st_hf_key_fault(where, "rope_parameters", "has full_attention: layers of this type do not differ in it");
     if ((st = read_fraction(c, root, layers ? NULL : parameters, family->keys, where)) != STRATA_OK ||
-        (st = read_scaling(c, st_hf_member(root, "rope_scaling"), "rope_scaling", root, family->keys, where)) != STRATA_OK)
+        (st = read_scaling(c, &both, "rope_scaling", family->keys, where)) != STRATA_OK)
         return st;
     if (layers)
         return read_layer_ropes(c, root, parameters, family->keys, where);
-    if ((st = read_scaling(c, parameters, "rope_parameters", root, family->keys, where)) != STRATA_OK)
+    if ((st = read_scaling(c, &newer, "rope_parameters", family->keys, where)) != STRATA_OK)
         return st;
     return read_base(&c->rope_base, root, "rope_theta", parameters, where);
 }

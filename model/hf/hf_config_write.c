@@ -71,7 +71,8 @@ static void put_scaling(struct st_json_writer *w, const struct st_model_config *
         st_json_put_double(w, "factor", shortest(c->rope_factor));
     if (c->rope_type == ST_ROPE_LINEAR)
         return;
-    st_json_put_u64(w, "original_max_position_embeddings", c->rope_original);
+    if (!longrope)
+        st_json_put_u64(w, "original_max_position_embeddings", c->rope_original);
     if (longrope) {
         put_divisors(w, "short_factor", c->rope_short, pairs);
         put_divisors(w, "long_factor", c->rope_long, pairs);
@@ -108,6 +109,8 @@ static void put_rotary(struct st_json_writer *w, const struct st_model_config *c
         st_json_put_string(w, "rope_scaling", NULL);
         return;
     }
+    if (c->rope_type == ST_ROPE_LONGROPE) /* which all versions of transformers look for here */
+        st_json_put_u64(w, "original_max_position_embeddings", c->rope_original);
     st_json_object_open(w, "rope_scaling");
     st_json_put_string(w, "rope_type", types[c->rope_type]);
     put_scaling(w, c);

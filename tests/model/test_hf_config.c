@@ -7,7 +7,6 @@
 #include "tests/common/golden.h"
 #include "tests/common/whole_file.h"
 #include <ctype.h>
-#include <math.h>
 
 #define LLAMA_SIZES                                                                                                              \
     "\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":4,\"num_key_value_heads\":2,"                            \
@@ -149,41 +148,6 @@ static void test_llama_options_are_read(void **state)
     assert_ok(parse(&c, "{\"model_type\":\"mistral\"," LLAMA_SIZES "}"));
     assert_int_equal(c.family, ST_FAMILY_MISTRAL);
     assert_int_equal(c.biases, ST_BIAS_NONE);
-}
-
-/* What cos and sin are multiplied by, and the context that scaling is from, as transformers computes them. */
-static void test_rotary_scaling_is_transformers(void **state)
-{
-    static const char lists[] = "\"short_factor\":[1,1,1,1,1,1,1,1],\"long_factor\":[2,2,2,2,2,2,2,2]";
-    static const struct {
-        const char *model, *scaling; /* behind the lists of longrope, where these are */
-        double attention;
-        uint32_t original; /* 0: the context */
-    } rows[] = {
-        {"phi3", "\"type\":\"longrope\",", 1.0, 4096}, /* the family's, which is longer than the context */
-        {"phi3", "\"type\":\"longrope\",\"original_max_position_embeddings\":8,\"factor\":4,", 1.2909944487358056, 8},
-        {"phi3", "\"type\":\"longrope\",\"original_max_position_embeddings\":8,\"factor\":1,", 1.0, 8},
-        {"phi3", "\"type\":\"longrope\",\"original_max_position_embeddings\":8,\"factor\":0.5,", 1.0, 8},
-        {"phi3", "\"type\":\"longrope\",\"attention_factor\":1.5,", 1.5, 4096},
-        {"llama", "\"type\":\"longrope\",\"factor\":1,", 1.0, 0},
-        {"llama", "\"type\":\"yarn\",\"factor\":1", 1.0, 0},
-        {"llama", "\"type\":\"yarn\",\"factor\":4", 1.1386294361119891, 0},
-        {"llama", "\"type\":\"yarn\",\"factor\":4,\"attention_factor\":0.75,\"original_max_position_embeddings\":7", 0.75, 7},
-        {"llama", "\"type\":\"yarn\",\"factor\":4,\"mscale\":2,\"mscale_all_dim\":0.5", 1.1944648761087142, 0},
-        {"llama", "\"type\":\"yarn\",\"factor\":4,\"mscale\":2", 1.1386294361119891, 0},
-    };
-    struct st_model_config c;
-    char text[1024];
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        snprintf(text, sizeof(text), "{\"model_type\":\"%s\"," LLAMA_SIZES ",\"rope_scaling\":{%s%s}}", rows[i].model,
-                 rows[i].scaling, strstr(rows[i].scaling, "longrope") != NULL ? lists : "");
-        assert_ok(parse(&c, text));
-        if (fabs((double)c.rope_attention - rows[i].attention) > 1e-6 ||
-            c.rope_original != (rows[i].original != 0 ? rows[i].original : c.context))
-            fail_msg("%s: %.9g from %u", rows[i].scaling, (double)c.rope_attention, c.rope_original);
-    }
 }
 
 /* A letter for each layer: s slides, f attends to everything; capitals are not rotated. */
@@ -584,7 +548,6 @@ int main(void)
         cmocka_unit_test(test_written_config_is_read_back),
         cmocka_unit_test(test_golden_configs_are_written_and_read_back),
         cmocka_unit_test(test_llama_defaults_are_transformers),
-        cmocka_unit_test(test_rotary_scaling_is_transformers),
         cmocka_unit_test(test_llama_options_are_read),
         cmocka_unit_test(test_layers_are_transformers),
         cmocka_unit_test(test_key_value_heads_left_out),
