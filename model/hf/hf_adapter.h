@@ -64,7 +64,7 @@ struct st_weight_source st_hf_adapted_source(struct st_hf_adapted_source *s);
 struct st_hf_adapter_output {
     const struct st_model *model;
     const struct st_adapter_spec *spec; /* its object's keys are written, and what PEFT needs beside them */
-    const char *base;                   /* base_model_name_or_path, where the object has none */
+    const char *base;                   /* base_model_name_or_path: what the adapter was trained beside */
     const char *dir;
     bool overwrite;
 };

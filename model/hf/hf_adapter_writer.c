@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char base_key[] = "base_model_name_or_path";
+
 struct st_hf_adapter_writer {
     struct st_hf_adapted *tensors; /* [count] */
     uint64_t *at;                  /* [count] offsets in the file */
@@ -70,8 +72,8 @@ static void put_missing(struct st_json_writer *w, const st_json *object, const s
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         if (is_missing(object, rows[i].key))
             st_json_put_string(w, rows[i].key, rows[i].value);
-    if (is_missing(object, "base_model_name_or_path"))
-        st_json_put_string(w, "base_model_name_or_path", base);
+    if (is_missing(object, base_key))
+        st_json_put_string(w, base_key, base);
     if (is_missing(object, "r"))
         st_json_put_u64(w, "r", ST_ADAPTER_RANK_DEFAULT);
     if (is_missing(object, "lora_alpha"))
@@ -87,7 +89,7 @@ static void put_missing(struct st_json_writer *w, const st_json *object, const s
 /* Keys of which put_missing() writes a value in place of null. */
 static bool has_value(const char *key)
 {
-    static const char *const keys[] = {"peft_type",  "task_type",      "bias",           "base_model_name_or_path", "r",
+    static const char *const keys[] = {"peft_type",  "task_type",      "bias",           base_key,        "r",
                                        "lora_alpha", "target_modules", "fan_in_fan_out", "inference_mode"};
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
@@ -96,7 +98,8 @@ static bool has_value(const char *key)
     return false;
 }
 
-/* Keys of the object stay as they are. */
+/* Keys of the object stay as they are, but for the base's name, which is that of the model that the adapter was trained beside,
+ * whatever other adapter the settings came from: loaders find the model by it. */
 static void put_config(FILE *file, const st_json *object, const struct st_model *m, const char *base)
 {
     struct st_json_writer w;
@@ -104,9 +107,14 @@ static void put_config(FILE *file, const st_json *object, const struct st_model 
     st_json_begin(&w, file);
     st_json_object_open(&w, NULL);
     put_missing(&w, object, m, base);
-    for (const st_json *n = st_json_first(object); n != NULL; n = st_json_next(n))
-        if (st_json_type(n) != ST_JSON_NULL || !has_value(st_json_name(n)))
+    for (const st_json *n = st_json_first(object); n != NULL; n = st_json_next(n)) {
+        if (st_json_type(n) == ST_JSON_NULL && has_value(st_json_name(n)))
+            continue;
+        if (strcmp(st_json_name(n), base_key) == 0)
+            st_json_put_string(&w, base_key, base);
+        else
             st_json_put_node(&w, st_json_name(n), n);
+    }
     st_json_object_close(&w);
     st_json_end_line(&w);
 }

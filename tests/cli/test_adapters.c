@@ -21,6 +21,8 @@
 #define TRAIN                                                                                                                    \
     "train --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --quiet --digest --model {w}/full --set "                 \
     "bf16.enabled=false "
+#define BESIDE_MERGED                                                                                                            \
+    "train --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --quiet --model {w}/merged --max-steps 1 "
 #define LORA "'strata.lora={\"r\":4,\"target_modules\":\"all-linear\",\"modules_to_save\":[\"ln_f\"]}'"
 
 static void run(const struct workplace *w, const char *command)
@@ -292,6 +294,35 @@ static void another_base_is_told(void **state)
     }
 }
 
+static void names_base(const struct workplace *w, const char *config, const char *base)
+{
+    static const char key[] = "\"base_model_name_or_path\":\"";
+    size_t bytes, length;
+    char *text = workplace_read(w, config, &bytes);
+    const char *name = strstr(text, key);
+
+    assert_non_null(name);
+    name += strlen(key);
+    length = strcspn(name, "\"");
+    if (length < strlen(base) || memcmp(name + length - strlen(base), base, strlen(base)) != 0)
+        fail_msg("%s has another base than %s: %s", config, base, text);
+    free(text);
+}
+
+/* The name is that of the run's own model, whatever adapter its settings came from. */
+static void an_adapter_names_what_it_was_trained_beside(void **state)
+{
+    const struct workplace *w = *state;
+
+    names_base(w, "adapter/adapter_config.json", "/full");
+    run(w, BESIDE_MERGED "--lora {w}/adapter/adapter_config.json --out {w}/renamed");
+    names_base(w, "renamed/adapter_config.json", "/merged");
+    run(w, BESIDE_MERGED "--adapter {w}/adapter --out {w}/renamed --overwrite --save {w}/renaming");
+    names_base(w, "renamed/adapter_config.json", "/merged");
+    run(w, "export {w}/renaming --out {w}/renamed --overwrite");
+    names_base(w, "renamed/adapter_config.json", "/merged");
+}
+
 /* {w}/full is a model in fp32. */
 static int setup(void **state)
 {
@@ -312,6 +343,7 @@ int main(void)
         cmocka_unit_test(merged_or_not_it_is_one_model),
         cmocka_unit_test(models_and_adapters_are_kept_apart),
         cmocka_unit_test(another_base_is_told),
+        cmocka_unit_test(an_adapter_names_what_it_was_trained_beside),
         cmocka_unit_test(a_run_that_has_ended_ends_at_once),
         cmocka_unit_test(a_run_of_another_adapter_is_refused),
         cmocka_unit_test(values_that_are_no_numbers_are_named),
