@@ -19,6 +19,7 @@ struct merging {
     struct st_adapter_spec *spec; /* the checkpoint's, like the next two */
     struct st_saved_adapter *saved;
     struct st_hf_adapted *tensors;
+    struct st_saved_base base; /* of a checkpoint's adapter, where the caller names none */
 };
 
 static bool progress(void *ctx, uint64_t done, uint64_t total)
@@ -91,6 +92,21 @@ static strata_status merge_checkpoint(struct merging *m, struct st_hf_merge *how
     return st_hf_merge(how);
 }
 
+/* What the checkpoint says; a preset's weights are in no directory. */
+static strata_status take_base(struct merging *m)
+{
+    const strata_status st = st_saved_base_find(&m->base, st_saved_began_with(&m->ck->manifest));
+
+    if (st == STRATA_OK && m->base.is_checkpoint)
+        return st_error(STRATA_E_INPUT,
+                        "%s: its run began with the weights of the checkpoint %s: strata export %s --out DIR writes them, and "
+                        "--model DIR names them here",
+                        m->ck->path, m->base.name, m->base.name);
+    if (st == STRATA_OK && m->ck->manifest.model_source[0] != '\0')
+        m->opts.model = m->base.name;
+    return st;
+}
+
 /* Whether the adapter is a directory of PEFT's; else it is a checkpoint, which may say what the base is. */
 static strata_status find_adapter(struct merging *m, bool *is_directory)
 {
@@ -111,8 +127,8 @@ static strata_status find_adapter(struct merging *m, bool *is_directory)
         if (m->spec == NULL)
             return st_error(STRATA_E_INPUT, "%s: its run trained no adapter (strata.lora): export it without --merge",
                             m->ck->path);
-        if (m->opts.model == NULL && m->ck->manifest.model_source[0] != '\0')
-            m->opts.model = m->ck->manifest.model_source;
+        if (m->opts.model == NULL && (st = take_base(m)) != STRATA_OK)
+            return st;
     }
     if (m->opts.model == NULL)
         return st_error(STRATA_E_INPUT, "%s: say which weights it is merged into: --model DIR", m->opts.adapter);

@@ -1,6 +1,7 @@
 /* api/door_checkpoint.c - strata/checkpoint.h: saving a run, and going on from what was saved. */
 #include "api/handles.h"
 #include "api/saved.h"
+#include "api/saved_adapter.h"
 #include "api/saver.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -102,7 +103,7 @@ strata_status strata_checkpoint_get_info(const struct strata_checkpoint *checkpo
         return st_error_missing(__func__, checkpoint == NULL ? "checkpoint" : "info");
     m = &checkpoint->checkpoint->manifest;
     i.path = checkpoint->checkpoint->path;
-    i.model = m->model_source[0] != '\0' ? m->model_source : m->model;
+    i.model = st_saved_began_with(m);
     i.config = m->config;
     i.steps = m->train.steps_applied;
     i.skipped_steps = m->train.steps_skipped;

@@ -201,12 +201,9 @@ static strata_status copy_adapted(struct reading *r, struct st_hf_adapter_writer
 static strata_status export_adapter(struct reading *r, const struct st_model *model, const struct st_adapter_spec *spec,
                                     const char *dir, bool overwrite)
 {
-    const struct st_manifest *m = &r->ck->manifest;
-    const struct st_hf_adapter_output output = {.model = model,
-                                                .spec = spec,
-                                                .base = m->model_source[0] != '\0' ? m->model_source : m->model,
-                                                .dir = dir,
-                                                .overwrite = overwrite};
+    struct st_saved_base base;
+    const struct st_hf_adapter_output output = {
+        .model = model, .spec = spec, .base = base.name, .dir = dir, .overwrite = overwrite};
     struct st_hf_adapter_writer *writer = NULL, *file;
     struct st_saved_adapter *saved = NULL;
     struct st_adapter_values values;
@@ -215,6 +212,8 @@ static strata_status export_adapter(struct reading *r, const struct st_model *mo
     uint32_t count;
     strata_status st = st_hf_adapter_output_check(dir, overwrite);
 
+    if (st == STRATA_OK)
+        st = st_saved_base_find(&base, st_saved_began_with(&r->ck->manifest));
     if (st == STRATA_OK && (st = st_hf_adapter_writer_open(&writer, &output)) == STRATA_OK)
         st = st_saved_adapter_open(&saved, r->ck);
     if (st == STRATA_OK) {

@@ -23,4 +23,17 @@ bool st_saved_has_nf4(const struct st_checkpoint *ck);
  *  @return E_INPUT: one differs, and is named; E_CORRUPT, E_NOMEM, E_IO */
 strata_status st_saved_base_check(const struct st_checkpoint *ck, const struct st_model *model, const char *dir);
 
+/* The weights that an adapter was trained beside. */
+struct st_saved_base {
+    char name[ST_PATH_MAX]; /* a directory or a preset's name, or a checkpoint */
+    bool is_checkpoint;     /* whose weights are in no directory yet */
+};
+/** Find them from what a run began with: a checkpoint of an adapter holds the very weights that its own run began with, any other
+ *  one weights of its own.  A checkpoint that is damaged or gone is not followed.
+ *  @param model  a preset's name, or a directory, which may be that of a checkpoint's small files
+ *  @return E_INVAL: a name is too long; E_NOMEM, E_IO */
+strata_status st_saved_base_find(struct st_saved_base *out, const char *model);
+/** What a manifest says that its run began with: a directory, or a preset's name. */
+const char *st_saved_began_with(const struct st_manifest *m);
+
 #endif

@@ -1,4 +1,5 @@
-/* api/saved_base.c - see api/saved_adapter.h: compares a model's weights with the frozen ones in a checkpoint.
+/* api/saved_base.c - see api/saved_adapter.h: finds the weights that an adapter was trained beside, and compares a model's with
+ * the frozen ones in a checkpoint.
  *
  * Of each tensor the first values are compared, rounded or quantised as a run does it when it loads them.  Other weights, trained
  * further or begun otherwise, differ nearly everywhere. */
@@ -6,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/system/file.h"
 #include "kernels/widen.h"
 #include "model/nf4.h"
 #include "offload/checkpoint/reader.h"
@@ -13,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SAMPLE 4096u /* values of a tensor; whole NF4 records */
+#define RUNS_MAX 64u   /* that began one with another's checkpoint */
+#define SAMPLE   4096u /* values of a tensor; whole NF4 records */
 
 struct comparing {
     const struct st_checkpoint *ck;
@@ -154,5 +157,49 @@ strata_status st_saved_base_check(const struct st_checkpoint *ck, const struct s
     st_hf_reader_close(weights);
     free(c.values);
     free(c.rounded);
+    return st;
+}
+
+/* --- its name --- */
+
+const char *st_saved_began_with(const struct st_manifest *m)
+{
+    return m->model_source[0] != '\0' ? m->model_source : m->model;
+}
+
+/* The checkpoint whose small files a directory holds; NULL: it is another directory, or the checkpoint cannot be read. */
+static strata_status checkpoint_of(struct st_checkpoint **out, const char *dir)
+{
+    char path[ST_PATH_MAX], manifest[ST_PATH_MAX];
+    bool there = false;
+    strata_status st;
+
+    *out = NULL;
+    if (strcmp(st_path_name(dir), ST_CHECKPOINT_MODEL) != 0)
+        return STRATA_OK;
+    if ((st = st_path_dir(path, dir)) != STRATA_OK || (st = st_path_join(manifest, path, ST_MANIFEST_NAME)) != STRATA_OK ||
+        (st = st_file_find(&there, manifest)) != STRATA_OK || !there)
+        return st;
+    st = st_checkpoint_open(out, path);
+    return st == STRATA_E_INPUT || st == STRATA_E_CORRUPT ? STRATA_OK : st;
+}
+
+strata_status st_saved_base_find(struct st_saved_base *out, const char *model)
+{
+    struct st_checkpoint *ck = NULL;
+    struct st_adapter_spec *spec;
+    strata_status st = st_path_copy(out->name, model);
+
+    out->is_checkpoint = false;
+    for (uint32_t i = 0; i < RUNS_MAX && st == STRATA_OK && !out->is_checkpoint; i++) {
+        if ((st = checkpoint_of(&ck, out->name)) != STRATA_OK || ck == NULL)
+            return st;
+        if ((st = st_saved_adapter_spec(&spec, ck)) == STRATA_OK) {
+            out->is_checkpoint = spec == NULL;
+            st = st_path_copy(out->name, spec == NULL ? ck->path : st_saved_began_with(&ck->manifest));
+            st_adapter_spec_destroy(spec);
+        }
+        st_checkpoint_close(ck);
+    }
     return st;
 }

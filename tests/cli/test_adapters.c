@@ -23,6 +23,8 @@
     "bf16.enabled=false "
 #define BESIDE_MERGED                                                                                                            \
     "train --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --quiet --model {w}/merged --max-steps 1 "
+#define BESIDE                                                                                                                   \
+    "train --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --quiet --max-steps 1 --set bf16.enabled=false --model "
 #define LORA "'strata.lora={\"r\":4,\"target_modules\":\"all-linear\",\"modules_to_save\":[\"ln_f\"]}'"
 
 static void run(const struct workplace *w, const char *command)
@@ -323,6 +325,36 @@ static void an_adapter_names_what_it_was_trained_beside(void **state)
     names_base(w, "renamed/adapter_config.json", "/merged");
 }
 
+/* An adapter's checkpoint holds the weights that its own run began with; other checkpoints hold weights of their own. */
+static void a_checkpoint_is_trained_on(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    run(w, BESIDE "{w}/save --save {w}/second --out {w}/of.second");
+    names_base(w, "of.second/adapter_config.json", "/full");
+    run(w, BESIDE "{w}/second --save {w}/third --out {w}/of.third");
+    names_base(w, "of.third/adapter_config.json", "/full");
+    run(w, "export {w}/third --out {w}/of.third --overwrite");
+    names_base(w, "of.third/adapter_config.json", "/full");
+    run(w, "export --merge {w}/third --out {w}/merged.third");
+    run(w, "export --merge --model {w}/full --adapter {w}/of.third --out {w}/merged.third2");
+    same(w, "merged.third/model.safetensors", "merged.third2/model.safetensors", true);
+    same(w, "merged.third/model.safetensors", "merged/model.safetensors", false);
+
+    run(w, BESIDE "{w}/full --save {w}/trained");
+    run(w, BESIDE "{w}/trained --set " LORA " --save {w}/fourth --out {w}/of.fourth");
+    names_base(w, "of.fourth/adapter_config.json", "/trained/step-00000001");
+    workplace_run(w, &p, "export --merge {w}/fourth --out {w}/merged.fourth");
+    assert_int_equal(p.code, 2);
+    if (strstr(p.err, "its run began with the weights of the checkpoint ") == NULL ||
+        strstr(p.err, "trained/step-00000001 --out DIR writes them, and --model DIR names them here") == NULL)
+        fail_msg("%s", p.err);
+    program_free(&p);
+    run(w, "export {w}/trained --out {w}/trained.model");
+    run(w, "export --merge {w}/fourth --model {w}/trained.model --out {w}/merged.fourth");
+}
+
 /* {w}/full is a model in fp32. */
 static int setup(void **state)
 {
@@ -344,6 +376,7 @@ int main(void)
         cmocka_unit_test(models_and_adapters_are_kept_apart),
         cmocka_unit_test(another_base_is_told),
         cmocka_unit_test(an_adapter_names_what_it_was_trained_beside),
+        cmocka_unit_test(a_checkpoint_is_trained_on),
         cmocka_unit_test(a_run_that_has_ended_ends_at_once),
         cmocka_unit_test(a_run_of_another_adapter_is_refused),
         cmocka_unit_test(values_that_are_no_numbers_are_named),
