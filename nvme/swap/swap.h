@@ -104,7 +104,7 @@ const struct st_stripe *st_swap_stripe(const struct st_swap *swap);
 strata_status st_swap_link(struct st_swap *swap, uint32_t volume, uint32_t dir, int to_dir_fd, const char *name, bool *crossed);
 /** Descriptor of that file, borrowed; opened for direct I/O where that works.  -1: fake. */
 int st_swap_fd(const struct st_swap *swap, uint32_t volume, uint32_t dir);
-/** Whether a set may be written: no checkpoint or other name shares its files. */
+/** Whether a set may be written: no checkpoint or other name shares its files, and nobody has locked them (flock) to read. */
 bool st_swap_reusable(const struct st_swap *swap, uint32_t set);
 /** Give a set new files, whose space is reserved; the volume keeps its number.  The old ones live on under the names that others
  *  gave them.  On failure the set holds what it held, is not reusable, and this can be tried again: E_NOSPC, E_IO, E_NOMEM. */

@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -78,13 +79,22 @@ static bool is_own(const struct st_swap *swap, uint32_t volume, uint32_t dir)
            file.st_ino == named.st_ino && file.st_dev == named.st_dev;
 }
 
+/* Whether no process reads the file: who opens a checkpoint's files locks them, and reads on when their name is gone. */
+static bool is_unread(int fd)
+{
+    if (st_fault_refuses("nvme.lock") || flock(fd, LOCK_EX | LOCK_NB) != 0)
+        return false;
+    (void)flock(fd, LOCK_UN);
+    return true;
+}
+
 bool st_swap_reusable(const struct st_swap *swap, uint32_t set)
 {
     const uint32_t volume = st_swap_volume(swap, ST_SPACE_SET, set);
     bool own = true;
 
     for (uint32_t i = 0; i < swap->stripe.dir_count && own && !swap->fake; i++)
-        own = is_own(swap, volume, i);
+        own = is_own(swap, volume, i) && is_unread(swap->volumes[volume].fds[i]);
     return own;
 }
 

@@ -10,8 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define LOOKS 8u /* at a directory whose checkpoints go while they are looked at */
 
 /* --- whether rows are those of a model --- */
 
@@ -77,6 +80,27 @@ strata_status st_checkpoint_check(const struct st_manifest *m, const struct st_e
 
 /* --- opening --- */
 
+/* Whether a checkpoint that was there is not any more. */
+static bool is_gone(const char *path)
+{
+    char manifest[ST_PATH_MAX];
+    bool there = true;
+
+    return st_path_join(manifest, path, ST_MANIFEST_NAME) == STRATA_OK && st_file_find(&there, manifest) == STRATA_OK && !there;
+}
+
+strata_status st_checkpoint_failed(const char *path, strata_status st)
+{
+    char sentence[1024];
+
+    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    if (st == STRATA_OK || st == STRATA_E_CANCELLED || !is_gone(path))
+        return st == STRATA_OK ? STRATA_OK : st_error(st, "%s", sentence);
+    return st_error(
+        STRATA_E_INPUT,
+        "%s: was removed while it was read, as a run that saves there does with its oldest (--keep): take a newer one", path);
+}
+
 static strata_status file_damaged(const char *path, const char *what)
 {
     return st_error(STRATA_E_CORRUPT, "%s: %s: this checkpoint is damaged", path, what);
@@ -139,8 +163,10 @@ strata_status st_checkpoint_open(struct st_checkpoint **out, const char *path)
     if (st == STRATA_OK)
         st = check_sizes(ck);
     if (st != STRATA_OK) {
+        const bool begun = ck->path[0] != '\0';
+
         st_checkpoint_close(ck);
-        return st;
+        return begun ? st_checkpoint_failed(path, st) : st;
     }
     *out = ck;
     return STRATA_OK;
@@ -155,10 +181,11 @@ void st_checkpoint_close(struct st_checkpoint *ck)
     free(ck);
 }
 
-/* The newest of the first `count` of a list. */
+/* The newest of the first `count` of a list.  *gone: one that was listed is not there any more. */
 static strata_status open_newest(struct st_checkpoint **out, const char *save, const struct st_store_list *list, uint32_t count,
-                                 void (*skipped)(void *ctx, const char *path, const char *sentence), void *ctx)
+                                 bool *gone, void (*skipped)(void *ctx, const char *path, const char *sentence), void *ctx)
 {
+    *gone = false;
     for (uint32_t i = count; i > 0; i--) {
         char path[ST_PATH_MAX], name[ST_STORE_NAME_BYTES];
         strata_status st;
@@ -169,7 +196,8 @@ static strata_status open_newest(struct st_checkpoint **out, const char *save, c
             st = st_checkpoint_open(out, path);
         if (st == STRATA_OK || st == STRATA_E_NOMEM)
             return st;
-        if (skipped != NULL)
+        *gone = *gone || is_gone(path);
+        if (skipped != NULL && !*gone)
             skipped(ctx, path, strata_last_error());
     }
     return count > 0 ? st_error(STRATA_E_CORRUPT, "%s: none of its checkpoints opens", save)
@@ -179,13 +207,17 @@ static strata_status open_newest(struct st_checkpoint **out, const char *save, c
 strata_status st_checkpoint_newest(struct st_checkpoint **out, const char *save,
                                    void (*skipped)(void *ctx, const char *path, const char *sentence), void *ctx)
 {
-    struct st_store_list list;
-    strata_status st = st_store_list(&list, save);
+    strata_status st = STRATA_E_INPUT;
+    bool gone = true;
 
-    if (st != STRATA_OK)
-        return st;
-    st = open_newest(out, save, &list, list.count, skipped, ctx);
-    free(list.steps);
+    for (uint32_t look = 0; look < LOOKS && gone && st != STRATA_OK; look++) { /* a live run has a newer one by then */
+        struct st_store_list list;
+
+        if ((st = st_store_list(&list, save)) != STRATA_OK)
+            return st;
+        st = open_newest(out, save, &list, list.count, &gone, skipped, ctx);
+        free(list.steps);
+    }
     return st;
 }
 
@@ -195,6 +227,7 @@ strata_status st_checkpoint_older(struct st_checkpoint **out, const char *path)
     char save[ST_PATH_MAX];
     uint32_t older = 0;
     uint64_t step;
+    bool gone;
     strata_status st;
 
     if (!st_store_step(st_path_name(path), &step))
@@ -203,7 +236,7 @@ strata_status st_checkpoint_older(struct st_checkpoint **out, const char *path)
         return st;
     while (older < list.count && list.steps[older] < step)
         older++;
-    st = open_newest(out, save, &list, older, NULL, NULL);
+    st = open_newest(out, save, &list, older, &gone, NULL, NULL);
     free(list.steps);
     return st;
 }
@@ -274,6 +307,8 @@ static strata_status open_file(struct st_checkpoint_volume *v, uint32_t i, const
 
     if (st != STRATA_OK || (st = st_file_open(&v->files[i].fd, &identity, v->paths[i], STRATA_E_CORRUPT)) != STRATA_OK)
         return st;
+    if (!st_fault_refuses("checkpoint.lock")) /* who cannot lock is not waited for: st_swap_reusable() */
+        (void)flock(v->files[i].fd, LOCK_SH | LOCK_NB);
     st_direct_enable(&direct, v->files[i].fd);
     v->direct = v->direct && direct.works;
     return STRATA_OK;
@@ -302,9 +337,10 @@ strata_status st_checkpoint_volume_open(struct st_checkpoint_volume *out, const 
         out->files[out->count] = (struct st_volume_file){.path = out->paths[out->count], .fd = -1};
         st = open_file(out, out->count, ck, st_manifest_file(m, space, first + out->count));
     }
-    if (st != STRATA_OK)
-        st_checkpoint_volume_close(out);
-    return st;
+    if (st == STRATA_OK)
+        return STRATA_OK;
+    st_checkpoint_volume_close(out);
+    return st_checkpoint_failed(ck->path, st);
 }
 
 void st_checkpoint_volume_close(struct st_checkpoint_volume *v)

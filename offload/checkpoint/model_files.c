@@ -88,7 +88,7 @@ strata_status st_model_files_check(const struct st_checkpoint *ck)
         return STRATA_OK;
     if ((st = st_path_join(dir, ck->path, ST_CHECKPOINT_MODEL)) != STRATA_OK ||
         (st = st_model_files_digest(digest, dir)) != STRATA_OK)
-        return st;
+        return st_checkpoint_failed(ck->path, st);
     if (strcmp(digest, ck->manifest.model_files) == 0)
         return STRATA_OK;
     return st_error(STRATA_E_CORRUPT,

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -162,11 +163,16 @@ static void only_sets_of_ones_own_are_reusable(void **state)
 {
     struct st_swap *swap = sets_open("threads");
     bool crossed;
+    int reader;
 
     (void)state;
     assert_int_equal(sets_link(swap, 2, &crossed), STRATA_OK);
     assert_false(st_swap_reusable(swap, 0));
+    reader = openat(swap->parts[1].run.dir_fd, "set-0-1", O_RDONLY | O_CLOEXEC);
+    assert_true(reader >= 0 && flock(reader, LOCK_SH) == 0);
     sets_empty_checkpoint();
+    assert_false(st_swap_reusable(swap, 0)); /* who began to read the checkpoint reads on */
+    close(reader);
     assert_true(st_swap_reusable(swap, 0));
     assert_int_equal(sets_link(swap, 2, &crossed), STRATA_OK);
     assert_int_equal(unlinkat(swap->parts[1].run.dir_fd, "set-0-1", 0), 0); /* one link is left, the checkpoint's */

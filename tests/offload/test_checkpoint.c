@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -67,6 +68,43 @@ static void a_whole_one_opens(void **state)
     ck = opened(step_1);
     assert_int_equal(ck->manifest.step, 100);
     assert_int_equal(ck->extents.row_count, 2 * 4 + 3 + 1);
+    st_checkpoint_close(ck);
+}
+
+/* Whoever writes to files that have lost their name finds them locked while they are read. */
+static void files_are_locked_while_they_are_open(void **state)
+{
+    struct st_checkpoint_volume set;
+    struct st_checkpoint *ck;
+    int fd;
+
+    (void)state;
+    make(step_1);
+    ck = opened(step_1);
+    fd = open(scratch_path("save/step-00000001/set.1"), O_RDONLY | O_CLOEXEC);
+    assert_ok(st_checkpoint_volume_open(&set, ck, ST_SPACE_SET, ST_CHECKPOINT_PARTS));
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), -1);
+    st_checkpoint_volume_close(&set);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    close(fd);
+    st_checkpoint_close(ck);
+}
+
+/* A live run removes its oldest: who reads that is told so, and not that it is damaged. */
+static void one_that_goes_meanwhile_is_not_damaged(void **state)
+{
+    struct st_checkpoint_volume set;
+    struct st_checkpoint *ck;
+
+    (void)state;
+    make(step_1);
+    ck = opened(step_1);
+    assert_int_equal(unlink(scratch_path("save/step-00000001/set.0")), 0);
+    assert_refused(st_checkpoint_volume_open(&set, ck, ST_SPACE_SET, ST_CHECKPOINT_PARTS), STRATA_E_CORRUPT, "set.0");
+    assert_int_equal(rename(scratch_path(step_1), scratch_path("gone")), 0);
+    assert_refused(st_checkpoint_volume_open(&set, ck, ST_SPACE_SET, ST_CHECKPOINT_PARTS), STRATA_E_INPUT,
+                   "step-00000001: was removed while it was read");
+    assert_refused(st_model_files_check(ck), STRATA_E_INPUT, "was removed while it was read");
     st_checkpoint_close(ck);
 }
 
@@ -429,6 +467,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_whole_one_opens, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(files_are_locked_while_they_are_open, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(one_that_goes_meanwhile_is_not_damaged, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(what_is_missing_or_cut_is_named, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(each_small_file_counts, scratch_begin, scratch_end),
         cmocka_unit_test(rows_must_be_those_of_the_model),
