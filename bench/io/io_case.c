@@ -3,6 +3,7 @@
 #include "bench/bench_setup.h"
 #include "core/base/error.h"
 #include "core/base/size.h"
+#include "nvme/method/io_method.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -111,6 +112,18 @@ static strata_status resolve(struct lists *l, const struct bench_io_opts *opts)
     return st == STRATA_OK ? check_sizes(l) : st;
 }
 
+/* One queue holds the requests of all directories. */
+static strata_status check_queue(uint64_t depth, uint32_t dirs)
+{
+    const uint64_t most = ST_IO_DEPTH_MAX / dirs;
+
+    return depth <= most ? STRATA_OK
+                         : st_error(STRATA_E_INVAL,
+                                    "--depth: %" PRIu64 " on each of %u directories is %" PRIu64
+                                    " requests, of at most %u: give %" PRIu64 " or fewer",
+                                    depth, dirs, depth * dirs, ST_IO_DEPTH_MAX, most);
+}
+
 static uint64_t largest(const uint64_t *values, uint32_t count)
 {
     uint64_t most = 0;
@@ -161,6 +174,8 @@ strata_status io_rows_create(struct io_rows *rows, const struct bench_io_opts *o
         return st;
     if (opts->dir_count == 0 || opts->dir_count > IO_DIRS_MAX)
         return st_error(STRATA_E_INVAL, "bench io takes 1 to %u directories", IO_DIRS_MAX);
+    if ((st = check_queue(largest(l.depths, l.depth_count), opts->dir_count)) != STRATA_OK)
+        return st;
     block = largest(l.blocks, l.block_count);
     rows->bytes = (opts->bytes > 0 ? opts->bytes : BYTES_DEFAULT) / IO_ALIGN * IO_ALIGN;
     if (rows->bytes < 2 * block)
