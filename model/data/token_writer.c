@@ -10,9 +10,11 @@
 #include "model/data/tokens.h"
 #include "model/data/tokens_file_internal.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define BLOCK_BYTES 65536u
 #define TOKENS_MAX  INT32_MAX /* the header's count is an int32 */
@@ -47,6 +49,20 @@ strata_status st_token_writer_check_apart(const char *path, const char *input)
     return st;
 }
 
+/* X.bin.meta of another X.bin: beside this one it would be taken for its own.  It goes last: a new X.bin with the old one is
+ * refused, the old one without it would be trained differently. */
+static strata_status remove_other_meta(const struct st_token_writer *w)
+{
+    char name[ST_PATH_MAX];
+    const strata_status st = st_tokens_meta_path(name, w->bin.path);
+
+    if (st != STRATA_OK)
+        return st;
+    if ((st_fault_refuses("token_writer.unlink") || unlink(name) != 0) && errno != ENOENT)
+        return st_error_errno(errno, "%s: it belongs to the file that was replaced, and cannot be removed", name);
+    return STRATA_OK;
+}
+
 strata_status st_token_writer_create(struct st_token_writer **out, const char *path, const struct st_token_writer_opts *opts)
 {
     struct st_token_writer *w = st_fault("token_writer.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*w));
@@ -64,8 +80,7 @@ strata_status st_token_writer_create(struct st_token_writer **out, const char *p
     if (st == STRATA_OK && (st = st_tokens_meta_path(name, path)) == STRATA_OK &&
         (st = st_new_file_create(&w->bin, path, flags)) == STRATA_OK) {
         w->bin_open = true;
-        if (!opts->bare)
-            st = st_new_file_create(&w->meta, name, flags);
+        st = opts->bare ? st_new_file_check(name, opts->overwrite) : st_new_file_create(&w->meta, name, flags);
         w->meta_open = st == STRATA_OK && !opts->bare;
     }
     if (opts->origin != NULL)
@@ -265,6 +280,9 @@ static strata_status finish(struct st_token_writer *const w[], const uint64_t so
         st = w[0]->opts.origin->confirm(w[0]->opts.origin->context);
     if (st == STRATA_OK) /* what is to be kept replaces nothing that is any good; other ids beside an old file have a checksum */
         st = st_new_file_commit_all(files, file_count, !w[0]->opts.overwrite);
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
+        if (w[i]->opts.bare && w[i]->opts.overwrite)
+            st = remove_other_meta(w[i]);
     for (uint32_t i = 0; i < count; i++) {
         if (st == STRATA_OK)
             w[i]->bin_open = w[i]->meta_open = false;

@@ -526,6 +526,29 @@ static void one_failure_at_a_time(void **state)
     scratch_close();
 }
 
+/* What lay beside the file that was replaced would be taken for the new one's. */
+static void the_meta_file_of_what_is_replaced_goes(void **state)
+{
+    enum { BYTES = 40000 };
+    char *text = malloc(BYTES);
+    const char *source;
+
+    (void)state;
+    scratch_open();
+    source = scratch_path("text");
+    memset(text, 'a', BYTES);
+    write_file(source, text, BYTES);
+    scratch_put("x.bin.meta", "another's");
+    assert_refused(st_tokens_from_text(NULL, &source, 1, scratch_path("x.bin"), 0.5, false, NULL), STRATA_E_INPUT,
+                   "x.bin.meta: exists already");
+    scratch_holds("x.bin.meta", "another's");
+    scratch_put("x.heldout.bin.meta", "another's");
+    assert_ok(st_tokens_from_text(NULL, &source, 1, scratch_path("x.bin"), 0.5, true, NULL));
+    assert_int_equal(scratch_entries(scratch_dir, NULL), 3); /* the text and two token files */
+    scratch_close();
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -546,6 +569,7 @@ int main(void)
         cmocka_unit_test(names_that_are_taken),
         cmocka_unit_test(no_tokens_is_no_file),
         cmocka_unit_test(one_failure_at_a_time),
+        cmocka_unit_test(the_meta_file_of_what_is_replaced_goes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
