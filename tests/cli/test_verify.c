@@ -19,6 +19,8 @@
 
 #include <cmocka.h>
 
+#define SWAP_MARK "strata swap lock 1\n"
+
 /* {w}/save with two checkpoints; each test has its own. */
 static int setup(void **state)
 {
@@ -215,7 +217,8 @@ static void leftovers_are_listed_and_swept(void **state)
     says(*state, "verify {w}/save --sweep --json", 0, "{\"pool\":[],\"removed\":0,\"ok\":true}", "");
     says(*state, "verify {w}/nothing --pool", 2, "", "nothing");
     assert_int_equal(workplace_entries(*state, "save"), 2);
-    workplace_make_dir(*state, "nvme/strata-0123456789abcdef"); /* of a swap, whose owner died before it marked it */
+    workplace_make_dir(*state, "nvme/strata-0123456789abcdef");
+    workplace_write(*state, "nvme/strata-0123456789abcdef/lock", SWAP_MARK, strlen(SWAP_MARK)); /* whose owner died */
     says(*state, "verify {w}/nvme --pool", 0, "nvme/strata-0123456789abcdef: left by a run that died", "");
     says(*state, "verify {w}/nvme --sweep", 0, "removed what 1 dead run left\n", "");
     assert_int_equal(workplace_entries(*state, "nvme"), 0);
