@@ -355,11 +355,12 @@ strata_status st_engine_step_saving(struct st_engine *eng, const int32_t *tokens
     saved->status = st_engine_save_base(eng);
     if ((st = run_step(eng, saved->status == STRATA_OK ? ST_PHASE_BODY_SAVE : ST_PHASE_BODY, result)) != STRATA_OK)
         return st;
-    if (!st_program_gated(eng->program))
-        *saved->train = eng->train;
-    saved->train->overflowed_host = eng->train.overflowed_host; /* by the update that the step made */
     if (saved->status == STRATA_OK)
         saved->status = st_engine_save_ended(eng, saved->extents);
+    if (!st_program_gated(eng->program))
+        *saved->train = eng->train;
+    else /* by the update that the step made, which it alone has told of */
+        saved->train->overflowed_host = saved->train->overflowed_seen + eng->result.weights_overflowed;
     return STRATA_OK;
 }
 

@@ -249,6 +249,8 @@ static inline bool st_chunk_has_plane(const struct st_program *program, const st
 /* engine_load.c: what a load and a resumed run share.  What the device keeps beside the model: the layers' constants and the
  * count of overflows. */
 strata_status st_engine_load_constants(struct st_engine *eng);
+/* The device's count of overflows becomes part of the run's state, which a checkpoint has. */
+strata_status st_engine_take_overflows(struct st_engine *eng);
 /* Zero what of a slot for a page's shard belongs to no chunk. */
 void st_engine_zero_gaps(const struct st_engine *eng, uint32_t p, unsigned char *slot);
 /* Bring a shard's weights, which are on the host, to their page's place on the device. */

@@ -328,12 +328,30 @@ static strata_status load_page(struct load *l, uint32_t p)
     return st_ring_start_page(&l->weights, eng, ST_IO_WRITE, p);
 }
 
-strata_status st_engine_load_constants(struct st_engine *eng)
+static strata_status zero_overflows(struct st_engine *eng)
 {
-    const uint64_t bytes = eng->program->workload.constants_bytes, none = 0;
-    const strata_status st = st_engine_put(eng, st_engine_pointer(eng, eng->program->at.overflows_device), &none, sizeof(none));
+    const uint64_t none = 0;
 
     memcpy(st_engine_pointer(eng, eng->program->at.overflows_host), &none, sizeof(none));
+    return st_engine_put(eng, st_engine_pointer(eng, eng->program->at.overflows_device), &none, sizeof(none));
+}
+
+strata_status st_engine_take_overflows(struct st_engine *eng)
+{
+    uint64_t count;
+    const strata_status st = st_engine_get(eng, &count, st_engine_pointer(eng, eng->program->at.overflows_device), sizeof(count));
+
+    if (st != STRATA_OK)
+        return st;
+    eng->train.overflowed_host += count;
+    return zero_overflows(eng);
+}
+
+strata_status st_engine_load_constants(struct st_engine *eng)
+{
+    const uint64_t bytes = eng->program->workload.constants_bytes;
+    const strata_status st = zero_overflows(eng);
+
     if (st != STRATA_OK || bytes == 0)
         return st;
     return st_engine_put(eng, st_engine_pointer(eng, eng->program->at.constants), eng->compute.constants, bytes);

@@ -337,6 +337,11 @@ static void take_train(struct st_engine *eng, const struct st_resume_opts *opts)
         st_loss_scaler_resume(&scaler, &opts->train->scaler);
     eng->train = *opts->train;
     eng->train.scaler = scaler;
+    /* What no step has told of yet; where ranks add their counts up, the first has it. */
+    eng->train.overflowed_host = 0;
+    eng->train.overflowed_seen = 0;
+    if ((eng->program->stage == 0 || eng->program->rank == 0) && opts->train->overflowed_host > opts->train->overflowed_seen)
+        eng->train.overflowed_host = opts->train->overflowed_host - opts->train->overflowed_seen;
 }
 
 static strata_status resume_all(struct st_engine *eng, const struct st_resume_opts *opts)

@@ -238,6 +238,8 @@ strata_status st_engine_save(struct st_engine *eng, struct st_extents *out)
 
     assert(eng->program->sets > 0);
     if (st == STRATA_OK)
+        st = st_engine_take_overflows(eng);
+    if (st == STRATA_OK)
         st = save_memory(eng, false);
     return st != STRATA_OK ? st : list_extents(eng, out);
 }
@@ -254,6 +256,8 @@ strata_status st_engine_save_ended(struct st_engine *eng, struct st_extents *out
 
     if (st == STRATA_OK)
         st = st_engine_apart(eng);
+    if (st == STRATA_OK && !st_program_gated(eng->program)) /* of a gated one the step itself tells */
+        st = st_engine_take_overflows(eng);
     return st != STRATA_OK ? st : list_extents(eng, out);
 }
 

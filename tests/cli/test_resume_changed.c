@@ -102,14 +102,13 @@ static void changes_are_allowed_noticed_or_refused(void **state)
     assert_int_equal(wrong, 0);
 }
 
-/* Loss scales of the steps of a run, each with a blank behind it. */
-static void scales_of(const struct workplace *w, const char *command, char out[256])
+/* A number of each step of a run, with a blank behind it. */
+static void numbers_of(const struct workplace *w, const char *key, const char *command, char out[256])
 {
-    static const char key[] = "\"loss_scale\":";
     struct program p;
     size_t length = 0;
 
-    workplace_run_ok(w, &p, command);
+    workplace_run(w, &p, command); /* which may diverge */
     out[0] = '\0';
     for (const char *at = strstr(p.out, "\n{\"step\":"); at != NULL; at = strstr(at + 1, "\n{\"step\":")) {
         const char *scale = strstr(at, key);
@@ -146,11 +145,40 @@ static void other_loss_scaling_holds(void **state)
     program_free(&p);
     for (size_t i = 0; i < COUNT(changed); i++) {
         snprintf(command, sizeof(command), FP16 " --resume {w}/a %s", changed[i].power, "6", changed[i].options);
-        scales_of(w, command, scales);
+        numbers_of(w, "\"loss_scale\":", command, scales);
         if (strcmp(scales, changed[i].scales) != 0)
             fail_msg("%s: %s", command, scales);
     }
     workplace_remove(w, "a");
+#undef FP16
+}
+
+/* A step tells of the weights that the update before it has made infinite, also where that is the checkpoint's; once. */
+static void overflows_are_told_once(void **state)
+{
+#define FP16                                                                                                                     \
+    "train --model nano --machine {w}/machine.json --json " DATA "--micro-batch 2 --set bf16.enabled=false "                     \
+    "--set fp16.enabled=true --set fp16.initial_scale_power=8 --set gradient_clipping=0 --set strata.max_skipped=0 "             \
+    "--lr 1000 --set optimizer.params.weight_decay=1000 --set strata.update=%s "
+    static const char *const updates[] = {"gated", "serial"};
+    const struct workplace *w = *state;
+    char command[1024], never_ended[256], is[256];
+
+    for (size_t i = 0; i < COUNT(updates); i++) {
+        snprintf(command, sizeof(command), FP16 "--max-steps 4 --save {w}/a --save-every 1 --keep 4", updates[i]);
+        numbers_of(w, "\"weights_overflowed\":", command, never_ended);
+        assert_true(strncmp(never_ended, "0 ", 2) == 0 && strncmp(never_ended, "0 0 ", 4) != 0);
+        for (int step = 1; step <= 2; step++) {
+            const char *rest = never_ended;
+
+            for (int k = 0; k < step; k++)
+                rest = strchr(rest, ' ') + 1;
+            snprintf(command, sizeof(command), FP16 "--max-steps 4 --resume {w}/a/step-0000000%d", updates[i], step);
+            numbers_of(w, "\"weights_overflowed\":", command, is);
+            assert_string_equal(is, rest);
+        }
+        workplace_remove(w, "a");
+    }
 #undef FP16
 }
 
@@ -248,11 +276,9 @@ static void another_models_tensor_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_loss_scaling_holds),
-        cmocka_unit_test(changed_texts_are_refused_by_name),
-        cmocka_unit_test(a_text_of_bytes_is_one_data),
-        cmocka_unit_test(another_models_tensor_is_named),
-        cmocka_unit_test(changes_are_allowed_noticed_or_refused),
+        cmocka_unit_test(other_loss_scaling_holds),          cmocka_unit_test(overflows_are_told_once),
+        cmocka_unit_test(changed_texts_are_refused_by_name), cmocka_unit_test(a_text_of_bytes_is_one_data),
+        cmocka_unit_test(another_models_tensor_is_named),    cmocka_unit_test(changes_are_allowed_noticed_or_refused),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
