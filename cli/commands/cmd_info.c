@@ -450,16 +450,12 @@ static void print_json(const struct info *s, const struct cli_args *args)
 /* --- measuring --- */
 
 /* Directories come from --nvme here, so that a disk can be measured without configuring a tier. */
-static strata_status take_dirs(struct st_machine_opts *opts, const struct cli_list *dirs)
+static void take_dirs(struct st_machine_opts *opts, const struct cli_list *dirs)
 {
     assert(dirs->count <= ST_CONFIG_DIRS_MAX); /* they are the configuration's, too */
-    for (uint32_t i = 0; i < dirs->count; i++) {
-        if (strlen(dirs->items[i]) >= ST_CONFIG_PATH_MAX)
-            return st_error(STRATA_E_INVAL, "--nvme: a name longer than %u bytes", ST_CONFIG_PATH_MAX);
+    for (uint32_t i = 0; i < dirs->count; i++)
         opts->nvme.dirs[i] = dirs->items[i];
-        opts->nvme.dir_count = i + 1;
-    }
-    return STRATA_OK;
+    opts->nvme.dir_count = dirs->count;
 }
 
 /* Ranks are there for their links alone: the first one goes on by itself. */
@@ -498,8 +494,7 @@ static strata_status measure(struct info *s, const struct cli_args *args)
     st_config_machine_opts(&opts, &s->config);
     opts.topology = s->topology;
     opts.device = s->device;
-    if (st == STRATA_OK)
-        st = take_dirs(&opts, &args->nvme);
+    take_dirs(&opts, &args->nvme);
     if (st == STRATA_OK)
         st = cli_run_model(&s->run);
     if (st == STRATA_OK)

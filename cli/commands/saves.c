@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 /* The level of a warning that all ranks have: rank 0 gives it. */
 static enum st_log_level for_all(const struct cli_saves *s)
@@ -100,20 +102,36 @@ static strata_status agree(struct cli_saves *s, strata_status st, const char *di
     return st != STRATA_OK ? st_error(st, "%s", c.sentence) : told;
 }
 
+/* When a checkpoint was made; false: it is not there. */
+static bool made_at(struct timespec *out, const char *checkpoint)
+{
+    char path[ST_PATH_MAX];
+    struct st_file_identity manifest;
+    int fd;
+
+    if (st_path_join(path, checkpoint, "manifest.json") != STRATA_OK ||
+        st_file_open(&fd, &manifest, path, STRATA_E_INPUT) != STRATA_OK)
+        return false;
+    close(fd);
+    *out = manifest.modified;
+    return true;
+}
+
 /* A run that went back has made SAVE's newest checkpoint, and those of later steps are of the attempt that it left: which of
- * them is wanted the user alone knows. */
+ * them is wanted the user alone knows.  `latest` may also be that of a run that was killed before it wrote the next name. */
 static void tell_of_latest(const struct cli_saves *s)
 {
     const char *slash = strrchr(s->was.path, '/'), *taken = slash != NULL ? slash + 1 : s->was.path;
     char path[ST_PATH_MAX], other[ST_PATH_MAX], *latest;
-    bool there = false;
+    struct timespec before, after;
     uint64_t bytes;
 
     if (st_path_join(path, s->dir, "latest") != STRATA_OK || st_file_read_text(&latest, &bytes, path, 256) != STRATA_OK)
         return; /* it is for people */
     latest[strcspn(latest, "\n")] = '\0';
     if (strcmp(latest, taken) < 0 && latest[0] != '\0' && st_path_join(other, s->dir, latest) == STRATA_OK &&
-        st_file_find(&there, other) == STRATA_OK && there)
+        made_at(&before, s->was.path) && made_at(&after, other) &&
+        (after.tv_sec > before.tv_sec || (after.tv_sec == before.tv_sec && after.tv_nsec > before.tv_nsec)))
         st_log(ST_LOG_WARN,
                "--resume auto takes %s, the one of the most steps, but %s names %s: a run that went back made that one after it; "
                "--resume %s --overwrite goes on from there",

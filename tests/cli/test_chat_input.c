@@ -114,7 +114,7 @@ static void names_may_be_too_long(void **state)
         {"train --model nano --data {w}/good.bin --max-steps 1 --seq-len 32 --nvme", 250, 20,
          "--nvme: the directories' names are longer than 4096 bytes together"},
         {"train --model nano --data {w}/good.bin --max-steps 1 --seq-len 32 --master-addr", 300, 1, "--master-addr: more than "},
-        {"info --measure --nvme", 3000, 1, "--nvme: a name longer than "},
+        {"info --measure --nvme", 3000, 1, "strata.nvme: a directory's name has 3000 bytes"},
     };
     const struct workplace *w = *state;
 
