@@ -268,7 +268,8 @@ strata_status strata_engine_load(struct strata_engine *engine)
         return st;
     st = load(engine);
     engine->loaded = st == STRATA_OK;
-    engine->lr_set = false;                       /* a new run has the configuration's schedule */
+    engine->lr_set = false;                       /* a new run has the configuration's schedule, */
+    engine->cached = 0;                           /* and a sequence without tokens */
     st_handle_close_weights(engine->plan->model); /* its files are no longer needed */
     st_handle_leave(engine);
     return st;
@@ -420,6 +421,9 @@ static strata_status check_forward(const struct strata_engine *engine, const int
     if (count == 0 || count > m->seq || (uint64_t)position + count > m->context)
         return st_error(STRATA_E_INVAL, "%s: %u tokens at position %u: 1 to %u at a time and %u in all are possible", name, count,
                         position, m->seq, m->context);
+    if (position > engine->cached)
+        return st_error(STRATA_E_INVAL, "%s: a token at position %u, and the sequence has %u: those before it come first", name,
+                        position, engine->cached);
     return STRATA_OK;
 }
 
@@ -433,6 +437,8 @@ strata_status strata_engine_forward(struct strata_engine *engine, const int32_t 
     st = check_forward(engine, tokens, count, position, logits);
     if (st == STRATA_OK)
         st = st_engine_forward(engine->engine, tokens, count, position, logits);
+    if (st == STRATA_OK)
+        engine->cached = position + count; /* what came from there on is forgotten */
     st_handle_leave(engine);
     return st;
 }

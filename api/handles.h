@@ -111,6 +111,7 @@ struct strata_engine {
     struct st_resumed *resumed; /* the checkpoint that it adopted; NULL: none */
     bool lr_set;                /* the caller's learning rate counts, not the schedule's */
     double lr;
+    uint32_t cached; /* tokens that the sequence of strata_engine_forward() has */
 };
 
 struct strata_data {

@@ -220,7 +220,8 @@ STRATA_API strata_status strata_engine_eval_data(struct strata_engine *engine, c
  *                  forgotten
  * @param logits    [vocab] f32, out: of the token after the last one
  *
- * @return STRATA_E_INVAL  an argument is NULL or out of range, nothing is loaded, or the model was opened for another use:
+ * @return STRATA_E_INVAL  an argument is NULL or out of range, a token before the position has not been given since
+ *                         strata_engine_load() or is forgotten, nothing is loaded, or the model was opened for another use:
  *                         nothing has run
  *         STRATA_E_INPUT  a token outside the vocabulary: nothing has run
  *         otherwise as strata_engine_step()

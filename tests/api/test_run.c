@@ -296,6 +296,31 @@ static void a_conversation_goes_back(void **state)
     run_close(&r);
 }
 
+/* A token after a gap, one that was forgotten, and those of the run before are not what the cache is made of. */
+static void a_position_follows_what_was_given(void **state)
+{
+    struct run r = {.use = STRATA_USE_GENERATE, .cache_tokens = 40};
+    const int32_t ids[] = {1, 2, 3, 4, 5, 6}, beyond = 256;
+    float logits[256], again[256];
+
+    (void)state;
+    assert_ok(run_open(&r, NULL));
+    assert_ok(run_start(&r));
+    for (int loads = 0; loads < 2; loads++) {
+        assert_refused(strata_engine_forward(r.engine, ids, 1, 1, logits), "at position 1, and the sequence has 0");
+        assert_ok(strata_engine_forward(r.engine, ids, 4, 0, logits));
+        assert_refused(strata_engine_forward(r.engine, ids + 5, 1, 5, logits), "at position 5, and the sequence has 4");
+        assert_ok(strata_engine_forward(r.engine, ids + 4, 1, 4, logits));
+        assert_ok(strata_engine_forward(r.engine, ids + 2, 1, 2, again)); /* 3 and 4 are forgotten */
+        assert_refused(strata_engine_forward(r.engine, ids + 4, 1, 4, again), "at position 4, and the sequence has 3");
+        assert_status(strata_engine_forward(r.engine, &beyond, 1, 0, again), STRATA_E_INPUT, "it changes nothing");
+        assert_ok(strata_engine_forward(r.engine, ids + 3, 2, 3, again));
+        assert_memory_equal(logits, again, sizeof(logits));
+        assert_ok(strata_engine_load(r.engine));
+    }
+    run_close(&r);
+}
+
 /* --- ending early --- */
 
 struct watch {
@@ -427,6 +452,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_schedule_is_the_configurations, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(generation_goes_forward, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_conversation_goes_back, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_position_follows_what_was_given, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(progress_ends_work, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_cancel_ends_the_engine, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(another_thread_cancels, scratch_create, scratch_remove),
