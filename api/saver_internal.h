@@ -1,0 +1,74 @@
+/* api/saver_internal.h - the contents of a saver, for the files api/saver*.c. */
+#ifndef API_SAVER_INTERNAL_H
+#define API_SAVER_INTERNAL_H
+
+#include "api/saver.h"
+
+#include "offload/checkpoint/store.h"
+
+/* Ranks make a checkpoint together, round by round; what ends one they tell each other between steps. */
+enum st_save_round {
+    ST_SAVE_ROUND_NONE,
+    ST_SAVE_ROUND_PARTS, /* every rank makes its part; at stage 0 rank 0 makes the whole */
+    ST_SAVE_ROUND_JOIN,  /* rank 0 makes the checkpoint of the parts */
+};
+
+/* What a rank says before the first round, */
+struct st_save_offer {
+    int32_t status;
+    char sentence[512], dir[ST_PATH_MAX]; /* dir: rank 0's, for the parts */
+    struct st_stripe stripe;
+};
+/* and in each. */
+struct st_save_ballot {
+    int32_t status;
+    bool ended, committed;
+    char sentence[512];
+};
+
+struct st_saver {
+    char save[ST_PATH_MAX], path[ST_PATH_MAX], run[17]; /* path: of the last checkpoint */
+    const struct st_model *model;
+    const char *source;    /* the directory that the model came from; NULL: a preset */
+    const char *tokenizer; /* in place of its own; NULL: that */
+    uint32_t keep;
+    bool overwrite, made;           /* made: the directory was */
+    struct st_committer *committer; /* NULL: there is no engine yet */
+    uint64_t steps;                 /* applied and skipped, at the last save, or when the run began or resumed */
+    uint64_t begun_ns;
+    bool is_due; /* the next step saves, or whoever waits for it */
+    struct st_manifest due;
+    bool comes;                       /* a save will follow the next step */
+    bool held;                        /* the last step has written what one needs: */
+    struct st_extents held_extents;   /* where, */
+    struct st_train_state held_train; /* and the run's state with it */
+    struct strata_saved last;
+    strata_status status; /* of the last save, until it is asked for */
+    char sentence[1024];
+
+    struct st_engine *engine;    /* borrowed from attach on */
+    uint32_t rank, ranks, parts; /* of the program; parts: of a checkpoint */
+    enum st_save_round round;    /* the same on every rank */
+    uint64_t step;               /* that is being saved */
+    bool reported;               /* this rank's part of the round has ended, so: */
+    struct st_commit_report report;
+    struct st_manifest joined;      /* on rank 0, for the second round */
+    struct st_save_offer *offers;   /* [ranks] */
+    struct st_save_ballot *ballots; /* [ranks] */
+};
+
+/** Keep how the save in progress has ended. */
+void st_saver_keep_report(struct st_saver *s, const struct st_commit_report *r);
+
+/* --- what ranks tell each other, api/saver_rounds.c --- */
+
+/** Tell the others whether this rank's set is complete, and rank 0 where the parts go; the same answer on every rank. */
+strata_status st_saver_offer(struct st_saver *s, strata_status st);
+/** Begin to make the checkpoint that is due.  Takes the extents. */
+void st_saver_begin_round(struct st_saver *s, struct st_extents *extents);
+/** Hear how far the others are; `wait`: until the checkpoint has ended. */
+strata_status st_saver_take_rounds(struct st_saver *s, bool wait);
+/** Every rank's run has rank 0's name. */
+strata_status st_saver_share_run(struct st_saver *s);
+
+#endif

@@ -1,0 +1,159 @@
+/* api/saver_rounds.c - ranks that make a checkpoint together: what they tell each other between steps, which ends each round. */
+#include "api/saver_internal.h"
+
+#include "core/base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TELL_NS UINT64_C(1000000000) /* ranks that wait for others' parts hear of them so often, well within any deadline */
+
+strata_status st_saver_offer(struct st_saver *s, strata_status st)
+{
+    struct st_save_offer *mine = &s->offers[s->rank], failed = {0};
+    strata_status told;
+
+    *mine = (struct st_save_offer){0};
+    if (st == STRATA_OK && s->rank == 0 && s->parts > 1)
+        st = st_committer_begin(s->committer, s->due.step, mine->dir);
+    mine->status = (int32_t)st;
+    mine->stripe = *st_swap_stripe(st_engine_swap(s->engine));
+    if (st != STRATA_OK)
+        snprintf(mine->sentence, sizeof(mine->sentence), "%s", strata_last_error());
+    told = st_engine_gather(s->engine, mine, sizeof(*mine), s->offers, "what ranks have to save");
+    for (uint32_t r = 0; r < s->ranks && told == STRATA_OK; r++) {
+        failed = s->offers[r];
+        if (failed.status != STRATA_OK)
+            told = st_error((strata_status)failed.status, "rank %u: %s", r, failed.sentence);
+        else if (s->parts > 1 && !st_stripe_alike(&failed.stripe, &s->offers[0].stripe))
+            told =
+                st_error(STRATA_E_CONFIG,
+                         "rank %u deals its swap out over its directories in another way than rank 0: ranks that save need the "
+                         "same number of directories, their rates and strata.block_bytes alike",
+                         r);
+    }
+    if (told != STRATA_OK && s->rank == 0 && s->parts > 1) {
+        snprintf(failed.sentence, sizeof(failed.sentence), "%s", strata_last_error());
+        st_committer_end(s->committer, s->due.step, false);
+        told = st_error(told, "%s", failed.sentence);
+    }
+    return told;
+}
+
+/* Something that this rank could not even begin: it is told as what has ended so. */
+static void report_failure(struct st_saver *s, strata_status st)
+{
+    s->report = (struct st_commit_report){.status = st, .step = s->step};
+    snprintf(s->report.sentence, sizeof(s->report.sentence), "%s", strata_last_error());
+    s->reported = true;
+}
+
+void st_saver_begin_round(struct st_saver *s, struct st_extents *extents)
+{
+    struct st_commit job = {
+        .what = s->parts > 1 ? ST_COMMIT_PART : ST_COMMIT_ALL, .extents = *extents, .set = st_engine_set(s->engine)};
+    strata_status st = STRATA_OK;
+
+    s->round = ST_SAVE_ROUND_PARTS;
+    s->report = (struct st_commit_report){.step = s->step};
+    s->reported = s->committer == NULL;
+    if (s->parts > 1) {
+        job.manifest.step = s->step;
+        memcpy(job.manifest.space_bytes, s->due.space_bytes, sizeof(job.manifest.space_bytes));
+        memcpy(job.dir, s->offers[0].dir, sizeof(job.dir));
+        s->joined = s->due; /* rank 0's is used */
+    } else {
+        job.manifest = s->due;
+    }
+    s->due = (struct st_manifest){0};
+    if (s->committer != NULL && (st = st_committer_submit(s->committer, &job)) != STRATA_OK)
+        report_failure(s, st);
+    st_manifest_fini(&job.manifest); /* taken, but for a failure, and where nothing is to be done */
+    st_extents_fini(&job.extents);
+}
+
+/* All parts are there. */
+static void begin_join(struct st_saver *s)
+{
+    struct st_commit job = {.what = ST_COMMIT_JOIN, .manifest = s->joined};
+    strata_status st;
+
+    s->round = ST_SAVE_ROUND_JOIN;
+    s->reported = s->rank != 0;
+    if (s->rank != 0)
+        return;
+    if ((st = st_committer_submit(s->committer, &job)) != STRATA_OK)
+        report_failure(s, st);
+    s->joined = job.manifest;
+}
+
+/* The checkpoint has ended so, as rank `r` says. */
+static void end_rounds(struct st_saver *s, uint32_t r)
+{
+    const struct st_save_ballot *b = &s->ballots[r];
+    struct st_commit_report report = {
+        .status = (strata_status)b->status, .committed = b->committed, .step = s->step, .copied_bytes = s->report.copied_bytes};
+
+    if (b->status != STRATA_OK)
+        snprintf(report.sentence, sizeof(report.sentence), "rank %u: %s", r, b->sentence);
+    s->round = ST_SAVE_ROUND_NONE;
+    if (s->parts > 1)
+        st_committer_end(s->committer, s->step, b->committed);
+    st_manifest_fini(&s->joined);
+    s->joined = (struct st_manifest){0};
+    st_saver_keep_report(s, &report);
+}
+
+/* Everybody says how it is; true: the round has ended on all of them. */
+static bool all_ended(const struct st_saver *s, uint32_t *failed)
+{
+    bool ended = true;
+
+    *failed = s->ranks;
+    for (uint32_t r = s->ranks; r > 0; r--) {
+        ended = ended && s->ballots[r - 1].ended;
+        if (s->ballots[r - 1].status != STRATA_OK)
+            *failed = r - 1;
+    }
+    return ended;
+}
+
+strata_status st_saver_take_rounds(struct st_saver *s, bool wait)
+{
+    strata_status st = STRATA_OK;
+    bool again = true;
+
+    while (s->round != ST_SAVE_ROUND_NONE && again && st == STRATA_OK) {
+        struct st_save_ballot mine = {0};
+        uint32_t failed;
+
+        if (wait && s->committer != NULL)
+            st_committer_wait_for(s->committer, TELL_NS);
+        if (!s->reported)
+            s->reported = st_committer_reported(s->committer, &s->report);
+        if (s->reported) {
+            mine = (struct st_save_ballot){.ended = true, .status = (int32_t)s->report.status, .committed = s->report.committed};
+            snprintf(mine.sentence, sizeof(mine.sentence), "%.*s", (int)sizeof(mine.sentence) - 1, s->report.sentence);
+        }
+        st = st_engine_gather(s->engine, &mine, sizeof(mine), s->ballots, "how far ranks have saved");
+        again = wait;
+        if (st != STRATA_OK || !all_ended(s, &failed))
+            continue;
+        if (s->round == ST_SAVE_ROUND_PARTS && failed == s->ranks && s->parts > 1)
+            begin_join(s);
+        else
+            end_rounds(s, failed < s->ranks ? failed : 0);
+    }
+    return st;
+}
+
+strata_status st_saver_share_run(struct st_saver *s)
+{
+    struct st_save_ballot mine = {0};
+    strata_status st;
+
+    snprintf(mine.sentence, sizeof(mine.sentence), "%s", s->run);
+    st = st_engine_gather(s->engine, &mine, sizeof(mine), s->ballots, "the name of a run");
+    snprintf(s->run, sizeof(s->run), "%.16s", s->ballots[0].sentence);
+    return st;
+}
