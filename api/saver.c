@@ -289,21 +289,9 @@ bool st_saver_is_due(const struct st_saver *s)
     return s->is_due;
 }
 
-/* A step that a save will follow; where it cannot write what that needs, the save does. */
-static strata_status step_before_save(struct st_saver *s, struct strata_engine *e, const int32_t *tokens, const int32_t *targets,
-                                      const int32_t *positions, struct st_step_result *result)
-{
-    struct st_saved saved = {.extents = &s->held_extents, .train = &s->held_train};
-    const strata_status st = st_engine_step_saving(e->engine, tokens, targets, positions, result, &saved);
-
-    s->held = st == STRATA_OK && saved.status == STRATA_OK;
-    return st == STRATA_OK ? st_saver_take_rounds(s, false) : st;
-}
-
 strata_status st_saver_step(struct st_saver *s, struct strata_engine *e, const int32_t *tokens, const int32_t *targets,
                             const int32_t *positions, struct st_step_result *result)
 {
-    const bool comes = s->comes;
     struct st_train_state train;
     struct st_extents extents;
     struct st_saved saved = {.extents = &extents, .train = &train};
@@ -311,19 +299,24 @@ strata_status st_saver_step(struct st_saver *s, struct strata_engine *e, const i
 
     if (s->is_due && !st_engine_train_state(e->engine)->pending)
         (void)save_now(s, e); /* an evaluation came between, whose flush made the update; a failure is reported when asked for */
+    st = s->is_due || s->comes ? st_engine_step_saving(e->engine, tokens, targets, positions, result, &saved)
+                               : st_engine_step(e->engine, tokens, targets, positions, result);
+    if (st != STRATA_OK && st_engine_goes_on(e->engine))
+        return st; /* refused, nothing has run: a save is due, comes or is held as before */
     drop_held(s);
-    s->comes = false;
-    if (!s->is_due && comes)
-        return step_before_save(s, e, tokens, targets, positions, result);
-    if (!s->is_due) {
-        st = st_engine_step(e->engine, tokens, targets, positions, result);
-        return st == STRATA_OK ? st_saver_take_rounds(s, false) : st;
+    if (s->is_due) {
+        if (st == STRATA_OK)
+            saved.status = hand_over(s, e, saved.status, &extents, &train);
+        (void)end_due(s, st != STRATA_OK ? st : saved.status);
+        return st;
     }
-    st = st_engine_step_saving(e->engine, tokens, targets, positions, result, &saved);
-    if (st == STRATA_OK)
-        saved.status = hand_over(s, e, saved.status, &extents, &train);
-    (void)end_due(s, st != STRATA_OK ? st : saved.status);
-    return st;
+    s->held = s->comes && st == STRATA_OK && saved.status == STRATA_OK; /* else the save writes what it needs */
+    if (s->held) {
+        s->held_extents = extents;
+        s->held_train = train;
+    }
+    s->comes = false;
+    return st == STRATA_OK ? st_saver_take_rounds(s, false) : st;
 }
 
 /* Until the save in progress has ended, if there is one. */

@@ -160,6 +160,8 @@ strata_status st_engine_step_saving(struct st_engine *eng, const int32_t *tokens
 strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *result);
 /** The status and sentence of the failure or cancel that ended the engine; OK: it goes on. */
 strata_status st_engine_ended(const struct st_engine *eng);
+/** The same without a sentence: after a call that failed, whether it was only refused. */
+bool st_engine_goes_on(const struct st_engine *eng);
 /** E_NUMERICS: every step was skipped, or the last one's loss is not finite; the sentence says what to try. */
 strata_status st_engine_learnt(const struct st_engine *eng);
 /** Run only forward over one step's micro-batches; flushes first.  The losses of all ranks' micro-batches are added to *loss_sum

@@ -477,6 +477,11 @@ strata_status st_engine_ended(const struct st_engine *eng)
     return STRATA_OK;
 }
 
+bool st_engine_goes_on(const struct st_engine *eng)
+{
+    return eng->poisoned == STRATA_OK && !atomic_load_explicit(&eng->cancelled, memory_order_relaxed);
+}
+
 strata_status st_engine_collect_times(struct st_engine *eng)
 {
     const strata_status st = eng->op_times != NULL ? st_device_timed_collect(eng->device) : STRATA_OK;

@@ -19,15 +19,17 @@
 #define TOKENS 1201u
 #define SAVED  2u /* steps at the save */
 
-/* Gradients are clipped: an update waits for the next step, or for whoever needs it before. */
 #define CONFIG_HEAD                                                                                                              \
     "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2, \"bf16\": {\"enabled\": true},"                 \
     " \"gradient_clipping\": 1.0, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}},"                             \
     " \"strata\": {\"threads\": 2"
 
+/* An update waits for the next step, or for whoever needs it before. */
+#define GATED ", \"update\": \"gated\""
+
 static const char *saving(char text[640])
 {
-    snprintf(text, 640, CONFIG_HEAD ", \"save\": \"%s\"}}", scratch_path("save"));
+    snprintf(text, 640, CONFIG_HEAD GATED ", \"save\": \"%s\"}}", scratch_path("save"));
     return text;
 }
 
@@ -132,15 +134,45 @@ static void what_comes_between_changes_nothing(void **state)
     }
 }
 
+/* A step with a token outside the vocabulary runs nothing: the save that it would have made is made by the next one. */
+static void a_refused_step_loses_no_save(void **state)
+{
+    static int32_t beyond[4 * RUN_SEQ] = {[5] = 256}, targets[4 * RUN_SEQ];
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    struct digests at_save, later, d;
+    char text[640];
+    struct run r = {.text = saving(text)};
+
+    (void)state;
+    never_saved(SAVED, &at_save);
+    never_saved(SAVED + 1, &later);
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&r));
+    assert_ok(run_train(&r, 0, SAVED, NULL));
+    assert_ok(strata_engine_save(r.engine, NULL));
+    assert_status(strata_engine_step(r.engine, beyond, targets, NULL, NULL), STRATA_E_INPUT, "a token outside the vocabulary");
+    assert_non_null(strstr(strata_last_error(), "token 5 of sequence 0 is 256"));
+    assert_ok(strata_engine_saved(r.engine, false, &saved));
+    assert_false(saved.done);
+    assert_ok(run_train(&r, SAVED, 1, NULL));
+    assert_ok(strata_engine_saved(r.engine, true, &saved));
+    assert_int_equal(saved.steps, SAVED);
+    digests_of(&r, &d);
+    assert_alike(&d, &later);
+    run_close(&r);
+    check_saved(&at_save, &later);
+}
+
 /* A run that ends with a save that nothing has followed. */
 static void the_end_of_a_run_loses_no_save(void **state)
 {
     struct strata_saved saved = STRATA_SAVED_INIT;
     struct digests at_save, later;
     char text[640];
-    struct run r = {.text = saving(text)};
+    struct run r = {.text = text};
 
     (void)state;
+    snprintf(text, sizeof(text), CONFIG_HEAD ", \"save\": \"%s\"}}", scratch_path("save"));
     never_saved(SAVED, &at_save);
     never_saved(SAVED + 1, &later);
     assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
@@ -206,7 +238,7 @@ static void what_is_due_is_made_before_the_engine_begins_again(void **state)
         struct run r = {.text = text, .dir = i < 2 ? NULL : scratch_dir};
         struct digests at_save, d;
 
-        snprintf(text, sizeof(text), CONFIG_HEAD ", \"keep\": 9, \"save\": \"%s\"}}", scratch_path("save"));
+        snprintf(text, sizeof(text), CONFIG_HEAD GATED ", \"keep\": 9, \"save\": \"%s\"}}", scratch_path("save"));
         never_saved(SAVED, &at_save);
         assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
         assert_ok(run_start(&r));
@@ -415,6 +447,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_comes_between_changes_nothing, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_refused_step_loses_no_save, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(the_end_of_a_run_loses_no_save, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(another_runs_checkpoints_do_not_count, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(what_is_due_is_made_before_the_engine_begins_again, scratch_create, scratch_remove),
