@@ -16,6 +16,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define NO_STEPS UINT64_MAX /* the last save failed: it may be made again */
+
 static uint64_t steps_of(const struct st_train_state *train)
 {
     return train->steps_applied + train->steps_skipped;
@@ -34,6 +36,8 @@ void st_saver_keep_report(struct st_saver *s, const struct st_commit_report *r)
         if (st_path_join(s->path, s->save, name) == STRATA_OK)
             s->last.path = s->path;
     }
+    if (r->status != STRATA_OK && !r->committed)
+        s->steps = NO_STEPS;
     s->status = r->status;
     snprintf(s->sentence, sizeof(s->sentence), "%s", r->sentence);
 }
@@ -208,6 +212,7 @@ static strata_status find_set(struct strata_engine *e, uint32_t *out)
 static void keep_status(struct st_saver *s, strata_status st)
 {
     s->status = st;
+    s->steps = NO_STEPS;
     s->last.done = true;
     snprintf(s->sentence, sizeof(s->sentence), "%s", strata_last_error());
 }

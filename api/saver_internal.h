@@ -34,7 +34,7 @@ struct st_saver {
     uint32_t keep;
     bool overwrite, made;           /* made: the directory was */
     struct st_committer *committer; /* NULL: there is no engine yet */
-    uint64_t steps;                 /* applied and skipped, at the last save, or when the run began or resumed */
+    uint64_t steps; /* applied and skipped, at the last save that did not fail, or when the run began or resumed */
     uint64_t begun_ns;
     bool is_due; /* the next step saves, or whoever waits for it */
     struct st_manifest due;

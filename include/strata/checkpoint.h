@@ -111,11 +111,11 @@ struct strata_save_opts {
  * linking or copying, and removing old checkpoints follow on a thread of their own; a save that comes before they are done waits
  * for them.
  *
- * @return STRATA_E_INVAL  an argument is NULL, nothing is loaded, no update was made since the run began or since the last save,
- *                         or the configuration names no directory
+ * @return STRATA_E_INVAL  an argument is NULL, nothing is loaded, no update was made since the run began or since the last save
+ *                         that did not fail, or the configuration names no directory
  *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_NOMEM  this checkpoint, or the one before, could not be made: nothing of it
- * stays, older ones do, and the engine goes on, unless strata_engine_get_info() says that it has ended the status that ended the
- * engine
+ *                         stays, older ones do, and the engine goes on: the same step may be saved again
+ *         the status that ended the engine
  */
 STRATA_API strata_status strata_engine_save(struct strata_engine *engine, const struct strata_save_opts *opts);
 

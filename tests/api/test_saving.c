@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -302,6 +304,37 @@ static void a_save_that_nobody_waits_for_is_made(void **state)
     }
 }
 
+/* What was in the way is removed, and the run has not gone on: the same step is saved. */
+static void a_save_that_failed_is_made_again(void **state)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    struct digests at_save, later;
+    char text[640];
+    struct run r = {.text = saving(text)};
+
+    (void)state;
+    never_saved(SAVED, &at_save);
+    never_saved(SAVED + 1, &later);
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&r));
+    assert_ok(run_train(&r, 0, SAVED, NULL));
+    assert_int_equal(mkdir(scratch_path("save/step-00000002"), 0755), 0);
+    scratch_put("save/step-00000002/mine", "");
+    for (int again = 0; again < 2; again++) {
+        assert_ok(strata_engine_save(r.engine, NULL));
+        assert_status(strata_engine_saved(r.engine, true, &saved), STRATA_E_INPUT, "the name is taken");
+        assert_int_equal(saved.steps, 0);
+    }
+    assert_int_equal(unlink(scratch_path("save/step-00000002/mine")), 0);
+    assert_int_equal(rmdir(scratch_path("save/step-00000002")), 0);
+    assert_ok(strata_engine_save(r.engine, NULL));
+    assert_ok(strata_engine_saved(r.engine, true, &saved));
+    assert_int_equal(saved.steps, SAVED);
+    assert_refused(strata_engine_save(r.engine, NULL), "no step has run since the last checkpoint");
+    run_close(&r);
+    check_saved(&at_save, &later);
+}
+
 /* Where files cannot be linked, as across file systems, a save says how much it copied, all but what describes it; else nothing.
  */
 static void copies_are_counted(void **state)
@@ -452,6 +485,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(another_runs_checkpoints_do_not_count, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(what_is_due_is_made_before_the_engine_begins_again, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_save_that_nobody_waits_for_is_made, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_save_that_failed_is_made_again, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(copies_are_counted, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(what_bits_depend_on_is_compared, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(what_cannot_be_saved_or_resumed_is_told, scratch_create, scratch_remove),
