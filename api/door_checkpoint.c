@@ -237,9 +237,15 @@ static strata_status resume(struct strata_engine *e, const struct strata_checkpo
     if (st == STRATA_OK)
         st = st_engine_agree(e->engine, st_saved_compare(&ck->manifest, ck->path, e, &data, &rescales),
                              "a checkpoint's description");
-    if (st == STRATA_OK)
-        st = read_into(e, ck, rescales);
-    return st == STRATA_OK && e->saver != NULL ? st_saver_begin(e->saver, ck, e->resumed) : st;
+    if (st != STRATA_OK)
+        return st; /* nothing has changed */
+    e->loaded = false;
+    st = read_into(e, ck, rescales);
+    if (st == STRATA_OK && e->saver != NULL)
+        st = st_saver_begin(e->saver, ck, e->resumed);
+    e->loaded = st == STRATA_OK;
+    e->lr_set = false; /* it has the configuration's schedule */
+    return st;
 }
 
 strata_status strata_engine_resume(struct strata_engine *engine, const struct strata_checkpoint *checkpoint,
@@ -251,9 +257,6 @@ strata_status strata_engine_resume(struct strata_engine *engine, const struct st
     if (st != STRATA_OK || (st = st_handle_enter(engine, __func__, ST_HANDLE_GOES_ON)) != STRATA_OK)
         return st;
     st = checkpoint == NULL ? st_error_missing(__func__, "checkpoint") : resume(engine, checkpoint, &o);
-    if (checkpoint != NULL)
-        engine->loaded = st == STRATA_OK;
-    engine->lr_set = false;
     st_handle_leave(engine);
     return st;
 }

@@ -88,7 +88,8 @@ struct strata_resume_opts {
  *                             opts_size
  *         STRATA_E_CANCELLED  the model's progress function or strata_engine_cancel() requested it
  *         STRATA_E_IO, STRATA_E_NOMEM
- *         After a failure nothing is loaded; after STRATA_E_CORRUPT another checkpoint may be taken.
+ *         A call that is refused, by its arguments or by what the checkpoint is of, changes nothing. After another failure
+ * nothing is loaded; after STRATA_E_CORRUPT another checkpoint may be taken.
  */
 STRATA_API strata_status strata_engine_resume(struct strata_engine *engine, const struct strata_checkpoint *checkpoint,
                                               const struct strata_resume_opts *opts);

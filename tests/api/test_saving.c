@@ -433,6 +433,7 @@ static void what_cannot_be_saved_or_resumed_is_told(void **state)
     bool same;
     struct run saves = {.text = saving(text)}, r = {.text = CONFIG_HEAD "}}"}, evaluates = {.use = STRATA_USE_EVAL},
                fakes = {.text = text};
+    struct digests d;
 
     (void)state;
     assert_ok(run_open(&saves, run_tokens("a.bin", TOKENS)));
@@ -465,6 +466,7 @@ static void what_cannot_be_saved_or_resumed_is_told(void **state)
     assert_ok(run_open(&evaluates, NULL));
     assert_ok(run_start(&evaluates));
     assert_refused(strata_engine_resume(evaluates.engine, checkpoint, NULL), "another use than training");
+    digests_of(&evaluates, &d); /* it is loaded still */
     run_close(&evaluates);
 
     snprintf(text, sizeof(text), CONFIG_HEAD ", \"io_method\": \"fake\", \"save\": \"%s\"}}", scratch_path("other"));
@@ -473,6 +475,39 @@ static void what_cannot_be_saved_or_resumed_is_told(void **state)
     assert_non_null(strstr(strata_last_error(), "strata.save needs files"));
     run_close(&fakes);
     assert_int_equal(scratch_entries_with(scratch_dir, "other"), 0);
+    strata_checkpoint_close(checkpoint);
+}
+
+/* What resuming has replaced nothing of goes on as it was, with the rate that its caller has set. */
+static void a_refused_resume_changes_nothing(void **state)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    struct strata_checkpoint *checkpoint = NULL;
+    struct strata_step step = STRATA_STEP_INIT;
+    char text[640];
+    struct run saves = {.text = saving(text)},
+               other = {.text = "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2}"};
+    struct digests d, before;
+
+    (void)state;
+    assert_ok(run_open(&saves, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&saves));
+    assert_ok(run_train(&saves, 0, SAVED, NULL));
+    assert_ok(strata_engine_save(saves.engine, NULL));
+    assert_ok(strata_engine_saved(saves.engine, true, &saved));
+    run_close(&saves);
+    assert_ok(strata_checkpoint_open(&checkpoint, scratch_path("save")));
+    assert_ok(run_open(&other, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&other));
+    assert_ok(strata_engine_set_lr(other.engine, 0.25));
+    digests_of(&other, &before);
+    assert_refused(strata_engine_resume(other.engine, NULL, NULL), "checkpoint is NULL");
+    assert_status(strata_engine_resume(other.engine, checkpoint, NULL), STRATA_E_INPUT, "of another precision");
+    digests_of(&other, &d);
+    assert_alike(&d, &before);
+    assert_ok(run_train(&other, 0, 1, &step));
+    assert_true(step.lr == 0.25);
+    run_close(&other);
     strata_checkpoint_close(checkpoint);
 }
 
@@ -489,6 +524,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(copies_are_counted, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(what_bits_depend_on_is_compared, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(what_cannot_be_saved_or_resumed_is_told, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_refused_resume_changes_nothing, scratch_create, scratch_remove),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
