@@ -102,7 +102,7 @@ static strata_status open_mpi(struct st_comm **out, const struct strata_comm_opt
     }
     (void)st_error(STRATA_E_CONFIG, "MPI says rank %u of %u, but %s says %u of %u", comm->world.rank, comm->world.ranks,
                    o->source != NULL ? o->source : "the caller", o->rank, o->ranks);
-    st_comm_abort(comm, strata_last_error());
+    st_comm_abort_as(comm, STRATA_E_CONFIG, strata_last_error());
     st_comm_close(comm);
     return STRATA_E_CONFIG;
 }
@@ -251,7 +251,7 @@ strata_status strata_comm_open(struct strata_comm **comm, const struct strata_co
     if (c == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for the ranks of a run");
     if ((st = meet(c, &o)) != STRATA_OK) {
-        strata_comm_abort(c, strata_last_error());
+        strata_comm_abort_as(c, st, strata_last_error());
         strata_comm_close(c);
         return st;
     }
@@ -319,8 +319,13 @@ strata_status strata_comm_agree(struct strata_comm *comm, const char *const *nam
     return st;
 }
 
-void strata_comm_abort(struct strata_comm *comm, const char *sentence)
+void strata_comm_abort_as(struct strata_comm *comm, strata_status st, const char *sentence)
 {
     if (comm != NULL)
-        st_comm_abort(comm->comm, sentence != NULL ? sentence : "no reason is given");
+        st_comm_abort_as(comm->comm, st, sentence != NULL ? sentence : "no reason is given");
+}
+
+void strata_comm_abort(struct strata_comm *comm, const char *sentence)
+{
+    strata_comm_abort_as(comm, STRATA_E_IO, sentence);
 }

@@ -140,7 +140,7 @@ void cli_ranks_leave(struct cli_ranks *r, strata_status st)
 {
     if (st == STRATA_OK || st == STRATA_E_CANCELLED || r->comm == NULL)
         return;
-    strata_comm_abort(r->comm, strata_last_error());
+    strata_comm_abort_as(r->comm, st, strata_last_error());
     cli_signals_forget();
 }
 

@@ -9,9 +9,9 @@
  *
  * From there on every rank makes the same calls in the same order: a call that plans, creates, loads, steps, evaluates, saves,
  * resumes, digests or exports is one of all ranks, and returns when it has the others' part.  A rank whose call fails says so by
- * strata_comm_abort(), or ends; then the others' calls fail with STRATA_E_IO and a sentence that names it.  One process alone
- * needs none of this: `comm` NULL is a run of one rank, and the same program works for both, since strata_comm_open() of one rank
- * gives a handle that asks nobody.
+ * strata_comm_abort_as(), or ends; then the others' calls fail with a sentence that names it, and with STRATA_E_IO, or with its
+ * status where that is one which all ranks would have found.  One process alone needs none of this: `comm` NULL is a run of one
+ * rank, and the same program works for both, since strata_comm_open() of one rank gives a handle that asks nobody.
  *
  * docs/ranks.md is the guide. */
 #ifndef STRATA_COMM_H
@@ -121,6 +121,11 @@ STRATA_API strata_status strata_comm_agree(struct strata_comm *comm, const char 
 /** Tell the other ranks that this one ends, and why: their calls fail with this sentence, as far as it reaches them.  Any thread;
  *  the first sentence stays.  NULL is fine. */
 STRATA_API void strata_comm_abort(struct strata_comm *comm, const char *sentence);
+
+/** The same, with the status of what ends this rank.  STRATA_E_INVAL, STRATA_E_CONFIG, STRATA_E_INPUT and STRATA_E_NUMERICS are
+ *  verdicts that other ranks find too if they come so far: the others' calls fail with the same status, so that all ranks end
+ *  alike.  With any other status they fail with STRATA_E_IO. */
+STRATA_API void strata_comm_abort_as(struct strata_comm *comm, strata_status st, const char *sentence);
 
 /** Close.  Models that were opened with it must be gone, with their plans and engines.  NULL is fine. */
 STRATA_API void strata_comm_close(struct strata_comm *comm);

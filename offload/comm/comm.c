@@ -38,15 +38,22 @@ void st_comm_fini(struct st_comm *comm)
 
 /* --- failure --- */
 
+strata_status st_comm_verdict(strata_status st)
+{
+    return st == STRATA_E_INVAL || st == STRATA_E_CONFIG || st == STRATA_E_INPUT || st == STRATA_E_NUMERICS ? st : STRATA_E_IO;
+}
+
 /* Keeps the first reason; false: there is one already. */
-static bool keep_reason(struct st_comm *comm, const char *reason)
+static bool keep_reason(struct st_comm *comm, strata_status st, const char *reason)
 {
     bool first;
 
     pthread_mutex_lock(&comm->lock);
     first = !atomic_load(&comm->failed);
-    if (first)
+    if (first) {
+        comm->status = st_comm_verdict(st);
         snprintf(comm->reason, sizeof(comm->reason), "%s", reason);
+    }
     atomic_store(&comm->failed, true);
     pthread_mutex_unlock(&comm->lock);
     return first;
@@ -60,15 +67,20 @@ strata_status st_comm_exchange(struct st_comm *comm, const struct st_comm_peer *
     if (!atomic_load(&comm->failed)) {
         if ((st = comm->ops->exchange(comm, peers, what)) == STRATA_OK)
             return STRATA_OK;
-        st_comm_abort(comm, strata_last_error()); /* who waits for this rank waits in vain */
+        st_comm_abort_as(comm, st, strata_last_error()); /* who waits for this rank waits in vain */
     }
-    return st_error(STRATA_E_IO, "%s", comm->reason);
+    return st_error(comm->status, "%s", comm->reason);
+}
+
+void st_comm_abort_as(struct st_comm *comm, strata_status st, const char *sentence)
+{
+    if (comm != NULL && keep_reason(comm, st, sentence))
+        comm->ops->abort(comm, comm->reason);
 }
 
 void st_comm_abort(struct st_comm *comm, const char *sentence)
 {
-    if (comm != NULL && keep_reason(comm, sentence))
-        comm->ops->abort(comm, comm->reason);
+    st_comm_abort_as(comm, STRATA_E_IO, sentence);
 }
 
 void st_comm_close(struct st_comm *comm)
@@ -83,7 +95,7 @@ strata_status st_comm_gone(uint32_t rank, const char *what)
 }
 
 /* A reason that says already which rank it is about is handed on as it is, unless that rank is the one that hears it. */
-strata_status st_comm_aborted(uint32_t rank, uint32_t self, const char *what, const char *reason)
+strata_status st_comm_aborted(uint32_t rank, uint32_t self, strata_status st, const char *what, const char *reason)
 {
     char gone[32];
     const int length = snprintf(gone, sizeof(gone), "rank %" PRIu32 " is gone", self);
@@ -94,8 +106,8 @@ strata_status st_comm_aborted(uint32_t rank, uint32_t self, const char *what, co
                         ", this one, which goes on, has been lost",
                         rank, what, self);
     if (strncmp(reason, "rank ", 5) == 0)
-        return st_error(STRATA_E_IO, "%s", reason);
-    return st_error(STRATA_E_IO, "rank %" PRIu32 " failed (during %s): %s", rank, what, reason);
+        return st_error(st_comm_verdict(st), "%s", reason);
+    return st_error(st_comm_verdict(st), "rank %" PRIu32 " failed (during %s): %s", rank, what, reason);
 }
 
 strata_status st_comm_silent(uint32_t rank, const char *what, uint64_t deadline_ns)

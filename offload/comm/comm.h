@@ -46,11 +46,11 @@ struct st_comm;
 struct st_comm_ops {
     const char *name; /* "threads", "paced", "tcp", "mpi", "nccl" */
     bool on_device;   /* parts lie in the memory of a device that is not the host (nccl), and both sides cut them alike */
-    /* See st_comm_exchange().  E_IO or OK alone.  Not called again after a failure, which st_comm_exchange() tells the other
+    /* See st_comm_exchange().  Not called again after a failure, which st_comm_exchange() tells the other
      * ranks by abort(). */
     strata_status (*exchange)(struct st_comm *comm, const struct st_comm_peer *peers, const char *what);
     /* Any thread, at most once, and not once close() has begun: a call under way, and later ones, fail here soon; on the other
-     * ranks too, with this sentence as far as it can be told.  Must not wait for a peer. */
+     * ranks too, with this sentence and comm->status as far as they can be told.  Must not wait for a peer. */
     void (*abort)(struct st_comm *comm, const char *sentence);
     /* With no call under way.  Ends with st_comm_fini() and frees the comm. */
     void (*close)(struct st_comm *comm);
@@ -63,7 +63,8 @@ struct st_comm {
     uint64_t deadline_ns; /* how long a rank that waits hears nothing before it gives up; never 0 */
     /* internal: st_comm_init() */
     pthread_mutex_t lock; /* guards reason */
-    atomic_bool failed;   /* set with the lock held; then reason says why and never changes */
+    atomic_bool failed;   /* set with the lock held; then reason says why, and neither it nor status changes */
+    strata_status status; /* of the reason: st_comm_verdict() */
     char reason[ST_COMM_REASON_BYTES];
     struct st_comm_peer *gather_peers; /* [ranks] */
     struct st_comm_part *gather_parts; /* [ranks] */
@@ -73,13 +74,18 @@ struct st_comm {
  *  @param peers  [ranks]; the own one is empty.  Borrowed, with their parts, until it returns.
  *  @param what   for sentences: "gather_weight of page 7"; the same on every rank
  *  E_IO, naming rank and what: a peer is gone, failed or was aborted, disagrees in sizes or in what, or nothing was heard of it
- * for deadline_ns.  After an error the comm is good for abort and close alone: later calls fail with the same sentence. Cost:
- * nothing is allocated. */
+ * for deadline_ns.  E_INVAL, E_CONFIG, E_INPUT, E_NUMERICS: a peer gave up with that.  After an error the comm is good for abort
+ * and close alone: later calls fail with the same sentence. Cost: nothing is allocated. */
 strata_status st_comm_exchange(struct st_comm *comm, const struct st_comm_peer *peers, const char *what);
 
 /** Any thread: this rank gives up, for the reason that the sentence says; calls under way fail here, and on the other ranks with
  * this sentence as far as it can be told.  The first reason stays.  NULL: does nothing. */
 void st_comm_abort(struct st_comm *comm, const char *sentence);
+
+/** The same with the status of what made this rank give up.  Where that is a verdict which every rank that comes so far finds too
+ * (E_INVAL, E_CONFIG, E_INPUT: what the user gave; E_NUMERICS: what all have computed), the others' calls fail with it, so that
+ * all ranks of a run end alike, whichever was first.  All else is a failure of one rank, and E_IO on the others. */
+void st_comm_abort_as(struct st_comm *comm, strata_status st, const char *sentence);
 
 /** No call may be under way.  Peers that still exchange see a rank that is gone.  NULL: does nothing. */
 void st_comm_close(struct st_comm *comm);

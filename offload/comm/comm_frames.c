@@ -1,5 +1,6 @@
 /* offload/comm/comm_frames.c - see comm_frames.h. */
 #include "offload/comm/comm_frames.h"
+#include "offload/comm/comm_internal.h"
 
 #include <assert.h>
 #include <string.h>
@@ -102,7 +103,7 @@ bool st_reply_get(struct st_reply *out, const uint8_t in[ST_REPLY_BYTES])
     if ((w.type == ST_REPLY_WAIT && w.bytes != 0) || (w.type == ST_REPLY_TABLE && w.bytes > ST_TABLE_BYTES))
         return false;
     if (w.type == ST_REPLY_REFUSED &&
-        (w.bytes >= ST_COMM_REASON_BYTES || (w.status != STRATA_E_CONFIG && w.status != STRATA_E_IO)))
+        (w.bytes >= ST_COMM_REASON_BYTES || w.status == STRATA_OK || st_comm_verdict((strata_status)w.status) != w.status))
         return false;
     *out = (struct st_reply){.type = (enum st_reply_type)w.type, .status = (strata_status)w.status, .bytes = w.bytes};
     return true;

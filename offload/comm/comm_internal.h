@@ -12,10 +12,13 @@ void st_comm_fini(struct st_comm *comm);
 /** Bytes of all parts. */
 uint64_t st_comm_bytes(const struct st_comm_part *parts, uint32_t count);
 
-/* Sentences, all E_IO, so that a failure reads the same over every wire. */
+/** What a status of one rank is on the others: see st_comm_abort_as(). */
+strata_status st_comm_verdict(strata_status st);
+
+/* Sentences, so that a failure reads the same over every wire; E_IO where nothing else is said. */
 strata_status st_comm_gone(uint32_t rank, const char *what);
-/** Rank `rank` told rank `self`, which says so, why it gave up. */
-strata_status st_comm_aborted(uint32_t rank, uint32_t self, const char *what, const char *reason);
+/** Rank `rank` told rank `self`, which says so, why it gave up; the status is that verdict's. */
+strata_status st_comm_aborted(uint32_t rank, uint32_t self, strata_status st, const char *what, const char *reason);
 strata_status st_comm_silent(uint32_t rank, const char *what, uint64_t deadline_ns);
 /** Rank `rank` is at another call than rank `self`, which says so. */
 strata_status st_comm_elsewhere(uint32_t rank, const char *theirs, uint32_t self, const char *what);

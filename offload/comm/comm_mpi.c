@@ -45,6 +45,7 @@ static void tell(struct comm_mpi *m, const char *sentence)
     struct st_nap nap;
 
     m->word_out.rank = m->base.world.rank;
+    m->word_out.status = (int32_t)m->base.status;
     snprintf(m->word_out.sentence, sizeof(m->word_out.sentence), "%s", sentence);
     for (uint32_t r = 0; r < m->base.world.ranks; r++)
         if (r != m->base.world.rank && MPI_PASS("mpi.send", m->plugin->send(m->mpi, r * MPI_SLOTS + MPI_SLOT_WORD, &m->word_out,

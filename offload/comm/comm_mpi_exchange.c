@@ -107,7 +107,7 @@ static strata_status take_word(struct comm_mpi *m, const char *what)
 {
     m->word_in.sentence[sizeof(m->word_in.sentence) - 1] = '\0';
     m->told = true;
-    return st_comm_aborted(m->word_in.rank, m->base.world.rank, what, m->word_in.sentence);
+    return st_comm_aborted(m->word_in.rank, m->base.world.rank, (strata_status)m->word_in.status, what, m->word_in.sentence);
 }
 
 static strata_status finish(struct comm_mpi *m, const struct st_mpi_done *done, const char *what)

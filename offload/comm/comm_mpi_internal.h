@@ -47,6 +47,7 @@ _Static_assert(sizeof(struct mpi_head) == MPI_HEAD_BYTES, "a head is one message
 
 struct mpi_word {
     uint32_t rank;
+    int32_t status;
     char sentence[ST_MPI_TEXT_BYTES];
 };
 

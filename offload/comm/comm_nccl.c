@@ -82,9 +82,9 @@ static strata_status wait_for(const struct comm_nccl *n, const char *what, bool 
     st_nap_begin(&nap);
     while ((st = look(n, what, ended, &ready)) == STRATA_OK && !ready) {
         if (atomic_load(&n->base.failed))
-            return st_error(STRATA_E_IO, "%s", n->base.reason);
+            return st_error(n->base.status, "%s", n->base.reason);
         if (atomic_load(&n->host->failed))
-            return st_error(STRATA_E_IO, "%s", n->host->reason);
+            return st_error(n->host->status, "%s", n->host->reason);
         if (st_clock_ns() > until_ns)
             return st_error(
                 STRATA_E_IO,

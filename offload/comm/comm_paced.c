@@ -57,7 +57,7 @@ static strata_status paced_exchange(struct st_comm *comm, const struct st_comm_p
 
 static void paced_abort(struct st_comm *comm, const char *sentence)
 {
-    st_comm_abort(((struct paced *)comm)->under, sentence);
+    st_comm_abort_as(((struct paced *)comm)->under, comm->status, sentence);
 }
 
 static void paced_close(struct st_comm *comm)

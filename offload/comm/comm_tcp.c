@@ -40,7 +40,7 @@ static bool is_gone(int64_t err)
 static void tcp_abort(struct st_comm *comm, const char *sentence)
 {
     struct st_tcp *tcp = (struct st_tcp *)comm;
-    struct st_reply reply = {.type = ST_REPLY_REFUSED, .status = STRATA_E_IO, .bytes = (uint32_t)strlen(sentence)};
+    struct st_reply reply = {.type = ST_REPLY_REFUSED, .status = comm->status, .bytes = (uint32_t)strlen(sentence)};
     uint8_t frame[ST_REPLY_BYTES];
     const uint64_t one = 1;
     const struct iovec parts[2] = {{.iov_base = frame, .iov_len = sizeof(frame)},
@@ -76,7 +76,7 @@ static strata_status lost(struct st_tcp *tcp, uint32_t rank, const char *what)
         err = st_socket_receive_all(control, frame + 1, sizeof(frame) - 1, until_ns);
     if (err == 0 && st_reply_get(&reply, frame) && reply.type == ST_REPLY_REFUSED &&
         (err = st_socket_receive_all(control, sentence, reply.bytes, until_ns)) == 0)
-        return st_comm_aborted(rank, tcp->comm.world.rank, what, sentence);
+        return st_comm_aborted(rank, tcp->comm.world.rank, reply.status, what, sentence);
     return err == 0 || err == -ETIMEDOUT || is_gone(err) ? st_comm_gone(rank, what) : failed_connection(rank, err, what);
 }
 

@@ -47,7 +47,7 @@ static strata_status world_state(const struct rank *self, const char *what)
         return st_error(STRATA_E_IO, "%s", self->sentence);
     for (uint32_t r = 0; r < shared->ranks; r++) {
         if (shared->rank[r].aborted)
-            return st_comm_aborted(r, self->comm.world.rank, what, shared->rank[r].sentence);
+            return st_comm_aborted(r, self->comm.world.rank, shared->rank[r].comm.status, what, shared->rank[r].sentence);
         if (shared->rank[r].closed && shared->rank[r].posted < self->posted)
             return st_comm_gone(r, what);
     }

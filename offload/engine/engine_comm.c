@@ -500,11 +500,11 @@ void st_engine_comm_destroy(struct st_engine *eng)
     eng->comm = NULL;
 }
 
-void st_engine_comm_abort(struct st_engine *eng, const char *sentence)
+void st_engine_comm_abort(struct st_engine *eng, strata_status st, const char *sentence)
 {
-    st_comm_abort(eng->comm->host, sentence);
+    st_comm_abort_as(eng->comm->host, st, sentence);
     if (eng->comm->device != eng->comm->host)
-        st_comm_abort(eng->comm->device, sentence);
+        st_comm_abort_as(eng->comm->device, st, sentence);
 }
 
 uint64_t st_engine_comm_busy(struct st_engine *eng)

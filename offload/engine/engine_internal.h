@@ -192,7 +192,7 @@ void st_engine_comm_issue(struct st_engine *eng);
 /* Nanoseconds for which its exchanges have taken so far. */
 uint64_t st_engine_comm_busy(struct st_engine *eng);
 /* Tell the other ranks that this one has failed. */
-void st_engine_comm_abort(struct st_engine *eng, const char *sentence);
+void st_engine_comm_abort(struct st_engine *eng, strata_status st, const char *sentence);
 /* The tokens of a rank's step among all ranks'. */
 static inline const int32_t *st_engine_tokens(const struct st_engine *eng, const void *tokens, uint32_t rank)
 {

@@ -515,7 +515,7 @@ strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)
         return STRATA_OK;
     poison(eng, st);
     if (eng->comm != NULL)
-        st_engine_comm_abort(eng, eng->io_error);
+        st_engine_comm_abort(eng, st, eng->io_error);
     (void)st_engine_drain(eng); /* no transfer and no kernel may touch memory after we return */
     finish_queues(eng);
     return st_error(st, "%s", eng->io_error);

@@ -63,7 +63,7 @@ static strata_status cut_alike_exchange(struct st_comm *comm, const struct st_co
 
 static void cut_alike_abort(struct st_comm *comm, const char *sentence)
 {
-    st_comm_abort(((struct cut_alike *)(void *)comm)->under, sentence);
+    st_comm_abort_as(((struct cut_alike *)(void *)comm)->under, comm->status, sentence);
 }
 
 static void cut_alike_close(struct st_comm *comm)

@@ -464,6 +464,41 @@ static void a_reason_reaches_all_ranks(void **state)
     in_every_world(give_up, NULL, 0, check_given_up);
 }
 
+/* Rank 0 gives up with the status that ctx has. */
+static strata_status give_up_as(struct st_comm *comm, struct cf_world *world)
+{
+    const strata_status *mine = world->ctx;
+    strata_status st = st_comm_barrier(comm, "start");
+
+    if (comm->world.rank == 0)
+        st_comm_abort_as(comm, *mine, "a.bin: no such file");
+    return st == STRATA_OK ? st_comm_barrier(comm, "the plan") : st;
+}
+
+static void check_given_up_as(const struct cf_world *world)
+{
+    const strata_status *mine = world->ctx;
+    const bool verdict =
+        *mine == STRATA_E_INVAL || *mine == STRATA_E_CONFIG || *mine == STRATA_E_INPUT || *mine == STRATA_E_NUMERICS;
+
+    for (uint32_t r = 0; r < world->ranks; r++)
+        if (world->status[r] != (verdict ? *mine : STRATA_E_IO) || strstr(world->error[r], "a.bin: no such file") == NULL)
+            fail_msg("%s: rank %u of %u, given up with %d: status %d: '%s'", world->kind, r, world->ranks, *mine,
+                     world->status[r], world->error[r]);
+}
+
+/* What every rank would have found is the same status on all, whichever found it first; a rank's own failure is E_IO on others.
+ */
+static void a_verdict_is_the_same_on_all_ranks(void **state)
+{
+    static strata_status given[] = {STRATA_E_INVAL,    STRATA_E_CONFIG, STRATA_E_INPUT,
+                                    STRATA_E_NUMERICS, STRATA_E_NOFIT,  STRATA_E_CANCELLED};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(given) / sizeof(given[0]); i++)
+        in_every_world(give_up_as, &given[i], 0, check_given_up_as);
+}
+
 /* The last rank does not come, until all others have given it up. */
 static strata_status hang(struct st_comm *comm, struct cf_world *world)
 {
@@ -515,6 +550,7 @@ int main(void)
         cmocka_unit_test(a_call_without_bytes_is_an_error_not_a_hang),
         cmocka_unit_test(a_rank_that_is_gone_is_named),
         cmocka_unit_test(a_reason_reaches_all_ranks),
+        cmocka_unit_test(a_verdict_is_the_same_on_all_ranks),
         cmocka_unit_test(what_differs_is_named_with_both_values),
         cmocka_unit_test(long_values_are_told_apart),
         cmocka_unit_test(silence_ends_at_the_deadline),
