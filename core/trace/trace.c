@@ -43,14 +43,14 @@ void st_trace_destroy(struct st_trace *t)
     free(t);
 }
 
-struct st_trace_record *st_trace_cycle(struct st_trace *t, bool step, uint32_t name, uint64_t now_ns)
+struct st_trace_record *st_trace_cycle(struct st_trace *t, uint32_t step, uint32_t name, uint64_t now_ns)
 {
-    t->steps_seen += step;
-    t->on = step ? t->steps_seen <= t->steps_max : t->steps_seen > 0 && t->steps_seen <= t->steps_max;
+    t->steps_seen += step != 0;
+    t->on = t->steps_seen > 0 && t->steps_seen <= t->steps_max;
     if (!t->on)
         return NULL;
-    t->steps_recorded += step;
-    return st_trace_begin(t, ST_TRACE_CYCLE, step ? (uint32_t)t->steps_seen : 0, name, now_ns);
+    t->steps_recorded += step != 0;
+    return st_trace_begin(t, ST_TRACE_CYCLE, step, name, now_ns);
 }
 
 void st_trace_pause(struct st_trace *t)

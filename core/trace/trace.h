@@ -46,9 +46,10 @@ struct st_trace_opts {
 strata_status st_trace_create(struct st_trace **out, const struct st_trace_opts *opts);
 void st_trace_destroy(struct st_trace *t);
 
-/** Begin a cycle.  `step`: this cycle is the next training step; else it belongs to the steps before it and is recorded if they
- *  are.  `name`: index into the source's cycle names.  NULL: not recorded. */
-struct st_trace_record *st_trace_cycle(struct st_trace *t, bool step, uint32_t name, uint64_t now_ns);
+/** Begin a cycle.  `step`: the number of this training step in its run, 1 or more, which a run that goes on does not begin with;
+ *  0: the cycle belongs to the steps before it and is recorded if they are.  `name`: index into the source's cycle names.  NULL:
+ * not recorded. */
+struct st_trace_record *st_trace_cycle(struct st_trace *t, uint32_t step, uint32_t name, uint64_t now_ns);
 /** Stop recording until the next cycle; records that have begun may still end. */
 void st_trace_pause(struct st_trace *t);
 /** Begin a record of the current cycle.  NULL: not recorded.  t may be NULL. */

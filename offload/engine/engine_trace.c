@@ -29,6 +29,15 @@ strata_status st_engine_trace_create(struct st_trace **out, const struct st_prog
                                                         .bytes_max = TRACE_BYTES_MAX});
 }
 
+/* The number of the step that begins, among all of the run, those before a checkpoint included.  An update in backward is counted
+ * already. */
+static uint32_t step_number(const struct st_engine *eng)
+{
+    const bool counted = eng->program->update == ST_UPDATE_IN_BACKWARD;
+
+    return (uint32_t)(eng->train.steps_applied + eng->train.steps_skipped + !counted);
+}
+
 void st_engine_trace_cycle(struct st_engine *eng, uint64_t now_ns)
 {
     const bool step = (eng->dispatch.phase & (ST_PHASE_PROLOGUE | ST_PHASE_BODY)) != 0;
@@ -37,7 +46,7 @@ void st_engine_trace_cycle(struct st_engine *eng, uint64_t now_ns)
     if (eng->dispatch.phase == ST_PHASE_EVAL)
         st_trace_pause(eng->trace);
     else
-        eng->trace_cycle = st_trace_cycle(eng->trace, step, st_phase_index(eng->dispatch.phase), now_ns);
+        eng->trace_cycle = st_trace_cycle(eng->trace, step ? step_number(eng) : 0, st_phase_index(eng->dispatch.phase), now_ns);
 }
 
 static void put_arg(struct st_trace_item *out, const char *key, uint64_t value)

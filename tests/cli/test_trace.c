@@ -22,6 +22,7 @@
     "train --model nano --data {w}/good.bin --seq-len 32 --micro-batch 2 --grad-accum 3 --machine {w}/machine.json --digest "    \
     "--device-memory 3MiB --nvme {w}/nvme --set zero_optimization.stage=3 --set strata.cache=0 --set "                           \
     "zero_optimization.offload_optimizer.device=nvme --set zero_optimization.offload_param.device=nvme "
+#define SMALL      "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --quiet "
 #define STEPS      4u
 #define OPS_MAX    4096u
 #define LANES      9u
@@ -315,6 +316,39 @@ static void long_runs_are_cut_at_fifty_steps(void **state)
     workplace_remove(w, "t.json");
 }
 
+/* A run that goes on has its steps' numbers, as in the metrics, however its updates are placed. */
+static void steps_of_a_resumed_run_go_on(void **state)
+{
+    static const char *const options[] = {
+        "", "--set fp16.enabled=true --set fp16.initial_scale_power=20 ", /* its first steps are skipped */
+        "--grad-accum 1 --set gradient_clipping=0 --set strata.update=in_backward "};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        struct program p;
+        char command[1024];
+        st_json *trace;
+        uint32_t next = 9;
+
+        snprintf(command, sizeof(command), SMALL "%s--max-steps 8 --save {w}/saved", options[i]);
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+        snprintf(command, sizeof(command), SMALL "%s--max-steps 10 --save {w}/saved --resume auto --trace {w}/t.json", options[i]);
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+        trace = trace_parse(w, "t.json");
+        for (const st_json *e = first_event(trace); e != NULL; e = st_json_next(e))
+            if (strncmp(json_text(e, "name"), "step ", 5) == 0) {
+                assert_int_equal(strtoul(json_text(e, "name") + 5, NULL, 10), next);
+                assert_true(json_number(st_json_get(e, "args"), "step") == next++);
+            }
+        assert_int_equal(next, 11);
+        st_json_free(trace);
+        workplace_remove(w, "t.json");
+        workplace_remove(w, "saved");
+    }
+}
+
 /* --- ends --- */
 
 static void wait_for_step(const struct program *p)
@@ -389,7 +423,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_op_once_a_step_and_the_same_bits), cmocka_unit_test(calls_of_ops_lie_within_them),
         cmocka_unit_test(long_runs_are_cut_at_fifty_steps),       cmocka_unit_test(ctrl_c_writes_what_was_recorded),
-        cmocka_unit_test(bad_places_are_refused_before_training),
+        cmocka_unit_test(bad_places_are_refused_before_training), cmocka_unit_test(steps_of_a_resumed_run_go_on),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);

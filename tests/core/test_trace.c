@@ -153,7 +153,7 @@ static void an_empty_trace_is_a_file(void **state)
 static void spans_are_named_ordered_and_counted(void **state)
 {
     struct st_trace *t = make(2, 8, 1 << 20);
-    struct st_trace_record *cycle = st_trace_cycle(t, true, 0, 10 * MILLISECOND);
+    struct st_trace_record *cycle = st_trace_cycle(t, 1, 0, 10 * MILLISECOND);
     const st_json *args, *stall;
     st_json *root;
 
@@ -187,7 +187,7 @@ static void spans_are_named_ordered_and_counted(void **state)
 static void a_stall_says_what_it_held_and_why(void **state)
 {
     struct st_trace *t = make(1, 8, 1 << 20);
-    struct st_trace_record *cycle = st_trace_cycle(t, true, 0, 0);
+    struct st_trace_record *cycle = st_trace_cycle(t, 1, 0, 0);
     const st_json *stall, *args;
     st_json *root;
 
@@ -220,7 +220,7 @@ static void check_call(const st_json *root, unsigned n, double ts_us, double dur
 static void calls_lie_within_their_item(void **state)
 {
     struct st_trace *t = make(1, 8, 1 << 20);
-    struct st_trace_record *cycle = st_trace_cycle(t, true, 0, 0);
+    struct st_trace_record *cycle = st_trace_cycle(t, 1, 0, 0);
     const st_json *args;
     st_json *root;
 
@@ -255,7 +255,7 @@ static void bytes_in_flight_rise_and_fall(void **state)
     st_json *root;
 
     (void)state;
-    st_trace_end(st_trace_cycle(t, true, 0, 0), 4 * MILLISECOND);
+    st_trace_end(st_trace_cycle(t, 1, 0, 0), 4 * MILLISECOND);
     span(t, 1, 0, 3);
     span(t, 2, 1, 2);
     root = write_and_parse(t);
@@ -284,11 +284,11 @@ static void arrows_lead_from_the_last_one_waited_for(void **state)
     st_json *root;
 
     (void)state;
-    st_trace_end(st_trace_cycle(t, true, 0, 0), 5 * MILLISECOND);
+    st_trace_end(st_trace_cycle(t, 1, 0, 0), 5 * MILLISECOND);
     span(t, 1, 0, 1);
     span(t, 0, 1, 2); /* waits for 1 */
     span(t, 2, 2, 8); /* beyond the step's end */
-    st_trace_end(st_trace_cycle(t, true, 0, 5 * MILLISECOND), 9 * MILLISECOND);
+    st_trace_end(st_trace_cycle(t, 2, 0, 5 * MILLISECOND), 9 * MILLISECOND);
     span(t, 1, 5, 6);
     span(t, 0, 8, 9); /* waits for 2 of the step before */
     root = write_and_parse(t);
@@ -315,7 +315,7 @@ static void no_arrow_stays_within_a_row(void **state)
 
     (void)state;
     in_one_row.item = describe_in_one_row;
-    st_trace_end(st_trace_cycle(t, true, 0, 0), 9 * MILLISECOND);
+    st_trace_end(st_trace_cycle(t, 1, 0, 0), 9 * MILLISECOND);
     span(t, 2, 0, 2);
     span(t, 1, 1, 3); /* beside 2: on the row's second thread */
     span(t, 0, 4, 5); /* waits for 1, and has the row's first one */
@@ -341,7 +341,7 @@ static void rows_are_sorted_as_the_source_lists_them(void **state)
     st_json *root;
 
     (void)state;
-    st_trace_end(st_trace_cycle(t, true, 0, 0), 9 * MILLISECOND);
+    st_trace_end(st_trace_cycle(t, 1, 0, 0), 9 * MILLISECOND);
     for (uint32_t i = 0; i < 3; i++) {
         span(t, 1, i, 8);
         span(t, 0, i, 8);
@@ -370,7 +370,7 @@ static void crowded_rows_get_more_threads(void **state)
     st_json *root;
 
     (void)state;
-    st_trace_end(st_trace_cycle(t, true, 0, 0), 900 * MILLISECOND);
+    st_trace_end(st_trace_cycle(t, 1, 0, 0), 900 * MILLISECOND);
     for (unsigned i = 0; i < AT_ONCE; i++)
         span(t, 2, i, 800 - i);
     span(t, 2, 800 - AT_ONCE + 1, 850); /* when the last has ended */
@@ -392,7 +392,7 @@ static void what_never_finished_is_left_out(void **state)
     st_json *root;
 
     (void)state;
-    assert_non_null(st_trace_cycle(t, true, 0, 0));
+    assert_non_null(st_trace_cycle(t, 1, 0, 0));
     assert_non_null(st_trace_begin(t, ST_TRACE_ITEM, 1, ST_TRACE_NONE, 1));
     span(t, 0, 1, 2);
     root = write_and_parse(t);
@@ -411,16 +411,16 @@ static void steps_end_and_flushes_with_them(void **state)
     struct st_trace_count count;
 
     (void)state;
-    assert_null(st_trace_cycle(t, false, 1, 1)); /* before the first step */
+    assert_null(st_trace_cycle(t, 0, 1, 1)); /* before the first step */
     assert_null(st_trace_begin(t, ST_TRACE_ITEM, 0, ST_TRACE_NONE, 1));
-    assert_non_null(st_trace_cycle(t, true, 0, 2));
+    assert_non_null(st_trace_cycle(t, 1, 0, 2));
     st_trace_pause(t);
     assert_null(st_trace_begin(t, ST_TRACE_ITEM, 0, ST_TRACE_NONE, 3));
-    assert_non_null(st_trace_cycle(t, true, 0, 4));
-    assert_non_null(st_trace_cycle(t, false, 1, 5));
+    assert_non_null(st_trace_cycle(t, 1, 0, 4));
+    assert_non_null(st_trace_cycle(t, 0, 1, 5));
     assert_non_null(st_trace_begin(t, ST_TRACE_ITEM, 0, ST_TRACE_NONE, 6));
-    assert_null(st_trace_cycle(t, true, 0, 7));
-    assert_null(st_trace_cycle(t, false, 1, 8));
+    assert_null(st_trace_cycle(t, 1, 0, 7));
+    assert_null(st_trace_cycle(t, 0, 1, 8));
     assert_null(st_trace_begin(t, ST_TRACE_ITEM, 0, ST_TRACE_NONE, 9));
     assert_null(st_trace_begin(NULL, ST_TRACE_ITEM, 0, ST_TRACE_NONE, 9));
     st_trace_count(t, &count);
@@ -439,7 +439,7 @@ static void a_full_array_counts_what_is_lost(void **state)
     st_json *root;
 
     (void)state;
-    st_trace_end(st_trace_cycle(t, true, 0, 0), 9 * MILLISECOND);
+    st_trace_end(st_trace_cycle(t, 1, 0, 0), 9 * MILLISECOND);
     for (uint64_t i = 0; i < 5; i++)
         span(t, 0, i, i + 1);
     st_trace_count(t, &count);
@@ -466,7 +466,7 @@ static void counts_are_told_apart(void **state)
         st_json *root;
 
         for (uint64_t step = 0; step < (uint64_t)wanted[n][0]; step++) {
-            st_trace_end(st_trace_cycle(t, true, 0, 10 * step * MILLISECOND), 10 * (step + 1) * MILLISECOND);
+            st_trace_end(st_trace_cycle(t, (uint32_t)step + 1, 0, 10 * step * MILLISECOND), 10 * (step + 1) * MILLISECOND);
             for (uint64_t i = 0; i < 4; i++)
                 span(t, 0, 10 * step + i, 10 * step + i + 1);
         }

@@ -68,7 +68,7 @@ static void open_timed(struct timed *t)
     ok(st_device_timed_open(&t->dev, t->times));
     st_device_timed_op(t->dev, OP);
     t->arena = t->dev->ops->arena(t->dev);
-    assert_non_null(st_trace_cycle(t->trace, true, 0, t->opened_ns));
+    assert_non_null(st_trace_cycle(t->trace, 1, 0, t->opened_ns));
 }
 
 static void close_timed(struct timed *t)
