@@ -18,6 +18,7 @@ struct verification {
     char path[4096]; /* of the checkpoint that is read; "": none yet */
     uint32_t skipped;
     uint64_t damages;
+    uint32_t stay; /* leftovers that a sweep could not remove */
 };
 
 /* --- a checkpoint --- */
@@ -143,8 +144,12 @@ static void leftover(void *ctx, const char *path, bool live)
 {
     struct verification *v = ctx;
 
+    v->stay += v->args->sweep && !live;
     if (!v->args->json) {
-        st_print(stdout, "%s: %s\n", path, live ? "of a run that is alive" : "left by a run that died: --sweep removes it");
+        st_print(stdout, "%s: %s\n", path,
+                 live             ? "of a run that is alive"
+                 : v->args->sweep ? "left by a run that died: it stays"
+                                  : "left by a run that died: --sweep removes it");
         return;
     }
     st_json_object_open(&v->json, NULL);
@@ -167,6 +172,8 @@ static strata_status list_pool(struct verification *v, const char *dir)
     } else if (v->args->sweep && st == STRATA_OK) {
         st_print(stdout, "removed what %u dead run%s left\n", removed, removed == 1 ? "" : "s");
     }
+    if (st == STRATA_OK && v->stay > 0)
+        return st_error(STRATA_E_IO, "%s: what %u dead run%s left could not be removed", dir, v->stay, v->stay == 1 ? "" : "s");
     return st;
 }
 

@@ -55,7 +55,7 @@ static int open_at(int dir_fd, const char *name, int flags)
 
     if (fd < 0)
         return fd;
-    fd = openat(dir_fd, name, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+    fd = openat(dir_fd, name, flags | O_CLOEXEC | O_NOFOLLOW, 0644);
     return fd < 0 ? -errno : fd;
 }
 
@@ -150,7 +150,7 @@ static int make_and_occupy(struct st_owned_dir *d, const char *parent, const cha
     snprintf(d->name, sizeof(d->name), "%s%016" PRIx64, d->kind->prefix, id);
     if (snprintf(d->path, sizeof(d->path), "%s/%s", parent, d->name) >= (int)sizeof(d->path))
         return -ENAMETOOLONG;
-    if (mkdirat(d->parent_fd, d->name, 0700) < 0)
+    if (mkdirat(d->parent_fd, d->name, d->kind->mode) < 0)
         return -errno;
     d->made = true;
     return occupy(d, what);
@@ -266,6 +266,12 @@ static bool is_empty(int dir_fd)
     return empty;
 }
 
+/* What a refusal to open something there says of it. */
+static enum st_owned_dir_state refused(int rc)
+{
+    return rc == -EACCES || rc == -EPERM ? ST_OWNED_DIR_HIDDEN : ST_OWNED_DIR_FOREIGN;
+}
+
 /* Takes both locks of a dead owner's directory; *lock_fd keeps the second. */
 static enum st_owned_dir_state state_of(const struct st_owned_dir_kind *kind, int dir_fd, int *lock_fd)
 {
@@ -280,7 +286,7 @@ static enum st_owned_dir_state state_of(const struct st_owned_dir_kind *kind, in
         return rc == -EWOULDBLOCK ? ST_OWNED_DIR_LIVE : ST_OWNED_DIR_FOREIGN;
     *lock_fd = open_at(dir_fd, ST_OWNED_DIR_LOCK, O_RDONLY | O_NONBLOCK);
     if (*lock_fd < 0)
-        return *lock_fd == -ENOENT && is_empty(dir_fd) ? ST_OWNED_DIR_DEAD : ST_OWNED_DIR_FOREIGN;
+        return *lock_fd == -ENOENT && is_empty(dir_fd) ? ST_OWNED_DIR_DEAD : refused(*lock_fd);
     if (st_fault_refuses("owned.stat") || fstat(*lock_fd, &info) < 0 || !S_ISREG(info.st_mode))
         return ST_OWNED_DIR_FOREIGN;
     if ((rc = lock_file(*lock_fd)) < 0)
@@ -303,7 +309,7 @@ static enum st_owned_dir_state look_at(const struct st_owned_dir_kind *kind, int
 
     *gone = *counts = false;
     if (dir_fd < 0)
-        return ST_OWNED_DIR_FOREIGN;
+        return refused(dir_fd);
     snprintf(path, sizeof(path), "%s/%s, left by a run that died", parent, name);
     state = state_of(kind, dir_fd, &lock_fd);
     if (state == ST_OWNED_DIR_DEAD && sweep)
@@ -351,8 +357,11 @@ static void leftover_seen(void *ctx, const char *name, enum st_owned_dir_state s
     const struct leftovers *l = ctx;
     char path[ST_PATH_MAX];
 
-    if (state != ST_OWNED_DIR_FOREIGN && st_path_join(path, l->dir, name) == STRATA_OK)
-        l->seen(l->ctx, path, state == ST_OWNED_DIR_LIVE);
+    if (state == ST_OWNED_DIR_FOREIGN || st_path_join(path, l->dir, name) != STRATA_OK)
+        return;
+    if (state == ST_OWNED_DIR_HIDDEN)
+        st_log(ST_LOG_WARN, "%s: is another user's, and cannot be looked into: its run may be dead", path);
+    l->seen(l->ctx, path, state != ST_OWNED_DIR_DEAD);
 }
 
 uint32_t st_owned_dir_leftovers(const struct st_owned_dir_kind *kind, int parent_fd, const char *path, bool sweep,

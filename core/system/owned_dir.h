@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define ST_OWNED_DIR_LOCK "lock"
 
@@ -18,6 +19,7 @@
 struct st_owned_dir_kind {
     const char *prefix;                          /* of the name */
     const char *mark;                            /* first bytes of `lock`: "strata save lock 1\n" */
+    mode_t mode;                                 /* 0755: other users may see whether the owner lives; 0700: they may not */
     const char *option;                          /* that names the parent, for remedies: "--save" */
     bool (*clear)(int dir_fd, const char *path); /* removes all but `lock`; false, after a warning: something stays */
 };
@@ -51,6 +53,7 @@ enum st_owned_dir_state {
     ST_OWNED_DIR_FOREIGN, /* not ours, or it cannot be told */
     ST_OWNED_DIR_LIVE,    /* of a process that lives: its owner's, or another's that looks at it now */
     ST_OWNED_DIR_DEAD,
+    ST_OWNED_DIR_HIDDEN, /* it has a name of ours, and this user may not look into it: its owner may live */
 };
 typedef void st_owned_dir_fn(void *ctx, const char *name, enum st_owned_dir_state state);
 
@@ -64,7 +67,7 @@ uint32_t st_owned_dir_each(const struct st_owned_dir_kind *kind, int parent_fd, 
                            st_owned_dir_fn *seen, void *ctx);
 
 /** The same for whoever only lists what runs left: `seen`, which may be NULL, gets the path and whether the owner lives, of those
- *  that are ours. */
+ *  that are ours.  One that cannot be looked into counts as a live owner's, after a warning. */
 uint32_t st_owned_dir_leftovers(const struct st_owned_dir_kind *kind, int parent_fd, const char *path, bool sweep,
                                 void (*seen)(void *ctx, const char *path, bool live), void *ctx);
 

@@ -112,7 +112,8 @@ STRATA_API strata_status strata_verify_older(const char *path, char older[4096])
  * not remove.
  *
  * @param sweep    remove what dead runs left; else only look
- * @param seen     called for each that is there afterwards; may be NULL
+ * @param seen     called for each that is there afterwards; may be NULL. One of another user that cannot be looked into counts as
+ *                 live, after a warning
  * @param removed  out: how many were removed
  *
  * @return STRATA_E_INVAL  an argument is NULL

@@ -46,7 +46,7 @@ static bool unlink_all_known(int dir_fd, const char *path)
 }
 
 const struct st_owned_dir_kind st_run_dir_kind = {
-    .prefix = "strata-", .mark = "strata swap lock 1\n", .option = OPTION, .clear = unlink_all_known};
+    .prefix = "strata-", .mark = "strata swap lock 1\n", .mode = 0700, .option = OPTION, .clear = unlink_all_known};
 
 uint32_t st_swap_sweep(const char *dir)
 {

@@ -51,7 +51,7 @@ static bool clear_own(int dir_fd, const char *path)
 }
 
 static const struct st_owned_dir_kind own_kind = {
-    .prefix = ".strata-save-", .mark = "strata save lock 1\n", .option = "--save", .clear = clear_own};
+    .prefix = ".strata-save-", .mark = "strata save lock 1\n", .mode = 0755, .option = "--save", .clear = clear_own};
 
 /* --- names --- */
 
@@ -193,10 +193,19 @@ static strata_status make_dirs(const char *dir)
     return STRATA_OK;
 }
 
-static void count_live(void *ctx, const char *name, enum st_owned_dir_state state)
+/* Those that keep a run from saving there. */
+struct others {
+    uint32_t live;
+    char hidden[64]; /* "": none */
+};
+
+static void see_other(void *ctx, const char *name, enum st_owned_dir_state state)
 {
-    (void)name;
-    *(uint32_t *)ctx += state == ST_OWNED_DIR_LIVE;
+    struct others *o = ctx;
+
+    o->live += state == ST_OWNED_DIR_LIVE;
+    if (state == ST_OWNED_DIR_HIDDEN)
+        snprintf(o->hidden, sizeof(o->hidden), "%s", name);
 }
 
 static void live_add(struct st_store *s)
@@ -221,7 +230,8 @@ static void live_remove(struct st_store *s)
 /* Takes its own directory there; then whoever came first is seen. */
 static strata_status occupy(struct st_store *s)
 {
-    uint32_t others = 0, swept;
+    struct others others = {0};
+    uint32_t swept;
     strata_status st;
 
     st_ending_hold();
@@ -231,12 +241,17 @@ static strata_status occupy(struct st_store *s)
     st_ending_release();
     if (st != STRATA_OK)
         return st;
-    swept = st_owned_dir_each(&own_kind, s->own.parent_fd, s->dir, s->own.name, true, count_live, &others);
+    swept = st_owned_dir_each(&own_kind, s->own.parent_fd, s->dir, s->own.name, true, see_other, &others);
     if (swept > 0)
         st_log(ST_LOG_NOTICE, "%s: removed unfinished checkpoints of %u dead run%s", s->dir, swept, swept == 1 ? "" : "s");
-    if (others > 0)
+    if (others.live > 0)
         return st_error(STRATA_E_INPUT,
                         "%s: another run saves there now: wait for its end, or name another directory with --save", s->dir);
+    if (others.hidden[0] != '\0')
+        return st_error(STRATA_E_INPUT,
+                        "%s/%s: is another user's, and it cannot be seen whether its run saves there now: wait for its end, have "
+                        "the directory removed if that run is dead, or name another one with --save",
+                        s->dir, others.hidden);
     return STRATA_OK;
 }
 

@@ -1,0 +1,103 @@
+/* The directory of checkpoints beside runs that save there, too: of other users, and those that begin at the same moment. */
+#include "offload/checkpoint/store.h"
+
+#include "core/base/fault.h"
+#include "tests/common/assert_status.h"
+#include "tests/common/kept_log.h"
+#include "tests/common/scratch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define HIDDEN ".strata-save-0123456789abcdef"
+
+static const char *save(void)
+{
+    return scratch_path("save");
+}
+
+static void assert_mode(const char *path, mode_t want)
+{
+    struct stat info;
+
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 07777, want);
+}
+
+static void find_own(void *ctx, const char *path, bool is_live)
+{
+    assert_true(is_live);
+    snprintf(ctx, 4096, "%s", path);
+}
+
+static void other_users_may_look_at_the_locks(void **state)
+{
+    const mode_t mask = umask(022);
+    char path[4096] = "", lock[4200];
+    struct st_store *s;
+
+    (void)state;
+    assert_ok(st_store_open(&s, save()));
+    umask(mask);
+    assert_int_equal(st_store_leftovers(save(), false, find_own, path), 0);
+    assert_mode(path, 0755);
+    snprintf(lock, sizeof(lock), "%s/lock", path);
+    assert_mode(lock, 0644);
+    st_store_close(s);
+}
+
+static void count_left(void *ctx, const char *path, bool is_live)
+{
+    uint32_t *left = ctx;
+
+    assert_non_null(strstr(path, HIDDEN));
+    left[is_live]++;
+}
+
+/* As an ordinary user finds what another one has closed to him; a test that is run by root sees everything. */
+static void close_to_others(const char *site, uint32_t after)
+{
+    st_fault_arm(&(struct st_fault_spec){.site = site, .after = after, .count = 1, .result = -EACCES});
+}
+
+static void what_cannot_be_looked_into_may_be_a_live_run(void **state)
+{
+    struct st_store *s = NULL;
+    uint32_t left[2] = {0};
+
+    (void)state;
+    assert_int_equal(mkdir(save(), 0755), 0);
+    assert_int_equal(mkdir(scratch_path("save/" HIDDEN), 0755), 0);
+    close_to_others("owned.open", 4); /* the directory, its own, the lock there, and the directory to be listed */
+    assert_refused(st_store_open(&s, save()), STRATA_E_INPUT, HIDDEN ": is another user's");
+    assert_int_equal(st_fault_disarm(), 1);
+    close_to_others("owned.open", 1);
+    kept_log_begin(ST_LOG_WARN);
+    assert_int_equal(st_store_leftovers(save(), true, count_left, left), 0);
+    kept_log_end();
+    assert_int_equal(st_fault_disarm(), 1);
+    assert_non_null(strstr(kept_log.last, "cannot be looked into"));
+    assert_int_equal(left[true], 1);
+    assert_int_equal(left[false], 0);
+    assert_ok(st_store_open(&s, save())); /* once it can be seen that nobody is there */
+    st_store_close(s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(other_users_may_look_at_the_locks, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(what_cannot_be_looked_into_may_be_a_live_run, scratch_begin, scratch_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
