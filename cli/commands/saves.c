@@ -306,12 +306,15 @@ static void look(struct cli_saves *s, struct cli_run *run, bool wait)
     if (!s->under_way || (st == STRATA_OK && !s->last.done))
         return;
     s->under_way = false;
-    if (st != STRATA_OK) {
+    if (st != STRATA_OK && !(s->last.path != NULL && s->last.steps == s->saved_at)) {
         keep_failure(s);
         return;
     }
     s->failed = false;
     snprintf(s->newest, sizeof(s->newest), "%s", s->last.path != NULL ? s->last.path : "");
+    if (st != STRATA_OK) /* it was committed; what came after failed */
+        st_log(for_all(s), "%s; the checkpoint of step %" PRIu64 " is whole, and the next one tries again", strata_last_error(),
+               s->last.steps);
     if (s->last.copied_bytes > 0)
         snprintf(copied, sizeof(copied), ", %s copied", st_size_text(size, s->last.copied_bytes));
     cli_progress_note(run->progress, "checkpoint of step %" PRIu64 " in %s (%.1f s, %.2f s of them before the next step%s)",

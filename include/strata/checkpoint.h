@@ -147,7 +147,8 @@ struct strata_saved {
  * @param wait  until it is done
  *
  * @return STRATA_E_INVAL  an argument is NULL, or saved_size is none of any version
- *         what the save failed with, once
+ *         what the save failed with, once; where *saved has its steps, it is whole, and what came after failed: older ones could
+ *         not be removed, say
  */
 STRATA_API strata_status strata_engine_saved(struct strata_engine *engine, bool wait, struct strata_saved *saved);
 

@@ -77,6 +77,28 @@ static void a_save_that_fails_is_not_the_run(void **state)
     workplace_remove(w, "out");
 }
 
+/* The checkpoint is there, and so is all of it, whatever becomes of older ones and of `latest`. */
+static void what_fails_after_a_checkpoint_is_not_its_failure(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    expect(w, TRAIN "--max-steps 6 --save {w}/a --save-every 3 --keep 1 --fault store.rename:2:1", 0,
+           "a/step-00000003: cannot be removed: ");
+    assert_int_equal(workplace_entries(w, "a"), 3);
+    workplace_remove(w, "a");
+    workplace_make_dir(w, "a");
+    workplace_make_dir(w, "a/latest");
+    workplace_run(w, &p, TRAIN "--max-steps 6 --save {w}/a --save-every 3 --keep 1");
+    if (p.code != 0 || strstr(p.err, "latest: ") == NULL || strstr(p.err, "the checkpoint of step 6 is whole") == NULL ||
+        strstr(p.err, "could not be made") != NULL || strstr(p.err, "no checkpoint was made") != NULL)
+        fail_msg("exit code %d\n%s", p.code, p.err);
+    program_free(&p);
+    assert_true(workplace_exists(w, "a/step-00000006"));
+    assert_false(workplace_exists(w, "a/step-00000003"));
+    workplace_remove(w, "a");
+}
+
 /* Killed right after its last checkpoint had its name: the next run has no step to do, and ends the removal of the one before. */
 static void a_last_removal_is_made_up_for(void **state)
 {
@@ -369,6 +391,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_save_that_fails_is_not_the_run),
+        cmocka_unit_test(what_fails_after_a_checkpoint_is_not_its_failure),
         cmocka_unit_test(a_run_that_goes_back_keeps_what_it_makes),
         cmocka_unit_test(without_a_directory_nothing_is_saved),
         cmocka_unit_test(a_save_may_be_asked_for_before_the_first_step),
