@@ -200,7 +200,8 @@ strata_status strata_import(struct strata_model *model, const char *parts, const
 {
     struct strata_import_opts o;
     struct import i = {.model = model};
-    struct st_make_opts how = {.save = save, .read = read_values, .model = write_small, .progress = watch, .ctx = &i};
+    struct st_make_opts how = {
+        .save = save, .option = "--out", .read = read_values, .model = write_small, .progress = watch, .ctx = &i};
     strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_import_opts");
 
     if (model == NULL || parts == NULL || save == NULL || path == NULL)

@@ -2,7 +2,9 @@
 #include "cli/commands/commands.h"
 #include "cli/options/output.h"
 #include "cli/report/progress.h"
+#include "core/base/error.h"
 #include "core/base/print.h"
+#include "core/system/file.h"
 #include "strata/checkpoint.h"
 
 #include <stdio.h>
@@ -43,12 +45,26 @@ static strata_status open_model(struct importing *i)
     return st == STRATA_OK ? strata_model_open(&i->model, i->config, &model) : st;
 }
 
+/* Checkpoints have a directory of their own. */
+static strata_status check_apart(const struct cli_args *args)
+{
+    const char *const inputs[] = {args->positional.items[0], args->model};
+
+    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++)
+        if (inputs[i] != NULL && st_file_is_same(args->out, inputs[i]))
+            return st_error(STRATA_E_INPUT, "--out %s: is the same directory as %s, which this command reads: name another one",
+                            args->out, inputs[i]);
+    return STRATA_OK;
+}
+
 static strata_status import_to(struct importing *i)
 {
     struct strata_import_opts opts = STRATA_IMPORT_OPTS_INIT;
     strata_status st = cli_output_check_save("--out", i->args->out);
 
     opts.overwrite = i->args->overwrite;
+    if (st == STRATA_OK)
+        st = check_apart(i->args);
     if (st == STRATA_OK)
         st = open_model(i);
     if (st == STRATA_OK)

@@ -171,7 +171,8 @@ struct strata_import_opts {
  * @param path   [4096] out: the checkpoint
  *
  * @return STRATA_E_INPUT      a tensor is missing, has no place in the model, or another shape; a value is not finite; state.json
- *                             says what cannot be; the checkpoint's name is taken, or a live run saves there
+ *                             says what cannot be; the checkpoint's name is taken, there is one of a later step, or a live run
+ *                             saves there
  *         STRATA_E_CONFIG     the optimizer is neither Adam nor AdamW
  *         STRATA_E_INVAL      an argument is NULL, the model is a preset or a checkpoint, or no version has this opts_size
  *         STRATA_E_CANCELLED  the progress function requested it

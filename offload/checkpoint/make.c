@@ -209,14 +209,49 @@ static strata_status take_memory(struct make *k)
     return STRATA_OK;
 }
 
+/* A directory has the checkpoints of one run: --resume auto would take a later one than this one's. */
+static strata_status check_names(const struct make *k)
+{
+    const struct st_make_opts *o = k->opts;
+    struct st_store_list list = {0};
+    char name[ST_STORE_NAME_BYTES];
+    bool there = false;
+    uint64_t newest = 0;
+    strata_status st = st_file_find(&there, o->save);
+
+    if (st == STRATA_OK && there)
+        st = st_store_list(&list, o->save);
+    there = false;
+    for (uint32_t i = 0; i < list.count; i++) { /* ascending */
+        newest = list.steps[i];
+        there = there || newest == k->m->step;
+    }
+    free(list.steps);
+    if (st != STRATA_OK)
+        return st;
+    st_store_name(name, newest);
+    if (newest > k->m->step)
+        return st_error(STRATA_E_INPUT,
+                        "%s has checkpoints of later steps already (%s), of another attempt: name another directory with %s",
+                        o->save, name, o->option);
+    st_store_name(name, k->m->step);
+    if (there && !o->overwrite)
+        return st_error(STRATA_E_INPUT,
+                        "%s/%s exists already, and is kept: replace it with --overwrite, or name another directory with %s",
+                        o->save, name, o->option);
+    return STRATA_OK;
+}
+
 static strata_status make(struct make *k)
 {
-    strata_status st = lay_out(k);
+    strata_status st = check_names(k);
 
+    if (st == STRATA_OK)
+        st = lay_out(k);
     if (st == STRATA_OK)
         st = take_memory(k);
     if (st == STRATA_OK)
-        st = st_store_open(&k->store, k->opts->save);
+        st = st_store_open_for(&k->store, k->opts->save, k->opts->option);
     if (st == STRATA_OK)
         st = st_store_begin(k->store, k->m->step);
     if (st == STRATA_OK)

@@ -8,8 +8,9 @@
 #include "offload/checkpoint/commit.h"
 
 struct st_make_opts {
-    const char *save; /* directory of checkpoints */
-    bool overwrite;   /* a checkpoint that has the name is replaced */
+    const char *save;   /* directory of checkpoints */
+    const char *option; /* that names it: "--out" */
+    bool overwrite;     /* a checkpoint that has the name is replaced */
     /* Gives elements [first, first + count) of a page, in page layout: of the weights, at full precision (ST_PLANE_WEIGHT), or of
      * a moment. */
     strata_status (*read)(void *ctx, enum st_plane plane, uint32_t page, uint64_t first, uint64_t count, float *out);
@@ -21,7 +22,8 @@ struct st_make_opts {
 /** Make the checkpoint of a manifest, of which the stripe, files, spaces and extents are filled in here; of a rule with two
  * moments or none that is trained.  Moments in 16 or 8 bits are rounded stochastically, as an update rounds them.
  *  @param path  out: the checkpoint
- *  @return what a callback returned; E_INPUT: the name is taken, or a live run saves there;
+ *  @return what a callback returned; E_INPUT: the name is taken, there are checkpoints of later steps, both before anything is
+ *          read, or a live run saves there;
  *          E_NOFIT: no room; E_NOSPC, E_IO, E_NOMEM */
 strata_status st_checkpoint_make(char path[ST_PATH_MAX], struct st_manifest *m, const struct st_make_opts *opts);
 

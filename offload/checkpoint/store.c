@@ -27,6 +27,7 @@
 
 struct st_store {
     char dir[ST_PATH_MAX];
+    struct st_owned_dir_kind kind; /* of `own` */
     struct st_owned_dir own;
     pid_t pid;  /* a child of fork() leaves all alone */
     int new_fd; /* -1: none is unfinished */
@@ -167,13 +168,13 @@ static int sync_parent(const char *dir, size_t end)
 }
 
 /* mkdir -p; each new name is made durable in its parent, and the last one in any case: whoever made it may not have done so. */
-static strata_status make_dirs(const char *dir)
+static strata_status make_dirs(const char *dir, const char *option)
 {
     char path[ST_PATH_MAX];
     const size_t length = strlen(dir);
 
     if (length == 0 || length >= sizeof(path))
-        return st_error(STRATA_E_INPUT, "--save \"%.64s\": no name of a directory", dir);
+        return st_error(STRATA_E_INPUT, "%s \"%.64s\": no name of a directory", option, dir);
     for (size_t end = 1; end <= length; end++) {
         int rc = 0, synced;
 
@@ -235,37 +236,44 @@ static strata_status occupy(struct st_store *s)
     strata_status st;
 
     st_ending_hold();
-    st = st_owned_dir_create(&s->own, &own_kind, s->dir);
+    st = st_owned_dir_create(&s->own, &s->kind, s->dir);
     if (st == STRATA_OK)
         live_add(s);
     st_ending_release();
     if (st != STRATA_OK)
         return st;
-    swept = st_owned_dir_each(&own_kind, s->own.parent_fd, s->dir, s->own.name, true, see_other, &others);
+    swept = st_owned_dir_each(&s->kind, s->own.parent_fd, s->dir, s->own.name, true, see_other, &others);
     if (swept > 0)
         st_log(ST_LOG_NOTICE, "%s: removed unfinished checkpoints of %u dead run%s", s->dir, swept, swept == 1 ? "" : "s");
     if (others.live > 0)
-        return st_error(STRATA_E_INPUT,
-                        "%s: another run saves there now: wait for its end, or name another directory with --save", s->dir);
+        return st_error(STRATA_E_INPUT, "%s: another run saves there now: wait for its end, or name another directory with %s",
+                        s->dir, s->kind.option);
     if (others.hidden[0] != '\0')
         return st_error(STRATA_E_INPUT,
                         "%s/%s: is another user's, and it cannot be seen whether its run saves there now: wait for its end, have "
-                        "the directory removed if that run is dead, or name another one with --save",
-                        s->dir, others.hidden);
+                        "the directory removed if that run is dead, or name another one with %s",
+                        s->dir, others.hidden, s->kind.option);
     return STRATA_OK;
 }
 
 strata_status st_store_open(struct st_store **out, const char *dir)
+{
+    return st_store_open_for(out, dir, own_kind.option);
+}
+
+strata_status st_store_open_for(struct st_store **out, const char *dir, const char *option)
 {
     struct st_store *s = st_fault("store.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*s));
     strata_status st;
 
     if (s == NULL)
         return st_error(STRATA_E_NOMEM, "%s: no memory", dir);
+    s->kind = own_kind;
+    s->kind.option = option;
     s->own = ST_OWNED_DIR_NONE;
     s->new_fd = -1;
     s->pid = getpid();
-    st = make_dirs(dir);
+    st = make_dirs(dir, option);
     if (st == STRATA_OK) {
         snprintf(s->dir, sizeof(s->dir), "%s", dir);
         st = occupy(s);
@@ -328,7 +336,7 @@ static strata_status stay(struct st_store *s)
         return STRATA_OK;
     st_log(ST_LOG_WARN, "%s: this run's directory there was removed: it is made again", s->dir);
     leave(s);
-    if ((st = make_dirs(s->dir)) == STRATA_OK && (st = occupy(s)) != STRATA_OK)
+    if ((st = make_dirs(s->dir, s->kind.option)) == STRATA_OK && (st = occupy(s)) != STRATA_OK)
         leave(s);
     return st;
 }
@@ -344,7 +352,7 @@ strata_status st_store_begin(struct st_store *s, uint64_t step)
         return st;
     st_store_name(name, step);
     if (snprintf(s->new_path, sizeof(s->new_path), "%s/%s/%s", s->dir, s->own.name, name) >= (int)sizeof(s->new_path))
-        return st_error(STRATA_E_INPUT, "%s: the name is too long for what --save puts there", s->dir);
+        return st_error(STRATA_E_INPUT, "%s: the name is too long for what %s puts there", s->dir, s->kind.option);
     s->new_step = step;
     st_ending_hold();
     rc = st_fault_refuses("store.mkdir") || mkdirat(s->own.dir_fd, name, 0777) != 0 ? -errno : 0;

@@ -40,6 +40,8 @@ struct st_store;
 /** Begin to save into `dir`, which is made if it is missing; what dead runs left there is removed.
  *  E_INPUT: it cannot be one, or a live run saves into it; E_NOSPC, E_IO, E_NOMEM. */
 strata_status st_store_open(struct st_store **out, const char *dir);
+/** The same where another option than --save names the directory.  @param option  borrowed until it is closed */
+strata_status st_store_open_for(struct st_store **out, const char *dir, const char *option);
 /** Removes what is unfinished.  NULL is fine. */
 void st_store_close(struct st_store *s);
 

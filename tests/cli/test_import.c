@@ -18,7 +18,8 @@
     "{\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3, \"weight_decay\": 0.1}}}"
 #define TRAIN                                                                                                                    \
     "train --model mini --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --digest --config {w}/run.json --quiet "
-#define IMPORT "import {w}/parts --model {w}/hf --config {w}/run.json --out {w}/b --quiet "
+#define IMPORT_TO "import {w}/parts --model {w}/hf --config {w}/run.json --quiet --out "
+#define IMPORT    IMPORT_TO "{w}/b "
 #define STATE                                                                                                                    \
     "{\"format\": 1, \"source\": \"DeepSpeed\", \"steps\": 3, \"skipped_steps\": 0, \"samples\": 6, \"loss_scaler\": null}"
 
@@ -325,6 +326,30 @@ static void failures_leave_what_was(void **state)
     workplace_remove(w, "b");
 }
 
+/* A directory has the checkpoints of one run, and they lie in no input: before the parts are read, and nothing changes. */
+static void another_runs_directory_is_refused(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_make_dir(w, "c");
+    workplace_make_dir(w, "c/step-00000020");
+    workplace_run(w, &p, IMPORT_TO "{w}/c --overwrite");
+    if (p.code != 2 || strstr(p.err, "later steps already (step-00000020)") == NULL || strstr(p.err, "with --out") == NULL)
+        fail_msg("exit code %d\n%s", p.code, p.err);
+    program_free(&p);
+    workplace_make_dir(w, "c/step-00000003");
+    workplace_remove(w, "c/step-00000020");
+    workplace_run(w, &p, IMPORT_TO "{w}/c");
+    if (p.code != 2 || strstr(p.err, "step-00000003 exists already, and is kept: replace it with --overwrite") == NULL)
+        fail_msg("exit code %d\n%s", p.code, p.err);
+    program_free(&p);
+    assert_int_equal(workplace_entries(w, "c"), 1);
+    workplace_remove(w, "c");
+    expect_refusal(w, IMPORT_TO "{w}/parts", 2, "parts: is the same directory as ");
+    expect_refusal(w, IMPORT_TO "{w}/hf/", 2, "hf/: is the same directory as ");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,6 +360,7 @@ int main(void)
         cmocka_unit_test(states_are_refused),
         cmocka_unit_test(scales_are_taken_and_refused),
         cmocka_unit_test(failures_leave_what_was),
+        cmocka_unit_test(another_runs_directory_is_refused),
     };
 
     return cmocka_run_group_tests(tests, take_apart, workplace_teardown);
