@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "core/system/clock.h"
 #include "core/system/ending.h"
 #include "core/system/file.h"
 #include "core/system/owned_dir.h"
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,6 +26,9 @@
 #define STEP_DIGITS 8
 #define STEP_MOST   (UINT64_C(1) << 53)
 #define GONE_PREFIX "gone-"
+
+#define TURN_NS      UINT64_C(5000000000) /* a look takes milliseconds; a script may keep such a lock while it runs this program */
+#define TURN_LOOK_NS UINT64_C(2000000)
 
 struct st_store {
     char dir[ST_PATH_MAX];
@@ -228,11 +233,29 @@ static void live_remove(struct st_store *s)
     pthread_mutex_unlock(&live_mutex);
 }
 
+/* Of runs that begin at once one is first: else each would see the directories of all, and none would go on.  The lock (flock) is
+ * on SAVE itself until the run has looked.  Where somebody keeps it for long, or the file system locks no directories, it goes on
+ * without.  The descriptor, or -1. */
+static int take_turn(const char *dir)
+{
+    const int fd = st_fault_refuses("store.open") ? -1 : open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const uint64_t end_ns = st_clock_ns() + TURN_NS;
+    uint32_t interrupted = 0;
+
+    for (int rc = 0; fd >= 0;) {
+        rc = (int)st_fault("store.lock", flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0);
+        if (rc == -EWOULDBLOCK && st_clock_ns() < end_ns)
+            st_clock_sleep_until(st_clock_ns() + TURN_LOOK_NS);
+        else if (!st_again(rc, &interrupted))
+            break;
+    }
+    return fd;
+}
+
 /* Takes its own directory there; then whoever came first is seen. */
-static strata_status occupy(struct st_store *s)
+static strata_status look_around(struct st_store *s)
 {
     struct others others = {0};
-    uint32_t swept;
     strata_status st;
 
     st_ending_hold();
@@ -242,9 +265,7 @@ static strata_status occupy(struct st_store *s)
     st_ending_release();
     if (st != STRATA_OK)
         return st;
-    swept = st_owned_dir_each(&s->kind, s->own.parent_fd, s->dir, s->own.name, true, see_other, &others);
-    if (swept > 0)
-        st_log(ST_LOG_NOTICE, "%s: removed unfinished checkpoints of %u dead run%s", s->dir, swept, swept == 1 ? "" : "s");
+    (void)st_owned_dir_each(&s->kind, s->own.parent_fd, s->dir, s->own.name, false, see_other, &others);
     if (others.live > 0)
         return st_error(STRATA_E_INPUT, "%s: another run saves there now: wait for its end, or name another directory with %s",
                         s->dir, s->kind.option);
@@ -253,6 +274,22 @@ static strata_status occupy(struct st_store *s)
                         "%s/%s: is another user's, and it cannot be seen whether its run saves there now: wait for its end, have "
                         "the directory removed if that run is dead, or name another one with %s",
                         s->dir, others.hidden, s->kind.option);
+    return STRATA_OK;
+}
+
+static strata_status occupy(struct st_store *s)
+{
+    const int turn = take_turn(s->dir);
+    const strata_status st = look_around(s);
+    uint32_t swept;
+
+    if (turn >= 0)
+        close(turn);
+    if (st != STRATA_OK)
+        return st;
+    swept = st_owned_dir_each(&s->kind, s->own.parent_fd, s->dir, s->own.name, true, NULL, NULL);
+    if (swept > 0)
+        st_log(ST_LOG_NOTICE, "%s: removed unfinished checkpoints of %u dead run%s", s->dir, swept, swept == 1 ? "" : "s");
     return STRATA_OK;
 }
 

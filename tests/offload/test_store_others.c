@@ -7,6 +7,7 @@
 #include "tests/common/scratch.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -92,11 +93,70 @@ static void what_cannot_be_looked_into_may_be_a_live_run(void **state)
     st_store_close(s);
 }
 
+#define ROUNDS  20
+#define STARTER 4
+
+static pthread_barrier_t start, end;
+
+/* Begins to save at the same moment as the others, and keeps the directory until all have tried. */
+static void *begin_at_once(void *arg)
+{
+    struct st_store *s = NULL;
+
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        pthread_barrier_wait(&start);
+        ((strata_status *)arg)[i] = st_store_open(&s, save());
+        pthread_barrier_wait(&end);
+        if (((strata_status *)arg)[i] == STRATA_OK)
+            st_store_close(s);
+    }
+    return NULL;
+}
+
+static void of_runs_that_begin_at_once_one_goes_on(void **state)
+{
+    strata_status st[STARTER][ROUNDS];
+    pthread_t threads[STARTER];
+
+    (void)state;
+    assert_int_equal(mkdir(save(), 0755), 0);
+    assert_int_equal(pthread_barrier_init(&start, NULL, STARTER), 0);
+    assert_int_equal(pthread_barrier_init(&end, NULL, STARTER), 0);
+    for (uint32_t t = 0; t < STARTER; t++)
+        assert_int_equal(pthread_create(&threads[t], NULL, begin_at_once, st[t]), 0);
+    for (uint32_t t = 0; t < STARTER; t++)
+        assert_int_equal(pthread_join(threads[t], NULL), 0);
+    pthread_barrier_destroy(&start);
+    pthread_barrier_destroy(&end);
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        uint32_t went_on = 0;
+
+        for (uint32_t t = 0; t < STARTER; t++) {
+            went_on += st[t][i] == STRATA_OK;
+            assert_true(st[t][i] == STRATA_OK || st[t][i] == STRATA_E_INPUT);
+        }
+        assert_int_equal(went_on, 1);
+    }
+}
+
+static void a_lock_that_cannot_be_had_is_no_refusal(void **state)
+{
+    struct st_store *s = NULL;
+
+    (void)state;
+    st_fault_arm(&(struct st_fault_spec){.site = "store.lock", .result = -EBADF}); /* as some network file systems answer */
+    assert_ok(st_store_open(&s, save()));
+    assert_int_equal(st_fault_disarm(), 1);
+    st_store_close(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(other_users_may_look_at_the_locks, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(what_cannot_be_looked_into_may_be_a_live_run, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(of_runs_that_begin_at_once_one_goes_on, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(a_lock_that_cannot_be_had_is_no_refusal, scratch_begin, scratch_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
