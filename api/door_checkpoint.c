@@ -307,15 +307,19 @@ strata_status strata_engine_save_comes(struct strata_engine *engine)
 strata_status strata_engine_saved(struct strata_engine *engine, bool wait, struct strata_saved *saved)
 {
     struct strata_saved s = {0};
-    strata_status st, asked;
+    strata_status st, asked = STRATA_OK;
 
     if (engine == NULL || saved == NULL)
         return st_error_missing(__func__, engine == NULL ? "engine" : "saved");
     if ((st = st_handle_enter(engine, __func__, ST_HANDLE_EXISTS)) != STRATA_OK)
         return st;
-    asked = engine->saver != NULL ? st_saver_ask(engine->saver, engine, wait, &s) : STRATA_OK;
+    s.done = engine->saver == NULL;
+    st = st_handle_result(saved, sizeof(s), &s, sizeof(s), "strata_saved"); /* an invalid size takes no failure away */
+    if (st == STRATA_OK && engine->saver != NULL) {
+        asked = st_saver_ask(engine->saver, engine, wait, &s);
+        st = st_handle_result(saved, sizeof(s), &s, sizeof(s), "strata_saved");
+    }
     st_handle_leave(engine);
-    st = st_handle_result(saved, sizeof(s), &s, sizeof(s), "strata_saved");
     return st != STRATA_OK ? st : asked;
 }
 

@@ -132,8 +132,9 @@ STRATA_API strata_status strata_engine_save_comes(struct strata_engine *engine);
 /** How a save went. */
 struct strata_saved {
     size_t saved_size;     /**< sizeof(struct strata_saved), set by the caller */
-    bool done;             /**< nothing is under way */
-    uint64_t steps;        /**< of the last checkpoint that is whole on disk; 0: there is none of this run */
+    bool done;             /**< nothing is under way, as always without a directory to save to */
+    uint64_t steps;        /**< of the last checkpoint that the engine has made, whole on disk; 0: none.  A load or resume after
+                            *  it leaves this as it is */
     double stopped;        /**< seconds for which the last save kept the next step waiting */
     double seconds;        /**< from its begin until it was whole */
     uint64_t copied_bytes; /**< of it that had to be copied, since files could not be linked */

@@ -322,6 +322,9 @@ static void a_save_that_failed_is_made_again(void **state)
     scratch_put("save/step-00000002/mine", "");
     for (int again = 0; again < 2; again++) {
         assert_ok(strata_engine_save(r.engine, NULL));
+        saved.saved_size = 1;
+        assert_refused(strata_engine_saved(r.engine, true, &saved), "struct strata_saved gives its size as 1 bytes");
+        saved.saved_size = sizeof(saved);
         assert_status(strata_engine_saved(r.engine, true, &saved), STRATA_E_INPUT, "the name is taken");
         assert_int_equal(saved.steps, 0);
     }
@@ -457,6 +460,9 @@ static void what_cannot_be_saved_or_resumed_is_told(void **state)
     assert_ok(run_train(&r, 0, 1, NULL));
     assert_refused(strata_engine_save(r.engine, NULL), "names no directory: set strata.save");
     assert_refused(strata_engine_save_comes(r.engine), "names no directory: set strata.save");
+    saved.done = false;
+    assert_ok(strata_engine_saved(r.engine, false, &saved)); /* a loop that waits for it ends */
+    assert_true(saved.done);
     assert_refused(strata_engine_saved(NULL, true, &saved), "engine is NULL");
     assert_refused(strata_engine_saved(r.engine, true, NULL), "saved is NULL");
     assert_refused(strata_engine_resume(r.engine, NULL, NULL), "checkpoint is NULL");
