@@ -19,7 +19,10 @@
  * thread must be in the default rounding mode and keep subnormals, as C programs do from the start.
  *
  * An optimizer holds its parameters, a step count and its threads, but no arrays: the caller's arrays and strata_optim_get_step()
- * are a complete checkpoint. One call at a time on one optimizer; different optimizers are independent. */
+ * are a complete checkpoint. One call at a time on one optimizer; different optimizers are independent.
+ *
+ * A child of fork() has none of an optimizer's threads: strata_optim_step(), grad_norm(), split() and join() return
+ * STRATA_E_INVAL there, and strata_optim_destroy() does nothing. It may create its own. */
 #ifndef STRATA_OPTIM_H
 #define STRATA_OPTIM_H
 
@@ -147,7 +150,7 @@ STRATA_API void strata_optim_defaults(struct strata_optim_config *config, enum s
  */
 STRATA_API strata_status strata_optim_create(struct strata_optim **opt, const struct strata_optim_config *config);
 
-/** End the threads and free; NULL is fine. */
+/** End the threads and free; NULL is fine.  In a child of fork() it does nothing. */
 STRATA_API void strata_optim_destroy(struct strata_optim *opt);
 
 /** Bytes of one moment of `elems` elements; 0 for an invalid format.  Thread: any. */

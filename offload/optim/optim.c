@@ -17,6 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #define WAVE_TILES 4096u /* 64 Mi elements of large tensors, so that the wait at a wave's end is short beside the work */
 /* The ranges of offload/config/config_table_train.c. */
@@ -35,6 +37,7 @@ struct tile {
 };
 
 struct strata_optim {
+    pid_t pid; /* of the process that created it: a child of fork() has none of its threads */
     struct st_optimizer optimizer;
     enum st_rule rule;
     double beta1, beta2;
@@ -154,6 +157,7 @@ strata_status strata_optim_create(struct strata_optim **out, const struct strata
     opt = st_fault("optim.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*opt));
     if (opt == NULL)
         return st_error(STRATA_E_NOMEM, "optimizer: no memory for %zu bytes", sizeof(*opt));
+    opt->pid = getpid();
     if ((st = take_config(&opt->optimizer, config)) != STRATA_OK)
         goto fail;
     opt->rule = st_rule_of(opt->optimizer.type);
@@ -174,7 +178,7 @@ fail:
 
 void strata_optim_destroy(struct strata_optim *opt)
 {
-    if (opt == NULL)
+    if (opt == NULL || opt->pid != getpid()) /* its threads are the parent's */
         return;
     free(opt->widened);
     st_workers_destroy(opt->workers);
@@ -182,6 +186,15 @@ void strata_optim_destroy(struct strata_optim *opt)
 }
 
 /* --- checks of the caller's arguments --- */
+
+static strata_status check_process(const struct strata_optim *opt)
+{
+    if (opt->pid == getpid())
+        return STRATA_OK;
+    return st_error(STRATA_E_INVAL,
+                    "this optimizer was created by process %ld, where its threads run: process %ld must create its own",
+                    (long)opt->pid, (long)getpid());
+}
 
 static const char *const names_of_rules[ST_RULE_COUNT] = {"Adam", "Adagrad", "Lion", "SGD"};
 
@@ -357,6 +370,8 @@ strata_status strata_optim_step(struct strata_optim *opt, const struct strata_op
 
     if (opt == NULL || (tensors == NULL && count > 0))
         return st_error_missing(__func__, opt == NULL ? "opt" : "tensors");
+    if ((st = check_process(opt)) != STRATA_OK)
+        return st;
     if (!(grad_divisor > 0 && isfinite(grad_divisor)))
         return st_error(STRATA_E_INVAL, "optimizer: grad_divisor is %g: it must be finite and above 0", grad_divisor);
     if ((st = check_tensors(opt, tensors, count, false)) != STRATA_OK)
@@ -430,7 +445,7 @@ strata_status strata_optim_grad_norm(struct strata_optim *opt, const struct stra
 
     if (opt == NULL || norm == NULL || (tensors == NULL && count > 0))
         return st_error_missing(__func__, opt == NULL ? "opt" : norm == NULL ? "norm" : "tensors");
-    if ((st = check_tensors(opt, tensors, count, true)) != STRATA_OK)
+    if ((st = check_process(opt)) != STRATA_OK || (st = check_tensors(opt, tensors, count, true)) != STRATA_OK)
         return st;
     while ((tiles = next_wave(&job)) > 0) {
         st_workers_run(opt->workers, norm_tile, &job, tiles);
@@ -477,6 +492,8 @@ static strata_status run_halves(struct strata_optim *opt, st_work_fn *fn, struct
 
     if (opt == NULL)
         return st_error_missing(fn == split_tile ? "strata_optim_split" : "strata_optim_join", "opt");
+    if ((st = check_process(opt)) != STRATA_OK)
+        return st;
     if (h->elems == 0)
         return STRATA_OK;
     if ((st = check_master(0, &t)) != STRATA_OK || (st = check_array(0, "master", h->master, sizeof(*h->master))) != STRATA_OK)

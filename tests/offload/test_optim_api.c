@@ -1,12 +1,14 @@
 /* The public optimizers against the engine's kernels and coefficients, called plainly: the same bits for every rule, layout,
  * gradient dtype, number of threads and instruction set; norms, resuming, and what is refused. */
 #include "tests/common/assert_status.h"
+#include "tests/common/child.h"
 #include "tests/common/fault_walk.h"
 #include "tests/offload/optim_fixture.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -370,6 +372,57 @@ static void every_single_failure_is_clean(void **state)
     assert_true(walk.failed >= 3);
 }
 
+static bool is_anothers(strata_status st)
+{
+    return st == STRATA_E_INVAL && strstr(strata_last_error(), "was created by process") != NULL;
+}
+
+/* What a child of fork() does with its parent's optimizer; 0, or which call was wrong. */
+static int call_in_child(struct strata_optim *opt)
+{
+    float master = 1, grad = 1, moment1 = 0, moment2 = 0;
+    const struct strata_optim_tensor t = {.layout = STRATA_OPTIM_F32,
+                                          .master = &master,
+                                          .moment1 = &moment1,
+                                          .moment2 = &moment2,
+                                          .grad = &grad,
+                                          .grad_dtype = STRATA_F32,
+                                          .elems = 1};
+    const struct strata_optim_config c = public_config(&rule_cases[0], 1, NULL);
+    struct strata_optim *own = NULL;
+    uint16_t weight = 0;
+    int16_t low_half = 0;
+    double norm;
+
+    if (!is_anothers(strata_optim_step(opt, &t, 1, 1, NULL)) || master != 1)
+        return 1;
+    if (!is_anothers(strata_optim_grad_norm(opt, &t, 1, &norm, NULL)))
+        return 2;
+    if (!is_anothers(strata_optim_split(opt, &weight, &low_half, &master, 1)))
+        return 3;
+    if (!is_anothers(strata_optim_join(opt, &master, &weight, &low_half, 1)))
+        return 4;
+    strata_optim_destroy(opt);
+    if (strata_optim_create(&own, &c) != STRATA_OK || strata_optim_step(own, &t, 1, 1, NULL) != STRATA_OK)
+        return 5;
+    strata_optim_destroy(own);
+    return 0;
+}
+
+static void a_child_leaves_its_parents_threads_alone(void **state)
+{
+    const struct strata_optim_config c = public_config(&rule_cases[0], THREADS, NULL);
+    struct strata_optim *opt = create(&c);
+    pid_t child;
+
+    (void)state;
+    child = child_fork();
+    if (child == 0)
+        _exit(call_in_child(opt));
+    assert_int_equal(child_wait(child), 0);
+    strata_optim_destroy(opt);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -386,6 +439,7 @@ int main(void)
         cmocka_unit_test(ignores_what_the_rule_does_not_read),
         cmocka_unit_test(bad_tensors),
         cmocka_unit_test(every_single_failure_is_clean),
+        cmocka_unit_test(a_child_leaves_its_parents_threads_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
