@@ -96,7 +96,8 @@ struct strata_io_counters {
  * @param io    out, returned: the caller closes it
  * @param opts  copied; NULL: all defaults
  *
- * @return STRATA_E_INVAL  an option outside its range, an unknown method, or an opts_size that no version has
+ * @return STRATA_E_INVAL  an option outside its range, an unknown method, an opts_size that no version has, or a member set that
+ *                         this version does not know
  *         STRATA_E_NOSYS  this machine lacks the named method
  *         STRATA_E_NOMEM  no memory, or no thread from the system
  *         STRATA_E_IO     the method could not be set up (descriptors: ulimit -n)

@@ -56,6 +56,12 @@ static strata_status check_opts(struct strata_io_opts *o, const struct strata_io
         if (opts->opts_size < OPTS_BYTES_FIRST || opts->opts_size > 4096)
             return st_error(STRATA_E_INVAL, "io options: opts_size is %zu: set it to sizeof(struct strata_io_opts)",
                             opts->opts_size);
+        for (size_t i = sizeof(*o); i < opts->opts_size; i++)
+            if (((const unsigned char *)opts)[i] != 0)
+                return st_error(STRATA_E_INVAL,
+                                "struct strata_io_opts sets byte %zu, this version of the library knows %zu: it is older than "
+                                "the headers",
+                                i, sizeof(*o));
         memcpy(o, opts, sizeof(*o));
     }
     o->queue_depth = o->queue_depth == 0 ? DEPTH_DEFAULT : o->queue_depth;
