@@ -27,6 +27,9 @@ static strata_status choose_tokenizer(const char **path, const struct strata_mod
     if (named == NULL)
         named = model->tokenizer;
     *path = named != NULL && strcmp(named, "byte") == 0 ? NULL : named;
+    if (named != NULL && *path == NULL && vocab < BYTE_VOCAB)
+        return st_error(STRATA_E_INPUT, "--tokenizer byte: bytes are %u tokens, the vocabulary of %s is %u", BYTE_VOCAB,
+                        model->name, vocab);
     if (named != NULL)
         return STRATA_OK;
     if (model->is_dir)
@@ -248,6 +251,7 @@ strata_status strata_data_open_texts(struct strata_data **data, const struct str
         (st = take_opts(&how, &layout, &o)) != STRATA_OK || (how.tokenizer == NULL && (st = check_bytes(model, &o)) != STRATA_OK))
         return st;
     how.seq_len = model->seq;
+    how.vocab = st_model_config(model->model)->vocab;
     st = o.keep != NULL && o.val_size <= 0 ? open_kept(&made, model, o.keep, &how)
                                            : open_temporary(&made, o.val_size > 0 ? &aside : NULL, model, how);
     if (st != STRATA_OK) {

@@ -103,6 +103,30 @@ static void a_run_evaluates_texts(void **state)
     program_free(&p);
 }
 
+/* Of a model with fewer tokens, and before tokens are made, let alone kept. */
+static void another_models_tokenizer_is_named(void **state)
+{
+    static const char *const commands[] = {
+        "train --model nano --data {w}/one.txt --tokenizer " MODEL " --seq-len 64 --max-steps 1 --out {w}/out",
+        "train --model nano --data {w}/one.txt --tokenizer " MODEL " --seq-len 64 --max-steps 1",
+        "eval --model nano --data {w}/one.txt --tokenizer " MODEL " --seq-len 64"};
+    const struct workplace *w = *state;
+    char *kept = workplace_expand(w, "{w}/out.tokens");
+
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        struct program p;
+
+        workplace_run(w, &p, commands[i]);
+        assert_int_equal(p.code, 2);
+        if (strstr(p.err, MODEL "/tokenizer.json: the tokenizer has ") == NULL ||
+            strstr(p.err, " tokens, the model's vocabulary 256: it is another model's") == NULL)
+            fail_msg("%s: %s", commands[i], p.err);
+        program_free(&p);
+    }
+    assert_int_equal(access(kept, F_OK), -1);
+    free(kept);
+}
+
 /* The text is a pipe to which nobody writes all. */
 static void nothing_is_left_after_a_signal(void **state)
 {
@@ -156,6 +180,7 @@ int main(void)
         cmocka_unit_test(conversations_are_evaluated_like_their_tokens),
         cmocka_unit_test(bytes_need_no_tokenizer),
         cmocka_unit_test(a_run_evaluates_texts),
+        cmocka_unit_test(another_models_tokenizer_is_named),
         cmocka_unit_test(nothing_is_left_after_a_signal),
     };
 

@@ -217,7 +217,7 @@ static strata_status find_tokenizer(struct st_kept *k)
 
     if (k->opts->tokenizer == NULL)
         return STRATA_OK;
-    if ((st = st_tokenizer_open(&tokenizer, k->opts->tokenizer)) != STRATA_OK)
+    if ((st = st_tokenize_open(&tokenizer, k->opts)) != STRATA_OK)
         return st;
     k->tokenizer = st_fault("kept.alloc", 0) < 0 ? NULL : strdup(st_tokenizer_path(tokenizer));
     st = k->tokenizer != NULL ? find_template(k, tokenizer) : st_error(STRATA_E_NOMEM, "no memory for the name of a tokenizer");
