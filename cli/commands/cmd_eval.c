@@ -36,14 +36,11 @@ static void print_json(const struct evaluated *e, bool complete, uint64_t rss_ma
 {
     const struct strata_eval *r = &e->result;
     struct st_json_writer w;
-    char name[512];
 
     st_json_begin(&w, stdout);
     st_json_object_open(&w, NULL);
-    if (e->name != NULL) {
-        snprintf(name, sizeof(name), "%.*s", (int)e->name_bytes, e->name);
-        st_json_put_string(&w, "adapter", name);
-    }
+    if (e->name != NULL)
+        st_json_put_bytes(&w, "adapter", e->name, e->name_bytes);
     st_json_put_double(&w, "loss", r->loss);
     st_json_put_double(&w, "perplexity", r->perplexity);
     st_json_put_double(&w, "bits_per_byte", r->bits_per_byte);

@@ -54,9 +54,10 @@ void st_json_object_open(struct st_json_writer *w, const char *key); /* key NULL
 void st_json_object_close(struct st_json_writer *w);
 void st_json_array_open(struct st_json_writer *w, const char *key);
 void st_json_array_close(struct st_json_writer *w);
-void st_json_put_string(struct st_json_writer *w, const char *key, const char *value); /* NULL value: null */
-void st_json_put_double(struct st_json_writer *w, const char *key, double value);      /* non-finite: null */
-void st_json_put_real(struct st_json_writer *w, const char *key, double value);        /* the same, whole numbers with .0 */
+void st_json_put_string(struct st_json_writer *w, const char *key, const char *value);             /* NULL value: null */
+void st_json_put_bytes(struct st_json_writer *w, const char *key, const char *text, size_t bytes); /* a string */
+void st_json_put_double(struct st_json_writer *w, const char *key, double value);                  /* non-finite: null */
+void st_json_put_real(struct st_json_writer *w, const char *key, double value); /* the same, whole numbers with .0 */
 void st_json_put_u64(struct st_json_writer *w, const char *key, uint64_t value);
 void st_json_put_bool(struct st_json_writer *w, const char *key, bool value);
 /** A whole tree, which is less than 32 - w->depth levels deep. */

@@ -30,10 +30,8 @@ static void write_character(FILE *file, const char *text, size_t length)
         fwrite(text, 1, length, file);
 }
 
-static void write_string(FILE *file, const char *text)
+static void write_string(FILE *file, const char *text, size_t bytes)
 {
-    const size_t bytes = strlen(text);
-
     fputc('"', file);
     for (size_t i = 0; i < bytes;) {
         const size_t length = st_text_utf8_bytes(text + i, bytes - i);
@@ -56,7 +54,7 @@ static void before_value(struct st_json_writer *w, const char *key)
         fputc(',', w->file);
     w->has_item |= bit;
     if (key != NULL) {
-        write_string(w->file, key);
+        write_string(w->file, key, strlen(key));
         fputc(':', w->file);
     }
 }
@@ -106,9 +104,15 @@ void st_json_put_string(struct st_json_writer *w, const char *key, const char *v
 {
     before_value(w, key);
     if (value != NULL)
-        write_string(w->file, value);
+        write_string(w->file, value, strlen(value));
     else
         fputs("null", w->file);
+}
+
+void st_json_put_bytes(struct st_json_writer *w, const char *key, const char *text, size_t bytes)
+{
+    before_value(w, key);
+    write_string(w->file, text, bytes);
 }
 
 const char *st_json_double_text(char buf[32], double value)

@@ -93,6 +93,7 @@ static void pefts_adapters_are_evaluated(void **state)
 static void several_are_named(void **state)
 {
     const double want = golden_loss("llama_linear");
+    char name[600], command[2048];
     struct program p;
 
     workplace_run_ok(*state, &p,
@@ -107,6 +108,16 @@ static void several_are_named(void **state)
                      "/llama_linear/tokens.bin --seq-len 32 --set bf16.enabled=false "
                      "--json --adapter one=" ADAPTERS "/llama_linear");
     assert_non_null(strstr(p.out, "{\"adapter\":\"one\",\"loss\":"));
+    program_free(&p);
+
+    memset(name, 'n', sizeof(name)); /* whole, however long it is */
+    snprintf(command, sizeof(command),
+             "eval --model " FAMILIES "/llama_linear --data " FAMILIES "/llama_linear/tokens.bin --seq-len 32 --json "
+             "--adapter %.*s=" ADAPTERS "/llama_linear",
+             (int)sizeof(name), name);
+    workplace_run_ok(*state, &p, command);
+    snprintf(command, sizeof(command), "{\"adapter\":\"%.*s\",\"loss\":", (int)sizeof(name), name);
+    assert_non_null(strstr(p.out, command));
     program_free(&p);
 }
 
