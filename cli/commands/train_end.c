@@ -124,7 +124,7 @@ strata_status train_summarise(struct train *t, strata_status st)
     t->summary.rss_bytes_max = cli_run_memory(&t->run);
     (void)!strata_engine_get_info(t->run.engine, &info); /* all 0 without an engine */
     t->summary.write_bytes = info.write_bytes;
-    t->summary.seconds = (double)(st_clock_ns() - t->start_ns) * 1e-9;
+    t->summary.seconds = t->start_ns != 0 ? (double)(st_clock_ns() - t->start_ns) * 1e-9 : 0; /* no step has begun */
     summarise_pressure(t);
     cli_lines_write(&t->lines, put_summary, t);
     cli_progress_summary(&t->progress, &t->run.plan->figures, t->medians, &t->summary);
