@@ -18,6 +18,8 @@
 #include "model/tokenizer/tokenizer.h"
 #include "model/tokenizer/unicode_internal.h"
 
+#define ST_TOKENIZER_TOKEN_BYTES_MAX 65536u /* of a token as tokenizer.json names it */
+
 /* Memory that tests can refuse. */
 void *st_tokenizer_alloc(size_t count, size_t bytes_each); /* zeroed */
 /** Room for `count` items of an array whose capacity is in *capacity; false: no memory, nothing changed. */

@@ -8,8 +8,7 @@
 #include <string.h>
 
 #define FILE_BYTES_MAX  (256u << 20) /* the largest known (a vocabulary of 262,144) has 33 MB */
-#define TOKEN_BYTES_MAX 65536u
-#define ADDED_BYTES_MAX 1024u /* of an added token: at each place of a text so many bytes may be compared */
+#define ADDED_BYTES_MAX 1024u        /* of an added token: at each place of a text so many bytes may be compared */
 
 strata_status st_tokenizer_add_token(struct st_vocab *v, const struct st_place *at, const char *key, const char *text,
                                      size_t bytes, uint32_t id)
@@ -38,8 +37,8 @@ strata_status st_tokenizer_read_vocab(struct st_vocab *v, const struct st_place 
         const char *text = st_json_name(node);
         uint64_t id;
 
-        if (strlen(text) > TOKEN_BYTES_MAX)
-            return st_place_fault(vocab, NULL, "a token of more than %u bytes", TOKEN_BYTES_MAX);
+        if (strlen(text) > ST_TOKENIZER_TOKEN_BYTES_MAX)
+            return st_place_fault(vocab, NULL, "a token of more than %u bytes", ST_TOKENIZER_TOKEN_BYTES_MAX);
         if (!st_json_u64(node, &id) || id >= ST_TOKENIZER_VOCAB_MAX)
             return st_place_fault(vocab, NULL, "the id of \"%.40s\" must be a whole number below %u", text,
                                   ST_TOKENIZER_VOCAB_MAX);

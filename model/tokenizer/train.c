@@ -345,6 +345,24 @@ static bool merge(struct st_train *t, const struct candidate *c, uint32_t id)
     return true;
 }
 
+/* Of a token as tokenizer.json names it. */
+static size_t name_bytes(const struct st_train *t, uint32_t id)
+{
+    char utf8[8];
+    size_t bytes, length = 0;
+    const char *raw = st_vocab_text(&t->vocab, id, &bytes);
+
+    for (size_t i = 0; i < bytes; i++)
+        length += st_text_utf8_put(utf8, st_byte_level_code((unsigned char)raw[i]));
+    return length;
+}
+
+/* A word may be a line of dashes of any length: the token would be one that no reader takes. */
+static bool is_too_long(const struct st_train *t, const struct candidate *c)
+{
+    return name_bytes(t, c->left) + name_bytes(t, c->right) > ST_TOKENIZER_TOKEN_BYTES_MAX;
+}
+
 /* The token of two; false: no memory.  *known: another pair gave the same bytes */
 static bool add_token(struct st_train *t, const struct candidate *c, uint32_t id, bool *known)
 {
@@ -370,7 +388,7 @@ static bool add_token(struct st_train *t, const struct candidate *c, uint32_t id
     return true;
 }
 
-/* Merges until there are `vocab` tokens, or no pair occurs twice. */
+/* Merges until there are `vocab` tokens, or no pair occurs twice whose token a reader would take. */
 static bool learn(struct st_train *t, uint32_t vocab)
 {
     for (uint32_t byte = 0; byte < 256; byte++)
@@ -390,6 +408,8 @@ static bool learn(struct st_train *t, uint32_t vocab)
         }
         if (c.count < 2)
             break;
+        if (is_too_long(t, &c))
+            continue;
         if (!add_token(t, &c, id, &known) || (!known && !merge(t, &c, id)))
             return false;
     }

@@ -20,7 +20,7 @@ strata_status st_train_feed(struct st_train *t, const char *text, size_t bytes);
 strata_status st_train_end_text(struct st_train *t);
 
 struct st_train_report {
-    uint32_t vocab; /* less than asked for where no pair occurs twice */
+    uint32_t vocab; /* less than asked for where no pair occurs twice that gives a token of at most 65536 bytes */
     uint64_t words, different_words;
 };
 /** Write tokenizer.json and tokenizer_config.json into `dir`, which is made.  E_INPUT: no text, or a file is there and

@@ -278,6 +278,34 @@ static strata_status train_with_fault(uint32_t after, uint32_t *fired)
     return st;
 }
 
+/* One word of a single character: the longest token is one that is read again. */
+static void trained_on_a_run(char c, size_t bytes, uint32_t vocab)
+{
+    struct st_train_report report;
+    struct st_tokenizer *read;
+    struct st_train *t;
+    char *run = malloc(bytes);
+
+    assert_non_null(run);
+    memset(run, c, bytes);
+    assert_ok(st_train_create(&t));
+    assert_ok(st_train_feed(t, run, bytes));
+    assert_ok(st_train_end_text(t));
+    assert_ok(st_train_write(t, 300, scratch_path("run"), true, &report));
+    st_train_destroy(t);
+    free(run);
+    assert_int_equal(report.vocab, vocab);
+    assert_ok(st_tokenizer_open(&read, scratch_path("run")));
+    st_tokenizer_close(read);
+}
+
+static void test_no_token_is_too_long_to_be_read(void **state)
+{
+    (void)state;
+    trained_on_a_run('-', 200000, 256 + 16 + 1);  /* of 2, 4, ... 65536 */
+    trained_on_a_run('\0', 100000, 256 + 15 + 1); /* two bytes each in the file */
+}
+
 static void test_every_allocation_may_fail(void **state)
 {
     uint32_t fired = 1;
@@ -392,6 +420,7 @@ int main(void)
         cmocka_unit_test(test_pairs_that_repeat_in_a_word),
         cmocka_unit_test(test_many_words_and_pairs),
         cmocka_unit_test(test_what_it_refuses),
+        cmocka_unit_test(test_no_token_is_too_long_to_be_read),
         cmocka_unit_test(test_every_allocation_may_fail),
         cmocka_unit_test(test_a_failure_leaves_both_files_or_none),
         cmocka_unit_test(test_token_files),
