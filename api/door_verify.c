@@ -92,6 +92,22 @@ static strata_status begin(struct reading *r, const char *path, const struct str
     return STRATA_OK;
 }
 
+/* Beside what the tiles have shown: whoever needs the weights alone needs these files, too. */
+static strata_status check_model_files(const struct st_checkpoint *ck, strata_status st)
+{
+    char tiles[1024], files[1024];
+
+    if (st == STRATA_OK)
+        return st_model_files_check(ck);
+    if (st != STRATA_E_CORRUPT)
+        return st;
+    snprintf(tiles, sizeof(tiles), "%s", strata_last_error());
+    if (st_model_files_check(ck) != STRATA_E_CORRUPT)
+        return st_error(STRATA_E_CORRUPT, "%s", tiles);
+    snprintf(files, sizeof(files), "%s", strata_last_error());
+    return st_error(STRATA_E_CORRUPT, "%s; and %s", tiles, files);
+}
+
 strata_status strata_verify(const char *path, const struct strata_verify_opts *opts, uint64_t *damages)
 {
     struct reading r;
@@ -103,8 +119,8 @@ strata_status strata_verify(const char *path, const struct strata_verify_opts *o
     st = begin(&r, path, opts, "verifying");
     if (st == STRATA_OK)
         st = st_verify(r.ck, progress, damaged, &r, damages);
-    if (st == STRATA_OK)
-        st = st_model_files_check(r.ck);
+    if (r.ck != NULL)
+        st = check_model_files(r.ck, st);
     st_checkpoint_close(r.ck);
     return st;
 }

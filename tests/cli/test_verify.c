@@ -92,7 +92,8 @@ static uint32_t count_of(const char *text, const char *part)
     return count;
 }
 
-/* Twenty are shown, and the rest counted; as JSON all are listed. */
+/* Twenty are shown, and the rest counted; as JSON all are listed.  They do not hide that a small file of the model is damaged,
+ * too. */
 static void many_damages_are_counted(void **state)
 {
     struct program text, json;
@@ -111,10 +112,13 @@ static void many_damages_are_counted(void **state)
         set[at] ^= 1;
     workplace_write(*state, "many/step-00000001/set.0", set, bytes);
     free(set);
+    workplace_write(*state, "many/step-00000001/model/config.json", "{}", 2);
     workplace_run(*state, &text, "verify {w}/many");
     workplace_run(*state, &json, "verify {w}/many --json");
     assert_true(text.code == 4 && json.code == 4);
     all = count_of(json.out, "\"plane\":");
+    assert_non_null(strstr(text.err, "tiles are damaged; and "));
+    assert_non_null(strstr(text.err, "model: the model's small files are not those that were saved"));
     assert_true(all > 20);
     assert_int_equal(count_of(text.out, ": its checksum is wrong\n"), 20);
     snprintf(more, sizeof(more), "\nand %u more\n", all - 20);
