@@ -38,6 +38,7 @@ struct st_store {
     int new_fd; /* -1: none is unfinished */
     uint64_t new_step;
     char new_path[ST_PATH_MAX];
+    size_t made;           /* bytes of `dir` up to the first directory that this store made; 0: none */
     uint32_t gone;         /* how many were moved away */
     struct st_store *next; /* guarded by live_mutex */
 };
@@ -173,7 +174,7 @@ static int sync_parent(const char *dir, size_t end)
 }
 
 /* mkdir -p; each new name is made durable in its parent, and the last one in any case: whoever made it may not have done so. */
-static strata_status make_dirs(const char *dir, const char *option)
+static strata_status make_dirs(const char *dir, const char *option, size_t *made)
 {
     char path[ST_PATH_MAX];
     const size_t length = strlen(dir);
@@ -192,6 +193,8 @@ static strata_status make_dirs(const char *dir, const char *option)
             continue;
         if (rc != 0 && rc != -EEXIST)
             return st_error_errno(-rc, "making directory %s", path);
+        if (rc == 0 && *made == 0)
+            *made = end;
         synced = sync_parent(dir, end);
         if (synced < 0 && (rc == 0 || synced != -EACCES)) /* one that was there may lie where this user cannot read */
             return st_error_errno(-synced, "syncing the directory of %.*s", (int)end, dir);
@@ -310,17 +313,30 @@ strata_status st_store_open_for(struct st_store **out, const char *dir, const ch
     s->own = ST_OWNED_DIR_NONE;
     s->new_fd = -1;
     s->pid = getpid();
-    st = make_dirs(dir, option);
-    if (st == STRATA_OK) {
-        snprintf(s->dir, sizeof(s->dir), "%s", dir);
+    snprintf(s->dir, sizeof(s->dir), "%s", dir);
+    st = make_dirs(dir, option, &s->made);
+    if (st == STRATA_OK)
         st = occupy(s);
-    }
     if (st != STRATA_OK) {
         st_store_close(s);
         return st;
     }
     *out = s;
     return STRATA_OK;
+}
+
+/* Directories that were made, where nothing came of them. */
+static void remove_made(const struct st_store *s)
+{
+    char path[ST_PATH_MAX];
+
+    for (size_t end = s->made > 0 ? strlen(s->dir) : 0; end >= s->made && end > 0; end--) {
+        if (s->dir[end] != '\0' && s->dir[end] != '/')
+            continue;
+        snprintf(path, sizeof(path), "%.*s", (int)end, s->dir);
+        if (st_fault_refuses("store.rmdir") || (rmdir(path) != 0 && errno != ENOENT)) /* "a/" and "a" are one */
+            break;
+    }
 }
 
 void st_store_close(struct st_store *s)
@@ -336,6 +352,8 @@ void st_store_close(struct st_store *s)
         st_owned_dir_remove(&s->own);
     else
         st_owned_dir_close(&s->own);
+    if (s->pid == getpid())
+        remove_made(s);
     free(s);
 }
 
@@ -346,6 +364,7 @@ void st_store_remove_all(void)
         if (s->pid == getpid()) {
             (void)st_tree_clear(s->own.dir_fd, ST_OWNED_DIR_LOCK);
             (void)st_tree_remove(s->own.parent_fd, s->own.name);
+            remove_made(s);
         }
     pthread_mutex_unlock(&live_mutex);
 }
@@ -373,7 +392,7 @@ static strata_status stay(struct st_store *s)
         return STRATA_OK;
     st_log(ST_LOG_WARN, "%s: this run's directory there was removed: it is made again", s->dir);
     leave(s);
-    if ((st = make_dirs(s->dir, s->kind.option)) == STRATA_OK && (st = occupy(s)) != STRATA_OK)
+    if ((st = make_dirs(s->dir, s->kind.option, &s->made)) == STRATA_OK && (st = occupy(s)) != STRATA_OK)
         leave(s);
     return st;
 }

@@ -42,7 +42,7 @@ struct st_store;
 strata_status st_store_open(struct st_store **out, const char *dir);
 /** The same where another option than --save names the directory.  @param option  borrowed until it is closed */
 strata_status st_store_open_for(struct st_store **out, const char *dir, const char *option);
-/** Removes what is unfinished.  NULL is fine. */
+/** Removes what is unfinished, and the directories that were made where they are empty.  NULL is fine. */
 void st_store_close(struct st_store *s);
 
 /** Make the directory of a new checkpoint; there must be no unfinished one.  Where SAVE or the run's directory in it was removed,

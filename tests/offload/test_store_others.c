@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -150,12 +151,39 @@ static void a_lock_that_cannot_be_had_is_no_refusal(void **state)
     st_store_close(s);
 }
 
+/* What was made for checkpoints goes where none came of it; what was there, or has something, stays. */
+static void what_was_made_in_vain_goes(void **state)
+{
+    struct st_store *s = NULL;
+    uint32_t parents = 0;
+    char deep[4096];
+
+    (void)state;
+    snprintf(deep, sizeof(deep), "%s/a/b", save());
+    assert_int_equal(mkdir(save(), 0755), 0);
+    assert_ok(st_store_open(&s, scratch_path("save/a/b/")));
+    assert_int_equal(access(scratch_path("save/a/b"), F_OK), 0);
+    st_store_close(s);
+    assert_int_equal(access(scratch_path("save/a"), F_OK), -1);
+    assert_int_equal(access(save(), F_OK), 0);
+    for (const char *c = deep; *c != '\0'; c++)
+        parents += *c == '/';
+    st_fault_arm(&(struct st_fault_spec){.site = "store.mkdir", .after = parents - 1, .count = 1, .result = -ENOSPC});
+    assert_true(st_store_open(&s, deep) != STRATA_OK); /* all but the last are made */
+    assert_int_equal(st_fault_disarm(), 1);
+    assert_int_equal(access(scratch_path("save/a"), F_OK), -1);
+    assert_ok(st_store_open(&s, save()));
+    st_store_close(s);
+    assert_int_equal(access(save(), F_OK), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(other_users_may_look_at_the_locks, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(what_cannot_be_looked_into_may_be_a_live_run, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(of_runs_that_begin_at_once_one_goes_on, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(what_was_made_in_vain_goes, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(a_lock_that_cannot_be_had_is_no_refusal, scratch_begin, scratch_end),
     };
 
