@@ -112,6 +112,8 @@ struct strata_save_opts {
  * linking or copying, and removing old checkpoints follow on a thread of their own; a save that comes before they are done waits
  * for them.
  *
+ * A relative "strata.save" counts from the working directory at each save: a program that changes it names an absolute one.
+ *
  * @return STRATA_E_INVAL  an argument is NULL, nothing is loaded, no update was made since the run began or since the last save
  *                         that did not fail, or the configuration names no directory
  *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_NOMEM  this checkpoint, or the one before, could not be made: nothing of it

@@ -84,7 +84,8 @@ STRATA_API strata_status strata_engine_create(struct strata_engine **engine, str
 
 /**
  * Read the model's weights, or draw a preset's from its seed, to where the plan places them; optimizer state becomes zero. A
- * second call starts a new run.
+ * second call starts a new run, from the model's files as they are then: whether they are those of the first call is not
+ * compared, since an export may have replaced them.
  *
  * @return STRATA_E_INVAL      engine is NULL
  *         STRATA_E_INPUT      a file of the model is damaged, or changed since the model was opened
