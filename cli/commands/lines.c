@@ -44,19 +44,35 @@ static strata_status copy_lines(struct cli_lines *lines, int fd, const char *pat
     return st;
 }
 
+/* Whether a file that has anything begins as every run's metrics do. */
+static strata_status begins_as_metrics(bool *out, int fd, const char *path, uint64_t bytes)
+{
+    static const char header[] = "{\"run\":";
+    const uint64_t count = bytes < sizeof(header) - 1 ? bytes : sizeof(header) - 1;
+    char buf[sizeof(header)];
+    strata_status st = STRATA_OK;
+
+    if (count > 0)
+        st = st_file_read_at(fd, buf, count, 0, path);
+    *out = st == STRATA_OK && memcmp(buf, header, count) == 0;
+    return st;
+}
+
 /* Puts the lines of the run's earlier part into the new file.  What came after the checkpoint comes again; a power cut may have
  * taken lines that came before it. */
 static strata_status continue_file(struct cli_lines *lines, const char *path, uint64_t bytes)
 {
     struct st_file_identity file;
     uint64_t whole = 0;
+    bool ours = true;
     int fd;
     strata_status st = st_file_open(&fd, &file, path, STRATA_E_INPUT);
 
     if (st != STRATA_OK)
         return st;
-    st = whole_lines(&whole, fd, path, file.bytes < bytes ? file.bytes : bytes);
-    if (st == STRATA_OK && file.bytes >= bytes && whole != bytes && lines->overwrite) {
+    if ((st = begins_as_metrics(&ours, fd, path, file.bytes)) == STRATA_OK)
+        st = whole_lines(&whole, fd, path, file.bytes < bytes ? file.bytes : bytes);
+    if (st == STRATA_OK && (!ours || (file.bytes >= bytes && whole != bytes)) && lines->overwrite) {
         whole = 0; /* another run's: it is replaced */
         lines->continued = false;
     } else if (st == STRATA_OK && file.bytes >= bytes && whole != bytes) {
@@ -65,8 +81,13 @@ static strata_status continue_file(struct cli_lines *lines, const char *path, ui
                      "%s is not the file that the checkpoint's run wrote, as no line ends at byte %llu: name another, or replace "
                      "it with --overwrite",
                      path, (unsigned long long)bytes);
+    } else if (st == STRATA_OK && !ours) {
+        st = st_error(STRATA_E_INPUT,
+                      "%s is not the file that the checkpoint's run wrote, as it does not begin with the header of a run: name "
+                      "another, or replace it with --overwrite",
+                      path);
     }
-    if (st == STRATA_OK && file.bytes < bytes)
+    if (st == STRATA_OK && lines->continued && file.bytes < bytes)
         st_log(ST_LOG_NOTICE, "--metrics %s: %llu of %llu bytes are left of the run's earlier part", path,
                (unsigned long long)whole, (unsigned long long)bytes);
     if (st == STRATA_OK)

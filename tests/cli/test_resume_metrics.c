@@ -95,6 +95,31 @@ static void another_runs_file_is_refused_or_replaced(void **state)
     workplace_remove(w, "m.jsonl");
 }
 
+/* One that is shorter is no earlier part that a power cut has shortened, unless it begins as one. */
+static void a_short_file_of_another_kind_is_left_alone(void **state)
+{
+    static const char notes[] = "my notes\nthe last line, without an end";
+    const struct workplace *w = *state;
+    size_t bytes, whole;
+    char *text;
+
+    workplace_write(w, "m.jsonl", notes, strlen(notes));
+    says(w, RESUMED, 2, "m.jsonl is not the file that the checkpoint's run wrote, as it does not begin with the header of a run");
+    text = workplace_read(w, "m.jsonl", &bytes);
+    assert_int_equal(bytes, strlen(notes));
+    assert_memory_equal(text, notes, bytes);
+    free(text);
+    says(w, RESUMED "--overwrite", 0, "");
+    holds(w, "m.jsonl", "H 3 4 S ");
+
+    text = workplace_read(w, "first.jsonl", &whole); /* within its header */
+    workplace_write(w, "m.jsonl", text, 5);
+    free(text);
+    says(w, RESUMED, 0, "");
+    holds(w, "m.jsonl", "H 3 4 S ");
+    workplace_remove(w, "m.jsonl");
+}
+
 /* The file itself goes on, with --overwrite, too; what came after the checkpoint comes again. */
 static void ones_own_goes_on(void **state)
 {
@@ -183,6 +208,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ones_own_goes_on),
         cmocka_unit_test(another_runs_file_is_refused_or_replaced),
+        cmocka_unit_test(a_short_file_of_another_kind_is_left_alone),
         cmocka_unit_test(failures_of_the_file_are_said),
         cmocka_unit_test(a_monitor_whose_file_is_gone_begins_anew),
         cmocka_unit_test(a_monitor_that_is_not_kept_is_said),
