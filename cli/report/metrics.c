@@ -185,10 +185,10 @@ void cli_medians_add(struct cli_medians *m, const struct cli_step *step)
     for (int c = 0; c < CLI_COLUMN_COUNT; c++) {
         if (sampled)
             m->samples[c][m->count] = step->value[c];
-        if (isnan(step->value[c]))
-            continue;
-        m->last[c] = step->value[c];
-        m->sum[c] += step->value[c];
+        if (!isnan(step->value[c]))
+            m->sum[c] += step->value[c];
+        if (!isnan(step->value[c]) || (c != CLI_EVAL_LOSS && c != CLI_EVAL_BITS_PER_BYTE))
+            m->last[c] = step->value[c]; /* a loss that is no number is the last one, too */
     }
     m->count += sampled;
     m->steps++;

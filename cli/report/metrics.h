@@ -69,7 +69,7 @@ void cli_step_pressure(struct cli_step *out, const struct st_pressure_verdict *v
 struct cli_medians {
     double samples[CLI_COLUMN_COUNT][CLI_SAMPLES_MAX];
     double scratch[CLI_SAMPLES_MAX];
-    double last[CLI_COLUMN_COUNT]; /* latest known value */
+    double last[CLI_COLUMN_COUNT]; /* of the last step; of an evaluation the latest */
     double sum[CLI_COLUMN_COUNT];  /* of known values, after the first step */
     double tokens_before;          /* of the run, before the first step of this program */
     uint64_t steps, skipped, pressed, stride;

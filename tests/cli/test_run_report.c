@@ -57,6 +57,29 @@ static char *summary_of(struct cli_medians *m, const struct cli_summary *summary
     return text;
 }
 
+/* The last step's loss, although one before had a number; an evaluation counts until the next one. */
+static void a_last_loss_that_is_no_number_is_none(void **state)
+{
+    const struct cli_summary summary = {0};
+    struct cli_medians *m = NULL;
+    char *text;
+
+    (void)state;
+    assert_int_equal(cli_medians_create(&m), STRATA_OK);
+    for (int i = 1; i <= 3; i++) {
+        struct cli_step step = step_of(i);
+
+        if (i == 3)
+            step.value[CLI_LOSS] = step.value[CLI_EVAL_LOSS] = NAN;
+        cli_medians_add(m, &step);
+    }
+    text = summary_of(m, &summary);
+    must_hold(text, "\"last_loss\":null");
+    assert_true(number_of(text, "eval_loss") == 2000 + CLI_EVAL_LOSS);
+    free(text);
+    free(m);
+}
+
 /* Medians, last values, counts and what the run took, each under its own key. */
 static void figures_stand_under_their_keys(void **state)
 {
@@ -223,11 +246,9 @@ static void time_left_is_by_an_average(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(figures_stand_under_their_keys),
-        cmocka_unit_test(a_fraction_of_no_rate_is_unknown),
-        cmocka_unit_test(bytes_between_ranks_are_told_where_there_are_any),
-        cmocka_unit_test(pressure_that_came_and_went_is_told),
-        cmocka_unit_test(time_left_is_by_an_average),
+        cmocka_unit_test(figures_stand_under_their_keys),      cmocka_unit_test(a_last_loss_that_is_no_number_is_none),
+        cmocka_unit_test(a_fraction_of_no_rate_is_unknown),    cmocka_unit_test(bytes_between_ranks_are_told_where_there_are_any),
+        cmocka_unit_test(pressure_that_came_and_went_is_told), cmocka_unit_test(time_left_is_by_an_average),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
