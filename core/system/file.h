@@ -125,8 +125,8 @@ void st_new_file_take_back(struct st_new_file *f);
  *  it is, and a warning says where.  E_INPUT: only if something took the name; E_NOSPC; E_IO for everything else, since creating
  *  the file had worked; among that: it was removed or replaced meanwhile, and is not `named` any more. */
 strata_status st_new_file_commit(struct st_new_file *f);
-/** Commit files that belong together: all are on the disk before the first takes its name, and a signal finds none of the names or
- *  all.  After a failure the caller aborts each.
+/** Commit files that belong together: all are on the disk before the first takes its name, and a signal finds none of the names
+ * or all.  After a failure the caller aborts each.
  *  @param take_back  if one cannot take its name, those before it lose theirs: for files that replace none, since what was
  *                    replaced cannot be restored.  One that cannot be removed stays: it is complete */
 strata_status st_new_file_commit_all(struct st_new_file *const files[], uint32_t count, bool take_back);

@@ -45,8 +45,8 @@ STRATA_API strata_status strata_recipe_open(struct strata_recipe **recipe, const
  * Option `index`, from 0, that the program `strata` would be given: what the file says that is no part of a configuration.
  *
  * @param name   out, borrowed until the recipe is closed: without dashes; one may come several times ("dataset")
- * @param value  out, borrowed likewise; NULL: the option takes none; of "save" "": DIR.checkpoints of the output DIR, which the file does
- *              not name
+ * @param value  out, borrowed likewise; NULL: the option takes none; of "save" "": DIR.checkpoints of the output DIR, which the
+ * file does not name
  *
  * @return false: there is no such option, or an argument is NULL
  */

@@ -116,20 +116,13 @@ static void put_choices(FILE *file, const struct st_field *field)
 void st_print_type(FILE *file, const struct st_field *field)
 {
     static const char *const names[] = {
-        [ST_FIELD_OBJECT] = "section",
-        [ST_FIELD_OPEN] = "section, any members",
-        [ST_FIELD_BOOL] = "boolean",
-        [ST_FIELD_INT] = "integer",
-        [ST_FIELD_REAL] = "number",
-        [ST_FIELD_SIZE] = "size",
-        [ST_FIELD_TEXT] = "string",
-        [ST_FIELD_SECRET] = "string",
-        [ST_FIELD_PAIR] = "[number, number]",
-        [ST_FIELD_DIRS] = "directories",
-        [ST_FIELD_PATTERNS] = "patterns",
-        [ST_FIELD_LIST] = "list",
-        [ST_FIELD_JSON] = "object",
-        [ST_FIELD_ANY] = "any",
+        [ST_FIELD_OBJECT] = "section",        [ST_FIELD_OPEN] = "section, any members",
+        [ST_FIELD_BOOL] = "boolean",          [ST_FIELD_INT] = "integer",
+        [ST_FIELD_REAL] = "number",           [ST_FIELD_SIZE] = "size",
+        [ST_FIELD_TEXT] = "string",           [ST_FIELD_SECRET] = "string",
+        [ST_FIELD_PAIR] = "[number, number]", [ST_FIELD_DIRS] = "directories",
+        [ST_FIELD_PATTERNS] = "patterns",     [ST_FIELD_LIST] = "list",
+        [ST_FIELD_JSON] = "object",           [ST_FIELD_ANY] = "any",
     };
     char low[32], high[32];
 

@@ -24,7 +24,7 @@ enum st_field_type {
     ST_FIELD_PATTERNS, /* one shell pattern or a list */
     ST_FIELD_LIST,
     ST_FIELD_JSON, /* an object whose keys are read elsewhere */
-    ST_FIELD_ANY, /* of recipes */
+    ST_FIELD_ANY,  /* of recipes */
 };
 
 /* How a value is kept at `offset` of struct st_config. */

@@ -24,8 +24,8 @@ extern const struct st_recipe_trainer st_recipe_llama_factory, st_recipe_xtuner,
 /* One row's value. */
 struct st_recipe_state {
     const st_json *node; /* as given; NULL: left out, or null */
-    const char *key; /* as given */
-    bool usable; /* it can be taken: of the right type, in range, not rejected */
+    const char *key;     /* as given */
+    bool usable;         /* it can be taken: of the right type, in range, not rejected */
     enum st_config_verdict verdict;
     const char *reason;
     bool announced;

@@ -125,8 +125,8 @@ static inline bool st_place_has_leaves(const struct st_plan *plan, uint32_t p)
     return st_place_trained(plan, p) && (plan->program.workload.tied || !st_place_is_table(plan, p));
 }
 
-/* Whether its sum in host memory is of the rank's shard alone: the table's, which is exchanged before it goes there; not where the
- * rank's own partial sums wait there, too. */
+/* Whether its sum in host memory is of the rank's shard alone: the table's, which is exchanged before it goes there; not where
+ * the rank's own partial sums wait there, too. */
 static inline bool st_place_sum_cut(const struct st_plan *plan, uint32_t p)
 {
     const bool between = plan->decided.accumulation == ST_ACCUMULATE_HORIZONTAL && plan->program.workload.grad_accum > 1;

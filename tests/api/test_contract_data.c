@@ -223,7 +223,7 @@ static void documents_need_a_tokenizer(void **state)
         {.opts_size = sizeof(given[0]), .train_on_prompt = true},   {.opts_size = sizeof(given[0]), .mask_history = true},
         {.opts_size = sizeof(given[0]), .turn_ends = true},
     };
-    static const char *const names[] = {"--template ",        "--date ",         "--layout ",           "--max-samples ",
+    static const char *const names[] = {"--template ",        "--date ",         "--layout ",         "--max-samples ",
                                         "--train-on-prompt ", "--mask-history ", "--train-turn-ends "};
     static const char *const sets[] = {"alpaca"};
     struct strata_texts_opts opts = STRATA_TEXTS_OPTS_INIT;

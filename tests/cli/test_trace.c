@@ -333,7 +333,8 @@ static void steps_of_a_resumed_run_go_on(void **state)
         snprintf(command, sizeof(command), SMALL "%s--max-steps 8 --save {w}/saved", options[i]);
         workplace_run_ok(w, &p, command);
         program_free(&p);
-        snprintf(command, sizeof(command), SMALL "%s--max-steps 10 --save {w}/saved --resume auto --trace {w}/t.json", options[i]);
+        snprintf(command, sizeof(command), SMALL "%s--max-steps 10 --save {w}/saved --resume auto --trace {w}/t.json",
+                 options[i]);
         workplace_run_ok(w, &p, command);
         program_free(&p);
         trace = trace_parse(w, "t.json");

@@ -1,5 +1,5 @@
-/* fuzz_template.c - any bytes as a chat template and, after a NUL, as the conversation: no crash, and an end within the limits; what
- * is rendered is UTF-8 and has an origin for every byte; a second rendering is equal. */
+/* fuzz_template.c - any bytes as a chat template and, after a NUL, as the conversation: no crash, and an end within the limits;
+ * what is rendered is UTF-8 and has an origin for every byte; a second rendering is equal. */
 #include "core/base/text.h"
 #include "model/template/template.h"
 #include "tests/fuzz/fuzz.h"
@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char usual[] = "[{\"role\":\"system\",\"content\":\"be kind\"},{\"role\":\"user\",\"content\":\"h\\u00e9 you\\n\"},"
-                            "{\"role\":\"assistant\",\"content\":\"<think>x</think> yes\"},{\"role\":\"user\",\"content\":\"2\"}]";
+static const char usual[] =
+    "[{\"role\":\"system\",\"content\":\"be kind\"},{\"role\":\"user\",\"content\":\"h\\u00e9 you\\n\"},"
+    "{\"role\":\"assistant\",\"content\":\"<think>x</think> yes\"},{\"role\":\"user\",\"content\":\"2\"}]";
 
 static void check(bool holds)
 {

@@ -152,8 +152,8 @@ static struct st_matmul_engine *engine_create(bool widened)
 
 /* m, n, k: odd, prime, smaller than a register, one more than a block, K in one, two, three and five pieces when widened. */
 static const uint32_t sizes[][3] = {
-    {1, 1, 1},      {1, 7, 3},       {17, 5, 31},    {64, 64, 64},  {67, 129, 53},
-    {128, 32, 256}, {33, 100, 1024}, {16, 48, 1025}, {5, 19, 2100}, {130, 70, 768}, {3, 21, 4200},
+    {1, 1, 1},       {1, 7, 3},      {17, 5, 31},   {64, 64, 64},   {67, 129, 53}, {128, 32, 256},
+    {33, 100, 1024}, {16, 48, 1025}, {5, 19, 2100}, {130, 70, 768}, {3, 21, 4200},
 };
 
 static void check_layouts(struct st_matmul_engine *e, const uint32_t *size, strata_dtype ab, strata_dtype c)

@@ -34,8 +34,8 @@ struct st_date st_date_today(void);
 struct st_dialog_opts {
     const char *template; /* a file, or the name of a built-in (template.h); NULL: the directory's own */
     struct st_date date;  /* what the template's strftime_now() says */
-    bool turn_ends;       /* white space of the template behind the token that ends an answer is trained, too: LLaMA-Factory's turns
-                             end behind it */
+    bool turn_ends; /* white space of the template behind the token that ends an answer is trained, too: LLaMA-Factory's turns
+                       end behind it */
 };
 
 /* One thread's: it has an encoder. */
