@@ -164,7 +164,7 @@ static strata_status read_into(struct strata_engine *e, const struct st_checkpoi
     const struct st_program *program = &e->plan->plan->program;
     const uint32_t cuts = st_program_cuts(program);
     const bool own = cuts > 1 && st_manifest_parts(&ck->manifest) == cuts; /* maybe cut as this run's */
-    struct st_resumed *r = calloc(1, sizeof(*r));
+    struct st_resumed *r = calloc(1, sizeof(*r)), *old = e->resumed;
     struct st_resume_opts opts = {.extents = &ck->extents,
                                   .train = &ck->manifest.train,
                                   .rescales = rescales,
@@ -173,8 +173,6 @@ static strata_status read_into(struct strata_engine *e, const struct st_checkpoi
                                   .ctx = &w};
     strata_status st;
 
-    st_resumed_free(e->resumed, e->engine);
-    e->resumed = r;
     st = r != NULL ? st_resumed_open(r, e->engine, ck, own ? program->rank : ST_CHECKPOINT_PARTS)
                    : st_error(STRATA_E_NOMEM, "no memory for a checkpoint");
     if (st == STRATA_OK)
@@ -184,11 +182,13 @@ static strata_status read_into(struct strata_engine *e, const struct st_checkpoi
         opts.own = own ? r->own_volumes : NULL;
         opts.part_bytes = ck->manifest.space_bytes;
         st = st_engine_resume(e->engine, &opts);
+        st_resumed_free(old, e->engine); /* not before: what the last step reads ahead may come from there */
+        e->resumed = NULL;
     }
     if (st == STRATA_OK && st_engine_adopted(e->engine))
-        return STRATA_OK;
-    st_resumed_free(r, e->engine);
-    e->resumed = NULL;
+        e->resumed = r;
+    else
+        st_resumed_free(r, e->engine);
     return st;
 }
 

@@ -91,7 +91,8 @@ strata_status cli_monitor_open(struct cli_monitor *m, const struct cli_monitor_o
     strata_status st = STRATA_OK;
 
     m->goes_on = opts->goes_on;
-    m->again = opts->again && !opts->overwrite;
+    m->again = opts->again;
+    m->overwrite = opts->overwrite;
     m->scales = opts->scales;
     if (opts->tensorboard.enabled)
         st = open_events(m, &opts->tensorboard);
@@ -110,14 +111,16 @@ static strata_status append(struct cli_monitor_file *f, const void *bytes, size_
     return st;
 }
 
-/* Rows of the run's earlier part, up to so many sequences; what came after the checkpoint comes again. */
-static strata_status keep_rows(struct cli_monitor_file *f, uint64_t sequences)
+/* Rows of the run's earlier part, up to so many sequences; what came after the checkpoint comes again.
+ * *all: there is nothing else in the file. */
+static strata_status keep_rows(struct cli_monitor_file *f, uint64_t sequences, bool *all)
 {
     char *text, *line;
     bool there;
     uint64_t bytes;
     strata_status st = st_file_find(&there, f->file.path);
 
+    *all = true;
     if (st != STRATA_OK || !there || (st = st_file_read_text(&text, &bytes, f->file.path, CSV_BYTES_MAX)) != STRATA_OK)
         return st;
     line = text;
@@ -128,6 +131,7 @@ static strata_status keep_rows(struct cli_monitor_file *f, uint64_t sequences)
         if (behind > line && *behind == ',' && step <= sequences)
             st = append(f, line, (size_t)(end + 1 - line));
     }
+    *all = f->bytes == bytes; /* its header and rows */
     free(text);
     return st;
 }
@@ -136,10 +140,11 @@ static strata_status begin_csv(struct cli_monitor *m, int scalar, uint64_t seque
 {
     struct cli_monitor_file *f = &m->csv[scalar];
     strata_status st = append(f, scalars[scalar].header, strlen(scalars[scalar].header));
+    bool all = !m->again;
 
     if (st == STRATA_OK && m->goes_on)
-        st = keep_rows(f, sequences);
-    if (st == STRATA_OK && m->again)
+        st = keep_rows(f, sequences, &all);
+    if (st == STRATA_OK && !all && !m->overwrite) /* it may be another run's */
         st = cli_output_set_aside("csv_monitor", f->file.path);
     return st == STRATA_OK ? st_new_file_publish(&f->file) : st;
 }
@@ -149,7 +154,7 @@ static strata_status begin_events(struct cli_monitor *m, uint64_t sequences)
     unsigned char record[ST_TF_RECORD_BYTES];
     strata_status st = append(&m->events, record, st_tf_version(record, now()));
 
-    if (st == STRATA_OK && m->goes_on)
+    if (st == STRATA_OK && (m->goes_on || m->again))
         st = append(&m->events, record, st_tf_restart(record, now(), sequences + 1));
     return st == STRATA_OK ? st_new_file_publish(&m->events.file) : st;
 }
@@ -172,6 +177,8 @@ static void write_to(struct cli_monitor *m, struct cli_monitor_file *f, const vo
     if (!f->on || append(f, bytes, count) == STRATA_OK)
         return;
     f->on = false;
+    if (!st_fault_refuses("monitor.cut")) /* a part of a row may be there */
+        (void)!ftruncate(f->file.fd, (off_t)f->bytes);
     st_log(ST_LOG_WARN, "%s: no more is written there, the run goes on", strata_last_error());
     if (m->sentence[0] == '\0')
         snprintf(m->sentence, sizeof(m->sentence), "%s", strata_last_error());

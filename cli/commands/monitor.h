@@ -19,9 +19,9 @@ struct cli_monitor_file {
 
 struct cli_monitor {
     struct cli_monitor_file events, csv[CLI_MONITOR_SCALARS];
-    bool goes_on, again; /* the CSV files have the rows of the run's earlier part, or are set aside */
-    bool scales;         /* the loss scale is one */
-    char sentence[1024]; /* of the first file that could not be written */
+    bool goes_on, again, overwrite; /* as in the options */
+    bool scales;                    /* the loss scale is one */
+    char sentence[1024];            /* of the first file that could not be written */
 };
 #define CLI_MONITOR_NONE                                                                                                         \
     ((struct cli_monitor){.events.file.fd = -1, .csv = {{.file.fd = -1}, {.file.fd = -1}, {.file.fd = -1}, {.file.fd = -1}}})
@@ -35,7 +35,7 @@ struct cli_monitor_section {
 struct cli_monitor_opts {
     struct cli_monitor_section tensorboard, csv;
     bool overwrite; /* CSV files that exist are replaced */
-    bool goes_on;   /* the run resumes */
+    bool goes_on;   /* the run resumes: of CSV files that exist the rows up to there stay; those that have others are set aside */
     bool again;     /* it begins, perhaps not for the first time: CSV files that exist are set aside */
     bool scales;    /* there is a loss scale */
 };

@@ -201,6 +201,29 @@ static void a_second_attempt_goes_on_behind_the_checkpoint(void **state)
     clear(w);
 }
 
+/* Rows beyond the checkpoint may be another run's: the file that has them stays, beside the one that goes on. */
+static void rows_of_another_run_are_not_lost(void **state)
+{
+    static const char other[] = "step,lr\r\n2,0.1\r\n4,0.1\r\n6,0.1\r\n400,0.1\r\n";
+    const struct workplace *w = *state;
+    struct program p;
+    size_t bytes;
+    char *kept;
+
+    workplace_run_ok(w, &p, TRAIN "--max-steps 3 --save {w}/a");
+    program_free(&p);
+    assert_false(workplace_exists(w, "mon/csv/Train_Samples_lr.csv.1"));
+    workplace_write(w, "mon/csv/Train_Samples_lr.csv", other, strlen(other));
+    workplace_run_ok(w, &p, TRAIN "--max-steps 5 --save {w}/a --resume auto");
+    assert_non_null(strstr(p.err, "Train_Samples_lr.csv.1 now"));
+    program_free(&p);
+    kept = workplace_read(w, "mon/csv/Train_Samples_lr.csv.1", &bytes);
+    assert_string_equal(kept, other);
+    free(kept);
+    assert_false(workplace_exists(w, "mon/csv/Train_Samples_train_loss.csv.1"));
+    clear(w);
+}
+
 /* Rank 0 writes, and counts the sequences of both. */
 static void ranks_count_together(void **state)
 {
@@ -246,6 +269,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_those_of_the_metrics),
         cmocka_unit_test(a_second_attempt_goes_on_behind_the_checkpoint),
+        cmocka_unit_test(rows_of_another_run_are_not_lost),
         cmocka_unit_test(ranks_count_together),
         cmocka_unit_test(a_run_that_does_not_begin_takes_no_time),
     };

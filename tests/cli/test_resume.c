@@ -454,7 +454,7 @@ static void monitors_go_on(void **state)
     program_free(&p);
     assert_rows(w, loss, "step,train_loss\r\n", 2);
     workplace_run_ok(w, &p, TRAIN MONITORS "--max-steps 3 --save {w}/b --resume auto"); /* nothing to go on from */
-    assert_non_null(strstr(p.err, "/mon/job/Train_Samples_lr.csv.1 now"));
+    assert_non_null(strstr(p.err, "/mon/job/Train_Samples_lr.csv.2 now"));
     program_free(&p);
     assert_rows(w, loss, "step,train_loss\r\n", 3);
     workplace_run(w, &p, TRAIN MONITORS "--max-steps 3 --overwrite --fault file.write:5:1");
