@@ -8,6 +8,7 @@
 #include "core/base/log.h"
 #include "core/base/size.h"
 #include "core/system/file.h"
+#include "core/system/path.h"
 #include "strata/verify.h"
 
 #include <inttypes.h>
@@ -121,7 +122,7 @@ static bool made_at(struct timespec *out, const char *checkpoint)
  * them is wanted the user alone knows.  `latest` may also be that of a run that was killed before it wrote the next name. */
 static void tell_of_latest(const struct cli_saves *s)
 {
-    const char *slash = strrchr(s->was.path, '/'), *taken = slash != NULL ? slash + 1 : s->was.path;
+    const char *taken = st_path_name(s->was.path);
     char path[ST_PATH_MAX], other[ST_PATH_MAX], *latest;
     struct timespec before, after;
     uint64_t bytes;

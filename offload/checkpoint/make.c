@@ -213,15 +213,12 @@ static strata_status take_memory(struct make *k)
 static strata_status check_names(const struct make *k)
 {
     const struct st_make_opts *o = k->opts;
-    struct st_store_list list = {0};
+    struct st_store_list list;
     char name[ST_STORE_NAME_BYTES];
     bool there = false;
     uint64_t newest = 0;
-    strata_status st = st_file_find(&there, o->save);
+    const strata_status st = st_store_list_there(&list, o->save);
 
-    if (st == STRATA_OK && there)
-        st = st_store_list(&list, o->save);
-    there = false;
     for (uint32_t i = 0; i < list.count; i++) { /* ascending */
         newest = list.steps[i];
         there = there || newest == k->m->step;

@@ -128,15 +128,21 @@ strata_status st_store_list(struct st_store_list *out, const char *dir)
     return STRATA_OK;
 }
 
+strata_status st_store_list_there(struct st_store_list *out, const char *dir)
+{
+    bool there = false;
+    const strata_status st = st_file_find(&there, dir);
+
+    *out = (struct st_store_list){0};
+    return st == STRATA_OK && there ? st_store_list(out, dir) : st;
+}
+
 strata_status st_store_check_names(const char *dir, uint64_t step, bool overwrite)
 {
-    struct st_store_list list = {0};
+    struct st_store_list list;
     char name[ST_STORE_NAME_BYTES];
-    bool there = false;
-    strata_status st = st_file_find(&there, dir);
+    strata_status st = st_store_list_there(&list, dir);
 
-    if (st == STRATA_OK && there)
-        st = st_store_list(&list, dir);
     if (st == STRATA_OK && !overwrite && list.count > 0 && list.steps[list.count - 1] > step) {
         st_store_name(name, list.steps[list.count - 1]);
         st = st_error(STRATA_E_INPUT,

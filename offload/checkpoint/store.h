@@ -31,6 +31,8 @@ struct st_store_list {
 };
 /** E_INPUT: no such directory; E_IO, E_NOMEM. */
 strata_status st_store_list(struct st_store_list *out, const char *dir);
+/** The same, and none of a directory that does not exist; *out is set on failure, too. */
+strata_status st_store_list_there(struct st_store_list *out, const char *dir);
 /** E_INPUT if the directory has a checkpoint of a step after `step`, unless `overwrite`: a run that begins there would come to
  *  its name.  A directory that does not exist has none. */
 strata_status st_store_check_names(const char *dir, uint64_t step, bool overwrite);

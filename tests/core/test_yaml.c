@@ -3,6 +3,7 @@
 #include "core/json/json_build.h"
 #include "core/yaml/yaml.h"
 #include "tests/common/fault_walk.h"
+#include "tests/common/json_member.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>
@@ -17,21 +18,6 @@
 
 #include <cmocka.h>
 
-/* The tree as JSON on one line, freed by the caller. */
-static char *json_of(const st_json *root)
-{
-    struct st_json_writer w;
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *file = open_memstream(&text, &bytes);
-
-    assert_non_null(file);
-    st_json_begin(&w, file);
-    st_json_put_node(&w, NULL, root);
-    assert_int_equal(fclose(file), 0);
-    return text;
-}
-
 static void expect(const char *yaml, const char *json)
 {
     st_json *root = NULL;
@@ -39,7 +25,7 @@ static void expect(const char *yaml, const char *json)
 
     if (st_yaml_parse(&root, yaml, strlen(yaml), "t") != STRATA_OK)
         fail_msg("%s: %s", yaml, strata_last_error());
-    text = json_of(root);
+    text = json_whole(root);
     if (strcmp(text, json) != 0)
         fail_msg("%s: %s, not %s", yaml, text, json);
     free(text);

@@ -23,13 +23,27 @@ static strata_status parse(struct st_model_config *c, const char *model, const c
     return st_model_config_parse(c, text, strlen(text), "dir/config.json");
 }
 
+/* The scaling, what stands beside it, and what of it is taken. */
+struct read_row {
+    const char *model, *beside, *scaling;
+    double attention;
+    uint32_t original;
+};
+
+static void expect_read(const char *key, const struct read_row *rows, size_t count)
+{
+    struct st_model_config c;
+
+    for (size_t i = 0; i < count; i++) {
+        assert_ok(parse(&c, rows[i].model, rows[i].beside, key, rows[i].scaling));
+        if (fabs((double)c.rope_attention - rows[i].attention) > 1e-6 || c.rope_original != rows[i].original)
+            fail_msg("%s: %.9g from %u", rows[i].scaling, (double)c.rope_attention, c.rope_original);
+    }
+}
+
 static void test_scaling_is_transformers(void **state)
 {
-    static const struct {
-        const char *model, *beside, *scaling;
-        double attention;
-        uint32_t original;
-    } rows[] = {
+    static const struct read_row rows[] = {
         {"phi3", "", LONGROPE, 1.0, 4096}, /* the family's, which is longer than the context */
         {"phi3", BESIDE(8), LONGROPE, 1.2909944487358056, 8},
         {"phi3", BESIDE(8), LONGROPE WITHIN(8), 1.2909944487358056, 8},
@@ -49,24 +63,15 @@ static void test_scaling_is_transformers(void **state)
         {"llama", "", YARN ",\"mscale\":2", 1.1386294361119891, 32},
         {"llama", BESIDE(8), LLAMA3 WITHIN(8), 0.0, 8},
     };
-    struct st_model_config c;
 
     (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        assert_ok(parse(&c, rows[i].model, rows[i].beside, "rope_scaling", rows[i].scaling));
-        if (fabs((double)c.rope_attention - rows[i].attention) > 1e-6 || c.rope_original != rows[i].original)
-            fail_msg("%s: %.9g from %u", rows[i].scaling, (double)c.rope_attention, c.rope_original);
-    }
+    expect_read("rope_scaling", rows, sizeof(rows) / sizeof(rows[0]));
 }
 
 /* rope_parameters are transformers 5's alone. */
 static void test_parameters_are_those_of_5(void **state)
 {
-    static const struct {
-        const char *model, *beside, *parameters;
-        double attention;
-        uint32_t original;
-    } rows[] = {
+    static const struct read_row rows[] = {
         {"phi3", BESIDE(8), LONGROPE ",\"factor\":1", 1.0, 8},
         {"phi3", BESIDE(8), LONGROPE ",\"factor\":0.5", 1.0, 8},
         {"llama", "", LONGROPE WITHIN(8), 1.2909944487358056, 8},
@@ -74,14 +79,9 @@ static void test_parameters_are_those_of_5(void **state)
         {"llama", BESIDE(7), YARN, 1.1386294361119891, 7},
         {"gemma3_text", BESIDE(7), "\"full_attention\":{" YARN "}", 1.1386294361119891, 32}, /* not of one type of layer */
     };
-    struct st_model_config c;
 
     (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        assert_ok(parse(&c, rows[i].model, rows[i].beside, "rope_parameters", rows[i].parameters));
-        if (fabs((double)c.rope_attention - rows[i].attention) > 1e-6 || c.rope_original != rows[i].original)
-            fail_msg("%s: %.9g from %u", rows[i].parameters, (double)c.rope_attention, c.rope_original);
-    }
+    expect_read("rope_parameters", rows, sizeof(rows) / sizeof(rows[0]));
 }
 
 static void test_what_4_and_5_compute_differently_is_refused(void **state)

@@ -2,6 +2,7 @@
  * the command line. */
 #include "core/json/json_build.h"
 #include "offload/config/config_table_internal.h"
+#include "tests/common/json_member.h"
 #include "tests/offload/config_fixture.h"
 
 #include <stdio.h>
@@ -70,15 +71,8 @@ static st_json *with_null(const st_json *object, const char *path, bool leaf)
 
 static char *text_of(st_json *tree)
 {
-    struct st_json_writer w;
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *file = open_memstream(&text, &bytes);
+    char *text = json_whole(tree);
 
-    assert_non_null(file);
-    st_json_begin(&w, file);
-    st_json_put_node(&w, NULL, tree);
-    assert_int_equal(fclose(file), 0);
     st_json_free(tree);
     return text;
 }
