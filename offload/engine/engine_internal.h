@@ -111,7 +111,7 @@ struct st_engine {
     strata_status io_status, apart_status; /* apart: of transfers whose failure is their own */
     char io_error[1024], apart_error[1024];
     atomic_int cancelled;
-    bool has_run; /* a cycle: until then the arenas hold only what a load has put there */
+    bool has_moments; /* a cycle or a resume may have written some: until then the arenas hold zeros where loads want them */
     strata_status poisoned;
 
     struct st_train_state train;

@@ -199,7 +199,7 @@ static strata_status fill_chunk(struct fill_job *j)
 /* Whether the chunk's moments hold zeros since their arena was taken. */
 static bool never_written(const struct st_engine *eng, const struct st_chunk *chunk)
 {
-    return !eng->has_run && (chunk->state == ST_WHERE_HOST || eng->device->ops->arena_is_host);
+    return !eng->has_moments && (chunk->state == ST_WHERE_HOST || eng->device->ops->arena_is_host);
 }
 
 static strata_status zero_on_device(struct st_engine *eng, const struct st_moments *moments, uint64_t elems)

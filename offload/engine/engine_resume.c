@@ -353,6 +353,7 @@ static strata_status resume_all(struct st_engine *eng, const struct st_resume_op
     if (st != STRATA_OK || (st = st_engine_load_constants(eng)) != STRATA_OK)
         return st;
     st_engine_start_run(eng);
+    eng->has_moments = true;
     r.adopts = !opts->copies && is_alike(eng, opts);
     if (r.adopts)
         adopt(eng, opts->own != NULL ? opts->own : opts->volumes);

@@ -498,7 +498,7 @@ strata_status st_engine_cycle(struct st_engine *eng, enum st_phase phase)
 
     if (eng->poisoned != STRATA_OK) /* a cancel that comes just before the cycle ends it like one that comes within it */
         return st_engine_ended(eng);
-    eng->has_run = true;
+    eng->has_moments = true;
     st_dispatch_begin(&eng->dispatch, phase);
     if (eng->trace != NULL)
         st_engine_trace_cycle(eng, st_clock_ns());

@@ -517,9 +517,48 @@ static void a_refused_resume_changes_nothing(void **state)
     strata_checkpoint_close(checkpoint);
 }
 
+/* A run that begins on an engine which has resumed, wholly or in part, but has run no step since: its optimizer state is zero. */
+static void a_load_after_a_resume_begins_anew(void **state)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    struct strata_checkpoint *checkpoint = NULL;
+    char text[640];
+    struct run saves = {.text = saving(text)};
+    struct digests begun, d;
+
+    (void)state;
+    never_saved(0, &begun);
+    assert_ok(run_open(&saves, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&saves));
+    assert_ok(run_train(&saves, 0, SAVED, NULL));
+    assert_ok(strata_engine_save(saves.engine, NULL));
+    assert_ok(strata_engine_saved(saves.engine, true, &saved));
+    run_close(&saves);
+    assert_ok(strata_checkpoint_open(&checkpoint, scratch_path("save")));
+    for (int fails = 0; fails < 2; fails++) {
+        struct run r = {.text = CONFIG_HEAD "}}"};
+        strata_status st;
+
+        assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+        assert_ok(strata_plan_make(&r.plan, r.model));
+        assert_ok(strata_engine_create(&r.engine, r.plan, NULL));
+        if (fails) /* a later read of it */
+            st_fault_arm(&(struct st_fault_spec){.site = "engine.corrupt", .after = 2, .count = 1, .result = -1});
+        st = strata_engine_resume(r.engine, checkpoint, NULL);
+        assert_int_equal(st_fault_disarm(), fails);
+        assert_int_equal(st, fails ? STRATA_E_CORRUPT : STRATA_OK);
+        assert_ok(strata_engine_load(r.engine));
+        digests_of(&r, &d);
+        assert_alike(&d, &begun);
+        run_close(&r);
+    }
+    strata_checkpoint_close(checkpoint);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_load_after_a_resume_begins_anew, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(what_comes_between_changes_nothing, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_refused_step_loses_no_save, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(the_end_of_a_run_loses_no_save, scratch_create, scratch_remove),
