@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 strata_status st_comm_init(struct st_comm *comm, const struct st_comm_ops *ops, const struct st_world *world,
                            uint64_t deadline_ns)
@@ -16,6 +17,7 @@ strata_status st_comm_init(struct st_comm *comm, const struct st_comm_ops *ops, 
 
     assert(ranks >= 2 && ranks <= ST_COMM_RANKS_MAX && world->rank < ranks);
     comm->ops = ops;
+    comm->pid = getpid();
     comm->world = *world;
     comm->deadline_ns = deadline_ns > 0 ? deadline_ns : ST_COMM_DEADLINE_NS;
     comm->gather_peers = calloc(ranks, sizeof(*comm->gather_peers));
@@ -34,6 +36,11 @@ void st_comm_fini(struct st_comm *comm)
     pthread_mutex_destroy(&comm->lock);
     free(comm->gather_peers);
     free(comm->gather_parts);
+}
+
+bool st_comm_is_parents(const struct st_comm *comm)
+{
+    return comm->pid != getpid();
 }
 
 /* --- failure --- */
@@ -64,6 +71,11 @@ strata_status st_comm_exchange(struct st_comm *comm, const struct st_comm_peer *
     strata_status st;
 
     assert(peers[comm->world.rank].send_count == 0 && peers[comm->world.rank].recv_count == 0);
+    if (st_comm_is_parents(comm))
+        return st_error(STRATA_E_INVAL,
+                        "process %ld is rank %" PRIu32 ", and process %ld, its child, is none: what ranks do together is its "
+                        "parent's to do (%s)",
+                        (long)comm->pid, comm->world.rank, (long)getpid(), what);
     if (!atomic_load(&comm->failed)) {
         if ((st = comm->ops->exchange(comm, peers, what)) == STRATA_OK)
             return STRATA_OK;
@@ -74,7 +86,7 @@ strata_status st_comm_exchange(struct st_comm *comm, const struct st_comm_peer *
 
 void st_comm_abort_as(struct st_comm *comm, strata_status st, const char *sentence)
 {
-    if (comm != NULL && keep_reason(comm, st, sentence))
+    if (comm != NULL && !st_comm_is_parents(comm) && keep_reason(comm, st, sentence))
         comm->ops->abort(comm, comm->reason);
 }
 
@@ -85,7 +97,7 @@ void st_comm_abort(struct st_comm *comm, const char *sentence)
 
 void st_comm_close(struct st_comm *comm)
 {
-    if (comm != NULL)
+    if (comm != NULL && !st_comm_is_parents(comm)) /* a parent goes on with what it has */
         comm->ops->close(comm);
 }
 

@@ -9,7 +9,10 @@
  *     st = st_comm_exchange(comm, peers, "gather_weight of page 7");
  *
  * Every rank makes the same calls in the same order, each comm's on one thread at a time; only abort comes from any thread. There
- * is no comm of one rank: where a comm is asked for, NULL is a world of one. */
+ * is no comm of one rank: where a comm is asked for, NULL is a world of one.
+ *
+ * A child of fork() shares its parent's connections and has none of its threads: there an exchange is refused, and abort and
+ * close do nothing. */
 #ifndef OFFLOAD_COMM_COMM_H
 #define OFFLOAD_COMM_COMM_H
 
@@ -18,6 +21,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define ST_COMM_RANKS_MAX    1024u
 #define ST_COMM_REASON_BYTES 512u
@@ -62,6 +66,7 @@ struct st_comm {
     struct st_world world;
     uint64_t deadline_ns; /* how long a rank that waits hears nothing before it gives up; never 0 */
     /* internal: st_comm_init() */
+    pid_t pid;            /* of the process that is the rank */
     pthread_mutex_t lock; /* guards reason */
     atomic_bool failed;   /* set with the lock held; then reason says why, and neither it nor status changes */
     strata_status status; /* of the reason: st_comm_verdict() */
@@ -70,12 +75,16 @@ struct st_comm {
     struct st_comm_part *gather_parts; /* [ranks] */
 };
 
+/** Whether this process is a child of the rank's. */
+bool st_comm_is_parents(const struct st_comm *comm);
+
 /** Collective: returns when all that this rank receives has arrived, and all that it sends may be changed.
  *  @param peers  [ranks]; the own one is empty.  Borrowed, with their parts, until it returns.
  *  @param what   for sentences: "gather_weight of page 7"; the same on every rank
  *  E_IO, naming rank and what: a peer is gone, failed or was aborted, disagrees in sizes or in what, or nothing was heard of it
- * for deadline_ns.  E_INVAL, E_CONFIG, E_INPUT, E_NUMERICS: a peer gave up with that.  After an error the comm is good for abort
- * and close alone: later calls fail with the same sentence. Cost: nothing is allocated. */
+ * for deadline_ns.  E_INVAL: another process is the rank; nothing has failed for that one.  E_INVAL, E_CONFIG, E_INPUT,
+ * E_NUMERICS: a peer gave up with that.  After an error the comm is good for abort and close alone: later calls fail with the
+ * same sentence. Cost: nothing is allocated. */
 strata_status st_comm_exchange(struct st_comm *comm, const struct st_comm_peer *peers, const char *what);
 
 /** Any thread: this rank gives up, for the reason that the sentence says; calls under way fail here, and on the other ranks with

@@ -91,7 +91,7 @@ strata_status st_comm_watch_open(struct st_comm_watch **out, struct st_comm *com
 
 void st_comm_watch_close(struct st_comm_watch *w)
 {
-    if (w == NULL)
+    if (w == NULL || st_comm_is_parents(w->comm)) /* its thread is the parent's */
         return;
     if (w->started) {
         (void)eventfd_write(w->end, 1);

@@ -172,12 +172,71 @@ static void a_receive_that_fails_is_named_on_all(void **state)
     }
 }
 
+/* What a child of a rank tries; its exit code. */
+static int try_in_child(struct st_comm *comm)
+{
+    uint8_t mine = 7, all[RANKS];
+
+    alarm(10);
+    if (st_comm_gather(comm, &mine, 1, all, "a gather of a child") != STRATA_E_INVAL)
+        return 1;
+    if (strstr(strata_last_error(), "is rank 0, and process ") == NULL)
+        return 2;
+    st_comm_abort(comm, "a child gives up");
+    st_comm_close(comm);
+    return 0;
+}
+
+static void rank_with_child(uint16_t port, uint32_t rank, bool sockets_only)
+{
+    const struct st_comm_tcp_opts opts = {.world = {.rank = rank, .ranks = RANKS, .local_rank = rank, .local_ranks = RANKS},
+                                          .address = "127.0.0.1",
+                                          .port = port,
+                                          .sockets_only = sockets_only};
+    struct st_comm *comm = NULL;
+    strata_status st;
+
+    alarm(100);
+    if ((st = st_comm_tcp_open(&comm, &opts)) == STRATA_OK && rank == 0) {
+        const pid_t helper = child_fork();
+        int code;
+
+        if (helper == 0)
+            _exit(try_in_child(comm));
+        if ((code = child_wait(helper)) != 0)
+            _exit(100 + code);
+    }
+    for (int i = 0; i < 2 && st == STRATA_OK; i++)
+        st = st_comm_barrier(comm, "a barrier of ranks");
+    st_comm_close(comm);
+    _exit(st == STRATA_OK ? 0 : 1);
+}
+
+/* A process that a rank has forked is none: what it tries with its parent's comm is refused, and no rank notices. */
+static void a_child_of_a_rank_is_none(void **state)
+{
+    (void)state;
+    for (int sockets_only = 0; sockets_only < 2; sockets_only++) {
+        const uint16_t port = cf_port();
+        pid_t pids[RANKS];
+
+        for (uint32_t r = 0; r < RANKS; r++) {
+            pids[r] = child_fork();
+            if (pids[r] == 0)
+                rank_with_child(port, r, sockets_only != 0);
+        }
+        for (uint32_t r = 0; r < RANKS; r++)
+            assert_int_equal(child_wait(pids[r]), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_is_killed_is_named_at_once),
         cmocka_unit_test(a_rank_that_hangs_is_named_at_the_deadline),
         cmocka_unit_test(a_receive_that_fails_is_named_on_all),
+        cmocka_unit_test(a_child_of_a_rank_is_none),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

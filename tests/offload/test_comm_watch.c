@@ -2,6 +2,7 @@
  * alone. */
 #include "core/base/error.h"
 #include "offload/comm/comm_watch.h"
+#include "tests/common/child.h"
 #include "tests/common/fault_walk.h"
 
 #include <errno.h>
@@ -103,6 +104,36 @@ static void the_living_are_left_alone(void **state)
     st_comm_watch_close(NULL);
 }
 
+/* A child of the rank's own has neither the thread nor the rank: it closes nothing, and who watches goes on. */
+static void a_child_leaves_it_alone(void **state)
+{
+    struct st_comm *comms[2];
+    struct st_comm_watch *w = NULL;
+    const pid_t other = start_child();
+    const pid_t pids[2] = {getpid(), other};
+    pid_t helper;
+
+    (void)state;
+    assert_int_equal(st_comm_threads_open(comms, 2, DEADLINE_NS), STRATA_OK);
+    assert_int_equal(st_comm_watch_open(&w, comms[0], pids), STRATA_OK);
+    helper = child_fork();
+    if (helper == 0) {
+        alarm(10);
+        st_comm_watch_close(w);
+        st_comm_close(comms[0]);
+        _exit(0);
+    }
+    assert_int_equal(child_wait(helper), 0);
+    assert_false(atomic_load(&comms[0]->failed));
+    kill(other, SIGKILL);
+    assert_int_equal(st_comm_barrier(comms[0], "a test"), STRATA_E_IO);
+    assert_non_null(strstr(strata_last_error(), "rank 1 is gone: its process has ended"));
+    st_comm_watch_close(w);
+    end_child(other);
+    st_comm_close(comms[0]);
+    st_comm_close(comms[1]);
+}
+
 static void every_call_may_fail(void **state)
 {
     struct fault_walk walk = {.result = -EMFILE};
@@ -132,6 +163,7 @@ int main(void)
         cmocka_unit_test(a_dead_rank_ends_the_wait_for_it),
         cmocka_unit_test(the_rank_that_is_dead_is_named),
         cmocka_unit_test(the_living_are_left_alone),
+        cmocka_unit_test(a_child_leaves_it_alone),
         cmocka_unit_test(every_call_may_fail),
     };
 
