@@ -101,7 +101,7 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
 
 static strata_status check_plan(const struct strata_plan *plan)
 {
-    if (!plan->plan->fits)
+    if (!st_handle_fits(plan))
         return st_error(STRATA_E_INVAL, "an engine cannot be created from a plan that does not fit");
     if (st_handle_only_plans(plan->model))
         return st_error(STRATA_E_INVAL,

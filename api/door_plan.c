@@ -304,7 +304,11 @@ static strata_status make_plan(struct strata_plan *p)
         st_figures_make(&p->figures, &p->plan->program, &p->machine);
     if (st == STRATA_OK)
         st = st_ranks_agree_plan(p);
-    return st == STRATA_OK && !st_handle_only_plans(m) ? check_memory(p) : st;
+    if (st != STRATA_OK || st_handle_only_plans(m))
+        return st;
+    st = check_memory(p);
+    p->too_large = st != STRATA_OK;
+    return st;
 }
 
 strata_status strata_plan_make(struct strata_plan **plan, struct strata_model *model)
@@ -425,7 +429,7 @@ strata_status strata_plan_measure(struct strata_plan *plan)
 
     if (plan == NULL)
         return st_error_missing(__func__, "plan");
-    if (!plan->plan->fits || plan->has_engine)
+    if (!st_handle_fits(plan) || plan->has_engine)
         return st_error(STRATA_E_INVAL, "%s: %s", __func__,
                         plan->has_engine ? "the plan has an engine" : "the plan does not fit");
     if (plan->model->machine == NULL)
@@ -452,7 +456,7 @@ strata_status strata_plan_get_info(const struct strata_plan *plan, struct strata
     if (plan == NULL || info == NULL)
         return st_error_missing(__func__, plan == NULL ? "plan" : "info");
     body = &plan->figures.traffic[st_phase_index(st_handle_forward_only(plan->model) ? ST_PHASE_EVAL : ST_PHASE_BODY)];
-    i.fits = plan->plan->fits;
+    i.fits = st_handle_fits(plan);
     memcpy(i.capacity_bytes, plan->machine.capacity.bytes, sizeof(i.capacity_bytes));
     memcpy(i.needed_bytes, plan->plan->program.needed, sizeof(i.needed_bytes));
     i.memory_bytes = plan->plan->rss_bytes_max;
@@ -469,7 +473,7 @@ strata_status strata_plan_get_info(const struct strata_plan *plan, struct strata
 static void write_text(const struct strata_plan *p, FILE *file)
 {
     st_plan_print(p, false, file);
-    if (p->rates_known && p->plan->fits)
+    if (p->rates_known && st_handle_fits(p))
         st_bounds_print(p, file);
 }
 

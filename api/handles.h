@@ -90,6 +90,7 @@ struct strata_plan {
     struct st_machine machine; /* one rank's part */
     struct st_machine node;    /* of this: what all its ranks have, where a plan is for ranks that are not there */
     bool rates_known;          /* at least one rate is known */
+    bool too_large;            /* budgets hold it, but this machine's memory does not */
     bool judged;               /* the plan is the one that they judge to be the fastest */
     struct st_staged staged;   /* of the last engine's host memory; the figures count it */
     atomic_bool has_engine;
@@ -180,6 +181,11 @@ static inline bool st_handle_only_plans(const struct strata_model *m)
 static inline bool st_handle_forward_only(const struct strata_model *m)
 {
     return m->use == STRATA_USE_EVAL || m->use == STRATA_USE_GENERATE;
+}
+/** Whether an engine can be made of the plan. */
+static inline bool st_handle_fits(const struct strata_plan *p)
+{
+    return p->plan->fits && !p->too_large;
 }
 /** Make the figures count what of the host memory an engine could not pin; a log line says what that costs. */
 void st_handle_stage(struct strata_plan *p, const struct st_staged *staged);

@@ -503,14 +503,14 @@ void st_plan_put(const struct strata_plan *of, struct st_json_writer *w)
     const struct st_plan *plan = of->plan;
     const struct st_figures *figures = &of->figures;
 
-    st_json_put_bool(w, "fits", plan->fits);
+    st_json_put_bool(w, "fits", st_handle_fits(of));
     put_workload(w, &plan->program.workload);
     st_json_put_u64(w, "leaves", (uint64_t)plan->program.leaves * plan->program.ranks);
     put_world(w, of);
     put_tiers(w, plan);
     st_json_put_u64(w, "rss_bytes_max", plan->rss_bytes_max);
     st_json_put_u64(w, "fixed_bytes", plan->fixed_bytes);
-    if (!plan->fits)
+    if (!st_handle_fits(of))
         return;
     put_traffic(w, "traffic", traffic_of(figures, ST_PHASE_BODY));
     st_json_object_open(w, "traffic_by_phase");

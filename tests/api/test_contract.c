@@ -402,6 +402,29 @@ static void a_plan_says_what_it_needs_and_lacks(void **state)
     run_close(&lacks);
 }
 
+/* Budgets beyond what any machine has hold it: no engine tries to take what is not there. */
+static void a_plan_for_more_memory_than_there_is_does_not_fit(void **state)
+{
+    struct run r = {.preset = "gpt2-xl",
+                    .text = "{\"bf16\": {\"enabled\": true}, \"train_micro_batch_size_per_gpu\": 1000000,"
+                            " \"strata\": {\"threads\": 1, \"device_memory\": \"4096TiB\", \"host_memory\": \"4096TiB\"}}"};
+    struct strata_plan_info needs = STRATA_PLAN_INFO_INIT;
+    const char *json;
+
+    (void)state;
+    assert_ok(run_open(&r, NULL));
+    assert_status(strata_plan_make(&r.plan, r.model), STRATA_E_NOFIT, "a plan of many terabytes");
+    assert_non_null(strstr(strata_last_error(), "the plan takes "));
+    assert_non_null(r.plan);
+    assert_ok(strata_plan_get_info(r.plan, &needs));
+    assert_true(!needs.fits && needs.needed_bytes[STRATA_TIER_DEVICE] <= needs.capacity_bytes[STRATA_TIER_DEVICE]);
+    assert_ok(strata_plan_json(r.plan, &json));
+    assert_non_null(strstr(json, "\"fits\":false"));
+    assert_refused(strata_plan_measure(r.plan), "does not fit");
+    assert_refused(strata_engine_create(&r.engine, r.plan, NULL), "does not fit");
+    run_close(&r);
+}
+
 /* --- structs that grow --- */
 
 struct version1 {
@@ -504,6 +527,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(calls_out_of_order_are_refused, scratch_create, scratch_remove),
         cmocka_unit_test(a_use_allows_what_it_is_for),
         cmocka_unit_test(a_plan_says_what_it_needs_and_lacks),
+        cmocka_unit_test(a_plan_for_more_memory_than_there_is_does_not_fit),
         cmocka_unit_test(options_of_other_versions),
         cmocka_unit_test(results_of_other_versions),
         cmocka_unit_test_setup_teardown(sizes_are_looked_at, scratch_create, scratch_remove),
