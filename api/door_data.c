@@ -145,6 +145,11 @@ strata_status strata_data_read_part(const struct strata_data *data, enum strata_
         return st_error(STRATA_E_INVAL, "%s: sequences %u to %u of %u", __func__, part, part + part_count, count);
     if ((unsigned)order > STRATA_DATA_EPOCHS_IN_ORDER)
         return st_error(STRATA_E_INVAL, "%s: %d is not an order", __func__, (int)order);
+    if (positions == NULL && st_token_set_documents(data->set))
+        return st_error(STRATA_E_INVAL,
+                        "%s: sequences hold several documents: positions say where each begins, for a model that was opened with "
+                        "strata_model_opts.documents",
+                        __func__);
     for (uint32_t i = 0; i < part_count && st == STRATA_OK; i++) {
         uint64_t window;
         const bool there = find_window(&window, data, order, first + part + i, count);

@@ -60,6 +60,9 @@ static strata_status check(const struct strata_engine *engine, const struct stra
     if (data->seq != engine->plan->model->seq)
         return st_error(STRATA_E_INVAL, "the data's sequences have %u tokens, the model's %u: open the data with this model",
                         data->seq, engine->plan->model->seq);
+    if (st_token_set_documents(data->set) && !engine->plan->model->documents)
+        return st_error(STRATA_E_INVAL, "strata_engine_eval_data: sequences hold several documents: open the model with "
+                                        "strata_model_opts.documents");
     return STRATA_OK;
 }
 

@@ -122,7 +122,7 @@ enum strata_data_order {
  * @param positions  [count * seq_len] int32, out: each token's place in its document, for strata_engine_step(); NULL for data
  *                 without borders (strata_data_documents())
  *
- * @return STRATA_E_INVAL  an argument is NULL, or `order` is invalid
+ * @return STRATA_E_INVAL  an argument is NULL, positions too where data has borders, or `order` is invalid
  *         STRATA_E_INPUT  a file changed or shrank since it was opened
  *         STRATA_E_IO
  *         Unless STRATA_OK is returned, the contents of the arrays are undefined.

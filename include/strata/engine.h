@@ -201,7 +201,8 @@ struct strata_eval {
  *
  * @param result  out; also filled after a failure, with what was evaluated by then
  *
- * @return STRATA_E_INVAL      an argument is NULL, nothing is loaded, or the data was opened for another length of sequences
+ * @return STRATA_E_INVAL      an argument is NULL, nothing is loaded, or the data was opened for another length of sequences, or
+ *                             has borders between documents, for which the model was not opened
  *         STRATA_E_CANCELLED  requested by the model's progress function (the engine stays usable) or by strata_engine_cancel()
  *                             (it does not)
  *         STRATA_E_NOMEM      no memory for the tokens of a step: nothing has run

@@ -109,6 +109,34 @@ static void packed_is_unpacked(void **state)
     scratch_close();
 }
 
+/* Data with borders, which a model without them does not open, is no other way read as if there were none. */
+static void borders_are_not_left_out(void **state)
+{
+    struct run packs = {.text = CONFIG("5", "")}, joins = {.text = CONFIG("5", "")};
+    struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
+    struct strata_eval eval = STRATA_EVAL_INIT;
+    int32_t ids[2 * RUN_SEQ];
+    const char *path;
+
+    (void)state;
+    scratch_open();
+    path = write_documents("packed.bin", ST_LAYOUT_PACKED);
+    assert_status(run_open(&joins, path), STRATA_E_INPUT, "data with borders");
+    assert_ok(run_start(&joins));
+    assert_ok(run_configure(&packs));
+    opts.model = "nano";
+    opts.seq_len = RUN_SEQ;
+    opts.documents = true;
+    assert_ok(strata_model_open(&packs.model, packs.config, &opts));
+    assert_ok(strata_data_open(&packs.data, packs.model, &path, 1));
+    assert_refused(strata_data_read(packs.data, STRATA_DATA_IN_ORDER, 0, 0, 1, ids, ids + RUN_SEQ, NULL), "several documents");
+    assert_refused(strata_engine_eval_data(joins.engine, packs.data, &eval), "several documents");
+    assert_int_equal(eval.sequences, 0);
+    run_close(&joins);
+    run_close(&packs);
+    scratch_close();
+}
+
 /* Documents that are whole sequences give the same bits with and without positions. */
 static void whole_sequences_are_the_same_bits(void **state)
 {
@@ -212,6 +240,7 @@ int main(void)
         cmocka_unit_test(packed_is_unpacked),
         cmocka_unit_test(whole_sequences_are_the_same_bits),
         cmocka_unit_test(borders_ask_for_a_model_that_knows_them),
+        cmocka_unit_test(borders_are_not_left_out),
         cmocka_unit_test(borders_of_any_file_count),
     };
 
