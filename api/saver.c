@@ -249,12 +249,11 @@ static strata_status hand_over(struct st_saver *s, struct strata_engine *e, stra
         *extents = (struct st_extents){0};
     else
         st = find_set(e, &next);
-    if ((st = st_saver_offer(s, st)) != STRATA_OK) {
+    if ((st = st_saver_offer(s, st, train)) != STRATA_OK) {
         st_extents_fini(extents);
         return st;
     }
     s->step = s->due.step;
-    s->due.train = *train;
     st_saver_begin_round(s, extents);
     st_engine_use_set(e->engine, next);
     return STRATA_OK;

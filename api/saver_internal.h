@@ -18,6 +18,7 @@ struct st_save_offer {
     int32_t status;
     char sentence[512], dir[ST_PATH_MAX]; /* dir: rank 0's, for the parts */
     struct st_stripe stripe;
+    uint64_t overflowed; /* weights of its own */
 };
 /* and in each. */
 struct st_save_ballot {
@@ -62,8 +63,10 @@ void st_saver_keep_report(struct st_saver *s, const struct st_commit_report *r);
 
 /* --- what ranks tell each other, api/saver_rounds.c --- */
 
-/** Tell the others whether this rank's set is complete, and rank 0 where the parts go; the same answer on every rank. */
-strata_status st_saver_offer(struct st_saver *s, strata_status st);
+/** Tell the others whether this rank's set is complete, and rank 0 where the parts go; the same answer on every rank.
+ *  @param train  of the run that is saved, which becomes that of the checkpoint that is due; where each rank has a part of the
+ *                weights, its overflows are those of all */
+strata_status st_saver_offer(struct st_saver *s, strata_status st, const struct st_train_state *train);
 /** Begin to make the checkpoint that is due.  Takes the extents. */
 void st_saver_begin_round(struct st_saver *s, struct st_extents *extents);
 /** Hear how far the others are; `wait`: until the checkpoint has ended. */

@@ -8,7 +8,15 @@
 
 #define TELL_NS UINT64_C(1000000000) /* ranks that wait for others' parts hear of them so often, well within any deadline */
 
-strata_status st_saver_offer(struct st_saver *s, strata_status st)
+/* What the checkpoint says of the run. */
+static void take_train(struct st_saver *s, const struct st_train_state *train)
+{
+    s->due.train = *train;
+    for (uint32_t r = 0; r < s->ranks && s->parts > 1; r++)
+        s->due.train.overflowed_host += r != s->rank ? s->offers[r].overflowed : 0;
+}
+
+strata_status st_saver_offer(struct st_saver *s, strata_status st, const struct st_train_state *train)
 {
     struct st_save_offer *mine = &s->offers[s->rank], failed = {0};
     strata_status told;
@@ -18,7 +26,9 @@ strata_status st_saver_offer(struct st_saver *s, strata_status st)
         st = st_committer_begin(s->committer, s->due.step, mine->dir);
     mine->status = (int32_t)st;
     mine->stripe = *st_swap_stripe(st_engine_swap(s->engine));
-    if (st != STRATA_OK)
+    if (st == STRATA_OK)
+        mine->overflowed = train->overflowed_host;
+    else
         snprintf(mine->sentence, sizeof(mine->sentence), "%s", strata_last_error());
     told = st_engine_gather(s->engine, mine, sizeof(*mine), s->offers, "what ranks have to save");
     for (uint32_t r = 0; r < s->ranks && told == STRATA_OK; r++) {
@@ -37,6 +47,8 @@ strata_status st_saver_offer(struct st_saver *s, strata_status st)
         st_committer_end(s->committer, s->due.step, false);
         told = st_error(told, "%s", failed.sentence);
     }
+    if (told == STRATA_OK)
+        take_train(s, train);
     return told;
 }
 

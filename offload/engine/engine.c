@@ -359,8 +359,8 @@ strata_status st_engine_step_saving(struct st_engine *eng, const int32_t *tokens
         saved->status = st_engine_save_ended(eng, saved->extents);
     if (!st_program_gated(eng->program))
         *saved->train = eng->train;
-    else /* by the update that the step made, which it alone has told of */
-        saved->train->overflowed_host = saved->train->overflowed_seen + eng->result.weights_overflowed;
+    else /* by the update that the step made */
+        saved->train->overflowed_host = st_engine_overflowed(eng);
     return STRATA_OK;
 }
 

@@ -343,6 +343,8 @@ strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct 
 strata_status st_engine_end_of_step(struct st_engine *eng);
 /* Put what this rank says beside norms and losses where the exchange of scalars finds it. */
 void st_engine_tally(struct st_engine *eng);
+/** This rank's own weights that have overflowed, those of the last step's update included. */
+uint64_t st_engine_overflowed(const struct st_engine *eng);
 /* Set the rates of the step about to run, for updates that do not wait for its end. */
 void st_engine_begin_step(struct st_engine *eng);
 /* engine_integrity.c: checksums of tiles. */

@@ -211,7 +211,7 @@ static strata_status close_training_step(struct st_engine *eng, const struct st_
     return STRATA_OK;
 }
 
-static uint64_t overflowed_so_far(const struct st_engine *eng)
+uint64_t st_engine_overflowed(const struct st_engine *eng)
 {
     return eng->train.overflowed_host + *(const uint64_t *)st_engine_pointer(eng, eng->program->at.overflows_host);
 }
@@ -222,8 +222,8 @@ void st_engine_tally(struct st_engine *eng)
     struct st_tally *tallies = st_scalars_tallies(program, st_engine_pointer(eng, program->at.scalars_host));
     const bool evaluates = eng->dispatch.phase == ST_PHASE_EVAL; /* has no result that tells of requests */
 
-    tallies[program->rank] =
-        (struct st_tally){.overflowed = overflowed_so_far(eng), .requests = evaluates ? 0 : atomic_exchange(&eng->requests, 0)};
+    tallies[program->rank] = (struct st_tally){.overflowed = st_engine_overflowed(eng),
+                                               .requests = evaluates ? 0 : atomic_exchange(&eng->requests, 0)};
 }
 
 /* What the ranks say beside norms and losses; returns the weights that have overflowed, which at stage 0 all of them count. */
@@ -252,7 +252,7 @@ strata_status st_engine_end_of_step(struct st_engine *eng)
     for (uint32_t m = 0; m < eng->program->ranks * w->grad_accum; m++)
         sum += losses[m];
     eng->train.update.loss = eng->target_count > 0 ? sum / (double)eng->target_count : 0;
-    overflowed = overflowed_so_far(eng);
+    overflowed = st_engine_overflowed(eng);
     if (eng->program->ranks > 1)
         overflowed = take_tallies(eng, st_scalars_tallies(eng->program, device));
     else

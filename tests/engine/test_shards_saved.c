@@ -41,6 +41,7 @@ struct rank {
     strata_status status, saved, saved_first; /* first: of two */
     char sentence[1024], first_sentence[1024], weights[33], state[33], path[ST_PATH_MAX];
     bool adopted;
+    uint64_t overflowed; /* weights of its own, at the end */
 
     struct st_model *st_model;
     struct st_plan *st_plan;
@@ -215,6 +216,8 @@ static void *run_rank(void *arg)
     r->status = live(r);
     if (r->status != STRATA_OK)
         snprintf(r->sentence, sizeof(r->sentence), "%s", strata_last_error());
+    if (r->rig.engine != NULL)
+        r->overflowed = st_engine_train_state(r->rig.engine)->overflowed_host;
     close_rank(r);
     return NULL;
 }
@@ -420,13 +423,43 @@ static void a_run_goes_on_in_another_world(void **state)
     }
 }
 
+/* Each rank counts the weights of its own part that became infinite: a checkpoint has the counts of all, and who resumes from it
+ * tells of each once. */
+static void overflows_of_all_ranks_are_saved(void **state)
+{
+    (void)state;
+    for (uint32_t stage = 0; stage <= 3; stage++) {
+        struct rank began[RANKS_MOST], went_on[RANKS_MOST];
+        struct rig_cell cell = cell_of(STRATA_TIER_HOST, STRATA_TIER_HOST);
+        struct st_checkpoint *ck;
+        uint64_t all = 0;
+
+        cell.stage = stage;
+        cell.rule = STRATA_LION;
+        cell.lr = 3.4e38;
+        scratch_open();
+        run_world(began, &cell, 2, &(struct rank){.step = 1});
+        check_saved(began, 2);
+        for (uint32_t r = 0; r < 2; r++) {
+            assert_true(began[r].overflowed > 0);
+            all += stage > 0 || r == 0 ? began[r].overflowed : 0; /* else both have counted all of them */
+        }
+        assert_int_equal(st_checkpoint_open(&ck, began[0].path), STRATA_OK);
+        assert_int_equal(ck->manifest.train.overflowed_host - ck->manifest.train.overflowed_seen, all);
+        st_checkpoint_close(ck);
+        run_world(went_on, &cell, 2, &(struct rank){.from = began[0].path});
+        assert_int_equal(went_on[0].overflowed, all);
+        assert_int_equal(went_on[1].overflowed, stage > 0 ? 0 : all);
+        scratch_close();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_number_resumes_from_any),
-        cmocka_unit_test(with_the_whole_on_every_rank_one_saves),
-        cmocka_unit_test(what_fails_on_one_fails_on_all),
-        cmocka_unit_test(a_run_goes_on_in_another_world),
+        cmocka_unit_test(any_number_resumes_from_any),      cmocka_unit_test(with_the_whole_on_every_rank_one_saves),
+        cmocka_unit_test(what_fails_on_one_fails_on_all),   cmocka_unit_test(a_run_goes_on_in_another_world),
+        cmocka_unit_test(overflows_of_all_ranks_are_saved),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
