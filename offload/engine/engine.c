@@ -384,12 +384,13 @@ strata_status st_engine_flush(struct st_engine *eng, struct st_step_result *resu
 strata_status st_engine_eval(struct st_engine *eng, const int32_t *tokens, const int32_t *targets, const int32_t *positions,
                              double *loss_sum, uint64_t *targets_seen)
 {
-    strata_status st = st_engine_flush(eng, NULL);
+    strata_status st = take_tokens(eng, tokens, targets, positions); /* what is refused runs nothing, a pending update neither */
     const double *losses;
 
-    if (st == STRATA_OK)
-        st = take_tokens(eng, tokens, targets, positions);
-    if (st != STRATA_OK || (st = timed_cycle(eng, ST_PHASE_EVAL)) != STRATA_OK)
+    if (st != STRATA_OK || (st = st_engine_flush(eng, NULL)) != STRATA_OK)
+        return st;
+    memset(&eng->result, 0, sizeof(eng->result)); /* the flush's */
+    if ((st = timed_cycle(eng, ST_PHASE_EVAL)) != STRATA_OK)
         return st;
     losses = st_scalars_losses(eng->program, st_engine_pointer(eng, eng->program->at.scalars_host));
     for (uint32_t m = 0; m < eng->program->ranks * eng->program->workload.grad_accum; m++)

@@ -1,4 +1,5 @@
 /* test_ids - tokens and targets outside the vocabulary are refused before anything runs, and the engine goes on. */
+#include "offload/engine/train_state.h"
 #include "rig.h"
 
 #include <setjmp.h>
@@ -15,6 +16,7 @@ struct batch {
 
 static void refused(struct st_engine *engine, const struct batch *b, const char *sentence)
 {
+    const bool pending = st_engine_train_state(engine)->pending;
     struct st_step_result result;
     double loss;
     uint64_t seen;
@@ -23,6 +25,7 @@ static void refused(struct st_engine *engine, const struct batch *b, const char 
     assert_string_equal(strata_last_error(), sentence);
     assert_int_equal(st_engine_eval(engine, b->tokens, b->targets, NULL, &loss, &seen), STRATA_E_INPUT);
     assert_string_equal(strata_last_error(), sentence);
+    assert_int_equal(st_engine_train_state(engine)->pending, pending);
 }
 
 static void wrong_ids_are_refused(struct st_engine *engine, const struct st_workload *w, const struct batch *good)
