@@ -322,7 +322,7 @@ static strata_status run_step(struct strata_engine *engine, const int32_t *token
     struct st_step_result r;
 
     if (st == STRATA_OK && result != NULL) /* an invalid struct size is found before anything runs */
-        st = st_handle_result(result, offsetof(struct strata_step, comm_bytes), &step, sizeof(step), "strata_step");
+        st = st_handle_room(result, offsetof(struct strata_step, comm_bytes), "strata_step");
     if (st != STRATA_OK)
         return st;
     st_config_set_rates(&engine->plan->model->config, engine->engine);

@@ -37,14 +37,22 @@ strata_status st_handle_opts(void *to, size_t bytes, size_t first, const void *f
     return STRATA_OK;
 }
 
+strata_status st_handle_room(const void *to, size_t first, const char *name)
+{
+    size_t size = 0;
+
+    memcpy(&size, to, sizeof(size));
+    return check_size(size, first, name);
+}
+
 strata_status st_handle_result(void *to, size_t first, const void *from, size_t bytes, const char *name)
 {
     size_t size = 0;
-    strata_status st;
+    const strata_status st = st_handle_room(to, first, name);
 
-    memcpy(&size, to, sizeof(size));
-    if ((st = check_size(size, first, name)) != STRATA_OK)
+    if (st != STRATA_OK)
         return st;
+    memcpy(&size, to, sizeof(size));
     if (size > bytes)
         memset((unsigned char *)to + bytes, 0, size - bytes);
     memcpy((unsigned char *)to + sizeof(size), (const unsigned char *)from + sizeof(size),

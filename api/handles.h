@@ -146,6 +146,8 @@ struct strata_tokenizer {
 strata_status st_handle_opts(void *to, size_t bytes, size_t first, const void *from, const char *name);
 /** The same in the other direction: copies into the caller's *to as much as it has room for.  Its size stays. */
 strata_status st_handle_result(void *to, size_t first, const void *from, size_t bytes, const char *name);
+/** Whether it will: E_INVAL for a size that no version has, before anything runs.  Writes nothing. */
+strata_status st_handle_room(const void *to, size_t first, const char *name);
 /** Copy a string; NULL stays NULL.  E_NOMEM. */
 strata_status st_handle_text(char **out, const char *text);
 

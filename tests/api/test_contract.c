@@ -477,6 +477,25 @@ static void results_of_other_versions(void **state)
     assert_refused(st_handle_result(&newer, sizeof(less), &less, sizeof(less), "result"), "sizeof(struct result)");
 }
 
+/* What a refused step would have said stays as it was. */
+static void a_refused_step_says_nothing(void **state)
+{
+    int32_t ids[4 * RUN_SEQ] = {0};
+    struct strata_step step = STRATA_STEP_INIT;
+    struct run r = {0};
+
+    (void)state;
+    assert_ok(run_open(&r, NULL));
+    assert_ok(run_start(&r));
+    assert_ok(strata_engine_step(r.engine, ids, ids, NULL, &step));
+    step.loss = 77;
+    step.tokens = 77;
+    ids[0] = -1;
+    assert_status(strata_engine_step(r.engine, ids, ids, NULL, &step), STRATA_E_INPUT, "a token below the vocabulary");
+    assert_true(step.loss == 77 && step.tokens == 77);
+    run_close(&r);
+}
+
 /* Every public struct says its size, and one that does not is refused before anything runs. */
 static void sizes_are_looked_at(void **state)
 {
@@ -530,6 +549,7 @@ int main(void)
         cmocka_unit_test(a_plan_for_more_memory_than_there_is_does_not_fit),
         cmocka_unit_test(options_of_other_versions),
         cmocka_unit_test(results_of_other_versions),
+        cmocka_unit_test(a_refused_step_says_nothing),
         cmocka_unit_test_setup_teardown(sizes_are_looked_at, scratch_create, scratch_remove),
     };
 
