@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/base/number.h"
 #include "core/json/json_scan.h"
 #include "core/system/file.h"
 
@@ -174,11 +175,14 @@ strata_status st_json_parse_at(st_json **out, const char *text, size_t bytes, co
     struct walk walk = {text, text + bytes};
     struct st_json_place place;
     strata_status st = STRATA_OK;
+    locale_t before;
     st_json *root;
 
     if (!st_json_scan(&place, text, bytes))
         return fail_at(&origin, &place, place.problem, NULL);
+    before = st_number_begin();
     root = st_fault("json.parse", 0) < 0 ? NULL : cJSON_ParseWithLength(text, bytes);
+    st_number_end(before);
     if (root == NULL || !keep_numbers(root, &walk))
         st = st_error(STRATA_E_NOMEM, "%s: no memory for %zu bytes of JSON", name, bytes);
     if (st == STRATA_OK)

@@ -3,6 +3,7 @@
  * cJSON accepts much that other readers refuse (`1.`, `01`, raw newlines in strings, bad UTF-8, numbers that overflow) and
  * reports no line; it sees only text that passed this check.  Any thread. */
 #include "core/json/json_scan.h"
+#include "core/base/number.h"
 #include "core/base/text.h"
 
 #include <math.h>
@@ -165,7 +166,7 @@ static bool scan_number(struct scan *s)
         return fail(s, "number of more than 60 characters");
     memcpy(copy, begin, bytes);
     copy[bytes] = '\0';
-    if (!isfinite(strtod(copy, NULL)))
+    if (!isfinite(st_number_read(copy, NULL)))
         return fail(s, "number too large");
     s->at = begin + bytes;
     return true;

@@ -1,5 +1,6 @@
 /* core/json/json_writer.c - JSON straight into a FILE.  One user per writer; unbalanced levels are a bug in the caller and are
  * asserted. */
+#include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/json/json.h"
 
@@ -118,8 +119,8 @@ void st_json_put_bytes(struct st_json_writer *w, const char *key, const char *te
 const char *st_json_double_text(char buf[32], double value)
 {
     for (int digits = 15; digits <= 17; digits++) {
-        snprintf(buf, 32, "%.*g", digits, value);
-        if (strtod(buf, NULL) == value)
+        st_number_print(buf, 32, "%.*g", digits, value);
+        if (st_number_read(buf, NULL) == value)
             break;
     }
     return buf;

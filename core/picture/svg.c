@@ -1,6 +1,7 @@
 /* svg.c - see core/picture/svg.h.  One element a line. */
 #include "core/picture/svg.h"
 
+#include "core/base/number.h"
 #include "core/base/text.h"
 
 #include <math.h>
@@ -98,9 +99,12 @@ void st_svg_end(struct st_svg *s)
 
 void st_svg_group_open(struct st_svg *s, const char *name, const char *key, double value, const char *tooltip)
 {
+    char text[32];
+
     fputs("<g data-name='", s->file);
     put_text(s, name, SIZE_MAX);
-    fprintf(s->file, "' data-%s='%.9g'>", key, value);
+    st_number_print(text, sizeof(text), "%.9g", value);
+    fprintf(s->file, "' data-%s='%s'>", key, text);
     put_tooltip(s, tooltip);
     fputc('\n', s->file);
 }

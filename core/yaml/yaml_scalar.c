@@ -3,6 +3,8 @@
  * Source: yaml/resolver.py and constructor.py of PyYAML 6; get_yaml_loader() of OmegaConf 2.3. */
 #include "core/yaml/yaml_scalar.h"
 
+#include "core/base/number.h"
+
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -52,7 +54,7 @@ static double plain_real(const char *text)
         if (*text != '_')
             copy[used++] = *text;
     copy[used] = '\0';
-    return strtod(copy, NULL);
+    return st_number_read(copy, NULL);
 }
 
 /* What YAML 1.1 would read in base 60: 1:30 as 90. */

@@ -14,7 +14,10 @@
  * SA_ONSTACK.
  *
  * Under a limit on the size of files (RLIMIT_FSIZE, ulimit -f) a write beyond it raises SIGXFSZ, which ends a program that has it
- * at its default. Ignore it, signal(SIGXFSZ, SIG_IGN): then the call returns STRATA_E_NOSPC and its sentence names the limit. */
+ * at its default. Ignore it, signal(SIGXFSZ, SIG_IGN): then the call returns STRATA_E_NOSPC and its sentence names the limit.
+ *
+ * Locale.  Sentences have the decimal point of the program's locale; files, and numbers in the texts of configurations, always
+ * have a point. */
 #ifndef STRATA_STRATA_H
 #define STRATA_STRATA_H
 

@@ -1,4 +1,5 @@
 /* model/hf/hf_config_write.c - config.json and generation_config.json of a model that began as a preset. */
+#include "core/base/number.h"
 #include "core/json/json.h"
 #include "model/hf/hf_config_internal.h"
 #include "model/layout.h"
@@ -10,9 +11,9 @@ static double shortest(float value)
     char text[32];
 
     for (int digits = 1; digits < 9; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, (double)value);
-        if ((float)strtod(text, NULL) == value)
-            return strtod(text, NULL);
+        st_number_print(text, sizeof(text), "%.*g", digits, (double)value);
+        if ((float)st_number_read(text, NULL) == value)
+            return st_number_read(text, NULL);
     }
     return (double)value;
 }

@@ -1,4 +1,5 @@
 /* template_filter_text.c - filters of text and of numbers. */
+#include "core/base/number.h"
 #include "model/template/template_internal.h"
 
 #include <ctype.h>
@@ -188,7 +189,7 @@ struct st_value st_filter_int(struct st_render *r, const struct st_value *v, con
         const long long whole = strtoll(text, &end, 10);
         if (*end == '\0' && errno == 0)
             return st_val_int(whole);
-        real = strtod(text, &end);
+        real = st_number_read(text, &end);
         if (*end != '\0')
             return none;
     } else {
@@ -212,7 +213,7 @@ struct st_value st_filter_float(struct st_render *r, const struct st_value *v, c
         return st_val_float(v->kind == VAL_INT ? (double)v->as.integer : v->as.truth);
     s = st_soft_text(r, v);
     if (s != NULL && number_text(text, s)) {
-        real = strtod(text, &end);
+        real = st_number_read(text, &end);
         if (*end == '\0')
             return st_val_float(real);
     }

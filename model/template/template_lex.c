@@ -3,6 +3,7 @@
  * side goes), `+` (none does), and one newline at the end of the text goes. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/base/number.h"
 #include "core/base/text.h"
 #include "model/template/template_internal.h"
 
@@ -292,7 +293,7 @@ static void lex_number(struct lex *x)
     }
     k = push(x, real ? TOK_FLOAT : TOK_INT, x->at, (size_t)(at - x->at));
     if (k != NULL && real)
-        k->real = strtod(buf, NULL);
+        k->real = st_number_read(buf, NULL);
     else if (k != NULL)
         k->integer = strtoll(buf, NULL, 10);
     x->at = at;

@@ -1,4 +1,5 @@
 /* template_string.c - strings: parts, characters, white space, and the text that is being built.  Every byte keeps its origin. */
+#include "core/base/number.h"
 #include "core/base/text.h"
 #include "model/template/template_internal.h"
 
@@ -175,8 +176,8 @@ static void print_float(char out[NUMBER_BYTES], double number)
         return;
     }
     do
-        snprintf(digits, sizeof(digits), "%.*e", precision, number);
-    while (strtod(digits, NULL) != number && precision++ < 17);
+        st_number_print(digits, sizeof(digits), "%.*e", precision, number);
+    while (st_number_read(digits, NULL) != number && precision++ < 17);
     power = strchr(digits, 'e');
     exponent = atoi(power + 1);
     if (exponent < -4 || exponent >= 16) {
@@ -184,7 +185,7 @@ static void print_float(char out[NUMBER_BYTES], double number)
         snprintf(out, NUMBER_BYTES, "%.30se%c%02d", digits, exponent < 0 ? '-' : '+', abs(exponent));
         return;
     }
-    snprintf(out, NUMBER_BYTES, "%.*f", precision > exponent ? precision - exponent : 1, number);
+    st_number_print(out, NUMBER_BYTES, "%.*f", precision > exponent ? precision - exponent : 1, number);
 }
 
 /* --- str() and repr() --- */

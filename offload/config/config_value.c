@@ -1,6 +1,7 @@
 /* config_value.c - checks, stores and prints one value of one field. */
 #include "offload/config/config_source_internal.h"
 
+#include "core/base/number.h"
 #include "core/base/size.h"
 #include <inttypes.h>
 #include <math.h>
@@ -17,8 +18,8 @@ bool st_value_is_auto(const st_json *node)
 void st_value_number(char buf[32], double value)
 {
     for (int digits = 15; digits <= 17; digits++) {
-        snprintf(buf, 32, "%.*g", digits, value);
-        if (strtod(buf, NULL) == value)
+        st_number_print(buf, 32, "%.*g", digits, value);
+        if (st_number_read(buf, NULL) == value)
             return;
     }
 }
@@ -100,7 +101,7 @@ static const char *wrong_type(struct st_config_source *src, const st_json *node,
         return st_source_keep(src, "must be %s, not %s", wanted, shown);
     if (is_json_number(shown) || strcmp(shown, "true") == 0 || strcmp(shown, "false") == 0)
         return st_source_keep(src, "must be %s, but \"%s\" is a string: write it without quotes", wanted, shown);
-    number = strtod(shown, &end);
+    number = st_number_read(shown, &end);
     if (end != shown && *end == '\0' && isfinite(number)) {
         st_value_number(number_text, number);
         return st_source_keep(src, "must be %s, not \"%s\": write %s", wanted, shown, number_text);
@@ -278,7 +279,7 @@ bool st_value_is_plain(const struct st_field *field, const st_json *node)
     if (field->plain == NULL)
         return false;
     if (st_json_type(node) == ST_JSON_NUMBER)
-        return strtod(field->plain, &end) == st_json_number(node) && end != field->plain;
+        return st_number_read(field->plain, &end) == st_json_number(node) && end != field->plain;
     st_value_show(shown, sizeof(shown), node);
     return strcmp(shown, field->plain) == 0;
 }

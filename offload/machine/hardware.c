@@ -4,6 +4,7 @@
  * measured.  How the constants below were made: tests/machines/README.md. */
 #include "offload/machine/hardware.h"
 #include "core/base/error.h"
+#include "core/base/number.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
 #include "core/base/word.h"
@@ -162,7 +163,7 @@ static double take_number(const char **text)
         return -1;
     memcpy(digits, *text, length);
     digits[length] = '\0';
-    value = strtod(digits, &end);
+    value = st_number_read(digits, &end);
     if (*end != '\0')
         return -1;
     *text += length;

@@ -1,0 +1,100 @@
+/* tests/core/test_number.c - numbers of data have a point, in a program whose locale has a comma as well. */
+#include "core/base/number.h"
+#include "core/json/json.h"
+#include "core/picture/svg.h"
+#include "core/yaml/yaml.h"
+#include "tests/common/assert_status.h"
+#include "tests/common/comma.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/* People's sentences follow the program. */
+static void test_text(void **state)
+{
+    char text[32], *end;
+
+    (void)state;
+    assert_int_equal(st_number_print(text, sizeof(text), "%.3g|%d", 0.125, 7), 7);
+    assert_string_equal(text, "0.125|7");
+    assert_true(st_number_read("2.5e-3 ", &end) == 2.5e-3);
+    assert_string_equal(end, " ");
+    snprintf(text, sizeof(text), "%.3g", 0.125);
+    assert_string_equal(text, "0,125");
+}
+
+static void test_json(void **state)
+{
+    static const char line[] = "{\"lr\":0.0025,\"half\":0.5,\"whole\":30.0}\n";
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    struct st_json_writer w;
+    st_json *root = NULL;
+
+    (void)state;
+    st_json_begin(&w, file);
+    st_json_object_open(&w, NULL);
+    st_json_put_double(&w, "lr", 2.5e-3);
+    st_json_put_real(&w, "half", 0.5);
+    st_json_put_real(&w, "whole", 30);
+    st_json_object_close(&w);
+    st_json_end_line(&w);
+    fclose(file);
+    assert_string_equal(text, line);
+    assert_ok(st_json_parse(&root, text, bytes, "line"));
+    assert_true(st_json_number(st_json_get(root, "lr")) == 2.5e-3);
+    st_json_free(root);
+    free(text);
+}
+
+static void test_yaml(void **state)
+{
+    static const char text[] = "lr: 2.5e-3\nratio: 0.5\n";
+    st_json *root = NULL;
+
+    (void)state;
+    assert_ok(st_yaml_parse(&root, text, strlen(text), "file"));
+    assert_true(st_json_number(st_json_get(root, "lr")) == 2.5e-3);
+    assert_true(st_json_number(st_json_get(root, "ratio")) == 0.5);
+    st_json_free(root);
+}
+
+static void test_picture(void **state)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    struct st_svg svg;
+
+    (void)state;
+    st_svg_begin(&svg, file, 10.5, 10, "t", "d");
+    st_svg_group_open(&svg, "lane", "busy", 0.25, NULL);
+    st_svg_line(&svg, 0.5, 1.5, 2.5, 3.5);
+    st_svg_group_close(&svg);
+    st_svg_end(&svg);
+    fclose(file);
+    assert_non_null(strstr(text, "data-busy='0.25'"));
+    assert_non_null(strstr(text, "M0.5 1.5L2.5 3.5"));
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_yaml),
+        cmocka_unit_test(test_picture),
+    };
+
+    return comma_result(cmocka_run_group_tests(tests, comma_begin, comma_end));
+}
