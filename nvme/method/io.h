@@ -29,6 +29,7 @@ struct st_io_req {
     uint32_t retry_count; /* owned by the method */
     uint32_t place;       /* owned by the method */
     bool cancelled;       /* cancel() was called; owned by the method */
+    bool exact;           /* a write goes on at the very byte that it has come to; owned by the method */
     int64_t result;       /* last completion: bytes, or a negative errno; owned by the method, readable in done() */
     uint64_t offset;      /* bytes from start of file; aligned */
     void *buf;            /* aligned */

@@ -16,7 +16,7 @@
 
 extern const struct st_io_ops st_io_uring_ops, st_io_aio_ops, st_io_threads_ops, st_io_fake_ops;
 
-/* The part of a request still to do, from the last aligned byte on. */
+/* The part of a request still to do, from the last aligned byte on, or from the last one of all (`exact`). */
 struct st_io_piece {
     char *buf;
     uint64_t offset;

@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #define NS_PER_SECOND 1000000000u
@@ -130,7 +131,7 @@ void st_io_begin(struct st_io_files *files, struct st_io_req *req)
     files->busy[req->file]++;
     req->bytes_done = 0;
     req->retry_count = 0;
-    req->cancelled = false;
+    req->cancelled = req->exact = false;
     req->result = 0;
     req->next = NULL;
 }
@@ -142,9 +143,14 @@ void st_io_end(struct st_io_files *files, struct st_io_req *req, strata_status s
     req->done(req, st);
 }
 
+static uint32_t goes_on_from(const struct st_io_req *req)
+{
+    return req->exact ? req->bytes_done : req->bytes_done & ~(ST_IO_ALIGN - 1);
+}
+
 struct st_io_piece st_io_remaining(const struct st_io_req *req)
 {
-    const uint32_t from = req->bytes_done & ~(ST_IO_ALIGN - 1);
+    const uint32_t from = goes_on_from(req);
 
     return (struct st_io_piece){(char *)req->buf + from, req->offset + from, req->bytes - from};
 }
@@ -164,9 +170,28 @@ static strata_status end_sync(struct st_io_req *req, int64_t result)
     return result >= 0 ? STRATA_OK : st_io_request_error(req->op, req->offset, req->bytes, result);
 }
 
+/* Whether a limit on the size of files (ulimit -f) ends before the request does. */
+static bool is_beyond_limit(const struct st_io_req *req)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && req->offset + req->bytes > limit.rlim_cur;
+}
+
+/* The system moves what there is room for and says what it lacks only of a transfer that begins there, which has to begin inside
+ * a block if that is where the room ends. */
+static int64_t cause_of(const struct st_io_req *req, int64_t result)
+{
+    if (req->op != ST_IO_WRITE)
+        return result;
+    if (result == -EINVAL && req->exact) /* a file that is written in whole blocks alone */
+        result = 0;
+    return (result == -EINVAL || result >= 0) && is_beyond_limit(req) ? -EFBIG : result;
+}
+
 static bool advance_transfer(struct st_io_req *req, int64_t result, strata_status *st)
 {
-    const uint32_t from = req->bytes_done & ~(ST_IO_ALIGN - 1), left = req->bytes - from;
+    const uint32_t from = goes_on_from(req), left = req->bytes - from;
     const uint32_t enough = req->bytes_least > 0 ? req->bytes_least : req->bytes;
 
     result = st_fault("nvme.cqe", result);
@@ -184,10 +209,14 @@ static bool advance_transfer(struct st_io_req *req, int64_t result, strata_statu
     }
     /* No whole block was moved: a refusal, the end of the file within a block, or an error. */
     if ((result > 0 || is_transient(result)) && req->retry_count < ST_IO_RETRY_MAX) {
+        if (result > 0 && req->retry_count > 0 && req->op == ST_IO_WRITE) {
+            req->exact = true;
+            req->bytes_done = from + (uint32_t)result;
+        }
         req->retry_count++;
         return false;
     }
-    req->result = result;
+    req->result = result = cause_of(req, result);
     *st = st_io_request_error(req->op, req->offset, req->bytes, result);
     return true;
 }

@@ -2,6 +2,7 @@
  */
 #include "core/base/fault.h"
 #include "io_fixture.h"
+#include "nvme/method/io_method.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -70,6 +71,39 @@ static void fake_is_full_where_it_ends(void **state)
     assert_memory_equal(f.buf, f.want, 3 * BLOCK);
     assert_memory_equal(f.buf + 3 * BLOCK, nothing, BLOCK / 2);
     io_fixture_close(&f);
+}
+
+/* A full disk: the system moves what there is room for, and says what it lacks of a transfer that begins there alone, which need
+ * not be at a block of the request. */
+static void a_write_goes_on_where_the_room_ends(void **state)
+{
+    static const struct {
+        uint64_t offset, room;
+        uint32_t align; /* of the transfers that the file takes */
+        int64_t result;
+    } rows[] = {{3, 65536, 1, -ENOSPC}, {0, 65536, 4096, -ENOSPC}, {0, 65536 + 1024, 512, -ENOSPC}, {0, 65536 + 1024, 4096, 0}};
+    static char memory[200000];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_io_req req = {.op = ST_IO_WRITE, .bytes = sizeof(memory), .offset = rows[i].offset, .buf = memory};
+        strata_status st = STRATA_OK;
+        uint32_t calls = 0;
+        int64_t moved;
+
+        do {
+            const struct st_io_piece piece = st_io_remaining(&req);
+            const uint64_t left = rows[i].room - (piece.offset < rows[i].room ? piece.offset : rows[i].room);
+
+            assert_int_equal(piece.buf - memory, piece.offset - rows[i].offset);
+            assert_int_equal(piece.offset + piece.bytes, rows[i].offset + sizeof(memory));
+            moved = piece.offset % rows[i].align != 0 ? -EINVAL : left == 0 ? -ENOSPC : (int64_t)left;
+            calls++;
+        } while (!st_io_advance(&req, moved, &st));
+        assert_int_equal(req.result, rows[i].result);
+        assert_int_equal(st, rows[i].result < 0 ? STRATA_E_NOSPC : STRATA_E_IO);
+        assert_true(calls <= 5);
+    }
 }
 
 static void methods_are_found_by_name(void **state)
@@ -244,17 +278,12 @@ static void uring_works_without_the_extras(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fake_order_is_the_seed_s),
-        cmocka_unit_test(fake_latency_keeps_the_data),
-        cmocka_unit_test(fake_is_full_where_it_ends),
-        cmocka_unit_test(methods_are_found_by_name),
-        cmocka_unit_test(auto_passes_over_a_refused_ring),
-        cmocka_unit_test(uring_works_without_the_extras),
-        cmocka_unit_test(auto_passes_over_refused_aio),
-        cmocka_unit_test(aio_says_what_is_missing),
-        cmocka_unit_test(refused_polls_are_gone_without),
-        cmocka_unit_test(threads_are_as_many_as_asked_for),
-        cmocka_unit_test(a_place_that_is_not_given_back_is_left),
+        cmocka_unit_test(fake_order_is_the_seed_s),         cmocka_unit_test(fake_latency_keeps_the_data),
+        cmocka_unit_test(fake_is_full_where_it_ends),       cmocka_unit_test(a_write_goes_on_where_the_room_ends),
+        cmocka_unit_test(methods_are_found_by_name),        cmocka_unit_test(auto_passes_over_a_refused_ring),
+        cmocka_unit_test(uring_works_without_the_extras),   cmocka_unit_test(auto_passes_over_refused_aio),
+        cmocka_unit_test(aio_says_what_is_missing),         cmocka_unit_test(refused_polls_are_gone_without),
+        cmocka_unit_test(threads_are_as_many_as_asked_for), cmocka_unit_test(a_place_that_is_not_given_back_is_left),
     };
 
     return cmocka_run_group_tests_name("io methods", tests, NULL, NULL);

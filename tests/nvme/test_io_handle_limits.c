@@ -1,0 +1,86 @@
+/* tests/nvme/test_io_handle_limits.c - the public handle (strata/io.h) where the system has less to give than is asked for. */
+#include "io_handle_fixture.h"
+#include "tests/common/scratch.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include <cmocka.h>
+
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes != RLIM_INFINITY ? bytes : limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* Wherever the limit lies in a block, and whatever the write's alignment: the system moves what there is room for, and says why
+ * no more only when it is asked again from there.  A full disk is the same case. */
+static void a_write_past_a_limit_says_so(void **state)
+{
+    static const struct {
+        uint64_t limit, offset, bytes;
+    } rows[] = {{12288, 0, 49152}, {10240, 0, 49152},    {10000, 0, 49152},
+                {10000, 3, 50001}, {10240, 4099, 16384}, {8192, 8192, 1}};
+    const struct handle_variant *v = *state;
+    unsigned char *buf = aligned_alloc(4096, 65536), *back = aligned_alloc(4096, 65536);
+    struct strata_io *io = handle_open(v);
+
+    if (io == NULL || strcmp(v->method, "fake") == 0) { /* memory has no such limit */
+        if (io != NULL)
+            assert_int_equal(strata_io_close(io), STRATA_OK);
+        free(buf);
+        free(back);
+        skip();
+    }
+    signal(SIGXFSZ, SIG_IGN);
+    memset(buf, 'x', 65536);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct strata_io_file *file = handle_open_new(io, "limited", v->flags | STRATA_IO_TRUNCATE, 0);
+        struct strata_io_result result;
+        strata_io_request request;
+        strata_status st;
+
+        limit_files(rows[i].limit);
+        assert_int_equal(strata_io_write(file, rows[i].offset, buf, rows[i].bytes, &request), STRATA_OK);
+        st = strata_io_wait(io, request, -1, &result);
+        limit_files(RLIM_INFINITY);
+        if (st != STRATA_E_NOSPC || result.system_error != EFBIG)
+            fail_msg("%s, row %zu: %s (errno %d): %s", v->method, i, strata_status_text(st), result.system_error,
+                     strata_last_error());
+        assert_non_null(strstr(strata_last_error(), "limited: write of "));
+        assert_true(strata_io_file_bytes(file) <= rows[i].limit);
+        assert_int_equal(strata_io_file_bytes(file), handle_size_on_disk("limited"));
+        /* The same without a limit. */
+        assert_int_equal(strata_io_write(file, rows[i].offset, buf, rows[i].bytes, &request), STRATA_OK);
+        assert_int_equal(strata_io_wait(io, request, -1, NULL), STRATA_OK);
+        memset(back, 0, 65536);
+        assert_int_equal(strata_io_read(file, rows[i].offset, back, rows[i].bytes, &request), STRATA_OK);
+        assert_int_equal(strata_io_wait(io, request, -1, NULL), STRATA_OK);
+        assert_memory_equal(back, buf, rows[i].bytes);
+        assert_int_equal(handle_size_on_disk("limited"), rows[i].offset + rows[i].bytes);
+        assert_int_equal(strata_io_close_file(file), STRATA_OK);
+    }
+    signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(strata_io_close(io), STRATA_OK);
+    free(buf);
+    free(back);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        EACH_HANDLE(a_write_past_a_limit_says_so),
+    };
+
+    return cmocka_run_group_tests_name("io handle, limits", tests, scratch_create, scratch_remove);
+}
