@@ -2,6 +2,7 @@
 #include "bench/bench_setup.h"
 #include "bench/io/io_load.h"
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
 #include "nvme/measure/tune.h"
@@ -53,6 +54,10 @@ static strata_status measure(void *ctx, uint32_t method, uint32_t block_bytes, u
     st = io_run(&sample, NULL, &t->files, &c, &t->buffers, t->opts->seconds > 0 ? t->opts->seconds : SECONDS_DEFAULT);
     if (st == STRATA_OK)
         *rate = (double)(sample.bytes_read + sample.bytes_written) / sample.seconds;
+    if (st != STRATA_E_NOSYS)
+        return st;
+    bench_progress(&t->setup, NULL, 0);
+    st_log(ST_LOG_WARN, "%s is left out: %s", text, strata_last_error());
     return st;
 }
 

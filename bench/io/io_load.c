@@ -229,6 +229,8 @@ static strata_status open_io(struct load *l, const struct io_files *files, const
                                     .poll_kernel = l->c->poll_kernel};
     strata_status st = l->ops->open(&l->io, &opts);
 
+    if (st == STRATA_E_NOMEM) /* of what a user may lock, say: fewer requests may work */
+        return STRATA_E_NOSYS;
     for (uint32_t i = 0; i < files->count && st == STRATA_OK; i++) {
         uint32_t index;
 

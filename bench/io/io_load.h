@@ -52,7 +52,7 @@ void io_fill(void *base, uint64_t bytes);
  * @param buffers  huge-page memory of at least queue_depth * directories * block_bytes
  * @param latency  samples are added; may be NULL
  *
- * E_NOSYS: this machine lacks the method; E_NOMEM; I/O errors; E_CANCELLED.
+ * E_NOSYS: this machine lacks the method, or memory for so many requests of it; E_NOMEM; I/O errors; E_CANCELLED.
  */
 strata_status io_run(struct io_sample *out, struct st_latency *latency, const struct io_files *files, const struct io_case *c,
                      const struct st_arena *buffers, double seconds);

@@ -124,6 +124,18 @@ static void handle_free(struct strata_io *io)
     free(io);
 }
 
+static strata_status start_best(struct strata_io *io, const char *method)
+{
+    strata_status st = st_io_thread_start(&io->thread);
+    const struct st_io_ops *next;
+
+    while (st != STRATA_OK && st_io_is_auto(method) && (next = st_io_next(io->thread.ops, st)) != NULL) {
+        io->thread.ops = next;
+        st = st_io_thread_start(&io->thread);
+    }
+    return st;
+}
+
 strata_status st_handle_open(struct strata_io **out, const struct strata_io_opts *opts, const struct st_io_opts *fake)
 {
     struct strata_io_opts o;
@@ -159,7 +171,7 @@ strata_status st_handle_open(struct strata_io **out, const struct strata_io_opts
         goto fail;
     io->thread.region = io->region.base;
     io->thread.region_bytes = io->region.bytes;
-    if ((st = st_io_thread_start(&io->thread)) != STRATA_OK)
+    if ((st = start_best(io, o.method)) != STRATA_OK)
         goto fail;
     *out = io;
     return STRATA_OK;

@@ -14,6 +14,7 @@ struct search {
     const struct st_tune_opts *opts;
     struct st_tune_result *out;
     bool last_rounds; /* choose among the points of the last rounds, by their final rates */
+    bool refused;     /* a point could not be measured here */
 };
 
 static uint64_t in_flight(const struct st_tune_point *p)
@@ -53,7 +54,8 @@ static strata_status visit(struct search *s, enum st_tune_stage stage, uint32_t 
     st = sample(s, p, &p->rate);
     if (st == STRATA_OK)
         s->out->point_count++;
-    return st;
+    s->refused = s->refused || st == STRATA_E_NOSYS;
+    return st == STRATA_E_NOSYS ? STRATA_OK : st;
 }
 
 /* --- choosing --- */
@@ -266,6 +268,8 @@ strata_status st_tune_search(struct st_tune_result *out, const struct st_tune_op
     assert(opts->method_count > 0 && opts->rounds > 0 && opts->rounds <= ST_TUNE_SAMPLES_MAX);
     *out = (struct st_tune_result){0};
     st = walk_depths(&s);
+    if (st == STRATA_OK && out->point_count == 0 && s.refused)
+        return STRATA_E_NOSYS; /* its sentence is measure()'s */
     if (st == STRATA_OK && out->point_count == 0)
         return st_error(STRATA_E_INVAL, "no pair of request size and queue depth is within the limit of bytes in flight");
     if (st == STRATA_OK)

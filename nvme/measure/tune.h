@@ -26,7 +26,8 @@ struct st_tune_point {
     double final_rate; /* median of those samples; 0: none */
 };
 
-/** Measures one short run, in bytes per second.  Any status but OK ends the search, which returns it. */
+/** Measures one short run, in bytes per second.  E_NOSYS: this machine has not what the point takes, which is left out.  Any
+ * other status but OK ends the search, which returns it. */
 typedef strata_status st_tune_measure_fn(void *ctx, uint32_t method, uint32_t block_bytes, uint32_t queue_depth, double *rate);
 
 struct st_tune_opts {
@@ -55,7 +56,8 @@ struct st_tune_result {
  * the neighbours of the knee, then the other methods there.  A drive's rate drifts, so the finalists are measured again at the
  * end, in turns, and only those samples decide.  Another method is chosen only if it is faster by more than the tolerance.
  *
- * @return STRATA_OK; E_INVAL if no point is within bytes_in_flight; else the status that measure() returned.
+ * @return STRATA_OK; E_INVAL if no point is within bytes_in_flight; E_NOSYS if none could be measured; else the status that
+ * measure() returned.
  */
 strata_status st_tune_search(struct st_tune_result *out, const struct st_tune_opts *opts);
 

@@ -92,8 +92,12 @@ struct st_io_ops {
 /* Best first; "fake" is never chosen automatically, only by name. */
 extern const struct st_io_ops *const st_io_methods[];
 
-/** The method that "auto" tries if this one cannot be set up; NULL: there is none. */
-const struct st_io_ops *st_io_next(const struct st_io_ops *ops);
+/** Whether a name leaves the choice to us: "auto" or NULL. */
+bool st_io_is_auto(const char *name);
+
+/** What "auto" tries after `ops` could not be set up with what was asked of it, which said `st`: st_io_find() opens a method with
+ *  a depth of 1, and with the real one it may lack memory, say.  A notice says which, and why; NULL: nothing else may work. */
+const struct st_io_ops *st_io_next(const struct st_io_ops *ops, strata_status st);
 
 /** By name; "auto" and NULL: the first whose open() works.  NULL if unknown.  `why` (may be NULL, static text) says why better
  *  methods were passed over. */

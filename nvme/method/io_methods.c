@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/base/log.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -52,7 +53,7 @@ static const struct st_io_ops *find_best(const char **why)
     if (opens(&st_io_aio_ops, &aio)) {
         *why = ring == STRATA_E_NOSYS
                    ? "io_uring is refused by the kernel (kernel.io_uring_disabled) or by a container's seccomp profile"
-                   : "io_uring could not be set up (memory or RLIMIT_MEMLOCK: see ulimit -l)";
+                   : "io_uring could not be set up (memory or descriptors: see ulimit -l and -n)";
         return &st_io_aio_ops;
     }
     if (ring == STRATA_E_NOSYS)
@@ -60,31 +61,41 @@ static const struct st_io_ops *find_best(const char **why)
                    ? "io_uring is refused by the kernel (kernel.io_uring_disabled) or by a container's seccomp profile, and so "
                      "is aio"
                    : "io_uring is refused by the kernel (kernel.io_uring_disabled) or by a container's seccomp profile, and aio "
-                     "could not be set up (sysctl fs.aio-max-nr)";
+                     "could not be set up (sysctl fs.aio-max-nr, or ulimit -n)";
     else
-        *why = aio == STRATA_E_NOSYS
-                   ? "io_uring could not be set up (memory or RLIMIT_MEMLOCK: see ulimit -l), and aio is refused by the kernel"
-                   : "io_uring could not be set up (memory or RLIMIT_MEMLOCK: see ulimit -l), nor aio (sysctl fs.aio-max-nr)";
+        *why =
+            aio == STRATA_E_NOSYS
+                ? "io_uring could not be set up (memory or descriptors: see ulimit -l and -n), and aio is refused by the kernel"
+                : "io_uring could not be set up (memory or descriptors: see ulimit -l and -n), nor aio (sysctl fs.aio-max-nr)";
     return &st_io_threads_ops;
+}
+
+bool st_io_is_auto(const char *name)
+{
+    return name == NULL || strcmp(name, "auto") == 0;
 }
 
 const struct st_io_ops *st_io_find(const char *name, const char **why)
 {
     const char *reason = "";
-    const struct st_io_ops *ops = name != NULL && strcmp(name, "auto") != 0 ? find_named(name) : find_best(&reason);
+    const struct st_io_ops *ops = st_io_is_auto(name) ? find_best(&reason) : find_named(name);
 
     if (why != NULL)
         *why = reason;
     return ops;
 }
 
-const struct st_io_ops *st_io_next(const struct st_io_ops *ops)
+const struct st_io_ops *st_io_next(const struct st_io_ops *ops, strata_status st)
 {
     size_t at = 0;
 
     while (st_io_methods[at] != ops)
         at++;
-    return st_io_methods[at + 1] != &st_io_fake_ops ? st_io_methods[at + 1] : NULL;
+    ops = st_io_methods[at + 1];
+    if (st == STRATA_E_INVAL || st == STRATA_E_INPUT || ops == &st_io_fake_ops)
+        return NULL;
+    st_log(ST_LOG_NOTICE, "%s: using I/O method %s", strata_last_error(), ops->name);
+    return ops;
 }
 
 void st_io_files_init(struct st_io_files *files)

@@ -69,11 +69,6 @@ static strata_status choose_method(const struct st_io_ops **out, const char *nam
     return STRATA_OK;
 }
 
-static bool is_auto(const char *method)
-{
-    return method == NULL || strcmp(method, "auto") == 0;
-}
-
 /* Creates the run directory and records it for st_swap_unlink_all() before any thread can end the process. */
 static strata_status create_run(struct st_swap *swap, uint32_t dir, const char *parent)
 {
@@ -213,17 +208,12 @@ static strata_status start_mover(struct st_swap *swap, const struct st_io_ops *o
     return st;
 }
 
-/* "auto" chooses a method by opening it with a depth of 1.  With the real depth it may lack memory, say; then the next best is
- * tried. */
 static strata_status start_best(struct st_swap *swap, const struct st_io_ops *ops, const struct st_swap_opts *opts)
 {
     strata_status st = start_mover(swap, ops, opts);
 
-    while (st != STRATA_OK && st != STRATA_E_INVAL && st != STRATA_E_INPUT && is_auto(opts->method) &&
-           (ops = st_io_next(ops)) != NULL) {
-        st_log(ST_LOG_NOTICE, "%s: using I/O method %s", strata_last_error(), ops->name);
+    while (st != STRATA_OK && st_io_is_auto(opts->method) && (ops = st_io_next(ops, st)) != NULL)
         st = start_mover(swap, ops, opts);
-    }
     return st;
 }
 

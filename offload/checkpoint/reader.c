@@ -82,7 +82,7 @@ static strata_status start_mover(struct st_reader *r, const char *method)
     if (opts.ops == NULL)
         return st_error(STRATA_E_INVAL, "I/O method \"%s\" is unknown: auto, uring, aio or threads", method);
     st = st_mover_start(&r->mover, &opts, &registered);
-    while (st != STRATA_OK && strcmp(method, "auto") == 0 && (opts.ops = st_io_next(opts.ops)) != NULL)
+    while (st != STRATA_OK && st_io_is_auto(method) && (opts.ops = st_io_next(opts.ops, st)) != NULL)
         st = st_mover_start(&r->mover, &opts, &registered);
     return st;
 }
@@ -96,7 +96,7 @@ static strata_status start(struct st_reader *r, const char *method)
         return st_error(STRATA_E_NOMEM, "%s: no memory to read it", r->ck->path);
     for (uint32_t i = 0; i < SLOTS; i++)
         r->slots[i].buf = r->memory + i * PIECE_BYTES;
-    st = start_mover(r, method != NULL ? method : "auto");
+    st = start_mover(r, method);
     return st == STRATA_OK ? open_spaces(r) : st;
 }
 

@@ -1,5 +1,7 @@
 /* tests/nvme/test_io_handle_limits.c - the public handle (strata/io.h) where the system has less to give than is asked for. */
+#include "core/base/fault.h"
 #include "io_handle_fixture.h"
+#include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>
@@ -76,10 +78,41 @@ static void a_write_past_a_limit_says_so(void **state)
     free(back);
 }
 
+/* The choice is made with a depth of 1; for the real one a user's locked memory may be too little. */
+static void automatic_is_what_works_with_this_depth(void **state)
+{
+    const struct strata_io_opts depth = {.opts_size = sizeof(depth), .queue_depth = 512},
+                                named = {.opts_size = sizeof(named), .queue_depth = 512, .method = "uring"};
+    struct strata_io *io = NULL;
+    bool has_ring;
+
+    (void)state;
+    assert_int_equal(strata_io_open(&io, NULL), STRATA_OK);
+    has_ring = strcmp(strata_io_get_method(io), "uring") == 0;
+    assert_int_equal(strata_io_close(io), STRATA_OK);
+    if (!has_ring)
+        skip();
+    kept_log_begin(ST_LOG_NOTICE);
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.ring", .after = 1, .count = 1, .result = -ENOMEM});
+    assert_int_equal(strata_io_open(&io, &depth), STRATA_OK);
+    assert_int_equal(st_fault_disarm(), 1);
+    kept_log_end();
+    assert_string_not_equal(strata_io_get_method(io), "uring");
+    assert_int_equal(kept_log.count, 1);
+    assert_non_null(strstr(kept_log.last, "io_uring with queue depth 512"));
+    assert_non_null(strstr(kept_log.last, "using I/O method"));
+    assert_int_equal(strata_io_close(io), STRATA_OK);
+    /* Who names one gets that one or none. */
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.ring", .count = 1, .result = -ENOMEM});
+    assert_int_equal(strata_io_open(&io, &named), STRATA_E_NOMEM);
+    assert_int_equal(st_fault_disarm(), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         EACH_HANDLE(a_write_past_a_limit_says_so),
+        cmocka_unit_test(automatic_is_what_works_with_this_depth),
     };
 
     return cmocka_run_group_tests_name("io handle, limits", tests, scratch_create, scratch_remove);

@@ -116,9 +116,10 @@ static void methods_are_found_by_name(void **state)
     assert_null(st_io_find("carrier pigeon", &why));
     assert_string_not_equal(st_io_find("auto", &why)->name, "fake");
     assert_ptr_equal(st_io_find(NULL, NULL), st_io_find("auto", NULL));
-    assert_string_equal(st_io_next(st_io_find("uring", NULL))->name, "aio");
-    assert_string_equal(st_io_next(st_io_find("aio", NULL))->name, "threads");
-    assert_null(st_io_next(st_io_find("threads", NULL)));
+    assert_string_equal(st_io_next(st_io_find("uring", NULL), STRATA_E_NOMEM)->name, "aio");
+    assert_string_equal(st_io_next(st_io_find("aio", NULL), STRATA_E_IO)->name, "threads");
+    assert_null(st_io_next(st_io_find("threads", NULL), STRATA_E_NOMEM));
+    assert_null(st_io_next(st_io_find("uring", NULL), STRATA_E_INVAL)); /* which any method would refuse */
 }
 
 /* Of its own: 8 or as many as asked for, and no more than can be at work. */

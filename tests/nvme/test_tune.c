@@ -24,6 +24,7 @@ struct drive {
     double method_factor[3];                /* 0: as fast as the first */
     double noise;                           /* fraction; each sample by a random number of its own */
     uint32_t calls, fail_at;                /* fail_at: this call fails; 0: none */
+    uint32_t refuse_from;                   /* depths of the first method that the machine has no memory for; 0: none */
 };
 
 static strata_status measure(void *ctx, uint32_t method, uint32_t block, uint32_t depth, double *rate)
@@ -33,6 +34,8 @@ static strata_status measure(void *ctx, uint32_t method, uint32_t block, uint32_
 
     if (++d->calls == d->fail_at)
         return st_error(STRATA_E_IO, "call %u", d->calls);
+    if (method == 0 && d->refuse_from > 0 && depth >= d->refuse_from)
+        return st_error(STRATA_E_NOSYS, "depth %u", depth);
     value = value < d->requests_max * block ? value : d->requests_max * block;
     value = value < d->rate_max ? value : d->rate_max;
     if (method > 0 && d->method_factor[method] > 0)
@@ -195,6 +198,22 @@ static void few_points_reach_the_last_rounds(void **state)
     assert_int_equal(again[2], 1);
 }
 
+/* What a user may lock is too little for deep queues: the search goes on without them. */
+static void what_cannot_be_measured_is_left_out(void **state)
+{
+    struct drive d = {.rate_max = 8e9, .requests_max = 1e6, .latency = 5e-3, .refuse_from = 8}, none = d;
+    struct st_tune_opts opts = options(&none);
+    struct st_tune_result r;
+
+    (void)state;
+    (void)search(&d, &r);
+    for (uint32_t i = 0; i < r.point_count; i++)
+        assert_true(r.points[i].method > 0 || r.points[i].queue_depth < 8);
+    none.refuse_from = 1;
+    assert_int_equal(st_tune_search(&r, &opts), STRATA_E_NOSYS);
+    assert_non_null(strstr(strata_last_error(), "depth "));
+}
+
 /* Every call may fail; the search ends there with that status. */
 static void a_failure_ends_the_search(void **state)
 {
@@ -226,6 +245,7 @@ int main(void)
         cmocka_unit_test(noise_does_not_lead_astray),
         cmocka_unit_test(points_are_measured_once_and_within_the_limit),
         cmocka_unit_test(few_points_reach_the_last_rounds),
+        cmocka_unit_test(what_cannot_be_measured_is_left_out),
         cmocka_unit_test(a_failure_ends_the_search),
     };
 
