@@ -18,12 +18,12 @@
 #define NO_LIMIT (UINT64_C(1) << 62)
 
 struct group_files {
-    const char *limit, *used; /* memory */
+    const char *limit, *high, *used; /* memory; high: from which on the kernel holds the tasks up, NULL: there is none */
     bool v1;
 };
 
-static const struct group_files files_v1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", true};
-static const struct group_files files_v2 = {"memory.max", "memory.current", false};
+static const struct group_files files_v1 = {"memory.limit_in_bytes", NULL, "memory.usage_in_bytes", true};
+static const struct group_files files_v2 = {"memory.max", "memory.high", "memory.current", false};
 
 static bool open_in(FILE **file, const char *group, const char *name)
 {
@@ -67,19 +67,28 @@ static uint64_t reclaimable_bytes(const char *group, bool v1)
     return there ? st_cgroup_reclaimable(text, v1) : 0;
 }
 
+/* Of one of a group's files; NO_LIMIT: there is none. */
+static uint64_t limit_of(const char *group, const char *name)
+{
+    long long limit, rest;
+
+    return name != NULL && read_numbers(group, name, &limit, &rest) >= 1 && limit >= 0 ? (uint64_t)limit : NO_LIMIT;
+}
+
 static void apply_memory(struct st_cgroup_limits *limits, const char *group, const struct group_files *files)
 {
-    long long limit, used, rest;
+    const uint64_t most = limit_of(group, files->limit), high = limit_of(group, files->high), limit = most < high ? most : high;
+    long long used, rest;
     uint64_t taken, available;
 
-    if (read_numbers(group, files->limit, &limit, &rest) < 1 || limit < 0 || (uint64_t)limit >= NO_LIMIT)
+    if (limit >= NO_LIMIT)
         return;
-    if ((uint64_t)limit < limits->memory_limit)
-        limits->memory_limit = (uint64_t)limit;
+    if (limit < limits->memory_limit)
+        limits->memory_limit = limit;
     taken = read_numbers(group, files->used, &used, &rest) < 1 || used < 0 ? 0 : (uint64_t)used;
     available = reclaimable_bytes(group, files->v1);
     taken -= available < taken ? available : taken;
-    available = taken < (uint64_t)limit ? (uint64_t)limit - taken : 0;
+    available = taken < limit ? limit - taken : 0;
     if (available < limits->memory_available)
         limits->memory_available = available;
 }

@@ -8,7 +8,7 @@
 #define ST_CGROUP_LIST_MAX 1024u
 
 struct st_cgroup_limits {
-    uint64_t memory_limit;     /* bytes; UINT64_MAX: none */
+    uint64_t memory_limit;     /* bytes, the lower of memory.max and memory.high as for the watchdog; UINT64_MAX: none */
     uint64_t memory_available; /* bytes until a limit is reached, with page cache that can be dropped counted as free; UINT64_MAX:
                                   no limit */
     double cpus;               /* processors' worth of time; 0: no quota */

@@ -260,6 +260,31 @@ static void test_a_list_too_long_is_no_list(void **state)
     assert_string_equal(limits_of("0::/\n").cpu_list, "");
 }
 
+/* Where the kernel begins to hold the tasks up, and the watchdog ends the run. */
+static void test_high_counts_like_max(void **state)
+{
+    static const struct {
+        const char *max, *high;
+        uint64_t limit;
+    } rows[] = {{"max\n", "700000\n", 700000},
+                {"500000\n", "700000\n", 500000},
+                {"900000\n", "700000\n", 700000},
+                {"900000\n", "max\n", 900000},
+                {"max\n", "max\n", UINT64_MAX}};
+
+    (void)state;
+    scratch_put("a/memory.current", "100000\n");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_cgroup_limits limits;
+
+        scratch_put("a/memory.max", rows[i].max);
+        scratch_put("a/memory.high", rows[i].high);
+        limits = limits_of("0::/a\n");
+        assert_true(limits.memory_limit == rows[i].limit);
+        assert_true(limits.memory_available == (rows[i].limit == UINT64_MAX ? UINT64_MAX : rows[i].limit - 100000));
+    }
+}
+
 #define TREE_TEST(f) cmocka_unit_test_setup_teardown(f, scratch_create, scratch_remove)
 
 int main(void)
@@ -268,6 +293,7 @@ int main(void)
         TREE_TEST(test_nothing),
         TREE_TEST(test_v2),
         TREE_TEST(test_v2_no_limit),
+        TREE_TEST(test_high_counts_like_max),
         TREE_TEST(test_tightest_level_wins),
         TREE_TEST(test_fullest_level_wins),
         TREE_TEST(test_page_cache_counts_as_free),
