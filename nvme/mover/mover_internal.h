@@ -101,6 +101,7 @@ struct st_mover {
     uint64_t users_ns;                              /* when the holders were counted */
     uint64_t looked_ns, awake_ns;                   /* the last one, and the time that the thread has been seen to run */
     uint64_t warned_ns;                             /* of awake_ns; 0: all is well */
+    const struct st_mover_drive *warned_of;         /* by the last warning */
     bool told;                                      /* hangs() was called */
     char refusal[256];                              /* of the I/O method: why it last took no requests */
     uint32_t slot_count;

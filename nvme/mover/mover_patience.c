@@ -73,6 +73,7 @@ static void warn(struct st_mover *m, const struct st_mover_slot *oldest)
     describe(text, m, oldest);
     st_log(ST_LOG_WARN, "%s; requests outstanding: %" PRIu32, text, m->in_flight);
     m->warned_ns = m->awake_ns;
+    m->warned_of = oldest->part->drive;
 }
 
 /* The kernel keeps their memory: whoever waits for them waits on. */
@@ -134,7 +135,7 @@ void st_mover_look_at_time(struct st_mover *m)
             oldest = &m->slots[i];
     if (oldest == NULL ||
         age_of(m, oldest) < least(m->opts.patience.report_ns, m->opts.patience.deadline_ns - 1)) { /* 0: never */
-        if (m->warned_ns > 0)
+        if (m->warned_ns > 0 && !m->warned_of->given_up) /* what was cancelled has ended, and is no answer */
             st_log(ST_LOG_NOTICE, "the drive answers again");
         m->warned_ns = 0;
         return;

@@ -503,6 +503,36 @@ static void an_answer_is_said_while_others_wait(void **state)
     }
 }
 
+/* Each look is one after a tick. */
+static uint64_t racing_ns(void)
+{
+    static uint64_t now_ns;
+
+    return now_ns += 100 * MS;
+}
+
+/* What ends because it was cancelled is no answer. */
+static void a_drive_that_was_given_up_does_not_answer(void **state)
+{
+    struct st_mover *mover;
+    struct job job;
+
+    (void)state;
+    kept_log_begin(ST_LOG_NOTICE);
+    mover = open_mover(
+        fake(), HOURS_US,
+        (struct st_patience){.report_ns = 4 * MS, .repeat_ns = 10000 * MS, .deadline_ns = 40 * MS, .now_ns = racing_ns});
+    for (uint32_t i = 0; i < 3; i++) {
+        start(mover, &job, 0, ST_IO_READ, 0);
+        wait_done(&job);
+        assert_int_equal(job.status, STRATA_E_IO);
+    }
+    st_mover_stop(mover);
+    kept_log_end();
+    assert_int_equal(kept_log.count, 1);
+    assert_non_null(strstr(kept_log.last, NAMED));
+}
+
 /* Requests that are answered soon are no news, however many. */
 static void answers_are_no_news(void **state)
 {
@@ -531,6 +561,7 @@ int main(void)
         cmocka_unit_test(the_other_drive_goes_on),
         cmocka_unit_test(the_file_that_is_not_answered_is_named),
         cmocka_unit_test(of_many_that_hang_some_are_listed),
+        cmocka_unit_test(a_drive_that_was_given_up_does_not_answer),
         cmocka_unit_test(answers_are_no_news),
         cmocka_unit_test(an_answer_after_a_warning_is_said_once),
         cmocka_unit_test(time_of_a_stopped_process_does_not_count),
