@@ -2,7 +2,6 @@
 #include "bench/io/io_case.h"
 #include "bench/bench_setup.h"
 #include "core/base/error.h"
-#include "core/base/size.h"
 #include "nvme/method/io_method.h"
 
 #include <inttypes.h>
@@ -82,11 +81,9 @@ static strata_status each_word(struct lists *l, const char *const *items, uint32
 
 static strata_status check_sizes(const struct lists *l)
 {
-    char text[24];
-
     for (uint32_t i = 0; i < l->block_count; i++)
         if (l->blocks[i] % IO_ALIGN != 0 || l->blocks[i] > BENCH_IO_BLOCK_MAX)
-            return st_error(STRATA_E_INVAL, "--block: %s is no multiple of 4096 up to 64 MiB", st_size_text(text, l->blocks[i]));
+            return st_error(STRATA_E_INVAL, "--block: %" PRIu64 " bytes are no multiple of 4096 up to 64 MiB", l->blocks[i]);
     for (uint32_t i = 0; i < l->depth_count; i++)
         if (l->depths[i] < 1 || l->depths[i] > BENCH_IO_DEPTH_MAX)
             return st_error(STRATA_E_INVAL, "--depth: %" PRIu64 " is outside 1..%u", l->depths[i], BENCH_IO_DEPTH_MAX);

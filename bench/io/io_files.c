@@ -123,6 +123,18 @@ static strata_status add_dir(struct io_files *f, const char *dir, const struct s
     return write_file(fd, dir, (const char *)filler->base, f->bytes);
 }
 
+/* All files alike: rates of some with and others without it would be compared with fio's, which has one setting. */
+static strata_status use_page_cache(const struct io_files *f)
+{
+    for (uint32_t i = 0; i < f->count; i++) {
+        const int flags = st_fault_refuses("bench.flags") ? -1 : fcntl(f->fds[i], F_GETFL);
+
+        if (flags < 0 || fcntl(f->fds[i], F_SETFL, flags & ~O_DIRECT) != 0)
+            return st_error_errno(errno, "direct I/O cannot be switched off");
+    }
+    return STRATA_OK;
+}
+
 strata_status io_files_open(struct io_files *f, const char *const *dirs, uint32_t count, uint64_t bytes)
 {
     struct st_arena filler = {0};
@@ -135,6 +147,8 @@ strata_status io_files_open(struct io_files *f, const char *const *dirs, uint32_
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
         st = add_dir(f, dirs[i], &filler);
     st_arena_destroy(&filler);
+    if (st == STRATA_OK && !f->direct)
+        st = use_page_cache(f);
     if (st != STRATA_OK)
         io_files_close(f);
     return st;

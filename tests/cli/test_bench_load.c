@@ -2,7 +2,11 @@
  * many are in flight in which directory, which blocks they are for, and how a run ends. */
 #include "bench/io/io_load.h"
 #include "core/base/error.h"
+#include "core/base/fault.h"
+#include "tests/common/kept_log.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -375,6 +379,25 @@ static void a_disk_that_takes_nothing_ends_the_run(void **state)
     assert_int_equal(disk.ended, 0);
 }
 
+/* One directory that takes no direct I/O, and one that may. */
+static void files_are_all_direct_or_none_is(void **state)
+{
+    static const char *const dirs[] = {"/tmp", "/tmp"};
+    struct io_files files;
+
+    (void)state;
+    kept_log_begin(ST_LOG_WARN);
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.direct", .count = 1, .result = -EINVAL});
+    assert_int_equal(io_files_open(&files, dirs, 2, IO_ALIGN), STRATA_OK);
+    st_fault_disarm();
+    kept_log_end();
+    assert_true(kept_log.count >= 1);
+    assert_false(files.direct);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(fcntl(files.fds[i], F_GETFL) & O_DIRECT, 0);
+    io_files_close(&files);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -382,6 +405,7 @@ int main(void)
         cmocka_unit_test(unregistered_memory_is_not_registered),  cmocka_unit_test(sequences_are_those_of_each_directory),
         cmocka_unit_test(the_optimizer_reads_and_writes_in_turn), cmocka_unit_test(random_blocks_are_anywhere),
         cmocka_unit_test(a_failed_request_ends_the_run),          cmocka_unit_test(a_disk_that_takes_nothing_ends_the_run),
+        cmocka_unit_test(files_are_all_direct_or_none_is),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
