@@ -1,12 +1,12 @@
 /* model/presets.c - models known by name.  Numbers: the published config.json files; nano and mini are strata's own and read
  * bytes. */
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/base/word.h"
 #include "core/system/path.h"
 #include "model/layout.h"
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #define NO_ROPE_INTERVAL 4u   /* of smollm3-3b */
 #define GPT2_DROPOUT     0.1f /* as in the published files */
@@ -95,7 +95,7 @@ static bool cut_ending(char *name)
     for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
         const size_t bytes = strlen(endings[i]);
 
-        if (length > bytes && strcasecmp(name + length - bytes, endings[i]) == 0) {
+        if (length > bytes && st_text_same(name + length - bytes, endings[i])) {
             name[length - bytes] = '\0';
             return true;
         }
@@ -109,13 +109,13 @@ const char *st_model_preset_of(const char *published)
 
     snprintf(name, sizeof(name), "%s", st_path_name(published));
     do {
-        const char *wanted = name + (strncasecmp(name, "meta-", 5) == 0 ? 5 : 0);
+        const char *wanted = name + (st_text_begins(name, "meta-") ? 5 : 0);
 
         for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++)
-            if (strcasecmp(wanted, aliases[i][0]) == 0)
+            if (st_text_same(wanted, aliases[i][0]))
                 return aliases[i][1];
         for (uint32_t i = 0; i < PRESET_COUNT; i++)
-            if (strcasecmp(wanted, presets[i].name) == 0)
+            if (st_text_same(wanted, presets[i].name))
                 return presets[i].name;
     } while (cut_ending(name));
     return NULL;

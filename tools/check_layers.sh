@@ -2,7 +2,8 @@
 # Checks who includes whom, folder by folder (docs/design.md, "Tree"): no folder includes upwards, what is called *_internal.h stays
 # in its folder (tests may see it), and each foreign header has one home.  And that what people read is printed through core/base/print.h,
 # which writes out what a terminal would obey.  And that each call into the system lies in a function that passes a fault site
-# (core/base/fault.h), so that tests can make it fail.  And that the library reads numbers through core/base/number.h.
+# (core/base/fault.h), so that tests can make it fail.  And that the library asks no function for numbers and letters that follows
+# the program's locale (core/base/number.h, text.h).
 #
 #     tools/check_layers.sh [ROOT]
 #
@@ -245,6 +246,10 @@ function check_foreign(header,    prefix)
 $0 ~ printing && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|model|api|cli|bench)\// {
     if (!starts_with_any(FILENAME, writers))
         offence("prints past core/base/print.h: st_print, st_print_text, st_log or st_error")
+}
+
+/(^|[^a-z_])(tolower|toupper|strn?casecmp|is(alpha|alnum|space|print|graph|punct|upper|lower))\(/ && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|model|api)\// {
+    offence("takes letters as the locale of the program has them: core/base/text.h")
 }
 
 /(^|[^a-z_])(strtod|strtof|atof)\(/ && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|model|api)\// {

@@ -1,9 +1,10 @@
 /* core/base/size.c - sizes as people write them; integer arithmetic, so that no digit is lost. */
 #include "core/base/size.h"
 
+#include "core/base/text.h"
+
 #include <ctype.h>
 #include <stdio.h>
-#include <strings.h>
 
 #define FRACTION_UNIT 1000000000u /* nine digits after the point count */
 
@@ -23,14 +24,14 @@ static const struct size_unit size_units[] = {
 /* Bytes of a unit such as "", "B", "G", "GiB", "GB"; 0 if the text is not a unit. */
 static uint64_t size_unit_bytes(const char *unit)
 {
-    if (unit[0] == '\0' || strcasecmp(unit, "b") == 0)
+    if (unit[0] == '\0' || st_text_same(unit, "b"))
         return 1;
     for (size_t i = 0; i < sizeof(size_units) / sizeof(size_units[0]); i++) {
-        if (tolower((unsigned char)unit[0]) != size_units[i].letter)
+        if (st_text_lower(unit[0]) != size_units[i].letter)
             continue;
-        if (unit[1] == '\0' || strcasecmp(unit + 1, "ib") == 0)
+        if (unit[1] == '\0' || st_text_same(unit + 1, "ib"))
             return size_units[i].binary;
-        if (strcasecmp(unit + 1, "b") == 0)
+        if (st_text_same(unit + 1, "b"))
             return size_units[i].decimal;
     }
     return 0;

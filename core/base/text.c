@@ -4,6 +4,34 @@
 #include <stdio.h>
 #include <string.h>
 
+char st_text_lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+char st_text_upper(char c)
+{
+    return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c;
+}
+
+bool st_text_is_word(char c)
+{
+    return (c >= '0' && c <= '9') || (st_text_lower(c) >= 'a' && st_text_lower(c) <= 'z');
+}
+
+bool st_text_begins(const char *text, const char *word)
+{
+    for (; *word != '\0'; text++, word++)
+        if (st_text_lower(*text) != st_text_lower(*word))
+            return false;
+    return true;
+}
+
+bool st_text_same(const char *a, const char *b)
+{
+    return strlen(a) == strlen(b) && st_text_begins(a, b);
+}
+
 struct range {
     uint32_t first, last;
 };

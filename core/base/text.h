@@ -13,6 +13,15 @@
 
 #define ST_TEXT_UNIT_MAX 12u /* "\u{10ffff}" and its NUL */
 
+/** Letters of ASCII alone, whatever the locale of the program says: in a Turkish one tolower('I') is no i. */
+char st_text_lower(char c);
+char st_text_upper(char c);
+/** A letter or a digit of ASCII. */
+bool st_text_is_word(char c);
+/** Whether both are the same but for the case of ASCII's letters, and whether `text` begins so. */
+bool st_text_same(const char *a, const char *b);
+bool st_text_begins(const char *text, const char *word);
+
 /** Bytes of the UTF-8 sequence at `text` (1..4), or 0 if it is not one. */
 size_t st_text_utf8_bytes(const char *text, size_t bytes);
 /** Whether all of it is UTF-8. */

@@ -1,7 +1,8 @@
 /* word.c - Levenshtein distance, one row at a time. */
 #include "core/base/word.h"
 
-#include <ctype.h>
+#include "core/base/text.h"
+
 #include <string.h>
 
 #define WORD_MAX   64u
@@ -27,7 +28,7 @@ uint32_t st_word_edits(const char *a, const char *b)
         row[0] = i + 1;
         for (size_t j = 0; j < b_length; j++) {
             const uint32_t above = row[j + 1];
-            const uint32_t change = tolower((unsigned char)a[i]) != tolower((unsigned char)b[j]);
+            const uint32_t change = st_text_lower(a[i]) != st_text_lower(b[j]);
 
             row[j + 1] = min3(above + 1, row[j] + 1, diagonal + change);
             diagonal = above;

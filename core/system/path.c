@@ -1,9 +1,9 @@
 /* core/system/path.c - see path.h. */
 #include "core/system/path.h"
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 /* The first `length` bytes of `path`, then the rest. */
 static strata_status put(char out[ST_PATH_MAX], const char *path, size_t length, const char *between, const char *name)
@@ -50,5 +50,5 @@ bool st_path_ends(const char *path, const char *end)
 {
     const size_t length = strlen(path), end_length = strlen(end);
 
-    return length >= end_length && strcasecmp(path + length - end_length, end) == 0;
+    return length >= end_length && st_text_same(path + length - end_length, end);
 }

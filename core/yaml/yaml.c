@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/base/text.h"
 #include "core/json/json_build.h"
 #include "core/system/file.h"
 #include "core/yaml/yaml_scalar.h"
@@ -13,7 +14,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <yaml.h>
 
 #define ANCHORS_MAX 1024u
@@ -405,5 +405,5 @@ bool st_yaml_is_name(const char *path)
 {
     const char *dot = strrchr(path, '.');
 
-    return dot != NULL && (strcasecmp(dot, ".yaml") == 0 || strcasecmp(dot, ".yml") == 0);
+    return dot != NULL && (st_text_same(dot, ".yaml") || st_text_same(dot, ".yml"));
 }

@@ -4,6 +4,7 @@
 #include "core/yaml/yaml_scalar.h"
 
 #include "core/base/number.h"
+#include "core/base/text.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -41,7 +42,7 @@ static double whole(const char *at, unsigned base)
 
     for (; *at != '\0'; at++)
         if (*at != '_')
-            value = value * base + (isdigit((unsigned char)*at) ? *at - '0' : tolower((unsigned char)*at) - 'a' + 10);
+            value = value * base + (isdigit((unsigned char)*at) ? *at - '0' : st_text_lower(*at) - 'a' + 10);
     return value;
 }
 

@@ -4,13 +4,13 @@
  * Defaults and meanings: peft 0.21, tuners/lora/config.py. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/base/text.h"
 #include "core/base/word.h"
 #include "core/system/file.h"
 #include "model/adapter/adapter_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #define CONFIG_BYTES_MAX (1u << 20)
 #define DEPTH_MAX        16u
@@ -194,7 +194,7 @@ static strata_status read_targets(struct st_adapter_spec *spec, const st_json *v
             return fault(spec, key->name, "is an empty list: nothing would have an adapter");
         return add_list(&spec->targets, spec, value, key->name, NULL, "");
     }
-    spec->all_linear = strcasecmp(st_json_string(value), "all-linear") == 0;
+    spec->all_linear = st_text_same(st_json_string(value), "all-linear");
     return spec->all_linear ? STRATA_OK : add(&spec->targets, spec, key->name, st_json_string(value), "", "", true);
 }
 

@@ -5,12 +5,12 @@
  * calls it. */
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "core/base/text.h"
 #include "core/json/json.h"
 #include "core/system/file.h"
 #include "model/hf/hf_adapter.h"
 #include "model/hf/hf_output_internal.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,8 +27,8 @@ static void plain_name(char out[ST_PATH_MAX], const char *path)
     for (begin = end; begin > 0 && path[begin - 1] != '/';)
         begin--;
     for (; begin < end && n + 1 < ST_PATH_MAX; begin++)
-        if (isalnum((unsigned char)path[begin]))
-            out[n++] = (char)tolower((unsigned char)path[begin]);
+        if (st_text_is_word(path[begin]))
+            out[n++] = st_text_lower(path[begin]);
     out[n] = '\0';
 }
 

@@ -2,7 +2,6 @@
 #include "core/base/text.h"
 #include "model/template/template_internal.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,7 +53,7 @@ static size_t put_case(char out[4 * TO_MAX], const struct case_rules *rules, uin
     size_t bytes = 0;
 
     if (code < 0x80) {
-        out[0] = (char)(rules == &lower ? tolower((int)code) : toupper((int)code));
+        out[0] = rules == &lower ? st_text_lower((char)code) : st_text_upper((char)code);
         return 1;
     }
     whole = bsearch(&code, rules->wholes, rules->whole_count, sizeof(*whole), compare_whole);

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/base/text.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -14,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #define PATTERN_BYTES_MAX   4096u
 #define REWRITTEN_BYTES_MAX (1u << 20)
@@ -225,7 +225,7 @@ static bool check_caseless(struct rewriter *w)
         if ((unsigned char)*at >= 0x80 || strchr("\\[(.{", *at) != NULL)
             return refuse(w, "(?i:...) with more than letters and signs");
         for (size_t i = 0; i < sizeof(folded) / sizeof(folded[0]); i++)
-            if (w->end - at >= 2 && strncasecmp(at, folded[i], 2) == 0)
+            if (w->end - at >= 2 && st_text_begins(at, folded[i]))
                 return refuse(w, "(?i:...) with ss, st, ff, fi or fl");
     }
     return true;

@@ -8,7 +8,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #define KEY_SHOWN  64  /* bytes of a key inside a message */
 #define TEXT_BYTES 512 /* of one message or value; longer ones are truncated */
@@ -352,7 +351,7 @@ static void take_recipe_value(struct st_config_source *src, const char *recipe, 
     }
     whole_text(src, there, src->fields[st_field_index(field)].node);
     whole_text(src, here, node);
-    if (!src->failed && strcasecmp(there, here) != 0)
+    if (!src->failed && !st_text_same(there, here))
         st_source_problem(src, "%s: %s: %.100s, and %s is %.100s in the file beside it: make them equal, or write \"auto\" there",
                           recipe, value->from, here, field->path, there);
 }

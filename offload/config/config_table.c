@@ -1,11 +1,11 @@
 /* config_table.c - finds rows of the field table: by number, by path, by name of a member, by similarity. */
+#include "core/base/text.h"
 #include "core/base/word.h"
 #include "offload/config/config_table_internal.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #define NAME_MAX_LEN 64 /* longer names are not compared */
 
@@ -206,7 +206,7 @@ const char *st_choice_nearest(const struct st_choice *choices, const char *text)
 const struct st_choice *st_choice_find(const struct st_choice *choices, const char *text)
 {
     for (const struct st_choice *c = choices; c->text != NULL; c++)
-        if (strcasecmp(c->text, text) == 0)
+        if (st_text_same(c->text, text))
             return c;
     return NULL;
 }

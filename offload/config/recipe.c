@@ -3,16 +3,15 @@
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/base/text.h"
 #include "core/base/word.h"
 #include "core/json/json_build.h"
 #include "core/yaml/yaml.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #define FILE_BYTES_MAX ((size_t)1 << 20)
 #define VALUE_BYTES    ST_CONFIG_VALUE_MAX
@@ -172,10 +171,9 @@ static const st_json *as_asked(struct strata_recipe *r, const struct st_field *r
     if (row->type == ST_FIELD_CHOICE && st_json_type(node) == ST_JSON_BOOL)
         made = st_json_new_string(st_json_bool(node) ? "yes" : "no");
     else if (row->type == ST_FIELD_BOOL && st_json_type(node) == ST_JSON_STRING &&
-             (strcasecmp(st_json_string(node), "no") == 0 || strcasecmp(st_json_string(node), "false") == 0 ||
-              strcasecmp(st_json_string(node), "yes") == 0 || strcasecmp(st_json_string(node), "true") == 0))
-        made = st_json_new_bool(tolower((unsigned char)st_json_string(node)[0]) != 'n' &&
-                                tolower((unsigned char)st_json_string(node)[0]) != 'f');
+             (st_text_same(st_json_string(node), "no") || st_text_same(st_json_string(node), "false") ||
+              st_text_same(st_json_string(node), "yes") || st_text_same(st_json_string(node), "true")))
+        made = st_json_new_bool(st_text_lower(st_json_string(node)[0]) != 'n' && st_text_lower(st_json_string(node)[0]) != 'f');
     else
         return node;
     if (made == NULL) {

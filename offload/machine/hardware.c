@@ -7,15 +7,14 @@
 #include "core/base/number.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
+#include "core/base/text.h"
 #include "core/base/word.h"
 #include "core/json/json.h"
 #include "offload/machine/machine.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #define GIB 1073741824.0
 #define MIB 1048576u
@@ -75,8 +74,8 @@ static void make_key(char key[KEY_BYTES], const char *name)
     size_t length = 0;
 
     for (; *name != '\0' && length + 1 < KEY_BYTES; name++)
-        if (isalnum((unsigned char)*name))
-            key[length++] = (char)tolower((unsigned char)*name);
+        if (st_text_is_word(*name))
+            key[length++] = st_text_lower(*name);
     key[length] = '\0';
     for (size_t i = 0; i < sizeof(common) / sizeof(common[0]); i++) {
         const size_t bytes = strlen(common[i]);
@@ -175,7 +174,7 @@ static bool take_word(const char **text, const char *word)
 {
     const size_t length = strlen(word);
 
-    if (strncasecmp(*text, word, length) != 0)
+    if (!st_text_begins(*text, word))
         return false;
     *text += length;
     return true;
@@ -186,7 +185,7 @@ static double take_unit(const char **text, double kilo)
 {
     double unit = 0;
 
-    switch (tolower((unsigned char)**text)) {
+    switch (st_text_lower(**text)) {
     case 'm':
         unit = kilo * kilo;
         break;

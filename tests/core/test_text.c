@@ -198,9 +198,27 @@ static void bytes_become_characters(void **state)
     }
 }
 
+/* ASCII's letters and nothing beside them. */
+static void test_letters(void **state)
+{
+    (void)state;
+    for (int c = -128; c < 128; c++) {
+        const bool capital = c >= 'A' && c <= 'Z', small = c >= 'a' && c <= 'z';
+
+        assert_int_equal(st_text_lower((char)c), capital ? c + 32 : c);
+        assert_int_equal(st_text_upper((char)c), small ? c - 32 : c);
+        assert_int_equal(st_text_is_word((char)c), capital || small || (c >= '0' && c <= '9'));
+    }
+    assert_true(st_text_same("GiB", "gIb") && st_text_same("", ""));
+    assert_false(st_text_same("GiB", "GiBs") || st_text_same("GiBs", "GiB") || st_text_same("a@", "a`"));
+    assert_true(st_text_begins("Meta-Llama", "meta-") && st_text_begins("x", ""));
+    assert_false(st_text_begins("me", "meta-") || st_text_begins("", "m"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_letters),
         cmocka_unit_test(text_is_written_out),
         cmocka_unit_test(a_line_is_one_write),
         cmocka_unit_test(cutting_leaves_whole_characters),

@@ -1,0 +1,83 @@
+/* tests/model/test_letters.c - capital and small letters in a program whose locale is Turkish, where I is no capital i.
+ *
+ * No such locale has to be installed: this program has the C library's tables of it in place of the library's own. */
+#include "core/base/size.h"
+#include "core/json/json.h"
+#include "core/system/path.h"
+#include "model/template/template.h"
+#include "tests/common/assert_status.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define BELOW 128 /* the tables begin at -128 */
+
+static __int32_t small[BELOW + 256], capital[BELOW + 256];
+
+static const __int32_t **table_of(const __int32_t *table)
+{
+    static const __int32_t *at[2];
+    const int i = table == capital;
+
+    for (int c = -BELOW; c < 256; c++) {
+        small[BELOW + c] = c >= 'A' && c <= 'Z' && c != 'I' ? c - 'A' + 'a' : c;
+        capital[BELOW + c] = c >= 'a' && c <= 'z' && c != 'i' ? c - 'a' + 'A' : c;
+    }
+    at[i] = table + BELOW;
+    return &at[i];
+}
+
+const __int32_t **__ctype_tolower_loc(void)
+{
+    return table_of(small);
+}
+
+const __int32_t **__ctype_toupper_loc(void)
+{
+    return table_of(capital);
+}
+
+static void a_template_changes_case_as_python(void **state)
+{
+    static const char text[] = "{{ 'info' | upper }} {{ 'INFO' | lower }} {{ 'in it' | title }} {{ 'iI'.upper() }}";
+    struct st_template *t;
+    struct st_rendered rendered;
+    st_json *messages = NULL;
+
+    (void)state;
+    assert_ok(st_json_parse(&messages, "[]", 2, "messages"));
+    assert_ok(st_template_open(&t, text, strlen(text), "case"));
+    assert_ok(st_template_render(&rendered, t, &(struct st_template_input){.messages = messages}));
+    assert_string_equal(rendered.text, "INFO info In It II");
+    st_rendered_free(&rendered);
+    st_template_close(t);
+    st_json_free(messages);
+}
+
+static void names_are_the_same_in_any_case(void **state)
+{
+    uint64_t bytes = 0;
+
+    (void)state;
+    assert_int_equal(st_size_parse("2GIB", &bytes), 0);
+    assert_true(bytes == UINT64_C(2) << 30);
+    assert_true(st_path_ends("book.BIN", ".bin"));
+    assert_false(st_path_ends("book.BIN", ".ban"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_template_changes_case_as_python),
+        cmocka_unit_test(names_are_the_same_in_any_case),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
