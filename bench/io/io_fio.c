@@ -43,6 +43,8 @@ void io_fio_write_job(FILE *out, const char *name, const char *filenames, uint32
             c->queue_depth * files);
     fprintf(out, "time_based=1\nruntime=%.0fms\nnorandommap=1\nfile_service_type=roundrobin\n", ceil(seconds * 1e3));
     fprintf(out, "unified_rw_reporting=mixed\npercentile_list=50:99\nstonewall\n");
+    if (!direct) /* ours finds them in the page cache, too */
+        fprintf(out, "invalidate=0\n");
     if (engine == IO_FIO_URING && !c->unregistered)
         fprintf(out, "registerfiles=1\nfixedbufs=1\n");
     if (engine == IO_FIO_URING && c->poll_device)

@@ -1,5 +1,6 @@
 /* tests/cli/test_bench_load.c - the load of strata bench io and strata tune, on a disk of the test that sees every request: how
  * many are in flight in which directory, which blocks they are for, and how a run ends. */
+#include "bench/io/io_fio.h"
 #include "bench/io/io_load.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -8,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <setjmp.h>
@@ -398,6 +400,24 @@ static void files_are_all_direct_or_none_is(void **state)
     io_files_close(&files);
 }
 
+/* Where ours come from the page cache, fio does not empty it first. */
+static void fio_finds_what_we_find(void **state)
+{
+    const struct io_case c = {.pattern = IO_READ, .block_bytes = SMALL_BLOCK, .queue_depth = 1};
+
+    (void)state;
+    for (int direct = 0; direct < 2; direct++) {
+        char job[1024] = "";
+        FILE *file = fmemopen(job, sizeof(job), "w");
+
+        assert_non_null(file);
+        io_fio_write_job(file, "job", "name", 1, SMALL_BLOCK, direct != 0, &c, IO_FIO_LIBAIO, 1);
+        fclose(file);
+        assert_non_null(strstr(job, direct != 0 ? "direct=1\n" : "direct=0\n"));
+        assert_true((strstr(job, "invalidate=0\n") != NULL) == (direct == 0));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -405,7 +425,7 @@ int main(void)
         cmocka_unit_test(unregistered_memory_is_not_registered),  cmocka_unit_test(sequences_are_those_of_each_directory),
         cmocka_unit_test(the_optimizer_reads_and_writes_in_turn), cmocka_unit_test(random_blocks_are_anywhere),
         cmocka_unit_test(a_failed_request_ends_the_run),          cmocka_unit_test(a_disk_that_takes_nothing_ends_the_run),
-        cmocka_unit_test(files_are_all_direct_or_none_is),
+        cmocka_unit_test(files_are_all_direct_or_none_is),        cmocka_unit_test(fio_finds_what_we_find),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
