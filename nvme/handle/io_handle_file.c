@@ -247,7 +247,7 @@ strata_status st_handle_file_settle(struct strata_io_file *file, const struct st
 
         if (there < 0) {
             *err = (int)-there;
-            return st_error_errno(*err, "%s: its size cannot be seen", file->path);
+            return st_error_errno(*err, "the file's size cannot be seen");
         }
         *bytes = (uint64_t)there > *bytes ? (uint64_t)there : *bytes;
     }

@@ -284,7 +284,7 @@ static bool fits(struct strata_io *io, struct strata_io_file *file, struct st_hr
     if (!req->extends)
         return true;
     if (bytes < 0) {
-        st = st_error_errno((int)-bytes, "%s: its size cannot be seen", file->path);
+        st = st_error_errno((int)-bytes, "the file's size cannot be seen");
         st_handle_fail(req, st, (int)-bytes, req->offset);
         return false;
     }
