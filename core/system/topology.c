@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 
 #define THREADS_BESIDE 4u /* the workers: the signal, disk, host and device threads */
 
@@ -226,6 +227,18 @@ static uint64_t meminfo_bytes(const char *name)
     return kib * 1024;
 }
 
+/* All of the machine's memory, or what of it is free: by the call where /proc is not mounted, as in a chroot, or cannot be
+ * opened.  The call does not count the page cache as free. */
+static uint64_t machine_bytes(bool all)
+{
+    uint64_t bytes = meminfo_bytes(all ? "MemTotal" : "MemAvailable");
+    struct sysinfo info;
+
+    if (bytes == 0 && !st_fault_refuses("topology.memory") && sysinfo(&info) == 0)
+        bytes = (uint64_t)(all ? info.totalram : info.freeram + info.bufferram) * info.mem_unit;
+    return bytes;
+}
+
 static uint64_t smaller(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -236,8 +249,8 @@ static void apply_limits(struct st_topology *topo, const struct st_cgroup_limits
     const double cpus = share->of_units > 1 ? limits->cpus / share->of_units : limits->cpus;
 
     topo->memory_shares = share->memory > 1 ? share->memory : 1;
-    topo->memory_limit = smaller(meminfo_bytes("MemTotal"), limits->memory_limit) / topo->memory_shares;
-    topo->memory_available = smaller(meminfo_bytes("MemAvailable"), limits->memory_available) / topo->memory_shares;
+    topo->memory_limit = smaller(machine_bytes(true), limits->memory_limit) / topo->memory_shares;
+    topo->memory_available = smaller(machine_bytes(false), limits->memory_available) / topo->memory_shares;
     topo->core_count = topo->unit_count > 0 ? topo->unit_count : 1;
     if (cpus > 0 && ceil(cpus) < topo->core_count)
         topo->core_count = (uint32_t)ceil(cpus);

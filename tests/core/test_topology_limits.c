@@ -2,10 +2,12 @@
  * divided among processes; what threads are bound to. */
 #include "core/system/topology.h"
 
+#include "core/base/fault.h"
 #include "core/system/ulimit.h"
 #include "tests/common/scratch.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <sys/resource.h>
 
@@ -250,12 +252,32 @@ static void test_the_tightest_group_counts(void **state)
     }
 }
 
+/* A chroot without /proc, or no descriptor left: the machine has its memory all the same. */
+static void test_memory_is_known_without_proc(void **state)
+{
+    struct st_topology *here, *there;
+    uint64_t all;
+
+    (void)state;
+    assert_int_equal(st_topology_load_from(&here, &(struct st_topology_source){.cgroup_root = scratch_dir}), STRATA_OK);
+    all = st_topology_memory_limit(here);
+    st_topology_destroy(here);
+    st_fault_arm(&(struct st_fault_spec){.site = "kernel.open", .result = -ENOENT});
+    assert_int_equal(st_topology_load_from(&there, &(struct st_topology_source){.cgroup_root = scratch_dir}), STRATA_OK);
+    assert_true(st_fault_disarm() > 0);
+    assert_true(st_topology_memory_limit(there) >= all - all / 64 && st_topology_memory_limit(there) <= all + all / 64);
+    assert_true(st_topology_memory_available(there) > 0 &&
+                st_topology_memory_available(there) <= st_topology_memory_limit(there));
+    st_topology_destroy(there);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cpuset_limits_the_cores),   cmocka_unit_test(test_a_quota_limits_the_workers),
         cmocka_unit_test(test_what_workers_are_bound_to), cmocka_unit_test(test_a_ulimit_is_a_limit),
-        cmocka_unit_test(test_shares_of_a_group),         cmocka_unit_test(test_the_tightest_group_counts),
+        cmocka_unit_test(test_shares_of_a_group),         cmocka_unit_test(test_memory_is_known_without_proc),
+        cmocka_unit_test(test_the_tightest_group_counts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
