@@ -475,6 +475,7 @@ static strata_status cannot_end(int err, const char *what, const char *path)
 static int64_t rename_to_free(const struct st_new_file *f, const char *base)
 {
     int64_t res = st_fault("file.rename", 0);
+    struct stat info;
 
     if (res == 0)
         res = result(renameat2(f->dir_fd, f->temp, f->dir_fd, base, RENAME_NOREPLACE));
@@ -489,8 +490,10 @@ static int64_t rename_to_free(const struct st_new_file *f, const char *base)
         return res;
     if (st_fault_refuses("file.free"))
         return -errno;
-    if (faccessat(f->dir_fd, base, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+    if (fstatat(f->dir_fd, base, &info, AT_SYMLINK_NOFOLLOW) == 0)
         return -EEXIST;
+    if (errno != ENOENT)
+        return -errno;
     return result(renameat(f->dir_fd, f->temp, f->dir_fd, base));
 }
 

@@ -21,8 +21,9 @@
 static bool unlink_known(int dir_fd, const char *name, const char *path)
 {
     char reason[ST_ERRNO_BYTES];
+    struct stat info;
 
-    if (faccessat(dir_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) != 0)
+    if (fstatat(dir_fd, name, &info, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT)
         return true;
     if ((!st_fault_refuses("nvme.unlink") && unlinkat(dir_fd, name, 0) == 0) || errno == ENOENT)
         return true;
