@@ -1,7 +1,6 @@
 /* template_eval.c - expressions: what a node's value is.  Python's rules, as far as the subset goes. */
 #include "model/template/template_internal.h"
 
-#include <math.h>
 #include <string.h>
 
 /* --- attributes and items --- */
@@ -249,76 +248,6 @@ static struct st_value repeated(struct st_render *r, const struct st_value *v, i
     return list;
 }
 
-static int64_t floor_div(int64_t a, int64_t b)
-{
-    const int64_t q = a / b;
-
-    return q - (a % b != 0 && (a < 0) != (b < 0));
-}
-
-static struct st_value too_large(struct st_render *r)
-{
-    return st_render_fail(r, STRATA_E_INPUT, "an integer past 64 bits");
-}
-
-static struct st_value integer_power(struct st_render *r, int64_t a, int64_t b)
-{
-    int64_t out = 1;
-
-    if (b < 0)
-        return st_val_float(pow((double)a, (double)b));
-    for (; b > 0 && st_render_spend(r, 1); b--)
-        if (__builtin_mul_overflow(out, a, &out))
-            return too_large(r);
-    return st_val_int(out);
-}
-
-static struct st_value integers(struct st_render *r, enum st_sign sign, int64_t a, int64_t b)
-{
-    int64_t out;
-
-    if ((sign == SIGN_DIV || sign == SIGN_FLOORDIV || sign == SIGN_MOD) && (b == 0 || (b == -1 && a == INT64_MIN)))
-        return b == 0 ? st_render_fail(r, STRATA_E_INPUT, "a division by zero") : too_large(r);
-    switch (sign) {
-    case SIGN_ADD:
-        return __builtin_add_overflow(a, b, &out) ? too_large(r) : st_val_int(out);
-    case SIGN_SUB:
-        return __builtin_sub_overflow(a, b, &out) ? too_large(r) : st_val_int(out);
-    case SIGN_MUL:
-        return __builtin_mul_overflow(a, b, &out) ? too_large(r) : st_val_int(out);
-    case SIGN_DIV:
-        return st_val_float((double)a / (double)b);
-    case SIGN_FLOORDIV:
-        return st_val_int(floor_div(a, b));
-    case SIGN_MOD:
-        return st_val_int(a - floor_div(a, b) * b);
-    default:
-        return integer_power(r, a, b);
-    }
-}
-
-static struct st_value reals(struct st_render *r, enum st_sign sign, double a, double b)
-{
-    if (b == 0.0 && (sign == SIGN_DIV || sign == SIGN_FLOORDIV || sign == SIGN_MOD))
-        return st_render_fail(r, STRATA_E_INPUT, "a division by zero");
-    switch (sign) {
-    case SIGN_ADD:
-        return st_val_float(a + b);
-    case SIGN_SUB:
-        return st_val_float(a - b);
-    case SIGN_MUL:
-        return st_val_float(a * b);
-    case SIGN_DIV:
-        return st_val_float(a / b);
-    case SIGN_FLOORDIV:
-        return st_val_float(floor(a / b));
-    case SIGN_MOD:
-        return st_val_float(a - floor(a / b) * b);
-    default:
-        return st_val_float(pow(a, b));
-    }
-}
-
 static bool is_sequence(const struct st_value *v)
 {
     return v->kind == VAL_STRING || v->kind == VAL_LIST || v->kind == VAL_TUPLE;
@@ -349,9 +278,10 @@ static struct st_value eval_binary(struct st_render *r, const struct st_node *n)
     if (n->sign == SIGN_MUL && is_sequence(&b) && as_index(&a, &i))
         return repeated(r, &b, i);
     if (as_index(&a, &i) && as_index(&b, &j))
-        return integers(r, n->sign, i, j);
+        return st_val_of_integers(r, n->sign, i, j);
     if ((a.kind == VAL_FLOAT || as_index(&a, &i)) && (b.kind == VAL_FLOAT || as_index(&b, &j)))
-        return reals(r, n->sign, a.kind == VAL_FLOAT ? a.as.real : (double)i, b.kind == VAL_FLOAT ? b.as.real : (double)j);
+        return st_val_of_reals(r, n->sign, a.kind == VAL_FLOAT ? a.as.real : (double)i,
+                               b.kind == VAL_FLOAT ? b.as.real : (double)j);
     if (a.kind == VAL_UNDEFINED || b.kind == VAL_UNDEFINED)
         return st_render_fail(r, STRATA_E_INPUT, "'%s' is undefined", a.kind == VAL_UNDEFINED ? a.as.name : b.as.name);
     if (n->sign == SIGN_MOD && a.kind == VAL_STRING)
@@ -416,7 +346,7 @@ static struct st_value eval_sign(struct st_render *r, const struct st_node *n)
         return st_val_float(n->kind == NODE_NEGATE ? -v.as.real : v.as.real);
     if (!as_index(&v, &i))
         return st_render_fail(r, STRATA_E_INPUT, "a sign before %s", st_val_type(&v));
-    return n->kind == NODE_NEGATE ? integers(r, SIGN_SUB, 0, i) : st_val_int(i);
+    return n->kind == NODE_NEGATE ? st_val_of_integers(r, SIGN_SUB, 0, i) : st_val_int(i);
 }
 
 /* --- calls --- */

@@ -331,6 +331,10 @@ struct st_arguments {
 /** Argument number `index` or called `name` (NULL: by position alone), or NULL. */
 const struct st_value *st_argument(const struct st_arguments *args, uint32_t index, const char *name);
 
+/** a + b, - * / // % and **, as Python computes them; what it refuses, and what is no number of 64 bits, fails. */
+struct st_value st_val_of_integers(struct st_render *r, enum st_sign sign, int64_t a, int64_t b);
+struct st_value st_val_of_reals(struct st_render *r, enum st_sign sign, double a, double b);
+
 struct st_value st_eval(struct st_render *r, const struct st_node *n);
 struct st_value st_call(struct st_render *r, const struct st_value *f, const struct st_arguments *args);
 struct st_value st_call_method(struct st_render *r, const struct st_method *m, const struct st_arguments *args);
