@@ -184,6 +184,7 @@ static void run_for(struct st_render *r, const struct st_node *n)
     struct st_scope *scope = r->scope;
     struct st_value held;
     enum flow flow = FLOW_ON;
+    bool ran = false; /* a turn to its end: Jinja looks at the others for none at all */
 
     if (items == NULL || loop == NULL)
         return;
@@ -200,9 +201,10 @@ static void run_for(struct st_render *r, const struct st_node *n)
         st_scope_set(r, r->scope, "loop", (struct st_value){.kind = VAL_LOOP, .as.loop = loop});
         assign(r, n->target, &loop->items->items[loop->index]);
         flow = run(r, n->body);
+        ran = ran || flow == FLOW_ON;
     }
     r->scope = scope;
-    if (loop->items->count == 0 && n->other != NULL)
+    if (!ran && n->other != NULL && r->status == STRATA_OK)
         (void)run_inside(r, n->other, r->out);
 }
 
@@ -342,8 +344,13 @@ struct st_value st_call_macro(struct st_render *r, const struct st_macro *m, con
     for (const struct st_node *p = m->node->first; p != NULL && r->status == STRATA_OK; p = p->next, index++) {
         const struct st_value *given = st_argument(args, index, p->text);
 
-        st_scope_set(r, r->scope, p->text, given != NULL ? *given : p->a != NULL ? st_eval(r, p->a) : st_val_undefined(p->text));
+        st_scope_set(r, r->scope, p->text, given != NULL ? *given : st_val_undefined(p->text));
     }
+    /* A name in a default means the parameter, whatever has that name outside. */
+    index = 0;
+    for (const struct st_node *p = m->node->first; p != NULL && r->status == STRATA_OK; p = p->next, index++)
+        if (p->a != NULL && st_argument(args, index, p->text) == NULL)
+            st_scope_set(r, r->scope, p->text, st_eval(r, p->a));
     if (args->count > index)
         st_render_fail(r, STRATA_E_INPUT, "the macro %s takes at most %u arguments", m->node->text, index);
     for (uint32_t i = 0; i < args->named_count && r->status == STRATA_OK; i++)

@@ -224,6 +224,24 @@ static void conditions_are_asked_when_the_loop_gets_there(void **state)
         assert_renders(rows[i][0], rows[i][1]);
 }
 
+/* Jinja notes at the end of a turn's body that there was one: turns that a break or a continue ends are none. */
+static void loops_whose_turns_all_end_early_have_an_else(void **state)
+{
+    (void)state;
+    assert_renders("{% for x in [1,2] %}{{ x }}{% continue %}{% else %}none{% endfor %}", "12none");
+    assert_renders("{% for x in [1,2] %}{{ x }}{% break %}{% else %}none{% endfor %}", "1none");
+    assert_renders("{% for x in [1,2] %}{{ x }}{% if x == 2 %}{% break %}{% endif %}{% else %}none{% endfor %}", "12");
+    assert_renders("{% for x in [1,2] %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% else %}none{% endfor %}", "2");
+}
+
+static void defaults_of_a_macro_mean_its_parameters(void **state)
+{
+    (void)state;
+    assert_renders("{% set k = 'out' %}{% macro m(k=k) %}[{{ k }}]{% endmacro %}{{ m() }}{{ m(1) }}", "[][1]");
+    assert_renders("{% set b = 'out' %}{% macro m(a=b, b=2) %}[{{ a }}{{ b }}]{% endmacro %}{{ m() }}{{ m(b=3) }}", "[2][33]");
+    assert_renders("{% set z = 'out' %}{% macro m(a, b=a ~ z) %}[{{ b }}]{% endmacro %}{{ m(1) }}{{ m() }}", "[1out][out]");
+}
+
 static void refusals_say_what_is_wrong(void **state)
 {
     static const char *const rows[][2] = {
@@ -280,6 +298,8 @@ int main(void)
         cmocka_unit_test(hidden_characters_are_escaped),
         cmocka_unit_test(numbers_that_are_none_in_json),
         cmocka_unit_test(conditions_are_asked_when_the_loop_gets_there),
+        cmocka_unit_test(loops_whose_turns_all_end_early_have_an_else),
+        cmocka_unit_test(defaults_of_a_macro_mean_its_parameters),
         cmocka_unit_test(refusals_say_what_is_wrong),
     };
 
