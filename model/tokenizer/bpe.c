@@ -239,12 +239,24 @@ static void put_characters(const struct st_bpe *bpe, struct st_bpe_work *work, c
         put(work, count, bpe->unk, unknown);
 }
 
-/* Bytes; one without a token is unknown, or left out. */
+/* Bytes; one without a token is unknown, or left out where there is no unknown token. */
 static void put_raw(const struct st_bpe *bpe, struct st_bpe_work *work, const char *word, size_t bytes, size_t *count)
 {
-    for (size_t i = 0; i < bytes; i++)
-        if (bpe->byte_ids[(unsigned char)word[i]] != ST_TOKEN_NONE)
-            put(work, count, bpe->byte_ids[(unsigned char)word[i]], 1);
+    bool fuses = false; /* the one before is unknown, too */
+
+    for (size_t i = 0; i < bytes; i++) {
+        const uint32_t id = bpe->byte_ids[(unsigned char)word[i]];
+
+        if (id != ST_TOKEN_NONE) {
+            put(work, count, id, 1);
+        } else if (bpe->unk != ST_TOKEN_NONE) {
+            if (fuses)
+                work->symbols[*count - 1].bytes++;
+            else
+                put(work, count, bpe->unk, 1);
+        }
+        fuses = id == ST_TOKEN_NONE && bpe->unk != ST_TOKEN_NONE && bpe->fuse_unk;
+    }
 }
 
 /* Few symbols: look at all pairs for the best one, again and again. */

@@ -105,6 +105,17 @@ static strata_status check_template(const struct st_tokenizer *t)
     return STRATA_OK;
 }
 
+/* The reference writes the bytes of the character that stands for the byte. */
+static strata_status check_fallback(const struct st_tokenizer *t)
+{
+    for (unsigned byte = 0; t->bpe.byte_level && t->bpe.byte_fallback && byte < 256; byte++)
+        if (t->bpe.byte_ids[byte] == ST_TOKEN_NONE)
+            return st_error(STRATA_E_INPUT,
+                            "%s: model: byte_fallback: not supported beside ByteLevel where byte 0x%02x has no token", t->path,
+                            byte);
+    return STRATA_OK;
+}
+
 static strata_status prepare(struct st_tokenizer *t)
 {
     strata_status st;
@@ -112,6 +123,8 @@ static strata_status prepare(struct st_tokenizer *t)
     t->unicode = st_unicode_create();
     if (t->unicode == NULL || !st_bpe_prepare(&t->bpe))
         return st_tokenizer_no_memory();
+    if ((st = check_fallback(t)) != STRATA_OK)
+        return st;
     if ((st = index_added(t)) != STRATA_OK || (st = st_cut_prepare(t)) != STRATA_OK || (st = check_template(t)) != STRATA_OK)
         return st;
     mix_model(&t->hash, &t->bpe);

@@ -37,6 +37,8 @@ static void test_what_is_not_understood_is_refused_by_name(void **state)
         {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"end_of_word_suffix\":\"</w>\"}}", "model.end_of_word_suffix: \"</w>\""},
         {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"unk_token\":\"?\"}}",
          "model.unk_token: \"?\" is not in the vocabulary"},
+        {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"byte_fallback\":true},\"pre_tokenizer\":{\"type\":\"ByteLevel\"}}",
+         "model: byte_fallback: not supported beside ByteLevel where byte 0x00 has no token"},
         {"{\"model\":{\"merges\":[]}}", "model.vocab: is missing"},
         {"{\"model\":{\"vocab\":{},\"merges\":[]}}", "model.vocab: is empty"},
         {"{\"model\":{\"vocab\":{\"a\":4194304},\"merges\":[]}}", "the id of \"a\" must be a whole number below 4194304"},

@@ -321,12 +321,53 @@ static void test_unknown_characters(void **state)
     }
 }
 
+/* Ids of a text with a tokenizer.json, as "1 2 3". */
+static void check_ids(const char *file, const char *text, const char *want)
+{
+    struct st_encoding out = {0};
+    struct st_tokenizer *t;
+    struct st_encoder *e;
+    char ids[256] = "";
+
+    scratch_put("tokenizer.json", file);
+    assert_ok(st_tokenizer_open(&t, scratch_dir));
+    assert_ok(st_encoder_create(&e, t));
+    assert_ok(st_encode(e, text, strlen(text), NULL, &out));
+    for (size_t i = 0; i < out.count && i < 40; i++)
+        sprintf(ids + strlen(ids), "%s%u", i > 0 ? " " : "", out.ids[i]);
+    assert_string_equal(ids, want);
+    st_encoding_free(&out);
+    st_encoder_destroy(e);
+    st_tokenizer_close(t);
+}
+
+/* Bytes of ByteLevel that the vocabulary lacks: as above, and left out where no token is the unknown one. */
+static void test_unknown_bytes(void **state)
+{
+    static const char file[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"?\":1,\"\\u0120\":2,\"a?\":3,\"\\u0120a\":4},"
+                               "\"merges\":[\"a ?\",\"\\u0120 a\"]%s},"
+                               "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}}";
+    static const struct {
+        const char *keys, *ids;
+    } rows[] = {{",\"unk_token\":\"?\",\"fuse_unk\":false", "3 1 1 2 3 2"},
+                {",\"unk_token\":\"?\",\"fuse_unk\":true", "3 2 3 2"},
+                {"", "0 4 2"},
+                {",\"unk_token\":\"?\",\"ignore_merges\":true", "3 1 1 2 3 2"}};
+    char text[512];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        snprintf(text, sizeof(text), file, rows[i].keys);
+        check_ids(text, "axyz a! ", rows[i].ids);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_cut_at_their_own_characters), cmocka_unit_test(test_pieces_are_the_references),
         cmocka_unit_test(test_hangul_is_composed),           cmocka_unit_test(test_byte_tokens_are_the_references),
-        cmocka_unit_test(test_unknown_characters),
+        cmocka_unit_test(test_unknown_characters),           cmocka_unit_test(test_unknown_bytes),
     };
 
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
