@@ -379,7 +379,7 @@ strata_status st_bpe_word(const struct st_bpe *bpe, struct st_bpe_work *work, co
     *count = 0;
     if (!st_tokenizer_grow(&work->symbols, &work->symbol_capacity, bytes, sizeof(work->symbols[0])))
         return st_tokenizer_no_memory();
-    if (bpe->ignore_merges) {
+    if (bpe->ignore_merges && bpe->pairs.bits == NULL) { /* with pairs a word may be a part: encode_words.c looks at the whole */
         const uint32_t whole = st_vocab_find(bpe->byte_level ? &bpe->raw : &bpe->vocab, word, bytes);
 
         if (whole != ST_TOKEN_NONE) {

@@ -61,7 +61,9 @@ static enum st_cut_kind kind_of(struct st_tokenizer *t)
         }
         first = false;
     }
-    return kind == ST_CUT_PAIRS && t->bpe.pairs.bits == NULL && !t->cut.before_spaces ? ST_CUT_NEVER : kind;
+    /* A word that is one token whatever its merges must not be cut. */
+    t->cut.between_pairs = t->bpe.pairs.bits != NULL && !t->bpe.ignore_merges;
+    return kind == ST_CUT_PAIRS && !t->cut.between_pairs && !t->cut.before_spaces ? ST_CUT_NEVER : kind;
 }
 
 /* Marks beside which a character stands in the same set: no characters themselves. */
@@ -175,7 +177,7 @@ bool st_encode_may_cut(const struct st_encoder *e, size_t at)
     } else {
         const uint32_t mapped = second == ' ' ? t->cut.space : second;
 
-        if (!(t->cut.before_spaces && second == ' ') && (t->bpe.pairs.bits == NULL || !st_bpe_apart(&t->bpe, first, mapped)))
+        if (!(t->cut.before_spaces && second == ' ') && !(t->cut.between_pairs && st_bpe_apart(&t->bpe, first, mapped)))
             return false;
     }
     return !concerns_added(t, first, second, (after & ST_UC_SPACE) != 0);

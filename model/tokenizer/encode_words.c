@@ -125,13 +125,17 @@ static size_t apart(const struct st_bpe *bpe, const char *text, size_t at, size_
 static strata_status encode_piece(struct st_encoder *e, const struct st_view *v, struct st_piece piece, struct st_encoding *out)
 {
     const struct st_bpe *bpe = &e->t->bpe;
+    uint32_t whole = ST_TOKEN_NONE;
     strata_status st = STRATA_OK;
 
     if (e->word != NULL)
         return e->word(e->word_context, v->text + piece.begin, piece.end - piece.begin);
-    if (bpe->pairs.bits == NULL ||
-        (bpe->ignore_merges && st_vocab_find(&bpe->vocab, v->text + piece.begin, piece.end - piece.begin) != ST_TOKEN_NONE))
+    if (bpe->pairs.bits == NULL)
         return encode_word(e, v, piece.begin, piece.end - piece.begin, out);
+    if (bpe->ignore_merges)
+        whole = st_vocab_find(&bpe->vocab, v->text + piece.begin, piece.end - piece.begin);
+    if (whole != ST_TOKEN_NONE)
+        return st_encode_put(e, out, whole, st_view_from(v, piece.begin), st_view_to(v, piece.end - 1));
     for (size_t at = piece.begin; at < piece.end && st == STRATA_OK;) {
         const size_t end = apart(bpe, v->text, at, piece.end);
 

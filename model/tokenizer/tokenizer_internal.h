@@ -194,7 +194,8 @@ enum st_cut_kind {
 };
 struct st_cut {
     enum st_cut_kind kind;
-    bool before_spaces;     /* PAIRS: before any space, too */
+    bool between_pairs;     /* PAIRS: between such characters */
+    bool before_spaces;     /* PAIRS: before any space */
     uint32_t space;         /* what a space is in the vocabulary */
     struct st_pairs tokens; /* what added tokens have side by side, and how they begin and end */
 };

@@ -362,12 +362,32 @@ static void test_unknown_bytes(void **state)
     }
 }
 
+/* A piece that is a token is that token, whatever its merges; a part of a piece is not. */
+static void test_whole_tokens_are_whole_pieces(void **state)
+{
+    static const char file[] = "{\"model\":{\"type\":\"BPE\",\"ignore_merges\":%s,\"unk_token\":\"?\",\"vocab\":{\"?\":0,\"a\":1,"
+                               "\"b\":2,\"c\":3,\"abc\":4,\"ab\":5},"
+                               "\"merges\":[\"a b\"]},\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\" "
+                               "\"},\"behavior\":\"Removed\",\"invert\":false}}";
+    char text[512];
+
+    (void)state;
+    snprintf(text, sizeof(text), file, "true");
+    check_ids(text, "abc cabc abc ab abca", "4 3 5 3 4 5 5 3 1");
+    snprintf(text, sizeof(text), file, "false");
+    check_ids(text, "abc cabc abc ab abca", "5 3 3 5 3 5 3 5 5 3 1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_cut_at_their_own_characters), cmocka_unit_test(test_pieces_are_the_references),
-        cmocka_unit_test(test_hangul_is_composed),           cmocka_unit_test(test_byte_tokens_are_the_references),
-        cmocka_unit_test(test_unknown_characters),           cmocka_unit_test(test_unknown_bytes),
+        cmocka_unit_test(parts_cut_at_their_own_characters),
+        cmocka_unit_test(test_pieces_are_the_references),
+        cmocka_unit_test(test_hangul_is_composed),
+        cmocka_unit_test(test_byte_tokens_are_the_references),
+        cmocka_unit_test(test_unknown_characters),
+        cmocka_unit_test(test_unknown_bytes),
+        cmocka_unit_test(test_whole_tokens_are_whole_pieces),
     };
 
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
