@@ -45,10 +45,10 @@ void st_encoder_destroy(struct st_encoder *e)
     free(e->held);
     free(e->edits);
     free(e->words);
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < 3; i++)
         st_rewrite_free(&e->rewrites[i]);
+    for (unsigned i = 0; i < 2; i++)
         free(e->pieces[i].items);
-    }
     st_nfc_work_free(&e->nfc);
     st_regex_run_destroy(e->regex_run);
     st_bpe_work_free(&e->work);

@@ -99,7 +99,7 @@ struct st_encoder {
     bool continues; /* held[0] continues the segment before it */
     bool started;   /* the prefix has been given out */
     /* scratch of a step */
-    struct st_rewrite rewrites[2];
+    struct st_rewrite rewrites[3]; /* normalizers write two by turns, the parts of the pre-tokenizer that one and the third */
     struct st_pieces pieces[2];
     struct st_nfc_work nfc;
     struct st_bpe_work work;
@@ -117,7 +117,8 @@ uint64_t st_encoder_original(const struct st_encoder *e, size_t at, bool end);
 strata_status st_encode_segment(struct st_encoder *e, const struct st_view *whole, bool continues, struct st_encoding *out);
 /** @param which  the rewrite to write into; changed to the other one if something was written.  *v: replaced by the new text */
 strata_status st_normalize(struct st_encoder *e, struct st_view *v, unsigned *which, bool continues);
-/** Cuts *v, rewritten where a part asks for it, into words: e->pieces[*list]. */
+/** Cuts *v, rewritten where a part asks for it, into words: e->pieces[*list].  @param which  as st_normalize() left it: the other
+ * one stays as it is, since more parts of it may come */
 strata_status st_split_words(struct st_encoder *e, struct st_view *v, unsigned which, bool continues, unsigned *list);
 /** Whether `held` may be cut at `at`: the ids of both parts are then those of the whole. */
 bool st_encode_may_cut(const struct st_encoder *e, size_t at);

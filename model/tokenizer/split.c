@@ -183,6 +183,7 @@ static strata_status rewrite(const struct st_encoder *e, const struct st_pre *pa
 strata_status st_split_words(struct st_encoder *e, struct st_view *v, unsigned which, bool continues, unsigned *list)
 {
     struct st_pieces *pieces = &e->pieces[0];
+    unsigned other = 2;
     strata_status st;
 
     pieces->count = 0;
@@ -194,9 +195,12 @@ strata_status st_split_words(struct st_encoder *e, struct st_view *v, unsigned w
         struct st_pieces *cut = &e->pieces[*list ^ 1];
 
         if (rewrites(part)) {
-            if ((st = rewrite(e, part, v, pieces, &e->rewrites[which], continues)) != STRATA_OK)
+            const unsigned to = which;
+
+            if ((st = rewrite(e, part, v, pieces, &e->rewrites[to], continues)) != STRATA_OK)
                 return st;
-            which ^= 1;
+            which = other;
+            other = to;
         }
         if ((part->kind == ST_PRE_METASPACE || part->kind == ST_PRE_BYTE_LEVEL) && !part->cuts)
             continue;

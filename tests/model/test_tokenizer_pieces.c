@@ -378,6 +378,21 @@ static void test_whole_tokens_are_whole_pieces(void **state)
     check_ids(text, "abc cabc abc ab abca", "5 3 3 5 3 5 3 5 5 3 1");
 }
 
+/* What stands behind an added token that is found in the normalized text, where two parts of the pre-tokenizer write texts. */
+static void test_a_normalized_text_outlives_its_first_part(void **state)
+{
+    static const char file[] =
+        "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"_\":3,\"\\u0120\":4,\"d\":5},\"merges\":[]},"
+        "\"added_tokens\":[{\"id\":6,\"content\":\"<\",\"normalized\":true}],"
+        "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"x\"},\"content\":\"d\"},"
+        "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Metaspace\",\"replacement\":\"_\","
+        "\"prepend_scheme\":\"always\",\"split\":false},{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"use_regex\":false}]}"
+        "}";
+
+    (void)state;
+    check_ids(file, "xabc<bab<bx", "4 3 5 0 1 2 6 4 3 1 0 1 6 4 3 1 5");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -388,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_unknown_characters),
         cmocka_unit_test(test_unknown_bytes),
         cmocka_unit_test(test_whole_tokens_are_whole_pieces),
+        cmocka_unit_test(test_a_normalized_text_outlives_its_first_part),
     };
 
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
