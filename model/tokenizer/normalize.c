@@ -96,7 +96,8 @@ static bool changes(const struct st_encoder *e, const struct st_normal *n, const
         return !continues;
     if (n->kind == ST_NORMAL_NFC)
         return !st_nfc_is_done(e->t->unicode, v->text, v->bytes);
-    return n->pattern.regex != NULL || memmem(v->text, v->bytes, n->pattern.text, n->pattern.bytes) != NULL;
+    return n->pattern.regex != NULL || n->pattern.scan != ST_SCAN_NONE ||
+           memmem(v->text, v->bytes, n->pattern.text, n->pattern.bytes) != NULL;
 }
 
 /* No normalizer of a language makes more of a text: one that does would fill the memory. */

@@ -393,6 +393,18 @@ static void test_a_normalized_text_outlives_its_first_part(void **state)
     check_ids(file, "xabc<bab<bx", "4 3 5 0 1 2 6 4 3 1 0 1 6 4 3 1 5");
 }
 
+/* Patterns that are written out by hand replace as others do. */
+static void test_known_patterns_replace(void **state)
+{
+    static const char file[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"_\":2},\"merges\":[]},\"normalizer\":{"
+                               "\"type\":\"Replace\",\"pattern\":{\"Regex\":"
+                               "\"'s|'t|'re|'ve|'m|'ll|'d| ?\\\\p{L}+| ?\\\\p{N}+| "
+                               "?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+(?!\\\\S)|\\\\s+\"},\"content\":\"_\"}}";
+
+    (void)state;
+    check_ids(file, "ab ba1", "2 2 2");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -404,6 +416,7 @@ int main(void)
         cmocka_unit_test(test_unknown_bytes),
         cmocka_unit_test(test_whole_tokens_are_whole_pieces),
         cmocka_unit_test(test_a_normalized_text_outlives_its_first_part),
+        cmocka_unit_test(test_known_patterns_replace),
     };
 
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
