@@ -15,6 +15,8 @@
 struct step_state {
     char *held; /* ByteFallback: bytes of a run; ByteLevel: of a character */
     size_t held_bytes, held_capacity;
+    char *part; /* of a step that looks at whole tokens: those parts of one that have come */
+    size_t part_bytes, part_capacity;
     uint64_t tokens;      /* Metaspace: ended so far */
     uint32_t cut, trails; /* Strip: characters cut at this token's start; those that may be its last ones */
     bool inside;          /* Strip: past this token's start */
@@ -40,6 +42,17 @@ static bool put(struct st_decoded *out, const char *text, size_t bytes)
     if (bytes > 0)
         memcpy(out->bytes + out->count, text, bytes);
     out->count += bytes;
+    return true;
+}
+
+/* Adds to a token that has not ended. */
+static bool hold_part(struct step_state *s, const char *text, size_t bytes)
+{
+    if (!st_tokenizer_grow(&s->part, &s->part_capacity, s->part_bytes + bytes, 1))
+        return false;
+    if (bytes > 0)
+        memcpy(s->part + s->part_bytes, text, bytes);
+    s->part_bytes += bytes;
     return true;
 }
 
@@ -221,11 +234,29 @@ static bool metaspace(struct st_decoder *d, uint32_t index, const char *text, si
     return good && run(d, index + 1, text + at, bytes - at, end);
 }
 
+/* Bytes, and texts of several characters, are looked for in whole tokens. */
+static bool wants_whole(const struct st_decode_step *step)
+{
+    return step->kind == ST_DECODE_BYTE_LEVEL || step->kind == ST_DECODE_BYTE_FALLBACK ||
+           (step->kind == ST_DECODE_REPLACE && step->pattern_bytes > 1);
+}
+
 /* Part of a token, and whether it ends here, into step `index` and all that follow. */
 static bool run(struct st_decoder *d, uint32_t index, const char *text, size_t bytes, bool end)
 {
+    struct step_state *s = &d->steps[index];
+
     if (index == d->t->decode_count)
         return put(d->out, text, bytes);
+    if (wants_whole(&d->t->decodes[index]) && (!end || s->part_bytes > 0)) {
+        if (!hold_part(s, text, bytes))
+            return false;
+        if (!end)
+            return true;
+        text = s->part;
+        bytes = s->part_bytes;
+        s->part_bytes = 0;
+    }
     switch (d->t->decodes[index].kind) {
     case ST_DECODE_BYTE_LEVEL:
         return byte_level(d, index, text, bytes);
@@ -259,8 +290,10 @@ void st_decoder_destroy(struct st_decoder *d)
 {
     if (d == NULL)
         return;
-    for (uint32_t i = 0; i < ST_PARTS_MAX; i++)
+    for (uint32_t i = 0; i < ST_PARTS_MAX; i++) {
         free(d->steps[i].held);
+        free(d->steps[i].part);
+    }
     free(d);
 }
 

@@ -405,6 +405,53 @@ static void test_known_patterns_replace(void **state)
     check_ids(file, "ab ba1", "2 2 2");
 }
 
+/* Steps that look at whole tokens, behind one that hands on a token in parts. */
+static void test_decoders_see_whole_tokens(void **state)
+{
+    static const char strip[] = "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}",
+                      bytes[] = "{\"type\":\"ByteFallback\"}",
+                      bar[] = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"_\"},\"content\":\" \"}",
+                      two[] = "{\"type\":\"Replace\",\"pattern\":{\"String\":\" a\"},\"content\":\"A\"}",
+                      level[] = "{\"type\":\"ByteLevel\"}";
+    static const struct {
+        const char *steps[3], *text;
+    } rows[] = {{{strip, bytes},
+                 "\xc3\xa9__a_b\xc3\xa9"
+                 "a"},
+                {{bar, two},
+                 "<0xC3><0xA9> A b\xc3\xa9"
+                 "a"},
+                {{bar, bytes, strip},
+                 "\xc3\xa9 ab\xc3\xa9"
+                 "a"},
+                {{strip, level},
+                 "<0xC3><0xA9>__a_b\xef\xbf\xbd"
+                 "a"}};
+    static const uint32_t ids[] = {0, 1, 2, 3, 4};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_decoded out = {0};
+        struct st_tokenizer *t;
+        char text[1024];
+        size_t at = (size_t)snprintf(
+            text, sizeof(text),
+            "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"<0xC3>\":0,\"<0xA9>\":1,\"__a\":2,\"_b\":3,\"\\u00e9a\":4},\"merges\":[]},"
+            "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[");
+
+        for (size_t k = 0; k < 3 && rows[i].steps[k] != NULL; k++)
+            at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", k > 0 ? "," : "", rows[i].steps[k]);
+        snprintf(text + at, sizeof(text) - at, "]}}");
+        scratch_put("tokenizer.json", text);
+        assert_ok(st_tokenizer_open(&t, scratch_dir));
+        assert_ok(st_decode(t, ids, 5, false, &out));
+        assert_int_equal(out.count, strlen(rows[i].text));
+        assert_memory_equal(out.bytes, rows[i].text, out.count);
+        st_decoded_free(&out);
+        st_tokenizer_close(t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -417,6 +464,7 @@ int main(void)
         cmocka_unit_test(test_whole_tokens_are_whole_pieces),
         cmocka_unit_test(test_a_normalized_text_outlives_its_first_part),
         cmocka_unit_test(test_known_patterns_replace),
+        cmocka_unit_test(test_decoders_see_whole_tokens),
     };
 
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
