@@ -76,19 +76,49 @@ static bool is_meant(uint32_t category, const char *name)
     return own[0] == name[0] && (name[1] == '\0' || own[1] == name[1]);
 }
 
-/* \w is a letter, a mark, a digit or a connector; \d a digit. */
+/* \w is a letter, a mark, a digit, a number that is a letter or a connector; \d a digit. */
 static bool is_named(uint32_t category, const char *name)
 {
     if (strcmp(name, "w") == 0)
-        return is_meant(category, "L") || is_meant(category, "M") || is_meant(category, "Nd") || is_meant(category, "Pc");
+        return is_meant(category, "L") || is_meant(category, "M") || is_meant(category, "Nd") || is_meant(category, "Nl") ||
+               is_meant(category, "Pc");
     return is_meant(category, strcmp(name, "d") == 0 ? "Nd" : name);
+}
+
+/* Letters in circles and squares: symbols by category, and word characters, too. */
+static const uint32_t framed[][2] = {{0x24b6, 0x24e9}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
+#define FRAMED (sizeof(framed) / sizeof(framed[0]))
+
+static bool put_framed(struct rewriter *w)
+{
+    bool good = true;
+
+    for (size_t i = 0; i < FRAMED && good; i++)
+        good = put_range(w, framed[i][0], framed[i][1]);
+    return good;
+}
+
+/* A range of characters that are in no word by their category. */
+static bool put_range_unframed(struct rewriter *w, uint32_t first, uint32_t last)
+{
+    for (size_t i = 0; i < FRAMED; i++) {
+        if (framed[i][0] < first || framed[i][1] > last)
+            continue;
+        if (first < framed[i][0] && !put_range(w, first, framed[i][0] - 1))
+            return false;
+        first = framed[i][1] + 1;
+    }
+    return first > last || put_range(w, first, last);
 }
 
 /* The inside of a class: all code points of what `name` says, or all others. */
 static bool put_categories(struct rewriter *w, const char *name, bool negated)
 {
+    const bool word = strcmp(name, "w") == 0;
     uint32_t first, category, next, ignored, open = UINT32_MAX;
 
+    if (word && !negated && !put_framed(w))
+        return false;
     for (uint32_t i = 0; st_unicode_category_run(i, &first, &category); i++) {
         const bool in = is_named(category, name) != negated;
 
@@ -97,7 +127,9 @@ static bool put_categories(struct rewriter *w, const char *name, bool negated)
         if (!st_unicode_category_run(i + 1, &next, &ignored))
             next = ST_UNICODE_CODES;
         if (open != UINT32_MAX && (!in || next == ST_UNICODE_CODES)) {
-            if (!put_range(w, open, in ? next - 1 : first - 1))
+            const uint32_t last = in ? next - 1 : first - 1;
+
+            if (!(word && negated ? put_range_unframed(w, open, last) : put_range(w, open, last)))
                 return false;
             open = UINT32_MAX;
         }
