@@ -108,6 +108,7 @@ struct st_encoder {
     /* Instead of ids, each word goes here (train.c); NULL: ids. */
     strata_status (*word)(void *context, const char *text, size_t bytes);
     void *word_context;
+    bool begins_later;     /* to the reference the segment's first character stands for one behind its first (normalize.c) */
     strata_status failure; /* of a pattern; else what fails is memory */
 };
 

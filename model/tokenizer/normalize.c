@@ -63,6 +63,17 @@ struct st_view st_rewrite_view(const struct st_rewrite *r)
     return (struct st_view){r->text, r->bytes, r->from, r->to, 0};
 }
 
+/* What takes the place of several characters stands for the last of them to the reference.  @param begin, end  a match in *v */
+static void note_beginning(struct st_encoder *e, const struct st_view *v, size_t begin, size_t end)
+{
+    if (begin > 0 || end == begin)
+        return;
+    do
+        end--;
+    while (((unsigned char)v->text[end] & 0xc0) == 0x80);
+    e->begins_later = e->begins_later || st_view_from(v, end) != st_view_from(v, 0);
+}
+
 static bool replace_matches(struct st_encoder *e, const struct st_normal *n, const struct st_view *v, struct st_rewrite *to)
 {
     struct st_matcher m;
@@ -75,6 +86,7 @@ static bool replace_matches(struct st_encoder *e, const struct st_normal *n, con
         if (!st_rewrite_keep(to, v, at, begin) ||
             !st_rewrite_put(to, n->content, n->content_bytes, from, end > begin ? st_view_to(v, end - 1) : from))
             return false;
+        note_beginning(e, v, begin, end);
         at = end;
     }
     e->failure = m.status;
@@ -118,6 +130,7 @@ strata_status st_normalize(struct st_encoder *e, struct st_view *v, unsigned *wh
 {
     const size_t limit = GROWTH_ALWAYS + GROWTH_MAX * v->bytes;
 
+    e->begins_later = false;
     for (uint32_t i = 0; i < e->t->normal_count; i++) {
         const struct st_normal *n = &e->t->normals[i];
         struct st_rewrite *to = &e->rewrites[*which];

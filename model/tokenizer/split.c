@@ -135,7 +135,7 @@ static size_t text_in_front(const struct st_encoder *e, const struct st_pre *par
     *text = part->replacement;
     if (part->scheme == ST_SCHEME_NEVER || begin[0] == ' ' ||
         (piece.end - piece.begin >= part->replacement_bytes && memcmp(begin, part->replacement, part->replacement_bytes) == 0) ||
-        (part->scheme == ST_SCHEME_FIRST && e->base + st_view_from(v, piece.begin) != 0))
+        (part->scheme == ST_SCHEME_FIRST && (e->begins_later || e->base + st_view_from(v, piece.begin) != 0)))
         return 0;
     return part->replacement_bytes;
 }

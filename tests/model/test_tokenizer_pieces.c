@@ -396,6 +396,21 @@ static void test_a_normalized_text_outlives_its_first_part(void **state)
     check_ids(file, "xabc<bab<bx", "4 3 5 0 1 2 6 4 3 1 0 1 6 4 3 1 5");
 }
 
+/* "first" is what the reference takes for the first: a text that begins with the replacement of several characters has none. */
+static void test_the_first_piece_of_a_replaced_text(void **state)
+{
+    static const char file[] =
+        "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"_\":2,\"x\":3,\"y\":4},\"merges\":[]},"
+        "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"b+\"},\"content\":\"xy\"},"
+        "\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\",\"split\":false}}";
+
+    (void)state;
+    check_ids(file, "aa", "2 0 0");
+    check_ids(file, "ba", "2 3 4 0");
+    check_ids(file, "bba", "3 4 0");
+    check_ids(file, "abba", "2 0 3 4 0");
+}
+
 /* Patterns that are written out by hand replace as others do. */
 static void test_known_patterns_replace(void **state)
 {
@@ -467,6 +482,7 @@ int main(void)
         cmocka_unit_test(test_whole_tokens_are_whole_pieces),
         cmocka_unit_test(test_a_normalized_text_outlives_its_first_part),
         cmocka_unit_test(test_known_patterns_replace),
+        cmocka_unit_test(test_the_first_piece_of_a_replaced_text),
         cmocka_unit_test(test_decoders_see_whole_tokens),
     };
 
