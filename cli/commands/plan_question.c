@@ -119,7 +119,7 @@ static strata_status write_config(const struct cli_args *args, const struct st_a
     return st;
 }
 
-/* The value of strata.nvme as one text: directories separated by commas, or a list of them; null: none. */
+/* The value of strata.nvme as one text: directories separated by commas, or a list of them; null, "auto": none. */
 static strata_status take_dirs(struct st_question *out, char nvme[DIRS_BYTES], const char *value)
 {
     st_json *list = NULL;
@@ -128,7 +128,7 @@ static strata_status take_dirs(struct st_question *out, char nvme[DIRS_BYTES], c
     if (!st_text_is_utf8(value))
         return st_error(STRATA_E_INVAL, "strata.nvme %s: the name is not UTF-8, as a configuration is: give a link to it", value);
     if (st_json_parse(&list, value, strlen(value), "strata.nvme") != STRATA_OK || st_json_type(list) < ST_JSON_STRING) {
-        const bool none = list != NULL && st_json_type(list) == ST_JSON_NULL;
+        const bool none = strcmp(value, "auto") == 0 || (list != NULL && st_json_type(list) == ST_JSON_NULL);
 
         snprintf(nvme, DIRS_BYTES, "%s", none ? "" : value);
     } else if (st_json_type(list) == ST_JSON_STRING) {

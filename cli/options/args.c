@@ -2,9 +2,9 @@
  * must be given. */
 #include "cli/options/args.h"
 #include "cli/options/args_table.h"
+#include "cli/options/name.h"
 #include "core/base/error.h"
 #include "core/base/size.h"
-#include "core/base/text.h"
 #include "core/json/json.h"
 #include "core/system/file.h"
 #include "core/yaml/yaml.h"
@@ -146,15 +146,15 @@ static strata_status set_take(struct cli_args *args, const char *text)
     return override_push(args, NULL, text);
 }
 
-/* A name that a configuration would read as JSON is written so that it is a name. */
-static strata_status name_take(struct cli_args *args, const struct cli_option *o, const char *text)
+/* A name that a configuration would read otherwise is written so that it is a name. */
+static strata_status name_push(struct cli_args *args, const char *path, const char *text)
 {
     char *name = NULL;
     strata_status st;
 
-    if (asprintf(&name, "%s%s", strchr("n\"[{", *text) != NULL ? "./" : "", text) < 0)
+    if (asprintf(&name, "%s%s", cli_name_reads_otherwise(text) ? "./" : "", text) < 0)
         return st_error(STRATA_E_NOMEM, "out of memory for the command line");
-    st = override_push(args, o->path, name);
+    st = override_push(args, path, name);
     free(name);
     return st;
 }
@@ -178,7 +178,7 @@ static strata_status value_take(struct cli_args *args, const struct cli_option *
     switch (o->kind) {
     case VALUE_TEXT:
         if (o->path != NULL)
-            return name_take(args, o, text);
+            return name_push(args, o->path, text);
         *(const char **)(void *)at = text;
         return STRATA_OK;
     case VALUE_ONCE:
@@ -536,20 +536,6 @@ static strata_status args_check(const struct cli_args *args)
     return st;
 }
 
-/* Checks that a configuration can hold the name as one of several. */
-static strata_status check_dir_name(const char *dir)
-{
-    if (strchr(dir, ',') != NULL)
-        return st_error(
-            STRATA_E_INVAL,
-            "--nvme %s: a comma ends a directory's name in a configuration: give --nvme once for each directory, or a "
-            "link without a comma",
-            dir);
-    return st_text_is_utf8(dir)
-               ? STRATA_OK
-               : st_error(STRATA_E_INVAL, "--nvme %s: the name is not UTF-8, as a configuration is: give a link to it", dir);
-}
-
 /* All directories form one value of the config: DeepSpeed's nvme_path, comma-separated. */
 static strata_status nvme_override(struct cli_args *args)
 {
@@ -557,7 +543,7 @@ static strata_status nvme_override(struct cli_args *args)
     size_t length = 0;
 
     for (uint32_t i = 0; i < args->nvme.count; i++) {
-        const strata_status st = check_dir_name(args->nvme.items[i]);
+        const strata_status st = cli_name_check_dir(args->nvme.items[i]);
 
         if (st != STRATA_OK)
             return st;
@@ -565,7 +551,7 @@ static strata_status nvme_override(struct cli_args *args)
         if (length >= sizeof(text))
             return st_error(STRATA_E_INVAL, "--nvme: the directories' names are longer than %zu bytes together", sizeof(text));
     }
-    return override_push(args, "strata.nvme", text);
+    return name_push(args, "strata.nvme", text);
 }
 
 /* The file's text is the value of a key. */

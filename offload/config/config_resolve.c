@@ -70,10 +70,6 @@ static void resolve_tiers(struct st_config_source *src, struct st_config *config
 
 static void add_dir(struct st_config_source *src, struct st_config *config, const char *path, const char *dir, size_t len)
 {
-    while (len > 0 && dir[0] == ' ')
-        dir++, len--;
-    while (len > 0 && dir[len - 1] == ' ')
-        len--;
     for (uint32_t i = 0; i < config->nvme_dir_count; i++)
         if (strlen(config->nvme_dirs[i]) == len && memcmp(config->nvme_dirs[i], dir, len) == 0)
             return; /* it is common to name one directory for weights and state */
@@ -88,7 +84,7 @@ static void add_dir(struct st_config_source *src, struct st_config *config, cons
         memcpy(config->nvme_dirs[config->nvme_dir_count++], dir, len);
 }
 
-/* A string is split at commas; members of a list are used unchanged. */
+/* A string is split at commas, and blanks around them are dropped; members of a list are used unchanged. */
 static void add_dirs(struct st_config_source *src, struct st_config *config, const char *path)
 {
     const struct st_field_state *state = st_source_state(src, path);
@@ -101,10 +97,13 @@ static void add_dirs(struct st_config_source *src, struct st_config *config, con
         return;
     }
     for (const char *at = st_json_string(state->node);; at++) {
-        const size_t len = strcspn(at, ",");
+        const size_t all = strcspn(at, ","), before = strspn(at, " ");
+        size_t len = all;
 
-        add_dir(src, config, path, at, len);
-        at += len;
+        while (len > before && at[len - 1] == ' ')
+            len--;
+        add_dir(src, config, path, at + before, len - before);
+        at += all;
         if (*at == '\0')
             return;
     }

@@ -315,14 +315,14 @@ static void tiers_and_directories(void **state)
     assert_int_equal(load_good("{\"zero_optimization\": {\"cpu_offload_param\": true}}", NULL).param_tier, STRATA_TIER_HOST);
     c = load_good(
         "{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/a , /b \"}, "
-        "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": [\"/b\", \"/c,d\"]}}}",
+        "\"offload_param\": {\"device\": \"nvme\", \"nvme_path\": [\"/b\", \" /c,d \"]}}}",
         NULL);
     assert_int_equal(c.optimizer_tier, STRATA_TIER_NVME);
     assert_int_equal(c.param_tier, STRATA_TIER_NVME);
     assert_int_equal(c.nvme_dir_count, 3);
     assert_string_equal(c.nvme_dirs[0], "/a");
     assert_string_equal(c.nvme_dirs[1], "/b");
-    assert_string_equal(c.nvme_dirs[2], "/c,d");
+    assert_string_equal(c.nvme_dirs[2], " /c,d ");
     c = load_good("{\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/a\"}}}",
                   "strata.nvme=/x");
     assert_int_equal(c.nvme_dir_count, 1);
