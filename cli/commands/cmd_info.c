@@ -14,7 +14,6 @@
 #include "offload/device/cuda/gpu_report.h"
 #include "offload/machine/machine_report.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -449,13 +448,13 @@ static void print_json(const struct info *s, const struct cli_args *args)
 
 /* --- measuring --- */
 
-/* Directories come from --nvme here, so that a disk can be measured without configuring a tier. */
-static void take_dirs(struct st_machine_opts *opts, const struct cli_list *dirs)
+/* Directories come from --nvme here, so that a disk can be measured without configuring a tier; one that is named twice counts
+ * once, as in a run. */
+static void take_dirs(struct st_machine_opts *opts, const struct st_config *config, bool given)
 {
-    assert(dirs->count <= ST_CONFIG_DIRS_MAX); /* they are the configuration's, too */
-    for (uint32_t i = 0; i < dirs->count; i++)
-        opts->nvme.dirs[i] = dirs->items[i];
-    opts->nvme.dir_count = dirs->count;
+    opts->nvme.dir_count = given ? config->nvme_dir_count : 0;
+    for (uint32_t i = 0; i < opts->nvme.dir_count; i++)
+        opts->nvme.dirs[i] = config->nvme_dirs[i];
 }
 
 /* Ranks are there for their links alone: the first one goes on by itself. */
@@ -494,7 +493,7 @@ static strata_status measure(struct info *s, const struct cli_args *args)
     st_config_machine_opts(&opts, &s->config);
     opts.topology = s->topology;
     opts.device = s->device;
-    take_dirs(&opts, &args->nvme);
+    take_dirs(&opts, &s->config, args->nvme.count > 0);
     if (st == STRATA_OK)
         st = cli_run_model(&s->run);
     if (st == STRATA_OK)

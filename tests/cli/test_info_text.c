@@ -36,6 +36,7 @@ static struct {
     uint64_t memlock;
     enum st_pressure_scope scope;
     uint32_t ranks;
+    uint32_t measured_dirs; /* of the last measurement */
     const char *quota;
 } here;
 
@@ -157,6 +158,7 @@ strata_status __wrap_st_machine_measure(struct st_machine *machine, const struct
     (void)compute;
     assert_int_equal(what, opts->nvme.dir_count > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK);
     machine->rates = here.rates;
+    here.measured_dirs = opts->nvme.dir_count;
     return STRATA_OK;
 }
 
@@ -416,6 +418,16 @@ static void rates_and_links(void **state)
           "                 from one op's end to the next one's start 6.0 us\n");
 }
 
+/* A directory that is named again is no second drive, however often: a run has it once, too. */
+static void a_directory_is_measured_once(void **state)
+{
+    (void)state;
+    free(info("--measure", "--nvme=/a", "--nvme=/a"));
+    assert_int_equal(here.measured_dirs, 1);
+    free(info("--measure", "--nvme=/a", "--nvme=/b"));
+    assert_int_equal(here.measured_dirs, 2);
+}
+
 #define CPU_JSON                                                                                                                 \
     "\"cpu\":{\"name\":\"a processor\",\"usable_cores\":6,\"numa_nodes\":2,\"nodes\":[{\"node\":0,\"memory_bytes\":17179869184," \
     "\"cores\":\"0-3\"},{\"node\":1,\"memory_bytes\":17179869184,\"cores\":\"4-5\"}],\"workers\":4,\"quota\":false,"             \
@@ -484,6 +496,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(all_of_a_machine, setup, teardown),
         cmocka_unit_test_setup_teardown(what_a_machine_lacks, setup, teardown),
         cmocka_unit_test_setup_teardown(rates_and_links, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_directory_is_measured_once, setup, teardown),
         cmocka_unit_test_setup_teardown(json_has_all_of_it, setup, teardown),
         cmocka_unit_test_setup_teardown(links_become_rates, setup, teardown),
     };
