@@ -47,7 +47,7 @@ static strata_status place(char path[ST_PATH_MAX], const struct cli_monitor_sect
     strata_status st = STRATA_OK;
 
     if (monitor->output_path[0] == '\0')
-        snprintf(dir, sizeof(dir), "%s", monitor->job_name);
+        snprintf(dir, sizeof(dir), "%s", monitor->job_name[0] != '\0' ? monitor->job_name : ".");
     else if ((st = cli_output_check_save("output_path", monitor->output_path)) == STRATA_OK)
         st = st_path_join(dir, monitor->output_path, monitor->job_name);
     return st == STRATA_OK ? st_path_join(path, dir, name) : st;

@@ -264,6 +264,27 @@ static void a_run_that_does_not_begin_takes_no_time(void **state)
     clear(w);
 }
 
+/* Neither a directory nor a job is named: the files are in the working directory, not in the root of the file system. */
+static void without_names_files_are_in_the_working_directory(void **state)
+{
+    static const char *const files[] = {"Train_Samples_train_loss.csv", "Train_Samples_lr.csv", "Train_Samples_grad_norm.csv"};
+    const struct workplace *w = *state;
+    char *before = getcwd(NULL, 0);
+    struct program p;
+
+    assert_non_null(before);
+    assert_int_equal(chdir(w->path), 0);
+    workplace_run_ok(w, &p, TRAIN "--max-steps 1 --set csv_monitor.output_path= --set csv_monitor.job_name=");
+    program_free(&p);
+    assert_int_equal(chdir(before), 0);
+    free(before);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        assert_true(workplace_exists(w, files[i]));
+        workplace_remove(w, files[i]);
+    }
+    clear(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +293,7 @@ int main(void)
         cmocka_unit_test(rows_of_another_run_are_not_lost),
         cmocka_unit_test(ranks_count_together),
         cmocka_unit_test(a_run_that_does_not_begin_takes_no_time),
+        cmocka_unit_test(without_names_files_are_in_the_working_directory),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
