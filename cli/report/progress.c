@@ -184,7 +184,7 @@ static void make_line(struct cli_progress *p, const struct cli_step *step, size_
     if (v[CLI_SKIPPED] != 0)
         put(&l, "a gradient is not finite");
     if (v[CLI_WEIGHTS_OVERFLOWED] > 0)
-        put(&l, "%.0f weights are infinite in bf16", v[CLI_WEIGHTS_OVERFLOWED]);
+        put(&l, "%.0f weights are infinite in 16 bits", v[CLI_WEIGHTS_OVERFLOWED]);
     put_pressure(&l, step);
     if (!isnan(v[CLI_BITS_PER_BYTE]))
         put(&l, "%.4f b/B", v[CLI_BITS_PER_BYTE]);

@@ -243,12 +243,35 @@ static void time_left_is_by_an_average(void **state)
     free(text);
 }
 
+/* In a run that trains in fp16, too. */
+static void weights_that_became_infinite_are_told(void **state)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    struct cli_progress p = {.file = file, .steps_total = 1, .every = 1};
+    struct cli_step step = step_of(0);
+
+    (void)state;
+    assert_non_null(file);
+    step.value[CLI_STEP] = 1;
+    step.value[CLI_WEIGHTS_OVERFLOWED] = 3;
+    cli_progress_step(&p, &step);
+    assert_int_equal(fclose(file), 0);
+    must_hold(text, " | 3 weights are infinite in 16 bits | ");
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(figures_stand_under_their_keys),      cmocka_unit_test(a_last_loss_that_is_no_number_is_none),
-        cmocka_unit_test(a_fraction_of_no_rate_is_unknown),    cmocka_unit_test(bytes_between_ranks_are_told_where_there_are_any),
-        cmocka_unit_test(pressure_that_came_and_went_is_told), cmocka_unit_test(time_left_is_by_an_average),
+        cmocka_unit_test(figures_stand_under_their_keys),
+        cmocka_unit_test(a_last_loss_that_is_no_number_is_none),
+        cmocka_unit_test(a_fraction_of_no_rate_is_unknown),
+        cmocka_unit_test(bytes_between_ranks_are_told_where_there_are_any),
+        cmocka_unit_test(pressure_that_came_and_went_is_told),
+        cmocka_unit_test(time_left_is_by_an_average),
+        cmocka_unit_test(weights_that_became_infinite_are_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
