@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define DECAY_MAX_LR  1e-3 /* DeepSpeed's warmup_max_lr of WarmupDecayLR */
 #define DEEPSPEED_LR  1e-3 /* DeepSpeed's lr of an optimizer without one; torch.optim.SGD's too */
@@ -168,6 +169,23 @@ static void resolve_wire(struct st_config_source *src, struct st_config *config)
         config->wire = config->communication;
         st_source_derive(src, WIRE, "from " COMMUNICATION);
     }
+}
+
+/* What means something else only in a run of several ranks, or of whole epochs. */
+static void resolve_run(struct st_config_source *src, const struct st_config_opts *opts)
+{
+    const struct st_field_state *sums = st_source_state(src, "gradient_allreduce_op");
+
+    if (opts->ranks > 1 && sums->usable && strcasecmp(st_json_string(sums->node), "sum") == 0)
+        st_source_reject(src, "gradient_allreduce_op",
+                         st_source_keep(src,
+                                        "sum: of %" PRIu32
+                                        " ranks the mean is trained here, and their sum is so many times as large: "
+                                        "write mean, or leave it out",
+                                        opts->ranks));
+    if (opts->steps_later && is_on(src, "dataloader_drop_last"))
+        st_source_reject(src, "dataloader_drop_last",
+                         "true: an epoch's last step has what is left, however little: set it to false, or give --max-steps");
 }
 
 /* --- precision --- */
@@ -570,6 +588,7 @@ strata_status st_config_set_steps(struct st_config *config, uint64_t steps)
 void st_config_resolve_train(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
 {
     resolve_batch(src, config, opts->ranks > 1 ? opts->ranks : 1, opts->train_batch);
+    resolve_run(src, opts);
     resolve_wire(src, config);
     resolve_leaves(src, config, opts->ranks > 1 ? opts->ranks : 1, opts->leaves);
     resolve_precision(src, config);

@@ -56,7 +56,8 @@ static void verdicts(void **state)
         {"{\"data_types\": {\"grad_accum_dtype\": \"fp32\"}}", "data_types.grad_accum_dtype", ST_VERDICT_HONOURED, NULL},
         {"{\"data_types\": {\"grad_accum_dtype\": \"bf16\"}}", "data_types.grad_accum_dtype", ST_VERDICT_REJECTED, "fp32"},
         {"{\"gradient_allreduce_op\": \"mean\"}", "gradient_allreduce_op", ST_VERDICT_HONOURED, NULL},
-        {"{\"gradient_allreduce_op\": \"sum\"}", "gradient_allreduce_op", ST_VERDICT_NOTICE, "what ranks exchange"},
+        {"{\"gradient_allreduce_op\": \"sum\"}", "gradient_allreduce_op", ST_VERDICT_NOTICE, "nothing to combine"},
+        {"{\"dataloader_drop_last\": true}", "dataloader_drop_last", ST_VERDICT_NOTICE, "whole batches"},
         {"{\"wall_clock_breakdown\": true}", "wall_clock_breakdown", ST_VERDICT_NOTICE, "progress line"},
         {Z("\"reduce_bucket_size\": 5e8"), "zero_optimization.reduce_bucket_size", ST_VERDICT_NOTICE, "buckets"},
         {Z("\"reduce_bucket_size\": \"auto\""), "zero_optimization.reduce_bucket_size", ST_VERDICT_NOTICE, "hidden^2"},
@@ -498,6 +499,34 @@ static void bad_input(void **state)
         load_bad(rows[i].text, rows[i].override, rows[i].pattern);
 }
 
+/* What would change results in a run of several ranks, or of epochs, is refused there alone. */
+static void what_the_run_makes_of_a_key(void **state)
+{
+    static const struct {
+        const char *text, *pattern; /* NULL: taken */
+        struct st_config_opts opts;
+    } rows[] = {
+        {"{\"gradient_allreduce_op\": \"SUM\"}", "of 4 ranks the mean is trained", {.ranks = 4}},
+        {"{\"gradient_allreduce_op\": \"sum\"}", NULL, {.ranks = 1}},
+        {"{\"gradient_allreduce_op\": \"mean\"}", NULL, {.ranks = 4}},
+        {"{\"dataloader_drop_last\": true}", "or give --max-steps", {.steps_later = true}},
+        {"{\"dataloader_drop_last\": true}", NULL, {.max_steps = 3}},
+        {"{\"dataloader_drop_last\": false}", NULL, {.steps_later = true}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_config_source *source;
+        struct st_config config;
+        const strata_status st = st_config_load_text(&config, &source, rows[i].text, strlen(rows[i].text), "t", &rows[i].opts);
+
+        assert_int_equal(st, rows[i].pattern != NULL ? STRATA_E_CONFIG : STRATA_OK);
+        if (rows[i].pattern != NULL)
+            assert_non_null(strstr(st_config_problem_at(source, 0), rows[i].pattern));
+        st_config_source_free(source);
+    }
+}
+
 /* `before`, a name of this many bytes, and `after`; owned by the caller. */
 static char *with_long_name(const char *before, size_t bytes, const char *after)
 {
@@ -552,6 +581,7 @@ int main(void)
         cmocka_unit_test(batch_triples_of_ranks),
         cmocka_unit_test(leaves_divide_the_step),
         cmocka_unit_test(bad_input),
+        cmocka_unit_test(what_the_run_makes_of_a_key),
         cmocka_unit_test(texts_have_a_longest_length),
     };
 
