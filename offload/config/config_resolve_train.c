@@ -1,4 +1,4 @@
-/* config_resolve_train.c - the rules between the keys of batch, precision, optimizer and scheduler. */
+/* config_resolve_train.c - the rules between the keys of batch, precision and optimizer. */
 #include "core/base/error.h"
 #include "offload/config/config_source_internal.h"
 
@@ -8,15 +8,12 @@
 #include <string.h>
 #include <strings.h>
 
-#define DECAY_MAX_LR  1e-3 /* DeepSpeed's warmup_max_lr of WarmupDecayLR */
 #define DEEPSPEED_LR  1e-3 /* DeepSpeed's lr of an optimizer without one; torch.optim.SGD's too */
 #define ADAGRAD_LR    1e-2
 #define ADAGRAD_EPS   1e-10
 #define TORCH_DECAY   0.01
 #define SKIPPED_MOST  8u /* in a row, in addition to what a loss scale needs */
-#define STEPS_END     (UINT64_C(1) << 53)
 #define OPTIMIZER     "optimizer.params."
-#define SCHEDULER     "scheduler.params."
 #define MOMENTS       "strata.moments"
 #define WIRE          "strata.wire"
 #define COMMUNICATION "communication_data_type"
@@ -31,11 +28,6 @@ static uint64_t given_count(struct st_config_source *src, const char *path)
     const struct st_field_state *state = st_source_state(src, path);
 
     return state->usable ? (uint64_t)st_json_number(state->node) : 0;
-}
-
-static bool is_auto(struct st_config_source *src, const char *path)
-{
-    return st_source_state(src, path)->origin == ST_ORIGIN_AUTO;
 }
 
 static bool is_on(struct st_config_source *src, const char *path)
@@ -67,7 +59,7 @@ static void resolve_batch(struct st_config_source *src, struct st_config *config
         if (st_source_state(src, paths[i])->verdict == ST_VERDICT_REJECTED)
             return;
     if (accum > 0 && train == 0 && micro == 0 && st_source_state(src, paths[2])->origin == ST_ORIGIN_FILE &&
-        !is_auto(src, paths[0]) && !is_auto(src, paths[1])) {
+        !st_source_is_auto(src, paths[0]) && !st_source_is_auto(src, paths[1])) {
         st_source_problem(src,
                           "gradient_accumulation_steps %" PRIu64
                           " alone does not say how large a batch is: give train_batch_size "
@@ -230,8 +222,8 @@ static void resolve_precision(struct st_config_source *src, struct st_config *co
 {
     const bool f16 = is_on(src, "fp16.enabled"), bf16 = is_on(src, "bf16.enabled");
     const bool bf16_off = st_source_given(src, "bf16.enabled") && !bf16;
-    const bool ours =
-        !src->has_file || is_auto(src, "bf16.enabled") || (is_auto(src, "fp16.enabled") && !st_source_given(src, "bf16.enabled"));
+    const bool ours = !src->has_file || st_source_is_auto(src, "bf16.enabled") ||
+                      (st_source_is_auto(src, "fp16.enabled") && !st_source_given(src, "bf16.enabled"));
 
     if (f16 && bf16) {
         st_source_reject(src, "bf16.enabled", "fp16.enabled is true too: set one of them to false");
@@ -271,20 +263,6 @@ static void resolve_clipping(struct st_config_source *src)
                            "left out of the file: 1, as in DeepSpeed since 0.19.3 (before that: 0, off)");
 }
 
-/* "WarmupDecayLR, WarmupCosineLR": the values of a choice whose bits are set, which are those that take an argument. */
-static const char *takers(struct st_config_source *src, const char *choice_path, uint32_t bits)
-{
-    char names[128] = "";
-
-    for (const struct st_choice *c = st_field_known(choice_path)->choices; c->text != NULL; c++) {
-        const size_t used = strlen(names);
-
-        if (c->verdict == ST_VERDICT_HONOURED && (bits >> c->value & 1) != 0)
-            snprintf(names + used, sizeof(names) - used, "%s%s", used > 0 ? ", " : "", c->text);
-    }
-    return st_source_keep(src, "%s", names);
-}
-
 /* --- optimizer --- */
 
 /* Like clear_arguments below: arguments of other optimizers are errors, and 0. */
@@ -302,7 +280,7 @@ static void clear_params(struct st_config_source *src, struct st_config *config)
         if (src->fields[i].node != NULL && src->fields[i].verdict != ST_VERDICT_REJECTED)
             st_source_reject(src, f->path,
                              st_source_keep(src, "belongs to %s, and optimizer.type is %s",
-                                            takers(src, "optimizer.type", f->optimizers), type));
+                                            st_source_takers(src, "optimizer.type", f->optimizers), type));
     }
 }
 
@@ -339,7 +317,7 @@ static void resolve_adagrad(struct st_config_source *src, struct st_config *conf
         return;
     if (!st_source_given(src, OPTIMIZER "eps")) {
         config->optimizer.eps = ADAGRAD_EPS;
-        if (!is_auto(src, OPTIMIZER "eps"))
+        if (!st_source_is_auto(src, OPTIMIZER "eps"))
             st_source_derive(src, OPTIMIZER "eps", "Adagrad's default");
     }
     if (config->optimizer.weight_decay > 0)
@@ -407,184 +385,6 @@ static void resolve_optimizer(struct st_config_source *src, struct st_config *co
     }
 }
 
-/* --- scheduler --- */
-
-/* Arguments of other schedulers are errors, as in DeepSpeed.  They get one fixed value each, so that equal configs are equal bit
- * for bit.  Without a scheduler, arguments have no effect. */
-static void clear_arguments(struct st_config_source *src, struct st_config *config)
-{
-    const char *type = st_choice_text(st_field_known("scheduler.type")->choices, (int)config->schedule.type);
-    const struct st_field *f;
-
-    for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++) {
-        if (f->lr_types == 0 || st_field_applies(f, config))
-            continue;
-        st_value_clear(config, f);
-        if (type == NULL)
-            st_source_idle(src, f->path, "not used: without scheduler.type the rate is constant");
-        else if (src->fields[i].node != NULL && src->fields[i].verdict != ST_VERDICT_REJECTED)
-            st_source_reject(
-                src, f->path,
-                st_source_keep(src, "belongs to %s, and scheduler.type is %s", takers(src, "scheduler.type", f->lr_types), type));
-    }
-}
-
-/* Whether the length of the scheduler is that of the run, and not known yet. */
-static bool takes_steps(const struct st_config *config)
-{
-    return st_field_applies(st_field_known(SCHEDULER "total_num_steps"), config) && config->schedule.total_steps == 0;
-}
-
-static void resolve_total_steps(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
-{
-    if (!takes_steps(config))
-        return;
-    config->schedule.total_steps = opts->max_steps;
-    st_source_derive(src, SCHEDULER "total_num_steps",
-                     opts->max_steps > 0 ? "--max-steps"
-                     : opts->steps_later ? "--epochs of the data"
-                                         : "known once --max-steps or --epochs is given");
-}
-
-/* If it is left out, it is equal to the first half. */
-static void resolve_second_half(struct st_config_source *src, const char *path, uint64_t *second, uint64_t first)
-{
-    if (st_source_given(src, path))
-        return;
-    *second = first;
-    st_source_derive(src, path, "as on the way up");
-}
-
-/* OneCycle's momentum the given number of steps after the cycle, as in offload/optim/lr_schedule.c. */
-static double momentum_after(const struct st_config *c, uint64_t steps)
-{
-    return c->schedule.cycle_max_mom * (1 + c->schedule.decay_mom_rate * ((double)steps / (double)c->schedule.decay_step_size));
-}
-
-/* The first optimizer step whose beta1 (SGD: momentum) is 1 or more, at which the moment would never forget; 0 if there is
- * none. */
-static uint64_t first_bad_step(const struct st_config *c)
-{
-    uint64_t good = 0, bad = STEPS_END;
-
-    if (!c->schedule.cycle_momentum || c->schedule.decay_step_size == 0 || momentum_after(c, bad) < 1)
-        return 0;
-    while (bad - good > 1) {
-        const uint64_t middle = good + (bad - good) / 2;
-
-        if (momentum_after(c, middle) < 1)
-            good = middle;
-        else
-            bad = middle;
-    }
-    return c->schedule.cycle_first_step_size + c->schedule.cycle_second_step_size + bad + 1;
-}
-
-#define MOMENTUM_AT_1 "%g brings %s to 1 at step %" PRIu64 ": lower it, or set decay_step_size to 0"
-
-static const char *momentum_name(const struct st_config *c)
-{
-    return c->optimizer.type == STRATA_SGD ? "momentum" : "beta1";
-}
-
-static void check_momentum(struct st_config_source *src, const struct st_config *c, const struct st_config_opts *opts)
-{
-    const uint64_t step = first_bad_step(c);
-
-    if (step > 0 && (opts->max_steps == 0 ? !opts->steps_later : step <= opts->max_steps))
-        st_source_reject(src, SCHEDULER "decay_mom_rate",
-                         st_source_keep(src, MOMENTUM_AT_1, c->schedule.decay_mom_rate, momentum_name(c), step));
-}
-
-/* How the cycle changes the optimizer's momentum, if it has any. */
-static void resolve_cycle_momentum(struct st_config_source *src, struct st_config *config)
-{
-    if (!config->schedule.cycle_momentum)
-        return;
-    if (config->optimizer.type == STRATA_ADAGRAD) {
-        config->schedule.cycle_momentum = false;
-        st_source_derive(src, SCHEDULER "cycle_momentum", "Adagrad has no momentum");
-    } else if (config->optimizer.type == STRATA_SGD) {
-        st_source_announce(
-            src, OPTIMIZER "momentum",
-            "OneCycle sets it at every step, while DeepSpeed leaves SGD's unchanged: set cycle_momentum to false for that");
-    } else {
-        st_source_note(src, OPTIMIZER "betas", "OneCycle sets them to (momentum, 0.99) at every step");
-    }
-}
-
-static void require_rate(struct st_config_source *src, const char *path)
-{
-    const struct st_field_state *state = st_source_state(src, path);
-
-    if (state->node == NULL)
-        st_source_reject(src, path, "OneCycle needs it");
-}
-
-static void resolve_cycle(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
-{
-    require_rate(src, SCHEDULER "cycle_min_lr");
-    require_rate(src, SCHEDULER "cycle_max_lr");
-    if (is_auto(src, SCHEDULER "cycle_max_lr"))
-        config->schedule.cycle_max_lr = config->optimizer.lr;
-    resolve_second_half(src, SCHEDULER "cycle_second_step_size", &config->schedule.cycle_second_step_size,
-                        config->schedule.cycle_first_step_size);
-    resolve_second_half(src, SCHEDULER "cycle_second_stair_count", &config->schedule.cycle_second_stair_count,
-                        config->schedule.cycle_first_stair_count);
-    resolve_cycle_momentum(src, config);
-    check_momentum(src, config, opts);
-}
-
-/* transformers' schedulers take their length from the run. */
-static void resolve_shape(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
-{
-    static const char path[] = "strata.lr_scheduler.type";
-
-    if (config->schedule.shape == ST_LR_SHAPE_NONE) {
-        config->schedule.shape_warmup = 0;
-        config->schedule.shape_warmup_ratio = 0;
-        return;
-    }
-    if (config->schedule.type != ST_LR_CONSTANT)
-        st_source_reject(src, path, "scheduler, or a warm-up on the command line, sets the rate as well: keep one of them");
-    config->schedule.shape_steps = opts->max_steps;
-}
-
-static void resolve_scheduler(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
-{
-    const struct st_field_state *warmup = st_source_state(src, SCHEDULER "warmup_num_steps");
-
-    if (!st_source_given(src, "scheduler.type")) {
-        config->schedule.type = ST_LR_CONSTANT;
-        if (warmup->usable && warmup->origin == ST_ORIGIN_COMMAND_LINE && config->schedule.warmup_steps > 0) {
-            config->schedule.type = ST_LR_WARMUP;
-            st_source_derive(src, "scheduler.type", "the command line asks for a warm-up");
-        }
-    }
-    clear_arguments(src, config);
-    if (st_field_applies(st_field_known(SCHEDULER "warmup_max_lr"), config) && !st_source_given(src, SCHEDULER "warmup_max_lr"))
-        config->schedule.warmup_max_lr =
-            config->schedule.type == ST_LR_WARMUP_DECAY && !is_auto(src, SCHEDULER "warmup_max_lr") ? DECAY_MAX_LR : NAN;
-    resolve_total_steps(src, config, opts);
-    resolve_shape(src, config, opts);
-    if (config->schedule.type == ST_LR_ONE_CYCLE)
-        resolve_cycle(src, config, opts);
-}
-
-strata_status st_config_set_steps(struct st_config *config, uint64_t steps)
-{
-    const uint64_t bad = config->schedule.type == ST_LR_ONE_CYCLE ? first_bad_step(config) : 0;
-
-    if (bad > 0 && bad <= steps)
-        return st_error(STRATA_E_CONFIG, SCHEDULER "decay_mom_rate: " MOMENTUM_AT_1, config->schedule.decay_mom_rate,
-                        momentum_name(config), bad);
-    if (takes_steps(config))
-        config->schedule.total_steps = steps;
-    if (config->schedule.shape != ST_LR_SHAPE_NONE && config->schedule.shape_steps == 0)
-        config->schedule.shape_steps = steps;
-    return STRATA_OK;
-}
-
 void st_config_resolve_train(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
 {
     resolve_batch(src, config, opts->ranks > 1 ? opts->ranks : 1, opts->train_batch);
@@ -595,5 +395,5 @@ void st_config_resolve_train(struct st_config_source *src, struct st_config *con
     resolve_max_skipped(src, config);
     resolve_clipping(src);
     resolve_optimizer(src, config);
-    resolve_scheduler(src, config, opts);
+    st_config_resolve_rate(src, config, opts);
 }

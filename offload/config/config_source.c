@@ -115,6 +115,24 @@ bool st_source_given(struct st_config_source *src, const char *path)
     return st_source_state(src, path)->usable;
 }
 
+bool st_source_is_auto(struct st_config_source *src, const char *path)
+{
+    return st_source_state(src, path)->origin == ST_ORIGIN_AUTO;
+}
+
+const char *st_source_takers(struct st_config_source *src, const char *choice_path, uint32_t bits)
+{
+    char names[128] = "";
+
+    for (const struct st_choice *c = st_field_known(choice_path)->choices; c->text != NULL; c++) {
+        const size_t used = strlen(names);
+
+        if (c->verdict == ST_VERDICT_HONOURED && (bits >> c->value & 1) != 0)
+            snprintf(names + used, sizeof(names) - used, "%s%s", used > 0 ? ", " : "", c->text);
+    }
+    return st_source_keep(src, "%s", names);
+}
+
 void st_source_note(struct st_config_source *src, const char *path, const char *text)
 {
     struct st_field_state *state = st_source_state(src, path);

@@ -63,6 +63,10 @@ const char *st_source_keep(struct st_config_source *src, const char *fmt, ...) _
 const char *st_source_keep_whole(struct st_config_source *src, const char *text);
 /** True if a value of the field was given that is neither "auto" nor rejected. */
 bool st_source_given(struct st_config_source *src, const char *path);
+/** True if it is "auto". */
+bool st_source_is_auto(struct st_config_source *src, const char *path);
+/** "WarmupDecayLR, WarmupCosineLR": the values of a choice whose bits are set, which are those that take an argument. */
+const char *st_source_takers(struct st_config_source *src, const char *choice_path, uint32_t bits);
 /** Record a remark about a key. */
 void st_source_note(struct st_config_source *src, const char *path, const char *text);
 /** The same, with a notice at each start, since results may differ from what the reader of the file expects. */
@@ -104,9 +108,10 @@ const char *st_object_check(struct st_config_source *src, const st_json *node);
 /** Store a checked object; without memory it stays empty.  @param at  [ST_CONFIG_JSON_MAX] */
 void st_object_store(char *at, const st_json *node);
 
-/* config_resolve.c: defaults and the rules between keys; config_resolve_train.c: those of batch, precision, optimizer and
- * scheduler. */
+/* config_resolve.c: defaults and the rules between keys; config_resolve_train.c: those of batch, precision and optimizer;
+ * config_resolve_rate.c: those of the learning rate. */
 
+void st_config_resolve_rate(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts);
 void st_config_resolve_train(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts);
 void st_config_resolve(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts);
 

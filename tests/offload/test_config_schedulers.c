@@ -169,6 +169,74 @@ static void a_rate_has_one_schedule(void **state)
     }
 }
 
+/* The command line's warm-up is that of the schedule that the file names. */
+static void a_warmup_of_the_command_line_is_the_schedules(void **state)
+{
+    static const char warmup[] = "scheduler.params.warmup_num_steps=7";
+    struct st_config c = load_good("{\"strata\": {\"lr_scheduler\": {\"type\": \"linear\", \"warmup_ratio\": 0.5}}}", warmup);
+
+    (void)state;
+    assert_int_equal(c.schedule.type, ST_LR_CONSTANT);
+    assert_int_equal(c.schedule.shape, ST_LR_SHAPE_LINEAR);
+    assert_int_equal(c.schedule.shape_warmup, 7);
+    assert_true(c.schedule.shape_warmup_ratio == 0);
+    c = load_good("{\"strata\": {\"lr_scheduler\": {\"type\": \"none\"}}}", warmup);
+    assert_int_equal(c.schedule.type, ST_LR_WARMUP);
+    assert_int_equal(c.schedule.warmup_steps, 7);
+    c = load_good("{\"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"warmup_num_steps\": 3}}}", warmup);
+    assert_int_equal(c.schedule.warmup_steps, 7);
+}
+
+/* A value that has no effect is told: at each start where the command line gave it, else by its row. */
+static void what_has_no_effect_is_told(void **state)
+{
+#define DECAY           "{\"scheduler\": {\"type\": \"WarmupDecayLR\"}, \"optimizer\": {\"params\": {\"lr\": 2e-3}}}"
+#define SHAPED(members) "{\"strata\": {\"lr_scheduler\": {" members "}}}"
+    static const struct {
+        const char *text, *override, *path, *reason; /* reason NULL: none */
+        enum st_config_verdict verdict;
+        bool announced;
+    } rows[] = {
+        {DECAY, "optimizer.params.lr=1e-5", "optimizer.params.lr", "scheduler.params.warmup_max_lr, 0.001", ST_VERDICT_HONOURED,
+         true},
+        {DECAY, NULL, "optimizer.params.lr", "scheduler.params.warmup_max_lr, 0.001", ST_VERDICT_HONOURED, false},
+        {DECAY, "optimizer.params.lr=1e-3", "optimizer.params.lr", NULL, ST_VERDICT_HONOURED, false},
+        {"{\"scheduler\": {\"type\": \"WarmupLR\"}}", "optimizer.params.lr=1e-5", "optimizer.params.lr", NULL,
+         ST_VERDICT_HONOURED, false},
+        {"{\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_max_lr\": 1}}}", "optimizer.params.lr=1e-5",
+         "optimizer.params.lr", "warmup_max_lr, 1,", ST_VERDICT_HONOURED, true},
+        {"{\"scheduler\": {\"type\": \"WarmupCosineLR\"}}", "optimizer.params.lr=1e-5", "optimizer.params.lr", NULL,
+         ST_VERDICT_HONOURED, false},
+        {CYCLE(""), "optimizer.params.lr=1e-5", "optimizer.params.lr", "cycle_max_lr", ST_VERDICT_HONOURED, true},
+        {"{\"scheduler\": {\"type\": \"LRRangeTest\"}}", "optimizer.params.lr=1e-5", "optimizer.params.lr",
+         "lr_range_test_min_lr", ST_VERDICT_HONOURED, true},
+        {SHAPED("\"warmup_steps\": 9"), NULL, "strata.lr_scheduler.warmup_steps", "names no schedule", ST_VERDICT_NOTICE, false},
+        {SHAPED("\"warmup_ratio\": 0.1"), NULL, "strata.lr_scheduler.warmup_ratio", "names no schedule", ST_VERDICT_NOTICE,
+         false},
+        {SHAPED("\"type\": \"constant\", \"warmup_steps\": 9"), NULL, "strata.lr_scheduler.warmup_steps", "constant_with_warmup",
+         ST_VERDICT_NOTICE, false},
+        {SHAPED("\"type\": \"linear\", \"warmup_steps\": 9"), NULL, "strata.lr_scheduler.warmup_steps", NULL, ST_VERDICT_HONOURED,
+         false},
+        {SHAPED("\"warmup_steps\": 0"), NULL, "strata.lr_scheduler.warmup_steps", NULL, ST_VERDICT_HONOURED, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct st_config_row *row;
+        struct st_config_source *source;
+        struct st_config c;
+
+        assert_int_equal(config_load(&c, &source, rows[i].text, rows[i].override), STRATA_OK);
+        row = find_row(source, rows[i].path);
+        assert_non_null(row);
+        if (row->verdict != rows[i].verdict || row->announced != rows[i].announced ||
+            (row->reason != NULL) != (rows[i].reason != NULL) ||
+            (rows[i].reason != NULL && strstr(row->reason, rows[i].reason) == NULL))
+            fail_msg("row %zu: %s", i, row->reason != NULL ? row->reason : "no reason");
+        st_config_source_free(source);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,6 +247,8 @@ int main(void)
         cmocka_unit_test(without_a_scheduler_nothing_is_left),
         cmocka_unit_test(steps_that_are_told_later_are_the_same),
         cmocka_unit_test(momentum_must_stay_below_one),
+        cmocka_unit_test(a_warmup_of_the_command_line_is_the_schedules),
+        cmocka_unit_test(what_has_no_effect_is_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
