@@ -85,6 +85,7 @@ static void verdicts(void **state)
         {Z("\"offload_optimizer\": {\"ratio\": 0.5}"), "zero_optimization.offload_optimizer.ratio", ST_VERDICT_HONOURED, NULL},
         {Z("\"cpu_offload\": true"), "zero_optimization.cpu_offload", ST_VERDICT_HONOURED, "deprecated"},
         {"{\"aio\": {\"thread_count\": 1}}", "aio.thread_count", ST_VERDICT_NOTICE, "old name"},
+        {"{\"aio\": {\"block_size\": 5000}}", "aio.block_size", ST_VERDICT_REJECTED, "5000 is not a multiple of 4096"},
         {"{\"aio\": {\"use_gds\": true}}", "aio.use_gds", ST_VERDICT_NOTICE, "GPUDirect"},
         {"{\"comet\": {\"api_key\": \"k\"}}", "comet.api_key", ST_VERDICT_NOTICE, "--metrics"},
         {"{\"low_cpu_mem_usage\": false}", "low_cpu_mem_usage", ST_VERDICT_NOTICE, "trainer"},
