@@ -277,6 +277,7 @@ static const char *const instead[][2] = {
     {"val-size", "eval-data"},
     {"eval-dataset", "eval-data"},
     {"eval-dataset", "data"},
+    {"adapter", "lora"},
     {"cutoff-len", "seq-len"},
     {"data", "dataset"},
     {"dataset", "data"},

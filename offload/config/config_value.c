@@ -164,7 +164,7 @@ static void list_choices(char *buf, size_t bytes, const struct st_choice *choice
 static const char *check_choice(struct st_config_source *src, const struct st_field *field, const st_json *node)
 {
     const char *nearest;
-    char list[128], shown[SHOW_BYTES];
+    char list[256], shown[SHOW_BYTES];
 
     list_choices(list, sizeof(list), field->choices);
     st_value_show(shown, sizeof(shown), node);

@@ -52,7 +52,8 @@ static const struct st_field argument_rows[] = {
     {.path = "lr", .type = ST_FIELD_REAL, .fallback = "6e-5", .to = "optimizer.params.lr", .min = 0, .max = 1e3, .help = "learning rate"},
     {.path = "optim", .type = ST_FIELD_CHOICE, .choices = optim_choices, .fallback = "\"AdamW\"", .reason = "this version has AdamW",
      .help = "AdamW, as XTuner sets it: betas 0.9 and 0.95, weight decay 0.01"},
-    {.path = "scheduler_type", .type = ST_FIELD_CHOICE, .choices = scheduler_choices, .fallback = "\"cosine\"", .help = "strata.lr_scheduler.type"},
+    {.path = "scheduler_type", .type = ST_FIELD_CHOICE, .choices = scheduler_choices, .fallback = "\"cosine\"",
+     .help = "strata.lr_scheduler.type; constant is constant_with_warmup, as there"},
     {.path = "lr_min", .type = ST_FIELD_REAL, .min = 0, .max = 1e3, .help = "0: cosine and linear end at 0 here"},
     {.path = "warmup_ratio", .type = ST_FIELD_REAL, .fallback = "0.03", .min = 0, .max = 1, .to = "strata.lr_scheduler.warmup_ratio", .help = "warm-up as a part of the run"},
     ST_RECIPE_NOTICE("loss_config", NULL, ANY, "the head is always computed slice by slice"),
@@ -75,6 +76,8 @@ static const struct st_section sections[] = {
 static void resolve(struct strata_recipe *r)
 {
     const char *dataset = st_recipe_text(r, "dataset");
+    const char *schedule = st_recipe_text(r, "scheduler_type");
+    const bool constant = strcmp(schedule, "constant") == 0;
     const bool ends = st_recipe_given(r, "lr_min") && st_recipe_number(r, "lr_min") == 0;
 
     if (st_path_ends(dataset, ".py"))
@@ -97,8 +100,9 @@ static void resolve(struct strata_recipe *r)
     st_recipe_put(r, "optim", "optimizer.params.weight_decay", "0.01");
     st_recipe_put(r, "optim", "gradient_clipping", "1.0");
     st_recipe_put(r, "optim", "bf16.enabled", "true");
-    st_recipe_put(r, "scheduler_type", "strata.lr_scheduler.type", "\"%s\"", st_recipe_text(r, "scheduler_type"));
-    if (!ends && strcmp(st_recipe_text(r, "scheduler_type"), "constant") != 0)
+    if (schedule[0] != '\0') /* else it is refused; each schedule there begins with the warm-up */
+        st_recipe_put(r, "scheduler_type", "strata.lr_scheduler.type", "\"%s%s\"", schedule, constant ? "_with_warmup" : "");
+    if (!ends && !constant)
         st_recipe_announce(r, "scheduler_type", "the rate ends at 0 here, and at lr_min (1e-6 where it is left out) there");
 }
 

@@ -211,7 +211,7 @@ static void the_other_trainers_keys(void **state)
         {"", "optimizer.params.lr", "6e-05"},
         {"", "optimizer.params.betas", "[0.9,0.95]"},
         {"global_batch_size: 64", "train_batch_size", "64"},
-        {"scheduler_type: constant", "strata.lr_scheduler.type", "\"constant\""},
+        {"scheduler_type: constant", "strata.lr_scheduler.type", "\"constant_with_warmup\""},
         {"", "--out", "work_dir"},
     };
     static const struct row accelerate[] = {
@@ -311,6 +311,7 @@ static void problems_name_line_and_key(void **state)
         {"quantization_bit: 4\nquantization_type: fp4", "fp4: nf4 is the one format"},
         {"quantization_method: hqq", "hqq: weights are quantised at load"},
         {"lr_scheduler_type: polynomial", "polynomial: strata.lr_scheduler has linear"},
+        {"optim: adam", "sgd, adagrad, lion_32bit, paged_lion_32bit, not \"adam\""},
         {"optim: adafactor", "adafactor: this version has AdamW"},
         {"bf16: true\nfp16: true", "r.yaml:5: fp16: bf16 is true, too"},
         {"pure_bf16: true\nfp16: true", "r.yaml:5: fp16: bf16 is true, too"},
