@@ -216,8 +216,24 @@ static void check_lr(struct st_config_source *src, const struct st_config *confi
         st_source_note(src, OPTIMIZER "lr", reason);
 }
 
+/* A recipe's schedule goes where the command line names one of DeepSpeed's. */
+static void leave_shape(struct st_config_source *src, struct st_config *config)
+{
+    static const char *const keys[] = {SHAPE "type", SHAPE "warmup_steps", SHAPE "warmup_ratio"};
+
+    if (!st_source_given(src, "scheduler.type") || st_source_state(src, "scheduler.type")->origin != ST_ORIGIN_COMMAND_LINE ||
+        !st_source_state(src, SHAPE "type")->by_recipe)
+        return;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        *st_source_state(src, keys[i]) = (struct st_field_state){0};
+    config->schedule.shape = ST_LR_SHAPE_NONE;
+    config->schedule.shape_warmup = 0;
+    config->schedule.shape_warmup_ratio = 0;
+}
+
 void st_config_resolve_rate(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
 {
+    leave_shape(src, config);
     take_warmup(src, config);
     clear_arguments(src, config);
     if (st_field_applies(st_field_known(SCHEDULER "warmup_max_lr"), config) && !st_source_given(src, SCHEDULER "warmup_max_lr"))

@@ -265,7 +265,15 @@ static void resolve_clipping(struct st_config_source *src)
 
 /* --- optimizer --- */
 
-/* Like clear_arguments below: arguments of other optimizers are errors, and 0. */
+/* Whether an argument is of a recipe's optimizer, in whose place DeepSpeed's file or the command line names another. */
+static bool is_left_behind(struct st_config_source *src, const struct st_config *config, const struct st_field *field)
+{
+    if (!src->fields[st_field_index(field)].by_recipe || st_source_state(src, "optimizer.type")->by_recipe)
+        return false;
+    return !st_field_applies(field, config) || config->optimizer.type == STRATA_ADAGRAD; /* whose eps is another one */
+}
+
+/* Arguments of other optimizers are errors, and 0, as those of other schedulers are. */
 static void clear_params(struct st_config_source *src, struct st_config *config)
 {
     const char *type = st_choice_text(st_field_known("optimizer.type")->choices, (int)config->optimizer.type);
@@ -274,6 +282,8 @@ static void clear_params(struct st_config_source *src, struct st_config *config)
     if (st_source_state(src, "optimizer.type")->verdict == ST_VERDICT_REJECTED)
         return; /* it is unknown which arguments are right */
     for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++) {
+        if (f->optimizers != 0 && is_left_behind(src, config, f))
+            src->fields[i] = (struct st_field_state){0};
         if (f->optimizers == 0 || st_field_applies(f, config))
             continue;
         st_value_clear(config, f);

@@ -60,11 +60,15 @@ static void the_line_stands_in_its_place(void **state)
         {FULL "train_on_prompt: true\n", "--mask-history"},
         {LLAMA_FACTORY "finetuning_type: lora\n", "--adapter {w}/adapter"},
         {LLAMA_FACTORY "finetuning_type: lora\nadapter_name_or_path: adapter\n", "--lora {w}/lora.json"},
+        {FULL "deepspeed: ds.json\n", "--micro-batch 1"},
+        {FULL, "--set optimizer.type=Lion"},
+        {FULL "lr_scheduler_type: cosine\nwarmup_ratio: 0.5\n", "--set scheduler.type=WarmupLR"},
         {FULL "lr_scheduler_type: cosine\nwarmup_ratio: 0.5\n", "--warmup-steps 1"},
     };
     const struct workplace *w = *state;
     struct program p;
 
+    put(w, "ds.json", "{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": \"auto\"}}}");
     put(w, "lora.json", "{\"r\": 2, \"target_modules\": [\"q_proj\"]}");
     put(w, "r.yaml", LLAMA_FACTORY "finetuning_type: lora\nlora_rank: 2\nlora_target: q_proj\n");
     workplace_run_ok(w, &p, TRAIN "--out {w}/adapter");

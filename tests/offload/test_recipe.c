@@ -449,7 +449,9 @@ static void auto_is_filled_and_the_rest_must_agree(void **state)
                           "{\"optimizer\": {\"type\": \"Lion\", \"params\": {\"lr\": \"auto\", \"weight_decay\": \"auto\", "
                           "\"betas\": \"auto\"}}, "
                           "\"scheduler\": {\"type\": \"WarmupLR\", \"params\": {\"warmup_num_steps\": 5}}}"),
-                     STRATA_E_CONFIG); /* Lion has no eps */
+                     STRATA_OK);
+    assert_int_equal(c.optimizer.type, STRATA_LION);
+    assert_true(c.optimizer.beta2 == 0.999 && c.optimizer.eps == 0); /* which it does not have */
     st_config_source_free(source);
     assert_int_equal(load(&c, &source, lf,
                           "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\"}}, "
