@@ -51,6 +51,21 @@ static void print_text(const struct strata_config *config)
     st_wrap_close(file, stdout);
 }
 
+/* A word as a shell takes it for one. */
+static void print_word(FILE *file, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
+
+    if (word[strspn(word, plain)] == '\0') {
+        st_print(file, " %s", word);
+        return;
+    }
+    st_print(file, " '");
+    for (const char *end; (end = strchr(word, '\'')) != NULL; word = end + 1)
+        st_print(file, "%.*s'\\''", (int)(end - word), word);
+    st_print(file, "%s'", word);
+}
+
 /* What a trainer's file says beside the configuration, as a command line. */
 static void print_options(const struct strata_recipe *recipe)
 {
@@ -58,11 +73,17 @@ static void print_options(const struct strata_recipe *recipe)
     FILE *const file = st_wrap_open(stdout);
 
     st_print(file, "\noptions of strata train:");
-    for (uint32_t i = 0; strata_recipe_option(recipe, i, &name, &value); i++)
-        if (value == NULL || value[0] != '\0')
-            st_print(file, " --%s%s%s", name, value != NULL ? " " : "", value != NULL ? value : "");
-    if (strata_recipe_deepspeed(recipe) != NULL)
-        st_print(file, " --config %s", strata_recipe_deepspeed(recipe));
+    for (uint32_t i = 0; strata_recipe_option(recipe, i, &name, &value); i++) {
+        if (value != NULL && value[0] == '\0')
+            continue;
+        st_print(file, " --%s", name);
+        if (value != NULL)
+            print_word(file, value);
+    }
+    if (strata_recipe_deepspeed(recipe) != NULL) {
+        st_print(file, " --config");
+        print_word(file, strata_recipe_deepspeed(recipe));
+    }
     st_print(file, "\n");
     st_wrap_close(file, stdout);
 }
