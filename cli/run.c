@@ -55,9 +55,14 @@ strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, 
 
 strata_status cli_run_configure_again(struct cli_run *r, uint32_t train_batch, uint32_t leaves)
 {
+    const enum st_log_level before = st_log_lowest(ST_LOG_WARN); /* its notices are told */
+    strata_status st;
+
     strata_config_close(r->config);
     r->config = NULL;
-    return configure(r, train_batch, leaves);
+    st = configure(r, train_batch, leaves);
+    (void)st_log_lowest(before);
+    return st;
 }
 
 static enum strata_use use_of(enum cli_command command)

@@ -29,6 +29,14 @@ void st_log_configure(st_log_fn *sink, void *ctx, enum st_log_level lowest)
     log_lowest = lowest;
 }
 
+enum st_log_level st_log_lowest(enum st_log_level lowest)
+{
+    const enum st_log_level before = log_lowest;
+
+    log_lowest = lowest;
+    return before;
+}
+
 void st_log(enum st_log_level level, const char *fmt, ...)
 {
     char text[LOG_LINE_BYTES], line[LOG_LINE_BYTES];

@@ -273,12 +273,39 @@ static void another_models_tensor_is_named(void **state)
     workplace_remove(w, "a");
 }
 
+/* The configuration is read again for what the checkpoint says of it; its notices have been told by then. */
+static void notices_of_the_configuration_are_told_once(void **state)
+{
+    static const char text[] = "{\"bf16\": {\"enabled\": true}, \"wall_clock_breakdown\": true}";
+    static const char *const notices[] = {"gradient_clipping: left out of the file", "wall_clock_breakdown"};
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_write(w, "c.json", text, strlen(text));
+    workplace_run_ok(w, &p, NANO DATA "--max-steps 1 --config {w}/c.json --save {w}/a");
+    program_free(&p);
+    workplace_run_ok(w, &p, NANO DATA "--max-steps 2 --config {w}/c.json --save {w}/a --resume auto");
+    for (size_t i = 0; i < COUNT(notices); i++) {
+        const char *first = strstr(p.err, notices[i]);
+
+        assert_non_null(first);
+        assert_null(strstr(first + 1, notices[i]));
+    }
+    program_free(&p);
+    workplace_remove(w, "a");
+    workplace_remove(w, "c.json");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_loss_scaling_holds),          cmocka_unit_test(overflows_are_told_once),
-        cmocka_unit_test(changed_texts_are_refused_by_name), cmocka_unit_test(a_text_of_bytes_is_one_data),
-        cmocka_unit_test(another_models_tensor_is_named),    cmocka_unit_test(changes_are_allowed_noticed_or_refused),
+        cmocka_unit_test(other_loss_scaling_holds),
+        cmocka_unit_test(overflows_are_told_once),
+        cmocka_unit_test(changed_texts_are_refused_by_name),
+        cmocka_unit_test(a_text_of_bytes_is_one_data),
+        cmocka_unit_test(another_models_tensor_is_named),
+        cmocka_unit_test(changes_are_allowed_noticed_or_refused),
+        cmocka_unit_test(notices_of_the_configuration_are_told_once),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
