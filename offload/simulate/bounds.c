@@ -96,8 +96,15 @@ static const struct {
 #undef SLOTS
 };
 
-/* Bytes of a window that slots hold over.  State that a gated program reads ahead is already counted in backward; forward's other
- * state reads wait for its updates. */
+/* State that a gated program reads beside backward, for the next step's updates: it fills slots that forward's have left.  Where
+ * all micro-batches go together it is written before the first op of backward. */
+static bool reads_ahead(const struct st_program *program, const struct st_op *op)
+{
+    return op->kind == ST_OP_READ_STATE && program->update == ST_UPDATE_GATED && (op->phases & ST_PHASE_EPILOGUE) == 0;
+}
+
+/* Bytes of a window that slots hold over.  State that a gated program reads ahead is counted in backward; forward's other state
+ * reads wait for its updates. */
 static struct st_traffic held_over(const struct st_program *program, const uint64_t largest[ST_OP_KIND_COUNT], enum window w)
 {
     struct st_traffic bytes = {0};
@@ -132,7 +139,7 @@ static void fill_windows(const struct st_program *program, const struct st_machi
         if (i == backward)
             now = BACKWARD;
         if ((op->phases & ST_PHASE_BODY) != 0)
-            add_op(&windows[now], program, m, op);
+            add_op(&windows[reads_ahead(program, op) ? BACKWARD : now], program, m, op);
         if (op->kind == ST_OP_END)
             now = TAIL;
     }

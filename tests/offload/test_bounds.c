@@ -319,6 +319,44 @@ static void a_disk_takes_the_shorter_way(void **state)
     st_workload_fini(&w);
 }
 
+/* What is read ahead for the next step's updates is read beside backward, though all of it stands before backward's first op: so
+ * a drive that reads all the time is all that a step waits for. */
+static void state_read_ahead_passes_beside_backward(void **state)
+{
+    const struct st_machine wide = wide_machine();
+    const struct st_policy policy = {.param_tier = STRATA_TIER_HOST,
+                                     .optimizer_tier = STRATA_TIER_NVME,
+                                     .activation_tier = STRATA_TIER_DEVICE,
+                                     .accumulation = ST_ACCUMULATE_VERTICAL,
+                                     .update = ST_UPDATE_GATED,
+                                     .chunk_elems = 16384};
+    struct st_machine m = wide;
+    struct st_workload w;
+    struct st_plan *plan;
+    struct st_simulation sim;
+    struct st_bounds b;
+    struct st_traffic moved;
+    uint32_t ahead = 0;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    plan = plan_try(&w, &wide, &policy, "ahead");
+    for (uint32_t i = 0; i < st_program_backward(&plan->program); i++)
+        ahead += plan->program.ops[i].kind == ST_OP_READ_STATE && (plan->program.ops[i].phases & ST_PHASE_PROLOGUE) != 0;
+    assert_true(ahead > 1);
+    moved = st_program_traffic(&plan->program, ST_PHASE_BODY);
+    st_bounds_make(&b, &plan->program, &m);
+    m.rates.read = (double)moved.read / (1.5 * (b.compute_forward + b.compute_backward));
+    m.rates.write = m.rates.mixed = 1e18;
+    st_bounds_make(&b, &plan->program, &m);
+    assert_int_equal(st_simulate(&sim, &plan->program, &m), STRATA_OK);
+    assert_near(b.hardware, 1.5 * (b.compute_forward + b.compute_backward));
+    assert_true(b.schedule >= b.hardware && sim.seconds >= b.schedule * (1 - 1e-9));
+    assert_string_equal(b.bound_by, "nvme");
+    st_plan_destroy(plan);
+    st_workload_fini(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +368,7 @@ int main(void)
         cmocka_unit_test(adding_leaves_costs_three_passes),
         cmocka_unit_test(a_devices_own_passes_cost_their_bytes),
         cmocka_unit_test(a_disk_takes_the_shorter_way),
+        cmocka_unit_test(state_read_ahead_passes_beside_backward),
     };
 
     return cmocka_run_group_tests_name("bounds", tests, NULL, NULL);
