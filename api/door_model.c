@@ -114,12 +114,14 @@ static strata_status take_stored_dtype(struct strata_model *m, const struct stra
 
 uint32_t st_handle_workers(const struct strata_model *m)
 {
-    const bool foreign = m->config.threads == 0 && st_handle_only_plans(m) && m->file.capacity.workers != 0;
-    const uint32_t all = foreign ? m->file.capacity.workers : st_machine_workers(m->topology, m->device, m->config.threads);
+    const bool foreign = st_handle_only_plans(m) && m->file.capacity.workers != 0;
+    const uint32_t all = foreign ? m->file.capacity.workers : st_machine_workers(m->topology, m->device, 0);
     const uint32_t share = m->planned.ranks > 1 ? m->planned.local_ranks : 1;
 
     if (m->threads != 0)
         return m->threads;
+    if (m->config.threads != 0)
+        return m->config.threads; /* of each rank */
     return all > share ? all / share : 1;
 }
 

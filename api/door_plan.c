@@ -30,7 +30,8 @@ static void take_capacities(struct strata_plan *p)
         capacity[STRATA_TIER_HOST] = from[STRATA_TIER_HOST];
     if (from[STRATA_TIER_NVME] != 0)
         capacity[STRATA_TIER_NVME] = from[STRATA_TIER_NVME];
-    p->machine.capacity.workers = st_handle_workers(p->model);
+    if (p->model->config.threads == 0 && file->capacity.workers != 0)
+        p->machine.capacity.workers = file->capacity.workers;
     p->machine.capacity.device_is_host = file->capacity.device_is_host;
     if (file->name[0] != '\0')
         memcpy(p->machine.name, file->name, sizeof(p->machine.name));
@@ -133,6 +134,22 @@ static void note_network(const struct strata_plan *p)
                "time (machine file: link_nodes)");
 }
 
+void st_handle_share(struct st_machine *node, const struct strata_model *m, uint32_t ranks)
+{
+    const bool here = !st_handle_only_plans(m) || m->file.capacity.bytes[STRATA_TIER_HOST] == 0;
+    uint64_t *capacity = node->capacity.bytes;
+
+    st_machine_share(node, ranks);
+    if (m->config.threads != 0)
+        node->capacity.workers = m->config.threads;
+    if (m->config.device_memory != ST_AUTO_BYTES)
+        capacity[STRATA_TIER_DEVICE] = m->config.device_memory;
+    if (m->config.host_memory == ST_AUTO_BYTES && here)
+        capacity[STRATA_TIER_HOST] =
+            st_machine_host_budget(st_machine_available(m->topology) / ranks,
+                                   node->capacity.device_is_host ? capacity[STRATA_TIER_DEVICE] : ST_MACHINE_GPU_BYTES);
+}
+
 /* What the machine has is for all its ranks: this one takes its part.  Of ranks that are there capacities are divided already,
  * and so are rates that all of them have measured at the same time. */
 static void share_node(struct strata_plan *p)
@@ -144,11 +161,10 @@ static void share_node(struct strata_plan *p)
         p->machine.rates.node_ranks = world.local_ranks;
     p->node = p->machine;
     if (world.ranks > 1 && planned)
-        st_machine_share(&p->machine, world.local_ranks);
+        st_handle_share(&p->machine, p->model, world.local_ranks);
     else if (world.ranks > 1 && p->model->machine != NULL)
         st_rates_share(&p->machine.rates, p->machine.capacity.device_is_host, world.local_ranks);
-    if (planned)
-        p->machine.capacity.workers = st_handle_workers(p->model);
+    p->machine.capacity.workers = st_handle_workers(p->model);
     if (spans_nodes(p))
         note_network(p);
 }

@@ -217,6 +217,9 @@ strata_status st_handle_machine(struct st_machine *out, bool *rates_known, struc
  *  E_INTERNAL: it is unsound. */
 strata_status st_handle_adopt(struct strata_plan **out, struct strata_model *model, struct st_plan **plan,
                               const struct st_machine *machine, bool rates_known, bool judged);
+/** Turn what a node has into what a run's ranks there have: an equal part each, but what `--device-memory` and `--threads` give
+ * is each one's own, and an automatic budget of this machine is what a rank here would take of its part. */
+void st_handle_share(struct st_machine *node, const struct strata_model *m, uint32_t ranks);
 /** Number of worker threads, for each of which the device has scratch, on the machine that the model is planned for. */
 uint32_t st_handle_workers(const struct strata_model *m);
 

@@ -45,7 +45,7 @@ static void plan_row(struct row *out, const struct strata_plan *of, uint32_t ran
 
     *out = (struct row){.ranks = ranks, .here = st_node_ranks(&m.rates, ranks), .tokens = (double)NAN, .efficiency = (double)NAN};
     out->nodes = (ranks + out->here - 1) / out->here;
-    st_machine_share(&m, out->here);
+    st_handle_share(&m, of->model, out->here);
     st_handle_policy(&policy, of->model);
     policy.ranks = ranks;
     policy.rank = 0;

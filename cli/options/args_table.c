@@ -169,7 +169,8 @@ static const struct cli_option options[] = {
     {{"measure"}, CLI_CMD_PLAN | CLI_CMD_INFO, VALUE_FLAG, AT(measure), NULL, 0, 0, NULL,
      "measure this machine's rates (about two seconds)"},
     {{"ranks"}, CLI_CMD_PLAN, VALUE_COUNT, AT(ranks), NULL, 1, 1024, "N",
-     "plan for one of N ranks, whose machines are as --machine or this one; budgets, drives and workers are a machine's"},
+     "plan for one of N ranks, whose machines are as --machine or this one; host memory, drives and cores are a machine's, --device-memory and "
+     "--threads each rank's"},
     {{"nodes"}, CLI_CMD_PLAN, VALUE_COUNT, AT(nodes), NULL, 1, 1024, "N",
      "with --ranks: machines that they are on; default: by the machine file's ranks_per_node, without it one"},
     {{"scale"}, CLI_CMD_PLAN, VALUE_FLAG, AT(scale), NULL, 0, 0, NULL,

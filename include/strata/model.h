@@ -75,8 +75,9 @@ struct strata_model_opts {
      * was opened for as many.  NULL: one rank. */
     struct strata_comm *comm;
     /** PLAN: ranks of the run that is planned, 1024 at most, for which the configuration was opened, and machines that they are
-     *  on, with equally many on each.  Budgets, drives, workers and the rates of a machine file are those of one machine, which
-     *  its ranks share.  0: one rank; as many nodes as the machine file's ranks_per_node makes of them, without it one. */
+     *  on, with equally many on each.  The host's budget, drives, cores and the rates of a machine file are those of one machine,
+     *  which its ranks share; strata.device_memory and strata.threads are each rank's, as in a run.  0: one rank; as many nodes
+     * as the machine file's ranks_per_node makes of them, without it one. */
     uint32_t ranks, nodes;
     /** A directory with adapter_config.json and adapter_model.safetensors, as PEFT or strata writes it: the model has this
      * adapter, and TRAIN goes on from it.  The configuration has no "strata.lora" then.  NULL: none, or as "strata.lora" says,

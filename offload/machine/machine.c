@@ -70,6 +70,13 @@ uint64_t st_machine_host_budget(uint64_t available, uint64_t beside)
     return have > taken ? have - taken : 0;
 }
 
+uint64_t st_machine_available(const struct st_topology *topology)
+{
+    const uint64_t limit = st_topology_memory_limit(topology), free_bytes = st_topology_memory_available(topology);
+
+    return limit < free_bytes ? limit : free_bytes;
+}
+
 uint32_t st_machine_workers(const struct st_topology *topology, const char *device, uint32_t threads)
 {
     const struct st_device_ops *ops = device != NULL ? st_device_find(device) : NULL;
@@ -88,8 +95,7 @@ strata_status st_machine_here(struct st_machine *out, const struct st_machine_op
     const char *device = opts->device != NULL ? opts->device : "cpu";
     const struct st_device_ops *ops = st_device_find(device);
     const bool is_host = ops == NULL || ops->memory == NULL;
-    const uint64_t limit = st_topology_memory_limit(topo), free_bytes = st_topology_memory_available(topo);
-    const uint64_t available = limit < free_bytes ? limit : free_bytes;
+    const uint64_t available = st_machine_available(topo);
     struct st_device_memory gpu = {0};
     struct st_machine m = {.capacity.device_is_host = is_host};
     uint64_t *capacity = m.capacity.bytes;

@@ -40,6 +40,9 @@ struct st_machine_opts {
  *  2 or 3 none, since there a worker more is worth more (an update of two workers on two cores is 4 to 5 % faster). */
 uint32_t st_machine_workers(const struct st_topology *topology, const char *device, uint32_t threads);
 
+/** Memory of which automatic budgets are parts: the smaller of the limit and what is free. */
+uint64_t st_machine_available(const struct st_topology *topology);
+
 /** The host's automatic budget: 80 % of what is available, less the fixed part and what the device takes beside it. */
 uint64_t st_machine_host_budget(uint64_t available, uint64_t beside);
 

@@ -437,6 +437,30 @@ struct version2 {
     uint32_t a, b, c, d;
 };
 
+/* Of ranks that are not there one has what it would take if it were: of this machine's memory its part, less what is its own. */
+static void a_planned_rank_has_what_one_here_takes(void **state)
+{
+    const uint64_t device = UINT64_C(1) << 27;
+    struct strata_config_opts config = STRATA_CONFIG_OPTS_INIT;
+    struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
+    struct run r = {.use = STRATA_USE_PLAN};
+
+    (void)state;
+    config.text = "{\"bf16\": {\"enabled\": true}, \"strata\": {\"device_memory\": 134217728, \"threads\": 3}}";
+    config.ranks = opts.ranks = 2;
+    opts.model = "nano";
+    opts.use = STRATA_USE_PLAN;
+    opts.seq_len = RUN_SEQ;
+    assert_ok(strata_config_open(&r.config, &config));
+    assert_ok(strata_model_open(&r.model, r.config, &opts));
+    assert_ok(strata_plan_make(&r.plan, r.model));
+    assert_true(r.plan->machine.capacity.bytes[STRATA_TIER_DEVICE] == device);
+    assert_true(r.plan->machine.capacity.bytes[STRATA_TIER_HOST] ==
+                st_machine_host_budget(st_machine_available(r.model->topology) / 2, device));
+    assert_int_equal(r.plan->machine.capacity.workers, 3);
+    run_close(&r);
+}
+
 static void options_of_other_versions(void **state)
 {
     const struct version1 older = {.size = sizeof(older), .a = 1, .b = 2};
@@ -547,6 +571,7 @@ int main(void)
         cmocka_unit_test(a_use_allows_what_it_is_for),
         cmocka_unit_test(a_plan_says_what_it_needs_and_lacks),
         cmocka_unit_test(a_plan_for_more_memory_than_there_is_does_not_fit),
+        cmocka_unit_test(a_planned_rank_has_what_one_here_takes),
         cmocka_unit_test(options_of_other_versions),
         cmocka_unit_test(results_of_other_versions),
         cmocka_unit_test(a_refused_step_says_nothing),

@@ -1,7 +1,8 @@
 /* tests/cli/test_plan_agrees.c - what a plan says of a run is what the run does: one that goes on from a checkpoint, one that
- * saves, one of a machine of which a rate is not known. */
+ * saves, one of several ranks, one of a machine of which a rate is not known. */
 #include "core/json/json.h"
 #include "tests/cli/program.h"
+#include "tests/cli/ranks.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/json_member.h"
 
@@ -95,6 +96,41 @@ static void a_run_that_goes_on_is_planned_as_it_runs(void **state)
     text = text_of(w, "plan " RUN "--max-steps 9 --save {w}/saved");
     assert_non_null(strstr(text, "a step is 1 x 1 sequences of 32 tokens"));
     free(text);
+}
+
+/* The budget of its device and its workers are a rank's own, on the host's cores, too, whose memory and drives they divide. */
+static void a_rank_is_planned_as_it_runs(void **state)
+{
+    static const char *const tiers[] = {"device", "host", "nvme"}, *const figures[] = {"capacity", "needed", "minimum"};
+    static const char options[] = "--model nano --seq-len 32 --machine {w}/machine.json --device-memory 8M --host-memory 24M "
+                                  "--threads 3 --nvme {w}/nvme --json --set zero_optimization.stage=3 "
+                                  "--set zero_optimization.offload_optimizer.device=cpu --set strata.io_method=fake ";
+    const struct workplace *w = *state;
+    char command[1024];
+    struct ranks r;
+    st_json *plan, *run;
+    const st_json *ran;
+
+    snprintf(command, sizeof(command), "plan --ranks 2 %s", options);
+    plan = json_of(w, command);
+    snprintf(command, sizeof(command), "train --data {w}/good.bin --max-steps 1 --quiet %s", options);
+    ranks_run_ok(w, &r, 2, command);
+    r.programs[0].out[strcspn(r.programs[0].out, "\n")] = '\0';
+    assert_int_equal(st_json_parse(&run, r.programs[0].out, strlen(r.programs[0].out), "line"), STRATA_OK);
+    ran = st_json_get(st_json_get(run, "run"), "plan");
+    assert_non_null(ran);
+    assert_true(json_number(st_json_get(st_json_get(plan, "tiers"), "device"), "capacity") == 8 << 20);
+    for (size_t i = 0; i < 9; i++) {
+        const double planned = json_number(st_json_get(st_json_get(plan, "tiers"), tiers[i / 3]), figures[i % 3]),
+                     taken = json_number(st_json_get(st_json_get(ran, "tiers"), tiers[i / 3]), figures[i % 3]);
+
+        if (planned != taken)
+            fail_msg("%s %s: %.0f planned, %.0f taken", tiers[i / 3], figures[i % 3], planned, taken);
+    }
+    assert_true(json_number(plan, "fixed_bytes") == json_number(ran, "fixed_bytes"));
+    st_json_free(plan);
+    st_json_free(run);
+    ranks_free(&r);
 }
 
 /* The line at its end tells of this program's steps and of the run's apart. */
@@ -223,6 +259,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_that_goes_on_is_planned_as_it_runs),
+        cmocka_unit_test(a_rank_is_planned_as_it_runs),
         cmocka_unit_test(the_end_of_a_resumed_run_counts_its_own_tokens),
         cmocka_unit_test(no_more_is_written_a_day_than_the_drive_can),
         cmocka_unit_test(a_missing_rate_is_no_bound),

@@ -20,6 +20,8 @@
     "plan --model gpt2 --seq-len 128 --json " NODE                                                                               \
     "--set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=cpu --set strata.cache=0 "
 
+#define HOST "plan --model gpt2 --seq-len 128 --machine {w}/host.json --ranks 4 --scale --json "
+
 static st_json *plan(const struct workplace *w, struct program *p, const char *command)
 {
     st_json *root;
@@ -62,6 +64,27 @@ static void a_rank_has_its_part_of_a_node(void **state)
         st_json_free(root);
         program_free(&p);
     }
+}
+
+/* A device that is the host is a node's, too; but what a rank is given by name it has, in the table's rows as in the plan. */
+static void what_a_rank_is_given_is_not_divided(void **state)
+{
+    static const char host[] = "{\"device_bytes\":8589934592,\"host_bytes\":17179869184,\"workers\":8,\"device_is_host\":true}";
+    const struct workplace *w = *state;
+    struct program p;
+    st_json *root;
+
+    workplace_write(w, "host.json", host, strlen(host));
+    root = plan(w, &p, HOST);
+    assert_true(capacity(root, "device") == 2147483648.0 && capacity(root, "host") == 4294967296.0);
+    st_json_free(root);
+    program_free(&p);
+    root = plan(w, &p, HOST "--device-memory 3GiB --threads 8");
+    assert_true(capacity(root, "device") == 3221225472.0 && capacity(root, "host") == 4294967296.0);
+    for (const st_json *row = st_json_first(st_json_get(root, "scale")); row != NULL; row = st_json_next(row))
+        assert_true(st_json_bool(st_json_get(row, "fits")) && json_number(row, "device_bytes") <= 3221225472.0);
+    st_json_free(root);
+    program_free(&p);
 }
 
 /* What comes to a rank, beside ZeRO: of P = 124,439,808 parameters in bf16 and 4 micro-batches on 2 ranks 2 P, 5 P and 12 P. */
@@ -244,6 +267,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exchanges_are_beside_those_of_zero),
         cmocka_unit_test(a_rank_has_its_part_of_a_node),
+        cmocka_unit_test(what_a_rank_is_given_is_not_divided),
         cmocka_unit_test(the_table_has_the_plan),
         cmocka_unit_test(what_drives_of_a_node_hold_is_of_all_its_ranks),
         cmocka_unit_test(tokens_of_all_ranks_are_counted),
