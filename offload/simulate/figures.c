@@ -33,7 +33,7 @@ static uint64_t parameter_bytes(const struct st_program *program, const struct s
         if (!(weights || grads) || (op->phases & ST_PHASE_BODY) == 0)
             continue;
         padded += op->bytes;
-        plain += weights_of(&program->workload.pages[op->page], op->kind != ST_OP_READ_WEIGHT);
+        plain += weights_of(&program->shards[op->page], op->kind != ST_OP_READ_WEIGHT);
     }
     return body->read + body->write - (padded - plain);
 }

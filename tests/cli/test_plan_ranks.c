@@ -87,6 +87,35 @@ static void what_a_rank_is_given_is_not_divided(void **state)
     program_free(&p);
 }
 
+/* What a drive's blocks add is left out of a rank's part, which is as many bytes per parameter for each number of ranks. */
+static void bytes_without_padding_are_a_ranks_own(void **state)
+{
+    const struct workplace *w = *state;
+    double of_one = 0;
+
+    for (uint32_t ranks = 1; ranks <= 4; ranks *= 2) {
+        char command[512];
+        struct program p;
+        st_json *root;
+        const st_json *traffic;
+        double bytes;
+
+        snprintf(command, sizeof(command),
+                 PLAN "--ranks %u --nvme /drives --set zero_optimization.offload_optimizer.device=nvme "
+                      "--set zero_optimization.offload_param.device=nvme",
+                 ranks);
+        root = plan(w, &p, command);
+        traffic = st_json_get(root, "traffic");
+        bytes = json_number(root, "nvme_bytes_without_padding");
+        assert_true(bytes > 0 && bytes <= json_number(traffic, "read") + json_number(traffic, "write"));
+        of_one = ranks == 1 ? bytes : of_one;
+        if (fabs(ranks * bytes / of_one - 1) > 0.01)
+            fail_msg("%u ranks: %.0f bytes each, one: %.0f", ranks, bytes, of_one);
+        st_json_free(root);
+        program_free(&p);
+    }
+}
+
 /* What comes to a rank, beside ZeRO: of P = 124,439,808 parameters in bf16 and 4 micro-batches on 2 ranks 2 P, 5 P and 12 P. */
 static void exchanges_are_beside_those_of_zero(void **state)
 {
@@ -268,6 +297,7 @@ int main(void)
         cmocka_unit_test(exchanges_are_beside_those_of_zero),
         cmocka_unit_test(a_rank_has_its_part_of_a_node),
         cmocka_unit_test(what_a_rank_is_given_is_not_divided),
+        cmocka_unit_test(bytes_without_padding_are_a_ranks_own),
         cmocka_unit_test(the_table_has_the_plan),
         cmocka_unit_test(what_drives_of_a_node_hold_is_of_all_its_ranks),
         cmocka_unit_test(tokens_of_all_ranks_are_counted),
