@@ -202,17 +202,22 @@ static void print_traffic(const char *label, const struct st_traffic *t, FILE *f
 }
 
 /* Bytes that each rank receives in a step of ZeRO as DeepSpeed has it (arXiv:1910.02054, section 7): gradients are reduced and
- * weights gathered in the dtype of the weights, at stage 2 and 3 for every micro-batch, and at stage 3 weights twice. */
+ * weights gathered in the format of the weights, at stage 2 and 3 for every micro-batch, and at stage 3 weights twice, frozen
+ * ones, too, which the ranks share like the others there. */
 static double zero_bytes(const struct st_program *program)
 {
     const struct st_workload *w = &program->workload;
     const double often = program->stage >= 2 ? w->grad_accum : 1, gathers = program->stage == 3 ? 2 * often : 1;
-    double trained = 0;
+    double trained = 0, all = 0;
 
     for (uint32_t p = 0; p < w->page_count; p++)
-        trained += (double)w->pages[p].trained_elems;
-    return (often * trained + gathers * (double)w->params) * (double)strata_dtype_bytes(w->dtype) * (program->ranks - 1) /
-           program->ranks;
+        for (uint32_t i = 0; i < w->pages[p].group_count; i++) {
+            const struct st_group *g = &w->pages[p].groups[i];
+
+            all += (double)g->bytes;
+            trained += g->kind == ST_GROUP_FROZEN ? 0 : (double)g->bytes;
+        }
+    return (often * trained + gathers * (program->stage == 3 ? all : trained)) * (program->ranks - 1) / program->ranks;
 }
 
 static void print_comm(const struct st_program *program, const struct st_traffic *steady, FILE *file)
