@@ -196,7 +196,8 @@ static void write_head(struct page *page, const struct strata_plan *of, const st
     const struct st_plan *plan = of->plan;
     const struct st_workload *w = &plan->program.workload;
     const char *machine = of->figures.machine.name[0] != '\0' ? of->figures.machine.name : of->machine.name;
-    char seconds[24], params[24], ranks[64] = "";
+    char seconds[24], params[24], trained[24], frozen[64] = "", ranks[64] = "";
+    uint64_t all = 0;
 
     snprintf(page->head, TEXT, "%.120s%s%.64s: %s%s", w->name, machine[0] != '\0' ? " on " : "", machine,
              !plan->fits      ? "does not fit"
@@ -207,8 +208,12 @@ static void write_head(struct page *page, const struct strata_plan *of, const st
     if (plan->program.ranks > 1)
         snprintf(ranks, sizeof(ranks), "; rank %u of %u, ZeRO stage %u", plan->program.rank, plan->program.ranks,
                  plan->program.stage);
-    snprintf(page->lines[page->line_count++], TEXT, "%s parameters, %u blocks; a step is %u x %u sequences of %u tokens%s",
-             st_count_text(params, w->params), w->block_count, w->grad_accum, w->micro_batch, w->seq, ranks);
+    for (uint32_t i = 0; i < w->page_count; i++)
+        all += w->pages[i].params;
+    if (w->params < all)
+        snprintf(frozen, sizeof(frozen), ", of which %s are trained", st_count_text(trained, w->params));
+    snprintf(page->lines[page->line_count++], TEXT, "%s parameters%s, %u blocks; a step is %u x %u sequences of %u tokens%s",
+             st_count_text(params, all), frozen, w->block_count, w->grad_accum, w->micro_batch, w->seq, ranks);
     if (!plan->fits)
         return;
     snprintf(page->lines[page->line_count++], TEXT,

@@ -159,6 +159,15 @@ class Plan(unittest.TestCase):
         for word in ("gated update, vertical", "bound by", "any schedule on this hardware", "one simulated step"):
             self.assertIn(word, words)
 
+    def test_frozen_parameters_are_counted(self):
+        lora = ["--set", 'strata.lora={"r":4,"target_modules":"all-linear"}']
+        root, _ = drawn("plan.svg", *PLAN, *OFFLOAD)
+        self.assertTrue(any(text.startswith("859 thousand parameters, 4 blocks;") for text in texts(root)))
+        root, _ = drawn("plan.svg", *PLAN, *OFFLOAD, *lora)
+        said = [text for text in texts(root) if " parameters, of which " in text]
+        self.assertEqual(len(said), 1)
+        self.assertRegex(said[0], "^[0-9]+ thousand parameters, of which [0-9.]+ thousand are trained, 4 blocks;")
+
     def test_it_changes_nothing_that_is_printed(self):
         for words in ([], ["--json"], ["--ops"], ["--ops", "--json"]):
             _, done = drawn("plan.svg", *PLAN, *OFFLOAD, *words)
