@@ -122,7 +122,8 @@ static void put_found(struct text *t, const struct st_plan *trial, const struct 
     st_plan_size(trial, needed); /* gradients that have room in host memory need no disk */
     disk = disk_option(trial);
     if (needed[STRATA_TIER_NVME] > plan->capacity.bytes[STRATA_TIER_NVME] || strcmp(disk, disk_option(plan)) != 0)
-        put(t, ", with %s DIR and %s of disk there", disk, st_size_text(size, needed[STRATA_TIER_NVME]));
+        put(t, ", with %s DIR and %s of disk there%s", disk, st_size_text(size, needed[STRATA_TIER_NVME]),
+            now->ranks > 1 ? " for each rank" : "");
 }
 
 /* Whether fewer tokens at a time could help: not if even one token does not fit. */

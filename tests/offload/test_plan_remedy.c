@@ -169,6 +169,7 @@ static void a_disk_that_is_not_named_is_asked_for(void **state)
 {
     struct st_machine machine = {.capacity = {.bytes = {1ull << 24, 110ull << 20, 0}, .workers = 2}};
     const struct st_policy policy = policy_of(STRATA_TIER_HOST, STRATA_TIER_HOST, ST_ACT_AUTO);
+    struct st_policy ranks = policy;
     struct st_workload w;
     struct st_plan *plan;
 
@@ -179,6 +180,11 @@ static void a_disk_that_is_not_named_is_asked_for(void **state)
     assert_non_null(
         strstr(strata_last_error(), "set zero_optimization.offload_optimizer.device to \"nvme\", with --nvme DIR and "));
     assert_non_null(strstr(strata_last_error(), " of disk there, or raise --host-memory"));
+    st_plan_destroy(plan);
+    ranks.ranks = 2; /* the directory holds every rank's */
+    plan = plan_try(&w, &machine, &ranks, "no disk for two");
+    assert_false(plan->fits);
+    assert_non_null(strstr(strata_last_error(), " of disk there for each rank, or raise --"));
     st_plan_destroy(plan);
     machine.capacity.bytes[STRATA_TIER_NVME] = DISK; /* there is one, and it is large enough */
     plan = plan_try(&w, &machine, &policy, "a disk");
