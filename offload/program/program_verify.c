@@ -1,11 +1,11 @@
 /* program_verify.c - proves a program sound without running it.
  *
- * Six parts.  Buffers: inside the bytes of their tier or space, disjoint.  Extents: a set holds everything trained, once.  Ops:
- * lane, indices and operands match the kind's row, so that the function that runs an op finds each operand by its role.  Order:
- * for every two conflicting accesses of a buffer, over two cycles, the waits alone force the later to come after the earlier, so
- * no legal execution can race. Content: when the list is replayed phase by phase, everything that an op reads is there and is the
- * latest version. Because of the proven order, the replay stands for all executions.  Sums: of
- * which micro-batches each has the gradients. */
+ * Seven parts.  Buffers: inside the bytes of their tier or space, disjoint.  Extents: a set holds everything trained, once.  Ops:
+ * lane, indices and operands match the kind's row, so that the function that runs an op finds each operand by its role.  Work:
+ * each cycle does each piece of a step's once.  Order: for every two conflicting accesses of a buffer, over two cycles, the waits
+ * alone force the later to come after the earlier, so no legal execution can race. Content: when the list is replayed phase by
+ * phase, everything that an op reads is there and is the latest version. Because of the proven order, the replay stands for all
+ * executions.  Sums: of which micro-batches each has the gradients. */
 #include "offload/program/program_verify.h"
 
 #include "core/base/error.h"
@@ -566,8 +566,8 @@ strata_status st_program_verify(const struct st_program *program)
     if (program->op_count == 0)
         return st_error(STRATA_E_INTERNAL, "verify: there is no program");
     if ((st = verify_buffers(program)) != STRATA_OK || (st = verify_extents(program)) != STRATA_OK ||
-        (st = verify_ops(program)) != STRATA_OK || (st = verify_waits(program)) != STRATA_OK ||
-        (st = st_verify_order(program)) != STRATA_OK)
+        (st = verify_ops(program)) != STRATA_OK || (st = st_verify_work(program)) != STRATA_OK ||
+        (st = verify_waits(program)) != STRATA_OK || (st = st_verify_order(program)) != STRATA_OK)
         return st;
     return (st = verify_content(program)) == STRATA_OK ? st_verify_sums(program) : st;
 }

@@ -7,6 +7,9 @@
 /* Whether every sum is finished when it has all micro-batches of the step, added up leaf by leaf and in the tree (program.h). */
 strata_status st_verify_sums(const struct st_program *program);
 
+/* Whether each cycle does each piece of a step's work once, and none that is not its own. */
+strata_status st_verify_work(const struct st_program *program);
+
 /* Whether the waits alone force the order of every two conflicting accesses of a buffer, over two cycles. */
 strata_status st_verify_order(const struct st_program *program);
 

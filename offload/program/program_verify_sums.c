@@ -1,7 +1,7 @@
 /* program_verify_sums.c - see program_verify.h.
  *
- * A replay of the ops that make sums, with what each buffer's sum has: a run of micro-batches.  That an op finds the sum that it
- * is meant to find is proven by then (program_verify.c). */
+ * A replay of the ops that make sums, of a first step and a further one, with what each buffer's sum has: a run of micro-batches.
+ * That an op finds the sum that it is meant to find is proven by then (program_verify.c). */
 #include "offload/program/program_verify.h"
 
 #include "core/base/error.h"
@@ -115,9 +115,10 @@ strata_status st_verify_sums(const struct st_program *program)
 
     if (s.runs == NULL)
         return st_error(STRATA_E_NOMEM, "verify: no memory");
-    for (uint32_t i = 0; i < program->op_count && st == STRATA_OK; i++)
-        if ((program->ops[i].phases & ST_PHASE_BODY) != 0)
-            st = replay_op(&s, &program->ops[i]);
+    for (size_t cycle = 0; cycle < 2; cycle++)
+        for (uint32_t i = 0; i < program->op_count && st == STRATA_OK; i++)
+            if ((program->ops[i].phases & (cycle == 0 ? ST_PHASE_PROLOGUE : ST_PHASE_BODY)) != 0)
+                st = replay_op(&s, &program->ops[i]);
     free(s.runs);
     return st;
 }

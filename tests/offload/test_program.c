@@ -356,6 +356,68 @@ static void sums_out_of_turn_are_found(void **state)
     }
 }
 
+/* Kinds of which a cycle needs every op.  Of the others some only bring in again what is there still. */
+static bool is_work(enum st_op_kind kind)
+{
+    switch (st_op_rows[kind].work) {
+    case ST_WORK_COPY:
+        return kind == ST_OP_UPLOAD_TOKENS || kind == ST_OP_UPLOAD_ROWS;
+    default:
+        return true;
+    }
+}
+
+/* Each op in each cycle in which it runs: what comes after it would find what an earlier step has left. */
+static void find_what_is_left_out(const struct st_policy *policy, bool tied)
+{
+    static const enum st_phase phases[] = {ST_PHASE_PROLOGUE, ST_PHASE_BODY, ST_PHASE_EPILOGUE, ST_PHASE_EVAL};
+    const struct plan_sizes sizes = {.dtype = STRATA_BF16,
+                                     .blocks = 2,
+                                     .hidden = 16,
+                                     .vocab = 60,
+                                     .slice_rows = 30,
+                                     .seq = 8,
+                                     .micro_batch = 1,
+                                     .grad_accum = 2,
+                                     .positions = true,
+                                     .tied = tied};
+    const struct st_machine machine = {.name = "test", .capacity = {.bytes = {1u << 24, 1u << 24, 1u << 24}, .workers = 1}};
+    struct st_plan *plan = plan_of(&sizes, &machine, policy, "work");
+
+    assert_int_equal(st_plan_verify(plan), STRATA_OK);
+    for (uint32_t i = 0; i < plan->program.op_count; i++) {
+        struct st_op *op = &plan->program.ops[i];
+        const uint8_t all = op->phases;
+
+        for (size_t k = 0; k < sizeof(phases) / sizeof(phases[0]) && is_work((enum st_op_kind)op->kind); k++) {
+            op->phases = (uint8_t)(all & ~(unsigned)phases[k]);
+            if (op->phases != all)
+                must_fail(plan, op, "a cycle less");
+        }
+        op->phases = all;
+    }
+    assert_int_equal(st_plan_verify(plan), STRATA_OK);
+    st_plan_destroy(plan);
+}
+
+static void work_that_is_left_out_is_found(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 24; i++) {
+        const strata_tier tier = (strata_tier)(i / 2 % 3);
+        const struct st_policy policy = {.param_tier = tier,
+                                         .optimizer_tier = tier,
+                                         .activation_tier = tier,
+                                         .update = (enum st_update_policy)(1 + i % 3),
+                                         .accumulation = (enum st_accumulation)(i / 3 % 2),
+                                         .chunk_elems = ST_TILE_ELEMS,
+                                         .ranks = 1 + i / 6 % 2,
+                                         .stage = i / 12 * 3};
+
+        find_what_is_left_out(&policy, i % 4 < 2);
+    }
+}
+
 /* --- printing --- */
 
 /* What each line ends with: what the op waits for, of the cycle before with a mark. */
@@ -430,6 +492,7 @@ int main(void)
         cmocka_unit_test(a_part_of_a_page_is_no_page),
         cmocka_unit_test(ops_that_do_not_match_their_row_are_found),
         cmocka_unit_test(sums_out_of_turn_are_found),
+        cmocka_unit_test(work_that_is_left_out_is_found),
         cmocka_unit_test(waits_are_printed),
         cmocka_unit_test(a_program_without_memory_is_refused_once),
         cmocka_unit_test(gradients_held_back_are_two_at_most),
