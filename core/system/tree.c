@@ -88,5 +88,7 @@ int st_tree_clear(int dir_fd, const char *except)
 
 int st_tree_remove(int parent_fd, const char *name)
 {
-    return remove_dir(parent_fd, name, ST_TREE_DEPTH_MAX);
+    const int rc = remove_dir(parent_fd, name, ST_TREE_DEPTH_MAX);
+
+    return rc == -ENOTDIR ? unlink_one(parent_fd, name, 0) : rc;
 }

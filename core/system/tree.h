@@ -8,7 +8,7 @@
  *  ST_TREE_DEPTH_MAX directories stay (-ELOOP).  What is gone already is fine: several may remove one tree at once.
  *  @return 0 or the first -errno; what can go goes */
 int st_tree_clear(int dir_fd, const char *except);
-/** The same of the directory `name` in an open one, which goes, too. */
+/** The same of the directory `name` in an open one, which goes, too; a link or file of that name goes alone. */
 int st_tree_remove(int parent_fd, const char *name);
 
 #endif

@@ -22,9 +22,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define STEP_PREFIX "step-"
-#define STEP_DIGITS 8
-#define STEP_MOST   (UINT64_C(1) << 53)
 #define GONE_PREFIX "gone-"
 
 #define TURN_NS      UINT64_C(5000000000) /* a look takes milliseconds; a script may keep such a lock while it runs this program */
@@ -59,100 +56,6 @@ static bool clear_own(int dir_fd, const char *path)
 
 static const struct st_owned_dir_kind own_kind = {
     .prefix = ".strata-save-", .mark = "strata save lock 1\n", .mode = 0755, .option = "--save", .clear = clear_own};
-
-/* --- names --- */
-
-void st_store_name(char name[ST_STORE_NAME_BYTES], uint64_t step)
-{
-    snprintf(name, ST_STORE_NAME_BYTES, STEP_PREFIX "%0*" PRIu64, STEP_DIGITS, step);
-}
-
-bool st_store_step(const char *name, uint64_t *step)
-{
-    char again[ST_STORE_NAME_BYTES];
-
-    if (sscanf(name, STEP_PREFIX "%16" SCNu64, step) != 1 || *step > STEP_MOST)
-        return false;
-    st_store_name(again, *step);
-    return strcmp(again, name) == 0;
-}
-
-static int compare_steps(const void *a, const void *b)
-{
-    const uint64_t *x = a, *y = b;
-
-    return (*x > *y) - (*x < *y);
-}
-
-static strata_status add_step(struct st_store_list *list, uint32_t *room, uint64_t step)
-{
-    if (list->count == *room) {
-        const uint32_t more = *room < 16 ? 16 : *room * 2;
-        uint64_t *steps = st_fault("store.alloc", 0) < 0 ? NULL : realloc(list->steps, more * sizeof(*steps));
-
-        if (steps == NULL)
-            return st_error(STRATA_E_NOMEM, "no memory for a list of %u checkpoints", more);
-        list->steps = steps;
-        *room = more;
-    }
-    list->steps[list->count++] = step;
-    return STRATA_OK;
-}
-
-strata_status st_store_list(struct st_store_list *out, const char *dir)
-{
-    DIR *stream = st_fault_refuses("store.opendir") ? NULL : opendir(dir);
-    struct st_store_list list = {0};
-    const struct dirent *entry;
-    strata_status st = STRATA_OK;
-    uint32_t room = 0;
-
-    if (stream == NULL)
-        return st_error_errno(errno, "%s", dir);
-    while (st == STRATA_OK && (entry = st_dir_next(stream)) != NULL) {
-        uint64_t step;
-
-        if (st_store_step(entry->d_name, &step))
-            st = add_step(&list, &room, step);
-    }
-    if (st == STRATA_OK && errno != 0)
-        st = st_error_errno(errno, "reading %s", dir);
-    closedir(stream);
-    if (st != STRATA_OK) {
-        free(list.steps);
-        return st;
-    }
-    if (list.count > 0)
-        qsort(list.steps, list.count, sizeof(*list.steps), compare_steps);
-    *out = list;
-    return STRATA_OK;
-}
-
-strata_status st_store_list_there(struct st_store_list *out, const char *dir)
-{
-    bool there = false;
-    const strata_status st = st_file_find(&there, dir);
-
-    *out = (struct st_store_list){0};
-    return st == STRATA_OK && there ? st_store_list(out, dir) : st;
-}
-
-strata_status st_store_check_names(const char *dir, uint64_t step, bool overwrite)
-{
-    struct st_store_list list;
-    char name[ST_STORE_NAME_BYTES];
-    strata_status st = st_store_list_there(&list, dir);
-
-    if (st == STRATA_OK && !overwrite && list.count > 0 && list.steps[list.count - 1] > step) {
-        st_store_name(name, list.steps[list.count - 1]);
-        st = st_error(STRATA_E_INPUT,
-                      "%s has checkpoints of later steps already (%s): go on from there with --resume auto, name another "
-                      "directory with --save, or replace them with --overwrite",
-                      dir, name);
-    }
-    free(list.steps);
-    return st;
-}
 
 /* --- opening --- */
 
@@ -403,23 +306,65 @@ static strata_status stay(struct st_store *s)
     return st;
 }
 
+/* Renames from one directory to another, within which both ends are names of ours.  0 or -errno. */
+static int rename_at(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
+{
+    int rc;
+
+    st_ending_hold();
+    rc = (int)st_fault("store.rename", 0);
+    if (rc == 0 && (flags != 0 ? renameat2(from_fd, from, to_fd, to, flags) : renameat(from_fd, from, to_fd, to)) != 0)
+        rc = -errno;
+    st_ending_release();
+    return rc;
+}
+
+/* Moves a checkpoint, or a link to one, out of sight and then removes it, what is left of it being swept later.  0 or -errno. */
+static int remove_named(struct st_store *s, int from_fd, const char *name)
+{
+    char gone[ST_STORE_NAME_BYTES];
+    int rc;
+
+    snprintf(gone, sizeof(gone), GONE_PREFIX "%u", s->gone++);
+    rc = rename_at(from_fd, name, s->own.dir_fd, gone, 0);
+    if (rc == 0)
+        rc = sync_dir(s->own.dir_fd);
+    if (rc == 0)
+        rc = sync_dir(s->own.parent_fd); /* its name is gone for good before a file of it is */
+    if (rc == 0)
+        rc = st_tree_remove(s->own.dir_fd, gone); /* of a link not what it leads to */
+    return rc;
+}
+
+/* Makes the directory of a new checkpoint; a name that an earlier one has left there, which could not be removed then, goes. */
+static int make_new(struct st_store *s, const char *name)
+{
+    int rc = 0;
+
+    for (int again = 0; again < 2 && (again == 0 || rc == -EEXIST); again++) {
+        if (again > 0)
+            (void)remove_named(s, s->own.dir_fd, name);
+        st_ending_hold();
+        rc = st_fault_refuses("store.mkdir") || mkdirat(s->own.dir_fd, name, 0777) != 0 ? -errno : 0;
+        st_ending_release();
+    }
+    return rc;
+}
+
 strata_status st_store_begin(struct st_store *s, uint64_t step)
 {
     const strata_status st = stay(s);
     char name[ST_STORE_NAME_BYTES];
     int rc;
 
-    assert(s->new_fd < 0 && step <= STEP_MOST);
+    assert(s->new_fd < 0 && step <= ST_STORE_STEP_MOST);
     if (st != STRATA_OK)
         return st;
     st_store_name(name, step);
     if (snprintf(s->new_path, sizeof(s->new_path), "%s/%s/%s", s->dir, s->own.name, name) >= (int)sizeof(s->new_path))
         return st_error(STRATA_E_INPUT, "%s: the name is too long for what %s puts there", s->dir, s->kind.option);
     s->new_step = step;
-    st_ending_hold();
-    rc = st_fault_refuses("store.mkdir") || mkdirat(s->own.dir_fd, name, 0777) != 0 ? -errno : 0;
-    st_ending_release();
-    if (rc == 0) {
+    if ((rc = make_new(s, name)) == 0) {
         s->new_fd = st_fault_refuses("store.open") ? -1 : openat(s->own.dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         rc = s->new_fd < 0 ? -errno : 0;
         if (rc != 0)
@@ -438,40 +383,12 @@ int st_store_dir_fd(const struct st_store *s)
     return s->new_fd;
 }
 
-/* Renames from one directory to another, within which both ends are names of ours.  0 or -errno. */
-static int rename_at(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
-{
-    int rc;
-
-    st_ending_hold();
-    rc = (int)st_fault("store.rename", 0);
-    if (rc == 0 && (flags != 0 ? renameat2(from_fd, from, to_fd, to, flags) : renameat(from_fd, from, to_fd, to)) != 0)
-        rc = -errno;
-    st_ending_release();
-    return rc;
-}
-
-/* Moves a checkpoint out of sight and then removes it, what is left of it being swept later.  0 or -errno. */
-static int remove_named(struct st_store *s, int from_fd, const char *name)
-{
-    char gone[ST_STORE_NAME_BYTES];
-    int rc;
-
-    snprintf(gone, sizeof(gone), GONE_PREFIX "%u", s->gone++);
-    rc = rename_at(from_fd, name, s->own.dir_fd, gone, 0);
-    if (rc == 0)
-        rc = sync_dir(s->own.dir_fd);
-    if (rc == 0)
-        rc = sync_dir(from_fd); /* its name is gone for good before a file of it is */
-    return rc == 0 ? st_tree_remove(s->own.dir_fd, gone) : rc;
-}
-
-/* A directory that is not empty is never replaced by a rename.  0 or -errno. */
+/* A directory that is not empty is never replaced by a rename, nor is a link.  0 or -errno. */
 static int take_name(struct st_store *s, const char *name, bool replace)
 {
     int rc = rename_at(s->own.dir_fd, name, s->own.parent_fd, name, 0);
 
-    if (!replace || (rc != -EEXIST && rc != -ENOTEMPTY))
+    if (!replace || (rc != -EEXIST && rc != -ENOTEMPTY && rc != -ENOTDIR))
         return rc;
     rc = rename_at(s->own.dir_fd, name, s->own.parent_fd, name, RENAME_EXCHANGE);
     if (rc != -EINVAL && rc != -ENOSYS)

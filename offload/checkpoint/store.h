@@ -18,6 +18,7 @@
 
 #define ST_STORE_NAME_BYTES 32u
 #define ST_STORE_LATEST     "latest"
+#define ST_STORE_STEP_MOST  (UINT64_C(1) << 53)
 
 /** "step-00000100". */
 void st_store_name(char name[ST_STORE_NAME_BYTES], uint64_t step);
