@@ -152,19 +152,17 @@ strata_status strata_engine_create(struct strata_engine **engine, struct strata_
     return STRATA_OK;
 }
 
-/* A save that was begun ends, and a failure that nobody has asked for is said.  Ranks are destroyed each by itself: what all
- * would have to make together is not made. */
+/* A save that was begun ends.  Ranks are destroyed each by itself: what all would have to make together is not made. */
 static void end_saves(struct strata_engine *e)
 {
     const bool due = st_saver_is_due(e->saver);
-    struct strata_saved saved;
     strata_status st = due ? st_engine_ended(e->engine) : STRATA_OK;
 
     if (st == STRATA_OK && due && e->plan->plan->program.ranks > 1)
         st = st_error(STRATA_E_INVAL,
                       "ranks make it together: strata_engine_saved() waits for that, strata_engine_destroy() does not");
     if (st == STRATA_OK)
-        st = st_saver_ask(e->saver, e, true, &saved);
+        st = st_saver_wait(e->saver, e);
     if (st != STRATA_OK)
         st_log(ST_LOG_WARN, "the last checkpoint is not made: %s", strata_last_error());
 }
@@ -179,6 +177,8 @@ void strata_engine_destroy(struct strata_engine *engine)
     }
     if (engine->saver != NULL && engine->loaded)
         end_saves(engine);
+    if (engine->saver != NULL)
+        st_saver_tell(engine->saver);
     st_saver_close(engine->saver); /* waits for a save in progress */
     if (engine->engine != NULL)
         st_resumed_free(engine->resumed, engine->engine);

@@ -39,6 +39,8 @@ void st_saver_keep_report(struct st_saver *s, const struct st_commit_report *r)
     if (r->status != STRATA_OK && !r->committed)
         s->steps = NO_STEPS;
     s->status = r->status;
+    s->told = false;
+    s->whole = r->committed;
     snprintf(s->sentence, sizeof(s->sentence), "%s", r->sentence);
 }
 
@@ -212,6 +214,7 @@ static strata_status find_set(struct strata_engine *e, uint32_t *out)
 static void keep_status(struct st_saver *s, strata_status st)
 {
     s->status = st;
+    s->told = s->whole = false;
     s->steps = NO_STEPS;
     s->last.done = true;
     snprintf(s->sentence, sizeof(s->sentence), "%s", strata_last_error());
@@ -345,6 +348,7 @@ strata_status st_saver_save(struct st_saver *s, struct strata_engine *e, struct 
     if (st == STRATA_OK) {
         s->begun_ns = st_clock_ns();
         st = wait_for_last(s);
+        st_saver_tell(s);
     }
     if (st != STRATA_OK) {
         st_manifest_fini(m);
@@ -355,11 +359,22 @@ strata_status st_saver_save(struct st_saver *s, struct strata_engine *e, struct 
     s->is_due = true;
     s->last.done = false;
     s->last.stopped = (double)(st_clock_ns() - s->begun_ns) * 1e-9;
-    return m->train.pending ? STRATA_OK : save_now(s, e);
+    if (m->train.pending)
+        return STRATA_OK;
+    st = save_now(s, e);
+    s->told = st != STRATA_OK;
+    return st;
 }
 
-/* What no step has made yet is made now, and ends; a failure is reported when asked for. */
-static strata_status make_due(struct st_saver *s, struct strata_engine *e)
+void st_saver_tell(struct st_saver *s)
+{
+    if (s->status != STRATA_OK && !s->told)
+        st_log(ST_LOG_WARN, "the last checkpoint is %s: %s", s->whole ? "whole, but what follows it has failed" : "not made",
+               s->sentence);
+    s->status = STRATA_OK;
+}
+
+strata_status st_saver_wait(struct st_saver *s, struct strata_engine *e)
 {
     if (s->is_due)
         (void)save_now(s, e);
@@ -368,7 +383,7 @@ static strata_status make_due(struct st_saver *s, struct strata_engine *e)
 
 strata_status st_saver_settle(struct strata_engine *e)
 {
-    const strata_status st = e->saver != NULL ? make_due(e->saver, e) : STRATA_OK;
+    const strata_status st = e->saver != NULL ? st_saver_wait(e->saver, e) : STRATA_OK;
 
     return st == STRATA_OK ? st_engine_ended(e->engine) : st;
 }
@@ -377,7 +392,7 @@ strata_status st_saver_ask(struct st_saver *s, struct strata_engine *e, bool wai
 {
     strata_status st;
 
-    if (wait && (st = make_due(s, e)) != STRATA_OK)
+    if (wait && (st = st_saver_wait(s, e)) != STRATA_OK)
         return st;
     take_report(s);
     *out = s->last;

@@ -41,6 +41,10 @@ bool st_saver_is_due(const struct st_saver *s);
 /** A step, which makes what is due. */
 strata_status st_saver_step(struct st_saver *s, struct strata_engine *e, const int32_t *tokens, const int32_t *targets,
                             const int32_t *positions, struct st_step_result *result);
+/** What no step has made yet is made now, and ends; how it went is told when asked for.  @return a failure between ranks */
+strata_status st_saver_wait(struct st_saver *s, struct strata_engine *e);
+/** Say a failure of the last save in the log, if nobody has asked for it: it is forgotten now. */
+void st_saver_tell(struct st_saver *s);
 /** How the last save went; its failure, once.  wait: what no step has made yet is made now. */
 strata_status st_saver_ask(struct st_saver *s, struct strata_engine *e, bool wait, struct strata_saved *out);
 

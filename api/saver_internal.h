@@ -45,6 +45,8 @@ struct st_saver {
     struct st_train_state held_train; /* and the run's state with it */
     struct strata_saved last;
     strata_status status; /* of the last save, until it is asked for */
+    bool told;            /* whoever began that save has its status */
+    bool whole;           /* its checkpoint is there, and what came after failed */
     char sentence[1024];
 
     struct st_engine *engine;    /* borrowed from attach on */

@@ -39,7 +39,7 @@ strata_status st_saver_offer(struct st_saver *s, strata_status st, const struct 
             told =
                 st_error(STRATA_E_CONFIG,
                          "rank %u deals its swap out over its directories in another way than rank 0: ranks that save need the "
-                         "same number of directories, their rates and strata.block_bytes alike",
+                         "same number of directories, their rates and aio.block_size alike",
                          r);
     }
     if (told != STRATA_OK && s->rank == 0 && s->parts > 1) {

@@ -116,8 +116,8 @@ struct strata_save_opts {
  *
  * @return STRATA_E_INVAL  an argument is NULL, nothing is loaded, no update was made since the run began or since the last save
  *                         that did not fail, or the configuration names no directory
- *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_NOMEM  this checkpoint, or the one before, could not be made: nothing of it
- *                         stays, older ones do, and the engine goes on: the same step may be saved again
+ *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_NOMEM  this checkpoint could not be made: nothing of it stays, older ones do, and
+ *                         the engine goes on: the same step may be saved again
  *         the status that ended the engine
  */
 STRATA_API strata_status strata_engine_save(struct strata_engine *engine, const struct strata_save_opts *opts);
@@ -148,6 +148,8 @@ struct strata_saved {
  * Ask how the last save went.
  *
  * @param wait  until it is done
+ *
+ * A failure that nobody has asked for when the next save begins, or the engine is destroyed, is a warning in the log.
  *
  * @return STRATA_E_INVAL  an argument is NULL, or saved_size is none of any version
  *         what the save failed with, once; where *saved has its steps, it is whole, and what came after failed: older ones could

@@ -1,0 +1,156 @@
+/* tests/api/test_saving_told.c - what becomes of saves that nobody asks about. */
+#include "core/base/fault.h"
+#include "strata/checkpoint.h"
+#include "strata/verify.h"
+#include "tests/api/handles_fixture.h"
+#include "tests/common/kept_log.h"
+#include "tests/common/scratch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TOKENS   1201u
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+#define CONFIG(more)                                                                                                             \
+    "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": 2, \"bf16\": {\"enabled\": true},"                 \
+    " \"gradient_clipping\": 1.0, \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3}},"                             \
+    " \"strata\": {\"threads\": 2" more "}}"
+
+/* A run that saves, begun.  Where the update is gated, what a step learns is saved beside the next one; where it is serial, by
+ * strata_engine_save(). */
+static void begin_with(struct run *r, const char *update, char text[640])
+{
+    snprintf(text, 640, CONFIG(", \"update\": \"%s\", \"save\": \"%s\""), update, scratch_path("save"));
+    r->text = text;
+    assert_ok(run_open(r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(r));
+}
+
+static void begin(struct run *r, char text[640])
+{
+    begin_with(r, "gated", text);
+}
+
+static void fail_once(const char *site)
+{
+    st_fault_arm(&(struct st_fault_spec){.site = site, .count = 1, .result = -ENOSPC});
+}
+
+static void a_failure_is_not_lost_in_the_next_success(void **state)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    char text[640];
+    struct run r = {0};
+
+    (void)state;
+    begin(&r, text);
+    assert_ok(run_train(&r, 0, 1, NULL));
+    fail_once("commit.mkdir");
+    assert_ok(strata_engine_save(r.engine, NULL));
+    assert_ok(run_train(&r, 1, 1, NULL));
+    kept_log_begin(ST_LOG_WARN);
+    assert_ok(strata_engine_save(r.engine, NULL));
+    kept_log_end();
+    assert_int_equal(st_fault_disarm(), 1);
+    assert_int_equal(kept_log.count, 1);
+    assert_non_null(strstr(kept_log.last, "the last checkpoint is not made: making directory "));
+    assert_ok(strata_engine_saved(r.engine, true, &saved));
+    assert_int_equal(saved.steps, 2);
+    run_close(&r);
+}
+
+/* Who has heard of it hears of it once. */
+static void a_failure_that_was_asked_for_is_not_said(void **state)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    char text[640];
+    struct run r = {0};
+
+    (void)state;
+    begin(&r, text);
+    kept_log_begin(ST_LOG_WARN);
+    for (uint64_t step = 0; step < 2; step++) {
+        assert_ok(run_train(&r, step, 1, NULL));
+        fail_once("commit.mkdir");
+        assert_ok(strata_engine_save(r.engine, NULL));
+        assert_status(strata_engine_saved(r.engine, true, &saved), STRATA_E_NOSPC, "what the save failed with");
+        assert_int_equal(st_fault_disarm(), 1);
+    }
+    run_close(&r);
+    kept_log_end();
+    assert_int_equal(kept_log.count, 0);
+}
+
+/* Somebody reads all of the run's sets, and there can be no new ones. */
+static void a_failure_that_the_save_returned_is_not_said(void **state)
+{
+    char text[640];
+    struct run r = {0};
+    glob_t sets;
+    int fds[16];
+
+    (void)state;
+    begin_with(&r, "serial", text);
+    assert_int_equal(glob(scratch_path("save/strata-*/set-*"), 0, NULL, &sets), 0);
+    assert_true(sets.gl_pathc > 0 && sets.gl_pathc <= COUNT(fds));
+    for (size_t i = 0; i < sets.gl_pathc; i++) {
+        fds[i] = open(sets.gl_pathv[i], O_RDONLY | O_CLOEXEC);
+        assert_int_equal(flock(fds[i], LOCK_SH), 0);
+    }
+    kept_log_begin(ST_LOG_WARN);
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.unlink", .result = -EIO});
+    for (uint64_t step = 0; step < 2; step++) {
+        assert_ok(run_train(&r, step, 1, NULL));
+        assert_status(strata_engine_save(r.engine, NULL), STRATA_E_IO, "what the save fails with");
+    }
+    assert_true(st_fault_disarm() > 0);
+    run_close(&r);
+    kept_log_end();
+    assert_int_equal(kept_log.count, 0);
+    for (size_t i = 0; i < sets.gl_pathc; i++)
+        close(fds[i]);
+    globfree(&sets);
+}
+
+static void a_whole_one_is_not_called_unmade(void **state)
+{
+    uint64_t damages = 1;
+    char text[640];
+    struct run r = {0};
+
+    (void)state;
+    begin(&r, text);
+    assert_ok(run_train(&r, 0, 1, NULL));
+    scratch_put("save/latest/mine", ""); /* no file can have the name */
+    assert_ok(strata_engine_save(r.engine, NULL));
+    kept_log_begin(ST_LOG_WARN);
+    run_close(&r);
+    kept_log_end();
+    assert_int_equal(kept_log.count, 1);
+    assert_non_null(strstr(kept_log.last, "the last checkpoint is whole, but what follows it has failed: "));
+    assert_ok(strata_verify(scratch_path("save/step-00000001"), NULL, &damages));
+    assert_int_equal(damages, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_failure_is_not_lost_in_the_next_success, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_failure_that_was_asked_for_is_not_said, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_failure_that_the_save_returned_is_not_said, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_whole_one_is_not_called_unmade, scratch_create, scratch_remove),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
