@@ -115,6 +115,8 @@ static strata_status write_model(void *ctx, const char *dir)
 
 static strata_status start_committer(struct st_saver *s)
 {
+    strata_status st;
+
     if (s->ranks > 1) {
         s->offers = st_fault_refuses("api.saver") ? NULL : calloc(s->ranks, sizeof(*s->offers));
         s->ballots = calloc(s->ranks, sizeof(*s->ballots));
@@ -123,14 +125,15 @@ static strata_status start_committer(struct st_saver *s)
     }
     if (s->rank >= s->parts) /* another rank saves all that this one has */
         return STRATA_OK;
-    return st_committer_start(&s->committer, &(struct st_committer_opts){.save = s->save,
-                                                                         .keep = s->keep,
-                                                                         .overwrite = s->overwrite,
-                                                                         .swap = st_engine_swap(s->engine),
-                                                                         .model = write_model,
-                                                                         .ctx = s,
-                                                                         .parts = s->parts,
-                                                                         .part = s->rank});
+    st = st_committer_start(&s->committer, &(struct st_committer_opts){.save = s->save,
+                                                                       .keep = s->keep,
+                                                                       .overwrite = s->overwrite,
+                                                                       .swap = st_engine_swap(s->engine),
+                                                                       .model = write_model,
+                                                                       .ctx = s,
+                                                                       .parts = s->parts,
+                                                                       .part = s->rank});
+    return st == STRATA_OK ? st_committer_keep_model(s->committer) : st;
 }
 
 strata_status st_saver_attach(struct st_saver *s, struct strata_engine *e)

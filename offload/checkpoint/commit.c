@@ -402,6 +402,12 @@ strata_status st_committer_start(struct st_committer **out, const struct st_comm
     return STRATA_OK;
 }
 
+strata_status st_committer_keep_model(struct st_committer *c)
+{
+    assert(c->phase != WORKING);
+    return c->store != NULL ? st_commit_keep_model(c->store, c->opts.model, c->opts.ctx) : STRATA_OK;
+}
+
 strata_status st_committer_use_base(struct st_committer *c, const struct st_volume_file *files, uint32_t count)
 {
     assert(c->phase != WORKING);

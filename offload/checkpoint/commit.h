@@ -53,6 +53,11 @@ struct st_committer;
 
 /** Open the store (part 0 alone) and start the thread.  Errors of st_store_open(); E_NOMEM. */
 strata_status st_committer_start(struct st_committer **out, const struct st_committer_opts *opts);
+/** Write the model's small files now, into the run's own directory, from which all its checkpoints get theirs, whatever becomes
+ * of their source.  Once, before the first job; nothing but on part 0.  Where somebody removes that directory, the files are
+ * written for each checkpoint again.
+ *  @return what model() returned; E_IO, E_NOSPC */
+strata_status st_committer_keep_model(struct st_committer *c);
 /** Take the base from these files of a checkpoint from now on, one for each directory of the swap; count 0: the swap's own.  They
  *  are held until stop, whatever becomes of the checkpoint.  Between jobs.
  *  @param files  borrowed during the call

@@ -46,6 +46,10 @@ strata_status st_commit_base_copy(const struct st_commit_base *b, const struct s
 /** After a checkpoint got its name: hold its files where some are copies, which can be linked the next time. */
 void st_commit_base_follow(struct st_commit_base *b, const char *checkpoint, const struct st_commit_parts *part);
 
+/** Write the model's small files into the run's own directory: from then on those are what goes into model/.
+ *  @param model  NULL: there are none
+ *  @return what model() returned, and then none are kept; E_IO, E_NOSPC */
+strata_status st_commit_keep_model(const struct st_store *store, st_commit_model_fn *model, void *ctx);
 /** Write model/, extents.bin and, when all of the manifest is known, manifest.json into the checkpoint that the store has begun.
  *  @param model  NULL: there is no model/
  *  @return what model() returned; E_IO, E_NOSPC, E_NOMEM */

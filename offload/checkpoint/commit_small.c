@@ -5,13 +5,16 @@
 #include "core/base/fault.h"
 #include "core/system/ending.h"
 #include "core/system/file.h"
+#include "core/system/tree.h"
 #include "offload/checkpoint/checkpoint.h"
 #include "offload/checkpoint/model_files.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -106,23 +109,86 @@ static strata_status write_manifest(const struct st_store *store, const struct s
     return st;
 }
 
-static strata_status write_model(const struct st_store *store, struct st_manifest *m, st_commit_model_fn *model, void *ctx)
+/* --- the model's small files --- */
+
+/* Makes the directory of them in another one. */
+static strata_status make_model_dir(char path[ST_PATH_MAX], const char *dir, int dir_fd, const char *site)
 {
-    char path[ST_PATH_MAX];
     int rc = 0;
+    const strata_status st = st_path_join(path, dir, ST_CHECKPOINT_MODEL);
+
+    if (st != STRATA_OK)
+        return st;
+    st_ending_hold();
+    if (st_fault_refuses(site) || mkdirat(dir_fd, ST_CHECKPOINT_MODEL, 0777) != 0)
+        rc = errno;
+    st_ending_release();
+    return rc == 0 ? STRATA_OK : st_error_errno(rc, "making directory %s", path);
+}
+
+strata_status st_commit_keep_model(const struct st_store *store, st_commit_model_fn *model, void *ctx)
+{
+    int own_fd;
+    const char *own = st_store_own(store, &own_fd);
+    char path[ST_PATH_MAX];
     strata_status st;
 
     if (model == NULL)
         return STRATA_OK;
-    if ((st = st_path_join(path, st_store_path(store), ST_CHECKPOINT_MODEL)) != STRATA_OK)
+    if ((st = make_model_dir(path, own, own_fd, "commit.keep")) != STRATA_OK)
         return st;
-    st_ending_hold();
-    if (st_fault_refuses("commit.mkdir") || mkdirat(st_store_dir_fd(store), ST_CHECKPOINT_MODEL, 0777) != 0)
-        rc = errno;
-    st_ending_release();
-    if (rc != 0)
-        return st_error_errno(rc, "making directory %s", path);
-    st = model(ctx, path);
+    if ((st = model(ctx, path)) != STRATA_OK)
+        (void)st_tree_remove(own_fd, ST_CHECKPOINT_MODEL); /* what stays is swept */
+    return st;
+}
+
+static strata_status copy_file(const char *to_dir, const char *from_dir, const char *name)
+{
+    char to[ST_PATH_MAX], from[ST_PATH_MAX];
+    struct st_file_identity file;
+    int fd;
+    strata_status st = st_path_join(to, to_dir, name);
+
+    if (st != STRATA_OK || (st = st_path_join(from, from_dir, name)) != STRATA_OK ||
+        (st = st_file_open(&fd, &file, from, STRATA_E_IO)) != STRATA_OK)
+        return st;
+    st = st_commit_copy(to, from, fd, file.bytes);
+    close(fd);
+    return st;
+}
+
+/* Copies, since people edit them in one checkpoint. */
+static strata_status copy_model(const char *to, const char *from)
+{
+    DIR *stream = st_fault_refuses("commit.opendir") ? NULL : opendir(from);
+    const struct dirent *entry;
+    strata_status st = STRATA_OK;
+
+    if (stream == NULL)
+        return st_error_errno(errno, "%s", from);
+    while (st == STRATA_OK && (entry = st_dir_next(stream)) != NULL)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            st = copy_file(to, from, entry->d_name);
+    if (st == STRATA_OK && errno != 0)
+        st = st_error_errno(errno, "reading %s", from);
+    closedir(stream);
+    return st;
+}
+
+static strata_status write_model(const struct st_store *store, struct st_manifest *m, st_commit_model_fn *model, void *ctx)
+{
+    char path[ST_PATH_MAX], kept[ST_PATH_MAX];
+    int own_fd;
+    const char *own = st_store_own(store, &own_fd);
+    bool there = false;
+    strata_status st;
+
+    if (model == NULL)
+        return STRATA_OK;
+    if ((st = make_model_dir(path, st_store_path(store), st_store_dir_fd(store), "commit.mkdir")) != STRATA_OK ||
+        (st = st_path_join(kept, own, ST_CHECKPOINT_MODEL)) != STRATA_OK || (st = st_file_find(&there, kept)) != STRATA_OK)
+        return st;
+    st = there ? copy_model(path, kept) : model(ctx, path);
     return st == STRATA_OK ? st_model_files_digest(m->model_files, path) : st;
 }
 

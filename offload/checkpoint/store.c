@@ -31,8 +31,9 @@ struct st_store {
     char dir[ST_PATH_MAX];
     struct st_owned_dir_kind kind; /* of `own` */
     struct st_owned_dir own;
-    pid_t pid;  /* a child of fork() leaves all alone */
-    int new_fd; /* -1: none is unfinished */
+    char own_path[ST_PATH_MAX]; /* from `dir` on */
+    pid_t pid;                  /* a child of fork() leaves all alone */
+    int new_fd;                 /* -1: none is unfinished */
     uint64_t new_step;
     char new_path[ST_PATH_MAX];
     size_t made;           /* bytes of `dir` up to the first directory that this store made; 0: none */
@@ -175,7 +176,7 @@ static strata_status look_around(struct st_store *s)
     if (st == STRATA_OK)
         live_add(s);
     st_ending_release();
-    if (st != STRATA_OK)
+    if (st != STRATA_OK || (st = st_path_join(s->own_path, s->dir, s->own.name)) != STRATA_OK)
         return st;
     (void)st_owned_dir_each(&s->kind, s->own.parent_fd, s->dir, s->own.name, false, see_other, &others);
     if (others.live > 0)
@@ -381,6 +382,12 @@ const char *st_store_path(const struct st_store *s)
 int st_store_dir_fd(const struct st_store *s)
 {
     return s->new_fd;
+}
+
+const char *st_store_own(const struct st_store *s, int *dir_fd)
+{
+    *dir_fd = s->own.dir_fd;
+    return s->own_path;
 }
 
 /* A directory that is not empty is never replaced by a rename, nor is a link.  0 or -errno. */

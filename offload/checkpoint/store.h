@@ -2,7 +2,8 @@
  *
  *     SAVE/step-00000100/          a checkpoint: it is there whole, or not at all
  *     SAVE/latest                  the name of the newest one, for people and scripts
- *     SAVE/.strata-save-<run>/     of a live run: step-..., which is being made, and gone-..., which are being removed
+ *     SAVE/.strata-save-<run>/     of a live run: step-..., which is being made, gone-..., which are being removed, and what a
+ *                                  committer keeps there
  *
  * A checkpoint is made in the run's own directory, whose lock shows that the run is alive, and takes its name when all of it is
  * on the disk.  One that goes leaves its name first.  So at whatever instant a run dies, every name leads to a whole checkpoint,
@@ -54,6 +55,9 @@ strata_status st_store_begin(struct st_store *s, uint64_t step);
 /** Its path, for files to be made in it; valid until commit or abort. */
 const char *st_store_path(const struct st_store *s);
 int st_store_dir_fd(const struct st_store *s);
+/** The run's own directory, which somebody may have removed: its path, and out: its descriptor; valid until the next begin or
+ *  close. */
+const char *st_store_own(const struct st_store *s, int *dir_fd);
 /** Give it its name, once all its files and directories but itself are synced.
  *  @param replace  a checkpoint that has the name goes, in one instant; else the name must be free
  *  @return E_INPUT: the name is taken; E_NOSPC, E_IO.  On failure it is unfinished still; but after a failed sync, which the

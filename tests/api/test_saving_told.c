@@ -1,4 +1,4 @@
-/* tests/api/test_saving_told.c - what becomes of saves that nobody asks about. */
+/* tests/api/test_saving_told.c - what becomes of saves that nobody asks about, and of the directory that the model came from. */
 #include "core/base/fault.h"
 #include "strata/checkpoint.h"
 #include "strata/verify.h"
@@ -143,6 +143,50 @@ static void a_whole_one_is_not_called_unmade(void **state)
     assert_int_equal(damages, 0);
 }
 
+/* A Hugging Face directory with weights of nano's. */
+static void put_model(const char *dir)
+{
+    struct strata_export *out = NULL;
+    struct run r = {.text = CONFIG("")};
+
+    assert_ok(run_open(&r, NULL));
+    assert_ok(run_start(&r));
+    assert_ok(strata_export_open(&out, r.model, dir, NULL));
+    assert_ok(strata_engine_export(r.engine, out));
+    run_close(&r);
+}
+
+/* The run has read all of it, and what a checkpoint has of it is what it was when the run began. */
+static void the_models_directory_may_go(void **state)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    uint64_t damages = 1;
+    char text[640], dir[128];
+    struct run r = {.preset = dir};
+
+    (void)state;
+    snprintf(dir, sizeof(dir), "%s", scratch_path("model"));
+    put_model(dir);
+    scratch_put("model/special_tokens_map.json", "{}");
+    begin(&r, text);
+    scratch_put("model/special_tokens_map.json", "{\"another\": 1}");
+    scratch_put("model/added_tokens.json", "{}");
+    assert_ok(run_train(&r, 0, 1, NULL));
+    assert_ok(strata_engine_save(r.engine, NULL));
+    assert_ok(strata_engine_saved(r.engine, true, &saved));
+    scratch_holds("save/step-00000001/model/special_tokens_map.json", "{}");
+    assert_int_equal(scratch_entries(scratch_path("save/step-00000001/model"), "special_tokens_map.json"), 2);
+    assert_int_equal(rename(dir, scratch_path("elsewhere")), 0);
+    assert_ok(run_train(&r, 1, 1, NULL));
+    assert_ok(strata_engine_save(r.engine, NULL));
+    assert_ok(strata_engine_saved(r.engine, true, &saved));
+    assert_int_equal(saved.steps, 2);
+    scratch_holds("save/step-00000002/model/special_tokens_map.json", "{}");
+    run_close(&r);
+    assert_ok(strata_verify(scratch_path("save"), NULL, &damages));
+    assert_int_equal(damages, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -150,6 +194,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_failure_that_was_asked_for_is_not_said, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_failure_that_the_save_returned_is_not_said, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_whole_one_is_not_called_unmade, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(the_models_directory_may_go, scratch_create, scratch_remove),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

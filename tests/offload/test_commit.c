@@ -108,6 +108,38 @@ static void the_models_files_are_in_it(void **state)
     st_committer_stop(c);
 }
 
+static void remove_save(void)
+{
+    const int fd = open(scratch_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    assert_int_equal(st_tree_remove(fd, "save"), 0);
+    close(fd);
+}
+
+/* The model's directory may go, or get other files, once the run has begun. */
+static void what_is_kept_of_the_model_is_in_all(void **state)
+{
+    bool fails = true;
+    struct st_committer *c = fixture_started((struct st_committer_opts){.model = put_config, .ctx = &fails});
+
+    (void)state;
+    assert_refused(st_committer_keep_model(c), STRATA_E_IO, "the model's files cannot be written");
+    fails = false;
+    assert_ok(st_committer_keep_model(c));
+    fails = true;
+    assert_ok(fixture_commit(c, 1).status);
+    scratch_put("save/step-00000001/model/config.json", "edited");
+    assert_ok(fixture_commit(c, 2).status);
+    scratch_holds("save/step-00000002/model/config.json", "{}");
+    remove_save(); /* with what was kept */
+    assert_int_equal(fixture_commit(c, 3).status, STRATA_E_IO);
+    fails = false;
+    assert_ok(fixture_commit(c, 3).status);
+    scratch_holds("save/step-00000003/model/config.json", "{}");
+    st_committer_stop(c);
+    assert_int_equal(scratch_entries(fixture_save(), ST_STORE_LATEST), 1);
+}
+
 static void one_at_a_time(void **state)
 {
     struct st_committer *c = fixture_started((struct st_committer_opts){0});
@@ -384,11 +416,9 @@ static strata_status save_second(void)
 
 static void start_again(void)
 {
-    const int fd = open(scratch_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct st_committer *c;
 
-    assert_int_equal(st_tree_remove(fd, "save"), 0);
-    close(fd);
+    remove_save();
     c = fixture_started((struct st_committer_opts){0});
     assert_ok(fixture_commit(c, 1).status);
     st_committer_stop(c);
@@ -435,6 +465,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(sets_are_linked, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(the_models_files_are_in_it, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(what_is_kept_of_the_model_is_in_all, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(one_at_a_time, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(another_runs_stay, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(rows_that_cannot_be_are_not_written, fixture_setup, fixture_teardown),
