@@ -45,8 +45,7 @@ static strata_status check_out(const struct train *t)
         return st_error(STRATA_E_INPUT, "--out %s: is a dangling link: make the directory that it names, or name another", path);
     if ((st = st_path_copy(out, path)) != STRATA_OK)
         return st;
-    for (size_t length = strlen(out); length > 1 && out[length - 1] == '/'; length--)
-        out[length - 1] = '\0';
+    out[st_path_length(out)] = '\0';
     if ((st = st_path_dir(parent, out)) != STRATA_OK)
         return st;
     if (st_fault_refuses("out.parent") || access(parent, W_OK) != 0)

@@ -22,6 +22,15 @@ const char *st_path_name(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
+size_t st_path_length(const char *path)
+{
+    size_t length = strlen(path);
+
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    return length;
+}
+
 strata_status st_path_copy(char out[ST_PATH_MAX], const char *path)
 {
     return put(out, path, strlen(path), "", "");

@@ -4,6 +4,7 @@
 
 #include "strata/status.h"
 #include <stdbool.h>
+#include <stddef.h>
 
 #define ST_PATH_MAX 1024
 
@@ -13,6 +14,8 @@ strata_status st_path_copy(char out[ST_PATH_MAX], const char *path);
 strata_status st_path_join(char path[ST_PATH_MAX], const char *dir, const char *name);
 /** The name of a file without its directory: what follows the last slash. */
 const char *st_path_name(const char *path);
+/** Bytes of a path without the slashes at its end: "dir/" and "dir" are one. */
+size_t st_path_length(const char *path);
 /** The directory that a file lies in: what stands before the last slash, "/" of "/name", "." where there is none.  E_INVAL when
  *  too long. */
 strata_status st_path_dir(char dir[ST_PATH_MAX], const char *path);

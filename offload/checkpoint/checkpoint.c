@@ -7,6 +7,7 @@
 #include "offload/checkpoint/store.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,18 +222,26 @@ strata_status st_checkpoint_newest(struct st_checkpoint **out, const char *save,
     return st;
 }
 
+/* The name of a checkpoint that says its step: the one that was given, or what a link, or "." leads to. */
+static bool find_step(char name[PATH_MAX], const char *path, uint64_t *step)
+{
+    snprintf(name, PATH_MAX, "%.*s", (int)st_path_length(path), path);
+    return st_store_step(st_path_name(name), step) ||
+           (!st_fault_refuses("checkpoint.realpath") && realpath(path, name) != NULL && st_store_step(st_path_name(name), step));
+}
+
 strata_status st_checkpoint_older(struct st_checkpoint **out, const char *path)
 {
     struct st_store_list list;
-    char save[ST_PATH_MAX];
+    char name[PATH_MAX], save[ST_PATH_MAX];
     uint32_t older = 0;
     uint64_t step;
     bool gone;
     strata_status st;
 
-    if (!st_store_step(st_path_name(path), &step))
+    if (!find_step(name, path, &step))
         return st_error(STRATA_E_INPUT, "%s: its name says no step, so that none is older", path);
-    if ((st = st_path_dir(save, path)) != STRATA_OK || (st = st_store_list(&list, save)) != STRATA_OK)
+    if ((st = st_path_dir(save, name)) != STRATA_OK || (st = st_store_list(&list, save)) != STRATA_OK)
         return st;
     while (older < list.count && list.steps[older] < step)
         older++;

@@ -38,7 +38,8 @@ strata_status st_checkpoint_failed(const char *path, strata_status st);
  *  @return E_INPUT: there is no such directory, or no checkpoint in it; E_CORRUPT: none opens */
 strata_status st_checkpoint_newest(struct st_checkpoint **out, const char *save,
                                    void (*skipped)(void *ctx, const char *path, const char *sentence), void *ctx);
-/** Open the newest one that opens of those beside `path`, whose name says its step, and before it.  Errors as above. */
+/** Open the newest one that opens of those beside `path`, and before it: its name says its step, or that of what a link leads to.
+ *  Errors as above. */
 strata_status st_checkpoint_older(struct st_checkpoint **out, const char *path);
 /** Open what `path` names: a checkpoint, or a directory of checkpoints, whose newest. */
 strata_status st_checkpoint_find(struct st_checkpoint **out, const char *path,

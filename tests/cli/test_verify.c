@@ -133,6 +133,7 @@ static void what_does_not_open_is_said(void **state)
     says(*state, "verify {w}/save", 4, "step-00000002 does not open",
          "step-00000001 is whole, but 1 that is newer does not open");
     says(*state, "verify {w}/save/step-00000002", 4, "", "step-00000001, which is older, opens");
+    says(*state, "verify {w}/save/step-00000002/", 4, "", "step-00000001, which is older, opens");
     says(*state, "verify {w}/save --json", 4, "\"skipped\":[{\"path\":", "");
     flip(*state, "{w}/save/step-00000001/extents.bin", 70);
     says(*state, "verify {w}/save", 4, "step-00000001 does not open", "none of its checkpoints opens");

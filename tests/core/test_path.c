@@ -34,6 +34,10 @@ static void a_path_has_a_directory_and_a_name(void **state)
     }
     assert_ok(st_path_join(out, "data", "rows.json"));
     assert_string_equal(out, "data/rows.json");
+    assert_int_equal(st_path_length("a/b"), 3);
+    assert_int_equal(st_path_length("a/b//"), 3);
+    assert_int_equal(st_path_length("//"), 1);
+    assert_int_equal(st_path_length(""), 0);
 }
 
 static void what_does_not_fit_is_refused(void **state)
