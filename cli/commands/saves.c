@@ -178,12 +178,26 @@ static bool is_same(const char *a, const char *b)
            one.st_ino == other.st_ino;
 }
 
-/* A file that the run writes is not SAVE, which may not be there yet. */
-static strata_status check_apart(const struct cli_saves *s, const char *option, const char *file)
+/* "latest", or that of a step. */
+static bool is_ours(const char *name)
 {
-    return file == NULL || !st_new_file_is_dir(file, s->dir)
-               ? STRATA_OK
-               : st_error(STRATA_E_INPUT, "%s %s: is the name of --save, too: name another file", option, file);
+    return strcmp(name, "latest") == 0 ||
+           (strncmp(name, "step-", 5) == 0 && name[5] != '\0' && name[5 + strspn(name + 5, "0123456789")] == '\0');
+}
+
+/* What the run writes is not SAVE, which may not be there yet, and has no name that a checkpoint takes. */
+static strata_status check_apart(const struct cli_saves *s, const char *option, const char *path)
+{
+    char dir[ST_PATH_MAX], name[ST_PATH_MAX];
+
+    if (path == NULL)
+        return STRATA_OK;
+    if (st_new_file_is_dir(path, s->dir))
+        return st_error(STRATA_E_INPUT, "%s %s: is the name of --save, too: name another", option, path);
+    snprintf(name, sizeof(name), "%.*s", (int)st_path_length(path), path);
+    if (!is_ours(st_path_name(name)) || st_path_dir(dir, name) != STRATA_OK || !is_same(dir, s->dir))
+        return STRATA_OK;
+    return st_error(STRATA_E_INPUT, "%s %s: is a name that checkpoints of --save take: name another", option, path);
 }
 
 strata_status cli_saves_find(struct cli_saves *s, const struct cli_args *args, struct cli_ranks *ranks, const char *dir)
@@ -207,9 +221,10 @@ strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args
     if (s->dir[0] == '\0' || st != STRATA_OK)
         return st;
     cli_signals_saves();
-    if (args->out != NULL && (strcmp(args->out, s->dir) == 0 || is_same(args->out, s->dir)))
+    if (args->out != NULL && st_new_file_is_dir(args->out, s->dir))
         return st_error(STRATA_E_INVAL, "--out and --save name the same directory: the model needs one of its own");
-    if ((st = check_apart(s, "--metrics", args->metrics)) != STRATA_OK ||
+    if ((st = check_apart(s, "--out", args->out)) != STRATA_OK ||
+        (st = check_apart(s, "--metrics", args->metrics)) != STRATA_OK ||
         (st = check_apart(s, "--trace", args->trace)) != STRATA_OK)
         return st;
     st = cli_output_check_save("--save", s->dir);

@@ -99,7 +99,7 @@ enum st_new_file_flags {
 strata_status st_new_file_check(const char *path, bool overwrite);
 /** Whether two paths, of files that need not be there, are those of one file. */
 bool st_new_file_is_same(const char *a, const char *b);
-/** Whether a file would have the name of a directory, which need not be there either; "dir/" is "dir". */
+/** Whether a file or directory would have the name of a directory, which need not be there either; "dir/" is "dir". */
 bool st_new_file_is_dir(const char *path, const char *dir);
 /** Begin to write `path`.  E_INPUT: as st_new_file_check(), or a process (this one included) is writing it already. */
 strata_status st_new_file_create(struct st_new_file *f, const char *path, unsigned flags);

@@ -62,13 +62,11 @@ bool st_new_file_is_same(const char *a, const char *b)
 
 bool st_new_file_is_dir(const char *path, const char *dir)
 {
-    char name[ST_PATH_MAX];
-    size_t length = strlen(dir);
+    char a[ST_PATH_MAX], b[ST_PATH_MAX];
 
-    while (length > 1 && dir[length - 1] == '/')
-        length--;
-    snprintf(name, sizeof(name), "%.*s", (int)length, dir);
-    return st_new_file_is_same(path, name);
+    snprintf(a, sizeof(a), "%.*s", (int)st_path_length(path), path);
+    snprintf(b, sizeof(b), "%.*s", (int)st_path_length(dir), dir);
+    return st_new_file_is_same(a, b);
 }
 
 strata_status st_new_file_check(const char *path, bool overwrite)
