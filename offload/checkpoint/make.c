@@ -4,6 +4,7 @@
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/base/log.h"
 #include "offload/checkpoint/checkpoint.h"
 #include "offload/checkpoint/commit_internal.h"
 
@@ -259,7 +260,9 @@ static strata_status make(struct make *k)
         st = st_checkpoint_check(k->m, &k->extents, "what is to be saved");
     if (st == STRATA_OK)
         st = st_store_commit(k->store, k->opts->overwrite);
-    return st == STRATA_OK ? st_store_set_latest(k->store, k->m->step) : st;
+    if (st == STRATA_OK && st_store_set_latest(k->store, k->m->step) != STRATA_OK) /* that is for people */
+        st_log(ST_LOG_WARN, "%s; the checkpoint of step %llu is whole", strata_last_error(), (unsigned long long)k->m->step);
+    return st;
 }
 
 strata_status st_checkpoint_make(char path[ST_PATH_MAX], struct st_manifest *m, const struct st_make_opts *opts)

@@ -324,6 +324,13 @@ static void failures_leave_what_was(void **state)
     assert_non_null(strstr(p.out, "b/step-00000003: the run after 3 steps and 6 sequences"));
     program_free(&p);
     workplace_remove(w, "b");
+    workplace_make_dir(w, "b");
+    workplace_make_dir(w, "b/latest"); /* which is for people */
+    workplace_run_ok(w, &p, IMPORT);
+    assert_non_null(strstr(p.err, "b/latest: is a directory, not a file; the checkpoint of step 3 is whole"));
+    assert_non_null(strstr(p.out, "b/step-00000003: the run after 3 steps and 6 sequences"));
+    program_free(&p);
+    workplace_remove(w, "b");
 }
 
 /* A directory has the checkpoints of one run, and they lie in no input: before the parts are read, and nothing changes. */
