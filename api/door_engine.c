@@ -179,10 +179,11 @@ void strata_engine_destroy(struct strata_engine *engine)
         end_saves(engine);
     if (engine->saver != NULL)
         st_saver_tell(engine->saver);
-    st_saver_close(engine->saver); /* waits for a save in progress */
+    st_saver_stop(engine->saver); /* waits for a save in progress */
     if (engine->engine != NULL)
         st_resumed_free(engine->resumed, engine->engine);
     st_engine_destroy(engine->engine);
+    st_saver_close(engine->saver);
     st_comm_close(engine->device_comm);
     st_op_times_destroy(engine->op_times);
     st_trace_destroy(engine->trace);

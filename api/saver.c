@@ -89,7 +89,7 @@ static void drop_held(struct st_saver *s)
     s->held = false;
 }
 
-void st_saver_close(struct st_saver *s)
+void st_saver_stop(struct st_saver *s)
 {
     if (s == NULL)
         return;
@@ -99,6 +99,13 @@ void st_saver_close(struct st_saver *s)
     st_manifest_fini(&s->due);
     st_manifest_fini(&s->joined);
     st_committer_stop(s->committer);
+    s->committer = NULL;
+}
+
+void st_saver_close(struct st_saver *s)
+{
+    if (s == NULL)
+        return;
     free(s->offers);
     free(s->ballots);
     if (s->made && !st_fault_refuses("api.save_dir_end"))

@@ -15,7 +15,9 @@ struct st_resumed;
  *  @param overwrite  checkpoints that have the names of new ones are replaced
  *  @return E_INPUT: it cannot be one; E_CONFIG: an I/O method without files; E_NOSPC, E_IO, E_NOMEM */
 strata_status st_saver_open(struct st_saver **out, const struct strata_model *model, bool overwrite);
-/** Waits for a save in progress; the engine must be there still.  NULL is fine. */
+/** Waits for a save in progress; the engine must be there still.  NULL is fine, also for close. */
+void st_saver_stop(struct st_saver *s);
+/** Of one that was stopped, after the engine, whose swap may lie in the directory: that goes where it was made and is empty. */
 void st_saver_close(struct st_saver *s);
 /** Begin to save this engine.  E_INPUT: another run saves into the directory; E_NOSPC, E_IO, E_NOMEM. */
 strata_status st_saver_attach(struct st_saver *s, struct strata_engine *e);

@@ -47,6 +47,18 @@ static void fail_once(const char *site)
     st_fault_arm(&(struct st_fault_spec){.site = site, .count = 1, .result = -ENOSPC});
 }
 
+static void a_run_that_saves_nothing_leaves_nothing(void **state)
+{
+    char text[640];
+    struct run r = {0};
+
+    (void)state;
+    begin(&r, text);
+    assert_int_equal(scratch_entries_with(scratch_dir, "save"), 1);
+    run_close(&r);
+    assert_int_equal(scratch_entries_with(scratch_dir, "save"), 0);
+}
+
 static void a_failure_is_not_lost_in_the_next_success(void **state)
 {
     struct strata_saved saved = STRATA_SAVED_INIT;
@@ -190,6 +202,7 @@ static void the_models_directory_may_go(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_run_that_saves_nothing_leaves_nothing, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_failure_is_not_lost_in_the_next_success, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_failure_that_was_asked_for_is_not_said, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_failure_that_the_save_returned_is_not_said, scratch_create, scratch_remove),
