@@ -146,7 +146,7 @@ strata_status strata_engine_create(struct strata_engine **engine, struct strata_
         st = st_saver_attach(e->saver, e);
     if (st != STRATA_OK) {
         strata_engine_destroy(e);
-        return st;
+        return st_error_at_start(st);
     }
     *engine = e;
     return STRATA_OK;

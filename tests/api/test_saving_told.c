@@ -135,6 +135,27 @@ static void a_failure_that_the_save_returned_is_not_said(void **state)
     globfree(&sets);
 }
 
+static void a_full_disk_refuses_the_run_that_would_save(void **state)
+{
+    static const char *const sites[] = {"api.save_dir", "store.mkdir", "owned.mkdir", "commit.keep"};
+    struct strata_engine *engine = NULL;
+    char text[640];
+    struct run r = {0};
+
+    (void)state;
+    begin(&r, text);
+    strata_engine_destroy(r.engine);
+    r.engine = NULL;
+    for (size_t i = 0; i < COUNT(sites); i++) {
+        fail_once(sites[i]);
+        assert_status(strata_engine_create(&engine, r.plan, NULL), STRATA_E_NOFIT, sites[i]);
+        assert_int_equal(st_fault_disarm(), 1);
+        assert_null(engine);
+    }
+    run_close(&r);
+    assert_int_equal(scratch_entries_with(scratch_dir, "save"), 0);
+}
+
 static void a_whole_one_is_not_called_unmade(void **state)
 {
     uint64_t damages = 1;
@@ -206,6 +227,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_failure_is_not_lost_in_the_next_success, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_failure_that_was_asked_for_is_not_said, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_failure_that_the_save_returned_is_not_said, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_full_disk_refuses_the_run_that_would_save, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_whole_one_is_not_called_unmade, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(the_models_directory_may_go, scratch_create, scratch_remove),
     };
