@@ -409,12 +409,15 @@ static const struct st_config_row *row_named(const struct st_config_source *sour
     return NULL;
 }
 
+/* The number of micro-batches follows from that of ranks, and from sequences of a step, which stay, and of a micro-batch, which
+ * have a notice. */
 static void note_keys(const struct st_config_source *was, const struct st_config_source *is, const char *name)
 {
     for (uint32_t i = 0; i < st_config_row_count(is); i++) {
         const struct st_config_row *now = st_config_row_at(is, i), *then = row_named(was, now->path);
 
-        if (now->results && then != NULL && strcmp(now->value, then->value) != 0)
+        if (now->results && then != NULL && strcmp(now->value, then->value) != 0 &&
+            strcmp(now->path, "gradient_accumulation_steps") != 0)
             st_log(ST_LOG_NOTICE, "%s is %s from here on; in %s it was %s", now->path, now->value, name, then->value);
     }
 }

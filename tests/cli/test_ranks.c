@@ -208,6 +208,7 @@ static void checkpoints_are_of_no_number_of_ranks(void **state)
     workplace_run_ok(w, &one, "verify {w}/saved");
     program_free(&one);
     workplace_run_ok(w, &one, RUN "--max-steps 4 --quiet --digest " LEAVES "--resume {w}/saved");
+    assert_null(strstr(one.err, "from here on")); /* two micro-batches in place of one each of two ranks */
     ranks_run_ok(w, &r, 2, RUN "--max-steps 4 --quiet --digest " ON_DISK "--resume {w}/saved");
     same_digests(r.programs[0].out, one.out);
     ranks_run_ok(w, &again, 2, RUN "--max-steps 4 --quiet --digest");
