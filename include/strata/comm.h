@@ -13,7 +13,7 @@
  * status where that is one which all ranks would have found.  One process alone needs none of this: `comm` NULL is a run of one
  * rank, and the same program works for both, since strata_comm_open() of one rank gives a handle that asks nobody.
  *
- * A child of fork() is no rank: calls on its parent's comm, and those of its models that ask the other ranks, return
+ * A child of fork() is no rank: a call that would ask the other ranks, by its parent's comm or by a model of it, returns
  * STRATA_E_INVAL there, and strata_comm_abort(), _abort_as() and _close() do nothing.
  *
  * docs/ranks.md is the guide. */
