@@ -235,29 +235,38 @@ static strata_status open_nf4(struct st_nf4_source **out, struct strata_model *m
     return wanted ? st_nf4_source_open(out, m->model, st_handle_weights(m), saved, twice) : STRATA_OK;
 }
 
+static strata_status check_unchanged(const struct strata_model *m)
+{
+    strata_status st = m->reader != NULL ? st_hf_reader_check_unchanged(m->reader) : STRATA_OK;
+
+    if (st == STRATA_OK && m->adapter_files != NULL)
+        st = st_hf_adapter_check_unchanged(m->adapter_files);
+    return st;
+}
+
+/* Ranks hear of what fails on one before they begin and after they end, so that each of them has loaded, or none. */
 static strata_status load(struct strata_engine *e)
 {
     struct strata_model *m = e->plan->model;
-    struct watched_source w = {.model = m};
+    struct watched_source w = {.model = m, .what = m->is_dir ? "loading weights" : "making initial weights"};
     struct st_nf4_source *nf4 = NULL;
     strata_status st = st_saver_settle(e);
 
     if (st == STRATA_OK)
         st = st_handle_open_weights(m);
-    if (st != STRATA_OK || (st = open_nf4(&nf4, m)) != STRATA_OK)
-        return st;
+    if (st == STRATA_OK)
+        st = open_nf4(&nf4, m);
     for (uint32_t p = 0; p < st_model_workload(m->model)->page_count; p++)
         w.total += st_model_workload(m->model)->pages[p].params; /* those that are frozen are loaded, too */
-    w.source = nf4 != NULL ? st_nf4_source_values(nf4) : st_handle_weights(m);
-    w.what = m->is_dir ? "loading weights" : "making initial weights";
-    st = st_handle_watch(m, w.what, 0, w.total);
     if (st == STRATA_OK)
+        st = st_handle_watch(m, w.what, 0, w.total);
+    if ((st = st_engine_agree(e->engine, st, "the beginning of a load")) == STRATA_OK) {
+        w.source = nf4 != NULL ? st_nf4_source_values(nf4) : st_handle_weights(m);
         st = st_engine_load(e->engine, read_watched, &w);
+    }
     st_nf4_source_close(nf4);
-    if (st == STRATA_OK && m->reader != NULL)
-        st = st_hf_reader_check_unchanged(m->reader);
-    if (st == STRATA_OK && m->adapter_files != NULL)
-        st = st_hf_adapter_check_unchanged(m->adapter_files);
+    if (st == STRATA_OK)
+        st = st_engine_agree(e->engine, check_unchanged(m), "the files of a load");
     return st == STRATA_OK && e->saver != NULL ? st_saver_begin(e->saver, NULL, NULL) : st;
 }
 

@@ -1,0 +1,122 @@
+/* tests/api/test_ranks_run.c - two ranks that run: what one of them has is what the other has, also where it is a failure. */
+#include "api/handles.h"
+#include "tests/api/handles_fixture.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define RANKS       2u
+#define DEADLINE_NS UINT64_C(20000000000)
+
+static const char config_text[] = "{\"train_micro_batch_size_per_gpu\": 2, \"zero_optimization\": {\"stage\": 3}, "
+                                  "\"bf16\": {\"enabled\": true}, \"strata\": {\"threads\": 1}}";
+
+struct rank {
+    struct strata_comm comm;
+    int let;          /* calls of the progress function of a load that go on; below 0: all */
+    atomic_int calls; /* of it */
+    strata_status opened, first, second, asked;
+    char sentence[1024], weights[33], state[33];
+    struct strata_config *config;
+    struct strata_model *model;
+    struct strata_plan *plan;
+    struct strata_engine *engine;
+    pthread_t thread;
+};
+
+static bool ends_early(void *ctx, const char *what, uint64_t done, uint64_t total)
+{
+    struct rank *r = ctx;
+
+    (void)done;
+    (void)total;
+    return r->let < 0 || strcmp(what, "making initial weights") != 0 || atomic_fetch_add(&r->calls, 1) < r->let;
+}
+
+static strata_status open_rank(struct rank *r)
+{
+    struct strata_config_opts config = STRATA_CONFIG_OPTS_INIT;
+    struct strata_model_opts model = STRATA_MODEL_OPTS_INIT;
+    strata_status st;
+
+    config.text = config_text;
+    config.ranks = RANKS;
+    model.model = "nano";
+    model.seq_len = RUN_SEQ;
+    model.comm = &r->comm;
+    model.progress = ends_early;
+    model.progress_ctx = r;
+    if ((st = strata_config_open(&r->config, &config)) != STRATA_OK ||
+        (st = strata_model_open(&r->model, r->config, &model)) != STRATA_OK ||
+        (st = strata_plan_make(&r->plan, r->model)) != STRATA_OK)
+        return st;
+    return strata_engine_create(&r->engine, r->plan, NULL);
+}
+
+static void *load_twice(void *ctx)
+{
+    struct rank *r = ctx;
+
+    if ((r->opened = open_rank(r)) != STRATA_OK)
+        return NULL;
+    r->first = strata_engine_load(r->engine);
+    snprintf(r->sentence, sizeof(r->sentence), "%s", r->first != STRATA_OK ? strata_last_error() : "");
+    r->let = -1;
+    r->second = strata_engine_load(r->engine);
+    r->asked = strata_engine_digest(r->engine, r->weights, r->state);
+    return NULL;
+}
+
+static void close_rank(struct rank *r)
+{
+    strata_engine_destroy(r->engine);
+    strata_plan_destroy(r->plan);
+    strata_model_close(r->model);
+    strata_config_close(r->config);
+    st_comm_close(r->comm.comm);
+}
+
+/* Whenever one of them asks for its end, none has loaded, and both load again. */
+static void a_load_that_ends_on_one_ends_on_all(void **state)
+{
+    (void)state;
+    for (int let = 0; let < 3; let++) {
+        struct rank ranks[RANKS] = {{.let = -1}, {.let = let}};
+        struct st_comm *comms[RANKS];
+
+        assert_ok(st_comm_threads_open(comms, RANKS, DEADLINE_NS));
+        for (uint32_t i = 0; i < RANKS; i++) {
+            ranks[i].comm = (struct strata_comm){.comm = comms[i], .world = comms[i]->world, .source = ""};
+            assert_int_equal(pthread_create(&ranks[i].thread, NULL, load_twice, &ranks[i]), 0);
+        }
+        for (uint32_t i = 0; i < RANKS; i++)
+            pthread_join(ranks[i].thread, NULL);
+        for (uint32_t i = 0; i < RANKS; i++) {
+            assert_status(ranks[i].opened, STRATA_OK, "an engine of two ranks");
+            assert_status(ranks[i].first, STRATA_E_CANCELLED, "a load that rank 1 ends");
+            assert_non_null(strstr(ranks[i].sentence, "making initial weights was cancelled"));
+            assert_status(ranks[i].second, STRATA_OK, "the load after it");
+            assert_status(ranks[i].asked, STRATA_OK, "digests");
+            assert_string_equal(ranks[i].weights, ranks[0].weights);
+            assert_string_equal(ranks[i].state, ranks[0].state);
+        }
+        for (uint32_t i = 0; i < RANKS; i++)
+            close_rank(&ranks[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_load_that_ends_on_one_ends_on_all),
+    };
+
+    strata_log_configure(NULL, NULL, STRATA_LOG_WARN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
