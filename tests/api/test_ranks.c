@@ -559,7 +559,9 @@ static void mistakes_of_the_door(void **state)
     assert_refused(strata_comm_open(&comm, &opts), "port 65536");
     opts.port = 1, opts.kind = "pigeons";
     assert_refused(strata_comm_open(&comm, &opts), "\"pigeons\"");
-    opts.kind = NULL;
+    opts.ranks = 1; /* that meets nobody */
+    assert_refused(strata_comm_open(&comm, &opts), "\"pigeons\"");
+    opts.ranks = 2, opts.kind = NULL;
     assert_refused(strata_comm_open(&comm, &opts), "MASTER_ADDR");
     memset(opts.address, 'a', sizeof(opts.address));
     assert_refused(strata_comm_open(&comm, &opts), "does not end");
