@@ -15,6 +15,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define MEASURING "measuring the rates of this machine"
+
 /* --- the machine --- */
 
 /* The plan may be for another machine: its file's capacities apply if the configuration gives none. */
@@ -426,7 +428,7 @@ static strata_status measure(struct strata_plan *p)
     const struct st_compute compute = st_model_compute(m->model);
     char place[ST_CONFIG_PATH_MAX];
     struct st_machine_opts opts;
-    strata_status st = st_handle_watch(m, "measuring the rates of this machine", 0, 0);
+    strata_status st = st_handle_watch(m, MEASURING, 0, 0);
 
     if (st != STRATA_OK || (st = machine_opts(&opts, m, place)) != STRATA_OK)
         return st;
@@ -450,6 +452,7 @@ strata_status strata_plan_measure(struct strata_plan *plan)
                         plan->has_engine ? "the plan has an engine" : "the plan does not fit");
     if (plan->model->machine == NULL)
         st = measure(plan);
+    st = st_ranks_end_alike(plan->model, st, MEASURING); /* else ranks that go on would wait for one that does not */
     forget_texts(plan);
     if (st == STRATA_OK)
         st = st_ranks_rates(plan);

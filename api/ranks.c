@@ -310,18 +310,27 @@ strata_status st_ranks_agree_data(const struct strata_model *m, const struct str
 
 /* --- work --- */
 
-strata_status st_ranks_watch(const struct strata_model *m, const char *what, uint64_t done, uint64_t total)
+strata_status st_ranks_end_alike(const struct strata_model *m, strata_status st, const char *what)
 {
-    unsigned char mine, all[ST_COMM_RANKS_MAX];
-    strata_status st = st_handle_watch(m, what, done, total), gathered;
+    int32_t mine = (int32_t)st, all[ST_COMM_RANKS_MAX];
+    char sentence[1024];
+    strata_status told;
 
     if (st_handle_comm(m) == NULL)
         return st;
-    mine = st != STRATA_OK;
-    if ((gathered = st_comm_gather(st_handle_comm(m), &mine, 1, all, what)) != STRATA_OK)
-        return gathered;
-    for (uint32_t r = 0; r < st_handle_world(m).ranks && st == STRATA_OK; r++)
-        if (all[r] != 0)
-            st = st_error(STRATA_E_CANCELLED, "%s was cancelled by rank %u", what, r);
-    return st;
+    snprintf(sentence, sizeof(sentence), "%s", st != STRATA_OK ? strata_last_error() : "");
+    told = st_comm_gather(st_handle_comm(m), &mine, sizeof(mine), all, what);
+    if (st != STRATA_OK)
+        return st_error(st, "%s", sentence);
+    for (uint32_t r = 0; r < st_handle_world(m).ranks && told == STRATA_OK; r++)
+        if (all[r] != STRATA_OK)
+            told = st_error((strata_status)all[r],
+                            all[r] == STRATA_E_CANCELLED ? "%s was cancelled by rank %u" : "%s: rank %u failed, and says why",
+                            what, r);
+    return told;
+}
+
+strata_status st_ranks_watch(const struct strata_model *m, const char *what, uint64_t done, uint64_t total)
+{
+    return st_ranks_end_alike(m, st_handle_watch(m, what, done, total), what);
 }

@@ -24,6 +24,8 @@ strata_status st_ranks_agree_plan(const struct strata_plan *p);
 /** E_CONFIG: the token files, or how sequences are cut from them, differ. */
 strata_status st_ranks_agree_data(const struct strata_model *m, const struct strata_data *d);
 
+/** Of something that all ranks have done: `st` where it is a failure, else that of another rank; OK: all of them give OK. */
+strata_status st_ranks_end_alike(const struct strata_model *m, strata_status st, const char *what);
 /** st_handle_watch() of something that all ranks do: E_CANCELLED on all of them if one's progress function asks for it. */
 strata_status st_ranks_watch(const struct strata_model *m, const char *what, uint64_t done, uint64_t total);
 /** Run `work` on rank 0, then on the first rank of each other machine, then on all others, so that those who share files find

@@ -19,8 +19,9 @@ static const char config_text[] = "{\"train_micro_batch_size_per_gpu\": 2, \"zer
 
 struct rank {
     struct strata_comm comm;
-    int let;          /* calls of the progress function of a load that go on; below 0: all */
-    atomic_int calls; /* of it */
+    const char *machine, *ends; /* ends: the work that the progress function ends */
+    int let;                    /* calls of it that go on; below 0: all */
+    atomic_int calls;           /* of it */
     strata_status opened, first, second, asked;
     char sentence[1024], weights[33], state[33];
     struct strata_config *config;
@@ -36,7 +37,7 @@ static bool ends_early(void *ctx, const char *what, uint64_t done, uint64_t tota
 
     (void)done;
     (void)total;
-    return r->let < 0 || strcmp(what, "making initial weights") != 0 || atomic_fetch_add(&r->calls, 1) < r->let;
+    return r->let < 0 || strcmp(what, r->ends) != 0 || atomic_fetch_add(&r->calls, 1) < r->let;
 }
 
 static strata_status open_rank(struct rank *r)
@@ -50,26 +51,44 @@ static strata_status open_rank(struct rank *r)
     model.model = "nano";
     model.seq_len = RUN_SEQ;
     model.comm = &r->comm;
+    model.machine = r->machine;
     model.progress = ends_early;
     model.progress_ctx = r;
     if ((st = strata_config_open(&r->config, &config)) != STRATA_OK ||
-        (st = strata_model_open(&r->model, r->config, &model)) != STRATA_OK ||
-        (st = strata_plan_make(&r->plan, r->model)) != STRATA_OK)
+        (st = strata_model_open(&r->model, r->config, &model)) != STRATA_OK)
         return st;
-    return strata_engine_create(&r->engine, r->plan, NULL);
+    return strata_plan_make(&r->plan, r->model);
+}
+
+static void keep_first(struct rank *r, strata_status st)
+{
+    r->first = st;
+    snprintf(r->sentence, sizeof(r->sentence), "%s", st != STRATA_OK ? strata_last_error() : "");
+    r->let = -1;
 }
 
 static void *load_twice(void *ctx)
 {
     struct rank *r = ctx;
 
-    if ((r->opened = open_rank(r)) != STRATA_OK)
+    if ((r->opened = open_rank(r)) != STRATA_OK || (r->opened = strata_engine_create(&r->engine, r->plan, NULL)) != STRATA_OK)
         return NULL;
-    r->first = strata_engine_load(r->engine);
-    snprintf(r->sentence, sizeof(r->sentence), "%s", r->first != STRATA_OK ? strata_last_error() : "");
-    r->let = -1;
+    keep_first(r, strata_engine_load(r->engine));
     r->second = strata_engine_load(r->engine);
     r->asked = strata_engine_digest(r->engine, r->weights, r->state);
+    return NULL;
+}
+
+static void *measure_and_run(void *ctx)
+{
+    struct rank *r = ctx;
+
+    if ((r->opened = open_rank(r)) != STRATA_OK)
+        return NULL;
+    keep_first(r, strata_plan_measure(r->plan));
+    if ((r->second = strata_engine_create(&r->engine, r->plan, NULL)) == STRATA_OK &&
+        (r->second = strata_engine_load(r->engine)) == STRATA_OK)
+        r->asked = strata_engine_digest(r->engine, r->weights, r->state);
     return NULL;
 }
 
@@ -82,39 +101,58 @@ static void close_rank(struct rank *r)
     st_comm_close(r->comm.comm);
 }
 
+/* Both have heard of what rank 1 ends, and what follows it is alike on both. */
+static void run_both(struct rank ranks[RANKS], void *(*work)(void *))
+{
+    struct st_comm *comms[RANKS];
+
+    assert_ok(st_comm_threads_open(comms, RANKS, DEADLINE_NS));
+    for (uint32_t i = 0; i < RANKS; i++) {
+        ranks[i].comm = (struct strata_comm){.comm = comms[i], .world = comms[i]->world, .source = ""};
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, work, &ranks[i]), 0);
+    }
+    for (uint32_t i = 0; i < RANKS; i++)
+        pthread_join(ranks[i].thread, NULL);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        assert_status(ranks[i].opened, STRATA_OK, "two ranks");
+        assert_status(ranks[i].first, STRATA_E_CANCELLED, "what rank 1 ends");
+        if (strstr(ranks[i].sentence, ranks[1].ends) == NULL || strstr(ranks[i].sentence, "was cancelled") == NULL)
+            fail_msg("rank %u: %s", i, ranks[i].sentence);
+        assert_status(ranks[i].second, STRATA_OK, "what follows it");
+        assert_status(ranks[i].asked, STRATA_OK, "digests");
+        assert_string_equal(ranks[i].weights, ranks[0].weights);
+        assert_string_equal(ranks[i].state, ranks[0].state);
+    }
+    for (uint32_t i = 0; i < RANKS; i++)
+        close_rank(&ranks[i]);
+}
+
 /* Whenever one of them asks for its end, none has loaded, and both load again. */
 static void a_load_that_ends_on_one_ends_on_all(void **state)
 {
     (void)state;
     for (int let = 0; let < 3; let++) {
-        struct rank ranks[RANKS] = {{.let = -1}, {.let = let}};
-        struct st_comm *comms[RANKS];
+        struct rank ranks[RANKS] = {{.let = -1}, {.let = let, .ends = "making initial weights"}};
 
-        assert_ok(st_comm_threads_open(comms, RANKS, DEADLINE_NS));
-        for (uint32_t i = 0; i < RANKS; i++) {
-            ranks[i].comm = (struct strata_comm){.comm = comms[i], .world = comms[i]->world, .source = ""};
-            assert_int_equal(pthread_create(&ranks[i].thread, NULL, load_twice, &ranks[i]), 0);
-        }
-        for (uint32_t i = 0; i < RANKS; i++)
-            pthread_join(ranks[i].thread, NULL);
-        for (uint32_t i = 0; i < RANKS; i++) {
-            assert_status(ranks[i].opened, STRATA_OK, "an engine of two ranks");
-            assert_status(ranks[i].first, STRATA_E_CANCELLED, "a load that rank 1 ends");
-            assert_non_null(strstr(ranks[i].sentence, "making initial weights was cancelled"));
-            assert_status(ranks[i].second, STRATA_OK, "the load after it");
-            assert_status(ranks[i].asked, STRATA_OK, "digests");
-            assert_string_equal(ranks[i].weights, ranks[0].weights);
-            assert_string_equal(ranks[i].state, ranks[0].state);
-        }
-        for (uint32_t i = 0; i < RANKS; i++)
-            close_rank(&ranks[i]);
+        run_both(ranks, load_twice);
     }
+}
+
+/* The other one has nothing to measure. */
+static void measuring_ends_on_all(void **state)
+{
+    struct rank ranks[RANKS] = {{.let = -1, .machine = "tests/machines/two-cores.json"},
+                                {.ends = "measuring the rates of this machine"}};
+
+    (void)state;
+    run_both(ranks, measure_and_run);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_load_that_ends_on_one_ends_on_all),
+        cmocka_unit_test(measuring_ends_on_all),
     };
 
     strata_log_configure(NULL, NULL, STRATA_LOG_WARN);
