@@ -143,15 +143,41 @@ static strata_status start_committer(struct st_saver *s)
     return st == STRATA_OK ? st_committer_keep_model(s->committer) : st;
 }
 
+/* Where the run saves, and whether this rank has made it. */
+struct made {
+    uint64_t device, inode;
+    bool made;
+};
+
+/* The last rank that leaves a directory that one of them has made removes it, if it is empty. */
+static strata_status share_made(struct st_saver *s)
+{
+    struct made mine = {.made = s->made}, *all = st_fault_refuses("api.saver") ? NULL : calloc(s->ranks, sizeof(*all));
+    struct stat info;
+    strata_status st = all != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for saving");
+
+    if (stat(s->save, &info) == 0)
+        mine = (struct made){.device = info.st_dev, .inode = info.st_ino, .made = s->made};
+    st = st_engine_agree(s->engine, st, "the memory for saving");
+    if (st == STRATA_OK)
+        st = st_engine_gather(s->engine, &mine, sizeof(mine), all, "who has made the directory of checkpoints");
+    for (uint32_t r = 0; r < s->ranks && st == STRATA_OK; r++)
+        s->made = s->made || (all[r].made && all[r].device == mine.device && all[r].inode == mine.inode);
+    free(all);
+    return st;
+}
+
 strata_status st_saver_attach(struct st_saver *s, struct strata_engine *e)
 {
     const struct st_program *program = &e->plan->plan->program;
+    strata_status st;
 
     s->engine = e->engine;
     s->rank = program->rank;
     s->ranks = program->ranks;
     s->parts = st_program_cuts(program);
-    return st_engine_agree(s->engine, start_committer(s), "the beginning of saving");
+    st = st_engine_agree(s->engine, start_committer(s), "the beginning of saving");
+    return st == STRATA_OK && s->ranks > 1 ? share_made(s) : st;
 }
 
 static strata_status begin(struct st_saver *s, const struct st_checkpoint *from, const struct st_resumed *adopted)
