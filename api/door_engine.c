@@ -1,5 +1,6 @@
 /* api/door_engine.c - strata/engine.h: runs a plan; checks the order of calls. */
 #include "api/handles.h"
+#include "api/ranks.h"
 #include "api/saved_adapter.h"
 #include "api/saver.h"
 #include "core/base/error.h"
@@ -25,18 +26,30 @@ _Static_assert(ST_LANE_COUNT <= STRATA_LANES_MAX, "a step's result has a place f
 /* --- create and destroy --- */
 
 /* The directories' rates, for parts in proportion, if they are known and each directory has room for its part; else NULL: equal
- * parts, for which the plan has found room. */
-static const double *dir_rates(const struct strata_plan *p, const struct st_nvme_opts *nvme)
+ * parts, for which the plan has found room.  Ranks that save take equal parts where one of them does. */
+static strata_status find_dir_rates(const double **out, const struct strata_plan *p, const struct st_nvme_opts *nvme)
 {
+    const struct strata_model *m = p->model;
+    const struct st_rates *r = &p->machine.rates;
+    const bool known = nvme->dir_count >= 2 && r->dir_count == nvme->dir_count;
+    bool fits = false;
     uint64_t room = 0;
+    strata_status st = STRATA_OK;
 
-    if (nvme->dir_count < 2 || p->machine.rates.dir_count != nvme->dir_count)
-        return NULL;
-    if (st_swap_room(nvme->dirs, nvme->dir_count, p->machine.rates.dir_rates, nvme->block_bytes, &room, NULL) == STRATA_OK &&
-        room >= p->plan->program.needed[STRATA_TIER_NVME])
-        return p->machine.rates.dir_rates;
-    st_log(ST_LOG_NOTICE, "the nvme directories take equal parts: one of them lacks space for a part in proportion to its speed");
-    return NULL;
+    *out = NULL;
+    if (p->plan->program.needed[STRATA_TIER_NVME] == 0)
+        return STRATA_OK;
+    if (known)
+        fits = st_swap_room(nvme->dirs, nvme->dir_count, r->dir_rates, nvme->block_bytes, &room, NULL) == STRATA_OK &&
+               room / st_topology_memory_shares(m->topology) >= p->plan->program.needed[STRATA_TIER_NVME];
+    if (m->use == STRATA_USE_TRAIN && m->config.save[0] != '\0')
+        st = st_ranks_all(m, &fits, "the room of the nvme directories");
+    if (known && !fits)
+        st_log(ST_LOG_NOTICE,
+               "the nvme directories take equal parts: one of them lacks space for a part in proportion to its speed");
+    if (fits)
+        *out = r->dir_rates;
+    return st;
 }
 
 /* Launchers set OMP_NUM_THREADS to 1 for every program; strata does not obey it, and says so. */
@@ -84,14 +97,15 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
         opts.threads = m->threads;
     opts.topology = m->topology;
     opts.device = m->device;
-    opts.nvme.dir_rates = p->plan->program.needed[STRATA_TIER_NVME] > 0 ? dir_rates(p, &opts.nvme) : NULL;
     opts.nvme.fake_seed = o->fake_seed;
     opts.nvme.fake_latency_us = o->fake_latency_us;
     opts.nvme.patience.hangs = o->hangs;
     opts.nvme.patience.ctx = o->hangs_ctx;
     opts.trace = e->trace;
     opts.op_times = e->op_times;
-    st = take_comms(e, &opts);
+    st = find_dir_rates(&opts.nvme.dir_rates, p, &opts.nvme);
+    if (st == STRATA_OK)
+        st = take_comms(e, &opts);
     if (st == STRATA_OK)
         st = st_engine_create(&e->engine, &opts);
     if (st == STRATA_OK)

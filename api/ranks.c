@@ -228,7 +228,24 @@ strata_status st_ranks_capacity(const struct strata_model *m, struct st_capacity
     return st;
 }
 
-/* Shares of a swap's directories are the rank's own: they move no byte between tiers. */
+/* Shares of a swap's directories are the rank's own, since they move no byte between tiers; but ranks that save deal them out
+ * alike (st_stripe_alike()), by the lowest rates of all, or equally where their numbers differ. */
+static strata_status take_dir_rates(const struct strata_model *m, struct st_rates *r)
+{
+    double numbers[ST_MACHINE_DIRS_MAX + 2] = {r->dir_count, -(double)r->dir_count}, *const rates = numbers + 2;
+    strata_status st;
+
+    if (m->use != STRATA_USE_TRAIN || m->config.save[0] == '\0')
+        return STRATA_OK;
+    memcpy(rates, r->dir_rates, sizeof(r->dir_rates));
+    st = take_least(m, numbers, ST_MACHINE_DIRS_MAX + 2, "rates of directories", NULL);
+    if (numbers[0] != -numbers[1])
+        r->dir_count = 0;
+    for (uint32_t i = 0; i < r->dir_count; i++)
+        r->dir_rates[i] = rates[i];
+    return st;
+}
+
 strata_status st_ranks_rates(struct strata_plan *p)
 {
     struct st_rates *r = &p->machine.rates;
@@ -255,6 +272,18 @@ strata_status st_ranks_rates(struct strata_plan *p)
         *latencies[i] = fabs(others[i]);
     r->node_ranks = (uint32_t)others[LATENCIES];
     p->rates_known = r->matmul_flops > 0 || r->update > 0 || r->read > 0;
+    return st == STRATA_OK ? take_dir_rates(p->model, r) : st;
+}
+
+strata_status st_ranks_all(const struct strata_model *m, bool *all, const char *what)
+{
+    double number = *all;
+    strata_status st;
+
+    if (st_handle_comm(m) == NULL)
+        return STRATA_OK;
+    st = take_least(m, &number, 1, what, NULL);
+    *all = number > 0;
     return st;
 }
 

@@ -19,6 +19,8 @@ strata_status st_ranks_leave_together(struct st_comm *comm, strata_status st, co
 strata_status st_ranks_capacity(const struct strata_model *m, struct st_capacity *capacity, uint32_t least[STRATA_TIER_COUNT]);
 /** Of each resource the lowest rate, as the slowest rank keeps all others waiting. */
 strata_status st_ranks_rates(struct strata_plan *p);
+/** Whether what holds on this rank does on all.  @param all  in: this rank's answer; out: all ranks' */
+strata_status st_ranks_all(const struct strata_model *m, bool *all, const char *what);
 /** E_CONFIG: what the programs exchange differs, which is a mistake of the planner's. */
 strata_status st_ranks_agree_plan(const struct strata_plan *p);
 /** E_CONFIG: the token files, or how sequences are cut from them, differ. */

@@ -177,7 +177,9 @@ strata_status st_saver_attach(struct st_saver *s, struct strata_engine *e)
     s->ranks = program->ranks;
     s->parts = st_program_cuts(program);
     st = st_engine_agree(s->engine, start_committer(s), "the beginning of saving");
-    return st == STRATA_OK && s->ranks > 1 ? share_made(s) : st;
+    if (st == STRATA_OK && s->ranks > 1)
+        st = share_made(s);
+    return st == STRATA_OK && s->parts > 1 ? st_saver_rehearse(s) : st;
 }
 
 static strata_status begin(struct st_saver *s, const struct st_checkpoint *from, const struct st_resumed *adopted)

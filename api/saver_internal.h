@@ -69,6 +69,9 @@ void st_saver_keep_report(struct st_saver *s, const struct st_commit_report *r);
  *  @param train  of the run that is saved, which becomes that of the checkpoint that is due; where each rank has a part of the
  *                weights, its overflows are those of all */
 strata_status st_saver_offer(struct st_saver *s, strata_status st, const struct st_train_state *train);
+/** What would fail at every save fails at the start: ranks that deal their swaps out unlike, or do not share the directory.
+ *  E_CONFIG, E_INPUT, E_IO; with several parts. */
+strata_status st_saver_rehearse(struct st_saver *s);
 /** Begin to make the checkpoint that is due.  Takes the extents. */
 void st_saver_begin_round(struct st_saver *s, struct st_extents *extents);
 /** Hear how far the others are; `wait`: until the checkpoint has ended. */

@@ -2,9 +2,12 @@
 #include "api/saver_internal.h"
 
 #include "core/base/error.h"
+#include "core/base/fault.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define TELL_NS UINT64_C(1000000000) /* ranks that wait for others' parts hear of them so often, well within any deadline */
 
@@ -50,6 +53,34 @@ strata_status st_saver_offer(struct st_saver *s, strata_status st, const struct 
     if (told == STRATA_OK)
         take_train(s, train);
     return told;
+}
+
+/* Rank 0 has made a directory in SAVE: it is there for the others, too. */
+static strata_status see(const struct st_saver *s, const char *dir)
+{
+    if (!st_fault_refuses("api.save_seen") && access(dir, R_OK | W_OK) == 0)
+        return STRATA_OK;
+    return st_error(
+        errno == ENOENT || errno == EACCES ? STRATA_E_INPUT : STRATA_E_IO,
+        "strata.save (--save) %s: rank 0 has begun to save there, and this rank does not see it (%s): it must be on a "
+        "file system that all ranks share",
+        s->save, strerror(errno));
+}
+
+strata_status st_saver_rehearse(struct st_saver *s)
+{
+    const struct st_train_state none = {0};
+    char sentence[1024];
+    strata_status st = st_saver_offer(s, STRATA_OK, &none);
+
+    if (st != STRATA_OK)
+        return st;
+    st = st_engine_agree(s->engine, see(s, s->offers[0].dir), "whether the ranks share the directory of checkpoints");
+    if (s->rank != 0)
+        return st;
+    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    st_committer_end(s->committer, s->due.step, false);
+    return st == STRATA_OK ? STRATA_OK : st_error(st, "%s", sentence);
 }
 
 /* Something that this rank could not even begin: it is told as what has ended so. */

@@ -1,4 +1,5 @@
-/* tests/cli/test_ranks_saves.c - what runs of several ranks find out about saving before they have saved, and leave behind. */
+/* tests/cli/test_ranks_saves.c - what would fail at every save of a run of several ranks does not wait for the first one; what the
+ * ranks find out about one another's drives does not keep them from saving; and what runs that save nothing leave behind. */
 #include "tests/cli/ranks.h"
 
 #include <stdio.h>
@@ -13,12 +14,93 @@
 #include <cmocka.h>
 
 #define RUN "train --model nano --data {w}/good.bin --seq-len 32 --threads 1 --quiet --set zero_optimization.stage=2 "
+#define ON_DRIVES                                                                                                                \
+    "--max-steps 2 --set strata.nvme=[\"{w}/nvme\",\"{w}/nvme2\"] --set zero_optimization.offload_optimizer.device=nvme "        \
+    "--set strata.cache=0 --save {w}/saved "
+
+static void must_say(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("\"%s\" lacks \"%s\"", text, part);
+}
 
 static void all_end_with(const struct ranks *r, int code)
 {
     for (uint32_t k = 0; k < r->count; k++)
         if (r->programs[k].code != code)
             fail_msg("rank %u: exit code %d, not %d: %s", k, r->programs[k].code, code, r->programs[k].err);
+}
+
+static void write_machine(const struct workplace *w, const char *name, const char *rates)
+{
+    char text[512];
+
+    snprintf(
+        text, sizeof(text),
+        "{\"name\":\"test\",\"matmul_flops\":1e11,\"upload\":1e10,\"download\":1e10,\"read\":1e9,\"write\":1e9,\"mixed\":1e9,"
+        "\"update\":1e9,\"dir_rates\":%s}",
+        rates);
+    workplace_write(w, name, text, strlen(text));
+}
+
+static void verify(const struct workplace *w)
+{
+    struct program p;
+
+    workplace_run_ok(w, &p, "verify {w}/saved");
+    program_free(&p);
+    workplace_remove(w, "saved");
+}
+
+/* Each rank measures its drives by itself, and no two measurements are alike: the lowest count, for parts that are. */
+static void drives_that_ranks_see_otherwise_are_dealt_out_alike(void **state)
+{
+    static const char *const others[] = {"[3e8,1e8]", "[1e8,1e8,1e8]"};
+    const struct workplace *w = *state;
+    struct ranks r = {0};
+
+    workplace_make_dir(w, "nvme2");
+    write_machine(w, "first.json", "[1e8,3e8]");
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        write_machine(w, "second.json", others[i]);
+        ranks_run(w, &r, 2, RUN ON_DRIVES "--machine {w}/first.json", "--machine {w}/second.json");
+        all_end_with(&r, 0);
+        assert_null(strstr(r.programs[0].err, "no checkpoint was made"));
+        ranks_free(&r);
+        verify(w);
+    }
+    workplace_remove(w, "nvme2");
+}
+
+/* The number of directories is the command line's, and no rank can make up for it. */
+static void unlike_numbers_of_drives_are_refused_at_the_start(void **state)
+{
+    const struct workplace *w = *state;
+    struct ranks r = {0};
+
+    workplace_make_dir(w, "nvme2");
+    ranks_run(w, &r, 2, RUN ON_DRIVES "--machine {w}/machine.json", "--set strata.nvme=[\"{w}/nvme\"]");
+    all_end_with(&r, 2);
+    must_say(r.programs[0].err, "error: rank 1 deals its swap out over its directories in another way than rank 0");
+    assert_null(strstr(r.programs[0].err, "the run goes on"));
+    assert_false(workplace_exists(w, "saved"));
+    assert_int_equal(workplace_entries(w, "nvme"), 0);
+    ranks_free(&r);
+    workplace_remove(w, "nvme2");
+}
+
+/* As on two machines whose --save is each one's own. */
+static void a_directory_that_is_not_shared_is_refused_at_the_start(void **state)
+{
+    const struct workplace *w = *state;
+    struct ranks r = {0};
+
+    ranks_run(w, &r, 2, RUN "--machine {w}/machine.json --max-steps 2 --save {w}/saved", "--fault api.save_seen:0:1:-2");
+    all_end_with(&r, 2);
+    for (uint32_t k = 0; k < 2; k++)
+        must_say(r.programs[k].err, "it must be on a file system that all ranks share");
+    assert_false(workplace_exists(w, "saved"));
+    ranks_free(&r);
 }
 
 /* A run that diverges before it has saved: fp16's scale is too large for three steps. */
@@ -49,6 +131,9 @@ static void a_run_that_saves_nothing_leaves_no_directory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(drives_that_ranks_see_otherwise_are_dealt_out_alike),
+        cmocka_unit_test(unlike_numbers_of_drives_are_refused_at_the_start),
+        cmocka_unit_test(a_directory_that_is_not_shared_is_refused_at_the_start),
         cmocka_unit_test(a_run_that_saves_nothing_leaves_no_directory),
     };
 
