@@ -391,7 +391,8 @@ static strata_status refused(int fd, const struct st_reply *reply)
 static bool is_nobody(int err)
 {
     return err == -ECONNREFUSED || err == -ECONNRESET || err == -EPIPE || err == -ETIMEDOUT || err == -EHOSTUNREACH ||
-           err == -ENETUNREACH || err == -EADDRNOTAVAIL || err == -EAFNOSUPPORT || err == -EACCES || err == -EPERM;
+           err == -ENETUNREACH || err == -EHOSTDOWN || err == -ENETDOWN || err == -EADDRNOTAVAIL || err == -EAFNOSUPPORT ||
+           err == -EACCES || err == -EPERM || err == -EINVAL; /* that: an address of a link, without its scope */
 }
 
 /* Says who this is, and that it waits, where the answer is rank 0's; 0, or negative errno. */

@@ -243,6 +243,20 @@ static void one_rank_cannot_come_twice(void **state)
     assert_member(&members[0], STRATA_E_CONFIG, "two processes call themselves rank 1");
 }
 
+/* An address of a link names no link without its scope: nobody is there, as at any other where nobody answers. */
+static void an_address_that_cannot_be_connected_to_is_nobodys(void **state)
+{
+    struct member members[2];
+
+    (void)state;
+    prepare(members, 2);
+    members[1].opts.address = "fe80::1";
+    members[1].opts.deadline_ns = SECOND_NS / 10;
+    start(&members[1]);
+    assert_int_equal(pthread_join(members[1].thread, NULL), 0);
+    assert_member(&members[1], STRATA_E_IO, "rank 0 did not answer at fe80::1");
+}
+
 static void a_rank_that_does_not_come_is_named(void **state)
 {
     struct member members[RANKS];
@@ -426,6 +440,7 @@ int main(void)
         cmocka_unit_test(strangers_are_turned_away),
         cmocka_unit_test(contradictions_end_the_meeting),
         cmocka_unit_test(one_rank_cannot_come_twice),
+        cmocka_unit_test(an_address_that_cannot_be_connected_to_is_nobodys),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
         cmocka_unit_test(a_rank_that_goes_before_all_have_come_ends_the_meeting),
         cmocka_unit_test(a_rank_that_goes_before_it_waits_may_come_again),
