@@ -232,6 +232,8 @@ static strata_status meet(struct strata_comm *c, const struct strata_comm_opts *
     if ((st = open_kind(&c->comm, o)) != STRATA_OK || (st = find_share(c, o->local_ranks != 0)) != STRATA_OK)
         return st;
     c->comm->world = c->world;
+    if (strcmp(c->comm->ops->name, "tcp") == 0 && st_launch_by_hand(o->source))
+        c->comm->doubt = "or ranks of two runs have met, each of which needs a MASTER_PORT of its own";
     return STRATA_OK;
 }
 

@@ -267,6 +267,13 @@ static strata_status find_address(struct st_launch *l, const char *const *variab
 
 /* --- all sources --- */
 
+static const char options_name[] = "--rank and --world-size";
+
+bool st_launch_by_hand(const char *source)
+{
+    return source == NULL || strcmp(source, options_name) == 0 || strcmp(source, sources[SOURCE_TORCH].name) == 0;
+}
+
 static const char *torch_launcher(const char *const *variables)
 {
     for (size_t i = 0; i < sizeof(torch_launchers) / sizeof(torch_launchers[0]); i++)
@@ -329,7 +336,7 @@ strata_status st_launch_find(struct st_launch *launch, const char *const *variab
 
     if (first.rank != ST_LAUNCH_NONE || first.ranks != ST_LAUNCH_NONE) {
         st = check_claim(&first);
-        l.source = "--rank and --world-size";
+        l.source = options_name;
     }
     for (uint32_t s = 0; s < SOURCE_COUNT && st == STRATA_OK; s++)
         st = ask(&l, &first, s, variables);

@@ -41,4 +41,8 @@ strata_status st_launch_find(struct st_launch *launch, const char *const *variab
 /** Name of variable `index` of those that st_launch_find() reads, for help texts; NULL past the last. */
 const char *st_launch_variable(uint32_t index);
 
+/** Whether nobody says which run a process is of: no launcher that gives each of its own a port.  @param source  of st_launch; or
+ *  NULL */
+bool st_launch_by_hand(const char *source);
+
 #endif

@@ -73,6 +73,8 @@ struct st_comm {
     char reason[ST_COMM_REASON_BYTES];
     struct st_comm_peer *gather_peers; /* [ranks] */
     struct st_comm_part *gather_parts; /* [ranks] */
+    /* set by who has opened it */
+    const char *doubt; /* what a difference among the ranks may be beside a mistake, for sentences; static; NULL: nothing else */
 };
 
 /** Whether this process is a child of the rank's. */

@@ -73,7 +73,8 @@ static strata_status differs(struct st_comm *comm, const struct st_comm_fact *fa
 
         all[VALUE_BYTES - 1] = theirs[VALUE_BYTES - 1] = '\0';
         st = st_error(fact->status != STRATA_OK ? fact->status : STRATA_E_CONFIG,
-                      "%s differs among the ranks: rank 0 has %s, rank %" PRIu32 " has %s", fact->name, all, odd, theirs);
+                      "%s differs among the ranks: rank 0 has %s, rank %" PRIu32 " has %s%s%s", fact->name, all, odd, theirs,
+                      comm->doubt != NULL ? "; " : "", comm->doubt != NULL ? comm->doubt : "");
     }
     free(all);
     return st;

@@ -28,6 +28,11 @@ strata_status st_meet_cancelled(const struct st_meeting *meeting);
 uint16_t st_meet_port(uint16_t port, uint32_t index);
 /** What a rank says of the port that it was told, by which those of other runs are known. */
 uint64_t st_meet_key(uint16_t port);
+/** A connection to whoever listens there, if it is rank 0 of this meeting and waits for this rank; *fd -1: it is not.
+ *  The status of its refusal; E_IO, E_NOMEM: it could not be asked. */
+strata_status st_meet_knock(const struct st_meeting *meeting, const union st_address *address, int *fd);
+/** Rank 0's part of st_meet() (comm_host.c). */
+strata_status st_meet_host(struct st_meeting *meeting);
 /** Returns when all ranks have come.  E_IO, E_CONFIG, E_INPUT: st_comm_tcp_open(). */
 strata_status st_meet(struct st_meeting *meeting);
 

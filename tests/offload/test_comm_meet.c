@@ -240,7 +240,29 @@ static void one_rank_cannot_come_twice(void **state)
     for (uint32_t r = 0; r < RANKS; r++)
         members[r].opts.cancelled = members[r].failed = &failed;
     run(members, RANKS);
-    assert_member(&members[0], STRATA_E_CONFIG, "two processes call themselves rank 1");
+    assert_member(&members[0], STRATA_E_CONFIG, "two processes call themselves rank 1; or ranks of two runs have come");
+}
+
+/* Whoever starts two runs with one MASTER_PORT, or again while the first attempt's rank 0 waits still, is told at once; that one
+ * goes on waiting, and its ranks come. */
+static void a_second_rank_0_is_turned_away(void **state)
+{
+    struct member members[2], second[2];
+
+    (void)state;
+    prepare(members, 2);
+    prepare(second, 2);
+    second[0].opts.deadline_ns = 5 * SECOND_NS;
+    start(&members[0]);
+    close(cf_knock("", 0)); /* the first one listens */
+    start(&second[0]);
+    assert_int_equal(pthread_join(second[0].thread, NULL), 0);
+    assert_member(&second[0], STRATA_E_CONFIG, "another rank 0, of 2, waits for its ranks at port ");
+    assert_member(&second[0], STRATA_E_CONFIG, "name another one, or end that one");
+    start(&members[1]);
+    for (uint32_t r = 0; r < 2; r++)
+        assert_int_equal(pthread_join(members[r].thread, NULL), 0);
+    assert_members_ok(members, 2);
 }
 
 /* An address of a link names no link without its scope: nobody is there, as at any other where nobody answers. */
@@ -440,6 +462,7 @@ int main(void)
         cmocka_unit_test(strangers_are_turned_away),
         cmocka_unit_test(contradictions_end_the_meeting),
         cmocka_unit_test(one_rank_cannot_come_twice),
+        cmocka_unit_test(a_second_rank_0_is_turned_away),
         cmocka_unit_test(an_address_that_cannot_be_connected_to_is_nobodys),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
         cmocka_unit_test(a_rank_that_goes_before_all_have_come_ends_the_meeting),
