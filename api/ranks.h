@@ -33,7 +33,7 @@ strata_status st_ranks_watch(const struct strata_model *m, const char *what, uin
 /** Run `work` on rank 0, then on the first rank of each other machine, then on all others, so that those who share files find
  *  what is there already.  Those who wait do so as long as it takes.
  *  @param what  for sentences
- *  @return the status of this rank's work; E_IO: another rank's failed, or a rank is gone */
+ *  @return the status of this rank's work; if another rank's failed, that verdict (st_comm_abort_as()); E_IO: a rank is gone */
 strata_status st_ranks_take_turns(const struct strata_model *m, strata_status (*work)(void *ctx), void *ctx, const char *what);
 
 #endif

@@ -10,43 +10,52 @@
 
 enum state { STATE_IDLE, STATE_WORKING, STATE_DONE, STATE_FAILED };
 
+/* What a rank tells of itself. */
+struct said {
+    int32_t state;
+    int32_t status; /* of work that failed, as it is on other ranks */
+};
+
 struct turn {
     struct st_comm *comm;
     const char *what;
-    pthread_mutex_t lock; /* guards state; ended is signalled when it changes */
+    pthread_mutex_t lock; /* guards own; ended is signalled when it changes */
     pthread_cond_t ended;
-    enum state state;
-    strata_status status; /* of the comm */
-    uint32_t failed;      /* a rank whose work did; ranks: none */
+    struct said own;
+    strata_status status;  /* of the comm */
+    uint32_t failed;       /* a rank whose work did; ranks: none */
+    strata_status verdict; /* of that */
 };
 
 /* Tells the others this rank's state, and whether anybody still works. */
-static bool tell(struct turn *t, enum state state)
+static bool tell(struct turn *t, struct said mine)
 {
-    unsigned char mine = (unsigned char)state, all[ST_COMM_RANKS_MAX];
+    struct said all[ST_COMM_RANKS_MAX];
     bool working = false;
 
-    t->status = st_comm_gather(t->comm, &mine, 1, all, t->what);
+    t->status = st_comm_gather(t->comm, &mine, sizeof(mine), all, t->what);
     for (uint32_t r = 0; r < t->comm->world.ranks && t->status == STRATA_OK; r++) {
-        working = working || all[r] == STATE_WORKING;
-        if (all[r] == STATE_FAILED && t->failed == t->comm->world.ranks)
+        working = working || all[r].state == STATE_WORKING;
+        if (all[r].state == STATE_FAILED && t->failed == t->comm->world.ranks) {
             t->failed = r;
+            t->verdict = (strata_status)all[r].status;
+        }
     }
     return working;
 }
 
 /* The state now, or a second later if this rank still works then. */
-static enum state wait_a_while(struct turn *t)
+static struct said wait_a_while(struct turn *t)
 {
     const uint64_t until_ns = st_clock_ns() + TELL_NS;
-    enum state state;
+    struct said own;
 
     pthread_mutex_lock(&t->lock);
-    while (t->state == STATE_WORKING && st_cond_wait(&t->ended, &t->lock, until_ns))
+    while (t->own.state == STATE_WORKING && st_cond_wait(&t->ended, &t->lock, until_ns))
         ;
-    state = t->state;
+    own = t->own;
     pthread_mutex_unlock(&t->lock);
-    return state;
+    return own;
 }
 
 static void *keep_telling(void *ctx)
@@ -63,12 +72,13 @@ static strata_status work_and_tell(struct turn *t, strata_status (*work)(void *c
     pthread_t teller;
     strata_status st;
 
-    t->state = STATE_WORKING;
+    t->own = (struct said){.state = STATE_WORKING};
     if ((st = st_thread_start(&teller, "ranks", keep_telling, t)) != STRATA_OK)
         return st;
     st = work(ctx);
     pthread_mutex_lock(&t->lock);
-    t->state = st == STRATA_OK ? STATE_DONE : STATE_FAILED;
+    t->own.state = st == STRATA_OK ? STATE_DONE : STATE_FAILED;
+    t->own.status = (int32_t)st_comm_verdict(st);
     pthread_cond_signal(&t->ended);
     pthread_mutex_unlock(&t->lock);
     pthread_join(teller, NULL);
@@ -85,14 +95,14 @@ static strata_status take_turns(struct turn *t, strata_status (*work)(void *ctx)
         if (turn == mine)
             st = work_and_tell(t, work, ctx);
         else
-            while (tell(t, STATE_IDLE))
+            while (tell(t, (struct said){.state = STATE_IDLE}))
                 ;
     }
     if (st == STRATA_OK && t->status != STRATA_OK)
         st = st_comm_barrier(t->comm, t->what); /* fails with the same sentence, which another thread may have */
     if (st != STRATA_OK)
         return st;
-    return t->failed == world.ranks ? STRATA_OK : st_error(STRATA_E_IO, "%s: rank %u failed, and says why", t->what, t->failed);
+    return t->failed == world.ranks ? STRATA_OK : st_error(t->verdict, "%s: rank %u failed, and says why", t->what, t->failed);
 }
 
 strata_status st_ranks_take_turns(const struct strata_model *m, strata_status (*work)(void *ctx), void *ctx, const char *what)

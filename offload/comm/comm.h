@@ -98,6 +98,9 @@ void st_comm_abort(struct st_comm *comm, const char *sentence);
  * all ranks of a run end alike, whichever was first.  All else is a failure of one rank, and E_IO on the others. */
 void st_comm_abort_as(struct st_comm *comm, strata_status st, const char *sentence);
 
+/** What a status of one rank is on the others: see st_comm_abort_as(). */
+strata_status st_comm_verdict(strata_status st);
+
 /** No call may be under way.  Peers that still exchange see a rank that is gone.  NULL: does nothing. */
 void st_comm_close(struct st_comm *comm);
 

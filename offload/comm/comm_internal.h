@@ -12,9 +12,6 @@ void st_comm_fini(struct st_comm *comm);
 /** Bytes of all parts. */
 uint64_t st_comm_bytes(const struct st_comm_part *parts, uint32_t count);
 
-/** What a status of one rank is on the others: see st_comm_abort_as(). */
-strata_status st_comm_verdict(strata_status st);
-
 /* Sentences, so that a failure reads the same over every wire; E_IO where nothing else is said. */
 strata_status st_comm_gone(uint32_t rank, const char *what);
 /** Rank `rank` told rank `self`, which says so, why it gave up; the status is that verdict's. */

@@ -1,5 +1,6 @@
 /* tests/cli/test_ranks_saves.c - what would fail at every save of a run of several ranks does not wait for the first one; what the
- * ranks find out about one another's drives does not keep them from saving; and what runs that save nothing leave behind. */
+ * ranks find out about one another's drives does not keep them from saving; what runs that save nothing leave behind; and mistakes
+ * that rank 0 finds for all. */
 #include "tests/cli/ranks.h"
 
 #include <stdio.h>
@@ -128,6 +129,21 @@ static void a_run_that_saves_nothing_leaves_no_directory(void **state)
     workplace_remove(w, "saved");
 }
 
+/* Rank 0 makes the tokens of texts, and what it finds wrong is no failure of its machine's. */
+static void a_mistake_in_texts_is_one_of_all_ranks(void **state)
+{
+    const struct workplace *w = *state;
+    struct ranks r = {0};
+
+    workplace_write(w, "empty.txt", "", 0);
+    ranks_run(w, &r, 3, "train --model nano --data {w}/empty.txt --max-steps 1 --quiet --threads 1 --out {w}/out", "");
+    all_end_with(&r, 2);
+    must_say(r.programs[0].err, "empty.txt: the text is empty");
+    assert_false(workplace_exists(w, "out"));
+    ranks_free(&r);
+    workplace_remove(w, "out.tokens");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -135,6 +151,7 @@ int main(void)
         cmocka_unit_test(unlike_numbers_of_drives_are_refused_at_the_start),
         cmocka_unit_test(a_directory_that_is_not_shared_is_refused_at_the_start),
         cmocka_unit_test(a_run_that_saves_nothing_leaves_no_directory),
+        cmocka_unit_test(a_mistake_in_texts_is_one_of_all_ranks),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
