@@ -146,7 +146,7 @@ static strata_status prepare(struct train *t)
     if (st == STRATA_OK)
         st = open_data(t); /* which may make tokens, so that it comes last */
     if (st == STRATA_OK)
-        st = cli_finished_compare(&t->finished, &t->saves, t->steps);
+        st = cli_finished_compare(&t->finished, &t->saves, t->run.model, t->steps);
     if (t->run.plan != NULL && ((st == STRATA_OK && !args->quiet && !t->finished.finished) || st == STRATA_E_NOFIT))
         st_plan_print(t->run.plan, false, people(args));
     return st;

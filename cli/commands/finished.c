@@ -1,6 +1,7 @@
 /* finished.c - see finished.h. */
 #include "cli/commands/finished.h"
 
+#include "api/ranks.h"
 #include "core/base/error.h"
 #include "core/system/file.h"
 #include "strata/adapter.h"
@@ -28,8 +29,8 @@ void cli_finished_ask(struct cli_finished *f, const struct cli_saves *s, bool ad
     struct strata_export_opts opts = STRATA_EXPORT_OPTS_INIT;
 
     *f = (struct cli_finished){.adapter = adapter};
-    if (!cli_saves_goes_on(s) || s->args->out == NULL || s->args->overwrite)
-        return;
+    if (!cli_saves_goes_on(s) || s->args->out == NULL || s->args->overwrite || s->ranks->who.rank != 0)
+        return; /* --out is rank 0's, and what other ranks have under its name is their own affair */
     if (adapter) {
         f->asked = holds_adapter(s->args->out);
         return;
@@ -61,26 +62,43 @@ static strata_status compare_model(struct cli_finished *f, const char *out, cons
     return st_error(STRATA_E_INPUT, "holds another model than that of %s, with which the run ended: " REMEDY, checkpoint);
 }
 
-/* --out is rank 0's. */
-static strata_status share(struct cli_finished *f, const struct cli_saves *s)
-{
-    return cli_saves_goes_on(s) ? cli_ranks_of_first(s->ranks, f, sizeof(*f), "whether the run has ended") : STRATA_OK;
-}
+/* A comparison that rank 0 makes. */
+struct question {
+    struct cli_finished *f;
+    const struct cli_saves *s;
+    uint64_t steps;
+};
 
-strata_status cli_finished_compare(struct cli_finished *f, const struct cli_saves *s, uint64_t steps)
+static strata_status compare(void *ctx)
 {
+    const struct question *q = ctx;
+    const struct cli_saves *s = q->s;
+    struct cli_finished *f = q->f;
     const char *out = s->args->out;
     strata_status st;
 
     if (!f->asked)
-        return share(f, s);
-    if (cli_saves_steps(s) != steps)
+        return STRATA_OK;
+    if (cli_saves_steps(s) != q->steps)
         return st_error(STRATA_E_INPUT,
                         "--out %s: holds %s already, and the run goes on from step %" PRIu64 " of %" PRIu64 ": " REMEDY, out,
-                        f->adapter ? "an adapter" : "a model", cli_saves_steps(s), steps);
+                        f->adapter ? "an adapter" : "a model", cli_saves_steps(s), q->steps);
     st = strata_verify_digest(s->was.path, NULL, f->weights, f->state);
     if (st == STRATA_OK)
         st = f->adapter ? compare_adapter(out, s->was.path) : compare_model(f, out, s->was.path);
     f->finished = st == STRATA_OK;
-    return st == STRATA_OK ? share(f, s) : st_error_prefix(st, "--out %s", out);
+    return st == STRATA_OK ? STRATA_OK : st_error_prefix(st, "--out %s", out);
+}
+
+/* The other ranks wait as long as it takes. */
+strata_status cli_finished_compare(struct cli_finished *f, const struct cli_saves *s, const struct strata_model *model,
+                                   uint64_t steps)
+{
+    struct question q = {f, s, steps};
+    strata_status st;
+
+    if (!cli_saves_goes_on(s))
+        return STRATA_OK;
+    st = st_ranks_take_turns(model, compare, &q, "whether the run has ended");
+    return st == STRATA_OK ? cli_ranks_of_first(s->ranks, f, sizeof(*f), "whether the run has ended") : st;
 }

@@ -12,10 +12,12 @@ struct cli_finished {
     char weights[33], state[33]; /* digests, then */
 };
 
-/** Whether there may be nothing to do; reads next to nothing.  @param adapter  the run trains one, which --out is */
+/** Whether there may be nothing to do; reads next to nothing.  Rank 0 alone asks, whose --out is.
+ *  @param adapter  the run trains one, which --out is */
 void cli_finished_ask(struct cli_finished *f, const struct cli_saves *s, bool adapter);
-/** Where there may: compare the model with the checkpoint, all of both.  E_INPUT: they differ, or the run has steps left to do,
- * and would come to a directory that is taken; E_CORRUPT, E_IO, E_NOMEM. */
-strata_status cli_finished_compare(struct cli_finished *f, const struct cli_saves *s, uint64_t steps);
+/** Where there may: compare the model with the checkpoint, all of both; every rank gets rank 0's answer.  E_INPUT: they differ,
+ * or the run has steps left to do, and would come to a directory that is taken; E_CORRUPT, E_IO, E_NOMEM. */
+strata_status cli_finished_compare(struct cli_finished *f, const struct cli_saves *s, const struct strata_model *model,
+                                   uint64_t steps);
 
 #endif

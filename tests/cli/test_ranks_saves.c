@@ -1,6 +1,6 @@
 /* tests/cli/test_ranks_saves.c - what would fail at every save of a run of several ranks does not wait for the first one; what the
- * ranks find out about one another's drives does not keep them from saving; what runs that save nothing leave behind; and mistakes
- * that rank 0 finds for all. */
+ * ranks find out about one another's drives does not keep them from saving; what runs that save nothing leave behind; and what is
+ * rank 0's for all: --out, and mistakes in texts. */
 #include "tests/cli/ranks.h"
 
 #include <stdio.h>
@@ -129,6 +129,31 @@ static void a_run_that_saves_nothing_leaves_no_directory(void **state)
     workplace_remove(w, "saved");
 }
 
+/* Names may mean something else on each machine, and rank 0 alone writes. */
+static void what_other_ranks_have_under_the_name_of_out_does_not_count(void **state)
+{
+    static const char half[] = RUN "--machine {w}/machine.json --max-steps 2 --save {w}/saved";
+    static const char whole[] = RUN "--machine {w}/machine.json --max-steps 4 --save {w}/saved --resume auto --out {w}/out";
+    const struct workplace *w = *state;
+    struct ranks r = {0};
+
+    ranks_run_ok(w, &r, 2, half);
+    ranks_free(&r);
+    for (int again = 0; again < 2; again++) {
+        ranks_run(w, &r, 2, whole, "--out {w}/model");
+        all_end_with(&r, 0);
+        ranks_free(&r);
+        assert_true(workplace_exists(w, "out/model.safetensors"));
+    }
+    ranks_run(w, &r, 2, RUN "--machine {w}/machine.json --max-steps 4 --save {w}/saved --resume auto --out {w}/model",
+              "--out {w}/out");
+    all_end_with(&r, 2);
+    must_say(r.programs[0].err, "holds another model than that of ");
+    ranks_free(&r);
+    workplace_remove(w, "out");
+    workplace_remove(w, "saved");
+}
+
 /* Rank 0 makes the tokens of texts, and what it finds wrong is no failure of its machine's. */
 static void a_mistake_in_texts_is_one_of_all_ranks(void **state)
 {
@@ -151,6 +176,7 @@ int main(void)
         cmocka_unit_test(unlike_numbers_of_drives_are_refused_at_the_start),
         cmocka_unit_test(a_directory_that_is_not_shared_is_refused_at_the_start),
         cmocka_unit_test(a_run_that_saves_nothing_leaves_no_directory),
+        cmocka_unit_test(what_other_ranks_have_under_the_name_of_out_does_not_count),
         cmocka_unit_test(a_mistake_in_texts_is_one_of_all_ranks),
     };
 
