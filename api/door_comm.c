@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "core/system/kernel_text.h"
 #include "core/system/launch.h"
 #include "offload/comm/comm.h"
 #include "offload/comm/comm_mpi.h"
@@ -131,18 +132,25 @@ struct place {
     uint64_t pid;
 };
 
-/* A name and the kernel's number of this start: containers of one machine have names of their own, and are told apart. */
+/* A name and the kernel's number of this start: containers of one machine have names of their own, and are told apart; machines
+ * may have one name, and each has started by itself. */
 static strata_status find_place(struct place *place)
 {
     struct st_topology *topology;
-    char text[4096] = "";
+    char text[4096] = "", boot[ST_KERNEL_TEXT_MAX];
     struct utsname name;
     struct stat space;
     strata_status st;
+    int fd;
 
     if (st_fault_refuses("api.uname") || uname(&name) != 0)
         return st_error_errno(errno, "this machine's name");
-    place->machine = st_checksum64(name.nodename, strlen(name.nodename));
+    fd = st_fault_refuses("api.boot_id") ? -1 : st_kernel_text_open("/proc/sys/kernel/random", "boot_id");
+    (void)st_kernel_text_read(fd, boot);
+    if (fd >= 0)
+        close(fd);
+    snprintf(text, sizeof(text), "%s %.64s", name.nodename, boot);
+    place->machine = st_checksum64(text, strlen(text));
     place->processes = 0;
     if (!st_fault_refuses("api.ns_stat") && stat("/proc/self/ns/pid", &space) == 0)
         place->processes = space.st_ino;

@@ -1,8 +1,10 @@
 /* tests/api/test_ranks_meet.c - the door of several ranks: whose machine is whose, and what is said where they do not meet. */
+#include "core/base/fault.h"
 #include "strata/strata.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/free_port.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,6 +56,23 @@ static void meet_all(struct rank *ranks, uint32_t count)
         assert_int_equal(pthread_join(ranks[r].thread, NULL), 0);
 }
 
+/* The kernel's number of its start tells a machine from another of the same name: here one rank has it, and one has not. */
+static void machines_of_one_name_are_two(void **state)
+{
+    struct rank ranks[2] = {{.who = STRATA_COMM_OPTS_INIT}, {.who = STRATA_COMM_OPTS_INIT}};
+
+    (void)state;
+    st_fault_arm(&(struct st_fault_spec){.site = "api.boot_id", .count = 1, .result = -EIO});
+    meet_all(ranks, 2);
+    assert_int_equal(st_fault_disarm(), 1);
+    for (uint32_t r = 0; r < 2; r++) {
+        if (ranks[r].status != STRATA_OK)
+            fail_msg("rank %u: %s", r, ranks[r].sentence);
+        assert_int_equal(ranks[r].info.local_rank, 0);
+        assert_int_equal(ranks[r].info.local_ranks, 1);
+    }
+}
+
 /* Nobody but a launcher knows which run a process is of: who starts ranks by hand is told of the other cause, too. */
 static void a_difference_may_be_another_run(void **state)
 {
@@ -74,6 +93,7 @@ static void a_difference_may_be_another_run(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(machines_of_one_name_are_two),
         cmocka_unit_test(a_difference_may_be_another_run),
     };
 
