@@ -108,6 +108,21 @@ static strata_status open_mpi(struct st_comm **out, const struct strata_comm_opt
     return STRATA_E_CONFIG;
 }
 
+/* Each rank finds out by itself whether MPI opens: where it does on some of them alone, the two kinds wait for each other. */
+static strata_status open_tcp_instead(struct st_comm **out, const struct strata_comm_opts *o)
+{
+    char why[1024], sentence[1024];
+    strata_status st;
+
+    snprintf(why, sizeof(why), "%s", strata_last_error());
+    st_log(ST_LOG_INFO, "the ranks meet by tcp, not by MPI: %s", why);
+    if ((st = open_tcp(out, o)) == STRATA_OK)
+        return STRATA_OK;
+    snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
+    return st_error(st, "%s; this rank meets by tcp because MPI does not open here, and ranks where it opens wait elsewhere: %s",
+                    sentence, why);
+}
+
 static strata_status open_kind(struct st_comm **out, const struct strata_comm_opts *o)
 {
     const char *kind = o->kind != NULL ? o->kind : "auto";
@@ -117,8 +132,8 @@ static strata_status open_kind(struct st_comm **out, const struct strata_comm_op
     if (asked || (found && o->mpi))
         st = open_mpi(out, o);
     if (st == STRATA_E_NOSYS && found)
-        st_log(ST_LOG_INFO, "the ranks meet by tcp, not by MPI: %s", strata_last_error());
-    if (*out != NULL || (st != STRATA_OK && !(st == STRATA_E_NOSYS && found)))
+        return open_tcp_instead(out, o);
+    if (*out != NULL || st != STRATA_OK)
         return st;
     if (asked)
         return st_error(STRATA_E_NOSYS, "MPI knows of this process alone, not of %u ranks: start them by mpirun", o->ranks);

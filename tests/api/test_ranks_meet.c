@@ -90,11 +90,30 @@ static void a_difference_may_be_another_run(void **state)
     }
 }
 
+/* Under mpirun, where MPI opens on some ranks alone, those that it does not open on wait for the others by tcp: when they give up
+ * they say why they did that. */
+static void who_cannot_use_mpi_says_so_when_nobody_comes(void **state)
+{
+    struct strata_comm_opts opts = STRATA_COMM_OPTS_INIT;
+    struct strata_comm *comm = NULL;
+
+    (void)state;
+    setenv("STRATA_MPI", "/nowhere/strata_mpi.so", 1);
+    opts.rank = 1, opts.ranks = 2;
+    opts.mpi = true; /* and no address, so that the search ends at once */
+    assert_int_equal(strata_comm_open(&comm, &opts), STRATA_E_INVAL);
+    unsetenv("STRATA_MPI");
+    assert_non_null(strstr(strata_last_error(), "nobody says where rank 0 is"));
+    assert_non_null(strstr(strata_last_error(), "this rank meets by tcp because MPI does not open here"));
+    assert_non_null(strstr(strata_last_error(), "/nowhere/strata_mpi.so cannot be opened"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(machines_of_one_name_are_two),
         cmocka_unit_test(a_difference_may_be_another_run),
+        cmocka_unit_test(who_cannot_use_mpi_says_so_when_nobody_comes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
