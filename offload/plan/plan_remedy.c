@@ -86,13 +86,16 @@ static bool find(struct st_plan *trial, const struct st_plan *plan, strata_tier 
     return false;
 }
 
+static bool is_on_nvme(const struct st_plan *plan)
+{
+    return plan->policy.param_tier == STRATA_TIER_NVME || plan->policy.optimizer_tier == STRATA_TIER_NVME ||
+           plan->decided.activation_tier == STRATA_TIER_NVME;
+}
+
 /* Without a tier on NVMe the disk is that of the checkpoints: what is known of it says nothing of the other. */
 static const char *disk_option(const struct st_plan *plan)
 {
-    const bool tier = plan->policy.param_tier == STRATA_TIER_NVME || plan->policy.optimizer_tier == STRATA_TIER_NVME ||
-                      plan->decided.activation_tier == STRATA_TIER_NVME;
-
-    return plan->policy.sets > 0 && !tier ? "--save" : "--nvme";
+    return plan->policy.sets > 0 && !is_on_nvme(plan) ? "--save" : "--nvme";
 }
 
 static void put_found(struct text *t, const struct st_plan *trial, const struct st_plan *plan)
@@ -124,6 +127,8 @@ static void put_found(struct text *t, const struct st_plan *trial, const struct 
     if (needed[STRATA_TIER_NVME] > plan->capacity.bytes[STRATA_TIER_NVME] || strcmp(disk, disk_option(plan)) != 0)
         put(t, ", with %s DIR and %s of disk there%s", disk, st_size_text(size, needed[STRATA_TIER_NVME]),
             now->ranks > 1 ? " for each rank" : "");
+    else if (is_on_nvme(trial) && !is_on_nvme(plan))
+        put(t, ", with %s DIR", disk); /* a machine file says what the disk holds, and not where it is */
 }
 
 /* Whether fewer tokens at a time could help: not if even one token does not fit. */

@@ -189,7 +189,7 @@ static void a_disk_that_is_not_named_is_asked_for(void **state)
     machine.capacity.bytes[STRATA_TIER_NVME] = DISK; /* there is one, and it is large enough */
     plan = plan_try(&w, &machine, &policy, "a disk");
     assert_false(plan->fits);
-    assert_non_null(strstr(strata_last_error(), "device to \"nvme\", or raise --host-memory"));
+    assert_non_null(strstr(strata_last_error(), "device to \"nvme\", with --nvme DIR, or raise --host-memory"));
     st_plan_destroy(plan);
     st_workload_fini(&w);
 }
