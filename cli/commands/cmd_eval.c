@@ -63,8 +63,10 @@ static void listen_to_signals(const struct cli_run *r)
 static strata_status run(struct cli_run *r, struct strata_data **data, struct evaluated *e)
 {
     const struct cli_args *args = r->args;
-    strata_status st = cli_run_model(r), told;
+    strata_status st, told;
 
+    r->progress->patient = r->ranks.who.ranks > 1; /* a model is loaded by all ranks or none */
+    st = cli_run_model(r);
     if (st == STRATA_OK && *data == NULL)
         st = cli_run_data(r, data, NULL);
     if (st == STRATA_OK)
@@ -73,6 +75,7 @@ static strata_status run(struct cli_run *r, struct strata_data **data, struct ev
         st_plan_print(r->plan, false, stderr);
     if (st == STRATA_OK)
         st = cli_run_start(r);
+    r->progress->patient = false;
     if (st == STRATA_E_CANCELLED) /* of several adapters: signals ask since the first one's evaluation */
         e->ended_by = cli_signals_pending();
     if (st != STRATA_OK)

@@ -294,7 +294,7 @@ bool cli_progress_watch(void *progress, const char *what, uint64_t done, uint64_
         begin_work(p, what, total);
     else if (!p->quiet)
         go_on(p, done);
-    return cli_signals_pending() == 0;
+    return p->patient || cli_signals_pending() == 0;
 }
 
 void cli_progress_work_end(struct cli_progress *p)

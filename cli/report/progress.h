@@ -14,6 +14,7 @@ struct cli_progress {
     FILE *file;
     bool quiet, terminal;        /* terminal: the last line can be rewritten */
     bool narrow;                 /* a terminal of any kind: lines are cut to its width */
+    bool patient;                /* work goes on despite a signal: ranks end together, where all hear of it */
     uint64_t steps_total, every; /* one line in `every` steps stays */
     double seconds_per_step;     /* moving average, for the remaining time */
     _Atomic(enum cli_line) line;
@@ -30,7 +31,7 @@ void cli_progress_fini(struct cli_progress *p); /* a zeroed struct is fine */
 /** Report one step.  Lines of the first three steps, of the last and of skipped ones always stay. */
 void cli_progress_step(struct cli_progress *p, const struct cli_step *step);
 /** A model's strata_progress_fn for long work: rewrites a line on a terminal, and prints one every 30 seconds elsewhere.  False
- *  once a signal has asked the run to end.
+ *  once a signal has asked the run to end, unless it is patient.
  *  @param progress  a struct cli_progress
  *  @param what      such as "loading weights" */
 bool cli_progress_watch(void *progress, const char *what, uint64_t done, uint64_t total);

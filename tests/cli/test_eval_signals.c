@@ -6,6 +6,7 @@
 #include "cli/commands/commands.h"
 #include "strata/engine.h"
 #include "tests/common/child.h"
+#include "tests/common/free_port.h"
 #include "tests/common/scratch.h"
 #include "tests/common/whole_file.h"
 
@@ -71,20 +72,26 @@ static void redirect(int fd, const char *name)
         _exit(125);
 }
 
-/* The command in a process of its own; returns its exit code.  Its output is in "out" and "err". */
-static int evaluate(unsigned loads, unsigned passes)
+/* The command in a process of its own, which is rank 0 of one or one of two.  Its output is in "out" and "err", and "out1" and
+ * "err1". */
+static pid_t start(unsigned rank, unsigned ranks, unsigned port, unsigned loads, unsigned passes)
 {
-    static const char *const words[] = {"strata",     "eval",      "--model",   MODEL, "--data",    MODEL "/tokens.bin",
-                                        "--seq-len",  "32",        "--threads", "1",   "--adapter", "a=" ADAPTER,
-                                        "b=" ADAPTER, "c=" ADAPTER};
+    char numbers[3][16];
+    const char *const words[] = {"strata",        "eval",       "--model",   MODEL,      "--data",       MODEL "/tokens.bin",
+                                 "--seq-len",     "32",         "--threads", "1",        "--adapter",    "a=" ADAPTER,
+                                 "b=" ADAPTER,    "c=" ADAPTER, "--rank",    numbers[0], "--world-size", numbers[1],
+                                 "--master-port", numbers[2]};
     struct cli_args args;
     const pid_t pid = child_fork();
     int code;
 
     if (pid > 0)
-        return child_wait(pid);
-    redirect(STDOUT_FILENO, "out");
-    redirect(STDERR_FILENO, "err");
+        return pid;
+    snprintf(numbers[0], sizeof(numbers[0]), "%u", rank);
+    snprintf(numbers[1], sizeof(numbers[1]), "%u", ranks);
+    snprintf(numbers[2], sizeof(numbers[2]), "%u", port);
+    redirect(STDOUT_FILENO, rank == 0 ? "out" : "out1");
+    redirect(STDERR_FILENO, rank == 0 ? "err" : "err1");
     signal(SIGINT, SIG_DFL); /* ignored in a script's background */
     loads_left = loads;
     passes_left = passes;
@@ -94,6 +101,12 @@ static int evaluate(unsigned loads, unsigned passes)
     code = cmd_eval(&args);
     fflush(stdout);
     _exit(code);
+}
+
+/* By one rank; returns its exit code. */
+static int evaluate(unsigned loads, unsigned passes)
+{
+    return child_wait(start(0, 1, free_port(), loads, passes));
 }
 
 static void says(const char *name, const char *wanted)
@@ -145,12 +158,28 @@ static void a_signal_while_it_is_evaluated(void **state)
     assert_int_equal(lines_of("out"), 2);
 }
 
+/* It has come to one of them alone: all end, where all hear of it. */
+static void a_signal_to_a_rank_while_the_next_model_is_loaded(void **state)
+{
+    const unsigned port = free_port();
+    const pid_t first = start(0, 2, port, 0, 0), second = start(1, 2, port, 2, 0);
+
+    (void)state;
+    assert_int_equal(child_wait(second), 128 + SIGTERM);
+    assert_int_equal(child_wait(first), 128 + SIGTERM);
+    says("out", "a: loss ");
+    says("err", "2 ranks (--rank and --world-size), 2 on this machine, by tcp\nstrata: ended by SIGTERM after 0 of 80 windows\n");
+    assert_int_equal(lines_of("out"), 1);
+    says("err1", "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_signal_there_is_a_line_each),
         cmocka_unit_test(a_signal_while_the_next_model_is_loaded),
         cmocka_unit_test(a_signal_while_it_is_evaluated),
+        cmocka_unit_test(a_signal_to_a_rank_while_the_next_model_is_loaded),
     };
 
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
