@@ -4,6 +4,7 @@
 #include "core/system/file.h"
 #include "offload/config/recipe_internal.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,7 +56,8 @@ static const struct st_field argument_rows[] = {
     {.path = "scheduler_type", .type = ST_FIELD_CHOICE, .choices = scheduler_choices, .fallback = "\"cosine\"",
      .help = "strata.lr_scheduler.type; constant is constant_with_warmup, as there"},
     {.path = "lr_min", .type = ST_FIELD_REAL, .min = 0, .max = 1e3, .help = "0: cosine and linear end at 0 here"},
-    {.path = "warmup_ratio", .type = ST_FIELD_REAL, .fallback = "0.03", .min = 0, .max = 1, .to = "strata.lr_scheduler.warmup_ratio", .help = "warm-up as a part of the run"},
+    {.path = "warmup_ratio", .type = ST_FIELD_REAL, .fallback = "0.03", .min = 0, .max = 9007199254740992.0,
+     .help = "strata.lr_scheduler.warmup_ratio: warm-up as a part of the run, rounded up (there: down); 1 and more: so many steps"},
     ST_RECIPE_NOTICE("loss_config", NULL, ANY, "the head is always computed slice by slice"),
     {.path = "total_step", .type = ST_FIELD_INT, .min = 1, .max = 9007199254740992.0, .to = "--max-steps", .help = "steps of the run"},
     {.path = "epoch_num", .type = ST_FIELD_INT, .min = 1, .max = 1e6, .help = "--epochs; left out, as total_step is: 1"},
@@ -77,6 +79,7 @@ static void resolve(struct strata_recipe *r)
 {
     const char *dataset = st_recipe_text(r, "dataset");
     const char *schedule = st_recipe_text(r, "scheduler_type");
+    const double warmup = st_recipe_number(r, "warmup_ratio");
     const bool constant = strcmp(schedule, "constant") == 0;
     const bool ends = st_recipe_given(r, "lr_min") && st_recipe_number(r, "lr_min") == 0;
 
@@ -100,6 +103,10 @@ static void resolve(struct strata_recipe *r)
     st_recipe_put(r, "optim", "optimizer.params.weight_decay", "0.01");
     st_recipe_put(r, "optim", "gradient_clipping", "1.0");
     st_recipe_put(r, "optim", "bf16.enabled", "true");
+    if (warmup < 1)
+        st_recipe_put(r, "warmup_ratio", "strata.lr_scheduler.warmup_ratio", "%s", st_recipe_real(r, warmup));
+    else
+        st_recipe_put(r, "warmup_ratio", "strata.lr_scheduler.warmup_steps", "%.0f", floor(warmup));
     if (schedule[0] != '\0') /* else it is refused; each schedule there begins with the warm-up */
         st_recipe_put(r, "scheduler_type", "strata.lr_scheduler.type", "\"%s%s\"", schedule, constant ? "_with_warmup" : "");
     if (!ends && !constant)

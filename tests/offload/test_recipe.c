@@ -211,6 +211,9 @@ static void the_other_trainers_keys(void **state)
         {"", "optimizer.params.lr", "6e-05"},
         {"", "optimizer.params.betas", "[0.9,0.95]"},
         {"global_batch_size: 64", "train_batch_size", "64"},
+        {"", "strata.lr_scheduler.warmup_ratio", "0.03"},
+        {"warmup_ratio: 1", "strata.lr_scheduler.warmup_steps", "1"}, /* a number of steps from 1 on */
+        {"warmup_ratio: 1", "strata.lr_scheduler.warmup_ratio", NULL},
         {"scheduler_type: constant", "strata.lr_scheduler.type", "\"constant_with_warmup\""},
         {"", "--out", "work_dir"},
     };
