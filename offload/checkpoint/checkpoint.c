@@ -81,13 +81,13 @@ strata_status st_checkpoint_check(const struct st_manifest *m, const struct st_e
 
 /* --- opening --- */
 
-/* Whether a checkpoint that was there is not any more. */
+/* Whether a checkpoint that was there has been removed: it loses its name before a file of it goes, so that one which lacks a
+ * file is damaged. */
 static bool is_gone(const char *path)
 {
-    char manifest[ST_PATH_MAX];
     bool there = true;
 
-    return st_path_join(manifest, path, ST_MANIFEST_NAME) == STRATA_OK && st_file_find(&there, manifest) == STRATA_OK && !there;
+    return st_file_find(&there, path) == STRATA_OK && !there;
 }
 
 strata_status st_checkpoint_failed(const char *path, strata_status st)
@@ -182,11 +182,19 @@ void st_checkpoint_close(struct st_checkpoint *ck)
     free(ck);
 }
 
-/* The newest of the first `count` of a list.  *gone: one that was listed is not there any more. */
+/* A search for the newest checkpoint that opens. */
+struct search {
+    void (*skipped)(void *ctx, const char *path, const char *sentence); /* NULL: nobody asks */
+    void *ctx;
+    uint64_t told; /* step of the oldest one that has been told of: none is told of again in another look */
+    bool gone;     /* one that was listed in this look is not there any more */
+};
+
+/* The newest of the first `count` of a list. */
 static strata_status open_newest(struct st_checkpoint **out, const char *save, const struct st_store_list *list, uint32_t count,
-                                 bool *gone, void (*skipped)(void *ctx, const char *path, const char *sentence), void *ctx)
+                                 struct search *search)
 {
-    *gone = false;
+    search->gone = false;
     for (uint32_t i = count; i > 0; i--) {
         char path[ST_PATH_MAX], name[ST_STORE_NAME_BYTES];
         strata_status st;
@@ -197,9 +205,12 @@ static strata_status open_newest(struct st_checkpoint **out, const char *save, c
             st = st_checkpoint_open(out, path);
         if (st == STRATA_OK || st == STRATA_E_NOMEM)
             return st;
-        *gone = *gone || is_gone(path);
-        if (skipped != NULL && !*gone)
-            skipped(ctx, path, strata_last_error());
+        if (is_gone(path)) {
+            search->gone = true;
+        } else if (search->skipped != NULL && list->steps[i - 1] < search->told) {
+            search->told = list->steps[i - 1];
+            search->skipped(search->ctx, path, strata_last_error());
+        }
     }
     return count > 0 ? st_error(STRATA_E_CORRUPT, "%s: none of its checkpoints opens", save)
                      : st_error(STRATA_E_INPUT, "%s: has no checkpoint", save);
@@ -208,15 +219,15 @@ static strata_status open_newest(struct st_checkpoint **out, const char *save, c
 strata_status st_checkpoint_newest(struct st_checkpoint **out, const char *save,
                                    void (*skipped)(void *ctx, const char *path, const char *sentence), void *ctx)
 {
+    struct search search = {.skipped = skipped, .ctx = ctx, .told = UINT64_MAX, .gone = true};
     strata_status st = STRATA_E_INPUT;
-    bool gone = true;
 
-    for (uint32_t look = 0; look < LOOKS && gone && st != STRATA_OK; look++) { /* a live run has a newer one by then */
+    for (uint32_t look = 0; look < LOOKS && search.gone && st != STRATA_OK; look++) { /* a live run has a newer one by then */
         struct st_store_list list;
 
         if ((st = st_store_list(&list, save)) != STRATA_OK)
             return st;
-        st = open_newest(out, save, &list, list.count, &gone, skipped, ctx);
+        st = open_newest(out, save, &list, list.count, &search);
         free(list.steps);
     }
     return st;
@@ -236,7 +247,7 @@ strata_status st_checkpoint_older(struct st_checkpoint **out, const char *path)
     char name[PATH_MAX], save[ST_PATH_MAX];
     uint32_t older = 0;
     uint64_t step;
-    bool gone;
+    struct search search = {.skipped = NULL};
     strata_status st;
 
     if (!find_step(name, path, &step))
@@ -245,7 +256,7 @@ strata_status st_checkpoint_older(struct st_checkpoint **out, const char *path)
         return st;
     while (older < list.count && list.steps[older] < step)
         older++;
-    st = open_newest(out, save, &list, older, &gone, NULL, NULL);
+    st = open_newest(out, save, &list, older, &search);
     free(list.steps);
     return st;
 }

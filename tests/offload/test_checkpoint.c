@@ -274,6 +274,48 @@ static void the_newest_that_opens_is_taken(void **state)
     assert_refused(st_checkpoint_find(&ck, scratch_path("save"), NULL, NULL), STRATA_E_CORRUPT, "none of its checkpoints opens");
 }
 
+/* A removal takes the whole directory away: one that is there without its manifest is damaged, and said so. */
+static void one_without_its_manifest_is_told_of(void **state)
+{
+    struct skips skips = {0};
+    struct st_checkpoint *ck;
+
+    (void)state;
+    make(step_1);
+    make(step_2);
+    assert_int_equal(unlink(scratch_path("save/step-00000002/manifest.json")), 0);
+    assert_ok(st_checkpoint_find(&ck, scratch_path("save"), skip_seen, &skips));
+    assert_non_null(strstr(ck->path, step_1));
+    st_checkpoint_close(ck);
+    assert_int_equal(skips.count, 1);
+    assert_non_null(strstr(skips.last, "step-00000002/manifest.json: No such file"));
+    assert_int_equal(unlink(scratch_path("save/step-00000001/manifest.json")), 0);
+    assert_refused(st_checkpoint_newest(&ck, scratch_path("save"), skip_seen, &skips), STRATA_E_CORRUPT, "none of its");
+    assert_int_equal(skips.count, 3);
+}
+
+static void skip_seen_while_the_other_goes(void *ctx, const char *path, const char *sentence)
+{
+    skip_seen(ctx, path, sentence);
+    (void)rename(scratch_path(step_1), scratch_path("gone"));
+}
+
+/* Where one goes meanwhile the directory is looked at once more; a damaged one is told of once. */
+static void a_second_look_tells_nothing_twice(void **state)
+{
+    struct skips skips = {0};
+    struct st_checkpoint *ck;
+
+    (void)state;
+    make(step_1);
+    make(step_2);
+    flip("save/step-00000002/manifest.json", 40);
+    assert_refused(st_checkpoint_newest(&ck, scratch_path("save"), skip_seen_while_the_other_goes, &skips), STRATA_E_CORRUPT,
+                   "none of its checkpoints opens");
+    assert_int_equal(skips.count, 1);
+    assert_non_null(strstr(skips.last, "step-00000002"));
+}
+
 static void rows_are_found(void **state)
 {
     struct st_checkpoint *ck;
@@ -478,6 +520,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(each_small_file_counts, scratch_begin, scratch_end),
         cmocka_unit_test(rows_must_be_those_of_the_model),
         cmocka_unit_test_setup_teardown(the_newest_that_opens_is_taken, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(one_without_its_manifest_is_told_of, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(a_second_look_tells_nothing_twice, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(rows_are_found, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(every_byte_is_read, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(parts_of_a_plane_are_read, scratch_begin, scratch_end),
