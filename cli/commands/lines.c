@@ -7,6 +7,7 @@
 #include "core/base/log.h"
 #include "core/base/print.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdio_ext.h>
@@ -44,17 +45,38 @@ static strata_status copy_lines(struct cli_lines *lines, int fd, const char *pat
     return st;
 }
 
-/* Whether a file that has anything begins as every run's metrics do. */
-static strata_status begins_as_metrics(bool *out, int fd, const char *path, uint64_t bytes)
+/* Whether bytes [at, end) of a file begin with a text, as far as there are any. */
+static strata_status begins_with(bool *out, const char *text, int fd, const char *path, uint64_t at, uint64_t end)
 {
-    static const char header[] = "{\"run\":";
-    const uint64_t count = bytes < sizeof(header) - 1 ? bytes : sizeof(header) - 1;
-    char buf[sizeof(header)];
+    char buf[16];
+    const size_t length = strlen(text), count = end - at < length ? (size_t)(end - at) : length;
     strata_status st = STRATA_OK;
 
+    assert(length <= sizeof(buf));
     if (count > 0)
-        st = st_file_read_at(fd, buf, count, 0, path);
-    *out = st == STRATA_OK && memcmp(buf, header, count) == 0;
+        st = st_file_read_at(fd, buf, count, at, path);
+    *out = st == STRATA_OK && memcmp(buf, text, count) == 0;
+    return st;
+}
+
+/* What a file shows of being another run's; NULL: nothing.  Every run's metrics begin with its header.  Of the checkpoint's run
+ * `bytes` were there before its summary, so that fewer which have one are of a run that has ended. */
+static strata_status find_foreign(const char **why, int fd, const char *path, uint64_t have, uint64_t bytes, uint64_t whole)
+{
+    uint64_t last = 0;
+    bool is = true;
+    strata_status st = begins_with(&is, "{\"run\":", fd, path, 0, have);
+
+    *why = NULL;
+    if (st == STRATA_OK && !is) {
+        *why = "it does not begin with the header of a run";
+        return STRATA_OK;
+    }
+    if (st != STRATA_OK || have >= bytes || whole == 0 || (st = whole_lines(&last, fd, path, whole - 1)) != STRATA_OK)
+        return st;
+    st = begins_with(&is, "{\"summary\":", fd, path, last, whole);
+    if (st == STRATA_OK && is)
+        *why = "it has the summary of a shorter one";
     return st;
 }
 
@@ -63,16 +85,16 @@ static strata_status begins_as_metrics(bool *out, int fd, const char *path, uint
 static strata_status continue_file(struct cli_lines *lines, const char *path, uint64_t bytes)
 {
     struct st_file_identity file;
+    const char *foreign = NULL;
     uint64_t whole = 0;
-    bool ours = true;
     int fd;
     strata_status st = st_file_open(&fd, &file, path, STRATA_E_INPUT);
 
     if (st != STRATA_OK)
         return st;
-    if ((st = begins_as_metrics(&ours, fd, path, file.bytes)) == STRATA_OK)
-        st = whole_lines(&whole, fd, path, file.bytes < bytes ? file.bytes : bytes);
-    if (st == STRATA_OK && (!ours || (file.bytes >= bytes && whole != bytes)) && lines->overwrite) {
+    if ((st = whole_lines(&whole, fd, path, file.bytes < bytes ? file.bytes : bytes)) == STRATA_OK)
+        st = find_foreign(&foreign, fd, path, file.bytes, bytes, whole);
+    if (st == STRATA_OK && (foreign != NULL || (file.bytes >= bytes && whole != bytes)) && lines->overwrite) {
         whole = 0; /* another run's: it is replaced */
         lines->continued = false;
     } else if (st == STRATA_OK && file.bytes >= bytes && whole != bytes) {
@@ -81,11 +103,10 @@ static strata_status continue_file(struct cli_lines *lines, const char *path, ui
                      "%s is not the file that the checkpoint's run wrote, as no line ends at byte %llu: name another, or replace "
                      "it with --overwrite",
                      path, (unsigned long long)bytes);
-    } else if (st == STRATA_OK && !ours) {
+    } else if (st == STRATA_OK && foreign != NULL) {
         st = st_error(STRATA_E_INPUT,
-                      "%s is not the file that the checkpoint's run wrote, as it does not begin with the header of a run: name "
-                      "another, or replace it with --overwrite",
-                      path);
+                      "%s is not the file that the checkpoint's run wrote, as %s: name another, or replace it with --overwrite",
+                      path, foreign);
     }
     if (st == STRATA_OK && lines->continued && file.bytes < bytes)
         st_log(ST_LOG_NOTICE, "--metrics %s: %llu of %llu bytes are left of the run's earlier part", path,

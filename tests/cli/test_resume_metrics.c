@@ -120,6 +120,29 @@ static void a_short_file_of_another_kind_is_left_alone(void **state)
     workplace_remove(w, "m.jsonl");
 }
 
+/* A shorter one of another run that has ended has its summary, which the earlier part of a run has not; without it the lines that
+ * a power cut has left go on. */
+static void a_short_file_of_a_run_that_ended_is_left_alone(void **state)
+{
+    static const char other[] = "{\"run\":{}}\n{\"step\":1}\n{\"summary\":{}}\n{\"st";
+    const struct workplace *w = *state;
+    size_t bytes;
+    char *text;
+
+    workplace_write(w, "m.jsonl", other, strlen(other));
+    says(w, RESUMED, 2, "m.jsonl is not the file that the checkpoint's run wrote, as it has the summary of a shorter one");
+    text = workplace_read(w, "m.jsonl", &bytes);
+    assert_int_equal(bytes, strlen(other));
+    assert_memory_equal(text, other, bytes);
+    free(text);
+    says(w, RESUMED "--overwrite", 0, "");
+    holds(w, "m.jsonl", "H 3 4 S ");
+    workplace_write(w, "m.jsonl", other, (size_t)(strstr(other, "{\"summary") - other) + 5);
+    says(w, RESUMED, 0, " bytes are left of the run's earlier part");
+    holds(w, "m.jsonl", "H 1 3 4 S ");
+    workplace_remove(w, "m.jsonl");
+}
+
 /* The file itself goes on, with --overwrite, too; what came after the checkpoint comes again. */
 static void ones_own_goes_on(void **state)
 {
@@ -206,6 +229,7 @@ static void a_monitor_without_a_path_is_here(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_short_file_of_a_run_that_ended_is_left_alone),
         cmocka_unit_test(ones_own_goes_on),
         cmocka_unit_test(another_runs_file_is_refused_or_replaced),
         cmocka_unit_test(a_short_file_of_another_kind_is_left_alone),
