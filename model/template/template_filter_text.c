@@ -80,7 +80,8 @@ struct st_value st_filter_replace(struct st_render *r, const struct st_value *v,
 }
 
 /* As Jinja: what ends a line is what does for splitlines(), and becomes a newline; the first line is indented if `first` says so,
- * empty or not, and each later one, the one behind the last newline too, unless it is empty and not `blank`. */
+ * empty or not, and each later one, the one behind the last newline too, unless it is empty and not `blank`.  It takes the lines
+ * of the text and a newline, which with a carriage return before it is one end of a line. */
 struct st_value st_filter_indent(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
 {
     const struct st_value *width = st_argument(args, 0, "width");
@@ -88,12 +89,13 @@ struct st_value st_filter_indent(struct st_render *r, const struct st_value *v, 
     const struct st_string *s = st_soft_text(r, v);
     struct st_builder b = {0};
     int64_t spaces = 4;
-    size_t from = 0, ends = 0;
+    size_t from = 0, ends = 0, bytes; /* bytes: of the text without a carriage return that the newline behind it would end */
 
     if (s == NULL || (width != NULL && (!st_value_integer(width, &spaces) || spaces < 0 || spaces > 1000)))
         return st_render_fail(r, STRATA_E_NOSYS, "indent by something else than 0 to 1000 spaces is not supported");
-    for (size_t at = 0; at <= s->bytes && st_render_spend(r, 1); at += ends) {
-        const bool last = at == s->bytes;
+    bytes = s->bytes - (s->bytes > 0 && s->text[s->bytes - 1] == '\r');
+    for (size_t at = 0; at <= bytes && st_render_spend(r, 1); at += ends) {
+        const bool last = at == bytes;
 
         ends = last ? 1 : st_string_line_end(s, at);
         if (ends == 0) {
