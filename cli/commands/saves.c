@@ -200,6 +200,29 @@ static strata_status check_apart(const struct cli_saves *s, const char *option, 
     return st_error(STRATA_E_INPUT, "%s %s: is a name that checkpoints of --save take: name another", option, path);
 }
 
+/* A run does not begin to save into a directory that it reads, where a loader of that would find checkpoints among its files. */
+static strata_status check_inputs(const struct cli_saves *s)
+{
+    const struct {
+        const char *dir, *file; /* that it is read by; NULL: any */
+    } inputs[] = {{s->args->model, "config.json"}, {s->args->adapter, "adapter_config.json"}, {s->args->tokenizer, NULL}};
+    strata_status st = STRATA_OK;
+
+    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]) && s->from == NULL && st == STRATA_OK; i++) {
+        char path[ST_PATH_MAX];
+        bool there = true;
+
+        if (inputs[i].dir == NULL || !is_same(inputs[i].dir, s->dir))
+            continue;
+        if (inputs[i].file != NULL && (st = st_path_join(path, s->dir, inputs[i].file)) == STRATA_OK)
+            st = st_file_find(&there, path);
+        if (st == STRATA_OK && there)
+            st = st_error(STRATA_E_INPUT, "--save %s: is the same directory as %s, which this command reads: name another one",
+                          s->dir, inputs[i].dir);
+    }
+    return st;
+}
+
 strata_status cli_saves_find(struct cli_saves *s, const struct cli_args *args, struct cli_ranks *ranks, const char *dir)
 {
     s->args = args;
@@ -225,7 +248,7 @@ strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args
         return st_error(STRATA_E_INVAL, "--out and --save name the same directory: the model needs one of its own");
     if ((st = check_apart(s, "--out", args->out)) != STRATA_OK ||
         (st = check_apart(s, "--metrics", args->metrics)) != STRATA_OK ||
-        (st = check_apart(s, "--trace", args->trace)) != STRATA_OK)
+        (st = check_apart(s, "--trace", args->trace)) != STRATA_OK || (st = check_inputs(s)) != STRATA_OK)
         return st;
     st = cli_output_check_save("--save", s->dir);
     return st == STRATA_OK ? strata_save_check(s->dir, cli_saves_steps(s), cli_saves_replace(s)) : st;
