@@ -119,11 +119,29 @@ static strata_status write_config(const struct cli_args *args, const struct st_a
     return st;
 }
 
+/* A list of directories as one text. */
+static strata_status join_names(char nvme[DIRS_BYTES], const st_json *list, const char *value)
+{
+    bool good = st_json_type(list) == ST_JSON_ARRAY;
+    size_t length = 0;
+
+    nvme[0] = '\0';
+    for (const st_json *n = st_json_first(list); n != NULL && good && length < DIRS_BYTES; n = st_json_next(n)) {
+        good = st_json_type(n) == ST_JSON_STRING;
+        if (good && strchr(st_json_string(n), ',') != NULL)
+            return st_error(STRATA_E_INVAL,
+                            "strata.nvme=%s: a comma ends a directory's name in a configuration: give a link without one", value);
+        if (good)
+            length += (size_t)snprintf(nvme + length, DIRS_BYTES - length, "%s%s", length > 0 ? "," : "", st_json_string(n));
+    }
+    return good ? STRATA_OK : st_error(STRATA_E_INVAL, "strata.nvme=%s: must be a directory, or a list of them", value);
+}
+
 /* The value of strata.nvme as one text: directories separated by commas, or a list of them; null, "auto": none. */
 static strata_status take_dirs(struct st_question *out, char nvme[DIRS_BYTES], const char *value)
 {
     st_json *list = NULL;
-    size_t length = 0;
+    strata_status st = STRATA_OK;
 
     if (!st_text_is_utf8(value))
         return st_error(STRATA_E_INVAL, "strata.nvme %s: the name is not UTF-8, as a configuration is: give a link to it", value);
@@ -134,18 +152,11 @@ static strata_status take_dirs(struct st_question *out, char nvme[DIRS_BYTES], c
     } else if (st_json_type(list) == ST_JSON_STRING) {
         snprintf(nvme, DIRS_BYTES, "%s", st_json_string(list));
     } else {
-        nvme[0] = '\0';
-        for (const st_json *n = st_json_first(list); n != NULL && length < DIRS_BYTES; n = st_json_next(n)) {
-            if (st_json_type(list) != ST_JSON_ARRAY || st_json_type(n) != ST_JSON_STRING) {
-                st_json_free(list);
-                return st_error(STRATA_E_INVAL, "strata.nvme=%s: must be a directory, or a list of them", value);
-            }
-            length += (size_t)snprintf(nvme + length, DIRS_BYTES - length, "%s%s", length > 0 ? "," : "", st_json_string(n));
-        }
+        st = join_names(nvme, list, value);
     }
     st_json_free(list);
     out->nvme = nvme[0] != '\0' ? nvme : NULL;
-    return STRATA_OK;
+    return st;
 }
 
 /* The directories go to the configuration, so that it alone says where they are.  Free out->overrides. */
