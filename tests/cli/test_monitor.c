@@ -112,9 +112,9 @@ static void same_record(const unsigned char *record, const unsigned char *wanted
         at += record_bytes;                                                                                                      \
     } while (0)
 
-/* The events of steps first + 1 to last of a run that begins at step `first`. */
-static void check_events(const struct workplace *w, const char *name, const struct metrics *m, uint32_t first, uint32_t last,
-                         uint32_t sequences, bool scales)
+/* The events of steps first + 1 to last of a run that begins at step `first`, perhaps not for the first time. */
+static void check_events_of(const struct workplace *w, const char *name, const struct metrics *m, uint32_t first, uint32_t last,
+                            uint32_t sequences, bool scales, bool again)
 {
     size_t bytes;
     char path[512], *text;
@@ -124,13 +124,19 @@ static void check_events(const struct workplace *w, const char *name, const stru
     text = workplace_read(w, path, &bytes);
     at = (const unsigned char *)text;
     NEXT(at, st_tf_version(wanted, 0));
-    if (first > 0) /* what the attempt before said of later steps does not count */
+    if (first > 0 || again) /* what the attempt before said of later steps does not count */
         NEXT(at, st_tf_restart(wanted, 0, (uint64_t)first * sequences + 1));
     for (uint32_t i = first; i < last; i++)
         for (int s = 0; s < (scales ? SCALARS : SCALE); s++)
             NEXT(at, st_tf_scalar(wanted, 0, (uint64_t)(i + 1) * sequences, scalars[s].tag, (float)m->value[i][s]));
     assert_int_equal(at - (const unsigned char *)text, bytes);
     free(text);
+}
+
+static void check_events(const struct workplace *w, const char *name, const struct metrics *m, uint32_t first, uint32_t last,
+                         uint32_t sequences, bool scales)
+{
+    check_events_of(w, name, m, first, last, sequences, scales, false);
 }
 
 /* Names of the event files. */
@@ -198,6 +204,59 @@ static void a_second_attempt_goes_on_behind_the_checkpoint(void **state)
     assert_int_equal(list_events(w, names[1]), 2);
     check_events(w, names[0][0], &m, 0, 4, 2, false);
     check_events(w, names[1][strcmp(names[1][0], names[0][0]) == 0], &m, 3, 6, 2, false);
+    clear(w);
+}
+
+/* An attempt that ended before its first checkpoint has said of steps what does not count. */
+static void a_first_attempt_without_a_checkpoint_does_not_count(void **state)
+{
+    const struct workplace *w = *state;
+    char names[2][4][256];
+    struct metrics m;
+    struct program p;
+
+    for (int attempt = 0; attempt < 2; attempt++) {
+        workplace_run_ok(w, &p, TRAIN "--max-steps 2 --save {w}/a --resume auto");
+        program_free(&p);
+        assert_int_equal(list_events(w, names[attempt]), attempt + 1);
+        workplace_remove(w, "a");
+    }
+    m = read_metrics(w);
+    assert_int_equal(m.steps, 2);
+    check_events_of(w, names[1][strcmp(names[1][0], names[0][0]) == 0], &m, 0, 2, 2, false, true);
+    workplace_remove(w, "m.jsonl.1");
+    clear(w);
+}
+
+/* Of a row that cannot be written whole nothing stays; the other files have all rows. */
+static void a_row_is_there_whole_or_not_at_all(void **state)
+{
+    static const struct {
+        const char *name;
+        int lines;
+    } files[] = {{"mon/csv/Train_Samples_lr.csv", 2}, {"mon/csv/Train_Samples_train_loss.csv", 4}};
+    const struct workplace *w = *state;
+    struct program p;
+
+    /* three headers, three rows of the first step, the loss of the second, its learning rate */
+    workplace_run(w, &p,
+                  "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --max-steps 3 "
+                  "--set csv_monitor.enabled=true --set csv_monitor.output_path={w}/mon --set csv_monitor.job_name=csv "
+                  "--fault file.write:7:1:-28");
+    if (p.code != 4 || strstr(p.err, "Train_Samples_lr.csv at byte ") == NULL)
+        fail_msg("exit code %d\n%s", p.code, p.err);
+    program_free(&p);
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        size_t bytes;
+        char *text = workplace_read(w, files[i].name, &bytes);
+        int lines = 0;
+
+        for (size_t k = 0; k < bytes; k++)
+            lines += text[k] == '\n';
+        assert_int_equal(lines, files[i].lines);
+        assert_int_equal(text[bytes - 1], '\n');
+        free(text);
+    }
     clear(w);
 }
 
@@ -290,6 +349,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_those_of_the_metrics),
         cmocka_unit_test(a_second_attempt_goes_on_behind_the_checkpoint),
+        cmocka_unit_test(a_first_attempt_without_a_checkpoint_does_not_count),
+        cmocka_unit_test(a_row_is_there_whole_or_not_at_all),
         cmocka_unit_test(rows_of_another_run_are_not_lost),
         cmocka_unit_test(ranks_count_together),
         cmocka_unit_test(a_run_that_does_not_begin_takes_no_time),

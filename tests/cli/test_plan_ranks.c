@@ -264,6 +264,41 @@ static void rows_that_do_not_fit_say_why(void **state)
     program_free(&p);
 }
 
+/* Where room is not what a row lacks, it says what; nothing is known of its bytes. */
+static void a_row_without_a_plan_says_why(void **state)
+{
+    static const char many_chunks[] = "plan --model llama-2-7b --seq-len 128 --ranks 2 --scale --device-memory 100MiB "
+                                      "--host-memory 100MiB --set strata.chunk_size=16384 --set zero_optimization.stage=1 " NODE;
+    const struct workplace *w = *state;
+    char json[512];
+    struct program p;
+    const st_json *row;
+    st_json *root;
+
+    workplace_run(w, &p, many_chunks);
+    assert_int_equal(p.code, 3);
+    assert_non_null(
+        strstr(p.out, "        1      1  not planned: a step of 1 micro-batches through 32 blocks and 411297 chunks "));
+    assert_non_null(strstr(p.out, "        2      1  does not fit: a rank needs "));
+    program_free(&p);
+    snprintf(json, sizeof(json), "%s --json", many_chunks);
+    workplace_run(w, &p, json);
+    assert_int_equal(p.code, 3);
+    assert_int_equal(st_json_parse(&root, p.out, strlen(p.out), "plan"), STRATA_OK);
+    row = st_json_first(st_json_get(root, "scale"));
+    assert_non_null(strstr(st_json_string(st_json_get(row, "reason")), "411297 chunks"));
+    assert_false(st_json_bool(st_json_get(row, "fits")));
+    for (size_t i = 0; i < 5; i++) {
+        static const char *const bytes[] = {"device_bytes", "host_bytes", "nvme_bytes", "node_host_bytes", "node_nvme_bytes"};
+
+        assert_int_equal(st_json_type(st_json_get(row, bytes[i])), ST_JSON_NULL);
+        assert_int_equal(st_json_type(st_json_get(st_json_next(row), bytes[i])), ST_JSON_NUMBER);
+    }
+    assert_int_equal(st_json_type(st_json_get(st_json_next(row), "reason")), ST_JSON_NULL);
+    st_json_free(root);
+    program_free(&p);
+}
+
 /* Where the ranks that were asked for have too little, the table says how many would do. */
 static void a_plan_that_does_not_fit_has_the_table(void **state)
 {
@@ -307,6 +342,7 @@ int main(void)
         cmocka_unit_test(what_drives_of_a_node_hold_is_of_all_its_ranks),
         cmocka_unit_test(tokens_of_all_ranks_are_counted),
         cmocka_unit_test(rows_that_do_not_fit_say_why),
+        cmocka_unit_test(a_row_without_a_plan_says_why),
         cmocka_unit_test(a_plan_that_does_not_fit_has_the_table),
         cmocka_unit_test(an_unknown_network_is_named),
     };
