@@ -18,7 +18,7 @@
     "model_name_or_path: tests/golden/chat/llama\nper_device_train_batch_size: 1\nmax_steps: 2\ncutoff_len: 64\n"
 #define FULL   LLAMA_FACTORY "finetuning_type: full\n"
 #define XTUNER "load_from: tests/golden/chat/llama\ntotal_step: 2\n"
-#define TRAIN  "train {w}/r.yaml --data {w}/rows.jsonl --device-memory 64M --quiet "
+#define TRAIN  "train {w}/r.yaml --data {w}/rows.jsonl --device-memory 64M --machine {w}/machine.json --quiet "
 
 static void put(const struct workplace *w, const char *name, const char *text)
 {
