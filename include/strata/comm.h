@@ -70,7 +70,8 @@ STRATA_API const char *strata_comm_variable(uint32_t index);
  *
  * @return STRATA_E_INVAL  an argument is NULL or out of range, there is no such kind, or no version has this opts_size
  *         STRATA_E_IO     not all ranks came before the deadline, or a connection failed; the sentence says who is missing
- *         STRATA_E_CONFIG another rank says something else of the run, or is of another version
+ *         STRATA_E_CONFIG another rank says something else of the run, or is of another version; of rank 0: another rank 0 of the
+ *                         same port waits on this machine
  *         STRATA_E_INPUT  there is no such address
  *         STRATA_E_NOSYS  kind "mpi", and no MPI; the sentence says what was tried
  *         STRATA_E_NOMEM

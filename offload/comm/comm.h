@@ -149,7 +149,7 @@ struct st_comm_tcp_opts {
 
 /** Ranks in processes, over sockets, and over shared memory between those of one node.  Returns when all have met: a rank that
  * comes late is waited for until the deadline. E_CANCELLED; E_IO: not all came, or a connection failed; E_CONFIG: another
- * version, another world, a rank twice; E_INPUT: no such address. */
+ * version, another world, a rank twice, another rank 0 of the same port; E_INPUT: no such address. */
 strata_status st_comm_tcp_open(struct st_comm **out, const struct st_comm_tcp_opts *opts);
 
 #endif
