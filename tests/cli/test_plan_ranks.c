@@ -20,7 +20,7 @@
     "plan --model gpt2 --seq-len 128 --json " NODE                                                                               \
     "--set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=cpu --set strata.cache=0 "
 
-#define HOST "plan --model gpt2 --seq-len 128 --machine {w}/host.json --ranks 4 --scale --json "
+#define HOST "plan --model nano --seq-len 32 --machine {w}/host.json --ranks 4 --scale --json "
 
 static st_json *plan(const struct workplace *w, struct program *p, const char *command)
 {
@@ -101,8 +101,9 @@ static void bytes_without_padding_are_a_ranks_own(void **state)
         double bytes;
 
         snprintf(command, sizeof(command),
-                 PLAN "--ranks %u --nvme /drives --set zero_optimization.offload_optimizer.device=nvme "
-                      "--set zero_optimization.offload_param.device=nvme",
+                 "plan --model mini --seq-len 32 --json " NODE
+                 "--set zero_optimization.stage=3 --set strata.cache=0 --ranks %u --nvme /drives "
+                 "--set zero_optimization.offload_optimizer.device=nvme --set zero_optimization.offload_param.device=nvme",
                  ranks);
         root = plan(w, &p, command);
         traffic = st_json_get(root, "traffic");
