@@ -152,7 +152,7 @@ static strata_status check_outputs(const struct cli_args *args)
 
 int cmd_tokens(const struct cli_args *args)
 {
-    strata_status st = args->train_bpe > 0 ? cli_output_check_save("--out", args->out) : check_outputs(args);
+    strata_status st = args->train_bpe > 0 ? cli_output_check_tokenizer("--out", args->out, args) : check_outputs(args);
 
     if (st != STRATA_OK)
         return cli_fail(st);

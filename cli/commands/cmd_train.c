@@ -37,8 +37,10 @@ static strata_status check_out(const struct train *t)
         return STRATA_OK;
     if (!st_fault_refuses("out.stat") && stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
         return st_error(STRATA_E_INPUT, "--out %s: is a file, not a directory", path);
-    if (!st_fault_refuses("out.access") && access(path, W_OK) == 0)
-        return cli_output_check_dir("--out", path, args);
+    if (!st_fault_refuses("out.access") && access(path, W_OK) == 0) {
+        st = cli_output_check_dir("--out", path, args);
+        return st == STRATA_OK && t->run.model->adapter == NULL ? cli_output_check_replaced("--out", path, args) : st;
+    }
     if (errno != ENOENT)
         return st_error_errno(errno, "--out %s: cannot be written", path);
     if (lstat(path, &info) == 0)

@@ -15,8 +15,9 @@ static const char *const model_files[] = {"config.json", "generation_config.json
 
 /* What a tokenizer is read from in a directory. */
 static const char *const tokenizer_files[] = {
-    "tokenizer.json", "tokenizer_config.json",   "tokenizer.model",   "vocab.json",
-    "merges.txt",     "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"};
+    "tokenizer.json",          "tokenizer_config.json", "tokenizer.model",     "vocab.json",        "merges.txt",
+    "special_tokens_map.json", "added_tokens.json",     "chat_template.jinja", "chat_template.json"};
+#define TOKENIZER_FILES (sizeof(tokenizer_files) / sizeof(tokenizer_files[0]))
 
 static strata_status check_list(const char *path, const char *const *inputs, uint32_t count)
 {
@@ -56,12 +57,11 @@ static strata_status check_files_of(const char *path, const char *of, const char
 
 static strata_status check_model(const char *path, const struct cli_args *args)
 {
-    const size_t count = sizeof(tokenizer_files) / sizeof(tokenizer_files[0]);
     strata_status st = check_files_of(path, args->model, model_files, MODEL_FILES);
 
     if (st == STRATA_OK)
-        st = check_files_of(path, args->model, tokenizer_files, count);
-    return st == STRATA_OK ? check_files_of(path, args->tokenizer, tokenizer_files, count) : st;
+        st = check_files_of(path, args->model, tokenizer_files, TOKENIZER_FILES);
+    return st == STRATA_OK ? check_files_of(path, args->tokenizer, tokenizer_files, TOKENIZER_FILES) : st;
 }
 
 /* What lies in a checkpoint is part of it, whatever --overwrite says. */
@@ -116,17 +116,58 @@ strata_status cli_output_check_place(const char *option, const char *path)
     return st == STRATA_OK ? st : st_error_prefix(st, "%s", option);
 }
 
-strata_status cli_output_check_dir(const char *option, const char *dir, const struct cli_args *args)
+/* No input is one of these files of a directory. */
+static strata_status check_names(const char *dir, const char *const *names, size_t count, const struct cli_args *args)
 {
     char path[ST_PATH_MAX];
+    strata_status st = STRATA_OK;
+
+    for (size_t i = 0; i < count && st == STRATA_OK; i++)
+        if ((st = st_path_join(path, dir, names[i])) == STRATA_OK)
+            st = check_inputs(path, args);
+    return st;
+}
+
+strata_status cli_output_check_dir(const char *option, const char *dir, const struct cli_args *args)
+{
     struct strata_export_opts opts = STRATA_EXPORT_OPTS_INIT;
     strata_status st;
 
     opts.overwrite = args->overwrite;
     st = strata_export_check(dir, &opts);
-    for (size_t i = 0; i < MODEL_FILES && st == STRATA_OK; i++)
-        if ((st = st_path_join(path, dir, model_files[i])) == STRATA_OK)
-            st = check_inputs(path, args);
+    if (st == STRATA_OK)
+        st = check_names(dir, model_files, MODEL_FILES, args);
+    if (st == STRATA_OK)
+        st = check_checkpoints(dir, dir);
+    return st == STRATA_OK ? st : st_error_prefix(st, "%s", option);
+}
+
+/* Whether a tokenizer, named by a directory or a file, is the one in `dir`. */
+static bool is_tokenizer_of(const char *dir, const char *tokenizer)
+{
+    char path[ST_PATH_MAX];
+    bool is = st_file_is_same(dir, tokenizer);
+
+    for (size_t i = 0; i < TOKENIZER_FILES && !is; i++)
+        is = st_path_join(path, dir, tokenizer_files[i]) == STRATA_OK && st_file_is_same(path, tokenizer);
+    return is;
+}
+
+strata_status cli_output_check_replaced(const char *option, const char *dir, const struct cli_args *args)
+{
+    const char *const tokenizer = args->tokenizer != NULL ? args->tokenizer : args->model;
+    strata_status st;
+
+    if (!args->overwrite || (tokenizer != NULL && is_tokenizer_of(dir, tokenizer)))
+        return STRATA_OK;
+    st = check_names(dir, tokenizer_files, TOKENIZER_FILES, args);
+    return st == STRATA_OK ? st : st_error_prefix(st, "%s", option);
+}
+
+strata_status cli_output_check_tokenizer(const char *option, const char *dir, const struct cli_args *args)
+{
+    strata_status st = check_names(dir, tokenizer_files, TOKENIZER_FILES, args);
+
     if (st == STRATA_OK)
         st = check_checkpoints(dir, dir);
     return st == STRATA_OK ? st : st_error_prefix(st, "%s", option);

@@ -134,6 +134,50 @@ static void rows_train_as_their_token_file_does(void **state)
     assert_true(losses[0] == losses[1]);
 }
 
+static void refused_as_read(const struct workplace *w, const char *command, const char *file)
+{
+    char sentence[128];
+    struct program p;
+
+    workplace_run(w, &p, command);
+    snprintf(sentence, sizeof(sentence), "%s: is the same file as ", file);
+    if (p.code != 2 || strstr(p.err, sentence) == NULL || !workplace_exists(w, file))
+        fail_msg("%s: exit code %d\n%s", command, p.code, p.err);
+    program_free(&p);
+}
+
+/* A tokenizer that --overwrite replaces, whole, is not what the command reads; where none is replaced, it may be. */
+static void what_is_read_is_no_tokenizer_that_is_replaced(void **state)
+{
+    static const char template[] = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    static const char *const others[] = {
+        "--tokenizer {w}/characters/tokenizer.json --template {w}/characters/chat_template.jinja --out {w}/characters",
+        "--tokenizer {w}/characters --set 'strata.lora={\"r\":2}' --template {w}/b/chat_template.jinja --out {w}/b"};
+    const struct workplace *w = *state;
+    struct program p;
+    char command[512];
+
+    workplace_make_dir(w, "b");
+    workplace_write(w, "b/chat_template.jinja", template, strlen(template));
+    workplace_write(w, "b/tokenizer.json", template, strlen(template));
+    workplace_write(w, "characters/chat_template.jinja", template, strlen(template));
+    refused_as_read(w, "tokens {w}/b/tokenizer.json --train-bpe 300 --out {w}/b --overwrite", "b/tokenizer.json");
+    workplace_remove(w, "b/tokenizer.json");
+    refused_as_read(w,
+                    "train --model nano --seq-len 64 --max-steps 1 --machine {w}/machine.json --data {w}/talks.jsonl "
+                    "--tokenizer {w}/characters --template {w}/b/chat_template.jinja --out {w}/b --overwrite",
+                    "b/chat_template.jinja");
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        snprintf(command, sizeof(command),
+                 "train --model nano --seq-len 64 --max-steps 1 --machine {w}/machine.json --data {w}/talks.jsonl "
+                 "--overwrite %s",
+                 others[i]);
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+    }
+    assert_true(workplace_exists(w, "b/chat_template.jinja") && workplace_exists(w, "characters/chat_template.jinja"));
+}
+
 /* What `make demo-chat` trains on: whole within nano's 256 tokens, with an end to every answer, in lines that its script can take
  * apart. */
 static void the_shipped_dialogues_fit_nano(void **state)
@@ -162,6 +206,7 @@ int main(void)
         cmocka_unit_test(answers_are_learnt),
         cmocka_unit_test(rows_train_as_their_token_file_does),
         cmocka_unit_test(the_shipped_dialogues_fit_nano),
+        cmocka_unit_test(what_is_read_is_no_tokenizer_that_is_replaced),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
