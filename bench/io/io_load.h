@@ -39,7 +39,8 @@ struct io_sample {
 };
 
 /** Create, reserve and write `bytes` (a multiple of IO_ALIGN) in each directory, with random contents; O_DIRECT if all of them
- *  allow it; otherwise none has it, and a log line says which does not.  E_INVAL (no directory), E_NOSPC, E_NOMEM, I/O errors, E_CANCELLED. */
+ *  allow it; otherwise none has it, and a log line says which does not.  E_INVAL (no directory), E_NOSPC, E_NOMEM, I/O errors,
+ * E_CANCELLED. */
 strata_status io_files_open(struct io_files *f, const char *const *dirs, uint32_t count, uint64_t bytes);
 void io_files_close(struct io_files *f); /* zeroed is fine */
 

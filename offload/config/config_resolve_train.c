@@ -1,12 +1,12 @@
 /* config_resolve_train.c - the rules between the keys of batch, precision and optimizer. */
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "offload/config/config_source_internal.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #define DEEPSPEED_LR  1e-3 /* DeepSpeed's lr of an optimizer without one; torch.optim.SGD's too */
 #define ADAGRAD_LR    1e-2
@@ -168,7 +168,7 @@ static void resolve_run(struct st_config_source *src, const struct st_config_opt
 {
     const struct st_field_state *sums = st_source_state(src, "gradient_allreduce_op");
 
-    if (opts->ranks > 1 && sums->usable && strcasecmp(st_json_string(sums->node), "sum") == 0)
+    if (opts->ranks > 1 && sums->usable && st_text_same(st_json_string(sums->node), "sum"))
         st_source_reject(src, "gradient_allreduce_op",
                          st_source_keep(src,
                                         "sum: of %" PRIu32

@@ -1,6 +1,6 @@
-/* tests/cli/test_ranks_saves.c - what would fail at every save of a run of several ranks does not wait for the first one; what the
- * ranks find out about one another's drives does not keep them from saving; what runs that save nothing leave behind; and what is
- * rank 0's for all: --out, and mistakes in texts. */
+/* tests/cli/test_ranks_saves.c - what would fail at every save of a run of several ranks does not wait for the first one; what
+ * the ranks find out about one another's drives does not keep them from saving; what runs that save nothing leave behind; and
+ * what is rank 0's for all: --out, and mistakes in texts. */
 #include "tests/cli/ranks.h"
 
 #include <stdio.h>
