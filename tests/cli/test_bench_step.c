@@ -68,10 +68,28 @@ static void check_steps(const struct rows *r, const char *const *variants, uint3
         check_step(r, i, variants[i], ran);
 }
 
-static void same_bytes(const struct rows *a, const struct rows *b, uint32_t i)
+static bool same_bytes(const struct rows *a, const struct rows *b, uint32_t i)
 {
     for (const char *const *key = step_keys + 5; key < step_keys + 9; key++)
-        assert_true(number(a, i, *key) == number(b, i, *key));
+        if (number(a, i, *key) != number(b, i, *key))
+            return false;
+    return true;
+}
+
+/* A machine whose drive reads and writes by turns faster than at once, as one may under load: gradients lie on it then, too. */
+static void write_by_turns(const struct workplace *w, const char *name)
+{
+    char text[2048];
+    FILE *file = fopen("tests/machines/two-cores.json", "r");
+    char *mixed;
+
+    assert_non_null(file);
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    fclose(file);
+    mixed = strstr(text, "\"mixed\": 1e9");
+    assert_non_null(mixed);
+    memcpy(mixed, "\"mixed\": 1e8", strlen("\"mixed\": 1e8"));
+    workplace_write(w, name, text, strlen(text));
 }
 
 /* The configuration's own first, then every other update in every order. */
@@ -105,22 +123,26 @@ static void simulated_steps_have_a_row_per_schedule(void **state)
     assert_int_equal(workplace_entries(w, "nvme"), 0);
 }
 
-/* A rehearsed step moves to the byte what the simulated one would. */
+/* A rehearsed step moves to the byte what the simulated one would; the drive's rates, which it measures here, choose which. */
 static void paced_steps_run_and_leave_nothing(void **state)
 {
     static const char *const variants[] = {"gated", "serial"};
     const struct workplace *w = *state;
-    struct rows simulated, ran;
+    struct rows simulated, by_turns, ran;
 
+    write_by_turns(w, "by-turns.json");
     run_rows(w, &simulated, STEP REHEARSE ON_NVME BY_HOST "--simulate --json --set strata.update=gated");
+    run_rows(w, &by_turns, STEP "--machine {w}/by-turns.json " ON_NVME BY_HOST "--simulate --json --set strata.update=gated");
     run_rows(w, &ran, STEP REHEARSE ON_NVME BY_HOST "--device paced --steps 1 --json --set strata.update=gated");
     check_steps(&ran, variants, 2, true);
     for (uint32_t i = 0; i < 2; i++) {
         assert_true(number(&ran, i, "read_mb") > 0);
-        same_bytes(&simulated, &ran, i);
+        assert_false(same_bytes(&simulated, &by_turns, i));
+        assert_true(same_bytes(&simulated, &ran, i) || same_bytes(&by_turns, &ran, i));
     }
     assert_int_equal(workplace_entries(w, "nvme"), 0);
     free_rows(&simulated);
+    free_rows(&by_turns);
     free_rows(&ran);
 }
 
