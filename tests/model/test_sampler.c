@@ -298,6 +298,44 @@ static void the_penalty_is_transformers(void **state)
     }
 }
 
+/* With every option: what is drawn with a penalty is what is drawn without one from the logits that it leaves. */
+static void a_penalty_changes_the_logits_alone(void **state)
+{
+    static const uint32_t top_ks[] = {0, 1, 5, 1000};
+    static const double temperatures[] = {0, 0.7, 3}, top_ps[] = {1, 0.9, 0.3}, penalties[] = {0.7, 1.4};
+    float logits[VOCAB_MOST], left[VOCAB_MOST];
+
+    (void)state;
+    for (uint32_t round = 0; round < 4 * 3 * 3 * 2; round++) {
+        const uint32_t vocab = round % 7 == 0 ? 3 : VOCAB_MOST;
+        const struct st_sampler_opts opts = {.temperature = temperatures[round / 4 % 3],
+                                             .top_k = top_ks[round % 4],
+                                             .top_p = top_ps[round / 12 % 3],
+                                             .repetition_penalty = penalties[round / 36],
+                                             .seed = 5};
+        struct st_sampler *s = NULL, *plain = make(vocab, opts.temperature, opts.top_k, opts.top_p);
+
+        assert_int_equal(st_sampler_create(&s, vocab, &opts), STRATA_OK);
+        logits_fill(logits, vocab, round);
+        for (uint32_t i = 0; i < vocab; i++) {
+            const bool seen = i % 3 == 0;
+
+            left[i] = !seen           ? logits[i]
+                      : logits[i] < 0 ? logits[i] * (float)opts.repetition_penalty
+                                      : logits[i] / (float)opts.repetition_penalty;
+            if (seen)
+                st_sampler_see(s, (int32_t)i);
+        }
+        for (uint64_t i = 0; i < 20; i++) {
+            const double uniform = (double)(st_rng_u64(4, round, i) >> 11) * 0x1p-53;
+
+            assert_int_equal(picked(s, logits, uniform), picked(plain, left, uniform));
+        }
+        st_sampler_destroy(plain);
+        st_sampler_destroy(s);
+    }
+}
+
 static void bad_options_are_refused(void **state)
 {
     static const struct st_sampler_opts bad[] = {
@@ -334,6 +372,7 @@ int main(void)
         cmocka_unit_test(logits_that_are_no_numbers_are_refused),
         cmocka_unit_test(tokens_seen_are_less_likely),
         cmocka_unit_test(the_penalty_is_transformers),
+        cmocka_unit_test(a_penalty_changes_the_logits_alone),
         cmocka_unit_test(bad_options_are_refused),
     };
 

@@ -93,6 +93,172 @@ static const char *const values[][2] = {
     {"'abc'[1:2:none]", "b"},
 };
 
+/* Every filter with each of its arguments, by place and by name, as Jinja 3.1.6 has it. */
+static const char *const filtered[][2] = {
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | sort(attribute='a') | "
+     "map(attribute='b') | join",
+     "zxyY"},
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | sort(attribute='a', reverse=true) | "
+     "map(attribute='b') | join",
+     "Yxyz"},
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | sort(true, attribute='a') | "
+     "map(attribute='b') | join",
+     "Yxyz"},
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | sort(attribute='b') | "
+     "map(attribute='b') | join",
+     "xyYz"},
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | sort(attribute='b', "
+     "case_sensitive=true) | map(attribute='b') | join",
+     "Yxyz"},
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | sort(true, true, 'b') | "
+     "map(attribute='b') | join",
+     "zyxY"},
+    {"[{'t': {'n': 2}, 'k': 'p'}, {'t': {'n': 1}, 'k': 'q'}, {'t': {'n': 2}, 'k': 'r'}] | sort(attribute='t.n') | "
+     "map(attribute='k') | join",
+     "qpr"},
+    {"[{'t': {'n': 2}, 'k': 'p'}, {'t': {'n': 1}, 'k': 'q'}, {'t': {'n': 2}, 'k': 'r'}] | sort(attribute='t.n', reverse=true) | "
+     "map(attribute='k') | join",
+     "prq"},
+    {"['b', 'A', 'a', 'B'] | sort | join", "AabB"},
+    {"['b', 'A', 'a', 'B'] | sort(reverse=true) | join", "bBAa"},
+    {"['b', 'A', 'a', 'B'] | sort(case_sensitive=true) | join", "ABab"},
+    {"['b', 'A', 'a', 'B'] | sort(true, true) | join", "baBA"},
+    {"[3, 1.5, 2, true] | sort", "[True, 1.5, 2, 3]"},
+    {"'hello' | sort | join", "ehllo"},
+    {"{'b': 1, 'A': 3, 'a': 2, 'C': 1} | dictsort", "[('A', 3), ('a', 2), ('b', 1), ('C', 1)]"},
+    {"{'b': 1, 'A': 3, 'a': 2, 'C': 1} | dictsort(true)", "[('A', 3), ('C', 1), ('a', 2), ('b', 1)]"},
+    {"{'b': 1, 'A': 3, 'a': 2, 'C': 1} | dictsort(false, 'value')", "[('b', 1), ('C', 1), ('a', 2), ('A', 3)]"},
+    {"{'b': 1, 'A': 3, 'a': 2, 'C': 1} | dictsort(by='value', reverse=true)", "[('A', 3), ('a', 2), ('b', 1), ('C', 1)]"},
+    {"{'b': 1, 'A': 3, 'a': 2, 'C': 1} | dictsort(reverse=true)", "[('C', 1), ('b', 1), ('A', 3), ('a', 2)]"},
+    {"{'b': 1, 'A': 3, 'a': 2, 'C': 1} | dictsort(case_sensitive=true, reverse=true)",
+     "[('b', 1), ('a', 2), ('C', 1), ('A', 3)]"},
+    {"['b', 'A', 'a', 'B', 'b'] | unique | join", "bA"},
+    {"['b', 'A', 'a', 'B', 'b'] | unique(true) | join", "bAaB"},
+    {"['b', 'A', 'a', 'B', 'b'] | unique(case_sensitive=true) | list", "['b', 'A', 'a', 'B']"},
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | unique(attribute='a') | "
+     "map(attribute='b') | join",
+     "xzY"},
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | unique(false, 'b') | map(attribute='b') "
+     "| join",
+     "xyz"},
+    {"['b', 'A', 'c'] | min", "A"},
+    {"['b', 'A', 'c'] | max", "c"},
+    {"['b', 'A', 'c'] | min(true)", "A"},
+    {"['b', 'a', 'C'] | max(case_sensitive=true)", "b"},
+    {"([{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | min(attribute='a')).b", "z"},
+    {"([{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | max(attribute='a')).b", "Y"},
+    {"([{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | max(attribute='b')).b", "z"},
+    {"[] | min is defined", "False"},
+    {"[2, 1, 1.0] | min", "1"},
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | map(attribute='c', default='-') | "
+     "join(',')",
+     "-,-,-,-"},
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | map(attribute='a') | list",
+     "[1, 1, 0, 2]"},
+    {"[{'t': {'n': 2}, 'k': 'p'}, {'t': {'n': 1}, 'k': 'q'}, {'t': {'n': 2}, 'k': 'r'}] | map(attribute='t.n') | join('+')",
+     "2+1+2"},
+    {"['a', 'b'] | map('upper') | join", "AB"},
+    {"['abc', 'de'] | map('replace', 'b', '-') | list", "['a-c', 'de']"},
+    {"[' a ', 'b '] | map('trim') | list", "['a', 'b']"},
+    {"['1', 'x'] | map('int', 7) | list", "[1, 7]"},
+    {"['1', 'x'] | map('int', default=8) | list", "[1, 8]"},
+    {"[1, 2, 3, 4] | select('odd') | list", "[1, 3]"},
+    {"[1, 2, 3, 4] | reject('odd') | list", "[2, 4]"},
+    {"[0, 1, '', 'a'] | select | list", "[1, 'a']"},
+    {"[0, 1, '', 'a'] | reject | list", "[0, '']"},
+    {"[1, 2, 3, 4] | select('gt', 2) | list", "[3, 4]"},
+    {"[1, 2, 3, 4] | reject('in', [2, 3]) | list", "[1, 4]"},
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | selectattr('a') | map(attribute='b') | "
+     "join",
+     "xyY"},
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | rejectattr('a') | map(attribute='b') | "
+     "join",
+     "z"},
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | selectattr('a', 'eq', 1) | "
+     "map(attribute='b') | join",
+     "xy"},
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | rejectattr('a', 'eq', 1) | "
+     "map(attribute='b') | join",
+     "zY"},
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | selectattr('b', 'in', ['x', 'z']) | "
+     "map(attribute='b') | join",
+     "xz"},
+    {"[{'t': {'n': 2}, 'k': 'p'}, {'t': {'n': 1}, 'k': 'q'}, {'t': {'n': 2}, 'k': 'r'}] | selectattr('t.n', '>', 1) | "
+     "map(attribute='k') | join",
+     "pr"},
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | selectattr('c', 'defined') | list",
+     "[]"},
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | selectattr('c', 'undefined') | list | "
+     "length",
+     "4"},
+    {"[1, 2, 3] | join", "123"},
+    {"[1, 2, 3] | join(', ')", "1, 2, 3"},
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | join('-', attribute='b')", "x-y-z-Y"},
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | join('-', 'a')", "1-1-0-2"},
+    {"[{'a': 1, 'b': 'x'}, {'a': 1, 'b': 'y'}, {'a': 0, 'b': 'z'}, {'a': 2, 'b': 'Y'}] | join(d='+', attribute='a')", "1+1+0+2"},
+    {"'abc' | join('.')", "a.b.c"},
+    {"{'a': 1, 'b': 2} | join", "ab"},
+    {"'abc' | first", "a"},
+    {"'abc' | last", "c"},
+    {"[1, 2] | first", "1"},
+    {"[1, 2] | last", "2"},
+    {"'' | first is defined", "False"},
+    {"[] | last is defined", "False"},
+    {"'abc' | reverse", "cba"},
+    {"[1, 2, 3] | reverse | list", "[3, 2, 1]"},
+    {"{'a': 1, 'b': 2} | list", "['a', 'b']"},
+    {"{'a': 1, 'b': 2} | items | list", "[('a', 1), ('b', 2)]"},
+    {"{'a': 1} | length", "1"},
+    {"'äß' | length", "2"},
+    {"'äß' | list", "['ä', 'ß']"},
+    {"nowhere | default('x')", "x"},
+    {"'' | default('x')", ""},
+    {"'' | default('x', true)", "x"},
+    {"none | default('x')", "None"},
+    {"none | default('x', boolean=true)", "x"},
+    {"0 | d(5, true)", "5"},
+    {"false | d(5)", "False"},
+    {"'ab cd-ef gH' | title", "Ab Cd-Ef Gh"},
+    {"'aB CD' | capitalize", "Ab cd"},
+    {"'ÄB' | capitalize | length", "2"},
+    {"'Hello' | upper", "HELLO"},
+    {"'Hello' | lower", "hello"},
+    {"'xxaxx' | trim('x')", "a"},
+    {"'  a\\n' | trim", "a"},
+    {"'xyaxy' | trim('yx')", "a"},
+    {"'xyaxy' | trim(chars='x')", "yaxy"},
+    {"'aXaXa' | replace('X', '-')", "a-a-a"},
+    {"'aXaXa' | replace('X', '-', 1)", "a-aXa"},
+    {"'aXaXa' | replace('X', '', count=2)", "aaa"},
+    {"'aaa' | replace('aa', 'b')", "ba"},
+    {"'aaa' | replace('a', 'aa', 0)", "aaa"},
+    {"'12' | int", "12"},
+    {"'x' | int", "0"},
+    {"'x' | int(3)", "3"},
+    {"'1.9' | int", "1"},
+    {"'-2.9' | int", "-2"},
+    {"2.9 | int", "2"},
+    {"-2.9 | int", "-2"},
+    {"true | int", "1"},
+    {"'1.5' | float", "1.5"},
+    {"'x' | float", "0.0"},
+    {"'x' | float(2.5)", "2.5"},
+    {"'1e3' | float", "1000.0"},
+    {"3 | float", "3.0"},
+    {"'x' | float(default=1)", "1"},
+    {"-3 | abs", "3"},
+    {"-3.5 | abs", "3.5"},
+    {"5 | string", "5"},
+    {"1.0 | string", "1.0"},
+    {"none | string", "None"},
+    {"[1, 'a'] | string", "[1, 'a']"},
+    {"'a\\nb\\n\\nc' | indent", "a\n    b\n\n    c"},
+    {"'a\\nb\\n\\nc' | indent(2)", "a\n  b\n\n  c"},
+    {"'a\\nb\\n\\nc' | indent(2, true)", "  a\n  b\n\n  c"},
+    {"'a\\nb\\n\\nc' | indent(2, true, true)", "  a\n  b\n  \n  c"},
+    {"'a\\nb\\n\\nc' | indent(width=1, blank=true)", "a\n b\n \n c"},
+};
+
 static strata_status render(struct st_rendered *out, const char *template)
 {
     struct st_template_input input = {.year = 2026, .month = 2, .day = 3};
@@ -121,15 +287,26 @@ static void assert_renders(const char *template, const char *text)
     st_rendered_free(&out);
 }
 
-static void values_are_pythons(void **state)
+static void all_render(const char *const (*rows)[2], size_t count)
 {
     char template[256];
 
-    (void)state;
-    for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
-        snprintf(template, sizeof(template), "{{ %s }}", values[i][0]);
-        assert_renders(template, values[i][1]);
+    for (size_t i = 0; i < count; i++) {
+        snprintf(template, sizeof(template), "{{ %s }}", rows[i][0]);
+        assert_renders(template, rows[i][1]);
     }
+}
+
+static void values_are_pythons(void **state)
+{
+    (void)state;
+    all_render(values, sizeof(values) / sizeof(values[0]));
+}
+
+static void filters_take_their_arguments(void **state)
+{
+    (void)state;
+    all_render(filtered, sizeof(filtered) / sizeof(filtered[0]));
 }
 
 /* Within a list or a dict a text is quoted as repr() does it: characters that cannot be seen, but for the space, by their number.
@@ -299,6 +476,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_pythons),
+        cmocka_unit_test(filters_take_their_arguments),
         cmocka_unit_test(hidden_characters_are_escaped),
         cmocka_unit_test(numbers_that_are_none_in_json),
         cmocka_unit_test(conditions_are_asked_when_the_loop_gets_there),
