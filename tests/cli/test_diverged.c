@@ -116,6 +116,21 @@ static void weights_that_are_not_finite(void **state)
     ends(w, "{w}/poisoned" DATA "--max-steps 3", "no update was made in 3 steps", 3);
 }
 
+/* Good weights, and steps that are far too long: without a limit on such steps the last one's loss says so, too. */
+static void a_rate_that_is_far_too_high(void **state)
+{
+    static const char *const limits[] = {"0", "40"};
+    char options[256];
+
+    for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
+        snprintf(options, sizeof(options),
+                 "{w}/model" DATA "--max-steps 8 --set optimizer.type=SGD --lr 1000 --set gradient_clipping=0 --set "
+                 "strata.max_skipped=%s",
+                 limits[i]);
+        ends(*state, options, "the loss of the last step is not finite", 8);
+    }
+}
+
 /* Good weights, and a loss scale that has no time to come down: the sentence blames the scale. */
 static void a_loss_scale_that_is_still_too_high(void **state)
 {
@@ -243,13 +258,10 @@ static void a_skipped_step_says_so(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weights_that_are_not_finite),
-        cmocka_unit_test(a_loss_scale_that_is_still_too_high),
-        cmocka_unit_test(weights_that_no_step_uses),
-        cmocka_unit_test(an_evaluation_that_is_not_finite),
-        cmocka_unit_test(eval_prints_no_loss_that_is_not_finite),
-        cmocka_unit_test(the_scale_finds_its_way_down),
-        cmocka_unit_test(a_skipped_step_says_so),
+        cmocka_unit_test(weights_that_are_not_finite),         cmocka_unit_test(a_rate_that_is_far_too_high),
+        cmocka_unit_test(a_loss_scale_that_is_still_too_high), cmocka_unit_test(weights_that_no_step_uses),
+        cmocka_unit_test(an_evaluation_that_is_not_finite),    cmocka_unit_test(eval_prints_no_loss_that_is_not_finite),
+        cmocka_unit_test(the_scale_finds_its_way_down),        cmocka_unit_test(a_skipped_step_says_so),
     };
 
     return cmocka_run_group_tests(tests, setup, workplace_teardown);
