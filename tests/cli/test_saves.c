@@ -75,6 +75,11 @@ static void a_save_that_fails_is_not_the_run(void **state)
     assert_false(workplace_exists(w, "a"));
     assert_true(workplace_exists(w, "out/model.safetensors"));
     workplace_remove(w, "out");
+    expect(w, TRAIN DRIVES "--max-steps 6 --save {w}/a --save-every 3 --quiet --fault commit.mkdir:1", 4,
+           "the last checkpoint could not be made: "); /* the first one could */
+    assert_true(workplace_exists(w, "a/step-00000003"));
+    assert_false(workplace_exists(w, "a/step-00000006"));
+    workplace_remove(w, "a");
 }
 
 /* The checkpoint is there, and so is all of it, whatever becomes of older ones and of `latest`. */
