@@ -85,6 +85,38 @@ static void the_line_stands_in_its_place(void **state)
     }
 }
 
+/* Texts of the line stand in the place of the file's, and of what it holds out of them; how often is evaluated stays the file's
+ * where the line holds rows out. */
+static void evaluations_are_the_files(void **state)
+{
+    static const struct {
+        const char *line;
+        uint32_t evaluations;
+    } rows[] = {{"", 0}, {"--val-size 0.25", 2}, {"--eval-data {w}/rows.jsonl", 2}, {"--val-size 0.25 --eval-every 2", 1}};
+    const struct workplace *w = *state;
+
+    put(w, "r.yaml", FULL "val_size: 0.5\neval_strategy: steps\neval_steps: 1\n");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char command[512], *metrics;
+        uint32_t evaluations = 0;
+        struct program p;
+        size_t bytes;
+
+        snprintf(command, sizeof(command), TRAIN "--metrics {w}/m.jsonl --overwrite %s", rows[i].line);
+        workplace_run_ok(w, &p, command);
+        metrics = workplace_read(w, "m.jsonl", &bytes);
+        for (const char *at = metrics; (at = strstr(at, "\n{\"step\":")) != NULL; at++) {
+            const char *loss = strstr(at, "\"eval_loss\":");
+
+            evaluations += loss != NULL && loss < at + 1 + strcspn(at + 1, "\n") && strncmp(loss + 12, "null", 4) != 0;
+        }
+        if (evaluations != rows[i].evaluations)
+            fail_msg("%s: %u evaluations, not %u\n%s", rows[i].line, evaluations, rows[i].evaluations, metrics);
+        free(metrics);
+        program_free(&p);
+    }
+}
+
 /* The adapter of the line is trained on with its own settings, not with the file's. */
 static void an_adapter_of_the_line_has_its_own_settings(void **state)
 {
@@ -135,6 +167,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_line_stands_in_its_place),
+        cmocka_unit_test(evaluations_are_the_files),
         cmocka_unit_test(an_adapter_of_the_line_has_its_own_settings),
         cmocka_unit_test(checkpoints_are_beside_the_output_of_the_line),
     };
