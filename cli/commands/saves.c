@@ -4,7 +4,6 @@
 #include "cli/cli_signals.h"
 #include "cli/options/output.h"
 #include "core/base/error.h"
-#include "core/base/fault.h"
 #include "core/base/log.h"
 #include "core/base/size.h"
 #include "core/system/file.h"
@@ -15,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -169,15 +167,6 @@ uint64_t cli_saves_steps(const struct cli_saves *s)
     return s->from != NULL ? s->was.steps + s->was.skipped_steps : 0;
 }
 
-/* Whether two names are those of one directory that exists. */
-static bool is_same(const char *a, const char *b)
-{
-    struct stat one, other;
-
-    return !st_fault_refuses("saves.stat") && stat(a, &one) == 0 && stat(b, &other) == 0 && one.st_dev == other.st_dev &&
-           one.st_ino == other.st_ino;
-}
-
 /* "latest", or that of a step. */
 static bool is_ours(const char *name)
 {
@@ -195,7 +184,7 @@ static strata_status check_apart(const struct cli_saves *s, const char *option, 
     if (st_new_file_is_dir(path, s->dir))
         return st_error(STRATA_E_INPUT, "%s %s: is the name of --save, too: name another", option, path);
     snprintf(name, sizeof(name), "%.*s", (int)st_path_length(path), path);
-    if (!is_ours(st_path_name(name)) || st_path_dir(dir, name) != STRATA_OK || !is_same(dir, s->dir))
+    if (!is_ours(st_path_name(name)) || st_path_dir(dir, name) != STRATA_OK || !st_file_is_same(dir, s->dir))
         return STRATA_OK;
     return st_error(STRATA_E_INPUT, "%s %s: is a name that checkpoints of --save take: name another", option, path);
 }
@@ -212,7 +201,7 @@ static strata_status check_inputs(const struct cli_saves *s)
         char path[ST_PATH_MAX];
         bool there = true;
 
-        if (inputs[i].dir == NULL || !is_same(inputs[i].dir, s->dir))
+        if (inputs[i].dir == NULL || !st_file_is_same(inputs[i].dir, s->dir))
             continue;
         if (inputs[i].file != NULL && (st = st_path_join(path, s->dir, inputs[i].file)) == STRATA_OK)
             st = st_file_find(&there, path);
@@ -282,7 +271,7 @@ uint32_t cli_saves_kept(const struct cli_saves *s)
 
     if (s->from == NULL || (size_t)snprintf(dir, sizeof(dir), "%s/..", s->was.path) >= sizeof(dir))
         return 0;
-    return is_same(dir, s->dir) ? s->was.kept : 0;
+    return st_file_is_same(dir, s->dir) ? s->was.kept : 0;
 }
 
 /* What is damaged within shows when it is read: an older one takes its place.  False: there is none; the sentence stays. */
