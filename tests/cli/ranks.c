@@ -98,3 +98,9 @@ void ranks_free(struct ranks *r)
     for (uint32_t i = 0; i < r->count; i++)
         program_free(&r->programs[i]);
 }
+
+void ranks_must_say(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("\"%s\" lacks \"%s\"", text, part);
+}

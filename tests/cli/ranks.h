@@ -27,5 +27,7 @@ void ranks_run_ok(const struct workplace *w, struct ranks *r, uint32_t count, co
 /** The same, each on processors of its own.  @param sets  [count] */
 void ranks_run_bound(const struct workplace *w, struct ranks *r, uint32_t count, const char *command, const cpu_set_t *sets);
 void ranks_free(struct ranks *r);
+/** Fails the test where what one of them has said lacks this part. */
+void ranks_must_say(const char *text, const char *part);
 
 #endif

@@ -21,12 +21,6 @@
 #define LEAVES  "--grad-accum 2 --set strata.leaves=2 "
 #define ENDLESS RUN "--max-steps 1000000 " ON_DISK
 
-static void must_say(const char *text, const char *part)
-{
-    if (strstr(text, part) == NULL)
-        fail_msg("\"%s\" lacks \"%s\"", text, part);
-}
-
 /* The line that begins so, up to its end; "" if there is none. */
 static const char *line_of(const char *text, const char *begin, char line[128])
 {
@@ -70,7 +64,7 @@ static void two_ranks_are_one_run(void **state)
     snprintf(command, sizeof(command), "%s--metrics {w}/m.jsonl --out {w}/out", same);
     ranks_run_ok(w, &r, 2, command);
     same_digests(r.programs[0].out, one.out);
-    must_say(r.programs[0].out, "2 ranks (torch's variables), 2 on this machine, by tcp");
+    ranks_must_say(r.programs[0].out, "2 ranks (torch's variables), 2 on this machine, by tcp");
     assert_string_equal(line_of(one.out, "eval after step 2", loss), line_of(r.programs[0].out, "eval after step 2", other));
     assert_string_not_equal(loss, "");
     assert_string_equal(r.programs[1].out, "");
@@ -251,7 +245,7 @@ static void rank_0_chooses_the_checkpoint(void **state)
     assert_int_equal(r.programs[1].code, 0);
     ranks_free(&r);
     ranks_run(w, &r, 2, RUN "--max-steps 5 --quiet --resume {w}/saved", "--resume {w}/early");
-    must_say(r.programs[1].err, "rank 0 goes on from a checkpoint that is not here, too: ");
+    ranks_must_say(r.programs[1].err, "rank 0 goes on from a checkpoint that is not here, too: ");
     assert_int_equal(r.programs[1].code, 2);
     ranks_free(&r);
     ranks_free(&whole);
@@ -272,14 +266,14 @@ static void links_are_measured(void **state)
 
     ranks_run_ok(w, &r, 3, "info --measure --model nano --seq-len 8 --json --out {w}/links.json");
     assert_int_equal(count_of(r.programs[0].out, "\"other\":"), 3);
-    must_say(r.programs[0].out, "{\"rank\":1,\"other\":2,\"bytes_per_second\":");
+    ranks_must_say(r.programs[0].out, "{\"rank\":1,\"other\":2,\"bytes_per_second\":");
     for (uint32_t k = 1; k < 3; k++) {
         assert_string_equal(r.programs[k].out, "");
         assert_string_equal(r.programs[k].err, "");
     }
     file = workplace_read(w, "links.json", &bytes);
-    must_say(file, "\"link_node\":");
-    must_say(file, "\"latency_node\":");
+    ranks_must_say(file, "\"link_node\":");
+    ranks_must_say(file, "\"latency_node\":");
     assert_null(strstr(file, "link_nodes"));
     free(file);
     ranks_free(&r);
@@ -340,7 +334,7 @@ static void a_signal_to_one_ends_all(void **state)
         assert_int_equal(r.programs[0].code, cases[i].code);
         assert_int_equal(r.programs[1].code, cases[i].code);
         snprintf(said, sizeof(said), "ended by %s after ", cases[i].name);
-        must_say(r.programs[0].err, said);
+        ranks_must_say(r.programs[0].err, said);
         assert_string_equal(r.programs[1].err, "");
         assert_int_equal(workplace_entries(w, "nvme"), 0);
         ranks_free(&r);
@@ -381,8 +375,8 @@ static void a_killed_rank_ends_the_other(void **state)
         assert_int_equal(r.programs[dead].code, 128 + SIGKILL);
         assert_int_equal(left->code, 4);
         snprintf(said, sizeof(said), "rank %u ", dead);
-        must_say(left->err, said);
-        must_say(left->err, dead == 0 ? "strata: rank 1: error: " : "strata: error: ");
+        ranks_must_say(left->err, said);
+        ranks_must_say(left->err, dead == 0 ? "strata: rank 1: error: " : "strata: error: ");
         ranks_free(&r);
         workplace_run_ok(w, &p, RUN ON_DISK "--max-steps 1 --quiet");
         program_free(&p);
@@ -416,8 +410,8 @@ static void a_rank_that_fails_tells_the_other(void **state)
         if (r.programs[1].code != rows[i].code || r.programs[0].code != 4)
             fail_msg("%s: exit codes %d and %d: %s%s", fault, r.programs[0].code, r.programs[1].code, r.programs[0].err,
                      r.programs[1].err);
-        must_say(r.programs[1].err, "strata: rank 1: error: ");
-        must_say(r.programs[0].err, "rank 1");
+        ranks_must_say(r.programs[1].err, "strata: rank 1: error: ");
+        ranks_must_say(r.programs[0].err, "rank 1");
         assert_int_equal(workplace_entries(w, "nvme"), 0);
         ranks_free(&r);
     }
@@ -448,10 +442,10 @@ static void what_differs_ends_both(void **state)
 
         ranks_run(w, &r, 2, RUN "--max-steps 1", rows[i].odd);
         for (uint32_t k = 0; k < 2; k++) {
-            must_say(r.programs[k].err, rows[i].said);
+            ranks_must_say(r.programs[k].err, rows[i].said);
             assert_int_equal(r.programs[k].code, 2);
         }
-        must_say(r.programs[1].err, "strata: rank 1: error: ");
+        ranks_must_say(r.programs[1].err, "strata: rank 1: error: ");
         ranks_free(&r);
     }
 }
@@ -475,7 +469,7 @@ static void prompts_of_ranks_are_one(void **state)
 
         ranks_run(w, &r, 2, rows[i].same, rows[i].odd);
         for (uint32_t k = 0; k < 2; k++) {
-            must_say(r.programs[k].err, rows[i].said);
+            ranks_must_say(r.programs[k].err, rows[i].said);
             assert_int_equal(r.programs[k].code, 2);
         }
         ranks_free(&r);
@@ -490,10 +484,10 @@ static void what_one_lacks_is_named(void **state)
 
     ranks_run(w, &r, 2, RUN "--max-steps 1 --host-memory 1GiB", "--device-memory 4KiB");
     for (uint32_t k = 0; k < 2; k++) {
-        must_say(r.programs[k].err, "4.00 KiB allowed");
+        ranks_must_say(r.programs[k].err, "4.00 KiB allowed");
         assert_int_equal(r.programs[k].code, 3);
     }
-    must_say(r.programs[0].err, "rank 1 has no more, this one has ");
+    ranks_must_say(r.programs[0].err, "rank 1 has no more, this one has ");
     assert_null(strstr(r.programs[1].err, "has no more"));
     ranks_free(&r);
 }
@@ -530,7 +524,7 @@ static void mistakes_of_launching(void **state)
         unsetenv("WORLD_SIZE");
         unsetenv("LOCAL_WORLD_SIZE");
         assert_int_equal(p.code, 2);
-        must_say(p.err, rows[i].said);
+        ranks_must_say(p.err, rows[i].said);
         program_free(&p);
     }
 }

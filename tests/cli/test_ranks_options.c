@@ -20,12 +20,6 @@
     "--set zero_optimization.offload_optimizer.device=nvme --set zero_optimization.stage=1 --set strata.cache=0 --nvme "         \
     "{w}/nvme "
 
-static void must_say(const char *text, const char *part)
-{
-    if (strstr(text, part) == NULL)
-        fail_msg("\"%s\" lacks \"%s\"", text, part);
-}
-
 /* Two processes that their options make ranks of one run; all of it on this machine where `local`. */
 static void run_two(const struct workplace *w, struct program p[2], const char *options, bool local)
 {
@@ -61,7 +55,7 @@ static void options_name_the_ranks(void **state)
         for (unsigned k = 0; k < 2; k++)
             if (two[k].code != 0)
                 fail_msg("rank %u: exit code %d: %s", k, two[k].code, two[k].err);
-        must_say(two[0].out, one.out); /* both digests */
+        ranks_must_say(two[0].out, one.out); /* both digests */
         assert_string_equal(two[1].out, "");
         free_two(two);
     }
@@ -111,8 +105,8 @@ static void a_warning_names_its_rank(void **state)
     struct ranks r = {0};
 
     ranks_run(w, &r, 2, RUN ON_DISK "--max-steps 1", "--fault nvme.direct");
-    must_say(r.programs[1].err, "strata: rank 1: warning: ");
-    must_say(r.programs[1].err, "no direct I/O here");
+    ranks_must_say(r.programs[1].err, "strata: rank 1: warning: ");
+    ranks_must_say(r.programs[1].err, "no direct I/O here");
     assert_null(strstr(r.programs[0].err, "no direct I/O"));
     assert_null(strstr(r.programs[1].err, "notice"));
     assert_int_equal(r.programs[0].code, 0);
@@ -128,7 +122,7 @@ static void standard_input_is_one_processs(void **state)
     ranks_run(w, &r, 2, "train --model nano --data - --seq-len 32 --machine {w}/machine.json --max-steps 1 --quiet", "");
     for (uint32_t k = 0; k < 2; k++) { /* the second may hear of it by the first one's end */
         assert_int_equal(r.programs[k].code, 2);
-        must_say(r.programs[k].err, "--data - is read by one process, and there are 2: make a token file");
+        ranks_must_say(r.programs[k].err, "--data - is read by one process, and there are 2: make a token file");
     }
     ranks_free(&r);
 }
@@ -154,8 +148,8 @@ static void all_refuse(const struct workplace *w, const char *command, const cha
     for (uint32_t k = 0; k < 2; k++)
         if (r.programs[k].code != 4)
             fail_msg("%s: rank %u: exit code %d: %s", command, k, r.programs[k].code, r.programs[k].err);
-    must_say(r.programs[0].err, first);
-    must_say(r.programs[1].err, other);
+    ranks_must_say(r.programs[0].err, first);
+    ranks_must_say(r.programs[1].err, other);
     ranks_free(&r);
 }
 
@@ -196,7 +190,7 @@ static void a_verdict_ends_all_alike(void **state)
         for (uint32_t k = 0; k < 4; k++) {
             if (r.programs[k].code != rows[i].code)
                 fail_msg("%s: rank %u: exit code %d: %s", rows[i].command, k, r.programs[k].code, r.programs[k].err);
-            must_say(r.programs[k].err, rows[i].sentence);
+            ranks_must_say(r.programs[k].err, rows[i].sentence);
         }
         ranks_free(&r);
     }

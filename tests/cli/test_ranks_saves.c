@@ -19,12 +19,6 @@
     "--max-steps 2 --set strata.nvme=[\"{w}/nvme\",\"{w}/nvme2\"] --set zero_optimization.offload_optimizer.device=nvme "        \
     "--set strata.cache=0 --save {w}/saved "
 
-static void must_say(const char *text, const char *part)
-{
-    if (strstr(text, part) == NULL)
-        fail_msg("\"%s\" lacks \"%s\"", text, part);
-}
-
 static void all_end_with(const struct ranks *r, int code)
 {
     for (uint32_t k = 0; k < r->count; k++)
@@ -82,7 +76,7 @@ static void unlike_numbers_of_drives_are_refused_at_the_start(void **state)
     workplace_make_dir(w, "nvme2");
     ranks_run(w, &r, 2, RUN ON_DRIVES "--machine {w}/machine.json", "--set strata.nvme=[\"{w}/nvme\"]");
     all_end_with(&r, 2);
-    must_say(r.programs[0].err, "error: rank 1 deals its swap out over its directories in another way than rank 0");
+    ranks_must_say(r.programs[0].err, "error: rank 1 deals its swap out over its directories in another way than rank 0");
     assert_null(strstr(r.programs[0].err, "the run goes on"));
     assert_false(workplace_exists(w, "saved"));
     assert_int_equal(workplace_entries(w, "nvme"), 0);
@@ -99,7 +93,7 @@ static void a_directory_that_is_not_shared_is_refused_at_the_start(void **state)
     ranks_run(w, &r, 2, RUN "--machine {w}/machine.json --max-steps 2 --save {w}/saved", "--fault api.save_seen:0:1:-2");
     all_end_with(&r, 2);
     for (uint32_t k = 0; k < 2; k++)
-        must_say(r.programs[k].err, "it must be on a file system that all ranks share");
+        ranks_must_say(r.programs[k].err, "it must be on a file system that all ranks share");
     assert_false(workplace_exists(w, "saved"));
     ranks_free(&r);
 }
@@ -148,7 +142,7 @@ static void what_other_ranks_have_under_the_name_of_out_does_not_count(void **st
     ranks_run(w, &r, 2, RUN "--machine {w}/machine.json --max-steps 4 --save {w}/saved --resume auto --out {w}/model",
               "--out {w}/out");
     all_end_with(&r, 2);
-    must_say(r.programs[0].err, "holds another model than that of ");
+    ranks_must_say(r.programs[0].err, "holds another model than that of ");
     ranks_free(&r);
     workplace_remove(w, "out");
     workplace_remove(w, "saved");
@@ -163,7 +157,7 @@ static void a_mistake_in_texts_is_one_of_all_ranks(void **state)
     workplace_write(w, "empty.txt", "", 0);
     ranks_run(w, &r, 3, "train --model nano --data {w}/empty.txt --max-steps 1 --quiet --threads 1 --out {w}/out", "");
     all_end_with(&r, 2);
-    must_say(r.programs[0].err, "empty.txt: the text is empty");
+    ranks_must_say(r.programs[0].err, "empty.txt: the text is empty");
     assert_false(workplace_exists(w, "out"));
     ranks_free(&r);
     workplace_remove(w, "out.tokens");
