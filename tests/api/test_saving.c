@@ -50,6 +50,14 @@ static void assert_alike(const struct digests *a, const struct digests *b)
     assert_string_equal(a->state, b->state);
 }
 
+/* A new run, after the steps that it saves. */
+static void run_to_the_save(struct run *r)
+{
+    assert_ok(run_open(r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(r));
+    assert_ok(run_train(r, 0, SAVED, NULL));
+}
+
 /* A run that saves nothing, after so many steps. */
 static void never_saved(uint64_t steps, struct digests *d)
 {
@@ -110,9 +118,7 @@ static void what_comes_between_changes_nothing(void **state)
         char text[640];
         struct run r = {.text = saving(text)};
 
-        assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
-        assert_ok(run_start(&r));
-        assert_ok(run_train(&r, 0, SAVED, NULL));
+        run_to_the_save(&r);
         assert_ok(strata_engine_save(r.engine, NULL));
         if (rows[i].evaluates)
             assert_ok(strata_engine_eval_data(r.engine, r.data, &eval));
@@ -148,9 +154,7 @@ static void a_refused_step_loses_no_save(void **state)
     (void)state;
     never_saved(SAVED, &at_save);
     never_saved(SAVED + 1, &later);
-    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
-    assert_ok(run_start(&r));
-    assert_ok(run_train(&r, 0, SAVED, NULL));
+    run_to_the_save(&r);
     assert_ok(strata_engine_save(r.engine, NULL));
     assert_status(strata_engine_step(r.engine, beyond, targets, NULL, NULL), STRATA_E_INPUT, "a token outside the vocabulary");
     assert_non_null(strstr(strata_last_error(), "token 5 of sequence 0 is 256"));
@@ -282,9 +286,7 @@ static void a_save_that_nobody_waits_for_is_made(void **state)
     for (int fails = 0; fails < 2; fails++) {
         struct run r = {.text = saving(text)};
 
-        assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
-        assert_ok(run_start(&r));
-        assert_ok(run_train(&r, 0, SAVED, NULL));
+        run_to_the_save(&r);
         assert_ok(strata_engine_save(r.engine, NULL));
         if (fails)
             st_fault_arm(&(struct st_fault_spec){.site = "nvme.link", .result = -EACCES});
@@ -315,9 +317,7 @@ static void a_save_that_failed_is_made_again(void **state)
     (void)state;
     never_saved(SAVED, &at_save);
     never_saved(SAVED + 1, &later);
-    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
-    assert_ok(run_start(&r));
-    assert_ok(run_train(&r, 0, SAVED, NULL));
+    run_to_the_save(&r);
     assert_int_equal(mkdir(scratch_path("save/step-00000002"), 0755), 0);
     scratch_put("save/step-00000002/mine", "");
     for (int again = 0; again < 2; again++) {
@@ -350,9 +350,7 @@ static void copies_are_counted(void **state)
         char text[640];
         struct run r = {.text = saving(text)};
 
-        assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
-        assert_ok(run_start(&r));
-        assert_ok(run_train(&r, 0, SAVED, NULL));
+        run_to_the_save(&r);
         if (crosses)
             st_fault_arm(&(struct st_fault_spec){.site = "nvme.link", .result = -EXDEV});
         assert_ok(strata_engine_save(r.engine, NULL));
@@ -378,9 +376,7 @@ static void what_bits_depend_on_is_compared(void **state)
     struct run r = {.text = saving(text)};
 
     (void)state;
-    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
-    assert_ok(run_start(&r));
-    assert_ok(run_train(&r, 0, SAVED, NULL));
+    run_to_the_save(&r);
     assert_ok(strata_engine_save(r.engine, NULL));
     assert_ok(strata_engine_saved(r.engine, true, &saved));
     run_close(&r);
