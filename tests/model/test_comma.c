@@ -1,12 +1,8 @@
 /* tests/model/test_comma.c - templates and the names of drives, in a program whose locale has a decimal comma. */
-#include "core/json/json.h"
-#include "model/template/template.h"
 #include "offload/machine/hardware.h"
 #include "offload/machine/machine.h"
-#include "tests/common/assert_status.h"
 #include "tests/common/comma.h"
-
-#include <string.h>
+#include "tests/common/renders.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,19 +13,8 @@
 
 static void a_template_prints_as_python(void **state)
 {
-    static const char text[] = "{{ 0.5 }} {{ 1e20 }} {{ '2.5' | float }} {{ '7.9' | int }} {{ 1.25 + 1 }}";
-    struct st_template *t;
-    struct st_rendered rendered;
-    st_json *messages = NULL;
-
     (void)state;
-    assert_ok(st_json_parse(&messages, "[]", 2, "messages"));
-    assert_ok(st_template_open(&t, text, strlen(text), "case"));
-    assert_ok(st_template_render(&rendered, t, &(struct st_template_input){.messages = messages}));
-    assert_string_equal(rendered.text, "0.5 1e+20 2.5 7 2.25");
-    st_rendered_free(&rendered);
-    st_template_close(t);
-    st_json_free(messages);
+    assert_renders_alone("{{ 0.5 }} {{ 1e20 }} {{ '2.5' | float }} {{ '7.9' | int }} {{ 1.25 + 1 }}", "0.5 1e+20 2.5 7 2.25");
 }
 
 static void a_drive_is_as_fast_as_it_is_named(void **state)

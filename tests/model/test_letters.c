@@ -2,13 +2,10 @@
  *
  * No such locale has to be installed: this program has the C library's tables of it in place of the library's own. */
 #include "core/base/size.h"
-#include "core/json/json.h"
 #include "core/system/path.h"
-#include "model/template/template.h"
-#include "tests/common/assert_status.h"
+#include "tests/common/renders.h"
 
 #include <ctype.h>
-#include <string.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,19 +43,9 @@ const __int32_t **__ctype_toupper_loc(void)
 
 static void a_template_changes_case_as_python(void **state)
 {
-    static const char text[] = "{{ 'info' | upper }} {{ 'INFO' | lower }} {{ 'in it' | title }} {{ 'iI'.upper() }}";
-    struct st_template *t;
-    struct st_rendered rendered;
-    st_json *messages = NULL;
-
     (void)state;
-    assert_ok(st_json_parse(&messages, "[]", 2, "messages"));
-    assert_ok(st_template_open(&t, text, strlen(text), "case"));
-    assert_ok(st_template_render(&rendered, t, &(struct st_template_input){.messages = messages}));
-    assert_string_equal(rendered.text, "INFO info In It II");
-    st_rendered_free(&rendered);
-    st_template_close(t);
-    st_json_free(messages);
+    assert_renders_alone("{{ 'info' | upper }} {{ 'INFO' | lower }} {{ 'in it' | title }} {{ 'iI'.upper() }}",
+                         "INFO info In It II");
 }
 
 static void names_are_the_same_in_any_case(void **state)
