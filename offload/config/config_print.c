@@ -137,8 +137,8 @@ void st_print_type(FILE *file, const struct st_field *field)
         fprintf(file, ", at most %d of %d bytes", ST_CONFIG_FREEZE_MAX, ST_CONFIG_PATTERN_MAX - 1);
     if (field->min == 0 && field->max == 0)
         return;
-    st_value_number(low, field->min);
-    st_value_number(high, field->max);
+    st_json_double_text(low, field->min);
+    st_json_double_text(high, field->max);
     fprintf(file, ", %s to %s", low, high);
 }
 

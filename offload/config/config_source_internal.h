@@ -98,8 +98,6 @@ void st_value_text(char *buf, size_t bytes, const struct st_config *config, cons
 void st_value_put(struct st_json_writer *w, const struct st_config *config, const struct st_field *field);
 /** A JSON value as given, as text; a long one is truncated. */
 void st_value_show(char *buf, size_t bytes, const st_json *node);
-/** The shortest text that reads back as the same number. */
-void st_value_number(char buf[32], double value);
 
 /* config_object.c: an object as it is. */
 

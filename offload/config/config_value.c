@@ -15,15 +15,6 @@ bool st_value_is_auto(const st_json *node)
     return st_json_type(node) == ST_JSON_STRING && strcmp(st_json_string(node), "auto") == 0;
 }
 
-void st_value_number(char buf[32], double value)
-{
-    for (int digits = 15; digits <= 17; digits++) {
-        st_number_print(buf, 32, "%.*g", digits, value);
-        if (st_number_read(buf, NULL) == value)
-            return;
-    }
-}
-
 /* Appends as much as fits. */
 static void append(char *buf, size_t bytes, const char *text)
 {
@@ -59,7 +50,7 @@ void st_value_show(char *buf, size_t bytes, const st_json *node)
         snprintf(buf, bytes, "%s", st_json_bool(node) ? "true" : "false");
         break;
     case ST_JSON_NUMBER:
-        st_value_number(number, st_json_number(node));
+        st_json_double_text(number, st_json_number(node));
         snprintf(buf, bytes, "%s", number);
         break;
     case ST_JSON_STRING:
@@ -103,7 +94,7 @@ static const char *wrong_type(struct st_config_source *src, const st_json *node,
         return st_source_keep(src, "must be %s, but \"%s\" is a string: write it without quotes", wanted, shown);
     number = st_number_read(shown, &end);
     if (end != shown && *end == '\0' && isfinite(number)) {
-        st_value_number(number_text, number);
+        st_json_double_text(number_text, number);
         return st_source_keep(src, "must be %s, not \"%s\": write %s", wanted, shown, number_text);
     }
     return st_source_keep(src, "must be %s, not \"%s\"", wanted, shown);
@@ -115,9 +106,9 @@ static const char *check_range(struct st_config_source *src, const struct st_fie
 
     if ((field->min == 0 && field->max == 0) || (value >= field->min && value <= field->max))
         return NULL;
-    st_value_number(shown, value);
-    st_value_number(low, field->min);
-    st_value_number(high, field->max);
+    st_json_double_text(shown, value);
+    st_json_double_text(low, field->min);
+    st_json_double_text(high, field->max);
     return st_source_keep(src, "%s is out of range: %s to %s", shown, low, high);
 }
 
@@ -519,7 +510,7 @@ void st_value_text(char *buf, size_t bytes, const struct st_config *config, cons
         snprintf(buf, bytes, "%" PRIu64, v.whole);
         break;
     case PLAIN_REAL:
-        st_value_number(number, v.real);
+        st_json_double_text(number, v.real);
         snprintf(buf, bytes, "%s", number);
         break;
     case PLAIN_BOOL:
@@ -530,8 +521,8 @@ void st_value_text(char *buf, size_t bytes, const struct st_config *config, cons
         snprintf(buf, bytes, "%s", v.text[0] != '\0' ? v.text : "none");
         break;
     case PLAIN_PAIR:
-        st_value_number(number, config->optimizer.beta1);
-        st_value_number(second, config->optimizer.beta2);
+        st_json_double_text(number, config->optimizer.beta1);
+        st_json_double_text(second, config->optimizer.beta2);
         snprintf(buf, bytes, "[%s, %s]", number, second);
         break;
     case PLAIN_LIST:

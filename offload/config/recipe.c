@@ -308,7 +308,7 @@ const char *st_recipe_real(struct strata_recipe *r, double value)
 {
     char text[32];
 
-    st_value_number(text, value);
+    st_json_double_text(text, value);
     return st_source_keep(r->src, "%s", text);
 }
 
