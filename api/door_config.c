@@ -94,6 +94,7 @@ static strata_status load(struct strata_config *c, const struct strata_config_op
         .allow_unknown = o->allow_unknown,
         .max_steps = o->max_steps,
         .steps_later = o->steps_later,
+        .any_length = o->forward_only,
         .ranks = o->ranks,
         .train_batch = o->train_batch,
         .leaves = o->leaves,

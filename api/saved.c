@@ -230,7 +230,7 @@ strata_status st_saved_describe(struct st_manifest *out, const struct strata_eng
 static strata_status load_configs(struct st_config config[2], struct st_config_source *source[2], const struct st_manifest *was,
                                   const struct st_manifest *is, const char *name)
 {
-    struct st_config_opts opts = {.allow_unknown = true, .ranks = was->world};
+    struct st_config_opts opts = {.allow_unknown = true, .any_length = true, .ranks = was->world};
     strata_status st = st_config_load_text(&config[0], &source[0], was->config, strlen(was->config), name, &opts);
 
     opts.ranks = is->world;

@@ -19,7 +19,7 @@ struct st_saved_adapter {
 strata_status st_saved_adapter_spec(struct st_adapter_spec **out, const struct st_checkpoint *ck)
 {
     const struct st_manifest *m = &ck->manifest;
-    const struct st_config_opts opts = {.allow_unknown = true, .ranks = m->world};
+    const struct st_config_opts opts = {.allow_unknown = true, .any_length = true, .ranks = m->world};
     struct st_config_source *source = NULL;
     struct st_config *config = st_fault_refuses("api.adapter") ? NULL : calloc(1, sizeof(*config));
     strata_status st;

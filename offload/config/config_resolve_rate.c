@@ -93,7 +93,7 @@ static const char *momentum_name(const struct st_config *c)
 
 static void check_momentum(struct st_config_source *src, const struct st_config *c, const struct st_config_opts *opts)
 {
-    const uint64_t step = first_bad_step(c);
+    const uint64_t step = opts->any_length ? 0 : first_bad_step(c);
 
     if (step > 0 && (opts->max_steps == 0 ? !opts->steps_later : step <= opts->max_steps))
         st_source_reject(src, SCHEDULER "decay_mom_rate",

@@ -120,6 +120,10 @@ static void steps_may_be_told_later(void **state)
                 "\"cycle_max_lr\": 1, \"cycle_first_step_size\": 4, \"decay_step_size\": 1, \"decay_mom_rate\": 0.1}}}";
     assert_int_equal(strata_config_open(&r.config, &opts), STRATA_E_CONFIG);
     assert_non_null(strstr(strata_last_error(), "at step 11"));
+    opts.forward_only = true; /* no step is made */
+    assert_ok(strata_config_open(&r.config, &opts));
+    strata_config_close(r.config);
+    opts.forward_only = false;
     opts.steps_later = true;
     assert_ok(strata_config_open(&r.config, &opts));
     model_opts.model = "nano";

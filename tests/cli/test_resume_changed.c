@@ -296,6 +296,41 @@ static void notices_of_the_configuration_are_told_once(void **state)
     workplace_remove(w, "c.json");
 }
 
+/* A run that is short enough for its schedule makes checkpoints that can be used, though they do not say how long it was; that
+ * the schedule suits a run's length is asked of the run that goes on. */
+static void a_schedule_is_judged_by_the_run_that_takes_it(void **state)
+{
+    static const char text[] =
+        "{\"bf16\": {\"enabled\": true}, \"gradient_clipping\": 1, \"scheduler\": {\"type\": \"OneCycle\", \"params\": "
+        "{\"cycle_min_lr\": 1e-4, \"cycle_max_lr\": 1e-3, \"cycle_first_step_size\": 1, \"decay_step_size\": 1, "
+        "\"decay_mom_rate\": 0.05}}}";
+    static const struct {
+        const char *command;
+        int code;
+        const char *wanted;
+    } uses[] = {
+        {NANO DATA "--config {w}/c.json --max-steps 4 --resume {w}/a", 0, NULL},
+        {NANO DATA "--config {w}/c.json --max-steps 6 --resume {w}/a", 2, "decay_mom_rate: 0.05 brings beta1 to 1 at step 6"},
+        {"eval --model {w}/a " DATA "--config {w}/c.json", 0, NULL},
+        {"export {w}/a --out {w}/exported", 0, NULL},
+    };
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_write(w, "c.json", text, strlen(text));
+    workplace_run_ok(w, &p, NANO DATA "--config {w}/c.json --max-steps 2 --save {w}/a");
+    program_free(&p);
+    for (size_t i = 0; i < COUNT(uses); i++) {
+        workplace_run(w, &p, uses[i].command);
+        if (p.code != uses[i].code || (uses[i].wanted != NULL && !matches(p.err, uses[i].wanted)))
+            fail_msg("%s: exit code %d\n%s", uses[i].command, p.code, p.err);
+        program_free(&p);
+    }
+    workplace_remove(w, "exported");
+    workplace_remove(w, "a");
+    workplace_remove(w, "c.json");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +341,7 @@ int main(void)
         cmocka_unit_test(another_models_tensor_is_named),
         cmocka_unit_test(changes_are_allowed_noticed_or_refused),
         cmocka_unit_test(notices_of_the_configuration_are_told_once),
+        cmocka_unit_test(a_schedule_is_judged_by_the_run_that_takes_it),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
