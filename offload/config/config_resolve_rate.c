@@ -39,15 +39,27 @@ static bool takes_steps(const struct st_config *config)
     return st_field_applies(st_field_known(SCHEDULER "total_num_steps"), config) && config->schedule.total_steps == 0;
 }
 
+/* The same of transformers' schedules, of which constant has no length. */
+static bool shape_takes_steps(const struct st_config *config)
+{
+    return config->schedule.shape != ST_LR_SHAPE_NONE && config->schedule.shape != ST_LR_SHAPE_CONSTANT &&
+           config->schedule.shape_steps == 0;
+}
+
+static void derive_steps(struct st_config_source *src, const char *path, const struct st_config_opts *opts)
+{
+    st_source_derive(src, path,
+                     opts->max_steps > 0 ? "--max-steps"
+                     : opts->steps_later ? "--epochs of the data"
+                                         : "known once --max-steps or --epochs is given");
+}
+
 static void resolve_total_steps(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
 {
     if (!takes_steps(config))
         return;
     config->schedule.total_steps = opts->max_steps;
-    st_source_derive(src, SCHEDULER "total_num_steps",
-                     opts->max_steps > 0 ? "--max-steps"
-                     : opts->steps_later ? "--epochs of the data"
-                                         : "known once --max-steps or --epochs is given");
+    derive_steps(src, SCHEDULER "total_num_steps", opts);
 }
 
 /* If it is left out, it is equal to the first half. */
@@ -139,34 +151,41 @@ static void resolve_cycle(struct st_config_source *src, struct st_config *config
     check_momentum(src, config, opts);
 }
 
-/* A warm-up that has no effect is told, but not that of a recipe whose schedule is refused. */
-static void idle_warmup(struct st_config_source *src, const struct st_config *config, const char *reason)
+/* What of a schedule has no effect is told, but not of a recipe whose schedule is refused. */
+static void idle_shape(struct st_config_source *src, const struct st_config *config, const char *reason)
 {
     const struct {
         const char *path;
         double value;
     } keys[] = {{SHAPE "warmup_steps", (double)config->schedule.shape_warmup},
-                {SHAPE "warmup_ratio", config->schedule.shape_warmup_ratio}};
+                {SHAPE "warmup_ratio", config->schedule.shape_warmup_ratio},
+                {SHAPE "total_num_steps", (double)config->schedule.shape_steps}};
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         if (keys[i].value > 0 && (config->schedule.shape != ST_LR_SHAPE_NONE || !st_source_state(src, keys[i].path)->by_recipe))
             st_source_idle(src, keys[i].path, reason);
 }
 
-/* transformers' schedulers take their length from the run. */
+/* transformers' schedulers take their length from the run, unless it is given. */
 static void resolve_shape(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
 {
     if (config->schedule.shape == ST_LR_SHAPE_NONE) {
-        idle_warmup(src, config, "not used: " SHAPE "type names no schedule");
+        idle_shape(src, config, "not used: " SHAPE "type names no schedule");
+        config->schedule.shape_steps = 0;
         config->schedule.shape_warmup = 0;
         config->schedule.shape_warmup_ratio = 0;
         return;
     }
-    if (config->schedule.shape == ST_LR_SHAPE_CONSTANT)
-        idle_warmup(src, config, "not used: constant has no warm-up, constant_with_warmup has");
+    if (config->schedule.shape == ST_LR_SHAPE_CONSTANT) {
+        idle_shape(src, config, "not used: constant has no warm-up and no end, constant_with_warmup has a warm-up");
+        config->schedule.shape_steps = 0;
+    }
     if (config->schedule.type != ST_LR_CONSTANT)
         st_source_reject(src, SHAPE "type", "scheduler sets the rate as well: keep one of them");
+    if (!shape_takes_steps(config))
+        return;
     config->schedule.shape_steps = opts->max_steps;
+    derive_steps(src, SHAPE "total_num_steps", opts);
 }
 
 /* The command line's warm-up is that of the schedule in force: transformers' where one is named, and none of DeepSpeed's. */
@@ -219,7 +238,7 @@ static void check_lr(struct st_config_source *src, const struct st_config *confi
 /* A recipe's schedule goes where the command line names one of DeepSpeed's. */
 static void leave_shape(struct st_config_source *src, struct st_config *config)
 {
-    static const char *const keys[] = {SHAPE "type", SHAPE "warmup_steps", SHAPE "warmup_ratio"};
+    static const char *const keys[] = {SHAPE "type", SHAPE "warmup_steps", SHAPE "warmup_ratio", SHAPE "total_num_steps"};
 
     if (!st_source_given(src, "scheduler.type") || st_source_state(src, "scheduler.type")->origin != ST_ORIGIN_COMMAND_LINE ||
         !st_source_state(src, SHAPE "type")->by_recipe)
@@ -227,6 +246,7 @@ static void leave_shape(struct st_config_source *src, struct st_config *config)
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         *st_source_state(src, keys[i]) = (struct st_field_state){0};
     config->schedule.shape = ST_LR_SHAPE_NONE;
+    config->schedule.shape_steps = 0;
     config->schedule.shape_warmup = 0;
     config->schedule.shape_warmup_ratio = 0;
 }
@@ -256,7 +276,7 @@ strata_status st_config_set_steps(struct st_config *config, uint64_t steps)
                         momentum_name(config), bad);
     if (takes_steps(config))
         config->schedule.total_steps = steps;
-    if (config->schedule.shape != ST_LR_SHAPE_NONE && config->schedule.shape_steps == 0)
+    if (shape_takes_steps(config))
         config->schedule.shape_steps = steps;
     return STRATA_OK;
 }

@@ -113,8 +113,10 @@ static double shape_fraction(const struct st_lr_schedule *s, uint64_t before)
         return (double)before / (double)warmup;
     if (s->shape == ST_LR_SHAPE_CONSTANT_WITH_WARMUP)
         return 1;
+    if (before >= s->shape_steps) /* where the formula of cosine would rise again */
+        return 0;
     if (s->shape == ST_LR_SHAPE_LINEAR)
-        return before < s->shape_steps ? (double)(s->shape_steps - before) / span : 0;
+        return (double)(s->shape_steps - before) / span;
     return fmax(0, 0.5 * (1 + cos(PI * ((double)(before - warmup) / span))));
 }
 

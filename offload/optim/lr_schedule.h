@@ -29,7 +29,7 @@ enum st_lr_shape {
 struct st_lr_schedule {
     enum st_lr_type type;
     enum st_lr_shape shape;
-    uint64_t shape_warmup, shape_steps;  /* of warm-up; of the run */
+    uint64_t shape_warmup, shape_steps;  /* of warm-up; of all of it, which constant has not */
     double shape_warmup_ratio;           /* warm-up as a fraction of the run, if shape_warmup is 0 */
     double warmup_min_lr, warmup_max_lr; /* max NaN: the optimizer's lr */
     uint64_t warmup_steps, total_steps;

@@ -331,6 +331,33 @@ static void a_schedule_is_judged_by_the_run_that_takes_it(void **state)
     workplace_remove(w, "c.json");
 }
 
+/* The rate of a schedule as long as the run changes with the run's length. */
+static void another_length_of_the_schedule_is_noticed(void **state)
+{
+    static const struct {
+        const char *key, *of; /* NULL: it has no length */
+    } schedules[] = {
+        {"strata.lr_scheduler.type=cosine", "strata.lr_scheduler"},
+        {"strata.lr_scheduler.type=constant", NULL},
+    };
+    const struct workplace *w = *state;
+    char command[512], wanted[128];
+    struct program p;
+
+    for (size_t i = 0; i < COUNT(schedules); i++) {
+        snprintf(command, sizeof(command), NANO DATA "--set %s --max-steps 2 --save {w}/a", schedules[i].key);
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+        snprintf(command, sizeof(command), NANO DATA "--set %s --max-steps 3 --resume {w}/a", schedules[i].key);
+        workplace_run_ok(w, &p, command);
+        snprintf(wanted, sizeof(wanted), "%s\\.total_num_steps is 3 from here on; in .* it was 2", schedules[i].of);
+        if (schedules[i].of != NULL ? !matches(p.err, wanted) : p.err[0] != '\0')
+            fail_msg("%s: %s", command, p.err);
+        program_free(&p);
+        workplace_remove(w, "a");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -342,6 +369,7 @@ int main(void)
         cmocka_unit_test(changes_are_allowed_noticed_or_refused),
         cmocka_unit_test(notices_of_the_configuration_are_told_once),
         cmocka_unit_test(a_schedule_is_judged_by_the_run_that_takes_it),
+        cmocka_unit_test(another_length_of_the_schedule_is_noticed),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);

@@ -89,6 +89,9 @@ static void steps_that_are_told_later_are_the_same(void **state)
         "{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"total_num_steps\": 30}}}",
         "{\"scheduler\": {\"type\": \"WarmupDecayLR\"}}",
         "{\"strata\": {\"lr_scheduler\": {\"type\": \"cosine\", \"warmup_ratio\": 0.1}}}",
+        "{\"strata\": {\"lr_scheduler\": {\"type\": \"cosine\", \"total_num_steps\": 30}}}",
+        "{\"strata\": {\"lr_scheduler\": {\"type\": \"linear\", \"total_num_steps\": \"auto\"}}}",
+        "{\"strata\": {\"lr_scheduler\": {\"type\": \"constant\"}}}",
         "{\"scheduler\": {\"type\": \"WarmupLR\"}}",
         "{}",
     };
@@ -218,6 +221,12 @@ static void what_has_no_effect_is_told(void **state)
         {SHAPED("\"type\": \"linear\", \"warmup_steps\": 9"), NULL, "strata.lr_scheduler.warmup_steps", NULL, ST_VERDICT_HONOURED,
          false},
         {SHAPED("\"warmup_steps\": 0"), NULL, "strata.lr_scheduler.warmup_steps", NULL, ST_VERDICT_HONOURED, false},
+        {SHAPED("\"total_num_steps\": 9"), NULL, "strata.lr_scheduler.total_num_steps", "names no schedule", ST_VERDICT_NOTICE,
+         false},
+        {SHAPED("\"type\": \"constant\", \"total_num_steps\": 9"), NULL, "strata.lr_scheduler.total_num_steps", "no end",
+         ST_VERDICT_NOTICE, false},
+        {SHAPED("\"type\": \"linear\", \"total_num_steps\": 9"), NULL, "strata.lr_scheduler.total_num_steps", NULL,
+         ST_VERDICT_HONOURED, false},
     };
 
     (void)state;

@@ -244,10 +244,27 @@ static void shapes_are_transformers(void **state)
     st_json_free(root);
 }
 
+/* A schedule that is shorter than the run. */
+static void shapes_have_ended_behind_their_end(void **state)
+{
+    static const enum st_lr_shape shapes[] = {ST_LR_SHAPE_LINEAR, ST_LR_SHAPE_COSINE};
+    const struct st_optimizer o = {.lr = 1};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        const struct st_lr_schedule s = {.shape = shapes[i], .shape_warmup = 2, .shape_steps = 8};
+
+        assert_true(st_lr_at(&s, &o, 8) > 0);
+        for (uint64_t step = 9; step < 30; step++)
+            assert_true(st_lr_at(&s, &o, step) == 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_are_transformers),
+        cmocka_unit_test(shapes_have_ended_behind_their_end),
         cmocka_unit_test(rates_are_deepspeeds),
         cmocka_unit_test(momentum_is_deepspeeds),
         cmocka_unit_test(betas_stay_with_every_other_schedule),
