@@ -101,7 +101,7 @@ STRATA_API strata_status strata_engine_load(struct strata_engine *engine);
 /** The result of a step.  Its time is forward_ms + backward_ms + stall_ms + other_ms. */
 struct strata_step {
     size_t step_size;            /**< sizeof(struct strata_step), set by the caller */
-    double loss;                 /**< mean over the targets that are not below 0 */
+    double loss;                 /**< mean over the targets that are not below 0; NaN without any, a step whose gradient is 0 */
     double grad_norm;            /**< of all gradients, before clipping */
     double lr, loss_scale;       /**< of this step; lr is 0 if it was skipped, loss_scale is 1 except with fp16 */
     bool skipped;                /**< gradients were not finite, so the weights stayed the same */

@@ -163,7 +163,7 @@ static strata_status count_idle(struct st_engine *eng)
     struct st_train_state *train = &eng->train;
     const uint32_t most = eng->training.max_skipped;
 
-    train->loss_lost = !isfinite(train->update.loss);
+    train->loss_lost = eng->target_count > 0 && !isfinite(train->update.loss); /* without a target there is none */
     train->idle_in_row = train->update.skip || train->loss_lost ? train->idle_in_row + 1 : 0;
     if (most == 0 || train->idle_in_row < most)
         return STRATA_OK;
@@ -251,7 +251,7 @@ strata_status st_engine_end_of_step(struct st_engine *eng)
         return STRATA_OK;
     for (uint32_t m = 0; m < eng->program->ranks * w->grad_accum; m++)
         sum += losses[m];
-    eng->train.update.loss = eng->target_count > 0 ? sum / (double)eng->target_count : 0;
+    eng->train.update.loss = eng->target_count > 0 ? sum / (double)eng->target_count : (double)NAN;
     overflowed = st_engine_overflowed(eng);
     if (eng->program->ranks > 1)
         overflowed = take_tallies(eng, st_scalars_tallies(eng->program, device));

@@ -439,6 +439,34 @@ static void a_run_that_is_closed_takes_no_memory(void **state)
     }
 }
 
+/* However many there are, they are no loss that is lost. */
+static void steps_without_a_target_have_no_loss(void **state)
+{
+    struct strata_step result = STRATA_STEP_INIT;
+    struct run r = {0};
+    int32_t *tokens, *targets;
+    size_t elems;
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&r));
+    elems = (size_t)r.shape.step_sequences * r.shape.seq_len;
+    tokens = calloc(elems, sizeof(*tokens));
+    targets = malloc(elems * sizeof(*targets));
+    assert_true(tokens != NULL && targets != NULL);
+    memset(targets, 0xff, elems * sizeof(*targets));
+    for (int step = 0; step < 10; step++) {
+        assert_ok(strata_engine_step(r.engine, tokens, targets, NULL, &result));
+        assert_true(isnan(result.loss) && result.grad_norm == 0 && !result.skipped);
+    }
+    assert_ok(strata_engine_check(r.engine));
+    assert_ok(run_train(&r, 0, 1, &result));
+    assert_true(result.loss > 4 && result.loss < 6);
+    run_close(&r);
+    free(tokens);
+    free(targets);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -450,6 +478,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_frozen_model_has_its_files_digest, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_learning_rate_of_the_callers, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(the_schedule_is_the_configurations, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(steps_without_a_target_have_no_loss, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(generation_goes_forward, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_conversation_goes_back, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_position_follows_what_was_given, scratch_create, scratch_remove),
