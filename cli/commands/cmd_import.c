@@ -24,7 +24,8 @@ static bool watch(void *ctx, const char *what, uint64_t done, uint64_t total)
     return cli_progress_watch(&i->progress, what, done, total);
 }
 
-/* The run's length is not known here: its schedule is resolved when it goes on. */
+/* The run's length is not known here, nor whether it is one of whole epochs: what follows from them is resolved and told when it
+ * goes on. */
 static strata_status open_model(struct importing *i)
 {
     const struct cli_args *args = i->args;
@@ -36,7 +37,7 @@ static strata_status open_model(struct importing *i)
     config.overrides = args->overrides.items;
     config.override_count = args->overrides.count;
     config.allow_unknown = args->allow_unknown;
-    config.steps_later = true;
+    config.forward_only = true; /* it makes no step */
     model.model = args->model;
     model.use = STRATA_USE_PLAN;
     model.progress = watch;

@@ -35,8 +35,8 @@ struct strata_config_opts {
     const char *const *overrides;
     uint32_t override_count;
     bool allow_unknown;   /**< unknown keys are notices, not errors */
-    bool forward_only;    /**< for evaluation or generation: no notices about keys that only concern updates, and schedules
-                             are not judged by max_steps */
+    bool forward_only;    /**< for evaluation, generation or an import: no notices about keys that only concern updates, and
+                             schedules are not judged by max_steps */
     uint64_t max_steps;   /**< steps of the run, for schedules whose length is "auto"; 0: not known */
     bool steps_later;     /**< with max_steps 0: strata_model_set_steps() says how many there are */
     uint32_t ranks;       /**< processes that train together (strata/comm.h), which train_batch_size counts; 0: 1 */

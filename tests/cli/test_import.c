@@ -14,7 +14,8 @@
 #include <cmocka.h>
 
 #define CONFIG                                                                                                                   \
-    "{\"train_batch_size\": 2, \"train_micro_batch_size_per_gpu\": 2, \"bf16\": {\"enabled\": false}, \"optimizer\": "           \
+    "{\"train_batch_size\": 2, \"train_micro_batch_size_per_gpu\": 2, \"dataloader_drop_last\": true, "                          \
+    "\"bf16\": {\"enabled\": false}, \"optimizer\": "                                                                            \
     "{\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3, \"weight_decay\": 0.1}}}"
 #define TRAIN                                                                                                                    \
     "train --model mini --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --digest --config {w}/run.json --quiet "
