@@ -1,5 +1,6 @@
 /* cli/commands/cmd_digest.c - prints the digest of a directory's weights, or those of a checkpoint. */
 #include "cli/commands/commands.h"
+#include "core/base/log.h"
 #include "core/base/print.h"
 #include "core/json/json.h"
 #include "strata/model.h"
@@ -11,6 +12,12 @@ struct named {
     char path[4096];
     uint64_t step;
 };
+
+static void skipped(void *ctx, const char *path, const char *sentence)
+{
+    (void)ctx;
+    st_log(ST_LOG_NOTICE, "%s does not open, and an older one is read: %s", path, sentence);
+}
 
 static void opened(void *ctx, const struct strata_verify_info *info)
 {
@@ -46,6 +53,7 @@ int cmd_digest(const struct cli_args *args)
     const bool is_checkpoint = strata_verify_find(dir, &found) == STRATA_OK && found;
     strata_status st;
 
+    opts.skipped = skipped;
     opts.opened = opened;
     opts.ctx = &named;
     st = is_checkpoint ? strata_verify_digest(dir, &opts, weights, state) : strata_directory_digest(dir, weights);

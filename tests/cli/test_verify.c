@@ -83,6 +83,17 @@ static void damage_is_named_and_an_older_one_offered(void **state)
     says(*state, "verify {w}/save/step-00000001", 4, "weight of ln_f.weight", "there is no older one that opens");
 }
 
+/* The digests that are printed are another checkpoint's than that of the most steps. */
+static void a_digest_of_an_older_one_is_said(void **state)
+{
+    flip(*state, "{w}/save/step-00000002/manifest.json", 9);
+    says(*state, "digest {w}/save", 0, "save/step-00000001, weights", "notice: ");
+    says(*state, "digest {w}/save --json", 0, "save/step-00000001\"",
+         "save/step-00000002 does not open, and an older one is read: ");
+    says(*state, "digest {w}/save/step-00000002", 4, "", "step-00000002/manifest.json: its checksum is wrong");
+    says(*state, "digest {w}/save/step-00000001", 0, "save/step-00000001, state", "");
+}
+
 static uint32_t count_of(const char *text, const char *part)
 {
     uint32_t count = 0;
@@ -239,6 +250,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(damage_is_named_and_an_older_one_offered, setup, workplace_teardown),
         cmocka_unit_test_setup_teardown(many_damages_are_counted, setup, workplace_teardown),
         cmocka_unit_test_setup_teardown(what_does_not_open_is_said, setup, workplace_teardown),
+        cmocka_unit_test_setup_teardown(a_digest_of_an_older_one_is_said, setup, workplace_teardown),
         cmocka_unit_test_setup_teardown(digests_are_printed, setup, workplace_teardown),
         cmocka_unit_test_setup_teardown(digests_are_those_that_the_run_printed, setup, workplace_teardown),
         cmocka_unit_test_setup_teardown(leftovers_are_listed_and_swept, setup, workplace_teardown),
