@@ -140,7 +140,7 @@ static strata_status prepare(struct train *t)
     if (st == STRATA_OK)
         st = check_out(t);
     if (st == STRATA_OK)
-        st = cli_lines_check(args, t->saves.was.metrics_bytes, cli_saves_begins(&t->saves));
+        st = cli_lines_check(args, t->saves.was.metrics_bytes, cli_saves_lacks_lines(&t->saves));
     if (st == STRATA_OK)
         st = cli_output_check("--trace", args->trace, &resumed);
     if (st == STRATA_OK)
@@ -177,7 +177,7 @@ static strata_status begin_outputs(struct train *t)
     const struct cli_args *args = t->args;
     struct strata_export_opts opts = STRATA_EXPORT_OPTS_INIT;
     const struct cli_args resumed = traces(args);
-    strata_status st = cli_lines_create(&t->lines, args, t->saves.was.metrics_bytes, cli_saves_begins(&t->saves));
+    strata_status st = cli_lines_create(&t->lines, args, t->saves.was.metrics_bytes, cli_saves_lacks_lines(&t->saves));
 
     opts.overwrite = args->overwrite;
     if (st == STRATA_OK && speaks(t))

@@ -32,7 +32,8 @@ typedef void cli_line_fn(void *ctx, struct st_json_writer *w);
 /** Whether --metrics can be written; creates nothing.
  *  @param earlier  bytes that a run which resumes had written there when it was saved: a file that exists goes on behind them;
  *                  0: none
- *  @param again    the run begins, perhaps not for the first time: a file that exists is set aside */
+ *  @param again    no line there is of the run that begins or goes on, perhaps not for the first time: a file that exists is set
+ *                  aside */
 strata_status cli_lines_check(const struct cli_args *args, uint64_t earlier, bool again);
 /** Begin --metrics under a temporary name, which keeps other runs from writing it. */
 strata_status cli_lines_create(struct cli_lines *lines, const struct cli_args *args, uint64_t earlier, bool again);

@@ -260,6 +260,11 @@ bool cli_saves_begins(const struct cli_saves *s)
     return s->from == NULL && s->args->resume != NULL;
 }
 
+bool cli_saves_lacks_lines(const struct cli_saves *s)
+{
+    return cli_saves_begins(s) || (cli_saves_goes_on(s) && s->was.metrics_bytes == 0);
+}
+
 bool cli_saves_replace(const struct cli_saves *s)
 {
     return s->args->overwrite || cli_saves_goes_on(s);

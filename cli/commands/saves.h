@@ -39,6 +39,8 @@ bool cli_saves_replace(const struct cli_saves *s);
 /** Whether --resume auto has found a checkpoint; or none, so that the run begins, perhaps not for the first time. */
 bool cli_saves_goes_on(const struct cli_saves *s);
 bool cli_saves_begins(const struct cli_saves *s);
+/** Whether no line of --metrics is of --resume auto's run: what is there an attempt has left that saved nothing. */
+bool cli_saves_lacks_lines(const struct cli_saves *s);
 /** Checkpoints that the run has in --save already. */
 uint32_t cli_saves_kept(const struct cli_saves *s);
 /** Load the weights, or go on from the checkpoint.

@@ -143,6 +143,32 @@ static void a_short_file_of_a_run_that_ended_is_left_alone(void **state)
     workplace_remove(w, "m.jsonl");
 }
 
+/* A checkpoint of a run without lines, as an import makes them, and an attempt that was killed before it had saved: it comes
+ * again by the same command line, and what it left gets another name. */
+static void lines_of_an_attempt_that_saved_nothing_are_set_aside(void **state)
+{
+    static const char attempt[] = TRAIN "--max-steps 4 --save {w}/b --resume auto --metrics {w}/m.jsonl ";
+    static const char left[] = "{\"run\":{}}\n{\"step\":3}\n";
+    const struct workplace *w = *state;
+    size_t bytes;
+    char *text;
+
+    says(w, TRAIN "--max-steps 2 --save {w}/b", 0, "");
+    workplace_write(w, "m.jsonl", left, strlen(left));
+    says(w, TRAIN "--max-steps 4 --resume {w}/b/step-00000002 --metrics {w}/m.jsonl", 2, "m.jsonl: exists already");
+    says(w, attempt, 0, "m.jsonl.1");
+    holds(w, "m.jsonl", "H 3 4 S ");
+    text = workplace_read(w, "m.jsonl.1", &bytes);
+    assert_string_equal(text, left);
+    free(text);
+    says(w, attempt, 0, ""); /* that one saved its lines */
+    holds(w, "m.jsonl", "H 3 4 S ");
+    assert_false(workplace_exists(w, "m.jsonl.2"));
+    workplace_remove(w, "m.jsonl");
+    workplace_remove(w, "m.jsonl.1");
+    workplace_remove(w, "b");
+}
+
 /* The file itself goes on, with --overwrite, too; what came after the checkpoint comes again. */
 static void ones_own_goes_on(void **state)
 {
@@ -230,6 +256,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_short_file_of_a_run_that_ended_is_left_alone),
+        cmocka_unit_test(lines_of_an_attempt_that_saved_nothing_are_set_aside),
         cmocka_unit_test(ones_own_goes_on),
         cmocka_unit_test(another_runs_file_is_refused_or_replaced),
         cmocka_unit_test(a_short_file_of_another_kind_is_left_alone),
