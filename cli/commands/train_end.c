@@ -198,8 +198,9 @@ strata_status train_say_finished(struct train *t)
 {
     const struct cli_args *args = t->args;
 
-    st_wrap_print(people(args), "--resume auto: %s is of the last step, and %s holds its %s: nothing is left to do\n",
-                  t->saves.was.path, args->out, written_thing(t));
+    if (speaks(t))
+        st_wrap_print(people(args), "--resume auto: %s is of the last step, and %s holds its %s: nothing is left to do\n",
+                      t->saves.was.path, args->out, written_thing(t));
     if (!args->digest)
         return STRATA_OK;
     memcpy(t->summary.weights_digest, t->finished.weights, sizeof(t->finished.weights));

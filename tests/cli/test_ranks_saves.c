@@ -148,6 +148,24 @@ static void what_other_ranks_have_under_the_name_of_out_does_not_count(void **st
     workplace_remove(w, "saved");
 }
 
+/* What a run of several ranks prints is said once. */
+static void that_nothing_is_left_to_do_is_said_by_rank_0(void **state)
+{
+    static const char run[] = RUN "--machine {w}/machine.json --max-steps 2 --save {w}/saved --resume auto --out {w}/out";
+    const struct workplace *w = *state;
+    struct ranks r = {0};
+
+    ranks_run_ok(w, &r, 2, run);
+    ranks_free(&r);
+    ranks_run_ok(w, &r, 2, run);
+    ranks_must_say(r.programs[0].out, "nothing is left to do");
+    assert_string_equal(r.programs[1].out, "");
+    assert_string_equal(r.programs[1].err, "");
+    ranks_free(&r);
+    workplace_remove(w, "out");
+    workplace_remove(w, "saved");
+}
+
 /* Rank 0 makes the tokens of texts, and what it finds wrong is no failure of its machine's. */
 static void a_mistake_in_texts_is_one_of_all_ranks(void **state)
 {
@@ -171,6 +189,7 @@ int main(void)
         cmocka_unit_test(a_directory_that_is_not_shared_is_refused_at_the_start),
         cmocka_unit_test(a_run_that_saves_nothing_leaves_no_directory),
         cmocka_unit_test(what_other_ranks_have_under_the_name_of_out_does_not_count),
+        cmocka_unit_test(that_nothing_is_left_to_do_is_said_by_rank_0),
         cmocka_unit_test(a_mistake_in_texts_is_one_of_all_ranks),
     };
 
