@@ -112,6 +112,7 @@ strata_status strata_checkpoint_get_info(const struct strata_checkpoint *checkpo
     i.bytes = bytes_of(m);
     i.step_sequences = batch_of(m->config);
     i.leaves = m->leaves;
+    i.run = m->run;
     i.kept = count_kept(checkpoint->checkpoint);
     return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_checkpoint_info");
 }

@@ -513,6 +513,8 @@ strata_status strata_engine_get_info(struct strata_engine *engine, struct strata
     if ((st = st_handle_enter(engine, __func__, ST_HANDLE_EXISTS)) != STRATA_OK)
         return st;
     st_engine_info(engine->engine, &from);
+    if (engine->saver != NULL)
+        snprintf(i.run, sizeof(i.run), "%s", st_saver_run(engine->saver));
     st_handle_leave(engine);
     memcpy(i.device, from.device, sizeof(i.device));
     memcpy(i.isa, from.isa, sizeof(i.isa));

@@ -177,7 +177,8 @@ static strata_status begin_outputs(struct train *t)
     const struct cli_args *args = t->args;
     struct strata_export_opts opts = STRATA_EXPORT_OPTS_INIT;
     const struct cli_args resumed = traces(args);
-    strata_status st = cli_lines_create(&t->lines, args, t->saves.was.metrics_bytes, cli_saves_lacks_lines(&t->saves));
+    strata_status st =
+        cli_lines_create(&t->lines, args, t->saves.was.metrics_bytes, t->saves.was.run, cli_saves_lacks_lines(&t->saves));
 
     opts.overwrite = args->overwrite;
     if (st == STRATA_OK && speaks(t))

@@ -2,6 +2,7 @@
 #include "cli/commands/lines.h"
 
 #include "cli/options/output.h"
+#include "cli/report/metrics.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
@@ -48,7 +49,7 @@ static strata_status copy_lines(struct cli_lines *lines, int fd, const char *pat
 /* Whether bytes [at, end) of a file begin with a text, as far as there are any. */
 static strata_status begins_with(bool *out, const char *text, int fd, const char *path, uint64_t at, uint64_t end)
 {
-    char buf[16];
+    char buf[64];
     const size_t length = strlen(text), count = end - at < length ? (size_t)(end - at) : length;
     strata_status st = STRATA_OK;
 
@@ -59,20 +60,35 @@ static strata_status begins_with(bool *out, const char *text, int fd, const char
     return st;
 }
 
-/* What a file shows of being another run's; NULL: nothing.  Every run's metrics begin with its header.  Of the checkpoint's run
- * `bytes` were there before its summary, so that fewer which have one are of a run that has ended. */
-static strata_status find_foreign(const char **why, int fd, const char *path, uint64_t have, uint64_t bytes, uint64_t whole)
+/* Every run's metrics begin with its header, which names the run, but for those of versions before that. */
+static strata_status find_other_header(const char **why, int fd, const char *path, uint64_t have, const char *run)
+{
+    char of_run[48];
+    bool is = true;
+    strata_status st = begins_with(&is, CLI_METRICS_BEGIN, fd, path, 0, have);
+
+    if (st == STRATA_OK && !is)
+        *why = "it does not begin with the header of a run";
+    if (st != STRATA_OK || !is || (st = begins_with(&is, CLI_METRICS_ID, fd, path, 0, have)) != STRATA_OK || !is)
+        return st;
+    snprintf(of_run, sizeof(of_run), CLI_METRICS_ID "\"%.16s\"", run);
+    if ((st = begins_with(&is, of_run, fd, path, 0, have)) == STRATA_OK && !is)
+        *why = "its header names another one";
+    return st;
+}
+
+/* What a file shows of being another run's; NULL: nothing.  Of the checkpoint's run `bytes` were there before its summary, so
+ * that fewer which have one are of a run that has ended. */
+static strata_status find_foreign(const char **why, int fd, const char *path, uint64_t have, uint64_t bytes, uint64_t whole,
+                                  const char *run)
 {
     uint64_t last = 0;
     bool is = true;
-    strata_status st = begins_with(&is, "{\"run\":", fd, path, 0, have);
+    strata_status st;
 
     *why = NULL;
-    if (st == STRATA_OK && !is) {
-        *why = "it does not begin with the header of a run";
-        return STRATA_OK;
-    }
-    if (st != STRATA_OK || have >= bytes || whole == 0 || (st = whole_lines(&last, fd, path, whole - 1)) != STRATA_OK)
+    if ((st = find_other_header(why, fd, path, have, run)) != STRATA_OK || *why != NULL || have >= bytes || whole == 0 ||
+        (st = whole_lines(&last, fd, path, whole - 1)) != STRATA_OK)
         return st;
     st = begins_with(&is, "{\"summary\":", fd, path, last, whole);
     if (st == STRATA_OK && is)
@@ -82,7 +98,7 @@ static strata_status find_foreign(const char **why, int fd, const char *path, ui
 
 /* Puts the lines of the run's earlier part into the new file.  What came after the checkpoint comes again; a power cut may have
  * taken lines that came before it. */
-static strata_status continue_file(struct cli_lines *lines, const char *path, uint64_t bytes)
+static strata_status continue_file(struct cli_lines *lines, const char *path, uint64_t bytes, const char *run)
 {
     struct st_file_identity file;
     const char *foreign = NULL;
@@ -93,7 +109,7 @@ static strata_status continue_file(struct cli_lines *lines, const char *path, ui
     if (st != STRATA_OK)
         return st;
     if ((st = whole_lines(&whole, fd, path, file.bytes < bytes ? file.bytes : bytes)) == STRATA_OK)
-        st = find_foreign(&foreign, fd, path, file.bytes, bytes, whole);
+        st = find_foreign(&foreign, fd, path, file.bytes, bytes, whole, run);
     if (st == STRATA_OK && (foreign != NULL || (file.bytes >= bytes && whole != bytes)) && lines->overwrite) {
         whole = 0; /* another run's: it is replaced */
         lines->continued = false;
@@ -134,7 +150,8 @@ strata_status cli_lines_check(const struct cli_args *args, uint64_t earlier, boo
     return st != STRATA_OK ? st : cli_output_check("--metrics", args->metrics, &going_on);
 }
 
-strata_status cli_lines_create(struct cli_lines *lines, const struct cli_args *args, uint64_t earlier, bool again)
+strata_status cli_lines_create(struct cli_lines *lines, const struct cli_args *args, uint64_t earlier, const char *run,
+                               bool again)
 {
     struct cli_args going_on = *args;
     strata_status st = finds_earlier(&lines->continued, args, earlier);
@@ -145,7 +162,7 @@ strata_status cli_lines_create(struct cli_lines *lines, const struct cli_args *a
     going_on.overwrite = args->overwrite || lines->continued || again;
     if (st == STRATA_OK)
         st = cli_output_create(&lines->metrics, "--metrics", args->metrics, &going_on);
-    if (st == STRATA_OK && lines->continued && (st = continue_file(lines, args->metrics, earlier)) != STRATA_OK)
+    if (st == STRATA_OK && lines->continued && (st = continue_file(lines, args->metrics, earlier, run)) != STRATA_OK)
         st = st_error_prefix(st, "--metrics");
     if (st != STRATA_OK || args->metrics == NULL || (st = st_new_file_stream(&lines->metrics)) != STRATA_OK)
         return st;

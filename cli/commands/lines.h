@@ -35,8 +35,10 @@ typedef void cli_line_fn(void *ctx, struct st_json_writer *w);
  *  @param again    no line there is of the run that begins or goes on, perhaps not for the first time: a file that exists is set
  *                  aside */
 strata_status cli_lines_check(const struct cli_args *args, uint64_t earlier, bool again);
-/** Begin --metrics under a temporary name, which keeps other runs from writing it. */
-strata_status cli_lines_create(struct cli_lines *lines, const struct cli_args *args, uint64_t earlier, bool again);
+/** Begin --metrics under a temporary name, which keeps other runs from writing it.
+ *  @param run  name of the run whose lines `earlier` counts */
+strata_status cli_lines_create(struct cli_lines *lines, const struct cli_args *args, uint64_t earlier, const char *run,
+                               bool again);
 /** Before that: of the lines of the earlier part only those that were written when an older checkpoint was saved. */
 strata_status cli_lines_cut(struct cli_lines *lines, uint64_t earlier);
 /** Give --metrics its name and write the header. */

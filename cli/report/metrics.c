@@ -407,18 +407,15 @@ static void put_config(struct st_json_writer *w, const struct st_config *config)
     free(text);
 }
 
-static void put_engine(struct st_json_writer *w, struct strata_engine *engine)
+static void put_engine(struct st_json_writer *w, const struct strata_engine_info *info)
 {
-    struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
-
-    (void)!strata_engine_get_info(engine, &info);
     st_json_object_open(w, "engine");
-    st_json_put_string(w, "device", info.device);
-    st_json_put_string(w, "io_method", info.io_method);
-    st_json_put_bool(w, "io_direct", info.io_direct);
-    st_json_put_bool(w, "io_registered", info.io_registered);
-    st_json_put_string(w, "isa", info.isa);
-    st_json_put_u64(w, "workers", info.workers);
+    st_json_put_string(w, "device", info->device);
+    st_json_put_string(w, "io_method", info->io_method);
+    st_json_put_bool(w, "io_direct", info->io_direct);
+    st_json_put_bool(w, "io_registered", info->io_registered);
+    st_json_put_string(w, "isa", info->isa);
+    st_json_put_u64(w, "workers", info->workers);
     st_json_object_close(w);
 }
 
@@ -426,10 +423,13 @@ void cli_metrics_header(struct st_json_writer *w, struct strata_engine *engine, 
 {
     const struct strata_plan *p = engine->plan;
     const struct strata_model *m = p->model;
+    struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
     struct cli_endurance endurance;
 
+    (void)!strata_engine_get_info(engine, &info);
     st_json_object_open(w, NULL);
     st_json_object_open(w, "run");
+    st_json_put_string(w, "id", info.run[0] != '\0' ? info.run : NULL); /* CLI_METRICS_ID: it comes first */
     st_json_put_string(w, "version", STRATA_VERSION_STRING);
     st_json_put_string(w, "model", m->name);
     st_json_put_u64(w, "seed", m->seed);
@@ -444,7 +444,7 @@ void cli_metrics_header(struct st_json_writer *w, struct strata_engine *engine, 
     st_json_object_open(w, "machine");
     st_machine_put_fields(&p->machine, w);
     st_json_object_close(w);
-    put_engine(w, engine);
+    put_engine(w, &info);
     st_json_object_close(w);
     st_json_object_close(w);
     st_json_end_line(w);

@@ -90,6 +90,10 @@ struct cli_summary {
     char weights_digest[33], state_digest[33]; /* "" if not asked for */
 };
 
+/* How a header begins, and goes on with the name of its run, or null. */
+#define CLI_METRICS_BEGIN "{\"run\":"
+#define CLI_METRICS_ID    CLI_METRICS_BEGIN "{\"id\":"
+
 /** Write the three kinds of lines; each is flushed. */
 void cli_metrics_header(struct st_json_writer *w, struct strata_engine *engine, uint64_t max_steps);
 void cli_metrics_step(struct st_json_writer *w, const struct cli_step *step);

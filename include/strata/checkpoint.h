@@ -57,6 +57,7 @@ struct strata_checkpoint_info {
     uint32_t kept;           /**< checkpoints of its run in the directory that it is in, with it, of steps up to its own */
     uint32_t step_sequences; /**< of a step, of all ranks: the same for a run that goes on; strata_config_opts.train_batch */
     uint32_t leaves;         /**< of a step, of all ranks; the same: strata_config_opts.leaves */
+    const char *run;         /**< name of its run: strata_engine_info.run */
 };
 #define STRATA_CHECKPOINT_INFO_INIT STRATA_INIT(strata_checkpoint_info, info_size)
 

@@ -318,6 +318,7 @@ struct strata_engine_info {
     uint64_t read_bytes, write_bytes;      /**< from and to NVMe */
     uint64_t sequences;                    /**< of the data that steps have taken, skipped ones too: where the next begins */
     uint64_t comm_bytes;                   /**< received of other ranks since creation */
+    char run[17];                          /**< of the run, which its checkpoints have, once it is loaded; "": it saves none */
 };
 #define STRATA_ENGINE_INFO_INIT STRATA_INIT(strata_engine_info, info_size)
 

@@ -196,10 +196,11 @@ static void the_end_of_a_run_loses_no_save(void **state)
     check_saved(&at_save, &later);
 }
 
-/* A second run saves to the same directory: a checkpoint tells of those of its own run alone. */
+/* A second run saves to the same directory: a checkpoint tells of those of its own run alone, by whose name it goes. */
 static void another_runs_checkpoints_do_not_count(void **state)
 {
     struct strata_checkpoint_info info = STRATA_CHECKPOINT_INFO_INIT;
+    struct strata_engine_info engine[2] = {STRATA_ENGINE_INFO_INIT, STRATA_ENGINE_INFO_INIT};
     struct strata_saved saved = STRATA_SAVED_INIT;
     struct strata_checkpoint *checkpoint = NULL;
     char text[640];
@@ -211,6 +212,8 @@ static void another_runs_checkpoints_do_not_count(void **state)
 
         assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
         assert_ok(run_start(&r));
+        assert_ok(strata_engine_get_info(r.engine, &engine[first / 2]));
+        assert_int_equal(strlen(engine[first / 2].run), 16);
         for (uint32_t step = 0; step < first + 1; step++) {
             assert_ok(run_train(&r, step, 1, NULL));
             if (step + 1 < first)
@@ -223,10 +226,12 @@ static void another_runs_checkpoints_do_not_count(void **state)
             assert_ok(strata_checkpoint_get_info(checkpoint, &info));
             assert_int_equal(info.kept, step + 2 - first);
             assert_int_equal(info.leaves, 2);
+            assert_string_equal(info.run, engine[first / 2].run);
             strata_checkpoint_close(checkpoint);
         }
         run_close(&r);
     }
+    assert_string_not_equal(engine[0].run, engine[1].run);
     assert_int_equal(scratch_entries_with(scratch_path("save"), "step-"), 4);
 }
 

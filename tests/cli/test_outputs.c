@@ -200,7 +200,7 @@ static void the_header_has_what_the_run_was_asked_for(void **state)
         workplace_run_ok(w, &p, command);
         program_free(&p);
         text = workplace_read(w, "asked.jsonl", &bytes);
-        assert_non_null(strstr(text, "{\"run\":{\"version\":\"" STRATA_VERSION_STRING
+        assert_non_null(strstr(text, "{\"run\":{\"id\":null,\"version\":\"" STRATA_VERSION_STRING
                                      "\",\"model\":\"nano\",\"seed\":7,\"sequence_length\":32,\"max_steps\":2,\"config\":{"));
         assert_non_null(strstr(text, i == 0 ? "\"io_registered\":false," : "\"io_direct\":false,"));
         assert_non_null(strstr(text, "\"workers\":1}}}\n"));

@@ -143,6 +143,30 @@ static void a_short_file_of_a_run_that_ended_is_left_alone(void **state)
     workplace_remove(w, "m.jsonl");
 }
 
+/* Of one that was killed, or saves nothing, the header tells; those of older versions name no run. */
+static void a_short_file_of_a_run_that_was_killed_is_left_alone(void **state)
+{
+    static const char *const others[] = {TRAIN "--max-steps 1 --metrics {w}/m.jsonl --save {w}/b",
+                                         TRAIN "--max-steps 1 --metrics {w}/m.jsonl"};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        size_t bytes;
+        char *text;
+
+        says(w, others[i], 0, "");
+        text = workplace_read(w, "m.jsonl", &bytes);
+        workplace_write(w, "m.jsonl", text, (size_t)(strstr(text, "{\"summary\":") - text));
+        free(text);
+        says(w, RESUMED, 2, "m.jsonl is not the file that the checkpoint's run wrote, as its header names another one");
+        holds(w, "m.jsonl", "H 1 ");
+        says(w, RESUMED "--overwrite", 0, "");
+        holds(w, "m.jsonl", "H 3 4 S ");
+        workplace_remove(w, "m.jsonl");
+    }
+    workplace_remove(w, "b");
+}
+
 /* A checkpoint of a run without lines, as an import makes them, and an attempt that was killed before it had saved: it comes
  * again by the same command line, and what it left gets another name. */
 static void lines_of_an_attempt_that_saved_nothing_are_set_aside(void **state)
@@ -256,6 +280,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_short_file_of_a_run_that_ended_is_left_alone),
+        cmocka_unit_test(a_short_file_of_a_run_that_was_killed_is_left_alone),
         cmocka_unit_test(lines_of_an_attempt_that_saved_nothing_are_set_aside),
         cmocka_unit_test(ones_own_goes_on),
         cmocka_unit_test(another_runs_file_is_refused_or_replaced),
