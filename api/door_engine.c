@@ -214,6 +214,7 @@ void strata_abandon(void)
     st_store_remove_all();
     st_new_file_remove_all();
     st_temp_dir_remove_all();
+    st_saver_remove_all();
 }
 
 /* --- weights --- */

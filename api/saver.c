@@ -6,10 +6,12 @@
 #include "core/base/fault.h"
 #include "core/base/log.h"
 #include "core/system/clock.h"
+#include "core/system/ending.h"
 #include "offload/checkpoint/store.h"
 
 #include <assert.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,9 @@
 #include <unistd.h>
 
 #define NO_STEPS UINT64_MAX /* the last save failed: it may be made again */
+
+static pthread_mutex_t live_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct st_saver *live; /* guarded by live_mutex, as is what each has made: for the thread that ends the process */
 
 static uint64_t steps_of(const struct st_train_state *train)
 {
@@ -48,13 +53,38 @@ void st_saver_keep_report(struct st_saver *s, const struct st_commit_report *r)
 
 static strata_status make_directory(struct st_saver *s)
 {
-    const int rc = st_fault_refuses("api.save_dir") ? -1 : mkdir(s->save, 0777);
+    int err = 0;
 
-    s->made = rc == 0;
-    if (rc != 0 && errno != EEXIST)
-        return errno == ENOENT ? st_error(STRATA_E_INPUT, "strata.save (--save) %s: there is no directory to make it in", s->save)
-                               : st_error_errno(errno, "strata.save (--save) %s", s->save);
+    st_ending_hold();
+    if (st_fault_refuses("api.save_dir") || mkdir(s->save, 0777) != 0)
+        err = errno;
+    s->made = err == 0;
+    s->pid = getpid();
+    pthread_mutex_lock(&live_mutex);
+    s->next = live;
+    live = s;
+    pthread_mutex_unlock(&live_mutex);
+    st_ending_release();
+    if (err != 0 && err != EEXIST)
+        return err == ENOENT ? st_error(STRATA_E_INPUT, "strata.save (--save) %s: there is no directory to make it in", s->save)
+                             : st_error_errno(err, "strata.save (--save) %s", s->save);
     return STRATA_OK;
+}
+
+/* What it made goes where it is empty.  live_mutex is held. */
+static void remove_directory(const struct st_saver *s)
+{
+    if (s->made && !st_fault_refuses("api.save_dir_end"))
+        (void)rmdir(s->save); /* stays if there is anything in it */
+}
+
+void st_saver_remove_all(void)
+{
+    pthread_mutex_lock(&live_mutex);
+    for (const struct st_saver *s = live; s != NULL; s = s->next)
+        if (s->pid == getpid())
+            remove_directory(s);
+    pthread_mutex_unlock(&live_mutex);
 }
 
 strata_status st_saver_open(struct st_saver **out, const struct strata_model *model, bool overwrite)
@@ -78,7 +108,7 @@ strata_status st_saver_open(struct st_saver **out, const struct strata_model *mo
     if (st == STRATA_OK)
         *out = s;
     else
-        free(s);
+        st_saver_close(s);
     return st;
 }
 
@@ -108,8 +138,14 @@ void st_saver_close(struct st_saver *s)
         return;
     free(s->offers);
     free(s->ballots);
-    if (s->made && !st_fault_refuses("api.save_dir_end"))
-        (void)rmdir(s->save); /* stays if there is anything in it */
+    pthread_mutex_lock(&live_mutex);
+    for (struct st_saver **at = &live; *at != NULL; at = &(*at)->next)
+        if (*at == s) {
+            *at = s->next;
+            break;
+        }
+    remove_directory(s);
+    pthread_mutex_unlock(&live_mutex);
     free(s);
 }
 
@@ -161,8 +197,10 @@ static strata_status share_made(struct st_saver *s)
     st = st_engine_agree(s->engine, st, "the memory for saving");
     if (st == STRATA_OK)
         st = st_engine_gather(s->engine, &mine, sizeof(mine), all, "who has made the directory of checkpoints");
+    pthread_mutex_lock(&live_mutex);
     for (uint32_t r = 0; r < s->ranks && st == STRATA_OK; r++)
         s->made = s->made || (all[r].made && all[r].device == mine.device && all[r].inode == mine.inode);
+    pthread_mutex_unlock(&live_mutex);
     free(all);
     return st;
 }

@@ -19,6 +19,9 @@ strata_status st_saver_open(struct st_saver **out, const struct strata_model *mo
 void st_saver_stop(struct st_saver *s);
 /** Of one that was stopped, after the engine, whose swap may lie in the directory: that goes where it was made and is empty. */
 void st_saver_close(struct st_saver *s);
+/** Remove the directories that this process made, where they are empty: call after st_ending_begin(), when all else is removed.
+ */
+void st_saver_remove_all(void);
 /** Begin to save this engine.  E_INPUT: another run saves into the directory; E_NOSPC, E_IO, E_NOMEM. */
 strata_status st_saver_attach(struct st_saver *s, struct strata_engine *e);
 /** Make a save now that no step has made yet, and wait for it; how it went st_saver_ask() tells.  Before the engine's state is

@@ -34,6 +34,8 @@ struct st_saver {
     const char *tokenizer; /* in place of its own; NULL: that */
     uint32_t keep;
     bool overwrite, made;           /* made: the directory was */
+    pid_t pid;                      /* a child of fork() leaves it alone */
+    struct st_saver *next;          /* of those that the process has */
     struct st_committer *committer; /* NULL: there is no engine yet */
     uint64_t steps; /* applied and skipped, at the last save that did not fail, or when the run began or resumed */
     uint64_t begun_ns;

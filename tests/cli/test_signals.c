@@ -109,6 +109,29 @@ static void sigquit_ends_at_once_and_sigxcpu_counts_once(void **state)
     forget(w, &p);
 }
 
+/* Nor does the directory of --save stay, which it has made, before there is a checkpoint in it; one that was there does. */
+static void sigquit_leaves_no_directory_of_checkpoints(void **state)
+{
+    const struct workplace *w = *state;
+    char command[512];
+
+    for (int there = 0; there < 2; there++) {
+        struct program p;
+
+        if (there == 1)
+            workplace_make_dir(w, "save");
+        snprintf(command, sizeof(command), "%s --save {w}/save", endless_run);
+        workplace_start_piped(w, &p, command);
+        program_wait_for(&p, "step 1/");
+        assert_true(workplace_exists(w, "save"));
+        end(w, &p, SIGQUIT);
+        assert_int_equal(p.code, 128 + SIGQUIT);
+        assert_int_equal(workplace_entries(w, "save"), there == 1 ? 0 : -1);
+        forget(w, &p);
+    }
+    workplace_remove(w, "save");
+}
+
 /* The summary has the last evaluation, though steps came after it. */
 static void the_last_evaluation_is_kept(void **state)
 {
@@ -447,6 +470,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_signal_keeps_the_work),
         cmocka_unit_test(sigquit_ends_at_once_and_sigxcpu_counts_once),
+        cmocka_unit_test(sigquit_leaves_no_directory_of_checkpoints),
         cmocka_unit_test(the_last_evaluation_is_kept),
         cmocka_unit_test(memory_that_runs_out_keeps_the_work),
         cmocka_unit_test(a_drive_that_hangs_ends_the_run),
