@@ -296,11 +296,21 @@ static bool take_older(struct cli_saves *s)
     return true;
 }
 
+/* Between the first look and this one, since which no other run saves there, one may have begun and ended. */
+static strata_status check_names_again(const struct cli_saves *s)
+{
+    if (s->dir[0] == '\0' || s->ranks->who.rank != 0)
+        return STRATA_OK;
+    return strata_save_check(s->dir, cli_saves_steps(s), cli_saves_replace(s));
+}
+
 strata_status cli_saves_load(struct cli_saves *s, struct cli_run *run, const struct strata_data *data, uint32_t order)
 {
     struct strata_resume_opts opts = STRATA_RESUME_OPTS_INIT;
-    strata_status st;
+    strata_status st = check_names_again(s);
 
+    if (st != STRATA_OK)
+        return st;
     opts.data = s->opts.data = data;
     opts.data_seed = s->opts.data_seed = s->args->seed;
     opts.data_order = s->opts.data_order = order;

@@ -216,36 +216,73 @@ static void a_removed_directory_is_made_again(void **state)
     workplace_remove(w, "a");
 }
 
+static const char a_text[] = "What a run reads while it has no engine yet, and has looked at the names of --save already.\n";
+
+/* Starts a run that saves to {w}/a and reads its text from a pipe, until it does. */
+static void start_reading(const struct workplace *w, struct program *p, int in[2])
+{
+    char *line = workplace_expand(
+        w, "train --model nano --data - --seq-len 32 --max-steps 3 --save {w}/a --machine {w}/machine.json --quiet");
+    const char *words[WORDS_MAX], *redirect;
+    int left = 1;
+
+    program_split(line, words, &redirect);
+    assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+    program_start_in(p, words, in[0], STDERR_FILENO);
+    assert_int_equal(write(in[1], a_text, strlen(a_text)), strlen(a_text));
+    while (left > 0) {
+        assert_int_equal(ioctl(in[0], FIONREAD, &left), 0);
+        usleep(1000);
+    }
+    free(line);
+}
+
+/* The rest of its text. */
+static void end_reading(struct program *p, const int in[2])
+{
+    for (int i = 0; i < 20; i++)
+        assert_int_equal(write(in[1], a_text, strlen(a_text)), strlen(a_text));
+    close(in[0]);
+    close(in[1]);
+    program_wait(p);
+}
+
 /* While the run still reads its text, before there is an engine: the first step is saved. */
 static void a_save_may_be_asked_for_before_the_first_step(void **state)
 {
     const struct workplace *w = *state;
-    char *line = workplace_expand(
-        w, "train --model nano --data - --seq-len 32 --max-steps 3 --save {w}/a --machine {w}/machine.json --quiet");
-    const char *words[WORDS_MAX], *redirect;
     struct program p;
-    int in[2], left = 1;
+    int in[2];
 
-    program_split(line, words, &redirect);
-    assert_int_equal(pipe2(in, O_CLOEXEC), 0);
-    program_start_in(&p, words, in[0], STDERR_FILENO);
-    assert_int_equal(write(in[1], line, strlen(line)), strlen(line));
-    while (left > 0) { /* until it reads */
-        assert_int_equal(ioctl(in[0], FIONREAD, &left), 0);
-        usleep(1000);
-    }
+    start_reading(w, &p, in);
     assert_int_equal(kill(p.pid, SIGUSR1), 0);
     usleep(20000); /* it has a thread of its own, which is asked in no time */
-    for (int i = 0; i < 20; i++)
-        assert_int_equal(write(in[1], line, strlen(line)), strlen(line));
-    close(in[0]);
-    close(in[1]);
-    program_wait(&p);
+    end_reading(&p, in);
     assert_int_equal(p.code, 0);
     assert_true(workplace_exists(w, "a/step-00000001") && workplace_exists(w, "a/step-00000003"));
     program_free(&p);
     workplace_remove(w, "a");
-    free(line);
+}
+
+/* Another run begins and ends before this one has the directory: it is refused as if the names had been there, not at its last
+ * step. */
+static void names_that_appear_before_the_run_begins_are_seen(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p, other;
+    int in[2];
+
+    start_reading(w, &p, in);
+    workplace_run_ok(w, &other, TRAIN "--max-steps 3 --save {w}/a --quiet");
+    program_free(&other);
+    end_reading(&p, in);
+    if (p.code != 2 || strstr(p.err, "a has checkpoints of later steps already (step-00000003)") == NULL)
+        fail_msg("exit code %d\n%s", p.code, p.err);
+    program_free(&p);
+    workplace_run_ok(w, &other, "verify {w}/a");
+    program_free(&other);
+    assert_int_equal(workplace_entries(w, "a"), 2);
+    workplace_remove(w, "a");
 }
 
 /* What it has just made stays, though the attempt that it left behind has checkpoints of later steps, and so does the one that
@@ -400,6 +437,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_run_that_goes_back_keeps_what_it_makes),
         cmocka_unit_test(without_a_directory_nothing_is_saved),
         cmocka_unit_test(a_save_may_be_asked_for_before_the_first_step),
+        cmocka_unit_test(names_that_appear_before_the_run_begins_are_seen),
         cmocka_unit_test(a_last_removal_is_made_up_for),
         cmocka_unit_test(a_resumed_run_saves_each_step),
         cmocka_unit_test(a_full_disk_says_how_much_is_missing),
