@@ -328,3 +328,10 @@ strata_status strata_save_check(const char *dir, uint64_t after, bool overwrite)
 {
     return dir == NULL ? st_error_missing(__func__, "dir") : st_store_check_names(dir, after, overwrite);
 }
+
+bool strata_save_takes(const char *name)
+{
+    uint64_t step;
+
+    return name != NULL && (strcmp(name, ST_STORE_LATEST) == 0 || st_store_step(name, &step));
+}

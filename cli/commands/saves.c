@@ -167,13 +167,6 @@ uint64_t cli_saves_steps(const struct cli_saves *s)
     return s->from != NULL ? s->was.steps + s->was.skipped_steps : 0;
 }
 
-/* "latest", or that of a step. */
-static bool is_ours(const char *name)
-{
-    return strcmp(name, "latest") == 0 ||
-           (strncmp(name, "step-", 5) == 0 && name[5] != '\0' && name[5 + strspn(name + 5, "0123456789")] == '\0');
-}
-
 /* What the run writes is not SAVE, which may not be there yet, and has no name that a checkpoint takes. */
 static strata_status check_apart(const struct cli_saves *s, const char *option, const char *path)
 {
@@ -184,7 +177,7 @@ static strata_status check_apart(const struct cli_saves *s, const char *option, 
     if (st_new_file_is_dir(path, s->dir))
         return st_error(STRATA_E_INPUT, "%s %s: is the name of --save, too: name another", option, path);
     snprintf(name, sizeof(name), "%.*s", (int)st_path_length(path), path);
-    if (!is_ours(st_path_name(name)) || st_path_dir(dir, name) != STRATA_OK || !st_file_is_same(dir, s->dir))
+    if (!strata_save_takes(st_path_name(name)) || st_path_dir(dir, name) != STRATA_OK || !st_file_is_same(dir, s->dir))
         return STRATA_OK;
     return st_error(STRATA_E_INPUT, "%s %s: is a name that checkpoints of --save take: name another", option, path);
 }

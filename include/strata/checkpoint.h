@@ -193,6 +193,10 @@ STRATA_API strata_status strata_import(struct strata_model *model, const char *p
  * before hours of work. */
 STRATA_API strata_status strata_save_check(const char *dir, uint64_t after, bool overwrite);
 
+/** Whether a save may want this name in its directory: "step-00000100", "latest".  What else a program writes there needs another
+ *  one.  False of NULL. */
+STRATA_API bool strata_save_takes(const char *name);
+
 #ifdef __cplusplus
 }
 #endif

@@ -450,6 +450,9 @@ static void what_cannot_be_saved_or_resumed_is_told(void **state)
     assert_refused(strata_checkpoint_open(&checkpoint, NULL), "path is NULL");
     assert_null(checkpoint);
     assert_ok(strata_checkpoint_open(&checkpoint, scratch_path("save")));
+    assert_true(strata_save_takes("latest") && strata_save_takes("step-00000100") && strata_save_takes("step-123456789"));
+    assert_false(strata_save_takes(NULL) || strata_save_takes("") || strata_save_takes("step-100") ||
+                 strata_save_takes("step-00000100.jsonl") || strata_save_takes("latest.jsonl"));
     assert_refused(strata_checkpoint_get_info(NULL, &info), "checkpoint is NULL");
     assert_refused(strata_checkpoint_get_info(checkpoint, NULL), "info is NULL");
     assert_status(strata_adapter_compare("tests/golden/adapters/gpt2_exact", scratch_path("save"), &same), STRATA_E_CORRUPT,

@@ -333,6 +333,21 @@ static void without_a_directory_nothing_is_saved(void **state)
     program_free(&p);
 }
 
+/* Beside checkpoints there is room for what is called otherwise, be it only by the number of digits. */
+static void names_that_no_checkpoint_takes_are_free(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_make_dir(w, "a");
+    workplace_run_ok(w, &p, TRAIN "--max-steps 2 --save {w}/a --metrics {w}/a/step-2 --trace {w}/a/latest.json --quiet");
+    program_free(&p);
+    assert_int_equal(workplace_entries(w, "a"), 4);
+    workplace_run_ok(w, &p, "verify {w}/a");
+    program_free(&p);
+    workplace_remove(w, "a");
+}
+
 static void two_runs_go_on_from_one(void **state)
 {
     const struct workplace *w = *state;
@@ -438,6 +453,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(without_a_directory_nothing_is_saved),
         cmocka_unit_test(a_save_may_be_asked_for_before_the_first_step),
         cmocka_unit_test(names_that_appear_before_the_run_begins_are_seen),
+        cmocka_unit_test(names_that_no_checkpoint_takes_are_free),
         cmocka_unit_test(a_last_removal_is_made_up_for),
         cmocka_unit_test(a_resumed_run_saves_each_step),
         cmocka_unit_test(a_full_disk_says_how_much_is_missing),
