@@ -107,8 +107,9 @@ strata_status st_engine_resume(struct st_engine *eng, const struct st_resume_opt
 bool st_engine_adopted(const struct st_engine *eng);
 
 /** Bring all that the run has learnt into the swap's set in use, and list what lies where (freed by st_extents_fini()); flushes
- *  first.  For a program with sets.  After a failure of its own writes or allocations (E_IO, E_NOSPC, E_NOMEM) the engine goes
- *  on: st_engine_ended() says so. */
+ *  first.  What lives on NVMe stays where the last update wrote it: where none has followed the last save, which must have failed
+ *  then, the set of that one is in use again.  For a program with sets.  After a failure of its own writes or allocations (E_IO,
+ * E_NOSPC, E_NOMEM) the engine goes on: st_engine_ended() says so. */
 strata_status st_engine_save(struct st_engine *eng, struct st_extents *out);
 /** The set that updates write, and after st_engine_save() that holds everything. */
 uint32_t st_engine_set(const struct st_engine *eng);

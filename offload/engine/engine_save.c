@@ -2,8 +2,8 @@
  *
  * Called between steps; or a step does it itself, by the program's ops of phase SAVE.  What lives on NVMe lies in the set that
  * updates write already; what lives in memory is written to its place there now, what is frozen once, to the base.  After
- * st_engine_use_set() updates write to another set, so that this one stays as it is.  A failure here is the save's alone: the
- * engine goes on. */
+ * st_engine_use_set() updates write to another set, so that this one stays as it is: where it became no checkpoint and no update
+ * has followed, it is what is saved again.  A failure here is the save's alone: the engine goes on. */
 #include "offload/engine/engine_internal.h"
 
 #include "core/base/error.h"
@@ -175,15 +175,38 @@ static strata_status save_memory(struct st_engine *eng, bool base_alone)
 
 /* --- what lies where --- */
 
+/* The run's set that a volume is; the one in use, if it is none of them. */
+static uint32_t set_of(const struct st_engine *eng, uint32_t volume)
+{
+    for (uint32_t set = 0; set < eng->program->sets; set++)
+        if (st_swap_volume(eng->swap, ST_SPACE_SET, set) == volume)
+            return set;
+    return eng->set;
+}
+
+/* The set where that is which lives on NVMe: every update writes all of it. */
+static uint32_t set_of_nvme(const struct st_engine *eng)
+{
+    const struct st_program *program = eng->program;
+
+    for (uint32_t c = 0; c < program->chunk_count; c++)
+        if (program->chunks[c].elems > 0 && program->chunks[c].state == ST_WHERE_NVME)
+            return set_of(eng, eng->volumes[program->chunks[c].extent]);
+    for (uint32_t p = 0; p < program->workload.page_count; p++)
+        if (program->pages[p].home == ST_WHERE_NVME && program->pages[p].extent != ST_NO_BUFFER)
+            return set_of(eng, eng->volumes[program->pages[p].extent]);
+    return eng->set;
+}
+
 static void add_row(struct st_extents *e, const struct st_engine *eng, const struct st_chunk *chunk, enum st_plane plane)
 {
     const struct st_program *program = eng->program;
     struct st_extent_row *row = &e->rows[e->row_count++];
-    const struct st_buffer *extent;
     uint64_t at, first;
-    const uint32_t group = st_chunk_group(program, chunk, &first);
+    const uint32_t group = st_chunk_group(program, chunk, &first), buffer = st_engine_extent(program, chunk, plane, &at);
+    const struct st_buffer *extent = &program->buffers[buffer];
 
-    extent = &program->buffers[st_engine_extent(program, chunk, plane, &at)];
+    assert(extent->space != ST_SPACE_SET || eng->volumes[buffer] == st_swap_volume(eng->swap, ST_SPACE_SET, eng->set));
     *row = (struct st_extent_row){.page = chunk->page,
                                   .group = (uint8_t)group,
                                   .plane = (uint8_t)plane,
@@ -234,14 +257,20 @@ static strata_status list_extents(const struct st_engine *eng, struct st_extents
 
 strata_status st_engine_save(struct st_engine *eng, struct st_extents *out)
 {
+    const uint32_t next = eng->set;
     strata_status st = st_engine_flush(eng, NULL);
 
     assert(eng->program->sets > 0);
     if (st == STRATA_OK)
         st = st_engine_take_overflows(eng);
-    if (st == STRATA_OK)
-        st = save_memory(eng, false);
-    return st != STRATA_OK ? st : list_extents(eng, out);
+    if (st != STRATA_OK)
+        return st;
+    eng->set = set_of_nvme(eng);
+    if ((st = save_memory(eng, false)) == STRATA_OK)
+        st = list_extents(eng, out);
+    if (st != STRATA_OK)
+        eng->set = next;
+    return st;
 }
 
 strata_status st_engine_save_base(struct st_engine *eng)

@@ -135,6 +135,56 @@ static void a_failure_that_the_save_returned_is_not_said(void **state)
     globfree(&sets);
 }
 
+/* Fails where the newest checkpoint is not what the engine has. */
+static void check_newest(struct run *r)
+{
+    char weights[33], state[33], saved_weights[33], saved_state[33];
+    uint64_t damages = 1;
+
+    assert_ok(strata_engine_digest(r->engine, weights, state));
+    assert_ok(strata_verify(scratch_path("save"), NULL, &damages));
+    assert_int_equal(damages, 0);
+    assert_ok(strata_verify_digest(scratch_path("save"), NULL, saved_weights, saved_state));
+    assert_string_equal(saved_weights, weights);
+    assert_string_equal(saved_state, state);
+}
+
+/* No update has written what lies on the drive to another set than that of the save that failed. */
+static void save_again_on_a_drive(const char *update)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    struct run r = {.dir = scratch_dir};
+    char text[640];
+
+    begin_with(&r, update, text);
+    for (uint64_t step = 0; step < 3; step++) {
+        assert_ok(run_train(&r, step, 1, NULL));
+        for (uint64_t failures = 0; failures < step; failures++) {
+            fail_once("commit.mkdir");
+            assert_ok(strata_engine_save(r.engine, NULL));
+            assert_status(strata_engine_saved(r.engine, true, &saved), STRATA_E_NOSPC, "a disk that is full for a while");
+            assert_int_equal(st_fault_disarm(), 1);
+        }
+        assert_ok(strata_engine_save(r.engine, NULL));
+        assert_ok(strata_engine_saved(r.engine, true, &saved));
+        assert_int_equal(saved.steps, step + 1);
+        check_newest(&r);
+    }
+    run_close(&r);
+}
+
+static void what_lies_on_a_drive_is_saved_again_with_the_rest(void **state)
+{
+    (void)state;
+    save_again_on_a_drive("gated");
+}
+
+static void so_it_is_where_updates_do_not_wait(void **state)
+{
+    (void)state;
+    save_again_on_a_drive("serial");
+}
+
 static void a_full_disk_refuses_the_run_that_would_save(void **state)
 {
     static const char *const sites[] = {"api.save_dir", "store.mkdir", "owned.mkdir", "commit.keep"};
@@ -227,6 +277,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_failure_is_not_lost_in_the_next_success, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_failure_that_was_asked_for_is_not_said, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_failure_that_the_save_returned_is_not_said, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(what_lies_on_a_drive_is_saved_again_with_the_rest, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(so_it_is_where_updates_do_not_wait, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_full_disk_refuses_the_run_that_would_save, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_whole_one_is_not_called_unmade, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(the_models_directory_may_go, scratch_create, scratch_remove),
