@@ -34,6 +34,9 @@ struct st_committer {
     char dir[ST_PATH_MAX];      /* of the checkpoint that is being made */
     int dir_fd;
     bool told_of_copies;
+    bool base_lost, set_lost; /* a sync of the base has failed; of the set, for the step: */
+    uint32_t lost_set;
+    uint64_t lost_step;
     struct st_commit job; /* the thread's while WORKING */
     struct st_commit_report report;
 
@@ -211,6 +214,40 @@ static enum st_store_judgement judge(void *ctx, const char *path, uint64_t step)
     return ST_STORE_WHOLE;
 }
 
+/* A system that could not write what it had may have thrown it away: only what is written again can be made durable.  That is the
+ * set, by the updates of a later step. */
+static strata_status sync_set(struct st_committer *c)
+{
+    const uint64_t step = c->job.manifest.step;
+    strata_status st;
+
+    if (c->set_lost && c->lost_set == c->job.set && c->lost_step == step)
+        return st_error(STRATA_E_IO,
+                        "%s: what step %" PRIu64
+                        " has written could not be made durable, which is not tried again: a later step's checkpoint can be made",
+                        c->save, step);
+    st = sync_volume(c, st_swap_volume(c->opts.swap, ST_SPACE_SET, c->job.set));
+    c->set_lost = st != STRATA_OK;
+    c->lost_set = c->job.set;
+    c->lost_step = step;
+    return st;
+}
+
+static strata_status sync_base(struct st_committer *c)
+{
+    strata_status st;
+
+    if (c->base_lost)
+        return st_error(
+            STRATA_E_IO,
+            "%s: the frozen weights could not be made durable, which is not tried again: this run makes no checkpoint any "
+            "more, one that is started again does",
+            c->save);
+    st = sync_volume(c, st_swap_volume(c->opts.swap, ST_SPACE_BASE, 0));
+    c->base_lost = st != STRATA_OK;
+    return st;
+}
+
 /* The planes' files of this run, durable and in the checkpoint's directory. */
 static strata_status put_planes(struct st_committer *c)
 {
@@ -219,9 +256,9 @@ static strata_status put_planes(struct st_committer *c)
 
     enter(c, "making the run's files durable");
     if (m->space_bytes[ST_SPACE_SET] > 0)
-        st = sync_volume(c, st_swap_volume(c->opts.swap, ST_SPACE_SET, c->job.set));
+        st = sync_set(c);
     if (st == STRATA_OK && m->space_bytes[ST_SPACE_BASE] > 0 && c->base.count == 0)
-        st = sync_volume(c, st_swap_volume(c->opts.swap, ST_SPACE_BASE, 0));
+        st = sync_base(c);
     enter(c, "linking or copying the run's files");
     return st == STRATA_OK ? place_files(c) : st;
 }
@@ -411,6 +448,7 @@ strata_status st_committer_keep_model(struct st_committer *c)
 strata_status st_committer_use_base(struct st_committer *c, const struct st_volume_file *files, uint32_t count)
 {
     assert(c->phase != WORKING);
+    c->base_lost = c->set_lost = false; /* another run's */
     return st_commit_base_take(&c->base, files, count);
 }
 

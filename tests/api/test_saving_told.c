@@ -173,6 +173,63 @@ static void save_again_on_a_drive(const char *update)
     run_close(&r);
 }
 
+/* A save that fails since a sync does, and what becomes of it when it is made again at once. */
+static void fail_to_sync(struct run *r, uint32_t after, const char *again)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
+
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.fsync", .after = after, .count = 1, .result = -EIO});
+    assert_ok(strata_engine_save(r->engine, NULL));
+    assert_status(strata_engine_saved(r->engine, true, &saved), STRATA_E_IO, "a drive that loses what it has");
+    assert_int_equal(st_fault_disarm(), 1);
+    assert_ok(strata_engine_save(r->engine, NULL));
+    assert_status(strata_engine_saved(r->engine, true, &saved), STRATA_E_IO, "the same, asked again");
+    assert_non_null(strstr(strata_last_error(), again));
+}
+
+/* A system that has failed to write its cache says so once: the next fsync is as if nothing had been. */
+static void a_sync_that_failed_is_not_tried_again(void **state)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    struct run r = {.dir = scratch_dir};
+    char text[640];
+
+    (void)state;
+    begin(&r, text);
+    assert_ok(run_train(&r, 0, 1, NULL));
+    fail_to_sync(&r, 0, "what step 1 has written could not be made durable");
+    assert_ok(run_train(&r, 1, 1, NULL));
+    assert_ok(strata_engine_save(r.engine, NULL));
+    assert_ok(strata_engine_saved(r.engine, true, &saved));
+    check_newest(&r);
+    run_close(&r);
+}
+
+/* They are written once. */
+static void frozen_weights_that_are_lost_are_in_no_checkpoint(void **state)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    struct run r = {.dir = scratch_dir};
+    char text[640];
+
+    (void)state;
+    snprintf(text, sizeof(text), CONFIG(", \"freeze\": [\"*wte*\"], \"save\": \"%s\""), scratch_path("save"));
+    r.text = text;
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&r));
+    assert_ok(run_train(&r, 0, 1, NULL));
+    fail_to_sync(&r, 1, "the frozen weights could not be made durable");
+    assert_ok(run_train(&r, 1, 1, NULL));
+    assert_ok(strata_engine_save(r.engine, NULL));
+    assert_status(strata_engine_saved(r.engine, true, &saved), STRATA_E_IO, "of a later step");
+    assert_ok(strata_engine_load(r.engine)); /* writes them anew */
+    assert_ok(run_train(&r, 0, 1, NULL));
+    assert_ok(strata_engine_save(r.engine, NULL));
+    assert_ok(strata_engine_saved(r.engine, true, &saved));
+    check_newest(&r);
+    run_close(&r);
+}
+
 static void what_lies_on_a_drive_is_saved_again_with_the_rest(void **state)
 {
     (void)state;
@@ -279,6 +336,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_failure_that_the_save_returned_is_not_said, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(what_lies_on_a_drive_is_saved_again_with_the_rest, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(so_it_is_where_updates_do_not_wait, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_sync_that_failed_is_not_tried_again, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(frozen_weights_that_are_lost_are_in_no_checkpoint, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_full_disk_refuses_the_run_that_would_save, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_whole_one_is_not_called_unmade, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(the_models_directory_may_go, scratch_create, scratch_remove),
