@@ -381,7 +381,7 @@ static struct st_value call_list_of(struct st_render *r, const struct st_dict *d
 
 static struct st_value view_of(struct st_value list, const char *name)
 {
-    if (list.kind != VAL_LIST)
+    if (list.kind == VAL_UNDEFINED)
         return list; /* it failed */
     list.kind = VAL_VIEW;
     list.as.list->view = name;

@@ -292,6 +292,7 @@ static struct st_value eval_binary(struct st_render *r, const struct st_node *n)
 static bool contains(struct st_render *r, const struct st_value *in, const struct st_value *what)
 {
     const struct st_list *items;
+    const struct st_value *item;
 
     if (in->kind == VAL_STRING) {
         if (what->kind != VAL_STRING) {
@@ -302,6 +303,12 @@ static bool contains(struct st_render *r, const struct st_value *in, const struc
     }
     if (in->kind == VAL_DICT)
         return st_dict_get(r, in->as.dict, what) != NULL;
+    if (in->kind == VAL_ITERATOR) { /* what stands behind is left */
+        while (r->status == STRATA_OK && (item = st_iterator_next(in->as.list)) != NULL)
+            if (st_val_equal(r, item, what))
+                return true;
+        return false;
+    }
     items = st_val_items(r, in);
     for (size_t i = 0; items != NULL && i < items->count && r->status == STRATA_OK; i++)
         if (st_val_equal(r, &items->items[i], what))

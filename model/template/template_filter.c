@@ -28,6 +28,12 @@ static struct st_value filter_length(struct st_render *r, const struct st_value 
 
 /* --- lists --- */
 
+/* What a filter gives that Jinja writes as a generator. */
+static struct st_value item_by_item(struct st_render *r, const struct st_value *list)
+{
+    return r->status == STRATA_OK ? st_val_iterator(r, list->as.list) : st_val_undefined("");
+}
+
 /* One part of an attribute's path: an item by its number or key, or an attribute. */
 static struct st_value path_part(struct st_render *r, const struct st_value *of, const char *part, size_t bytes)
 {
@@ -94,8 +100,11 @@ static struct st_value filter_join(struct st_render *r, const struct st_value *v
 
 static struct st_value one_of(struct st_render *r, const struct st_value *v, bool last)
 {
-    struct st_list *items = st_val_items(r, v);
+    const struct st_value *next = v->kind == VAL_ITERATOR ? st_iterator_next(v->as.list) : NULL;
+    struct st_list *items = v->kind == VAL_ITERATOR ? NULL : st_val_items(r, v);
 
+    if (next != NULL)
+        return *next;
     if (items == NULL || items->count == 0)
         return st_val_undefined("an item of an empty list");
     return items->items[last ? items->count - 1 : 0];
@@ -110,6 +119,8 @@ static struct st_value filter_first(struct st_render *r, const struct st_value *
 static struct st_value filter_last(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
 {
     (void)args;
+    if (v->kind == VAL_ITERATOR)
+        return st_render_fail(r, STRATA_E_INPUT, "an iterator has no last item: make a list of it before");
     return one_of(r, v, true);
 }
 
@@ -121,7 +132,9 @@ static struct st_value filter_reverse(struct st_render *r, const struct st_value
     (void)args;
     for (size_t i = items == NULL ? 0 : items->count; i > 0 && r->status == STRATA_OK; i--)
         st_list_push(r, out.as.list, items->items[i - 1]);
-    return v->kind == VAL_STRING && r->status == STRATA_OK ? filter_join(r, &out, &(struct st_arguments){0}) : out;
+    if (v->kind == VAL_STRING && r->status == STRATA_OK)
+        return filter_join(r, &out, &(struct st_arguments){0});
+    return v->kind == VAL_ITERATOR ? out : item_by_item(r, &out); /* Python's reversed() takes none: it becomes a list before */
 }
 
 static struct st_value pair(struct st_render *r, struct st_value a, struct st_value b)
@@ -135,16 +148,23 @@ static struct st_value pair(struct st_render *r, struct st_value a, struct st_va
     return out;
 }
 
-static struct st_value filter_items(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
+static struct st_value pairs(struct st_render *r, const struct st_value *v)
 {
     const struct st_value out = st_val_list(r, VAL_LIST);
 
-    (void)args;
     if (v->kind != VAL_DICT && v->kind != VAL_UNDEFINED)
         return st_render_fail(r, STRATA_E_INPUT, "the items of %s: only a dict has pairs", st_val_type(v));
     for (size_t i = 0; v->kind == VAL_DICT && i < v->as.dict->count && r->status == STRATA_OK; i++)
         st_list_push(r, out.as.list, pair(r, v->as.dict->keys[i], v->as.dict->values[i]));
     return out;
+}
+
+static struct st_value filter_items(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
+{
+    const struct st_value out = pairs(r, v);
+
+    (void)args;
+    return item_by_item(r, &out);
 }
 
 /* --- order --- */
@@ -198,7 +218,7 @@ static struct st_value filter_dictsort(struct st_render *r, const struct st_valu
 {
     const struct st_value *by = st_argument(args, 1, "by");
     const struct st_value place = st_val_int(by != NULL && st_val_is_string(by, "value") ? 1 : 0);
-    const struct st_value items = filter_items(r, v, args);
+    const struct st_value items = pairs(r, v);
 
     if (r->status != STRATA_OK)
         return items;
@@ -219,7 +239,7 @@ static struct st_value filter_unique(struct st_render *r, const struct st_value 
         st_list_push(r, out.as.list, items->items[i]);
         st_list_push(r, keys.as.list, key);
     }
-    return out;
+    return item_by_item(r, &out);
 }
 
 static struct st_value extreme(struct st_render *r, const struct st_value *v, const struct st_arguments *args, int wanted)
@@ -283,7 +303,7 @@ static struct st_value chosen(struct st_render *r, const struct st_value *v, con
         if ((name != NULL ? st_apply_test(r, name, &of, &rest) : st_val_true(&of)) == keep)
             st_list_push(r, out.as.list, items->items[i]);
     }
-    return out;
+    return item_by_item(r, &out);
 }
 
 static struct st_value filter_select(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
@@ -330,7 +350,7 @@ static struct st_value filter_map(struct st_render *r, const struct st_value *v,
             to = *other;
         st_list_push(r, out.as.list, to);
     }
-    return out;
+    return item_by_item(r, &out);
 }
 
 static const struct {

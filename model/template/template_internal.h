@@ -110,8 +110,9 @@ enum st_value_kind {
     VAL_STRING,
     VAL_LIST,
     VAL_TUPLE,
-    VAL_RANGE, /* a list that is printed as its bounds */
-    VAL_VIEW,  /* the keys, values or items of a dict: a list without places, printed by its name */
+    VAL_RANGE,    /* a list that is printed as its bounds */
+    VAL_VIEW,     /* the keys, values or items of a dict: a list without places, printed by its name */
+    VAL_ITERATOR, /* what some filters give: true, without length or places, and read once */
     VAL_DICT,
     VAL_NAMESPACE, /* a dict that {% set ns.name %} changes */
     VAL_MACRO,
@@ -146,6 +147,7 @@ struct st_value {
 struct st_list {
     struct st_value *items;
     size_t count, capacity;
+    size_t read;               /* of an iterator: how many items have been read */
     int64_t start, stop, step; /* of a range */
     const char *view;          /* name of a view */
 };
@@ -162,12 +164,11 @@ struct st_method {
 
 /* A condition is asked when the loop, or loop.last and the like, gets to the item: what the body has set by then counts. */
 struct st_loop {
-    struct st_list *items; /* of a loop with a condition those for which it has held so far */
+    struct st_list *items; /* of a loop that asks: those that it has got so far */
     size_t index;          /* 0-based */
     const struct st_node *node;
-    struct st_scope *scope;     /* around the loop */
-    const struct st_list *from; /* all items, of which the first `asked` have been asked for */
-    size_t asked;
+    struct st_scope *scope; /* around the loop */
+    struct st_list *from;   /* an iterator of the items that are still to be asked for; NULL: there are none */
 };
 
 struct st_macro {
@@ -284,8 +285,13 @@ bool st_val_true(const struct st_value *v);
 bool st_val_equal(struct st_render *r, const struct st_value *a, const struct st_value *b);
 /** -1, 0, 1; fails where Python has no order. */
 int st_val_compare(struct st_render *r, const struct st_value *a, const struct st_value *b);
-/** The items of a list, tuple, dict (keys), string (characters) or undefined (none); anything else fails. */
+/** The items of a list, tuple, dict (keys), string (characters), undefined (none) or iterator (those that are left, which are
+ * read then); anything else fails. */
 struct st_list *st_val_items(struct st_render *r, const struct st_value *v);
+/** An iterator of a list's items. */
+struct st_value st_val_iterator(struct st_render *r, const struct st_list *items);
+/** The next item of an iterator; NULL: all have been read. */
+const struct st_value *st_iterator_next(struct st_list *iterator);
 /** Whether a loop has an item of this index; SIZE_MAX: afterwards loop->items has them all. */
 bool st_loop_has(struct st_render *r, struct st_loop *loop, size_t index);
 /** Python's len(); -1: it has none. */

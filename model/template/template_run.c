@@ -152,13 +152,16 @@ static void assign(struct st_render *r, const struct st_node *target, const stru
     }
 }
 
-static void ask_next(struct st_render *r, struct st_loop *loop)
+static void ask_for(struct st_render *r, struct st_loop *loop, const struct st_value *item)
 {
-    const struct st_value *item = &loop->from->items[loop->asked++];
     struct st_scope *scope = r->scope;
     const uint32_t line = r->line;
     struct st_value holds;
 
+    if (loop->node->b == NULL) {
+        st_list_push(r, loop->items, *item);
+        return;
+    }
     r->line = loop->node->line;
     r->scope = st_scope_open(r, loop->scope);
     assign(r, loop->node->target, item);
@@ -171,31 +174,44 @@ static void ask_next(struct st_render *r, struct st_loop *loop)
 
 bool st_loop_has(struct st_render *r, struct st_loop *loop, size_t index)
 {
-    while (loop->items->count <= index && loop->asked < loop->from->count && r->status == STRATA_OK)
-        ask_next(r, loop);
+    const struct st_value *item;
+
+    while (loop->from != NULL && loop->items->count <= index && r->status == STRATA_OK &&
+           (item = st_iterator_next(loop->from)) != NULL)
+        ask_for(r, loop, item);
     return r->status == STRATA_OK && index < loop->items->count;
+}
+
+/* A loop over a list without a condition has its items at once; another asks for them. */
+static struct st_loop *open_loop(struct st_render *r, const struct st_node *n)
+{
+    struct st_value of = st_eval(r, n->a), held = {0};
+    const bool asks = n->b != NULL || of.kind == VAL_ITERATOR;
+    struct st_list *items = NULL;
+    struct st_loop *loop = st_render_get(r, sizeof(*loop));
+
+    if (r->status == STRATA_OK && of.kind != VAL_ITERATOR)
+        items = st_val_items(r, &of);
+    if (r->status == STRATA_OK && asks)
+        held = st_val_list(r, VAL_LIST);
+    if (r->status == STRATA_OK && asks && items != NULL)
+        of = st_val_iterator(r, items);
+    if (r->status != STRATA_OK)
+        return NULL;
+    *loop =
+        (struct st_loop){.items = asks ? held.as.list : items, .node = n, .scope = r->scope, .from = asks ? of.as.list : NULL};
+    return loop;
 }
 
 static void run_for(struct st_render *r, const struct st_node *n)
 {
-    const struct st_value of = st_eval(r, n->a);
-    struct st_list *items = r->status == STRATA_OK ? st_val_items(r, &of) : NULL;
-    struct st_loop *loop = st_render_get(r, sizeof(*loop));
     struct st_scope *scope = r->scope;
-    struct st_value held;
+    struct st_loop *loop = open_loop(r, n);
     enum flow flow = FLOW_ON;
     bool ran = false; /* a turn to its end: Jinja looks at the others for none at all */
 
-    if (items == NULL || loop == NULL)
+    if (loop == NULL)
         return;
-    *loop = (struct st_loop){.items = items, .node = n, .scope = scope, .from = items, .asked = items->count};
-    if (n->b != NULL) {
-        held = st_val_list(r, VAL_LIST);
-        if (r->status != STRATA_OK)
-            return;
-        loop->items = held.as.list;
-        loop->asked = 0;
-    }
     for (; flow != FLOW_BREAK && st_loop_has(r, loop, loop->index); loop->index++) {
         r->scope = st_scope_open(r, scope); /* each turn has variables of its own */
         st_scope_set(r, r->scope, "loop", (struct st_value){.kind = VAL_LOOP, .as.loop = loop});

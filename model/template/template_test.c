@@ -30,7 +30,7 @@ static const struct {
     {"string", TEST_KIND, KIND(STRING)},
     {"mapping", TEST_KIND, KIND(DICT)},
     {"sequence", TEST_KIND, SEQUENCES | KIND(UNDEFINED)},
-    {"iterable", TEST_KIND, SEQUENCES | KIND(VIEW) | KIND(UNDEFINED) | KIND(LOOP)},
+    {"iterable", TEST_KIND, SEQUENCES | KIND(VIEW) | KIND(ITERATOR) | KIND(UNDEFINED) | KIND(LOOP)},
     {"callable", TEST_KIND, KIND(UNDEFINED) | KIND(MACRO) | KIND(FUNCTION) | KIND(METHOD) | KIND(LOOP)},
     {"true", TEST_TRUTH, 1},
     {"false", TEST_TRUTH, 0},

@@ -46,6 +46,7 @@ const char *st_val_type(const struct st_value *v)
         [VAL_TUPLE] = "a tuple",
         [VAL_RANGE] = "a range",
         [VAL_VIEW] = "a view of a dict",
+        [VAL_ITERATOR] = "an iterator",
         [VAL_DICT] = "a dict",
         [VAL_NAMESPACE] = "a namespace",
         [VAL_MACRO] = "a macro",
@@ -157,6 +158,20 @@ const struct st_value *st_dict_find(struct st_render *r, const struct st_dict *d
     return NULL;
 }
 
+struct st_value st_val_iterator(struct st_render *r, const struct st_list *items)
+{
+    const struct st_value out = st_val_list(r, VAL_ITERATOR);
+
+    if (r->status == STRATA_OK)
+        *out.as.list = (struct st_list){.items = items->items, .count = items->count};
+    return out;
+}
+
+const struct st_value *st_iterator_next(struct st_list *iterator)
+{
+    return iterator->read < iterator->count ? &iterator->items[iterator->read++] : NULL;
+}
+
 struct st_list *st_val_items(struct st_render *r, const struct st_value *v)
 {
     struct st_value list;
@@ -166,7 +181,13 @@ struct st_list *st_val_items(struct st_render *r, const struct st_value *v)
     list = st_val_list(r, VAL_LIST);
     if (r->status != STRATA_OK)
         return NULL;
-    if (v->kind == VAL_DICT) {
+    if (v->kind == VAL_ITERATOR) {
+        struct st_list *const from = v->as.list;
+
+        list.as.list->items = from->items + from->read;
+        list.as.list->count = list.as.list->capacity = from->count - from->read;
+        from->read = from->count;
+    } else if (v->kind == VAL_DICT) {
         list.as.list->items = v->as.dict->keys;
         list.as.list->count = v->as.dict->count; /* full: a push copies */
         list.as.list->capacity = v->as.dict->count;

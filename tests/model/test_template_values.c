@@ -415,6 +415,35 @@ static void loops_whose_turns_all_end_early_have_an_else(void **state)
     assert_renders("{% for x in [1,2] %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% else %}none{% endfor %}", "2");
 }
 
+/* What Jinja writes as a generator is true, and read once: by a loop as far as it comes, by `in` up to what it finds. */
+static void iterators_are_read_once(void **state)
+{
+    static const char *const rows[][2] = {
+        {"{% if messages | selectattr('role', 'eq', 'system') %}Y{% else %}N{% endif %}", "Y"},
+        {"{% if [] | map('upper') and {} | items and [] | reverse and [] | unique and nowhere | reject %}Y{% endif %}", "Y"},
+        {"{% if [] | sort or [] | list or '' | reverse or {} | dictsort or [1] | reject | reverse %}Y{% else %}N{% endif %}",
+         "N"},
+        {"{% set s = messages | selectattr('role', 'eq', 'user') %}{{ s | list | length }}{{ s | list | length }}", "10"},
+        {"{% set s = [2, 1] | select %}{{ s | join }},{{ s | join }},{{ s | sort }}{{ s | max is defined }}", "21,,[]False"},
+        {"{% set s = [1, 2, 3] | reverse %}{{ s | first }}{{ s | first }}{{ s | list }}{{ s | first is defined }}", "32[1]False"},
+        {"{% set s = [1, 2, 3] | map('string') %}{{ '2' in s }}{{ s | list }}{{ '1' in s }}", "True['3']False"},
+        {"{% set s = [1, 2, 3] | select %}{% for x in s %}{% if x == 2 %}{% break %}{% endif %}{% endfor %}{{ s | list }}",
+         "[3]"},
+        {"{% set s = [1, 2, 3] | select %}{% for x in s %}{{ loop.last }}{% break %}{% endfor %}{{ s | list }}", "False[3]"},
+        {"{% set s = [1, 2, 3] | select %}{% for x in s %}{{ loop.length }}{% break %}{% endfor %}{{ s | list }}", "3[]"},
+        {"{% set s = [1, 2, 3] | select %}{% for x in s if x > 1 %}{{ x }}{% break %}{% endfor %}{{ s | list }}", "2[3]"},
+        {"{% for k, v in {'a': 1, 'b': 2} | items %}{{ k }}{{ v }}{{ loop.last }}{% endfor %}", "a1Falseb2True"},
+        {"{% set s = [2, 1] | select %}{{ s == s }}{{ s == [2, 1] }}{{ s is iterable }}{{ s is sequence }}{{ s[0] is defined }}",
+         "TrueFalseTrueFalseFalse"},
+        {"{% set a, b = [2, 1] | select %}{{ a }}{{ b }}{{ {'a': 1}.items() | length }}{{ {'a': 1}.items() | reverse | list }}",
+         "211[('a', 1)]"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_renders(rows[i][0], rows[i][1]);
+}
+
 static void defaults_of_a_macro_mean_its_parameters(void **state)
 {
     (void)state;
@@ -455,6 +484,12 @@ static void refusals_say_what_is_wrong(void **state)
         {"{{ {range: 1} | tojson }}", "a function cannot be a key in JSON"},
         {"{{ messages | sort(attribute=1.5) }}", "a float as the name of an attribute"},
         {"{{ [3, 1] | dictsort }}", "the items of a list: only a dict has pairs"},
+        {"{{ [1] | select | length }}", "an iterator has no length"},
+        {"{{ [1] | select | last }}", "an iterator has no last item: make a list of it before"},
+        {"{{ [1] | select | tojson }}", "an iterator cannot be written as JSON"},
+        {"{{ [1] | select }}", "an iterator cannot be printed"},
+        {"{{ ([1] | select) + [2] }}", "an iterator + a list has no meaning"},
+        {"{{ ([1] | select)[1:] }}", "an iterator has no parts"},
         {"{% raw %}a{% endraw x %}", "endraw takes nothing"},
         {"{{ strftime_now(1) }}", "strftime_now() needs a string as its argument 1, not an integer"},
         {"{{ raise_exception(strftime_now) }}", "a function cannot be printed"},
@@ -481,6 +516,7 @@ int main(void)
         cmocka_unit_test(numbers_that_are_none_in_json),
         cmocka_unit_test(conditions_are_asked_when_the_loop_gets_there),
         cmocka_unit_test(loops_whose_turns_all_end_early_have_an_else),
+        cmocka_unit_test(iterators_are_read_once),
         cmocka_unit_test(defaults_of_a_macro_mean_its_parameters),
         cmocka_unit_test(refusals_say_what_is_wrong),
     };
