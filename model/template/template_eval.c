@@ -115,13 +115,14 @@ struct st_value st_get_item(struct st_render *r, const struct st_value *of, cons
             return st_val_undefined("a character past the end");
         return st_val_part(r, of->as.string, offsets[index], offsets[index + 1]);
     }
-    if (key->kind == VAL_STRING && of->kind != VAL_DICT) {
+    if (key->kind == VAL_STRING) {
         char *name = st_render_get(r, key->as.string->bytes + 1);
 
         if (name == NULL)
             return st_val_undefined("");
         memcpy(name, key->as.string->text, key->as.string->bytes);
-        return st_get_attribute(r, of, name);
+        if (of->kind != VAL_DICT || st_has_method(of, name)) /* what is no member is an attribute, for Jinja */
+            return st_get_attribute(r, of, name);
     }
     return st_val_undefined(key->kind == VAL_STRING ? "a missing key" : "a missing item");
 }
