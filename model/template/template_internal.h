@@ -252,7 +252,6 @@ struct st_render {
     uint64_t steps_max, steps_left;
     uint32_t depth;
     uint32_t line;        /* of the statement or expression at work */
-    uint8_t origin_bits;  /* ST_ORIGIN_GENERATION inside {% generation %} */
     strata_status status; /* the first failure; values are undefined from then on */
 };
 

@@ -261,13 +261,15 @@ static void run_filter_block(struct st_render *r, const struct st_node *n)
         st_build_value(r, r->out, &v);
 }
 
+/* What the block writes is marked where it is written: a text that is only made in it, and kept in a namespace, is not. */
 static void run_generation(struct st_render *r, const struct st_node *n)
 {
-    const uint8_t bits = r->origin_bits;
+    struct st_builder text = {0};
 
-    r->origin_bits |= ST_ORIGIN_GENERATION;
-    (void)run_inside(r, n->body, r->out);
-    r->origin_bits = bits;
+    (void)run_inside(r, n->body, &text);
+    for (size_t i = 0; r->status == STRATA_OK && i < text.bytes; i++)
+        text.origins[i] |= ST_ORIGIN_GENERATION;
+    st_build(r, r->out, text.text, text.bytes, text.origins);
 }
 
 static void run_macro(struct st_render *r, const struct st_node *n)

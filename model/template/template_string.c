@@ -126,7 +126,7 @@ void st_build(struct st_render *r, struct st_builder *b, const char *text, size_
     }
     memcpy(b->text + b->bytes, text, bytes);
     for (size_t i = 0; i < bytes; i++)
-        b->origins[b->bytes + i] = (uint8_t)((origins == NULL ? 0 : origins[i]) | r->origin_bits);
+        b->origins[b->bytes + i] = origins == NULL ? 0 : origins[i];
     b->bytes += bytes;
 }
 

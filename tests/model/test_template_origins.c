@@ -69,6 +69,11 @@ static void generation_blocks_are_marked(void **state)
                    "<ab!>< cd!>", "05540066640");
     assert_origins("{% macro f(x) %}({{ x }}){% endmacro %}{% generation %}{{ f('a') }}{% endgeneration %}.", TALK, "(a).",
                    "4440");
+    assert_origins(
+        "{% set ns = namespace() %}{% generation %}{% set ns.x = 'a' ~ messages[0].content %}{{ ns.x }}{% endgeneration %}"
+        "{{ ns.x }}",
+        TALK, "aabaab", "455011");
+    assert_origins("{% set x %}<{% generation %}a{% endgeneration %}>{% endset %}{{ x ~ x | upper }}", TALK, "<a><A>", "040040");
 }
 
 static void generation_is_told(void **state)
