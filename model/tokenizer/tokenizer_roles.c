@@ -42,20 +42,39 @@ static strata_status read_text(const char **out, const struct st_place *at, cons
     return st == STRATA_OK ? st_place_text(out, &token, "content") : st;
 }
 
-/* A token that fills, or stands for what is unknown, may be one that transformers would add: nothing here needs it. */
-static strata_status read_roles(struct st_tokenizer *t, const struct st_place *at)
+/* A token takes the place of the one that the vocabulary's own file has for this, around texts too. */
+static void set_role(struct st_tokenizer *t, unsigned role, uint32_t id)
+{
+    const uint32_t before = t->roles[role];
+
+    t->roles[role] = id;
+    for (uint32_t i = 0; before != ST_TOKEN_NONE && role == ST_TOKEN_BOS && i < t->prefix_count; i++)
+        t->prefix[i] = t->prefix[i] == before ? id : t->prefix[i];
+    for (uint32_t i = 0; before != ST_TOKEN_NONE && role == ST_TOKEN_EOS && i < t->suffix_count; i++)
+        t->suffix[i] = t->suffix[i] == before ? id : t->suffix[i];
+}
+
+/* A token that fills, or stands for what is unknown, may be one that transformers would add: nothing here needs it.
+ * @param named  in and out: roles that a file has named before */
+static strata_status read_roles(struct st_tokenizer *t, const struct st_place *at, bool named[ST_TOKEN_ROLES])
 {
     const char *text;
     strata_status st;
 
     for (unsigned role = 0; role < ST_TOKEN_ROLES; role++) {
+        uint32_t id;
+
         if ((st = read_text(&text, at, keys[role])) != STRATA_OK)
             return st;
-        if (text == NULL || t->roles[role] != ST_TOKEN_NONE)
+        if (text == NULL || named[role])
             continue;
-        t->roles[role] = st_tokenizer_find(t, text);
-        if (t->roles[role] == ST_TOKEN_NONE && (role == ST_TOKEN_BOS || role == ST_TOKEN_EOS))
+        id = st_tokenizer_find(t, text);
+        if (id == ST_TOKEN_NONE && (role == ST_TOKEN_BOS || role == ST_TOKEN_EOS))
             return st_place_fault(at, keys[role], "\"%.40s\" is no token of %s", text, t->path);
+        if (id == ST_TOKEN_NONE)
+            continue;
+        set_role(t, role, id);
+        named[role] = true;
     }
     return STRATA_OK;
 }
@@ -93,21 +112,26 @@ strata_status st_tokenizer_role_beside(uint32_t *id, const struct st_tokenizer *
     return STRATA_OK;
 }
 
+/* Where two files name a token, the map counts beside a config of before added_tokens_decoder, as in transformers. */
 strata_status st_tokenizer_read_roles(struct st_tokenizer *t)
 {
-    static const char *const files[] = {"tokenizer_config.json", "special_tokens_map.json"};
-    strata_status st = STRATA_OK;
+    struct st_place config = {.file = "tokenizer_config.json"}, map = {.file = "special_tokens_map.json"};
+    st_json *config_root = NULL, *map_root = NULL;
+    bool named[ST_TOKEN_ROLES] = {false}, map_first;
+    strata_status st = st_tokenizer_beside(&config_root, t->path, config.file);
 
-    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && st == STRATA_OK; i++) {
-        struct st_place at = {.file = files[i]};
-        st_json *root;
-
-        st = st_tokenizer_beside(&root, t->path, files[i]);
-        if (st != STRATA_OK || root == NULL)
-            continue;
-        at.node = root;
-        st = read_roles(t, &at);
-        st_json_free(root);
-    }
+    if (st == STRATA_OK)
+        st = st_tokenizer_beside(&map_root, t->path, map.file);
+    config.node = config_root;
+    map.node = map_root;
+    map_first = config_root == NULL || st_json_get(config_root, "added_tokens_decoder") == NULL;
+    if (st == STRATA_OK && map_root != NULL && map_first)
+        st = read_roles(t, &map, named);
+    if (st == STRATA_OK && config_root != NULL)
+        st = read_roles(t, &config, named);
+    if (st == STRATA_OK && map_root != NULL && !map_first)
+        st = read_roles(t, &map, named);
+    st_json_free(config_root);
+    st_json_free(map_root);
     return st;
 }

@@ -176,8 +176,11 @@ static void test_roles(void **state)
     } rows[] = {
         {NULL, NULL, ST_TOKEN_NONE, ST_TOKEN_NONE, ST_TOKEN_NONE},
         {"{\"bos_token\":null,\"eos_token\":\"b\"}", NULL, ST_TOKEN_NONE, 1, ST_TOKEN_NONE},
-        {"{\"bos_token\":{\"content\":\"a\"},\"pad_token\":\"not there\"}", "{\"eos_token\":\"ab\",\"bos_token\":\"b\"}", 0, 2,
+        {"{\"bos_token\":{\"content\":\"a\"},\"pad_token\":\"not there\"}", "{\"eos_token\":\"ab\",\"bos_token\":\"b\"}", 1, 2,
          ST_TOKEN_NONE},
+        {"{\"bos_token\":{\"content\":\"a\"},\"added_tokens_decoder\":{}}", "{\"eos_token\":\"ab\",\"bos_token\":\"b\"}", 0, 2,
+         ST_TOKEN_NONE},
+        {"{\"eos_token\":\"a\"}", "{\"bos_token\":null}", ST_TOKEN_NONE, 0, ST_TOKEN_NONE},
     };
     struct st_tokenizer *t;
 

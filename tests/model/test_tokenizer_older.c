@@ -70,6 +70,11 @@ static void test_gpt2_has_one_special_token(void **state)
     assert_memory_equal(out.bytes, "abab", 4);
     st_decoded_free(&out);
     st_tokenizer_close(t);
+    scratch_put("tokenizer_config.json", "{\"eos_token\":\"<\"}"); /* a file names another */
+    assert_ok(st_tokenizer_open(&t, scratch_dir));
+    assert_int_equal(st_tokenizer_role(t, ST_TOKEN_BOS), 4);
+    assert_int_equal(st_tokenizer_role(t, ST_TOKEN_EOS), 3);
+    st_tokenizer_close(t);
     scratch_put("tokenizer_config.json", "{\"added_tokens_decoder\":{\"3\":{\"content\":\"<\"}}}"); /* a file lists another */
     assert_ok(st_tokenizer_open(&t, scratch_dir));
     assert_int_equal(st_tokenizer_role(t, ST_TOKEN_EOS), ST_TOKEN_NONE);
@@ -231,6 +236,13 @@ static void test_what_begins_and_ends_a_text(void **state)
         assert_int_equal(st_tokenizer_role(t, ST_TOKEN_PAD), ST_TOKEN_NONE);
         st_tokenizer_close(t);
     }
+    scratch_put("tokenizer_config.json", /* what it names counts, not what the model does */
+                "{\"add_eos_token\":true,\"bos_token\":\"a\",\"eos_token\":{\"content\":\"<s>\"},\"unk_token\":\"none\"}");
+    assert_ok(st_tokenizer_open(&t, scratch_path("tokenizer.model")));
+    check_ids(t, "a", true, (const uint32_t[]){3, 3, 1}, 3);
+    assert_int_equal(st_tokenizer_role(t, ST_TOKEN_EOS), 1);
+    assert_int_equal(st_tokenizer_role(t, ST_TOKEN_UNK), 0);
+    st_tokenizer_close(t);
     scratch_put("tokenizer_config.json", "{\"add_bos_token\":1}");
     assert_refused(st_tokenizer_open(&t, scratch_path("tokenizer.model")), STRATA_E_INPUT,
                    "tokenizer_config.json: add_bos_token: must be true or false");
