@@ -156,6 +156,7 @@ void st_json_put_bool(struct st_json_writer *w, const char *key, bool value)
 
 static void put_number(struct st_json_writer *w, const char *key, const st_json *node)
 {
+    const double number = st_json_number(node);
     const char *text = st_json_number_text(node);
     uint64_t whole;
 
@@ -164,8 +165,11 @@ static void put_number(struct st_json_writer *w, const char *key, const st_json 
         fputs(text, w->file);
     } else if (st_json_u64(node, &whole))
         st_json_put_u64(w, key, whole);
-    else
-        st_json_put_double(w, key, st_json_number(node));
+    else if (number == floor(number) && number < 0 && number > -0x1p53) { /* an integer: with an exponent it would be none */
+        before_value(w, key);
+        fprintf(w->file, "%" PRId64, (int64_t)number);
+    } else
+        st_json_put_double(w, key, number);
 }
 
 void st_json_put_node(struct st_json_writer *w, const char *key, const st_json *node)
