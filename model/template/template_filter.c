@@ -177,52 +177,83 @@ static struct st_value order_key(struct st_render *r, const struct st_value *ite
     return key.kind == VAL_STRING && !case_counts ? st_with_case(r, &key, CASE_LOWER) : key;
 }
 
-/* Insertion by halves: stable; moves count as steps. */
-static struct st_value sorted(struct st_render *r, struct st_list *items, const struct st_value *path, bool case_counts,
-                              bool reverse)
+/* What sort() orders an item by: one value, or one for each of the paths that commas part, as a list, in which values that are
+ * equal need no order. */
+static struct st_value sort_key(struct st_render *r, const struct st_value *item, const struct st_value *paths, bool case_counts)
 {
-    const struct st_value out = st_val_list(r, VAL_LIST), keys = st_val_list(r, VAL_LIST);
+    const struct st_value key = st_val_list(r, VAL_LIST);
+    const bool text = paths != NULL && paths->kind == VAL_STRING;
 
-    for (size_t i = 0; items != NULL && i < items->count && r->status == STRATA_OK; i++) {
-        const struct st_value key = order_key(r, &items->items[i], path, case_counts);
-        size_t low = 0, high = i;
+    if (!text && r->status == STRATA_OK)
+        st_list_push(r, key.as.list, order_key(r, item, paths, case_counts));
+    for (size_t at = 0; text && at <= paths->as.string->bytes && r->status == STRATA_OK;) {
+        const struct st_string *s = paths->as.string;
+        const char *comma = memchr(s->text + at, ',', s->bytes - at);
+        const size_t to = comma == NULL ? s->bytes : (size_t)(comma - s->text);
+        const struct st_value path = st_val_part(r, s, at, to);
 
-        while (low < high && r->status == STRATA_OK) {
-            const size_t middle = (low + high) / 2;
-            const int order = st_val_compare(r, &key, &keys.as.list->items[middle]);
-
-            if (reverse ? order > 0 : order < 0)
-                high = middle;
-            else
-                low = middle + 1;
-        }
-        st_list_push(r, out.as.list, items->items[i]);
-        st_list_push(r, keys.as.list, key);
-        if (!st_render_spend(r, (i - low) * sizeof(key)))
-            break;
-        memmove(out.as.list->items + low + 1, out.as.list->items + low, (i - low) * sizeof(key));
-        memmove(keys.as.list->items + low + 1, keys.as.list->items + low, (i - low) * sizeof(key));
-        out.as.list->items[low] = items->items[i];
-        keys.as.list->items[low] = key;
+        if (r->status == STRATA_OK)
+            st_list_push(r, key.as.list, order_key(r, item, &path, case_counts));
+        at = to + 1;
     }
-    return out;
+    return key;
+}
+
+/* Insertion by halves, of an item and its key: stable; moves count as steps. */
+static void put_sorted(struct st_render *r, struct st_list *out, struct st_list *keys, const struct st_value *item,
+                       const struct st_value *key, bool reverse)
+{
+    const size_t count = out->count;
+    size_t low = 0, high = count;
+
+    while (low < high && r->status == STRATA_OK) {
+        const size_t middle = (low + high) / 2;
+        const int order = st_val_compare(r, key, &keys->items[middle]);
+
+        if (reverse ? order > 0 : order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    st_list_push(r, out, *item);
+    st_list_push(r, keys, *key);
+    if (r->status != STRATA_OK || !st_render_spend(r, (count - low) * sizeof(*key)))
+        return;
+    memmove(out->items + low + 1, out->items + low, (count - low) * sizeof(*key));
+    memmove(keys->items + low + 1, keys->items + low, (count - low) * sizeof(*key));
+    out->items[low] = *item;
+    keys->items[low] = *key;
 }
 
 static struct st_value filter_sort(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
 {
-    return sorted(r, st_val_items(r, v), st_argument(args, 2, "attribute"), st_argument_flag(args, 1, "case_sensitive"),
-                  st_argument_flag(args, 0, "reverse"));
+    const struct st_value out = st_val_list(r, VAL_LIST), keys = st_val_list(r, VAL_LIST);
+    const bool reverse = st_argument_flag(args, 0, "reverse"), case_counts = st_argument_flag(args, 1, "case_sensitive");
+    struct st_list *items = st_val_items(r, v);
+
+    for (size_t i = 0; items != NULL && i < items->count && r->status == STRATA_OK; i++) {
+        const struct st_value key = sort_key(r, &items->items[i], st_argument(args, 2, "attribute"), case_counts);
+
+        if (r->status == STRATA_OK)
+            put_sorted(r, out.as.list, keys.as.list, &items->items[i], &key, reverse);
+    }
+    return out;
 }
 
 static struct st_value filter_dictsort(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
 {
     const struct st_value *by = st_argument(args, 1, "by");
     const struct st_value place = st_val_int(by != NULL && st_val_is_string(by, "value") ? 1 : 0);
-    const struct st_value items = pairs(r, v);
+    const struct st_value items = pairs(r, v), out = st_val_list(r, VAL_LIST), keys = st_val_list(r, VAL_LIST);
 
-    if (r->status != STRATA_OK)
-        return items;
-    return sorted(r, items.as.list, &place, st_argument_flag(args, 0, "case_sensitive"), st_argument_flag(args, 2, "reverse"));
+    for (size_t i = 0; r->status == STRATA_OK && i < items.as.list->count; i++) {
+        const struct st_value *item = &items.as.list->items[i];
+        const struct st_value key = order_key(r, item, &place, st_argument_flag(args, 0, "case_sensitive"));
+
+        if (r->status == STRATA_OK)
+            put_sorted(r, out.as.list, keys.as.list, item, &key, st_argument_flag(args, 2, "reverse"));
+    }
+    return out;
 }
 
 static struct st_value filter_unique(struct st_render *r, const struct st_value *v, const struct st_arguments *args)

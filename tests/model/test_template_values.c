@@ -125,6 +125,13 @@ static const char *const filtered[][2] = {
      "prq"},
     {"['b', 'A', 'a', 'B'] | sort | join", "AabB"},
     {"['b', 'A', 'a', 'B'] | sort(reverse=true) | join", "bBAa"},
+    {"[{'a': 2, 'b': 'x'}, {'a': 1, 'b': 'Y'}, {'a': 1, 'b': 'x'}] | sort(attribute='a,b') | map(attribute='b') | join", "xYx"},
+    {"[{'a': 2, 'b': 'x'}, {'a': 1, 'b': 'Y'}, {'a': 2, 'b': 'A'}] | sort(attribute='b,a', reverse=true) | map(attribute='b') | "
+     "join",
+     "YxA"},
+    {"[[1, 5], [1, 2], [0, 7]] | sort(attribute='0,1')", "[[0, 7], [1, 2], [1, 5]]"},
+    {"[none, none] | sort, [{'a': 1}, {'a': 1}] | sort, [3, 1] | sort(attribute='a,b')",
+     "([None, None], [{'a': 1}, {'a': 1}], [3, 1])"},
     {"['b', 'A', 'a', 'B'] | sort(case_sensitive=true) | join", "ABab"},
     {"['b', 'A', 'a', 'B'] | sort(true, true) | join", "baBA"},
     {"[3, 1.5, 2, true] | sort", "[True, 1.5, 2, 3]"},
