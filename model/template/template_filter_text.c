@@ -3,7 +3,6 @@
 #include "model/template/template_internal.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,14 +84,18 @@ struct st_value st_filter_replace(struct st_render *r, const struct st_value *v,
 struct st_value st_filter_indent(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
 {
     const struct st_value *width = st_argument(args, 0, "width");
+    const struct st_value space = st_val_text(r, " ");
+    const struct st_value *margin = width != NULL && width->kind == VAL_STRING ? width : &space;
     const bool first = st_argument_flag(args, 1, "first"), blank = st_argument_flag(args, 2, "blank");
-    const struct st_string *s = st_soft_text(r, v);
+    const struct st_string *s = v->kind == VAL_STRING ? v->as.string : NULL;
     struct st_builder b = {0};
-    int64_t spaces = 4;
+    int64_t times = margin == width ? 1 : 4;
     size_t from = 0, ends = 0, bytes; /* bytes: of the text without a carriage return that the newline behind it would end */
 
-    if (s == NULL || (width != NULL && (!st_value_integer(width, &spaces) || spaces < 0 || spaces > 1000)))
-        return st_render_fail(r, STRATA_E_NOSYS, "indent by something else than 0 to 1000 spaces is not supported");
+    if (s == NULL)
+        return st_render_fail(r, STRATA_E_INPUT, "indent of %s", st_val_type(v));
+    if (width != NULL && margin != width && (!st_value_integer(width, &times) || times < 0 || times > 1000))
+        return st_render_fail(r, STRATA_E_NOSYS, "indent by something else than a text or 0 to 1000 spaces is not supported");
     bytes = s->bytes - (s->bytes > 0 && s->text[s->bytes - 1] == '\r');
     for (size_t at = 0; at <= bytes && st_render_spend(r, 1); at += ends) {
         const bool last = at == bytes;
@@ -102,8 +105,8 @@ struct st_value st_filter_indent(struct st_render *r, const struct st_value *v, 
             ends = st_utf8_next(s, at) - at;
             continue;
         }
-        for (int64_t i = 0; (from == 0 ? first : at > from || blank) && i < spaces; i++)
-            st_build_text(r, &b, " ");
+        for (int64_t i = 0; (from == 0 ? first : at > from || blank) && i < times; i++)
+            st_build_value(r, &b, margin);
         st_build(r, &b, s->text + from, at - from, s->origins == NULL ? NULL : s->origins + from);
         if (!last)
             st_build(r, &b, "\n", 1, s->origins == NULL ? NULL : s->origins + at);
@@ -130,17 +133,76 @@ struct st_value st_filter_tojson(struct st_render *r, const struct st_value *v, 
 
 #define NUMBER_BYTES 64u
 
+/* What is left of a text of ASCII's characters without Python's white space around it. */
+static void without_space(const struct st_string *s, size_t *first, size_t *last)
+{
+    static const char space[] = " \t\n\v\f\r";
+
+    *first = 0;
+    *last = s->bytes;
+    while (*first < *last && memchr(space, s->text[*first], sizeof(space) - 1) != NULL)
+        (*first)++;
+    while (*last > *first && memchr(space, s->text[*last - 1], sizeof(space) - 1) != NULL)
+        (*last)--;
+}
+
+enum reading { NO_INTEGER, AN_INTEGER, TOO_LARGE };
+
+static uint32_t digit_value(char c)
+{
+    return c >= '0' && c <= '9'   ? (uint32_t)(c - '0')
+           : c >= 'a' && c <= 'z' ? (uint32_t)(c - 'a') + 10
+           : c >= 'A' && c <= 'Z' ? (uint32_t)(c - 'A') + 10
+                                  : 99;
+}
+
+/* After "0": the base that x, o or b stands for; 0: another character. */
+static int64_t prefix_base(char c)
+{
+    return c == 'x' || c == 'X' ? 16 : c == 'o' || c == 'O' ? 8 : c == 'b' || c == 'B' ? 2 : 0;
+}
+
+/* Python's int(text, base): base 0 is that of the prefix, else 10, in which no number but 0 begins with 0. */
+static enum reading read_integer(const struct st_string *s, int64_t base, int64_t *out)
+{
+    bool below = false, digit = false, large = false, zero;
+    int64_t whole = 0, prefix;
+    size_t at, end;
+
+    without_space(s, &at, &end);
+    if (at < end && (s->text[at] == '-' || s->text[at] == '+'))
+        below = s->text[at++] == '-';
+    prefix = end - at > 2 && s->text[at] == '0' ? prefix_base(s->text[at + 1]) : 0;
+    if (prefix != 0 && (base == prefix || base == 0)) {
+        base = prefix;
+        at += s->text[at + 2] == '_' ? 3 : 2;
+    }
+    zero = base == 0 && at < end && s->text[at] == '0';
+    base = base == 0 ? 10 : base;
+    for (; at < end; at++) {
+        const uint32_t value = digit_value(s->text[at]);
+
+        if (s->text[at] == '_' && digit && at + 1 < end) {
+            digit = false; /* one must follow */
+            continue;
+        }
+        if (value >= base || (zero && value != 0))
+            return NO_INTEGER;
+        digit = true;
+        large = large || __builtin_mul_overflow(whole, base, &whole) || __builtin_sub_overflow(whole, (int64_t)value, &whole);
+    }
+    large = large || (!below && __builtin_sub_overflow(0, whole, &whole));
+    *out = whole;
+    return !digit ? NO_INTEGER : large ? TOO_LARGE : AN_INTEGER;
+}
+
 /* A text as C's functions read it: without Python's white space around it and its underscores between digits.  False: Python
  * takes it for no number, whatever C does, or it is too long. */
 static bool number_text(char out[NUMBER_BYTES], const struct st_string *s)
 {
-    static const char space[] = " \t\n\v\f\r";
-    size_t first = 0, last = s->bytes, count = 0;
+    size_t first, last, count = 0;
 
-    while (first < last && memchr(space, s->text[first], sizeof(space) - 1) != NULL)
-        first++;
-    while (last > first && memchr(space, s->text[last - 1], sizeof(space) - 1) != NULL)
-        last--;
+    without_space(s, &first, &last);
     if (first == last || last - first >= NUMBER_BYTES)
         return false;
     for (size_t i = first; i < last; i++) {
@@ -173,31 +235,30 @@ struct st_value st_filter_int(struct st_render *r, const struct st_value *v, con
 {
     const struct st_value *other = st_argument(args, 0, "default");
     const struct st_value none = other != NULL ? *other : st_val_int(0);
-    double real = 0;
+    const struct st_value *given = st_argument(args, 1, "base");
+    int64_t base = 10, whole;
+    enum reading reading = NO_INTEGER;
+    double real;
     char text[NUMBER_BYTES], *end;
 
-    if (st_argument(args, 1, "base") != NULL)
-        return st_render_fail(r, STRATA_E_NOSYS, "int with a base is not supported");
     if (!may_be_number(r, v, "int"))
         return none;
     if (v->kind == VAL_INT || v->kind == VAL_BOOL)
         return st_val_int(v->kind == VAL_INT ? v->as.integer : v->as.truth);
-    if (v->kind == VAL_FLOAT) {
-        real = v->as.real;
-        if (isfinite(real) && fabs(real) >= 9e18)
-            return st_render_fail(r, STRATA_E_INPUT, "int of a number past 64 bits");
-    } else if (v->kind == VAL_STRING && number_text(text, v->as.string)) {
-        errno = 0;
-        const long long whole = strtoll(text, &end, 10);
-        if (*end == '\0' && errno == 0)
-            return st_val_int(whole);
-        real = st_number_read(text, &end);
-        if (*end != '\0')
-            return none;
-    } else {
+    if (v->kind != VAL_FLOAT && v->kind != VAL_STRING)
         return none;
+    if (v->kind == VAL_STRING && (given == NULL || st_value_integer(given, &base)) && (base == 0 || (base > 1 && base <= 36)))
+        reading = read_integer(v->as.string, base, &whole);
+    if (reading == AN_INTEGER)
+        return st_val_int(whole);
+    real = v->kind == VAL_FLOAT ? v->as.real : NAN; /* a text that is no integer may be a float, which is cut */
+    if (v->kind == VAL_STRING && reading == NO_INTEGER && number_text(text, v->as.string)) {
+        real = st_number_read(text, &end);
+        real = *end != '\0' ? NAN : real;
     }
-    return fabs(real) < 9e18 ? st_val_int((int64_t)real) : none;
+    if (reading == TOO_LARGE || (isfinite(real) && fabs(real) >= 9e18))
+        return st_render_fail(r, STRATA_E_INPUT, "int of a number past 64 bits");
+    return isfinite(real) ? st_val_int((int64_t)real) : none;
 }
 
 struct st_value st_filter_float(struct st_render *r, const struct st_value *v, const struct st_arguments *args)

@@ -152,22 +152,26 @@ static void assign(struct st_render *r, const struct st_node *target, const stru
     }
 }
 
-static void ask_for(struct st_render *r, struct st_loop *loop, const struct st_value *item)
+/* An item that a condition lets pass comes out of its names again: of several as a tuple. */
+static void ask_for(struct st_render *r, struct st_loop *loop, const struct st_value *given)
 {
     struct st_scope *scope = r->scope;
     const uint32_t line = r->line;
-    struct st_value holds;
+    struct st_value holds, item = *given;
+    struct st_list *parts;
 
     if (loop->node->b == NULL) {
-        st_list_push(r, loop->items, *item);
+        st_list_push(r, loop->items, item);
         return;
     }
     r->line = loop->node->line;
+    if (loop->node->target->kind == NODE_TUPLE && (parts = st_val_items(r, given)) != NULL)
+        item = (struct st_value){.kind = VAL_TUPLE, .as.list = parts};
     r->scope = st_scope_open(r, loop->scope);
-    assign(r, loop->node->target, item);
+    assign(r, loop->node->target, &item);
     holds = st_eval(r, loop->node->b);
     if (r->status == STRATA_OK && st_val_true(&holds))
-        st_list_push(r, loop->items, *item);
+        st_list_push(r, loop->items, item);
     r->scope = scope;
     r->line = line;
 }

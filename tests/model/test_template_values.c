@@ -32,6 +32,14 @@ static const char *const values[][2] = {
     {"'a\\r\\r' | indent(1, blank=true)", "a\n "},
     {"'a\\n\\r' | indent(1, blank=true)", "a\n "},
     {"'a\\n\\nb\\n' | indent(1, true)", " a\n\n b\n"},
+    {"'a\nb\n\nc' | indent('>>'), 'a\n\nb' | indent('- ', true, true)", "('a\\n>>b\\n\\n>>c', '- a\\n- \\n- b')"},
+    {"'0x1f' | int(0, 16), ' -0X_1f ' | int(base=0), '101' | int(base=2), '0o17' | int(0, 8), 'Zz' | int(7, 36)",
+     "(31, -31, 5, 15, 1295)"},
+    {"'0b1' | int(7, 16), '0b2' | int(7, 2), '012' | int(7, 0), '0_0' | int(7, 0), '0x' | int(7, 16), 'ff' | int(7, 37)",
+     "(177, 7, 12, 0, 7, 7)"},
+    {"'1__0' | int(7), '1_' | int(7), '+1_0' | int, '1.9' | int(7, 2), '-9223372036854775808' | int",
+     "(7, 7, 10, 1, -9223372036854775808)"},
+    {"'inf' | int(7), 'nan' | int(7), 3.9 | int(7, 2)", "(7, 7, 3)"},
     {"0.5 - 1", "-0.5"},
     {"7.5 / 2", "3.75"},
     {"7 / 2.0", "3.5"},
@@ -407,6 +415,8 @@ static void conditions_are_asked_when_the_loop_gets_there(void **state)
         {"{% for x in [1,2,3,4,5] if x is odd %}"
          "{{ loop.previtem }}{{ x }}{{ loop.nextitem }}{{ loop.revindex0 }}{{ loop | length }} {% endfor %}",
          "1323 13513 3503 "},
+        {"{% for a, b in [[1, 2], 'xy', {'p': 1, 'q': 2}] if true %}{{ loop.previtem }}{{ loop.nextitem }};{% endfor %}",
+         "('x', 'y');(1, 2)('p', 'q');('x', 'y');"},
         {"{% set ns = namespace(on=false) %}{% for x in [1,2,3] if ns.on %}{{ x }}{% else %}none{% endfor %}", "none"},
         {"{% for x in [1,2] %}{% for y in [3,4] if y > loop.index + 2 %}{{ y }}{% endfor %};{% endfor %}", "4;;"},
     };
