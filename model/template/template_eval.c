@@ -302,6 +302,10 @@ static bool contains(struct st_render *r, const struct st_value *in, const struc
         }
         return st_string_find(r, in->as.string, 0, what->as.string->text, what->as.string->bytes) != SIZE_MAX;
     }
+    if (in->kind == VAL_DICT && !st_val_hashable(what)) {
+        st_render_fail(r, STRATA_E_INPUT, "%s cannot be the key of a dict", st_val_type(what));
+        return false;
+    }
     if (in->kind == VAL_DICT)
         return st_dict_get(r, in->as.dict, what) != NULL;
     if (in->kind == VAL_ITERATOR) { /* what stands behind is left */

@@ -243,9 +243,14 @@ static struct st_value filter_sort(struct st_render *r, const struct st_value *v
 static struct st_value filter_dictsort(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
 {
     const struct st_value *by = st_argument(args, 1, "by");
-    const struct st_value place = st_val_int(by != NULL && st_val_is_string(by, "value") ? 1 : 0);
+    const bool by_value = by != NULL && st_val_is_string(by, "value");
+    const struct st_value place = st_val_int(by_value ? 1 : 0);
     const struct st_value items = pairs(r, v), out = st_val_list(r, VAL_LIST), keys = st_val_list(r, VAL_LIST);
 
+    if (v->kind == VAL_UNDEFINED)
+        return st_render_fail(r, STRATA_E_INPUT, "'%s' is undefined: it has no items to sort", v->as.name);
+    if (by != NULL && !by_value && !st_val_is_string(by, "key"))
+        return st_render_fail(r, STRATA_E_INPUT, "dictsort by something else than 'key' or 'value'");
     for (size_t i = 0; r->status == STRATA_OK && i < items.as.list->count; i++) {
         const struct st_value *item = &items.as.list->items[i];
         const struct st_value key = order_key(r, item, &place, st_argument_flag(args, 0, "case_sensitive"));
@@ -265,6 +270,8 @@ static struct st_value filter_unique(struct st_render *r, const struct st_value 
     for (size_t i = 0; items != NULL && i < items->count && r->status == STRATA_OK; i++) {
         const struct st_value key = order_key(r, &items->items[i], st_argument(args, 1, "attribute"), case_counts);
 
+        if (!st_val_hashable(&key))
+            return st_render_fail(r, STRATA_E_INPUT, "unique of %s: only what may be the key of a dict", st_val_type(&key));
         if (st_compare_sign(r, SIGN_IN, &key, &keys))
             continue;
         st_list_push(r, out.as.list, items->items[i]);

@@ -39,6 +39,8 @@ struct st_value st_filter_trim(struct st_render *r, const struct st_value *v, co
     const struct st_value *chars = st_argument(args, 0, "chars");
     const struct st_string *s = st_soft_text(r, v);
 
+    if (chars != NULL && chars->kind != VAL_STRING && chars->kind != VAL_NONE)
+        return st_render_fail(r, STRATA_E_INPUT, "trim of %s: only of the characters of a text", st_val_type(chars));
     if (s == NULL)
         return st_val_undefined("");
     return st_val_strip(r, s, chars != NULL && chars->kind == VAL_STRING ? chars->as.string : NULL, true, true);

@@ -276,6 +276,8 @@ struct st_value st_val_list(struct st_render *r, enum st_value_kind kind);
 struct st_value st_val_dict(struct st_render *r, enum st_value_kind kind);
 void st_list_push(struct st_render *r, struct st_list *l, struct st_value v);
 void st_dict_put(struct st_render *r, struct st_dict *d, struct st_value key, struct st_value v);
+/** Whether Python takes it for the key of a dict: no list, dict, namespace or view, and no tuple of such. */
+bool st_val_hashable(const struct st_value *v);
 const struct st_value *st_dict_get(struct st_render *r, const struct st_dict *d, const struct st_value *key);
 const struct st_value *st_dict_find(struct st_render *r, const struct st_dict *d, const char *key);
 struct st_value st_val_json(struct st_render *r, const st_json *n, uint8_t origin);

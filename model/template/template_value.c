@@ -105,6 +105,15 @@ void st_list_push(struct st_render *r, struct st_list *l, struct st_value v)
     l->items[l->count++] = v;
 }
 
+bool st_val_hashable(const struct st_value *v)
+{
+    bool all = v->kind != VAL_LIST && v->kind != VAL_DICT && v->kind != VAL_NAMESPACE && v->kind != VAL_VIEW;
+
+    for (size_t i = 0; v->kind == VAL_TUPLE && i < v->as.list->count && all; i++)
+        all = st_val_hashable(&v->as.list->items[i]);
+    return all;
+}
+
 static size_t find_key(struct st_render *r, const struct st_dict *d, const struct st_value *key)
 {
     for (size_t i = 0; i < d->count; i++)
@@ -119,7 +128,7 @@ void st_dict_put(struct st_render *r, struct st_dict *d, struct st_value key, st
 
     if (r->status != STRATA_OK)
         return;
-    if (key.kind == VAL_LIST || key.kind == VAL_DICT || key.kind == VAL_NAMESPACE) {
+    if (!st_val_hashable(&key)) {
         st_render_fail(r, STRATA_E_INPUT, "%s cannot be the key of a dict", st_val_type(&key));
         return;
     }
