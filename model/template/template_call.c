@@ -326,6 +326,19 @@ static struct st_value string_count(struct st_render *r, const struct st_string 
     return st_val_int(count);
 }
 
+/* Unlike the filter, of texts alone. */
+static struct st_value string_join(struct st_render *r, const struct st_value *between, const struct st_value *of)
+{
+    const struct st_arguments args = {.count = 1, .at = {*between}};
+    struct st_list *items = st_val_items(r, of);
+    const struct st_value list = {.kind = VAL_LIST, .as.list = items};
+
+    for (size_t i = 0; items != NULL && i < items->count; i++)
+        if (items->items[i].kind != VAL_STRING)
+            return st_render_fail(r, STRATA_E_INPUT, "join() of %s: only of texts", st_val_type(&items->items[i]));
+    return items != NULL ? st_apply_filter(r, "join", &list, &args) : st_val_undefined("");
+}
+
 /* Methods that are filters too. */
 static struct st_value as_filter(struct st_render *r, const struct st_method *m, const struct st_arguments *args)
 {
@@ -336,7 +349,6 @@ static struct st_value call_string(struct st_render *r, const struct st_method *
 {
     const struct st_string *s = m->self.as.string;
     const char *name = m->name;
-    struct st_arguments of = {.count = 1, .at = {m->self}};
 
     if (strcmp(name, "strip") == 0 || strcmp(name, "lstrip") == 0 || strcmp(name, "rstrip") == 0)
         return string_strip(r, s, args, name[0] != 'r', name[0] != 'l');
@@ -351,7 +363,7 @@ static struct st_value call_string(struct st_render *r, const struct st_method *
     if (strcmp(name, "count") == 0 && args->count == 1)
         return string_count(r, s, args);
     if (strcmp(name, "join") == 0 && args->count == 1)
-        return st_apply_filter(r, "join", &args->at[0], &of);
+        return string_join(r, &m->self, &args->at[0]);
     if (strcmp(name, "replace") == 0 || strcmp(name, "upper") == 0 || strcmp(name, "lower") == 0 ||
         strcmp(name, "capitalize") == 0)
         return as_filter(r, m, args);

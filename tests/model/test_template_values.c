@@ -505,6 +505,8 @@ static void refusals_say_what_is_wrong(void **state)
         {"{{ {range: 1} | tojson }}", "a function cannot be a key in JSON"},
         {"{{ messages | sort(attribute=1.5) }}", "a float as the name of an attribute"},
         {"{{ [3, 1] | dictsort }}", "the items of a list: only a dict has pairs"},
+        {"{{ ', '.join(['a', 1]) }}", "join() of an integer: only of texts"},
+        {"{{ ''.join([nowhere]) }}", "join() of an undefined value: only of texts"},
         {"{{ nowhere | dictsort }}", "'nowhere' is undefined: it has no items to sort"},
         {"{{ {'a': 1} | dictsort(by='x') }}", "dictsort by something else than 'key' or 'value'"},
         {"{{ messages | unique | list }}", "unique of a dict: only what may be the key of a dict"},
