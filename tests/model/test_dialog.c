@@ -5,6 +5,8 @@
 #include "model_fixture.h"
 #include "tests/common/whole_file.h"
 
+#include <sys/stat.h>
+
 #define TOKENIZERS "tests/golden/tokenizers"
 
 /* The scratch directory becomes a model's, with a copy of a small tokenizer. */
@@ -274,7 +276,8 @@ static void test_builtins_do_without_named_tokens(void **state)
     scratch_close();
 }
 
-static void test_tools_choose_the_template_for_them(void **state)
+/* Of a directory whose usual template is "x", and whose template for tools "{{ strftime_now('%d') }}{{ tools[0].name }}" */
+static void check_both_templates(void)
 {
     static const char messages[] = "[{\"role\":\"user\",\"content\":\"a\"}]", tools[] = "{\"tools\": [{\"name\": \"f\"}]}";
     const struct st_dialog_opts opts = {.date = {2026, 2, 3}};
@@ -283,11 +286,6 @@ static void test_tools_choose_the_template_for_them(void **state)
     st_json *talk, *variables;
     struct st_dialog *d;
 
-    (void)state;
-    begin("qwen2");
-    scratch_put("tokenizer_config.json",
-                "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"{{ strftime_now('%d') }}{{ tools[0].name }}\"},"
-                "{\"name\": \"default\", \"template\": \"x\"}]}");
     assert_ok(st_json_parse(&talk, messages, strlen(messages), "messages"));
     assert_ok(st_json_parse(&variables, tools, strlen(tools), "tools"));
     assert_ok(st_tokenizer_open(&t, scratch_dir));
@@ -303,6 +301,25 @@ static void test_tools_choose_the_template_for_them(void **state)
     st_tokenizer_close(t);
     st_json_free(talk);
     st_json_free(variables);
+}
+
+static void test_tools_choose_the_template_for_them(void **state)
+{
+    (void)state;
+    begin("qwen2");
+    scratch_put("tokenizer_config.json",
+                "{\"chat_template\": [{\"name\": \"tool_use\", \"template\": \"{{ strftime_now('%d') }}{{ tools[0].name }}\"},"
+                "{\"name\": \"default\", \"template\": \"x\"}]}");
+    check_both_templates();
+    scratch_close();
+    begin("qwen2"); /* as transformers saves them */
+    scratch_put("chat_template.jinja", "x");
+    assert_int_equal(mkdir(scratch_path("additional_chat_templates"), 0700), 0);
+    scratch_put(ST_DIALOG_TOOLS_NAME, "{{ strftime_now('%d') }}{{ tools[0].name }}");
+    check_both_templates();
+    write_file(scratch_path(ST_DIALOG_TOOLS_NAME), "y\0z", 3);
+    expect_open(NULL, STRATA_E_INPUT, "tool_use.jinja: a zero byte");
+    expect_open("chatml", STRATA_OK, "built-in chatml");
     scratch_close();
 }
 

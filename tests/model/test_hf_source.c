@@ -99,6 +99,24 @@ static void test_small_files_go_along(void **state)
     st_model_destroy(m);
 }
 
+/* transformers' other chat templates: a model trained on them would lose them without a word. */
+static void test_a_folder_of_templates_is_told(void **state)
+{
+    struct st_model *m = tiny_model(STRATA_F32);
+
+    (void)state;
+    scratch_open();
+    make_source();
+    assert_int_equal(mkdir(scratch_path("from/additional_chat_templates"), 0700), 0);
+    kept_log_begin(ST_LOG_NOTICE);
+    write_out(m, "to");
+    kept_log_end();
+    assert_int_equal(kept_log.count, 1);
+    assert_non_null(strstr(kept_log.last, "from/additional_chat_templates is a folder: not copied"));
+    scratch_close();
+    st_model_destroy(m);
+}
+
 /* As with cp: less what the umask takes, and never set-user-ID. */
 static void test_copies_keep_their_permissions(void **state)
 {
@@ -551,6 +569,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_small_files_go_along),
+        cmocka_unit_test(test_a_folder_of_templates_is_told),
         cmocka_unit_test(test_copies_keep_their_permissions),
         cmocka_unit_test(test_config_changes_in_its_dtype_alone),
         cmocka_unit_test(test_dtype_is_added),

@@ -118,6 +118,7 @@ static void anything_that_decides_is_part_of_the_key(void **state)
         {"model/merges.txt", "a b"},
         {"model/generation_config.json", "{}"},
         {"model/config.json", "{}"},
+        {"model/additional_chat_templates/tool_use.jinja", "x"},
     };
     struct st_tokenize_opts opts, other;
     char *tokenizer;
@@ -126,6 +127,7 @@ static void anything_that_decides_is_part_of_the_key(void **state)
     (void)state;
     scratch_open();
     put_all();
+    assert_int_equal(mkdir(scratch_path("model/additional_chat_templates"), 0700), 0);
     opts = opts_of(2);
     assert_ok(make(&opts));
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {

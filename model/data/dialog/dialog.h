@@ -41,8 +41,12 @@ struct st_dialog_opts {
 /* One thread's: it has an encoder. */
 struct st_dialog;
 
-/** The directory's own template: chat_template.jinja, else chat_template in tokenizer_config.json (a text, or a list of named
- *  ones: "default", and "tool_use" for conversations with tools), both beside the tokenizer's file.
+/** Beside chat_template.jinja: the template of conversations with tools. */
+#define ST_DIALOG_TOOLS_NAME "additional_chat_templates/tool_use.jinja"
+
+/** The directory's own template: chat_template.jinja (ST_DIALOG_TOOLS_NAME for conversations with tools, if it is there), else
+ *  chat_template in tokenizer_config.json (a text, or a list of named ones: "default", and "tool_use" for conversations with
+ *  tools), all beside the tokenizer's file.
  *  @param t  borrowed
  *  E_INPUT: there is no template (the sentence names the built-ins), or a file cannot be read.  E_CONFIG: it is not valid. */
 strata_status st_dialog_open(struct st_dialog **out, const struct st_tokenizer *t, const struct st_dialog_opts *opts);

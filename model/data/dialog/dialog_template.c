@@ -22,14 +22,31 @@ static strata_status copy(char **out, const char *text)
     return *out == NULL ? no_memory() : STRATA_OK;
 }
 
-static strata_status from_file(struct st_template_texts *out, const char *path)
+static strata_status read_file(char **out, const char *path)
 {
     uint64_t bytes;
-    strata_status st = st_file_read_text(&out->usual, &bytes, path, ST_TEMPLATE_BYTES_MAX);
+    const strata_status st = st_file_read_text(out, &bytes, path, ST_TEMPLATE_BYTES_MAX);
 
-    if (st == STRATA_OK && strlen(out->usual) != bytes)
-        st = st_error(STRATA_E_INPUT, "%s: a zero byte: it is not text", path);
+    return st != STRATA_OK || strlen(*out) == bytes ? st : st_error(STRATA_E_INPUT, "%s: a zero byte: it is not text", path);
+}
+
+static strata_status from_file(struct st_template_texts *out, const char *path)
+{
+    const strata_status st = read_file(&out->usual, path);
+
     return st == STRATA_OK ? copy(&out->name, path) : st;
+}
+
+/* The one for conversations with tools, which transformers saves beside the usual one's file. */
+static strata_status add_tools(struct st_template_texts *out, const struct st_tokenizer *t)
+{
+    char path[ST_PATH_MAX];
+    bool found;
+    strata_status st = st_path_beside(path, st_tokenizer_path(t), ST_DIALOG_TOOLS_NAME);
+
+    if (st != STRATA_OK || (st = st_file_find(&found, path)) != STRATA_OK || !found)
+        return st;
+    return read_file(&out->tools, path);
 }
 
 static strata_status from_named(struct st_template_texts *out, const char *path, const st_json *list)
@@ -93,7 +110,7 @@ static strata_status from_directory(struct st_template_texts *out, const struct 
         (st = st_file_find(&found, path)) != STRATA_OK)
         return st;
     if (found)
-        return from_file(out, path);
+        return (st = from_file(out, path)) == STRATA_OK ? add_tools(out, t) : st;
     if ((st = st_path_beside(path, st_tokenizer_path(t), "tokenizer_config.json")) != STRATA_OK ||
         (st = st_file_find(&found, path)) != STRATA_OK)
         return st;

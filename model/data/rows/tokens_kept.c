@@ -24,7 +24,8 @@
 
 /* What is read beside the tokenizer's own file, if it is there. */
 static const char *const beside[] = {"tokenizer_config.json", "special_tokens_map.json", "merges.txt",
-                                     "chat_template.jinja",   "generation_config.json",  "config.json"};
+                                     "chat_template.jinja",   "generation_config.json",  "config.json",
+                                     ST_DIALOG_TOOLS_NAME};
 
 struct st_kept {
     const struct st_tokenize_opts *opts;
