@@ -30,6 +30,10 @@ static const struct {
     {"epsilon_cutoff", 0},
     {"eta_cutoff", 0},
     {"no_repeat_ngram_size", 0},
+    {"encoder_no_repeat_ngram_size", 0}, /* of the prompt, where there is no encoder */
+    {"encoder_repetition_penalty", 1},
+    {"token_healing", 0},
+    {"dola_layers", 0},
     {"min_length", 0},
     {"min_new_tokens", 0},
     {"guidance_scale", 1},
