@@ -1,6 +1,6 @@
 /* template_lex.c - cuts a template's text into tokens, with Jinja's rules for white space: trim_blocks (a newline after a block
  * or comment goes), lstrip_blocks (blanks between the start of a line and a block or comment go), `-` (all white space on that
- * side goes), `+` (none does), and one newline at the end of the text goes. */
+ * side goes), `+` (none does), and one newline at the end of the text goes.  Of {% raw %} the newline behind it stays. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/number.h"
@@ -147,10 +147,10 @@ static bool lex_raw(struct lex *x)
     const char *end = x->p->end, *body = after_word(x->at + 2, end, "raw");
     const uint32_t line = x->line;
 
-    if (body == NULL || body + 1 >= end || (*body != '-' && *body != '%' && *body != '+'))
+    if (body == NULL || body + 1 >= end || (*body != '-' && *body != '%'))
         return false;
     count_lines(x, body);
-    if (!take_end(x, '%', '}', true))
+    if (!take_end(x, '%', '}', false)) /* the newline behind it is part of the text */
         return false;
     for (const char *at = x->at; at < end; at++) {
         const char *closing = at[0] == '{' && at[1] == '%' ? after_word(at + 2, end, "endraw") : NULL;

@@ -465,6 +465,15 @@ static void iterators_are_read_once(void **state)
         assert_renders(rows[i][0], rows[i][1]);
 }
 
+/* Of the tags it alone takes no newline with it, and no +. */
+static void raw_keeps_the_newline_behind_it(void **state)
+{
+    (void)state;
+    assert_renders("a\n  {% raw %}\n{{ x }}\n  {% endraw %}\nb", "a\n\n{{ x }}\nb");
+    assert_renders("{%- raw -%} \n x {%- endraw -%}\n b", "xb");
+    assert_renders("{% raw -%}\n\nx{% endraw +%}\nb", "x\nb");
+}
+
 static void defaults_of_a_macro_mean_its_parameters(void **state)
 {
     (void)state;
@@ -520,6 +529,7 @@ static void refusals_say_what_is_wrong(void **state)
         {"{{ [1] | select }}", "an iterator cannot be printed"},
         {"{{ ([1] | select) + [2] }}", "an iterator + a list has no meaning"},
         {"{{ ([1] | select)[1:] }}", "an iterator has no parts"},
+        {"{% raw +%}a{% endraw %}", "the tag 'raw' is not supported here"},
         {"{% raw %}a{% endraw x %}", "endraw takes nothing"},
         {"{{ strftime_now(1) }}", "strftime_now() needs a string as its argument 1, not an integer"},
         {"{{ raise_exception(strftime_now) }}", "a function cannot be printed"},
@@ -546,6 +556,7 @@ int main(void)
         cmocka_unit_test(numbers_that_are_none_in_json),
         cmocka_unit_test(conditions_are_asked_when_the_loop_gets_there),
         cmocka_unit_test(loops_whose_turns_all_end_early_have_an_else),
+        cmocka_unit_test(raw_keeps_the_newline_behind_it),
         cmocka_unit_test(iterators_are_read_once),
         cmocka_unit_test(defaults_of_a_macro_mean_its_parameters),
         cmocka_unit_test(refusals_say_what_is_wrong),
