@@ -75,26 +75,42 @@ static void add_op(struct demand *d, const struct st_program *program, const str
     d->beside += program->update == ST_UPDATE_GATED ? 0 : passes.update;
 }
 
+#define NO_POOL SIZE_MAX
+
 /* Traffic through the slots of a pool: the contents of a slot may move in the window before its use (reads, uploads) or after it
  * (the others). beside: further slots of the same kind: those of the small pages, for traffic counted by the largest. */
 static const struct {
     enum st_op_kind kind;
     uint8_t beside;
-    size_t slots; /* in struct st_slots */
+    size_t slots, device; /* in struct st_slots; device: of the pool there that bytes to and from NVMe pass, too */
 } held[] = {
 #define SLOTS(pool) offsetof(struct st_slots, pool)
-    {ST_OP_UPLOAD_WEIGHT, 1, SLOTS(weights)},  {ST_OP_UPLOAD_ACT, 0, SLOTS(acts)},
-    {ST_OP_UPLOAD_ACCUM, 0, SLOTS(grads)},     {ST_OP_UPLOAD_STATE, 0, SLOTS(streamed_states)},
-    {ST_OP_DOWNLOAD_GRAD, 1, SLOTS(grads)},    {ST_OP_DOWNLOAD_ACCUM, 1, SLOTS(grads)},
-    {ST_OP_DOWNLOAD_ACT, 0, SLOTS(acts)},      {ST_OP_DOWNLOAD_STATE, 0, SLOTS(streamed_states)},
-    {ST_OP_READ_STATE, 0, SLOTS(states)},      {ST_OP_READ_WEIGHT, 0, SLOTS(host_weights)},
-    {ST_OP_READ_ACT, 0, SLOTS(host_acts)},     {ST_OP_WRITE_STATE, 0, SLOTS(states)},
-    {ST_OP_GATHER_WEIGHT, 1, SLOTS(weights)},  {ST_OP_EXCHANGE_GRAD, 1, SLOTS(grads)},
-    {ST_OP_EXCHANGE_ROUNDED, 1, SLOTS(grads)}, {ST_OP_WRITE_WEIGHT, 0, SLOTS(host_weights)},
-    {ST_OP_WRITE_ACT, 0, SLOTS(host_acts)},    {ST_OP_WRITE_GRAD, 0, SLOTS(host_weights)},
-    {ST_OP_READ_GRAD, 0, SLOTS(host_weights)},
+    {ST_OP_UPLOAD_WEIGHT, 1, SLOTS(weights), NO_POOL},
+    {ST_OP_UPLOAD_ACT, 0, SLOTS(acts), NO_POOL},
+    {ST_OP_UPLOAD_ACCUM, 0, SLOTS(grads), NO_POOL},
+    {ST_OP_UPLOAD_STATE, 0, SLOTS(streamed_states), NO_POOL},
+    {ST_OP_DOWNLOAD_GRAD, 1, SLOTS(grads), NO_POOL},
+    {ST_OP_DOWNLOAD_ACCUM, 1, SLOTS(grads), NO_POOL},
+    {ST_OP_DOWNLOAD_ACT, 0, SLOTS(acts), NO_POOL},
+    {ST_OP_DOWNLOAD_STATE, 0, SLOTS(streamed_states), NO_POOL},
+    {ST_OP_GATHER_WEIGHT, 1, SLOTS(weights), NO_POOL},
+    {ST_OP_EXCHANGE_GRAD, 1, SLOTS(grads), NO_POOL},
+    {ST_OP_EXCHANGE_ROUNDED, 1, SLOTS(grads), NO_POOL},
+    {ST_OP_READ_STATE, 0, SLOTS(states), SLOTS(streamed_states)},
+    {ST_OP_WRITE_STATE, 0, SLOTS(states), SLOTS(streamed_states)},
+    {ST_OP_READ_WEIGHT, 1, SLOTS(host_weights), SLOTS(weights)},
+    {ST_OP_WRITE_WEIGHT, 1, SLOTS(host_weights), SLOTS(weights)},
+    {ST_OP_READ_ACT, 0, SLOTS(host_acts), SLOTS(acts)},
+    {ST_OP_WRITE_ACT, 0, SLOTS(host_acts), SLOTS(acts)},
+    {ST_OP_READ_GRAD, 1, SLOTS(host_weights), SLOTS(grads)},
+    {ST_OP_WRITE_GRAD, 1, SLOTS(host_weights), SLOTS(grads)},
 #undef SLOTS
 };
+
+static uint32_t slots_at(const struct st_program *program, size_t pool)
+{
+    return pool == NO_POOL ? 0 : *(const uint32_t *)(const void *)((const char *)&program->slots + pool);
+}
 
 /* State that a gated program reads beside backward, for the next step's updates: it fills slots that forward's have left.  Where
  * all micro-batches go together it is written before the first op of backward. */
@@ -110,7 +126,7 @@ static struct st_traffic held_over(const struct st_program *program, const uint6
     struct st_traffic bytes = {0};
 
     for (size_t i = 0; i < sizeof(held) / sizeof(held[0]); i++) {
-        const uint32_t slots = *(const uint32_t *)(const void *)((const char *)&program->slots + held[i].slots);
+        const uint32_t slots = slots_at(program, held[i].slots) + slots_at(program, held[i].device);
 
         if (held[i].kind == ST_OP_READ_STATE && w == FORWARD && program->update == ST_UPDATE_GATED)
             continue;

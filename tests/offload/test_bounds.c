@@ -357,6 +357,53 @@ static void state_read_ahead_passes_beside_backward(void **state)
     st_workload_fini(&w);
 }
 
+/* Bytes to and from NVMe pass through slots of the device, too: what both hold passes beside the next window.  So no rate of the
+ * drive makes a step shorter than its bound. */
+static void slots_of_both_tiers_hold_over(void **state)
+{
+    static const double parts[] = {0.25, 0.5, 0.75, 1, 1.5, 2};
+    const struct st_machine wide = wide_machine();
+
+    (void)state;
+    for (uint32_t i = 0; i < 48; i++) {
+        const struct st_policy policy = {.param_tier = i % 2 == 0 ? STRATA_TIER_HOST : STRATA_TIER_NVME,
+                                         .optimizer_tier = i / 2 % 2 == 0 ? STRATA_TIER_HOST : STRATA_TIER_NVME,
+                                         .activation_tier = i / 4 % 2 == 0 ? STRATA_TIER_HOST : STRATA_TIER_NVME,
+                                         .accumulation = i / 8 % 2 == 0 ? ST_ACCUMULATE_VERTICAL : ST_ACCUMULATE_HORIZONTAL,
+                                         .update = i / 16 == 0   ? ST_UPDATE_SERIAL
+                                                   : i / 16 == 1 ? ST_UPDATE_GATED
+                                                                 : ST_UPDATE_IN_BACKWARD,
+                                         .activations = ST_ACT_RECOMPUTED,
+                                         .chunk_elems = 16384};
+        struct st_workload w;
+        struct st_plan *plan;
+        struct st_traffic moved;
+        struct st_bounds b;
+
+        plan_workload(&w, &sizes, NULL);
+        plan = plan_try(&w, &wide, &policy, "slots");
+        moved = st_program_traffic(&plan->program, ST_PHASE_BODY);
+        st_bounds_make(&b, &plan->program, &wide);
+        for (size_t k = 0; k < 2 * sizeof(parts) / sizeof(parts[0]); k++) {
+            const double seconds = parts[k / 2] * (b.compute_forward + b.compute_backward);
+            struct st_machine m = wide;
+            struct st_simulation sim;
+            struct st_bounds slow;
+
+            m.rates.read = k % 2 == 0 && moved.read > 0 ? (double)moved.read / seconds : 1e18;
+            m.rates.write = k % 2 == 1 && moved.write > 0 ? (double)moved.write / seconds : 1e18;
+            m.rates.mixed = 1e18;
+            st_bounds_make(&slow, &plan->program, &m);
+            assert_int_equal(st_simulate(&sim, &plan->program, &m), STRATA_OK);
+            if (sim.seconds < slow.schedule * (1 - 1e-9))
+                fail_msg("plan %u, %s at %g of compute: %g simulated, %g bound by %s", i, k % 2 == 0 ? "reads" : "writes",
+                         parts[k / 2], sim.seconds, slow.schedule, slow.bound_by);
+        }
+        st_plan_destroy(plan);
+        st_workload_fini(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -368,6 +415,7 @@ int main(void)
         cmocka_unit_test(adding_leaves_costs_three_passes),
         cmocka_unit_test(a_devices_own_passes_cost_their_bytes),
         cmocka_unit_test(a_disk_takes_the_shorter_way),
+        cmocka_unit_test(slots_of_both_tiers_hold_over),
         cmocka_unit_test(state_read_ahead_passes_beside_backward),
     };
 
