@@ -1,6 +1,8 @@
 /* config_resolve.c - turns judged values into a complete st_config: first the defaults, then the rules between keys. */
 #include "offload/config/config_source_internal.h"
 
+#include "core/system/file.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <math.h>
@@ -68,20 +70,36 @@ static void resolve_tiers(struct st_config_source *src, struct st_config *config
         st_source_note(src, OFFLOAD_OPTIM "device", "also honoured below stage 3, where DeepSpeed treats it as cpu");
 }
 
-static void add_dir(struct st_config_source *src, struct st_config *config, const char *path, const char *dir, size_t len)
+/* It is common to name one directory for weights and state.  One that is there may have several names; of others the text
+ * alone says which they are. */
+static bool has_dir(const struct st_config *config, const char *dir)
 {
     for (uint32_t i = 0; i < config->nvme_dir_count; i++)
-        if (strlen(config->nvme_dirs[i]) == len && memcmp(config->nvme_dirs[i], dir, len) == 0)
-            return; /* it is common to name one directory for weights and state */
-    if (len == 0)
+        if (strcmp(config->nvme_dirs[i], dir) == 0 || st_file_is_same(config->nvme_dirs[i], dir))
+            return true;
+    return false;
+}
+
+static void add_dir(struct st_config_source *src, struct st_config *config, const char *path, const char *dir, size_t len)
+{
+    char name[ST_CONFIG_PATH_MAX];
+
+    if (len == 0) {
         st_source_problem(src, "%s: a directory's name is empty", path);
-    else if (len >= ST_CONFIG_PATH_MAX)
+        return;
+    }
+    if (len >= ST_CONFIG_PATH_MAX) {
         st_source_problem(src, "%s: a directory's name has %zu bytes, and at most %d are allowed", path, len,
                           ST_CONFIG_PATH_MAX - 1);
-    else if (config->nvme_dir_count == ST_CONFIG_DIRS_MAX)
+        return;
+    }
+    snprintf(name, sizeof(name), "%.*s", (int)len, dir);
+    if (has_dir(config, name))
+        return;
+    if (config->nvme_dir_count == ST_CONFIG_DIRS_MAX)
         st_source_problem(src, "%s: more than %d directories for tier nvme", path, ST_CONFIG_DIRS_MAX);
     else
-        memcpy(config->nvme_dirs[config->nvme_dir_count++], dir, len);
+        memcpy(config->nvme_dirs[config->nvme_dir_count++], name, len);
 }
 
 /* A string is split at commas, and blanks around them are dropped; members of a list are used unchanged. */

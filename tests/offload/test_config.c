@@ -335,51 +335,6 @@ static void tiers_and_directories(void **state)
     assert_int_equal(c.activation_tier, STRATA_TIER_DEVICE);
 }
 
-static void check_section_dirs(const char *optim, const char *param, const char *own)
-{
-    const bool nvme[] = {strcmp(optim, "nvme") == 0, strcmp(param, "nvme") == 0};
-    static const char *const paths[] = {"zero_optimization.offload_optimizer.nvme_path",
-                                        "zero_optimization.offload_param.nvme_path"},
-                             *const dirs[] = {"/optim", "/param"};
-    struct st_config_source *source;
-    struct st_config c;
-    uint32_t used = 0;
-    char text[256];
-
-    snprintf(text, sizeof(text),
-             "{\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"%s\", \"nvme_path\": \"/optim\"}, "
-             "\"offload_param\": {\"device\": \"%s\", \"nvme_path\": \"/param\"}}}",
-             optim, param);
-    if (config_load(&c, &source, text, own) != STRATA_OK)
-        fail_msg("%s: %s", text, strata_last_error());
-    for (int i = 0; i < 2; i++) {
-        const char *reason = find_row(source, paths[i])->reason, *want = !nvme[i]      ? "device is not nvme"
-                                                                         : own != NULL ? "strata.nvme (--nvme) takes precedence"
-                                                                                       : NULL;
-
-        if ((reason == NULL) != (want == NULL) || (want != NULL && strstr(reason, want) == NULL))
-            fail_msg("%s: %s says \"%s\"", text, paths[i], reason != NULL ? reason : "nothing");
-        if (want == NULL)
-            assert_string_equal(c.nvme_dirs[used++], dirs[i]);
-    }
-    if (own != NULL)
-        assert_string_equal(c.nvme_dirs[used++], "/own");
-    assert_int_equal(c.nvme_dir_count, used);
-    st_config_source_free(source);
-}
-
-/* Each section's directories are for what that section keeps: where the other one keeps its own does not matter. */
-static void a_sections_directories_follow_its_own_device(void **state)
-{
-    static const char *const devices[] = {"none", "cpu", "nvme"};
-
-    (void)state;
-    for (int i = 0; i < 9; i++) {
-        check_section_dirs(devices[i / 3], devices[i % 3], NULL);
-        check_section_dirs(devices[i / 3], devices[i % 3], "strata.nvme=/own");
-    }
-}
-
 static void overrides_win_and_keep_their_origin(void **state)
 {
     static const char *const overrides[] = {"optimizer.params.lr=1e-4", "strata.device_memory=1GiB",
@@ -588,7 +543,6 @@ int main(void)
         cmocka_unit_test(optimizer_modes),
         cmocka_unit_test(schedules),
         cmocka_unit_test(tiers_and_directories),
-        cmocka_unit_test(a_sections_directories_follow_its_own_device),
         cmocka_unit_test(overrides_win_and_keep_their_origin),
         cmocka_unit_test(checkpoints_are_configured),
         cmocka_unit_test(sets_lie_with_the_tier_or_the_checkpoints),
