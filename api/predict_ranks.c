@@ -38,18 +38,19 @@ static bool lacks(const struct row *r, int tier)
 /* Plans for so many ranks and predicts; what does not fit is a row of the table, too. */
 static void plan_row(struct row *out, const struct strata_plan *of, uint32_t ranks)
 {
-    const struct st_workload *w = st_model_workload(of->model->model);
     struct st_machine m = of->node;
     struct st_plan *plan = NULL;
+    struct st_workload w;
     struct st_policy policy;
 
     *out = (struct row){.ranks = ranks, .here = st_node_ranks(&m.rates, ranks), .tokens = (double)NAN, .efficiency = (double)NAN};
     out->nodes = (ranks + out->here - 1) / out->here;
     st_handle_share(&m, of->model, out->here);
+    w = st_model_workload_with(of->model->model, m.capacity.workers);
     st_handle_policy(&policy, of->model);
     policy.ranks = ranks;
     policy.rank = 0;
-    out->status = st_plan_make_judged(&plan, w, &m.capacity, &policy, st_handle_judge(of, &m));
+    out->status = st_plan_make_judged(&plan, &w, &m.capacity, &policy, st_handle_judge(of, &m));
     if (plan != NULL)
         for (int tier = 0; tier < STRATA_TIER_COUNT; tier++) {
             out->needed[tier] = plan->program.needed[tier];
@@ -59,7 +60,7 @@ static void plan_row(struct row *out, const struct strata_plan *of, uint32_t ran
         out->comm = st_program_traffic(&plan->program, ST_PHASE_BODY).comm;
         st_predict(&out->prediction, &plan->program, &m);
         if (out->prediction.seconds > 0)
-            out->tokens = (double)ranks * w->micro_batch * w->seq * w->grad_accum / out->prediction.seconds;
+            out->tokens = (double)ranks * w.micro_batch * w.seq * w.grad_accum / out->prediction.seconds;
     }
     if (out->status != STRATA_OK && out->status != STRATA_E_NOFIT)
         snprintf(out->why, sizeof(out->why), "%s", strata_last_error());

@@ -328,6 +328,16 @@ const struct st_workload *st_model_workload(const struct st_model *m)
     return &m->workload;
 }
 
+struct st_workload st_model_workload_with(const struct st_model *m, uint32_t workers)
+{
+    struct st_model other = *m; /* nothing of it is owned */
+
+    other.workload.workers = workers;
+    other.attention_bytes = attention_bytes(&other);
+    workload_bytes(&other);
+    return other.workload;
+}
+
 const struct st_model_config *st_model_config(const struct st_model *m)
 {
     return &m->config;

@@ -161,7 +161,9 @@ struct st_model_batch {
  *  beside an adapter.  E_CONFIG: an adapter of modules that the model does not have (st_adapter_resolve). */
 strata_status st_model_create(struct st_model **out, const struct st_model_config *config, const struct st_model_batch *batch);
 void st_model_destroy(struct st_model *m);
-const struct st_workload *st_model_workload(const struct st_model *m);   /* borrowed */
+const struct st_workload *st_model_workload(const struct st_model *m); /* borrowed */
+/** The same of a run with so many workers, whose scratch differs; its arrays are the model's, borrowed. */
+struct st_workload st_model_workload_with(const struct st_model *m, uint32_t workers);
 const struct st_model_config *st_model_config(const struct st_model *m); /* borrowed */
 uint32_t st_model_tensor_count(const struct st_model *m);
 const struct st_tensor *st_model_tensor(const struct st_model *m, uint32_t i);

@@ -182,6 +182,32 @@ static void the_table_has_the_plan(void **state)
     program_free(&p);
 }
 
+/* So is each other row, though its ranks have other workers, with scratch of their own. */
+static void each_row_is_the_plan_of_so_many(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p, own;
+    st_json *root = plan(w, &p, "plan --model nano --micro-batch 4 --scale --json " NODE);
+
+    for (const st_json *row = st_json_first(st_json_get(root, "scale")); row != NULL; row = st_json_next(row)) {
+        char command[512];
+        st_json *alone;
+
+        if (json_number(row, "ranks") != 1 && json_number(row, "ranks") != 4)
+            continue;
+        snprintf(command, sizeof(command), "plan --model nano --micro-batch 4 --ranks %.0f --json " NODE,
+                 json_number(row, "ranks"));
+        alone = plan(w, &own, command);
+        assert_true(json_number(row, "device_bytes") ==
+                    json_number(st_json_get(st_json_get(alone, "tiers"), "device"), "needed"));
+        assert_true(json_number(row, "predicted_seconds") == json_number(alone, "predicted_seconds"));
+        st_json_free(alone);
+        program_free(&own);
+    }
+    st_json_free(root);
+    program_free(&p);
+}
+
 /* Each rank of a node has its files on the node's drives. */
 static void what_drives_of_a_node_hold_is_of_all_its_ranks(void **state)
 {
@@ -340,6 +366,7 @@ int main(void)
         cmocka_unit_test(what_a_rank_is_given_is_not_divided),
         cmocka_unit_test(bytes_without_padding_are_a_ranks_own),
         cmocka_unit_test(the_table_has_the_plan),
+        cmocka_unit_test(each_row_is_the_plan_of_so_many),
         cmocka_unit_test(what_drives_of_a_node_hold_is_of_all_its_ranks),
         cmocka_unit_test(tokens_of_all_ranks_are_counted),
         cmocka_unit_test(rows_that_do_not_fit_say_why),
