@@ -138,7 +138,8 @@ static void note_network(const struct strata_plan *p)
 
 void st_handle_share(struct st_machine *node, const struct strata_model *m, uint32_t ranks)
 {
-    const bool here = !st_handle_only_plans(m) || m->file.capacity.bytes[STRATA_TIER_HOST] == 0;
+    const uint64_t *file = m->file.capacity.bytes, available = st_machine_available(m->topology) / ranks;
+    const bool here = m->config.host_memory == ST_AUTO_BYTES && (!st_handle_only_plans(m) || file[STRATA_TIER_HOST] == 0);
     uint64_t *capacity = node->capacity.bytes;
 
     st_machine_share(node, ranks);
@@ -146,10 +147,11 @@ void st_handle_share(struct st_machine *node, const struct strata_model *m, uint
         node->capacity.workers = m->config.threads;
     if (m->config.device_memory != ST_AUTO_BYTES)
         capacity[STRATA_TIER_DEVICE] = m->config.device_memory;
-    if (m->config.host_memory == ST_AUTO_BYTES && here)
-        capacity[STRATA_TIER_HOST] =
-            st_machine_host_budget(st_machine_available(m->topology) / ranks,
-                                   node->capacity.device_is_host ? capacity[STRATA_TIER_DEVICE] : ST_MACHINE_GPU_BYTES);
+    else if (here && node->capacity.device_is_host && file[STRATA_TIER_DEVICE] == 0)
+        capacity[STRATA_TIER_DEVICE] = st_machine_device_budget(available);
+    if (here)
+        capacity[STRATA_TIER_HOST] = st_machine_host_budget(
+            available, node->capacity.device_is_host ? capacity[STRATA_TIER_DEVICE] : ST_MACHINE_GPU_BYTES);
 }
 
 /* What the machine has is for all its ranks: this one takes its part.  Of ranks that are there capacities are divided already,

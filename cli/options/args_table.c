@@ -89,7 +89,7 @@ static const struct cli_option options[] = {
     {{"device-memory"}, CLI_CMD_BENCH_STEP, VALUE_LIST, AT(budgets), NULL, 0, 0, "SIZE|all",
      "budget of the device; several (16G all) run the configuration's own schedule in turns and are compared with the largest"},
     {{"device-memory"}, CONFIGURES, VALUE_SIZE, NO_OFFSET, "strata.device_memory", 0, 0, "SIZE",
-     "budget of the device: 24G and 24GiB are 24 * 2^30 bytes, 24GB 24 * 10^9; default: half of available memory, of a GPU what is free there"},
+     "budget of the device: 24G and 24GiB are 24 * 2^30 bytes, 24GB 24 * 10^9; default: half of available memory (of less than 720 MiB less), of a GPU what is free there"},
     {{"host-memory"}, CONFIGURES | CLI_CMD_BENCH_STEP, VALUE_SIZE, NO_OFFSET, "strata.host_memory", 0, 0, "SIZE",
      "budget of the host arena; default: 80 % of available memory, less what the device takes"},
     {{"nvme"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_LIST, AT(nvme), NULL, 0, 0, "DIR",

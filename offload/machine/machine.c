@@ -70,6 +70,13 @@ uint64_t st_machine_host_budget(uint64_t available, uint64_t beside)
     return have > taken ? have - taken : 0;
 }
 
+uint64_t st_machine_device_budget(uint64_t available)
+{
+    const uint64_t half = available / 2, usable = st_machine_host_budget(available, 0), most = usable - usable / 4;
+
+    return half < most ? half : most;
+}
+
 uint64_t st_machine_available(const struct st_topology *topology)
 {
     const uint64_t limit = st_topology_memory_limit(topology), free_bytes = st_topology_memory_available(topology);
@@ -106,8 +113,9 @@ strata_status st_machine_here(struct st_machine *out, const struct st_machine_op
     snprintf(m.name, sizeof(m.name), "%s", is_host ? st_topology_cpu_name(topo) : gpu.name);
     m.capacity.workers = st_machine_workers(topo, device, opts->threads);
     capacity[STRATA_TIER_DEVICE] = opts->device_memory != ST_AUTO_BYTES ? opts->device_memory
-                                   : is_host                            ? available / 2
-                                                                        : gpu.usable;
+                                   : !is_host                           ? gpu.usable
+                                   : opts->host_memory != ST_AUTO_BYTES ? available / 2
+                                                                        : st_machine_device_budget(available);
     m.capacity.device_beside = gpu.beside;
     capacity[STRATA_TIER_HOST] =
         opts->host_memory != ST_AUTO_BYTES

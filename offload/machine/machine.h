@@ -45,6 +45,9 @@ uint64_t st_machine_available(const struct st_topology *topology);
 
 /** The host's automatic budget: 80 % of what is available, less the fixed part and what the device takes beside it. */
 uint64_t st_machine_host_budget(uint64_t available, uint64_t beside);
+/** That of a device whose memory is the host's: half of what is available; where little is, three quarters of what
+ *  the two have together. */
+uint64_t st_machine_device_budget(uint64_t available);
 
 /** Capacities for this process: its budgets; auto: host 80 % of the smaller of cgroup limit and available memory, less the fixed
  * part, less what a cpu device takes; device auto: half of available memory on a cpu device.  nvme: what the directories hold in

@@ -108,6 +108,20 @@ static void budgets_are_capacities(void **state)
     assert_true(m.rates.matmul_flops == 0);
 }
 
+/* In a small control group half for the device would leave the host nothing. */
+static void little_memory_is_for_device_and_host(void **state)
+{
+    (void)state;
+    for (uint64_t mib = 121; mib < 4096; mib++) {
+        const uint64_t device = st_machine_device_budget(mib * MIB), host = st_machine_host_budget(mib * MIB, device);
+
+        assert_true(device > 0 && device <= mib * MIB / 2);
+        assert_true(4 * host >= st_machine_host_budget(mib * MIB, 0));
+        assert_true(mib < 720 || device == mib * MIB / 2);
+    }
+    assert_int_equal(st_machine_device_budget(100 * MIB), 0);
+}
+
 static void automatic_budgets_leave_room(void **state)
 {
     struct fixture *f = *state;
@@ -424,6 +438,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(budgets_are_capacities, setup, teardown),
+        cmocka_unit_test(little_memory_is_for_device_and_host),
         cmocka_unit_test_setup_teardown(automatic_budgets_leave_room, setup, teardown),
         cmocka_unit_test_setup_teardown(ranks_divide_the_machine, setup, teardown),
         cmocka_unit_test_setup_teardown(a_missing_directory_is_refused, setup, teardown),
