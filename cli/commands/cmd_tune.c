@@ -8,6 +8,7 @@
 #include "core/base/fault.h"
 #include "core/base/print.h"
 #include "core/base/wrap.h"
+#include "core/yaml/yaml.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -28,6 +29,16 @@ static strata_status collect_dirs(const char *dirs[DIRS_MAX], uint32_t *count, c
     return STRATA_OK;
 }
 
+static strata_status check_text(const char *path)
+{
+    const strata_status st = cli_config_edit_check(path, "aio");
+
+    if ((st != STRATA_E_CONFIG && st != STRATA_E_INPUT) || !st_yaml_is_name(path))
+        return st;
+    return st_error(STRATA_E_INVAL, "--write %s: only a file in JSON is changed: without --write the section is printed, to copy",
+                    path);
+}
+
 /* Checks the output before spending a minute on measuring. */
 static strata_status begin(struct st_new_file *out, const struct cli_args *args)
 {
@@ -41,7 +52,7 @@ static strata_status begin(struct st_new_file *out, const struct cli_args *args)
     if (args->write_config != NULL) {
         const strata_status st = cli_output_check_place("--write", args->write_config);
 
-        return st == STRATA_OK ? cli_config_edit_check(args->write_config, "aio") : st;
+        return st == STRATA_OK ? check_text(args->write_config) : st;
     }
     return cli_output_create(out, "--out", args->out, args);
 }

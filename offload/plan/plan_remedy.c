@@ -113,7 +113,8 @@ static void put_found(struct text *t, const struct st_plan *trial, const struct 
         separator = " and ";
     }
     if (then->param_tier != now->param_tier) {
-        put(t, "%szero_optimization.offload_param.device to \"%s\" (stage 3)", separator, devices[then->param_tier]);
+        put(t, "%szero_optimization.offload_param.device to \"%s\"%s", separator, devices[then->param_tier],
+            now->ranks > 1 && now->stage == 0 ? "" : " (stage 3)"); /* of ranks that share nothing other sizes were tried */
         separator = " and ";
     }
     if (then->activations != now->activations) {
