@@ -141,7 +141,8 @@ static int print_problems(const struct strata_config *config, strata_status st, 
     fflush(stdout);
     for (uint32_t i = 0; strata_config_problem(config, i) != NULL; i++) {
         const char *problem = strata_config_problem(config, i);
-        const bool named = strncmp(problem, file, strlen(file)) == 0; /* as the parser's sentences do */
+        const size_t length = strlen(file);
+        const bool named = strncmp(problem, file, length) == 0 && problem[length] == ':'; /* as the parser's sentences do */
 
         st_wrap_print(stderr, "strata: error: %s%s%s\n", named ? "" : file, named ? "" : ": ", problem);
     }
