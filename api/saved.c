@@ -239,14 +239,22 @@ static strata_status load_configs(struct st_config config[2], struct st_config_s
     return st == STRATA_E_CONFIG ? st_error_prefix(st, "the checkpoint's own configuration") : st;
 }
 
-/* Where the first member that differs begins. */
+/* Where the first member that differs begins: of a list of names, or of an object, whose members may be lists themselves. */
 static size_t find_difference(const char *was, const char *is)
 {
+    const bool object = was[0] == '{';
+    bool quoted = false;
     size_t begin = 0;
+    int depth = 0;
 
-    for (size_t at = 0; was[at] != '\0' && was[at] == is[at]; at++)
-        if (was[at] == ',')
+    for (size_t at = 0; was[at] != '\0' && was[at] == is[at]; at++) {
+        if (object && was[at] == '"' && was[at - 1] != '\\')
+            quoted = !quoted;
+        if (object && !quoted)
+            depth += (was[at] == '{' || was[at] == '[') - (was[at] == '}' || was[at] == ']');
+        if (was[at] == ',' && !quoted && depth <= 1)
             begin = at + 1;
+    }
     return begin;
 }
 

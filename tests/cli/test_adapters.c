@@ -163,9 +163,20 @@ static void a_run_of_another_adapter_is_refused(void **state)
         {"", "strata.lora {\"r\":4,"},
         {"--set 'strata.lora={\"r\":4,\"target_modules\":[\"c_fc\"]}'", "strata.lora \"target_modules\":\"all-linear\""},
     };
+    static const char listed[] = "--set 'strata.lora={\"r\":4,\"target_modules\":[\"c_fc\",\"%s\"]}'";
     const struct workplace *w = *state;
-    char command[512];
+    char command[512], lora[128];
+    struct program list;
 
+    snprintf(lora, sizeof(lora), listed, "c_attn");
+    snprintf(command, sizeof(command), TRAIN "--max-steps 1 --save {w}/listed %s", lora);
+    run(w, command);
+    snprintf(lora, sizeof(lora), listed, "c_proj");
+    snprintf(command, sizeof(command), TRAIN "--max-steps 2 --resume {w}/listed %s", lora);
+    workplace_run(w, &list, command);
+    if (list.code != 2 || strstr(list.err, "strata.lora \"target_modules\":[\"c_fc\",\"c_attn\"]") == NULL)
+        fail_msg("%s: exit code %d\n%s", command, list.code, list.err);
+    program_free(&list);
     run(w, TRAIN "--set " LORA " --max-steps 1 --save {w}/ranked");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct program p;
