@@ -280,7 +280,7 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
     if (!full || plan->policy.forward_only)
         return;
     st_print(file,
-             "  state: moments in %s; %u pages on the device, %u of %u chunks cached in host memory; cached weights: %u pages\n",
+             "  state: moments in %s; %u pages on the device, %u of %u chunks kept above their tier; cached weights: %u pages\n",
              st_moment_format_name(plan->program.moment_format), plan->decided.device_state_pages, plan->decided.cached_chunks,
              plan->program.chunk_count, plan->decided.cached_weight_pages);
     if (streamed_pages(plan) > 0)

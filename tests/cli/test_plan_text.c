@@ -167,7 +167,7 @@ static void check_placement(const struct pair *both)
     once(both, line);
     snprintf(
         line, sizeof(line),
-        "\n  state: moments in %s; %u pages on the device, %u of %u chunks cached in host memory; cached weights: %u pages\n",
+        "\n  state: moments in %s; %u pages on the device, %u of %u chunks kept above their tier; cached weights: %u pages\n",
         json_text(placement, "moments"), placed(both, "device_state_pages"), placed(both, "cached_chunks"),
         placed(both, "chunks"), placed(both, "cached_weight_pages"));
     once(both, line);
