@@ -239,6 +239,19 @@ static strata_status check_memory(const struct strata_plan *p)
     return STRATA_OK;
 }
 
+void st_plan_note_memory(const struct strata_plan *p)
+{
+    const struct strata_model *m = p->model;
+    const uint64_t ranks = m->planned.ranks > 1 ? m->planned.local_ranks : 1, limit = st_topology_memory_limit(m->topology);
+    char wanted[24], have[24];
+
+    if (m->machine == NULL && p->plan->fits && p->plan->rss_bytes_max > limit / ranks)
+        st_log(ST_LOG_WARN,
+               "the plan takes %s of memory%s, and this machine has %s: a run here is refused (a machine that is not here: "
+               "--machine, --gpu)",
+               st_size_text(wanted, p->plan->rss_bytes_max), ranks > 1 ? " for each rank" : "", st_size_text(have, limit));
+}
+
 /* --- the plan --- */
 
 bool st_handle_saves_on_drives(const struct strata_model *m)

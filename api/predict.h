@@ -30,6 +30,8 @@ void st_prediction_put(const struct strata_plan *of, struct st_json_writer *w);
 
 /** Says what is not known of the network, where the plan itself is of one node and a prediction is of several. */
 void st_plan_note_nodes(const struct strata_plan *of);
+/** Warns where a plan for this machine takes more memory than it has: budgets may be those of a machine that is not here. */
+void st_plan_note_memory(const struct strata_plan *of);
 /** The same run on 1, 2, 4, ... 1024 ranks: a table, or an array "scale" in an object that is open.  E_NOMEM. */
 strata_status st_ranks_print(const struct strata_plan *of, FILE *to);
 strata_status st_ranks_put(const struct strata_plan *of, struct st_json_writer *w);

@@ -124,6 +124,8 @@ int cmd_plan(const struct cli_args *args)
         st = cli_run_model(&run);
     if (st == STRATA_OK)
         st = strata_plan_make(&run.plan, run.model);
+    if (st == STRATA_OK)
+        st_plan_note_memory(run.plan);
     if (st == STRATA_OK && (args->measure || args->machine != NULL || args->gpu != NULL))
         st = strata_plan_measure(run.plan);
     if (st != STRATA_OK)

@@ -1,6 +1,7 @@
 /* cli/commands/plan_question.c - see plan_question.h. */
 #include "cli/commands/plan_question.h"
 #include "api/plan_report.h"
+#include "api/predict.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/plan_picture.h"
 #include "cli/options/output.h"
@@ -242,6 +243,8 @@ int cli_plan_question(const struct cli_args *args)
         model.progress = watch;
         st = st_question_answer(&answer, &question);
         cli_progress_work_end(&progress);
+        if (st == STRATA_OK && answer.plan != NULL)
+            st_plan_note_memory(answer.plan);
     }
     if (st == STRATA_OK && (st = write_config(args, &answer)) == STRATA_OK)
         st = show(args, &answer, tokens);
