@@ -54,12 +54,50 @@ static bool is_of_machine(const char *override)
     return false;
 }
 
+/* An option that says something of a run, which has a configuration; NULL: none does. */
+static const char *of_a_run(const struct cli_args *args)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } options[] = {
+        {"data", args->data.count > 0},
+        {"dataset", args->datasets.count > 0},
+        {"eval-data", args->eval_data != NULL},
+        {"eval-dataset", args->eval_datasets.count > 0},
+        {"eval-every", args->eval_every > 0},
+        {"out", args->out != NULL},
+        {"resume", args->resume != NULL},
+        {"adapter", args->adapter != NULL},
+        {"epochs", args->epochs > 0},
+        {"seed", args->seed > 0},
+        {"metrics", args->metrics != NULL},
+        {"trace", args->trace != NULL},
+        {"digest", args->digest},
+        {"tokenizer", args->tokenizer != NULL},
+        {"template", args->chat_template != NULL},
+        {"date", args->date != NULL},
+        {"layout", args->layout != NULL},
+        {"max-samples", args->max_samples > 0},
+        {"val-size", args->val_size > 0},
+        {"train-on-prompt", args->train_on_prompt},
+        {"train-turn-ends", args->turn_ends},
+        {"mask-history", args->mask_history},
+        {"no-shuffle", args->no_shuffle},
+    };
+
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+        if (options[i].given)
+            return options[i].name;
+    return NULL;
+}
+
 bool cli_plan_asks(const struct cli_args *args)
 {
     if (args->tokens != NULL || args->batch_tokens != 0 || args->write_config != NULL)
         return true;
     if (args->config_file != NULL || args->recipe != NULL || args->ranks != 0 || args->scale || args->ops ||
-        args->data.count + args->datasets.count > 0 || args->out != NULL || args->resume != NULL || args->adapter != NULL)
+        of_a_run(args) != NULL)
         return false;
     for (uint32_t i = 0; i < args->overrides.count; i++)
         if (!is_of_machine(args->overrides.items[i]))
@@ -74,10 +112,11 @@ static strata_status check(const struct cli_args *args)
         return st_error(STRATA_E_INVAL,
                         "--tokens, --batch-tokens and --write ask for a configuration, and --config is one: leave "
                         "either out");
-    if (args->data.count + args->datasets.count > 0 || args->out != NULL || args->resume != NULL || args->adapter != NULL)
+    if (of_a_run(args) != NULL)
         return st_error(STRATA_E_INVAL,
-                        "--tokens, --batch-tokens and --write ask for a configuration: --data, --out, --resume and --adapter are "
-                        "for a run that has one (--config FILE)");
+                        "--tokens, --batch-tokens and --write ask for a configuration: --%s is for a run that has one (--config "
+                        "FILE)",
+                        of_a_run(args));
     if (args->ranks > 1 || args->scale || args->ops)
         return st_error(STRATA_E_INVAL,
                         "--tokens, --batch-tokens and --write ask for a configuration: --ranks, --scale and --ops are for one "

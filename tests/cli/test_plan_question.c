@@ -305,6 +305,9 @@ static void what_makes_a_question(void **state)
         {"--save {w}/saved", false},
         {"--lr 1e-4", false},
         {"--data {w}/good.bin --out {w}/out", false},
+        {"--epochs 3", false},
+        {"--layout packed", false},
+        {"--eval-data {w}/good.bin --no-shuffle", false},
     };
     static const char stage[] = "{\"train_micro_batch_size_per_gpu\": 1, \"zero_optimization\": {\"stage\": 0}}";
     const struct workplace *w = *state;
