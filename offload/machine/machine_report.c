@@ -3,6 +3,7 @@
 #include "core/base/fault.h"
 #include "kernels/kernels.h"
 #include "nvme/method/io.h"
+#include "nvme/mover/depth.h"
 #include "nvme/swap/swap.h"
 
 #include <errno.h>
@@ -24,30 +25,38 @@ static const struct filesystem_name filesystem_names[] = {
     {0x6969, "nfs"},  {0x2fc12fc1, "zfs"}, {0xf2f52010, "f2fs"},  {0x65735546, "fuse"},  {0x0bd00bd0, "lustre"},
 };
 
-static void method_report(struct st_method_report *out, const struct st_io_ops *ops)
+static bool opens(const struct st_io_ops *ops, uint32_t depth)
 {
-    const struct st_io_opts opts = {.queue_depth = 1};
     struct st_io *io = NULL;
 
-    *out = (struct st_method_report){.name = ops->name};
-    out->usable = ops->open(&io, &opts) == STRATA_OK;
-    if (out->usable)
-        ops->close(io);
-    else
+    if (ops->open(&io, &(struct st_io_opts){.queue_depth = depth}) != STRATA_OK)
+        return false;
+    ops->close(io);
+    return true;
+}
+
+/* Returns whether it opens with as many requests as a run has in flight of a directory: else a run falls back to another. */
+static bool method_report(struct st_method_report *out, const struct st_io_ops *ops)
+{
+    const bool whole = opens(ops, ST_DEPTH_MAX);
+
+    *out = (struct st_method_report){.name = ops->name, .usable = whole || opens(ops, 1)};
+    if (!out->usable)
         snprintf(out->why, sizeof(out->why), "%s", strata_last_error());
+    return whole;
 }
 
 uint32_t st_report_methods(struct st_method_report *out, uint32_t most)
 {
     uint32_t count = 0;
-    bool found = false;
+    bool found = false, whole;
 
     for (const struct st_io_ops *const *ops = st_io_methods; *ops != NULL && count < most; ops++) {
         if (strcmp((*ops)->name, "fake") == 0)
             continue;
-        method_report(&out[count], *ops);
-        out[count].automatic = out[count].usable && !found;
-        found = found || out[count].usable;
+        whole = method_report(&out[count], *ops);
+        out[count].automatic = whole && !found;
+        found = found || out[count].automatic;
         count++;
     }
     return count;

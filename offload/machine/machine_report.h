@@ -11,7 +11,7 @@
 struct st_method_report {
     const char *name;
     bool usable;
-    bool automatic;                 /* the method that "auto" chooses */
+    bool automatic;                 /* the method that "auto" chooses for a directory of a run */
     char why[ST_REPORT_TEXT_BYTES]; /* why it cannot be used; "" if it can */
 };
 

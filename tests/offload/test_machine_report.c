@@ -100,6 +100,21 @@ static void one_method_is_automatic(void **state)
     }
 }
 
+/* One that opens with few requests, and not with as many as a run has in flight, can be used; a run takes the next. */
+static void what_a_run_falls_back_from_is_not_automatic(void **state)
+{
+    struct st_method_report methods[8];
+
+    (void)state;
+    if (st_report_methods(methods, 8) != 3 || !methods[0].usable || !methods[1].usable)
+        skip(); /* a kernel without io_uring or aio */
+    st_fault_arm(&(struct st_fault_spec){.site = "nvme.ring", .count = 1, .result = -ENOMEM});
+    assert_int_equal(st_report_methods(methods, 8), 3);
+    st_fault_disarm();
+    assert_true(methods[0].usable && !methods[0].automatic && methods[0].why[0] == '\0');
+    assert_true(methods[1].automatic && !methods[2].automatic);
+}
+
 /* A directory that takes files has no problem, also where the file system knows no files without a name; any other has one. */
 static void a_directory_is_writable_or_says_why_not(void **state)
 {
@@ -155,6 +170,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_flaw_has_its_advice),
         cmocka_unit_test(one_method_is_automatic),
+        cmocka_unit_test(what_a_run_falls_back_from_is_not_automatic),
         cmocka_unit_test(a_directory_is_writable_or_says_why_not),
         cmocka_unit_test(direct_io_is_as_a_file_tells),
     };
