@@ -222,6 +222,15 @@ static strata_status compare_ranks(struct strata_engine *e, const struct st_mani
     return st;
 }
 
+/* A save of this engine that waited has been made by now: it may have replaced the checkpoint, or that one was the oldest. */
+static strata_status compare(const struct strata_engine *e, const struct st_checkpoint *ck, const struct st_saved_data *data,
+                             bool *rescales)
+{
+    const strata_status st = st_checkpoint_still_there(ck);
+
+    return st == STRATA_OK ? st_saved_compare(&ck->manifest, ck->path, e, data, rescales) : st;
+}
+
 static strata_status resume(struct strata_engine *e, const struct strata_checkpoint *checkpoint,
                             const struct strata_resume_opts *o)
 {
@@ -236,8 +245,7 @@ static strata_status resume(struct strata_engine *e, const struct strata_checkpo
     if (st == STRATA_OK)
         st = compare_ranks(e, &ck->manifest);
     if (st == STRATA_OK)
-        st = st_engine_agree(e->engine, st_saved_compare(&ck->manifest, ck->path, e, &data, &rescales),
-                             "a checkpoint's description");
+        st = st_engine_agree(e->engine, compare(e, ck, &data, &rescales), "a checkpoint's description");
     if (st != STRATA_OK)
         return st; /* nothing has changed */
     e->loaded = false;

@@ -83,7 +83,10 @@ struct strata_resume_opts {
  * Differences of configuration that change results are notices in the log, such as another learning rate; what differs in speed
  * or place alone is not mentioned.
  *
- * @return STRATA_E_INPUT      the checkpoint is of another model, precision, optimizer, or data; the sentence says what differs
+ * A save that waits is made first: with strata.keep, or with strata_engine_opts.overwrite, the checkpoint may go that way.
+ *
+ * @return STRATA_E_INPUT      the checkpoint is of another model, precision, optimizer, or data; the sentence says what differs.
+ *                             Or it has been removed or replaced since it was opened
  *         STRATA_E_CORRUPT    a checksum differs: nothing of the damaged part was used
  *         STRATA_E_INVAL      an argument is NULL, the model was opened for another use than training, or no version has this
  *                             opts_size

@@ -90,16 +90,44 @@ static bool is_gone(const char *path)
     return st_file_find(&there, path) == STRATA_OK && !there;
 }
 
-strata_status st_checkpoint_failed(const char *path, strata_status st)
+/* Whether another checkpoint has its name: then its rows, or the checksums of their tiles, are others. */
+static bool is_replaced(const struct st_checkpoint *ck)
+{
+    char path[ST_PATH_MAX];
+    struct st_manifest there;
+    bool replaced;
+
+    if (st_path_join(path, ck->path, ST_MANIFEST_NAME) != STRATA_OK || st_manifest_read(&there, path) != STRATA_OK)
+        return false;
+    replaced = strcmp(there.extents_digest, ck->manifest.extents_digest) != 0;
+    st_manifest_fini(&there);
+    return replaced;
+}
+
+strata_status st_checkpoint_still_there(const struct st_checkpoint *ck)
+{
+    if (is_gone(ck->path))
+        return st_error(
+            STRATA_E_INPUT,
+            "%s: was removed while it was read, as a run that saves there does with its oldest (--keep): take a newer one",
+            ck->path);
+    if (is_replaced(ck))
+        return st_error(STRATA_E_INPUT,
+                        "%s: was replaced while it was read, as a run that saves there with --overwrite does: open it again",
+                        ck->path);
+    return STRATA_OK;
+}
+
+strata_status st_checkpoint_failed(const struct st_checkpoint *ck, strata_status st)
 {
     char sentence[1024];
 
+    if (st == STRATA_OK)
+        return STRATA_OK;
     snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
-    if (st == STRATA_OK || st == STRATA_E_CANCELLED || !is_gone(path))
-        return st == STRATA_OK ? STRATA_OK : st_error(st, "%s", sentence);
-    return st_error(
-        STRATA_E_INPUT,
-        "%s: was removed while it was read, as a run that saves there does with its oldest (--keep): take a newer one", path);
+    if (st != STRATA_E_CANCELLED && st_checkpoint_still_there(ck) != STRATA_OK)
+        return STRATA_E_INPUT;
+    return st_error(st, "%s", sentence);
 }
 
 static strata_status file_damaged(const char *path, const char *what)
@@ -164,10 +192,10 @@ strata_status st_checkpoint_open(struct st_checkpoint **out, const char *path)
     if (st == STRATA_OK)
         st = check_sizes(ck);
     if (st != STRATA_OK) {
-        const bool begun = ck->path[0] != '\0';
-
+        if (ck->path[0] != '\0')
+            st = st_checkpoint_failed(ck, st);
         st_checkpoint_close(ck);
-        return begun ? st_checkpoint_failed(path, st) : st;
+        return st;
     }
     *out = ck;
     return STRATA_OK;
@@ -357,10 +385,10 @@ strata_status st_checkpoint_volume_open(struct st_checkpoint_volume *out, const 
         out->files[out->count] = (struct st_volume_file){.path = out->paths[out->count], .fd = -1};
         st = open_file(out, out->count, ck, st_manifest_file(m, space, first + out->count));
     }
-    if (st == STRATA_OK)
-        return STRATA_OK;
-    st_checkpoint_volume_close(out);
-    return st_checkpoint_failed(ck->path, st);
+    st = st == STRATA_OK ? st_checkpoint_still_there(ck) : st_checkpoint_failed(ck, st); /* whose files they are */
+    if (st != STRATA_OK)
+        st_checkpoint_volume_close(out);
+    return st;
 }
 
 void st_checkpoint_volume_close(struct st_checkpoint_volume *v)

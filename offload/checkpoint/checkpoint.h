@@ -29,9 +29,11 @@ strata_status st_checkpoint_check(const struct st_manifest *m, const struct st_e
  *  E_INPUT: there is no checkpoint; E_CORRUPT: it is damaged, or a file of it is missing or cut; E_NOMEM; E_IO */
 strata_status st_checkpoint_open(struct st_checkpoint **out, const char *path);
 void st_checkpoint_close(struct st_checkpoint *ck); /* NULL: nothing */
-/** What a failure to read an open one comes to: E_INPUT, and a sentence of that, if the checkpoint has been removed meanwhile;
- *  else the failure, with its sentence. */
-strata_status st_checkpoint_failed(const char *path, strata_status st);
+/** Whether it is there as it was opened.  E_INPUT: it has been removed, or another one has its name. */
+strata_status st_checkpoint_still_there(const struct st_checkpoint *ck);
+/** What a failure to read an open one comes to: E_INPUT, and a sentence of that, if it is no longer there; else the failure, with
+ *  its sentence. */
+strata_status st_checkpoint_failed(const struct st_checkpoint *ck, strata_status st);
 
 /** Open the newest checkpoint of SAVE that opens.
  *  @param skipped  called for each newer one, with its path and the sentence; may be NULL
@@ -62,7 +64,7 @@ struct st_checkpoint_volume {
     bool direct; /* every file is read past the page cache */
 };
 /** Open its files, and lock them, shared, so that a run whose own files they are writes new ones instead.
- *  E_CORRUPT: one is missing; E_INPUT: the checkpoint was removed meanwhile; E_IO, E_NOMEM.
+ *  E_CORRUPT: one is missing; E_INPUT: the checkpoint was removed or replaced meanwhile; E_IO, E_NOMEM.
  *  @param part  one part's alone, whose offsets begin with 0; ST_CHECKPOINT_PARTS: all, where the rows' offsets lie */
 strata_status st_checkpoint_volume_open(struct st_checkpoint_volume *out, const struct st_checkpoint *ck, enum st_space space,
                                         uint32_t part);

@@ -88,11 +88,12 @@ strata_status st_model_files_check(const struct st_checkpoint *ck)
         return STRATA_OK;
     if ((st = st_path_join(dir, ck->path, ST_CHECKPOINT_MODEL)) != STRATA_OK ||
         (st = st_model_files_digest(digest, dir)) != STRATA_OK)
-        return st_checkpoint_failed(ck->path, st);
+        return st_checkpoint_failed(ck, st);
     if (strcmp(digest, ck->manifest.model_files) == 0)
         return STRATA_OK;
-    return st_error(STRATA_E_CORRUPT,
-                    "%s: the model's small files are not those that were saved: this checkpoint is damaged; an older one, or the "
-                    "model's source, has them",
-                    dir);
+    st = st_error(STRATA_E_CORRUPT,
+                  "%s: the model's small files are not those that were saved: this checkpoint is damaged; an older one, or the "
+                  "model's source, has them",
+                  dir);
+    return st_checkpoint_failed(ck, st);
 }

@@ -242,6 +242,36 @@ static void so_it_is_where_updates_do_not_wait(void **state)
     save_again_on_a_drive("serial");
 }
 
+/* The save that waits is made before a run resumes, and with one checkpoint kept the other one goes: nothing else changes. */
+static void a_save_that_removes_what_would_be_resumed_leaves_the_run(void **state)
+{
+    struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    struct strata_checkpoint *ck;
+    char text[640];
+    struct run r = {.text = text};
+
+    (void)state;
+    snprintf(text, sizeof(text), CONFIG(", \"update\": \"gated\", \"keep\": 1, \"save\": \"%s\""), scratch_path("save"));
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(run_start(&r));
+    assert_ok(run_train(&r, 0, 1, NULL));
+    assert_ok(strata_engine_save(r.engine, NULL));
+    assert_ok(strata_engine_saved(r.engine, true, &saved));
+    assert_ok(strata_checkpoint_open(&ck, scratch_path("save")));
+    assert_ok(run_train(&r, 1, 1, NULL));
+    assert_ok(strata_engine_save(r.engine, NULL));
+    assert_status(strata_engine_resume(r.engine, ck, NULL), STRATA_E_INPUT, "a checkpoint that has gone");
+    assert_non_null(strstr(strata_last_error(), "step-00000001: was removed while it was read"));
+    strata_checkpoint_close(ck);
+    assert_ok(strata_engine_saved(r.engine, true, &saved));
+    assert_int_equal(saved.steps, 2);
+    assert_ok(run_train(&r, 2, 1, NULL));
+    assert_ok(strata_engine_get_info(r.engine, &info));
+    assert_int_equal(info.steps, 3);
+    run_close(&r);
+}
+
 static void a_full_disk_refuses_the_run_that_would_save(void **state)
 {
     static const char *const sites[] = {"api.save_dir", "store.mkdir", "owned.mkdir", "commit.keep"};
@@ -338,6 +368,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(so_it_is_where_updates_do_not_wait, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_sync_that_failed_is_not_tried_again, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(frozen_weights_that_are_lost_are_in_no_checkpoint, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_save_that_removes_what_would_be_resumed_leaves_the_run, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_full_disk_refuses_the_run_that_would_save, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_whole_one_is_not_called_unmade, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(the_models_directory_may_go, scratch_create, scratch_remove),

@@ -29,16 +29,21 @@
 static const char *const step_1 = "save/step-00000001", *const step_2 = "save/step-00000002";
 static const char *const names_of_2[] = {"save/step-00000002", "save/step-00000002//", "save/step-00000002/.", "link", "link/"};
 
-static void make(const char *name)
+static void make_of(const char *name, uint64_t chunk)
 {
     struct st_manifest m = fixture_manifest_of(ELEMS);
-    struct st_extents e = fixture_extents_of(&m, CHUNK);
+    struct st_extents e = fixture_extents_of(&m, chunk);
 
     assert_true(mkdir(scratch_path("save"), 0777) == 0 || errno == EEXIST);
     assert_int_equal(mkdir(scratch_path(name), 0777), 0);
     fixture_write(scratch_path(name), &m, &e);
     st_extents_fini(&e);
     st_manifest_fini(&m);
+}
+
+static void make(const char *name)
+{
+    make_of(name, CHUNK);
 }
 
 static void flip(const char *name, uint64_t at)
@@ -107,6 +112,28 @@ static void one_that_goes_meanwhile_is_not_damaged(void **state)
                    "step-00000001: was removed while it was read");
     snprintf(ck->manifest.model_files, sizeof(ck->manifest.model_files), "of files in model/");
     assert_refused(st_model_files_check(ck), STRATA_E_INPUT, "was removed while it was read");
+    st_checkpoint_close(ck);
+}
+
+/* A live run that replaces what has the names of its own: what another one has there is not read as this one's. */
+static void one_that_is_replaced_meanwhile_is_not_damaged(void **state)
+{
+    struct st_checkpoint_volume set;
+    struct st_checkpoint *ck;
+
+    (void)state;
+    make(step_1);
+    ck = opened(step_1);
+    snprintf(ck->manifest.model_files, sizeof(ck->manifest.model_files), "of files in model/");
+    assert_int_equal(mkdir(scratch_path("save/step-00000001/model"), 0700), 0);
+    assert_refused(st_model_files_check(ck), STRATA_E_CORRUPT, "model's small files");
+    assert_int_equal(rename(scratch_path(step_1), scratch_path("gone")), 0);
+    make_of(step_1, 2 * CHUNK);
+    assert_refused(st_checkpoint_still_there(ck), STRATA_E_INPUT, "step-00000001: was replaced while it was read");
+    assert_refused(st_checkpoint_volume_open(&set, ck, ST_SPACE_SET, ST_CHECKPOINT_PARTS), STRATA_E_INPUT, "was replaced");
+    assert_int_equal(unlink(scratch_path("save/step-00000001/set.0")), 0);
+    assert_refused(st_checkpoint_volume_open(&set, ck, ST_SPACE_SET, ST_CHECKPOINT_PARTS), STRATA_E_INPUT, "was replaced");
+    assert_refused(st_model_files_check(ck), STRATA_E_INPUT, "was replaced");
     st_checkpoint_close(ck);
 }
 
@@ -516,6 +543,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_whole_one_opens, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(files_are_locked_while_they_are_open, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(one_that_goes_meanwhile_is_not_damaged, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(one_that_is_replaced_meanwhile_is_not_damaged, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(what_is_missing_or_cut_is_named, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(each_small_file_counts, scratch_begin, scratch_end),
         cmocka_unit_test(rows_must_be_those_of_the_model),
