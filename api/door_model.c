@@ -438,9 +438,19 @@ static strata_status take_opts(struct strata_model *m, const struct strata_confi
     return st == STRATA_OK ? st_handle_text(&m->machine, o->gpu != NULL ? "--gpu" : o->machine) : st;
 }
 
+static strata_status check_drives(const struct strata_model_opts *o)
+{
+    for (uint32_t i = 0; i < o->drive_count; i++)
+        if (o->drives == NULL || o->drives[i] == NULL)
+            return st_error_missing("strata_model_open", o->drives == NULL ? "drives" : "one of drives");
+    return STRATA_OK;
+}
+
 /* A plan may be for the paced device, which benches use. */
 static strata_status check_opts(const struct strata_model_opts *o)
 {
+    strata_status st;
+
     if (o->model == NULL)
         return st_error(STRATA_E_INVAL, "no model is named: set model to a preset or a directory");
     if ((unsigned)o->use > STRATA_USE_PLAN)
@@ -459,6 +469,8 @@ static strata_status check_opts(const struct strata_model_opts *o)
     if (o->gpu == NULL && (o->ram != NULL || o->drive_count > 0))
         return st_error(STRATA_E_INVAL, "%s says a part of a machine of which --gpu NAME says the card",
                         o->ram != NULL ? "--ram" : "--drive");
+    if ((st = check_drives(o)) != STRATA_OK)
+        return st;
     if (o->device == NULL || plans_gpu(o) || (o->use == STRATA_USE_PLAN && strcmp(o->device, "paced") == 0))
         return STRATA_OK;
     return strata_device_check(o->device);

@@ -309,6 +309,28 @@ static void a_new_run_has_the_schedules_rate(void **state)
     run_close(&evaluates);
 }
 
+/* A list whose count says more than there is. */
+static void drives_that_are_not_there_are_refused(void **state)
+{
+    const char *const drives[] = {"7GB/s:2TB", NULL};
+    struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
+    struct run r = {.use = STRATA_USE_PLAN};
+
+    (void)state;
+    assert_ok(run_configure(&r));
+    opts.model = "nano";
+    opts.use = STRATA_USE_PLAN;
+    opts.gpu = "4090";
+    opts.drive_count = 1;
+    assert_refused(strata_model_open(&r.model, r.config, &opts), "strata_model_open: drives is NULL");
+    opts.drives = drives;
+    opts.drive_count = 2;
+    assert_refused(strata_model_open(&r.model, r.config, &opts), "strata_model_open: one of drives is NULL");
+    opts.drive_count = 1;
+    assert_ok(strata_model_open(&r.model, r.config, &opts));
+    run_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -319,6 +341,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_engine_that_diverged_has_ended, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_load_that_was_cancelled_has_ended_it, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_new_run_has_the_schedules_rate, scratch_create, scratch_remove),
+        cmocka_unit_test(drives_that_are_not_there_are_refused),
     };
 
     strata_log_configure(NULL, NULL, STRATA_LOG_WARN);
