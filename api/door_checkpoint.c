@@ -272,16 +272,22 @@ strata_status strata_engine_resume(struct strata_engine *engine, const struct st
 
 /* --- saving --- */
 
+static strata_status check_saves(const struct strata_engine *e, const char *function)
+{
+    if (e->plan->model->use != STRATA_USE_TRAIN)
+        return st_error(STRATA_E_INVAL, "%s: the model was opened for another use than training", function);
+    if (e->saver == NULL)
+        return st_error(STRATA_E_INVAL, "%s: the configuration names no directory: set strata.save", function);
+    return STRATA_OK;
+}
+
 static strata_status save(struct strata_engine *e, const struct strata_save_opts *o)
 {
     const struct st_saved_data data = {o->data, o->data_seed, o->data_order};
     struct st_manifest m;
-    strata_status st;
+    strata_status st = check_saves(e, "strata_engine_save");
 
-    if (e->saver == NULL)
-        return st_error(STRATA_E_INVAL, "strata_engine_save: the configuration names no directory: set strata.save");
-    st = st_saved_describe(&m, e, &data);
-    if (st != STRATA_OK)
+    if (st != STRATA_OK || (st = st_saved_describe(&m, e, &data)) != STRATA_OK)
         return st;
     m.metrics_bytes = o->metrics_bytes;
     return st_saver_save(e->saver, e, &m);
@@ -305,10 +311,8 @@ strata_status strata_engine_save_comes(struct strata_engine *engine)
 
     if (st != STRATA_OK)
         return st;
-    if (engine->saver != NULL)
+    if ((st = check_saves(engine, __func__)) == STRATA_OK)
         st_saver_comes(engine->saver, engine);
-    else
-        st = st_error(STRATA_E_INVAL, "%s: the configuration names no directory: set strata.save", __func__);
     st_handle_leave(engine);
     return st;
 }

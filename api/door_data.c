@@ -5,6 +5,7 @@
 #include "core/base/fault.h"
 #include "model/data/token_meta.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,7 +143,8 @@ strata_status strata_data_read_part(const struct strata_data *data, enum strata_
     if (data == NULL || tokens == NULL || targets == NULL)
         return st_error_missing(__func__, data == NULL ? "data" : tokens == NULL ? "tokens" : "targets");
     if (part_count > count || part > count - part_count)
-        return st_error(STRATA_E_INVAL, "%s: sequences %u to %u of %u", __func__, part, part + part_count, count);
+        return st_error(STRATA_E_INVAL, "%s: sequences %u to %" PRIu64 " of %u", __func__, part, (uint64_t)part + part_count,
+                        count);
     if ((unsigned)order > STRATA_DATA_EPOCHS_IN_ORDER)
         return st_error(STRATA_E_INVAL, "%s: %d is not an order", __func__, (int)order);
     if (positions == NULL && st_token_set_documents(data->set))

@@ -119,7 +119,8 @@ struct strata_save_opts {
  * A relative "strata.save" counts from the working directory at each save: a program that changes it names an absolute one.
  *
  * @return STRATA_E_INVAL  an argument is NULL, nothing is loaded, no update was made since the run began or since the last save
- *                         that did not fail, or the configuration names no directory
+ *                         that did not fail, the configuration names no directory, or the model was opened for another use than
+ *                         training
  *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_NOMEM  this checkpoint could not be made: nothing of it stays, older ones do, and
  *                         the engine goes on: the same step may be saved again
  *         the status that ended the engine
@@ -131,7 +132,7 @@ STRATA_API strata_status strata_engine_save(struct strata_engine *engine, const 
  * in memory is then written beside this one, and the save only hands it over; elsewhere it changes nothing.  If no save follows,
  * nothing is saved.
  *
- * @return STRATA_E_INVAL  the engine is NULL, nothing is loaded, or the configuration names no directory
+ * @return STRATA_E_INVAL  the engine is NULL, nothing is loaded, or this run saves nothing, as in strata_engine_save()
  */
 STRATA_API strata_status strata_engine_save_comes(struct strata_engine *engine);
 

@@ -284,7 +284,8 @@ strata_status st_checkpoint_older(struct st_checkpoint **out, const char *path)
         return st;
     while (older < list.count && list.steps[older] < step)
         older++;
-    st = open_newest(out, save, &list, older, &search);
+    st = older > 0 ? open_newest(out, save, &list, older, &search)
+                   : st_error(STRATA_E_INPUT, "%s: none of the checkpoints beside it is older", path);
     free(list.steps);
     return st;
 }

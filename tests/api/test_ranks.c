@@ -142,6 +142,9 @@ static void parts_of_the_data_are_the_whole(void **state)
         }
     assert_refused(strata_data_read_part(ranks[0].tokens, STRATA_DATA_SHUFFLED, 0, 0, 4, 1, 4, part_tokens, part_targets, NULL),
                    "sequences 1 to 5 of 4");
+    assert_refused(
+        strata_data_read_part(ranks[0].tokens, STRATA_DATA_SHUFFLED, 0, 0, 2, UINT32_MAX, 1, part_tokens, part_targets, NULL),
+        "sequences 4294967295 to 4294967296 of 2");
     part(ranks, 3);
     scratch_close();
 }

@@ -293,7 +293,8 @@ static void the_newest_that_opens_is_taken(void **state)
         assert_non_null(strstr(ck->path, step_1));
         st_checkpoint_close(ck);
     }
-    assert_refused(st_checkpoint_older(&ck, scratch_path(step_1)), STRATA_E_INPUT, "has no checkpoint");
+    assert_refused(st_checkpoint_older(&ck, scratch_path(step_1)), STRATA_E_INPUT,
+                   "step-00000001: none of the checkpoints beside it is older");
     assert_refused(st_checkpoint_older(&ck, scratch_path("save")), STRATA_E_INPUT, "says no step");
     assert_non_null(strstr(skips.last, "step-00000002/manifest.json: its checksum is wrong"));
     assert_refused(st_checkpoint_find(&ck, scratch_path(step_2), skip_seen, &skips), STRATA_E_CORRUPT, "its checksum is wrong");
