@@ -1,6 +1,6 @@
 # One-word entry points; the build itself is CMake's (CMakePresets.json).
 #
-# `make test`, `make demo` and `make demo-chat` work on a fresh Debian 12 machine: they install what is missing first.
+# `make test`, `make demo` and `make demo-chat` work on a fresh Debian 12 machine with make: they install what else is missing first.
 
 JOBS ?= $(shell nproc)
 # Some tests wait for disks and for each other's time limits more than they compute.
