@@ -399,8 +399,12 @@ strata_status st_new_file_create_as(struct st_new_file *f, const char *path, uns
 
 strata_status st_new_file_reserve(struct st_new_file *f, uint64_t bytes)
 {
-    int64_t res = bytes > 0 ? st_fault("file.reserve", result(fallocate(f->fd, 0, 0, (off_t)bytes))) : 0;
+    uint32_t interrupted = 0;
+    int64_t res;
 
+    do /* a signal that the program handles may end it early */
+        res = bytes > 0 ? st_fault("file.reserve", result(fallocate(f->fd, 0, 0, (off_t)bytes))) : 0;
+    while (st_again(res, &interrupted));
     if (res == -EOPNOTSUPP || res == -ENOSYS)
         res = st_fault("file.truncate", result(ftruncate(f->fd, (off_t)bytes)));
     if (res < 0)

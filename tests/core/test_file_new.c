@@ -474,6 +474,24 @@ static void what_others_do_to_it_meanwhile_is_told(void **state)
     unlink(scratch_path("a"));
 }
 
+/* A signal that the program handles comes while space is taken. */
+static void space_is_taken_however_often_that_is_interrupted(void **state)
+{
+    struct st_new_file f;
+    struct stat info;
+
+    (void)state;
+    assert_int_equal(st_new_file_create(&f, scratch_path("a"), 0), STRATA_OK);
+    st_fault_arm(&(struct st_fault_spec){.site = "file.reserve", .count = 3, .result = -EINTR});
+    assert_int_equal(st_new_file_reserve(&f, 100), STRATA_OK);
+    assert_int_equal(st_fault_disarm(), 3);
+    assert_true(fstat(f.fd, &info) == 0 && info.st_size == 100);
+    st_fault_arm(&(struct st_fault_spec){.site = "file.reserve", .result = -EINTR});
+    assert_refused(st_new_file_reserve(&f, 100), STRATA_E_IO, "Interrupted system call");
+    assert_int_equal(st_fault_disarm(), 1000);
+    st_new_file_abort(&f);
+}
+
 static void every_single_failure_is_clean(void **state)
 {
     struct fault_walk walk = {.result = -ENOSPC};
@@ -521,6 +539,7 @@ int main(void)
         FILE_TEST(data_is_on_the_disk_before_its_name),
         FILE_TEST(a_stream_tells_the_first_failure),
         FILE_TEST(what_others_do_to_it_meanwhile_is_told),
+        FILE_TEST(space_is_taken_however_often_that_is_interrupted),
         FILE_TEST(every_single_failure_is_clean),
     };
 
