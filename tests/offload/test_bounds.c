@@ -286,7 +286,7 @@ static void a_disk_takes_the_shorter_way(void **state)
 {
     static const struct {
         double read, write, mixed, both; /* both: bytes per second of each direction while both run; 0: one after the other */
-    } disks[] = {{8, 4, 6, 3}, {8, 4, 3, 0}, {2, 8, 12, 0}, {8, 8, 16, 8}, {5, 5, 0, 5}};
+    } disks[] = {{8, 4, 6, 3}, {8, 4, 3, 0}, {2, 8, 12, 0}, {8, 8, 16, 8}, {5, 5, 0, 5}, {8, 4, 0, 4}};
     const struct st_machine wide = wide_machine();
     const struct st_policy policy = {.param_tier = STRATA_TIER_HOST,
                                      .optimizer_tier = STRATA_TIER_NVME,
