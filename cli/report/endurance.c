@@ -7,6 +7,7 @@
 #include "core/base/size.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #define SECONDS_PER_DAY 86400.0
 
@@ -52,6 +53,15 @@ void cli_endurance_counted(struct cli_endurance *out, struct cli_medians *m, uin
                                   .day_bytes = seconds > 0 ? (double)bytes / seconds * SECONDS_PER_DAY : (double)NAN};
 }
 
+/* A run of very many steps writes more than a whole number of bytes can say. */
+static const char *bytes_text(char buf[24], double bytes)
+{
+    if (bytes < 0x1p64)
+        return st_size_text(buf, (uint64_t)bytes);
+    snprintf(buf, 24, "over 16 EiB");
+    return buf;
+}
+
 void cli_endurance_print(const struct cli_endurance *e, const char *label, FILE *file)
 {
     char text[24];
@@ -60,9 +70,9 @@ void cli_endurance_print(const struct cli_endurance *e, const char *label, FILE 
         return;
     st_print(file, "  %s%s a step", label, st_size_text(text, e->step_bytes));
     if (isfinite(e->run_bytes))
-        st_print(file, ", %s by the run", st_size_text(text, (uint64_t)e->run_bytes));
+        st_print(file, ", %s by the run", bytes_text(text, e->run_bytes));
     if (isfinite(e->day_bytes))
-        st_print(file, ", %s a day at this pace", st_size_text(text, (uint64_t)e->day_bytes));
+        st_print(file, ", %s a day at this pace", bytes_text(text, e->day_bytes));
     st_print_text(file, "; a drive's data sheet says how much it endures (TBW, DWPD)\n");
 }
 
