@@ -16,6 +16,9 @@
  * Under a limit on the size of files (RLIMIT_FSIZE, ulimit -f) a write beyond it raises SIGXFSZ, which ends a program that has it
  * at its default. Ignore it, signal(SIGXFSZ, SIG_IGN): then the call returns STRATA_E_NOSPC and its sentence names the limit.
  *
+ * Working directory.  Relative names count from it whenever something is opened, written or removed there: a program that changes
+ * it while models, engines, exports or checkpoints are open names absolute ones.
+ *
  * Locale.  Sentences have the decimal point of the program's locale; files, and numbers in the texts of configurations, always
  * have a point. */
 #ifndef STRATA_STRATA_H
