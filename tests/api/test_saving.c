@@ -50,6 +50,12 @@ static void assert_alike(const struct digests *a, const struct digests *b)
     assert_string_equal(a->state, b->state);
 }
 
+static void save_whole(struct run *r, struct strata_saved *saved)
+{
+    assert_ok(strata_engine_save(r->engine, NULL));
+    assert_ok(strata_engine_saved(r->engine, true, saved));
+}
+
 /* A new run, after the steps that it saves. */
 static void run_to_the_save(struct run *r)
 {
@@ -218,8 +224,7 @@ static void another_runs_checkpoints_do_not_count(void **state)
             assert_ok(run_train(&r, step, 1, NULL));
             if (step + 1 < first)
                 continue;
-            assert_ok(strata_engine_save(r.engine, NULL));
-            assert_ok(strata_engine_saved(r.engine, true, &saved));
+            save_whole(&r, &saved);
             assert_int_equal(saved.steps, step + 1);
             assert_true(saved.seconds > 0 && saved.stopped > 0 && saved.stopped <= saved.seconds);
             assert_ok(strata_checkpoint_open(&checkpoint, saved.path));
@@ -254,8 +259,7 @@ static void what_is_due_is_made_before_the_engine_begins_again(void **state)
         assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
         assert_ok(run_start(&r));
         assert_ok(run_train(&r, 0, 1, NULL));
-        assert_ok(strata_engine_save(r.engine, NULL));
-        assert_ok(strata_engine_saved(r.engine, true, &saved));
+        save_whole(&r, &saved);
         assert_ok(strata_checkpoint_open(&checkpoint, saved.path));
         assert_ok(run_train(&r, 1, SAVED - 1, NULL));
         assert_ok(strata_engine_save(r.engine, NULL));
@@ -311,6 +315,25 @@ static void a_save_that_nobody_waits_for_is_made(void **state)
     }
 }
 
+/* What begins anew has made no checkpoint: it saves after as many steps as the run before it did. */
+static void a_run_that_begins_anew_saves_at_the_same_step(void **state)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    char text[640];
+    struct run r = {.text = saving(text)};
+
+    (void)state;
+    run_to_the_save(&r);
+    save_whole(&r, &saved);
+    assert_int_equal(rename(scratch_path("save/step-00000002"), scratch_path("before")), 0);
+    assert_ok(strata_engine_load(r.engine));
+    assert_refused(strata_engine_save(r.engine, NULL), "no step has run since the last checkpoint, or since the run began");
+    assert_ok(run_train(&r, 0, SAVED, NULL));
+    save_whole(&r, &saved);
+    assert_int_equal(saved.steps, SAVED);
+    run_close(&r);
+}
+
 /* What was in the way is removed, and the run has not gone on: the same step is saved. */
 static void a_save_that_failed_is_made_again(void **state)
 {
@@ -335,8 +358,7 @@ static void a_save_that_failed_is_made_again(void **state)
     }
     assert_int_equal(unlink(scratch_path("save/step-00000002/mine")), 0);
     assert_int_equal(rmdir(scratch_path("save/step-00000002")), 0);
-    assert_ok(strata_engine_save(r.engine, NULL));
-    assert_ok(strata_engine_saved(r.engine, true, &saved));
+    save_whole(&r, &saved);
     assert_int_equal(saved.steps, SAVED);
     assert_refused(strata_engine_save(r.engine, NULL), "no step has run since the last checkpoint");
     run_close(&r);
@@ -358,8 +380,7 @@ static void copies_are_counted(void **state)
         run_to_the_save(&r);
         if (crosses)
             st_fault_arm(&(struct st_fault_spec){.site = "nvme.link", .result = -EXDEV});
-        assert_ok(strata_engine_save(r.engine, NULL));
-        assert_ok(strata_engine_saved(r.engine, true, &saved));
+        save_whole(&r, &saved);
         assert_true((st_fault_disarm() > 0) == (crosses == 1));
         assert_ok(strata_checkpoint_open(&checkpoint, saved.path));
         assert_ok(strata_checkpoint_get_info(checkpoint, &info));
@@ -382,8 +403,7 @@ static void what_bits_depend_on_is_compared(void **state)
 
     (void)state;
     run_to_the_save(&r);
-    assert_ok(strata_engine_save(r.engine, NULL));
-    assert_ok(strata_engine_saved(r.engine, true, &saved));
+    save_whole(&r, &saved);
     run_close(&r);
     for (int change = 0; change < 6; change++) {
         static const char *const says[] = {NULL,
@@ -569,6 +589,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(another_runs_checkpoints_do_not_count, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(what_is_due_is_made_before_the_engine_begins_again, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_save_that_nobody_waits_for_is_made, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_run_that_begins_anew_saves_at_the_same_step, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_save_that_failed_is_made_again, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(copies_are_counted, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(what_bits_depend_on_is_compared, scratch_create, scratch_remove),

@@ -103,6 +103,25 @@ static void a_run_evaluates_texts(void **state)
     program_free(&p);
 }
 
+/* What is trained is one text without ends, what is evaluated are conversations, a data set by name: several to a sequence. */
+static void a_run_evaluates_conversations_by_name(void **state)
+{
+    static const char info[] = "{\"held\": {\"file_name\": \"talks.jsonl\", \"formatting\": \"sharegpt\", \"columns\": "
+                               "{\"messages\": \"messages\"}, \"tags\": {\"role_tag\": \"role\", \"content_tag\": \"content\", "
+                               "\"user_tag\": \"user\", \"assistant_tag\": \"assistant\"}}}";
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_write(w, "info.json", info, strlen(info));
+    workplace_run_ok(w, &p, "tokens README.md --tokenizer " MODEL " --out {w}/text.bin");
+    program_free(&p);
+    workplace_run_ok(w, &p,
+                     "train --model " MODEL " --data {w}/text.bin --seq-len 128 --max-steps 1 --eval-dataset held "
+                     "--dataset-info {w}/info.json");
+    assert_non_null(strstr(p.out, "eval after step 1: loss "));
+    program_free(&p);
+}
+
 /* Of a model with fewer tokens, and before tokens are made, let alone kept. */
 static void another_models_tokenizer_is_named(void **state)
 {
@@ -180,6 +199,7 @@ int main(void)
         cmocka_unit_test(conversations_are_evaluated_like_their_tokens),
         cmocka_unit_test(bytes_need_no_tokenizer),
         cmocka_unit_test(a_run_evaluates_texts),
+        cmocka_unit_test(a_run_evaluates_conversations_by_name),
         cmocka_unit_test(another_models_tokenizer_is_named),
         cmocka_unit_test(nothing_is_left_after_a_signal),
     };

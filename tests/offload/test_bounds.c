@@ -281,6 +281,39 @@ static void adding_leaves_costs_three_passes(void **state)
     st_workload_fini(&w);
 }
 
+/* The host's update checks and renews the sums of what it changes, where that lies on the drive: state, weights, or both. */
+static void updates_hash_what_lies_on_the_drive(void **state)
+{
+    static const struct {
+        strata_tier weights, state;
+        uint32_t bytes; /* of each parameter */
+    } places[] = {{STRATA_TIER_HOST, STRATA_TIER_HOST, 0},
+                  {STRATA_TIER_HOST, STRATA_TIER_NVME, 10}, /* bf16: two moments and the master's low half */
+                  {STRATA_TIER_NVME, STRATA_TIER_HOST, 2},
+                  {STRATA_TIER_NVME, STRATA_TIER_NVME, 12}};
+    struct st_machine m = wide_machine();
+    struct st_workload w;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    m.rates.checksum = 1;
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        const struct st_policy policy = {.param_tier = places[i].weights,
+                                         .optimizer_tier = places[i].state,
+                                         .activation_tier = STRATA_TIER_DEVICE,
+                                         .update = ST_UPDATE_GATED};
+        struct st_plan *plan = plan_try(&w, &m, &policy, "sums");
+        double seconds = 0;
+
+        for (uint32_t k = 0; k < plan->program.op_count; k++)
+            if (plan->program.ops[k].kind == ST_OP_UPDATE)
+                seconds += st_cost_op(&plan->program, &m, &plan->program.ops[k]);
+        assert_near(seconds, 2.0 * places[i].bytes * (double)w.params);
+        st_plan_destroy(plan);
+    }
+    st_workload_fini(&w);
+}
+
 /* A disk does both at once at half its mixed rate each, while there is work for both, or one after the other. */
 static void a_disk_takes_the_shorter_way(void **state)
 {
@@ -414,6 +447,7 @@ int main(void)
         cmocka_unit_test(a_lookup_costs_its_rows),
         cmocka_unit_test(adding_leaves_costs_three_passes),
         cmocka_unit_test(a_devices_own_passes_cost_their_bytes),
+        cmocka_unit_test(updates_hash_what_lies_on_the_drive),
         cmocka_unit_test(a_disk_takes_the_shorter_way),
         cmocka_unit_test(slots_of_both_tiers_hold_over),
         cmocka_unit_test(state_read_ahead_passes_beside_backward),
