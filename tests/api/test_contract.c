@@ -243,6 +243,7 @@ static void no_argument_is_left_out(void **state)
     int32_t ids[4 * RUN_SEQ] = {0};
     const char *paths[1] = {NULL};
     double loss;
+    bool documents;
     uint64_t seen;
     char hex[33];
     struct strata_config_opts config = STRATA_CONFIG_OPTS_INIT;
@@ -273,6 +274,10 @@ static void no_argument_is_left_out(void **state)
     assert_refused(strata_data_open(&r.data, r.model, NULL, 1), "paths is NULL");
     assert_refused(strata_data_open(&r.data, r.model, paths, 1), "one of paths is NULL");
     assert_refused(strata_data_open(&r.data, r.model, paths, 0), "count is 0");
+    assert_refused(strata_data_documents(NULL, 1, &documents), "paths is NULL");
+    assert_refused(strata_data_documents(paths, 1, NULL), "documents is NULL");
+    assert_refused(strata_data_documents(paths, 0, &documents), "count is 0");
+    assert_refused(strata_data_documents(paths, 1, &documents), "one of paths is NULL");
     assert_refused(strata_data_open_texts(NULL, r.model, paths, 1, NULL), "data is NULL");
     assert_refused(strata_data_open_texts(&r.data, r.model, NULL, 1, NULL), "paths is NULL");
     assert_refused(strata_data_open_texts(&r.data, r.model, paths, 1, NULL), "one of paths is NULL");
