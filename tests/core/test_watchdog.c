@@ -1,5 +1,7 @@
 /* tests/core/test_watchdog.c - invented series and fake trees: what is an alarm, and above all what is none. */
 #include "core/base/fault.h"
+#include "core/system/clock.h"
+#include "core/system/thread.h"
 #include "core/system/watchdog.h"
 #include "tests/common/scratch.h"
 
@@ -435,6 +437,88 @@ static void kills_in_a_group_of_version_one_are_seen(void **state)
     assert_non_null(strstr(l.sentence, "/cgroup/memory/x, and the kernel has killed for memory there"));
 }
 
+/* A clock that waiting alone moves, at once: what the kernel says of a group changes before each look.  The linker puts the
+ * functions here before the library's. */
+static struct {
+    uint64_t now_ns;           /* 0: the real clock */
+    const char *used;          /* of 2 GiB, from the second look on: the first one sets the margin */
+    uint32_t full_us;          /* of each second, in which all tasks wait for memory */
+    uint32_t looks, looks_max; /* then it is over */
+    struct listener *listener;
+} invented;
+
+uint64_t __wrap_st_clock_ns(void);
+uint64_t __real_st_clock_ns(void);
+bool __wrap_st_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns);
+bool __real_st_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns);
+
+uint64_t __wrap_st_clock_ns(void)
+{
+    return invented.now_ns != 0 ? invented.now_ns : __real_st_clock_ns();
+}
+
+static void put_group(void)
+{
+    char text[64];
+
+    scratch_put("cgroup/f/memory.current", invented.looks == 0 ? "1073741824\n" : invented.used);
+    snprintf(text, sizeof(text), "some total=0\nfull total=%u\n", invented.looks * invented.full_us);
+    scratch_put("cgroup/f/memory.pressure", text);
+}
+
+bool __wrap_st_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ns)
+{
+    if (invented.now_ns == 0)
+        return __real_st_cond_wait(cond, lock, deadline_ns);
+    if (invented.looks == invented.looks_max) {
+        on_alarm(invented.listener, "no alarm");
+        return __real_st_cond_wait(cond, lock, 0);
+    }
+    invented.looks++;
+    invented.now_ns = deadline_ns;
+    put_group();
+    return false;
+}
+
+/* A look each second, and the rules of 3 and of 10 seconds. */
+static void standing_still_in_a_group_is_reported(void **state)
+{
+    static const struct {
+        const char *used;
+        uint32_t full_us, looks;
+        const char *sentence;
+    } rows[] = {
+        {"2143289344\n", 600000, 3, "/cgroup/f, and 60 % of the last 3 s went into waiting for memory"}, /* 4 MiB are left */
+        {"2143289344\n", 400000, 11, "/cgroup/f, and 40 % of the last 10 s went into waiting for memory"},
+        {"2130706432\n", 600000, 11, "/cgroup/f, and 60 % of the last 10 s went into waiting for memory"}, /* 16 MiB */
+        {"2130706432\n", 100000, 30, "no alarm"},
+        {"1073741824\n", 900000, 30, "no alarm"},
+    };
+
+    (void)state;
+    put_machine("16777216");
+    scratch_put("proc/self/cgroup", "0::/f\n");
+    scratch_put("cgroup/f/memory.max", "2147483648\n");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_watchdog *w = NULL;
+        struct listener l;
+
+        memset(&invented, 0, sizeof(invented));
+        invented.now_ns = UINT64_C(1000000000);
+        invented.used = rows[i].used;
+        invented.full_us = rows[i].full_us;
+        invented.looks_max = 30;
+        invented.listener = &l;
+        put_group();
+        assert_int_equal(start(&w, &l, 0), STRATA_OK);
+        wait_heard(&l);
+        st_watchdog_stop(w);
+        invented.now_ns = 0;
+        if (invented.looks != rows[i].looks || strstr(l.sentence, rows[i].sentence) == NULL)
+            fail_msg("row %zu after %u looks: %s", i, invented.looks, l.sentence);
+    }
+}
+
 /* Each refusal of the system while it starts: started, or E_NOMEM; nothing stays open or allocated (the group's checks). */
 static void every_refusal_is_survived(void **state)
 {
@@ -488,6 +572,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_groups_own_limit_of_swap_counts, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(version_one_and_the_machine_are_watched, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(kills_in_a_group_of_version_one_are_seen, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(standing_still_in_a_group_is_reported, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(every_refusal_is_survived, scratch_create, scratch_remove),
         cmocka_unit_test(this_machine_is_calm),
     };
