@@ -59,6 +59,27 @@ static void test_line(void **state)
     free(text);
 }
 
+/* Who follows a file has each line when it ends, not when the file is closed. */
+static void test_lines_are_there_as_they_end(void **state)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&text, &bytes);
+    struct st_json_writer w;
+
+    (void)state;
+    assert_non_null(file);
+    st_json_begin(&w, file);
+    for (size_t i = 1; i <= 2; i++) {
+        st_json_put_u64(&w, NULL, 7);
+        st_json_end_line(&w);
+        assert_int_equal(bytes, 2 * i);
+        assert_memory_equal(text, "7\n7\n", bytes);
+    }
+    fclose(file);
+    free(text);
+}
+
 static void test_doubles_read_back_exactly(void **state)
 {
     static const double values[] = {0.1, -1.0 / 3, 5e-324, 1.7976931348623157e308, 123456789012345680.0, 0.95, 1e-8, -0.0};
@@ -137,6 +158,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_line),
+        cmocka_unit_test(test_lines_are_there_as_they_end),
         cmocka_unit_test(test_doubles_read_back_exactly),
         cmocka_unit_test(test_deep),
         cmocka_unit_test(test_trees),

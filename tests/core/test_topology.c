@@ -316,6 +316,17 @@ static void test_second_threads_alone(void **state)
     st_topology_destroy(topo);
 }
 
+/* Its number is not that of the machine's first one. */
+static void test_one_unit_is_that_of_all_workers(void **state)
+{
+    struct st_topology *topo = synthetic("numa:2 core:2 pu:1", "3");
+
+    (void)state;
+    assert_int_equal(st_topology_core_count(topo), 1);
+    assert_units(topo, 3, "3 3 3");
+    st_topology_destroy(topo);
+}
+
 static struct st_topology *share_of(const char *description, const char *affinity, uint32_t share, uint32_t shares)
 {
     const struct st_topology_source source = {.synthetic = description,
@@ -456,6 +467,7 @@ int main(void)
         cmocka_unit_test(test_interleaved_numbers),
         cmocka_unit_test(test_affinity_leaves_nodes_out),
         cmocka_unit_test(test_second_threads_alone),
+        cmocka_unit_test(test_one_unit_is_that_of_all_workers),
         cmocka_unit_test(test_shares_of_cores),
         cmocka_unit_test(test_shares_of_memory),
         cmocka_unit_test(test_a_machine_without_nodes_has_one),
