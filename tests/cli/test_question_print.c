@@ -123,6 +123,10 @@ static void drives_wear_out(void **state)
     (void)state;
     snprintf(line, sizeof(line), "\n  drives: %.0f TB written, 25 %% of what they endure\n", endured);
     must_hold(&asked, line);
+    a.hardware.drive_count = ST_HARDWARE_DRIVES_MAX; /* as much, in as many as there may be */
+    for (uint32_t i = 0; i < ST_HARDWARE_DRIVES_MAX; i++)
+        a.hardware.drives[i].bytes = 4000000000000 / ST_HARDWARE_DRIVES_MAX;
+    must_hold(&asked, line);
     asked.endurance.run_bytes = 1.5 * 4e12 * endured;
     snprintf(line, sizeof(line), " TB written, 1.5 times what they endure\n");
     must_hold(&asked, line);

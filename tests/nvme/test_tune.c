@@ -181,6 +181,32 @@ static void points_are_measured_once_and_within_the_limit(void **state)
     assert_int_equal(st_tune_search(&r, &opts), STRATA_E_INVAL);
 }
 
+static bool holds(const uint32_t *list, uint32_t count, uint32_t value)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (list[i] == value)
+            return true;
+    return false;
+}
+
+/* Each longer depth and block would be faster: what lies behind the lists is none. */
+static void only_what_the_lists_have_is_measured(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 8; i++) {
+        const uint32_t count = 1 + i / 2;
+        struct drive d = {.rate_max = 1e12, .requests_max = 1e9, .latency = 1};
+        struct st_tune_opts opts = options(&d);
+        struct st_tune_result r;
+
+        opts.depth_count = opts.block_count = count;
+        opts.first_block = i % 2 == 0 ? 0 : count - 1;
+        assert_int_equal(st_tune_search(&r, &opts), STRATA_OK);
+        for (uint32_t k = 0; k < r.point_count; k++)
+            assert_true(holds(depths, count, r.points[k].queue_depth) && holds(blocks, count, r.points[k].block_bytes));
+    }
+}
+
 /* The knee and the fastest, four of the first method, and the best of another are measured in the last rounds. */
 static void few_points_reach_the_last_rounds(void **state)
 {
@@ -244,6 +270,7 @@ int main(void)
         cmocka_unit_test(another_method_must_be_clearly_faster),
         cmocka_unit_test(noise_does_not_lead_astray),
         cmocka_unit_test(points_are_measured_once_and_within_the_limit),
+        cmocka_unit_test(only_what_the_lists_have_is_measured),
         cmocka_unit_test(few_points_reach_the_last_rounds),
         cmocka_unit_test(what_cannot_be_measured_is_left_out),
         cmocka_unit_test(a_failure_ends_the_search),
