@@ -184,6 +184,30 @@ static void numbers_are_those_of_the_metrics(void **state)
     clear(w);
 }
 
+/* As other programs write them: with no more digits than tell a number from all others. */
+static void numbers_are_as_short_as_they_can_be(void **state)
+{
+    static const struct {
+        const char *lr, *rows;
+    } rates[] = {{"0.1", "\r\n2,0.1\r\n4,0.1\r\n"},
+                 {"3e-4", "\r\n2,0.0003\r\n4,0.0003\r\n"},
+                 {"0.30000000000000004", "\r\n2,0.30000000000000004\r\n4,0.30000000000000004\r\n"}};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
+        struct program p;
+        char command[640], *text;
+
+        snprintf(command, sizeof(command), TRAIN "--max-steps 2 --lr %s", rates[i].lr);
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+        text = workplace_read(w, scalars[LR].file, NULL);
+        assert_string_equal(strstr(text, "\r\n"), rates[i].rows);
+        free(text);
+        clear(w);
+    }
+}
+
 /* The second attempt's events begin behind the checkpoint; its rows follow those up to it. */
 static void a_second_attempt_goes_on_behind_the_checkpoint(void **state)
 {
@@ -348,6 +372,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_those_of_the_metrics),
+        cmocka_unit_test(numbers_are_as_short_as_they_can_be),
         cmocka_unit_test(a_second_attempt_goes_on_behind_the_checkpoint),
         cmocka_unit_test(a_first_attempt_without_a_checkpoint_does_not_count),
         cmocka_unit_test(a_row_is_there_whole_or_not_at_all),
