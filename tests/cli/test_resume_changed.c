@@ -1,6 +1,7 @@
 /* test_resume_changed.c - a run that resumes with another configuration: the same bits where it differs in speed or place alone,
  * a notice where results may differ, a refusal that names both values where it would be another run. */
 #include "program.h"
+#include "tests/common/whole_file.h"
 #include "workplace.h"
 
 #include <regex.h>
@@ -273,6 +274,54 @@ static void another_models_tensor_is_named(void **state)
     workplace_remove(w, "a");
 }
 
+/* {w}/same: a model whose head's weights are the embedding's, tied or not. */
+static void put_model(const struct workplace *w, bool tied)
+{
+#define TINY "tests/golden/llama_tiny_untied/"
+    const size_t plane = 96 * 64 * sizeof(float); /* the embedding is the file's first one, the head its last */
+    size_t bytes;
+    char *config = read_file(TINY "config.json", &bytes), *at = strstr(config, "\"tie_word_embeddings\": false");
+    char *weights;
+    uint64_t header;
+
+    assert_non_null(at);
+    if (tied)
+        memcpy(strstr(at, "false"), "true ", 5);
+    workplace_write(w, "same/config.json", config, bytes);
+    free(config);
+    weights = read_file(TINY "model.safetensors", &bytes);
+    memcpy(&header, weights, sizeof(header));
+    memcpy(weights + bytes - plane, weights + sizeof(header) + header, plane);
+    workplace_write(w, "same/model.safetensors", weights, bytes);
+    free(weights);
+}
+
+/* All tensors of one are the other's, too. */
+static void a_tensor_more_or_less_is_counted(void **state)
+{
+#define TRAIN_TINY "train --model {w}/same " MACHINE "--data " TINY "tokens.bin --seq-len 16 "
+    static const char *const wanted[] = {"another model: it has 6 groups of 20 tensors' parts, and this one 7 of 21: ",
+                                         "another model: it has 7 groups of 21 tensors' parts, and this one 6 of 20: "};
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_make_dir(w, "same");
+    for (int i = 0; i < 2; i++) {
+        put_model(w, i == 0);
+        workplace_run_ok(w, &p, TRAIN_TINY "--max-steps 1 --save {w}/a");
+        program_free(&p);
+        put_model(w, i == 1);
+        workplace_run(w, &p, TRAIN_TINY "--max-steps 2 --resume {w}/a");
+        if (p.code != 2 || strstr(p.err, wanted[i]) == NULL)
+            fail_msg("exit code %d\n%s", p.code, p.err);
+        program_free(&p);
+        workplace_remove(w, "a");
+    }
+    workplace_remove(w, "same");
+#undef TRAIN_TINY
+#undef TINY
+}
+
 /* The configuration is read again for what the checkpoint says of it; its notices have been told by then. */
 static void notices_of_the_configuration_are_told_once(void **state)
 {
@@ -366,6 +415,7 @@ int main(void)
         cmocka_unit_test(changed_texts_are_refused_by_name),
         cmocka_unit_test(a_text_of_bytes_is_one_data),
         cmocka_unit_test(another_models_tensor_is_named),
+        cmocka_unit_test(a_tensor_more_or_less_is_counted),
         cmocka_unit_test(changes_are_allowed_noticed_or_refused),
         cmocka_unit_test(notices_of_the_configuration_are_told_once),
         cmocka_unit_test(a_schedule_is_judged_by_the_run_that_takes_it),
