@@ -222,6 +222,33 @@ static void aio_says_what_is_missing(void **state)
     }
 }
 
+/* Each time that a wake is taken the next one is prepared for: one that came once is not found again and again by a thread that
+ * should sleep. */
+static void aio_takes_a_wake_once(void **state)
+{
+    const struct st_fault_spec refused = {.site = "nvme.wake", .count = 1, .result = -EAGAIN};
+    const struct st_io_ops *ops = st_io_find("aio", NULL);
+    struct st_io *io;
+    struct io_fixture f;
+
+    (void)state;
+    if (ops->open(&io, &(struct st_io_opts){.queue_depth = 1}) != STRATA_OK) {
+        print_message("aio: not tested on this machine: %s\n", strata_last_error());
+        skip();
+    }
+    ops->close(io);
+    assert_int_equal(io_fixture_open(&f, ops, 4, BLOCK, 4), STRATA_OK);
+    ops->wake(f.io);
+    do {
+        st_fault_arm(&refused);
+        assert_int_equal(ops->reap(f.io, 0), STRATA_OK);
+    } while (st_fault_disarm() == 0);
+    st_fault_arm(&refused);
+    io_fixture_assert_works(&f);
+    assert_int_equal(st_fault_disarm(), 0);
+    io_fixture_close(&f);
+}
+
 /* A kernel that refuses the thread, then the polled ring; and a device that does not poll, where that is so. */
 static void refused_polls_are_gone_without(void **state)
 {
@@ -279,12 +306,19 @@ static void uring_works_without_the_extras(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fake_order_is_the_seed_s),         cmocka_unit_test(fake_latency_keeps_the_data),
-        cmocka_unit_test(fake_is_full_where_it_ends),       cmocka_unit_test(a_write_goes_on_where_the_room_ends),
-        cmocka_unit_test(methods_are_found_by_name),        cmocka_unit_test(auto_passes_over_a_refused_ring),
-        cmocka_unit_test(uring_works_without_the_extras),   cmocka_unit_test(auto_passes_over_refused_aio),
-        cmocka_unit_test(aio_says_what_is_missing),         cmocka_unit_test(refused_polls_are_gone_without),
-        cmocka_unit_test(threads_are_as_many_as_asked_for), cmocka_unit_test(a_place_that_is_not_given_back_is_left),
+        cmocka_unit_test(fake_order_is_the_seed_s),
+        cmocka_unit_test(fake_latency_keeps_the_data),
+        cmocka_unit_test(fake_is_full_where_it_ends),
+        cmocka_unit_test(a_write_goes_on_where_the_room_ends),
+        cmocka_unit_test(methods_are_found_by_name),
+        cmocka_unit_test(auto_passes_over_a_refused_ring),
+        cmocka_unit_test(uring_works_without_the_extras),
+        cmocka_unit_test(auto_passes_over_refused_aio),
+        cmocka_unit_test(aio_says_what_is_missing),
+        cmocka_unit_test(refused_polls_are_gone_without),
+        cmocka_unit_test(threads_are_as_many_as_asked_for),
+        cmocka_unit_test(a_place_that_is_not_given_back_is_left),
+        cmocka_unit_test(aio_takes_a_wake_once),
     };
 
     return cmocka_run_group_tests_name("io methods", tests, NULL, NULL);
