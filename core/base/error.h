@@ -38,6 +38,12 @@ static inline strata_status st_error_at_start(strata_status st)
     return st == STRATA_E_NOSPC ? STRATA_E_NOFIT : st;
 }
 
+/** What a call gave that returns -1 and sets errno when it fails: that, or the negative errno. */
+static inline int64_t st_result(int64_t value)
+{
+    return value < 0 ? -errno : value;
+}
+
 /* A system that interrupts a call for ever must not keep us: after so many times in a row EINTR is an error like others. */
 #define ST_EINTR_MAX 1000u
 /** Whether a call with this result (negative errno) is made again; *interrupted: how often it was, 0 at first. */

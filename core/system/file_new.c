@@ -27,12 +27,6 @@
 static pthread_mutex_t live_mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct st_new_file *live; /* guarded by live_mutex, as are temp, named, kept and dir_fd of each file in the list */
 
-/* Turns the result of a call that returns -1 and errno into a negative errno. */
-static int64_t result(int64_t value)
-{
-    return value < 0 ? -errno : value;
-}
-
 /* --- what is there already --- */
 
 static strata_status check_target(const char *path, bool overwrite)
@@ -102,7 +96,7 @@ static strata_status make_one(const char *path, bool *made)
     }
     res = st_fault("file.mkdir", 0);
     if (res == 0)
-        res = result(mkdir(path, 0777));
+        res = st_result(mkdir(path, 0777));
     if (res == -EEXIST) /* a file, a link to nothing, or a directory that another run made meanwhile */
         return stat(path, &info) == 0 && S_ISDIR(info.st_mode) ? STRATA_OK
                                                                : st_error(STRATA_E_INPUT, "%s is not a directory", path);
@@ -154,7 +148,7 @@ static strata_status open_directory(struct st_new_file *f)
     if (st != STRATA_OK)
         return st;
     if (res == 0)
-        res = result(open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        res = st_result(open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (res < 0)
         return st_error_errno((int)-res, "%s: cannot be created in %s", f->path, dir);
     f->dir_fd = (int)res;
@@ -235,7 +229,7 @@ static int64_t lock_file(int fd)
     int64_t res;
 
     do
-        res = st_fault("file.lock", result(flock(fd, LOCK_EX | LOCK_NB)));
+        res = st_fault("file.lock", st_result(flock(fd, LOCK_EX | LOCK_NB)));
     while (st_again(res, &interrupted));
     return res;
 }
@@ -397,70 +391,6 @@ strata_status st_new_file_create_as(struct st_new_file *f, const char *path, uns
     return st;
 }
 
-strata_status st_new_file_reserve(struct st_new_file *f, uint64_t bytes)
-{
-    uint32_t interrupted = 0;
-    int64_t res;
-
-    do /* a signal that the program handles may end it early */
-        res = bytes > 0 ? st_fault("file.reserve", result(fallocate(f->fd, 0, 0, (off_t)bytes))) : 0;
-    while (st_again(res, &interrupted));
-    if (res == -EOPNOTSUPP || res == -ENOSYS)
-        res = st_fault("file.truncate", result(ftruncate(f->fd, (off_t)bytes)));
-    if (res < 0)
-        return st_error_errno((int)-res, "taking %llu bytes for %s", (unsigned long long)bytes, f->path);
-    return STRATA_OK;
-}
-
-strata_status st_new_file_write_at(struct st_new_file *f, const void *buf, uint64_t bytes, uint64_t offset)
-{
-    const unsigned char *at = buf;
-    uint32_t interrupted = 0;
-
-    while (bytes > 0) {
-        const size_t part = bytes < (1u << 30) ? (size_t)bytes : 1u << 30;
-        const int64_t put = st_fault("file.write", result(pwrite(f->fd, at, part, (off_t)offset)));
-
-        if (st_again(put, &interrupted))
-            continue;
-        if (put <= 0)
-            return st_error_errno(put < 0 ? (int)-put : EIO, "writing %s at byte %llu", f->path, (unsigned long long)offset);
-        interrupted = 0;
-        at += put;
-        bytes -= (uint64_t)put;
-        offset += (uint64_t)put;
-    }
-    return STRATA_OK;
-}
-
-/* stdio forgets why a write failed and goes on writing. */
-static ssize_t stream_write(void *file, const char *buf, size_t bytes)
-{
-    struct st_new_file *f = file;
-    uint32_t interrupted = 0;
-    size_t done = 0;
-
-    if (f->pid != getpid())
-        return (ssize_t)bytes; /* a copy of what the parent will write itself */
-    while (done < bytes && f->stream_errno == 0) {
-        const int64_t put = st_fault("file.stream_write", result(write(f->fd, buf + done, bytes - done)));
-
-        if (put > 0)
-            done += (size_t)put;
-        else if (!st_again(put, &interrupted))
-            f->stream_errno = put < 0 ? (int)-put : EIO;
-    }
-    return (ssize_t)done;
-}
-
-strata_status st_new_file_stream(struct st_new_file *f)
-{
-    const cookie_io_functions_t calls = {.write = stream_write};
-
-    f->stream = st_fault_refuses("file.stream") ? NULL : fopencookie(f, "w", calls);
-    return f->stream != NULL ? STRATA_OK : st_error_errno(errno, "%s", f->path);
-}
-
 /* --- taking the name --- */
 
 /* Creating the file worked, so any failure to complete it counts as the disk's, be it a missing system call or a lack of
@@ -480,12 +410,12 @@ static int64_t rename_to_free(const struct st_new_file *f, const char *base)
     struct stat info;
 
     if (res == 0)
-        res = result(renameat2(f->dir_fd, f->temp, f->dir_fd, base, RENAME_NOREPLACE));
+        res = st_result(renameat2(f->dir_fd, f->temp, f->dir_fd, base, RENAME_NOREPLACE));
     if (res != -EINVAL && res != -ENOSYS)
         return res;
     res = st_fault("file.link", 0);
     if (res == 0)
-        res = result(linkat(f->dir_fd, f->temp, f->dir_fd, base, 0));
+        res = st_result(linkat(f->dir_fd, f->temp, f->dir_fd, base, 0));
     if (res == 0)
         (void)unlinkat(f->dir_fd, f->temp, 0);
     if (res == 0 || res == -EEXIST)
@@ -496,14 +426,14 @@ static int64_t rename_to_free(const struct st_new_file *f, const char *base)
         return -EEXIST;
     if (errno != ENOENT)
         return -errno;
-    return result(renameat(f->dir_fd, f->temp, f->dir_fd, base));
+    return st_result(renameat(f->dir_fd, f->temp, f->dir_fd, base));
 }
 
 static int64_t rename_over(const struct st_new_file *f, const char *base)
 {
     const int64_t refused = st_fault("file.rename", 0);
 
-    return refused < 0 ? refused : result(renameat(f->dir_fd, f->temp, f->dir_fd, base));
+    return refused < 0 ? refused : st_result(renameat(f->dir_fd, f->temp, f->dir_fd, base));
 }
 
 bool st_new_file_kept_for_now(const struct st_new_file *f)
@@ -563,26 +493,19 @@ void st_new_file_take_back(struct st_new_file *f)
     pthread_mutex_unlock(&live_mutex);
 }
 
-int st_new_file_flush(struct st_new_file *f)
-{
-    const bool failed = fflush(f->stream) != 0 || ferror(f->stream) != 0;
-
-    return (int)-st_fault("file.flush", f->stream_errno != 0 ? -f->stream_errno : failed ? -EIO : 0);
-}
-
 strata_status st_new_file_sync(struct st_new_file *f)
 {
     int64_t res = f->stream != NULL ? -st_new_file_flush(f) : 0;
 
     if (res == 0)
-        res = st_fault("file.sync", result(fsync(f->fd)));
+        res = st_fault("file.sync", st_result(fsync(f->fd)));
     return res >= 0 ? STRATA_OK : cannot_end((int)-res, "completing", f->path);
 }
 
 /* Makes a rename survive a power cut. */
 static strata_status sync_directory(const struct st_new_file *f)
 {
-    const int64_t res = st_fault("file.sync_directory", result(fsync(f->dir_fd)));
+    const int64_t res = st_fault("file.sync_directory", st_result(fsync(f->dir_fd)));
 
     if (res < 0 && res != -EINVAL) /* some file systems cannot sync a directory */
         return cannot_end((int)-res, "syncing the directory of", f->path);
