@@ -150,6 +150,7 @@ static void what_is_missing_or_cut_is_named(void **state)
         snprintf(path, sizeof(path), "%s/%s", step_1, files[i]);
         assert_int_equal(rename(scratch_path(path), scratch_path("aside")), 0);
         assert_refused(st_checkpoint_open(&ck, scratch_path(step_1)), i == 0 ? STRATA_E_INPUT : STRATA_E_CORRUPT, files[i]);
+        assert_non_null(strstr(strata_last_error(), i < 2 ? "No such file or directory" : "is missing"));
         if (i >= 2) { /* a file of planes */
             assert_int_equal(mkdir(scratch_path(path), 0700), 0);
             assert_refused(st_checkpoint_open(&ck, scratch_path(step_1)), STRATA_E_CORRUPT, "is no file");

@@ -41,7 +41,8 @@ static struct st_checkpoint *made(bool tensors)
 }
 
 struct seen {
-    uint64_t damages, calls, done, total, stop_after;
+    const struct st_checkpoint *ck;
+    uint64_t damages, calls, done, total, lost, stop_after; /* lost: bytes of the rows with damage */
     struct st_damage last;
 };
 
@@ -58,8 +59,12 @@ static bool progress_seen(void *ctx, uint64_t done, uint64_t total)
 static void damage_seen(void *ctx, const struct st_damage *damage)
 {
     struct seen *s = ctx;
+    const struct st_manifest *m = &s->ck->manifest;
 
     s->damages++;
+    s->lost +=
+        st_plane_bytes((enum st_plane)damage->row->plane, st_manifest_group(m, damage->row->page, damage->row->group)->format,
+                       m->moment_format, damage->row->elems);
     s->last = *damage;
 }
 
@@ -77,7 +82,7 @@ static void flip(const char *name, uint64_t at)
 static void a_whole_one_is_whole(void **state)
 {
     struct st_checkpoint *ck = made(true);
-    struct seen s = {0};
+    struct seen s = {.ck = ck};
     uint64_t damages = 1, bytes, tiles;
 
     (void)state;
@@ -96,16 +101,17 @@ static void a_whole_one_is_whole(void **state)
 static void all_damage_is_found_in_one_pass(void **state)
 {
     struct st_checkpoint *ck = made(true);
-    struct seen s = {0};
+    struct seen s = {.ck = ck};
     uint64_t damages = 0;
 
     (void)state;
     flip("ck/set.0", 0);
     flip("ck/set.1", 70000);
     flip("ck/base.0", 4100);
-    assert_refused(st_verify(ck, NULL, damage_seen, &s, &damages), STRATA_E_CORRUPT, "3 of its 28 tiles are damaged");
+    assert_refused(st_verify(ck, progress_seen, damage_seen, &s, &damages), STRATA_E_CORRUPT, "3 of its 28 tiles are damaged");
     assert_int_equal(damages, 3);
     assert_int_equal(s.damages, 3);
+    assert_true(s.lost > 0 && s.done == s.total - s.lost); /* a row comes at once: whole, or it is no progress */
     assert_string_equal(s.last.why, "its checksum is wrong");
     assert_int_equal(s.last.row->space, ST_SPACE_SET); /* as they lie: the base first */
     st_checkpoint_close(ck);
