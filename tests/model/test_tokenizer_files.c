@@ -31,6 +31,7 @@ static void test_what_is_not_understood_is_refused_by_name(void **state)
     } rows[] = {
         {"[]", "must be an object"},
         {"{}", "model: is missing"},
+        {"{\"model\":{\"type\":7,\"vocab\":{\"a\":0},\"merges\":[]}}", "model.type: must be a string"},
         {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[]}}", "model.type: \"Unigram\": only BPE"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.1}}", "model.dropout: must be null"},
         {"{\"model\":{\"vocab\":{\"a\":0},\"merges\":[],\"novelty\":1}}", "model.novelty: not supported"},
