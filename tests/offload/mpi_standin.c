@@ -2,6 +2,7 @@
 #include "tests/offload/mpi_standin.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +39,7 @@ static struct rank world[RANKS_MAX];
 static uint32_t ranks, node_ranks, opened, ended, closed_whole, breaks_from, serialized_now = 1;
 static int hangs_now, hanging;
 static uint64_t posted;
+static sigset_t blocked; /* where the last rank was opened */
 
 void mpi_standin_world(uint32_t count, uint32_t per_node)
 {
@@ -87,6 +89,16 @@ uint32_t mpi_standin_closed_whole(void)
     return get(&closed_whole);
 }
 
+int mpi_standin_blocked(int signal)
+{
+    int is;
+
+    pthread_mutex_lock(&lock);
+    is = sigismember(&blocked, signal);
+    pthread_mutex_unlock(&lock);
+    return is;
+}
+
 void mpi_standin_hang(int hangs)
 {
     pthread_mutex_lock(&lock);
@@ -108,6 +120,7 @@ static int standin_open(void **mpi, uint32_t slots, struct st_mpi_world *out)
     struct rank *r;
 
     pthread_mutex_lock(&lock);
+    pthread_sigmask(SIG_SETMASK, NULL, &blocked);
     r = &world[opened];
     *r = (struct rank){.index = opened++, .slots = slots * ranks, .open = 1};
     r->transfers = calloc(r->slots, sizeof(*r->transfers));

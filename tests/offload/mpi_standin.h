@@ -13,6 +13,8 @@ extern const struct st_mpi_plugin mpi_standin;
 void mpi_standin_world(uint32_t ranks, uint32_t per_node);
 /** What open() says of threads from now on; 1 at first. */
 void mpi_standin_serialized(uint32_t serialized);
+/** Whether the thread that opened the last rank had this signal blocked. */
+int mpi_standin_blocked(int signal);
 /** Calls of test() wait from now on (true), or go on.  The second returns when one waits. */
 void mpi_standin_hang(int hangs);
 void mpi_standin_await_hang(void);

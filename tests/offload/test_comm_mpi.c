@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -45,6 +46,24 @@ static void ranks_know_their_place_and_end_mpi_together(void **state)
     run(world_is_told, 4, 0, &world);
     cf_assert_ok(&world);
     assert_int_equal(mpi_standin_closed_whole(), 4);
+}
+
+/* MPI's threads take the mask of the one that starts them: no signal of the program's is theirs, and its own mask stays. */
+static void mpi_starts_with_signals_blocked(void **state)
+{
+    struct st_comm *comm = NULL;
+    sigset_t before, after;
+
+    (void)state;
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &before), 0);
+    assert_int_equal(sigismember(&before, SIGINT), 0);
+    mpi_standin_world(1, 1);
+    assert_ok(st_comm_mpi_open_over(&comm, &mpi_standin, 0));
+    assert_true(mpi_standin_blocked(SIGINT) && mpi_standin_blocked(SIGTERM) && mpi_standin_blocked(SIGALRM));
+    assert_false(mpi_standin_blocked(SIGSEGV));
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &after), 0);
+    for (int number = 1; number < NSIG; number++)
+        assert_int_equal(sigismember(&after, number), sigismember(&before, number));
 }
 
 static void a_rank_alone_has_no_comm(void **state)
@@ -235,6 +254,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_know_their_place_and_end_mpi_together),
+        cmocka_unit_test(mpi_starts_with_signals_blocked),
         cmocka_unit_test(a_rank_alone_has_no_comm),
         cmocka_unit_test(an_mpi_for_one_thread_is_refused),
         cmocka_unit_test(an_error_of_mpi_names_rank_and_call),

@@ -6,6 +6,7 @@
 #include "tests/offload/comm_fixture.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -230,6 +231,42 @@ static void a_child_of_a_rank_is_none(void **state)
     }
 }
 
+/* Its exit code: 0, if the descriptor that a program without an input has free was a socket's, and is free again. */
+static void rank_without_input(uint16_t port, uint32_t rank, bool sockets_only)
+{
+    const struct st_comm_tcp_opts opts = {.world = {.rank = rank, .ranks = RANKS, .local_rank = rank, .local_ranks = RANKS},
+                                          .address = "127.0.0.1",
+                                          .port = port,
+                                          .sockets_only = sockets_only};
+    struct st_comm *comm = NULL;
+    bool taken;
+
+    alarm(100);
+    close(STDIN_FILENO);
+    if (st_comm_tcp_open(&comm, &opts) != STRATA_OK || st_comm_barrier(comm, "a barrier of ranks") != STRATA_OK)
+        _exit(1);
+    taken = fcntl(STDIN_FILENO, F_GETFD) >= 0;
+    st_comm_close(comm);
+    _exit(fcntl(STDIN_FILENO, F_GETFD) >= 0 ? 2 : taken ? 0 : 3);
+}
+
+static void ranks_without_an_input_close_all_their_sockets(void **state)
+{
+    (void)state;
+    for (int sockets_only = 0; sockets_only < 2; sockets_only++) {
+        const uint16_t port = cf_port();
+        pid_t pids[RANKS];
+
+        for (uint32_t r = 0; r < RANKS; r++) {
+            pids[r] = child_fork();
+            if (pids[r] == 0)
+                rank_without_input(port, r, sockets_only != 0);
+        }
+        for (uint32_t r = 0; r < RANKS; r++)
+            assert_int_equal(child_wait(pids[r]), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,6 +274,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_hangs_is_named_at_the_deadline),
         cmocka_unit_test(a_receive_that_fails_is_named_on_all),
         cmocka_unit_test(a_child_of_a_rank_is_none),
+        cmocka_unit_test(ranks_without_an_input_close_all_their_sockets),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
