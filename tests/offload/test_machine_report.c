@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -144,6 +145,32 @@ static void a_directory_is_writable_or_says_why_not(void **state)
     scratch_close();
 }
 
+/* By its name, or by the number that statfs() has for it; one that does not say is unknown. */
+static void a_file_system_is_named(void **state)
+{
+    static const struct {
+        const char *dir;
+        unsigned long magic;
+        const char *name;
+    } rows[] = {{"/proc", 0x9fa0, "0x9fa0"}, {"/sys", 0x62656572, "0x62656572"}, {"/dev/shm", 0x01021994, "tmpfs"}};
+    struct st_dir_report r;
+    struct statfs fs;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (statfs(rows[i].dir, &fs) != 0 || (unsigned long)fs.f_type != rows[i].magic)
+            continue; /* not here */
+        st_report_dir(&r, rows[i].dir);
+        assert_string_equal(r.filesystem, rows[i].name);
+    }
+    st_report_dir(&r, ".");
+    assert_string_not_equal(r.filesystem, "unknown");
+    st_fault_arm(&(struct st_fault_spec){.site = "report.statfs", .result = -EIO});
+    st_report_dir(&r, ".");
+    st_fault_disarm();
+    assert_string_equal(r.filesystem, "unknown");
+}
+
 /* What is said of direct I/O is what a file there tells. */
 static void direct_io_is_as_a_file_tells(void **state)
 {
@@ -172,6 +199,7 @@ int main(void)
         cmocka_unit_test(one_method_is_automatic),
         cmocka_unit_test(what_a_run_falls_back_from_is_not_automatic),
         cmocka_unit_test(a_directory_is_writable_or_says_why_not),
+        cmocka_unit_test(a_file_system_is_named),
         cmocka_unit_test(direct_io_is_as_a_file_tells),
     };
 
