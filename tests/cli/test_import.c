@@ -2,6 +2,8 @@
  * be a run's is refused by name, and leaves nothing. */
 #include "offload/checkpoint/checkpoint.h"
 #include "program.h"
+#include "strata/checkpoint.h"
+#include "strata/engine.h"
 #include "workplace.h"
 
 #include <setjmp.h>
@@ -173,6 +175,59 @@ static void every_format_goes_on(void **state)
         program_free(&p);
         workplace_remove(w, "b");
     }
+}
+
+/* --- who watches --- */
+
+struct watcher {
+    uint64_t stop_at; /* ends the import there; 0: never */
+    uint64_t calls, done, total;
+};
+
+static bool watch(void *ctx, const char *what, uint64_t done, uint64_t total)
+{
+    struct watcher *w = ctx;
+
+    assert_string_equal(what, "importing");
+    assert_true(w->calls == 0 ? done == 0 : done > w->done && total == w->total);
+    w->calls++;
+    w->done = done;
+    w->total = total;
+    return w->stop_at == 0 || done < w->stop_at;
+}
+
+/* The model's progress function hears of every value once, and may end the import: then nothing stays. */
+static void an_import_is_watched_and_ended(void **state)
+{
+    const struct workplace *w = *state;
+    struct watcher seen = {0};
+    struct strata_config_opts config_opts = STRATA_CONFIG_OPTS_INIT;
+    struct strata_model_opts model_opts = STRATA_MODEL_OPTS_INIT;
+    struct strata_model_info info = STRATA_MODEL_INFO_INIT;
+    struct strata_config *config;
+    struct strata_model *model;
+    char hf[96], parts[96], save[96], path[4096];
+
+    snprintf(hf, sizeof(hf), "%s/hf", w->path);
+    snprintf(parts, sizeof(parts), "%s/parts", w->path);
+    snprintf(save, sizeof(save), "%s/b", w->path);
+    config_opts.text = CONFIG;
+    model_opts.model = hf;
+    model_opts.use = STRATA_USE_PLAN;
+    model_opts.progress = watch;
+    model_opts.progress_ctx = &seen;
+    assert_int_equal(strata_config_open(&config, &config_opts), STRATA_OK);
+    assert_int_equal(strata_model_open(&model, config, &model_opts), STRATA_OK);
+    assert_int_equal(strata_model_get_info(model, &info), STRATA_OK);
+    assert_int_equal(strata_import(model, parts, save, NULL, path), STRATA_OK);
+    assert_true(seen.calls > 2 && seen.done == seen.total && seen.total == info.params);
+    workplace_remove(w, "b");
+    seen = (struct watcher){.stop_at = info.params / 2};
+    assert_int_equal(strata_import(model, parts, save, NULL, path), STRATA_E_CANCELLED);
+    assert_true(seen.done >= seen.stop_at && seen.done < seen.total); /* at once */
+    assert_false(workplace_exists(w, "b"));
+    strata_model_close(model);
+    strata_config_close(config);
 }
 
 /* --- what is refused --- */
@@ -361,13 +416,10 @@ static void another_runs_directory_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_imported_run_has_the_same_bits),
-        cmocka_unit_test(every_format_goes_on),
-        cmocka_unit_test(tensors_are_refused_by_name),
-        cmocka_unit_test(values_are_refused_by_name),
-        cmocka_unit_test(states_are_refused),
-        cmocka_unit_test(scales_are_taken_and_refused),
-        cmocka_unit_test(failures_leave_what_was),
+        cmocka_unit_test(an_imported_run_has_the_same_bits), cmocka_unit_test(every_format_goes_on),
+        cmocka_unit_test(an_import_is_watched_and_ended),    cmocka_unit_test(tensors_are_refused_by_name),
+        cmocka_unit_test(values_are_refused_by_name),        cmocka_unit_test(states_are_refused),
+        cmocka_unit_test(scales_are_taken_and_refused),      cmocka_unit_test(failures_leave_what_was),
         cmocka_unit_test(another_runs_directory_is_refused),
     };
 
