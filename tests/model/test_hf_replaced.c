@@ -2,6 +2,7 @@
  * until the new one is whole. */
 #include "adapter_rig.h"
 #include "hf_rig.h"
+#include "model/hf/hf_output_internal.h"
 #include "model_fixture.h"
 #include "tests/common/fault_walk.h"
 #include "tests/common/whole_file.h"
@@ -399,6 +400,23 @@ static void test_an_adapter_is_there_or_not(void **state)
     st_model_destroy(m);
 }
 
+/* Cut, the path would be another file's. */
+static void test_too_long_a_path_removes_nothing(void **state)
+{
+    const char *begin = scratch_path("");
+    char dir[ST_PATH_MAX];
+
+    (void)state;
+    scratch_put("model", "mine");
+    memset(dir, '/', sizeof(dir));
+    memcpy(dir, begin, strlen(begin));
+    dir[sizeof(dir) - sizeof("model") - 1] = '\0'; /* room for "/model" */
+    assert_refused(st_hf_output_remove(dir, "model.safetensors"), STRATA_E_INVAL, "path too long");
+    assert_int_equal(access(scratch_path("model"), F_OK), 0);
+    assert_int_equal(st_hf_output_remove(dir, "model"), STRATA_OK);
+    assert_int_equal(access(scratch_path("model"), F_OK), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -411,6 +429,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_trained_model_replaces_shards, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_an_adapter_replaces_an_adapter, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_an_adapter_is_there_or_not, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(test_too_long_a_path_removes_nothing, scratch_begin, scratch_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
