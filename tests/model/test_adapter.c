@@ -1,6 +1,7 @@
 /* tests/model/test_adapter.c - an adapter's settings: what is refused, by which sentence, and what fits no module. */
 #include "model/adapter/adapter.h"
 #include "model_fixture.h"
+#include "tests/common/heap_use.h"
 
 #include <stdio.h>
 
@@ -250,6 +251,30 @@ static void test_spec_says_how_it_begins(void **state)
     st_adapter_spec_destroy(spec);
 }
 
+/* Names, patterns and layers, as they are taken and as they are refused halfway. */
+static void resolve_all(void *ctx)
+{
+    static const char *const texts[] = {
+        "{\"target_modules\":\".*_proj\",\"rank_pattern\":{\"q_proj\":4},\"alpha_pattern\":{\"v_.*\":2}}",
+        "{\"target_modules\":[\"q_proj\"],\"layers_to_transform\":[1],\"layers_pattern\":\"layers\"}",
+        "{\"rank_pattern\":{\"q_proj\":4},\"target_modules\":\"(q\"}",
+    };
+    struct st_adapter_module modules[MODULES];
+
+    (void)ctx;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+        assert_int_equal(resolve(texts[i], false, modules) == STRATA_OK, i < 2);
+}
+
+/* The library that compiles patterns takes memory of its own. */
+static void test_specs_that_are_destroyed_take_no_memory(void **state)
+{
+    enum { TIMES = 64 };
+
+    (void)state;
+    assert_true(heap_growth(resolve_all, NULL, TIMES) < TIMES * 64);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +286,7 @@ int main(void)
         cmocka_unit_test(test_tied_table_is_not_saved),
         cmocka_unit_test(test_what_is_off_is_not_there),
         cmocka_unit_test(test_spec_says_how_it_begins),
+        cmocka_unit_test(test_specs_that_are_destroyed_take_no_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

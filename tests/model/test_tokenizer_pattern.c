@@ -3,6 +3,7 @@
 #include "core/base/text.h"
 #include "model/tokenizer/tokenizer.h"
 #include "model_fixture.h"
+#include "tests/common/heap_use.h"
 #include "tests/common/scratch.h"
 
 #include <stdio.h>
@@ -59,6 +60,14 @@ static void open_pair(struct pair *p, const char *pattern)
     }
 }
 
+static void close_pair(struct pair *p)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        st_encoder_destroy(p->e[i]);
+        st_tokenizer_close(p->t[i]);
+    }
+}
+
 static void check_text(struct pair *p, const char *text, size_t bytes)
 {
     struct st_encoding out[2] = {{0}};
@@ -88,10 +97,7 @@ static void test_scanners_cut_as_their_patterns(void **state)
 
                     check_text(&p, text, (size_t)bytes);
                 }
-        for (unsigned k = 0; k < 2; k++) {
-            st_encoder_destroy(p.e[k]);
-            st_tokenizer_close(p.t[k]);
-        }
+        close_pair(&p);
     }
 }
 
@@ -110,10 +116,7 @@ static void test_scanners_know_each_character(void **state)
             snprintf(text, sizeof(text), "%sa%s!%s \n%s", one, one, one, one);
             check_text(&p, text, strlen(text));
         }
-        for (unsigned k = 0; k < 2; k++) {
-            st_encoder_destroy(p.e[k]);
-            st_tokenizer_close(p.t[k]);
-        }
+        close_pair(&p);
     }
 }
 
@@ -229,6 +232,24 @@ static void test_a_hostile_pattern_gives_up(void **state)
     free(text);
 }
 
+static void open_and_close(void *text)
+{
+    struct pair p;
+
+    open_pair(&p, text);
+    close_pair(&p);
+}
+
+/* The library that compiles patterns takes memory of its own. */
+static void test_tokenizers_that_are_closed_take_no_memory(void **state)
+{
+    enum { TIMES = 16 };
+    char text[] = "'s|\\\\p{L}+";
+
+    (void)state;
+    assert_true(heap_growth(open_and_close, text, TIMES) < TIMES * 64);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -237,6 +258,7 @@ int main(void)
         cmocka_unit_test(test_a_hostile_pattern_gives_up),
         cmocka_unit_test(test_word_characters_are_the_references),
         cmocka_unit_test(test_patterns_of_another_meaning_are_refused),
+        cmocka_unit_test(test_tokenizers_that_are_closed_take_no_memory),
     };
 
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
