@@ -5,6 +5,7 @@
 #include "sound.h"
 
 #include "core/base/fault.h"
+#include "offload/engine/engine_internal.h"
 #include "tests/common/sample.h"
 
 #include <errno.h>
@@ -67,12 +68,33 @@ static void every_call_of_the_device_is_heard(void **state)
     sound_end(&s);
 }
 
+/* A transfer that the swap refuses at once is not under way: nobody waits for it, and the engine goes on. */
+static void a_refused_transfer_is_not_waited_for(void **state)
+{
+    char weights[2][33], states[2][33];
+    struct st_engine_io io;
+    struct rig_engine rig;
+    struct sound s;
+
+    (void)state;
+    sound_begin_with(&s, "fake", false);
+    assert_int_equal(rig_engine_start(&rig, s.model, s.plan, &s.cell, s.dir), STRATA_OK);
+    assert_int_equal(st_engine_digest(rig.engine, weights[0], states[0]), STRATA_OK);
+    assert_int_equal(st_engine_volume_start(rig.engine, &io, ST_IO_READ, UINT32_MAX, 0, NULL, 0), STRATA_E_INVAL);
+    assert_int_equal(st_engine_drain(rig.engine), STRATA_OK);
+    assert_int_equal(st_engine_digest(rig.engine, weights[1], states[1]), STRATA_OK);
+    assert_string_equal(weights[0], weights[1]);
+    assert_string_equal(states[0], states[1]);
+    rig_engine_stop(&rig);
+    sound_end(&s);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(benign_faults_are_absorbed),          cmocka_unit_test(a_flipped_byte_is_found),
         cmocka_unit_test(every_failed_completion_is_reported), cmocka_unit_test(every_call_of_the_device_is_heard),
-        cmocka_unit_test(every_single_failure_is_clean),
+        cmocka_unit_test(every_single_failure_is_clean),       cmocka_unit_test(a_refused_transfer_is_not_waited_for),
     };
 
     sample_init(argc, argv);
