@@ -116,6 +116,8 @@ static strata_status put_model(struct st_manifest *m, const struct strata_model 
     return st == STRATA_OK ? digest_shapes(m) : st;
 }
 
+_Static_assert(ST_TOKEN_SET_FILES_MAX <= ST_MANIFEST_DATA_MAX, "a run that reads them can be saved");
+
 static strata_status put_data(struct st_manifest *m, const struct st_saved_data *of)
 {
     const struct strata_data *data = of->data;

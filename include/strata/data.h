@@ -20,9 +20,9 @@ struct strata_data;
  *
  * @param data   out, returned: closed by strata_data_close()
  * @param model  borrowed during the call: length of a sequence, vocabulary
- * @param paths  [count], count 1 or more; borrowed during the call
+ * @param paths  [count], count 1 to 65536; borrowed during the call
  *
- * @return STRATA_E_INVAL  an argument is NULL, or count is 0
+ * @return STRATA_E_INVAL  an argument is NULL, or count is 0 or more than that
  *         STRATA_E_INPUT  a file is missing, is not a token file, has a token outside the vocabulary or less than one sequence,
  *                         has documents of which none has a target within a sequence, or documents with borders, for which the
  *                         model was not opened

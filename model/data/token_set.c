@@ -144,6 +144,8 @@ static strata_status open_set(struct st_token_set **out, const char *const *path
 
     if (count == 0 || seq == 0)
         return st_error(STRATA_E_INVAL, count == 0 ? "no token files" : "a sequence length of 0");
+    if (count > ST_TOKEN_SET_FILES_MAX)
+        return st_error(STRATA_E_INVAL, "%u token files: at most %u are read: make fewer of them", count, ST_TOKEN_SET_FILES_MAX);
     s = calloc(1, sizeof(*s));
     if (s == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for token files");

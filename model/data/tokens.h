@@ -41,6 +41,8 @@ const char *st_token_file_inputs(const struct st_token_file *f);
  * depends on their lengths and seq alone; "rows": it holds one.  There the last token of a document has no target, a document
  * over seq tokens is cut, one without a target is left out, and what is left of a window is tokens 0 and targets -1. */
 struct st_token_set;
+#define ST_TOKEN_SET_FILES_MAX 65536u /* of which a checkpoint has an account */
+/** E_INVAL: no file, or more than that. */
 strata_status st_token_set_open(struct st_token_set **out, const char *const *paths, uint32_t count, uint32_t vocab,
                                 uint32_t seq);
 /** The same of one file, which messages call `name`: that of the texts that it was made of. */

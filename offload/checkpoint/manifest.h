@@ -18,8 +18,9 @@
 #define ST_MANIFEST_NAME      "manifest.json"
 #define ST_EXTENTS_NAME       "extents.bin"
 #define ST_MANIFEST_VERSION   1u
-#define ST_MANIFEST_BYTES_MAX (UINT64_C(64) << 20) /* of the file; that of a model of 1e12 parameters has less than one */
-#define ST_DIGEST_TEXT        33u                  /* 32 hex digits and a NUL */
+#define ST_MANIFEST_BYTES_MAX (UINT64_C(512) << 20) /* of the file: more than the longest lists take */
+#define ST_MANIFEST_DATA_MAX  65536u                /* token files */
+#define ST_DIGEST_TEXT        33u                   /* 32 hex digits and a NUL */
 #define ST_MANIFEST_PARTS_MAX 1024u
 
 /* A group of a page; the list has them page by page, in the order in which they lie there. */

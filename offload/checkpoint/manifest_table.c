@@ -195,7 +195,7 @@ static const struct list {
         key, offsetof(struct st_manifest, member), offsetof(struct st_manifest, count),                                          \
             sizeof(*((struct st_manifest *)0)->member), most, fields, COUNT_OF(fields)                                           \
     }
-    LIST("data_files", data, data_count, 4096, of_data_file),
+    LIST("data_files", data, data_count, ST_MANIFEST_DATA_MAX, of_data_file),
     LIST("files", files, file_count, 2 * ST_STRIPE_DIRS_MAX * ST_MANIFEST_PARTS_MAX, of_file),
     LIST("groups", groups, group_count, 1u << 20, of_group),
     LIST("tensors", tensors, tensor_count, 1u << 18, of_tensor),

@@ -247,6 +247,8 @@ static void test_bad_files_are_refused(void **state)
     assert_refused(st_token_file_open(&f, path, 49), STRATA_E_INPUT, "token 49 is 49, the model's vocabulary ends at 48");
     assert_refused(st_token_set_open(&set, &path, 1, 50, 100), STRATA_E_INPUT, "100 tokens are fewer than one window of 101");
     assert_refused(st_token_set_open(&set, &path, 0, 50, 10), STRATA_E_INVAL, "no token files");
+    assert_refused(st_token_set_open(&set, &path, ST_TOKEN_SET_FILES_MAX + 1, 50, 10), STRATA_E_INVAL,
+                   "65537 token files: at most 65536 are read");
     assert_refused(st_token_set_open(&set, &path, 1, 50, 0), STRATA_E_INVAL, "sequence length");
     write_tokens(path, 4, 1000000, 70001, 0);
     change_word(path, 3, 0);

@@ -186,10 +186,39 @@ static void what_cannot_be_is_refused(void **state)
     st_manifest_fini(&m);
 }
 
-/* A list of 2^20 and one objects is refused before memory is taken for it. */
+/* Data is often cut in thousands of files. */
+static void many_token_files_have_an_account(void **state)
+{
+    const uint32_t count = 5000;
+    struct st_manifest m = fixture_manifest(), back;
+    struct st_manifest_data *data = calloc(count, sizeof(*data));
+    uint64_t bytes;
+    char *text;
+
+    (void)state;
+    assert_non_null(data);
+    for (uint32_t i = 0; i < count; i++) {
+        data[i] = m.data[i % m.data_count];
+        memset(data[i].path, 0, sizeof(data[i].path));
+        snprintf(data[i].path, sizeof(data[i].path), "part-%u.bin", i);
+    }
+    free(m.data);
+    m.data = data;
+    m.data_count = count;
+    text = text_of(&m, &bytes);
+    assert_ok(st_manifest_parse(&back, text, bytes, "m"));
+    assert_int_equal(back.data_count, count);
+    for (uint32_t i = 0; i < count; i++)
+        assert_memory_equal(&back.data[i], &data[i], sizeof(data[i]));
+    st_manifest_fini(&back);
+    free(text);
+    st_manifest_fini(&m);
+}
+
+/* A list of more objects is refused before memory is taken for it. */
 static void lists_are_bounded(void **state)
 {
-    const uint32_t count = 4097;
+    const uint32_t count = ST_MANIFEST_DATA_MAX + 1;
     struct st_manifest m = fixture_manifest();
     uint64_t bytes;
     char *text = text_of(&m, &bytes), *many = malloc(3 * (size_t)count + 32), *at = many;
@@ -280,6 +309,7 @@ int main(void)
         cmocka_unit_test(comes_back_to_the_bit),
         cmocka_unit_test(every_flipped_byte_is_found),
         cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(many_token_files_have_an_account),
         cmocka_unit_test(lists_are_bounded),
         cmocka_unit_test(a_manifest_that_cannot_be_is_not_written),
         cmocka_unit_test(groups_and_files_are_found),
