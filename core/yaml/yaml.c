@@ -16,8 +16,9 @@
 #include <string.h>
 #include <yaml.h>
 
-#define ANCHORS_MAX 1024u
-#define MERGE       "<<"
+#define ANCHORS_MAX     1024u
+#define MERGE           "<<"
+#define BYTE_ORDER_MARK "\xef\xbb\xbf"
 
 struct anchor {
     char *name;
@@ -35,7 +36,7 @@ struct reader {
     yaml_parser_t parser;
     const char *name; /* of the text, for people */
     const char *text;
-    size_t bytes;
+    size_t bytes, mark_bytes; /* mark_bytes: of a byte order mark before the text */
     struct level levels[ST_YAML_DEPTH_MAX];
     uint32_t depth;
     st_json *root;
@@ -78,7 +79,8 @@ static strata_status syntax_error(const struct reader *r)
     if (p->error == YAML_MEMORY_ERROR)
         return no_memory(r);
     if (p->error == YAML_READER_ERROR)
-        return st_error(STRATA_E_CONFIG, "%s: byte %zu: %s: YAML is UTF-8 here", r->name, p->problem_offset + 1, p->problem);
+        return st_error(STRATA_E_CONFIG, "%s: byte %zu: %s: YAML is UTF-8 here", r->name, r->mark_bytes + p->problem_offset + 1,
+                        p->problem);
     if (has_tab(r, p->problem_mark.line))
         return fail_at(r, &p->problem_mark, "a tab indents this line: YAML is indented with spaces", NULL);
     return st_error(STRATA_E_CONFIG, "%s:%zu:%zu: %s%s%s", r->name, p->problem_mark.line + 1, p->problem_mark.column + 1,
@@ -374,6 +376,10 @@ strata_status st_yaml_parse(st_json **out, const char *text, size_t bytes, const
     }
     if (r == NULL)
         return st_error(STRATA_E_NOMEM, "%s: no memory for %zu bytes of YAML", name, bytes);
+    /* libyaml passes a byte order mark over, too, but counts a column for it where it is told the encoding */
+    r->mark_bytes = bytes >= 3 && memcmp(text, BYTE_ORDER_MARK, 3) == 0 ? 3 : 0;
+    text += r->mark_bytes;
+    bytes -= r->mark_bytes;
     r->name = name;
     r->text = text;
     r->bytes = bytes;

@@ -115,6 +115,10 @@ static void shapes(void **state)
     expect("\xef\xbb\xbf"
            "a: 1",
            "{\"a\":1}");
+    expect("\xef\xbb\xbf"
+           "a: 1\r\nb:\r\n- 2\r\n",
+           "{\"a\":1,\"b\":[2]}");
+    expect("\xef\xbb\xbf", "null");
     expect("---\na: 1\n...\n", "{\"a\":1}");
     expect("a: {b: [1, {c: d}], e: }\nf:\n- g\n-  - h\n", "{\"a\":{\"b\":[1,{\"c\":\"d\"}],\"e\":null},\"f\":[\"g\",[\"h\"]]}");
     expect("yes: 1\n1: 2\n\"null\": 3\n", "{\"yes\":1,\"1\":2,\"null\":3}"); /* keys are words */
@@ -157,6 +161,9 @@ static void what_is_refused(void **state)
     refuse("a: \"x\\0y\"\n", "t:1:4: a zero byte in a value");
     refuse("\"a\\0\": 1\n", "t:1:1: a zero byte in a key");
     refuse("a: \xff\n", "t: byte 4:");
+    refuse("\xef\xbb\xbf"
+           "a: \xff\n",
+           "t: byte 7:");
     refuse("a: \xc3\x28\n", "UTF-8");
 }
 
