@@ -187,8 +187,8 @@ static strata_status open_fake(struct strata_io_file *file, uint64_t bytes)
     for (const struct strata_io_file *f = file->io->files; f != NULL; f = f->next)
         count++;
     pthread_mutex_unlock(&file->io->lock);
-    if (count >= ST_IO_FILES_MAX)
-        return st_error(STRATA_E_INVAL, "%s: io method fake has room for %u files", file->path, ST_IO_FILES_MAX);
+    if (count >= ST_IO_FILES_DEFAULT)
+        return st_error(STRATA_E_INVAL, "%s: io method fake has room for %u files", file->path, ST_IO_FILES_DEFAULT);
     file->bytes = bytes;
     file->direct = (file->flags & STRATA_IO_BUFFERED) == 0;
     file->memory_align = ST_IO_ALIGN;

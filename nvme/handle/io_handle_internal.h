@@ -140,7 +140,7 @@ struct strata_io {
     struct strata_io_file *taken_closing;
     uint32_t in_flight;                            /* with the method */
     uint32_t pieces;                               /* slots in use */
-    struct strata_io_file *bound[ST_IO_FILES_MAX]; /* files whose descriptor the method has; NULL: a free place */
+    struct strata_io_file *bound[ST_IO_FILES_DEFAULT]; /* files whose descriptor the method has; NULL: a free place */
     uint32_t hand;                                 /* the place that was reassigned last */
     struct strata_io_file *ready_first, *ready_last;
     struct st_hslot *slots; /* [queue_depth] */

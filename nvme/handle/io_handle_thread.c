@@ -1,7 +1,7 @@
 /* nvme/handle/io_handle_thread.c - what a handle does on its I/O thread (nvme/method/io_thread.h): takes requests, keeps the
  * method's queue full, ends requests.
  *
- * A method has room for ST_IO_FILES_MAX files at a time: a file is bound when it has a piece to move, and may be replaced by
+ * A method has room for ST_IO_FILES_DEFAULT files at a time: a file is bound when it has a piece to move, and may be replaced by
  * another while it has no piece in flight. */
 #include "nvme/handle/io_handle_internal.h"
 
@@ -30,10 +30,10 @@ static void unbind(struct strata_io *io, struct strata_io_file *file)
 static bool make_room(struct strata_io *io)
 {
     assert(!io->fake); /* its bytes would be lost with the place */
-    for (uint32_t i = 0; i < ST_IO_FILES_MAX; i++) {
+    for (uint32_t i = 0; i < ST_IO_FILES_DEFAULT; i++) {
         struct strata_io_file *file;
 
-        io->hand = (io->hand + 1) % ST_IO_FILES_MAX;
+        io->hand = (io->hand + 1) % ST_IO_FILES_DEFAULT;
         if ((file = io->bound[io->hand]) == NULL || file->in_flight > 0)
             continue;
         unbind(io, file);

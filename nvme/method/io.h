@@ -9,7 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ST_IO_FILES_MAX 256u /* per io, at a time */
+#define ST_IO_FILES_DEFAULT 256u   /* per io, at a time */
+#define ST_IO_FILES_MAX     16640u /* as many, and those of the largest checkpoint: 1024 ranks, 8 directories, 2 spaces */
 
 struct st_io; /* each method's own */
 
@@ -46,6 +47,7 @@ struct st_io_opts {
     bool unregistered;              /* files and regions are not registered with the kernel */
     bool poll_device;               /* the method polls for completions (IOPOLL): O_DIRECT files on a device with poll queues */
     bool poll_kernel;               /* a kernel thread takes the requests (SQPOLL): no system call per batch */
+    uint32_t files;                 /* that it takes at a time, at most ST_IO_FILES_MAX; 0: ST_IO_FILES_DEFAULT */
     uint32_t threads;               /* threads: how many, at most 64; 0: 8.  Never more than queue_depth */
     uint64_t fake_seed;             /* fake: reordering and latency */
     uint32_t fake_latency_us;       /* fake: upper bound of a request's random latency; 0: none, order still shuffled */
@@ -58,7 +60,7 @@ struct st_io_ops {
      * opens owns the io: with `uring` the kernel refuses submits from any other thread. */
     strata_status (*open)(struct st_io **out, const struct st_io_opts *opts);
     void (*close)(struct st_io *io); /* call it with nothing in flight */
-    /* Make an open descriptor usable (borrowed until remove_file() or close()); at most ST_IO_FILES_MAX at a time: E_INVAL.  The
+    /* Make an open descriptor usable (borrowed until remove_file() or close()); at most opts.files at a time: E_INVAL.  The
      * fake method ignores fd and uses `bytes` of memory instead, where a sync has nothing to do. */
     strata_status (*add_file)(struct st_io *io, int fd, uint64_t bytes, uint32_t *index);
     /* Gives the place back; none of the file's requests may be in flight.  The next add_file() may return the same index, and the

@@ -452,7 +452,7 @@ static strata_status aio_open(struct st_io **out, const struct st_io_opts *opts)
     if ((st = st_io_alloc((void **)&io, "aio", 1, sizeof(*io))) != STRATA_OK)
         return st;
     io->wake_fd = -1;
-    st_io_files_init(&io->files);
+    st_io_files_init(&io->files, opts);
     io->depth = opts->queue_depth;
     io->start_in_reap = opts->start_in_reap;
     if ((st = open_slots(io)) != STRATA_OK)

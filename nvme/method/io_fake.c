@@ -258,7 +258,7 @@ static strata_status fake_open(struct st_io **out, const struct st_io_opts *opts
     if ((st = st_io_alloc((void **)&io, "fake io", 1, sizeof(*io))) != STRATA_OK)
         return st;
     io->opts = *opts;
-    st_io_files_init(&io->files);
+    st_io_files_init(&io->files, opts);
     pthread_mutex_init(&io->lock, NULL);
     st_cond_init(&io->wakeup);
     if ((st = st_io_alloc((void **)&io->pending, "fake io queue", opts->queue_depth, sizeof(*io->pending))) != STRATA_OK) {

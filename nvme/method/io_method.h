@@ -25,12 +25,13 @@ struct st_io_piece {
 
 /* The files of an io, by index; used by the owner alone. */
 struct st_io_files {
+    uint32_t limit;
     int fds[ST_IO_FILES_MAX]; /* -1: no file, or fake's */
     bool used[ST_IO_FILES_MAX];
     uint32_t busy[ST_IO_FILES_MAX]; /* requests taken and not done */
 };
 
-void st_io_files_init(struct st_io_files *files);
+void st_io_files_init(struct st_io_files *files, const struct st_io_opts *opts);
 
 /** Find the first free place; E_INVAL: all are used. */
 strata_status st_io_files_find(const struct st_io_files *files, uint32_t *index);

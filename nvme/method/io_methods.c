@@ -98,22 +98,22 @@ const struct st_io_ops *st_io_next(const struct st_io_ops *ops, strata_status st
     return ops;
 }
 
-void st_io_files_init(struct st_io_files *files)
+void st_io_files_init(struct st_io_files *files, const struct st_io_opts *opts)
 {
-    *files = (struct st_io_files){0};
-    for (uint32_t i = 0; i < ST_IO_FILES_MAX; i++)
+    assert(opts->files <= ST_IO_FILES_MAX);
+    memset(files, 0, sizeof(*files));
+    files->limit = opts->files > 0 ? opts->files : ST_IO_FILES_DEFAULT;
+    for (uint32_t i = 0; i < files->limit; i++)
         files->fds[i] = -1;
 }
 
 strata_status st_io_files_find(const struct st_io_files *files, uint32_t *index)
 {
-    uint32_t at = 0;
+    const bool *free_place = memchr(files->used, false, files->limit * sizeof(*files->used));
 
-    while (at < ST_IO_FILES_MAX && files->used[at])
-        at++;
-    if (at == ST_IO_FILES_MAX)
-        return st_error(STRATA_E_INVAL, "an io takes at most %u files", ST_IO_FILES_MAX);
-    *index = at;
+    if (free_place == NULL)
+        return st_error(STRATA_E_INVAL, "an io takes at most %u files", files->limit);
+    *index = (uint32_t)(free_place - files->used);
     return STRATA_OK;
 }
 
@@ -126,7 +126,7 @@ void st_io_files_put(struct st_io_files *files, uint32_t index, int fd)
 
 void st_io_files_remove(struct st_io_files *files, uint32_t index)
 {
-    assert(index < ST_IO_FILES_MAX && files->used[index]);
+    assert(index < files->limit && files->used[index]);
     assert(files->busy[index] == 0);
     files->fds[index] = -1;
     files->used[index] = false;
@@ -135,7 +135,7 @@ void st_io_files_remove(struct st_io_files *files, uint32_t index)
 void st_io_begin(struct st_io_files *files, struct st_io_req *req)
 {
     assert(req->op == ST_IO_READ || req->op == ST_IO_WRITE || req->op == ST_IO_SYNC);
-    assert(req->file < ST_IO_FILES_MAX && files->used[req->file]);
+    assert(req->file < files->limit && files->used[req->file]);
     assert((req->bytes > 0) == (req->op != ST_IO_SYNC) && req->bytes <= ST_IO_BYTES_MAX);
     assert(req->bytes_least <= req->bytes && (req->bytes_least == 0 || req->op == ST_IO_READ));
     assert(req->done != NULL);

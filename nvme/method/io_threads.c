@@ -245,7 +245,7 @@ static strata_status threads_open(struct st_io **out, const struct st_io_opts *o
     if ((st = st_io_alloc((void **)&io, "I/O threads", 1, sizeof(*io))) != STRATA_OK)
         return st;
     io->depth = opts->queue_depth;
-    st_io_files_init(&io->files);
+    st_io_files_init(&io->files, opts);
     pthread_mutex_init(&io->lock, NULL);
     pthread_cond_init(&io->queued, NULL);
     st_cond_init(&io->ended);

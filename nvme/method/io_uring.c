@@ -126,7 +126,8 @@ static void prepare(const struct st_io *io, struct io_uring_sqe *sqe, const stru
 {
     const struct st_io_piece part = st_io_remaining(req);
     const int piece = piece_index(io, part.buf, part.bytes);
-    const int fd = io->files_registered ? (int)req->file : io->files.fds[req->file];
+    const bool registered = st_uring_is_registered(io, req->file);
+    const int fd = registered ? (int)req->file : io->files.fds[req->file];
 
     if (req->op == ST_IO_SYNC)
         io_uring_prep_fsync(sqe, fd, 0);
@@ -138,7 +139,7 @@ static void prepare(const struct st_io *io, struct io_uring_sqe *sqe, const stru
         io_uring_prep_write_fixed(sqe, fd, part.buf, part.bytes, part.offset, piece);
     else
         io_uring_prep_write(sqe, fd, part.buf, part.bytes, part.offset);
-    if (io->files_registered)
+    if (registered)
         io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
 }
 
@@ -455,7 +456,7 @@ static strata_status uring_add_file(struct st_io *io, int fd, uint64_t bytes, ui
         return st;
     if (io->broken != 0)
         return st_error(STRATA_E_IO, "io_uring: the kernel accepts no more calls: %s", strerror(io->broken));
-    if (io->files_registered && (rc = register_file(io, at, fd)) < 0)
+    if (st_uring_is_registered(io, at) && (rc = register_file(io, at, fd)) < 0)
         return st_error_errno(-rc, "descriptor %d could not be registered with io_uring", fd);
     st_io_files_put(&io->files, at, fd);
     *index = at;
@@ -465,7 +466,7 @@ static strata_status uring_add_file(struct st_io *io, int fd, uint64_t bytes, ui
 /* A place that the kernel does not release stays taken. */
 static void uring_remove_file(struct st_io *io, uint32_t index)
 {
-    const int rc = io->files_registered && io->ring_open ? register_file(io, index, -1) : 0;
+    const int rc = st_uring_is_registered(io, index) && io->ring_open ? register_file(io, index, -1) : 0;
 
     if (io->ring_open)
         (void)io_uring_get_events(&io->ring); /* until this call, requests that kernel workers ended still hold the file */
@@ -556,7 +557,7 @@ static strata_status uring_open(struct st_io **out, const struct st_io_opts *opt
         return st;
     io->wake_fd = io->end_pipe[0] = io->end_pipe[1] = -1;
     io->opts = *opts;
-    st_io_files_init(&io->files);
+    st_io_files_init(&io->files, opts);
     if ((st = st_io_alloc((void **)&io->taken, "io_uring requests", opts->queue_depth, sizeof(*io->taken))) != STRATA_OK)
         goto fail;
     if ((st = st_uring_ring_open(io)) != STRATA_OK)

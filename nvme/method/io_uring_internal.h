@@ -41,7 +41,13 @@ strata_status st_uring_ring_open(struct st_io *io);
 void st_uring_ring_exit(struct io_uring *ring, bool files_registered, bool region_registered);
 /** Register memory from base on, at most ST_URING_PIECES_MAX * ST_IO_BYTES_MAX.  0, or -errno. */
 int st_uring_register_pieces(struct io_uring *ring, char *base, uint64_t bytes);
-/** Register the table of files: io->files and the write end of io->end_pipe.  E_NOSYS. */
+/** Register the table of files: the first ST_IO_FILES_DEFAULT of io->files and the write end of io->end_pipe.  E_NOSYS. */
 strata_status st_uring_register_files(struct st_io *io);
+
+/* The kernel allows no larger table than descriptors (ulimit -n): files beyond it are looked up with each request. */
+static inline bool st_uring_is_registered(const struct st_io *io, uint32_t file)
+{
+    return io->files_registered && file < ST_IO_FILES_DEFAULT;
+}
 
 #endif

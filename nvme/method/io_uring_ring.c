@@ -59,12 +59,13 @@ int st_uring_register_pieces(struct io_uring *ring, char *base, uint64_t bytes)
 /* Without the table the kernel looks up a descriptor per request; nothing else changes. */
 strata_status st_uring_register_files(struct st_io *io)
 {
-    int fds[ST_IO_FILES_MAX + 1], rc;
+    int fds[ST_IO_FILES_DEFAULT + 1], rc;
 
-    memcpy(fds, io->files.fds, sizeof(io->files.fds));
-    fds[ST_IO_FILES_MAX] = io->end_pipe[1];
+    for (uint32_t i = 0; i < ST_IO_FILES_DEFAULT; i++)
+        fds[i] = i < io->files.limit ? io->files.fds[i] : -1;
+    fds[ST_IO_FILES_DEFAULT] = io->end_pipe[1];
     io->files_registered = !io->opts.unregistered && st_fault("nvme.files", 0) >= 0 &&
-                           io_uring_register_files(&io->ring, fds, ST_IO_FILES_MAX + 1) == 0;
+                           io_uring_register_files(&io->ring, fds, ST_IO_FILES_DEFAULT + 1) == 0;
     rc = io->files_registered ? 0 : io_uring_register_files(&io->ring, &io->end_pipe[1], 1);
     return rc == 0 ? STRATA_OK
                    : st_error(STRATA_E_NOSYS, "io_uring refuses to register files here: %s: use io method aio or threads",

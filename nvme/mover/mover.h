@@ -18,7 +18,7 @@
 
 #define ST_MOVER_ALIGN       4096u /* of offsets, sizes and buffers */
 #define ST_MOVER_DRIVES_MAX  ST_STRIPE_DIRS_MAX
-#define ST_MOVER_VOLUMES_MAX 64u /* at a time; of files all together ST_IO_FILES_MAX */
+#define ST_MOVER_VOLUMES_MAX 64u /* at a time; of files all together as many as opts.io says */
 #define ST_MOVER_NO_VOLUME   UINT32_MAX
 
 /* Caller-owned; untouchable between submit and done. */

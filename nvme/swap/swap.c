@@ -187,6 +187,7 @@ static strata_status start_mover(struct st_swap *swap, const struct st_io_ops *o
                         &(struct st_mover_opts){
                             .ops = ops,
                             .io = {.queue_depth = opts->queue_depth,
+                                   .files = ST_IO_FILES_MAX, /* a checkpoint's may be attached */
                                    .unregistered = opts->unregistered,
                                    .poll_device = opts->poll_device,
                                    .poll_kernel = opts->poll_kernel,

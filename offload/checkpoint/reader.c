@@ -73,6 +73,7 @@ static strata_status open_spaces(struct st_reader *r)
 static strata_status start_mover(struct st_reader *r, const char *method)
 {
     struct st_mover_opts opts = {.drive_count = 1,
+                                 .io = {.files = ST_IO_FILES_MAX},
                                  .block_bytes = BLOCK_BYTES,
                                  .patience = {.deadline_ns = ST_PATIENCE_DEADLINE_NS},
                                  .ops = st_io_find(method, NULL)};

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#define LAST (ST_IO_FILES_MAX - 1)
+#define LAST (ST_IO_FILES_DEFAULT - 1)
 
 static void files_are_256_at_most(void **state)
 {
@@ -44,6 +44,43 @@ static void files_are_256_at_most(void **state)
     close(last);
 }
 
+/* Those behind the first 256 are in no table of the kernel's. */
+static void more_files_are_taken_where_asked(void **state)
+{
+    struct st_io_opts opts = io_fixture_options(4);
+    const int last = io_temporary_file(0);
+    struct io_fixture f;
+    uint32_t index = 0;
+
+    assert_int_equal(io_fixture_open(&f, io_method_of(state), 2, BLOCK, 4), STRATA_OK);
+    f.ops->close(f.io);
+    opts.files = ST_IO_FILES_DEFAULT + 2;
+    assert_int_equal(f.ops->open(&f.io, &opts), STRATA_OK);
+    for (uint32_t i = 0; i < opts.files; i++) {
+        assert_int_equal(f.ops->add_file(f.io, i == LAST + 2 ? last : f.fd, 2 * BLOCK, &index), STRATA_OK);
+        assert_int_equal(index, i);
+    }
+    assert_int_equal(f.ops->add_file(f.io, f.fd, 2 * BLOCK, &index), STRATA_E_INVAL);
+    assert_non_null(strstr(strata_last_error(), "258 files"));
+    f.ops->remove_file(f.io, LAST + 1);
+    assert_int_equal(f.ops->add_file(f.io, f.fd, 2 * BLOCK, &index), STRATA_OK);
+    assert_int_equal(index, LAST + 1);
+    f.file = 0;
+    assert_int_equal(io_fixture_write_all(&f), STRATA_OK);
+    f.file = LAST + 2;
+    memset(f.buf, 0x55, 2 * BLOCK);
+    assert_int_equal(io_fixture_run_all(&f, ST_IO_WRITE), STRATA_OK);
+    assert_int_equal(io_fixture_sync(&f), STRATA_OK);
+    f.file = 0;
+    io_fixture_assert_reads(&f);
+    f.file = LAST + 2;
+    assert_int_equal(io_fixture_read_all(&f), STRATA_OK);
+    assert_int_equal(f.buf[0], 0x55);
+    assert_int_equal(f.buf[2 * BLOCK - 1], 0x55);
+    io_fixture_close(&f);
+    close(last);
+}
+
 /* One file stays in use while others come and go, more of them than there are places. */
 static void places_are_given_back(void **state)
 {
@@ -53,7 +90,7 @@ static void places_are_given_back(void **state)
     assert_non_null(buf);
     assert_int_equal(io_fixture_open(&f, io_method_of(state), 17, BLOCK, 32), STRATA_OK);
     memcpy(f.buf, f.want, 17 * BLOCK);
-    for (uint32_t round = 0; round < ST_IO_FILES_MAX + 4; round++) {
+    for (uint32_t round = 0; round < ST_IO_FILES_DEFAULT + 4; round++) {
         const int fd = io_temporary_file(BLOCK);
         struct st_io_req *last = io_fixture_prepare(&f, 16, ST_IO_WRITE);
         uint32_t index, done;
@@ -143,9 +180,8 @@ static void a_busy_file_is_not_given_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_are_256_at_most),
-        cmocka_unit_test(places_are_given_back),
-        cmocka_unit_test(a_file_given_back_is_let_go),
+        cmocka_unit_test(files_are_256_at_most),         cmocka_unit_test(more_files_are_taken_where_asked),
+        cmocka_unit_test(places_are_given_back),         cmocka_unit_test(a_file_given_back_is_let_go),
         cmocka_unit_test(a_busy_file_is_not_given_back),
     };
 

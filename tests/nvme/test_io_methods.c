@@ -158,12 +158,12 @@ static void a_place_that_is_not_given_back_is_left(void **state)
     st_fault_arm(&(struct st_fault_spec){.site = "nvme.files", .count = 1, .result = -ENOMEM});
     f.ops->remove_file(f.io, f.file);
     assert_int_equal(st_fault_disarm(), 1);
-    for (uint32_t i = 1; i < ST_IO_FILES_MAX; i++) {
+    for (uint32_t i = 1; i < ST_IO_FILES_DEFAULT; i++) {
         assert_int_equal(f.ops->add_file(f.io, f.fd, 4 * BLOCK, &index), STRATA_OK);
         assert_int_not_equal(index, f.file);
     }
     assert_int_equal(f.ops->add_file(f.io, f.fd, 4 * BLOCK, &index), STRATA_E_INVAL);
-    f.file = ST_IO_FILES_MAX - 1;
+    f.file = ST_IO_FILES_DEFAULT - 1;
     io_fixture_assert_works(&f);
     io_fixture_close(&f);
 }

@@ -475,7 +475,7 @@ static void numbers_are_bounded_and_kept(void **state)
     assert_int_equal(st_fault_disarm(), 1);
     assert_int_equal(round_trip(mover, volume[6], files.bytes, 2), STRATA_OK);
     opts.bytes = BLOCK;
-    for (uint32_t i = 0; i < ST_IO_FILES_MAX; i++)
+    for (uint32_t i = 0; i < ST_IO_FILES_DEFAULT; i++)
         assert_int_equal(st_mover_replace(mover, volume[6], &opts), STRATA_OK);
     assert_int_equal(move(mover, volume[6], ST_IO_READ, BLOCK, BLOCK, buf), STRATA_E_INVAL);
     assert_non_null(strstr(strata_last_error(), "outside the volume's 8192 bytes"));
@@ -489,7 +489,7 @@ static void numbers_are_bounded_and_kept(void **state)
 /* A volume that finds no room for all of its files takes none of their places. */
 static void a_refused_volume_takes_no_place(void **state)
 {
-    const uint32_t five = ST_IO_FILES_MAX / 5;
+    const uint32_t five = ST_IO_FILES_DEFAULT / 5;
     struct st_volume_opts opts;
     struct st_mover *mover;
     struct files files[2];

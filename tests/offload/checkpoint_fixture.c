@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define DIGEST "00112233445566778899aabbccddee"
 
@@ -307,16 +308,13 @@ static strata_status put(void *file, const void *part, uint64_t bytes, uint64_t 
     return STRATA_OK;
 }
 
-void fixture_write(const char *dir, struct st_manifest *m, struct st_extents *e)
+/* What says of the planes' files what they are. */
+static void write_rest(const char *dir, struct st_manifest *m, const struct st_extents *e)
 {
     char path[ST_PATH_MAX], *text;
     uint64_t bytes;
     FILE *file;
 
-    fixture_seal(m, e);
-    set_files(m);
-    write_files(dir, m, ST_SPACE_BASE);
-    write_files(dir, m, ST_SPACE_SET);
     snprintf(path, sizeof(path), "%s/" ST_EXTENTS_NAME, dir);
     file = fopen(path, "wb");
     if (file == NULL || st_extents_write(e, put, file, m->extents_digest) != STRATA_OK || fclose(file) != 0)
@@ -327,6 +325,43 @@ void fixture_write(const char *dir, struct st_manifest *m, struct st_extents *e)
         fwrite(text, 1, bytes, file) != bytes || fclose(file) != 0)
         abort();
     free(text);
+}
+
+void fixture_write(const char *dir, struct st_manifest *m, struct st_extents *e)
+{
+    fixture_seal(m, e);
+    set_files(m);
+    write_files(dir, m, ST_SPACE_BASE);
+    write_files(dir, m, ST_SPACE_SET);
+    write_rest(dir, m, e);
+}
+
+void fixture_write_ranks(const char *dir, struct st_manifest *m, struct st_extents *e, uint32_t ranks)
+{
+    const uint32_t dirs = m->stripe.dir_count, one = m->file_count;
+    struct st_manifest_file *files = calloc((size_t)ranks * one, sizeof(*files));
+
+    fixture_write(dir, m, e);
+    for (uint32_t i = 0; files != NULL && i < ranks * one; i++) {
+        const struct st_manifest_file *from = &m->files[i % one];
+        char path[ST_PATH_MAX], name[ST_PATH_MAX];
+
+        files[i] = *from;
+        files[i].dir += i / one * dirs;
+        snprintf(files[i].name, sizeof(files[i].name), "rank-%u.%s.%u", i / one, from->space == ST_SPACE_BASE ? "base" : "set",
+                 from->dir);
+        snprintf(path, sizeof(path), "%s/%s", dir, from->name);
+        snprintf(name, sizeof(name), "%s/%s", dir, files[i].name);
+        if (link(path, name) != 0)
+            abort();
+    }
+    free(m->files);
+    m->files = files;
+    m->file_count = ranks * one;
+    m->world = ranks;
+    for (uint64_t i = 0; i < e->row_count; i++)
+        e->rows[i].offset += (ranks - 1 - i % ranks) * m->space_bytes[e->rows[i].space];
+    write_rest(dir, m, e);
 }
 
 void fixture_checkpoint(const char *save, uint64_t step)

@@ -24,6 +24,9 @@ void fixture_seal(struct st_manifest *m, struct st_extents *e);
 /** Write a whole checkpoint into a directory that is there: files of those bytes, their sums into `e`, extents.bin, and
  *  manifest.json; m gets what it must say of them. */
 void fixture_write(const char *dir, struct st_manifest *m, struct st_extents *e);
+/** The same of many ranks, each of which has those bytes, in files that are one under many names: rows are dealt out among them,
+ *  from the last rank on. */
+void fixture_write_ranks(const char *dir, struct st_manifest *m, struct st_extents *e, uint32_t ranks);
 /** Make SAVE/step-..., with rows of one tile. */
 void fixture_checkpoint(const char *save, uint64_t step);
 

@@ -219,6 +219,32 @@ static void weights_follow_the_list_of_tensors(void **state)
     st_checkpoint_close(ck);
 }
 
+/* With two directories and two spaces 280 files, all open at a time. */
+static void one_of_many_ranks_is_read(void **state)
+{
+    struct st_checkpoint *one = made(true), *ck = NULL;
+    struct st_manifest m = fixture_manifest_of(ELEMS);
+    struct st_extents e = fixture_extents_of(&m, CHUNK);
+    char weights[2][33], planes[2][33];
+    uint64_t damages = 1;
+
+    (void)state;
+    assert_int_equal(mkdir(scratch_path("ranks"), 0777), 0);
+    fixture_write_ranks(scratch_path("ranks"), &m, &e, 70);
+    assert_ok(st_checkpoint_open(&ck, scratch_path("ranks")));
+    assert_int_equal(st_manifest_parts(&ck->manifest), 70);
+    assert_ok(st_verify(ck, NULL, NULL, NULL, &damages));
+    assert_int_equal(damages, 0);
+    assert_ok(st_verify_digest(one, NULL, NULL, weights[0], planes[0]));
+    assert_ok(st_verify_digest(ck, NULL, NULL, weights[1], planes[1]));
+    assert_string_equal(weights[1], weights[0]);
+    assert_string_equal(planes[1], planes[0]);
+    st_extents_fini(&e);
+    st_manifest_fini(&m);
+    st_checkpoint_close(one);
+    st_checkpoint_close(ck);
+}
+
 static void every_failure_has_a_sentence(void **state)
 {
     struct st_checkpoint *ck = made(true);
@@ -241,6 +267,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(all_damage_is_found_in_one_pass, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(digests_are_those_of_the_planes, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(weights_follow_the_list_of_tensors, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(one_of_many_ranks_is_read, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(every_failure_has_a_sentence, scratch_begin, scratch_end),
     };
 
