@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "core/base/text.h"
 #include "core/system/clock.h"
 #include "core/system/ending.h"
 #include "offload/checkpoint/store.h"
@@ -94,6 +95,9 @@ strata_status st_saver_open(struct st_saver **out, const struct strata_model *mo
 
     if (strcmp(model->config.io_method, "fake") == 0)
         return st_error(STRATA_E_CONFIG, "strata.save needs files, which strata.io_method \"fake\" does not make");
+    if (model->is_dir && !st_text_is_utf8(model->name)) /* escaped, it would name something else */
+        return st_error(STRATA_E_INPUT, "%s: the name is not UTF-8, as what a checkpoint says of its model is: give a link to it",
+                        model->name);
     s = st_fault_refuses("api.saver") ? NULL : calloc(1, sizeof(*s));
     if (s == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for saving");

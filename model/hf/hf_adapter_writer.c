@@ -4,6 +4,7 @@
  * together at commit. */
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/base/text.h"
 #include "core/system/dir_lock.h"
 #include "core/system/file.h"
 #include "kernels/widen.h"
@@ -203,9 +204,13 @@ static strata_status create(struct st_hf_adapter_writer *w, const struct st_hf_a
 
 strata_status st_hf_adapter_writer_open(struct st_hf_adapter_writer **out, const struct st_hf_adapter_output *output)
 {
-    struct st_hf_adapter_writer *w = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*w));
+    struct st_hf_adapter_writer *w;
     strata_status st;
 
+    if (!st_text_is_utf8(output->base)) /* escaped, it would name something else */
+        return st_error(STRATA_E_INPUT, "%s: the name is not UTF-8, as what an adapter says of its base is: give a link to it",
+                        output->base);
+    w = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*w));
     if (w == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for %s", output->dir);
     w->config.fd = w->weights.fd = w->lock = -1;

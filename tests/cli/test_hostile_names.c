@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -224,12 +225,45 @@ static void directories_that_a_configuration_cannot_name(void **state)
     program_free(&p);
 }
 
+/* Nor can what names its model again. */
+static void models_that_nothing_can_name(void **state)
+{
+    static const char *const commands[] = {
+        "train --model {w}/m\xff --data {w}/good.bin --seq-len 32 --max-steps 1 --save {w}/saved",
+        "train --model {w}/m\xff --data {w}/good.bin --seq-len 32 --max-steps 1 --lora {w}/lora.json --out {w}/saved",
+    };
+    static const char lora[] = "{\"r\": 4, \"target_modules\": \"all-linear\"}";
+    char *model = workplace_expand(*state, "{w}/model"), *name = workplace_expand(*state, "{w}/m\xff");
+    char *saved = workplace_expand(*state, "{w}/saved");
+    struct program p;
+
+    workplace_write(*state, "lora.json", lora, strlen(lora));
+    assert_int_equal(symlink(model, name), 0);
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        workplace_run(*state, &p, commands[i]);
+        assert_int_equal(p.code, 2);
+        assert_non_null(strstr(p.err, "m\\xff: the name is not UTF-8"));
+        program_free(&p);
+        assert_int_not_equal(access(saved, F_OK), 0);
+    }
+    workplace_run_ok(*state, &p, "train --model {w}/m\xff --data {w}/good.bin --seq-len 32 --max-steps 1 --quiet");
+    program_free(&p);
+    assert_int_equal(unlink(name), 0);
+    free(model);
+    free(name);
+    free(saved);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arguments),      cmocka_unit_test(directories_that_a_configuration_cannot_name),
-        cmocka_unit_test(configurations), cmocka_unit_test(machine_files),
-        cmocka_unit_test(models),         cmocka_unit_test(generated_text),
+        cmocka_unit_test(arguments),
+        cmocka_unit_test(directories_that_a_configuration_cannot_name),
+        cmocka_unit_test(configurations),
+        cmocka_unit_test(machine_files),
+        cmocka_unit_test(models),
+        cmocka_unit_test(generated_text),
+        cmocka_unit_test(models_that_nothing_can_name),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
