@@ -221,6 +221,33 @@ static void renewed_sets_are_new(void **state)
     }
 }
 
+/* As of a run on few ranks that goes on from one on many: more files than a run has of its own. */
+static void a_checkpoint_of_many_ranks_is_attached(void **state)
+{
+    static struct st_volume_file files[150 * DIRS];
+    struct st_swap *swap = sets_open("auto");
+    struct st_volume_opts opts = {.stripe = st_swap_stripe(swap), .files = files, .bytes = SET, .spaces = 150};
+    struct sets_attached a;
+    uint32_t volume;
+    bool crossed;
+
+    (void)state;
+    assert_int_equal(sets_write(swap, 3, 3), STRATA_OK);
+    assert_int_equal(sets_link(swap, 3, &crossed), STRATA_OK);
+    assert_int_equal(sets_attach(swap, 3, st_swap_stripe(swap), &a), STRATA_OK);
+    for (uint32_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        files[i] = a.files[i % DIRS];
+    assert_int_equal(st_swap_attach(swap, &opts, &volume), STRATA_OK);
+    assert_true(sets_hold(swap, volume, SET, 3));
+    st_swap_detach(swap, volume);
+    assert_true(sets_hold(swap, a.volume, SET, 3));
+    st_swap_detach(swap, a.volume);
+    sets_close_attached(&a);
+    st_swap_close(swap);
+    sets_empty_checkpoint();
+    sets_assert_nothing_left();
+}
+
 /* The checkpoint stays whole, the set holds what it held, nobody takes it for free; and the next try works. */
 static void a_failed_renewal_can_be_repeated(void **state)
 {
@@ -300,10 +327,15 @@ static void a_link_across_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spaces_keep_their_bytes_apart), cmocka_unit_test(files_are_named_and_reserved),
-        cmocka_unit_test(links_keep_the_data),           cmocka_unit_test(only_sets_of_ones_own_are_reusable),
-        cmocka_unit_test(renewed_sets_are_new),          cmocka_unit_test(a_failed_renewal_can_be_repeated),
-        cmocka_unit_test(a_link_across_is_told),         cmocka_unit_test(one_file_without_direct_io_is_told),
+        cmocka_unit_test(spaces_keep_their_bytes_apart),
+        cmocka_unit_test(files_are_named_and_reserved),
+        cmocka_unit_test(links_keep_the_data),
+        cmocka_unit_test(only_sets_of_ones_own_are_reusable),
+        cmocka_unit_test(renewed_sets_are_new),
+        cmocka_unit_test(a_failed_renewal_can_be_repeated),
+        cmocka_unit_test(a_checkpoint_of_many_ranks_is_attached),
+        cmocka_unit_test(a_link_across_is_told),
+        cmocka_unit_test(one_file_without_direct_io_is_told),
     };
 
     return cmocka_run_group_tests_name("swap sets", tests, sets_create, scratch_remove);
