@@ -135,6 +135,26 @@ static void requests_of_the_depth_before_are_not_counted(void **state)
     assert_true(falls > 3 && rises > 3);
 }
 
+/* Trials that fail come ever more rarely, but never more than some 64 windows apart: a device may change at any time. */
+static void failing_trials_never_cease(void **state)
+{
+    struct device device = {.knee = 24, .latency_ns = 250000, .now_ns = 1};
+    uint32_t windows = 0, longest = 0, before;
+    struct st_depth d;
+
+    (void)state;
+    st_depth_init(&d);
+    for (uint32_t i = 0; i < 100000; i++) {
+        before = d.requests;
+        use(&d, &device, 1, 4);
+        windows += d.requests < before;
+        if (d.depth != d.home)
+            windows = 0;
+        longest = windows > longest ? windows : longest;
+    }
+    assert_in_range(longest, 60, 70);
+}
+
 static void an_empty_queue_says_nothing(void **state)
 {
     struct device device = {.knee = 2, .latency_ns = 250000, .now_ns = 1};
@@ -160,6 +180,7 @@ int main(void)
         cmocka_unit_test(a_device_that_changes_is_followed),
         cmocka_unit_test(mixes_are_not_compared),
         cmocka_unit_test(requests_of_the_depth_before_are_not_counted),
+        cmocka_unit_test(failing_trials_never_cease),
         cmocka_unit_test(an_empty_queue_says_nothing),
     };
 

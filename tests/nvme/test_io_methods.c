@@ -145,6 +145,34 @@ static void threads_are_as_many_as_asked_for(void **state)
     assert_non_null(strstr(strata_last_error(), "65 I/O threads"));
 }
 
+/* What a method says that it works with: the depth as opened, buffers that nothing registers, and who starts transfers. */
+static void aio_tells_what_it_works_with(void **state)
+{
+    const struct st_io_ops *ops = st_io_find("aio", NULL);
+    struct st_io *io;
+    struct io_fixture f;
+
+    (void)state;
+    if (ops->open(&io, &(struct st_io_opts){.queue_depth = 1}) != STRATA_OK) {
+        print_message("aio: not tested on this machine: %s\n", strata_last_error());
+        skip();
+    }
+    ops->close(io);
+    for (uint32_t in_reap = 0; in_reap < 2; in_reap++) {
+        struct st_io_opts effective = {.queue_depth = 99, .threads = 98, .poll_kernel = true, .poll_device = true};
+
+        io_fixture_set_options(&(struct st_io_opts){.start_in_reap = in_reap != 0});
+        assert_int_equal(io_fixture_open(&f, ops, 16, BLOCK, 7), STRATA_OK);
+        ops->effective(f.io, &effective);
+        assert_int_equal(effective.queue_depth, 7);
+        assert_int_equal(effective.start_in_reap, in_reap);
+        assert_true(effective.unregistered);
+        assert_false(effective.poll_kernel || effective.poll_device || effective.threads > 0);
+        io_fixture_close(&f);
+    }
+    io_fixture_set_options(&(struct st_io_opts){0});
+}
+
 /* A place that the kernel keeps is not used again, and said. */
 static void a_place_that_is_not_given_back_is_left(void **state)
 {
@@ -317,6 +345,7 @@ int main(void)
         cmocka_unit_test(aio_says_what_is_missing),
         cmocka_unit_test(refused_polls_are_gone_without),
         cmocka_unit_test(threads_are_as_many_as_asked_for),
+        cmocka_unit_test(aio_tells_what_it_works_with),
         cmocka_unit_test(a_place_that_is_not_given_back_is_left),
         cmocka_unit_test(aio_takes_a_wake_once),
     };
