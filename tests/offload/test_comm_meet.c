@@ -318,6 +318,34 @@ static void a_rank_that_goes_before_all_have_come_ends_the_meeting(void **state)
     assert_member(&members[0], STRATA_E_IO, "rank 2 is gone (during the meeting of the ranks)");
 }
 
+/* One has met the others and listens no longer: who connects to it says which rank, where, and why not. */
+static void a_rank_that_does_not_listen_is_named(void **state)
+{
+    struct member members[RANKS];
+    struct st_hello hello = {.rank = 1, .ranks = RANKS, .key = st_meet_key(cf_port()), .port = 1};
+    uint8_t bytes[ST_HELLO_BYTES], frame[ST_REPLY_BYTES], yes = 1;
+    atomic_bool failed = false;
+    int fd;
+
+    (void)state;
+    snprintf(hello.version, sizeof(hello.version), "%s", strata_version());
+    st_hello_put(bytes, &hello);
+    prepare(members, RANKS);
+    for (uint32_t r = 0; r < RANKS; r++) {
+        members[r].opts.cancelled = members[r].failed = &failed;
+        members[r].opts.sockets_only = true;
+    }
+    start(&members[0]);
+    fd = cf_knock(bytes, sizeof(bytes));
+    assert_int_equal(st_socket_receive_all(fd, frame, sizeof(frame), UINT64_MAX), 0);
+    assert_int_equal(st_socket_send_all(fd, &yes, 1, UINT64_MAX), 0);
+    start(&members[2]);
+    assert_int_equal(pthread_join(members[2].thread, NULL), 0);
+    assert_int_equal(pthread_join(members[0].thread, NULL), 0);
+    close(fd);
+    assert_member(&members[2], STRATA_E_IO, "rank 1 cannot be reached at port 1: Connection refused");
+}
+
 /* Until a rank has said that it waits, nobody counts on it: it may come as often as it likes. */
 static void a_rank_that_goes_before_it_waits_may_come_again(void **state)
 {
@@ -466,6 +494,7 @@ int main(void)
         cmocka_unit_test(an_address_that_cannot_be_connected_to_is_nobodys),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
         cmocka_unit_test(a_rank_that_goes_before_all_have_come_ends_the_meeting),
+        cmocka_unit_test(a_rank_that_does_not_listen_is_named),
         cmocka_unit_test(a_rank_that_goes_before_it_waits_may_come_again),
         cmocka_unit_test(another_version_does_not_come_in),
         cmocka_unit_test(nobody_at_the_address_is_said),
