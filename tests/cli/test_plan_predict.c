@@ -17,7 +17,8 @@
 #define CARD                                                                                                                     \
     "{\"name\":\"card\",\"device_bytes\":%s,\"host_bytes\":%s,\"nvme_bytes\":1e13,\"workers\":16,\"device_is_host\":false,"      \
     "\"matmul_flops\":1e14,\"upload\":2e10,\"download\":2e10,\"read\":%s,\"write\":4e9,\"mixed\":6e9,\"update\":2e9}"
-#define SWAPPED "--set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme "
+#define MEASURED "--measure --fault machine.patience:0:0:0"
+#define SWAPPED  "--set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme "
 
 static void write_machine(const struct workplace *w, const char *device, const char *host, const char *read)
 {
@@ -65,11 +66,37 @@ static void rates_are_measured_where_asked(void **state)
     assert_int_equal(st_json_type(st_json_get(root, "predicted_seconds")), ST_JSON_NULL);
     st_json_free(root);
     program_free(&p);
-    snprintf(measured, sizeof(measured), "%s --measure --fault machine.patience:0:0:0", plan);
+    snprintf(measured, sizeof(measured), "%s " MEASURED, plan);
     root = plan_json(*state, &p, measured);
     assert_true(json_number(root, "predicted_seconds") > 0);
     st_json_free(root);
     program_free(&p);
+}
+
+/* A machine that is given judges, be its device a GPU or the host; one that is measured here does not where it is the host. */
+static void a_machine_that_is_given_judges(void **state)
+{
+    static const struct {
+        const char *options, *judge;
+    } rows[] = {{"--machine {w}/card.json", "card"}, {"--machine {w}/box.json", "box"}, {MEASURED, "a nominal machine"}};
+    static const char box[] = "{\"name\":\"box\",\"device_bytes\":8e9,\"host_bytes\":8e9,\"workers\":8,\"device_is_host\":true,"
+                              "\"matmul_flops\":1e12,\"upload\":2e10,\"download\":2e10,\"memory\":4e10,\"update\":2e9}";
+    const struct workplace *w = *state;
+
+    write_machine(w, "6e9", "12e9", "1e9");
+    workplace_write(w, "box.json", box, strlen(box));
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char command[256];
+        struct program p;
+        st_json *root;
+
+        snprintf(command, sizeof(command), "plan --model nano --micro-batch 1 --seq-len 32 --json %s", rows[i].options);
+        root = plan_json(w, &p, command);
+        assert_true(json_number(root, "predicted_seconds") > 0);
+        assert_string_equal(st_json_string(st_json_get(root, "judge")), rows[i].judge);
+        st_json_free(root);
+        program_free(&p);
+    }
 }
 
 /* State on a slow disk: the disk is what stalls, and a second drive is what helps. */
@@ -263,9 +290,13 @@ static void who_plans_does_not_matter(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rates_are_measured_where_asked), cmocka_unit_test(a_slow_disk_is_named),
-        cmocka_unit_test(checkpoints_are_counted),        cmocka_unit_test(writes_of_a_run_add_up),
-        cmocka_unit_test(what_cannot_matter_is_left_out), cmocka_unit_test(text_says_the_same),
+        cmocka_unit_test(rates_are_measured_where_asked),
+        cmocka_unit_test(a_machine_that_is_given_judges),
+        cmocka_unit_test(a_slow_disk_is_named),
+        cmocka_unit_test(checkpoints_are_counted),
+        cmocka_unit_test(writes_of_a_run_add_up),
+        cmocka_unit_test(what_cannot_matter_is_left_out),
+        cmocka_unit_test(text_says_the_same),
         cmocka_unit_test(who_plans_does_not_matter),
     };
 
