@@ -138,10 +138,10 @@ struct strata_io {
     /* used by the I/O thread alone */
     struct st_hreq *taken, *taken_cancels; /* of inbox, cancels, closing */
     struct strata_io_file *taken_closing;
-    uint32_t in_flight;                            /* with the method */
-    uint32_t pieces;                               /* slots in use */
+    uint32_t in_flight;                                /* with the method */
+    uint32_t pieces;                                   /* slots in use */
     struct strata_io_file *bound[ST_IO_FILES_DEFAULT]; /* files whose descriptor the method has; NULL: a free place */
-    uint32_t hand;                                 /* the place that was reassigned last */
+    uint32_t hand;                                     /* the place that was reassigned last */
     struct strata_io_file *ready_first, *ready_last;
     struct st_hslot *slots; /* [queue_depth] */
     struct st_hslot *free_slots, *again_first, *again_last;
