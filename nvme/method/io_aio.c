@@ -68,7 +68,7 @@ static void slot_free(struct st_io *io, struct slot *slot)
 static struct iocb *slot_fill(struct st_io *io, struct st_io_req *req)
 {
     const struct st_io_piece part = st_io_remaining(req);
-    const int fd = io->files.fds[req->file];
+    const int fd = st_io_file_fd(&io->files, req->file);
     struct slot *slot = io->free_slots;
 
     assert(slot != NULL);
@@ -402,6 +402,7 @@ static void aio_close(struct st_io *io)
     if (io->wake_fd >= 0)
         close(io->wake_fd);
     free(io->slots);
+    st_io_files_fini(&io->files);
     free(io);
 }
 

@@ -245,6 +245,7 @@ static void fake_close(struct st_io *io)
     free(io->pending);
     pthread_cond_destroy(&io->wakeup);
     pthread_mutex_destroy(&io->lock);
+    st_io_files_fini(&io->files);
     free(io);
 }
 

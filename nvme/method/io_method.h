@@ -23,22 +23,42 @@ struct st_io_piece {
     uint32_t bytes;
 };
 
-/* The files of an io, by index; used by the owner alone. */
+struct st_io_file {
+    int fd; /* -1: no file, or fake's */
+    bool used;
+    uint32_t busy; /* requests taken and not done */
+};
+
+/* The files of an io, by index; used by the owner alone, but for the descriptors of requests that it has taken.  What is beyond
+ * the first is there once a file takes it, and stays where it is. */
 struct st_io_files {
     uint32_t limit;
-    int fds[ST_IO_FILES_MAX]; /* -1: no file, or fake's */
-    bool used[ST_IO_FILES_MAX];
-    uint32_t busy[ST_IO_FILES_MAX]; /* requests taken and not done */
+    struct st_io_file first[ST_IO_FILES_DEFAULT];
+    struct st_io_file *more[ST_IO_FILES_MAX / ST_IO_FILES_DEFAULT - 1]; /* as many each */
 };
 
 void st_io_files_init(struct st_io_files *files, const struct st_io_opts *opts);
+void st_io_files_fini(struct st_io_files *files);
 
-/** Find the first free place; E_INVAL: all are used. */
-strata_status st_io_files_find(const struct st_io_files *files, uint32_t *index);
+/** Find the first free place; E_INVAL: all are used; E_NOMEM. */
+strata_status st_io_files_find(struct st_io_files *files, uint32_t *index);
 /** Take the place. */
 void st_io_files_put(struct st_io_files *files, uint32_t index, int fd);
 /** Give the place back; asserts that none of the file's requests is in flight. */
 void st_io_files_remove(struct st_io_files *files, uint32_t index);
+
+static inline struct st_io_file *st_io_file_at(struct st_io_files *files, uint32_t index)
+{
+    struct st_io_file *const some = index < ST_IO_FILES_DEFAULT ? files->first : files->more[index / ST_IO_FILES_DEFAULT - 1];
+
+    return &some[index % ST_IO_FILES_DEFAULT];
+}
+
+static inline int st_io_file_fd(const struct st_io_files *files, uint32_t index)
+{
+    return index < ST_IO_FILES_DEFAULT ? files->first[index].fd
+                                       : files->more[index / ST_IO_FILES_DEFAULT - 1][index % ST_IO_FILES_DEFAULT].fd;
+}
 
 /** Reset progress of a request that submit() takes; asserts that it meets the contract. */
 void st_io_begin(struct st_io_files *files, struct st_io_req *req);

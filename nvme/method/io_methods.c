@@ -98,48 +98,67 @@ const struct st_io_ops *st_io_next(const struct st_io_ops *ops, strata_status st
     return ops;
 }
 
+static void clear_files(struct st_io_file files[ST_IO_FILES_DEFAULT])
+{
+    for (uint32_t i = 0; i < ST_IO_FILES_DEFAULT; i++)
+        files[i] = (struct st_io_file){.fd = -1};
+}
+
 void st_io_files_init(struct st_io_files *files, const struct st_io_opts *opts)
 {
     assert(opts->files <= ST_IO_FILES_MAX);
     memset(files, 0, sizeof(*files));
     files->limit = opts->files > 0 ? opts->files : ST_IO_FILES_DEFAULT;
-    for (uint32_t i = 0; i < files->limit; i++)
-        files->fds[i] = -1;
+    clear_files(files->first);
 }
 
-strata_status st_io_files_find(const struct st_io_files *files, uint32_t *index)
+void st_io_files_fini(struct st_io_files *files)
 {
-    const bool *free_place = memchr(files->used, false, files->limit * sizeof(*files->used));
+    for (uint32_t i = 0; i < sizeof(files->more) / sizeof(files->more[0]); i++)
+        free(files->more[i]);
+}
 
-    if (free_place == NULL)
-        return st_error(STRATA_E_INVAL, "an io takes at most %u files", files->limit);
-    *index = (uint32_t)(free_place - files->used);
-    return STRATA_OK;
+strata_status st_io_files_find(struct st_io_files *files, uint32_t *index)
+{
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < files->limit; i++) {
+        if (i >= ST_IO_FILES_DEFAULT && files->more[i / ST_IO_FILES_DEFAULT - 1] == NULL) {
+            struct st_io_file **const more = &files->more[i / ST_IO_FILES_DEFAULT - 1];
+
+            if ((st = st_io_alloc((void **)more, "files", ST_IO_FILES_DEFAULT, sizeof(**more))) != STRATA_OK)
+                return st;
+            clear_files(*more);
+        }
+        if (st_io_file_at(files, i)->used)
+            continue;
+        *index = i;
+        return STRATA_OK;
+    }
+    return st_error(STRATA_E_INVAL, "an io takes at most %u files", files->limit);
 }
 
 void st_io_files_put(struct st_io_files *files, uint32_t index, int fd)
 {
-    assert(!files->used[index]);
-    files->fds[index] = fd;
-    files->used[index] = true;
+    assert(!st_io_file_at(files, index)->used);
+    *st_io_file_at(files, index) = (struct st_io_file){.fd = fd, .used = true};
 }
 
 void st_io_files_remove(struct st_io_files *files, uint32_t index)
 {
-    assert(index < files->limit && files->used[index]);
-    assert(files->busy[index] == 0);
-    files->fds[index] = -1;
-    files->used[index] = false;
+    assert(index < files->limit && st_io_file_at(files, index)->used);
+    assert(st_io_file_at(files, index)->busy == 0);
+    *st_io_file_at(files, index) = (struct st_io_file){.fd = -1};
 }
 
 void st_io_begin(struct st_io_files *files, struct st_io_req *req)
 {
     assert(req->op == ST_IO_READ || req->op == ST_IO_WRITE || req->op == ST_IO_SYNC);
-    assert(req->file < files->limit && files->used[req->file]);
+    assert(req->file < files->limit && st_io_file_at(files, req->file)->used);
     assert((req->bytes > 0) == (req->op != ST_IO_SYNC) && req->bytes <= ST_IO_BYTES_MAX);
     assert(req->bytes_least <= req->bytes && (req->bytes_least == 0 || req->op == ST_IO_READ));
     assert(req->done != NULL);
-    files->busy[req->file]++;
+    st_io_file_at(files, req->file)->busy++;
     req->bytes_done = 0;
     req->retry_count = 0;
     req->cancelled = req->exact = false;
@@ -149,8 +168,8 @@ void st_io_begin(struct st_io_files *files, struct st_io_req *req)
 
 void st_io_end(struct st_io_files *files, struct st_io_req *req, strata_status st)
 {
-    assert(files->busy[req->file] > 0);
-    files->busy[req->file]--;
+    assert(st_io_file_at(files, req->file)->busy > 0);
+    st_io_file_at(files, req->file)->busy--;
     req->done(req, st);
 }
 

@@ -56,7 +56,7 @@ static struct st_io_req *list_pop(struct list *list)
 static int64_t transfer(const struct st_io *io, const struct st_io_req *req)
 {
     const struct st_io_piece part = st_io_remaining(req);
-    const int fd = io->files.fds[req->file];
+    const int fd = st_io_file_fd(&io->files, req->file);
     const ssize_t moved = req->op == ST_IO_SYNC   ? fsync(fd)
                           : req->op == ST_IO_READ ? pread(fd, part.buf, part.bytes, (off_t)part.offset)
                                                   : pwrite(fd, part.buf, part.bytes, (off_t)part.offset);
@@ -230,6 +230,7 @@ static void threads_close(struct st_io *io)
     pthread_cond_destroy(&io->ended);
     pthread_cond_destroy(&io->queued);
     pthread_mutex_destroy(&io->lock);
+    st_io_files_fini(&io->files);
     free(io);
 }
 

@@ -117,7 +117,7 @@ static void park(struct st_io *io, struct st_io_req *req)
 
 static void sync_here(struct st_io *io, struct st_io_req *req)
 {
-    req->result = fsync(io->files.fds[req->file]) < 0 ? -errno : 0;
+    req->result = fsync(st_io_file_fd(&io->files, req->file)) < 0 ? -errno : 0;
     req->next = io->synced;
     io->synced = req;
 }
@@ -127,7 +127,7 @@ static void prepare(const struct st_io *io, struct io_uring_sqe *sqe, const stru
     const struct st_io_piece part = st_io_remaining(req);
     const int piece = piece_index(io, part.buf, part.bytes);
     const bool registered = st_uring_is_registered(io, req->file);
-    const int fd = registered ? (int)req->file : io->files.fds[req->file];
+    const int fd = registered ? (int)req->file : st_io_file_fd(&io->files, req->file);
 
     if (req->op == ST_IO_SYNC)
         io_uring_prep_fsync(sqe, fd, 0);
@@ -523,6 +523,7 @@ static void uring_close(struct st_io *io)
     if (io->wake_fd >= 0)
         close(io->wake_fd);
     free(io->taken);
+    st_io_files_fini(&io->files);
     free(io);
 }
 

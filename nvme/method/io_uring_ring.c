@@ -62,7 +62,7 @@ strata_status st_uring_register_files(struct st_io *io)
     int fds[ST_IO_FILES_DEFAULT + 1], rc;
 
     for (uint32_t i = 0; i < ST_IO_FILES_DEFAULT; i++)
-        fds[i] = i < io->files.limit ? io->files.fds[i] : -1;
+        fds[i] = io->files.first[i].fd;
     fds[ST_IO_FILES_DEFAULT] = io->end_pipe[1];
     io->files_registered = !io->opts.unregistered && st_fault("nvme.files", 0) >= 0 &&
                            io_uring_register_files(&io->ring, fds, ST_IO_FILES_DEFAULT + 1) == 0;
