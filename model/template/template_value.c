@@ -193,7 +193,7 @@ struct st_list *st_val_items(struct st_render *r, const struct st_value *v)
     if (v->kind == VAL_ITERATOR) {
         struct st_list *const from = v->as.list;
 
-        list.as.list->items = from->items + from->read;
+        list.as.list->items = from->read < from->count ? &from->items[from->read] : NULL;
         list.as.list->count = list.as.list->capacity = from->count - from->read;
         from->read = from->count;
     } else if (v->kind == VAL_DICT) {

@@ -448,6 +448,7 @@ static void iterators_are_read_once(void **state)
         {"{% set s = [2, 1] | select %}{{ s | join }},{{ s | join }},{{ s | sort }}{{ s | max is defined }}", "21,,[]False"},
         {"{% set s = [1, 2, 3] | reverse %}{{ s | first }}{{ s | first }}{{ s | list }}{{ s | first is defined }}", "32[1]False"},
         {"{% set s = [1, 2, 3] | map('string') %}{{ '2' in s }}{{ s | list }}{{ '1' in s }}", "True['3']False"},
+        {"{{ [] | map('upper') | unique | sort | join }}{{ nowhere | map('upper') | list }}", "[]"},
         {"{% set s = [1, 2, 3] | select %}{% for x in s %}{% if x == 2 %}{% break %}{% endif %}{% endfor %}{{ s | list }}",
          "[3]"},
         {"{% set s = [1, 2, 3] | select %}{% for x in s %}{{ loop.last }}{% break %}{% endfor %}{{ s | list }}", "False[3]"},
