@@ -145,19 +145,26 @@ static void threads_are_as_many_as_asked_for(void **state)
     assert_non_null(strstr(strata_last_error(), "65 I/O threads"));
 }
 
-/* What a method says that it works with: the depth as opened, buffers that nothing registers, and who starts transfers. */
-static void aio_tells_what_it_works_with(void **state)
+static const struct st_io_ops *aio_or_skip(void)
 {
     const struct st_io_ops *ops = st_io_find("aio", NULL);
     struct st_io *io;
-    struct io_fixture f;
 
-    (void)state;
     if (ops->open(&io, &(struct st_io_opts){.queue_depth = 1}) != STRATA_OK) {
         print_message("aio: not tested on this machine: %s\n", strata_last_error());
         skip();
     }
     ops->close(io);
+    return ops;
+}
+
+/* What a method says that it works with: the depth as opened, buffers that nothing registers, and who starts transfers. */
+static void aio_tells_what_it_works_with(void **state)
+{
+    const struct st_io_ops *ops = aio_or_skip();
+    struct io_fixture f;
+
+    (void)state;
     for (uint32_t in_reap = 0; in_reap < 2; in_reap++) {
         struct st_io_opts effective = {.queue_depth = 99, .threads = 98, .poll_kernel = true, .poll_device = true};
 
@@ -255,16 +262,10 @@ static void aio_says_what_is_missing(void **state)
 static void aio_takes_a_wake_once(void **state)
 {
     const struct st_fault_spec refused = {.site = "nvme.wake", .count = 1, .result = -EAGAIN};
-    const struct st_io_ops *ops = st_io_find("aio", NULL);
-    struct st_io *io;
+    const struct st_io_ops *ops = aio_or_skip();
     struct io_fixture f;
 
     (void)state;
-    if (ops->open(&io, &(struct st_io_opts){.queue_depth = 1}) != STRATA_OK) {
-        print_message("aio: not tested on this machine: %s\n", strata_last_error());
-        skip();
-    }
-    ops->close(io);
     assert_int_equal(io_fixture_open(&f, ops, 4, BLOCK, 4), STRATA_OK);
     ops->wake(f.io);
     do {

@@ -213,10 +213,9 @@ static void rank_with_child(uint16_t port, uint32_t rank, bool sockets_only)
     _exit(st == STRATA_OK ? 0 : 1);
 }
 
-/* A process that a rank has forked is none: what it tries with its parent's comm is refused, and no rank notices. */
-static void a_child_of_a_rank_is_none(void **state)
+/* Each rank is a process that does what `rank` says and ends with 0, by sockets alone, too. */
+static void all_ranks_end_well(void (*rank)(uint16_t port, uint32_t rank, bool sockets_only))
 {
-    (void)state;
     for (int sockets_only = 0; sockets_only < 2; sockets_only++) {
         const uint16_t port = cf_port();
         pid_t pids[RANKS];
@@ -224,11 +223,18 @@ static void a_child_of_a_rank_is_none(void **state)
         for (uint32_t r = 0; r < RANKS; r++) {
             pids[r] = child_fork();
             if (pids[r] == 0)
-                rank_with_child(port, r, sockets_only != 0);
+                rank(port, r, sockets_only != 0);
         }
         for (uint32_t r = 0; r < RANKS; r++)
             assert_int_equal(child_wait(pids[r]), 0);
     }
+}
+
+/* A process that a rank has forked is none: what it tries with its parent's comm is refused, and no rank notices. */
+static void a_child_of_a_rank_is_none(void **state)
+{
+    (void)state;
+    all_ranks_end_well(rank_with_child);
 }
 
 /* Its exit code: 0, if the descriptor that a program without an input has free was a socket's, and is free again. */
@@ -253,18 +259,7 @@ static void rank_without_input(uint16_t port, uint32_t rank, bool sockets_only)
 static void ranks_without_an_input_close_all_their_sockets(void **state)
 {
     (void)state;
-    for (int sockets_only = 0; sockets_only < 2; sockets_only++) {
-        const uint16_t port = cf_port();
-        pid_t pids[RANKS];
-
-        for (uint32_t r = 0; r < RANKS; r++) {
-            pids[r] = child_fork();
-            if (pids[r] == 0)
-                rank_without_input(port, r, sockets_only != 0);
-        }
-        for (uint32_t r = 0; r < RANKS; r++)
-            assert_int_equal(child_wait(pids[r]), 0);
-    }
+    all_ranks_end_well(rank_without_input);
 }
 
 int main(void)
