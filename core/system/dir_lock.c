@@ -17,7 +17,7 @@ strata_status st_dir_lock(int *fd, const char *dir)
     if (*fd < 0)
         return st_error_errno(errno, "%s: cannot be locked", dir);
     do
-        res = st_fault("dir.lock", flock(*fd, LOCK_EX | LOCK_NB) != 0 ? -errno : 0);
+        res = st_fault("dir.lock", st_result(flock(*fd, LOCK_EX | LOCK_NB)));
     while (st_again(res, &interrupted));
     if (res != -EWOULDBLOCK)
         return STRATA_OK;

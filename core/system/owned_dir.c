@@ -66,7 +66,7 @@ static int lock_file(int fd)
     int rc;
 
     do
-        rc = (int)st_fault("owned.lock", flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0);
+        rc = (int)st_fault("owned.lock", st_result(flock(fd, LOCK_EX | LOCK_NB)));
     while (st_again(rc, &interrupted));
     return rc;
 }
@@ -92,7 +92,7 @@ static int write_mark(int fd, const char *mark)
 /* 0 or -errno. */
 static int sync_fd(int fd)
 {
-    const int rc = (int)st_fault("owned.sync", fsync(fd) < 0 ? -errno : 0);
+    const int rc = (int)st_fault("owned.sync", st_result(fsync(fd)));
 
     return rc == -EINVAL ? 0 : rc; /* some file systems cannot sync a directory */
 }

@@ -68,7 +68,7 @@ static bool is_taken(const char *name)
 static strata_status is_small(const char *path, bool *small)
 {
     struct stat info;
-    const int64_t res = st_fault("hf.stat", stat(path, &info) == 0 ? 0 : -errno);
+    const int64_t res = st_fault("hf.stat", st_result(stat(path, &info)));
 
     if (res < 0)
         return st_error(STRATA_E_INPUT, "%s: %s: it is in the model's directory and would be copied: repair or remove it", path,
@@ -159,7 +159,7 @@ static strata_status replace_tokenizer(struct st_hf_source *s, const char *path)
 {
     char dir[ST_PATH_MAX];
     struct stat info;
-    const int64_t res = st_fault("hf.stat", stat(path, &info) == 0 ? 0 : -errno);
+    const int64_t res = st_fault("hf.stat", st_result(stat(path, &info)));
     uint32_t kept = 0;
     strata_status st;
 

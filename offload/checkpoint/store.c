@@ -63,7 +63,7 @@ static const struct st_owned_dir_kind own_kind = {
 /* 0 or -errno. */
 static int sync_dir(int fd)
 {
-    const int rc = (int)st_fault("store.sync", fsync(fd) < 0 ? -errno : 0);
+    const int rc = (int)st_fault("store.sync", st_result(fsync(fd)));
 
     return rc == -EINVAL ? 0 : rc; /* some file systems cannot sync a directory */
 }
@@ -156,7 +156,7 @@ static int take_turn(const char *dir)
     uint32_t interrupted = 0;
 
     for (int rc = 0; fd >= 0;) {
-        rc = (int)st_fault("store.lock", flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0);
+        rc = (int)st_fault("store.lock", st_result(flock(fd, LOCK_EX | LOCK_NB)));
         if (rc == -EWOULDBLOCK && st_clock_ns() < end_ns)
             st_clock_sleep_until(st_clock_ns() + TURN_LOOK_NS);
         else if (!st_again(rc, &interrupted))
