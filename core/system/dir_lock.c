@@ -8,29 +8,34 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-strata_status st_dir_lock(int *fd, const char *dir)
+strata_status st_dir_lock(struct st_dir_lock *lock, const char *dir)
 {
+    const int fd = st_fault_refuses("dir.open") ? -1 : open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     uint32_t interrupted = 0;
     int64_t res;
 
-    *fd = st_fault_refuses("dir.open") ? -1 : open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*fd < 0)
+    *lock = ST_DIR_LOCK_NONE;
+    if (fd < 0)
         return st_error_errno(errno, "%s: cannot be locked", dir);
     do
-        res = st_fault("dir.lock", st_result(flock(*fd, LOCK_EX | LOCK_NB)));
+        res = st_fault("dir.lock", st_result(flock(fd, LOCK_EX | LOCK_NB)));
     while (st_again(res, &interrupted));
-    if (res != -EWOULDBLOCK)
+    if (res != -EWOULDBLOCK) {
+        *lock = (struct st_dir_lock){.fd = fd, .pid = getpid()};
         return STRATA_OK;
-    st_dir_unlock(fd);
+    }
+    close(fd);
     return st_error(STRATA_E_INPUT,
                     "%s: another run writes a model, an adapter or a tokenizer there now: wait for its end, or name another "
                     "directory",
                     dir);
 }
 
-void st_dir_unlock(int *fd)
+void st_dir_unlock(struct st_dir_lock *lock)
 {
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
+    if (lock->fd >= 0 && lock->pid == getpid() && !st_fault_refuses("dir.unlock"))
+        (void)flock(lock->fd, LOCK_UN); /* closing does not end it while a child of fork() has the descriptor, too */
+    if (lock->fd >= 0)
+        close(lock->fd);
+    *lock = ST_DIR_LOCK_NONE;
 }

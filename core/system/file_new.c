@@ -182,7 +182,7 @@ static bool live_add(struct st_new_file *f)
     return is_new;
 }
 
-/* Closes the descriptors here, so that the table never holds a number that has been reused.  The lock goes with them. */
+/* Closes the descriptors here, so that the table never holds a number that has been reused.  The lock goes, too. */
 static void live_remove(struct st_new_file *f)
 {
     pthread_mutex_lock(&live_mutex);
@@ -193,6 +193,8 @@ static void live_remove(struct st_new_file *f)
         }
     if (f->stream != NULL)
         fclose(f->stream);
+    if (f->fd >= 0 && f->pid == getpid() && !st_fault_refuses("file.unlock"))
+        (void)flock(f->fd, LOCK_UN); /* closing does not end it while a child of fork() has the descriptor, too */
     if (f->fd >= 0)
         close(f->fd);
     close(f->dir_fd);
@@ -268,6 +270,8 @@ static strata_status look_at(const struct st_new_file *f, const char *name, bool
             st = st_error(STRATA_E_INPUT, "%s: another run is writing it: wait for its end, or name another file", f->path);
         else if (res == 0 && is_temp)
             (void)unlinkat(f->dir_fd, name, 0);
+        if (res == 0)
+            (void)flock(fd, LOCK_UN);
     }
     close(fd);
     return st;

@@ -23,7 +23,9 @@
  *         after the other.
  * Fork    A child of fork() has the memory of an engine, but none of its threads: every call on its parent's engine returns
  *         STRATA_E_INVAL, and strata_engine_destroy() does nothing. It may open a model and create an engine of its own, if no
- *         other thread was in the library at the fork; a parent that uses the GPU should fork only to exec.
+ *         other thread was in the library at the fork; a parent that uses the GPU should fork only to exec.  As long as a child
+ *         lives without exec, the parent's swap files take their space, also when its engine is destroyed; and what a parent that
+ *         was killed has left counts as a live run's.
  * Errors  A call that fails while the engine runs (I/O, numerics, a cancel) ends it: transfers drain, the sentence is in
  *         strata_last_error(), further calls return the same status, and the engine can only be destroyed (and asked by
  *         strata_engine_get_info()). Where a function says

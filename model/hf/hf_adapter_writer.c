@@ -26,7 +26,7 @@ struct st_hf_adapter_writer {
     uint32_t count;
     struct st_new_file config, weights;
     bool overwrite;
-    int lock; /* of the directory, until both have their names; -1: none */
+    struct st_dir_lock lock; /* of the directory, until both have their names */
 };
 
 strata_status st_hf_adapter_output_check(const char *dir, bool overwrite)
@@ -213,7 +213,8 @@ strata_status st_hf_adapter_writer_open(struct st_hf_adapter_writer **out, const
     w = st_fault("adapter.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*w));
     if (w == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for %s", output->dir);
-    w->config.fd = w->weights.fd = w->lock = -1;
+    w->config.fd = w->weights.fd = -1;
+    w->lock = ST_DIR_LOCK_NONE;
     w->overwrite = output->overwrite;
     if ((st = create(w, output)) != STRATA_OK) {
         st_hf_adapter_writer_abort(w);

@@ -35,7 +35,7 @@ struct merger {
     uint32_t change_count;
     struct st_new_file *files; /* [file_count] */
     uint32_t file_count;
-    int lock; /* of the directory that is written, until all files have their names; -1: none */
+    struct st_dir_lock lock; /* of the directory that is written, until all files have their names */
     struct st_new_file config, generation, index;
     struct st_hf_index old; /* of the model that is replaced */
     struct st_hf_copies *copies;
@@ -422,8 +422,12 @@ static strata_status merge(struct merger *m)
 
 strata_status st_hf_merge(const struct st_hf_merge *how)
 {
-    struct merger m = {
-        .how = how, .kernels = st_kernels_pick("auto"), .lock = -1, .config.fd = -1, .generation.fd = -1, .index.fd = -1};
+    struct merger m = {.how = how,
+                       .kernels = st_kernels_pick("auto"),
+                       .lock = ST_DIR_LOCK_NONE,
+                       .config.fd = -1,
+                       .generation.fd = -1,
+                       .index.fd = -1};
     const strata_status st = merge(&m);
 
     st_hf_copies_abort(m.copies);

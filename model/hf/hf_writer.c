@@ -25,8 +25,8 @@ struct st_hf_writer {
     struct st_hf_copies *copies; /* NULL: the model began as a preset */
     struct st_new_file weights, config, generation;
     char dir[ST_PATH_MAX];
-    int lock;            /* of the directory, until the last file has its name; -1: none */
-    uint64_t *tensor_at; /* [tensor_count] offsets in the file */
+    struct st_dir_lock lock; /* of the directory, until the last file has its name */
+    uint64_t *tensor_at;     /* [tensor_count] offsets in the file */
     struct page_state {
         uint64_t next, params;
     } * pages;              /* [page_count] end of the last range; values written so far */
@@ -115,7 +115,8 @@ strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model
     if (w == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for %s", dir);
     w->m = m;
-    w->weights.fd = w->config.fd = w->generation.fd = w->lock = -1;
+    w->weights.fd = w->config.fd = w->generation.fd = -1;
+    w->lock = ST_DIR_LOCK_NONE;
     if (dir[0] == '\0' || (size_t)snprintf(w->dir, sizeof(w->dir), "%s", dir) >= sizeof(w->dir)) {
         free(w);
         return st_error(STRATA_E_INVAL, "output directory \"%.64s\": the name is %s", dir, dir[0] == '\0' ? "empty" : "too long");

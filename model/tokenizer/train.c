@@ -542,7 +542,7 @@ static strata_status write_files(const struct st_train *t, const char *dir, bool
 {
     struct st_new_file config = {.fd = -1}, tokenizer = {.fd = -1};
     struct st_new_file *const both[] = {&config, &tokenizer};
-    int lock = -1;
+    struct st_dir_lock lock = ST_DIR_LOCK_NONE;
     strata_status st = put_file(&config, t, dir, "tokenizer_config.json", overwrite, write_config);
 
     if (st == STRATA_OK)

@@ -196,6 +196,8 @@ static strata_status occupy(struct st_store *s)
     const strata_status st = look_around(s);
     uint32_t swept;
 
+    if (turn >= 0 && !st_fault_refuses("store.unlock"))
+        (void)flock(turn, LOCK_UN); /* a child of fork() may have the descriptor, too */
     if (turn >= 0)
         close(turn);
     if (st != STRATA_OK)

@@ -199,6 +199,42 @@ static void a_child_leaves_its_parents_files_alone(void **state)
     run_close(&r);
 }
 
+/* A child that lives on has the parent's descriptors, so closing those does not end a lock; nor does the child end it. */
+static void a_child_that_lives_on_keeps_no_directory(void **state)
+{
+    const struct strata_export_opts replace = {.opts_size = sizeof(replace), .overwrite = true};
+    struct run r = {0};
+    struct strata_export *out = NULL, *second = NULL;
+    int pipe_fds[2], status = 0;
+    char one;
+    pid_t pid;
+
+    (void)state;
+    assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+    assert_ok(strata_export_open(&out, r.model, scratch_path("out"), NULL));
+    assert_ok(run_start(&r));
+    in_child(drop_in_child, &r, out);
+    assert_status(strata_export_open(&second, r.model, scratch_path("out"), &replace), STRATA_E_INPUT, "the first is open still");
+    assert_int_equal(pipe(pipe_fds), 0);
+    fflush(NULL);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) { /* lives until the parent closes its end */
+        close(pipe_fds[1]);
+        _exit(read(pipe_fds[0], &one, 1) == 0 ? 0 : 1);
+    }
+    close(pipe_fds[0]);
+    assert_ok(strata_engine_export(r.engine, out));
+    for (int again = 0; again < 2; again++) {
+        assert_ok(strata_export_open(&out, r.model, scratch_path("out"), &replace));
+        assert_ok(strata_engine_export(r.engine, out));
+    }
+    close(pipe_fds[1]);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    run_close(&r);
+}
+
 /* --- an export whose directory has gone --- */
 
 static void an_export_that_failed_is_tried_again(void **state)
@@ -337,6 +373,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_call_at_a_time, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_child_leaves_its_parents_engine_alone, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_child_leaves_its_parents_files_alone, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_child_that_lives_on_keeps_no_directory, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(an_export_that_failed_is_tried_again, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(an_engine_that_diverged_has_ended, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_load_that_was_cancelled_has_ended_it, scratch_create, scratch_remove),
