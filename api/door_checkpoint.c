@@ -11,12 +11,23 @@
 #include "offload/checkpoint/store.h"
 #include "strata/checkpoint.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define METRICS_BYTES_MOST (UINT64_C(1) << 53) /* a checkpoint's numbers are JSON's */
 
 struct strata_checkpoint {
     struct st_checkpoint *checkpoint;
 };
+
+/* What a checkpoint is to say of the data, or is compared with. */
+static strata_status check_order(const struct strata_data *data, uint32_t order, const char *function)
+{
+    if (data == NULL || order <= STRATA_DATA_EPOCHS_IN_ORDER)
+        return STRATA_OK;
+    return st_error(STRATA_E_INVAL, "%s: data_order: %u is not an order", function, order);
+}
 
 /* --- what there is --- */
 
@@ -241,6 +252,8 @@ static strata_status resume(struct strata_engine *e, const struct strata_checkpo
 
     if (e->plan->model->use != STRATA_USE_TRAIN)
         return st_error(STRATA_E_INVAL, "strata_engine_resume: the model was opened for another use than training");
+    if ((st = check_order(o->data, o->data_order, "strata_engine_resume")) != STRATA_OK)
+        return st;
     st = st_saver_settle(e);
     if (st == STRATA_OK)
         st = compare_ranks(e, &ck->manifest);
@@ -287,6 +300,11 @@ static strata_status save(struct strata_engine *e, const struct strata_save_opts
     struct st_manifest m;
     strata_status st = check_saves(e, "strata_engine_save");
 
+    if (st == STRATA_OK)
+        st = check_order(o->data, o->data_order, "strata_engine_save");
+    if (st == STRATA_OK && o->metrics_bytes > METRICS_BYTES_MOST)
+        st = st_error(STRATA_E_INVAL, "strata_engine_save: metrics_bytes: %" PRIu64 ": at most 2^53 are possible",
+                      o->metrics_bytes);
     if (st != STRATA_OK || (st = st_saved_describe(&m, e, &data)) != STRATA_OK)
         return st;
     m.metrics_bytes = o->metrics_bytes;

@@ -348,7 +348,7 @@ static bool ends(uint32_t order)
 
 static bool in_order(uint32_t order)
 {
-    return order == STRATA_DATA_CYCLE || order == STRATA_DATA_EPOCHS_IN_ORDER;
+    return order == STRATA_DATA_IN_ORDER || order == STRATA_DATA_CYCLE || order == STRATA_DATA_EPOCHS_IN_ORDER;
 }
 
 static strata_status compare_data(const struct st_manifest *was, const struct st_manifest *is, const char *name)
@@ -377,6 +377,9 @@ static strata_status compare_data(const struct st_manifest *was, const struct st
         const bool differs = ends(was->data_order) != ends(is->data_order),
                    has = differs ? ends(was->data_order) : in_order(was->data_order);
 
+        if (!differs && in_order(was->data_order) == in_order(is->data_order)) /* of callers: the program has no option for it */
+            return st_error(STRATA_E_INPUT, "%s was saved by a run with data_order %u, and this one has %u", name,
+                            was->data_order, is->data_order);
         return st_error(STRATA_E_INPUT,
                         "%s was saved by a run %s %s, and this one is one %s: its order of sequences would be another", name,
                         has ? "with" : "without", differs ? "--epochs" : "--no-shuffle", has ? "without it" : "with it");

@@ -88,8 +88,8 @@ struct strata_resume_opts {
  * @return STRATA_E_INPUT      the checkpoint is of another model, precision, optimizer, or data; the sentence says what differs.
  *                             Or it has been removed or replaced since it was opened
  *         STRATA_E_CORRUPT    a checksum differs: nothing of the damaged part was used
- *         STRATA_E_INVAL      an argument is NULL, the model was opened for another use than training, or no version has this
- *                             opts_size
+ *         STRATA_E_INVAL      an argument is NULL, the model was opened for another use than training, data_order is no order, or
+ *                             no version has this opts_size
  *         STRATA_E_CANCELLED  the model's progress function or strata_engine_cancel() requested it
  *         STRATA_E_IO, STRATA_E_NOMEM
  *         A call that is refused, by its arguments or by what the checkpoint is of, changes nothing. After another failure
@@ -104,7 +104,7 @@ struct strata_save_opts {
     const struct strata_data *data; /**< what the run trains on; NULL: the checkpoint does not say */
     uint64_t data_seed;             /**< the seed of its order, and */
     uint32_t data_order;            /**< enum strata_data_order */
-    uint64_t metrics_bytes;         /**< of a file of metrics so far, for the caller's own use when it resumes */
+    uint64_t metrics_bytes;         /**< of a file of metrics so far, at most 2^53, for the caller's own use when it resumes */
 };
 #define STRATA_SAVE_OPTS_INIT STRATA_INIT(strata_save_opts, opts_size)
 
@@ -119,8 +119,8 @@ struct strata_save_opts {
  * A relative "strata.save" counts from the working directory at each save: a program that changes it names an absolute one.
  *
  * @return STRATA_E_INVAL  an argument is NULL, nothing is loaded, no update was made since the run began or since the last save
- *                         that did not fail, the configuration names no directory, or the model was opened for another use than
- *                         training
+ *                         that did not fail, the configuration names no directory, the model was opened for another use than
+ *                         training, or data_order or metrics_bytes is none that can be
  *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_NOMEM  this checkpoint could not be made: nothing of it stays, older ones do, and
  *                         the engine goes on: the same step may be saved again
  *         the status that ended the engine

@@ -42,6 +42,49 @@ static void begin(struct run *r, char text[640])
     begin_with(r, "gated", text);
 }
 
+/* Numbers of a checkpoint are JSON's, and an order is one of those that there are: a caller hears of it, and goes on. */
+static void what_no_checkpoint_can_say_is_refused(void **state)
+{
+    struct strata_save_opts opts = STRATA_SAVE_OPTS_INIT;
+    struct strata_resume_opts other = STRATA_RESUME_OPTS_INIT;
+    struct strata_checkpoint_info info = STRATA_CHECKPOINT_INFO_INIT;
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    struct strata_checkpoint *checkpoint = NULL;
+    char text[640];
+    struct run r = {0};
+
+    (void)state;
+    begin_with(&r, "serial", text);
+    assert_ok(run_train(&r, 0, 1, NULL));
+    opts.metrics_bytes = UINT64_MAX;
+    assert_refused(strata_engine_save(r.engine, &opts), "metrics_bytes: 18446744073709551615: at most 2^53");
+    opts.metrics_bytes = UINT64_C(1) << 53;
+    opts.data = r.data;
+    opts.data_seed = UINT64_MAX;
+    opts.data_order = STRATA_DATA_EPOCHS_IN_ORDER + 1;
+    assert_refused(strata_engine_save(r.engine, &opts), "data_order: 5 is not an order");
+    opts.data_order = STRATA_DATA_IN_ORDER;
+    assert_ok(strata_engine_save(r.engine, &opts));
+    assert_ok(strata_engine_saved(r.engine, true, &saved));
+    assert_ok(strata_checkpoint_open(&checkpoint, scratch_path("save")));
+    assert_ok(strata_checkpoint_get_info(checkpoint, &info));
+    assert_true(info.metrics_bytes == UINT64_C(1) << 53);
+    other.data = r.data;
+    other.data_seed = UINT64_MAX;
+    other.data_order = STRATA_DATA_EPOCHS_IN_ORDER + 1;
+    assert_refused(strata_engine_resume(r.engine, checkpoint, &other), "data_order: 5 is not an order");
+    other.data_order = STRATA_DATA_SHUFFLED;
+    assert_status(strata_engine_resume(r.engine, checkpoint, &other), STRATA_E_INPUT, "another order");
+    assert_non_null(strstr(strata_last_error(), "by a run with --no-shuffle, and this one is one without it"));
+    other.data_order = STRATA_DATA_CYCLE;
+    assert_status(strata_engine_resume(r.engine, checkpoint, &other), STRATA_E_INPUT, "another order");
+    assert_non_null(strstr(strata_last_error(), "by a run with data_order 1, and this one has 3"));
+    other.data_order = STRATA_DATA_IN_ORDER;
+    assert_ok(strata_engine_resume(r.engine, checkpoint, &other));
+    strata_checkpoint_close(checkpoint);
+    run_close(&r);
+}
+
 static void fail_once(const char *site)
 {
     st_fault_arm(&(struct st_fault_spec){.site = site, .count = 1, .result = -ENOSPC});
@@ -360,6 +403,7 @@ static void the_models_directory_may_go(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_no_checkpoint_can_say_is_refused, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_run_that_saves_nothing_leaves_nothing, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_failure_is_not_lost_in_the_next_success, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_failure_that_was_asked_for_is_not_said, scratch_create, scratch_remove),
