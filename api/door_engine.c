@@ -348,6 +348,11 @@ static strata_status run_step(struct strata_engine *engine, const int32_t *token
 
     if (st == STRATA_OK && result != NULL) /* an invalid struct size is found before anything runs */
         st = st_handle_room(result, offsetof(struct strata_step, comm_bytes), "strata_step");
+    if (st == STRATA_OK && !engine->lr_set && st_config_lacks_steps(&engine->plan->model->config))
+        st = st_error(STRATA_E_INVAL,
+                      "strata_engine_step: the schedule of the learning rate is as long as the run, and nobody has said how many "
+                      "steps that has: strata_config_opts.max_steps or strata_model_set_steps() says it, or "
+                      "strata_engine_set_lr() what the rate is");
     if (st != STRATA_OK)
         return st;
     st_config_set_rates(&engine->plan->model->config, engine->engine);

@@ -550,7 +550,9 @@ strata_status strata_model_set_steps(struct strata_model *model, uint64_t steps)
         return st_error_missing(__func__, "model");
     if (steps == 0)
         return st_error(STRATA_E_INVAL, "%s: a run has one step or more", __func__);
-    return st_config_set_steps(&model->config, steps);
+    if (steps > ST_STEPS_MOST)
+        return st_error(STRATA_E_INVAL, "%s: %" PRIu64 " steps: at most 2^53 are possible", __func__, steps);
+    return st_config_set_steps(&model->config, steps, &model->told);
 }
 
 strata_status strata_directory_digest(const char *dir, char digest[33])

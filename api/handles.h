@@ -27,6 +27,8 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
+#define ST_STEPS_MOST (UINT64_C(1) << 53) /* of a run; a configuration's numbers are JSON's */
+
 struct strata_config {
     struct st_config values;
     struct st_config_source *source; /* its rows, and the problems of one that was only to be checked */
@@ -49,6 +51,7 @@ struct strata_model {
     atomic_uint users;
     atomic_flag has_engine;
     struct st_config config; /* a copy with the dtype known */
+    struct st_config_told told;
     enum strata_use use;
     char *name; /* a preset or a directory */
     char *device;

@@ -37,7 +37,8 @@ struct strata_config_opts {
     bool allow_unknown;   /**< unknown keys are notices, not errors */
     bool forward_only;    /**< for evaluation, generation or an import: no notices about keys that only concern updates, and
                              schedules are not judged by max_steps */
-    uint64_t max_steps;   /**< steps of the run, for schedules whose length is "auto"; 0: not known */
+    uint64_t max_steps;   /**< steps of the run, at most 2^53, for schedules whose length is "auto"; 0: not known, and a step
+                             by such a schedule is refused */
     bool steps_later;     /**< with max_steps 0: strata_model_set_steps() says how many there are */
     uint32_t ranks;       /**< processes that train together (strata/comm.h), which train_batch_size counts; 0: 1 */
     uint32_t train_batch; /**< sequences of a step of a run that goes on (strata_checkpoint_info.step_sequences): they stay so
@@ -59,8 +60,8 @@ struct strata_config_opts {
  *
  * @return STRATA_E_CONFIG  the file cannot be read, or a key or value is wrong: the sentence is the first problem, the others are
  *                          errors in the log
- *         STRATA_E_INVAL   config is NULL, file and text are both given, or no version has this opts_size
- *         STRATA_E_NOMEM, STRATA_E_IO
+ *         STRATA_E_INVAL   config is NULL, file and text are both given, max_steps is above 2^53, or no version has this
+ * opts_size STRATA_E_NOMEM, STRATA_E_IO
  *
  * Thread  any.
  */

@@ -150,7 +150,9 @@ STRATA_API strata_status strata_engine_set_lr(struct strata_engine *engine, doub
  * @param result   out, or NULL; filled as far as its step_size reaches
  *
  * @return STRATA_E_INPUT      a token or target outside the vocabulary, or an impossible position: nothing has run
- *         STRATA_E_INVAL      an argument is NULL, nothing is loaded, or the model was not opened for training: nothing has run
+ *         STRATA_E_INVAL      an argument is NULL, nothing is loaded, or the model was not opened for training; or the schedule
+ *                             is as long as the run, and neither strata_config_opts.max_steps nor strata_model_set_steps() says
+ *                             how long that is, nor strata_engine_set_lr() what the rate is: nothing has run
  *         STRATA_E_NUMERICS   gradients that are not finite when updates may not be skipped, or too many skipped steps in a row
  *         STRATA_E_CANCELLED  strata_engine_cancel()
  *         STRATA_E_IO, STRATA_E_TRUNC, STRATA_E_NOSPC  the drive; the sentence names file and offset

@@ -142,11 +142,11 @@ STRATA_API strata_status strata_model_get_info(const struct strata_model *model,
 
 /**
  * Say how many steps the run has, where the configuration was opened with strata_config_opts.steps_later: the number may depend
- * on data, and data on the model.  Schedules whose length is "auto" get theirs.
+ * on data, and data on the model.  Schedules whose length is "auto" get theirs; a second call replaces the first one's number.
  *
- * @param steps  1 or more
+ * @param steps  1 to 2^53
  *
- * @return STRATA_E_INVAL   model is NULL, or steps is 0
+ * @return STRATA_E_INVAL   model is NULL, or steps is out of its range
  *         STRATA_E_CONFIG  the schedule cannot be so long: OneCycle's momentum would reach 1
  *
  * Thread  any, before an engine is created.

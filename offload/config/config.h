@@ -147,9 +147,16 @@ struct st_config_opts {
  *   reading the file. */
 strata_status st_config_load(struct st_config *config, struct st_config_source **source, const struct st_config_opts *opts);
 void st_config_source_free(struct st_config_source *source);
+/* Which lengths st_config_set_steps() has told, and may tell again. */
+struct st_config_told {
+    bool total, shape; /* of the scheduler; of transformers' schedule */
+};
 /** Resolve what depends on the number of steps, of a config that was loaded with steps_later.  E_CONFIG: OneCycle's momentum
- *  would reach 1. */
-strata_status st_config_set_steps(struct st_config *config, uint64_t steps);
+ *  would reach 1.
+ *  @param told  in and out; zeros at first */
+strata_status st_config_set_steps(struct st_config *config, uint64_t steps, struct st_config_told *told);
+/** Whether the rate depends on a number of steps that nobody has told: it would be 0, or have no warm-up. */
+bool st_config_lacks_steps(const struct st_config *config);
 uint32_t st_config_row_count(const struct st_config_source *source);
 const struct st_config_row *st_config_row_at(const struct st_config_source *source, uint32_t i);
 uint32_t st_config_problem_count(const struct st_config_source *source);

@@ -267,16 +267,27 @@ void st_config_resolve_rate(struct st_config_source *src, struct st_config *conf
     check_lr(src, config);
 }
 
-strata_status st_config_set_steps(struct st_config *config, uint64_t steps)
+bool st_config_lacks_steps(const struct st_config *config)
+{
+    const struct st_lr_schedule *s = &config->schedule;
+    const bool warms_up_alone =
+        s->shape == ST_LR_SHAPE_CONSTANT_WITH_WARMUP && (s->shape_warmup > 0 || s->shape_warmup_ratio == 0);
+
+    return takes_steps(config) || (shape_takes_steps(config) && !warms_up_alone);
+}
+
+strata_status st_config_set_steps(struct st_config *config, uint64_t steps, struct st_config_told *told)
 {
     const uint64_t bad = config->schedule.type == ST_LR_ONE_CYCLE ? first_bad_step(config) : 0;
 
     if (bad > 0 && bad <= steps)
         return st_error(STRATA_E_CONFIG, SCHEDULER "decay_mom_rate: " MOMENTUM_AT_1, config->schedule.decay_mom_rate,
                         momentum_name(config), bad);
-    if (takes_steps(config))
+    told->total = told->total || takes_steps(config);
+    told->shape = told->shape || shape_takes_steps(config);
+    if (told->total)
         config->schedule.total_steps = steps;
-    if (shape_takes_steps(config))
+    if (told->shape)
         config->schedule.shape_steps = steps;
     return STRATA_OK;
 }

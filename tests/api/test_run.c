@@ -250,6 +250,46 @@ static void the_schedule_is_the_configurations(void **state)
     run_close(&r);
 }
 
+/* A schedule whose length nobody has told would have a rate of 0. */
+static void a_schedule_needs_its_length(void **state)
+{
+    static const char *const schedules[] = {
+        "\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {\"warmup_num_steps\": 0, \"warmup_max_lr\": 1e-3}}",
+        "\"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\"total_num_steps\": \"auto\"}}",
+        "\"strata\": {\"lr_scheduler\": {\"type\": \"linear\"}}",
+        "\"strata\": {\"lr_scheduler\": {\"type\": \"cosine\"}}",
+        "\"strata\": {\"lr_scheduler\": {\"type\": \"constant_with_warmup\", \"warmup_ratio\": 0.5}}",
+        "\"strata\": {\"lr_scheduler\": {\"type\": \"constant_with_warmup\", \"warmup_steps\": 2}}", /* has one */
+    };
+    const size_t count = sizeof(schedules) / sizeof(schedules[0]);
+
+    (void)state;
+    for (size_t i = 0; i < count; i++) {
+        struct strata_step step = STRATA_STEP_INIT;
+        char text[320];
+        struct run r = {.text = text};
+
+        snprintf(text, sizeof(text), "{\"bf16\": {\"enabled\": true}, %s}", schedules[i]);
+        assert_ok(run_open(&r, run_tokens("a.bin", TOKENS)));
+        assert_ok(run_start(&r));
+        if (i + 1 == count) {
+            assert_ok(run_train(&r, 0, 1, &step));
+            run_close(&r);
+            continue;
+        }
+        assert_refused(run_train(&r, 0, 1, &step), "nobody has said how many steps");
+        assert_ok(strata_engine_set_lr(r.engine, 0.5e-3));
+        assert_ok(run_train(&r, 0, 1, &step));
+        assert_true(step.lr == 0.5e-3);
+        assert_ok(strata_engine_load(r.engine)); /* the schedule's rate again */
+        assert_refused(run_train(&r, 0, 1, &step), "nobody has said how many steps");
+        assert_refused(strata_model_set_steps(r.model, UINT64_MAX), "at most 2^53");
+        assert_ok(strata_model_set_steps(r.model, 8));
+        assert_ok(run_train(&r, 0, 1, &step));
+        run_close(&r);
+    }
+}
+
 static void generation_goes_forward(void **state)
 {
     struct run r = {.use = STRATA_USE_GENERATE, .prompt_tokens = 3};
@@ -478,6 +518,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_frozen_model_has_its_files_digest, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_learning_rate_of_the_callers, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(the_schedule_is_the_configurations, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_schedule_needs_its_length, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(steps_without_a_target_have_no_loss, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(generation_goes_forward, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_conversation_goes_back, scratch_create, scratch_remove),

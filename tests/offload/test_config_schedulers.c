@@ -101,13 +101,16 @@ static void steps_that_are_told_later_are_the_same(void **state)
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         struct st_config_source *source;
         struct st_config at_once, told;
+        struct st_config_told lengths = {0};
 
         assert_int_equal(load_for(&at_once, &source, texts[i], 70), STRATA_OK);
         st_config_source_free(source);
         assert_int_equal(st_config_load_text(&told, &source, texts[i], strlen(texts[i]), "t", &later), STRATA_OK);
         st_config_source_free(source);
-        assert_int_equal(st_config_set_steps(&told, 70), STRATA_OK);
+        assert_int_equal(st_config_set_steps(&told, 50, &lengths), STRATA_OK);
+        assert_int_equal(st_config_set_steps(&told, 70, &lengths), STRATA_OK); /* the last one counts */
         assert_memory_equal(&told, &at_once, sizeof(told));
+        assert_false(st_config_lacks_steps(&told));
     }
 }
 
