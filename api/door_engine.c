@@ -293,8 +293,12 @@ strata_status strata_engine_load(struct strata_engine *engine)
         return st;
     st = load(engine);
     engine->loaded = st == STRATA_OK;
-    engine->lr_set = false;                       /* a new run has the configuration's schedule, */
-    engine->cached = 0;                           /* and a sequence without tokens */
+    engine->lr_set = false;                   /* a new run has the configuration's schedule, */
+    engine->cached = 0;                       /* and a sequence without tokens */
+    if (!st_engine_adopted(engine->engine)) { /* what the run before had open of its checkpoint */
+        st_resumed_free(engine->resumed, engine->engine);
+        engine->resumed = NULL;
+    }
     st_handle_close_weights(engine->plan->model); /* its files are no longer needed */
     st_handle_leave(engine);
     return st;

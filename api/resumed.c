@@ -56,6 +56,14 @@ strata_status st_resumed_open(struct st_resumed *r, struct st_engine *engine, co
     return st;
 }
 
+void st_resumed_drop_set(struct st_resumed *r, struct st_engine *engine)
+{
+    if (r == NULL)
+        return;
+    close_space(&r->all[ST_SPACE_SET], st_engine_swap(engine));
+    close_space(&r->own[ST_SPACE_SET], st_engine_swap(engine));
+}
+
 void st_resumed_free(struct st_resumed *r, struct st_engine *engine)
 {
     if (r == NULL)

@@ -306,9 +306,11 @@ static strata_status hand_over_alone(struct st_saver *s, struct strata_engine *e
 {
     struct st_commit job = {.manifest = s->due, .extents = *extents, .set = st_engine_set(e->engine)};
     uint32_t next;
-    strata_status st = find_set(e, &next);
+    strata_status st;
 
     job.manifest.train = *train;
+    st_resumed_drop_set(e->resumed, e->engine);
+    st = find_set(e, &next);
     if (st == STRATA_OK)
         st = st_committer_submit(s->committer, &job);
     if (st != STRATA_OK) {
@@ -328,10 +330,12 @@ static strata_status hand_over(struct st_saver *s, struct strata_engine *e, stra
 
     if (s->ranks == 1)
         return st == STRATA_OK ? hand_over_alone(s, e, extents, train) : st;
-    if (st != STRATA_OK)
+    if (st != STRATA_OK) {
         *extents = (struct st_extents){0};
-    else
+    } else {
+        st_resumed_drop_set(e->resumed, e->engine);
         st = find_set(e, &next);
+    }
     if ((st = st_saver_offer(s, st, train)) != STRATA_OK) {
         st_extents_fini(extents);
         return st;

@@ -64,6 +64,9 @@ struct st_resumed {
 };
 /** @param part  that is opened alone, too; ST_CHECKPOINT_PARTS: none */
 strata_status st_resumed_open(struct st_resumed *r, struct st_engine *engine, const struct st_checkpoint *ck, uint32_t part);
+/** Close the files of what is trained: updates have written all of that elsewhere.  Else they would take their space when the
+ *  checkpoint is gone, and a set of this run that they are could not be used again.  NULL is fine. */
+void st_resumed_drop_set(struct st_resumed *r, struct st_engine *engine);
 /** Close and free; the engine uses none of it any more.  NULL is fine. */
 void st_resumed_free(struct st_resumed *r, struct st_engine *engine);
 

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -216,6 +217,64 @@ static void save_again_on_a_drive(const char *update)
     run_close(&r);
 }
 
+/* Files that are open; of them those that have no name. */
+static uint32_t open_files(uint32_t *nameless)
+{
+    uint32_t count = 0;
+
+    *nameless = 0;
+    for (int fd = 0; fd < 256; fd++) {
+        struct stat info;
+        const bool is_file = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+
+        count += is_file;
+        *nameless += is_file && info.st_nlink == 0;
+    }
+    return count;
+}
+
+/* A run that goes back to its own checkpoint needs no more space than one that goes on. */
+static void go_back(const char *update)
+{
+    struct strata_saved saved = STRATA_SAVED_INIT;
+    struct strata_checkpoint *checkpoint;
+    struct run r = {.dir = scratch_dir};
+    uint32_t before, open, nameless;
+    char text[640];
+
+    begin_with(&r, update, text);
+    open = open_files(&before);
+    for (uint64_t step = 0; step < 9; step++) {
+        assert_ok(run_train(&r, step, 1, NULL));
+        assert_ok(strata_engine_save(r.engine, NULL));
+        assert_ok(strata_engine_saved(r.engine, true, &saved));
+        check_newest(&r);
+        (void)open_files(&nameless);
+        assert_int_equal(nameless, before);
+        if (step % 4 != 2 && step != 8)
+            continue;
+        assert_ok(strata_checkpoint_open(&checkpoint, scratch_path("save")));
+        assert_ok(strata_engine_resume(r.engine, checkpoint, NULL));
+        strata_checkpoint_close(checkpoint);
+    }
+    assert_true(open_files(&nameless) > open);
+    assert_ok(strata_engine_load(r.engine));
+    assert_int_equal(open_files(&nameless), open);
+    run_close(&r);
+}
+
+static void a_run_that_goes_back_takes_no_other_space(void **state)
+{
+    (void)state;
+    go_back("gated");
+}
+
+static void nor_does_one_whose_updates_do_not_wait(void **state)
+{
+    (void)state;
+    go_back("serial");
+}
+
 /* A save that fails since a sync does, and what becomes of it when it is made again at once. */
 static void fail_to_sync(struct run *r, uint32_t after, const char *again)
 {
@@ -410,6 +469,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_failure_that_the_save_returned_is_not_said, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(what_lies_on_a_drive_is_saved_again_with_the_rest, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(so_it_is_where_updates_do_not_wait, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(a_run_that_goes_back_takes_no_other_space, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(nor_does_one_whose_updates_do_not_wait, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_sync_that_failed_is_not_tried_again, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(frozen_weights_that_are_lost_are_in_no_checkpoint, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_save_that_removes_what_would_be_resumed_leaves_the_run, scratch_create, scratch_remove),
