@@ -222,6 +222,7 @@ strata_status strata_adapter_merge(const struct strata_merge_opts *opts)
     struct merging m = {0};
     struct st_hf_merge how = {.progress = progress, .ctx = &m};
     bool is_directory = false;
+    fenv_t floats;
     strata_status st = st_handle_opts(&m.opts, sizeof(m.opts), sizeof(m.opts), opts, "strata_merge_opts");
 
     if (opts == NULL || (st == STRATA_OK && (m.opts.adapter == NULL || m.opts.out == NULL)))
@@ -236,8 +237,10 @@ strata_status strata_adapter_merge(const struct strata_merge_opts *opts)
     how.dir = m.opts.model;
     how.out = m.opts.out;
     how.overwrite = m.opts.overwrite;
+    st_floats_plain(&floats);
     if (st == STRATA_OK)
         st = is_directory ? merge_directory(&m, &how) : merge_checkpoint(&m, &how);
+    st_floats_restore(&floats);
     free(m.tensors);
     st_saved_adapter_close(m.saved);
     st_hf_adapter_close(m.adapter);

@@ -131,6 +131,7 @@ static strata_status check_opts(const struct strata_config_opts *o)
 static strata_status open_any(struct strata_config **config, struct strata_config_opts *o, const struct strata_config_opts *opts)
 {
     struct strata_config *c;
+    fenv_t floats;
     strata_status st =
         st_handle_opts(o, sizeof(*o), offsetof(struct strata_config_opts, steps_later), opts, "strata_config_opts");
 
@@ -139,7 +140,9 @@ static strata_status open_any(struct strata_config **config, struct strata_confi
     c = st_fault_refuses("api.config") ? NULL : calloc(1, sizeof(*c));
     if (c == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for a configuration");
+    st_floats_plain(&floats);
     st = load(c, o);
+    st_floats_restore(&floats);
     if (c->source != NULL)
         *config = c;
     else

@@ -88,8 +88,10 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
     const struct strata_plan *p = e->plan;
     const struct strata_model *m = p->model;
     struct st_engine_opts opts;
+    fenv_t floats;
     strata_status st;
 
+    st_floats_plain(&floats);
     st_config_engine_opts(&opts, &m->config);
     opts.program = &p->plan->program;
     opts.compute = st_model_compute(m->model);
@@ -110,6 +112,7 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
         st = st_engine_create(&e->engine, &opts);
     if (st == STRATA_OK)
         st_handle_stage(e->plan, st_engine_staged(e->engine));
+    st_floats_restore(&floats);
     return st_error_at_start(st); /* after this the space is allocated, and a disk that fills is an I/O failure */
 }
 
@@ -183,14 +186,18 @@ static void end_saves(struct strata_engine *e)
 
 void strata_engine_destroy(struct strata_engine *engine)
 {
+    fenv_t floats;
+
     if (engine == NULL || engine->pid != getpid()) /* its threads and files are the parent's */
         return;
     if (atomic_flag_test_and_set(&engine->busy)) {
         st_log(ST_LOG_ERROR, "%s: a call on this engine is in progress: it is not destroyed", __func__);
         return;
     }
+    st_floats_plain(&floats);
     if (engine->saver != NULL && engine->loaded)
         end_saves(engine);
+    st_floats_restore(&floats);
     if (engine->saver != NULL)
         st_saver_tell(engine->saver);
     st_saver_stop(engine->saver); /* waits for a save in progress */

@@ -200,6 +200,7 @@ strata_status strata_import(struct strata_model *model, const char *parts, const
 {
     struct strata_import_opts o;
     struct import i = {.model = model};
+    fenv_t floats;
     struct st_make_opts how = {
         .save = save, .option = "--out", .read = read_values, .model = write_small, .progress = watch, .ctx = &i};
     strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_import_opts");
@@ -210,7 +211,9 @@ strata_status strata_import(struct strata_model *model, const char *parts, const
         return st;
     how.overwrite = o.overwrite;
     i.total = st_model_workload(model->model)->params;
+    st_floats_plain(&floats);
     st = make(&i, parts, &how, path);
+    st_floats_restore(&floats);
     for (uint32_t p = 0; p < ST_PLANE_COUNT; p++)
         st_hf_reader_close(i.readers[p]);
     st_manifest_fini(&i.manifest);

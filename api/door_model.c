@@ -495,6 +495,7 @@ strata_status strata_model_open(struct strata_model **model, const struct strata
 {
     struct strata_model_opts o;
     struct strata_model *m;
+    fenv_t floats;
     strata_status st = st_handle_opts(&o, sizeof(o), offsetof(struct strata_model_opts, cache_tokens), opts, "strata_model_opts");
 
     if (model == NULL || config == NULL || opts == NULL)
@@ -506,9 +507,11 @@ strata_status strata_model_open(struct strata_model **model, const struct strata
     m = st_fault_refuses("api.model") ? NULL : calloc(1, sizeof(*m));
     if (m == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for a model");
+    st_floats_plain(&floats);
     st = take_opts(m, config, &o);
     if (st == STRATA_OK)
         st = open_model(m, &o, config);
+    st_floats_restore(&floats);
     if (st != STRATA_OK) {
         strata_model_close(m);
         return st;

@@ -347,6 +347,7 @@ static strata_status make_plan(struct strata_plan *p)
 strata_status strata_plan_make(struct strata_plan **plan, struct strata_model *model)
 {
     struct strata_plan *p;
+    fenv_t floats;
     strata_status st;
 
     if (plan == NULL || model == NULL)
@@ -357,7 +358,9 @@ strata_status strata_plan_make(struct strata_plan **plan, struct strata_model *m
     atomic_init(&p->users, 1);
     p->model = model;
     atomic_fetch_add(&model->users, 1);
+    st_floats_plain(&floats);
     st = make_plan(p);
+    st_floats_restore(&floats);
     if (p->plan != NULL && (st == STRATA_OK || st == STRATA_E_NOFIT))
         *plan = p;
     else
@@ -456,15 +459,10 @@ static strata_status measure(struct strata_plan *p)
     return st;
 }
 
-strata_status strata_plan_measure(struct strata_plan *plan)
+static strata_status measure_and_judge(struct strata_plan *plan)
 {
     strata_status st = STRATA_OK;
 
-    if (plan == NULL)
-        return st_error_missing(__func__, "plan");
-    if (!st_handle_fits(plan) || plan->has_engine)
-        return st_error(STRATA_E_INVAL, "%s: %s", __func__,
-                        plan->has_engine ? "the plan has an engine" : "the plan does not fit");
     if (plan->model->machine == NULL)
         st = measure(plan);
     st = st_ranks_end_alike(plan->model, st, MEASURING); /* else ranks that go on would wait for one that does not */
@@ -478,6 +476,22 @@ strata_status strata_plan_measure(struct strata_plan *plan)
     if (st == STRATA_OK && (st = st_plan_verify(plan->plan)) == STRATA_OK)
         st_figures_make(&plan->figures, &plan->plan->program, &plan->machine);
     return st == STRATA_OK ? st_ranks_agree_plan(plan) : st;
+}
+
+strata_status strata_plan_measure(struct strata_plan *plan)
+{
+    fenv_t floats;
+    strata_status st;
+
+    if (plan == NULL)
+        return st_error_missing(__func__, "plan");
+    if (!st_handle_fits(plan) || plan->has_engine)
+        return st_error(STRATA_E_INVAL, "%s: %s", __func__,
+                        plan->has_engine ? "the plan has an engine" : "the plan does not fit");
+    st_floats_plain(&floats);
+    st = measure_and_judge(plan);
+    st_floats_restore(&floats);
+    return st;
 }
 
 /* --- its text --- */

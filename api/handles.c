@@ -84,6 +84,7 @@ strata_status st_handle_enter(struct strata_engine *e, const char *function, enu
                         "%s: another call on this engine is in progress: wait for its end; only strata_engine_cancel() may be "
                         "called meanwhile",
                         function);
+    st_floats_plain(&e->floats);
     if ((st = check_needs(e, function, needs)) != STRATA_OK)
         st_handle_leave(e);
     return st;
@@ -91,6 +92,7 @@ strata_status st_handle_enter(struct strata_engine *e, const char *function, enu
 
 void st_handle_leave(struct strata_engine *e)
 {
+    st_floats_restore(&e->floats);
     atomic_flag_clear(&e->busy);
 }
 

@@ -7,6 +7,7 @@
 #define API_HANDLES_H
 
 #include "api/saved_weights.h"
+#include "core/system/floats.h"
 #include "core/system/topology.h"
 #include "model/data/tokens.h"
 #include "model/hf/hf_adapter.h"
@@ -104,7 +105,8 @@ struct strata_plan {
 
 struct strata_engine {
     pid_t pid;        /* of the process that created it: a child of fork() has none of its threads */
-    atomic_flag busy; /* a call is in progress */
+    atomic_flag busy; /* a call is in progress, */
+    fenv_t floats;    /* and this is how its caller's thread computes */
     struct strata_plan *plan;
     struct st_comm *device_comm; /* of ranks with GPUs; NULL: none */
     struct st_engine *engine;

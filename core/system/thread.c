@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/system/floats.h"
 #include "core/system/signals.h"
 
 #include <errno.h>
@@ -12,11 +13,14 @@
 strata_status st_thread_start(pthread_t *out, const char *name, void *(*main)(void *), void *arg)
 {
     sigset_t before;
+    fenv_t floats;
     int err = (int)-st_fault("thread.start", 0);
 
     if (err == 0) {
         st_signals_block(&before);
-        err = pthread_create(out, NULL, main, arg);
+        st_floats_plain(&floats);
+        err = pthread_create(out, NULL, main, arg); /* it begins with both */
+        st_floats_restore(&floats);
         st_signals_restore(&before);
     }
     if (err != 0) {

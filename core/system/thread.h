@@ -7,7 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/** Start a thread with every signal from outside blocked (core/system/signals.h).
+/** Start a thread with every signal from outside blocked (core/system/signals.h), which computes as a C program does from its
+ *  start (core/system/floats.h).
  *  @param name  at most 15 characters, shown by ps -L and perf.
  *  E_NOMEM: the system refuses another thread. */
 strata_status st_thread_start(pthread_t *out, const char *name, void *(*main)(void *), void *arg);

@@ -15,8 +15,8 @@
  *     strata_optim_destroy(opt);
  *
  * A step reads each array once and writes it once: unscale, clip, decay, moments, weight and its 16-bit copy in one pass. Results
- * have the same bits for every number of threads and every instruction set; NaNs have one pattern (fp32 0x7fc00000). The calling
- * thread must be in the default rounding mode and keep subnormals, as C programs do from the start.
+ * have the same bits for every number of threads and every instruction set, however the calling thread rounds (strata/strata.h);
+ * NaNs have one pattern (fp32 0x7fc00000).
  *
  * An optimizer holds its parameters, a step count and its threads, but no arrays: the caller's arrays and strata_optim_get_step()
  * are a complete checkpoint. One call at a time on one optimizer; different optimizers are independent.

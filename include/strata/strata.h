@@ -19,6 +19,10 @@
  * Working directory.  Relative names count from it whenever something is opened, written or removed there: a program that changes
  * it while models, engines, exports or checkpoints are open names absolute ones.
  *
+ * Floating point.  Calls that plan, compute or read numbers do so as a C program does from its start: rounding to nearest, with
+ * subnormals, without traps.  What the calling thread has set instead (fesetround(), feenableexcept(), -ffast-math) is set aside
+ * meanwhile and changes no bit; callbacks run without it, too.
+ *
  * Locale.  Sentences have the decimal point of the program's locale; files, and numbers in the texts of configurations, always
  * have a point. */
 #ifndef STRATA_STRATA_H

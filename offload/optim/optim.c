@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/system/floats.h"
 #include "core/system/topology.h"
 #include "core/system/workers.h"
 #include "offload/optim/optimizer.h"
@@ -365,6 +366,7 @@ strata_status strata_optim_step(struct strata_optim *opt, const struct strata_op
                                 double grad_divisor, uint64_t *overflowed)
 {
     struct job job = {.opt = opt, .tensors = tensors, .count = count};
+    fenv_t floats;
     uint32_t tiles;
     strata_status st;
 
@@ -376,9 +378,11 @@ strata_status strata_optim_step(struct strata_optim *opt, const struct strata_op
         return st_error(STRATA_E_INVAL, "optimizer: grad_divisor is %g: it must be finite and above 0", grad_divisor);
     if ((st = check_tensors(opt, tensors, count, false)) != STRATA_OK)
         return st;
+    st_floats_plain(&floats);
     begin_step(opt, grad_divisor, job.coef);
     while ((tiles = next_wave(&job)) > 0)
         st_workers_run(opt->workers, update_tile, &job, tiles);
+    st_floats_restore(&floats);
     if (overflowed != NULL)
         *overflowed = job.counted;
     return STRATA_OK;
@@ -439,6 +443,7 @@ strata_status strata_optim_grad_norm(struct strata_optim *opt, const struct stra
 {
     struct job job = {.opt = opt, .tensors = tensors, .count = count};
     struct st_norm_sum tensor = {0};
+    fenv_t floats;
     double sum = 0;
     uint32_t tiles;
     strata_status st;
@@ -447,11 +452,13 @@ strata_status strata_optim_grad_norm(struct strata_optim *opt, const struct stra
         return st_error_missing(__func__, opt == NULL ? "opt" : norm == NULL ? "norm" : "tensors");
     if ((st = check_process(opt)) != STRATA_OK || (st = check_tensors(opt, tensors, count, true)) != STRATA_OK)
         return st;
+    st_floats_plain(&floats);
     while ((tiles = next_wave(&job)) > 0) {
         st_workers_run(opt->workers, norm_tile, &job, tiles);
         sum = add_tiles(&job, tiles, &tensor, sum);
     }
     *norm = sqrt(sum + st_norm_total(&tensor));
+    st_floats_restore(&floats);
     if (nonfinite != NULL)
         *nonfinite = job.counted;
     return STRATA_OK;
@@ -488,6 +495,7 @@ static void join_tile(void *ctx, uint64_t tile, uint32_t worker)
 static strata_status run_halves(struct strata_optim *opt, st_work_fn *fn, struct halves *h)
 {
     const struct strata_optim_tensor t = {.weight = h->weight, .low_half = h->low_half};
+    fenv_t floats;
     strata_status st;
 
     if (opt == NULL)
@@ -499,7 +507,9 @@ static strata_status run_halves(struct strata_optim *opt, st_work_fn *fn, struct
     if ((st = check_master(0, &t)) != STRATA_OK || (st = check_array(0, "master", h->master, sizeof(*h->master))) != STRATA_OK)
         return st;
     h->kernels = opt->kernels;
+    st_floats_plain(&floats);
     st_workers_run(opt->workers, fn, h, (h->elems - 1) / ST_TILE_ELEMS + 1);
+    st_floats_restore(&floats);
     return STRATA_OK;
 }
 
@@ -535,11 +545,15 @@ strata_status strata_optim_set_lr(struct strata_optim *opt, double lr)
 
 void strata_optim_set_step(struct strata_optim *opt, uint64_t step)
 {
+    fenv_t floats;
+
     if (opt == NULL)
         return;
+    st_floats_plain(&floats);
     opt->step = step;
     opt->beta1_power = st_beta_power(opt->beta1, step);
     opt->beta2_power = st_beta_power(opt->beta2, step);
+    st_floats_restore(&floats);
 }
 
 uint64_t strata_optim_get_step(const struct strata_optim *opt)

@@ -4,6 +4,7 @@
 #include "tests/common/heap_use.h"
 #include "tests/common/scratch.h"
 
+#include <fenv.h>
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -66,6 +67,25 @@ static void placement_and_closing_change_no_bits(void **state)
     reference(&disk, scratch_dir);
     assert_same(&memory, &disk);
     assert_int_equal(scratch_entries_with(scratch_dir, "strata"), 0);
+}
+
+/* However the caller's thread rounds, and with traps set; it finds both again. */
+static void the_callers_floats_change_no_bits(void **state)
+{
+    const int modes[] = {FE_UPWARD, FE_DOWNWARD}, traps = FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW;
+    struct digests plain, other;
+
+    (void)state;
+    reference(&plain, NULL);
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(fesetround(modes[i]), 0);
+        assert_int_not_equal(feenableexcept(traps), -1);
+        reference(&other, i == 0 ? NULL : scratch_dir);
+        assert_int_equal(fegetround(), modes[i]);
+        assert_int_equal(fegetexcept(), traps);
+        assert_int_equal(fesetenv(FE_DFL_ENV), 0);
+        assert_same(&plain, &other);
+    }
 }
 
 static void two_engines_take_turns(void **state)
@@ -511,6 +531,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(placement_and_closing_change_no_bits, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(the_callers_floats_change_no_bits, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(two_engines_take_turns, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(two_engines_run_at_once, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(a_second_load_begins_again, scratch_create, scratch_remove),

@@ -5,6 +5,7 @@
 #include "tests/common/fault_walk.h"
 #include "tests/offload/optim_fixture.h"
 
+#include <fenv.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +90,36 @@ static void resumed_bits_are_the_same(void **state)
     assert_int_equal(strata_optim_get_step(resumed), UINT64_MAX / 2);
     strata_optim_destroy(opt);
     strata_optim_destroy(resumed);
+}
+
+/* However the caller's thread rounds, when it creates an optimizer and when it calls one. */
+static void the_callers_rounding_changes_no_bits(void **state)
+{
+    const struct strata_optim_config c = public_config(&rule_cases[0], 3, NULL);
+    double norm[2];
+
+    (void)state;
+    fill_start(STRATA_F32);
+    for (int turn = 0; turn < 2; turn++) {
+        struct strata_optim_tensor t = tensor_at(&got, 0, ELEMS, SPLIT, STRATA_F32, true);
+        struct strata_optim *opt;
+
+        got = start;
+        assert_int_equal(fesetround(turn == 0 ? FE_TONEAREST : FE_UPWARD), 0);
+        opt = create(&c);
+        strata_optim_set_step(opt, 7);
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(strata_optim_step(opt, &t, 1, 3, NULL), STRATA_OK);
+        assert_int_equal(strata_optim_grad_norm(opt, &t, 1, &norm[turn], NULL), STRATA_OK);
+        assert_int_equal(strata_optim_split(opt, got.weight, got.low_half, got.grad, 1000), STRATA_OK);
+        assert_int_equal(fegetround(), turn == 0 ? FE_TONEAREST : FE_UPWARD);
+        assert_int_equal(fesetround(FE_TONEAREST), 0);
+        strata_optim_destroy(opt);
+        if (turn == 0)
+            want = got;
+    }
+    assert_true(norm[0] == norm[1]);
+    assert_memory_equal(&got, &want, sizeof(got));
 }
 
 static void overflow_is_counted(void **state)
@@ -429,6 +460,7 @@ int main(void)
         cmocka_unit_test(steps_equal_the_kernels),
         cmocka_unit_test(many_small_tensors),
         cmocka_unit_test(resumed_bits_are_the_same),
+        cmocka_unit_test(the_callers_rounding_changes_no_bits),
         cmocka_unit_test(overflow_is_counted),
         cmocka_unit_test(defaults_are_the_configs),
         cmocka_unit_test(norm_is_the_same_everywhere),
