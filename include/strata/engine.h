@@ -78,9 +78,10 @@ struct strata_engine_opts {
  *         STRATA_E_NOMEM       the system does not give the memory, or no thread
  *         STRATA_E_DEVICE_OOM  the device does not give the memory
  *         STRATA_E_INPUT       a directory for swap files is missing, or is none; with strata.save ranks do not share that
- * directory STRATA_E_CONFIG      ranks that save have other numbers of directories for swap files STRATA_E_NOSYS       this
- * machine lacks an I/O method or instruction set that the configuration names STRATA_E_IO          the drive, or a directory for
- * swap files that cannot be written
+ *                              directory
+ *         STRATA_E_CONFIG      ranks that save have other numbers of directories for swap files
+ *         STRATA_E_NOSYS       this machine lacks an I/O method or instruction set that the configuration names
+ *         STRATA_E_IO          the drive, or a directory for swap files that cannot be written
  */
 STRATA_API strata_status strata_engine_create(struct strata_engine **engine, struct strata_plan *plan,
                                               const struct strata_engine_opts *opts);

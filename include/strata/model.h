@@ -103,9 +103,10 @@ struct strata_model_opts {
  * @param config  borrowed during the call: precision, micro-batch, accumulation, frozen tensors, budgets, directories
  *
  * @return STRATA_E_INVAL   an argument is NULL or out of range: no such preset, device, card or drive, a sequence over the
- * model's context, a pattern of frozen tensors that names none STRATA_E_INPUT   a directory or machine file is missing or wrong;
- * the sentence names file and key STRATA_E_CONFIG  the adapter's settings are wrong, or do not fit the model; the configuration
- * names no precision, and the weights are stored in fp16; or the ranks differ in configuration, model or version, and the
+ *                          model's context, a pattern of frozen tensors that names none
+ *         STRATA_E_INPUT   a directory or machine file is missing or wrong; the sentence names file and key
+ *         STRATA_E_CONFIG  the adapter's settings are wrong, or do not fit the model; the configuration names no precision, and
+ *                          the weights are stored in fp16; or the ranks differ in configuration, model or version, and the
  *                          sentence says in what
  *         STRATA_E_CORRUPT a checkpoint is damaged, and none of the directory is whole
  *         STRATA_E_NOSYS   this build or machine lacks the device
