@@ -134,18 +134,6 @@ static uint32_t parts_of(const struct st_committer *c)
     return c->opts.parts > 0 ? c->opts.parts : 1;
 }
 
-static strata_status check_room(struct st_committer *c, uint64_t bytes)
-{
-    char need[24], have[24];
-    uint64_t free_bytes;
-    const strata_status st = st_swap_free_bytes(c->save, &free_bytes);
-
-    if (st != STRATA_OK || bytes <= free_bytes)
-        return st;
-    return st_error(STRATA_E_NOSPC, "%s: the checkpoint needs %s there, %s are free, %" PRIu64 " bytes too few", c->save,
-                    st_size_text(need, bytes), st_size_text(have, free_bytes), bytes - free_bytes);
-}
-
 static void tell_of_copies(struct st_committer *c, uint64_t bytes)
 {
     const uint64_t nameless = c->base.nameless_bytes;
@@ -184,7 +172,7 @@ static strata_status place_files(struct st_committer *c)
     if (st != STRATA_OK || !any) /* an empty file is to be copied, too */
         return st;
     tell_of_copies(c, *copied);
-    st = check_room(c, *copied * parts_of(c)); /* the other parts are as large */
+    st = st_commit_check_room(m, c->save, c->dir, *copied, parts_of(c));
     for (uint32_t i = 0; i < m->file_count && st == STRATA_OK; i++)
         if (crossed[i])
             st = copy_one(c, &m->files[i]);

@@ -14,6 +14,15 @@
  *  @param from  its name, for sentences */
 strata_status st_commit_copy(const char *to, const char *from, int from_fd, uint64_t bytes);
 
+/** Find out whether there is room for what is to be copied of a part, and as much of each other part that has not been copied
+ * yet.
+ *  @param m     of the part, with its files
+ *  @param save  the directory of checkpoints
+ *  @param dir   the one that is being made
+ *  @return E_NOSPC, E_IO */
+strata_status st_commit_check_room(const struct st_manifest *m, const char *save, const char *dir, uint64_t bytes,
+                                   uint32_t parts);
+
 /* Of a checkpoint's parts those that something is about. */
 struct st_commit_parts {
     uint32_t all, first, count;

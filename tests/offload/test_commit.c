@@ -309,13 +309,13 @@ static void a_file_that_is_cut_is_not_copied(void **state)
     close(fd);
 }
 
-/* Another file system, which is too small for a second one. */
-static bool mount_small(void)
+/* Another file system, with room for so many checkpoints, and not for half of one more. */
+static bool mount_small(uint64_t checkpoints)
 {
     char size[32];
 
     assert_int_equal(mkdir(fixture_save(), 0700), 0);
-    snprintf(size, sizeof(size), "size=%llu", (unsigned long long)(56 * (uint64_t)ST_TILE_ELEMS));
+    snprintf(size, sizeof(size), "size=%llu", (unsigned long long)(checkpoints * 56 * ST_TILE_ELEMS));
     if (unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
         mount("none", fixture_save(), "tmpfs", 0, size) == 0)
         return true;
@@ -329,7 +329,7 @@ static void a_full_disk_ends_that_checkpoint_alone(void **state)
     struct st_committer *c;
 
     (void)state;
-    if (!mount_small())
+    if (!mount_small(1))
         skip();
     kept_log_begin(ST_LOG_NOTICE);
     c = fixture_started((struct st_committer_opts){.keep = 2});
@@ -351,7 +351,7 @@ static void all_parts_need_room(void **state)
     struct st_commit_report report;
 
     (void)state;
-    if (!mount_small())
+    if (!mount_small(1))
         skip();
     kept_log_begin(ST_LOG_NOTICE);
     for (uint32_t parts = 1; parts <= 2; parts++) { /* there is room for one */
@@ -371,6 +371,37 @@ static void all_parts_need_room(void **state)
         st_committer_end(c, 1, false);
         st_committer_stop(c);
     }
+    kept_log_end();
+    assert_int_equal(umount(fixture_save()), 0);
+}
+
+/* What another part has copied by now is of the room that all of them need. */
+static void what_is_copied_already_needs_no_room(void **state)
+{
+    struct st_committer *c;
+    struct st_commit job = fixture_job(1);
+    struct st_commit_report report;
+    char path[ST_PATH_MAX];
+    int fd;
+
+    (void)state;
+    if (!mount_small(2))
+        skip();
+    kept_log_begin(ST_LOG_NOTICE);
+    c = fixture_started((struct st_committer_opts){.parts = 2});
+    job.what = ST_COMMIT_PART;
+    assert_ok(st_committer_begin(c, 1, job.dir));
+    assert_ok(st_path_join(path, job.dir, "rank-1.set.0.under-way"));
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0 && fallocate(fd, 0, 0, 55 * (off_t)ST_TILE_ELEMS) == 0);
+    close(fd);
+    assert_ok(st_committer_submit(c, &job));
+    st_committer_wait(c);
+    assert_true(st_committer_reported(c, &report));
+    assert_ok(report.status);
+    assert_true(report.copied_bytes > 28 * (uint64_t)ST_TILE_ELEMS);
+    st_committer_end(c, 1, false);
+    st_committer_stop(c);
     kept_log_end();
     assert_int_equal(umount(fixture_save()), 0);
 }
@@ -478,6 +509,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(every_site_may_fail, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_full_disk_ends_that_checkpoint_alone, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(all_parts_need_room, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(what_is_copied_already_needs_no_room, fixture_setup, fixture_teardown),
     };
 
     sample_init(argc, argv);
