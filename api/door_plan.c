@@ -325,7 +325,8 @@ static strata_status make_plan(struct strata_plan *p)
     share_node(p);
     st_handle_policy(&policy, m);
     own = p->machine.capacity;
-    if ((st = st_ranks_capacity(m, &p->machine.capacity, least)) != STRATA_OK)
+    if ((st = st_ranks_capacity(m, &p->machine.capacity, least)) != STRATA_OK ||
+        (st = st_ranks_sets(m, &policy.sets)) != STRATA_OK)
         return st;
     judge = st_handle_world(m).ranks == 1 ? st_handle_judge(p, &p->machine) : NULL; /* ranks agree on rates later */
     p->judged = judge != NULL;

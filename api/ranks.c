@@ -228,6 +228,18 @@ strata_status st_ranks_capacity(const struct strata_model *m, struct st_capacity
     return st;
 }
 
+strata_status st_ranks_sets(const struct strata_model *m, uint32_t *sets)
+{
+    double number = -(double)*sets;
+    strata_status st;
+
+    if (st_handle_comm(m) == NULL)
+        return STRATA_OK;
+    st = take_least(m, &number, 1, "sets of checkpoints", NULL);
+    *sets = (uint32_t)-number;
+    return st;
+}
+
 /* Shares of a swap's directories are the rank's own, since they move no byte between tiers; but ranks that save deal them out
  * alike (st_stripe_alike()), by the lowest rates of all, or equally where their numbers differ. */
 static strata_status take_dir_rates(const struct strata_model *m, struct st_rates *r)

@@ -17,6 +17,8 @@ strata_status st_ranks_leave_together(struct st_comm *comm, strata_status st, co
 /** Of each tier the smallest capacity.
  *  @param least  the first rank that has it */
 strata_status st_ranks_capacity(const struct strata_model *m, struct st_capacity *capacity, uint32_t least[STRATA_TIER_COUNT]);
+/** The most sets that a rank needs: of ranks that save, one's drives may be those of the checkpoints, and another's not. */
+strata_status st_ranks_sets(const struct strata_model *m, uint32_t *sets);
 /** Of each resource the lowest rate, as the slowest rank keeps all others waiting. */
 strata_status st_ranks_rates(struct strata_plan *p);
 /** Whether what holds on this rank does on all.  @param all  in: this rank's answer; out: all ranks' */

@@ -67,6 +67,22 @@ static void drives_that_ranks_see_otherwise_are_dealt_out_alike(void **state)
     workplace_remove(w, "nvme2");
 }
 
+/* As where SAVE lies on the drive of one machine, which the others see over the network: only there files are linked, for which
+ * the plan has more sets. */
+static void drives_of_one_rank_may_be_those_of_the_checkpoints(void **state)
+{
+    const struct workplace *w = *state;
+    struct ranks r = {0};
+
+    workplace_make_dir(w, "nvme2");
+    ranks_run(w, &r, 2, RUN ON_DRIVES "--machine {w}/machine.json", "--fault api.save_stat:0:1:-2");
+    all_end_with(&r, 0);
+    assert_null(strstr(r.programs[0].err, "no checkpoint was made"));
+    ranks_free(&r);
+    verify(w);
+    workplace_remove(w, "nvme2");
+}
+
 /* The number of directories is the command line's, and no rank can make up for it. */
 static void unlike_numbers_of_drives_are_refused_at_the_start(void **state)
 {
@@ -185,6 +201,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(drives_that_ranks_see_otherwise_are_dealt_out_alike),
+        cmocka_unit_test(drives_of_one_rank_may_be_those_of_the_checkpoints),
         cmocka_unit_test(unlike_numbers_of_drives_are_refused_at_the_start),
         cmocka_unit_test(a_directory_that_is_not_shared_is_refused_at_the_start),
         cmocka_unit_test(a_run_that_saves_nothing_leaves_no_directory),
