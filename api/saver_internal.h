@@ -24,6 +24,7 @@ struct st_save_offer {
 struct st_save_ballot {
     int32_t status;
     bool ended, committed;
+    uint64_t copied_bytes; /* of its part */
     char sentence[512];
 };
 
@@ -57,6 +58,7 @@ struct st_saver {
     uint64_t step;               /* that is being saved */
     bool reported;               /* this rank's part of the round has ended, so: */
     struct st_commit_report report;
+    uint64_t copied_bytes;          /* of all parts */
     struct st_manifest joined;      /* on rank 0, for the second round */
     struct st_save_offer *offers;   /* [ranks] */
     struct st_save_ballot *ballots; /* [ranks] */

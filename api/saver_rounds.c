@@ -98,6 +98,7 @@ void st_saver_begin_round(struct st_saver *s, struct st_extents *extents)
     strata_status st = STRATA_OK;
 
     s->round = ST_SAVE_ROUND_PARTS;
+    s->copied_bytes = 0;
     s->report = (struct st_commit_report){.step = s->step};
     s->reported = s->committer == NULL;
     if (s->parts > 1) {
@@ -135,7 +136,7 @@ static void end_rounds(struct st_saver *s, uint32_t r)
 {
     const struct st_save_ballot *b = &s->ballots[r];
     struct st_commit_report report = {
-        .status = (strata_status)b->status, .committed = b->committed, .step = s->step, .copied_bytes = s->report.copied_bytes};
+        .status = (strata_status)b->status, .committed = b->committed, .step = s->step, .copied_bytes = s->copied_bytes};
 
     if (b->status != STRATA_OK)
         snprintf(report.sentence, sizeof(report.sentence), "rank %u: %s", r, b->sentence);
@@ -175,13 +176,18 @@ strata_status st_saver_take_rounds(struct st_saver *s, bool wait)
         if (!s->reported)
             s->reported = st_committer_reported(s->committer, &s->report);
         if (s->reported) {
-            mine = (struct st_save_ballot){.ended = true, .status = (int32_t)s->report.status, .committed = s->report.committed};
+            mine = (struct st_save_ballot){.ended = true,
+                                           .status = (int32_t)s->report.status,
+                                           .committed = s->report.committed,
+                                           .copied_bytes = s->report.copied_bytes};
             snprintf(mine.sentence, sizeof(mine.sentence), "%.*s", (int)sizeof(mine.sentence) - 1, s->report.sentence);
         }
         st = st_engine_gather(s->engine, &mine, sizeof(mine), s->ballots, "how far ranks have saved");
         again = wait;
         if (st != STRATA_OK || !all_ended(s, &failed))
             continue;
+        for (uint32_t r = 0; r < s->ranks && s->round == ST_SAVE_ROUND_PARTS; r++)
+            s->copied_bytes += s->ballots[r].copied_bytes;
         if (s->round == ST_SAVE_ROUND_PARTS && failed == s->ranks && s->parts > 1)
             begin_join(s);
         else

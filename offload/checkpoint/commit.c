@@ -147,10 +147,9 @@ static void tell_of_copies(struct st_committer *c, uint64_t bytes)
     bytes -= nameless;
     if (bytes > 0 && !c->told_of_copies)
         st_log(ST_LOG_NOTICE,
-               "--save %s cannot share files with the run's drives (another file system, or one without links): %s of each "
-               "checkpoint "
-               "are copied there beside training; a directory on the drives would cost nothing",
-               c->save, st_size_text(text, bytes));
+               "--save %s cannot share files with the run's drives (another file system, or one without links): %s of %seach "
+               "checkpoint are copied there beside training; a directory on the drives would cost nothing",
+               c->save, st_size_text(text, bytes), parts_of(c) > 1 ? "this rank's part of " : "");
     c->told_of_copies = c->told_of_copies || bytes > 0;
 }
 

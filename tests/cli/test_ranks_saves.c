@@ -139,6 +139,22 @@ static void a_run_that_saves_nothing_leaves_no_directory(void **state)
     workplace_remove(w, "saved");
 }
 
+/* What any rank copies is of the checkpoint. */
+static void what_is_copied_is_that_of_all_ranks(void **state)
+{
+    static const char run[] =
+        "train --model nano --data {w}/good.bin --seq-len 32 --threads 1 --machine {w}/machine.json --max-steps 1 "
+        "--set zero_optimization.stage=2 --save {w}/saved ";
+    const struct workplace *w = *state;
+    struct ranks r = {0};
+
+    ranks_run(w, &r, 2, run, "--fault nvme.link:0:0:-18");
+    all_end_with(&r, 0);
+    ranks_must_say(r.programs[0].out, " MiB copied)");
+    ranks_free(&r);
+    verify(w);
+}
+
 /* Names may mean something else on each machine, and rank 0 alone writes. */
 static void what_other_ranks_have_under_the_name_of_out_does_not_count(void **state)
 {
@@ -205,6 +221,7 @@ int main(void)
         cmocka_unit_test(unlike_numbers_of_drives_are_refused_at_the_start),
         cmocka_unit_test(a_directory_that_is_not_shared_is_refused_at_the_start),
         cmocka_unit_test(a_run_that_saves_nothing_leaves_no_directory),
+        cmocka_unit_test(what_is_copied_is_that_of_all_ranks),
         cmocka_unit_test(what_other_ranks_have_under_the_name_of_out_does_not_count),
         cmocka_unit_test(that_nothing_is_left_to_do_is_said_by_rank_0),
         cmocka_unit_test(a_mistake_in_texts_is_one_of_all_ranks),
