@@ -403,9 +403,16 @@ strata_status cli_saves_end(struct cli_saves *s, struct cli_run *run, uint64_t s
     return st;
 }
 
+/* Every rank knows it by now: none leaves, which would be a failure of its own to those that still hear of it, before all have.
+ */
 strata_status cli_saves_status(const struct cli_saves *s)
 {
-    return s->failed ? st_error(STRATA_E_IO, "the last checkpoint could not be made: %s", s->sentence) : STRATA_OK;
+    char none = 0;
+
+    if (!s->failed)
+        return STRATA_OK;
+    (void)!cli_ranks_of_first(s->ranks, &none, sizeof(none), "the end of saving");
+    return st_error(STRATA_E_IO, "the last checkpoint could not be made: %s", s->sentence);
 }
 
 void cli_saves_close(struct cli_saves *s)

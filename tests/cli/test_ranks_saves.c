@@ -139,6 +139,28 @@ static void a_run_that_saves_nothing_leaves_no_directory(void **state)
     workplace_remove(w, "saved");
 }
 
+/* A rank that knows of it first ends no call of those that still hear of it: that would be another failure, and another rank's.
+ */
+static void a_last_save_that_fails_is_said_once(void **state)
+{
+    static const char sentence[] = "no checkpoint was made: rank 0: ";
+    const struct workplace *w = *state;
+    struct ranks r = {0};
+
+    for (int i = 0; i < 5; i++) {
+        const char *said;
+
+        ranks_run(w, &r, 2, RUN "--machine {w}/machine.json --max-steps 1 --save {w}/saved --fault nvme.link:0:0",
+                  "--fault none"); /* of two the last one counts */
+        all_end_with(&r, 4);
+        said = strstr(r.programs[0].err, sentence);
+        assert_non_null(said);
+        assert_null(strstr(said + 1, sentence));
+        assert_null(strstr(r.programs[0].err, "rank 1"));
+        ranks_free(&r);
+    }
+}
+
 /* What any rank copies is of the checkpoint. */
 static void what_is_copied_is_that_of_all_ranks(void **state)
 {
@@ -221,6 +243,7 @@ int main(void)
         cmocka_unit_test(unlike_numbers_of_drives_are_refused_at_the_start),
         cmocka_unit_test(a_directory_that_is_not_shared_is_refused_at_the_start),
         cmocka_unit_test(a_run_that_saves_nothing_leaves_no_directory),
+        cmocka_unit_test(a_last_save_that_fails_is_said_once),
         cmocka_unit_test(what_is_copied_is_that_of_all_ranks),
         cmocka_unit_test(what_other_ranks_have_under_the_name_of_out_does_not_count),
         cmocka_unit_test(that_nothing_is_left_to_do_is_said_by_rank_0),
