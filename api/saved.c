@@ -453,6 +453,12 @@ static strata_status compare_config(const struct st_manifest *was, const struct 
                "a step's sequences are summed in other parts than in %s (%u at a time, and %u here): bits may differ from a run "
                "that never ended",
                name, config[0].micro_batch, config[1].micro_batch);
+    if (st == STRATA_OK && was->world != is->world && config[0].wire == ST_WIRE_BF16 && config[1].wire == ST_WIRE_BF16)
+        st_log(
+            ST_LOG_NOTICE,
+            "gradients are summed over %u rank%s from here on, and in %s over %u, with strata.wire bf16: bits differ from a run "
+            "that never ended",
+            is->world, is->world == 1 ? "" : "s", name, was->world);
     *rescales = st == STRATA_OK && config[0].scaling.initial_power != config[1].scaling.initial_power;
     if (st == STRATA_OK)
         note_keys(source[0], source[1], name);

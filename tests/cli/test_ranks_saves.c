@@ -177,6 +177,28 @@ static void what_is_copied_is_that_of_all_ranks(void **state)
     verify(w);
 }
 
+/* Sums that are rounded for the wire (strata.wire) are others for each number of ranks. */
+static void a_narrow_wire_is_of_a_number_of_ranks(void **state)
+{
+    static const char run[] =
+        RUN "--machine {w}/machine.json --max-steps 2 --set strata.wire=bf16 --resume auto --save {w}/saved";
+    const struct workplace *w = *state;
+    struct ranks r = {0};
+    struct program one;
+
+    for (int again = 0; again < 2; again++) {
+        ranks_run_ok(w, &r, 2, run);
+        assert_null(strstr(r.programs[0].err, "from here on"));
+        ranks_free(&r);
+    }
+    workplace_run_ok(w, &one,
+                     RUN "--machine {w}/machine.json --max-steps 3 --set strata.wire=bf16 --set strata.leaves=2 --grad-accum 2 "
+                         "--resume {w}/saved");
+    ranks_must_say(one.err, "over 1 rank from here on, and in ");
+    program_free(&one);
+    workplace_remove(w, "saved");
+}
+
 /* Names may mean something else on each machine, and rank 0 alone writes. */
 static void what_other_ranks_have_under_the_name_of_out_does_not_count(void **state)
 {
@@ -245,6 +267,7 @@ int main(void)
         cmocka_unit_test(a_run_that_saves_nothing_leaves_no_directory),
         cmocka_unit_test(a_last_save_that_fails_is_said_once),
         cmocka_unit_test(what_is_copied_is_that_of_all_ranks),
+        cmocka_unit_test(a_narrow_wire_is_of_a_number_of_ranks),
         cmocka_unit_test(what_other_ranks_have_under_the_name_of_out_does_not_count),
         cmocka_unit_test(that_nothing_is_left_to_do_is_said_by_rank_0),
         cmocka_unit_test(a_mistake_in_texts_is_one_of_all_ranks),
