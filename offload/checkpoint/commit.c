@@ -414,6 +414,8 @@ strata_status st_committer_start(struct st_committer **out, const struct st_comm
     c->stage_ns = st_clock_ns();
     st = opts->part == 0 ? st_store_open(&c->store, opts->save) : STRATA_OK;
     if (st == STRATA_OK) {
+        if (opts->part == 0)
+            (void)st_swap_sweep(opts->save); /* a run without drives has its swap there: this one may have others */
         snprintf(c->save, sizeof(c->save), "%s", opts->save);
         st = st_thread_start(&c->thread, "strata-save", thread_main, c);
         c->running = st == STRATA_OK;

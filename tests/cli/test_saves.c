@@ -120,6 +120,23 @@ static void a_last_removal_is_made_up_for(void **state)
     workplace_remove(w, "a");
 }
 
+/* A run without drives has its files in SAVE; what it leaves there goes, also where the one that goes on has drives. */
+static void what_a_dead_run_has_left_goes_whatever_the_next_one_has(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run(w, &p, TRAIN "--max-steps 6 --save {w}/a --save-every 3 --quiet --fault store.rename:1:1:kill");
+    assert_int_equal(p.code, 128 + SIGKILL);
+    program_free(&p);
+    shell(w, "ls {w}/a/strata-*/set-* > {w}/left");
+    expect(w, TRAIN DRIVES "--max-steps 6 --save {w}/a --keep 1 --resume auto --quiet", 0, "a: removed swap space of 1 dead run");
+    shell(w, "test $(ls -A {w}/a | wc -l) = 2");
+    assert_true(workplace_exists(w, "a/step-00000006"));
+    workplace_remove(w, "a");
+    workplace_remove(w, "left");
+}
+
 /* With as few sets as it can have, since its checkpoints are there: the step that saves reads one, writes the other. */
 static void a_resumed_run_saves_each_step(void **state)
 {
@@ -455,6 +472,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(names_that_appear_before_the_run_begins_are_seen),
         cmocka_unit_test(names_that_no_checkpoint_takes_are_free),
         cmocka_unit_test(a_last_removal_is_made_up_for),
+        cmocka_unit_test(what_a_dead_run_has_left_goes_whatever_the_next_one_has),
         cmocka_unit_test(a_resumed_run_saves_each_step),
         cmocka_unit_test(a_full_disk_says_how_much_is_missing),
         cmocka_unit_test(copies_are_checkpoints),
