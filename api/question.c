@@ -215,8 +215,15 @@ static void changed_machine(struct st_machine *out, const struct st_scene *s, co
     out->capacity.bytes[tier_of[change]] = made.capacity.bytes[tier_of[change]];
 }
 
+/* A card with more memory may have fewer lanes, or a slower memory. */
+static bool is_nowhere_slower(const struct st_rates *a, const struct st_rates *than)
+{
+    return a->matmul_flops >= than->matmul_flops && a->block_flops >= than->block_flops && a->memory >= than->memory &&
+           a->upload >= than->upload && a->download >= than->download;
+}
+
 /* One part more; where nothing fits, as many as it takes.  The plan of now works with more of anything, too: nothing becomes
- * slower. */
+ * slower but by a card that is slower in something. */
 static strata_status try_change(struct st_changed *out, struct st_scene *s, enum st_change change, const struct st_answer *answer)
 {
     const struct st_tried *now = answer->plan != NULL ? &answer->tried[answer->best] : NULL;
@@ -239,7 +246,8 @@ static strata_status try_change(struct st_changed *out, struct st_scene *s, enum
     out->fits = true;
     name_parts(out->what, sizeof(out->what), &hardware, change);
     out->best = found.tried[found.best];
-    if (now != NULL && !now->lacks && !out->best.lacks && out->best.seconds > now->seconds)
+    if (now != NULL && !now->lacks && !out->best.lacks && out->best.seconds > now->seconds &&
+        is_nowhere_slower(&machine.rates, &s->machine.rates))
         out->best = *now;
 done:
     st_plan_destroy(found.plan);

@@ -195,6 +195,28 @@ static void no_part_more_makes_a_step_longer(void **state)
     }
 }
 
+/* The next larger card has a link of half the rate: its row says how long its own step is. */
+static void a_card_that_is_slower_in_something_is_not_flattered(void **state)
+{
+    static const char ask[] = "plan --model nano --batch-tokens 256 --threads 2 --ram 64GB:8xDDR5-5600 --device-memory 4M --json";
+    char command[256];
+    st_json *answer, *own;
+    double chosen, changed, least;
+
+    snprintf(command, sizeof(command), "%s --gpu 5090", ask);
+    answer = asked(*state, 0, command);
+    chosen = json_number(st_json_get(answer, "chosen"), "predicted_seconds");
+    changed = json_number(st_json_get(st_json_get(answer, "changed"), "gpu"), "predicted_seconds");
+    snprintf(command, sizeof(command), "%s --gpu %s", ask, json_text(st_json_get(st_json_get(answer, "changed"), "gpu"), "to"));
+    own = asked(*state, 0, command);
+    least = json_number(st_json_get(own, "chosen"), "predicted_seconds");
+    assert_true(least > 1.02 * chosen);
+    if (changed < 0.99 * least)
+        fail_msg("%g s, with its own question %g s", changed, least);
+    st_json_free(answer);
+    st_json_free(own);
+}
+
 static void the_files_of_people_plan_the_same(void **state)
 {
     for (size_t i = 0; i < sizeof(people) / sizeof(people[0]); i++)
@@ -361,6 +383,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_missing_rate_is_no_advantage),
         cmocka_unit_test(memory_that_is_given_stays),
         cmocka_unit_test(no_part_more_makes_a_step_longer),
+        cmocka_unit_test(a_card_that_is_slower_in_something_is_not_flattered),
         cmocka_unit_test(advice_taken_literally_fits),
         cmocka_unit_test(memories_that_are_advised_together_fit),
         cmocka_unit_test(checkpoints_of_activations_may_lie_on_drives),
