@@ -151,6 +151,16 @@ static strata_status likeliest(const struct st_sampler *s, const float *logits, 
     return STRATA_OK;
 }
 
+/* Candidates that top-k leaves: those as likely as the last of them stay, too, as in transformers. */
+static uint32_t likeliest_k(struct st_sampler *s)
+{
+    uint32_t count = s->opts.top_k != 0 && s->opts.top_k < s->vocab ? s->opts.top_k : s->vocab;
+
+    while (count < s->vocab && in_order(s, count)->logit == in_order(s, count - 1)->logit)
+        count++;
+    return count;
+}
+
 /* Sum of the weights that top-k leaves.  Over all tokens it is computed in the order of the vocabulary, which needs no
  * sorting. */
 static double mass_of(struct st_sampler *s, const float *logits, uint32_t count)
@@ -184,7 +194,7 @@ static uint32_t nucleus(struct st_sampler *s, uint32_t count, double *mass)
 
 strata_status st_sampler_pick(struct st_sampler *s, const float *row, double uniform, int32_t *token)
 {
-    uint32_t best, count = s->opts.top_k != 0 && s->opts.top_k < s->vocab ? s->opts.top_k : s->vocab;
+    uint32_t best, count;
     const float *logits = penalised(s, row);
     const strata_status st = likeliest(s, logits, &best);
     double mass, sum = 0;
@@ -196,6 +206,7 @@ strata_status st_sampler_pick(struct st_sampler *s, const float *row, double uni
         return STRATA_OK;
     s->largest = (double)logits[best];
     heap_make(s, logits);
+    count = likeliest_k(s);
     mass = mass_of(s, logits, count);
     if (s->opts.top_p < 1)
         count = nucleus(s, count, &mass);

@@ -16,7 +16,7 @@
 
 struct st_sampler_opts {
     double temperature;        /* logits are divided by it; 0: the largest logit wins; at most 1e6 */
-    uint32_t top_k;            /* only the k likeliest; 0: all */
+    uint32_t top_k;            /* only the k likeliest, and those as likely as the last of them; 0: all */
     double top_p;              /* then only the smallest set with at least this fraction of what is left; (0, 1], 1: all */
     double repetition_penalty; /* divides the logits of tokens already seen if they are above 0, else multiplies them; 1e-6..1e6,
                                   1: none */

@@ -61,6 +61,8 @@ static int32_t reference(const float *logits, uint32_t vocab, const struct st_sa
         places[i].probability = exp((places[i].logit - places[0].logit) / opts->temperature);
     if (opts->top_k != 0 && opts->top_k < count)
         count = opts->top_k;
+    while (count < vocab && places[count].logit == places[count - 1].logit)
+        count++;
     normalise(places, count);
     for (uint32_t i = 0; i < count && opts->top_p < 1; i++) {
         sum += places[i].probability;
@@ -136,6 +138,23 @@ static void borders_are_exact(void **state)
     st_sampler_destroy(two);
     st_sampler_destroy(half);
     st_sampler_destroy(most);
+}
+
+/* transformers removes what is less likely than the k-th, so that equal ones have equal chances whatever their numbers are. */
+static void what_is_as_likely_as_the_last_of_top_k_stays(void **state)
+{
+    const float logits[] = {1.0f, 2.0f, 1.0f, 0.0f, 1.0f};
+    struct st_sampler *two = make(5, 1, 2, 1), *one = make(5, 1, 1, 1);
+    bool drawn[5] = {false};
+
+    (void)state;
+    for (int i = 0; i < 100; i++)
+        drawn[picked(two, logits, i / 100.0)] = true;
+    assert_true(drawn[0] && drawn[1] && drawn[2] && drawn[4]);
+    assert_false(drawn[3]);
+    assert_int_equal(picked(one, logits, 1 - 0x1p-53), 1);
+    st_sampler_destroy(two);
+    st_sampler_destroy(one);
 }
 
 /* The smallest set whose probability is top-p, not the next larger one. */
@@ -366,6 +385,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_takes_the_largest_and_the_first_of_equals),
         cmocka_unit_test(borders_are_exact),
+        cmocka_unit_test(what_is_as_likely_as_the_last_of_top_k_stays),
         cmocka_unit_test(a_set_with_just_the_probability_is_enough),
         cmocka_unit_test(every_option_matches_the_reference),
         cmocka_unit_test(a_seed_gives_the_same_tokens),
