@@ -34,12 +34,16 @@ const char *st_template_builtin(const char *name);
 /** Name number `index`, or NULL past the last. */
 const char *st_template_builtin_name(uint32_t index);
 
+/** Whether a message says that it is not trained: `"loss": false`, as XTuner's rows do, or `"weight": 0`, as OpenAI's. */
+bool st_template_message_excluded(const st_json *message);
+
 /* Where a byte of the rendered text came from. */
 enum st_origin {
     ST_ORIGIN_TEMPLATE = 0,   /* the template, or another field of a message */
     ST_ORIGIN_MESSAGE = 1,    /* the content of a message that is not the assistant's */
     ST_ORIGIN_ANSWER = 2,     /* the content (or reasoning) of an assistant's message */
     ST_ORIGIN_GENERATION = 4, /* a bit beside the others: inside {% generation %} */
+    ST_ORIGIN_EXCLUDED = 8,   /* an assistant's message that its row excludes from training, its calls of tools, too */
 };
 
 struct st_template_variable {

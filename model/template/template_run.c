@@ -265,13 +265,24 @@ static void run_filter_block(struct st_render *r, const struct st_node *n)
         st_build_value(r, r->out, &v);
 }
 
-/* What the block writes is marked where it is written: a text that is only made in it, and kept in a namespace, is not. */
+static bool holds_excluded(const struct st_builder *text)
+{
+    for (size_t i = 0; i < text->bytes; i++)
+        if ((text->origins[i] & ST_ORIGIN_EXCLUDED) != 0)
+            return true;
+    return false;
+}
+
+/* What the block writes is marked where it is written: a text that is only made in it, and kept in a namespace, is not; nor is
+ * an answer that its row excludes, with what the block writes around it. */
 static void run_generation(struct st_render *r, const struct st_node *n)
 {
     struct st_builder text = {0};
+    bool marked;
 
     (void)run_inside(r, n->body, &text);
-    for (size_t i = 0; r->status == STRATA_OK && i < text.bytes; i++)
+    marked = r->status == STRATA_OK && !holds_excluded(&text);
+    for (size_t i = 0; marked && i < text.bytes; i++)
         text.origins[i] |= ST_ORIGIN_GENERATION;
     st_build(r, r->out, text.text, text.bytes, text.origins);
 }
@@ -387,13 +398,23 @@ struct st_value st_call_macro(struct st_render *r, const struct st_macro *m, con
 
 /* --- the input --- */
 
-/* What the assistant wrote itself is trained. */
+bool st_template_message_excluded(const st_json *message)
+{
+    const st_json *loss = st_json_get(message, "loss"), *weight = st_json_get(message, "weight");
+
+    return (loss != NULL && st_json_type(loss) == ST_JSON_BOOL && !st_json_bool(loss)) ||
+           (weight != NULL && st_json_type(weight) == ST_JSON_NUMBER && st_json_number(weight) == 0);
+}
+
+/* What the assistant wrote itself is trained, unless the row says otherwise. */
 static uint8_t origin_of(const st_json *message, const char *field)
 {
     const st_json *role = st_json_type(message) == ST_JSON_OBJECT ? st_json_get(message, "role") : NULL;
     const bool assistant = role != NULL && st_json_type(role) == ST_JSON_STRING && strcmp(st_json_string(role), "assistant") == 0;
     const bool thought = strcmp(field, "reasoning_content") == 0 || strcmp(field, "thinking") == 0;
 
+    if (assistant && st_template_message_excluded(message))
+        return strcmp(field, "role") != 0 ? ST_ORIGIN_EXCLUDED : ST_ORIGIN_TEMPLATE;
     if (strcmp(field, "content") != 0 && !(assistant && thought))
         return ST_ORIGIN_TEMPLATE;
     return assistant ? ST_ORIGIN_ANSWER : ST_ORIGIN_MESSAGE;

@@ -19,7 +19,7 @@ static void check(bool holds)
 
 static void check_rendered(const struct st_rendered *r)
 {
-    const uint8_t most = ST_ORIGIN_MESSAGE | ST_ORIGIN_ANSWER | ST_ORIGIN_GENERATION;
+    const uint8_t most = ST_ORIGIN_MESSAGE | ST_ORIGIN_ANSWER | ST_ORIGIN_GENERATION | ST_ORIGIN_EXCLUDED;
     size_t unit;
 
     check(r->text[r->bytes] == '\0');

@@ -137,6 +137,18 @@ static void shapes_are_llama_factorys(void **state)
          "error: here: column \"tools\" is not an array"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"u\"}, 3]}",
          "error: here: column \"messages\" is not a list of objects"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"u\", \"loss\": false}, {\"role\": \"assistant\", \"content\": "
+         "\"a\", "
+         "\"loss\": true, \"weight\": 0}, {\"role\": \"assistant\", \"content\": \"b\", \"loss\": null, \"weight\": null}]}",
+         "user=u;assistant=a;assistant=b;"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"u\", \"loss\": true}]}",
+         "error: here: column \"messages\" has a message with a \"loss\" that is true of another's"},
+        {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"u\", \"loss\": \"no\"}]}",
+         "error: here: column \"messages\" has a message with a \"loss\" that is neither"},
+        {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"u\", \"weight\": 0.5}]}",
+         "error: here: column \"messages\" has a message with a \"weight\" that is neither"},
+        {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"u\", \"weight\": false}]}",
+         "error: here: column \"messages\" has a message with a \"weight\" that is neither"},
         {"{\"conversations\": [{\"role\": \"user\", \"content\": \"u\"}]}", "user=u;"},
         {"{\"instruction\": \"i\", \"input\": \"q\", \"output\": \"o\"}", "user=i\nq;assistant=o;"},
         {"{\"instruction\": \"i\", \"input\": \"\", \"output\": \"\"}", "user=i;assistant=;"},

@@ -76,6 +76,28 @@ static void generation_blocks_are_marked(void **state)
     assert_origins("{% set x %}<{% generation %}a{% endgeneration %}>{% endset %}{{ x ~ x | upper }}", TALK, "<a><A>", "040040");
 }
 
+/* XTuner's "loss" and OpenAI's "weight" of a message: what a block of a {% generation %} writes around it goes with it. */
+static void excluded_answers_are_marked(void **state)
+{
+#define ANSWER(content, wish) "{\"role\":\"assistant\",\"content\":\"" content "\"" wish "}"
+    static const char talk[] = "[" ANSWER("a", ",\"loss\":false") "," ANSWER("b", ",\"weight\":0") "," ANSWER(
+        "c", ",\"loss\":true,\"weight\":1") "," ANSWER("d", ",\"loss\":null,\"reasoning_content\":\"r\"") "]";
+
+    (void)state;
+    assert_origins("{% for m in messages %}{{ m.content }}.{% endfor %}", talk, "a.b.c.d.", "80802020");
+    assert_origins("{% for m in messages %}<{% generation %}{{ m.content }}!{% endgeneration %}{% endfor %}", talk,
+                   "<a!<b!<c!<d!", "080080064064");
+    assert_origins("{{ messages[0].reasoning_content }}", "[" ANSWER("a", ",\"loss\":false,\"reasoning_content\":\"r\"") "]", "r",
+                   "8");
+    assert_origins("{{ messages[0].content }}", "[{\"role\":\"user\",\"content\":\"a\",\"loss\":false}]", "a", "1");
+    assert_origins(
+        "{% for m in messages %}{{ m.role[0] }}{% generation %}{{ m.tool_calls[0].name }}!{% endgeneration %}{% endfor %}",
+        "[" ANSWER("", ",\"loss\":false,\"tool_calls\":[{\"name\":\"f\"}]") "," ANSWER("",
+                                                                                       ",\"tool_calls\":[{\"name\":\"g\"}]") "]",
+        "af!ag!", "080044");
+#undef ANSWER
+}
+
 static void generation_is_told(void **state)
 {
     struct st_rendered out;
@@ -178,9 +200,8 @@ static void letters_keep_their_origin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_keep_their_origin),
-        cmocka_unit_test(letters_keep_their_origin),
-        cmocka_unit_test(generation_blocks_are_marked),
+        cmocka_unit_test(bytes_keep_their_origin),      cmocka_unit_test(letters_keep_their_origin),
+        cmocka_unit_test(generation_blocks_are_marked), cmocka_unit_test(excluded_answers_are_marked),
         cmocka_unit_test(generation_is_told),
     };
 

@@ -11,6 +11,9 @@
  *   template that are white space, is a special token of the template or the tokenizer's end of text, it ends the turn and is
  *   trained with the white space before it.
  *
+ * An assistant's message that says `"loss": false` or `"weight": 0` is not trained, nor is the block of a {% generation %} that
+ * it is written in.
+ *
  * A token that stands for no byte is trained between two bytes that are. */
 #ifndef MODEL_DATA_DIALOG_DIALOG_H
 #define MODEL_DATA_DIALOG_DIALOG_H

@@ -243,6 +243,25 @@ static strata_status put_sharegpt(struct reading *r, enum st_row_odd *odd)
     return STRATA_OK;
 }
 
+/* What a message says of its being trained: XTuner's "loss", true or false, and OpenAI's "weight", 0 or 1.  Answers alone can be.
+ */
+static strata_status check_wish(const struct reading *r, const st_json *message, bool answer)
+{
+    const st_json *loss = st_json_get(message, "loss"), *weight = st_json_get(message, "weight");
+    const char *what = NULL;
+
+    if (loss != NULL && st_json_type(loss) != ST_JSON_NULL && st_json_type(loss) != ST_JSON_BOOL)
+        what = "a \"loss\" that is neither true nor false";
+    else if (loss != NULL && st_json_type(loss) == ST_JSON_BOOL && st_json_bool(loss) && !answer)
+        what = "a \"loss\" that is true of another's message than the assistant's, and answers alone are trained (or, with "
+               "--train-on-prompt, all): remove it";
+    else if (answer && weight != NULL && st_json_type(weight) != ST_JSON_NULL &&
+             (st_json_type(weight) != ST_JSON_NUMBER || (st_json_number(weight) != 0 && st_json_number(weight) != 1)))
+        what = "a \"weight\" that is neither 0 nor 1";
+    return what == NULL ? STRATA_OK
+                        : st_error(STRATA_E_INPUT, "%s: column \"%s\" has a message with %s", r->place, r->shape->messages, what);
+}
+
 static strata_status check_messages(const struct reading *r, const st_json *messages, enum st_row_odd *odd)
 {
     if (messages == NULL || st_json_type(messages) != ST_JSON_ARRAY)
@@ -251,9 +270,12 @@ static strata_status check_messages(const struct reading *r, const st_json *mess
         *odd = ST_ROW_EMPTY;
     for (const st_json *m = st_json_first(messages); m != NULL; m = st_json_next(m)) {
         const st_json *role = st_json_type(m) == ST_JSON_OBJECT ? st_json_get(m, "role") : NULL;
+        strata_status st;
 
         if (role == NULL || st_json_type(role) != ST_JSON_STRING)
             return missing(r, r->shape->messages, "not a list of objects with a \"role\" each");
+        if ((st = check_wish(r, m, strcmp(st_json_string(role), "assistant") == 0)) != STRATA_OK)
+            return st;
     }
     return STRATA_OK;
 }

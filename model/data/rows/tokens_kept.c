@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define PART_BYTES   (1u << 20)
-#define RULES        1u          /* grows when the same text gives other ids, masks or documents */
+#define RULES        2u          /* grows when the same text gives other ids, masks or documents */
 #define BUILT_IN     "built-in " /* how the names of templates that are not files begin */
 #define BESIDE_COUNT (sizeof(beside) / sizeof(beside[0]))
 
