@@ -55,9 +55,7 @@ static strata_status take_date(struct st_date *out, const char *text)
 /* What is left out, or cannot be learnt from the file, is said. */
 static void note(const struct st_tokenize_report *r, uint32_t seq)
 {
-    if (r->replaced > 0)
-        st_log(ST_LOG_NOTICE, "%llu times, bytes that are not UTF-8 became the replacement character U+FFFD",
-               (unsigned long long)r->replaced);
+    st_tokenize_note(r);
     if (r->truncated > 0)
         st_log(ST_LOG_NOTICE, "%llu conversations are longer than a sequence of %u tokens and are cut: raise --seq-len",
                (unsigned long long)r->truncated, seq);

@@ -112,18 +112,6 @@ static strata_status read_options(struct st_tokenize_opts *o, enum st_token_layo
     return STRATA_OK;
 }
 
-static void note(const struct st_tokenize_report *r)
-{
-    if (r->replaced > 0)
-        st_log(ST_LOG_NOTICE, "%llu times, bytes that are not UTF-8 became the replacement character U+FFFD", (ull)r->replaced);
-    if (r->unended > 0)
-        st_log(ST_LOG_NOTICE,
-               "%llu of %llu answers are followed by no special token of this tokenizer: the model will not learn to end them",
-               (ull)r->unended, (ull)r->answers);
-    if (r->endless)
-        st_log(ST_LOG_NOTICE, "no file beside the tokenizer names the token that ends a text (eos_token): documents have none");
-}
-
 static void print_part(const struct st_tokenize_report *r, uint32_t i, const char *path)
 {
     st_print(stdout, "%s: %llu documents, %llu tokens", path, (ull)r->parts[i].documents, (ull)r->parts[i].tokens);
@@ -204,7 +192,7 @@ strata_status cli_tokens_documents(const struct cli_args *args)
     clear_line(&telling);
     if (st != STRATA_OK)
         return st;
-    note(&report);
+    st_tokenize_note(&report);
     if (args->json) {
         st_tokenize_note_dropped(&report);
         print_json(&opts, &report);

@@ -143,6 +143,58 @@ static void test_answers_without_an_end_are_counted(void **state)
     st_dialog_ids_free(&out);
 }
 
+/* Reasoning that ends before the answer goes on is no answer that has no end. */
+static void test_reasoning_goes_on(void **state)
+{
+    static const char talk[] =
+        "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\",\"reasoning_content\":"
+        "\"r\"},{\"role\":\"assistant\",\"content\":\"c\"}]";
+    struct st_dialog_ids out = {0};
+
+    (void)state;
+    begin("qwen2");
+    scratch_put("chat_template.jinja",
+                "{% for m in messages %}{% if m.reasoning_content %}(({{ m.reasoning_content }})){% endif %}"
+                "{{ m.content }}<|im_end|>{% endfor %}");
+    encode_one(&out, NULL, talk, false);
+    assert_int_equal(out.unended, 0);
+    scratch_put("chat_template.jinja",
+                "{% for m in messages %}{% if m.reasoning_content %}(({{ m.reasoning_content }})){% endif %}"
+                "{{ m.content }}{% endfor %}.");
+    encode_one(&out, NULL, talk, false);
+    assert_int_equal(out.unended, 1);
+    st_dialog_ids_free(&out);
+    scratch_close();
+}
+
+/* What is written of "tool_calls" is trained where the template says so. */
+static void test_calls_outside_of_contents_are_counted(void **state)
+{
+    static const char talk[] = "[{\"role\":\"assistant\",\"content\":\"b\",\"tool_calls\":[{\"name\":\"f\"}]},"
+                               "{\"role\":\"assistant\",\"content\":\"c\",\"tool_calls\":[]},"
+                               "{\"role\":\"assistant\",\"content\":\"d\",\"tool_calls\":null},"
+                               "{\"role\":\"assistant\",\"content\":\"e\",\"tool_calls\":[{\"name\":\"f\"}],\"loss\":false},"
+                               "{\"role\":\"assistant\",\"tool_calls\":[{\"name\":\"f\"}]}]";
+    static const struct {
+        const char *template;
+        uint32_t calls, trained;
+    } cases[] = {{"{% for m in messages %}{{ m.content }}{{ m.tool_calls }}<|im_end|>{% endfor %}", 2, 3},
+                 {"{% for m in messages %}{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}.{% endfor %}", 0, 7}};
+
+    (void)state;
+    begin("qwen2");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct st_dialog_ids out = {0};
+
+        scratch_put("chat_template.jinja", cases[i].template);
+        encode_one(&out, NULL, talk, false);
+        assert_int_equal(out.calls, cases[i].calls);
+        assert_int_equal(count_trained(&out), cases[i].trained);
+        st_dialog_ids_free(&out);
+    }
+    scratch_close();
+}
+
 /* Behind a special token Llama's tokenizer puts a space in front of the text, which is no byte of it: inside an answer that token
  * is the answer's, as in transformers' mask. */
 static void test_tokens_of_no_byte_are_of_the_answer_around_them(void **state)
@@ -351,6 +403,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_masks_are_the_references),
         cmocka_unit_test(test_answers_without_an_end_are_counted),
+        cmocka_unit_test(test_reasoning_goes_on),
+        cmocka_unit_test(test_calls_outside_of_contents_are_counted),
         cmocka_unit_test(test_tokens_of_no_byte_are_of_the_answer_around_them),
         cmocka_unit_test(test_tokens_of_no_byte_beside_the_answer_are_not_its),
         cmocka_unit_test(test_the_directory_says_which_template),

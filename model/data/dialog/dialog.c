@@ -169,6 +169,20 @@ static const struct st_template *choose(const struct st_dialog *d, const st_json
     return d->tools != NULL && tools != NULL && st_json_type(tools) != ST_JSON_NULL ? d->tools : d->usual;
 }
 
+/* What the template writes of them lies outside of every content. */
+static uint32_t count_calls(const st_json *messages)
+{
+    uint32_t count = 0;
+
+    for (const st_json *m = st_json_first(messages); m != NULL; m = st_json_next(m)) {
+        const st_json *calls = st_json_type(m) == ST_JSON_OBJECT ? st_json_get(m, "tool_calls") : NULL;
+
+        count += calls != NULL && st_json_type(calls) == ST_JSON_ARRAY && st_json_first(calls) != NULL &&
+                 !st_template_message_excluded(m);
+    }
+    return count;
+}
+
 strata_status st_dialog_encode(struct st_dialog *d, const st_json *messages, const st_json *variables, bool prompt,
                                struct st_dialog_ids *out)
 {
@@ -189,6 +203,7 @@ strata_status st_dialog_encode(struct st_dialog *d, const st_json *messages, con
     st = st_encode(d->encoder, text.text, text.bytes, NULL, &out->encoding);
     if (st == STRATA_OK)
         st = st_dialog_mask(out, d->tokenizer, &text, d->turn_ends);
+    out->calls = text.has_generation ? 0 : count_calls(messages);
     st_rendered_free(&text);
     return st;
 }

@@ -55,6 +55,14 @@ static size_t pass_white_space(const struct st_encoding *e, const struct st_toke
     return end;
 }
 
+/* Whether the answer that is interrupted before `i` goes on: its reasoning has an end of its own. */
+static bool goes_on(const struct st_encoding *e, const struct st_rendered *r, size_t i)
+{
+    while (i < e->count && origin_of_begin(e, r, i) == ST_ORIGIN_TEMPLATE)
+        i++;
+    return i < e->count && (origin_of_begin(e, r, i) & ST_ORIGIN_ANSWER) != 0;
+}
+
 static void mask_answers(struct st_dialog_ids *out, const struct st_tokenizer *t, const struct st_rendered *r, bool turn_ends)
 {
     const struct st_encoding *e = &out->encoding;
@@ -70,7 +78,7 @@ static void mask_answers(struct st_dialog_ids *out, const struct st_tokenizer *t
             memset(out->trained + i, 1, end + 1 - i);
             i = end;
         } else {
-            out->unended += before && !answer;
+            out->unended += before && !answer && !goes_on(e, r, i);
         }
         if (i < e->count && answer)
             out->trained[i] = 1;

@@ -182,6 +182,26 @@ static strata_status read_source(struct st_tokenizing *j, const struct source *s
     return st;
 }
 
+void st_tokenize_note(const struct st_tokenize_report *r)
+{
+    typedef unsigned long long ull;
+
+    if (r->replaced > 0)
+        st_log(ST_LOG_NOTICE, "%llu times, bytes that are not UTF-8 became the replacement character U+FFFD", (ull)r->replaced);
+    if (r->unended > 0)
+        st_log(ST_LOG_NOTICE,
+               "%llu of %llu answers are followed by no special token of this tokenizer: the model will not learn to end them",
+               (ull)r->unended, (ull)r->answers);
+    if (r->calls > 0)
+        st_log(ST_LOG_NOTICE,
+               "%llu answers call tools by \"tool_calls\", which lie outside of their content: the model will not learn these "
+               "calls, "
+               "unless the template says with {%% generation %%} what is trained",
+               (ull)r->calls);
+    if (r->endless)
+        st_log(ST_LOG_NOTICE, "no file beside the tokenizer names the token that ends a text (eos_token): documents have none");
+}
+
 void st_tokenize_note_dropped(const struct st_tokenize_report *r)
 {
     for (unsigned odd = ST_ROW_FINE + 1; odd < ST_ROW_ODDS; odd++)

@@ -24,6 +24,7 @@ struct st_tokenize_report {
     bool dialogs; /* else texts */
     enum st_token_layout layout;
     uint64_t rows, truncated, answers, unended, replaced;
+    uint64_t calls; /* assistant's messages whose "tool_calls" are not trained */
     uint64_t dropped[ST_ROW_ODDS];
     struct {
         uint64_t documents, tokens, trained, source_bytes; /* source_bytes 0: unknown */
@@ -35,6 +36,8 @@ struct st_tokenize_report {
     char first[ST_ROW_ODDS][512];                          /* of the rows dropped: where the first is, and why; "" */
 };
 
+/** Log a notice for what a model will not learn from the documents as they are. */
+void st_tokenize_note(const struct st_tokenize_report *r);
 /** Log a notice for each reason why rows were left out: how many, and the first. */
 void st_tokenize_note_dropped(const struct st_tokenize_report *r);
 
