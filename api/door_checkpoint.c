@@ -124,6 +124,7 @@ strata_status strata_checkpoint_get_info(const struct strata_checkpoint *checkpo
     i.step_sequences = batch_of(m->config);
     i.leaves = m->leaves;
     i.run = m->run;
+    i.date = m->data_date;
     i.kept = count_kept(checkpoint->checkpoint);
     return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_checkpoint_info");
 }

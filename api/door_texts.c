@@ -62,16 +62,19 @@ static void note(const struct st_tokenize_report *r, uint32_t seq)
     st_tokenize_note_dropped(r);
 }
 
-static strata_status write_tokens(const struct st_tokenize_opts *how)
+static strata_status write_tokens(const struct st_tokenize_opts *how, bool *dated)
 {
     struct st_tokenize_report report = {0};
     strata_status st;
+
+    *dated = false;
 
     if (how->tokenizer == NULL && how->origin != NULL)
         return st_tokens_from_bytes(how->inputs, how->input_count, how->out, how->origin);
     if (how->tokenizer == NULL)
         return st_tokens_from_text(NULL, how->inputs, how->input_count, how->out, 0, false, NULL);
     st = st_tokenize(how, &report);
+    *dated = report.dated;
     if (st == STRATA_OK)
         note(&report, how->seq_len);
     return st;
@@ -79,14 +82,18 @@ static strata_status write_tokens(const struct st_tokenize_opts *how)
 
 /* What people call the data: its token file has a name that they never gave. */
 static strata_status open_named(struct strata_data **data, const struct strata_model *model, const char *path,
-                                const struct st_tokenize_opts *how, const char *part)
+                                const struct st_tokenize_opts *how, bool dated, const char *part)
 {
     const bool files = how->input_count > 0;
     char first[ST_PATH_MAX], name[ST_PATH_MAX + 16];
+    strata_status st;
 
     st_texts_name(first, sizeof(first), files ? how->inputs : how->datasets, how->input_count + how->dataset_count);
     snprintf(name, sizeof(name), "%s%s", first, part);
-    return st_handle_data_of_texts(data, model, path, name);
+    st = st_handle_data_of_texts(data, model, path, name);
+    if (st == STRATA_OK && dated)
+        st_date_text((*data)->date, &how->date);
+    return st;
 }
 
 /* In a file that is gone when it is no longer read; so is what is held out.  @param heldout  NULL: nothing is */
@@ -95,17 +102,18 @@ static strata_status open_temporary(struct strata_data **data, struct strata_dat
 {
     struct st_temp_dir dir;
     char path[ST_PATH_MAX], aside[ST_PATH_MAX];
+    bool dated = false;
     strata_status st = st_temp_dir_create(&dir);
 
     if (st == STRATA_OK)
         st = st_path_join(path, dir.path, "texts.bin");
     how.out = path;
     if (st == STRATA_OK)
-        st = write_tokens(&how);
+        st = write_tokens(&how, &dated);
     if (st == STRATA_OK)
-        st = open_named(data, model, path, &how, ""); /* reads on when the name is gone */
+        st = open_named(data, model, path, &how, dated, ""); /* reads on when the name is gone */
     if (st == STRATA_OK && heldout != NULL && (st = st_tokens_heldout_path(aside, path)) == STRATA_OK)
-        st = open_named(heldout, model, aside, &how, " (held out)");
+        st = open_named(heldout, model, aside, &how, dated, " (held out)");
     if (st != STRATA_OK && *data != NULL) {
         strata_data_close(*data);
         *data = NULL;
@@ -117,6 +125,7 @@ static strata_status open_temporary(struct strata_data **data, struct strata_dat
 /* Makes the tokens there if no run has.  *there false: they cannot be kept, which is no reason not to train. */
 static strata_status make_kept(bool *there, struct st_kept *k, struct st_tokenize_opts how)
 {
+    bool dated;
     strata_status st = st_kept_find(there, k);
 
     if (st != STRATA_OK)
@@ -127,7 +136,7 @@ static strata_status make_kept(bool *there, struct st_kept *k, struct st_tokeniz
     }
     how.out = st_kept_path(k);
     how.origin = st_kept_origin(k);
-    st = write_tokens(&how);
+    st = write_tokens(&how, &dated);
     *there = st == STRATA_OK;
     if (*there)
         st_log(ST_LOG_INFO, "%s: tokens kept for the next run", how.out);
@@ -160,7 +169,7 @@ static strata_status open_kept(struct strata_data **data, const struct strata_mo
     if (st == STRATA_OK && keeping.kept != NULL)
         st = st_ranks_take_turns(model, keep_turn, &keeping, "the tokens of the texts");
     if (st == STRATA_OK)
-        st = keeping.there ? open_named(data, model, st_kept_path(keeping.kept), how, "")
+        st = keeping.there ? open_named(data, model, st_kept_path(keeping.kept), how, st_kept_dated(keeping.kept), "")
                            : open_temporary(data, NULL, model, *how);
     st_kept_close(keeping.kept);
     return st;

@@ -123,7 +123,8 @@ struct strata_engine {
 struct strata_data {
     struct st_token_set *set;
     uint32_t seq;
-    char *texts; /* what its one token file was made of; NULL: it was named itself */
+    char *texts;   /* what its one token file was made of; NULL: it was named itself */
+    char date[11]; /* what the chat template took for today as YYYY-MM-DD; "": it did not ask, or nobody knows */
 };
 
 /** The sequences of one token file that messages and checkpoints call after what it was made of; as strata_data_open(). */

@@ -130,6 +130,7 @@ static strata_status put_data(struct st_manifest *m, const struct st_saved_data 
     m->data_seed = of->seed;
     m->data_order = of->order;
     m->data_seq = data->seq;
+    memcpy(m->data_date, data->date, sizeof(m->data_date));
     m->data_sequences = st_token_set_windows(data->set);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
         struct st_token_identity identity;
@@ -363,6 +364,12 @@ static strata_status compare_data(const struct st_manifest *was, const struct st
 
         if (a->bytes == b->bytes && strcmp(a->header, b->header) == 0 && strcmp(a->windows, b->windows) == 0)
             continue;
+        if (strcmp(was->data_date, is->data_date) != 0 && was->data_date[0] != '\0' && is->data_date[0] != '\0')
+            return st_error(
+                STRATA_E_INPUT,
+                "%s is made into other tokens than the run of %s read: the chat template took %s for today there, and %s "
+                "here: resume with --date %s, or without --date",
+                b->path, name, was->data_date, is->data_date, was->data_date);
         if (strcmp(a->path, b->path) == 0)
             return st_error(STRATA_E_INPUT,
                             "%s has changed, or is made into other tokens, since the run of %s read it: its order of sequences "

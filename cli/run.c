@@ -174,7 +174,7 @@ static strata_status open_texts(const struct cli_run *r, struct strata_data **da
     char keep[CLI_TOKENS_DIR_MAX];
 
     opts.chat_template = args->chat_template;
-    opts.date = args->date;
+    opts.date = r->date != NULL ? r->date : args->date;
     opts.train_on_prompt = args->train_on_prompt;
     opts.mask_history = args->mask_history;
     opts.turn_ends = args->turn_ends;

@@ -22,6 +22,7 @@ struct cli_run {
     bool documents;             /* sequences of the data hold several */
     uint32_t saved_checkpoints; /* train: set before cli_run_model, see strata_model_opts */
     bool replaces;              /* train: checkpoints that have the names of its own */
+    const char *date;           /* train: what templates take for today, of the run that goes on; NULL: as the arguments say */
     struct strata_plan *plan;
     struct strata_engine *engine;
 };

@@ -11,6 +11,7 @@
 #include "cli/options/output.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/base/log.h"
 #include "core/system/clock.h"
 #include "core/system/watchdog.h"
 
@@ -20,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* --- before anything is allocated --- */
@@ -104,6 +106,22 @@ static strata_status check_evaluated(const struct cli_args *args)
                                           "evaluated");
 }
 
+/* Texts become the tokens that the run began with, though a day has passed. */
+static void keep_date(struct train *t)
+{
+    const char *date = t->saves.was.date;
+    const time_t now = time(NULL);
+    struct tm parts = {0};
+    char today[16];
+
+    if (date == NULL || date[0] == '\0' || t->args->date != NULL)
+        return;
+    t->run.date = date;
+    localtime_r(&now, &parts);
+    if ((strftime(today, sizeof(today), "%Y-%m-%d", &parts) == 0 || strcmp(today, date) != 0) && speaks(t))
+        st_log(ST_LOG_NOTICE, "templates take %s for today, as in the run that goes on", date);
+}
+
 static strata_status prepare(struct train *t)
 {
     const struct cli_args *args = t->args;
@@ -128,6 +146,7 @@ static strata_status prepare(struct train *t)
         st = cli_saves_prepare(&t->saves, args, &t->run.ranks, t->run.config->values.save, t->run.config->values.save_every);
     if (st == STRATA_OK)
         st = cli_saves_keep_step(&t->saves, &t->run);
+    keep_date(t);
     t->run.saved_checkpoints = cli_saves_kept(&t->saves);
     t->run.replaces = st == STRATA_OK && cli_saves_replace(&t->saves);
     if (st == STRATA_OK && args->max_steps != 0 && cli_saves_steps(&t->saves) > args->max_steps)

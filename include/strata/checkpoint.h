@@ -58,6 +58,8 @@ struct strata_checkpoint_info {
     uint32_t step_sequences; /**< of a step, of all ranks: the same for a run that goes on; strata_config_opts.train_batch */
     uint32_t leaves;         /**< of a step, of all ranks; the same: strata_config_opts.leaves */
     const char *run;         /**< name of its run: strata_engine_info.run */
+    const char *date;        /**< what the chat template of the run's texts took for today: a run that goes on gives it as
+                              *  strata_texts_opts.date, for the same tokens.  "": it did not ask */
 };
 #define STRATA_CHECKPOINT_INFO_INIT STRATA_INIT(strata_checkpoint_info, info_size)
 

@@ -83,6 +83,7 @@ struct st_manifest {
     uint64_t data_seed, data_sequences; /* of all files together */
     uint32_t data_seq;                  /* tokens of a sequence */
     uint32_t data_order;                /* in which they are read: enum strata_data_order */
+    char data_date[11];                 /* what the chat template that made their tokens took for today; "": none was asked for */
     uint64_t data_position;             /* sequences used so far */
 
     struct st_train_state train; /* no update is pending */

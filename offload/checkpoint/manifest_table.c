@@ -31,6 +31,7 @@ const char *st_moment_format_name(enum st_moment_format format)
 
 enum field_type {
     FIELD_TEXT,   /* char [size] */
+    FIELD_MAYBE,  /* the same, and not there where it is "" */
     FIELD_DIGEST, /* 32 hex digits, or "" */
     FIELD_U32,
     FIELD_U64, /* at most 2^53 */
@@ -88,7 +89,7 @@ static const struct field of_model[] = {
 };
 static const struct field of_data[] = {
     AT("seed", FIELD_WIDE, data_seed),          AT("seq_len", FIELD_U32, data_seq),       AT("order", FIELD_U32, data_order),
-    AT("sequences", FIELD_U64, data_sequences), AT("position", FIELD_U64, data_position),
+    AT("sequences", FIELD_U64, data_sequences), AT("position", FIELD_U64, data_position), AT("date", FIELD_MAYBE, data_date),
 };
 static const struct field of_train[] = {
     AT("steps_applied", FIELD_U64, train.steps_applied),
@@ -261,6 +262,11 @@ static void put_field(struct st_json_writer *w, const struct field *f, const voi
     float narrow;
 
     switch (f->type) {
+    case FIELD_MAYBE:
+        if (*(const char *)at == '\0')
+            return;
+        st_json_put_string(w, f->key, at);
+        return;
     case FIELD_TEXT:
     case FIELD_DIGEST:
         st_json_put_string(w, f->key, at);
@@ -365,6 +371,8 @@ static bool string_read(void *at, const struct field *f, const char *text)
     switch (f->type) {
     case FIELD_TEXT:
         return text_read(at, f->size, text);
+    case FIELD_MAYBE:
+        return text[0] != '\0' && text_read(at, f->size, text);
     case FIELD_DIGEST:
         return digest_read(at, text);
     case FIELD_WIDE:
@@ -429,11 +437,11 @@ static bool field_read(void *base, const struct field *f, const st_json *node)
     return false;
 }
 
-/* Exactly the fields of a table, in any order. */
+/* Exactly the fields of a table, but for those that may be absent, in any order. */
 static strata_status object_read(void *base, const struct field *fields, size_t field_count, const st_json *object,
                                  const char *key, const char *name)
 {
-    size_t count = 0;
+    size_t count = 0, known = 0;
 
     if (object == NULL || st_json_type(object) != ST_JSON_OBJECT)
         return st_manifest_damaged(name, key, "is missing");
@@ -442,10 +450,13 @@ static strata_status object_read(void *base, const struct field *fields, size_t 
     for (size_t i = 0; i < field_count; i++) {
         const st_json *node = st_json_get(object, fields[i].key);
 
+        if (node == NULL && fields[i].type == FIELD_MAYBE)
+            continue;
+        known++;
         if (node == NULL || !field_read(base, &fields[i], node))
             return st_manifest_damaged(name, fields[i].key, node == NULL ? "is missing" : "has an impossible value");
     }
-    return count == field_count ? STRATA_OK : st_manifest_damaged(name, key, "has members that this version does not know");
+    return count == known ? STRATA_OK : st_manifest_damaged(name, key, "has members that this version does not know");
 }
 
 static strata_status list_read(struct st_manifest *m, const struct list *list, const st_json *root, const char *name)

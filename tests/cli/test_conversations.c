@@ -134,6 +134,36 @@ static void rows_train_as_their_token_file_does(void **state)
     assert_true(losses[0] == losses[1]);
 }
 
+/* A template that writes the date gives a run that goes on, tomorrow or in a year, the tokens that it began with, and train says
+ * what is not learnt of them. */
+static void a_run_that_goes_on_keeps_its_date(void **state)
+{
+#define DATED                                                                                                                    \
+    "train --model nano --seq-len 128 --config {w}/fp32.json --set optimizer.type=AdamW --max-steps 3 --machine "                \
+    "{w}/machine.json "                                                                                                          \
+    "--tokenizer {w}/characters --template {w}/dated.jinja --data {w}/talks.jsonl --digest --quiet "
+    static const char template[] = "{{ strftime_now('%d %B %Y') }}{% for m in messages %}[{{ m.content }}]{% endfor %}";
+    const struct workplace *w = *state;
+    char whole[160], parts[160];
+    struct program p;
+
+    workplace_write(w, "dated.jinja", template, strlen(template));
+    workplace_digests(w, DATED "--date 2024-09-30", whole);
+    workplace_run_ok(w, &p, DATED "--date 2024-09-30 --save {w}/dated --save-every 1");
+    assert_non_null(strstr(p.err, "answers are followed by no special token"));
+    program_free(&p);
+    workplace_digests(w, DATED "--resume {w}/dated/step-00000002 --save {w}/dated2", parts);
+    assert_string_equal(parts, whole);
+    workplace_digests(w, DATED "--resume {w}/dated2/step-00000003", parts); /* passed on */
+    workplace_run(w, &p, DATED "--date 2024-05-01 --resume {w}/dated/step-00000002");
+    assert_int_equal(p.code, 2);
+    assert_non_null(strstr(p.err, "took 2024-09-30 for today there, and 2024-05-01 here"));
+    program_free(&p);
+    workplace_remove(w, "dated");
+    workplace_remove(w, "dated2");
+#undef DATED
+}
+
 static void refused_as_read(const struct workplace *w, const char *command, const char *file)
 {
     char sentence[128];
@@ -202,11 +232,9 @@ static void the_shipped_dialogues_fit_nano(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packed_losses_are_those_of_rows),
-        cmocka_unit_test(answers_are_learnt),
-        cmocka_unit_test(rows_train_as_their_token_file_does),
-        cmocka_unit_test(the_shipped_dialogues_fit_nano),
-        cmocka_unit_test(what_is_read_is_no_tokenizer_that_is_replaced),
+        cmocka_unit_test(packed_losses_are_those_of_rows),     cmocka_unit_test(answers_are_learnt),
+        cmocka_unit_test(rows_train_as_their_token_file_does), cmocka_unit_test(a_run_that_goes_on_keeps_its_date),
+        cmocka_unit_test(the_shipped_dialogues_fit_nano),      cmocka_unit_test(what_is_read_is_no_tokenizer_that_is_replaced),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);

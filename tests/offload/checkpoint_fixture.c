@@ -149,6 +149,7 @@ struct st_manifest fixture_manifest_of(uint64_t elems)
         .data_sequences = 5000,
         .data_seq = 1024,
         .data_order = 2,
+        .data_date = "2026-11-28",
         .data_position = 823,
         .metrics_bytes = 40999,
         .config = copied("{\"a\": [1, \"b\"]}\n", 17),

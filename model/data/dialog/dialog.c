@@ -39,6 +39,12 @@ bool st_date_parse(struct st_date *out, const char *text)
     return true;
 }
 
+void st_date_text(char text[11], const struct st_date *date)
+{
+    (void)snprintf(text, 11, "%04u-%02u-%02u", (unsigned)date->year % 10000u, (unsigned)date->month % 100u,
+                   (unsigned)date->day % 100u);
+}
+
 struct st_date st_date_today(void)
 {
     const time_t now = time(NULL);

@@ -31,6 +31,8 @@ struct st_date {
 };
 /** Parse YYYY-MM-DD, a day that exists.  False: something else. */
 bool st_date_parse(struct st_date *out, const char *text);
+/** The same as text. */
+void st_date_text(char text[11], const struct st_date *date);
 /** Today, in local time. */
 struct st_date st_date_today(void);
 

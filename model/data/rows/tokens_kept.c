@@ -275,6 +275,11 @@ void st_kept_close(struct st_kept *k)
     free(k);
 }
 
+bool st_kept_dated(const struct st_kept *k)
+{
+    return k->dated;
+}
+
 const char *st_kept_path(const struct st_kept *k)
 {
     return k->path;

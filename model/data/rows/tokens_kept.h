@@ -22,6 +22,8 @@ strata_status st_kept_open(struct st_kept **out, const char *dir, const struct s
 void st_kept_close(struct st_kept *k); /* NULL: nothing */
 /** The token file.  Borrowed. */
 const char *st_kept_path(const struct st_kept *k);
+/** Whether the chat template that conversations would have asks for the date. */
+bool st_kept_dated(const struct st_kept *k);
 /** Whether it is there, whole, and of this key; one that is damaged is named in a warning, and may be written over.  E_NOMEM,
  *  E_IO. */
 strata_status st_kept_find(bool *there, const struct st_kept *k);
