@@ -23,6 +23,10 @@
  * subnormals, without traps.  What the calling thread has set instead (fesetround(), feenableexcept(), -ffast-math) is set aside
  * meanwhile and changes no bit; callbacks run without it, too.
  *
+ * OpenMP, CUDA.  oneDNN computes within a team of one; the size of the calling thread's team (omp_set_num_threads()) stays.  A
+ * call that uses the GPU "cuda:N" leaves N as the calling thread's device: a program with CUDA of its own calls cudaSetDevice()
+ * again.
+ *
  * Locale.  Sentences have the decimal point of the program's locale; files, and numbers in the texts of configurations, always
  * have a point. */
 #ifndef STRATA_STRATA_H

@@ -1,7 +1,8 @@
 /* kernels/matmul/matmul_dnnl.c - oneDNN 2.x or 3.x: the only file that includes dnnl.h.
  *
- * Every call is single-threaded: each thread that enters the library sets the size of its OpenMP team to one.  All workers can
- * share a primitive, since each passes a scratchpad of its own.
+ * Every call is single-threaded: a thread that enters the library sets the size of its OpenMP team to one, and back when it
+ * leaves, since the caller's thread, which is a worker, too, may have a team for work of its own.  All workers can share a
+ * primitive, since each passes a scratchpad of its own.
  *
  * The versions differ in descriptors: 2.x has memory descriptors that are values, and an operation descriptor between them and
  * the primitive descriptor; 3.x has opaque memory descriptors and no operation descriptor.  cmake/find_dnnl.cmake checks the
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 
 /* From libgomp, which oneDNN uses.  Declared here because omp.h belongs to a compiler, not to the library. */
+int omp_get_max_threads(void);
 void omp_set_num_threads(int threads);
 
 _Static_assert(dnnl_out_of_memory == ST_MATMUL_NO_MEMORY && dnnl_unimplemented == ST_MATMUL_UNSUPPORTED, "a library's status");
@@ -34,14 +36,20 @@ struct st_dnnl_product {
     bool bias;
 };
 
-/* The team size is a property of the calling thread. */
-static void single_threaded(void)
+/* The team size is a property of the calling thread.  What it was, for team_restore(). */
+static int team_of_one(void)
 {
-    static _Thread_local bool done;
+    const int before = omp_get_max_threads();
 
-    if (!done)
+    if (before != 1)
         omp_set_num_threads(1);
-    done = true;
+    return before;
+}
+
+static void team_restore(int before)
+{
+    if (before != 1)
+        omp_set_num_threads(before);
 }
 
 /* --- differences between the versions --- */
@@ -215,12 +223,16 @@ int st_dnnl_product_create(struct st_dnnl_product **out, struct st_dnnl *lib, co
 {
     struct st_dnnl_product *s = calloc(1, sizeof(*s));
     dnnl_status_t rc;
+    int team;
 
     if (s == NULL)
         return ST_MATMUL_NO_MEMORY;
-    single_threaded();
     s->lib = lib;
-    if ((rc = make_primitive(s, mm)) != dnnl_success || (rc = make_memory(s)) != dnnl_success) {
+    team = team_of_one();
+    if ((rc = make_primitive(s, mm)) == dnnl_success)
+        rc = make_memory(s);
+    team_restore(team);
+    if (rc != dnnl_success) {
         st_dnnl_product_destroy(s);
         return (int)rc;
     }
@@ -258,9 +270,8 @@ int st_dnnl_product_run(const struct st_dnnl_product *s, uint32_t worker, void *
     void *handle[ARG_COUNT] = {(void *)(uintptr_t)a, (void *)(uintptr_t)b, c, (void *)(uintptr_t)bias, scratchpad};
     static const int name[ARG_COUNT] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS, DNNL_ARG_SCRATCHPAD};
     dnnl_exec_arg_t args[ARG_COUNT];
-    int count = 0;
+    int count = 0, team, ended;
 
-    single_threaded();
     for (uint32_t i = 0; i < ARG_COUNT; i++) {
         dnnl_memory_t memory = s->memory[worker * ARG_COUNT + i];
         dnnl_status_t rc;
@@ -272,7 +283,10 @@ int st_dnnl_product_run(const struct st_dnnl_product *s, uint32_t worker, void *
             return (int)rc;
         args[count++] = (dnnl_exec_arg_t){name[i], memory};
     }
-    return (int)dnnl_primitive_execute(s->primitive, s->lib->stream[worker], count, args);
+    team = team_of_one();
+    ended = (int)dnnl_primitive_execute(s->primitive, s->lib->stream[worker], count, args);
+    team_restore(team);
+    return ended;
 }
 
 /* --- the library --- */
@@ -297,15 +311,17 @@ int st_dnnl_create(struct st_dnnl **out, uint32_t workers)
 {
     struct st_dnnl *lib = calloc(1, sizeof(*lib));
     dnnl_status_t rc;
+    int team;
 
     if (lib == NULL)
         return ST_MATMUL_NO_MEMORY;
-    single_threaded();
+    team = team_of_one();
     lib->workers = workers;
     lib->stream = calloc(workers, sizeof(dnnl_stream_t));
     rc = lib->stream != NULL ? dnnl_engine_create(&lib->engine, dnnl_cpu, 0) : dnnl_out_of_memory;
     for (uint32_t w = 0; rc == dnnl_success && w < workers; w++)
         rc = dnnl_stream_create(&lib->stream[w], lib->engine, dnnl_stream_default_flags);
+    team_restore(team);
     if (rc == dnnl_success)
         *out = lib;
     else

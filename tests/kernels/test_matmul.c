@@ -299,6 +299,51 @@ static void bits_ignore_addresses_and_workers(void **state)
     }
 }
 
+/* From libgomp, as in kernels/matmul/matmul_dnnl.c. */
+int omp_get_max_threads(void);
+void omp_set_num_threads(int threads);
+
+/* A caller may have an OpenMP team for work of its own, and set it whenever it likes: it keeps that, and no bit depends on it. */
+static void the_callers_team_is_its_own(void **state)
+{
+    static const uint32_t shapes[][3] = {{128, 192, 256}, {64, 64, 4096}, {512, 384, 512}, {384, 1536, 512}, {512, 256, 384}};
+
+    (void)state;
+    for (uint32_t i = 0; i < 2 * sizeof(shapes) / sizeof(shapes[0]); i++) {
+        const uint32_t *s = shapes[i / 2];
+        const struct st_matmul shape = {.m = s[0],
+                                        .n = s[1],
+                                        .k = s[2],
+                                        .trans_a = i % 2 == 0,
+                                        .accumulate = i % 2 == 0,
+                                        .ab_dtype = STRATA_F32,
+                                        .c_dtype = STRATA_F32};
+        const struct st_matmul mm = with_strides(shape, 0);
+        struct problem p;
+        unsigned char *want = NULL;
+
+        problem_create(&p, &mm, i);
+        for (int team = 1; team <= 8; team += 7) {
+            struct st_matmul_engine *e;
+            unsigned char *got;
+
+            omp_set_num_threads(team);
+            e = engine_create(false);
+            assert_int_equal(omp_get_max_threads(), team);
+            got = run(e, &p, 0);
+            assert_int_equal(omp_get_max_threads(), team);
+            if (want != NULL)
+                assert_memory_equal(got, want, c_bytes(&mm));
+            free(want);
+            want = got;
+            st_matmul_destroy(e);
+        }
+        free(want);
+        problem_destroy(&p);
+    }
+    omp_set_num_threads(1);
+}
+
 static void ids_stay(void **state)
 {
     struct st_matmul_engine *e = engine_create(false);
@@ -355,6 +400,7 @@ int main(void)
         cmocka_unit_test(values_are_right),
         cmocka_unit_test(widened_equals_fp32),
         cmocka_unit_test(bits_ignore_addresses_and_workers),
+        cmocka_unit_test(the_callers_team_is_its_own),
         cmocka_unit_test(ids_stay),
         cmocka_unit_test(what_it_cannot_do_is_refused),
     };
