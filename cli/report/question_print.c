@@ -32,14 +32,11 @@ static double run_seconds(const struct cli_asked *asked, const struct st_tried *
     return steps > 0 && t->seconds > 0 ? steps * t->seconds : (double)NAN;
 }
 
-/* Bytes of all drives: that are built in, or, where only that is known, that a run may take. */
+/* Bytes of all drives: that are built in, as far as the first to wear out lets them count, or, where only that is known, that a
+ * run may take. */
 static double drive_bytes(const struct st_answer *a)
 {
-    double bytes = 0;
-
-    for (uint32_t i = 0; a->named && i < a->hardware.drive_count; i++)
-        bytes += (double)a->hardware.drives[i].bytes;
-    return a->named ? bytes : (double)a->capacity[STRATA_TIER_NVME];
+    return a->named ? st_hardware_drive_bytes(&a->hardware) : (double)a->capacity[STRATA_TIER_NVME];
 }
 
 /* The part of what the drives endure that a run uses up; NaN: not known. */

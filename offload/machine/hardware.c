@@ -336,14 +336,15 @@ static double ram_rate(const struct st_hardware *h)
     return h->ram_channels * CHANNEL_BYTES * h->ram_mts * 1e6;
 }
 
-/* A swap has parts in proportion to the drives' rates, so the drive that is full first ends it. */
-static uint64_t drives_bytes(const struct st_hardware *h, double read)
+double st_hardware_drive_bytes(const struct st_hardware *h)
 {
-    double bytes = HUGE_VAL;
+    double read = 0, bytes = HUGE_VAL;
 
     for (uint32_t i = 0; i < h->drive_count; i++)
-        bytes = fmin(bytes, (double)h->drives[i].bytes * DRIVE_USABLE * (read / h->drives[i].read));
-    return h->drive_count > 0 ? (uint64_t)bytes : 0;
+        read += h->drives[i].read;
+    for (uint32_t i = 0; i < h->drive_count; i++)
+        bytes = fmin(bytes, (double)h->drives[i].bytes * (read / h->drives[i].read));
+    return h->drive_count > 0 ? bytes : 0;
 }
 
 void st_hardware_machine(struct st_machine *out, const struct st_hardware *h)
@@ -374,7 +375,7 @@ void st_hardware_machine(struct st_machine *out, const struct st_hardware *h)
         r->write += h->drives[i].write;
         r->mixed += h->drives[i].mixed;
     }
-    m.capacity.bytes[STRATA_TIER_NVME] = drives_bytes(h, r->read);
+    m.capacity.bytes[STRATA_TIER_NVME] = (uint64_t)(st_hardware_drive_bytes(h) * DRIVE_USABLE);
     *out = m;
 }
 

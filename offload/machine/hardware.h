@@ -50,6 +50,9 @@ bool st_hardware_more_ram(struct st_hardware *hardware);
 /** One more drive like the first; without any, one of the table's kind that most people have. */
 bool st_hardware_more_drive(struct st_hardware *hardware);
 
+/** Bytes of all drives until the first of them is full, or, written so many times, worn out: a swap has parts in proportion to
+ *  their rates, not to their sizes.  0: there is none. */
+double st_hardware_drive_bytes(const struct st_hardware *hardware);
 /** Bytes that may be written to a drive for each byte that it holds, before it is worn out: assumed for all, and whence. */
 double st_hardware_writes_endured(void);
 const char *st_hardware_endurance_source(void);

@@ -26,7 +26,7 @@ static struct st_answer answer_of(double seconds)
         .named = true,
         .hardware = {.ram_bytes = UINT64_C(64) << 30,
                      .drive_count = 2,
-                     .drives = {{.bytes = 1000000000000}, {.bytes = 3000000000000}}},
+                     .drives = {{.read = 1e9, .bytes = 1000000000000}, {.read = 3e9, .bytes = 3000000000000}}},
         .tried = {{{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT}, 2, 16, seconds * 1.5, false, false, false},
                   {{STRATA_TIER_NVME, STRATA_TIER_HOST, STRATA_TIER_NVME}, 8, 4, seconds, true, false, false}},
         .tried_count = 2,
@@ -112,7 +112,8 @@ static void lengths_of_a_run(void **state)
     }
 }
 
-/* Of all drives together; of what a run may take where they are not known by their parts. */
+/* Of all drives together, of unlike ones as soon as the first does, to which as much is written as to a larger one of its rate;
+ * of what a run may take where they are not known by their parts. */
 static void drives_wear_out(void **state)
 {
     const double endured = st_hardware_writes_endured();
@@ -123,9 +124,11 @@ static void drives_wear_out(void **state)
     (void)state;
     snprintf(line, sizeof(line), "\n  drives: %.0f TB written, 25 %% of what they endure\n", endured);
     must_hold(&asked, line);
+    a.hardware.drives[0].read = 3e9;
+    must_hold(&asked, " TB written, 50 % of what they endure\n");
     a.hardware.drive_count = ST_HARDWARE_DRIVES_MAX; /* as much, in as many as there may be */
     for (uint32_t i = 0; i < ST_HARDWARE_DRIVES_MAX; i++)
-        a.hardware.drives[i].bytes = 4000000000000 / ST_HARDWARE_DRIVES_MAX;
+        a.hardware.drives[i] = (struct st_hardware_drive){.read = 1e9, .bytes = 4000000000000 / ST_HARDWARE_DRIVES_MAX};
     must_hold(&asked, line);
     asked.endurance.run_bytes = 1.5 * 4e12 * endured;
     snprintf(line, sizeof(line), " TB written, 1.5 times what they endure\n");
@@ -157,7 +160,8 @@ static void what_does_not_fit_says_what_would(void **state)
     a.least[STRATA_TIER_DEVICE] = UINT64_C(9) << 30;
     must_hold(&asked, "\n    with 9.00 GiB of the device's memory (--device-memory 9216MiB) it would, the rest as it is\n"
                       "    with 5.00 MiB of the device's memory (--device-memory 5MiB) and 7.00 MiB of drives");
-    a.named = true; /* whose card has 10 GiB, and no drive a rate */
+    a.named = true; /* with a card of 10 GiB, and no drive */
+    a.hardware.drive_count = 0;
     a.least[STRATA_TIER_DEVICE] = UINT64_C(10) << 30;
     must_hold(&asked,
               "\n    with 10.0 GiB of the device's memory (--device-memory 10240MiB) it would, the rest as it is\n"
