@@ -168,7 +168,7 @@ static strata_status prepare(struct train *t)
         st = open_data(t); /* which may make tokens, so that it comes last */
     if (st == STRATA_OK)
         st = cli_finished_compare(&t->finished, &t->saves, t->run.model, t->steps);
-    if (t->run.plan != NULL && ((st == STRATA_OK && !args->quiet && !t->finished.finished) || st == STRATA_E_NOFIT))
+    if (t->run.plan != NULL && st == STRATA_E_NOFIT)
         st_plan_print(t->run.plan, false, people(args));
     return st;
 }
@@ -252,8 +252,10 @@ static strata_status take(struct train *t)
     cli_progress_work_end(&t->progress);
     if (st != STRATA_OK)
         return st;
-    if (!args->quiet)
+    if (!args->quiet) { /* not before: with rates, or other ranks' rates, another plan may be the better one */
+        st_plan_print(t->run.plan, false, people(args));
         st_bounds_print(t->run.plan, people(args));
+    }
     st = cli_medians_create(&t->medians);
     if (st == STRATA_OK)
         st = st_pressure_open(&t->pressure, NULL, NULL);

@@ -1,6 +1,7 @@
 /* tests/cli/test_ranks_options.c - ranks that the command line names, not a launcher's variables: the run of one process, a trace
  * of each, warnings under a rank's name; what rank 0 finds wrong with a checkpoint is said to all; data that one process alone
- * reads. */
+ * reads; and the plan that is printed is the one that runs. */
+#include "core/base/size.h"
 #include "tests/cli/ranks.h"
 #include "tests/common/free_port.h"
 
@@ -196,6 +197,38 @@ static void a_verdict_ends_all_alike(void **state)
     }
 }
 
+/* A plan may be another one once all ranks' rates are known, and what is printed is the one that runs. */
+static void the_plan_that_runs_is_printed(void **state)
+{
+    static const char key[] = "\"resident\":{\"device\":", then[] = ",\"host\":";
+    const struct workplace *w = *state;
+    struct program two[2];
+    char device[24], host[24], line[128];
+    size_t bytes;
+    char *metrics, *at;
+
+    run_two(
+        w, two,
+        "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 1 --machine tests/machines/two-cores.json --threads 1 "
+        "--micro-batch 1 --grad-accum 2 --set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme "
+        "--set zero_optimization.offload_param.device=nvme --nvme {w}/nvme --device-memory 8MiB --host-memory 200MiB --metrics "
+        "{w}/m.jsonl",
+        true);
+    for (unsigned k = 0; k < 2; k++)
+        if (two[k].code != 0)
+            fail_msg("rank %u: exit code %d: %s", k, two[k].code, two[k].err);
+    metrics = workplace_read(w, "m.jsonl", &bytes);
+    assert_non_null(at = strstr(metrics, key));
+    st_size_text(device, strtoull(at + strlen(key), &at, 10));
+    assert_int_equal(strncmp(at, then, strlen(then)), 0);
+    st_size_text(host, strtoull(at + strlen(then), NULL, 10));
+    snprintf(line, sizeof(line), "\n  needed%31s%13s ", device, host);
+    ranks_must_say(two[0].out, line);
+    free(metrics);
+    free_two(two);
+    workplace_remove(w, "m.jsonl");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +238,7 @@ int main(void)
         cmocka_unit_test(standard_input_is_one_processs),
         cmocka_unit_test(a_damaged_checkpoint_is_refused_by_all),
         cmocka_unit_test(a_verdict_ends_all_alike),
+        cmocka_unit_test(the_plan_that_runs_is_printed),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
