@@ -195,6 +195,39 @@ static void test_calls_outside_of_contents_are_counted(void **state)
     scratch_close();
 }
 
+static void check_tools(const char *template, const char *variables, bool toolless)
+{
+    static const char talk[] = "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":\"b\"}]";
+    struct st_dialog_ids out = {0};
+    struct st_tokenizer *t;
+    struct st_dialog *d;
+    st_json *messages, *v;
+
+    assert_ok(st_json_parse(&messages, talk, strlen(talk), "talk"));
+    assert_ok(st_json_parse(&v, variables, strlen(variables), "variables"));
+    assert_ok(st_tokenizer_open(&t, scratch_dir));
+    assert_ok(st_dialog_open(&d, t, &(struct st_dialog_opts){.template = template}));
+    assert_ok(st_dialog_encode(d, messages, v, false, &out));
+    assert_int_equal(out.toolless, toolless);
+    st_dialog_ids_free(&out);
+    st_dialog_close(d);
+    st_tokenizer_close(t);
+    st_json_free(messages);
+    st_json_free(v);
+}
+
+static void test_tools_that_are_not_written_are_told(void **state)
+{
+    (void)state;
+    begin("qwen2");
+    scratch_put("chat_template.jinja", "{{ tools[0].name }}{{ messages[1].content }}<|im_end|>");
+    check_tools("qwen", "{\"tools\":[{\"name\":\"f\"}]}", true);
+    check_tools("qwen", "{\"tools\":null}", false);
+    check_tools("qwen", "{}", false);
+    check_tools(NULL, "{\"tools\":[{\"name\":\"f\"}]}", false);
+    scratch_close();
+}
+
 /* Behind a special token Llama's tokenizer puts a space in front of the text, which is no byte of it: inside an answer that token
  * is the answer's, as in transformers' mask. */
 static void test_tokens_of_no_byte_are_of_the_answer_around_them(void **state)
@@ -405,6 +438,7 @@ int main(void)
         cmocka_unit_test(test_answers_without_an_end_are_counted),
         cmocka_unit_test(test_reasoning_goes_on),
         cmocka_unit_test(test_calls_outside_of_contents_are_counted),
+        cmocka_unit_test(test_tools_that_are_not_written_are_told),
         cmocka_unit_test(test_tokens_of_no_byte_are_of_the_answer_around_them),
         cmocka_unit_test(test_tokens_of_no_byte_beside_the_answer_are_not_its),
         cmocka_unit_test(test_the_directory_says_which_template),

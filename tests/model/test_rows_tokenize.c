@@ -79,6 +79,29 @@ static void parts_are_exact_and_seeded(void **state)
     scratch_close();
 }
 
+/* What a template leaves out of conversations, or writes as if it were an answer. */
+static void tools_and_calls_are_counted(void **state)
+{
+    static const char row[] =
+        "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"function_call\", \"value\": \"f\"}, "
+        "{\"from\": "
+        "\"observation\", \"value\": \"b\"}, {\"from\": \"gpt\", \"value\": \"c\"}], \"tools\": \"[{\\\"name\\\": "
+        "\\\"f\\\"}]\"}\n"
+        "{\"conversations\": [{\"from\": \"human\", \"value\": \"a\"}, {\"from\": \"gpt\", \"value\": \"c\"}]}\n";
+    const struct st_tokenize_opts opts = {.template = "chatml", .overwrite = true};
+    struct st_tokenize_report r;
+
+    (void)state;
+    scratch_open();
+    put_model();
+    scratch_put("t.jsonl", row);
+    assert_ok(tokenize(scratch_path("t.jsonl"), opts, &r));
+    assert_int_equal(r.parts[0].documents, 2);
+    assert_int_equal(r.toolless, 1);
+    assert_int_equal(r.functions, 1);
+    scratch_close();
+}
+
 /* A text is what the post-processor says and one end token; layouts other than the usual one cut it. */
 static void texts_have_an_end_and_may_be_cut(void **state)
 {
@@ -537,6 +560,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_are_exact_and_seeded),
+        cmocka_unit_test(tools_and_calls_are_counted),
         cmocka_unit_test(texts_have_an_end_and_may_be_cut),
         cmocka_unit_test(empty_rows_are_left_out),
         cmocka_unit_test(columns_that_no_row_has_are_refused),

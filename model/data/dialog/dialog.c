@@ -167,12 +167,17 @@ void st_dialog_ids_free(struct st_dialog_ids *out)
     *out = (struct st_dialog_ids){0};
 }
 
-/* The directory's template for tools serves conversations that have some. */
-static const struct st_template *choose(const struct st_dialog *d, const st_json *variables)
+static bool has_tools(const st_json *variables)
 {
     const st_json *tools = variables != NULL ? st_json_get(variables, "tools") : NULL;
 
-    return d->tools != NULL && tools != NULL && st_json_type(tools) != ST_JSON_NULL ? d->tools : d->usual;
+    return tools != NULL && st_json_type(tools) != ST_JSON_NULL;
+}
+
+/* The directory's template for tools serves conversations that have some. */
+static const struct st_template *choose(const struct st_dialog *d, const st_json *variables)
+{
+    return d->tools != NULL && has_tools(variables) ? d->tools : d->usual;
 }
 
 /* What the template writes of them lies outside of every content. */
@@ -209,6 +214,7 @@ strata_status st_dialog_encode(struct st_dialog *d, const st_json *messages, con
     st = st_encode(d->encoder, text.text, text.bytes, NULL, &out->encoding);
     if (st == STRATA_OK)
         st = st_dialog_mask(out, d->tokenizer, &text, d->turn_ends);
+    out->toolless = has_tools(variables) && d->tools == NULL && strstr(d->texts.usual, "tools") == NULL;
     out->calls = text.has_generation ? 0 : count_calls(messages);
     st_rendered_free(&text);
     return st;

@@ -71,6 +71,7 @@ struct st_dialog_ids {
     size_t trained_capacity;
     uint32_t answers; /* runs of trained tokens */
     uint32_t unended; /* of them, those that no token ends: a model does not learn from them to stop */
+    bool toolless;    /* it has tools, which the template does not write */
     uint32_t calls;   /* assistant's messages that call tools beside their content, by "tool_calls", which is not trained */
 };
 void st_dialog_ids_free(struct st_dialog_ids *out);

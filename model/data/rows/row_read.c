@@ -16,8 +16,8 @@ struct reading {
     const struct st_row_shape *shape;
     const st_json *row;
     const char *place;
-    struct st_json_writer w; /* the conversation that is made */
-    uint32_t turns;
+    struct st_json_writer w;   /* the conversation that is made */
+    uint32_t turns, functions; /* functions: of the turns, calls */
 };
 
 /* A column that is there and not null. */
@@ -230,6 +230,7 @@ static strata_status put_sharegpt(struct reading *r, enum st_row_odd *odd)
         if (role_at(r->shape, tag, place) == NULL)
             break;
         put_turn(r, role_at(r->shape, tag, place), content);
+        r->functions += place % 2 == 1 && !is(tag, r->shape->assistant);
     }
     if (turn == NULL && place > 0 && place % 2 == 0)
         return STRATA_OK;
@@ -310,6 +311,7 @@ static strata_status make(struct reading *r, struct st_sample *out, enum st_row_
     if (st != STRATA_OK || *odd != ST_ROW_FINE)
         return st;
     out->variables = tools ? st_json_get(out->made, "variables") : NULL;
+    out->functions = r->functions;
     if (!own)
         out->messages = st_json_get(out->made, "messages");
     return STRATA_OK;

@@ -54,6 +54,7 @@ struct st_sample {
     const st_json *messages;  /* borrowed from the row or from `made` */
     const st_json *variables; /* NULL: none */
     st_json *made;
+    uint32_t functions; /* sharegpt: turns that are calls */
 };
 /** @param out  freed by st_sample_free(), also where *odd is not ST_ROW_FINE; then it has nothing
  *  @param odd  ST_ROW_TURNS: strata_last_error() has the turn that may not stand there

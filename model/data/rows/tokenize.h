@@ -24,7 +24,9 @@ struct st_tokenize_report {
     bool dialogs; /* else texts */
     enum st_token_layout layout;
     uint64_t rows, truncated, answers, unended, replaced;
-    uint64_t calls; /* assistant's messages whose "tool_calls" are not trained */
+    uint64_t calls;     /* assistant's messages whose "tool_calls" are not trained */
+    uint64_t toolless;  /* conversations with tools that the template does not write */
+    uint64_t functions; /* calls that are written as the text of an answer */
     uint64_t dropped[ST_ROW_ODDS];
     struct {
         uint64_t documents, tokens, trained, source_bytes; /* source_bytes 0: unknown */

@@ -187,6 +187,8 @@ strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const st
     }
     if (st != STRATA_OK)
         return st_error_prefix(st, "%s", place);
+    j->report->toolless += j->ids.toolless;
+    j->report->functions += s->functions;
     j->report->calls += j->opts->train_on_prompt ? 0 : j->ids.calls;
     count = shape_dialog(j);
     for (uint64_t i = 0; i < count; i++)
