@@ -3,12 +3,26 @@
 #include "api/ranks.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/base/log.h"
 #include "model/data/token_meta.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* A run's rotary factors are those of its sequences, and transformers takes those of the longest text there is. */
+static void note_factors(const struct strata_data *d, const struct st_model_config *c)
+{
+    const uint32_t longest = st_token_set_longest(d->set);
+
+    if (c->positions == ST_POSITION_ROTARY && c->rope_type == ST_ROPE_LONGROPE && d->seq > c->rope_original &&
+        longest <= c->rope_original)
+        st_log(ST_LOG_NOTICE,
+               "documents have at most %u tokens, and a sequence has %u, which is over the %u of %s's short rotary factors: the "
+               "long ones are used; with --seq-len %u the short ones are, as in transformers",
+               longest, d->seq, c->rope_original, c->name, c->rope_original);
+}
 
 static strata_status open_set(struct strata_data *d, const struct strata_model *model, const char *const *paths, uint32_t count,
                               const char *texts)
@@ -24,6 +38,8 @@ static strata_status open_set(struct strata_data *d, const struct strata_model *
     if (st == STRATA_OK && st_token_set_documents(d->set) && !model->documents)
         return st_error(STRATA_E_INPUT, "%s: sequences hold several documents: open the model with strata_model_opts.documents",
                         texts != NULL ? texts : paths[0]);
+    if (st == STRATA_OK)
+        note_factors(d, st_model_config(model->model));
     return st == STRATA_OK ? st_ranks_agree_data(model, d) : st;
 }
 

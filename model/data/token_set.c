@@ -203,6 +203,24 @@ uint64_t st_token_set_windows(const struct st_token_set *s)
     return s->windows;
 }
 
+uint32_t st_token_set_longest(const struct st_token_set *s)
+{
+    uint64_t longest = 0;
+
+    for (uint32_t i = 0; i < s->count; i++) {
+        const struct part *p = &s->parts[i];
+
+        if (layout_of(p) == ST_LAYOUT_CONCATENATED)
+            return s->seq;
+        for (uint64_t d = 0; d < p->document_count; d++) {
+            const uint64_t *start = &p->meta->starts[p->documents[d]];
+
+            longest = start[1] - start[0] > longest ? start[1] - start[0] : longest;
+        }
+    }
+    return longest < s->seq ? (uint32_t)longest : s->seq;
+}
+
 bool st_token_set_documents(const struct st_token_set *s)
 {
     for (uint32_t i = 0; i < s->count; i++)

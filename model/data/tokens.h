@@ -51,6 +51,8 @@ void st_token_set_close(struct st_token_set *s);
 uint64_t st_token_set_windows(const struct st_token_set *s);
 /** Whether a window may hold several documents with borders between them. */
 bool st_token_set_documents(const struct st_token_set *s);
+/** Tokens of the longest text that a window holds, which has positions of its own: at most seq. */
+uint32_t st_token_set_longest(const struct st_token_set *s);
 double st_token_set_bytes_per_token(const struct st_token_set *s); /* 0: unknown */
 /** Window `position` of the seeded per-epoch permutation (position = samples seen so far; shuffle false: in order). tokens,
  * targets: [seq]; positions: [seq] or NULL, each token's place in its document.  It reads from the file instead of mapping it, so

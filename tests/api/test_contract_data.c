@@ -1,7 +1,10 @@
 /* tests/api/test_contract_data.c - what the door promises of data, configurations and names. */
 #include "api/handles.h"
+#include "core/base/checksum.h"
 #include "tests/api/handles_fixture.h"
+#include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
+#include "tests/common/whole_file.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -37,6 +40,71 @@ static void data_ends_in_order_and_never_shuffled(void **state)
     assert_refused(strata_engine_eval_data(longer.engine, r.data, &eval), "open the data with this model");
     run_close(&r);
     run_close(&longer);
+}
+
+static void put_digest(char out[32], const void *bytes, size_t count)
+{
+    struct st_digest *d;
+    char hex[33];
+
+    assert_ok(st_digest_create(&d));
+    st_digest_update(d, bytes, count);
+    st_digest_hex(d, hex);
+    st_digest_destroy(d);
+    memcpy(out, hex, 32);
+}
+
+enum { CONCATENATED, PACKED, ROWS }; /* of docs/data.md, as all that follows */
+
+/* Two documents, of 3 tokens and of `longest`. */
+static void write_documents(const char *path, const char *meta_path, uint32_t layout, uint32_t longest)
+{
+    const uint32_t head[4] = {20240520, 1, 3 + longest, 96}, version[2] = {1, layout};
+    const uint64_t counts[2] = {3 + longest, 2}, starts[2] = {0, 3};
+    char file[1024 + 2 * 100] = {0}, meta[96 + sizeof(starts) + 32] = "STRATAMD";
+
+    assert_true(longest < 97);
+    memcpy(file, head, sizeof(head));
+    write_file(path, file, 1024 + 2 * (size_t)counts[0]);
+    memcpy(meta + 8, version, sizeof(version));
+    memcpy(meta + 16, counts, sizeof(counts));
+    put_digest(meta + 64, file + 1024, 2 * (size_t)counts[0]);
+    memcpy(meta + 96, starts, sizeof(starts));
+    put_digest(meta + sizeof(meta) - 32, meta, sizeof(meta) - 32);
+    write_file(meta_path, meta, sizeof(meta));
+}
+
+/* Documents that the short factors of a model with longrope are for, in sequences that are longer. */
+static void rotary_factors_of_long_sequences_are_told(void **state)
+{
+    static const struct {
+        uint32_t layout, seq, longest;
+        bool told;
+    } rows[] = {{PACKED, 40, 16, true},  {ROWS, 17, 9, true},   {PACKED, 16, 16, false},
+                {PACKED, 40, 17, false}, {ROWS, 16, 64, false}, {CONCATENATED, 40, 64, false}};
+    struct run r = {.text = "{\"bf16\": {\"enabled\": false}}"};
+    struct strata_model_opts opts = STRATA_MODEL_OPTS_INIT;
+
+    (void)state;
+    assert_ok(run_configure(&r));
+    opts.model = "tests/golden/families/phi3_long"; /* the short ones are for 16 tokens */
+    opts.documents = true;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const char *path = scratch_path("d.bin");
+
+        write_documents(path, scratch_path("d.bin.meta"), rows[i].layout, rows[i].longest);
+        opts.seq_len = rows[i].seq;
+        assert_ok(strata_model_open(&r.model, r.config, &opts));
+        kept_log_begin(ST_LOG_NOTICE);
+        assert_ok(strata_data_open(&r.data, r.model, &path, 1));
+        kept_log_end();
+        assert_int_equal(strstr(kept_log.last, "short rotary factors") != NULL && kept_log.count > 0, rows[i].told);
+        strata_data_close(r.data);
+        strata_model_close(r.model);
+        r.data = NULL;
+        r.model = NULL;
+    }
+    run_close(&r);
 }
 
 /* Which of `count` sequences this one is. */
@@ -368,6 +436,7 @@ int main(void)
         cmocka_unit_test(a_recipe_is_options_and_a_configuration),
         cmocka_unit_test_setup_teardown(options_of_texts_are_checked, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(rows_held_out_are_a_part_or_a_number, scratch_create, scratch_remove),
+        cmocka_unit_test_setup_teardown(rotary_factors_of_long_sequences_are_told, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(documents_need_a_tokenizer, scratch_create, scratch_remove),
         cmocka_unit_test(a_configuration_is_checked_and_dumped),
         cmocka_unit_test(a_configuration_is_read_for_its_own_sake),
