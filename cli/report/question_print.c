@@ -56,10 +56,10 @@ static void print_settings(const struct st_tried *t, FILE *file)
              t->grad_accum, t->micro_batch);
 }
 
-/* With three digits, or whole above that. */
+/* With three digits, or whole where they would be a thousand or more. */
 static void print_rounded(double value, const char *unit, FILE *file)
 {
-    st_print(file, value < 1000 ? "%.3g%s" : "%.0f%s", value, unit);
+    st_print(file, value < 999.5 ? "%.3g%s" : "%.0f%s", value, unit);
 }
 
 static void print_days(double seconds, FILE *file)

@@ -100,6 +100,8 @@ static void lengths_of_a_run(void **state)
         {1e9, 2, "the run: 1.00 billion tokens in 7630 steps: 4.24 hours\n"},
         {131072 * 3.5, 3600, "the run: 459 thousand tokens in 4 steps: 4 hours\n"},
         {131072 * 47.5, 3600, "the run: 6.23 million tokens in 48 steps: 48 hours (2 days)\n"},
+        {131072 * 23987.0, 3600, "the run: 3.14 billion tokens in 23987 steps: 23987 hours (999 days)\n"},
+        {131072 * 23988.0, 3600, "the run: 3.14 billion tokens in 23988 steps: 23988 hours (1000 days)\n"},
         {131072 * 24000.0, 3600, "the run: 3.15 billion tokens in 24000 steps: 24000 hours (1000 days)\n"},
     };
 
