@@ -83,6 +83,15 @@ static void test_what_is_refused(void **state)
         {"{\"target_modules\":[\"q_proj\",\"proj\"]}", "\"proj\" fits no module"},
         {"{\"exclude_modules\":[\"v\"]}", "\"exclude_modules\": \"v\" fits no module"},
         {"{\"modules_to_save\":[\"classifier\"]}", "\"modules_to_save\": \"classifier\" fits no module"},
+        {"{\"modules_to_save\":[\"embed_token\"]}", "\"modules_to_save\": \"embed_token\" fits no module"},
+        {"{\"modules_to_save\":[\"layers.\"]}", "\"modules_to_save\": \"layers.\" fits no module"},
+        /* What fits in one list does not in another. */
+        {"{\"target_modules\":[\"q_proj\"],\"exclude_modules\":[\"k\"]}", "\"exclude_modules\": \"k\" fits no module"},
+        {"{\"target_modules\":[\"q_proj\",\"v_proj\"],\"exclude_modules\":[\"v_proj\"],\"modules_to_save\":[\"k\"]}",
+         "\"modules_to_save\": \"k\" fits no module"},
+        {"{\"modules_to_save\":[\"lm_head\"],\"rank_pattern\":{\"k\":4}}", "\"rank_pattern\": \"k\" fits no module"},
+        {"{\"rank_pattern\":{\"q_proj\":4},\"alpha_pattern\":{\"k\":4}}", "\"alpha_pattern\": \"k\" fits no module"},
+        {"{\"target_modules\":[\"q_proj\"],\"layers_to_transform\":[2]}", "\"layers_to_transform\" names block 2, in which"},
         {"{\"rank_pattern\":{\"down_proj\":4}}",
          "\"rank_pattern\": \"down_proj\" fits no module of the model that has an adapter"},
         {"{\"alpha_pattern\":{\"down_proj\":4}}", "\"alpha_pattern\": \"down_proj\" fits no module of the model that has an"},
@@ -210,6 +219,29 @@ static void test_escapes_of_one_language_are_refused(void **state)
     }
 }
 
+/* A name in modules_to_save is the end of a module's, and stands for all that is inside the module. */
+static void test_what_is_saved_whole(void **state)
+{
+    static const struct {
+        const char *name;
+        uint32_t first, last; /* modules that are saved */
+    } rows[] = {{"norm", 4, 9}, {"model.norm", 9, 9}, {"tokens", 0, 0}, {"1", 5, 8}, {"s.0.mlp", 3, 3}, {"lm_head", 10, 10}};
+    struct st_adapter_module modules[MODULES];
+    char text[64];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        snprintf(text, sizeof(text), "{\"modules_to_save\":[\"%s\"]}", rows[i].name);
+        assert_ok(resolve(text, false, modules));
+        for (uint32_t m = 0; m < MODULES; m++) {
+            const bool wanted = m >= rows[i].first && m <= rows[i].last && (i > 0 || llama[m].kind == ST_ADAPTER_NORM);
+
+            if (modules[m].saved != wanted)
+                fail_msg("%s: %s is saved: %d", text, modules[m].path, modules[m].saved);
+        }
+    }
+}
+
 static void test_tied_table_is_not_saved(void **state)
 {
     struct st_adapter_module modules[MODULES];
@@ -283,6 +315,7 @@ int main(void)
         cmocka_unit_test(test_patterns_are_limited),
         cmocka_unit_test(test_layers_patterns_may_have_groups),
         cmocka_unit_test(test_escapes_of_one_language_are_refused),
+        cmocka_unit_test(test_what_is_saved_whole),
         cmocka_unit_test(test_tied_table_is_not_saved),
         cmocka_unit_test(test_what_is_off_is_not_there),
         cmocka_unit_test(test_spec_says_how_it_begins),

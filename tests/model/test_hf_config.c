@@ -8,9 +8,10 @@
 #include "tests/common/whole_file.h"
 #include <ctype.h>
 
-#define LLAMA_SIZES                                                                                                              \
-    "\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":4,\"num_key_value_heads\":2,"                            \
-    "\"intermediate_size\":96,\"vocab_size\":96,\"max_position_embeddings\":32"
+#define BLOCK_SIZES                                                                                                              \
+    "\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":4,\"intermediate_size\":96,\"vocab_size\":96,"           \
+    "\"max_position_embeddings\":32"
+#define LLAMA_SIZES BLOCK_SIZES ",\"num_key_value_heads\":2"
 #define LLAMA3                                                                                                                   \
     "{\"factor\":32.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":8192,"               \
     "\"rope_type\":\"llama3\"}"
@@ -98,8 +99,7 @@ static void test_llama_defaults_are_transformers(void **state)
     struct st_model_config c;
 
     (void)state;
-    assert_ok(parse(&c, "{\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":64,\"num_attention_heads\":4,"
-                        "\"intermediate_size\":96,\"vocab_size\":96,\"max_position_embeddings\":32}"));
+    assert_ok(parse(&c, "{\"model_type\":\"llama\"," BLOCK_SIZES "}"));
     assert_int_equal(c.family, ST_FAMILY_LLAMA);
     assert_int_equal(c.norm, ST_NORM_RMSNORM);
     assert_int_equal(c.activation, ST_ACTIVATION_SWIGLU);
@@ -111,6 +111,23 @@ static void test_llama_defaults_are_transformers(void **state)
     assert_true(c.norm_eps == 1e-6f);
     assert_true(c.rope_base == 10000.0f && c.rope_factor == 0.0f);
     assert_true(c.dropout == 0.0f);
+}
+
+/* Null means one key and value head for each head, and heads that divide the hidden size; without a key it is the family's. */
+static void test_null_sizes_are_derived(void **state)
+{
+    struct st_model_config c;
+
+    (void)state;
+    assert_ok(parse(&c, "{\"model_type\":\"qwen3\"," BLOCK_SIZES ",\"head_dim\":null,\"num_key_value_heads\":null}"));
+    assert_int_equal(c.head_dim, 16);
+    assert_int_equal(c.kv_heads, 4);
+    assert_ok(parse(&c, "{\"model_type\":\"gemma2\"," BLOCK_SIZES ",\"head_dim\":null,\"num_key_value_heads\":2}"));
+    assert_int_equal(c.head_dim, 16);
+    assert_int_equal(c.kv_heads, 2);
+    assert_ok(parse(&c, "{\"model_type\":\"gemma2\"," BLOCK_SIZES "}"));
+    assert_int_equal(c.head_dim, 256);
+    assert_int_equal(c.kv_heads, 4);
 }
 
 static void test_llama_options_are_read(void **state)
@@ -548,6 +565,7 @@ int main(void)
         cmocka_unit_test(test_written_config_is_read_back),
         cmocka_unit_test(test_golden_configs_are_written_and_read_back),
         cmocka_unit_test(test_llama_defaults_are_transformers),
+        cmocka_unit_test(test_null_sizes_are_derived),
         cmocka_unit_test(test_llama_options_are_read),
         cmocka_unit_test(test_layers_are_transformers),
         cmocka_unit_test(test_key_value_heads_left_out),

@@ -112,8 +112,8 @@ static void copy_changed(const char *from, const char *text, const char *by)
     free(bytes);
 }
 
-/* A file of weights in which the first value of the tensor of that key has other bits. */
-static void copy_with_scale(const char *from, const char *key, uint32_t bits)
+/* A file of weights in which a value of the tensor of that key has other bits. */
+static void copy_with_scale(const char *from, const char *key, uint32_t value, uint32_t bits)
 {
     char *bytes, *at;
     uint64_t count, header, begin;
@@ -128,7 +128,7 @@ static void copy_with_scale(const char *from, const char *key, uint32_t bits)
     at = strchr(at, '[');
     assert_non_null(at);
     begin = strtoull(at + 1, NULL, 10);
-    memcpy(bytes + sizeof(header) + header + begin, &bits, sizeof(bits));
+    memcpy(bytes + sizeof(header) + header + begin + value * sizeof(bits), &bits, sizeof(bits));
     file = fopen(scratch_path("model.safetensors"), "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(bytes, 1, count, file), count);
@@ -210,10 +210,10 @@ static void test_parts_of_other_sizes_are_named(void **state)
     }
 }
 
-/* A scale that is no number, or infinite, in the first four bytes of a tensor's absmax. */
+/* A scale that is no number, or infinite: the first one, one that is read with others before it, the last one. */
 static void test_values_that_are_no_numbers_are_named(void **state)
 {
-    static const uint32_t bits[] = {0x7fc00000u, 0x7f800000u, 0xff800000u};
+    static const uint32_t bits[] = {0x7fc00000u, 0x7f800000u, 0xff800000u}, blocks[] = {0, 261, 319};
     struct st_model *m = model_of(PLAIN);
     const struct st_tensor *t = tensor_named(m, UP);
     float *values = malloc(t->elems * sizeof(*values));
@@ -223,12 +223,13 @@ static void test_values_that_are_no_numbers_are_named(void **state)
     for (size_t i = 0; i < sizeof(bits) / sizeof(bits[0]); i++) {
         struct st_weight_source source;
         struct st_hf_reader *r;
+        char says[160];
 
-        copy_with_scale(PLAIN "/model.safetensors", "\"" UP ".absmax\"", bits[i]);
+        copy_with_scale(PLAIN "/model.safetensors", "\"" UP ".absmax\"", blocks[i], bits[i]);
+        snprintf(says, sizeof(says), "tensor " UP " holds values that are not finite (absmax of block %u)", blocks[i]);
         assert_ok(st_hf_reader_open(&r, m, scratch_dir));
         source = st_hf_reader_source(r);
-        assert_refused(source.read(source.ctx, t->page, t->offset, t->elems, values), STRATA_E_NUMERICS,
-                       "tensor " UP " holds values that are not finite");
+        assert_refused(source.read(source.ctx, t->page, t->offset, t->elems, values), STRATA_E_NUMERICS, says);
         st_hf_reader_close(r);
     }
     free(values);

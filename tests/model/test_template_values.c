@@ -55,6 +55,7 @@ static const char *const values[][2] = {
     {"'abc'[-4] is defined", "False"},
     {"'abc'[0] ~ 'abc'[2] ~ 'abc'[-3]", "aca"},
     {"{none: 1, true: 2, false: 3, 4: 5, 1.5: 6} | tojson", "{\"null\": 1, \"true\": 2, \"false\": 3, \"4\": 5, \"1.5\": 6}"},
+    {"{'b': 1, 'd': 2, 'a': 3, 'c': 4} | tojson(sort_keys=true)", "{\"a\": 3, \"b\": 1, \"c\": 4, \"d\": 2}"},
     {"{1: {2: 3}} | tojson(indent=1)", "{\n \"1\": {\n  \"2\": 3\n }\n}"},
     {"\"a\\x01\\x1f\\x7f\\b\\f\\v\" | tojson", "\"a\\u0001\\u001f\\b\\f\\u000b\""},
     {"[nowhere, {'a': nowhere}]", "[Undefined, {'a': Undefined}]"},
