@@ -2,6 +2,7 @@
 #include "core/base/fault.h"
 #include "core/system/file.h"
 #include "tests/common/assert_status.h"
+#include "tests/common/kept_log.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>
@@ -244,6 +245,32 @@ static void what_is_set_aside_replaces_nothing(void **state)
     assert_int_equal(st_file_set_aside(to, path), STRATA_E_INPUT);
 }
 
+/* That the kernel has no such file, or does not show it, is no news; that it cannot be looked at is. */
+static void a_file_of_the_kernel_may_be_absent(void **state)
+{
+    static const struct {
+        int64_t result;
+        uint32_t said;
+    } rows[] = {{-ENOENT, 0}, {-ENOTDIR, 0}, {-EACCES, 0}, {-EPERM, 0}, {-EMFILE, 1}, {-EIO, 1}};
+    int fd;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        st_fault_arm(&(struct st_fault_spec){.site = "kernel.open", .count = 1, .result = rows[i].result});
+        kept_log_begin(ST_LOG_WARN);
+        assert_int_equal(st_kernel_file_open(scratch_path("a")), -1);
+        kept_log_end();
+        assert_int_equal(st_fault_disarm(), 1);
+        assert_int_equal(kept_log.count, rows[i].said);
+        if (rows[i].said > 0)
+            assert_non_null(strstr(kept_log.last, "/a: "));
+    }
+    scratch_put("a", "text");
+    fd = st_kernel_file_open(scratch_path("a"));
+    assert_true(fd >= 0);
+    close(fd);
+}
+
 #define FILE_TEST(f) cmocka_unit_test_setup_teardown(f, scratch_begin, scratch_end)
 
 int main(void)
@@ -258,6 +285,7 @@ int main(void)
         FILE_TEST(outputs_are_apart_from_inputs),
         FILE_TEST(only_what_does_not_exist_is_absent),
         FILE_TEST(what_is_set_aside_replaces_nothing),
+        FILE_TEST(a_file_of_the_kernel_may_be_absent),
         FILE_TEST(reading_never_waits),
     };
 

@@ -10,6 +10,7 @@
 #include "tests/common/scratch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -516,12 +517,31 @@ static void every_single_failure_is_clean(void **state)
     assert_true(walk.failed > 7);
 }
 
+/* A file that is complete has no descriptor any more: those that others get now stay open when it is aborted. */
+static void what_has_ended_closes_nothing(void **state)
+{
+    struct st_new_file f;
+    int fds[8];
+
+    (void)state;
+    assert_int_equal(st_new_file_create(&f, scratch_path("a"), 0), STRATA_OK);
+    assert_int_equal(st_new_file_write_at(&f, "text", 4, 0), STRATA_OK);
+    assert_int_equal(st_new_file_commit(&f), STRATA_OK);
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+        assert_true((fds[i] = open(scratch_path("a"), O_RDONLY | O_CLOEXEC)) >= 0);
+    st_new_file_abort(&f);
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+        assert_int_equal(close(fds[i]), 0);
+    scratch_holds("a", "text");
+}
+
 #define FILE_TEST(f) cmocka_unit_test_setup_teardown(f, scratch_begin, scratch_end)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         FILE_TEST(what_is_there_is_kept_unless_asked_for),
+        FILE_TEST(what_has_ended_closes_nothing),
         FILE_TEST(links_and_devices_are_not_written_through),
         FILE_TEST(parents_are_directories),
         FILE_TEST(planted_links_are_not_followed),

@@ -170,8 +170,8 @@ static void spans_beside_the_step_are_left_out(void **state)
 static void steps_come_in_any_order(void **state)
 {
 #define NUMBERED(n, ts) ",{\"ph\":\"X\",\"cat\":\"step\",\"tid\":1,\"ts\":" #ts ",\"dur\":" #ts ",\"args\":{\"step\":" #n "}}"
-    static const char text[] =
-        "{\"traceEvents\":[" BASE NUMBERED(3, 3000) NUMBERED(5, 5000) NUMBERED(2, 2000) NUMBERED(4, 4000) "]}";
+    static const char text[] = "\t{\r\n\"traceEvents\" :\r\n[\t" BASE "\r\n" NUMBERED(3, 3000) NUMBERED(5, 5000)
+        NUMBERED(2, 2000) "\t" NUMBERED(4, 4000) "\r\n] \r\n}\t\r\n";
     static const uint64_t wanted[][2] = {{0, 5}, {2, 2}, {3, 3}, {4, 4}, {5, 5}};
     struct st_trace_step step;
 
@@ -348,6 +348,26 @@ static void rows_are_merged_apart(void **state)
     free(svg);
 }
 
+/* A row grows with what runs in it at once, so that each of many stays as thick as each of few. */
+static void each_of_many_has_its_height(void **state)
+{
+    struct st_lane_span spans[64];
+    const char *names[] = {"write"};
+    double before = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < 64; i++)
+        spans[i] = (struct st_lane_span){0, 1, 1, 0, i, 1, ST_NO_LANE, ST_SPAN_WRITE, "write_state"};
+    for (uint32_t threads = 1; threads <= 64; threads *= 2) {
+        const struct st_lanes lanes = {"a", 1, names, 1, ST_NO_LANE, spans, threads};
+        const double height = st_lanes_height(&lanes);
+
+        if (threads >= 8 && !(height - before >= 5.0 * threads / 2))
+            fail_msg("%u at once: %g pixels, after %g for half as many", threads, height, before);
+        before = height;
+    }
+}
+
 static void names_are_escaped(void **state)
 {
     const char *names[] = {"a<&>'b\"", "\x1b[31m\n\xff", "\xef\xbf\xbe"};
@@ -374,9 +394,12 @@ static void long_text_is_cut(void **state)
     assert_non_null(file);
     st_svg_text(&svg, 0, 0, "label", 4 * ST_SVG_LETTER, "abcdef");
     st_svg_text(&svg, -1.25, 3.04, "label", 4 * ST_SVG_LETTER, "abcd");
+    st_svg_text(&svg, 0, 0, "label", 0.9 * ST_SVG_LETTER, "abcd"); /* room for none */
+    st_svg_text(&svg, 7, 7, "label", ST_SVG_LETTER, "a");
     assert_int_equal(fclose(file), 0);
     assert_string_equal(text, "<text x='0' y='0' class='label'>abc\xe2\x80\xa6</text>\n"
-                              "<text x='-1.3' y='3' class='label'>abcd</text>\n");
+                              "<text x='-1.3' y='3' class='label'>abcd</text>\n"
+                              "<text x='7' y='7' class='label'>a</text>\n");
     free(text);
 }
 
@@ -418,6 +441,7 @@ int main(void)
         cmocka_unit_test(many_small_spans_stay_small),
         cmocka_unit_test(only_what_is_alike_is_merged),
         cmocka_unit_test(rows_are_merged_apart),
+        cmocka_unit_test(each_of_many_has_its_height),
         cmocka_unit_test(names_are_escaped),
         cmocka_unit_test(long_text_is_cut),
         cmocka_unit_test(tiers_are_to_scale),
