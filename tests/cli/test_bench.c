@@ -93,6 +93,10 @@ static void tables_have_one_heading(void **state)
     assert_non_null(strstr(p.out, "pages"));
     assert_non_null(strstr(p.out, " bound_by\nfp32 "));
     program_free(&p);
+    workplace_run_ok(*state, &p,
+                     "bench optim --params 4K --repeats 1 --layout fp32 --isa scalar --threads 1 --fault kernel.stream");
+    assert_non_null(strstr(p.out, "; planes of 2.00 MiB, on pages of unknown size\nname "));
+    program_free(&p);
     workplace_run_ok(*state, &p, "bench link --bytes 4KiB --repeats 1");
     assert_int_equal(lines_of(p.out), 1 + 3);
     assert_non_null(strstr(p.out, "4.00 KiB"));

@@ -264,6 +264,43 @@ static bool fio_is_there(void)
     return system("fio --version >/dev/null 2>&1") == 0;
 }
 
+/* The largest rate among rows of the pattern: of all of them, or of fio's with the depth. */
+static double best_rate(const struct rows *r, const char *pattern, bool fio, double depth)
+{
+    double best = 0;
+
+    for (uint32_t i = 0; i < r->count; i++) {
+        const double rate = json_number(r->row[i], "gb_per_s");
+
+        if (strcmp(text(r, i, "name"), pattern) == 0 && rate > best &&
+            (!fio || (memcmp(text(r, i, "variant"), "fio_", 4) == 0 && json_number(r->row[i], "iodepth") == depth)))
+            best = rate;
+    }
+    return best;
+}
+
+/* A row is compared with the best one of its pattern, and with what fio does at its depth. */
+static void rows_are_compared_with_their_like(void **state)
+{
+    struct rows r;
+
+    if (!fio_is_there())
+        skip();
+    run_rows(*state, &r,
+             "bench io {w}/nvme --json --fio --pattern randwrite,randread --block 64K --depth 4,1 --size 4M --seconds 0.05 "
+             "--repeats 1");
+    for (uint32_t i = 0; i < r.count; i++) {
+        const char *pattern = text(&r, i, "name");
+        const double rate = json_number(r.row[i], "gb_per_s");
+
+        assert_true(fabs(json_number(r.row[i], "ratio") - rate / best_rate(&r, pattern, false, 0)) < 1e-9);
+        if (memcmp(text(&r, i, "variant"), "fio_", 4) != 0)
+            assert_true(fabs(json_number(r.row[i], "fio_ratio") -
+                             rate / best_rate(&r, pattern, true, json_number(r.row[i], "iodepth"))) < 1e-9);
+    }
+    free_rows(&r);
+}
+
 static void fio_runs_beside(void **state)
 {
     struct rows r;
@@ -504,6 +541,7 @@ int main(void)
         cmocka_unit_test(the_job_file_counts_directories),
         cmocka_unit_test(without_fio_it_says_how_to_get_it),
         cmocka_unit_test(fio_runs_beside),
+        cmocka_unit_test(rows_are_compared_with_their_like),
         cmocka_unit_test(a_signal_leaves_nothing),
         cmocka_unit_test(tune_prints_a_section_that_check_accepts),
         cmocka_unit_test(tune_changes_one_section_of_a_file),

@@ -129,6 +129,12 @@ static void other_vocabularies_give_ids(void **state)
     assert_non_null(strstr(p.err, "3 tokens of prompt"));
     assert_non_null(strstr(p.err, "5 new ones"));
     program_free(&p);
+    workplace_run_ok(w, &p, "generate --model tests/golden/gpt2_tiny --prompt-tokens 1,2,3 --max-tokens 5 --json");
+    assert_null(strstr(p.err, "token ids")); /* its keys say which they are */
+    program_free(&p);
+    workplace_run_ok(w, &p, "generate --model tests/golden/gpt2_tiny --prompt-tokens 1,2,3 --max-tokens 5 --quiet");
+    assert_string_equal(p.err, "");
+    program_free(&p);
 }
 
 static void the_context_ends_it(void **state)

@@ -110,7 +110,10 @@ static void every_command_teaches_with_an_example(void **state)
         assert_null(strstr(p.out, "--fault"));
         assert_null(strstr(p.out, "--fake-seed"));
         assert_int_equal(strstr(p.out, "--local_rank") != NULL, takes_ranks(commands[i])); /* others only take it */
-        assert_int_equal(strstr(p.out, "OMPI_COMM_WORLD_RANK") != NULL, takes_ranks(commands[i]));
+        assert_int_equal(strstr(p.out, " which of several processes this is: RANK, WORLD_SIZE,") != NULL,
+                         takes_ranks(commands[i]));
+        assert_int_equal(strstr(p.out, ", OMPI_MCA_ess_base_jobid\n") != NULL, takes_ranks(commands[i]));
+        assert_true(strcmp(commands[i], "train") != 0 || strstr(p.out, "\nPresets: nano, ") != NULL);
         assert_string_equal(p.err, "");
         program_free(&p);
     }

@@ -337,6 +337,7 @@ static void scales_are_taken_and_refused(void **state)
     }
     workplace_write(w, "parts/state.json", good, strlen(good));
     workplace_run_ok(w, &p, IMPORT "--set fp16.enabled=true");
+    assert_non_null(strstr(p.out, "/b/step-00000004: the run after 4 steps and 8 sequences; "));
     program_free(&p);
     snprintf(path, sizeof(path), "%s/b/step-00000004", w->path); /* the skipped one counts */
     assert_int_equal(st_checkpoint_open(&ck, path), STRATA_OK);
