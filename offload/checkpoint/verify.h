@@ -11,7 +11,7 @@ typedef bool st_verify_progress_fn(void *ctx, uint64_t done, uint64_t total);
 /** Bytes of all planes, and tiles: what a verification reads. */
 void st_verify_amount(const struct st_checkpoint *ck, uint64_t *bytes, uint64_t *tiles);
 /** Compare every tile with its sum, in the order in which they lie on the disk.
- *  @param damaged  called for each tile, or run of tiles that could not be read
+ *  @param damaged  called for each tile, or run of tiles that could not be read; may be NULL
  *  @param damages  out: how many calls
  *  @return E_CORRUPT: there was one; E_CANCELLED; E_NOMEM, E_IO: nothing could be read */
 strata_status st_verify(const struct st_checkpoint *ck, st_verify_progress_fn *progress,

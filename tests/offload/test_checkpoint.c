@@ -209,6 +209,29 @@ static void each_small_file_counts(void **state)
     }
 }
 
+/* One that is read in parts, the last of them short or whole: each of its bytes counts, and none behind its end. */
+static void a_large_small_file_counts_whole(void **state)
+{
+    static const size_t sizes[] = {65535, 65536, 65537, 131072, 200000};
+    char *text = malloc(200001), want[ST_DIGEST_TEXT], got[ST_DIGEST_TEXT];
+
+    (void)state;
+    assert_non_null(text);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        memset(text, 'x', sizes[i]);
+        text[sizes[i]] = '\0';
+        digest_of(want, "a.json", text, "b.json", "");
+        text[sizes[i] - 1] = 'y';
+        digest_of(got, "a.json", text, "b.json", "");
+        assert_string_not_equal(got, want);
+        text[sizes[i] - 1] = 'x';
+        text[65535 % sizes[i]] = 'y';
+        digest_of(got, "a.json", text, "b.json", "");
+        assert_string_not_equal(got, want);
+    }
+    free(text);
+}
+
 /* Rows that are possible by themselves, but not for this model. */
 static void rows_must_be_those_of_the_model(void **state)
 {
@@ -548,6 +571,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(one_that_is_replaced_meanwhile_is_not_damaged, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(what_is_missing_or_cut_is_named, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(each_small_file_counts, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(a_large_small_file_counts_whole, scratch_begin, scratch_end),
         cmocka_unit_test(rows_must_be_those_of_the_model),
         cmocka_unit_test_setup_teardown(the_newest_that_opens_is_taken, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(one_without_its_manifest_is_told_of, scratch_begin, scratch_end),

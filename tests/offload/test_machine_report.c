@@ -152,7 +152,9 @@ static void a_file_system_is_named(void **state)
         const char *dir;
         unsigned long magic;
         const char *name;
-    } rows[] = {{"/proc", 0x9fa0, "0x9fa0"}, {"/sys", 0x62656572, "0x62656572"}, {"/dev/shm", 0x01021994, "tmpfs"}};
+    } rows[] = {{"/proc", 0x9fa0, "0x9fa0"}, {"/sys", 0x62656572, "0x62656572"}, {"/dev/shm", 0x01021994, "tmpfs"},
+                {"/", 0xef53, "ext4"},       {"/", 0x58465342, "xfs"},           {"/", 0x9123683e, "btrfs"},
+                {"/", 0x794c7630, "overlay"}};
     struct st_dir_report r;
     struct statfs fs;
 

@@ -29,13 +29,14 @@ static void check_group(const struct st_workload *w, uint32_t p, uint32_t i, uin
     const struct st_group *g = &w->pages[p].groups[i];
     const uint64_t unit = st_shard_unit(w, p);
     struct st_page shard;
-    uint64_t sum = 0;
+    uint64_t sum = 0, most = 0;
 
     st_shard_make(&shard, w, p, ranks);
     for (uint32_t r = 0; r < ranks; r++) {
         const struct st_slice s = st_slice_of(w, p, i, ranks, r);
 
         sum += s.elems;
+        most = s.elems > most ? s.elems : most;
         if (s.elems == 0)
             continue;
         assert_true(s.first % unit == 0 && s.first + s.elems <= g->elems && s.elems <= shard.groups[i].elems);
@@ -43,7 +44,8 @@ static void check_group(const struct st_workload *w, uint32_t p, uint32_t i, uin
         assert_int_equal(st_slice_owner(w, p, i, ranks, s.first), r);
         assert_int_equal(st_slice_owner(w, p, i, ranks, s.first + s.elems - 1), r);
     }
-    assert_int_equal(sum, g->elems); /* within bounds and with one owner for each end, so no element has two */
+    assert_int_equal(sum, g->elems);                  /* within bounds and with one owner for each end, so no element has two */
+    assert_true(shard.groups[i].elems < most + unit); /* its room is the largest slice's, which may end in a part of a unit */
     assert_true(shard.groups[i].elems <= g->elems && shard.groups[i].kind == g->kind && shard.groups[i].format == g->format);
 }
 

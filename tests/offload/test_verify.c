@@ -113,7 +113,9 @@ static void all_damage_is_found_in_one_pass(void **state)
     assert_int_equal(s.damages, 3);
     assert_true(s.lost > 0 && s.done == s.total - s.lost); /* a row comes at once: whole, or it is no progress */
     assert_string_equal(s.last.why, "its checksum is wrong");
-    assert_int_equal(s.last.row->space, ST_SPACE_SET); /* as they lie: the base first */
+    assert_int_equal(s.last.row->space, ST_SPACE_SET);                             /* as they lie: the base first */
+    assert_int_equal(st_verify(ck, NULL, NULL, NULL, &damages), STRATA_E_CORRUPT); /* nobody wants to know where */
+    assert_int_equal(damages, 3);
     st_checkpoint_close(ck);
 }
 
