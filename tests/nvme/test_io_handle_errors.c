@@ -527,6 +527,30 @@ static void cancelled_requests_end_as_such(void **state)
 }
 
 /* A handle's thread does not come along to a child, whose calls are refused and change nothing. */
+/* A close that a signal interrupts has closed the file; one that fails says of which file its bytes may be lost, once. */
+static void closing_a_file_says_whether_it_failed(void **state)
+{
+    static const struct {
+        int64_t result;
+        const char *said; /* NULL: it has not failed */
+    } rows[] = {{0, NULL}, {-EINTR, NULL}, {-EIO, "closing: closing it: Input/output error"}, {-EDQUOT, "closing: closing it: "}};
+    struct strata_io *io = handle_open_default();
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct strata_io_file *file = handle_open_new(io, "closing", STRATA_IO_TRUNCATE, 0);
+        strata_status st;
+
+        st_fault_arm(&(struct st_fault_spec){.site = "nvme.close", .count = 1, .result = rows[i].result});
+        st = strata_io_close_file(file);
+        st_fault_disarm();
+        assert_int_equal(st == STRATA_OK, rows[i].said == NULL);
+        if (rows[i].said != NULL)
+            assert_non_null(strstr(strata_last_error(), rows[i].said));
+    }
+    assert_int_equal(strata_io_close(io), STRATA_OK);
+}
+
 static void a_child_opens_its_own(void **state)
 {
     struct strata_io *io = handle_open_default(), *own = NULL;
@@ -572,6 +596,7 @@ int main(void)
         cmocka_unit_test(closing_names_the_first_that_failed),
         cmocka_unit_test(a_failure_stops_the_rest_of_its_request),
         cmocka_unit_test(opening_says_what_is_wrong),
+        cmocka_unit_test(closing_a_file_says_whether_it_failed),
         cmocka_unit_test(a_child_opens_its_own),
         cmocka_unit_test(a_child_waits_for_no_lock),
         cmocka_unit_test(a_file_that_cannot_be_opened_stays_as_it_was),

@@ -142,6 +142,33 @@ static void another_method_must_be_clearly_faster(void **state)
     assert_int_equal(r.points[r.fastest].method, 2);
 }
 
+/* What is chosen of the first method is chosen without slower ones, too, however wide the tolerance is. */
+static void slower_methods_change_nothing(void **state)
+{
+    static const double tolerances[] = {0.03, 0.1, 0.2, 0.3, 0.4, 0.5};
+
+    (void)state;
+    for (size_t i = 0; i < COUNT(tolerances); i++) {
+        struct st_tune_point knee[2], fastest[2];
+
+        for (uint32_t k = 0; k < 2; k++) {
+            struct drive d = {.rate_max = 2e9, .requests_max = 1e6, .latency = 1e-3, .method_factor = {0, 0.5, 0.6}};
+            struct st_tune_opts opts = options(&d);
+            struct st_tune_result r;
+
+            opts.tolerance = tolerances[i];
+            opts.method_count = k == 0 ? 1 : 3;
+            assert_int_equal(st_tune_search(&r, &opts), STRATA_OK);
+            knee[k] = r.points[r.knee];
+            fastest[k] = r.points[r.fastest];
+        }
+        assert_true(knee[1].method == 0 && knee[1].block_bytes == knee[0].block_bytes &&
+                    knee[1].queue_depth == knee[0].queue_depth);
+        assert_true(fastest[1].method == 0 && fastest[1].block_bytes == fastest[0].block_bytes &&
+                    fastest[1].queue_depth == fastest[0].queue_depth);
+    }
+}
+
 /* Medians of the last rounds hold against noise of 5 %: the knee stays within 15 % of the best. */
 static void noise_does_not_lead_astray(void **state)
 {
@@ -268,6 +295,7 @@ int main(void)
         cmocka_unit_test(a_drive_of_few_requests_gets_large_blocks),
         cmocka_unit_test(a_flat_drive_gets_the_cheapest_point),
         cmocka_unit_test(another_method_must_be_clearly_faster),
+        cmocka_unit_test(slower_methods_change_nothing),
         cmocka_unit_test(noise_does_not_lead_astray),
         cmocka_unit_test(points_are_measured_once_and_within_the_limit),
         cmocka_unit_test(only_what_the_lists_have_is_measured),
