@@ -16,7 +16,11 @@ static const char *const tiers[] = {"device", "host", "nvme"};
 static const char card[] =
     "{\"name\":\"card\",\"device_bytes\":2147483648,\"host_bytes\":3221225472,\"nvme_bytes\":1e13,\"workers\":16,"
     "\"device_is_host\":false,\"matmul_flops\":1e14,\"upload\":2e10,\"download\":2e10,\"read\":6e9,\"write\":4e9,"
-    "\"mixed\":6e9,\"update\":2e9}";
+    "\"mixed\":6e9,\"update\":2e9,\"memory\":9e11}";
+
+static const char host[] =
+    "{\"name\":\"host\",\"device_bytes\":1073741824,\"host_bytes\":3221225472,\"nvme_bytes\":1e13,\"workers\":16,"
+    "\"device_is_host\":true,\"matmul_flops\":1e12,\"read\":6e9,\"write\":4e9,\"mixed\":6e9,\"update\":2e9}";
 
 struct pair {
     char *text;
@@ -190,6 +194,33 @@ static void check_saving(const struct pair *both)
     once(both, line);
 }
 
+/* Named with their seconds where there are any: a device that is the host has no passes of its own. */
+static void check_passes(const struct pair *both)
+{
+    static const char *const rows[][2] = {{"update", "updates"},
+                                          {"round", "gradients rounded"},
+                                          {"fold", "sums of leaves added"},
+                                          {"zero", "sums zeroed"},
+                                          {"rows", "rows and norms"}};
+    const st_json *passes = st_json_get(both->root, "pass_seconds");
+    char parts[256] = "", line[512], text[24];
+    double sum = 0;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const double seconds = json_number(passes, rows[i][0]);
+
+        sum += seconds;
+        if (seconds > 0)
+            snprintf(parts + strlen(parts), sizeof(parts) - strlen(parts), "%s %s %s", parts[0] != '\0' ? "," : "", rows[i][1],
+                     st_seconds_text(text, seconds));
+    }
+    assert_int_equal(strstr(both->text, "the device's own passes over its memory") != NULL, sum > 0);
+    if (sum == 0)
+        return;
+    snprintf(line, sizeof(line), " GB/s: %s of a step:%s\n", st_seconds_text(text, sum), parts);
+    once(both, line);
+}
+
 static void check_first_lines(const struct pair *both)
 {
     const double ranks = member(both->root, "world", "ranks", NULL), nodes = member(both->root, "world", "nodes", NULL);
@@ -216,12 +247,14 @@ static void numbers_are_those_of_the_json(void **state)
     static const char *const options[] = {CARD "--micro-batch 2 --grad-accum 3",
                                           CARD "--host-memory 14MiB --device-memory 12MiB --set zero_optimization.stage=3 " NVME
                                                "--set zero_optimization.offload_param.device=cpu",
+                                          "--machine {w}/host.json --micro-batch 2", /* the device is the host */
                                           CARD "--grad-accum 4 --set strata.leaves=2 --save {w}/checkpoints --keep 3 " NVME,
                                           "--machine tests/machines/h100-node8.json --ranks 12 --nodes 3 --set "
                                           "zero_optimization.stage=3 --save {w}/checkpoints " NVME};
     const struct workplace *w = *state;
 
     workplace_write(w, "card.json", card, strlen(card));
+    workplace_write(w, "host.json", host, strlen(host));
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
         struct pair both = plan(w, options[i]);
 
@@ -231,6 +264,7 @@ static void numbers_are_those_of_the_json(void **state)
         check_traffic(&both);
         check_placement(&both);
         check_saving(&both);
+        check_passes(&both);
         end(&both);
     }
 }
