@@ -58,12 +58,13 @@ static void describe(char text[TEXT_BYTES], const struct st_mover *m, const stru
 {
     const struct st_io_req *req = &slot->req;
     const char *what = slot->transfer->what;
-    char bytes[24], range[64] = "";
+    char bytes[24], age[24], range[64] = "";
 
     if (req->op != ST_IO_SYNC)
         snprintf(range, sizeof(range), " of %s at offset %" PRIu64, st_size_text(bytes, req->bytes), req->offset);
-    snprintf(text, TEXT_BYTES, "no answer for %.3g s to a %s%s in %.300s%s%s%s", (double)age_of(m, slot) * 1e-9, verb_of(req->op),
-             range, slot->part->path, what != NULL ? " (" : "", what != NULL ? what : "", what != NULL ? ")" : "");
+    snprintf(text, TEXT_BYTES, "no answer for %s to a %s%s in %.300s%s%s%s", st_seconds_text(age, (double)age_of(m, slot) * 1e-9),
+             verb_of(req->op), range, slot->part->path, what != NULL ? " (" : "", what != NULL ? what : "",
+             what != NULL ? ")" : "");
 }
 
 static void warn(struct st_mover *m, const struct st_mover_slot *oldest)
@@ -152,6 +153,6 @@ strata_status st_mover_unanswered(const struct st_mover *m, const struct st_tran
 
     if (t->op != ST_IO_SYNC)
         snprintf(range, sizeof(range), " of %" PRIu64 " bytes at offset %" PRIu64, t->failed_bytes, t->failed_offset);
-    return st_error(STRATA_E_IO, "%s: %s%s: no answer for %.3g s, so the drive was given up (strata.io_deadline)", path,
+    return st_error(STRATA_E_IO, "%s: %s%s: no answer for %.6g s, so the drive was given up (strata.io_deadline)", path,
                     verb_of(t->op), range, (double)m->opts.patience.deadline_ns * 1e-9);
 }

@@ -511,10 +511,11 @@ bool st_committer_reported(struct st_committer *c, struct st_commit_report *out)
 static void say_where(struct st_committer *c)
 {
     const char *stage = c->stage;
-    const double seconds = (double)(st_clock_ns() - c->stage_ns) * 1e-9;
+    char taken[24];
 
+    st_seconds_text(taken, (double)(st_clock_ns() - c->stage_ns) * 1e-9);
     pthread_mutex_unlock(&c->lock);
-    st_log(ST_LOG_WARN, "%s: the checkpoint is not complete yet: %s has taken %.3g s so far", c->save, stage, seconds);
+    st_log(ST_LOG_WARN, "%s: the checkpoint is not complete yet: %s has taken %s so far", c->save, stage, taken);
     pthread_mutex_lock(&c->lock);
 }
 

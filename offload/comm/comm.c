@@ -126,7 +126,7 @@ strata_status st_comm_silent(uint32_t rank, const char *what, uint64_t deadline_
 {
     return st_error(STRATA_E_IO,
                     "nothing was heard of rank %" PRIu32
-                    " for %.3g seconds (during %s): it hangs, or strata.comm_deadline is too short",
+                    " for %.6g seconds (during %s): it hangs, or strata.comm_deadline is too short",
                     rank, (double)deadline_ns * 1e-9, what);
 }
 

@@ -244,7 +244,7 @@ static strata_status wait_for_guests(struct host *host)
     if (now_ns >= host->report_ns || now_ns >= host->meeting->until_ns)
         missing_text(host, missing, sizeof(missing));
     if (now_ns >= host->meeting->until_ns)
-        return call_off(host, st_error(STRATA_E_IO, "of %" PRIu32 " ranks these did not come to port %u within %.3g seconds: %s",
+        return call_off(host, st_error(STRATA_E_IO, "of %" PRIu32 " ranks these did not come to port %u within %.6g seconds: %s",
                                        opts->world.ranks, host->port, (double)host->meeting->deadline_ns * 1e-9, missing));
     if (now_ns >= host->report_ns) {
         st_log(ST_LOG_NOTICE, "of %" PRIu32 " ranks these have not come to port %u yet: %s", opts->world.ranks, host->port,

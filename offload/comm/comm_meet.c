@@ -173,7 +173,7 @@ static strata_status find_host(const struct st_meeting *meeting, int *fd)
             break;
         if (st_clock_ns() >= meeting->until_ns)
             st = st_error(STRATA_E_IO,
-                          "rank 0 did not answer at %s, ports %u to %u, within %.3g seconds: see MASTER_ADDR and MASTER_PORT",
+                          "rank 0 did not answer at %s, ports %u to %u, within %.6g seconds: see MASTER_ADDR and MASTER_PORT",
                           opts->address, first, last, (double)meeting->deadline_ns * 1e-9);
         if (st_clock_ns() >= report_ns) {
             st_log(ST_LOG_NOTICE, "rank 0 does not answer at %s, ports %u to %u, yet", opts->address, first, last);

@@ -88,7 +88,7 @@ static strata_status wait_for(const struct comm_nccl *n, const char *what, bool 
         if (st_clock_ns() > until_ns)
             return st_error(
                 STRATA_E_IO,
-                "%s has not ended after %.3g seconds (NCCL does not tell of which rank nothing comes): one hangs or has "
+                "%s has not ended after %.6g seconds (NCCL does not tell of which rank nothing comes): one hangs or has "
                 "ended, or strata.comm_deadline is too short",
                 what, (double)n->base.deadline_ns * 1e-9);
         (void)st_nap(&nap);

@@ -141,7 +141,7 @@ static void a_drive_that_hangs_is_given_up(void **state)
                         "(strata.io_deadline)");
     assert_int_equal(kept_log.count, 1); /* the warning, once */
     assert_non_null(strstr(kept_log.last, NAMED));
-    assert_non_null(strstr(kept_log.last, " s to a read of 4.00 KiB at offset 0 in first (read_state); requests outstanding: 1"));
+    assert_non_null(strstr(kept_log.last, "s to a read of 4.00 KiB at offset 0 in first (read_state); requests outstanding: 1"));
 }
 
 /* A request that the kernel keeps. */
@@ -219,7 +219,7 @@ static void what_cannot_be_cancelled_is_told(void **state)
     kept_log_end();
     assert_int_equal(kept.cancels, 1);
     assert_int_equal(kept.hangs, 1);
-    assert_non_null(strstr(kept.sentence, " s to a sync in first (read_state)"));
+    assert_non_null(strstr(kept.sentence, "s to a sync in first (read_state)"));
     assert_int_equal(job.status, STRATA_E_IO);
     assert_int_equal(kept_log.count, 0);
 }

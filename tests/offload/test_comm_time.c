@@ -262,12 +262,21 @@ static void who_is_waited_for_is_said(void **state)
     assert_non_null(strstr(host.error, " within 300 seconds: 1, 2, 3, 4, 5, 6, 7, 8 and 3 others"));
 }
 
+/* With all its digits, be it the longest. */
+static void a_deadline_is_said_in_seconds(void **state)
+{
+    (void)state;
+    assert_int_equal(st_comm_silent(1, "a gather", 86399 * SECOND_NS), STRATA_E_IO);
+    assert_non_null(strstr(strata_last_error(), "nothing was heard of rank 1 for 86399 seconds (during a gather)"));
+    assert_int_equal(st_comm_silent(0, "a gather", SECOND_NS), STRATA_E_IO);
+    assert_non_null(strstr(strata_last_error(), "for 1 seconds "));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_time_that_was_waited_counts),
-        cmocka_unit_test(strangers_who_say_nothing_go),
-        cmocka_unit_test(ranks_wait_for_the_last_of_them),
+        cmocka_unit_test(a_deadline_is_said_in_seconds), cmocka_unit_test(only_time_that_was_waited_counts),
+        cmocka_unit_test(strangers_who_say_nothing_go),  cmocka_unit_test(ranks_wait_for_the_last_of_them),
         cmocka_unit_test(who_is_waited_for_is_said),
     };
 

@@ -3,6 +3,7 @@
  * It wakes a few times per deadline and compares clocks, so it costs nothing, and a wait that ends in time is as quick as without
  * it. */
 #include "core/base/error.h"
+#include "core/base/size.h"
 #include "core/system/clock.h"
 #include "core/system/thread.h"
 #include "offload/device/cuda/device_cuda_internal.h"
@@ -21,13 +22,14 @@ static pthread_mutex_t losing = PTHREAD_MUTEX_INITIALIZER; /* held while the sen
 /* Makes the device lost; only the first sentence is kept. */
 static void lose(const struct cuda_device *cuda, const struct cuda_queue *q, uint64_t waited_ns)
 {
+    char waited[24];
+
     pthread_mutex_lock(&losing);
     if (!atomic_load(&lost))
-        snprintf(
-            sentence, sizeof(sentence),
-            "cuda:%d: the queue %s has made no progress for %.3g s (strata.device_deadline): the GPU is lost, or a kernel never "
-            "ends: see nvidia-smi, and dmesg for lines with Xid; a slow GPU needs a longer deadline",
-            cuda->index, q->name, (double)waited_ns * 1e-9);
+        snprintf(sentence, sizeof(sentence),
+                 "cuda:%d: the queue %s has made no progress for %s (strata.device_deadline): the GPU is lost, or a kernel never "
+                 "ends: see nvidia-smi, and dmesg for lines with Xid; a slow GPU needs a longer deadline",
+                 cuda->index, q->name, st_seconds_text(waited, (double)waited_ns * 1e-9));
     atomic_store(&lost, true);
     pthread_mutex_unlock(&losing);
 }
