@@ -20,6 +20,18 @@
 
 static const char *const kinds[] = {"threads", "paced", "tcp", "shared", "mpi"};
 
+/* A closed world has none of the memory that its ranks shared. */
+static void shares_no_memory(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+
+    assert_non_null(maps);
+    while (fgets(line, sizeof(line), maps) != NULL)
+        assert_null(strstr(line, "memfd:strata-ranks"));
+    fclose(maps);
+}
+
 /* Runs a body in worlds of 2, 3 and 4 ranks of every kind, and has the outcome checked. */
 static void in_every_world(cf_body *body, void *ctx, uint64_t deadline_ns, void (*check)(const struct cf_world *))
 {
@@ -29,6 +41,7 @@ static void in_every_world(cf_body *body, void *ctx, uint64_t deadline_ns, void 
 
             cf_run(&world);
             check(&world);
+            shares_no_memory();
         }
 }
 

@@ -8,6 +8,7 @@
 #include "tests/offload/commit_fixture.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -74,6 +75,38 @@ static void a_base_outlives_its_checkpoint(void **state)
     fixture_drop(&job);
 }
 
+/* So does a rank that is not the first, which is told that a checkpoint is there; one that failed is nothing to link from. */
+static void a_base_outlives_its_checkpoint_on_every_rank(void **state)
+{
+    struct st_committer *c;
+
+    (void)state;
+    commit_first();
+    kept_log_begin(ST_LOG_NOTICE);
+    c = fixture_started((struct st_committer_opts){.parts = 2, .part = 1});
+    fixture_use_base(c, 1);
+    fixture_remove(1);
+    for (uint64_t step = 2; step <= 5; step++) {
+        struct st_commit job = fixture_job(step);
+        const uint64_t base_bytes = job.manifest.space_bytes[ST_SPACE_BASE];
+        struct st_commit_report report;
+
+        snprintf(job.dir, sizeof(job.dir), "%s/step-%08u", fixture_save(), (unsigned)step);
+        assert_int_equal(mkdir(job.dir, 0700), 0);
+        job.what = ST_COMMIT_PART;
+        assert_ok(st_committer_submit(c, &job));
+        st_committer_wait(c);
+        assert_true(st_committer_reported(c, &report));
+        assert_ok(report.status);
+        assert_int_equal(report.copied_bytes, step <= 3 ? base_bytes : 0);
+        if (step == 2)
+            fixture_remove(2);
+        st_committer_end(c, step, step > 2);
+    }
+    st_committer_stop(c);
+    kept_log_end();
+}
+
 /* Another checkpoint has the name meanwhile: it is not taken for the one that the run came from. */
 static void a_base_is_not_found_by_its_name(void **state)
 {
@@ -133,6 +166,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_base_is_taken_along, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_base_outlives_its_checkpoint, fixture_setup, fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_base_outlives_its_checkpoint_on_every_rank, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_base_is_not_found_by_its_name, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_base_that_cannot_be_linked_is_copied, fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(a_base_that_cannot_be_held_is_refused, fixture_setup, fixture_teardown),

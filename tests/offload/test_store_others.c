@@ -151,6 +151,26 @@ static void a_lock_that_cannot_be_had_is_no_refusal(void **state)
     st_store_close(s);
 }
 
+/* Without its own directory, locked, a run would not be seen by the next one: it does not begin. */
+static void a_run_that_cannot_be_seen_does_not_begin(void **state)
+{
+    static const struct {
+        const char *site;
+        int64_t result;
+    } rows[] = {{"owned.realpath", -EIO}, {"owned.open", -EIO}, {"owned.mkdir", -EROFS},
+                {"owned.mkdir", -EIO},    {"owned.lock", -EIO}, {"owned.mark", -EIO}};
+    struct st_store *s = NULL;
+
+    (void)state;
+    assert_int_equal(mkdir(save(), 0755), 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        st_fault_arm(&(struct st_fault_spec){.site = rows[i].site, .count = 1, .result = rows[i].result});
+        assert_refused(st_store_open(&s, save()), STRATA_E_IO, save());
+        assert_int_equal(st_fault_disarm(), 1);
+        assert_int_equal(scratch_entries(save(), NULL), 0);
+    }
+}
+
 /* What was made for checkpoints goes where none came of it; what was there, or has something, stays. */
 static void what_was_made_in_vain_goes(void **state)
 {
@@ -183,6 +203,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(other_users_may_look_at_the_locks, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(what_cannot_be_looked_into_may_be_a_live_run, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(of_runs_that_begin_at_once_one_goes_on, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(a_run_that_cannot_be_seen_does_not_begin, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(what_was_made_in_vain_goes, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(a_lock_that_cannot_be_had_is_no_refusal, scratch_begin, scratch_end),
     };
