@@ -106,20 +106,22 @@ struct st_config given_config(strata_dtype dtype, strata_tier tier)
                               .isa = "auto"};
 }
 
-static void make_plan(struct given *g, bool smallest)
+static void make_plan(struct given *g, const struct given_opts *opts)
 {
     struct st_machine machine = {.name = "given",
                                  .capacity = {.bytes = {AMPLE, AMPLE, AMPLE}, .workers = 2, .device_is_host = true}};
     struct st_policy policy;
 
     st_config_policy(&policy, &g->config);
-    if (smallest) {
+    if (opts->smallest) {
         struct st_plan *refused;
 
         machine.capacity.bytes[STRATA_TIER_DEVICE] = 0;
         refused = plan_try(&g->workload, &machine, &policy, "given");
         assert_false(refused->fits);
         machine.capacity.bytes[STRATA_TIER_DEVICE] = refused->minimum[STRATA_TIER_DEVICE];
+        if (opts->little_host)
+            machine.capacity.bytes[STRATA_TIER_HOST] = refused->minimum[STRATA_TIER_HOST];
         st_plan_destroy(refused);
     }
     g->plan = plan_try(&g->workload, &machine, &policy, "given");
@@ -147,7 +149,7 @@ void given_open(struct given *g, const struct given_opts *opts)
 
     *g = (struct given){.config = opts->config, .grad = opts->grad};
     plan_workload(&g->workload, &sizes, opts->adapter_params > 0 ? frozen : NULL);
-    make_plan(g, opts->smallest);
+    make_plan(g, opts);
     st_config_engine_opts(&engine, &g->config);
     engine.program = &g->plan->program;
     engine.compute = (struct st_compute){.model = g, .run = run};

@@ -17,6 +17,7 @@ struct given_opts {
     bool quantised;          /* the matrices of adapted blocks */
     given_grad_fn *grad;     /* NULL: none, all zero */
     bool smallest;           /* as little device memory as the config does with; else all that is wanted */
+    bool little_host;        /* with smallest: as little host memory, too */
 };
 
 struct given {

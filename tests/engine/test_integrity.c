@@ -299,6 +299,56 @@ static void every_byte_of_an_activation_is_checked(void **state)
     given_close(&g);
 }
 
+/* A gradient that waits on NVMe for its update: the sentence names the tile of a chunk that may begin anywhere in its page. */
+static void every_tile_of_a_gradient_is_checked(void **state)
+{
+    const struct given_opts opts = {.config = given_config(STRATA_BF16, STRATA_TIER_NVME),
+                                    .block_params = BLOCK_PARAMS,
+                                    .smallest = true,
+                                    .little_host = true};
+    uint32_t later = 0;
+    struct given g;
+
+    (void)state;
+    given_open(&g, &opts);
+    assert_int_equal(run_step(&g), STRATA_OK);
+    for (uint32_t c = 0; c < g.plan->program.chunk_count; c++) {
+        struct st_chunk *const chunk = &g.plan->program.chunks[c];
+        const uint32_t extent = g.plan->program.pages[chunk->page].grad_extent, width = sizeof(uint16_t);
+        struct copies copies;
+
+        if (!st_page_swaps_grad(&g.plan->program, chunk->page))
+            continue;
+        copies = copies_open(&g, c);
+        chunk->page_first += c * ST_TILE_ELEMS;
+        st_engine_hash_grad(g.eng, chunk->page, copies.grad);
+        for (uint64_t first = 0; first < chunk->elems; first += ST_TILE_ELEMS) {
+            const uint64_t end = chunk->elems - first < ST_TILE_ELEMS ? chunk->elems : first + ST_TILE_ELEMS;
+            const uint64_t places[] = {first * width, end * width - 1};
+            char said[192];
+            uint64_t byte;
+
+            (void)st_swap_place(g.eng->swap, 0, g.plan->program.buffers[extent].offset + chunk->at + first * width, &byte);
+            snprintf(said, sizeof(said), "in the gradient of page %u, elements from %" PRIu64 " at byte %" PRIu64 ":",
+                     chunk->page, chunk->page_first + first, byte);
+            for (size_t i = 0; i < 2; i++) {
+                unsigned char *const changed = (unsigned char *)copies.grad + chunk->at + places[i];
+
+                *changed ^= 0x10;
+                assert_int_equal(read_by_update(&copies), STRATA_E_CORRUPT);
+                if (strstr(strata_last_error(), said) == NULL)
+                    fail_msg("\"%s\" is not in: %s", said, strata_last_error());
+                *changed ^= 0x10;
+            }
+            later += first > 0;
+        }
+        assert_int_equal(read_by_update(&copies), STRATA_OK);
+        copies_close(&copies);
+    }
+    assert_true(later > 0);
+    given_close(&g);
+}
+
 /* --- in whole runs --- */
 
 /* A byte changes on the medium. */
@@ -470,9 +520,13 @@ static void what_a_load_wrote_is_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(moments_are_zero_until_they_are_written), cmocka_unit_test(what_a_load_wrote_is_checked),
-        cmocka_unit_test(every_reader_checks_every_byte_it_uses),  cmocka_unit_test(what_lies_between_planes_is_not_read),
-        cmocka_unit_test(every_byte_of_an_activation_is_checked),  cmocka_unit_test(whole_runs_end_with_it),
+        cmocka_unit_test(moments_are_zero_until_they_are_written),
+        cmocka_unit_test(what_a_load_wrote_is_checked),
+        cmocka_unit_test(every_reader_checks_every_byte_it_uses),
+        cmocka_unit_test(what_lies_between_planes_is_not_read),
+        cmocka_unit_test(every_byte_of_an_activation_is_checked),
+        cmocka_unit_test(every_tile_of_a_gradient_is_checked),
+        cmocka_unit_test(whole_runs_end_with_it),
     };
 
     return cmocka_run_group_tests_name("integrity", tests, NULL, NULL);
