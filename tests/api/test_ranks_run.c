@@ -15,7 +15,7 @@
 #define DEADLINE_NS UINT64_C(20000000000)
 
 static const char config_text[] = "{\"train_micro_batch_size_per_gpu\": 2, \"zero_optimization\": {\"stage\": 3}, "
-                                  "\"bf16\": {\"enabled\": true}, \"strata\": {\"threads\": 1}}";
+                                  "\"bf16\": {\"enabled\": true}, \"strata\": {\"threads\": 1, \"host_memory\": \"64M\"}}";
 
 struct rank {
     struct strata_comm comm;
@@ -114,7 +114,11 @@ static void run_both(struct rank ranks[RANKS], void *(*work)(void *))
     for (uint32_t i = 0; i < RANKS; i++)
         pthread_join(ranks[i].thread, NULL);
     for (uint32_t i = 0; i < RANKS; i++) {
+        struct strata_plan_info info = STRATA_PLAN_INFO_INIT;
+
         assert_status(ranks[i].opened, STRATA_OK, "two ranks");
+        assert_ok(strata_plan_get_info(ranks[i].plan, &info));
+        assert_int_equal(info.capacity_bytes[STRATA_TIER_HOST], UINT64_C(64) << 20); /* divided once, where ranks meet */
         assert_status(ranks[i].first, STRATA_E_CANCELLED, "what rank 1 ends");
         if (strstr(ranks[i].sentence, ranks[1].ends) == NULL || strstr(ranks[i].sentence, "was cancelled") == NULL)
             fail_msg("rank %u: %s", i, ranks[i].sentence);
