@@ -50,7 +50,7 @@ strata_status st_ranks_leave_together(struct st_comm *comm, strata_status st, co
 {
     char sentence[1024];
 
-    if (comm == NULL || st == STRATA_OK || st == STRATA_E_IO)
+    if (st == STRATA_OK || st == STRATA_E_IO)
         return st;
     snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
     (void)!st_comm_barrier(comm, what);

@@ -103,8 +103,6 @@ strata_status st_io_thread_start(struct st_io_thread *t)
 
 void st_io_thread_stop(struct st_io_thread *t)
 {
-    if (t == NULL || !t->started)
-        return;
     pthread_mutex_lock(t->lock);
     t->stopping = true;
     pthread_cond_signal(&t->work);

@@ -40,7 +40,7 @@ struct st_io_thread {
 
 /** Start the thread, which opens the io; what opening it says.  The struct must not move. */
 strata_status st_io_thread_start(struct st_io_thread *t);
-/** Once everything handed over has ended, close the io and end the thread.  NULL, or one that was not started: does nothing. */
+/** Once everything handed over has ended, close the io and end the thread.  Of one that was started. */
 void st_io_thread_stop(struct st_io_thread *t);
 /** Lock held: something was handed over. */
 void st_io_thread_nudge(struct st_io_thread *t);
