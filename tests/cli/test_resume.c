@@ -266,6 +266,26 @@ static void a_signal_asks_for_a_checkpoint(void **state)
     workplace_remove(w, "a");
 }
 
+/* One that comes before the first step, while the run loads, saves after it. */
+static void a_signal_may_come_early(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_start_piped(
+        w, &p,
+        "train --model mini --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --threads 1 --max-steps "
+        "1000000 --save {w}/a");
+    program_wait_for(&p, "shortest step");
+    assert_int_equal(kill(p.pid, SIGUSR1), 0);
+    program_wait_for(&p, "checkpoint of step");
+    assert_int_equal(kill(p.pid, SIGTERM), 0);
+    program_wait(&p);
+    assert_int_equal(p.code, 143);
+    program_free(&p);
+    workplace_remove(w, "a");
+}
+
 /* A resumed run plans no second room for the checkpoints that its own will replace. */
 static void a_resumed_run_needs_no_more_room(void **state)
 {
@@ -595,6 +615,7 @@ int main(void)
         cmocka_unit_test(frozen_weights_follow_the_drives),
         cmocka_unit_test(auto_goes_on_after_a_signal),
         cmocka_unit_test(a_signal_asks_for_a_checkpoint),
+        cmocka_unit_test(a_signal_may_come_early),
         cmocka_unit_test(the_last_evaluation_is_made_up_for),
         cmocka_unit_test(a_resumed_run_needs_no_more_room),
         cmocka_unit_test(metrics_go_on),

@@ -470,6 +470,32 @@ static void test_decoders_see_whole_tokens(void **state)
     }
 }
 
+/* The first token of each text, not of the first text alone, loses what stands for the space before it. */
+static void test_each_text_has_a_first_token(void **state)
+{
+    static const uint32_t ids[] = {0, 0};
+    struct st_decoded out = {0};
+    struct st_tokenizer *t;
+    struct st_decoder *d;
+
+    (void)state;
+    scratch_put("tokenizer.json", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"_b\":0},\"merges\":[]},"
+                                  "\"decoder\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"always\"}}");
+    assert_ok(st_tokenizer_open(&t, scratch_dir));
+    assert_ok(st_decoder_create(&d, t, false));
+    for (int text = 0; text < 2; text++) {
+        out.count = 0;
+        for (size_t i = 0; i < 2; i++)
+            assert_ok(st_decoder_push(d, ids[i], &out));
+        assert_ok(st_decoder_finish(d, &out));
+        assert_int_equal(out.count, 3);
+        assert_memory_equal(out.bytes, "b b", 3);
+    }
+    st_decoded_free(&out);
+    st_decoder_destroy(d);
+    st_tokenizer_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -484,6 +510,7 @@ int main(void)
         cmocka_unit_test(test_known_patterns_replace),
         cmocka_unit_test(test_the_first_piece_of_a_replaced_text),
         cmocka_unit_test(test_decoders_see_whole_tokens),
+        cmocka_unit_test(test_each_text_has_a_first_token),
     };
 
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);

@@ -121,6 +121,25 @@ static void test_pairs_that_repeat_in_a_word(void **state)
     free(json);
 }
 
+/* "b" with "c" stands five times, and after the merge of "a" and "b" twice, which is enough. */
+static void test_a_pair_may_become_rare(void **state)
+{
+    static const char text[] = "abc\nabc\nabc\nab\nab\nzbc\nzbc\n";
+    struct st_train_report report;
+    struct st_train *t;
+    char *json;
+
+    (void)state;
+    assert_ok(st_train_create(&t));
+    assert_ok(st_train_feed(t, text, sizeof(text) - 1));
+    assert_ok(st_train_end_text(t));
+    assert_ok(st_train_write(t, 1000, scratch_path("rare"), false, &report));
+    st_train_destroy(t);
+    json = read_file(scratch_path("rare/tokenizer.json"), NULL);
+    assert_non_null(strstr(json, "\"merges\":[[\"a\",\"b\"],[\"ab\",\"c\"],[\"b\",\"c\"],[\"z\",\"bc\"]]"));
+    free(json);
+}
+
 /* --- against a trainer that counts every pair again for each merge --- */
 
 enum { LETTERS = 60, WORDS = 6000, WORD_MOST = 8, LEARNED = 60 };
@@ -418,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_the_same_texts_give_the_same_files),
         cmocka_unit_test(test_merges_by_frequency),
         cmocka_unit_test(test_pairs_that_repeat_in_a_word),
+        cmocka_unit_test(test_a_pair_may_become_rare),
         cmocka_unit_test(test_many_words_and_pairs),
         cmocka_unit_test(test_what_it_refuses),
         cmocka_unit_test(test_no_token_is_too_long_to_be_read),

@@ -3,6 +3,7 @@
 #include "core/base/rng.h"
 #include "nvme/measure/tune.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,6 +23,7 @@ static const uint32_t depths[] = {1, 2, 4, 8, 16, 32, 64, 128};
 struct drive {
     double rate_max, requests_max, latency; /* bytes/s, 1/s, s */
     double method_factor[3];                /* 0: as fast as the first */
+    double slope;                           /* fraction that is lost each time that as little again is in flight */
     double noise;                           /* fraction; each sample by a random number of its own */
     uint32_t calls, fail_at;                /* fail_at: this call fails; 0: none */
     uint32_t refuse_from;                   /* depths of the first method that the machine has no memory for; 0: none */
@@ -38,6 +40,7 @@ static strata_status measure(void *ctx, uint32_t method, uint32_t block, uint32_
         return st_error(STRATA_E_NOSYS, "depth %u", depth);
     value = value < d->requests_max * block ? value : d->requests_max * block;
     value = value < d->rate_max ? value : d->rate_max;
+    value *= 1 - d->slope * log2(256.0 * MIB / ((double)block * depth));
     if (method > 0 && d->method_factor[method] > 0)
         value *= d->method_factor[method];
     *rate = value * (1 + d->noise * ((double)(st_rng_u64(3, 0, d->calls) >> 11) / 9007199254740992.0 - 0.5) * 2);
@@ -106,6 +109,21 @@ static void the_knee_is_near_the_best_with_little_in_flight(void **state)
         assert_int_equal(knee.method, 0);
         assert_true(knee.final_rate >= best_of(drives[i]) * (1 - TOLERANCE));
         assert_true((double)knee.block_bytes * knee.queue_depth <= 4 * (needed > 4 * MIB ? needed : 4 * MIB));
+    }
+}
+
+/* Each step down is within the tolerance of the one before: what counts is the best. */
+static void a_slope_does_not_lead_down(void **state)
+{
+    static const double slopes[] = {0.012, 0.018, 0.04};
+
+    (void)state;
+    for (uint32_t i = 0; i < COUNT(slopes); i++) {
+        struct drive d = {.rate_max = 14e9, .requests_max = 1e6, .latency = 1e-5, .slope = slopes[i]};
+        struct st_tune_result r;
+        const struct st_tune_point knee = search(&d, &r);
+
+        assert_true(knee.final_rate >= r.points[r.fastest].final_rate * (1 - TOLERANCE));
     }
 }
 
@@ -292,6 +310,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_knee_is_near_the_best_with_little_in_flight),
+        cmocka_unit_test(a_slope_does_not_lead_down),
         cmocka_unit_test(a_drive_of_few_requests_gets_large_blocks),
         cmocka_unit_test(a_flat_drive_gets_the_cheapest_point),
         cmocka_unit_test(another_method_must_be_clearly_faster),

@@ -37,6 +37,7 @@ struct processes {
     int refused;    /* errno of a receive of the victim, which lives; 0: none */
     int started[2]; /* a pipe */
     pid_t pid[RANKS];
+    uint64_t fewer;          /* bytes that rank 1 lacks of what the others await; 0: none */
     struct outcome *outcome; /* [RANKS] shared */
 };
 
@@ -58,6 +59,8 @@ static strata_status exchange_on(struct st_comm *comm, const struct processes *p
             abort();
         if (round == p->round && comm->world.rank == 1 && p->refused != 0)
             st_fault_arm(&(struct st_fault_spec){.site = "comm.receive", .count = 1, .result = -p->refused});
+        if (round == p->round && comm->world.rank == 1)
+            out.bytes -= p->fewer;
         st = st_comm_exchange(comm, peers, "exchange_grad of page 7");
     }
     free(data);
@@ -85,9 +88,10 @@ static void child_main(const struct processes *p, uint32_t rank)
     _exit(0);
 }
 
-/* Starts the ranks, and kills one of them when it has come to the round, unless it stops there. */
+/* Starts the ranks, and kills one of them when it has come to the round, unless it stops or fails there. */
 static void run_processes(struct processes *p)
 {
+    const bool fails = p->refused != 0 || p->fewer != 0;
     char byte;
 
     p->port = cf_port();
@@ -100,11 +104,11 @@ static void run_processes(struct processes *p)
             child_main(p, r);
     }
     assert_int_equal(read(p->started[0], &byte, 1), 1);
-    if (!p->stops && p->refused == 0)
+    if (!p->stops && !fails)
         assert_int_equal(kill(p->pid[1], SIGKILL), 0);
     assert_int_equal(child_wait(p->pid[0]), 0);
     assert_int_equal(child_wait(p->pid[2]), 0);
-    if (p->refused != 0)
+    if (fails)
         assert_int_equal(child_wait(p->pid[1]), 0);
     else
         child_kill(p->pid[1]);
@@ -170,6 +174,18 @@ static void a_receive_that_fails_is_named_on_all(void **state)
         if (strstr(p.outcome[blamed].error, rows[i / 2].other) == NULL)
             fail_msg("rank 1 says '%s', and rank %u '%s'", own, blamed, p.outcome[blamed].error);
         assert_int_equal(munmap(p.outcome, RANKS * sizeof(*p.outcome)), 0);
+    }
+}
+
+/* Less than what is awaited is no exchange, either: nothing waits for the rest. */
+static void a_rank_that_sends_less_is_named(void **state)
+{
+    (void)state;
+    for (int sockets = 0; sockets < 2; sockets++) {
+        struct processes p = {.sockets_only = sockets == 1, .round = 3, .fewer = 8, .deadline_ns = UINT64_C(5000000000)};
+
+        run_processes(&p);
+        assert_outcomes(&p, ", which awaits ");
     }
 }
 
@@ -268,6 +284,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_is_killed_is_named_at_once),
         cmocka_unit_test(a_rank_that_hangs_is_named_at_the_deadline),
         cmocka_unit_test(a_receive_that_fails_is_named_on_all),
+        cmocka_unit_test(a_rank_that_sends_less_is_named),
         cmocka_unit_test(a_child_of_a_rank_is_none),
         cmocka_unit_test(ranks_without_an_input_close_all_their_sockets),
     };

@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "offload/plan/emit_internal.h"
 #include "offload/program/program_print.h"
+#include "offload/program/tables.h"
 #include "plan_fixture.h"
 #include "tests/common/child.h"
 #include "tests/common/fault_walk.h"
@@ -116,6 +117,23 @@ static void every_kind_has_a_row(void **state)
             assert_true(row->operands[i].role == ST_ROLE_NONE ||
                         st_operand_of((enum st_op_kind)kind, (enum st_role)row->operands[i].role) == &row->operands[i]);
     }
+}
+
+/* The last piece of an activation checkpoint has a checksum, however short it is. */
+static void a_part_of_a_piece_is_one(void **state)
+{
+    static const struct {
+        uint64_t bytes, pieces;
+    } rows[] = {{1, 1},
+                {ST_ACT_PIECE - 1, 1},
+                {ST_ACT_PIECE, 1},
+                {ST_ACT_PIECE + 1, 2},
+                {3 * ST_ACT_PIECE - 64, 3},
+                {3 * ST_ACT_PIECE, 3}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_int_equal(st_act_pieces(&(struct st_workload){.activation_bytes = rows[i].bytes}), rows[i].pieces);
 }
 
 /* --- the verifier against the table --- */
@@ -514,6 +532,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_has_a_row),
+        cmocka_unit_test(a_part_of_a_piece_is_one),
         cmocka_unit_test(a_part_of_a_page_is_no_page),
         cmocka_unit_test(ops_that_do_not_match_their_row_are_found),
         cmocka_unit_test(sums_out_of_turn_are_found),
