@@ -195,8 +195,7 @@ void st_tokenize_note(const struct st_tokenize_report *r)
     if (r->calls > 0)
         st_log(ST_LOG_NOTICE,
                "%llu answers call tools by \"tool_calls\", which lie outside of their content: the model will not learn these "
-               "calls, "
-               "unless the template says with {%% generation %%} what is trained",
+               "calls, unless the template says with {%% generation %%} what is trained",
                (ull)r->calls);
     if (r->toolless > 0)
         st_log(ST_LOG_NOTICE, "%llu conversations have tools, and the template (%s) writes none: the model will not see them",
@@ -204,8 +203,7 @@ void st_tokenize_note(const struct st_tokenize_report *r)
     if (r->functions > 0)
         st_log(ST_LOG_NOTICE,
                "%llu calls of functions are written as answers, their text as it stands, without what a model's own format has "
-               "around "
-               "a call",
+               "around a call",
                (ull)r->functions);
     if (r->endless)
         st_log(ST_LOG_NOTICE, "no file beside the tokenizer names the token that ends a text (eos_token): documents have none");
