@@ -4,6 +4,7 @@
 #include "core/base/fault.h"
 #include "core/base/log.h"
 #include "model/adapter/adapter.h"
+#include "offload/checkpoint/store.h"
 #include "offload/config/recipe.h"
 
 #include <inttypes.h>
@@ -118,7 +119,7 @@ static strata_status check_opts(const struct strata_config_opts *o)
         return st_error(STRATA_E_INVAL, "a text of a configuration and a recipe are given: one of them must be NULL");
     if (o->file != NULL && o->text != NULL)
         return st_error(STRATA_E_INVAL, "a file and a text of a configuration are given: one of them must be NULL");
-    if (o->max_steps > ST_STEPS_MOST)
+    if (o->max_steps > ST_STORE_STEP_MOST)
         return st_error(STRATA_E_INVAL, "max_steps: %" PRIu64 ": at most 2^53 are possible, and 0 says that it is not known",
                         o->max_steps);
     for (uint32_t i = 0; i < o->override_count; i++)

@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "offload/checkpoint/store.h"
 #include "offload/device/device.h"
 
 #include <inttypes.h>
@@ -553,7 +554,7 @@ strata_status strata_model_set_steps(struct strata_model *model, uint64_t steps)
         return st_error_missing(__func__, "model");
     if (steps == 0)
         return st_error(STRATA_E_INVAL, "%s: a run has one step or more", __func__);
-    if (steps > ST_STEPS_MOST)
+    if (steps > ST_STORE_STEP_MOST)
         return st_error(STRATA_E_INVAL, "%s: %" PRIu64 " steps: at most 2^53 are possible", __func__, steps);
     return st_config_set_steps(&model->config, steps, &model->told);
 }

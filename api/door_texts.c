@@ -68,7 +68,6 @@ static strata_status write_tokens(const struct st_tokenize_opts *how, bool *date
     strata_status st;
 
     *dated = false;
-
     if (how->tokenizer == NULL && how->origin != NULL)
         return st_tokens_from_bytes(how->inputs, how->input_count, how->out, how->origin);
     if (how->tokenizer == NULL)

@@ -28,8 +28,6 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-#define ST_STEPS_MOST (UINT64_C(1) << 53) /* of a run; a configuration's numbers are JSON's */
-
 struct strata_config {
     struct st_config values;
     struct st_config_source *source; /* its rows, and the problems of one that was only to be checked */

@@ -117,7 +117,7 @@ static void park(struct st_io *io, struct st_io_req *req)
 
 static void sync_here(struct st_io *io, struct st_io_req *req)
 {
-    req->result = fsync(st_io_file_fd(&io->files, req->file)) < 0 ? -errno : 0;
+    req->result = st_result(fsync(st_io_file_fd(&io->files, req->file)));
     req->next = io->synced;
     io->synced = req;
 }

@@ -98,46 +98,42 @@ static void test_merges_by_frequency(void **state)
     free(json);
 }
 
+/* All merges of a text, as the file has them. */
+static void assert_merges(const char *text, const char *name, const char *merges)
+{
+    struct st_train_report report;
+    struct st_train *t;
+    char file[64], *json;
+
+    assert_ok(st_train_create(&t));
+    assert_ok(st_train_feed(t, text, strlen(text)));
+    assert_ok(st_train_end_text(t));
+    assert_ok(st_train_write(t, 1000, scratch_path(name), false, &report));
+    st_train_destroy(t);
+    snprintf(file, sizeof(file), "%s/tokenizer.json", name);
+    json = read_file(scratch_path(file), NULL);
+    assert_non_null(strstr(json, merges));
+    free(json);
+}
+
 /* Words in which a pair stands several times, one behind the other as well: the merges are those of counting all pairs anew for
  * each of them. */
 static void test_pairs_that_repeat_in_a_word(void **state)
 {
-    static const char text[] = "abab abab cabab cababab bananan banana nana ababab cabcabcab cabcab xabyab xabyab xabyab";
-    struct st_train_report report;
-    struct st_train *t;
-    char *json;
-
     (void)state;
-    assert_ok(st_train_create(&t));
-    assert_ok(st_train_feed(t, text, sizeof(text) - 1));
-    assert_ok(st_train_end_text(t));
-    assert_ok(st_train_write(t, 1000, scratch_path("e"), false, &report));
-    st_train_destroy(t);
-    json = read_file(scratch_path("e/tokenizer.json"), NULL);
-    assert_non_null(strstr(
-        json, "\"merges\":[[\"a\",\"b\"],[\"c\",\"ab\"],[\"a\",\"n\"],[\"ab\",\"ab\"],[\"\u0120\",\"cab\"],[\"\u0120\",\"x\"],"
-              "[\"y\",\"ab\"],[\"ab\",\"yab\"],[\"an\",\"an\"],[\"\u0120x\",\"abyab\"],[\"\u0120\",\"b\"],[\"\u0120\",\"abab\"],"
-              "[\"\u0120cab\",\"cab\"],[\"\u0120b\",\"anan\"]]"));
-    free(json);
+    assert_merges(
+        "abab abab cabab cababab bananan banana nana ababab cabcabcab cabcab xabyab xabyab xabyab", "e",
+        "\"merges\":[[\"a\",\"b\"],[\"c\",\"ab\"],[\"a\",\"n\"],[\"ab\",\"ab\"],[\"\u0120\",\"cab\"],[\"\u0120\",\"x\"],"
+        "[\"y\",\"ab\"],[\"ab\",\"yab\"],[\"an\",\"an\"],[\"\u0120x\",\"abyab\"],[\"\u0120\",\"b\"],[\"\u0120\",\"abab\"],"
+        "[\"\u0120cab\",\"cab\"],[\"\u0120b\",\"anan\"]]");
 }
 
 /* "b" with "c" stands five times, and after the merge of "a" and "b" twice, which is enough. */
 static void test_a_pair_may_become_rare(void **state)
 {
-    static const char text[] = "abc\nabc\nabc\nab\nab\nzbc\nzbc\n";
-    struct st_train_report report;
-    struct st_train *t;
-    char *json;
-
     (void)state;
-    assert_ok(st_train_create(&t));
-    assert_ok(st_train_feed(t, text, sizeof(text) - 1));
-    assert_ok(st_train_end_text(t));
-    assert_ok(st_train_write(t, 1000, scratch_path("rare"), false, &report));
-    st_train_destroy(t);
-    json = read_file(scratch_path("rare/tokenizer.json"), NULL);
-    assert_non_null(strstr(json, "\"merges\":[[\"a\",\"b\"],[\"ab\",\"c\"],[\"b\",\"c\"],[\"z\",\"bc\"]]"));
-    free(json);
+    assert_merges("abc\nabc\nabc\nab\nab\nzbc\nzbc\n", "rare",
+                  "\"merges\":[[\"a\",\"b\"],[\"ab\",\"c\"],[\"b\",\"c\"],[\"z\",\"bc\"]]");
 }
 
 /* --- against a trainer that counts every pair again for each merge --- */
