@@ -248,14 +248,14 @@ static void the_last_evaluation_is_made_up_for(void **state)
     workplace_remove(w, "a");
 }
 
-/* SIGUSR1 saves, and the run goes on. */
-static void a_signal_asks_for_a_checkpoint(void **state)
+/* SIGUSR1 saves, and the run goes on.
+ *  @param said  when it has been said, the signal is sent */
+static void saves_when_asked(const struct workplace *w, const char *command, const char *said)
 {
-    const struct workplace *w = *state;
     struct program p;
 
-    workplace_start_piped(w, &p, TRAIN "--max-steps 400 --save {w}/a");
-    program_wait_for(&p, "step 2/");
+    workplace_start_piped(w, &p, command);
+    program_wait_for(&p, said);
     assert_int_equal(kill(p.pid, SIGUSR1), 0);
     program_wait_for(&p, "checkpoint of step");
     assert_int_equal(kill(p.pid, SIGTERM), 0);
@@ -266,24 +266,18 @@ static void a_signal_asks_for_a_checkpoint(void **state)
     workplace_remove(w, "a");
 }
 
+static void a_signal_asks_for_a_checkpoint(void **state)
+{
+    saves_when_asked(*state, TRAIN "--max-steps 400 --save {w}/a", "step 2/");
+}
+
 /* One that comes before the first step, while the run loads, saves after it. */
 static void a_signal_may_come_early(void **state)
 {
-    const struct workplace *w = *state;
-    struct program p;
-
-    workplace_start_piped(
-        w, &p,
-        "train --model mini --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --threads 1 --max-steps "
-        "1000000 --save {w}/a");
-    program_wait_for(&p, "shortest step");
-    assert_int_equal(kill(p.pid, SIGUSR1), 0);
-    program_wait_for(&p, "checkpoint of step");
-    assert_int_equal(kill(p.pid, SIGTERM), 0);
-    program_wait(&p);
-    assert_int_equal(p.code, 143);
-    program_free(&p);
-    workplace_remove(w, "a");
+    saves_when_asked(*state,
+                     "train --model mini --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --threads 1 --max-steps "
+                     "1000000 --save {w}/a",
+                     "shortest step");
 }
 
 /* A resumed run plans no second room for the checkpoints that its own will replace. */
