@@ -169,30 +169,43 @@ static bool keep_numbers(st_json *node, struct walk *w)
     return kept;
 }
 
-strata_status st_json_parse_at(st_json **out, const char *text, size_t bytes, const char *name, uint64_t line, uint64_t column)
+/* The tree of text that has been checked. */
+static strata_status build(st_json **out, const char *text, size_t bytes, const struct origin *origin)
 {
-    const struct origin origin = {name, line, column};
+    const locale_t before = st_number_begin();
     struct walk walk = {text, text + bytes};
-    struct st_json_place place;
     strata_status st = STRATA_OK;
-    locale_t before;
-    st_json *root;
+    st_json *root = st_fault("json.parse", 0) < 0 ? NULL : cJSON_ParseWithLength(text, bytes);
 
-    if (!st_json_scan(&place, text, bytes))
-        return fail_at(&origin, &place, place.problem, NULL);
-    before = st_number_begin();
-    root = st_fault("json.parse", 0) < 0 ? NULL : cJSON_ParseWithLength(text, bytes);
     st_number_end(before);
     if (root == NULL || !keep_numbers(root, &walk))
-        st = st_error(STRATA_E_NOMEM, "%s: no memory for %zu bytes of JSON", name, bytes);
+        st = st_error(STRATA_E_NOMEM, "%s: no memory for %zu bytes of JSON", origin->name, bytes);
     if (st == STRATA_OK)
-        st = check_duplicates(root, text, bytes, &origin);
+        st = check_duplicates(root, text, bytes, origin);
     if (st != STRATA_OK) {
         cJSON_Delete(root);
         return st;
     }
     *out = root;
     return STRATA_OK;
+}
+
+strata_status st_json_parse_at(st_json **out, const char *text, size_t bytes, const char *name, uint64_t line, uint64_t column)
+{
+    const struct origin origin = {name, line, column};
+    struct st_json_place place;
+
+    return st_json_scan(&place, text, bytes) ? build(out, text, bytes, &origin) : fail_at(&origin, &place, place.problem, NULL);
+}
+
+strata_status st_json_parse_row(st_json **out, struct st_json_odd *odd, char *text, size_t bytes, const char *name, uint64_t line,
+                                uint64_t column)
+{
+    const struct origin origin = {name, line, column};
+    struct st_json_place place;
+
+    return st_json_scan_row(&place, odd, text, bytes) ? build(out, text, bytes, &origin)
+                                                      : fail_at(&origin, &place, place.problem, NULL);
 }
 
 strata_status st_json_parse(st_json **out, const char *text, size_t bytes, const char *name)

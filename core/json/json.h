@@ -20,6 +20,18 @@ strata_status st_json_parse(st_json **out, const char *text, size_t bytes, const
 strata_status st_json_parse_file(st_json **out, const char *path, size_t max_bytes);
 /** The same for text that begins at a line and column of a file: errors count from there. */
 strata_status st_json_parse_at(st_json **out, const char *text, size_t bytes, const char *name, uint64_t line, uint64_t column);
+
+/* What a row has that Python writes and JSON does not have: NaN and Infinity, numbers that are too large or too long for ours,
+ * \u0000, halves of surrogate pairs. */
+struct st_json_odd {
+    uint64_t members;    /* of the outermost object, which have some: bit i is the i-th, the last bit any from the 64th on */
+    const char *problem; /* with the first; NULL: there is none */
+};
+/** Parse a row of many, as st_json_parse_at() does, but read as those who wrote it do: control characters may stand in strings,
+ *  and what *odd tells of is no error: members that have some hold other values then, and must not be used.
+ *  @param text  changed where it is odd */
+strata_status st_json_parse_row(st_json **out, struct st_json_odd *odd, char *text, size_t bytes, const char *name, uint64_t line,
+                                uint64_t column);
 void st_json_free(st_json *root);
 
 enum st_json_type st_json_type(const st_json *n);

@@ -15,6 +15,10 @@
 struct scan {
     const char *text, *at, *end;
     const char *problem;
+    struct st_json_odd *odd;   /* what to tell of text that is not strict; NULL: it is refused */
+    char *mend;                /* the text, where what is odd is written over; NULL: it stays */
+    uint64_t member;           /* of the outermost object, from 1; 0: none yet */
+    bool controls;             /* control characters may stand in strings, apart from line ends and NUL */
     uint64_t keys_before_stop; /* names still to skip in st_json_find_key; counts down */
     const char *key_found;
     unsigned depth;
@@ -26,6 +30,39 @@ static bool fail(struct scan *s, const char *problem)
 {
     s->problem = problem;
     return false;
+}
+
+/* What Python writes and JSON does not have; false where it is refused. */
+static bool odd(struct scan *s, const char *problem)
+{
+    const uint64_t bit = s->member == 0 ? 0 : s->member < 64 ? s->member - 1 : 63;
+
+    if (s->odd == NULL)
+        return fail(s, problem);
+    s->odd->members |= UINT64_C(1) << bit;
+    if (s->odd->problem == NULL)
+        s->odd->problem = problem;
+    return true;
+}
+
+/* Four hex digits at `at` become those of U+FFFD. */
+static void mend_digits(const struct scan *s)
+{
+    if (s->mend != NULL)
+        memcpy(s->mend + (s->at - s->text), "fffd", 4);
+}
+
+/* The next bytes become a number. */
+static bool odd_number(struct scan *s, size_t bytes, const char *problem)
+{
+    if (!odd(s, problem))
+        return false;
+    if (s->mend != NULL) {
+        memset(s->mend + (s->at - s->text), ' ', bytes);
+        s->mend[s->at - s->text] = '0';
+    }
+    s->at += bytes;
+    return true;
 }
 
 static bool at_char(const struct scan *s, char c)
@@ -69,20 +106,25 @@ static int hex4(const char *at, const char *end)
 static bool scan_unicode(struct scan *s)
 {
     int code = hex4(s->at, s->end);
+    const char *problem = code == 0                          ? "\\u0000 is not allowed in a string"
+                          : code >= 0xdc00 && code <= 0xdfff ? "second half of a surrogate pair without the first"
+                                                             : NULL;
 
     if (code < 0)
         return fail(s, "\\u needs four hex digits");
-    if (code == 0)
-        return fail(s, "\\u0000 is not allowed in a string");
-    if (code >= 0xdc00 && code <= 0xdfff)
-        return fail(s, "second half of a surrogate pair without the first");
     if (code >= 0xd800 && code <= 0xdbff) {
         int low = s->end - s->at >= 6 && s->at[4] == '\\' && s->at[5] == 'u' ? hex4(s->at + 6, s->end) : -1;
 
-        if (low < 0xdc00 || low > 0xdfff)
-            return fail(s, "first half of a surrogate pair without the second");
-        s->at += 6;
+        if (low >= 0xdc00 && low <= 0xdfff) {
+            s->at += 10;
+            return true;
+        }
+        problem = "first half of a surrogate pair without the second";
     }
+    if (problem != NULL && !odd(s, problem))
+        return false;
+    if (problem != NULL)
+        mend_digits(s);
     s->at += 4;
     return true;
 }
@@ -112,7 +154,7 @@ static bool scan_string(struct scan *s)
                 return false;
             continue;
         }
-        if ((unsigned char)*s->at < 0x20)
+        if ((unsigned char)*s->at < 0x20 && (!s->controls || *s->at == '\n' || *s->at == '\0'))
             return fail(s, "string not closed on its line (control characters are written as escapes)");
         bytes = st_text_utf8_bytes(s->at, (size_t)(s->end - s->at));
         if (bytes == 0)
@@ -134,6 +176,17 @@ static bool scan_digits(struct scan *s)
     return true;
 }
 
+/* NaN, Infinity, -Infinity. */
+static bool scan_not_finite(struct scan *s)
+{
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+        if ((size_t)(s->end - s->at) >= strlen(words[i]) && memcmp(s->at, words[i], strlen(words[i])) == 0)
+            return odd_number(s, strlen(words[i]), "NaN and Infinity are not JSON");
+    return fail(s, "NaN and Infinity are not JSON");
+}
+
 static bool scan_number(struct scan *s)
 {
     const char *begin = s->at;
@@ -144,8 +197,10 @@ static bool scan_number(struct scan *s)
         s->at++;
     if (at_char(s, '0') && s->at + 1 < s->end && s->at[1] >= '0' && s->at[1] <= '9')
         return fail(s, "a number must not start with 0");
-    if (s->at < s->end && (*s->at == 'I' || *s->at == 'N'))
-        return fail(s, "NaN and Infinity are not JSON");
+    if (s->at < s->end && (*s->at == 'I' || *s->at == 'N')) {
+        s->at -= s->odd != NULL;
+        return scan_not_finite(s);
+    }
     if (!scan_digits(s))
         return false;
     if (at_char(s, '.')) {
@@ -163,11 +218,11 @@ static bool scan_number(struct scan *s)
     bytes = (size_t)(s->at - begin);
     s->at = begin;
     if (bytes > NUMBER_BYTES_MAX)
-        return fail(s, "number of more than 60 characters");
+        return odd_number(s, bytes, "number of more than 60 characters");
     memcpy(copy, begin, bytes);
     copy[bytes] = '\0';
     if (!isfinite(st_number_read(copy, NULL)))
-        return fail(s, "number too large");
+        return odd_number(s, bytes, "number too large");
     s->at = begin + bytes;
     return true;
 }
@@ -187,6 +242,7 @@ static bool scan_member(struct scan *s)
 {
     if (!at_char(s, '"'))
         return fail(s, at_char(s, '}') ? "comma before }" : "a name in double quotes is missing");
+    s->member += s->depth == 1;
     if (s->keys_before_stop-- == 0)
         s->key_found = s->at;
     if (!scan_string(s))
@@ -248,7 +304,7 @@ static bool scan_value(struct scan *s)
         return scan_word(s, "null");
     case 'N':
     case 'I':
-        return fail(s, "NaN and Infinity are not JSON");
+        return scan_not_finite(s);
     case '/':
     case '#':
         return fail(s, "comments are not JSON");
@@ -282,6 +338,23 @@ static bool scan_document(struct scan *s)
     return s->at == s->end || fail(s, at_char(s, '/') || at_char(s, '#') ? "comments are not JSON" : "more text after the end");
 }
 
+bool st_json_scan_row(struct st_json_place *place, struct st_json_odd *odd, char *text, size_t bytes)
+{
+    struct scan s = {.text = text, .at = text, .end = text + bytes, .keys_before_stop = UINT64_MAX, .odd = odd, .controls = true};
+    const struct scan again = s;
+    bool good;
+
+    *odd = (struct st_json_odd){0};
+    good = scan_document(&s);
+    place_at(place, &s, s.at);
+    if (good && odd->problem != NULL) {
+        s = again;
+        s.mend = text;
+        (void)scan_document(&s);
+    }
+    return good;
+}
+
 bool st_json_scan(struct st_json_place *place, const char *text, size_t bytes)
 {
     struct scan s = {.text = text, .at = text, .end = text + bytes, .keys_before_stop = UINT64_MAX};
@@ -293,7 +366,7 @@ bool st_json_scan(struct st_json_place *place, const char *text, size_t bytes)
 
 void st_json_find_key(struct st_json_place *place, const char *text, size_t bytes, uint64_t ordinal)
 {
-    struct scan s = {.text = text, .at = text, .end = text + bytes, .keys_before_stop = ordinal};
+    struct scan s = {.text = text, .at = text, .end = text + bytes, .keys_before_stop = ordinal, .controls = true};
 
     (void)scan_document(&s);
     place_at(place, &s, s.key_found != NULL ? s.key_found : text);

@@ -2,9 +2,7 @@
 #ifndef CORE_JSON_JSON_SCAN_H
 #define CORE_JSON_JSON_SCAN_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "core/json/json.h"
 
 #define ST_JSON_DEPTH_MAX 64
 
@@ -16,6 +14,10 @@ struct st_json_place {
 
 /** Check the whole text (RFC 8259, depth at most ST_JSON_DEPTH_MAX, UTF-8); true if good. */
 bool st_json_scan(struct st_json_place *place, const char *text, size_t bytes);
+
+/** The same for a row (st_json_parse_row()): good, too, is what *odd tells of, and control characters in strings.  The text is
+ *  changed only if all of it is good. */
+bool st_json_scan_row(struct st_json_place *place, struct st_json_odd *odd, char *text, size_t bytes);
 
 /** Find the line and column of member name number `ordinal` (0-based, in document order) of good text. */
 void st_json_find_key(struct st_json_place *place, const char *text, size_t bytes, uint64_t ordinal);

@@ -334,6 +334,55 @@ static void test_single_failure_walk(void **state)
     scratch_close();
 }
 
+/* What Python writes of a row is read where strict text is refused, and the members that have it are told. */
+static void test_rows(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t members;
+        const char *problem; /* NULL: none */
+        const char *again;   /* the text afterwards; NULL: as it was */
+    } rows[] = {
+        {"{\"a\": 1, \"b\": [NaN, -Infinity, Infinity]}", 2, "NaN and Infinity are not JSON",
+         "{\"a\": 1, \"b\": [0  , 0        , 0       ]}"},
+        {"{\"a\": \"x\\u0000y\", \"b\": {\"c\": \"\\ud83d\"}, \"d\": \"\\ude00\"}", 7, "\\u0000 is not allowed in a string",
+         "{\"a\": \"x\\ufffdy\", \"b\": {\"c\": \"\\ufffd\"}, \"d\": \"\\ufffd\"}"},
+        {"{\"a\": \"\\ud83d\\ude00\\n\", \"b\": 1e999}", 2, "number too large", "{\"a\": \"\\ud83d\\ude00\\n\", \"b\": 0    }"},
+        {"{\"a\": \"x\ty\x1b\"}", 0, NULL, NULL},
+        {"{\"a\": 1}", 0, NULL, NULL},
+        {"NaN", 1, "NaN and Infinity are not JSON", "0  "},
+    };
+    static const char *const bad[] = {"{\"a\": Nan}", "{\"a\": NaN, \"b\"}", "{\"a\": \"x\ny\"}", "{\"a\": -Inf}",
+                                      "{\"a\": 1, \"a\": NaN}"};
+    struct st_json_odd odd;
+    char text[256];
+    st_json *root;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        snprintf(text, sizeof(text), "%s", rows[i].text);
+        assert_int_equal(st_json_parse_row(&root, &odd, text, strlen(text), "t", 1, 1), STRATA_OK);
+        assert_int_equal(odd.members, rows[i].members);
+        assert_string_equal(odd.problem == NULL ? "" : odd.problem, rows[i].problem == NULL ? "" : rows[i].problem);
+        assert_string_equal(text, rows[i].again == NULL ? rows[i].text : rows[i].again);
+        st_json_free(root);
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        snprintf(text, sizeof(text), "%s", bad[i]);
+        assert_int_equal(st_json_parse_row(&root, &odd, text, strlen(text), "t", 3, 5), STRATA_E_CONFIG);
+        assert_non_null(strstr(strata_last_error(), "t:3:"));
+        if (i < 4)
+            assert_string_equal(text, bad[i]); /* not changed: the reader looks for the next row in it */
+    }
+    snprintf(text, sizeof(text), "{");
+    for (uint32_t i = 0; i < 20; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "\"%u\": 0, ", i);
+    snprintf(text + strlen(text), sizeof(text) - strlen(text), "\"x\": NaN}");
+    assert_int_equal(st_json_parse_row(&root, &odd, text, strlen(text), "t", 1, 1), STRATA_OK);
+    assert_int_equal(odd.members, UINT64_C(1) << 20);
+    st_json_free(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -345,6 +394,7 @@ int main(void)
         cmocka_unit_test(test_whole_numbers),
         cmocka_unit_test(test_numbers_keep_their_text),
         cmocka_unit_test(test_many_names),
+        cmocka_unit_test(test_rows),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_single_failure_walk),
     };
