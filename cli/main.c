@@ -37,28 +37,38 @@ static const struct command commands[] = {
     {"train", CLI_CMD_TRAIN, cmd_train, "train a model, its state on device, host and NVMe",
      "--model PRESET|DIR --data FILE... --max-steps N [options] | FILE.yaml [options]",
      "Plans the run, prints the plan, trains, and says how far each step is from what the hardware allows.\n"
+     "\n"
+     "Example: the first run: a small model of seeded weights learns a text\n"
+     "  strata train --model nano --data book.txt --max-steps 100 --out model\n"
+     "  strata generate --model model --prompt 'And God said'\n"
+     "\n"
+     "Example: a model that is here answers as the conversations of a file do\n"
+     "  strata train --model ./Qwen3-0.6B --data chats.jsonl --epochs 3 --lr 1e-5 --lr-scheduler cosine --warmup-ratio 0.03 \\\n"
+     "      --val-size 0.1 --eval-every 50 --save runs/chats --save-every 50 --resume auto --out tuned\n"
+     "\n"
      "What does not fit is refused with exit code 3 before anything is allocated.  The result has the same\n"
      "bits whatever the budgets and tiers.\n"
-     "\n"
-     "Started several times by torchrun, accelerate, deepspeed, mpirun or srun, the processes train one model\n"
-     "(zero_optimization.stage says what each of them keeps); docs/ranks.md has more.\n"
-     "\n"
-     "FILE.yaml is LLaMA-Factory's, or XTuner's training arguments (.json, too): its keys are the options, and those of the\n"
-     "command line replace them.  strata check FILE.yaml says what each key means here; docs/yaml.md lists them.\n"
-     "\n"
-     "Example: LLaMA-Factory's example with a model that is here\n"
-     "  strata train examples/train_full/qwen3_full_sft.yaml --model ./Qwen3-0.6B --max-steps 100\n"
-     "\n"
-     "Example: two processes on this machine\n"
-     "  torchrun --no-python --nproc-per-node 2 strata train --model nano --data book.bin --max-steps 100\n"
-     "\n"
-     "With \"strata.lora\" in the configuration, or --lora, adapters alone are trained, and --out is what PEFT loads;\n"
-     "--adapter goes on from one.  docs/adapters.md has more.\n"
      "\n"
      "Example: state on disk, a device of 2 MiB\n"
      "  strata tokens book.txt --out book.bin --heldout 0.1\n"
      "  strata train --model nano --data book.bin --max-steps 100 --seq-len 256 --device-memory 2MiB \\\n"
-     "      --set zero_optimization.offload_optimizer.device=nvme --nvme /scratch --out model"},
+     "      --set zero_optimization.offload_optimizer.device=nvme --nvme /scratch --out model\n"
+     "\n"
+     "With \"strata.lora\" in the configuration, or --lora, adapters alone are trained, and --out is what PEFT loads;\n"
+     "--adapter goes on from one.  docs/adapters.md has more.\n"
+     "\n"
+     "FILE.yaml is LLaMA-Factory's, or XTuner's training arguments (.json, too): its keys are the options, and those of the\n"
+     "command line replace them.  strata check FILE.yaml says what each key means here; docs/yaml.md lists them.\n"
+     "Names of Trainer's arguments that mean the same are options, too, with - or _; others say what is here instead.\n"
+     "\n"
+     "Example: LLaMA-Factory's example with a model that is here\n"
+     "  strata train examples/train_full/qwen3_full_sft.yaml --model ./Qwen3-0.6B --max-steps 100\n"
+     "\n"
+     "Started several times by torchrun, accelerate, deepspeed, mpirun or srun, the processes train one model\n"
+     "(zero_optimization.stage says what each of them keeps); docs/ranks.md has more.\n"
+     "\n"
+     "Example: two processes on this machine\n"
+     "  torchrun --no-python --nproc-per-node 2 strata train --model nano --data book.bin --max-steps 100"},
     {"plan", CLI_CMD_PLAN, cmd_plan, "say what a run would need, and whether it fits",
      "--model PRESET|DIR [--config FILE.json] [options]",
      "The same planner that train uses: bytes on each tier, bytes per step on each link, and with rates\n"
@@ -312,7 +322,6 @@ static void print_help(const struct command *command)
 
     st_print(file, "usage: strata %s %s\n\n", command->name, command->usage);
     cli_teach_print(file, command->teach, file != stdout ? st_print_width(stdout) : 0);
-    st_print_text(file, "\nOptions:\n");
     cli_args_print_options(command->bit, file);
     if ((command->bit & RANKED) != 0)
         print_variables(file);

@@ -53,9 +53,13 @@ static strata_status option_take(struct cli_args *args, struct cursor *c, const 
     o = cli_option_find(args->command, name);
     if (o == NULL)
         return cli_option_unknown(args->command, name);
+    if (o->kind == VALUE_ELSEWHERE)
+        return st_error(STRATA_E_INVAL, "--%s is no option here: %s", name, o->value);
     if (o->kind == VALUE_FLAG) {
         if (value != NULL)
             return st_error(STRATA_E_INVAL, "--%s takes no value", name);
+        if (o->path != NULL)
+            return cli_override_push(args, o->path, "true");
         *(bool *)((char *)args + o->offset) = true;
         return STRATA_OK;
     }

@@ -19,22 +19,23 @@
 #define NO_OFFSET  SIZE_MAX /* offset of an option that sets no field */
 
 enum value_kind {
-    VALUE_FLAG,   /* none; sets a bool */
-    VALUE_TEXT,   /* one word */
-    VALUE_ONCE,   /* one word, no second time */
-    VALUE_LIST,   /* one or more words */
-    VALUE_COUNT,  /* whole number in least..most */
-    VALUE_REAL,   /* number in least..most */
-    VALUE_SIZE,   /* size, at least 1 byte */
-    VALUE_SIZES,  /* sizes separated by commas */
-    VALUE_COUNTS, /* whole numbers in least..most separated by commas */
-    VALUE_SET,    /* PATH=VALUE */
-    VALUE_IGNORED /* one word, dropped */
+    VALUE_FLAG,     /* none; sets a bool, or true in the config */
+    VALUE_TEXT,     /* one word */
+    VALUE_ONCE,     /* one word, no second time */
+    VALUE_LIST,     /* one or more words */
+    VALUE_COUNT,    /* whole number in least..most */
+    VALUE_REAL,     /* number in least..most */
+    VALUE_SIZE,     /* size, at least 1 byte */
+    VALUE_SIZES,    /* sizes separated by commas */
+    VALUE_COUNTS,   /* whole numbers in least..most separated by commas */
+    VALUE_SET,      /* PATH=VALUE */
+    VALUE_IGNORED,  /* one word, dropped */
+    VALUE_ELSEWHERE /* an option of other programs: `value` says what does it here */
 };
 
 /* A number or a word goes to a field (offset), or to the config (path). */
 struct cli_option {
-    const char *names[CLI_NAMES_MAX]; /* without the dashes; help shows the first */
+    const char *names[CLI_NAMES_MAX]; /* without the dashes; NULL: `help` is the heading of those that follow */
     uint32_t commands;
     enum value_kind kind;
     size_t offset;

@@ -188,6 +188,7 @@ strata_status cli_value_take(struct cli_args *args, const struct cli_option *o, 
         return set_take(args, text);
     case VALUE_FLAG:
     case VALUE_IGNORED:
+    case VALUE_ELSEWHERE:
         break;
     }
     return STRATA_OK;

@@ -181,11 +181,33 @@ static void resolve_shape(struct st_config_source *src, struct st_config *config
         config->schedule.shape_steps = 0;
     }
     if (config->schedule.type != ST_LR_CONSTANT)
-        st_source_reject(src, SHAPE "type", "scheduler sets the rate as well: keep one of them");
+        st_source_reject(src, SHAPE "type", "scheduler sets the rate as well: keep one of them (--set scheduler=null)");
     if (!shape_takes_steps(config))
         return;
     config->schedule.shape_steps = opts->max_steps;
     derive_steps(src, SHAPE "total_num_steps", opts);
+}
+
+static bool is_on_line(const struct st_field_state *state)
+{
+    return state->usable && state->origin == ST_ORIGIN_COMMAND_LINE && !state->by_recipe;
+}
+
+/* The command line's ratio stands instead of steps that a file says, and alone asks for the one schedule that is a warm-up. */
+static void take_ratio(struct st_config_source *src, struct st_config *config)
+{
+    struct st_field_state *steps = st_source_state(src, SHAPE "warmup_steps");
+
+    if (!is_on_line(st_source_state(src, SHAPE "warmup_ratio")) || config->schedule.shape_warmup_ratio == 0)
+        return;
+    if (config->schedule.shape == ST_LR_SHAPE_NONE) {
+        config->schedule.shape = ST_LR_SHAPE_CONSTANT_WITH_WARMUP;
+        st_source_derive(src, SHAPE "type", "the command line asks for a warm-up");
+    }
+    if (is_on_line(steps))
+        return;
+    config->schedule.shape_warmup = 0;
+    *steps = (struct st_field_state){0};
 }
 
 /* The command line's warm-up is that of the schedule in force: transformers' where one is named, and none of DeepSpeed's. */
@@ -196,7 +218,8 @@ static void take_warmup(struct st_config_source *src, struct st_config *config)
     if (st_source_given(src, "scheduler.type"))
         return;
     config->schedule.type = ST_LR_CONSTANT;
-    if (!warmup->usable || warmup->origin != ST_ORIGIN_COMMAND_LINE)
+    take_ratio(src, config);
+    if (!is_on_line(warmup))
         return;
     if (config->schedule.shape != ST_LR_SHAPE_NONE) {
         config->schedule.shape_warmup = config->schedule.warmup_steps;

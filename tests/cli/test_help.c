@@ -109,7 +109,7 @@ static void every_command_teaches_with_an_example(void **state)
         assert_non_null(strstr(p.out, "--help"));
         assert_null(strstr(p.out, "--fault"));
         assert_null(strstr(p.out, "--fake-seed"));
-        assert_int_equal(strstr(p.out, "--local_rank") != NULL, takes_ranks(commands[i])); /* others only take it */
+        assert_int_equal(strstr(p.out, "--local-rank") != NULL, takes_ranks(commands[i])); /* others only take it */
         assert_int_equal(strstr(p.out, " which of several processes this is: RANK, WORLD_SIZE,") != NULL,
                          takes_ranks(commands[i]));
         assert_int_equal(strstr(p.out, ", OMPI_MCA_ess_base_jobid\n") != NULL, takes_ranks(commands[i]));
@@ -243,6 +243,112 @@ static void aliases_are_the_same_option(void **state)
     }
 }
 
+/* Names of Trainer's arguments whose meaning is that of an option. */
+static void names_of_trainer_mean_the_same(void **state)
+{
+    static const struct {
+        const char *theirs, *ours;
+    } rows[] = {
+        {"--learning_rate 1e-4", "--lr 1e-4"},
+        {"--per_device_train_batch_size=4", "--micro-batch 4"},
+        {"--gradient_accumulation_steps 8", "--grad-accum 8"},
+        {"--lr_scheduler_type cosine", "--lr-scheduler cosine"},
+        {"--warmup_steps 3", "--warmup-steps 3"},
+        {"--warmup_ratio 0.1", "--set strata.lr_scheduler.warmup_ratio=0.1"},
+        {"--weight_decay 0.1", "--set optimizer.params.weight_decay=0.1"},
+        {"--max_grad_norm 1", "--set gradient_clipping=1"},
+        {"--bf16", "--set bf16.enabled=true"},
+        {"--fp16", "--set fp16.enabled=true"},
+        {"--logging_steps 5", "--set steps_per_print=5"},
+        {"--save_steps 5 --save_total_limit 3", "--save-every 5 --keep 3"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct cli_args theirs, ours;
+        char line[256];
+
+        snprintf(line, sizeof(line), "--model_name_or_path nano --data a --max_steps 1 %s", rows[i].theirs);
+        assert_int_equal(parse(&theirs, CLI_CMD_TRAIN, line), STRATA_OK);
+        assert_string_equal(theirs.model, "nano");
+        snprintf(line, sizeof(line), "--model nano --data a --max-steps 1 %s", rows[i].ours);
+        assert_int_equal(parse(&ours, CLI_CMD_TRAIN, line), STRATA_OK);
+        assert_int_equal(theirs.overrides.count, ours.overrides.count);
+        assert_true(ours.overrides.count > 0);
+        for (uint32_t k = 0; k < ours.overrides.count; k++)
+            assert_string_equal(theirs.overrides.items[k], ours.overrides.items[k]);
+        cli_args_fini(&theirs);
+        cli_args_fini(&ours);
+    }
+}
+
+/* Those whose meaning is another's name what is here. */
+static void other_names_of_trainer_are_told(void **state)
+{
+    static const struct {
+        const char *theirs, *ours;
+    } rows[] = {
+        {"--output_dir out", "--out DIR, checkpoints to --save DIR"},
+        {"--resume_from_checkpoint true", "--resume auto"},
+        {"--eval_strategy steps", "--eval-every N"},
+        {"--max_seq_length 64", "--seq-len N"},
+        {"--optim adamw_torch", "--set optimizer.type=NAME"},
+        {"--lora_r 8", "--lora FILE.json"},
+        {"--gradient_checkpointing", "leave it out"},
+    };
+    struct cli_args args;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char line[256], name[64];
+
+        snprintf(line, sizeof(line), "--model nano --data a --max-steps 1 %s", rows[i].theirs);
+        assert_int_equal(parse(&args, CLI_CMD_TRAIN, line), STRATA_E_INVAL);
+        snprintf(name, sizeof(name), "%.*s is no option here: ", (int)strcspn(rows[i].theirs, " "), rows[i].theirs);
+        assert_non_null(strstr(strata_last_error(), name));
+        assert_non_null(strstr(strata_last_error(), rows[i].ours));
+        cli_args_fini(&args);
+    }
+}
+
+/* The help begins with a command to run, and has its many options in groups. */
+static void help_of_train_is_ordered(void **state)
+{
+    static const char *const order[] = {"\nExample: the first run",
+                                        "\n  strata train --model nano --data book.txt --max-steps 100",
+                                        "\nModel and data:\n  --model ",
+                                        "\n  --template ",
+                                        "\nSteps and rates:\n",
+                                        "\n  --lr X ",
+                                        "\nAdapters:\n  --lora ",
+                                        "\nEvaluation:\n  --eval-data ",
+                                        "\nResults and checkpoints:\n",
+                                        "\n  --save DIR ",
+                                        "\nConfiguration:\n  --config ",
+                                        "\nMemory and place:\n  --device ",
+                                        "\nSeveral processes:\n  --rank ",
+                                        "\nReports:\n  --metrics ",
+                                        "\n  --help ",
+                                        "\nPresets: "};
+    const char *at;
+    struct program p;
+
+    (void)state;
+    run2(&p, "train", "--help");
+    at = p.out;
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+        at = strstr(at, order[i]);
+        if (at == NULL)
+            fail_msg("%s", order[i]);
+    }
+    assert_null(strstr(p.out, "Options:"));
+    assert_null(strstr(p.out, "Prompt and answer:"));
+    program_free(&p);
+    run2(&p, "export", "--help");
+    assert_non_null(strstr(p.out, "\nOptions:\n"));
+    program_free(&p);
+}
+
 /* Short options are paths of the configuration. */
 static void short_options_are_overrides(void **state)
 {
@@ -312,6 +418,9 @@ int main(void)
         cmocka_unit_test(overrides_keep_the_order_of_the_line),
         cmocka_unit_test(launchers_append_the_local_rank),
         cmocka_unit_test(aliases_are_the_same_option),
+        cmocka_unit_test(names_of_trainer_mean_the_same),
+        cmocka_unit_test(other_names_of_trainer_are_told),
+        cmocka_unit_test(help_of_train_is_ordered),
         cmocka_unit_test(short_options_are_overrides),
         cmocka_unit_test(plan_takes_a_whole_train_line),
         cmocka_unit_test(generation_has_defaults_and_one_prompt),

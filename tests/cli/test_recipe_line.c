@@ -64,6 +64,7 @@ static void the_line_stands_in_its_place(void **state)
         {FULL, "--set optimizer.type=Lion"},
         {FULL "lr_scheduler_type: cosine\nwarmup_ratio: 0.5\n", "--set scheduler.type=WarmupLR"},
         {FULL "lr_scheduler_type: cosine\nwarmup_ratio: 0.5\n", "--warmup-steps 1"},
+        {FULL "lr_scheduler_type: cosine\nwarmup_steps: 1\n", "--lr-scheduler linear --warmup-ratio 0.5"},
     };
     const struct workplace *w = *state;
     struct program p;

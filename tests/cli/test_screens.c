@@ -248,7 +248,9 @@ static void help_is_filled(void **state)
 
     terminal_run(*state, &p, "train --help", 80, "xterm", false);
     assert_non_null(strstr(p.out, "\nPlans the run, prints the plan, trains, and says how far each step is from what\n"
-                                  "the hardware allows. What does not fit "));
+                                  "the hardware allows.\n"));
+    assert_non_null(
+        strstr(p.out, "\nWhat does not fit is refused with exit code 3 before anything is allocated.  The\nresult has "));
     assert_non_null(strstr(p.out, " --seq-len 256 \\\n      --device-memory 2MiB \\\n      --set zero_optimization."));
     program_free(&p);
     terminal_run(*state, &p, "--help", 80, "xterm", false);

@@ -81,6 +81,23 @@ static void without_a_scheduler_nothing_is_left(void **state)
     assert_memory_equal(&plain, &given, sizeof(plain));
 }
 
+/* A part of the run stands instead of steps that a file says, and alone asks for the schedule that is a warm-up and no more. */
+static void a_ratio_on_the_line_is_a_warm_up(void **state)
+{
+    struct st_config c = load_good("{}", "strata.lr_scheduler.warmup_ratio=0.25");
+
+    (void)state;
+    assert_int_equal(c.schedule.shape, ST_LR_SHAPE_CONSTANT_WITH_WARMUP);
+    assert_true(c.schedule.shape_warmup_ratio == 0.25);
+    c = load_good("{\"strata\": {\"lr_scheduler\": {\"type\": \"cosine\", \"warmup_steps\": 9}}}",
+                  "strata.lr_scheduler.warmup_ratio=0.25");
+    assert_int_equal(c.schedule.shape, ST_LR_SHAPE_COSINE);
+    assert_int_equal(c.schedule.shape_warmup, 0);
+    assert_true(c.schedule.shape_warmup_ratio == 0.25);
+    c = load_good("{\"strata\": {\"lr_scheduler\": {\"warmup_ratio\": 0.25}}}", NULL);
+    assert_int_equal(c.schedule.shape, ST_LR_SHAPE_NONE);
+}
+
 /* What a file gives stays; what is left to the run follows it. */
 static void steps_that_are_told_later_are_the_same(void **state)
 {
@@ -257,6 +274,7 @@ int main(void)
         cmocka_unit_test(one_cycle_has_deepspeeds_defaults),
         cmocka_unit_test(range_test_has_deepspeeds_defaults),
         cmocka_unit_test(without_a_scheduler_nothing_is_left),
+        cmocka_unit_test(a_ratio_on_the_line_is_a_warm_up),
         cmocka_unit_test(steps_that_are_told_later_are_the_same),
         cmocka_unit_test(momentum_must_stay_below_one),
         cmocka_unit_test(a_warmup_of_the_command_line_is_the_schedules),
