@@ -140,7 +140,6 @@ strata_status st_engine_create(struct st_engine **out, const struct st_engine_op
     eng->training = opts->training;
     eng->trace = opts->trace;
     eng->op_times = opts->op_times;
-    eng->backward_from = st_program_backward(eng->program);
     st_engine_start_run(eng);
     eng->kernels = st_kernels_pick(opts->isa);
     if (eng->kernels == NULL) {
@@ -291,6 +290,7 @@ static strata_status timed_cycle(struct st_engine *eng, enum st_phase phase)
 
     if (eng->swap != NULL)
         st_swap_counters(eng->swap, &before);
+    eng->in_backward = false;
     st = st_engine_cycle(eng, phase);
     if (eng->swap != NULL)
         st_swap_counters(eng->swap, &after);

@@ -39,10 +39,8 @@ static void take_time(struct st_engine *eng, const struct st_engine_job *job, ui
 
     a->lane_end_ns[lane] = end;
     a->lane_busy_ns[lane] += ns;
-    if (lane == ST_LANE_COMPUTE && job->op < eng->backward_from)
-        a->forward_ns += ns;
-    else if (lane == ST_LANE_COMPUTE)
-        a->backward_ns += ns;
+    if (lane == ST_LANE_COMPUTE)
+        *(st_op_is_backward(eng->program->ops[job->op].kind) ? &a->backward_ns : &a->forward_ns) += ns;
     if (job->record != NULL) {
         job->record->start_ns = start;
         st_trace_end(job->record, end);

@@ -102,7 +102,7 @@ struct st_engine {
     /* program state */
     struct st_dispatch dispatch;
     struct st_engine_io *io; /* [I/O ops], by lane: st_dispatch_io() */
-    uint32_t backward_from;  /* first op of backward */
+    bool in_backward;        /* the last op that computed is one of backward: copies that the caller makes count as it does */
 
     pthread_mutex_t lock; /* guards events, in_flight, the statuses and errors, st_engine_io.finished */
     pthread_cond_t wake;

@@ -290,10 +290,9 @@ static void account(struct st_engine *eng, uint32_t index, uint64_t ns)
     eng->result.busy_ms[op->lane] += ms;
     if (op->lane == ST_LANE_UPDATE || op->lane == ST_LANE_UPDATE_DEVICE)
         return; /* part of "other" */
-    if (index < eng->backward_from)
-        eng->result.forward_ms += ms;
-    else
-        eng->result.backward_ms += ms;
+    if (op->lane == ST_LANE_COMPUTE)
+        eng->in_backward = st_op_is_backward(op->kind);
+    *(eng->in_backward ? &eng->result.backward_ms : &eng->result.forward_ms) += ms;
 }
 
 static strata_status execute(struct st_engine *eng, uint32_t index)

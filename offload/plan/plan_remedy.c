@@ -104,7 +104,7 @@ static void put_found(struct text *t, const struct st_plan *trial, const struct 
     const struct st_policy *then = &trial->policy, *now = &plan->policy;
     static const char *const tiers[STRATA_TIER_COUNT] = {"device", "host", "nvme"};
     const char *separator = "set ";
-    const char *disk;
+    const char *disk, *lead;
     uint64_t needed[STRATA_TIER_COUNT];
     char size[24];
 
@@ -125,11 +125,12 @@ static void put_found(struct text *t, const struct st_plan *trial, const struct 
         put(t, "%sstrata.activation_tier to \"%s\"", separator, tiers[then->activation_tier]);
     st_plan_size(trial, needed); /* gradients that have room in host memory need no disk */
     disk = disk_option(trial);
+    lead = t->used > 0 ? ", with" : "give"; /* the settings may stay: a larger disk takes what host memory lacks room for */
     if (needed[STRATA_TIER_NVME] > plan->capacity.bytes[STRATA_TIER_NVME] || strcmp(disk, disk_option(plan)) != 0)
-        put(t, ", with %s DIR and %s of disk there%s", disk, st_size_text(size, needed[STRATA_TIER_NVME]),
-            now->ranks > 1 ? " for each rank" : "");
+        put(t, "%s %s DIR %s %s of disk there%s", lead, disk, t->used > 0 ? "and" : "with",
+            st_size_text(size, needed[STRATA_TIER_NVME]), now->ranks > 1 ? " for each rank" : "");
     else if (is_on_nvme(trial) && !is_on_nvme(plan))
-        put(t, ", with %s DIR", disk); /* a machine file says what the disk holds, and not where it is */
+        put(t, "%s %s DIR", lead, disk); /* a machine file says what the disk holds, and not where it is */
 }
 
 /* Whether fewer tokens at a time could help: not if even one token does not fit. */
@@ -229,5 +230,5 @@ void st_plan_remedy(char *buf, size_t bytes, const struct st_plan *plan, strata_
         return;
     }
     put_found(&t, &trial, plan);
-    put(&t, ", or raise --%s-memory", tier == STRATA_TIER_HOST ? "host" : "device");
+    put(&t, "%sraise --%s-memory", t.used > 0 ? ", or " : "", tier == STRATA_TIER_HOST ? "host" : "device");
 }

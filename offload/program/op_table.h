@@ -104,7 +104,7 @@ enum st_op_kind {
     ST_OP_HEAD_NORM,
     ST_OP_HEAD_STATS,
     ST_OP_HEAD_LOSS,
-    ST_OP_HEAD_GRAD, /* the first one begins backward */
+    ST_OP_HEAD_GRAD, /* this and what follows is backward; the first one begins it */
     ST_OP_HEAD_BACKWARD,
     ST_OP_BLOCK_BACKWARD,
     ST_OP_EMBED_BACKWARD,
@@ -268,6 +268,12 @@ struct st_op_row {
 extern const struct st_op_row st_op_rows[ST_OP_KIND_COUNT];
 
 const char *st_op_name(enum st_op_kind kind);
+/* Of kinds that compute: whether it is one of backward, which begins anew for each micro-batch where accumulation is horizontal.
+ */
+static inline bool st_op_is_backward(enum st_op_kind kind)
+{
+    return kind >= ST_OP_HEAD_GRAD;
+}
 /* Whether the bytes of this kind follow from a step's tokens: a program has what is expected if all rows are named equally
  * often. */
 static inline bool st_op_estimated(enum st_op_kind kind)

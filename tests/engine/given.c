@@ -68,6 +68,8 @@ static strata_status run(void *model, const struct st_call *call)
     const struct given *g = model;
     const struct st_workload *w = &g->workload;
 
+    if (g->called != NULL)
+        g->called(call);
     if (call->kind == ST_CALL_HEAD_LOSS)
         *call->loss_sum = g->loss;
     if (call->kind == ST_CALL_HEAD_BACKWARD) /* nothing more for the table */
@@ -147,7 +149,7 @@ void given_open(struct given *g, const struct given_opts *opts)
     static const enum plan_frozen frozen[] = {PLAN_FROZEN, PLAN_FROZEN, PLAN_FROZEN, PLAN_FROZEN}; /* [sizes.blocks + 2] */
     struct st_engine_opts engine;
 
-    *g = (struct given){.config = opts->config, .grad = opts->grad};
+    *g = (struct given){.config = opts->config, .grad = opts->grad, .called = opts->called};
     plan_workload(&g->workload, &sizes, opts->adapter_params > 0 ? frozen : NULL);
     make_plan(g, opts);
     st_config_engine_opts(&engine, &g->config);

@@ -9,6 +9,7 @@
 /* Gradient of an element of a page in optimizer step number `step`, counted from 1; half of it comes from each of two
  * micro-batches, times the loss scale.  Exact in the workload's dtype. */
 typedef double given_grad_fn(uint32_t page, uint64_t elem, uint64_t step);
+typedef void given_call_fn(const struct st_call *call);
 
 struct given_opts {
     struct st_config config;
@@ -16,6 +17,7 @@ struct given_opts {
     uint64_t adapter_params; /* of a block's adapters, beside which all is frozen; 0: none */
     bool quantised;          /* the matrices of adapted blocks */
     given_grad_fn *grad;     /* NULL: none, all zero */
+    given_call_fn *called;   /* NULL, or told of every call that the engine makes */
     bool smallest;           /* as little device memory as the config does with; else all that is wanted */
     bool little_host;        /* with smallest: as little host memory, too */
 };
@@ -26,6 +28,7 @@ struct given {
     struct st_plan *plan;
     struct st_engine *eng;
     given_grad_fn *grad;
+    given_call_fn *called;
     double loss; /* sum over a slice of a micro-batch; the test may change it between steps */
     uint64_t step;
     int32_t *tokens; /* [tokens of a step], all targets count */

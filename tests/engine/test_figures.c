@@ -66,6 +66,38 @@ static void time_is_backwards_where_gradients_take_it(void **state)
     atomic_store(&own_ns, 0);
 }
 
+/* A forward call takes a microsecond; nothing else takes any time. */
+static void slow_forward(const struct st_call *call)
+{
+    static const bool forward[] = {
+        [ST_CALL_EMBED_FORWARD] = true, [ST_CALL_BLOCK_FORWARD] = true, [ST_CALL_HEAD_NORM] = true,
+        [ST_CALL_HEAD_STATS] = true,    [ST_CALL_HEAD_LOSS] = true,     [ST_CALL_HEAD_BACKWARD] = false};
+
+    if (forward[call->kind])
+        atomic_fetch_add(&own_ns, 1000);
+}
+
+/* Of every micro-batch, whether or not another one's backward comes before it. */
+static void time_is_forwards_where_calls_take_it(void **state)
+{
+    static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
+        struct given_opts opts = {.config = given_config(STRATA_BF16, STRATA_TIER_HOST), .called = slow_forward};
+        struct st_step_result r;
+        struct given g;
+
+        opts.config.accumulation = orders[i];
+        atomic_store(&own_ns, 1);
+        given_open(&g, &opts);
+        assert_int_equal(given_step(&g, &r), STRATA_OK);
+        assert_true(r.backward_ms == 0 && r.forward_ms > 0 && fabs(r.forward_ms - r.seconds * 1e3) < 1e-9 * r.forward_ms);
+        given_close(&g);
+        atomic_store(&own_ns, 0);
+    }
+}
+
 /* `least` of it at least, but for the rounding of sums. */
 static void assert_at_most(double is, double most)
 {
@@ -173,6 +205,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(time_is_backwards_where_gradients_take_it),
+        cmocka_unit_test(time_is_forwards_where_calls_take_it),
         cmocka_unit_test(parts_add_up),
     };
 

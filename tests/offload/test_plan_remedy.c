@@ -194,6 +194,38 @@ static void a_disk_that_is_not_named_is_asked_for(void **state)
     st_workload_fini(&w);
 }
 
+/* Whatever lacks, the sentence says what to do: where settings may stay and only the disk is too small for what host memory could
+ * leave there, that disk. */
+static void a_sentence_begins_with_what_to_do(void **state)
+{
+    static const char *const verbs[] = {"set ", "raise ", "give ", "free ", "even "};
+    uint32_t disks = 0;
+    struct st_workload w;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    for (uint32_t i = 0; i < 3 * 6 * 3 * 9; i++) {
+        const struct st_machine machine = {
+            .capacity = {.bytes = {1ull << (18 + 4 * (i % 3)), 1ull << (18 + 2 * (i / 3 % 6)), (i / 18 % 3) * 10ull << 20},
+                         .workers = 2}};
+        const struct st_policy policy =
+            policy_of((strata_tier)(i / 54 % 3), (strata_tier)(i / 162), i % 7 == 0 ? ST_ACT_KEPT : ST_ACT_AUTO);
+        struct st_plan *plan = plan_try(&w, &machine, &policy, "sentence");
+        const char *advice = plan->fits ? NULL : strstr(strata_last_error(), " allowed: ");
+        bool begun = plan->fits;
+
+        for (size_t v = 0; advice != NULL && v < sizeof(verbs) / sizeof(verbs[0]); v++)
+            begun = begun || strncmp(advice + 10, verbs[v], strlen(verbs[v])) == 0;
+        if (!begun)
+            fail_msg("%s", strata_last_error());
+        disks += advice != NULL && strncmp(advice + 10, "give --nvme DIR with ", 21) == 0 &&
+                 strstr(advice, " of disk there, or raise --host-memory") != NULL;
+        st_plan_destroy(plan);
+    }
+    assert_true(disks > 0);
+    st_workload_fini(&w);
+}
+
 /* Of several directories a full one leaves no room in any: it is named, and not a directory asked for. */
 static void a_full_directory_is_named(void **state)
 {
@@ -329,13 +361,10 @@ static void a_disk_is_asked_for_by_the_option_that_gives_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(advice_that_is_followed_fits),
-        cmocka_unit_test(activation_checkpoints_have_a_slower_tier),
-        cmocka_unit_test(the_tables_sums_alone_are_too_many),
-        cmocka_unit_test(a_disk_that_is_not_named_is_asked_for),
-        cmocka_unit_test(a_full_directory_is_named),
-        cmocka_unit_test(fewer_checkpoints_are_advised),
-        cmocka_unit_test(a_disk_is_asked_for_by_the_option_that_gives_it),
+        cmocka_unit_test(advice_that_is_followed_fits),       cmocka_unit_test(activation_checkpoints_have_a_slower_tier),
+        cmocka_unit_test(the_tables_sums_alone_are_too_many), cmocka_unit_test(a_disk_that_is_not_named_is_asked_for),
+        cmocka_unit_test(a_sentence_begins_with_what_to_do),  cmocka_unit_test(a_full_directory_is_named),
+        cmocka_unit_test(fewer_checkpoints_are_advised),      cmocka_unit_test(a_disk_is_asked_for_by_the_option_that_gives_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
