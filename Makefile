@@ -16,7 +16,7 @@ DESTDIR ?=
 FUZZ_ROUNDS ?= 1000000
 FUZZ_SECONDS ?= 60
 
-.PHONY: all deps build test demo demo-chat install matrix fuzz clean help
+.PHONY: all deps build test test-caps demo demo-chat install matrix fuzz clean help
 
 all: build
 
@@ -35,6 +35,10 @@ test:
 	cmake --build $(CHECK) -j $(JOBS)
 	ctest --test-dir $(CHECK) -j $(TESTS_AT_ONCE) --output-on-failure --no-tests=error -LE matrix
 	tools/fuzz_short.sh --all 30 $(JOBS)
+
+# Of a build that `make test` has made.
+test-caps:
+	tools/test_caps.sh $(CHECK)
 
 demo: deps
 	cmake --preset release
@@ -72,6 +76,7 @@ help:
 	@echo "make deps     install what is missing (Debian, Ubuntu)"
 	@echo "make build    library, program, tests and benches into $(BUILD)"
 	@echo "make test     install, build with warnings as errors, run all tests but the full matrix"
+	@echo "make test-caps  the tests under each cap of oneDNN's instruction set, and with 1, 2, 3 workers (hours); a table of what failed"
 	@echo "make demo     install, build, train with state on three tiers and compare digests"
 	@echo "make demo-chat  install, build, train a small model and an adapter that answers questions about strata"
 	@echo "make install  program, library, headers, examples and documents into PREFIX ($(PREFIX)), below DESTDIR"
