@@ -26,6 +26,7 @@ strata_status st_json_parse_at(st_json **out, const char *text, size_t bytes, co
 struct st_json_odd {
     uint64_t members;    /* of the outermost object, which have some: bit i is the i-th, the last bit any from the 64th on */
     const char *problem; /* with the first; NULL: there is none */
+    bool whole;          /* out: the text is one value to its end, if perhaps with a name twice */
 };
 /** Parse a row of many, as st_json_parse_at() does, but read as those who wrote it do: control characters may stand in strings,
  *  and what *odd tells of is no error: members that have some hold other values then, and must not be used.

@@ -345,7 +345,7 @@ bool st_json_scan_row(struct st_json_place *place, struct st_json_odd *odd, char
     bool good;
 
     *odd = (struct st_json_odd){0};
-    good = scan_document(&s);
+    odd->whole = good = scan_document(&s);
     place_at(place, &s, s.at);
     if (good && odd->problem != NULL) {
         s = again;

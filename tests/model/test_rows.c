@@ -41,14 +41,15 @@ static void rows_are_found_in_lines_and_arrays(void **state)
         {"[]", 0, NULL},
         {" [ {\"a\": 1} ,\n{\"b\": [2]}\n, 3, \"x\" ]\n ", 4, NULL},
         {"[{}] x", 1, "r.jsonl:1:6: text after the end of the array"},
-        {"[{}, ]", 1, "r.jsonl:1:6: a comma with no row after it"},
+        {"[{}, ]", 1, NULL},
+        {"[{},, {}]", 1, "r.jsonl:1:5: "},
         {"[{}\n {}]", 1, "r.jsonl:2:2: a comma is missing between rows"},
         {"[{},\n{}", 2, "r.jsonl:2:3: the array does not end"},
         {"[, {}]", 0, "r.jsonl:1:2"},
         {"{}\n{\"a\": oops}\n", 1, "r.jsonl:2:7: "},
         {"{}\n  {\"a\": 01}", 1, "r.jsonl:2:9: "},
         {"{}\n{\"a\": \"not closed\n{}", 1, "r.jsonl:2:"},
-        {"{}\n\n{\"a\": 1\n{}\n", 1, "r.jsonl:4:1: "},
+        {"{}\n\n{\"a\": 1\n{}\n", 1, "r.jsonl:3:8: "},
         {"{\"a\": 1, \"a\": 2}", 0, "r.jsonl:1:10: duplicate key \"a\""},
         {"{}\n  {\"b\": 1,\n   \"b\": 2}", 1, "r.jsonl:3:4: duplicate key \"b\""},
         {"{}\n  {\"b\": 1, \"b\": 2}", 1, "r.jsonl:2:12: duplicate key \"b\""},
@@ -67,9 +68,111 @@ static void rows_are_found_in_lines_and_arrays(void **state)
         assert_int_equal(rows, cases[i].rows);
         assert_int_equal(st, cases[i].error == NULL ? STRATA_OK : STRATA_E_INPUT);
         if (cases[i].error != NULL)
-            assert_non_null(strstr(strata_last_error(), cases[i].error));
+            if (strstr(strata_last_error(), cases[i].error) == NULL)
+                fail_msg("%zu: %s", i, strata_last_error());
         scratch_close();
     }
+}
+
+/* "a", "b" ... of rows {"a": 0}, "!" for each bad one; what ends them, too: "." the file, "#" an error. */
+static void read_on(const char *name, char *out, char *first, size_t room)
+{
+    struct st_rows *r;
+    st_json *row;
+    uint64_t count, rows = 0;
+    strata_status st;
+
+    *first = '\0';
+    assert_ok(st_rows_open(&r, scratch_path(name)));
+    for (;; rows++) {
+        st = st_rows_next(r, &row);
+        if (st != STRATA_OK && *first == '\0')
+            snprintf(first, room, "%s", strata_last_error());
+        if (st == STRATA_E_INPUT && st_rows_goes_on(r)) {
+            *out++ = '!';
+            continue;
+        }
+        if (st != STRATA_OK || row == NULL)
+            break;
+        assert_non_null(st_json_first(row));
+        *out++ = st_json_name(st_json_first(row))[0];
+        st_json_free(row);
+    }
+    *out++ = st == STRATA_OK ? '.' : '#';
+    *out = '\0';
+    st_rows_close(r);
+    assert_ok(st_rows_open(&r, scratch_path(name)));
+    assert_int_equal(st_rows_count(r, &count), st);
+    assert_int_equal(count, rows);
+    st_rows_close(r);
+}
+
+static void bad_rows_end_with_their_line(void **state)
+{
+    static const struct {
+        const char *text, *want, *first; /* first: of the sentences; NULL: there is none */
+        bool json;                       /* the file's name ends so */
+    } cases[] = {
+        {"{\"a\":0}\n{\"b\":oops}\n{\"c\":0}", "a!c.", "x.jsonl:2:6: a value is missing", false},
+        {"{\"a\":0}\n{\"b\":0\n{\"c\":0}\n{\"d\":[\n{\"e\":0}\n", "a!c!e.", "x.jsonl:2:7: , or } is missing", false},
+        {"{\"a\":0}\n{\"b\":\"x\n{\"c\":0}\n{\"d\":\"}\n", "a!c!.", "x.jsonl:2:8: string not closed", false},
+        {"{\"a\":{\"x\":0}\n{\"b\":0}}\n{\"c\":0}\n", "!b!c.", "x.jsonl:1:13: ", false},
+        {"{\"a\":0}}\n{\"b\":0} x {\"c\":0}\n{\"d\":0}\n", "a!b!d.", "x.jsonl:1:8: ", false},
+        {"{\"a\":\"\xe9\"}\n{\"b\":0}\n{\"c\":0,\"c\":1}\n{\"d\":0}", "!b!d.", "x.jsonl:1:7: not UTF-8", false},
+        {"{\"a\":0}\n{\"b\":", "a!.", "x.jsonl:2:6: a value is missing", false},
+        {"{\"a\":\n0}\n{\"b\":\nx}\n{\"c\":0}", "a!c.", "x.jsonl:4:1: ", false},
+        {"{\"a\":\n0}\n{\"b\":\n{\"c\":0}", "a#", "x.jsonl:4:8: ", false},
+        {"{\"a\":0},\n{\"b\":0},\n", "ab.", NULL, false},
+        {"\xef\xbb\xbf{\"a\":0}\r\n\r\n\xef\xbb\xbf{\"b\":0}\n\xef\xbb\xbf", "ab.", NULL, false},
+        {"{\"a\":NaN}\n{\"b\":\"\\u0000\"}\n{\"c\":\"\t\"}", "abc.", NULL, false},
+        {"[{\"a\":0},{\"b\":oops},{\"c\":0}]", "a#", "x.json:1:15: ", true},
+        {"\xef\xbb\xbf[{\"a\":0},\n{\"b\":NaN},]\n", "ab.", NULL, true},
+        {"{\"data\": [{\"a\":0}, {\"b\":[]}], \"x\": \"]}\\\"\"}\n", "ab.", NULL, true},
+        {"{\"v\": {\"data\": [{}]}, \"w\": \"data\", \"data\" :\n [ {\"a\":0} ] }", "a.", NULL, true},
+        {"{\"data\": []}", ".", NULL, true},
+        {"{\"data\": [{\"a\":0}]", "a#", "the object around \"data\" does not end", true},
+        {"{\"data\": [{\"a\":0}]}\n{\"data\": []}", "a#", "call the file .jsonl", true},
+        {"{\"data\": [\"q\", \"a\"]}\n{\"data\": [\"q\"]}", "dd.", NULL, true},
+        {"{\"data\": [{\"a\":0}]}\n{\"data\": [{\"a\":0}]}", "dd.", NULL, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *name = cases[i].json ? "x.json" : "x.jsonl";
+        char got[32], first[512];
+
+        scratch_open();
+        scratch_put(name, cases[i].text);
+        read_on(name, got, first, sizeof(first));
+        assert_string_equal(got, cases[i].want);
+        assert_int_equal(first[0] == '\0', cases[i].first == NULL);
+        if (cases[i].first != NULL)
+            if (strstr(first, cases[i].first) == NULL)
+                fail_msg("%zu: %s", i, first);
+        scratch_close();
+    }
+}
+
+/* Every line of many is bad, and seems to go on to the file's end: it is read twice, not once for each line. */
+static void many_bad_lines_are_read_twice(void **state)
+{
+    enum { LINES = 20000 };
+    struct st_rows *r;
+    uint64_t count;
+    FILE *file;
+
+    (void)state;
+    scratch_open();
+    file = fopen(scratch_path("r.jsonl"), "wb");
+    assert_non_null(file);
+    for (int i = 0; i < LINES; i++)
+        assert_true(fprintf(file, "{\"text\": [\"%d\"\n", i) > 0);
+    assert_int_equal(fclose(file), 0);
+    assert_ok(st_rows_open(&r, scratch_path("r.jsonl")));
+    assert_ok(st_rows_count(r, &count));
+    assert_int_equal(count, LINES);
+    st_rows_close(r);
+    scratch_close();
 }
 
 /* Rows that cross the reader's blocks, and a count that does not parse. */
@@ -340,6 +443,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_found_in_lines_and_arrays),  cmocka_unit_test(rows_cross_blocks),
+        cmocka_unit_test(bad_rows_end_with_their_line),        cmocka_unit_test(many_bad_lines_are_read_twice),
         cmocka_unit_test(shapes_are_llama_factorys),           cmocka_unit_test(dataset_info_refuses_other_kinds),
         cmocka_unit_test(dataset_info_names_columns_and_tags), cmocka_unit_test(turns_are_truncated_as_infer_seqlen_says),
     };

@@ -1,9 +1,14 @@
-/* row_reader.c - see row_reader.h.  Finds where a row ends by its brackets and quotes alone; the strict parser judges it. */
+/* row_reader.c - see row_reader.h.  Finds where a row ends by its brackets and quotes alone; the parser judges it.
+ *
+ * Of values behind each other a bad one ends with its line.  Where the brackets of a bad row seem to go on for lines, they do so
+ * because it is bad, and the lines are read once more: from then on every row ends with its line.  In a file whose rows have
+ * several lines a bad one is passed whole; where it does not end, or in an array, nobody knows where the next row begins. */
 #include "model/data/rows/row_reader.h"
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,11 +28,15 @@ struct st_rows {
     unsigned char block[BLOCK_BYTES];
     uint32_t at, fill;
     strata_status failed; /* reading failed: bytes end here */
-    bool begun, array;
-    uint64_t bytes, rows, line, column; /* of the next byte; column from 1 */
-    uint64_t row_line, row_column;      /* where the row begins */
+    bool begun, array, wrapped;
+    bool closed, spread, lines; /* the row's brackets are closed; some row has several lines; every row ends with its line */
+    bool goes_on;
+    uint64_t rows, line, column;   /* of the next byte; column from 1 */
+    uint64_t row_line, row_column; /* where the row begins */
     char *row;
     size_t row_bytes, row_room;
+    size_t again_at, again_end; /* of `row`: bytes that are read once more, before those of the block */
+    struct st_json_odd odd;
 };
 
 strata_status st_rows_open(struct st_rows **out, const char *path)
@@ -86,6 +95,8 @@ static void refill(struct st_rows *r)
 /* The next byte, which stays; END: there is none, or reading failed. */
 static int peek(struct st_rows *r)
 {
+    if (r->again_at < r->again_end)
+        return (unsigned char)r->row[r->again_at];
     if (r->at == r->fill && r->failed == STRATA_OK)
         refill(r);
     return r->at < r->fill ? r->block[r->at] : END;
@@ -93,14 +104,16 @@ static int peek(struct st_rows *r)
 
 static void step(struct st_rows *r)
 {
-    if (r->block[r->at] == '\n') {
+    if (peek(r) == '\n') {
         r->line++;
         r->column = 1;
     } else {
         r->column++;
     }
-    r->bytes++;
-    r->at++;
+    if (r->again_at < r->again_end)
+        r->again_at++;
+    else
+        r->at++;
 }
 
 static bool is_space(int c)
@@ -138,7 +151,7 @@ static strata_status take(struct st_rows *r)
         r->row = grown;
         r->row_room = room;
     }
-    r->row[r->row_bytes++] = (char)r->block[r->at];
+    r->row[r->row_bytes++] = (char)peek(r);
     step(r);
     return STRATA_OK;
 }
@@ -159,8 +172,35 @@ static strata_status take_string(struct st_rows *r)
     return st;
 }
 
+/* Behind a name of the outermost object: whether it is {"data": [{...}, ...]}, whose rows are those of the array. */
+static strata_status look_for_rows(struct st_rows *r, size_t name, uint64_t *depth)
+{
+    static const char data[] = "\"data\"";
+    strata_status st = STRATA_OK;
+
+    if (r->row_bytes - name != strlen(data) || memcmp(r->row + name, data, strlen(data)) != 0)
+        return STRATA_OK;
+    for (const char *want = ":["; st == STRATA_OK && *want != '\0'; want++) {
+        while (st == STRATA_OK && is_space(peek(r)))
+            st = take(r);
+        if (st != STRATA_OK || peek(r) != *want)
+            return st;
+        st = take(r);
+    }
+    ++*depth;
+    while (st == STRATA_OK && is_space(peek(r)))
+        st = take(r);
+    if (st == STRATA_OK && (peek(r) == '{' || peek(r) == ']')) {
+        r->array = r->wrapped = true;
+        r->row_bytes = 0;
+    }
+    return st;
+}
+
+/* A row; none (row_bytes 0): it began an object around all rows. */
 static strata_status take_value(struct st_rows *r)
 {
+    const bool may_wrap = r->rows == 1 && !r->array && st_path_ends(r->path, ".json");
     strata_status st = STRATA_OK;
     uint64_t depth = 0;
     int c;
@@ -171,8 +211,16 @@ static strata_status take_value(struct st_rows *r)
     while (st == STRATA_OK && (c = peek(r)) != END) {
         if (depth == 0 && r->row_bytes > 0 && (is_space(c) || c == ',' || c == ']' || c == '{' || c == '"'))
             break; /* after a number or a word */
+        if (c == '\n' && r->lines)
+            break;
         if (c == '"') {
+            const size_t begin = r->row_bytes;
+
             st = take_string(r);
+            if (st == STRATA_OK && depth == 1 && may_wrap)
+                st = look_for_rows(r, begin, &depth);
+            if (r->row_bytes == 0)
+                return st;
         } else {
             st = take(r);
             depth += c == '{' || c == '[';
@@ -181,14 +229,15 @@ static strata_status take_value(struct st_rows *r)
         if (depth == 0 && (c == '"' || c == '}' || c == ']'))
             break;
     }
+    r->closed = depth == 0;
     return st == STRATA_OK ? r->failed : st;
 }
+
+static const unsigned char mark[] = {0xef, 0xbb, 0xbf};
 
 /* A byte order mark, and the bracket of an array. */
 static strata_status begin(struct st_rows *r)
 {
-    static const unsigned char mark[] = {0xef, 0xbb, 0xbf};
-
     r->begun = true;
     if (peek(r) == mark[0])
         for (size_t i = 0; i < sizeof(mark); i++) {
@@ -211,74 +260,161 @@ static strata_status end(struct st_rows *r)
     return st_file_check_unchanged(r->fd, &r->was, r->name);
 }
 
+/* The rest of an object around all rows. */
+static strata_status close_object(struct st_rows *r)
+{
+    uint64_t depth = 1;
+    bool quoted = false, escaped = false;
+    int c;
+
+    while (depth > 0 && (c = peek(r)) != END) {
+        if (!quoted) {
+            depth += c == '{' || c == '[';
+            depth -= c == '}' || c == ']';
+        }
+        quoted ^= c == '"' && !escaped;
+        escaped = quoted && c == '\\' && !escaped;
+        step(r);
+    }
+    return depth == 0 || r->failed != STRATA_OK ? r->failed : wrong(r, "the object around \"data\" does not end");
+}
+
+/* Behind the last row of an array, with which the file ends. */
+static strata_status end_array(struct st_rows *r)
+{
+    strata_status st = STRATA_OK;
+
+    step(r);
+    r->array = false;
+    if (r->wrapped && (st = close_object(r)) != STRATA_OK)
+        return st;
+    if (skip_space(r) != END)
+        return wrong(r, r->wrapped ? "text behind an object whose \"data\" has rows: if each line is a row, call the file .jsonl"
+                                   : "text after the end of the array");
+    return end(r);
+}
+
 /* What stands before a row of an array; *more false: the array has ended, and the file with it. */
 static strata_status before_element(struct st_rows *r, bool *more)
 {
     int c = skip_space(r);
+    const bool comma = c == ',' && r->rows > 0;
 
-    if (c == ']' && r->array) {
-        step(r);
-        r->array = false;
-        *more = false;
-        if (skip_space(r) != END)
-            return wrong(r, "text after the end of the array");
-        return end(r);
-    }
-    if (r->rows > 0 && c == ',') {
+    if (comma) {
         step(r);
         c = skip_space(r);
-        return c != ']' && c != END ? STRATA_OK : wrong(r, "a comma with no row after it");
     }
+    *more = c != ']';
+    if (!*more)
+        return end_array(r);
     if (r->failed != STRATA_OK)
         return r->failed;
     if (c == END)
         return wrong(r, "the array does not end: \"]\" is missing");
-    return r->rows == 0 ? STRATA_OK : wrong(r, "a comma is missing between rows");
+    return comma || r->rows == 0 ? STRATA_OK : wrong(r, "a comma is missing between rows");
 }
 
-/* The next row's text; *more false: there is none. */
-static strata_status find_row(struct st_rows *r, bool *more)
+/* What stands before a row; *more false: there is none. */
+static strata_status before_row(struct st_rows *r, bool *more)
 {
-    const bool first = !r->begun;
-    strata_status st = first ? begin(r) : STRATA_OK;
+    const strata_status st = r->begun ? STRATA_OK : begin(r);
 
     *more = true;
-    if (st == STRATA_OK && r->array)
-        st = before_element(r, more);
-    else if (st == STRATA_OK && skip_space(r) == END) {
-        *more = false;
-        st = end(r);
-    }
-    if (st != STRATA_OK || !*more)
+    if (st != STRATA_OK)
         return st;
-    r->rows++;
-    return take_value(r);
+    if (r->array)
+        return before_element(r, more);
+    if (skip_space(r) == ',' && r->rows > 0)
+        step(r);
+    *more = skip_space(r) != END;
+    return *more ? STRATA_OK : end(r);
+}
+
+/* A byte order mark inside a file, which was another file's beginning, or the beginning of an object around all rows. */
+static bool is_no_row(const struct st_rows *r)
+{
+    return r->row_bytes == 0 || (r->row_bytes == sizeof(mark) && memcmp(r->row, mark, sizeof(mark)) == 0);
 }
 
 static strata_status parse(struct st_rows *r, st_json **out)
 {
-    const strata_status st = st_json_parse_at(out, r->row, r->row_bytes, r->name, r->row_line, r->row_column);
+    const strata_status st = st_json_parse_row(out, &r->odd, r->row, r->row_bytes, r->name, r->row_line, r->row_column);
 
+    r->spread |= r->odd.whole && r->line > r->row_line;
     return st == STRATA_E_CONFIG ? STRATA_E_INPUT : st;
+}
+
+/* Goes on behind a bad row, if that can be done.  Returns its status, with a sentence about it. */
+static strata_status pass_bad(struct st_rows *r)
+{
+    const char *newline = memchr(r->row, '\n', r->row_bytes);
+    st_json *none = NULL;
+    strata_status st;
+    int c;
+
+    r->goes_on = !r->spread || r->closed;
+    if (newline == NULL) {
+        while ((c = peek(r)) != END && c != '\n')
+            step(r);
+        r->goes_on = r->failed == STRATA_OK;
+        return r->goes_on ? STRATA_E_INPUT : r->failed;
+    }
+    if (r->spread)
+        return STRATA_E_INPUT;
+    r->lines = true;
+    r->again_end = r->row_bytes;
+    r->row_bytes = r->again_at = (size_t)(newline - r->row);
+    r->line = r->row_line;
+    r->column = r->row_column + r->row_bytes;
+    st = parse(r, &none);         /* says what is wrong with its line */
+    assert(st == STRATA_E_INPUT); /* something is, for brackets or a quote are open */
+    return st;
 }
 
 strata_status st_rows_next(struct st_rows *r, st_json **out)
 {
+    strata_status st;
     bool more;
-    strata_status st = find_row(r, &more);
 
     *out = NULL;
-    return st == STRATA_OK && more ? parse(r, out) : st;
+    r->goes_on = false;
+    do {
+        if ((st = before_row(r, &more)) != STRATA_OK || !more)
+            return st;
+        r->rows++;
+        st = take_value(r);
+        r->rows -= st == STRATA_OK && is_no_row(r);
+    } while (st == STRATA_OK && is_no_row(r));
+    if (st == STRATA_OK)
+        st = parse(r, out);
+    return st == STRATA_E_INPUT && r->failed == STRATA_OK && !r->array ? pass_bad(r) : st;
+}
+
+bool st_rows_goes_on(const struct st_rows *r)
+{
+    return r->goes_on;
 }
 
 strata_status st_rows_count(struct st_rows *r, uint64_t *count)
 {
-    bool more = true;
-    strata_status st = STRATA_OK;
+    for (*count = 0;; ++*count) {
+        st_json *row;
+        const strata_status st = st_rows_next(r, &row);
 
-    for (*count = 0; st == STRATA_OK && more; *count += more)
-        st = find_row(r, &more);
-    return st;
+        if (!r->goes_on && (st != STRATA_OK || row == NULL))
+            return st;
+        st_json_free(row);
+    }
+}
+
+bool st_rows_wrapped(const struct st_rows *r)
+{
+    return r->wrapped;
+}
+
+const struct st_json_odd *st_rows_odd(const struct st_rows *r)
+{
+    return &r->odd;
 }
 
 const struct st_file_identity *st_rows_identity(const struct st_rows *r)
@@ -301,9 +437,4 @@ const char *st_rows_place(struct st_rows *r)
     snprintf(r->place, sizeof(r->place), "%s:%llu: row %llu", r->name, (unsigned long long)r->row_line,
              (unsigned long long)r->rows);
     return r->place;
-}
-
-uint64_t st_rows_bytes(const struct st_rows *r)
-{
-    return r->bytes;
 }
