@@ -144,6 +144,7 @@ static strata_status check_text_options(const struct cli_args *args)
                        : args->train_on_prompt       ? "train-on-prompt"
                        : args->mask_history          ? "mask-history"
                        : args->turn_ends             ? "train-turn-ends"
+                       : args->strict                ? "strict"
                                                      : NULL;
 
     if (name == NULL || args->datasets.count + args->eval_datasets.count > 0 ||
@@ -178,6 +179,7 @@ static strata_status open_texts(const struct cli_run *r, struct strata_data **da
     opts.train_on_prompt = args->train_on_prompt;
     opts.mask_history = args->mask_history;
     opts.turn_ends = args->turn_ends;
+    opts.strict = args->strict;
     if (!evaluated || count == 0) {
         const struct cli_list *sets = evaluated ? &args->eval_datasets : &args->datasets;
 

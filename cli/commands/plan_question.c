@@ -83,6 +83,7 @@ static const char *of_a_run(const struct cli_args *args)
         {"train-on-prompt", args->train_on_prompt},
         {"train-turn-ends", args->turn_ends},
         {"mask-history", args->mask_history},
+        {"strict", args->strict},
         {"no-shuffle", args->no_shuffle},
     };
 

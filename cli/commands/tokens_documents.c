@@ -82,6 +82,7 @@ static strata_status read_options(struct st_tokenize_opts *o, enum st_token_layo
                                    .train_on_prompt = args->train_on_prompt,
                                    .last_answer_only = args->mask_history,
                                    .turn_ends = args->turn_ends,
+                                   .strict = args->strict,
                                    .tokenizer = args->tokenizer,
                                    .template = args->chat_template,
                                    .out = args->out,
@@ -142,10 +143,6 @@ static void print_text(const struct st_tokenize_opts *o, const struct st_tokeniz
 
 static void print_json(const struct st_tokenize_opts *o, const struct st_tokenize_report *r)
 {
-    static const char *const keys[ST_ROW_ODDS] = {
-        [ST_ROW_EMPTY] = "empty",     [ST_ROW_NO_ANSWER] = "no_answer", [ST_ROW_TURNS] = "turns",
-        [ST_ROW_REFUSED] = "refused", [ST_ROW_UNTRAINED] = "untrained",
-    };
     struct st_json_writer w;
     char date[40];
 
@@ -168,7 +165,11 @@ static void print_json(const struct st_tokenize_opts *o, const struct st_tokeniz
     st_json_put_u64(&w, "truncated", r->truncated);
     st_json_object_open(&w, "dropped");
     for (unsigned odd = ST_ROW_FINE + 1; odd < ST_ROW_ODDS; odd++)
-        st_json_put_u64(&w, keys[odd], r->dropped[odd]);
+        st_json_put_u64(&w, st_row_odd_key((enum st_row_odd)odd), r->dropped[odd]);
+    st_json_object_close(&w);
+    st_json_object_open(&w, "dropped_first");
+    for (unsigned odd = ST_ROW_FINE + 1; odd < ST_ROW_ODDS; odd++)
+        st_json_put_string(&w, st_row_odd_key((enum st_row_odd)odd), r->dropped[odd] > 0 ? r->first[odd] : NULL);
     st_json_object_close(&w);
     st_json_put_u64(&w, "answers_without_end", r->unended);
     st_json_put_string(&w, "template", r->template[0] != '\0' ? r->template : NULL);

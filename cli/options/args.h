@@ -67,7 +67,7 @@ struct cli_args {
     struct cli_list datasets, eval_datasets;
     uint64_t max_samples, show;
     double val_size;
-    bool train_on_prompt, mask_history, turn_ends, no_shuffle;
+    bool train_on_prompt, mask_history, turn_ends, strict, no_shuffle;
     struct strata_recipe *recipe; /* the trainer's file that was named; owned */
     double epochs;                /* train; 0: max_steps is given */
     double heldout, top_p, repetition_penalty;

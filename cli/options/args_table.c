@@ -66,6 +66,8 @@ static const struct cli_option options[] = {
     {{"train-turn-ends"}, CLI_CMD_TOKENS | CLI_CMD_TRAIN, VALUE_FLAG, AT(turn_ends), NULL, 0, 0, NULL,
      "also train the white space that the template writes behind an answer's end token, as LLaMA-Factory does"},
     {{"mask-history"}, CLI_CMD_TOKENS | CLI_CMD_TRAIN, VALUE_FLAG, AT(mask_history), NULL, 0, 0, NULL, "train the last answer of a conversation alone"},
+    {{"strict"}, CLI_CMD_TOKENS | CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_FLAG, AT(strict), NULL, 0, 0, NULL,
+     "a row that cannot be read ends the run; default: it is left out, counted and named"},
     {{"no-shuffle"}, CLI_CMD_TRAIN, VALUE_FLAG, AT(no_shuffle), NULL, 0, 0, NULL, "sequences come as the files have them, in every pass; default: each pass in an order of its own"},
     {{"seed"}, CLI_CMD_TRAIN, VALUE_COUNT, AT(seed), NULL, 0, WHOLE_MAX, "N", "of a preset's weights, of new adapters and of the order of the data; default 0"},
     {{"seed"}, CLI_CMD_EVAL, VALUE_COUNT, AT(seed), NULL, 0, WHOLE_MAX, "N", "of a preset's weights; default 0"},

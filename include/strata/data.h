@@ -75,6 +75,8 @@ struct strata_texts_opts {
     double val_size;      /**< below 1: this part of the rows is held out; from 1 on so many.  Such tokens are not kept */
     uint64_t seed;        /**< which rows are held out, or drawn where dataset_info.json wants some of a set */
     struct strata_data **heldout; /**< out, returned: the rows held out; must be there where val_size is above 0 */
+    bool strict; /**< a row that cannot be read is an error; else it is left out, which a notice says with the count and the first
+                  */
 };
 #define STRATA_TEXTS_OPTS_INIT STRATA_INIT(strata_texts_opts, opts_size)
 

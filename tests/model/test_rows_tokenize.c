@@ -374,6 +374,59 @@ static void rows_are_dropped_for_a_reason_or_nothing_is_written(void **state)
     scratch_close();
 }
 
+#define GOOD "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", \"content\": \"Hello.\"}]"
+
+/* What is wrong with one row of many is counted and named; strict ends with it.  A file of which no row can be read is refused.
+ */
+static void bad_rows_are_left_out(void **state)
+{
+    static const char *const bad[][2] = {
+        {"{\"messages\": 3}\n", "r.jsonl:2: row 2: column \"messages\" is not a list"},
+        {"{\"text\": \"t\"}\n", "r.jsonl:2: row 2: column \"messages\" is missing"},
+        {GOOD ", \n", "r.jsonl:2:"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"H\xe9\"}]}\n", "r.jsonl:2:45: not UTF-8"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"\\u0000\"}]}\n",
+         "r.jsonl:2: row 2: column \"messages\": \\u0000 is"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": NaN}]}\n", "r.jsonl:2: row 2: column \"messages\": NaN and"},
+        {"[]\n", "r.jsonl:2: row 2: not an object"},
+    };
+    struct st_tokenize_opts opts = {.template = "chatml", .overwrite = true}, strict = {.template = "chatml", .strict = true};
+    struct st_tokenize_report r;
+    char text[1024];
+
+    (void)state;
+    scratch_open();
+    put_model();
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        snprintf(text, sizeof(text), GOOD "}\n%s%s" GOOD ", \"score\": NaN, \"id\": \"\\u0000\"}\n", bad[i][0], bad[i][0]);
+        scratch_put("r.jsonl", text);
+        for (uint32_t k = 0; k < 3; k++) {
+            opts.val_size = k == 1 ? 1 : 0;
+            opts.max_samples = k == 2 ? 3 : 0;
+            assert_ok(tokenize(scratch_path("r.jsonl"), opts, &r));
+            assert_int_equal(r.rows, k == 2 ? 3 : 4);
+            assert_int_equal(r.dropped[ST_ROW_BAD], 2);
+            assert_int_equal(r.parts[0].documents + r.parts[1].documents, k == 2 ? 1 : 2);
+            assert_non_null(strstr(r.first[ST_ROW_BAD], bad[i][1]));
+        }
+        remove(scratch_path("x.bin"));
+        remove(scratch_path("x.bin.meta"));
+        assert_refused(tokenize(scratch_path("r.jsonl"), strict, &r), STRATA_E_INPUT, bad[i][1]);
+        assert_int_equal(scratch_entries_with(scratch_dir, "x.bin"), 0);
+    }
+    opts.max_samples = 0;
+    scratch_put("r.jsonl", "{\"messages\": 3}\n{\"messages\": 4}\n");
+    assert_refused(tokenize(scratch_path("r.jsonl"), opts, &r), STRATA_E_INPUT, "r.jsonl: none of 2 rows can be read; ");
+    assert_non_null(strstr(strata_last_error(), "r.jsonl:1: row 1: neither \"messages\""));
+    text[0] = '\0';
+    for (uint32_t i = 0; i < 64; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "a,b\n");
+    snprintf(text + strlen(text), sizeof(text) - strlen(text), GOOD "}\n"); /* too late */
+    scratch_put("r.jsonl", text);
+    assert_refused(tokenize(scratch_path("r.jsonl"), opts, &r), STRATA_E_INPUT, "r.jsonl: none of 64 rows can be read; ");
+    scratch_close();
+}
+
 struct told {
     uint64_t rows[8], tokens[8][2];
     uint32_t count;
@@ -569,6 +622,7 @@ int main(void)
         cmocka_unit_test(files_are_not_replaced_between_counting_and_reading),
         cmocka_unit_test(texts_are_shown_to_their_end),
         cmocka_unit_test(rows_are_dropped_for_a_reason_or_nothing_is_written),
+        cmocka_unit_test(bad_rows_are_left_out),
         cmocka_unit_test(progress_is_told_every_64_rows),
         cmocka_unit_test(each_part_has_a_row_that_is_left),
         cmocka_unit_test(data_sets_are_files_of_rows),

@@ -22,18 +22,26 @@ const char *st_row_format_name(enum st_row_format format)
     return names[format];
 }
 
+static const struct {
+    const char *text, *key;
+} odds[ST_ROW_ODDS] = {
+    [ST_ROW_FINE] = {"fine", "fine"},
+    [ST_ROW_BAD] = {"not readable", "bad"},
+    [ST_ROW_EMPTY] = {"empty", "empty"},
+    [ST_ROW_NO_ANSWER] = {"without an answer", "no_answer"},
+    [ST_ROW_TURNS] = {"turns out of order", "turns"},
+    [ST_ROW_REFUSED] = {"refused by the template", "refused"},
+    [ST_ROW_UNTRAINED] = {"nothing to train", "untrained"},
+};
+
 const char *st_row_odd_text(enum st_row_odd odd)
 {
-    static const char *const texts[ST_ROW_ODDS] = {
-        [ST_ROW_FINE] = "fine",
-        [ST_ROW_EMPTY] = "empty",
-        [ST_ROW_NO_ANSWER] = "without an answer",
-        [ST_ROW_TURNS] = "turns out of order",
-        [ST_ROW_REFUSED] = "refused by the template",
-        [ST_ROW_UNTRAINED] = "nothing to train",
-    };
+    return odds[odd].text;
+}
 
-    return texts[odd];
+const char *st_row_odd_key(enum st_row_odd odd)
+{
+    return odds[odd].key;
 }
 
 struct st_row_shape st_row_shape_of(enum st_row_format format)
@@ -95,6 +103,19 @@ const char *st_row_column_lacking(const struct st_row_shape *shape, uint32_t lac
     for (unsigned i = 0; i < COLUMNS && name == NULL; i++)
         name = (lacking >> i & 1) != 0 ? column_at(shape, i) : NULL;
     return name;
+}
+
+strata_status st_row_check_odd(const struct st_row_shape *shape, const st_json *row, const struct st_json_odd *odd,
+                               const char *place)
+{
+    uint64_t member = 0;
+
+    for (const st_json *n = st_json_first(row); odd->problem != NULL && n != NULL; n = st_json_next(n), member++)
+        for (unsigned i = 0; i < COLUMNS; i++)
+            if ((odd->members >> (member < 63 ? member : 63) & 1) != 0 && column_at(shape, i) != NULL &&
+                st_json_name(n) != NULL && strcmp(column_at(shape, i), st_json_name(n)) == 0)
+                return st_error(STRATA_E_INPUT, "%s: column \"%s\": %s", place, st_json_name(n), odd->problem);
+    return STRATA_OK;
 }
 
 static const st_json *turns_of(const st_json *row, const char *column)

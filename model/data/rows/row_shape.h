@@ -40,6 +40,7 @@ const char *st_row_column_lacking(const struct st_row_shape *shape, uint32_t lac
 /* Why a row is left out. */
 enum st_row_odd {
     ST_ROW_FINE,
+    ST_ROW_BAD,       /* it cannot be read: not JSON, or a column that is missing or holds something else than it should */
     ST_ROW_EMPTY,     /* no text, or no turns */
     ST_ROW_NO_ANSWER, /* alpaca: the reply is not a text */
     ST_ROW_TURNS,     /* sharegpt: another tag than expected, or a last turn without an answer */
@@ -48,6 +49,8 @@ enum st_row_odd {
     ST_ROW_ODDS
 };
 const char *st_row_odd_text(enum st_row_odd odd);
+/** The same as a key of JSON. */
+const char *st_row_odd_key(enum st_row_odd odd);
 
 struct st_sample {
     const char *text;         /* a text; NULL: a conversation */
@@ -62,5 +65,9 @@ struct st_sample {
 strata_status st_row_read(struct st_sample *out, enum st_row_odd *odd, const struct st_row_shape *shape, const st_json *row,
                           const char *place);
 void st_sample_free(struct st_sample *s);
+
+/** E_INPUT, after `place`, if a column that the shape names holds what `odd` tells of. */
+strata_status st_row_check_odd(const struct st_row_shape *shape, const st_json *row, const struct st_json_odd *odd,
+                               const char *place);
 
 #endif

@@ -19,6 +19,7 @@
 
 #define STREAM_SAMPLES UINT64_C(0x73616d70) /* of random numbers: rows taken of a data set */
 #define PROGRESS_ROWS  64u
+#define GUESS_ROWS     64u /* a file of which none of so many first rows tells its format is none of rows */
 
 /* One file of rows or text. */
 struct source {
@@ -99,19 +100,77 @@ static strata_status plan_rows(struct st_tokenizing *j, struct source *sources, 
                                                   (unsigned long long)j->rows_all);
 }
 
-static strata_status one_row(struct st_tokenizing *j, const struct st_row_shape *shape, uint64_t row, const st_json *tree,
-                             const char *place)
-{
-    enum st_row_odd odd;
-    struct st_sample s;
-    strata_status st = st_row_read(&s, &odd, shape, tree, place);
+/* The rows of one source. */
+struct pass {
+    struct st_tokenizing *j;
+    const struct source *s;
+    struct st_rows *rows;
+    struct st_row_shape guessed;
+    const struct st_row_shape *shape; /* NULL, or ST_ROWS_AUTO: no row has told it yet */
+    uint32_t lacking;                 /* columns that no row had */
+    uint64_t taken, bad;              /* bad: of those taken, not readable */
+    char first[512];                  /* why the first of these is not */
+};
 
-    if (st == STRATA_OK && odd != ST_ROW_FINE)
-        st_tokenize_drop(j, odd, place, odd == ST_ROW_TURNS ? strata_last_error() : NULL);
-    else if (st == STRATA_OK && s.text != NULL)
-        st = st_tokenize_text(j, row, s.text, strlen(s.text), place);
-    else if (st == STRATA_OK)
-        st = st_tokenize_dialog(j, row, &s, place);
+static bool has_shape(const struct pass *p)
+{
+    return p->shape != NULL && p->shape->format != ST_ROWS_AUTO;
+}
+
+/* Not a row, but the file is something else than it was taken for. */
+static strata_status none_readable(const struct pass *p)
+{
+    return st_error(STRATA_E_INPUT, "%s: none of %llu rows can be read; %s", p->s->path, (unsigned long long)p->bad, p->first);
+}
+
+/* A row that cannot be read, for the reason that the last error says: it is left out, where that is allowed. */
+static strata_status leave_out(struct pass *p, strata_status st)
+{
+    if (st != STRATA_E_INPUT || p->j->opts->strict)
+        return st;
+    if (p->bad++ == 0)
+        snprintf(p->first, sizeof(p->first), "%s", strata_last_error());
+    st_tokenize_drop(p->j, ST_ROW_BAD, NULL, strata_last_error());
+    return has_shape(p) || p->bad < GUESS_ROWS ? STRATA_OK : none_readable(p);
+}
+
+static strata_status find_shape(struct pass *p, const st_json *tree)
+{
+    strata_status st;
+
+    if (has_shape(p))
+        return STRATA_OK;
+    st = st_row_shape_guess(&p->guessed, tree, st_rows_place(p->rows));
+    if (st == STRATA_OK)
+        p->shape = &p->guessed;
+    return st;
+}
+
+static strata_status read_row(struct pass *p, struct st_sample *s, enum st_row_odd *odd, const st_json *tree)
+{
+    const char *place = st_rows_place(p->rows);
+    strata_status st = find_shape(p, tree);
+
+    if (st == STRATA_OK)
+        st = st_row_check_odd(p->shape, tree, st_rows_odd(p->rows), place);
+    return st == STRATA_OK ? st_row_read(s, odd, p->shape, tree, place) : st;
+}
+
+static strata_status one_row(struct pass *p, uint64_t row, const st_json *tree)
+{
+    const char *place = st_rows_place(p->rows);
+    enum st_row_odd odd;
+    struct st_sample s = {0};
+    strata_status st = read_row(p, &s, &odd, tree);
+
+    if (st != STRATA_OK)
+        st = leave_out(p, st);
+    else if (odd != ST_ROW_FINE)
+        st_tokenize_drop(p->j, odd, place, odd == ST_ROW_TURNS ? strata_last_error() : NULL);
+    else if (s.text != NULL)
+        st = st_tokenize_text(p->j, row, s.text, strlen(s.text), place);
+    else
+        st = st_tokenize_dialog(p->j, row, &s, place);
     st_sample_free(&s);
     return st;
 }
@@ -126,43 +185,54 @@ static void tell_progress(struct st_tokenizing *j)
 }
 
 /* A name that is misspelled is of no column, and all that it should bring would be left out of every row. */
-static strata_status check_columns(const struct source *s, uint32_t lacking, uint64_t taken)
+static strata_status check_columns(const struct pass *p)
 {
-    const char *name = s->shape != NULL && s->shape->named && taken > 0 ? st_row_column_lacking(s->shape, lacking) : NULL;
+    const struct source *s = p->s;
+    const char *name = s->shape != NULL && s->shape->named && p->taken > 0 ? st_row_column_lacking(s->shape, p->lacking) : NULL;
 
     return name == NULL ? STRATA_OK
                         : st_error(STRATA_E_INPUT, "%s: no row has the column \"%s\", which \"columns\" of its data set names",
                                    s->path, name);
 }
 
+/* The file's next row; *ended: there is none. */
+static strata_status next_row(struct pass *p, uint64_t index, bool *ended)
+{
+    const bool sampled = is_sampled(p->j, p->s, index);
+    st_json *tree;
+    strata_status st = st_rows_next(p->rows, &tree);
+
+    *ended = st == STRATA_OK && tree == NULL;
+    if (*ended || (st != STRATA_OK && !st_rows_goes_on(p->rows)))
+        return st;
+    if (tree != NULL && p->shape != NULL)
+        p->lacking = st_row_columns_lacking(p->shape, tree, p->lacking);
+    if (sampled) {
+        p->taken++;
+        p->j->report->rows++;
+        st = tree != NULL ? one_row(p, p->j->report->rows - 1, tree) : leave_out(p, st);
+    }
+    st_json_free(tree);
+    return sampled ? st : STRATA_OK;
+}
+
 static strata_status read_rows(struct st_tokenizing *j, const struct source *s, struct st_rows *rows)
 {
-    struct st_row_shape guessed;
-    const struct st_row_shape *shape = s->shape;
-    uint32_t lacking = ST_ROW_COLUMNS_ALL;
-    uint64_t taken = 0;
-    strata_status st = STRATA_OK;
+    struct pass p = {.j = j, .s = s, .rows = rows, .shape = s->shape, .lacking = ST_ROW_COLUMNS_ALL};
+    bool ended = false;
 
-    for (uint64_t i = 0; j->opts->max_samples == 0 || taken < j->opts->max_samples; i++) {
-        st_json *tree;
+    for (uint64_t i = 0; j->opts->max_samples == 0 || p.taken < j->opts->max_samples; i++) {
+        const strata_status st = next_row(&p, i, &ended);
 
-        if ((st = st_rows_next(rows, &tree)) != STRATA_OK || tree == NULL)
-            return st == STRATA_OK ? check_columns(s, lacking, taken) : st;
-        if (shape == NULL || shape->format == ST_ROWS_AUTO) {
-            st = st_row_shape_guess(&guessed, tree, st_rows_place(rows));
-            shape = &guessed;
-        }
-        lacking = st_row_columns_lacking(shape, tree, lacking);
-        if (st == STRATA_OK && is_sampled(j, s, i)) {
-            taken++;
-            st = one_row(j, shape, j->report->rows++, tree, st_rows_place(rows));
-        }
-        st_json_free(tree);
         if (st != STRATA_OK)
             return st;
+        if (ended)
+            break;
         tell_progress(j);
     }
-    return st;
+    if (p.bad > 0 && p.bad == p.taken)
+        return none_readable(&p);
+    return ended ? check_columns(&p) : STRATA_OK;
 }
 
 static strata_status read_source(struct st_tokenizing *j, const struct source *s)

@@ -62,6 +62,7 @@ struct st_tokenize_opts {
     bool train_on_prompt;               /* of conversations every token is trained */
     bool turn_ends;                     /* struct st_dialog_opts */
     bool last_answer_only;              /* of conversations the last answer alone; the excess is taken from the first turns */
+    bool strict;                        /* a row that cannot be read is an error, and not left out */
     bool overwrite;
     struct st_token_origin *origin; /* of a file that is kept; NULL: none */
     uint32_t show;                  /* documents shown */
@@ -74,7 +75,8 @@ struct st_tokenizer;
 /** Open opts->tokenizer.  E_INPUT: it has more tokens than opts->vocab; and as st_tokenizer_open(). */
 strata_status st_tokenize_open(struct st_tokenizer **out, const struct st_tokenize_opts *opts);
 
-/** E_INPUT: an input is missing, is not what its format says or is empty; nothing is left to train; a name is taken.  E_CONFIG:
+/** E_INPUT: an input is missing, is empty or has no row that is what its format says (strict: has one that is not); nothing is
+ * left to train; a name is taken.  E_CONFIG:
  * the template.  E_NOSYS: it needs what the interpreter lacks.  E_NOMEM, E_IO, E_NOSPC.  Unless STRATA_OK is returned, no file
  * has its name. */
 strata_status st_tokenize(const struct st_tokenize_opts *opts, struct st_tokenize_report *report);

@@ -24,7 +24,8 @@ struct st_tokenizing {
 /** One document each; row: its number among all.  The place is for people. */
 strata_status st_tokenize_text(struct st_tokenizing *j, uint64_t row, const char *text, size_t bytes, const char *place);
 strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const struct st_sample *s, const char *place);
-/** Count a row that is left out, and keep where the first one is.  @param why  NULL: no more is known than `odd` says */
+/** Count a row that is left out, and keep where the first one is.  @param place  NULL: why says it, too
+ *  @param why  NULL: no more is known than `odd` says */
 void st_tokenize_drop(struct st_tokenizing *j, enum st_row_odd odd, const char *place, const char *why);
 /** A whole file. */
 strata_status st_tokenize_file(struct st_tokenizing *j, uint64_t row, const char *path);

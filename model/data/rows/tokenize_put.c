@@ -114,8 +114,8 @@ static uint64_t cut_text(struct st_tokenizing *j, uint64_t count)
 void st_tokenize_drop(struct st_tokenizing *j, enum st_row_odd odd, const char *place, const char *why)
 {
     if (j->report->dropped[odd]++ == 0)
-        snprintf(j->report->first[odd], sizeof(j->report->first[odd]), "%s%s%s", place, why != NULL ? ": " : "",
-                 why != NULL ? why : "");
+        snprintf(j->report->first[odd], sizeof(j->report->first[odd]), "%s%s%s", place != NULL ? place : "",
+                 place != NULL && why != NULL ? ": " : "", why != NULL ? why : "");
 }
 
 strata_status st_tokenize_text(struct st_tokenizing *j, uint64_t row, const char *text, size_t bytes, const char *place)
@@ -175,6 +175,7 @@ strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const st
     const struct st_dialog_opts opts = {.template = j->opts->template, .date = j->opts->date, .turn_ends = j->opts->turn_ends};
     strata_status st = open_writers(j, true, place);
     uint64_t count, trained = 0;
+    bool answered;
 
     if (st == STRATA_OK && j->dialog == NULL)
         st = st_dialog_open(&j->dialog, j->tokenizer, &opts);
@@ -190,11 +191,13 @@ strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const st
     j->report->toolless += j->ids.toolless;
     j->report->functions += s->functions;
     j->report->calls += j->opts->train_on_prompt ? 0 : j->ids.calls;
+    answered = memchr(j->ids.trained, 1, j->ids.encoding.count) != NULL;
     count = shape_dialog(j);
     for (uint64_t i = 0; i < count; i++)
         trained += j->ids.trained[i];
     if (trained == 0) {
-        st_tokenize_drop(j, ST_ROW_UNTRAINED, place, NULL);
+        st_tokenize_drop(j, ST_ROW_UNTRAINED, place,
+                         answered ? "its answers lie behind the tokens that are kept" : "no answer that is to be trained");
         return STRATA_OK;
     }
     j->report->answers += j->ids.answers;

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define PART_BYTES   (1u << 20)
-#define RULES        2u          /* grows when the same text gives other ids, masks or documents */
+#define RULES        3u          /* grows when the same text gives other ids, masks or documents */
 #define BUILT_IN     "built-in " /* how the names of templates that are not files begin */
 #define BESIDE_COUNT (sizeof(beside) / sizeof(beside[0]))
 
@@ -134,7 +134,8 @@ static strata_status put_all(const struct taking *t)
                                 o->seq_len,
                                 o->max_samples,
                                 o->seed,
-                                (o->train_on_prompt ? 1u : 0) + (o->last_answer_only ? 2u : 0) + (o->turn_ends ? 4u : 0)};
+                                (o->train_on_prompt ? 1u : 0) + (o->last_answer_only ? 2u : 0) + (o->turn_ends ? 4u : 0) +
+                                    (o->strict ? 8u : 0)};
     strata_status st = STRATA_OK;
 
     put_text(t, "strata tokens");
