@@ -172,6 +172,12 @@ bool st_handle_is_directory(const char *path);
 const char *st_handle_tokenizer(const struct strata_model *m);
 /** Read the shapes of the model that its name means; a checkpoint's directory takes the name's place. */
 strata_status st_handle_read_config(struct st_model_config *config, struct strata_model *m);
+/** Whether it is ORG/NAME, as on the Hugging Face hub. */
+bool st_handle_is_hub_id(const char *name);
+/** E_INPUT: what is wrong with a model's name that is no directory. */
+strata_status st_handle_no_such_model(const char *name);
+/** E_INPUT: a directory that has no config.json, but something else that is known, such as an adapter. */
+strata_status st_handle_check_directory(const char *dir);
 /** Open what the model's initial weights are read from; a preset has nothing to open. */
 strata_status st_handle_open_weights(struct strata_model *m);
 void st_handle_close_weights(struct strata_model *m);

@@ -3,8 +3,9 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "core/system/path.h"
+#include "model/adapter/adapter.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,31 +18,6 @@ bool st_handle_is_directory(const char *path)
     return !st_fault_refuses("model.stat") && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* True for ORG/NAME, the form of names on the Hugging Face hub. */
-static bool is_hub_id(const char *name)
-{
-    const char *slash = strchr(name, '/');
-
-    return slash != NULL && slash > name && slash[1] != '\0' && strchr(slash + 1, '/') == NULL && name[0] != '.' &&
-           name[0] != '~';
-}
-
-static strata_status no_such_model(const char *name)
-{
-    struct stat info;
-    const bool there = !st_fault_refuses("model.stat") && stat(name, &info) == 0;
-
-    if (!there && errno != ENOENT)
-        return st_error_errno(errno, "--model %s", name);
-    if (there || !is_hub_id(name))
-        return st_error(STRATA_E_INPUT, "--model %s: %s", name, there ? "is no directory" : "no such directory");
-    return st_error(
-        STRATA_E_INPUT,
-        "--model %s: no such directory, and nothing is downloaded: fetch it with \"hf download %s --local-dir DIR\", then "
-        "say --model DIR",
-        name, name);
-}
-
 static bool is_json_file(const char *name)
 {
     static const char end[] = ".json";
@@ -50,6 +26,14 @@ static bool is_json_file(const char *name)
 
     return length > end_length && strcmp(name + length - end_length, end) == 0 && !st_fault_refuses("model.stat") &&
            stat(name, &info) == 0 && !S_ISDIR(info.st_mode);
+}
+
+/* Also of a file, which is refused as that and not as an unknown preset. */
+static bool is_there(const char *name)
+{
+    struct stat info;
+
+    return !st_fault_refuses("model.stat") && stat(name, &info) == 0;
 }
 
 static bool is_preset(const char *name)
@@ -85,7 +69,7 @@ static strata_status take_published(struct strata_model *m)
     strata_status st;
 
     if (preset == NULL || !st_handle_only_plans(m) || is_preset(m->name) || st_handle_is_directory(m->name) ||
-        (strchr(m->name, '/') != NULL && !is_hub_id(m->name)))
+        (strchr(m->name, '/') != NULL && !st_handle_is_hub_id(m->name)))
         return STRATA_OK;
     st_log(ST_LOG_NOTICE, "--model %s: taken for the preset %s, which has its shapes", m->name, preset);
     if ((st = st_handle_text(&name, preset)) != STRATA_OK)
@@ -105,19 +89,17 @@ strata_status st_handle_read_config(struct st_model_config *config, struct strat
         st_log(ST_LOG_NOTICE, "%s is both a preset and a directory here: using the preset; for the directory say --model ./%s",
                m->name, m->name);
     m->is_file = !is_preset(m->name) && is_json_file(m->name);
-    if (m->is_file && !st_handle_only_plans(m))
-        return st_error(
-            STRATA_E_INPUT,
-            "--model %s: a file of shapes, which has no weights: strata plan alone takes one, name the directory with the "
-            "weights",
-            m->name);
+    if (m->is_file && (!st_handle_only_plans(m) || strcmp(st_path_name(m->name), ST_ADAPTER_CONFIG_NAME) == 0))
+        return st_handle_no_such_model(m->name);
     if (m->is_file)
         return st_model_config_read_file(config, m->name);
-    m->is_dir = !is_preset(m->name) && (strchr(m->name, '/') != NULL || st_handle_is_directory(m->name));
+    m->is_dir = !is_preset(m->name) && (strchr(m->name, '/') != NULL || is_there(m->name));
     if (m->is_dir && !st_handle_is_directory(m->name))
-        return no_such_model(m->name);
+        return st_handle_no_such_model(m->name);
     if (m->is_dir && (st = find_checkpoint(m)) != STRATA_OK)
         return st_error_prefix(st, "--model");
+    if (m->is_dir && (st = st_handle_check_directory(m->name)) != STRATA_OK)
+        return st;
     st = m->is_dir ? st_model_config_read(config, m->name) : st_model_preset(config, m->name);
     if (st == STRATA_OK && m->checkpoint != NULL) /* not that of the directory, which is the same in all of them */
         snprintf(config->name, sizeof(config->name), "%.*s", (int)sizeof(config->name) - 1, m->checkpoint->manifest.model);

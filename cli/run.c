@@ -85,6 +85,16 @@ static bool is_text(const char *path)
     return strcmp(path, "-") == 0 || st_path_ends(path, ".txt") || st_texts_are_rows(path);
 }
 
+/* Tables and packed files are none of the kinds that are read. */
+static strata_status check_endings(const struct cli_args *args)
+{
+    strata_status st = args->eval_data != NULL ? st_texts_check_kind(args->eval_data) : STRATA_OK;
+
+    for (uint32_t i = 0; i < args->data.count && st == STRATA_OK; i++)
+        st = st_texts_check_kind(args->data.items[i]);
+    return st;
+}
+
 /* Whether the data that is trained or evaluated on has documents within its sequences. */
 static strata_status find_documents(const struct cli_args *args, bool *found)
 {
@@ -259,7 +269,7 @@ strata_status cli_run_model(struct cli_run *r)
     strata_status st;
 
     cli_run_model_opts(r, &opts);
-    if ((st = find_documents(args, &r->documents)) != STRATA_OK)
+    if ((st = check_endings(args)) != STRATA_OK || (st = find_documents(args, &r->documents)) != STRATA_OK)
         return st;
     opts.documents = r->documents;
     st = strata_model_open(&r->model, r->config, &opts);

@@ -103,18 +103,11 @@ static strata_status check_input(const struct cli_generation *g)
 }
 
 /* What is read before the model is: its sizes depend on it. */
-static strata_status read_input(struct cli_generation *g, struct cli_prompt *prompt, struct strata_chat **chat)
+static strata_status read_input(struct cli_generation *g, struct cli_prompt *prompt)
 {
     const struct cli_args *args = g->args;
     strata_status st = open_tokenizer(g);
 
-    if (st == STRATA_OK && args->chat && g->tokenizer == NULL)
-        st = st_error(STRATA_E_INVAL,
-                      "--chat: %s has no tokenizer (tokenizer.json, tokenizer.model, or vocab.json with merges.txt): "
-                      "name a directory that has one with --tokenizer DIR",
-                      args->model);
-    if (st == STRATA_OK && args->chat)
-        st = cli_chat_open(chat, g);
     if (st == STRATA_OK && (!args->chat || args->prompt != NULL || args->prompt_file != NULL))
         st = cli_prompt_read(prompt, args, args->chat ? NULL : g->tokenizer);
     if (args->chat)
@@ -123,14 +116,27 @@ static strata_status read_input(struct cli_generation *g, struct cli_prompt *pro
     return st == STRATA_OK ? agree(g, prompt) : st;
 }
 
+/* Once the model is known to be one. */
+static strata_status open_chat(struct cli_generation *g, struct strata_chat **chat)
+{
+    if (g->tokenizer != NULL)
+        return cli_chat_open(chat, g);
+    return st_error(STRATA_E_INVAL,
+                    "--chat: %s has no tokenizer (tokenizer.json, tokenizer.model, or vocab.json with merges.txt): "
+                    "name a directory that has one with --tokenizer DIR",
+                    g->args->model);
+}
+
 /* Checks everything that can be refused before the engine allocates memory. */
 static strata_status prepare(struct cli_generation *g, struct cli_prompt *prompt, struct strata_chat **chat)
 {
     const struct cli_args *args = g->args;
-    strata_status st = read_input(g, prompt, chat);
+    strata_status st = read_input(g, prompt);
 
     if (st == STRATA_OK)
         st = cli_run_model(&g->run);
+    if (st == STRATA_OK && args->chat)
+        st = open_chat(g, chat);
     if (st == STRATA_OK && args->context > g->run.shape.context)
         st = st_error(STRATA_E_INVAL, "--context %llu: the context of %s is %u", (unsigned long long)args->context, args->model,
                       g->run.shape.context);

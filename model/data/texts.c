@@ -90,10 +90,27 @@ bool st_texts_are_rows(const char *path)
     return st_path_ends(path, ".json") || st_path_ends(path, ".jsonl") || st_path_ends(path, ".ndjson");
 }
 
+strata_status st_texts_check_kind(const char *path)
+{
+    static const char *const tables[] = {".parquet", ".arrow", ".csv", ".tsv"}, *const packed[] = {".gz", ".zst", ".xz", ".bz2"};
+
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
+        if (st_path_ends(path, tables[i]))
+            return st_error(STRATA_E_INPUT,
+                            "%s: %s is not read: convert it with datasets.load_dataset(...).to_json(\"rows.jsonl\")", path,
+                            tables[i]);
+    for (size_t i = 0; i < sizeof(packed) / sizeof(packed[0]); i++)
+        if (st_path_ends(path, packed[i]))
+            return st_error(STRATA_E_INPUT, "%s: it is compressed: unpack it first, or pipe it in as -", path);
+    return STRATA_OK;
+}
+
 strata_status st_texts_read(const struct st_texts *t)
 {
     strata_status st = STRATA_OK;
 
+    for (uint32_t i = 0; i < t->count && st == STRATA_OK; i++)
+        st = st_texts_check_kind(t->paths[i]);
     for (uint32_t i = 0; i < t->count && st == STRATA_OK; i++) {
         if (st_texts_are_rows(t->paths[i]))
             st_log(ST_LOG_NOTICE,

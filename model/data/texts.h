@@ -21,6 +21,8 @@ struct st_texts {
 void st_texts_name(char *out, size_t room, const char *const *paths, uint32_t count);
 /** Whether a file of this name holds rows, as JSON. */
 bool st_texts_are_rows(const char *path);
+/** E_INPUT if its name says that it is a table (.parquet, .csv, ...) or compressed: the sentence says what to do. */
+strata_status st_texts_check_kind(const char *path);
 /** Rows, too, are read as they are written, which a notice says of each file.
  *  E_INPUT: a file is missing, cannot be read, or changed while it was read; else what `part` and `end` returned. */
 strata_status st_texts_read(const struct st_texts *t);

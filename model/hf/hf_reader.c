@@ -132,9 +132,11 @@ static strata_status open_all(struct st_hf_reader *r, const char *dir)
     if (!single_there && index_there)
         return open_shards(r, dir, index);
     if (!single_there)
-        return st_error(
-            STRATA_E_INPUT,
-            "%s: no weights: neither model.safetensors nor model.safetensors.index.json (other formats are not supported)", dir);
+        return st_error(STRATA_E_INPUT,
+                        "%s: no weights: neither model.safetensors nor model.safetensors.index.json; of weights in another form "
+                        "transformers' "
+                        "save_pretrained() makes them",
+                        dir);
     if ((st = alloc_files(r, 1, dir)) != STRATA_OK)
         return st;
     return open_file(r, dir, "model.safetensors");

@@ -31,21 +31,6 @@ struct source {
     struct st_file_identity was;
 };
 
-static strata_status check_kind(const char *path)
-{
-    static const char *const tables[] = {".parquet", ".arrow", ".csv", ".tsv"}, *const packed[] = {".gz", ".zst", ".xz", ".bz2"};
-
-    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
-        if (st_path_ends(path, tables[i]))
-            return st_error(STRATA_E_INPUT,
-                            "%s: %s is not read: convert it with datasets.load_dataset(...).to_json(\"rows.jsonl\")", path,
-                            tables[i]);
-    for (size_t i = 0; i < sizeof(packed) / sizeof(packed[0]); i++)
-        if (st_path_ends(path, packed[i]))
-            return st_error(STRATA_E_INPUT, "%s: it is compressed: unpack it first, or pipe it in as -", path);
-    return STRATA_OK;
-}
-
 /* Whether row `row` of a source is one of those that are taken. */
 static bool is_sampled(const struct st_tokenizing *j, const struct source *s, uint64_t row)
 {
@@ -342,7 +327,7 @@ static void close_all(struct st_tokenizing *j)
 
 static strata_status check_source(const struct st_tokenizing *j, const struct source *s)
 {
-    strata_status st = check_kind(s->path);
+    strata_status st = st_texts_check_kind(s->path);
 
     if (st != STRATA_OK || j->opts->origin != NULL) /* it is named after what is in the inputs */
         return st;

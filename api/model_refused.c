@@ -1,0 +1,137 @@
+/* api/model_refused.c - what is given as a model and is none: the sentence names what it is, and what makes a model of it. */
+#include "api/handles.h"
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/json/json.h"
+#include "core/system/file.h"
+#include "model/adapter/adapter.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define CONFIG_BYTES_MAX (1u << 20)
+
+#define GGUF                                                                                                                     \
+    "GGUF is not read: transformers makes a model directory of it (from_pretrained(DIR, gguf_file=NAME), then "                  \
+    "save_pretrained(), of model and tokenizer)"
+#define WEIGHTS "a file of weights: name its directory, which has config.json, too"
+#define TABLE   "a table of data, not a model: give it to --data as .jsonl (datasets.load_dataset(...).to_json())"
+
+/* Names of files by their endings. */
+static const struct {
+    const char *ending, *what;
+} files[] = {
+    {".gguf", GGUF},
+    {".safetensors", WEIGHTS},
+    {".bin", "of weights name the directory, which has config.json, too; tokens go to --data"},
+    {".pt", WEIGHTS},
+    {".pth", WEIGHTS},
+    {".ckpt", WEIGHTS},
+    {".parquet", TABLE},
+    {".arrow", TABLE},
+    {".csv", TABLE},
+    {".tsv", TABLE},
+    {".jsonl", "data, not a model: give it to --data"},
+    {".txt", "data, not a model: give it to --data"},
+    {ST_ADAPTER_CONFIG_NAME, "settings of an adapter: name its base with --model, and its directory with --adapter"},
+    {".json", "a file of shapes, which has no weights: strata plan alone takes one, name the directory with the weights"},
+};
+
+static strata_status refuse_file(const char *name)
+{
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+        if (st_path_ends(name, files[i].ending))
+            return st_error(STRATA_E_INPUT, "--model %s: %s", name, files[i].what);
+    return st_error(STRATA_E_INPUT, "--model %s: is no directory", name);
+}
+
+/* True for ORG/NAME, the form of names on the Hugging Face hub. */
+bool st_handle_is_hub_id(const char *name)
+{
+    const char *slash = strchr(name, '/');
+
+    return slash != NULL && slash > name && slash[1] != '\0' && strchr(slash + 1, '/') == NULL && name[0] != '.' &&
+           name[0] != '~';
+}
+
+strata_status st_handle_no_such_model(const char *name)
+{
+    struct stat info;
+    const bool there = !st_fault_refuses("model.stat") && stat(name, &info) == 0;
+
+    if (there)
+        return refuse_file(name);
+    if (errno != ENOENT)
+        return st_error_errno(errno, "--model %s", name);
+    if (!st_handle_is_hub_id(name))
+        return st_error(STRATA_E_INPUT, "--model %s: no such directory", name);
+    return st_error(
+        STRATA_E_INPUT,
+        "--model %s: no such directory, and nothing is downloaded: fetch it with \"hf download %s --local-dir DIR\", then "
+        "say --model DIR",
+        name, name);
+}
+
+/* --- directories --- */
+
+static strata_status refuse_adapter(const char *dir, const char *config)
+{
+    const st_json *member = NULL;
+    const char *base = NULL;
+    st_json *root = NULL;
+    strata_status st;
+
+    if (st_json_parse_file(&root, config, CONFIG_BYTES_MAX) == STRATA_OK)
+        member = st_json_get(root, "base_model_name_or_path");
+    if (member != NULL)
+        base = st_json_string(member);
+    st = st_error(
+        STRATA_E_INPUT,
+        "--model %s: an adapter of %s: name that with --model, this with --adapter; strata export --merge makes one model "
+        "of both",
+        dir, base != NULL && base[0] != '\0' ? base : "another model");
+    st_json_free(root);
+    return st;
+}
+
+/* A file there whose name has this ending. */
+static bool has_ending(const char *dir, const char *ending)
+{
+    DIR *entries = st_fault_refuses("model.opendir") ? NULL : opendir(dir);
+    const struct dirent *entry = NULL;
+
+    while (entries != NULL && (entry = st_dir_next(entries)) != NULL)
+        if (st_path_ends(entry->d_name, ending))
+            break;
+    if (entries != NULL)
+        closedir(entries);
+    return entry != NULL;
+}
+
+/* What a directory has that is looked into; false: it is not there, or cannot be known. */
+static bool has_file(char path[ST_PATH_MAX], const char *dir, const char *name)
+{
+    bool there = false;
+
+    return st_path_join(path, dir, name) == STRATA_OK && st_file_find(&there, path) == STRATA_OK && there;
+}
+
+strata_status st_handle_check_directory(const char *dir)
+{
+    char path[ST_PATH_MAX];
+
+    if (has_file(path, dir, "config.json"))
+        return STRATA_OK;
+    if (has_file(path, dir, ST_ADAPTER_CONFIG_NAME))
+        return refuse_adapter(dir, path);
+    if (has_ending(dir, ".gguf"))
+        return st_error(STRATA_E_INPUT, "--model %s: %s", dir, GGUF);
+    if (has_file(path, dir, "params.json"))
+        return st_error(STRATA_E_INPUT,
+                        "--model %s: has params.json, the form of those who published it: name a directory of it as transformers "
+                        "writes it, with config.json",
+                        dir);
+    return STRATA_OK; /* whoever reads config.json says that it is missing */
+}
