@@ -84,10 +84,11 @@ static void find_duplicate(const st_json *node, struct duplicate *found)
     }
 }
 
-/* Where a text begins, for people. */
+/* Where a text begins, for people, and how it is read. */
 struct origin {
     const char *name;
     uint64_t line, column;
+    bool hjson;
 };
 
 static strata_status fail_at(const struct origin *o, const struct st_json_place *place, const char *problem, const char *what)
@@ -107,7 +108,7 @@ static strata_status check_duplicates(const st_json *root, const char *text, siz
         return st_error(STRATA_E_NOMEM, "%s: no memory to check for duplicate names", o->name);
     if (found.name == NULL)
         return STRATA_OK;
-    st_json_find_key(&place, text, bytes, found.ordinal);
+    st_json_find_key(&place, text, bytes, o->hjson, found.ordinal);
     return fail_at(o, &place, "duplicate key", found.name);
 }
 
@@ -169,19 +170,20 @@ static bool keep_numbers(st_json *node, struct walk *w)
     return kept;
 }
 
-/* The tree of text that has been checked. */
-static strata_status build(st_json **out, const char *text, size_t bytes, const struct origin *origin)
+/* The tree of text that has been checked: `json` is what `text` says, or `text` itself: errors name places in that. */
+static strata_status build(st_json **out, const char *json, size_t json_bytes, const char *text, size_t bytes,
+                           const struct origin *o)
 {
-    const locale_t before = st_number_begin();
-    struct walk walk = {text, text + bytes};
+    struct walk walk = {json, json + json_bytes};
     strata_status st = STRATA_OK;
-    st_json *root = st_fault("json.parse", 0) < 0 ? NULL : cJSON_ParseWithLength(text, bytes);
+    const locale_t before = st_number_begin();
+    st_json *root = st_fault("json.parse", 0) < 0 ? NULL : cJSON_ParseWithLength(json, json_bytes);
 
     st_number_end(before);
     if (root == NULL || !keep_numbers(root, &walk))
-        st = st_error(STRATA_E_NOMEM, "%s: no memory for %zu bytes of JSON", origin->name, bytes);
+        st = st_error(STRATA_E_NOMEM, "%s: no memory for %zu bytes of JSON", o->name, bytes);
     if (st == STRATA_OK)
-        st = check_duplicates(root, text, bytes, origin);
+        st = check_duplicates(root, text, bytes, o);
     if (st != STRATA_OK) {
         cJSON_Delete(root);
         return st;
@@ -192,25 +194,51 @@ static strata_status build(st_json **out, const char *text, size_t bytes, const 
 
 strata_status st_json_parse_at(st_json **out, const char *text, size_t bytes, const char *name, uint64_t line, uint64_t column)
 {
-    const struct origin origin = {name, line, column};
+    const struct origin origin = {.name = name, .line = line, .column = column};
     struct st_json_place place;
 
-    return st_json_scan(&place, text, bytes) ? build(out, text, bytes, &origin) : fail_at(&origin, &place, place.problem, NULL);
+    return st_json_scan(&place, text, bytes) ? build(out, text, bytes, text, bytes, &origin)
+                                             : fail_at(&origin, &place, place.problem, NULL);
 }
 
 strata_status st_json_parse_row(st_json **out, struct st_json_odd *odd, char *text, size_t bytes, const char *name, uint64_t line,
                                 uint64_t column)
 {
-    const struct origin origin = {name, line, column};
+    const struct origin origin = {.name = name, .line = line, .column = column};
     struct st_json_place place;
 
-    return st_json_scan_row(&place, odd, text, bytes) ? build(out, text, bytes, &origin)
+    return st_json_scan_row(&place, odd, text, bytes) ? build(out, text, bytes, text, bytes, &origin)
                                                       : fail_at(&origin, &place, place.problem, NULL);
 }
 
 strata_status st_json_parse(st_json **out, const char *text, size_t bytes, const char *name)
 {
     return st_json_parse_at(out, text, bytes, name, 1, 1);
+}
+
+/* Some editors put a byte order mark before a text that people write. */
+static size_t mark_bytes(const char *text, size_t bytes)
+{
+    return bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
+strata_status st_hjson_parse(st_json **out, const char *text, size_t bytes, const char *name)
+{
+    const struct origin origin = {.name = name, .line = 1, .column = 1, .hjson = true};
+    const size_t mark = mark_bytes(text, bytes);
+    char *json = st_fault("json.alloc", 0) < 0 ? NULL : malloc(ST_HJSON_BYTES(bytes));
+    struct st_json_place place;
+    size_t json_bytes;
+    strata_status st;
+
+    if (json == NULL)
+        return st_error(STRATA_E_NOMEM, "%s: no memory for %zu bytes of JSON", name, bytes);
+    if (st_hjson_scan(&place, text + mark, bytes - mark, json, &json_bytes))
+        st = build(out, json, json_bytes, text + mark, bytes - mark, &origin);
+    else
+        st = fail_at(&origin, &place, place.problem, NULL);
+    free(json);
+    return st;
 }
 
 /* A file that is missing, forbidden or not a regular file is the config's fault; a failing disk is not. */
@@ -266,7 +294,7 @@ static strata_status read_all(int fd, const char *path, size_t max_bytes, char *
     return st;
 }
 
-strata_status st_json_parse_file(st_json **out, const char *path, size_t max_bytes)
+static strata_status parse_file(st_json **out, const char *path, size_t max_bytes, bool hjson)
 {
     struct st_file_identity was;
     strata_status st;
@@ -280,10 +308,25 @@ strata_status st_json_parse_file(st_json **out, const char *path, size_t max_byt
     if (st == STRATA_OK)
         st = st_file_check_unchanged(fd, &was, path);
     close(fd);
-    if (st == STRATA_OK)
-        st = st_json_parse(out, text, bytes, path);
+    if (st == STRATA_OK && hjson) {
+        st = st_hjson_parse(out, text, bytes, path);
+    } else if (st == STRATA_OK) {
+        const size_t mark = mark_bytes(text, bytes);
+
+        st = st_json_parse(out, text + mark, bytes - mark, path);
+    }
     free(text);
     return st;
+}
+
+strata_status st_json_parse_file(st_json **out, const char *path, size_t max_bytes)
+{
+    return parse_file(out, path, max_bytes, false);
+}
+
+strata_status st_hjson_parse_file(st_json **out, const char *path, size_t max_bytes)
+{
+    return parse_file(out, path, max_bytes, true);
 }
 
 void st_json_free(st_json *root)

@@ -1,4 +1,5 @@
-/* core/json/json.h - strict JSON over cJSON (its one home), and a writer that allocates nothing.
+/* core/json/json.h - strict JSON over cJSON (its one home), the part of Hjson that DeepSpeed's files have, and a writer that
+ * allocates nothing.
  *
  * Strict: trailing bytes, duplicate keys, depth over 64, NaN and comments are errors that name the line and column. */
 #ifndef CORE_JSON_JSON_H
@@ -16,10 +17,17 @@ enum st_json_type { ST_JSON_NULL, ST_JSON_BOOL, ST_JSON_NUMBER, ST_JSON_STRING, 
 
 /** Parse `bytes` of text. `name` is used in errors.  Source errors: E_CONFIG.  Free with st_json_free. */
 strata_status st_json_parse(st_json **out, const char *text, size_t bytes, const char *name);
-/** Read a file (at most max_bytes) and parse it. Missing file, too large, bad JSON: E_CONFIG. */
+/** Read a file (at most max_bytes) and parse it; it may begin with a byte order mark.  Missing file, too large, bad JSON:
+ * E_CONFIG. */
 strata_status st_json_parse_file(st_json **out, const char *path, size_t max_bytes);
 /** The same for text that begins at a line and column of a file: errors count from there. */
 strata_status st_json_parse_at(st_json **out, const char *text, size_t bytes, const char *name, uint64_t line, uint64_t column);
+/** The same for what DeepSpeed reads with hjson: a byte order mark; comments (# and // to the end of a line, or between two
+ *  signs as in C); a comma before } or ], and none at the end of a line; names without quotes (letters, digits, _ - .);
+ *  'strings'.  Infinity is a number, as in Python's json.  Of Hjson the rest is refused, by its name: strings without quotes or
+ *  of several lines, and a text without braces around it. */
+strata_status st_hjson_parse(st_json **out, const char *text, size_t bytes, const char *name);
+strata_status st_hjson_parse_file(st_json **out, const char *path, size_t max_bytes);
 
 /* What a row has that Python writes and JSON does not have: NaN and Infinity, numbers that are too large or too long for ours,
  * \u0000, halves of surrogate pairs. */

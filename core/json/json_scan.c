@@ -1,4 +1,4 @@
-/* core/json/json_scan.c - a recursive-descent check of RFC 8259 that builds nothing.
+/* core/json/json_scan.c - a recursive-descent check of RFC 8259 that builds nothing, and of Hjson, of which it writes the JSON.
  *
  * cJSON accepts much that other readers refuse (`1.`, `01`, raw newlines in strings, bad UTF-8, numbers that overflow) and
  * reports no line; it sees only text that passed this check.  Any thread. */
@@ -22,13 +22,17 @@ struct scan {
     uint64_t keys_before_stop; /* names still to skip in st_json_find_key; counts down */
     const char *key_found;
     unsigned depth;
+    bool hjson;
+    char *out; /* what was read, as JSON; NULL: nobody asks */
 };
 
 static bool scan_value(struct scan *s);
 
+/* A comment that is not closed is the problem, not what is missing there. */
 static bool fail(struct scan *s, const char *problem)
 {
-    s->problem = problem;
+    if (s->problem == NULL)
+        s->problem = problem;
     return false;
 }
 
@@ -65,6 +69,14 @@ static bool odd_number(struct scan *s, size_t bytes, const char *problem)
     return true;
 }
 
+static void put(struct scan *s, const char *text, size_t bytes)
+{
+    if (s->out == NULL)
+        return;
+    memcpy(s->out, text, bytes);
+    s->out += bytes;
+}
+
 static bool at_char(const struct scan *s, char c)
 {
     return s->at < s->end && *s->at == c;
@@ -75,10 +87,37 @@ static bool at_digit(const struct scan *s)
     return s->at < s->end && *s->at >= '0' && *s->at <= '9';
 }
 
+static bool at_text(const struct scan *s, const char *text)
+{
+    return (size_t)(s->end - s->at) >= strlen(text) && memcmp(s->at, text, strlen(text)) == 0;
+}
+
+/* False: there is no comment, or it is not closed. */
+static bool skip_comment(struct scan *s)
+{
+    const char *at = s->at + 2;
+
+    if (at_char(s, '#') || at_text(s, "//")) {
+        while (s->at < s->end && *s->at != '\n' && *s->at != '\r')
+            s->at++;
+        return true;
+    }
+    if (!at_text(s, "/*"))
+        return false;
+    while (s->end - at >= 2 && (at[0] != '*' || at[1] != '/'))
+        at++;
+    if (s->end - at < 2)
+        return fail(s, "a comment is not closed");
+    s->at = at + 2;
+    return true;
+}
+
 static void skip_space(struct scan *s)
 {
-    while (s->at < s->end && (*s->at == ' ' || *s->at == '\t' || *s->at == '\n' || *s->at == '\r'))
-        s->at++;
+    do
+        while (s->at < s->end && (*s->at == ' ' || *s->at == '\t' || *s->at == '\n' || *s->at == '\r'))
+            s->at++;
+    while (s->hjson && skip_comment(s));
 }
 
 /* The value of four hex digits at `at`; -1 if there are none. */
@@ -137,21 +176,40 @@ static bool scan_escape(struct scan *s)
         s->at += 2;
         return scan_unicode(s);
     }
+    if (c == '\'' && s->hjson) {
+        s->at += 2;
+        return true;
+    }
     if (c == '\0' || strchr("\"\\/bfnrt", c) == NULL)
         return fail(s, "unknown escape in a string");
     s->at += 2;
     return true;
 }
 
+/* What stands between quotes, a character or an escape, as it is between double quotes. */
+static void put_character(struct scan *s, const char *begin)
+{
+    if (*begin == '"')
+        put(s, "\\\"", 2);
+    else if (begin[0] == '\\' && begin[1] == '\'')
+        put(s, "'", 1);
+    else
+        put(s, begin, (size_t)(s->at - begin));
+}
+
 static bool scan_string(struct scan *s)
 {
-    s->at++;
-    while (s->at < s->end && *s->at != '"') {
+    const char quote = *s->at++;
+
+    put(s, "\"", 1);
+    while (s->at < s->end && *s->at != quote) {
+        const char *begin = s->at;
         size_t bytes;
 
         if (*s->at == '\\') {
             if (!scan_escape(s))
                 return false;
+            put_character(s, begin);
             continue;
         }
         if ((unsigned char)*s->at < 0x20 && (!s->controls || *s->at == '\n' || *s->at == '\0'))
@@ -160,10 +218,12 @@ static bool scan_string(struct scan *s)
         if (bytes == 0)
             return fail(s, "not UTF-8");
         s->at += bytes;
+        put_character(s, begin);
     }
     if (s->at == s->end)
         return fail(s, "string not closed");
     s->at++;
+    put(s, "\"", 1);
     return true;
 }
 
@@ -182,7 +242,7 @@ static bool scan_not_finite(struct scan *s)
     static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
 
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-        if ((size_t)(s->end - s->at) >= strlen(words[i]) && memcmp(s->at, words[i], strlen(words[i])) == 0)
+        if (at_text(s, words[i]))
             return odd_number(s, strlen(words[i]), "NaN and Infinity are not JSON");
     return fail(s, "NaN and Infinity are not JSON");
 }
@@ -224,33 +284,66 @@ static bool scan_number(struct scan *s)
     if (!isfinite(st_number_read(copy, NULL)))
         return odd_number(s, bytes, "number too large");
     s->at = begin + bytes;
+    put(s, begin, bytes);
     return true;
 }
 
 static bool scan_word(struct scan *s, const char *word)
 {
-    size_t bytes = strlen(word);
-
-    if ((size_t)(s->end - s->at) < bytes || memcmp(s->at, word, bytes) != 0)
+    if (!at_text(s, word))
         return fail(s, "unknown word: true, false or null expected");
-    s->at += bytes;
+    s->at += strlen(word);
+    put(s, word, strlen(word));
     return true;
+}
+
+/* As Python's json writes it; a number that overflows says the same to cJSON. */
+static bool scan_infinity(struct scan *s)
+{
+    const bool negative = at_char(s, '-');
+
+    s->at += strlen("Infinity") + negative;
+    put(s, negative ? "-1e999" : "1e999", negative ? 6 : 5);
+    return true;
+}
+
+/* Without quotes. */
+static bool scan_bare_name(struct scan *s)
+{
+    const char *begin = s->at;
+
+    while (s->at < s->end && (st_text_is_word(*s->at) || memchr("_-.", *s->at, 3) != NULL))
+        s->at++;
+    if (s->at == begin)
+        return fail(s, "a name is missing: put it in double quotes");
+    put(s, "\"", 1);
+    put(s, begin, (size_t)(s->at - begin));
+    put(s, "\"", 1);
+    return true;
+}
+
+static bool scan_name(struct scan *s)
+{
+    if (at_char(s, '"') || (s->hjson && at_char(s, '\'')))
+        return scan_string(s);
+    if (s->hjson)
+        return scan_bare_name(s);
+    return fail(s, at_char(s, '}') ? "comma before }" : "a name in double quotes is missing");
 }
 
 /* "name": ... of an object. */
 static bool scan_member(struct scan *s)
 {
-    if (!at_char(s, '"'))
-        return fail(s, at_char(s, '}') ? "comma before }" : "a name in double quotes is missing");
     s->member += s->depth == 1;
     if (s->keys_before_stop-- == 0)
         s->key_found = s->at;
-    if (!scan_string(s))
+    if (!scan_name(s))
         return false;
     skip_space(s);
     if (!at_char(s, ':'))
         return fail(s, ": is missing after a name");
     s->at++;
+    put(s, ":", 1);
     skip_space(s);
     return scan_value(s);
 }
@@ -260,35 +353,65 @@ static bool scan_element(struct scan *s)
     return at_char(s, ']') ? fail(s, "comma before ]") : scan_value(s);
 }
 
+/* After an item: whether another one follows.  In Hjson a comma may be left out at the end of a line, and may be the last. */
+static bool at_next(struct scan *s, char close)
+{
+    const char *begin = s->at;
+
+    skip_space(s);
+    if (at_char(s, ',')) {
+        s->at++;
+        skip_space(s);
+        return !s->hjson || !at_char(s, close);
+    }
+    return s->hjson && s->at < s->end && !at_char(s, close) && memchr(begin, '\n', (size_t)(s->at - begin)) != NULL;
+}
+
 /* Items between an opening and a `close` character; s->at is the opening one. */
 static bool scan_items(struct scan *s, char close, bool (*item)(struct scan *))
 {
     if (++s->depth > ST_JSON_DEPTH_MAX)
         return fail(s, "nested deeper than 64");
-    s->at++;
+    put(s, s->at++, 1);
     skip_space(s);
     if (!at_char(s, close)) {
-        for (;;) {
-            if (!item(s))
-                return false;
-            skip_space(s);
-            if (!at_char(s, ','))
+        while (item(s)) {
+            if (!at_next(s, close))
                 break;
-            s->at++;
-            skip_space(s);
+            put(s, ",", 1);
         }
+        if (s->problem != NULL)
+            return false;
         if (!at_char(s, close))
             return fail(s, close == '}' ? ", or } is missing" : ", or ] is missing");
     }
-    s->at++;
+    put(s, s->at++, 1);
     s->depth--;
     return true;
 }
 
+/* What Hjson has and JSON has not. */
+static bool scan_hjson_value(struct scan *s)
+{
+    if (at_text(s, "Infinity") || at_text(s, "-Infinity"))
+        return scan_infinity(s);
+    if (at_text(s, "'''"))
+        return fail(s, "Hjson's texts of several lines are not read: put it in double quotes");
+    if (at_char(s, '\''))
+        return scan_string(s);
+    return fail(s, at_char(s, ']') || at_char(s, '}') || at_char(s, ',') || at_char(s, ':')
+                       ? "a value is missing"
+                       : "Hjson's texts without quotes are not read: put it in double quotes");
+}
+
 static bool scan_value(struct scan *s)
 {
+    const bool number = at_digit(s) || (at_char(s, '-') && !(s->hjson && at_text(s, "-I")));
+
     if (s->at == s->end)
         return fail(s, "a value is missing");
+    if (s->hjson && !number && strchr("{[\"tfn", *s->at) == NULL)
+        return scan_hjson_value(s);
     switch (*s->at) {
     case '{':
         return scan_items(s, '}', scan_member);
@@ -311,7 +434,7 @@ static bool scan_value(struct scan *s)
     case '\'':
         return fail(s, "strings need double quotes");
     default:
-        return *s->at == '-' || at_digit(s) ? scan_number(s) : fail(s, "a value is missing");
+        return number ? scan_number(s) : fail(s, "a value is missing");
     }
 }
 
@@ -329,9 +452,11 @@ static void place_at(struct st_json_place *place, const struct scan *s, const ch
 
 static bool scan_document(struct scan *s)
 {
-    if (s->end - s->at >= 3 && memcmp(s->at, "\xef\xbb\xbf", 3) == 0)
+    if (at_text(s, "\xef\xbb\xbf"))
         return fail(s, "starts with a byte order mark: save as UTF-8 without one");
     skip_space(s);
+    if (s->hjson && s->at < s->end && *s->at != '{' && *s->at != '[')
+        return fail(s, "{ is missing: Hjson without braces around it is not read");
     if (!scan_value(s))
         return false;
     skip_space(s);
@@ -364,9 +489,20 @@ bool st_json_scan(struct st_json_place *place, const char *text, size_t bytes)
     return good;
 }
 
-void st_json_find_key(struct st_json_place *place, const char *text, size_t bytes, uint64_t ordinal)
+bool st_hjson_scan(struct st_json_place *place, const char *text, size_t bytes, char *json, size_t *json_bytes)
 {
-    struct scan s = {.text = text, .at = text, .end = text + bytes, .keys_before_stop = ordinal, .controls = true};
+    struct scan s = {.text = text, .at = text, .end = text + bytes, .keys_before_stop = UINT64_MAX, .hjson = true, .out = json};
+    bool good = scan_document(&s);
+
+    place_at(place, &s, s.at);
+    *json_bytes = (size_t)(s.out - json);
+    return good;
+}
+
+void st_json_find_key(struct st_json_place *place, const char *text, size_t bytes, bool hjson, uint64_t ordinal)
+{
+    struct scan s = {
+        .text = text, .at = text, .end = text + bytes, .keys_before_stop = ordinal, .controls = true, .hjson = hjson};
 
     (void)scan_document(&s);
     place_at(place, &s, s.key_found != NULL ? s.key_found : text);

@@ -4,12 +4,9 @@
 
 #include "core/base/error.h"
 #include "core/yaml/yaml.h"
-#include <ctype.h>
 #include <string.h>
 
 #define FILE_BYTES_MAX ((size_t)1 << 20)
-#define STRICT_HINT                                                                                                              \
-    " (configs are strict JSON: the comments, trailing commas and bare keys that DeepSpeed's hjson accepts are errors)"
 
 /* The section whose rejection makes it pointless to judge this key, or NULL. */
 static const struct st_field *muted_by(struct st_config_source *src, const struct st_field *field)
@@ -157,16 +154,6 @@ static strata_status load_inputs(struct st_config *config, struct st_config_sour
     return st;
 }
 
-/* True if the parser's message is "name:line:column: ...", about the form of the text; false for missing files and duplicate
- * keys. */
-static bool is_about_form(const char *sentence, const char *name)
-{
-    const size_t len = strlen(name);
-
-    return !st_yaml_is_name(name) && strncmp(sentence, name, len) == 0 && sentence[len] == ':' &&
-           isdigit((unsigned char)sentence[len + 1]) && strstr(sentence, "duplicate key") == NULL;
-}
-
 /* The text is not JSON: the parser's sentence is the only problem. */
 static strata_status syntax_error(struct st_config_source **source, strata_status st, const char *name)
 {
@@ -177,7 +164,7 @@ static strata_status syntax_error(struct st_config_source **source, strata_statu
     src = st_source_create(false);
     if (src == NULL)
         return st_error(STRATA_E_NOMEM, "%s: no memory to read a config", name);
-    st_source_problem(src, "%s%s", strata_last_error(), is_about_form(strata_last_error(), name) ? STRICT_HINT : "");
+    st_source_problem(src, "%s", strata_last_error());
     if (src->failed) {
         st_config_source_free(src);
         return st_error(STRATA_E_NOMEM, "%s: no memory to read a config", name);
@@ -189,7 +176,7 @@ static strata_status syntax_error(struct st_config_source **source, strata_statu
 static strata_status parse_file(st_json **root, const char *path)
 {
     return st_yaml_is_name(path) ? st_yaml_parse_file(root, path, FILE_BYTES_MAX)
-                                 : st_json_parse_file(root, path, FILE_BYTES_MAX);
+                                 : st_hjson_parse_file(root, path, FILE_BYTES_MAX);
 }
 
 /* A file that a configuration cannot be made of. */
@@ -241,7 +228,7 @@ strata_status st_config_load_text(struct st_config *config, struct st_config_sou
     strata_status st;
 
     *source = NULL;
-    st = st_json_parse(&in.root, text, bytes, name);
+    st = st_hjson_parse(&in.root, text, bytes, name);
     if (st != STRATA_OK)
         return syntax_error(source, st, name);
     return load_inputs(config, source, &in, opts);

@@ -135,6 +135,92 @@ static void test_bad(void **state)
     }
 }
 
+/* What hjson-py 3.1.0 makes of them, written as JSON. */
+static void test_hjson(void **state)
+{
+    static const char *const rows[][2] = {
+        {"\xef\xbb\xbf{\"a\": 1}", "{\"a\":1}"},
+        {"# one\n{\"a\": # two\n 1, // three\r\n /* four * / **/ \"b\":2/**/}#", "{\"a\":1,\"b\":2}"},
+        {"{\"a\": [1, 2,], \"b\": {\"c\": true,},\n}\n", "{\"a\":[1,2],\"b\":{\"c\":true}}"},
+        {"{\"a\": 1\n\"b\": [1\n2 # two\n{}]\n\n\"c\": {} }", "{\"a\":1,\"b\":[1,2,{}],\"c\":{}}"},
+        {"{a: 1, b_c.d-9: null}", "{\"a\":1,\"b_c.d-9\":null}"},
+        {"{'a': 'x\"y\\'z', \"b\": \"it's\"}", "{\"a\":\"x\\\"y'z\",\"b\":\"it's\"}"},
+        {"{\"a\": \"# no // comment /* here */\"}", "{\"a\":\"# no // comment /* here */\"}"},
+        {"{\"a\": -1.50e-7, \"b\": 5e8}", "{\"a\":-1.5e-07,\"b\":5e8}"},
+        {"[\"\\u00e9\\/\", []]", "[\"\xc3\xa9/\",[]]"},
+        {"{}", "{}"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_json_writer w;
+        char *written = NULL;
+        size_t bytes;
+        st_json *root = NULL;
+        FILE *file = open_memstream(&written, &bytes);
+
+        if (st_hjson_parse(&root, rows[i][0], strlen(rows[i][0]), "t") != STRATA_OK)
+            fail_msg("%s: %s", rows[i][0], strata_last_error());
+        st_json_begin(&w, file);
+        st_json_put_node(&w, NULL, root);
+        assert_int_equal(fclose(file), 0);
+        assert_string_equal(written, rows[i][1]);
+        free(written);
+        st_json_free(root);
+    }
+}
+
+/* Python's json reads it, and hjson a string: a reader says what it means. */
+static void test_hjson_infinity(void **state)
+{
+    st_json *root = NULL;
+
+    (void)state;
+    assert_int_equal(st_hjson_parse(&root, "[Infinity,-Infinity]", 20, "t"), STRATA_OK);
+    assert_true(st_json_number(st_json_first(root)) == (double)INFINITY);
+    assert_true(st_json_number(st_json_next(st_json_first(root))) == -(double)INFINITY);
+    st_json_free(root);
+}
+
+static void test_bad_hjson(void **state)
+{
+    static const char *const rows[][2] = {
+        {"", "t:1:1: a value is missing"},
+        {"# nothing\n", "t:2:1: a value is missing"},
+        {"a: 1\n", "t:1:1: { is missing: Hjson without braces around it is not read"},
+        {"{\n\"a\": /* x\n 1}", "t:2:6: a comment is not closed"},
+        {"{} /* x", "t:1:4: a comment is not closed"},
+        {"{\"a\": 1 /*", "t:1:9: a comment is not closed"},
+        {"{\"a\": 1 \"b\": 2}", "t:1:9: , or } is missing"},
+        {"[1 2]", "t:1:4: , or ] is missing"},
+        {"{\"a\": 1,, \"b\": 2}", "t:1:9: a name is missing: put it in double quotes"},
+        {"{,}", "t:1:2: a name is missing"},
+        {"[,]", "t:1:2: a value is missing"},
+        {"{\"a\":\n}", "t:2:1: a value is missing"},
+        {"{\"a\": text\n}", "t:1:7: unknown word"},
+        {"{\"a\": AdamW\n}", "t:1:7: Hjson's texts without quotes are not read: put it in double quotes"},
+        {"{\"a\": NaN\n}", "t:1:7: Hjson's texts without quotes are not read"},
+        {"{\"a\": '''x'''}", "t:1:7: Hjson's texts of several lines are not read"},
+        {"{\"a\": 'x\n'}", "t:1:9: string not closed on its line"},
+        {"{\"a\": 01}", "t:1:7: a number must not start with 0"},
+        {"{\"a\": True}", "t:1:7: Hjson's texts without quotes are not read"},
+        {"{\"a\": 1; \"b\": 2}", "t:1:8: , or } is missing"},
+        {"{\n  a: 1,\n  # twice\n  'a': 2\n}", "t:4:3: duplicate key \"a\""},
+        {"{\"a\": \"\\u0000\"}", "t:1:10: \\u0000 is not allowed"},
+        {"{} x", "t:1:4: more text after the end"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        st_json *root = NULL;
+
+        assert_int_equal(st_hjson_parse(&root, rows[i][0], strlen(rows[i][0]), "t"), STRATA_E_CONFIG);
+        assert_null(root);
+        if (strncmp(strata_last_error(), rows[i][1], strlen(rows[i][1])) != 0)
+            fail_msg("%s: \"%s\" instead of \"%s\"", rows[i][0], strata_last_error(), rows[i][1]);
+    }
+}
+
 static void test_nul_byte(void **state)
 {
     st_json *root = NULL;
@@ -304,6 +390,16 @@ static void test_files(void **state)
     root = NULL;
     assert_int_equal(st_json_parse_file(&root, path, 10), STRATA_E_CONFIG);
     assert_non_null(strstr(strata_last_error(), "larger than 10 bytes"));
+    scratch_put("json", "\xef\xbb\xbf{\r\n\"a\": 1}"); /* as some editors save it */
+    assert_int_equal(st_json_parse_file(&root, path, 100), STRATA_OK);
+    st_json_free(root);
+    root = NULL;
+    scratch_put("json", "\xef\xbb\xbf{\"a\": 1,}");
+    assert_int_equal(st_json_parse_file(&root, path, 100), STRATA_E_CONFIG);
+    assert_non_null(strstr(strata_last_error(), ":1:9: comma before }"));
+    assert_int_equal(st_hjson_parse_file(&root, path, 100), STRATA_OK);
+    st_json_free(root);
+    root = NULL;
     scratch_put("json", "");
     assert_int_equal(st_json_parse_file(&root, path, 100), STRATA_E_CONFIG);
     scratch_close();
@@ -323,7 +419,7 @@ static void test_single_failure_walk(void **state)
     scratch_put("json", "{\"a\":{\"b\":1,\"c\":2},\"d\":3.0}");
     while (fault_walk_next(&walk)) {
         st_json *root = NULL;
-        const strata_status st = st_json_parse_file(&root, scratch_path("json"), 1000);
+        const strata_status st = st_hjson_parse_file(&root, scratch_path("json"), 1000);
 
         fault_walk_end(&walk, st);
         assert_int_equal(st == STRATA_OK, !walk.fired);
@@ -388,6 +484,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_good),
         cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_hjson),
+        cmocka_unit_test(test_hjson_infinity),
+        cmocka_unit_test(test_bad_hjson),
         cmocka_unit_test(test_nul_byte),
         cmocka_unit_test(test_depth),
         cmocka_unit_test(test_reading_a_tree),
