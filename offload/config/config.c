@@ -51,6 +51,11 @@ static void judge(struct st_config_source *src, const struct st_field *field, st
         state->reason = field->verdict == ST_VERDICT_NOTICE ? field->reason : NULL;
         return;
     }
+    if (st_value_is_idle(src, field, state->node))
+        return; /* which the section's rule says */
+    state->node = st_value_take(src, field, state->node);
+    if (st_value_is_auto(state->node))
+        return;
     wrong = st_value_check(src, field, state->node);
     if (wrong != NULL) {
         st_source_reject(src, field->path, wrong);

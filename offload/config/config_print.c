@@ -140,6 +140,10 @@ void st_print_type(FILE *file, const struct st_field *field)
     st_json_double_text(low, field->min);
     st_json_double_text(high, field->max);
     fprintf(file, ", %s to %s", low, high);
+    if (field->near > 1)
+        fprintf(file, " in steps of %.0f", field->near);
+    if (field->near > 0)
+        fputs("; others become the nearest", file);
 }
 
 void st_print_verdict(FILE *file, const struct st_field *field)

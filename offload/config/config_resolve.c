@@ -9,7 +9,6 @@
 #include <string.h>
 
 #define CHUNK_BLOCK   16384u /* elements; chunk boundaries are multiples of the tile */
-#define REQUEST_ALIGN 4096u  /* requests are multiples of it */
 #define OFFLOAD_PARAM "zero_optimization.offload_param."
 #define OFFLOAD_OPTIM "zero_optimization.offload_optimizer."
 
@@ -217,9 +216,6 @@ static void resolve_rest(struct st_config_source *src, struct st_config *config)
 {
     const struct st_field_state *cpu = st_source_state(src, "activation_checkpointing.cpu_checkpointing");
 
-    if (config->block_bytes % REQUEST_ALIGN != 0)
-        st_source_reject(src, "aio.block_size",
-                         st_source_keep(src, "%" PRIu32 " is not a multiple of %u", config->block_bytes, REQUEST_ALIGN));
     if (config->io_limit > 0 && strcmp(config->io_method, "fake") != 0)
         st_source_reject(src, "strata.limits.io",
                          "only the fake I/O method can be slowed down: set strata.io_method to \"fake\", or take the limit out");

@@ -163,11 +163,26 @@ static void resolve_wire(struct st_config_source *src, struct st_config *config)
     }
 }
 
+/* Ranks that share a layer or a sequence have the same samples, where ours have their own. */
+static void refuse_shared_samples(struct st_config_source *src, const char *path)
+{
+    const struct st_field_state *state = st_source_state(src, path);
+
+    if (state->usable && st_json_number(state->node) > 1)
+        st_source_reject(src, path,
+                         st_source_keep(src,
+                                        "%g ranks would train the same samples, and here each has its own, so a step would be %g "
+                                        "times as large: write 1, or leave it out",
+                                        st_json_number(state->node), st_json_number(state->node)));
+}
+
 /* What means something else only in a run of several ranks, or of whole epochs. */
 static void resolve_run(struct st_config_source *src, const struct st_config_opts *opts)
 {
     const struct st_field_state *sums = st_source_state(src, "gradient_allreduce_op");
 
+    refuse_shared_samples(src, "tensor_parallel.autotp_size");
+    refuse_shared_samples(src, "sequence_parallel_size");
     if (opts->ranks > 1 && sums->usable && st_text_same(st_json_string(sums->node), "sum"))
         st_source_reject(src, "gradient_allreduce_op",
                          st_source_keep(src,

@@ -79,6 +79,13 @@ void st_source_idle(struct st_config_source *src, const char *path, const char *
 void st_source_reject(struct st_config_source *src, const char *path, const char *reason);
 void st_source_problem(struct st_config_source *src, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* config_taken.c: values that DeepSpeed takes. */
+
+/** The value to check: `node`, or what DeepSpeed reads in it, or the nearest that the field has, which is announced. */
+const st_json *st_value_take(struct st_config_source *src, const struct st_field *field, const st_json *node);
+/** True for a number of fp16 in a run that does not train in it: DeepSpeed does not look at it. */
+bool st_value_is_idle(struct st_config_source *src, const struct st_field *field, const st_json *node);
+
 /* config_value.c: one value of one field. */
 
 /** NULL if node has the field's type and is in its range; otherwise what is wrong, kept in src. */

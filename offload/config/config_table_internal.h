@@ -71,6 +71,7 @@ struct st_field {
     enum st_bind bind;
     size_t offset;
     double min, max;                 /* both 0: any */
+    double near;                     /* numbers that DeepSpeed takes become the nearest multiple of this in the range; 0: refused */
     uint32_t lr_types;               /* bits of the schedulers it is an argument of; 0: it is not such an argument */
     uint32_t optimizers;             /* bits of the optimizers it is an argument of; 0: of all, or it is not such an argument */
     const struct st_choice *choices; /* ends with text NULL */

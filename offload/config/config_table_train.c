@@ -61,8 +61,22 @@ static const struct st_choice wire_choices[] = {
 
 static const struct st_choice accum_dtype_choices[] = {
     {"fp32", 0, ST_VERDICT_HONOURED},
+    {"float32", 0, ST_VERDICT_HONOURED},
     {"fp16", 1, ST_VERDICT_REJECTED},
     {"bf16", 2, ST_VERDICT_REJECTED},
+    {"float16", 1, ST_VERDICT_REJECTED},
+    {"bfloat16", 2, ST_VERDICT_REJECTED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+/* As data_types has them: PyTorch's names, too. */
+static const struct st_choice torch_dtype_choices[] = {
+    {"fp32", 0, ST_VERDICT_HONOURED},
+    {"fp16", 1, ST_VERDICT_HONOURED},
+    {"bf16", 2, ST_VERDICT_HONOURED},
+    {"float32", 0, ST_VERDICT_HONOURED},
+    {"float16", 1, ST_VERDICT_HONOURED},
+    {"bfloat16", 2, ST_VERDICT_HONOURED},
     {NULL, 0, ST_VERDICT_HONOURED},
 };
 
@@ -226,8 +240,8 @@ static const struct st_field fp16_rows[] = {
      .fallback = "16", .help = "first scale, as a power of two"},
     {.path = "fp16.loss_scale_window", .type = ST_FIELD_INT, ST_BOUND(U32, scaling.window), .min = 1, .max = U32_MAX,
      .fallback = "1000", .help = "good steps before the scale doubles"},
-    {.path = "fp16.hysteresis", .type = ST_FIELD_INT, ST_BOUND(U32, scaling.hysteresis), .min = 1, .max = U32_MAX, .fallback = "2",
-     .help = "overflows until the scale halves"},
+    {.path = "fp16.hysteresis", .type = ST_FIELD_INT, ST_BOUND(U32, scaling.hysteresis), .min = 0, .max = U32_MAX, .fallback = "2",
+     .help = "overflows until the scale halves; 0: it never does, as in DeepSpeed"},
     {.path = "fp16.consecutive_hysteresis", .type = ST_FIELD_BOOL, ST_BOUND(BOOL, scaling.consecutive_hysteresis), .fallback = "false",
      .help = "every good step resets the hysteresis; otherwise only a doubling does"},
     {.path = "fp16.min_loss_scale", .type = ST_FIELD_REAL, ST_BOUND(F64, scaling.min_scale), .min = SCALE_MIN, .max = SCALE_MAX,
@@ -270,9 +284,9 @@ static const struct st_field gradient_rows[] = {
     ST_ROW_SECTION("data_types", "dtypes"),
     {.path = "data_types.grad_accum_dtype", .type = ST_FIELD_CHOICE, .choices = accum_dtype_choices, .fallback = "\"fp32\"",
      .reason = "gradients accumulate in fp32: leave it out or write fp32", .help = "dtype of the gradient accumulator"},
-    {.path = "data_types.param_dtype", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .verdict = ST_VERDICT_NOTICE,
+    {.path = "data_types.param_dtype", .type = ST_FIELD_CHOICE, .choices = torch_dtype_choices, .verdict = ST_VERDICT_NOTICE,
      .reason = "bf16.enabled and fp16.enabled decide the dtype of weights", .help = "dtype of parameters"},
-    {.path = "data_types.buffer_dtype", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .verdict = ST_VERDICT_NOTICE,
+    {.path = "data_types.buffer_dtype", .type = ST_FIELD_CHOICE, .choices = torch_dtype_choices, .verdict = ST_VERDICT_NOTICE,
      .reason = "the models here have no buffers beside parameters", .help = "dtype of module buffers"},
     {.path = "data_types.keep_in_fp32_modules", .type = ST_FIELD_LIST, .fallback = "\"auto\"", .plain = "[]",
      .verdict = ST_VERDICT_REJECTED, .reason = "all weights of a run have one dtype: leave it out, or write []",
@@ -280,8 +294,8 @@ static const struct st_field gradient_rows[] = {
 };
 
 static const struct st_field toplevel_rows[] = {
-    {.path = "steps_per_print", .type = ST_FIELD_INT, ST_BOUND(U32, steps_per_print), .min = 0, .max = U32_MAX, .fallback = "0",
-     .help = "optimizer steps between progress lines; 0: automatic"},
+    {.path = "steps_per_print", .type = ST_FIELD_INT, ST_BOUND(U32, steps_per_print), .min = 0, .max = U32_MAX, .near = 1, .fallback = "0",
+     .help = "optimizer steps between progress lines; 0: automatic; Infinity, which Accelerate writes: hardly ever"},
     ST_ROW_NOTICE("wall_clock_breakdown", BOOL, "false", "every progress line and --metrics show how the time is divided",
                   "print the time split"),
     ST_ROW_NOTICE("memory_breakdown", BOOL, "false", "the plan and --metrics show the memory of each tier",
@@ -330,10 +344,13 @@ static const struct st_field feature_rows[] = {
                 "which data is drawn, and which tokens the layers see"),
     ST_ROW_OPEN("weight_quantization", REJECTED, RESULTS, "quantised weights are not in this version: set enabled to false", "for inference"),
     ST_ROW_OPEN("tensor_parallel", NOTICE, SPEED, EXCHANGED, "layers split over ranks"),
+    {.path = "tensor_parallel.autotp_size", .type = ST_FIELD_INT, .fallback = "0", .changes = ST_CHANGES_RESULTS, .verdict = ST_VERDICT_NOTICE,
+     .reason = "below 2 nothing is split; from 2 on it is refused, since ranks that share a layer have the same samples", .help = "ranks that share a layer"},
     ST_ROW_OPEN("pipeline", NOTICE, SPEED, EXCHANGED, "layers distributed over ranks"),
     ST_ROW_OPEN("expert_parallel", NOTICE, SPEED, NO_EXPERTS, "experts distributed over ranks"),
     ST_ROW_NOTICE("use_data_before_expert_parallelism", BOOL, "false", NO_EXPERTS, "order of ranks"),
-    ST_ROW_NOTICE("sequence_parallel_size", INT, "1", EXCHANGED, "ranks that share a sequence"),
+    {.path = "sequence_parallel_size", .type = ST_FIELD_INT, .fallback = "1", .changes = ST_CHANGES_RESULTS, .verdict = ST_VERDICT_NOTICE,
+     .reason = "below 2 nothing is split; from 2 on it is refused, since ranks that share a sequence have the same samples", .help = "ranks that share a sequence"},
     ST_ROW_NOTICE("allgather_size", INT, "5e8", NO_BUCKETS, "from configs older than the zero_optimization section"),
     ST_ROW_REMOVED("amp", OPEN, NULL, GONE "use bf16", "Apex mixed precision"),
     ST_ROW_REMOVED("elasticity", OPEN, NULL, GONE "give the batch sizes", "choose batch sizes for a range of GPU counts"),

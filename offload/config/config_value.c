@@ -51,7 +51,7 @@ void st_value_show(char *buf, size_t bytes, const st_json *node)
         break;
     case ST_JSON_NUMBER:
         st_json_double_text(number, st_json_number(node));
-        snprintf(buf, bytes, "%s", number);
+        snprintf(buf, bytes, "%s", isinf(st_json_number(node)) ? st_json_number(node) > 0 ? "Infinity" : "-Infinity" : number);
         break;
     case ST_JSON_STRING:
         snprintf(buf, bytes, "%s", st_json_string(node));
@@ -253,7 +253,10 @@ const char *st_value_check(struct st_config_source *src, const struct st_field *
     case ST_FIELD_PATTERNS:
         return check_patterns(src, node);
     case ST_FIELD_LIST:
-        return st_json_type(node) == ST_JSON_ARRAY ? NULL : wrong_type(src, node, "a list");
+        return st_json_type(node) == ST_JSON_ARRAY ||
+                       (st_json_type(node) == ST_JSON_STRING && field->verdict == ST_VERDICT_NOTICE)
+                   ? NULL
+                   : wrong_type(src, node, "a list");
     case ST_FIELD_JSON:
         return st_json_type(node) == ST_JSON_OBJECT ? st_object_check(src, node) : wrong_type(src, node, "an object: { ... }");
     case ST_FIELD_ANY:
@@ -275,7 +278,7 @@ bool st_value_is_plain(const struct st_field *field, const st_json *node)
     return strcmp(shown, field->plain) == 0;
 }
 
-/* Counts the "enabled" keys of a section and of everything inside it: the false ones and the true ones. */
+/* Counts the "enabled" keys of a section and of everything inside it: the false ones, which "auto" is, and the true ones. */
 static void count_switches(const st_json *object, uint32_t counts[2])
 {
     for (const st_json *n = st_json_first(object); n != NULL; n = st_json_next(n)) {
@@ -283,6 +286,8 @@ static void count_switches(const st_json *object, uint32_t counts[2])
             count_switches(n, counts);
         else if (st_json_type(n) == ST_JSON_BOOL && strcmp(st_json_name(n), "enabled") == 0)
             counts[st_json_bool(n)]++;
+        else if (st_value_is_auto(n) && strcmp(st_json_name(n), "enabled") == 0)
+            counts[false]++;
     }
 }
 

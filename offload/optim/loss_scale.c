@@ -40,6 +40,8 @@ void st_loss_scaler_resume(struct st_loss_scaler *s, const struct st_loss_scaler
 
 static strata_status take_overflow(struct st_loss_scaler *s)
 {
+    if (s->hysteresis == 0)
+        return STRATA_OK; /* reference: DeepSpeed's DynamicLossScaler, whose counter is then never 1 */
     if (s->hysteresis > 1 && s->hysteresis_left > 1) {
         s->hysteresis_left--;
         return STRATA_OK;

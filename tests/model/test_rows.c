@@ -309,11 +309,11 @@ static void shapes_are_llama_factorys(void **state)
     }
 }
 
-/* Data sets of one file each; a row read with the shape. */
+/* Data sets of one file each; a row read with the shape.  The file is as some editors save it, with a byte order mark. */
 static void dataset_info_names_columns_and_tags(void **state)
 {
     static const char info[] =
-        "{\"plain\": {\"file_name\": \"x.json\"},"
+        "\xef\xbb\xbf{\"plain\": {\"file_name\": \"x.json\"},"
         "\"texts\": {\"file_name\": \"/abs/x.jsonl\", \"columns\": {\"prompt\": \"content\"}},"
         "\"part\": {\"file_name\": \"d/x.json\", \"columns\": {\"prompt\": \"p\", \"response\": \"r\"}, \"num_samples\": 7},"
         "\"talks\": {\"file_name\": \"x.json\", \"formatting\": \"sharegpt\", \"columns\": {\"messages\": \"m\"},"

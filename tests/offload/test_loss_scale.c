@@ -35,6 +35,9 @@ static const struct sequence sequences[] = {
     {8, 2, 2, true, 1, "bgbgbbgbbb", {256, 256, 256, 256, 256, 128, 128, 128, 64, 32}},
     {8, 2, 3, false, 1, "bbggbgggbbbgb", {256, 256, 256, 256, 128, 128, 128, 256, 256, 256, 128, 128, 64}},
     {8, 2, 3, true, 1, "bbggbgggbbbgb", {256, 256, 256, 256, 256, 256, 256, 512, 512, 512, 256, 256, 256}},
+    /* no hysteresis: DeepSpeed's counter is never 1, so nothing halves the scale */
+    {3, 2, 0, false, 1, "bbbggggb", {8, 8, 8, 8, 8, 16, 16, 16}},
+    {3, 2, 0, true, 1, "bgbbgggb", {8, 8, 8, 8, 8, 8, 16, 16}},
     /* the minimum is met exactly, though it is no power of two */
     {4, 2, 1, false, 3, "bbbggggbbb", {8, 4, 3, 3, 3, 6, 6, 3, 0}},
     {1, 2, 1, false, 0.25, "bbbb", {1, 0.5, 0.25, 0}},
