@@ -435,6 +435,8 @@ static strata_status take_opts(struct strata_model *m, const struct strata_confi
     if (st == STRATA_OK)
         st = st_handle_text(&m->tokenizer, o->tokenizer);
     if (st == STRATA_OK)
+        st = st_handle_text(&m->cache_dir, o->cache_dir);
+    if (st == STRATA_OK)
         st = take_device(m, o);
     return st == STRATA_OK ? st_handle_text(&m->machine, o->gpu != NULL ? "--gpu" : o->machine) : st;
 }
@@ -586,6 +588,7 @@ void strata_model_close(struct strata_model *model)
     st_model_destroy(model->model);
     st_adapter_spec_destroy(model->adapter);
     free(model->tokenizer);
+    free(model->cache_dir);
     free(model->adapter_dir);
     st_topology_destroy(model->topology);
     free(model->machine);

@@ -7,9 +7,12 @@
 #include "core/base/fault.h"
 #include "core/base/log.h"
 #include "core/base/size.h"
+#include "core/system/clock.h"
 #include "offload/config/config_options.h"
+#include "offload/machine/rates_kept.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -441,20 +444,50 @@ const struct st_machine *st_handle_judge(const struct strata_plan *of, const str
     return of->rates_known && (!of->machine.capacity.device_is_host || of->model->machine != NULL) ? machine : NULL;
 }
 
-static strata_status measure(struct strata_plan *p)
+/* Measures, and says so, since it takes longer than a short run.  kept NULL: the rates are for this run alone. */
+static strata_status measure_now(struct strata_plan *p, const struct st_machine_opts *opts, unsigned what,
+                                 const struct st_rates_kept *kept)
 {
     const struct strata_model *m = p->model;
     const struct st_compute compute = st_model_compute(m->model);
+    const uint64_t start_ns = st_clock_ns();
+    strata_status st = st_machine_measure(&p->machine, st_model_workload(m->model), &compute, opts, what);
+    bool written = false;
+    char took[24];
+
+    if (st != STRATA_OK)
+        return st;
+    st_seconds_text(took, (double)(st_clock_ns() - start_ns) * 1e-9);
+    if (kept != NULL && st_rates_kept_write(kept, &p->machine.rates, &written) != STRATA_OK)
+        st_log(ST_LOG_NOTICE, "the rates of this machine are not kept: %s", strata_last_error());
+    st_log(ST_LOG_NOTICE, "the rates of this machine were measured in %s%s%s", took, written ? " and are kept for an hour: " : "",
+           written ? kept->path : "");
+    st_error_clear();
+    return STRATA_OK;
+}
+
+/* The rates that a run has kept, or new ones.  Ranks measure at the same time, and share what there is: theirs are not kept. */
+static strata_status measure(struct strata_plan *p)
+{
+    const struct strata_model *m = p->model;
+    const unsigned what = p->plan->program.needed[STRATA_TIER_NVME] > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK;
+    const bool keeps = m->cache_dir != NULL && m->comm == NULL;
+    struct st_rates_kept kept;
     char place[ST_CONFIG_PATH_MAX];
     struct st_machine_opts opts;
+    uint64_t age = 0;
     strata_status st = st_handle_watch(m, MEASURING, 0, 0);
 
     if (st != STRATA_OK || (st = machine_opts(&opts, m, place)) != STRATA_OK)
         return st;
     if (m->planned.ranks > 0)
         p->machine = p->node;
-    st = st_machine_measure(&p->machine, st_model_workload(m->model), &compute, &opts,
-                            p->plan->program.needed[STRATA_TIER_NVME] > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK);
+    if (keeps)
+        st = st_rates_kept_name(&kept, m->cache_dir, &p->machine, st_model_workload(m->model), &opts, what);
+    if (st == STRATA_OK && keeps && st_rates_kept_read(&kept, &p->machine.rates, &age))
+        st_log(ST_LOG_NOTICE, "the rates of this machine were measured within the last %" PRIu64 " min: %s", age / 60 + 1, kept.path);
+    else if (st == STRATA_OK)
+        st = measure_now(p, &opts, what, keeps ? &kept : NULL);
     take_rates(p, &p->machine.rates);
     share_node(p);
     return st;

@@ -72,6 +72,7 @@ struct strata_model {
     uint32_t context; /* generate: tokens that the cache holds, prompt and new ones */
     bool is_dir;
     bool is_file;                /* a config.json: shapes without weights, for plans */
+    char *cache_dir;             /* where rates are kept; NULL: nowhere */
     char *tokenizer;             /* in place of the directory's own; "byte": none; NULL: that */
     struct st_hf_reader *reader; /* for a directory, until its weights are loaded */
     char *saved;                 /* the checkpoint whose model/ the directory is; NULL: none */

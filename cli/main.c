@@ -304,12 +304,14 @@ static void print_presets(FILE *file)
     st_print_text(file, "\n");
 }
 
-/* Ranks: no other variables are read but those that say where libraries are. */
+/* No others are read but HOME, and those that say where CUDA and Python's packages are. */
 static void print_variables(FILE *file)
 {
     st_print_text(
         file, "\nVariables that name a file, which is otherwise searched for: STRATA_CUBLASLT (libcublasLt.so.13), STRATA_NCCL "
-              "(libnccl.so.2), STRATA_MPI (strata_mpi.so)\n");
+              "(libnccl.so.2), STRATA_MPI (strata_mpi.so)\n"
+              "\nSTRATA_CACHE names the directory where the rates of this machine are kept for an hour, in place of strata in "
+              "XDG_CACHE_HOME or in ~/.cache; empty: they are not kept\n");
     st_print_text(file, "\nVariables of launchers that say which of several processes this is: ");
     for (uint32_t i = 0; strata_comm_variable(i) != NULL; i++)
         st_print(file, "%s%s", i > 0 ? ", " : "", strata_comm_variable(i));

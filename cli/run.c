@@ -8,6 +8,7 @@
 #include "strata/data.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define TRACE_STEPS_MAX    50u
@@ -233,7 +234,20 @@ strata_status cli_run_eval_data(const struct cli_run *r, struct strata_data **da
     return is_text(*path) ? open_texts(r, data, NULL, path, 1, true) : strata_data_open(data, r->model, path, 1);
 }
 
-void cli_run_model_opts(const struct cli_run *r, struct strata_model_opts *opts)
+/* Where this user's caches are; NULL: nowhere, as STRATA_CACHE asks by being empty, or for want of a home. */
+static const char *find_cache_dir(char dir[ST_PATH_MAX])
+{
+    const char *asked = getenv("STRATA_CACHE"), *caches = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const bool named = caches != NULL && caches[0] == '/';
+
+    if (asked != NULL)
+        return asked[0] != '\0' && st_path_copy(dir, asked) == STRATA_OK ? dir : NULL;
+    if (!named && (home == NULL || home[0] != '/'))
+        return NULL;
+    return st_path_join(dir, named ? caches : home, named ? "strata" : ".cache/strata") == STRATA_OK ? dir : NULL;
+}
+
+void cli_run_model_opts(struct cli_run *r, struct strata_model_opts *opts)
 {
     const struct cli_args *args = r->args;
 
@@ -254,6 +268,7 @@ void cli_run_model_opts(const struct cli_run *r, struct strata_model_opts *opts)
     opts->saved_checkpoints = r->saved_checkpoints;
     opts->adapter = r->adapter != NULL ? r->adapter : args->adapter;
     opts->tokenizer = args->tokenizer;
+    opts->cache_dir = args->measure ? NULL : find_cache_dir(r->cache_dir); /* --measure: now */
     opts->seed = args->seed;
     opts->ranks = (uint32_t)args->ranks;
     opts->nodes = (uint32_t)args->nodes;

@@ -7,6 +7,7 @@
 #include "cli/options/args.h"
 #include "cli/ranks.h"
 #include "cli/report/progress.h"
+#include "core/system/path.h"
 #include "strata/engine.h"
 
 struct cli_run {
@@ -19,10 +20,11 @@ struct cli_run {
     struct strata_config *config;
     struct strata_model *model;
     struct strata_model_info shape;
-    bool documents;             /* sequences of the data hold several */
-    uint32_t saved_checkpoints; /* train: set before cli_run_model, see strata_model_opts */
-    bool replaces;              /* train: checkpoints that have the names of its own */
-    const char *date;           /* train: what templates take for today, of the run that goes on; NULL: as the arguments say */
+    bool documents;              /* sequences of the data hold several */
+    uint32_t saved_checkpoints;  /* train: set before cli_run_model, see strata_model_opts */
+    bool replaces;               /* train: checkpoints that have the names of its own */
+    char cache_dir[ST_PATH_MAX]; /* see strata_model_opts; filled in with them */
+    const char *date;            /* train: what templates take for today, of the run that goes on; NULL: as the arguments say */
     struct strata_plan *plan;
     struct strata_engine *engine;
 };
@@ -32,8 +34,8 @@ strata_status cli_run_configure(struct cli_run *r, const struct cli_args *args, 
 /** Open it once more, for a run that goes on: with so many sequences a step, in so many leaves, where that is open. */
 strata_status cli_run_configure_again(struct cli_run *r, uint32_t train_batch, uint32_t leaves);
 strata_status cli_run_model(struct cli_run *r);
-/** The options that it opens the model with. */
-void cli_run_model_opts(const struct cli_run *r, struct strata_model_opts *opts);
+/** The options that it opens the model with; some are borrowed from the run. */
+void cli_run_model_opts(struct cli_run *r, struct strata_model_opts *opts);
 /** Create the engine. */
 strata_status cli_run_create(struct cli_run *r);
 /** The same, and load its weights; closes the progress line. */

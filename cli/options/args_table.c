@@ -187,7 +187,7 @@ static const struct cli_option options[] = {
     {{"threads"}, CONFIGURES | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_COUNT, NO_OFFSET, "strata.threads", 1, 256, "N",
      "workers; default: one per usable core; on cuda one less of 4 to 7, two less of 8 and more"},
     {{"machine"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(machine), NULL, 0, 0, "FILE.json",
-     "rates of this machine (strata info --measure --out FILE); default: measured at the start, in about two seconds"},
+     "rates of this machine (strata info --measure --out FILE); default: measured at the start, in about two seconds, and kept for an hour"},
     {{"machine"}, CLI_CMD_PLAN | CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(machine), NULL, 0, 0, "FILE.json",
      "rates and capacities of a machine, this (strata info --measure --out FILE) or another one"},
     HEADING("Questions to the planner"),

@@ -93,6 +93,10 @@ struct strata_model_opts {
      * of what the run exports and saves, in place of the model's own.  "byte": one token per byte, and nothing is written.  NULL:
      * the model's own. */
     const char *tokenizer;
+    /** A directory for this user's caches, made where it is missing: strata_plan_measure() keeps there what it measures and takes
+     *  it again for an hour, if it is of the same machine, model, budgets and directories.  Several ranks measure each time.
+     *  NULL: nothing is kept. */
+    const char *cache_dir;
 };
 #define STRATA_MODEL_OPTS_INIT STRATA_INIT(strata_model_opts, opts_size)
 

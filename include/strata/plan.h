@@ -33,7 +33,8 @@ struct strata_plan; /**< lives as long as its engines do, even if it is destroye
 STRATA_API strata_status strata_plan_make(struct strata_plan **plan, struct strata_model *model);
 
 /**
- * Get the machine's rates from the model's machine file, or by measuring for about two seconds, and compute the bounds.  On a GPU
+ * Get the machine's rates from the model's machine file, or by measuring for about two seconds, and compute the bounds; a notice
+ * says what was measured, or how long ago (strata_model_opts.cache_dir).  On a GPU
  * the plan becomes the fastest of those that fit; all of them give the same bits.  A plan also works without this call.
  *
  * @return STRATA_E_INVAL      plan is NULL, does not fit, or has an engine

@@ -47,7 +47,7 @@ def read(path):
 def environment(strata, work):
     keep = {name: value for name, value in os.environ.items() if name.startswith(("ASAN", "TSAN", "UBSAN", "LSAN", "GCOV"))}
     path = os.path.dirname(strata) + os.pathsep + os.environ.get("PATH", "/usr/bin:/bin")
-    return {**keep, "PATH": path, "HOME": work, "TMPDIR": work, "LC_ALL": "C.UTF-8", "ROOT": ROOT}
+    return {**keep, "PATH": path, "HOME": work, "TMPDIR": work, "LC_ALL": "C.UTF-8", "ROOT": ROOT, "STRATA_CACHE": ""}
 
 
 def run(command, work, env):

@@ -1,5 +1,5 @@
 /* tests/common/open_files.c - the program's descriptors are the same after each group of tests as before it, and its memory is
- * given back (tests/common/lost_memory.h).
+ * given back (tests/common/lost_memory.h).  None of what they start uses the user's cache.
  *
  * The linker puts this in the place of cmocka's runner in every test program (--wrap).  A descriptor that one call leaves open
  * hurts nobody until a thousand calls have been made, so no test would miss it.  The program's own files in /proc may stay open.
@@ -50,6 +50,7 @@ int __wrap__cmocka_run_group_tests(const char *name, const struct CMUnitTest *te
     const uint64_t mark = memory_mark();
     int failed;
 
+    (void)setenv("STRATA_CACHE", "", 1); /* no test finds, or leaves, anything in its user's cache */
     look(before);
     failed = __real__cmocka_run_group_tests(name, tests, count, setup, teardown);
     if (failed == 0 && memory_lost(name, mark) > 0)
