@@ -1,10 +1,10 @@
 /* offload/comm/comm_tcp.c - see comm.h: ranks that are processes, over sockets.
  *
  * Two connections join ranks of different nodes: one for bytes, and one, control, where a rank says why it gives up, whatever the
- * other one is in the middle of.  Ranks of one node have control and two rings in shared memory (comm_ring.h); who waits for a
- * ring is woken by a byte on control, which the end of a process closes.  Each exchange sends every rank a header, also where no
- * bytes follow: it holds the number and the name of the call and the bytes that come, so that ranks that are not at the same call
- * find out instead of waiting.
+ * other one is in the middle of; it is heard after the bytes that were sent before it.  Ranks of one node have control and two
+ * rings in shared memory (comm_ring.h); who waits for a ring is woken by a byte on control, which the end of a process closes.
+ * Each exchange sends every rank a header, also where no bytes follow: it holds the number and the name of the call and the bytes
+ * that come, so that ranks that are not at the same call find out instead of waiting.
  *
  * exchange() belongs to one thread.  abort() comes from any: it writes to the control connections, which nobody else writes to,
  * and to `wake`, which ends the wait of this rank's own exchange. */
@@ -48,9 +48,12 @@ static void tcp_abort(struct st_comm *comm, const char *sentence)
     ssize_t woken;
 
     st_reply_put(frame, &reply);
-    for (uint32_t r = 0; r < comm->world.ranks; r++)
+    for (uint32_t r = 0; r < comm->world.ranks; r++) {
         if (tcp->peers[r].control >= 0)
             (void)st_socket_send(tcp->peers[r].control, parts, 2); /* fits, or that rank is beyond hearing */
+        if (tcp->peers[r].data >= 0)
+            (void)shutdown(tcp->peers[r].data, SHUT_WR); /* or it is gone */
+    }
     woken = st_fault_refuses("comm.wake") ? -1 : write(tcp->wake, &one, sizeof(one));
     (void)woken; /* it counts: nothing can go wrong but what a test makes; then the other ranks end the call */
 }
@@ -274,7 +277,7 @@ static void fill_polls(struct st_tcp *tcp)
     }
 }
 
-/* Takes the bells off control: 1: words follow; 0: the end; -EAGAIN: nothing else yet. */
+/* Takes the bells off control: 1: words are next, and stay; 0: the end; -EAGAIN: nothing else yet. */
 static int64_t take_bells(int control)
 {
     for (;;) {
@@ -292,15 +295,14 @@ static int64_t take_bells(int control)
     }
 }
 
-/* What control has: bells; the end, where the rank needs nothing more of this one or will end the other connection too; or words.
- */
+/* What control has: bells; the end, or words, of a rank that sends nothing more.  What it sent before that still counts: this
+ * exchange may need no more of it.  Else the end of its bytes (its process ends, or tcp_abort() has said so) or silence follows,
+ * and the words are heard then. */
 static strata_status hear_control(struct st_tcp *tcp, uint32_t r, const char *what)
 {
     struct st_tcp_peer *peer = &tcp->peers[r];
     const int64_t n = take_bells(peer->control);
 
-    if (n > 0)
-        return lost(tcp, r, what);
     if (n < 0 && n != -EAGAIN && !is_gone(n))
         return failed_connection(r, n, what);
     peer->mute = n != -EAGAIN;

@@ -50,7 +50,7 @@ struct st_tcp_peer {
     uint64_t awaits;                         /* bytes of in's parts */
     bool writable, readable;                 /* as far as is known */
     bool checked;                            /* its header */
-    bool mute;                               /* nothing comes from control any more: of rings, it is gone */
+    bool mute;                               /* it sends nothing more: its words, or its end, are what control has */
     uint64_t silent_ns;                      /* how long nothing has come or gone */
 };
 

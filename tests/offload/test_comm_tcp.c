@@ -189,6 +189,69 @@ static void a_rank_that_sends_less_is_named(void **state)
     }
 }
 
+/* Each rank is a process that does what `rank` says and ends with 0, by sockets alone, too. */
+static void all_ranks_end_well(void (*rank)(uint16_t port, uint32_t rank, bool sockets_only))
+{
+    for (int sockets_only = 0; sockets_only < 2; sockets_only++) {
+        const uint16_t port = cf_port();
+        pid_t pids[RANKS];
+
+        for (uint32_t r = 0; r < RANKS; r++) {
+            pids[r] = child_fork();
+            if (pids[r] == 0)
+                rank(port, r, sockets_only != 0);
+        }
+        for (uint32_t r = 0; r < RANKS; r++)
+            assert_int_equal(child_wait(pids[r]), 0);
+    }
+}
+
+static int failed[2], heard[2]; /* pipes: rank 1 has failed; another one has heard of it */
+
+/* Rank 1 fails once it has sent its part; rank 2 comes later than that.  The exchange needs nothing more of rank 1, so that the
+ * others have it whole; the next one they hear of it. */
+static void rank_of_last_words(uint16_t port, uint32_t rank, bool sockets_only)
+{
+    const struct st_comm_tcp_opts opts = {.world = {.rank = rank, .ranks = RANKS, .local_rank = rank, .local_ranks = RANKS},
+                                          .address = "127.0.0.1",
+                                          .port = port,
+                                          .sockets_only = sockets_only};
+    struct st_comm *comm = NULL;
+    uint8_t mine = (uint8_t)(10 + rank), all[RANKS] = {0};
+    strata_status st;
+
+    alarm(100);
+    if (st_comm_tcp_open(&comm, &opts) != STRATA_OK)
+        _exit(1);
+    if (rank == 1) /* it has sent what it has, and waits for rank 2 */
+        st_fault_arm(&(struct st_fault_spec){.site = "comm.poll", .count = 1, .result = -EIO});
+    if (rank == 2 && read(failed[0], &mine, 1) != 1)
+        _exit(2);
+    mine = (uint8_t)(10 + rank);
+    st = st_comm_gather(comm, &mine, 1, all, "the last gather");
+    if (rank == 1)
+        _exit(st != STRATA_OK && write(failed[1], "", 1) == 1 && read(heard[0], all, 1) == 1 && read(heard[0], all, 1) == 1 ? 0 : 3);
+    if (st != STRATA_OK || all[0] != 10 || all[1] != 11 || all[2] != 12)
+        _exit(4);
+    st = st_comm_gather(comm, &mine, 1, all, "one more gather");
+    if (st == STRATA_OK || strstr(strata_last_error(), "the other ranks are waited for") == NULL)
+        _exit(5);
+    st_comm_close(comm);
+    _exit(write(heard[1], "", 1) == 1 ? 0 : 6);
+}
+
+static void words_are_heard_after_the_bytes_before_them(void **state)
+{
+    (void)state;
+    assert_int_equal(pipe(failed), 0);
+    assert_int_equal(pipe(heard), 0);
+    all_ranks_end_well(rank_of_last_words);
+    for (int i = 0; i < 2; i++) {
+        close(failed[i]);
+        close(heard[i]);
+    }
+}
+
 /* What a child of a rank tries; its exit code. */
 static int try_in_child(struct st_comm *comm)
 {
@@ -227,23 +290,6 @@ static void rank_with_child(uint16_t port, uint32_t rank, bool sockets_only)
         st = st_comm_barrier(comm, "a barrier of ranks");
     st_comm_close(comm);
     _exit(st == STRATA_OK ? 0 : 1);
-}
-
-/* Each rank is a process that does what `rank` says and ends with 0, by sockets alone, too. */
-static void all_ranks_end_well(void (*rank)(uint16_t port, uint32_t rank, bool sockets_only))
-{
-    for (int sockets_only = 0; sockets_only < 2; sockets_only++) {
-        const uint16_t port = cf_port();
-        pid_t pids[RANKS];
-
-        for (uint32_t r = 0; r < RANKS; r++) {
-            pids[r] = child_fork();
-            if (pids[r] == 0)
-                rank(port, r, sockets_only != 0);
-        }
-        for (uint32_t r = 0; r < RANKS; r++)
-            assert_int_equal(child_wait(pids[r]), 0);
-    }
 }
 
 /* A process that a rank has forked is none: what it tries with its parent's comm is refused, and no rank notices. */
@@ -285,6 +331,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_hangs_is_named_at_the_deadline),
         cmocka_unit_test(a_receive_that_fails_is_named_on_all),
         cmocka_unit_test(a_rank_that_sends_less_is_named),
+        cmocka_unit_test(words_are_heard_after_the_bytes_before_them),
         cmocka_unit_test(a_child_of_a_rank_is_none),
         cmocka_unit_test(ranks_without_an_input_close_all_their_sockets),
     };
