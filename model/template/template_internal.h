@@ -1,8 +1,9 @@
 /* model/template/template_internal.h - the parts of the interpreter: tokens, nodes, values, and one rendering.
  *
  * Text -> tokens (template_lex.c) -> nodes (template_parse.c, template_parse_expr.c), once.  A rendering walks the nodes
- * (template_run.c: statements, template_eval.c: expressions) with values (template_value.c) that live in an arena until it ends.
- * Strings keep where each of their bytes came from through every operation. */
+ * (template_run.c: statements, template_eval.c: expressions; template_input.c: what they start with) with values
+ * (template_value.c) that live in an arena until it ends. Strings keep where each of their bytes came from through every
+ * operation. */
 #ifndef MODEL_TEMPLATE_TEMPLATE_INTERNAL_H
 #define MODEL_TEMPLATE_TEMPLATE_INTERNAL_H
 
@@ -263,6 +264,8 @@ bool st_render_spend(struct st_render *r, size_t bytes);
 bool st_render_enter(struct st_render *r);
 void st_render_leave(struct st_render *r);
 void *st_render_get(struct st_render *r, size_t bytes); /* from the arena; NULL: failed */
+/** Set the variables that the input gives. */
+void st_render_input(struct st_render *r);
 
 /* values */
 struct st_value st_val_undefined(const char *name);
