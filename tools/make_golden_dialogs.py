@@ -5,9 +5,10 @@
 
 RENDER is build/*/tests/model/render_template, which is asked for the texts of the built-in templates alone.  Ids are those of
 transformers' apply_chat_template.  Where a template has {% generation %}, so is the mask (return_assistant_tokens_mask); elsewhere
-it comes from where each answer stands in the text and from the tokenizer's offsets: tokens that begin in an answer, and after its
-last one the special token or end of text, with white space before it.
-Written with transformers 4.57.6 and 5.23.0 (equal results).
+it comes from where each message stands in the text, from what follows the message before an answer when the messages before are
+rendered with the generation prompt, and from the tokenizer's offsets: tokens from where this ends in the text, up to the first
+special token or end of text behind the answer.
+Written with transformers 5.24.0.
 """
 import json
 import random
@@ -49,13 +50,15 @@ def conversation(rng, number):
     return messages
 
 
-def spans(text, messages, trims):
-    """Where the answers stand."""
+def extents(text, messages, trims):
+    """Where the messages stand."""
     found, at = [], 0
     for message in messages:
-        if message["role"] != "assistant":
-            continue
         content = message["content"].strip() if trims else message["content"]
+        content = content if content in text[at:] else content.strip()
+        if message["role"] != "assistant" and content not in text[at:]:  # a template may leave it out
+            found.append((at, at))
+            continue
         begin = text.index(content, at)
         assert text.find(content, begin + 1) < 0
         at = begin + len(content)
@@ -63,22 +66,41 @@ def spans(text, messages, trims):
     return found
 
 
-def mask_by_spans(tokenizer, text, messages, trims):
+def part(a, b):
+    """Where two texts part."""
+    same = 0
+    while same < min(len(a), len(b)) and a[same] == b[same]:
+        same += 1
+    return same
+
+
+def mask_by_extents(tokenizer, template, text, messages, trims):
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
     special = set(tokenizer.all_special_ids) | {i for i, t in tokenizer.added_tokens_decoder.items() if t.special}
     mask = [0] * len(ids)
-    for begin, end in spans(text, messages, trims):
-        inside = [i for i, (a, b) in enumerate(offsets) if a < b and begin <= a < end]
-        for i in inside:
-            mask[i] = 1
-        after = inside[-1] + 1
-        while after < len(ids) and ids[after] not in special and text[slice(*offsets[after])].strip(" \t\r\n") == "":
-            after += 1
-        if after < len(ids) and ids[after] in special:
-            for i in range(inside[-1] + 1, after + 1):
-                mask[i] = 1
-    return ids, mask
+    found = extents(text, messages, trims) + [(len(text), len(text))]
+    for number, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        first, end = found[number]
+        before, after = found[number - 1][1], found[number + 1][0]
+        asked = tokenizer.apply_chat_template(messages[:number], chat_template=template, tokenize=False, add_generation_prompt=True)
+        tail = asked
+        for content in [messages[number - 1]["content"], messages[number - 1]["content"].strip()]:
+            if content in text[:before] and content in asked:
+                tail = asked[asked.rindex(content) + len(content):]
+                break
+        same = part(tail, text[before:first])
+        begin = before + same
+        assert same > 0 or not tail or before == first
+        ends = [offsets[i][1] for i in range(len(ids)) if end <= offsets[i][0] < after and ids[i] in special]
+        end = ends[0] if ends else end
+        for i, (a, b) in enumerate(offsets):
+            mask[i] |= a < b and before <= a < end and b > begin
+    for i in reversed(range(len(ids) - 1)):
+        mask[i] |= offsets[i][0] == offsets[i][1] and mask[i + 1]
+    return ids, [int(m) for m in mask]
 
 
 def fnv1a(data):
@@ -118,7 +140,7 @@ def one(tokenizer, template, messages):
         out = tokenizer.apply_chat_template(messages, chat_template=template, return_dict=True, return_assistant_tokens_mask=True)
         ids, mask = list(out["input_ids"]), list(out["assistant_masks"])
     else:
-        ids, mask = mask_by_spans(tokenizer, text, messages, "| trim" in template)
+        ids, mask = mask_by_extents(tokenizer, template, text, messages, "| trim" in template)
         got = tokenizer.apply_chat_template(messages, chat_template=template)
         assert ids == list(got if isinstance(got, list) else got["input_ids"])
     return fnv1a(b"".join(i.to_bytes(4, "little") for i in ids) + bytes(mask))

@@ -4,7 +4,7 @@
     tools/make_golden_templates.py RENDER > tests/model/templates_golden.json
 
 RENDER is build/*/tests/model/render_template, which is asked for the texts of the built-in templates alone.
-Written with transformers 4.57.6 (5.23.0 gave equal results for the first 135), Jinja2 3.1.6.
+Written with transformers 5.24.0, Jinja2 3.1.6.
 """
 import json
 import subprocess
@@ -154,6 +154,7 @@ def render(text, messages, variables, prompt):
     try:
         template = chat_template_utils._compile_jinja_template(text)
         given = {"tools": None, "documents": None, "bos_token": "<s>", "eos_token": "</s>", **variables}
+        messages = chat_template_utils._alias_reasoning_fields(chat_template_utils._normalize_chat_messages(messages))
         return template.render(messages=messages, add_generation_prompt=prompt, **given)
     except Exception:
         return None

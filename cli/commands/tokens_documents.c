@@ -171,7 +171,11 @@ static void print_json(const struct st_tokenize_opts *o, const struct st_tokeniz
     for (unsigned odd = ST_ROW_FINE + 1; odd < ST_ROW_ODDS; odd++)
         st_json_put_string(&w, st_row_odd_key((enum st_row_odd)odd), r->dropped[odd] > 0 ? r->first[odd] : NULL);
     st_json_object_close(&w);
-    st_json_put_u64(&w, "answers_without_end", r->unended);
+    st_json_put_u64(&w, "answers_without_end", r->answers.unended);
+    st_json_put_u64(&w, "answers_without_thoughts", r->answers.thoughtless);
+    st_json_put_u64(&w, "answers_not_written", r->answers.unwritten);
+    st_json_put_u64(&w, "calls_not_written", r->answers.calls);
+    st_json_put_u64(&w, "answers_begin_guessed", r->answers.guessed);
     st_json_put_string(&w, "template", r->template[0] != '\0' ? r->template : NULL);
     st_json_put_string(&w, "date", r->dated ? date : NULL);
     st_json_object_close(&w);

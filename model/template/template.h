@@ -37,14 +37,29 @@ const char *st_template_builtin_name(uint32_t index);
 /** Whether a message says that it is not trained: `"loss": false`, as XTuner's rows do, or `"weight": 0`, as OpenAI's. */
 bool st_template_message_excluded(const st_json *message);
 
-/* Where a byte of the rendered text came from. */
+/* Where a byte of the rendered text came from: a field, bits beside it, and above them the message's number, from 1. */
 enum st_origin {
-    ST_ORIGIN_TEMPLATE = 0,   /* the template, or another field of a message */
-    ST_ORIGIN_MESSAGE = 1,    /* the content of a message that is not the assistant's */
-    ST_ORIGIN_ANSWER = 2,     /* the content (or reasoning) of an assistant's message */
-    ST_ORIGIN_GENERATION = 4, /* a bit beside the others: inside {% generation %} */
-    ST_ORIGIN_EXCLUDED = 8,   /* an assistant's message that its row excludes from training, its calls of tools, too */
+    ST_ORIGIN_TEMPLATE = 0, /* the template, or another field of a message (role, name, ...) */
+    ST_ORIGIN_CONTENT = 1,
+    ST_ORIGIN_REASONING = 2,
+    ST_ORIGIN_CALL = 3, /* its calls of tools */
+    ST_ORIGIN_FIELD = 3,
+    ST_ORIGIN_GENERATION = 4, /* inside {% generation %} */
+    ST_ORIGIN_EXCLUDED = 8,   /* of a message that its row excludes from training, its other fields, too */
+    ST_ORIGIN_BITS = 8        /* how many bits lie below the message's number */
 };
+/** The number of the message that a byte's field is of; 0: the template, or another field of a message. */
+static inline uint32_t st_origin_message(uint32_t origin)
+{
+    return (origin & ST_ORIGIN_FIELD) == 0 ? 0 : origin >> ST_ORIGIN_BITS;
+}
+#define ST_TEMPLATE_MESSAGES_MAX ((UINT32_C(1) << (32 - ST_ORIGIN_BITS)) - 1)
+
+/** The reasoning of a message, whichever of its names it has ("reasoning_content", "thinking", "reasoning"), as transformers
+ *  looks for it.  NULL: it has none. */
+const st_json *st_template_reasoning(const st_json *message);
+/** Whether a message is the assistant's. */
+bool st_template_is_answer(const st_json *message);
 
 struct st_template_variable {
     const char *name, *text; /* borrowed */
@@ -52,6 +67,7 @@ struct st_template_variable {
 
 struct st_template_input {
     const st_json *messages;  /* array of objects, borrowed */
+    uint32_t message_count;   /* the first of them alone; 0: all */
     const st_json *variables; /* object whose members are variables (tools, enable_thinking, ...); NULL: none */
     const struct st_template_variable *specials; /* [special_count] bos_token, eos_token, ... */
     uint32_t special_count;
@@ -62,7 +78,7 @@ struct st_template_input {
 
 struct st_rendered {
     char *text;          /* [bytes + 1] UTF-8, NUL at the end; owned */
-    uint8_t *origins;    /* [bytes] enum st_origin; owned */
+    uint32_t *origins;   /* [bytes] of enum st_origin; owned */
     size_t bytes;        /* at most ST_TEMPLATE_OUTPUT_MAX */
     bool has_generation; /* the template has {% generation %}: its bits say what is trained */
 };

@@ -128,7 +128,7 @@ struct st_value st_with_case(struct st_render *r, const struct st_value *v, enum
         return st_val_undefined("");
     for (size_t at = 0, next; at < s->bytes && r->status == STRATA_OK; at = next) {
         const struct case_rules *rules = rules_of(wanted, first);
-        uint8_t origins[4 * TO_MAX] = {0};
+        uint32_t origins[4 * TO_MAX] = {0};
         char to[4 * TO_MAX];
         uint32_t code;
         size_t bytes;
@@ -139,8 +139,8 @@ struct st_value st_with_case(struct st_render *r, const struct st_value *v, enum
             bytes = st_text_utf8_put(to, FINAL_SIGMA);
         else
             bytes = put_case(to, rules, code);
-        if (s->origins != NULL)
-            memset(origins, s->origins[at], bytes);
+        for (size_t i = 0; i < bytes && s->origins != NULL; i++)
+            origins[i] = s->origins[at];
         st_build(r, &b, to, bytes, origins);
         if (wanted == CASE_TITLE && first)
             word = next;

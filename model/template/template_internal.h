@@ -125,8 +125,8 @@ enum st_value_kind {
 struct st_string {
     const char *text; /* [bytes] UTF-8; not NUL-terminated */
     size_t bytes;
-    const uint8_t *origins; /* [bytes]; NULL: all ST_ORIGIN_TEMPLATE */
-    bool safe;              /* came from the filter of that name: + with it would escape HTML */
+    const uint32_t *origins; /* [bytes]; NULL: all ST_ORIGIN_TEMPLATE */
+    bool safe;               /* came from the filter of that name: + with it would escape HTML */
 };
 
 struct st_value {
@@ -156,6 +156,7 @@ struct st_list {
 struct st_dict {
     struct st_value *keys, *values; /* in order of insertion */
     size_t count, capacity;
+    uint32_t message; /* of the input: its number, from 1; 0: this is none */
 };
 
 struct st_method {
@@ -240,7 +241,7 @@ struct st_scope {
 
 struct st_builder {
     char *text;
-    uint8_t *origins;
+    uint32_t *origins;
     size_t bytes, capacity;
 };
 
@@ -252,6 +253,7 @@ struct st_render {
     struct st_builder *out;
     uint64_t steps_max, steps_left;
     uint32_t depth;
+    uint32_t message;     /* that a loop is at, from 1; 0: none */
     uint32_t line;        /* of the statement or expression at work */
     strata_status status; /* the first failure; values are undefined from then on */
 };
@@ -273,8 +275,8 @@ struct st_value st_val_none(void);
 struct st_value st_val_bool(bool truth);
 struct st_value st_val_int(int64_t integer);
 struct st_value st_val_float(double real);
-struct st_value st_val_string(struct st_render *r, const char *text, size_t bytes, const uint8_t *origins); /* borrows */
-struct st_value st_val_text(struct st_render *r, const char *text);                                         /* borrows */
+struct st_value st_val_string(struct st_render *r, const char *text, size_t bytes, const uint32_t *origins); /* borrows */
+struct st_value st_val_text(struct st_render *r, const char *text);                                          /* borrows */
 struct st_value st_val_list(struct st_render *r, enum st_value_kind kind);
 struct st_value st_val_dict(struct st_render *r, enum st_value_kind kind);
 void st_list_push(struct st_render *r, struct st_list *l, struct st_value v);
@@ -283,7 +285,7 @@ void st_dict_put(struct st_render *r, struct st_dict *d, struct st_value key, st
 bool st_val_hashable(const struct st_value *v);
 const struct st_value *st_dict_get(struct st_render *r, const struct st_dict *d, const struct st_value *key);
 const struct st_value *st_dict_find(struct st_render *r, const struct st_dict *d, const char *key);
-struct st_value st_val_json(struct st_render *r, const st_json *n, uint8_t origin);
+struct st_value st_val_json(struct st_render *r, const st_json *n, uint32_t origin);
 bool st_val_is_string(const struct st_value *v, const char *text);
 bool st_val_true(const struct st_value *v);
 bool st_val_equal(struct st_render *r, const struct st_value *a, const struct st_value *b);
@@ -320,7 +322,7 @@ struct st_value st_val_replace(struct st_render *r, const struct st_string *s, c
 size_t st_space_at(const char *text, const char *end);
 
 /* output */
-void st_build(struct st_render *r, struct st_builder *b, const char *text, size_t bytes, const uint8_t *origins);
+void st_build(struct st_render *r, struct st_builder *b, const char *text, size_t bytes, const uint32_t *origins);
 void st_build_text(struct st_render *r, struct st_builder *b, const char *text);
 void st_build_value(struct st_render *r, struct st_builder *b, const struct st_value *v); /* Python's str() */
 void st_build_json(struct st_render *r, struct st_builder *b, const struct st_value *v, int64_t indent, bool sort_keys);

@@ -207,9 +207,16 @@ static struct st_loop *open_loop(struct st_render *r, const struct st_node *n)
     return loop;
 }
 
+/* Which message a loop is at; the one around the loop where its items are none. */
+static uint32_t message_of(const struct st_value *item, uint32_t around)
+{
+    return item->kind == VAL_DICT && item->as.dict->message > 0 ? item->as.dict->message : around;
+}
+
 static void run_for(struct st_render *r, const struct st_node *n)
 {
     struct st_scope *scope = r->scope;
+    const uint32_t message = r->message;
     struct st_loop *loop = open_loop(r, n);
     enum flow flow = FLOW_ON;
     bool ran = false; /* a turn to its end: Jinja looks at the others for none at all */
@@ -220,10 +227,12 @@ static void run_for(struct st_render *r, const struct st_node *n)
         r->scope = st_scope_open(r, scope); /* each turn has variables of its own */
         st_scope_set(r, r->scope, "loop", (struct st_value){.kind = VAL_LOOP, .as.loop = loop});
         assign(r, n->target, &loop->items->items[loop->index]);
+        r->message = message_of(&loop->items->items[loop->index], message);
         flow = run(r, n->body);
         ran = ran || flow == FLOW_ON;
     }
     r->scope = scope;
+    r->message = message;
     if (!ran && n->other != NULL && r->status == STRATA_OK)
         (void)run_inside(r, n->other, r->out);
 }
@@ -287,6 +296,19 @@ static void run_generation(struct st_render *r, const struct st_node *n)
     st_build(r, r->out, text.text, text.bytes, text.origins);
 }
 
+/* A call's name that a template writes again at a later message, as the sender of its result, is no part of the call. */
+static void run_print(struct st_render *r, const struct st_node *n)
+{
+    const size_t from = r->out->bytes;
+    const struct st_value v = st_eval(r, n->a);
+
+    if (r->status == STRATA_OK)
+        st_build_value(r, r->out, &v);
+    for (size_t i = from; i < r->out->bytes && r->message > 0; i++)
+        if ((r->out->origins[i] & ST_ORIGIN_FIELD) == ST_ORIGIN_CALL && st_origin_message(r->out->origins[i]) < r->message)
+            r->out->origins[i] = ST_ORIGIN_TEMPLATE;
+}
+
 static void run_macro(struct st_render *r, const struct st_node *n)
 {
     struct st_macro *m = st_render_get(r, sizeof(*m));
@@ -306,9 +328,7 @@ static enum flow run_one(struct st_render *r, const struct st_node *n)
         st_build(r, r->out, n->text, n->bytes, NULL);
         return FLOW_ON;
     case NODE_PRINT:
-        v = st_eval(r, n->a);
-        if (r->status == STRATA_OK)
-            st_build_value(r, r->out, &v);
+        run_print(r, n);
         return FLOW_ON;
     case NODE_IF:
         return run_if(r, n);
@@ -401,14 +421,14 @@ static strata_status keep(struct st_rendered *out, const struct st_render *r, co
     struct st_rendered kept = {.bytes = text->bytes, .has_generation = r->t->has_generation};
 
     kept.text = st_fault("template.alloc", 0) < 0 ? NULL : malloc(text->bytes + 1);
-    kept.origins = st_fault("template.alloc", 0) < 0 ? NULL : malloc(text->bytes + 1);
+    kept.origins = st_fault("template.alloc", 0) < 0 ? NULL : malloc((text->bytes + 1) * sizeof(*kept.origins));
     if (kept.text == NULL || kept.origins == NULL) {
         st_rendered_free(&kept);
         return st_error(STRATA_E_NOMEM, "%s: no memory for a rendered conversation", r->t->name);
     }
     if (text->bytes > 0) {
         memcpy(kept.text, text->text, text->bytes);
-        memcpy(kept.origins, text->origins, text->bytes);
+        memcpy(kept.origins, text->origins, text->bytes * sizeof(*kept.origins));
     }
     kept.text[text->bytes] = '\0';
     *out = kept;

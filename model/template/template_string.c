@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct st_value st_val_string(struct st_render *r, const char *text, size_t bytes, const uint8_t *origins)
+struct st_value st_val_string(struct st_render *r, const char *text, size_t bytes, const uint32_t *origins)
 {
     struct st_string *s = st_render_get(r, sizeof(*s));
 
@@ -101,7 +101,7 @@ struct st_value st_val_strip(struct st_render *r, const struct st_string *s, con
 
 /* --- building --- */
 
-void st_build(struct st_render *r, struct st_builder *b, const char *text, size_t bytes, const uint8_t *origins)
+void st_build(struct st_render *r, struct st_builder *b, const char *text, size_t bytes, const uint32_t *origins)
 {
     if (r->status != STRATA_OK || bytes == 0)
         return;
@@ -112,13 +112,13 @@ void st_build(struct st_render *r, struct st_builder *b, const char *text, size_
     if (b->bytes + bytes > b->capacity) {
         const size_t twice = 2 * b->capacity, needed = b->bytes + bytes, capacity = needed > twice ? needed + 64 : twice;
         char *grown = st_render_get(r, capacity);
-        uint8_t *grown_origins = st_render_get(r, capacity);
+        uint32_t *grown_origins = st_render_get(r, capacity * sizeof(*grown_origins));
 
         if (grown == NULL || grown_origins == NULL)
             return;
         if (b->bytes > 0) {
             memcpy(grown, b->text, b->bytes);
-            memcpy(grown_origins, b->origins, b->bytes);
+            memcpy(grown_origins, b->origins, b->bytes * sizeof(*b->origins));
         }
         b->text = grown;
         b->origins = grown_origins;
@@ -353,7 +353,7 @@ static void build_json_string(struct st_render *r, struct st_builder *b, const s
     st_build_text(r, b, "\"");
     for (size_t at = 0; at < s->bytes && r->status == STRATA_OK; at++) {
         const char c = s->text[at], *name = c == '\0' ? NULL : strchr(names, c);
-        const uint8_t *origin = s->origins == NULL ? NULL : s->origins + at;
+        const uint32_t *origin = s->origins == NULL ? NULL : s->origins + at;
         char escape[8] = {'\\', name == NULL ? '\0' : escapes[name - names], '\0'};
 
         if (name == NULL && (unsigned char)c < 0x20)

@@ -255,21 +255,22 @@ static struct st_value json_number(struct st_render *r, const st_json *n)
 }
 
 /* A string whose bytes all have one origin. */
-static struct st_value json_string(struct st_render *r, const char *text, uint8_t origin)
+static struct st_value json_string(struct st_render *r, const char *text, uint32_t origin)
 {
     const size_t bytes = strlen(text);
-    uint8_t *origins = NULL;
+    uint32_t *origins = NULL;
 
     if (origin != ST_ORIGIN_TEMPLATE) {
-        origins = st_render_get(r, bytes);
+        origins = st_render_get(r, bytes * sizeof(*origins));
         if (origins == NULL)
             return st_val_undefined("");
-        memset(origins, origin, bytes);
+        for (size_t i = 0; i < bytes; i++)
+            origins[i] = origin;
     }
     return st_val_string(r, text, bytes, origins);
 }
 
-struct st_value st_val_json(struct st_render *r, const st_json *n, uint8_t origin)
+struct st_value st_val_json(struct st_render *r, const st_json *n, uint32_t origin)
 {
     struct st_value v;
 
@@ -294,7 +295,7 @@ struct st_value st_val_json(struct st_render *r, const st_json *n, uint8_t origi
     }
     v = st_val_dict(r, VAL_DICT);
     for (const st_json *m = st_json_first(n); m != NULL && r->status == STRATA_OK; m = st_json_next(m))
-        st_dict_put(r, v.as.dict, st_val_text(r, st_json_name(m)), st_val_json(r, m, origin));
+        st_dict_put(r, v.as.dict, json_string(r, st_json_name(m), origin), st_val_json(r, m, origin));
     return v;
 }
 

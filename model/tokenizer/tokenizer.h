@@ -49,6 +49,16 @@ uint32_t st_tokenizer_role(const struct st_tokenizer *t, enum st_token_role role
 /** The special token to which generation_config.json, else config.json, beside the tokenizer's file gives a role (bos_token_id
  * ...); of a list the first.  *id ST_TOKEN_NONE: neither does.  E_INPUT: such a file cannot be read. */
 strata_status st_tokenizer_role_beside(uint32_t *id, const struct st_tokenizer *t, enum st_token_role role);
+
+/* The tokens at which generation stops. */
+#define ST_TOKEN_ENDS_MAX 64u
+struct st_token_ends {
+    uint32_t ids[ST_TOKEN_ENDS_MAX], count;
+};
+/** The tokenizer's end of text and every eos_token_id of generation_config.json and config.json beside its file.  E_INPUT: a file
+ *  is no JSON object; what is no token of this tokenizer, and ids beyond the first ST_TOKEN_ENDS_MAX, are left out.  E_NOMEM. */
+strata_status st_tokenizer_ends(struct st_token_ends *out, const struct st_tokenizer *t);
+bool st_token_is_end(const struct st_token_ends *ends, uint32_t id);
 /** What the post-processor puts before (or after) a text.  @return how many; *ids: borrowed */
 uint32_t st_tokenizer_prefix(const struct st_tokenizer *t, const uint32_t **ids);
 uint32_t st_tokenizer_suffix(const struct st_tokenizer *t, const uint32_t **ids);

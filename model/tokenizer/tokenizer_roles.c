@@ -92,21 +92,60 @@ static uint32_t read_id(const struct st_tokenizer *t, const st_json *root, const
     return st_tokenizer_is_special(t, (uint32_t)id) ? (uint32_t)id : ST_TOKEN_NONE;
 }
 
+static const char *const model_files[] = {"generation_config.json", "config.json"};
+
 strata_status st_tokenizer_role_beside(uint32_t *id, const struct st_tokenizer *t, enum st_token_role role)
 {
-    static const char *const files[] = {"generation_config.json", "config.json"};
     char key[32];
 
     *id = ST_TOKEN_NONE;
     snprintf(key, sizeof(key), "%s_id", keys[role]);
-    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]) && *id == ST_TOKEN_NONE; i++) {
+    for (size_t i = 0; i < sizeof(model_files) / sizeof(model_files[0]) && *id == ST_TOKEN_NONE; i++) {
         st_json *root;
-        const strata_status st = st_tokenizer_beside(&root, t->path, files[i]);
+        const strata_status st = st_tokenizer_beside(&root, t->path, model_files[i]);
 
         if (st != STRATA_OK)
             return st;
         if (root != NULL)
             *id = read_id(t, root, key);
+        st_json_free(root);
+    }
+    return STRATA_OK;
+}
+
+bool st_token_is_end(const struct st_token_ends *ends, uint32_t id)
+{
+    for (uint32_t i = 0; i < ends->count; i++)
+        if (ends->ids[i] == id)
+            return true;
+    return false;
+}
+
+static void add_end(struct st_token_ends *out, const struct st_tokenizer *t, const st_json *node)
+{
+    uint64_t id;
+
+    if (out->count < ST_TOKEN_ENDS_MAX && st_json_type(node) == ST_JSON_NUMBER && st_json_u64(node, &id) && id < t->vocab &&
+        !st_token_is_end(out, (uint32_t)id))
+        out->ids[out->count++] = (uint32_t)id;
+}
+
+strata_status st_tokenizer_ends(struct st_token_ends *out, const struct st_tokenizer *t)
+{
+    *out = (struct st_token_ends){.ids = {t->roles[ST_TOKEN_EOS]}, .count = t->roles[ST_TOKEN_EOS] != ST_TOKEN_NONE};
+    for (size_t i = 0; i < sizeof(model_files) / sizeof(model_files[0]); i++) {
+        st_json *root;
+        const st_json *node;
+        const strata_status st = st_tokenizer_beside(&root, t->path, model_files[i]);
+
+        if (st != STRATA_OK)
+            return st;
+        node = root != NULL ? st_json_get(root, "eos_token_id") : NULL;
+        if (node != NULL && st_json_type(node) == ST_JSON_ARRAY)
+            for (const st_json *n = st_json_first(node); n != NULL; n = st_json_next(n))
+                add_end(out, t, n);
+        else if (node != NULL)
+            add_end(out, t, node);
         st_json_free(root);
     }
     return STRATA_OK;

@@ -60,7 +60,7 @@ static void parts_are_exact_and_seeded(void **state)
     assert_ok(tokenize(scratch_path("rows.jsonl"), opts, &r));
     assert_int_equal(r.parts[0].documents, 15);
     assert_int_equal(r.parts[1].documents, 5); /* a part is rounded up, as train_test_split does */
-    assert_true(r.dialogs && r.layout == ST_LAYOUT_PACKED && r.answers == 20 && r.unended == 0);
+    assert_true(r.dialogs && r.layout == ST_LAYOUT_PACKED && r.answers.answers == 20 && r.answers.unended == 0);
     first = read_file(scratch_path("x.heldout.bin"), &bytes);
     assert_ok(tokenize(scratch_path("rows.jsonl"), opts, &r));
     second = read_file(scratch_path("x.heldout.bin"), &again);

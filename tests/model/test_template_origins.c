@@ -29,51 +29,54 @@ static void render(struct st_rendered *out, const char *template, const char *me
     st_json_free(m);
 }
 
-/* Origins as digits beside the text. */
-static void assert_origins(const char *template, const char *messages, const char *text, const char *origins)
+/* Fields and bits as hexadecimal digits beside the text, and the numbers of the messages. */
+static void assert_origins(const char *template, const char *messages, const char *text, const char *fields, const char *numbers)
 {
     struct st_rendered out;
-    char digits[256];
+    char digits[256], of[256];
 
     render(&out, template, messages);
     assert_string_equal(out.text, text);
     assert_true(out.bytes < sizeof(digits));
-    for (size_t i = 0; i < out.bytes; i++)
-        digits[i] = (char)('0' + out.origins[i]);
-    digits[out.bytes] = '\0';
-    assert_string_equal(digits, origins);
+    for (size_t i = 0; i < out.bytes; i++) {
+        digits[i] = "0123456789abcdef"[out.origins[i] & 15];
+        of[i] = (char)('0' + st_origin_message(out.origins[i]));
+    }
+    digits[out.bytes] = of[out.bytes] = '\0';
+    assert_string_equal(digits, fields);
+    assert_string_equal(of, numbers);
     st_rendered_free(&out);
 }
 
 static void bytes_keep_their_origin(void **state)
 {
     (void)state;
-    assert_origins("{% for m in messages %}{{ m.role[0] + m.content }}{% endfor %}", TALK, "uaba cd", "0110222");
-    assert_origins("{{ messages[1].content.strip().split('c')[1] ~ messages[1].content[::-1] }}", TALK, "ddc ", "2222");
-    assert_origins("{{ messages[1].content | upper | trim | replace('C', 'xy') }}", TALK, "xyD", "002");
+    assert_origins("{% for m in messages %}{{ m.role[0] + m.content }}{% endfor %}", TALK, "uaba cd", "0110111", "0110222");
+    assert_origins("{{ messages[1].content.strip().split('c')[1] ~ messages[1].content[::-1] }}", TALK, "ddc ", "1111", "2222");
+    assert_origins("{{ messages[1].content | upper | trim | replace('C', 'xy') }}", TALK, "xyD", "001", "002");
     assert_origins("{{ messages[1].content | replace('c', 'ß') | upper }}{{ messages[0].content | capitalize }}", TALK, " SSDAb",
-                   "200211");
-    assert_origins("{{ messages[1].content | tojson }}{{ [messages[1].content] }}", TALK, "\" cd\"[' cd']",
-                   "02220002220"
-                   "0");
+                   "100111", "200211");
+    assert_origins("{{ messages[1].content | tojson }}{{ [messages[1].content] }}", TALK, "\" cd\"[' cd']", "011100011100",
+                   "022200022200");
     assert_origins("{% set x %}<{{ messages[1].content }}>{% endset %}{{ [x, messages[0].content] | join('-') }}", TALK,
-                   "< cd>-ab", "02220011");
-    assert_origins("{% macro f(x) %}({{ x }}){% endmacro %}{{ f(messages[1].reasoning_content) }}", TALK, "(r)", "020");
-    assert_origins("{{ messages[1].role }}", TALK, "assistant", "000000000");
+                   "< cd>-ab", "01110011", "02220011");
+    assert_origins("{% macro f(x) %}({{ x }}){% endmacro %}{{ f(messages[1].reasoning_content) }}", TALK, "(r)", "020", "020");
+    assert_origins("{{ messages[1].role }}", TALK, "assistant", "000000000", "000000000");
 }
 
 static void generation_blocks_are_marked(void **state)
 {
     (void)state;
     assert_origins("{% for m in messages %}<{% generation %}{{ m.content }}!{% endgeneration %}>{% endfor %}", TALK,
-                   "<ab!>< cd!>", "05540066640");
+                   "<ab!>< cd!>", "05540055540", "01100022200");
     assert_origins("{% macro f(x) %}({{ x }}){% endmacro %}{% generation %}{{ f('a') }}{% endgeneration %}.", TALK, "(a).",
-                   "4440");
+                   "4440", "0000");
     assert_origins(
         "{% set ns = namespace() %}{% generation %}{% set ns.x = 'a' ~ messages[0].content %}{{ ns.x }}{% endgeneration %}"
         "{{ ns.x }}",
-        TALK, "aabaab", "455011");
-    assert_origins("{% set x %}<{% generation %}a{% endgeneration %}>{% endset %}{{ x ~ x | upper }}", TALK, "<a><A>", "040040");
+        TALK, "aabaab", "455011", "011011");
+    assert_origins("{% set x %}<{% generation %}a{% endgeneration %}>{% endset %}{{ x ~ x | upper }}", TALK, "<a><A>", "040040",
+                   "000000");
 }
 
 /* XTuner's "loss" and OpenAI's "weight" of a message: what a block of a {% generation %} writes around it goes with it. */
@@ -84,18 +87,48 @@ static void excluded_answers_are_marked(void **state)
         "c", ",\"loss\":true,\"weight\":1") "," ANSWER("d", ",\"loss\":null,\"reasoning_content\":\"r\"") "]";
 
     (void)state;
-    assert_origins("{% for m in messages %}{{ m.content }}.{% endfor %}", talk, "a.b.c.d.", "80802020");
+    assert_origins("{% for m in messages %}{{ m.content }}.{% endfor %}", talk, "a.b.c.d.", "90901010", "10203040");
     assert_origins("{% for m in messages %}<{% generation %}{{ m.content }}!{% endgeneration %}{% endfor %}", talk,
-                   "<a!<b!<c!<d!", "080080064064");
+                   "<a!<b!<c!<d!", "090090054054", "010020030040");
     assert_origins("{{ messages[0].reasoning_content }}", "[" ANSWER("a", ",\"loss\":false,\"reasoning_content\":\"r\"") "]", "r",
-                   "8");
-    assert_origins("{{ messages[0].content }}", "[{\"role\":\"user\",\"content\":\"a\",\"loss\":false}]", "a", "1");
+                   "a", "1");
+    assert_origins("{{ messages[0].content }}", "[{\"role\":\"user\",\"content\":\"a\",\"loss\":false}]", "a", "1", "1");
     assert_origins(
         "{% for m in messages %}{{ m.role[0] }}{% generation %}{{ m.tool_calls[0].name }}!{% endgeneration %}{% endfor %}",
         "[" ANSWER("", ",\"loss\":false,\"tool_calls\":[{\"name\":\"f\"}]") "," ANSWER("",
                                                                                        ",\"tool_calls\":[{\"name\":\"g\"}]") "]",
-        "af!ag!", "080044");
+        "af!ag!", "0b0074", "010020");
 #undef ANSWER
+}
+
+/* A call that a later message names again, as the sender of its result, is the template's there. */
+static void calls_keep_their_message(void **state)
+{
+    static const char talk[] = "[{\"role\":\"assistant\",\"tool_calls\":[{\"name\":\"f\",\"arguments\":{\"k\":\"v\",\"n\":1}}]},"
+                               "{\"role\":\"tool\",\"content\":\"r\"}]";
+
+    (void)state;
+    assert_origins(
+        "{% set ns = namespace() %}{% for m in messages %}{% if m.tool_calls %}{% set ns.f = m.tool_calls[0].name %}{{ ns.f }}"
+        "{{ m.tool_calls[0].arguments | tojson }}{% else %}<{{ ns.f }}>{{ m.content }}{% endif %}{% endfor %}",
+        talk, "f{\"k\": \"v\", \"n\": 1}<f>r", "30030000300003000000001", "10010000100001000000002");
+    assert_origins("{{ messages[0].tool_calls[0].name }}", talk, "f", "3", "1");
+}
+
+/* Reasoning has three names, of which templates ask for two; what is null is not there. */
+static void reasoning_has_many_names(void **state)
+{
+    static const char *const names[] = {"reasoning", "thinking", "reasoning_content"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char talk[160];
+
+        snprintf(talk, sizeof(talk), "[{\"role\":\"assistant\",\"content\":null,\"tool_calls\":null,\"%s\":\"r\"}]", names[i]);
+        assert_origins("{{ messages[0].thinking }}{{ messages[0].reasoning_content }}{{ 'content' in messages[0] }}"
+                       "{{ messages[0].tool_calls is defined }}",
+                       talk, "rrFalseFalse", "220000000000", "110000000000");
+    }
 }
 
 static void generation_is_told(void **state)
@@ -186,11 +219,12 @@ static void letters_keep_their_origin(void **state)
         render(&out, template, "[{\"role\":\"user\",\"content\":\"abcdef\"},{\"role\":\"assistant\",\"content\":\"ghijkl\"}]");
         for (size_t b = 0; b < out.bytes; b++) {
             const int letter = tolower((unsigned char)out.text[b]);
-            const uint8_t want = letter >= 'a' && letter <= 'f' ? 1 : letter >= 'g' && letter <= 'l' ? 2 : 0;
+            const uint32_t want = letter >= 'a' && letter <= 'f' ? 1 : letter >= 'g' && letter <= 'l' ? 2 : 0;
 
             letters += want > 0;
-            if (out.origins[b] != want)
-                fail_msg("%s: byte %zu of \"%s\" is of %u, not %u", done[i], b, out.text, out.origins[b], want);
+            if (st_origin_message(out.origins[b]) != want)
+                fail_msg("%s: byte %zu of \"%s\" is of %u, not %u", done[i], b, out.text, st_origin_message(out.origins[b]),
+                         want);
         }
         assert_true(letters > 0);
         st_rendered_free(&out);
@@ -202,7 +236,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_keep_their_origin),      cmocka_unit_test(letters_keep_their_origin),
         cmocka_unit_test(generation_blocks_are_marked), cmocka_unit_test(excluded_answers_are_marked),
-        cmocka_unit_test(generation_is_told),
+        cmocka_unit_test(generation_is_told),           cmocka_unit_test(calls_keep_their_message),
+        cmocka_unit_test(reasoning_has_many_names),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

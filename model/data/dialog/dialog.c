@@ -13,7 +13,8 @@ struct st_dialog {
     const struct st_tokenizer *tokenizer;
     struct st_encoder *encoder;
     struct st_template_texts texts;
-    struct st_template *usual, *tools; /* tools NULL: the usual one */
+    struct st_dialog_template usual, tools; /* tools not parsed: the usual one */
+    struct st_token_ends ends;
     struct st_date date;
     bool turn_ends;
     struct st_template_variable specials[ST_TOKEN_ROLES];
@@ -98,9 +99,9 @@ static strata_status open_templates(struct st_dialog *d, const char *wanted)
     strata_status st = st_template_texts_find(&d->texts, d->tokenizer, wanted);
 
     if (st == STRATA_OK)
-        st = st_template_open(&d->usual, d->texts.usual, strlen(d->texts.usual), d->texts.name);
+        st = st_template_open(&d->usual.parsed, d->texts.usual, strlen(d->texts.usual), d->texts.name);
     if (st == STRATA_OK && d->texts.tools != NULL)
-        st = st_template_open(&d->tools, d->texts.tools, strlen(d->texts.tools), d->texts.name);
+        st = st_template_open(&d->tools.parsed, d->texts.tools, strlen(d->texts.tools), d->texts.name);
     if (st == STRATA_OK)
         d->hash = st_checksum64(d->texts.usual, strlen(d->texts.usual));
     if (st == STRATA_OK && d->texts.tools != NULL)
@@ -122,6 +123,8 @@ strata_status st_dialog_open(struct st_dialog **out, const struct st_tokenizer *
     if (st == STRATA_OK)
         st = name_specials(d);
     if (st == STRATA_OK)
+        st = st_tokenizer_ends(&d->ends, t);
+    if (st == STRATA_OK)
         st = st_encoder_create(&d->encoder, t);
     if (st != STRATA_OK) {
         st_dialog_close(d);
@@ -136,8 +139,10 @@ void st_dialog_close(struct st_dialog *d)
     if (d == NULL)
         return;
     st_encoder_destroy(d->encoder);
-    st_template_close(d->usual);
-    st_template_close(d->tools);
+    st_template_close(d->usual.parsed);
+    st_template_close(d->tools.parsed);
+    free(d->usual.prompt);
+    free(d->tools.prompt);
     st_template_texts_free(&d->texts);
     for (unsigned role = 0; role < ST_TOKEN_ROLES; role++)
         free(d->special_texts[role]);
@@ -175,23 +180,9 @@ static bool has_tools(const st_json *variables)
 }
 
 /* The directory's template for tools serves conversations that have some. */
-static const struct st_template *choose(const struct st_dialog *d, const st_json *variables)
+static struct st_dialog_template *choose(struct st_dialog *d, const st_json *variables)
 {
-    return d->tools != NULL && has_tools(variables) ? d->tools : d->usual;
-}
-
-/* What the template writes of them lies outside of every content. */
-static uint32_t count_calls(const st_json *messages)
-{
-    uint32_t count = 0;
-
-    for (const st_json *m = st_json_first(messages); m != NULL; m = st_json_next(m)) {
-        const st_json *calls = st_json_type(m) == ST_JSON_OBJECT ? st_json_get(m, "tool_calls") : NULL;
-
-        count += calls != NULL && st_json_type(calls) == ST_JSON_ARRAY && st_json_first(calls) != NULL &&
-                 !st_template_message_excluded(m);
-    }
-    return count;
+    return d->tools.parsed != NULL && has_tools(variables) ? &d->tools : &d->usual;
 }
 
 strata_status st_dialog_encode(struct st_dialog *d, const st_json *messages, const st_json *variables, bool prompt,
@@ -205,17 +196,20 @@ strata_status st_dialog_encode(struct st_dialog *d, const st_json *messages, con
                                             .year = d->date.year,
                                             .month = d->date.month,
                                             .day = d->date.day};
-    struct st_rendered text;
-    strata_status st = st_template_render(&text, choose(d, variables), &input);
+    struct st_dialog_text text = {.template = choose(d, variables),
+                                  .input = &input,
+                                  .tokenizer = d->tokenizer,
+                                  .ends = &d->ends,
+                                  .turn_ends = d->turn_ends};
+    strata_status st = st_template_render(&text.rendered, text.template->parsed, &input);
 
     if (st != STRATA_OK)
         return st;
     out->encoding.count = 0;
-    st = st_encode(d->encoder, text.text, text.bytes, NULL, &out->encoding);
+    st = st_encode(d->encoder, text.rendered.text, text.rendered.bytes, NULL, &out->encoding);
     if (st == STRATA_OK)
-        st = st_dialog_mask(out, d->tokenizer, &text, d->turn_ends);
-    out->toolless = has_tools(variables) && d->tools == NULL && strstr(d->texts.usual, "tools") == NULL;
-    out->calls = text.has_generation ? 0 : count_calls(messages);
-    st_rendered_free(&text);
+        st = st_dialog_mask(out, &text);
+    out->toolless = has_tools(variables) && d->tools.parsed == NULL && strstr(d->texts.usual, "tools") == NULL;
+    st_rendered_free(&text.rendered);
     return st;
 }

@@ -4,17 +4,23 @@
  *     st_dialog_open(&d, tokenizer, &(struct st_dialog_opts){0});
  *     st_dialog_encode(d, messages, NULL, false, &out);       ids out.encoding.ids[i], trained where out.trained[i]
  *
- * Ids are those of the whole text, with special tokens recognized and nothing added.  Trained are
+ * Ids are those of the whole text, rendered once, with special tokens recognized and nothing added.  Trained is what a model has
+ * to write: where the template has {% generation %}, tokens that cover at least one byte inside it, and no others.  Else, of each
+ * assistant's message of which the template writes something (content, reasoning, calls of tools):
  *
- * - where the template has {% generation %}: tokens that cover at least one byte inside it, and no others;
- * - else: tokens that begin in the content (or reasoning) of an assistant's message.  If the next token, apart from tokens of the
- *   template that are white space, is a special token of the template or the tokenizer's end of text, it ends the turn and is
- *   trained with the white space before it.
+ * - It begins where what a model is given ends: the messages before it are rendered with the generation prompt, and what follows
+ *   the last of them is compared with what follows it in the whole text, up to the answer.
+ * - Where a template cannot render them, or writes something else there: behind the longest beginning of the generation prompt
+ *   that stands before the answer; else behind the last special token there and white space; else with the message itself.  The
+ *   last two are counted.
+ * - It ends with the first special token, or end of text of tokenizer, generation_config.json or config.json, that follows its
+ *   last byte before another message's; or with an end of text that follows this one at once.  Without any, with its last byte.
+ * - A block for thoughts that the template leaves empty is trained, unless the message had thoughts.
  *
- * An assistant's message that says `"loss": false` or `"weight": 0` is not trained, nor is the block of a {% generation %} that
- * it is written in.
- *
- * A token that stands for no byte is trained between two bytes that are. */
+ * A token is trained if it overlaps that, and does not begin in another message; one that stands for no byte, if the token behind
+ * it is.  An assistant's message that says `"loss": false` or `"weight": 0` is not trained, nor is the block of a {% generation
+ * %} that it is written in.  Messages reach the template as transformers gives them: without members that are null, reasoning by
+ * each of its names. */
 #ifndef MODEL_DATA_DIALOG_DIALOG_H
 #define MODEL_DATA_DIALOG_DIALOG_H
 
@@ -64,15 +70,23 @@ uint64_t st_dialog_template_hash(const struct st_dialog *d);
 /** Whether the template asks for the date. */
 bool st_dialog_uses_date(const struct st_dialog *d);
 
+/* Of the assistant's messages that are not excluded, how many */
+struct st_dialog_counts {
+    uint64_t answers;     /* are trained */
+    uint64_t unended;     /* of them, no token ends: a model does not learn from them to stop */
+    uint64_t thoughtless; /* have reasoning that the template leaves out: they are trained without */
+    uint64_t unwritten;   /* the template writes nothing of: not trained */
+    uint64_t calls;       /* call tools, and the template writes nothing of that */
+    uint64_t guessed;     /* begin behind the last special token before them, since nothing better tells where */
+};
+
 /* Starts as {0}; reused from call to call; freed by its owner. */
 struct st_dialog_ids {
     struct st_encoding encoding; /* ranges: of the rendered text */
     uint8_t *trained;            /* [encoding.count] 0 or 1 */
     size_t trained_capacity;
-    uint32_t answers; /* runs of trained tokens */
-    uint32_t unended; /* of them, those that no token ends: a model does not learn from them to stop */
-    bool toolless;    /* it has tools, which the template does not write */
-    uint32_t calls;   /* assistant's messages that call tools beside their content, by "tool_calls", which is not trained */
+    struct st_dialog_counts counts;
+    bool toolless; /* it has tools, which the template does not write */
 };
 void st_dialog_ids_free(struct st_dialog_ids *out);
 

@@ -15,8 +15,49 @@ struct st_template_texts {
 strata_status st_template_texts_find(struct st_template_texts *out, const struct st_tokenizer *t, const char *wanted);
 void st_template_texts_free(struct st_template_texts *texts);
 
-/** Fill trained[], answers and unended for ids that are there: st_dialog_encode().  E_NOMEM. */
-strata_status st_dialog_mask(struct st_dialog_ids *out, const struct st_tokenizer *t, const struct st_rendered *text,
-                             bool turn_ends);
+/* A template, and what it appends for add_generation_prompt, once that has been asked. */
+struct st_dialog_template {
+    struct st_template *parsed; /* owned */
+    bool asked;
+    char *prompt; /* [prompt_bytes]; owned; NULL: nothing */
+    size_t prompt_bytes;
+};
+
+/* A rendered conversation, and what it was rendered from. */
+struct st_dialog_text {
+    struct st_dialog_template *template;
+    const struct st_template_input *input;
+    struct st_rendered rendered;
+    const struct st_tokenizer *tokenizer;
+    const struct st_token_ends *ends;
+    bool turn_ends;
+};
+
+/* An answer in it; offsets are bytes. */
+struct st_turn {
+    uint32_t message;   /* its number, from 1 */
+    bool excluded;      /* from training, by its row */
+    bool thoughtless;   /* its reasoning is not written */
+    bool called;        /* its last byte is of a call */
+    size_t gap;         /* where the template's bytes before it begin */
+    size_t first, last; /* its own first and last byte */
+    size_t begin;       /* of what is trained */
+};
+struct st_turns {
+    struct st_turn *at; /* [count], owned: free() it */
+    uint32_t count;
+};
+/** The answers of which something is written, and what is trained of each from where on; what is not as one would expect is
+ *  counted in `counts`.  E_NOMEM. */
+strata_status st_turns_find(struct st_turns *out, struct st_dialog_text *text, const struct st_encoding *e,
+                            struct st_dialog_counts *counts);
+
+/** Fill trained[] and counts for ids that are there: st_dialog_encode().  E_NOMEM. */
+strata_status st_dialog_mask(struct st_dialog_ids *out, struct st_dialog_text *text);
+
+/** The first token that begins at or behind a byte; the count of tokens: none does. */
+size_t st_encoding_from(const struct st_encoding *e, size_t at);
+/** The end of the template's bytes from `at` on. */
+size_t st_template_bytes_end(const struct st_rendered *r, size_t at);
 
 #endif

@@ -6,109 +6,153 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a token begins.  One that stands for no byte (the space that a tokenizer puts before a text, which begins again behind a
- * special token) is of what stands on both of its sides. */
-static uint8_t origin_of_begin(const struct st_encoding *e, const struct st_rendered *r, size_t i)
+size_t st_encoding_from(const struct st_encoding *e, size_t at)
 {
-    const uint64_t at = e->begins[i];
+    size_t low = 0, high = e->count;
 
-    if (at < e->ends[i])
-        return r->origins[at];
-    return at > 0 && at < r->bytes ? r->origins[at - 1] & r->origins[at] : ST_ORIGIN_TEMPLATE;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+
+        if (e->begins[middle] < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
-static bool covers_generation(const struct st_encoding *e, const struct st_rendered *r, size_t i)
+size_t st_template_bytes_end(const struct st_rendered *r, size_t at)
 {
-    bool inside = (origin_of_begin(e, r, i) & ST_ORIGIN_GENERATION) != 0;
+    while (at < r->bytes && st_origin_message(r->origins[at]) == 0)
+        at++;
+    return at;
+}
 
-    for (uint64_t at = e->begins[i]; at < e->ends[i] && !inside; at++)
-        inside = (r->origins[at] & ST_ORIGIN_GENERATION) != 0;
-    return inside;
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
 static bool is_white_space(const struct st_encoding *e, const struct st_rendered *r, size_t i)
 {
     for (uint64_t at = e->begins[i]; at < e->ends[i]; at++)
-        if (r->text[at] == '\0' || strchr(" \t\n\r", r->text[at]) == NULL)
+        if (!is_space(r->text[at]))
             return false;
     return true;
 }
 
-/* The token that ends the answer whose last token is before `i`; SIZE_MAX: none does. */
-static size_t find_end(const struct st_encoding *e, const struct st_tokenizer *t, const struct st_rendered *r, size_t i)
+static bool is_special(const struct st_dialog_text *text, uint32_t id)
 {
-    for (; i < e->count && origin_of_begin(e, r, i) == ST_ORIGIN_TEMPLATE; i++) {
-        if (st_tokenizer_is_special(t, e->ids[i]) || e->ids[i] == st_tokenizer_role(t, ST_TOKEN_EOS))
+    return st_tokenizer_is_special(text->tokenizer, id) || st_token_is_end(text->ends, id);
+}
+
+/* The token that ends an answer; SIZE_MAX: none does.  An end of text right behind other special tokens closes them all: some
+ * models have one for the end of a call, of all calls or of a response, and the turn's behind it. */
+static size_t find_end(const struct st_turn *turn, const struct st_dialog_text *text, const struct st_encoding *e)
+{
+    const size_t limit = st_template_bytes_end(&text->rendered, turn->last + 1);
+    size_t first = st_encoding_from(e, turn->last + 1);
+
+    while (first < e->count && e->begins[first] < limit && !is_special(text, e->ids[first]))
+        first++;
+    if (first == e->count || e->begins[first] >= limit)
+        return SIZE_MAX;
+    for (size_t i = first; i < e->count && e->begins[i] < limit && is_special(text, e->ids[i]); i++) {
+        if (st_token_is_end(text->ends, e->ids[i]))
             return i;
-        if (!is_white_space(e, r, i))
-            break;
+        if (i + 1 < e->count && (e->begins[i + 1] != e->ends[i] || is_space(text->rendered.text[e->ends[i] - 1])))
+            break; /* a special token may take the white space behind it */
     }
-    return SIZE_MAX;
+    return first;
 }
 
 /* The last token of the template's white space behind `end`. */
-static size_t pass_white_space(const struct st_encoding *e, const struct st_tokenizer *t, const struct st_rendered *r, size_t end)
+static size_t pass_white_space(const struct st_dialog_text *text, const struct st_encoding *e, size_t end)
 {
-    while (end + 1 < e->count && origin_of_begin(e, r, end + 1) == ST_ORIGIN_TEMPLATE &&
-           !st_tokenizer_is_special(t, e->ids[end + 1]) && is_white_space(e, r, end + 1))
+    const size_t limit = st_template_bytes_end(&text->rendered, e->ends[end]);
+
+    while (end + 1 < e->count && e->ends[end + 1] <= limit && !is_special(text, e->ids[end + 1]) &&
+           is_white_space(e, &text->rendered, end + 1))
         end++;
     return end;
 }
 
-/* Whether the answer that is interrupted before `i` goes on: its reasoning has an end of its own. */
-static bool goes_on(const struct st_encoding *e, const struct st_rendered *r, size_t i)
-{
-    while (i < e->count && origin_of_begin(e, r, i) == ST_ORIGIN_TEMPLATE)
-        i++;
-    return i < e->count && (origin_of_begin(e, r, i) & ST_ORIGIN_ANSWER) != 0;
-}
-
-static void mask_answers(struct st_dialog_ids *out, const struct st_tokenizer *t, const struct st_rendered *r, bool turn_ends)
+/* Tokens that overlap the answer, but for those that begin in another message. */
+static bool mark(struct st_dialog_ids *out, const struct st_turn *turn, const struct st_rendered *r, size_t end)
 {
     const struct st_encoding *e = &out->encoding;
-    bool before = false;
+    bool any = false;
 
-    for (size_t i = 0; i <= e->count; i++) {
-        const bool answer = i < e->count && (origin_of_begin(e, r, i) & ST_ORIGIN_ANSWER) != 0;
-        size_t end = before && !answer ? find_end(e, t, r, i) : SIZE_MAX;
+    for (size_t i = st_encoding_from(e, turn->gap); i < e->count && e->begins[i] < end; i++) {
+        const uint32_t message = e->begins[i] < r->bytes ? st_origin_message(r->origins[e->begins[i]]) : 0;
 
-        out->answers += answer && !before;
-        if (end != SIZE_MAX) {
-            end = turn_ends ? pass_white_space(e, t, r, end) : end;
-            memset(out->trained + i, 1, end + 1 - i);
-            i = end;
-        } else {
-            out->unended += before && !answer && !goes_on(e, r, i);
-        }
-        if (i < e->count && answer)
-            out->trained[i] = 1;
-        before = answer;
+        if (e->begins[i] == e->ends[i] || e->ends[i] <= turn->begin || (message != 0 && message != turn->message))
+            continue;
+        out->trained[i] = 1;
+        any = true;
     }
+    return any;
+}
+
+static strata_status mask_turns(struct st_dialog_ids *out, const struct st_turns *turns, struct st_dialog_text *text)
+{
+    const struct st_encoding *e = &out->encoding;
+
+    for (uint32_t i = 0; i < turns->count; i++) {
+        const struct st_turn *turn = &turns->at[i];
+        size_t last;
+
+        if (turn->excluded)
+            continue;
+        last = find_end(turn, text, e);
+        out->counts.unended += last == SIZE_MAX;
+        if (last != SIZE_MAX && text->turn_ends)
+            last = pass_white_space(text, e, last);
+        out->counts.answers += mark(out, turn, &text->rendered, last != SIZE_MAX ? e->ends[last] : turn->last + 1);
+    }
+    /* The space that a tokenizer puts before a text, which begins again behind a special token, is no byte of it. */
+    for (size_t i = e->count; i-- > 0;)
+        if (e->begins[i] == e->ends[i] && i + 1 < e->count && out->trained[i + 1] != 0)
+            out->trained[i] = 1;
+    return STRATA_OK;
+}
+
+/* A token of no byte is of what stands on both of its sides. */
+static bool is_inside(const struct st_encoding *e, const struct st_rendered *r, size_t i)
+{
+    const uint64_t at = e->begins[i];
+    bool inside = false;
+
+    if (at == e->ends[i])
+        return at > 0 && at < r->bytes && (r->origins[at - 1] & r->origins[at] & ST_ORIGIN_GENERATION) != 0;
+    for (uint64_t b = at; b < e->ends[i] && !inside; b++)
+        inside = (r->origins[b] & ST_ORIGIN_GENERATION) != 0;
+    return inside;
 }
 
 /* The last token of a run is the end token, where the template's author put it inside. */
-static void mask_generation(struct st_dialog_ids *out, const struct st_tokenizer *t, const struct st_rendered *r)
+static void mask_generation(struct st_dialog_ids *out, const struct st_dialog_text *text)
 {
     const struct st_encoding *e = &out->encoding;
 
     for (size_t i = 0; i <= e->count; i++) {
-        const bool inside = i < e->count && covers_generation(e, r, i), first = inside && (i == 0 || out->trained[i - 1] == 0);
+        const bool inside = i < e->count && is_inside(e, &text->rendered, i),
+                   first = inside && (i == 0 || out->trained[i - 1] == 0);
 
         if (i < e->count)
             out->trained[i] = inside;
-        out->answers += first;
+        out->counts.answers += first;
         if (!inside && i > 0 && out->trained[i - 1] != 0) {
             size_t last = i - 1;
 
-            while (last > 0 && out->trained[last - 1] != 0 && is_white_space(e, r, last))
+            while (last > 0 && out->trained[last - 1] != 0 && is_white_space(e, &text->rendered, last))
                 last--;
-            out->unended += !st_tokenizer_is_special(t, e->ids[last]) && e->ids[last] != st_tokenizer_role(t, ST_TOKEN_EOS);
+            out->counts.unended += !is_special(text, e->ids[last]);
         }
     }
 }
 
-strata_status st_dialog_mask(struct st_dialog_ids *out, const struct st_tokenizer *t, const struct st_rendered *text,
-                             bool turn_ends)
+static strata_status reserve(struct st_dialog_ids *out)
 {
     const size_t count = out->encoding.count;
 
@@ -122,10 +166,23 @@ strata_status st_dialog_mask(struct st_dialog_ids *out, const struct st_tokenize
     }
     if (count > 0)
         memset(out->trained, 0, count);
-    out->answers = out->unended = 0;
-    if (text->has_generation)
-        mask_generation(out, t, text);
-    else
-        mask_answers(out, t, text, turn_ends);
     return STRATA_OK;
+}
+
+strata_status st_dialog_mask(struct st_dialog_ids *out, struct st_dialog_text *text)
+{
+    struct st_turns turns;
+    strata_status st = reserve(out);
+
+    out->counts = (struct st_dialog_counts){0};
+    if (st != STRATA_OK || text->input->add_generation_prompt) /* nothing is trained of what a model goes on with */
+        return st;
+    if ((st = st_turns_find(&turns, text, &out->encoding, &out->counts)) != STRATA_OK)
+        return st;
+    if (text->rendered.has_generation)
+        mask_generation(out, text);
+    else
+        st = mask_turns(out, &turns, text);
+    free(turns.at);
+    return st;
 }

@@ -243,15 +243,26 @@ void st_tokenize_note(const struct st_tokenize_report *r)
 
     if (r->replaced > 0)
         st_log(ST_LOG_NOTICE, "%llu times, bytes that are not UTF-8 became the replacement character U+FFFD", (ull)r->replaced);
-    if (r->unended > 0)
+    if (r->answers.unended > 0)
         st_log(ST_LOG_NOTICE,
                "%llu of %llu answers are followed by no special token of this tokenizer: the model will not learn to end them",
-               (ull)r->unended, (ull)r->answers);
-    if (r->calls > 0)
+               (ull)r->answers.unended, (ull)r->answers.answers);
+    if (r->answers.calls > 0)
         st_log(ST_LOG_NOTICE,
-               "%llu answers call tools by \"tool_calls\", which lie outside of their content: the model will not learn these "
-               "calls, unless the template says with {%% generation %%} what is trained",
-               (ull)r->calls);
+               "%llu answers call tools, and the template (%s) does not write it: the model will not learn these calls",
+               (ull)r->answers.calls, r->template);
+    if (r->answers.thoughtless > 0)
+        st_log(ST_LOG_NOTICE, "%llu answers are trained without their thoughts, which the template (%s) leaves out there",
+               (ull)r->answers.thoughtless, r->template);
+    if (r->answers.unwritten > 0)
+        st_log(ST_LOG_NOTICE, "%llu answers are empty, or the template (%s) writes nothing of them: they are not trained",
+               (ull)r->answers.unwritten, r->template);
+    if (r->answers.guessed > 0)
+        st_log(
+            ST_LOG_NOTICE,
+            "of %llu answers the template does not tell where they begin: behind the last special token before them; the first: "
+            "%s; see strata tokens --show",
+            (ull)r->answers.guessed, r->guessed);
     if (r->toolless > 0)
         st_log(ST_LOG_NOTICE, "%llu conversations have tools, and the template (%s) writes none: the model will not see them",
                (ull)r->toolless, r->template);

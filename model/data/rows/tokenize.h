@@ -23,8 +23,9 @@ struct st_shown_run {
 struct st_tokenize_report {
     bool dialogs; /* else texts */
     enum st_token_layout layout;
-    uint64_t rows, truncated, answers, unended, replaced;
-    uint64_t calls;     /* assistant's messages whose "tool_calls" are not trained */
+    uint64_t rows, truncated, replaced;
+    struct st_dialog_counts answers;
+    char guessed[512];  /* where the first is whose begin is guessed; "" */
     uint64_t toolless;  /* conversations with tools that the template does not write */
     uint64_t functions; /* calls that are written as the text of an answer */
     uint64_t dropped[ST_ROW_ODDS];

@@ -170,6 +170,18 @@ static uint64_t shape_dialog(struct st_tokenizing *j)
     return count;
 }
 
+static void add_counts(struct st_tokenize_report *r, const struct st_dialog_counts *c, const char *place)
+{
+    if (r->answers.guessed == 0 && c->guessed > 0)
+        snprintf(r->guessed, sizeof(r->guessed), "%s", place);
+    r->answers.answers += c->answers;
+    r->answers.unended += c->unended;
+    r->answers.thoughtless += c->thoughtless;
+    r->answers.unwritten += c->unwritten;
+    r->answers.calls += c->calls;
+    r->answers.guessed += c->guessed;
+}
+
 strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const struct st_sample *s, const char *place)
 {
     const struct st_dialog_opts opts = {.template = j->opts->template, .date = j->opts->date, .turn_ends = j->opts->turn_ends};
@@ -190,7 +202,8 @@ strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const st
         return st_error_prefix(st, "%s", place);
     j->report->toolless += j->ids.toolless;
     j->report->functions += s->functions;
-    j->report->calls += j->opts->train_on_prompt ? 0 : j->ids.calls;
+    if (!j->opts->train_on_prompt)
+        add_counts(j->report, &j->ids.counts, place);
     answered = memchr(j->ids.trained, 1, j->ids.encoding.count) != NULL;
     count = shape_dialog(j);
     for (uint64_t i = 0; i < count; i++)
@@ -200,8 +213,6 @@ strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const st
                          answered ? "its answers lie behind the tokens that are kept" : "no answer that is to be trained");
         return STRATA_OK;
     }
-    j->report->answers += j->ids.answers;
-    j->report->unended += j->ids.unended;
     return put(j, part_of(j, row), j->ids.encoding.ids, j->ids.trained, count, place, false);
 }
 
