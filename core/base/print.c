@@ -196,6 +196,18 @@ bool st_print_rewrites(FILE *file)
     return isatty(fileno(file)) != 0 && kind != NULL && strcmp(kind, "dumb") != 0;
 }
 
+void st_print_mark(FILE *file, bool on)
+{
+    const char *plain = getenv("NO_COLOR");
+    struct shown shown;
+
+    if (!st_print_rewrites(file) || (plain != NULL && plain[0] != '\0'))
+        return;
+    shown_begin(&shown, file);
+    shown_add(&shown, on ? "\033[32m" : "\033[m", on ? 5 : 3);
+    shown_write(&shown);
+}
+
 size_t st_print_width(FILE *file)
 {
     struct winsize size;

@@ -35,6 +35,8 @@ int st_print_flush(FILE *file);
 
 /** True if lines can be rewritten in place: a terminal, and not a dumb one. */
 bool st_print_rewrites(FILE *file);
+/** Begin or end text that stands out, green, where `file` is such a terminal and NO_COLOR is not set; else nothing. */
+void st_print_mark(FILE *file, bool on);
 /** Columns of the terminal; 80 if it does not say. */
 size_t st_print_width(FILE *file);
 /** Put `line`, cut to the width, in place of the terminal's current line; "" clears it.  No newline. */

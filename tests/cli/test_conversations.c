@@ -2,6 +2,7 @@
  */
 #include "core/json/json.h"
 #include "tests/cli/program.h"
+#include "tests/cli/terminal.h"
 #include "tests/cli/workplace.h"
 #include "tests/common/whole_file.h"
 
@@ -229,12 +230,40 @@ static void the_shipped_dialogues_fit_nano(void **state)
     free(text);
 }
 
+/* What is trained stands out on a terminal, and nowhere else. */
+static void what_is_trained_is_green(void **state)
+{
+    static const char command[] =
+        "tokens {w}/talks.jsonl --tokenizer {w}/characters --template chatml --show 1 --out {w}/shown.bin "
+        "--overwrite";
+    static const struct {
+        const char *kind;
+        bool green;
+    } kinds[] = {{"xterm", true}, {"dumb", false}};
+
+    write_rows(*state);
+    write_tokenizer(*state);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        struct program p;
+
+        terminal_run(*state, &p, command, 80, kinds[i].kind, false);
+        assert_int_equal(p.code, 0);
+        assert_int_equal(strstr(p.out, "\033[32mtwice is 0.<|im_end|>\033[m") != NULL, kinds[i].green);
+        assert_non_null(strstr(p.out, "twice is 0.<|im_end|>"));
+        program_free(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packed_losses_are_those_of_rows),     cmocka_unit_test(answers_are_learnt),
-        cmocka_unit_test(rows_train_as_their_token_file_does), cmocka_unit_test(a_run_that_goes_on_keeps_its_date),
-        cmocka_unit_test(the_shipped_dialogues_fit_nano),      cmocka_unit_test(what_is_read_is_no_tokenizer_that_is_replaced),
+        cmocka_unit_test(packed_losses_are_those_of_rows),
+        cmocka_unit_test(answers_are_learnt),
+        cmocka_unit_test(rows_train_as_their_token_file_does),
+        cmocka_unit_test(a_run_that_goes_on_keeps_its_date),
+        cmocka_unit_test(the_shipped_dialogues_fit_nano),
+        cmocka_unit_test(what_is_read_is_no_tokenizer_that_is_replaced),
+        cmocka_unit_test(what_is_trained_is_green),
     };
 
     return cmocka_run_group_tests(tests, workplace_setup, workplace_teardown);
