@@ -241,8 +241,6 @@ static void what_is_trained_is_green(void **state)
         bool green;
     } kinds[] = {{"xterm", true}, {"dumb", false}};
 
-    write_rows(*state);
-    write_tokenizer(*state);
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         struct program p;
 
