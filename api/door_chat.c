@@ -148,6 +148,11 @@ strata_status strata_chat_tokens(struct strata_chat *chat, const int32_t **ids, 
     return st;
 }
 
+const struct st_dialog *st_handle_dialog(const struct strata_chat *chat)
+{
+    return chat->dialog;
+}
+
 int32_t strata_chat_end(const struct strata_chat *chat)
 {
     return chat != NULL ? chat->end : -1;

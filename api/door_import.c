@@ -150,7 +150,7 @@ static strata_status write_small(void *ctx, const char *dir)
 {
     const struct import *i = ctx;
 
-    return st_hf_write_small(i->model->model, dir, i->model->name, st_handle_tokenizer(i->model));
+    return st_hf_write_small(i->model->model, dir, i->model->name, &i->model->instead);
 }
 
 static strata_status watch(void *ctx, uint64_t elems)

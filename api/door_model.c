@@ -514,6 +514,8 @@ strata_status strata_model_open(struct strata_model **model, const struct strata
     st = take_opts(m, config, &o);
     if (st == STRATA_OK)
         st = open_model(m, &o, config);
+    if (st == STRATA_OK)
+        st = st_handle_take_instead(m, o.use == STRATA_USE_TRAIN ? o.chat_template : NULL);
     st_floats_restore(&floats);
     if (st != STRATA_OK) {
         strata_model_close(m);
@@ -589,6 +591,7 @@ void strata_model_close(struct strata_model *model)
     st_adapter_spec_destroy(model->adapter);
     free(model->tokenizer);
     free(model->cache_dir);
+    free(model->chat_template);
     free(model->adapter_dir);
     st_topology_destroy(model->topology);
     free(model->machine);

@@ -96,11 +96,6 @@ void st_handle_leave(struct strata_engine *e)
     atomic_flag_clear(&e->busy);
 }
 
-const char *st_handle_tokenizer(const struct strata_model *m)
-{
-    return m->tokenizer != NULL && strcmp(m->tokenizer, "byte") != 0 ? m->tokenizer : NULL;
-}
-
 strata_status st_handle_text(char **out, const char *text)
 {
     *out = NULL;

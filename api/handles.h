@@ -25,6 +25,7 @@
 #include "offload/simulate/figures.h"
 #include "strata/comm.h"
 #include "strata/engine.h"
+#include "strata/tokenizer.h"
 #include <stdatomic.h>
 #include <sys/types.h>
 
@@ -71,11 +72,13 @@ struct strata_model {
     uint32_t seq;     /* the most tokens of a call */
     uint32_t context; /* generate: tokens that the cache holds, prompt and new ones */
     bool is_dir;
-    bool is_file;                /* a config.json: shapes without weights, for plans */
-    char *cache_dir;             /* where rates are kept; NULL: nowhere */
-    char *tokenizer;             /* in place of the directory's own; "byte": none; NULL: that */
-    struct st_hf_reader *reader; /* for a directory, until its weights are loaded */
-    char *saved;                 /* the checkpoint whose model/ the directory is; NULL: none */
+    bool is_file;                 /* a config.json: shapes without weights, for plans */
+    char *cache_dir;              /* where rates are kept; NULL: nowhere */
+    char *tokenizer;              /* in place of the directory's own; "byte": none; NULL: that */
+    char *chat_template;          /* text, written in place of the tokenizer's; NULL: that */
+    struct st_hf_instead instead; /* what is written beside the weights, of these */
+    struct st_hf_reader *reader;  /* for a directory, until its weights are loaded */
+    char *saved;                  /* the checkpoint whose model/ the directory is; NULL: none */
     struct st_checkpoint *checkpoint;
     struct st_saved_weights *weights; /* of it, in place of the reader */
     struct st_model_init init;        /* for a preset, and for new adapters */
@@ -86,6 +89,8 @@ struct strata_model {
     struct st_hf_adapted_source adapted; /* in place of the weights' own source, of an adapter from a directory, */
     struct st_adapter_init_source fresh; /* and of one that begins with this run */
 };
+
+struct st_dialog;
 
 struct strata_plan {
     atomic_uint users;
@@ -169,8 +174,11 @@ enum st_handle_needs { ST_HANDLE_EXISTS, ST_HANDLE_GOES_ON, ST_HANDLE_LOADED };
 strata_status st_handle_enter(struct strata_engine *e, const char *function, enum st_handle_needs needs);
 void st_handle_leave(struct strata_engine *e);
 bool st_handle_is_directory(const char *path);
-/** The tokenizer that is written beside the weights in place of the model's own; borrowed.  NULL: that, or none. */
-const char *st_handle_tokenizer(const struct strata_model *m);
+/** Of a model that is trained: take its tokenizer, and the template `wanted`, NULL: the tokenizer's own, for what is written
+ *  beside the weights.  E_INPUT, E_CONFIG: there is no such template, or it is wrong; errors of a tokenizer. */
+strata_status st_handle_take_instead(struct strata_model *m, const char *wanted);
+/** The dialog of a conversation; borrowed. */
+const struct st_dialog *st_handle_dialog(const struct strata_chat *chat);
 /** Read the shapes of the model that its name means; a checkpoint's directory takes the name's place. */
 strata_status st_handle_read_config(struct st_model_config *config, struct strata_model *m);
 /** Whether it is ORG/NAME, as on the Hugging Face hub. */

@@ -106,7 +106,7 @@ strata_status st_saver_open(struct st_saver **out, const struct strata_model *mo
     s->overwrite = overwrite;
     s->model = model->model;
     s->source = model->is_dir ? model->name : NULL;
-    s->tokenizer = st_handle_tokenizer(model);
+    s->instead = &model->instead;
     s->last.done = true;
     st = make_directory(s);
     if (st == STRATA_OK)
@@ -157,7 +157,7 @@ static strata_status write_model(void *ctx, const char *dir)
 {
     const struct st_saver *s = ctx;
 
-    return st_hf_write_small(s->model, dir, s->source, s->tokenizer);
+    return st_hf_write_small(s->model, dir, s->source, s->instead);
 }
 
 static strata_status start_committer(struct st_saver *s)

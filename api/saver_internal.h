@@ -31,8 +31,8 @@ struct st_save_ballot {
 struct st_saver {
     char save[ST_PATH_MAX], path[ST_PATH_MAX], run[17]; /* path: of the last checkpoint */
     const struct st_model *model;
-    const char *source;    /* the directory that the model came from; NULL: a preset */
-    const char *tokenizer; /* in place of its own; NULL: that */
+    const char *source; /* the directory that the model came from; NULL: a preset */
+    const struct st_hf_instead *instead;
     uint32_t keep;
     bool overwrite, made;           /* made: the directory was */
     pid_t pid;                      /* a child of fork() leaves it alone */

@@ -269,6 +269,7 @@ void cli_run_model_opts(struct cli_run *r, struct strata_model_opts *opts)
     opts->adapter = r->adapter != NULL ? r->adapter : args->adapter;
     opts->tokenizer = args->tokenizer;
     opts->cache_dir = args->measure ? NULL : find_cache_dir(r->cache_dir); /* --measure: now */
+    opts->chat_template = args->command == CLI_CMD_TRAIN ? args->chat_template : NULL;
     opts->seed = args->seed;
     opts->ranks = (uint32_t)args->ranks;
     opts->nodes = (uint32_t)args->nodes;

@@ -218,6 +218,14 @@ strata_status st_hf_output_check(const char *dir, bool overwrite);
 /** E_INPUT if another output would have the name of weights or of their index in `dir`: it would be read as such, or removed. */
 strata_status st_hf_output_check_apart(const char *dir, const char *path);
 
+/* What is written beside the weights in place of what the source has. */
+struct st_hf_instead {
+    const char *tokenizer;     /* a directory or a file; NULL: that of the source */
+    const char *chat_template; /* text of chat_template.jinja; NULL: the tokenizer's */
+    bool ends;                 /* what is generated ends at this token, too: */
+    uint32_t end_token;
+};
+
 /* Writes a model: tensors arrive page by page, pages in any order, ranges in order within a page; writes new files, then renames
  * them. */
 struct st_hf_writer;
@@ -227,9 +235,9 @@ struct st_hf_writer;
  * directory stays valid.
  *  @param source  directory that `m` was read from: its config.json is copied with the new dtype, its small files unchanged
  *                 (model/hf/hf_source_internal.h); NULL: a preset, whose configs are generated
- *  @param tokenizer  a directory or a file whose tokenizer is written in place of the source's; NULL: that of the source */
+ *  @param instead  borrowed during the call; NULL: nothing */
 strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model *m, const char *dir, const char *source,
-                                const char *tokenizer, bool overwrite);
+                                const struct st_hf_instead *instead, bool overwrite);
 strata_status st_hf_writer_put(struct st_hf_writer *w, uint32_t page, uint64_t first, uint64_t count,
                                const void *weight); /* model dtype */
 /** fsync, rename, config.json; frees w.  If the weights are on the disk but cannot take their name, they stay beside it
@@ -237,7 +245,8 @@ strata_status st_hf_writer_put(struct st_hf_writer *w, uint32_t page, uint64_t f
 strata_status st_hf_writer_commit(struct st_hf_writer *w);
 void st_hf_writer_abort(struct st_hf_writer *w); /* removes temp files; frees w */
 /** Write all files of a model's directory but the weights: what st_hf_writer_open() makes beside them, complete. */
-strata_status st_hf_write_small(const struct st_model *m, const char *dir, const char *source, const char *tokenizer);
+strata_status st_hf_write_small(const struct st_model *m, const char *dir, const char *source,
+                                const struct st_hf_instead *instead);
 
 /** weights_digest of a directory: XXH3-128 over the weight plane in parameter order, without padding. */
 strata_status st_hf_digest(const char *dir, char hex[33]);

@@ -97,6 +97,10 @@ struct strata_model_opts {
      *  it again for an hour, if it is of the same machine, model, budgets and directories.  Several ranks measure each time.
      *  NULL: nothing is kept. */
     const char *cache_dir;
+    /** TRAIN: strata_texts_opts.chat_template of what it is trained on, which is written beside the weights of what the run
+     * exports and saves as chat_template.jinja, in place of the model's own; a token that ends its answers is added to those of
+     * generation_config.json.  NULL: the model's own. */
+    const char *chat_template;
 };
 #define STRATA_MODEL_OPTS_INIT STRATA_INIT(strata_model_opts, opts_size)
 

@@ -25,6 +25,7 @@
 static const char *const tokenizer_files[] = {"tokenizer.json",    "tokenizer.model",       "vocab.json",
                                               "merges.txt",        "tokenizer_config.json", "special_tokens_map.json",
                                               "added_tokens.json", "chat_template.jinja",   "chat_template.json"};
+#define TEMPLATE_NAME "chat_template.jinja"
 enum { TOKENIZER_FILES = sizeof(tokenizer_files) / sizeof(tokenizer_files[0]), TOKENIZER_MAINS = 3 };
 
 struct side_file {
@@ -37,10 +38,13 @@ struct side_file {
 
 struct st_hf_source {
     char dir[ST_PATH_MAX];
-    char *config;                /* text of config.json, with the run's dtype */
-    struct side_file *files;     /* [count], by name */
-    struct side_file generation; /* generation_config.json; fd -1: none */
+    const struct st_hf_instead *instead; /* never NULL */
+    char *config;                        /* text of config.json, with the run's dtype */
+    char *generation_text;               /* of generation_config.json, with an end token more; NULL: it is copied */
+    struct side_file *files;             /* [count], by name */
+    struct side_file generation;         /* generation_config.json; fd -1: none */
     uint32_t count;
+    bool overwrite;
     const char *stale[TOKENIZER_FILES]; /* [stale_count] files of another tokenizer in the output directory, to be removed */
     uint32_t stale_count;
 };
@@ -154,23 +158,34 @@ static strata_status add_from(struct st_hf_source *s, const char *dir, size_t fi
     return st;
 }
 
+static bool is_template(const char *name)
+{
+    return strcmp(name, TEMPLATE_NAME) == 0 || strcmp(name, "chat_template.json") == 0;
+}
+
+static void drop_files(struct st_hf_source *s, bool (*drops)(const char *name))
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < s->count; i++)
+        if (drops(s->files[i].name))
+            close(s->files[i].fd);
+        else
+            s->files[kept++] = s->files[i];
+    s->count = kept;
+}
+
 /* Puts the files of the tokenizer at `path` in the place of the directory's own. */
 static strata_status replace_tokenizer(struct st_hf_source *s, const char *path)
 {
     char dir[ST_PATH_MAX];
     struct stat info;
     const int64_t res = st_fault("hf.stat", st_result(stat(path, &info)));
-    uint32_t kept = 0;
     strata_status st;
 
     if (res < 0)
         return st_error_errno((int)-res, "%s", path);
-    for (uint32_t i = 0; i < s->count; i++)
-        if (is_tokenizers(s->files[i].name))
-            close(s->files[i].fd);
-        else
-            s->files[kept++] = s->files[i];
-    s->count = kept;
+    drop_files(s, is_tokenizers);
     if (S_ISDIR(info.st_mode))
         return add_from(s, path, 0);
     if ((st = st_path_dir(dir, path)) == STRATA_OK)
@@ -264,6 +279,8 @@ static strata_status leave_out(struct st_hf_source *s, const char *to, bool over
 
 static bool has_file(const struct st_hf_source *s, const char *name)
 {
+    if (s->instead->chat_template != NULL && strcmp(name, TEMPLATE_NAME) == 0)
+        return true;
     for (uint32_t i = 0; i < s->count; i++)
         if (strcmp(s->files[i].name, name) == 0)
             return true;
@@ -368,13 +385,27 @@ static strata_status open_generation(struct st_hf_source *s)
     return open_side(&s->generation, path, ST_HF_GENERATION_NAME);
 }
 
+/* In the file that says where what is generated ends. */
+static strata_status add_end(struct st_hf_source *s)
+{
+    uint64_t bytes;
+    strata_status st;
+
+    if (!s->instead->ends)
+        return STRATA_OK;
+    if (s->generation.fd < 0)
+        return st_hf_ends_add(&s->config, ST_HF_CONFIG_NAME, s->instead->end_token);
+    st = st_file_read_text(&s->generation_text, &bytes, s->generation.path, CONFIG_BYTES_MAX);
+    return st == STRATA_OK ? st_hf_ends_add(&s->generation_text, s->generation.path, s->instead->end_token) : st;
+}
+
 static strata_status open_directory(struct st_hf_source *s, const char *dir, strata_dtype dtype)
 {
     strata_status st = st_path_copy(s->dir, dir);
 
     if (st != STRATA_OK)
         return st;
-    if ((st = read_config(s, dtype)) != STRATA_OK || (st = open_generation(s)) != STRATA_OK)
+    if ((st = read_config(s, dtype)) != STRATA_OK || (st = open_generation(s)) != STRATA_OK || (st = add_end(s)) != STRATA_OK)
         return st;
     return add_files(s);
 }
@@ -384,22 +415,27 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct side_file *)a)->name, ((const struct side_file *)b)->name);
 }
 
-strata_status st_hf_source_open(struct st_hf_source **out, const char *dir, const char *tokenizer, const char *to, bool overwrite,
-                                strata_dtype dtype)
+strata_status st_hf_source_open(struct st_hf_source **out, const char *dir, const struct st_hf_instead *instead, const char *to,
+                                bool overwrite, strata_dtype dtype)
 {
+    static const struct st_hf_instead nothing = {0};
     struct st_hf_source *s = calloc(1, sizeof(*s));
     strata_status st = STRATA_OK;
 
     if (s == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for %s", to);
     s->generation.fd = -1;
+    s->instead = instead != NULL ? instead : &nothing;
+    s->overwrite = overwrite;
     s->files = calloc(FILES_MAX, sizeof(*s->files));
     if (s->files == NULL)
         st = st_error(STRATA_E_NOMEM, "no memory for %s", to);
     if (st == STRATA_OK && dir != NULL)
         st = open_directory(s, dir, dtype);
-    if (st == STRATA_OK && tokenizer != NULL)
-        st = replace_tokenizer(s, tokenizer);
+    if (st == STRATA_OK && s->instead->tokenizer != NULL)
+        st = replace_tokenizer(s, s->instead->tokenizer);
+    if (s->instead->chat_template != NULL)
+        drop_files(s, is_template);
     if (st == STRATA_OK && s->count > 0) {
         qsort(s->files, s->count, sizeof(*s->files), by_name);
         if ((st = find_stale(s, to, overwrite)) == STRATA_OK)
@@ -422,6 +458,7 @@ void st_hf_source_close(struct st_hf_source *s)
     if (s->generation.fd >= 0)
         close(s->generation.fd);
     free(s->config);
+    free(s->generation_text);
     free(s->files);
     free(s);
 }
@@ -462,16 +499,43 @@ strata_status st_hf_source_put_configs(const struct st_hf_source *s, struct st_n
 
     if (st != STRATA_OK || s->generation.fd < 0)
         return st;
+    if (s->generation_text != NULL)
+        return st_hf_output_put(generation, to, ST_HF_GENERATION_NAME, s->generation_text, strlen(s->generation_text), overwrite);
     return copy(generation, &s->generation, to, overwrite ? ST_NEW_FILE_OVERWRITE : 0);
 }
 
 struct st_hf_copies {
-    struct st_new_file files[FILES_MAX];
+    struct st_new_file files[FILES_MAX + 1];
     uint32_t count;
     char dir[ST_PATH_MAX];
     const char *stale[TOKENIZER_FILES]; /* [stale_count] */
     uint32_t stale_count;
 };
+
+/* One that is there already and the same stays. */
+static strata_status put_template(struct st_hf_copies *copies, const struct st_hf_source *s, const char *to)
+{
+    const char *text = s->instead->chat_template;
+    char path[ST_PATH_MAX], *have = NULL;
+    struct st_new_file *file;
+    bool there = false, same;
+    uint64_t bytes;
+    strata_status st = st_path_join(path, to, TEMPLATE_NAME);
+
+    if (st == STRATA_OK)
+        st = st_file_find(&there, path);
+    if (st == STRATA_OK && there)
+        st = st_file_read_text(&have, &bytes, path, FILE_BYTES_MAX);
+    same = have != NULL && strcmp(have, text) == 0;
+    free(have);
+    if (st != STRATA_OK || same)
+        return st;
+    if (there && !s->overwrite)
+        return refuse_tokenizer(path);
+    file = &copies->files[copies->count++];
+    file->fd = -1;
+    return st_hf_output_put(file, to, TEMPLATE_NAME, text, strlen(text), s->overwrite);
+}
 
 strata_status st_hf_source_copy_files(struct st_hf_copies **out, const struct st_hf_source *s, const char *to)
 {
@@ -489,6 +553,8 @@ strata_status st_hf_source_copy_files(struct st_hf_copies **out, const struct st
         file->fd = -1;
         st = copy(file, &s->files[i], to, s->files[i].replaces ? ST_NEW_FILE_OVERWRITE : 0);
     }
+    if (st == STRATA_OK && s->instead->chat_template != NULL)
+        st = put_template(copies, s, to);
     if (st != STRATA_OK) {
         st_hf_copies_abort(copies);
         return st;

@@ -69,7 +69,8 @@ static void write_generation_config(const struct st_model *m, FILE *file)
     st_model_generation_config_write(&m->config, file);
 }
 
-static strata_status put_text(const struct st_hf_writer *w, struct st_new_file *file, const char *name, write_fn *put)
+static strata_status put_text(const struct st_hf_writer *w, struct st_new_file *file, const char *name, write_fn *put,
+                              const struct st_hf_instead *instead)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -79,26 +80,27 @@ static strata_status put_text(const struct st_hf_writer *w, struct st_new_file *
     if (stream == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for %s", name);
     put(w->m, stream);
-    if (fclose(stream) != 0)
-        st = st_error(STRATA_E_NOMEM, "no memory for %s", name);
-    else
-        st = st_hf_output_put(file, w->dir, name, text, bytes, w->overwrite);
+    st = fclose(stream) == 0 ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for %s", name);
+    if (st == STRATA_OK && instead != NULL && instead->ends)
+        st = st_hf_ends_add(&text, name, instead->end_token);
+    if (st == STRATA_OK)
+        st = st_hf_output_put(file, w->dir, name, text, strlen(text), w->overwrite);
     free(text);
     return st;
 }
 
 /* Writes all files but the weights. */
-static strata_status make_others(struct st_hf_writer *w, const char *source, const char *tokenizer)
+static strata_status make_others(struct st_hf_writer *w, const char *source, const struct st_hf_instead *instead)
 {
     struct st_hf_source *read;
-    strata_status st = st_hf_source_open(&read, source, tokenizer, w->dir, w->overwrite, w->m->batch.dtype);
+    strata_status st = st_hf_source_open(&read, source, instead, w->dir, w->overwrite, w->m->batch.dtype);
 
     if (st != STRATA_OK)
         return st;
     if (source != NULL)
         st = st_hf_source_put_configs(read, &w->config, &w->generation, w->dir, w->overwrite);
-    else if ((st = put_text(w, &w->config, ST_HF_CONFIG_NAME, write_config)) == STRATA_OK)
-        st = put_text(w, &w->generation, ST_HF_GENERATION_NAME, write_generation_config);
+    else if ((st = put_text(w, &w->config, ST_HF_CONFIG_NAME, write_config, NULL)) == STRATA_OK)
+        st = put_text(w, &w->generation, ST_HF_GENERATION_NAME, write_generation_config, instead);
     if (st == STRATA_OK)
         st = st_hf_source_copy_files(&w->copies, read, w->dir);
     st_hf_source_close(read);
@@ -106,7 +108,7 @@ static strata_status make_others(struct st_hf_writer *w, const char *source, con
 }
 
 strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model *m, const char *dir, const char *source,
-                                const char *tokenizer, bool overwrite)
+                                const struct st_hf_instead *instead, bool overwrite)
 {
     struct st_hf_writer *w = calloc(1, sizeof(*w));
     char path[ST_PATH_MAX];
@@ -134,7 +136,7 @@ strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model
         (st = st_dir_lock(&w->lock, dir)) != STRATA_OK ||
         (st = st_hf_output_check_lacks(dir, ST_ADAPTER_CONFIG_NAME, "an adapter")) != STRATA_OK ||
         (st = st_hf_output_check(dir, overwrite)) != STRATA_OK || (st = write_header(w)) != STRATA_OK ||
-        (st = make_others(w, source, tokenizer)) != STRATA_OK)
+        (st = make_others(w, source, instead)) != STRATA_OK)
         goto fail;
     *out = w;
     return STRATA_OK;
@@ -315,14 +317,15 @@ void st_hf_writer_abort(struct st_hf_writer *w)
     release(w);
 }
 
-strata_status st_hf_write_small(const struct st_model *m, const char *dir, const char *source, const char *tokenizer)
+strata_status st_hf_write_small(const struct st_model *m, const char *dir, const char *source,
+                                const struct st_hf_instead *instead)
 {
     struct st_hf_writer w = {.m = m, .weights.fd = -1, .config.fd = -1, .generation.fd = -1};
     strata_status st;
 
     if ((size_t)snprintf(w.dir, sizeof(w.dir), "%s", dir) >= sizeof(w.dir))
         return st_error(STRATA_E_INVAL, "%.64s...: the name is too long", dir);
-    st = make_others(&w, source, tokenizer);
+    st = make_others(&w, source, instead);
     if (st == STRATA_OK)
         st = st_new_file_commit(&w.config);
     if (st == STRATA_OK && w.generation.fd >= 0)

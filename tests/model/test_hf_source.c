@@ -437,23 +437,25 @@ static void test_another_tokenizer_goes_along(void **state)
     snprintf(dir, sizeof(dir), "%s", scratch_path("other"));
     snprintf(file, sizeof(file), "%s", scratch_path("other/my.json"));
 
-    assert_ok(st_hf_write_small(m, scratch_path("."), source, dir)); /* whose own files stay */
+    assert_ok(
+        st_hf_write_small(m, scratch_path("."), source, &(struct st_hf_instead){.tokenizer = dir})); /* whose own files stay */
     scratch_holds("tokenizer.model", "pieces");
     scratch_holds("special_tokens_map.json", "{}");
     scratch_holds("LICENSE", "");
     assert_false(is_there("tokenizer.json") || is_there("vocab.json") || is_there("chat_template.jinja") || is_there("notes"));
 
     assert_int_equal(mkdir(scratch_path("file"), 0700), 0);
-    assert_ok(st_hf_write_small(m, scratch_path("file"), source, file));
+    assert_ok(st_hf_write_small(m, scratch_path("file"), source, &(struct st_hf_instead){.tokenizer = file}));
     scratch_holds("file/tokenizer.json", "{\"model\": {}}");
     scratch_holds("file/special_tokens_map.json", "{}");
     assert_false(is_there("file/tokenizer.model") || is_there("file/my.json"));
 
     assert_int_equal(mkdir(scratch_path("preset"), 0700), 0);
-    assert_ok(st_hf_write_small(m, scratch_path("preset"), NULL, dir));
+    assert_ok(st_hf_write_small(m, scratch_path("preset"), NULL, &(struct st_hf_instead){.tokenizer = dir}));
     scratch_holds("preset/tokenizer.model", "pieces");
     assert_int_equal(scratch_entries(scratch_path("preset"), NULL), 4); /* with two configs */
-    assert_refused(st_hf_write_small(m, scratch_path("preset"), NULL, "/nowhere"), STRATA_E_INPUT, "/nowhere: No such file");
+    assert_refused(st_hf_write_small(m, scratch_path("preset"), NULL, &(struct st_hf_instead){.tokenizer = "/nowhere"}),
+                   STRATA_E_INPUT, "/nowhere: No such file");
     scratch_close();
     st_model_destroy(m);
 }
@@ -477,11 +479,12 @@ static void test_a_tokenizer_is_replaced_whole(void **state)
 
     assert_int_equal(mkdir(to, 0700), 0);
     scratch_put("to/tokenizer_config.json", "{\"of\": \"another\"}");
-    assert_refused(st_hf_writer_open(&w, m, to, NULL, other, false), STRATA_E_INPUT,
+    assert_refused(st_hf_writer_open(&w, m, to, NULL, &(struct st_hf_instead){.tokenizer = other}, false), STRATA_E_INPUT,
                    "to/tokenizer_config.json: is of another tokenizer than the model's");
     scratch_put("to/tokenizer_config.json", "{}"); /* the same */
     scratch_put("to/vocab.json", "{}");
-    assert_refused(st_hf_writer_open(&w, m, to, NULL, other, false), STRATA_E_INPUT, "to/vocab.json: is of another tokenizer");
+    assert_refused(st_hf_writer_open(&w, m, to, NULL, &(struct st_hf_instead){.tokenizer = other}, false), STRATA_E_INPUT,
+                   "to/vocab.json: is of another tokenizer");
     assert_int_equal(scratch_entries(to, NULL), 2);
 
     scratch_put("to/tokenizer.model", "others");
@@ -493,7 +496,7 @@ static void test_a_tokenizer_is_replaced_whole(void **state)
     assert_false(is_there("to/tokenizer.model") || is_there("to/vocab.json") || is_there("to/tokenizer_config.json"));
 
     for (int i = 0; i < 2; i++) { /* with one that is named: over another model, and over the source */
-        assert_ok(st_hf_writer_open(&w, m, i == 0 ? to : from, from, other, true));
+        assert_ok(st_hf_writer_open(&w, m, i == 0 ? to : from, from, &(struct st_hf_instead){.tokenizer = other}, true));
         scratch_holds("from/tokenizer.json", "{\"vocab\": {}}"); /* until the new model is whole */
         put_all(w, m);
         assert_ok(st_hf_writer_commit(w));

@@ -70,12 +70,12 @@ static strata_status name_unnamed(struct st_dialog *d, enum st_token_role role, 
     return STRATA_OK;
 }
 
+static const char *const role_names[ST_TOKEN_ROLES] = {
+    [ST_TOKEN_BOS] = "bos_token", [ST_TOKEN_EOS] = "eos_token", [ST_TOKEN_UNK] = "unk_token", [ST_TOKEN_PAD] = "pad_token"};
+
 /* Templates see the texts of the tokens that begin, end and fill a text. */
 static strata_status name_specials(struct st_dialog *d)
 {
-    static const char *const names[ST_TOKEN_ROLES] = {
-        [ST_TOKEN_BOS] = "bos_token", [ST_TOKEN_EOS] = "eos_token", [ST_TOKEN_UNK] = "unk_token", [ST_TOKEN_PAD] = "pad_token"};
-
     for (unsigned role = 0; role < ST_TOKEN_ROLES; role++) {
         const uint32_t id = st_tokenizer_role(d->tokenizer, (enum st_token_role)role);
         size_t bytes = 0;
@@ -89,7 +89,7 @@ static strata_status name_specials(struct st_dialog *d)
         d->special_texts[role] = st_fault("dialog.alloc", 0) < 0 ? NULL : strndup(text, bytes);
         if (d->special_texts[role] == NULL)
             return st_error(STRATA_E_NOMEM, "no memory for the names of special tokens");
-        d->specials[d->special_count++] = (struct st_template_variable){names[role], d->special_texts[role]};
+        d->specials[d->special_count++] = (struct st_template_variable){role_names[role], d->special_texts[role]};
     }
     return STRATA_OK;
 }
@@ -152,6 +152,41 @@ void st_dialog_close(struct st_dialog *d)
 const char *st_dialog_template_name(const struct st_dialog *d)
 {
     return d->texts.name;
+}
+
+static void put_literal(FILE *file, const char *text)
+{
+    fprintf(file, "\"");
+    for (; *text != '\0'; text++)
+        fprintf(file, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
+    fprintf(file, "\"");
+}
+
+strata_status st_dialog_template_text(char **out, const struct st_dialog *d)
+{
+    size_t bytes = 0;
+    FILE *file;
+
+    *out = NULL;
+    file = st_fault("dialog.alloc", 0) < 0 ? NULL : open_memstream(out, &bytes);
+    if (file == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for a chat template");
+    for (unsigned role = 0; role < ST_TOKEN_ROLES; role++) {
+        const char *text = d->special_texts[role];
+
+        if (text == NULL || st_tokenizer_role(d->tokenizer, (enum st_token_role)role) != ST_TOKEN_NONE ||
+            strstr(d->texts.usual, role_names[role]) == NULL)
+            continue;
+        fprintf(file, "{%%- set %s = ", role_names[role]);
+        put_literal(file, text);
+        fputs(" %}", file);
+    }
+    fputs(d->texts.usual, file);
+    if (fclose(file) == 0)
+        return STRATA_OK;
+    free(*out);
+    *out = NULL;
+    return st_error(STRATA_E_NOMEM, "no memory for a chat template");
 }
 
 uint64_t st_dialog_template_hash(const struct st_dialog *d)

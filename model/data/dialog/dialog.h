@@ -65,6 +65,9 @@ void st_dialog_close(struct st_dialog *d); /* NULL: nothing */
 
 /** Where the template came from: a file or "built-in NAME".  Borrowed. */
 const char *st_dialog_template_name(const struct st_dialog *d);
+/** Its text, by which another reader of the directory writes the same: special tokens that no file of the tokenizer names are set
+ * in it.  @param out  owned by the caller.  E_NOMEM */
+strata_status st_dialog_template_text(char **out, const struct st_dialog *d);
 /** XXH3-64 of its text. */
 uint64_t st_dialog_template_hash(const struct st_dialog *d);
 /** Whether the template asks for the date. */

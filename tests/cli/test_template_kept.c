@@ -1,0 +1,198 @@
+/* tests/cli/test_template_kept.c - a model that is trained by another chat template than its own has that one beside its weights,
+ * and ends where it ends. */
+#include "tests/cli/program.h"
+#include "tests/cli/workplace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define QWEN  "tests/golden/chat/qwen"
+#define TRAIN "train --data {w}/rows.jsonl --seq-len 64 --max-steps 1 --quiet --threads 1 --machine {w}/machine.json --out {w}/"
+#define ASK   "generate --chat --prompt 'What is it?' --max-tokens 3 --threads 1 --json --set bf16.enabled=false --model {w}/"
+
+static void put(const struct workplace *w, const char *name, const char *text)
+{
+    workplace_write(w, name, text, strlen(text));
+}
+
+/* A copy of a file that the tests have. */
+static void copy(const struct workplace *w, const char *to, const char *from)
+{
+    FILE *file = fopen(from, "rb");
+    char *bytes = malloc(1u << 20);
+    size_t count;
+
+    assert_non_null(file);
+    assert_non_null(bytes);
+    count = fread(bytes, 1, 1u << 20, file);
+    assert_true(count < 1u << 20);
+    workplace_write(w, to, bytes, count);
+    fclose(file);
+    free(bytes);
+}
+
+/* The figures of an answer, up to its times. */
+static char *answer(const struct workplace *w, const char *command)
+{
+    struct program p;
+    char *text, *end;
+
+    workplace_run_ok(w, &p, command);
+    text = strdup(p.out);
+    program_free(&p);
+    assert_non_null(text);
+    end = strstr(text, "\"stopped_by\"");
+    assert_non_null(end);
+    *end = '\0';
+    return text;
+}
+
+static bool has(const struct workplace *w, const char *file, const char *wanted)
+{
+    size_t bytes;
+    char *text = workplace_read(w, file, &bytes);
+    const bool found = strstr(text, wanted) != NULL;
+
+    free(text);
+    return found;
+}
+
+/* Of a tokenizer whose files name no token that begins or ends a text the template brings them. */
+static void the_model_speaks_as_it_was_trained(void **state)
+{
+    static const char *const templates[] = {"chatml", "llama2", "alpaca"};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(templates) / sizeof(templates[0]); i++) {
+        char command[512], *with, *without;
+        struct program p;
+
+        snprintf(command, sizeof(command), TRAIN "%s --model " QWEN " --template %s", templates[i], templates[i]);
+        workplace_run_ok(w, &p, command);
+        assert_non_null(strstr(p.err, ", is written beside the weights in place of the model's own"));
+        assert_non_null(strstr(p.err, templates[i]));
+        program_free(&p);
+        snprintf(command, sizeof(command), ASK "%s", templates[i]);
+        without = answer(w, command);
+        snprintf(command, sizeof(command), ASK "%s --template %s", templates[i], templates[i]);
+        with = answer(w, command);
+        assert_string_equal(with, without);
+        free(with);
+        free(without);
+    }
+}
+
+static void its_own_template_is_not_replaced(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(w, &p, TRAIN "own --model tests/golden/chat/llama --template tests/golden/chat/llama/chat_template.jinja");
+    assert_null(strstr(p.err, "in place of"));
+    program_free(&p);
+    assert_true(workplace_exists(w, "own/chat_template.jinja"));
+}
+
+static void checkpoints_have_it_too(void **state)
+{
+    const struct workplace *w = *state;
+    size_t bytes;
+    char *out, *exported;
+    struct program p;
+
+    workplace_run_ok(w, &p, TRAIN "saved --model " QWEN " --template chatml --save {w}/saves");
+    program_free(&p);
+    workplace_run_ok(w, &p, "export {w}/saves --out {w}/exported");
+    program_free(&p);
+    out = workplace_read(w, "saved/chat_template.jinja", &bytes);
+    exported = workplace_read(w, "exported/chat_template.jinja", &bytes);
+    assert_string_equal(out, exported);
+    free(out);
+    free(exported);
+}
+
+/* <|im_end|> is 422 there. */
+static void where_answers_end_is_told(void **state)
+{
+    static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"};
+    const struct workplace *w = *state;
+    char to[64], from[128], *config, *at;
+    struct program p;
+    size_t bytes;
+
+    workplace_make_dir(w, "base");
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        snprintf(to, sizeof(to), "base/%s", files[i]);
+        snprintf(from, sizeof(from), QWEN "/%s", files[i]);
+        copy(w, to, from);
+    }
+    put(w, "base/generation_config.json", "{\n  \"eos_token_id\": 420,\n  \"top_k\": 7\n}\n");
+    workplace_run_ok(w, &p, TRAIN "ends --model {w}/base --template chatml");
+    program_free(&p);
+    assert_true(has(w, "ends/generation_config.json", "\"eos_token_id\": [420, 422]"));
+    assert_true(has(w, "ends/generation_config.json", "\"top_k\": 7"));
+    workplace_run_ok(w, &p, TRAIN "plain --model {w}/base");
+    program_free(&p);
+    assert_true(has(w, "plain/generation_config.json", "\"eos_token_id\": 420"));
+    workplace_remove(w, "base/generation_config.json");
+    config = workplace_read(w, "base/config.json", &bytes);
+    at = strstr(config, "\"eos_token_id\": 422");
+    assert_non_null(at);
+    at[strlen("\"eos_token_id\": 42")] = '0';
+    put(w, "base/config.json", config);
+    free(config);
+    workplace_run_ok(w, &p, TRAIN "bare --model {w}/base --template chatml");
+    program_free(&p);
+    assert_false(workplace_exists(w, "bare/generation_config.json"));
+    assert_true(has(w, "bare/config.json", "\"eos_token_id\": [420, 422]"));
+}
+
+/* In the model's own directory, too. */
+static void the_old_one_goes(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    put(w, "base/chat_template.json", "{\"chat_template\": \"old\"}");
+    put(w, "base/chat_template.jinja", "{{ messages[0].content }}");
+    workplace_run_ok(w, &p, TRAIN "base --overwrite --model {w}/base --template chatml");
+    program_free(&p);
+    assert_true(has(w, "base/chat_template.jinja", "<|im_start|>"));
+    assert_false(workplace_exists(w, "base/chat_template.json"));
+}
+
+static int setup(void **state)
+{
+    const int rc = workplace_setup(state);
+    char rows[2048];
+    size_t fill = 0;
+
+    for (int i = 0; i < 8; i++)
+        fill += (size_t)snprintf(rows + fill, sizeof(rows) - fill,
+                                 "{\"messages\": [{\"role\": \"user\", \"content\": \"What is %d?\"}, {\"role\": \"assistant\", "
+                                 "\"content\": \"It is %d.\"}]}\n",
+                                 i, i);
+    put(*state, "rows.jsonl", rows);
+    return rc;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_model_speaks_as_it_was_trained),
+        cmocka_unit_test(its_own_template_is_not_replaced),
+        cmocka_unit_test(checkpoints_have_it_too),
+        cmocka_unit_test(where_answers_end_is_told),
+        cmocka_unit_test(the_old_one_goes),
+    };
+
+    return cmocka_run_group_tests(tests, setup, workplace_teardown);
+}
