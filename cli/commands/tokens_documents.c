@@ -65,9 +65,11 @@ static void show_run(void *context, const struct st_shown_run *run)
                  run->heldout ? ", held out" : "", (ull)run->begin, (ull)(run->begin + run->tokens - 1),
                  run->more ? ", and more that are not shown" : "");
     st_print(t->file, run->trained ? "  trained  " : "           ");
-    st_print_mark(t->file, run->trained);
+    if (run->trained)
+        st_print_mark(t->file, true);
     show_text(t->file, run->text, run->bytes);
-    st_print_mark(t->file, false);
+    if (run->trained)
+        st_print_mark(t->file, false);
     st_print(t->file, "\n             ");
     for (size_t i = 0; i < run->count; i++)
         st_print(t->file, " %u", run->ids[i]);

@@ -246,8 +246,9 @@ static void what_is_trained_is_green(void **state)
 
         terminal_run(*state, &p, command, 80, kinds[i].kind, false);
         assert_int_equal(p.code, 0);
-        assert_int_equal(strstr(p.out, "\033[32mtwice is 0.<|im_end|>\033[m") != NULL, kinds[i].green);
-        assert_non_null(strstr(p.out, "twice is 0.<|im_end|>"));
+        assert_int_equal(strstr(p.out, "  trained  \033[32mt w i c e") != NULL, kinds[i].green);
+        assert_int_equal(strstr(p.out, "<|im_end|>\033[m") != NULL, kinds[i].green);
+        assert_int_equal(strstr(p.out, "  trained  t w i c e") != NULL, !kinds[i].green);
         program_free(&p);
     }
 }
