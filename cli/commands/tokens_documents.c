@@ -100,7 +100,8 @@ static strata_status read_options(struct st_tokenize_opts *o, enum st_token_layo
                                    .shown = show_run,
                                    .progress = tell_progress};
     if (args->format != NULL && !st_row_format_find(&o->format, args->format))
-        return st_error(STRATA_E_INVAL, "--format %s: it is auto, text, messages, alpaca or sharegpt", args->format);
+        return st_error(STRATA_E_INVAL, "--format %s: it is auto, text, messages, alpaca, sharegpt or prompt-completion",
+                        args->format);
     if (args->date != NULL && !st_date_parse(&o->date, args->date))
         return st_error(STRATA_E_INVAL, "--date %s: no day, or not written as 2026-01-31", args->date);
     for (unsigned i = 0; args->layout != NULL && i < ST_LAYOUT_COUNT; i++)
@@ -175,6 +176,14 @@ static void print_json(const struct st_tokenize_opts *o, const struct st_tokeniz
     for (unsigned odd = ST_ROW_FINE + 1; odd < ST_ROW_ODDS; odd++)
         st_json_put_string(&w, st_row_odd_key((enum st_row_odd)odd), r->dropped[odd] > 0 ? r->first[odd] : NULL);
     st_json_object_close(&w);
+    st_json_array_open(&w, "unread");
+    for (uint32_t i = 0; i < r->unread.count; i++) {
+        st_json_object_open(&w, NULL);
+        st_json_put_string(&w, "column", r->unread.columns[i].name);
+        st_json_put_u64(&w, "rows", r->unread.columns[i].rows);
+        st_json_object_close(&w);
+    }
+    st_json_array_close(&w);
     st_json_put_u64(&w, "answers_without_end", r->answers.unended);
     st_json_put_u64(&w, "answers_without_thoughts", r->answers.thoughtless);
     st_json_put_u64(&w, "answers_not_written", r->answers.unwritten);

@@ -51,7 +51,7 @@ static const struct cli_option options[] = {
     {{"train-bpe"}, CLI_CMD_TOKENS, VALUE_COUNT, AT(train_bpe), NULL, 257, 1048576, "N",
      "make a tokenizer of N tokens out of the texts instead, in the directory that --out names"},
     {{"format"}, CLI_CMD_TOKENS, VALUE_TEXT, AT(format), NULL, 0, 0, "NAME",
-     "what the files hold: text, messages, alpaca, sharegpt; default auto: .json and .jsonl by their columns, others are texts"},
+     "what the files hold: text, messages, alpaca, sharegpt, prompt-completion; default auto: .json and .jsonl by their columns, others are texts"},
     {{"template"}, CLI_CMD_TOKENS | CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_TEXT, AT(chat_template), NULL, 0, 0, "NAME|FILE",
      "how conversations are written: a file, or chatml, llama2, llama3, mistral, qwen, gemma, alpaca; default: the tokenizer's directory says"},
     {{"date"}, CLI_CMD_TOKENS | CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_TEXT, AT(date), NULL, 0, 0, "YYYY-MM-DD", "what templates take for today; default: today"},

@@ -224,6 +224,9 @@ static void every_key_is_documented_and_comes(void **state)
         {"tokens",
          "tokens tests/fuzz/corpus/rows/messages.jsonl --tokenizer tests/golden/tokenizers/qwen2.json --template chatml "
          "--out {w}/talks.bin --json"},
+        {"tokens",
+         "tokens tests/fuzz/corpus/rows/completion.jsonl --tokenizer tests/golden/tokenizers/qwen2.json --template chatml "
+         "--out {w}/completions.bin --json"},
         {"info", "info --json --nvme {w}/nvme"},
         {"info", "info --json --measure --model nano --seq-len 32 --out {w}/measured.json --fault machine.patience:0:0:0"},
         {"check", "check configs/zero3_nvme.json --json"},

@@ -1,6 +1,7 @@
 /* fuzz_rows.c - any bytes as a file of rows, read as every format, and as dataset_info.json: no crash; a row is a conversation, a
  * text or is left out; counting finds as many rows as reading. */
 #include "model/data/rows/dataset_info.h"
+#include "model/data/rows/row_columns.h"
 #include "model/data/rows/row_reader.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -26,6 +27,20 @@ static void read_as(const struct st_row_shape *shape, const st_json *row, const 
     st_sample_free(&s);
 }
 
+static void note_columns(const st_json *row, const char *place)
+{
+    struct st_row_unread unread = {0};
+
+    for (unsigned format = ST_ROWS_AUTO; format < ST_ROWS_FORMATS; format++) {
+        const struct st_row_shape shape = st_row_shape_of((enum st_row_format)format);
+        const strata_status st = st_row_check_columns(&shape, row, place);
+
+        check(st == STRATA_OK || st == STRATA_E_INPUT);
+        st_row_note_columns(&unread, &shape, row);
+    }
+    check(unread.count <= ST_ROW_UNREAD_MAX && unread.row == ST_ROWS_FORMATS);
+}
+
 static void read_rows(const char *path, const struct st_row_shape *named)
 {
     uint64_t count = 0, counted;
@@ -41,6 +56,8 @@ static void read_rows(const char *path, const struct st_row_shape *named)
         count++;
         if (row == NULL)
             continue;
+        if (st_json_type(row) == ST_JSON_OBJECT)
+            note_columns(row, st_rows_place(r));
         if (st_row_shape_guess(&shape, row, st_rows_place(r)) == STRATA_OK)
             read_as(&shape, row, st_rows_place(r));
         for (unsigned format = ST_ROWS_TEXT; format < ST_ROWS_FORMATS; format++) {

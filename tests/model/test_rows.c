@@ -1,8 +1,10 @@
 /* tests/model/test_rows.c - rows of files as texts and conversations: read one by one, refused with their line, shaped as
  * LLaMA-Factory shapes them, and truncated as it does. */
 #include "model/data/rows/dataset_info.h"
+#include "model/data/rows/row_columns.h"
 #include "model/data/rows/row_reader.h"
 #include "model/data/rows/truncate.h"
+#include "model/template/template.h"
 #include "model_fixture.h"
 #include "tests/common/whole_file.h"
 
@@ -204,14 +206,21 @@ static void describe(char *out, size_t bytes, const struct st_sample *s, enum st
 {
     size_t fill = 0;
 
+    if (s->completes && odd == ST_ROW_FINE) {
+        snprintf(out, bytes, "%s after %zu%s%s", s->text, s->prompt_bytes, s->unread != NULL ? ";unread " : "",
+                 s->unread != NULL ? s->unread : "");
+        return;
+    }
     if (odd != ST_ROW_FINE || s->text != NULL) {
         snprintf(out, bytes, "%s%s%s%s", odd != ST_ROW_FINE ? "odd: " : "", odd != ST_ROW_FINE ? st_row_odd_text(odd) : s->text,
                  odd == ST_ROW_TURNS ? ", " : "", odd == ST_ROW_TURNS ? strata_last_error() : "");
         return;
     }
     for (const st_json *m = st_json_first(s->messages); m != NULL; m = st_json_next(m))
-        fill += (size_t)snprintf(out + fill, bytes - fill, "%s=%s;", st_json_string(st_json_get(m, "role")),
-                                 st_json_string(st_json_get(m, "content")));
+        fill += (size_t)snprintf(out + fill, bytes - fill, "%s=%s%s;", st_json_string(st_json_get(m, "role")),
+                                 st_json_string(st_json_get(m, "content")), st_template_message_excluded(m) ? "-" : "");
+    if (s->unread != NULL)
+        snprintf(out + fill, bytes - fill, "unread %s", s->unread);
     if (s->variables != NULL) {
         const st_json *tool = st_json_first(st_json_get(s->variables, "tools"));
 
@@ -238,12 +247,35 @@ static void shapes_are_llama_factorys(void **state)
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"u\"}], \"tools\": [{\"name\": \"f\"}]}", "user=u;tool f"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"u\"}], \"tools\": 3}",
          "error: here: column \"tools\" is not an array"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"u\"}], \"system\": \"s\"}", "system=s;user=u;"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"u\"}], \"system\": \"s\", \"tools\": [{\"name\": \"f\"}]}",
+         "system=s;user=u;tool f"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"u\"}], \"system\": \"\"}", "user=u;"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"u\"}], \"system\": 3}",
+         "error: here: column \"system\" is not a text"},
+        {"{\"messages\": [{\"role\": \"system\", \"content\": \"t\"}], \"system\": \"s\"}", "system=t;unread system"},
+        {"{\"messages\": [{\"role\": \"developer\", \"content\": \"s\"}], \"system\": \"s\"}", "developer=s;"},
+        {"{\"prompt\": \"p\", \"completion\": \"c\"}", "pc after 1"},
+        {"{\"prompt\": \"p\", \"completion\": \"\", \"text\": \"t\", \"tools\": [3]}", "p after 1;unread tools"},
+        {"{\"prompt\": \"\", \"completion\": \"\"}", "odd: empty"},
+        {"{\"prompt\": \"p\", \"completion\": null}", "odd: without an answer"},
+        {"{\"prompt\": null, \"completion\": \"c\"}", "error: here: column \"prompt\" is missing"},
+        {"{\"prompt\": \"p\", \"completion\": [{\"role\": \"assistant\", \"content\": \"a\"}]}",
+         "error: here: column \"completion\" is not of the prompt's kind"},
+        {"{\"prompt\": 1, \"completion\": 2}", "error: here: column \"completion\" is not of the prompt's kind"},
+        {"{\"prompt\": [{\"role\": \"user\", \"content\": \"u\", \"weight\": 1}, {\"role\": \"assistant\", \"content\": \"a\", "
+         "\"loss\": "
+         "true}], \"completion\": [{\"role\": \"assistant\", \"content\": \"b\", \"weight\": 0}], \"tools\": [{\"name\": "
+         "\"f\"}]}",
+         "user=u-;assistant=a-;assistant=b-;tool f"},
+        {"{\"prompt\": [], \"completion\": [{\"role\": \"assistant\", \"content\": \"b\"}]}", "assistant=b;"},
+        {"{\"prompt\": [{\"content\": \"u\"}], \"completion\": []}", "error: here: column \"prompt\" is not a list of objects"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"u\"}, 3]}",
          "error: here: column \"messages\" is not a list of objects"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"u\", \"loss\": false}, {\"role\": \"assistant\", \"content\": "
          "\"a\", "
          "\"loss\": true, \"weight\": 0}, {\"role\": \"assistant\", \"content\": \"b\", \"loss\": null, \"weight\": null}]}",
-         "user=u;assistant=a;assistant=b;"},
+         "user=u-;assistant=a-;assistant=b;"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"u\", \"loss\": true}]}",
          "error: here: column \"messages\" has a message with a \"loss\" that is true of another's"},
         {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"u\", \"loss\": \"no\"}]}",
@@ -265,11 +297,11 @@ static void shapes_are_llama_factorys(void **state)
         {"{\"instruction\": \"i\", \"output\": \"o\", \"history\": [[\"a\", 1]]}", "error: here: column \"history\""},
         {"{\"instruction\": \"i\", \"output\": \"o\", \"history\": [\"a\"]}", "error: here: column \"history\""},
         {"{\"conversations\": [" TURN("system", "") "," TURN("human", "u") "," TURN("gpt", "a") "], \"system\": \"s\"}",
-         "user=u;assistant=a;"},
+         "user=u;assistant=a;unread system"},
         {"{\"conversations\": [" TURN("human", "u") "," TURN("gpt", "a") "]}", "user=u;assistant=a;"},
         {"{\"conversations\": [" TURN("human", "u") "," TURN("gpt", "a") "], \"system\": \"s\"}", "system=s;user=u;assistant=a;"},
         {"{\"conversations\": [" TURN("system", "t") "," TURN("human", "u") "," TURN("gpt", "a") "], \"system\": \"s\"}",
-         "system=t;user=u;assistant=a;"},
+         "system=t;user=u;assistant=a;unread system"},
         {"{\"conversations\": [" TURN("human", "u") "," TURN("function_call", "f") "," TURN("observation", "r") "," TURN(
              "gpt", "a") "], \"tools\": \"[{\\\"type\\\": \\\"function\\\", \\\"function\\\": {\\\"name\\\": \\\"g\\\"}}]\"}",
          "user=u;assistant=f;tool=r;assistant=a;tool g"},
@@ -282,6 +314,10 @@ static void shapes_are_llama_factorys(void **state)
         {"{\"conversations\": [" TURN("system", "") "," TURN("human", "u") "," TURN("bot", "a") "]}",
          "odd: turns out of order, turn 3 is from \"bot\", where \"gpt\" may stand"},
         {"{\"conversations\": [" TURN("system", "u") "]}", "odd: empty"},
+        {"{\"conversations\": [" TURN("human", "u") ", {\"from\": \"gpt\", \"value\": \"a\", \"weight\": 0}]}",
+         "user=u;assistant=a-;"},
+        {"{\"conversations\": [" TURN("human", "u") ", {\"from\": \"gpt\", \"value\": \"a\", \"weight\": 0.5}]}",
+         "error: here: column \"conversations\" has a message with a \"weight\""},
         {"{\"conversations\": [" TURN("human", "u") ",{\"from\": \"gpt\"}]}",
          "error: here: column \"conversations\": a turn without"},
     };
@@ -307,6 +343,83 @@ static void shapes_are_llama_factorys(void **state)
         st_sample_free(&s);
         st_json_free(row);
     }
+}
+
+/* What a row says by a column that its format does not read: refused, passed, or counted for a notice. */
+static void columns_that_mean_something_are_refused(void **state)
+{
+#define CHAT "\"messages\": [{\"role\": \"user\", \"content\": \"u\"}]"
+    static const struct {
+        const char *row, *want; /* want: of the refusal; or of what is counted */
+        bool refused;
+    } cases[] = {
+        {"{" CHAT ", \"label\": false}", "here: column \"label\": answers that are not wanted (KTO)", true},
+        {"{" CHAT ", \"kto_tag\": false}", "here: column \"kto_tag\": answers", true},
+        {"{\"text\": \"t\", \"kto_tag\": false}", "here: column \"kto_tag\": answers", true},
+        {"{\"prompt\": \"t\", \"completion\": \"c\", \"label\": false}", "here: column \"label\": answers", true},
+        {"{" CHAT ", \"rejected_response\": \"r\"}", "here: column \"rejected_response\": pairs of answers", true},
+        {"{\"prompt\": \"p\", \"chosen\": \"c\", \"rejected\": \"r\"}", "here: column \"chosen\": pairs of answers", true},
+        {"{" CHAT ", \"images\": [\"1.jpg\"]}", "here: column \"images\": only text is trained", true},
+        {"{\"instruction\": \"i\", \"output\": \"o\", \"audio\": {\"path\": \"p\"}}", "here: column \"audio\": only text", true},
+        {"{" CHAT ", \"label\": true, \"kto_tag\": null, \"images\": [], \"rejected\": \"\", \"videos\": null, \"id\": 7}", "",
+         false},
+        {"{\"text\": \"t\", \"label\": false}", "label", false},
+        {"{" CHAT ", \"label\": 1, \"score\": 0.5, \"a b\": {\"c\": 1}, \"none\": {}}", "label,score,a b", false},
+        {"{\"conversations\": [{\"from\": \"human\", \"value\": \"u\", \"k\": 1}, {\"from\": \"gpt\", \"value\": \"u\", \"k\": "
+         "2, \"weight\": 0, \"z\": "
+         "null}]}",
+         "conversations[].k", false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct st_row_unread u = {0};
+        struct st_row_shape shape = {0};
+        char got[256] = "";
+        st_json *row;
+        strata_status st;
+
+        assert_ok(st_json_parse(&row, cases[i].row, strlen(cases[i].row), "row"));
+        if (st_row_shape_guess(&shape, row, "here") != STRATA_OK)
+            shape = (struct st_row_shape){0};
+        st = st_row_check_columns(&shape, row, "here");
+        assert_int_equal(st, cases[i].refused ? STRATA_E_INPUT : STRATA_OK);
+        if (cases[i].refused)
+            assert_non_null(strstr(strata_last_error(), cases[i].want));
+        for (uint32_t k = 0; k < 2 && !cases[i].refused; k++)
+            st_row_note_columns(&u, &shape, row);
+        for (uint32_t k = 0; k < u.count; k++) {
+            snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%s", k == 0 ? "" : ",", u.columns[k].name);
+            assert_int_equal(u.columns[k].rows, 2);
+        }
+        if (!cases[i].refused)
+            assert_string_equal(got, cases[i].want);
+        shape.named = true; /* somebody has said which columns are the answer */
+        if (strstr(cases[i].want, "pairs") != NULL)
+            assert_ok(st_row_check_columns(&shape, row, "here"));
+        st_json_free(row);
+    }
+}
+
+/* Names that a file makes up are many. */
+static void unread_columns_are_bounded(void **state)
+{
+    struct st_row_unread u = {.row = 1};
+    char name[200];
+
+    (void)state;
+    for (uint32_t i = 0; i < 40; i++) {
+        snprintf(name, sizeof(name), "%u", i);
+        st_row_note_column(&u, name);
+    }
+    assert_int_equal(u.count, ST_ROW_UNREAD_MAX);
+    assert_int_equal(u.others, 40 - ST_ROW_UNREAD_MAX);
+    memset(name, 'x', sizeof(name) - 1);
+    u = (struct st_row_unread){.row = 1};
+    name[sizeof(name) - 1] = '\0';
+    for (; u.row < 4; u.row++)
+        st_row_note_column(&u, name);
+    assert_true(u.count == 1 && u.columns[0].rows == 3 && strlen(u.columns[0].name) == ST_ROW_UNREAD_NAME - 1);
 }
 
 /* Data sets of one file each; a row read with the shape.  The file is as some editors save it, with a byte order mark. */
@@ -442,10 +555,16 @@ static void turns_are_truncated_as_infer_seqlen_says(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_found_in_lines_and_arrays),  cmocka_unit_test(rows_cross_blocks),
-        cmocka_unit_test(bad_rows_end_with_their_line),        cmocka_unit_test(many_bad_lines_are_read_twice),
-        cmocka_unit_test(shapes_are_llama_factorys),           cmocka_unit_test(dataset_info_refuses_other_kinds),
-        cmocka_unit_test(dataset_info_names_columns_and_tags), cmocka_unit_test(turns_are_truncated_as_infer_seqlen_says),
+        cmocka_unit_test(rows_are_found_in_lines_and_arrays),
+        cmocka_unit_test(rows_cross_blocks),
+        cmocka_unit_test(columns_that_mean_something_are_refused),
+        cmocka_unit_test(unread_columns_are_bounded),
+        cmocka_unit_test(bad_rows_end_with_their_line),
+        cmocka_unit_test(many_bad_lines_are_read_twice),
+        cmocka_unit_test(shapes_are_llama_factorys),
+        cmocka_unit_test(dataset_info_refuses_other_kinds),
+        cmocka_unit_test(dataset_info_names_columns_and_tags),
+        cmocka_unit_test(turns_are_truncated_as_infer_seqlen_says),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

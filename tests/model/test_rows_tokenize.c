@@ -427,6 +427,92 @@ static void bad_rows_are_left_out(void **state)
     scratch_close();
 }
 
+/* Ids, those that are trained in brackets. */
+static void note_ids(void *context, const struct st_shown_run *run)
+{
+    char *out = context;
+
+    for (size_t i = 0; i < run->count; i++)
+        snprintf(out + strlen(out), 256 - strlen(out), run->trained ? "[%u]" : "%u ", run->ids[i]);
+}
+
+/* TRL's prompt-completion (the ids are those of the library tokenizers): both texts together and the end, trained behind the
+ * prompt's own ids; where these are not the first ones, all that covers a byte of the completion. */
+static void completions_alone_are_trained(void **state)
+{
+    static const struct {
+        const char *row, *want;
+        uint64_t merged;
+        bool llama;
+    } cases[] = {
+        {"{\"prompt\": \"2+2?\", \"completion\": \" It\"}", "17 10 17 30 [220][40][83][420]", 0, false},
+        {"{\"prompt\": \"ans \", \"completion\": \"es\"}", "295 82 220 [264][420]", 0, false},
+        {"{\"prompt\": \" The \", \"completion\": \"the end\"}", "394 258 [266][299][270][420]", 1, false},
+        {"{\"prompt\": \"\", \"completion\": \"it<|endoftext|>\"}", "[269][420]", 0, false},
+        {"{\"prompt\": \"x\", \"completion\": \"\"}", "87 [420]", 0, false},
+        {"{\"prompt\": \"2+2?\", \"completion\": \" It\"}", "1 483 268 275 288 [625][339][2]", 0, true},
+        {"{\"prompt\": \" The \", \"completion\": \"the end\"}", "1 349 629 [359][391][363][2]", 1, true},
+        {"{\"prompt\": \"\", \"completion\": \"it\"}", "1 [402][2]", 0, true},
+        {"{\"prompt\": [{\"role\": \"user\", \"content\": \"2+2?\"}, {\"role\": \"assistant\", \"content\": \"a\"}], "
+         "\"completion\": "
+         "[{\"role\": \"assistant\", \"content\": \"It is 4.\"}]}",
+         "421 84 82 263 198 17 10 17 30 422 198 421 337 82 72 285 295 83 198 64 422 198 421 337 82 72 285 295 83 198 "
+         "[40][83][303][220][19][13][422]198 ",
+         0, false},
+    };
+    struct st_tokenize_opts opts = {.template = "chatml", .overwrite = true, .show = 1, .shown = note_ids};
+    struct st_tokenize_report r;
+    char *llama = read_file("tests/golden/tokenizers/llama2.json", NULL);
+
+    (void)state;
+    scratch_open();
+    put_model();
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char got[256] = "";
+
+        if (cases[i].llama) {
+            scratch_put("model/tokenizer.json", llama);
+            scratch_put("model/tokenizer_config.json", "{\"eos_token\": \"</s>\"}");
+        } else {
+            put_model();
+        }
+        scratch_put("r.jsonl", cases[i].row);
+        opts.context = got;
+        assert_ok(tokenize(scratch_path("r.jsonl"), opts, &r));
+        assert_string_equal(got, cases[i].want);
+        assert_int_equal(r.merged, cases[i].merged);
+        assert_true(r.dialogs && r.answers.answers == 1 && r.answers.unended == 0);
+    }
+    free(llama);
+    scratch_close();
+}
+
+/* What no format reads is counted; a column that means something ends the run, whatever is wrong with the row beside it. */
+static void unread_columns_are_counted(void **state)
+{
+    const struct st_tokenize_opts opts = {.template = "chatml", .overwrite = true};
+    struct st_tokenize_report r;
+
+    (void)state;
+    scratch_open();
+    put_model();
+    scratch_put("r.jsonl", GOOD
+                ", \"score\": 1, \"id\": 1}\n" GOOD ", \"score\": null}\n{\"messages\": 3, \"score\": 2}\n" GOOD
+                ", \"score\": NaN, \"system\": \"s\"}\n{\"messages\": [{\"role\": \"system\", \"content\": \"t\"}, {\"role\": "
+                "\"assistant\", \"content\": \"a\"}], \"system\": \"s\"}\n");
+    assert_ok(tokenize(scratch_path("r.jsonl"), opts, &r));
+    assert_int_equal(r.unread.count, 2);
+    assert_string_equal(r.unread.columns[0].name, "score");
+    assert_int_equal(r.unread.columns[0].rows, 2);
+    assert_string_equal(r.unread.columns[1].name, "system");
+    assert_int_equal(r.unread.columns[1].rows, 1);
+    scratch_put("r.jsonl", GOOD "}\n{\"messages\": 3, \"label\": false}\n");
+    assert_refused(tokenize(scratch_path("r.jsonl"), opts, &r), STRATA_E_INPUT, "r.jsonl:2: row 2: column \"label\": ");
+    scratch_put("r.jsonl", "{\"prompt\": \"p\", \"chosen\": \"c\", \"rejected\": \"d\"}\n");
+    assert_refused(tokenize(scratch_path("r.jsonl"), opts, &r), STRATA_E_INPUT, "r.jsonl:1: row 1: column \"chosen\": ");
+    scratch_close();
+}
+
 struct told {
     uint64_t rows[8], tokens[8][2];
     uint32_t count;
@@ -623,6 +709,8 @@ int main(void)
         cmocka_unit_test(texts_are_shown_to_their_end),
         cmocka_unit_test(rows_are_dropped_for_a_reason_or_nothing_is_written),
         cmocka_unit_test(bad_rows_are_left_out),
+        cmocka_unit_test(completions_alone_are_trained),
+        cmocka_unit_test(unread_columns_are_counted),
         cmocka_unit_test(progress_is_told_every_64_rows),
         cmocka_unit_test(each_part_has_a_row_that_is_left),
         cmocka_unit_test(data_sets_are_files_of_rows),

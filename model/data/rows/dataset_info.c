@@ -2,6 +2,7 @@
 #include "model/data/rows/dataset_info.h"
 
 #include "core/base/error.h"
+#include "model/data/rows/row_columns.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -60,7 +61,6 @@ static strata_status read_format(enum st_row_format *out, const struct entry *e)
 static strata_status refuse_kinds(const struct entry *e)
 {
     static const char *const remote[] = {"hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name"};
-    static const char *const others[] = {"images", "videos", "audios", "chosen", "rejected", "kto_tag"};
     const st_json *ranking = member(e->node, "ranking"), *columns = member(e->node, "columns");
     const char *split = "train";
     strata_status st;
@@ -70,9 +70,9 @@ static strata_status refuse_kinds(const struct entry *e)
             return wrong(e, remote[i], "not a local file: download it as JSON and name it in file_name");
     if (ranking != NULL && st_json_bool(ranking))
         return wrong(e, "ranking", "pairs of answers are not trained here");
-    for (size_t i = 0; columns != NULL && i < sizeof(others) / sizeof(others[0]); i++)
-        if (member(columns, others[i]) != NULL)
-            return wrong(e, others[i], "only text is trained, and by its own answers");
+    for (const st_json *n = columns != NULL ? st_json_first(columns) : NULL; n != NULL; n = st_json_next(n))
+        if (st_json_name(n) != NULL && st_json_type(n) != ST_JSON_NULL && st_row_column_refusal(st_json_name(n)) != NULL)
+            return wrong(e, st_json_name(n), st_row_column_refusal(st_json_name(n)));
     if ((st = read_name(&split, e, e->node, "split", true)) != STRATA_OK)
         return st;
     return strcmp(split, "train") == 0 ? STRATA_OK : wrong(e, "split", "a local file has train alone");

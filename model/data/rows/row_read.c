@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TOOLS_DEPTH_MAX 24 /* of the writer's 32 */
+#define TOOLS_DEPTH_MAX    24 /* of the writer's 32 */
+#define MESSAGES_DEPTH_MAX 28
 
 /* What a row is read with. */
 struct reading {
@@ -18,6 +19,8 @@ struct reading {
     const char *place;
     struct st_json_writer w;   /* the conversation that is made */
     uint32_t turns, functions; /* functions: of the turns, calls */
+    const char *system;        /* messages: what stands before them; NULL: nothing */
+    const char *unread;        /* struct st_sample */
 };
 
 /* A column that is there and not null. */
@@ -49,23 +52,38 @@ static strata_status text_of(const char **out, const struct reading *r, const ch
     return STRATA_OK;
 }
 
-static void put_turn(struct reading *r, const char *role, const char *content)
+/* What a turn or message says of whether it is to be trained: XTuner's "loss" and OpenAI's "weight". */
+static const char *const wishes[] = {"loss", "weight"};
+enum { WISHES = 2 };
+
+/* @param turn  whose wishes are kept; NULL: there is none */
+static void put_turn(struct reading *r, const char *role, const char *content, const st_json *turn)
 {
     st_json_object_open(&r->w, NULL);
     st_json_put_string(&r->w, "role", role);
     st_json_put_string(&r->w, "content", content);
+    for (size_t i = 0; turn != NULL && i < WISHES; i++)
+        if (st_json_get(turn, wishes[i]) != NULL)
+            st_json_put_node(&r->w, wishes[i], st_json_get(turn, wishes[i]));
     st_json_object_close(&r->w);
     r->turns++;
 }
 
-static bool deeper_than(const st_json *n, uint32_t depth)
+/* Messages of the row as they are.  @param excluded  none is trained */
+static strata_status put_messages(struct reading *r, const st_json *messages, const char *name, bool excluded)
 {
-    if (depth == 0)
-        return true;
-    for (const st_json *child = st_json_first(n); child != NULL; child = st_json_next(child))
-        if (deeper_than(child, depth - 1))
-            return true;
-    return false;
+    if (st_json_depth(messages) > MESSAGES_DEPTH_MAX)
+        return missing(r, name, "deeper than 28 levels");
+    for (const st_json *m = st_json_first(messages); m != NULL; m = st_json_next(m)) {
+        st_json_object_open(&r->w, NULL);
+        for (const st_json *n = st_json_first(m); n != NULL; n = st_json_next(n))
+            if (!excluded || (strcmp(st_json_name(n), wishes[0]) != 0 && strcmp(st_json_name(n), wishes[1]) != 0))
+                st_json_put_node(&r->w, st_json_name(n), n);
+        if (excluded)
+            st_json_put_bool(&r->w, "loss", false);
+        st_json_object_close(&r->w);
+    }
+    return STRATA_OK;
 }
 
 /* LLaMA-Factory takes a function's description with or without {"type": "function", ...} around it. */
@@ -101,7 +119,7 @@ static strata_status put_tools(struct reading *r, bool *any)
             return st == STRATA_E_CONFIG ? missing(r, r->shape->tools, "a text that is not JSON") : st;
         tools = parsed;
     }
-    if (tools != NULL && (st_json_type(tools) != ST_JSON_ARRAY || deeper_than(tools, TOOLS_DEPTH_MAX))) {
+    if (tools != NULL && (st_json_type(tools) != ST_JSON_ARRAY || st_json_depth(tools) > TOOLS_DEPTH_MAX)) {
         st = missing(r, r->shape->tools, "not an array of tools (at most 24 levels deep)");
     } else if (tools != NULL && st_json_first(tools) != NULL) {
         *any = true;
@@ -130,8 +148,8 @@ static strata_status put_history(struct reading *r)
         if (reply == NULL || st_json_next(reply) != NULL || st_json_type(prompt) != ST_JSON_STRING ||
             st_json_type(reply) != ST_JSON_STRING)
             return missing(r, r->shape->history, "not a list of pairs of texts");
-        put_turn(r, "user", st_json_string(prompt));
-        put_turn(r, "assistant", st_json_string(reply));
+        put_turn(r, "user", st_json_string(prompt), NULL);
+        put_turn(r, "assistant", st_json_string(reply), NULL);
     }
     return STRATA_OK;
 }
@@ -153,13 +171,13 @@ static strata_status put_alpaca(struct reading *r, enum st_row_odd *odd)
     if (prompt == NULL && query == NULL && r->shape->prompt != NULL && st_json_get(r->row, r->shape->prompt) == NULL)
         return missing(r, r->shape->prompt, "missing");
     if (system != NULL)
-        put_turn(r, "system", system);
+        put_turn(r, "system", system, NULL);
     if ((st = put_history(r)) != STRATA_OK)
         return st;
     if (prompt != NULL && query != NULL && (st_fault("rows.alloc", 0) < 0 || asprintf(&both, "%s\n%s", prompt, query) < 0))
         return st_error(STRATA_E_NOMEM, "%s: no memory", r->place);
-    put_turn(r, "user", both != NULL ? both : prompt != NULL ? prompt : query != NULL ? query : "");
-    put_turn(r, "assistant", st_json_string(reply));
+    put_turn(r, "user", both != NULL ? both : prompt != NULL ? prompt : query != NULL ? query : "", NULL);
+    put_turn(r, "assistant", st_json_string(reply), NULL);
     free(both);
     return STRATA_OK;
 }
@@ -200,6 +218,36 @@ static const char *name_of(const char *usual, const char *other)
     return usual != NULL ? usual : other != NULL ? other : "";
 }
 
+/* The column of a system prompt; NULL: it is empty, or stands beside one (`first`) that conversations begin with. */
+static strata_status find_system(struct reading *r, const char **system, const char *first)
+{
+    const strata_status st = text_of(system, r, r->shape->system);
+
+    if (st != STRATA_OK || *system == NULL || first == NULL)
+        return st;
+    if (strcmp(*system, first) != 0)
+        r->unread = r->shape->system;
+    *system = NULL;
+    return STRATA_OK;
+}
+
+/* A wish is true or false, or 0 or 1.  Answers alone can be trained. */
+static strata_status check_wish(const struct reading *r, const st_json *message, const char *name, bool answer)
+{
+    const st_json *loss = st_json_get(message, "loss"), *weight = st_json_get(message, "weight");
+    const char *what = NULL;
+
+    if (loss != NULL && st_json_type(loss) != ST_JSON_NULL && st_json_type(loss) != ST_JSON_BOOL)
+        what = "a \"loss\" that is neither true nor false";
+    else if (loss != NULL && st_json_type(loss) == ST_JSON_BOOL && st_json_bool(loss) && !answer)
+        what = "a \"loss\" that is true of another's message than the assistant's, and answers alone are trained (or, with "
+               "--train-on-prompt, all): remove it";
+    else if (answer && weight != NULL && st_json_type(weight) != ST_JSON_NULL &&
+             (st_json_type(weight) != ST_JSON_NUMBER || (st_json_number(weight) != 0 && st_json_number(weight) != 1)))
+        what = "a \"weight\" that is neither 0 nor 1";
+    return what == NULL ? STRATA_OK : st_error(STRATA_E_INPUT, "%s: column \"%s\" has a message with %s", r->place, name, what);
+}
+
 static strata_status put_sharegpt(struct reading *r, enum st_row_odd *odd)
 {
     const st_json *turns = column(r, r->shape->messages), *turn;
@@ -216,6 +264,8 @@ static strata_status put_sharegpt(struct reading *r, enum st_row_odd *odd)
     if ((st = read_turn(r, turn, &tag, &content)) != STRATA_OK)
         return st;
     if (is(tag, r->shape->system_role)) {
+        if ((st = find_system(r, &system, content)) != STRATA_OK)
+            return st;
         system = content[0] == '\0' ? NULL : content;
         turn = st_json_next(turn);
         first = 2;
@@ -223,13 +273,15 @@ static strata_status put_sharegpt(struct reading *r, enum st_row_odd *odd)
         return st;
     }
     if (system != NULL)
-        put_turn(r, "system", system);
+        put_turn(r, "system", system, NULL);
     for (; turn != NULL; turn = st_json_next(turn), place++) {
         if ((st = read_turn(r, turn, &tag, &content)) != STRATA_OK)
             return st;
         if (role_at(r->shape, tag, place) == NULL)
             break;
-        put_turn(r, role_at(r->shape, tag, place), content);
+        if ((st = check_wish(r, turn, r->shape->messages, place % 2 == 1)) != STRATA_OK)
+            return st;
+        put_turn(r, role_at(r->shape, tag, place), content, place % 2 == 1 ? turn : NULL);
         r->functions += place % 2 == 1 && !is(tag, r->shape->assistant);
     }
     if (turn == NULL && place > 0 && place % 2 == 0)
@@ -244,60 +296,121 @@ static strata_status put_sharegpt(struct reading *r, enum st_row_odd *odd)
     return STRATA_OK;
 }
 
-/* What a message says of its being trained: XTuner's "loss", true or false, and OpenAI's "weight", 0 or 1.  Answers alone can be.
- */
-static strata_status check_wish(const struct reading *r, const st_json *message, bool answer)
-{
-    const st_json *loss = st_json_get(message, "loss"), *weight = st_json_get(message, "weight");
-    const char *what = NULL;
-
-    if (loss != NULL && st_json_type(loss) != ST_JSON_NULL && st_json_type(loss) != ST_JSON_BOOL)
-        what = "a \"loss\" that is neither true nor false";
-    else if (loss != NULL && st_json_type(loss) == ST_JSON_BOOL && st_json_bool(loss) && !answer)
-        what = "a \"loss\" that is true of another's message than the assistant's, and answers alone are trained (or, with "
-               "--train-on-prompt, all): remove it";
-    else if (answer && weight != NULL && st_json_type(weight) != ST_JSON_NULL &&
-             (st_json_type(weight) != ST_JSON_NUMBER || (st_json_number(weight) != 0 && st_json_number(weight) != 1)))
-        what = "a \"weight\" that is neither 0 nor 1";
-    return what == NULL ? STRATA_OK
-                        : st_error(STRATA_E_INPUT, "%s: column \"%s\" has a message with %s", r->place, r->shape->messages, what);
-}
-
-static strata_status check_messages(const struct reading *r, const st_json *messages, enum st_row_odd *odd)
+static strata_status check_messages(const struct reading *r, const st_json *messages, const char *name)
 {
     if (messages == NULL || st_json_type(messages) != ST_JSON_ARRAY)
-        return missing(r, r->shape->messages, messages == NULL ? "missing" : "not a list");
-    if (st_json_first(messages) == NULL)
-        *odd = ST_ROW_EMPTY;
+        return missing(r, name, messages == NULL ? "missing" : "not a list");
     for (const st_json *m = st_json_first(messages); m != NULL; m = st_json_next(m)) {
         const st_json *role = st_json_type(m) == ST_JSON_OBJECT ? st_json_get(m, "role") : NULL;
         strata_status st;
 
         if (role == NULL || st_json_type(role) != ST_JSON_STRING)
-            return missing(r, r->shape->messages, "not a list of objects with a \"role\" each");
-        if ((st = check_wish(r, m, strcmp(st_json_string(role), "assistant") == 0)) != STRATA_OK)
+            return missing(r, name, "not a list of objects with a \"role\" each");
+        if ((st = check_wish(r, m, name, strcmp(st_json_string(role), "assistant") == 0)) != STRATA_OK)
             return st;
     }
     return STRATA_OK;
 }
 
+/* What a system says at their beginning; NULL: none begins them. */
+static const char *system_of(const st_json *messages)
+{
+    const char *role = st_json_string(st_json_get(st_json_first(messages), "role"));
+    const st_json *content = st_json_get(st_json_first(messages), "content");
+
+    if (strcmp(role, "system") != 0 && strcmp(role, "developer") != 0)
+        return NULL;
+    return content != NULL && st_json_type(content) == ST_JSON_STRING ? st_json_string(content) : "";
+}
+
+static strata_status read_messages(struct reading *r, struct st_sample *out, enum st_row_odd *odd)
+{
+    const st_json *messages = column(r, r->shape->messages);
+    const strata_status st = check_messages(r, messages, r->shape->messages);
+
+    if (st != STRATA_OK)
+        return st;
+    out->messages = messages;
+    if (st_json_first(messages) != NULL)
+        return find_system(r, &r->system, system_of(messages));
+    *odd = ST_ROW_EMPTY;
+    return STRATA_OK;
+}
+
+/* A text of both, where they are texts. */
+static strata_status read_completion(struct reading *r, struct st_sample *out, enum st_row_odd *odd)
+{
+    const st_json *prompt = column(r, r->shape->prompt), *reply = column(r, r->shape->reply);
+
+    if (prompt == NULL)
+        return missing(r, r->shape->prompt, "missing");
+    if (reply == NULL) {
+        *odd = ST_ROW_NO_ANSWER;
+        return st_json_get(r->row, r->shape->reply) != NULL ? STRATA_OK : missing(r, r->shape->reply, "missing");
+    }
+    if (st_json_type(prompt) != st_json_type(reply) ||
+        (st_json_type(prompt) != ST_JSON_STRING && st_json_type(prompt) != ST_JSON_ARRAY))
+        return missing(r, r->shape->reply, "not of the prompt's kind, a text or a list of messages");
+    if (st_json_type(prompt) == ST_JSON_ARRAY)
+        return STRATA_OK;
+    out->prompt_bytes = strlen(st_json_string(prompt));
+    if (st_fault("rows.alloc", 0) < 0 || asprintf(&out->joined, "%s%s", st_json_string(prompt), st_json_string(reply)) < 0) {
+        out->joined = NULL;
+        return st_error(STRATA_E_NOMEM, "%s: no memory", r->place);
+    }
+    out->text = out->joined;
+    out->completes = true;
+    r->unread = column(r, r->shape->tools) != NULL ? r->shape->tools : NULL;
+    *odd = out->text[0] == '\0' ? ST_ROW_EMPTY : ST_ROW_FINE;
+    return STRATA_OK;
+}
+
+/* Prompt and completion are one conversation, of which the completion is trained. */
+static strata_status put_completion(struct reading *r)
+{
+    const char *const names[] = {r->shape->prompt, r->shape->reply};
+    strata_status st = STRATA_OK;
+
+    for (size_t i = 0; i < 2 && st == STRATA_OK; i++) {
+        st = check_messages(r, column(r, names[i]), names[i]);
+        if (st == STRATA_OK)
+            st = put_messages(r, column(r, names[i]), names[i], i == 0);
+    }
+    return st;
+}
+
+static strata_status put_all(struct reading *r, const struct st_sample *out, enum st_row_odd *odd)
+{
+    switch (r->shape->format) {
+    case ST_ROWS_ALPACA:
+        return put_alpaca(r, odd);
+    case ST_ROWS_SHAREGPT:
+        return put_sharegpt(r, odd);
+    case ST_ROWS_COMPLETION:
+        return put_completion(r);
+    default:
+        if (r->system == NULL)
+            return STRATA_OK; /* they are the row's own */
+        put_turn(r, "system", r->system, NULL);
+        return put_messages(r, out->messages, r->shape->messages, false);
+    }
+}
+
 /* Writes {"messages": [...], "variables": {...}} and parses it. */
 static strata_status make(struct reading *r, struct st_sample *out, enum st_row_odd *odd)
 {
-    const bool own = r->shape->format == ST_ROWS_MESSAGES;
     char *text = NULL;
     size_t bytes = 0;
     bool tools = false;
     FILE *file = st_fault("rows.alloc", 0) < 0 ? NULL : open_memstream(&text, &bytes);
-    strata_status st = STRATA_OK;
+    strata_status st;
 
     if (file == NULL)
         return st_error(STRATA_E_NOMEM, "%s: no memory", r->place);
     st_json_begin(&r->w, file);
     st_json_object_open(&r->w, NULL);
     st_json_array_open(&r->w, "messages");
-    if (!own)
-        st = r->shape->format == ST_ROWS_ALPACA ? put_alpaca(r, odd) : put_sharegpt(r, odd);
+    st = put_all(r, out, odd);
     st_json_array_close(&r->w);
     if (st == STRATA_OK && *odd == ST_ROW_FINE)
         st = put_tools(r, &tools);
@@ -312,42 +425,48 @@ static strata_status make(struct reading *r, struct st_sample *out, enum st_row_
         return st;
     out->variables = tools ? st_json_get(out->made, "variables") : NULL;
     out->functions = r->functions;
-    if (!own)
+    if (out->messages == NULL || r->system != NULL)
         out->messages = st_json_get(out->made, "messages");
     return STRATA_OK;
+}
+
+static strata_status read_text(struct reading *r, struct st_sample *out, enum st_row_odd *odd)
+{
+    strata_status st;
+
+    if (column(r, r->shape->text) == NULL)
+        return missing(r, r->shape->text, "missing");
+    st = text_of(&out->text, r, r->shape->text);
+    *odd = out->text == NULL ? ST_ROW_EMPTY : ST_ROW_FINE;
+    return st;
 }
 
 strata_status st_row_read(struct st_sample *out, enum st_row_odd *odd, const struct st_row_shape *shape, const st_json *row,
                           const char *place)
 {
     struct reading r = {.shape = shape, .row = row, .place = place};
-    strata_status st;
+    strata_status st = STRATA_OK;
 
     *out = (struct st_sample){0};
-    *odd = ST_ROW_FINE;
+    *odd = shape->format == ST_ROWS_AUTO ? ST_ROW_EMPTY : ST_ROW_FINE;
     if (st_json_type(row) != ST_JSON_OBJECT)
         return st_error(STRATA_E_INPUT, "%s: not an object with columns", place);
-    if (shape->format == ST_ROWS_AUTO) {
-        *odd = ST_ROW_EMPTY;
-        return STRATA_OK;
-    }
-    if (shape->format == ST_ROWS_TEXT) {
-        if (column(&r, shape->text) == NULL)
-            return missing(&r, shape->text, "missing");
-        st = text_of(&out->text, &r, shape->text);
-        *odd = out->text == NULL ? ST_ROW_EMPTY : ST_ROW_FINE;
-        return st;
-    }
-    if (shape->format == ST_ROWS_MESSAGES) {
-        out->messages = column(&r, shape->messages);
-        if ((st = check_messages(&r, out->messages, odd)) != STRATA_OK || *odd != ST_ROW_FINE || column(&r, shape->tools) == NULL)
-            return st;
-    }
-    return make(&r, out, odd);
+    if (shape->format == ST_ROWS_TEXT)
+        st = read_text(&r, out, odd);
+    else if (shape->format == ST_ROWS_MESSAGES)
+        st = read_messages(&r, out, odd);
+    else if (shape->format == ST_ROWS_COMPLETION)
+        st = read_completion(&r, out, odd);
+    if (st == STRATA_OK && *odd == ST_ROW_FINE && out->text == NULL &&
+        (out->messages == NULL || r.system != NULL || column(&r, shape->tools) != NULL))
+        st = make(&r, out, odd);
+    out->unread = r.unread;
+    return st;
 }
 
 void st_sample_free(struct st_sample *s)
 {
     st_json_free(s->made);
+    free(s->joined);
     *s = (struct st_sample){0};
 }

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-static const char *const names[ST_ROWS_FORMATS] = {"auto", "text", "messages", "alpaca", "sharegpt"};
+static const char *const names[ST_ROWS_FORMATS] = {"auto", "text", "messages", "alpaca", "sharegpt", "prompt-completion"};
 
 bool st_row_format_find(enum st_row_format *out, const char *name)
 {
@@ -50,7 +50,7 @@ struct st_row_shape st_row_shape_of(enum st_row_format format)
     case ST_ROWS_TEXT:
         return (struct st_row_shape){.format = format, .text = "text"};
     case ST_ROWS_MESSAGES:
-        return (struct st_row_shape){.format = format, .messages = "messages", .tools = "tools"};
+        return (struct st_row_shape){.format = format, .messages = "messages", .system = "system", .tools = "tools"};
     case ST_ROWS_ALPACA:
         return (struct st_row_shape){.format = format,
                                      .prompt = "instruction",
@@ -71,6 +71,8 @@ struct st_row_shape st_row_shape_of(enum st_row_format format)
                                      .observation = "observation",
                                      .function = "function_call",
                                      .system_role = "system"};
+    case ST_ROWS_COMPLETION:
+        return (struct st_row_shape){.format = format, .prompt = "prompt", .reply = "completion", .tools = "tools"};
     default:
         return (struct st_row_shape){.format = ST_ROWS_AUTO};
     }
@@ -83,6 +85,14 @@ static const char *column_at(const struct st_row_shape *s, unsigned i)
     const char *const columns[COLUMNS] = {s->text, s->messages, s->system, s->tools, s->prompt, s->query, s->reply, s->history};
 
     return columns[i];
+}
+
+bool st_row_shape_reads(const struct st_row_shape *shape, const char *column)
+{
+    for (unsigned i = 0; i < COLUMNS; i++)
+        if (column_at(shape, i) != NULL && strcmp(column_at(shape, i), column) == 0)
+            return true;
+    return false;
 }
 
 uint32_t st_row_columns_lacking(const struct st_row_shape *shape, const st_json *row, uint32_t lacking)
@@ -111,10 +121,9 @@ strata_status st_row_check_odd(const struct st_row_shape *shape, const st_json *
     uint64_t member = 0;
 
     for (const st_json *n = st_json_first(row); odd->problem != NULL && n != NULL; n = st_json_next(n), member++)
-        for (unsigned i = 0; i < COLUMNS; i++)
-            if ((odd->members >> (member < 63 ? member : 63) & 1) != 0 && column_at(shape, i) != NULL &&
-                st_json_name(n) != NULL && strcmp(column_at(shape, i), st_json_name(n)) == 0)
-                return st_error(STRATA_E_INPUT, "%s: column \"%s\": %s", place, st_json_name(n), odd->problem);
+        if ((odd->members >> (member < 63 ? member : 63) & 1) != 0 && st_json_name(n) != NULL &&
+            st_row_shape_reads(shape, st_json_name(n)))
+            return st_error(STRATA_E_INPUT, "%s: column \"%s\": %s", place, st_json_name(n), odd->problem);
     return STRATA_OK;
 }
 
@@ -152,7 +161,8 @@ static strata_status guess_none(struct st_row_shape *out, const st_json *row, co
         }
     }
     return st_error(STRATA_E_INPUT,
-                    "%s: neither \"messages\", \"conversations\", \"instruction\" nor \"text\" is a column: name the columns in "
+                    "%s: neither \"messages\", \"conversations\", \"instruction\", \"prompt\" with \"completion\" nor \"text\" "
+                    "is a column: name the columns in "
                     "a file for --dataset-info",
                     place);
 }
@@ -171,7 +181,10 @@ strata_status st_row_shape_guess(struct st_row_shape *out, const st_json *row, c
         out->messages = columns[i];
         return STRATA_OK;
     }
-    *out = st_row_shape_of(object && st_json_get(row, "instruction") != NULL ? ST_ROWS_ALPACA : ST_ROWS_TEXT);
+    *out = st_row_shape_of(!object                                                                        ? ST_ROWS_TEXT
+                           : st_json_get(row, "instruction") != NULL                                      ? ST_ROWS_ALPACA
+                           : st_json_get(row, "prompt") != NULL && st_json_get(row, "completion") != NULL ? ST_ROWS_COMPLETION
+                                                                                                          : ST_ROWS_TEXT);
     if (out->format == ST_ROWS_TEXT && (!object || st_json_get(row, "text") == NULL))
         return guess_none(out, row, place, columns);
     return STRATA_OK;

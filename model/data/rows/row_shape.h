@@ -9,8 +9,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum st_row_format { ST_ROWS_AUTO, ST_ROWS_TEXT, ST_ROWS_MESSAGES, ST_ROWS_ALPACA, ST_ROWS_SHAREGPT, ST_ROWS_FORMATS };
-/** False: no format has this name ("auto", "text", "messages", "alpaca", "sharegpt"). */
+enum st_row_format {
+    ST_ROWS_AUTO,
+    ST_ROWS_TEXT,
+    ST_ROWS_MESSAGES,
+    ST_ROWS_ALPACA,
+    ST_ROWS_SHAREGPT,
+    ST_ROWS_COMPLETION,
+    ST_ROWS_FORMATS
+};
+/** False: no format has this name ("auto", "text", "messages", "alpaca", "sharegpt", "prompt-completion"). */
 bool st_row_format_find(enum st_row_format *out, const char *name);
 const char *st_row_format_name(enum st_row_format format);
 
@@ -20,18 +28,21 @@ struct st_row_shape {
     bool named;                                   /* by somebody who knows the columns: some row has each of them */
     const char *text;                             /* text */
     const char *messages, *system, *tools;        /* messages, sharegpt; the last two of alpaca, too */
-    const char *prompt, *query, *reply, *history; /* alpaca */
+    const char *prompt, *query, *reply, *history; /* alpaca; prompt and reply of prompt-completion, too */
     const char *role, *content;                   /* sharegpt: of a turn */
     const char *user, *assistant, *observation, *function, *system_role;
 };
 /** The usual names of a format. */
 struct st_row_shape st_row_shape_of(enum st_row_format format);
-/** The format of a row by its columns: "messages" or "conversations" (turns with "role", or "from"), "instruction", "text".
+/** The format of a row by its columns: "messages" or "conversations" (turns with "role", or "from"), "instruction", "prompt" with
+ *  "completion", "text".
  *  ST_ROWS_AUTO: there are no turns to tell it by, and the row is empty.  E_INPUT, after `place`: none of them. */
 strata_status st_row_shape_guess(struct st_row_shape *out, const st_json *row, const char *place);
 
 /* The columns that a shape names, a bit each. */
 #define ST_ROW_COLUMNS_ALL UINT32_MAX
+/** Whether it is one of them. */
+bool st_row_shape_reads(const struct st_row_shape *shape, const char *column);
 /** Those of `lacking` that the row does not have either. */
 uint32_t st_row_columns_lacking(const struct st_row_shape *shape, const st_json *row, uint32_t lacking);
 /** The first of them that has a name; NULL: none has. */
@@ -53,10 +64,14 @@ const char *st_row_odd_text(enum st_row_odd odd);
 const char *st_row_odd_key(enum st_row_odd odd);
 
 struct st_sample {
-    const char *text;         /* a text; NULL: a conversation */
+    const char *text; /* a text; NULL: a conversation */
+    bool completes;   /* of the text, what comes after the prompt is trained: */
+    size_t prompt_bytes;
+    const char *unread;       /* a column of the shape that this row has and nothing reads; NULL: none */
     const st_json *messages;  /* borrowed from the row or from `made` */
     const st_json *variables; /* NULL: none */
     st_json *made;
+    char *joined;
     uint32_t functions; /* sharegpt: turns that are calls */
 };
 /** @param out  freed by st_sample_free(), also where *odd is not ST_ROW_FINE; then it has nothing

@@ -134,28 +134,47 @@ static strata_status find_shape(struct pass *p, const st_json *tree)
 static strata_status read_row(struct pass *p, struct st_sample *s, enum st_row_odd *odd, const st_json *tree)
 {
     const char *place = st_rows_place(p->rows);
-    strata_status st = find_shape(p, tree);
+    strata_status st = st_row_check_odd(p->shape, tree, st_rows_odd(p->rows), place);
 
     if (st == STRATA_OK)
-        st = st_row_check_odd(p->shape, tree, st_rows_odd(p->rows), place);
-    return st == STRATA_OK ? st_row_read(s, odd, p->shape, tree, place) : st;
+        st = st_row_read(s, odd, p->shape, tree, place);
+    if (st != STRATA_OK)
+        return st;
+    st_row_note_columns(&p->j->report->unread, p->shape, tree);
+    if (s->unread != NULL)
+        st_row_note_column(&p->j->report->unread, s->unread);
+    return STRATA_OK;
 }
 
-static strata_status one_row(struct pass *p, uint64_t row, const st_json *tree)
+static strata_status put_row(struct pass *p, uint64_t row, const struct st_sample *s, enum st_row_odd odd)
 {
     const char *place = st_rows_place(p->rows);
-    enum st_row_odd odd;
-    struct st_sample s = {0};
-    strata_status st = read_row(p, &s, &odd, tree);
 
-    if (st != STRATA_OK)
-        st = leave_out(p, st);
-    else if (odd != ST_ROW_FINE)
+    if (odd != ST_ROW_FINE) {
         st_tokenize_drop(p->j, odd, place, odd == ST_ROW_TURNS ? strata_last_error() : NULL);
-    else if (s.text != NULL)
-        st = st_tokenize_text(p->j, row, s.text, strlen(s.text), place);
-    else
-        st = st_tokenize_dialog(p->j, row, &s, place);
+        return STRATA_OK;
+    }
+    if (s->completes)
+        return st_tokenize_completion(p->j, row, s, place);
+    return s->text != NULL ? st_tokenize_text(p->j, row, s->text, strlen(s->text), place)
+                           : st_tokenize_dialog(p->j, row, s, place);
+}
+
+/* What a column says of all rows is no matter of one. */
+static strata_status one_row(struct pass *p, uint64_t row, const st_json *tree)
+{
+    static const struct st_row_shape none = {0};
+    const strata_status found = find_shape(p, tree),
+                        refused = st_row_check_columns(p->shape != NULL ? p->shape : &none, tree, st_rows_place(p->rows));
+    enum st_row_odd odd = ST_ROW_FINE;
+    struct st_sample s = {0};
+    strata_status st = found;
+
+    if (refused != STRATA_OK)
+        return refused;
+    if (st == STRATA_OK)
+        st = read_row(p, &s, &odd, tree);
+    st = st == STRATA_OK ? put_row(p, row, &s, odd) : leave_out(p, st);
     st_sample_free(&s);
     return st;
 }
@@ -237,6 +256,15 @@ static strata_status read_source(struct st_tokenizing *j, const struct source *s
     return st;
 }
 
+static void note_unread(const struct st_row_unread *u)
+{
+    for (uint32_t i = 0; i < u->count; i++)
+        st_log(ST_LOG_NOTICE, "column \"%s\" is in %llu rows and is not read", u->columns[i].name,
+               (unsigned long long)u->columns[i].rows);
+    if (u->others > 0)
+        st_log(ST_LOG_NOTICE, "other columns hold something %llu times and are not read", (unsigned long long)u->others);
+}
+
 void st_tokenize_note(const struct st_tokenize_report *r)
 {
     typedef unsigned long long ull;
@@ -271,6 +299,13 @@ void st_tokenize_note(const struct st_tokenize_report *r)
                "%llu calls of functions are written as answers, their text as it stands, without what a model's own format has "
                "around a call",
                (ull)r->functions);
+    if (r->merged > 0)
+        st_log(ST_LOG_NOTICE,
+               "%llu rows: the end of the prompt and the beginning of the completion are one token, which is trained: let "
+               "completions "
+               "begin with the space",
+               (ull)r->merged);
+    note_unread(&r->unread);
     if (r->endless)
         st_log(ST_LOG_NOTICE, "no file beside the tokenizer names the token that ends a text (eos_token): documents have none");
 }

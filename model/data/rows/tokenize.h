@@ -4,7 +4,7 @@
 
 #include "core/system/file.h"
 #include "model/data/dialog/dialog.h"
-#include "model/data/rows/row_shape.h"
+#include "model/data/rows/row_columns.h"
 #include "model/data/token_meta.h"
 #include "model/data/token_writer.h"
 
@@ -21,13 +21,15 @@ struct st_shown_run {
 };
 
 struct st_tokenize_report {
-    bool dialogs; /* else texts */
+    bool dialogs; /* conversations, and texts that complete a prompt: parts are trained; else texts */
     enum st_token_layout layout;
     uint64_t rows, truncated, replaced;
     struct st_dialog_counts answers;
     char guessed[512];  /* where the first is whose begin is guessed; "" */
     uint64_t toolless;  /* conversations with tools that the template does not write */
     uint64_t functions; /* calls that are written as the text of an answer */
+    uint64_t merged;    /* texts whose prompt ends within a token that is trained */
+    struct st_row_unread unread;
     uint64_t dropped[ST_ROW_ODDS];
     struct {
         uint64_t documents, tokens, trained, source_bytes; /* source_bytes 0: unknown */

@@ -23,6 +23,7 @@ struct st_tokenizing {
 
 /** One document each; row: its number among all.  The place is for people. */
 strata_status st_tokenize_text(struct st_tokenizing *j, uint64_t row, const char *text, size_t bytes, const char *place);
+strata_status st_tokenize_completion(struct st_tokenizing *j, uint64_t row, const struct st_sample *s, const char *place);
 strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const struct st_sample *s, const char *place);
 /** Count a row that is left out, and keep where the first one is.  @param place  NULL: why says it, too
  *  @param why  NULL: no more is known than `odd` says */

@@ -1,11 +1,13 @@
 /* tokenize_put.c - one document's ids, into the file that it belongs to. */
 #include "core/base/error.h"
+#include "core/base/fault.h"
 #include "core/base/rng.h"
 #include "model/data/rows/tokenize_internal.h"
 #include "model/data/rows/truncate.h"
 #include "model/data/texts.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define STREAM_ASIDE UINT64_C(0x61736964) /* of random numbers: rows held out */
@@ -86,14 +88,15 @@ static strata_status put(struct st_tokenizing *j, uint32_t part, const uint32_t 
     return STRATA_OK;
 }
 
-/* The end of a text, unless the post-processor has put it there. */
-static strata_status add_end(struct st_tokenizing *j, uint32_t last)
+/* The end of a text, unless it or the post-processor has put it there.  @param last  the id before those of `text`, if it has
+ * none */
+static strata_status add_end(const struct st_tokenizing *j, struct st_encoding *text, uint32_t last)
 {
     const uint32_t end = st_tokenizer_role(j->tokenizer, ST_TOKEN_EOS);
 
-    if (end == ST_TOKEN_NONE || last == end)
-        return STRATA_OK;
-    return st_encoding_add(&j->text, end);
+    if (text->count > 0)
+        last = text->ids[text->count - 1];
+    return end == ST_TOKEN_NONE || last == end ? STRATA_OK : st_encoding_add(text, end);
 }
 
 /* Tokens that a text may have; UINT64_MAX: any number. */
@@ -128,7 +131,7 @@ strata_status st_tokenize_text(struct st_tokenizing *j, uint64_t row, const char
     if (st == STRATA_OK)
         st = st_encode(j->encoder, text, bytes, &opts, &j->text);
     if (st == STRATA_OK)
-        st = add_end(j, j->text.count > 0 ? j->text.ids[j->text.count - 1] : ST_TOKEN_NONE);
+        st = add_end(j, &j->text, ST_TOKEN_NONE);
     if (st != STRATA_OK)
         return st;
     if (j->text.count == 0) {
@@ -182,12 +185,74 @@ static void add_counts(struct st_tokenize_report *r, const struct st_dialog_coun
     r->answers.guessed += c->guessed;
 }
 
+static bool trains(const struct st_tokenizing *j, uint64_t count)
+{
+    return count > 0 && memchr(j->ids.trained, 1, count) != NULL;
+}
+
+/* What j->ids holds. */
+static strata_status put_ids(struct st_tokenizing *j, uint64_t row, const char *place)
+{
+    const bool answered = trains(j, j->ids.encoding.count);
+    const uint64_t count = shape_dialog(j);
+
+    if (!trains(j, count)) {
+        st_tokenize_drop(j, ST_ROW_UNTRAINED, place,
+                         answered ? "its answers lie behind the tokens that are kept" : "no answer that is to be trained");
+        return STRATA_OK;
+    }
+    return put(j, part_of(j, row), j->ids.encoding.ids, j->ids.trained, count, place, false);
+}
+
+/* Trained is what covers a byte behind the prompt, and what follows: where the prompt's own ids are the first ones, TRL's mask.
+ */
+static strata_status mask_prompt(struct st_tokenizing *j, size_t prompt_bytes)
+{
+    const struct st_encoding *e = &j->ids.encoding;
+    bool trained = false;
+
+    if (e->count > j->ids.trained_capacity) {
+        uint8_t *grown = st_fault("tokenize.alloc", 0) < 0 ? NULL : realloc(j->ids.trained, 2 * e->count);
+
+        if (grown == NULL)
+            return st_error(STRATA_E_NOMEM, "no memory for the mask of %zu tokens", e->count);
+        j->ids.trained = grown;
+        j->ids.trained_capacity = 2 * e->count;
+    }
+    for (size_t i = 0; i < e->count; i++) {
+        j->report->merged += !trained && e->begins[i] < prompt_bytes && e->ends[i] > prompt_bytes;
+        trained |= e->ends[i] > prompt_bytes || (e->begins[i] >= prompt_bytes && prompt_bytes > 0);
+        j->ids.trained[i] = trained;
+    }
+    return STRATA_OK;
+}
+
+strata_status st_tokenize_completion(struct st_tokenizing *j, uint64_t row, const struct st_sample *s, const char *place)
+{
+    const struct st_encode_opts opts = {.add_special = true};
+    struct st_encoding *e = &j->ids.encoding;
+    strata_status st = open_writers(j, true, place);
+
+    e->count = 0;
+    if (st == STRATA_OK)
+        st = st_encode(j->encoder, s->text, strlen(s->text), &opts, e);
+    if (st == STRATA_OK)
+        st = add_end(j, e, ST_TOKEN_NONE);
+    if (st == STRATA_OK)
+        st = mask_prompt(j, s->prompt_bytes);
+    if (st != STRATA_OK)
+        return st;
+    if (!j->opts->train_on_prompt) {
+        j->report->answers.answers++;
+        j->report->answers.unended += st_tokenizer_role(j->tokenizer, ST_TOKEN_EOS) == ST_TOKEN_NONE;
+    }
+    return put_ids(j, row, place);
+}
+
 strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const struct st_sample *s, const char *place)
 {
     const struct st_dialog_opts opts = {.template = j->opts->template, .date = j->opts->date, .turn_ends = j->opts->turn_ends};
     strata_status st = open_writers(j, true, place);
-    uint64_t count, trained = 0;
-    bool answered;
 
     if (st == STRATA_OK && j->dialog == NULL)
         st = st_dialog_open(&j->dialog, j->tokenizer, &opts);
@@ -204,16 +269,7 @@ strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const st
     j->report->functions += s->functions;
     if (!j->opts->train_on_prompt)
         add_counts(j->report, &j->ids.counts, place);
-    answered = memchr(j->ids.trained, 1, j->ids.encoding.count) != NULL;
-    count = shape_dialog(j);
-    for (uint64_t i = 0; i < count; i++)
-        trained += j->ids.trained[i];
-    if (trained == 0) {
-        st_tokenize_drop(j, ST_ROW_UNTRAINED, place,
-                         answered ? "its answers lie behind the tokens that are kept" : "no answer that is to be trained");
-        return STRATA_OK;
-    }
-    return put(j, part_of(j, row), j->ids.encoding.ids, j->ids.trained, count, place, false);
+    return put_ids(j, row, place);
 }
 
 /* A file that is being read in parts. */
@@ -274,8 +330,7 @@ static strata_status end_text(void *context)
 
     if (p->bytes == 0 || p->cut)
         return STRATA_OK;
-    if ((st = st_encode_finish(j->encoder, &j->text)) != STRATA_OK ||
-        (st = add_end(j, j->text.count > 0 ? j->text.ids[j->text.count - 1] : p->last)) != STRATA_OK)
+    if ((st = st_encode_finish(j->encoder, &j->text)) != STRATA_OK || (st = add_end(j, &j->text, p->last)) != STRATA_OK)
         return st;
     p->ended = true;
     j->report->replaced += st_encoder_replaced(j->encoder);

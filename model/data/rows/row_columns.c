@@ -1,0 +1,145 @@
+/* row_columns.c - see row_columns.h. */
+#include "model/data/rows/row_columns.h"
+
+#include "core/base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum meaning { WISHED, PAIR, MEDIA, NONE, MEANINGS };
+
+static const char *const refusals[MEANINGS] = {
+    [WISHED] = "answers that are not wanted (KTO) are not trained: keep the rows whose label is true",
+    [PAIR] = "pairs of answers are not trained: --dataset-info can name the wanted one as the response",
+    [MEDIA] = "only text is trained: remove the column, or the rows that have it",
+};
+
+/* Names as TRL, LLaMA-Factory and ms-swift read them; and those that only number rows or say where they come from. */
+static const struct {
+    const char *name;
+    enum meaning meaning;
+} known[] = {
+    {"label", WISHED},
+    {"kto_tag", WISHED},
+    {"chosen", PAIR},
+    {"rejected", PAIR},
+    {"rejected_response", PAIR},
+    {"rejected_messages", PAIR},
+    {"image", MEDIA},
+    {"images", MEDIA},
+    {"video", MEDIA},
+    {"videos", MEDIA},
+    {"audio", MEDIA},
+    {"audios", MEDIA},
+    {"id", NONE},
+    {"idx", NONE},
+    {"index", NONE},
+    {"uuid", NONE},
+    {"prompt_id", NONE},
+    {"conversation_id", NONE},
+    {"source", NONE},
+    {"dataset", NONE},
+    {"__index_level_0__", NONE},
+};
+
+static enum meaning meaning_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(name, known[i].name) == 0)
+            return known[i].meaning;
+    return MEANINGS;
+}
+
+const char *st_row_column_refusal(const char *name)
+{
+    const enum meaning meaning = meaning_of(name);
+
+    return meaning < MEANINGS ? refusals[meaning] : NULL;
+}
+
+static bool holds_something(const st_json *n)
+{
+    switch (st_json_type(n)) {
+    case ST_JSON_NULL:
+        return false;
+    case ST_JSON_STRING:
+        return st_json_string(n)[0] != '\0';
+    case ST_JSON_ARRAY:
+    case ST_JSON_OBJECT:
+        return st_json_first(n) != NULL;
+    default:
+        return true;
+    }
+}
+
+/* Of texts a label is a class, not a verdict. */
+static bool is_verdict(const struct st_row_shape *shape, const st_json *n)
+{
+    return st_json_type(n) == ST_JSON_BOOL && (shape->format != ST_ROWS_TEXT || strcmp(st_json_name(n), "label") != 0);
+}
+
+strata_status st_row_check_columns(const struct st_row_shape *shape, const st_json *row, const char *place)
+{
+    for (const st_json *n = st_json_type(row) == ST_JSON_OBJECT ? st_json_first(row) : NULL; n != NULL; n = st_json_next(n)) {
+        const enum meaning meaning = meaning_of(st_json_name(n));
+        const bool refused = meaning == MEDIA    ? holds_something(n)
+                             : meaning == PAIR   ? holds_something(n) && !shape->named
+                             : meaning == WISHED ? is_verdict(shape, n) && !st_json_bool(n)
+                                                 : false;
+
+        if (refused && !st_row_shape_reads(shape, st_json_name(n)))
+            return st_error(STRATA_E_INPUT, "%s: column \"%s\": %s", place, st_json_name(n), refusals[meaning]);
+    }
+    return STRATA_OK;
+}
+
+void st_row_note_column(struct st_row_unread *u, const char *name)
+{
+    uint32_t i = 0;
+
+    while (i < u->count && strncmp(u->columns[i].name, name, ST_ROW_UNREAD_NAME - 1) != 0)
+        i++;
+    if (i == ST_ROW_UNREAD_MAX) {
+        u->others++;
+        return;
+    }
+    if (i == u->count) {
+        u->count++;
+        snprintf(u->columns[i].name, ST_ROW_UNREAD_NAME, "%s", name);
+    }
+    u->columns[i].rows += u->columns[i].last != u->row;
+    u->columns[i].last = u->row;
+}
+
+/* Of a turn its role, its content and whether it is to be trained are read. */
+static void note_turns(struct st_row_unread *u, const struct st_row_shape *shape, const st_json *turns)
+{
+    char name[ST_ROW_UNREAD_NAME];
+
+    for (const st_json *turn = st_json_first(turns); turn != NULL; turn = st_json_next(turn))
+        for (const st_json *n = st_json_type(turn) == ST_JSON_OBJECT ? st_json_first(turn) : NULL; n != NULL;
+             n = st_json_next(n)) {
+            const char *key = st_json_name(n);
+
+            if (!holds_something(n) || strcmp(key, "loss") == 0 || strcmp(key, "weight") == 0 || meaning_of(key) == NONE ||
+                (shape->role != NULL && strcmp(key, shape->role) == 0) ||
+                (shape->content != NULL && strcmp(key, shape->content) == 0))
+                continue;
+            snprintf(name, sizeof(name), "%.24s[].%s", shape->messages, key);
+            st_row_note_column(u, name);
+        }
+}
+
+void st_row_note_columns(struct st_row_unread *u, const struct st_row_shape *shape, const st_json *row)
+{
+    u->row++;
+    for (const st_json *n = st_json_first(row); n != NULL; n = st_json_next(n)) {
+        const enum meaning meaning = meaning_of(st_json_name(n));
+
+        if (shape->format == ST_ROWS_SHAREGPT && shape->messages != NULL && strcmp(st_json_name(n), shape->messages) == 0)
+            note_turns(u, shape, n);
+        else if (holds_something(n) && meaning != NONE && !(meaning == WISHED && is_verdict(shape, n)) &&
+                 !st_row_shape_reads(shape, st_json_name(n)))
+            st_row_note_column(u, st_json_name(n));
+    }
+}
