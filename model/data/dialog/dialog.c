@@ -154,39 +154,49 @@ const char *st_dialog_template_name(const struct st_dialog *d)
     return d->texts.name;
 }
 
-static void put_literal(FILE *file, const char *text)
+/* A text in quotes, as templates write it.  NULL: no memory. */
+static char *literal_of(const char *text)
 {
-    fprintf(file, "\"");
-    for (; *text != '\0'; text++)
-        fprintf(file, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
-    fprintf(file, "\"");
+    char *out = st_fault("dialog.alloc", 0) < 0 ? NULL : malloc(2 * strlen(text) + 3), *at = out;
+
+    if (out == NULL)
+        return NULL;
+    *at++ = '"';
+    for (; *text != '\0'; text++) {
+        if (*text == '"' || *text == '\\')
+            *at++ = '\\';
+        *at++ = *text;
+    }
+    *at++ = '"';
+    *at = '\0';
+    return out;
+}
+
+/* Puts a variable before the text. */
+static strata_status set_before(char **text, const char *name, const char *value)
+{
+    char *literal = literal_of(value), *longer = NULL;
+
+    if (literal == NULL || asprintf(&longer, "{%%- set %s = %s %%}%s", name, literal, *text) < 0)
+        longer = NULL;
+    free(literal);
+    free(*text);
+    *text = longer;
+    return longer != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for a chat template");
 }
 
 strata_status st_dialog_template_text(char **out, const struct st_dialog *d)
 {
-    size_t bytes = 0;
-    FILE *file;
+    strata_status st = STRATA_OK;
 
-    *out = NULL;
-    file = st_fault("dialog.alloc", 0) < 0 ? NULL : open_memstream(out, &bytes);
-    if (file == NULL)
+    *out = st_fault("dialog.alloc", 0) < 0 ? NULL : strdup(d->texts.usual);
+    if (*out == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for a chat template");
-    for (unsigned role = 0; role < ST_TOKEN_ROLES; role++) {
-        const char *text = d->special_texts[role];
-
-        if (text == NULL || st_tokenizer_role(d->tokenizer, (enum st_token_role)role) != ST_TOKEN_NONE ||
-            strstr(d->texts.usual, role_names[role]) == NULL)
-            continue;
-        fprintf(file, "{%%- set %s = ", role_names[role]);
-        put_literal(file, text);
-        fputs(" %}", file);
-    }
-    fputs(d->texts.usual, file);
-    if (fclose(file) == 0)
-        return STRATA_OK;
-    free(*out);
-    *out = NULL;
-    return st_error(STRATA_E_NOMEM, "no memory for a chat template");
+    for (unsigned role = 0; role < ST_TOKEN_ROLES && st == STRATA_OK; role++)
+        if (d->special_texts[role] != NULL && st_tokenizer_role(d->tokenizer, (enum st_token_role)role) == ST_TOKEN_NONE &&
+            strstr(d->texts.usual, role_names[role]) != NULL)
+            st = set_before(out, role_names[role], d->special_texts[role]);
+    return st;
 }
 
 uint64_t st_dialog_template_hash(const struct st_dialog *d)
