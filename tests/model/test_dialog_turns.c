@@ -3,6 +3,7 @@
 #include "core/json/json.h"
 #include "model/data/dialog/dialog.h"
 #include "model_fixture.h"
+#include "tests/common/fault_walk.h"
 #include "tests/common/whole_file.h"
 
 /* The scratch directory has a small tokenizer: <|im_start|>, <|im_end|> and <|endoftext|> are special, the second ends a text. */
@@ -230,6 +231,51 @@ static void turns_are_left_out_as_a_whole(void **state)
     assert_int_equal(c.answers, 1);
 }
 
+static strata_status encode_once(void)
+{
+    static const char messages[] = "[" USER("a") "," USER("b") "," ANSWER("\"content\":\"c\"") "]";
+    struct st_dialog_ids out = {0};
+    struct st_tokenizer *t;
+    struct st_dialog *d;
+    st_json *root;
+    strata_status st;
+
+    assert_ok(st_json_parse(&root, messages, strlen(messages), "messages"));
+    assert_ok(st_tokenizer_open(&t, scratch_dir));
+    st = st_dialog_open(&d, t, &(struct st_dialog_opts){0});
+    if (st == STRATA_OK) {
+        st = st_dialog_encode(d, root, NULL, false, &out);
+        st_dialog_close(d);
+    }
+    if (st == STRATA_OK)
+        assert_int_equal(out.counts.answers, 1);
+    st_dialog_ids_free(&out);
+    st_tokenizer_close(t);
+    st_json_free(root);
+    return st;
+}
+
+/* Also while the messages before an answer are rendered: what cannot be asked then is no reason to guess. */
+static void memory_that_runs_out(void **state)
+{
+    static const char *const sites[] = {"dialog.alloc", "template.alloc"};
+
+    (void)state;
+    scratch_put("chat_template.jinja",
+                "{% if messages | length == 2 %}{{ raise_exception('') }}{% endif %}" ROUND("", "{{ m.content }}") ASK);
+    for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
+        struct fault_walk walk = {.site = sites[i], .result = -1};
+
+        while (fault_walk_next(&walk)) {
+            const strata_status st = encode_once();
+
+            fault_walk_end(&walk, st);
+            assert_int_equal(st, walk.fired ? STRATA_E_NOMEM : STRATA_OK);
+        }
+        assert_true(walk.failed > 4);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,6 +286,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(templates_that_want_more_are_asked_otherwise, begin, end),
         cmocka_unit_test_setup_teardown(ends_are_the_turns, begin, end),
         cmocka_unit_test_setup_teardown(turns_are_left_out_as_a_whole, begin, end),
+        cmocka_unit_test_setup_teardown(memory_that_runs_out, begin, end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
