@@ -43,6 +43,17 @@ static strata_status open_set(struct strata_data *d, const struct strata_model *
     return st == STRATA_OK ? st_ranks_agree_data(model, d) : st;
 }
 
+void st_handle_note_vocab(const struct strata_data *data, const struct strata_model *model)
+{
+    const uint32_t rows = st_model_config(model->model)->vocab;
+    const char *name = NULL;
+    const uint32_t vocab = st_token_set_vocab(data->set, &name);
+
+    if (vocab > rows)
+        st_log(ST_LOG_NOTICE, "%s: its tokenizer has %u tokens, and %s rows for %u: none of the others occurs", name, vocab,
+               model->name, rows);
+}
+
 /* texts: what the one file was made of, or NULL. */
 static strata_status open_data(struct strata_data **data, const struct strata_model *model, const char *const *paths,
                                uint32_t count, const char *texts)
@@ -63,6 +74,8 @@ static strata_status open_data(struct strata_data **data, const struct strata_mo
 strata_status strata_data_open(struct strata_data **data, const struct strata_model *model, const char *const *paths,
                                uint32_t count)
 {
+    strata_status st;
+
     if (data == NULL || model == NULL || paths == NULL)
         return st_error_missing(__func__, data == NULL ? "data" : model == NULL ? "model" : "paths");
     if (count == 0)
@@ -70,7 +83,9 @@ strata_status strata_data_open(struct strata_data **data, const struct strata_mo
     for (uint32_t i = 0; i < count; i++)
         if (paths[i] == NULL)
             return st_error_missing(__func__, "one of paths");
-    return open_data(data, model, paths, count, NULL);
+    if ((st = open_data(data, model, paths, count, NULL)) == STRATA_OK)
+        st_handle_note_vocab(*data, model);
+    return st;
 }
 
 strata_status st_handle_data_of_texts(struct strata_data **data, const struct strata_model *model, const char *path,

@@ -267,6 +267,7 @@ strata_status strata_data_open_texts(struct strata_data **data, const struct str
         strata_data_close(aside);
         return st;
     }
+    st_handle_note_vocab(made, model);
     *data = made;
     if (aside != NULL)
         *o.heldout = aside;

@@ -134,6 +134,8 @@ struct strata_data {
 /** The sequences of one token file that messages and checkpoints call after what it was made of; as strata_data_open(). */
 strata_status st_handle_data_of_texts(struct strata_data **data, const struct strata_model *model, const char *path,
                                       const char *texts);
+/** Log a notice if the tokenizer that made the data has more tokens than the model has rows. */
+void st_handle_note_vocab(const struct strata_data *data, const struct strata_model *model);
 
 struct strata_export {
     struct strata_model *model;

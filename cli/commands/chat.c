@@ -78,6 +78,8 @@ static strata_status answer(struct conversation *c, const char *message)
                         "the conversation has %zu tokens, and there is room for %u: begin another one, or give it more with "
                         "--context (the model's own is %u)",
                         count, room, g->run.shape.context);
+    if ((st = cli_prompt_check(ids, (uint32_t)count, g->run.shape.vocab, "the conversation", g->tokenizer)) != STRATA_OK)
+        return st;
     cli_signals_ask(NULL);
     st = cli_generation_answer(g, ids, (uint32_t)count);
     if (st != STRATA_OK && st != STRATA_E_CANCELLED)

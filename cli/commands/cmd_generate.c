@@ -63,7 +63,12 @@ static void take_ends(struct cli_generation *g, const struct strata_chat *chat)
 {
     struct strata_tokenizer_info info = STRATA_TOKENIZER_INFO_INIT;
 
-    if (chat == NULL || strata_tokenizer_get_info(g->tokenizer, &info) != STRATA_OK)
+    if (g->tokenizer == NULL || strata_tokenizer_get_info(g->tokenizer, &info) != STRATA_OK)
+        return;
+    if (info.vocab > g->run.shape.vocab)
+        st_log(ST_LOG_NOTICE, "the tokenizer has %u tokens, and %s rows for %u: it neither reads nor makes the others",
+               info.vocab, g->args->model, g->run.shape.vocab);
+    if (chat == NULL)
         return;
     cli_generation_ends_at(g, info.eos);
     cli_generation_ends_at(g, strata_chat_end(chat));
@@ -143,7 +148,8 @@ static strata_status prepare(struct cli_generation *g, struct cli_prompt *prompt
     if (st == STRATA_OK)
         st = check_prints(g);
     if (st == STRATA_OK && !args->chat)
-        st = cli_prompt_check(prompt, args, g->run.shape.vocab);
+        st = cli_prompt_check(prompt->tokens, prompt->count, g->run.shape.vocab,
+                              args->prompt_tokens != NULL ? "--prompt-tokens" : "the prompt", g->tokenizer);
     if (st == STRATA_OK)
         st = cli_generation_settings(g);
     if (st != STRATA_OK)

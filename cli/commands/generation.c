@@ -69,7 +69,11 @@ static bool is_end(const struct cli_generation *g, int32_t token)
 
 void cli_generation_ends_at(struct cli_generation *g, int32_t token)
 {
-    if (token >= 0 && !is_end(g, token) && g->settings.end_count < ST_END_TOKENS_MAX)
+    if (token < 0 || is_end(g, token))
+        return;
+    if ((uint32_t)token >= g->run.shape.vocab)
+        st_log(ST_LOG_NOTICE, "the tokenizer's end token %d never comes: the vocabulary has %u", token, g->run.shape.vocab);
+    else if (g->settings.end_count < ST_END_TOKENS_MAX)
         g->settings.end_tokens[g->settings.end_count++] = (uint32_t)token;
 }
 

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define TEXT_SHOWN 64 /* bytes of a token in a message */
+
 static strata_status prompt_reserve(struct cli_prompt *p, size_t count)
 {
     p->tokens = st_fault_refuses("prompt.alloc") ? NULL : malloc(count * sizeof(*p->tokens));
@@ -156,14 +158,22 @@ strata_status cli_prompt_read(struct cli_prompt *p, const struct cli_args *args,
     return args->prompt_file != NULL ? from_file(p, &from) : from_ids(p, args->prompt_tokens);
 }
 
-strata_status cli_prompt_check(const struct cli_prompt *p, const struct cli_args *args, uint32_t vocab)
+strata_status cli_prompt_check(const int32_t *ids, uint32_t count, uint32_t vocab, const char *what,
+                               struct strata_tokenizer *tokenizer)
 {
-    for (uint32_t i = 0; i < p->count; i++)
-        if ((uint32_t)p->tokens[i] >= vocab)
-            return st_error(STRATA_E_INVAL, "%s%d is not one of the vocabulary's %u tokens (0 to %u)",
-                            args->prompt_tokens != NULL ? "--prompt-tokens: " : "the tokenizer is not the model's: token ",
-                            p->tokens[i], vocab, vocab - 1);
-    return STRATA_OK;
+    const char *text;
+    uint32_t i = 0;
+    size_t bytes;
+
+    while (i < count && (uint32_t)ids[i] < vocab)
+        i++;
+    if (i == count)
+        return STRATA_OK;
+    if (tokenizer == NULL || strata_tokenizer_decode(tokenizer, &ids[i], 1, false, &text, &bytes) != STRATA_OK)
+        return st_error(STRATA_E_INVAL, "%s: %d is not one of the vocabulary's %u tokens (0 to %u)", what, ids[i], vocab,
+                        vocab - 1);
+    return st_error(STRATA_E_INVAL, "%s: token %u is \"%.*s\", id %d, and the model has rows for %u tokens: leave it out", what,
+                    i, (int)(bytes < TEXT_SHOWN ? bytes : TEXT_SHOWN), text, ids[i], vocab);
 }
 
 void cli_prompt_fini(struct cli_prompt *p)

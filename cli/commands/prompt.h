@@ -18,8 +18,11 @@ struct cli_prompt {
  *  @param tokenizer  NULL: the text's bytes
  *  E_INVAL: not a list of ids.  E_INPUT: a file that cannot be read, is empty, longer than any context, or no message. */
 strata_status cli_prompt_read(struct cli_prompt *p, const struct cli_args *args, struct strata_tokenizer *tokenizer);
-/** Check that every token is in the vocabulary; E_INVAL. */
-strata_status cli_prompt_check(const struct cli_prompt *p, const struct cli_args *args, uint32_t vocab);
+/** Check that the model has a row for each of ids [count]; E_INVAL.
+ *  @param what       that they are of, for people
+ *  @param tokenizer  that knows their texts; NULL: they are what was given */
+strata_status cli_prompt_check(const int32_t *ids, uint32_t count, uint32_t vocab, const char *what,
+                               struct strata_tokenizer *tokenizer);
 void cli_prompt_fini(struct cli_prompt *p);
 
 #endif

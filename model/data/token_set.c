@@ -229,6 +229,18 @@ bool st_token_set_documents(const struct st_token_set *s)
     return false;
 }
 
+uint32_t st_token_set_vocab(const struct st_token_set *s, const char **name)
+{
+    uint32_t largest = 0;
+
+    for (uint32_t i = 0; i < s->count; i++)
+        if (st_token_file_vocab(s->parts[i].file) > largest) {
+            largest = st_token_file_vocab(s->parts[i].file);
+            *name = st_token_file_name(s->parts[i].file);
+        }
+    return largest;
+}
+
 double st_token_set_bytes_per_token(const struct st_token_set *s)
 {
     return s->bytes_per_token;

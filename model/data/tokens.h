@@ -26,8 +26,8 @@ strata_status st_token_header_parse(struct st_token_header *out, const void *hea
 /** The header of such a file; 32-bit tokens if token_bytes is 4. */
 void st_token_header_write(unsigned char out[ST_TOKEN_HEADER_BYTES], const struct st_token_header *header);
 
-/** Open and check one file; reads every token once.  E_INPUT: missing, wrong magic, size mismatch, a token or a vocabulary in the
- *  header beyond `vocab` (0: not checked), a token beyond the header's vocabulary. */
+/** Open and check one file; reads every token once.  E_INPUT: missing, wrong magic, size mismatch, a token beyond `vocab` (0:
+ *  not checked) or the header's vocabulary, which may itself be larger than `vocab`. */
 strata_status st_token_file_open(struct st_token_file **out, const char *path, uint32_t vocab);
 void st_token_file_close(struct st_token_file *f);
 uint64_t st_token_file_count(const struct st_token_file *f);
@@ -53,6 +53,8 @@ uint64_t st_token_set_windows(const struct st_token_set *s);
 bool st_token_set_documents(const struct st_token_set *s);
 /** Tokens of the longest text that a window holds, which has positions of its own: at most seq. */
 uint32_t st_token_set_longest(const struct st_token_set *s);
+/** The largest vocabulary of its files' headers, and the file that has it; 0: no header names one. */
+uint32_t st_token_set_vocab(const struct st_token_set *s, const char **name);
 double st_token_set_bytes_per_token(const struct st_token_set *s); /* 0: unknown */
 /** Window `position` of the seeded per-epoch permutation (position = samples seen so far; shuffle false: in order). tokens,
  * targets: [seq]; positions: [seq] or NULL, each token's place in its document.  It reads from the file instead of mapping it, so

@@ -119,11 +119,42 @@ static uint32_t largest_u32(const uint32_t *tokens, uint64_t count)
     return largest;
 }
 
-/* The caller has checked that a vocabulary named in the header is no larger than the model's. */
+/* Of token number `at`: " of document 3", from 1; "" where the file does not say. */
+static const char *document_of(const struct st_token_file *f, uint64_t at, char text[48])
+{
+    uint64_t low = 0, high = f->meta != NULL ? f->meta->documents : 0;
+
+    text[0] = '\0';
+    while (high > low + 1) {
+        const uint64_t middle = low + (high - low) / 2;
+
+        *(f->meta->starts[middle] <= at ? &low : &high) = middle;
+    }
+    if (high > 0)
+        snprintf(text, 48, " (document %llu)", (unsigned long long)low + 1);
+    return text;
+}
+
+static strata_status token_error(const struct st_token_file *f, uint64_t at, uint32_t token, uint32_t vocab)
+{
+    const uint32_t own = f->header.vocab;
+    char document[48];
+
+    if (own != 0 && token >= own)
+        return st_error(STRATA_E_INPUT, "%s: token %llu is %u, the vocabulary in its header ends at %u: the file is damaged",
+                        f->name, (unsigned long long)at, token, own - 1);
+    return st_error(
+        STRATA_E_INPUT,
+        "%s: token %llu%s is id %u, and the model has rows for %u tokens: make the file without it, or give the model "
+        "more rows",
+        f->name, (unsigned long long)at, document_of(f, at, document), token, vocab);
+}
+
+/* A tokenizer may have more tokens than the model has rows: those that occur decide. */
 static strata_status check_tokens(const struct st_token_file *f, const void *tokens, uint64_t first, uint64_t count,
                                   uint32_t vocab)
 {
-    const uint32_t token_bytes = f->header.token_bytes, own = f->header.vocab, end = own != 0 ? own : vocab;
+    const uint32_t token_bytes = f->header.token_bytes, own = f->header.vocab, end = own != 0 && own < vocab ? own : vocab;
     const uint32_t largest = token_bytes == 2 ? largest_u16(tokens, count) : largest_u32(tokens, count);
 
     if (largest < end)
@@ -132,20 +163,9 @@ static strata_status check_tokens(const struct st_token_file *f, const void *tok
         const uint32_t token = token_at(tokens, i, token_bytes);
 
         if (token >= end)
-            return st_error(STRATA_E_INPUT, "%s: token %llu is %u, %s ends at %u: %s", f->name, (unsigned long long)(first + i),
-                            token, own != 0 ? "the vocabulary in its header" : "the model's vocabulary", end - 1,
-                            own != 0 ? "the file is damaged" : "another tokenizer made this file");
+            return token_error(f, first + i, token, vocab);
     }
     return STRATA_OK;
-}
-
-static strata_status check_vocab(const struct st_token_file *f, uint32_t vocab)
-{
-    if (f->header.vocab <= vocab)
-        return STRATA_OK;
-    return st_error(STRATA_E_INPUT,
-                    "%s: its header names a vocabulary of %u tokens, the model has %u: another tokenizer made this file", f->name,
-                    f->header.vocab, vocab);
 }
 
 /* What lies beside the file may be of an older one with as many tokens. */
@@ -229,8 +249,7 @@ strata_status st_token_file_open_as(struct st_token_file **out, const char *path
     f->fd = -1;
     snprintf(f->name, sizeof(f->name), "%s", name);
     if ((st = st_path_copy(f->path, path)) == STRATA_OK &&
-        (st = st_file_open(&f->fd, &f->identity, path, STRATA_E_INPUT)) == STRATA_OK && (st = read_header(f)) == STRATA_OK &&
-        (vocab == 0 || (st = check_vocab(f, vocab)) == STRATA_OK))
+        (st = st_file_open(&f->fd, &f->identity, path, STRATA_E_INPUT)) == STRATA_OK && (st = read_header(f)) == STRATA_OK)
         st = check_contents(f, vocab);
     if (st == STRATA_OK)
         st = st_token_file_check_unchanged(f);

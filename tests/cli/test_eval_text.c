@@ -1,6 +1,7 @@
 /* tests/cli/test_eval_text.c - eval of texts: what it says of a token file made of them, and nothing left of the one it makes. */
 #include "tests/cli/program.h"
 #include "tests/cli/workplace.h"
+#include "tests/common/whole_file.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -122,28 +123,89 @@ static void a_run_evaluates_conversations_by_name(void **state)
     program_free(&p);
 }
 
-/* Of a model with fewer tokens, and before tokens are made, let alone kept. */
-static void another_models_tokenizer_is_named(void **state)
+/* The model's directory, whose tokenizer has one token more than the model has rows, as Gemma 3 1B's: the ids that occur decide.
+ */
+static void put_gemma(const struct workplace *w)
 {
-    static const char *const commands[] = {
-        "train --model nano --data {w}/one.txt --tokenizer " MODEL " --seq-len 64 --max-steps 1 --out {w}/out",
-        "train --model nano --data {w}/one.txt --tokenizer " MODEL " --seq-len 64 --max-steps 1",
-        "eval --model nano --data {w}/one.txt --tokenizer " MODEL " --seq-len 64"};
+    static const char more[] = "{\"id\":679,\"content\":\"<image_soft_token>\",\"single_word\":false,\"lstrip\":false,"
+                               "\"rstrip\":false,\"normalized\":false,\"special\":true},";
+    static const char *const files[] = {"config.json",           "generation_config.json", "model.safetensors",
+                                        "tokenizer_config.json", "chat_template.jinja",    "tokenizer.json"};
+
+    workplace_make_dir(w, "gemma");
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        char path[128], name[64];
+        size_t bytes;
+        char *text, *at;
+
+        snprintf(path, sizeof(path), MODEL "/%s", files[i]);
+        snprintf(name, sizeof(name), "gemma/%s", files[i]);
+        text = read_file(path, &bytes);
+        at = strcmp(files[i], "tokenizer.json") == 0 ? strstr(text, "\"added_tokens\":[") : NULL;
+        if (at != NULL) {
+            const size_t before = (size_t)(at - text) + strlen("\"added_tokens\":[");
+
+            text = realloc(text, bytes + sizeof(more));
+            assert_non_null(text);
+            memmove(text + before + sizeof(more) - 1, text + before, bytes - before);
+            memcpy(text + before, more, sizeof(more) - 1);
+            bytes += sizeof(more) - 1;
+        }
+        workplace_write(w, name, text, bytes);
+        free(text);
+    }
+}
+
+#define FEW  "--seq-len 32 --set bf16.enabled=false"
+#define STEP "--max-steps 1 --machine tests/machines/two-cores.json "
+
+static void a_tokenizer_may_have_more_tokens(void **state)
+{
+    static const char surplus[] = "its tokenizer has 680 tokens, and ", bad[] = "{\"text\":\"fine\"}\n"
+                                                                                "{\"text\":\"an <image_soft_token> here\"}\n";
+    static const struct {
+        const char *command, *said; /* said: on standard error */
+        bool refused;
+    } rows[] = {
+        {"train --model {w}/gemma --data {w}/one.txt " STEP FEW, surplus, false},
+        {"train --model {w}/gemma --data {w}/one.txt --out {w}/out " STEP FEW, surplus, false},
+        {"train --model {w}/gemma --data {w}/one.txt --out {w}/out --overwrite " STEP FEW, surplus, false}, /* kept tokens */
+        {"eval --model {w}/gemma --data {w}/one.txt " FEW, surplus, false},
+        {"eval --model {w}/gemma --data {w}/gemma.bin " FEW, surplus, false},
+        {"generate --model {w}/gemma --prompt Tokens --max-tokens 2 --set bf16.enabled=false",
+         "the tokenizer has 680 tokens, and ", false},
+        {"train --model {w}/gemma --data {w}/bad.jsonl " STEP FEW,
+         "row 2: token 3 is \"<image_soft_token>\", id 679, and the model", true},
+        {"eval --model {w}/gemma --data {w}/bad.jsonl " FEW, "bad.jsonl:2: row 2: token 3 is \"<image_soft_token>\", id 679",
+         true},
+        {"eval --model {w}/gemma --data {w}/bad.bin " FEW, " (document 2) is id 679, and the model has rows for 679 tokens",
+         true},
+        {"eval --model nano --data {w}/one.txt --tokenizer " MODEL " --seq-len 64", ", and the model has rows for 256 tokens",
+         true},
+        {"generate --model {w}/gemma --prompt <image_soft_token> --max-tokens 2 --set bf16.enabled=false",
+         "the prompt: token 1 is \"<image_soft_token>\", id 679, and the model has rows for 679 tokens", true},
+        {"generate --model {w}/gemma --chat --prompt <image_soft_token> --max-tokens 2 --set bf16.enabled=false",
+         "is \"<image_soft_token>\", id 679, and the model has rows for 679 tokens", true},
+    };
     const struct workplace *w = *state;
-    char *kept = workplace_expand(w, "{w}/out.tokens");
+    struct program p;
 
-    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
-        struct program p;
+    put_gemma(w);
+    workplace_write(w, "bad.jsonl", bad, strlen(bad));
+    workplace_run_ok(w, &p, "tokens README.md --tokenizer {w}/gemma --out {w}/gemma.bin");
+    program_free(&p);
+    workplace_run_ok(w, &p, "tokens {w}/bad.jsonl --tokenizer {w}/gemma --out {w}/bad.bin");
+    program_free(&p);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const char *at;
 
-        workplace_run(w, &p, commands[i]);
-        assert_int_equal(p.code, 2);
-        if (strstr(p.err, MODEL "/tokenizer.json: the tokenizer has ") == NULL ||
-            strstr(p.err, " tokens, the model's vocabulary 256: it is another model's") == NULL)
-            fail_msg("%s: %s", commands[i], p.err);
+        workplace_run(w, &p, rows[i].command);
+        at = strstr(p.err, rows[i].said);
+        if (p.code != (rows[i].refused ? 2 : 0) || at == NULL || strstr(at + 1, rows[i].said) != NULL ||
+            strstr(p.err, "another") != NULL)
+            fail_msg("%s: %d, %s", rows[i].command, p.code, p.err);
         program_free(&p);
     }
-    assert_int_equal(access(kept, F_OK), -1);
-    free(kept);
 }
 
 /* The text is a pipe to which nobody writes all. */
@@ -200,7 +262,7 @@ int main(void)
         cmocka_unit_test(bytes_need_no_tokenizer),
         cmocka_unit_test(a_run_evaluates_texts),
         cmocka_unit_test(a_run_evaluates_conversations_by_name),
-        cmocka_unit_test(another_models_tokenizer_is_named),
+        cmocka_unit_test(a_tokenizer_may_have_more_tokens),
         cmocka_unit_test(nothing_is_left_after_a_signal),
     };
 

@@ -159,6 +159,59 @@ static void an_end_token_is_put_once(void **state)
     scratch_close();
 }
 
+/* A tokenizer may have tokens for which the model has no rows: one that occurs is named, with its place; one that was cut off
+ * does not occur. */
+static void tokens_that_occur_need_rows(void **state)
+{
+    static const char model[] =
+        "{\"added_tokens\":[{\"id\":2,\"content\":\"</s>\",\"special\":true},{\"id\":3,\"content\":\"<x>\",\"special\":true}],"
+        "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}}";
+    static const enum st_token_layout layout = ST_LAYOUT_ROWS;
+    static const struct {
+        const char *file, *text;
+        uint32_t rows, seq_len;
+        const char *error; /* NULL: taken */
+    } cases[] = {
+        {"t.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"b\"}\n", 3, 0, NULL},
+        {"t.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"b<x>\"}\n", 0, 0, NULL},
+        {"t.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"b<x>\"}\n", 4, 0, NULL},
+        {"t.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"b<x>\"}\n", 3, 0,
+         "t.jsonl:2: row 2: token 1 is \"<x>\", id 3, and the model has rows for 3 tokens: leave it out"},
+        {"t.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"bab<x>\"}\n", 3, 3, NULL},
+        {"t.jsonl", "{\"text\": \"ab\"}\n", 2, 0, "t.jsonl:1: row 1: token 2 is \"</s>\", id 2, and the model has rows for 2"},
+        {"t.txt", "ab<x>", 3, 0, "t.txt: token 2 is \"<x>\", id 3"},
+        {"t.txt", "ab", 2, 0, "t.txt: token 2 is \"</s>\", id 2"},
+        {"t.txt", "abba", 3, 0, NULL},
+    };
+    struct st_tokenize_report r;
+    char *late = malloc(200005);
+
+    (void)state;
+    assert_non_null(late);
+    scratch_open();
+    scratch_put("model/tokenizer_config.json", "{\"eos_token\": \"</s>\"}");
+    scratch_put("model/tokenizer.json", model);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct st_tokenize_opts opts = {.overwrite = true,
+                                              .vocab = cases[i].rows,
+                                              .seq_len = cases[i].seq_len,
+                                              .layout = cases[i].seq_len > 0 ? &layout : NULL};
+
+        scratch_put(cases[i].file, cases[i].text);
+        if (cases[i].error == NULL)
+            assert_ok(tokenize(scratch_path(cases[i].file), opts, &r));
+        else
+            assert_refused(tokenize(scratch_path(cases[i].file), opts, &r), STRATA_E_INPUT, cases[i].error);
+    }
+    memset(late, 'a', 200000); /* a file that is read in parts */
+    strcpy(late + 200000, "<x>b");
+    scratch_put("t.txt", late);
+    assert_refused(tokenize(scratch_path("t.txt"), (struct st_tokenize_opts){.overwrite = true, .vocab = 3}, &r), STRATA_E_INPUT,
+                   "t.txt: token 200000 is \"<x>\", id 3");
+    free(late);
+    scratch_close();
+}
+
 /* A row that says nothing about the format is left out, and the next one says it; so is a text that has no token. */
 static void empty_rows_are_left_out(void **state)
 {
@@ -703,6 +756,7 @@ int main(void)
         cmocka_unit_test(texts_have_an_end_and_may_be_cut),
         cmocka_unit_test(empty_rows_are_left_out),
         cmocka_unit_test(columns_that_no_row_has_are_refused),
+        cmocka_unit_test(tokens_that_occur_need_rows),
         cmocka_unit_test(an_end_token_is_put_once),
         cmocka_unit_test(rows_of_a_pipe_are_not_held_out),
         cmocka_unit_test(files_are_not_replaced_between_counting_and_reading),

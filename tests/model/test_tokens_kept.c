@@ -200,6 +200,7 @@ static void each_option_is_part_of_the_key(void **state)
     all[count] = opts_of(2), all[count++].last_answer_only = true;
     all[count] = opts_of(2), all[count++].turn_ends = true;
     all[count] = all[count - 1], all[count++].last_answer_only = true;
+    all[count] = opts_of(2), all[count++].vocab = 3; /* of a model with fewer rows than there are tokens */
     for (uint32_t i = 0; i < 4; i++) { /* a template that asks for the date: 3-5 2026, and one of another day, month and year */
         all[count] = opts_of(2);
         all[count].template = scratch_path("template");
@@ -226,6 +227,7 @@ static void each_option_is_part_of_the_key(void **state)
             struct st_tokenize_opts later = all[0];
 
             later.date.day++;
+            later.vocab = 1u << 30; /* nor is it how many rows there are beyond them */
             assert_ok(st_kept_open(&k, scratch_path("kept"), &later));
             assert_string_equal(st_kept_path(k), names[0]);
             st_kept_close(k);

@@ -383,24 +383,6 @@ static strata_status check_source(const struct st_tokenizing *j, const struct so
     return st;
 }
 
-/* Told before the texts are read: what a tokenizer with more tokens makes the model cannot read. */
-strata_status st_tokenize_open(struct st_tokenizer **out, const struct st_tokenize_opts *opts)
-{
-    struct st_tokenizer *t;
-    strata_status st = st_tokenizer_open(&t, opts->tokenizer);
-
-    if (st != STRATA_OK)
-        return st;
-    if (opts->vocab > 0 && st_tokenizer_vocab(t) > opts->vocab) {
-        st = st_error(STRATA_E_INPUT, "%s: the tokenizer has %u tokens, the model's vocabulary %u: it is another model's",
-                      st_tokenizer_path(t), st_tokenizer_vocab(t), opts->vocab);
-        st_tokenizer_close(t);
-        return st;
-    }
-    *out = t;
-    return STRATA_OK;
-}
-
 static strata_status run(struct st_tokenizing *j, struct source *sources, uint32_t count)
 {
     strata_status st = j->opts->val_size > 0 ? st_tokens_heldout_path(j->report->heldout, j->opts->out) : STRATA_OK;
@@ -410,7 +392,7 @@ static strata_status run(struct st_tokenizing *j, struct source *sources, uint32
     if (st == STRATA_OK)
         st = plan_rows(j, sources, count);
     if (st == STRATA_OK)
-        st = st_tokenize_open(&j->tokenizer, j->opts);
+        st = st_tokenizer_open(&j->tokenizer, j->opts->tokenizer);
     if (st == STRATA_OK)
         st = st_encoder_create(&j->encoder, j->tokenizer);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)

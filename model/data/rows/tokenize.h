@@ -58,7 +58,7 @@ struct st_tokenize_opts {
     enum st_row_format format;          /* of the inputs; ST_ROWS_AUTO: by their names and first rows */
     const enum st_token_layout *layout; /* NULL: packed for conversations, concatenated for texts */
     uint32_t seq_len;                   /* 0: nothing is truncated */
-    uint32_t vocab;                     /* of the model that reads the tokens; 0: unknown */
+    uint32_t vocab;                     /* rows of the table of the model that reads the tokens; 0: unknown */
     uint64_t max_samples;               /* rows of each file; 0: all */
     double val_size;                    /* below 1: this part of the rows is held out; else so many */
     uint64_t seed;                      /* which */
@@ -74,14 +74,10 @@ struct st_tokenize_opts {
     void *context;
 };
 
-struct st_tokenizer;
-/** Open opts->tokenizer.  E_INPUT: it has more tokens than opts->vocab; and as st_tokenizer_open(). */
-strata_status st_tokenize_open(struct st_tokenizer **out, const struct st_tokenize_opts *opts);
-
 /** E_INPUT: an input is missing, is empty or has no row that is what its format says (strict: has one that is not); nothing is
- * left to train; a name is taken.  E_CONFIG:
- * the template.  E_NOSYS: it needs what the interpreter lacks.  E_NOMEM, E_IO, E_NOSPC.  Unless STRATA_OK is returned, no file
- * has its name. */
+ * left to train; a name is taken; a token is not below opts->vocab, which the tokenizer's number of tokens may be.  E_CONFIG: the
+ * template.  E_NOSYS: it needs what the interpreter lacks.  E_NOMEM, E_IO, E_NOSPC.  Unless STRATA_OK is returned, no file has
+ * its name. */
 strata_status st_tokenize(const struct st_tokenize_opts *opts, struct st_tokenize_report *report);
 
 #endif

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define STREAM_ASIDE UINT64_C(0x61736964) /* of random numbers: rows held out */
+#define TEXT_SHOWN   64                   /* bytes of a token in a message */
 
 /* The writer's number for a row. */
 static uint32_t part_of(const struct st_tokenizing *j, uint64_t row)
@@ -46,6 +47,30 @@ static strata_status open_writers(struct st_tokenizing *j, bool dialogs, const c
     return st;
 }
 
+/* Tokenizers have tokens for which their models have no rows: those that occur decide.  first: of the document, the number of
+ * ids[0] */
+static strata_status check_rows(const struct st_tokenizing *j, const uint32_t *ids, uint64_t count, uint64_t first,
+                                const char *place)
+{
+    const uint32_t rows = j->opts->vocab;
+
+    if (rows == 0 || st_tokenizer_vocab(j->tokenizer) <= rows)
+        return STRATA_OK;
+    for (uint64_t i = 0; i < count; i++) {
+        size_t bytes = 0;
+        const char *text = ids[i] < rows ? NULL : st_tokenizer_text(j->tokenizer, ids[i], &bytes);
+
+        if (ids[i] >= rows)
+            return st_error(
+                STRATA_E_INPUT,
+                "%s: token %llu is \"%.*s\", id %u, and the model has rows for %u tokens: leave it out, or give the model "
+                "more rows",
+                place, (unsigned long long)(first + i), (int)(bytes < TEXT_SHOWN ? bytes : TEXT_SHOWN), text != NULL ? text : "",
+                ids[i], rows);
+    }
+    return STRATA_OK;
+}
+
 static strata_status show(struct st_tokenizing *j, uint32_t part, const uint32_t *ids, const uint8_t *trained, uint64_t count,
                           const char *place, bool more)
 {
@@ -76,8 +101,10 @@ static strata_status show(struct st_tokenizing *j, uint32_t part, const uint32_t
 static strata_status put(struct st_tokenizing *j, uint32_t part, const uint32_t *ids, const uint8_t *trained, uint64_t count,
                          const char *place, bool more)
 {
-    strata_status st = show(j, part, ids, trained, count, place, more);
+    strata_status st = check_rows(j, ids, count, 0, place);
 
+    if (st == STRATA_OK)
+        st = show(j, part, ids, trained, count, place, more);
     if (st == STRATA_OK)
         st = st_token_writer_put(j->writers[part], ids, trained, count);
     if (st != STRATA_OK)
@@ -296,7 +323,9 @@ static strata_status put_part(struct parts *p)
     if (p->tokens == 0) {
         st = put(j, p->part, j->text.ids, NULL, count, p->path, !p->ended && !p->cut);
     } else {
-        st = st_token_writer_more(j->writers[p->part], j->text.ids, NULL, count);
+        st = check_rows(j, j->text.ids, count, p->tokens, p->path);
+        if (st == STRATA_OK)
+            st = st_token_writer_more(j->writers[p->part], j->text.ids, NULL, count);
         j->report->parts[p->part].trained += count;
     }
     p->tokens += count;

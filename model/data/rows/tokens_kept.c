@@ -33,6 +33,7 @@ struct st_kept {
     char template[ST_PATH_MAX]; /* its file, or which built-in one; "": there is none, or nothing asks for one */
     uint64_t template_hash;     /* of a built-in one */
     bool dated;                 /* it asks for the date */
+    uint32_t rows;              /* of the model, where the tokenizer has more tokens: those that occur must be below it; else 0 */
     struct st_token_origin origin;
     char state[33]; /* digest of which files were read, and when they were written */
     char path[ST_PATH_MAX];
@@ -134,6 +135,7 @@ static strata_status put_all(const struct taking *t)
                                 o->seq_len,
                                 o->max_samples,
                                 o->seed,
+                                t->k->rows,
                                 (o->train_on_prompt ? 1u : 0) + (o->last_answer_only ? 2u : 0) + (o->turn_ends ? 4u : 0) +
                                     (o->strict ? 8u : 0)};
     strata_status st = STRATA_OK;
@@ -219,8 +221,9 @@ static strata_status find_tokenizer(struct st_kept *k)
 
     if (k->opts->tokenizer == NULL)
         return STRATA_OK;
-    if ((st = st_tokenize_open(&tokenizer, k->opts)) != STRATA_OK)
+    if ((st = st_tokenizer_open(&tokenizer, k->opts->tokenizer)) != STRATA_OK)
         return st;
+    k->rows = st_tokenizer_vocab(tokenizer) > k->opts->vocab ? k->opts->vocab : 0;
     k->tokenizer = st_fault("kept.alloc", 0) < 0 ? NULL : strdup(st_tokenizer_path(tokenizer));
     st = k->tokenizer != NULL ? find_template(k, tokenizer) : st_error(STRATA_E_NOMEM, "no memory for the name of a tokenizer");
     st_tokenizer_close(tokenizer);
