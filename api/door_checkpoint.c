@@ -125,6 +125,7 @@ strata_status strata_checkpoint_get_info(const struct strata_checkpoint *checkpo
     i.leaves = m->leaves;
     i.run = m->run;
     i.date = m->data_date;
+    i.eval_due = m->eval_due;
     i.kept = count_kept(checkpoint->checkpoint);
     return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_checkpoint_info");
 }
@@ -309,6 +310,7 @@ static strata_status save(struct strata_engine *e, const struct strata_save_opts
     if (st != STRATA_OK || (st = st_saved_describe(&m, e, &data)) != STRATA_OK)
         return st;
     m.metrics_bytes = o->metrics_bytes;
+    m.eval_due = o->eval_due;
     return st_saver_save(e->saver, e, &m);
 }
 

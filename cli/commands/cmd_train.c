@@ -285,7 +285,7 @@ static strata_status evaluate(struct train *t, struct cli_step *step)
         return STRATA_OK;
     st = strata_engine_eval_data(t->run.engine, t->eval_data, &t->eval);
     cli_progress_work_end(&t->progress);
-    t->eval_cut = st == STRATA_E_CANCELLED;
+    t->eval_cut = t->saves.opts.eval_due = st == STRATA_E_CANCELLED;
     if (t->eval_cut)
         return cli_ranks_first(&t->run.ranks, cli_signals_pending(),
                                &t->ended_by); /* the run ends as well and keeps what it has learnt */
@@ -401,17 +401,25 @@ static bool is_over(struct train *t)
     return t->steps_done >= t->steps || t->ended_by != 0;
 }
 
-/* A run that resumes from its last step takes none, and has not been evaluated if that was cut: the figure is the summary's. */
-static strata_status evaluate_at_end(struct train *t)
+static void put_eval(void *ctx, struct st_json_writer *w)
+{
+    const struct train *t = ctx;
+
+    cli_metrics_eval(w, t->steps_done, &t->eval);
+}
+
+/* What a signal had cut, before the first step of the run that goes on; and a run that resumes from its last step takes none. */
+static strata_status make_up_evaluation(struct train *t)
 {
     strata_status st;
 
-    if (t->eval_data == NULL || t->steps_done != t->steps || t->evaluated_at == t->steps_done || t->ended_by != 0)
+    if (t->saves.from == NULL || !eval_due(t) || (!t->saves.was.eval_due && t->steps_done != t->steps))
         return STRATA_OK;
     st = evaluate(t, NULL);
     if (st == STRATA_OK && t->evaluated_at == t->steps_done) {
         t->medians->last[CLI_EVAL_LOSS] = t->eval.loss;
         t->medians->last[CLI_EVAL_BITS_PER_BYTE] = t->eval.bits_per_byte;
+        cli_lines_write(&t->lines, put_eval, t);
     }
     return st;
 }
@@ -442,12 +450,13 @@ static strata_status train_loop(struct train *t)
                                             : "the run ends after this step; a second signal ends it now");
     cli_signals_ranks(t->run.engine);
     st = start_watchdog(t);
+    if (st == STRATA_OK)
+        st = make_up_evaluation(t);
+    sample_pressure(t, &t->pressure_last);
     while (st == STRATA_OK && !is_over(t))
         st = one_step(t);
     if (st == STRATA_OK)
         st = strata_engine_flush(t->run.engine);
-    if (st == STRATA_OK)
-        st = evaluate_at_end(t);
     if (st == STRATA_OK)
         st = check_learnt(t);
     return st == STRATA_OK ? cli_saves_end(&t->saves, &t->run, t->steps_done, (uint64_t)t->lines.metrics_bytes) : st;

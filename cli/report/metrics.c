@@ -292,6 +292,17 @@ void cli_metrics_step(struct st_json_writer *w, const struct cli_step *step)
     st_json_end_line(w);
 }
 
+void cli_metrics_eval(struct st_json_writer *w, uint64_t step, const struct strata_eval *eval)
+{
+    st_json_object_open(w, NULL);
+    st_json_put_u64(w, "step", step);
+    st_json_put_double(w, "eval_loss", eval->loss);
+    if (!isnan(eval->bits_per_byte))
+        st_json_put_double(w, "eval_bits_per_byte", eval->bits_per_byte);
+    st_json_object_close(w);
+    st_json_end_line(w);
+}
+
 /* Pressure over the whole run; "pressure" itself has the medians of the steps. */
 static void put_pressure(struct st_json_writer *w, const struct cli_medians *medians, const struct st_pressure_verdict *run)
 {

@@ -94,9 +94,11 @@ struct cli_summary {
 #define CLI_METRICS_BEGIN "{\"run\":"
 #define CLI_METRICS_ID    CLI_METRICS_BEGIN "{\"id\":"
 
-/** Write the three kinds of lines; each is flushed. */
+/** Write the four kinds of lines; each is flushed. */
 void cli_metrics_header(struct st_json_writer *w, struct strata_engine *engine, uint64_t max_steps);
 void cli_metrics_step(struct st_json_writer *w, const struct cli_step *step);
+/** Of an evaluation that is made up for, after the line of its step. */
+void cli_metrics_eval(struct st_json_writer *w, uint64_t step, const struct strata_eval *eval);
 void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, const struct cli_summary *summary);
 
 #endif

@@ -60,6 +60,7 @@ struct strata_checkpoint_info {
     const char *run;         /**< name of its run: strata_engine_info.run */
     const char *date;        /**< what the chat template of the run's texts took for today: a run that goes on gives it as
                               *  strata_texts_opts.date, for the same tokens.  "": it did not ask */
+    bool eval_due;           /**< what the run had said of strata_save_opts.eval_due */
 };
 #define STRATA_CHECKPOINT_INFO_INIT STRATA_INIT(strata_checkpoint_info, info_size)
 
@@ -107,6 +108,7 @@ struct strata_save_opts {
     uint64_t data_seed;             /**< the seed of its order, and */
     uint32_t data_order;            /**< enum strata_data_order */
     uint64_t metrics_bytes;         /**< of a file of metrics so far, at most 2^53, for the caller's own use when it resumes */
+    bool eval_due;                  /**< the run was to be evaluated after this step, and was not: for the same use */
 };
 #define STRATA_SAVE_OPTS_INIT STRATA_INIT(strata_save_opts, opts_size)
 

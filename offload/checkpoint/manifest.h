@@ -96,6 +96,7 @@ struct st_manifest {
     char extents_digest[ST_DIGEST_TEXT];
 
     uint64_t metrics_bytes; /* written to --metrics so far */
+    bool eval_due;          /* an evaluation after this step is still to be made */
     char *config;           /* owned: the effective configuration, as JSON text */
 };
 

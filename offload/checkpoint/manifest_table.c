@@ -38,6 +38,7 @@ enum field_type {
     FIELD_I64, /* -1, or at most 2^53 */
     FIELD_WIDE,
     FIELD_BOOL,
+    FIELD_FLAG, /* the same, and not there where it is false */
     FIELD_REAL,
     FIELD_REAL32,
     FIELD_NAME, /* an enum, by the names of its values */
@@ -70,8 +71,13 @@ struct field {
         AT("rounding_key", FIELD_WIDE, train.update.of.rounding_key)
 
 static const struct field of_run[] = {
-    AT("id", FIELD_TEXT, run),       AT("step", FIELD_U64, step),         AT("world", FIELD_U32, world),
-    AT("leaves", FIELD_U32, leaves), AT("numerics", FIELD_U32, numerics), AT("metrics_bytes", FIELD_U64, metrics_bytes),
+    AT("id", FIELD_TEXT, run),
+    AT("step", FIELD_U64, step),
+    AT("world", FIELD_U32, world),
+    AT("leaves", FIELD_U32, leaves),
+    AT("numerics", FIELD_U32, numerics),
+    AT("metrics_bytes", FIELD_U64, metrics_bytes),
+    AT("eval_due", FIELD_FLAG, eval_due),
 };
 static const struct field of_machine[] = {
     AT("device", FIELD_TEXT, device),
@@ -284,6 +290,10 @@ static void put_field(struct st_json_writer *w, const struct field *f, const voi
         snprintf(text, sizeof(text), "0x%" PRIx64, *(const uint64_t *)at);
         st_json_put_string(w, f->key, text);
         return;
+    case FIELD_FLAG:
+        if (*(const bool *)at)
+            st_json_put_bool(w, f->key, true);
+        return;
     case FIELD_BOOL:
         st_json_put_bool(w, f->key, *(const bool *)at);
         return;
@@ -391,6 +401,7 @@ static bool string_read(void *at, const struct field *f, const char *text)
     case FIELD_U64:
     case FIELD_I64:
     case FIELD_BOOL:
+    case FIELD_FLAG:
         break;
     }
     return false;
@@ -426,9 +437,10 @@ static bool field_read(void *base, const struct field *f, const st_json *node)
     case ST_JSON_NUMBER:
         return number_read(at, f, node);
     case ST_JSON_BOOL:
-        if (f->type == FIELD_BOOL)
-            *(bool *)at = st_json_bool(node);
-        return f->type == FIELD_BOOL;
+        if (f->type != FIELD_BOOL && f->type != FIELD_FLAG)
+            return false;
+        *(bool *)at = st_json_bool(node);
+        return true;
     case ST_JSON_NULL:
     case ST_JSON_ARRAY:
     case ST_JSON_OBJECT:
@@ -450,7 +462,7 @@ static strata_status object_read(void *base, const struct field *fields, size_t 
     for (size_t i = 0; i < field_count; i++) {
         const st_json *node = st_json_get(object, fields[i].key);
 
-        if (node == NULL && fields[i].type == FIELD_MAYBE)
+        if (node == NULL && (fields[i].type == FIELD_MAYBE || fields[i].type == FIELD_FLAG))
             continue;
         known++;
         if (node == NULL || !field_read(base, &fields[i], node))

@@ -4,6 +4,7 @@
 #include "workplace.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -276,6 +277,44 @@ static void a_monitor_without_a_path_is_here(void **state)
     workplace_remove(w, "job");
 }
 
+/* An evaluation that a signal cuts comes before the next step, and its line behind that of its own step. */
+static void a_cut_evaluation_is_made_up_for_in_its_place(void **state)
+{
+#define EVALUATED "train --model nano --seq-len 32 --machine {w}/machine.json --data {w}/good.bin --eval-every 2 --save {w}/cut "
+    static char text[1 << 19]; /* an evaluation of some seconds, which is never made */
+    const struct workplace *w = *state;
+    const char *eval, *step;
+    struct program p;
+    size_t bytes;
+    char *metrics;
+
+    memset(text, 'a', sizeof(text));
+    workplace_write(w, "long", text, sizeof(text));
+    workplace_run_ok(w, &p, "tokens {w}/long --out {w}/long.bin");
+    program_free(&p);
+    workplace_start_piped(w, &p, EVALUATED "--max-steps 4 --eval-data {w}/long.bin --metrics {w}/cut.jsonl --resume auto");
+    program_wait_for(&p, "step 2/");
+    assert_int_equal(kill(p.pid, SIGTERM), 0);
+    program_wait(&p);
+    assert_int_equal(p.code, 143);
+    program_free(&p);
+    says(w, EVALUATED "--max-steps 4 --eval-data {w}/good.heldout.bin --metrics {w}/cut.jsonl --resume auto", 0, "");
+    holds(w, "cut.jsonl", "H 1 2 2 3 4 S ");
+    metrics = workplace_read(w, "cut.jsonl", &bytes);
+    eval = strstr(metrics, "{\"step\":2,\"eval_loss\":");
+    step = strstr(metrics, "{\"step\":3,");
+    assert_true(eval != NULL && step != NULL && eval < step);
+    assert_non_null(strstr(step, "\"eval_loss\":"));
+    free(metrics);
+    says(w, EVALUATED "--max-steps 6 --eval-data {w}/good.heldout.bin --metrics {w}/cut.jsonl --resume auto", 0, "");
+    holds(w, "cut.jsonl", "H 1 2 2 3 4 5 6 S "); /* nothing was cut */
+    workplace_remove(w, "long");
+    workplace_remove(w, "long.bin");
+    workplace_remove(w, "cut.jsonl");
+    workplace_remove(w, "cut");
+#undef EVALUATED
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -289,6 +328,7 @@ int main(void)
         cmocka_unit_test(a_monitor_whose_file_is_gone_begins_anew),
         cmocka_unit_test(a_monitor_that_is_not_kept_is_said),
         cmocka_unit_test(a_monitor_without_a_path_is_here),
+        cmocka_unit_test(a_cut_evaluation_is_made_up_for_in_its_place),
     };
 
     return cmocka_run_group_tests(tests, setup, workplace_teardown);
