@@ -199,7 +199,7 @@ static strata_status begin_outputs(struct train *t)
     strata_status st =
         cli_lines_create(&t->lines, args, t->saves.was.metrics_bytes, t->saves.was.run, cli_saves_lacks_lines(&t->saves));
 
-    opts.overwrite = args->overwrite;
+    opts.overwrite = args->overwrite || t->finished.replaces;
     if (st == STRATA_OK && speaks(t))
         st = open_monitor(t);
     if (st == STRATA_OK)

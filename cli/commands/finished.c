@@ -29,8 +29,12 @@ void cli_finished_ask(struct cli_finished *f, const struct cli_saves *s, bool ad
     struct strata_export_opts opts = STRATA_EXPORT_OPTS_INIT;
 
     *f = (struct cli_finished){.adapter = adapter};
-    if (!cli_saves_goes_on(s) || s->args->out == NULL || s->args->overwrite || s->ranks->who.rank != 0)
+    if (s->args->out == NULL || s->args->overwrite || s->ranks->who.rank != 0)
         return; /* --out is rank 0's, and what other ranks have under its name is their own affair */
+    if (s->dir[0] != '\0' && (cli_saves_goes_on(s) || cli_saves_begins(s)))
+        cli_unsaved_read(&f->unsaved, s->dir);
+    if (!cli_saves_goes_on(s) && !f->unsaved.there)
+        return;
     if (adapter) {
         f->asked = holds_adapter(s->args->out);
         return;
@@ -69,16 +73,49 @@ struct question {
     uint64_t steps;
 };
 
+/* Whether --out holds what an attempt at this run has written there whose last checkpoint failed. */
+static strata_status find_own(const struct question *q, bool *own)
+{
+    const struct cli_unsaved *u = &q->f->unsaved;
+    char out[33];
+    strata_status st;
+
+    *own = u->there && u->steps == q->steps && u->step > cli_saves_steps(q->s) &&
+           (q->s->from == NULL || strcmp(u->run, q->s->was.run) == 0);
+    if (!*own || (st = cli_unsaved_digest(out, q->s->args->out, q->f->adapter)) != STRATA_OK)
+        return *own ? st : STRATA_OK;
+    *own = strcmp(out, u->out) == 0;
+    return STRATA_OK;
+}
+
+/* All of it is there but the checkpoint; or, after a signal, what it had learnt: the run that goes on replaces that. */
+static void take_own(struct cli_finished *f, uint64_t steps)
+{
+    f->finished = f->unsaved.step == steps;
+    f->replaces = !f->finished;
+    memcpy(f->weights, f->unsaved.weights, sizeof(f->weights));
+    memcpy(f->state, f->unsaved.state, sizeof(f->state));
+}
+
 static strata_status compare(void *ctx)
 {
     const struct question *q = ctx;
     const struct cli_saves *s = q->s;
     struct cli_finished *f = q->f;
     const char *out = s->args->out;
+    bool own = false;
     strata_status st;
 
     if (!f->asked)
         return STRATA_OK;
+    if ((st = find_own(q, &own)) != STRATA_OK)
+        return st_error_prefix(st, "--out %s", out);
+    if (own) {
+        take_own(f, q->steps);
+        return STRATA_OK;
+    }
+    if (s->from == NULL)
+        return st_error(STRATA_E_INPUT, "--out %s: holds %s already: " REMEDY, out, f->adapter ? "an adapter" : "a model");
     if (cli_saves_steps(s) != q->steps)
         return st_error(STRATA_E_INPUT,
                         "--out %s: holds %s already, and the run goes on from step %" PRIu64 " of %" PRIu64 ": " REMEDY, out,
@@ -97,7 +134,7 @@ strata_status cli_finished_compare(struct cli_finished *f, const struct cli_save
     struct question q = {f, s, steps};
     strata_status st;
 
-    if (!cli_saves_goes_on(s))
+    if (!cli_saves_goes_on(s) && !cli_saves_begins(s))
         return STRATA_OK;
     st = st_ranks_take_turns(model, compare, &q, "whether the run has ended");
     return st == STRATA_OK ? cli_ranks_of_first(s->ranks, f, sizeof(*f), "whether the run has ended") : st;

@@ -4,12 +4,16 @@
 #define CLI_COMMANDS_FINISHED_H
 
 #include "cli/commands/saves.h"
+#include "cli/commands/unsaved.h"
 
 struct cli_finished {
-    bool asked;                  /* --resume auto goes on from a checkpoint, and --out holds a model that it may not replace */
+    bool asked;                  /* --resume auto goes on from a checkpoint, or from what one that failed has left, and --out
+                                  * holds a model that it may not replace */
     bool adapter;                /* --out holds that in place of a model */
     bool finished;               /* it is that of the checkpoint, which is of the last step */
     char weights[33], state[33]; /* digests, then */
+    bool replaces;               /* it is this run's own, of a step before the last one, of which there is no checkpoint */
+    struct cli_unsaved unsaved;  /* what an attempt has left whose last checkpoint failed */
 };
 
 /** Whether there may be nothing to do; reads next to nothing.  Rank 0 alone asks, whose --out is.

@@ -2,6 +2,7 @@
 #include "cli/commands/saves.h"
 
 #include "cli/cli_signals.h"
+#include "cli/commands/unsaved.h"
 #include "cli/options/output.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -177,7 +178,8 @@ static strata_status check_apart(const struct cli_saves *s, const char *option, 
     if (st_new_file_is_dir(path, s->dir))
         return st_error(STRATA_E_INPUT, "%s %s: is the name of --save, too: name another", option, path);
     snprintf(name, sizeof(name), "%.*s", (int)st_path_length(path), path);
-    if (!strata_save_takes(st_path_name(name)) || st_path_dir(dir, name) != STRATA_OK || !st_file_is_same(dir, s->dir))
+    if ((!strata_save_takes(st_path_name(name)) && strcmp(st_path_name(name), CLI_UNSAVED) != 0) ||
+        st_path_dir(dir, name) != STRATA_OK || !st_file_is_same(dir, s->dir))
         return STRATA_OK;
     return st_error(STRATA_E_INPUT, "%s %s: is a name that checkpoints of --save take: name another", option, path);
 }

@@ -30,12 +30,18 @@ static const char *written_thing(const struct train *t)
     return t->finished.adapter ? "adapter" : "model";
 }
 
+/* Whether --out is given what was trained; of all ranks alike. */
+static bool writes_out(const struct train *t)
+{
+    return t->args->out != NULL && t->steps_done > 0 && !waits_for_resume(t);
+}
+
 static strata_status write_model(struct train *t)
 {
     struct strata_export *out = t->out;
     strata_status st;
 
-    if (t->args->out == NULL || t->steps_done == 0 || waits_for_resume(t))
+    if (!writes_out(t))
         return STRATA_OK;
     t->out = NULL; /* taken */
     if ((st = strata_engine_export(t->run.engine, out)) == STRATA_OK)
@@ -66,6 +72,26 @@ static void print_memory(struct train *t)
                   st_size_text(host, least[STRATA_TIER_HOST]), st_size_text(device, least[STRATA_TIER_DEVICE]));
 }
 
+/* The last checkpoint failed, and --out was written: the same job, submitted again, is told so. */
+static void keep_unsaved(struct train *t)
+{
+    struct cli_unsaved u = {.step = t->steps_done, .steps = t->steps};
+    struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
+    strata_status st = strata_engine_digest(t->run.engine, u.weights, u.state);
+
+    if (st == STRATA_OK)
+        st = strata_engine_get_info(t->run.engine, &info);
+    if (!speaks(t))
+        return;
+    snprintf(u.run, sizeof(u.run), "%s", info.run);
+    if (st == STRATA_OK)
+        st = cli_unsaved_digest(u.out, t->args->out, t->finished.adapter);
+    if (st == STRATA_OK)
+        st = cli_unsaved_write(&u, t->saves.dir);
+    if (st != STRATA_OK)
+        st_log(ST_LOG_WARN, "%s: --resume auto will not know that %s is this run's", strata_last_error(), t->args->out);
+}
+
 strata_status train_finish(struct train *t)
 {
     strata_status st = STRATA_OK;
@@ -76,6 +102,10 @@ strata_status train_finish(struct train *t)
         st = write_model(t);
     if (is_short(t) && cli_signals_pending() == CLI_SIGNAL_MEMORY)
         print_memory(t);
+    if (st == STRATA_OK && t->saves.failed && writes_out(t))
+        keep_unsaved(t);
+    else if (st == STRATA_OK && t->saves.dir[0] != '\0' && speaks(t))
+        cli_unsaved_remove(t->saves.dir);
     if (st == STRATA_OK)
         st = cli_saves_status(&t->saves);
     if (st == STRATA_OK && is_short(t))
@@ -175,7 +205,7 @@ void train_close(struct train *t)
 int train_exit_code(const struct train *t, strata_status st)
 {
     const char *out = t->args->out;
-    const bool written = out != NULL && t->steps_done > 0 && !waits_for_resume(t);
+    const bool written = writes_out(t);
 
     if (st == STRATA_OK)
         return 0;
@@ -198,7 +228,12 @@ strata_status train_say_finished(struct train *t)
 {
     const struct cli_args *args = t->args;
 
-    if (speaks(t))
+    if (speaks(t) && cli_saves_steps(&t->saves) != t->steps)
+        st_wrap_print(
+            people(args),
+            "--resume auto: %s holds the %s of the last step, whose checkpoint could not be made: nothing is left to do\n",
+            args->out, written_thing(t));
+    else if (speaks(t))
         st_wrap_print(people(args), "--resume auto: %s is of the last step, and %s holds its %s: nothing is left to do\n",
                       t->saves.was.path, args->out, written_thing(t));
     if (!args->digest)

@@ -72,14 +72,90 @@ static void a_save_that_fails_is_not_the_run(void **state)
     }
     expect(w, TRAIN DRIVES "--max-steps 6 --save {w}/a --out {w}/out --quiet --fault commit.mkdir", 4,
            "the last checkpoint could not be made: ");
-    assert_false(workplace_exists(w, "a"));
+    assert_int_equal(workplace_entries(w, "a"), 1); /* what a job that is submitted again is told */
+    assert_true(workplace_exists(w, "a/unsaved.json"));
     assert_true(workplace_exists(w, "out/model.safetensors"));
+    workplace_remove(w, "a");
     workplace_remove(w, "out");
     expect(w, TRAIN DRIVES "--max-steps 6 --save {w}/a --save-every 3 --quiet --fault commit.mkdir:1", 4,
            "the last checkpoint could not be made: "); /* the first one could */
     assert_true(workplace_exists(w, "a/step-00000003"));
     assert_false(workplace_exists(w, "a/step-00000006"));
     workplace_remove(w, "a");
+}
+
+/* --out has the model, and no checkpoint is of its step: the same job finds its own there, with an older checkpoint or none, and
+ * takes nothing else for it. */
+static void a_job_whose_last_save_failed_finds_its_model(void **state)
+{
+#define JOB  TRAIN DRIVES "--max-steps 6 --save {w}/a --save-every 3 --resume auto --out {w}/out "
+#define LORA  "--set 'strata.lora={\"r\":4,\"target_modules\":\"all-linear\"}' "
+    static const char *const faults[] = {"--fault commit.mkdir:1", "--fault commit.mkdir"};
+    const struct workplace *w = *state;
+    struct program p;
+
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        char command[512];
+
+        snprintf(command, sizeof(command), JOB "%s", faults[i]);
+        expect(w, command, 4, "the last checkpoint could not be made: ");
+        assert_int_equal(workplace_exists(w, "a/step-00000003"), i == 0);
+        expect(w, JOB, 0, NULL);
+        workplace_run_ok(w, &p, JOB);
+        assert_non_null(strstr(p.out, "of the last step, whose checkpoint could not be made: nothing is left to do"));
+        program_free(&p);
+        workplace_run(w, &p, TRAIN DRIVES "--max-steps 7 --save {w}/a --save-every 3 --resume auto --out {w}/out");
+        assert_int_equal(p.code, 2);
+        assert_non_null(strstr(p.err, "holds a model already"));
+        program_free(&p);
+        workplace_run_ok(w, &p, TRAIN "--max-steps 1 --out {w}/out --overwrite --quiet"); /* another run's */
+        program_free(&p);
+        workplace_run(w, &p, JOB);
+        assert_int_equal(p.code, 2);
+        assert_non_null(strstr(p.err, "holds a model already"));
+        program_free(&p);
+        workplace_remove(w, "out");
+        expect(w, JOB, 0, NULL); /* goes on, or begins */
+        assert_false(workplace_exists(w, "a/unsaved.json"));
+        workplace_remove(w, "out");
+        workplace_remove(w, "a");
+    }
+    workplace_run(w, &p, JOB LORA "--fault commit.mkdir:1");
+    assert_int_equal(p.code, 4);
+    program_free(&p);
+    workplace_run_ok(w, &p, JOB LORA);
+    assert_non_null(strstr(p.out, "holds the adapter of the last step, whose checkpoint could not be made"));
+    program_free(&p);
+    workplace_remove(w, "out");
+    workplace_remove(w, "a");
+#undef LORA
+#undef JOB
+}
+
+/* What was written of a run that a signal ended, no checkpoint of which could be made, is replaced by the same job. */
+static void a_job_that_ended_early_unsaved_goes_on(void **state)
+{
+#define JOB                                                                                                                      \
+    "train --model nano --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --max-steps 60 --save {w}/a --resume auto "  \
+    "--out {w}/out "
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_start_piped(w, &p, JOB "--fault commit.mkdir");
+    program_wait_for(&p, "step 2/");
+    assert_int_equal(kill(p.pid, SIGTERM), 0);
+    program_wait(&p);
+    program_free(&p);
+    assert_true(workplace_exists(w, "out/model.safetensors"));
+    workplace_run_ok(w, &p, JOB);
+    program_free(&p);
+    assert_true(workplace_exists(w, "a/step-00000060") && !workplace_exists(w, "a/unsaved.json"));
+    workplace_run_ok(w, &p, JOB);
+    assert_non_null(strstr(p.out, "nothing is left to do"));
+    program_free(&p);
+    workplace_remove(w, "out");
+    workplace_remove(w, "a");
+#undef JOB
 }
 
 /* The checkpoint is there, and so is all of it, whatever becomes of older ones and of `latest`. */
@@ -465,6 +541,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_save_that_fails_is_not_the_run),
+        cmocka_unit_test(a_job_whose_last_save_failed_finds_its_model),
+        cmocka_unit_test(a_job_that_ended_early_unsaved_goes_on),
         cmocka_unit_test(what_fails_after_a_checkpoint_is_not_its_failure),
         cmocka_unit_test(a_run_that_goes_back_keeps_what_it_makes),
         cmocka_unit_test(without_a_directory_nothing_is_saved),
