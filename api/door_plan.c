@@ -257,27 +257,28 @@ void st_plan_note_memory(const struct strata_plan *p)
 
 /* --- the plan --- */
 
-bool st_handle_saves_on_drives(const struct strata_model *m)
+enum st_saves_on st_handle_saves_on(const struct strata_model *m)
 {
     const struct st_config *config = &m->config;
     char place[ST_CONFIG_PATH_MAX];
     struct stat save, drive;
+    uint32_t shared = 0;
 
     if (!st_config_uses_nvme(config) || m->hardware != NULL)
-        return true;
+        return ST_SAVES_ON_DRIVES;
     if (existing_part(place, config->save) != STRATA_OK || st_fault_refuses("api.save_stat") || stat(place, &save) != 0)
-        return false;
+        return ST_SAVES_ELSEWHERE;
     for (uint32_t i = 0; i < config->nvme_dir_count; i++)
-        if (stat(config->nvme_dirs[i], &drive) == 0 ? drive.st_dev != save.st_dev : !has_drives_elsewhere(m))
-            return false;
-    return true;
+        shared += stat(config->nvme_dirs[i], &drive) == 0 ? drive.st_dev == save.st_dev : has_drives_elsewhere(m);
+    return shared == config->nvme_dir_count ? ST_SAVES_ON_DRIVES : shared > 0 ? ST_SAVES_ON_SOME_DRIVES : ST_SAVES_ELSEWHERE;
 }
 
 /* The one that the step writes, and the one that is being saved: besides these, sets are those of checkpoints, of which some may
- * be there already, or lie elsewhere. */
+ * be there already, or lie elsewhere.  A directory has its part of every set, so that one drive of the checkpoints' file system
+ * is enough to need them all. */
 static uint32_t sets_of(const struct strata_model *m, uint32_t sets)
 {
-    if (sets == 0 || !st_handle_saves_on_drives(m))
+    if (sets == 0 || st_handle_saves_on(m) == ST_SAVES_ELSEWHERE)
         return sets == 0 ? 0 : 2;
     return sets - (m->saved_checkpoints < sets - 2 ? m->saved_checkpoints : sets - 2);
 }
@@ -485,7 +486,8 @@ static strata_status measure(struct strata_plan *p)
     if (keeps)
         st = st_rates_kept_name(&kept, m->cache_dir, &p->machine, st_model_workload(m->model), &opts, what);
     if (st == STRATA_OK && keeps && st_rates_kept_read(&kept, &p->machine.rates, &age))
-        st_log(ST_LOG_NOTICE, "the rates of this machine were measured within the last %" PRIu64 " min: %s", age / 60 + 1, kept.path);
+        st_log(ST_LOG_NOTICE, "the rates of this machine were measured within the last %" PRIu64 " min: %s", age / 60 + 1,
+               kept.path);
     else if (st == STRATA_OK)
         st = measure_now(p, &opts, what, keeps ? &kept : NULL);
     take_rates(p, &p->machine.rates);

@@ -224,8 +224,9 @@ static inline struct st_world st_handle_world(const struct strata_model *m)
         return m->planned;
     return m->comm != NULL ? m->comm->world : (struct st_world){.ranks = 1, .local_ranks = 1};
 }
-/** Whether checkpoints lie on the file systems of the run's drives, which then hold their sets. */
-bool st_handle_saves_on_drives(const struct strata_model *m);
+/* Where checkpoints lie: a drive of their own file system holds what they share of its sets, and that of another is copied. */
+enum st_saves_on { ST_SAVES_ELSEWHERE, ST_SAVES_ON_SOME_DRIVES, ST_SAVES_ON_DRIVES };
+enum st_saves_on st_handle_saves_on(const struct strata_model *m);
 /** What the model's configuration and ranks ask of a plan. */
 void st_handle_policy(struct st_policy *policy, const struct strata_model *m);
 /* The machine by whose rates the plans of a model are judged: the given one, with some of its own changed perhaps; NULL: a

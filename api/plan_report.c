@@ -296,11 +296,14 @@ static void print_saving(const struct strata_plan *of, FILE *file)
 {
     const struct st_plan *plan = of->plan;
     const struct st_figures *figures = &of->figures;
+    const enum st_saves_on where = st_handle_saves_on(of->model);
     char bytes[24], set[24], seconds[24];
 
     st_print(file, "  checkpoints: %u kept, in %u sets of %s on nvme; each ", plan->policy.keep, plan->program.sets,
              st_size_text(set, plan->program.space_bytes[ST_SPACE_SET]));
-    if (!st_handle_saves_on_drives(of->model))
+    if (where == ST_SAVES_ON_SOME_DRIVES)
+        st_print(file, "shares what lies on the file system of %s, and the rest is copied there\n", of->model->config.save);
+    else if (where == ST_SAVES_ELSEWHERE)
         st_print(file, "is copied to %s, which is on another file system: a directory on the drives would cost nothing\n",
                  of->model->config.save);
     else if (figures->save_bytes == 0)

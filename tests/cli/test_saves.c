@@ -89,7 +89,7 @@ static void a_save_that_fails_is_not_the_run(void **state)
 static void a_job_whose_last_save_failed_finds_its_model(void **state)
 {
 #define JOB  TRAIN DRIVES "--max-steps 6 --save {w}/a --save-every 3 --resume auto --out {w}/out "
-#define LORA  "--set 'strata.lora={\"r\":4,\"target_modules\":\"all-linear\"}' "
+#define LORA "--set 'strata.lora={\"r\":4,\"target_modules\":\"all-linear\"}' "
     static const char *const faults[] = {"--fault commit.mkdir:1", "--fault commit.mkdir"};
     const struct workplace *w = *state;
     struct program p;
@@ -256,6 +256,27 @@ static void copies_are_checkpoints(void **state)
     shell(w, "rm -r {w}/a/step-00000004");
     expect(w, TRAIN DRIVES "--max-steps 6 --resume {w}/linked --quiet", 0, NULL);
     shell(w, "rm -r {w}/a {w}/b {w}/copy {w}/linked {w}/moved");
+}
+
+/* One drive is on the file system of --save: what checkpoints share there is reserved with the rest, and all of them are whole.
+ */
+static void drives_of_two_file_systems_save(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    if (access("/dev/shm", W_OK) != 0)
+        skip();
+    shell(w, "d=$(mktemp -d /dev/shm/strata-test-XXXXXX) && ln -s $d {w}/shm");
+    expect(w, TRAIN DRIVES "--nvme {w}/shm --max-steps 6 --save {w}/a --save-every 1 --keep 3", 0, NULL);
+    for (int step = 4; step <= 6; step++) {
+        char command[64];
+
+        snprintf(command, sizeof(command), "verify {w}/a/step-0000000%d", step);
+        workplace_run_ok(w, &p, command);
+        program_free(&p);
+    }
+    shell(w, "rm -r $(readlink {w}/shm) {w}/shm {w}/a");
 }
 
 static void start_from_a_copy(const struct workplace *w, struct program *p, const char *save)
@@ -554,6 +575,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_resumed_run_saves_each_step),
         cmocka_unit_test(a_full_disk_says_how_much_is_missing),
         cmocka_unit_test(copies_are_checkpoints),
+        cmocka_unit_test(drives_of_two_file_systems_save),
         cmocka_unit_test(a_run_keeps_fewer_than_there_are),
         cmocka_unit_test(one_in_use_may_be_removed),
         cmocka_unit_test(a_removed_directory_is_made_again),
