@@ -130,6 +130,9 @@ static void empty_blocks_in_place_of_thoughts_are_not_trained(void **state)
     (void)assert_trained(template,
                          "[" USER("a") "," ANSWER("\"content\":\"b\"") "," USER("c") "," ANSWER("\"content\":\"d\"") "]",
                          "\n<think></think>\nb<|im_start|>|\n<think></think>\nd");
+    (void)assert_trained(template, "[" USER("a") "," ANSWER("\"content\":\"<think>r</think>b\"") "]", "<think>r</think>b");
+    (void)assert_trained(template, "[" USER("a") "," ANSWER("\"content\":\"<think> </think>b\"") "]",
+                         "\n<think></think>\n<think> </think>b");
     c = assert_trained("{% for m in messages %}{{ m.content }}[THINK] [/THINK] {% endfor %}x",
                        "[" USER("a") "," ANSWER("\"content\":\"b\",\"thinking\":\"r\"") "]", " b|");
 }
@@ -157,6 +160,31 @@ static void channels_are_trained(void **state)
     c = assert_trained(template, "[" USER("a") "," ANSWER(CALL) "," RESULT "," ANSWER("\"content\":\"b\"") "]",
                        " to=w[json]{\"c\": \"O\", \"n\": 1}<|endoftext|>|[final]b<|im_end|>");
     assert_int_equal(c.calls + c.guessed + c.unended, 0);
+}
+
+/* Gemma 4's: the result stands inside the answer that called, with its sender's name, and before what was said beside the call.
+ */
+static void results_inside_an_answer_are_not_trained(void **state)
+{
+    static const char template[] =
+        "{% for m in messages %}{% if m.role == 'user' %}<|im_start|>user {{ m.content }}<|im_start|>model {% elif m.role != "
+        "'tool' %}"
+        "{% for c in m.tool_calls %}[call]{{ c.function.name }} {{ c.function.arguments | tojson }}<|endoftext|>from "
+        "{{ c.function.name }}: ({{ messages[loop.index0 + 2].content }})<|im_start|>{% endfor %}{{ m.content }}<|im_end|>"
+        "{% endif %}{% endfor %}";
+    struct st_dialog_counts c;
+
+    (void)state;
+    scratch_put("generation_config.json", "{\"eos_token_id\": [420, 422]}"); /* <|endoftext|>, <|im_end|> */
+    c = assert_trained(template, "[" USER("a") "," ANSWER(CALL) "," RESULT "," ANSWER("\"content\":\"b\"") "]",
+                       "[call]w {\"c\": \"O\", \"n\": 1}<|endoftext|>|b<|im_end|>");
+    assert_int_equal(c.answers, 2);
+    c = assert_trained(template,
+                       "[" USER("a") "," ANSWER("\"content\":\"b\",\"tool_calls\":[{\"function\":{\"name\":\"w\",\"arguments\":"
+                                                "{}}}]") "," RESULT "]",
+                       "[call]w {}<|endoftext|>|b<|im_end|>");
+    assert_int_equal(c.answers, 1);
+    assert_int_equal(c.unended, 0);
 }
 
 /* Mistral's: tools stand before the last question, so that history is written differently when it is asked for. */
@@ -282,6 +310,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(thoughts_and_calls_are_trained, begin, end),
         cmocka_unit_test_setup_teardown(empty_blocks_in_place_of_thoughts_are_not_trained, begin, end),
         cmocka_unit_test_setup_teardown(channels_are_trained, begin, end),
+        cmocka_unit_test_setup_teardown(results_inside_an_answer_are_not_trained, begin, end),
         cmocka_unit_test_setup_teardown(what_history_differs_in_does_not_matter, begin, end),
         cmocka_unit_test_setup_teardown(templates_that_want_more_are_asked_otherwise, begin, end),
         cmocka_unit_test_setup_teardown(ends_are_the_turns, begin, end),

@@ -16,6 +16,8 @@
  * - It ends with the first special token, or end of text of tokenizer, generation_config.json or config.json, that follows its
  *   last byte before another message's; or with an end of text that follows this one at once.  Without any, with its last byte.
  * - A block for thoughts that the template leaves empty is trained, unless the message had thoughts.
+ * - Another message inside it (Gemma 4's results of tools) interrupts it: each part ends so, and the next begins with its own
+ *   bytes.  Words of a call that are written again behind an end of text name the sender of its result, and are no part of it.
  *
  * A token is trained if it overlaps that, and does not begin in another message; one that stands for no byte, if the token behind
  * it is.  An assistant's message that says `"loss": false` or `"weight": 0` is not trained, nor is the block of a {% generation

@@ -37,8 +37,7 @@ struct st_dialog_text {
 struct st_turn {
     uint32_t message;   /* its number, from 1 */
     bool excluded;      /* from training, by its row */
-    bool thoughtless;   /* its reasoning is not written */
-    bool called;        /* its last byte is of a call */
+    bool thoughts;      /* its message has some */
     size_t gap;         /* where the template's bytes before it begin */
     size_t first, last; /* its own first and last byte */
     size_t begin;       /* of what is trained */

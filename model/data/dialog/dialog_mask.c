@@ -94,22 +94,75 @@ static bool mark(struct st_dialog_ids *out, const struct st_turn *turn, const st
     return any;
 }
 
+/* The last byte of an answer before another message's. */
+static size_t part_last(const struct st_turn *turn, const struct st_rendered *r, size_t at)
+{
+    size_t last = at;
+
+    for (; at <= turn->last; at++) {
+        const uint32_t message = st_origin_message(r->origins[at]);
+
+        if (message != 0 && message != turn->message)
+            break;
+        last = message != 0 ? at : last;
+    }
+    return last;
+}
+
+/* A call's words behind an end of text that the template wrote there, which stand before it, too, are the sender of a result. */
+static void leave_out_sender(struct st_turn *part, const struct st_dialog_text *text, const struct st_encoding *e)
+{
+    const struct st_rendered *r = &text->rendered;
+
+    for (size_t i = st_encoding_from(e, part->first); i < e->count && e->ends[i] <= part->last; i++) {
+        size_t from = e->ends[i], to;
+
+        if (!st_token_is_end(text->ends, e->ids[i]) || st_origin_message(r->origins[e->begins[i]]) != 0)
+            continue;
+        from = st_template_bytes_end(r, from);
+        for (to = from; to <= part->last && (r->origins[to] & ST_ORIGIN_FIELD) == ST_ORIGIN_CALL;)
+            to++;
+        if (to > part->last && memmem(r->text + part->first, e->begins[i] - part->first, r->text + from, to - from) != NULL) {
+            for (part->last = e->begins[i] - 1; st_origin_message(r->origins[part->last]) == 0;)
+                part->last--;
+            return;
+        }
+    }
+}
+
+/* Other messages may interrupt an answer: a call's result, before what was said beside the call. */
+static void mask_turn(struct st_dialog_ids *out, const struct st_turn *turn, const struct st_dialog_text *text)
+{
+    const struct st_encoding *e = &out->encoding;
+    const struct st_rendered *r = &text->rendered;
+    struct st_turn part = *turn;
+    bool any = false;
+    size_t last;
+
+    do {
+        size_t next;
+
+        part.last = part_last(turn, r, part.first);
+        for (next = part.last + 1; next <= turn->last && st_origin_message(r->origins[next]) != turn->message;)
+            next++;
+        leave_out_sender(&part, text, e);
+        last = find_end(&part, text, e);
+        if (last != SIZE_MAX && text->turn_ends)
+            last = pass_white_space(text, e, last);
+        any = mark(out, &part, r, last != SIZE_MAX ? e->ends[last] : part.last + 1) || any;
+        part.first = part.begin = part.gap = next;
+    } while (part.first <= turn->last);
+    out->counts.unended += last == SIZE_MAX;
+    out->counts.answers += any;
+}
+
 static strata_status mask_turns(struct st_dialog_ids *out, const struct st_turns *turns, struct st_dialog_text *text)
 {
     const struct st_encoding *e = &out->encoding;
 
-    for (uint32_t i = 0; i < turns->count; i++) {
-        const struct st_turn *turn = &turns->at[i];
-        size_t last;
-
-        if (turn->excluded)
-            continue;
-        last = find_end(turn, text, e);
-        out->counts.unended += last == SIZE_MAX;
-        if (last != SIZE_MAX && text->turn_ends)
-            last = pass_white_space(text, e, last);
-        out->counts.answers += mark(out, turn, &text->rendered, last != SIZE_MAX ? e->ends[last] : turn->last + 1);
-    }
+    for (uint32_t i = 0; i < turns->count; i++)
+        if (!turns->at[i].excluded)
+            mask_turn(out, &turns->at[i], text);
     /* The space that a tokenizer puts before a text, which begins again behind a special token, is no byte of it. */
     for (size_t i = e->count; i-- > 0;)
         if (e->begins[i] == e->ends[i] && i + 1 < e->count && out->trained[i + 1] != 0)

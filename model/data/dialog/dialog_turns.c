@@ -23,6 +23,17 @@ static bool has_text(const st_json *n)
     return st_json_string(n)[strspn(st_json_string(n), " \t\r\n")] != '\0';
 }
 
+/* Thoughts between tags of the content, as rows have them that were made of plain texts. */
+static bool thinks_in_content(const st_json *message)
+{
+    const st_json *content = st_json_get(message, "content");
+    const char *text = content != NULL && st_json_type(content) == ST_JSON_STRING ? st_json_string(content) : "";
+    const char *end = strstr(text, "</think>"), *begin = strstr(text, "<think>");
+
+    text = begin != NULL && end != NULL && begin < end ? begin + strlen("<think>") : text;
+    return end != NULL && text + strspn(text, " \t\r\n") < end;
+}
+
 static bool has_calls(const st_json *message)
 {
     const st_json *calls = st_json_get(message, "tool_calls"), *call = st_json_get(message, "function_call");
@@ -62,13 +73,13 @@ static void list_turns(struct st_turns *out, const struct extent *extents, const
         if (!st_template_is_answer(m))
             continue;
         turn.excluded = st_template_message_excluded(m);
-        turn.thoughtless = has_text(st_template_reasoning(m)) && !has_field(x, ST_ORIGIN_REASONING);
+        turn.thoughts = has_text(st_template_reasoning(m));
         counts->calls += has_calls(m) && !has_field(x, ST_ORIGIN_CALL) && !turn.excluded;
         counts->unwritten += x->fields == 0 && !turn.excluded;
         if (x->fields == 0)
             continue;
-        counts->thoughtless += turn.thoughtless && !turn.excluded;
-        turn.called = (r->origins[x->last] & ST_ORIGIN_FIELD) == ST_ORIGIN_CALL;
+        counts->thoughtless += turn.thoughts && !has_field(x, ST_ORIGIN_REASONING) && !turn.excluded;
+        turn.thoughts = turn.thoughts || thinks_in_content(m);
         while (turn.gap > 0 && st_origin_message(r->origins[turn.gap - 1]) == 0)
             turn.gap--;
         turn.begin = turn.first;
@@ -244,7 +255,7 @@ static strata_status find_begin(struct st_turn *turn, struct st_dialog_text *tex
         begin_by_token(turn, text, e);
         counts->guessed++;
     }
-    if (turn->thoughtless)
+    if (turn->thoughts)
         turn->begin = pass_empty_thoughts(text->rendered.text, turn->begin, turn->first);
     return STRATA_OK;
 }
