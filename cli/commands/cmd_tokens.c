@@ -72,7 +72,8 @@ static void print_trained(const struct cli_args *args, const struct st_train_rep
 static strata_status train_tokenizer(const struct cli_args *args)
 {
     struct st_train *train;
-    struct st_texts texts = {args->positional.items, args->positional.count, train_part, train_end, NULL};
+    struct st_texts texts = {
+        .paths = args->positional.items, .count = args->positional.count, .part = train_part, .end = train_end};
     struct st_train_report report;
     strata_status st = st_train_create(&train);
 

@@ -3,6 +3,7 @@
 #include "cli/options/args_table.h"
 #include "cli/options/args_values.h"
 #include "cli/options/name.h"
+#include "cli/options/patterns.h"
 #include "core/base/error.h"
 #include "core/json/json.h"
 #include "core/system/file.h"
@@ -408,6 +409,8 @@ strata_status cli_args_parse(struct cli_args *args, enum cli_command command, in
         st = word_take(args, &c);
     if (st == STRATA_OK && !args->help && (command & (TRAINS | CLI_CMD_CHECK)) != 0)
         st = recipe_take(args, &c);
+    if (st == STRATA_OK && !args->help)
+        st = cli_patterns_expand(args);
     if (st == STRATA_OK && args->nvme.count > 0 &&
         (command & (CONFIGURES | CLI_CMD_BENCH_STEP | (args->measure ? CLI_CMD_INFO : 0))) != 0)
         st = nvme_override(args);
@@ -423,6 +426,9 @@ void cli_args_fini(struct cli_args *args)
     for (uint32_t i = 0; i < args->overrides.count; i++)
         free((void *)(uintptr_t)args->overrides.items[i]);
     free(args->overrides.items);
+    for (uint32_t i = 0; i < args->matched.count; i++)
+        free((void *)(uintptr_t)args->matched.items[i]);
+    free(args->matched.items);
     free(args->positional.items);
     free(args->data.items);
     free(args->datasets.items);

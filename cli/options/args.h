@@ -48,6 +48,7 @@ struct cli_args {
     struct cli_list positional;
     struct cli_list overrides; /* "path=value" for the config, in the order of the command line; owned */
     struct cli_list data, nvme;
+    struct cli_list matched;  /* files that patterns stand for; owned */
     struct cli_list adapters; /* eval: "[NAME=]DIR" */
     const char *model, *config_file, *out, *resume, *eval_data, *machine, *metrics, *trace, *tokenizer, *fault, *lora, *adapter;
     const char *device;                                                   /* default "cpu" */

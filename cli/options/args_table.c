@@ -39,7 +39,7 @@ static const struct cli_option options[] = {
     {{"model"}, CLI_CMD_EXPORT, VALUE_TEXT, AT(model), NULL, 0, 0, "DIR",
      "with --merge: the Hugging Face directory to add to; default: the one that the checkpoint's run began with"},
     {{"data"}, CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_LIST, AT(data), NULL, 0, 0, "FILE...",
-     "token files, as written by strata tokens, or texts (.txt, or - for standard input) and rows of texts or conversations (.json, .jsonl)"},
+     "token files, as written by strata tokens, or texts (.txt, or - for standard input) and rows of texts or conversations (.json, .jsonl); 'data/*.jsonl', in quotes, is all that match"},
     {{"dataset-info"}, CLI_CMD_TOKENS | CLI_CMD_TRAIN, VALUE_TEXT, AT(dataset_info), NULL, 0, 0, "FILE.json", "LLaMA-Factory's dataset_info.json"},
     {{"dataset"}, CLI_CMD_TOKENS | CLI_CMD_TRAIN, VALUE_LIST, AT(datasets), NULL, 0, 0, "NAME...", "data sets of that file to read"},
     {{"tokenizer"}, CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_TEXT, AT(tokenizer), NULL, 0, 0, "DIR|FILE|byte",

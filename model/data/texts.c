@@ -28,16 +28,24 @@ void st_texts_name(char *out, size_t room, const char *const *paths, uint32_t co
         snprintf(out, room, "%.900s", first);
 }
 
+/* Bytes of a byte order mark at the beginning, which are not given on; until three bytes are there nobody knows. */
+static size_t mark_bytes(const char *text, size_t bytes)
+{
+    return bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
 /* Reads to the end; *bytes: how many there were. */
 static strata_status read_stream(const struct st_texts *t, int fd, const char *name, uint64_t *bytes)
 {
     char part[ST_TEXTS_PART_BYTES];
     uint32_t interrupted = 0;
+    size_t held = 0, skip; /* held: of the beginning, not yet given on */
+    bool begun = t->keep_mark;
     strata_status st;
 
     *bytes = 0;
     for (;;) {
-        const ssize_t res = read(fd, part, sizeof(part));
+        const ssize_t res = read(fd, part + held, sizeof(part) - held);
         const int64_t got = st_fault("tokens.read", res < 0 ? -errno : res);
 
         if (st_again(got, &interrupted))
@@ -46,10 +54,16 @@ static strata_status read_stream(const struct st_texts *t, int fd, const char *n
         if (got < 0)
             return st_error(STRATA_E_INPUT, "reading %s: %s", name, strerror((int)-got));
         if (got == 0)
-            return STRATA_OK;
+            return held > 0 ? t->part(t->context, part, held) : STRATA_OK;
         *bytes += (uint64_t)got;
-        if ((st = t->part(t->context, part, (size_t)got)) != STRATA_OK)
+        held += (size_t)got;
+        if (!begun && held < 3)
+            continue;
+        skip = begun ? 0 : mark_bytes(part, held);
+        begun = true;
+        if (held > skip && (st = t->part(t->context, part + skip, held - skip)) != STRATA_OK)
             return st;
+        held = 0;
     }
 }
 

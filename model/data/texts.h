@@ -16,6 +16,7 @@ struct st_texts {
     strata_status (*part)(void *context, const char *text, size_t bytes); /* at most ST_TEXTS_PART_BYTES */
     strata_status (*end)(void *context);
     void *context;
+    bool keep_mark; /* a byte order mark that a text begins with is part of it */
 };
 /** What messages call them: "a.txt", "standard input", "a.txt and 2 more". */
 void st_texts_name(char *out, size_t room, const char *const *paths, uint32_t count);

@@ -240,7 +240,8 @@ static strata_status finish(struct job *j, const struct st_texts *texts, struct 
 static strata_status run(struct job *j, const char *const *texts, uint32_t count, const char *out, double heldout, bool overwrite,
                          struct st_tokens_report *report)
 {
-    const struct st_texts all = {.paths = texts, .count = count, .part = take_part, .end = end_text, .context = j};
+    const struct st_texts all = {
+        .paths = texts, .count = count, .part = take_part, .end = end_text, .context = j, .keep_mark = j->tokenizer == NULL};
     struct st_tokens_report r = {0};
     strata_status st = start(j, &all, out, heldout, overwrite, r.heldout_path);
 

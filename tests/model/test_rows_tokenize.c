@@ -642,9 +642,47 @@ static void each_part_has_a_row_that_is_left(void **state)
     scratch_close();
 }
 
+/* Ids of a text that begins with a byte order mark are those without it, also of one that is shorter than the mark. */
+static void marks_are_no_text(void **state)
+{
+    static const char *const texts[][2] = {{"\xef\xbb\xbf"
+                                            "abc",
+                                            "abc"},
+                                           {"\xef\xbb\xbf"
+                                            "a",
+                                            "a"},
+                                           {"a", "a"},
+                                           {"a\xef\xbb\xbf", "a\xef\xbb\xbf"}};
+    const struct st_tokenize_opts opts = {.overwrite = true};
+    struct st_tokenize_report r;
+
+    (void)state;
+    scratch_open();
+    put_model();
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        uint64_t tokens;
+
+        scratch_put("t.txt", texts[i][0]);
+        assert_ok(tokenize(scratch_path("t.txt"), opts, &r));
+        tokens = r.parts[0].tokens;
+        assert_int_equal(r.parts[0].source_bytes, strlen(texts[i][1]));
+        scratch_put("t.txt", texts[i][1]);
+        assert_ok(tokenize(scratch_path("t.txt"), opts, &r));
+        assert_int_equal(r.parts[0].tokens, tokens);
+    }
+    scratch_put("t.txt", "\xef\xbb\xbf");
+    assert_refused(tokenize(scratch_path("t.txt"), opts, &r), STRATA_E_INPUT, "none of 1 rows can be trained; 1: empty");
+    scratch_close();
+}
+
 static void data_sets_are_files_of_rows(void **state)
 {
     static const char *const names[] = {"d"};
+    static const char *const bad[][2] = {
+        {"{\"d\": {\"file_name\": \"d.dat\"}}", "d.dat is neither .json, .jsonl nor .txt"},
+        {"{\"d\": {\"file_name\": \"d.txt\"}}", "d.txt is a text: its \"columns\" are"},
+        {"{\"d\": {\"file_name\": \"d.txt\", \"columns\": {\"prompt\": \"text\"}, \"num_samples\": 2}}", "num_samples: "},
+    };
     struct st_tokenize_opts opts = {.template = "chatml", .datasets = names, .dataset_count = 1};
     struct st_tokenize_report r;
 
@@ -652,12 +690,17 @@ static void data_sets_are_files_of_rows(void **state)
     scratch_open();
     put_model();
     scratch_put("d.txt", "a text\n");
-    scratch_put("dataset_info.json", "{\"d\": {\"file_name\": \"d.txt\"}}");
     opts.dataset_info = scratch_path("dataset_info.json");
     opts.tokenizer = scratch_path("model");
     opts.out = scratch_path("x.bin");
-    assert_refused(st_tokenize(&opts, &r), STRATA_E_INPUT, "dataset_info.json: \"d\": file_name: ");
-    assert_non_null(strstr(strata_last_error(), "d.txt is neither .json nor .jsonl"));
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        scratch_put("dataset_info.json", bad[i][0]);
+        assert_refused(st_tokenize(&opts, &r), STRATA_E_INPUT, "dataset_info.json: \"d\": ");
+        assert_non_null(strstr(strata_last_error(), bad[i][1]));
+    }
+    scratch_put("dataset_info.json", "{\"d\": {\"file_name\": \"d.txt\", \"columns\": {\"prompt\": \"text\"}}}");
+    assert_ok(st_tokenize(&opts, &r));
+    assert_true(!r.dialogs && r.rows == 1 && r.parts[0].documents == 1 && r.parts[0].source_bytes == strlen("a text\n"));
     scratch_close();
 }
 
@@ -767,6 +810,7 @@ int main(void)
         cmocka_unit_test(unread_columns_are_counted),
         cmocka_unit_test(progress_is_told_every_64_rows),
         cmocka_unit_test(each_part_has_a_row_that_is_left),
+        cmocka_unit_test(marks_are_no_text),
         cmocka_unit_test(data_sets_are_files_of_rows),
         cmocka_unit_test(no_output_is_an_input),
         cmocka_unit_test(documents_of_another_file_are_refused),

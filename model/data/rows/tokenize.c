@@ -252,6 +252,8 @@ static strata_status read_source(struct st_tokenizing *j, const struct source *s
         st = st_rows_check_same(rows, &s->was);
     if (st == STRATA_OK)
         st = read_rows(j, s, rows);
+    if (st == STRATA_OK && st_rows_wrapped(rows))
+        st_log(ST_LOG_NOTICE, "%s: rows are those of its \"data\"; what stands beside it is not read", s->path);
     st_rows_close(rows);
     return st;
 }
@@ -400,6 +402,19 @@ static strata_status run(struct st_tokenizing *j, struct source *sources, uint32
     return st == STRATA_OK ? finish(j) : st;
 }
 
+/* Of a data set that is a text. */
+static strata_status check_text_set(const struct st_dataset *d, const struct st_tokenize_opts *opts, const char *name)
+{
+    if (d->shape.format != ST_ROWS_TEXT)
+        return st_error(STRATA_E_INPUT, "%s: \"%s\": %s is a text: its \"columns\" are {\"prompt\": \"text\"}",
+                        opts->dataset_info, name, d->path);
+    if (d->num_samples > 0)
+        return st_error(STRATA_E_INPUT, "%s: \"%s\": num_samples: %s is a text, one document: make rows of it (.jsonl)",
+                        opts->dataset_info, name, d->path);
+    st_log(ST_LOG_NOTICE, "%s is one document; LLaMA-Factory makes one of each of its lines", d->path);
+    return STRATA_OK;
+}
+
 /* A data set's file is a source like the inputs. */
 static strata_status add_dataset(struct source *s, struct st_dataset *dataset, const struct st_tokenize_opts *opts,
                                  const char *name)
@@ -407,10 +422,15 @@ static strata_status add_dataset(struct source *s, struct st_dataset *dataset, c
     strata_status st = st_dataset_open(dataset, opts->dataset_info, name);
 
     *s = (struct source){.path = dataset->path, .shape = &dataset->shape, .samples = dataset->num_samples};
-    if (st == STRATA_OK && !st_texts_are_rows(dataset->path))
-        st = st_error(STRATA_E_INPUT, "%s: \"%s\": file_name: %s is neither .json nor .jsonl", opts->dataset_info, name,
-                      dataset->path);
-    return st;
+    if (st != STRATA_OK || st_texts_are_rows(dataset->path))
+        return st;
+    s->plain = st_path_ends(dataset->path, ".txt");
+    if (s->plain)
+        return check_text_set(dataset, opts, name);
+    st = st_texts_check_kind(dataset->path);
+    return st != STRATA_OK ? st
+                           : st_error(STRATA_E_INPUT, "%s: \"%s\": file_name: %s is neither .json, .jsonl nor .txt",
+                                      opts->dataset_info, name, dataset->path);
 }
 
 strata_status st_tokenize(const struct st_tokenize_opts *opts, struct st_tokenize_report *report)

@@ -370,7 +370,7 @@ strata_status st_tokenize_file(struct st_tokenizing *j, uint64_t row, const char
 {
     const char *name = strcmp(path, "-") == 0 ? "standard input" : path;
     struct parts p = {.j = j, .path = name, .part = part_of(j, row), .last = ST_TOKEN_NONE};
-    const struct st_texts texts = {&path, 1, take_part, end_text, &p};
+    const struct st_texts texts = {.paths = &path, .count = 1, .part = take_part, .end = end_text, .context = &p};
     strata_status st = open_writers(j, false, name);
 
     j->text.count = 0;

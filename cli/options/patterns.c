@@ -1,0 +1,105 @@
+/* cli/options/patterns.c - see patterns.h. */
+#include "cli/options/patterns.h"
+#include "cli/options/args_values.h"
+#include "core/base/error.h"
+
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define FILES_MOST 65536u /* of one pattern; strata_data_open() takes so many */
+
+static bool is_pattern(const char *name)
+{
+    struct stat info;
+
+    return strpbrk(name, "*?[") != NULL && lstat(name, &info) != 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The files' names, which args owns from then on, behind those of `out`. */
+static strata_status take_files(struct cli_args *args, struct cli_list *out, const glob_t *found)
+{
+    strata_status st = STRATA_OK;
+
+    qsort(found->gl_pathv, found->gl_pathc, sizeof(found->gl_pathv[0]), compare_names);
+    for (size_t i = 0; i < found->gl_pathc && st == STRATA_OK; i++) {
+        char *name = strdup(found->gl_pathv[i]);
+
+        if (name == NULL)
+            return st_error(STRATA_E_NOMEM, "out of memory for the names of files");
+        if ((st = cli_list_push(&args->matched, name)) != STRATA_OK) {
+            free(name);
+            return st;
+        }
+        st = cli_list_push(out, name);
+    }
+    return st;
+}
+
+static strata_status match(struct cli_args *args, struct cli_list *out, const char *pattern)
+{
+    glob_t found = {0};
+    strata_status st;
+    int rc;
+
+    if (strstr(pattern, "**") != NULL)
+        return st_error(STRATA_E_INVAL, "%s: \"**\" stands for no directories here: name each, as in 'data/*/*.jsonl'", pattern);
+    rc = glob(pattern, GLOB_ERR | GLOB_NOSORT, NULL, &found);
+    if (rc == GLOB_NOMATCH)
+        st = st_error(STRATA_E_INPUT, "%s: no file matches", pattern);
+    else if (rc != 0)
+        st = st_error(rc == GLOB_NOSPACE ? STRATA_E_NOMEM : STRATA_E_INPUT, "%s: %s", pattern,
+                      rc == GLOB_NOSPACE ? "out of memory" : "a directory cannot be read");
+    else if (found.gl_pathc > FILES_MOST)
+        st = st_error(STRATA_E_INPUT, "%s: %zu files match, and at most %u are taken: join them", pattern, found.gl_pathc,
+                      FILES_MOST);
+    else
+        st = take_files(args, out, &found);
+    globfree(&found);
+    return st;
+}
+
+static strata_status expand(struct cli_args *args, struct cli_list *list)
+{
+    struct cli_list all = {0};
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < list->count && st == STRATA_OK; i++)
+        st = is_pattern(list->items[i]) ? match(args, &all, list->items[i]) : cli_list_push(&all, list->items[i]);
+    if (st != STRATA_OK) {
+        free(all.items);
+        return st;
+    }
+    free(list->items);
+    *list = all;
+    return STRATA_OK;
+}
+
+static strata_status expand_one(struct cli_args *args, const char **name)
+{
+    struct cli_list all = {0};
+    strata_status st = *name != NULL && is_pattern(*name) ? match(args, &all, *name) : STRATA_OK;
+
+    if (all.count > 1)
+        st = st_error(STRATA_E_INPUT, "--eval-data %s: %u files match, and it takes one: join them, or make a token file of them",
+                      *name, all.count);
+    else if (all.count == 1)
+        *name = all.items[0];
+    free(all.items);
+    return st;
+}
+
+strata_status cli_patterns_expand(struct cli_args *args)
+{
+    strata_status st = expand(args, &args->data);
+
+    if (st == STRATA_OK && args->command == CLI_CMD_TOKENS)
+        st = expand(args, &args->positional);
+    return st == STRATA_OK ? expand_one(args, &args->eval_data) : st;
+}
