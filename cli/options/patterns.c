@@ -2,19 +2,26 @@
 #include "cli/options/patterns.h"
 #include "cli/options/args_values.h"
 #include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/system/file.h"
 
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define FILES_MOST 65536u /* of one pattern; strata_data_open() takes so many */
 
-static bool is_pattern(const char *name)
+static strata_status find_pattern(bool *is_pattern, const char *name)
 {
-    struct stat info;
+    bool there = false;
+    strata_status st;
 
-    return strpbrk(name, "*?[") != NULL && lstat(name, &info) != 0;
+    *is_pattern = name != NULL && strpbrk(name, "*?[") != NULL;
+    if (!*is_pattern)
+        return STRATA_OK;
+    st = st_file_find(&there, name);
+    *is_pattern = !there;
+    return st;
 }
 
 static int compare_names(const void *a, const void *b)
@@ -50,7 +57,7 @@ static strata_status match(struct cli_args *args, struct cli_list *out, const ch
 
     if (strstr(pattern, "**") != NULL)
         return st_error(STRATA_E_INVAL, "%s: \"**\" stands for no directories here: name each, as in 'data/*/*.jsonl'", pattern);
-    rc = glob(pattern, GLOB_ERR | GLOB_NOSORT, NULL, &found);
+    rc = st_fault_refuses("patterns.glob") ? GLOB_ABORTED : glob(pattern, GLOB_ERR | GLOB_NOSORT, NULL, &found);
     if (rc == GLOB_NOMATCH)
         st = st_error(STRATA_E_INPUT, "%s: no file matches", pattern);
     else if (rc != 0)
@@ -69,9 +76,13 @@ static strata_status expand(struct cli_args *args, struct cli_list *list)
 {
     struct cli_list all = {0};
     strata_status st = STRATA_OK;
+    bool is_pattern;
 
-    for (uint32_t i = 0; i < list->count && st == STRATA_OK; i++)
-        st = is_pattern(list->items[i]) ? match(args, &all, list->items[i]) : cli_list_push(&all, list->items[i]);
+    for (uint32_t i = 0; i < list->count && st == STRATA_OK; i++) {
+        st = find_pattern(&is_pattern, list->items[i]);
+        if (st == STRATA_OK)
+            st = is_pattern ? match(args, &all, list->items[i]) : cli_list_push(&all, list->items[i]);
+    }
     if (st != STRATA_OK) {
         free(all.items);
         return st;
@@ -84,8 +95,11 @@ static strata_status expand(struct cli_args *args, struct cli_list *list)
 static strata_status expand_one(struct cli_args *args, const char **name)
 {
     struct cli_list all = {0};
-    strata_status st = *name != NULL && is_pattern(*name) ? match(args, &all, *name) : STRATA_OK;
+    bool is_pattern;
+    strata_status st = find_pattern(&is_pattern, *name);
 
+    if (st == STRATA_OK && is_pattern)
+        st = match(args, &all, *name);
     if (all.count > 1)
         st = st_error(STRATA_E_INPUT, "--eval-data %s: %u files match, and it takes one: join them, or make a token file of them",
                       *name, all.count);
