@@ -3,6 +3,8 @@
 #include "model/tokenizer/tokenizer_internal.h"
 
 #include "core/base/error.h"
+#include "core/json/json_parts.h"
+#include "core/system/file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +49,23 @@ strata_status st_tokenizer_read_vocab(struct st_vocab *v, const struct st_place 
     return st;
 }
 
+/* The vocabulary of a file of its own, or in parts. */
+static strata_status read_vocab(struct st_vocab *v, const struct st_place *vocab, struct st_json_large *large)
+{
+    struct st_place part = *vocab;
+    strata_status st = STRATA_OK;
+    st_json *tree;
+
+    if (large->at == NULL)
+        return st_tokenizer_read_vocab(v, vocab);
+    while (st == STRATA_OK && (st = st_json_next_part(&tree, large)) == STRATA_OK && tree != NULL) {
+        part.node = tree;
+        st = st_tokenizer_read_vocab(v, &part);
+        st_json_free(tree);
+    }
+    return st;
+}
+
 /* The two texts of a merge: "a b", or ["a", "b"]. */
 static bool merge_texts(const st_json *node, const char **left, size_t *left_bytes, const char **right)
 {
@@ -87,21 +106,34 @@ static strata_status read_merge(struct st_tokenizer *t, const struct st_place *m
     return st_bpe_add_merge(&t->bpe, model, rank, left, left_bytes, right, strlen(right));
 }
 
-static strata_status read_merges(struct st_tokenizer *t, const struct st_place *model)
+static strata_status read_some(struct st_tokenizer *t, const struct st_place *model, const st_json *first, uint32_t *rank)
 {
-    const st_json *first;
-    uint32_t count = 0, rank = 0;
-    strata_status st = st_place_array(&first, model, "merges");
+    strata_status st = STRATA_OK;
 
-    if (st != STRATA_OK)
-        return st;
-    for (const st_json *node = first; node != NULL; node = st_json_next(node))
-        count++;
-    if (!st_merges_reserve(&t->bpe.merges, count))
-        return st_tokenizer_no_memory();
     for (const st_json *node = first; node != NULL && st == STRATA_OK; node = st_json_next(node))
         if (!is_version(node))
-            st = read_merge(t, model, node, rank++);
+            st = read_merge(t, model, node, (*rank)++);
+    return st;
+}
+
+static strata_status read_merges(struct st_tokenizer *t, const struct st_place *model, struct st_json_large *large)
+{
+    const st_json *first;
+    uint32_t rank = 0;
+    uint64_t count = st_json_count_left(large);
+    strata_status st = st_place_array(&first, model, "merges"); /* of a large one there are none */
+    st_json *tree;
+
+    for (const st_json *node = first; node != NULL; node = st_json_next(node))
+        count++;
+    if (st == STRATA_OK && !st_merges_reserve(&t->bpe.merges, count))
+        st = st_tokenizer_no_memory();
+    if (st == STRATA_OK)
+        st = read_some(t, model, first, &rank);
+    while (st == STRATA_OK && (st = st_json_next_part(&tree, large)) == STRATA_OK && tree != NULL) {
+        st = read_some(t, model, st_json_first(tree), &rank);
+        st_json_free(tree);
+    }
     return st;
 }
 
@@ -126,7 +158,7 @@ static strata_status read_unk(struct st_tokenizer *t, const struct st_place *mod
                                        : STRATA_OK;
 }
 
-static strata_status read_model(struct st_tokenizer *t, const struct st_place *root)
+static strata_status read_model(struct st_tokenizer *t, const struct st_place *root, struct st_json_large large[2])
 {
     struct st_place at, vocab;
     const char *type = "BPE"; /* old files do not say */
@@ -155,9 +187,9 @@ static strata_status read_model(struct st_tokenizer *t, const struct st_place *r
         return st;
     if (vocab.node == NULL)
         return st_place_fault(&at, "vocab", "is missing");
-    if ((st = st_tokenizer_read_vocab(&t->bpe.vocab, &vocab)) != STRATA_OK || (st = read_unk(t, &at)) != STRATA_OK)
+    if ((st = read_vocab(&t->bpe.vocab, &vocab, &large[0])) != STRATA_OK || (st = read_unk(t, &at)) != STRATA_OK)
         return st;
-    return read_merges(t, &at);
+    return read_merges(t, &at, &large[1]);
 }
 
 /* The id that the reference gives to an added token: that of the vocabulary, else the next one. */
@@ -230,11 +262,13 @@ static strata_status read_added(struct st_tokenizer *t, const struct st_place *r
     return st;
 }
 
-strata_status st_tokenizer_read_json(struct st_tokenizer *t, const char *path)
+/* All of a file whose vocabulary and merges, as a tree, would take ten times its memory. */
+static strata_status read_text(struct st_tokenizer *t, const char *path, char *text, uint64_t bytes)
 {
-    st_json *root;
+    struct st_json_large large[] = {{.key = "model.vocab"}, {.key = "model.merges"}};
     struct st_place at = {.file = path};
-    strata_status st = st_tokenizer_parse_file(&root, path, FILE_BYTES_MAX);
+    st_json *root;
+    strata_status st = st_json_parse_large(&root, large, 2, text, bytes, path);
 
     if (st != STRATA_OK)
         return st;
@@ -243,8 +277,21 @@ strata_status st_tokenizer_read_json(struct st_tokenizer *t, const char *path)
         st = st_place_fault(&at, NULL, "must be an object");
     else if ((st = st_place_known(&at, "version truncation padding added_tokens normalizer pre_tokenizer post_processor decoder "
                                        "model")) == STRATA_OK &&
-             (st = read_model(t, &at)) == STRATA_OK && (st = read_added(t, &at)) == STRATA_OK)
+             (st = read_model(t, &at, large)) == STRATA_OK && (st = read_added(t, &at)) == STRATA_OK)
         st = st_tokenizer_read_parts(t, &at);
     st_json_free(root);
     return st;
+}
+
+strata_status st_tokenizer_read_json(struct st_tokenizer *t, const char *path)
+{
+    char *text;
+    uint64_t bytes;
+    strata_status st = st_file_read_text(&text, &bytes, path, FILE_BYTES_MAX);
+
+    if (st != STRATA_OK)
+        return st;
+    st = read_text(t, path, text, bytes);
+    free(text);
+    return st == STRATA_E_CONFIG ? STRATA_E_INPUT : st;
 }
