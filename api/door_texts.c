@@ -10,6 +10,7 @@
 #include "model/data/texts.h"
 #include "model/data/tokens.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -73,6 +74,7 @@ static strata_status write_tokens(const struct st_tokenize_opts *how, bool *date
     if (how->tokenizer == NULL)
         return st_tokens_from_text(NULL, how->inputs, how->input_count, how->out, 0, false, NULL);
     st = st_tokenize(how, &report);
+    (void)malloc_trim(0); /* what tables and rows took is given back before the run has its memory */
     *dated = report.dated;
     if (st == STRATA_OK)
         note(&report, how->seq_len);

@@ -12,8 +12,10 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "core/base/size.h"
 #include "core/system/clock.h"
 #include "core/system/watchdog.h"
+#include "core/trace/stats.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -75,13 +77,32 @@ static strata_status count_steps(struct train *t)
     return strata_model_set_steps(t->run.model, t->steps);
 }
 
+/* Tokens are made here, and the longest row decides how much memory that takes: where it is more than the run will take, it is
+ * the most that this process has. */
+static void note_tokens(struct train *t, uint64_t before)
+{
+    const uint64_t peak = st_stats_rss_peak_bytes(), planned = cli_run_memory(&t->run);
+    char took[24], most[24];
+
+    if (peak == before || peak <= planned)
+        return;
+    t->tokens_rss_bytes = peak;
+    st_log(
+        ST_LOG_NOTICE,
+        "making the tokens took %s of memory, and the run takes %s at most: a token file made with strata tokens before spares "
+        "it that",
+        st_size_text(took, peak), st_size_text(most, planned));
+}
+
 static strata_status open_data(struct train *t)
 {
     const struct cli_args *args = t->args;
+    const uint64_t before = st_stats_rss_peak_bytes();
     strata_status st = cli_run_data(&t->run, &t->data, &t->eval_data);
 
     if (st == STRATA_OK && (args->eval_data != NULL || args->eval_datasets.count > 0))
         st = cli_run_eval_data(&t->run, &t->eval_data);
+    note_tokens(t, before);
     return st == STRATA_OK ? count_steps(t) : st;
 }
 
@@ -246,6 +267,8 @@ static strata_status take(struct train *t)
     const struct cli_args *args = t->args;
     strata_status st = begin_outputs(t);
 
+    if (st == STRATA_OK && args->out == NULL && t->run.config->values.save[0] == '\0' && speaks(t))
+        st_log(ST_LOG_NOTICE, "neither --out DIR nor --save DIR is given: what this run learns is lost when it ends");
     cli_progress_init(&t->progress, people(args), args->quiet, t->steps, t->run.config->values.steps_per_print);
     if (st == STRATA_OK)
         st = strata_plan_measure(t->run.plan);

@@ -33,8 +33,9 @@ struct train {
     uint64_t steps, epoch_steps;                             /* of the run; of an epoch, 0: steps do not end with epochs */
     uint64_t steps_done, evaluated_at, start_ns;
     struct strata_eval eval;
-    bool eval_cut; /* a signal ended an evaluation */
-    int ended_by;  /* the signal, or CLI_SIGNAL_MEMORY, that ended the run, of any rank; 0: none */
+    bool eval_cut;             /* a signal ended an evaluation */
+    int ended_by;              /* the signal, or CLI_SIGNAL_MEMORY, that ended the run, of any rank; 0: none */
+    uint64_t tokens_rss_bytes; /* what making tokens took, where it is more than the run's plan; else 0 */
     struct cli_summary summary;
 };
 

@@ -340,6 +340,36 @@ static void a_run_says_what_it_writes_and_its_plan_in_short(void **state)
     program_free(&p);
 }
 
+/* Once, and by rank 0; a run that keeps its weights says nothing. */
+static void a_run_that_keeps_nothing_says_so(void **state)
+{
+    static const struct {
+        const char *options;
+        bool kept;
+    } rows[] = {{"", false},
+                {"--metrics {w}/m.jsonl --digest", false},
+                {"--out {w}/kept", true},
+                {"--save {w}/kept", true},
+                {"--set strata.save={w}/kept", true}};
+    static const char notice[] = "notice: neither --out DIR nor --save DIR is given: what this run learns is lost when it ends\n";
+    const struct workplace *w = *state;
+    struct program p;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char command[1024];
+        const char *said;
+
+        snprintf(command, sizeof(command), RUN "--quiet %s", rows[i].options);
+        workplace_run_ok(w, &p, command);
+        said = strstr(p.err, notice);
+        if ((said == NULL) != rows[i].kept || (said != NULL && strstr(said + 1, notice) != NULL))
+            fail_msg("%s: %s", command, p.err);
+        program_free(&p);
+        workplace_remove(w, "kept");
+        workplace_remove(w, "m.jsonl");
+    }
+}
+
 static void plan_says_which_rates_there_are(void **state)
 {
     const struct workplace *w = *state;
@@ -530,6 +560,7 @@ int main(void)
         cmocka_unit_test(json_train_keeps_standard_output_clean),
         cmocka_unit_test(plan_json_has_its_stable_keys),
         cmocka_unit_test(a_run_says_what_it_writes_and_its_plan_in_short),
+        cmocka_unit_test(a_run_that_keeps_nothing_says_so),
         cmocka_unit_test(plan_says_which_rates_there_are),
         cmocka_unit_test(plan_for_another_machine),
         cmocka_unit_test(info_and_check_speak_json),
