@@ -218,11 +218,17 @@ static const st_json *string_value(struct st_config_source *src, const char *tex
     return node;
 }
 
+/* DeepSpeed ignores what it does not know outside of sections, so people write comments there. */
+static bool is_comment(const struct st_field *section, const char *key)
+{
+    return section == NULL && (key[0] == '_' || key[0] == '#' || strncmp(key, "//", 2) == 0);
+}
+
 /* Reports a key that is not in the table, with the nearest one that is. */
 static void take_unknown(struct st_config_source *src, const struct st_field *section, const char *key, const st_json *node,
                          const char *spelling, enum st_config_origin origin)
 {
-    const bool open = section != NULL && section->type == ST_FIELD_OPEN;
+    const bool comment = is_comment(section, key), open = comment || (section != NULL && section->type == ST_FIELD_OPEN);
     const char *hint = src->allow_unknown ? "" : "; --allow-unknown ignores it";
     struct st_config_row *row = st_source_add(src, &src->strays, sizeof(*row));
     char nearest[128], shown[TEXT_BYTES];
@@ -231,7 +237,7 @@ static void take_unknown(struct st_config_source *src, const struct st_field *se
     if (row == NULL)
         return;
     if (open)
-        reason = section->reason;
+        reason = comment ? "a comment, by how the key begins" : section->reason;
     else if (st_field_nearest(nearest, sizeof(nearest), section, key))
         reason = st_source_keep(src, "unknown key; the nearest is %s%s", nearest, hint);
     else

@@ -92,6 +92,8 @@ static void verdicts(void **state)
         {"{\"aio\": {\"block_size\": 5000}}", "aio.block_size", ST_VERDICT_HONOURED, "asked for 5000, and 4096 is used"},
         {"{\"aio\": {\"use_gds\": true}}", "aio.use_gds", ST_VERDICT_NOTICE, "GPUDirect"},
         {"{\"comet\": {\"api_key\": \"k\"}}", "comet.api_key", ST_VERDICT_NOTICE, "--metrics"},
+        {"{\"_comment\": \"ours\"}", "_comment", ST_VERDICT_NOTICE, "a comment"},
+        {"{\"//\": {\"a\": [1]}}", "//", ST_VERDICT_NOTICE, "a comment"},
         {"{\"low_cpu_mem_usage\": false}", "low_cpu_mem_usage", ST_VERDICT_NOTICE, "trainer"},
         {"{\"monitor_config\": {\"csv_monitor\": {\"enabled\": false}}}", "monitor_config.csv_monitor", ST_VERDICT_NOTICE,
          "no key of DeepSpeed's"},
@@ -462,6 +464,7 @@ static void bad_input(void **state)
         {"{\"strata\": {\"nvme\": \"/a,,/b\"}}", NULL, "empty"},
         {"{\"strata\": {\"nvme\": \"1,2,3,4,5,6,7,8,9\"}}", NULL, "more than 8"},
         /* unknown keys */
+        {"{\"bf16\": {\"_comment\": 1}}", NULL, "bf16._comment: unknown key"}, /* DeepSpeed refuses it, too */
         {"{\"zero_optimization\": {\"stge\": 1}}", NULL,
          "zero_optimization.stge: unknown key; the nearest is zero_optimization.stage"},
         {"{\"zero_optimisation\": {}}", NULL, "the nearest is zero_optimization"},
