@@ -53,7 +53,7 @@ STRATA_API strata_status strata_tokenizer_open(struct strata_tokenizer **tokeniz
 /** Facts about a tokenizer. */
 struct strata_tokenizer_info {
     size_t info_size; /**< sizeof(struct strata_tokenizer_info), set by the caller */
-    uint32_t vocab;   /**< tokens are below it; a model's vocabulary may be larger */
+    uint32_t vocab;   /**< tokens are below it; a model's vocabulary may be larger, or smaller: it has no rows for some then */
     int32_t bos, eos; /**< the tokens that begin and end a text; -1: no file says */
     uint64_t hash;    /**< equal for tokenizers that give the same tokens */
 };

@@ -186,7 +186,12 @@ static void a_tokenizer_may_have_more_tokens(void **state)
          "the prompt: token 1 is \"<image_soft_token>\", id 679, and the model has rows for 679 tokens", true},
         {"generate --model {w}/gemma --chat --prompt <image_soft_token> --max-tokens 2 --set bf16.enabled=false",
          "is \"<image_soft_token>\", id 679, and the model has rows for 679 tokens", true},
+        {"generate --model {w}/gemma --chat --template chatml --prompt Hi --max-tokens 2 --set bf16.enabled=false",
+         "the tokenizer's end token 679 never comes: the vocabulary has 679", false},
+        {"train --model {w}/gemma --data {w}/one.txt " STEP FEW, "is \"<image_soft_token>\", id 679",
+         true}, /* as the end of it */
     };
+    static const char end[] = "{\"eos_token\": \"<image_soft_token>\"}";
     const struct workplace *w = *state;
     struct program p;
 
@@ -199,6 +204,8 @@ static void a_tokenizer_may_have_more_tokens(void **state)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         const char *at;
 
+        if (strstr(rows[i].said, "end token") != NULL)
+            workplace_write(w, "gemma/tokenizer_config.json", end, strlen(end));
         workplace_run(w, &p, rows[i].command);
         at = strstr(p.err, rows[i].said);
         if (p.code != (rows[i].refused ? 2 : 0) || at == NULL || strstr(at + 1, rows[i].said) != NULL ||
