@@ -66,8 +66,8 @@ static strata_status size_generation(struct strata_model *m, const struct strata
     if (o->prompt_tokens == 0)
         return st_error(STRATA_E_INVAL, "generation needs a prompt of one token or more: set prompt_tokens");
     if (o->prompt_tokens >= config->context)
-        return st_error(STRATA_E_INVAL, "the prompt has %u tokens, the context of %s is %u: there is no room for another one",
-                        o->prompt_tokens, m->name, config->context);
+        return st_error(STRATA_E_INVAL, "the prompt has %u tokens, the context of %s is %u%s: there is no room for another one",
+                        o->prompt_tokens, m->name, config->context, st_model_context_key(config));
     m->context = wanted < config->context ? (uint32_t)wanted : config->context;
     m->seq = o->prompt_tokens < PROMPT_ROWS_MAX ? o->prompt_tokens : PROMPT_ROWS_MAX;
     return STRATA_OK;

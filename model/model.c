@@ -5,13 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define HIDDEN_MAX  (1u << 17)
-#define FFN_MAX     (1u << 20)
-#define VOCAB_MAX   (1u << 24)
-#define CONTEXT_MAX (1u << 24)
-#define ROWS_MAX    (1u << 24)
-#define HEAD_MAX    4096u /* head_dim */
-#define SIZE_STEP   8u    /* hidden and ffn: whole vectors */
+#define HIDDEN_MAX (1u << 17)
+#define FFN_MAX    (1u << 20)
+#define VOCAB_MAX  (1u << 24)
+#define ROWS_MAX   (1u << 24)
+#define HEAD_MAX   4096u /* head_dim */
+#define SIZE_STEP  8u    /* hidden and ffn: whole vectors */
 
 static strata_status heads_check(const struct st_model_config *c, strata_status st, const char *where)
 {
@@ -90,13 +89,26 @@ strata_status st_model_config_check(const struct st_model_config *c, strata_stat
         return heads;
     if (c->vocab < 2 || c->vocab > VOCAB_MAX)
         return st_error(st, "%s: vocabulary of %u; 2 to %u are possible", where, c->vocab, VOCAB_MAX);
-    if (c->context < 1 || c->context > CONTEXT_MAX)
-        return st_error(st, "%s: context of %u tokens; 1 to %u are possible", where, c->context, CONTEXT_MAX);
+    if (c->context < 1 || c->context > ST_CONTEXT_MAX)
+        return st_error(st, "%s: context of %u tokens; 1 to %u are possible", where, c->context, ST_CONTEXT_MAX);
     if (!(c->norm_eps > 0.0f && c->norm_eps < 1.0f))
         return st_error(st, "%s: norm epsilon %g; it must lie between 0 and 1", where, (double)c->norm_eps);
     if (!(c->dropout >= 0.0f && c->dropout <= 1.0f))
         return st_error(st, "%s: dropout %g; it must lie between 0 and 1", where, (double)c->dropout);
     return options_check(c, st, where);
+}
+
+const char *st_model_context_key(const struct st_model_config *c)
+{
+    switch (c->rope_type) {
+    case ST_ROPE_LINEAR:
+    case ST_ROPE_YARN:
+        return " (\"factor\" of its rotary scaling times the original context)";
+    case ST_ROPE_DYNAMIC:
+        return " (\"max_position_embeddings\": beyond it \"dynamic\" rotary scaling is not supported)";
+    default:
+        return "";
+    }
 }
 
 static strata_status batch_check(const struct st_model_config *c, const struct st_model_batch *b)
@@ -107,8 +119,8 @@ static strata_status batch_check(const struct st_model_config *c, const struct s
         return st_error(STRATA_E_INVAL, "model %s: micro-batch %u, sequence length %u, accumulation %u: none may be 0", c->name,
                         b->micro_batch, b->seq, b->grad_accum);
     if (b->seq > c->context)
-        return st_error(STRATA_E_INVAL, "sequence length %u is over the context of model %s, %u: lower --seq-len", b->seq,
-                        c->name, c->context);
+        return st_error(STRATA_E_INVAL, "sequence length %u is over the context of model %s, %u%s: lower --seq-len", b->seq,
+                        c->name, c->context, st_model_context_key(c));
     if ((uint64_t)b->micro_batch * b->seq > ROWS_MAX)
         return st_error(STRATA_E_INVAL, "a micro-batch of %u x %u tokens is over %u: lower it and raise the accumulation",
                         b->micro_batch, b->seq, ROWS_MAX);

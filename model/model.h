@@ -9,6 +9,7 @@
 #define ST_BLOCKS_MAX         4096u
 #define ST_LAYER_WORDS        (ST_BLOCKS_MAX / 64u)
 #define ST_LONGROPE_PAIRS_MAX 128u
+#define ST_CONTEXT_MAX        (1u << 24)
 
 /* The family decides tensor names and the form of config.json: a row of model/family.c. */
 enum st_model_family {
@@ -39,8 +40,8 @@ enum st_activation_type {
 enum st_position_type { ST_POSITION_LEARNED = 0, ST_POSITION_ROTARY = 1 };
 /* Which linear layers have biases: all; none; q, k, v; q, k, v and attention's output. */
 enum st_bias_type { ST_BIAS_ALL = 0, ST_BIAS_NONE = 1, ST_BIAS_QKV = 2, ST_BIAS_ATTENTION = 3 };
-/* What slows the turning of pairs: model/decoder/rotary.c. */
-enum st_rope_type { ST_ROPE_DEFAULT = 0, ST_ROPE_LINEAR, ST_ROPE_LLAMA3, ST_ROPE_YARN, ST_ROPE_LONGROPE };
+/* What slows the turning of pairs: model/decoder/rotary.c.  DYNAMIC: nothing, up to the context. */
+enum st_rope_type { ST_ROPE_DEFAULT = 0, ST_ROPE_LINEAR, ST_ROPE_LLAMA3, ST_ROPE_YARN, ST_ROPE_LONGROPE, ST_ROPE_DYNAMIC };
 
 /* Zero in every option is GPT-2. */
 struct st_model_config {
@@ -125,6 +126,8 @@ const char *st_model_preset_name(uint32_t i); /* NULL past the end */
 /** The preset with the shapes of a published model, such as "Llama-3.2-1B" or "Qwen/Qwen2.5-7B-Instruct"; NULL: none is known. */
 const char *st_model_preset_of(const char *published);
 const char *st_model_family_name(enum st_model_family family);
+/** Which keys of config.json bound a context that positions are scaled for, in brackets, for a sentence; "": none is scaled. */
+const char *st_model_context_key(const struct st_model_config *config);
 /** config.json of a Hugging Face directory (a model_type of model/family.c).  E_INPUT names file and key. */
 strata_status st_model_config_read(struct st_model_config *out, const char *dir);
 /** The same of a file, whatever its name: one "config.json" has its directory's name, another its own. */

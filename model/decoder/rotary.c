@@ -56,6 +56,7 @@ static double frequency_of(const struct st_model_config *c, uint32_t pair, uint3
 
     switch (c->rope_type) {
     case ST_ROPE_DEFAULT:
+    case ST_ROPE_DYNAMIC: /* within the context */
         break;
     case ST_ROPE_LINEAR:
         return frequency / (double)c->rope_factor;

@@ -43,11 +43,24 @@ static strata_status read_scale(struct st_model_config *c, const st_json *scalin
     return st;
 }
 
-/* Scaling by 1 is none. */
-static strata_status read_linear(struct st_model_config *c, const st_json *scaling, const char *where)
+/* Positions that are scaled reach over so many times the original context; files often leave max_position_embeddings at that. */
+static void extend_context(struct st_model_config *c, uint32_t original)
 {
-    const strata_status st = read_scale(c, scaling, where);
+    const double most = fmin((double)original * (double)c->rope_factor, ST_CONTEXT_MAX);
 
+    if (most > c->context)
+        c->context = (uint32_t)most;
+}
+
+/* Scaling by 1 is none.  Gemma 3's context has the factor in it. */
+static strata_status read_linear(struct st_model_config *c, const st_json *scaling, uint32_t keys, const char *where)
+{
+    uint32_t original = c->context; /* its computation needs none, but files may say one */
+    strata_status st = read_scale(c, scaling, where);
+
+    if (st == STRATA_OK && (keys & ST_KEY_LAYER_ROPES) == 0 &&
+        (st = st_hf_read_size(scaling, original_key, ST_HF_OPTIONAL, &original, where)) == STRATA_OK)
+        extend_context(c, original);
     if (st == STRATA_OK && c->rope_factor == 1.0f) {
         c->rope_type = ST_ROPE_DEFAULT;
         c->rope_factor = 0.0f;
@@ -131,6 +144,7 @@ static strata_status read_yarn(struct st_model_config *c, const struct scaling *
     c->rope_low = (float)(slow != 0.0 ? slow : YARN_SLOW);
     c->rope_high = (float)(fast != 0.0 ? fast : YARN_FAST);
     c->rope_whole_pairs = whole;
+    extend_context(c, c->rope_original);
     return read_attention(c, scaling, attention, where);
 }
 
@@ -185,13 +199,14 @@ static strata_status read_longrope(struct st_model_config *c, const struct scali
 /* One of the two keys that name a type; *out stays where it is absent.  Null means nothing to one version and an error to
  * another. */
 static strata_status read_type_key(enum st_rope_type *out, const st_json *scaling, const char *type_key, const char *key,
-                                   bool su_is_longrope, const char *where)
+                                   uint32_t keys, const char *where)
 {
+    const bool su_is_longrope = (keys & ST_KEY_SU_IS_LONGROPE) != 0;
     static const struct {
         const char *name;
         enum st_rope_type type;
-    } types[] = {{"default", ST_ROPE_DEFAULT}, {"linear", ST_ROPE_LINEAR},     {"llama3", ST_ROPE_LLAMA3},
-                 {"yarn", ST_ROPE_YARN},       {"longrope", ST_ROPE_LONGROPE}, {"su", ST_ROPE_LONGROPE}};
+    } types[] = {{"default", ST_ROPE_DEFAULT},   {"linear", ST_ROPE_LINEAR}, {"llama3", ST_ROPE_LLAMA3},  {"yarn", ST_ROPE_YARN},
+                 {"longrope", ST_ROPE_LONGROPE}, {"su", ST_ROPE_LONGROPE},   {"dynamic", ST_ROPE_DYNAMIC}};
     const char *name = NULL;
     strata_status st;
 
@@ -211,19 +226,18 @@ static strata_status read_type_key(enum st_rope_type *out, const st_json *scalin
     }
     return st_error(STRATA_E_INPUT, "%s: \"%s\" has type \"%.32s\"; %s are supported", where, key, name,
                     su_is_longrope ? "default and longrope (also called su and yarn)"
-                                   : "default, linear, llama3, yarn and longrope");
+                                   : "default, linear, dynamic, llama3, yarn and longrope");
 }
 
 /* rope_type, or type in older files; both: the latter is a copy, or transformers' versions differ in which one counts. */
-static strata_status read_type(enum st_rope_type *type, const st_json *scaling, const char *key, bool su_is_longrope,
-                               const char *where)
+static strata_status read_type(enum st_rope_type *type, const st_json *scaling, const char *key, uint32_t keys, const char *where)
 {
     enum st_rope_type older = ST_ROPE_DEFAULT;
     strata_status st;
 
     *type = ST_ROPE_DEFAULT;
-    if ((st = read_type_key(&older, scaling, "type", key, su_is_longrope, where)) != STRATA_OK ||
-        (st = read_type_key(type, scaling, "rope_type", key, su_is_longrope, where)) != STRATA_OK)
+    if ((st = read_type_key(&older, scaling, "type", key, keys, where)) != STRATA_OK ||
+        (st = read_type_key(type, scaling, "rope_type", key, keys, where)) != STRATA_OK)
         return st;
     if (st_json_get(scaling, "rope_type") == NULL)
         *type = older;
@@ -246,13 +260,15 @@ static strata_status read_scaling(struct st_model_config *c, const struct scalin
         return STRATA_OK;
     if (st_json_type(scaling->object) != ST_JSON_OBJECT)
         return st_hf_key_fault(where, key, "must be an object or null");
-    if ((st = read_type(&c->rope_type, scaling->object, key, (keys & ST_KEY_SU_IS_LONGROPE) != 0, where)) != STRATA_OK)
+    if ((st = read_type(&c->rope_type, scaling->object, key, keys, where)) != STRATA_OK)
         return st;
     switch (c->rope_type) {
     case ST_ROPE_DEFAULT:
         break;
     case ST_ROPE_LINEAR:
-        return read_linear(c, scaling->object, where);
+        return read_linear(c, scaling->object, keys, where);
+    case ST_ROPE_DYNAMIC:
+        return read_scale(c, scaling->object, where);
     case ST_ROPE_LLAMA3:
         return read_llama3(c, scaling, where);
     case ST_ROPE_YARN:
@@ -315,7 +331,7 @@ static strata_status read_layer_ropes(struct st_model_config *c, const st_json *
                                "must have full_attention and sliding_attention in a model of this type");
     if (local != NULL && st_json_type(local) != ST_JSON_OBJECT)
         return st_hf_key_fault(where, "sliding_attention", "must be an object or null");
-    if ((local != NULL && (st = read_type(&type, local, "sliding_attention", false, where)) != STRATA_OK) ||
+    if ((local != NULL && (st = read_type(&type, local, "sliding_attention", 0, where)) != STRATA_OK) ||
         (st = read_scaling(c, &(struct scaling){.object = global}, "full_attention", keys, where)) != STRATA_OK ||
         (st = read_base(&c->rope_base, root, "rope_theta", global, where)) != STRATA_OK)
         return st;
@@ -329,7 +345,8 @@ strata_status st_hf_read_rope(struct st_model_config *c, const st_json *root, co
     const st_json *parameters = st_hf_member(root, "rope_parameters");
     const struct scaling both = {.object = st_hf_member(root, "rope_scaling"), .root = root, .by_both = true},
                          newer = {.object = parameters, .root = root};
-    const bool layers = (family->keys & ST_KEY_LAYER_ROPES) != 0;
+    const uint32_t keys = family->keys;
+    const bool layers = (keys & ST_KEY_LAYER_ROPES) != 0;
     strata_status st;
 
     if (parameters != NULL && st_json_type(parameters) != ST_JSON_OBJECT)
@@ -338,12 +355,12 @@ strata_status st_hf_read_rope(struct st_model_config *c, const st_json *root, co
         return st_hf_key_fault(where, "rope_scaling", "is there beside rope_parameters: keep one of them");
     if (parameters != NULL && !layers && st_hf_member(parameters, "full_attention") != NULL)
         return st_hf_key_fault(where, "rope_parameters", "has full_attention: layers of this type do not differ in it");
-    if ((st = read_fraction(c, root, layers ? NULL : parameters, family->keys, where)) != STRATA_OK ||
-        (st = read_scaling(c, &both, "rope_scaling", family->keys, where)) != STRATA_OK)
+    if ((st = read_fraction(c, root, layers ? NULL : parameters, keys, where)) != STRATA_OK ||
+        (st = read_scaling(c, &both, "rope_scaling", keys, where)) != STRATA_OK)
         return st;
     if (layers)
-        return read_layer_ropes(c, root, parameters, family->keys, where);
-    if ((st = read_scaling(c, &newer, "rope_parameters", family->keys, where)) != STRATA_OK)
+        return read_layer_ropes(c, root, parameters, keys, where);
+    if ((st = read_scaling(c, &newer, "rope_parameters", keys, where)) != STRATA_OK)
         return st;
     return read_base(&c->rope_base, root, "rope_theta", parameters, where);
 }

@@ -3,6 +3,7 @@
 #include "core/json/json.h"
 #include "model/hf/hf_config_internal.h"
 #include "model/layout.h"
+#include <math.h>
 #include <stdlib.h>
 
 /* The double with the fewest digits that rounds to `value`: 1e-05, not 9.9999997473787516e-06. */
@@ -70,7 +71,10 @@ static void put_scaling(struct st_json_writer *w, const struct st_model_config *
 
     if (!longrope)
         st_json_put_double(w, "factor", shortest(c->rope_factor));
-    if (c->rope_type == ST_ROPE_LINEAR)
+    if (c->rope_type == ST_ROPE_LINEAR && c->rope_local_base == 0.0f) /* else a reader takes the context for the original one */
+        st_json_put_u64(w, "original_max_position_embeddings",
+                        (uint64_t)fmax(floor((double)c->context / (double)c->rope_factor), 1.0));
+    if (c->rope_type == ST_ROPE_LINEAR || c->rope_type == ST_ROPE_DYNAMIC)
         return;
     if (!longrope)
         st_json_put_u64(w, "original_max_position_embeddings", c->rope_original);
@@ -98,8 +102,11 @@ static double rotary_fraction(const struct st_model_config *c)
 
 static void put_rotary(struct st_json_writer *w, const struct st_model_config *c)
 {
-    static const char *const types[] = {
-        [ST_ROPE_LINEAR] = "linear", [ST_ROPE_LLAMA3] = "llama3", [ST_ROPE_YARN] = "yarn", [ST_ROPE_LONGROPE] = "longrope"};
+    static const char *const types[] = {[ST_ROPE_LINEAR] = "linear",
+                                        [ST_ROPE_LLAMA3] = "llama3",
+                                        [ST_ROPE_YARN] = "yarn",
+                                        [ST_ROPE_LONGROPE] = "longrope",
+                                        [ST_ROPE_DYNAMIC] = "dynamic"};
 
     st_json_put_double(w, "rope_theta", shortest(c->rope_base));
     if (c->rope_local_base > 0.0f)

@@ -238,8 +238,9 @@ static void test_llama_faults_name_the_key(void **state)
 {
     static const char *const rows[][3] = {
         {"llama", ",\"hidden_act\":\"relu\"", "\"hidden_act\" is \"relu\"; silu, gelu_pytorch_tanh and gelu are"},
-        {"llama", ",\"rope_scaling\":{\"rope_type\":\"dynamic\",\"factor\":4}",
-         "\"dynamic\"; default, linear, llama3, yarn and longrope"},
+        {"llama", ",\"rope_scaling\":{\"rope_type\":\"mrope\",\"factor\":4}",
+         "\"mrope\"; default, linear, dynamic, llama3, yarn and longrope"},
+        {"llama", ",\"rope_scaling\":{\"rope_type\":\"dynamic\"}", "\"factor\" is missing"},
         {"llama", ",\"rope_scaling\":{\"type\":\"su\"}", "has type \"su\""},
         {"llama", ",\"rope_scaling\":{\"rope_type\":null,\"factor\":2}", "\"rope_scaling\" has a \"rope_type\" of null"},
         {"llama", ",\"rope_parameters\":{\"rope_type\":\"linear\",\"type\":null,\"factor\":2}", "\"type\" of null"},

@@ -84,6 +84,36 @@ static void test_parameters_are_those_of_5(void **state)
     expect_read("rope_parameters", rows, sizeof(rows) / sizeof(rows[0]));
 }
 
+/* Of the positions that scaling reaches; max_position_embeddings is 32. */
+static void test_context_is_the_original_times_the_factor(void **state)
+{
+    static const struct {
+        const char *model, *key, *scaling;
+        uint32_t context;
+    } rows[] = {
+        {"llama", "rope_scaling", YARN, 128},
+        {"llama", "rope_scaling", YARN WITHIN(16), 64},
+        {"llama", "rope_scaling", YARN WITHIN(4), 32}, /* never less than the file says */
+        {"qwen2", "rope_scaling", "\"type\":\"yarn\",\"factor\":2.5" WITHIN(32), 80},
+        {"qwen2", "rope_parameters", YARN WITHIN(32), 128},
+        {"llama", "rope_scaling", "\"type\":\"yarn\",\"factor\":1e30", 1 << 24},
+        {"llama", "rope_scaling", "\"type\":\"linear\",\"factor\":4", 128},
+        {"llama", "rope_parameters", "\"rope_type\":\"linear\",\"factor\":4" WITHIN(16), 64},
+        {"llama", "rope_scaling", "\"type\":\"linear\",\"factor\":1", 32},
+        {"llama", "rope_scaling", "\"type\":\"dynamic\",\"factor\":4", 32},
+        {"llama", "rope_scaling", LLAMA3 WITHIN(16), 32},
+        {"gemma3_text", "rope_scaling", "\"rope_type\":\"linear\",\"factor\":8", 32}, /* which has the factor in it */
+    };
+    struct st_model_config c;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_ok(parse(&c, rows[i].model, "", rows[i].key, rows[i].scaling));
+        if (c.context != rows[i].context)
+            fail_msg("%s {%s}: context %u, not %u", rows[i].model, rows[i].scaling, c.context, rows[i].context);
+    }
+}
+
 static void test_what_4_and_5_compute_differently_is_refused(void **state)
 {
 #define IN_IT     "\"original_max_position_embeddings\" of this type of rotary scaling must be in it, not beside it"
@@ -119,6 +149,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scaling_is_transformers),
         cmocka_unit_test(test_parameters_are_those_of_5),
+        cmocka_unit_test(test_context_is_the_original_times_the_factor),
         cmocka_unit_test(test_what_4_and_5_compute_differently_is_refused),
     };
 
