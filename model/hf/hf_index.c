@@ -100,10 +100,9 @@ void st_hf_index_fini(struct st_hf_index *x)
     *x = (struct st_hf_index){0};
 }
 
-uint32_t st_hf_index_find(const struct st_hf_index *x, const char *name)
+const struct st_hf_index_entry *st_hf_index_find(const struct st_hf_index *x, const char *name)
 {
     const struct st_hf_index_entry key = {.name = (char *)(uintptr_t)name};
-    const struct st_hf_index_entry *e = bsearch(&key, x->entries, x->count, sizeof(*x->entries), by_name);
 
-    return e != NULL ? e->file : UINT32_MAX;
+    return bsearch(&key, x->entries, x->count, sizeof(*x->entries), by_name);
 }

@@ -23,7 +23,7 @@ struct st_hf_index {
 /** E_INPUT: bad JSON, no weight_map, file names that leave the directory, too many shards. */
 strata_status st_hf_index_read(struct st_hf_index *out, const char *path);
 void st_hf_index_fini(struct st_hf_index *index);
-/** File index of a tensor, or UINT32_MAX. */
-uint32_t st_hf_index_find(const struct st_hf_index *index, const char *name);
+/** The entry of a tensor; NULL: none. */
+const struct st_hf_index_entry *st_hf_index_find(const struct st_hf_index *index, const char *name);
 
 #endif

@@ -82,25 +82,37 @@ static strata_status alloc_files(struct st_hf_reader *r, uint32_t count, const c
     return r->files != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for %s: %u files", dir, count);
 }
 
-/* Checks that shards and index name the same tensors in the same files. */
+static bool is_tied_head(const struct st_hf_reader *r, const char *name)
+{
+    return !r->m->config.untied && strcmp(name, "lm_head.weight") == 0;
+}
+
+/* Checks that shards and index name the same tensors in the same files.  Writers of indices may count a tied head, which no
+ * shard need hold. */
 static strata_status check_index(const struct st_hf_reader *r, const struct st_hf_index *index, const char *path)
 {
-    uint64_t count = 0;
+    bool *held = calloc(index->count, sizeof(*held));
+    strata_status st = held != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for %s: %u tensors", path, index->count);
 
-    for (uint32_t i = 0; i < r->file_count; i++) {
+    for (uint32_t i = 0; i < r->file_count && st == STRATA_OK; i++) {
         const struct st_safetensors *h = &r->files[i].header;
 
-        for (uint32_t j = 0; j < h->count; j++) {
-            if (st_hf_index_find(index, h->tensors[j].name) != i)
-                return st_error(STRATA_E_INPUT, "%s: tensor %s is in this file, but %s says otherwise", r->files[i].path,
-                                h->tensors[j].name, path);
+        for (uint32_t j = 0; j < h->count && st == STRATA_OK; j++) {
+            const struct st_hf_index_entry *e = st_hf_index_find(index, h->tensors[j].name);
+
+            if (e == NULL || e->file != i)
+                st = st_error(STRATA_E_INPUT, "%s: tensor %s is in this file, but %s says otherwise", r->files[i].path,
+                              h->tensors[j].name, path);
+            else
+                held[e - index->entries] = true;
         }
-        count += h->count;
     }
-    if (count != index->count)
-        return st_error(STRATA_E_INPUT, "%s names %u tensors, its shards hold %llu", path, index->count,
-                        (unsigned long long)count);
-    return STRATA_OK;
+    for (uint32_t i = 0; i < index->count && st == STRATA_OK; i++)
+        if (!held[i] && !is_tied_head(r, index->entries[i].name))
+            st = st_error(STRATA_E_INPUT, "%s names tensor %s in %s, which does not hold it", path, index->entries[i].name,
+                          index->files[index->entries[i].file]);
+    free(held);
+    return st;
 }
 
 static strata_status open_shards(struct st_hf_reader *r, const char *dir, const char *index_path)
@@ -151,6 +163,8 @@ static strata_status shape_fault(const struct hf_file *f, const struct st_safete
 {
     char have[96], want[96];
 
+    if (st_safetensor_is_placeholder(e))
+        return st_safetensor_placeholder_fault(e, f->path);
     return st_error(STRATA_E_INPUT, "%s: tensor %s has shape %s, the model's config wants %s", f->path, e->name,
                     st_shape_text(have, e->shape, e->rank), st_shape_text(want, t->shape, t->rank));
 }
@@ -197,7 +211,7 @@ static strata_status place_entry(struct st_hf_reader *r, const struct hf_file *f
 
     if (is_buffer(e->name))
         return STRATA_OK;
-    if (strcmp(e->name, "lm_head.weight") == 0 && !r->m->config.untied) {
+    if (is_tied_head(r, e->name)) {
         t = &r->m->tensors[0];
         r->tied = (struct place){.file = f, .entry = e};
         return same_shape(e, t) ? STRATA_OK : shape_fault(f, e, t);
@@ -300,11 +314,20 @@ static strata_status place_all(struct st_hf_reader *r, const char *dir)
                 return st;
         }
     }
+    if (r->places[0].file == NULL && r->tied.file != NULL) { /* a writer that keeps one of two names */
+        r->places[0] = r->tied;
+        if (r->packed == NULL && (st = check_plain(&r->tied, &r->m->tensors[0])) != STRATA_OK)
+            return st;
+        r->tied = (struct place){0};
+    }
     for (uint32_t i = 0; i < r->m->tensor_count; i++) {
         const struct st_tensor *t = &r->m->tensors[i];
 
         if (r->places[i].file == NULL && !(r->trained_alone ? t->frozen : t->adapts != ST_NO_TENSOR))
-            return st_error(STRATA_E_INPUT, "%s: tensor %s is missing", dir, t->name);
+            return st_error(STRATA_E_INPUT, "%s: tensor %s is missing%s", dir, t->name,
+                            strcmp(t->name, "lm_head.weight") == 0
+                                ? ": if the head is the table, set \"tie_word_embeddings\" to true in config.json"
+                                : "");
     }
     if (r->tied.file != NULL && r->places[0].file != NULL && (st = check_tied(r)) != STRATA_OK)
         return st;

@@ -307,6 +307,21 @@ void st_safetensors_fini(struct st_safetensors *s)
     *s = (struct st_safetensors){0};
 }
 
+bool st_safetensor_is_placeholder(const struct st_safetensor *t)
+{
+    return t->rank == 1 && t->shape[0] <= 1;
+}
+
+strata_status st_safetensor_placeholder_fault(const struct st_safetensor *t, const char *path)
+{
+    char have[96];
+
+    return st_error(STRATA_E_INPUT,
+                    "%s: tensor %s has shape %s: ZeRO-3 saved a stand-in for it; save with "
+                    "stage3_gather_16bit_weights_on_model_save true, or run the checkpoint's zero_to_fp32.py",
+                    path, t->name, st_shape_text(have, t->shape, t->rank));
+}
+
 struct st_safetensors_writer {
     char *text; /* LENGTH_BYTES of room, then the JSON */
     size_t bytes;

@@ -36,6 +36,11 @@ strata_status st_safetensors_read(struct st_safetensors *out, int fd, uint64_t f
 strata_status st_safetensors_read_memory(struct st_safetensors *out, const void *file, uint64_t file_bytes, const char *name);
 void st_safetensors_fini(struct st_safetensors *s);
 
+/** Whether a tensor, whose shape is not the one that a model wants, has that of the stand-in which ZeRO-3 leaves where it has
+ *  taken a parameter apart: [0], or [1]. */
+bool st_safetensor_is_placeholder(const struct st_safetensor *t);
+/** E_INPUT: what made such a file, and how to make one with weights. */
+strata_status st_safetensor_placeholder_fault(const struct st_safetensor *t, const char *path);
 /** "[50257, 768]" into text. */
 const char *st_shape_text(char text[96], const uint64_t *shape, uint32_t rank);
 

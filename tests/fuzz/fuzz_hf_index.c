@@ -23,7 +23,7 @@ static void check_index(const struct st_hf_index *index)
         check(index->files[i][0] != '\0' && strchr(index->files[i], '/') == NULL && strcmp(index->files[i], "..") != 0);
     for (uint32_t i = 0; i < index->count; i++) {
         check(i == 0 || strcmp(index->entries[i - 1].name, index->entries[i].name) < 0);
-        check(st_hf_index_find(index, index->entries[i].name) == index->entries[i].file);
+        check(st_hf_index_find(index, index->entries[i].name) == &index->entries[i]);
         check(index->entries[i].file < index->file_count);
     }
 }

@@ -149,6 +149,48 @@ static void test_every_half_is_widened_exactly(void **state)
     free(values);
 }
 
+/* Writers keep one of two names of the same matrix, and count both in an index. */
+static void test_a_tied_head_has_one_matrix(void **state)
+{
+    struct st_model_config config = tiny_llama_config();
+    struct st_model *m = tiny_model_of(&config, STRATA_F32), *untied;
+    struct st_hf_reader *r = NULL;
+    struct foreign x = all_of(m);
+    FILE *f;
+
+    (void)state;
+    scratch_open();
+    x.skip = m->tensors[0].name;
+    x.extra_name = "lm_head.weight";
+    x.extra_rank = 2;
+    memcpy(x.extra_shape, m->tensors[0].shape, sizeof(x.extra_shape));
+    x.extra_is_first = true;
+    write_foreign(m, scratch_path("model.safetensors"), &x);
+    check_values(m, scratch_dir);
+
+    x = all_of(m);
+    write_foreign(m, scratch_path("one.safetensors"), &x);
+    assert_int_equal(unlink(scratch_path("model.safetensors")), 0);
+    f = fopen(scratch_path("model.safetensors.index.json"), "w");
+    assert_non_null(f);
+    fprintf(f, "{\"weight_map\":{\"lm_head.weight\":\"one.safetensors\"");
+    for (uint32_t i = 0; i < m->tensor_count; i++)
+        fprintf(f, ",\"%s\":\"one.safetensors\"", m->tensors[i].name);
+    fprintf(f, "}}");
+    assert_int_equal(fclose(f), 0);
+    check_values(m, scratch_dir);
+    config.untied = true;
+    untied = tiny_model_of(&config, STRATA_F32);
+    assert_refused(st_hf_reader_open(&r, untied, scratch_dir), STRATA_E_INPUT,
+                   "names tensor lm_head.weight in one.safetensors, which does not hold it");
+    assert_int_equal(rename(scratch_path("one.safetensors"), scratch_path("model.safetensors")), 0);
+    assert_refused(st_hf_reader_open(&r, untied, scratch_dir), STRATA_E_INPUT,
+                   "tensor lm_head.weight is missing: if the head is the table, set \"tie_word_embeddings\" to true");
+    scratch_close();
+    st_model_destroy(m);
+    st_model_destroy(untied);
+}
+
 static void write_index(const char *path, const struct st_model *m, uint32_t cut, const char *second)
 {
     FILE *f = fopen(path, "w");
@@ -189,7 +231,7 @@ static void test_shards(void **state)
     assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "says otherwise");
     one.end = 8; /* one in neither */
     write_foreign(m, scratch_path("one.safetensors"), &one);
-    assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "its shards hold");
+    assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "which does not hold it");
     write_file(index, "{}", 2);
     assert_refused(st_hf_reader_open(&r, m, scratch_dir), STRATA_E_INPUT, "weight_map");
     write_file(index, "{\"weight_map\":{}}", 17);
@@ -222,6 +264,10 @@ static void test_faults_name_tensor_and_file(void **state)
         {{.extra_name = "ln_f.bias", .extra_shape = {24}, .extra_rank = 1}, "tensor ln_f.bias occurs twice"},
         {{.extra_name = "lm_head.weight", .extra_shape = {132, 24}, .extra_rank = 2},
          "shape [132, 24], the model's config wants [131, 24]"},
+        {{.skip = "transformer.h.0.ln_1.bias", .extra_name = "h.0.ln_1.bias", .extra_shape = {0}, .extra_rank = 1},
+         "h.0.ln_1.bias has shape [0]: ZeRO-3 saved a stand-in for it; save with stage3_gather_16bit_weights_on_model_save true"},
+        {{.skip = "transformer.h.0.mlp.c_fc.weight", .extra_name = "h.0.mlp.c_fc.weight", .extra_shape = {1}, .extra_rank = 1},
+         "has shape [1]: ZeRO-3 saved a stand-in for it"},
         {{.turn = "transformer.h.0.mlp.c_fc.weight"}, "c_fc.weight has shape [40, 24], the model's config wants [24, 40]"},
     };
     struct st_hf_reader *r = NULL;
@@ -263,6 +309,7 @@ int main(void)
         cmocka_unit_test(test_llama_spellings),
         cmocka_unit_test(test_llama_faults),
         cmocka_unit_test(test_a_tied_head_is_the_table),
+        cmocka_unit_test(test_a_tied_head_has_one_matrix),
         cmocka_unit_test(test_every_half_is_widened_exactly),
         cmocka_unit_test(test_shards),
         cmocka_unit_test(test_faults_name_tensor_and_file),
