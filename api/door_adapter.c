@@ -71,6 +71,10 @@ static strata_status merge_directory(struct merging *m, struct st_hf_merge *how)
 
     if (st != STRATA_OK)
         return st;
+    if (st_hf_adapter_beside(m->adapter) > 0)
+        return st_error(STRATA_E_INPUT,
+                        "%s: %u of its tensors are for what is not the text model: merge it in PEFT, which has all of %s",
+                        m->opts.adapter, st_hf_adapter_beside(m->adapter), m->opts.model);
     st_hf_adapter_note_base(m->adapter, m->opts.model);
     how->tensors = st_hf_adapter_tensors(m->adapter, &how->count);
     how->values = st_hf_adapter_values(m->adapter);

@@ -154,8 +154,12 @@ strata_status st_handle_open_weights(struct strata_model *m)
         st_hf_adapter_note_base(m->adapter_files, m->name);
     if (st != STRATA_OK || !m->is_dir || m->reader != NULL || m->weights != NULL)
         return st;
-    if (m->saved == NULL)
-        return st_hf_reader_open(&m->reader, m->model, m->name);
+    if (m->saved == NULL) {
+        if ((st = st_hf_reader_open(&m->reader, m->model, m->name)) == STRATA_OK && st_hf_reader_beside(m->reader) > 0)
+            st_log(ST_LOG_NOTICE, "%s: its text model alone is used; %u other tensors stay as they are, in --out, too", m->name,
+                   st_hf_reader_beside(m->reader));
+        return st;
+    }
     if (m->checkpoint == NULL)
         st = st_checkpoint_open(&m->checkpoint, m->saved);
     return st == STRATA_OK ? st_saved_weights_open(&m->weights, m->checkpoint, m->model) : st;

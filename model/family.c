@@ -1,5 +1,6 @@
 /* model/family.c - the table of families.  Names and defaults: transformers' configuration and model classes. */
 #include "model/family.h"
+#include <stdio.h>
 #include <string.h>
 
 #define LLAMA_END 2u
@@ -212,4 +213,66 @@ const struct st_family *st_family_named(const char *model_type)
             return &families[i];
     }
     return NULL;
+}
+
+/* --- models of more than text --- */
+
+#define IN_LANGUAGE_MODEL                                                                                                        \
+    .text = "model.language_model.", .older = "language_model.model.", .older_head = "language_model.lm_head.weight"
+#define IN_TEXT_MODEL .text = "model.text_model.", .older = "model.text_model.", .older_head = "lm_head.weight"
+#define BESIDE_VISUAL .text = "model.language_model.", .older = "model.", .older_head = "lm_head.weight"
+
+static const struct st_wrapper wrappers[] = {
+    {.model_type = "gemma3", .text_type = "gemma3_text", IN_LANGUAGE_MODEL},
+    {.model_type = "llava", .text_type = "llama", IN_LANGUAGE_MODEL},
+    {.model_type = "llava_next", .text_type = "llama", IN_LANGUAGE_MODEL},
+    {.model_type = "llava_onevision", .text_type = "qwen2", IN_LANGUAGE_MODEL},
+    {.model_type = "internvl", .text_type = "qwen2", IN_LANGUAGE_MODEL},
+    {.model_type = "mistral3", .text_type = "mistral", IN_LANGUAGE_MODEL},
+    {.model_type = "idefics3", .text_type = "llama", IN_TEXT_MODEL},
+    {.model_type = "smolvlm", .text_type = "llama", IN_TEXT_MODEL},
+    {.model_type = "qwen2_vl",
+     .text_type = "qwen2",
+     .text_alias = "qwen2_vl_text",
+     BESIDE_VISUAL,
+     .norm_eps = 1e-5f,
+     .rope_base = 1000000.0f,
+     .kv_heads = 8},
+    {.model_type = "qwen2_5_vl",
+     .text_type = "qwen2",
+     .text_alias = "qwen2_5_vl_text",
+     BESIDE_VISUAL,
+     .norm_eps = 1e-5f,
+     .rope_base = 1000000.0f,
+     .kv_heads = 8},
+    {.model_type = "qwen3_vl",
+     .text_type = "qwen3",
+     .text_alias = "qwen3_vl_text",
+     .text = "model.language_model.",
+     .older = "model.language_model.",
+     .older_head = "lm_head.weight",
+     .rope_base = 500000.0f},
+};
+#define WRAPPER_COUNT (sizeof(wrappers) / sizeof(wrappers[0]))
+
+const struct st_wrapper *st_wrapper_at(uint32_t i)
+{
+    return i < WRAPPER_COUNT ? &wrappers[i] : NULL;
+}
+
+const struct st_wrapper *st_wrapper_named(const char *model_type)
+{
+    for (size_t i = 0; i < WRAPPER_COUNT; i++)
+        if (strcmp(model_type, wrappers[i].model_type) == 0)
+            return &wrappers[i];
+    return NULL;
+}
+
+void st_model_tensor_name(char out[sizeof(((struct st_tensor *)0)->name)], const struct st_model_config *config, const char *name)
+{
+    static const char whole[] = "model.";
+    const bool within = config->wrapper != NULL && strncmp(name, whole, sizeof(whole) - 1) == 0;
+
+    snprintf(out, sizeof(((struct st_tensor *)0)->name), "%s%s", within ? config->wrapper->text : "",
+             within ? name + sizeof(whole) - 1 : name);
 }

@@ -59,6 +59,7 @@ enum st_family_key {
     ST_KEY_LAYER_ROPES = 1 << 5,  /* sliding layers have a base of their own; sliding_window_pattern */
     ST_KEY_QUERY_SCALAR = 1 << 6, /* query_pre_attn_scalar, hidden_activation, final_logit_softcapping */
     ST_KEY_SCORE_CAP = 1 << 7,    /* attn_logit_softcapping */
+    ST_KEY_AXES = 1 << 8,         /* the rotary type mrope; of no family, but of a text model within another */
 };
 
 struct st_family {
@@ -73,6 +74,26 @@ struct st_family {
     uint32_t end_token;     /* in generation, if config.json lacks the key, as in transformers 4; 0: none */
     bool residual_init;     /* projections to the residual stream begin smaller, by sqrt(2 blocks) */
 };
+
+/* A model of more than text, of which the text model is one of a family's.  Text alone it computes the same: positions of
+ * several axes are all equal then, and masks that images open are causal. */
+struct st_wrapper {
+    const char *model_type;         /* of its config.json */
+    const char *text_type;          /* of its text model's settings, if they say none: that of a family */
+    const char *text_alias;         /* what they may say for that family; NULL: nothing else */
+    const char *text;               /* in names of tensors in place of the family's "model." */
+    const char *older, *older_head; /* the same, and the head's name, in files as transformers writes them */
+    float norm_eps, rope_base;      /* of absent keys, where text_alias is another class; 0: the family's */
+    uint32_t kv_heads;              /* the same */
+};
+
+/** The row of a model_type; NULL: none. */
+const struct st_wrapper *st_wrapper_named(const char *model_type);
+const struct st_wrapper *st_wrapper_at(uint32_t i); /* NULL past the end */
+
+/** The name of one of the family's tensors, which says "model.", in a model. */
+void st_model_tensor_name(char out[sizeof(((struct st_tensor *)0)->name)], const struct st_model_config *config,
+                          const char *name);
 
 /** The row of a family. */
 const struct st_family *st_family_of(enum st_model_family family);

@@ -43,9 +43,12 @@ enum st_bias_type { ST_BIAS_ALL = 0, ST_BIAS_NONE = 1, ST_BIAS_QKV = 2, ST_BIAS_
 /* What slows the turning of pairs: model/decoder/rotary.c.  DYNAMIC: nothing, up to the context. */
 enum st_rope_type { ST_ROPE_DEFAULT = 0, ST_ROPE_LINEAR, ST_ROPE_LLAMA3, ST_ROPE_YARN, ST_ROPE_LONGROPE, ST_ROPE_DYNAMIC };
 
+struct st_wrapper; /* model/family.h */
+
 /* Zero in every option is GPT-2. */
 struct st_model_config {
     char name[64];
+    const struct st_wrapper *wrapper; /* the model of more than text that it is the text model of; NULL: of none.  Static */
     uint32_t blocks, hidden, heads, ffn, vocab, context;
     float norm_eps;
     float dropout; /* as in the file; not applied, and a notice says so */
@@ -176,9 +179,10 @@ struct st_compute st_model_compute(struct st_model *m);
 /** The modules that a model's tensors belong to, in their order, and a tied head, with what an adapter's settings make of them
  *  (model/adapter/adapter.h); an adapter's own tensors belong to none.
  *  @param out  [*count], freed by the caller
+ *  @param unfitted  names of the settings that fit none of them, but may fit what is beside a text model
  *  E_CONFIG, E_NOMEM. */
 strata_status st_model_resolve(struct st_adapter_module **out, uint32_t *count, const struct st_model *m,
-                               const struct st_adapter_spec *spec);
+                               const struct st_adapter_spec *spec, uint32_t *unfitted);
 /** The module of a tensor; NULL: it is an adapter's own. */
 const struct st_adapter_module *st_model_module_of(const struct st_adapter_module *modules, uint32_t count, const char *tensor);
 
@@ -212,6 +216,8 @@ strata_status st_hf_reader_open(struct st_hf_reader **out, const struct st_model
 /** The same of a state that trained tensors alone have: those that are frozen may be missing, and read as zeros. */
 strata_status st_hf_reader_open_trained(struct st_hf_reader **out, const struct st_model *m, const char *dir);
 void st_hf_reader_close(struct st_hf_reader *r);
+/** How many tensors of the directory are not those of the text model that is read (config.wrapper). */
+uint32_t st_hf_reader_beside(const struct st_hf_reader *r);
 struct st_weight_source st_hf_reader_source(struct st_hf_reader *r);
 /** Call it after the last read, before the weights are used.  E_INPUT: one of the files was written to since it was opened. */
 strata_status st_hf_reader_check_unchanged(const struct st_hf_reader *r);

@@ -61,15 +61,17 @@ static strata_status list_modules(struct st_adapter_module **out, uint32_t *coun
 }
 
 strata_status st_model_resolve(struct st_adapter_module **out, uint32_t *count, const struct st_model *m,
-                               const struct st_adapter_spec *spec)
+                               const struct st_adapter_spec *spec, uint32_t *unfitted)
 {
     struct st_adapter_module *modules = NULL;
     uint32_t n = 0;
     strata_status st = list_modules(&modules, &n, m);
 
+    *unfitted = 0;
     if (st != STRATA_OK)
         return st;
-    if ((st = st_adapter_resolve(spec, modules, n, st_family_of(m->config.family)->adapter_targets)) != STRATA_OK) {
+    if ((st = st_adapter_resolve(spec, modules, n, st_family_of(m->config.family)->adapter_targets,
+                                 m->config.wrapper != NULL ? unfitted : NULL)) != STRATA_OK) {
         free(modules);
         return st;
     }

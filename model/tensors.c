@@ -118,13 +118,14 @@ static bool matches(const struct st_model_batch *batch, const char *name)
     return false;
 }
 
+/* name: as the family has it. */
 static struct st_tensor *add(struct st_model *m, const struct st_model_batch *batch, uint32_t page, const char *name,
                              uint64_t rows, uint64_t cols, enum init init)
 {
     struct st_tensor *t = &m->tensors[m->tensor_count++];
     const double residual = INIT_STD / sqrt(2.0 * m->config.blocks);
 
-    snprintf(t->name, sizeof(t->name), "%s", name);
+    st_model_tensor_name(t->name, &m->config, name);
     t->rank = cols > 0 ? 2 : 1;
     t->shape[0] = rows;
     t->shape[1] = cols;

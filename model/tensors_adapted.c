@@ -1,6 +1,7 @@
 /* model/tensors_adapted.c - the tensors of adapters, at the end of the list of their block. */
 #include "core/base/checksum.h"
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "model/adapter/adapter.h"
 #include "model/layout.h"
 #include <math.h>
@@ -105,10 +106,14 @@ strata_status st_model_adapt(struct st_model *m, const struct st_adapter_spec *s
 {
     struct adapting by = {.own = m->tensors, .own_count = m->tensor_count, .init = st_adapter_spec_init(spec)};
     struct st_tensor *own = m->tensors;
-    strata_status st = st_model_resolve(&by.modules, &by.module_count, m, spec);
+    uint32_t unfitted;
+    strata_status st = st_model_resolve(&by.modules, &by.module_count, m, spec, &unfitted);
 
     if (st != STRATA_OK)
         return st;
+    if (unfitted > 0)
+        st_log(ST_LOG_NOTICE, "names in the adapter's settings that fit no module of the text model of %s, and are not used: %u",
+               m->config.name, unfitted);
     m->tensors = calloc(3 * (size_t)by.own_count, sizeof(*m->tensors));
     if (m->tensors == NULL)
         st = st_error(STRATA_E_NOMEM, "no memory for tensors of model %s with adapters", m->config.name);

@@ -68,9 +68,11 @@ struct st_adapter_module {
 /** Say for each module of a model what it gets.
  *  @param modules  [count], in the model's order; a tied head is one of them
  *  @param targets  names between spaces that have adapters if the object has no target_modules; NULL: it must have them
+ *  @param unfitted  NULL: all of the model's modules are here.  Else they are its text model's, and names that fit none of them
+ *                   may be those of others: they are counted here
  *  E_CONFIG: a name or pattern that fits no module, with near ones; a target that cannot have an adapter; a tied table to save;
  *  nothing to train.  E_NOMEM. */
 strata_status st_adapter_resolve(const struct st_adapter_spec *spec, struct st_adapter_module *modules, uint32_t count,
-                                 const char *targets);
+                                 const char *targets, uint32_t *unfitted);
 
 #endif

@@ -262,14 +262,17 @@ static strata_status fits_nothing(const struct resolver *r, enum fit_key key, co
                     near, r->modules[r->count > 1 ? 1 : 0].path);
 }
 
-static strata_status check_fits(const struct resolver *r)
+static strata_status check_fits(const struct resolver *r, uint32_t *unfitted)
 {
     for (enum fit_key k = 0; k < FIT_COUNT; k++) {
         const struct fits *f = &r->fits[k];
 
-        for (uint32_t i = 0; i < f->names->count; i++)
-            if (!f->fitted[i])
+        for (uint32_t i = 0; i < f->names->count; i++) {
+            if (!f->fitted[i] && unfitted == NULL)
                 return fits_nothing(r, k, f->names->list[i].text);
+            if (!f->fitted[i])
+                ++*unfitted;
+        }
     }
     return STRATA_OK;
 }
@@ -306,7 +309,7 @@ static strata_status check_any(const struct resolver *r)
 }
 
 strata_status st_adapter_resolve(const struct st_adapter_spec *spec, struct st_adapter_module *modules, uint32_t count,
-                                 const char *targets)
+                                 const char *targets, uint32_t *unfitted)
 {
     struct resolver r = {.spec = spec, .modules = modules, .count = count, .targets = targets};
     const struct fits fits[FIT_COUNT] = {[FIT_TARGETS] = {"target_modules", &spec->targets, NULL},
@@ -334,7 +337,7 @@ strata_status st_adapter_resolve(const struct st_adapter_spec *spec, struct st_a
     }
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++)
         st = resolve_module(&r, &modules[i]);
-    if (st == STRATA_OK && (st = check_fits(&r)) == STRATA_OK && (st = check_layers(&r)) == STRATA_OK)
+    if (st == STRATA_OK && (st = check_fits(&r, unfitted)) == STRATA_OK && (st = check_layers(&r)) == STRATA_OK)
         st = check_any(&r);
     free(r.fitted);
     return st;

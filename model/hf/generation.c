@@ -104,11 +104,16 @@ static void add_default_end(struct st_generation *g, const st_json *root)
         g->end_tokens[g->end_count++] = family->end_token;
 }
 
+/* Of a model of more than text, the settings of its text model say it where the whole does not. */
 static strata_status read_ends(struct st_generation *g, const st_json *root, const char *where)
 {
-    const st_json *ends = st_json_get(root, "eos_token_id");
+    const st_json *ends = st_json_get(root, "eos_token_id"), *text = st_hf_member(root, "text_config");
     strata_status st = STRATA_OK;
 
+    if (ends == NULL && text != NULL && st_json_type(text) == ST_JSON_OBJECT) {
+        root = text;
+        ends = st_json_get(text, "eos_token_id");
+    }
     if (ends == NULL) {
         add_default_end(g, root);
         return STRATA_OK;

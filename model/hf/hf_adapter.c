@@ -2,7 +2,9 @@
 #include "model/hf/hf_adapter.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/base/log.h"
 #include "core/system/file.h"
+#include "model/hf/hf_names_internal.h"
 #include "model/hf/hf_widen_internal.h"
 #include "model/hf/safetensors_internal.h"
 #include "model/layout.h"
@@ -19,7 +21,9 @@ struct st_hf_adapter {
     struct st_hf_adapted *tensors;        /* [count] */
     const struct st_safetensor **entries; /* [count] */
     uint32_t count;
-    int fd; /* -1: none */
+    const struct st_model_config *config;
+    uint32_t beside; /* tensors of the file that adapt what is not the text model's */
+    int fd;          /* -1: none */
     struct st_file_identity identity;
     char path[ST_PATH_MAX];
     struct st_safetensors header;
@@ -51,8 +55,8 @@ strata_status st_hf_adapted_list(struct st_hf_adapted **out, uint32_t *count, co
 {
     struct st_adapter_module *modules;
     struct st_hf_adapted *list;
-    uint32_t module_count, n = 0;
-    strata_status st = st_model_resolve(&modules, &module_count, m, spec);
+    uint32_t module_count, unfitted, n = 0;
+    strata_status st = st_model_resolve(&modules, &module_count, m, spec, &unfitted);
 
     if (st != STRATA_OK)
         return st;
@@ -115,22 +119,38 @@ static strata_status find_file(struct st_hf_adapter *a, const char *dir)
     return st_safetensors_read(&a->header, a->fd, a->identity.bytes, a->path);
 }
 
-static strata_status place(struct st_hf_adapter *a, const struct st_safetensor *e)
+static strata_status check_entry(const struct st_hf_adapter *a, const struct st_hf_adapted *t, const struct st_safetensor *e)
 {
     char have[96], want[96];
+    const bool fits = e->rank == t->rank && e->shape[0] == t->shape[0] && (t->rank == 1 || e->shape[1] == t->shape[1]);
 
+    if (!fits && st_safetensor_is_placeholder(e))
+        return st_safetensor_placeholder_fault(e, a->path);
+    if (!fits)
+        return st_error(STRATA_E_INPUT, "%s: tensor %s has shape %s, the model and " ST_ADAPTER_CONFIG_NAME " want %s", a->path,
+                        e->name, st_shape_text(have, e->shape, e->rank), st_shape_text(want, t->shape, t->rank));
+    if (e->dtype == STRATA_DTYPE_INVALID)
+        return st_error(STRATA_E_INPUT, "%s: tensor %s has dtype %s; F32, BF16 and F16 are read", a->path, e->name,
+                        e->dtype_name);
+    return STRATA_OK;
+}
+
+static strata_status place(struct st_hf_adapter *a, const struct st_safetensor *e)
+{
+    char name[sizeof(a->tensors->name)];
+
+    st_hf_name_in_adapter(name, sizeof(name), a->config, e->name);
     for (uint32_t i = 0; i < a->count; i++) {
-        const struct st_hf_adapted *t = &a->tensors[i];
-
-        if (strcmp(t->name, e->name) != 0)
+        if (strcmp(a->tensors[i].name, name) != 0)
             continue;
-        if (e->rank != t->rank || e->shape[0] != t->shape[0] || (t->rank == 2 && e->shape[1] != t->shape[1]))
-            return st_error(STRATA_E_INPUT, "%s: tensor %s has shape %s, the model and " ST_ADAPTER_CONFIG_NAME " want %s",
-                            a->path, e->name, st_shape_text(have, e->shape, e->rank), st_shape_text(want, t->shape, t->rank));
-        if (e->dtype == STRATA_DTYPE_INVALID)
-            return st_error(STRATA_E_INPUT, "%s: tensor %s has dtype %s; F32, BF16 and F16 are read", a->path, e->name,
-                            e->dtype_name);
-        a->entries[i] = e; /* the format allows no name twice */
+        if (a->entries[i] != NULL)
+            return st_error(STRATA_E_INPUT, "%s: tensor %s occurs twice, also as %s: save one adapter alone", a->path, e->name,
+                            a->entries[i]->name);
+        a->entries[i] = e;
+        return check_entry(a, &a->tensors[i], e);
+    }
+    if (st_hf_name_is_beside(a->config, e->name)) {
+        a->beside++;
         return STRATA_OK;
     }
     return st_error(STRATA_E_INPUT,
@@ -148,6 +168,8 @@ static strata_status place_all(struct st_hf_adapter *a)
     for (uint32_t i = 0; i < a->count; i++)
         if (a->entries[i] == NULL)
             return st_error(STRATA_E_INPUT, "%s: tensor %s is missing", a->path, a->tensors[i].name);
+    if (a->beside > 0)
+        st_log(ST_LOG_NOTICE, "%s: %u of its tensors are for what is not the text model, and are not used", a->path, a->beside);
     return STRATA_OK;
 }
 
@@ -160,6 +182,7 @@ strata_status st_hf_adapter_open(struct st_hf_adapter **out, const struct st_mod
     if (a == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for %s", dir);
     a->fd = -1;
+    a->config = &m->config;
     if ((st = st_path_join(config, dir, ST_ADAPTER_CONFIG_NAME)) != STRATA_OK ||
         (st = st_adapter_spec_read_file(&a->spec, config)) != STRATA_OK ||
         (st = st_hf_adapted_list(&a->tensors, &a->count, m, a->spec)) != STRATA_OK || (st = find_file(a, dir)) != STRATA_OK)
@@ -195,6 +218,11 @@ void st_hf_adapter_close(struct st_hf_adapter *a)
 const struct st_adapter_spec *st_hf_adapter_spec(const struct st_hf_adapter *a)
 {
     return a->spec;
+}
+
+uint32_t st_hf_adapter_beside(const struct st_hf_adapter *a)
+{
+    return a->beside;
 }
 
 const struct st_hf_adapted *st_hf_adapter_tensors(const struct st_hf_adapter *a, uint32_t *count)

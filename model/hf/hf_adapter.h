@@ -39,11 +39,15 @@ struct st_adapter_values {
 
 struct st_hf_adapter;
 /** Open a directory: its settings, and its file, which must hold the tensors that they mean and no other, as F32, BF16 or F16.
+ *  Names may have the adapter's own within them, as PEFT's in memory.
+ *  @param m  outlives it
  *  E_CONFIG, E_INPUT: names file and tensor; E_NOMEM, E_IO. */
 strata_status st_hf_adapter_open(struct st_hf_adapter **out, const struct st_model *m, const char *dir);
 void st_hf_adapter_close(struct st_hf_adapter *a);                                                 /* NULL is fine */
 const struct st_adapter_spec *st_hf_adapter_spec(const struct st_hf_adapter *a);                   /* borrowed */
 const struct st_hf_adapted *st_hf_adapter_tensors(const struct st_hf_adapter *a, uint32_t *count); /* borrowed */
+/** How many tensors of the file adapt what a model of more than text has beside its text model: they are not used. */
+uint32_t st_hf_adapter_beside(const struct st_hf_adapter *a);
 struct st_adapter_values st_hf_adapter_values(struct st_hf_adapter *a);
 /** Say so if the name of the model that the adapter was trained on (base_model_name_or_path) is clearly not that of this one: its
  *  weights may differ, which nothing in an adapter's files tells.

@@ -10,6 +10,23 @@
 
 #define CONFIG_BYTES_MAX (1u << 20)
 
+static const char text_key[] = "text_config";
+
+/* A model of more than text, whose text model is not known to be computed alike. */
+static strata_status unknown_wrapper(const char *type, const char *where)
+{
+    char list[256] = "";
+    size_t length = 0;
+    const struct st_wrapper *w;
+
+    for (uint32_t i = 0; (w = st_wrapper_at(i)) != NULL; i++)
+        length += (size_t)snprintf(list + length, sizeof(list) - length, "%s%s", i == 0 ? "" : ", ", w->model_type);
+    return st_error(STRATA_E_INPUT,
+                    "%s: \"model_type\" is \"%.32s\", whose \"%s\" is not read as that of %s is: save its language model alone, "
+                    "with a config.json of that",
+                    where, type, text_key, list);
+}
+
 static strata_status unknown_family(const char *type, const char *where)
 {
     char list[256] = "";
@@ -24,8 +41,80 @@ static strata_status unknown_family(const char *type, const char *where)
     return st_error(STRATA_E_INPUT, "%s: \"model_type\" is \"%.32s\"; %s are supported", where, type, list);
 }
 
+/* Sizes that a text_config may leave out. */
+static void take_sizes(struct st_model_config *c)
+{
+    static const struct {
+        enum st_model_family family;
+        uint32_t vocab, hidden, ffn, blocks, heads, context;
+    } rows[] = {{ST_FAMILY_LLAMA, 32000, 4096, 11008, 32, 32, 2048},
+                {ST_FAMILY_MISTRAL, 32000, 4096, 14336, 32, 32, 131072},
+                {ST_FAMILY_QWEN2, 151936, 4096, 22016, 32, 32, 32768},
+                {ST_FAMILY_GEMMA3, 262208, 2304, 9216, 26, 8, 131072}};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (rows[i].family != c->family)
+            continue;
+        c->vocab = rows[i].vocab;
+        c->hidden = rows[i].hidden;
+        c->ffn = rows[i].ffn;
+        c->blocks = rows[i].blocks;
+        c->heads = rows[i].heads;
+        c->context = rows[i].context;
+    }
+}
+
+/* The settings of the text model are the object's own in older files of some. */
+static strata_status parse_text(struct st_model_config *c, const st_json *root, const struct st_wrapper *w, const char *where)
+{
+    const st_json *within = st_hf_member(root, text_key), *text = within != NULL ? within : root;
+    const struct st_family *family;
+    const char *type = NULL;
+    bool is_alias;
+    strata_status st;
+
+    if (st_json_type(text) != ST_JSON_OBJECT)
+        return st_hf_key_fault(where, text_key, "must be an object");
+    if (within != NULL && (st = st_hf_read_text(within, "model_type", &type, where)) != STRATA_OK)
+        return st;
+    is_alias = w->text_alias != NULL && (type == NULL || strcmp(type, w->text_alias) == 0);
+    family = st_family_named(type == NULL || is_alias ? w->text_type : type);
+    if (family == NULL || family->positions != NULL)
+        return unknown_family(type, where);
+    *c = family->defaults;
+    c->wrapper = w;
+    if (is_alias) {
+        c->norm_eps = w->norm_eps > 0.0f ? w->norm_eps : c->norm_eps;
+        c->rope_base = w->rope_base > 0.0f ? w->rope_base : c->rope_base;
+        c->kv_heads = w->kv_heads > 0 ? w->kv_heads : c->kv_heads;
+    } else if (within != NULL) {
+        take_sizes(c);
+    }
+    return st_hf_llama_parse(c, text, family, where);
+}
+
+/* Of the keys of the whole, a tied head and quantised weights are the text model's, too.  What the whole says of the head counts
+ * unless the text model's settings say that it is tied. */
+static strata_status parse_wrapper(struct st_model_config *c, const st_json *root, const struct st_wrapper *w, const char *where)
+{
+    char within[ST_PATH_MAX + 32];
+    const st_json *text = st_hf_member(root, text_key);
+    const bool is_said = text != NULL && st_hf_member(text, "tie_word_embeddings") != NULL;
+    bool tied;
+    strata_status st;
+
+    snprintf(within, sizeof(within), "%s%s", where, text != NULL ? ": \"text_config\"" : "");
+    if ((st = parse_text(c, root, w, within)) != STRATA_OK || (st = st_hf_read_quantisation(c, root, where)) != STRATA_OK)
+        return st;
+    tied = !c->untied;
+    st = st_hf_read_bool(root, "tie_word_embeddings", &tied, where);
+    c->untied = !(tied || (is_said && !c->untied));
+    return st;
+}
+
 static strata_status parse_family(struct st_model_config *c, const st_json *root, const char *where)
 {
+    const struct st_wrapper *wrapper;
     const struct st_family *family;
     const char *type = NULL;
     const strata_status st = st_hf_read_text(root, "model_type", &type, where);
@@ -34,8 +123,10 @@ static strata_status parse_family(struct st_model_config *c, const st_json *root
         return st;
     if (type == NULL)
         return st_hf_key_fault(where, "model_type", "is missing");
+    if ((wrapper = st_wrapper_named(type)) != NULL)
+        return parse_wrapper(c, root, wrapper, where);
     if ((family = st_family_named(type)) == NULL)
-        return unknown_family(type, where);
+        return st_hf_member(root, text_key) != NULL ? unknown_wrapper(type, where) : unknown_family(type, where);
     *c = family->defaults;
     return family->positions != NULL ? st_hf_gpt2_parse(c, root, where) : st_hf_llama_parse(c, root, family, where);
 }

@@ -29,7 +29,7 @@ static strata_status read_activation(struct st_model_config *c, const st_json *r
 }
 
 /* Of quantised weights, those of bitsandbytes in nf4 are read. */
-static strata_status read_quantisation(struct st_model_config *c, const st_json *root, const char *where)
+strata_status st_hf_read_quantisation(struct st_model_config *c, const st_json *root, const char *where)
 {
     const st_json *keys = st_hf_member(root, "quantization_config");
     const char *method = "", *type = "fp4";
@@ -63,21 +63,22 @@ static strata_status read_quantisation(struct st_model_config *c, const st_json 
 
 static strata_status check_others(struct st_model_config *c, const st_json *root, const char *where)
 {
-    const strata_status st = read_quantisation(c, root, where);
+    const strata_status st = st_hf_read_quantisation(c, root, where);
 
     return st == STRATA_OK ? st_hf_want_bool(root, "use_bidirectional_attention", false, where) : st;
 }
 
 static strata_status read_sizes(struct st_model_config *c, const st_json *root, const char *where)
 {
+    const enum st_hf_field kind = c->hidden == 0 ? ST_HF_REQUIRED : ST_HF_OPTIONAL;
     strata_status st;
 
-    if ((st = st_hf_read_size(root, "num_hidden_layers", ST_HF_REQUIRED, &c->blocks, where)) != STRATA_OK ||
-        (st = st_hf_read_size(root, "hidden_size", ST_HF_REQUIRED, &c->hidden, where)) != STRATA_OK ||
-        (st = st_hf_read_size(root, "num_attention_heads", ST_HF_REQUIRED, &c->heads, where)) != STRATA_OK ||
-        (st = st_hf_read_size(root, "intermediate_size", ST_HF_REQUIRED, &c->ffn, where)) != STRATA_OK ||
-        (st = st_hf_read_size(root, "vocab_size", ST_HF_REQUIRED, &c->vocab, where)) != STRATA_OK ||
-        (st = st_hf_read_size(root, "max_position_embeddings", ST_HF_REQUIRED, &c->context, where)) != STRATA_OK)
+    if ((st = st_hf_read_size(root, "num_hidden_layers", kind, &c->blocks, where)) != STRATA_OK ||
+        (st = st_hf_read_size(root, "hidden_size", kind, &c->hidden, where)) != STRATA_OK ||
+        (st = st_hf_read_size(root, "num_attention_heads", kind, &c->heads, where)) != STRATA_OK ||
+        (st = st_hf_read_size(root, "intermediate_size", kind, &c->ffn, where)) != STRATA_OK ||
+        (st = st_hf_read_size(root, "vocab_size", kind, &c->vocab, where)) != STRATA_OK ||
+        (st = st_hf_read_size(root, "max_position_embeddings", kind, &c->context, where)) != STRATA_OK)
         return st;
     if (st_json_get(root, "num_key_value_heads") != NULL || c->kv_heads == 0) /* null: heads */
         c->kv_heads = c->heads;

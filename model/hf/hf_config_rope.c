@@ -201,12 +201,13 @@ static strata_status read_longrope(struct st_model_config *c, const struct scali
 static strata_status read_type_key(enum st_rope_type *out, const st_json *scaling, const char *type_key, const char *key,
                                    uint32_t keys, const char *where)
 {
-    const bool su_is_longrope = (keys & ST_KEY_SU_IS_LONGROPE) != 0;
+    const bool su_is_longrope = (keys & ST_KEY_SU_IS_LONGROPE) != 0, has_axes = (keys & ST_KEY_AXES) != 0;
     static const struct {
         const char *name;
         enum st_rope_type type;
-    } types[] = {{"default", ST_ROPE_DEFAULT},   {"linear", ST_ROPE_LINEAR}, {"llama3", ST_ROPE_LLAMA3},  {"yarn", ST_ROPE_YARN},
-                 {"longrope", ST_ROPE_LONGROPE}, {"su", ST_ROPE_LONGROPE},   {"dynamic", ST_ROPE_DYNAMIC}};
+    } types[] = {{"default", ST_ROPE_DEFAULT}, {"linear", ST_ROPE_LINEAR},     {"llama3", ST_ROPE_LLAMA3},
+                 {"yarn", ST_ROPE_YARN},       {"longrope", ST_ROPE_LONGROPE}, {"su", ST_ROPE_LONGROPE},
+                 {"dynamic", ST_ROPE_DYNAMIC}, {"mrope", ST_ROPE_DEFAULT}};
     const char *name = NULL;
     strata_status st;
 
@@ -218,7 +219,8 @@ static strata_status read_type_key(enum st_rope_type *out, const st_json *scalin
         return st_error(STRATA_E_INPUT, "%s: \"%s\" has a \"%s\" of null: name the type, or \"default\" for none", where, key,
                         type_key);
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
-        if (strcmp(name, types[i].name) != 0 || (strcmp(name, "su") == 0 && !su_is_longrope))
+        if (strcmp(name, types[i].name) != 0 || (strcmp(name, "su") == 0 && !su_is_longrope) ||
+            (strcmp(name, "mrope") == 0 && !has_axes))
             continue;
         *out = su_is_longrope && types[i].type == ST_ROPE_YARN ? ST_ROPE_LONGROPE : types[i].type;
         if (!su_is_longrope || *out == ST_ROPE_DEFAULT || *out == ST_ROPE_LONGROPE)
@@ -345,7 +347,7 @@ strata_status st_hf_read_rope(struct st_model_config *c, const st_json *root, co
     const st_json *parameters = st_hf_member(root, "rope_parameters");
     const struct scaling both = {.object = st_hf_member(root, "rope_scaling"), .root = root, .by_both = true},
                          newer = {.object = parameters, .root = root};
-    const uint32_t keys = family->keys;
+    const uint32_t keys = family->keys | (c->wrapper != NULL ? (uint32_t)ST_KEY_AXES : 0);
     const bool layers = (keys & ST_KEY_LAYER_ROPES) != 0;
     strata_status st;
 

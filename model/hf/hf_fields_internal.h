@@ -32,6 +32,8 @@ strata_status st_hf_read_dropout(const st_json *root, const char *const *keys, s
 strata_status st_hf_gpt2_parse(struct st_model_config *c, const st_json *root, const char *where);
 strata_status st_hf_llama_parse(struct st_model_config *c, const st_json *root, const struct st_family *family,
                                 const char *where);
+/** Whether the weights are quantised, and as nf4. */
+strata_status st_hf_read_quantisation(struct st_model_config *c, const st_json *root, const char *where);
 /** Which layers slide, and which are not rotated. */
 strata_status st_hf_read_layers(struct st_model_config *c, const st_json *root, const struct st_family *family,
                                 const char *where);

@@ -6,7 +6,8 @@
  * table, and buffers that are not weights are skipped. */
 #include "core/base/error.h"
 #include "core/system/file.h"
-#include "model/hf/hf_index_internal.h"
+#include "model/hf/hf_files_internal.h"
+#include "model/hf/hf_names_internal.h"
 #include "model/hf/hf_packed_internal.h"
 #include "model/hf/hf_reader_internal.h"
 #include "model/hf/hf_widen_internal.h"
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* How far ahead of the readers the kernel is asked to read, in values: 32 MiB in 16 bits keep a fast drive's queue full.  They
  * wait in the page cache, which the plan need not count. */
@@ -23,25 +23,18 @@
 
 #define COMPARE_BYTES (1u << 20)
 
-struct hf_file {
-    int fd;
-    struct st_file_identity identity;
-    char path[ST_PATH_MAX];
-    struct st_safetensors header;
-};
-
 struct place {
-    const struct hf_file *file; /* NULL: not found yet */
+    const struct st_hf_weights *file; /* NULL: not found yet */
     const struct st_safetensor *entry;
 };
 
 struct st_hf_reader {
     const struct st_model *m;
-    bool trained_alone;    /* tensors that are frozen may be missing: zeros */
-    struct hf_file *files; /* [file_count] */
-    uint32_t file_count;
+    bool trained_alone; /* tensors that are frozen may be missing: zeros */
+    struct st_hf_files files;
     struct place *places;             /* [tensor_count] */
     struct place tied;                /* a tied head's lm_head.weight */
+    uint32_t beside;                  /* tensors that are not the text model's */
     struct st_hf_packed *packed;      /* [tensor_count], of those that have a quantised state; NULL: config.json says of none */
     const struct st_tensor **by_name; /* [tensor_count], sorted */
 };
@@ -63,103 +56,12 @@ static bool ends_with(const char *text, const char *end)
     return length >= end_length && strcmp(text + length - end_length, end) == 0;
 }
 
-static strata_status open_file(struct st_hf_reader *r, const char *dir, const char *name)
-{
-    struct hf_file *f = &r->files[r->file_count];
-    strata_status st;
-
-    f->fd = -1;
-    if ((st = st_path_join(f->path, dir, name)) != STRATA_OK ||
-        (st = st_file_open(&f->fd, &f->identity, f->path, STRATA_E_INPUT)) != STRATA_OK)
-        return st;
-    r->file_count++;
-    return st_safetensors_read(&f->header, f->fd, f->identity.bytes, f->path);
-}
-
-static strata_status alloc_files(struct st_hf_reader *r, uint32_t count, const char *dir)
-{
-    r->files = calloc(count, sizeof(*r->files));
-    return r->files != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for %s: %u files", dir, count);
-}
-
-static bool is_tied_head(const struct st_hf_reader *r, const char *name)
-{
-    return !r->m->config.untied && strcmp(name, "lm_head.weight") == 0;
-}
-
-/* Checks that shards and index name the same tensors in the same files.  Writers of indices may count a tied head, which no
- * shard need hold. */
-static strata_status check_index(const struct st_hf_reader *r, const struct st_hf_index *index, const char *path)
-{
-    bool *held = calloc(index->count, sizeof(*held));
-    strata_status st = held != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for %s: %u tensors", path, index->count);
-
-    for (uint32_t i = 0; i < r->file_count && st == STRATA_OK; i++) {
-        const struct st_safetensors *h = &r->files[i].header;
-
-        for (uint32_t j = 0; j < h->count && st == STRATA_OK; j++) {
-            const struct st_hf_index_entry *e = st_hf_index_find(index, h->tensors[j].name);
-
-            if (e == NULL || e->file != i)
-                st = st_error(STRATA_E_INPUT, "%s: tensor %s is in this file, but %s says otherwise", r->files[i].path,
-                              h->tensors[j].name, path);
-            else
-                held[e - index->entries] = true;
-        }
-    }
-    for (uint32_t i = 0; i < index->count && st == STRATA_OK; i++)
-        if (!held[i] && !is_tied_head(r, index->entries[i].name))
-            st = st_error(STRATA_E_INPUT, "%s names tensor %s in %s, which does not hold it", path, index->entries[i].name,
-                          index->files[index->entries[i].file]);
-    free(held);
-    return st;
-}
-
-static strata_status open_shards(struct st_hf_reader *r, const char *dir, const char *index_path)
-{
-    struct st_hf_index index;
-    strata_status st = st_hf_index_read(&index, index_path);
-
-    if (st != STRATA_OK)
-        return st;
-    st = alloc_files(r, index.file_count, dir);
-    for (uint32_t i = 0; i < index.file_count && st == STRATA_OK; i++)
-        st = open_file(r, dir, index.files[i]);
-    if (st == STRATA_OK)
-        st = check_index(r, &index, index_path);
-    st_hf_index_fini(&index);
-    return st;
-}
-
-static strata_status open_all(struct st_hf_reader *r, const char *dir)
-{
-    char single[ST_PATH_MAX], index[ST_PATH_MAX];
-    bool single_there, index_there;
-    strata_status st;
-
-    if ((st = st_path_join(single, dir, "model.safetensors")) != STRATA_OK ||
-        (st = st_path_join(index, dir, "model.safetensors.index.json")) != STRATA_OK ||
-        (st = st_file_find(&single_there, single)) != STRATA_OK || (st = st_file_find(&index_there, index)) != STRATA_OK)
-        return st;
-    if (!single_there && index_there)
-        return open_shards(r, dir, index);
-    if (!single_there)
-        return st_error(STRATA_E_INPUT,
-                        "%s: no weights: neither model.safetensors nor model.safetensors.index.json; of weights in another form "
-                        "transformers' "
-                        "save_pretrained() makes them",
-                        dir);
-    if ((st = alloc_files(r, 1, dir)) != STRATA_OK)
-        return st;
-    return open_file(r, dir, "model.safetensors");
-}
-
 static bool same_shape(const struct st_safetensor *e, const struct st_tensor *t)
 {
     return e->rank == t->rank && e->shape[0] == t->shape[0] && (t->rank == 1 || e->shape[1] == t->shape[1]);
 }
 
-static strata_status shape_fault(const struct hf_file *f, const struct st_safetensor *e, const struct st_tensor *t)
+static strata_status shape_fault(const struct st_hf_weights *f, const struct st_safetensor *e, const struct st_tensor *t)
 {
     char have[96], want[96];
 
@@ -177,13 +79,11 @@ static bool is_buffer(const char *name)
 
 static const struct st_tensor *find_tensor(const struct st_hf_reader *r, const char *name)
 {
-    const char *prefix = r->m->config.family == ST_FAMILY_GPT2 ? "transformer." : "model.";
-    const struct st_tensor *const *found =
-        bsearch(name, r->by_name, r->m->tensor_count, sizeof(struct st_tensor *), compare_name);
-    char full[sizeof(r->m->tensors->name)];
+    const struct st_tensor *const *found;
+    char full[ST_HF_NAME_BYTES];
 
-    if (found == NULL && (size_t)snprintf(full, sizeof(full), "%s%s", prefix, name) < sizeof(full))
-        found = bsearch(full, r->by_name, r->m->tensor_count, sizeof(struct st_tensor *), compare_name);
+    st_hf_name_in_model(full, &r->m->config, name);
+    found = bsearch(full, r->by_name, r->m->tensor_count, sizeof(struct st_tensor *), compare_name);
     return found != NULL ? *found : NULL;
 }
 
@@ -199,19 +99,19 @@ static strata_status check_plain(const struct place *place, const struct st_tens
     return STRATA_OK;
 }
 
-static struct st_hf_place place_of(const struct hf_file *f, const struct st_safetensor *e)
+static struct st_hf_place place_of(const struct st_hf_weights *f, const struct st_safetensor *e)
 {
     return (struct st_hf_place){.fd = f->fd, .path = f->path, .begin = e->begin, .end = e->end, .dtype = e->dtype};
 }
 
-static strata_status place_entry(struct st_hf_reader *r, const struct hf_file *f, const struct st_safetensor *e)
+static strata_status place_entry(struct st_hf_reader *r, const struct st_hf_weights *f, const struct st_safetensor *e)
 {
     const struct st_tensor *t;
     struct place *place;
 
     if (is_buffer(e->name))
         return STRATA_OK;
-    if (is_tied_head(r, e->name)) {
+    if (!r->m->config.untied && st_hf_name_is_head(&r->m->config, e->name)) {
         t = &r->m->tensors[0];
         r->tied = (struct place){.file = f, .entry = e};
         return same_shape(e, t) ? STRATA_OK : shape_fault(f, e, t);
@@ -229,7 +129,7 @@ static strata_status place_entry(struct st_hf_reader *r, const struct hf_file *f
 }
 
 /* A part of a quantised tensor, beside its codes. */
-static strata_status place_part(struct st_hf_reader *r, const struct hf_file *f, const struct st_safetensor *e,
+static strata_status place_part(struct st_hf_reader *r, const struct st_hf_weights *f, const struct st_safetensor *e,
                                 enum st_hf_packed_part part, size_t length)
 {
     char name[sizeof(r->m->tensors->name)] = "";
@@ -249,11 +149,15 @@ static strata_status place_part(struct st_hf_reader *r, const struct hf_file *f,
     return STRATA_OK;
 }
 
-static strata_status place_named(struct st_hf_reader *r, const struct hf_file *f, const struct st_safetensor *e)
+static strata_status place_named(struct st_hf_reader *r, const struct st_hf_weights *f, const struct st_safetensor *e)
 {
     enum st_hf_packed_part part;
     size_t length;
 
+    if (st_hf_name_is_beside(&r->m->config, e->name)) {
+        r->beside++;
+        return STRATA_OK;
+    }
     if (r->packed != NULL && st_hf_packed_find(e->name, &part, &length))
         return place_part(r, f, e, part, length);
     return place_entry(r, f, e);
@@ -308,9 +212,9 @@ static strata_status place_all(struct st_hf_reader *r, const char *dir)
 {
     strata_status st;
 
-    for (uint32_t i = 0; i < r->file_count; i++) {
-        for (uint32_t j = 0; j < r->files[i].header.count; j++) {
-            if ((st = place_named(r, &r->files[i], &r->files[i].header.tensors[j])) != STRATA_OK)
+    for (uint32_t i = 0; i < r->files.count; i++) {
+        for (uint32_t j = 0; j < r->files.list[i].header.count; j++) {
+            if ((st = place_named(r, &r->files.list[i], &r->files.list[i].header.tensors[j])) != STRATA_OK)
                 return st;
         }
     }
@@ -325,7 +229,7 @@ static strata_status place_all(struct st_hf_reader *r, const char *dir)
 
         if (r->places[i].file == NULL && !(r->trained_alone ? t->frozen : t->adapts != ST_NO_TENSOR))
             return st_error(STRATA_E_INPUT, "%s: tensor %s is missing%s", dir, t->name,
-                            strcmp(t->name, "lm_head.weight") == 0
+                            st_hf_name_is_head(&r->m->config, t->name)
                                 ? ": if the head is the table, set \"tie_word_embeddings\" to true in config.json"
                                 : "");
     }
@@ -354,7 +258,7 @@ static strata_status reader_open(struct st_hf_reader **out, const struct st_mode
     for (uint32_t i = 0; i < m->tensor_count; i++)
         r->by_name[i] = &m->tensors[i];
     qsort(r->by_name, m->tensor_count, sizeof(*r->by_name), compare_tensors);
-    if ((st = open_all(r, dir)) != STRATA_OK || (st = place_all(r, dir)) != STRATA_OK)
+    if ((st = st_hf_files_open(&r->files, dir, &m->config)) != STRATA_OK || (st = place_all(r, dir)) != STRATA_OK)
         goto fail;
     *out = r;
     return STRATA_OK;
@@ -378,11 +282,7 @@ void st_hf_reader_close(struct st_hf_reader *r)
 {
     if (r == NULL)
         return;
-    for (uint32_t i = 0; i < r->file_count; i++) {
-        st_safetensors_fini(&r->files[i].header);
-        close(r->files[i].fd);
-    }
-    free(r->files);
+    st_hf_files_close(&r->files);
     free(r->places);
     free(r->packed);
     free(r->by_name);
@@ -393,8 +293,8 @@ strata_status st_hf_reader_check_unchanged(const struct st_hf_reader *r)
 {
     strata_status st = STRATA_OK;
 
-    for (uint32_t i = 0; i < r->file_count && st == STRATA_OK; i++)
-        st = st_file_check_unchanged(r->files[i].fd, &r->files[i].identity, r->files[i].path);
+    for (uint32_t i = 0; i < r->files.count && st == STRATA_OK; i++)
+        st = st_file_check_unchanged(r->files.list[i].fd, &r->files.list[i].identity, r->files.list[i].path);
     return st;
 }
 
@@ -403,14 +303,19 @@ struct st_hf_place st_hf_reader_place(const struct st_hf_reader *r, uint32_t ten
     return place_of(r->places[tensor].file, r->places[tensor].entry);
 }
 
+uint32_t st_hf_reader_beside(const struct st_hf_reader *r)
+{
+    return r->beside;
+}
+
 uint32_t st_hf_reader_file_count(const struct st_hf_reader *r)
 {
-    return r->file_count;
+    return r->files.count;
 }
 
 struct st_hf_file st_hf_reader_file(const struct st_hf_reader *r, uint32_t file)
 {
-    const struct hf_file *f = &r->files[file];
+    const struct st_hf_weights *f = &r->files.list[file];
 
     return (struct st_hf_file){.fd = f->fd, .path = f->path, .bytes = f->identity.bytes};
 }

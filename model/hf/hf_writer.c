@@ -10,7 +10,9 @@
 #include "core/system/dir_lock.h"
 #include "core/system/file.h"
 #include "model/adapter/adapter.h"
+#include "model/hf/hf_beside_internal.h"
 #include "model/hf/hf_config_internal.h"
+#include "model/hf/hf_names_internal.h"
 #include "model/hf/hf_output_internal.h"
 #include "model/hf/hf_source_internal.h"
 #include "model/hf/safetensors_internal.h"
@@ -33,17 +35,23 @@ struct st_hf_writer {
     bool overwrite, synced; /* synced: the weights are complete and on the disk */
 };
 
-static strata_status write_header(struct st_hf_writer *w)
+static strata_status write_header(struct st_hf_writer *w, const struct st_hf_beside *beside)
 {
     struct st_safetensors_writer *header;
+    char name[ST_HF_NAME_BYTES];
     unsigned char *text;
     uint64_t bytes, end;
     strata_status st;
 
     if ((st = st_safetensors_writer_begin(&header, w->m->batch.dtype)) != STRATA_OK)
         return st;
-    for (uint32_t i = 0; i < w->m->tensor_count; i++)
-        st_safetensors_writer_add(header, w->m->tensors[i].name, w->m->tensors[i].shape, w->m->tensors[i].rank);
+    for (uint32_t i = 0; i < w->m->tensor_count; i++) {
+        const struct st_tensor *t = &w->m->tensors[i];
+
+        st_hf_name_in_file(name, &w->m->config, t->name, beside->older);
+        st_safetensors_writer_add(header, name, t->shape, t->rank);
+    }
+    st_hf_beside_name(beside, header);
     if ((st = st_safetensors_writer_end(header, &text, &bytes)) != STRATA_OK)
         return st;
     end = bytes;
@@ -51,9 +59,22 @@ static strata_status write_header(struct st_hf_writer *w)
         w->tensor_at[i] = end;
         end += w->m->tensors[i].elems * strata_dtype_bytes(w->m->batch.dtype);
     }
-    if ((st = st_new_file_reserve(&w->weights, end)) == STRATA_OK)
-        st = st_new_file_write_at(&w->weights, text, bytes, 0);
+    if ((st = st_new_file_reserve(&w->weights, end + beside->bytes)) == STRATA_OK &&
+        (st = st_new_file_write_at(&w->weights, text, bytes, 0)) == STRATA_OK)
+        st = st_hf_beside_copy(beside, &w->weights, end);
     free(text);
+    return st;
+}
+
+/* Gives the weights their header, and all that this run does not change. */
+static strata_status begin_weights(struct st_hf_writer *w, const char *source)
+{
+    struct st_hf_beside beside = {0};
+    strata_status st = st_hf_beside_open(&beside, &w->m->config, source);
+
+    if (st == STRATA_OK)
+        st = write_header(w, &beside);
+    st_hf_beside_close(&beside);
     return st;
 }
 
@@ -135,7 +156,7 @@ strata_status st_hf_writer_open(struct st_hf_writer **out, const struct st_model
             STRATA_OK ||
         (st = st_dir_lock(&w->lock, dir)) != STRATA_OK ||
         (st = st_hf_output_check_lacks(dir, ST_ADAPTER_CONFIG_NAME, "an adapter")) != STRATA_OK ||
-        (st = st_hf_output_check(dir, overwrite)) != STRATA_OK || (st = write_header(w)) != STRATA_OK ||
+        (st = st_hf_output_check(dir, overwrite)) != STRATA_OK || (st = begin_weights(w, source)) != STRATA_OK ||
         (st = make_others(w, source, instead)) != STRATA_OK)
         goto fail;
     *out = w;
@@ -317,6 +338,20 @@ void st_hf_writer_abort(struct st_hf_writer *w)
     release(w);
 }
 
+/* What an export takes from there.  An adapter is exported without. */
+static strata_status put_beside(struct st_hf_writer *w, const char *source)
+{
+    struct st_hf_beside beside = {0};
+    strata_status st = STRATA_OK;
+
+    if (w->m->adapted.rank == 0)
+        st = st_hf_beside_open(&beside, &w->m->config, source);
+    if (st == STRATA_OK)
+        st = st_hf_beside_put(&beside, &w->weights, w->dir);
+    st_hf_beside_close(&beside);
+    return st;
+}
+
 strata_status st_hf_write_small(const struct st_model *m, const char *dir, const char *source,
                                 const struct st_hf_instead *instead)
 {
@@ -327,6 +362,10 @@ strata_status st_hf_write_small(const struct st_model *m, const char *dir, const
         return st_error(STRATA_E_INVAL, "%.64s...: the name is too long", dir);
     st = make_others(&w, source, instead);
     if (st == STRATA_OK)
+        st = put_beside(&w, source);
+    if (st == STRATA_OK && w.weights.fd >= 0)
+        st = st_new_file_commit(&w.weights);
+    if (st == STRATA_OK)
         st = st_new_file_commit(&w.config);
     if (st == STRATA_OK && w.generation.fd >= 0)
         st = st_new_file_commit(&w.generation);
@@ -335,6 +374,7 @@ strata_status st_hf_write_small(const struct st_model *m, const char *dir, const
         w.copies = NULL;
     }
     st_hf_copies_abort(w.copies);
+    st_new_file_abort(&w.weights);
     st_new_file_abort(&w.config);
     st_new_file_abort(&w.generation);
     return st;

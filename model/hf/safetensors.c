@@ -353,24 +353,39 @@ strata_status st_safetensors_writer_begin(struct st_safetensors_writer **out, st
     return STRATA_OK;
 }
 
+static void add(struct st_safetensors_writer *w, const char *name, const char *dtype, const uint64_t *shape, uint32_t rank,
+                uint64_t bytes)
+{
+    st_json_object_open(&w->json, name);
+    st_json_put_string(&w->json, "dtype", dtype);
+    st_json_array_open(&w->json, "shape");
+    for (uint32_t i = 0; i < rank; i++)
+        st_json_put_u64(&w->json, NULL, shape[i]);
+    st_json_array_close(&w->json);
+    st_json_array_open(&w->json, "data_offsets");
+    st_json_put_u64(&w->json, NULL, w->end);
+    w->end += bytes;
+    st_json_put_u64(&w->json, NULL, w->end);
+    st_json_array_close(&w->json);
+    st_json_object_close(&w->json);
+}
+
 void st_safetensors_writer_add(struct st_safetensors_writer *w, const char *name, const uint64_t *shape, uint32_t rank)
 {
     uint64_t elems = 1;
 
-    st_json_object_open(&w->json, name);
-    st_json_put_string(&w->json, "dtype", w->dtype == STRATA_BF16 ? "BF16" : w->dtype == STRATA_F16 ? "F16" : "F32");
-    st_json_array_open(&w->json, "shape");
-    for (uint32_t i = 0; i < rank; i++) {
-        st_json_put_u64(&w->json, NULL, shape[i]);
+    for (uint32_t i = 0; i < rank; i++)
         elems *= shape[i];
-    }
-    st_json_array_close(&w->json);
-    st_json_array_open(&w->json, "data_offsets");
-    st_json_put_u64(&w->json, NULL, w->end);
-    w->end += elems * strata_dtype_bytes(w->dtype);
-    st_json_put_u64(&w->json, NULL, w->end);
-    st_json_array_close(&w->json);
-    st_json_object_close(&w->json);
+    add(w, name,
+        w->dtype == STRATA_BF16  ? "BF16"
+        : w->dtype == STRATA_F16 ? "F16"
+                                 : "F32",
+        shape, rank, elems * strata_dtype_bytes(w->dtype));
+}
+
+void st_safetensors_writer_add_as(struct st_safetensors_writer *w, const struct st_safetensor *t)
+{
+    add(w, t->name, t->dtype_name, t->shape, t->rank, t->end - t->begin);
 }
 
 strata_status st_safetensors_writer_end(struct st_safetensors_writer *w, unsigned char **header, uint64_t *bytes)

@@ -48,6 +48,8 @@ const char *st_shape_text(char text[96], const uint64_t *shape, uint32_t rank);
 struct st_safetensors_writer;
 strata_status st_safetensors_writer_begin(struct st_safetensors_writer **out, strata_dtype dtype);
 void st_safetensors_writer_add(struct st_safetensors_writer *w, const char *name, const uint64_t *shape, uint32_t rank);
+/** A tensor of another file, as it is there. */
+void st_safetensors_writer_add_as(struct st_safetensors_writer *w, const struct st_safetensor *tensor);
 /** Length word and padded JSON; *bytes is a multiple of 8 and the offset at which the buffer starts.  Frees w; *header is freed
  *  by the caller. */
 strata_status st_safetensors_writer_end(struct st_safetensors_writer *w, unsigned char **header, uint64_t *bytes);

@@ -29,7 +29,7 @@ static bool resolve(const struct st_adapter_spec *spec, struct st_adapter_module
     strata_status st;
 
     memcpy(modules, all, sizeof(all));
-    st = st_adapter_resolve(spec, modules, MODULES, "q_proj v_proj");
+    st = st_adapter_resolve(spec, modules, MODULES, "q_proj v_proj", NULL);
     check(st == STRATA_OK || st == STRATA_E_CONFIG);
     for (size_t i = 0; i < MODULES && st == STRATA_OK; i++) {
         check(modules[i].r <= ST_ADAPTER_RANK_MAX && (modules[i].r == 0) == (modules[i].scale == 0));

@@ -30,7 +30,7 @@ static strata_status resolve(const char *text, bool tied, struct st_adapter_modu
     modules[0].tied = modules[MODULES - 1].tied = tied;
     if ((st = st_adapter_spec_parse(&spec, text, strlen(text), "here")) != STRATA_OK)
         return st;
-    st = st_adapter_resolve(spec, modules, MODULES, "q_proj v_proj");
+    st = st_adapter_resolve(spec, modules, MODULES, "q_proj v_proj", NULL);
     st_adapter_spec_destroy(spec);
     return st;
 }

@@ -65,6 +65,97 @@ static void test_what_does_not_fit_is_named(void **state)
     st_model_destroy(m);
 }
 
+#define WRAPPED "tests/golden/wrappers/gemma3"
+
+/* The golden adapter of a model of more than text, with `new` for `old` in all names, and its first tensor once more as `extra`.
+ */
+static const char *put_renamed(const char *old, const char *new, const char *extra)
+{
+    char path[256], *config = read_file(WRAPPED "/adapter/" ST_ADAPTER_CONFIG_NAME, NULL);
+    struct st_safetensors_writer *w;
+    struct opened was;
+    unsigned char *header;
+    uint64_t bytes;
+    FILE *file;
+
+    scratch_put("adapter/" ST_ADAPTER_CONFIG_NAME, config);
+    free(config);
+    open_tensors(&was, WRAPPED "/adapter/" ST_ADAPTER_WEIGHTS_NAME);
+    assert_ok(st_safetensors_writer_begin(&w, STRATA_F32));
+    for (uint32_t i = 0; i < was.header.count; i++) {
+        const struct st_safetensor *t = &was.header.tensors[i];
+        const char *at = strstr(t->name, old);
+        char name[256];
+
+        snprintf(name, sizeof(name), "%.*s%s%s", at != NULL ? (int)(at - t->name) : 0, t->name, at != NULL ? new : "",
+                 at != NULL ? at + strlen(old) : t->name);
+        st_safetensors_writer_add(w, name, t->shape, t->rank);
+    }
+    if (extra != NULL)
+        st_safetensors_writer_add(w, extra, was.header.tensors[0].shape, was.header.tensors[0].rank);
+    assert_ok(st_safetensors_writer_end(w, &header, &bytes));
+    file = fopen(join_path(path, scratch_path("adapter"), "", ST_ADAPTER_WEIGHTS_NAME), "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(header, 1, bytes, file), bytes);
+    free(header);
+    for (uint32_t i = 0; i < was.header.count + (extra != NULL); i++) {
+        const struct st_safetensor *t = &was.header.tensors[i < was.header.count ? i : 0];
+
+        assert_int_equal(fwrite(was.bytes + t->begin, 1, t->end - t->begin, file), t->end - t->begin);
+    }
+    assert_int_equal(fclose(file), 0);
+    close_tensors(&was);
+    return scratch_path("adapter");
+}
+
+static void expect_same_values(struct st_hf_adapter *a, struct st_hf_adapter *b)
+{
+    const struct st_adapter_values from[] = {st_hf_adapter_values(a), st_hf_adapter_values(b)};
+    const struct st_hf_adapted *tensors;
+    float values[2][64];
+    uint32_t count;
+
+    tensors = st_hf_adapter_tensors(a, &count);
+    assert_true(count > 0);
+    for (uint32_t i = 0; i < count; i++) {
+        const uint64_t elems = st_hf_adapted_elems(&tensors[i]);
+
+        assert_true(elems <= 64);
+        for (uint32_t k = 0; k < 2; k++)
+            assert_ok(from[k].read(from[k].ctx, &tensors[i], 0, elems, values[k]));
+        assert_memory_equal(values[0], values[1], elems * sizeof(float));
+    }
+}
+
+/* As PEFT has them in memory, whatever the adapter is called, and of older transformers. */
+static void test_names_of_others_are_read(void **state)
+{
+    static const char *const names[][2] = {{".weight", ".default.weight"},
+                                           {"lora_B.weight", "lora_B.mine.weight"},
+                                           {"model.language_model.layers", "language_model.model.layers"},
+                                           {"model.language_model.layers.1", "model.layers.1"}};
+    static const char beside[] = "base_model.model.model.vision_tower.encoder.layers.0.self_attn.q_proj.lora_A.weight";
+    struct st_model *m = open_model(WRAPPED);
+    struct st_hf_adapter *a, *b;
+
+    (void)state;
+    assert_ok(st_hf_adapter_open(&a, m, WRAPPED "/adapter"));
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        assert_ok(st_hf_adapter_open(&b, m, put_renamed(names[i][0], names[i][1], NULL)));
+        expect_same_values(a, b);
+        assert_int_equal(st_hf_adapter_beside(b), 0);
+        st_hf_adapter_close(b);
+    }
+    assert_ok(st_hf_adapter_open(&b, m, put_renamed("none", "", beside)));
+    expect_same_values(a, b);
+    assert_int_equal(st_hf_adapter_beside(b), 1);
+    st_hf_adapter_close(b);
+    refuse(m, put_renamed("none", "", "base_model.model.model.language_model.layers.0.mlp.down_proj.lora_A.default.weight"),
+           STRATA_E_INPUT, "down_proj.lora_A.weight: save one adapter alone");
+    st_hf_adapter_close(a);
+    st_model_destroy(m);
+}
+
 /* The same tensors in 16 bits, all of them 0.5. */
 static void put_halves(const char *name, strata_dtype dtype, uint16_t half)
 {
@@ -511,6 +602,7 @@ static void test_no_room_at_the_start_does_not_fit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_names_of_others_are_read, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_what_does_not_fit_is_named, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_16_bits_are_read, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_all_is_on_the_disk_before_the_first_name, scratch_begin, scratch_end),

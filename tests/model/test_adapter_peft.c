@@ -59,7 +59,7 @@ static void check_case(struct family *f, const st_json *node)
     strata_status st = st_adapter_spec_read(&spec, st_json_get(node, "settings"), "settings");
 
     if (st == STRATA_OK)
-        st = st_adapter_resolve(spec, f->modules, f->count, st_family_named(f->name)->adapter_targets);
+        st = st_adapter_resolve(spec, f->modules, f->count, st_family_named(f->name)->adapter_targets, NULL);
     st_adapter_spec_destroy(spec);
     if (st_json_type(want) == ST_JSON_STRING) {
         assert_int_equal(st, STRATA_E_CONFIG);

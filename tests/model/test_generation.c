@@ -40,6 +40,9 @@ static void test_end_tokens(void **state)
         {"{\"model_type\":\"mistral\"}", 1, 2, 2},
         {"{\"model_type\":\"mistral\",\"eos_token_id\":[7,8,9]}", 3, 7, 9},
         {"{\"model_type\":\"qwen2\"}", 0, 0, 0},
+        {"{\"model_type\":\"gemma3\",\"text_config\":{\"model_type\":\"gemma3_text\"}}", 1, 1, 1},
+        {"{\"model_type\":\"gemma3\",\"text_config\":{\"eos_token_id\":[1,106]}}", 2, 1, 106},
+        {"{\"model_type\":\"gemma3\",\"eos_token_id\":7,\"text_config\":{\"eos_token_id\":9}}", 1, 7, 7},
     };
     struct st_generation g;
 

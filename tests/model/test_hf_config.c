@@ -557,6 +557,93 @@ static void test_directory_names_the_model(void **state)
     scratch_close();
 }
 
+/* --- models of more than text --- */
+
+/* What a text_config leaves out has the defaults of transformers' class. */
+static void test_text_configs_have_their_classes_defaults(void **state)
+{
+    static const struct {
+        const char *type, *text;
+        enum st_model_family family;
+        uint32_t blocks, hidden, heads, kv_heads, head_dim, ffn, vocab, context;
+    } rows[] = {
+        {"gemma3", "{}", ST_FAMILY_GEMMA3, 26, 2304, 8, 4, 256, 9216, 262208, 131072},
+        {"gemma3", "{\"model_type\":\"gemma3_text\",\"hidden_size\":2560,\"intermediate_size\":10240,\"num_hidden_layers\":34}",
+         ST_FAMILY_GEMMA3, 34, 2560, 8, 4, 256, 10240, 262208, 131072},
+        {"llava", "{\"model_type\":\"llama\",\"vocab_size\":32064,\"max_position_embeddings\":4096}", ST_FAMILY_LLAMA, 32, 4096,
+         32, 32, 128, 11008, 32064, 4096},
+        {"mistral3", "{\"model_type\":\"mistral\"}", ST_FAMILY_MISTRAL, 32, 4096, 32, 8, 128, 14336, 32000, 131072},
+        {"llava_onevision", "{\"model_type\":\"qwen2\",\"num_attention_heads\":32}", ST_FAMILY_QWEN2, 32, 4096, 32, 32, 128,
+         22016, 151936, 32768},
+    };
+    struct st_model_config c;
+    char text[512];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        snprintf(text, sizeof(text), "{\"model_type\":\"%s\",\"text_config\":%s}", rows[i].type, rows[i].text);
+        assert_ok(parse(&c, text));
+        if (c.family != rows[i].family || c.blocks != rows[i].blocks || c.hidden != rows[i].hidden || c.heads != rows[i].heads ||
+            c.kv_heads != rows[i].kv_heads || c.head_dim != rows[i].head_dim || c.ffn != rows[i].ffn ||
+            c.vocab != rows[i].vocab || c.context != rows[i].context || c.wrapper == NULL)
+            fail_msg("%s: %u x %u, %u / %u heads of %u, %u, %u, %u", text, c.blocks, c.hidden, c.heads, c.kv_heads, c.head_dim,
+                     c.ffn, c.vocab, c.context);
+    }
+}
+
+/* The keys of the text model may be those of the whole (older files of Qwen2-VL), and the head is tied where either says so. */
+static void test_text_models_are_read_where_they_are(void **state)
+{
+#define TIE(value) "\"tie_word_embeddings\":" #value
+    static const struct {
+        const char *type, *beside, *text;
+        bool untied;
+        double base, eps;
+    } rows[] = {
+        {"qwen2_vl", "", "," LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[1,1,2]}", true, 1e6, 1e-5},
+        {"qwen2_5_vl", "", "," LLAMA_SIZES ",\"rope_theta\":5e4,\"rms_norm_eps\":1e-6", true, 5e4, 1e-6},
+        {"qwen2_vl", "," TIE(true), ",\"text_config\":{\"model_type\":\"qwen2_vl_text\"," LLAMA_SIZES "}", false, 1e6, 1e-5},
+        {"qwen3_vl", "," TIE(false), ",\"text_config\":{\"model_type\":\"qwen3_vl_text\"," LLAMA_SIZES "}", true, 5e5, 1e-6},
+        {"llava", "," TIE(false), ",\"text_config\":{" LLAMA_SIZES "," TIE(true) "}", false, 1e4, 1e-6},
+        {"internvl", "," TIE(true), ",\"text_config\":{" LLAMA_SIZES "," TIE(false) "}", false, 1e4, 1e-6},
+        {"mistral3", "", ",\"text_config\":{" LLAMA_SIZES "}", true, 1e4, 1e-6},
+        {"gemma3", "", ",\"text_config\":{" LLAMA_SIZES "}", false, 1e6, 1e-6},
+        {"gemma3", "," TIE(false), ",\"text_config\":{" LLAMA_SIZES "}", true, 1e6, 1e-6},
+    };
+    struct st_model_config c;
+    char text[512];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        snprintf(text, sizeof(text), "{\"model_type\":\"%s\"%s%s}", rows[i].type, rows[i].beside, rows[i].text);
+        assert_ok(parse(&c, text));
+        if (c.untied != rows[i].untied || c.rope_base != (float)rows[i].base || c.norm_eps != (float)rows[i].eps)
+            fail_msg("%s: untied %d, base %g, eps %g", text, c.untied, (double)c.rope_base, (double)c.norm_eps);
+    }
+}
+
+static void test_faults_of_text_models_say_where(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } rows[] = {
+        {"{\"model_type\":\"paligemma\",\"text_config\":{}}",
+         "\"model_type\" is \"paligemma\", whose \"text_config\" is not read as that of gemma3, llava"},
+        {"{\"model_type\":\"llava\",\"text_config\":{\"model_type\":\"phi\"}}",
+         "\"text_config\": \"model_type\" is \"phi\"; gpt2, llama"},
+        {"{\"model_type\":\"llava\",\"text_config\":7}", "\"text_config\" must be an object"},
+        {"{\"model_type\":\"gemma3\",\"text_config\":{\"hidden_size\":0}}",
+         "dir/config.json: \"text_config\": \"hidden_size\" must be a whole number above 0"},
+        {"{\"model_type\":\"qwen2_vl\",\"text_config\":{}}", "\"num_hidden_layers\" is missing"},
+        {"{\"model_type\":\"gemma3\",\"text_config\":{},\"quantization_config\":{\"quant_method\":\"gptq\"}}", "\"gptq\""},
+    };
+    struct st_model_config c;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        assert_refused(parse(&c, rows[i].text), STRATA_E_INPUT, rows[i].says);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -576,6 +663,9 @@ int main(void)
         cmocka_unit_test(test_whole_heads_have_no_fraction),
         cmocka_unit_test(test_numbers_are_written_so_that_they_read_back),
         cmocka_unit_test(test_directory_names_the_model),
+        cmocka_unit_test(test_text_configs_have_their_classes_defaults),
+        cmocka_unit_test(test_text_models_are_read_where_they_are),
+        cmocka_unit_test(test_faults_of_text_models_say_where),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

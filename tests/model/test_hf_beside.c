@@ -1,0 +1,92 @@
+/* tests/model/test_hf_beside.c - a model of more than text is written with all that is not its text model's as it was. */
+#include "adapter_rig.h"
+#include "model/layout.h"
+#include "model_fixture.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define WRAPPERS "tests/golden/wrappers"
+
+/* Every value of the text model as it is read from there. */
+static void write_as_read(const struct st_model *m, const char *from, const char *source, const char *to)
+{
+    struct st_weight_source values;
+    struct st_hf_reader *r;
+    struct st_hf_writer *w;
+
+    assert_ok(st_hf_reader_open(&r, m, from));
+    values = st_hf_reader_source(r);
+    assert_ok(st_hf_writer_open(&w, m, to, source, NULL, false));
+    for (uint32_t p = 0; p < m->workload.page_count; p++) {
+        const uint64_t elems = m->workload.pages[p].elems;
+        float *page = malloc(elems * sizeof(*page));
+
+        assert_non_null(page);
+        assert_ok(values.read(values.ctx, p, 0, elems, page));
+        assert_ok(st_hf_writer_put(w, p, 0, elems, page));
+        free(page);
+    }
+    assert_ok(st_hf_writer_commit(w));
+    st_hf_reader_close(r);
+}
+
+/* The text model's in fp32, the others to the byte, under the same names. */
+static void expect_all(const char *dir, const char *golden)
+{
+    char path[256];
+    struct opened ours, theirs;
+
+    open_tensors(&ours, join_path(path, dir, "", "model.safetensors"));
+    open_tensors(&theirs, join_path(path, golden, "", "model.safetensors"));
+    assert_int_equal(ours.header.count, theirs.header.count);
+    for (uint32_t i = 0; i < theirs.header.count; i++) {
+        const struct st_safetensor *t = &theirs.header.tensors[i], *o = find_tensor(&ours, t->name);
+
+        if (o == NULL)
+            fail_msg("%s: no %s", golden, t->name);
+        assert_int_equal(o->rank, t->rank);
+        assert_memory_equal(o->shape, t->shape, t->rank * sizeof(*t->shape));
+        assert_true(o->dtype == STRATA_F32 || o->dtype == t->dtype);
+        if (o->dtype == t->dtype)
+            assert_memory_equal(ours.bytes + o->begin, theirs.bytes + t->begin, t->end - t->begin);
+    }
+    close_tensors(&ours);
+    close_tensors(&theirs);
+}
+
+static void test_what_is_not_text_stays(void **state)
+{
+    static const char *const names[] = {"gemma3", "llava_next", "smolvlm", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"};
+    char golden[128];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct st_model *m;
+
+        snprintf(golden, sizeof(golden), WRAPPERS "/%s", names[i]);
+        m = open_model(golden);
+        scratch_open();
+        write_as_read(m, golden, golden, scratch_path("out"));
+        expect_all(scratch_path("out"), golden);
+        /* a checkpoint's directory has the rest in a file of its own, which is enough */
+        assert_int_equal(mkdir(scratch_path("small"), 0777), 0);
+        assert_ok(st_hf_write_small(m, scratch_path("small"), golden, NULL));
+        assert_int_equal(access(scratch_path("small/beside.safetensors"), F_OK), 0);
+        write_as_read(m, golden, scratch_path("small"), scratch_path("exported"));
+        expect_all(scratch_path("exported"), golden);
+        assert_int_not_equal(access(scratch_path("exported/beside.safetensors"), F_OK), 0);
+        scratch_close();
+        st_model_destroy(m);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_not_text_stays),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
