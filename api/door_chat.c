@@ -104,6 +104,7 @@ strata_status strata_chat_open(struct strata_chat **chat, struct strata_tokenize
     if (c == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for a conversation");
     how.template = o.chat_template;
+    how.kwargs = o.chat_template_kwargs;
     c->tokenizer = tokenizer;
     atomic_fetch_add(&tokenizer->users, 1);
     st = st_dialog_open(&c->dialog, tokenizer->tokenizer, &how);

@@ -190,6 +190,7 @@ static strata_status take_opts(struct st_tokenize_opts *how, enum st_token_layou
     how->val_size = o->val_size;
     how->seed = o->seed;
     how->template = o->chat_template;
+    how->kwargs = o->chat_template_kwargs;
     for (unsigned i = 0; o->layout != NULL && i < ST_LAYOUT_COUNT; i++)
         if (strcmp(o->layout, st_token_layout_name((enum st_token_layout)i)) == 0) {
             *layout = (enum st_token_layout)i;
@@ -211,17 +212,18 @@ static strata_status take_opts(struct st_tokenize_opts *how, enum st_token_layou
 /* One token per byte: nothing knows of rows and conversations. */
 static strata_status check_bytes(const struct strata_model *model, const struct strata_texts_opts *o)
 {
-    const char *const option = o->dataset_count > 0       ? "dataset"
-                               : o->chat_template != NULL ? "template"
-                               : o->date != NULL          ? "date"
-                               : o->layout != NULL        ? "layout"
-                               : o->max_samples > 0       ? "max-samples"
-                               : o->val_size > 0          ? "val-size"
-                               : o->train_on_prompt       ? "train-on-prompt"
-                               : o->mask_history          ? "mask-history"
-                               : o->turn_ends             ? "train-turn-ends"
-                               : o->strict                ? "strict"
-                                                          : NULL;
+    const char *const option = o->dataset_count > 0              ? "dataset"
+                               : o->chat_template != NULL        ? "template"
+                               : o->chat_template_kwargs != NULL ? "chat-template-kwargs"
+                               : o->date != NULL                 ? "date"
+                               : o->layout != NULL               ? "layout"
+                               : o->max_samples > 0              ? "max-samples"
+                               : o->val_size > 0                 ? "val-size"
+                               : o->train_on_prompt              ? "train-on-prompt"
+                               : o->mask_history                 ? "mask-history"
+                               : o->turn_ends                    ? "train-turn-ends"
+                               : o->strict                       ? "strict"
+                                                                 : NULL;
 
     if (option == NULL)
         return STRATA_OK;

@@ -146,17 +146,18 @@ static bool tokens_dir(char dir[CLI_TOKENS_DIR_MAX], const char *out)
 /* Options of texts mean nothing where there are only token files. */
 static strata_status check_text_options(const struct cli_args *args)
 {
-    const char *name = args->tokenizer != NULL       ? "tokenizer"
-                       : args->chat_template != NULL ? "template"
-                       : args->date != NULL          ? "date"
-                       : args->layout != NULL        ? "layout"
-                       : args->max_samples > 0       ? "max-samples"
-                       : args->val_size > 0          ? "val-size"
-                       : args->train_on_prompt       ? "train-on-prompt"
-                       : args->mask_history          ? "mask-history"
-                       : args->turn_ends             ? "train-turn-ends"
-                       : args->strict                ? "strict"
-                                                     : NULL;
+    const char *name = args->tokenizer != NULL         ? "tokenizer"
+                       : args->chat_template != NULL   ? "template"
+                       : args->template_kwargs != NULL ? "chat-template-kwargs"
+                       : args->date != NULL            ? "date"
+                       : args->layout != NULL          ? "layout"
+                       : args->max_samples > 0         ? "max-samples"
+                       : args->val_size > 0            ? "val-size"
+                       : args->train_on_prompt         ? "train-on-prompt"
+                       : args->mask_history            ? "mask-history"
+                       : args->turn_ends               ? "train-turn-ends"
+                       : args->strict                  ? "strict"
+                                                       : NULL;
 
     if (name == NULL || args->datasets.count + args->eval_datasets.count > 0 ||
         count_texts(args->data.items, args->data.count) > 0 || (args->eval_data != NULL && is_text(args->eval_data)))
@@ -186,6 +187,7 @@ static strata_status open_texts(const struct cli_run *r, struct strata_data **da
     char keep[CLI_TOKENS_DIR_MAX];
 
     opts.chat_template = args->chat_template;
+    opts.chat_template_kwargs = args->template_kwargs;
     opts.date = r->date != NULL ? r->date : args->date;
     opts.train_on_prompt = args->train_on_prompt;
     opts.mask_history = args->mask_history;

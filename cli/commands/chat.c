@@ -29,6 +29,7 @@ strata_status cli_chat_open(struct strata_chat **chat, const struct cli_generati
     strata_status st;
 
     opts.chat_template = g->args->chat_template;
+    opts.chat_template_kwargs = g->args->template_kwargs;
     opts.date = g->args->date;
     st = strata_chat_open(chat, g->tokenizer, &opts);
     return st == STRATA_OK && g->args->system != NULL ? strata_chat_add(*chat, "system", g->args->system) : st;

@@ -118,7 +118,7 @@ static strata_status write_tokens(const struct cli_args *args)
 /* Options of documents mean nothing where all text is one. */
 static strata_status check_documents(const struct cli_args *args)
 {
-    const bool given = args->format != NULL || args->chat_template != NULL || args->date != NULL || args->datasets.count > 0 ||
+    const bool given = args->format != NULL || args->chat_template != NULL || args->template_kwargs != NULL || args->date != NULL || args->datasets.count > 0 ||
                        args->layout != NULL || args->seq_len > 0 || args->max_samples > 0 || args->val_size > 0 ||
                        args->show > 0 || args->train_on_prompt || args->mask_history || args->turn_ends || args->strict;
 

@@ -76,6 +76,7 @@ static const char *of_a_run(const struct cli_args *args)
         {"digest", args->digest},
         {"tokenizer", args->tokenizer != NULL},
         {"template", args->chat_template != NULL},
+        {"chat-template-kwargs", args->template_kwargs != NULL},
         {"date", args->date != NULL},
         {"layout", args->layout != NULL},
         {"max-samples", args->max_samples > 0},

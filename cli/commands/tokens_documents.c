@@ -89,6 +89,7 @@ static strata_status read_options(struct st_tokenize_opts *o, enum st_token_layo
                                    .strict = args->strict,
                                    .tokenizer = args->tokenizer,
                                    .template = args->chat_template,
+                                   .kwargs = args->template_kwargs,
                                    .out = args->out,
                                    .date = st_date_today(),
                                    .seq_len = (uint32_t)args->seq_len,

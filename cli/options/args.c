@@ -255,11 +255,12 @@ static strata_status require_words(const struct cli_args *args, uint32_t most, c
 static strata_status check_prompt(const struct cli_args *args)
 {
     const int given = (args->prompt != NULL) + (args->prompt_file != NULL) + (args->prompt_tokens != NULL);
-    const char *for_chat = args->system != NULL          ? "system"
-                           : args->chat_template != NULL ? "template"
-                           : args->date != NULL          ? "date"
-                           : args->context != 0          ? "context"
-                                                         : NULL;
+    const char *for_chat = args->system != NULL            ? "system"
+                           : args->chat_template != NULL   ? "template"
+                           : args->template_kwargs != NULL ? "chat-template-kwargs"
+                           : args->date != NULL            ? "date"
+                           : args->context != 0            ? "context"
+                                                           : NULL;
 
     if (!args->chat && for_chat != NULL)
         return st_error(STRATA_E_INVAL, "--%s needs --chat: only a conversation has one", for_chat);

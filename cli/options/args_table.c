@@ -54,6 +54,8 @@ static const struct cli_option options[] = {
      "what the files hold: text, messages, alpaca, sharegpt, prompt-completion; default auto: .json and .jsonl by their columns, others are texts"},
     {{"template"}, CLI_CMD_TOKENS | CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_TEXT, AT(chat_template), NULL, 0, 0, "NAME|FILE",
      "how conversations are written: a file, or chatml, llama2, llama3, mistral, qwen, gemma, alpaca; default: the tokenizer's directory says"},
+    {{"chat-template-kwargs"}, CLI_CMD_TOKENS | CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE, VALUE_TEXT, AT(template_kwargs), NULL, 0, 0, "JSON",
+     "of conversations: what else the template is told, as {\"enable_thinking\": false}"},
     {{"date"}, CLI_CMD_TOKENS | CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_TEXT, AT(date), NULL, 0, 0, "YYYY-MM-DD", "what templates take for today; default: today"},
     {{"layout"}, CLI_CMD_TOKENS | CLI_CMD_TRAIN, VALUE_TEXT, AT(layout), NULL, 0, 0, "NAME",
      "concatenated, packed (whole documents share a sequence, with borders) or rows (one each); default: packed for conversations, else concatenated"},

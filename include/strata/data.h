@@ -77,6 +77,9 @@ struct strata_texts_opts {
     struct strata_data **heldout; /**< out, returned: the rows held out; must be there where val_size is above 0 */
     bool strict; /**< a row that cannot be read is an error; else it is left out, which a notice says with the count and the first
                   */
+    /** What else the chat template is told: a JSON object whose members are variables of it, as apply_chat_template's
+     *  chat_template_kwargs ("{\"enable_thinking\": false}"); NULL: nothing. */
+    const char *chat_template_kwargs;
 };
 #define STRATA_TEXTS_OPTS_INIT STRATA_INIT(strata_texts_opts, opts_size)
 

@@ -140,7 +140,8 @@ struct strata_chat_opts {
     /** A built-in template (chatml, llama2, llama3, mistral, qwen, gemma, alpaca) or a file with one in Jinja; NULL: the
      *  directory's, chat_template.jinja or that in tokenizer_config.json. */
     const char *chat_template;
-    const char *date; /**< what a template takes for today: "2026-07-31"; NULL: today */
+    const char *date;                 /**< what a template takes for today: "2026-07-31"; NULL: today */
+    const char *chat_template_kwargs; /**< as in struct strata_texts_opts */
 };
 #define STRATA_CHAT_OPTS_INIT STRATA_INIT(strata_chat_opts, opts_size)
 

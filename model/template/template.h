@@ -68,7 +68,8 @@ struct st_template_variable {
 struct st_template_input {
     const st_json *messages;  /* array of objects, borrowed */
     uint32_t message_count;   /* the first of them alone; 0: all */
-    const st_json *variables; /* object whose members are variables (tools, enable_thinking, ...); NULL: none */
+    const st_json *settings;  /* object whose members are variables (enable_thinking, ...); NULL: none */
+    const st_json *variables; /* the same, of this conversation (tools), which come after those; NULL: none */
     const struct st_template_variable *specials; /* [special_count] bos_token, eos_token, ... */
     uint32_t special_count;
     bool add_generation_prompt;

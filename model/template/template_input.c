@@ -100,6 +100,13 @@ static struct st_value messages_value(struct st_render *r)
     return messages;
 }
 
+static void set_members(struct st_render *r, const st_json *object)
+{
+    for (const st_json *v = object == NULL ? NULL : st_json_first(object); v != NULL && r->status == STRATA_OK;
+         v = st_json_next(v))
+        st_scope_set(r, r->scope, st_json_name(v), st_val_json(r, v, ST_ORIGIN_TEMPLATE));
+}
+
 void st_render_input(struct st_render *r)
 {
     const struct st_template_input *input = r->input;
@@ -110,8 +117,6 @@ void st_render_input(struct st_render *r)
     st_scope_set(r, r->scope, "documents", st_val_none());
     for (uint32_t i = 0; i < input->special_count; i++)
         st_scope_set(r, r->scope, input->specials[i].name, st_val_text(r, input->specials[i].text));
-    if (input->variables == NULL)
-        return;
-    for (const st_json *v = st_json_first(input->variables); v != NULL && r->status == STRATA_OK; v = st_json_next(v))
-        st_scope_set(r, r->scope, st_json_name(v), st_val_json(r, v, ST_ORIGIN_TEMPLATE));
+    set_members(r, input->settings);
+    set_members(r, input->variables);
 }

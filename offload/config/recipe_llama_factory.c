@@ -139,6 +139,8 @@ static void resolve_template(struct strata_recipe *r)
     if (is(r, "stage", "pt"))
         return;
     st_recipe_put(r, "template", "--train-turn-ends", NULL);
+    if (!st_recipe_on(r, "enable_thinking"))
+        st_recipe_put(r, "enable_thinking", "--chat-template-kwargs", "%s", "{\"enable_thinking\": false}");
     while (found < count && strcmp(built_in[found], name) != 0)
         found++;
     if (found < count)

@@ -215,7 +215,8 @@ static const struct st_field data_rows[] = {
     ST_RECIPE_NOTICE("tool_format", NULL, ANY, "the chat template says how tools and calls of them are written"),
     ST_RECIPE_OFF("ignore_pad_token_for_loss", BOOL, "true", "padding is never trained"),
     ST_RECIPE_OFF("default_system", ANY, NULL, "the template says what stands in for a missing system prompt: give --template a file"),
-    ST_RECIPE_NOTICE("enable_thinking", "preserve_thinking", ANY, "the chat template says what becomes of thoughts"),
+    {.path = "enable_thinking", .type = ST_FIELD_BOOL, .fallback = "true", .help = "false: the template is told so (--chat-template-kwargs), and the empty block that it writes for thoughts is not trained"},
+    ST_RECIPE_NOTICE("preserve_thinking", NULL, ANY, "the chat template says what becomes of thoughts"),
 };
 
 static const struct st_field output_rows[] = {

@@ -26,7 +26,18 @@ static int end(void **state)
     return 0;
 }
 
-static struct st_dialog_counts encode(char *trained, size_t room, const char *template, const char *messages)
+static void refuse(const char *kwargs, const char *sentence)
+{
+    struct st_tokenizer *t;
+    struct st_dialog *d;
+
+    assert_ok(st_tokenizer_open(&t, scratch_dir));
+    assert_int_equal(st_dialog_open(&d, t, &(struct st_dialog_opts){.kwargs = kwargs}), STRATA_E_INVAL);
+    assert_non_null(strstr(strata_last_error(), sentence));
+    st_tokenizer_close(t);
+}
+
+static struct st_dialog_counts encode(char *trained, size_t room, const char *template, const char *messages, const char *kwargs)
 {
     struct st_dialog_ids out = {0};
     struct st_dialog_counts counts;
@@ -39,7 +50,7 @@ static struct st_dialog_counts encode(char *trained, size_t room, const char *te
     scratch_put("chat_template.jinja", template);
     assert_ok(st_json_parse(&root, messages, strlen(messages), "messages"));
     assert_ok(st_tokenizer_open(&t, scratch_dir));
-    assert_ok(st_dialog_open(&d, t, &(struct st_dialog_opts){0}));
+    assert_ok(st_dialog_open(&d, t, &(struct st_dialog_opts){.kwargs = kwargs}));
     assert_ok(st_dialog_encode(d, root, NULL, false, &out));
     for (size_t i = 0; i < out.encoding.count; i++) {
         if (out.trained[i] == 0) {
@@ -65,7 +76,7 @@ static struct st_dialog_counts encode(char *trained, size_t room, const char *te
 static struct st_dialog_counts assert_trained(const char *template, const char *messages, const char *want)
 {
     char trained[1024] = "";
-    const struct st_dialog_counts counts = encode(trained, sizeof(trained), template, messages);
+    const struct st_dialog_counts counts = encode(trained, sizeof(trained), template, messages, NULL);
 
     assert_string_equal(trained, want);
     return counts;
@@ -259,6 +270,33 @@ static void turns_are_left_out_as_a_whole(void **state)
     assert_int_equal(c.answers, 1);
 }
 
+/* Without thinking Qwen3's prompt holds the empty block, which is then no part of what is trained. */
+static void settings_reach_the_template(void **state)
+{
+    static const char template[] = THINKS "{{ '<think>\n\n</think>\n\n' if add_generation_prompt and enable_thinking is false }}";
+    static const char talk[] = "[" USER("a") "," ANSWER("\"content\":\"b\"") "]";
+    static const struct {
+        const char *kwargs, *want; /* of what is trained, or of the sentence */
+    } rows[] = {{NULL, "<think>\n\n</think>\n\nb<|im_end|>|"},
+                {"{\"enable_thinking\": true}", "<think>\n\n</think>\n\nb<|im_end|>|"},
+                {"{\"enable_thinking\": false}", "b<|im_end|>|"},
+                {"[]", "not a JSON object"},
+                {"{", "--chat-template-kwargs"},
+                {"{\"tools\": []}", "\"tools\" is each conversation's own"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char trained[256] = "";
+
+        if (i < 3)
+            (void)encode(trained, sizeof(trained), template, talk, rows[i].kwargs);
+        if (i < 3)
+            assert_string_equal(trained, rows[i].want);
+        else
+            refuse(rows[i].kwargs, rows[i].want);
+    }
+}
+
 static strata_status encode_once(void)
 {
     static const char messages[] = "[" USER("a") "," USER("b") "," ANSWER("\"content\":\"c\"") "]";
@@ -316,6 +354,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(ends_are_the_turns, begin, end),
         cmocka_unit_test_setup_teardown(turns_are_left_out_as_a_whole, begin, end),
         cmocka_unit_test_setup_teardown(memory_that_runs_out, begin, end),
+        cmocka_unit_test_setup_teardown(settings_reach_the_template, begin, end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,7 @@ struct st_dialog {
     struct st_dialog_template usual, tools; /* tools not parsed: the usual one */
     struct st_token_ends ends;
     struct st_date date;
+    st_json *settings; /* NULL: none */
     bool turn_ends;
     struct st_template_variable specials[ST_TOKEN_ROLES];
     char *special_texts[ST_TOKEN_ROLES];
@@ -109,6 +110,26 @@ static strata_status open_templates(struct st_dialog *d, const char *wanted)
     return st;
 }
 
+/* What else the template is told, by the name that other tools give it. */
+static strata_status take_kwargs(struct st_dialog *d, const char *text)
+{
+    static const char *const taken[] = {"messages", "tools", "documents", "add_generation_prompt"};
+    strata_status st;
+
+    if (text == NULL)
+        return STRATA_OK;
+    st = st_json_parse(&d->settings, text, strlen(text), "--chat-template-kwargs");
+    if (st != STRATA_OK)
+        return st == STRATA_E_CONFIG ? STRATA_E_INVAL : st;
+    if (st_json_type(d->settings) != ST_JSON_OBJECT)
+        return st_error(STRATA_E_INVAL, "--chat-template-kwargs %s: not a JSON object such as {\"enable_thinking\": false}",
+                        text);
+    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
+        if (st_json_get(d->settings, taken[i]) != NULL)
+            return st_error(STRATA_E_INVAL, "--chat-template-kwargs: \"%s\" is each conversation's own", taken[i]);
+    return STRATA_OK;
+}
+
 strata_status st_dialog_open(struct st_dialog **out, const struct st_tokenizer *t, const struct st_dialog_opts *opts)
 {
     struct st_dialog *d = st_fault("dialog.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*d));
@@ -122,6 +143,8 @@ strata_status st_dialog_open(struct st_dialog **out, const struct st_tokenizer *
     st = open_templates(d, opts->template);
     if (st == STRATA_OK)
         st = name_specials(d);
+    if (st == STRATA_OK)
+        st = take_kwargs(d, opts->kwargs);
     if (st == STRATA_OK)
         st = st_tokenizer_ends(&d->ends, t);
     if (st == STRATA_OK)
@@ -141,6 +164,7 @@ void st_dialog_close(struct st_dialog *d)
     st_encoder_destroy(d->encoder);
     st_template_close(d->usual.parsed);
     st_template_close(d->tools.parsed);
+    st_json_free(d->settings);
     free(d->usual.prompt);
     free(d->tools.prompt);
     st_template_texts_free(&d->texts);
@@ -234,6 +258,7 @@ strata_status st_dialog_encode(struct st_dialog *d, const st_json *messages, con
                                struct st_dialog_ids *out)
 {
     const struct st_template_input input = {.messages = messages,
+                                            .settings = d->settings,
                                             .variables = variables,
                                             .specials = d->specials,
                                             .special_count = d->special_count,

@@ -47,6 +47,8 @@ struct st_date st_date_today(void);
 struct st_dialog_opts {
     const char *template; /* a file, or the name of a built-in (template.h); NULL: the directory's own */
     struct st_date date;  /* what the template's strftime_now() says */
+    const char
+        *kwargs;    /* a JSON object whose members are variables of the template ("{\"enable_thinking\": false}"); NULL: none */
     bool turn_ends; /* white space of the template behind the token that ends an answer is trained, too: LLaMA-Factory's turns
                        end behind it */
 };
@@ -61,7 +63,8 @@ struct st_dialog;
  *  chat_template in tokenizer_config.json (a text, or a list of named ones: "default", and "tool_use" for conversations with
  *  tools), all beside the tokenizer's file.
  *  @param t  borrowed
- *  E_INPUT: there is no template (the sentence names the built-ins), or a file cannot be read.  E_CONFIG: it is not valid. */
+ *  E_INPUT: there is no template (the sentence names the built-ins), or a file cannot be read.  E_INVAL: kwargs.  E_CONFIG: it is
+ * not valid. */
 strata_status st_dialog_open(struct st_dialog **out, const struct st_tokenizer *t, const struct st_dialog_opts *opts);
 void st_dialog_close(struct st_dialog *d); /* NULL: nothing */
 

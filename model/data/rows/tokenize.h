@@ -53,7 +53,7 @@ struct st_tokenize_opts {
     const char *dataset_info;    /* data sets beside them, or instead: */
     const char *const *datasets; /* [dataset_count] of that file */
     uint32_t dataset_count;
-    const char *tokenizer, *template, *out;
+    const char *tokenizer, *template, *kwargs, *out; /* kwargs: struct st_dialog_opts */
     struct st_date date;
     enum st_row_format format;          /* of the inputs; ST_ROWS_AUTO: by their names and first rows */
     const enum st_token_layout *layout; /* NULL: packed for conversations, concatenated for texts */

@@ -278,7 +278,8 @@ strata_status st_tokenize_completion(struct st_tokenizing *j, uint64_t row, cons
 
 strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const struct st_sample *s, const char *place)
 {
-    const struct st_dialog_opts opts = {.template = j->opts->template, .date = j->opts->date, .turn_ends = j->opts->turn_ends};
+    const struct st_dialog_opts opts = {
+        .template = j->opts->template, .kwargs = j->opts->kwargs, .date = j->opts->date, .turn_ends = j->opts->turn_ends};
     strata_status st = open_writers(j, true, place);
 
     if (st == STRATA_OK && j->dialog == NULL)

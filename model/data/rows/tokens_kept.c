@@ -148,6 +148,7 @@ static strata_status put_all(const struct taking *t)
         st = put_file(t, t->k->tokenizer);
     for (size_t i = 0; i < BESIDE_COUNT && t->k->tokenizer != NULL && st == STRATA_OK; i++)
         st = put_beside(t, beside[i]);
+    put_text(t, o->kwargs != NULL ? o->kwargs : "");
     if (st == STRATA_OK)
         st = put_template(t);
     for (uint32_t i = 0; i < o->input_count && st == STRATA_OK; i++) {
@@ -201,7 +202,7 @@ static strata_status confirm(void *context)
  * is told when a conversation asks for it. */
 static strata_status find_template(struct st_kept *k, const struct st_tokenizer *tokenizer)
 {
-    const struct st_dialog_opts opts = {.template = k->opts->template, .date = k->opts->date};
+    const struct st_dialog_opts opts = {.template = k->opts->template, .kwargs = k->opts->kwargs, .date = k->opts->date};
     struct st_dialog *dialog = NULL;
     const strata_status st = st_dialog_open(&dialog, tokenizer, &opts);
 
