@@ -50,7 +50,7 @@ static strata_status edit(char **edited, const char *real, const char *path, con
     if (st == STRATA_OK)
         st = st_json_edit(edited, text, path, key, value);
     free(text);
-    return st;
+    return st == STRATA_E_CONFIG ? st_error_prefix(st, "only a file in strict JSON is changed") : st;
 }
 
 static strata_status edit_file(const char *path, const char *key, const char *value, bool writes)
