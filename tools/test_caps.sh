@@ -47,7 +47,8 @@ for workers in ${WORKERS-1 2 3}; do
             '{ for (i = $1; i <= ($2 == "" ? $1 : $2) && n > 0; i++) { printf "%s%s", comma, i; comma = ","; n-- } }')"
     else
         options=("$@" -E '^core\.topology$')
-        run "workers-$workers" env HWLOC_SYNTHETIC="core:$workers pu:1"
+        # numbers that no control group's cpuset has: one that has nothing in common with the machine is ignored
+        run "workers-$workers" env HWLOC_SYNTHETIC="core:$workers pu:1(indexes=$(seq -s, 1008 $((1007 + workers))))"
     fi
 done
 
