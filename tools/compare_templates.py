@@ -8,7 +8,7 @@ answers that think, calls of tools, Unicode, white space, and text that looks li
 template: equal, refused by both, different, refused by strata alone, refused by the reference alone.  Ends with 1 if one differs.
 
 Texts of official templates lie in the source package of llama-cpp-python on PyPI (vendor/llama.cpp/models/templates).
-Last run with transformers 4.57.6 and 5.23.0, Jinja2 3.1.6, llama-cpp-python 0.3.36.
+Messages are those that transformers 5.24 makes of them.  Last run with 5.24.0, Jinja2 3.1.6, on 200 published templates.
 """
 import argparse
 import json
@@ -62,7 +62,9 @@ def conversation(rng):
 def reference(template, talk):
     given = {"tools": None, "documents": None, "bos_token": "<s>", "eos_token": "</s>", **talk["variables"]}
     try:
-        return template.render(messages=talk["messages"], add_generation_prompt=talk["add_generation_prompt"], **given)
+        messages = chat_template_utils._normalize_chat_messages(talk["messages"])
+        messages = chat_template_utils._alias_reasoning_fields(messages)
+        return template.render(messages=messages, add_generation_prompt=talk["add_generation_prompt"], **given)
     except Exception:
         return None
 

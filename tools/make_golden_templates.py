@@ -89,6 +89,10 @@ none_such | default(default_value='k'), '' | default(boolean=true, default_value
 'x' | int(default=4), 'x' | float(2.5), 'x' | float(default=1), ' 7 ' | int, '-7' | int, '1e2' | float, true | int, '0x1f' | int, '1_0' | int, 1e3 | int, '12abc' | int(5), '1__0' | int, '_1' | int, '1_' | int, '1_0.5' | float, '\\x0b3\\x0c' | float, '0x1p3' | float(7), 'nan' | int(6), '' | int(8), ' ' | float(9), '1e400' | int(2)
 'a,b,c'.split(sep=',', maxsplit=1), 'a b c'.split(maxsplit=1), 'a,b'.split(',', -1), 'a,b'.split(',', 0), ' a '.strip(none), 'aXbX'.replace('X', '-', 0), 'aXbX'.replace('X', '-', -1)
 {'b': 1, 'a': {'c': 2}} | tojson(false, 2), {'b': 1, 'a': {'d': 2, 'c': 3}} | tojson(false, none, none, true), {'b': [1, {}]} | tojson(indent=1, sort_keys=true), [[], [1]] | tojson(indent=0)
+{'é🙂\x7f': ['日', '\u2028', "a'<"]} | tojson(ensure_ascii=true), {'b': [1, 2], 'a': {}} | tojson(separators=(',', ':')), [1, {'é': 2}] | tojson(true, 1, [';', '=']), messages | tojson(separators=(', ', ':'), sort_keys=true)
+'user'.title(), "it's a3b x_y éa ΑΣ ΣΑΣ-aΣ ǆé ßb ﬁB".title(), 'ABC dEF'.title(), ''.title()
+('<a>'|safe) + '&<b>"' + "'", '<é>' + ('<a>'|safe), ('<a>'|safe) + '<' + ('>'|safe), ('<'|safe) ~ '<', ('a'|safe) + 'b' + '<'
+dict(*[{'a': 1}]), range(*[1, 4]) | list, range(*(1, 9), ) | list, 'a-b'.replace(*['-', '+']), '5' | int(*[]), 'x'.split(*[], sep=',')
 [1, 2, 3, 4] | reject('divisibleby', 2) | list, [1, 2, 3] | select('ge', 2) | list, [1, 2] | select('in', [2, 3]) | list, [{'a': 0}, {'a': 1}] | selectattr('a') | list, [{'a': 0}, {'a': 1}] | rejectattr('a') | list, [{'a': {'b': 1}}] | map(attribute='a.b') | list, [[1, 2]] | map(attribute=1) | list
 [1, 2, 3] | map('string') | list, ['x', '2'] | map('int', 5) | list, ['a-b'] | map('replace', '-', '+') | list, [[1, 2], [3]] | map('join', '.') | list, [{}] | map(attribute='a', default=0) | list
 1 is eq 2, 2 is eq 2, 3 is eq 2, 1 is ne 2, 2 is ne 2, 1 is lt 2, 2 is lt 2, 3 is lt 2, 1 is le 2, 2 is le 2, 3 is le 2, 1 is gt 2, 2 is gt 2, 3 is gt 2, 1 is ge 2, 2 is ge 2, 3 is ge 2
@@ -115,6 +119,7 @@ STATEMENTS = [
     "{% macro m(a, b='B', c=none) %}{{ a }}{{ b }}{{ c }}{{ n }}{% endmacro %}{{ m(1) }}|{{ m(1, c=3) }}|{{ m('x', 'y') }}|{{ m() }}",
     "{% macro v(a) %}{{ a }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ v(1) }}{{ v(a=2) }}{{ varargs }}",
     "{% macro deep(n) %}{{ n }}{% if n > 0 %}{{ deep(n - 1) }}{% endif %}{% endmacro %}{{ deep(5) }}{{ deep(2) | length }}",
+    "{% macro s(a, b='B', c=none) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ s(*[1, 2]) }}|{{ s(1, *[2], c=3) }}|{{ [s][0](*[messages[0].role]) }}",
     "{% filter upper %}a{{ 'b' }}{% endfilter %}",
     "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}!{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}",
     "{% for x in [[1, 2], [3, 4]] %}{% for y in x %}{{ loop.depth }}{{ y }}{% endfor %}{% endfor %}",

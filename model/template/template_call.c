@@ -367,6 +367,8 @@ static struct st_value call_string(struct st_render *r, const struct st_method *
     if (strcmp(name, "replace") == 0 || strcmp(name, "upper") == 0 || strcmp(name, "lower") == 0 ||
         strcmp(name, "capitalize") == 0)
         return as_filter(r, m, args);
+    if (strcmp(name, "title") == 0)
+        return st_with_case(r, &m->self, CASE_WORDS);
     return st_render_fail(r, STRATA_E_NOSYS, "the method .%s() of a string is not supported like this", name);
 }
 

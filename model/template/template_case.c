@@ -114,7 +114,7 @@ static const struct case_rules *rules_of(enum st_letter_case wanted, bool first)
 {
     if (wanted == CASE_UPPER || (wanted == CASE_TITLE && first))
         return &upper;
-    return wanted == CASE_CAPITAL && first ? &title : &lower;
+    return (wanted == CASE_CAPITAL || wanted == CASE_WORDS) && first ? &title : &lower;
 }
 
 struct st_value st_with_case(struct st_render *r, const struct st_value *v, enum st_letter_case wanted)
@@ -144,8 +144,11 @@ struct st_value st_with_case(struct st_render *r, const struct st_value *v, enum
         st_build(r, &b, to, bytes, origins);
         if (wanted == CASE_TITLE && first)
             word = next;
-        first = wanted == CASE_TITLE &&
-                (st_space_at(s->text + at, s->text + s->bytes) != 0 || (code < 0x80 && memchr("-({[<", (int)code, 5) != NULL));
+        if (wanted == CASE_WORDS)
+            first = sigma_flags(code) != SIGMA_CASED;
+        else
+            first = wanted == CASE_TITLE && (st_space_at(s->text + at, s->text + s->bytes) != 0 ||
+                                             (code < 0x80 && memchr("-({[<", (int)code, 5) != NULL));
     }
     return st_val_built(r, &b);
 }

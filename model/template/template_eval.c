@@ -257,6 +257,34 @@ static bool is_sequence(const struct st_value *v)
 static const char *const sign_texts[] = {"+",  "-",  "*", "/",  "//", "%",  "**", "~",
                                          "==", "!=", "<", "<=", ">",  ">=", "in", "not in"};
 
+/* The text in HTML, unless it is marked as that. */
+static void build_safe(struct st_render *r, struct st_builder *b, const struct st_string *s)
+{
+    static const char signs[] = "&<>'\"", *const names[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+
+    for (size_t i = 0; i < s->bytes && r->status == STRATA_OK; i++) {
+        const char *sign = s->safe || s->text[i] == '\0' ? NULL : strchr(signs, s->text[i]);
+        const char *text = sign != NULL ? names[sign - signs] : s->text + i;
+
+        for (size_t k = 0, bytes = sign != NULL ? strlen(text) : 1; k < bytes; k++)
+            st_build(r, b, text + k, 1, s->origins != NULL ? s->origins + i : NULL);
+    }
+}
+
+/* + with a text that the filter `safe` has marked: so is the result. */
+static struct st_value join_safe(struct st_render *r, const struct st_string *first, const struct st_string *second)
+{
+    struct st_builder b = {0};
+    struct st_value out;
+
+    build_safe(r, &b, first);
+    build_safe(r, &b, second);
+    out = st_val_built(r, &b);
+    if (r->status == STRATA_OK)
+        out.as.string->safe = true;
+    return out;
+}
+
 static struct st_value eval_binary(struct st_render *r, const struct st_node *n)
 {
     const struct st_value a = st_eval(r, n->a), b = st_eval(r, n->b);
@@ -267,11 +295,8 @@ static struct st_value eval_binary(struct st_render *r, const struct st_node *n)
     r->line = n->line;
     if (n->sign == SIGN_CONCAT)
         return concat(r, &a, &b);
-    if (n->sign == SIGN_ADD && a.kind == VAL_STRING && b.kind == VAL_STRING) {
-        if (a.as.string->safe || b.as.string->safe)
-            return st_render_fail(r, STRATA_E_NOSYS, "+ with a text that is marked safe is not supported, since it escapes HTML");
-        return concat(r, &a, &b);
-    }
+    if (n->sign == SIGN_ADD && a.kind == VAL_STRING && b.kind == VAL_STRING)
+        return a.as.string->safe || b.as.string->safe ? join_safe(r, a.as.string, b.as.string) : concat(r, &a, &b);
     if (n->sign == SIGN_ADD && a.kind == b.kind && (a.kind == VAL_LIST || a.kind == VAL_TUPLE))
         return joined_list(r, &a, &b);
     if (n->sign == SIGN_MUL && is_sequence(&a) && as_index(&b, &j))
@@ -373,22 +398,46 @@ const struct st_value *st_argument(const struct st_arguments *args, uint32_t ind
     return NULL;
 }
 
-void st_eval_arguments(struct st_render *r, struct st_arguments *args, const struct st_node *first)
+static void add_arguments(struct st_render *r, struct st_arguments *args, const struct st_value *at, size_t count)
 {
     const uint32_t most = sizeof(args->at) / sizeof(args->at[0]);
 
+    if (count > most - args->count) {
+        st_render_fail(r, STRATA_E_NOSYS, "more than %u arguments", most);
+        return;
+    }
+    memcpy(args->at + args->count, at, count * sizeof(*at));
+    args->count += (uint32_t)count;
+}
+
+static void add_named(struct st_render *r, struct st_arguments *args, const char *name, const struct st_value *v)
+{
+    const uint32_t most = sizeof(args->named) / sizeof(args->named[0]);
+
+    if (args->named_count == most) {
+        st_render_fail(r, STRATA_E_NOSYS, "more than %u arguments", most);
+        return;
+    }
+    args->named[args->named_count].name = name;
+    args->named[args->named_count++].value = *v;
+}
+
+void st_eval_arguments(struct st_render *r, struct st_arguments *args, const struct st_node *first)
+{
     args->count = args->named_count = 0;
     for (const struct st_node *n = first; n != NULL && r->status == STRATA_OK; n = n->next) {
-        const struct st_value v = st_eval(r, n->kind == NODE_ARGUMENT ? n->a : n);
+        const struct st_value v = st_eval(r, n->kind == NODE_ARGUMENT || n->kind == NODE_SPREAD ? n->a : n);
 
-        if ((n->kind == NODE_ARGUMENT ? args->named_count : args->count) == most) {
-            st_render_fail(r, STRATA_E_NOSYS, "more than %u arguments", most);
-        } else if (n->kind == NODE_ARGUMENT) {
-            args->named[args->named_count].name = n->text;
-            args->named[args->named_count++].value = v;
-        } else {
-            args->at[args->count++] = v;
-        }
+        if (r->status != STRATA_OK)
+            return;
+        if (n->kind == NODE_ARGUMENT)
+            add_named(r, args, n->text, &v);
+        else if (n->kind != NODE_SPREAD)
+            add_arguments(r, args, &v, 1);
+        else if (v.kind == VAL_LIST || v.kind == VAL_TUPLE)
+            add_arguments(r, args, v.as.list->items, v.as.list->count);
+        else
+            st_render_fail(r, STRATA_E_INPUT, "%s behind a * gives no arguments: a list does", st_val_type(&v));
     }
 }
 

@@ -120,14 +120,21 @@ struct st_value st_filter_indent(struct st_render *r, const struct st_value *v, 
 struct st_value st_filter_tojson(struct st_render *r, const struct st_value *v, const struct st_arguments *args)
 {
     const struct st_value *indent = st_argument(args, 1, "indent"), *separators = st_argument(args, 2, "separators");
+    struct st_json_style style = {
+        .indent = -1, .ascii = st_argument_flag(args, 0, "ensure_ascii"), .sort_keys = st_argument_flag(args, 3, "sort_keys")};
     struct st_builder b = {0};
-    int64_t spaces = -1;
 
-    if (st_argument_flag(args, 0, "ensure_ascii") || (separators != NULL && separators->kind != VAL_NONE))
-        return st_render_fail(r, STRATA_E_NOSYS, "tojson with ensure_ascii or separators is not supported");
-    if (indent != NULL && indent->kind != VAL_NONE && (!st_value_integer(indent, &spaces) || spaces < 0 || spaces > 100))
+    if (indent != NULL && indent->kind != VAL_NONE &&
+        (!st_value_integer(indent, &style.indent) || style.indent < 0 || style.indent > 100))
         return st_render_fail(r, STRATA_E_NOSYS, "tojson indented by something else than 0 to 100 spaces is not supported");
-    st_build_json(r, &b, v, spaces, st_argument_flag(args, 3, "sort_keys"));
+    if (separators != NULL && separators->kind != VAL_NONE) {
+        if ((separators->kind != VAL_LIST && separators->kind != VAL_TUPLE) || separators->as.list->count != 2 ||
+            separators->as.list->items[0].kind != VAL_STRING || separators->as.list->items[1].kind != VAL_STRING)
+            return st_render_fail(r, STRATA_E_INPUT, "tojson: separators are two texts");
+        style.comma = &separators->as.list->items[0];
+        style.colon = &separators->as.list->items[1];
+    }
+    st_build_json(r, &b, v, &style);
     return st_val_built(r, &b);
 }
 

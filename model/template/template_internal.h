@@ -67,6 +67,7 @@ enum st_node_kind {
     NODE_OR,
     NODE_CHOICE,   /* a if b else c (c NULL: undefined) */
     NODE_ARGUMENT, /* text = a */
+    NODE_SPREAD,   /* *a: arguments of a list */
     /* statements */
     NODE_DATA,         /* text */
     NODE_PRINT,        /* a */
@@ -325,7 +326,14 @@ size_t st_space_at(const char *text, const char *end);
 void st_build(struct st_render *r, struct st_builder *b, const char *text, size_t bytes, const uint32_t *origins);
 void st_build_text(struct st_render *r, struct st_builder *b, const char *text);
 void st_build_value(struct st_render *r, struct st_builder *b, const struct st_value *v); /* Python's str() */
-void st_build_json(struct st_render *r, struct st_builder *b, const struct st_value *v, int64_t indent, bool sort_keys);
+/* As Python's json.dumps() takes it. */
+struct st_json_style {
+    int64_t indent; /* -1: on one line */
+    bool sort_keys, ascii;
+    const struct st_value *comma, *colon; /* strings; NULL: ", " (with an indent ",") and ": " */
+    int64_t level;                        /* how deep the value stands; 0 */
+};
+void st_build_json(struct st_render *r, struct st_builder *b, const struct st_value *v, const struct st_json_style *style);
 struct st_value st_val_built(struct st_render *r, const struct st_builder *b);
 /** str(v) as a string value. */
 struct st_value st_val_str(struct st_render *r, const struct st_value *v);
@@ -356,9 +364,9 @@ struct st_value st_apply_filter(struct st_render *r, const char *name, const str
 typedef struct st_value st_filter_fn(struct st_render *r, const struct st_value *v, const struct st_arguments *args);
 st_filter_fn st_filter_upper, st_filter_lower, st_filter_capitalize, st_filter_title, st_filter_trim, st_filter_string,
     st_filter_safe, st_filter_replace, st_filter_indent, st_filter_tojson, st_filter_int, st_filter_float, st_filter_abs;
-enum st_letter_case { CASE_UPPER, CASE_LOWER, CASE_CAPITAL, CASE_TITLE };
-/** A text in another case, as Jinja's filter of that name writes it; capital: the first letter alone, title: that of each word.
- */
+enum st_letter_case { CASE_UPPER, CASE_LOWER, CASE_CAPITAL, CASE_TITLE, CASE_WORDS };
+/** A text in another case, as Jinja's filter of that name writes it; capital: the first letter alone, title: that of each word;
+ *  words: as Python's method title() does, where a word begins behind whatever is no letter. */
 struct st_value st_with_case(struct st_render *r, const struct st_value *v, enum st_letter_case wanted);
 /** The text of a value, as Jinja's soft_str gives it; NULL: failed. */
 const struct st_string *st_soft_text(struct st_render *r, const struct st_value *v);

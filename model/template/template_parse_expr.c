@@ -168,7 +168,7 @@ static struct st_node *parse_subscript(struct st_parse *p, struct st_node *of, u
     return n;
 }
 
-/* Arguments, after the parenthesis: values, then NAME=value. */
+/* Arguments, after the parenthesis: values, *values, then NAME=value. */
 static struct st_node *parse_arguments(struct st_parse *p)
 {
     struct st_node *first = NULL, **last = &first;
@@ -193,9 +193,14 @@ static struct st_node *parse_arguments(struct st_parse *p)
             *last = n;
             named = true;
         } else {
+            const bool spread = st_parse_skip(p, TOK_SIGN, "*");
+
             if (named)
                 st_parse_fail(p, k->line, "an argument without a name after one with a name");
             *last = st_parse_expression(p, false, true);
+            if (spread)
+                *last = join(p, NODE_SPREAD, k->line, *last, NULL);
+            named = named || spread;
         }
         last = &(*last)->next;
     }

@@ -344,24 +344,34 @@ struct st_value st_val_str(struct st_render *r, const struct st_value *v)
     return st_val_built(r, &b);
 }
 
-/* --- JSON, as Python's json.dumps(ensure_ascii=False) writes it --- */
+/* --- JSON, as Python's json.dumps() writes it --- */
 
-static void build_json_string(struct st_render *r, struct st_builder *b, const struct st_string *s)
+/* How JSON writes a character that it does not write as it is; "": it does. */
+static void json_escape(char out[16], uint32_t code, bool ascii)
 {
     static const char names[] = "\"\\\n\r\t\b\f", escapes[] = "\"\\nrtbf";
+    const char *name = code > 0 && code < 0x80 ? strchr(names, (int)code) : NULL;
 
+    out[0] = '\0';
+    if (name != NULL)
+        snprintf(out, 16, "\\%c", escapes[name - names]);
+    else if (code > 0xffff && ascii)
+        snprintf(out, 16, "\\u%04x\\u%04x", 0xd7c0u + (unsigned)(code >> 10), 0xdc00u | (unsigned)(code & 0x3ff));
+    else if (code < 0x20 || (code > 0x7e && ascii))
+        snprintf(out, 16, "\\u%04x", (unsigned)code);
+}
+
+static void build_json_string(struct st_render *r, struct st_builder *b, const struct st_string *s, bool ascii)
+{
     st_build_text(r, b, "\"");
-    for (size_t at = 0; at < s->bytes && r->status == STRATA_OK; at++) {
-        const char c = s->text[at], *name = c == '\0' ? NULL : strchr(names, c);
+    for (size_t at = 0, next; at < s->bytes && r->status == STRATA_OK; at = next) {
         const uint32_t *origin = s->origins == NULL ? NULL : s->origins + at;
-        char escape[8] = {'\\', name == NULL ? '\0' : escapes[name - names], '\0'};
+        char escape[16];
 
-        if (name == NULL && (unsigned char)c < 0x20)
-            snprintf(escape, sizeof(escape), "\\u%04x", (unsigned)(unsigned char)c);
-        if (escape[1] == '\0') {
-            st_build(r, b, &c, 1, origin);
-            continue;
-        }
+        next = st_utf8_next(s, at);
+        json_escape(escape, st_text_utf8_code(s->text + at, next - at), ascii);
+        if (escape[0] == '\0')
+            st_build(r, b, s->text + at, next - at, origin);
         for (const char *e = escape; *e != '\0'; e++)
             st_build(r, b, e, 1, origin);
     }
@@ -376,13 +386,7 @@ static struct st_value json_number(struct st_render *r, const struct st_value *v
     return st_val_text(r, isnan(v->as.real) ? "NaN" : v->as.real > 0 ? "Infinity" : "-Infinity");
 }
 
-struct json_style {
-    int64_t indent; /* -1: on one line */
-    int64_t level;
-    bool sort_keys;
-};
-
-static void json_line(struct st_render *r, struct st_builder *b, const struct json_style *style, int64_t level)
+static void json_line(struct st_render *r, struct st_builder *b, const struct st_json_style *style, int64_t level)
 {
     if (style->indent < 0)
         return;
@@ -391,16 +395,18 @@ static void json_line(struct st_render *r, struct st_builder *b, const struct js
         st_build_text(r, b, " ");
 }
 
-static void build_json(struct st_render *r, struct st_builder *b, const struct st_value *v, struct json_style *style);
+static void build_json(struct st_render *r, struct st_builder *b, const struct st_value *v, struct st_json_style *style);
 
-static void json_comma(struct st_render *r, struct st_builder *b, const struct json_style *style, size_t i)
+static void json_comma(struct st_render *r, struct st_builder *b, const struct st_json_style *style, size_t i)
 {
-    if (i > 0)
+    if (i > 0 && style->comma != NULL)
+        st_build_value(r, b, style->comma);
+    else if (i > 0)
         st_build_text(r, b, style->indent < 0 ? ", " : ",");
     json_line(r, b, style, style->level);
 }
 
-static void build_json_key(struct st_render *r, struct st_builder *b, const struct st_value *key)
+static void build_json_key(struct st_render *r, struct st_builder *b, const struct st_value *key, bool ascii)
 {
     const struct st_value words[] = {st_val_text(r, "null"), st_val_text(r, "true"), st_val_text(r, "false")};
     struct st_value text = *key;
@@ -414,7 +420,7 @@ static void build_json_key(struct st_render *r, struct st_builder *b, const stru
     if (text.kind != VAL_STRING)
         st_render_fail(r, STRATA_E_INPUT, "%s cannot be a key in JSON", st_val_type(key));
     else
-        build_json_string(r, b, text.as.string);
+        build_json_string(r, b, text.as.string, ascii);
 }
 
 /* The place of the n-th key in order; n-th in the dict where keys are not sorted. */
@@ -433,7 +439,7 @@ static size_t json_key_at(struct st_render *r, const struct st_dict *d, size_t n
     return 0;
 }
 
-static void build_json_dict(struct st_render *r, struct st_builder *b, const struct st_dict *d, struct json_style *style)
+static void build_json_dict(struct st_render *r, struct st_builder *b, const struct st_dict *d, struct st_json_style *style)
 {
     st_build_text(r, b, "{");
     style->level++;
@@ -441,8 +447,11 @@ static void build_json_dict(struct st_render *r, struct st_builder *b, const str
         const size_t i = json_key_at(r, d, n, style->sort_keys);
 
         json_comma(r, b, style, n);
-        build_json_key(r, b, &d->keys[i]);
-        st_build_text(r, b, ": ");
+        build_json_key(r, b, &d->keys[i], style->ascii);
+        if (style->colon != NULL)
+            st_build_value(r, b, style->colon);
+        else
+            st_build_text(r, b, ": ");
         build_json(r, b, &d->values[i], style);
     }
     style->level--;
@@ -451,7 +460,7 @@ static void build_json_dict(struct st_render *r, struct st_builder *b, const str
     st_build_text(r, b, "}");
 }
 
-static void build_json_list(struct st_render *r, struct st_builder *b, const struct st_list *l, struct json_style *style)
+static void build_json_list(struct st_render *r, struct st_builder *b, const struct st_list *l, struct st_json_style *style)
 {
     st_build_text(r, b, "[");
     style->level++;
@@ -465,7 +474,7 @@ static void build_json_list(struct st_render *r, struct st_builder *b, const str
     st_build_text(r, b, "]");
 }
 
-static void build_json_value(struct st_render *r, struct st_builder *b, const struct st_value *v, struct json_style *style)
+static void build_json_value(struct st_render *r, struct st_builder *b, const struct st_value *v, struct st_json_style *style)
 {
     struct st_value number;
 
@@ -482,7 +491,7 @@ static void build_json_value(struct st_render *r, struct st_builder *b, const st
         st_build_value(r, b, &number);
         return;
     case VAL_STRING:
-        build_json_string(r, b, v->as.string);
+        build_json_string(r, b, v->as.string, style->ascii);
         return;
     case VAL_LIST:
     case VAL_TUPLE:
@@ -496,16 +505,16 @@ static void build_json_value(struct st_render *r, struct st_builder *b, const st
     }
 }
 
-static void build_json(struct st_render *r, struct st_builder *b, const struct st_value *v, struct json_style *style)
+static void build_json(struct st_render *r, struct st_builder *b, const struct st_value *v, struct st_json_style *style)
 {
     if (st_render_enter(r) && st_render_spend(r, 1))
         build_json_value(r, b, v, style);
     st_render_leave(r);
 }
 
-void st_build_json(struct st_render *r, struct st_builder *b, const struct st_value *v, int64_t indent, bool sort_keys)
+void st_build_json(struct st_render *r, struct st_builder *b, const struct st_value *v, const struct st_json_style *style)
 {
-    struct json_style style = {.indent = indent, .sort_keys = sort_keys};
+    struct st_json_style own = *style;
 
-    build_json(r, b, v, &style);
+    build_json(r, b, v, &own);
 }

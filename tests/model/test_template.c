@@ -277,10 +277,11 @@ static void refusals_name_the_line(void **state)
     assert_render_fails("{% macro f(a) %}{{ varargs }}{% endmacro %}{{ f(1, 2) }}", STRATA_E_INPUT,
                         "f takes at most 1 arguments");
     assert_render_fails("{{ '%s' % 1 }}", STRATA_E_NOSYS, "formatting with %");
-    assert_render_fails("{{ ('<'|safe) + '>' }}", STRATA_E_NOSYS, "marked safe");
     assert_render_fails("{{ {}.keys() == {}.keys() }}", STRATA_E_NOSYS, "comparing two views");
     assert_render_fails("{{ lipsum() }}", STRATA_E_NOSYS, "the function lipsum()");
-    assert_render_fails("{{ messages | tojson(separators=(',', ':')) }}", STRATA_E_NOSYS, "separators");
+    assert_render_fails("{{ messages | tojson(separators=(',', 1)) }}", STRATA_E_INPUT, "tojson: separators are two texts");
+    assert_render_fails("{% macro f(a) %}{% endmacro %}{{ f(*1) }}", STRATA_E_INPUT, "an integer behind a * gives no arguments");
+    assert_render_fails("{{ dict(*([1] * 99)) }}", STRATA_E_NOSYS, "more than ");
     assert_render_fails("{{ strftime_now('%c') }}", STRATA_E_NOSYS, "strftime_now()");
     assert_render_fails("{{ raise_exception('no ' ~ 2) }}", STRATA_E_INPUT, "the template refuses the conversation: no 2");
     assert_render_fails("{{ x.y }}", STRATA_E_INPUT, "'x' is undefined");
@@ -326,7 +327,7 @@ static const char *const refusals[][2] = {
     {"{{ 'a' | indent(1.5) }}", "indent by something else than a text or 0 to 1000 spaces is not supported"},
     {"{{ 'a' | indent(-1) }}", "indent by something else than a text or 0 to 1000 spaces is not supported"},
     {"{{ 5 | indent }}", "indent of an integer"},
-    {"{{ 1 | tojson(true) }}", "tojson with ensure_ascii or separators is not supported"},
+    {"{{ 1 | tojson(separators=[',']) }}", "tojson: separators are two texts"},
     {"{{ 1 | tojson(indent=200) }}", "tojson indented by something else than 0 to 100 spaces is not supported"},
     {"{{ 'a' | abs }}", "abs of a string"},
     {"{{ 1e300 | int }}", "int of a number past 64 bits"},
