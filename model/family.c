@@ -226,7 +226,10 @@ static const struct st_wrapper wrappers[] = {
     {.model_type = "gemma3", .text_type = "gemma3_text", IN_LANGUAGE_MODEL},
     {.model_type = "llava", .text_type = "llama", IN_LANGUAGE_MODEL},
     {.model_type = "llava_next", .text_type = "llama", IN_LANGUAGE_MODEL},
+    {.model_type = "llava_next_video", .text_type = "llama", IN_LANGUAGE_MODEL},
     {.model_type = "llava_onevision", .text_type = "qwen2", IN_LANGUAGE_MODEL},
+    {.model_type = "vipllava", .text_type = "llama", IN_LANGUAGE_MODEL},
+    {.model_type = "got_ocr2", .text_type = "qwen2", IN_LANGUAGE_MODEL},
     {.model_type = "internvl", .text_type = "qwen2", IN_LANGUAGE_MODEL},
     {.model_type = "mistral3", .text_type = "mistral", IN_LANGUAGE_MODEL},
     {.model_type = "idefics3", .text_type = "llama", IN_TEXT_MODEL},
@@ -251,7 +254,7 @@ static const struct st_wrapper wrappers[] = {
      .text = "model.language_model.",
      .older = "model.language_model.",
      .older_head = "lm_head.weight",
-     .rope_base = 500000.0f},
+     .needs_base = true},
 };
 #define WRAPPER_COUNT (sizeof(wrappers) / sizeof(wrappers[0]))
 

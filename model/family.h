@@ -85,6 +85,7 @@ struct st_wrapper {
     const char *older, *older_head; /* the same, and the head's name, in files as transformers writes them */
     float norm_eps, rope_base;      /* of absent keys, where text_alias is another class; 0: the family's */
     uint32_t kv_heads;              /* the same */
+    bool needs_base;                /* a base must be there: versions of transformers have different ones for that class */
 };
 
 /** The row of a model_type; NULL: none. */

@@ -42,6 +42,11 @@ WRAPPERS = {
                    mm_tokens_per_image=4, image_token_index=95, boi_token_index=94, eoi_token_index=93),
     "llava": dict(text_config=dict(TEXT, model_type="llama"), vision_config=CLIP, image_token_index=95),
     "llava_next": dict(text_config=dict(TEXT, model_type="mistral"), vision_config=CLIP, image_token_index=95),
+    "llava_next_video": dict(text_config=dict(TEXT, model_type="llama"), vision_config=CLIP, image_token_index=95, video_token_index=94),
+    "vipllava": dict(text_config=dict(TEXT, model_type="llama"), vision_config=CLIP, image_token_index=95, vision_feature_layers=[-1]),
+    "got_ocr2": dict(text_config=dict(TEXT, model_type="qwen2"), image_token_id=95, vision_config=dict(
+        hidden_size=16, output_channels=16, num_hidden_layers=1, num_attention_heads=2, image_size=32, patch_size=16, mlp_dim=24,
+        window_size=2, global_attn_indexes=[0])),
     "llava_onevision": dict(text_config=dict(TEXT, model_type="qwen2"), image_token_index=95,
                             vision_config=dict(SIGLIP, model_type="siglip_vision_model")),
     "mistral3": dict(text_config=dict(TEXT, model_type="mistral", head_dim=8), vision_config=PIXTRAL, image_token_index=95),

@@ -169,7 +169,8 @@ static strata_status place_all(struct st_hf_adapter *a)
         if (a->entries[i] == NULL)
             return st_error(STRATA_E_INPUT, "%s: tensor %s is missing", a->path, a->tensors[i].name);
     if (a->beside > 0)
-        st_log(ST_LOG_NOTICE, "%s: %u of its tensors are for what is not the text model, and are not used", a->path, a->beside);
+        st_log(ST_LOG_NOTICE, "%s: %u of its tensors are for what is not the text model, and are neither used nor written",
+               a->path, a->beside);
     return STRATA_OK;
 }
 

@@ -64,6 +64,15 @@ static void take_sizes(struct st_model_config *c)
     }
 }
 
+static bool says_base(const st_json *text)
+{
+    static const char key[] = "rope_theta";
+    const st_json *parameters = st_hf_member(text, "rope_parameters");
+
+    return st_hf_member(text, key) != NULL ||
+           (parameters != NULL && st_json_type(parameters) == ST_JSON_OBJECT && st_hf_member(parameters, key) != NULL);
+}
+
 /* The settings of the text model are the object's own in older files of some. */
 static strata_status parse_text(struct st_model_config *c, const st_json *root, const struct st_wrapper *w, const char *where)
 {
@@ -83,6 +92,8 @@ static strata_status parse_text(struct st_model_config *c, const st_json *root, 
         return unknown_family(type, where);
     *c = family->defaults;
     c->wrapper = w;
+    if (is_alias && w->needs_base && !says_base(text))
+        return st_hf_key_fault(where, "rope_theta", "is missing: transformers 4 and 5 take different ones then");
     if (is_alias) {
         c->norm_eps = w->norm_eps > 0.0f ? w->norm_eps : c->norm_eps;
         c->rope_base = w->rope_base > 0.0f ? w->rope_base : c->rope_base;

@@ -47,8 +47,9 @@ static void expect_loss(const struct workplace *w, const char *command, double w
 
 static void their_text_models_have_transformers_losses(void **state)
 {
-    static const char *const names[] = {"gemma3",   "llava",   "llava_next", "llava_onevision", "mistral3", "internvl",
-                                        "idefics3", "smolvlm", "qwen2_vl",   "qwen2_5_vl",      "qwen3_vl"};
+    static const char *const names[] = {"gemma3",          "llava",    "llava_next", "llava_next_video", "vipllava",
+                                        "llava_onevision", "got_ocr2", "internvl",   "mistral3",         "idefics3",
+                                        "smolvlm",         "qwen2_vl", "qwen2_5_vl", "qwen3_vl"};
     char path[128], command[256];
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {

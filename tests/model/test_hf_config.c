@@ -603,7 +603,8 @@ static void test_text_models_are_read_where_they_are(void **state)
         {"qwen2_vl", "", "," LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[1,1,2]}", true, 1e6, 1e-5},
         {"qwen2_5_vl", "", "," LLAMA_SIZES ",\"rope_theta\":5e4,\"rms_norm_eps\":1e-6", true, 5e4, 1e-6},
         {"qwen2_vl", "," TIE(true), ",\"text_config\":{\"model_type\":\"qwen2_vl_text\"," LLAMA_SIZES "}", false, 1e6, 1e-5},
-        {"qwen3_vl", "," TIE(false), ",\"text_config\":{\"model_type\":\"qwen3_vl_text\"," LLAMA_SIZES "}", true, 5e5, 1e-6},
+        {"qwen3_vl", "," TIE(false), ",\"text_config\":{\"model_type\":\"qwen3_vl_text\",\"rope_theta\":5e5," LLAMA_SIZES "}",
+         true, 5e5, 1e-6},
         {"llava", "," TIE(false), ",\"text_config\":{" LLAMA_SIZES "," TIE(true) "}", false, 1e4, 1e-6},
         {"internvl", "," TIE(true), ",\"text_config\":{" LLAMA_SIZES "," TIE(false) "}", false, 1e4, 1e-6},
         {"mistral3", "", ",\"text_config\":{" LLAMA_SIZES "}", true, 1e4, 1e-6},
@@ -635,6 +636,8 @@ static void test_faults_of_text_models_say_where(void **state)
         {"{\"model_type\":\"gemma3\",\"text_config\":{\"hidden_size\":0}}",
          "dir/config.json: \"text_config\": \"hidden_size\" must be a whole number above 0"},
         {"{\"model_type\":\"qwen2_vl\",\"text_config\":{}}", "\"num_hidden_layers\" is missing"},
+        {"{\"model_type\":\"qwen3_vl\",\"text_config\":{\"rope_parameters\":{}}}",
+         "\"rope_theta\" is missing: transformers 4 and 5"},
         {"{\"model_type\":\"gemma3\",\"text_config\":{},\"quantization_config\":{\"quant_method\":\"gptq\"}}", "\"gptq\""},
     };
     struct st_model_config c;
