@@ -58,6 +58,8 @@ static inline uint32_t st_origin_message(uint32_t origin)
 /** The reasoning of a message, whichever of its names it has ("reasoning_content", "thinking", "reasoning"), as transformers
  *  looks for it.  NULL: it has none. */
 const st_json *st_template_reasoning(const st_json *message);
+/** Whether its content is a list of parts with texts alone. */
+bool st_template_has_parts(const st_json *message);
 /** Whether a message is the assistant's. */
 bool st_template_is_answer(const st_json *message);
 
@@ -66,10 +68,11 @@ struct st_template_variable {
 };
 
 struct st_template_input {
-    const st_json *messages;  /* array of objects, borrowed */
-    uint32_t message_count;   /* the first of them alone; 0: all */
-    const st_json *settings;  /* object whose members are variables (enable_thinking, ...); NULL: none */
-    const st_json *variables; /* the same, of this conversation (tools), which come after those; NULL: none */
+    const st_json *messages;                     /* array of objects, borrowed */
+    uint32_t message_count;                      /* the first of them alone; 0: all */
+    bool join_parts;                             /* content that is a list of parts with texts alone is one text */
+    const st_json *settings;                     /* object whose members are variables (enable_thinking, ...); NULL: none */
+    const st_json *variables;                    /* the same, of this conversation (tools), which come after those; NULL: none */
     const struct st_template_variable *specials; /* [special_count] bos_token, eos_token, ... */
     uint32_t special_count;
     bool add_generation_prompt;
@@ -81,6 +84,7 @@ struct st_rendered {
     char *text;          /* [bytes + 1] UTF-8, NUL at the end; owned */
     uint32_t *origins;   /* [bytes] of enum st_origin; owned */
     size_t bytes;        /* at most ST_TEMPLATE_OUTPUT_MAX */
+    bool printed_parts;  /* it has content that is a list of parts as Python prints a list: the template wants a text */
     bool has_generation; /* the template has {% generation %}: its bits say what is trained */
 };
 

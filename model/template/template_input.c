@@ -56,9 +56,44 @@ static uint32_t origin_of(const st_json *message, uint32_t number, const char *n
     return (field | (excluded ? ST_ORIGIN_EXCLUDED : 0)) | (field != 0 ? number << ST_ORIGIN_BITS : 0);
 }
 
+/* A part's text; NULL: it has none. */
+static const st_json *text_of(const st_json *part)
+{
+    const st_json *text = st_json_type(part) == ST_JSON_OBJECT ? st_json_get(part, "text") : NULL;
+
+    return text != NULL && st_json_type(text) == ST_JSON_STRING ? text : NULL;
+}
+
+bool st_template_has_parts(const st_json *message)
+{
+    const st_json *content = st_json_type(message) == ST_JSON_OBJECT ? st_json_get(message, "content") : NULL;
+    bool all = content != NULL && st_json_type(content) == ST_JSON_ARRAY && st_json_first(content) != NULL;
+
+    for (const st_json *part = all ? st_json_first(content) : NULL; part != NULL && all; part = st_json_next(part))
+        all = text_of(part) != NULL;
+    return all;
+}
+
+/* The texts of all parts, one behind the other. */
+static struct st_value joined(struct st_render *r, const st_json *content, uint32_t origin)
+{
+    struct st_builder b = {0};
+
+    for (const st_json *part = st_json_first(content); part != NULL; part = st_json_next(part)) {
+        const struct st_value text = st_val_json(r, text_of(part), origin);
+
+        if (r->status == STRATA_OK)
+            st_build_value(r, &b, &text);
+    }
+    return st_val_built(r, &b);
+}
+
 static void put_member(struct st_render *r, struct st_dict *d, const st_json *message, const char *name, const st_json *value)
 {
-    st_dict_put(r, d, st_val_text(r, name), st_val_json(r, value, origin_of(message, d->message, name)));
+    const uint32_t origin = origin_of(message, d->message, name);
+    const bool join = r->input->join_parts && strcmp(name, "content") == 0 && st_template_has_parts(message);
+
+    st_dict_put(r, d, st_val_text(r, name), join ? joined(r, value, origin) : st_val_json(r, value, origin));
 }
 
 /* As transformers gives it: without members that are null, and its reasoning by the two names that templates ask for. */

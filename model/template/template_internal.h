@@ -255,6 +255,7 @@ struct st_render {
     uint64_t steps_max, steps_left;
     uint32_t depth;
     uint32_t message;     /* that a loop is at, from 1; 0: none */
+    bool printed_parts;   /* struct st_rendered */
     uint32_t line;        /* of the statement or expression at work */
     strata_status status; /* the first failure; values are undefined from then on */
 };

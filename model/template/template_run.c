@@ -418,7 +418,7 @@ struct st_value st_call_macro(struct st_render *r, const struct st_macro *m, con
 
 static strata_status keep(struct st_rendered *out, const struct st_render *r, const struct st_builder *text)
 {
-    struct st_rendered kept = {.bytes = text->bytes, .has_generation = r->t->has_generation};
+    struct st_rendered kept = {.bytes = text->bytes, .has_generation = r->t->has_generation, .printed_parts = r->printed_parts};
 
     kept.text = st_fault("template.alloc", 0) < 0 ? NULL : malloc(text->bytes + 1);
     kept.origins = st_fault("template.alloc", 0) < 0 ? NULL : malloc((text->bytes + 1) * sizeof(*kept.origins));

@@ -237,8 +237,20 @@ static void build_quoted(struct st_render *r, struct st_builder *b, const struct
     st_build(r, b, &quote, 1, NULL);
 }
 
+/* A message's content, {"type": "text", "text": ...} each. */
+static bool is_parts(struct st_render *r, const struct st_list *l)
+{
+    const bool dict = l->count > 0 && l->items[0].kind == VAL_DICT;
+    const struct st_value *text = dict ? st_dict_find(r, l->items[0].as.dict, "text") : NULL;
+    const uint32_t *origins =
+        text != NULL && text->kind == VAL_STRING && text->as.string->bytes > 0 ? text->as.string->origins : NULL;
+
+    return origins != NULL && (origins[0] & ST_ORIGIN_FIELD) == ST_ORIGIN_CONTENT;
+}
+
 static void build_list(struct st_render *r, struct st_builder *b, const struct st_list *l, const char *open, const char *close)
 {
+    r->printed_parts |= is_parts(r, l);
     st_build_text(r, b, open);
     for (size_t i = 0; i < l->count && r->status == STRATA_OK; i++) {
         if (i > 0)

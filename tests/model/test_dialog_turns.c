@@ -270,6 +270,22 @@ static void turns_are_left_out_as_a_whole(void **state)
     assert_int_equal(c.answers, 1);
 }
 
+/* Content in parts is a text for templates that want one; others go through the parts themselves. */
+static void parts_are_joined_where_a_text_is_wanted(void **state)
+{
+    static const char talk[] =
+        "[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]},"
+        "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"b\"},{\"type\":\"text\",\"text\":\"c\"}]}]";
+
+    (void)state;
+    (void)assert_trained(ROUND("", "{{ m.content }}") ASK, talk, "bc<|im_end|>|");
+    (void)assert_trained(ROUND("", "{{ '' + m.content }}") ASK, talk, "bc<|im_end|>|");
+    (void)assert_trained(
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for p in m.content %}({{ p.text }}){% endfor %}<|im_end|>"
+        "{% endfor %}" ASK,
+        talk, "(b)(c)<|im_end|>");
+}
+
 /* Without thinking Qwen3's prompt holds the empty block, which is then no part of what is trained. */
 static void settings_reach_the_template(void **state)
 {
@@ -355,6 +371,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(turns_are_left_out_as_a_whole, begin, end),
         cmocka_unit_test_setup_teardown(memory_that_runs_out, begin, end),
         cmocka_unit_test_setup_teardown(settings_reach_the_template, begin, end),
+        cmocka_unit_test_setup_teardown(parts_are_joined_where_a_text_is_wanted, begin, end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

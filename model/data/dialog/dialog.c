@@ -254,24 +254,45 @@ static struct st_dialog_template *choose(struct st_dialog *d, const st_json *var
     return d->tools.parsed != NULL && has_tools(variables) ? &d->tools : &d->usual;
 }
 
+static bool have_parts(const st_json *messages)
+{
+    for (const st_json *m = messages == NULL ? NULL : st_json_first(messages); m != NULL; m = st_json_next(m))
+        if (st_template_has_parts(m))
+            return true;
+    return false;
+}
+
+/* Many templates want content to be a text: they refuse a list of parts, or print it with its brackets. */
+static strata_status render(struct st_rendered *out, const struct st_template *t, struct st_template_input *input)
+{
+    strata_status st = st_template_render(out, t, input);
+
+    if ((st != STRATA_OK && st != STRATA_E_INPUT) || (st == STRATA_OK && !out->printed_parts) || !have_parts(input->messages))
+        return st;
+    if (st == STRATA_OK)
+        st_rendered_free(out);
+    input->join_parts = true;
+    return st_template_render(out, t, input);
+}
+
 strata_status st_dialog_encode(struct st_dialog *d, const st_json *messages, const st_json *variables, bool prompt,
                                struct st_dialog_ids *out)
 {
-    const struct st_template_input input = {.messages = messages,
-                                            .settings = d->settings,
-                                            .variables = variables,
-                                            .specials = d->specials,
-                                            .special_count = d->special_count,
-                                            .add_generation_prompt = prompt,
-                                            .year = d->date.year,
-                                            .month = d->date.month,
-                                            .day = d->date.day};
+    struct st_template_input input = {.messages = messages,
+                                      .settings = d->settings,
+                                      .variables = variables,
+                                      .specials = d->specials,
+                                      .special_count = d->special_count,
+                                      .add_generation_prompt = prompt,
+                                      .year = d->date.year,
+                                      .month = d->date.month,
+                                      .day = d->date.day};
     struct st_dialog_text text = {.template = choose(d, variables),
                                   .input = &input,
                                   .tokenizer = d->tokenizer,
                                   .ends = &d->ends,
                                   .turn_ends = d->turn_ends};
-    strata_status st = st_template_render(&text.rendered, text.template->parsed, &input);
+    strata_status st = render(&text.rendered, text.template->parsed, &input);
 
     if (st != STRATA_OK)
         return st;
