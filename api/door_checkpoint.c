@@ -6,12 +6,15 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "core/base/text.h"
 #include "core/json/json.h"
 #include "offload/checkpoint/checkpoint.h"
 #include "offload/checkpoint/store.h"
 #include "strata/checkpoint.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,8 +129,9 @@ strata_status strata_checkpoint_get_info(const struct strata_checkpoint *checkpo
     i.run = m->run;
     i.date = m->data_date;
     i.eval_due = m->eval_due;
+    i.note = m->note;
     i.kept = count_kept(checkpoint->checkpoint);
-    return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_checkpoint_info");
+    return st_handle_result(info, offsetof(struct strata_checkpoint_info, eval_due), &i, sizeof(i), "strata_checkpoint_info");
 }
 
 void strata_checkpoint_close(struct strata_checkpoint *checkpoint)
@@ -296,6 +300,16 @@ static strata_status check_saves(const struct strata_engine *e, const char *func
     return STRATA_OK;
 }
 
+static strata_status check_note(const struct strata_save_opts *o)
+{
+    if (o->has_score && !isfinite(o->score))
+        return st_error(STRATA_E_INVAL, "strata_engine_save: score: it is not finite");
+    if (o->note != NULL && (strlen(o->note) >= ST_MANIFEST_NOTE_BYTES || !st_text_is_utf8(o->note)))
+        return st_error(STRATA_E_INVAL, "strata_engine_save: note: it has %zu bytes, or is not UTF-8: at most %u are possible",
+                        strlen(o->note), ST_MANIFEST_NOTE_BYTES - 1);
+    return STRATA_OK;
+}
+
 static strata_status save(struct strata_engine *e, const struct strata_save_opts *o)
 {
     const struct st_saved_data data = {o->data, o->data_seed, o->data_order};
@@ -307,17 +321,23 @@ static strata_status save(struct strata_engine *e, const struct strata_save_opts
     if (st == STRATA_OK && o->metrics_bytes > METRICS_BYTES_MOST)
         st = st_error(STRATA_E_INVAL, "strata_engine_save: metrics_bytes: %" PRIu64 ": at most 2^53 are possible",
                       o->metrics_bytes);
+    if (st == STRATA_OK)
+        st = check_note(o);
     if (st != STRATA_OK || (st = st_saved_describe(&m, e, &data)) != STRATA_OK)
         return st;
     m.metrics_bytes = o->metrics_bytes;
     m.eval_due = o->eval_due;
+    if (o->has_score)
+        st_manifest_set_score(&m, o->score);
+    if (o->note != NULL)
+        snprintf(m.note, sizeof(m.note), "%s", o->note);
     return st_saver_save(e->saver, e, &m);
 }
 
 strata_status strata_engine_save(struct strata_engine *engine, const struct strata_save_opts *opts)
 {
     struct strata_save_opts o;
-    strata_status st = st_handle_opts(&o, sizeof(o), sizeof(o), opts, "strata_save_opts");
+    strata_status st = st_handle_opts(&o, sizeof(o), offsetof(struct strata_save_opts, eval_due), opts, "strata_save_opts");
 
     if (st != STRATA_OK || (st = st_handle_enter(engine, __func__, ST_HANDLE_LOADED)) != STRATA_OK)
         return st;

@@ -299,8 +299,8 @@ static void print_saving(const struct strata_plan *of, FILE *file)
     const enum st_saves_on where = st_handle_saves_on(of->model);
     char bytes[24], set[24], seconds[24];
 
-    st_print(file, "  checkpoints: %u kept, in %u sets of %s on nvme; each ", plan->policy.keep, plan->program.sets,
-             st_size_text(set, plan->program.space_bytes[ST_SPACE_SET]));
+    st_print(file, "  checkpoints: %u kept, in %u sets of %s on nvme; each ", plan->policy.keep + plan->policy.keep_best,
+             plan->program.sets, st_size_text(set, plan->program.space_bytes[ST_SPACE_SET]));
     if (where == ST_SAVES_ON_SOME_DRIVES)
         st_print(file, "shares what lies on the file system of %s, and the rest is copied there\n", of->model->config.save);
     else if (where == ST_SAVES_ELSEWHERE)
@@ -471,6 +471,7 @@ static void put_saving(struct st_json_writer *w, const struct st_plan *plan, con
 {
     st_json_object_open(w, "checkpoints");
     st_json_put_u64(w, "keep", plan->policy.keep);
+    st_json_put_u64(w, "keep_best", plan->policy.keep_best);
     st_json_put_u64(w, "sets", plan->program.sets);
     st_json_put_u64(w, "set_bytes", plan->program.space_bytes[ST_SPACE_SET]);
     st_json_put_u64(w, "base_bytes", plan->program.space_bytes[ST_SPACE_BASE]);

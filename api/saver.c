@@ -103,6 +103,7 @@ strata_status st_saver_open(struct st_saver **out, const struct strata_model *mo
         return st_error(STRATA_E_NOMEM, "no memory for saving");
     snprintf(s->save, sizeof(s->save), "%s", model->config.save);
     s->keep = model->config.keep;
+    s->keep_best = model->config.keep_best;
     s->overwrite = overwrite;
     s->model = model->model;
     s->source = model->is_dir ? model->name : NULL;
@@ -174,6 +175,7 @@ static strata_status start_committer(struct st_saver *s)
         return STRATA_OK;
     st = st_committer_start(&s->committer, &(struct st_committer_opts){.save = s->save,
                                                                        .keep = s->keep,
+                                                                       .keep_best = s->keep_best,
                                                                        .overwrite = s->overwrite,
                                                                        .swap = st_engine_swap(s->engine),
                                                                        .model = write_model,

@@ -33,7 +33,7 @@ struct st_saver {
     const struct st_model *model;
     const char *source; /* the directory that the model came from; NULL: a preset */
     const struct st_hf_instead *instead;
-    uint32_t keep;
+    uint32_t keep, keep_best;
     bool overwrite, made;           /* made: the directory was */
     pid_t pid;                      /* a child of fork() leaves it alone */
     struct st_saver *next;          /* of those that the process has */

@@ -61,6 +61,7 @@ struct strata_checkpoint_info {
     const char *date;        /**< what the chat template of the run's texts took for today: a run that goes on gives it as
                               *  strata_texts_opts.date, for the same tokens.  "": it did not ask */
     bool eval_due;           /**< what the run had said of strata_save_opts.eval_due */
+    const char *note;        /**< strata_save_opts.note; "": none */
 };
 #define STRATA_CHECKPOINT_INFO_INIT STRATA_INIT(strata_checkpoint_info, info_size)
 
@@ -109,6 +110,10 @@ struct strata_save_opts {
     uint32_t data_order;            /**< enum strata_data_order */
     uint64_t metrics_bytes;         /**< of a file of metrics so far, at most 2^53, for the caller's own use when it resumes */
     bool eval_due;                  /**< the run was to be evaluated after this step, and was not: for the same use */
+    bool has_score;                 /**< the weights have a score: */
+    double score;     /**< a finite number, the lower the better, such as the loss of an evaluation: the checkpoints of
+                       *  the "strata.keep_best" lowest ones stay beside the newest */
+    const char *note; /**< at most 1023 bytes of UTF-8, for the caller's own use, too; NULL: none */
 };
 #define STRATA_SAVE_OPTS_INIT STRATA_INIT(strata_save_opts, opts_size)
 
@@ -124,7 +129,7 @@ struct strata_save_opts {
  *
  * @return STRATA_E_INVAL  an argument is NULL, nothing is loaded, no update was made since the run began or since the last save
  *                         that did not fail, the configuration names no directory, the model was opened for another use than
- *                         training, or data_order or metrics_bytes is none that can be
+ *                         training, or data_order, metrics_bytes, score or note is none that can be
  *         STRATA_E_IO, STRATA_E_NOSPC, STRATA_E_NOMEM  this checkpoint could not be made: nothing of it stays, older ones do, and
  *                         the engine goes on: the same step may be saved again
  *         the status that ended the engine

@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,7 +181,7 @@ static strata_status place_files(struct st_committer *c)
 
 /* --- the whole --- */
 
-static enum st_store_judgement judge(void *ctx, const char *path, uint64_t step)
+static enum st_store_judgement judge(void *ctx, const char *path, uint64_t step, double *score)
 {
     const char *run = ctx;
     char manifest[ST_PATH_MAX];
@@ -192,6 +193,8 @@ static enum st_store_judgement judge(void *ctx, const char *path, uint64_t step)
     if (st_path_join(manifest, path, ST_MANIFEST_NAME) != STRATA_OK || st_manifest_read(&m, manifest) != STRATA_OK)
         return ST_STORE_FOREIGN;
     ours = strcmp(m.run, run) == 0;
+    if (!st_manifest_score(&m, score))
+        *score = (double)NAN;
     st_manifest_fini(&m);
     if (!ours)
         return ST_STORE_FOREIGN;
@@ -344,7 +347,7 @@ static strata_status tidy(struct st_committer *c, const char *run, uint64_t step
     if (st != STRATA_OK)
         snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
     enter(c, "removing older ones");
-    pruned = st_store_prune(c->store, step, c->opts.keep, judge, id);
+    pruned = st_store_prune(c->store, step, c->opts.keep, c->opts.keep_best, judge, id);
     return st == STRATA_OK ? pruned : st_error(st, "%s", sentence);
 }
 

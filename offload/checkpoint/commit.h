@@ -17,7 +17,8 @@ typedef strata_status st_commit_model_fn(void *ctx, const char *dir);
 
 struct st_committer_opts {
     const char *save;          /* directory; copied */
-    uint32_t keep;             /* checkpoints of this run that stay, 1 or more */
+    uint32_t keep;             /* checkpoints of this run that stay, the newest, 1 or more */
+    uint32_t keep_best;        /* and those of the lowest scores */
     bool overwrite;            /* a checkpoint that has the name is replaced */
     struct st_swap *swap;      /* borrowed until stop; not fake */
     st_commit_model_fn *model; /* called on the thread; NULL: there are no such files */

@@ -15,13 +15,14 @@
 #include <limits.h>
 #include <stdint.h>
 
-#define ST_MANIFEST_NAME      "manifest.json"
-#define ST_EXTENTS_NAME       "extents.bin"
-#define ST_MANIFEST_VERSION   1u
-#define ST_MANIFEST_BYTES_MAX (UINT64_C(512) << 20) /* of the file: more than the longest lists take */
-#define ST_MANIFEST_DATA_MAX  65536u                /* token files */
-#define ST_DIGEST_TEXT        33u                   /* 32 hex digits and a NUL */
-#define ST_MANIFEST_PARTS_MAX 1024u
+#define ST_MANIFEST_NAME       "manifest.json"
+#define ST_EXTENTS_NAME        "extents.bin"
+#define ST_MANIFEST_VERSION    1u
+#define ST_MANIFEST_BYTES_MAX  (UINT64_C(512) << 20) /* of the file: more than the longest lists take */
+#define ST_MANIFEST_DATA_MAX   65536u                /* token files */
+#define ST_DIGEST_TEXT         33u                   /* 32 hex digits and a NUL */
+#define ST_MANIFEST_PARTS_MAX  1024u
+#define ST_MANIFEST_NOTE_BYTES 1024u /* with the NUL */
 
 /* A group of a page; the list has them page by page, in the order in which they lie there. */
 struct st_manifest_group {
@@ -95,9 +96,11 @@ struct st_manifest {
     uint64_t extents_bytes;
     char extents_digest[ST_DIGEST_TEXT];
 
-    uint64_t metrics_bytes; /* written to --metrics so far */
-    bool eval_due;          /* an evaluation after this step is still to be made */
-    char *config;           /* owned: the effective configuration, as JSON text */
+    uint64_t metrics_bytes;            /* written to --metrics so far */
+    bool eval_due;                     /* an evaluation after this step is still to be made */
+    char score[32];                    /* of its weights, the lower the better (st_manifest_score); "": none */
+    char note[ST_MANIFEST_NOTE_BYTES]; /* of whoever saves, for when it resumes; "": none */
+    char *config;                      /* owned: the effective configuration, as JSON text */
 };
 
 /** Write it as text.
@@ -111,6 +114,10 @@ strata_status st_manifest_parse(struct st_manifest *out, const char *text, uint6
 /** The same from a file.  E_INPUT: there is none; E_CORRUPT, E_NOMEM, E_IO. */
 strata_status st_manifest_read(struct st_manifest *out, const char *path);
 void st_manifest_fini(struct st_manifest *m);
+
+/** Its score, exactly.  False: it has none. */
+bool st_manifest_score(const struct st_manifest *m, double *score);
+void st_manifest_set_score(struct st_manifest *m, double score);
 
 /** "fp32", "bf16", "8bit". */
 const char *st_moment_format_name(enum st_moment_format format);

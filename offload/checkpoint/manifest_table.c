@@ -78,6 +78,8 @@ static const struct field of_run[] = {
     AT("numerics", FIELD_U32, numerics),
     AT("metrics_bytes", FIELD_U64, metrics_bytes),
     AT("eval_due", FIELD_FLAG, eval_due),
+    AT("score", FIELD_MAYBE, score),
+    AT("note", FIELD_MAYBE, note),
 };
 static const struct field of_machine[] = {
     AT("device", FIELD_TEXT, device),
@@ -251,6 +253,16 @@ static bool real_read(double *value, const char *text)
     memcpy(value, &bits, sizeof(bits));
     real_text(again, *value);
     return strcmp(again, text) == 0;
+}
+
+bool st_manifest_score(const struct st_manifest *m, double *score)
+{
+    return m->score[0] != '\0' && real_read(score, m->score);
+}
+
+void st_manifest_set_score(struct st_manifest *m, double score)
+{
+    real_text(m->score, score);
 }
 
 /* --- writing --- */

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -471,32 +472,75 @@ static strata_status remove_step(struct st_store *s, uint64_t step)
     return rc == 0 ? STRATA_OK : st_error_errno(-rc, "%s/%s: cannot be removed", s->dir, name);
 }
 
-strata_status st_store_prune(struct st_store *s, uint64_t newest, uint32_t keep, st_store_judge_fn *judge, void *ctx)
+/* A checkpoint, and what its judge says of it. */
+struct judged {
+    uint64_t step;
+    double score; /* NaN: none */
+    enum st_store_judgement what;
+    bool stays;
+};
+
+static strata_status judge_all(struct judged **out, const struct st_store *s, const struct st_store_list *list, uint64_t newest,
+                               st_store_judge_fn *judge, void *ctx)
+{
+    struct judged *all = st_fault("store.alloc", 0) < 0 ? NULL : calloc(list->count + 1u, sizeof(*all));
+
+    *out = all;
+    if (all == NULL)
+        return st_error(STRATA_E_NOMEM, "%s: no memory for %u checkpoints", s->dir, list->count);
+    for (uint32_t i = 0; i < list->count; i++) {
+        char path[ST_PATH_MAX], name[ST_STORE_NAME_BYTES];
+
+        st_store_name(name, list->steps[i]);
+        all[i] = (struct judged){.step = list->steps[i], .score = (double)NAN};
+        if (list->steps[i] <= newest && st_path_join(path, s->dir, name) == STRATA_OK)
+            all[i].what = judge(ctx, path, list->steps[i], &all[i].score);
+    }
+    return STRATA_OK;
+}
+
+/* Those of others, the newest whole ones, and those of the lowest scores. */
+static void choose_stays(struct judged *all, uint32_t count, uint32_t keep, uint32_t best)
+{
+    uint32_t whole = 0;
+
+    for (uint32_t i = count; i > 0; i--) {
+        all[i - 1].stays = all[i - 1].what == ST_STORE_FOREIGN || whole < keep;
+        whole += all[i - 1].what == ST_STORE_WHOLE;
+    }
+    for (uint32_t n = 0; n < best; n++) {
+        struct judged *lowest = NULL;
+
+        for (uint32_t i = 0; i < count; i++)
+            if (all[i].what == ST_STORE_WHOLE && !isnan(all[i].score) && (lowest == NULL || all[i].score < lowest->score))
+                lowest = &all[i];
+        if (lowest == NULL)
+            return;
+        lowest->stays = true;
+        lowest->score = (double)NAN; /* it is taken */
+    }
+}
+
+strata_status st_store_prune(struct st_store *s, uint64_t newest, uint32_t keep, uint32_t best, st_store_judge_fn *judge,
+                             void *ctx)
 {
     struct st_store_list list;
+    struct judged *all = NULL;
     strata_status first = st_store_list(&list, s->dir);
-    uint32_t whole = 0;
 
     assert(keep > 0);
     if (first != STRATA_OK)
         return first;
-    for (uint32_t i = list.count; i > 0; i--) {
-        char path[ST_PATH_MAX], name[ST_STORE_NAME_BYTES];
-        enum st_store_judgement what;
-        strata_status st;
+    first = judge_all(&all, s, &list, newest, judge, ctx);
+    if (first == STRATA_OK)
+        choose_stays(all, list.count, keep, best);
+    for (uint32_t i = list.count; i > 0 && all != NULL; i--) {
+        const strata_status st = all[i - 1].stays ? STRATA_OK : remove_step(s, all[i - 1].step);
 
-        st_store_name(name, list.steps[i - 1]);
-        if (list.steps[i - 1] > newest || st_path_join(path, s->dir, name) != STRATA_OK)
-            continue;
-        what = judge(ctx, path, list.steps[i - 1]);
-        if (what == ST_STORE_FOREIGN || whole < keep) {
-            whole += what == ST_STORE_WHOLE;
-            continue;
-        }
-        st = remove_step(s, list.steps[i - 1]);
         if (first == STRATA_OK)
             first = st;
     }
+    free(all);
     free(list.steps);
     return first;
 }

@@ -74,7 +74,8 @@ struct st_config {
     /* checkpoints */
     char save[ST_CONFIG_PATH_MAX]; /* directory; "": none are saved */
     uint64_t save_every;           /* steps; 0: only at the end, and when a signal asks */
-    uint32_t keep;                 /* of them */
+    uint32_t keep;                 /* of them, the newest */
+    uint32_t keep_best;            /* and those of the lowest scores */
     struct st_config_monitor tensorboard, csv_monitor;
     /* aio */
     uint32_t block_bytes, queue_depth; /* depth 0: adapts to the device */

@@ -32,8 +32,9 @@ void st_config_policy(struct st_policy *policy, const struct st_config *config)
         .moment_format = config->moments,
         .chunk_elems = config->chunk_size == ST_AUTO_BYTES ? 0 : config->chunk_size,
         .chunk_most = config->sub_group_size,
-        .sets = config->save[0] != '\0' ? st_sets_of_keep(config->keep) : 0,
+        .sets = config->save[0] != '\0' ? st_sets_of_keep(config->keep + config->keep_best) : 0,
         .keep = config->keep,
+        .keep_best = config->keep_best,
     };
 }
 

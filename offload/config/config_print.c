@@ -41,7 +41,7 @@ static bool is_written(const struct st_config *config, const struct st_field *fi
         (st_field_inside(field, "csv_monitor") && !config->csv_monitor.enabled))
         return false;
     if (config->save[0] == '\0' && (strcmp(field->path, "strata.save") == 0 || strcmp(field->path, "strata.save_every") == 0 ||
-                                    strcmp(field->path, "strata.keep") == 0))
+                                    strcmp(field->path, "strata.keep") == 0 || strcmp(field->path, "strata.keep_best") == 0))
         return false; /* without the directory the others would be told that they are not used */
     if (field->bind == ST_BIND_JSON && config->lora[0] == '\0')
         return false;

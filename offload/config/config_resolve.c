@@ -198,8 +198,15 @@ static void resolve_chunk(struct st_config_source *src, struct st_config *config
 static void resolve_saving(struct st_config_source *src, const struct st_config *config)
 {
     static const char *const paths[] = {"strata.save_every", "strata.keep"};
+    const bool saves = config->save[0] != '\0';
 
-    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]) && config->save[0] == '\0'; i++)
+    if (config->keep_best > 0 && !saves)
+        st_source_reject(src, "strata.keep_best", "needs strata.save (--save DIR), where the checkpoints are");
+    if (config->keep_best > 0 && config->keep + config->keep_best > ST_CONFIG_KEEP_MAX)
+        st_source_reject(
+            src, "strata.keep_best",
+            st_source_keep(src, "with strata.keep (--keep) %u: together at most %u", config->keep, ST_CONFIG_KEEP_MAX));
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]) && !saves; i++)
         if (st_source_given(src, paths[i]))
             st_source_announce(src, paths[i], "not used: strata.save (--save) names no directory, so nothing is saved");
 }

@@ -270,7 +270,7 @@ static const struct st_field strata_rows[] = {
     {.path = "strata.nvme", .type = ST_FIELD_DIRS, ST_BOUND(DIRS, nvme_dirs),
      .help = "directories for tier nvme (--nvme); takes precedence over both nvme_path keys; does not turn the tier on"},
     {.path = "strata.save", .type = ST_FIELD_TEXT, ST_BOUND(PATH, save), .changes = ST_CHANGES_NEITHER, .fallback = "\"\"",
-     .help = "directory of checkpoints (--save); room for keep + 2 sets of what is trained is planned on tier nvme, or here without one; "
+     .help = "directory of checkpoints (--save); room for keep + keep_best + 2 sets of what is trained is planned on tier nvme, or here without one; "
              "\"\": none are saved"},
     {.path = "strata.save_every", .type = ST_FIELD_INT, ST_BOUND(U64, save_every), .changes = ST_CHANGES_NEITHER, .min = 0, .max = COUNT_MAX,
      .fallback = "0",
@@ -278,6 +278,9 @@ static const struct st_field strata_rows[] = {
     {.path = "strata.keep", .type = ST_FIELD_INT, ST_BOUND(U32, keep), .changes = ST_CHANGES_NEITHER, .min = 1, .max = ST_CONFIG_KEEP_MAX,
      .fallback = "2",
      .help = "the newest checkpoints that are kept (--keep)"},
+    {.path = "strata.keep_best", .type = ST_FIELD_INT, ST_BOUND(U32, keep_best), .changes = ST_CHANGES_NEITHER, .min = 0,
+     .max = ST_CONFIG_KEEP_MAX - 1, .fallback = "0",
+     .help = "checkpoints of the lowest evaluation losses that are kept beside those (--keep-best); both together at most 22"},
     {.path = "strata.chunk_size", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, chunk_size), .min = 16384, .max = 4294967296.0,
      .fallback = "\"auto\"",
      .help = "elements; at most sub_group_size, rounded down to a multiple of 16384, the tile; auto: 4 Mi, more for models "

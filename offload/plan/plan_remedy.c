@@ -179,6 +179,22 @@ static void put_least(struct text *t, struct st_plan *trial, const struct st_pla
                                                : ", or lower the micro-batch or --seq-len");
 }
 
+static void put_keep(struct text *t, uint32_t keep, uint32_t best)
+{
+    put(t, "--keep %u", keep);
+    if (best > 0)
+        put(t, " --keep-best %u", best);
+}
+
+/* First of the newest, of which one stays. */
+static void put_fewer(struct text *t, const struct st_policy *policy, uint32_t fewer)
+{
+    const uint32_t newest = fewer < policy->keep ? fewer : policy->keep - 1;
+
+    put_keep(t, policy->keep - newest, policy->keep_best - (fewer - newest));
+    put(t, " fits; or ");
+}
+
 /* For a run that keeps checkpoints: says what they take, and keeps fewer. */
 static void put_fewer_sets(struct text *t, const struct st_plan *plan)
 {
@@ -188,12 +204,13 @@ static void put_fewer_sets(struct text *t, const struct st_plan *plan)
 
     if (asked == 0)
         return;
-    put(t, "--keep %u takes %u sets of %s: ", plan->policy.keep, asked, st_size_text(size, plan->sums->set_bytes));
+    put_keep(t, plan->policy.keep, plan->policy.keep_best);
+    put(t, " takes %u sets of %s: ", asked, st_size_text(size, plan->sums->set_bytes));
     while (trial.policy.sets > st_sets_of_keep(1)) {
         trial.policy.sets--;
         if (!st_plan_smallest_fits(&trial))
             continue;
-        put(t, "--keep %u fits; or ", plan->policy.keep - (asked - trial.policy.sets));
+        put_fewer(t, &plan->policy, asked - trial.policy.sets);
         return;
     }
     if (asked > st_sets_of_keep(1))

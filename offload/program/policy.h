@@ -46,6 +46,7 @@ struct st_policy {
     uint64_t chunk_most;  /* up to this; 0: no limit */
     uint32_t sets;        /* of a run that saves checkpoints, whatever its tiers: 2 or more; 0: it saves none */
     uint64_t part_bytes;  /* of what a save brings down from the device at a time, whole blocks; 0: ST_PART_BYTES */
+    uint32_t keep_best; /* of those, the ones of the lowest scores */
     uint32_t keep; /* checkpoints that it keeps: sets is st_sets_of_keep() of it, less those whose space is there already */
     uint64_t fixed_bytes; /* process's fixed part beside arenas and tables; 0: the built-in figure */
 };

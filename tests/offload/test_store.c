@@ -113,10 +113,14 @@ static bool is_whole(const char *path, uint64_t step)
     return true;
 }
 
-static enum st_store_judgement judge(void *ctx, const char *path, uint64_t step)
+static double scores[8]; /* of steps; 0: none */
+
+static enum st_store_judgement judge(void *ctx, const char *path, uint64_t step, double *score)
 {
     const uint64_t *foreign = ctx;
 
+    if (step < 8 && scores[step] != 0)
+        *score = scores[step];
     if (foreign != NULL && step == *foreign)
         return ST_STORE_FOREIGN;
     return is_whole(path, step) ? ST_STORE_WHOLE : ST_STORE_DAMAGED;
@@ -228,16 +232,40 @@ static void old_ones_go(void **state)
     (void)state;
     for (uint64_t step = 1; step <= 6; step++)
         assert_ok(make(s, step, false, step == 2 || step == 5 ? 77 : step)); /* 2 and 5 are damaged */
-    assert_ok(st_store_prune(s, 6, 9, judge, NULL));
+    assert_ok(st_store_prune(s, 6, 9, 0, judge, NULL));
     assert_steps("1 2 3 4 5 6");
-    assert_ok(st_store_prune(s, 6, 2, judge, (void *)(uintptr_t)&foreign));
+    assert_ok(st_store_prune(s, 6, 2, 0, judge, (void *)(uintptr_t)&foreign));
     assert_steps("3 4 5 6");
-    assert_ok(st_store_prune(s, 6, 1, judge, (void *)(uintptr_t)&foreign));
+    assert_ok(st_store_prune(s, 6, 1, 0, judge, (void *)(uintptr_t)&foreign));
     assert_steps("3 6");
     snprintf(own, sizeof(own), "%.*s", (int)(strrchr(st_store_path(s), '/') - st_store_path(s)), st_store_path(s));
     assert_int_equal(scratch_entries(own, "lock"), 0); /* their space is free at once */
     st_store_close(s);
     assert_nothing_else(2);
+}
+
+/* Those of the lowest scores stay, the newest beside them; of equal scores the older one. */
+static void the_best_stay(void **state)
+{
+    static const double have[8] = {0, 3, 1, 2, 0, 1, 5, 0.5}; /* 2 is damaged; 4 has none */
+    struct st_store *s = opened();
+
+    (void)state;
+    for (uint64_t step = 1; step <= 7; step++)
+        assert_ok(make(s, step, false, step == 2 ? 77 : step));
+    memcpy(scores, have, sizeof(scores));
+    assert_ok(st_store_prune(s, 6, 1, 2, judge, NULL)); /* 7 is of another attempt */
+    assert_steps("3 5 6 7");
+    assert_ok(st_store_prune(s, 7, 1, 2, judge, NULL));
+    assert_steps("5 7");
+    scores[5] = scores[7];
+    assert_ok(st_store_prune(s, 7, 1, 1, judge, NULL));
+    assert_steps("5 7");
+    assert_ok(st_store_prune(s, 7, 1, 0, judge, NULL));
+    assert_steps("7");
+    memset(scores, 0, sizeof(scores));
+    st_store_close(s);
+    assert_nothing_else(1);
 }
 
 /* A run that has gone on from step 3 makes 4: what an attempt before it made of later steps neither counts nor goes. */
@@ -248,9 +276,9 @@ static void later_ones_neither_count_nor_go(void **state)
     (void)state;
     for (uint64_t step = 1; step <= 7; step++)
         assert_ok(make(s, step, false, step == 7 ? 77 : step));
-    assert_ok(st_store_prune(s, 4, 2, judge, NULL));
+    assert_ok(st_store_prune(s, 4, 2, 0, judge, NULL));
     assert_steps("3 4 5 6 7");
-    assert_ok(st_store_prune(s, 4, 1, judge, NULL));
+    assert_ok(st_store_prune(s, 4, 1, 0, judge, NULL));
     assert_steps("4 5 6 7");
     st_store_close(s);
 }
@@ -263,7 +291,7 @@ static void the_only_good_one_stays(void **state)
     (void)state;
     for (uint64_t step = 1; step <= 4; step++)
         assert_ok(make(s, step, false, step == 1 ? 1 : 77));
-    assert_ok(st_store_prune(s, 4, 1, judge, NULL));
+    assert_ok(st_store_prune(s, 4, 1, 0, judge, NULL));
     assert_steps("1 2 3 4");
     st_store_close(s);
 }
@@ -375,7 +403,7 @@ static strata_status whole_save(void)
         return st;
     st = make(s, 3, true, 3);
     if (st == STRATA_OK)
-        st = st_store_prune(s, UINT64_MAX, 2, judge, NULL);
+        st = st_store_prune(s, UINT64_MAX, 2, 0, judge, NULL);
     st_store_close(s);
     return st;
 }
@@ -532,6 +560,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(names_are_checked_before_a_run, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(old_ones_go, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(the_only_good_one_stays, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(the_best_stay, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(later_ones_neither_count_nor_go, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(one_live_run_at_a_time, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(what_a_dead_run_left_is_swept, scratch_begin, scratch_end),
