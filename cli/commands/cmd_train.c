@@ -115,12 +115,15 @@ static struct cli_args traces(const struct cli_args *args)
     return resumed;
 }
 
-static strata_status check_evaluated(const struct cli_args *args)
+static strata_status check_evaluated(const struct cli_args *args, uint32_t keep_best)
 {
     const int ways = (args->eval_data != NULL) + (args->eval_datasets.count > 0) + (args->val_size > 0);
 
     if (args->eval_every != 0 && ways == 0)
         return st_error(STRATA_E_INVAL, "--eval-every needs --eval-data FILE, --eval-dataset NAME, or --val-size X of texts");
+    if (args->eval_every == 0 && (args->early_stop != 0 || keep_best != 0))
+        return st_error(STRATA_E_INVAL, "%s needs --eval-every N: it goes by the losses of evaluations",
+                        args->early_stop != 0 ? "--early-stop" : "--keep-best");
     return ways <= 1
                ? STRATA_OK
                : st_error(STRATA_E_INVAL, "--eval-data, --eval-dataset and --val-size exclude each other: each says what is "
@@ -143,6 +146,17 @@ static void keep_date(struct train *t)
         st_log(ST_LOG_NOTICE, "templates take %s for today, as in the run that goes on", date);
 }
 
+/* Of a run that goes on, what its checkpoint says of evaluations, by which it may have ended early. */
+static void recall_evals(struct train *t)
+{
+    const bool goes_on = t->saves.from != NULL;
+
+    cli_evals_begin(&t->evals, t->run.config != NULL ? t->run.config->values.keep_best : 0, t->args->early_stop,
+                    goes_on ? t->saves.was.note : NULL);
+    t->saves.evals = &t->evals;
+    t->steps = goes_on && cli_evals_stop(&t->evals) ? cli_saves_steps(&t->saves) : t->steps_asked;
+}
+
 static strata_status prepare(struct train *t)
 {
     const struct cli_args *args = t->args;
@@ -160,7 +174,7 @@ static strata_status prepare(struct train *t)
         cli_ranks_print(&t->run.ranks, people(args));
 
     if (st == STRATA_OK)
-        st = check_evaluated(args);
+        st = check_evaluated(args, t->run.config->values.keep_best);
     if (st == STRATA_OK && args->ops && args->trace == NULL)
         st = st_error(STRATA_E_INVAL, "--ops needs --trace FILE.json; strata bench step --ops prints the ops as a table");
     if (st == STRATA_OK)
@@ -187,6 +201,8 @@ static strata_status prepare(struct train *t)
         st = strata_plan_make(&t->run.plan, t->run.model);
     if (st == STRATA_OK)
         st = open_data(t); /* which may make tokens, so that it comes last */
+    t->steps_asked = t->steps;
+    recall_evals(t);
     if (st == STRATA_OK)
         st = cli_finished_compare(&t->finished, &t->saves, t->run.model, t->steps);
     if (t->run.plan != NULL && st == STRATA_E_NOFIT)
@@ -288,6 +304,7 @@ static strata_status take(struct train *t)
         st = cli_run_create(&t->run);
     if (st == STRATA_OK)
         st = cli_saves_load(&t->saves, &t->run, t->data, order_of(t));
+    recall_evals(t); /* of an older one, if the newest was damaged */
     t->steps_done = cli_saves_steps(&t->saves);
     if (st == STRATA_OK)
         st = cli_lines_cut(&t->lines, t->saves.was.metrics_bytes);
@@ -315,6 +332,9 @@ static strata_status evaluate(struct train *t, struct cli_step *step)
     if (st != STRATA_OK)
         return st;
     t->evaluated_at = t->steps_done;
+    if ((st = cli_ranks_of_first(&t->run.ranks, &t->eval.loss, sizeof(t->eval.loss), "the loss of an evaluation")) != STRATA_OK)
+        return st;
+    t->best_now = cli_evals_take(&t->evals, t->steps_done, t->eval.loss);
     if (step != NULL) {
         step->value[CLI_EVAL_LOSS] = t->eval.loss;
         step->value[CLI_EVAL_BITS_PER_BYTE] = t->eval.bits_per_byte;
@@ -338,6 +358,18 @@ static bool eval_due(const struct train *t)
     if (t->eval_data == NULL)
         return false;
     return t->steps_done == t->steps || (every != 0 && t->steps_done % every == 0);
+}
+
+/* A run without a lower loss for so long has had its last step. */
+static void end_early(struct train *t)
+{
+    if (t->steps_done == t->steps || !cli_evals_stop(&t->evals))
+        return;
+    t->steps = t->steps_done;
+    cli_progress_note(&t->progress,
+                      "--early-stop %llu: ends after step %llu, as %llu evaluations had no lower loss than %.4f after step %llu",
+                      (unsigned long long)t->args->early_stop, (unsigned long long)t->steps, (unsigned long long)t->evals.worse,
+                      t->evals.best, (unsigned long long)t->evals.best_step);
 }
 
 static void sample_pressure(struct train *t, struct st_pressure_sample *out)
@@ -388,10 +420,13 @@ static strata_status one_step(struct train *t)
     t->ended_by = t->ended_by != 0 ? t->ended_by : cli_signals_of_requests(result.requests);
     cli_step_fill(&step, t->run.plan, t->data, &result, t->steps_done, t->steps_done * shape->world_sequences * shape->seq_len);
     step.value[CLI_EPOCH] = epochs_done(t);
+    step.value[CLI_LOSS_MEAN] = cli_losses_mean(&t->losses, step.value[CLI_LOSS]);
+    t->best_now = false;
     watch_step(t, &step);
     cli_progress_step(&t->progress, &step);
     if (eval_due(t)) {
         st = evaluate(t, &step);
+        end_early(t);
         sample_pressure(t, &t->pressure_last);
     }
     cli_medians_add(t->medians, &step);
@@ -399,7 +434,7 @@ static strata_status one_step(struct train *t)
     cli_monitor_step(&t->monitor, &step, info.sequences + shape->world_sequences);
     if (st == STRATA_OK && t->steps_done < t->steps)
         st = cli_saves_step(&t->saves, &t->run, t->steps_done, (uint64_t)t->lines.metrics_bytes,
-                            (result.requests & CLI_REQUEST_SAVE) != 0);
+                            t->best_now || (result.requests & CLI_REQUEST_SAVE) != 0);
     return st;
 }
 

@@ -359,12 +359,24 @@ static void look(struct cli_saves *s, struct cli_run *run, bool wait)
                       s->last.steps, s->last.path, s->last.seconds, s->last.stopped, copied);
 }
 
+/* What the run knows of its evaluations, and how good these weights are, if that is known. */
+static void describe(struct cli_saves *s, uint64_t steps_done)
+{
+    if (s->evals == NULL)
+        return;
+    cli_evals_note(s->evals, s->note);
+    s->opts.note = s->note;
+    s->opts.has_score = cli_evals_has(s->evals, steps_done);
+    s->opts.score = s->opts.has_score ? s->evals->last : 0;
+}
+
 static strata_status save(struct cli_saves *s, struct cli_run *run, uint64_t steps_done, uint64_t metrics_bytes)
 {
     strata_status st;
 
     look(s, run, true); /* one at a time */
     s->opts.metrics_bytes = metrics_bytes;
+    describe(s, steps_done);
     s->saved_at = steps_done;
     st = strata_engine_save(run->engine, &s->opts);
     if (st == STRATA_OK) {
@@ -377,7 +389,9 @@ static strata_status save(struct cli_saves *s, struct cli_run *run, uint64_t ste
 
 strata_status cli_saves_next(struct cli_saves *s, struct cli_run *run, uint64_t step, uint64_t steps)
 {
-    if (s->dir[0] == '\0' || (step != steps && (s->every == 0 || step % s->every != 0)))
+    const bool may_be_best = s->evals != NULL && s->evals->keep > 0 && s->args->eval_every > 0 && step % s->args->eval_every == 0;
+
+    if (s->dir[0] == '\0' || (step != steps && !may_be_best && (s->every == 0 || step % s->every != 0)))
         return STRATA_OK;
     return strata_engine_save_comes(run->engine);
 }

@@ -15,6 +15,8 @@ struct cli_saves {
     struct strata_checkpoint *from; /* --resume; NULL: the run begins */
     struct strata_checkpoint_info was;
     struct strata_save_opts opts;
+    const struct cli_evals *evals; /* borrowed, what checkpoints say of them; NULL: nothing */
+    char note[CLI_EVALS_NOTE_MAX];
     uint64_t saved_at;   /* steps done at the last save, or when the run resumed */
     bool under_way;      /* a save is not known to be done */
     bool failed;         /* the last one did */

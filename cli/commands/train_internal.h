@@ -30,9 +30,13 @@ struct train {
     struct st_pressure *pressure;
     struct st_pressure_sample pressure_first, pressure_last; /* before the first step; before the next one */
     uint64_t sampled_ns;                                     /* time of the last sample */
-    uint64_t steps, epoch_steps;                             /* of the run; of an epoch, 0: steps do not end with epochs */
+    uint64_t steps, epoch_steps; /* of the run, which may end early; of an epoch, 0: steps do not end with epochs */
     uint64_t steps_done, evaluated_at, start_ns;
     struct strata_eval eval;
+    struct cli_losses losses;
+    struct cli_evals evals;
+    uint64_t steps_asked;      /* of the run, if it does not end early */
+    bool best_now;             /* the weights are among the best, and are to be saved */
     bool eval_cut;             /* a signal ended an evaluation */
     int ended_by;              /* the signal, or CLI_SIGNAL_MEMORY, that ended the run, of any rank; 0: none */
     uint64_t tokens_rss_bytes; /* what making tokens took, where it is more than the run's plan; else 0 */

@@ -55,8 +55,8 @@ struct cli_args {
     const char *prompt, *prompt_file, *prompt_tokens;                     /* exactly one of them; with chat at most one */
     const char *master_addr, *comm;                                       /* train: where ranks meet, and how */
     uint64_t rank, world_size, local_rank, local_world_size, master_port; /* CLI_NOT_GIVEN: not given */
-    const char *system, *chat_template, *template_kwargs, *date;                            /* chat; tokens and eval, the last two */
-    uint64_t max_steps, seq_len, cutoff_len, seed, eval_every, fake_seed, fake_latency_us;
+    const char *system, *chat_template, *template_kwargs, *date;          /* chat; tokens and eval, the last two */
+    uint64_t max_steps, seq_len, cutoff_len, seed, eval_every, early_stop, fake_seed, fake_latency_us;
     uint64_t max_tokens, top_k; /* max_tokens 0: strata/model.h */
     uint64_t train_bpe;         /* 0: not given */
     uint64_t ranks, nodes;      /* plan, like the next line */

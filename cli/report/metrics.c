@@ -27,6 +27,7 @@ static const struct column columns[] = {
     {NULL, "step", COLUMN_WHOLE, END_NONE, CLI_STEP, 1},
     {NULL, "epoch", COLUMN_REAL, END_LAST, CLI_EPOCH, 1},
     {NULL, "loss", COLUMN_REAL, END_MEDIAN, CLI_LOSS, 1},
+    {NULL, "loss_mean20", COLUMN_REAL, END_LAST, CLI_LOSS_MEAN, 1},
     {NULL, "bits_per_byte", COLUMN_REAL, END_MEDIAN, CLI_BITS_PER_BYTE, 1},
     {NULL, "grad_norm", COLUMN_REAL, END_MEDIAN, CLI_GRAD_NORM, 1},
     {NULL, "lr", COLUMN_REAL, END_MEDIAN, CLI_LR, 1},
@@ -101,6 +102,7 @@ void cli_step_fill(struct cli_step *out, const struct strata_plan *p, const stru
     value[CLI_STEP] = (double)step;
     value[CLI_EPOCH] = (double)NAN;
     value[CLI_LOSS] = result->loss;
+    value[CLI_LOSS_MEAN] = (double)NAN;
     value[CLI_BITS_PER_BYTE] = strata_data_bits_per_byte(bits_per_byte_of, result->loss);
     value[CLI_GRAD_NORM] = result->grad_norm;
     value[CLI_LR] = result->lr;
@@ -351,6 +353,8 @@ void cli_metrics_summary(struct st_json_writer *w, struct cli_medians *medians, 
     st_json_put_u64(w, "steps", medians->steps);
     st_json_put_u64(w, "skipped_steps", medians->skipped);
     st_json_put_double(w, "last_loss", medians->last[CLI_LOSS]);
+    if (summary->evals != NULL)
+        cli_evals_put(summary->evals, w);
     st_json_put_double(w, "seconds", summary->seconds);
     st_json_put_u64(w, "peak_rss_bytes", summary->peak_rss_bytes);
     st_json_put_u64(w, "rss_bytes_max", summary->rss_bytes_max);

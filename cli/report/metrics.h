@@ -5,6 +5,7 @@
 #define CLI_REPORT_METRICS_H
 
 #include "api/plan_report.h"
+#include "cli/report/losses.h"
 #include "core/json/json.h"
 #include "core/system/pressure.h"
 #include "strata/engine.h"
@@ -13,6 +14,7 @@ enum cli_column {
     CLI_STEP,
     CLI_EPOCH,
     CLI_LOSS,
+    CLI_LOSS_MEAN, /* of the last 20 */
     CLI_BITS_PER_BYTE,
     CLI_GRAD_NORM,
     CLI_LR,
@@ -84,6 +86,7 @@ double cli_medians_get(struct cli_medians *m, enum cli_column column); /* NaN: n
 struct cli_summary {
     strata_status status;
     uint64_t peak_rss_bytes, rss_bytes_max;
+    const struct cli_evals *evals;             /* borrowed */
     uint64_t write_bytes;                      /* to NVMe by all steps, with what checkpoints write in them, and flushes */
     double seconds;                            /* of the whole run, from the first step on */
     struct st_pressure_verdict pressure;       /* the same */

@@ -179,6 +179,8 @@ static void make_line(struct cli_progress *p, const struct cli_step *step, size_
     put(&l, "%s ms", cli_ms_text(text, v[CLI_STEP_SECONDS] * 1e3));
     put(&l, "%.0f tok/s", v[CLI_TOKENS_PER_SECOND]);
     put(&l, "ETA %s", time_left(text, p->seconds_per_step * ((double)p->steps_total - v[CLI_STEP])));
+    if (!isnan(v[CLI_LOSS_MEAN]))
+        put(&l, "mean loss %.4f", v[CLI_LOSS_MEAN]);
     if (!isnan(v[CLI_EPOCH]))
         put(&l, "epoch %.2f", v[CLI_EPOCH]);
     if (v[CLI_SKIPPED] != 0)

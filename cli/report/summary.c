@@ -174,6 +174,8 @@ void cli_progress_summary(struct cli_progress *p, const struct st_figures *figur
     st_print(file, "%s: %llu steps (%llu skipped), ", summary->status == STRATA_OK ? "done" : strata_status_text(summary->status),
              (unsigned long long)m->steps, (unsigned long long)m->skipped);
     print_length(file, m, summary->seconds);
+    if (summary->evals != NULL)
+        cli_evals_print(summary->evals, file);
     print_medians(file, m);
     print_bounds(file, figures, m);
     print_traffic(file, figures, m);

@@ -91,8 +91,8 @@ static void a_step_has_every_figure(void **state)
     want[CLI_HARDWARE_BOUND] = 7;
     want[CLI_STEP] = 8;
     want[CLI_TOKENS_TOTAL] = 9;
-    want[CLI_EPOCH] = want[CLI_BITS_PER_BYTE] = want[CLI_SCHEDULE_BOUND] = want[CLI_EVAL_LOSS] = want[CLI_EVAL_BITS_PER_BYTE] =
-        NAN;
+    want[CLI_LOSS_MEAN] = want[CLI_EPOCH] = want[CLI_BITS_PER_BYTE] = want[CLI_SCHEDULE_BOUND] = want[CLI_EVAL_LOSS] =
+        want[CLI_EVAL_BITS_PER_BYTE] = NAN;
     r.forward_ms = want[CLI_MS_FORWARD] = 11;
     r.backward_ms = want[CLI_MS_BACKWARD] = 12;
     r.stall_ms = want[CLI_MS_STALL] = 13;

@@ -1,0 +1,120 @@
+/* tests/cli/test_losses.c - what a run remembers of its losses. */
+#include "cli/report/losses.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void the_mean_is_of_twenty(void **state)
+{
+    struct cli_losses l = {0};
+
+    (void)state;
+    assert_true(isnan(cli_losses_mean(&l, (double)NAN)));
+    assert_true(cli_losses_mean(&l, 3) == 3);
+    assert_true(cli_losses_mean(&l, (double)INFINITY) == 3);
+    assert_true(cli_losses_mean(&l, 5) == 4);
+    for (int i = 0; i < 19; i++)
+        (void)cli_losses_mean(&l, 1);
+    assert_true(cli_losses_mean(&l, 21) == 2); /* nineteen of 1 */
+}
+
+static void begin(struct cli_evals *e, uint32_t keep, uint64_t patience)
+{
+    cli_evals_begin(e, keep, patience, NULL);
+}
+
+static void patience_counts_what_is_not_lower(void **state)
+{
+    struct cli_evals e;
+
+    (void)state;
+    begin(&e, 0, 2);
+    assert_false(cli_evals_take(&e, 2, 5)); /* none are kept */
+    assert_false(cli_evals_take(&e, 4, 5)); /* as low is not lower */
+    assert_false(cli_evals_stop(&e));
+    assert_false(cli_evals_take(&e, 4, 5)); /* the same evaluation */
+    assert_false(cli_evals_stop(&e));
+    assert_false(cli_evals_take(&e, 6, 4));
+    assert_false(cli_evals_take(&e, 8, (double)NAN));
+    assert_false(cli_evals_has(&e, 8));
+    assert_false(cli_evals_stop(&e));
+    assert_false(cli_evals_take(&e, 10, 4.5));
+    assert_true(cli_evals_stop(&e));
+    assert_true(cli_evals_has(&e, 10) && !cli_evals_has(&e, 6));
+    assert_true(e.best == 4 && e.best_step == 6 && e.last == 4.5 && e.last_step == 10);
+}
+
+static void the_lowest_are_known(void **state)
+{
+    static const double losses[] = {5, 6, 7, 4, 6, 3, 5};
+    static const bool among[] = {true, true, false, true, false, true, false};
+    struct cli_evals e;
+
+    (void)state;
+    begin(&e, 2, 0);
+    for (uint64_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++)
+        assert_int_equal(cli_evals_take(&e, i + 1, losses[i]), among[i]);
+    assert_true(e.lowest_count == 2 && e.lowest[0] == 3 && e.lowest[1] == 4);
+    assert_false(cli_evals_stop(&e));
+}
+
+/* A run that goes on decides as if it had never ended. */
+static void a_note_is_all_of_it(void **state)
+{
+    static const char *const wrong[] = {"", "evals 2 1 0 1", "evals 1 1 0 2 4014000000000000 2 4014000000000000 99",
+                                        "evals 1 1 0 2 4014000000000000 2 4014000000000000 1", "other"};
+    char note[CLI_EVALS_NOTE_MAX], again[CLI_EVALS_NOTE_MAX];
+    struct cli_evals e, f;
+
+    (void)state;
+    begin(&e, CLI_LOWEST_MAX, 3);
+    cli_evals_note(&e, note);
+    assert_string_equal(note, "");
+    for (uint64_t i = 1; i <= 40; i++)
+        (void)cli_evals_take(&e, i * 10, 3 + sin((double)i));
+    cli_evals_note(&e, note);
+    assert_true(strlen(note) < sizeof(note) - 1);
+    cli_evals_begin(&f, CLI_LOWEST_MAX, 3, note);
+    cli_evals_note(&f, again);
+    assert_string_equal(note, again);
+    assert_int_equal(cli_evals_stop(&f), cli_evals_stop(&e));
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        cli_evals_begin(&f, 2, 3, wrong[i]);
+        assert_true(f.count == 0 && f.keep == 2 && f.patience == 3 && isnan(f.best));
+    }
+}
+
+/* With fewer to keep than before, the lowest of them. */
+static void fewer_may_be_kept(void **state)
+{
+    char note[CLI_EVALS_NOTE_MAX];
+    struct cli_evals e;
+
+    (void)state;
+    begin(&e, 3, 0);
+    for (uint64_t i = 1; i <= 3; i++)
+        (void)cli_evals_take(&e, i, 10 - (double)i);
+    cli_evals_note(&e, note);
+    cli_evals_begin(&e, 1, 0, note);
+    assert_false(cli_evals_take(&e, 4, 8));
+    assert_true(cli_evals_take(&e, 5, 6));
+    assert_true(e.lowest[0] == 6);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_mean_is_of_twenty), cmocka_unit_test(patience_counts_what_is_not_lower),
+        cmocka_unit_test(the_lowest_are_known),  cmocka_unit_test(a_note_is_all_of_it),
+        cmocka_unit_test(fewer_may_be_kept),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
