@@ -143,21 +143,23 @@ static bool tokens_dir(char dir[CLI_TOKENS_DIR_MAX], const char *out)
     return fill > 0 && fill < CLI_TOKENS_DIR_MAX && strspn(base, ".") < (size_t)(out + length - base);
 }
 
-/* Options of texts mean nothing where there are only token files. */
+/* Options of texts mean nothing where there are only token files; but a template that those were made by is written beside the
+ * weights that learn them. */
 static strata_status check_text_options(const struct cli_args *args)
 {
-    const char *name = args->tokenizer != NULL         ? "tokenizer"
-                       : args->chat_template != NULL   ? "template"
-                       : args->template_kwargs != NULL ? "chat-template-kwargs"
-                       : args->date != NULL            ? "date"
-                       : args->layout != NULL          ? "layout"
-                       : args->max_samples > 0         ? "max-samples"
-                       : args->val_size > 0            ? "val-size"
-                       : args->train_on_prompt         ? "train-on-prompt"
-                       : args->mask_history            ? "mask-history"
-                       : args->turn_ends               ? "train-turn-ends"
-                       : args->strict                  ? "strict"
-                                                       : NULL;
+    const bool evaluates = args->command != CLI_CMD_TRAIN;
+    const char *name = args->tokenizer != NULL                    ? "tokenizer"
+                       : args->chat_template != NULL && evaluates ? "template"
+                       : args->template_kwargs != NULL            ? "chat-template-kwargs"
+                       : args->date != NULL                       ? "date"
+                       : args->layout != NULL                     ? "layout"
+                       : args->max_samples > 0                    ? "max-samples"
+                       : args->val_size > 0                       ? "val-size"
+                       : args->train_on_prompt                    ? "train-on-prompt"
+                       : args->mask_history                       ? "mask-history"
+                       : args->turn_ends                          ? "train-turn-ends"
+                       : args->strict                             ? "strict"
+                                                                  : NULL;
 
     if (name == NULL || args->datasets.count + args->eval_datasets.count > 0 ||
         count_texts(args->data.items, args->data.count) > 0 || (args->eval_data != NULL && is_text(args->eval_data)))

@@ -478,6 +478,7 @@ static strata_status make_up_evaluation(struct train *t)
         t->medians->last[CLI_EVAL_LOSS] = t->eval.loss;
         t->medians->last[CLI_EVAL_BITS_PER_BYTE] = t->eval.bits_per_byte;
         cli_lines_write(&t->lines, put_eval, t);
+        end_early(t);
     }
     return st;
 }

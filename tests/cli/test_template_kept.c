@@ -101,6 +101,36 @@ static void its_own_template_is_not_replaced(void **state)
     assert_true(workplace_exists(w, "own/chat_template.jinja"));
 }
 
+/* Token files do not say how they were written. */
+static void token_files_are_told_of(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(w, &p, "tokens {w}/rows.jsonl --tokenizer " QWEN " --template chatml --seq-len 64 --out {w}/rows.bin");
+    program_free(&p);
+    workplace_run_ok(w, &p,
+                     "train --data {w}/rows.bin --seq-len 64 --max-steps 1 --quiet --threads 1 --machine {w}/machine.json --out "
+                     "{w}/told --model " QWEN " --template chatml");
+    program_free(&p);
+    assert_true(has(w, "told/chat_template.jinja", "<|im_start|>"));
+    workplace_run(w, &p, "eval --data {w}/rows.bin --seq-len 64 --model " QWEN " --template chatml");
+    assert_int_equal(p.code, 2);
+    assert_non_null(strstr(p.err, "--template is for texts"));
+    program_free(&p);
+}
+
+static void an_adapter_has_none(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    put(w, "lora.json", "{\"r\": 2, \"target_modules\": [\"q_proj\"]}");
+    workplace_run_ok(w, &p, TRAIN "adapter --model " QWEN " --template chatml --lora {w}/lora.json");
+    assert_non_null(strstr(p.err, "and an adapter has none: generate --chat needs --template, too"));
+    program_free(&p);
+}
+
 static void checkpoints_have_it_too(void **state)
 {
     const struct workplace *w = *state;
@@ -189,6 +219,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_model_speaks_as_it_was_trained),
         cmocka_unit_test(its_own_template_is_not_replaced),
+        cmocka_unit_test(token_files_are_told_of),
+        cmocka_unit_test(an_adapter_has_none),
         cmocka_unit_test(checkpoints_have_it_too),
         cmocka_unit_test(where_answers_end_is_told),
         cmocka_unit_test(the_old_one_goes),
