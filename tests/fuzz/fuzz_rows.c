@@ -75,6 +75,18 @@ static void read_rows(const char *path, const struct st_row_shape *named)
     st_rows_close(r);
 }
 
+/* The same under a name that says that an object may be around all rows. */
+static void read_json(const char *path)
+{
+    char dir[] = "/tmp/fuzz_rows_XXXXXX", json[64];
+
+    check(mkdtemp(dir) != NULL);
+    snprintf(json, sizeof(json), "%s/rows.json", dir);
+    check(symlink(path, json) == 0);
+    read_rows(json, NULL);
+    check(unlink(json) == 0 && rmdir(dir) == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const int fd = memfd_create("rows", 0);
@@ -86,6 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     named = st_dataset_open(&dataset, path, "a") == STRATA_OK;
     read_rows(path, named ? &dataset.shape : NULL);
+    read_json(path);
     if (named)
         st_dataset_close(&dataset);
     close(fd);

@@ -56,6 +56,7 @@ static void rows_are_found_in_lines_and_arrays(void **state)
         {"{}\n  {\"b\": 1,\n   \"b\": 2}", 1, "r.jsonl:3:4: duplicate key \"b\""},
         {"{}\n  {\"b\": 1, \"b\": 2}", 1, "r.jsonl:2:12: duplicate key \"b\""},
         {"{\"a\": \"\xff\"}", 0, "r.jsonl:1:"},
+        {"\xff\xfe{", 0, "r.jsonl:1:1: UTF-16"},
         {"\xef\xbb{}", 0, "not UTF-8"},
     };
 
@@ -364,6 +365,13 @@ static void columns_that_mean_something_are_refused(void **state)
         {"{" CHAT ", \"rejected_response\": \"r\"}", "here: column \"rejected_response\": pairs of answers", true},
         {"{\"prompt\": \"p\", \"chosen\": \"c\", \"rejected\": \"r\"}", "here: column \"chosen\": pairs of answers", true},
         {"{" CHAT ", \"images\": [\"1.jpg\"]}", "here: column \"images\": only text is trained", true},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"t\"}, {\"type\": "
+         "\"image_url\"}]}]}",
+         "here: column \"messages\": a message has a part of type \"image_url\"", true},
+        {"{\"prompt\": [{\"role\": \"user\", \"content\": [{\"type\": \"input_audio\"}]}], \"completion\": []}",
+         "here: column \"prompt\": a message has a part of type \"input_audio\"", true},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"image\"}, 3, {\"type\": 1}]}, 4]}",
+         "", false},
         {"{\"instruction\": \"i\", \"output\": \"o\", \"audio\": {\"path\": \"p\"}}", "here: column \"audio\": only text", true},
         {"{" CHAT ", \"label\": true, \"kto_tag\": null, \"images\": [], \"rejected\": \"\", \"videos\": null, \"id\": 7}", "",
          false},

@@ -78,6 +78,26 @@ static bool is_verdict(const struct st_row_shape *shape, const st_json *n)
     return st_json_type(n) == ST_JSON_BOOL && (shape->format != ST_ROWS_TEXT || strcmp(st_json_name(n), "label") != 0);
 }
 
+/* The kind of a message's part that is no text ("image_url", "input_audio"); NULL: there is none. */
+static const char *media_part(const st_json *messages)
+{
+    static const char *const kinds[] = {"image", "video", "audio"};
+
+    for (const st_json *m = st_json_first(messages); m != NULL; m = st_json_next(m)) {
+        const st_json *content = st_json_type(m) == ST_JSON_OBJECT ? st_json_get(m, "content") : NULL;
+        const st_json *part = content != NULL && st_json_type(content) == ST_JSON_ARRAY ? st_json_first(content) : NULL;
+
+        for (; part != NULL; part = st_json_next(part)) {
+            const st_json *type = st_json_type(part) == ST_JSON_OBJECT ? st_json_get(part, "type") : NULL;
+
+            for (size_t i = 0; type != NULL && st_json_type(type) == ST_JSON_STRING && i < sizeof(kinds) / sizeof(kinds[0]); i++)
+                if (strstr(st_json_string(type), kinds[i]) != NULL)
+                    return st_json_string(type);
+        }
+    }
+    return NULL;
+}
+
 strata_status st_row_check_columns(const struct st_row_shape *shape, const st_json *row, const char *place)
 {
     for (const st_json *n = st_json_type(row) == ST_JSON_OBJECT ? st_json_first(row) : NULL; n != NULL; n = st_json_next(n)) {
@@ -87,7 +107,11 @@ strata_status st_row_check_columns(const struct st_row_shape *shape, const st_js
                              : meaning == WISHED ? is_verdict(shape, n) && !st_json_bool(n)
                                                  : false;
 
-        if (refused && !st_row_shape_reads(shape, st_json_name(n)))
+        if (st_row_shape_reads(shape, st_json_name(n))) {
+            if (st_json_type(n) == ST_JSON_ARRAY && media_part(n) != NULL)
+                return st_error(STRATA_E_INPUT, "%s: column \"%s\": a message has a part of type \"%.32s\": only text is trained",
+                                place, st_json_name(n), media_part(n));
+        } else if (refused)
             return st_error(STRATA_E_INPUT, "%s: column \"%s\": %s", place, st_json_name(n), refusals[meaning]);
     }
     return STRATA_OK;

@@ -20,7 +20,8 @@ struct st_row_unread {
 
 /** Why no column of this name is trained: pictures, pairs of answers, answers that are not wanted.  NULL: nothing is known. */
 const char *st_row_column_refusal(const char *name);
-/** E_INPUT, after `place`: the row has something in such a column, which the shape does not read.  A label that is true passes;
+/** E_INPUT, after `place`: the row has something in such a column, which the shape does not read, or a message of one that it reads
+ *  has a picture or a sound as a part.  A label that is true passes;
  * of a shape whose columns somebody named, so do pairs. */
 strata_status st_row_check_columns(const struct st_row_shape *shape, const st_json *row, const char *place);
 /** Count a row, and its columns (of ShareGPT's turns the keys, as "conversations[].key") that hold something and are neither read

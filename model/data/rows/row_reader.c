@@ -239,6 +239,8 @@ static const unsigned char mark[] = {0xef, 0xbb, 0xbf};
 static strata_status begin(struct st_rows *r)
 {
     r->begun = true;
+    if (peek(r) == 0xff || peek(r) == 0xfe)
+        return wrong(r, "UTF-16, or no text: save it as UTF-8");
     if (peek(r) == mark[0])
         for (size_t i = 0; i < sizeof(mark); i++) {
             if (peek(r) != mark[i])
