@@ -207,8 +207,9 @@ strata_status st_json_parse_row(st_json **out, struct st_json_odd *odd, char *te
     const struct origin origin = {.name = name, .line = line, .column = column};
     struct st_json_place place;
 
-    return st_json_scan_row(&place, odd, text, bytes) ? build(out, text, bytes, text, bytes, &origin)
-                                                      : fail_at(&origin, &place, place.problem, NULL);
+    if (!st_json_scan_row(&place, odd, text, bytes))
+        return fail_at(&origin, &place, place.problem, NULL);
+    return out != NULL ? build(out, text, bytes, text, bytes, &origin) : STRATA_OK;
 }
 
 strata_status st_json_parse(st_json **out, const char *text, size_t bytes, const char *name)

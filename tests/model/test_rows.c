@@ -129,6 +129,7 @@ static void bad_rows_end_with_their_line(void **state)
         {"\xef\xbb\xbf{\"a\":0}\r\n\r\n\xef\xbb\xbf{\"b\":0}\n\xef\xbb\xbf", "ab.", NULL, false},
         {"{\"a\":NaN}\n{\"b\":\"\\u0000\"}\n{\"c\":\"\t\"}", "abc.", NULL, false},
         {"[{\"a\":0},{\"b\":oops},{\"c\":0}]", "a#", "x.json:1:15: ", true},
+        {"[{\"a\":0},{\"b\":0,\"b\":1},{\"c\":0}]", "a!c.", "x.json:1:17: duplicate key", true},
         {"\xef\xbb\xbf[{\"a\":0},\n{\"b\":NaN},]\n", "ab.", NULL, true},
         {"{\"data\": [{\"a\":0}, {\"b\":[]}], \"x\": \"]}\\\"\"}\n", "ab.", NULL, true},
         {"{\"v\": {\"data\": [{}]}, \"w\": \"data\", \"data\" :\n [ {\"a\":0} ] }", "a.", NULL, true},

@@ -338,6 +338,7 @@ static bool is_no_row(const struct st_rows *r)
     return r->row_bytes == 0 || (r->row_bytes == sizeof(mark) && memcmp(r->row, mark, sizeof(mark)) == 0);
 }
 
+/* @param out  NULL: not wanted */
 static strata_status parse(struct st_rows *r, st_json **out)
 {
     const strata_status st = st_json_parse_row(out, &r->odd, r->row, r->row_bytes, r->name, r->row_line, r->row_column);
@@ -350,11 +351,12 @@ static strata_status parse(struct st_rows *r, st_json **out)
 static strata_status pass_bad(struct st_rows *r)
 {
     const char *newline = memchr(r->row, '\n', r->row_bytes);
-    st_json *none = NULL;
     strata_status st;
     int c;
 
-    r->goes_on = !r->spread || r->closed;
+    r->goes_on = r->odd.whole || (!r->array && (!r->spread || r->closed));
+    if (r->odd.whole || r->array)
+        return STRATA_E_INPUT;
     if (newline == NULL) {
         while ((c = peek(r)) != END && c != '\n')
             step(r);
@@ -368,20 +370,20 @@ static strata_status pass_bad(struct st_rows *r)
     r->row_bytes = r->again_at = (size_t)(newline - r->row);
     r->line = r->row_line;
     r->column = r->row_column + r->row_bytes;
-    st = parse(r, &none);         /* says what is wrong with its line */
+    st = parse(r, NULL);          /* says what is wrong with its line */
     assert(st == STRATA_E_INPUT); /* something is, for brackets or a quote are open */
     return st;
 }
 
-strata_status st_rows_next(struct st_rows *r, st_json **out)
+/* *more false: there is no row.  @param out  NULL: not wanted */
+static strata_status next(struct st_rows *r, st_json **out, bool *more)
 {
     strata_status st;
-    bool more;
 
-    *out = NULL;
     r->goes_on = false;
+    r->odd = (struct st_json_odd){0};
     do {
-        if ((st = before_row(r, &more)) != STRATA_OK || !more)
+        if ((st = before_row(r, more)) != STRATA_OK || !*more)
             return st;
         r->rows++;
         st = take_value(r);
@@ -389,7 +391,15 @@ strata_status st_rows_next(struct st_rows *r, st_json **out)
     } while (st == STRATA_OK && is_no_row(r));
     if (st == STRATA_OK)
         st = parse(r, out);
-    return st == STRATA_E_INPUT && r->failed == STRATA_OK && !r->array ? pass_bad(r) : st;
+    return st == STRATA_E_INPUT && r->failed == STRATA_OK ? pass_bad(r) : st;
+}
+
+strata_status st_rows_next(struct st_rows *r, st_json **out)
+{
+    bool more;
+
+    *out = NULL;
+    return next(r, out, &more);
 }
 
 bool st_rows_goes_on(const struct st_rows *r)
@@ -400,12 +410,11 @@ bool st_rows_goes_on(const struct st_rows *r)
 strata_status st_rows_count(struct st_rows *r, uint64_t *count)
 {
     for (*count = 0;; ++*count) {
-        st_json *row;
-        const strata_status st = st_rows_next(r, &row);
+        bool more;
+        const strata_status st = next(r, NULL, &more);
 
-        if (!r->goes_on && (st != STRATA_OK || row == NULL))
+        if (!r->goes_on && (st != STRATA_OK || !more))
             return st;
-        st_json_free(row);
     }
 }
 
