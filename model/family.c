@@ -256,16 +256,10 @@ static const struct st_wrapper wrappers[] = {
      .older_head = "lm_head.weight",
      .needs_base = true},
 };
-#define WRAPPER_COUNT (sizeof(wrappers) / sizeof(wrappers[0]))
-
-const struct st_wrapper *st_wrapper_at(uint32_t i)
-{
-    return i < WRAPPER_COUNT ? &wrappers[i] : NULL;
-}
 
 const struct st_wrapper *st_wrapper_named(const char *model_type)
 {
-    for (size_t i = 0; i < WRAPPER_COUNT; i++)
+    for (size_t i = 0; i < sizeof(wrappers) / sizeof(wrappers[0]); i++)
         if (strcmp(model_type, wrappers[i].model_type) == 0)
             return &wrappers[i];
     return NULL;

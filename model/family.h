@@ -90,7 +90,6 @@ struct st_wrapper {
 
 /** The row of a model_type; NULL: none. */
 const struct st_wrapper *st_wrapper_named(const char *model_type);
-const struct st_wrapper *st_wrapper_at(uint32_t i); /* NULL past the end */
 
 /** The name of one of the family's tensors, which says "model.", in a model. */
 void st_model_tensor_name(char out[sizeof(((struct st_tensor *)0)->name)], const struct st_model_config *config,

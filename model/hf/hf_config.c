@@ -12,21 +12,6 @@
 
 static const char text_key[] = "text_config";
 
-/* A model of more than text, whose text model is not known to be computed alike. */
-static strata_status unknown_wrapper(const char *type, const char *where)
-{
-    char list[256] = "";
-    size_t length = 0;
-    const struct st_wrapper *w;
-
-    for (uint32_t i = 0; (w = st_wrapper_at(i)) != NULL; i++)
-        length += (size_t)snprintf(list + length, sizeof(list) - length, "%s%s", i == 0 ? "" : ", ", w->model_type);
-    return st_error(STRATA_E_INPUT,
-                    "%s: \"model_type\" is \"%.32s\", whose \"%s\" is not read as that of %s is: save its language model alone, "
-                    "with a config.json of that",
-                    where, type, text_key, list);
-}
-
 static strata_status unknown_family(const char *type, const char *where)
 {
     char list[256] = "";
@@ -39,6 +24,16 @@ static strata_status unknown_family(const char *type, const char *where)
                                                              : " and ",
                                    st_family_of(i)->model_type);
     return st_error(STRATA_E_INPUT, "%s: \"model_type\" is \"%.32s\"; %s are supported", where, type, list);
+}
+
+static strata_status unknown_type(const st_json *root, const char *type, const char *where)
+{
+    if (st_hf_member(root, text_key) == NULL)
+        return unknown_family(type, where);
+    return st_error(STRATA_E_INPUT,
+                    "%s: \"model_type\" is \"%.32s\", a model of more than text that is not read: save its text model alone with "
+                    "transformers (docs/models.md)",
+                    where, type);
 }
 
 /* Sizes that a text_config may leave out. */
@@ -137,7 +132,7 @@ static strata_status parse_family(struct st_model_config *c, const st_json *root
     if ((wrapper = st_wrapper_named(type)) != NULL)
         return parse_wrapper(c, root, wrapper, where);
     if ((family = st_family_named(type)) == NULL)
-        return st_hf_member(root, text_key) != NULL ? unknown_wrapper(type, where) : unknown_family(type, where);
+        return unknown_type(root, type, where);
     *c = family->defaults;
     return family->positions != NULL ? st_hf_gpt2_parse(c, root, where) : st_hf_llama_parse(c, root, family, where);
 }

@@ -3,7 +3,7 @@
  * Strict: every tensor of the model but its adapters, which read as zeros, must be there exactly once with its shape, and no
  * tensor that the model has no place for.
  * Names may lack the prefix of the whole model ("transformer.", "model."); a tied head's lm_head.weight, which must equal the
- * table, and buffers that are not weights are skipped. */
+ * table or stand for it, and buffers that are not weights are skipped, and what a model has beside its text model. */
 #include "core/base/error.h"
 #include "core/system/file.h"
 #include "model/hf/hf_files_internal.h"

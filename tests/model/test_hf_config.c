@@ -629,7 +629,7 @@ static void test_faults_of_text_models_say_where(void **state)
         const char *text, *says;
     } rows[] = {
         {"{\"model_type\":\"paligemma\",\"text_config\":{}}",
-         "\"model_type\" is \"paligemma\", whose \"text_config\" is not read as that of gemma3, llava"},
+         "\"model_type\" is \"paligemma\", a model of more than text that is not read: save its text model alone"},
         {"{\"model_type\":\"llava\",\"text_config\":{\"model_type\":\"phi\"}}",
          "\"text_config\": \"model_type\" is \"phi\"; gpt2, llama"},
         {"{\"model_type\":\"llava\",\"text_config\":7}", "\"text_config\" must be an object"},
