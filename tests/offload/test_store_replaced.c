@@ -54,11 +54,12 @@ static strata_status make(struct st_store *s, uint64_t step, bool replace, const
     return st;
 }
 
-static enum st_store_judgement whole(void *ctx, const char *path, uint64_t step)
+static enum st_store_judgement whole(void *ctx, const char *path, uint64_t step, double *score)
 {
     (void)ctx;
     (void)path;
     (void)step;
+    (void)score;
     return ST_STORE_WHOLE;
 }
 
@@ -80,7 +81,7 @@ static void what_a_link_leads_to_stays(void **state)
     scratch_holds("save/step-00000001/says", "new");
     put_link("save/step-00000002");
     assert_ok(make(s, 3, false, "three"));
-    assert_ok(st_store_prune(s, 3, 1, whole, NULL));
+    assert_ok(st_store_prune(s, 3, 1, 0, whole, NULL));
     scratch_put("save/step-00000004", "a file");
     assert_ok(make(s, 4, true, "four"));
     scratch_holds("save/step-00000004/says", "four");
