@@ -120,6 +120,8 @@ STATEMENTS = [
     "{% macro v(a) %}{{ a }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ v(1) }}{{ v(a=2) }}{{ varargs }}",
     "{% macro deep(n) %}{{ n }}{% if n > 0 %}{{ deep(n - 1) }}{% endif %}{% endmacro %}{{ deep(5) }}{{ deep(2) | length }}",
     "{% macro s(a, b='B', c=none) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ s(*[1, 2]) }}|{{ s(1, *[2], c=3) }}|{{ [s][0](*[messages[0].role]) }}",
+    "{% macro s(a) %}<{{ a }}{{ caller() }}{{ caller() | upper }}>{% endmacro %}{% for x in 'ab' %}{% call s(x) %}{{ x }}{{ loop.index }}"
+    "{% call s('in') %}{{ x }}!{% endcall %}{% endcall %}{% endfor %}",
     "{% filter upper %}a{{ 'b' }}{% endfilter %}",
     "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}!{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}",
     "{% for x in [[1, 2], [3, 4]] %}{% for y in x %}{{ loop.depth }}{{ y }}{% endfor %}{% endfor %}",

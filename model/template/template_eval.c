@@ -441,12 +441,16 @@ void st_eval_arguments(struct st_render *r, struct st_arguments *args, const str
     }
 }
 
-static struct st_value eval_call(struct st_render *r, const struct st_node *n)
+struct st_value st_eval_call(struct st_render *r, const struct st_node *n, const struct st_value *caller)
 {
     const struct st_value f = st_eval(r, n->a);
     struct st_arguments args;
 
     st_eval_arguments(r, &args, n->first);
+    if (caller != NULL && r->status == STRATA_OK && f.kind == VAL_MACRO)
+        add_named(r, &args, "caller", caller);
+    else if (caller != NULL && r->status == STRATA_OK)
+        st_render_fail(r, STRATA_E_NOSYS, "{%% call %%} of %s, which is no macro, is not supported", st_val_type(&f));
     r->line = n->line;
     return r->status == STRATA_OK ? st_call(r, &f, &args) : st_val_undefined("");
 }
@@ -522,7 +526,7 @@ static struct st_value eval(struct st_render *r, const struct st_node *n)
     case NODE_SLICE:
         return eval_slice(r, n);
     case NODE_CALL:
-        return eval_call(r, n);
+        return st_eval_call(r, n, NULL);
     case NODE_FILTER:
         return st_eval_filters(r, n, &(struct st_value){.kind = VAL_NONE});
     case NODE_TEST:

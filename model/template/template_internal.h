@@ -77,6 +77,7 @@ enum st_node_kind {
     NODE_SET_BLOCK,    /* target; body; a: filters (innermost has a NULL) or NULL */
     NODE_MACRO,        /* text, first..: parameters (NODE_ARGUMENT, a: default), body */
     NODE_FILTER_BLOCK, /* a: filters, body */
+    NODE_CALL_BLOCK,   /* a: NODE_CALL of a macro, body: the NODE_MACRO that it has as caller() */
     NODE_GENERATION,   /* body */
     NODE_BREAK,
     NODE_CONTINUE,
@@ -377,6 +378,8 @@ bool st_apply_test(struct st_render *r, const char *name, const struct st_value 
 bool st_compare_sign(struct st_render *r, enum st_sign sign, const struct st_value *a, const struct st_value *b);
 struct st_value st_get_attribute(struct st_render *r, const struct st_value *of, const char *name);
 struct st_value st_get_item(struct st_render *r, const struct st_value *of, const struct st_value *key);
+/** A call, with one more argument, "caller", where `caller` is not NULL. */
+struct st_value st_eval_call(struct st_render *r, const struct st_node *n, const struct st_value *caller);
 void st_eval_arguments(struct st_render *r, struct st_arguments *args, const struct st_node *first);
 /** Apply the chain of filters `n` (innermost without an operand) to v. */
 struct st_value st_eval_filters(struct st_render *r, const struct st_node *n, const struct st_value *v);

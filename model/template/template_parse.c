@@ -286,6 +286,23 @@ static struct st_node *parse_macro(struct st_parse *p, uint32_t line)
     return n;
 }
 
+/* Its body is a macro without parameters, which the one that is called has as caller(). */
+static struct st_node *parse_call(struct st_parse *p, uint32_t line)
+{
+    static const char *const ends[ENDS_MAX] = {"endcall"};
+    struct st_node *n = st_parse_node(p, NODE_CALL_BLOCK, line);
+
+    n->a = st_parse_expression(p, false, true);
+    if (p->status == STRATA_OK && n->a->kind != NODE_CALL)
+        st_parse_fail(p, line, "{%% call %%} is followed by something else than the call of a macro");
+    st_parse_expect(p, TOK_CLOSE, NULL);
+    n->body = st_parse_node(p, NODE_MACRO, line);
+    n->body->text = "caller";
+    n->body->body = parse_body(p, ends);
+    end_tag(p, "endcall");
+    return n;
+}
+
 static struct st_node *parse_generation(struct st_parse *p, uint32_t line)
 {
     static const char *const ends[ENDS_MAX] = {"endgeneration"};
@@ -329,6 +346,8 @@ static struct st_node *parse_tag(struct st_parse *p)
         return parse_set(p, k->line);
     if (st_tok_is(k, TOK_NAME, "macro"))
         return parse_macro(p, k->line);
+    if (st_tok_is(k, TOK_NAME, "call"))
+        return parse_call(p, k->line);
     if (st_tok_is(k, TOK_NAME, "generation"))
         return parse_generation(p, k->line);
     if (st_tok_is(k, TOK_NAME, "filter"))

@@ -309,14 +309,23 @@ static void run_print(struct st_render *r, const struct st_node *n)
             r->out->origins[i] = ST_ORIGIN_TEMPLATE;
 }
 
-static void run_macro(struct st_render *r, const struct st_node *n)
+static struct st_value macro_value(struct st_render *r, const struct st_node *n)
 {
     struct st_macro *m = st_render_get(r, sizeof(*m));
 
     if (m == NULL)
-        return;
+        return st_val_undefined("");
     *m = (struct st_macro){.node = n, .scope = r->scope};
-    st_scope_set(r, r->scope, n->text, (struct st_value){.kind = VAL_MACRO, .as.macro = m});
+    return (struct st_value){.kind = VAL_MACRO, .as.macro = m};
+}
+
+static void run_call(struct st_render *r, const struct st_node *n)
+{
+    const struct st_value caller = macro_value(r, n->body);
+    const struct st_value v = st_eval_call(r, n->a, &caller);
+
+    if (r->status == STRATA_OK)
+        st_build_value(r, r->out, &v);
 }
 
 static enum flow run_one(struct st_render *r, const struct st_node *n)
@@ -349,7 +358,11 @@ static enum flow run_one(struct st_render *r, const struct st_node *n)
         run_generation(r, n);
         return FLOW_ON;
     case NODE_MACRO:
-        run_macro(r, n);
+        v = macro_value(r, n);
+        st_scope_set(r, r->scope, n->text, v);
+        return FLOW_ON;
+    case NODE_CALL_BLOCK:
+        run_call(r, n);
         return FLOW_ON;
     case NODE_BREAK:
         return FLOW_BREAK;
@@ -380,6 +393,12 @@ static bool has_parameter(const struct st_macro *m, const char *name)
     return false;
 }
 
+/* What a {% call %} gives beside the arguments. */
+static bool is_caller(const struct st_arguments *args, uint32_t i)
+{
+    return args->named[i].value.kind == VAL_MACRO && strcmp(args->named[i].name, "caller") == 0;
+}
+
 struct st_value st_call_macro(struct st_render *r, const struct st_macro *m, const struct st_arguments *args)
 {
     struct st_scope *scope = r->scope;
@@ -404,10 +423,13 @@ struct st_value st_call_macro(struct st_render *r, const struct st_macro *m, con
     for (const struct st_node *p = m->node->first; p != NULL && r->status == STRATA_OK; p = p->next, index++)
         if (p->a != NULL && st_argument(args, index, p->text) == NULL)
             st_scope_set(r, r->scope, p->text, st_eval(r, p->a));
+    for (uint32_t i = 0; i < args->named_count && r->status == STRATA_OK; i++)
+        if (is_caller(args, i))
+            st_scope_set(r, r->scope, "caller", args->named[i].value);
     if (args->count > index)
         st_render_fail(r, STRATA_E_INPUT, "the macro %s takes at most %u arguments", m->node->text, index);
     for (uint32_t i = 0; i < args->named_count && r->status == STRATA_OK; i++)
-        if (!has_parameter(m, args->named[i].name))
+        if (!has_parameter(m, args->named[i].name) && !is_caller(args, i))
             st_render_fail(r, STRATA_E_INPUT, "the macro %s has no parameter '%s'", m->node->text, args->named[i].name);
     if (r->status == STRATA_OK)
         (void)run_inside(r, m->node->body, &text);
