@@ -1,5 +1,6 @@
 /* model/hf/hf_beside.c - see hf_beside_internal.h. */
 #include "core/base/error.h"
+#include "core/base/fault.h"
 #include "model/hf/hf_beside_internal.h"
 #include "model/hf/hf_names_internal.h"
 #include "model/hf/hf_output_internal.h"
@@ -35,7 +36,7 @@ static strata_status list_entries(struct st_hf_beside *b, const struct st_model_
 
     for (uint32_t i = 0; i < b->files.count; i++)
         all += b->files.list[i].header.count;
-    b->list = calloc(all > 0 ? all : 1, sizeof(*b->list));
+    b->list = st_fault("hf.beside", 0) < 0 ? NULL : calloc(all > 0 ? all : 1, sizeof(*b->list));
     if (b->list == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for tensors of %s", dir);
     for (uint32_t i = 0; i < b->files.count; i++) {
@@ -113,7 +114,7 @@ static strata_status copy_entry(const struct st_hf_beside_entry *e, struct st_ne
 
 strata_status st_hf_beside_copy(const struct st_hf_beside *b, struct st_new_file *to, uint64_t at)
 {
-    unsigned char *part = malloc(PART_BYTES);
+    unsigned char *part = st_fault("hf.beside", 0) < 0 ? NULL : malloc(PART_BYTES);
     strata_status st = part != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory to copy tensors");
 
     for (uint32_t i = 0; i < b->count && st == STRATA_OK; i++) {

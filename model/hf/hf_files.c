@@ -1,5 +1,6 @@
 /* model/hf/hf_files.c - see hf_files_internal.h. */
 #include "core/base/error.h"
+#include "core/base/fault.h"
 #include "model/hf/hf_files_internal.h"
 #include "model/hf/hf_index_internal.h"
 #include "model/hf/hf_names_internal.h"
@@ -22,7 +23,7 @@ static strata_status open_file(struct st_hf_files *to, const char *dir, const ch
 
 static strata_status alloc_files(struct st_hf_files *to, uint32_t count, const char *dir)
 {
-    to->list = calloc(count, sizeof(*to->list));
+    to->list = st_fault("hf.files", 0) < 0 ? NULL : calloc(count, sizeof(*to->list));
     return to->list != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for %s: %u files", dir, count);
 }
 
@@ -47,7 +48,7 @@ static strata_status check_shard(bool *held, const struct st_hf_index *index, co
 static strata_status check_index(const struct st_hf_files *files, const struct st_hf_index *index, const char *path,
                                  const struct st_model_config *config)
 {
-    bool *held = calloc(index->count, sizeof(*held));
+    bool *held = st_fault("hf.files", 0) < 0 ? NULL : calloc(index->count, sizeof(*held));
     strata_status st = held != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for %s: %u tensors", path, index->count);
 
     for (uint32_t i = 0; i < files->count && st == STRATA_OK; i++)

@@ -2,34 +2,48 @@
 #include "adapter_rig.h"
 #include "model/layout.h"
 #include "model_fixture.h"
+#include "tests/common/fault_walk.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define WRAPPERS "tests/golden/wrappers"
 
-/* Every value of the text model as it is read from there. */
-static void write_as_read(const struct st_model *m, const char *from, const char *source, const char *to)
+static strata_status put_pages(const struct st_model *m, struct st_hf_reader *r, struct st_hf_writer *w)
 {
-    struct st_weight_source values;
-    struct st_hf_reader *r;
-    struct st_hf_writer *w;
+    const struct st_weight_source values = st_hf_reader_source(r);
+    strata_status st = STRATA_OK;
 
-    assert_ok(st_hf_reader_open(&r, m, from));
-    values = st_hf_reader_source(r);
-    assert_ok(st_hf_writer_open(&w, m, to, source, NULL, false));
-    for (uint32_t p = 0; p < m->workload.page_count; p++) {
+    for (uint32_t p = 0; p < m->workload.page_count && st == STRATA_OK; p++) {
         const uint64_t elems = m->workload.pages[p].elems;
         float *page = malloc(elems * sizeof(*page));
 
         assert_non_null(page);
-        assert_ok(values.read(values.ctx, p, 0, elems, page));
-        assert_ok(st_hf_writer_put(w, p, 0, elems, page));
+        if ((st = values.read(values.ctx, p, 0, elems, page)) == STRATA_OK)
+            st = st_hf_writer_put(w, p, 0, elems, page);
         free(page);
     }
-    assert_ok(st_hf_writer_commit(w));
+    return st;
+}
+
+/* Every value of the text model as it is read from there. */
+static strata_status write_as_read(const struct st_model *m, const char *from, const char *source, const char *to)
+{
+    struct st_hf_reader *r = NULL;
+    struct st_hf_writer *w = NULL;
+    strata_status st = st_hf_reader_open(&r, m, from);
+
+    if (st == STRATA_OK && (st = st_hf_writer_open(&w, m, to, source, NULL, false)) == STRATA_OK)
+        st = put_pages(m, r, w);
+    if (st == STRATA_OK) {
+        st = st_hf_writer_commit(w);
+        w = NULL;
+    }
+    st_hf_writer_abort(w);
     st_hf_reader_close(r);
+    return st;
 }
 
 /* The text model's in fp32, the others to the byte, under the same names. */
@@ -68,13 +82,13 @@ static void test_what_is_not_text_stays(void **state)
         snprintf(golden, sizeof(golden), WRAPPERS "/%s", names[i]);
         m = open_model(golden);
         scratch_open();
-        write_as_read(m, golden, golden, scratch_path("out"));
+        assert_ok(write_as_read(m, golden, golden, scratch_path("out")));
         expect_all(scratch_path("out"), golden);
         /* a checkpoint's directory has the rest in a file of its own, which is enough */
         assert_int_equal(mkdir(scratch_path("small"), 0777), 0);
         assert_ok(st_hf_write_small(m, scratch_path("small"), golden, NULL));
         assert_int_equal(access(scratch_path("small/beside.safetensors"), F_OK), 0);
-        write_as_read(m, golden, scratch_path("small"), scratch_path("exported"));
+        assert_ok(write_as_read(m, golden, scratch_path("small"), scratch_path("exported")));
         expect_all(scratch_path("exported"), golden);
         assert_int_not_equal(access(scratch_path("exported/beside.safetensors"), F_OK), 0);
         scratch_close();
@@ -82,9 +96,41 @@ static void test_what_is_not_text_stays(void **state)
     }
 }
 
+static void test_every_single_failure_is_clean(void **state)
+{
+    static const char golden[] = WRAPPERS "/gemma3";
+    struct fault_walk walk = {.result = -EIO}, memory = {.site = "hf.beside", .result = -ENOMEM};
+    struct st_model *m = open_model(golden);
+
+    (void)state;
+    while (fault_walk_next(&walk)) {
+        strata_status st;
+
+        scratch_open();
+        assert_int_equal(mkdir(scratch_path("small"), 0777), 0);
+        st = st_hf_write_small(m, scratch_path("small"), golden, NULL);
+        fault_walk_end(&walk, st);
+        assert_int_equal(scratch_entries_with(scratch_path("small"), ".strata-"), 0);
+        scratch_close();
+    }
+    assert_true(walk.failed > 20);
+    while (fault_walk_next(&memory)) {
+        strata_status st;
+
+        scratch_open();
+        st = write_as_read(m, golden, golden, scratch_path("out"));
+        fault_walk_end(&memory, st);
+        assert_true(st == STRATA_OK || st == STRATA_E_NOMEM);
+        scratch_close();
+    }
+    assert_int_equal(memory.failed, 2);
+    st_model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_single_failure_is_clean),
         cmocka_unit_test(test_what_is_not_text_stays),
     };
 
