@@ -355,6 +355,19 @@ static strata_status check_budgets(const struct strata_model *m)
                     st_size_text(asked, host), ram, st_size_text(have, has[STRATA_TIER_HOST]));
 }
 
+/* Of a card that is not here nobody else knows how much memory it has: least of all this machine's. */
+static strata_status check_device_bytes(const struct strata_model *m, const struct strata_model_opts *o)
+{
+    const bool card =
+        strcmp(m->device, "cpu") == 0 && !m->file.capacity.device_is_host && m->config.device_memory == ST_AUTO_BYTES;
+
+    if (m->machine == NULL || !st_handle_only_plans(m) || m->file.capacity.bytes[STRATA_TIER_DEVICE] != 0 ||
+        !(card || plans_gpu(o)))
+        return STRATA_OK;
+    return st_error(STRATA_E_INPUT, "machine file %s: device_bytes must say how much memory its GPU has%s", m->machine,
+                    card ? ": add it, or set strata.device_memory (--device-memory)" : "");
+}
+
 /* The machine that the plan is for, or whose rates are known. */
 static strata_status read_machine(struct strata_model *m, const struct strata_model_opts *o)
 {
@@ -363,10 +376,7 @@ static strata_status read_machine(struct strata_model *m, const struct strata_mo
 
     if (o->gpu == NULL) {
         st = m->machine != NULL ? st_machine_read(&m->file, m->machine) : STRATA_OK;
-        if (st == STRATA_OK && plans_gpu(o) && m->file.capacity.bytes[STRATA_TIER_DEVICE] == 0)
-            return st_error(STRATA_E_INPUT, "machine file %s: --device %s: device_bytes must say how much memory its GPU has",
-                            m->machine, o->device);
-        return st;
+        return st == STRATA_OK ? check_device_bytes(m, o) : st;
     }
     m->hardware = st_fault_refuses("api.hardware") ? NULL : calloc(1, sizeof(*m->hardware));
     if (m->hardware == NULL)
