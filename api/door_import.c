@@ -22,6 +22,7 @@ struct import {
     struct strata_model *model;
     struct st_manifest manifest;
     struct st_hf_reader *readers[ST_PLANE_COUNT];
+    struct st_hf_reader *base; /* the model's own weights, which an adapter was trained beside; else NULL */
     uint64_t done, total;
     char state[ST_PATH_MAX]; /* path of state.json */
 };
@@ -118,7 +119,8 @@ static const char *tensor_at(const struct st_manifest *m, uint32_t page, uint64_
 static strata_status read_values(void *ctx, enum st_plane plane, uint32_t page, uint64_t first, uint64_t count, float *out)
 {
     const struct import *i = ctx;
-    const struct st_weight_source source = st_hf_reader_source(i->readers[plane]);
+    const bool frozen = first >= st_model_workload(i->model->model)->pages[page].trained_elems; /* it is behind the others */
+    const struct st_weight_source source = st_hf_reader_source(frozen && i->base != NULL ? i->base : i->readers[plane]);
     const strata_status st = source.read(source.ctx, page, first, count, out);
 
     if (st != STRATA_OK)
@@ -140,9 +142,12 @@ static strata_status open_parts(struct import *i, const char *parts)
         if (part_names[p] == NULL)
             continue;
         if ((st = st_path_join(dir, parts, part_names[p])) == STRATA_OK)
-            st = p == ST_PLANE_WEIGHT ? st_hf_reader_open(&i->readers[p], i->model->model, dir)
-                                      : st_hf_reader_open_trained(&i->readers[p], i->model->model, dir);
+            st = p == ST_PLANE_WEIGHT && i->model->adapter == NULL
+                     ? st_hf_reader_open(&i->readers[p], i->model->model, dir)
+                     : st_hf_reader_open_trained(&i->readers[p], i->model->model, dir);
     }
+    if (st == STRATA_OK && i->model->adapter != NULL)
+        st = st_hf_reader_open(&i->base, i->model->model, i->model->name);
     return st;
 }
 
@@ -180,6 +185,8 @@ static strata_status make(struct import *i, const char *parts, const struct st_m
     char made[ST_PATH_MAX];
     strata_status st = st_saved_describe_model(&i->manifest, i->model);
 
+    for (uint32_t g = 0; st == STRATA_OK && g < i->manifest.group_count; g++)
+        i->total += i->manifest.groups[g].elems;
     if (st == STRATA_OK)
         st = st_saved_name_run(i->manifest.run);
     if (st == STRATA_OK)
@@ -210,12 +217,12 @@ strata_status strata_import(struct strata_model *model, const char *parts, const
     if (st != STRATA_OK || (st = check(model)) != STRATA_OK)
         return st;
     how.overwrite = o.overwrite;
-    i.total = st_model_workload(model->model)->params;
     st_floats_plain(&floats);
     st = make(&i, parts, &how, path);
     st_floats_restore(&floats);
     for (uint32_t p = 0; p < ST_PLANE_COUNT; p++)
         st_hf_reader_close(i.readers[p]);
+    st_hf_reader_close(i.base);
     st_manifest_fini(&i.manifest);
     return st;
 }

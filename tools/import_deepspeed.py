@@ -8,6 +8,9 @@
 PARTS gets state.json (steps, samples, loss scaler) and a directory for each of fp32, exp_avg and exp_avg_sq with all parameters in
 one model.safetensors, in fp32 and under their own names.  Frozen parameters are in fp32 alone; of those that share a tensor there is one.
 
+Of a run that trained adapters (PEFT's LoRA) there is what was trained alone, named as in an adapter's file, and adapter_config.json, which
+PEFT wrote: from --adapter DIR, or beside or above the universal checkpoint, where Trainer has it.
+
 Needs torch, and no DeepSpeed: classes that the files name are read as plain records, and none of their code runs.  One parameter at
 a time is in memory.  Layout: DeepSpeed 0.14 to 0.19, deepspeed/checkpoint/ds_to_universal.py; ZeRO stages 1 to 3.
 """
@@ -129,6 +132,35 @@ def frozen(models):
     return {name: (tuple(shape), lambda name=name, shape=tuple(shape): get(name, shape)) for name, shape in shapes.items()}
 
 
+def adapter_names(names):
+    """Name -> that of the same tensor in an adapter's file, or in the model that has it in place of its own."""
+    adapters, found = set(), {}
+    for name in names:
+        at = re.fullmatch(r"base_model\.model\.(.+\.lora_[AB])\.([^.]+)\.weight", name)
+        saved = re.fullmatch(r"base_model\.model\.(.+)\.modules_to_save\.([^.]+)\.(weight|bias)", name)
+        if at:
+            found[name] = f"base_model.model.{at[1]}.weight"
+        elif saved:
+            found[name] = f"{saved[1]}.{saved[3]}"
+        else:
+            fail(f"{name}: is trained beside adapters, and is neither LoRA's nor one of modules_to_save")
+        adapters.add((at or saved)[2])
+    if len(adapters) > 1:
+        fail(f"there are several adapters, and a run here has one: {', '.join(sorted(adapters))}")
+    return found
+
+
+def adapter_config(args):
+    """The text of adapter_config.json."""
+    up = os.path.join(args.universal, os.pardir)
+    for place in [args.adapter] if args.adapter else [args.universal, up, os.path.join(up, os.pardir)]:
+        path = os.path.join(place, "adapter_config.json")
+        if os.path.exists(path):
+            with open(path, "rb") as f:
+                return f.read()
+    fail(f"{args.universal}: the run trained adapters: name the directory of their adapter_config.json with --adapter DIR")
+
+
 def steps_of(zero, names, optimizer, model):
     """Of the optimizer, which skipped steps do not count in."""
     found = set()
@@ -162,6 +194,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("universal", help="a directory that ds_to_universal.py wrote")
     parser.add_argument("parts", help="directory to make")
+    parser.add_argument("--adapter", metavar="DIR", help="where PEFT's adapter_config.json is")
     args = parser.parse_args()
     zero = os.path.join(args.universal, "zero")
     models = [read(p) for p in one(os.path.join(args.universal, "*_model_states.pt"), "the model's states are missing")]
@@ -175,14 +208,20 @@ def main():
     for m in models:
         shared.update(m.get("shared_params") or {})
     names = [name for name in names if name not in shared]
+    config, called = None, {}
+    if any(".lora_A." in name for name in names):
+        config = adapter_config(args)
+        names = [name for name in names if os.path.exists(os.path.join(zero, name, "exp_avg.pt"))]
+        called = adapter_names(names)
     for state in STATES:
         tensors = {}
         for name in names:
             path = os.path.join(zero, name, state + ".pt")
             if not os.path.exists(path):  # of a frozen one: strata import refuses others, by name
                 continue
-            tensors[name] = (tuple(values(path, shapes.get(name)).shape), lambda path=path, name=name: values(path, shapes.get(name)))
-        if state == "fp32":
+            tensors[called.get(name, name)] = (tuple(values(path, shapes.get(name)).shape),
+                                               lambda path=path, name=name: values(path, shapes.get(name)))
+        if state == "fp32" and config is None:
             for name, got in frozen(models).items():
                 tensors.setdefault(name, got)
         write(os.path.join(args.parts, state, "model.safetensors"), tensors)
@@ -191,6 +230,9 @@ def main():
     state = {"format": 1, "source": f"DeepSpeed {model.get('ds_version', '')}".strip(),
              "steps": steps_of(zero, names, optimizer, model), "skipped_steps": int(model.get("skipped_steps", 0)),
              "samples": int(model.get("global_samples", 0)), "loss_scaler": scaler_of(optimizer)}
+    if config is not None:
+        with open(os.path.join(args.parts, "adapter_config.json"), "wb") as f:
+            f.write(config)
     with open(os.path.join(args.parts, "state.json.tmp"), "w") as f:
         json.dump(state, f, indent=2)
         f.write("\n")

@@ -24,6 +24,19 @@ static bool watch(void *ctx, const char *what, uint64_t done, uint64_t total)
     return cli_progress_watch(&i->progress, what, done, total);
 }
 
+/* PARTS has the settings of an adapter where the run trained one. */
+static strata_status find_adapter(const char **adapter, const char *parts)
+{
+    char path[ST_PATH_MAX];
+    bool there = false;
+    strata_status st = st_path_join(path, parts, "adapter_config.json");
+
+    if (st == STRATA_OK)
+        st = st_file_find(&there, path);
+    *adapter = there ? parts : NULL;
+    return st;
+}
+
 /* The run's length is not known here, nor whether it is one of whole epochs: what follows from them is resolved and told when it
  * goes on. */
 static strata_status open_model(struct importing *i)
@@ -42,7 +55,9 @@ static strata_status open_model(struct importing *i)
     model.use = STRATA_USE_PLAN;
     model.progress = watch;
     model.progress_ctx = i;
-    st = strata_config_open(&i->config, &config);
+    st = find_adapter(&model.adapter, args->positional.items[0]);
+    if (st == STRATA_OK)
+        st = strata_config_open(&i->config, &config);
     return st == STRATA_OK ? strata_model_open(&i->model, i->config, &model) : st;
 }
 

@@ -35,7 +35,7 @@ static const struct cli_option options[] = {
      "a preset (listed below) or the published model that has its shapes (Llama-3.1-8B), a Hugging Face directory, its config.json alone, or a checkpoint"},
     {{"model", "model-name-or-path"}, (LOADS & ~CLI_CMD_PLAN) | CLI_CMD_INFO | CLI_CMD_BENCH_STEP, VALUE_TEXT, AT(model), NULL, 0, 0, "PRESET|DIR",
      "a preset with seeded random weights (listed below), a Hugging Face directory, or a checkpoint"},
-    {{"model"}, CLI_CMD_IMPORT, VALUE_TEXT, AT(model), NULL, 0, 0, "DIR", "the Hugging Face directory that the run began with; its weights are not read"},
+    {{"model"}, CLI_CMD_IMPORT, VALUE_TEXT, AT(model), NULL, 0, 0, "DIR", "the Hugging Face directory that the run began with; its weights are read beside an adapter"},
     {{"model"}, CLI_CMD_EXPORT, VALUE_TEXT, AT(model), NULL, 0, 0, "DIR",
      "with --merge: the Hugging Face directory to add to; default: the one that the checkpoint's run began with"},
     {{"data"}, CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_LIST, AT(data), NULL, 0, 0, "FILE...",

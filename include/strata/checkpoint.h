@@ -183,7 +183,9 @@ struct strata_import_opts {
  * DeepSpeed run.  A run of the same configuration resumes from it.
  *
  * @param model  opened for STRATA_USE_PLAN with the configuration of that run; of its directory only config.json and the other
- *               small files are read.  Its progress function is called
+ *               small files are read.  Of a run that trained an adapter `parts` has adapter_config.json, and is the model's
+ *               `adapter`, too (or "strata.lora" says the same): its frozen weights are read from the directory.  Its progress
+ *               function is called
  * @param parts  the directory with state.json
  * @param save   directory of checkpoints
  * @param opts   NULL: as STRATA_IMPORT_OPTS_INIT
