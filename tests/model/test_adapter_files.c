@@ -156,6 +156,32 @@ static void test_names_of_others_are_read(void **state)
     st_model_destroy(m);
 }
 
+/* What ZeRO-3 saves of a parameter that lies on other ranks. */
+static void test_stand_ins_of_zero_3_are_named(void **state)
+{
+    static const char name[] = "qwen2_layers";
+    static const uint64_t none[] = {0};
+    char path[256];
+    struct st_model *m = open_model(join_path(path, FAMILIES, name, ""));
+    struct st_safetensors_writer *w;
+    struct opened was;
+    unsigned char *header;
+    uint64_t bytes;
+
+    (void)state;
+    (void)copy_adapter(name, NULL, NULL, NULL);
+    open_tensors(&was, join_path(path, ADAPTERS, name, ST_ADAPTER_WEIGHTS_NAME));
+    assert_ok(st_safetensors_writer_begin(&w, STRATA_F32));
+    for (uint32_t i = 0; i < was.header.count; i++)
+        st_safetensors_writer_add(w, was.header.tensors[i].name, none, 1);
+    assert_ok(st_safetensors_writer_end(w, &header, &bytes));
+    write_file(join_path(path, scratch_path("adapter"), "", ST_ADAPTER_WEIGHTS_NAME), header, bytes);
+    refuse(m, scratch_path("adapter"), STRATA_E_INPUT, "has shape [0]: ZeRO-3 saved a stand-in for it");
+    free(header);
+    close_tensors(&was);
+    st_model_destroy(m);
+}
+
 /* The same tensors in 16 bits, all of them 0.5. */
 static void put_halves(const char *name, strata_dtype dtype, uint16_t half)
 {
@@ -604,6 +630,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_names_of_others_are_read, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_what_does_not_fit_is_named, scratch_begin, scratch_end),
+        cmocka_unit_test_setup_teardown(test_stand_ins_of_zero_3_are_named, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_16_bits_are_read, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_all_is_on_the_disk_before_the_first_name, scratch_begin, scratch_end),
         cmocka_unit_test_setup_teardown(test_another_base_is_noted, scratch_begin, scratch_end),
