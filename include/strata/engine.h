@@ -111,8 +111,8 @@ struct strata_step {
     uint64_t weights_overflowed; /**< 16-bit weights that rounded to infinity in the last update */
     uint64_t tokens;
     double seconds;
-    double forward_ms, backward_ms;
-    double stall_ms; /**< compute waited */
+    double forward_ms, backward_ms; /**< of all micro-batches, whatever their order */
+    double stall_ms;                /**< compute waited */
     double other_ms;
     double busy_ms[STRATA_LANES_MAX];       /**< time that each lane worked, see strata_lane_name() */
     double lane_stall_ms[STRATA_LANES_MAX]; /**< time that compute waited for it */
