@@ -135,6 +135,43 @@ static void rows_train_as_their_token_file_does(void **state)
     assert_true(losses[0] == losses[1]);
 }
 
+/* One line of many that was cut off, and a column that nobody reads: told by train and eval, which end with it where --strict
+ * says so. The files are named by a pattern. */
+static void a_row_that_cannot_be_read_is_told(void **state)
+{
+    static const char *const commands[] = {
+        "train --set optimizer.type=AdamW --max-steps 1 --machine {w}/machine.json",
+        "eval",
+    };
+    static const char bad[] = "{\"messages\": [{\"role\": \"user\", \"con\n";
+    const struct workplace *w = *state;
+    size_t bytes;
+    char *rows = workplace_read(w, "talks.jsonl", &bytes);
+
+    workplace_make_dir(w, "worn");
+    workplace_write(w, "worn/1.jsonl", bad, strlen(bad));
+    rows = realloc(rows, bytes + sizeof(bad));
+    assert_non_null(rows);
+    memcpy(rows + bytes, bad, sizeof(bad));
+    workplace_write(w, "worn/2.jsonl", rows, bytes + strlen(bad));
+    free(rows);
+    for (size_t i = 0; i < 2; i++)
+        for (int strict = 0; strict < 2; strict++) {
+            struct program p;
+            char command[512];
+
+            snprintf(command, sizeof(command),
+                     "%s --model nano --seq-len 48 --config {w}/fp32.json --tokenizer {w}/characters --template chatml --data "
+                     "{w}/worn/[2-9].jsonl%s",
+                     commands[i], strict ? " --strict" : "");
+            workplace_run(w, &p, command);
+            assert_int_equal(p.code, strict ? 2 : 0);
+            assert_non_null(strstr(p.err, "worn/2.jsonl:41:"));
+            assert_true(strict || strstr(p.err, "1 rows are left out: not readable; the first: ") != NULL);
+            program_free(&p);
+        }
+}
+
 /* A template that writes the date gives a run that goes on, tomorrow or in a year, the tokens that it began with, and train says
  * what is not learnt of them. */
 static void a_run_that_goes_on_keeps_its_date(void **state)
@@ -259,6 +296,7 @@ int main(void)
         cmocka_unit_test(packed_losses_are_those_of_rows),
         cmocka_unit_test(answers_are_learnt),
         cmocka_unit_test(rows_train_as_their_token_file_does),
+        cmocka_unit_test(a_row_that_cannot_be_read_is_told),
         cmocka_unit_test(a_run_that_goes_on_keeps_its_date),
         cmocka_unit_test(the_shipped_dialogues_fit_nano),
         cmocka_unit_test(what_is_read_is_no_tokenizer_that_is_replaced),
