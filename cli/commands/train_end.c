@@ -75,7 +75,7 @@ static void print_memory(struct train *t)
 /* The last checkpoint failed, and --out was written: the same job, submitted again, is told so. */
 static void keep_unsaved(struct train *t)
 {
-    struct cli_unsaved u = {.step = t->steps_done, .steps = t->steps};
+    struct cli_unsaved u = {.step = t->steps_done, .steps = t->steps_asked};
     struct strata_engine_info info = STRATA_ENGINE_INFO_INIT;
     strata_status st = strata_engine_digest(t->run.engine, u.weights, u.state);
 
