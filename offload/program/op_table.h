@@ -268,7 +268,8 @@ struct st_op_row {
 extern const struct st_op_row st_op_rows[ST_OP_KIND_COUNT];
 
 const char *st_op_name(enum st_op_kind kind);
-/* Of kinds that compute: whether it is one of backward, which begins anew for each micro-batch where accumulation is horizontal.
+/* Of kinds that compute: whether it is one of backward, which begins again with each micro-batch where accumulation is
+ * horizontal.
  */
 static inline bool st_op_is_backward(enum st_op_kind kind)
 {
