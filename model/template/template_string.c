@@ -237,20 +237,26 @@ static void build_quoted(struct st_render *r, struct st_builder *b, const struct
     st_build(r, b, &quote, 1, NULL);
 }
 
-/* A message's content, {"type": "text", "text": ...} each. */
-static bool is_parts(struct st_render *r, const struct st_list *l)
+static bool is_of_content(const struct st_value *v)
 {
-    const bool dict = l->count > 0 && l->items[0].kind == VAL_DICT;
-    const struct st_value *text = dict ? st_dict_find(r, l->items[0].as.dict, "text") : NULL;
-    const uint32_t *origins =
-        text != NULL && text->kind == VAL_STRING && text->as.string->bytes > 0 ? text->as.string->origins : NULL;
+    return v->kind == VAL_STRING && v->as.string->bytes > 0 && v->as.string->origins != NULL &&
+           (v->as.string->origins[0] & ST_ORIGIN_FIELD) == ST_ORIGIN_CONTENT;
+}
 
-    return origins != NULL && (origins[0] & ST_ORIGIN_FIELD) == ST_ORIGIN_CONTENT;
+/* A message's content: {"type": "text", "text": ...} each, or texts. */
+static bool is_parts(const struct st_list *l)
+{
+    const struct st_value *first = l->count > 0 ? &l->items[0] : NULL;
+    bool found = first != NULL && is_of_content(first);
+
+    for (size_t i = 0; first != NULL && first->kind == VAL_DICT && i < first->as.dict->count && !found; i++)
+        found = is_of_content(&first->as.dict->values[i]);
+    return found;
 }
 
 static void build_list(struct st_render *r, struct st_builder *b, const struct st_list *l, const char *open, const char *close)
 {
-    r->printed_parts |= is_parts(r, l);
+    r->printed_parts |= is_parts(l);
     st_build_text(r, b, open);
     for (size_t i = 0; i < l->count && r->status == STRATA_OK; i++) {
         if (i > 0)

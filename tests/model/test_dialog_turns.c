@@ -270,6 +270,28 @@ static void turns_are_left_out_as_a_whole(void **state)
     assert_int_equal(c.answers, 1);
 }
 
+static strata_status encode_messages(const char *messages)
+{
+    struct st_dialog_ids out = {0};
+    struct st_tokenizer *t;
+    struct st_dialog *d;
+    st_json *root;
+    strata_status st;
+
+    assert_ok(st_json_parse(&root, messages, strlen(messages), "messages"));
+    assert_ok(st_tokenizer_open(&t, scratch_dir));
+    if ((st = st_dialog_open(&d, t, &(struct st_dialog_opts){0})) == STRATA_OK) {
+        st = st_dialog_encode(d, root, NULL, false, &out);
+        st_dialog_close(d);
+    }
+    if (st == STRATA_OK)
+        assert_int_equal(out.counts.answers, 1);
+    st_dialog_ids_free(&out);
+    st_tokenizer_close(t);
+    st_json_free(root);
+    return st;
+}
+
 /* Content in parts is a text for templates that want one; others go through the parts themselves. */
 static void parts_are_joined_where_a_text_is_wanted(void **state)
 {
@@ -284,6 +306,9 @@ static void parts_are_joined_where_a_text_is_wanted(void **state)
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for p in m.content %}({{ p.text }}){% endfor %}<|im_end|>"
         "{% endfor %}" ASK,
         talk, "(b)(c)<|im_end|>");
+    scratch_put("chat_template.jinja", ROUND("", "{{ m.content }}"));
+    assert_int_equal(encode_messages("[" USER("a") "," ANSWER("\"content\":[{\"type\":\"x\",\"y\":\"z\"}]") "]"), STRATA_E_INPUT);
+    assert_non_null(strstr(strata_last_error(), "a list of parts"));
 }
 
 /* Without thinking Qwen3's prompt holds the empty block, which is then no part of what is trained. */
@@ -313,30 +338,6 @@ static void settings_reach_the_template(void **state)
     }
 }
 
-static strata_status encode_once(void)
-{
-    static const char messages[] = "[" USER("a") "," USER("b") "," ANSWER("\"content\":\"c\"") "]";
-    struct st_dialog_ids out = {0};
-    struct st_tokenizer *t;
-    struct st_dialog *d;
-    st_json *root;
-    strata_status st;
-
-    assert_ok(st_json_parse(&root, messages, strlen(messages), "messages"));
-    assert_ok(st_tokenizer_open(&t, scratch_dir));
-    st = st_dialog_open(&d, t, &(struct st_dialog_opts){0});
-    if (st == STRATA_OK) {
-        st = st_dialog_encode(d, root, NULL, false, &out);
-        st_dialog_close(d);
-    }
-    if (st == STRATA_OK)
-        assert_int_equal(out.counts.answers, 1);
-    st_dialog_ids_free(&out);
-    st_tokenizer_close(t);
-    st_json_free(root);
-    return st;
-}
-
 /* Also while the messages before an answer are rendered: what cannot be asked then is no reason to guess. */
 static void memory_that_runs_out(void **state)
 {
@@ -349,7 +350,7 @@ static void memory_that_runs_out(void **state)
         struct fault_walk walk = {.site = sites[i], .result = -1};
 
         while (fault_walk_next(&walk)) {
-            const strata_status st = encode_once();
+            const strata_status st = encode_messages("[" USER("a") "," USER("b") "," ANSWER("\"content\":\"c\"") "]");
 
             fault_walk_end(&walk, st);
             assert_int_equal(st, walk.fired ? STRATA_E_NOMEM : STRATA_OK);

@@ -267,12 +267,16 @@ static strata_status render(struct st_rendered *out, const struct st_template *t
 {
     strata_status st = st_template_render(out, t, input);
 
-    if ((st != STRATA_OK && st != STRATA_E_INPUT) || (st == STRATA_OK && !out->printed_parts) || !have_parts(input->messages))
+    if ((st == STRATA_E_INPUT || (st == STRATA_OK && out->printed_parts)) && have_parts(input->messages)) {
+        if (st == STRATA_OK)
+            st_rendered_free(out);
+        input->join_parts = true;
+        st = st_template_render(out, t, input);
+    }
+    if (st != STRATA_OK || !out->printed_parts)
         return st;
-    if (st == STRATA_OK)
-        st_rendered_free(out);
-    input->join_parts = true;
-    return st_template_render(out, t, input);
+    st_rendered_free(out);
+    return st_error(STRATA_E_INPUT, "the template prints content that is a list of parts: make it a text");
 }
 
 strata_status st_dialog_encode(struct st_dialog *d, const st_json *messages, const st_json *variables, bool prompt,

@@ -156,7 +156,7 @@ static void mask_turn(struct st_dialog_ids *out, const struct st_turn *turn, con
     out->counts.answers += any;
 }
 
-static strata_status mask_turns(struct st_dialog_ids *out, const struct st_turns *turns, struct st_dialog_text *text)
+static void mask_turns(struct st_dialog_ids *out, const struct st_turns *turns, struct st_dialog_text *text)
 {
     const struct st_encoding *e = &out->encoding;
 
@@ -167,7 +167,6 @@ static strata_status mask_turns(struct st_dialog_ids *out, const struct st_turns
     for (size_t i = e->count; i-- > 0;)
         if (e->begins[i] == e->ends[i] && i + 1 < e->count && out->trained[i + 1] != 0)
             out->trained[i] = 1;
-    return STRATA_OK;
 }
 
 /* A token of no byte is of what stands on both of its sides. */
@@ -235,7 +234,7 @@ strata_status st_dialog_mask(struct st_dialog_ids *out, struct st_dialog_text *t
     if (text->rendered.has_generation)
         mask_generation(out, text);
     else
-        st = mask_turns(out, &turns, text);
+        mask_turns(out, &turns, text);
     free(turns.at);
     return st;
 }

@@ -296,24 +296,6 @@ static strata_status put_sharegpt(struct reading *r, enum st_row_odd *odd)
     return STRATA_OK;
 }
 
-/* Content may be a list of parts, {"type": "text", "text": ...}; pictures and sounds are other types. */
-static strata_status check_parts(const struct reading *r, const st_json *message, const char *name)
-{
-    const st_json *content = st_json_get(message, "content");
-    const bool parts = content != NULL && st_json_type(content) == ST_JSON_ARRAY;
-
-    for (const st_json *p = parts ? st_json_first(content) : NULL; p != NULL; p = st_json_next(p)) {
-        const st_json *type = st_json_type(p) == ST_JSON_OBJECT ? st_json_get(p, "type") : NULL;
-
-        if (type == NULL || st_json_type(type) != ST_JSON_STRING)
-            return st_error(STRATA_E_INPUT, "%s: column \"%s\": content with a part that has no \"type\"", r->place, name);
-        if (strcmp(st_json_string(type), "text") != 0)
-            return st_error(STRATA_E_INPUT, "%s: column \"%s\": content with a part of type \"%.32s\", and only text is trained",
-                            r->place, name, st_json_string(type));
-    }
-    return STRATA_OK;
-}
-
 static strata_status check_messages(const struct reading *r, const st_json *messages, const char *name)
 {
     if (messages == NULL || st_json_type(messages) != ST_JSON_ARRAY)
@@ -324,8 +306,7 @@ static strata_status check_messages(const struct reading *r, const st_json *mess
 
         if (role == NULL || st_json_type(role) != ST_JSON_STRING)
             return missing(r, name, "not a list of objects with a \"role\" each");
-        if ((st = check_wish(r, m, name, strcmp(st_json_string(role), "assistant") == 0)) != STRATA_OK ||
-            (st = check_parts(r, m, name)) != STRATA_OK)
+        if ((st = check_wish(r, m, name, strcmp(st_json_string(role), "assistant") == 0)) != STRATA_OK)
             return st;
     }
     return STRATA_OK;
