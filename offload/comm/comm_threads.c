@@ -23,6 +23,7 @@ struct rank {
     const struct st_comm_peer *peers; /* posted; NULL: none */
     const char *what;
     uint64_t posted;  /* calls, this one included */
+    uint64_t ended;   /* calls that ended well */
     uint32_t taken;   /* ranks that have done with what this one posted */
     uint32_t readers; /* ranks that are copying from it now */
     bool closed, aborted;
@@ -38,7 +39,7 @@ struct shared {
 
 /* --- one exchange, with the lock held where nothing else is said --- */
 
-/* Whether the call can still end well: no rank has given up, and none has closed that this call needs. */
+/* Whether the call can still end well: none has given up, or closed, that this call needs. */
 static strata_status world_state(const struct rank *self, const char *what)
 {
     const struct shared *shared = self->shared;
@@ -46,7 +47,7 @@ static strata_status world_state(const struct rank *self, const char *what)
     if (self->aborted)
         return st_error(STRATA_E_IO, "%s", self->sentence);
     for (uint32_t r = 0; r < shared->ranks; r++) {
-        if (shared->rank[r].aborted)
+        if (shared->rank[r].aborted && shared->rank[r].ended < self->posted)
             return st_comm_aborted(r, self->comm.world.rank, shared->rank[r].comm.status, what, shared->rank[r].sentence);
         if (shared->rank[r].closed && shared->rank[r].posted < self->posted)
             return st_comm_gone(r, what);
@@ -161,6 +162,8 @@ static strata_status threads_exchange(struct st_comm *comm, const struct st_comm
         st = take(self, &shared->rank[(comm->world.rank + i) % shared->ranks]);
     if (st == STRATA_OK)
         st = await_taken(self);
+    if (st == STRATA_OK)
+        self->ended = self->posted;
     self->peers = NULL; /* nobody begins to copy any more; after a failure some may not have ended */
     while (self->readers > 0)
         pthread_cond_wait(&shared->change, &shared->lock);
