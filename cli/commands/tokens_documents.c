@@ -188,6 +188,7 @@ static void print_json(const struct st_tokenize_opts *o, const struct st_tokeniz
     st_json_put_u64(&w, "answers_without_end", r->answers.unended);
     st_json_put_u64(&w, "answers_without_thoughts", r->answers.thoughtless);
     st_json_put_u64(&w, "answers_not_written", r->answers.unwritten);
+    st_json_put_u64(&w, "messages_not_written", r->answers.unseen);
     st_json_put_u64(&w, "calls_not_written", r->answers.calls);
     st_json_put_u64(&w, "answers_begin_guessed", r->answers.guessed);
     st_json_put_string(&w, "template", r->template[0] != '\0' ? r->template : NULL);

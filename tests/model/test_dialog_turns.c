@@ -309,6 +309,25 @@ static void parts_are_joined_where_a_text_is_wanted(void **state)
     scratch_put("chat_template.jinja", ROUND("", "{{ m.content }}"));
     assert_int_equal(encode_messages("[" USER("a") "," ANSWER("\"content\":[{\"type\":\"x\",\"y\":\"z\"}]") "]"), STRATA_E_INPUT);
     assert_non_null(strstr(strata_last_error(), "a list of parts"));
+    /* Qwen3's passes over what is no text. */
+    assert_int_equal(
+        assert_trained(ROUND("", "{% if m.content is string %}{{ m.content }}{% endif %}") ASK, talk, "bc<|im_end|>|").unseen, 0);
+}
+
+/* What others say must not get lost without a word: a role that the template does not know, content that is no text. */
+static void messages_that_are_not_written_are_counted(void **state)
+{
+    static const char talk[] = "[{\"role\":\"developer\",\"content\":\"x\"}," USER(
+        "a") ",{\"role\":\"user\",\"content\":{\"k\":\"v\"}},"
+             "{\"role\":\"tool\",\"content\":\" \"},{\"role\":\"tool\",\"content\":null}," ANSWER("\"content\":\"b\"") "]";
+    const struct st_dialog_counts c = assert_trained(
+        "{% for m in messages %}{% if m.role != 'developer' and m.content is string %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+        "<|im_end|>\n{% endif %}{% endfor %}" ASK,
+        talk, "b<|im_end|>|");
+
+    (void)state;
+    assert_int_equal(c.unseen, 2);
+    assert_int_equal(c.unwritten, 0);
 }
 
 /* Without thinking Qwen3's prompt holds the empty block, which is then no part of what is trained. */
@@ -344,13 +363,14 @@ static void memory_that_runs_out(void **state)
     static const char *const sites[] = {"dialog.alloc", "template.alloc"};
 
     (void)state;
-    scratch_put("chat_template.jinja",
-                "{% if messages | length == 2 %}{{ raise_exception('') }}{% endif %}" ROUND("", "{{ m.content }}") ASK);
+    scratch_put("chat_template.jinja", "{% if messages | length == 2 %}{{ raise_exception('') }}{% endif %}" ROUND(
+                                           "", "{% if m.content is string %}{{ m.content }}{% endif %}") ASK);
     for (size_t i = 0; i < sizeof(sites) / sizeof(sites[0]); i++) {
         struct fault_walk walk = {.site = sites[i], .result = -1};
 
         while (fault_walk_next(&walk)) {
-            const strata_status st = encode_messages("[" USER("a") "," USER("b") "," ANSWER("\"content\":\"c\"") "]");
+            const strata_status st = encode_messages("[" USER(
+                "a") ",{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"b\"}]}," ANSWER("\"content\":\"c\"") "]");
 
             fault_walk_end(&walk, st);
             assert_int_equal(st, walk.fired ? STRATA_E_NOMEM : STRATA_OK);
@@ -373,6 +393,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(memory_that_runs_out, begin, end),
         cmocka_unit_test_setup_teardown(settings_reach_the_template, begin, end),
         cmocka_unit_test_setup_teardown(parts_are_joined_where_a_text_is_wanted, begin, end),
+        cmocka_unit_test_setup_teardown(messages_that_are_not_written_are_counted, begin, end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -262,21 +262,54 @@ static bool have_parts(const st_json *messages)
     return false;
 }
 
-/* Many templates want content to be a text: they refuse a list of parts, or print it with its brackets. */
+/* Whether there is a message with content in parts of which nothing stands in the text. */
+static strata_status find_missing_parts(bool *missing, const st_json *messages, const struct st_rendered *r)
+{
+    uint32_t count = 0, number = 0;
+    bool *written;
+
+    for (const st_json *m = st_json_first(messages); m != NULL; m = st_json_next(m))
+        count++;
+    written = st_fault("dialog.alloc", 0) < 0 ? NULL : calloc(count + 1, sizeof(*written));
+    if (written == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for a conversation of %u messages", count);
+    for (size_t i = 0; i < r->bytes; i++)
+        if ((r->origins[i] & ST_ORIGIN_FIELD) == ST_ORIGIN_CONTENT)
+            written[st_origin_message(r->origins[i])] = true;
+    *missing = false;
+    for (const st_json *m = st_json_first(messages); m != NULL; m = st_json_next(m))
+        *missing |= !written[++number] && st_template_has_parts(m);
+    free(written);
+    return STRATA_OK;
+}
+
+/* Other parts than texts alone. */
+static strata_status refuse_printed(struct st_rendered *r)
+{
+    if (!r->printed_parts)
+        return STRATA_OK;
+    st_rendered_free(r);
+    return st_error(STRATA_E_INPUT, "the template prints content that is a list of parts: make it a text");
+}
+
+/* Many templates want content to be a text: they refuse a list of parts, print it with its brackets, or pass over it. */
 static strata_status render(struct st_rendered *out, const struct st_template *t, struct st_template_input *input)
 {
     strata_status st = st_template_render(out, t, input);
+    bool again = st == STRATA_E_INPUT || out->printed_parts;
 
-    if ((st == STRATA_E_INPUT || (st == STRATA_OK && out->printed_parts)) && have_parts(input->messages)) {
-        if (st == STRATA_OK)
-            st_rendered_free(out);
-        input->join_parts = true;
-        st = st_template_render(out, t, input);
-    }
-    if (st != STRATA_OK || !out->printed_parts)
-        return st;
+    if ((st != STRATA_OK && st != STRATA_E_INPUT) || !have_parts(input->messages))
+        return st == STRATA_OK ? refuse_printed(out) : st;
+    if (!again)
+        st = find_missing_parts(&again, input->messages, out);
+    if (st == STRATA_OK && !again)
+        return STRATA_OK;
     st_rendered_free(out);
-    return st_error(STRATA_E_INPUT, "the template prints content that is a list of parts: make it a text");
+    if (st == STRATA_E_NOMEM)
+        return st;
+    input->join_parts = true;
+    st = st_template_render(out, t, input);
+    return st == STRATA_OK ? refuse_printed(out) : st;
 }
 
 strata_status st_dialog_encode(struct st_dialog *d, const st_json *messages, const st_json *variables, bool prompt,

@@ -19,7 +19,7 @@ struct extent {
 static bool has_text(const st_json *n)
 {
     if (n == NULL || st_json_type(n) != ST_JSON_STRING)
-        return n != NULL && st_json_type(n) == ST_JSON_ARRAY && st_json_first(n) != NULL;
+        return n != NULL && (st_json_type(n) == ST_JSON_ARRAY || st_json_type(n) == ST_JSON_OBJECT) && st_json_first(n) != NULL;
     return st_json_string(n)[strspn(st_json_string(n), " \t\r\n")] != '\0';
 }
 
@@ -70,8 +70,10 @@ static void list_turns(struct st_turns *out, const struct extent *extents, const
         const struct extent *x = &extents[++number];
         struct st_turn turn = {.message = number, .first = x->first, .last = x->last, .gap = x->first};
 
-        if (!st_template_is_answer(m))
+        if (!st_template_is_answer(m)) {
+            counts->unseen += has_text(st_json_get(m, "content")) && !has_field(x, ST_ORIGIN_CONTENT);
             continue;
+        }
         turn.excluded = st_template_message_excluded(m);
         turn.thoughts = has_text(st_template_reasoning(m));
         counts->calls += has_calls(m) && !has_field(x, ST_ORIGIN_CALL) && !turn.excluded;

@@ -293,6 +293,9 @@ void st_tokenize_note(const struct st_tokenize_report *r)
             "of %llu answers the template does not tell where they begin: behind the last special token before them; the first: "
             "%s; see strata tokens --show",
             (ull)r->answers.guessed, r->guessed);
+    if (r->answers.unseen > 0)
+        st_log(ST_LOG_NOTICE, "of %llu messages of users, systems and tools the template (%s) writes nothing; the first: %s",
+               (ull)r->answers.unseen, r->template, r->unseen);
     if (r->toolless > 0)
         st_log(ST_LOG_NOTICE, "%llu conversations have tools, and the template (%s) writes none: the model will not see them",
                (ull)r->toolless, r->template);

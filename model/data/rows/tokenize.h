@@ -26,6 +26,7 @@ struct st_tokenize_report {
     uint64_t rows, truncated, replaced;
     struct st_dialog_counts answers;
     char guessed[512];  /* where the first is whose begin is guessed; "" */
+    char unseen[512];   /* where the first message is of which the template writes nothing; "" */
     uint64_t toolless;  /* conversations with tools that the template does not write */
     uint64_t functions; /* calls that are written as the text of an answer */
     uint64_t merged;    /* texts whose prompt ends within a token that is trained */

@@ -210,6 +210,9 @@ static void add_counts(struct st_tokenize_report *r, const struct st_dialog_coun
     r->answers.unwritten += c->unwritten;
     r->answers.calls += c->calls;
     r->answers.guessed += c->guessed;
+    if (r->answers.unseen == 0 && c->unseen > 0)
+        snprintf(r->unseen, sizeof(r->unseen), "%s", place);
+    r->answers.unseen += c->unseen;
 }
 
 static bool trains(const struct st_tokenizing *j, uint64_t count)
