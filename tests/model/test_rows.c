@@ -209,8 +209,8 @@ static void describe(char *out, size_t bytes, const struct st_sample *s, enum st
     size_t fill = 0;
 
     if (s->completes && odd == ST_ROW_FINE) {
-        snprintf(out, bytes, "%s after %zu%s%s", s->text, s->prompt_bytes, s->unread != NULL ? ";unread " : "",
-                 s->unread != NULL ? s->unread : "");
+        snprintf(out, bytes, "%s after %zu%s%s", s->text, s->prompt_bytes, s->unread[0] != NULL ? ";unread " : "",
+                 s->unread[0] != NULL ? s->unread[0] : "");
         return;
     }
     if (odd != ST_ROW_FINE || s->text != NULL) {
@@ -221,8 +221,8 @@ static void describe(char *out, size_t bytes, const struct st_sample *s, enum st
     for (const st_json *m = st_json_first(s->messages); m != NULL; m = st_json_next(m))
         fill += (size_t)snprintf(out + fill, bytes - fill, "%s=%s%s;", st_json_string(st_json_get(m, "role")),
                                  st_json_string(st_json_get(m, "content")), st_template_message_excluded(m) ? "-" : "");
-    if (s->unread != NULL)
-        snprintf(out + fill, bytes - fill, "unread %s", s->unread);
+    if (s->unread[0] != NULL)
+        snprintf(out + fill, bytes - fill, "unread %s", s->unread[0]);
     if (s->variables != NULL) {
         const st_json *tool = st_json_first(st_json_get(s->variables, "tools"));
 
@@ -260,6 +260,17 @@ static void shapes_are_llama_factorys(void **state)
         {"{\"prompt\": \"p\", \"completion\": \"c\"}", "pc after 1"},
         {"{\"prompt\": \"p\", \"completion\": \"\", \"text\": \"t\", \"tools\": [3]}", "p after 1;unread tools"},
         {"{\"prompt\": \"\", \"completion\": \"\"}", "odd: empty"},
+        {"{\"prompt\": \"p\", \"completion\": \"c\", \"system\": \"s\", \"tools\": []}", "pc after 1;unread system"},
+        {"{\"prompt\": [{\"role\": \"user\", \"content\": \"u\"}], \"completion\": [{\"role\": \"assistant\", \"content\": "
+         "\"a\"}], "
+         "\"system\": \"s\"}",
+         "system=s;user=u-;assistant=a;"},
+        {"{\"prompt\": [{\"role\": \"system\", \"content\": \"t\"}], \"completion\": [{\"role\": \"assistant\", \"content\": "
+         "\"a\"}], "
+         "\"system\": \"s\"}",
+         "system=t-;assistant=a;unread system"},
+        {"{\"prompt\": [], \"completion\": [{\"role\": \"assistant\", \"content\": \"a\"}], \"system\": \"s\"}",
+         "system=s;assistant=a;"},
         {"{\"prompt\": \"p\", \"completion\": null}", "odd: without an answer"},
         {"{\"prompt\": null, \"completion\": \"c\"}", "error: here: column \"prompt\" is missing"},
         {"{\"prompt\": \"p\", \"completion\": [{\"role\": \"assistant\", \"content\": \"a\"}]}",
@@ -292,6 +303,7 @@ static void shapes_are_llama_factorys(void **state)
         {"{\"instruction\": \"\", \"input\": \"q\", \"output\": \"o\", \"system\": \"s\", \"history\": [[\"a\", \"b\"]]}",
          "system=s;user=a;assistant=b;user=q;assistant=o;"},
         {"{\"instruction\": \"i\", \"output\": null}", "odd: without an answer"},
+        {"{\"instruction\": \"i\", \"response\": \"o\"}", "odd: without an answer"},
         {"{\"instruction\": \"i\", \"output\": [\"o\"]}", "odd: without an answer"},
         {"{\"instruction\": 1, \"output\": \"o\"}", "error: here: column \"instruction\" is not a text"},
         {"{\"instruction\": \"i\", \"output\": \"o\", \"history\": [[\"a\"]]}", "error: here: column \"history\""},
@@ -357,6 +369,14 @@ static void columns_that_mean_something_are_refused(void **state)
     } cases[] = {
         {"{" CHAT ", \"label\": false}", "here: column \"label\": answers that are not wanted (KTO)", true},
         {"{" CHAT ", \"kto_tag\": false}", "here: column \"kto_tag\": answers", true},
+        {"{" CHAT ", \"kto_tag\": 0}", "here: column \"kto_tag\": answers", true},
+        {"{" CHAT ", \"kto_tag\": \"False\"}", "here: column \"kto_tag\": answers", true},
+        {"{" CHAT ", \"label\": \"false\"}", "here: column \"label\": answers", true},
+        {"{" CHAT ", \"label\": \"true\", \"kto_tag\": 1}", "", false},
+        {"{" CHAT ", \"label\": 0}", "label", false},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"u\", \"images\": [\"1.jpg\"]}]}",
+         "here: column \"messages\": a message has \"images\": only text", true},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"u\", \"images\": [], \"audio\": null}]}", "", false},
         {"{\"text\": \"t\", \"kto_tag\": false}", "here: column \"kto_tag\": answers", true},
         {"{\"prompt\": \"t\", \"completion\": \"c\", \"label\": false}", "here: column \"label\": answers", true},
         {"{" CHAT ", \"rejected_response\": \"r\"}", "here: column \"rejected_response\": pairs of answers", true},

@@ -559,6 +559,23 @@ static void unread_columns_are_counted(void **state)
     assert_int_equal(r.unread.columns[0].rows, 2);
     assert_string_equal(r.unread.columns[1].name, "system");
     assert_int_equal(r.unread.columns[1].rows, 1);
+    /* Keys of messages that no template has a word for. */
+    scratch_put(
+        "r.jsonl",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"u\", \"name\": \"n\"}, {\"role\": \"assistant\", \"content\": "
+        "\"a\", "
+        "\"train\": false, \"id\": 1}, {\"role\": \"assistant\", \"content\": \"b\", \"train\": true, \"start\": null}]}\n");
+    assert_ok(tokenize(scratch_path("r.jsonl"), opts, &r));
+    assert_int_equal(r.unread.count, 1);
+    assert_string_equal(r.unread.columns[0].name, "messages[].train");
+    assert_int_equal(r.unread.columns[0].rows, 1);
+    scratch_put("t.jinja", "{% for m in messages %}{{ m.content }}{{ m.train }}<|im_end|>{% endfor %}");
+    assert_ok(
+        tokenize(scratch_path("r.jsonl"), (struct st_tokenize_opts){.template = scratch_path("t.jinja"), .overwrite = true}, &r));
+    assert_int_equal(r.unread.count, 0);
+    scratch_put("r.jsonl", "{\"instruction\": \"i\", \"response\": \"r\"}\n");
+    assert_refused(tokenize(scratch_path("r.jsonl"), opts, &r), STRATA_E_INPUT,
+                   "r.jsonl:1: row 1: column \"output\" is missing: --dataset-info can name another");
     scratch_put("r.jsonl", GOOD "}\n{\"messages\": 3, \"label\": false}\n");
     assert_refused(tokenize(scratch_path("r.jsonl"), opts, &r), STRATA_E_INPUT, "r.jsonl:2: row 2: column \"label\": ");
     scratch_put("r.jsonl", "{\"prompt\": \"p\", \"chosen\": \"c\", \"rejected\": \"d\"}\n");

@@ -228,6 +228,22 @@ uint64_t st_dialog_template_hash(const struct st_dialog *d)
     return d->hash;
 }
 
+static bool has_word(const char *text, const char *word)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    const size_t bytes = strlen(word);
+
+    for (const char *at = text; bytes > 0 && at != NULL && (at = strstr(at, word)) != NULL; at++)
+        if ((at == text || strchr(letters, at[-1]) == NULL) && (at[bytes] == '\0' || strchr(letters, at[bytes]) == NULL))
+            return true;
+    return false;
+}
+
+bool st_dialog_mentions(const struct st_dialog *d, const char *word)
+{
+    return has_word(d->texts.usual, word) || has_word(d->texts.tools, word);
+}
+
 bool st_dialog_uses_date(const struct st_dialog *d)
 {
     return strstr(d->texts.usual, "strftime_now") != NULL ||

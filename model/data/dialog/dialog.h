@@ -75,6 +75,8 @@ const char *st_dialog_template_name(const struct st_dialog *d);
 strata_status st_dialog_template_text(char **out, const struct st_dialog *d);
 /** XXH3-64 of its text. */
 uint64_t st_dialog_template_hash(const struct st_dialog *d);
+/** Whether a template has this word. */
+bool st_dialog_mentions(const struct st_dialog *d, const char *word);
 /** Whether the template asks for the date. */
 bool st_dialog_uses_date(const struct st_dialog *d);
 

@@ -2,6 +2,8 @@
 #include "model/data/rows/dataset_info.h"
 
 #include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/word.h"
 #include "model/data/rows/row_columns.h"
 
 #include <stdio.h>
@@ -136,6 +138,33 @@ static strata_status read_shape(struct st_row_shape *s, const struct entry *e)
     return tags != NULL ? read_tags(s, e, tags) : STRATA_OK;
 }
 
+static const char *const entry_keys[] = {"hf_hub_url",  "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name", "file_name",
+                                         "file_sha1",   "formatting", "ranking",    "subset",     "split",           "folder",
+                                         "num_samples", "columns",    "tags",       NULL};
+static const char *const column_keys[] = {"prompt", "query",  "response", "history", "messages", "system",  "tools",
+                                          "images", "videos", "audios",   "chosen",  "rejected", "kto_tag", NULL};
+static const char *const tag_keys[] = {"role_tag",        "content_tag",  "user_tag",   "assistant_tag",
+                                       "observation_tag", "function_tag", "system_tag", NULL};
+
+/* Keys that LLaMA-Factory passes over, too: what they should say is not done.  @param section  before the key; ""
+ *  @param keys  ends with NULL */
+static void note_unknown(const struct entry *e, const char *section, const st_json *object, const char *const *keys)
+{
+    for (const st_json *n = object != NULL ? st_json_first(object) : NULL; n != NULL; n = st_json_next(n)) {
+        const char *name = st_json_name(n), *nearest = NULL;
+        uint32_t most = st_word_edits_most(name) + 1;
+
+        for (size_t i = 0; keys[i] != NULL; i++)
+            if (st_word_edits(name, keys[i]) < most) {
+                nearest = keys[i];
+                most = st_word_edits(name, nearest);
+            }
+        if (nearest == NULL || most > 0)
+            st_log(ST_LOG_NOTICE, "%s: \"%s\": %s\"%.64s\" is not read%s%s%s", e->path, e->name, section, name,
+                   nearest != NULL ? ": is \"" : "", nearest != NULL ? nearest : "", nearest != NULL ? "\" meant?" : "");
+    }
+}
+
 static strata_status read_path(struct st_dataset *out, const struct entry *e)
 {
     const char *file = NULL;
@@ -158,6 +187,9 @@ static strata_status read_entry(struct st_dataset *out, const struct entry *e)
     if ((st = refuse_kinds(e)) != STRATA_OK || (st = read_shape(&out->shape, e)) != STRATA_OK ||
         (st = read_path(out, e)) != STRATA_OK)
         return st;
+    note_unknown(e, "", e->node, entry_keys);
+    note_unknown(e, "columns: ", member(e->node, "columns"), column_keys);
+    note_unknown(e, "tags: ", member(e->node, "tags"), tag_keys);
     samples = member(e->node, "num_samples");
     if (samples != NULL && (!st_json_u64(samples, &out->num_samples) || out->num_samples == 0))
         return wrong(e, "num_samples", "not a whole number above 0");

@@ -2,6 +2,7 @@
 #include "model/data/rows/row_columns.h"
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -57,7 +58,7 @@ const char *st_row_column_refusal(const char *name)
     return meaning < MEANINGS ? refusals[meaning] : NULL;
 }
 
-static bool holds_something(const st_json *n)
+bool st_row_holds_something(const st_json *n)
 {
     switch (st_json_type(n)) {
     case ST_JSON_NULL:
@@ -72,10 +73,24 @@ static bool holds_something(const st_json *n)
     }
 }
 
-/* Of texts a label is a class, not a verdict. */
+/* Words and numbers of tables that became rows. */
+static bool says_no(const st_json *n)
+{
+    if (st_json_type(n) == ST_JSON_BOOL)
+        return !st_json_bool(n);
+    if (st_json_type(n) == ST_JSON_NUMBER)
+        return st_json_number(n) == 0;
+    return st_json_type(n) == ST_JSON_STRING && (st_text_same(st_json_string(n), "false") || strcmp(st_json_string(n), "0") == 0);
+}
+
+/* A label is a verdict if it is true or false, and not of a text: else it is a class. */
 static bool is_verdict(const struct st_row_shape *shape, const st_json *n)
 {
-    return st_json_type(n) == ST_JSON_BOOL && (shape->format != ST_ROWS_TEXT || strcmp(st_json_name(n), "label") != 0);
+    if (strcmp(st_json_name(n), "label") != 0)
+        return true;
+    return shape->format != ST_ROWS_TEXT &&
+           (st_json_type(n) == ST_JSON_BOOL || (st_json_type(n) == ST_JSON_STRING && (st_text_same(st_json_string(n), "true") ||
+                                                                                      st_text_same(st_json_string(n), "false"))));
 }
 
 /* The kind of a message's part that is no text ("image_url", "input_audio"); NULL: there is none. */
@@ -98,19 +113,32 @@ static const char *media_part(const st_json *messages)
     return NULL;
 }
 
+/* A member of a message that is no text; NULL: there is none. */
+static const char *media_member(const st_json *messages)
+{
+    for (const st_json *m = st_json_first(messages); m != NULL; m = st_json_next(m))
+        for (const st_json *n = st_json_type(m) == ST_JSON_OBJECT ? st_json_first(m) : NULL; n != NULL; n = st_json_next(n))
+            if (meaning_of(st_json_name(n)) == MEDIA && st_row_holds_something(n))
+                return st_json_name(n);
+    return NULL;
+}
+
 strata_status st_row_check_columns(const struct st_row_shape *shape, const st_json *row, const char *place)
 {
     for (const st_json *n = st_json_type(row) == ST_JSON_OBJECT ? st_json_first(row) : NULL; n != NULL; n = st_json_next(n)) {
         const enum meaning meaning = meaning_of(st_json_name(n));
-        const bool refused = meaning == MEDIA    ? holds_something(n)
-                             : meaning == PAIR   ? holds_something(n) && !shape->named
-                             : meaning == WISHED ? is_verdict(shape, n) && !st_json_bool(n)
+        const bool refused = meaning == MEDIA    ? st_row_holds_something(n)
+                             : meaning == PAIR   ? st_row_holds_something(n) && !shape->named
+                             : meaning == WISHED ? is_verdict(shape, n) && says_no(n)
                                                  : false;
 
         if (st_row_shape_reads(shape, st_json_name(n))) {
             if (st_json_type(n) == ST_JSON_ARRAY && media_part(n) != NULL)
                 return st_error(STRATA_E_INPUT, "%s: column \"%s\": a message has a part of type \"%.32s\": only text is trained",
                                 place, st_json_name(n), media_part(n));
+            if (st_json_type(n) == ST_JSON_ARRAY && media_member(n) != NULL)
+                return st_error(STRATA_E_INPUT, "%s: column \"%s\": a message has \"%.32s\": only text is trained", place,
+                                st_json_name(n), media_member(n));
         } else if (refused)
             return st_error(STRATA_E_INPUT, "%s: column \"%s\": %s", place, st_json_name(n), refusals[meaning]);
     }
@@ -145,7 +173,7 @@ static void note_turns(struct st_row_unread *u, const struct st_row_shape *shape
              n = st_json_next(n)) {
             const char *key = st_json_name(n);
 
-            if (!holds_something(n) || strcmp(key, "loss") == 0 || strcmp(key, "weight") == 0 || meaning_of(key) == NONE ||
+            if (!st_row_holds_something(n) || strcmp(key, "loss") == 0 || strcmp(key, "weight") == 0 || meaning_of(key) == NONE ||
                 (shape->role != NULL && strcmp(key, shape->role) == 0) ||
                 (shape->content != NULL && strcmp(key, shape->content) == 0))
                 continue;
@@ -162,8 +190,34 @@ void st_row_note_columns(struct st_row_unread *u, const struct st_row_shape *sha
 
         if (shape->format == ST_ROWS_SHAREGPT && shape->messages != NULL && strcmp(st_json_name(n), shape->messages) == 0)
             note_turns(u, shape, n);
-        else if (holds_something(n) && meaning != NONE && !(meaning == WISHED && is_verdict(shape, n)) &&
+        else if (st_row_holds_something(n) && meaning != NONE && !(meaning == WISHED && is_verdict(shape, n)) &&
                  !st_row_shape_reads(shape, st_json_name(n)))
             st_row_note_column(u, st_json_name(n));
     }
+}
+
+/* What messages have beside their text: some templates write it, others need not. */
+static bool is_of_message(const char *key)
+{
+    static const char *const keys[] = {"role",          "content",           "name",      "tool_calls", "tool_call_id",
+                                       "function_call", "reasoning_content", "reasoning", "thinking",   "loss",
+                                       "weight"};
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (strcmp(key, keys[i]) == 0)
+            return true;
+    return meaning_of(key) == NONE;
+}
+
+void st_row_note_messages(struct st_row_unread *u, const st_json *messages, st_row_reads_fn *reads, const void *reader)
+{
+    char name[ST_ROW_UNREAD_NAME];
+
+    for (const st_json *m = st_json_first(messages); m != NULL; m = st_json_next(m))
+        for (const st_json *n = st_json_first(m); n != NULL; n = st_json_next(n)) {
+            if (!st_row_holds_something(n) || is_of_message(st_json_name(n)) || reads(reader, st_json_name(n)))
+                continue;
+            snprintf(name, sizeof(name), "messages[].%s", st_json_name(n));
+            st_row_note_column(u, name);
+        }
 }

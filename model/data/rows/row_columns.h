@@ -18,15 +18,21 @@ struct st_row_unread {
     uint64_t row;    /* the current one, from 1 */
 };
 
+/** False: null, an empty text, list or object. */
+bool st_row_holds_something(const st_json *column);
 /** Why no column of this name is trained: pictures, pairs of answers, answers that are not wanted.  NULL: nothing is known. */
 const char *st_row_column_refusal(const char *name);
-/** E_INPUT, after `place`: the row has something in such a column, which the shape does not read, or a message of one that it reads
- *  has a picture or a sound as a part.  A label that is true passes;
- * of a shape whose columns somebody named, so do pairs. */
+/** E_INPUT, after `place`: the row has something in such a column, which the shape does not read, or a message of one that it
+ * reads has a picture or a sound as a part.  A label that is true passes; of a shape whose columns somebody named, so do pairs.
+ */
 strata_status st_row_check_columns(const struct st_row_shape *shape, const st_json *row, const char *place);
 /** Count a row, and its columns (of ShareGPT's turns the keys, as "conversations[].key") that hold something and are neither read
  *  nor known to mean nothing for training. */
 void st_row_note_columns(struct st_row_unread *u, const struct st_row_shape *shape, const st_json *row);
+/** Whether something else reads a key of messages. */
+typedef bool st_row_reads_fn(const void *reader, const char *key);
+/** The same of messages of the row that was counted last: their keys, as "messages[].key". */
+void st_row_note_messages(struct st_row_unread *u, const st_json *messages, st_row_reads_fn *reads, const void *reader);
 /** The same of one column of the row that was counted last. */
 void st_row_note_column(struct st_row_unread *u, const char *name);
 

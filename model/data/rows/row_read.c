@@ -4,7 +4,9 @@
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "model/data/rows/row_columns.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,10 +19,10 @@ struct reading {
     const struct st_row_shape *shape;
     const st_json *row;
     const char *place;
-    struct st_json_writer w;   /* the conversation that is made */
-    uint32_t turns, functions; /* functions: of the turns, calls */
-    const char *system;        /* messages: what stands before them; NULL: nothing */
-    const char *unread;        /* struct st_sample */
+    struct st_json_writer w;               /* the conversation that is made */
+    uint32_t turns, functions;             /* functions: of the turns, calls */
+    const char *system;                    /* messages: what stands before them; NULL: nothing */
+    const char *unread[ST_ROW_UNREAD_OWN]; /* struct st_sample */
 };
 
 /* A column that is there and not null. */
@@ -29,6 +31,19 @@ static const st_json *column(const struct reading *r, const char *name)
     const st_json *n = name == NULL ? NULL : st_json_get(r->row, name);
 
     return n == NULL || st_json_type(n) == ST_JSON_NULL ? NULL : n;
+}
+
+/* A column that this format names and nothing reads of this row. */
+static void pass_over(struct reading *r, const char *name)
+{
+    uint32_t i = 0;
+
+    if (column(r, name) == NULL || !st_row_holds_something(column(r, name)))
+        return;
+    while (r->unread[i] != NULL)
+        i++;
+    assert(i < ST_ROW_UNREAD_OWN);
+    r->unread[i] = name;
 }
 
 static strata_status missing(const struct reading *r, const char *name, const char *what)
@@ -139,8 +154,10 @@ static strata_status put_history(struct reading *r)
 {
     const st_json *history = column(r, r->shape->history);
 
-    if (history == NULL || st_json_type(history) != ST_JSON_ARRAY)
+    if (history == NULL || st_json_type(history) != ST_JSON_ARRAY) {
+        pass_over(r, r->shape->history); /* as in LLaMA-Factory */
         return STRATA_OK;
+    }
     for (const st_json *pair = st_json_first(history); pair != NULL; pair = st_json_next(pair)) {
         const st_json *prompt = st_json_type(pair) == ST_JSON_ARRAY ? st_json_first(pair) : NULL;
         const st_json *reply = prompt == NULL ? NULL : st_json_next(prompt);
@@ -154,6 +171,20 @@ static strata_status put_history(struct reading *r)
     return STRATA_OK;
 }
 
+/* Why: strata_last_error(). */
+static strata_status no_answer(const struct reading *r, enum st_row_odd *odd)
+{
+    const char *name = r->shape->reply == NULL ? "response" : r->shape->reply;
+    const st_json *reply = st_json_get(r->row, name);
+
+    *odd = ST_ROW_NO_ANSWER;
+    (void)st_error(STRATA_E_INPUT, "column \"%s\" is %s: --dataset-info can name another", name,
+                   reply == NULL                         ? "missing"
+                   : st_json_type(reply) == ST_JSON_NULL ? "null"
+                                                         : "not a text");
+    return STRATA_OK;
+}
+
 static strata_status put_alpaca(struct reading *r, enum st_row_odd *odd)
 {
     const st_json *reply = column(r, r->shape->reply);
@@ -164,10 +195,8 @@ static strata_status put_alpaca(struct reading *r, enum st_row_odd *odd)
     if ((st = text_of(&system, r, r->shape->system)) != STRATA_OK || (st = text_of(&prompt, r, r->shape->prompt)) != STRATA_OK ||
         (st = text_of(&query, r, r->shape->query)) != STRATA_OK)
         return st;
-    if (reply == NULL || st_json_type(reply) != ST_JSON_STRING) {
-        *odd = ST_ROW_NO_ANSWER;
-        return STRATA_OK;
-    }
+    if (reply == NULL || st_json_type(reply) != ST_JSON_STRING)
+        return no_answer(r, odd);
     if (prompt == NULL && query == NULL && r->shape->prompt != NULL && st_json_get(r->row, r->shape->prompt) == NULL)
         return missing(r, r->shape->prompt, "missing");
     if (system != NULL)
@@ -226,7 +255,7 @@ static strata_status find_system(struct reading *r, const char **system, const c
     if (st != STRATA_OK || *system == NULL || first == NULL)
         return st;
     if (strcmp(*system, first) != 0)
-        r->unread = r->shape->system;
+        pass_over(r, r->shape->system);
     *system = NULL;
     return STRATA_OK;
 }
@@ -344,15 +373,16 @@ static strata_status read_completion(struct reading *r, struct st_sample *out, e
 
     if (prompt == NULL)
         return missing(r, r->shape->prompt, "missing");
-    if (reply == NULL) {
-        *odd = ST_ROW_NO_ANSWER;
-        return st_json_get(r->row, r->shape->reply) != NULL ? STRATA_OK : missing(r, r->shape->reply, "missing");
-    }
+    if (reply == NULL)
+        return st_json_get(r->row, r->shape->reply) != NULL ? no_answer(r, odd) : missing(r, r->shape->reply, "missing");
     if (st_json_type(prompt) != st_json_type(reply) ||
         (st_json_type(prompt) != ST_JSON_STRING && st_json_type(prompt) != ST_JSON_ARRAY))
         return missing(r, r->shape->reply, "not of the prompt's kind, a text or a list of messages");
-    if (st_json_type(prompt) == ST_JSON_ARRAY)
-        return STRATA_OK;
+    if (st_json_type(prompt) == ST_JSON_ARRAY) {
+        const strata_status st = check_messages(r, prompt, r->shape->prompt);
+
+        return st != STRATA_OK ? st : find_system(r, &r->system, st_json_first(prompt) != NULL ? system_of(prompt) : NULL);
+    }
     out->prompt_bytes = strlen(st_json_string(prompt));
     if (st_fault("rows.alloc", 0) < 0 || asprintf(&out->joined, "%s%s", st_json_string(prompt), st_json_string(reply)) < 0) {
         out->joined = NULL;
@@ -360,7 +390,8 @@ static strata_status read_completion(struct reading *r, struct st_sample *out, e
     }
     out->text = out->joined;
     out->completes = true;
-    r->unread = column(r, r->shape->tools) != NULL ? r->shape->tools : NULL;
+    pass_over(r, r->shape->system);
+    pass_over(r, r->shape->tools);
     *odd = out->text[0] == '\0' ? ST_ROW_EMPTY : ST_ROW_FINE;
     return STRATA_OK;
 }
@@ -371,6 +402,8 @@ static strata_status put_completion(struct reading *r)
     const char *const names[] = {r->shape->prompt, r->shape->reply};
     strata_status st = STRATA_OK;
 
+    if (r->system != NULL)
+        put_turn(r, "system", r->system, NULL);
     for (size_t i = 0; i < 2 && st == STRATA_OK; i++) {
         st = check_messages(r, column(r, names[i]), names[i]);
         if (st == STRATA_OK)
@@ -460,7 +493,7 @@ strata_status st_row_read(struct st_sample *out, enum st_row_odd *odd, const str
     if (st == STRATA_OK && *odd == ST_ROW_FINE && out->text == NULL &&
         (out->messages == NULL || r.system != NULL || column(&r, shape->tools) != NULL))
         st = make(&r, out, odd);
-    out->unread = r.unread;
+    memcpy(out->unread, r.unread, sizeof(r.unread));
     return st;
 }
 

@@ -27,8 +27,8 @@ struct st_rows {
     struct st_file_identity was;
     unsigned char block[BLOCK_BYTES];
     uint32_t at, fill;
-    strata_status failed; /* reading failed: bytes end here */
-    bool begun, array, wrapped;
+    strata_status failed;               /* reading failed: bytes end here */
+    bool begun, array, wrapped, beside; /* wrapped: in an object; beside: which holds something else, too */
     bool closed, spread, lines; /* the row's brackets are closed; some row has several lines; every row ends with its line */
     bool goes_on;
     uint64_t rows, line, column;   /* of the next byte; column from 1 */
@@ -192,6 +192,7 @@ static strata_status look_for_rows(struct st_rows *r, size_t name, uint64_t *dep
         st = take(r);
     if (st == STRATA_OK && (peek(r) == '{' || peek(r) == ']')) {
         r->array = r->wrapped = true;
+        r->beside = strspn(r->row, "{ \t\r\n") < name;
         r->row_bytes = 0;
     }
     return st;
@@ -274,6 +275,7 @@ static strata_status close_object(struct st_rows *r)
             depth += c == '{' || c == '[';
             depth -= c == '}' || c == ']';
         }
+        r->beside |= c == '"';
         quoted ^= c == '"' && !escaped;
         escaped = quoted && c == '\\' && !escaped;
         step(r);
@@ -418,9 +420,9 @@ strata_status st_rows_count(struct st_rows *r, uint64_t *count)
     }
 }
 
-bool st_rows_wrapped(const struct st_rows *r)
+bool st_rows_beside(const struct st_rows *r)
 {
-    return r->wrapped;
+    return r->beside;
 }
 
 const struct st_json_odd *st_rows_odd(const struct st_rows *r)

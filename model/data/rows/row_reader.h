@@ -37,7 +37,7 @@ strata_status st_rows_check_same(const struct st_rows *r, const struct st_file_i
 bool st_rows_again(const struct st_rows *r);
 /** "FILE:LINE: row N", of the last row; borrowed until the next call. */
 const char *st_rows_place(struct st_rows *r);
-/** Whether the rows are those of "data" in an object, known with the first row. */
-bool st_rows_wrapped(const struct st_rows *r);
+/** Whether the rows are those of "data" in an object that holds something else, too; known with the last row. */
+bool st_rows_beside(const struct st_rows *r);
 
 #endif

@@ -72,7 +72,8 @@ struct st_row_shape st_row_shape_of(enum st_row_format format)
                                      .function = "function_call",
                                      .system_role = "system"};
     case ST_ROWS_COMPLETION:
-        return (struct st_row_shape){.format = format, .prompt = "prompt", .reply = "completion", .tools = "tools"};
+        return (struct st_row_shape){
+            .format = format, .prompt = "prompt", .reply = "completion", .system = "system", .tools = "tools"};
     default:
         return (struct st_row_shape){.format = ST_ROWS_AUTO};
     }

@@ -63,19 +63,21 @@ const char *st_row_odd_text(enum st_row_odd odd);
 /** The same as a key of JSON. */
 const char *st_row_odd_key(enum st_row_odd odd);
 
+#define ST_ROW_UNREAD_OWN 2u
+
 struct st_sample {
     const char *text; /* a text; NULL: a conversation */
     bool completes;   /* of the text, what comes after the prompt is trained: */
     size_t prompt_bytes;
-    const char *unread;       /* a column of the shape that this row has and nothing reads; NULL: none */
-    const st_json *messages;  /* borrowed from the row or from `made` */
-    const st_json *variables; /* NULL: none */
+    const char *unread[ST_ROW_UNREAD_OWN]; /* columns of the shape that this row has and nothing reads; NULL behind them */
+    const st_json *messages;               /* borrowed from the row or from `made` */
+    const st_json *variables;              /* NULL: none */
     st_json *made;
     char *joined;
     uint32_t functions; /* sharegpt: turns that are calls */
 };
 /** @param out  freed by st_sample_free(), also where *odd is not ST_ROW_FINE; then it has nothing
- *  @param odd  ST_ROW_TURNS: strata_last_error() has the turn that may not stand there
+ *  @param odd  ST_ROW_TURNS, ST_ROW_NO_ANSWER: strata_last_error() has the turn that may not stand there, or the column
  *  E_INPUT, after `place`: a column is missing or holds something else than it should.  E_NOMEM. */
 strata_status st_row_read(struct st_sample *out, enum st_row_odd *odd, const struct st_row_shape *shape, const st_json *row,
                           const char *place);

@@ -141,8 +141,8 @@ static strata_status read_row(struct pass *p, struct st_sample *s, enum st_row_o
     if (st != STRATA_OK)
         return st;
     st_row_note_columns(&p->j->report->unread, p->shape, tree);
-    if (s->unread != NULL)
-        st_row_note_column(&p->j->report->unread, s->unread);
+    for (uint32_t i = 0; i < ST_ROW_UNREAD_OWN && s->unread[i] != NULL; i++)
+        st_row_note_column(&p->j->report->unread, s->unread[i]);
     return STRATA_OK;
 }
 
@@ -151,7 +151,7 @@ static strata_status put_row(struct pass *p, uint64_t row, const struct st_sampl
     const char *place = st_rows_place(p->rows);
 
     if (odd != ST_ROW_FINE) {
-        st_tokenize_drop(p->j, odd, place, odd == ST_ROW_TURNS ? strata_last_error() : NULL);
+        st_tokenize_drop(p->j, odd, place, odd == ST_ROW_TURNS || odd == ST_ROW_NO_ANSWER ? strata_last_error() : NULL);
         return STRATA_OK;
     }
     if (s->completes)
@@ -252,7 +252,7 @@ static strata_status read_source(struct st_tokenizing *j, const struct source *s
         st = st_rows_check_same(rows, &s->was);
     if (st == STRATA_OK)
         st = read_rows(j, s, rows);
-    if (st == STRATA_OK && st_rows_wrapped(rows))
+    if (st == STRATA_OK && st_rows_beside(rows))
         st_log(ST_LOG_NOTICE, "%s: rows are those of its \"data\"; what stands beside it is not read", s->path);
     st_rows_close(rows);
     return st;

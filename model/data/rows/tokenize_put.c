@@ -210,9 +210,6 @@ static void add_counts(struct st_tokenize_report *r, const struct st_dialog_coun
     r->answers.unwritten += c->unwritten;
     r->answers.calls += c->calls;
     r->answers.guessed += c->guessed;
-    if (r->answers.unseen == 0 && c->unseen > 0)
-        snprintf(r->unseen, sizeof(r->unseen), "%s", place);
-    r->answers.unseen += c->unseen;
 }
 
 static bool trains(const struct st_tokenizing *j, uint64_t count)
@@ -279,6 +276,11 @@ strata_status st_tokenize_completion(struct st_tokenizing *j, uint64_t row, cons
     return put_ids(j, row, place);
 }
 
+static bool template_reads(const void *dialog, const char *key)
+{
+    return st_dialog_mentions(dialog, key);
+}
+
 strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const struct st_sample *s, const char *place)
 {
     const struct st_dialog_opts opts = {
@@ -298,6 +300,10 @@ strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const st
         return st_error_prefix(st, "%s", place);
     j->report->toolless += j->ids.toolless;
     j->report->functions += s->functions;
+    st_row_note_messages(&j->report->unread, s->messages, template_reads, j->dialog);
+    if (j->report->answers.unseen == 0 && j->ids.counts.unseen > 0)
+        snprintf(j->report->unseen, sizeof(j->report->unseen), "%s", place);
+    j->report->answers.unseen += j->ids.counts.unseen;
     if (!j->opts->train_on_prompt)
         add_counts(j->report, &j->ids.counts, place);
     return put_ids(j, row, place);
