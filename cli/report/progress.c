@@ -179,8 +179,6 @@ static void make_line(struct cli_progress *p, const struct cli_step *step, size_
     put(&l, "%s ms", cli_ms_text(text, v[CLI_STEP_SECONDS] * 1e3));
     put(&l, "%.0f tok/s", v[CLI_TOKENS_PER_SECOND]);
     put(&l, "ETA %s", time_left(text, p->seconds_per_step * ((double)p->steps_total - v[CLI_STEP])));
-    if (!isnan(v[CLI_LOSS_MEAN]))
-        put(&l, "mean loss %.4f", v[CLI_LOSS_MEAN]);
     if (!isnan(v[CLI_EPOCH]))
         put(&l, "epoch %.2f", v[CLI_EPOCH]);
     if (v[CLI_SKIPPED] != 0)
@@ -192,6 +190,8 @@ static void make_line(struct cli_progress *p, const struct cli_step *step, size_
         put(&l, "%.4f b/B", v[CLI_BITS_PER_BYTE]);
     put(&l, "norm %.4g", v[CLI_GRAD_NORM]);
     put(&l, "lr %.3g", v[CLI_LR]);
+    if (!isnan(v[CLI_LOSS_MEAN]))
+        put(&l, "mean loss %.4f", v[CLI_LOSS_MEAN]);
     put_times(&l, step);
     if (!isnan(v[CLI_MFU]) && cli_bound_holds(v[CLI_STEP_SECONDS], v[CLI_SCHEDULE_BOUND]))
         put(&l, "MFU %.1f %%", v[CLI_MFU] * 100);
