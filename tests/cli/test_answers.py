@@ -4,8 +4,8 @@
     test_answers.py STRATA [TEMPLATE...]
 
 Each begins from random weights and takes 250 steps; then the likeliest tokens after each of 16 prompts must be the taught answer, its
-thoughts and its end token (Llama 2 writes a space before it).  TEMPLATE: llama2, mistral, gemma (a vocabulary with Metaspace), chatml, llama3, thoughts (byte level);
-default: all.
+thoughts and its end token (Llama 2 writes a space before it).  TEMPLATE: llama2, mistral, gemma (a vocabulary with Metaspace),
+chatml, llama3, thoughts (byte level); default: all.
 """
 import array
 import json
