@@ -5,6 +5,7 @@
 #include "core/base/word.h"
 #include "model/decoder/sampler.h"
 #include "offload/config/config.h"
+#include "offload/config/recipe.h"
 
 #include <float.h>
 #include <stdio.h>
@@ -137,7 +138,7 @@ static const struct cli_option options[] = {
     {{"val-size"}, CLI_CMD_TRAIN, VALUE_REAL, AT(val_size), NULL, 0, WHOLE_MAX, "X",
      "of texts and rows: so many are held out, and evaluated at the end: a part such as 0.1, or from 1 on so many"},
     {{"eval-every", "eval-steps"}, CLI_CMD_TRAIN, VALUE_COUNT, AT(eval_every), NULL, 1, WHOLE_MAX, "N", "evaluate every N steps as well"},
-    {{"early-stop", "early-stopping-patience"}, CLI_CMD_TRAIN, VALUE_COUNT, AT(early_stop), NULL, 1, WHOLE_MAX, "N",
+    {{"early-stop", "early-stopping-patience", "early-stopping-steps"}, CLI_CMD_TRAIN, VALUE_COUNT, AT(early_stop), NULL, 1, WHOLE_MAX, "N",
      "with --eval-every: the run ends after N evaluations in a row without a lower loss"},
     HEADING("Results and checkpoints"),
     {{"out"}, CLI_CMD_TRAIN, VALUE_TEXT, AT(out), NULL, 0, 0, "DIR",
@@ -303,8 +304,9 @@ static const struct cli_option options[] = {
     ELSEWHERE("use --eval-every N", "eval-strategy", "evaluation-strategy"),
     ELSEWHERE("use --save-every N, with --save DIR", "save-strategy"),
     ELSEWHERE("evaluations take --micro-batch N, too", "per-device-eval-batch-size", "eval-batch-size"),
-    ELSEWHERE("use --micro-batch N, and --grad-accum N", "batch-size", "train-batch-size"),
+    ELSEWHERE("use --micro-batch N, and --grad-accum N", "batch-size", "train-batch-size", "micro-batch-size"),
     ELSEWHERE("use --seq-len N", "max-seq-length", "max-length", "model-max-length", "block-size"),
+    ELSEWHERE("use --seq-len N", "sequence-len", "max-seq-len"),
     ELSEWHERE("use --max-samples N", "max-train-samples"),
     ELSEWHERE("use --tokenizer DIR", "tokenizer-name", "tokenizer-name-or-path"),
     ELSEWHERE("use --template NAME", "chat-template"),
@@ -316,6 +318,12 @@ static const struct cli_option options[] = {
     ELSEWHERE("leave it out: --device is cpu, unless it says otherwise", "no-cuda", "use-cpu"),
     ELSEWHERE("leave it out: blocks are recomputed where that is needed", "gradient-checkpointing"),
     ELSEWHERE("leave it out: strata train trains", "do-train", "stage"),
+    ELSEWHERE("leave it out: answers alone are trained, but for --train-on-prompt", "assistant-only-loss", "completion-only-loss"),
+    ELSEWHERE("use --layout packed", "packing", "neat-packing", "sample-packing"),
+    ELSEWHERE("use --epochs N", "num-epochs"),
+    ELSEWHERE("use --val-size X", "val-set-size"),
+    ELSEWHERE("leave it out: strata has its own kernels", "attn-implementation"),
+    ELSEWHERE("use --bf16 or --fp16; the configuration has more", "torch-dtype", "dtype"),
     ELSEWHERE("leave it out: data are read beside training", "dataloader-num-workers"),
     {{"local-rank"}, CONFIGURES & ~RANKED, VALUE_IGNORED, NO_OFFSET, NULL, 0, 0, "N", NULL},
     {{"fault"}, LOADS | CLI_CMD_PLAN | CLI_CMD_CHECK | CLI_CMD_INFO | CLI_CMD_TOKENS | CLI_CMD_DIGEST | CLI_CMD_VERIFY | CLI_CMD_EXPORT | CLI_CMD_IMPORT | CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO | CLI_CMD_TUNE | CLI_CMD_TRACE, VALUE_TEXT, AT(fault), NULL, 0, 0, "SITE", NULL},
@@ -353,9 +361,11 @@ const struct cli_option *cli_option_find(enum cli_command command, const char *n
 
 strata_status cli_option_unknown(enum cli_command command, const char *name)
 {
-    const char *nearest = NULL;
+    const char *nearest = NULL, *words = (command & CONFIGURES) != 0 ? st_recipe_words(name) : NULL;
     uint32_t edits_least = st_word_edits_most(name) + 1;
 
+    if (words != NULL)
+        return st_error(STRATA_E_INVAL, "--%s is no option here: %s", name, words);
     for (size_t i = 0; i < OPTION_COUNT; i++) {
         if (!option_taken(&options[i], command) || options[i].help == NULL)
             continue;

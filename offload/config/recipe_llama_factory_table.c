@@ -222,7 +222,7 @@ static const struct st_field data_rows[] = {
 static const struct st_field output_rows[] = {
     {.path = "output_dir", .type = ST_FIELD_TEXT, .to = "--out", .help = "the model, or the adapter; checkpoints are in OUTPUT_DIR.checkpoints (--save)"},
     {.path = "overwrite_output_dir", .type = ST_FIELD_BOOL, .fallback = "false", .to = "--overwrite", .help = "replace what is there"},
-    {.path = "save_strategy", .type = ST_FIELD_CHOICE, .choices = save_choices, .reason = "the newest checkpoints are kept: save_strategy steps", .help = "no: no checkpoints; left out, too, unless save_steps is given"},
+    {.path = "save_strategy", .type = ST_FIELD_CHOICE, .choices = save_choices, .reason = "checkpoints are saved by steps, and --keep-best N keeps the best: save_strategy steps", .help = "no: no checkpoints; left out, too, unless save_steps is given"},
     {.path = "save_steps", .type = ST_FIELD_REAL, .min = 0, .max = COUNT_MAX, .help = "steps from checkpoint to checkpoint (--save, strata.save_every)"},
     {.path = "save_total_limit", .type = ST_FIELD_INT, .min = 1, .max = ST_CONFIG_KEEP_MAX, .to = "strata.keep", .help = "checkpoints that stay; left out: 2"},
     {.path = "resume_from_checkpoint", .type = ST_FIELD_ANY, .help = "true: from the newest (--resume auto); a directory"},
@@ -248,9 +248,9 @@ static const struct st_field output_rows[] = {
                      "batch_eval_metrics include_for_metrics include_inputs_for_metrics bf16_full_eval fp16_full_eval "
                      "jit_mode_eval sortish_sampler use_legacy_prediction_loop past_index", ANY,
                      EVALUATION),
-    ST_RECIPE_OFF("load_best_model_at_end", BOOL, "false", "the last weights are written: remove it"),
-    ST_RECIPE_NOTICE("metric_for_best_model", "greater_is_better", ANY, "the last weights are written"),
-    ST_RECIPE_OFF("early_stopping_steps", ANY, NULL, "a run ends after its steps: remove it"),
+    ST_RECIPE_OFF("load_best_model_at_end", BOOL, "false", "the last weights are written; --keep-best N keeps the best checkpoints, and strata export makes models of them: remove it"),
+    ST_RECIPE_NOTICE("metric_for_best_model", "greater_is_better", ANY, "the loss of evaluations decides, with --keep-best and --early-stop"),
+    {.path = "early_stopping_steps", .type = ST_FIELD_INT, .min = 1, .max = COUNT_MAX, .to = "--early-stop", .help = "evaluations in a row without a lower loss, after which the run ends"},
 };
 
 static const struct st_field train_rows[] = {

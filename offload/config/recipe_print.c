@@ -38,6 +38,37 @@ static void put_row(FILE *file, const struct st_field *row)
     fputs(" |\n", file);
 }
 
+static bool is_key(const char *name, size_t bytes, const char *key)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (name[i] != key[i] && !(name[i] == '_' && key[i] == '-'))
+            return false;
+    return key[bytes] == '\0';
+}
+
+static bool has_key(const struct st_field *row, const char *key)
+{
+    if (is_key(row->path, strlen(row->path), key))
+        return true;
+    for (const char *at = row->aliases; at != NULL && *at != '\0'; at += strspn(at, " ")) {
+        const size_t length = strcspn(at, " ");
+
+        if (is_key(at, length, key))
+            return true;
+        at += length;
+    }
+    return false;
+}
+
+const char *st_recipe_words(const char *key)
+{
+    for (const struct st_section *s = st_recipe_llama_factory.sections; s->title != NULL; s++)
+        for (uint32_t k = 0; k < s->count; k++)
+            if (has_key(&s->fields[k], key))
+                return s->fields[k].choices == NULL ? s->fields[k].reason : NULL;
+    return NULL;
+}
+
 void st_recipe_write_markdown(FILE *file)
 {
     static const struct st_recipe_trainer *const order[] = {&st_recipe_llama_factory, &st_recipe_xtuner, &st_recipe_accelerate};
