@@ -136,6 +136,12 @@ static void bad_rows_end_with_their_line(void **state)
         {"{\"data\": []}", ".", NULL, true},
         {"{\"data\": [{\"a\":0}]", "a#", "the object around \"data\" does not end", true},
         {"{\"data\": [{\"a\":0}]}\n{\"data\": []}", "a#", "call the file .jsonl", true},
+        {"{\"data\": [{\"a\":0}] oops}", "a#", ":20: , or } is missing behind \"data\"", true},
+        {"{\"data\": [{\"a\":0}]]", "a#", ", or } is missing behind \"data\"", true},
+        {"{\"data\": [{\"a\":0}], \"x\": 1]", "a#", "} is missing", true},
+        {"{\"x\" 1, \"data\": [{\"a\":0}]}", "#", "1:6: : is missing after a name", true},
+        {"{\"x\": NaN, \"data\": [{\"a\":0}]}", "a.", NULL, true},
+        {"{\"data\": 1, \"data\": [{\"a\":0}]}", "#", "duplicate key \"data\"", true},
         {"{\"data\": [\"q\", \"a\"]}\n{\"data\": [\"q\"]}", "dd.", NULL, true},
         {"{\"data\": [{\"a\":0}]}\n{\"data\": [{\"a\":0}]}", "dd.", NULL, false},
     };

@@ -136,7 +136,7 @@ static strata_status wrong(struct st_rows *r, const char *what)
                     what);
 }
 
-static strata_status take(struct st_rows *r)
+static strata_status put(struct st_rows *r, char c)
 {
     if (r->row_bytes == ST_ROW_BYTES_MAX)
         return st_error(STRATA_E_INPUT, "%s:%llu: a row of more than %u MiB: split it, or is a bracket or quote missing?",
@@ -151,9 +151,17 @@ static strata_status take(struct st_rows *r)
         r->row = grown;
         r->row_room = room;
     }
-    r->row[r->row_bytes++] = (char)peek(r);
-    step(r);
+    r->row[r->row_bytes++] = c;
     return STRATA_OK;
+}
+
+static strata_status take(struct st_rows *r)
+{
+    const strata_status st = put(r, (char)peek(r));
+
+    if (st == STRATA_OK)
+        step(r);
+    return st;
 }
 
 /* A text up to its closing quote; a line's end, which no text may hold, ends it too. */
@@ -170,6 +178,30 @@ static strata_status take_string(struct st_rows *r)
         escaped = c == '\\' && !escaped;
     }
     return st;
+}
+
+/* @param out  NULL: not wanted */
+static strata_status parse(struct st_rows *r, st_json **out)
+{
+    const strata_status st = st_json_parse_row(out, &r->odd, r->row, r->row_bytes, r->name, r->row_line, r->row_column);
+
+    r->spread |= r->odd.whole && r->line > r->row_line;
+    return st == STRATA_E_CONFIG ? STRATA_E_INPUT : st;
+}
+
+/* What stands before the rows of an object around them is JSON, or the file ends here. */
+static strata_status begin_wrapped(struct st_rows *r, size_t name)
+{
+    st_json *tree = NULL;
+
+    r->array = r->wrapped = true;
+    r->beside = strspn(r->row, "{ \t\r\n") < name;
+    if ((r->failed = put(r, ']')) == STRATA_OK && (r->failed = put(r, '}')) == STRATA_OK)
+        r->failed = parse(r, &tree);
+    st_json_free(tree);
+    r->odd = (struct st_json_odd){0};
+    r->row_bytes = 0;
+    return r->failed;
 }
 
 /* Behind a name of the outermost object: whether it is {"data": [{...}, ...]}, whose rows are those of the array. */
@@ -190,12 +222,7 @@ static strata_status look_for_rows(struct st_rows *r, size_t name, uint64_t *dep
     ++*depth;
     while (st == STRATA_OK && is_space(peek(r)))
         st = take(r);
-    if (st == STRATA_OK && (peek(r) == '{' || peek(r) == ']')) {
-        r->array = r->wrapped = true;
-        r->beside = strspn(r->row, "{ \t\r\n") < name;
-        r->row_bytes = 0;
-    }
-    return st;
+    return st == STRATA_OK && (peek(r) == '{' || peek(r) == ']') ? begin_wrapped(r, name) : st;
 }
 
 /* A row; none (row_bytes 0): it began an object around all rows. */
@@ -268,13 +295,17 @@ static strata_status close_object(struct st_rows *r)
 {
     uint64_t depth = 1;
     bool quoted = false, escaped = false;
-    int c;
+    int c = skip_space(r);
 
+    if (c != END && c != ',' && c != '}')
+        return wrong(r, ", or } is missing behind \"data\"");
     while (depth > 0 && (c = peek(r)) != END) {
         if (!quoted) {
             depth += c == '{' || c == '[';
             depth -= c == '}' || c == ']';
         }
+        if (depth == 0 && c != '}')
+            return wrong(r, "} is missing: the object around \"data\" does not end here");
         r->beside |= c == '"';
         quoted ^= c == '"' && !escaped;
         escaped = quoted && c == '\\' && !escaped;
@@ -338,15 +369,6 @@ static strata_status before_row(struct st_rows *r, bool *more)
 static bool is_no_row(const struct st_rows *r)
 {
     return r->row_bytes == 0 || (r->row_bytes == sizeof(mark) && memcmp(r->row, mark, sizeof(mark)) == 0);
-}
-
-/* @param out  NULL: not wanted */
-static strata_status parse(struct st_rows *r, st_json **out)
-{
-    const strata_status st = st_json_parse_row(out, &r->odd, r->row, r->row_bytes, r->name, r->row_line, r->row_column);
-
-    r->spread |= r->odd.whole && r->line > r->row_line;
-    return st == STRATA_E_CONFIG ? STRATA_E_INPUT : st;
 }
 
 /* Goes on behind a bad row, if that can be done.  Returns its status, with a sentence about it. */
