@@ -43,6 +43,38 @@ static strata_status tokenize(const char *input, struct st_tokenize_opts opts, s
     return st_tokenize(&opts, report);
 }
 
+/* A file that was cut to nothing is no error beside others, and is counted. */
+static void files_without_rows_are_counted(void **state)
+{
+    static const char *const empty[] = {"", "\xef\xbb\xbf", " \n\n", "[]", "{\"data\": []}"};
+    struct st_tokenize_report r;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(empty) / sizeof(empty[0]); i++) {
+        char first[ST_PATH_MAX], last[ST_PATH_MAX];
+        const char *inputs[3];
+        struct st_tokenize_opts opts = {.inputs = inputs, .input_count = 3, .template = "chatml"};
+
+        scratch_open();
+        put_model();
+        put_rows(2);
+        scratch_put("e.json", empty[i]);
+        scratch_put("f.json", empty[i]);
+        inputs[0] = strcpy(first, scratch_path("e.json"));
+        inputs[1] = strcpy(last, scratch_path("f.json"));
+        inputs[2] = scratch_path("rows.jsonl");
+        assert_int_equal(tokenize(first, (struct st_tokenize_opts){.template = "chatml"}, &r), STRATA_E_INPUT);
+        assert_non_null(strstr(strata_last_error(), "e.json: has no rows"));
+        opts.tokenizer = scratch_path("model");
+        opts.out = scratch_path("x.bin");
+        assert_ok(st_tokenize(&opts, &r));
+        assert_int_equal(r.rowless, 2);
+        assert_string_equal(r.no_rows, first);
+        assert_int_equal(r.parts[0].documents, 2);
+        scratch_close();
+    }
+}
+
 static void parts_are_exact_and_seeded(void **state)
 {
     const struct st_tokenize_opts opts = {.template = "chatml", .val_size = 0.24, .seed = 3, .overwrite = true},
@@ -411,7 +443,7 @@ static void rows_are_dropped_for_a_reason_or_nothing_is_written(void **state)
     assert_non_null(strstr(strata_last_error(), "r.jsonl:1: row 1: the last turn has no answer"));
     scratch_put("r.jsonl", "");
     assert_int_equal(tokenize(scratch_path("r.jsonl"), gemma, &r), STRATA_E_INPUT);
-    assert_non_null(strstr(strata_last_error(), "there are no rows"));
+    assert_non_null(strstr(strata_last_error(), "r.jsonl: has no rows"));
     assert_int_equal(scratch_entries_with(scratch_dir, "x.bin"), 0);
     /* the answer begins right behind what is kept */
     scratch_put("t.jinja", "{{ messages[0].content }}{% generation %}{{ messages[1].content }}{% endgeneration %}");
@@ -811,6 +843,7 @@ static void every_failure_leaves_all_files_or_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(files_without_rows_are_counted),
         cmocka_unit_test(parts_are_exact_and_seeded),
         cmocka_unit_test(tools_and_calls_are_counted),
         cmocka_unit_test(texts_have_an_end_and_may_be_cut),

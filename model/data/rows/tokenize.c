@@ -93,7 +93,7 @@ struct pass {
     struct st_row_shape guessed;
     const struct st_row_shape *shape; /* NULL, or ST_ROWS_AUTO: no row has told it yet */
     uint32_t lacking;                 /* columns that no row had */
-    uint64_t taken, bad;              /* bad: of those taken, not readable */
+    uint64_t seen, taken, bad;        /* bad: of those taken, not readable */
     char first[512];                  /* why the first of these is not */
 };
 
@@ -209,6 +209,7 @@ static strata_status next_row(struct pass *p, uint64_t index, bool *ended)
     *ended = st == STRATA_OK && tree == NULL;
     if (*ended || (st != STRATA_OK && !st_rows_goes_on(p->rows)))
         return st;
+    p->seen++;
     if (tree != NULL && p->shape != NULL)
         p->lacking = st_row_columns_lacking(p->shape, tree, p->lacking);
     if (sampled) {
@@ -218,6 +219,13 @@ static strata_status next_row(struct pass *p, uint64_t index, bool *ended)
     }
     st_json_free(tree);
     return sampled ? st : STRATA_OK;
+}
+
+/* One file of many may have been cut to nothing, which nobody else would see. */
+static void note_rowless(struct st_tokenize_report *r, const char *path)
+{
+    if (r->rowless++ == 0)
+        snprintf(r->no_rows, sizeof(r->no_rows), "%s", strcmp(path, "-") == 0 ? "standard input" : path);
 }
 
 static strata_status read_rows(struct st_tokenizing *j, const struct source *s, struct st_rows *rows)
@@ -236,6 +244,8 @@ static strata_status read_rows(struct st_tokenizing *j, const struct source *s, 
     }
     if (p.bad > 0 && p.bad == p.taken)
         return none_readable(&p);
+    if (p.seen == 0)
+        note_rowless(j->report, s->path);
     return ended ? check_columns(&p) : STRATA_OK;
 }
 
@@ -311,6 +321,8 @@ void st_tokenize_note(const struct st_tokenize_report *r)
                "begin with the space",
                (ull)r->merged);
     note_unread(&r->unread);
+    if (r->rowless > 0)
+        st_log(ST_LOG_NOTICE, "%llu files have no rows; the first: %s", (ull)r->rowless, r->no_rows);
     if (r->endless)
         st_log(ST_LOG_NOTICE, "no file beside the tokenizer names the token that ends a text (eos_token): documents have none");
 }
@@ -333,7 +345,7 @@ static strata_status nothing_left(const struct st_tokenizing *j)
         if (r->dropped[odd] > r->dropped[most])
             most = (enum st_row_odd)odd;
     if (most == ST_ROW_FINE)
-        return st_error(STRATA_E_INPUT, "there are no rows");
+        return st_error(STRATA_E_INPUT, "%s: has no rows", r->rowless > 0 ? r->no_rows : "the data");
     return st_error(STRATA_E_INPUT, "none of %llu rows can be trained; %llu: %s: %s", (unsigned long long)r->rows,
                     (unsigned long long)r->dropped[most], st_row_odd_text(most), r->first[most]);
 }

@@ -32,6 +32,8 @@ struct st_tokenize_report {
     uint64_t merged;    /* texts whose prompt ends within a token that is trained */
     struct st_row_unread unread;
     uint64_t dropped[ST_ROW_ODDS];
+    uint64_t rowless;          /* files without a row */
+    char no_rows[ST_PATH_MAX]; /* the first of them; "" */
     struct {
         uint64_t documents, tokens, trained, source_bytes; /* source_bytes 0: unknown */
     } parts[2];                                            /* for training; held out */
@@ -76,9 +78,9 @@ struct st_tokenize_opts {
 };
 
 /** E_INPUT: an input is missing, is empty or has no row that is what its format says (strict: has one that is not); nothing is
- * left to train; a name is taken; a token is not below opts->vocab, which the tokenizer's number of tokens may be.  E_CONFIG: the
- * template.  E_NOSYS: it needs what the interpreter lacks.  E_NOMEM, E_IO, E_NOSPC.  Unless STRATA_OK is returned, no file has
- * its name. */
+ * left to train, or no file has a row; a name is taken; a token is not below opts->vocab, which the tokenizer's number of tokens
+ * may be.  E_CONFIG: the template.  E_NOSYS: it needs what the interpreter lacks.  E_NOMEM, E_IO, E_NOSPC.  Unless STRATA_OK is
+ * returned, no file has its name. */
 strata_status st_tokenize(const struct st_tokenize_opts *opts, struct st_tokenize_report *report);
 
 #endif
