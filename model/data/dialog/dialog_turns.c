@@ -125,7 +125,9 @@ static strata_status begin_by_messages(struct st_turn *turn, const struct st_dia
         return st;
     for (tail = asked.bytes; tail > 0 && st_origin_message(asked.origins[tail - 1]) == 0;)
         tail--;
-    same = common_prefix(asked.text + tail, asked.bytes - tail, whole->text + turn->gap, turn->first - turn->gap);
+    same = asked.bytes == 0
+               ? 0
+               : common_prefix(asked.text + tail, asked.bytes - tail, whole->text + turn->gap, turn->first - turn->gap);
     *found = asked.bytes > 0 && (tail > 0 ? st_origin_message(asked.origins[tail - 1]) : 0) == before &&
              (same > 0 || tail == asked.bytes || turn->gap == turn->first);
     if (*found)
