@@ -103,7 +103,7 @@ const char *st_model_context_key(const struct st_model_config *c)
     switch (c->rope_type) {
     case ST_ROPE_LINEAR:
     case ST_ROPE_YARN:
-        return " (\"factor\" of its rotary scaling times the original context)";
+        return " (by \"max_position_embeddings\" and the \"factor\" of its rotary scaling)";
     case ST_ROPE_DYNAMIC:
         return " (\"max_position_embeddings\": beyond it \"dynamic\" rotary scaling is not supported)";
     default:

@@ -342,6 +342,25 @@ static strata_status read_layer_ropes(struct st_model_config *c, const st_json *
     return read_base(&c->rope_local_base, root, "rope_local_base_freq", local, where);
 }
 
+/* What transformers 5 takes from rope_scaling, too, and 4 passes over there. */
+static strata_status check_scaling(const struct st_model_config *c, const st_json *scaling, const char *where)
+{
+    const uint32_t rotated = c->rotary_dim > 0 ? c->rotary_dim : c->head_dim;
+    double base = (double)c->rope_base, fraction = (double)rotated / (double)c->head_dim;
+    strata_status st;
+
+    if (scaling == NULL)
+        return STRATA_OK;
+    if ((st = st_hf_read_single(scaling, "rope_theta", &base, where)) != STRATA_OK ||
+        (st = st_hf_read_single(scaling, "partial_rotary_factor", &fraction, where)) != STRATA_OK)
+        return st;
+    if ((float)base != c->rope_base)
+        return st_hf_key_fault(where, "rope_theta", "in rope_scaling counts for transformers 5 alone: put it beside");
+    if ((uint32_t)(c->head_dim * fraction + 0.5) != rotated)
+        return st_hf_key_fault(where, "partial_rotary_factor", "in rope_scaling counts for transformers 5 alone: put it beside");
+    return STRATA_OK;
+}
+
 strata_status st_hf_read_rope(struct st_model_config *c, const st_json *root, const struct st_family *family, const char *where)
 {
     const st_json *parameters = st_hf_member(root, "rope_parameters");
@@ -361,8 +380,8 @@ strata_status st_hf_read_rope(struct st_model_config *c, const st_json *root, co
         (st = read_scaling(c, &both, "rope_scaling", keys, where)) != STRATA_OK)
         return st;
     if (layers)
-        return read_layer_ropes(c, root, parameters, keys, where);
-    if ((st = read_scaling(c, &newer, "rope_parameters", keys, where)) != STRATA_OK)
-        return st;
-    return read_base(&c->rope_base, root, "rope_theta", parameters, where);
+        st = read_layer_ropes(c, root, parameters, keys, where);
+    else if ((st = read_scaling(c, &newer, "rope_parameters", keys, where)) == STRATA_OK)
+        st = read_base(&c->rope_base, root, "rope_theta", parameters, where);
+    return st == STRATA_OK ? check_scaling(c, both.object, where) : st;
 }

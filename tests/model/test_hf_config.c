@@ -153,6 +153,9 @@ static void test_llama_options_are_read(void **state)
     assert_ok(parse(&c, "{\"model_type\":\"llama\"," LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"default\"}}"));
     assert_true(c.rope_factor == 0.0f);
     /* scaling by 1 is none */
+    assert_ok(parse(&c, "{\"model_type\":\"llama\"," LLAMA_SIZES
+                        ",\"rope_theta\":1e6,\"rope_scaling\":{\"type\":\"linear\",\"factor\":1.0,"
+                        "\"rope_theta\":1000000,\"partial_rotary_factor\":1}}"));
     assert_ok(parse(&c, "{\"model_type\":\"llama\"," LLAMA_SIZES ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":1.0}}"));
     assert_true(c.rope_factor == 0.0f && c.rope_base == 10000.0f);
     assert_ok(parse(&c, "{\"model_type\":\"llama\"," LLAMA_SIZES
@@ -241,6 +244,10 @@ static void test_llama_faults_name_the_key(void **state)
         {"llama", ",\"rope_scaling\":{\"rope_type\":\"mrope\",\"factor\":4}",
          "\"mrope\"; default, linear, dynamic, llama3, yarn and longrope"},
         {"llama", ",\"rope_scaling\":{\"rope_type\":\"dynamic\"}", "\"factor\" is missing"},
+        {"llama", ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2,\"rope_theta\":1e6}",
+         "\"rope_theta\" in rope_scaling counts"},
+        {"llama", ",\"rope_theta\":1e6,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2,\"partial_rotary_factor\":0.5}",
+         "\"partial_rotary_factor\" in rope_scaling counts"},
         {"llama", ",\"rope_scaling\":{\"type\":\"su\"}", "has type \"su\""},
         {"llama", ",\"rope_scaling\":{\"rope_type\":null,\"factor\":2}", "\"rope_scaling\" has a \"rope_type\" of null"},
         {"llama", ",\"rope_parameters\":{\"rope_type\":\"linear\",\"type\":null,\"factor\":2}", "\"type\" of null"},
