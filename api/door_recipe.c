@@ -34,6 +34,11 @@ const char *strata_recipe_problem(const struct strata_recipe *recipe, uint32_t i
     return recipe != NULL ? st_recipe_problem_at(recipe, index) : NULL;
 }
 
+const char *strata_recipe_words(const char *key)
+{
+    return key != NULL ? st_recipe_words(key) : NULL;
+}
+
 const char *strata_recipe_deepspeed(const struct strata_recipe *recipe)
 {
     return recipe != NULL ? st_recipe_deepspeed(recipe) : NULL;

@@ -5,7 +5,7 @@
 #include "core/base/word.h"
 #include "model/decoder/sampler.h"
 #include "offload/config/config.h"
-#include "offload/config/recipe.h"
+#include "strata/recipe.h"
 
 #include <float.h>
 #include <stdio.h>
@@ -361,7 +361,7 @@ const struct cli_option *cli_option_find(enum cli_command command, const char *n
 
 strata_status cli_option_unknown(enum cli_command command, const char *name)
 {
-    const char *nearest = NULL, *words = (command & CONFIGURES) != 0 ? st_recipe_words(name) : NULL;
+    const char *nearest = NULL, *words = (command & CONFIGURES) != 0 ? strata_recipe_words(name) : NULL;
     uint32_t edits_least = st_word_edits_most(name) + 1;
 
     if (words != NULL)

@@ -58,6 +58,13 @@ STRATA_API const char *strata_recipe_problem(const struct strata_recipe *recipe,
 /** DeepSpeed's file that the recipe names, borrowed until it is closed; NULL: none. */
 STRATA_API const char *strata_recipe_deepspeed(const struct strata_recipe *recipe);
 
+/** What is said of a key of LLaMA-Factory's files or transformers' training arguments that becomes no option: what to do instead.
+ *
+ *  @param key  "-" or "_" between its words
+ *
+ *  @return static; NULL: no key has this name, it becomes an option, or key is NULL */
+STRATA_API const char *strata_recipe_words(const char *key);
+
 /** Close; NULL is fine. */
 STRATA_API void strata_recipe_close(struct strata_recipe *recipe);
 

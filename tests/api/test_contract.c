@@ -47,6 +47,7 @@ static void nothing_is_called_with_null(void **state)
     assert_false(strata_recipe_option(NULL, 0, &text, &text));
     assert_null(strata_recipe_deepspeed(NULL));
     assert_null(strata_recipe_problem(NULL, 0));
+    assert_null(strata_recipe_words(NULL));
     strata_recipe_close(NULL);
     assert_refused(strata_directory_digest(NULL, hex), "dir is NULL");
     assert_refused(strata_verify(NULL, NULL, &seen), "path is NULL");
