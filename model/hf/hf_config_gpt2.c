@@ -27,6 +27,8 @@ static strata_status read_switches(struct st_model_config *c, const st_json *roo
         return st;
     c->untied = !tied;
     c->query_scalar = scaled ? 0.0f : 1.0f;
+    if ((st = st_hf_want_bool(root, "is_causal", true, where)) != STRATA_OK)
+        return st;
     return st_hf_want_bool(root, "add_cross_attention", false, where);
 }
 

@@ -104,6 +104,8 @@ static strata_status read_windows(struct st_model_config *c, const st_json *root
         st = slide_by_types(c, slides, count, on, where);
     else if (on)
         st = slide_by_rule(c, root, family, where);
+    if (st == STRATA_OK && count > 0 && on && memcmp(c->sliding, slides, sizeof(slides)) != 0)
+        return st_hf_key_fault(where, "layer_types", "must be sliding_attention in all layers here: transformers 4 has them so");
     if (!any(c->sliding))
         c->window = 0;
     return st;

@@ -63,9 +63,11 @@ strata_status st_hf_read_quantisation(struct st_model_config *c, const st_json *
 
 static strata_status check_others(struct st_model_config *c, const st_json *root, const char *where)
 {
-    const strata_status st = st_hf_read_quantisation(c, root, where);
+    strata_status st = st_hf_read_quantisation(c, root, where);
 
-    return st == STRATA_OK ? st_hf_want_bool(root, "use_bidirectional_attention", false, where) : st;
+    if (st == STRATA_OK)
+        st = st_hf_want_bool(root, "use_bidirectional_attention", false, where);
+    return st == STRATA_OK ? st_hf_want_bool(root, "is_causal", true, where) : st;
 }
 
 static strata_status read_sizes(struct st_model_config *c, const st_json *root, const char *where)
