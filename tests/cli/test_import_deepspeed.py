@@ -6,9 +6,11 @@ values of DeepSpeed's own files.  Skipped (77) without torch.
 """
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 
 try:
     import torch
@@ -41,7 +43,45 @@ def tensors(path):
     return {name: (t["shape"], data[end + t["data_offsets"][0]:end + t["data_offsets"][1]]) for name, t in header.items()}
 
 
+def flipped(data, path):
+    """A bit of the values, which torch reads as they are."""
+    with zipfile.ZipFile(path) as file:
+        member = next(m for m in file.infolist() if m.filename.endswith("data/0"))
+        with file.open(member) as values:
+            at = data.index(values.read(64))
+    return data[:at + 1] + bytes([data[at + 1] ^ 1]) + data[at + 2:]
+
+
+def refuses_damage(work):
+    for name, damage in ((f"zero/{LAYER}A.default.weight/exp_avg.pt", flipped), ("zero/optimizer_state.pt", lambda data, path: data[:-40]),
+                         (f"zero/{LAYER}B.default.weight/step.pt", lambda data, path: b"")):
+        universal = shutil.copytree(os.path.join(LORA, "universal"), os.path.join(work, "damaged"))
+        parts = os.path.join(work, "refused")
+        path = os.path.join(universal, name)
+        data = damage(read(path), path)
+        with open(path, "wb") as file:
+            file.write(data)
+        run = subprocess.run([sys.executable, TOOL, universal, parts, "--adapter", os.path.join(LORA, "adapter")], capture_output=True, text=True)
+        assert run.returncode == 1 and f"{name}: is damaged" in run.stderr and run.stderr.count("\n") == 1, run.stderr
+        assert not os.path.exists(os.path.join(parts, "state.json"))
+        shutil.rmtree(universal)
+
+
+def reads_files_without_checksums(work):
+    if not hasattr(torch.serialization, "set_crc32_options"):
+        return
+    universal = shutil.copytree(os.path.join(LORA, "universal"), os.path.join(work, "without"))
+    path = os.path.join(universal, "zero", LAYER + "A.default.weight", "exp_avg.pt")
+    value = torch.load(path, weights_only=True)
+    torch.serialization.set_crc32_options(False)
+    torch.save(value, path)
+    subprocess.check_call([sys.executable, TOOL, universal, os.path.join(work, "again"), "--adapter", os.path.join(LORA, "adapter")])
+
+
 def main():
+    with tempfile.TemporaryDirectory() as work:
+        refuses_damage(work)
+        reads_files_without_checksums(work)
     with tempfile.TemporaryDirectory() as work:
         parts = os.path.join(work, "parts")
         universal = os.path.join(LORA, "universal")
