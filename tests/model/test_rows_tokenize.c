@@ -601,6 +601,12 @@ static void unread_columns_are_counted(void **state)
     assert_int_equal(r.unread.count, 1);
     assert_string_equal(r.unread.columns[0].name, "messages[].train");
     assert_int_equal(r.unread.columns[0].rows, 1);
+    scratch_put("w.jsonl",
+                "{\"prompt\": [{\"role\": \"user\", \"content\": \"u\"}, {\"role\": \"assistant\", \"content\": \"b\"}], "
+                "\"completion\": [{\"role\": \"assistant\", \"content\": \"a\", \"weight\": 0}]}\n");
+    assert_ok(tokenize(scratch_path("w.jsonl"),
+                       (struct st_tokenize_opts){.template = "chatml", .train_on_prompt = true, .overwrite = true}, &r));
+    assert_int_equal(r.overruled, 1);
     scratch_put("t.jinja", "{% for m in messages %}{{ m.content }}{{ m.train }}<|im_end|>{% endfor %}");
     assert_ok(
         tokenize(scratch_path("r.jsonl"), (struct st_tokenize_opts){.template = scratch_path("t.jinja"), .overwrite = true}, &r));

@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "model/data/rows/row_columns.h"
+#include "model/template/template.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@ struct reading {
     const char *place;
     struct st_json_writer w;               /* the conversation that is made */
     uint32_t turns, functions;             /* functions: of the turns, calls */
+    uint32_t excluded;                     /* struct st_sample */
     const char *system;                    /* messages: what stands before them; NULL: nothing */
     const char *unread[ST_ROW_UNREAD_OWN]; /* struct st_sample */
 };
@@ -261,7 +263,7 @@ static strata_status find_system(struct reading *r, const char **system, const c
 }
 
 /* A wish is true or false, or 0 or 1.  Answers alone can be trained. */
-static strata_status check_wish(const struct reading *r, const st_json *message, const char *name, bool answer)
+static strata_status check_wish(struct reading *r, const st_json *message, const char *name, bool answer)
 {
     const st_json *loss = st_json_get(message, "loss"), *weight = st_json_get(message, "weight");
     const char *what = NULL;
@@ -274,6 +276,7 @@ static strata_status check_wish(const struct reading *r, const st_json *message,
     else if (answer && weight != NULL && st_json_type(weight) != ST_JSON_NULL &&
              (st_json_type(weight) != ST_JSON_NUMBER || (st_json_number(weight) != 0 && st_json_number(weight) != 1)))
         what = "a \"weight\" that is neither 0 nor 1";
+    r->excluded += answer && st_template_message_excluded(message);
     return what == NULL ? STRATA_OK : st_error(STRATA_E_INPUT, "%s: column \"%s\" has a message with %s", r->place, name, what);
 }
 
@@ -325,7 +328,7 @@ static strata_status put_sharegpt(struct reading *r, enum st_row_odd *odd)
     return STRATA_OK;
 }
 
-static strata_status check_messages(const struct reading *r, const st_json *messages, const char *name)
+static strata_status check_messages(struct reading *r, const st_json *messages, const char *name)
 {
     if (messages == NULL || st_json_type(messages) != ST_JSON_ARRAY)
         return missing(r, name, messages == NULL ? "missing" : "not a list");
@@ -404,6 +407,7 @@ static strata_status put_completion(struct reading *r)
 
     if (r->system != NULL)
         put_turn(r, "system", r->system, NULL);
+    r->excluded = 0; /* the prompt is looked at again */
     for (size_t i = 0; i < 2 && st == STRATA_OK; i++) {
         st = check_messages(r, column(r, names[i]), names[i]);
         if (st == STRATA_OK)
@@ -493,6 +497,7 @@ strata_status st_row_read(struct st_sample *out, enum st_row_odd *odd, const str
     if (st == STRATA_OK && *odd == ST_ROW_FINE && out->text == NULL &&
         (out->messages == NULL || r.system != NULL || column(&r, shape->tools) != NULL))
         st = make(&r, out, odd);
+    out->excluded = r.excluded;
     memcpy(out->unread, r.unread, sizeof(r.unread));
     return st;
 }

@@ -75,6 +75,7 @@ struct st_sample {
     st_json *made;
     char *joined;
     uint32_t functions; /* sharegpt: turns that are calls */
+    uint32_t excluded;  /* answers that the row itself excludes from training */
 };
 /** @param out  freed by st_sample_free(), also where *odd is not ST_ROW_FINE; then it has nothing
  *  @param odd  ST_ROW_TURNS, ST_ROW_NO_ANSWER: strata_last_error() has the turn that may not stand there, or the column

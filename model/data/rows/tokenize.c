@@ -309,6 +309,10 @@ void st_tokenize_note(const struct st_tokenize_report *r)
     if (r->toolless > 0)
         st_log(ST_LOG_NOTICE, "%llu conversations have tools, and the template (%s) writes none: the model will not see them",
                (ull)r->toolless, r->template);
+    if (r->overruled > 0)
+        st_log(ST_LOG_NOTICE,
+               "%llu answers that their rows exclude (loss false, weight 0) are trained, as --train-on-prompt asks",
+               (ull)r->overruled);
     if (r->functions > 0)
         st_log(ST_LOG_NOTICE,
                "%llu calls of functions are written as answers, their text as it stands, without what a model's own format has "

@@ -304,7 +304,9 @@ strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const st
     if (j->report->answers.unseen == 0 && j->ids.counts.unseen > 0)
         snprintf(j->report->unseen, sizeof(j->report->unseen), "%s", place);
     j->report->answers.unseen += j->ids.counts.unseen;
-    if (!j->opts->train_on_prompt)
+    if (j->opts->train_on_prompt)
+        j->report->overruled += s->excluded;
+    else
         add_counts(j->report, &j->ids.counts, place);
     return put_ids(j, row, place);
 }
