@@ -5,7 +5,6 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "model/data/rows/row_columns.h"
-#include "model/template/template.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -276,7 +275,8 @@ static strata_status check_wish(struct reading *r, const st_json *message, const
     else if (answer && weight != NULL && st_json_type(weight) != ST_JSON_NULL &&
              (st_json_type(weight) != ST_JSON_NUMBER || (st_json_number(weight) != 0 && st_json_number(weight) != 1)))
         what = "a \"weight\" that is neither 0 nor 1";
-    r->excluded += answer && st_template_message_excluded(message);
+    r->excluded += answer && ((loss != NULL && st_json_type(loss) == ST_JSON_BOOL && !st_json_bool(loss)) ||
+                              (weight != NULL && st_json_type(weight) == ST_JSON_NUMBER && st_json_number(weight) == 0));
     return what == NULL ? STRATA_OK : st_error(STRATA_E_INPUT, "%s: column \"%s\" has a message with %s", r->place, name, what);
 }
 
