@@ -360,10 +360,10 @@ static bool eval_due(const struct train *t)
     return t->steps_done == t->steps || (every != 0 && t->steps_done % every == 0);
 }
 
-/* A run without a lower loss for so long has had its last step. */
+/* A run without a lower loss for so long has had its last step, and is told so again where it resumes from there. */
 static void end_early(struct train *t)
 {
-    if (t->steps_done == t->steps || !cli_evals_stop(&t->evals))
+    if (t->steps_done == t->steps_asked || !cli_evals_stop(&t->evals))
         return;
     t->steps = t->steps_done;
     cli_progress_note(&t->progress,

@@ -78,6 +78,7 @@ static void one_that_goes_on_ends_there_too(void **state)
     program_free(&p);
     workplace_run_ok(w, &p, STILL "--resume auto --out {w}/out"); /* which was not asked for then */
     assert_null(strstr(p.out, "\nstep "));
+    assert_non_null(strstr(p.out, "\n--early-stop 3: ends after step 8, "));
     assert_true(workplace_exists(w, "out/model.safetensors"));
     program_free(&p);
     clear(w);
