@@ -234,8 +234,23 @@ static void resolve_resume(struct strata_recipe *r)
         st_recipe_reject(r, "resume_from_checkpoint", "must be true, false or a directory");
 }
 
+/* The loss decides, so that another metric would end a run elsewhere. */
+static void resolve_best(struct strata_recipe *r)
+{
+    const char *metric = st_recipe_text(r, "metric_for_best_model"), *other = NULL;
+
+    if (metric[0] != '\0' && strcmp(metric, "loss") != 0 && strcmp(metric, "eval_loss") != 0)
+        other = "metric_for_best_model";
+    else if (st_recipe_on(r, "greater_is_better"))
+        other = "greater_is_better";
+    if (other != NULL)
+        (st_recipe_given(r, "early_stopping_steps") ? st_recipe_reject : st_recipe_note)(
+            r, other, "the lowest eval_loss is the best here: leave it out");
+}
+
 static void resolve_output(struct strata_recipe *r)
 {
+    resolve_best(r);
     resolve_saves(r);
     resolve_resume(r);
     if (whole_steps(r, "logging_steps") && st_recipe_given(r, "logging_steps"))

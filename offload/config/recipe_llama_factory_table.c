@@ -15,6 +15,7 @@
 #define PIPELINE   "tokens are made once, before training, and kept beside the output"
 #define METRICS    "progress is on standard output, metrics go to --metrics FILE.jsonl, and to tensorboard as DeepSpeed's file says"
 #define EVALUATION "of evaluation: strata eval, or val_size and eval_strategy here"
+#define BY_LOSS    "the loss of evaluations decides, with --keep-best and --early-stop"
 #define SHUFFLED   "sequences are shuffled, each epoch in an order of its own that seed determines"
 #define LAUNCH     "the launcher says which ranks there are: docs/ranks.md"
 #define COUNT_MAX  9007199254740992.0 /* 2^53 */
@@ -249,7 +250,8 @@ static const struct st_field output_rows[] = {
                      "jit_mode_eval sortish_sampler use_legacy_prediction_loop past_index", ANY,
                      EVALUATION),
     ST_RECIPE_OFF("load_best_model_at_end", BOOL, "false", "the last weights are written; --keep-best N keeps the best checkpoints, and strata export makes models of them: remove it"),
-    ST_RECIPE_NOTICE("metric_for_best_model", "greater_is_better", ANY, "the loss of evaluations decides, with --keep-best and --early-stop"),
+    {.path = "metric_for_best_model", .type = ST_FIELD_TEXT, .reason = BY_LOSS, .help = "eval_loss; no other with early_stopping_steps"},
+    {.path = "greater_is_better", .type = ST_FIELD_BOOL, .reason = BY_LOSS, .help = "false: the lower is the better"},
     {.path = "early_stopping_steps", .type = ST_FIELD_INT, .min = 1, .max = COUNT_MAX, .to = "--early-stop", .help = "evaluations in a row without a lower loss, after which the run ends"},
 };
 
