@@ -341,7 +341,8 @@ strata_status st_ranks_agree_data(const struct strata_model *m, const struct str
         f.status = st_token_set_identify(d->set, i, &identity);
         if (f.status == STRATA_OK)
             hash = hash * UINT64_C(0x9e3779b97f4a7c15) + st_checksum64(identity.header, strlen(identity.header)) +
-                   st_checksum64(identity.windows, strlen(identity.windows));
+                   st_checksum64(identity.windows, strlen(identity.windows)) * 3 +
+                   st_checksum64(identity.marks, strlen(identity.marks)) * 5;
     }
     add_number(&f, "the number of token files", files);
     add_number(&f, "the number of sequences of the data", st_token_set_windows(d->set));

@@ -143,6 +143,7 @@ static strata_status put_data(struct st_manifest *m, const struct st_saved_data 
         d->bytes = identity.bytes;
         memcpy(d->header, identity.header, sizeof(d->header));
         memcpy(d->windows, identity.windows, sizeof(d->windows));
+        memcpy(d->marks, identity.marks, sizeof(d->marks));
         m->data_count++;
     }
     return st;
@@ -352,34 +353,48 @@ static bool in_order(uint32_t order)
     return order == STRATA_DATA_IN_ORDER || order == STRATA_DATA_CYCLE || order == STRATA_DATA_EPOCHS_IN_ORDER;
 }
 
+/* Of one file; a checkpoint that does not say which tokens were trained passes. */
+static strata_status compare_file(const struct st_manifest *was, const struct st_manifest *is, uint32_t i, const char *name)
+{
+    const struct st_manifest_data *a = &was->data[i], *b = &is->data[i];
+    const bool same = a->bytes == b->bytes && strcmp(a->header, b->header) == 0 && strcmp(a->windows, b->windows) == 0;
+
+    if (same && (strcmp(a->marks, b->marks) == 0 || a->marks[0] == '\0' || b->marks[0] == '\0'))
+        return STRATA_OK;
+    if (same)
+        return st_error(STRATA_E_INPUT,
+                        "%s: other tokens are trained, or documents begin elsewhere, than in the run of %s: resume with the same "
+                        "template and options of what is trained",
+                        b->path, name);
+    if (strcmp(was->data_date, is->data_date) != 0 && was->data_date[0] != '\0' && is->data_date[0] != '\0')
+        return st_error(STRATA_E_INPUT,
+                        "%s is made into other tokens than the run of %s read: the chat template took %s for today there, and %s "
+                        "here: resume with --date %s, or without --date",
+                        b->path, name, was->data_date, is->data_date, was->data_date);
+    if (strcmp(a->path, b->path) == 0)
+        return st_error(STRATA_E_INPUT,
+                        "%s has changed, or is made into other tokens, since the run of %s read it: its order of sequences "
+                        "would be another. Resume with the same data, in the same order",
+                        b->path, name);
+    return st_error(STRATA_E_INPUT,
+                    "%s is not the file that the run of %s read as %s: its order of sequences would be another. Resume with "
+                    "the same data, in the same order",
+                    b->path, name, a->path);
+}
+
 static strata_status compare_data(const struct st_manifest *was, const struct st_manifest *is, const char *name)
 {
+    strata_status st = STRATA_OK;
+
     if (was->data_count == 0 || is->data_count == 0)
         return STRATA_OK;
     if (was->data_count != is->data_count)
         return st_error(STRATA_E_INPUT, "%s was saved by a run over %u token file%s, and this one has %u: resume with the same",
                         name, was->data_count, was->data_count == 1 ? "" : "s", is->data_count);
-    for (uint32_t i = 0; i < was->data_count; i++) {
-        const struct st_manifest_data *a = &was->data[i], *b = &is->data[i];
-
-        if (a->bytes == b->bytes && strcmp(a->header, b->header) == 0 && strcmp(a->windows, b->windows) == 0)
-            continue;
-        if (strcmp(was->data_date, is->data_date) != 0 && was->data_date[0] != '\0' && is->data_date[0] != '\0')
-            return st_error(
-                STRATA_E_INPUT,
-                "%s is made into other tokens than the run of %s read: the chat template took %s for today there, and %s "
-                "here: resume with --date %s, or without --date",
-                b->path, name, was->data_date, is->data_date, was->data_date);
-        if (strcmp(a->path, b->path) == 0)
-            return st_error(STRATA_E_INPUT,
-                            "%s has changed, or is made into other tokens, since the run of %s read it: its order of sequences "
-                            "would be another. Resume with the same data, in the same order",
-                            b->path, name);
-        return st_error(STRATA_E_INPUT,
-                        "%s is not the file that the run of %s read as %s: its order of sequences would be another. Resume with "
-                        "the same data, in the same order",
-                        b->path, name, a->path);
-    }
+    for (uint32_t i = 0; i < was->data_count && st == STRATA_OK; i++)
+        st = compare_file(was, is, i, name);
+    if (st != STRATA_OK)
+        return st;
     if (was->data_order != is->data_order) {
         const bool differs = ends(was->data_order) != ends(is->data_order),
                    has = differs ? ends(was->data_order) : in_order(was->data_order);

@@ -12,9 +12,12 @@
 
 /* A byte's token needs no account: a text that is kept for the next run, with a meta file, is the same data as where it is not.
  */
-static bool is_bytes(const struct st_token_meta *meta)
+static bool has_account(const struct st_token_file *f)
 {
-    return meta->layout == ST_LAYOUT_CONCATENATED && !meta->has_mask && meta->documents == 1 && meta->tokenizer == 0;
+    const struct st_token_meta *meta = st_token_file_meta(f);
+
+    return meta != NULL &&
+           (meta->layout != ST_LAYOUT_CONCATENATED || meta->has_mask || meta->documents != 1 || meta->tokenizer != 0);
 }
 
 static void digest_head(struct st_digest *d, const struct st_token_file *f)
@@ -29,7 +32,7 @@ static void digest_head(struct st_digest *d, const struct st_token_file *f)
 
     st_token_header_write(bytes, &header);
     st_digest_update(d, bytes, sizeof(bytes));
-    if (meta != NULL && !is_bytes(meta))
+    if (has_account(f))
         snprintf(text, sizeof(text), "%s %d %" PRIu64 " %016" PRIx64 " %s", st_token_layout_name(meta->layout), meta->has_mask,
                  meta->documents, meta->tokenizer, meta->tokens_digest);
     st_digest_update(d, text, strlen(text));
@@ -69,6 +72,8 @@ strata_status st_token_file_identify(const struct st_token_file *f, struct st_to
     if (st == STRATA_OK) {
         st_digest_hex(head, out->header);
         st_digest_hex(samples, out->windows);
+        if (has_account(f))
+            memcpy(out->marks, st_token_file_meta(f)->marks_digest, sizeof(out->marks));
     }
     st_digest_destroy(head);
     st_digest_destroy(samples);

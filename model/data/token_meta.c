@@ -77,7 +77,8 @@ static strata_status check_starts(const struct st_token_meta *m)
 }
 
 /* Reads all of the file, part by part, for its checksum, and keeps the starts. */
-static strata_status read_all(struct st_token_meta *m, struct st_digest *digest, unsigned char *part, uint64_t file_bytes)
+static strata_status read_all(struct st_token_meta *m, struct st_digest *digest, struct st_digest *marks, unsigned char *part,
+                              uint64_t file_bytes)
 {
     const uint64_t end = file_bytes - ST_TOKEN_META_TRAILER, starts_end = mask_at(m);
     char wanted[33] = "", hex[33];
@@ -91,6 +92,8 @@ static strata_status read_all(struct st_token_meta *m, struct st_digest *digest,
         if (st != STRATA_OK)
             break;
         st_digest_update(digest, part, bytes);
+        if (at >= ST_TOKEN_META_HEADER)
+            st_digest_update(marks, part, bytes);
         for (uint64_t i = 0; at >= ST_TOKEN_META_HEADER && at < starts_end && i < bytes; i += 8)
             m->starts[(at + i - ST_TOKEN_META_HEADER) / 8] = number_at(part + i, 8);
         at += bytes;
@@ -100,13 +103,14 @@ static strata_status read_all(struct st_token_meta *m, struct st_digest *digest,
     if (st != STRATA_OK)
         return st;
     st_digest_hex(digest, hex);
+    st_digest_hex(marks, m->marks_digest);
     return strcmp(hex, wanted) == 0 ? check_starts(m) : damaged(m, "its checksum is wrong");
 }
 
 static strata_status load(struct st_token_meta *m, uint64_t file_bytes)
 {
     unsigned char *part = st_fault("token_meta.alloc", 0) < 0 ? NULL : malloc(PART_BYTES);
-    struct st_digest *digest = NULL;
+    struct st_digest *digest = NULL, *marks = NULL;
     strata_status st;
 
     m->starts = st_fault("token_meta.alloc", 0) < 0 ? NULL : calloc(m->documents + 1, sizeof(*m->starts));
@@ -117,8 +121,11 @@ static strata_status load(struct st_token_meta *m, uint64_t file_bytes)
     m->starts[m->documents] = m->tokens;
     st = st_digest_create(&digest);
     if (st == STRATA_OK)
-        st = read_all(m, digest, part, file_bytes);
+        st = st_digest_create(&marks);
+    if (st == STRATA_OK)
+        st = read_all(m, digest, marks, part, file_bytes);
     st_digest_destroy(digest);
+    st_digest_destroy(marks);
     free(part);
     return st;
 }

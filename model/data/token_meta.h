@@ -31,6 +31,7 @@ struct st_token_meta {
     uint32_t header_sum;    /* low bits of XXH3-64 of X.bin's header, where a run keeps it; 0: unknown */
     char inputs[33];        /* digest of what they were made of, where a run keeps them; zeros: unknown */
     char tokens_digest[33]; /* XXH3-128 of the ids in X.bin, as they are stored */
+    char marks_digest[33];  /* of where documents begin and which tokens are trained, as they are stored */
 };
 
 /** Read the file beside the token file `path`; *out NULL: there is none.  Reads all of it once, for its checksum.

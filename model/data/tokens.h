@@ -68,6 +68,7 @@ struct st_token_identity {
     uint64_t bytes;   /* of the file */
     char header[33];  /* digest of its header, and of the meta file's account of documents, mask and tokenizer, if there is one */
     char windows[33]; /* digest of 64 samples of 4096 bytes, evenly spread from the first token to the last */
+    char marks[33];   /* digest of where documents begin and which tokens are trained; "": nothing says so */
 };
 uint32_t st_token_set_files(const struct st_token_set *s);
 /** Of one file.  E_IO, E_INPUT (the file shrank or changed), E_NOMEM. */

@@ -45,6 +45,7 @@ struct st_manifest_data {
     uint64_t bytes;
     char header[ST_DIGEST_TEXT];  /* of its header */
     char windows[ST_DIGEST_TEXT]; /* of 64 sampled windows */
+    char marks[ST_DIGEST_TEXT];   /* of where documents begin and which tokens are trained; "": nothing says so, or unknown */
 };
 
 /* A file of planes in the checkpoint's directory. */

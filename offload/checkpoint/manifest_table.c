@@ -184,10 +184,8 @@ static const struct field of_tensor[] = {
     OF_TENSOR("elems", FIELD_U64, elems),
 };
 static const struct field of_data_file[] = {
-    OF_DATA("path", FIELD_TEXT, path),
-    OF_DATA("bytes", FIELD_U64, bytes),
-    OF_DATA("header", FIELD_DIGEST, header),
-    OF_DATA("windows", FIELD_DIGEST, windows),
+    OF_DATA("path", FIELD_TEXT, path),         OF_DATA("bytes", FIELD_U64, bytes),   OF_DATA("header", FIELD_DIGEST, header),
+    OF_DATA("windows", FIELD_DIGEST, windows), OF_DATA("marks", FIELD_MAYBE, marks),
 };
 
 /* Lists of objects, with the most that a file may have. */

@@ -216,6 +216,42 @@ static void changed_texts_are_refused_by_name(void **state)
 #undef TEXT
 }
 
+/* The same tokens with other ones trained are other data; what a checkpoint of before does not say is not asked. */
+static void another_mask_is_refused(void **state)
+{
+#define ROWS                                                                                                                     \
+    "train --model tests/golden/chat/qwen " MACHINE "--digest --quiet --data {w}/rows.jsonl --seq-len 64 --max-steps 3 "         \
+    "--resume {w}/a/step-00000002 "
+    static const char row[] =
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Why?\"}, {\"role\": \"assistant\", \"content\": "
+        "\"So.\"}, {\"role\": \"user\", \"content\": \"Ah.\"}, {\"role\": \"assistant\", \"content\": \"Yes.\"}]}\n";
+    static const char *const others[] = {"--train-on-prompt", "--mask-history", "--train-turn-ends"};
+    const struct workplace *w = *state;
+    char text[4 * sizeof(row)] = "", command[1024];
+    struct program p;
+
+    for (int i = 0; i < 4; i++)
+        strcat(text, row);
+    workplace_write(w, "rows.jsonl", text, strlen(text));
+    workplace_run_ok(w, &p,
+                     "train --model tests/golden/chat/qwen " MACHINE "--quiet --data {w}/rows.jsonl --seq-len 64 --max-steps 3 "
+                     "--save {w}/a --save-every 2");
+    program_free(&p);
+    workplace_run_ok(w, &p, ROWS);
+    program_free(&p);
+    for (size_t i = 0; i < COUNT(others); i++) {
+        snprintf(command, sizeof(command), ROWS "%s", others[i]);
+        workplace_run(w, &p, command);
+        if (p.code != 2 ||
+            !matches(p.err, "/rows.jsonl: other tokens are trained, or documents begin elsewhere, than in the run of"))
+            fail_msg("%s: %d\n%s", command, p.code, p.err);
+        program_free(&p);
+    }
+    workplace_remove(w, "a");
+    workplace_remove(w, "rows.jsonl");
+#undef ROWS
+}
+
 /* A text that a model reads by bytes is the same data whether its tokens are kept for the next run, are not, or lie in a file
  * that strata tokens has made. */
 static void a_text_of_bytes_is_one_data(void **state)
@@ -420,6 +456,7 @@ int main(void)
         cmocka_unit_test(other_loss_scaling_holds),
         cmocka_unit_test(overflows_are_told_once),
         cmocka_unit_test(changed_texts_are_refused_by_name),
+        cmocka_unit_test(another_mask_is_refused),
         cmocka_unit_test(a_text_of_bytes_is_one_data),
         cmocka_unit_test(another_models_tensor_is_named),
         cmocka_unit_test(a_tensor_more_or_less_is_counted),

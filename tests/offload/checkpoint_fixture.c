@@ -86,7 +86,7 @@ static void set_lists(struct st_manifest *m, uint64_t elems)
         {.name = "ln_f.weight", .page = 1, .offset = 0, .elems = FIXTURE_FROZEN},
     };
     const struct st_manifest_data data[] = {
-        {.path = "book.bin", .bytes = 4096, .header = DIGEST "01", .windows = DIGEST "02"},
+        {.path = "book.bin", .bytes = 4096, .header = DIGEST "01", .windows = DIGEST "02", .marks = DIGEST "05"},
         {.path = "/data/dir with space/b.bin", .bytes = UINT64_C(1) << 53, .header = DIGEST "03", .windows = DIGEST "04"},
     };
 
