@@ -47,6 +47,19 @@ void cli_unsaved_read(struct cli_unsaved *u, const char *save)
     st_error_clear();
 }
 
+/* Somebody may have a file of that name there. */
+static strata_status check_own(const char *path, const char *save)
+{
+    struct cli_unsaved have;
+    bool there;
+    const strata_status st = st_file_find(&there, path);
+
+    if (st != STRATA_OK || !there)
+        return st;
+    cli_unsaved_read(&have, save);
+    return have.there ? STRATA_OK : st_error(STRATA_E_INPUT, "%s: is there, and no run wrote it", path);
+}
+
 strata_status cli_unsaved_write(const struct cli_unsaved *u, const char *save)
 {
     struct st_json_writer w;
@@ -54,7 +67,8 @@ strata_status cli_unsaved_write(const struct cli_unsaved *u, const char *save)
     char path[ST_PATH_MAX];
     strata_status st = st_path_join(path, save, CLI_UNSAVED);
 
-    if (st != STRATA_OK || (st = st_new_file_create(&file, path, ST_NEW_FILE_OVERWRITE | ST_NEW_FILE_PARENTS)) != STRATA_OK)
+    if (st != STRATA_OK || (st = check_own(path, save)) != STRATA_OK ||
+        (st = st_new_file_create(&file, path, ST_NEW_FILE_OVERWRITE | ST_NEW_FILE_PARENTS)) != STRATA_OK)
         return st;
     if ((st = st_new_file_stream(&file)) == STRATA_OK) {
         st_json_begin(&w, file.stream);
@@ -73,9 +87,11 @@ strata_status cli_unsaved_write(const struct cli_unsaved *u, const char *save)
 
 void cli_unsaved_remove(const char *save)
 {
+    struct cli_unsaved have;
     char path[ST_PATH_MAX];
 
-    if (st_path_join(path, save, CLI_UNSAVED) == STRATA_OK && !st_fault_refuses("unsaved.remove"))
+    cli_unsaved_read(&have, save);
+    if (have.there && st_path_join(path, save, CLI_UNSAVED) == STRATA_OK && !st_fault_refuses("unsaved.remove"))
         (void)unlink(path);
 }
 

@@ -21,9 +21,9 @@ struct cli_unsaved {
 
 /** What a run has left in the directory; not there where it cannot be read, or says something else. */
 void cli_unsaved_read(struct cli_unsaved *u, const char *save);
-/** Write it, in place of one that is there. */
+/** Write it, in place of one that is there.  E_INPUT: a file that no run wrote has the name. */
 strata_status cli_unsaved_write(const struct cli_unsaved *u, const char *save);
-/** A later checkpoint stands for it; one that cannot be removed stays, and is compared. */
+/** A later checkpoint stands for it; a file that no run wrote stays, and one that cannot be removed stays, and is compared. */
 void cli_unsaved_remove(const char *save);
 
 /** Digest of the weights in `out`, or of its adapter's file. */

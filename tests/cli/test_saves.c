@@ -132,6 +132,32 @@ static void a_job_whose_last_save_failed_finds_its_model(void **state)
 #undef JOB
 }
 
+/* A file that has the name of what tells of a lost checkpoint, and does not say what that says. */
+static void a_file_of_somebody_else_stays(void **state)
+{
+#define JOB TRAIN DRIVES "--max-steps 6 --save {w}/a --out {w}/out --quiet "
+    static const char *const texts[] = {"mine", "{}", ""};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        char *text;
+        size_t bytes;
+
+        workplace_make_dir(w, "a");
+        workplace_write(w, "a/unsaved.json", texts[i], strlen(texts[i]));
+        expect(w, JOB "--fault commit.mkdir", 4, "unsaved.json: is there, and no run wrote it: --resume auto will not know");
+        workplace_remove(w, "out");
+        expect(w, JOB, 0, NULL);
+        text = workplace_read(w, "a/unsaved.json", &bytes);
+        assert_int_equal(bytes, strlen(texts[i]));
+        assert_memory_equal(text, texts[i], bytes);
+        free(text);
+        workplace_remove(w, "out");
+        workplace_remove(w, "a");
+    }
+#undef JOB
+}
+
 /* What was written of a run that a signal ended, no checkpoint of which could be made, is replaced by the same job. */
 static void a_job_that_ended_early_unsaved_goes_on(void **state)
 {
@@ -563,6 +589,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_save_that_fails_is_not_the_run),
         cmocka_unit_test(a_job_whose_last_save_failed_finds_its_model),
+        cmocka_unit_test(a_file_of_somebody_else_stays),
         cmocka_unit_test(a_job_that_ended_early_unsaved_goes_on),
         cmocka_unit_test(what_fails_after_a_checkpoint_is_not_its_failure),
         cmocka_unit_test(a_run_that_goes_back_keeps_what_it_makes),
