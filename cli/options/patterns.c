@@ -4,10 +4,12 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/file.h"
+#include "core/system/path.h"
 
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define FILES_MOST 65536u /* of one pattern; strata_data_open() takes so many */
 
@@ -72,6 +74,17 @@ static strata_status match(struct cli_args *args, struct cli_list *out, const ch
     return st;
 }
 
+/* A directory's files are named by a pattern. */
+static strata_status push_file(struct cli_list *out, const char *name)
+{
+    struct stat info;
+
+    if (name != NULL && stat(name, &info) == 0 && S_ISDIR(info.st_mode))
+        return st_error(STRATA_E_INPUT, "%s: is a directory, not a file: '%.*s/*.jsonl', in quotes, names the rows in it", name,
+                        (int)st_path_length(name), name);
+    return cli_list_push(out, name);
+}
+
 static strata_status expand(struct cli_args *args, struct cli_list *list)
 {
     struct cli_list all = {0};
@@ -81,7 +94,7 @@ static strata_status expand(struct cli_args *args, struct cli_list *list)
     for (uint32_t i = 0; i < list->count && st == STRATA_OK; i++) {
         st = find_pattern(&is_pattern, list->items[i]);
         if (st == STRATA_OK)
-            st = is_pattern ? match(args, &all, list->items[i]) : cli_list_push(&all, list->items[i]);
+            st = is_pattern ? match(args, &all, list->items[i]) : push_file(&all, list->items[i]);
     }
     if (st != STRATA_OK) {
         free(all.items);
