@@ -79,7 +79,7 @@ static strata_status push_file(struct cli_list *out, const char *name)
 {
     struct stat info;
 
-    if (name != NULL && stat(name, &info) == 0 && S_ISDIR(info.st_mode))
+    if (name != NULL && !st_fault_refuses("patterns.stat") && stat(name, &info) == 0 && S_ISDIR(info.st_mode))
         return st_error(STRATA_E_INPUT, "%s: is a directory, not a file: '%.*s/*.jsonl', in quotes, names the rows in it", name,
                         (int)st_path_length(name), name);
     return cli_list_push(out, name);
