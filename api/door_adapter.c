@@ -4,7 +4,9 @@
 #include "api/saved_adapter.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "model/hf/generation.h"
 #include "strata/adapter.h"
+#include "strata/tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +22,8 @@ struct merging {
     struct st_saved_adapter *saved;
     struct st_hf_adapted *tensors;
     struct st_saved_base base; /* of a checkpoint's adapter, where the caller names none */
+    char files[ST_PATH_MAX];   /* the checkpoint's small files */
+    struct st_hf_instead instead;
 };
 
 static bool progress(void *ctx, uint64_t done, uint64_t total)
@@ -81,10 +85,30 @@ static strata_status merge_directory(struct merging *m, struct st_hf_merge *how)
     return st_hf_merge(how);
 }
 
+/* The tokenizer and the template that the run was trained by, and where its answers end, which may not be the base's. */
+static strata_status take_instead(struct merging *m)
+{
+    struct st_generation ends = {0};
+    bool there = false;
+    strata_status st = st_saved_model_dir(m->files, m->ck);
+
+    if (st == STRATA_OK)
+        st = strata_tokenizer_exists(&there, m->files);
+    if (st != STRATA_OK || !there || (st = st_generation_read(&ends, m->files)) != STRATA_OK)
+        return st;
+    m->instead.tokenizer = m->files;
+    m->instead.ends = ends.ends_said && ends.end_count > 0;
+    if (m->instead.ends)
+        m->instead.end_token = ends.end_tokens[ends.end_count - 1]; /* the last, if training has added one */
+    return STRATA_OK;
+}
+
 static strata_status merge_checkpoint(struct merging *m, struct st_hf_merge *how)
 {
     strata_status st = st_hf_adapted_list(&m->tensors, &how->count, m->model, m->spec);
 
+    if (st == STRATA_OK)
+        st = take_instead(m);
     if (st == STRATA_OK)
         st = st_saved_base_check(m->ck, m->model, m->opts.model);
     if (st == STRATA_OK)
@@ -93,6 +117,7 @@ static strata_status merge_checkpoint(struct merging *m, struct st_hf_merge *how
         return st;
     how->tensors = m->tensors;
     how->values = st_saved_adapter_values(m->saved);
+    how->instead = &m->instead;
     return st_hf_merge(how);
 }
 

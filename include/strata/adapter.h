@@ -30,7 +30,7 @@ struct strata_merge_opts {
 /**
  * Write a model with an adapter added to its weights: round_even(fp32(W) + scale B A) of each adapted tensor, in the dtype in
  * which it is stored, and trained tensors (modules_to_save) in place of those that they replace.  All other tensors and files are
- * copied byte for byte.
+ * copied byte for byte; of a checkpoint's adapter tokenizer, chat template and end tokens are its run's.
  *
  * @return STRATA_E_INVAL      an argument is NULL, or no version has this opts_size
  *         STRATA_E_CONFIG     the adapter's settings are wrong, or do not fit the model

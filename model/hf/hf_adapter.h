@@ -98,6 +98,7 @@ struct st_hf_merge {
     const struct st_hf_adapted *tensors; /* [count], as st_hf_adapted_list() made them */
     uint32_t count;
     struct st_adapter_values values;
+    const struct st_hf_instead *instead; /* NULL: nothing */
     const char *out;
     bool overwrite;
     st_hf_merge_fn *progress; /* may be NULL */
@@ -105,8 +106,8 @@ struct st_hf_merge {
 };
 
 /** Write the model of `dir` with adapters added to its weights: round_even(fp32(W) + scale B A), in the dtype that each tensor is
- *  stored in, and modules_to_save in place of the tensors that they replace.  All other tensors and files are copied byte for
- *  byte; there are as many shards as before.
+ *  stored in, and modules_to_save in place of the tensors that they replace.  All other tensors, and files but for `instead`,
+ *  are copied byte for byte; there are as many shards as before.
  *  E_INPUT: an output that exists; E_NUMERICS: a merged weight is not finite, the tensor is named; E_NOFIT: no room; E_NOMEM,
  * E_NOSPC, E_IO, E_CANCELLED; after a failure nothing stays. */
 strata_status st_hf_merge(const struct st_hf_merge *merge);

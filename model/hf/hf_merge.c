@@ -261,7 +261,8 @@ static strata_status copy_index(struct merger *m)
 static strata_status copy_others(struct merger *m)
 {
     struct st_hf_source *source;
-    strata_status st = st_hf_source_open(&source, m->how->dir, NULL, m->how->out, m->how->overwrite, STRATA_DTYPE_INVALID);
+    strata_status st =
+        st_hf_source_open(&source, m->how->dir, m->how->instead, m->how->out, m->how->overwrite, STRATA_DTYPE_INVALID);
 
     if (st != STRATA_OK)
         return st;

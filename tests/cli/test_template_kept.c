@@ -131,6 +131,31 @@ static void an_adapter_has_none(void **state)
     program_free(&p);
 }
 
+/* A checkpoint knows by what its adapter was trained, and what is merged is a model. */
+static void a_merged_adapter_has_it(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    char *saved, *merged;
+    size_t bytes;
+
+    put(w, "lora.json", "{\"r\": 2, \"target_modules\": [\"q_proj\"]}");
+    workplace_run_ok(w, &p, TRAIN "tuned --model " QWEN " --template chatml --lora {w}/lora.json --save {w}/tunes");
+    program_free(&p);
+    workplace_run_ok(w, &p, "export --merge {w}/tunes --out {w}/merged");
+    program_free(&p);
+    saved = workplace_read(w, "tunes/step-00000001/model/chat_template.jinja", &bytes);
+    merged = workplace_read(w, "merged/chat_template.jinja", &bytes);
+    assert_string_equal(saved, merged);
+    free(saved);
+    free(merged);
+    saved = workplace_read(w, "tunes/step-00000001/model/generation_config.json", &bytes);
+    merged = workplace_read(w, "merged/generation_config.json", &bytes);
+    assert_string_equal(saved, merged);
+    free(saved);
+    free(merged);
+}
+
 static void checkpoints_have_it_too(void **state)
 {
     const struct workplace *w = *state;
@@ -221,6 +246,7 @@ int main(void)
         cmocka_unit_test(its_own_template_is_not_replaced),
         cmocka_unit_test(token_files_are_told_of),
         cmocka_unit_test(an_adapter_has_none),
+        cmocka_unit_test(a_merged_adapter_has_it),
         cmocka_unit_test(checkpoints_have_it_too),
         cmocka_unit_test(where_answers_end_is_told),
         cmocka_unit_test(the_old_one_goes),
