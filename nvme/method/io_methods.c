@@ -182,7 +182,9 @@ struct st_io_piece st_io_remaining(const struct st_io_req *req)
 {
     const uint32_t from = goes_on_from(req);
 
-    return (struct st_io_piece){(char *)req->buf + from, req->offset + from, req->bytes - from};
+    void *const buf = from > 0 ? (char *)req->buf + from : req->buf; /* a flush has none, and a null pointer must not be moved */
+
+    return (struct st_io_piece){buf, req->offset + from, req->bytes - from};
 }
 
 static bool is_transient(int64_t result)
