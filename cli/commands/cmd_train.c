@@ -317,6 +317,18 @@ static strata_status take(struct train *t)
 
 /* --- training --- */
 
+/* What is held out may be other data in a run that goes on. */
+static void take_loss(struct train *t)
+{
+    const uint64_t before = t->evals.targets;
+
+    if (!cli_evals_over(&t->evals, t->eval.targets) && speaks(t))
+        st_log(ST_LOG_NOTICE,
+               "an evaluation is over %llu tokens, those before it were over %llu: their losses are compared all the same",
+               (unsigned long long)t->eval.targets, (unsigned long long)before);
+    t->best_now = cli_evals_take(&t->evals, t->steps_done, t->eval.loss);
+}
+
 static strata_status evaluate(struct train *t, struct cli_step *step)
 {
     strata_status st;
@@ -334,7 +346,7 @@ static strata_status evaluate(struct train *t, struct cli_step *step)
     t->evaluated_at = t->steps_done;
     if ((st = cli_ranks_of_first(&t->run.ranks, &t->eval.loss, sizeof(t->eval.loss), "the loss of an evaluation")) != STRATA_OK)
         return st;
-    t->best_now = cli_evals_take(&t->evals, t->steps_done, t->eval.loss);
+    take_loss(t);
     if (step != NULL) {
         step->value[CLI_EVAL_LOSS] = t->eval.loss;
         step->value[CLI_EVAL_BITS_PER_BYTE] = t->eval.bits_per_byte;

@@ -37,8 +37,8 @@ static double value_of(uint64_t bits)
     return value;
 }
 
-#define NOTE "evals 1 %" PRIu64 " %" PRIu64 " %" PRIu64 " %016" PRIx64 " %" PRIu64 " %016" PRIx64 " %u"
-#define READ "evals 1 %" SCNu64 " %" SCNu64 " %" SCNu64 " %16" SCNx64 " %" SCNu64 " %16" SCNx64 " %u%n"
+#define NOTE "evals 2 %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %016" PRIx64 " %" PRIu64 " %016" PRIx64 " %u"
+#define READ "evals 2 %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %16" SCNx64 " %" SCNu64 " %16" SCNx64 " %u%n"
 
 void cli_evals_note(const struct cli_evals *e, char note[CLI_EVALS_NOTE_MAX])
 {
@@ -47,7 +47,7 @@ void cli_evals_note(const struct cli_evals *e, char note[CLI_EVALS_NOTE_MAX])
     note[0] = '\0';
     if (e->count == 0)
         return;
-    fill = snprintf(note, CLI_EVALS_NOTE_MAX, NOTE, e->count, e->worse, e->best_step, bits_of(e->best), e->last_step,
+    fill = snprintf(note, CLI_EVALS_NOTE_MAX, NOTE, e->targets, e->count, e->worse, e->best_step, bits_of(e->best), e->last_step,
                     bits_of(e->last), e->lowest_count);
     for (uint32_t i = 0; i < e->lowest_count; i++)
         fill += snprintf(note + fill, CLI_EVALS_NOTE_MAX - (size_t)fill, " %016" PRIx64, bits_of(e->lowest[i]));
@@ -58,7 +58,8 @@ static bool read_note(struct cli_evals *e, const char *note)
     uint64_t best, last, bits;
     int used = 0, more = 0;
 
-    if (sscanf(note, READ, &e->count, &e->worse, &e->best_step, &best, &e->last_step, &last, &e->lowest_count, &used) != 7 ||
+    if (sscanf(note, READ, &e->targets, &e->count, &e->worse, &e->best_step, &best, &e->last_step, &last, &e->lowest_count,
+               &used) != 8 ||
         e->lowest_count > CLI_LOWEST_MAX)
         return false;
     e->best = value_of(best);
@@ -94,6 +95,14 @@ static bool insert(struct cli_evals *e, double loss)
     memmove(&e->lowest[at + 1], &e->lowest[at], (e->lowest_count - 1 - at) * sizeof(e->lowest[0]));
     e->lowest[at] = loss;
     return true;
+}
+
+bool cli_evals_over(struct cli_evals *e, uint64_t targets)
+{
+    const bool same = e->targets == 0 || e->targets == targets;
+
+    e->targets = targets;
+    return same;
 }
 
 bool cli_evals_take(struct cli_evals *e, uint64_t step, double loss)

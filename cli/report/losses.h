@@ -29,12 +29,15 @@ struct cli_evals {
     uint64_t count;    /* of all evaluations of the run */
     uint64_t worse;    /* since the best, without a lower loss */
     uint64_t best_step, last_step;
+    uint64_t targets;              /* of the last one; 0: there was none */
     double best, last;             /* NaN: none */
     double lowest[CLI_LOWEST_MAX]; /* [lowest_count] ascending */
     uint32_t lowest_count;
 };
 /** Begin, or go on from a note.  @param note  NULL or "": begin; one that is none: the same */
 void cli_evals_begin(struct cli_evals *e, uint32_t keep, uint64_t patience, const char *note);
+/** Before cli_evals_take(): over how many tokens it was.  False: those before were over another number, and so of other data. */
+bool cli_evals_over(struct cli_evals *e, uint64_t targets);
 /** After an evaluation; a second one of the same step counts once.  True: it is among the `keep` lowest. */
 bool cli_evals_take(struct cli_evals *e, uint64_t step, double loss);
 /** Whether the run ends: `patience` evaluations in a row had no lower loss. */

@@ -84,6 +84,26 @@ static void one_that_goes_on_ends_there_too(void **state)
     clear(w);
 }
 
+/* Losses of other data are compared, and that is said. */
+static void other_evaluations_are_told(void **state)
+{
+#define OVER                                                                                                                     \
+    "train --model nano --data {w}/good.bin --seq-len 32 --threads 1 --machine {w}/machine.json --save {w}/saved --quiet "
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(w, &p, OVER "--eval-every 1 --eval-data {w}/good.heldout.bin --max-steps 1");
+    program_free(&p);
+    workplace_run_ok(w, &p, OVER "--eval-every 1 --eval-data {w}/good.bin --max-steps 2 --resume auto");
+    assert_non_null(strstr(p.err, "notice: an evaluation is over "));
+    program_free(&p);
+    workplace_run_ok(w, &p, OVER "--eval-every 1 --eval-data {w}/good.bin --max-steps 3 --resume auto");
+    assert_null(strstr(p.err, "an evaluation is over "));
+    program_free(&p);
+    clear(w);
+#undef OVER
+}
+
 /* What is learnt at first is forgotten at a rate that is far too high. */
 static void the_best_outlive_what_comes_after(void **state)
 {
@@ -185,6 +205,7 @@ int main(void)
         cmocka_unit_test(a_run_that_learns_nothing_ends),
         cmocka_unit_test(one_that_goes_on_ends_there_too),
         cmocka_unit_test(the_best_outlive_what_comes_after),
+        cmocka_unit_test(other_evaluations_are_told),
         cmocka_unit_test(all_ranks_end),
         cmocka_unit_test(lines_have_the_mean),
         cmocka_unit_test(what_is_needed_is_said),

@@ -68,8 +68,12 @@ static void the_lowest_are_known(void **state)
 /* A run that goes on decides as if it had never ended. */
 static void a_note_is_all_of_it(void **state)
 {
-    static const char *const wrong[] = {"", "evals 2 1 0 1", "evals 1 1 0 2 4014000000000000 2 4014000000000000 99",
-                                        "evals 1 1 0 2 4014000000000000 2 4014000000000000 1", "other"};
+    static const char *const wrong[] = {"",
+                                        "evals 2 1 0 1",
+                                        "evals 2 9 1 0 2 4014000000000000 2 4014000000000000 99",
+                                        "evals 2 9 1 0 2 4014000000000000 2 4014000000000000 1",
+                                        "evals 1 9 1 0 2 4014000000000000 2 4014000000000000 0",
+                                        "other"};
     char note[CLI_EVALS_NOTE_MAX], again[CLI_EVALS_NOTE_MAX];
     struct cli_evals e, f;
 
@@ -79,12 +83,14 @@ static void a_note_is_all_of_it(void **state)
     assert_string_equal(note, "");
     for (uint64_t i = 1; i <= 40; i++)
         (void)cli_evals_take(&e, i * 10, 3 + sin((double)i));
+    assert_true(cli_evals_over(&e, 77) && cli_evals_over(&e, 77));
     cli_evals_note(&e, note);
     assert_true(strlen(note) < sizeof(note) - 1);
     cli_evals_begin(&f, CLI_LOWEST_MAX, 3, note);
     cli_evals_note(&f, again);
     assert_string_equal(note, again);
     assert_int_equal(cli_evals_stop(&f), cli_evals_stop(&e));
+    assert_false(cli_evals_over(&f, 78));
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         cli_evals_begin(&f, 2, 3, wrong[i]);
         assert_true(f.count == 0 && f.keep == 2 && f.patience == 3 && isnan(f.best));
