@@ -320,7 +320,8 @@ int st_matmul_run(struct st_matmul_engine *e, int id, uint32_t worker, void *c, 
     int rc;
 
     assert(id >= 0 && (uint32_t)id < e->shape_count && worker < e->workers);
-    scratch += sh->c_bytes;
+    if (sh->c_bytes > 0) /* without widening there is no memory to begin with */
+        scratch += sh->c_bytes;
     if (sh->widen)
         rc = run_widened(e, sh, worker, wide_c, a, b, bias, scratch);
     else
