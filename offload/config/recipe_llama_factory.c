@@ -149,7 +149,8 @@ static void resolve_template(struct strata_recipe *r)
         st_recipe_announce(
             r, "template",
             found < count ? "written as the models' makers write it: spaces, line ends and the system prompt may differ there"
-                          : "no built-in template has this name: conversations are written by the model's own chat template");
+                          : "no built-in template has this name: conversations are written by the model's own chat template, or "
+                            "--template's");
 }
 
 static void put_sets(struct strata_recipe *r, const char *key, const char *option)
