@@ -156,7 +156,7 @@ strata_status st_handle_open_weights(struct strata_model *m)
         return st;
     if (m->saved == NULL) {
         if ((st = st_hf_reader_open(&m->reader, m->model, m->name)) == STRATA_OK && st_hf_reader_beside(m->reader) > 0)
-            st_log(ST_LOG_NOTICE, "%s: its text model alone is used; %u other tensors stay as they are, in --out, too", m->name,
+            st_log(ST_LOG_NOTICE, "%s: its text model alone is used; what is written keeps %u other tensors as they are", m->name,
                    st_hf_reader_beside(m->reader));
         return st;
     }

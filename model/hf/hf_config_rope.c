@@ -346,7 +346,7 @@ static strata_status read_layer_ropes(struct st_model_config *c, const st_json *
 static strata_status check_scaling(const struct st_model_config *c, const st_json *scaling, const char *where)
 {
     const uint32_t rotated = c->rotary_dim > 0 ? c->rotary_dim : c->head_dim;
-    double base = (double)c->rope_base, fraction = (double)rotated / (double)c->head_dim;
+    double base = (double)c->rope_base, fraction = c->head_dim > 0 ? (double)rotated / (double)c->head_dim : 1;
     strata_status st;
 
     if (scaling == NULL)
@@ -356,7 +356,7 @@ static strata_status check_scaling(const struct st_model_config *c, const st_jso
         return st;
     if ((float)base != c->rope_base)
         return st_hf_key_fault(where, "rope_theta", "in rope_scaling counts for transformers 5 alone: put it beside");
-    if ((uint32_t)(c->head_dim * fraction + 0.5) != rotated)
+    if (!(fraction >= 0 && fraction <= 1) || (uint32_t)(c->head_dim * fraction + 0.5) != rotated)
         return st_hf_key_fault(where, "partial_rotary_factor", "in rope_scaling counts for transformers 5 alone: put it beside");
     return STRATA_OK;
 }
