@@ -56,6 +56,8 @@ strata_status st_dialog_mask(struct st_dialog_ids *out, struct st_dialog_text *t
 
 /** The first token that begins at or behind a byte; the count of tokens: none does. */
 size_t st_encoding_from(const struct st_encoding *e, size_t at);
+/** How many bytes of white space (blanks, tabs, line ends) a text begins with. */
+size_t st_space_bytes(const char *text, size_t bytes);
 /** The end of the template's bytes from `at` on. */
 size_t st_template_bytes_end(const struct st_rendered *r, size_t at);
 

@@ -28,17 +28,20 @@ size_t st_template_bytes_end(const struct st_rendered *r, size_t at)
     return at;
 }
 
-static bool is_space(char c)
+size_t st_space_bytes(const char *text, size_t bytes)
 {
-    return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+    size_t count = 0;
+
+    while (count < bytes && (text[count] == ' ' || text[count] == '\t' || text[count] == '\n' || text[count] == '\r'))
+        count++;
+    return count;
 }
 
 static bool is_white_space(const struct st_encoding *e, const struct st_rendered *r, size_t i)
 {
-    for (uint64_t at = e->begins[i]; at < e->ends[i]; at++)
-        if (!is_space(r->text[at]))
-            return false;
-    return true;
+    const size_t bytes = e->ends[i] - e->begins[i];
+
+    return st_space_bytes(r->text + e->begins[i], bytes) == bytes;
 }
 
 static bool is_special(const struct st_dialog_text *text, uint32_t id)
@@ -60,7 +63,7 @@ static size_t find_end(const struct st_turn *turn, const struct st_dialog_text *
     for (size_t i = first; i < e->count && e->begins[i] < limit && is_special(text, e->ids[i]); i++) {
         if (st_token_is_end(text->ends, e->ids[i]))
             return i;
-        if (i + 1 < e->count && (e->begins[i + 1] != e->ends[i] || is_space(text->rendered.text[e->ends[i] - 1])))
+        if (i + 1 < e->count && (e->begins[i + 1] != e->ends[i] || st_space_bytes(text->rendered.text + e->ends[i] - 1, 1) > 0))
             break; /* a special token may take the white space behind it */
     }
     return first;

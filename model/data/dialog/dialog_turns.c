@@ -194,13 +194,10 @@ static bool begin_by_prompt(struct st_turn *turn, const struct st_dialog_text *t
 /* Behind the last special token before it. */
 static void begin_by_token(struct st_turn *turn, const struct st_dialog_text *text, const struct st_encoding *e)
 {
-    const char *bytes = text->rendered.text;
-
     for (size_t i = st_encoding_from(e, turn->gap); i < e->count && e->ends[i] <= turn->first; i++)
         if (st_tokenizer_is_special(text->tokenizer, e->ids[i]))
             turn->begin = e->ends[i];
-    while (turn->begin < turn->first && strchr(" \t\r\n", bytes[turn->begin]) != NULL)
-        turn->begin++;
+    turn->begin += st_space_bytes(text->rendered.text + turn->begin, turn->first - turn->begin);
 }
 
 /* Whether `close` ends what `open` begins: <think> </think>, [THINK] [/THINK], <|START_THINKING|> <|END_THINKING|>. */
@@ -223,24 +220,15 @@ static size_t tag_bytes(const char *text, size_t bytes)
     return found == NULL ? 0 : (size_t)(found - text) + 1;
 }
 
-static size_t spaces(const char *text, size_t bytes)
-{
-    size_t count = 0;
-
-    while (count < bytes && strchr(" \t\r\n", text[count]) != NULL)
-        count++;
-    return count;
-}
-
 /* Behind a block for thoughts that the template leaves empty although there were some. */
 static size_t pass_empty_thoughts(const char *text, size_t from, size_t to)
 {
     for (size_t at = from; at < to; at++) {
-        const size_t open = tag_bytes(text + at, to - at), inner = at + open + spaces(text + at + open, to - at - open);
+        const size_t open = tag_bytes(text + at, to - at), inner = at + open + st_space_bytes(text + at + open, to - at - open);
         const size_t close = open > 0 ? tag_bytes(text + inner, to - inner) : 0;
 
         if (close > 0 && closes(text + at, open, text + inner, close))
-            return inner + close + spaces(text + inner + close, to - inner - close);
+            return inner + close + st_space_bytes(text + inner + close, to - inner - close);
     }
     return from;
 }
