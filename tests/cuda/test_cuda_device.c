@@ -303,9 +303,21 @@ static strata_status a_run(unsigned char *host, bool *all_told)
 static void every_single_failure_is_clean(void **state)
 {
     static const char *const calls[] = {
-        "cudaGetDeviceCount",        "cudaGetDeviceProperties",  "cudaSetDevice",      "cudaMemGetInfo",       "cudaMalloc",
-        "cudaStreamCreateWithFlags", "cudaEventCreateWithFlags", "cudaHostRegister",   "cudaMemcpyAsync",      "cudaMemsetAsync",
-        "cudaEventRecord",           "cudaEventSynchronize",     "cudaLaunchHostFunc", "cudaFuncSetAttribute",
+        "cudaGetDeviceCount",
+        "cudaGetDeviceProperties",
+        "cudaSetDevice",
+        "cudaMemGetInfo",
+        "cudaMalloc",
+        "cudaDeviceGetStreamPriorityRange",
+        "cudaStreamCreateWithPriority",
+        "cudaEventCreateWithFlags",
+        "cudaHostRegister",
+        "cudaMemcpyAsync",
+        "cudaMemsetAsync",
+        "cudaEventRecord",
+        "cudaEventSynchronize",
+        "cudaLaunchHostFunc",
+        "cudaFuncSetAttribute",
     };
     struct fault_walk walk = {.result = -1}; /* our own sites */
     unsigned char *host = host_memory();

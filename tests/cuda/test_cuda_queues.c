@@ -35,6 +35,23 @@ static void marks_come_in_order(void **state)
     }
 }
 
+/* Layers first, updates in what they leave; copies between. */
+static void layers_go_before_updates(void **state)
+{
+    struct st_device *dev = opened(ARENA);
+    int priority[ST_QUEUE_COUNT], least, greatest;
+
+    (void)state;
+    assert_int_equal(cudaDeviceGetStreamPriorityRange(&least, &greatest), cudaSuccess);
+    for (uint32_t i = 0; i < ST_QUEUE_COUNT; i++)
+        assert_int_equal(cudaStreamGetPriority(cuda_of(dev)->queues[i].stream, &priority[i]), cudaSuccess);
+    assert_int_equal(priority[ST_QUEUE_COMPUTE], greatest);
+    assert_int_equal(priority[ST_QUEUE_UPDATE], least);
+    for (uint32_t i = ST_QUEUE_UPLOAD; i <= ST_QUEUE_DOWNLOAD; i++)
+        assert_true(greatest < priority[i] && priority[i] < least); /* the most urgent is the least number */
+    ops->close(dev);
+}
+
 struct turn {
     struct cuda_queue *queue;
     uint64_t before; /* marks added before this one */
@@ -323,6 +340,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         device_test(marks_come_in_order),
+        device_test(layers_go_before_updates),
         device_test(a_mark_is_kept_until_its_callback_returns),
         device_test(a_broken_context_is_reported),
         device_test(a_deadline_ends_every_wait),

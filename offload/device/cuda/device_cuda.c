@@ -12,10 +12,15 @@
 
 #define CAPABILITY_LEAST 8 /* major: bf16 on tensor cores */
 
-static const char *const queue_names[ST_QUEUE_COUNT] = {[ST_QUEUE_COMPUTE] = "cuda-compute",
-                                                        [ST_QUEUE_UPDATE] = "cuda-update",
-                                                        [ST_QUEUE_UPLOAD] = "cuda-upload",
-                                                        [ST_QUEUE_DOWNLOAD] = "cuda-download"};
+/* An update's blocks run where the layers leave room.  Else they would run between those of the forward that waits for no update.
+ */
+static const struct {
+    const char *name;
+    enum st_cuda_urgency urgency;
+} queue_kinds[ST_QUEUE_COUNT] = {[ST_QUEUE_COMPUTE] = {"cuda-compute", ST_CUDA_FIRST},
+                                 [ST_QUEUE_UPDATE] = {"cuda-update", ST_CUDA_LAST},
+                                 [ST_QUEUE_UPLOAD] = {"cuda-upload", ST_CUDA_BETWEEN},
+                                 [ST_QUEUE_DOWNLOAD] = {"cuda-download", ST_CUDA_BETWEEN}};
 
 /* --- errors --- */
 
@@ -197,7 +202,7 @@ static strata_status cuda_open(struct st_device **out, const struct st_device_op
     if (st == STRATA_OK)
         st = st_cuda_matmul_create(&cuda->matmul);
     for (uint32_t i = 0; i < ST_QUEUE_COUNT && st == STRATA_OK; i++)
-        st = st_cuda_queue_start(&cuda->queues[i], cuda, queue_names[i]);
+        st = st_cuda_queue_start(&cuda->queues[i], cuda, queue_kinds[i].name, queue_kinds[i].urgency);
     if (st == STRATA_OK)
         st = st_cuda_guard_start(cuda, opts->deadline_ns);
     if (st != STRATA_OK)

@@ -136,7 +136,8 @@ bool st_cuda_is_lost(void);
 void st_cuda_forget_loss(void); /* tests: the emulated GPU is whole again */
 
 /* device_cuda_queue.c */
-strata_status st_cuda_queue_start(struct cuda_queue *q, struct cuda_device *cuda, const char *name);
+enum st_cuda_urgency { ST_CUDA_FIRST, ST_CUDA_BETWEEN, ST_CUDA_LAST }; /* whose kernels a multiprocessor takes first */
+strata_status st_cuda_queue_start(struct cuda_queue *q, struct cuda_device *cuda, const char *name, enum st_cuda_urgency urgency);
 void st_cuda_queue_stop(struct cuda_queue *q); /* waits for the enqueued work and ends the watcher; a zeroed queue is allowed */
 void st_cuda_queue_fini(struct cuda_queue *q); /* after the guard has stopped; a zeroed queue is allowed */
 strata_status st_cuda_queue_finish(struct cuda_queue *q);

@@ -91,13 +91,26 @@ static void *watch(void *arg)
 
 /* --- start and stop --- */
 
-static strata_status create_handles(struct cuda_queue *q)
+/* A GPU's priorities are numbers of which the least is the most urgent; one that knows a single priority gives it to all. */
+static cudaError_t create_stream(cudaStream_t *stream, enum st_cuda_urgency urgency)
 {
-    cudaError_t err = ST_CUDA_PASS("cuda.stream", cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking));
+    int least = 0, greatest = 0;
+    cudaError_t err = ST_CUDA_PASS("cuda.stream", cudaDeviceGetStreamPriorityRange(&least, &greatest));
+
+    if (err == cudaSuccess)
+        err = ST_CUDA_PASS("cuda.stream",
+                           cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking,
+                                                        greatest + (least - greatest) * (int)urgency / ST_CUDA_LAST));
+    return err;
+}
+
+static strata_status create_handles(struct cuda_queue *q, enum st_cuda_urgency urgency)
+{
+    cudaError_t err = create_stream(&q->stream, urgency);
 
     if (err != cudaSuccess) {
         q->stream = NULL;
-        return st_cuda_status(err, "cudaStreamCreateWithFlags");
+        return st_cuda_status(err, "cudaStreamCreateWithPriority");
     }
     for (uint32_t i = 0; i < ST_CUDA_MARKS && err == cudaSuccess; i++)
         err = ST_CUDA_PASS("cuda.event", cudaEventCreateWithFlags(&q->marks[i].event, EVENT_FLAGS));
@@ -120,7 +133,7 @@ static void destroy_locks(struct cuda_queue *q)
     pthread_mutex_destroy(&q->lock);
 }
 
-strata_status st_cuda_queue_start(struct cuda_queue *q, struct cuda_device *cuda, const char *name)
+strata_status st_cuda_queue_start(struct cuda_queue *q, struct cuda_device *cuda, const char *name, enum st_cuda_urgency urgency)
 {
     strata_status st;
 
@@ -129,7 +142,7 @@ strata_status st_cuda_queue_start(struct cuda_queue *q, struct cuda_device *cuda
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->added_one, NULL);
     pthread_cond_init(&q->changed, NULL);
-    st = create_handles(q);
+    st = create_handles(q, urgency);
     atomic_fetch_add(&cuda->holders, 1); /* the watcher's */
     if (st == STRATA_OK)
         st = st_thread_start(&q->watcher, name, watch, q);

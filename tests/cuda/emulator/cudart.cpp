@@ -178,8 +178,8 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 {
     const cudaError_t err = enter("cudaDeviceGetStreamPriorityRange");
 
-    *least = 0;
-    *greatest = -5;
+    *least = PRIORITY_LEAST;
+    *greatest = PRIORITY_GREATEST;
     return err;
 }
 

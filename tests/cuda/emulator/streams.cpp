@@ -36,8 +36,8 @@ std::mutex registry_lock; /* guards `registry`, `events`, `shared_limits`, and w
 std::condition_variable drained;
 std::set<cudaStream_t> registry;
 std::set<cudaEvent_t> events;
-std::atomic<uint32_t> waiting; /* threads that wait for an event */
-std::atomic<uint64_t> pending; /* operations, marks of events not counted */
+std::atomic<uint32_t> waiting;                                /* threads that wait for an event */
+std::atomic<uint64_t> pending;                                /* operations, marks of events not counted */
 std::map<std::pair<int, const void *>, size_t> shared_limits; /* dynamic shared memory that a kernel asked for on a device */
 std::atomic<bool> is_lazy;
 
@@ -81,7 +81,7 @@ void pass_hang()
 
 struct CUstream_st {
     pthread_t thread;
-    int device;
+    int device, priority;
     bool is_blocking;
     uint32_t drainers; /* threads that wait for all streams: this one stays until they have */
     std::mutex lock;   /* guards all below */
@@ -322,9 +322,9 @@ using twin::note;
 
 /* --- streams --- */
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
+static cudaError_t create(cudaStream_t *stream, unsigned int flags, int priority, const char *call)
 {
-    const cudaError_t err = enter("cudaStreamCreateWithFlags");
+    const cudaError_t err = enter(call);
     pthread_attr_t attr;
     cudaStream_t s;
 
@@ -332,6 +332,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
         return err;
     s = new CUstream_st{};
     s->device = twin::device_of_thread;
+    s->priority = std::clamp(priority, twin::PRIORITY_GREATEST, twin::PRIORITY_LEAST);
     s->is_blocking = (flags & cudaStreamNonBlocking) == 0;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_BYTES);
@@ -349,14 +350,27 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
     return cudaSuccess;
 }
 
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
+{
+    return create(stream, flags, twin::PRIORITY_LEAST, "cudaStreamCreateWithFlags");
+}
+
 cudaError_t cudaStreamCreate(cudaStream_t *stream)
 {
     return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
 }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int)
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority)
 {
-    return cudaStreamCreateWithFlags(stream, flags);
+    return create(stream, flags, priority, "cudaStreamCreateWithPriority");
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority)
+{
+    if (stream == nullptr || !is_known(stream))
+        return note(cudaErrorInvalidResourceHandle);
+    *priority = stream->priority;
+    return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)

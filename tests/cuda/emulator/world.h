@@ -13,7 +13,8 @@ namespace twin
 
 constexpr int DEVICES_MAX = 8;
 constexpr uint64_t DEVICE_BYTES = 1u << 30;
-constexpr size_t SHARED_MOST = 227u << 10; /* of sm_90 */
+constexpr size_t SHARED_MOST = 227u << 10;                /* of sm_90 */
+constexpr int PRIORITY_LEAST = 0, PRIORITY_GREATEST = -5; /* of streams */
 
 /* A piece of device memory, or of pinned memory. */
 struct range {
