@@ -43,15 +43,15 @@ target_compile_definitions(strata_cuda INTERFACE STRATA_HAVE_CUDA=1)
 target_include_directories(strata_cuda SYSTEM INTERFACE ${STRATA_CUDA_INCLUDE_DIR})
 target_link_libraries(strata_cuda INTERFACE ${STRATA_CUDART_LIBRARY} Threads::Threads ${CMAKE_DL_LIBS} rt)
 
-# Real code for each architecture, and the last one's PTX.
-set(STRATA_NVCC_FLAGS -std=c++17 -O3 --expt-relaxed-constexpr -ccbin ${STRATA_CUDA_HOST_COMPILER} ${STRATA_CUDA_FLAGS}
+# Real code for each architecture, and the last one's PTX.  Assertions are for the emulator: in a kernel each costs a call that may print.
+set(STRATA_NVCC_PLAIN -std=c++17 -O3 -DNDEBUG --expt-relaxed-constexpr -ccbin ${STRATA_CUDA_HOST_COMPILER} ${STRATA_CUDA_FLAGS}
   -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall,-Wextra)
 set(STRATA_NVCC_CODE "")
 foreach(arch ${STRATA_CUDA_ARCHITECTURES})
   set(STRATA_NVCC_LAST -gencode arch=compute_${arch},code=compute_${arch})
   list(APPEND STRATA_NVCC_CODE -gencode arch=compute_${arch},code=sm_${arch})
 endforeach()
-list(APPEND STRATA_NVCC_FLAGS ${STRATA_NVCC_CODE} ${STRATA_NVCC_LAST})
+set(STRATA_NVCC_FLAGS ${STRATA_NVCC_PLAIN} ${STRATA_NVCC_CODE} ${STRATA_NVCC_LAST})
 if(STRATA_WERROR) # a kernel that spills registers is an error, too
   list(APPEND STRATA_NVCC_FLAGS -Xptxas -warn-spills -Werror all-warnings)
 endif()
@@ -86,4 +86,35 @@ function(strata_cuda_library name)
   set_target_properties(${name} PROPERTIES LINKER_LANGUAGE C)
   target_link_libraries(${name} PUBLIC strata_cuda)
   set(${name}_OBJECTS ${objects} PARENT_SCOPE)
+endfunction()
+
+# strata_cuda_resources(TABLE SOURCES a.cu ... EXACT b.cu ...): target cuda_resources compares what each kernel takes of a
+# multiprocessor with TABLE, cuda_resources_update writes it (tools/gpu_resources.py).  Neither is part of all: the first build
+# takes many minutes of each architecture.
+set(STRATA_RESOURCE_ARCHITECTURES "80;86;89;90;100;120" CACHE STRING "Architectures that the target cuda_resources looks at")
+set(STRATA_CUOBJDUMP cuobjdump CACHE STRING "cuobjdump, with nvdisasm beside it or on PATH: for cuda_resources")
+function(strata_cuda_resources table)
+  cmake_parse_arguments(ARG "" "" "SOURCES;EXACT" ${ARGN})
+  set(cubins "")
+  foreach(arch ${STRATA_RESOURCE_ARCHITECTURES})
+    set(folder ${CMAKE_CURRENT_BINARY_DIR}/resources/sm_${arch})
+    file(MAKE_DIRECTORY ${folder})
+    foreach(source ${ARG_SOURCES} ${ARG_EXACT})
+      get_filename_component(name ${source} NAME_WE)
+      set(flags ${STRATA_NVCC_PLAIN} -arch=sm_${arch})
+      if(source IN_LIST ARG_EXACT)
+        list(APPEND flags -fmad=false)
+      endif()
+      set(cubin ${folder}/${name}.cubin)
+      add_custom_command(OUTPUT ${cubin}
+        COMMAND ${STRATA_NVCC} ${flags} -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/include -MD -MF ${cubin}.d -cubin
+                ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${cubin}
+        DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${source}
+        DEPFILE ${cubin}.d COMMENT "Building ${name} for sm_${arch}" VERBATIM)
+      list(APPEND cubins ${cubin})
+    endforeach()
+  endforeach()
+  set(tool python3 ${PROJECT_SOURCE_DIR}/tools/gpu_resources.py --cuobjdump ${STRATA_CUOBJDUMP})
+  add_custom_target(cuda_resources ${tool} ${table} ${cubins} DEPENDS ${cubins} VERBATIM)
+  add_custom_target(cuda_resources_update ${tool} --update ${table} ${cubins} DEPENDS ${cubins} VERBATIM)
 endfunction()
