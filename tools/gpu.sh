@@ -2,21 +2,22 @@
 # gpu.sh [options]    - shows on a machine with a GPU what only a GPU can show, part by part, each against its limit and within its time.
 # gpu.sh --pack FILE  - builds for such a machine, here, where nvcc and the -dev packages are, and packs what gpu.sh runs there into FILE.
 #
-#   --window A|B|C   the parts of one window, of nine minutes each: A first; without it all of them (--list names window, part, seconds)
-#   --only PART,...  these parts alone
-#   --out DIR        gets results.jsonl, summary.txt, line.txt and gpu.tar.gz (what every part printed), again after every part;
-#                    default build/gpu/results
-#   --carried FILE   run what --pack packed; without it the program and its tests are built in --build, for this GPU alone
-#   --build DIR      default build/gpu; what is there already is kept
-#   --deps DIR       stands for the -dev packages (tools/gpu_deps.sh); neither root nor pkg-config is needed then
-#   --program FILE   run this strata and build nothing; --tests DIR: and the test programs there
-#   --small          toy sizes: shows that the script works, not what the GPU does
-#   --device cuda:N  default cuda
-#   --minutes N      of all parts together; default 9 for a window
-#   --limit N        seconds that no part may exceed
+#   --window NAME,...  the parts of these windows, of four minutes each: first, second, compare (--list names window, part, seconds).
+#                      With first before it, second is left out unless first finds that results are right
+#   --only PART,...    these parts alone; without this and --window all of them
+#   --out DIR          gets results.jsonl, summary.txt, line.txt and gpu.tar.gz (what every part printed), again after every part;
+#                      default build/gpu/results
+#   --carried FILE     run what --pack packed; without it the program and its tests are built in --build, for this GPU alone
+#   --build DIR        default build/gpu; what is there already is kept
+#   --deps DIR         stands for the -dev packages (tools/gpu_deps.sh); neither root nor pkg-config is needed then
+#   --program FILE     run this strata and build nothing; --tests DIR: and the test programs there
+#   --small            toy sizes: shows that the script works, not what the GPU does
+#   --device cuda:N    default cuda
+#   --minutes N        of each window, default 4; without one of all parts together
+#   --limit N          seconds that no part may exceed
 #
-# A part that fails or hangs costs its own limit at most, and the others still run.  Ends with 0 when all that ran passed, 1 when something
-# failed, 77 where there is no GPU or no nvcc.
+# A part that fails or hangs costs its own seconds at most, and as many again where earlier parts left them; the others still run.  Ends with
+# 0 when all that ran passed, 1 when something failed, 77 where there is no GPU or no nvcc.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -28,37 +29,43 @@ say() { printf '\n== %s\n' "$*"; }
 skip() { printf 'gpu: skipped: %s\n' "$*"; exit 77; }
 fail() { printf 'gpu: %s\n' "$*" >&2; exit 1; }
 
-# Window, name, seconds it may take, what it shows.  The build may be part of each window; the limits of one add up to nine minutes at most.
+# Window (or none), name, seconds it may take, what it shows.  The seconds of a window add up to four minutes at most.
 list_parts()
 {
     cat <<LIST
-- build        150  the program and its tests are there
-A info          15  the program finds GPU, driver and cublasLt
-A contract      80  every device-table contract test passes on cuda
-A ops           50  kernels agree with the definitions within stated tolerances
-A attention     50  and so does attention
-A link          30  copies through the table at 0.95 of bare pinned ones, or more
-A table         75  where a step of the model goes, op by op
-A mfu           85  a resident model at sequence 2048 uses 45 % of the matmul ceiling, or more
-B losses        50  twenty steps' losses are the cpu device's within 1e-3
-B matrix       100  budgets, tiers, policies and shares of the update never change digests
-B capped       185  a step with 16 GiB of the device takes 1.10 of one with all of it, at most
-B bound          5  and 1.10 of its schedule's bound, at most (from the runs of mfu and capped)
-B trace         45  what ran when in the capped run
-C rates         15  rates at start are there in a few seconds
-C update_1e8    20  optimizer kernels equal scalar bit for bit over 1e8 random elements
-C sanitize     130  compute-sanitizer is clean on the small tests: memcheck, racecheck, synccheck, initcheck
-C exceeds      130  models train whose state exceeds the device's budget, and its whole memory
-C update_1e9    90  optimizer kernels equal scalar bit for bit over 1e9 random elements
+-       build        150  the program and its tests are there
+first   machine       30  what the machine is; its libraries are read once
+first   info          10  the program finds GPU, driver and cublasLt
+first   contract      35  every device-table contract test passes on cuda
+first   ops           10  kernels agree with the definitions within stated tolerances
+first   attention     25  and so does attention
+first   losses        30  twenty steps' losses are the cpu device's within 1e-3
+first   link          12  copies through the table at 0.95 of bare pinned ones, or more
+first   table         25  where a step of the model goes, op by op
+first   mfu           48  a resident model at sequence 2048 uses 0.55 of the matmul ceiling, or more; 0.75 is the target
+first   update_1e8    15  optimizer kernels equal scalar bit for bit over 1e8 random elements
+second  capped       130  a step with 16 GiB of the device takes 1.10 of what the plan predicts, at most
+second  bound          3  and 1.10 of its schedule's bound, at most (from the runs of mfu and capped)
+second  trace         22  what ran when in the capped run
+second  matrix        35  budgets, tiers, policies and shares of the update never change digests
+second  sanitize      50  compute-sanitizer is clean on the kernels' tests: memcheck, racecheck
+compare torch         60  what PyTorch reaches on this card: matmuls, flash attention, cuDNN's, a copy
+compare profile       90  Nsight Compute's sections of the kernels that take most
+compare memcheck      90  compute-sanitizer's memcheck is clean on the contract tests
+-       rates         15  rates at start are there in a few seconds
+-       exceeds      130  models train whose state exceeds the device's budget, and its whole memory
+-       update_1e9    90  optimizer kernels equal scalar bit for bit over 1e9 random elements
 LIST
 }
+slow="sanitize torch profile memcheck" # others' tools, whose end at the limit says nothing of the program
+decisive="info contract ops attention losses update_1e8" # of first: without them second would measure what is wrong
 
 while [ $# -gt 0 ]; do
     case $1 in
     --deps | --build | --out | --only | --window | --carried | --program | --tests | --device | --minutes | --limit | --pack)
         [ $# -ge 2 ] || fail "$1 needs a value"
         case $1 in
-        --deps) deps=$2 ;; --build) build=$2 ;; --out) out=$2 ;; --only) only="$only,$2" ;; --window) window=$2 ;;
+        --deps) deps=$2 ;; --build) build=$2 ;; --out) out=$2 ;; --only) only="$only,$2" ;; --window) window="$window,$2" ;;
         --carried) carried=$2 ;; --program) program=$2 ;; --tests) tests=$2 ;; --device) device=$2 ;; --minutes) minutes=$2 ;;
         --limit) limit=$2 ;; --pack) pack=$2 ;;
         esac
@@ -77,13 +84,16 @@ for part in $(printf '%s' "$only" | tr ',' ' '); do
 done
 [ -z "$only" ] || [ -n "$named" ] || fail "--only names no part; --list names them"
 only=$named
-case $window in "" | A | B | C) ;; *) fail "--window $window: there are A, B and C" ;; esac
+for name in $(printf '%s' "$window" | tr ',' ' '); do
+    case $name in first | second | compare) ;; *) fail "--window $name: there are first, second and compare" ;; esac
+done
+[ -z "$window" ] || [ -z "$only" ] || fail "--window and --only: one of them"
 case $device in cuda | cuda:[0-9]*) ;; *) fail "--device $device: cuda or cuda:N" ;; esac
 case ${device#cuda} in :*[!0-9]*) fail "--device $device: cuda or cuda:N" ;; esac
 number() { case $2 in "" | . | *[!0-9.]* | *.*.*) fail "$1 $2: is not a number" ;; esac; }
 number --limit "$limit"
 [ -z "$minutes" ] || number --minutes "$minutes"
-minutes=${minutes:-${window:+9}}
+minutes=${minutes:-${window:+4}}
 
 # In thousandths of a second, as all times here.
 now() { date +%s%3N; }
@@ -167,31 +177,68 @@ refresh()
     printf -- '-- so far: %s\n' "$(cat "$out/line.txt")"
 }
 
+# wanted PART WINDOW
 wanted()
 {
     if [ "$1" = build ]; then
         [ "$needs_build" = yes ]
         return
     fi
-    if [ -n "$only" ]; then
-        case ",$only," in *",$1,"*) return 0 ;; *) return 1 ;; esac
-    fi
-    [ -z "$window" ] || [ "$window" = "$2" ]
+    case ,$only, in *",$1,"*) return 0 ;; esac
+    case ,$window, in *",$2,"*) return 0 ;; esac
+    [ -z "$only$window" ]
+}
+
+# The parts that are wanted: window, seconds that the later ones of that window need, and as above.  Without --window all share one.
+plan_parts()
+{
+    list_parts | while read -r of name rest; do
+        wanted "$name" "$of" || continue
+        [ -n "$window" ] || of=-
+        echo "$of $name $rest"
+    done | awk '{ line[NR] = $0; of[NR] = $1; seconds[NR] = $3 }
+        END { for (i = NR; i > 0; i--) later[i] = of[i + 1] == of[i] ? later[i + 1] + seconds[i + 1] : 0
+              for (i = 1; i <= NR; i++) print later[i], line[i] }'
+}
+
+# The decisive parts that failed or did not run, if this run has any; only a window is left out for them.
+unclean()
+{
+    [ "$part_window" = second ] || return 0
+    for name in $decisive; do
+        ! grep -q "\"part\":\"$name\",\"verdict\":\"\(FAILED\|not run\)\"" "$details/results.jsonl" || printf ' %s' "$name"
+    done
 }
 
 # What gpu_parts.sh is told.
 export program tests carried details work device index card card_mib small part part_text part_began part_ends
 tell() { sh "$root/tools/gpu_parts.sh" verdict "$@"; }
 
+# What the part may take: twice its seconds, of that no more than leaves the later parts theirs, but its own in any case while there is time.
+grant()
+{
+    own_ms=$(thousandths "$part_seconds")
+    part_ms=$((2 * own_ms)) least_ms=$(((own_ms < limit_ms ? own_ms : limit_ms) / 10 + 1))
+    if [ -n "$ends" ]; then
+        left_ms=$((ends - part_began)) spare_ms=$((ends - part_began - later_seconds * 1000))
+        [ "$part_ms" -le "$spare_ms" ] || part_ms=$spare_ms
+        [ "$part_ms" -ge "$own_ms" ] || part_ms=$own_ms
+        [ "$part_ms" -le "$left_ms" ] || part_ms=$left_ms
+    fi
+    [ "$part_ms" -le "$limit_ms" ] || part_ms=$limit_ms
+}
+
 # One part, in a process group of its own that ends with it, whatever it started.
 run_part()
 {
-    part_began=$(now) part_ms=$(thousandths "$part_seconds") rc=0
-    [ "$part_ms" -le "$limit_ms" ] || part_ms=$limit_ms
-    least_ms=$((part_ms / 10 + 1)) # with less a part shows nothing, and 0 is no limit to timeout
-    [ -z "$ends" ] || [ $((part_began + part_ms)) -le "$ends" ] || part_ms=$((ends - part_began))
-    part_ends=$((part_began + part_ms))
-    if [ "$part_ms" -lt "$least_ms" ]; then
+    part_began=$(now) rc=0
+    grant
+    part_ends=$((part_began + part_ms)) why=$(unclean)
+    if [ -n "$why" ]; then
+        tell "not run" "left out for$why" "$part_text"
+        return
+    fi
+    if [ "$part_ms" -lt "$least_ms" ]; then # with less a part shows nothing, and 0 is no limit to timeout
         tell "not run" "no time was left" "$part_text"
         return
     fi
@@ -204,20 +251,25 @@ run_part()
     group=""
     case $rc in
     0) [ "$(wc -l <"$details/results.jsonl")" -gt "$lines" ] || tell FAILED "it said nothing" "$part_text" ;;
-    124 | 137) tell FAILED "ended at its limit, $seconds s" "$part_text" ;;
+    124 | 137)
+        case " $slow " in *" $part "*) verdict="not run" ;; *) verdict=FAILED ;; esac
+        tell "$verdict" "ended at its limit, $seconds s" "$part_text"
+        ;;
     *) tell FAILED "ended with $rc" "$part_text" ;;
     esac
 }
 
-began=$(now) limit_ms=$(thousandths "$limit") ends=""
-[ -z "$minutes" ] || ends=$((began + $(thousandths "$minutes") * 60))
+began=$(now) limit_ms=$(thousandths "$limit") ends="" current=""
 if nvidia-smi dmon -i "$index" -c 1 >/dev/null 2>&1; then
     $tied nvidia-smi dmon -i "$index" -s pucm -o T >"$details/dmon.txt" 2>&1 &
     dmon=$!
 fi
-list_parts >"$work/parts"
-while read -r part_window part part_seconds part_text <&3; do
-    wanted "$part" "$part_window" || continue
+plan_parts >"$work/parts"
+while read -r later_seconds part_window part part_seconds part_text <&3; do
+    if [ "$part_window" != "$current" ]; then
+        current=$part_window ends=""
+        [ -z "$minutes" ] || ends=$(($(now) + $(thousandths "$minutes") * 60))
+    fi
     say "$part: $part_text"
     run_part 3<&-
     refresh

@@ -73,7 +73,17 @@ pack()
     rm "$stage/needed"
     tar -C "$stage" -c bin lib | gzip -9 >"$2.new"
     mv "$2.new" "$2"
-    du -h "$2"
+    weigh "$2"
+}
+
+# What travels to a lent machine with the pack is the tree, what git knows or would add, and both may have 64 MiB.
+weigh()
+{
+    packed=$(stat -c %s "$1")
+    tree=$(cd "$(dirname "$0")/.." && git ls-files -co --exclude-standard -z 2>/dev/null | xargs -0r stat -c %s 2>/dev/null |
+        awk '{ bytes += $1 } END { print bytes + 0 }')
+    echo "$1: $((packed >> 20)) MiB, with the tree $(((packed + tree) >> 20)) MiB"
+    [ $((packed + tree)) -le 67108864 ] || fail "pack and tree take $(((packed + tree) >> 20)) MiB, 64 may travel: leave something out"
 }
 
 write_pkg_config()

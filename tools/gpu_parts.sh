@@ -9,7 +9,7 @@ now() { date +%s%3N; }
 
 # --- verdicts ---
 
-# verdict passed|FAILED|ran|"not run" FIGURE LIMIT: one line of the table and of results.jsonl.
+# verdict passed|missed|FAILED|ran|"not run" FIGURE LIMIT: one line of the table and of results.jsonl; missed is a target, not the limit.
 verdict()
 {
     # shellcheck disable=SC1003 # a backslash
@@ -19,14 +19,18 @@ verdict()
     printf -- '-- %s: %s: %s (%s)\n' "$part" "$1" "$figure" "$3"
 }
 
-# judge WHAT VALUE RELATION LIMIT: a number against its limit; with --small numbers mean nothing, and being one is all that is asked.
+# judge WHAT VALUE RELATION LIMIT [TARGET]: a number against its limit ("none": there is none) and, if that holds, a target; with --small
+# numbers mean nothing, and being one is all that is asked.
 judge()
 {
-    judged=$(awk -v v="$2" -v op="$3" -v limit="$4" -v small="$small" 'BEGIN {
+    judged=$(awk -v v="$2" -v op="$3" -v limit="$4" -v target="${5-none}" -v small="$small" '
+        function holds(of) { return of == "none" || (op == "<=" ? v + 0 <= of + 0 : v + 0 >= of + 0) }
+        BEGIN {
         if (v !~ /^-?[0-9.]+([eE][-+]?[0-9]+)?$/) { print "FAILED no figure"; exit }
-        holds = op == "<=" ? v + 0 <= limit + 0 : v + 0 >= limit + 0
-        printf "%s %.4g\n", small == "yes" ? "ran" : holds ? "passed" : "FAILED", v }')
-    verdict "${judged%% *}" "$1 ${judged#* }" "$3 $4"
+        printf "%s %.4g\n", small == "yes" ? "ran" : !holds(limit) ? "FAILED" : !holds(target) ? "missed" : "passed", v }')
+    bounds="$3 $4"
+    [ "$4" != none ] || bounds="no limit"
+    verdict "${judged%% *}" "$1 ${judged#* }" "$bounds${5+, target $5}"
 }
 
 # The value of a key in the row of FILE that matches PATTERN, the last where several do.
@@ -55,11 +59,39 @@ run()
 
 last_error() { grep -h -e error -e skipped "$work/err" 2>/dev/null | tail -n 1 | cut -c 1-90; }
 
+# The verdict after a failure of run; what does not fit this machine (exit code 3) is not run.
+failed()
+{
+    case $rc in
+    3) verdict "not run" "${1-}$(last_error)" "$part_text" ;;
+    *) verdict FAILED "${1-}ended with $rc: $(last_error)" "$part_text" ;;
+    esac
+}
+
 # must FILE COMMAND...: the same; a failure is the part's verdict.
 must()
 {
     run "$@" && return 0
-    verdict FAILED "ended with $rc: $(last_error)" "$part_text"
+    failed
+    return 1
+}
+
+# --- host memory ---
+
+available_mib() { awk '$1 == "MemAvailable:" { print int($2 / 1024) }' "${MEMINFO:-/proc/meminfo}"; } # MEMINFO: another file, for tests
+
+# needs_memory GIB: that much of host memory is available.  Where it is not, most of what there is is touched: some machines get more as
+# they use it.  Without enough the part is not run.
+needs_memory()
+{
+    had=0 have=$(available_mib)
+    while [ "$have" -lt $(($1 * 1024)) ] && [ "$have" -gt $((had + had / 10)) ]; do
+        had=$have
+        timeout --foreground "$(seconds_left)" dd if=/dev/zero of=/dev/null bs=$((have * 3 / 4))M count=1 iflag=fullblock 2>/dev/null || true
+        have=$(available_mib)
+    done
+    [ "$have" -lt $(($1 * 1024)) ] || return 0
+    verdict "not run" "$have MiB of host memory are available" ">= $(($1 * 1024)) MiB"
     return 1
 }
 
@@ -77,7 +109,7 @@ compile()
     fi
     cmake -S "$root" -B "$build" "$@"
     cmake --build "$build" -j "$jobs" --target strata test_gpu_update test_gpu_ops test_gpu_attention test_gpu_device_ops \
-        test_gpu_device_matmul test_gpu_device_llama test_gpu_device_attention test_gpu_device_xent
+        test_gpu_device_matmul test_gpu_device_llama test_gpu_device_attention test_gpu_device_xent test_gpu_device_timed
 }
 
 smi() { nvidia-smi -i "$index" "--query-gpu=$1" --format=csv,noheader,nounits; }
@@ -95,20 +127,60 @@ build()
     verdict passed "$(basename "${carried:-for compute capability $architecture}")" "$part_text"
 }
 
-# --- A ---
+# --- first ---
+
+# Where cublasLt and NCCL lie: the loader's, CUDA's, the python's on PATH.
+libraries()
+{
+    prefix=$(python3 -c 'import sys; print(sys.prefix)' 2>/dev/null) || prefix=/usr
+    for name in cublasLt nccl cudnn; do
+        ldconfig -p 2>/dev/null | awk -v name="lib$name.so" 'index($1, name) == 1 { print $NF }' | xargs -r readlink -f
+        for dir in /usr/local/cuda/lib64 /usr/local/cuda-*/lib64 "$prefix"/lib*/python3*/*-packages/nvidia/*/lib; do
+            for file in "$dir/lib$name".so.[0-9]*; do [ ! -e "$file" ] || readlink -f "$file"; done
+        done
+    done | awk '!seen[$0]++'
+}
+
+facts()
+{
+    date
+    uname -a
+    cat /etc/os-release /sys/fs/cgroup/cpu.max /sys/fs/cgroup/memory.max /proc/sys/kernel/io_uring_disabled /proc/sys/vm/overcommit_memory
+    cat /sys/kernel/mm/transparent_hugepage/enabled /sys/kernel/mm/transparent_hugepage/defrag
+    lscpu
+    head -n 8 /proc/meminfo
+    df -h / /tmp /dev/shm
+    sh -c 'ulimit -a'
+    env | grep -E '^(PATH|LD_|CUDA|PYTHON|OMP)'
+    for tool in python3 nvcc compute-sanitizer ncu cuobjdump gcc cmake; do command -v "$tool" || echo "no $tool"; done
+    nvidia-smi
+    nvidia-smi -q
+}
+
+# What the machine is, before it works; then the libraries are read once, which `info` would else wait for.
+machine()
+{
+    { facts; libraries | xargs -r ls -lL; } >"$details/machine.txt" 2>&1 || true
+    libraries | grep -v cudnn >"$work/libraries" || true
+    [ "$small" = yes ] || xargs -r timeout --foreground "$(seconds_left)" cat <"$work/libraries" >/dev/null 2>&1 || true
+    verdict ran "$(uname -r), $(available_mib) MiB available, $(wc -l <"$work/libraries") libraries" "$part_text"
+}
 
 info()
 {
     must "$details/info.json" "$program" info --json || return 0
     run "$details/info.txt" "$program" info || true
     gpu=$(field "$details/info.json" '"gpu"' gpu | tr -d '"')
-    bytes=$(sed 's/.*"gpus":\[//' "$details/info.json" | tr '{' '\n' | sed -n "$((index + 2))p" | sed -n 's/.*"memory_bytes":\([0-9]*\).*/\1/p')
+    bytes=$(gpu_field memory_bytes)
     [ -z "$bytes" ] || echo "$((bytes / 1048576))" >"$work/device_mib"
     case $gpu in
     "" | none*) verdict FAILED "${gpu:-it names no GPU}" "$part_text" ;;
     *) verdict passed "$gpu, $(device_mib) MiB, cublasLt $(field "$details/info.json" '"gpu"' cublaslt_version)" "$part_text" ;;
     esac
 }
+
+# Of the device in info.json.
+gpu_field() { sed 's/.*"gpus":\[//' "$details/info.json" | tr '{' '\n' | sed -n "$((index + 2))p" | sed -n "s/.*\"$1\":\([0-9]*\).*/\1/p"; }
 
 # Of the device that the program sees, which may be a slice of the card.
 device_mib() { cat "$work/device_mib" 2>/dev/null || echo "$card_mib"; }
@@ -145,7 +217,7 @@ test_programs()
     done
 }
 
-contract() { test_programs device_ops device_matmul device_llama device_xent; }
+contract() { test_programs device_ops device_matmul device_llama device_xent device_timed; }
 ops() { test_programs ops; }
 attention() { test_programs attention device_attention; }
 
@@ -180,18 +252,24 @@ datasheet()
     esac
 }
 
+# What driver and libraries may take beside the arena, MB: what the program itself leaves free for them.
+beside_mb()
+{
+    [ -s "$details/info.json" ] || "$program" info --json >"$details/info.json" 2>/dev/null || true
+    gpu_field memory_free_bytes >"$work/free"
+    gpu_field memory_usable_bytes | paste "$work/free" - | awk 'NF == 2 { printf "%.0f\n", ($1 - $2) / 1e6 }'
+}
+
 mfu()
 {
     file=$details/mfu.jsonl row='"step"'
     bench_step "$file" "$steps" --model "$model" --micro-batch "$micro" --grad-accum "$micro_accum" || return 0
-    judge "of $(field "$file" "$row" ceiling_tflops | cut -c 1-6) TFLOP/s measured:" "$(field "$file" "$row" mfu)" ">=" 0.45
+    judge "of $(field "$file" "$row" ceiling_tflops | cut -c 1-6) TFLOP/s measured:" "$(field "$file" "$row" mfu)" ">=" 0.55 0.75
     reached=$(over "$(field "$file" "$row" model_tflop)" "$(field "$file" "$row" seconds)")
-    if [ -n "$(datasheet)" ]; then judge "of the data sheet's $(datasheet) TFLOP/s:" "$(over "$reached" "$(datasheet)")" ">=" 0.36
-    else verdict "not run" "no data sheet is known for this card" ">= 0.36"; fi
-    judge "device memory beside the arena, MB" "$(field "$file" "$row" device_beside_mb)" "<=" 455
+    if [ -n "$(datasheet)" ]; then verdict ran "of the data sheet's $(datasheet) TFLOP/s: $(over "$reached" "$(datasheet)")" "others' figures are of this"
+    else verdict "not run" "no data sheet is known for this card" "others' figures are of that"; fi
+    judge "device memory beside the arena, MB" "$(field "$file" "$row" device_beside_mb)" "<=" "$(beside_mb)"
 }
-
-# --- B ---
 
 # train NAME MODEL SEQ STEPS OPTIONS...: losses to NAME.loss, digests to NAME.digest.
 train()
@@ -209,16 +287,28 @@ train()
 losses()
 {
     for where in cpu "$device"; do
-        train "losses-${where%%:*}" "$few" "$loss_seq" "$loss_steps" --device "$where" || {
-            verdict FAILED "$where ended with $rc: $(last_error)" "$part_text"
-            return
-        }
+        train "losses-${where%%:*}" "$few" "$loss_seq" "$loss_steps" --device "$where" || { failed "$where "; return; }
     done
     paste "$work/losses-cpu.loss" "$work/losses-cuda.loss" | tee "$details/losses.txt"
     [ "$(wc -l <"$work/losses-cuda.loss")" -eq "$loss_steps" ] || { verdict FAILED "losses are missing" "$part_text"; return; }
     judge "largest relative difference" "$(awk '{ d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > most) most = d } END { print most + 0 }' \
         "$details/losses.txt")" "<=" 1e-3
 }
+
+updates()
+{
+    if [ ! -x "$tests/test_gpu_update" ]; then
+        verdict "not run" "no test_gpu_update" "$part_text"
+        return
+    fi
+    must "$details/$part.txt" "$tests/test_gpu_update" --elems "$1" || return 0
+    elems=$(sed -n 's/^\([0-9]*\) elements.*/\1/p' "$details/$part.txt" "$work/err" | tail -n 1)
+    judge "random elements, no difference:" "${elems:-none}" ">=" "$1"
+}
+update_1e8() { updates 100000000; }
+update_1e9() { updates 1000000000; }
+
+# --- second ---
 
 # Cells of the matrix, options each; all of one digest.
 matrix_cells()
@@ -259,15 +349,28 @@ matrix()
 }
 
 # As planned, where the smaller device may have to recompute what the larger keeps; then with both recomputing: the cost of the links alone.
+# Judged by what the plan predicts with this machine's rates, of which the host's update decides; the cost beside all memory has a target alone.
 capped()
 {
+    needs_memory "$capped_gib" || return 0
+    must "$details/capped-rates.json" "$program" info --measure --device "$device" --model "$few" --seq-len 128 --json || return 0
+    verdict ran "the host updates $(field "$details/capped-rates.json" '"machine"' update | cut -c 1-10) parameters a second" "$part_text"
     row="\"variant\":\"$cap\""
     for kind in planned recomputed; do
         file=$details/capped.jsonl also=""
         [ "$kind" = planned ] || { file=$details/capped-recomputed.jsonl also="--set strata.activations=recomputed"; }
         # shellcheck disable=SC2086
         bench_step "$file" "$capped_steps" --model "$model" --micro-batch "$capped_micro" --grad-accum "$accum" $offload $also --device-memory "$cap" all || return 0
-        judge "$kind: step of $cap by step of all" "$(over 1 "$(field "$file" "$row" practicality)")" "<=" 1.10
+        took=$(over "$(field "$file" "$row" seconds)" 0.001) told=$(field "$file" "$row" predicted_ms) whole=$(field "$file" '"all"' predicted_ms)
+        judge "$kind: $took ms by the $told predicted:" "$(over "$took" "$told")" "<=" 1.10
+        cost=$(over 1 "$(field "$file" "$row" practicality)") what="$kind: by a step of all, $(over "$told" "$whole") predicted:"
+        case $kind in
+        planned)
+            judge "$what" "$cost" "<=" none
+            judge "of the matmul ceiling, state in host memory:" "$(field "$file" "$row" mfu)" ">=" none 0.68
+            ;;
+        recomputed) judge "$what" "$cost" "<=" none 1.05 ;;
+        esac
     done
     for way in upload download; do
         judge "$way in the step by the link alone" "$(field "$file" "$row" "$way/link")" ">=" 0.95
@@ -290,52 +393,84 @@ bound()
 
 trace()
 {
+    needs_memory "$capped_gib" || return 0
     # shellcheck disable=SC2086
-    train trace "$model" "$seq" 3 --device "$device" --micro-batch "$capped_micro" $offload --device-memory "$cap" --trace "$work/trace.json" --ops || {
-        verdict FAILED "ended with $rc: $(last_error)" "$part_text"
-        return
-    }
+    train trace "$model" "$seq" 3 --device "$device" --micro-batch "$capped_micro" $offload --device-memory "$cap" --trace "$work/trace.json" --ops || { failed; return; }
     gzip -c "$work/trace.json" >"$details/trace.json.gz"
     verdict ran "$(wc -c <"$work/trace.json") bytes" "$part_text"
 }
 
-# --- C ---
+# checked TOOL PROGRAM...: of compute-sanitizer's tool; what ends at the time's end shows nothing.
+checked()
+{
+    tool=$1 bad="" late="" clean=0
+    shift
+    for name in "$@"; do
+        run "$details/$part-$tool-$name.txt" compute-sanitizer --error-exitcode 99 --tool "$tool" "$tests/test_gpu_$name" >"$work/said" 2>&1 || true
+        case $rc in
+        0) clean=$((clean + 1)) ;;
+        124 | 137) late="$late $name" ;;
+        *) bad="$bad $name($rc)" ;;
+        esac
+        shares=$((shares - 1))
+    done
+    if [ -n "$bad" ]; then verdict FAILED "$tool:$bad" "no error"
+    elif [ -n "$late" ]; then verdict "not run" "$tool: $clean programs clean, out of time:$late" "no error"
+    else verdict passed "$tool: $clean programs" "no error"; fi
+}
+
+can_check()
+{
+    [ ! -x "$tests/test_gpu_ops" ] || ! command -v compute-sanitizer >/dev/null 2>&1 || return 0
+    verdict "not run" "no test programs, or no compute-sanitizer" "no error"
+    return 1
+}
+
+sanitize()
+{
+    can_check || return 0
+    shares=6
+    checked memcheck attention ops update
+    checked racecheck attention ops update
+}
+
+# --- compare ---
+
+# compared FILE COMMAND...: by tools that are not ours; where they cannot, that is no failure.
+compared()
+{
+    if run "$@"; then verdict ran "$(wc -l <"$1") lines" "$part_text"
+    else verdict "not run" "$2 ended with $rc: $(tail -n 1 "$work/err" | cut -c 1-90)" "$part_text"; fi
+}
+
+torch()
+{
+    # shellcheck disable=SC2086
+    compared "$details/torch.txt" python3 "$root/tools/compare_torch.py" $toy
+}
+
+# Each kernel's first launch, by name, and of cublasLt's own.
+profile()
+{
+    command -v ncu >/dev/null 2>&1 || { verdict "not run" "no ncu" "$part_text"; return; }
+    compared "$details/ncu.txt" ncu --clock-control none --kernel-id "::regex:$kernels:1" --section SpeedOfLight --section Occupancy \
+        --section WarpStateStats --section MemoryWorkloadAnalysis \
+        "$program" bench step --device "$device" --only --steps 1 --seq-len "$seq" --model "$model" --micro-batch "$micro"
+}
+
+memcheck()
+{
+    can_check || return 0
+    shares=6
+    checked memcheck device_ops device_matmul device_llama device_attention device_xent device_timed
+}
+
+# --- in no window ---
 
 rates()
 {
     must "$details/rates.json" "$program" info --measure --device "$device" --model "$few" --seq-len 128 --json || return 0
     judge "all of strata info --measure, seconds" "$(awk -v ms=$(($(now) - part_began)) 'BEGIN { print ms / 1000 }')" "<=" 6
-}
-
-updates()
-{
-    if [ ! -x "$tests/test_gpu_update" ]; then
-        verdict "not run" "no test_gpu_update" "$part_text"
-        return
-    fi
-    must "$details/$part.txt" "$tests/test_gpu_update" --elems "$1" || return 0
-    elems=$(sed -n 's/^\([0-9]*\) elements.*/\1/p' "$details/$part.txt" "$work/err" | tail -n 1)
-    judge "random elements, no difference:" "${elems:-none}" ">=" "$1"
-}
-update_1e8() { updates 100000000; }
-update_1e9() { updates 1000000000; }
-
-sanitize()
-{
-    if [ ! -x "$tests/test_gpu_ops" ] || ! command -v compute-sanitizer >/dev/null 2>&1; then
-        verdict "not run" "no test programs, or no compute-sanitizer" "no error"
-        return
-    fi
-    shares=4 # none takes more than a quarter of what is left
-    for tool in memcheck racecheck synccheck initcheck; do
-        bad="" count=0
-        for name in ops attention update device_ops device_matmul device_xent; do
-            [ -x "$tests/test_gpu_$name" ] || continue
-            run "$details/sanitize-$tool-$name.txt" compute-sanitizer --error-exitcode 99 --tool "$tool" "$tests/test_gpu_$name" >"$work/said" 2>&1 || bad="$bad $name($rc)"
-            count=$((count + 1))
-        done
-        if [ -z "$bad" ]; then verdict passed "$tool: $count programs" "no error"; else verdict FAILED "$tool:$bad" "no error"; fi
-    done
 }
 
 # config.json of a Llama-like model whose state, 12 bytes per parameter, exceeds the device by a twentieth.
@@ -365,6 +500,7 @@ exceeds()
 {
     # shellcheck disable=SC2086
     exceeds_one "$model in $exceed_cap" "$details/exceeds-budget.jsonl" $offload --model "$model" --device-memory "$exceed_cap"
+    needs_memory "$exceeds_gib" || return 0
     larger_model "$work/larger"
     mkdir -p "$build/swap"
     for tier in cpu nvme; do
@@ -384,11 +520,13 @@ exceeds()
 # capped: 131072 tokens a step, several times the break-even of state in host memory: a gated update has the forward alone as its window.
 model=llama-1b seq=2048 micro=8 micro_accum=8 capped_micro=2 accum=32 steps=4 capped_steps=3 cap=16G
 link="" link_bytes=268435456 # large copies are judged: small ones are about the cost of a call
-few=mini loss_seq=256 loss_steps=20 cell_steps=4 cell_cap=64MiB exceed_cap=6G exceed_steps=3
+capped_gib=20 exceeds_gib=56 # 13 and 41 GiB are pinned, and a plan uses four fifths of what is available, less 2 GiB
+kernels='forward_halves|to_keys|to_queries|norm_|gated_|xent_|update|finish|nvjet|gemm'
+toy="" few=mini loss_seq=256 loss_steps=20 cell_steps=4 cell_cap=64MiB exceed_cap=6G exceed_steps=3
 if [ "${small:-no}" = yes ]; then
     model=nano seq=32 micro=1 micro_accum=1 capped_micro=1 accum=1 steps=1 capped_steps=1 cap=6MiB
     link="--bytes 1M --repeats 1" link_bytes=1048576
-    few=nano loss_seq=32 loss_steps=2 cell_steps=1 cell_cap=6MiB exceed_cap=6MiB exceed_steps=1
+    capped_gib=1 exceeds_gib=1 toy="--small cpu" few=nano loss_seq=32 loss_steps=2 cell_steps=1 cell_cap=6MiB exceed_cap=6MiB exceed_steps=1
     echo 16 >"$work/device_mib" # a larger model is soon found
 fi
 zero="--set zero_optimization"
