@@ -6,7 +6,7 @@
     2048 and 8192 positions; keys and values of 8 heads are repeated for 32;
   - a copy within the device's memory.
 In bf16, normal values; medians of 20 after 5.  Of attention the products below the diagonal count, 2 forward and 5 backward.
-One line each as it is measured, with `--small` of toy sizes; DEVICE is cuda or cpu.  Exit code 77 without torch or the device."""
+One line each as it is measured, with `--small` of toy sizes; DEVICE is cuda, cuda:N or cpu.  Exit code 77 without torch or the device."""
 import statistics
 import sys
 import time
@@ -20,7 +20,7 @@ try:
 except ImportError as error:
     print(f"skipped: {error}", file=sys.stderr)
     sys.exit(77)
-if DEVICE == "cuda" and not torch.cuda.is_available():
+if DEVICE.startswith("cuda") and not torch.cuda.is_available():
     print("skipped: torch sees no GPU", file=sys.stderr)
     sys.exit(77)
 
@@ -35,7 +35,7 @@ def seconds(work):
     """The median of 20 after 5."""
     taken = []
     for _ in range(25):
-        if DEVICE == "cuda":
+        if DEVICE.startswith("cuda"):
             first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             first.record()
             work()

@@ -244,6 +244,7 @@ run_part()
     fi
     lines=$(wc -l <"$details/results.jsonl")
     seconds=$((part_ms / 1000)).$(printf %03d $((part_ms % 1000)))
+    printf -- '-- %s s at most\n' "$seconds"
     $tied timeout -k 2 "$seconds" sh "$root/tools/gpu_parts.sh" "$part" &
     group=$!
     wait "$group" || rc=$?

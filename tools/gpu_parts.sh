@@ -266,8 +266,8 @@ mfu()
     bench_step "$file" "$steps" --model "$model" --micro-batch "$micro" --grad-accum "$micro_accum" || return 0
     judge "of $(field "$file" "$row" ceiling_tflops | cut -c 1-6) TFLOP/s measured:" "$(field "$file" "$row" mfu)" ">=" 0.55 0.75
     reached=$(over "$(field "$file" "$row" model_tflop)" "$(field "$file" "$row" seconds)")
-    if [ -n "$(datasheet)" ]; then verdict ran "of the data sheet's $(datasheet) TFLOP/s: $(over "$reached" "$(datasheet)")" "others' figures are of this"
-    else verdict "not run" "no data sheet is known for this card" "others' figures are of that"; fi
+    if [ -n "$(datasheet)" ]; then verdict ran "of the data sheet's $(datasheet) TFLOP/s: $(over "$reached" "$(datasheet)")" "no limit"
+    else verdict "not run" "no data sheet is known for this card" "no limit"; fi
     judge "device memory beside the arena, MB" "$(field "$file" "$row" device_beside_mb)" "<=" "$(beside_mb)"
 }
 
@@ -354,14 +354,15 @@ capped()
 {
     needs_memory "$capped_gib" || return 0
     must "$details/capped-rates.json" "$program" info --measure --device "$device" --model "$few" --seq-len 128 --json || return 0
-    verdict ran "the host updates $(field "$details/capped-rates.json" '"machine"' update | cut -c 1-10) parameters a second" "$part_text"
+    verdict ran "the host updates $(over "$(field "$details/capped-rates.json" '"machine"' update)" 1e9) G parameters a second" "no limit"
     row="\"variant\":\"$cap\""
     for kind in planned recomputed; do
         file=$details/capped.jsonl also=""
         [ "$kind" = planned ] || { file=$details/capped-recomputed.jsonl also="--set strata.activations=recomputed"; }
         # shellcheck disable=SC2086
         bench_step "$file" "$capped_steps" --model "$model" --micro-batch "$capped_micro" --grad-accum "$accum" $offload $also --device-memory "$cap" all || return 0
-        took=$(over "$(field "$file" "$row" seconds)" 0.001) told=$(field "$file" "$row" predicted_ms) whole=$(field "$file" '"all"' predicted_ms)
+        took=$(over "$(field "$file" "$row" seconds)" 0.001) told=$(over "$(field "$file" "$row" predicted_ms)" 1)
+        whole=$(field "$file" '"all"' predicted_ms)
         judge "$kind: $took ms by the $told predicted:" "$(over "$took" "$told")" "<=" 1.10
         cost=$(over 1 "$(field "$file" "$row" practicality)") what="$kind: by a step of all, $(over "$told" "$whole") predicted:"
         case $kind in
@@ -436,24 +437,27 @@ sanitize()
 
 # --- compare ---
 
-# compared FILE COMMAND...: by tools that are not ours; where they cannot, that is no failure.
+# compared FILE COMMAND...: by tools that are not ours; where they cannot, that is no failure, and what they said until then is kept.
 compared()
 {
-    if run "$@"; then verdict ran "$(wc -l <"$1") lines" "$part_text"
-    else verdict "not run" "$2 ended with $rc: $(tail -n 1 "$work/err" | cut -c 1-90)" "$part_text"; fi
+    run "$@" || true
+    lines=$(wc -l <"$1") last=$(cat "$1" "$work/err" | tail -n 1 | cut -c 1-90)
+    if [ "$rc" -eq 0 ]; then verdict ran "$lines lines" "$part_text"
+    elif [ "$lines" -gt 10 ]; then verdict ran "$lines lines, ended with $rc: $last" "$part_text"
+    else verdict "not run" "$2 ended with $rc: $last" "$part_text"; fi
 }
 
 torch()
 {
     # shellcheck disable=SC2086
-    compared "$details/torch.txt" python3 "$root/tools/compare_torch.py" $toy
+    compared "$details/torch.txt" python3 "$root/tools/compare_torch.py" "$device" $toy
 }
 
-# Each kernel's first launch, by name, and of cublasLt's own.
+# Each kernel's first launch, by name, and of cublasLt's own; it ends with the last of them, as the sections are printed at the end.
 profile()
 {
     command -v ncu >/dev/null 2>&1 || { verdict "not run" "no ncu" "$part_text"; return; }
-    compared "$details/ncu.txt" ncu --clock-control none --kernel-id "::regex:$kernels:1" --section SpeedOfLight --section Occupancy \
+    compared "$details/ncu.txt" ncu --clock-control none --kernel-id "::regex:$kernels:1" -c 40 --kill yes --section SpeedOfLight --section Occupancy \
         --section WarpStateStats --section MemoryWorkloadAnalysis \
         "$program" bench step --device "$device" --only --steps 1 --seq-len "$seq" --model "$model" --micro-batch "$micro"
 }
@@ -526,7 +530,7 @@ toy="" few=mini loss_seq=256 loss_steps=20 cell_steps=4 cell_cap=64MiB exceed_ca
 if [ "${small:-no}" = yes ]; then
     model=nano seq=32 micro=1 micro_accum=1 capped_micro=1 accum=1 steps=1 capped_steps=1 cap=6MiB
     link="--bytes 1M --repeats 1" link_bytes=1048576
-    capped_gib=1 exceeds_gib=1 toy="--small cpu" few=nano loss_seq=32 loss_steps=2 cell_steps=1 cell_cap=6MiB exceed_cap=6MiB exceed_steps=1
+    capped_gib=1 exceeds_gib=1 toy=--small few=nano loss_seq=32 loss_steps=2 cell_steps=1 cell_cap=6MiB exceed_cap=6MiB exceed_steps=1
     echo 16 >"$work/device_mib" # a larger model is soon found
 fi
 zero="--set zero_optimization"

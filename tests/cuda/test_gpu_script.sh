@@ -205,6 +205,9 @@ for part in mfu rates; do verdict "$part" "not run" 1; done
 gpu 1 --program "$dir/broken" --only link,mfu,rates
 for part in link mfu rates; do verdict "$part" FAILED 1; done
 grep -q 'all is lost' "$dir/build/results/results.jsonl"
+gpu 1 --program "$dir/broken" --only link,rates --minutes 0.6 # 12 and 15 s of 36: what link may take beyond its own is not rates'
+grep -q '^-- 20\.[0-9]* s at most' "$dir/said" || complain "link may not take 21 s"
+grep -q '^-- 30\.000 s at most' "$dir/said" || complain "rates may not take 30 s"
 gpu 0 --program "$dir/quick" --only link,rates --minutes 0
 verdict link "not run" 1
 verdict rates "not run" 1
