@@ -53,6 +53,16 @@ unsigned char *host_memory(void)
     return p;
 }
 
+void to_device(void *device, const void *host, size_t bytes)
+{
+    assert_int_equal(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), cudaSuccess);
+}
+
+void from_device(void *host, const void *device, size_t bytes)
+{
+    assert_int_equal(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost), cudaSuccess);
+}
+
 strata_status round_trip(struct st_device *dev, unsigned char *host)
 {
     unsigned char *arena = ops->arena(dev), *half = arena + ARENA / 2;

@@ -34,6 +34,9 @@ void assert_nothing_held(void);
 struct st_device *opened(uint64_t arena_bytes);
 /** [2 * BYTES], the first half filled; freed by the caller. */
 unsigned char *host_memory(void);
+/** Copies whatever the device's queues do. */
+void to_device(void *device, const void *host, size_t bytes);
+void from_device(void *host, const void *device, size_t bytes);
 /** Up, across the arena, and down again without the last bytes, from the first half of `host` to the second. */
 strata_status round_trip(struct st_device *dev, unsigned char *host);
 void assert_round_trip(struct st_device *dev, unsigned char *host);

@@ -316,7 +316,7 @@ static void every_single_failure_is_clean(void **state)
         "cudaMemsetAsync",
         "cudaEventRecord",
         "cudaEventSynchronize",
-        "cudaLaunchHostFunc",
+        "twin_launch",
         "cudaFuncSetAttribute",
     };
     struct fault_walk walk = {.result = -1}; /* our own sites */

@@ -163,6 +163,11 @@ static __global__ void write_behind(int)
     far[64 + threadIdx.x] = 1;
 }
 
+static __global__ void write_word(uint32_t *at)
+{
+    *at = 7;
+}
+
 /* --- launches --- */
 
 static uint32_t *device_words(size_t count)
@@ -172,6 +177,15 @@ static uint32_t *device_words(size_t count)
     ok(cudaMalloc(&at, count * sizeof(uint32_t)));
     ok(cudaMemset(at, 0, count * sizeof(uint32_t)));
     return static_cast<uint32_t *>(at);
+}
+
+/* By the stream NULL, which waits for no other one here. */
+static uint32_t word_at(const uint32_t *device)
+{
+    uint32_t word;
+
+    ok(cudaMemcpy(&word, device, sizeof(word), cudaMemcpyDeviceToHost));
+    return word;
 }
 
 static void every_thread_of_every_block_runs(void **)
@@ -334,20 +348,39 @@ static void devices_have_streams_events_and_limits_of_their_own(void **)
     twin_reset();
 }
 
-/* Whether the launch ends the process by a signal; it runs in a child, silently. */
-template <class Launch> static bool aborts(Launch launch)
+/* What a child process writes to stderr until a signal ends it; empty: none does. */
+template <class Body> static const char *last_words(Body body)
 {
+    static char words[1024];
+    FILE *const file = tmpfile();
+    size_t count;
+
+    assert_non_null(file);
     const pid_t child = child_fork();
 
     if (child == 0) {
         signal(SIGABRT, SIG_DFL);
         signal(SIGILL, SIG_DFL);
-        if (freopen("/dev/null", "w", stderr) == nullptr)
+        if (dup2(fileno(file), STDERR_FILENO) < 0)
             _exit(1);
-        launch();
+        body();
         _exit(0);
     }
-    return child_wait(child) != 0;
+    if (child_wait(child) == 0) {
+        fclose(file);
+        return "";
+    }
+    rewind(file);
+    count = fread(words, 1, sizeof(words) - 1, file);
+    words[count] = '\0';
+    fclose(file);
+    return count > 0 ? words : "silence";
+}
+
+/* Whether the launch ends the process by a signal. */
+template <class Launch> static bool aborts(Launch launch)
+{
+    return *last_words(launch) != '\0';
 }
 
 static void threads_that_wait_for_ever_abort(void **)
@@ -465,11 +498,11 @@ static void lazy_streams_run_what_is_waited_for(void **)
     ok(cudaMemsetAsync(device + 1, 2, 4, stream));
     assert_int_equal(twin_pending(), 2);
     ok(cudaEventSynchronize(event));
-    assert_int_equal(device[0], 0x01010101u);
-    assert_int_equal(device[1], 0);
+    assert_int_equal(word_at(device), 0x01010101u);
+    assert_int_equal(word_at(device + 1), 0);
     assert_int_equal(cudaStreamQuery(stream), cudaErrorNotReady);
     ok(cudaStreamSynchronize(stream));
-    assert_int_equal(device[1], 0x02020202u);
+    assert_int_equal(word_at(device + 1), 0x02020202u);
     assert_int_equal(twin_pending(), 0);
     ok(cudaEventDestroy(event));
     ok(cudaFree(device));
@@ -489,13 +522,89 @@ static void an_operation_may_hang(void **)
     while (twin_pending() > 1)
         sched_yield();
     assert_int_equal(cudaStreamQuery(stream), cudaErrorNotReady);
-    assert_int_equal(device[0], 0x01010101u);
-    assert_int_equal(device[1], 0);
+    assert_int_equal(word_at(device), 0x01010101u);
+    assert_int_equal(word_at(device + 1), 0);
     twin_release();
     ok(cudaStreamSynchronize(stream));
-    assert_int_equal(device[1], 0x02020202u);
+    assert_int_equal(word_at(device + 1), 0x02020202u);
     ok(cudaStreamDestroy(stream));
     ok(cudaFree(device));
+}
+
+static void new_memory_is_poisoned(void **)
+{
+    const uint32_t count = 300;
+    uint32_t host[count];
+    void *device, *pinned;
+
+    for (uint32_t round = 0; round < 2; round++) { /* of the second one somebody wrote */
+        ok(cudaMalloc(&device, sizeof(host)));
+        ok(cudaMemcpy(host, device, sizeof(host), cudaMemcpyDeviceToHost));
+        for (uint32_t i = 0; i < count; i++)
+            assert_int_equal(host[i], 0xffffffffu);
+        ok(cudaMemset(device, 0, sizeof(host)));
+        ok(cudaFree(device));
+    }
+    ok(cudaMallocHost(&pinned, sizeof(host)));
+    for (uint32_t i = 0; i < count; i++)
+        assert_int_equal(static_cast<uint32_t *>(pinned)[i], 0xffffffffu);
+    ok(cudaFreeHost(pinned));
+}
+
+/* The child's last words say so; it works with device memory of its own, since a way to protect is of a whole process. */
+#define assert_stopped(what, body) assert_non_null(strstr(last_words(body), (what)))
+
+static void check_protection(enum twin_protection how)
+{
+    const auto begin = [how] {
+        twin_protect(how);
+        return device_words(64);
+    };
+    const auto rightly = [=] {
+        uint32_t *const device = begin();
+        cudaStream_t stream;
+
+        ok(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        for (uint32_t i = 0; i < 3; i++) {
+            ST_LAUNCH(write_word, 1, 1, 0, stream, device + i);
+            ok(cudaStreamSynchronize(stream));
+            if (word_at(device + i) != 7)
+                abort();
+        }
+        ok(cudaFree(device));
+        ok(cudaStreamDestroy(stream));
+    };
+    const auto host_function = [=] {
+        uint32_t *const device = begin();
+        cudaStream_t stream;
+
+        ok(cudaStreamCreate(&stream));
+        ok(cudaLaunchHostFunc(
+            stream, [](void *at) { *static_cast<uint32_t *>(at) = 1; }, device));
+        ok(cudaStreamSynchronize(stream));
+    };
+
+    assert_string_equal(last_words(rightly), "");
+    assert_stopped("the host reads device memory", [=] { printf("%u", *static_cast<volatile uint32_t *>(begin() + 3)); });
+    assert_stopped("byte 12 of 512 allocated on device 0", [=] { *static_cast<volatile uint32_t *>(begin() + 3) = 1; });
+    assert_stopped("the host writes device memory", host_function);
+    assert_stopped("write_word writes behind device memory", [=] {
+        uint32_t *const device = begin();
+
+        ST_LAUNCH(write_word, 1, 1, 0, nullptr, device + 128);
+    });
+}
+
+static void the_host_has_no_device_memory(void **)
+{
+    const enum twin_protection how = twin_protection();
+
+    if (how == TWIN_PROTECT_NONE) {
+        print_message("under asan device memory is not protected\n");
+        skip();
+    }
+    check_protection(how);
+    check_protection(TWIN_PROTECT_BY_PAGES);
 }
 
 static void copies_say_which_side_is_the_device(void **)
@@ -596,6 +705,8 @@ int main(void)
         cmocka_unit_test(what_is_enqueued_is_not_done),
         cmocka_unit_test(lazy_streams_run_what_is_waited_for),
         cmocka_unit_test(an_operation_may_hang),
+        cmocka_unit_test(new_memory_is_poisoned),
+        cmocka_unit_test(the_host_has_no_device_memory),
         cmocka_unit_test(copies_say_which_side_is_the_device),
         cmocka_unit_test(devices_and_drivers_may_lack),
         cmocka_unit_test(calls_fail_when_told),

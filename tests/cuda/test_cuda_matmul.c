@@ -119,8 +119,9 @@ static void run_gelus(float *out, uint32_t size)
     struct st_matmul mm = square(size, STRATA_F32, STRATA_F32);
 
     assert_true(7 * elems + size <= ARENA / sizeof(float));
-    for (uint32_t i = 0; i < 2 * elems + size; i++) /* a, b, bias; the emulator's memory is ours */
-        arena[i] = (float)((i * 37u) % 23u) / 11 - 1;
+    for (uint32_t i = 0; i < 2 * elems + size; i++) /* a, b, bias */
+        out[i] = (float)((i * 37u) % 23u) / 11 - 1;
+    to_device(arena, out, (2 * elems + size) * sizeof(float));
     mm.bias = true;
     mm.epilogue = ST_EPILOGUE_GELU;
     mm.aux = arena + 3 * elems;
@@ -133,7 +134,7 @@ static void run_gelus(float *out, uint32_t size)
     mm.epilogue = ST_EPILOGUE_GELU_BACKWARD;
     ok(ops->tensors->matmul(dev, &mm, arena + 6 * elems, arena, arena + elems, NULL));
     ok(ops->finish(dev, ST_QUEUE_COMPUTE));
-    memcpy(out, arena + 3 * elems, 4 * elems * sizeof(float));
+    from_device(out, arena + 3 * elems, 4 * elems * sizeof(float));
     ops->close(dev);
     assert_memory_equal(out, out + 2 * elems, elems * sizeof(float)); /* GELU_INPUT's aux is GELU's */
 }
@@ -174,7 +175,7 @@ enum { BIAS_ROWS = 9, BIAS_COLS = 21, BIAS_DEEP = 24, BIAS_STRIDE = 25, BIAS_ELE
 static void run_bias(float out[BIAS_ELEMS], strata_dtype ab, strata_dtype c, bool accumulate)
 {
     struct st_device *dev = opened(ARENA);
-    unsigned char *arena = ops->arena(dev);
+    unsigned char *arena = ops->arena(dev), host[16384 + BIAS_ELEMS * sizeof(float)] = {0};
     const struct st_matmul mm = {.m = BIAS_ROWS,
                                  .n = BIAS_COLS,
                                  .k = BIAS_DEEP,
@@ -186,15 +187,17 @@ static void run_bias(float out[BIAS_ELEMS], strata_dtype ab, strata_dtype c, boo
                                  .ab_dtype = ab,
                                  .c_dtype = c};
 
-    for (uint32_t i = 0; i < 3 * 4096 / strata_dtype_bytes(ab); i++) /* a, b, bias; the emulator's memory is ours */
-        df_set(arena, i, ab, (double)((i * 37u) % 23u) / 11 - 1);
+    for (uint32_t i = 0; i < 3 * 4096 / strata_dtype_bytes(ab); i++) /* a, b, bias */
+        df_set(host, i, ab, (double)((i * 37u) % 23u) / 11 - 1);
     for (uint32_t i = 0; i < BIAS_ELEMS; i++)
-        df_set(arena + 16384, i, c, (double)(i % 5));
+        df_set(host + 16384, i, c, (double)(i % 5));
+    to_device(arena, host, sizeof(host));
     for (int i = 0; i < (accumulate ? 1 : 3); i++)
         ok(ops->tensors->matmul(dev, &mm, arena + 16384, arena, arena + 4096, arena + 8192));
     ok(ops->finish(dev, ST_QUEUE_COMPUTE));
+    from_device(host, arena, sizeof(host));
     for (uint32_t i = 0; i < BIAS_ELEMS; i++)
-        out[i] = (float)df_at(arena + 16384, i, c);
+        out[i] = (float)df_at(host + 16384, i, c);
     ops->close(dev);
 }
 

@@ -55,12 +55,16 @@ static unsigned char value_of(uint32_t from, uint32_t to, uint32_t round, uint32
     return (unsigned char)(1 + from * 64 + to * 16 + round * 3 + part);
 }
 
+static size_t traffic_bytes(const struct st_world *w)
+{
+    return (size_t)w->ranks * PARTS * PART_MOST;
+}
+
 static strata_status traffic_open(struct traffic *t, const struct st_world *w)
 {
-    const size_t bytes = (size_t)w->ranks * PARTS * PART_MOST;
-
     *t = (struct traffic){0};
-    if (cudaMalloc((void **)&t->out, bytes) != cudaSuccess || cudaMalloc((void **)&t->in, bytes) != cudaSuccess)
+    if (cudaMalloc((void **)&t->out, traffic_bytes(w)) != cudaSuccess ||
+        cudaMalloc((void **)&t->in, traffic_bytes(w)) != cudaSuccess)
         return st_error(STRATA_E_DEVICE_OOM, "no memory for the test");
     return STRATA_OK;
 }
@@ -71,33 +75,50 @@ static void traffic_close(struct traffic *t)
     (void)cudaFree(t->in);
 }
 
-static void prepare(struct traffic *t, const struct st_world *w, uint32_t round)
+static strata_status prepare(struct traffic *t, const struct st_world *w, uint32_t round)
 {
+    cudaError_t err = cudaMemset(t->in, 0, traffic_bytes(w));
+
     for (uint32_t r = 0; r < w->ranks; r++) {
         for (uint32_t p = 0; p < PARTS; p++) {
             const size_t at = (size_t)(r * PARTS + p) * PART_MOST;
 
             t->send[r][p] = (struct st_comm_part){t->out + at, bytes_between(w->rank, r, round, p)};
             t->recv[r][p] = (struct st_comm_part){t->in + at, bytes_between(r, w->rank, round, p)};
-            memset(t->out + at, value_of(w->rank, r, round, p), PART_MOST);
-            memset(t->in + at, 0, PART_MOST);
+            if (err == cudaSuccess)
+                err = cudaMemset(t->out + at, value_of(w->rank, r, round, p), PART_MOST);
         }
         t->peers[r] = r == w->rank ? (struct st_comm_peer){0} : (struct st_comm_peer){t->send[r], t->recv[r], PARTS, PARTS};
     }
+    return err == cudaSuccess ? STRATA_OK : st_error(STRATA_E_INTERNAL, "the GPU cannot fill memory for the test");
 }
 
-static strata_status check(const struct traffic *t, const struct st_world *w, uint32_t round)
+/* got: [ranks][PARTS][PART_MOST], what `in` holds. */
+static strata_status compare(const struct traffic *t, const struct st_world *w, uint32_t round, const unsigned char *got)
 {
     for (uint32_t r = 0; r < w->ranks; r++)
         for (uint32_t p = 0; p < PARTS && r != w->rank; p++)
             for (uint64_t i = 0; i < PART_MOST; i++) {
                 const unsigned char want = i < t->recv[r][p].bytes ? value_of(r, w->rank, round, p) : 0;
 
-                if (((const unsigned char *)t->recv[r][p].data)[i] != want)
+                if (got[(size_t)(r * PARTS + p) * PART_MOST + i] != want)
                     return st_error(STRATA_E_CORRUPT, "round %u: byte %llu of part %u from rank %u", round, (unsigned long long)i,
                                     p, r);
             }
     return STRATA_OK;
+}
+
+static strata_status check(const struct traffic *t, const struct st_world *w, uint32_t round)
+{
+    unsigned char *got = malloc(traffic_bytes(w));
+    strata_status st;
+
+    if (got == NULL || cudaMemcpy(got, t->in, traffic_bytes(w), cudaMemcpyDeviceToHost) != cudaSuccess)
+        st = st_error(STRATA_E_INTERNAL, "the test cannot read what arrived");
+    else
+        st = compare(t, w, round, got);
+    free(got);
+    return st;
 }
 
 /* A world's body: opens NCCL over its host comm, and does `rounds` exchanges of this name. */
@@ -112,8 +133,9 @@ static strata_status exchange(struct st_comm *host, uint32_t rounds, const char 
     if (st == STRATA_OK)
         st = traffic_open(&t, &host->world);
     for (uint32_t round = 0; round < rounds && st == STRATA_OK; round++) {
-        prepare(&t, &host->world, round);
-        st = st_comm_exchange(comm, t.peers, what);
+        st = prepare(&t, &host->world, round);
+        if (st == STRATA_OK)
+            st = st_comm_exchange(comm, t.peers, what);
         if (st == STRATA_OK)
             st = check(&t, &host->world, round);
     }
@@ -238,7 +260,7 @@ struct lonely {
     pthread_barrier_t open, gone;
     struct st_comm *host[2], *comm[2];
     void (*end)(struct lonely *lonely);
-    bool hangs; /* the GPU, until rank 0 has closed: to free its memory would wait for it */
+    bool hangs; /* the GPU, from rank 0's exchange until rank 0 has closed: to free its memory would wait for it */
 };
 
 static strata_status lonely_rank(struct st_comm *host, struct cf_world *world)
@@ -251,8 +273,11 @@ static strata_status lonely_rank(struct st_comm *host, struct cf_world *world)
     l->host[rank] = host;
     if (st == STRATA_OK)
         st = traffic_open(&t, &host->world);
+    if (st == STRATA_OK)
+        st = prepare(&t, &host->world, 0);
     pthread_barrier_wait(&l->open);
-    prepare(&t, &host->world, 0);
+    if (l->hangs && rank == 0)
+        twin_hang(0);
     if (rank == 0 && st == STRATA_OK)
         st = st_comm_exchange(l->comm[0], t.peers, "exchange_grad of page 3");
     else if (l->end != NULL)
@@ -334,7 +359,6 @@ static void an_error_of_nccl_is_told(void **state)
 static void a_gpu_that_hangs_is_left_alone(void **state)
 {
     (void)state;
-    twin_hang(0);
     lonely_on(true, NULL, HANG_NS, "exchange_grad of page 3 has not ended after 0.1 seconds");
     assert_int_equal(twin_held().streams, 1);
     twin_reset();

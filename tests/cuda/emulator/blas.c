@@ -7,6 +7,7 @@
 #include "tests/cuda/emulator/blas.h"
 #include "kernels/isa/scalar.h"
 #include "offload/device/cuda/device_cuda_blas_internal.h"
+#include "tests/cuda/emulator/twin.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -475,7 +476,7 @@ int cublasLtMatmul(blas_handle_t handle, blas_desc_t desc, const void *alpha, co
                       .c = d,
                       .workspace = workspace,
                       .workspace_bytes = workspace_bytes};
-    if (cudaLaunchHostFunc(stream, run_job, j) == cudaSuccess)
+    if (twin_launch(stream, run_job, j) == cudaSuccess)
         return OK;
     give_back(j);
     return 13; /* CUBLAS_STATUS_EXECUTION_FAILED */

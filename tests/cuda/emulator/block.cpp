@@ -2,6 +2,7 @@
  * shared memory and the state of the one block it runs. */
 #include "tests/cuda/emulator/block.h"
 #include "tests/cuda/emulator/fiber.h"
+#include "tests/cuda/emulator/protect.h"
 #include <mutex>
 #include <new>
 #include <stdio.h>
@@ -27,7 +28,7 @@ namespace
 {
 
 constexpr size_t SHARED_GUARD = 64; /* bytes behind the block's own that no kernel may write */
-constexpr unsigned char POISON = 0xff, GUARD = 0xa5;
+constexpr unsigned char GUARD = 0xa5;
 
 enum class lane_state : uint8_t { READY, AT_BARRIER, AT_WARP, DONE };
 
@@ -79,11 +80,11 @@ stage::stage()
         abort();
     }
     stacks = static_cast<char *>(at);
-    shared = static_cast<unsigned char *>(operator new(TWIN_SHARED_MAX + 1024, std::align_val_t{1024}));
+    shared = static_cast<unsigned char *>(operator new (TWIN_SHARED_MAX + 1024, std::align_val_t{1024}));
 }
 
-/* Stages that no thread of the host holds.  They are never freed: tsan of gcc 12 fails when a fiber ends; operator new is not watched
- * (tests/common/lost_memory.c). */
+/* Stages that no thread of the host holds.  They are never freed: tsan of gcc 12 fails when a fiber ends; operator new is not
+ * watched (tests/common/lost_memory.c). */
 std::mutex spare_lock; /* guards `spare` */
 std::vector<stage *> *const spare = new std::vector<stage *>;
 
@@ -386,6 +387,13 @@ unsigned char *shared_dynamic()
 uint32_t lane_index()
 {
     return here().current->index % TWIN_WARP;
+}
+
+const char *kernel_of_thread()
+{
+    const stage *s = stage_of_thread.held;
+
+    return s != nullptr && s->now != nullptr ? s->now->kernel : nullptr;
 }
 
 void stop(const char *why, const site &at)

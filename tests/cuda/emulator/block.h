@@ -51,6 +51,8 @@ int barrier(int value, const site &at);
 void meet(uint32_t mask, const void *in, void *out, void *combine, combine_fn *call, const site &at);
 unsigned char *shared_dynamic();
 uint32_t lane_index();
+/* NULL: the calling thread runs none. */
+const char *kernel_of_thread();
 [[noreturn]] void stop(const char *why, const site &at);
 
 /* Enqueue; the errors of a launch that CUDA finds at once. */

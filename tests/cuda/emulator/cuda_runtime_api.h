@@ -1,7 +1,7 @@
 /* tests/cuda/emulator/cuda_runtime_api.h - the part of CUDA's runtime API that strata uses, over host memory and threads.
  *
  * Found in the place of the toolkit's header of this name.  Values, names and meanings are CUDA's; a call that is not here is not
- * emulated.  Device memory is host memory, so what only a GPU would refuse (a kernel that reads the host's memory) passes.
+ * emulated.  New memory is NaN, and the host cannot read or write the device's (protect.h); a kernel that reads the host's passes.
  * Failures are made by tests/cuda/emulator/twin.h. */
 #ifndef TESTS_CUDA_EMULATOR_CUDA_RUNTIME_API_H
 #define TESTS_CUDA_EMULATOR_CUDA_RUNTIME_API_H

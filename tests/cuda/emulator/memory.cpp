@@ -1,4 +1,5 @@
 /* tests/cuda/emulator/memory.cpp - memory of devices and pinned memory of the host, and copies between them. */
+#include "tests/cuda/emulator/protect.h"
 #include "tests/cuda/emulator/world.h"
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +8,6 @@ using namespace twin;
 
 namespace
 {
-
-constexpr size_t ALIGN = 512;
 
 bool overlaps(const std::map<uintptr_t, range> &ranges, const void *at, size_t bytes)
 {
@@ -21,12 +20,12 @@ bool overlaps(const std::map<uintptr_t, range> &ranges, const void *at, size_t b
 cudaError_t take(void **ptr, size_t bytes)
 {
     world &w = the_world;
-    const size_t rounded = (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    const size_t rounded = (bytes + DEVICE_ALIGN - 1) / DEVICE_ALIGN * DEVICE_ALIGN;
     void *at;
 
     if (rounded < bytes || rounded > w.device_bytes - w.used[device_of_thread])
         return cudaErrorMemoryAllocation;
-    at = aligned_alloc(ALIGN, rounded);
+    at = device_pages(rounded);
     if (at == nullptr)
         return cudaErrorMemoryAllocation;
     w.device[address(at)] = {rounded, device_of_thread, false};
@@ -64,8 +63,8 @@ cudaError_t cudaFree(void *ptr)
         return note(cudaErrorInvalidValue);
     the_world.used[at->second.device] -= at->second.bytes;
     the_world.held.device_bytes -= at->second.bytes;
+    device_pages_free(ptr, at->second.bytes);
     the_world.device.erase(at);
-    free(ptr);
     return cudaSuccess;
 }
 
@@ -79,6 +78,7 @@ cudaError_t cudaHostAlloc(void **ptr, size_t bytes, unsigned int)
     *ptr = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     if (*ptr == nullptr)
         return note(cudaErrorMemoryAllocation);
+    memset(*ptr, POISON, bytes);
     the_world.pinned[address(*ptr)] = {bytes, 0, false};
     the_world.held.pinned_bytes += bytes;
     return cudaSuccess;

@@ -4,6 +4,7 @@
  * of a communicator that does not block each call is in progress first. */
 #include "tests/cuda/emulator/nccl.h"
 #include "offload/comm/nccl_library_internal.h"
+#include "tests/cuda/emulator/twin.h"
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>
@@ -284,7 +285,7 @@ int ncclGroupEnd(void)
     j->comm->jobs++;
     j->comm->in_progress = twin_nccl.in_progress;
     pthread_mutex_unlock(&lock);
-    if (cudaLaunchHostFunc(group_stream, run_job, j) == cudaSuccess)
+    if (twin_launch(group_stream, run_job, j) == cudaSuccess)
         return NCCL_IN_PROGRESS;
     pthread_mutex_lock(&lock);
     j->comm->jobs--;

@@ -2,6 +2,7 @@
  *
  * The stream NULL runs on the thread that calls, when all other streams but the non-blocking ones are done. */
 #include "tests/cuda/emulator/block.h"
+#include "tests/cuda/emulator/protect.h"
 #include "tests/cuda/emulator/world.h"
 #include <algorithm>
 #include <atomic>
@@ -216,8 +217,11 @@ cudaError_t push(cudaStream_t stream, std::function<void()> op)
 
     const cudaError_t err = push_always(stream, [op = std::move(op)]() {
         pass_hang();
-        if (may_run())
+        if (may_run()) {
+            const rights device(true);
+
             op();
+        }
         pending--;
     });
 
@@ -428,7 +432,18 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *data)
 {
     const cudaError_t err = enter("cudaLaunchHostFunc");
 
-    return err != cudaSuccess ? err : note(twin::push(stream, [=]() { fn(data); }));
+    return err != cudaSuccess ? err : note(twin::push(stream, [=]() {
+        const twin::rights host(false);
+
+        fn(data);
+    }));
+}
+
+cudaError_t twin_launch(cudaStream_t stream, cudaHostFn_t work, void *data)
+{
+    const cudaError_t err = enter("twin_launch");
+
+    return err != cudaSuccess ? err : note(twin::push(stream, [=]() { work(data); }));
 }
 
 /* --- events --- */

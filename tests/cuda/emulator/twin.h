@@ -45,6 +45,17 @@ struct twin_holdings {
 };
 struct twin_holdings twin_held(void);
 
+/** How the host is kept from device memory: see protect.h. */
+enum twin_protection { TWIN_PROTECT_NONE, TWIN_PROTECT_BY_KEYS, TWIN_PROTECT_BY_PAGES };
+enum twin_protection twin_protection(void);
+/** Another way, while there is no device memory: BY_KEYS only where it was the first. */
+void twin_protect(enum twin_protection how);
+
+/** For the stand-ins of libraries: enqueue work of the device, which has rights to its memory. */
+#pragma GCC visibility push(default)
+cudaError_t twin_launch(cudaStream_t stream, cudaHostFn_t work, void *data);
+#pragma GCC visibility pop
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,5 +1,6 @@
 /* tests/cuda/emulator/world.cpp - the state of the emulated devices, and what a test may do to it. */
 #include "tests/cuda/emulator/world.h"
+#include "tests/cuda/emulator/protect.h"
 #include <stdlib.h>
 
 namespace twin
@@ -64,6 +65,7 @@ cudaError_t enter(const char *call)
     const std::lock_guard<std::mutex> guard(the_world.lock);
     cudaError_t err = find_device();
 
+    watch_faults();
     if (err == cudaSuccess)
         err = find_failure(call);
     if (err == cudaSuccess)
@@ -159,7 +161,7 @@ void twin_reset(void)
     for (const auto &left : w.device) { /* a lost context takes its memory along */
         w.used[left.second.device] -= left.second.bytes;
         w.held.device_bytes -= left.second.bytes;
-        free(reinterpret_cast<void *>(left.first));
+        device_pages_free(reinterpret_cast<void *>(left.first), left.second.bytes);
     }
     w.device.clear();
     for (auto left = w.pinned.begin(); left != w.pinned.end(); left = w.pinned.erase(left)) {
