@@ -300,6 +300,27 @@ static strata_status a_run(unsigned char *host, bool *all_told)
     return st;
 }
 
+/* An error that somebody else's call, or a question for what is not ready, left on the thread. */
+static void an_old_error_is_no_launchs(void **state)
+{
+    struct st_device *dev = opened(ARENA);
+    unsigned char *arena = ops->arena(dev);
+    void *too_much;
+    uint64_t ns;
+
+    (void)state;
+    assert_int_equal(cudaMalloc(&too_much, SIZE_MAX / 2), cudaErrorMemoryAllocation);
+    ok(ops->tensors->activation_forward(dev, ST_GELU_TANH, arena, arena, 100, STRATA_F32));
+    ok(ops->stamps(dev, 2));
+    twin_be_lazy(1);
+    ok(ops->stamp(dev, ST_QUEUE_COMPUTE, 0));
+    ok(ops->stamp(dev, ST_QUEUE_COMPUTE, 1));
+    ok(ops->stamp_ns(dev, 0, 1, &ns));
+    assert_int_equal(cudaPeekAtLastError(), cudaSuccess);
+    twin_be_lazy(0);
+    ops->close(dev);
+}
+
 static void every_single_failure_is_clean(void **state)
 {
     static const char *const calls[] = {
@@ -338,6 +359,7 @@ static void every_single_failure_is_clean(void **state)
             fired = (uint32_t)twin_disarm();
             assert_true(all_told);
             assert_nothing_held();
+            assert_int_equal(cudaPeekAtLastError(), cudaSuccess);
         }
     }
     ok(a_run(host, &all_told));
@@ -360,6 +382,7 @@ int main(void)
         device_test(refused_memory_is_staged),
         device_test(memory_is_registered_in_pieces),
         device_test(without_pinned_memory_copies_are_pageable),
+        device_test(an_old_error_is_no_launchs),
         device_test(every_single_failure_is_clean),
     };
 

@@ -471,8 +471,10 @@ static void what_is_enqueued_is_not_done(void **)
     ok(cudaLaunchHostFunc(stream, pass_gate, &g));
     ok(cudaEventRecord(event, stream));
     assert_int_equal(cudaEventQuery(event), cudaErrorNotReady);
-    assert_int_equal(cudaStreamQuery(stream), cudaErrorNotReady);
+    assert_int_equal(cudaGetLastError(), cudaErrorNotReady);
     ok(cudaGetLastError());
+    assert_int_equal(cudaStreamQuery(stream), cudaErrorNotReady);
+    assert_int_equal(cudaGetLastError(), cudaErrorNotReady);
     pthread_mutex_lock(&g.lock);
     g.open = true;
     pthread_cond_broadcast(&g.changed);

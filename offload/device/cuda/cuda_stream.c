@@ -50,7 +50,10 @@ strata_status st_cuda_stream_ended(const struct st_cuda_stream *s, bool *out)
     const cudaError_t err = ST_CUDA_PASS("cuda.query", cudaStreamQuery(s->handle));
 
     *out = err == cudaSuccess;
-    return err == cudaErrorNotReady ? STRATA_OK : st_cuda_status(err, "cudaStreamQuery");
+    if (err != cudaErrorNotReady)
+        return st_cuda_status(err, "cudaStreamQuery");
+    (void)cudaGetLastError();
+    return STRATA_OK;
 }
 
 void st_cuda_stream_close(struct st_cuda_stream *s)
@@ -63,5 +66,6 @@ void st_cuda_stream_close(struct st_cuda_stream *s)
         (void)cudaFreeHost(s->note);
     if (s->handle != NULL)
         (void)cudaStreamDestroy(s->handle);
+    (void)cudaGetLastError();
     *s = (struct st_cuda_stream){0};
 }

@@ -50,6 +50,7 @@ strata_status st_cuda_status(cudaError_t err, const char *call)
 {
     if (err == cudaSuccess)
         return STRATA_OK;
+    (void)cudaGetLastError(); /* it is told here, and no longer the thread's last one */
     return st_error(status_of(err), "cuda: %s: %s (%s)", call, cudaGetErrorString(err), cudaGetErrorName(err));
 }
 
@@ -177,6 +178,7 @@ static void cuda_close(struct st_device *dev)
         st_cuda_host_fini(cuda);
         if (cuda->arena != NULL)
             (void)cudaFree(cuda->arena);
+        (void)cudaGetLastError();
     }
     st_cuda_release(cuda);
 }

@@ -7,9 +7,11 @@
 #include "kernels/cuda/update.h"
 #include "offload/device/cuda/device_cuda_internal.h"
 
+/* Launchers return the thread's last error: one that somebody else left is not the launch's. */
 static cudaStream_t enter_queue(struct st_device *dev, enum st_queue queue)
 {
     (void)cudaSetDevice(cuda_of(dev)->index); /* if the GPU is lost, the launch says so */
+    (void)cudaGetLastError();
     return cuda_of(dev)->queues[queue].stream;
 }
 

@@ -48,9 +48,11 @@ strata_status st_cuda_stamp_ns(struct st_device *dev, uint32_t from, uint32_t to
 
     assert(from < cuda->stamp_count && to < cuda->stamp_count);
     (void)cudaSetDevice(cuda->index);
-    if (cudaEventQuery(cuda->stamps[to]) == cudaErrorNotReady) /* finish() has a deadline, an event's wait has none */
+    if (cudaEventQuery(cuda->stamps[to]) == cudaErrorNotReady) { /* finish() has a deadline, an event's wait has none */
+        (void)cudaGetLastError();
         for (uint32_t i = 0; i < ST_QUEUE_COUNT && st == STRATA_OK; i++)
             st = st_cuda_queue_finish(&cuda->queues[i]);
+    }
     if (st != STRATA_OK)
         return st;
     err = ST_CUDA_PASS("cuda.elapsed", cudaEventElapsedTime(&ms, cuda->stamps[from], cuda->stamps[to]));

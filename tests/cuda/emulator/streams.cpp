@@ -412,7 +412,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 
     stream->wanted = stream->pushed; /* who asks again and again waits */
     stream->changed.notify_all();
-    return stream->queue.empty() && !stream->is_busy ? cudaSuccess : cudaErrorNotReady;
+    return note(stream->queue.empty() && !stream->is_busy ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
@@ -543,7 +543,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
     const std::lock_guard<std::mutex> guard(event->state->lock);
 
-    return event->state->reached >= event->state->recorded ? cudaSuccess : cudaErrorNotReady;
+    return note(event->state->reached >= event->state->recorded ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)

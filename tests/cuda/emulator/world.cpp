@@ -55,7 +55,7 @@ cudaError_t find_device()
 
 cudaError_t note(cudaError_t err)
 {
-    if (err != cudaSuccess && err != cudaErrorNotReady)
+    if (err != cudaSuccess)
         last_error = err;
     return err;
 }

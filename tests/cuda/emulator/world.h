@@ -54,7 +54,7 @@ bool is_in(const std::map<uintptr_t, range> &ranges, const void *at, size_t byte
 
 /** First of every call that can fail: an armed failure, a lost context, no device.  What it returns is noted. */
 cudaError_t enter(const char *call);
-/** Notes an error for cudaGetLastError and returns it. */
+/** Notes an error for cudaGetLastError and returns it.  NotReady is one: the guide says that it is not noted, runtimes have. */
 cudaError_t note(cudaError_t err);
 /** Before an operation of a stream: false when the context is lost, and the operation must not run. */
 bool may_run();
