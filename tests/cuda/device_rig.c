@@ -14,6 +14,8 @@ int before_each(void **state)
     blas->refuses_heuristics = 0;
     blas->refuses_gelu = 0;
     blas->refuses_bias = 0;
+    blas->offered = 0;
+    blas->code_bytes = 0;
     return 0;
 }
 

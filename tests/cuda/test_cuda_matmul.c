@@ -40,7 +40,7 @@ static void what_decides_an_algorithm(void **state)
     struct st_device *dev = opened(ARENA);
     unsigned char *arena = ops->arena(dev);
     const struct st_matmul base = square(16, STRATA_F32, STRATA_F32);
-    struct st_matmul other[] = {base, base, base, base, base, base, base, base, base, base, base};
+    struct st_matmul other[] = {base, base, base, base, base, base, base, base, base, base};
     const uint32_t others = sizeof(other) / sizeof(other[0]);
     uint64_t asked;
 
@@ -54,9 +54,8 @@ static void what_decides_an_algorithm(void **state)
     other[5].ldc++;
     other[6].trans_a = true;
     other[7].trans_b = true;
-    other[8].accumulate = true;
-    other[9].ab_dtype = other[9].c_dtype = STRATA_BF16;
-    other[10].ab_dtype = STRATA_BF16;
+    other[8].ab_dtype = other[8].c_dtype = STRATA_BF16;
+    other[9].ab_dtype = STRATA_BF16;
     ok(ops->tensors->matmul(dev, &base, arena, arena + 16384, arena + 32768, NULL));
     asked = blas->heuristics;
     for (uint32_t i = 0; i < 2 * others; i++) {

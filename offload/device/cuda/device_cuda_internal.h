@@ -35,7 +35,7 @@
 #define ST_CUDA_WORKSPACE (UINT64_C(32) << 20) /* workspace of matmuls: the size that cuBLAS itself uses on Hopper */
 /* Device memory for the machine code of kernels, which is loaded when they are used for the first time: those of cuBLAS, at most
  * one for each shape of a model, of which there are fewer than 64, in at most a granule of 2 MiB each; and 8 MiB for our own,
- * which are 4.7 MB for sm_90. */
+ * which are 4.7 MB for sm_90.  Few fill a granule, so a quarter of this is left to what trials load (ST_CUDA_TRIAL_CODE). */
 #define ST_CUDA_CODE          (UINT64_C(136) << 20)
 #define ST_CUDA_STAGING_BYTES (UINT64_C(4) << 20) /* of one slot */
 

@@ -2,9 +2,10 @@
  * holds.
  *
  * The library is column-major: a row-major C = op(A) op(B) is its C' = op(B)' op(A)', so B is passed first and no operand moves.
- * The algorithm of a shape is the first that the library's heuristic returns for it.  It is a function of shape, dtypes and the
- * operands' alignment, never of what ran before.  At most 16 bytes of alignment count, so that the place of a buffer decides
- * nothing.  Partial sums are only ever reduced in fp32, in the workspace.
+ * The algorithm of a shape gives the bits of the first that the library's heuristic returns for it.  That is a function of shape,
+ * dtypes and the operands' alignment, never of what ran before.  At most 16 bytes of alignment count, so that the place of a
+ * buffer decides nothing.  Partial sums are only ever reduced in fp32, in the workspace.  Of several algorithms with these bits
+ * the fastest is found by a trial (device_cuda_trial_internal.h).
  *
  * If the library has no algorithm for a GELU (again a function of the same things; it never has one for the exact GELU), the
  * GELU is a pass after the plain matmul; if it has none with a bias, C is filled with the bias before a matmul that adds to C, so
@@ -15,6 +16,7 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "offload/device/cuda/device_cuda_blas_internal.h"
 #include "offload/device/cuda/device_cuda_internal.h"
+#include "offload/device/cuda/device_cuda_trial_internal.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -35,16 +37,20 @@ struct matmul_key {
 
 struct prepared {
     bool used, refused; /* refused: the library has no algorithm with this epilogue */
+    bool untried;       /* a trial of its algorithms is still to be made */
     struct matmul_key key;
     blas_desc_t desc;
     blas_layout_t layout[LT_OPERANDS]; /* in the library's order: B, A, C */
-    struct blas_algo algo;
+    struct blas_algo algos[ST_CUDA_CANDIDATES];
+    uint32_t algo_count, taken;
 };
 
 struct st_cuda_matmul {
     struct st_blas blas;
     blas_preference_t preference;
     void *workspace; /* [ST_CUDA_WORKSPACE] device */
+    struct st_cuda_trial trial;
+    struct prepared *tried; /* whose algorithms the trial that runs is of; NULL: of none that is still wanted */
     struct prepared cache[CACHE_SETS][CACHE_WAYS];
     uint32_t oldest[CACHE_SETS];
 };
@@ -111,6 +117,7 @@ void st_cuda_matmul_destroy(struct st_cuda_matmul *m, bool lost)
     if (m->preference != NULL)
         (void)m->blas.preference_destroy(m->preference);
     if (!lost) { /* these wait for the GPU */
+        st_cuda_trial_fini(&m->trial);
         if (m->workspace != NULL)
             (void)cudaFree(m->workspace);
         st_blas_close(&m->blas);
@@ -144,10 +151,11 @@ static uint32_t epilogue_of(const struct st_matmul *mm)
     return mm->bias ? bias : BLAS_EPILOGUE_DEFAULT;
 }
 
+/* Whether C is added to is no part of it: the heuristic is not told. */
 static struct matmul_key key_of(const struct st_matmul *mm, const void *c, const void *a, const void *b, const void *bias)
 {
-    const uint32_t flags = (uint32_t)mm->trans_a | (uint32_t)mm->trans_b << 1 | (uint32_t)mm->accumulate << 2 |
-                           (uint32_t)mm->bias << 3 | (uint32_t)epilogue_of(mm) << 4;
+    const uint32_t flags =
+        (uint32_t)mm->trans_a | (uint32_t)mm->trans_b << 1 | (uint32_t)mm->bias << 2 | (uint32_t)epilogue_of(mm) << 3;
 
     return (struct matmul_key){{mm->m, mm->n, mm->k, mm->lda, mm->ldb, mm->ldc, flags, (uint32_t)mm->ab_dtype,
                                 (uint32_t)mm->c_dtype, alignment(c), alignment(a), alignment(b), alignment(bias),
@@ -242,24 +250,26 @@ static int set_limits(struct st_cuda_matmul *m, const struct prepared *p, const 
     return rc;
 }
 
-/* Sets p->algo, or p->refused if there is an epilogue or a bias. */
+/* Sets p->algos, or p->refused if there is an epilogue or a bias. */
 static strata_status choose_algo(struct st_cuda_matmul *m, struct prepared *p, const struct st_matmul *mm)
 {
-    struct blas_heuristic found;
+    struct blas_heuristic found[ST_CUDA_CANDIDATES];
     int count = 0, rc = set_limits(m, p, mm);
 
     if (rc != 0)
         return blas_status(m, rc, "cublasLtMatmulPreferenceSetAttribute");
-    rc = m->blas.heuristic(m->blas.handle, p->desc, p->layout[0], p->layout[1], p->layout[2], p->layout[2], m->preference, 1,
-                           &found, &count);
+    rc = m->blas.heuristic(m->blas.handle, p->desc, p->layout[0], p->layout[1], p->layout[2], p->layout[2], m->preference,
+                           ST_CUDA_CANDIDATES, found, &count);
     if (rc == 0 && count > 0)
-        rc = found.state;
+        rc = found[0].state;
     p->refused = rc != 0 || count == 0;
     if (p->refused && mm->epilogue == ST_EPILOGUE_NONE && !mm->bias)
         return st_error(STRATA_E_NOSYS, "cuda: %s has no matmul of %u x %u x %u from %s to %s (status %d)", m->blas.name, mm->m,
                         mm->n, mm->k, strata_dtype_name(mm->ab_dtype), strata_dtype_name(mm->c_dtype), rc);
-    if (!p->refused)
-        p->algo = found.algo;
+    for (int i = 0; i < count && !p->refused; i++)
+        if (found[i].state == 0)
+            p->algos[p->algo_count++] = found[i].algo;
+    p->untried = p->algo_count > 1 && st_cuda_trial_is_worth(mm);
     return STRATA_OK;
 }
 
@@ -272,6 +282,8 @@ static strata_status prepare(struct st_cuda_matmul *m, struct prepared *p, const
         return st_error(STRATA_E_NOSYS, "cuda: no matmul from %s to %s with a bias of %u columns: at most %llu",
                         strata_dtype_name(mm->ab_dtype), strata_dtype_name(mm->c_dtype), mm->n,
                         (unsigned long long)(ST_CUDA_WORKSPACE / 2 / sizeof(float)));
+    if (m->tried == p)
+        m->tried = NULL;
     forget(&m->blas, p);
     p->key = *key;
     st = blas_status(m, make_desc(m, p, mm), "cublasLtMatmulDescCreate");
@@ -319,10 +331,43 @@ static strata_status convert_bias(struct st_cuda_matmul *m, cudaStream_t stream,
     return st;
 }
 
-static strata_status run_prepared(struct st_cuda_matmul *m, cudaStream_t stream, const struct prepared *p,
-                                  const struct st_matmul *mm, void *c, const void *a, const void *b, const void *bias)
+int st_blas_call(const struct st_blas_call *call, const struct blas_algo *algo, float beta)
 {
-    const float alpha = 1, beta = mm->accumulate ? 1 : 0;
+    const float alpha = 1;
+
+    return call->blas->matmul(call->blas->handle, call->desc, &alpha, call->b, call->layout[0], call->a, call->layout[1], &beta,
+                              call->c, call->layout[2], call->c, call->layout[2], algo, call->workspace, call->workspace_bytes,
+                              call->stream);
+}
+
+/* Takes what a trial has found, and begins that of this product's algorithms, where C's old value is not wanted. */
+static void consider(struct st_cuda_matmul *m, struct prepared *p, const struct st_blas_call *call)
+{
+    uint32_t fastest;
+
+    if (st_cuda_trial_ended(&m->trial, &fastest) && m->tried != NULL)
+        m->tried->taken = fastest;
+    if (!m->trial.runs)
+        m->tried = NULL;
+    if (!p->untried || call->mm->accumulate || m->trial.runs)
+        return;
+    p->untried = false;
+    m->tried = st_cuda_trial_start(&m->trial, call, p->algos, p->algo_count) ? p : NULL;
+}
+
+static strata_status run_prepared(struct st_cuda_matmul *m, cudaStream_t stream, struct prepared *p, const struct st_matmul *mm,
+                                  void *c, const void *a, const void *b, const void *bias)
+{
+    const struct st_blas_call call = {.blas = &m->blas,
+                                      .desc = p->desc,
+                                      .layout = p->layout,
+                                      .mm = mm,
+                                      .a = a,
+                                      .b = b,
+                                      .c = c,
+                                      .workspace = m->workspace,
+                                      .workspace_bytes = workspace_of(mm),
+                                      .stream = stream};
     strata_status st = STRATA_OK;
     int rc;
 
@@ -332,10 +377,9 @@ static strata_status run_prepared(struct st_cuda_matmul *m, cudaStream_t stream,
         return st;
     rc = set_pointers(&m->blas, p, mm, bias, mm->aux);
     if (rc == 0)
-        rc = st_fault("cuda.launch", 0) != 0
-                 ? 13
-                 : m->blas.matmul(m->blas.handle, p->desc, &alpha, b, p->layout[0], a, p->layout[1], &beta, c, p->layout[2], c,
-                                  p->layout[2], &p->algo, m->workspace, workspace_of(mm), stream);
+        consider(m, p, &call);
+    if (rc == 0)
+        rc = st_fault("cuda.launch", 0) != 0 ? 13 : st_blas_call(&call, &p->algos[p->taken], mm->accumulate ? 1 : 0);
     return blas_status(m, rc, "cublasLtMatmul");
 }
 

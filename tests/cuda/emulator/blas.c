@@ -3,7 +3,8 @@
  * bias [rows of C] too. As strict as the library: a bias of another type than C's has no algorithm, what an epilogue needs must
  * be set, and operands less aligned than the heuristic was told, or less workspace, are refused. And as free as it: with a GELU
  * epilogue K is summed in two halves, so that neither aux nor C have a plain matmul's bits, and gelu and its slope are taken of,
- * or multiplied with, what is not yet rounded.  The workspace is written to. */
+ * or multiplied with, what is not yet rounded.  The workspace is written to.  It may be asked to offer several algorithms
+ * (blas.h), of other speeds and bits. */
 #include "tests/cuda/emulator/blas.h"
 #include "kernels/isa/scalar.h"
 #include "offload/device/cuda/device_cuda_blas_internal.h"
@@ -22,14 +23,21 @@
 #endif
 #define API __attribute__((visibility("default")))
 
-enum { OK = 0, NOT_INITIALIZED = 1, ALLOC_FAILED = 3, INVALID_VALUE = 7, NOT_SUPPORTED = 15 }; /* cublasStatus_t */
+enum {
+    OK = 0,
+    NOT_INITIALIZED = 1,
+    ALLOC_FAILED = 3,
+    INVALID_VALUE = 7,
+    EXECUTION_FAILED = 13,
+    NOT_SUPPORTED = 15
+}; /* cublasStatus_t */
 enum { ALIGN_MOST = 16, SCRIBBLE = 64 };
 
 extern API struct twin_blas twin_blas;
 struct twin_blas twin_blas;
 
 struct blas_handle {
-    int unused;
+    void *code[TWIN_BLAS_KINDS]; /* device memory of the algorithms that ran */
 };
 
 struct blas_preference {
@@ -53,7 +61,7 @@ struct blas_layout {
 
 /* What an algorithm was chosen for, as bytes of struct blas_algo: alignments of A, B, C, D, bias and aux, 0 for any. */
 struct terms {
-    uint32_t align[6];
+    uint32_t align[6], kind;
     uint64_t workspace_bytes;
 };
 
@@ -66,6 +74,7 @@ struct job {
     void *c;
     unsigned char *workspace;
     size_t workspace_bytes;
+    uint32_t kind;
 };
 
 API size_t cublasLtGetVersion(void);
@@ -160,6 +169,9 @@ int cublasLtCreate(blas_handle_t *handle)
 
 int cublasLtDestroy(blas_handle_t handle)
 {
+    for (uint32_t i = 0; handle != NULL && i < TWIN_BLAS_KINDS; i++)
+        if (handle->code[i] != NULL)
+            (void)cudaFree(handle->code[i]);
     return drop(handle);
 }
 
@@ -301,7 +313,7 @@ int cublasLtMatmulAlgoGetHeuristic(blas_handle_t handle, blas_desc_t desc, blas_
 
     if (handle == NULL || wanted < 1 || c->type != d->type || !fits(desc, a, b, d))
         return invalid();
-    memset(results, 0, sizeof(*results));
+    memset(results, 0, (size_t)wanted * sizeof(*results));
     *found = 0;
     twin_blas.heuristics++;
     if (twin_blas.refuses_heuristics || (d->type != a->type && d->type != BLAS_R_32F))
@@ -311,9 +323,12 @@ int cublasLtMatmulAlgoGetHeuristic(blas_handle_t handle, blas_desc_t desc, blas_
         return rc;
     terms.align[4] = has_bias(desc) ? alignment(desc->bias) : 0;
     terms.align[5] = has_gelu(desc) || has_slope(desc) ? alignment(desc->aux) : 0;
-    memcpy(results->algo.data, &terms, sizeof(terms));
-    results->workspace_bytes = terms.workspace_bytes;
-    *found = 1;
+    do {
+        terms.kind = (uint32_t)*found;
+        memcpy(results[*found].algo.data, &terms, sizeof(terms));
+        results[*found].workspace_bytes = terms.workspace_bytes;
+        results[*found].state = terms.kind == TWIN_BLAS_UNKNOWN ? NOT_SUPPORTED : OK;
+    } while (++*found < wanted && *found < twin_blas.offered && *found < TWIN_BLAS_KINDS);
     return OK;
 }
 
@@ -402,7 +417,9 @@ static void finish_column(const struct job *j, uint64_t col, uint64_t rows, cons
         const double bias = has_bias(&j->desc) ? value_at(j->desc.bias, j->c_layout.type, row) : 0;
         float x = (float)sums[row] + (float)(sums[rows + row] + bias);
 
-        if (j->beta != 0) /* else C may hold anything */
+        if (j->beta != 0 && j->kind == TWIN_BLAS_ADDS)
+            x = (float)(sums[row] + sums[rows + row] + bias + (double)j->beta * value_at(j->c, j->c_layout.type, i));
+        else if (j->beta != 0) /* else C may hold anything */
             x += j->beta * (float)value_at(j->c, j->c_layout.type, i);
         store_at(j->c, j->c_layout.type, i, finish(j, row, col, x));
     }
@@ -410,14 +427,19 @@ static void finish_column(const struct job *j, uint64_t col, uint64_t rows, cons
 
 static void run_job(void *of)
 {
+    static const uint64_t seconds[TWIN_BLAS_KINDS] = {
+        [TWIN_BLAS_FIRST] = 3, [TWIN_BLAS_SLOW] = 5, [TWIN_BLAS_BEST] = 1, [TWIN_BLAS_SECOND] = 2};
     struct job *j = of;
     const uint64_t rows = j->c_layout.rows, k = j->desc.trans_a ? j->a_layout.rows : j->a_layout.cols;
-    const uint64_t half = has_gelu(&j->desc) || has_slope(&j->desc) ? k / 2 : 0;
+    const bool halves = has_gelu(&j->desc) || has_slope(&j->desc) || j->kind == TWIN_BLAS_OTHER;
+    const uint64_t half = halves ? k / 2 : 0;
     double *const a = widen_a(j, rows, k), *const sums = malloc(2 * rows * sizeof(*sums));
 
     if (a == NULL || sums == NULL)
         abort();
     scribble(j);
+    if (twin_blas.offered > 1)
+        twin_spend(seconds[j->kind] * 1000000000u);
     for (uint64_t col = 0; col < j->c_layout.cols; col++) {
         sum_between(j, a, rows, col, 0, half, sums);
         sum_between(j, a, rows, col, half, k, sums + rows);
@@ -461,6 +483,12 @@ int cublasLtMatmul(blas_handle_t handle, blas_desc_t desc, const void *alpha, co
     memcpy(&terms, algo->data, sizeof(terms));
     if (!keeps(&terms, desc, a, b, c, d, workspace_bytes))
         return invalid();
+    if (terms.kind == TWIN_BLAS_FAILS)
+        return EXECUTION_FAILED;
+    if (handle->code[terms.kind] == NULL && twin_blas.code_bytes > 0 &&
+        cudaMalloc(&handle->code[terms.kind], twin_blas.code_bytes) != cudaSuccess)
+        return ALLOC_FAILED;
+    twin_blas.runs[terms.kind]++;
     twin_blas.gelus += has_gelu(desc) != 0;
     twin_blas.gelu_gradients += has_slope(desc) != 0;
     j = keep(sizeof(*j));
@@ -475,9 +503,10 @@ int cublasLtMatmul(blas_handle_t handle, blas_desc_t desc, const void *alpha, co
                       .b = b,
                       .c = d,
                       .workspace = workspace,
-                      .workspace_bytes = workspace_bytes};
+                      .workspace_bytes = workspace_bytes,
+                      .kind = terms.kind};
     if (twin_launch(stream, run_job, j) == cudaSuccess)
         return OK;
     give_back(j);
-    return 13; /* CUBLAS_STATUS_EXECUTION_FAILED */
+    return EXECUTION_FAILED;
 }

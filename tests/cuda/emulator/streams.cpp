@@ -41,6 +41,7 @@ std::atomic<uint32_t> waiting;                                /* threads that wa
 std::atomic<uint64_t> pending;                                /* operations, marks of events not counted */
 std::map<std::pair<int, const void *>, size_t> shared_limits; /* dynamic shared memory that a kernel asked for on a device */
 std::atomic<bool> is_lazy;
+std::atomic<uint64_t> spent_ns; /* beside the clock's time */
 
 /* Where an operation that never ends waits.  Never destroyed: it may still wait when the process ends. */
 struct hang {
@@ -316,6 +317,11 @@ void twin_be_lazy(int lazy)
     }
 }
 
+void twin_spend(uint64_t ns)
+{
+    spent_ns += ns;
+}
+
 uint64_t twin_pending(void)
 {
     return pending;
@@ -506,6 +512,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
             m->reached = record;
             clock_gettime(CLOCK_MONOTONIC, &m->when);
+            m->when.tv_sec += static_cast<time_t>(spent_ns / 1000000000u);
+            m->when.tv_nsec += static_cast<long>(spent_ns % 1000000000u);
             m->changed.notify_all();
         },
         &place);

@@ -36,6 +36,9 @@ void twin_release(void);
 /** Lazy streams run an operation only when somebody waits for it or for a later one of its stream, or asks whether it has ended.
  */
 void twin_be_lazy(int lazy);
+/** In an operation of a stream: it takes so much time, as events see it, and none of the test's.  Stand-ins of libraries call it.
+ */
+__attribute__((visibility("default"))) void twin_spend(uint64_t ns);
 /** Kernels, copies and callbacks that are enqueued or run, in all streams. */
 uint64_t twin_pending(void);
 /** What is held now: bytes of device memory, bytes of pinned host memory, streams and events, and devices with a context. */
