@@ -124,7 +124,7 @@ def load(path):
         cells = [c.strip() for c in line.split("|")]
         if line.startswith("#") or not line:
             continue
-        if line.startswith("kernel"):
+        if not archs:
             archs = [int(c.removeprefix("sm_")) for c in cells[1:]]
         elif len(cells) == 1:
             file = cells[0]
