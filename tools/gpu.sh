@@ -87,6 +87,7 @@ only=$named
 for name in $(printf '%s' "$window" | tr ',' ' '); do
     case $name in first | second | compare) ;; *) fail "--window $name: there are first, second and compare" ;; esac
 done
+[ -z "$window" ] || [ -n "$(printf %s "$window" | tr -d ,)" ] || fail "--window names none: there are first, second and compare"
 [ -z "$window" ] || [ -z "$only" ] || fail "--window and --only: one of them"
 case $device in cuda | cuda:[0-9]*) ;; *) fail "--device $device: cuda or cuda:N" ;; esac
 case ${device#cuda} in :*[!0-9]*) fail "--device $device: cuda or cuda:N" ;; esac

@@ -57,7 +57,11 @@ run()
     return "$rc"
 }
 
-last_error() { grep -h -e error -e skipped "$work/err" 2>/dev/null | tail -n 1 | cut -c 1-90; }
+# The last line that names an error, or else the last.
+last_error()
+{
+    { tail -n 1 "$work/err"; grep -h -e error -e skipped "$work/err"; } 2>/dev/null | tail -n 1 | cut -c 1-90
+}
 
 # The verdict after a failure of run; what does not fit this machine (exit code 3) is not run.
 failed()

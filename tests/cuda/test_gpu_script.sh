@@ -220,6 +220,7 @@ grep -q 'there is no such part' "$dir/said"
 gpu 1 --program "$dir/quick" --only 'in.*'
 gpu 1 --program "$dir/quick" --only ,
 gpu 1 --program "$dir/quick" --window A
+gpu 1 --program "$dir/quick" --window ,
 gpu 1 --program "$dir/quick" --window first --only info
 for wrong in abc -1 1.2.3 ''; do
     gpu 1 --program "$dir/quick" --only rates --limit "$wrong"
