@@ -1,20 +1,15 @@
 /* kernels/cuda/attention_backward.cuh - what the kernels of attention's backward share.
  *
  * Three kernels without atomics, a file each.  prepare (attention_backward.cu): writes, per row, the log-sum-exp in powers of two
- * and the scaled dot product of out and its gradient to the workspace.  to_keys (attention_backward_keys.cu): a block has 64 or
- * 128 keys and walks the query heads of their group.  to_queries (attention_backward_queries.cu): a block has 64 or 128 queries
- * and walks the keys up to the diagonal.  It computes the scores a second time: two products in seven.  BOUND kernels, for
- * windows, documents and soft-capping, walk from the first row to the last one of which a pair may see each other.  Source: Dao,
- * arXiv:2307.08691, Algorithm 2. */
+ * and the scaled dot product of out and its gradient to the workspace.  to_keys (attention_backward_keys.cu): a block has 32, 64
+ * or 128 keys and walks the query heads of their group.  to_queries (attention_backward_queries.cu): a block has 64 or 128
+ * queries and walks the keys up to the diagonal.  It computes the scores a second time: two products in seven.  BOUND kernels,
+ * for windows, documents and soft-capping, walk from the first row to the last one of which a pair may see each other.  Source:
+ * Dao, arXiv:2307.08691, Algorithm 2. */
 #ifndef KERNELS_CUDA_ATTENTION_BACKWARD_CUH
 #define KERNELS_CUDA_ATTENTION_BACKWARD_CUH
 
 #include "kernels/cuda/attention_tile.cuh"
-
-/* Rows loaded together: queries in to_keys, keys in to_queries.  A SMALL kernel has the second number, which changes no bits. */
-#define STAGE_ROWS        32u
-#define STAGE_SMALL       16u
-#define SHARED_EVERYWHERE (99u << 10) /* shared memory of a block, on every GPU of capability 8.0 and later */
 
 struct backward_args {
     struct st_attention at;
@@ -53,9 +48,6 @@ static __device__ __forceinline__ struct st_head<T> gradient_of(const struct bac
     return st_head_at(s.at, static_cast<T *>(s.dqkv), s.at.qkv_stride, batch, column, s.wide_dqkv);
 }
 
-template <bool SMALL>
-constexpr uint32_t stage_of = SMALL ? STAGE_SMALL : STAGE_ROWS;
-
 /* Starts to load the prepared values of STAGE rows; rows past seq get zeros and so contribute zeros. */
 template <uint32_t STAGE>
 static __device__ __forceinline__ void rows_load(float2 *shared, const float2 *rows, uint32_t first, uint32_t seq)
@@ -67,20 +59,27 @@ static __device__ __forceinline__ void rows_load(float2 *shared, const float2 *r
     }
 }
 
-/* score: p = exp(scale * score - lse), 0 if the score is minus infinity; dprob: scale * p * (dprob - out . dout).  Of a capped
- * score the scale is 1, and dprob is also multiplied by the slope of capping, 1 - (score / softcap)^2. */
-template <bool BOUND>
-static __device__ __forceinline__ void slope(float &score, float &dprob, float2 row, const struct backward_args &s)
+/* score: p = exp(scale * score - lse), 0 if the score is minus infinity.  Returns p; of a capped score, whose scale is 1, p times
+ * the slope of capping, 1 - (score / softcap)^2. */
+template <bool BOUND> static __device__ __forceinline__ float weigh(float &score, float lse, const struct backward_args &s)
 {
     if (BOUND && s.at.softcap != 0.0f) {
         const float t = score / s.at.softcap;
 
-        score = st_exp2(fmaf(score, ST_LOG2E, -row.x));
-        dprob = score * fmaf(dprob, s.scale, -row.y) * fmaxf(fmaf(-t, t, 1.0f), 0.0f); /* not minus infinity */
-        return;
+        score = st_exp2(fmaf(score, ST_LOG2E, -lse));
+        return score * fmaxf(fmaf(-t, t, 1.0f), 0.0f); /* not minus infinity */
     }
-    score = st_exp2(fmaf(score, s.scale * ST_LOG2E, -row.x));
-    dprob = score * fmaf(dprob, s.scale, -row.y);
+    score = st_exp2(fmaf(score, s.scale * ST_LOG2E, -lse));
+    return score;
+}
+
+/* The same, and dprob: weight * (scale * dprob - scale * (out . dout)). */
+template <bool BOUND>
+static __device__ __forceinline__ void slope(float &score, float &dprob, float2 row, const struct backward_args &s)
+{
+    const float weight = weigh<BOUND>(score, row.x, s);
+
+    dprob = weight * fmaf(dprob, s.scale, -row.y);
 }
 
 /* --- fp32 --- */

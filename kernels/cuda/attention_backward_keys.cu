@@ -1,17 +1,9 @@
 /* kernels/cuda/attention_backward_keys.cu - see attention_backward.cuh.
  *
- * to_keys walks the query heads of its keys' group in order, and in each head the queries from the diagonal on; it works on
- * transposed scores, so that probabilities and their gradients can be used as operands directly.  Stages of 32 rows are loaded
- * while the previous ones are used. */
+ * Blocks walk the query heads of their keys' group in order, and in each head the queries from the diagonal on.  They work on
+ * transposed scores, so that probabilities and their gradients can be used as operands directly.  Stages of queries are loaded
+ * while earlier ones are used.  In both of the kernels for 16 bits a sum is in the order of the queries. */
 #include "kernels/cuda/attention_backward.cuh"
-
-/* The first keys that STAGE queries see. */
-template <uint32_t STAGE>
-static __device__ __forceinline__ void low_load(uint32_t *shared, const struct st_attention &at, uint32_t batch, uint32_t first)
-{
-    if (threadIdx.x < STAGE)
-        shared[threadIdx.x] = st_first_key_or_0(at, batch, first + threadIdx.x);
-}
 
 /* A step of a walk over the query heads of a group and, in each head, the stages from the diagonal on. */
 struct step {
@@ -46,29 +38,56 @@ static __device__ __forceinline__ uint32_t queries_end(const struct st_attention
     return BOUND ? st_rows_end(at, batch, (at.seq - first < keys ? at.seq : first + keys) - 1) : at.seq;
 }
 
-/* --- 16 bits: gradients of keys and values --- */
+/* --- 16 bits: stages of queries --- */
 
-template <uint32_t WIDTH> constexpr uint32_t keys_tall = WIDTH <= 64 ? 2 : 1; /* groups of 16 keys of a warp */
-template <uint32_t WIDTH>
-constexpr uint32_t keys_parts = WIDTH <= 128 ? 1 : 2; /* blocks that share the columns, so that the sums fit in registers */
+/* STAGES stages of STAGE queries in shared memory. */
+template <strata_dtype DT, uint32_t WIDTH, uint32_t STAGE, uint32_t STAGES> struct query_stages {
+    uint16_t tiles[STAGES][2][STAGE * st_tile_stride<DT, WIDTH>]; /* queries, gradients of out */
+    float2 rows[STAGES][STAGE];
+    uint32_t low[STAGES][STAGE]; /* BOUND: the first keys that the queries see */
+    uint32_t query[STAGES];      /* the first one */
+};
 
-template <bool SMALL> constexpr uint32_t keys_buffers = SMALL ? 1 : 2;
+enum { OF_QUERIES, OF_OUT }; /* tiles of a stage: which one a thread loads */
 
-template <strata_dtype DT, uint32_t WIDTH, bool SMALL>
-constexpr uint32_t to_keys_shared = (2 * 64 * keys_tall<WIDTH> +
-                                     2 * keys_buffers<SMALL> * stage_of<SMALL>)*st_tile_row_bytes<DT, WIDTH> +
-                                    keys_buffers<SMALL> *stage_of<SMALL> *(8 + 4);
-
-/* The queries of a step and their gradients. */
-template <strata_dtype DT, uint32_t WIDTH, uint32_t STAGE>
-static __device__ __forceinline__ void stage_load(uint16_t *q, uint16_t *dout, float2 *rows, const struct backward_args &s,
-                                                  uint32_t batch, const struct step &of)
+static __device__ __forceinline__ uint32_t tile_of_thread()
 {
-    const struct operands<uint16_t> in = operands_of<uint16_t>(s, batch, of.head);
+    return threadIdx.x / ST_WARP % 2;
+}
 
-    st_tile_load<DT, WIDTH, STAGE>(q, in.q, of.query);
-    st_tile_load<DT, WIDTH, STAGE>(dout, in.dout, of.query);
-    rows_load<STAGE>(rows, in.rows, of.query, s.at.seq);
+/* The rows that this thread loads, of head 0. */
+static __device__ __forceinline__ struct st_head<const uint16_t> head_of_thread(const struct backward_args &s, uint32_t batch) {
+    const struct operands<uint16_t> in = operands_of<uint16_t>(s, batch, 0);
+    struct st_head<const uint16_t> head = in.q;
+
+    if (tile_of_thread() == OF_OUT)
+        head = in.dout;
+    return head;
+}
+
+/* Starts to load a step's queries as stage number `index`; from: head_of_thread(). */
+template <bool BOUND, strata_dtype DT, uint32_t WIDTH, uint32_t STAGE, uint32_t STAGES>
+static __device__ __forceinline__ void stage_load(struct query_stages<DT, WIDTH, STAGE, STAGES> *t, const struct backward_args &s,
+                                                  struct st_head<const uint16_t> from, uint32_t batch, const struct step &of,
+                                                  uint32_t index)
+{
+    const uint32_t to = index % STAGES, thread = threadIdx.x / ST_WARP / 2 * ST_WARP + threadIdx.x % ST_WARP;
+
+    from.first += st_query_column(s.at, of.head);
+    st_tile_load<DT, WIDTH, STAGE, ST_TILE_THREADS / 2>(t->tiles[to][tile_of_thread()], from, of.query, thread);
+    rows_load<STAGE>(t->rows[to], s.rows + rows_at(s.at, batch, of.head), of.query, s.at.seq);
+    if (threadIdx.x == 0)
+        t->query[to] = of.query;
+    if (BOUND && threadIdx.x < STAGE)
+        t->low[to][threadIdx.x] = st_first_key_or_0(s.at, batch, of.query + threadIdx.x);
+}
+
+/* Whether a query of a stage sees one of the KEYS keys from `key` on. */
+template <bool BOUND, uint32_t KEYS, strata_dtype DT, uint32_t WIDTH, uint32_t STAGE, uint32_t STAGES>
+static __device__ __forceinline__ bool stage_sees(const struct query_stages<DT, WIDTH, STAGE, STAGES> &t, uint32_t at,
+                                                  uint32_t key)
+{
+    return t.query[at] + STAGE > key && (!BOUND || t.low[at][0] < key + KEYS);
 }
 
 /* Sets the transposed scores of queries before their key to minus infinity.  key, query: those of this thread's first score. */
@@ -102,6 +121,34 @@ static __device__ __forceinline__ void hide_before(float (&s)[TALL][ACROSS][4], 
         }
 }
 
+/* Caps transposed scores and hides those that do not count; key: the first one of this warp's. */
+template <bool BOUND, uint32_t TALL, uint32_t ACROSS>
+static __device__ __forceinline__ void cap_and_hide(float (&p)[TALL][ACROSS][4], const struct backward_args &s,
+                                                    const uint32_t *low, uint32_t key, uint32_t query)
+{
+    const uint32_t lane = threadIdx.x % ST_WARP;
+
+    if constexpr (BOUND) {
+        if (s.at.softcap != 0.0f)
+            st_cap(p, s.scale, s.at.softcap);
+        hide_before(p, low + lane % 4 * 2, key + lane / 4);
+    }
+    if (query < key + 16 * TALL)
+        hide_earlier(p, key + lane / 4, query + lane % 4 * 2);
+}
+
+/* --- heads up to 64: a warp sums up both gradients of its keys --- */
+
+#define NARROW_TALL  2u
+#define NARROW_KEYS  (64u * NARROW_TALL)
+#define NARROW_STAGE 32u
+
+/* Of the two stages one is used and one loaded. */
+template <strata_dtype DT, uint32_t WIDTH> struct narrow_tiles {
+    uint16_t k[NARROW_KEYS * st_tile_stride<DT, WIDTH>], v[NARROW_KEYS * st_tile_stride<DT, WIDTH>];
+    struct query_stages<DT, WIDTH, NARROW_STAGE, 2> stages;
+};
+
 /* Turns transposed scores into probabilities, and gradients of probabilities into those of scores; rows: from this thread's first
  * query on. */
 template <bool BOUND, uint32_t TALL, uint32_t ACROSS>
@@ -122,73 +169,183 @@ static __device__ __forceinline__ void key_slopes(float (&p)[TALL][ACROSS][4], f
         }
 }
 
-template <strata_dtype DT, uint32_t WIDTH, bool BOUND, bool SMALL>
-static __global__ void __launch_bounds__(ST_TILE_THREADS) to_keys(struct backward_args s)
+/* key, row: the first one of this warp, and its place in the block. */
+template <strata_dtype DT, uint32_t WIDTH, bool BOUND>
+static __device__ __forceinline__ void narrow_use(float (&dk)[NARROW_TALL][WIDTH / 8][4], float (&dv)[NARROW_TALL][WIDTH / 8][4],
+                                                  const struct narrow_tiles<DT, WIDTH> *t, const struct backward_args &s,
+                                                  uint32_t key, uint32_t row, uint32_t index)
 {
-    constexpr uint32_t TALL = keys_tall<WIDTH>, KEYS = 64 * TALL, COLUMNS = WIDTH / keys_parts<WIDTH>;
-    constexpr uint32_t STAGE = stage_of<SMALL>, BUFFERS = keys_buffers<SMALL>;
-    constexpr uint32_t stride = st_tile_stride<DT, WIDTH>, stage = STAGE * stride;
+    constexpr uint32_t stride = st_tile_stride<DT, WIDTH>;
+    const uint32_t at = index % 2;
+    const uint16_t *q = t->stages.tiles[at][OF_QUERIES], *dout = t->stages.tiles[at][OF_OUT];
+    float p[NARROW_TALL][NARROW_STAGE / 8][4] = {}, ds[NARROW_TALL][NARROW_STAGE / 8][4] = {};
+
+    if (!stage_sees<BOUND, 16 * NARROW_TALL>(t->stages, at, key))
+        return;
+    st_rows_by_rows<DT, WIDTH>(p, t->k + row * stride, q);
+    st_rows_by_rows<DT, WIDTH>(ds, t->v + row * stride, dout);
+    cap_and_hide<BOUND>(p, s, t->stages.low[at], key, t->stages.query[at]);
+    key_slopes<BOUND>(p, ds, t->stages.rows[at] + threadIdx.x % 4 * 2, s);
+    st_weights_by_rows<DT, WIDTH>(dv, p, dout);
+    st_weights_by_rows<DT, WIDTH>(dk, ds, q);
+}
+
+template <strata_dtype DT, uint32_t WIDTH, bool BOUND>
+static __global__ void __launch_bounds__(ST_TILE_THREADS) to_keys_narrow(struct backward_args s)
+{
     ST_SHARED_DYNAMIC(shared);
-    uint16_t *k = reinterpret_cast<uint16_t *>(shared), *v = k + KEYS * stride, *q = v + KEYS * stride,
-             *dout = q + BUFFERS * stage;
-    float2 *rows = reinterpret_cast<float2 *>(dout + BUFFERS * stage);
-    uint32_t *low = reinterpret_cast<uint32_t *>(rows + BUFFERS * STAGE); /* BOUND: the first keys of the stages' queries */
-    const uint32_t batch = blockIdx.x / s.at.kv_heads, kv = blockIdx.x % s.at.kv_heads, first = blockIdx.y * KEYS;
-    const uint32_t part = blockIdx.z * COLUMNS, lane = threadIdx.x % ST_WARP, warp_row = threadIdx.x / ST_WARP * 16 * TALL;
-    const uint32_t end = queries_end<BOUND>(s.at, batch, first, KEYS), steps = steps_from<STAGE>(s.at, first, end);
-    struct step at = first_step(s.at, kv, first), ahead = next_step<STAGE>(at, first, end);
-    float dk[TALL][COLUMNS / 8][4] = {}, dv[TALL][COLUMNS / 8][4] = {};
-    float one[TALL][2];
+    struct narrow_tiles<DT, WIDTH> *t = reinterpret_cast<struct narrow_tiles<DT, WIDTH> *>(shared);
+    const uint32_t batch = blockIdx.x / s.at.kv_heads, kv = blockIdx.x % s.at.kv_heads, first = blockIdx.y * NARROW_KEYS;
+    const uint32_t row = threadIdx.x / ST_WARP * 16 * NARROW_TALL, place = row * st_tile_stride<DT, WIDTH>;
+    const uint32_t end = queries_end<BOUND>(s.at, batch, first, NARROW_KEYS), steps = steps_from<NARROW_STAGE>(s.at, first, end);
+    const struct st_head<const uint16_t> from = head_of_thread(s, batch);
+    struct step ahead = first_step(s.at, kv, first);
+    float dk[NARROW_TALL][WIDTH / 8][4] = {}, dv[NARROW_TALL][WIDTH / 8][4] = {};
+    const float one[NARROW_TALL][2] = {{1, 1}, {1, 1}};
 
-    st_tile_load<DT, WIDTH, KEYS>(k, operands_of<uint16_t>(s, batch, at.head).k, first);
-    st_tile_load<DT, WIDTH, KEYS>(v, operands_of<uint16_t>(s, batch, at.head).v, first);
-    stage_load<DT, WIDTH, STAGE>(q, dout, rows, s, batch, at);
-    st_copy_commit();
-    if constexpr (BOUND)
-        low_load<STAGE>(low, s.at, batch, at.query);
+    st_tile_load<DT, WIDTH, NARROW_KEYS>(t->k, operands_of<uint16_t>(s, batch, ahead.head).k, first);
+    st_tile_load<DT, WIDTH, NARROW_KEYS>(t->v, operands_of<uint16_t>(s, batch, ahead.head).v, first);
 #pragma unroll 1
-    for (uint32_t i = 0; i < steps; i++, at = ahead, ahead = next_step<STAGE>(at, first, end)) {
-        const uint32_t query = at.query, now = i % BUFFERS, next = 1 - now;
-        float p[TALL][STAGE / 8][4] = {}, ds[TALL][STAGE / 8][4] = {};
-
-        if (SMALL && i > 0) {
-            __syncthreads(); /* the previous stage is no longer used */
-            stage_load<DT, WIDTH, STAGE>(q, dout, rows, s, batch, at);
-            st_copy_commit();
-            if constexpr (BOUND)
-                low_load<STAGE>(low, s.at, batch, query);
-        }
+    for (uint32_t load = 0; load <= steps; load++) {
         st_copy_wait<0>();
-        __syncthreads(); /* stage i has arrived; the previous one is no longer used */
-        if (!SMALL && i + 1 < steps)
-            stage_load<DT, WIDTH, STAGE>(q + next * stage, dout + next * stage, rows + next * STAGE, s, batch, ahead);
+        __syncthreads(); /* stage load - 1 has arrived; the one before it is no longer used */
+        if (load < steps)
+            stage_load<BOUND>(&t->stages, s, from, batch, ahead, load);
         st_copy_commit();
-        if constexpr (BOUND && !SMALL)
-            low_load<STAGE>(low + next * STAGE, s.at, batch, i + 1 < steps ? ahead.query : 0);
-        if (query + STAGE <= first + warp_row) /* these queries see no key of this warp */
-            continue;
-        if (BOUND && low[now * STAGE] >= first + warp_row + 16 * TALL) /* nor do these */
-            continue;
-        st_rows_by_rows<DT, WIDTH>(p, k + warp_row * stride, q + now * stage);
-        st_rows_by_rows<DT, WIDTH>(ds, v + warp_row * stride, dout + now * stage);
-        if constexpr (BOUND) {
-            if (s.at.softcap != 0.0f)
-                st_cap(p, s.scale, s.at.softcap);
-            hide_before(p, low + now * STAGE + lane % 4 * 2, first + warp_row + lane / 4);
-        }
-        if (query < first + warp_row + 16 * TALL)
-            hide_earlier(p, first + warp_row + lane / 4, query + lane % 4 * 2);
-        key_slopes<BOUND>(p, ds, rows + now * STAGE + lane % 4 * 2, s);
-        st_weights_by_rows<DT, WIDTH>(dv, p, dout + now * stage + part);
-        st_weights_by_rows<DT, WIDTH>(dk, ds, q + now * stage + part);
+        ahead = next_step<NARROW_STAGE>(ahead, first, end);
+        if (load > 0)
+            narrow_use<DT, WIDTH, BOUND>(dk, dv, t, s, first + row, row, load - 1);
     }
+    st_sums_store<DT, WIDTH>(gradient_of<uint16_t>(s, batch, st_key_column(s.at, kv)), first + row, 0, t->k + place, dk, one);
+    st_sums_store<DT, WIDTH>(gradient_of<uint16_t>(s, batch, st_value_column(s.at, kv)), first + row, 0, t->v + place, dv, one);
+}
+
+/* --- wider heads: two warps share keys, and each sums up one gradient ---
+ *
+ * A block's four warps are two pairs.  The first warp of a pair holds its keys, turns scores into probabilities, passes these on,
+ * and sums up gradients of values.  The second holds the values, is one stage behind, turns gradients of probabilities into those
+ * of scores, and sums up gradients of keys.  Sums of one gradient leave registers for twice as many keys, and each row of a stage
+ * that a warp loads from shared memory is used for all of them. */
+
+#define PAIRED_STAGE 16u
+
+enum { HOLDS_KEYS, HOLDS_VALUES }; /* the warps of a pair */
+
+template <uint32_t WIDTH> constexpr uint32_t paired_tall = WIDTH <= 128 ? 2 : 1; /* groups of 16 keys of a pair */
+template <uint32_t WIDTH> constexpr uint32_t paired_keys = 2 * 16 * paired_tall<WIDTH>;
+/* Two are used, the others loaded: four fit where the keys and values were before. */
+template <uint32_t WIDTH> constexpr uint32_t paired_stages = WIDTH <= 128 ? 4 : 3;
+
+template <strata_dtype DT, uint32_t WIDTH> struct paired_tiles {
+    union {
+        uint16_t held[2][paired_keys<WIDTH> * st_tile_stride<DT, WIDTH>]; /* at first; gradients at last */
+        struct query_stages<DT, WIDTH, PAIRED_STAGE, paired_stages<WIDTH>> stages;
+    };
+    float4 weights[2][2][paired_tall<WIDTH>][PAIRED_STAGE / 8][ST_WARP]; /* of two stages and two pairs: fragments */
+};
+
+/* Turns transposed scores into probabilities and passes weights for pair_slopes(); rows: from this thread's first query on. */
+template <bool BOUND, uint32_t TALL, uint32_t ACROSS>
+static __device__ __forceinline__ void pair_weights(float (&p)[TALL][ACROSS][4], float4 (&weights)[TALL][ACROSS][ST_WARP],
+                                                    const float2 *rows, const struct backward_args &s)
+{
+#pragma unroll
+    for (uint32_t n = 0; n < ACROSS; n++) {
+        const float left = rows[8 * n].x, right = rows[8 * n + 1].x;
+
+#pragma unroll
+        for (uint32_t m = 0; m < TALL; m++) {
+            float(&x)[4] = p[m][n];
+
+            weights[m][n][threadIdx.x % ST_WARP] = {weigh<BOUND>(x[0], left, s), weigh<BOUND>(x[1], right, s),
+                                                    weigh<BOUND>(x[2], left, s), weigh<BOUND>(x[3], right, s)};
+        }
+    }
+}
+
+/* Turns gradients of probabilities into those of scores. */
+template <uint32_t TALL, uint32_t ACROSS>
+static __device__ __forceinline__ void pair_slopes(float (&ds)[TALL][ACROSS][4], const float4 (&weights)[TALL][ACROSS][ST_WARP],
+                                                   const float2 *rows, float scale)
+{
+#pragma unroll
+    for (uint32_t n = 0; n < ACROSS; n++) {
+        const float left = -rows[8 * n].y, right = -rows[8 * n + 1].y;
+
+#pragma unroll
+        for (uint32_t m = 0; m < TALL; m++) {
+            const float4 weight = weights[m][n][threadIdx.x % ST_WARP];
+            float(&x)[4] = ds[m][n];
+
+            x[0] = weight.x * fmaf(x[0], scale, left);
+            x[1] = weight.y * fmaf(x[1], scale, right);
+            x[2] = weight.z * fmaf(x[2], scale, left);
+            x[3] = weight.w * fmaf(x[3], scale, right);
+        }
+    }
+}
+
+/* key: the first one of this warp. */
+template <strata_dtype DT, uint32_t WIDTH, bool BOUND, uint32_t TALL>
+static __device__ __forceinline__ void paired_use(float (&sums)[TALL][WIDTH / 8][4], const struct st_held<WIDTH, TALL> &held,
+                                                  struct paired_tiles<DT, WIDTH> *t, const struct backward_args &s, uint32_t key,
+                                                  uint32_t index)
+{
+    const uint32_t at = index % paired_stages<WIDTH>, side = threadIdx.x / ST_WARP % 2, pair = threadIdx.x / ST_WARP / 2;
+    const float2 *rows = t->stages.rows[at] + threadIdx.x % 4 * 2;
+    float x[TALL][PAIRED_STAGE / 8][4] = {}; /* scores, or gradients of probabilities */
+
+    if (!stage_sees<BOUND, 16 * TALL>(t->stages, at, key))
+        return;
+    st_held_by_rows<DT>(x, held, t->stages.tiles[at][side]);
+    if (side == HOLDS_KEYS) {
+        cap_and_hide<BOUND>(x, s, t->stages.low[at], key, t->stages.query[at]);
+        pair_weights<BOUND>(x, t->weights[index % 2][pair], rows, s);
+    } else {
+        pair_slopes(x, t->weights[index % 2][pair], rows, s.scale);
+    }
+    st_weights_by_rows<DT, WIDTH>(sums, x, t->stages.tiles[at][1 - side]);
+}
+
+template <strata_dtype DT, uint32_t WIDTH, bool BOUND>
+static __global__ void __launch_bounds__(ST_TILE_THREADS) to_keys_paired(struct backward_args s)
+{
+    constexpr uint32_t TALL = paired_tall<WIDTH>, KEYS = paired_keys<WIDTH>, AHEAD = paired_stages<WIDTH> - 2;
+    ST_SHARED_DYNAMIC(shared);
+    struct paired_tiles<DT, WIDTH> *t = reinterpret_cast<struct paired_tiles<DT, WIDTH> *>(shared);
+    const uint32_t batch = blockIdx.x / s.at.kv_heads, kv = blockIdx.x % s.at.kv_heads, first = blockIdx.y * KEYS;
+    const uint32_t side = threadIdx.x / ST_WARP % 2, row = threadIdx.x / ST_WARP / 2 * 16 * TALL;
+    const uint32_t end = queries_end<BOUND>(s.at, batch, first, KEYS), steps = steps_from<PAIRED_STAGE>(s.at, first, end);
+    const struct st_head<const uint16_t> from = head_of_thread(s, batch);
+    uint16_t *mine = t->held[side] + row * st_tile_stride<DT, WIDTH>;
+    struct step ahead = first_step(s.at, kv, first);
+    struct st_held<WIDTH, TALL> held;
+    float sums[TALL][WIDTH / 8][4] = {}, one[TALL][2];
+
+    st_tile_load<DT, WIDTH, KEYS>(t->held[HOLDS_KEYS], operands_of<uint16_t>(s, batch, ahead.head).k, first);
+    st_tile_load<DT, WIDTH, KEYS>(t->held[HOLDS_VALUES], operands_of<uint16_t>(s, batch, ahead.head).v, first);
+    copies_arrive();
+    st_hold<DT>(held, mine);
+#pragma unroll 1
+    for (uint32_t load = 0; load < steps + AHEAD + 1; load++) {
+        const uint32_t use = load - AHEAD - side;
+
+        st_copy_wait<AHEAD - 1>();
+        __syncthreads(); /* stage load - AHEAD has arrived; load - AHEAD - 2, keys and values are no longer used */
+        if (load < steps)
+            stage_load<BOUND>(&t->stages, s, from, batch, ahead, load);
+        st_copy_commit();
+        ahead = next_step<PAIRED_STAGE>(ahead, first, end);
+        if (use < steps)
+            paired_use<DT, WIDTH, BOUND>(sums, held, t, s, first + row, use);
+    }
+    __syncthreads(); /* nor is any stage */
 #pragma unroll
     for (uint32_t m = 0; m < TALL; m++)
         one[m][0] = one[m][1] = 1;
-    st_sums_store<DT, WIDTH>(gradient_of<uint16_t>(s, batch, st_key_column(s.at, kv)), first + warp_row, part,
-                             k + warp_row * stride, dk, one);
-    st_sums_store<DT, WIDTH>(gradient_of<uint16_t>(s, batch, st_value_column(s.at, kv)), first + warp_row, part,
-                             v + warp_row * stride, dv, one);
+    st_sums_store<DT, WIDTH>(
+        gradient_of<uint16_t>(s, batch, side == HOLDS_KEYS ? st_value_column(s.at, kv) : st_key_column(s.at, kv)), first + row, 0,
+        mine, sums, one);
 }
 
 /* --- fp32 --- */
@@ -237,59 +394,43 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS, 1) to_keys_f32(struct 
 
 /* --- launch --- */
 
-template <uint32_t WIDTH> constexpr uint32_t to_keys_shared<STRATA_F32, WIDTH, false> = shared_f32<WIDTH>;
-
 template <strata_dtype DT, uint32_t WIDTH> struct keys_launch {
-    static constexpr bool SMALL = DT != STRATA_F32 && WIDTH > 128; /* where a GPU's blocks have too little for whole stages */
-
     static cudaError_t allow(uint32_t shared_most)
     {
-        const cudaError_t err = allow_as<false>(shared_most);
+        const cudaError_t err = st_tile_allow(kernel<false>(), shared(), shared_most);
 
-        return err != cudaSuccess ? err : allow_as<true>(shared_most);
+        return err != cudaSuccess ? err : st_tile_allow(kernel<true>(), shared(), shared_most);
     }
 
     static cudaError_t run(const struct st_tile_queue &queue, const struct backward_args &s)
     {
-        return st_attention_is_bound(s.at) ? run_as<true>(queue, s) : run_as<false>(queue, s);
+        constexpr uint32_t keys = DT == STRATA_F32 ? ST_F32_TILE : NARROW ? NARROW_KEYS : paired_keys<WIDTH>;
+
+        return st_tile_launch(st_attention_is_bound(s.at) ? kernel<true>() : kernel<false>(), s.at.batch * s.at.kv_heads,
+                              (s.at.seq + keys - 1) / keys, shared(), queue, s);
     }
 
   private:
-    template <bool BOUND, bool SMALL_> static constexpr auto kernel()
+    static constexpr bool NARROW = WIDTH <= 64;
+
+    static constexpr uint32_t shared()
+    {
+        if constexpr (DT == STRATA_F32)
+            return shared_f32<WIDTH>;
+        else if constexpr (NARROW)
+            return sizeof(struct narrow_tiles<DT, WIDTH>);
+        else
+            return sizeof(struct paired_tiles<DT, WIDTH>);
+    }
+
+    template <bool BOUND> static constexpr auto kernel()
     {
         if constexpr (DT == STRATA_F32)
             return to_keys_f32<WIDTH, BOUND>;
+        else if constexpr (NARROW)
+            return to_keys_narrow<DT, WIDTH, BOUND>;
         else
-            return to_keys<DT, WIDTH, BOUND, SMALL_>;
-    }
-
-    template <bool BOUND> static cudaError_t allow_as(uint32_t shared_most)
-    {
-        const cudaError_t err = allow_one<BOUND, false>(shared_most);
-
-        return err != cudaSuccess || !SMALL ? err : allow_one<BOUND, SMALL>(shared_most);
-    }
-
-    template <bool BOUND> static cudaError_t run_as(const struct st_tile_queue &queue, const struct backward_args &s)
-    {
-        const bool whole = queue.shared_most >= to_keys_shared<DT, WIDTH, false>;
-
-        return whole ? run_one<BOUND, false>(queue, s) : run_one<BOUND, SMALL>(queue, s);
-    }
-
-    template <bool BOUND, bool SMALL_> static cudaError_t allow_one(uint32_t shared_most)
-    {
-        return st_tile_allow(kernel<BOUND, SMALL_>(), to_keys_shared<DT, WIDTH, SMALL_>, shared_most);
-    }
-
-    template <bool BOUND, bool SMALL_>
-    static cudaError_t run_one(const struct st_tile_queue &queue, const struct backward_args &s)
-    {
-        constexpr uint32_t keys = DT == STRATA_F32 ? ST_F32_TILE : 64 * keys_tall<WIDTH>;
-        constexpr uint32_t parts = DT == STRATA_F32 ? 1 : keys_parts<WIDTH>;
-
-        return st_tile_launch(kernel<BOUND, SMALL_>(), s.at.batch * s.at.kv_heads, (s.at.seq + keys - 1) / keys, parts,
-                              to_keys_shared<DT, WIDTH, SMALL_>, queue, s);
+            return to_keys_paired<DT, WIDTH, BOUND>;
     }
 };
 

@@ -3,7 +3,14 @@
  * Stages of 32 keys and their values are loaded while the previous ones are used. */
 #include "kernels/cuda/attention_backward.cuh"
 
+/* Keys loaded together.  A SMALL kernel has the second number, which changes no bits. */
+#define STAGE_ROWS        32u
+#define STAGE_SMALL       16u
+#define SHARED_EVERYWHERE (99u << 10) /* shared memory of a block, on every GPU of capability 8.0 and later */
+
 /* --- 16 bits --- */
+
+template <bool SMALL> constexpr uint32_t stage_of = SMALL ? STAGE_SMALL : STAGE_ROWS;
 
 template <uint32_t WIDTH, bool BOUND> constexpr uint32_t queries_tall = WIDTH <= 128 && !(BOUND && WIDTH == 96) ? 2 : 1;
 
@@ -197,7 +204,7 @@ template <strata_dtype DT, uint32_t WIDTH> struct queries_launch {
     {
         constexpr uint32_t rows = DT == STRATA_F32 ? ST_F32_TILE : 64 * ROWS;
 
-        return st_tile_launch(kernel<ROWS, BOUND, SMALL_>(), s.at.batch * s.at.heads, (s.at.seq + rows - 1) / rows, 1,
+        return st_tile_launch(kernel<ROWS, BOUND, SMALL_>(), s.at.batch * s.at.heads, (s.at.seq + rows - 1) / rows,
                               to_queries_bytes<DT, WIDTH, ROWS, SMALL_>(), queue, s);
     }
 };

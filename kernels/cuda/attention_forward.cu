@@ -329,7 +329,7 @@ template <strata_dtype DT, uint32_t WIDTH> struct forward_launch {
     {
         constexpr uint32_t queries = DT == STRATA_F32 ? ST_F32_TILE : 64 * tall_of<WIDTH, BOUND>;
 
-        return st_tile_launch(kernel<BOUND>(), s.at.batch * s.at.heads, (s.at.seq + queries - 1) / queries, 1,
+        return st_tile_launch(kernel<BOUND>(), s.at.batch * s.at.heads, (s.at.seq + queries - 1) / queries,
                               forward_shared<DT, WIDTH, BOUND>, queue, s);
     }
 };

@@ -88,30 +88,33 @@ st_rows_are_wide(const void *p, uint32_t stride, uint32_t head_dim, strata_dtype
 
 /* --- tiles --- */
 
-/* Starts to load rows first..first + ROWS - 1 of a head; st_copy_commit(), st_copy_wait() and a barrier complete it. */
-template <strata_dtype DT, uint32_t WIDTH, uint32_t ROWS>
+/* Starts to load rows first..first + ROWS - 1 of a head; st_copy_commit(), st_copy_wait() and a barrier complete it.
+ * THREADS threads do so, of which this one is `thread`. */
+template <strata_dtype DT, uint32_t WIDTH, uint32_t ROWS, uint32_t THREADS = ST_TILE_THREADS>
 static __device__ __forceinline__ void st_tile_load(st_elem_t<DT> *tile, const struct st_head<const st_elem_t<DT>> &head,
-                                                    uint32_t first)
+                                                    uint32_t first, uint32_t thread = threadIdx.x)
 {
     constexpr uint32_t group = st_group_elems<DT>, groups = WIDTH / group, stride = st_tile_stride<DT, WIDTH>;
-    constexpr uint32_t turns = (ROWS * groups + ST_TILE_THREADS - 1) / ST_TILE_THREADS;
+    constexpr uint32_t turns = (ROWS * groups + THREADS - 1) / THREADS;
+    constexpr bool same_column = THREADS % groups == 0; /* in all turns: compilers do not see it */
 
     if (head.wide) {
 #pragma unroll
         for (uint32_t turn = 0; turn < turns; turn++) {
-            const uint32_t i = turn * ST_TILE_THREADS + threadIdx.x, row = i / groups, column = i % groups * group;
+            const uint32_t i = turn * THREADS + thread, column = (same_column ? thread : i) % groups * group;
+            const uint32_t row = same_column ? thread / groups + turn * (THREADS / groups) : i / groups;
             const bool inside = first + row < head.rows && column < head.columns;
             const uint32_t from_row = first + row < head.rows ? first + row : head.rows - 1; /* some address */
             const uint32_t from_column = column < head.columns ? column : 0;
 
-            if (ROWS * groups % ST_TILE_THREADS == 0 || i < ROWS * groups)
+            if (ROWS * groups % THREADS == 0 || i < ROWS * groups)
                 st_copy_async<16>(tile + row * stride + column,
                                   head.first + static_cast<size_t>(from_row) * head.stride + from_column, inside);
         }
         return;
     }
 #pragma unroll 1
-    for (uint32_t i = threadIdx.x; i < ROWS * WIDTH; i += ST_TILE_THREADS) {
+    for (uint32_t i = thread; i < ROWS * WIDTH; i += THREADS) {
         const uint32_t row = i / WIDTH, column = i % WIDTH;
         const bool inside = first + row < head.rows && column < head.columns;
 
@@ -147,14 +150,42 @@ static __device__ __forceinline__ void st_tile_store(const struct st_head<st_ele
 
 /* --- a warp's products --- */
 
+/* sums += left times 16 columns, from b_row on, of 8 * ACROSS rows; b_row: this lane's address. */
+template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL, uint32_t ACROSS>
+static __device__ __forceinline__ void st_columns_by_rows(float (&sums)[TALL][ACROSS][4], const uint32_t (&left)[TALL][4],
+                                                          const uint16_t *b_row)
+{
+#pragma unroll
+    for (uint32_t n = 0; n < ACROSS; n += 2) {
+        uint32_t right[4];
+
+        st_load_matrices(right, b_row + 8 * n * st_tile_stride<DT, WIDTH>);
+#pragma unroll
+        for (uint32_t m = 0; m < TALL; m++) {
+            st_mma<DT>(sums[m][n], left[m], right[0], right[1]);
+            st_mma<DT>(sums[m][n + 1], left[m], right[2], right[3]);
+        }
+    }
+}
+
+/* This lane's address of the first operand's, of the second's first 16 columns. */
+template <strata_dtype DT, uint32_t WIDTH> static __device__ __forceinline__ const uint16_t *st_left_row(const uint16_t *a)
+{
+    return a + threadIdx.x % 16 * st_tile_stride<DT, WIDTH> + threadIdx.x % ST_WARP / 16 * 8;
+}
+
+template <strata_dtype DT, uint32_t WIDTH> static __device__ __forceinline__ const uint16_t *st_right_row(const uint16_t *b)
+{
+    const uint32_t lane = threadIdx.x % ST_WARP;
+
+    return b + (lane % 8 + lane / 16 * 8) * st_tile_stride<DT, WIDTH> + lane / 8 % 2 * 8;
+}
+
 /* sums += a b^T over WIDTH columns: a the warp's 16 * TALL rows, b 8 * ACROSS rows. */
 template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL, uint32_t ACROSS>
 static __device__ __forceinline__ void st_rows_by_rows(float (&sums)[TALL][ACROSS][4], const uint16_t *a, const uint16_t *b)
 {
-    constexpr uint32_t stride = st_tile_stride<DT, WIDTH>;
-    const uint32_t lane = threadIdx.x % ST_WARP;
-    const uint16_t *a_row = a + lane % 16 * stride + lane / 16 * 8;
-    const uint16_t *b_row = b + (lane % 8 + lane / 16 * 8) * stride + lane / 8 % 2 * 8;
+    const uint16_t *a_row = st_left_row<DT, WIDTH>(a), *b_row = st_right_row<DT, WIDTH>(b);
 
 #pragma unroll
     for (uint32_t k = 0; k < WIDTH; k += 16) {
@@ -162,19 +193,38 @@ static __device__ __forceinline__ void st_rows_by_rows(float (&sums)[TALL][ACROS
 
 #pragma unroll
         for (uint32_t m = 0; m < TALL; m++)
-            st_load_matrices(left[m], a_row + 16 * m * stride + k);
-#pragma unroll
-        for (uint32_t n = 0; n < ACROSS; n += 2) {
-            uint32_t right[4];
-
-            st_load_matrices(right, b_row + 8 * n * stride + k);
-#pragma unroll
-            for (uint32_t m = 0; m < TALL; m++) {
-                st_mma<DT>(sums[m][n], left[m], right[0], right[1]);
-                st_mma<DT>(sums[m][n + 1], left[m], right[2], right[3]);
-            }
-        }
+            st_load_matrices(left[m], a_row + 16 * m * st_tile_stride<DT, WIDTH> + k);
+        st_columns_by_rows<DT, WIDTH>(sums, left, b_row + k);
     }
+}
+
+/* The warp's 16 * TALL rows of a tile, in registers. */
+template <uint32_t WIDTH, uint32_t TALL> struct st_held {
+    uint32_t columns[WIDTH / 16][TALL][4];
+};
+
+template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL>
+static __device__ __forceinline__ void st_hold(struct st_held<WIDTH, TALL> &held, const uint16_t *a)
+{
+    const uint16_t *a_row = st_left_row<DT, WIDTH>(a);
+
+#pragma unroll
+    for (uint32_t k = 0; k < WIDTH; k += 16)
+#pragma unroll
+        for (uint32_t m = 0; m < TALL; m++)
+            st_load_matrices(held.columns[k / 16][m], a_row + 16 * m * st_tile_stride<DT, WIDTH> + k);
+}
+
+/* st_rows_by_rows() of held rows. */
+template <strata_dtype DT, uint32_t WIDTH, uint32_t TALL, uint32_t ACROSS>
+static __device__ __forceinline__ void st_held_by_rows(float (&sums)[TALL][ACROSS][4], const struct st_held<WIDTH, TALL> &held,
+                                                       const uint16_t *b)
+{
+    const uint16_t *b_row = st_right_row<DT, WIDTH>(b);
+
+#pragma unroll
+    for (uint32_t k = 0; k < WIDTH; k += 16)
+        st_columns_by_rows<DT, WIDTH>(sums, held.columns[k / 16], b_row + k);
 }
 
 /* Two adjacent tiles of sums as a first operand. */
@@ -496,14 +546,14 @@ template <typename Args> static cudaError_t st_tile_allow(void (*kernel)(Args), 
 /* One block per head (or kv head) of a sample in x, per tile in y: the first tiles of all heads go first.  The kernel's shared
  * memory was allowed when the device was opened. */
 template <typename Args>
-static cudaError_t st_tile_launch(void (*kernel)(Args), uint32_t heads, uint32_t tiles, uint32_t parts, uint32_t shared_bytes,
+static cudaError_t st_tile_launch(void (*kernel)(Args), uint32_t heads, uint32_t tiles, uint32_t shared_bytes,
                                   const struct st_tile_queue &queue, const Args &args)
 {
     if (tiles > ST_GRID_Y_MAX || heads > INT32_MAX)
         return cudaErrorInvalidValue;
     if (shared_bytes > queue.shared_most)
         return cudaErrorNotSupported;
-    ST_LAUNCH(kernel, dim3(heads, tiles, parts), dim3(ST_TILE_THREADS), shared_bytes, queue.stream, args);
+    ST_LAUNCH(kernel, dim3(heads, tiles), dim3(ST_TILE_THREADS), shared_bytes, queue.stream, args);
     return cudaGetLastError();
 }
 
