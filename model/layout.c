@@ -134,7 +134,7 @@ struct st_block_workspace st_block_workspace_layout(const struct st_model *m)
     const bool half = st_model_is_gated(&m->config) || m->role[ST_ROLE_POST1_WEIGHT] != ST_NO_TENSOR || m->config.embed_scaled;
     const bool biases = m->config.biases != ST_BIAS_NONE || m->config.mlp_bias;
     const bool apart = biases && (m->batch.freeze_count > 0 || m->adapted.rank > 0 || m->width.packed != m->width.qkv);
-    const uint64_t adapted = (rows_of(m) < ST_HEAD_ROWS ? rows_of(m) : ST_HEAD_ROWS) * sizeof(float);
+    const uint64_t adapted = (rows_of(m) < ST_ADAPTED_ROWS ? rows_of(m) : ST_ADAPTED_ROWS) * sizeof(float);
     const uint32_t sums = m->config.mlp_bias ? larger(m->width.packed, m->width.fc) : m->width.packed;
     struct st_block_workspace l;
     uint64_t end = 0;
@@ -173,8 +173,8 @@ struct st_head_internals st_head_internals_layout(const struct st_model *m)
 /* Generation writes its logits to their final place, so it needs no workspace for them. */
 struct st_head_workspace st_head_workspace_layout(const struct st_model *m)
 {
-    const uint64_t rows = rows_of(m) < ST_HEAD_ROWS ? rows_of(m) : ST_HEAD_ROWS;
-    const uint64_t elems = m->batch.generate ? 0 : rows * st_table_slice_rows(m->config.vocab, m->config.hidden);
+    const uint64_t slice = st_table_slice_rows(m->config.vocab, m->config.hidden);
+    const uint64_t elems = m->batch.generate ? 0 : st_head_rows(m) * slice;
     struct st_head_workspace l;
     uint64_t end = 0;
 
@@ -191,6 +191,13 @@ uint32_t st_table_slice_rows(uint32_t vocab, uint32_t hidden)
     while (rows > SLICE_ROWS_MIN && (uint64_t)rows * hidden > SLICE_ELEMS_MAX)
         rows /= 2;
     return rows < vocab ? rows : vocab;
+}
+
+uint32_t st_head_rows(const struct st_model *m)
+{
+    const uint32_t most = ST_HEAD_LOGITS / st_table_slice_rows(m->config.vocab, m->config.hidden);
+
+    return rows_of(m) < most ? (uint32_t)rows_of(m) : most;
 }
 
 void st_model_page_tensors(const struct st_model *m, uint32_t page, uint32_t *first, uint32_t *count)

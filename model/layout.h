@@ -8,8 +8,11 @@
 #include "model/family.h"
 #include "offload/device/tensor_ops.h"
 
-#define ST_BUFFER_ALIGN 256u  /* alignment of values inside internals and workspaces, in bytes */
-#define ST_HEAD_ROWS    2048u /* rows of logits computed at once: bounds the head's workspace; fewer would not fill a GPU */
+#define ST_BUFFER_ALIGN 256u /* alignment of values inside internals and workspaces, in bytes */
+/* Logits made at once, at most: 64 MiB in fp32.  A GPU's multiprocessors then have four tiles of 128 x 256 each; with a quarter
+ * of that they wait for the slowest of a few. */
+#define ST_HEAD_LOGITS  (16u << 20)
+#define ST_ADAPTED_ROWS 2048u /* rows that pass through adapters at once, widened to fp32: bounds their workspace */
 
 /* Derived widths, in elements. */
 struct st_model_widths {
@@ -96,7 +99,7 @@ struct st_block_workspace {
     uint64_t wide;   /* [rows, max(fc, packed)] */
     uint64_t half;   /* gated, post norms or a factor of the embedding: [rows, max(ffn, hidden)] */
     uint64_t sums;   /* [packed or fc] f32, if parts of a layer's biases may be summed apart */
-    /* Of at most ST_HEAD_ROWS rows, f32, if there are adapters: */
+    /* Of at most ST_ADAPTED_ROWS rows, f32, if there are adapters: */
     uint64_t adapted_in;      /* [rows, adapted.in] a layer's input, or its gradient */
     uint64_t adapted_out;     /* [rows, adapted.out] its output, or that's gradient */
     uint64_t adapted_rank[2]; /* [rows, adapted.rank] A x; the same backward, dy B */
@@ -114,7 +117,7 @@ struct st_head_internals {
     uint64_t bytes;
 };
 struct st_head_workspace {
-    uint64_t logits;  /* [min(rows, ST_HEAD_ROWS), slice rows] f32 */
+    uint64_t logits;  /* [st_head_rows, slice rows] f32 */
     uint64_t dlogits; /* the same in the model's dtype */
     uint64_t bytes;
 };
@@ -127,6 +130,9 @@ struct st_head_workspace st_head_workspace_layout(const struct st_model *m);
 
 /** Rows of a table slice: the largest power of two with at most 4 Mi elements, within 64..4096, at most the vocabulary. */
 uint32_t st_table_slice_rows(uint32_t vocab, uint32_t hidden);
+
+/** Rows whose logits of a slice are made at once: a function of the model's shapes and of a micro-batch's rows. */
+uint32_t st_head_rows(const struct st_model *m);
 
 /** The tensors of one page: indices *first .. *first + *count - 1. */
 void st_model_page_tensors(const struct st_model *m, uint32_t page, uint32_t *first, uint32_t *count);

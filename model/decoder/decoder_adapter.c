@@ -1,7 +1,7 @@
 /* model/decoder/decoder_adapter.c - linear layers that have adapters, forward and backward.
  *
  * y = round(W x + b + s B (A x)): what the base's product gives in fp32 is not rounded before the adapter's is added.  All
- * products with A and B are of fp32 operands.  Rows go through the workspace at most ST_HEAD_ROWS at once, so that bits never
+ * products with A and B are of fp32 operands.  Rows go through the workspace at most ST_ADAPTED_ROWS at once, so that bits never
  * depend on budgets. */
 #include "model/decoder/decoder_internal.h"
 
@@ -13,7 +13,7 @@ struct rows {
 static bool next_rows(const struct st_frame *f, struct rows *r)
 {
     r->first += r->count;
-    r->count = f->rows - r->first < ST_HEAD_ROWS ? f->rows - r->first : ST_HEAD_ROWS;
+    r->count = f->rows - r->first < ST_ADAPTED_ROWS ? f->rows - r->first : ST_ADAPTED_ROWS;
     return r->count > 0;
 }
 

@@ -1,6 +1,6 @@
 /* model/decoder/decoder_head.c - the final norm, and logits, loss and gradients by slices of the vocabulary.
  *
- * A slice's logits are made in runs of ST_HEAD_ROWS rows: in the workspace, which they bound, or where they stay for backward.
+ * A slice's logits are made in runs of st_head_rows() rows: in the workspace, which they bound, or where they stay for backward.
  * Generation makes the last row's alone, where they stay. */
 #include "model/decoder/decoder_internal.h"
 
@@ -41,13 +41,13 @@ static struct head_part head_part_at(const struct st_frame *f, uint32_t row)
     const struct st_head_internals in = st_head_internals_layout(f->m);
     const struct st_head_workspace ws = st_head_workspace_layout(f->m);
     const struct st_page *page = &f->m->workload.pages[f->m->workload.head_first + f->call->slice];
-    const uint32_t hidden = f->m->config.hidden;
+    const uint32_t hidden = f->m->config.hidden, most = st_head_rows(f->m);
     const uint64_t elem = (uint64_t)row * hidden;
     unsigned char *internals = f->call->internals, *workspace = f->call->workspace;
 
     return (struct head_part){
         .row = row,
-        .rows = f->rows - row < ST_HEAD_ROWS ? f->rows - row : ST_HEAD_ROWS,
+        .rows = f->rows - row < most ? f->rows - row : most,
         .hidden = hidden,
         .vocab_first = page->row_first,
         .vocab = page->row_count,
@@ -126,7 +126,7 @@ strata_status st_head_stats(const struct st_frame *f)
     if (f->m->batch.generate)
         return next_token_logits(f);
 
-    for (uint32_t row = 0; row < f->rows && st == STRATA_OK; row += ST_HEAD_ROWS) {
+    for (uint32_t row = 0; row < f->rows && st == STRATA_OK; row += st_head_rows(f->m)) {
         const struct head_part p = head_part_at(f, row);
 
         if ((st = head_logits(f, &p)) == STRATA_OK)
@@ -140,7 +140,7 @@ strata_status st_head_grad(const struct st_frame *f)
 {
     strata_status st = STRATA_OK;
 
-    for (uint32_t row = 0; row < f->rows && st == STRATA_OK; row += ST_HEAD_ROWS) {
+    for (uint32_t row = 0; row < f->rows && st == STRATA_OK; row += st_head_rows(f->m)) {
         const struct head_part p = head_part_at(f, row);
 
         if (f->call->logits == NULL)

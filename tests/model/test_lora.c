@@ -304,7 +304,7 @@ static void test_rows_in_parts(void **state)
     double sum = 0.0;
 
     (void)state;
-    assert_true(TALL_ROWS > ST_HEAD_ROWS);
+    assert_true(TALL_ROWS > ST_ADAPTED_ROWS);
     for (uint32_t i = 0; i < TALL_ROWS; i++) {
         tokens[i] = (int32_t)(i * 2654435761u % 500);
         targets[i] = (int32_t)((i + 1) * 2654435761u % 500);

@@ -249,9 +249,10 @@ static void test_head_workspace_is_bounded(void **state)
                                                  .seq = presets[i].params < 100000000 ? 512 : 1024,
                                                  .grad_accum = 1,
                                                  .dtype = dtypes[j / 3]};
+            const uint64_t logit_bytes = sizeof(float) + strata_dtype_bytes(batch.dtype);
             struct st_model *m = create(presets[i].name, &batch);
 
-            assert_true(st_model_workload(m)->head_workspace_bytes <= UINT64_C(64) << 20);
+            assert_true(st_model_workload(m)->head_workspace_bytes <= ST_HEAD_LOGITS * logit_bytes);
             st_model_destroy(m);
         }
     }
