@@ -74,6 +74,12 @@ struct st_linear {
 };
 struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum st_linear_kind kind);
 
+/** The elements of a page's gradient of which each has a product that computes all of it, in the page's order: matrices of linear
+ *  layers and of the head, as far as they are trained.  The first micro-batch's products write them, so that nothing has to be
+ *  zeroed but the rest: norms, biases, adapters, positions, padding.  Returns how many runs there are. */
+#define ST_WRITTEN_MAX (4 * ST_LINEAR_PARTS_MAX)
+uint32_t st_model_written(const struct st_model *m, uint32_t page, struct st_span out[ST_WRITTEN_MAX]);
+
 /* Byte offsets of the values that a block's backward needs beside its input.  Backward recomputes the normalised inputs and the
  * activation's output: that costs a few percent of the block's time, while keeping them would cost 40 % of its memory. */
 struct st_block_values {

@@ -258,6 +258,16 @@ static void place_tensors(struct st_model *m)
         place_slices(m, &m->tensors[m->tensor_count - 1], ST_PAGE_HEAD, w->block_count + 1);
 }
 
+static void count_written(struct st_model *m)
+{
+    struct st_span runs[ST_WRITTEN_MAX];
+
+    for (uint32_t p = 0; p < m->workload.page_count; p++) {
+        for (uint32_t i = st_model_written(m, p, runs); i > 0; i--)
+            m->workload.pages[p].written_elems += runs[i - 1].elems;
+    }
+}
+
 /* --- freezing --- */
 
 static strata_status check_freeze(const struct st_model *m, const struct st_model_batch *batch)
@@ -335,6 +345,7 @@ strata_status st_model_build_pages(struct st_model *m, const struct st_model_bat
     if ((batch->adapter != NULL && (st = st_model_adapt(m, batch->adapter)) != STRATA_OK) || (st = check_nf4(m)) != STRATA_OK)
         return st;
     place_tensors(m);
+    count_written(m);
     for (uint32_t i = 0; i < m->tensor_count; i++)
         m->workload.params += m->tensors[i].frozen ? 0 : m->tensors[i].elems;
     if ((batch->freeze_count > 0 || batch->nf4 || batch->adapter != NULL) && (st = order_parameters(m)) != STRATA_OK)
@@ -411,4 +422,25 @@ struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum 
     }
     l.stride = kind == ST_LINEAR_QKV || kind == ST_LINEAR_QK || kind == ST_LINEAR_V ? m->width.packed : l.out;
     return l;
+}
+
+uint32_t st_model_written(const struct st_model *m, uint32_t page, struct st_span out[ST_WRITTEN_MAX])
+{
+    static const enum st_linear_kind kinds[] = {ST_LINEAR_QKV, ST_LINEAR_PROJ, ST_LINEAR_FC, ST_LINEAR_DOWN};
+    const struct st_workload *w = &m->workload;
+    const struct st_page *p = &w->pages[page];
+    uint32_t count = 0;
+
+    if (page >= w->head_first && page < w->head_first + w->head_count && p->trained_elems > 0)
+        out[count++] = (struct st_span){.page = page, .elems = p->params};
+    for (uint32_t k = 0; p->kind == ST_PAGE_BLOCK && k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        const struct st_linear l = st_block_linear(m, page - w->block_first, kinds[k]);
+
+        for (uint32_t i = 0; i < l.part_count; i++) {
+            if (l.parts[i].trained > 0)
+                out[count++] =
+                    (struct st_span){.page = page, .offset = l.parts[i].weight, .elems = (uint64_t)l.parts[i].trained * l.in};
+        }
+    }
+    return count;
 }

@@ -2,7 +2,7 @@
  *
  * The engine guarantees that everything named is resident and ordered; the model only enqueues device ops.  All pointers are
  * device addresses unless said otherwise.  Gradient buffers accumulate (+=) in fp32; a call with `first` finds garbage in its
- * buffer and starts the sum. */
+ * buffer and starts the sum: by writing, or by zeroing and adding, so that every element of it has a value afterwards. */
 #ifndef OFFLOAD_COMPUTE_H
 #define OFFLOAD_COMPUTE_H
 
@@ -33,7 +33,7 @@ struct st_call {
     const void *weight;  /* page of this call, dtype; NULL if the page is absent */
     float *grad;         /* fp32 accumulator of that page, page layout up to its frozen group; NULL: everything is frozen */
     uint64_t grad_elems; /* of the accumulator, padding included */
-    bool first;          /* grad holds garbage: zero all of it, then add */
+    bool first;          /* grad holds garbage: leave this call's gradient in all of it, 0 in the padding */
     const void *act;     /* [rows, hidden] input of the layer (EMBED_FORWARD: in and out) */
     void *act_out;       /* [rows, hidden] output of the block */
     void *dact;          /* [rows, hidden] gradient at the layer's boundary, in and out */

@@ -147,6 +147,8 @@ static strata_status check_groups(const struct st_workload *w, uint32_t page)
     }
     if (p->trained_elems != aligned(trained) || p->trained_bytes < trained_bytes || p->trained_bytes > p->bytes)
         return page_fault(w, page, "the extent of what is trained");
+    if (p->written_elems > p->trained_elems)
+        return page_fault(w, page, "more is written than has a gradient");
     if (p->elems % ST_PAGE_ALIGN != 0)
         return page_fault(w, page, "its extent is not aligned");
     if (p->params != params)

@@ -53,6 +53,7 @@ struct st_page {
     uint64_t bytes;                /* of its weights, padding included */
     uint64_t trained_elems;        /* the same of what lies before the frozen group, */
     uint64_t trained_bytes;        /* which is what gradients, sums and updates have */
+    uint64_t written_elems;        /* of the trained ones: those that the first micro-batch's products write, none is zeroed */
     uint64_t params;               /* sum of the groups' elems */
     uint32_t row_first, row_count; /* table slices: rows of the vocabulary; else 0 */
 };
@@ -64,6 +65,12 @@ uint64_t st_page_add(struct st_page *page, enum st_group_kind kind, strata_dtype
 const struct st_group *st_page_group(const struct st_page *page, uint64_t element);
 /** Bytes from the start of the page's weights to those of an element that lies in a group. */
 uint64_t st_page_at(const struct st_page *page, uint64_t element);
+
+/** Bytes of a page's sum that a step's first micro-batch zeroes. */
+static inline uint64_t st_page_zeroed_bytes(const struct st_page *page)
+{
+    return (page->trained_elems - page->written_elems) * sizeof(float);
+}
 
 /* A run of elements of one page. */
 struct st_span {

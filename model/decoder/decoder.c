@@ -129,14 +129,37 @@ static strata_status check_rows(const struct st_model *m, const struct st_call *
     return STRATA_OK;
 }
 
+/* Zeroes elements from `first` up to `end`. */
+static strata_status zero_grad(const struct st_frame *f, uint64_t first, uint64_t end)
+{
+    assert(first <= end && end <= f->call->grad_elems);
+    return first == end ? STRATA_OK : f->ops->zero(f->dev, f->call->grad + first, (end - first) * sizeof(float));
+}
+
+/* The page's sum has a first micro-batch, whose products write what they compute whole: zeroes the rest, which is added to. */
+static strata_status begin_sum(const struct st_frame *f, uint32_t page)
+{
+    struct st_span runs[ST_WRITTEN_MAX];
+    const uint32_t count = st_model_written(f->m, page, runs);
+    uint64_t done = 0;
+    strata_status st = STRATA_OK;
+
+    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
+        st = zero_grad(f, done, runs[i].offset);
+        done = runs[i].offset + runs[i].elems;
+    }
+    return st == STRATA_OK ? zero_grad(f, done, f->call->grad_elems) : st;
+}
+
 strata_status st_decoder_run(void *model, const struct st_call *call)
 {
     const struct st_model *m = model;
-    const struct st_frame f = frame_of(m, call, page_of(m, call));
+    const uint32_t page = page_of(m, call);
+    const struct st_frame f = frame_of(m, call, page);
     strata_status st = check_rows(m, call);
 
     if (st == STRATA_OK && call->first)
-        st = f.ops->zero(f.dev, call->grad, call->grad_elems * sizeof(float));
+        st = begin_sum(&f, page);
     if (st != STRATA_OK)
         return st;
     switch (call->kind) {

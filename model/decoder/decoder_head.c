@@ -77,7 +77,8 @@ static strata_status head_logits(const struct st_frame *f, const struct head_par
     return f->ops->matmul(f->dev, &mm, p->logits, p->normalised, f->call->weight, NULL);
 }
 
-/* gradient += dlogits slice; grad of the slice += dlogits^T normalised, unless it is frozen */
+/* gradient += dlogits slice; grad of the slice += dlogits^T normalised, unless it is frozen.  A first call's first run of rows
+ * writes the latter. */
 static strata_status head_products(const struct st_frame *f, const struct head_part *p)
 {
     const struct st_matmul input = {
@@ -99,7 +100,7 @@ static strata_status head_products(const struct st_frame *f, const struct head_p
         .ldb = p->hidden,
         .ldc = p->hidden,
         .trans_a = true,
-        .accumulate = true,
+        .accumulate = !f->call->first || p->row > 0,
         .ab_dtype = f->dt,
         .c_dtype = STRATA_F32,
     };

@@ -58,7 +58,7 @@ strata_status st_linear_multiply(const struct st_block *b, const struct st_linea
 
 /** y[rows, out] = x[rows, in] W + bias */
 strata_status st_linear_forward(const struct st_block *b, const struct st_linear *l, void *y, const void *x);
-/** dW += x^T dy and dbias += column sums of dy, of what is trained. */
+/** dW += x^T dy (a first call's dW is written, st_model_written()) and dbias += column sums of dy, of what is trained. */
 strata_status st_linear_backward_weight(const struct st_block *b, const struct st_linear *l, const void *x, const void *dy);
 /** dx[rows, in] = dy[rows, out] W^T */
 strata_status st_linear_backward_input(const struct st_block *b, const struct st_linear *l, void *dx, const void *dy);

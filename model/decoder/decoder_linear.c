@@ -71,7 +71,7 @@ strata_status st_linear_forward(const struct st_block *b, const struct st_linear
 }
 
 /* dW += x^T dy, or its transpose where matrices are [out, in]; only for what is trained: the whole part or, if it has several
- * such matrices, the first rows */
+ * such matrices, the first rows.  Written in a first call. */
 static strata_status part_backward_weight(const struct st_block *b, const struct st_linear *l, const struct st_linear_part *part,
                                           const void *x, const void *dy)
 {
@@ -86,7 +86,7 @@ static strata_status part_backward_weight(const struct st_block *b, const struct
         .ldb = out_in ? l->in : l->stride,
         .ldc = out_in ? l->in : l->out,
         .trans_a = true,
-        .accumulate = true,
+        .accumulate = !f->call->first,
         .ab_dtype = f->dt,
         .c_dtype = STRATA_F32,
     };

@@ -1,8 +1,8 @@
 /* emit_backward.c - gradients of a run of micro-batches: their fp32 sums, the one rounding, and where they go.
  *
- * A page's sum opens with its first micro-batch (zeroed), is brought back from its host accumulator if it has one, and closes
- * with the last: rounded once, its norm taken, sent where the update will be.  With several leaves (program.h) it is a stack of
- * sums.  A frozen page has no sum; activation gradients pass. */
+ * A page's sum opens with its first micro-batch, over what lies there, is brought back from its host accumulator if it has one,
+ * and closes with the last: rounded once, its norm taken, sent where the update will be.  With several leaves (program.h) it is a
+ * stack of sums.  A frozen page has no sum; activation gradients pass. */
 #include "offload/plan/emit_internal.h"
 
 #include <assert.h>

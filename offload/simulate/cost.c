@@ -51,10 +51,10 @@ static double scatter_bytes(const struct st_program *program, const struct st_op
     return bytes;
 }
 
-/* The first op that adds to a sum zeroes it. */
+/* The first op that adds to a sum zeroes what it does not write. */
 static double zero_bytes(const struct st_program *program, const struct st_op *op)
 {
-    return op->first ? sum_elems(program, op) * sizeof(float) : 0;
+    return op->first ? (double)st_page_zeroed_bytes(&program->workload.pages[op->page]) : 0;
 }
 
 /* Elements that an op rounds: this rank's slices, or, for the wire, those of the others. */

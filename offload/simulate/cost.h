@@ -17,7 +17,7 @@ struct st_passes {
     double update; /* of state */
     double round;  /* of finished gradients */
     double fold;   /* of leaves' sums */
-    double zero;   /* of sums, before the first gradient is added */
+    double zero;   /* of sums, before the first gradient is added: of what no product writes */
     double rows;   /* of activations, outside the products' rates: lookup, scatter, positions, the final norm, losses */
 };
 static inline double st_passes_sum(const struct st_passes *p)

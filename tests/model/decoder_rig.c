@@ -96,6 +96,7 @@ void rig_open(struct rig *r, const struct st_model_config *config, const struct 
     assert_ok(st_workers_create(&r->workers, batch->workers > 0 ? batch->workers : 1, NULL));
     opts = (struct st_device_opts){.arena_bytes = r->arena_bytes, .workers = r->workers, .kernels = kernels};
     assert_ok(st_device_cpu_ops.open(&r->dev, &opts));
+    r->ops = r->dev->ops->tensors;
     place_all(r);
     if (r->constants != NULL)
         upload(r, r->constants, r->compute.constants, r->w->constants_bytes);
@@ -162,15 +163,22 @@ void rig_load_seed(struct rig *r, uint64_t seed)
     rig_load(r, st_model_init_source(&init));
 }
 
+static bool is_backward(enum st_call_kind kind)
+{
+    return kind == ST_CALL_HEAD_GRAD || kind == ST_CALL_HEAD_BACKWARD || kind == ST_CALL_BLOCK_BACKWARD ||
+           kind == ST_CALL_EMBED_BACKWARD;
+}
+
 struct st_call rig_call(struct rig *r, enum st_call_kind kind, uint32_t page)
 {
     return (struct st_call){
         .kind = kind,
-        .ops = r->dev->ops->tensors,
+        .ops = r->ops,
         .device = r->dev,
         .weight = r->weights[page],
         .grad = r->grads[page],
         .grad_elems = r->w->pages[page].trained_elems,
+        .first = r->begins && r->grads[page] != NULL && is_backward(kind),
         .dact = r->dact,
         .workspace = r->workspace,
         .tokens = r->tokens,
@@ -265,9 +273,12 @@ static void backward(struct rig *r, bool recompute)
     for (uint32_t i = 0; i < r->w->table_count; i++) {
         const struct st_page *p = &r->w->pages[i];
 
-        if (r->grads[i] != NULL)
-            assert_ok(r->dev->ops->embed_scatter(r->dev, r->grads[i], r->dact, r->tokens, r->rows, r->w->hidden, p->row_first,
-                                                 p->row_count, r->w->dtype));
+        if (r->grads[i] == NULL)
+            continue;
+        if (r->begins && !r->w->tied)
+            assert_ok(r->dev->ops->zero(r->dev, r->grads[i], p->trained_elems * sizeof(float)));
+        assert_ok(r->dev->ops->embed_scatter(r->dev, r->grads[i], r->dact, r->tokens, r->rows, r->w->hidden, p->row_first,
+                                             p->row_count, r->w->dtype));
     }
 }
 

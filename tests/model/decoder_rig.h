@@ -15,7 +15,9 @@ struct rig {
     struct st_workers *workers;
     struct st_device *dev;
     struct st_compute compute;
-    unsigned char **guards; /* [guard_count] after every buffer */
+    const struct st_tensor_ops *ops; /* of every call; set by rig_open, a test may put its own in between */
+    bool begins;                     /* backward finds garbage in its sums, and begins them; else it adds */
+    unsigned char **guards;          /* [guard_count] after every buffer */
     uint32_t guard_count;
     uint64_t used, arena_bytes;
     unsigned char **weights;             /* [pages] */

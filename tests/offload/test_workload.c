@@ -110,6 +110,7 @@ static void a_page_that_contradicts_its_groups_is_refused(void **state)
         {OF_PAGE(groups[0].bytes), 1, "the format of a group"},
         {OF_PAGE(groups[0].at), 1 << 20, "weights overlap another's or leave"},
         {OF_PAGE(trained_elems), 1, "the extent of what is trained"},
+        {OF_PAGE(written_elems), 1 << 20, "more is written than has a gradient"},
         {OF_PAGE(trained_bytes), 1 << 20, "the extent of what is trained"},
         {OF_PAGE(trained_bytes), 0, "the extent of what is trained"},
         {OF_PAGE(elems), 1, "its extent is not aligned"},

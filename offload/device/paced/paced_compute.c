@@ -281,11 +281,12 @@ static void run_call(struct paced_device *dev, const struct paced_task *task, ui
     run_scene(&s);
 }
 
-/* A call's FLOPs or passes, and the zeroing of the sums that it is the first to add to. */
+/* A call's FLOPs or passes, and the zeroing of what it is the first to add to. */
 static double call_seconds(const struct st_paced_model *model, const struct st_call *call)
 {
     const struct st_rates *rates = &model->machine.rates;
-    const double zeroed = call->first && call->grad != NULL ? (double)call->grad_elems * sizeof(float) : 0;
+    const struct st_page *page = &model->workload->pages[page_of(model->workload, call)];
+    const double zeroed = call->first && call->grad != NULL ? (double)st_page_zeroed_bytes(page) : 0;
 
     return st_call_seconds(model->workload, rates, call->kind, call->recompute) +
            st_seconds_at(st_call_bytes(model->workload, call->kind) + zeroed, rates->memory);
