@@ -241,7 +241,7 @@ static strata_status run_swiglu_backward(struct bench *b, const void *arg)
 {
     const struct rows *r = arg;
 
-    return b->tensors->gated_backward(b->dev, ST_SILU, b->c, b->b, b->a, r->rows, r->cols, r->dt);
+    return b->tensors->gated_backward(b->dev, ST_SILU, b->c, b->b, b->b, b->a, r->rows, r->cols, r->dt);
 }
 
 static double measure_once(struct bench *b, run_fn *run, const struct rows *r)
@@ -289,7 +289,7 @@ static void rows_row(struct bench *b, const char *name, uint32_t rows, uint32_t 
     } ops[] = {{"add", run_add, 3},
                {"gelu", run_gelu_forward, 2},
                {"swiglu", run_swiglu_forward, 3},
-               {"swiglu backward", run_swiglu_backward, 5},
+               {"swiglu backward", run_swiglu_backward, 6},
                {"norm", run_norm_forward, 2},
                {"norm backward", run_norm_backward, 6},
                {"rms", run_rms_forward, 2},

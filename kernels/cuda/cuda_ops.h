@@ -50,9 +50,9 @@ ST_CUDA_API cudaError_t st_cuda_rope(cudaStream_t stream, const struct st_rope *
 ST_CUDA_API cudaError_t st_cuda_gated_forward(cudaStream_t stream, enum st_activation activation, void *y, const void *gate_up,
                                               uint32_t rows, uint32_t ffn, strata_dtype dt);
 
-/** dgate_up may be gate_up. */
-ST_CUDA_API cudaError_t st_cuda_gated_backward(cudaStream_t stream, enum st_activation activation, void *dgate_up, const void *dy,
-                                               const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt);
+/** y: the bits of st_cuda_gated_forward, or NULL.  dgate_up may be gate_up, y may be dy. */
+ST_CUDA_API cudaError_t st_cuda_gated_backward(cudaStream_t stream, enum st_activation activation, void *dgate_up, void *y,
+                                               const void *dy, const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt);
 
 /** y may be x. */
 ST_CUDA_API cudaError_t st_cuda_activation_forward(cudaStream_t stream, enum st_activation activation, void *y, const void *x,

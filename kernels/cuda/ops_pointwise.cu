@@ -3,21 +3,20 @@
  * A thread loads everything it needs before it uses any of it, so that the loads are in flight together. */
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/elems.cuh"
+#include <float.h>
 
 #define THREADS 256u
 
 /* 2 u = 2 sqrt(2/pi) (x + 0.044715 x^3) */
 #define GELU_2U_SCALE 1.5957691216057308f
 #define GELU_CUBE     0.044715f
+#define SQUARE_MOST   1e30f /* of the slope: beyond it the other factor is 0, and infinity times it would be no number */
 
-/* Gradients clamp the argument of exp to this: e stays finite, and the error is below 1e-34. */
-#define EXP_ARGUMENT_MOST 80.0f
-
-/* --- one element: as in kernels/ops/ops_activation.inc --- */
+/* --- one element: as in kernels/ops/ops_activation.inc, which has the formulas --- */
 
 static __device__ float gelu_2u(float x)
 {
-    return x * GELU_2U_SCALE * (x * x * GELU_CUBE + 1.0f);
+    return x * GELU_2U_SCALE * fmaf(x * x, GELU_CUBE, 1.0f);
 }
 
 /* The normal distribution's probability of less than x. */
@@ -26,33 +25,23 @@ static __device__ float normal_less(float x)
     return 0.5f * erfcf(x * -0.70710678f);
 }
 
-template <enum st_activation A> static __device__ float activation_value(float x)
-{
-    if (A == ST_GELU_ERF)
-        return x * normal_less(x);
-    if (A == ST_GELU_TANH) /* x (1 + tanh u) / 2 = x / (1 + exp(-2u)) */
-        return x / (expf(-gelu_2u(x)) + 1.0f);
-    return x / (expf(-x) + 1.0f);
-}
-
 struct activated {
     float value, slope;
 };
 
-/* For x s with s = 1 / (1 + e), e = exp(-v): the slope is s + x s (1 - s) v', 1 - s = e s without cancellation.  -v is clamped
- * so that e is finite.  Exact gelu: x p has the slope p + x p', p' = exp(-x^2 / 2) / sqrt(2 pi). */
-template <enum st_activation A> static __device__ struct activated activation_slope(float x)
+/* The value has the same bits in every kernel: no rounding of its terms is left to the compiler. */
+template <enum st_activation A> static __device__ struct activated activated_of(float x)
 {
     if (A == ST_GELU_ERF) {
         const float p = normal_less(x);
 
         return {x * p, p + x * expf(x * x * -0.5f) * 0.39894228f};
     }
-    const float e = expf(-fmaxf(-EXP_ARGUMENT_MOST, A == ST_GELU_TANH ? gelu_2u(x) : x));
-    const float s = 1.0f / (e + 1.0f), value = x * s;
-    const float two_du = (x * x * (3.0f * GELU_CUBE) + 1.0f) * GELU_2U_SCALE;
+    const float e = expf(A == ST_GELU_TANH ? -gelu_2u(x) : -x), s = 1.0f / __fadd_rn(e, 1.0f);
+    const float value = x * s, rest = fminf(e, FLT_MAX) * s;
+    const float two_du = (fminf(x * x, SQUARE_MOST) * (3.0f * GELU_CUBE) + 1.0f) * GELU_2U_SCALE;
 
-    return {value, A == ST_GELU_TANH ? s + value * (e * s) * two_du : s + value * (e * s)};
+    return {value, A == ST_GELU_TANH ? s + value * rest * two_du : s + value * rest};
 }
 
 template <enum st_activation A> struct activation_tag {
@@ -89,7 +78,7 @@ static __global__ void __launch_bounds__(THREADS) activate(void *y, const void *
     st_unpack<DT>(in, from_x);
 #pragma unroll
     for (uint32_t i = 0; i < ST_RUN; i++)
-        in[i] = BACKWARD ? d[i] * activation_slope<A>(in[i]).slope : activation_value<A>(in[i]);
+        in[i] = BACKWARD ? d[i] * activated_of<A>(in[i]).slope : activated_of<A>(in[i]).value;
     st_store<DT>(y, first, in, count, wide);
 }
 
@@ -283,13 +272,13 @@ static __global__ void __launch_bounds__(THREADS) gated_forward(void *y, const v
     st_unpack<DT>(up, from_up);
 #pragma unroll
     for (uint32_t i = 0; i < ST_RUN; i++)
-        gate[i] = activation_value<A>(gate[i]) * up[i];
+        gate[i] = activated_of<A>(gate[i]).value * up[i];
     st_store<DT>(y, row * ffn + column, gate, count, wide);
 }
 
 template <enum st_activation A, strata_dtype DT>
 static __global__ void __launch_bounds__(THREADS)
-    gated_backward(void *dgate_up, const void *dy, const void *gate_up, uint32_t ffn, bool wide)
+    gated_backward(void *dgate_up, void *y, const void *dy, const void *gate_up, uint32_t ffn, bool wide)
 {
     const uint64_t row = blockIdx.x, column = (static_cast<uint64_t>(blockIdx.y) * THREADS + threadIdx.x) * ST_RUN;
     const uint64_t gate_first = 2 * row * ffn + column;
@@ -304,13 +293,17 @@ static __global__ void __launch_bounds__(THREADS)
     st_unpack<DT>(d, from_dy);
 #pragma unroll
     for (uint32_t i = 0; i < ST_RUN; i++) {
-        const struct activated a = activation_slope<A>(gate[i]);
+        const struct activated a = activated_of<A>(gate[i]);
+        const float of_up = d[i] * a.value;
 
         gate[i] = d[i] * up[i] * a.slope;
-        up[i] = d[i] * a.value;
+        d[i] = a.value * up[i];
+        up[i] = of_up;
     }
     st_store<DT>(dgate_up, gate_first, gate, count, wide);
     st_store<DT>(dgate_up, gate_first + ffn, up, count, wide);
+    if (y != nullptr)
+        st_store<DT>(y, row * ffn + column, d, count, wide);
 }
 
 cudaError_t st_cuda_gated_forward(cudaStream_t stream, enum st_activation activation, void *y, const void *gate_up, uint32_t rows,
@@ -329,17 +322,17 @@ cudaError_t st_cuda_gated_forward(cudaStream_t stream, enum st_activation activa
     });
 }
 
-cudaError_t st_cuda_gated_backward(cudaStream_t stream, enum st_activation activation, void *dgate_up, const void *dy,
+cudaError_t st_cuda_gated_backward(cudaStream_t stream, enum st_activation activation, void *dgate_up, void *y, const void *dy,
                                    const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt)
 {
     const dim3 grid(rows, st_blocks(ffn, THREADS * ST_RUN));
-    const bool wide = ffn % ST_RUN == 0 && st_are_aligned({dgate_up, dy, gate_up});
+    const bool wide = ffn % ST_RUN == 0 && st_are_aligned({dgate_up, y, dy, gate_up});
 
     if (rows == 0 || ffn == 0)
         return cudaSuccess;
     return by_activation(activation, [&](auto kind) {
         return st_by_dtype(dt, [&](auto tag) {
-            ST_LAUNCH((gated_backward<decltype(kind)::value, decltype(tag)::value>), grid, THREADS, 0, stream, dgate_up, dy,
+            ST_LAUNCH((gated_backward<decltype(kind)::value, decltype(tag)::value>), grid, THREADS, 0, stream, dgate_up, y, dy,
                       gate_up, ffn, wide);
         });
     });

@@ -34,9 +34,9 @@ struct st_ops {
     /* y[r][c] = activation(gate) * up; row r of gate_up: ffn values of gate, then ffn of up. */
     void (*gated_forward)(enum st_activation activation, void *y, const void *gate_up, uint32_t rows, uint32_t ffn,
                           strata_dtype dt);
-    /* Gradients of gate and up, laid out like them.  dgate_up may be gate_up. */
-    void (*gated_backward)(enum st_activation activation, void *dgate_up, const void *dy, const void *gate_up, uint32_t rows,
-                           uint32_t ffn, strata_dtype dt);
+    /* Gradients of gate and up, laid out like them.  y: gated_forward's bits, or NULL.  dgate_up may be gate_up, y may be dy. */
+    void (*gated_backward)(enum st_activation activation, void *dgate_up, void *y, const void *dy, const void *gate_up,
+                           uint32_t rows, uint32_t ffn, strata_dtype dt);
     /* y = a + b.  y may be either. */
     void (*add)(void *y, const void *a, const void *b, size_t elems, strata_dtype dt);
     /* y = factor x, rounded once; y may alias x. */

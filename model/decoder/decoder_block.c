@@ -225,8 +225,8 @@ static strata_status attend(const struct st_block *b)
                                     f->rows, b->attention_scratch);
 }
 
-/* The buffer of the activation's output and later of its gradient: if it is gated, `wide` is taken by the gradients of its two
- * inputs. */
+/* The buffer of the activation's output and of its gradient: if it is gated, `wide` is taken by the gradients of its two inputs.
+ */
 static unsigned char *activated(const struct st_block *b)
 {
     return st_model_is_gated(&b->m->config) ? b->half : b->wide;
@@ -258,8 +258,24 @@ static strata_status fc_forward(const struct st_block *b, const void *x, enum st
     return st == STRATA_OK && !st_model_is_gated(&b->m->config) && gelu == ST_EPILOGUE_GELU ? activate(b) : st;
 }
 
-/* wide = gradient of `fc`, computed from the gradient of the MLP's output */
-static strata_status fc_gradient(const struct st_block *b, const void *dy)
+/* wide = gradient of `fc`, computed from that of the MLP's output; and the gradients of the layer between, which need the
+ * activation's output: of a gated one the pass that computes `wide` leaves it in `half`, in place of its gradient. */
+static strata_status gated_down_backward(const struct st_block *b, const void *dy)
+{
+    const struct st_frame *f = b->f;
+    const struct st_model_config *c = &b->m->config;
+    void *y = st_linear_trains(f, &b->down_layer) ? b->half : NULL;
+    strata_status st;
+
+    if ((st = st_linear_backward_input(b, &b->down_layer, b->half, dy)) != STRATA_OK ||
+        (st = f->ops->gated_backward(f->dev, st_model_activation(c), b->wide, y, b->half, b->fc, f->rows, c->ffn, f->dt)) !=
+            STRATA_OK)
+        return st;
+    return st_linear_backward_weight(b, &b->down_layer, b->half, dy);
+}
+
+/* Not gated: the same.  `wide` holds the activation's output first, then the gradient. */
+static strata_status plain_down_backward(const struct st_block *b, const void *dy)
 {
     const struct st_model_config *c = &b->m->config;
     const struct st_linear *l = &b->down_layer;
@@ -271,16 +287,17 @@ static strata_status fc_gradient(const struct st_block *b, const void *dy)
                                         .stride = l->in,
                                         .dt = f->dt,
                                         .epilogue = ST_EPILOGUE_GELU_BACKWARD};
-    const enum st_activation activation = st_model_activation(c);
     strata_status st;
 
-    if (!st_model_is_gated(c) && l->adapter_count == 0)
-        return st_linear_multiply(b, &p, b->wide, dy);
-    if ((st = st_linear_backward_input(b, l, activated(b), dy)) != STRATA_OK)
+    if ((st_linear_trains(f, l) && (st = activate(b)) != STRATA_OK) ||
+        (st = st_linear_backward_weight(b, l, b->wide, dy)) != STRATA_OK)
         return st;
-    if (!st_model_is_gated(c))
-        return f->ops->activation_backward(f->dev, activation, b->wide, activated(b), b->fc, (uint64_t)f->rows * c->ffn, f->dt);
-    return f->ops->gated_backward(f->dev, activation, b->wide, activated(b), b->fc, f->rows, c->ffn, f->dt);
+    if (l->adapter_count == 0)
+        return st_linear_multiply(b, &p, b->wide, dy);
+    if ((st = st_linear_backward_input(b, l, b->wide, dy)) != STRATA_OK)
+        return st;
+    return f->ops->activation_backward(f->dev, st_model_activation(c), b->wide, b->wide, b->fc, (uint64_t)f->rows * c->ffn,
+                                       f->dt);
 }
 
 /* --- the block --- */
@@ -332,9 +349,7 @@ static strata_status mlp_backward(const struct st_block *b)
     strata_status st;
 
     if ((st = half_gradient(b, 1, b->down, b->narrow, &dy)) != STRATA_OK ||
-        (st_linear_trains(b->f, &b->down_layer) && (st = activate(b)) != STRATA_OK) ||
-        (st = st_linear_backward_weight(b, &b->down_layer, activated(b), dy)) != STRATA_OK ||
-        (st = fc_gradient(b, dy)) != STRATA_OK ||
+        (st = st_model_is_gated(&b->m->config) ? gated_down_backward(b, dy) : plain_down_backward(b, dy)) != STRATA_OK ||
         (st_linear_trains(b->f, &b->fc_layer) && (st = norm_forward(b, 1, b->middle, &x)) != STRATA_OK) ||
         (st = st_linear_backward_weight(b, &b->fc_layer, x, b->wide)) != STRATA_OK ||
         (st = st_linear_backward_input(b, &b->fc_layer, b->narrow, b->wide)) != STRATA_OK)

@@ -122,14 +122,15 @@ static strata_status timed_gated_forward(struct st_device *dev, enum st_activati
     return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->gated_forward(c.inner, activation, y, gate_up, rows, ffn, dt) : c.st);
 }
 
-static strata_status timed_gated_backward(struct st_device *dev, enum st_activation activation, void *dgate_up, const void *dy,
-                                          const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt)
+static strata_status timed_gated_backward(struct st_device *dev, enum st_activation activation, void *dgate_up, void *y,
+                                          const void *dy, const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt)
 {
     const struct timed_call c = st_timed_begin(
-        dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_GATED_BACKWARD, .dt = dt, .rows = rows, .cols = ffn});
+        dev, ST_QUEUE_COMPUTE,
+        &(struct st_op_shape){.op = ST_DEVICE_GATED_BACKWARD, .dt = dt, .more.values = y != NULL, .rows = rows, .cols = ffn});
 
     return st_timed_end(
-        &c, c.st == STRATA_OK ? c.tensors->gated_backward(c.inner, activation, dgate_up, dy, gate_up, rows, ffn, dt) : c.st);
+        &c, c.st == STRATA_OK ? c.tensors->gated_backward(c.inner, activation, dgate_up, y, dy, gate_up, rows, ffn, dt) : c.st);
 }
 
 static strata_status timed_activation_forward(struct st_device *dev, enum st_activation activation, void *y, const void *x,

@@ -82,7 +82,7 @@ struct st_op_shape {
     strata_dtype dt, other; /* other: of C, of the norms' dy, of the weight that an update copies from its master */
     uint32_t heads;
     bool frozen; /* the parameters have no gradient */
-    struct {     /* arrays beside those of the row: a residual; accumulated C, aux, a copied weight; a bias */
+    struct {     /* arrays beside those of the row: a residual, y of gates; accumulated C, aux, a copied weight; a bias */
         uint8_t values, others, params;
     } more;
     bool trans_a, trans_b, accumulate; /* of a product; these and the epilogue (enum st_epilogue) move nothing by themselves */

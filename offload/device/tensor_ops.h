@@ -47,10 +47,11 @@ struct st_tensor_ops {
                                       const void *residual);
     /* Rotates x in place. */
     strata_status (*rope)(struct st_device *dev, const struct st_rope *rope, void *x);
-    /* y[r][c] = activation(gate) * up; gate_up rows are [ffn gate values, ffn up values].  dgate_up may alias gate_up. */
+    /* y[r][c] = activation(gate) * up; gate_up rows are [ffn gate values, ffn up values]. */
     strata_status (*gated_forward)(struct st_device *dev, enum st_activation activation, void *y, const void *gate_up,
                                    uint32_t rows, uint32_t ffn, strata_dtype dt);
-    strata_status (*gated_backward)(struct st_device *dev, enum st_activation activation, void *dgate_up, const void *dy,
+    /* Gradients of gate and up from dy, and y with gated_forward's bits, or NULL.  dgate_up may alias gate_up, and y dy. */
+    strata_status (*gated_backward)(struct st_device *dev, enum st_activation activation, void *dgate_up, void *y, const void *dy,
                                     const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt);
     strata_status (*activation_forward)(struct st_device *dev, enum st_activation activation, void *y, const void *x,
                                         uint64_t elems, strata_dtype dt);

@@ -119,17 +119,34 @@ static void gate(struct ops_call *c, enum st_activation activation, double slack
     const double ulps = c->dt == STRATA_F32 ? 16 : 1;
     void *const y = ops_out(c, 0, OPS_OWN_DTYPE, elems, ulps, slack);
     void *const d = ops_out(c, 1, OPS_OWN_DTYPE, 2 * elems, ulps, 10 * slack);
-    void *const over = ops_in_place(c, 2, c->x[0], 2 * elems, ulps, 10 * slack);
+    void *const left = ops_out(c, 2, OPS_OWN_DTYPE, elems, ulps, slack);
 
     if (!c->device) {
         st_ops_scalar.gated_forward(activation, y, c->x[0], c->rows, c->cols, c->dt);
-        st_ops_scalar.gated_backward(activation, d, c->x[1], c->x[0], c->rows, c->cols, c->dt);
-        st_ops_scalar.gated_backward(activation, over, c->x[1], over, c->rows, c->cols, c->dt);
+        st_ops_scalar.gated_backward(activation, d, left, c->x[1], c->x[0], c->rows, c->cols, c->dt);
         return;
     }
     cf_ok(st_cuda_gated_forward(c->stream, activation, y, c->x[0], c->rows, c->cols, c->dt));
-    cf_ok(st_cuda_gated_backward(c->stream, activation, d, c->x[1], c->x[0], c->rows, c->cols, c->dt));
-    cf_ok(st_cuda_gated_backward(c->stream, activation, over, c->x[1], over, c->rows, c->cols, c->dt));
+    cf_ok(st_cuda_gated_backward(c->stream, activation, d, NULL, c->x[1], c->x[0], c->rows, c->cols, c->dt));
+    cf_ok(st_cuda_gated_backward(c->stream, activation, d, left, c->x[1], c->x[0], c->rows, c->cols, c->dt));
+}
+
+/* Gradients over gate and up; y over dy, or none. */
+static void gate_in_place(struct ops_call *c, enum st_activation activation, double slack)
+{
+    const uint64_t elems = (uint64_t)c->rows * c->cols;
+    const double ulps = c->dt == STRATA_F32 ? 16 : 1;
+    void *const over = ops_in_place(c, 0, c->x[0], 2 * elems, ulps, 10 * slack);
+    void *const alone = ops_in_place(c, 1, c->x[0], 2 * elems, ulps, 10 * slack);
+    void *const y = ops_in_place(c, 2, c->x[1], elems, ulps, slack);
+
+    if (!c->device) {
+        st_ops_scalar.gated_backward(activation, alone, NULL, y, alone, c->rows, c->cols, c->dt);
+        st_ops_scalar.gated_backward(activation, over, y, y, over, c->rows, c->cols, c->dt);
+        return;
+    }
+    cf_ok(st_cuda_gated_backward(c->stream, activation, alone, NULL, y, alone, c->rows, c->cols, c->dt));
+    cf_ok(st_cuda_gated_backward(c->stream, activation, over, y, y, over, c->rows, c->cols, c->dt));
 }
 
 static void run_swiglu(struct ops_call *c)
@@ -140,6 +157,16 @@ static void run_swiglu(struct ops_call *c)
 static void run_geglu(struct ops_call *c)
 {
     gate(c, c->cols % 2 == 0 ? ST_GELU_TANH : ST_GELU_ERF, 1e-6);
+}
+
+static void run_swiglu_in_place(struct ops_call *c)
+{
+    gate_in_place(c, ST_SILU, 1e-7);
+}
+
+static void run_geglu_in_place(struct ops_call *c)
+{
+    gate_in_place(c, c->cols % 2 == 0 ? ST_GELU_TANH : ST_GELU_ERF, 1e-6);
 }
 
 /* Up to three heads at the start of rows that may be longer; positions 1, 2, 3, 1, ..., then those of documents, and a part of
@@ -436,7 +463,9 @@ static void test_pointwise(void **state)
     ROWS(run_nf4_widen);
     ROWS(run_cast);
     ROWS(run_swiglu);
+    ROWS(run_swiglu_in_place);
     FEW(run_geglu);
+    FEW(run_geglu_in_place);
     ROWS(run_rope);
 }
 
@@ -490,7 +519,9 @@ static void test_special_numbers(void **state)
 {
     static const float special[] = {0.0f,   -0.0f,   1e-30f, -1e-30f, 9.5f,     -9.5f,     40.0f, -40.0f,
                                     100.0f, -100.0f, 6e4f,   -6e4f,   INFINITY, -INFINITY, NAN,   1.0f};
-    ops_case_fn *const runs[] = {run_gelu, run_gelu_erf, run_add, run_scale, run_swiglu, run_geglu};
+    ops_case_fn *const runs[] = {run_gelu,  run_gelu_erf,        run_add,           run_scale, run_swiglu,
+                                 run_geglu, run_swiglu_in_place, run_geglu_in_place};
+
     (void)state;
     for (strata_dtype dt = STRATA_F32; dt <= STRATA_F16; dt++) {
         struct ops_call c = {.rows = 16, .cols = 16, .dt = dt};

@@ -125,9 +125,19 @@ static void run_gated(const struct call *c)
     const enum st_activation gate = activations[c->cols % 3];
 
     c->ops->gated_forward(gate, c->out[0], c->x[0], 2, c->cols, c->dt);
-    c->ops->gated_backward(gate, c->out[1], c->x[1], c->x[0], 2, c->cols, c->dt);
-    memcpy(c->out[2], c->x[0], (size_t)4 * c->cols * strata_dtype_bytes(c->dt));
-    c->ops->gated_backward(gate, c->out[2], c->x[1], c->out[2], 2, c->cols, c->dt);
+    c->ops->gated_backward(gate, c->out[1], NULL, c->x[1], c->x[0], 2, c->cols, c->dt);
+    c->ops->gated_backward(gate, c->out[1], c->out[2], c->x[1], c->x[0], 2, c->cols, c->dt);
+    assert_memory_equal(c->out[2], c->out[0], (size_t)2 * c->cols * strata_dtype_bytes(c->dt));
+}
+
+/* Gradients over gate and up, y over dy. */
+static void run_gated_in_place(const struct call *c)
+{
+    const size_t bytes = (size_t)2 * c->cols * strata_dtype_bytes(c->dt);
+
+    memcpy(c->out[0], c->x[0], 2 * bytes);
+    memcpy(c->out[1], c->x[1], bytes);
+    c->ops->gated_backward(activations[c->cols % 3], c->out[0], c->out[1], c->out[1], c->out[0], 2, c->cols, c->dt);
 }
 
 /* Rows 2 and on of positions 3, 1, 2, 3, 1 of the table, then of a document's; up to three heads of an even size, of which at
@@ -270,6 +280,7 @@ static const struct {
     {"rms, gradients", run_rms_gradients},
     {"rms, heads", run_rms_heads},
     {"gated", run_gated},
+    {"gated, in place", run_gated_in_place},
     {"rope_rows", run_rope},
     {"attention_row", run_attention_row},
     {"columns", run_columns},

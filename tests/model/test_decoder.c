@@ -64,6 +64,52 @@ static void test_recomputed_is_kept(void **state)
     }
 }
 
+/* A cpu device that counts what it computes of gates. */
+static uint32_t gates_forward, gates_left;
+
+static strata_status counted_forward(struct st_device *dev, enum st_activation activation, void *y, const void *gate_up,
+                                     uint32_t rows, uint32_t ffn, strata_dtype dt)
+{
+    gates_forward++;
+    return st_tensor_cpu_ops.gated_forward(dev, activation, y, gate_up, rows, ffn, dt);
+}
+
+static strata_status counted_backward(struct st_device *dev, enum st_activation activation, void *dgate_up, void *y,
+                                      const void *dy, const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt)
+{
+    gates_left += y != NULL;
+    return st_tensor_cpu_ops.gated_backward(dev, activation, dgate_up, y, dy, gate_up, rows, ffn, dt);
+}
+
+static void check_gates(const char *dir)
+{
+    const struct st_model_batch batch = {.dtype = STRATA_BF16, .workers = 2};
+    struct st_tensor_ops tensors = st_tensor_cpu_ops;
+    struct st_device_ops ops = st_device_cpu_ops;
+    struct rig r;
+
+    golden_open(&r, dir, &batch, st_kernels_pick(NULL));
+    tensors.gated_forward = counted_forward;
+    tensors.gated_backward = counted_backward;
+    ops.tensors = &tensors;
+    r.dev->ops = &ops;
+    gates_forward = gates_left = 0;
+    golden_loss(&r, dir, false);
+    assert_int_equal(gates_forward, r.w->block_count);
+    assert_int_equal(gates_left, r.w->block_count);
+    r.dev->ops = &st_device_cpu_ops;
+    rig_close(&r);
+}
+
+/* Backward's one pass over gates leaves the activation that the next product needs: forward's is not run again. */
+static void test_gates_are_computed_once(void **state)
+{
+    (void)state;
+    check_gates("tests/golden/llama_tiny_tied");
+    check_gates("tests/golden/families/gemma2_caps");
+    check_gates("tests/golden/families/olmo2");
+}
+
 static void check_workers_and_kernels(const char *dir, strata_dtype dtype)
 {
     struct st_model_batch batch = {.dtype = dtype, .workers = 1};
@@ -184,7 +230,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loss_and_gradients_are_pytorchs),      cmocka_unit_test(test_recomputed_is_kept),
         cmocka_unit_test(test_workers_and_kernels_do_not_matter),    cmocka_unit_test(test_narrow_dtypes_are_finite_and_near),
-        cmocka_unit_test(test_head_in_parts_is_the_sum_of_its_rows),
+        cmocka_unit_test(test_head_in_parts_is_the_sum_of_its_rows), cmocka_unit_test(test_gates_are_computed_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -207,13 +207,13 @@ static strata_status mirror_gated_forward(struct st_device *dev, enum st_activat
     return leave(m, m->ops->tensors->gated_forward(m->inner, activation, at(m, y), at(m, gate_up), rows, ffn, dt));
 }
 
-static strata_status mirror_gated_backward(struct st_device *dev, enum st_activation activation, void *dgate_up, const void *dy,
-                                           const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt)
+static strata_status mirror_gated_backward(struct st_device *dev, enum st_activation activation, void *dgate_up, void *y,
+                                           const void *dy, const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt)
 {
     struct mirror *m = enter(dev);
 
-    return leave(
-        m, m->ops->tensors->gated_backward(m->inner, activation, at(m, dgate_up), at(m, dy), at(m, gate_up), rows, ffn, dt));
+    return leave(m, m->ops->tensors->gated_backward(m->inner, activation, at(m, dgate_up), at(m, y), at(m, dy), at(m, gate_up),
+                                                    rows, ffn, dt));
 }
 
 static strata_status mirror_activation_forward(struct st_device *dev, enum st_activation activation, void *y, const void *x,

@@ -163,7 +163,7 @@ static void run_llama(struct df_device *d, struct tensors *t, const struct st_at
     rope.inverse = true;
     df_ok(d->tensors->rope(d->dev, &rope, t->dqkv));
     df_ok(d->tensors->gated_forward(d->dev, ST_SILU, t->z, t->qkv, ROWS / 2, COLS, dt));
-    df_ok(d->tensors->gated_backward(d->dev, ST_SILU, t->wide, t->z, t->qkv, ROWS, FFN, dt));
+    df_ok(d->tensors->gated_backward(d->dev, ST_SILU, t->wide, t->dexpanded, t->dexpanded, t->qkv, ROWS, FFN, dt));
     df_ok(d->tensors->attention_cached(d->dev, at, t->z, t->keys, t->values, t->qkv, 0, SEQ - 1, t->workspace));
     df_ok(d->tensors->attention_cached(d->dev, at, t->z, t->keys, t->values, t->qkv, SEQ - 1, 1, t->workspace));
     df_ok(d->tensors->rmsnorm_backward(d->dev, &norm, t->dx, t->f0, t->y, dt, t->x, t->stats, t->w, t->dx));

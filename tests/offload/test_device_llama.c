@@ -281,7 +281,7 @@ static void check_gated_shape(struct df_device *d, strata_dtype dt, uint32_t row
 {
     const uint64_t elems = (uint64_t)rows * ffn;
     void *gate_up = df_random(d, 2 * elems, dt, 1, 4, 0), *dy = df_random(d, elems, dt, 2, 1, 0);
-    void *y = df_alloc(d, elems, dt), *apart = df_alloc(d, 2 * elems, dt);
+    void *y = df_alloc(d, elems, dt), *apart = df_alloc(d, 2 * elems, dt), *left = df_alloc(d, elems, dt);
     double *x = df_doubles(gate_up, 2 * elems, dt), *wide_dy = df_doubles(dy, elems, dt);
     double *want = malloc(2 * elems * sizeof(double));
 
@@ -295,10 +295,13 @@ static void check_gated_shape(struct df_device *d, strata_dtype dt, uint32_t row
         want[gate] = wide_dy[i] * (gated(a, x[gate] + DF_STEP, x[up]) - gated(a, x[gate] - DF_STEP, x[up])) / (2 * DF_STEP);
         want[up] = wide_dy[i] * gated(a, x[gate], 1);
     }
-    df_ok(d->tensors->gated_backward(d->dev, a, apart, dy, gate_up, rows, ffn, dt));
+    df_ok(d->tensors->gated_backward(d->dev, a, apart, NULL, dy, gate_up, rows, ffn, dt));
     df_assert_close("gated gradient", apart, dt, want, 2 * elems, df_tolerance(dt) / 3);
-    df_ok(d->tensors->gated_backward(d->dev, a, gate_up, dy, gate_up, rows, ffn, dt)); /* in place */
+    df_ok(d->tensors->gated_backward(d->dev, a, apart, left, dy, gate_up, rows, ffn, dt));
+    assert_memory_equal(left, y, elems * strata_dtype_bytes(dt));                          /* forward's bits */
+    df_ok(d->tensors->gated_backward(d->dev, a, gate_up, dy, dy, gate_up, rows, ffn, dt)); /* in place */
     assert_memory_equal(gate_up, apart, 2 * elems * strata_dtype_bytes(dt));
+    assert_memory_equal(dy, y, elems * strata_dtype_bytes(dt));
     free(x), free(wide_dy), free(want);
 }
 

@@ -54,6 +54,7 @@ static const struct row table[] = {
     {SHAPE(ROPE, BF16, .rows = 100, .cols = 64, .depth = 16, .positions = 50), 2 * 12800 + 50 * 8 * 2 * 4, 0},
     {SHAPE(GATED_FORWARD, BF16, .rows = 100, .cols = 64), 12800 + 25600, 0},
     {SHAPE(GATED_BACKWARD, BF16, .rows = 100, .cols = 64), 25600 + 12800 + 25600, 0},
+    {SHAPE(GATED_BACKWARD, BF16, .rows = 100, .cols = 64, .more.values = 1), 25600 + 12800 + 25600 + 12800, 0},
     {SHAPE(ACTIVATION_FORWARD, BF16, .rows = 1, .cols = 6400), 12800 + 12800, 0},
     {SHAPE(ACTIVATION_BACKWARD, BF16, .rows = 1, .cols = 6400), 3 * 12800, 0},
     {SHAPE(CAST, BF16, C_FP32, .rows = 100, .cols = 64), 12800 + 25600, 0},

@@ -105,7 +105,7 @@ strata_status st_cpu_rmsnorm_backward(struct st_device *dev, const struct st_rms
 strata_status st_cpu_rope(struct st_device *dev, const struct st_rope *rope, void *x);
 strata_status st_cpu_gated_forward(struct st_device *dev, enum st_activation activation, void *y, const void *gate_up,
                                    uint32_t rows, uint32_t ffn, strata_dtype dt);
-strata_status st_cpu_gated_backward(struct st_device *dev, enum st_activation activation, void *dgate_up, const void *dy,
+strata_status st_cpu_gated_backward(struct st_device *dev, enum st_activation activation, void *dgate_up, void *y, const void *dy,
                                     const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt);
 
 /* device_cpu_ops.c */

@@ -121,7 +121,7 @@ strata_status st_cpu_rope(struct st_device *dev, const struct st_rope *rope, voi
 struct gated_job {
     const struct st_ops *ops;
     enum st_activation activation;
-    void *y; /* or dgate_up */
+    void *dgate_up, *y;
     const void *dy, *gate_up;
     uint32_t rows, ffn;
     strata_dtype dt;
@@ -154,14 +154,15 @@ static void gated_backward_item(void *ctx, uint64_t index, uint32_t worker)
     const uint64_t i = r.first * job->ffn;
 
     (void)worker;
-    job->ops->gated_backward(job->activation, st_elem_mut(job->y, 2 * i, job->dt), st_elem(job->dy, i, job->dt),
+    job->ops->gated_backward(job->activation, st_elem_mut(job->dgate_up, 2 * i, job->dt),
+                             job->y != NULL ? st_elem_mut(job->y, i, job->dt) : NULL, st_elem(job->dy, i, job->dt),
                              st_elem(job->gate_up, 2 * i, job->dt), (uint32_t)r.count, job->ffn, job->dt);
 }
 
-strata_status st_cpu_gated_backward(struct st_device *dev, enum st_activation activation, void *dgate_up, const void *dy,
+strata_status st_cpu_gated_backward(struct st_device *dev, enum st_activation activation, void *dgate_up, void *y, const void *dy,
                                     const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt)
 {
-    struct gated_job job = {cpu_of(dev)->ops, activation, dgate_up, dy, gate_up, rows, ffn, dt};
+    struct gated_job job = {cpu_of(dev)->ops, activation, dgate_up, y, dy, gate_up, rows, ffn, dt};
 
     st_workers_run(cpu_of(dev)->workers, gated_backward_item, &job, st_run_count(st_rows_per_item(ffn), rows));
     return STRATA_OK;

@@ -189,8 +189,8 @@ strata_status st_cuda_dev_rmsnorm_backward(struct st_device *dev, const struct s
 strata_status st_cuda_dev_rope(struct st_device *dev, const struct st_rope *rope, void *x);
 strata_status st_cuda_dev_gated_forward(struct st_device *dev, enum st_activation activation, void *y, const void *gate_up,
                                         uint32_t rows, uint32_t ffn, strata_dtype dt);
-strata_status st_cuda_dev_gated_backward(struct st_device *dev, enum st_activation activation, void *dgate_up, const void *dy,
-                                         const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt);
+strata_status st_cuda_dev_gated_backward(struct st_device *dev, enum st_activation activation, void *dgate_up, void *y,
+                                         const void *dy, const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt);
 strata_status st_cuda_dev_activation_forward(struct st_device *dev, enum st_activation activation, void *y, const void *x,
                                              uint64_t elems, strata_dtype dt);
 strata_status st_cuda_dev_activation_backward(struct st_device *dev, enum st_activation activation, void *dx, const void *dy,

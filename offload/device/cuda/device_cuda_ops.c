@@ -85,10 +85,10 @@ strata_status st_cuda_dev_gated_forward(struct st_device *dev, enum st_activatio
     return launched("gated_forward", st_cuda_gated_forward(enter(dev), activation, y, gate_up, rows, ffn, dt));
 }
 
-strata_status st_cuda_dev_gated_backward(struct st_device *dev, enum st_activation activation, void *dgate_up, const void *dy,
-                                         const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt)
+strata_status st_cuda_dev_gated_backward(struct st_device *dev, enum st_activation activation, void *dgate_up, void *y,
+                                         const void *dy, const void *gate_up, uint32_t rows, uint32_t ffn, strata_dtype dt)
 {
-    return launched("gated_backward", st_cuda_gated_backward(enter(dev), activation, dgate_up, dy, gate_up, rows, ffn, dt));
+    return launched("gated_backward", st_cuda_gated_backward(enter(dev), activation, dgate_up, y, dy, gate_up, rows, ffn, dt));
 }
 
 strata_status st_cuda_dev_activation_forward(struct st_device *dev, enum st_activation activation, void *y, const void *x,
