@@ -10,7 +10,6 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/mma.cuh"
 
-#define ST_LOG2E         1.44269504088896341f
 #define ST_TILE_THREADS  128u
 #define ST_GRID_Y_MAX    65535u
 #define ST_TILE_INFINITY __builtin_huge_valf()

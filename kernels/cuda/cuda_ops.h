@@ -2,8 +2,9 @@
  * which says what it computes and what may alias.
  *
  * Tensors of dtype `dt` (BF16, F16 or F32) are widened on load and rounded to nearest even once on store; arithmetic in between
- * is fp32, and the compiler may contract it.  A pointer needs only the alignment of its element; if pointers and rows begin at
- * multiples of 16 bytes, accesses are that wide.  An extent of 0 does nothing.  No launcher needs a workspace.
+ * is fp32, and the compiler may contract it.  Of 16 bits activations take exp and 1 / x by the GPU's approximations, off by 2^-16
+ * of the result at most.  A pointer needs only the alignment of its element; if pointers and rows begin at multiples of 16 bytes,
+ * accesses are that wide.  An extent of 0 does nothing.  No launcher needs a workspace.
  *
  * The order of every sum is a function of the operands' shapes alone.  Along a row a thread adds runs of 8 elements in order, its
  * runs 8 * threads apart; then the threads of a warp are added by a tree of shuffles, and the warps in index order.  Down a

@@ -1,5 +1,5 @@
-/* kernels/cuda/halves.cuh - bf16 and fp16 elements, rounded and widened in one instruction where the GPU has one, and the size of
- * a warp: what all kernels share. */
+/* kernels/cuda/halves.cuh - bf16 and fp16 elements, rounded and widened in one instruction where the GPU has one, approximations
+ * that one instruction computes, and the size of a warp: what all kernels share. */
 #ifndef KERNELS_CUDA_HALVES_CUH
 #define KERNELS_CUDA_HALVES_CUH
 
@@ -8,6 +8,7 @@
 
 #define ST_WARP      32u
 #define ST_ALL_LANES 0xffffffffu
+#define ST_LOG2E     1.44269504088896341f
 
 /* Two elements of 16 bits, the first in the low half.  A NaN becomes some quiet NaN. */
 template <strata_dtype DT> static __device__ uint32_t st_round_pair(float low, float high)
@@ -38,6 +39,32 @@ template <strata_dtype DT> static __device__ float st_widen(uint16_t x)
     return wide;
 #else
     return st_f16_to_f32(x);
+#endif
+}
+
+/** 2^x to two units in the last place; 0 below 2^-126, where exp2f() spends three more instructions on subnormals. */
+static __device__ __forceinline__ float st_exp2(float x)
+{
+#ifdef __CUDA_ARCH__
+    float y;
+
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
+#endif
+}
+
+/** 1 / x to one unit in the last place; 0 above 2^126, where division spends seven more instructions and a branch. */
+static __device__ __forceinline__ float st_reciprocal(float x)
+{
+#ifdef __CUDA_ARCH__
+    float y;
+
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return x > 0x1p126f ? 0.0f : 1.0f / x;
 #endif
 }
 

@@ -20,15 +20,6 @@ static __device__ __forceinline__ uint32_t st_shared_address(const void *p)
     return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-/** 2^x to two units in the last place; 0 below 2^-126, where exp2f() spends three more instructions on subnormals. */
-static __device__ __forceinline__ float st_exp2(float x)
-{
-    float y;
-
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
 /** c += a * b. */
 template <strata_dtype DT>
 static __device__ __forceinline__ void st_mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
@@ -94,11 +85,6 @@ template <int PENDING> static __device__ __forceinline__ void st_copy_wait()
 #include <vector>
 
 #define ST_EMULATED_THREADS 1024u
-
-static inline float st_exp2(float x)
-{
-    return exp2f(x);
-}
 
 /* Stores the two halves of a pair `apart` doubles from each other. */
 template <strata_dtype DT> static inline void st_widen_pair(double *to, uint32_t apart, uint32_t pair)

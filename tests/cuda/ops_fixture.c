@@ -137,7 +137,7 @@ static double element(const struct ops_call *c, enum ops_kind kind, const void *
     return df_at(from, i, kind == OPS_SINGLE ? STRATA_F32 : c->dt);
 }
 
-static double ulp_of(double x, strata_dtype dt)
+double ops_ulp(double x, strata_dtype dt)
 {
     const int digits = dt == STRATA_F32 ? 23 : dt == STRATA_BF16 ? 7 : 10, lowest = dt == STRATA_F16 ? -14 : -126;
     int e;
@@ -152,7 +152,7 @@ static bool is_close(double got, double want, double ulps, double slack, strata_
         return isnan(want) && isnan(got);
     if (isinf(want) || isinf(got))
         return got == want;
-    return fabs(got - want) <= ulps * ulp_of(want, dt) + slack;
+    return fabs(got - want) <= ulps * ops_ulp(want, dt) + slack;
 }
 
 /* What the device wrote against what the scalar table has just written; around it, nothing. */

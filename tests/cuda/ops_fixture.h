@@ -56,6 +56,8 @@ void ops_open(struct ops_memory *m, struct ops_call *c, uint32_t shift);
 void ops_close(struct ops_memory *m, struct ops_call *c);
 /** Runs the case twice on the device and once by the table, and compares. */
 void ops_compare(struct ops_call *c, const struct ops_memory *m, ops_case_fn *run, const char *name);
+/** The distance of numbers of the dtype near x. */
+double ops_ulp(double x, strata_dtype dt);
 /** The same for every dtype and {rows, cols}, with operands at multiples of 64 bytes and one element further. */
 void ops_check(ops_case_fn *run, const char *name, const uint32_t shapes[][2], size_t count);
 
