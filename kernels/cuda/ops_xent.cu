@@ -3,7 +3,7 @@
 #include "kernels/cuda/elems.cuh"
 #include <float.h>
 
-#define STATS_THREADS 512u
+#define STATS_THREADS 128u /* each of two runs: a row of a slice of 2048 in one turn, and many rows in flight */
 #define GRAD_THREADS  256u
 #define LOSS_THREADS  256u
 #define STATS_WARPS   (STATS_THREADS / ST_WARP)
@@ -34,20 +34,43 @@ struct softmax {
     float top, sum;
 };
 
-static __device__ void take_run(struct softmax *s, const float x[ST_RUN], uint32_t count)
+static __device__ void take_run(struct softmax *s, const float x[ST_RUN])
 {
     float top = s->top;
 
 #pragma unroll
     for (uint32_t i = 0; i < ST_RUN; i++)
-        top = i < count ? fmaxf(top, x[i]) : top;
+        top = fmaxf(top, x[i]);
     if (top > s->top) {
         s->sum *= expf(s->top - top);
         s->top = top;
     }
 #pragma unroll
     for (uint32_t i = 0; i < ST_RUN; i++)
-        s->sum += i < count ? expf(x[i] - top) : 0.0f;
+        s->sum += expf(x[i] - top);
+}
+
+/* Whole runs need nothing; of others the elements that do not exist become -inf. */
+static __device__ void end_run(float x[ST_RUN], uint32_t count)
+{
+    if (count == ST_RUN)
+        return;
+#pragma unroll
+    for (uint32_t i = 0; i < ST_RUN; i++)
+        x[i] = i < count ? x[i] : -__builtin_huge_valf();
+}
+
+/* What the row's earlier slices left, read while the logits are under way: only thread 0 needs it. */
+struct row_so_far {
+    int32_t target;
+    float top, sum;
+};
+
+static __device__ struct row_so_far read_row(const float *stats, const int32_t *target, bool started)
+{
+    if (threadIdx.x > 0)
+        return {-1, -FLT_MAX, 0.0f};
+    return {*target, started ? stats[0] : -FLT_MAX, started ? stats[1] : 0.0f};
 }
 
 /* A block for a row.  Each thread reads its logits once; then all sums are rescaled to the row's maximum and added. */
@@ -58,6 +81,7 @@ static __global__ void __launch_bounds__(STATS_THREADS)
     __shared__ float top_part[STATS_WARPS], sum_part[STATS_WARPS];
     const uint64_t row = blockIdx.x;
     float *const st = stats + 3 * row;
+    const struct row_so_far before = read_row(st, targets + row, first > 0);
     struct softmax own = {-FLT_MAX, 0.0f}, slice;
 
     for (uint64_t column = threadIdx.x * ST_RUN; column < cols; column += AHEAD * STATS_THREADS * ST_RUN) {
@@ -81,17 +105,17 @@ static __global__ void __launch_bounds__(STATS_THREADS)
                 for (uint32_t i = 0; i < ST_RUN; i++)
                     x[i] = capped(x[i], softcap);
             }
-            take_run(&own, x, count[k]);
+            end_run(x, count[k]);
+            take_run(&own, x);
         }
     }
     slice.top = block_max(own.top, top_part);
     slice.sum = st_group_sum<STATS_WARPS>(own.sum * expf(own.top - slice.top), sum_part);
     if (threadIdx.x == 0) {
-        const int64_t target = static_cast<int64_t>(targets[row]) - first;
-        const float top = first == 0 || slice.top > st[0] ? slice.top : st[0];
-        const float before = first == 0 ? 0.0f : st[1] * expf(st[0] - top);
+        const int64_t target = static_cast<int64_t>(before.target) - first;
+        const float top = fmaxf(slice.top, before.top);
 
-        st[1] = before + slice.sum * expf(slice.top - top);
+        st[1] = before.sum * expf(before.top - top) + slice.sum * expf(slice.top - top);
         st[0] = top;
         if (target >= 0 && target < cols) {
             const float logit = logits[row * cols + static_cast<uint64_t>(target)];
