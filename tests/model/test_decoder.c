@@ -85,19 +85,16 @@ static void check_gates(const char *dir)
 {
     const struct st_model_batch batch = {.dtype = STRATA_BF16, .workers = 2};
     struct st_tensor_ops tensors = st_tensor_cpu_ops;
-    struct st_device_ops ops = st_device_cpu_ops;
     struct rig r;
 
     golden_open(&r, dir, &batch, st_kernels_pick(NULL));
     tensors.gated_forward = counted_forward;
     tensors.gated_backward = counted_backward;
-    ops.tensors = &tensors;
-    r.dev->ops = &ops;
+    r.ops = &tensors;
     gates_forward = gates_left = 0;
     golden_loss(&r, dir, false);
     assert_int_equal(gates_forward, r.w->block_count);
     assert_int_equal(gates_left, r.w->block_count);
-    r.dev->ops = &st_device_cpu_ops;
     rig_close(&r);
 }
 
