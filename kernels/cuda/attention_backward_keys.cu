@@ -55,27 +55,19 @@ static __device__ __forceinline__ uint32_t tile_of_thread()
     return threadIdx.x / ST_WARP % 2;
 }
 
-/* The rows that this thread loads, of head 0. */
-static __device__ __forceinline__ struct st_head<const uint16_t> head_of_thread(const struct backward_args &s, uint32_t batch) {
-    const struct operands<uint16_t> in = operands_of<uint16_t>(s, batch, 0);
-    struct st_head<const uint16_t> head = in.q;
-
-    if (tile_of_thread() == OF_OUT)
-        head = in.dout;
-    return head;
-}
-
-/* Starts to load a step's queries as stage number `index`; from: head_of_thread(). */
+/* Starts to load a step's queries as stage number `index`. */
 template <bool BOUND, strata_dtype DT, uint32_t WIDTH, uint32_t STAGE, uint32_t STAGES>
 static __device__ __forceinline__ void stage_load(struct query_stages<DT, WIDTH, STAGE, STAGES> *t, const struct backward_args &s,
-                                                  struct st_head<const uint16_t> from, uint32_t batch, const struct step &of,
-                                                  uint32_t index)
+                                                  uint32_t batch, const struct step &of, uint32_t index)
 {
     const uint32_t to = index % STAGES, thread = threadIdx.x / ST_WARP / 2 * ST_WARP + threadIdx.x % ST_WARP;
+    const struct operands<uint16_t> in = operands_of<uint16_t>(s, batch, of.head);
+    struct st_head<const uint16_t> from = in.q;
 
-    from.first += st_query_column(s.at, of.head);
+    if (tile_of_thread() == OF_OUT)
+        from = in.dout;
     st_tile_load<DT, WIDTH, STAGE, ST_TILE_THREADS / 2>(t->tiles[to][tile_of_thread()], from, of.query, thread);
-    rows_load<STAGE>(t->rows[to], s.rows + rows_at(s.at, batch, of.head), of.query, s.at.seq);
+    rows_load<STAGE>(t->rows[to], in.rows, of.query, s.at.seq);
     if (threadIdx.x == 0)
         t->query[to] = of.query;
     if (BOUND && threadIdx.x < STAGE)
@@ -198,7 +190,6 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) to_keys_narrow(struct 
     const uint32_t batch = blockIdx.x / s.at.kv_heads, kv = blockIdx.x % s.at.kv_heads, first = blockIdx.y * NARROW_KEYS;
     const uint32_t row = threadIdx.x / ST_WARP * 16 * NARROW_TALL, place = row * st_tile_stride<DT, WIDTH>;
     const uint32_t end = queries_end<BOUND>(s.at, batch, first, NARROW_KEYS), steps = steps_from<NARROW_STAGE>(s.at, first, end);
-    const struct st_head<const uint16_t> from = head_of_thread(s, batch);
     struct step ahead = first_step(s.at, kv, first);
     float dk[NARROW_TALL][WIDTH / 8][4] = {}, dv[NARROW_TALL][WIDTH / 8][4] = {};
     const float one[NARROW_TALL][2] = {{1, 1}, {1, 1}};
@@ -210,7 +201,7 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) to_keys_narrow(struct 
         st_copy_wait<0>();
         __syncthreads(); /* stage load - 1 has arrived; the one before it is no longer used */
         if (load < steps)
-            stage_load<BOUND>(&t->stages, s, from, batch, ahead, load);
+            stage_load<BOUND>(&t->stages, s, batch, ahead, load);
         st_copy_commit();
         ahead = next_step<NARROW_STAGE>(ahead, first, end);
         if (load > 0)
@@ -316,7 +307,6 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) to_keys_paired(struct 
     const uint32_t batch = blockIdx.x / s.at.kv_heads, kv = blockIdx.x % s.at.kv_heads, first = blockIdx.y * KEYS;
     const uint32_t side = threadIdx.x / ST_WARP % 2, row = threadIdx.x / ST_WARP / 2 * 16 * TALL;
     const uint32_t end = queries_end<BOUND>(s.at, batch, first, KEYS), steps = steps_from<PAIRED_STAGE>(s.at, first, end);
-    const struct st_head<const uint16_t> from = head_of_thread(s, batch);
     uint16_t *mine = t->held[side] + row * st_tile_stride<DT, WIDTH>;
     struct step ahead = first_step(s.at, kv, first);
     struct st_held<WIDTH, TALL> held;
@@ -333,7 +323,7 @@ static __global__ void __launch_bounds__(ST_TILE_THREADS) to_keys_paired(struct 
         st_copy_wait<AHEAD - 1>();
         __syncthreads(); /* stage load - AHEAD has arrived; load - AHEAD - 2, keys and values are no longer used */
         if (load < steps)
-            stage_load<BOUND>(&t->stages, s, from, batch, ahead, load);
+            stage_load<BOUND>(&t->stages, s, batch, ahead, load);
         st_copy_commit();
         ahead = next_step<PAIRED_STAGE>(ahead, first, end);
         if (use < steps)
