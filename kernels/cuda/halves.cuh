@@ -50,6 +50,8 @@ static __device__ __forceinline__ float st_exp2(float x)
 
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+#elif defined(ST_CUDA_EMULATOR)
+    return twin_ex2_approx(x);
 #else
     return exp2f(x);
 #endif
@@ -63,8 +65,10 @@ static __device__ __forceinline__ float st_reciprocal(float x)
 
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+#elif defined(ST_CUDA_EMULATOR)
+    return twin_rcp_approx(x);
 #else
-    return x > 0x1p126f ? 0.0f : 1.0f / x;
+    return 1.0f / x;
 #endif
 }
 

@@ -86,11 +86,11 @@ template <int PENDING> static __device__ __forceinline__ void st_copy_wait()
 
 #define ST_EMULATED_THREADS 1024u
 
-/* Stores the two halves of a pair `apart` doubles from each other. */
-template <strata_dtype DT> static inline void st_widen_pair(double *to, uint32_t apart, uint32_t pair)
+/* Stores the two halves of a pair `apart` floats from each other. */
+template <strata_dtype DT> static inline void st_widen_pair(float *to, uint32_t apart, uint32_t pair)
 {
-    to[0] = static_cast<double>(st_widen<DT>(static_cast<uint16_t>(pair)));
-    to[apart] = static_cast<double>(st_widen<DT>(static_cast<uint16_t>(pair >> 16)));
+    to[0] = st_widen<DT>(static_cast<uint16_t>(pair));
+    to[apart] = st_widen<DT>(static_cast<uint16_t>(pair >> 16));
 }
 
 struct st_emulated_mma {
@@ -102,30 +102,29 @@ struct st_emulated_sums {
     float c[4];
 };
 
-/* Sums in fp64, k in order, rounded once. */
+/* In two steps of 8 products. */
 template <strata_dtype DT>
 static inline void st_emulated_product(const struct st_emulated_mma *const in[ST_WARP],
                                        struct st_emulated_sums *const out[ST_WARP])
 {
-    double a[16][16], b[16][8], c[16][8];
+    float a[16][16], b[16][8], c[16][8];
 
     for (uint32_t lane = 0; lane < ST_WARP; lane++) {
         const uint32_t g = lane / 4, t = lane % 4 * 2;
 
         for (uint32_t i = 0; i < 4; i++) {
             st_widen_pair<DT>(&a[g + i % 2 * 8][t + i / 2 * 8], 1, in[lane]->a[i]);
-            c[g + i / 2 * 8][t + i % 2] = static_cast<double>(in[lane]->c[i]);
+            c[g + i / 2 * 8][t + i % 2] = in[lane]->c[i];
         }
         for (uint32_t i = 0; i < 2; i++)
             st_widen_pair<DT>(&b[t + 8 * i][g], 8, in[lane]->b[i]);
     }
     for (uint32_t row = 0; row < 16; row++)
-        for (uint32_t k = 0; k < 16; k++)
-            for (uint32_t column = 0; column < 8; column++)
-                c[row][column] += a[row][k] * b[k][column];
+        for (uint32_t k = 0; k < 16; k += TWIN_STEP)
+            twin_tensor_step(c[row], &a[row][k], b[k], 8);
     for (uint32_t lane = 0; lane < ST_WARP; lane++)
         for (uint32_t i = 0; i < 4; i++)
-            out[lane]->c[i] = static_cast<float>(c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2]);
+            out[lane]->c[i] = c[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
 }
 
 template <strata_dtype DT> static inline void st_mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)

@@ -1,5 +1,6 @@
 /* The emulator of CUDA: threads, barriers, warps and shared memory; streams, events, memory and failures. */
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/mma.cuh"
 #include "tests/common/child.h"
 #include "tests/cuda/emulator/twin.h"
 #include <pthread.h>
@@ -161,6 +162,17 @@ static __global__ void write_behind(int)
     ST_SHARED_DYNAMIC(far);
 
     far[64 + threadIdx.x] = 1;
+}
+
+/* 1 + the sum of 16 products of 1 and `every`, of which all but the first are left out if `alone`; bf16. */
+static __global__ void add_products(float *out, uint32_t every, bool alone)
+{
+    const uint32_t ones = 0x3f803f80u, a[4] = {ones, ones, ones, ones}, pair = every << 16 | every;
+    const uint32_t first = threadIdx.x % 4 == 0 ? every : 0;
+    float c[4] = {1, 1, 1, 1};
+
+    st_mma<STRATA_BF16>(c, a, alone ? first : pair, alone ? 0 : pair);
+    out[threadIdx.x] = c[0];
 }
 
 static __global__ void write_word(uint32_t *at)
@@ -407,6 +419,53 @@ static void misaligned_vectors_abort(void **)
     assert_true(aborts([=] { ST_LAUNCH(copy_groups, 1, 1, 0, nullptr, device + 32, device + 2); }));
     assert_true(aborts([=] { ST_LAUNCH(copy_groups, 1, 1, 0, nullptr, device + 33, device + 4); }));
     ok(cudaFree(device));
+}
+
+static float one_and(uint32_t every, bool alone)
+{
+    uint32_t *const device = device_words(32);
+    float host[32];
+
+    ST_LAUNCH(add_products, 1, 32, 0, nullptr, reinterpret_cast<float *>(device), every, alone);
+    ok(cudaMemcpy(host, device, sizeof(host), cudaMemcpyDeviceToHost));
+    for (uint32_t i = 1; i < 32; i++)
+        assert_memory_equal(&host[i], &host[0], sizeof(host[0]));
+    ok(cudaFree(device));
+    return host[0];
+}
+
+static void tensor_cores_cut(void **)
+{
+    assert_true(one_and(0x3380, false) == 1 + 0x1p-20f); /* of 2^-24 each all count, */
+    assert_true(one_and(0x3300, false) == 1);            /* and of 2^-25 none, though they are 2^-21 together */
+    assert_true(one_and(0x3440, true) == 1 + 0x1p-23f);  /* 1.5 2^-23 is cut, not rounded */
+    assert_true(one_and(0xb440, true) == 1 - 0x1p-23f - 0x1p-24f);
+    assert_true(one_and(0x7f80, true) == HUGE_VALF);
+    assert_true(isnan(one_and(0x7fc0, false)));
+}
+
+/* Units in the last place between an approximation and the value. */
+static double units_off(float got, double want)
+{
+    return fabs(static_cast<double>(got) - want) / ldexp(1, ilogb(want) - 23);
+}
+
+static void approximations_miss(void **)
+{
+    double exp_off = 0, rcp_off = 0;
+
+    for (int i = 1; i < 10000; i++) {
+        const float x = static_cast<float>(i) * 0.01f - 50;
+
+        if (x == 0)
+            continue;
+        exp_off = fmax(exp_off, units_off(twin_ex2_approx(x), exp2(static_cast<double>(x))));
+        rcp_off = fmax(rcp_off, units_off(twin_rcp_approx(x), 1 / static_cast<double>(x)));
+    }
+    assert_true(exp_off > 1.5 && exp_off <= 2.5);
+    assert_true(rcp_off > 0.9 && rcp_off <= 1.5);
+    assert_true(twin_ex2_approx(0) == 1 && twin_ex2_approx(-130) == 0 && twin_ex2_approx(-HUGE_VALF) == 0);
+    assert_true(twin_rcp_approx(HUGE_VALF) == 0 && twin_rcp_approx(0) == HUGE_VALF);
 }
 
 /* --- streams, memory, failures --- */
@@ -701,6 +760,8 @@ int main(void)
         cmocka_unit_test(counts_and_atomics),
         cmocka_unit_test(impossible_launches_are_refused),
         cmocka_unit_test(devices_have_streams_events_and_limits_of_their_own),
+        cmocka_unit_test(tensor_cores_cut),
+        cmocka_unit_test(approximations_miss),
         cmocka_unit_test(threads_that_wait_for_ever_abort),
         cmocka_unit_test(misaligned_vectors_abort),
         cmocka_unit_test(streams_run_in_order_and_events_join_them),

@@ -26,6 +26,15 @@ static double tolerance_of(strata_dtype dt)
     return dt == STRATA_BF16 ? 0x1p-8 : dt == STRATA_F16 ? 0x1p-10 : 4e-6;
 }
 
+/* What tensor cores lose where fp32 is stored: a step of 8 products cuts each below 2^-24 of the largest partial sum, and their
+ * sum below 2^-22 of it at most (tests/cuda/emulator/tensor_core.h); on the cpu device sums round. */
+static double cut_of(const struct st_matmul *mm)
+{
+    const bool cuts = strcmp(DF_DEVICE, "cpu") != 0 && mm->ab_dtype != STRATA_F32 && mm->c_dtype == STRATA_F32;
+
+    return cuts ? (mm->k + 7) / 8 * (8 * 0x1p-24 + 0x1p-22) : 0;
+}
+
 static struct operands operands_of(struct df_device *d, const struct st_matmul *mm)
 {
     const strata_dtype dt = mm->ab_dtype;
@@ -82,7 +91,7 @@ static void check_forms(struct df_device *d, strata_dtype dt)
             d->used = 0;
             o = operands_of(d, &mm);
             run(d, &mm, &o, o.c);
-            df_assert_close("matmul", o.c, mm.c_dtype, o.product, (uint64_t)m * n, tolerance_of(mm.c_dtype));
+            df_assert_close("matmul", o.c, mm.c_dtype, o.product, (uint64_t)m * n, tolerance_of(mm.c_dtype) + cut_of(&mm));
             free(o.product);
         }
     }
@@ -95,6 +104,8 @@ static void products_match(void **state)
 }
 
 /* --- epilogues --- */
+
+#define GELU_STEEPEST 1.13 /* its slope, at most */
 
 static double gelu(enum st_activation form, double x)
 {
@@ -129,7 +140,7 @@ static void check_gelu(struct df_device *d, const struct st_matmul *shape)
     mm.epilogue = ST_EPILOGUE_GELU;
     mm.aux = aux;
     run(d, &mm, &o, o.c);
-    df_assert_close("gelu's input", aux, dt, o.product, elems, tolerance_of(dt));
+    df_assert_close("gelu's input", aux, dt, o.product, elems, tolerance_of(dt) + cut_of(&mm));
     mm.epilogue = ST_EPILOGUE_GELU_INPUT;
     mm.aux = again;
     run(d, &mm, &o, pass);
@@ -138,7 +149,7 @@ static void check_gelu(struct df_device *d, const struct st_matmul *shape)
     assert_same_on_cpu(o.c, pass, elems, dt);
     for (uint64_t i = 0; i < elems; i++)
         o.product[i] = gelu(mm.activation, o.product[i]);
-    df_assert_close("gelu", o.c, dt, o.product, elems, df_tolerance(dt));
+    df_assert_close("gelu", o.c, dt, o.product, elems, df_tolerance(dt) + GELU_STEEPEST * cut_of(&mm));
     free(o.product);
 }
 
@@ -165,7 +176,7 @@ static void check_gelu_backward(struct df_device *d, const struct st_matmul *sha
     assert_same_on_cpu(o.c, pass, elems, dt);
     for (uint64_t i = 0; i < elems; i++)
         o.product[i] *= gelu_slope(mm.activation, df_at(aux, i, dt));
-    df_assert_close("gelu backward", o.c, dt, o.product, elems, df_tolerance(dt));
+    df_assert_close("gelu backward", o.c, dt, o.product, elems, df_tolerance(dt) + GELU_STEEPEST * cut_of(&mm));
     free(o.product);
 }
 

@@ -1,13 +1,14 @@
 /* tests/cuda/emulator/blas.c - the part of cublasLt that offload/device/cuda/device_cuda_blas_internal.h names, over host memory:
- * a library to be opened at run time.  Column-major; fp64 sums rounded once to C; beta * C added in fp32; with the bias epilogue
- * bias [rows of C] too. As strict as the library: a bias of another type than C's has no algorithm, what an epilogue needs must
- * be set, and operands less aligned than the heuristic was told, or less workspace, are refused. And as free as it: with a GELU
- * epilogue K is summed in two halves, so that neither aux nor C have a plain matmul's bits, and gelu and its slope are taken of,
- * or multiplied with, what is not yet rounded.  The workspace is written to.  It may be asked to offer several algorithms
- * (blas.h), of other speeds and bits. */
+ * a library to be opened at run time.  Column-major; of 16 bits sums as of tensor cores, else of fp64, rounded once to C; beta *
+ * C added in fp32; with the bias epilogue bias [rows of C] too. As strict as the library: a bias of another type than C's has no
+ * algorithm, what an epilogue needs must be set, and operands less aligned than the heuristic was told, or less workspace, are
+ * refused. And as free as it: with a GELU epilogue K is summed in two halves, so that neither aux nor C have a plain matmul's
+ * bits, and gelu and its slope are taken of, or multiplied with, what is not yet rounded.  The workspace is written to.  It may
+ * be asked to offer several algorithms (blas.h), of other speeds and bits. */
 #include "tests/cuda/emulator/blas.h"
 #include "kernels/isa/scalar.h"
 #include "offload/device/cuda/device_cuda_blas_internal.h"
+#include "tests/cuda/emulator/tensor_core.h"
 #include "tests/cuda/emulator/twin.h"
 
 #include <math.h>
@@ -347,30 +348,66 @@ static void store_at(void *p, int type, uint64_t i, float x)
         ((uint16_t *)p)[i] = type == BLAS_R_16BF ? st_f32_to_bf16(x) : st_f32_to_f16(x);
 }
 
-/* op(A) as doubles, [k][rows]: the rows of a column are summed side by side, each in the order of k. */
-static double *widen_a(const struct job *j, uint64_t rows, uint64_t k)
+/* Rows of op(A) in memory, so that TWIN_WIDE of them are summed side by side. */
+static uint64_t whole(uint64_t rows)
 {
-    const uint64_t lda = (uint64_t)j->a_layout.ld;
-    double *wide = malloc(rows * k * sizeof(*wide));
+    return (rows + TWIN_WIDE - 1) / TWIN_WIDE * TWIN_WIDE;
+}
+
+/* op(A), [k and a step of zeros][whole(rows)]: the rows of a column are summed side by side, each in the order of k. */
+static float *widen_a(const struct job *j, uint64_t rows, uint64_t k)
+{
+    const uint64_t lda = (uint64_t)j->a_layout.ld, width = whole(rows);
+    float *wide = calloc(width * (k + TWIN_STEP), sizeof(*wide));
 
     for (uint64_t i = 0; wide != NULL && i < k; i++)
         for (uint64_t row = 0; row < rows; row++)
-            wide[i * rows + row] = value_at(j->a, j->a_layout.type, j->desc.trans_a ? row * lda + i : i * lda + row);
+            wide[i * width + row] = (float)value_at(j->a, j->a_layout.type, j->desc.trans_a ? row * lda + i : i * lda + row);
     return wide;
 }
 
-/* sums[rows] of column `col` of op(B), over [first, end) of k. */
-static void sum_between(const struct job *j, const double *a, uint64_t rows, uint64_t col, uint64_t first, uint64_t end,
-                        double *restrict sums)
+static double value_of_b(const struct job *j, uint64_t i, uint64_t col)
 {
     const uint64_t ldb = (uint64_t)j->b_layout.ld;
 
+    return value_at(j->b, j->b_layout.type, j->desc.trans_b ? i * ldb + col : col * ldb + i);
+}
+
+/* The same as sum_between(), of 16 bits, as tensor cores do; sums are fp32 values. */
+static void sum_by_steps(const struct job *j, const float *a, uint64_t rows, uint64_t col, uint64_t first, uint64_t end,
+                         double *restrict sums)
+{
+    const uint64_t width = whole(rows);
+
+    for (uint64_t k = first; k < end; k += TWIN_STEP) {
+        float b[TWIN_STEP] = {0}, c[TWIN_WIDE] = {0};
+
+        for (uint64_t i = k; i < end && i < k + TWIN_STEP; i++)
+            b[i - k] = (float)value_of_b(j, i, col);
+        for (uint64_t row = 0; row < width; row += TWIN_WIDE) {
+            for (uint64_t i = 0; i < TWIN_WIDE && row + i < rows; i++)
+                c[i] = (float)sums[row + i];
+            twin_tensor_step(c, b, a + k * width + row, width);
+            for (uint64_t i = 0; i < TWIN_WIDE && row + i < rows; i++)
+                sums[row + i] = (double)c[i];
+        }
+    }
+}
+
+/* sums[rows] of column `col` of op(B), over [first, end) of k. */
+static void sum_between(const struct job *j, const float *a, uint64_t rows, uint64_t col, uint64_t first, uint64_t end,
+                        double *restrict sums)
+{
     memset(sums, 0, rows * sizeof(*sums));
+    if (j->a_layout.type != BLAS_R_32F) {
+        sum_by_steps(j, a, rows, col, first, end, sums);
+        return;
+    }
     for (uint64_t i = first; i < end; i++) {
-        const double b = value_at(j->b, j->b_layout.type, j->desc.trans_b ? i * ldb + col : col * ldb + i);
+        const double b = value_of_b(j, i, col);
 
         for (uint64_t row = 0; row < rows; row++)
-            sums[row] += a[i * rows + row] * b;
+            sums[row] += (double)a[i * whole(rows) + row] * b;
     }
 }
 
@@ -433,7 +470,8 @@ static void run_job(void *of)
     const uint64_t rows = j->c_layout.rows, k = j->desc.trans_a ? j->a_layout.rows : j->a_layout.cols;
     const bool halves = has_gelu(&j->desc) || has_slope(&j->desc) || j->kind == TWIN_BLAS_OTHER;
     const uint64_t half = halves ? k / 2 : 0;
-    double *const a = widen_a(j, rows, k), *const sums = malloc(2 * rows * sizeof(*sums));
+    float *const a = widen_a(j, rows, k);
+    double *const sums = malloc(2 * rows * sizeof(*sums));
 
     if (a == NULL || sums == NULL)
         abort();

@@ -2,6 +2,8 @@
 #ifndef TESTS_CUDA_EMULATOR_INTRINSICS_H
 #define TESTS_CUDA_EMULATOR_INTRINSICS_H
 
+#include "tests/cuda/emulator/tensor_core.h"
+
 /* Where the kernel calls from: default arguments take the caller's line. */
 #define TWIN_SITE     const char *file = __builtin_FILE(), int line = __builtin_LINE()
 #define TWIN_AT(what) (twin::site{(what), file, line})
