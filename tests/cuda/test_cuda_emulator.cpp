@@ -51,6 +51,14 @@ static __global__ void read_unwritten(uint32_t *out)
     out[threadIdx.x] = reinterpret_cast<uint32_t *>(far)[threadIdx.x];
 }
 
+template <uint32_t THREADS> static __global__ void read_static(uint32_t *out)
+{
+    __shared__ uint32_t near[THREADS];
+
+    out[blockIdx.x * THREADS + threadIdx.x] = near[threadIdx.x];
+    near[threadIdx.x] = 1;
+}
+
 /* 16 bytes in one access each. */
 static __global__ void copy_groups(uint32_t *to, const uint32_t *from)
 {
@@ -229,6 +237,10 @@ static void shared_memory_and_barriers(void **)
     ST_LAUNCH(read_unwritten, 1, 32, 32 * sizeof(uint32_t), nullptr, device);
     ok(cudaMemcpy(host, device, 32 * sizeof(uint32_t), cudaMemcpyDeviceToHost));
     for (uint32_t i = 0; i < 32; i++)
+        assert_int_equal(host[i], 0xffffffffu);
+    ST_LAUNCH(read_static<32>, 2, 32, 0, nullptr, device); /* each block finds it so */
+    ok(cudaMemcpy(host, device, 64 * sizeof(uint32_t), cudaMemcpyDeviceToHost));
+    for (uint32_t i = 0; i < 64; i++)
         assert_int_equal(host[i], 0xffffffffu);
     ok(cudaFree(device));
 }

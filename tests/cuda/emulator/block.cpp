@@ -252,6 +252,7 @@ void block_run(stage &s)
 {
     const size_t shared_bytes = s.now->shared_bytes;
 
+    poison_static_shared();
     memset(s.shared, POISON, shared_bytes);
     memset(s.shared + shared_bytes, GUARD, SHARED_GUARD);
     ASAN_POISON_MEMORY_REGION(s.shared + shared_bytes, TWIN_SHARED_MAX - shared_bytes);

@@ -50,6 +50,8 @@ int barrier(int value, const site &at);
 /* Wait for the lanes of the mask; the last to come runs `combine` over what each gave and takes. */
 void meet(uint32_t mask, const void *in, void *out, void *combine, combine_fn *call, const site &at);
 unsigned char *shared_dynamic();
+/* Of all kernels, the calling thread's. */
+void poison_static_shared();
 uint32_t lane_index();
 /* NULL: the calling thread runs none. */
 const char *kernel_of_thread();
