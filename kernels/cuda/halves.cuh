@@ -10,10 +10,23 @@
 #define ST_ALL_LANES 0xffffffffu
 #define ST_LOG2E     1.44269504088896341f
 
+/* Capability 7.5 has neither bf16 nor conversions of pairs: there each fp16 element is rounded alone. */
+static __device__ __forceinline__ uint32_t st_round_f16(float x)
+{
+#ifdef __CUDA_ARCH__
+    uint16_t half;
+
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
+    return half;
+#else
+    return st_f32_to_f16(x);
+#endif
+}
+
 /* Two elements of 16 bits, the first in the low half.  A NaN becomes some quiet NaN. */
 template <strata_dtype DT> static __device__ uint32_t st_round_pair(float low, float high)
 {
-#ifdef __CUDA_ARCH__
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     uint32_t word;
 
     if (DT == STRATA_BF16)
@@ -24,7 +37,7 @@ template <strata_dtype DT> static __device__ uint32_t st_round_pair(float low, f
 #else
     if (DT == STRATA_BF16)
         return st_f32_to_bf16(low) | static_cast<uint32_t>(st_f32_to_bf16(high)) << 16;
-    return st_f32_to_f16(low) | static_cast<uint32_t>(st_f32_to_f16(high)) << 16;
+    return st_round_f16(low) | st_round_f16(high) << 16;
 #endif
 }
 

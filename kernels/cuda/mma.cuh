@@ -20,20 +20,6 @@ static __device__ __forceinline__ uint32_t st_shared_address(const void *p)
     return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-/** c += a * b. */
-template <strata_dtype DT>
-static __device__ __forceinline__ void st_mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
-{
-    if (DT == STRATA_BF16)
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    else
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 /** Four 8x8 matrices; lane i names row i % 8 of matrix i / 8 (16 bytes, aligned).  r[m]: row g, columns 2t, 2t + 1 of matrix m.
  */
 static __device__ __forceinline__ void st_load_matrices(uint32_t r[4], const void *row)
@@ -51,6 +37,60 @@ static __device__ __forceinline__ void st_load_matrices_transposed(uint32_t r[4]
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(st_shared_address(row))
                  : "memory");
+}
+
+#if __CUDA_ARCH__ < 800
+
+/* Capability 7.5 multiplies 8 columns at a time, of fp16 alone: an A of 16 columns is two of 8. */
+static __device__ __forceinline__ void st_mma_8(float c[4], uint32_t a0, uint32_t a1, uint32_t b)
+{
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a0), "r"(a1), "r"(b));
+}
+
+/** c += a * b.  bf16 never comes here: the device refuses it. */
+template <strata_dtype DT>
+static __device__ __forceinline__ void st_mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    if (DT != STRATA_F16)
+        __trap();
+    st_mma_8(c, a[0], a[1], b0);
+    st_mma_8(c, a[2], a[3], b1);
+}
+
+/** As cp.async, but the copy is made at once, through registers. */
+template <uint32_t BYTES> static __device__ __forceinline__ void st_copy_async(void *shared, const void *global, bool inside)
+{
+    static_assert(BYTES == 8 || BYTES == 16, "sizes of cp.async");
+    if (BYTES == 16)
+        *static_cast<uint4 *>(shared) = inside ? *static_cast<const uint4 *>(global) : make_uint4(0, 0, 0, 0);
+    else
+        *static_cast<uint2 *>(shared) = inside ? *static_cast<const uint2 *>(global) : make_uint2(0, 0);
+}
+
+static __device__ __forceinline__ void st_copy_commit()
+{
+}
+
+template <int PENDING> static __device__ __forceinline__ void st_copy_wait()
+{
+}
+
+#else
+
+/** c += a * b. */
+template <strata_dtype DT>
+static __device__ __forceinline__ void st_mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    if (DT == STRATA_BF16)
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    else
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 /** Start to copy BYTES (8 or 16), both sides aligned to them; writes zeros if not `inside` (`global` is not read then, but must
@@ -79,6 +119,8 @@ template <int PENDING> static __device__ __forceinline__ void st_copy_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 }
+
+#endif
 
 #else
 
