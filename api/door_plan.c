@@ -38,6 +38,8 @@ static void take_capacities(struct strata_plan *p)
     if (p->model->config.threads == 0 && file->capacity.workers != 0)
         p->machine.capacity.workers = file->capacity.workers;
     p->machine.capacity.device_is_host = file->capacity.device_is_host;
+    p->machine.capacity.unified |= file->capacity.unified;
+    p->machine.capacity.lacks_bf16 |= file->capacity.lacks_bf16;
     if (file->name[0] != '\0')
         memcpy(p->machine.name, file->name, sizeof(p->machine.name));
 }
@@ -223,21 +225,21 @@ static strata_status name_budgets(const struct strata_plan *p, strata_status st)
 static strata_status check_memory(const struct strata_plan *p)
 {
     const uint64_t limit = st_topology_memory_limit(p->model->topology),
-                   available = st_topology_memory_available(p->model->topology);
+                   available = st_topology_memory_available(p->model->topology),
+                   takes = p->plan->rss_bytes_max + (p->plan->capacity.unified ? p->plan->program.needed[STRATA_TIER_DEVICE] : 0);
     char wanted[24], have[24];
 
-    if (p->plan->rss_bytes_max > limit && st_topology_ulimit(p->model->topology) != NULL)
+    if (takes > limit && st_topology_ulimit(p->model->topology) != NULL)
         return st_error(STRATA_E_NOFIT,
                         "the plan takes %s of memory, %s leaves %s beside the threads' stacks: raise it, or lower --host-memory, "
                         "--device-memory or --threads",
-                        st_size_text(wanted, p->plan->rss_bytes_max), st_topology_ulimit(p->model->topology),
-                        st_size_text(have, limit));
-    if (p->plan->rss_bytes_max > limit)
+                        st_size_text(wanted, takes), st_topology_ulimit(p->model->topology), st_size_text(have, limit));
+    if (takes > limit)
         return st_error(STRATA_E_NOFIT,
                         "the plan takes %s of memory, this machine has %s: lower --host-memory or --device-memory",
-                        st_size_text(wanted, p->plan->rss_bytes_max), st_size_text(have, limit));
-    if (p->plan->rss_bytes_max > available)
-        st_log(ST_LOG_WARN, "the plan takes %s of memory, %s are free now", st_size_text(wanted, p->plan->rss_bytes_max),
+                        st_size_text(wanted, takes), st_size_text(have, limit));
+    if (takes > available)
+        st_log(ST_LOG_WARN, "the plan takes %s of memory, %s are free now", st_size_text(wanted, takes),
                st_size_text(have, available));
     return STRATA_OK;
 }

@@ -326,7 +326,7 @@ static strata_status find_machine(struct st_scene *s, struct st_answer *out)
     const bool here = s->q->model->machine == NULL && s->q->model->gpu == NULL;
     const char *preset = s->opts.model != NULL ? st_model_preset_of(s->opts.model) : NULL;
     const strata_tier tier = !here ? STRATA_TIER_DEVICE : s->q->nvme != NULL ? STRATA_TIER_NVME : STRATA_TIER_HOST;
-    const struct st_tried t = {.tiers = {tier, tier, STRATA_TIER_COUNT}, .micro_batch = 1, .grad_accum = 1};
+    struct st_tried t = {.tiers = {tier, tier, STRATA_TIER_COUNT}, .micro_batch = 1, .grad_accum = 1};
     struct strata_model_info info = STRATA_MODEL_INFO_INIT;
     struct strata_model *model = NULL;
     strata_status st = st_question_open(&model, s, &t);
@@ -340,9 +340,16 @@ static strata_status find_machine(struct st_scene *s, struct st_answer *out)
         out->named = model->hardware != NULL;
         if (out->named)
             out->hardware = *model->hardware;
-        st = here ? measure_machine(s, model) : st_handle_machine(&s->machine, &s->rates_known, model);
-        if (!here)
-            s->rates_judge = s->rates_known;
+        st = st_handle_machine(&s->machine, &s->rates_known, model);
+        s->rates_judge = s->rates_known;
+    }
+    if (st == STRATA_OK && here) {
+        strata_model_close(model); /* again in the precision, and with the tiers, that its GPU has */
+        model = NULL;
+        if (!st_tiers_there(&t.tiers, &s->machine.capacity))
+            t.tiers.optimizer = t.tiers.param = STRATA_TIER_DEVICE;
+        if ((st = st_question_open(&model, s, &t)) == STRATA_OK)
+            st = measure_machine(s, model);
     }
     strata_model_close(model);
     return st;
@@ -353,7 +360,7 @@ static strata_status take_best(struct st_answer *out, struct st_found *found, co
 {
     const struct st_tried *best = &out->tried[out->best];
     struct strata_model *model = NULL;
-    strata_status st = st_question_text(&out->config, best, s->nvme);
+    strata_status st = st_question_text(&out->config, best, s);
 
     if (st == STRATA_OK && (st = st_question_open(&model, s, best)) == STRATA_OK)
         st = st_handle_adopt(&out->plan, model, &found->plan, &s->machine, s->rates_known, s->rates_judge);

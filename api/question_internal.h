@@ -35,7 +35,7 @@ struct st_found {
 bool st_tiers_there(const struct st_tiers *tiers, const struct st_capacity *capacity);
 
 /** The file of a setting.  Free *text.  E_NOMEM. */
-strata_status st_question_text(char **text, const struct st_tried *t, const char *nvme);
+strata_status st_question_text(char **text, const struct st_tried *t, const struct st_scene *s);
 strata_status st_question_open(struct strata_model **model, const struct st_scene *s, const struct st_tried *t);
 
 /** The settings that fit a machine, drafted, and the fastest of them by full choices: `choices` at most, or as many as it takes

@@ -33,6 +33,8 @@ _Static_assert(ST_TIERS_COUNT *MICROS_MOST <= ST_QUESTION_TRIED_MAX, "room for a
 
 bool st_tiers_there(const struct st_tiers *tiers, const struct st_capacity *capacity)
 {
+    if (capacity->unified && (tiers->optimizer == STRATA_TIER_HOST || tiers->param == STRATA_TIER_HOST))
+        return false;
     return tiers->optimizer != STRATA_TIER_NVME || capacity->bytes[STRATA_TIER_NVME] != 0;
 }
 
@@ -54,23 +56,23 @@ static void put_offload(FILE *file, const char *key, strata_tier tier, const cha
 }
 
 /* A file for people, too. */
-static void put_config(FILE *file, const struct st_tried *t, const char *nvme)
+static void put_config(FILE *file, const struct st_tried *t, const struct st_scene *s)
 {
     st_print(file,
              "{\n"
              "  \"train_micro_batch_size_per_gpu\": %u,\n"
              "  \"gradient_accumulation_steps\": %u,\n"
              "  \"gradient_clipping\": 1.0,\n"
-             "  \"bf16\": {\"enabled\": true},\n"
+             "  \"%s\": {\"enabled\": true},\n"
              "  \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 2e-05, \"weight_decay\": 0.1}},\n"
              "  \"zero_optimization\": {\n"
              "    \"stage\": %d",
-             t->micro_batch, t->grad_accum,
+             t->micro_batch, t->grad_accum, s->machine.capacity.lacks_bf16 ? "fp16" : "bf16",
              t->tiers.param != STRATA_TIER_DEVICE       ? 3
              : t->tiers.optimizer != STRATA_TIER_DEVICE ? 2
                                                         : 0);
-    put_offload(file, "offload_optimizer", t->tiers.optimizer, nvme);
-    put_offload(file, "offload_param", t->tiers.param, nvme);
+    put_offload(file, "offload_optimizer", t->tiers.optimizer, s->nvme);
+    put_offload(file, "offload_param", t->tiers.param, s->nvme);
     st_print_text(file, "\n  }");
     if (t->tiers.checkpoints ==
         STRATA_TIER_NVME) /* DeepSpeed has no word for it, and passes sections over that it does not know */
@@ -78,13 +80,13 @@ static void put_config(FILE *file, const struct st_tried *t, const char *nvme)
     st_print_text(file, "\n}\n");
 }
 
-strata_status st_question_text(char **text, const struct st_tried *t, const char *nvme)
+strata_status st_question_text(char **text, const struct st_tried *t, const struct st_scene *s)
 {
     size_t bytes = 0;
     FILE *memory = st_fault_refuses("api.question") ? NULL : open_memstream(text, &bytes);
 
     if (memory != NULL) {
-        put_config(memory, t, nvme);
+        put_config(memory, t, s);
         if (fclose(memory) == 0 && *text != NULL)
             return STRATA_OK;
         free(*text);
@@ -98,7 +100,7 @@ strata_status st_question_open(struct strata_model **model, const struct st_scen
     struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
     struct strata_config *config = NULL;
     char *text = NULL;
-    strata_status st = st_question_text(&text, t, s->nvme);
+    strata_status st = st_question_text(&text, t, s);
 
     opts.text = text;
     opts.overrides = s->q->overrides;

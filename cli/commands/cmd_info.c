@@ -123,6 +123,33 @@ static void print_cpu(FILE *file, const struct info *s)
              psi_scope()[0] != '\0' ? "counted by PSI, of the " : "unknown: this system has no PSI", psi_scope());
 }
 
+/* What WSL limits.  Sources: NVIDIA's CUDA on WSL user guide, "Known limitations"; microsoft/WSL, issues 8447 and 14078. */
+static void print_wsl(FILE *file, uint32_t version)
+{
+    if (version == 1)
+        st_print(file, LABEL "version 1 has no GPU: wsl --set-version NAME 2\n", "wsl");
+    if (version != 2)
+        return;
+    st_print(file, LABEL "memory is what .wslconfig gives (memory=), half of Windows's where it is silent\n", "wsl");
+    st_print(file,
+             LABEL "Windows bounds how much of it can be pinned, at times to 1 GiB: a run stages the rest, at the rate that "
+                   "--measure finds\n",
+             "");
+    st_print(file, LABEL "GPU memory that nvidia-smi calls free may be Windows's: leave it some (--device-memory)\n", "");
+    st_print(file, LABEL "Windows's drives below /mnt are 9p, too slow for a tier: --nvme on WSL's own disk\n", "");
+}
+
+static const struct {
+    const char *name, *note;
+} memory_kinds[] = {
+    [ST_MEMORY_OWN] = {"own", NULL},
+    [ST_MEMORY_COHERENT] = {"coherent",
+                            "its memory and the host's are joined by more than PCIe: --measure finds the link's rate"},
+    [ST_MEMORY_UNIFIED] = {"unified",
+                           "its memory is the host's: one budget for both, and nothing is offloaded from the one to the "
+                           "other"},
+};
+
 static void print_gpus(FILE *file, const struct st_gpu_report *r)
 {
     char size[24], available[24];
@@ -136,6 +163,10 @@ static void print_gpus(FILE *file, const struct st_gpu_report *r)
                  st_size_text(size, gpu->bytes), st_size_text(available, gpu->free_bytes), gpu->major, gpu->minor);
         st_print(file, LABEL "at most %s for the arena of a run, the rest for the code and stacks of kernels\n", "",
                  st_size_text(size, gpu->usable_bytes));
+        if (memory_kinds[gpu->memory].note != NULL)
+            st_print(file, LABEL "%s\n", "", memory_kinds[gpu->memory].note);
+        if (gpu->lacks_bf16)
+            st_print(file, LABEL "no bf16, which needs compute capability 8.0: train in fp16 (--fp16)\n", "");
         st_print(file, LABEL "PCI %s, %s%s\n", "", gpu->pci[0] != '\0' ? gpu->pci : "unknown", gpu->uuid,
                  gpu->is_slice ? ", a MIG slice: a part of its card" : "");
     }
@@ -261,8 +292,10 @@ static void print_text(const struct info *s, const struct cli_args *args)
     struct utsname os;
 
     st_print(file, "strata %s\n", STRATA_VERSION_STRING);
-    if (uname(&os) == 0)
+    if (uname(&os) == 0) {
         st_print(file, LABEL "%s %s %s\n", "system", os.sysname, os.release, os.machine);
+        print_wsl(file, st_report_wsl(os.release));
+    }
     print_cpu(file, s);
     st_gpu_report(&gpus);
     print_gpus(file, &gpus);
@@ -391,6 +424,8 @@ static void put_gpus(struct st_json_writer *w)
         st_json_put_u64(w, "memory_usable_bytes", r.gpus[i].usable_bytes);
         st_json_put_u64(w, "compute_major", r.gpus[i].major);
         st_json_put_u64(w, "compute_minor", r.gpus[i].minor);
+        st_json_put_string(w, "memory_kind", memory_kinds[r.gpus[i].memory].name);
+        st_json_put_bool(w, "bf16", !r.gpus[i].lacks_bf16);
         st_json_object_close(w);
     }
     st_json_array_close(w);
@@ -420,10 +455,12 @@ static void put_links(struct st_json_writer *w, const struct st_links *l)
 static void print_json(const struct info *s, const struct cli_args *args)
 {
     struct st_json_writer w;
+    struct utsname os;
 
     st_json_begin(&w, stdout);
     st_json_object_open(&w, NULL);
     st_json_put_string(&w, "version", STRATA_VERSION_STRING);
+    st_json_put_u64(&w, "wsl", uname(&os) == 0 ? st_report_wsl(os.release) : 0);
     put_cpu(&w, s);
     st_json_put_u64(&w, "memory_bytes", st_topology_memory_limit(s->topology));
     st_json_put_u64(&w, "memory_available_bytes", st_topology_memory_available(s->topology));

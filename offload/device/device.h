@@ -45,9 +45,15 @@ struct st_device_opts {
         deadline_ns; /* cuda: how long a queue may make no progress before the GPU counts as lost; 0: ST_DEVICE_DEADLINE_NS */
 };
 
-/* Memory of a device with its own memory. */
+/* A GPU's memory: the card's own; its own, which the processor shares over a link faster than PCIe (GH200); or the host's, of
+ * which a byte given to the one is taken from the other (GB10, Jetson). */
+enum st_memory_kind { ST_MEMORY_OWN, ST_MEMORY_COHERENT, ST_MEMORY_UNIFIED };
+
+/* Memory of a device that is not the cpu. */
 struct st_device_memory {
     char name[64];
+    enum st_memory_kind kind;
+    bool lacks_bf16; /* its arithmetic has fp16 and fp32 alone */
     uint64_t total, free;
     uint64_t usable; /* the largest arena that can be requested now */
     uint64_t beside; /* what driver and libraries may take of the free memory beside an arena */

@@ -16,7 +16,16 @@
 
 #define MACHINE_FILE_BYTES_MAX (1u << 20)
 
-enum field_type { FIELD_TEXT, FIELD_BYTES, FIELD_COUNT, FIELD_BOOL, FIELD_RATE, FIELD_SECONDS, FIELD_DIRS };
+enum field_type {
+    FIELD_FLAG /* false where it is left out */,
+    FIELD_TEXT,
+    FIELD_BYTES,
+    FIELD_COUNT,
+    FIELD_BOOL,
+    FIELD_RATE,
+    FIELD_SECONDS,
+    FIELD_DIRS
+};
 
 #define COUNT_MOST      4096u /* limit on workers, drives and ranks, since tables have an entry for each */
 #define COUNT_MOST_TEXT "4096"
@@ -39,6 +48,8 @@ static const struct machine_field machine_fields[] = {
     {"nvme_bytes", FIELD_BYTES, AT(capacity.bytes[STRATA_TIER_NVME])},
     {"workers", FIELD_COUNT, AT(capacity.workers)},
     {"device_is_host", FIELD_BOOL, AT(capacity.device_is_host)},
+    {"unified", FIELD_FLAG, AT(capacity.unified)},
+    {"lacks_bf16", FIELD_FLAG, AT(capacity.lacks_bf16)},
     {"drives", FIELD_COUNT, AT(rates.drives)},
     {"matmul_flops", FIELD_RATE, AT(rates.matmul_flops)},
     {"block_flops", FIELD_RATE, AT(rates.block_flops)},
@@ -70,6 +81,11 @@ uint64_t st_machine_host_budget(uint64_t available, uint64_t beside)
     return have > taken ? have - taken : 0;
 }
 
+uint64_t st_machine_unified_budget(uint64_t host_budget)
+{
+    return (host_budget - host_budget / 8) & ~UINT64_C(4095);
+}
+
 uint64_t st_machine_device_budget(uint64_t available)
 {
     const uint64_t half = available / 2, usable = st_machine_host_budget(available, 0), most = usable - usable / 4;
@@ -96,6 +112,18 @@ uint32_t st_machine_workers(const struct st_topology *topology, const char *devi
     return cores >= 8 ? cores - 2 : cores >= 4 ? cores - 1 : cores;
 }
 
+/* Of a GPU whose memory is the host's the two budgets are parts of one; what is given is taken from the other. */
+static void share_unified(uint64_t capacity[STRATA_TIER_COUNT], uint64_t available, const struct st_machine_opts *opts)
+{
+    const uint64_t both = st_machine_host_budget(available, ST_MACHINE_GPU_BYTES);
+    uint64_t *device = &capacity[STRATA_TIER_DEVICE], *host = &capacity[STRATA_TIER_HOST];
+
+    if (opts->device_memory == ST_AUTO_BYTES)
+        *device = opts->host_memory == ST_AUTO_BYTES ? st_machine_unified_budget(both) : both > *host ? both - *host : 0;
+    if (opts->host_memory == ST_AUTO_BYTES)
+        *host = both > *device ? both - *device : 0;
+}
+
 strata_status st_machine_here(struct st_machine *out, const struct st_machine_opts *opts)
 {
     const struct st_topology *topo = opts->topology;
@@ -117,10 +145,14 @@ strata_status st_machine_here(struct st_machine *out, const struct st_machine_op
                                    : opts->host_memory != ST_AUTO_BYTES ? available / 2
                                                                         : st_machine_device_budget(available);
     m.capacity.device_beside = gpu.beside;
+    m.capacity.unified = gpu.kind == ST_MEMORY_UNIFIED;
+    m.capacity.lacks_bf16 = gpu.lacks_bf16;
     capacity[STRATA_TIER_HOST] =
         opts->host_memory != ST_AUTO_BYTES
             ? opts->host_memory / st_topology_memory_shares(topo)
             : st_machine_host_budget(available, is_host ? capacity[STRATA_TIER_DEVICE] : ST_MACHINE_GPU_BYTES);
+    if (m.capacity.unified)
+        share_unified(capacity, available, opts);
     if (opts->nvme.dir_count > 0) {
         uint32_t tightest;
 
@@ -236,6 +268,7 @@ static strata_status field_read(struct st_machine *m, const struct machine_field
         if (st == STRATA_OK)
             *(uint32_t *)(void *)at = (uint32_t)value;
         return st;
+    case FIELD_FLAG:
     case FIELD_BOOL:
         if (st_json_type(node) != ST_JSON_BOOL)
             return field_error(path, field->key, "true or false");
@@ -294,6 +327,8 @@ static bool field_known(const struct machine_field *field, const struct st_machi
         return *(const double *)at > 0;
     case FIELD_DIRS:
         return m->rates.dir_count != 0;
+    case FIELD_FLAG:
+        return *(const bool *)at;
     case FIELD_TEXT:
     case FIELD_BOOL:
         break;
@@ -315,6 +350,7 @@ static void field_write(struct st_json_writer *w, const struct machine_field *fi
     case FIELD_COUNT:
         st_json_put_u64(w, field->key, *(const uint32_t *)(const void *)at);
         return;
+    case FIELD_FLAG:
     case FIELD_BOOL:
         st_json_put_bool(w, field->key, *(const bool *)at);
         return;

@@ -45,7 +45,10 @@ uint64_t st_machine_available(const struct st_topology *topology);
 
 /** The host's automatic budget: 80 % of what is available, less the fixed part and what the device takes beside it. */
 uint64_t st_machine_host_budget(uint64_t available, uint64_t beside);
-/** That of a device whose memory is the host's: half of what is available; where little is, three quarters of what
+/** Of the host's automatic budget, what a GPU gets whose memory is the host's: all but an eighth, since the host only passes on
+ *  what is read and saved. */
+uint64_t st_machine_unified_budget(uint64_t host_budget);
+/** That of a cpu device, whose memory is the host's: half of what is available; where little is, three quarters of what
  *  the two have together. */
 uint64_t st_machine_device_budget(uint64_t available);
 
@@ -85,12 +88,12 @@ struct st_matmul_ceiling {
  * largest three, about half a second.  E_NOFIT, E_DEVICE_OOM: no room for it; errors of st_machine_measure(). */
 strata_status st_machine_matmul_ceiling(struct st_matmul_ceiling *out, strata_dtype dtype, const struct st_machine_opts *opts);
 
-/** Machine file (JSON): {"name", "device_bytes", "host_bytes", "nvme_bytes", "workers", "device_is_host", "drives",
- * "matmul_flops", "block_flops", "head_flops", "memory", "upload", "download", "read", "write", "mixed", "update", "checksum",
- * "link_node", "link_nodes", "latency_node", "latency_nodes", "handover", "latency_io", "launch", "ranks_per_node",
- * "dir_rates"}; rates in units per second, latencies in seconds; absent ones stay 0, but for `memory` of a device that is not the
- * host, which then follows from matmul_flops (ST_MACHINE_FLOPS_PER_BYTE); dir_rates, a list, is only there with several
- * directories. E_INPUT: missing or wrong.
+/** Machine file (JSON): {"name", "device_bytes", "host_bytes", "nvme_bytes", "workers", "device_is_host", "unified",
+ * "lacks_bf16", "drives", "matmul_flops", "block_flops", "head_flops", "memory", "upload", "download", "read", "write", "mixed",
+ * "update", "checksum", "link_node", "link_nodes", "latency_node", "latency_nodes", "handover", "latency_io", "launch",
+ * "ranks_per_node", "dir_rates"}; rates in units per second, latencies in seconds; absent ones stay 0, but for `memory` of a
+ * device that is not the host, which then follows from matmul_flops (ST_MACHINE_FLOPS_PER_BYTE); dir_rates, a list, is only there
+ * with several directories. E_INPUT: missing or wrong.
  */
 strata_status st_machine_read(struct st_machine *out, const char *path);
 /** Write it to a file that was begun, and commit that; on failure nothing is left. */

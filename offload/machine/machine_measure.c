@@ -469,8 +469,11 @@ strata_status st_machine_measure(struct st_machine *machine, const struct st_wor
                                  const struct st_machine_opts *opts, unsigned what)
 {
     struct st_prober m;
-    strata_status st = st_measure_open(&m, workload->dtype, opts, copy_bytes(workload));
+    strata_status st;
 
+    if (machine->capacity.lacks_bf16 && workload->dtype == STRATA_BF16)
+        return st_machine_no_bf16();
+    st = st_measure_open(&m, workload->dtype, opts, copy_bytes(workload));
     if (st == STRATA_OK && (what & (ST_MEASURE_COMPUTE | ST_MEASURE_LINKS)) != 0)
         st = measure_device(&m, machine, workload, what);
     if (st == STRATA_OK && (what & ST_MEASURE_COMPUTE) != 0)

@@ -21,8 +21,9 @@ struct filesystem_name {
 };
 
 static const struct filesystem_name filesystem_names[] = {
-    {0xef53, "ext4"}, {0x58465342, "xfs"}, {0x9123683e, "btrfs"}, {0x01021994, "tmpfs"}, {0x794c7630, "overlay"},
-    {0x6969, "nfs"},  {0x2fc12fc1, "zfs"}, {0xf2f52010, "f2fs"},  {0x65735546, "fuse"},  {0x0bd00bd0, "lustre"},
+    {0xef53, "ext4"},        {0x58465342, "xfs"},    {0x9123683e, "btrfs"}, {0x01021994, "tmpfs"},
+    {0x794c7630, "overlay"}, {0x6969, "nfs"},        {0x2fc12fc1, "zfs"},   {0xf2f52010, "f2fs"},
+    {0x65735546, "fuse"},    {0x0bd00bd0, "lustre"}, {0x01021997, "9p"},
 };
 
 static bool opens(const struct st_io_ops *ops, uint32_t depth)
@@ -116,4 +117,10 @@ uint64_t st_report_memlock(void)
     if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
         return UINT64_MAX;
     return limit.rlim_cur;
+}
+
+/* "4.4.0-19041-Microsoft"; "5.15.167.4-microsoft-standard-WSL2". */
+uint32_t st_report_wsl(const char *release)
+{
+    return strstr(release, "Microsoft") != NULL ? 1 : strstr(release, "microsoft") != NULL ? 2 : 0;
 }

@@ -51,6 +51,9 @@ void st_report_advise(struct st_dir_report *out);
 /** Name of kernel table i of those usable here, best first; NULL past the end. */
 const char *st_report_kernels(uint32_t i);
 
+/** The version of WSL, Windows Subsystem for Linux, that a kernel is by its release (uname -r): 1 or 2; 0: none.  */
+uint32_t st_report_wsl(const char *release);
+
 /** RLIMIT_MEMLOCK, bytes; UINT64_MAX: unlimited. */
 uint64_t st_report_memlock(void);
 

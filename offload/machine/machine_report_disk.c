@@ -170,6 +170,8 @@ void st_report_advise(struct st_dir_report *out)
     out->advice[0] = '\0';
     if (!out->direct_works)
         advise(out, "use a directory on ext4 or xfs: without O_DIRECT the page cache takes memory from the run");
+    if (strcmp(out->filesystem, "9p") == 0)
+        advise(out, "use a disk of this system's own, such as WSL's below /home: 9p passes every request to another system");
     if (!out->registers)
         advise(out,
                "raise RLIMIT_MEMLOCK (ulimit -l unlimited) if io_uring is allowed: buffers are mapped for every request now");

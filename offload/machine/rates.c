@@ -2,8 +2,14 @@
  * Pure functions. */
 #include "offload/machine/rates.h"
 
+#include "core/base/error.h"
 #include "offload/device/device.h"
 #include "offload/device/op_traffic.h"
+
+strata_status st_machine_no_bf16(void)
+{
+    return st_error(STRATA_E_CONFIG, "the GPU has no bf16, which needs compute capability 8.0: set fp16.enabled to true");
+}
 
 double st_seconds_at(double amount, double rate)
 {

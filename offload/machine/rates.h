@@ -9,6 +9,7 @@
 #define OFFLOAD_MACHINE_RATES_H
 
 #include "offload/compute.h"
+#include "strata/status.h"
 #include "strata/types.h"
 
 #include <stdbool.h>
@@ -27,6 +28,8 @@ struct st_capacity {
     uint64_t device_beside; /* GPU memory that driver and libraries may take beside bytes[DEVICE]; 0: none, or unknown */
     uint32_t workers;
     bool device_is_host; /* cpu device: its arena is RAM, and compute, copies and updates share the cores */
+    bool unified;        /* a GPU with queues and cores of its own, whose memory is the host's: nothing is offloaded to that */
+    bool lacks_bf16;     /* of a GPU: fp16 and fp32 alone */
 };
 
 struct st_rates {
@@ -62,6 +65,8 @@ struct st_machine {
     struct st_rates rates;
 };
 
+/** E_CONFIG, with the sentence for a run in bf16 on a GPU that lacks it. */
+strata_status st_machine_no_bf16(void);
 /** Seconds of an amount; a rate that is 0 takes no time. */
 double st_seconds_at(double amount, double rate);
 /** Leave one rank's part of what so many share: of a node's host memory, drives and workers, and their rates; on a device that is

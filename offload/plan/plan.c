@@ -429,6 +429,21 @@ static void resolve_policy(struct st_policy *policy, const struct st_workload *w
         policy->part_bytes = policy->sets > 0 ? ST_PART_BYTES : 0;
 }
 
+static strata_status check_device(const struct st_plan *plan)
+{
+    const struct st_policy *policy = &plan->policy;
+    const bool param = policy->param_tier == STRATA_TIER_HOST, state = policy->optimizer_tier == STRATA_TIER_HOST;
+
+    if (plan->capacity.lacks_bf16 && plan->program.workload.dtype == STRATA_BF16)
+        return st_machine_no_bf16();
+    if (plan->capacity.unified && (param || (state && !policy->forward_only)))
+        return st_error(
+            STRATA_E_CONFIG,
+            "%s.device is cpu, but the GPU's memory is the host's, so that nothing is gained: set it to none, or to nvme",
+            param ? "zero_optimization.offload_param" : "zero_optimization.offload_optimizer");
+    return STRATA_OK;
+}
+
 static strata_status check_leaves(const struct st_plan *plan)
 {
     const uint32_t micros = plan->program.workload.grad_accum, leaves = plan->policy.leaves;
@@ -513,12 +528,14 @@ strata_status st_plan_create(struct st_plan **out, const struct st_workload *wor
     plan->program.moment_format = policy->moment_format;
     plan->program.wire_bf16 = policy->wire == ST_WIRE_BF16;
     resolve_policy(&plan->policy, workload);
+    if (capacity->unified && plan->policy.activation_tier == STRATA_TIER_COUNT)
+        plan->policy.activation_tier = STRATA_TIER_DEVICE;
     if (policy->fixed_bytes == 0)
         plan->policy.fixed_bytes = FIXED_BYTES_DEFAULT;
     if ((st = st_workload_check(workload)) != STRATA_OK ||
-        (st = st_workload_copy(&plan->program.workload, workload)) != STRATA_OK || (st = make_shards(plan)) != STRATA_OK ||
-        (st = cut_chunks(plan)) != STRATA_OK || (st = check_leaves(plan)) != STRATA_OK || (st = check_ops(plan)) != STRATA_OK ||
-        (st = st_plan_sums_make(plan)) != STRATA_OK) {
+        (st = st_workload_copy(&plan->program.workload, workload)) != STRATA_OK || (st = check_device(plan)) != STRATA_OK ||
+        (st = make_shards(plan)) != STRATA_OK || (st = cut_chunks(plan)) != STRATA_OK || (st = check_leaves(plan)) != STRATA_OK ||
+        (st = check_ops(plan)) != STRATA_OK || (st = st_plan_sums_make(plan)) != STRATA_OK) {
         st_plan_destroy(plan);
         return st;
     }

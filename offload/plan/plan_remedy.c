@@ -38,6 +38,8 @@ static bool try_tiers(struct st_plan *trial, const struct st_plan *plan, strata_
     trial->policy.optimizer_tier = optimizer;
     trial->policy.param_tier = param;
     trial->policy.activations = activations;
+    if (plan->capacity.unified && (optimizer == STRATA_TIER_HOST || param == STRATA_TIER_HOST))
+        return false; /* its plan is refused */
     trial->capacity.bytes[STRATA_TIER_NVME] = UINT64_MAX;
     return st_plan_smallest_fits(trial);
 }

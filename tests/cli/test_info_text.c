@@ -37,7 +37,7 @@ static struct {
     enum st_pressure_scope scope;
     uint32_t ranks;
     uint32_t measured_dirs; /* of the last measurement */
-    const char *quota;
+    const char *quota, *release;
 } here;
 
 /* --- what stands in the place of the machine --- */
@@ -98,7 +98,8 @@ uint32_t __wrap_st_cpu_features(void)
 
 int __wrap_uname(struct utsname *os)
 {
-    *os = (struct utsname){.sysname = "System", .release = "1.2", .machine = "arch"};
+    *os = (struct utsname){.sysname = "System", .machine = "arch"};
+    snprintf(os->release, sizeof(os->release), "%s", here.release);
     return 0;
 }
 
@@ -261,6 +262,7 @@ static int setup(void **state)
     scratch_open();
     memset(&here, 0, sizeof(here));
     here.quota = "max 100000\n";
+    here.release = "1.2";
     here.memlock = 8 << 20;
     here.scope = ST_PRESSURE_OF_GROUP;
     here.ranks = 1;
@@ -352,6 +354,27 @@ static void all_of_a_machine(void **state)
                "  nvme           /missing: there is no such directory\n");
 }
 
+/* Each limit has a line, which says what to do. */
+static void limits_of_wsl_and_of_gpus_are_named(void **state)
+{
+    (void)state;
+    here.release = "5.15.167.4-microsoft-standard-WSL2";
+    here.gpus.gpus[0].memory = ST_MEMORY_UNIFIED;
+    here.gpus.gpus[1].memory = ST_MEMORY_COHERENT;
+    here.gpus.gpus[1].lacks_bf16 = true;
+    holds(NULL, NULL, NULL, "  wsl            memory is what .wslconfig gives (memory=), half of Windows's where it is silent\n");
+    holds(NULL, NULL, NULL, "Windows bounds how much of it can be pinned");
+    holds(NULL, NULL, NULL, "Windows's drives below /mnt are 9p");
+    holds(NULL, NULL, NULL, "its memory is the host's: one budget for both");
+    holds(NULL, NULL, NULL, "its memory and the host's are joined by more than PCIe");
+    holds(NULL, NULL, NULL, "no bf16, which needs compute capability 8.0: train in fp16 (--fp16)\n");
+    holds("--json", NULL, NULL, "\"wsl\":2,");
+    holds("--json", NULL, NULL, "\"memory_kind\":\"unified\",\"bf16\":true");
+    holds("--json", NULL, NULL, "\"memory_kind\":\"coherent\",\"bf16\":false");
+    here.release = "4.4.0-19041-Microsoft";
+    holds(NULL, NULL, NULL, "  wsl            version 1 has no GPU");
+}
+
 /* A container: a quota, no PSI, no GPU that can be used, memory that is no disk's. */
 static void what_a_machine_lacks(void **state)
 {
@@ -437,13 +460,15 @@ static void json_has_all_of_it(void **state)
 {
     (void)state;
     prints("--json", "--nvme=/drive", "--threads=4",
-           "{\"version\":\"" STRATA_VERSION_STRING "\"," CPU_JSON ",\"memory_bytes\":25769803776,"
+           "{\"version\":\"" STRATA_VERSION_STRING "\",\"wsl\":0," CPU_JSON ",\"memory_bytes\":25769803776,"
            "\"memory_available_bytes\":21474836480,\"memlock_bytes\":8388608,\"psi_scope\":\"control group\",\"gpu\":\"a card\","
            "\"gpus\":[{\"device_name\":\"a card\",\"pci_bus_id\":\"0000:04:00.0\",\"uuid\":\"GPU-1\",\"mig_slice\":false,"
            "\"memory_bytes\":85899345920,\"memory_free_bytes\":84825604096,\"memory_usable_bytes\":83751862272,"
-           "\"compute_major\":9,\"compute_minor\":1},{\"device_name\":\"a slice\",\"pci_bus_id\":null,\"uuid\":\"MIG-2\","
+           "\"compute_major\":9,\"compute_minor\":1,\"memory_kind\":\"own\",\"bf16\":true},{\"device_name\":\"a "
+           "slice\",\"pci_bus_id\":null,\"uuid\":\"MIG-2\","
            "\"mig_slice\":true,\"memory_bytes\":21474836480,\"memory_free_bytes\":20401094656,"
-           "\"memory_usable_bytes\":19327352832,\"compute_major\":8,\"compute_minor\":6}],\"cuda_driver\":13010,"
+           "\"memory_usable_bytes\":19327352832,\"compute_major\":8,\"compute_minor\":6,\"memory_kind\":\"own\",\"bf16\":true}],"
+           "\"cuda_driver\":13010,"
            "\"cuda_runtime\":12080,\"cublaslt\":\"/lib/blas\",\"cublaslt_version\":120304,\"nccl\":\"/lib/nccl\","
            "\"nccl_version\":22706,\"nccl_problem\":null,\"io_methods\":[{\"name\":\"first\",\"usable\":false,\"automatic\":"
            "false,\"why\":\"the kernel has none\"},{\"name\":\"second\",\"usable\":true,\"automatic\":true,\"why\":null},"
@@ -495,6 +520,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(all_of_a_machine, setup, teardown),
         cmocka_unit_test_setup_teardown(what_a_machine_lacks, setup, teardown),
+        cmocka_unit_test_setup_teardown(limits_of_wsl_and_of_gpus_are_named, setup, teardown),
         cmocka_unit_test_setup_teardown(rates_and_links, setup, teardown),
         cmocka_unit_test_setup_teardown(a_directory_is_measured_once, setup, teardown),
         cmocka_unit_test_setup_teardown(json_has_all_of_it, setup, teardown),

@@ -134,6 +134,43 @@ static void nccl_is_named_or_missed(void **state)
     assert_non_null(strstr(report.nccl_problem, "libnccl.so.2"));
 }
 
+/* What a kind of GPU lacks, and whose its memory is; one that is too old is refused. */
+static void kinds_of_gpus_are_told(void **state)
+{
+    static const struct {
+        enum twin_kind kind;
+        enum st_memory_kind memory;
+        uint32_t capability;
+        bool lacks_bf16;
+    } kinds[] = {{TWIN_CARD, ST_MEMORY_OWN, 90, false},
+                 {TWIN_TURING, ST_MEMORY_OWN, 75, true},
+                 {TWIN_UNIFIED, ST_MEMORY_UNIFIED, 121, false},
+                 {TWIN_COHERENT, ST_MEMORY_COHERENT, 90, false}};
+    struct st_gpu_report report;
+    struct st_device_memory memory;
+    struct st_device *dev = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        twin_set_kind(kinds[i].kind);
+        st_gpu_report(&report);
+        assert_string_equal(report.problem, "");
+        assert_int_equal(10 * report.gpus[0].major + report.gpus[0].minor, kinds[i].capability);
+        assert_int_equal(report.gpus[0].memory, kinds[i].memory);
+        assert_int_equal(report.gpus[0].lacks_bf16, kinds[i].lacks_bf16);
+        ok(ops->memory(0, &memory));
+        assert_int_equal(memory.kind, kinds[i].memory);
+        ok(ops->open(&dev, &(struct st_device_opts){.arena_bytes = ARENA}));
+        ops->close(dev);
+    }
+    twin_set_kind(TWIN_TURING);
+    twin_fail("cudaFuncSetAttribute", 0, 1, cudaErrorInvalidDeviceFunction);
+    assert_refused(&(struct st_device_opts){.arena_bytes = ARENA}, STRATA_E_NOSYS, "STRATA_CUDA_ARCHITECTURES=native");
+    assert_int_equal(twin_disarm(), 1);
+    twin_set_kind(TWIN_VOLTA);
+    assert_refused(&(struct st_device_opts){.arena_bytes = ARENA}, STRATA_E_NOSYS, "7.5 is needed");
+}
+
 static void the_arena_is_exactly_the_plans(void **state)
 {
     struct st_device *dev = opened(ARENA);
@@ -373,6 +410,7 @@ int main(void)
         device_test(a_machine_without_gpu_says_so),
         device_test(gpus_are_counted),
         device_test(gpus_are_told_apart),
+        device_test(kinds_of_gpus_are_told),
         device_test(a_report_leaves_no_context),
         device_test(nccl_is_named_or_missed),
         device_test(the_arena_is_exactly_the_plans),

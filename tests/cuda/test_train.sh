@@ -56,6 +56,29 @@ if [ "$extent" = --all ]; then
     run tree_paged --device cuda --device-memory 6MiB --set strata.accumulation=horizontal $leaves
     same tree tree_paged
 fi
+# A GPU without bf16 trains in fp16; with one memory for both nothing is offloaded to the host.
+fp16="--set bf16.enabled=false --set fp16.enabled=true"
+refused()
+{
+    wanted=$1
+    shift
+    rc=0
+    "$strata" plan --model nano --seq-len 32 --micro-batch 1 --device cuda "$@" >refused 2>&1 || rc=$?
+    [ $rc -eq 2 ] && grep -q "$wanted" refused || { echo "exit code $rc, and not: $wanted" >&2; cat refused >&2; exit 1; }
+}
+export TWIN_KIND=turing
+refused 'set fp16.enabled to true'
+run turing --device cuda $ample $fp16
+unset TWIN_KIND
+run half_precision --device cuda $ample $fp16
+same turing half_precision
+export TWIN_KIND=unified
+refused 'offload_optimizer.device is cpu, but the GPU' --set zero_optimization.offload_optimizer.device=cpu
+"$strata" info >info
+grep -q "its memory is the host's: one budget for both" info || { cat info >&2; exit 1; }
+run unified --device cuda $ample
+unset TWIN_KIND
+same all unified
 "$strata" plan --model nano --seq-len 32 --micro-batch 1 --device cuda >plan
 grep -q 'memory of the GPU: at most .* = device + 176 MiB ' plan || { echo "the plan says nothing of the GPU's memory" >&2; exit 1; }
 

@@ -6,6 +6,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,6 +26,15 @@ static struct st_dir_report sound(void)
         .registers = true,
         .disk = {.name = "nvme0n1", .scheduler = "none", .nr_requests = 1023, .max_sectors_kb = 1280},
     };
+}
+
+static void kernels_of_wsl_are_known(void **state)
+{
+    (void)state;
+    assert_int_equal(st_report_wsl("5.15.167.4-microsoft-standard-WSL2"), 2);
+    assert_int_equal(st_report_wsl("4.4.0-19041-Microsoft"), 1);
+    assert_int_equal(st_report_wsl("6.8.0-31-generic"), 0);
+    assert_int_equal(st_report_wsl(""), 0);
 }
 
 /* Each flaw has its sentence, at its bound and not beside it; what is unknown has none. */
@@ -62,6 +73,10 @@ static void each_flaw_has_its_advice(void **state)
         assert_non_null(strstr(r.advice, schedulers[i][1]));
         assert_int_equal(r.advice[0] == '\0', schedulers[i][1][0] == '\0');
     }
+    r = sound();
+    snprintf(r.filesystem, sizeof(r.filesystem), "9p");
+    st_report_advise(&r);
+    assert_non_null(strstr(r.advice, "9p passes every request to another system"));
     r = sound();
     r.disk.rotational = true;
     st_report_advise(&r);
@@ -198,6 +213,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_flaw_has_its_advice),
+        cmocka_unit_test(kernels_of_wsl_are_known),
         cmocka_unit_test(one_method_is_automatic),
         cmocka_unit_test(what_a_run_falls_back_from_is_not_automatic),
         cmocka_unit_test(a_directory_is_writable_or_says_why_not),

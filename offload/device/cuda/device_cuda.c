@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CAPABILITY_LEAST 8 /* major: bf16 on tensor cores */
+#define CAPABILITY_LEAST 75 /* 10 * major + minor: fp16 on tensor cores with matrix loads */
+#define CAPABILITY_BF16  80
 
 /* An update's blocks run where the layers leave room.  Else they would run between those of the forward that waits for no update.
  */
@@ -32,7 +33,6 @@ static strata_status status_of(cudaError_t err)
     case cudaErrorNoDevice:
     case cudaErrorInsufficientDriver:
     case cudaErrorInvalidDevice:
-    case cudaErrorNoKernelImageForDevice:
     case cudaErrorDevicesUnavailable:
     case cudaErrorInitializationError:
     case cudaErrorNotSupported:
@@ -51,10 +51,20 @@ strata_status st_cuda_status(cudaError_t err, const char *call)
     if (err == cudaSuccess)
         return STRATA_OK;
     (void)cudaGetLastError(); /* it is told here, and no longer the thread's last one */
+    if (err == cudaErrorNoKernelImageForDevice || err == cudaErrorInvalidDeviceFunction)
+        return st_error(STRATA_E_NOSYS,
+                        "cuda: %s: this program has no code for the GPU's architecture (%s): build it with "
+                        "-DSTRATA_CUDA_ARCHITECTURES=native",
+                        call, cudaGetErrorName(err));
     return st_error(status_of(err), "cuda: %s: %s (%s)", call, cudaGetErrorString(err), cudaGetErrorName(err));
 }
 
 /* --- which GPU --- */
+
+static int capability_of(const struct cudaDeviceProp *props)
+{
+    return 10 * props->major + props->minor;
+}
 
 static strata_status find_gpu(uint32_t index, struct cudaDeviceProp *props)
 {
@@ -78,9 +88,9 @@ static strata_status find_gpu(uint32_t index, struct cudaDeviceProp *props)
     err = ST_CUDA_PASS("cuda.device", cudaGetDeviceProperties(props, (int)index));
     if (err != cudaSuccess)
         return st_cuda_status(err, "cudaGetDeviceProperties");
-    if (props->major < CAPABILITY_LEAST)
-        return st_error(STRATA_E_NOSYS, "cuda:%u: %s has compute capability %d.%d, %d.0 is needed: use --device cpu", index,
-                        props->name, props->major, props->minor, CAPABILITY_LEAST);
+    if (capability_of(props) < CAPABILITY_LEAST)
+        return st_error(STRATA_E_NOSYS, "cuda:%u: %s has compute capability %d.%d, %d.%d is needed: use --device cpu", index,
+                        props->name, props->major, props->minor, CAPABILITY_LEAST / 10, CAPABILITY_LEAST % 10);
     return st_cuda_status(ST_CUDA_PASS("cuda.device", cudaSetDevice((int)index)), "cudaSetDevice");
 }
 
@@ -97,6 +107,13 @@ static cudaError_t bytes_beside(const struct cudaDeviceProp *props, uint64_t *ou
     return err;
 }
 
+static enum st_memory_kind memory_kind(const struct cudaDeviceProp *props)
+{
+    if (props->integrated != 0)
+        return ST_MEMORY_UNIFIED;
+    return props->pageableMemoryAccessUsesHostPageTables != 0 ? ST_MEMORY_COHERENT : ST_MEMORY_OWN;
+}
+
 static strata_status cuda_memory(uint32_t index, struct st_device_memory *out)
 {
     uint64_t beside = 0;
@@ -110,7 +127,9 @@ static strata_status cuda_memory(uint32_t index, struct st_device_memory *out)
         st = st_cuda_status(ST_CUDA_PASS("cuda.info", cudaMemGetInfo(&free_bytes, &total)), "cudaMemGetInfo");
     if (st != STRATA_OK)
         return st;
-    *out = (struct st_device_memory){.total = total,
+    *out = (struct st_device_memory){.kind = memory_kind(&props),
+                                     .lacks_bf16 = capability_of(&props) < CAPABILITY_BF16,
+                                     .total = total,
                                      .free = free_bytes,
                                      .usable = free_bytes > beside ? (free_bytes - beside) & ~UINT64_C(4095) : 0,
                                      .beside = beside};
@@ -140,7 +159,7 @@ static strata_status take_arena(struct cuda_device *cuda, uint64_t bytes)
 
     if (err != cudaSuccess)
         return st_cuda_status(err, "cudaMemGetInfo");
-    if (wanted > free_bytes)
+    if (wanted > free_bytes && !cuda->unified) /* there the page cache is not counted as free, but makes room */
         return no_room(wanted);
     if (bytes == 0)
         return STRATA_OK;
@@ -198,6 +217,7 @@ static strata_status cuda_open(struct st_device **out, const struct st_device_op
     cuda->index = (int)opts->index;
     atomic_init(&cuda->holders, 1);
     cuda->shared_most = (uint32_t)props.sharedMemPerBlockOptin;
+    cuda->unified = memory_kind(&props) == ST_MEMORY_UNIFIED;
     st = st_cuda_allow(cuda);
     if (st == STRATA_OK)
         st = take_arena(cuda, opts->arena_bytes);

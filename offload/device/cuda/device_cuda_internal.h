@@ -102,6 +102,7 @@ struct cuda_device {
     struct st_device base;
     int index;
     uint32_t shared_most; /* shared memory that a block may have */
+    bool unified;         /* the arena is the host's memory */
     unsigned char *arena; /* [arena_bytes] device */
     uint64_t arena_bytes;
     atomic_uint holders; /* the caller, and each watcher; the last one frees this struct */

@@ -2,6 +2,8 @@
 #ifndef OFFLOAD_DEVICE_CUDA_GPU_REPORT_H
 #define OFFLOAD_DEVICE_CUDA_GPU_REPORT_H
 
+#include "offload/device/device.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -16,6 +18,8 @@ struct st_gpu {
     uint64_t bytes, free_bytes; /* of its memory, a slice's own; free_bytes 0: the query failed */
     uint64_t usable_bytes;      /* the largest arena of a run; 0: this GPU cannot be used */
     uint32_t major, minor;      /* compute capability */
+    enum st_memory_kind memory;
+    bool lacks_bf16;
 };
 
 struct st_gpu_report {

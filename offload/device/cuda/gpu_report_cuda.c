@@ -44,6 +44,8 @@ static void report_gpu(struct st_gpu *out, int index)
         out->bytes = memory.total;
         out->free_bytes = memory.free;
         out->usable_bytes = memory.usable;
+        out->memory = memory.kind;
+        out->lacks_bf16 = memory.lacks_bf16;
     }
     (void)cudaGetLastError();
 }

@@ -32,6 +32,7 @@ extern "C" {
     X(cudaErrorDevicesUnavailable, 46, "CUDA-capable device(s) is/are busy or unavailable")                                      \
     X(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                                                              \
     X(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                                                     \
+    X(cudaErrorInvalidDeviceFunction, 98, "invalid device function")                                                             \
     X(cudaErrorNoKernelImageForDevice, 209, "no kernel image is available for execution on the device")                          \
     X(cudaErrorUnsupportedPtxVersion, 222, "the provided PTX was compiled with an unsupported toolchain.")                       \
     X(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                                                            \
@@ -122,6 +123,7 @@ struct cudaDeviceProp {
     size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin;
     int warpSize, maxThreadsPerBlock, maxThreadsPerMultiProcessor, major, minor, multiProcessorCount, asyncEngineCount;
     int pciBusID, pciDeviceID, pciDomainID, integrated, canMapHostMemory, hostRegisterSupported;
+    int pageableMemoryAccessUsesHostPageTables;
     int l2CacheSize, memoryBusWidth;
 };
 

@@ -16,6 +16,11 @@ void twin_reset(void);
 void twin_set_devices(int count, uint64_t bytes);
 /** Dynamic shared memory that a block may ask for, at most and at first 227 KiB; a kernel that asked for more before keeps it. */
 void twin_set_shared(uint32_t bytes);
+/* Kinds of devices: sm_90 as at first; cards of sm_70 and sm_75, the latter with 64 KiB of shared memory; memory that is the
+ * host's; memory of its own that the host can read. */
+enum twin_kind { TWIN_CARD, TWIN_VOLTA, TWIN_TURING, TWIN_UNIFIED, TWIN_COHERENT };
+/** Of a whole program: TWIN_KIND=volta, turing, unified or coherent in its environment. */
+void twin_set_kind(enum twin_kind kind);
 /** Every device is a MIG slice with the memory of twin_set_devices(), of a card with twice as much. */
 void twin_make_slices(void);
 /** A machine without a driver: every call that needs a device is cudaErrorInsufficientDriver. */

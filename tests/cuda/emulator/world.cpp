@@ -2,6 +2,7 @@
 #include "tests/cuda/emulator/world.h"
 #include "tests/cuda/emulator/protect.h"
 #include <stdlib.h>
+#include <string.h>
 
 namespace twin
 {
@@ -154,6 +155,7 @@ void twin_reset(void)
     w.held.contexts = 0;
     for (bool &has : w.has_context)
         has = false;
+    w.kind = TWIN_CARD;
     w.shared_most = SHARED_MOST;
     w.fail = {};
     w.is_breaking = false;
@@ -186,6 +188,14 @@ void twin_set_shared(uint32_t bytes)
     const std::lock_guard<std::mutex> guard(the_world.lock);
 
     the_world.shared_most = bytes < SHARED_MOST ? bytes : SHARED_MOST;
+}
+
+void twin_set_kind(enum twin_kind kind)
+{
+    const std::lock_guard<std::mutex> guard(the_world.lock);
+
+    the_world.kind = kind;
+    the_world.shared_most = kind == TWIN_TURING ? SHARED_TURING : SHARED_MOST;
 }
 
 void twin_make_slices(void)
@@ -233,3 +243,17 @@ struct twin_holdings twin_held(void)
 
     return the_world.held;
 }
+
+/* Of a whole program: as twin_set_kind(). */
+static bool take_kind()
+{
+    static const char *const names[] = {"card", "volta", "turing", "unified", "coherent"};
+    const char *wanted = getenv("TWIN_KIND");
+
+    for (int kind = TWIN_CARD; wanted != nullptr && kind <= TWIN_COHERENT; kind++)
+        if (strcmp(wanted, names[kind]) == 0)
+            twin_set_kind(static_cast<enum twin_kind>(kind));
+    return wanted != nullptr;
+}
+
+static const bool is_named = take_kind();

@@ -13,7 +13,8 @@ namespace twin
 
 constexpr int DEVICES_MAX = 8;
 constexpr uint64_t DEVICE_BYTES = 1u << 30;
-constexpr size_t SHARED_MOST = 227u << 10;                /* of sm_90 */
+constexpr size_t SHARED_MOST = 227u << 10; /* of sm_90 */
+constexpr size_t SHARED_TURING = 64u << 10;
 constexpr int PRIORITY_LEAST = 0, PRIORITY_GREATEST = -5; /* of streams */
 
 /* A piece of device memory, or of pinned memory. */
@@ -35,7 +36,8 @@ struct world {
     int device_count = 1;
     uint64_t device_bytes = DEVICE_BYTES, used[DEVICES_MAX] = {};
     bool has_driver = true, has_slices = false, has_context[DEVICES_MAX] = {};
-    size_t shared_most = SHARED_MOST;          /* that a block may ask for */
+    size_t shared_most = SHARED_MOST; /* that a block may ask for */
+    enum twin_kind kind = TWIN_CARD;
     std::map<uintptr_t, range> device, pinned; /* by address */
     failure fail = {};
     bool is_breaking = false;
