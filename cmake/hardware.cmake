@@ -41,16 +41,26 @@ function(strata_hardware_table file)
   set(source ${PROJECT_SOURCE_DIR}/share/strata/hardware.json)
   set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
   file(READ ${source} json)
-  strata_hardware_rows(cards "${json}" cards name title aliases memory_gb usable_mib bf16_tflops memory_gbs pcie lanes nvlink_gbs
+  strata_hardware_rows(cards "${json}" cards name title aliases memory_gb usable_mib capability bf16_tflops memory_gbs pcie lanes nvlink_gbs
                        kind source date)
   strata_hardware_rows(drives "${json}" drives name read_gbs)
+  set(links "")
+  string(JSON count LENGTH "${json}" pcie_lane_gbs)
+  math(EXPR last "${count} - 1")
+  foreach(i RANGE ${last})
+    string(JSON link MEMBER "${json}" pcie_lane_gbs ${i})
+    string(JSON lane GET "${json}" pcie_lane_gbs ${link})
+    string(APPEND links "    {\"${link}\", ${lane}},\n")
+  endforeach()
   string(JSON endured GET "${json}" endurance tb_written_per_tb)
   string(JSON endurance_source GET "${json}" endurance source)
   file(CONFIGURE OUTPUT ${file} CONTENT
 "/* From share/strata/hardware.json, by cmake/hardware.cmake. */
-static const struct card cards[] = {
+static const struct st_card cards[] = {
 @cards@};
-static const struct drive_kind drive_kinds[] = {
+static const struct st_link_kind link_kinds[] = {
+@links@};
+static const struct st_drive_kind drive_kinds[] = {
 @drives@};
 #define WRITES_ENDURED @endured@.0
 #define ENDURANCE_SOURCE \"@endurance_source@\"

@@ -14,7 +14,7 @@
 
 /* As people write them.  Borrowed during a call. */
 struct st_hardware_choice {
-    const char *gpu;           /* a card's name or alias, such as "4090", "rtx-4090" or "RTX 4090" */
+    const char *gpu;           /* a card's name or alias, such as "4090", "rtx-4090" or "RTX 4090"; its slot, "4090:gen3x8" */
     const char *ram;           /* SIZE[:NxDDRn-SPEED], such as "128GB:2xDDR5-5600"; NULL: assumed */
     const char *const *drives; /* [drive_count] RATE:SIZE[xN], such as "7GB/s:2TB" or "gen4:2TBx2" */
     uint32_t drive_count;
@@ -28,6 +28,7 @@ struct st_hardware_drive {
 /* A machine as parts; a value. */
 struct st_hardware {
     uint32_t gpu;                            /* row of the table: st_hardware_gpu_name() */
+    uint32_t slot, slot_lanes;               /* 0: the card's own; else 1 for the slowest PCIe generation that is known, ... */
     uint64_t ram_bytes;                      /* that are built in */
     uint32_t ram_channels, ram_ddr, ram_mts; /* 2, 5, 5600: million transfers a second, of 8 bytes a channel */
     bool ram_size_assumed, ram_speed_assumed;

@@ -104,6 +104,54 @@ static void a_gpu_of_unknown_memory_must_be_here(void **state)
     program_free(&p);
 }
 
+/* A card without bf16 is planned for in fp16 alone; the question, which nobody has told a precision, is answered in it. */
+static void a_card_without_bf16_trains_in_fp16(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run(w, &p, "plan --model nano --seq-len 32 --micro-batch 1 --gpu t4");
+    assert_int_equal(p.code, 2);
+    assert_non_null(strstr(p.err, "set fp16.enabled to true"));
+    program_free(&p);
+    workplace_run_ok(w, &p, "plan --model nano --seq-len 32 --micro-batch 1 --gpu t4 --set fp16.enabled=true");
+    program_free(&p);
+    workplace_run_ok(w, &p, "plan --model nano --seq-len 32 --gpu t4 --batch-tokens 64 --json");
+    assert_non_null(strstr(p.out, "\"fp16\":{\"enabled\":true}"));
+    program_free(&p);
+}
+
+/* Where the GPU's memory is the host's nothing is offloaded from the one to the other, nor is that proposed. */
+static void one_memory_is_no_place_to_offload_to(void **state)
+{
+    static const char file[] =
+        "{\"device_is_host\":false,\"unified\":true,\"device_bytes\":8000000000,\"host_bytes\":64000000000}";
+    static const char *const sections[] = {"offload_optimizer", "offload_param"};
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_write(w, "one.json", file, sizeof(file) - 1);
+    for (size_t i = 0; i < 2; i++) {
+        char command[256];
+
+        snprintf(command, sizeof(command),
+                 "plan --model nano --seq-len 32 --micro-batch 1 --machine {w}/one.json --set zero_optimization.stage=3 --set "
+                 "zero_optimization.%s.device=cpu",
+                 sections[i]);
+        workplace_run(w, &p, command);
+        assert_int_equal(p.code, 2);
+        assert_non_null(strstr(p.err, sections[i]));
+        assert_non_null(strstr(p.err, "the GPU's memory is the host's"));
+        program_free(&p);
+    }
+    workplace_run_ok(w, &p, "plan --model nano --seq-len 32 --micro-batch 1 --machine {w}/one.json");
+    program_free(&p);
+    workplace_run(w, &p, "plan --model llama-2-7b --seq-len 128 --micro-batch 1 --machine {w}/one.json");
+    assert_int_equal(p.code, 3);
+    assert_null(strstr(p.err, "=cpu"));
+    program_free(&p);
+}
+
 static void what_was_assumed_is_said(void **state)
 {
     const struct workplace *w = *state;
@@ -189,6 +237,8 @@ int main(void)
         cmocka_unit_test(nothing_of_this_machine_enters),
         cmocka_unit_test(a_drive_is_needed_where_something_lies_on_one),
         cmocka_unit_test(a_gpu_of_unknown_memory_must_be_here),
+        cmocka_unit_test(a_card_without_bf16_trains_in_fp16),
+        cmocka_unit_test(one_memory_is_no_place_to_offload_to),
         cmocka_unit_test(what_was_assumed_is_said),
         cmocka_unit_test(a_published_name_is_enough),
         cmocka_unit_test(shapes_are_enough),
