@@ -8,8 +8,9 @@
  * 96, 128, 192 and 256 waste nothing.
  *
  * Every call returns cudaErrorInvalidValue for a shape that contradicts itself, and cudaErrorNotSupported for a larger head_dim,
- * or for one above 128 in fp32 on a GPU whose blocks cannot have enough shared memory for its backward (135 KiB; 99 KiB are there
- * on capability 8.6, 8.9 and 12.0, where 16-bit heads of 192 and 256 take smaller stages). */
+ * or for one that needs more shared memory than a block can have: above 128 in fp32 with 99 KiB (capability 8.6, 8.9 and 12.0,
+ * where 16-bit heads of 192 and 256 take smaller stages), above 64 in fp32 and 128 in fp16 with 64 KiB (7.5, which has no bf16:
+ * there a product is two of m16n8k8, and copies are made at once). */
 #ifndef KERNELS_CUDA_ATTENTION_H
 #define KERNELS_CUDA_ATTENTION_H
 

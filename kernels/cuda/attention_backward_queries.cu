@@ -4,9 +4,11 @@
 #include "kernels/cuda/attention_backward.cuh"
 
 /* Keys loaded together.  A SMALL kernel has the second number, which changes no bits. */
-#define STAGE_ROWS        32u
-#define STAGE_SMALL       16u
-#define SHARED_EVERYWHERE (99u << 10) /* shared memory of a block, on every GPU of capability 8.0 and later */
+#define STAGE_ROWS  32u
+#define STAGE_SMALL 16u
+
+/* Shared memory that a block can have on every GPU with this dtype: 64 KiB on capability 7.5, which has no bf16. */
+template <strata_dtype DT> constexpr uint32_t shared_everywhere = (DT == STRATA_BF16 ? 99u : 64u) << 10;
 
 /* --- 16 bits --- */
 
@@ -152,8 +154,8 @@ template <strata_dtype DT, uint32_t WIDTH> struct queries_launch {
     static constexpr uint32_t TALL = DT == STRATA_F32 ? 1 : queries_tall<WIDTH, BOUND>; /* not read in fp32 */
     /* Where a GPU's blocks have too little for TALL, or for whole stages of wide heads. */
     template <bool BOUND>
-    static constexpr uint32_t LEAST = to_queries_bytes<DT, WIDTH, TALL<BOUND>, false>() > SHARED_EVERYWHERE ? 1 : TALL<BOUND>;
-    static constexpr bool SMALL = DT != STRATA_F32 && WIDTH > 128;
+    static constexpr uint32_t LEAST = to_queries_bytes<DT, WIDTH, TALL<BOUND>, false>() > shared_everywhere<DT> ? 1 : TALL<BOUND>;
+    static constexpr bool SMALL = DT != STRATA_F32 && to_queries_bytes<DT, WIDTH, 1, false>() > shared_everywhere<DT>;
 
     static cudaError_t allow(uint32_t shared_most)
     {
@@ -191,6 +193,8 @@ template <strata_dtype DT, uint32_t WIDTH> struct queries_launch {
     {
         if (queue.shared_most >= to_queries_bytes<DT, WIDTH, TALL<BOUND>, false>())
             return run_one<TALL<BOUND>, BOUND, false>(queue, s);
+        if (queue.shared_most >= to_queries_bytes<DT, WIDTH, LEAST<BOUND>, false>())
+            return run_one<LEAST<BOUND>, BOUND, false>(queue, s);
         return run_one<LEAST<BOUND>, BOUND, SMALL>(queue, s);
     }
 

@@ -431,12 +431,12 @@ static void shapes_are_checked(void **state)
 
 #ifdef ST_CUDA_EMULATOR
 
-static void check_smaller_blocks(const struct st_attention *shape)
+static void check_smaller_blocks(const struct st_attention *shape, uint32_t bytes)
 {
     struct tensors large = tensors_create(shape, false), small = tensors_create(shape, false);
 
     run(&large);
-    twin_set_shared(99u << 10);
+    twin_set_shared(bytes);
     allow(NULL); /* what a block cannot have is not asked for */
     run(&small);
     assert_memory_equal(small.out.host, large.out.host, large.out.bytes);
@@ -444,6 +444,24 @@ static void check_smaller_blocks(const struct st_attention *shape)
     twin_set_shared(UINT32_MAX);
     allow(NULL);
     tensors_destroy(&large), tensors_destroy(&small);
+}
+
+/* Blocks of 64 KiB, as on capability 7.5: the same bits, in fp16 with heads up to 128, in fp32 up to 64; else a refusal. */
+static void smallest_blocks_give_the_same_bits(void **state)
+{
+    static const uint32_t halves[] = {32, 64, 80, 96, 128};
+    struct st_attention at = shape_of(1, 135, 2, 1, 64, 0);
+
+    (void)state;
+    at.dt = STRATA_F32;
+    check_smaller_blocks(&at, 64u << 10);
+    for (uint32_t bound = 0; bound < 2; bound++)
+        for (size_t i = 0; i < sizeof(halves) / sizeof(halves[0]); i++) {
+            at = shape_of(1, 135, 2, 1, halves[i], 0);
+            at.dt = STRATA_F16;
+            at.window = bound * 40;
+            check_smaller_blocks(&at, 64u << 10);
+        }
 }
 
 /* Blocks of 99 KiB, as on consumers' GPUs: the same bits, or for wide heads in fp32 a refusal. */
@@ -454,12 +472,12 @@ static void smaller_blocks_give_the_same_bits(void **state)
 
     (void)state;
     at.dt = wide.dt = STRATA_BF16;
-    check_smaller_blocks(&at);
-    check_smaller_blocks(&wide);
+    check_smaller_blocks(&at, 99u << 10);
+    check_smaller_blocks(&wide, 99u << 10);
     wide.window = 40, wide.softcap = 2.0f;
-    check_smaller_blocks(&wide);
+    check_smaller_blocks(&wide, 99u << 10);
     wide.head_dim = 192, wide.dt = STRATA_F16;
-    check_smaller_blocks(&wide);
+    check_smaller_blocks(&wide, 99u << 10);
     wide.dt = STRATA_F32;
     t = tensors_create(&wide, false);
     twin_set_shared(99u << 10);
@@ -488,6 +506,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(cached_rows_match),
         cmocka_unit_test(shapes_are_checked),
 #ifdef ST_CUDA_EMULATOR
+        cmocka_unit_test(smallest_blocks_give_the_same_bits),
         cmocka_unit_test(smaller_blocks_give_the_same_bits),
 #endif
     };

@@ -176,17 +176,27 @@ uint64_t st_cuda_dev_attention_workspace(const struct st_attention *at, uint32_t
     return st_cuda_attention_workspace(at);
 }
 
+static strata_status attended(const char *op, const struct st_attention *at, cudaError_t err)
+{
+    if (err == cudaErrorNotSupported)
+        return st_error(STRATA_E_NOSYS,
+                        "cuda: %s: heads of %u in %s need more shared memory than this GPU's blocks have: use 16 bits, or "
+                        "--device cpu",
+                        op, at->head_dim, strata_dtype_name(at->dt));
+    return launched(op, err);
+}
+
 strata_status st_cuda_dev_attention_forward(struct st_device *dev, const struct st_attention *at, void *out, float *lse,
                                             const void *qkv, void *workspace)
 {
-    return launched("attention_forward",
+    return attended("attention_forward", at,
                     st_cuda_attention_forward(enter(dev), cuda_of(dev)->shared_most, at, out, lse, qkv, workspace));
 }
 
 strata_status st_cuda_dev_attention_backward(struct st_device *dev, const struct st_attention *at, void *dqkv, const void *dout,
                                              const void *out, const float *lse, const void *qkv, void *workspace)
 {
-    return launched("attention_backward",
+    return attended("attention_backward", at,
                     st_cuda_attention_backward(enter(dev), cuda_of(dev)->shared_most, at, dqkv, dout, out, lse, qkv, workspace));
 }
 
