@@ -4,13 +4,16 @@
  * Tensors of dtype `dt` (BF16, F16 or F32) are widened on load and rounded to nearest even once on store; arithmetic in between
  * is fp32, and the compiler may contract it.  Of 16 bits activations take exp and 1 / x by the GPU's approximations, off by 2^-16
  * of the result at most.  A pointer needs only the alignment of its element; if pointers and rows begin at multiples of 16 bytes,
- * accesses are that wide.  An extent of 0 does nothing.  No launcher needs a workspace.
+ * accesses are that wide.  An extent of 0 does nothing.  No launcher needs a workspace but those that have a parameter of that
+ * name.
  *
- * The order of every sum is a function of the operands' shapes alone.  Along a row a thread adds runs of 8 elements in order, its
- * runs 8 * threads apart; then the threads of a warp are added by a tree of shuffles, and the warps in index order.  Down a
- * column there are 128 lanes, and lane l adds rows l, l + 128, ... in order; then the 8 lanes of a warp are added by a tree, the
- * 16 warps in index order, and their sum to the old value.  Gradients of the embedding's tables and the loss are added one by one
- * in index order, as on the cpu device. */
+ * The order of every sum is a function of the operands' shapes and alignment alone.  Along a row a thread adds runs of 8 elements
+ * in order, its runs 8 * threads apart; then the threads of a warp are added by a tree of shuffles, and the warps in index order.
+ * Down a column there are 128 lanes, and lane l adds rows l, l + 128, ... in order; then the 8 lanes of a warp are added by a
+ * tree, the 16 warps in index order, and their sum to the old value.  The norms' backward first adds the rows of a block: at most
+ * 1024 blocks have equally many that follow each other, and in those of warps with rows of their own warp w of 4 adds rows w, w +
+ * 4, ... in order, then the warps are added in index order; what the blocks give are the rows of the sums above.  Gradients of
+ * the embedding's tables and the loss are added one by one in index order, as on the cpu device. */
 #ifndef KERNELS_CUDA_CUDA_OPS_H
 #define KERNELS_CUDA_CUDA_OPS_H
 
@@ -19,6 +22,10 @@
 #include "kernels/op_shapes.h"
 
 /* --- ops_norm.cu --- */
+
+/* Workspace of backward, aligned to 16 bytes: at most this, and never more than 8 bytes an element; what it holds counts for
+ * nothing before and after. */
+#define ST_CUDA_NORM_WORKSPACE (UINT64_C(32) << 20)
 
 /** dbias[cols] f32 += column sums of dy [rows, cols] dt. */
 ST_CUDA_API cudaError_t st_cuda_bias_backward(cudaStream_t stream, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
@@ -31,7 +38,8 @@ ST_CUDA_API cudaError_t st_cuda_layernorm_forward(cudaStream_t stream, void *y, 
 /** dx may be dy (of the same dtype) or residual; dweight, dbias and residual may be NULL. */
 ST_CUDA_API cudaError_t st_cuda_layernorm_backward(cudaStream_t stream, void *dx, float *dweight, float *dbias, const void *dy,
                                                    strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
-                                                   const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
+                                                   const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt,
+                                                   void *workspace);
 
 /** stats [rows * heads] f32 out = rstd; y may be x. */
 ST_CUDA_API cudaError_t st_cuda_rmsnorm_forward(cudaStream_t stream, const struct st_rmsnorm *norm, void *y, float *stats,
@@ -40,7 +48,7 @@ ST_CUDA_API cudaError_t st_cuda_rmsnorm_forward(cudaStream_t stream, const struc
 /** As st_cuda_layernorm_backward, without a bias. */
 ST_CUDA_API cudaError_t st_cuda_rmsnorm_backward(cudaStream_t stream, const struct st_rmsnorm *norm, void *dx, float *dweight,
                                                  const void *dy, strata_dtype dy_dt, const void *x, const float *stats,
-                                                 const void *weight, const void *residual);
+                                                 const void *weight, const void *residual, void *workspace);
 
 /* --- ops_pointwise.cu --- */
 

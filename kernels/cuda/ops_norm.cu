@@ -1,8 +1,12 @@
 /* kernels/cuda/ops_norm.cu - LayerNorm and RMSNorm, and sums down columns.
  *
- * Rows: one warp handles a row of up to 1024 columns, a block a longer one; up to 8192 columns a row stays in registers between
- * passes, and a longer one is read again; these limits are halved in F32.  Columns: a block takes a strip of 32 columns and all
- * rows, so that no partial sum leaves it.  Each head of an RMSNorm over heads is a row. */
+ * Rows: a warp takes a row of up to 2048 columns, a block a longer one.  Up to 8192 columns a row stays in registers between
+ * passes, and a longer one is read again; wider numbers and more sums halve these limits.  Each head of an RMSNorm over heads is
+ * a row.
+ *
+ * Backward: a block takes rows that follow each other.  What they add to the gradients of the parameters it sums while it has
+ * them, and leaves in the workspace; column_sums adds what the blocks left.  Columns: a block takes a strip of 32 columns and all
+ * rows, so that no partial sum leaves it. */
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/elems.cuh"
 
@@ -11,8 +15,20 @@ enum norm { LAYER, RMS, RMS_HEADS };
 
 /* --- rows --- */
 
-#define ROW_THREADS 256u /* threads of a block: all on one row, or ROW_THREADS / ST_WARP rows */
-#define KEPT_RUNS   4u   /* runs of a row that a thread keeps; half as many in F32 */
+#define WARPS_THREADS 128u  /* of blocks in which each warp has a row */
+#define SUM_BLOCKS    1024u /* of backward at most: more sums than these would cost more than they spread */
+
+/* Threads of a block: warps with a row each, or all on one row. */
+static __host__ __device__ constexpr uint32_t block_threads(uint32_t group)
+{
+    return group == ST_WARP ? WARPS_THREADS : group;
+}
+
+/* Blocks on a multiprocessor, which limits registers: to 255 of a thread whose warp has a whole row, to 128 of others. */
+static __host__ __device__ constexpr uint32_t blocks_at_least(uint32_t group)
+{
+    return group == ST_WARP ? 2 : 512 / group;
+}
 
 /* Where rows begin: `heads` of `cols` elements in each `stride` elements. */
 struct row_places {
@@ -46,15 +62,15 @@ static bool rows_are_wide(const struct row_places &at)
     return at.cols % ST_RUN == 0 && at.stride % ST_RUN == 0;
 }
 
-/* The runs of row `row` that are this thread's.  GROUP threads share the row; each keeps RUNS of its runs; 0: none. */
-template <bool HEADS, uint32_t GROUP, uint32_t RUNS> struct row_part {
-    uint64_t row, first; /* the row, and the index of its first element */
+/* The runs of a row that are this thread's.  GROUP threads share the row; each keeps RUNS of its runs; 0: none.  More than one
+ * are kept of wide rows alone. */
+template <uint32_t GROUP, uint32_t RUNS> struct row_part {
+    uint64_t first; /* the index of the row's first element */
     uint32_t lane, cols;
     bool wide;
 
-    __device__ row_part(const struct row_places &at, bool wide_)
-        : row(static_cast<uint64_t>(blockIdx.x) * (ROW_THREADS / GROUP) + threadIdx.x / GROUP), first(at.first<HEADS>(row)),
-          lane(threadIdx.x % GROUP), cols(at.cols), wide(wide_)
+    __device__ row_part(uint64_t first_, uint32_t cols_, bool wide_)
+        : first(first_), lane(threadIdx.x % GROUP), cols(cols_), wide(RUNS > 1 || wide_)
     {
     }
     __device__ uint32_t runs() const
@@ -72,32 +88,73 @@ template <bool HEADS, uint32_t GROUP, uint32_t RUNS> struct row_part {
     }
     __device__ uint32_t count(uint32_t run) const
     {
+        if (RUNS > 1)
+            return column(run) < cols ? ST_RUN : 0;
         return st_run_count(column(run), cols);
     }
 };
 
-/* The part that a thread keeps of the row of a tensor that begins at element `first`; tensor NULL: zeros. */
-template <bool HEADS, strata_dtype DT, uint32_t GROUP, uint32_t RUNS> struct kept_row {
+/* A thread's runs of a row of `tensor`; NULL: zeros. */
+template <strata_dtype DT, uint32_t RUNS> struct kept_row {
     struct st_packed<DT> run[RUNS > 0 ? RUNS : 1];
     const void *tensor;
-    uint64_t first;
 
-    __device__ kept_row(const void *tensor_, uint64_t first_, const struct row_part<HEADS, GROUP, RUNS> &part)
-        : tensor(tensor_), first(first_)
+    template <typename PART> __device__ kept_row(const void *tensor_, const PART &part) : tensor(tensor_)
     {
 #pragma unroll
         for (uint32_t k = 0; k != RUNS; k++)
             run[k] = part.has(k) ? fetch(part, k) : st_packed<DT>();
     }
-    __device__ st_packed<DT> fetch(const struct row_part<HEADS, GROUP, RUNS> &part, uint32_t k) const
+    template <typename PART> __device__ st_packed<DT> fetch(const PART &part, uint32_t k) const
     {
-        return st_fetch<DT>(tensor, first + part.column(k), tensor != nullptr ? part.count(k) : 0, part.wide);
+        return st_fetch<DT>(tensor, part.first + part.column(k), tensor != nullptr ? part.count(k) : 0, part.wide);
     }
-    __device__ void get(float out[ST_RUN], const struct row_part<HEADS, GROUP, RUNS> &part, uint32_t k) const
+    template <typename PART> __device__ void get(float out[ST_RUN], const PART &part, uint32_t k) const
     {
         st_unpack<DT>(out, RUNS > 0 ? run[k] : fetch(part, k));
     }
+    /* Between passes: the compiler must not keep what it computed of the row, which takes more registers than the row. */
+    __device__ void forget_derived()
+    {
+#ifdef __CUDA_ARCH__
+#pragma unroll
+        for (uint32_t k = 0; k != RUNS; k++) {
+#pragma unroll
+            for (uint32_t i = 0; i < sizeof(run[k]) / 4; i++)
+                asm volatile("" : "+r"(run[k].word[i])::"memory");
+        }
+#endif
+    }
 };
+
+/* A thread's runs of a row that it writes: at the end if rows are kept, so that no read must wait for a write. */
+template <strata_dtype DT, uint32_t RUNS> struct written_row {
+    struct st_packed<DT> run[RUNS > 0 ? RUNS : 1];
+    void *tensor;
+
+    __device__ explicit written_row(void *tensor_) : tensor(tensor_)
+    {
+    }
+    template <typename PART> __device__ void put(const float in[ST_RUN], const PART &part, uint32_t k)
+    {
+        run[RUNS > 0 ? k : 0] = st_pack<DT>(in);
+        if (RUNS == 0)
+            st_put<DT>(tensor, part.first + part.column(k), run[0], part.count(k), part.wide);
+    }
+    template <typename PART> __device__ void finish(const PART &part) const
+    {
+#pragma unroll
+        for (uint32_t k = 0; k != RUNS && part.has(k); k++)
+            st_put<DT>(tensor, part.first + part.column(k), run[k], part.count(k), part.wide);
+    }
+};
+
+/* Of weights and biases, which all rows share and so are in the first cache. */
+template <strata_dtype DT, uint32_t GROUP, uint32_t RUNS>
+static __device__ void get_parameter(float out[ST_RUN], const void *tensor, const struct row_part<GROUP, RUNS> &part, uint32_t k)
+{
+    st_load<DT>(out, tensor, part.column(k), part.count(k), part.wide);
+}
 
 /* A row's sum, in all its threads. */
 template <uint32_t GROUP> static __device__ float row_sum(float x, float *shared)
@@ -121,16 +178,18 @@ template <enum norm NORM> static __device__ float offset_weight(float weight, fl
 }
 
 template <enum norm NORM, strata_dtype DT, uint32_t GROUP, uint32_t RUNS>
-static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_forward(const struct norm_forward_args s)
+static __global__ void __launch_bounds__(block_threads(GROUP), blocks_at_least(GROUP))
+    norm_forward(const struct norm_forward_args s)
 {
-    __shared__ float shared[2][ROW_THREADS / ST_WARP];
-    const struct row_part<NORM == RMS_HEADS, GROUP, RUNS> part(s.at, s.wide);
+    __shared__ float shared[2][block_threads(GROUP) / ST_WARP];
+    const uint64_t row = static_cast<uint64_t>(blockIdx.x) * (block_threads(GROUP) / GROUP) + threadIdx.x / GROUP;
+    const struct row_part<GROUP, RUNS> part(s.at.first<NORM == RMS_HEADS>(row), s.at.cols, s.wide);
     float mean = 0.0f, squares = 0.0f, rstd;
 
-    if (part.row >= s.at.rows)
+    if (row >= s.at.rows)
         return;
-    const struct kept_row<NORM == RMS_HEADS, DT, GROUP, RUNS> in(s.x, part.first, part), weights(s.weight, 0, part);
-    const struct kept_row<NORM == RMS_HEADS, DT, GROUP, RUNS> biases(s.bias, 0, part);
+    const struct kept_row<DT, RUNS> in(s.x, part);
+    struct written_row<DT, RUNS> y(s.y);
 
     if (NORM == LAYER) {
         float sum = 0.0f;
@@ -154,7 +213,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_forward(const stru
         in.get(x, part, k);
 #pragma unroll
         for (uint32_t i = 0; i < ST_RUN; i++) {
-            const float d = i < count ? x[i] - mean : 0.0f;
+            const float d = NORM == LAYER && i >= count ? 0.0f : x[i] - mean;
 
             squares += d * d;
         }
@@ -162,105 +221,165 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_forward(const stru
     rstd = 1.0f / sqrtf(row_sum<GROUP>(squares, shared[1]) / static_cast<float>(s.at.cols) + s.eps);
 #pragma unroll
     for (uint32_t k = 0; k < part.runs() && part.has(k); k++) {
-        const uint32_t count = part.count(k);
         float x[ST_RUN], weight[ST_RUN], bias[ST_RUN];
 
         in.get(x, part, k);
-        weights.get(weight, part, k);
-        biases.get(bias, part, k);
+        get_parameter<DT>(weight, s.weight, part, k);
+        if (NORM == LAYER)
+            get_parameter<DT>(bias, s.bias, part, k);
 #pragma unroll
         for (uint32_t i = 0; i < ST_RUN; i++)
             x[i] = NORM == LAYER ? (x[i] - mean) * rstd * weight[i] + bias[i]
                                  : x[i] * rstd * offset_weight<NORM>(weight[i], s.offset);
-        st_store<DT>(s.y, part.first + part.column(k), x, count, s.wide);
+        y.put(x, part, k);
     }
+    y.finish(part);
     if (part.lane == 0 && NORM == LAYER) {
-        s.stats[2 * part.row] = mean;
-        s.stats[2 * part.row + 1] = rstd;
+        s.stats[2 * row] = mean;
+        s.stats[2 * row + 1] = rstd;
     } else if (part.lane == 0) {
-        s.stats[part.row] = rstd;
+        s.stats[row] = rstd;
     }
 }
 
+/* --- backward --- */
+
 struct norm_backward_args {
     void *dx;
-    float *dweight, *dbias; /* either may be NULL */
+    float *weight_sums, *bias_sums; /* [blocks][cols] in the workspace; either may be NULL */
     const void *dy, *x;
     const float *stats;
     const void *weight, *residual; /* residual: may be NULL */
     struct row_places at;
-    float offset; /* of the weight of RMS */
+    uint64_t block_rows; /* of one block, a multiple of those that it has at once */
+    float offset;        /* of the weight of RMS */
     bool wide;
 };
 
-/* The values of a row that the backward pass reads. */
-template <enum norm NORM, strata_dtype DT, strata_dtype DY, uint32_t GROUP, uint32_t RUNS> struct backward_row {
-    static constexpr bool HEADS = NORM == RMS_HEADS;
+template <uint32_t GROUP> struct backward_shared {
+    static constexpr uint32_t warps = block_threads(GROUP) / ST_WARP;
 
-    struct kept_row<HEADS, DY, GROUP, RUNS> dy;
-    struct kept_row<HEADS, DT, GROUP, RUNS> x, weight;
-    float mean, rstd, offset;
+    float rows[2][2][warps];                                                     /* of row_sum: by turn, and by what */
+    float __align__(16) columns[warps][GROUP == ST_WARP ? ST_WARP * ST_RUN : 4]; /* of a run of each warp */
+};
 
-    /* g = dy * weight and xhat of run k; zeros past the end of the row. */
-    __device__ void get(float g[ST_RUN], float xhat[ST_RUN], const struct row_part<HEADS, GROUP, RUNS> &part, uint32_t k) const
+/* What a thread's elements of the block's rows add to the gradient of one parameter: in registers or, if rows are not kept, where
+ * the block leaves it. */
+template <uint32_t GROUP, uint32_t RUNS> struct parameter_sums {
+    float run[RUNS > 0 ? RUNS : 1][ST_RUN];
+    float *out; /* the block's; NULL: the parameter is frozen */
+
+    __device__ parameter_sums(float *all, uint32_t cols)
+        : run(), out(all != nullptr ? all + static_cast<uint64_t>(blockIdx.x) * cols : nullptr)
     {
-        const uint32_t count = part.count(k);
-        float w[ST_RUN];
+    }
+    __device__ void add(const float x[ST_RUN], const struct row_part<GROUP, RUNS> &part, uint32_t k, bool is_first)
+    {
+        const uint32_t count = out != nullptr ? part.count(k) : 0;
+        float *const sum = run[RUNS > 0 ? k : 0];
 
-        dy.get(g, part, k);
-        x.get(xhat, part, k);
-        weight.get(w, part, k);
+        if (RUNS == 0)
+            st_load<STRATA_F32>(sum, out, part.column(k), is_first ? 0 : count, part.wide);
 #pragma unroll
-        for (uint32_t i = 0; i < ST_RUN; i++) {
-            g[i] *= offset_weight<NORM>(w[i], offset);
-            xhat[i] = i < count ? (xhat[i] - mean) * rstd : 0.0f;
+        for (uint32_t i = 0; i < ST_RUN; i++)
+            sum[i] += x[i];
+        if (RUNS == 0)
+            st_store<STRATA_F32>(out, part.column(k), sum, count, part.wide);
+    }
+    /* Leaves the block's sums: warps that had rows of their own are added in index order. */
+    __device__ void finish(const struct row_part<GROUP, RUNS> &part, struct backward_shared<GROUP> *shared) const
+    {
+#pragma unroll
+        for (uint32_t k = 0; k != RUNS && out != nullptr && part.has(k); k++) {
+            if (GROUP != ST_WARP) {
+                st_store<STRATA_F32>(out, part.column(k), run[k], part.count(k), part.wide);
+                continue;
+            }
+            __syncthreads(); /* all have read the run before */
+            st_store<STRATA_F32>(shared->columns[threadIdx.x / ST_WARP], part.lane * ST_RUN, run[k], ST_RUN, true);
+            __syncthreads();
+            for (uint32_t c = threadIdx.x; c < ST_WARP * ST_RUN; c += WARPS_THREADS) {
+                float sum = shared->columns[0][c];
+
+#pragma unroll
+                for (uint32_t warp = 1; warp < shared->warps; warp++)
+                    sum += shared->columns[warp][c];
+                if (k * ST_WARP * ST_RUN + c < part.cols)
+                    out[k * ST_WARP * ST_RUN + c] = sum;
+            }
         }
     }
 };
 
-/* dx = rstd (g - mean(g) - xhat mean(g xhat)) + residual; RMS: without mean(g).  A thread has read its elements of dy and of the
- * residual before it writes them: dx may be either. */
+/* dx = rstd (g - mean(g) - xhat mean(g xhat)) + residual, g = dy weight; RMS: without mean(g).  The weight's gradient is a sum of
+ * dy xhat, the bias's of dy.  A thread has read its elements of dy and of the residual before it writes them: dx may be either.
+ */
 template <enum norm NORM, strata_dtype DT, strata_dtype DY, uint32_t GROUP, uint32_t RUNS>
-static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_backward(const struct norm_backward_args s)
+static __global__ void __launch_bounds__(block_threads(GROUP), blocks_at_least(GROUP))
+    norm_backward(const struct norm_backward_args s)
 {
-    __shared__ float shared[2][ROW_THREADS / ST_WARP];
-    const struct row_part<NORM == RMS_HEADS, GROUP, RUNS> part(s.at, s.wide);
-    float g_sum = 0.0f, gx_sum = 0.0f, g_mean = 0.0f, gx_mean;
+    constexpr uint32_t ROWS = block_threads(GROUP) / GROUP; /* at once */
+    __shared__ struct backward_shared<GROUP> shared;
+    const uint64_t first = blockIdx.x * s.block_rows, end = first + s.block_rows < s.at.rows ? first + s.block_rows : s.at.rows;
+    struct parameter_sums<GROUP, RUNS> weight_sums(s.weight_sums, s.at.cols), bias_sums(s.bias_sums, s.at.cols);
+    uint32_t turn = 0;
 
-    if (part.row >= s.at.rows)
-        return;
-    const struct backward_row<NORM, DT, DY, GROUP, RUNS> in = {
-        {s.dy, part.first, part}, {s.x, part.first, part}, {s.weight, 0, part}, NORM == LAYER ? s.stats[2 * part.row] : 0.0f,
-            NORM == LAYER ? s.stats[2 * part.row + 1] : s.stats[part.row], s.offset
-    };
+    for (uint64_t row = first + threadIdx.x / GROUP; row < end; row += ROWS, turn ^= 1) {
+        const struct row_part<GROUP, RUNS> part(s.at.first<NORM == RMS_HEADS>(row), s.at.cols, s.wide);
+        struct kept_row<DT, RUNS> in_x(s.x, part);
+        struct kept_row<DY, RUNS> in_dy(s.dy, part);
+        /* Read late where registers are short. */
+        const struct kept_row<DT, NORM == RMS_HEADS && GROUP != ST_WARP ? 0 : RUNS> residuals(s.residual, part);
+        const float mean = NORM == LAYER ? s.stats[2 * row] : 0.0f, rstd = NORM == LAYER ? s.stats[2 * row + 1] : s.stats[row];
+        float g_sum = 0.0f, gx_sum = 0.0f, g_mean = 0.0f, gx_mean;
 
 #pragma unroll
-    for (uint32_t k = 0; k < part.runs() && part.has(k); k++) {
-        float g[ST_RUN], xhat[ST_RUN];
+        for (uint32_t k = 0; k < part.runs() && part.has(k); k++) {
+            float dy[ST_RUN], x[ST_RUN], weight[ST_RUN];
 
-        in.get(g, xhat, part, k);
+            in_dy.get(dy, part, k); /* zeros past the end of the row */
+            in_x.get(x, part, k);
+            get_parameter<DT>(weight, s.weight, part, k);
+            if (NORM == LAYER)
+                bias_sums.add(dy, part, k, row == first);
 #pragma unroll
-        for (uint32_t i = 0; i < ST_RUN; i++) {
-            g_sum += g[i];
-            gx_sum += g[i] * xhat[i];
+            for (uint32_t i = 0; i < ST_RUN; i++) {
+                g_sum += dy[i] * weight[i];
+                dy[i] *= (x[i] - mean) * rstd;
+                gx_sum += dy[i] * offset_weight<NORM>(weight[i], s.offset);
+            }
+            weight_sums.add(dy, part, k, row == first);
         }
+        if (NORM == LAYER)
+            g_mean = row_sum<GROUP>(g_sum, shared.rows[turn][0]) / static_cast<float>(s.at.cols);
+        gx_mean = row_sum<GROUP>(gx_sum, shared.rows[turn][1]) / static_cast<float>(s.at.cols);
+        struct written_row<DT, RUNS> dx(s.dx);
+
+        in_x.forget_derived();
+        in_dy.forget_derived();
+#pragma unroll
+        for (uint32_t k = 0; k < part.runs() && part.has(k); k++) {
+            float dy[ST_RUN], x[ST_RUN], weight[ST_RUN], residual[ST_RUN];
+
+            in_dy.get(dy, part, k);
+            in_x.get(x, part, k);
+            get_parameter<DT>(weight, s.weight, part, k);
+            residuals.get(residual, part, k);
+#pragma unroll
+            for (uint32_t i = 0; i < ST_RUN; i++) {
+                const float g = dy[i] * offset_weight<NORM>(weight[i], s.offset);
+
+                x[i] = (g - g_mean - (x[i] - mean) * rstd * gx_mean) * rstd + residual[i];
+            }
+            dx.put(x, part, k);
+        }
+        dx.finish(part);
     }
+    const struct row_part<GROUP, RUNS> part(0, s.at.cols, s.wide);
+
+    weight_sums.finish(part, &shared);
     if (NORM == LAYER)
-        g_mean = row_sum<GROUP>(g_sum, shared[0]) / static_cast<float>(s.at.cols);
-    gx_mean = row_sum<GROUP>(gx_sum, shared[1]) / static_cast<float>(s.at.cols);
-    const struct kept_row<NORM == RMS_HEADS, DT, GROUP, RUNS> residuals(s.residual, part.first, part);
-
-#pragma unroll
-    for (uint32_t k = 0; k < part.runs() && part.has(k); k++) {
-        float g[ST_RUN], xhat[ST_RUN], residual[ST_RUN];
-
-        in.get(g, xhat, part, k);
-        residuals.get(residual, part, k);
-#pragma unroll
-        for (uint32_t i = 0; i < ST_RUN; i++)
-            g[i] = (g[i] - g_mean - xhat[i] * gx_mean) * in.rstd + residual[i];
-        st_store<DT>(s.dx, part.first + part.column(k), g, part.count(k), s.wide);
-    }
+        bias_sums.finish(part, &shared);
 }
 
 /* --- columns --- */
@@ -272,105 +391,74 @@ static __global__ void __launch_bounds__(ROW_THREADS, 2) norm_backward(const str
 #define AHEAD          4u /* rows of one lane in flight at a time */
 #define COLUMN_WARPS   (COLUMN_THREADS / ST_WARP)
 
-enum columns { COLUMNS_PLAIN, COLUMNS_LAYER, COLUMNS_RMS, COLUMNS_RMS_HEADS };
-
-/* Adds the eight lanes of a warp that hold the same columns, as a tree; part [warp][column of the strip]. */
-static __device__ void put_warp_sums(float part[COLUMN_WARPS][STRIP], const float sum[ST_RUN])
+/* sums[cols] += sums down the columns of x [rows, cols].  The eight lanes of a warp that hold the same columns are added as a
+ * tree, then the warps in index order. */
+template <strata_dtype DT>
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    column_sums(float *sums, const void *x, uint64_t rows, uint32_t cols, bool wide)
 {
+    __shared__ float part[COLUMN_WARPS][STRIP];
+    const uint64_t column = static_cast<uint64_t>(blockIdx.x) * STRIP + threadIdx.x % STRIP_RUNS * ST_RUN;
+    const uint64_t own = static_cast<uint64_t>(blockIdx.x) * STRIP + threadIdx.x;
+    const uint32_t count = st_run_count(column, cols);
+    float sum[ST_RUN] = {};
+
+    for (uint64_t row = threadIdx.x / STRIP_RUNS; row < rows; row += AHEAD * COLUMN_LANES) {
+        struct st_packed<DT> ahead[AHEAD];
+
+#pragma unroll
+        for (uint32_t k = 0; k < AHEAD; k++) {
+            const uint64_t r = row + k * COLUMN_LANES;
+
+            ahead[k] = st_fetch<DT>(x, r * cols + column, r < rows ? count : 0, wide);
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < AHEAD; k++) {
+            float in[ST_RUN];
+
+            st_unpack<DT>(in, ahead[k]); /* zeros below the last row: they add nothing */
+#pragma unroll
+            for (uint32_t i = 0; i < ST_RUN; i++)
+                sum[i] += in[i];
+        }
+    }
 #pragma unroll
     for (uint32_t i = 0; i < ST_RUN; i++) {
-        float x = sum[i];
-
 #pragma unroll
         for (uint32_t step = STRIP_RUNS; step < ST_WARP; step *= 2)
-            x += __shfl_xor_sync(ST_ALL_LANES, x, static_cast<int>(step));
+            sum[i] += __shfl_xor_sync(ST_ALL_LANES, sum[i], static_cast<int>(step));
         if (threadIdx.x % ST_WARP < STRIP_RUNS)
-            part[threadIdx.x / ST_WARP][threadIdx.x % STRIP_RUNS * ST_RUN + i] = x;
+            part[threadIdx.x / ST_WARP][threadIdx.x % STRIP_RUNS * ST_RUN + i] = sum[i];
     }
-}
-
-/* out[c] += the warps' sums of column c, in index order. */
-static __device__ void add_warp_sums(float *out, const float part[COLUMN_WARPS][STRIP], uint32_t column, uint32_t cols)
-{
-    const uint64_t c = static_cast<uint64_t>(blockIdx.x) * STRIP + column;
-    float sum = 0.0f;
-
-    if (out == nullptr || c >= cols)
-        return;
-    for (uint32_t i = 0; i < COLUMN_WARPS; i++)
-        sum += part[i][column];
-    out[c] += sum;
-}
-
-/* dbias += sum of dy, dweight += sum of dy * xhat. */
-template <enum columns WHAT, strata_dtype DT, strata_dtype DY>
-static __global__ void __launch_bounds__(COLUMN_THREADS) column_sums(const struct norm_backward_args s)
-{
-    constexpr bool OF_RMS = WHAT == COLUMNS_RMS || WHAT == COLUMNS_RMS_HEADS;
-    __shared__ float weight_part[COLUMN_WARPS][STRIP], bias_part[COLUMN_WARPS][STRIP];
-    const uint64_t column = static_cast<uint64_t>(blockIdx.x) * STRIP + threadIdx.x % STRIP_RUNS * ST_RUN;
-    const uint32_t count = st_run_count(column, s.at.cols);
-    float weight[ST_RUN] = {}, bias[ST_RUN] = {};
-
-    for (uint64_t row = threadIdx.x / STRIP_RUNS; row < s.at.rows; row += AHEAD * COLUMN_LANES) {
-        struct st_packed<DY> from_dy[AHEAD];
-        struct st_packed<DT> from_x[AHEAD];
-        float mean[AHEAD], rstd[AHEAD];
-
-#pragma unroll
-        for (uint32_t k = 0; k < AHEAD; k++) {
-            const uint64_t r = row + k * COLUMN_LANES, first = s.at.first<WHAT == COLUMNS_RMS_HEADS>(r) + column;
-            const bool there = r < s.at.rows;
-
-            from_dy[k] = st_fetch<DY>(s.dy, first, there ? count : 0, s.wide);
-            from_x[k] = st_fetch<DT>(s.x, first, there && WHAT != COLUMNS_PLAIN ? count : 0, s.wide);
-            mean[k] = there && WHAT == COLUMNS_LAYER ? s.stats[2 * r] : 0.0f;
-            rstd[k] = there && WHAT == COLUMNS_LAYER ? s.stats[2 * r + 1] : 0.0f;
-            if (there && OF_RMS)
-                rstd[k] = s.stats[r];
-        }
-#pragma unroll
-        for (uint32_t k = 0; k < AHEAD; k++) {
-            float dy[ST_RUN], x[ST_RUN];
-
-            st_unpack<DY>(dy, from_dy[k]); /* zeros below the last row: they add nothing */
-            st_unpack<DT>(x, from_x[k]);
-#pragma unroll
-            for (uint32_t i = 0; i < ST_RUN; i++) {
-                weight[i] += dy[i] * ((x[i] - mean[k]) * rstd[k]);
-                bias[i] += dy[i];
-            }
-        }
-    }
-    if (WHAT != COLUMNS_PLAIN)
-        put_warp_sums(weight_part, weight);
-    if (!OF_RMS)
-        put_warp_sums(bias_part, bias);
     __syncthreads();
-    if (WHAT != COLUMNS_PLAIN && threadIdx.x / STRIP == 0)
-        add_warp_sums(s.dweight, weight_part, threadIdx.x, s.at.cols);
-    if (!OF_RMS && threadIdx.x / STRIP == 1)
-        add_warp_sums(s.dbias, bias_part, threadIdx.x - STRIP, s.at.cols);
+    if (threadIdx.x >= STRIP || own >= cols)
+        return;
+    sum[0] = 0.0f;
+    for (uint32_t i = 0; i < COLUMN_WARPS; i++)
+        sum[0] += part[i][threadIdx.x];
+    sums[own] += sum[0];
 }
 
 /* --- launchers --- */
 
 /* Threads of a row and runs each keeps. */
-template <uint32_t GROUP_, uint32_t RUNS_> struct row_shape {
-    static constexpr uint32_t group = GROUP_, runs = RUNS_;
+template <uint32_t GROUP, uint32_t RUNS> struct row_shape {
+    static constexpr uint32_t group = GROUP, runs = RUNS;
 };
 
-/* Calls body with the shape for rows of `cols` columns of DT, and the grid for `rows` of them. */
-template <strata_dtype DT, typename BODY> static void by_row_shape(uint64_t rows, uint32_t cols, BODY body)
+/* Calls body with the shape for rows of `cols` columns; RUNS: the most that a thread of many keeps, half of what a warp does. */
+template <uint32_t RUNS, typename BODY> static void by_row_shape(uint32_t cols, bool wide, BODY body)
 {
-    constexpr uint32_t runs = DT == STRATA_F32 ? KEPT_RUNS / 2 : KEPT_RUNS;
-
-    if (cols <= ST_WARP * runs * ST_RUN)
-        body(row_shape<ST_WARP, runs>(), st_blocks(rows, ROW_THREADS / ST_WARP));
-    else if (cols <= ROW_THREADS * runs * ST_RUN)
-        body(row_shape<ROW_THREADS, runs>(), st_blocks(rows, 1));
+    if (cols <= ST_WARP * ST_RUN)
+        body(row_shape<ST_WARP, 1>());
+    else if (wide && cols <= ST_WARP * 2 * RUNS * ST_RUN)
+        body(row_shape<ST_WARP, 2 * RUNS>());
+    else if (wide && cols <= 128 * RUNS * ST_RUN)
+        body(row_shape<128, RUNS>());
+    else if (wide && cols <= 256 * RUNS * ST_RUN)
+        body(row_shape<256, RUNS>());
     else
-        body(row_shape<ROW_THREADS, 0>(), st_blocks(rows, 1));
+        body(row_shape<256, 0>());
 }
 
 template <enum norm NORM>
@@ -380,61 +468,87 @@ static cudaError_t launch_forward(cudaStream_t stream, const struct norm_forward
         return cudaSuccess;
     return st_by_dtype(dt, [&](auto tag) {
         constexpr strata_dtype own = decltype(tag)::value;
+        constexpr uint32_t half = own == STRATA_F32 ? 2 : 1;
 
-        by_row_shape<own>(s->at.rows, s->at.cols, [&](auto shape, unsigned blocks) {
-            ST_LAUNCH((norm_forward<NORM, own, decltype(shape)::group, decltype(shape)::runs>), blocks, ROW_THREADS, 0, stream,
-                      *s);
+        by_row_shape<4 / half>(s->at.cols, s->wide, [&](auto shape) {
+            constexpr uint32_t group = decltype(shape)::group, threads = block_threads(group);
+
+            ST_LAUNCH((norm_forward<NORM, own, group, decltype(shape)::runs>), st_blocks(s->at.rows, threads / group), threads, 0,
+                      stream, *s);
         });
     });
 }
 
-/* The columns go first, since dx may be dy's memory. */
-template <enum norm NORM, strata_dtype DT, strata_dtype DY>
-static void launch_backward_as(cudaStream_t stream, const struct norm_backward_args *s)
+template <strata_dtype DT>
+static void launch_column_sums(cudaStream_t stream, float *sums, const void *x, uint32_t rows, uint32_t cols)
 {
-    constexpr enum columns what = NORM == LAYER ? COLUMNS_LAYER : NORM == RMS ? COLUMNS_RMS : COLUMNS_RMS_HEADS;
+    if (sums != nullptr)
+        ST_LAUNCH((column_sums<DT>), st_blocks(cols, STRIP), COLUMN_THREADS, 0, stream, sums, x, rows, cols,
+                  cols % ST_RUN == 0 && st_are_aligned({x}));
+}
 
-    if (s->dweight != nullptr || s->dbias != nullptr)
-        ST_LAUNCH((column_sums<what, DT, DY>), st_blocks(s->at.cols, STRIP), COLUMN_THREADS, 0, stream, *s);
-    by_row_shape<DT>(s->at.rows, s->at.cols, [&](auto shape, unsigned blocks) {
-        ST_LAUNCH((norm_backward<NORM, DT, DY, decltype(shape)::group, decltype(shape)::runs>), blocks, ROW_THREADS, 0, stream,
-                  *s);
+/* What backward was asked for, beside its kernel's arguments. */
+struct backward_call {
+    struct norm_backward_args args; /* without block_rows and sums */
+    float *dweight, *dbias, *workspace;
+};
+
+/* The blocks for `rows` rows, and the rows of each: no more blocks than SUM_BLOCKS, nor than the workspace has room for. */
+static unsigned backward_blocks(uint64_t *block_rows, uint64_t rows, uint64_t block_bytes, uint32_t at_once)
+{
+    const uint64_t room = ST_CUDA_NORM_WORKSPACE / block_bytes, most = room < SUM_BLOCKS ? room : SUM_BLOCKS;
+    const uint64_t turns = (rows + most * at_once - 1) / (most * at_once);
+
+    *block_rows = turns * at_once;
+    return st_blocks(rows, *block_rows);
+}
+
+template <enum norm NORM, strata_dtype DT, strata_dtype DY>
+static void launch_backward_as(cudaStream_t stream, const struct backward_call *call)
+{
+    constexpr uint32_t half = DY == STRATA_F32 || NORM == LAYER ? 2 : 1;
+
+    by_row_shape<4 / half>(call->args.at.cols, call->args.wide, [&](auto shape) {
+        constexpr uint32_t group = decltype(shape)::group, threads = block_threads(group);
+        struct norm_backward_args s = call->args;
+        const uint64_t of_block = s.at.cols * sizeof(float);
+        const unsigned blocks =
+            backward_blocks(&s.block_rows, s.at.rows, NORM == LAYER ? 2 * of_block : of_block, threads / group);
+        const uint64_t elems = static_cast<uint64_t>(blocks) * s.at.cols;
+
+        s.weight_sums = call->dweight != nullptr ? call->workspace : nullptr;
+        s.bias_sums = call->dbias != nullptr ? call->workspace + elems : nullptr;
+        ST_LAUNCH((norm_backward<NORM, DT, DY, group, decltype(shape)::runs>), blocks, threads, 0, stream, s);
+        launch_column_sums<STRATA_F32>(stream, call->dweight, s.weight_sums, blocks, s.at.cols);
+        launch_column_sums<STRATA_F32>(stream, call->dbias, s.bias_sums, blocks, s.at.cols);
     });
 }
 
 template <enum norm NORM>
-static cudaError_t launch_backward(cudaStream_t stream, const struct norm_backward_args *s, strata_dtype dy_dt, strata_dtype dt)
+static cudaError_t launch_backward(cudaStream_t stream, const struct backward_call *call, strata_dtype dy_dt, strata_dtype dt)
 {
-    if (s->at.rows == 0 || s->at.cols == 0)
+    const struct row_places *at = &call->args.at;
+
+    if (at->rows == 0 || at->cols == 0)
         return cudaSuccess;
-    if (dy_dt != dt && dy_dt != STRATA_F32)
+    if ((dy_dt != dt && dy_dt != STRATA_F32) || at->cols > ST_CUDA_NORM_WORKSPACE / (2 * sizeof(float)))
         return cudaErrorInvalidValue;
     return st_by_dtype(dt, [&](auto tag) {
         constexpr strata_dtype own = decltype(tag)::value;
 
         if (dy_dt == own)
-            launch_backward_as<NORM, own, own>(stream, s);
+            launch_backward_as<NORM, own, own>(stream, call);
         else
-            launch_backward_as<NORM, own, STRATA_F32>(stream, s);
+            launch_backward_as<NORM, own, STRATA_F32>(stream, call);
     });
 }
 
 cudaError_t st_cuda_bias_backward(cudaStream_t stream, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
                                   strata_dtype dt)
 {
-    struct norm_backward_args s = {};
-
     if (rows == 0 || cols == 0)
         return cudaSuccess;
-    s.dbias = dbias;
-    s.dy = dy;
-    s.at = dense_rows(rows, cols);
-    s.wide = cols % ST_RUN == 0 && st_are_aligned({dy});
-    return st_by_dtype(dt, [&](auto tag) {
-        constexpr strata_dtype own = decltype(tag)::value;
-
-        ST_LAUNCH((column_sums<COLUMNS_PLAIN, own, own>), st_blocks(cols, STRIP), COLUMN_THREADS, 0, stream, s);
-    });
+    return st_by_dtype(dt, [&](auto tag) { launch_column_sums<decltype(tag)::value>(stream, dbias, dy, rows, cols); });
 }
 
 cudaError_t st_cuda_layernorm_forward(cudaStream_t stream, void *y, float *stats, const void *x, const void *weight,
@@ -458,22 +572,29 @@ cudaError_t st_cuda_rmsnorm_forward(cudaStream_t stream, const struct st_rmsnorm
 
 cudaError_t st_cuda_layernorm_backward(cudaStream_t stream, void *dx, float *dweight, float *dbias, const void *dy,
                                        strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
-                                       const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt)
+                                       const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt, void *workspace)
 {
     const bool wide = cols % ST_RUN == 0 && st_are_aligned({dx, dy, x, weight, residual});
-    const struct norm_backward_args s = {dx, dweight, dbias, dy, x, stats, weight, residual, dense_rows(rows, cols), 0.0f, wide};
+    const struct row_places at = dense_rows(rows, cols);
+    const struct backward_call call = {{dx, nullptr, nullptr, dy, x, stats, weight, residual, at, 0, 0.0f, wide},
+                                       dweight,
+                                       dbias,
+                                       static_cast<float *>(workspace)};
 
-    return launch_backward<LAYER>(stream, &s, dy_dt, dt);
+    return launch_backward<LAYER>(stream, &call, dy_dt, dt);
 }
 
 cudaError_t st_cuda_rmsnorm_backward(cudaStream_t stream, const struct st_rmsnorm *norm, void *dx, float *dweight, const void *dy,
                                      strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
-                                     const void *residual)
+                                     const void *residual, void *workspace)
 {
     const struct row_places at = norm_rows(norm);
     const bool wide = rows_are_wide(at) && st_are_aligned({dx, dy, x, weight, residual});
-    const struct norm_backward_args s = {dx, dweight, nullptr, dy, x, stats, weight, residual, at, norm->offset, wide};
+    const struct backward_call call = {{dx, nullptr, nullptr, dy, x, stats, weight, residual, at, 0, norm->offset, wide},
+                                       dweight,
+                                       nullptr,
+                                       static_cast<float *>(workspace)};
 
-    return is_dense(norm) ? launch_backward<RMS>(stream, &s, dy_dt, norm->dt)
-                          : launch_backward<RMS_HEADS>(stream, &s, dy_dt, norm->dt);
+    return is_dense(norm) ? launch_backward<RMS>(stream, &call, dy_dt, norm->dt)
+                          : launch_backward<RMS_HEADS>(stream, &call, dy_dt, norm->dt);
 }

@@ -70,6 +70,7 @@ void ops_open(struct ops_memory *m, struct ops_call *c, uint32_t shift)
     m->tokens = cf_create(c->rows * sizeof(int32_t), 0);
     m->positions = cf_create(c->rows * sizeof(int32_t), 0);
     m->scratch = cf_create(c->rows * 2 * sizeof(float), 0);
+    m->workspace = cf_create((size_t)c->rows * c->cols * 8, 0);
     fill_few(m, c);
     for (uint32_t k = 0; k < OPS_OUTPUTS; k++) {
         m->out[k] = cf_create(2 * MARGIN + elems * sizeof(float), 0);
@@ -95,6 +96,7 @@ void ops_close(struct ops_memory *m, struct ops_call *c)
     cf_destroy(&m->tokens);
     cf_destroy(&m->positions);
     cf_destroy(&m->scratch);
+    cf_destroy(&m->workspace);
     cf_ok(cudaStreamDestroy(c->stream));
 }
 
@@ -115,6 +117,7 @@ static void aim(struct ops_call *c, const struct ops_memory *m, bool device)
     c->tokens = side(&m->tokens, device, 0);
     c->positions = side(&m->positions, device, 0);
     c->scratch = side(&m->scratch, device, 0);
+    c->workspace = side(&m->workspace, device, 0);
     for (uint32_t k = 0; k < OPS_OUTPUTS; k++) {
         for (size_t i = 0; i < m->out[k].bytes / sizeof(float); i++)
             df_set(m->out[k].host, i, STRATA_F32, 2 * df_uniform(k, i));

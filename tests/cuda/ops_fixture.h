@@ -30,6 +30,7 @@ struct ops_call {
     const int32_t *tokens;      /* [rows], -1 .. rows + 3 */
     const int32_t *positions;   /* [rows], of documents of one to three rows */
     float *scratch;             /* [rows][2] */
+    void *workspace;            /* of the device: 8 bytes for each of rows cols */
     struct ops_output out[OPS_OUTPUTS];
 };
 
@@ -45,7 +46,7 @@ void *ops_in_place(struct ops_call *c, uint32_t which, const void *from, uint64_
 /* What a call's pointers point into. */
 struct ops_memory {
     uint32_t shift; /* elements that operands begin after a multiple of 64 bytes */
-    struct cf_buffer x[OPS_INPUTS], f[OPS_INPUTS], stats, tokens, positions, scratch, out[OPS_OUTPUTS];
+    struct cf_buffer x[OPS_INPUTS], f[OPS_INPUTS], stats, tokens, positions, scratch, workspace, out[OPS_OUTPUTS];
     size_t out_at[OPS_OUTPUTS];       /* where an output's first element is */
     unsigned char *got[OPS_OUTPUTS];  /* what the device's first launch left */
     unsigned char *more[OPS_OUTPUTS]; /* and a later one */

@@ -232,7 +232,7 @@ static void norm_backward(struct ops_call *c, void *dx, const void *dy, strata_d
 {
     if (c->device) {
         cf_ok(st_cuda_layernorm_backward(c->stream, dx, dweight, dbias, dy, dy_dt, c->x[0], c->stats, c->x[1], residual, c->rows,
-                                         c->cols, c->dt));
+                                         c->cols, c->dt, c->workspace));
         return;
     }
     st_ops_scalar.norm_backward_columns(dweight, dbias, dy, dy_dt, c->x[0], c->cols, c->stats, c->rows, c->cols, c->dt);
@@ -284,7 +284,8 @@ static void rms_backward(struct ops_call *c, void *dx, const void *dy, strata_dt
     const struct st_rmsnorm norm = rmsnorm_of(c);
 
     if (c->device) {
-        cf_ok(st_cuda_rmsnorm_backward(c->stream, &norm, dx, dweight, dy, dy_dt, c->x[0], c->stats, c->x[1], residual));
+        cf_ok(st_cuda_rmsnorm_backward(c->stream, &norm, dx, dweight, dy, dy_dt, c->x[0], c->stats, c->x[1], residual,
+                                       c->workspace));
         return;
     }
     if (dweight != NULL)
@@ -332,7 +333,8 @@ static void run_rmsnorm_heads(struct ops_call *c)
 
     if (c->device) {
         cf_ok(st_cuda_rmsnorm_forward(c->stream, &norm, y, c->scratch, y, c->x[1]));
-        cf_ok(st_cuda_rmsnorm_backward(c->stream, &norm, dx, sums, dx, c->dt, c->x[0], c->scratch, c->x[1], c->x[2]));
+        cf_ok(
+            st_cuda_rmsnorm_backward(c->stream, &norm, dx, sums, dx, c->dt, c->x[0], c->scratch, c->x[1], c->x[2], c->workspace));
         return;
     }
     st_ops_scalar.rms_forward(&norm, y, c->scratch, y, c->x[1], c->rows);
@@ -449,8 +451,16 @@ static const uint32_t column_shapes[][2] = {{1, 1}, {2, 31}, {127, 32}, {129, 33
 /* For what shares its kernels with an op that meets all of them. */
 static const uint32_t few_shapes[][2] = {{1, 1}, {3, 7}, {5, 96}, {17, 100}, {2, 1031}, {1, 6001}};
 
+/* Rows of a warp, of a block, and too long to be kept; wide and not. */
+static const uint32_t norm_shapes[][2] = {{1, 1},    {641, 5},  {1, 256},  {3, 264}, {37, 768},
+                                          {129, 33}, {5, 1031}, {9, 2048}, {6, 2056}};
+/* Heads have a third of the columns each. */
+static const uint32_t head_shapes[][2] = {{1, 1}, {3, 7}, {17, 100}, {5, 1536}, {2, 6001}, {2, 6144}};
+
 #define FEW(run)     ops_check(run, #run, few_shapes, sizeof(few_shapes) / sizeof(few_shapes[0]))
 #define ROWS(run)    ops_check(run, #run, row_shapes, sizeof(row_shapes) / sizeof(row_shapes[0]))
+#define NORMS(run)   ops_check(run, #run, norm_shapes, sizeof(norm_shapes) / sizeof(norm_shapes[0]))
+#define HEADS(run)   ops_check(run, #run, head_shapes, sizeof(head_shapes) / sizeof(head_shapes[0]))
 #define COLUMNS(run) ops_check(run, #run, column_shapes, sizeof(column_shapes) / sizeof(column_shapes[0]))
 
 static void test_pointwise(void **state)
@@ -482,17 +492,36 @@ static void test_norm_backward(void **state)
     ROWS(run_layernorm_backward_frozen);
     ROWS(run_layernorm_backward_frozen_fp32);
     ROWS(run_rmsnorm_backward_frozen);
-    FEW(run_rmsnorm_heads);
+    NORMS(run_layernorm_backward);
+    NORMS(run_rmsnorm_backward);
+    HEADS(run_rmsnorm_heads);
+}
+
+/* More rows than blocks have at once, and wide ones for which the workspace has no room for as many. */
+static void test_norm_blocks(void **state)
+{
+    const struct {
+        uint32_t rows, cols;
+        ops_case_fn *run;
+    } cases[] = {{1030, 2056, run_rmsnorm_backward}, {520, 8200, run_layernorm_backward}, {2100, 24, run_rmsnorm_heads}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ops_call c = {.rows = cases[i].rows, .cols = cases[i].cols, .dt = STRATA_BF16};
+        struct ops_memory m;
+
+        ops_open(&m, &c, 0);
+        ops_compare(&c, &m, cases[i].run, "norm blocks");
+        ops_close(&m, &c);
+    }
 }
 
 static void test_columns(void **state)
 {
     (void)state;
     COLUMNS(run_bias_backward);
-    COLUMNS(run_layernorm_backward);
     COLUMNS(run_layernorm_backward_residual);
     COLUMNS(run_layernorm_backward_over_dy);
-    COLUMNS(run_rmsnorm_backward);
     COLUMNS(run_rmsnorm_backward_over_dy);
 }
 
@@ -574,7 +603,7 @@ static void test_nothing_and_nonsense(void **state)
     cf_ok(st_cuda_xent_stats(NULL, NULL, NULL, NULL, 0, 8, 0, 0.0f));
     assert_int_equal(st_cuda_add(NULL, NULL, NULL, NULL, 8, STRATA_DTYPE_INVALID), cudaErrorInvalidValue);
     assert_int_equal(st_cuda_gated_forward(NULL, (enum st_activation)3, NULL, NULL, 1, 8, STRATA_F32), cudaErrorInvalidValue);
-    assert_int_equal(st_cuda_rmsnorm_backward(NULL, &norm, NULL, NULL, NULL, STRATA_F16, NULL, NULL, NULL, NULL),
+    assert_int_equal(st_cuda_rmsnorm_backward(NULL, &norm, NULL, NULL, NULL, STRATA_F16, NULL, NULL, NULL, NULL, NULL),
                      cudaErrorInvalidValue);
 }
 
@@ -584,6 +613,7 @@ int main(void)
         cmocka_unit_test(test_pointwise),
         cmocka_unit_test(test_norm_forward),
         cmocka_unit_test(test_norm_backward),
+        cmocka_unit_test(test_norm_blocks),
         cmocka_unit_test(test_columns),
         cmocka_unit_test(test_embed),
         cmocka_unit_test(test_xent),

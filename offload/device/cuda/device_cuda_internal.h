@@ -32,7 +32,9 @@
 #define ST_CUDA_REGIONS   72u  /* pinned at once: two calls of pin() whose memory is registered in pieces */
 #define ST_CUDA_PIECES    32u  /* of memory that the system refuses to register whole */
 #define ST_CUDA_PIECE_MIN (UINT64_C(64) << 20)
-#define ST_CUDA_WORKSPACE (UINT64_C(32) << 20) /* workspace of matmuls: the size that cuBLAS itself uses on Hopper */
+/* Workspace of the compute queue, whose kernels use it one after another: of matmuls, the size that cuBLAS itself uses on Hopper,
+ * and of the norms' backward. */
+#define ST_CUDA_WORKSPACE (UINT64_C(32) << 20)
 /* Device memory for the machine code of kernels, which is loaded when they are used for the first time: those of cuBLAS, at most
  * one for each shape of a model, of which there are fewer than 64, in at most a granule of 2 MiB each; and 8 MiB for our own,
  * which are 4.7 MB for sm_90.  Few fill a granule, so a quarter of this is left to what trials load (ST_CUDA_TRIAL_CODE). */
@@ -169,6 +171,8 @@ strata_status st_cuda_matmul_create(struct st_cuda_matmul **out);
 void st_cuda_matmul_destroy(struct st_cuda_matmul *m, bool lost);
 strata_status st_cuda_matmul_run(struct st_cuda_matmul *m, cudaStream_t stream, const struct st_matmul *mm, void *c,
                                  const void *a, const void *b, const void *bias);
+/* Its workspace, for other kernels of the same stream. */
+void *st_cuda_matmul_workspace(const struct st_cuda_matmul *m);
 
 /* device_cuda_ops.c: asks the GPU for what its kernels need, once. */
 strata_status st_cuda_allow(const struct cuda_device *cuda);

@@ -97,6 +97,11 @@ strata_status st_cuda_matmul_create(struct st_cuda_matmul **out)
     return st;
 }
 
+void *st_cuda_matmul_workspace(const struct st_cuda_matmul *m)
+{
+    return m->workspace;
+}
+
 static void forget(const struct st_blas *blas, struct prepared *p)
 {
     for (uint32_t i = 0; i < LT_OPERANDS; i++)

@@ -29,6 +29,13 @@ strata_status st_cuda_allow(const struct cuda_device *cuda)
     return st_cuda_status(err, "cudaFuncSetAttribute");
 }
 
+/* What the kernels of the compute queue share. */
+static void *workspace_of(struct st_device *dev)
+{
+    _Static_assert(ST_CUDA_NORM_WORKSPACE <= ST_CUDA_WORKSPACE, "the sums of backward fit");
+    return st_cuda_matmul_workspace(cuda_of(dev)->matmul);
+}
+
 static strata_status launched(const char *op, cudaError_t err)
 {
     return st_cuda_status(ST_CUDA_PASS("cuda.launch", err), op);
@@ -57,7 +64,7 @@ strata_status st_cuda_dev_layernorm_backward(struct st_device *dev, void *dx, fl
                                              const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt)
 {
     return launched("layernorm_backward", st_cuda_layernorm_backward(enter(dev), dx, dweight, dbias, dy, dy_dt, x, stats, weight,
-                                                                     residual, rows, cols, dt));
+                                                                     residual, rows, cols, dt, workspace_of(dev)));
 }
 
 strata_status st_cuda_dev_rmsnorm_forward(struct st_device *dev, const struct st_rmsnorm *norm, void *y, float *stats,
@@ -70,8 +77,8 @@ strata_status st_cuda_dev_rmsnorm_backward(struct st_device *dev, const struct s
                                            const void *dy, strata_dtype dy_dt, const void *x, const float *stats,
                                            const void *weight, const void *residual)
 {
-    return launched("rmsnorm_backward",
-                    st_cuda_rmsnorm_backward(enter(dev), norm, dx, dweight, dy, dy_dt, x, stats, weight, residual));
+    return launched("rmsnorm_backward", st_cuda_rmsnorm_backward(enter(dev), norm, dx, dweight, dy, dy_dt, x, stats, weight,
+                                                                 residual, workspace_of(dev)));
 }
 
 strata_status st_cuda_dev_rope(struct st_device *dev, const struct st_rope *rope, void *x)
