@@ -177,7 +177,8 @@ static strata_status run_norm_forward(struct bench *b, const void *arg)
 {
     const struct rows *r = arg;
 
-    return b->tensors->layernorm_forward(b->dev, b->c, (float *)(void *)b->d, b->a, b->b, b->b, r->rows, r->cols, 1e-5f, r->dt);
+    return b->tensors->layernorm_forward(b->dev, b->c, (float *)(void *)b->d, b->a, b->b, b->b, NULL, NULL, r->rows, r->cols,
+                                         1e-5f, r->dt);
 }
 
 static strata_status run_norm_backward(struct bench *b, const void *arg)
@@ -201,7 +202,7 @@ static strata_status run_rms_forward(struct bench *b, const void *arg)
     const struct rows *r = arg;
     const struct st_rmsnorm norm = {.rows = r->rows, .heads = 1, .cols = r->cols, .stride = r->cols, .eps = 1e-5f, .dt = r->dt};
 
-    return b->tensors->rmsnorm_forward(b->dev, &norm, b->c, (float *)(void *)b->d, b->a, b->b);
+    return b->tensors->rmsnorm_forward(b->dev, &norm, b->c, (float *)(void *)b->d, b->a, b->b, NULL, NULL);
 }
 
 static strata_status run_rms_backward(struct bench *b, const void *arg)

@@ -31,9 +31,10 @@
 ST_CUDA_API cudaError_t st_cuda_bias_backward(cudaStream_t stream, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
                                               strata_dtype dt);
 
-/** stats [rows][2] f32 out = mean, rstd. */
+/** stats [rows][2] f32 out = mean, rstd; addend may be NULL, and sum x or addend. */
 ST_CUDA_API cudaError_t st_cuda_layernorm_forward(cudaStream_t stream, void *y, float *stats, const void *x, const void *weight,
-                                                  const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt);
+                                                  const void *bias, const void *addend, void *sum, uint32_t rows, uint32_t cols,
+                                                  float eps, strata_dtype dt);
 
 /** dx may be dy (of the same dtype) or residual; dweight, dbias and residual may be NULL. */
 ST_CUDA_API cudaError_t st_cuda_layernorm_backward(cudaStream_t stream, void *dx, float *dweight, float *dbias, const void *dy,
@@ -41,9 +42,9 @@ ST_CUDA_API cudaError_t st_cuda_layernorm_backward(cudaStream_t stream, void *dx
                                                    const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt,
                                                    void *workspace);
 
-/** stats [rows * heads] f32 out = rstd; y may be x. */
+/** stats [rows * heads] f32 out = rstd; addend may be NULL, and y x then; sum may be x or addend. */
 ST_CUDA_API cudaError_t st_cuda_rmsnorm_forward(cudaStream_t stream, const struct st_rmsnorm *norm, void *y, float *stats,
-                                                const void *x, const void *weight);
+                                                const void *x, const void *weight, const void *addend, void *sum);
 
 /** As st_cuda_layernorm_backward, without a bias. */
 ST_CUDA_API cudaError_t st_cuda_rmsnorm_backward(cudaStream_t stream, const struct st_rmsnorm *norm, void *dx, float *dweight,

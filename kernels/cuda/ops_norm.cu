@@ -113,6 +113,23 @@ template <strata_dtype DT, uint32_t RUNS> struct kept_row {
     {
         st_unpack<DT>(out, RUNS > 0 ? run[k] : fetch(part, k));
     }
+    /* Becomes its sum with another row, which is also written to `sum`. */
+    template <typename PART> __device__ void add(const struct kept_row<DT, RUNS> &other, void *sum, const PART &part)
+    {
+#pragma unroll
+        for (uint32_t k = 0; k < part.runs() && part.has(k); k++) {
+            float a[ST_RUN], b[ST_RUN];
+
+            get(a, part, k);
+            other.get(b, part, k);
+#pragma unroll
+            for (uint32_t i = 0; i < ST_RUN; i++)
+                a[i] += b[i];
+            run[RUNS > 0 ? k : 0] = st_pack<DT>(a);
+            st_put<DT>(sum, part.first + part.column(k), run[RUNS > 0 ? k : 0], part.count(k), part.wide);
+        }
+        tensor = sum;
+    }
     /* Between passes: the compiler must not keep what it computed of the row, which takes more registers than the row. */
     __device__ void forget_derived()
     {
@@ -163,9 +180,9 @@ template <uint32_t GROUP> static __device__ float row_sum(float x, float *shared
 }
 
 struct norm_forward_args {
-    void *y;
+    void *y, *sum;
     float *stats;
-    const void *x, *weight, *bias;
+    const void *x, *addend, *weight, *bias; /* addend: may be NULL */
     struct row_places at;
     float eps, offset; /* offset: of the weight of RMS */
     bool wide;
@@ -188,9 +205,11 @@ static __global__ void __launch_bounds__(block_threads(GROUP), blocks_at_least(G
 
     if (row >= s.at.rows)
         return;
-    const struct kept_row<DT, RUNS> in(s.x, part);
+    struct kept_row<DT, RUNS> in(s.x, part);
     struct written_row<DT, RUNS> y(s.y);
 
+    if (s.addend != nullptr)
+        in.add(kept_row<DT, RUNS>(s.addend, part), s.sum, part);
     if (NORM == LAYER) {
         float sum = 0.0f;
 
@@ -552,20 +571,21 @@ cudaError_t st_cuda_bias_backward(cudaStream_t stream, float *dbias, const void 
 }
 
 cudaError_t st_cuda_layernorm_forward(cudaStream_t stream, void *y, float *stats, const void *x, const void *weight,
-                                      const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt)
+                                      const void *bias, const void *addend, void *sum, uint32_t rows, uint32_t cols, float eps,
+                                      strata_dtype dt)
 {
-    const bool wide = cols % ST_RUN == 0 && st_are_aligned({y, x, weight, bias});
-    const struct norm_forward_args s = {y, stats, x, weight, bias, dense_rows(rows, cols), eps, 0.0f, wide};
+    const bool wide = cols % ST_RUN == 0 && st_are_aligned({y, x, weight, bias, addend, sum});
+    const struct norm_forward_args s = {y, sum, stats, x, addend, weight, bias, dense_rows(rows, cols), eps, 0.0f, wide};
 
     return launch_forward<LAYER>(stream, &s, dt);
 }
 
 cudaError_t st_cuda_rmsnorm_forward(cudaStream_t stream, const struct st_rmsnorm *norm, void *y, float *stats, const void *x,
-                                    const void *weight)
+                                    const void *weight, const void *addend, void *sum)
 {
     const struct row_places at = norm_rows(norm);
-    const bool wide = rows_are_wide(at) && st_are_aligned({y, x, weight});
-    const struct norm_forward_args s = {y, stats, x, weight, nullptr, at, norm->eps, norm->offset, wide};
+    const bool wide = rows_are_wide(at) && st_are_aligned({y, x, weight, addend, sum});
+    const struct norm_forward_args s = {y, sum, stats, x, addend, weight, nullptr, at, norm->eps, norm->offset, wide};
 
     return is_dense(norm) ? launch_forward<RMS>(stream, &s, norm->dt) : launch_forward<RMS_HEADS>(stream, &s, norm->dt);
 }

@@ -47,16 +47,16 @@ struct st_rmsnorm st_frame_rmsnorm(const struct st_frame *f)
                                .dt = f->dt};
 }
 
-strata_status st_frame_norm(const struct st_frame *f, void *y, float *stats, const void *x, uint32_t weight)
+strata_status st_frame_norm(const struct st_frame *f, void *y, float *stats, const void *x, void *sum, uint32_t weight)
 {
     const struct st_model_config *c = &f->m->config;
     const void *scale = st_frame_weight(f, f->tensors[weight].offset);
     const struct st_rmsnorm norm = st_frame_rmsnorm(f);
 
     if (c->norm != ST_NORM_LAYERNORM)
-        return f->ops->rmsnorm_forward(f->dev, &norm, y, stats, x, scale);
-    return f->ops->layernorm_forward(f->dev, y, stats, x, scale, st_frame_weight(f, f->tensors[weight + 1].offset), f->rows,
-                                     c->hidden, c->norm_eps, f->dt);
+        return f->ops->rmsnorm_forward(f->dev, &norm, y, stats, x, scale, sum, sum);
+    return f->ops->layernorm_forward(f->dev, y, stats, x, scale, st_frame_weight(f, f->tensors[weight + 1].offset), sum, sum,
+                                     f->rows, c->hidden, c->norm_eps, f->dt);
 }
 
 strata_status st_frame_norm_backward(const struct st_frame *f, void *dx, const void *dy, strata_dtype dy_dt, const void *x,

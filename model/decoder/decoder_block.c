@@ -73,7 +73,19 @@ static strata_status norm_forward(const struct st_block *b, uint32_t which, cons
     const enum st_block_role role = which == 0 ? ST_ROLE_NORM1_WEIGHT : ST_ROLE_NORM2_WEIGHT;
 
     *out = has(b, role) ? b->narrow : x;
-    return has(b, role) ? st_frame_norm(b->f, b->narrow, b->stats[which], x, b->m->role[role]) : STRATA_OK;
+    return has(b, role) ? st_frame_norm(b->f, b->narrow, b->stats[which], x, NULL, b->m->role[role]) : STRATA_OK;
+}
+
+/* middle = x + what attention's half computed, which is there, and its norm as above: the bits of the two one after the other. */
+static strata_status middle_forward(const struct st_block *b, const void *x, const void **out)
+{
+    const struct st_frame *f = b->f;
+    const bool normed = has(b, ST_ROLE_NORM2_WEIGHT);
+
+    *out = normed ? b->narrow : b->middle;
+    if (normed)
+        return st_frame_norm(f, b->narrow, b->stats[1], x, b->middle, b->m->role[ST_ROLE_NORM2_WEIGHT]);
+    return f->ops->add(f->dev, b->middle, x, b->middle, (uint64_t)f->rows * b->m->config.hidden, f->dt);
 }
 
 /* dact += gradient of the input, computed from that in `narrow` of the next layer's input. */
@@ -93,7 +105,7 @@ static strata_status post_norm(const struct st_block *b, uint32_t which, void *y
 {
     const enum st_block_role role = which == 0 ? ST_ROLE_POST1_WEIGHT : ST_ROLE_POST2_WEIGHT;
 
-    return has(b, role) ? st_frame_norm(b->f, y, b->post_stats[which], x, b->m->role[role]) : STRATA_OK;
+    return has(b, role) ? st_frame_norm(b->f, y, b->post_stats[which], x, NULL, b->m->role[role]) : STRATA_OK;
 }
 
 /* *dy = gradient of what the half computed: in `buffer` if it has a post norm, else dact. */
@@ -135,7 +147,7 @@ static strata_status qk_norm_forward(const struct st_block *b)
 
         st = f->ops->rmsnorm_forward(f->dev, &norm, st_column(b->qkv, first, f->dt), b->qk_stats[i],
                                      st_column(b->qkv, b->m->width.qkv + first, f->dt),
-                                     st_frame_weight(f, f->tensors[b->m->role[roles[i]]].offset));
+                                     st_frame_weight(f, f->tensors[b->m->role[roles[i]]].offset), NULL, NULL);
     }
     return st;
 }
@@ -306,7 +318,6 @@ static strata_status plain_down_backward(const struct st_block *b, const void *d
  * post norm everything up to that norm, whose output is in `narrow` then. */
 static strata_status block_fill(const struct st_block *b, enum st_epilogue gelu)
 {
-    const struct st_frame *f = b->f;
     const void *act, *x;
     strata_status st;
 
@@ -314,9 +325,8 @@ static strata_status block_fill(const struct st_block *b, enum st_epilogue gelu)
         (st = qkv_forward(b, x)) != STRATA_OK || (st = rotate(b, b->qkv, false)) != STRATA_OK || (st = attend(b)) != STRATA_OK ||
         (st = st_linear_forward(b, &b->proj_layer, has(b, ST_ROLE_POST1_WEIGHT) ? b->projected : b->middle, b->attention)) !=
             STRATA_OK ||
-        (st = post_norm(b, 0, b->middle, b->projected)) != STRATA_OK ||
-        (st = f->ops->add(f->dev, b->middle, act, b->middle, (uint64_t)f->rows * b->m->config.hidden, f->dt)) != STRATA_OK ||
-        (st = norm_forward(b, 1, b->middle, &x)) != STRATA_OK || (st = fc_forward(b, x, gelu)) != STRATA_OK)
+        (st = post_norm(b, 0, b->middle, b->projected)) != STRATA_OK || (st = middle_forward(b, act, &x)) != STRATA_OK ||
+        (st = fc_forward(b, x, gelu)) != STRATA_OK)
         return st;
     if (!has(b, ST_ROLE_POST2_WEIGHT))
         return STRATA_OK;

@@ -8,7 +8,7 @@ strata_status st_head_norm(const struct st_frame *f)
 {
     const struct st_head_internals in = st_head_internals_layout(f->m);
     unsigned char *internals = f->call->internals;
-    const strata_status st = st_frame_norm(f, internals + in.normalised, (float *)(internals + in.stats), f->call->act, 0);
+    const strata_status st = st_frame_norm(f, internals + in.normalised, (float *)(internals + in.stats), f->call->act, NULL, 0);
 
     if (st != STRATA_OK || f->m->batch.generate)
         return st;

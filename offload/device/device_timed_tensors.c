@@ -42,13 +42,17 @@ static strata_status timed_bias_backward(struct st_device *dev, float *dbias, co
 /* --- norms --- */
 
 static strata_status timed_layernorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
-                                             const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt)
+                                             const void *bias, const void *addend, void *sum, uint32_t rows, uint32_t cols,
+                                             float eps, strata_dtype dt)
 {
     const struct timed_call c = st_timed_begin(
-        dev, ST_QUEUE_COMPUTE, &(struct st_op_shape){.op = ST_DEVICE_LAYERNORM_FORWARD, .dt = dt, .rows = rows, .cols = cols});
+        dev, ST_QUEUE_COMPUTE,
+        &(struct st_op_shape){
+            .op = ST_DEVICE_LAYERNORM_FORWARD, .dt = dt, .more.values = addend != NULL ? 2 : 0, .rows = rows, .cols = cols});
 
     return st_timed_end(
-        &c, c.st == STRATA_OK ? c.tensors->layernorm_forward(c.inner, y, stats, x, weight, bias, rows, cols, eps, dt) : c.st);
+        &c, c.st == STRATA_OK ? c.tensors->layernorm_forward(c.inner, y, stats, x, weight, bias, addend, sum, rows, cols, eps, dt)
+                              : c.st);
 }
 
 static strata_status timed_layernorm_backward(struct st_device *dev, void *dx, float *dweight, float *dbias, const void *dy,
@@ -70,14 +74,17 @@ static strata_status timed_layernorm_backward(struct st_device *dev, void *dx, f
 }
 
 static strata_status timed_rmsnorm_forward(struct st_device *dev, const struct st_rmsnorm *norm, void *y, float *stats,
-                                           const void *x, const void *weight)
+                                           const void *x, const void *weight, const void *addend, void *sum)
 {
-    const struct timed_call c = st_timed_begin(
-        dev, ST_QUEUE_COMPUTE,
-        &(struct st_op_shape){
-            .op = ST_DEVICE_RMSNORM_FORWARD, .dt = norm->dt, .rows = (uint64_t)norm->rows * norm->heads, .cols = norm->cols});
+    const struct timed_call c = st_timed_begin(dev, ST_QUEUE_COMPUTE,
+                                               &(struct st_op_shape){.op = ST_DEVICE_RMSNORM_FORWARD,
+                                                                     .dt = norm->dt,
+                                                                     .more.values = addend != NULL ? 2 : 0,
+                                                                     .rows = (uint64_t)norm->rows * norm->heads,
+                                                                     .cols = norm->cols});
 
-    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->rmsnorm_forward(c.inner, norm, y, stats, x, weight) : c.st);
+    return st_timed_end(&c,
+                        c.st == STRATA_OK ? c.tensors->rmsnorm_forward(c.inner, norm, y, stats, x, weight, addend, sum) : c.st);
 }
 
 static strata_status timed_rmsnorm_backward(struct st_device *dev, const struct st_rmsnorm *norm, void *dx, float *dweight,

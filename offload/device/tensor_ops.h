@@ -29,18 +29,21 @@ struct st_tensor_ops {
     /* dbias[cols] f32 += column sums of dy[rows, cols] dt, rows in a fixed order (cpu: by index). */
     strata_status (*bias_backward)(struct st_device *dev, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
                                    strata_dtype dt);
-    /* y = (x - mean) * rstd * weight + bias; stats[rows][2] f32 = mean, rstd. */
+    /* y = (x - mean) * rstd * weight + bias; stats[rows][2] f32 = mean, rstd.  With an addend (may be NULL, then sum is, too) x
+     * is sum = x + addend instead, rounded once, with the bits of add and a norm after it; sum may alias either, y none of them.
+     */
     strata_status (*layernorm_forward)(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
-                                       const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt);
+                                       const void *bias, const void *addend, void *sum, uint32_t rows, uint32_t cols, float eps,
+                                       strata_dtype dt);
     /* dx = backward of the norm applied to dy (dy dtype dy_dt: dt or F32), plus `residual` (dt, may be NULL; may alias dx);
      * dweight, dbias [cols] f32 +=, rows in a fixed order (cpu: by index). */
     strata_status (*layernorm_backward)(struct st_device *dev, void *dx, float *dweight, float *dbias, const void *dy,
                                         strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
                                         const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
-    /* y = x * rstd * (offset + weight), rstd = 1 / sqrt(mean(x^2) + eps), rounded once; stats[rows * heads] f32 = rstd.  y may
-     * alias x. */
+    /* y = x * rstd * (offset + weight), rstd = 1 / sqrt(mean(x^2) + eps), rounded once; stats[rows * heads] f32 = rstd.
+     * Without an addend y may alias x; addend and sum have x's strides, and are as above. */
     strata_status (*rmsnorm_forward)(struct st_device *dev, const struct st_rmsnorm *norm, void *y, float *stats, const void *x,
-                                     const void *weight);
+                                     const void *weight, const void *addend, void *sum);
     /* As layernorm_backward, without a bias.  dweight and dbias may be NULL (frozen), here and above. */
     strata_status (*rmsnorm_backward)(struct st_device *dev, const struct st_rmsnorm *norm, void *dx, float *dweight,
                                       const void *dy, strata_dtype dy_dt, const void *x, const float *stats, const void *weight,

@@ -204,7 +204,8 @@ static void run_layernorm_forward(struct ops_call *c)
     float *const stats = ops_out(c, 1, OPS_SINGLE, 2 * (uint64_t)c->rows, 16, 1e-6);
 
     if (c->device)
-        cf_ok(st_cuda_layernorm_forward(c->stream, y, stats, c->x[0], c->x[1], c->x[2], c->rows, c->cols, EPS, c->dt));
+        cf_ok(
+            st_cuda_layernorm_forward(c->stream, y, stats, c->x[0], c->x[1], c->x[2], NULL, NULL, c->rows, c->cols, EPS, c->dt));
     else
         st_ops_scalar.norm_forward(y, stats, c->x[0], c->x[1], c->x[2], c->rows, c->cols, EPS, c->dt);
 }
@@ -221,7 +222,7 @@ static void run_rmsnorm_forward(struct ops_call *c)
     const struct st_rmsnorm norm = rmsnorm_of(c);
 
     if (c->device)
-        cf_ok(st_cuda_rmsnorm_forward(c->stream, &norm, y, stats, c->x[0], c->x[1]));
+        cf_ok(st_cuda_rmsnorm_forward(c->stream, &norm, y, stats, c->x[0], c->x[1], NULL, NULL));
     else
         st_ops_scalar.rms_forward(&norm, y, stats, c->x[0], c->x[1], c->rows);
 }
@@ -332,7 +333,7 @@ static void run_rmsnorm_heads(struct ops_call *c)
     float *const sums = ops_out(c, 2, OPS_SINGLE, norm.cols, 1, 4 * sum_slack(2 * c->rows));
 
     if (c->device) {
-        cf_ok(st_cuda_rmsnorm_forward(c->stream, &norm, y, c->scratch, y, c->x[1]));
+        cf_ok(st_cuda_rmsnorm_forward(c->stream, &norm, y, c->scratch, y, c->x[1], NULL, NULL));
         cf_ok(
             st_cuda_rmsnorm_backward(c->stream, &norm, dx, sums, dx, c->dt, c->x[0], c->scratch, c->x[1], c->x[2], c->workspace));
         return;
@@ -595,7 +596,7 @@ static void test_nothing_and_nonsense(void **state)
 
     (void)state;
     cf_ok(st_cuda_activation_forward(NULL, ST_GELU_TANH, NULL, NULL, 0, STRATA_BF16));
-    cf_ok(st_cuda_layernorm_forward(NULL, NULL, NULL, NULL, NULL, NULL, 0, 8, EPS, STRATA_BF16));
+    cf_ok(st_cuda_layernorm_forward(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 8, EPS, STRATA_BF16));
     cf_ok(st_cuda_bias_backward(NULL, NULL, NULL, 8, 0, STRATA_BF16));
     cf_ok(st_cuda_rope(NULL, &rope, NULL));
     cf_ok(st_cuda_gated_forward(NULL, ST_SILU, NULL, NULL, 0, 8, STRATA_F32));

@@ -153,12 +153,13 @@ static strata_status mirror_bias_backward(struct st_device *dev, float *dbias, c
 }
 
 static strata_status mirror_layernorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
-                                              const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt)
+                                              const void *bias, const void *addend, void *sum, uint32_t rows, uint32_t cols,
+                                              float eps, strata_dtype dt)
 {
     struct mirror *m = enter(dev);
 
     return leave(m, m->ops->tensors->layernorm_forward(m->inner, at(m, y), at(m, stats), at(m, x), at(m, weight), at(m, bias),
-                                                       rows, cols, eps, dt));
+                                                       at(m, addend), at(m, sum), rows, cols, eps, dt));
 }
 
 static strata_status mirror_layernorm_backward(struct st_device *dev, void *dx, float *dweight, float *dbias, const void *dy,
@@ -172,11 +173,12 @@ static strata_status mirror_layernorm_backward(struct st_device *dev, void *dx, 
 }
 
 static strata_status mirror_rmsnorm_forward(struct st_device *dev, const struct st_rmsnorm *norm, void *y, float *stats,
-                                            const void *x, const void *weight)
+                                            const void *x, const void *weight, const void *addend, void *sum)
 {
     struct mirror *m = enter(dev);
 
-    return leave(m, m->ops->tensors->rmsnorm_forward(m->inner, norm, at(m, y), at(m, stats), at(m, x), at(m, weight)));
+    return leave(m, m->ops->tensors->rmsnorm_forward(m->inner, norm, at(m, y), at(m, stats), at(m, x), at(m, weight),
+                                                     at(m, addend), at(m, sum)));
 }
 
 static strata_status mirror_rmsnorm_backward(struct st_device *dev, const struct st_rmsnorm *norm, void *dx, float *dweight,

@@ -116,7 +116,7 @@ static void run_block(struct df_device *d, struct tensors *t, const struct st_at
 
     df_ok(d->ops->embed_gather(d->dev, t->x, t->weight, t->tokens, ROWS, COLS, 3, VOCAB - 3, dt));
     df_ok(d->tensors->embed_add_position(d->dev, t->x, t->w, NULL, ROWS, SEQ, COLS, dt));
-    df_ok(d->tensors->layernorm_forward(d->dev, t->y, t->stats, t->x, t->w, t->b, ROWS, COLS, 1e-5f, dt));
+    df_ok(d->tensors->layernorm_forward(d->dev, t->y, t->stats, t->x, t->w, t->b, NULL, NULL, ROWS, COLS, 1e-5f, dt));
     df_ok(d->tensors->matmul(d->dev, &fwd, t->qkv, t->y, t->w, t->b));
     df_ok(d->tensors->attention_forward(d->dev, at, t->z, t->lse, t->qkv, t->workspace));
     df_ok(d->tensors->attention_backward(d->dev, at, t->dqkv, t->dx, t->z, t->lse, t->qkv, t->workspace));
@@ -158,7 +158,7 @@ static void run_llama(struct df_device *d, struct tensors *t, const struct st_at
                            .table = t->angles,
                            .dt = dt};
 
-    df_ok(d->tensors->rmsnorm_forward(d->dev, &norm, t->y, t->stats, t->x, t->w));
+    df_ok(d->tensors->rmsnorm_forward(d->dev, &norm, t->y, t->stats, t->x, t->w, NULL, NULL));
     df_ok(d->tensors->rope(d->dev, &rope, t->qkv));
     rope.inverse = true;
     df_ok(d->tensors->rope(d->dev, &rope, t->dqkv));

@@ -78,7 +78,7 @@ static void check_norm_of(struct df_device *d, const struct st_rmsnorm *norm, st
            *want_y = calloc(elems, sizeof(double));
     double *want_stats = malloc(rows * sizeof(double));
 
-    df_ok(d->tensors->rmsnorm_forward(d->dev, norm, y, stats, x, w));
+    df_ok(d->tensors->rmsnorm_forward(d->dev, norm, y, stats, x, w, NULL, NULL));
     df_ok(d->tensors->rmsnorm_backward(d->dev, norm, dx, dw, dy, dy_dt, x, stats, w, residual ? dx : NULL)); /* it may be dx */
     df_ok(d->tensors->rmsnorm_backward(d->dev, norm, frozen, NULL, dy, dy_dt, x, stats, w, residual ? res : NULL));
     for (uint64_t r = 0; r < rows; r++) {
@@ -101,6 +101,34 @@ static void check_norm_of(struct df_device *d, const struct st_rmsnorm *norm, st
     free(want), free(want_w), free(want_y), free(want_stats);
 }
 
+/* A norm of a sum has the bits of add and the norm of what that gives; the sum may lie where either of its terms does.  Elements
+ * past the heads stay as they are. */
+static void check_norm_of_sum(struct df_device *d, const struct st_rmsnorm *norm)
+{
+    const strata_dtype dt = norm->dt;
+    const uint64_t elems = (uint64_t)norm->rows * norm->stride, rows = (uint64_t)norm->rows * norm->heads;
+    const size_t bytes = strata_dtype_bytes(dt);
+    void *x = df_random(d, elems, dt, 1, 2, 0.5), *addend = df_random(d, elems, dt, 2, 2, 0);
+    void *w = df_random(d, norm->cols, dt, 3, 1, 1), *want_sum = df_alloc(d, elems, dt);
+    unsigned char *y = df_random(d, elems, dt, 4, 1, 0), *want = df_random(d, elems, dt, 4, 1, 0);
+    float *stats = df_alloc(d, rows, STRATA_F32), *want_stats = df_alloc(d, rows, STRATA_F32);
+
+    df_ok(d->tensors->add(d->dev, want_sum, x, addend, elems, dt));
+    df_ok(d->tensors->rmsnorm_forward(d->dev, norm, want, want_stats, want_sum, w, NULL, NULL));
+    for (uint32_t form = 0; form < 3; form++) {
+        unsigned char *const left = df_random(d, elems, dt, 1, 2, 0.5), *const right = df_random(d, elems, dt, 2, 2, 0);
+        unsigned char *const sum = df_random(d, elems, dt, 5, 1, 0), *const to = form == 0 ? sum : form == 1 ? left : right;
+        unsigned char *const all = df_random(d, elems, dt, form == 0 ? 5 : form, form == 0 ? 1 : 2, form == 1 ? 0.5 : 0);
+
+        for (uint64_t r = 0; r < rows; r++)
+            memcpy(all + norm_row(norm, r) * bytes, (unsigned char *)want_sum + norm_row(norm, r) * bytes, norm->cols * bytes);
+        df_ok(d->tensors->rmsnorm_forward(d->dev, norm, y, stats, left, w, right, to));
+        assert_memory_equal(to, all, elems * bytes);
+        assert_memory_equal(y, want, elems * bytes);
+        assert_memory_equal(stats, want_stats, rows * sizeof(float));
+    }
+}
+
 static void check_norm_shape(struct df_device *d, strata_dtype dt, strata_dtype dy_dt, uint32_t rows, uint32_t cols,
                              bool residual)
 {
@@ -117,6 +145,16 @@ static void check_norm_variants(struct df_device *d, strata_dtype dt)
     const struct st_rmsnorm distance = {.rows = 9, .heads = 1, .cols = 50, .stride = 50, .eps = EPS, .offset = 1.0f, .dt = dt};
     const struct st_rmsnorm both = {.rows = 700, .heads = 4, .cols = 16, .stride = 64, .eps = EPS, .offset = 1.0f, .dt = dt};
 
+    for (uint32_t cols = 1; cols <= 9000; cols = cols * 6 + 7) {
+        const struct st_rmsnorm dense = {.rows = 3, .heads = 1, .cols = cols, .stride = cols, .eps = EPS, .dt = dt};
+        const struct st_rmsnorm wide = {.rows = 2, .heads = 1, .cols = 8 * cols, .stride = 8 * cols, .eps = EPS, .dt = dt};
+
+        check_norm_of_sum(d, &dense);
+        if (cols <= 1024)
+            check_norm_of_sum(d, &wide);
+    }
+    check_norm_of_sum(d, &heads);
+    check_norm_of_sum(d, &both);
     check_norm_of(d, &heads, dt, false);
     check_norm_of(d, &queries, dt, true);
     check_norm_of(d, &distance, STRATA_F32, true);

@@ -88,7 +88,7 @@ static void check_norm_shape(struct df_device *d, strata_dtype dt, strata_dtype 
            *want_b = df_doubles(db, cols, STRATA_F32);
     double *want_y = malloc(elems * sizeof(double));
 
-    df_ok(d->tensors->layernorm_forward(d->dev, y, stats, x, w, b, rows, cols, 1e-5f, dt));
+    df_ok(d->tensors->layernorm_forward(d->dev, y, stats, x, w, b, NULL, NULL, rows, cols, 1e-5f, dt));
     memcpy(dx, res, elems * strata_dtype_bytes(dt)); /* the residual may be dx itself */
     df_ok(d->tensors->layernorm_backward(d->dev, dx, dw, db, dy, dy_dt, x, stats, w, residual ? dx : NULL, rows, cols, dt));
     for (uint64_t i = 0; i < elems; i++) {
@@ -108,8 +108,36 @@ static void check_norm_shape(struct df_device *d, strata_dtype dt, strata_dtype 
     free(want), free(want_w), free(want_b), free(want_y);
 }
 
+/* A norm of a sum has the bits of add and the norm of what that gives; the sum may lie where either of its terms does. */
+static void check_norm_of_sum(struct df_device *d, strata_dtype dt, uint32_t rows, uint32_t cols)
+{
+    const uint64_t elems = (uint64_t)rows * cols, bytes = elems * strata_dtype_bytes(dt);
+    void *x = df_random(d, elems, dt, 1, 2, 0.5), *addend = df_random(d, elems, dt, 2, 2, 0);
+    void *w = df_random(d, cols, dt, 3, 1, 1), *b = df_random(d, cols, dt, 4, 1, 0);
+    void *sum = df_alloc(d, elems, dt), *y = df_alloc(d, elems, dt), *want = df_alloc(d, elems, dt);
+    float *stats = df_alloc(d, 2 * (uint64_t)rows, STRATA_F32), *want_stats = df_alloc(d, 2 * (uint64_t)rows, STRATA_F32);
+    void *want_sum = df_alloc(d, elems, dt);
+
+    df_ok(d->tensors->add(d->dev, want_sum, x, addend, elems, dt));
+    df_ok(d->tensors->layernorm_forward(d->dev, want, want_stats, want_sum, w, b, NULL, NULL, rows, cols, 1e-5f, dt));
+    for (uint32_t form = 0; form < 3; form++) {
+        void *const left = df_random(d, elems, dt, 1, 2, 0.5), *const right = df_random(d, elems, dt, 2, 2, 0);
+        void *const to = form == 0 ? sum : form == 1 ? left : right;
+
+        df_ok(d->tensors->layernorm_forward(d->dev, y, stats, left, w, b, right, to, rows, cols, 1e-5f, dt));
+        assert_memory_equal(to, want_sum, bytes);
+        assert_memory_equal(y, want, bytes);
+        assert_memory_equal(stats, want_stats, 2 * rows * sizeof(float));
+    }
+}
+
 static void check_norm(struct df_device *d, strata_dtype dt)
 {
+    check_norm_of_sum(d, dt, 1, 1);
+    check_norm_of_sum(d, dt, 5, 13);
+    check_norm_of_sum(d, dt, 70, 768);
+    check_norm_of_sum(d, dt, 2, 2048);
+    check_norm_of_sum(d, dt, 2, 8200);
     check_norm_shape(d, dt, dt, 5, 13, true);
     check_norm_shape(d, dt, STRATA_F32, 7, 67, false);
     check_norm_shape(d, dt, dt, 3, 97, false);

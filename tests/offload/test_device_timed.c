@@ -176,7 +176,20 @@ static void optional_operands_count(void **state)
         else
             ok(o->rmsnorm_backward(t.dev, &norm, at[0], dweight, at[1], STRATA_F32, at[2], at[3], at[7], residual));
     }
+    for (uint32_t i = 0; i < 2; i++) { /* a sum before the norm: its second term and itself */
+        void *const sum = i == 1 ? at[4] : NULL;
+
+        norm.rows = ROWS + i;
+        ok(o->layernorm_forward(t.dev, at[0], at[3], at[2], at[7], at[7], sum, sum, ROWS + i, COLS, 1e-5f, STRATA_F32));
+        ok(o->rmsnorm_forward(t.dev, &norm, at[0], at[3], at[2], at[7], sum, sum));
+    }
     ok(st_device_timed_collect(t.dev));
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_true(class_of(&t, ST_DEVICE_LAYERNORM_FORWARD, ROWS + i, COLS)->bytes ==
+                    4.0 * COLS * ((ROWS + i) * (2 + 2 * i) + 2) + 8.0 * (ROWS + i));
+        assert_true(class_of(&t, ST_DEVICE_RMSNORM_FORWARD, ROWS + i, COLS)->bytes ==
+                    4.0 * COLS * ((ROWS + i) * (2 + 2 * i) + 1) + 4.0 * (ROWS + i));
+    }
     for (uint32_t i = 0; i < 8; i++) {
         const struct st_op_class *c =
             class_of(&t, (i & 4) != 0 ? ST_DEVICE_LAYERNORM_BACKWARD : ST_DEVICE_RMSNORM_BACKWARD, ROWS + i, COLS);

@@ -5,9 +5,9 @@
 
 struct rms_job {
     const struct st_ops *ops;
-    void *y; /* or dx */
+    void *y, *sum; /* y: or dx */
     float *stats_out, *dweight;
-    const void *x, *dy, *weight, *residual;
+    const void *x, *addend, *dy, *weight, *residual;
     const float *stats;
     const struct st_rmsnorm *norm;
     uint64_t step; /* rows of an item */
@@ -25,14 +25,18 @@ static void rms_forward_item(void *ctx, uint64_t index, uint32_t worker)
     const struct st_rmsnorm *norm = job->norm;
     const struct st_run r = st_run_at(index, job->step, norm->rows);
     const uint64_t i = r.first * norm->stride;
+    const void *x = job->addend != NULL ? job->sum : job->x;
 
     (void)worker;
-    job->ops->rms_forward(norm, st_elem_mut(job->y, i, norm->dt), job->stats_out + r.first * norm->heads,
-                          st_elem(job->x, i, norm->dt), job->weight, (uint32_t)r.count);
+    for (uint64_t row = i; job->addend != NULL && row < i + r.count * norm->stride; row += norm->stride)
+        job->ops->add(st_elem_mut(job->sum, row, norm->dt), st_elem(job->x, row, norm->dt), st_elem(job->addend, row, norm->dt),
+                      (size_t)norm->heads * norm->cols, norm->dt);
+    job->ops->rms_forward(norm, st_elem_mut(job->y, i, norm->dt), job->stats_out + r.first * norm->heads, st_elem(x, i, norm->dt),
+                          job->weight, (uint32_t)r.count);
 }
 
 strata_status st_cpu_rmsnorm_forward(struct st_device *dev, const struct st_rmsnorm *norm, void *y, float *stats, const void *x,
-                                     const void *weight)
+                                     const void *weight, const void *addend, void *sum)
 {
     struct rms_job job = rms_job_of(dev, norm);
 
@@ -40,6 +44,8 @@ strata_status st_cpu_rmsnorm_forward(struct st_device *dev, const struct st_rmsn
     job.stats_out = stats;
     job.x = x;
     job.weight = weight;
+    job.addend = addend;
+    job.sum = sum;
     st_workers_run(cpu_of(dev)->workers, rms_forward_item, &job, st_run_count(job.step, norm->rows));
     return STRATA_OK;
 }

@@ -8,7 +8,7 @@ struct op_job {
     const struct st_kernels *kernels;
     const struct st_ops *ops;
     enum st_activation activation;
-    void *y;
+    void *y, *sum;
     float *f0, *f1; /* fp32 outputs: statistics or parameter gradients */
     const void *x, *a, *b, *c;
     const float *stats;
@@ -182,16 +182,22 @@ static void norm_forward_item(void *ctx, uint64_t index, uint32_t worker)
     const struct op_job *job = ctx;
     const struct st_run r = st_run_at(index, job->step, job->elems);
     const uint64_t i = r.first * job->cols;
+    const void *x = job->c != NULL ? job->sum : job->x;
 
     (void)worker;
-    job->ops->norm_forward(st_elem_mut(job->y, i, job->dt), job->f0 + 2 * r.first, st_elem(job->x, i, job->dt), job->a, job->b,
+    if (job->c != NULL)
+        job->ops->add(st_elem_mut(job->sum, i, job->dt), st_elem(job->x, i, job->dt), st_elem(job->c, i, job->dt),
+                      r.count * job->cols, job->dt);
+    job->ops->norm_forward(st_elem_mut(job->y, i, job->dt), job->f0 + 2 * r.first, st_elem(x, i, job->dt), job->a, job->b,
                            (uint32_t)r.count, job->cols, job->number, job->dt);
 }
 
 strata_status st_cpu_layernorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
-                                       const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt)
+                                       const void *bias, const void *addend, void *sum, uint32_t rows, uint32_t cols, float eps,
+                                       strata_dtype dt)
 {
-    struct op_job job = {.y = y, .f0 = stats, .x = x, .a = weight, .b = bias, .cols = cols, .number = eps, .dt = dt};
+    struct op_job job = {
+        .y = y, .sum = sum, .f0 = stats, .x = x, .a = weight, .b = bias, .c = addend, .cols = cols, .number = eps, .dt = dt};
 
     return run(dev, &job, norm_forward_item, rows, st_rows_per_item(cols));
 }

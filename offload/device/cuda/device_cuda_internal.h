@@ -182,12 +182,13 @@ strata_status st_cuda_dev_matmul(struct st_device *dev, const struct st_matmul *
 strata_status st_cuda_dev_bias_backward(struct st_device *dev, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
                                         strata_dtype dt);
 strata_status st_cuda_dev_layernorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
-                                            const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt);
+                                            const void *bias, const void *addend, void *sum, uint32_t rows, uint32_t cols,
+                                            float eps, strata_dtype dt);
 strata_status st_cuda_dev_layernorm_backward(struct st_device *dev, void *dx, float *dweight, float *dbias, const void *dy,
                                              strata_dtype dy_dt, const void *x, const float *stats, const void *weight,
                                              const void *residual, uint32_t rows, uint32_t cols, strata_dtype dt);
 strata_status st_cuda_dev_rmsnorm_forward(struct st_device *dev, const struct st_rmsnorm *norm, void *y, float *stats,
-                                          const void *x, const void *weight);
+                                          const void *x, const void *weight, const void *addend, void *sum);
 strata_status st_cuda_dev_rmsnorm_backward(struct st_device *dev, const struct st_rmsnorm *norm, void *dx, float *dweight,
                                            const void *dy, strata_dtype dy_dt, const void *x, const float *stats,
                                            const void *weight, const void *residual);

@@ -54,9 +54,11 @@ strata_status st_cuda_dev_bias_backward(struct st_device *dev, float *dbias, con
 }
 
 strata_status st_cuda_dev_layernorm_forward(struct st_device *dev, void *y, float *stats, const void *x, const void *weight,
-                                            const void *bias, uint32_t rows, uint32_t cols, float eps, strata_dtype dt)
+                                            const void *bias, const void *addend, void *sum, uint32_t rows, uint32_t cols,
+                                            float eps, strata_dtype dt)
 {
-    return launched("layernorm_forward", st_cuda_layernorm_forward(enter(dev), y, stats, x, weight, bias, rows, cols, eps, dt));
+    return launched("layernorm_forward",
+                    st_cuda_layernorm_forward(enter(dev), y, stats, x, weight, bias, addend, sum, rows, cols, eps, dt));
 }
 
 strata_status st_cuda_dev_layernorm_backward(struct st_device *dev, void *dx, float *dweight, float *dbias, const void *dy,
@@ -68,9 +70,9 @@ strata_status st_cuda_dev_layernorm_backward(struct st_device *dev, void *dx, fl
 }
 
 strata_status st_cuda_dev_rmsnorm_forward(struct st_device *dev, const struct st_rmsnorm *norm, void *y, float *stats,
-                                          const void *x, const void *weight)
+                                          const void *x, const void *weight, const void *addend, void *sum)
 {
-    return launched("rmsnorm_forward", st_cuda_rmsnorm_forward(enter(dev), norm, y, stats, x, weight));
+    return launched("rmsnorm_forward", st_cuda_rmsnorm_forward(enter(dev), norm, y, stats, x, weight, addend, sum));
 }
 
 strata_status st_cuda_dev_rmsnorm_backward(struct st_device *dev, const struct st_rmsnorm *norm, void *dx, float *dweight,
