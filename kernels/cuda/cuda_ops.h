@@ -21,15 +21,17 @@
 #include "kernels/kernels.h"
 #include "kernels/op_shapes.h"
 
+/* --- ops_columns.cu --- */
+
+/** dbias[cols] f32 += column sums of dy [rows, cols] dt. */
+ST_CUDA_API cudaError_t st_cuda_bias_backward(cudaStream_t stream, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
+                                              strata_dtype dt);
+
 /* --- ops_norm.cu --- */
 
 /* Workspace of backward, aligned to 16 bytes: at most this, and never more than 8 bytes an element; what it holds counts for
  * nothing before and after. */
 #define ST_CUDA_NORM_WORKSPACE (UINT64_C(32) << 20)
-
-/** dbias[cols] f32 += column sums of dy [rows, cols] dt. */
-ST_CUDA_API cudaError_t st_cuda_bias_backward(cudaStream_t stream, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
-                                              strata_dtype dt);
 
 /** stats [rows][2] f32 out = mean, rstd; addend may be NULL, and sum x or addend. */
 ST_CUDA_API cudaError_t st_cuda_layernorm_forward(cudaStream_t stream, void *y, float *stats, const void *x, const void *weight,

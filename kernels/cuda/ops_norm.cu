@@ -1,12 +1,11 @@
-/* kernels/cuda/ops_norm.cu - LayerNorm and RMSNorm, and sums down columns.
+/* kernels/cuda/ops_norm.cu - LayerNorm and RMSNorm.
  *
  * Rows: a warp takes a row of up to 2048 columns, a block a longer one.  Up to 8192 columns a row stays in registers between
  * passes, and a longer one is read again; wider numbers and more sums halve these limits.  Each head of an RMSNorm over heads is
  * a row.
  *
  * Backward: a block takes rows that follow each other.  What they add to the gradients of the parameters it sums while it has
- * them, and leaves in the workspace; column_sums adds what the blocks left.  Columns: a block takes a strip of 32 columns and all
- * rows, so that no partial sum leaves it. */
+ * them, and leaves in the workspace, where ops_columns.cu adds what the blocks left. */
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/elems.cuh"
 
@@ -401,63 +400,6 @@ static __global__ void __launch_bounds__(block_threads(GROUP), blocks_at_least(G
         bias_sums.finish(part, &shared);
 }
 
-/* --- columns --- */
-
-#define STRIP          32u /* columns of a block */
-#define STRIP_RUNS     (STRIP / ST_RUN)
-#define COLUMN_THREADS 512u
-#define COLUMN_LANES   (COLUMN_THREADS / STRIP_RUNS)
-#define AHEAD          4u /* rows of one lane in flight at a time */
-#define COLUMN_WARPS   (COLUMN_THREADS / ST_WARP)
-
-/* sums[cols] += sums down the columns of x [rows, cols].  The eight lanes of a warp that hold the same columns are added as a
- * tree, then the warps in index order. */
-template <strata_dtype DT>
-static __global__ void __launch_bounds__(COLUMN_THREADS)
-    column_sums(float *sums, const void *x, uint64_t rows, uint32_t cols, bool wide)
-{
-    __shared__ float part[COLUMN_WARPS][STRIP];
-    const uint64_t column = static_cast<uint64_t>(blockIdx.x) * STRIP + threadIdx.x % STRIP_RUNS * ST_RUN;
-    const uint64_t own = static_cast<uint64_t>(blockIdx.x) * STRIP + threadIdx.x;
-    const uint32_t count = st_run_count(column, cols);
-    float sum[ST_RUN] = {};
-
-    for (uint64_t row = threadIdx.x / STRIP_RUNS; row < rows; row += AHEAD * COLUMN_LANES) {
-        struct st_packed<DT> ahead[AHEAD];
-
-#pragma unroll
-        for (uint32_t k = 0; k < AHEAD; k++) {
-            const uint64_t r = row + k * COLUMN_LANES;
-
-            ahead[k] = st_fetch<DT>(x, r * cols + column, r < rows ? count : 0, wide);
-        }
-#pragma unroll
-        for (uint32_t k = 0; k < AHEAD; k++) {
-            float in[ST_RUN];
-
-            st_unpack<DT>(in, ahead[k]); /* zeros below the last row: they add nothing */
-#pragma unroll
-            for (uint32_t i = 0; i < ST_RUN; i++)
-                sum[i] += in[i];
-        }
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < ST_RUN; i++) {
-#pragma unroll
-        for (uint32_t step = STRIP_RUNS; step < ST_WARP; step *= 2)
-            sum[i] += __shfl_xor_sync(ST_ALL_LANES, sum[i], static_cast<int>(step));
-        if (threadIdx.x % ST_WARP < STRIP_RUNS)
-            part[threadIdx.x / ST_WARP][threadIdx.x % STRIP_RUNS * ST_RUN + i] = sum[i];
-    }
-    __syncthreads();
-    if (threadIdx.x >= STRIP || own >= cols)
-        return;
-    sum[0] = 0.0f;
-    for (uint32_t i = 0; i < COLUMN_WARPS; i++)
-        sum[0] += part[i][threadIdx.x];
-    sums[own] += sum[0];
-}
-
 /* --- launchers --- */
 
 /* Threads of a row and runs each keeps. */
@@ -498,14 +440,6 @@ static cudaError_t launch_forward(cudaStream_t stream, const struct norm_forward
     });
 }
 
-template <strata_dtype DT>
-static void launch_column_sums(cudaStream_t stream, float *sums, const void *x, uint32_t rows, uint32_t cols)
-{
-    if (sums != nullptr)
-        ST_LAUNCH((column_sums<DT>), st_blocks(cols, STRIP), COLUMN_THREADS, 0, stream, sums, x, rows, cols,
-                  cols % ST_RUN == 0 && st_are_aligned({x}));
-}
-
 /* What backward was asked for, beside its kernel's arguments. */
 struct backward_call {
     struct norm_backward_args args; /* without block_rows and sums */
@@ -522,8 +456,9 @@ static unsigned backward_blocks(uint64_t *block_rows, uint64_t rows, uint64_t bl
     return st_blocks(rows, *block_rows);
 }
 
+/* *blocks: how many leave their sums in the workspace, the weight's before the bias's. */
 template <enum norm NORM, strata_dtype DT, strata_dtype DY>
-static void launch_backward_as(cudaStream_t stream, const struct backward_call *call)
+static void launch_rows(cudaStream_t stream, const struct backward_call *call, unsigned *blocks)
 {
     constexpr uint32_t half = DY == STRATA_F32 || NORM == LAYER ? 2 : 1;
 
@@ -531,15 +466,11 @@ static void launch_backward_as(cudaStream_t stream, const struct backward_call *
         constexpr uint32_t group = decltype(shape)::group, threads = block_threads(group);
         struct norm_backward_args s = call->args;
         const uint64_t of_block = s.at.cols * sizeof(float);
-        const unsigned blocks =
-            backward_blocks(&s.block_rows, s.at.rows, NORM == LAYER ? 2 * of_block : of_block, threads / group);
-        const uint64_t elems = static_cast<uint64_t>(blocks) * s.at.cols;
 
+        *blocks = backward_blocks(&s.block_rows, s.at.rows, NORM == LAYER ? 2 * of_block : of_block, threads / group);
         s.weight_sums = call->dweight != nullptr ? call->workspace : nullptr;
-        s.bias_sums = call->dbias != nullptr ? call->workspace + elems : nullptr;
-        ST_LAUNCH((norm_backward<NORM, DT, DY, group, decltype(shape)::runs>), blocks, threads, 0, stream, s);
-        launch_column_sums<STRATA_F32>(stream, call->dweight, s.weight_sums, blocks, s.at.cols);
-        launch_column_sums<STRATA_F32>(stream, call->dbias, s.bias_sums, blocks, s.at.cols);
+        s.bias_sums = call->dbias != nullptr ? call->workspace + static_cast<uint64_t>(*blocks) * s.at.cols : nullptr;
+        ST_LAUNCH((norm_backward<NORM, DT, DY, group, decltype(shape)::runs>), *blocks, threads, 0, stream, s);
     });
 }
 
@@ -547,27 +478,27 @@ template <enum norm NORM>
 static cudaError_t launch_backward(cudaStream_t stream, const struct backward_call *call, strata_dtype dy_dt, strata_dtype dt)
 {
     const struct row_places *at = &call->args.at;
+    unsigned blocks = 0;
+    cudaError_t err;
 
     if (at->rows == 0 || at->cols == 0)
         return cudaSuccess;
     if ((dy_dt != dt && dy_dt != STRATA_F32) || at->cols > ST_CUDA_NORM_WORKSPACE / (2 * sizeof(float)))
         return cudaErrorInvalidValue;
-    return st_by_dtype(dt, [&](auto tag) {
+    err = st_by_dtype(dt, [&](auto tag) {
         constexpr strata_dtype own = decltype(tag)::value;
 
         if (dy_dt == own)
-            launch_backward_as<NORM, own, own>(stream, call);
+            launch_rows<NORM, own, own>(stream, call, &blocks);
         else
-            launch_backward_as<NORM, own, STRATA_F32>(stream, call);
+            launch_rows<NORM, own, STRATA_F32>(stream, call, &blocks);
     });
-}
-
-cudaError_t st_cuda_bias_backward(cudaStream_t stream, float *dbias, const void *dy, uint32_t rows, uint32_t cols,
-                                  strata_dtype dt)
-{
-    if (rows == 0 || cols == 0)
-        return cudaSuccess;
-    return st_by_dtype(dt, [&](auto tag) { launch_column_sums<decltype(tag)::value>(stream, dbias, dy, rows, cols); });
+    if (err == cudaSuccess && call->dweight != nullptr)
+        err = st_cuda_bias_backward(stream, call->dweight, call->workspace, blocks, at->cols, STRATA_F32);
+    if (err == cudaSuccess && call->dbias != nullptr)
+        err = st_cuda_bias_backward(stream, call->dbias, call->workspace + static_cast<uint64_t>(blocks) * at->cols, blocks,
+                                    at->cols, STRATA_F32);
+    return err;
 }
 
 cudaError_t st_cuda_layernorm_forward(cudaStream_t stream, void *y, float *stats, const void *x, const void *weight,
