@@ -15,6 +15,7 @@ int before_each(void **state)
     blas->refuses_gelu = 0;
     blas->refuses_bias = 0;
     blas->offered = 0;
+    blas->claims = 0;
     blas->code_bytes = 0;
     return 0;
 }

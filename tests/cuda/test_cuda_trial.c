@@ -169,15 +169,36 @@ static void a_trial_that_fails_is_harmless(void **state)
     assert_true(walked > 30);
 }
 
+/* More results than were asked for, or fewer than none. */
+static void a_library_that_miscounts_is_not_believed(void **state)
+{
+    static float want[2][ELEMS], got[ELEMS];
+    const struct st_matmul mm = square(SIZE, STRATA_F32, STRATA_F32);
+    struct st_device *dev;
+
+    (void)state;
+    by_the_first(want);
+    dev = with_operands(operands, TWIN_BLAS_KINDS);
+    blas->claims = 100000;
+    ok(product(dev, &mm));
+    assert_int_equal(taken(dev, &mm), TWIN_BLAS_BEST);
+    take_result(dev, got);
+    assert_memory_equal(got, want[0], sizeof(got));
+    ops->close(dev);
+    dev = with_operands(operands, TWIN_BLAS_KINDS);
+    blas->claims = -1;
+    assert_int_equal(product(dev, &mm), STRATA_E_NOSYS);
+    ops->close(dev);
+}
+
 #define trial_test(f) cmocka_unit_test_setup_teardown(f, fill, after_each)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        trial_test(the_fastest_with_the_same_bits_is_taken),
-        trial_test(what_proves_nothing_leaves_the_first),
-        trial_test(kernels_stay_within_their_memory),
-        trial_test(a_trial_that_fails_is_harmless),
+        trial_test(the_fastest_with_the_same_bits_is_taken),  trial_test(what_proves_nothing_leaves_the_first),
+        trial_test(kernels_stay_within_their_memory),         trial_test(a_trial_that_fails_is_harmless),
+        trial_test(a_library_that_miscounts_is_not_believed),
     };
 
     return device_rig_load() ? cmocka_run_group_tests(tests, NULL, NULL) : 1;

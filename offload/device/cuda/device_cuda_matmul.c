@@ -258,7 +258,7 @@ static int set_limits(struct st_cuda_matmul *m, const struct prepared *p, const 
 /* Sets p->algos, or p->refused if there is an epilogue or a bias. */
 static strata_status choose_algo(struct st_cuda_matmul *m, struct prepared *p, const struct st_matmul *mm)
 {
-    struct blas_heuristic found[ST_CUDA_CANDIDATES];
+    struct blas_heuristic found[ST_CUDA_CANDIDATES] = {0};
     int count = 0, rc = set_limits(m, p, mm);
 
     if (rc != 0)
@@ -267,11 +267,11 @@ static strata_status choose_algo(struct st_cuda_matmul *m, struct prepared *p, c
                            ST_CUDA_CANDIDATES, found, &count);
     if (rc == 0 && count > 0)
         rc = found[0].state;
-    p->refused = rc != 0 || count == 0;
+    p->refused = rc != 0 || count <= 0;
     if (p->refused && mm->epilogue == ST_EPILOGUE_NONE && !mm->bias)
         return st_error(STRATA_E_NOSYS, "cuda: %s has no matmul of %u x %u x %u from %s to %s (status %d)", m->blas.name, mm->m,
                         mm->n, mm->k, strata_dtype_name(mm->ab_dtype), strata_dtype_name(mm->c_dtype), rc);
-    for (int i = 0; i < count && !p->refused; i++)
+    for (int i = 0; i < count && i < (int)ST_CUDA_CANDIDATES && !p->refused; i++)
         if (found[i].state == 0)
             p->algos[p->algo_count++] = found[i].algo;
     p->untried = p->algo_count > 1 && st_cuda_trial_is_worth(mm);

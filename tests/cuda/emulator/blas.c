@@ -330,6 +330,8 @@ int cublasLtMatmulAlgoGetHeuristic(blas_handle_t handle, blas_desc_t desc, blas_
         results[*found].workspace_bytes = terms.workspace_bytes;
         results[*found].state = terms.kind == TWIN_BLAS_UNKNOWN ? NOT_SUPPORTED : OK;
     } while (++*found < wanted && *found < twin_blas.offered && *found < TWIN_BLAS_KINDS);
+    if (twin_blas.claims != 0)
+        *found = twin_blas.claims;
     return OK;
 }
 

@@ -15,6 +15,7 @@ struct twin_blas {
     int refuses_gelu;               /* name none with one of those epilogues */
     int refuses_bias;               /* name none with a bias */
     int offered;                    /* algorithms for a product, if more than one is asked for; 0: one */
+    int claims;                     /* it says that it found so many, whatever it was asked for; 0: the truth */
     uint64_t code_bytes;            /* of device memory that an algorithm's kernel takes when it runs first */
     uint64_t runs[8];               /* of each algorithm */
 };
