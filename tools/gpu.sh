@@ -126,7 +126,7 @@ fi
 export CUDA_DEVICE_ORDER=PCI_BUS_ID # the order of nvidia-smi: cuda:N is its N, unless CUDA_VISIBLE_DEVICES leaves some out
 case $device in cuda:*) index=${device#cuda:} ;; *) index=0 ;; esac
 smi() { nvidia-smi -i "$index" "--query-gpu=$1" --format=csv,noheader,nounits; }
-card=$(smi name,driver_version,memory.total)
+card=$(smi name,driver_version,memory.total) || fail "--device $device: nvidia-smi finds no GPU $index: $(printf '%s' "$card" | head -c 200)"
 card_mib=$(smi memory.total | tr -dc '0-9') # of the whole card; `info` knows a slice's
 say "$card MiB; host: $jobs cores"
 
@@ -136,7 +136,7 @@ rm -rf "$details"
 mkdir -p "$out" "$details"
 out=$(cd "$out" && pwd)
 work=$(mktemp -d)
-dmon="" group=""
+dmon="" group="" lost=no
 leave()
 {
     [ -z "$group" ] || kill -s KILL -- "-$group" "$group" 2>/dev/null || true
@@ -166,16 +166,35 @@ fi
 
 # --- results ---
 
+# keep NAME COMMAND...: what the command prints is this file of the results; where that cannot be written, its last whole state stays.
+keep()
+{
+    file=$out/$1
+    shift
+    if "$@" >"$file.new" && mv "$file.new" "$file"; then return; fi
+    lost=yes
+    rm -f "$file.new" || true
+}
+
+line()
+{
+    awk '{ printf "%s%s %s", (NR > 1 ? " | " : ""), $1, $2 }' "$work/summary"
+    echo
+}
+
+archive() # 1 of tar: a file grew meanwhile
+{
+    (cd "$details" && find . -type f -size -6144k | tar -czf - -T -) || [ $? -eq 1 ]
+}
+
 # What is done so far, so that a session that is cut off has it: few files, none of which is large (a lent machine gives back eight of 16 MiB).
 refresh()
 {
-    cp "$details/results.jsonl" "$out/results.jsonl.new"
-    cp "$work/summary" "$out/summary.txt.new"
-    awk '{ printf "%s%s %s", (NR > 1 ? " | " : ""), $1, $2 }' "$work/summary" >"$out/line.txt.new"
-    echo >>"$out/line.txt.new"
-    (cd "$details" && find . -type f -size -6144k | tar -czf "$out/gpu.tar.gz.new" -T -)
-    for name in results.jsonl summary.txt line.txt gpu.tar.gz; do mv "$out/$name.new" "$out/$name"; done
-    printf -- '-- so far: %s\n' "$(cat "$out/line.txt")"
+    keep results.jsonl cat "$details/results.jsonl"
+    keep summary.txt cat "$work/summary"
+    keep line.txt line
+    keep gpu.tar.gz archive
+    printf -- '-- so far: %s\n' "$(line)"
 }
 
 # wanted PART WINDOW
@@ -213,7 +232,7 @@ unclean()
 
 # What gpu_parts.sh is told.
 export program tests carried details work device index card card_mib small part part_text part_began part_ends
-tell() { sh "$root/tools/gpu_parts.sh" verdict "$@"; }
+tell() { sh "$root/tools/gpu_parts.sh" verdict "$@" || lost=yes; }
 
 # What the part may take: twice its seconds, of that no more than leaves the later parts theirs, but its own in any case while there is time.
 grant()
@@ -282,4 +301,5 @@ say "summary: $card MiB, $((($(now) - began) / 1000)) s, results in $out"
 printf '%-10s %-8s %-58s %-40s %7s\n' part verdict figure limit time
 cat "$work/summary"
 ! grep -q 'left out for' "$work/summary" || echo "the second window was left out: give the machine back, repair, come again"
+[ "$lost" = no ] || fail "not all results could be written to $out and $details"
 ! grep -q '"verdict":"FAILED"' "$details/results.jsonl"

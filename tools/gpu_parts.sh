@@ -12,8 +12,8 @@ now() { date +%s%3N; }
 # verdict passed|missed|FAILED|ran|"not run" FIGURE LIMIT: one line of the table and of results.jsonl; missed is a target, not the limit.
 verdict()
 {
-    # shellcheck disable=SC1003 # a backslash
-    took=$(awk -v ms=$(($(now) - part_began)) 'BEGIN { printf "%.1f", ms / 1000 }') figure=$(printf '%s' "$2" | tr -d '"\\')
+    took=$(awk -v ms=$(($(now) - part_began)) 'BEGIN { printf "%.1f", ms / 1000 }')
+    figure=$(printf '%s' "$2" | LC_ALL=C tr -cd ' !#-[]-~') # what a string of JSON may hold as it is
     printf '%-10s %-8s %-58s %-40s %5s s\n' "$part" "$(printf '%s' "$1" | tr ' ' -)" "$figure" "$3" "$took" >>"$work/summary"
     printf '{"part":"%s","verdict":"%s","figure":"%s","limit":"%s","seconds":%s}\n' "$part" "$1" "$figure" "$3" "$took" >>"$details/results.jsonl"
     printf -- '-- %s: %s: %s (%s)\n' "$part" "$1" "$figure" "$3"
@@ -60,7 +60,7 @@ run()
 # The last line that names an error, or else the last.
 last_error()
 {
-    { tail -n 1 "$work/err"; grep -h -e error -e skipped "$work/err"; } 2>/dev/null | tail -n 1 | cut -c 1-90
+    { tail -n 1 "$work/err"; grep -ah -e error -e skipped "$work/err"; } 2>/dev/null | tail -n 1 | cut -c 1-90
 }
 
 # The verdict after a failure of run; what does not fit this machine (exit code 3) is not run.
@@ -118,11 +118,25 @@ compile()
 
 smi() { nvidia-smi -i "$index" "--query-gpu=$1" --format=csv,noheader,nounits; }
 
+# Nothing of an older pack stays, nor of one that is not whole.
+unpack()
+{
+    rm -rf "$build/carried/bin" "$build/carried/lib"
+    mkdir -p "$build/carried"
+    if run "$details/build.txt" tar -xzf "$carried" -C "$build/carried"; then
+        [ ! -x "$program" ] || return 0
+        verdict FAILED "$(basename "$carried") has no bin/strata" "$part_text"
+    else
+        failed
+    fi
+    rm -rf "$build/carried/bin" "$build/carried/lib"
+    return 1
+}
+
 build()
 {
     if [ -n "$carried" ]; then
-        mkdir -p "$build/carried"
-        must "$details/build.txt" tar -xzf "$carried" -C "$build/carried" || return 0
+        unpack || return 0
     else
         architecture=$(smi compute_cap | tr -dc '0-9') # of this GPU alone: half the time
         export architecture
@@ -512,11 +526,11 @@ exceeds()
     larger_model "$work/larger"
     mkdir -p "$build/swap"
     for tier in cpu nvme; do
-        options="$offload $zero.offload_optimizer.device=$tier --model $work/larger"
-        [ "$tier" = cpu ] || options="$options --nvme $build/swap"
         # shellcheck disable=SC2086
-        if "$program" plan --device "$device" --max-steps 1 --seq-len "$seq" --micro-batch 1 --grad-accum 2 $options >"$work/plan" 2>"$work/err"; then
-            exceeds_one "$params_m M parameters, state beyond the device's, $tier" "$details/exceeds-card.jsonl" $options
+        set -- $offload $zero.offload_optimizer.device=$tier --model "$work/larger"
+        [ "$tier" = cpu ] || set -- "$@" --nvme "$build/swap"
+        if "$program" plan --device "$device" --max-steps 1 --seq-len "$seq" --micro-batch 1 --grad-accum 2 "$@" >"$work/plan" 2>"$work/err"; then
+            exceeds_one "$params_m M parameters, state beyond the device's, $tier" "$details/exceeds-card.jsonl" "$@"
             return
         fi
     done

@@ -6,10 +6,12 @@ set -eu
 
 strata=$1
 script=$2/tools/gpu.sh
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
+top=$(mktemp -d)
+trap 'rm -rf "$top"' EXIT
+dir="$top/a space" # which every path has
+mkdir "$dir" "$dir/temporary"
 mkdir "$dir/bin" "$dir/none" "$dir/good" "$dir/bad"
-export dir strata
+export dir strata TMPDIR="$dir/temporary"
 
 # program FILE: a script of its own, from standard input.
 program()
@@ -21,6 +23,7 @@ program()
 program "$dir/bin/nvidia-smi" <<'SMI'
 case $* in
 -L) echo "GPU 0: NVIDIA H200" ;;
+*"-i 9"*) echo "No devices were found"; exit 6 ;;
 *dmon*-c*) exit 0 ;;
 *dmon*) echo "# gpu pwr"; exec sleep 1000 ;;
 *name,driver_version,memory.total*) echo "NVIDIA H200, 580.00, 8192" ;;
@@ -150,6 +153,8 @@ if [ "${3:-sample}" = --all ]; then
     packed exceeds-card.jsonl
 else
     verdict bound ran 1
+    gpu 0 --program "$dir/quick" --only exceeds
+    verdict exceeds ran 2
 fi
 [ ! -e "$dir/build/swap" ] || [ -z "$(ls "$dir/build/swap")" ] || complain "files were left in the swap directory"
 
@@ -231,6 +236,8 @@ grep -q '^gpu: --windo: there is no such option' "$dir/said"
 for wrong in cpu cuda: cuda:x cuda:1x; do
     gpu 1 --program "$dir/quick" --only rates --device "$wrong"
 done
+gpu 1 --program "$dir/quick" --only rates --device cuda:9
+grep -q '^gpu: --device cuda:9: .*No devices were found' "$dir/said" || complain "it does not say that there is no such GPU"
 printf '#!/bin/sh\n' >"$dir/silent"
 chmod +x "$dir/silent"
 gpu 1 --program "$dir/silent" --only info
@@ -268,6 +275,29 @@ verdict attention passed 2
 verdict link ran 2
 verdict mfu ran 0
 packed results.jsonl link.jsonl
+
+# A pack that is not whole, or has no program, leaves nothing to run: not what an older one left.
+rm "$dir/carried/bin/strata"
+tar -C "$dir/carried" -czf "$dir/no_program.tar.gz" bin lib
+head -c 200 "$dir/carried.tar.gz" >"$dir/cut.tar.gz"
+for pack in no_program cut; do
+    mkdir -p "$dir/build/carried/bin"
+    cp "$dir/quick" "$dir/build/carried/bin/strata"
+    gpu 1 --carried "$dir/$pack.tar.gz" --only info
+    verdict build FAILED 1
+    verdict info "not run" 1
+done
+
+# What cannot be written of the results costs nothing else, but is no success; what is printed never breaks their lines.
+mkdir -p "$dir/results/gpu.tar.gz.new"
+program "$dir/odd" <<'ODD'
+printf 'strata: error: a\tb\033[0m \303\\ "\n' >&2
+exit 4
+ODD
+gpu 1 --program "$dir/odd" --only info,link --out "$dir/results"
+grep -q '"part":"link","verdict":"FAILED","figure":"ended with 4: strata: error: ab\[0m  "' "$dir/results/results.jsonl" || complain "no link, or odd bytes"
+gpu 1 --program "$dir/quick" --only link --out "$dir/results"
+grep -q '^gpu: not all results could be written' "$dir/said" || complain "it does not say what could not be written"
 
 mv "$dir/none/nvidia-smi" "$dir/bin/nvidia-smi"
 gpu 77 --program "$dir/quick"
