@@ -161,11 +161,14 @@ static void print_gpus(FILE *file, const struct st_gpu_report *r)
 
         st_print(file, LABEL "cuda:%u: %s, %s, %s free, compute capability %u.%u\n", i == 0 ? "gpu" : "", i, gpu->name,
                  st_size_text(size, gpu->bytes), st_size_text(available, gpu->free_bytes), gpu->major, gpu->minor);
-        st_print(file, LABEL "at most %s for the arena of a run, the rest for the code and stacks of kernels\n", "",
-                 st_size_text(size, gpu->usable_bytes));
+        if (gpu->usable_bytes != 0)
+            st_print(file, LABEL "at most %s for the arena of a run, the rest for the code and stacks of kernels\n", "",
+                     st_size_text(size, gpu->usable_bytes));
+        else
+            st_print(file, LABEL "no run can use it: too old, or without memory that is free\n", "");
         if (memory_kinds[gpu->memory].note != NULL)
             st_print(file, LABEL "%s\n", "", memory_kinds[gpu->memory].note);
-        if (gpu->lacks_bf16)
+        if (gpu->lacks_bf16 && gpu->usable_bytes != 0)
             st_print(file, LABEL "no bf16, which needs compute capability 8.0: train in fp16 (--fp16)\n", "");
         st_print(file, LABEL "PCI %s, %s%s\n", "", gpu->pci[0] != '\0' ? gpu->pci : "unknown", gpu->uuid,
                  gpu->is_slice ? ", a MIG slice: a part of its card" : "");

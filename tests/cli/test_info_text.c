@@ -371,6 +371,8 @@ static void limits_of_wsl_and_of_gpus_are_named(void **state)
     holds("--json", NULL, NULL, "\"wsl\":2,");
     holds("--json", NULL, NULL, "\"memory_kind\":\"unified\",\"bf16\":true");
     holds("--json", NULL, NULL, "\"memory_kind\":\"coherent\",\"bf16\":false");
+    here.gpus.gpus[1].usable_bytes = 0;
+    holds(NULL, NULL, NULL, "no run can use it: too old, or without memory that is free\n");
     here.release = "4.4.0-19041-Microsoft";
     holds(NULL, NULL, NULL, "  wsl            version 1 has no GPU");
 }

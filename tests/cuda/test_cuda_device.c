@@ -169,6 +169,8 @@ static void kinds_of_gpus_are_told(void **state)
     assert_int_equal(twin_disarm(), 1);
     twin_set_kind(TWIN_VOLTA);
     assert_refused(&(struct st_device_opts){.arena_bytes = ARENA}, STRATA_E_NOSYS, "7.5 is needed");
+    st_gpu_report(&report);
+    assert_true(report.gpus[0].lacks_bf16);
 }
 
 static void the_arena_is_exactly_the_plans(void **state)

@@ -66,6 +66,11 @@ static int capability_of(const struct cudaDeviceProp *props)
     return 10 * props->major + props->minor;
 }
 
+bool st_cuda_lacks_bf16(const struct cudaDeviceProp *props)
+{
+    return capability_of(props) < CAPABILITY_BF16;
+}
+
 static strata_status find_gpu(uint32_t index, struct cudaDeviceProp *props)
 {
     int count = 0;
@@ -128,7 +133,7 @@ static strata_status cuda_memory(uint32_t index, struct st_device_memory *out)
     if (st != STRATA_OK)
         return st;
     *out = (struct st_device_memory){.kind = memory_kind(&props),
-                                     .lacks_bf16 = capability_of(&props) < CAPABILITY_BF16,
+                                     .lacks_bf16 = st_cuda_lacks_bf16(&props),
                                      .total = total,
                                      .free = free_bytes,
                                      .usable = free_bytes > beside ? (free_bytes - beside) & ~UINT64_C(4095) : 0,

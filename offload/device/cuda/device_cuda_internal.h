@@ -126,6 +126,9 @@ static inline struct cuda_device *cuda_of(struct st_device *dev)
 /* device_cuda.c: the status of a CUDA call; the sentence has the error's name, its text and the call. */
 strata_status st_cuda_status(cudaError_t err, const char *call);
 
+/* device_cuda.c: its arithmetic has fp16 and fp32 alone. */
+bool st_cuda_lacks_bf16(const struct cudaDeviceProp *props);
+
 /* device_cuda.c: give back one hold of the struct. */
 void st_cuda_release(struct cuda_device *cuda);
 

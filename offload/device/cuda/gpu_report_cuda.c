@@ -40,12 +40,12 @@ static void report_gpu(struct st_gpu *out, int index)
     out->bytes = props.totalGlobalMem;
     out->major = (uint32_t)props.major;
     out->minor = (uint32_t)props.minor;
+    out->lacks_bf16 = st_cuda_lacks_bf16(&props);
     if (st_device_cuda_ops.memory((uint32_t)index, &memory) == STRATA_OK) {
         out->bytes = memory.total;
         out->free_bytes = memory.free;
         out->usable_bytes = memory.usable;
         out->memory = memory.kind;
-        out->lacks_bf16 = memory.lacks_bf16;
     }
     (void)cudaGetLastError();
 }
