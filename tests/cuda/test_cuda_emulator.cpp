@@ -3,6 +3,7 @@
 #include "kernels/cuda/mma.cuh"
 #include "tests/common/child.h"
 #include "tests/cuda/emulator/twin.h"
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -661,6 +662,24 @@ static void check_protection(enum twin_protection how)
     assert_stopped("the host reads device memory", [=] { printf("%u", *static_cast<volatile uint32_t *>(begin() + 3)); });
     assert_stopped("byte 12 of 512 allocated on device 0", [=] { *static_cast<volatile uint32_t *>(begin() + 3) = 1; });
     assert_stopped("the host writes device memory", host_function);
+    assert_stopped("the host reads device memory", [=] {
+        const auto read = [](void *at) -> void * {
+            uint32_t words[4];
+
+            memcpy(words, at, sizeof(words));
+            printf("%u", words[3]);
+            return nullptr;
+        };
+        pthread_t thread;
+
+        assert_int_equal(pthread_create(&thread, nullptr, read, begin()), 0);
+        pthread_join(thread, nullptr);
+    });
+    assert_stopped("a system call has EFAULT", [=] {
+        if (write(STDOUT_FILENO, begin(), 16) < 0 && errno == EFAULT)
+            fprintf(stderr, "a system call has EFAULT\n");
+        abort();
+    });
     assert_stopped("write_word writes behind device memory", [=] {
         uint32_t *const device = begin();
 
