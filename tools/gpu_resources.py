@@ -21,6 +21,7 @@ import sys
 
 WARPS = {75: 32, 86: 48, 87: 48, 89: 48, 120: 48, 121: 48}  # of a multiprocessor; others: 64
 BLOCKS = {75: 16, 86: 16, 87: 16, 89: 24, 120: 24, 121: 24}  # others: 32
+NOT_UNDERSTOOD = ValueError, KeyError, IndexError, StopIteration, ZeroDivisionError  # what other text than expected leads to
 LOOP_COUNTS = ("HMMA", "LDSM", "MUFU", "LDGSTS")
 PARTITIONS, PARTITION_REGISTERS, REGISTER_UNIT = 4, 16384, 256
 
@@ -35,7 +36,10 @@ def blocks_by_registers(arch, registers, threads):
 
 def read(cuobjdump, option, cubin):
     env = dict(os.environ, PATH=f"{pathlib.Path(cuobjdump).resolve().parent}:{os.environ['PATH']}")  # nvdisasm lies beside it
-    done = subprocess.run([cuobjdump, option, cubin], capture_output=True, text=True, env=env)
+    try:
+        done = subprocess.run([cuobjdump, option, cubin], capture_output=True, text=True, env=env)
+    except OSError as error:
+        sys.exit(f"{cuobjdump}: {error.strerror}: --cuobjdump names the toolkit's or PyPI's")
     if done.returncode != 0:
         sys.exit(f"{cuobjdump} {option} {cubin}: {done.stderr.strip()}")
     return done.stdout
@@ -98,22 +102,31 @@ def readable(names):
     return dict(zip(names, plain))
 
 
+def measure_cubin(rows, arch, cuobjdump, cubin):
+    code, threads = disassembled(read(cuobjdump, "-sass", cubin)), most_threads(read(cuobjdump, "-elf", cubin))
+    used = resources(read(cuobjdump, "-res-usage", cubin))
+    names = readable(list(used))
+    for mangled, (registers, stack) in used.items():
+        key = pathlib.Path(cubin).stem, f"{names[mangled]} x{threads.get(mangled, 1024)}"
+        cell = f"{registers}/{blocks_by_registers(arch, registers, threads.get(mangled, 1024))}/{len(code[mangled])}"
+        rows.setdefault((*key, ""), {})[arch] = cell + (f"+stack{stack}" if stack else "")
+        loops = loops_with_products(code[mangled])
+        if loops:
+            rows.setdefault((*key, "loops"), {})[arch] = loops
+
+
 def measure(cuobjdump, cubins):
     """{(file, kernel, "" or "loops"): {arch: cell}}, and the architectures seen."""
     rows, archs = {}, set()
     for cubin in cubins:
-        arch = int(pathlib.Path(cubin).parent.name.removeprefix("sm_"))
-        archs.add(arch)
-        code, threads = disassembled(read(cuobjdump, "-sass", cubin)), most_threads(read(cuobjdump, "-elf", cubin))
-        used = resources(read(cuobjdump, "-res-usage", cubin))
-        names = readable(list(used))
-        for mangled, (registers, stack) in used.items():
-            key = pathlib.Path(cubin).stem, f"{names[mangled]} x{threads.get(mangled, 1024)}"
-            cell = f"{registers}/{blocks_by_registers(arch, registers, threads.get(mangled, 1024))}/{len(code[mangled])}"
-            rows.setdefault((*key, ""), {})[arch] = cell + (f"+stack{stack}" if stack else "")
-            loops = loops_with_products(code[mangled])
-            if loops:
-                rows.setdefault((*key, "loops"), {})[arch] = loops
+        folder = pathlib.Path(cubin).parent.name
+        if not re.fullmatch(r"sm_\d+", folder):
+            sys.exit(f"{cubin}: its folder is {folder!r}, and is to name its architecture, such as sm_90")
+        archs.add(int(folder[3:]))
+        try:
+            measure_cubin(rows, int(folder[3:]), cuobjdump, cubin)
+        except NOT_UNDERSTOOD as error:
+            sys.exit(f"{cubin}: what {cuobjdump} says of it is not understood: {error!r}")
     return rows, archs
 
 
@@ -131,7 +144,7 @@ def load(path):
         else:
             kind = "loops" if cells[0] == "loops" else ""
             kernel = kernel if kind else cells[0]
-            rows[(file, kernel, kind)] = {a: c for a, c in zip(archs, cells[1:]) if c}
+            rows[(file, kernel, kind)] = {a: c for a, c in zip(archs, cells[1:]) if c and (kind or parts(c))}
     return rows, set(archs)
 
 
@@ -184,7 +197,10 @@ def main():
     parser.add_argument("table", type=pathlib.Path)
     parser.add_argument("cubins", nargs="+")
     args = parser.parse_args()
-    old, columns = load(args.table)
+    try:
+        old, columns = load(args.table)
+    except NOT_UNDERSTOOD as error:
+        sys.exit(f"{args.table}: is no table of this tool: {error!r}: remove it, and write it again with --update")
     new, archs = measure(args.cuobjdump, args.cubins)
     if args.update:
         for key, cells in old.items():

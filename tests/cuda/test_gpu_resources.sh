@@ -85,3 +85,23 @@ run 0 '' --update 90
 has '| 96/5/9    |'
 rm "$dir/sm_80/kernels.cubin-sass"
 run 1 'kernels.cubin: cat: ' 80
+
+# What is not understood has a sentence, and no trace of Python's.
+refused()
+{
+    run 1 "$@"
+    [ "$(wc -l <"$dir/said")" -eq 1 ] || { cat "$dir/said"; exit 1; }
+}
+cp -r "$dir/sm_90" "$dir/sm_90x"
+refused "its folder is 'sm_90x'" 90x
+cubin 90 0 0
+refused 'kernels.cubin: what .* is not understood' 90
+cubin 90 96 0
+: >"$dir/sm_90/kernels.cubin-sass"
+refused 'kernels.cubin: what .* is not understood' 90
+cubin 90 96 0
+sed -i 's|96/5/9|x/y|' "$dir/table"
+refused 'table: is no table of this tool' 90
+rm "$dir/cuobjdump"
+sed -i 's|x/y|96/5/9|' "$dir/table"
+refused 'cuobjdump: No such file' 90
