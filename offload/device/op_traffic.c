@@ -82,6 +82,14 @@ static void add_product(struct words *w, const struct st_op_shape *s)
         s->more.params > 0 ? " bias" : "", epilogues[s->epilogue]);
 }
 
+/* The array beside those of the row: what gates leave, or a residual. */
+static const char *more_text(const struct st_op_shape *shape)
+{
+    if (shape->more.values == 0)
+        return "";
+    return shape->op == ST_DEVICE_GATED_BACKWARD ? " y" : " residual";
+}
+
 const char *st_op_shape_text(char out[ST_OP_SHAPE_TEXT], const struct st_op_shape *shape)
 {
     const struct st_device_op_row *row = &st_device_op_rows[shape->op];
@@ -103,6 +111,6 @@ const char *st_op_shape_text(char out[ST_OP_SHAPE_TEXT], const struct st_op_shap
     if (shape->op == ST_DEVICE_MATMUL)
         add_product(&w, shape);
     else
-        add(&w, "%s%s", shape->more.values > 0 ? " residual" : "", shape->frozen ? " frozen" : "");
+        add(&w, "%s%s", more_text(shape), shape->frozen ? " frozen" : "");
     return out;
 }
