@@ -8,14 +8,9 @@ function(strata_hardware_rows out json list)
     foreach(key ${ARGN})
       string(JSON type TYPE "${json}" ${list} ${i} ${key})
       string(JSON value GET "${json}" ${list} ${i} ${key})
-      if(type STREQUAL "ARRAY") # at most one alias
-        string(JSON length LENGTH "${value}")
-        set(value "")
-        if(length GREATER 1)
-          message(FATAL_ERROR "share/strata/hardware.json: ${list} ${i}: more than one of ${key}")
-        elseif(length EQUAL 1)
-          string(JSON value GET "${json}" ${list} ${i} ${key} 0)
-        endif()
+      if(type STREQUAL "ARRAY") # with spaces between them
+        string(REGEX MATCHALL "[a-z0-9-]+" value "${value}")
+        list(JOIN value " " value)
         set(type STRING)
       endif()
       if(key STREQUAL "kind") # what cards of the kind attain

@@ -48,7 +48,16 @@
 
 /* --- cards --- */
 
-/* Letters and digits alone, without the words that all of a maker's cards have: "NVIDIA GeForce RTX 4060 Ti" is "4060ti". */
+static void drop_end(char *key, const char *word)
+{
+    const size_t length = strlen(key), bytes = strlen(word);
+
+    if (length > bytes && strcmp(key + length - bytes, word) == 0)
+        key[length - bytes] = '\0';
+}
+
+/* Letters and digits alone, without the words that all of a maker's cards have, or with which its drivers end names: "NVIDIA
+ * GeForce RTX 4060 Ti" is "4060ti". */
 static void make_key(char key[KEY_BYTES], const char *name)
 {
     static const char *const common[] = {"nvidia", "geforce", "tesla", "quadro", "rtx"};
@@ -58,8 +67,8 @@ static void make_key(char key[KEY_BYTES], const char *name)
         if (st_text_is_word(*name))
             key[length++] = st_text_lower(*name);
     key[length] = '\0';
-    if (length > 3 && strcmp(key + length - 3, "gpu") == 0) /* as drivers call those of laptops */
-        key[length - 3] = '\0';
+    drop_end(key, "gpu");
+    drop_end(key, "generation");
     for (size_t i = 0; i < sizeof(common) / sizeof(common[0]); i++) {
         const size_t bytes = strlen(common[i]);
 
@@ -71,28 +80,58 @@ static void make_key(char key[KEY_BYTES], const char *name)
 /* Whether a key is a card's name, or that with its memory behind it, such as "409024gb". */
 static bool key_fits(const char *key, const char *name, uint32_t memory_gb)
 {
+    static const char *const units[] = {"", "g", "gb", "gib"};
     char own[KEY_BYTES], longer[KEY_BYTES + 16];
+    bool fits;
 
     make_key(own, name);
-    if (own[0] == '\0')
-        return false;
-    snprintf(longer, sizeof(longer), "%s%ugb", own, memory_gb);
-    if (strcmp(key, own) == 0 || strcmp(key, longer) == 0)
-        return true;
-    longer[strlen(longer) - 2] = '\0';
-    return strcmp(key, longer) == 0;
+    fits = strcmp(key, own) == 0;
+    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]) && !fits; i++) {
+        snprintf(longer, sizeof(longer), "%s%u%s", own, memory_gb, units[i]);
+        fits = strcmp(key, longer) == 0;
+    }
+    return fits;
+}
+
+/* Takes the next of a card's other names.  False: there are no more. */
+static bool next_name(char name[KEY_BYTES], const char **aliases)
+{
+    size_t bytes;
+
+    *aliases += strspn(*aliases, " ");
+    bytes = strcspn(*aliases, " ");
+    snprintf(name, KEY_BYTES, "%.*s", (int)bytes, *aliases);
+    *aliases += bytes;
+    return bytes > 0;
+}
+
+static bool card_fits(const char *key, const struct st_card *card)
+{
+    const char *aliases = card->aliases;
+    char name[KEY_BYTES];
+    bool fits = key_fits(key, card->name, card->memory_gb);
+
+    while (!fits && next_name(name, &aliases))
+        fits = key_fits(key, name, card->memory_gb);
+    return fits;
 }
 
 static uint32_t edits_to(const char *key, const struct st_card *card)
 {
-    char name[KEY_BYTES], alias[KEY_BYTES];
-    uint32_t by_name, by_alias;
+    const char *aliases = card->aliases;
+    char name[KEY_BYTES], own[KEY_BYTES];
+    uint32_t least;
 
-    make_key(name, card->name);
-    make_key(alias, card->alias[0] != '\0' ? card->alias : card->name);
-    by_name = st_word_edits(key, name);
-    by_alias = st_word_edits(key, alias);
-    return by_name < by_alias ? by_name : by_alias;
+    make_key(own, card->name);
+    least = st_word_edits(key, own);
+    while (next_name(name, &aliases)) {
+        uint32_t edits;
+
+        make_key(own, name);
+        edits = st_word_edits(key, own);
+        least = edits < least ? edits : least;
+    }
+    return least;
 }
 
 static strata_status unknown_card(const char *name, const char *key)
@@ -118,7 +157,7 @@ static strata_status find_card(uint32_t *row, const char *name)
 
     make_key(key, name);
     for (size_t i = 0; i < CARD_COUNT; i++)
-        if (key_fits(key, cards[i].name, cards[i].memory_gb) || key_fits(key, cards[i].alias, cards[i].memory_gb)) {
+        if (card_fits(key, &cards[i])) {
             *row = (uint32_t)i;
             return STRATA_OK;
         }

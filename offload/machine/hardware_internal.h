@@ -5,7 +5,7 @@
 #include "offload/machine/hardware.h"
 
 struct st_card {
-    const char *name, *title, *alias;
+    const char *name, *title, *aliases;         /* other names, with spaces between them */
     uint32_t memory_gb, usable_mib, capability; /* 10 * major + minor */
     double bf16_tflops, memory_gbs;
     const char *link;
