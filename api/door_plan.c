@@ -100,7 +100,19 @@ static strata_status machine_opts(struct st_machine_opts *opts, const struct str
     return STRATA_OK;
 }
 
-static strata_status find_machine(struct strata_plan *p)
+strata_status st_handle_check_heads(const struct strata_model *m, const struct st_capacity *capacity)
+{
+    const strata_dtype dtype = m->config.dtype;
+    const uint32_t most = dtype == STRATA_F32 ? 64 : 128, size = st_model_config(m->model)->head_dim;
+
+    if (!capacity->lacks_bf16 || dtype == STRATA_BF16 || st_handle_forward_only(m) || size <= most)
+        return STRATA_OK;
+    return st_error(STRATA_E_CONFIG, "a GPU without bf16 trains heads of at most %u in %s, and the model's have %u: %s", most,
+                    strata_dtype_name(dtype), size,
+                    size <= 128 ? "set fp16.enabled to true" : "take one of compute capability 8.0 or later");
+}
+
+static strata_status look_at_machine(struct strata_plan *p)
 {
     const bool foreign = st_handle_only_plans(p->model);
     char place[ST_CONFIG_PATH_MAX];
@@ -124,6 +136,13 @@ static strata_status find_machine(struct strata_plan *p)
         take_capacities(p);
     take_rates(p, &p->model->file.rates);
     return STRATA_OK;
+}
+
+static strata_status find_machine(struct strata_plan *p)
+{
+    const strata_status st = look_at_machine(p);
+
+    return st == STRATA_OK ? st_handle_check_heads(p->model, &p->machine.capacity) : st;
 }
 
 static bool spans_nodes(const struct strata_plan *p)

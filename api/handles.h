@@ -239,6 +239,9 @@ strata_status st_handle_machine(struct st_machine *out, bool *rates_known, struc
  *  E_INTERNAL: it is unsound. */
 strata_status st_handle_adopt(struct strata_plan **out, struct strata_model *model, struct st_plan **plan,
                               const struct st_machine *machine, bool rates_known, bool judged);
+/** E_CONFIG: a run that trains has heads too large for the GPU that the capacity is of.  One without bf16 has capability 7.5,
+ * whose blocks have 64 KiB of shared memory (kernels/cuda/attention.h). */
+strata_status st_handle_check_heads(const struct strata_model *m, const struct st_capacity *capacity);
 /** Turn what a node has into what a run's ranks there have: an equal part each, but what `--device-memory` and `--threads` give
  * is each one's own, and an automatic budget of this machine is what a rank here would take of its part. */
 void st_handle_share(struct st_machine *node, const struct strata_model *m, uint32_t ranks);

@@ -65,7 +65,7 @@ static strata_status open_smallest(struct st_scene *s)
 
     for (size_t i = 0; st == STRATA_OK && i < ST_TIERS_COUNT; i++)
         st = open_one(&s->smallest[i], s, &st_question_tiers[i]);
-    return st;
+    return st == STRATA_OK ? st_handle_check_heads(s->smallest[0], &s->machine.capacity) : st;
 }
 
 /* The slowest tiers need the least of the others, so they come first. */
@@ -377,6 +377,7 @@ static strata_status answer(struct st_answer *out, struct st_scene *s)
     if (st != STRATA_OK || (st = find_machine(s, out)) != STRATA_OK)
         return st;
     snprintf(out->machine, sizeof(out->machine), "%s", s->machine.name);
+    out->fp16 = s->machine.capacity.lacks_bf16;
     memcpy(out->capacity, s->machine.capacity.bytes, sizeof(out->capacity));
     batch = s->q->batch_tokens != 0 ? s->q->batch_tokens : out->seq > ST_QUESTION_BATCH ? out->seq : ST_QUESTION_BATCH;
     if (batch < out->seq || batch / out->seq > ST_GRAD_ACCUM_MAX)

@@ -50,6 +50,7 @@ struct st_answer {
     uint32_t sequences; /* of a step */
     uint64_t params;
     char model[64], machine[64];
+    bool fp16;  /* the machine has no bf16, so that the configurations are of this */
     bool named; /* the machine is known by its parts: */
     struct st_hardware hardware;
     struct st_tried tried[ST_QUESTION_TRIED_MAX]; /* those that fit */

@@ -203,7 +203,7 @@ void cli_question_print(const struct cli_asked *asked, FILE *file)
 
     st_print(file, "%s: %s parameters; steps of %.0f tokens in sequences of %u; judged on %s\n", a->model,
              st_count_text(params, a->params), batch_of(a), a->seq, a->machine[0] != '\0' ? a->machine : "this machine");
-    st_print_text(file, "  assumed: bf16, AdamW with fp32 state, gradients clipped at 1");
+    st_print(file, "  assumed: %s, AdamW with fp32 state, gradients clipped at 1", a->fp16 ? "fp16" : "bf16");
     if (a->plan != NULL && asked->endurance.run_bytes > 0)
         st_print(file, "; drives endure %.0f TB written for each TB (%s)", st_hardware_writes_endured(),
                  st_hardware_endurance_source());

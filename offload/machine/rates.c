@@ -8,7 +8,9 @@
 
 strata_status st_machine_no_bf16(void)
 {
-    return st_error(STRATA_E_CONFIG, "the GPU has no bf16, which needs compute capability 8.0: set fp16.enabled to true");
+    return st_error(STRATA_E_CONFIG,
+                    "the GPU has no bf16, which needs compute capability 8.0: set fp16.enabled to true and bf16.enabled to "
+                    "false");
 }
 
 double st_seconds_at(double amount, double rate)

@@ -112,13 +112,47 @@ static void a_card_without_bf16_trains_in_fp16(void **state)
 
     workplace_run(w, &p, "plan --model nano --seq-len 32 --micro-batch 1 --gpu t4");
     assert_int_equal(p.code, 2);
-    assert_non_null(strstr(p.err, "set fp16.enabled to true"));
+    assert_non_null(strstr(p.err, "set fp16.enabled to true and bf16.enabled to false"));
+    program_free(&p);
+    workplace_run_ok(w, &p,
+                     "plan --model nano --seq-len 32 --micro-batch 1 --gpu t4 --set fp16.enabled=true --set "
+                     "bf16.enabled=false");
     program_free(&p);
     workplace_run_ok(w, &p, "plan --model nano --seq-len 32 --micro-batch 1 --gpu t4 --set fp16.enabled=true");
     program_free(&p);
     workplace_run_ok(w, &p, "plan --model nano --seq-len 32 --gpu t4 --batch-tokens 64 --json");
     assert_non_null(strstr(p.out, "\"fp16\":{\"enabled\":true}"));
     program_free(&p);
+    workplace_run_ok(w, &p, "plan --model nano --seq-len 32 --gpu t4 --batch-tokens 64");
+    assert_non_null(strstr(p.out, "assumed: fp16,"));
+    program_free(&p);
+}
+
+/* What such a card's attention refuses, a plan for it refuses, too. */
+static void a_card_without_bf16_trains_no_wide_heads(void **state)
+{
+    static const struct {
+        const char *options, *error; /* NULL: it is planned */
+    } runs[] = {
+        {"--gpu t4 --fp16 --micro-batch 1", "heads of at most 128 in fp16, and the model's have 256: take one of"},
+        {"--gpu t4", "heads of at most 128 in fp16, and the model's have 256: take one of"},
+        {"--gpu t4 --set bf16.enabled=false --micro-batch 1",
+         "heads of at most 64 in fp32, and the model's have 256: take one of"},
+        {"--gpu 3060 --micro-batch 1", NULL},
+    };
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+        struct program p;
+        char command[160];
+
+        snprintf(command, sizeof(command), "plan --model gemma-3-270m --seq-len 32 %s", runs[i].options);
+        workplace_run(w, &p, command);
+        assert_int_equal(p.code, runs[i].error != NULL ? 2 : 0);
+        if (runs[i].error != NULL && strstr(p.err, runs[i].error) == NULL)
+            fail_msg("%s: %s", runs[i].options, p.err);
+        program_free(&p);
+    }
 }
 
 /* Where the GPU's memory is the host's nothing is offloaded from the one to the other, nor is that proposed. */
@@ -238,6 +272,7 @@ int main(void)
         cmocka_unit_test(a_drive_is_needed_where_something_lies_on_one),
         cmocka_unit_test(a_gpu_of_unknown_memory_must_be_here),
         cmocka_unit_test(a_card_without_bf16_trains_in_fp16),
+        cmocka_unit_test(a_card_without_bf16_trains_no_wide_heads),
         cmocka_unit_test(one_memory_is_no_place_to_offload_to),
         cmocka_unit_test(what_was_assumed_is_said),
         cmocka_unit_test(a_published_name_is_enough),
