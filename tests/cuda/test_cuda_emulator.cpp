@@ -695,6 +695,10 @@ static void the_host_has_no_device_memory(void **)
         print_message("under asan device memory is not protected\n");
         skip();
     }
+#ifdef __SANITIZE_THREAD__
+    print_message("under tsan a child has no streams, which are threads\n");
+    skip();
+#endif
     check_protection(how);
     check_protection(TWIN_PROTECT_BY_PAGES);
 }
