@@ -136,12 +136,13 @@ rm -rf "$details"
 mkdir -p "$out" "$details"
 out=$(cd "$out" && pwd)
 work=$(mktemp -d)
-dmon="" group="" lost=no
+dmon="" group="" file="" lost=no
 leave()
 {
     [ -z "$group" ] || kill -s KILL -- "-$group" "$group" 2>/dev/null || true
     [ -z "$dmon" ] || kill "$dmon" 2>/dev/null || true
     rm -rf "$work"
+    [ -z "$file" ] || rm -f "$file.new" 2>/dev/null || true
 }
 trap leave EXIT
 trap 'exit 129' HUP # a signal alone would end sh without the above
@@ -173,7 +174,7 @@ keep()
     shift
     if "$@" >"$file.new" && mv "$file.new" "$file"; then return; fi
     lost=yes
-    rm -f "$file.new" || true
+    rm -f "$file.new" 2>/dev/null || true
 }
 
 line()

@@ -59,8 +59,9 @@ libraries_of()
 
 pack()
 {
-    stage=$(mktemp -d)
-    trap 'rm -rf "$stage"' EXIT
+    stage=$(mktemp -d) new=$2.new
+    trap 'rm -rf "$stage" "$new"' EXIT
+    trap 'exit 1' HUP INT TERM
     mkdir "$stage/bin" "$stage/lib"
     for file in "$1"/cli/strata "$1"/tests/cuda/test_gpu_*; do
         [ -x "$file" ] || fail "$file: was not built"
@@ -71,8 +72,8 @@ pack()
         cp -L "$path" "$stage/lib/$name"
     done
     rm "$stage/needed"
-    tar -C "$stage" -c bin lib | gzip -9 >"$2.new"
-    mv "$2.new" "$2"
+    tar -C "$stage" -c bin lib | gzip -9 >"$new"
+    mv "$new" "$2"
     weigh "$2"
 }
 
