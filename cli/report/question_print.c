@@ -126,7 +126,8 @@ static void print_best(const struct cli_asked *asked, FILE *file)
 static void print_enough(const struct st_answer *a, const uint64_t bytes[STRATA_TIER_COUNT], FILE *file)
 {
     static const char *const words[] = {"the device's memory (--device-memory ", "host memory (--host-memory ", "drives ("},
-                             *const parts[] = {"the device's memory (--gpu)", "host memory (--ram)", "drives (--drive)"};
+                             *const parts[] = {"the device's memory for a run (--gpu)", "host memory for a run (--ram)",
+                                               "drives for a run (--drive)"};
     const char *before = "    with ";
     struct st_machine machine = {0};
     char size[24];

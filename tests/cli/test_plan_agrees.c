@@ -191,7 +191,7 @@ static void short_sequences_are_told_what_would_fit(void **state)
 
     workplace_run(w, &p, "plan --model llama-3-8b --gpu 3060 --ram 8GB --seq-len 32");
     assert_int_equal(p.code, 3);
-    assert_non_null(strstr(p.out, "of host memory (--ram) it would"));
+    assert_non_null(strstr(p.out, "of host memory for a run (--ram) it would"));
     program_free(&p);
 }
 

@@ -163,13 +163,14 @@ static void what_does_not_fit_says_what_would(void **state)
     must_hold(&asked, "\n    with 9.00 GiB of the device's memory (--device-memory 9216MiB) it would, the rest as it is\n"
                       "    with 5.00 MiB of the device's memory (--device-memory 5MiB) and 7.00 MiB of drives");
     a.named = true; /* with a card of 10 GiB, and no drive */
-    a.hardware.drive_count = 0;
+    assert_int_equal(st_hardware_parse(&a.hardware, &(struct st_hardware_choice){.gpu = "3060", .ram = "64GB"}), STRATA_OK);
     a.least[STRATA_TIER_DEVICE] = UINT64_C(10) << 30;
-    must_hold(&asked,
-              "\n    with 10.0 GiB of the device's memory (--device-memory 10240MiB) it would, the rest as it is\n"
-              "    with 5.00 MiB of the device's memory (--device-memory 5MiB) and 7.00 MiB of drives (--drive) it would");
+    must_hold(
+        &asked,
+        "\n    with 10.0 GiB of the device's memory (--device-memory 10240MiB) it would, the rest as it is\n"
+        "    with 5.00 MiB of the device's memory (--device-memory 5MiB) and 7.00 MiB of drives for a run (--drive) it would");
     a.least[STRATA_TIER_DEVICE] = UINT64_C(11) << 30;
-    must_hold(&asked, "\n    with 11.0 GiB of the device's memory (--gpu) it would, the rest as it is\n");
+    must_hold(&asked, "\n    with 11.0 GiB of the device's memory for a run (--gpu) it would, the rest as it is\n");
     a.least[STRATA_TIER_DEVICE] = 0;
     a.changed[ST_CHANGE_RAM] = (struct st_changed){
         true, true, "128 GB", {{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT}, 2, 16, 1, true, false, false}};
