@@ -76,7 +76,7 @@ static strata_status norm_forward(const struct st_block *b, uint32_t which, cons
     return has(b, role) ? st_frame_norm(b->f, b->narrow, b->stats[which], x, NULL, b->m->role[role]) : STRATA_OK;
 }
 
-/* middle = x + what attention's half computed, which is there, and its norm as above: the bits of the two one after the other. */
+/* Adds x to what attention's half left in `middle`, and takes the norm as above.  Bits are those of a sum and a norm after it. */
 static strata_status middle_forward(const struct st_block *b, const void *x, const void **out)
 {
     const struct st_frame *f = b->f;
@@ -237,8 +237,7 @@ static strata_status attend(const struct st_block *b)
                                     f->rows, b->attention_scratch);
 }
 
-/* The buffer of the activation's output and of its gradient: if it is gated, `wide` is taken by the gradients of its two inputs.
- */
+/* The buffer of the activation's output and of its gradient.  If it is gated, `wide` has the gradients of its two inputs. */
 static unsigned char *activated(const struct st_block *b)
 {
     return st_model_is_gated(&b->m->config) ? b->half : b->wide;

@@ -24,8 +24,8 @@ const void *st_frame_weight(const struct st_frame *f, uint64_t offset);
 /** The gradient of a tensor; NULL if it is frozen. */
 float *st_frame_grad(const struct st_frame *f, uint64_t offset);
 
-/** y = norm(x) with the page's tensors `weight` and, for LayerNorm, `weight + 1`; fills stats.  sum: NULL, or x is sum = x + sum.
- */
+/** y = norm(x) with the page's tensors `weight` and, for LayerNorm, `weight + 1`; fills stats.  If sum is not NULL, x is added to
+ * it first, and y = norm(sum). */
 strata_status st_frame_norm(const struct st_frame *f, void *y, float *stats, const void *x, void *sum, uint32_t weight);
 /** The RMSNorm of rows of the residual stream. */
 struct st_rmsnorm st_frame_rmsnorm(const struct st_frame *f);
