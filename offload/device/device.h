@@ -49,6 +49,9 @@ struct st_device_opts {
  * which a byte given to the one is taken from the other (GB10, Jetson). */
 enum st_memory_kind { ST_MEMORY_OWN, ST_MEMORY_COHERENT, ST_MEMORY_UNIFIED };
 
+/* The least compute capability, 10 * major + minor, of GPUs with arithmetic in bf16. */
+#define ST_CAPABILITY_BF16 80u
+
 /* Memory of a device that is not the cpu. */
 struct st_device_memory {
     char name[64];

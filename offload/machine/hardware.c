@@ -6,6 +6,7 @@
 #include "core/base/number.h"
 #include "core/base/text.h"
 #include "core/base/word.h"
+#include "offload/device/device.h"
 #include "offload/machine/hardware_internal.h"
 #include "offload/machine/machine.h"
 
@@ -439,7 +440,7 @@ void st_hardware_machine(struct st_machine *out, const struct st_hardware *h)
         snprintf(m.name + length, sizeof(m.name) - (size_t)length, "no drive");
     m.capacity.bytes[STRATA_TIER_DEVICE] = (uint64_t)card->usable_mib * MIB;
     m.capacity.bytes[STRATA_TIER_HOST] = st_machine_host_budget(h->ram_bytes, ST_MACHINE_GPU_BYTES);
-    m.capacity.lacks_bf16 = card->capability < ST_HARDWARE_CAPABILITY_BF16;
+    m.capacity.lacks_bf16 = card->capability < ST_CAPABILITY_BF16;
     m.capacity.workers = h->ram_channels * WORKERS_OF_CHANNEL;
     r->matmul_flops = card->bf16_tflops * card->matmul * 1e12;
     r->block_flops = card->bf16_tflops * card->block * 1e12;
@@ -469,7 +470,7 @@ static bool is_less(const struct st_card *a, const struct st_card *b)
 static bool is_for_sale(const struct st_card *card, const struct st_card *instead_of)
 {
     return strstr(card->name, "-laptop") == NULL &&
-           (card->capability >= ST_HARDWARE_CAPABILITY_BF16 || instead_of->capability < ST_HARDWARE_CAPABILITY_BF16);
+           (card->capability >= ST_CAPABILITY_BF16 || instead_of->capability < ST_CAPABILITY_BF16);
 }
 
 bool st_hardware_more_gpu(struct st_hardware *h)

@@ -2,6 +2,7 @@
 #include "core/base/print.h"
 #include "core/base/size.h"
 #include "core/json/json.h"
+#include "offload/device/device.h"
 #include "offload/machine/hardware_internal.h"
 
 #include <stdio.h>
@@ -36,7 +37,7 @@ void st_hardware_drives_text(char *text, size_t bytes, const struct st_hardware 
 
 static const char *precision_of(const struct st_card *card)
 {
-    return card->capability < ST_HARDWARE_CAPABILITY_BF16 ? "fp16" : "bf16";
+    return card->capability < ST_CAPABILITY_BF16 ? "fp16" : "bf16";
 }
 
 void st_hardware_print(const struct st_hardware *h, FILE *file)
@@ -108,7 +109,7 @@ void st_hardware_list_json(FILE *file)
         st_json_put_u64(&w, "usable_bytes", c->usable_mib * (UINT64_C(1) << 20));
         st_json_put_u64(&w, "compute_major", c->capability / 10);
         st_json_put_u64(&w, "compute_minor", c->capability % 10);
-        st_json_put_bool(&w, "bf16", c->capability >= ST_HARDWARE_CAPABILITY_BF16);
+        st_json_put_bool(&w, "bf16", c->capability >= ST_CAPABILITY_BF16);
         st_json_put_double(&w, "bf16_flops", c->bf16_tflops * 1e12);
         st_json_put_double(&w, "block_flops", c->bf16_tflops * c->block * 1e12);
         st_json_put_double(&w, "memory_bytes_per_second", c->memory_gbs * 1e9);

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #define CAPABILITY_LEAST 75 /* 10 * major + minor: fp16 on tensor cores with matrix loads */
-#define CAPABILITY_BF16  80
 
 /* An update's blocks run where the layers leave room.  Else they would run between those of the forward that waits for no update.
  */
@@ -68,7 +67,7 @@ static int capability_of(const struct cudaDeviceProp *props)
 
 bool st_cuda_lacks_bf16(const struct cudaDeviceProp *props)
 {
-    return capability_of(props) < CAPABILITY_BF16;
+    return capability_of(props) < (int)ST_CAPABILITY_BF16;
 }
 
 static strata_status find_gpu(uint32_t index, struct cudaDeviceProp *props)
