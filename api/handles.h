@@ -185,6 +185,9 @@ const struct st_dialog *st_handle_dialog(const struct strata_chat *chat);
 strata_status st_handle_read_config(struct st_model_config *config, struct strata_model *m);
 /** Whether it is ORG/NAME, as on the Hugging Face hub. */
 bool st_handle_is_hub_id(const char *name);
+/** Of ORG/NAME that is no directory here: *name becomes `dir`, that of the Hugging Face cache, if that has it.  E_INPUT: it has
+ *  it, and wrongly. */
+strata_status st_handle_find_cached(char dir[ST_PATH_MAX], const char **name);
 /** E_INPUT: what is wrong with a model's name that is no directory. */
 strata_status st_handle_no_such_model(const char *name);
 /** E_INPUT: a directory that has no config.json, but something else that is known, such as an adapter. */

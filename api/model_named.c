@@ -79,11 +79,27 @@ static strata_status take_published(struct strata_model *m)
     return STRATA_OK;
 }
 
+/* What is published as ORG/NAME, and is no directory here, may be in the cache. */
+static strata_status take_cached(struct strata_model *m)
+{
+    char dir[ST_PATH_MAX];
+    const char *found = m->name;
+    strata_status st = st_handle_find_cached(dir, &found);
+
+    if (st != STRATA_OK || found == m->name)
+        return st;
+    free(m->name);
+    m->name = NULL;
+    return st_handle_text(&m->name, dir);
+}
+
 strata_status st_handle_read_config(struct st_model_config *config, struct strata_model *m)
 {
     strata_status st = take_published(m);
 
     if (st != STRATA_OK)
+        return st;
+    if ((st = take_cached(m)) != STRATA_OK)
         return st;
     if (is_preset(m->name) && st_handle_is_directory(m->name))
         st_log(ST_LOG_NOTICE, "%s is both a preset and a directory here: using the preset; for the directory say --model ./%s",

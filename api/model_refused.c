@@ -5,6 +5,7 @@
 #include "core/json/json.h"
 #include "core/system/file.h"
 #include "model/adapter/adapter.h"
+#include "model/hf/hub.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -56,8 +57,22 @@ bool st_handle_is_hub_id(const char *name)
            name[0] != '~';
 }
 
+strata_status st_handle_find_cached(char dir[ST_PATH_MAX], const char **name)
+{
+    char root[ST_PATH_MAX];
+    strata_status st;
+
+    if (!st_hub_is_id(*name) || st_handle_is_directory(*name))
+        return STRATA_OK;
+    st = st_hub_find(dir, root, *name);
+    if (st == STRATA_OK && dir[0] != '\0')
+        *name = dir;
+    return st == STRATA_OK ? st : st_error_prefix(st, "--model");
+}
+
 strata_status st_handle_no_such_model(const char *name)
 {
+    char dir[ST_PATH_MAX], root[ST_PATH_MAX];
     struct stat info;
     const bool there = !st_fault_refuses("model.stat") && stat(name, &info) == 0;
 
@@ -67,11 +82,11 @@ strata_status st_handle_no_such_model(const char *name)
         return st_error_errno(errno, "--model %s", name);
     if (!st_handle_is_hub_id(name))
         return st_error(STRATA_E_INPUT, "--model %s: no such directory", name);
-    return st_error(
-        STRATA_E_INPUT,
-        "--model %s: no such directory, and nothing is downloaded: fetch it with \"hf download %s --local-dir DIR\", then "
-        "say --model DIR",
-        name, name);
+    (void)!st_hub_find(dir, root, name); /* whoever looked before was told what is wrong */
+    return st_error(STRATA_E_INPUT,
+                    "--model %s: no such directory, none in the Hugging Face cache%s%s, and nothing is downloaded: fetch it with "
+                    "\"hf download %.*s\"",
+                    name, root[0] != '\0' ? " " : "", root, (int)strcspn(name, "@"), name);
 }
 
 /* --- directories --- */

@@ -61,8 +61,10 @@ strata_status st_saved_model_dir(char dir[ST_PATH_MAX], const struct st_checkpoi
 strata_status st_saved_files(char dir[ST_PATH_MAX], const char **name)
 {
     struct st_checkpoint *ck = NULL;
-    strata_status st = st_handle_is_directory(*name) ? st_saved_find(&ck, *name) : STRATA_OK;
+    strata_status st = st_handle_find_cached(dir, name);
 
+    if (st == STRATA_OK && *name != dir && st_handle_is_directory(*name))
+        st = st_saved_find(&ck, *name);
     if (st == STRATA_OK && ck != NULL && (st = st_saved_model_dir(dir, ck)) == STRATA_OK)
         *name = dir;
     st_checkpoint_close(ck);

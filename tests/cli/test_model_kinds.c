@@ -85,7 +85,7 @@ static void files_here_are_no_presets(void **state)
 static void names_of_the_hub_are_fetched(void **state)
 {
     must_say(*state, "generate --chat --prompt x --model @", "some-org/some-model",
-             "nothing is downloaded: fetch it with \"hf download some-org/some-model --local-dir DIR\"");
+             "nothing is downloaded: fetch it with \"hf download some-org/some-model\"");
 }
 
 static void data_that_is_none(void **state)
