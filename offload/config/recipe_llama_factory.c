@@ -71,12 +71,25 @@ static void resolve_precision(struct strata_recipe *r, bool adapter)
     }
 }
 
+/* A revision is that of the hub's names; a directory has none, as there. */
+static void put_model(struct strata_recipe *r, const char *name)
+{
+    const char *revision = st_recipe_text(r, "model_revision");
+    bool there = false;
+
+    if (revision[0] == '\0' || is(r, "model_revision", "main") || (st_file_find(&there, name) == STRATA_OK && there) ||
+        strchr(name, '/') == NULL)
+        st_recipe_put(r, "model_name_or_path", "--model", "%s", name);
+    else
+        st_recipe_put(r, "model_name_or_path", "--model", "%s@%s", name, revision);
+}
+
 static void resolve_model(struct strata_recipe *r, bool adapter)
 {
     if (st_recipe_given(r, "model_name_or_path") && is(r, "model_name_or_path", ""))
         st_recipe_reject(r, "model_name_or_path", ST_RECIPE_EMPTY);
     else if (st_recipe_given(r, "model_name_or_path"))
-        st_recipe_put(r, "model_name_or_path", "--model", "%s", st_recipe_beside(r, st_recipe_text(r, "model_name_or_path")));
+        put_model(r, st_recipe_beside(r, st_recipe_text(r, "model_name_or_path")));
     if (!st_recipe_given(r, "adapter_name_or_path"))
         return;
     if (!adapter)
@@ -166,10 +179,27 @@ static bool evaluates_sets(struct strata_recipe *r)
     return st_recipe_text(r, "eval_dataset")[0] != '\0';
 }
 
+/* There tokens are made in that directory, and nothing is trained; one that is there is trained from. */
+static void resolve_tokenized(struct strata_recipe *r)
+{
+    const char *path = st_recipe_text(r, "tokenized_path");
+    bool there = false;
+
+    if (path[0] == '\0')
+        return;
+    if (st_file_find(&there, st_recipe_beside(r, path)) == STRATA_OK && there)
+        st_recipe_reject(r, "tokenized_path",
+                         "tokens of datasets (arrow) are not read: remove the key, and tokens are made of dataset");
+    else
+        st_recipe_reject(r, "tokenized_path",
+                         "asks to make tokens and stop: strata tokens makes a token file; without the key train makes its own");
+}
+
 static void resolve_data(struct strata_recipe *r)
 {
     const char *names = st_recipe_text(r, "dataset");
 
+    resolve_tokenized(r);
     if (names[0] != '\0') {
         put_sets(r, "dataset", "--dataset");
         st_recipe_put(r, "dataset_dir", "--dataset-info", "%s/dataset_info.json",

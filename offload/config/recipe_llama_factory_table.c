@@ -98,11 +98,12 @@ static const struct st_choice optim_choices[] = {
 
 /* clang-format off */
 static const struct st_field model_rows[] = {
-    {.path = "model_name_or_path", .type = ST_FIELD_TEXT, .help = "--model: a Hugging Face directory, a preset or a checkpoint; nothing is downloaded"},
+    {.path = "model_name_or_path", .type = ST_FIELD_TEXT, .help = "--model: a Hugging Face directory, a preset, a checkpoint, or ORG/NAME in the Hugging Face cache; nothing is downloaded"},
     {.path = "adapter_name_or_path", .type = ST_FIELD_TEXT, .help = "--adapter: an adapter in PEFT's format to go on with; several separated by commas are not merged here"},
     ST_RECIPE_NOTICE("hf_hub_token", "ms_hub_token om_hub_token", SECRET, NO_HUB),
-    ST_RECIPE_NOTICE("cache_dir", "model_revision", ANY, NO_HUB),
-    ST_RECIPE_NOTICE("adapter_folder", NULL, ANY, "name the folder itself in adapter_name_or_path"),
+    ST_RECIPE_NOTICE("cache_dir", NULL, ANY, NO_HUB),
+    {.path = "model_revision", .type = ST_FIELD_TEXT, .fallback = "\"main\"", .help = "of ORG/NAME in the Hugging Face cache: --model ORG/NAME@REVISION"},
+    ST_RECIPE_OFF("adapter_folder", ANY, NULL, "name the folder itself in adapter_name_or_path"),
     ST_RECIPE_NOTICE("trust_remote_code", NULL, ANY, "no code of a model's directory is run"),
     ST_RECIPE_NOTICE("use_fast_tokenizer", NULL, ANY, "ids are those of the tokenizer's file"),
     ST_RECIPE_OFF("resize_vocab", BOOL, "false", "the vocabulary is that of the model's directory: save the larger model first"),
@@ -206,18 +207,19 @@ static const struct st_field data_rows[] = {
     ST_RECIPE_OFF("streaming", BOOL, "false", "rows are read once, before training: remove it"),
     ST_RECIPE_OFF("mix_strategy", TEXT, "concat", "sets follow each other and are shuffled together: concat"),
     ST_RECIPE_OFF("interleave_probs", ANY, NULL, "sets follow each other and are shuffled together"),
-    ST_RECIPE_NOTICE("buffer_size", "overwrite_cache preprocessing_batch_size preprocessing_num_workers tokenized_path "
+    ST_RECIPE_NOTICE("buffer_size", "overwrite_cache preprocessing_batch_size preprocessing_num_workers "
                      "data_shared_file_system dataloader_num_workers dataloader_prefetch_factor dataloader_pin_memory "
                      "dataloader_persistent_workers", ANY,
                      PIPELINE),
+    {.path = "tokenized_path", .type = ST_FIELD_TEXT, .help = "refused unless empty: there it makes tokens and stops, or reads them; strata tokens makes token files"},
     {.path = "eval_dataset", .type = ST_FIELD_TEXT, .help = "sets of dataset_info.json that are evaluated (--eval-dataset), together; not beside val_size, as there"},
     ST_RECIPE_NOTICE("eval_on_each_dataset", NULL, ANY, "sets of eval_dataset are evaluated together"),
     ST_RECIPE_NOTICE("eval_num_beams", NULL, ANY, GENERATION),
-    ST_RECIPE_NOTICE("tool_format", NULL, ANY, "the chat template says how tools and calls of them are written"),
+    ST_RECIPE_OFF("tool_format", ANY, NULL, "the chat template says how tools and calls of them are written: remove it, or give --template a file"),
     ST_RECIPE_OFF("ignore_pad_token_for_loss", BOOL, "true", "padding is never trained"),
     ST_RECIPE_OFF("default_system", ANY, NULL, "the template says what stands in for a missing system prompt: give --template a file"),
     {.path = "enable_thinking", .type = ST_FIELD_BOOL, .fallback = "true", .help = "false: the template is told so (--chat-template-kwargs), and the empty block that it writes for thoughts is not trained"},
-    ST_RECIPE_NOTICE("preserve_thinking", NULL, ANY, "the chat template says what becomes of thoughts"),
+    ST_RECIPE_OFF("preserve_thinking", BOOL, "false", "the chat template says what becomes of thoughts: set it to false, or give --template a file"),
 };
 
 static const struct st_field output_rows[] = {
@@ -230,7 +232,8 @@ static const struct st_field output_rows[] = {
     {.path = "logging_steps", .type = ST_FIELD_REAL, .min = 0, .max = COUNT_MAX, .help = "steps from line to line (steps_per_print)"},
     {.path = "eval_strategy", .type = ST_FIELD_CHOICE, .choices = eval_choices, .help = "steps: every eval_steps; else at the end"},
     {.path = "eval_steps", .type = ST_FIELD_REAL, .min = 0, .max = COUNT_MAX, .help = "--eval-every, where rows are held out; left out: logging_steps"},
-    ST_RECIPE_NOTICE("save_only_model", "save_safetensors save_on_each_node restore_callback_states_from_checkpoint ignore_data_skip", ANY, "checkpoints hold all that a run goes on with: docs/checkpoints.md"),
+    ST_RECIPE_NOTICE("save_only_model", "save_safetensors save_on_each_node restore_callback_states_from_checkpoint", ANY, "checkpoints hold all that a run goes on with: docs/checkpoints.md"),
+    ST_RECIPE_OFF("ignore_data_skip", BOOL, "false", "a run that goes on takes the rows that follow: set it to false"),
     ST_RECIPE_NOTICE("logging_dir", "logging_strategy logging_first_step logging_nan_inf_filter log_level log_level_replica "
                      "log_on_each_node disable_tqdm report_to run_name project trackio_space_id plot_loss "
                      "include_tokens_per_second include_num_input_tokens_seen include_effective_tokens_per_second "
@@ -289,7 +292,9 @@ static const struct st_field train_rows[] = {
     ST_RECIPE_OFF("fsdp", ANY, NULL, "of several ranks the stages of DeepSpeed's ZeRO are taken: deepspeed names a file with zero_optimization"),
     ST_RECIPE_NOTICE("fsdp_config", "fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap", ANY, "of fsdp"),
     ST_RECIPE_OFF("average_tokens_across_devices", BOOL, "true", "the loss is the mean over the targets of all ranks"),
-    ST_RECIPE_NOTICE("accelerator_config", "parallelism_config ddp_backend ddp_timeout ddp_find_unused_parameters ddp_bucket_cap_mb "
+    ST_RECIPE_OFF("accelerator_config", ANY, NULL, "its members change which rows a step has: remove it"),
+    ST_RECIPE_OFF("parallelism_config", ANY, NULL, "each rank trains rows of its own here: remove it"),
+    ST_RECIPE_NOTICE("ddp_backend", "ddp_timeout ddp_find_unused_parameters ddp_bucket_cap_mb "
                      "ddp_broadcast_buffers local_rank master_addr master_port ray_num_workers ray_init_kwargs "
                      "ray_scope _n_gpu mp_parameters", ANY,
                      LAUNCH),
