@@ -16,7 +16,8 @@
 
 static bool is_idle(const struct st_config_row *row)
 {
-    return row->verdict == ST_VERDICT_NOTICE && (row->origin == ST_ORIGIN_FILE || row->origin == ST_ORIGIN_COMMAND_LINE);
+    return row->verdict == ST_VERDICT_NOTICE &&
+           (row->origin == ST_ORIGIN_FILE || row->origin == ST_ORIGIN_COMMAND_LINE || row->origin == ST_ORIGIN_ENVIRONMENT);
 }
 
 /* Names the keys that would change results first; the rest are only counted. */
@@ -101,6 +102,7 @@ static strata_status load(struct strata_config *c, const struct strata_config_op
         .train_batch = o->train_batch,
         .leaves = o->leaves,
         .recipe = o->recipe,
+        .variables = o->variables,
     };
     strata_status st = st_handle_text(&c->name, o->file != NULL     ? o->file
                                                 : o->recipe != NULL ? st_recipe_path(o->recipe)
@@ -189,7 +191,7 @@ uint32_t strata_config_row_count(const struct strata_config *config)
 
 strata_status strata_config_get_row(const struct strata_config *config, uint32_t index, struct strata_config_row *row)
 {
-    static const char *const origins[] = {"default", "file", "auto", "command line", "derived"};
+    static const char *const origins[] = {"default", "file", "auto", "command line", "derived", "environment"};
     static const char *const verdicts[] = {"honoured", "notice", "rejected"};
     struct strata_config_row r = {0};
     const struct st_config_row *from;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define TRACE_STEPS_MAX    50u
 #define CLI_TOKENS_DIR_MAX 1024
@@ -40,6 +41,7 @@ static strata_status configure(struct cli_run *r, uint32_t train_batch, uint32_t
     opts.train_batch = train_batch;
     opts.leaves = leaves;
     opts.recipe = args->recipe;
+    opts.variables = (const char *const *)environ;
     opts.ranks = args->ranks != 0 ? (uint32_t)args->ranks : r->ranks.who.ranks;
     return strata_config_open(&r->config, &opts);
 }

@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define COLUMNS_AFTER 60u /* columns after the path: value, origin, verdict and the beginning of a reason */
 
@@ -141,8 +142,9 @@ static int print_problems(const struct strata_config *config, strata_status st, 
     fflush(stdout);
     for (uint32_t i = 0; strata_config_problem(config, i) != NULL; i++) {
         const char *problem = strata_config_problem(config, i);
-        const size_t length = strlen(file);
-        const bool named = strncmp(problem, file, length) == 0 && problem[length] == ':'; /* as the parser's sentences do */
+        const size_t length = file != NULL ? strlen(file) : 0;
+        const bool named =
+            file == NULL || (strncmp(problem, file, length) == 0 && problem[length] == ':'); /* as the parser's sentences do */
 
         st_wrap_print(stderr, "strata: error: %s%s%s\n", named ? "" : file, named ? "" : ": ", problem);
     }
@@ -156,8 +158,11 @@ int cmd_check(const struct cli_args *args)
     strata_status st;
     int code = 0;
 
-    opts.file = args->config_file != NULL ? args->config_file : args->recipe != NULL ? NULL : args->positional.items[0];
+    opts.file = args->config_file != NULL                             ? args->config_file
+                : args->recipe != NULL || args->positional.count == 0 ? NULL
+                                                                      : args->positional.items[0];
     opts.recipe = args->recipe;
+    opts.variables = (const char *const *)environ;
     opts.steps_later = args->recipe != NULL && args->max_steps == 0;
     opts.overrides = args->overrides.items;
     opts.override_count = args->overrides.count;

@@ -47,6 +47,9 @@ struct strata_config_opts {
     /** A trainer's file, whose values stand beside `file`'s, in place of what is left out or "auto" there; what differs is a
      *  problem.  With `file` and `text` NULL the file of DeepSpeed's that it names is read.  NULL: none. */
     const struct strata_recipe *recipe;
+    /** "NAME=VALUE", ended by NULL, such as environ: what Accelerate's launcher says in them (ACCELERATE_MIXED_PRECISION, ...) is
+     *  taken where file, recipe and overrides leave it out or "auto"; what differs is a problem.  NULL: none. */
+    const char *const *variables;
 };
 #define STRATA_CONFIG_OPTS_INIT STRATA_INIT(strata_config_opts, opts_size)
 
@@ -92,7 +95,8 @@ struct strata_config_row {
     size_t row_size;     /**< sizeof(struct strata_config_row), set by the caller */
     const char *path;    /**< "zero_optimization.offload_optimizer.device" */
     const char *value;   /**< in force */
-    const char *origin;  /**< "default", "file", "auto", "command line" (an override), "derived" from other keys */
+    const char *origin;  /**< "default", "file", "auto", "command line" (an override), "derived" from other keys,
+                              "environment" */
     const char *verdict; /**< "honoured", "notice" (no effect here), "rejected" */
     const char *reason;  /**< of the verdict, or what else to know; NULL: nothing to say */
 };

@@ -109,7 +109,9 @@ struct inputs {
     st_json *root;    /* NULL: no file */
     const struct strata_recipe *recipes[RECIPES_MAX];
     uint32_t recipe_count;
-    struct strata_recipe *own; /* one of them */
+    struct strata_recipe *own;         /* one of them */
+    struct strata_recipe *environment; /* NULL: it says nothing */
+    const char *file;                  /* that was read; NULL: none */
 };
 
 static void take_recipes(struct st_config_source *src, const struct inputs *in)
@@ -118,6 +120,19 @@ static void take_recipes(struct st_config_source *src, const struct inputs *in)
         st_recipe_tell(in->recipes[i], src);
         st_source_take_recipe(src, in->recipes[i]);
     }
+}
+
+/* Only one file of DeepSpeed's can count. */
+static void take_environment(struct st_config_source *src, const struct inputs *in)
+{
+    const char *named = st_recipe_deepspeed(in->environment);
+    const char *read = in->own != NULL && st_recipe_deepspeed(in->own) != NULL ? st_recipe_deepspeed(in->own) : in->file;
+
+    st_recipe_tell(in->environment, src);
+    if (named != NULL && !st_file_is_same(named, read))
+        st_source_problem(src, "%s: ACCELERATE_DEEPSPEED_CONFIG_FILE names %s, and %s is read: name one of them",
+                          st_recipe_path(in->environment), named, read);
+    st_source_take_environment(src, in->environment);
 }
 
 static strata_status resolve_all(struct st_config *config, struct st_config_source **source, struct inputs *in,
@@ -134,6 +149,8 @@ static strata_status resolve_all(struct st_config *config, struct st_config_sour
     take_recipes(src, in);
     for (uint32_t i = 0; i < opts->override_count; i++)
         st_source_take_override(src, opts->overrides[i]);
+    if (in->environment != NULL)
+        take_environment(src, in);
     judge_all(src);
     st_config_resolve(src, &resolved, opts);
     st_source_build_rows(src, &resolved);
@@ -156,6 +173,7 @@ static strata_status load_inputs(struct st_config *config, struct st_config_sour
 
     st_json_free(in->root);
     st_recipe_close(in->own);
+    st_recipe_close(in->environment);
     return st;
 }
 
@@ -212,29 +230,43 @@ static strata_status read_files(struct inputs *in, const char *path, const struc
 
 strata_status st_config_load(struct st_config *config, struct st_config_source **source, const struct st_config_opts *opts)
 {
-    const char *file = opts->file == NULL && opts->recipe != NULL ? st_recipe_deepspeed(opts->recipe) : opts->file;
-    struct inputs in = {.name = opts->recipe != NULL ? st_recipe_path(opts->recipe) : file != NULL ? file : "config"};
-    strata_status st = file != NULL ? read_files(&in, file, opts) : STRATA_OK;
+    struct inputs in = {.file = opts->file};
+    strata_status st = st_recipe_environment(&in.environment, opts->variables);
 
     *source = NULL;
+    if (in.file == NULL && opts->recipe != NULL)
+        in.file = st_recipe_deepspeed(opts->recipe);
+    if (in.file == NULL && in.environment != NULL)
+        in.file = st_recipe_deepspeed(in.environment);
+    in.name = opts->recipe != NULL     ? st_recipe_path(opts->recipe)
+              : in.file != NULL        ? in.file
+              : in.environment != NULL ? st_recipe_path(in.environment)
+                                       : "config";
+    if (st == STRATA_OK && in.file != NULL)
+        st = read_files(&in, in.file, opts);
     if (opts->recipe != NULL)
         in.recipes[in.recipe_count++] = opts->recipe;
     if (st == STRATA_OK)
         return load_inputs(config, source, &in, opts);
+    st = syntax_error(source, st, in.name);
     st_json_free(in.root);
     st_recipe_close(in.own);
-    return syntax_error(source, st, file);
+    st_recipe_close(in.environment);
+    return st;
 }
 
 strata_status st_config_load_text(struct st_config *config, struct st_config_source **source, const char *text, size_t bytes,
                                   const char *name, const struct st_config_opts *opts)
 {
-    struct inputs in = {.name = name};
+    struct inputs in = {.name = name, .file = name};
     strata_status st;
 
     *source = NULL;
     st = st_hjson_parse(&in.root, text, bytes, name);
-    if (st != STRATA_OK)
-        return syntax_error(source, st, name);
-    return load_inputs(config, source, &in, opts);
+    if (st == STRATA_OK)
+        st = st_recipe_environment(&in.environment, opts->variables);
+    if (st == STRATA_OK)
+        return load_inputs(config, source, &in, opts);
+    st_json_free(in.root);
+    return syntax_error(source, st, name);
 }

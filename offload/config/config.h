@@ -32,7 +32,8 @@ enum st_config_origin {
     ST_ORIGIN_FILE = 1,
     ST_ORIGIN_AUTO = 2, /* "auto": the default */
     ST_ORIGIN_COMMAND_LINE = 3,
-    ST_ORIGIN_DERIVED = 4, /* from other keys */
+    ST_ORIGIN_DERIVED = 4,     /* from other keys */
+    ST_ORIGIN_ENVIRONMENT = 5, /* variables of Accelerate's launcher */
 };
 
 /* Effective values.  Plain data: copied freely, printed by st_config_write_json. */
@@ -126,9 +127,11 @@ struct st_config_opts {
     uint32_t override_count;
     const struct strata_recipe *recipe; /* its values stand beside the file's, in place of what is left out or "auto" there; what
                                        differs is a problem.  NULL: none.  `file` NULL: the one that it names */
-    bool allow_unknown;                 /* unknown keys become notices */
-    uint64_t max_steps;                 /* for total steps = "auto"; 0: unknown */
-    bool steps_later;                   /* then st_config_set_steps() tells them */
+    const char *const *variables; /* "NAME=value", ended by NULL: what Accelerate's launcher says is taken, and what it names must
+                                     agree with the rest.  NULL: none */
+    bool allow_unknown;           /* unknown keys become notices */
+    uint64_t max_steps;           /* for total steps = "auto"; 0: unknown */
+    bool steps_later;             /* then st_config_set_steps() tells them */
     bool any_length; /* no run begins with it, as with a checkpoint's own, which is of a run that was taken, and one for
                         evaluation: nothing is judged by how many steps there are */
     uint32_t ranks;  /* processes that train together; 0: 1 */

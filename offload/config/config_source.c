@@ -170,7 +170,10 @@ void st_source_reject(struct st_config_source *src, const char *path, const char
     state->verdict = ST_VERDICT_REJECTED;
     state->reason = reason;
     st_source_problem(src, "%s%s: %s", state->spelling != NULL ? state->spelling : path,
-                      state->origin == ST_ORIGIN_COMMAND_LINE ? " (command line)" : "", reason);
+                      state->origin == ST_ORIGIN_COMMAND_LINE  ? " (command line)"
+                      : state->origin == ST_ORIGIN_ENVIRONMENT ? " (environment)"
+                                                               : "",
+                      reason);
 }
 
 const st_json *st_source_adopt(struct st_config_source *src, st_json *tree)
@@ -352,8 +355,25 @@ static void whole_text(struct st_config_source *src, char text[ST_CONFIG_JSON_MA
     src->failed = src->failed || text[0] == '\0';
 }
 
-static void take_recipe_value(struct st_config_source *src, const char *recipe, const struct st_recipe_value *value)
+/* What is asked twice differs. */
+static void tell_difference(struct st_config_source *src, const struct strata_recipe *recipe, enum st_config_origin origin,
+                            const struct st_recipe_value *value, const char *here, const char *there)
 {
+    const struct st_field_state *state = &src->fields[st_field_index(find_field(value->to))];
+
+    if (origin == ST_ORIGIN_ENVIRONMENT)
+        st_source_problem(src, "%s: %s asks for %s = %.100s, and it is %.100s %s: make them equal, or write \"auto\" there",
+                          st_recipe_path(recipe), st_recipe_spelling(recipe, value->from), value->to, here, there,
+                          state->origin == ST_ORIGIN_COMMAND_LINE ? "on the command line" : "in the file");
+    else
+        st_source_problem(src, "%s: %s: %.100s, and %s is %.100s in the file beside it: make them equal, or write \"auto\" there",
+                          st_recipe_path(recipe), value->from, here, value->to, there);
+}
+
+static void take_recipe_value(struct st_config_source *src, const struct strata_recipe *from, const struct st_recipe_value *value,
+                              enum st_config_origin origin)
+{
+    const char *recipe = st_recipe_path(from);
     const struct st_field *field = find_field(value->to);
     const st_json *node = st_source_parse(src, value->text);
     char there[ST_CONFIG_JSON_MAX], here[ST_CONFIG_JSON_MAX];
@@ -369,15 +389,14 @@ static void take_recipe_value(struct st_config_source *src, const char *recipe, 
     }
     if (!says(src, field->path)) {
         src->fields[st_field_index(field)] = (struct st_field_state){0}; /* it may be "auto" there */
-        take(src, field, node, field->path, ST_ORIGIN_FILE);
+        take(src, field, node, field->path, origin);
         src->fields[st_field_index(field)].by_recipe = true;
         return;
     }
     whole_text(src, there, src->fields[st_field_index(field)].node);
     whole_text(src, here, node);
     if (!src->failed && !st_text_same(there, here))
-        st_source_problem(src, "%s: %s: %.100s, and %s is %.100s in the file beside it: make them equal, or write \"auto\" there",
-                          recipe, value->from, here, field->path, there);
+        tell_difference(src, from, origin, value, here, there);
 }
 
 void st_source_take_recipe(struct st_config_source *src, const struct strata_recipe *recipe)
@@ -387,7 +406,18 @@ void st_source_take_recipe(struct st_config_source *src, const struct strata_rec
     src->has_file = true;
     for (uint32_t i = 0; (value = st_recipe_value_at(recipe, i)) != NULL; i++)
         if (value->to[0] != '-' && !file_says(src, value->unless))
-            take_recipe_value(src, st_recipe_path(recipe), value);
+            take_recipe_value(src, recipe, value, ST_ORIGIN_FILE);
+}
+
+void st_source_take_environment(struct st_config_source *src, const struct strata_recipe *environment)
+{
+    const struct st_recipe_value *value;
+    const bool alone = !src->has_file;
+
+    src->has_file = true;
+    for (uint32_t i = 0; (value = st_recipe_value_at(environment, i)) != NULL; i++)
+        if (!value->weak || (alone && !says(src, value->to)))
+            take_recipe_value(src, environment, value, ST_ORIGIN_ENVIRONMENT);
 }
 
 /* The value of an override: JSON if it parses and the field could take it, otherwise the text as a string. */

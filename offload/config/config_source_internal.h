@@ -53,6 +53,9 @@ void st_source_take_file(struct st_config_source *src, st_json *root);
 void st_source_take_override(struct st_config_source *src, const char *text);
 /** Take what a recipe says of paths, in place of what the file leaves out or has as "auto". */
 void st_source_take_recipe(struct st_config_source *src, const struct strata_recipe *recipe);
+/** Take what Accelerate's launcher says in variables, after all others: what it names fills what they leave open and must agree
+ * with the rest, and what only follows from it counts where they are none. */
+void st_source_take_environment(struct st_config_source *src, const struct strata_recipe *environment);
 /** Rows for `strata check`, once `config` is resolved. */
 void st_source_build_rows(struct st_config_source *src, const struct st_config *config);
 

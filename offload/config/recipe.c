@@ -103,12 +103,27 @@ static struct st_recipe_state *state_of(struct strata_recipe *r, const char *key
     return &r->states[index];
 }
 
+const char *st_recipe_spelling(const struct strata_recipe *r, const char *key)
+{
+    uint32_t index;
+
+    return r->trainer->spelling == NULL || find_row(r->trainer, key, &index) == NULL
+               ? key
+               : r->trainer->spelling(key, r->states[index].node);
+}
+
 static void problem(struct strata_recipe *r, const char *key, const st_json *node, const char *reason)
 {
+    key = st_recipe_spelling(r, key);
     if (node != NULL && st_json_line(node) > 0)
         st_source_problem(r->src, "%s:%" PRIu32 ": %s: %s", r->path, st_json_line(node), key, reason);
     else
         st_source_problem(r->src, "%s: %s: %s", r->path, key, reason);
+}
+
+static enum st_config_origin origin_of(const struct strata_recipe *r)
+{
+    return r->trainer->spelling != NULL ? ST_ORIGIN_ENVIRONMENT : ST_ORIGIN_FILE;
 }
 
 static void stray(struct strata_recipe *r, const char *key, const st_json *node, const struct st_field *row,
@@ -120,9 +135,9 @@ static void stray(struct strata_recipe *r, const char *key, const st_json *node,
         snprintf(shown, sizeof(shown), "(hidden)");
     else
         st_value_show(shown, sizeof(shown), node);
-    st_source_add_stray(r->src, &(struct st_config_row){.path = st_source_keep(r->src, "%s", key),
+    st_source_add_stray(r->src, &(struct st_config_row){.path = st_source_keep(r->src, "%s", st_recipe_spelling(r, key)),
                                                         .value = st_source_keep(r->src, "%s", shown),
-                                                        .origin = ST_ORIGIN_FILE,
+                                                        .origin = origin_of(r),
                                                         .verdict = verdict,
                                                         .reason = reason});
 }
@@ -218,7 +233,8 @@ static void put_value(struct strata_recipe *r, const char *from, const char *unl
     struct st_recipe_value *value = st_source_add(r->src, &r->values, sizeof(*value));
 
     if (value != NULL)
-        *value = (struct st_recipe_value){.to = to, .text = text, .from = from, .unless = unless};
+        *value =
+            (struct st_recipe_value){.to = to, .text = text, .from = from, .unless = unless, .weak = !st_recipe_given(r, from)};
 }
 
 /* JSON text of a value, kept. */
@@ -469,7 +485,7 @@ static void add_row(struct strata_recipe *r, const struct st_field *row, const s
     const st_json *node = state->node != NULL ? state->node : st_recipe_node(r, row->path);
     char shown[512];
 
-    if (state->node == NULL && into == NULL)
+    if (state->node == NULL && (into == NULL || r->trainer->spelling != NULL))
         return; /* neither given nor of any effect */
     if (row->type == ST_FIELD_OBJECT && state->verdict == ST_VERDICT_HONOURED)
         return; /* its members say what it is */
@@ -478,9 +494,9 @@ static void add_row(struct strata_recipe *r, const struct st_field *row, const s
         st_value_show(shown, sizeof(shown), node);
     if (into != NULL)
         reason = reason != NULL ? st_source_keep(r->src, "%s; %s", into, reason) : into;
-    st_source_add_row(r->src, &(struct st_config_row){.path = row->path,
+    st_source_add_row(r->src, &(struct st_config_row){.path = st_recipe_spelling(r, row->path),
                                                       .value = st_source_keep(r->src, "%s", shown),
-                                                      .origin = state->node != NULL ? ST_ORIGIN_FILE : ST_ORIGIN_DEFAULT,
+                                                      .origin = state->node != NULL ? origin_of(r) : ST_ORIGIN_DEFAULT,
                                                       .verdict = state->verdict,
                                                       .reason = reason,
                                                       .announced = state->announced && state->verdict == ST_VERDICT_HONOURED});

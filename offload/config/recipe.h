@@ -20,6 +20,7 @@ struct st_recipe_value {
     const char *text;   /* of an option: its word, NULL: it has none; of a path: JSON */
     const char *from;   /* the recipe's key */
     const char *unless; /* a path: nothing if DeepSpeed's file gives it; NULL: always */
+    bool weak;          /* follows from no key that was given */
 };
 
 /**
@@ -29,7 +30,16 @@ struct st_recipe_value {
  * @param out  out; freed with st_recipe_close()
  * @return E_CONFIG: the file cannot be read, is no YAML (or JSON), or is none of a trainer's; E_NOMEM, E_IO */
 strata_status st_recipe_open(struct strata_recipe **out, const char *path, bool allow_unknown);
+/**
+ * Read what Accelerate's launcher says in variables: its file's keys under other names.
+ *
+ * @param out        out; freed with st_recipe_close(); NULL: they say nothing
+ * @param variables  "NAME=value", ended by NULL; NULL: none
+ * @return E_CONFIG: a value is not UTF-8; E_NOMEM */
+strata_status st_recipe_environment(struct strata_recipe **out, const char *const *variables);
 void st_recipe_close(struct strata_recipe *recipe); /* NULL: nothing */
+/** A key of its table as its user knows it. */
+const char *st_recipe_spelling(const struct strata_recipe *recipe, const char *key);
 const char *st_recipe_path(const struct strata_recipe *recipe);
 /** DeepSpeed's file that it names; NULL: none. */
 const char *st_recipe_deepspeed(const struct strata_recipe *recipe);

@@ -81,6 +81,11 @@ static const struct st_section sections[] = {
     {NULL, false, ST_CHANGES_INHERITED, NULL, 0},
 };
 
+static bool in_variables(const struct strata_recipe *r)
+{
+    return r->trainer->spelling != NULL;
+}
+
 /* With a file, what it would say must not be said beside it, as there. */
 static void resolve_file(struct strata_recipe *r)
 {
@@ -94,7 +99,7 @@ static void resolve_file(struct strata_recipe *r)
                                          DS "offload_param_nvme_path",
                                          DS "zero3_save_16bit_model"};
 
-    for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]); i++)
+    for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]) && !in_variables(r); i++)
         if (st_recipe_given(r, beside[i]))
             st_recipe_reject(r, beside[i],
                              "stands beside deepspeed_config_file, which says it: leave it out here, as Accelerate demands, too");
@@ -123,9 +128,15 @@ static void put_device(struct strata_recipe *r, const char *device, const char *
         st_recipe_put(r, device, to, "\"%s\"", st_recipe_text(r, device));
 }
 
+/* In variables an accumulation may stand alone, and DeepSpeed may be asked for without more. */
+static bool has_deepspeed(struct strata_recipe *r)
+{
+    return st_recipe_given(r, in_variables(r) ? "distributed_type" : "deepspeed_config");
+}
+
 static void resolve_deepspeed(struct strata_recipe *r)
 {
-    if (st_recipe_given(r, "deepspeed_config") || st_recipe_given(r, DS "zero_stage"))
+    if (has_deepspeed(r) || st_recipe_given(r, DS "zero_stage"))
         st_recipe_put(r, DS "zero_stage", ZERO "stage", "%.0f",
                       st_recipe_given(r, DS "zero_stage") ? st_recipe_number(r, DS "zero_stage") : 2);
     if (st_recipe_given(r, DS "gradient_accumulation_steps"))
@@ -154,7 +165,8 @@ static void resolve(struct strata_recipe *r)
 
     if (deepspeed && st_recipe_given(r, DS "deepspeed_config_file")) {
         resolve_file(r);
-        return;
+        if (!in_variables(r)) /* there they must agree with the file */
+            return;
     }
     if (deepspeed)
         resolve_deepspeed(r);
@@ -163,6 +175,8 @@ static void resolve(struct strata_recipe *r)
     if (!deepspeed || !st_recipe_given(r, DS "gradient_clipping"))
         st_recipe_put(r, deepspeed ? DS "gradient_clipping" : "compute_environment", "gradient_clipping", "\"auto\"");
     st_recipe_put(r, "compute_environment", "train_batch_size", "\"auto\""); /* else an accumulation alone is an error */
+    if (in_variables(r) && (strcmp(precision, "bf16") == 0 || strcmp(precision, "fp16") == 0)) /* else both could be on */
+        st_recipe_put(r, "mixed_precision", precision[0] == 'b' ? "fp16.enabled" : "bf16.enabled", "false");
     if (strcmp(precision, "bf16") == 0)
         st_recipe_put(r, "mixed_precision", "bf16.enabled", "true");
     else if (strcmp(precision, "fp16") == 0)
@@ -179,4 +193,12 @@ const struct st_recipe_trainer st_recipe_accelerate = {
     .marks = marks,
     .config = true,
     .resolve = resolve,
+};
+
+const struct st_recipe_trainer st_recipe_variables = {
+    .name = "Accelerate's launcher",
+    .sections = sections,
+    .config = true,
+    .resolve = resolve,
+    .spelling = st_recipe_variable_of,
 };

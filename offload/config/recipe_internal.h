@@ -17,9 +17,11 @@ struct st_recipe_trainer {
     const char *const *marks;                 /* keys that a file of this trainer has, one or more; end with NULL */
     bool config;                              /* stands where a configuration stands (--config) */
     void (*resolve)(struct strata_recipe *r); /* what the rows without `to` become */
+    const char *(*spelling)(const char *key,
+                            const st_json *node); /* its keys stand in variables of these names; NULL: in a file */
 };
 
-extern const struct st_recipe_trainer st_recipe_llama_factory, st_recipe_xtuner, st_recipe_accelerate;
+extern const struct st_recipe_trainer st_recipe_llama_factory, st_recipe_xtuner, st_recipe_accelerate, st_recipe_variables;
 
 /* One row's value. */
 struct st_recipe_state {
@@ -38,6 +40,9 @@ struct strata_recipe {
     struct st_list values;          /* struct st_recipe_value */
     char path[ST_PATH_MAX], deepspeed[ST_PATH_MAX];
 };
+
+/** The variable that says a key of Accelerate's file. */
+const char *st_recipe_variable_of(const char *key, const st_json *node);
 
 /** Take a tree, which is freed with the recipe, also on failure. */
 strata_status st_recipe_read(struct strata_recipe **out, const struct st_recipe_trainer *trainer, st_json *root, const char *path,

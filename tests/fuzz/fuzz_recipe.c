@@ -4,6 +4,7 @@
 #include "offload/config/recipe_internal.h"
 #include "tests/fuzz/fuzz.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,11 +35,33 @@ static void check_recipe(const struct strata_recipe *recipe)
     st_config_source_free(source);
 }
 
+/* The bytes as the value of each of a launcher's variables. */
+static void check_variables(const uint8_t *data, size_t size)
+{
+    static const char *const names[] = {"ACCELERATE_MIXED_PRECISION", "ACCELERATE_GRADIENT_CLIPPING",
+                                        "ACCELERATE_DEEPSPEED_ZERO_STAGE", "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE"};
+    char value[128];
+    const char *variables[] = {"ACCELERATE_USE_DEEPSPEED=true", value, NULL};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const struct st_config_opts opts = {.variables = variables};
+        struct st_config_source *source = NULL;
+        struct st_config config;
+        strata_status st;
+
+        snprintf(value, sizeof(value), "%s=%.*s", names[i], (int)(size < 64 ? size : 64), (const char *)data);
+        st = st_config_load(&config, &source, &opts);
+        check(st == STRATA_OK || st == STRATA_E_CONFIG);
+        st_config_source_free(source);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct st_recipe_trainer *const trainers[] = {&st_recipe_llama_factory, &st_recipe_xtuner,
                                                                &st_recipe_accelerate};
 
+    check_variables(data, size);
     for (size_t i = 0; i < sizeof(trainers) / sizeof(trainers[0]); i++) {
         struct strata_recipe *recipe = NULL;
         st_json *root = NULL;

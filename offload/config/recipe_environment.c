@@ -1,0 +1,172 @@
+/* recipe_environment.c - what Accelerate's launcher says in variables, as the tree that its config file would be.
+ *
+ * Source: utils/launch.py and utils/dataclasses.py of accelerate 1.15. */
+#include "offload/config/recipe_internal.h"
+
+#include "core/base/error.h"
+#include "core/base/fault.h"
+#include "core/base/text.h"
+#include "core/json/json_build.h"
+
+#include <string.h>
+
+#define PLUGIN "ACCELERATE_DEEPSPEED_"
+
+/* A group of variables is read if its switch is "true"; the launcher sets some that nobody has asked for to their usual value. */
+static const struct variable {
+    const char *name, *section, *key;
+    const char *usual; /* it says nothing; NULL: there is none */
+    const char *group; /* its switch; NULL: it is always read */
+    const char *says;  /* of a switch: the key's value; NULL: its own */
+    bool text;         /* never a number or a switch */
+} variables[] = {
+    {.name = "ACCELERATE_MIXED_PRECISION", .key = "mixed_precision", .usual = "no", .text = true},
+    {.name = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", .section = "deepspeed_config", .key = "gradient_accumulation_steps"},
+    {.name = "ACCELERATE_USE_DEEPSPEED", .key = "distributed_type", .group = "ACCELERATE_USE_DEEPSPEED", .says = "DEEPSPEED"},
+    {.name = "ACCELERATE_GRADIENT_CLIPPING",
+     .section = "deepspeed_config",
+     .key = "gradient_clipping",
+     .usual = "none",
+     .group = "ACCELERATE_USE_DEEPSPEED"},
+    {.name = PLUGIN "ZERO_STAGE", .section = "deepspeed_config", .key = "zero_stage", .group = "ACCELERATE_USE_DEEPSPEED"},
+    {.name = PLUGIN "OFFLOAD_OPTIMIZER_DEVICE",
+     .section = "deepspeed_config",
+     .key = "offload_optimizer_device",
+     .group = "ACCELERATE_USE_DEEPSPEED",
+     .text = true},
+    {.name = PLUGIN "OFFLOAD_PARAM_DEVICE",
+     .section = "deepspeed_config",
+     .key = "offload_param_device",
+     .group = "ACCELERATE_USE_DEEPSPEED",
+     .text = true},
+    {.name = PLUGIN "OFFLOAD_OPTIMIZER_NVME_PATH",
+     .section = "deepspeed_config",
+     .key = "offload_optimizer_nvme_path",
+     .usual = "none",
+     .group = "ACCELERATE_USE_DEEPSPEED",
+     .text = true},
+    {.name = PLUGIN "OFFLOAD_PARAM_NVME_PATH",
+     .section = "deepspeed_config",
+     .key = "offload_param_nvme_path",
+     .usual = "none",
+     .group = "ACCELERATE_USE_DEEPSPEED",
+     .text = true},
+    {.name = PLUGIN "ZERO3_INIT", .section = "deepspeed_config", .key = "zero3_init_flag", .group = "ACCELERATE_USE_DEEPSPEED"},
+    {.name = PLUGIN "ZERO3_SAVE_16BIT_MODEL",
+     .section = "deepspeed_config",
+     .key = "zero3_save_16bit_model",
+     .group = "ACCELERATE_USE_DEEPSPEED"},
+    {.name = PLUGIN "CONFIG_FILE",
+     .section = "deepspeed_config",
+     .key = "deepspeed_config_file",
+     .usual = "none",
+     .group = "ACCELERATE_USE_DEEPSPEED",
+     .text = true},
+    {.name = PLUGIN "MOE_LAYER_CLS_NAMES",
+     .section = "deepspeed_config",
+     .key = "deepspeed_moe_layer_cls_names",
+     .usual = "none",
+     .group = "ACCELERATE_USE_DEEPSPEED",
+     .text = true},
+    {.name = "ACCELERATE_USE_FSDP", .key = "distributed_type", .group = "ACCELERATE_USE_FSDP", .says = "FSDP"},
+    {.name = "ACCELERATE_USE_MEGATRON_LM",
+     .key = "distributed_type",
+     .group = "ACCELERATE_USE_MEGATRON_LM",
+     .says = "MEGATRON_LM"},
+};
+#define VARIABLE_COUNT (sizeof(variables) / sizeof(variables[0]))
+
+/* NULL: it is not set, or empty. */
+static const char *value_of(const char *const *environment, const char *name)
+{
+    const size_t length = strlen(name);
+
+    for (; *environment != NULL; environment++)
+        if (strncmp(*environment, name, length) == 0 && (*environment)[length] == '=')
+            return (*environment)[length + 1] != '\0' ? *environment + length + 1 : NULL;
+    return NULL;
+}
+
+static bool is_on(const char *const *environment, const char *name)
+{
+    const char *value = value_of(environment, name);
+
+    return value != NULL && (st_text_same(value, "true") || strcmp(value, "1") == 0);
+}
+
+const char *st_recipe_variable_of(const char *key, const st_json *node)
+{
+    const char *dot = strchr(key, '.'), *name = dot != NULL ? dot + 1 : key;
+
+    for (size_t i = 0; i < VARIABLE_COUNT; i++) {
+        const struct variable *v = &variables[i];
+
+        if (strcmp(v->key, name) == 0 && (v->section != NULL) == (dot != NULL) &&
+            (v->says == NULL ||
+             (node != NULL && st_json_type(node) == ST_JSON_STRING && strcmp(st_json_string(node), v->says) == 0)))
+            return v->name;
+    }
+    return key;
+}
+
+/* A number, true and false as such; NULL: no memory. */
+static st_json *node_of(const struct variable *v, const char *value)
+{
+    st_json *node = NULL;
+
+    if (v->says != NULL)
+        return st_json_new_string(v->says);
+    if (!v->text && (st_text_same(value, "true") || st_text_same(value, "false")))
+        return st_json_new_bool(st_text_same(value, "true"));
+    if (!v->text && st_json_parse(&node, value, strlen(value), v->name) == STRATA_OK) {
+        if (st_json_type(node) == ST_JSON_NUMBER)
+            return node;
+        st_json_free(node);
+    }
+    return st_json_new_string(value);
+}
+
+/* False: no memory. */
+static bool add(st_json *root, const struct variable *v, const char *value)
+{
+    st_json *into = root;
+
+    if (v->section != NULL && (into = (st_json *)st_json_get(root, v->section)) == NULL) {
+        into = st_json_new_object();
+        if (!st_json_add(root, v->section, into))
+            return false;
+    }
+    return st_json_get(into, v->key) != NULL || st_json_add(into, v->key, node_of(v, value));
+}
+
+static strata_status fill(st_json *root, const char *const *environment)
+{
+    for (size_t i = 0; i < VARIABLE_COUNT; i++) {
+        const struct variable *v = &variables[i];
+        const char *value = v->group == NULL || is_on(environment, v->group) ? value_of(environment, v->name) : NULL;
+
+        if (value == NULL || (v->usual != NULL && st_text_same(value, v->usual)))
+            continue;
+        if (!st_text_is_utf8(value))
+            return st_error(STRATA_E_CONFIG, "environment: %s: the value is not UTF-8", v->name);
+        if (!add(root, v, value))
+            return st_error(STRATA_E_NOMEM, "no memory to read the environment");
+    }
+    return STRATA_OK;
+}
+
+strata_status st_recipe_environment(struct strata_recipe **out, const char *const *environment)
+{
+    st_json *root;
+    strata_status st;
+
+    *out = NULL;
+    if (environment == NULL)
+        return STRATA_OK;
+    root = st_fault("config.alloc", 0) < 0 ? NULL : st_json_new_object();
+    st = root != NULL ? fill(root, environment) : st_error(STRATA_E_NOMEM, "no memory to read the environment");
+    if (st == STRATA_OK && st_json_first(root) != NULL)
+        return st_recipe_read(out, &st_recipe_variables, root, "environment", false);
+    st_json_free(root);
+    return st;
+}
