@@ -63,8 +63,8 @@ static strata_status open_smallest(struct st_scene *s)
 {
     strata_status st = STRATA_OK;
 
-    for (size_t i = 0; st == STRATA_OK && i < ST_TIERS_COUNT; i++)
-        st = open_one(&s->smallest[i], s, &st_question_tiers[i]);
+    for (uint32_t i = 0; st == STRATA_OK && i < s->tiers_count; i++)
+        st = open_one(&s->smallest[i], s, &s->tiers[i]);
     return st == STRATA_OK ? st_handle_check_heads(s->smallest[0], &s->machine.capacity) : st;
 }
 
@@ -72,11 +72,11 @@ static strata_status open_smallest(struct st_scene *s)
 static strata_status any_fits(bool *fits, const struct st_scene *s, const struct st_capacity *capacity)
 {
     *fits = false;
-    for (size_t i = ST_TIERS_COUNT; i-- > 0 && !*fits;) {
+    for (uint32_t i = s->tiers_count; i-- > 0 && !*fits;) {
         struct st_policy policy;
         strata_status st;
 
-        if (!st_tiers_there(&st_question_tiers[i], capacity))
+        if (!st_tiers_there(&s->tiers[i], capacity))
             continue;
         st_handle_policy(&policy, s->smallest[i]);
         st = st_plan_fits(fits, st_model_workload(s->smallest[i]->model), capacity, &policy);
@@ -326,7 +326,7 @@ static strata_status find_machine(struct st_scene *s, struct st_answer *out)
     const bool here = s->q->model->machine == NULL && s->q->model->gpu == NULL;
     const char *preset = s->opts.model != NULL ? st_model_preset_of(s->opts.model) : NULL;
     const strata_tier tier = !here ? STRATA_TIER_DEVICE : s->q->nvme != NULL ? STRATA_TIER_NVME : STRATA_TIER_HOST;
-    struct st_tried t = {.tiers = {tier, tier, STRATA_TIER_COUNT}, .micro_batch = 1, .grad_accum = 1};
+    struct st_tried t = {.tiers = {tier, tier, STRATA_TIER_COUNT, 3}, .micro_batch = 1, .grad_accum = 1};
     struct strata_model_info info = STRATA_MODEL_INFO_INIT;
     struct strata_model *model = NULL;
     strata_status st = st_question_open(&model, s, &t);
@@ -334,6 +334,8 @@ static strata_status find_machine(struct st_scene *s, struct st_answer *out)
     if (st == STRATA_OK && (st = strata_model_get_info(model, &info)) == STRATA_OK) {
         out->seq = info.seq_len;
         out->params = info.params;
+        out->ranks = s->ranks;
+        out->here = s->ranks > 1 ? model->planned.local_ranks : 1;
         snprintf(out->model, sizeof(out->model), "%s", info.name);
         if (preset != NULL && strcmp(model->name, preset) == 0)
             s->opts.model = preset; /* said once */
@@ -355,6 +357,20 @@ static strata_status find_machine(struct st_scene *s, struct st_answer *out)
     return st;
 }
 
+/* Of the settings with the lowest stage the fastest, by its draft or its choice. */
+static uint32_t lowest_of(const struct st_answer *a)
+{
+    uint32_t lowest = 0;
+
+    for (uint32_t i = 1; i < a->tried_count; i++) {
+        const struct st_tried *t = &a->tried[i], *than = &a->tried[lowest];
+
+        if (t->tiers.stage < than->tiers.stage || (t->tiers.stage == than->tiers.stage && t->seconds < than->seconds))
+            lowest = i;
+    }
+    return lowest;
+}
+
 /* As strata plan has it with the file of the best one. */
 static strata_status take_best(struct st_answer *out, struct st_found *found, const struct st_scene *s)
 {
@@ -371,7 +387,7 @@ static strata_status take_best(struct st_answer *out, struct st_found *found, co
 static strata_status answer(struct st_answer *out, struct st_scene *s)
 {
     struct st_found found = {0};
-    uint64_t batch;
+    uint64_t batch, of_ranks;
     strata_status st = check_machine_file(s->q->model->machine);
 
     if (st != STRATA_OK || (st = find_machine(s, out)) != STRATA_OK)
@@ -379,22 +395,26 @@ static strata_status answer(struct st_answer *out, struct st_scene *s)
     snprintf(out->machine, sizeof(out->machine), "%s", s->machine.name);
     out->fp16 = s->machine.capacity.lacks_bf16;
     memcpy(out->capacity, s->machine.capacity.bytes, sizeof(out->capacity));
-    batch = s->q->batch_tokens != 0 ? s->q->batch_tokens : out->seq > ST_QUESTION_BATCH ? out->seq : ST_QUESTION_BATCH;
-    if (batch < out->seq || batch / out->seq > ST_GRAD_ACCUM_MAX)
-        return st_error(STRATA_E_INVAL, "--batch-tokens %" PRIu64 ": a step has 1 to %u sequences, of %u tokens each (--seq-len)",
-                        batch, ST_GRAD_ACCUM_MAX, out->seq);
+    of_ranks = (uint64_t)out->seq * s->ranks;
+    batch = s->q->batch_tokens != 0 ? s->q->batch_tokens : of_ranks > ST_QUESTION_BATCH ? of_ranks : ST_QUESTION_BATCH;
+    if (batch < of_ranks || batch / of_ranks > ST_GRAD_ACCUM_MAX)
+        return st_error(STRATA_E_INVAL,
+                        "--batch-tokens %" PRIu64 ": a step has 1 to %u sequences%s, of %u tokens each (--seq-len)", batch,
+                        ST_GRAD_ACCUM_MAX, s->ranks > 1 ? " on each rank" : "", out->seq);
     s->seq = out->seq;
-    out->sequences = s->sequences = (uint32_t)(batch / out->seq);
-    if (s->q->batch_tokens % out->seq != 0)
-        st_log(ST_LOG_NOTICE, "--batch-tokens %" PRIu64 ": a step has whole sequences, %u of %u tokens each (--seq-len)", batch,
-               out->sequences, out->seq);
+    s->sequences = (uint32_t)(batch / of_ranks);
+    out->sequences = s->sequences * s->ranks;
+    if (s->q->batch_tokens % of_ranks != 0)
+        st_log(ST_LOG_NOTICE, "--batch-tokens %" PRIu64 ": a step has whole sequences%s, %u of %u tokens each (--seq-len)", batch,
+               s->ranks > 1 ? ", equally many on each rank" : "", out->sequences, out->seq);
     if ((st = open_smallest(s)) != STRATA_OK || (st = st_question_search(&found, s, &s->machine, CHOICES, 0, NULL)) != STRATA_OK)
         goto done;
     memcpy(out->tried, found.tried, sizeof(out->tried));
     out->tried_count = found.count;
     out->best = found.best;
+    out->lowest = lowest_of(out);
     st = found.count > 0 ? take_best(out, &found, s) : find_least(out, s);
-    if (st == STRATA_OK && s->smallest[0]->hardware != NULL)
+    if (st == STRATA_OK && s->smallest[0]->hardware != NULL && s->ranks == 1)
         st = try_changes(out, s);
 done:
     st_plan_destroy(found.plan);
@@ -403,15 +423,18 @@ done:
 
 strata_status st_question_answer(struct st_answer *out, const struct st_question *question)
 {
-    struct st_scene s = {
-        .q = question, .opts = *question->model, .nvme = question->nvme != NULL ? question->nvme : DIR_ELSEWHERE};
+    struct st_scene s = {.q = question,
+                         .opts = *question->model,
+                         .nvme = question->nvme != NULL ? question->nvme : DIR_ELSEWHERE,
+                         .ranks = question->model->ranks > 1 ? question->model->ranks : 1};
     strata_status st;
 
+    st_question_tiers(&s);
     *out = (struct st_answer){0};
     pthread_mutex_init(&s.lock, NULL);
     st = answer(out, &s);
     pthread_mutex_destroy(&s.lock);
-    for (size_t i = 0; i < ST_TIERS_COUNT; i++)
+    for (uint32_t i = 0; i < ST_TIERS_MAX; i++)
         strata_model_close(s.smallest[i]);
     if (st != STRATA_OK)
         st_answer_free(out);

@@ -8,7 +8,7 @@
 #include "offload/machine/hardware.h"
 #include "strata/plan.h"
 
-#define ST_QUESTION_TRIED_MAX 64u
+#define ST_QUESTION_TRIED_MAX 96u
 #define ST_QUESTION_BATCH     131072u                    /* tokens of a step, if nothing is said and a sequence has no more */
 #define ST_QUESTION_COMPARES  "comparing configurations" /* what the progress of a model's options is told */
 
@@ -20,9 +20,10 @@ struct st_question {
     uint64_t batch_tokens; /* of a step; 0: ST_QUESTION_BATCH */
 };
 
-/* Slowest tiers allowed. */
+/* Slowest tiers allowed, and what ranks share. */
 struct st_tiers {
     strata_tier optimizer, param, checkpoints; /* checkpoints of activations; COUNT: device or host memory, whichever is faster */
+    uint32_t stage;                            /* of ZeRO, as the file says it */
 };
 
 /* One setting, and what became of it. */
@@ -46,8 +47,9 @@ struct st_changed {
 };
 
 struct st_answer {
-    uint32_t seq;       /* tokens of a sequence */
-    uint32_t sequences; /* of a step */
+    uint32_t seq;         /* tokens of a sequence */
+    uint32_t sequences;   /* of a step, of all ranks */
+    uint32_t ranks, here; /* here: those of a node */
     uint64_t params;
     char model[64], machine[64];
     bool fp16;  /* the machine has no bf16, so that the configurations are of this */
@@ -55,6 +57,7 @@ struct st_answer {
     struct st_hardware hardware;
     struct st_tried tried[ST_QUESTION_TRIED_MAX]; /* those that fit */
     uint32_t tried_count, best;
+    uint32_t lowest;          /* of several ranks: the fastest with the lowest stage that fits */
     char *config;             /* the best one's file; NULL: nothing fits */
     struct strata_plan *plan; /* of it, judged at the rates; NULL like config, and then: */
     uint64_t capacity[STRATA_TIER_COUNT];

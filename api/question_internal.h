@@ -9,9 +9,7 @@
 #include "api/question.h"
 #include <pthread.h>
 
-/* From the fastest to the slowest; weights are never on a slower tier than the state. */
-#define ST_TIERS_COUNT 8u
-extern const struct st_tiers st_question_tiers[ST_TIERS_COUNT];
+#define ST_TIERS_MAX 12u
 
 struct st_scene {
     const struct st_question *q;
@@ -19,10 +17,13 @@ struct st_scene {
     const char *nvme;              /* directories as the file names them */
     struct st_machine machine;
     bool rates_known, rates_judge; /* rates_judge: the machine's, not a nominal one's; st_handle_judge() */
-    uint32_t seq, sequences;       /* tokens of a sequence, sequences of a step */
-    pthread_mutex_t lock;          /* of what progress is told: */
+    uint32_t ranks;
+    uint32_t seq, sequences;      /* tokens of a sequence, sequences of a rank's step */
+    const struct st_tiers *tiers; /* [tiers_count], from the fastest to the slowest */
+    uint32_t tiers_count;
+    pthread_mutex_t lock; /* of what progress is told: */
     uint64_t done;
-    struct strata_model *smallest[ST_TIERS_COUNT]; /* micro-batches of one sequence */
+    struct strata_model *smallest[ST_TIERS_MAX]; /* micro-batches of one sequence */
 };
 
 struct st_found {
@@ -30,6 +31,9 @@ struct st_found {
     uint32_t count, best;
     struct st_plan *plan; /* owned: the best one's; NULL: nothing fits */
 };
+
+/** Sets s->tiers for its ranks; weights are never on a slower tier than the state. */
+void st_question_tiers(struct st_scene *s);
 
 /** Whether tiers can be used on a machine at all. */
 bool st_tiers_there(const struct st_tiers *tiers, const struct st_capacity *capacity);

@@ -19,17 +19,29 @@
 #define TIE          0.995  /* of settings about as fast, the one with the largest micro-batch */
 
 #define AUTO STRATA_TIER_COUNT
-const struct st_tiers st_question_tiers[ST_TIERS_COUNT] = {
-    {STRATA_TIER_DEVICE, STRATA_TIER_DEVICE, AUTO},
-    {STRATA_TIER_HOST, STRATA_TIER_DEVICE, AUTO},
-    {STRATA_TIER_HOST, STRATA_TIER_HOST, AUTO},
-    {STRATA_TIER_NVME, STRATA_TIER_DEVICE, AUTO},
-    {STRATA_TIER_NVME, STRATA_TIER_HOST, AUTO},
-    {STRATA_TIER_NVME, STRATA_TIER_NVME, AUTO},
-    {STRATA_TIER_NVME, STRATA_TIER_HOST, STRATA_TIER_NVME},
-    {STRATA_TIER_NVME, STRATA_TIER_NVME, STRATA_TIER_NVME},
-};
-_Static_assert(ST_TIERS_COUNT *MICROS_MOST <= ST_QUESTION_TRIED_MAX, "room for all that fit");
+#define D    STRATA_TIER_DEVICE
+#define H    STRATA_TIER_HOST
+#define N    STRATA_TIER_NVME
+/* Of one rank the stage says nothing; the file says the one with which DeepSpeed offloads as much. */
+static const struct st_tiers alone[] = {{D, D, AUTO, 0}, {H, D, AUTO, 2}, {H, H, AUTO, 3}, {N, D, AUTO, 2},
+                                        {N, H, AUTO, 3}, {N, N, AUTO, 3}, {N, H, N, 3},    {N, N, N, 3}};
+/* Of several, stages 1 and 2 are one program: 2 is what DeepSpeed needs to offload the state. */
+static const struct st_tiers shared[] = {{D, D, AUTO, 0}, {D, D, AUTO, 1}, {D, D, AUTO, 3}, {H, D, AUTO, 2},
+                                         {H, D, AUTO, 3}, {H, H, AUTO, 3}, {N, D, AUTO, 2}, {N, D, AUTO, 3},
+                                         {N, H, AUTO, 3}, {N, N, AUTO, 3}, {N, H, N, 3},    {N, N, N, 3}};
+#undef D
+#undef H
+#undef N
+#define ALONE_COUNT  (sizeof(alone) / sizeof(alone[0]))
+#define SHARED_COUNT (sizeof(shared) / sizeof(shared[0]))
+_Static_assert(ALONE_COUNT <= ST_TIERS_MAX && SHARED_COUNT <= ST_TIERS_MAX, "room for the smallest of each");
+_Static_assert(ST_TIERS_MAX *MICROS_MOST <= ST_QUESTION_TRIED_MAX, "room for all that fit");
+
+void st_question_tiers(struct st_scene *s)
+{
+    s->tiers = s->ranks > 1 ? shared : alone;
+    s->tiers_count = s->ranks > 1 ? SHARED_COUNT : ALONE_COUNT;
+}
 
 bool st_tiers_there(const struct st_tiers *tiers, const struct st_capacity *capacity)
 {
@@ -66,11 +78,8 @@ static void put_config(FILE *file, const struct st_tried *t, const struct st_sce
              "  \"%s\": {\"enabled\": true},\n"
              "  \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 2e-05, \"weight_decay\": 0.1}},\n"
              "  \"zero_optimization\": {\n"
-             "    \"stage\": %d",
-             t->micro_batch, t->grad_accum, s->machine.capacity.lacks_bf16 ? "fp16" : "bf16",
-             t->tiers.param != STRATA_TIER_DEVICE       ? 3
-             : t->tiers.optimizer != STRATA_TIER_DEVICE ? 2
-                                                        : 0);
+             "    \"stage\": %u",
+             t->micro_batch, t->grad_accum, s->machine.capacity.lacks_bf16 ? "fp16" : "bf16", t->tiers.stage);
     put_offload(file, "offload_optimizer", t->tiers.optimizer, s->nvme);
     put_offload(file, "offload_param", t->tiers.param, s->nvme);
     st_print_text(file, "\n  }");
@@ -103,6 +112,7 @@ strata_status st_question_open(struct strata_model **model, const struct st_scen
     strata_status st = st_question_text(&text, t, s);
 
     opts.text = text;
+    opts.ranks = s->ranks;
     opts.overrides = s->q->overrides;
     opts.override_count = s->q->override_count;
     if (st == STRATA_OK)
@@ -180,15 +190,15 @@ static strata_status draft_tiers(struct st_found *out, struct st_scene *s, const
 
 /* --- full choices --- */
 
-/* Whether a setting is faster by more than a tie, or else works in larger micro-batches: kernels are rather faster then.  One
- * that is only bounded may be slower than any. */
+/* Whether a setting is faster by more than a tie, or else works in larger micro-batches: kernels are rather faster then; or else
+ * shares less.  One that is only bounded may be slower than any. */
 static bool is_better(const struct st_tried *a, const struct st_tried *b)
 {
     if (a->lacks != b->lacks)
         return b->lacks;
     if (a->seconds < b->seconds * TIE || b->seconds < a->seconds * TIE)
         return a->seconds < b->seconds;
-    return a->micro_batch > b->micro_batch;
+    return a->micro_batch != b->micro_batch ? a->micro_batch > b->micro_batch : a->tiers.stage < b->tiers.stage;
 }
 
 /* E_NOMEM, and what planning says. */
@@ -274,9 +284,9 @@ strata_status st_question_search(struct st_found *out, struct st_scene *s, const
     strata_status st = STRATA_OK;
 
     *out = (struct st_found){0};
-    for (size_t i = 0; st == STRATA_OK && i < ST_TIERS_COUNT; i++)
-        if (st_tiers_there(&st_question_tiers[i], &machine->capacity))
-            st = draft_tiers(out, s, &st_question_tiers[i], machine, &fastest);
+    for (uint32_t i = 0; st == STRATA_OK && i < s->tiers_count; i++)
+        if (st_tiers_there(&s->tiers[i], &machine->capacity))
+            st = draft_tiers(out, s, &s->tiers[i], machine, &fastest);
     for (uint32_t made = 0, next; st == STRATA_OK && (next = next_choice(out, made < choices)) < out->count; made++)
         st = choose(out, next, s, machine, chunk_elems);
     return st == STRATA_OK && now != NULL ? choose_again(out, s, machine, chunk_elems, now) : st;

@@ -98,8 +98,7 @@ bool cli_plan_asks(const struct cli_args *args)
 {
     if (args->tokens != NULL || args->batch_tokens != 0 || args->write_config != NULL)
         return true;
-    if (args->config_file != NULL || args->recipe != NULL || args->ranks != 0 || args->scale || args->ops ||
-        of_a_run(args) != NULL)
+    if (args->config_file != NULL || args->recipe != NULL || args->scale || args->ops || of_a_run(args) != NULL)
         return false;
     for (uint32_t i = 0; i < args->overrides.count; i++)
         if (!is_of_machine(args->overrides.items[i]))
@@ -119,10 +118,10 @@ static strata_status check(const struct cli_args *args)
                         "--tokens, --batch-tokens and --write ask for a configuration: --%s is for a run that has one (--config "
                         "FILE)",
                         of_a_run(args));
-    if (args->ranks > 1 || args->scale || args->ops)
+    if (args->scale || args->ops)
         return st_error(STRATA_E_INVAL,
-                        "--tokens, --batch-tokens and --write ask for a configuration: --ranks, --scale and --ops are for one "
-                        "that is chosen (--config FILE)");
+                        "--tokens, --batch-tokens and --write ask for a configuration: --scale and --ops are for one that is "
+                        "chosen (--config FILE)");
     if (args->tokens != NULL && args->max_steps > 0)
         return st_error(STRATA_E_INVAL, "--tokens and --max-steps exclude each other: both say how long the run is");
     for (uint32_t i = 0; i < args->overrides.count; i++)

@@ -49,11 +49,34 @@ static double worn(const struct cli_asked *asked)
 
 /* --- text --- */
 
-static void print_settings(const struct st_tried *t, FILE *file)
+static void print_settings(const struct st_answer *a, const struct st_tried *t, FILE *file)
 {
+    if (a->ranks > 1)
+        st_print(file, "ZeRO stage %u, ", t->tiers.stage);
     st_print(file, "optimizer %s, weights %s, %s%u x %u sequences", st_question_tier(t->tiers.optimizer),
              st_question_tier(t->tiers.param), t->tiers.checkpoints == STRATA_TIER_NVME ? "activation checkpoints nvme, " : "",
              t->grad_accum, t->micro_batch);
+    if (a->ranks > 1)
+        st_print_text(file, " on each rank");
+}
+
+/* Ranks need not share more than they must. */
+static void print_lowest(const struct st_answer *a, FILE *file)
+{
+    const struct st_tried *best = &a->tried[a->best], *lowest = &a->tried[a->lowest];
+    char text[24];
+
+    if (a->ranks <= 1)
+        return;
+    if (lowest->tiers.stage == best->tiers.stage) {
+        st_print_text(file, best->tiers.stage > 0 ? "  no lower stage fits\n" : "  no higher stage is needed\n");
+        return;
+    }
+    st_print_text(file, "  the lowest stage that fits: ");
+    print_settings(a, lowest, file);
+    if (lowest->seconds > 0)
+        st_print(file, ", about %s a step", st_seconds_text(text, lowest->seconds));
+    st_print_text(file, "\n");
 }
 
 /* With three digits, or whole where they would be a thousand or more. */
@@ -103,7 +126,7 @@ static void print_best(const struct cli_asked *asked, FILE *file)
     char text[24];
 
     st_print_text(file, "  it fits: ");
-    print_settings(best, file);
+    print_settings(a, best, file);
     st_print_text(file, "\n");
     if (best->seconds > 0)
         st_print(file, "  predicted step: %s%s, %.*f tokens a second%s; ", best->bounded ? "at least " : "",
@@ -118,11 +141,12 @@ static void print_best(const struct cli_asked *asked, FILE *file)
     if (best->seconds > 0 && best->bounded)
         st_print(file, "    that is the schedule's bound, since %s\n",
                  best->lacks ? "the machine lacks a rate that the simulation needs" : "a program this long is not simulated");
+    print_lowest(a, file);
     print_length(asked, best, file);
 }
 
-/* One sentence: what of which tiers would do; tiers of 0 bytes stay as they are.  What the parts of a named machine do not have
- * no option gives. */
+/* One sentence: what of which tiers would do, a machine's for all its ranks; tiers of 0 bytes stay as they are.  What the parts
+ * of a named machine do not have no option gives. */
 static void print_enough(const struct st_answer *a, const uint64_t bytes[STRATA_TIER_COUNT], FILE *file)
 {
     static const char *const words[] = {"the device's memory (--device-memory ", "host memory (--host-memory ", "drives ("},
@@ -135,13 +159,14 @@ static void print_enough(const struct st_answer *a, const uint64_t bytes[STRATA_
     if (a->named)
         st_hardware_machine(&machine, &a->hardware);
     for (int t = 0; t < STRATA_TIER_COUNT; t++) {
-        const bool lacks_part = a->named && bytes[t] > machine.capacity.bytes[t];
+        const uint64_t of_node = t == STRATA_TIER_DEVICE || a->ranks <= 1 ? bytes[t] : bytes[t] * a->here;
+        const bool lacks_part = a->named && of_node > machine.capacity.bytes[t];
 
         if (bytes[t] == 0)
             continue;
-        st_print(file, "%s%s of %s", before, st_size_text(size, bytes[t]), lacks_part ? parts[t] : words[t]);
+        st_print(file, "%s%s of %s", before, st_size_text(size, of_node), lacks_part ? parts[t] : words[t]);
         if (!lacks_part)
-            st_print(file, "%" PRIu64 "MiB)", bytes[t] >> 20);
+            st_print(file, "%" PRIu64 "MiB)", of_node >> 20);
         before = " and ";
     }
     st_print_text(file, " it would, the rest as it is\n");
@@ -191,7 +216,7 @@ static void print_changes(const struct st_answer *a, FILE *file)
             st_print(file, "  %+6.1f %%", 100 * (change->best.seconds / now->seconds - 1));
         if (now == NULL || !same_settings(now, &change->best)) {
             st_print_text(file, "  with ");
-            print_settings(&change->best, file);
+            print_settings(a, &change->best, file);
         }
         st_print_text(file, "\n");
     }
@@ -202,8 +227,11 @@ void cli_question_print(const struct cli_asked *asked, FILE *file)
     const struct st_answer *a = asked->answer;
     char params[24];
 
-    st_print(file, "%s: %s parameters; steps of %.0f tokens in sequences of %u; judged on %s\n", a->model,
+    st_print(file, "%s: %s parameters; steps of %.0f tokens in sequences of %u; judged on %s", a->model,
              st_count_text(params, a->params), batch_of(a), a->seq, a->machine[0] != '\0' ? a->machine : "this machine");
+    if (a->ranks > 1)
+        st_print(file, "; %u ranks, %u on a node", a->ranks, a->here);
+    st_print_text(file, "\n");
     st_print(file, "  assumed: %s, AdamW with fp32 state, gradients clipped at 1", a->fp16 ? "fp16" : "bf16");
     if (a->plan != NULL && asked->endurance.run_bytes > 0)
         st_print(file, "; drives endure %.0f TB written for each TB (%s)", st_hardware_writes_endured(),
@@ -227,6 +255,7 @@ static void put_settings(const struct st_tried *t, struct st_json_writer *w)
 {
     st_json_put_string(w, "optimizer", st_question_tier(t->tiers.optimizer));
     st_json_put_string(w, "param", st_question_tier(t->tiers.param));
+    st_json_put_u64(w, "stage", t->tiers.stage);
     st_json_put_string(w, "activation_checkpoints", t->tiers.checkpoints == STRATA_TIER_NVME ? "nvme" : "auto");
     st_json_put_u64(w, "micro_batch", t->micro_batch);
     st_json_put_u64(w, "gradient_accumulation", t->grad_accum);
@@ -269,6 +298,11 @@ static void put_best(const struct cli_asked *asked, struct st_json_writer *w)
     st_json_put_double(w, "run_seconds", run_seconds(asked, best));
     st_json_put_double(w, "wear", worn(asked));
     st_json_object_close(w);
+    if (a->ranks > 1) {
+        st_json_object_open(w, "lowest_stage");
+        put_settings(&a->tried[a->lowest], w);
+        st_json_object_close(w);
+    }
     cli_endurance_put(&asked->endurance, w);
     st_json_array_open(w, "tried");
     for (uint32_t i = 0; i < a->tried_count; i++) {
@@ -291,6 +325,7 @@ void cli_question_put(const struct cli_asked *asked, struct st_json_writer *w)
     st_json_put_string(w, "machine", a->machine);
     st_json_put_u64(w, "sequence_length", a->seq);
     st_json_put_u64(w, "step_sequences", a->sequences);
+    st_json_put_u64(w, "ranks", a->ranks > 1 ? a->ranks : 1);
     st_json_put_double(w, "tokens", asked->tokens > 0 ? asked->tokens : (double)NAN);
     put_bytes(w, "capacity", a->capacity);
     if (a->plan != NULL) {

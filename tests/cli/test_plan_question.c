@@ -321,6 +321,7 @@ static void what_makes_a_question(void **state)
         bool asks;
     } rows[] = {
         {"--max-steps 9 --threads 2 --host-memory 1GiB --device-memory 1GiB --nvme /nowhere", true},
+        {"--ranks 2 --device-memory 1GiB --host-memory 1GiB", true},
         {"--micro-batch 1", false},
         {"--set zero_optimization.stage=0", false},
         {"--config {w}/stage.json", false},
@@ -346,6 +347,31 @@ static void what_makes_a_question(void **state)
             fail_msg("strata %s: %s", command, p.out);
         program_free(&p);
     }
+}
+
+/* Of several ranks the answer is a stage, too: what one card cannot hold eight share, the lowest stage that fits is named, and
+ * the file plans the same for as many. */
+static void ranks_are_asked_about(void **state)
+{
+    static const char ask[] = "--model gpt2 --seq-len 128 --gpu a100-80gb --device-memory 1200MiB --ranks 8";
+    char command[256];
+    st_json *answer, *plan;
+    double lowest = 3;
+
+    snprintf(command, sizeof(command), "plan %s --batch-tokens 4K --json --write {w}/ranks.json --overwrite", ask);
+    answer = asked(*state, 0, command);
+    check_nothing_is_faster(answer);
+    assert_true(json_number(answer, "ranks") == 8 && json_number(answer, "step_sequences") == 32);
+    assert_true(json_number(st_json_get(answer, "chosen"), "stage") >= 1);
+    for (const st_json *t = st_json_first(st_json_get(answer, "tried")); t != NULL; t = st_json_next(t))
+        lowest = fmin(lowest, json_number(t, "stage"));
+    assert_true(lowest >= 1 && json_number(st_json_get(answer, "lowest_stage"), "stage") == lowest);
+    snprintf(command, sizeof(command), "plan %s --config {w}/ranks.json --json", ask);
+    plan = asked(*state, 0, command);
+    assert_true(json_number(plan, "predicted_seconds") == json_number(st_json_get(answer, "chosen"), "predicted_seconds"));
+    assert_true(json_number(st_json_get(plan, "world"), "stage") == json_number(st_json_get(answer, "chosen"), "stage"));
+    st_json_free(answer);
+    st_json_free(plan);
 }
 
 /* The rates of this machine are measured, where no other is named. */
@@ -389,6 +415,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(checkpoints_of_activations_may_lie_on_drives),
         cmocka_unit_test(the_text_says_how_long_and_on_what),
         cmocka_unit_test(what_makes_a_question),
+        cmocka_unit_test(ranks_are_asked_about),
         cmocka_unit_test(this_machine_is_asked_about),
     };
     const struct CMUnitTest longer[] = {cmocka_unit_test(the_files_of_people_plan_the_same)};

@@ -27,8 +27,8 @@ static struct st_answer answer_of(double seconds)
         .hardware = {.ram_bytes = UINT64_C(64) << 30,
                      .drive_count = 2,
                      .drives = {{.read = 1e9, .bytes = 1000000000000}, {.read = 3e9, .bytes = 3000000000000}}},
-        .tried = {{{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT}, 2, 16, seconds * 1.5, false, false, false},
-                  {{STRATA_TIER_NVME, STRATA_TIER_HOST, STRATA_TIER_NVME}, 8, 4, seconds, true, false, false}},
+        .tried = {{{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT, 2}, 2, 16, seconds * 1.5, false, false, false},
+                  {{STRATA_TIER_NVME, STRATA_TIER_HOST, STRATA_TIER_NVME, 3}, 8, 4, seconds, true, false, false}},
         .tried_count = 2,
         .best = 1,
         .config = &plan,
@@ -173,7 +173,7 @@ static void what_does_not_fit_says_what_would(void **state)
     must_hold(&asked, "\n    with 11.0 GiB of the device's memory for a run (--gpu) it would, the rest as it is\n");
     a.least[STRATA_TIER_DEVICE] = 0;
     a.changed[ST_CHANGE_RAM] = (struct st_changed){
-        true, true, "128 GB", {{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT}, 2, 16, 1, true, false, false}};
+        true, true, "128 GB", {{STRATA_TIER_HOST, STRATA_TIER_DEVICE, STRATA_TIER_COUNT, 2}, 2, 16, 1, true, false, false}};
     must_hold(&asked, "\n  it would also fit with one of:\n");
     must_hold(&asked, "       1 s a step  with optimizer cpu, weights none, 16 x 2 sequences\n");
 }
@@ -183,15 +183,12 @@ static void what_does_not_fit_is_in_the_json(void **state)
 {
     static const char wanted[] =
         "{\"fits\":false,\"model\":\"m\",\"parameters\":8030261248,\"machine\":\"box\",\"sequence_length\":4096,\"step_"
-        "sequences\":32,"
-        "\"tokens\":1000,\"capacity\":{\"device\":11,\"host\":12,\"nvme\":13},\"least\":{\"device\":21,\"host\":22,\"nvme\":23},"
-        "\"least_together\":{\"device\":31,\"host\":32,\"nvme\":33},\"changed\":{\"gpu\":{\"to\":\"card\",\"optimizer\":\"cpu\","
-        "\"param\":"
-        "\"none\",\"activation_checkpoints\":\"auto\",\"micro_batch\":2,\"gradient_accumulation\":16,\"predicted_seconds\":3,"
-        "\"simulated\":true},"
-        "\"drive\":"
-        "{\"to\":\"disk\",\"optimizer\":\"nvme\",\"param\":\"cpu\",\"activation_checkpoints\":\"nvme\",\"micro_batch\":8,"
-        "\"gradient_accumulation\":4,\"predicted_seconds\":2,\"simulated\":true}}}";
+        "sequences\":32,\"ranks\":1,\"tokens\":1000,\"capacity\":{\"device\":11,\"host\":12,\"nvme\":13},\"least\":{\"device\":"
+        "21,\"host\":22,\"nvme\":23},\"least_together\":{\"device\":31,\"host\":32,\"nvme\":33},\"changed\":{\"gpu\":{\"to\":"
+        "\"card\",\"optimizer\":\"cpu\",\"param\":\"none\",\"stage\":2,\"activation_checkpoints\":\"auto\",\"micro_batch\":2,"
+        "\"gradient_accumulation\":16,\"predicted_seconds\":3,\"simulated\":true},\"drive\":{\"to\":\"disk\",\"optimizer\":"
+        "\"nvme\",\"param\":\"cpu\",\"stage\":3,\"activation_checkpoints\":\"nvme\",\"micro_batch\":8,\"gradient_accumulation\":"
+        "4,\"predicted_seconds\":2,\"simulated\":true}}}";
     struct st_answer a = answer_of(2);
     const struct cli_asked asked = {.answer = &a, .tokens = 1000};
     struct st_json_writer w;
