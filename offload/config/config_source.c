@@ -9,8 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEY_SHOWN  64  /* bytes of a key inside a message */
-#define TEXT_BYTES 512 /* of one message or value; longer ones are truncated */
+#define KEY_SHOWN    64 /* bytes of a key inside a message */
+#define BATCH        "train_batch_size"
+#define MICRO        "train_micro_batch_size_per_gpu"
+#define ACCUMULATION "gradient_accumulation_steps"
+#define TEXT_BYTES   512 /* of one message or value; longer ones are truncated */
 
 static void take_members(struct st_config_source *src, const struct st_field *section, const st_json *object,
                          const char *spelling, enum st_config_origin origin);
@@ -355,6 +358,32 @@ static void whole_text(struct st_config_source *src, char text[ST_CONFIG_JSON_MA
     src->failed = src->failed || text[0] == '\0';
 }
 
+static void take_from_recipe(struct st_config_source *src, const struct st_field *field, const st_json *node,
+                             enum st_config_origin origin)
+{
+    src->fields[st_field_index(field)] = (struct st_field_state){0}; /* it may be "auto" there */
+    take(src, field, node, field->path, origin);
+    src->fields[st_field_index(field)].by_recipe = true;
+}
+
+/* A batch that the recipe says by its parts: the file's whole follows from them. */
+static void leave_batch(struct st_config_source *src, const struct st_recipe_value *value)
+{
+    struct st_field_state *whole = st_source_state(src, BATCH);
+    char there[ST_CONFIG_JSON_MAX];
+
+    if (!value->over || !file_says(src, BATCH) || (strcmp(value->to, MICRO) != 0 && strcmp(value->to, ACCUMULATION) != 0))
+        return;
+    whole_text(src, there, whole->node);
+    st_source_add_stray(src, &(struct st_config_row){.path = BATCH,
+                                                     .value = st_source_keep(src, "%s", there),
+                                                     .origin = ST_ORIGIN_FILE,
+                                                     .verdict = ST_VERDICT_NOTICE,
+                                                     .reason = st_source_keep(src, "follows from %s, which counts", value->from),
+                                                     .results = true});
+    *whole = (struct st_field_state){0};
+}
+
 /* What is asked twice differs. */
 static void tell_difference(struct st_config_source *src, const struct strata_recipe *recipe, enum st_config_origin origin,
                             const struct st_recipe_value *value, const char *here, const char *there)
@@ -387,16 +416,23 @@ static void take_recipe_value(struct st_config_source *src, const struct strata_
         st_source_problem(src, "%s: %s: %s is not in this version", recipe, value->from, value->to);
         return;
     }
+    leave_batch(src, value);
     if (!says(src, field->path)) {
-        src->fields[st_field_index(field)] = (struct st_field_state){0}; /* it may be "auto" there */
-        take(src, field, node, field->path, origin);
-        src->fields[st_field_index(field)].by_recipe = true;
+        take_from_recipe(src, field, node, origin);
         return;
     }
     whole_text(src, there, src->fields[st_field_index(field)].node);
     whole_text(src, here, node);
-    if (!src->failed && !st_text_same(there, here))
+    if (src->failed || st_text_same(there, here))
+        return;
+    if (!value->over) {
         tell_difference(src, from, origin, value, here, there);
+        return;
+    }
+    take_from_recipe(src, field, node, origin);
+    st_source_announce(src, field->path,
+                       st_source_keep(src, "%s of %s counts, %.100s, and %.100s of the file beside it does not", value->from,
+                                      recipe, here, there));
 }
 
 void st_source_take_recipe(struct st_config_source *src, const struct strata_recipe *recipe)

@@ -231,10 +231,11 @@ static void judge(struct strata_recipe *r, const struct st_field *row, struct st
 static void put_value(struct strata_recipe *r, const char *from, const char *unless, const char *to, const char *text)
 {
     struct st_recipe_value *value = st_source_add(r->src, &r->values, sizeof(*value));
+    uint32_t index;
+    const bool given = find_row(r->trainer, from, &index) != NULL && st_recipe_given(r, from); /* else it is for people */
 
     if (value != NULL)
-        *value =
-            (struct st_recipe_value){.to = to, .text = text, .from = from, .unless = unless, .weak = !st_recipe_given(r, from)};
+        *value = (struct st_recipe_value){.to = to, .text = text, .from = from, .unless = unless, .weak = !given};
 }
 
 /* JSON text of a value, kept. */
@@ -369,6 +370,18 @@ void st_recipe_put_unless(struct strata_recipe *r, const char *key, const char *
     va_start(args, fmt);
     put_format(r, key, unless, to, fmt, args);
     va_end(args);
+}
+
+void st_recipe_put_over(struct strata_recipe *r, const char *key, const char *to, const char *fmt, ...)
+{
+    const uint32_t count = r->values.count;
+    va_list args;
+
+    va_start(args, fmt);
+    put_format(r, key, NULL, to, fmt, args);
+    va_end(args);
+    if (r->values.count > count) /* else memory ran out */
+        ((struct st_recipe_value *)r->values.items)[count].over = true;
 }
 
 void st_recipe_note(struct strata_recipe *r, const char *key, const char *reason)

@@ -21,6 +21,7 @@ struct st_recipe_value {
     const char *from;   /* the recipe's key */
     const char *unless; /* a path: nothing if DeepSpeed's file gives it; NULL: always */
     bool weak;          /* follows from no key that was given */
+    bool over;          /* a path: it counts over DeepSpeed's file, which is said; false: they must be equal */
 };
 
 /**

@@ -70,6 +70,9 @@ void st_recipe_put(struct strata_recipe *r, const char *key, const char *to, con
 /** The same, unless DeepSpeed's file gives the path `unless`. */
 void st_recipe_put_unless(struct strata_recipe *r, const char *key, const char *unless, const char *to, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
+/** The same, over what DeepSpeed's file says of it. */
+void st_recipe_put_over(struct strata_recipe *r, const char *key, const char *to, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 void st_recipe_note(struct strata_recipe *r, const char *key, const char *reason);
 /** The same, told at each start. */
 void st_recipe_announce(struct strata_recipe *r, const char *key, const char *reason);

@@ -10,7 +10,8 @@
 
 #define PYTHON                                                                                                                   \
     "a Python file is a program, and none is run: write its values as XTuner's training arguments (load_from, dataset, lr, ...)"
-#define PACKS "conversations are packed whole, the longest first"
+#define PRECISION "the precision" /* XTuner chooses it by the GPU, whatever DeepSpeed's file says */
+#define PACKS     "conversations are packed whole, the longest first"
 
 static const struct st_choice function_choices[] = {
     {"openai", 0, ST_VERDICT_HONOURED},
@@ -63,6 +64,13 @@ static const struct st_field argument_rows[] = {
     {.path = "epoch_num", .type = ST_FIELD_INT, .min = 1, .max = 1e6, .help = "--epochs; left out, as total_step is: 1"},
     {.path = "work_dir", .type = ST_FIELD_TEXT, .fallback = "\"work_dir\"", .to = "--out", .help = "the trained model"},
     {.path = "global_batch_size", .type = ST_FIELD_INT, .min = 1, .max = 4294967295.0, .to = "train_batch_size", .help = "sequences of a step; left out: one of each rank"},
+    {.path = "accumulative_counts", .type = ST_FIELD_INT, .min = 1, .max = ST_GRAD_ACCUM_MAX, .help = "gradient_accumulation_steps, over DeepSpeed's file"},
+    {.path = "train_dataloader", .type = ST_FIELD_OBJECT, .help = "its batch_size"},
+    {.path = "train_dataloader.batch_size", .aliases = "batch_size", .type = ST_FIELD_INT, .min = 1, .max = 4294967295.0,
+     .help = "train_micro_batch_size_per_gpu, over DeepSpeed's file"},
+    {.path = "clip_grad", .type = ST_FIELD_OBJECT, .help = "its max_norm"},
+    {.path = "clip_grad.max_norm", .aliases = "max_norm", .type = ST_FIELD_REAL, .min = 0, .max = 1e30,
+     .help = "gradient_clipping, over DeepSpeed's file; left out: what that says, else 1"},
     ST_RECIPE_NOTICE("load_model", "load_optimizer_states load_optimizer_args load_dataset load_scheduler async_checkpoint", ANY,
                      "checkpoints hold all that a run goes on with: --save DIR, --resume DIR"),
     ST_RECIPE_NOTICE("fsdp_config", NULL, ANY, "ranks share a model by ZeRO's stages: --config FILE, DeepSpeed's"),
@@ -77,6 +85,8 @@ static const struct st_section sections[] = {
 
 static void resolve(struct strata_recipe *r)
 {
+    static const char *const counts[][2] = {{"accumulative_counts", "gradient_accumulation_steps"},
+                                            {"train_dataloader.batch_size", "train_micro_batch_size_per_gpu"}};
     const char *dataset = st_recipe_text(r, "dataset");
     const char *schedule = st_recipe_text(r, "scheduler_type");
     const double warmup = st_recipe_number(r, "warmup_ratio");
@@ -101,8 +111,16 @@ static void resolve(struct strata_recipe *r)
     st_recipe_put(r, "optim", "optimizer.type", "\"AdamW\"");
     st_recipe_put(r, "optim", "optimizer.params.betas", "[0.9,0.95]");
     st_recipe_put(r, "optim", "optimizer.params.weight_decay", "0.01");
-    st_recipe_put(r, "optim", "gradient_clipping", "1.0");
-    st_recipe_put(r, "optim", "bf16.enabled", "true");
+    if (st_recipe_given(r, "clip_grad.max_norm"))
+        st_recipe_put_over(r, "clip_grad.max_norm", "gradient_clipping", "%s",
+                           st_recipe_real(r, st_recipe_number(r, "clip_grad.max_norm")));
+    else
+        st_recipe_put_unless(r, "clip_grad.max_norm", "gradient_clipping", "gradient_clipping", "1.0");
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+        if (st_recipe_given(r, counts[i][0]))
+            st_recipe_put_over(r, counts[i][0], counts[i][1], "%.0f", st_recipe_number(r, counts[i][0]));
+    st_recipe_put_over(r, PRECISION, "fp16.enabled", "false");
+    st_recipe_put_over(r, PRECISION, "bf16.enabled", "true");
     if (warmup < 1)
         st_recipe_put(r, "warmup_ratio", "strata.lr_scheduler.warmup_ratio", "%s", st_recipe_real(r, warmup));
     else
@@ -113,7 +131,7 @@ static void resolve(struct strata_recipe *r)
         st_recipe_announce(r, "scheduler_type", "the rate ends at 0 here, and at lr_min (1e-6 where it is left out) there");
 }
 
-static const char *const marks[] = {"load_from", "tokenize_fn", "epoch_num", "total_step", NULL};
+static const char *const marks[] = {"load_from", "tokenize_fn", "epoch_num", "total_step", "accumulative_counts", NULL};
 
 const struct st_recipe_trainer st_recipe_xtuner = {
     .name = "XTuner",

@@ -215,6 +215,12 @@ static void the_other_trainers_keys(void **state)
         {"warmup_ratio: 1", "strata.lr_scheduler.warmup_ratio", NULL},
         {"scheduler_type: constant", "strata.lr_scheduler.type", "\"constant_with_warmup\""},
         {"", "--out", "work_dir"},
+        {"accumulative_counts: 4", "gradient_accumulation_steps", "4"},
+        {"train_dataloader: {batch_size: 2}", "train_micro_batch_size_per_gpu", "2"},
+        {"batch_size: 2", "train_micro_batch_size_per_gpu", "2"},
+        {"clip_grad: {max_norm: 0.5}", "gradient_clipping", "0.5"},
+        {"max_norm: 0.5", "gradient_clipping", "0.5"},
+        {"", "gradient_clipping", "1.0"},
     };
     static const struct row accelerate[] = {
         {"deepspeed_config: {zero_stage: 3}", "zero_optimization.stage", "3"},
