@@ -10,7 +10,12 @@
 
 #include <string.h>
 
-#define PLUGIN "ACCELERATE_DEEPSPEED_"
+#define DEEPSPEED_ON "ACCELERATE_USE_DEEPSPEED"
+#define DS(name_, key_, usual_, text_)                                                                                           \
+    {                                                                                                                            \
+        .name = "ACCELERATE_" name_, .section = "deepspeed_config", .key = (key_), .usual = (usual_), .group = DEEPSPEED_ON,     \
+        .text = (text_)                                                                                                          \
+    }
 
 /* A group of variables is read if its switch is "true"; the launcher sets some that nobody has asked for to their usual value. */
 static const struct variable {
@@ -22,52 +27,17 @@ static const struct variable {
 } variables[] = {
     {.name = "ACCELERATE_MIXED_PRECISION", .key = "mixed_precision", .usual = "no", .text = true},
     {.name = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", .section = "deepspeed_config", .key = "gradient_accumulation_steps"},
-    {.name = "ACCELERATE_USE_DEEPSPEED", .key = "distributed_type", .group = "ACCELERATE_USE_DEEPSPEED", .says = "DEEPSPEED"},
-    {.name = "ACCELERATE_GRADIENT_CLIPPING",
-     .section = "deepspeed_config",
-     .key = "gradient_clipping",
-     .usual = "none",
-     .group = "ACCELERATE_USE_DEEPSPEED"},
-    {.name = PLUGIN "ZERO_STAGE", .section = "deepspeed_config", .key = "zero_stage", .group = "ACCELERATE_USE_DEEPSPEED"},
-    {.name = PLUGIN "OFFLOAD_OPTIMIZER_DEVICE",
-     .section = "deepspeed_config",
-     .key = "offload_optimizer_device",
-     .group = "ACCELERATE_USE_DEEPSPEED",
-     .text = true},
-    {.name = PLUGIN "OFFLOAD_PARAM_DEVICE",
-     .section = "deepspeed_config",
-     .key = "offload_param_device",
-     .group = "ACCELERATE_USE_DEEPSPEED",
-     .text = true},
-    {.name = PLUGIN "OFFLOAD_OPTIMIZER_NVME_PATH",
-     .section = "deepspeed_config",
-     .key = "offload_optimizer_nvme_path",
-     .usual = "none",
-     .group = "ACCELERATE_USE_DEEPSPEED",
-     .text = true},
-    {.name = PLUGIN "OFFLOAD_PARAM_NVME_PATH",
-     .section = "deepspeed_config",
-     .key = "offload_param_nvme_path",
-     .usual = "none",
-     .group = "ACCELERATE_USE_DEEPSPEED",
-     .text = true},
-    {.name = PLUGIN "ZERO3_INIT", .section = "deepspeed_config", .key = "zero3_init_flag", .group = "ACCELERATE_USE_DEEPSPEED"},
-    {.name = PLUGIN "ZERO3_SAVE_16BIT_MODEL",
-     .section = "deepspeed_config",
-     .key = "zero3_save_16bit_model",
-     .group = "ACCELERATE_USE_DEEPSPEED"},
-    {.name = PLUGIN "CONFIG_FILE",
-     .section = "deepspeed_config",
-     .key = "deepspeed_config_file",
-     .usual = "none",
-     .group = "ACCELERATE_USE_DEEPSPEED",
-     .text = true},
-    {.name = PLUGIN "MOE_LAYER_CLS_NAMES",
-     .section = "deepspeed_config",
-     .key = "deepspeed_moe_layer_cls_names",
-     .usual = "none",
-     .group = "ACCELERATE_USE_DEEPSPEED",
-     .text = true},
+    {.name = DEEPSPEED_ON, .key = "distributed_type", .group = DEEPSPEED_ON, .says = "DEEPSPEED"},
+    DS("GRADIENT_CLIPPING", "gradient_clipping", "none", false),
+    DS("DEEPSPEED_ZERO_STAGE", "zero_stage", NULL, false),
+    DS("DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "offload_optimizer_device", NULL, true),
+    DS("DEEPSPEED_OFFLOAD_PARAM_DEVICE", "offload_param_device", NULL, true),
+    DS("DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH", "offload_optimizer_nvme_path", "none", true),
+    DS("DEEPSPEED_OFFLOAD_PARAM_NVME_PATH", "offload_param_nvme_path", "none", true),
+    DS("DEEPSPEED_ZERO3_INIT", "zero3_init_flag", NULL, false),
+    DS("DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", "zero3_save_16bit_model", NULL, false),
+    DS("DEEPSPEED_CONFIG_FILE", "deepspeed_config_file", "none", true),
+    DS("DEEPSPEED_MOE_LAYER_CLS_NAMES", "deepspeed_moe_layer_cls_names", "none", true),
     {.name = "ACCELERATE_USE_FSDP", .key = "distributed_type", .group = "ACCELERATE_USE_FSDP", .says = "FSDP"},
     {.name = "ACCELERATE_USE_MEGATRON_LM",
      .key = "distributed_type",
