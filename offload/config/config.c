@@ -216,7 +216,8 @@ static strata_status read_files(struct inputs *in, const char *path, const struc
     const struct st_recipe_trainer *trainer;
     strata_status st = parse_file(&in->root, path);
 
-    if (st != STRATA_OK || (trainer = st_recipe_trainer_of(in->root)) == NULL)
+    if (st != STRATA_OK || (st = st_recipe_foreign(in->root, path)) != STRATA_OK ||
+        (trainer = st_recipe_trainer_of(in->root)) == NULL)
         return st;
     if (!trainer->config || in->own != NULL)
         return wrong_trainer(trainer, path);

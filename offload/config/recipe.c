@@ -592,6 +592,10 @@ strata_status st_recipe_open(struct strata_recipe **out, const char *path, bool 
 
     if (st != STRATA_OK)
         return st;
+    if ((st = st_recipe_foreign(root, path)) != STRATA_OK) {
+        st_json_free(root);
+        return st;
+    }
     trainer = st_recipe_trainer_of(root);
     if (trainer != NULL && !trainer->config)
         return st_recipe_read(out, trainer, root, path, allow_unknown);

@@ -49,6 +49,8 @@ strata_status st_recipe_read(struct strata_recipe **out, const struct st_recipe_
                              bool allow_unknown);
 /** The trainer whose keys the root has; NULL: it is none's. */
 const struct st_recipe_trainer *st_recipe_trainer_of(const st_json *root);
+/** A file of a trainer whose keys are not read is refused by its name: E_CONFIG; OK: it is none that is known. */
+strata_status st_recipe_foreign(const st_json *root, const char *path);
 /** Its rows and problems become those of the configuration that it is part of, too. */
 void st_recipe_tell(const struct strata_recipe *r, struct st_config_source *src);
 

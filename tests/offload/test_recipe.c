@@ -563,6 +563,53 @@ static void accelerate_stands_where_a_configuration_stands(void **state)
     scratch_close();
 }
 
+/* Where a run's file and where a configuration is expected: one sentence, whatever else is in it. */
+static void foreign_files_are_called_what_they_are(void **state)
+{
+    static const struct {
+        const char *text, *said; /* NULL: it is none of theirs */
+    } rows[] = {
+        {"base_model: m\nsequence_len: 4096\noptimizer: muon\n", "axolotl's file"},
+        {"base_model: m\ndatasets: [{path: p, type: alpaca}]\n", "axolotl's file"},
+        {"model_name_or_path: m\nnum_generations: 8\n", "TRL's file of a run by preferences or rewards"},
+        {"model_name_or_path: m\nbeta: 0.1\nmax_prompt_length: 512\n", "TRL's file of a run by preferences or rewards"},
+        {"model_name_or_path: m\nstage: sft\ntensor_model_parallel_size: 1\n", "a file for Megatron"},
+        {"optim_wrapper: {type: OptimWrapper}\n", "mmengine's configuration"},
+        {"model: {_component_: torchtune.models.llama3.llama3_8b}\n", "torchtune's file"},
+        {"model: m\ndist_config: {name: fsdp2}\n", "LLaMA-Factory's version 1"},
+        {LF "stage: dpo\n", NULL},
+        {"base_model: m\n", NULL},
+        {"optimizer: {type: AdamW}\n", NULL},
+    };
+
+    (void)state;
+    scratch_open();
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_config_opts opts = {.file = scratch_path("r.yaml")};
+        struct st_config_source *source;
+        struct strata_recipe *r = NULL;
+        struct st_config c;
+
+        scratch_put("r.yaml", rows[i].text);
+        if (rows[i].said == NULL) {
+            st_json *root = NULL;
+
+            assert_int_equal(st_yaml_parse(&root, rows[i].text, strlen(rows[i].text), "r.yaml"), STRATA_OK);
+            assert_int_equal(st_recipe_foreign(root, "r.yaml"), STRATA_OK);
+            st_json_free(root);
+            continue;
+        }
+        assert_int_equal(st_recipe_open(&r, scratch_path("r.yaml"), false), STRATA_E_CONFIG);
+        assert_non_null(strstr(strata_last_error(), rows[i].said));
+        assert_int_equal(st_config_load(&c, &source, &opts), STRATA_E_CONFIG);
+        assert_int_equal(st_config_problem_count(source), 1);
+        assert_non_null(strstr(st_config_problem_at(source, 0), rows[i].said));
+        assert_non_null(strstr(st_config_problem_at(source, 0), "r.yaml: "));
+        st_config_source_free(source);
+    }
+    scratch_close();
+}
+
 static void single_failure_walk(void **state)
 {
     struct fault_walk walk = {.result = -EIO};
@@ -595,6 +642,7 @@ int main(void)
         cmocka_unit_test(auto_is_filled_and_the_rest_must_agree),
         cmocka_unit_test(values_are_taken_whole_or_told),
         cmocka_unit_test(accelerate_stands_where_a_configuration_stands),
+        cmocka_unit_test(foreign_files_are_called_what_they_are),
         cmocka_unit_test(single_failure_walk),
     };
 
