@@ -198,6 +198,10 @@ static strata_status syntax_error(struct st_config_source **source, strata_statu
 
 static strata_status parse_file(st_json **root, const char *path)
 {
+    const char *preset = st_config_preset(path);
+
+    if (preset != NULL)
+        return st_hjson_parse(root, preset, strlen(preset), path);
     return st_yaml_is_name(path) ? st_yaml_parse_file(root, path, FILE_BYTES_MAX)
                                  : st_hjson_parse_file(root, path, FILE_BYTES_MAX);
 }

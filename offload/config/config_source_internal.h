@@ -123,4 +123,7 @@ void st_config_resolve_rate(struct st_config_source *src, struct st_config *conf
 void st_config_resolve_train(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts);
 void st_config_resolve(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts);
 
+/** The text of XTuner's configuration of this name (deepspeed_zero1, ...), static; NULL: there is none, or a file has the name. */
+const char *st_config_preset(const char *name);
+
 #endif

@@ -79,10 +79,10 @@ static void train(const char *file, char digests[2][DIGEST_LEN + 1])
     workplace_remove(&presets.workplace, "metrics.jsonl");
 }
 
-/* XTuner's offload and stage 3 shapes ask for fp16; what is not a preset has an optimizer of its own. */
+/* The shapes that XTuner had earlier ask for fp16; what is not a preset has an optimizer of its own. */
 static bool is_fp16(const char *file)
 {
-    return fnmatch("*/deepspeed_zero2_*", file, 0) == 0 || fnmatch("*/deepspeed_zero3*", file, 0) == 0;
+    return fnmatch("*/deepspeed_zero*_nvme.json", file, 0) == 0;
 }
 
 static bool is_preset(const char *file)
@@ -109,7 +109,7 @@ static void train_all(bool fp16)
         if (memcmp(first, digests, sizeof(first)) != 0)
             fail_msg("%s: weights %s state %s, not %s %s", presets.files[i], digests[0], digests[1], first[0], first[1]);
     }
-    assert_true(trained >= 5);
+    assert_true(trained >= (fp16 ? 2u : 5u));
 }
 
 static void bf16_files_train(void **state)

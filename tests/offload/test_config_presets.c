@@ -1,8 +1,10 @@
 /* tests/offload/test_config_presets.c - every file below configs/ loads without a problem, and what becomes of chosen keys. */
+#include "tests/common/scratch.h"
 #include "tests/offload/config_fixture.h"
 
 #include <fnmatch.h>
 #include <ftw.h>
+#include <unistd.h>
 
 #define FILES_MAX 64
 #define STEPS     10
@@ -89,10 +91,10 @@ static void presets_say_where_things_lie(void **state)
         {"configs/xtuner/deepspeed_zero0.json", 0, STRATA_BF16, STRATA_TIER_DEVICE, STRATA_TIER_DEVICE},
         {"configs/xtuner/deepspeed_zero1.json", 1, STRATA_BF16, STRATA_TIER_DEVICE, STRATA_TIER_DEVICE},
         {"configs/xtuner/deepspeed_zero2.json", 2, STRATA_BF16, STRATA_TIER_DEVICE, STRATA_TIER_DEVICE},
-        {"configs/xtuner/deepspeed_zero2_offload.json", 2, STRATA_F16, STRATA_TIER_HOST, STRATA_TIER_DEVICE},
+        {"configs/xtuner/deepspeed_zero2_offload.json", 2, STRATA_BF16, STRATA_TIER_HOST, STRATA_TIER_DEVICE},
         {"configs/xtuner/deepspeed_zero2_nvme.json", 2, STRATA_F16, STRATA_TIER_NVME, STRATA_TIER_DEVICE},
-        {"configs/xtuner/deepspeed_zero3.json", 3, STRATA_F16, STRATA_TIER_DEVICE, STRATA_TIER_DEVICE},
-        {"configs/xtuner/deepspeed_zero3_offload.json", 3, STRATA_F16, STRATA_TIER_HOST, STRATA_TIER_HOST},
+        {"configs/xtuner/deepspeed_zero3.json", 3, STRATA_BF16, STRATA_TIER_DEVICE, STRATA_TIER_DEVICE},
+        {"configs/xtuner/deepspeed_zero3_offload.json", 3, STRATA_BF16, STRATA_TIER_HOST, STRATA_TIER_HOST},
         {"configs/xtuner/deepspeed_zero3_nvme.json", 3, STRATA_F16, STRATA_TIER_NVME, STRATA_TIER_NVME},
         {"configs/llamafactory/ds_z0_config.json", 0, STRATA_BF16, STRATA_TIER_DEVICE, STRATA_TIER_DEVICE},
         {"configs/llamafactory/ds_z2_config.json", 2, STRATA_BF16, STRATA_TIER_DEVICE, STRATA_TIER_DEVICE},
@@ -135,15 +137,15 @@ static void keys_have_origins_and_verdicts(void **state)
         {X "zero0.json", "fp16.enabled", ST_ORIGIN_AUTO, ST_VERDICT_HONOURED, "false", NULL},
         {X "zero0.json", "bf16.enabled", ST_ORIGIN_AUTO, ST_VERDICT_HONOURED, "true", NULL},
         {X "zero0.json", "fp16.initial_scale_power", ST_ORIGIN_FILE, ST_VERDICT_NOTICE, "16", "not train in fp16"},
-        {X "zero2_offload.json", "fp16.enabled", ST_ORIGIN_FILE, ST_VERDICT_HONOURED, "true", NULL},
-        {X "zero2_offload.json", "bf16.enabled", ST_ORIGIN_DERIVED, ST_VERDICT_HONOURED, "false", "fp16 is on"},
-        {X "zero2_offload.json", "fp16.initial_scale_power", ST_ORIGIN_FILE, ST_VERDICT_HONOURED, "16", NULL},
-        {X "zero2_offload.json", "fp16.hysteresis", ST_ORIGIN_DEFAULT, ST_VERDICT_HONOURED, "2", NULL},
-        {X "zero2_offload.json", "zero_optimization.reduce_bucket_size", ST_ORIGIN_FILE, ST_VERDICT_NOTICE, "100000000",
+        {X "zero2_nvme.json", "fp16.enabled", ST_ORIGIN_FILE, ST_VERDICT_HONOURED, "true", NULL},
+        {X "zero2_nvme.json", "bf16.enabled", ST_ORIGIN_DERIVED, ST_VERDICT_HONOURED, "false", "fp16 is on"},
+        {X "zero2_nvme.json", "fp16.initial_scale_power", ST_ORIGIN_FILE, ST_VERDICT_HONOURED, "16", NULL},
+        {X "zero2_nvme.json", "fp16.hysteresis", ST_ORIGIN_DEFAULT, ST_VERDICT_HONOURED, "2", NULL},
+        {X "zero2_nvme.json", "zero_optimization.reduce_bucket_size", ST_ORIGIN_FILE, ST_VERDICT_NOTICE, "100000000",
          "buckets"},
         {X "zero2_offload.json", "zero_force_ds_cpu_optimizer", ST_ORIGIN_FILE, ST_VERDICT_NOTICE, "false", "no client"},
         {X "zero2_offload.json", "zero_allow_untested_optimizer", ST_ORIGIN_FILE, ST_VERDICT_NOTICE, "true", "no list"},
-        {X "zero3.json", "low_cpu_mem_usage", ST_ORIGIN_FILE, ST_VERDICT_NOTICE, "false", "trainer"},
+        {X "zero3_nvme.json", "low_cpu_mem_usage", ST_ORIGIN_FILE, ST_VERDICT_NOTICE, "false", "trainer"},
         {X "zero3_nvme.json", "aio.block_size", ST_ORIGIN_FILE, ST_VERDICT_HONOURED, "1048576", NULL},
         {X "zero3_nvme.json", "strata.nvme", ST_ORIGIN_COMMAND_LINE, ST_VERDICT_HONOURED, "/swap", NULL},
         {X "zero3_offload.json", "gradient_clipping", ST_ORIGIN_AUTO, ST_VERDICT_HONOURED, "1", NULL},
@@ -178,9 +180,9 @@ static void keys_have_origins_and_verdicts(void **state)
 /* One preset, both ways: fp16 as it stands, bf16 by two words on the command line. */
 static void precision_is_two_words(void **state)
 {
-    static const char *const words[] = {"fp16.enabled=false", "bf16.enabled=true"};
+    static const char *const words[] = {"fp16.enabled=false", "bf16.enabled=true", "strata.nvme=/swap"};
     const struct st_config_opts opts = {
-        .file = "configs/xtuner/deepspeed_zero3_offload.json", .overrides = words, .override_count = 2};
+        .file = "configs/xtuner/deepspeed_zero3_nvme.json", .overrides = words, .override_count = 3};
     struct st_config_source *source;
     struct st_config c;
 
@@ -196,6 +198,41 @@ static void precision_is_two_words(void **state)
     st_config_source_free(source);
 }
 
+/* XTuner's words for --deepspeed: the files, unless one of that name is there. */
+static void xtuners_names_are_files(void **state)
+{
+    static const char *const names[] = {"deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero2_offload", "deepspeed_zero3",
+                                        "deepspeed_zero3_offload"};
+    struct st_config_source *source;
+    struct st_config c, named;
+    char path[128], *here = getcwd(NULL, 0);
+
+    (void)state;
+    assert_non_null(here);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(path, sizeof(path), "configs/xtuner/%s.json", names[i]);
+        memset(&c, 0, sizeof(c));
+        memset(&named, 0, sizeof(named));
+        load_file(&c, &source, path);
+        st_config_source_free(source);
+        load_file(&named, &source, names[i]);
+        st_config_source_free(source);
+        assert_memory_equal(&c, &named, sizeof(c));
+    }
+    scratch_open();
+    scratch_put("deepspeed_zero3", "{\"zero_optimization\": {\"stage\": 1}}");
+    assert_int_equal(chdir(scratch_dir), 0);
+    load_file(&c, &source, "deepspeed_zero3");
+    st_config_source_free(source);
+    assert_int_equal(c.zero_stage, 1);
+    load_file(&c, &source, "deepspeed_zero2");
+    st_config_source_free(source);
+    assert_int_equal(c.zero_stage, 2);
+    assert_int_equal(chdir(here), 0);
+    scratch_close();
+    free(here);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +240,7 @@ int main(void)
         cmocka_unit_test(presets_say_where_things_lie),
         cmocka_unit_test(keys_have_origins_and_verdicts),
         cmocka_unit_test(precision_is_two_words),
+        cmocka_unit_test(xtuners_names_are_files),
     };
 
     return cmocka_run_group_tests(tests, find_files, free_files);
