@@ -72,14 +72,13 @@ int workplace_entries(const struct workplace *w, const char *name)
     return count;
 }
 
+/* Of a link only the link: what is behind it may be the source tree's. */
 static void remove_tree(const char *path)
 {
-    DIR *dir = opendir(path);
+    DIR *dir;
 
-    if (dir == NULL) {
-        unlink(path);
+    if (unlink(path) == 0 || (dir = opendir(path)) == NULL)
         return;
-    }
     for (const struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
         char child[PATH_BYTES];
 
