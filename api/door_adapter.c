@@ -23,6 +23,7 @@ struct merging {
     struct st_hf_adapted *tensors;
     struct st_saved_base base; /* of a checkpoint's adapter, where the caller names none */
     char files[ST_PATH_MAX];   /* the checkpoint's small files */
+    char cached[ST_PATH_MAX];  /* where the Hugging Face cache has the model that was named so */
     struct st_hf_instead instead;
 };
 
@@ -41,6 +42,8 @@ static strata_status check_base(const char *dir)
     st_json *root;
     strata_status st;
 
+    if (st_handle_is_hub_id(dir) && !st_handle_is_directory(dir))
+        return st_handle_no_such_model(dir);
     if (!st_handle_is_directory(dir))
         return st_error(STRATA_E_INPUT, "%s: is no Hugging Face directory: give the one that the adapter was trained on", dir);
     if ((st = st_path_join(path, dir, "config.json")) != STRATA_OK ||
@@ -62,8 +65,10 @@ static strata_status open_base(struct merging *m)
 {
     const struct st_model_batch batch = {.micro_batch = 1, .seq = 1, .grad_accum = 1, .dtype = STRATA_F32};
     struct st_model_config config = {0};
-    strata_status st = check_base(m->opts.model);
+    strata_status st = st_handle_find_cached(m->cached, &m->opts.model);
 
+    if (st == STRATA_OK)
+        st = check_base(m->opts.model);
     if (st == STRATA_OK)
         st = st_model_config_read(&config, m->opts.model);
     return st == STRATA_OK ? st_model_create(&m->model, &config, &batch) : st;
