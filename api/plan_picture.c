@@ -196,7 +196,7 @@ static void write_head(struct page *page, const struct strata_plan *of, const st
     const struct st_plan *plan = of->plan;
     const struct st_workload *w = &plan->program.workload;
     const char *machine = of->figures.machine.name[0] != '\0' ? of->figures.machine.name : of->machine.name;
-    char seconds[24], params[24], trained[24], frozen[64] = "", ranks[64] = "";
+    char seconds[24], params[24], trained[24], step[80], frozen[64] = "", ranks[64] = "";
     uint64_t all = 0;
 
     snprintf(page->head, TEXT, "%.120s%s%.64s: %s%s", w->name, machine[0] != '\0' ? " on " : "", machine,
@@ -212,8 +212,8 @@ static void write_head(struct page *page, const struct strata_plan *of, const st
         all += w->pages[i].params;
     if (w->params < all)
         snprintf(frozen, sizeof(frozen), ", of which %s are trained", st_count_text(trained, w->params));
-    snprintf(page->lines[page->line_count++], TEXT, "%s parameters%s, %u blocks; a step is %u x %u sequences of %u tokens%s",
-             st_count_text(params, all), frozen, w->block_count, w->grad_accum, w->micro_batch, w->seq, ranks);
+    snprintf(page->lines[page->line_count++], TEXT, "%s parameters%s, %u blocks; a step is %s%s", st_count_text(params, all), frozen,
+             w->block_count, st_plan_step_text(step, plan), ranks);
     if (!plan->fits)
         return;
     snprintf(page->lines[page->line_count++], TEXT,

@@ -59,10 +59,21 @@ static const char *params_text(char buf[64], const struct st_workload *w, bool t
     return buf;
 }
 
+const char *st_plan_step_text(char buf[80], const struct st_plan *plan)
+{
+    const struct st_workload *w = &plan->program.workload;
+    char ranks[24] = "";
+
+    if (plan->program.ranks > 1)
+        snprintf(ranks, sizeof(ranks), "%u x ", plan->program.ranks);
+    snprintf(buf, 80, "%s%u x %u sequences of %u tokens", ranks, w->grad_accum, w->micro_batch, w->seq);
+    return buf;
+}
+
 static void print_model(const struct st_plan *plan, FILE *file)
 {
     const struct st_workload *w = &plan->program.workload;
-    char all[64], trained[64], leaves[32] = "", frozen[96] = "";
+    char all[64], trained[64], step[80], leaves[32] = "", frozen[96] = "";
     uint64_t params = 0;
 
     for (uint32_t p = 0; p < w->page_count; p++)
@@ -71,8 +82,8 @@ static void print_model(const struct st_plan *plan, FILE *file)
         snprintf(leaves, sizeof(leaves), " in %u leaves", plan->program.leaves);
     if (w->params < params)
         snprintf(frozen, sizeof(frozen), ", of which %s are trained", params_text(trained, w, true, ""));
-    st_print(file, "%s: %s%s, %u blocks; a step is %u x %u sequences of %u tokens%s\n", w->name,
-             params_text(all, w, false, " parameters"), frozen, w->block_count, w->grad_accum, w->micro_batch, w->seq, leaves);
+    st_print(file, "%s: %s%s, %u blocks; a step is %s%s\n", w->name, params_text(all, w, false, " parameters"), frozen,
+             w->block_count, st_plan_step_text(step, plan), leaves);
 }
 
 static uint32_t nodes_of(const struct st_program *program, const struct st_machine *m)

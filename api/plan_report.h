@@ -20,6 +20,9 @@ void st_plan_put(const struct strata_plan *of, struct st_json_writer *w);
  *  lacks.  E_NOMEM; E_INTERNAL: the program cannot proceed. */
 strata_status st_plan_draw(const struct strata_plan *of, FILE *file);
 
+/** "2 x 1 x 4 sequences of 1024 tokens": ranks, where there are several, accumulation, micro-batch.  @return buf */
+const char *st_plan_step_text(char buf[80], const struct st_plan *plan);
+
 const char *st_tier_name(strata_tier tier);
 
 /** "serial", "gated" or "in_backward".  Static. */

@@ -15,16 +15,17 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define ECHO_NS INT64_C(500000000)
+#define ECHO_NS     INT64_C(500000000)
+#define LAUNCHER_NS INT64_C(2000000000)
 
 static pthread_mutex_t lock =
-    PTHREAD_MUTEX_INITIALIZER; /* guards the eight below, so that an engine is not destroyed while it is being cancelled */
-static bool asks, saves;
+    PTHREAD_MUTEX_INITIALIZER; /* guards the nine below, so that an engine is not destroyed while it is being cancelled */
+static bool asks, saves, launched;
 static struct strata_engine *engine_to_cancel, *engine_to_ask;
 static uint32_t requests_waiting; /* for an engine to ask */
 static const char *notice_of_first;
 static pid_t child_to_kill;
-static uint64_t asked_ns;         /* when signal_pending was set and obeyed */
+static uint64_t asked_ns;         /* when signal_pending was set and obeyed; of a launcher, its last SIGINT or SIGTERM */
 static atomic_int signal_pending; /* first signal that asked, CLI_SIGNAL_MEMORY, or 0 */
 
 static const struct {
@@ -68,8 +69,8 @@ static bool is_read(int fd)
 static void say_last(int number)
 {
     char text[128];
-    const int length =
-        snprintf(text, sizeof(text), "strata: ended by %s; nothing unfinished is left\n", cli_signals_name(number));
+    const int length = snprintf(text, sizeof(text), "strata: ended by %s; nothing unfinished is left%s\n",
+                                cli_signals_name(number), saves ? ", and what no checkpoint has is lost" : "");
 
     if (is_read(STDERR_FILENO))
         (void)!write(STDERR_FILENO, text, (size_t)length);
@@ -113,7 +114,7 @@ static bool ask(int number, const char *why, enum st_log_level level)
         strata_engine_cancel(engine_to_cancel);
     request(ends[end_of(number)].bit);
     if (notice_of_first != NULL && is_read(STDERR_FILENO))
-        st_log(level, "%s: %s", why, notice_of_first);
+        st_log(level, "%s: %s; %s ends it now", why, notice_of_first, launched ? "SIGQUIT" : "a second signal");
     asked_ns = st_clock_ns();
     return true;
 }
@@ -125,6 +126,19 @@ static bool is_echo(int number)
     return asks && cli_signals_pending() == number && st_fault("cli.signal_age", (int64_t)(st_clock_ns() - asked_ns)) < ECHO_NS;
 }
 
+/* Lock held.  deepspeed's launcher sends SIGTERM after a terminal's Ctrl-C, and once more when its own parent ends it. */
+static bool is_launchers(int number)
+{
+    const uint64_t now = st_clock_ns();
+    const int64_t age = st_fault("cli.launcher_age", (int64_t)(now - asked_ns));
+
+    if (!launched || !asks || cli_signals_pending() == 0 || (number != SIGINT && number != SIGTERM) ||
+        (number == SIGINT && age >= LAUNCHER_NS))
+        return false;
+    asked_ns = now;
+    return true;
+}
+
 static void signal_came(int number)
 {
     pthread_mutex_lock(&lock);
@@ -132,7 +146,7 @@ static void signal_came(int number)
         request(CLI_REQUEST_SAVE);
     else if (number == SIGXCPU && asks && cli_signals_pending() != 0)
         ; /* the kernel repeats it every second */
-    else if (is_echo(number))
+    else if (is_launchers(number) || is_echo(number))
         ;
     else if (number == SIGQUIT || !ask(number, cli_signals_name(number), ST_LOG_NOTICE))
         end_now(number);
@@ -201,6 +215,13 @@ void cli_signals_saves(void)
 {
     pthread_mutex_lock(&lock);
     saves = true;
+    pthread_mutex_unlock(&lock);
+}
+
+void cli_signals_launched(void)
+{
+    pthread_mutex_lock(&lock);
+    launched = true;
     pthread_mutex_unlock(&lock);
 }
 

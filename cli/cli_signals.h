@@ -1,8 +1,12 @@
 /* cli/cli_signals.h - how Ctrl-C, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGQUIT and the memory watchdog end a command.
  *
  * A signal ends it at once, unless the command has said that it can end by itself; then the first signal only asks, and the
- * second ends it at once, as SIGQUIT does in any case.  The same signal again within half a second is the first one still. "At
- * once" means: kill the child, remove swap files and unfinished files, and exit with 128 + the signal. */
+ * second ends it at once, as SIGQUIT does in any case.  The same signal again within half a second is the first one still.
+ *
+ * Launchers send several for one Ctrl-C: of a process that one has started SIGTERM never counts as a second signal, and SIGINT
+ * only two seconds after the last of both.  Launchers that cannot wait send SIGKILL.
+ *
+ * "At once" means: kill the child, remove swap files and unfinished files, and exit with 128 + the signal. */
 #ifndef CLI_CLI_SIGNALS_H
 #define CLI_CLI_SIGNALS_H
 
@@ -18,7 +22,7 @@ struct strata_engine;
 strata_status cli_signals_start(void);
 
 /** From here on the first signal only asks; the command must check cli_signals_pending().
- *  @param notice  logged when the signal comes; static; NULL: nothing */
+ *  @param notice  logged when the signal comes, with what ends the command at once; static; NULL: nothing */
 void cli_signals_ask(const char *notice);
 /** The command waits for a person again: what has asked is forgotten, and the next signal ends it at once. */
 void cli_signals_forget(void);
@@ -44,6 +48,9 @@ void cli_signals_ranks(struct strata_engine *engine);
 void cli_signals_saves(void);
 /** The signal, or CLI_SIGNAL_MEMORY, for which the ranks' bits end the run; 0: they do not. */
 int cli_signals_of_requests(uint32_t bits);
+
+/** From here on signals come from a launcher, too. */
+void cli_signals_launched(void);
 
 /** Set the child process to kill when this one is ended at once; 0: none. */
 void cli_signals_child(pid_t pid);

@@ -71,6 +71,8 @@ strata_status cli_ranks_find(struct cli_ranks *r, const struct cli_args *args)
     r->info.rank = r->who.rank;
     r->info.ranks = r->who.ranks;
     speak_as(r->who.rank);
+    if (args->rank == CLI_NOT_GIVEN && r->who.source != NULL)
+        cli_signals_launched();
     return STRATA_OK;
 }
 

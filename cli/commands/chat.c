@@ -8,13 +8,13 @@
 #include "cli/commands/prompt.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/base/print.h"
 #include "core/base/wrap.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct conversation {
     struct strata_chat *chat;
@@ -114,7 +114,7 @@ static strata_status talk(struct conversation *c)
 
 strata_status cli_chat_talk(struct strata_chat *chat, struct cli_generation *g, const char *only)
 {
-    struct conversation c = {.chat = chat, .g = g, .talks = only == NULL && isatty(STDIN_FILENO) != 0};
+    struct conversation c = {.chat = chat, .g = g, .talks = only == NULL && st_print_is_terminal(stdin)};
     strata_status st;
 
     if (!g->args->quiet)

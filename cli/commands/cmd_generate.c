@@ -7,11 +7,11 @@
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/print.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define BYTE_VOCAB 256u /* of models that read bytes: the token is the byte */
 
@@ -194,7 +194,7 @@ static strata_status run(struct cli_generation *g, struct cli_prompt *prompt, st
 
 int cmd_generate(const struct cli_args *args)
 {
-    struct cli_generation g = {.args = args, .shown = isatty(STDOUT_FILENO) != 0};
+    struct cli_generation g = {.args = args, .shown = st_print_is_terminal(stdout)};
     struct cli_prompt prompt = {0};
     struct strata_chat *chat = NULL;
     strata_status st = cli_ranks_find(&g.run.ranks, args);

@@ -516,9 +516,9 @@ static strata_status train_loop(struct train *t)
     sample_pressure(t, &t->pressure_first);
     t->pressure_last = t->pressure_first;
     t->start_ns = t->sampled_ns;
-    cli_signals_ask(t->saves.dir[0] != '\0' ? "the run ends after this step and saves; a second signal ends it now"
-                    : t->args->out != NULL  ? "the run ends after this step and writes the model; a second signal ends it now"
-                                            : "the run ends after this step; a second signal ends it now");
+    cli_signals_ask(t->saves.dir[0] != '\0' ? "the run ends after this step and saves"
+                    : t->args->out != NULL  ? "the run ends after this step and writes the model"
+                                            : "the run ends after this step");
     cli_signals_ranks(t->run.engine);
     st = start_watchdog(t);
     if (st == STRATA_OK)

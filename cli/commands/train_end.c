@@ -203,10 +203,24 @@ void train_close(struct train *t)
     cli_monitor_close(&t->monitor);
 }
 
-int train_exit_code(const struct train *t, strata_status st)
+/* What is there of a run that was ended early, behind a comma. */
+static void print_kept(const struct train *t, FILE *file)
 {
     const char *out = t->args->out;
-    const bool written = writes_out(t);
+
+    if (out != NULL && writes_out(t))
+        st_print(file, ", the %s is in %s", written_thing(t), out);
+    else if (out != NULL)
+        st_print_text(file, ", --out was not written");
+    if (t->saves.newest[0] != '\0')
+        st_print(file, ", --resume goes on from %s", t->saves.newest);
+    else if (out == NULL && t->saves.dir[0] == '\0' && t->steps_done > 0)
+        st_print_text(file, ", and nothing was kept: neither --save nor --out was given");
+}
+
+int train_exit_code(const struct train *t, strata_status st)
+{
+    FILE *file;
 
     if (st == STRATA_OK)
         return 0;
@@ -214,14 +228,12 @@ int train_exit_code(const struct train *t, strata_status st)
         return cli_fail(st);
     if (!speaks(t))
         return cli_signals_exit_code(t->ended_by);
-    st_wrap_print(stderr,
-                  "strata: %sended by %s after %" PRIu64 " of %" PRIu64 " steps; nothing unfinished is left%s%s%s%s%s%s\n",
-                  t->ended_by == CLI_SIGNAL_MEMORY ? "error: " : "", cli_signals_name(t->ended_by), t->steps_done, t->steps,
-                  out == NULL ? ""
-                  : !written  ? ", --out was not written"
-                              : ", the ",
-                  written ? written_thing(t) : "", written ? " is in " : "", written ? out : "",
-                  t->saves.newest[0] != '\0' ? ", --resume goes on from " : "", t->saves.newest);
+    file = st_wrap_open(stderr);
+    st_print(file, "strata: %sended by %s after %" PRIu64 " of %" PRIu64 " steps; nothing unfinished is left",
+             t->ended_by == CLI_SIGNAL_MEMORY ? "error: " : "", cli_signals_name(t->ended_by), t->steps_done, t->steps);
+    print_kept(t, file);
+    st_print_text(file, "\n");
+    st_wrap_close(file, stderr);
     return cli_signals_exit_code(t->ended_by);
 }
 

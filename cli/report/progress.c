@@ -62,7 +62,7 @@ void cli_progress_init(struct cli_progress *p, FILE *file, bool quiet, uint64_t 
 {
     *p = (struct cli_progress){.file = file, .quiet = quiet, .steps_total = steps_total};
     p->terminal = !quiet && st_print_rewrites(file);
-    p->narrow = isatty(fileno(file)) != 0;
+    p->narrow = st_print_is_terminal(file);
     p->every = every != 0 ? every : lines_every(steps_total);
     p->work_every_ns = p->terminal ? WORK_REWRITE_NS : WORK_LINE_NS;
     if (p->terminal)

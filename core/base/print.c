@@ -189,11 +189,16 @@ int st_print_flush(FILE *file)
 
 /* --- terminals --- */
 
+bool st_print_is_terminal(FILE *file)
+{
+    return getenv("OMPI_COMM_WORLD_RANK") == NULL && isatty(fileno(file)) != 0;
+}
+
 bool st_print_rewrites(FILE *file)
 {
     const char *kind = getenv("TERM");
 
-    return isatty(fileno(file)) != 0 && kind != NULL && strcmp(kind, "dumb") != 0;
+    return st_print_is_terminal(file) && kind != NULL && strcmp(kind, "dumb") != 0;
 }
 
 void st_print_mark(FILE *file, bool on)

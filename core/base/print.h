@@ -33,6 +33,8 @@ void st_print_bytes_end(FILE *file, struct st_print_bytes *b);
 /** Writes what is buffered.  @return 0, or the errno value of the failure that kept something printed from being written */
 int st_print_flush(FILE *file);
 
+/** True if a person's terminal: not the pseudo-terminal in which OpenMPI's mpirun collects what its ranks print. */
+bool st_print_is_terminal(FILE *file);
 /** True if lines can be rewritten in place: a terminal, and not a dumb one. */
 bool st_print_rewrites(FILE *file);
 /** Begin or end text that stands out, green, where `file` is such a terminal and NO_COLOR is not set; else nothing. */

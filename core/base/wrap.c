@@ -172,7 +172,7 @@ static int wrap_end(void *cookie)
 
 FILE *st_wrap_open(FILE *to)
 {
-    struct wrapper *p = isatty(fileno(to)) != 0 ? calloc(1, sizeof(*p)) : NULL;
+    struct wrapper *p = st_print_is_terminal(to) ? calloc(1, sizeof(*p)) : NULL;
     FILE *wrapped = NULL;
 
     if (p != NULL) {

@@ -1,6 +1,7 @@
 #!/bin/sh
 # test_mpirun.sh STRATA WORK_DIR - two ranks that mpirun starts leave the bits of one, by MPI (where strata_mpi.so is
-# built) and by tcp.  Skipped (77) where there is no mpirun.
+# built) and by tcp; and in the pseudo-terminal that mpirun gives them they print what they print into a file.  Skipped
+# (77) where there is no mpirun.
 set -eu
 strata=$1 work=$2
 command -v mpirun >/dev/null || {
@@ -27,5 +28,11 @@ for kind in tcp auto; do
     ranks $run --max-steps 3 --digest --comm $kind 2>"$work/err" | tr -d '\r' >"$work/two"
     diff "$work/one" "$work/two"
 done
+
+# shellcheck disable=SC2086
+TERM=xterm ranks ${run%% --quiet*} --max-steps 1 2>&1 | tr -d '\r' >"$work/log"
+grep -q "a step is 2 x 1 x 1 sequences of 32 tokens" "$work/log"
+grep -q "^step 1/1 | loss .* | comm " "$work/log" # not cut at a terminal's width
+test "$(grep -c "$(printf '\033')" "$work/log")" -eq 0
 
 test "$(find "$work/nvme" -mindepth 1 | wc -l)" -eq 0

@@ -224,11 +224,13 @@ static void check_passes(const struct pair *both)
 static void check_first_lines(const struct pair *both)
 {
     const double ranks = member(both->root, "world", "ranks", NULL), nodes = member(both->root, "world", "nodes", NULL);
-    char line[256], leaves[32] = "";
+    char line[256], count[24] = "", leaves[32] = "";
 
+    if (ranks > 1)
+        snprintf(count, sizeof(count), "%.0f x ", ranks);
     if (json_number(both->root, "leaves") > ranks)
         snprintf(leaves, sizeof(leaves), " in %.0f leaves", json_number(both->root, "leaves") / ranks);
-    snprintf(line, sizeof(line), "; a step is %.0f x %.0f sequences of %.0f tokens%s\n",
+    snprintf(line, sizeof(line), "; a step is %s%.0f x %.0f sequences of %.0f tokens%s\n", count,
              json_number(both->root, "gradient_accumulation"), json_number(both->root, "micro_batch"),
              json_number(both->root, "sequence_length"), leaves);
     once(both, line);

@@ -344,6 +344,29 @@ static void a_signal_to_one_ends_all(void **state)
     }
 }
 
+/* deepspeed's launcher: the terminal's SIGINT to all, then SIGTERM to each in turn. */
+static void signals_of_a_launcher_save_once(void **state)
+{
+    const struct workplace *w = *state;
+    struct ranks r = {0};
+    struct program p;
+
+    start_endless(w, &r, "--save {w}/saved");
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(kill(r.programs[i].pid, SIGINT), 0);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(kill(r.programs[i].pid, SIGTERM), 0);
+    ranks_wait(&r);
+    ranks_must_say(r.programs[0].err, ": the run ends after this step and saves; SIGQUIT ends it now");
+    ranks_must_say(r.programs[0].err, ", --resume goes on from ");
+    assert_true(r.programs[0].code == 130 || r.programs[0].code == 143); /* the one whose thread came first */
+    assert_int_equal(r.programs[1].code, r.programs[0].code);
+    ranks_free(&r);
+    workplace_run_ok(w, &p, "verify {w}/saved");
+    program_free(&p);
+    workplace_remove(w, "saved");
+}
+
 static void sigusr1_to_one_saves_all(void **state)
 {
     const struct workplace *w = *state;
@@ -564,6 +587,7 @@ int main(void)
         cmocka_unit_test(links_are_measured),
         cmocka_unit_test(one_rank_makes_tokens),
         cmocka_unit_test(a_signal_to_one_ends_all),
+        cmocka_unit_test(signals_of_a_launcher_save_once),
         cmocka_unit_test(sigusr1_to_one_saves_all),
         cmocka_unit_test(a_killed_rank_ends_the_other),
         cmocka_unit_test(a_rank_that_fails_tells_the_other),

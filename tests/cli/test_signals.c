@@ -283,6 +283,70 @@ static void the_same_signal_at_once_counts_once(void **state)
     }
 }
 
+/* Of a launcher SIGTERM asks once more for what has been asked for; Ctrl-C, too, but for one that comes two seconds later. */
+static void a_launchers_signals_are_one_request(void **state)
+{
+    static const char *const ages[] = {" --fault cli.launcher_age:0:0:1999999999", " --fault cli.launcher_age:0:0:2000000000"};
+    const struct workplace *w = *state;
+
+    for (int later = 0; later < 2; later++) {
+        struct program p, said;
+        int ends[2];
+
+        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        said = (struct program){.out_fd = ends[0]};
+        setenv("RANK", "0", 1);
+        setenv("WORLD_SIZE", "1", 1);
+        start_full(w, &p, ages[later], ends[1]);
+        unsetenv("RANK");
+        unsetenv("WORLD_SIZE");
+        close(ends[1]);
+        assert_int_equal(kill(p.pid, SIGTERM), 0);
+        program_wait_for(&said, "writes the model; SIGQUIT ends it now");
+        assert_int_equal(kill(p.pid, SIGTERM), 0);
+        assert_int_equal(kill(p.pid, SIGINT), 0);
+        if (later)
+            program_wait_for(&said, "ended by Ctrl-C; nothing unfinished is left\n");
+        program_drain(&p);
+        program_wait(&p);
+        assert_int_equal(p.code, later ? 130 : 143);
+        assert_int_equal(workplace_entries(w, "nvme"), 0);
+        if (later)
+            assert_false(workplace_exists(w, "out"));
+        else
+            check_results(w);
+        close(ends[0]);
+        forget(w, &p);
+    }
+}
+
+/* The last line says so; and where there are checkpoints, what ends the run at once says what is lost. */
+static void a_run_that_keeps_nothing_says_so(void **state)
+{
+    static const char run[] =
+        "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 1000000 --machine {w}/machine.json";
+    static const struct {
+        const char *options;
+        int number;
+        const char *said;
+    } rows[] = {{"", SIGINT, "nothing unfinished is left, and nothing was kept: neither --save nor --out was given\n"},
+                {" --save {w}/save", SIGQUIT, "ended by SIGQUIT; nothing unfinished is left, and what no checkpoint has is lost\n"}};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char command[512];
+        struct program p;
+
+        snprintf(command, sizeof(command), "%s%s", run, rows[i].options);
+        workplace_start_piped(w, &p, command);
+        program_wait_for(&p, "step 1/");
+        end(w, &p, rows[i].number);
+        assert_int_equal(p.code, 128 + rows[i].number);
+        assert_non_null(strstr(p.err, rows[i].said));
+        program_free(&p);
+    }
+}
+
 static void the_second_signal_does_not_wait(void **state)
 {
     const struct workplace *w = *state;
@@ -476,6 +540,8 @@ int main(void)
         cmocka_unit_test(a_drive_that_hangs_ends_the_run),
         cmocka_unit_test(the_second_signal_does_not_wait),
         cmocka_unit_test(the_same_signal_at_once_counts_once),
+        cmocka_unit_test(a_launchers_signals_are_one_request),
+        cmocka_unit_test(a_run_that_keeps_nothing_says_so),
         cmocka_unit_test(nohup_is_obeyed),
         cmocka_unit_test(ctrl_z_stops_it),
         cmocka_unit_test(threads_that_compute_take_no_signal),
