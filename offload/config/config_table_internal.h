@@ -84,6 +84,8 @@ struct st_field {
     const char *mutes;  /* if this key is rejected, the members of this section are not judged */
     const char *help;
     const char *to; /* of recipes: the option (--seq-len) or path that the key becomes; NULL: none, or by a rule */
+    const char *const (*refusals)[2]; /* of recipes: choices with a reason of their own, and it; end with NULL; NULL: none */
+    bool in_file;                     /* of recipes: an object, or the name of a JSON file that has it */
 };
 
 struct st_section {

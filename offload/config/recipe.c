@@ -157,6 +157,34 @@ static void take_unknown(struct strata_recipe *r, const char *key, const st_json
         problem(r, key, node, reason);
 }
 
+/* The lines of another file are those of the key that names it. */
+static void set_lines(st_json *node, uint32_t line)
+{
+    st_json_set_line(node, line);
+    for (const st_json *n = st_json_first(node); n != NULL; n = st_json_next(n))
+        set_lines((st_json *)n, line);
+}
+
+/* An object stays what it is, and a name becomes the object in its file; NULL: a problem, which is told. */
+static const st_json *object_of(struct strata_recipe *r, const char *key, const st_json *node)
+{
+    st_json *root = NULL;
+    strata_status st;
+
+    if (st_json_type(node) != ST_JSON_STRING || st_json_string(node)[0] == '\0')
+        return node;
+    st = st_json_parse_file(&root, st_recipe_beside(r, st_json_string(node)), FILE_BYTES_MAX);
+    if (st == STRATA_OK) {
+        set_lines(root, st_json_line(node));
+        return st_source_adopt(r->src, root);
+    }
+    if (st == STRATA_E_NOMEM)
+        r->src->failed = true;
+    else
+        problem(r, key, node, st_source_keep(r->src, "%s", strata_last_error()));
+    return NULL;
+}
+
 static void take_members(struct strata_recipe *r, const char *section, const st_json *object)
 {
     for (const st_json *n = st_json_first(object); n != NULL; n = st_json_next(n)) {
@@ -171,9 +199,10 @@ static void take_members(struct strata_recipe *r, const char *section, const st_
         } else if (st_json_type(n) != ST_JSON_NULL) {
             if (r->states[index].node != NULL)
                 problem(r, key, n, st_source_keep(r->src, "is the same key as %s: leave one out", r->states[index].key));
-            r->states[index] = (struct st_recipe_state){.node = n, .key = key};
-            if (row->type == ST_FIELD_OBJECT && st_json_type(n) == ST_JSON_OBJECT)
-                take_members(r, key, n);
+            r->states[index] = (struct st_recipe_state){.node = row->in_file ? object_of(r, key, n) : n, .key = key};
+            if (row->type == ST_FIELD_OBJECT && r->states[index].node != NULL &&
+                st_json_type(r->states[index].node) == ST_JSON_OBJECT)
+                take_members(r, key, r->states[index].node);
         }
     }
 }
@@ -199,6 +228,14 @@ static const st_json *as_asked(struct strata_recipe *r, const struct st_field *r
     return st_source_adopt(r->src, made);
 }
 
+static const char *refusal_of(const struct st_field *row, const struct st_choice *choice)
+{
+    for (size_t i = 0; row->refusals != NULL && row->refusals[i][0] != NULL; i++)
+        if (strcmp(row->refusals[i][0], choice->text) == 0)
+            return row->refusals[i][1];
+    return row->reason;
+}
+
 static void judge(struct strata_recipe *r, const struct st_field *row, struct st_recipe_state *state)
 {
     const struct st_choice *choice;
@@ -216,7 +253,7 @@ static void judge(struct strata_recipe *r, const struct st_field *row, struct st
     } else if (row->type == ST_FIELD_TEXT && row->to != NULL && st_json_string(state->node)[0] == '\0') {
         st_recipe_reject(r, row->path, ST_RECIPE_EMPTY); /* an option that has a value */
     } else if (choice != NULL && choice->verdict == ST_VERDICT_REJECTED) {
-        st_recipe_reject(r, row->path, st_source_keep(r->src, "%s: %s", choice->text, row->reason));
+        st_recipe_reject(r, row->path, st_source_keep(r->src, "%s: %s", choice->text, refusal_of(row, choice)));
     } else if (row->verdict == ST_VERDICT_REJECTED && !st_value_is_plain(row, state->node) &&
                !st_value_is_off(row, state->node)) {
         st_recipe_reject(r, row->path, row->reason);

@@ -2,14 +2,16 @@
  * DeepSpeed's.
  *
  * Source: commands/config/config_args.py (ClusterConfig) and utils/dataclasses.py (DeepSpeedPlugin) of accelerate 1.15. */
-#include "offload/config/recipe_internal.h"
+#include "offload/config/recipe_fsdp_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define LAUNCH "the launcher says which ranks there are: docs/ranks.md"
-#define DS     "deepspeed_config."
-#define ZERO   "zero_optimization."
+#define LAUNCH       "the launcher says which ranks there are: docs/ranks.md"
+#define DS           "deepspeed_config."
+#define ACCUMULATION DS "gradient_accumulation_steps"
+#define ZERO         "zero_optimization."
+#define ELSE         "DEEPSPEED and FSDP share a model among ranks here"
 
 static const struct st_choice environment_choices[] = {
     {"LOCAL_MACHINE", 0, ST_VERDICT_HONOURED},
@@ -18,10 +20,22 @@ static const struct st_choice environment_choices[] = {
 };
 
 static const struct st_choice type_choices[] = {
-    {"DEEPSPEED", 0, ST_VERDICT_HONOURED}, {"NO", 0, ST_VERDICT_HONOURED},        {"MULTI_GPU", 0, ST_VERDICT_HONOURED},
-    {"MULTI_CPU", 0, ST_VERDICT_HONOURED}, {"FSDP", 0, ST_VERDICT_REJECTED},      {"MEGATRON_LM", 0, ST_VERDICT_REJECTED},
-    {"TP", 0, ST_VERDICT_REJECTED},        {"MULTI_NPU", 0, ST_VERDICT_REJECTED}, {"MULTI_XPU", 0, ST_VERDICT_REJECTED},
-    {"MULTI_MLU", 0, ST_VERDICT_REJECTED}, {"XLA", 0, ST_VERDICT_REJECTED},       {NULL, 0, ST_VERDICT_HONOURED},
+    {"DEEPSPEED", 0, ST_VERDICT_HONOURED},    {"FSDP", 0, ST_VERDICT_HONOURED},       {"NO", 0, ST_VERDICT_HONOURED},
+    {"MULTI_GPU", 0, ST_VERDICT_HONOURED},    {"MULTI_CPU", 0, ST_VERDICT_HONOURED},  {"MEGATRON_LM", 0, ST_VERDICT_REJECTED},
+    {"TP", 0, ST_VERDICT_REJECTED},           {"MULTI_NPU", 0, ST_VERDICT_REJECTED},  {"MULTI_XPU", 0, ST_VERDICT_REJECTED},
+    {"MULTI_MLU", 0, ST_VERDICT_REJECTED},    {"MULTI_SDAA", 0, ST_VERDICT_REJECTED}, {"MULTI_MUSA", 0, ST_VERDICT_REJECTED},
+    {"MULTI_HPU", 0, ST_VERDICT_REJECTED},    {"XLA", 0, ST_VERDICT_REJECTED},        {"TPU", 0, ST_VERDICT_REJECTED},
+    {"MULTI_NEURON", 0, ST_VERDICT_REJECTED}, {NULL, 0, ST_VERDICT_HONOURED},
+};
+
+static const char *const type_refusals[][2] = {
+    {"MEGATRON_LM", "layers are not split into stages of a pipeline in this version: " ELSE},
+    {"TP", "matrices are not split over ranks in this version: " ELSE},
+    {"MULTI_XPU", "Intel's GPUs are not in this version: MULTI_GPU (NVIDIA's) or MULTI_CPU"},
+    {"MULTI_NPU", "Ascend's NPUs are not in this version: MULTI_GPU (NVIDIA's) or MULTI_CPU"},
+    {"XLA", "TPUs are not in this version: MULTI_GPU (NVIDIA's) or MULTI_CPU"},
+    {"TPU", "TPUs are not in this version: MULTI_GPU (NVIDIA's) or MULTI_CPU"},
+    {NULL, NULL},
 };
 
 static const struct st_choice precision_choices[] = {
@@ -41,26 +55,25 @@ static const struct st_field cluster_rows[] = {
     {.path = "compute_environment", .type = ST_FIELD_CHOICE, .choices = environment_choices, .reason = "runs are of this machine or a launcher's",
      .help = "where runs are started"},
     {.path = "distributed_type", .type = ST_FIELD_CHOICE, .choices = type_choices,
-     .reason = "ranks share a model by ZeRO's stages: distributed_type: DEEPSPEED with deepspeed_config",
-     .help = "DEEPSPEED: as deepspeed_config says; MULTI_GPU, MULTI_CPU: each rank has all of the model (stage 0)"},
-    {.path = "mixed_precision", .type = ST_FIELD_CHOICE, .choices = precision_choices, .reason = "this version has bf16 and fp16",
+     .refusals = type_refusals, .reason = "such devices are not in this version: MULTI_GPU (NVIDIA's) or MULTI_CPU",
+     .help = "DEEPSPEED: as deepspeed_config says; FSDP: as fsdp_config says; MULTI_GPU, MULTI_CPU: each rank has all of the model (stage 0)"},
+    {.path = "mixed_precision", .type = ST_FIELD_CHOICE, .choices = precision_choices, .reason = "products of 8 bits are not in this version: bf16 or fp16",
      .help = "bf16.enabled, fp16.enabled; no: as the weights are stored. Not beside deepspeed_config_file"},
     ST_RECIPE_NOTICE("num_processes", "machine_rank num_machines gpu_ids main_process_ip main_process_port rdzv_backend same_network "
                      "main_training_function enable_cpu_affinity mpirun_config", ANY, LAUNCH),
     ST_RECIPE_NOTICE("use_cpu", NULL, ANY, "--device says where the run is"),
     ST_RECIPE_NOTICE("debug", "dynamo_config dynamo_backend", ANY, "of PyTorch's"),
     ST_RECIPE_NOTICE("downcast_bf16", "tpu_name tpu_zone tpu_use_cluster tpu_use_sudo tpu_env tpu_vm command_file commands", ANY, "of TPUs"),
-    ST_RECIPE_OFF("fsdp_config", ANY, NULL, "ranks share a model by ZeRO's stages: distributed_type: DEEPSPEED with deepspeed_config"),
-    ST_RECIPE_OFF("megatron_lm_config", ANY, NULL, "ranks share a model by ZeRO's stages: distributed_type: DEEPSPEED with deepspeed_config"),
-    ST_RECIPE_OFF("fp8_config", ANY, NULL, "this version has bf16 and fp16"),
-    ST_RECIPE_OFF("parallelism_config", ANY, NULL, "ranks share a model by ZeRO's stages: distributed_type: DEEPSPEED with deepspeed_config"),
+    ST_RECIPE_OFF("megatron_lm_config", ANY, NULL, "Megatron-LM's splits are not in this version: " ELSE),
+    ST_RECIPE_OFF("parallelism_config", ANY, NULL, ELSE),
+    ST_RECIPE_OFF("fp8_config", ANY, NULL, "products of 8 bits are not in this version: bf16 or fp16"),
 };
 
 static const struct st_field deepspeed_rows[] = {
     {.path = "deepspeed_config", .type = ST_FIELD_OBJECT, .help = "DeepSpeed's keys, or where its file is"},
     {.path = DS "deepspeed_config_file", .type = ST_FIELD_TEXT,
      .help = "DeepSpeed's file, from the working directory or this file's; mixed_precision, clipping, accumulation and tiers beside it are errors, as there"},
-    {.path = DS "gradient_accumulation_steps", .type = ST_FIELD_INT, .min = 1, .max = ST_GRAD_ACCUM_MAX, .auto_text = "1",
+    {.path = ACCUMULATION, .type = ST_FIELD_INT, .min = 1, .max = ST_GRAD_ACCUM_MAX, .auto_text = "1",
      .help = "micro-batches per step"},
     {.path = DS "gradient_clipping", .type = ST_FIELD_REAL, .min = 0, .max = 1e30, .auto_text = "1", .help = "norm that gradients are scaled down to"},
     {.path = DS "zero_stage", .type = ST_FIELD_INT, .min = 0, .max = 3, .help = ZERO "stage; left out: 2"},
@@ -71,6 +84,7 @@ static const struct st_field deepspeed_rows[] = {
     ST_RECIPE_NOTICE(DS "zero3_init_flag", NULL, BOOL, "weights are always read straight to their tier"),
     {.path = DS "zero3_save_16bit_model", .type = ST_FIELD_BOOL, .help = "the model is always saved whole"},
     ST_RECIPE_NOTICE(DS "deepspeed_hostfile", DS "deepspeed_multinode_launcher " DS "deepspeed_inclusion_filter " DS "deepspeed_exclusion_filter", ANY, LAUNCH),
+    ST_RECIPE_NOTICE(DS "seq_parallel_communication_data_type", NULL, ANY, "of a size that is 1 here"),
     ST_RECIPE_OFF(DS "deepspeed_moe_layer_cls_names", ANY, NULL, "models with experts are not in this version"),
 };
 /* clang-format on */
@@ -78,6 +92,7 @@ static const struct st_field deepspeed_rows[] = {
 static const struct st_section sections[] = {
     {"Accelerate", false, ST_CHANGES_RESULTS, ST_ROWS(cluster_rows)},
     {"Accelerate: deepspeed_config", false, ST_CHANGES_RESULTS, ST_ROWS(deepspeed_rows)},
+    {"Accelerate: fsdp_config", false, ST_CHANGES_RESULTS, ST_ROWS(st_recipe_fsdp_rows)},
     {NULL, false, ST_CHANGES_INHERITED, NULL, 0},
 };
 
@@ -90,7 +105,7 @@ static bool in_variables(const struct strata_recipe *r)
 static void resolve_file(struct strata_recipe *r)
 {
     static const char *const beside[] = {"mixed_precision",
-                                         DS "gradient_accumulation_steps",
+                                         ACCUMULATION,
                                          DS "gradient_clipping",
                                          DS "zero_stage",
                                          DS "offload_optimizer_device",
@@ -116,10 +131,26 @@ static void resolve_path(struct strata_recipe *r, const char *device, const char
         st_recipe_note(r, path, "not used: the device is not nvme");
 }
 
-/* Accelerate's launcher hands its members on for this type alone. */
+static bool has_members(struct strata_recipe *r, const char *section)
+{
+    return st_recipe_given(r, section) && st_json_first(st_recipe_node(r, section)) != NULL;
+}
+
+/* Accelerate's launcher hands each section's members on for its type alone. */
+static bool is_type(struct strata_recipe *r, const char *type)
+{
+    return st_recipe_given(r, "distributed_type") && strcmp(st_recipe_text(r, "distributed_type"), type) == 0;
+}
+
+static bool is_fsdp(struct strata_recipe *r)
+{
+    return is_type(r, "FSDP") ||
+           (!st_recipe_given(r, "distributed_type") && has_members(r, "fsdp_config") && !st_recipe_given(r, "deepspeed_config"));
+}
+
 static bool is_deepspeed(struct strata_recipe *r)
 {
-    return !st_recipe_given(r, "distributed_type") || strcmp(st_recipe_text(r, "distributed_type"), "DEEPSPEED") == 0;
+    return is_type(r, "DEEPSPEED") || (!st_recipe_given(r, "distributed_type") && !is_fsdp(r));
 }
 
 static void put_device(struct strata_recipe *r, const char *device, const char *to)
@@ -134,14 +165,18 @@ static bool has_deepspeed(struct strata_recipe *r)
     return st_recipe_given(r, in_variables(r) ? "distributed_type" : "deepspeed_config");
 }
 
+/* Its variable is read whatever the type is. */
+static void put_accumulation(struct strata_recipe *r)
+{
+    if (st_recipe_given(r, ACCUMULATION))
+        st_recipe_put(r, ACCUMULATION, "gradient_accumulation_steps", "%.0f", st_recipe_number(r, ACCUMULATION));
+}
+
 static void resolve_deepspeed(struct strata_recipe *r)
 {
     if (has_deepspeed(r) || st_recipe_given(r, DS "zero_stage"))
         st_recipe_put(r, DS "zero_stage", ZERO "stage", "%.0f",
                       st_recipe_given(r, DS "zero_stage") ? st_recipe_number(r, DS "zero_stage") : 2);
-    if (st_recipe_given(r, DS "gradient_accumulation_steps"))
-        st_recipe_put(r, DS "gradient_accumulation_steps", "gradient_accumulation_steps", "%.0f",
-                      st_recipe_number(r, DS "gradient_accumulation_steps"));
     if (st_recipe_given(r, DS "gradient_clipping"))
         st_recipe_put(r, DS "gradient_clipping", "gradient_clipping", "%s",
                       st_recipe_real(r, st_recipe_number(r, DS "gradient_clipping")));
@@ -154,15 +189,35 @@ static void resolve_deepspeed(struct strata_recipe *r)
 static void leave_deepspeed(struct strata_recipe *r)
 {
     for (size_t i = 0; i < sizeof(deepspeed_rows) / sizeof(deepspeed_rows[0]); i++)
-        if (st_recipe_given(r, deepspeed_rows[i].path))
+        if (st_recipe_given(r, deepspeed_rows[i].path) && deepspeed_rows[i].type != ST_FIELD_OBJECT &&
+            !(in_variables(r) && strcmp(deepspeed_rows[i].path, ACCUMULATION) == 0))
             st_recipe_announce(r, deepspeed_rows[i].path, "not used: distributed_type is not DEEPSPEED");
+}
+
+/* --- a whole file --- */
+
+static void resolve_precision(struct strata_recipe *r)
+{
+    const char *precision = st_recipe_text(r, "mixed_precision");
+
+    if (in_variables(r) && (strcmp(precision, "bf16") == 0 || strcmp(precision, "fp16") == 0)) /* else both could be on */
+        st_recipe_put(r, "mixed_precision", precision[0] == 'b' ? "fp16.enabled" : "bf16.enabled", "false");
+    if (strcmp(precision, "bf16") == 0)
+        st_recipe_put(r, "mixed_precision", "bf16.enabled", "true");
+    else if (strcmp(precision, "fp16") == 0)
+        st_recipe_put(r, "mixed_precision", "fp16.enabled", "true");
+    else if (precision[0] != '\0')
+        st_recipe_note(r, "mixed_precision", "weights are trained in the dtype that they are stored in");
 }
 
 static void resolve(struct strata_recipe *r)
 {
-    const char *precision = st_recipe_text(r, "mixed_precision");
     const bool deepspeed = is_deepspeed(r);
 
+    if (is_fsdp(r))
+        st_recipe_fsdp(r, (struct st_recipe_fsdp){.version = 1, .stage = 3});
+    else
+        st_recipe_fsdp_leave(r, "not used: distributed_type is not FSDP");
     if (deepspeed && st_recipe_given(r, DS "deepspeed_config_file")) {
         resolve_file(r);
         if (!in_variables(r)) /* there they must agree with the file */
@@ -172,17 +227,12 @@ static void resolve(struct strata_recipe *r)
         resolve_deepspeed(r);
     else
         leave_deepspeed(r);
+    if (deepspeed || in_variables(r))
+        put_accumulation(r);
     if (!deepspeed || !st_recipe_given(r, DS "gradient_clipping"))
         st_recipe_put(r, deepspeed ? DS "gradient_clipping" : "compute_environment", "gradient_clipping", "\"auto\"");
     st_recipe_put(r, "compute_environment", "train_batch_size", "\"auto\""); /* else an accumulation alone is an error */
-    if (in_variables(r) && (strcmp(precision, "bf16") == 0 || strcmp(precision, "fp16") == 0)) /* else both could be on */
-        st_recipe_put(r, "mixed_precision", precision[0] == 'b' ? "fp16.enabled" : "bf16.enabled", "false");
-    if (strcmp(precision, "bf16") == 0)
-        st_recipe_put(r, "mixed_precision", "bf16.enabled", "true");
-    else if (strcmp(precision, "fp16") == 0)
-        st_recipe_put(r, "mixed_precision", "fp16.enabled", "true");
-    else if (precision[0] != '\0')
-        st_recipe_note(r, "mixed_precision", "weights are trained in the dtype that they are stored in");
+    resolve_precision(r);
 }
 
 static const char *const marks[] = {"compute_environment", "distributed_type", "deepspeed_config", "fsdp_config", NULL};

@@ -17,6 +17,11 @@
         .text = (text_)                                                                                                          \
     }
 
+#define FSDP_ON "ACCELERATE_USE_FSDP"
+#define FSDP(name_, key_, usual_)                                                                                                \
+    {                                                                                                                            \
+        .name = "FSDP_" name_, .section = "fsdp_config", .key = "fsdp_" key_, .usual = (usual_), .group = FSDP_ON                \
+    }
 /* A group of variables is read if its switch is "true"; the launcher sets some that nobody has asked for to their usual value. */
 static const struct variable {
     const char *name, *section, *key;
@@ -38,7 +43,23 @@ static const struct variable {
     DS("DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", "zero3_save_16bit_model", NULL, false),
     DS("DEEPSPEED_CONFIG_FILE", "deepspeed_config_file", "none", true),
     DS("DEEPSPEED_MOE_LAYER_CLS_NAMES", "deepspeed_moe_layer_cls_names", "none", true),
-    {.name = "ACCELERATE_USE_FSDP", .key = "distributed_type", .group = "ACCELERATE_USE_FSDP", .says = "FSDP"},
+    {.name = FSDP_ON, .key = "distributed_type", .group = FSDP_ON, .says = "FSDP"},
+    FSDP("VERSION", "version", "1"),
+    FSDP("SHARDING_STRATEGY", "sharding_strategy", "FULL_SHARD"),
+    FSDP("RESHARD_AFTER_FORWARD", "reshard_after_forward", "true"),
+    FSDP("OFFLOAD_PARAMS", "offload_params", "false"),
+    FSDP("ACTIVATION_CHECKPOINTING", "activation_checkpointing", "false"),
+    FSDP("ACTIVATION_CHECKPOINTING_OFFLOAD", "activation_checkpointing_offload", "false"),
+    FSDP("IGNORED_MODULES", "ignored_modules", "none"),
+    FSDP("AUTO_WRAP_POLICY", "auto_wrap_policy", NULL),
+    FSDP("TRANSFORMER_CLS_TO_WRAP", "transformer_layer_cls_to_wrap", NULL),
+    FSDP("MIN_NUM_PARAMS", "min_num_params", "100000000"),
+    FSDP("BACKWARD_PREFETCH", "backward_prefetch", NULL),
+    FSDP("FORWARD_PREFETCH", "forward_prefetch", "false"),
+    FSDP("STATE_DICT_TYPE", "state_dict_type", NULL),
+    FSDP("USE_ORIG_PARAMS", "use_orig_params", "true"),
+    FSDP("CPU_RAM_EFFICIENT_LOADING", "cpu_ram_efficient_loading", "true"),
+    FSDP("SYNC_MODULE_STATES", "sync_module_states", "true"),
     {.name = "ACCELERATE_USE_MEGATRON_LM",
      .key = "distributed_type",
      .group = "ACCELERATE_USE_MEGATRON_LM",

@@ -1,6 +1,9 @@
 /* recipe_llama_factory.c - rules between LLaMA-Factory's keys: what those become that depend on others. */
 #include "offload/config/recipe_llama_factory_internal.h"
 
+#include "core/base/text.h"
+#include "offload/config/recipe_fsdp_internal.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -346,6 +349,72 @@ static void resolve_schedule(struct strata_recipe *r)
                              st_recipe_real(r, ratio));
 }
 
+/* --- ranks --- */
+
+/* One of Trainer's words; false: it is none. */
+static bool take_word(struct st_recipe_fsdp *fsdp, const char *word)
+{
+    const bool offload = st_text_same(word, "offload");
+
+    fsdp->offload |= offload;
+    return offload || word[0] == '\0' || st_text_same(word, "auto_wrap") || st_text_same(word, "true") ||
+           (strspn(word, "12345") == 0 && st_recipe_fsdp_take(fsdp, word));
+}
+
+static bool take_words(struct strata_recipe *r, struct st_recipe_fsdp *fsdp, const char *text)
+{
+    while (*text != '\0') {
+        const size_t length = strcspn(text, " ,");
+        const char *word = st_source_keep(r->src, "%.*s", (int)length, text);
+
+        if (!take_word(fsdp, word)) {
+            st_recipe_reject(r, "fsdp",
+                             st_source_keep(r->src,
+                                            "\"%.64s\" is no word of it: full_shard, shard_grad_op, no_shard, hybrid_shard, "
+                                            "hybrid_shard_zero2, offload, auto_wrap",
+                                            word));
+            return false;
+        }
+        text += length + (text[length] != '\0');
+    }
+    return true;
+}
+
+static bool take_fsdp(struct strata_recipe *r, struct st_recipe_fsdp *fsdp, const st_json *node)
+{
+    bool taken = true;
+
+    switch (st_json_type(node)) {
+    case ST_JSON_BOOL:
+        return st_json_bool(node);
+    case ST_JSON_STRING:
+        return !st_text_same(st_json_string(node), "false") && st_json_string(node)[0] != '\0' &&
+               take_words(r, fsdp, st_json_string(node));
+    case ST_JSON_ARRAY:
+        for (const st_json *n = st_json_first(node); taken && n != NULL; n = st_json_next(n))
+            taken = st_json_type(n) == ST_JSON_STRING && take_words(r, fsdp, st_json_string(n));
+        if (taken)
+            return st_json_first(node) != NULL;
+        break;
+    default:
+        break;
+    }
+    if (st_recipe_given(r, "fsdp"))
+        st_recipe_reject(r, "fsdp", "must be true, false, words or a list of them");
+    return false;
+}
+
+/* Of transformers 5; before, fsdp_version was 1, whose names mean the same. */
+static void resolve_fsdp(struct strata_recipe *r)
+{
+    struct st_recipe_fsdp fsdp = {.key = "fsdp", .version = 2, .stage = 3};
+
+    if (st_recipe_given(r, "fsdp") && take_fsdp(r, &fsdp, st_recipe_node(r, "fsdp")))
+        st_recipe_fsdp(r, fsdp);
+    else
+        st_recipe_fsdp_leave(r, "not used: fsdp is off");
+}
+
 static void resolve(struct strata_recipe *r)
 {
     resolve_method(r);
@@ -354,6 +423,7 @@ static void resolve(struct strata_recipe *r)
     resolve_length(r);
     resolve_optimizer(r);
     resolve_schedule(r);
+    resolve_fsdp(r);
     if (st_recipe_given(r, "deepspeed"))
         snprintf(r->deepspeed, sizeof(r->deepspeed), "%s", st_recipe_beside(r, st_recipe_text(r, "deepspeed")));
 }

@@ -4,6 +4,8 @@
  * an error, so that a new one is not passed over. */
 #include "offload/config/recipe_llama_factory_internal.h"
 
+#include "offload/config/recipe_fsdp_internal.h"
+
 #define NO_HUB     "nothing is downloaded or uploaded here"
 #define KERNELS    "strata has its own kernels, which give the same bits everywhere"
 #define PLANNED    "the plan decides layer by layer what is kept or recomputed"
@@ -289,8 +291,10 @@ static const struct st_field train_rows[] = {
     ST_RECIPE_OFF("optim_target_modules", ANY, NULL, OPTIMIZERS),
     ST_RECIPE_OFF("adafactor", BOOL, "false", OPTIMIZERS),
     ST_RECIPE_OFF("auto_find_batch_size", BOOL, "false", "the plan says what fits: strata plan"),
-    ST_RECIPE_OFF("fsdp", ANY, NULL, "of several ranks the stages of DeepSpeed's ZeRO are taken: deepspeed names a file with zero_optimization"),
-    ST_RECIPE_NOTICE("fsdp_config", "fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap", ANY, "of fsdp"),
+    {.path = "fsdp", .type = ST_FIELD_ANY, .reason = "fsdp is a stage of ZeRO: --set zero_optimization.stage=3",
+     .help = "true, words between spaces, or a list: full_shard and hybrid_shard are zero_optimization.stage 3, shard_grad_op and hybrid_shard_zero2 2, no_shard 0; "
+             "offload: both tiers on cpu; auto_wrap: nothing"},
+    ST_RECIPE_NOTICE("fsdp_min_num_params", "fsdp_transformer_layer_cls_to_wrap", ANY, ST_RECIPE_FSDP_WRAP),
     ST_RECIPE_OFF("average_tokens_across_devices", BOOL, "true", "the loss is the mean over the targets of all ranks"),
     ST_RECIPE_OFF("accelerator_config", ANY, NULL, "its members change which rows a step has: remove it"),
     ST_RECIPE_OFF("parallelism_config", ANY, NULL, "each rank trains rows of its own here: remove it"),
@@ -313,5 +317,6 @@ const struct st_section st_llama_factory_sections[] = {
     {"LLaMA-Factory: data", false, ST_CHANGES_RESULTS, ST_ROWS(data_rows)},
     {"LLaMA-Factory: output", false, ST_CHANGES_NEITHER, ST_ROWS(output_rows)},
     {"LLaMA-Factory: training", false, ST_CHANGES_RESULTS, ST_ROWS(train_rows)},
+    {"LLaMA-Factory: fsdp_config", false, ST_CHANGES_RESULTS, ST_ROWS(st_recipe_fsdp_rows)},
     {NULL, false, ST_CHANGES_INHERITED, NULL, 0},
 };

@@ -295,6 +295,25 @@ static void evaluated_sets_are_llama_factorys(void **state)
     program_free(&p);
 }
 
+/* Where parts of a model lie changes no bit: FSDP's files train what their precision alone asks for. */
+static void placed_by_fsdp_bits_stay(void **state)
+{
+#define TWO_STEPS                                                                                                                \
+    "train --model nano --data {w}/good.bin --seq-len 32 --max-steps 2 --machine {w}/machine.json --quiet --digest --config "
+    const struct workplace *w = *state;
+    static const char *const names[] = {"fsdp1", "fsdp2"};
+    char plain[160], placed[160], command[512];
+
+    put(w, "bf16.yaml", "distributed_type: MULTI_GPU\nmixed_precision: bf16\n");
+    workplace_digests(w, TWO_STEPS "{w}/bf16.yaml", plain);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(command, sizeof(command), TWO_STEPS "tests/golden/recipes/fsdp/%s.yaml", names[i]);
+        workplace_digests(w, command, placed);
+        assert_string_equal(placed, plain);
+    }
+#undef TWO_STEPS
+}
+
 /* A run that goes on reads on in its order. */
 static void without_shuffling_a_run_resumes(void **state)
 {
@@ -478,6 +497,7 @@ int main(void)
         cmocka_unit_test(check_lists_keys_options_and_values),
         cmocka_unit_test(losses_are_llama_factorys),
         cmocka_unit_test(evaluated_sets_are_llama_factorys),
+        cmocka_unit_test(placed_by_fsdp_bits_stay),
         cmocka_unit_test(without_shuffling_a_run_resumes),
         cmocka_unit_test(the_other_trainers_files_run),
         cmocka_unit_test(problems_are_told_at_once),

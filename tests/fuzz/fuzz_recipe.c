@@ -38,10 +38,11 @@ static void check_recipe(const struct strata_recipe *recipe)
 /* The bytes as the value of each of a launcher's variables. */
 static void check_variables(const uint8_t *data, size_t size)
 {
-    static const char *const names[] = {"ACCELERATE_MIXED_PRECISION", "ACCELERATE_GRADIENT_CLIPPING",
-                                        "ACCELERATE_DEEPSPEED_ZERO_STAGE", "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE"};
+    static const char *const names[] = {"ACCELERATE_MIXED_PRECISION",      "ACCELERATE_GRADIENT_CLIPPING",
+                                        "ACCELERATE_DEEPSPEED_ZERO_STAGE", "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE",
+                                        "FSDP_SHARDING_STRATEGY",          "FSDP_VERSION"};
     char value[128];
-    const char *variables[] = {"ACCELERATE_USE_DEEPSPEED=true", value, NULL};
+    const char *variables[] = {NULL, value, NULL};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const struct st_config_opts opts = {.variables = variables};
@@ -49,6 +50,7 @@ static void check_variables(const uint8_t *data, size_t size)
         struct st_config config;
         strata_status st;
 
+        variables[0] = strncmp(names[i], "ACCELERATE", 10) == 0 ? "ACCELERATE_USE_DEEPSPEED=true" : "ACCELERATE_USE_FSDP=true";
         snprintf(value, sizeof(value), "%s=%.*s", names[i], (int)(size < 64 ? size : 64), (const char *)data);
         st = st_config_load(&config, &source, &opts);
         check(st == STRATA_OK || st == STRATA_E_CONFIG);
