@@ -32,6 +32,13 @@ static const struct st_choice scheduler_choices[] = {
     {NULL, 0, ST_VERDICT_HONOURED},
 };
 
+static const struct st_choice dtype_choices[] = {
+    {"bfloat16", 0, ST_VERDICT_HONOURED}, {"torch.bfloat16", 0, ST_VERDICT_HONOURED},
+    {"float16", 0, ST_VERDICT_REJECTED},  {"torch.float16", 0, ST_VERDICT_REJECTED},
+    {"float32", 0, ST_VERDICT_REJECTED},  {"torch.float32", 0, ST_VERDICT_REJECTED},
+    {NULL, 0, ST_VERDICT_HONOURED},
+};
+
 /* clang-format off */
 static const struct st_field argument_rows[] = {
     {.path = "load_from", .type = ST_FIELD_TEXT, .to = "--model", .help = "a Hugging Face directory"},
@@ -73,15 +80,46 @@ static const struct st_field argument_rows[] = {
      .help = "gradient_clipping, over DeepSpeed's file; left out: what that says, else 1"},
     ST_RECIPE_NOTICE("load_model", "load_optimizer_states load_optimizer_args load_dataset load_scheduler async_checkpoint", ANY,
                      "checkpoints hold all that a run goes on with: --save DIR, --resume DIR"),
-    ST_RECIPE_NOTICE("fsdp_config", NULL, ANY, "ranks share a model by ZeRO's stages: --config FILE, DeepSpeed's"),
     ST_RECIPE_OFF("float8_config", ANY, NULL, "this version has bf16 and fp16"),
+};
+
+#define FSDP "fsdp_config."
+static const struct st_field fsdp_rows[] = {
+    {.path = "fsdp_config", .type = ST_FIELD_OBJECT, .help = "which part of the model a rank keeps"},
+    {.path = FSDP "reshard_after_forward", .type = ST_FIELD_BOOL, .fallback = "true", .help = "zero_optimization.stage: true 3, false 2"},
+    {.path = FSDP "cpu_offload", .type = ST_FIELD_BOOL, .help = "true: offload_optimizer and offload_param to cpu; false: the plan decides"},
+    {.path = FSDP "recompute_ratio", .type = ST_FIELD_REAL, .min = 0, .max = 1, .help = "1: strata.activations recomputed; below, the plan decides"},
+    ST_RECIPE_OFF(FSDP "tp_size", INT, "1", "matrices are not split over ranks in this version: set it to 1"),
+    ST_RECIPE_OFF(FSDP "ep_size", INT, "1", "experts are not split over ranks in this version: set it to 1"),
+    {.path = FSDP "param_dtype", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .reason = "XTuner's files train in bf16", .help = "bfloat16"},
+    ST_RECIPE_OFF(FSDP "requires_grad", BOOL, "true", "strata.freeze says what is not trained"),
+    ST_RECIPE_OFF(FSDP "fp32_lm_head", BOOL, "false", "the head is computed in the run's dtype, its loss in fp32"),
+    ST_RECIPE_NOTICE(FSDP "hsdp_sharding_size", NULL, ANY, "parts are split over all ranks"),
+    ST_RECIPE_NOTICE(FSDP "reduce_dtype", NULL, ANY, "communication_data_type says how gradients are summed"),
+    ST_RECIPE_NOTICE(FSDP "vision_recompute_ratio", FSDP "checkpoint_preserve_rng_state " FSDP "mtp_checkpoint_use_reentrant " FSDP "torch_compile "
+                     FSDP "mesh_prefix", ANY, "strata has its own kernels, and the plan decides what is recomputed"),
 };
 /* clang-format on */
 
 static const struct st_section sections[] = {
     {"XTuner: training arguments", false, ST_CHANGES_RESULTS, ST_ROWS(argument_rows)},
+    {"XTuner: fsdp_config", false, ST_CHANGES_RESULTS, ST_ROWS(fsdp_rows)},
     {NULL, false, ST_CHANGES_INHERITED, NULL, 0},
 };
+
+static void resolve_fsdp(struct strata_recipe *r)
+{
+    if (!st_recipe_given(r, "fsdp_config"))
+        return;
+    st_recipe_put(r, FSDP "reshard_after_forward", "zero_optimization.stage",
+                  st_recipe_on(r, FSDP "reshard_after_forward") ? "3" : "2");
+    if (st_recipe_on(r, FSDP "cpu_offload")) {
+        st_recipe_put(r, FSDP "cpu_offload", "zero_optimization.offload_optimizer.device", "\"cpu\"");
+        st_recipe_put(r, FSDP "cpu_offload", "zero_optimization.offload_param.device", "\"cpu\"");
+    }
+    if (st_recipe_number(r, FSDP "recompute_ratio") == 1)
+        st_recipe_put(r, FSDP "recompute_ratio", "strata.activations", "\"recomputed\"");
+}
 
 static void resolve(struct strata_recipe *r)
 {
@@ -108,6 +146,7 @@ static void resolve(struct strata_recipe *r)
         st_recipe_put(r, "epoch_num", "--epochs", "%.0f", st_recipe_given(r, "epoch_num") ? st_recipe_number(r, "epoch_num") : 1);
     else if (st_recipe_given(r, "epoch_num"))
         st_recipe_reject(r, "epoch_num", "excludes total_step, as there");
+    resolve_fsdp(r);
     st_recipe_put(r, "optim", "optimizer.type", "\"AdamW\"");
     st_recipe_put(r, "optim", "optimizer.params.betas", "[0.9,0.95]");
     st_recipe_put(r, "optim", "optimizer.params.weight_decay", "0.01");

@@ -74,6 +74,7 @@ static void golden_files_are_placed(void **state)
     } files[] = {
         {"fsdp1.yaml", false, {3, true, STRATA_BF16, true}},  {"fsdp2.yaml", false, {2, false, STRATA_BF16, false}},
         {"factory.yaml", true, {3, true, STRATA_BF16, true}}, {"trainer.yaml", true, {2, false, STRATA_F16, false}},
+        {"xtuner.json", true, {3, true, STRATA_BF16, true}},
     };
 
     (void)state;
@@ -177,10 +178,17 @@ static void strategies_are_stages(void **state)
         {"fsdp: ''", 0, false},
         {"fsdp_config: {min_num_params: 0, xla: false}", 0, false},
     };
+    static const struct row xtuner[] = {
+        {"fsdp_config: {}", 3, false},
+        {"fsdp_config: {reshard_after_forward: false}", 2, false},
+        {"fsdp_config: {cpu_offload: true, hsdp_sharding_size: 4}", 3, true},
+        {"", 0, false},
+    };
 
     (void)state;
     EXPECT_ROWS(&st_recipe_accelerate, "", accelerate);
     EXPECT_ROWS(&st_recipe_llama_factory, LF, factory);
+    EXPECT_ROWS(&st_recipe_xtuner, "load_from: m\n", xtuner);
 }
 
 struct bad_row {
@@ -226,10 +234,17 @@ static void what_cannot_be_is_refused(void **state)
         {"fsdp: true\nfsdp_config: {xla: true}", "fsdp_config.xla: TPUs are not"},
         {"fsdp: true\nfsdp_config: {version: 3}", "must be 1 or 2, not 3"},
     };
+    static const struct bad_row xtuner[] = {
+        {"fsdp_config: {tp_size: 2}", "fsdp_config.tp_size: matrices are not split"},
+        {"fsdp_config: {ep_size: 2}", "fsdp_config.ep_size: experts are not split"},
+        {"fsdp_config: {param_dtype: float32}", "fsdp_config.param_dtype: float32: XTuner's files train in bf16"},
+        {"fsdp_config: {fp32_lm_head: true}", "fsdp_config.fp32_lm_head: "},
+    };
 
     (void)state;
     expect_problems(&st_recipe_accelerate, "", accelerate, sizeof(accelerate) / sizeof(accelerate[0]));
     expect_problems(&st_recipe_llama_factory, LF, factory, sizeof(factory) / sizeof(factory[0]));
+    expect_problems(&st_recipe_xtuner, "load_from: m\n", xtuner, sizeof(xtuner) / sizeof(xtuner[0]));
 }
 
 /* What has no effect says why; what is placed otherwise is told at each start. */
