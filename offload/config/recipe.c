@@ -435,6 +435,13 @@ void st_recipe_announce(struct strata_recipe *r, const char *key, const char *re
     state_of(r, key)->announced = true;
 }
 
+void st_recipe_idle(struct strata_recipe *r, const char *key, const char *reason)
+{
+    st_recipe_note(r, key, reason);
+    if (state_of(r, key)->verdict != ST_VERDICT_REJECTED)
+        state_of(r, key)->verdict = ST_VERDICT_NOTICE;
+}
+
 void st_recipe_reject(struct strata_recipe *r, const char *key, const char *reason)
 {
     struct st_recipe_state *state = state_of(r, key);

@@ -4,14 +4,18 @@
  * Source: commands/config/config_args.py (ClusterConfig) and utils/dataclasses.py (DeepSpeedPlugin) of accelerate 1.15. */
 #include "offload/config/recipe_fsdp_internal.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#define LAUNCH       "the launcher says which ranks there are: docs/ranks.md"
-#define DS           "deepspeed_config."
-#define ACCUMULATION DS "gradient_accumulation_steps"
-#define ZERO         "zero_optimization."
-#define ELSE         "DEEPSPEED and FSDP share a model among ranks here"
+#define LAUNCH         "the launcher says which ranks there are: docs/ranks.md"
+#define DS             "deepspeed_config."
+#define ACCUMULATION   DS "gradient_accumulation_steps"
+#define PAR            "parallelism_config."
+#define PAR_SIZE(name) PAR "parallelism_config_" name
+#define ZERO           "zero_optimization."
+#define SAME_ROWS      "each rank trains rows of its own"
+#define ELSE           "DEEPSPEED and FSDP share a model among ranks here"
 
 static const struct st_choice environment_choices[] = {
     {"LOCAL_MACHINE", 0, ST_VERDICT_HONOURED},
@@ -59,14 +63,34 @@ static const struct st_field cluster_rows[] = {
      .help = "DEEPSPEED: as deepspeed_config says; FSDP: as fsdp_config says; MULTI_GPU, MULTI_CPU: each rank has all of the model (stage 0)"},
     {.path = "mixed_precision", .type = ST_FIELD_CHOICE, .choices = precision_choices, .reason = "products of 8 bits are not in this version: bf16 or fp16",
      .help = "bf16.enabled, fp16.enabled; no: as the weights are stored. Not beside deepspeed_config_file"},
-    ST_RECIPE_NOTICE("num_processes", "machine_rank num_machines gpu_ids main_process_ip main_process_port rdzv_backend same_network "
+    {.path = "num_processes", .type = ST_FIELD_ANY, .help = "of all machines; " LAUNCH},
+    {.path = "num_machines", .type = ST_FIELD_ANY, .help = LAUNCH},
+    {.path = "gpu_ids", .type = ST_FIELD_ANY, .help = "all, or as many as there are processes on a machine; " LAUNCH},
+    ST_RECIPE_NOTICE("machine_rank", "main_process_ip main_process_port rdzv_backend same_network "
                      "main_training_function enable_cpu_affinity mpirun_config", ANY, LAUNCH),
     ST_RECIPE_NOTICE("use_cpu", NULL, ANY, "--device says where the run is"),
     ST_RECIPE_NOTICE("debug", "dynamo_config dynamo_backend", ANY, "of PyTorch's"),
     ST_RECIPE_NOTICE("downcast_bf16", "tpu_name tpu_zone tpu_use_cluster tpu_use_sudo tpu_env tpu_vm command_file commands", ANY, "of TPUs"),
     ST_RECIPE_OFF("megatron_lm_config", ANY, NULL, "Megatron-LM's splits are not in this version: " ELSE),
-    ST_RECIPE_OFF("parallelism_config", ANY, NULL, ELSE),
     ST_RECIPE_OFF("fp8_config", ANY, NULL, "products of 8 bits are not in this version: bf16 or fp16"),
+};
+
+#define SIZE(name_, help_)                                                                                                       \
+    {                                                                                                                            \
+        .path = PAR_SIZE(name_), .aliases = PAR name_, .type = ST_FIELD_INT, .min = 1, .max = 4294967295.0,      \
+        .help = (help_)                                                                                                          \
+    }
+static const struct st_field parallelism_rows[] = {
+    {.path = "parallelism_config", .type = ST_FIELD_OBJECT, .help = "sizes, with or without parallelism_config_ before them"},
+    SIZE("dp_replicate_size", "times dp_shard_size it is 1 or the number of ranks"),
+    SIZE("dp_shard_size", "times dp_replicate_size it is 1 or the number of ranks; fsdp_config says the stage"),
+    SIZE("tp_size", "1; above it is refused: " SAME_ROWS),
+    SIZE("cp_size", "1; above it is refused: " SAME_ROWS),
+    SIZE("sp_size", "1; above it is refused: " SAME_ROWS),
+    ST_RECIPE_NOTICE(PAR "parallelism_config_cp_backend", PAR "cp_backend " PAR "parallelism_config_cp_comm_strategy " PAR "cp_comm_strategy "
+                     PAR "parallelism_config_sp_backend " PAR "sp_backend " PAR "parallelism_config_sp_seq_length " PAR "sp_seq_length "
+                     PAR "parallelism_config_sp_seq_length_is_variable " PAR "sp_seq_length_is_variable "
+                     PAR "parallelism_config_sp_attn_implementation " PAR "sp_attn_implementation", ANY, "of sizes that are 1 here"),
 };
 
 static const struct st_field deepspeed_rows[] = {
@@ -93,6 +117,7 @@ static const struct st_section sections[] = {
     {"Accelerate", false, ST_CHANGES_RESULTS, ST_ROWS(cluster_rows)},
     {"Accelerate: deepspeed_config", false, ST_CHANGES_RESULTS, ST_ROWS(deepspeed_rows)},
     {"Accelerate: fsdp_config", false, ST_CHANGES_RESULTS, ST_ROWS(st_recipe_fsdp_rows)},
+    {"Accelerate: parallelism_config", false, ST_CHANGES_RESULTS, ST_ROWS(parallelism_rows)},
     {NULL, false, ST_CHANGES_INHERITED, NULL, 0},
 };
 
@@ -194,6 +219,72 @@ static void leave_deepspeed(struct strata_recipe *r)
             st_recipe_announce(r, deepspeed_rows[i].path, "not used: distributed_type is not DEEPSPEED");
 }
 
+/* --- ranks --- */
+
+/* How many ids are named; 0: all, or none. */
+static uint32_t ids_in(const st_json *node)
+{
+    uint32_t count = 1;
+
+    if (st_json_type(node) == ST_JSON_ARRAY) {
+        count = 0;
+        for (const st_json *n = st_json_first(node); n != NULL; n = st_json_next(n))
+            count++;
+    } else if (st_json_type(node) == ST_JSON_STRING) {
+        if (st_json_string(node)[0] == '\0' || strcmp(st_json_string(node), "all") == 0)
+            return 0;
+        for (const char *at = st_json_string(node); *at != '\0'; at++)
+            count += *at == ',';
+    }
+    return count;
+}
+
+static void resolve_ids(struct strata_recipe *r)
+{
+    static const char *const keys[] = {"num_processes", "num_machines", "gpu_ids"};
+    const double machines = st_recipe_number(r, "num_machines") > 1 ? st_recipe_number(r, "num_machines") : 1;
+    const double processes = floor(st_recipe_number(r, "num_processes") / machines);
+    const uint32_t ids = st_recipe_given(r, "gpu_ids") ? ids_in(st_recipe_node(r, "gpu_ids")) : 0;
+
+    if (ids > 0 && processes >= 1 && processes != ids)
+        st_recipe_reject(
+            r, "gpu_ids",
+            st_source_keep(r->src, "names %u, and num_processes asks for %.0f on a machine: make them equal", ids, processes));
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (st_recipe_given(r, keys[i]))
+            st_recipe_idle(r, keys[i], LAUNCH);
+}
+
+/* 1: it is left out, as there. */
+static double size_of(struct strata_recipe *r, const char *key)
+{
+    return st_recipe_given(r, key) ? st_recipe_number(r, key) : 1;
+}
+
+static void resolve_parallelism(struct strata_recipe *r)
+{
+    static const char *const same_rows[] = {PAR_SIZE("tp_size"), PAR_SIZE("cp_size"), PAR_SIZE("sp_size")};
+    static const char *const own_rows[] = {PAR_SIZE("dp_shard_size"), PAR_SIZE("dp_replicate_size")};
+    const double sizes[] = {size_of(r, own_rows[0]), size_of(r, own_rows[1])}, ranks = st_recipe_number(r, "num_processes");
+    const double product = sizes[0] * sizes[1];
+    bool other = false;
+
+    for (size_t i = 0; i < sizeof(same_rows) / sizeof(same_rows[0]); i++)
+        if (size_of(r, same_rows[i]) > 1) {
+            st_recipe_reject(r, same_rows[i],
+                             st_source_keep(r->src, "%.0f ranks would train the same rows: set it to 1, as " SAME_ROWS " here",
+                                            st_recipe_number(r, same_rows[i])));
+            other = true;
+        }
+    if (product > 1 && ranks >= 1 && product != ranks && !other)
+        st_recipe_reject(r, own_rows[sizes[0] > 1 ? 0 : 1],
+                         st_source_keep(r->src,
+                                        "dp_replicate_size %.0f x dp_shard_size %.0f is %.0f, and %s is %.0f: make them equal",
+                                        sizes[1], sizes[0], product, st_recipe_spelling(r, "num_processes"), ranks));
+    else if (product > 1 && sizes[1] > 1 && sizes[0] > 1)
+        st_recipe_announce(r, own_rows[0], "parts are split over all ranks, not over dp_shard_size of them");
+}
+
 /* --- a whole file --- */
 
 static void resolve_precision(struct strata_recipe *r)
@@ -214,6 +305,8 @@ static void resolve(struct strata_recipe *r)
 {
     const bool deepspeed = is_deepspeed(r);
 
+    resolve_ids(r);
+    resolve_parallelism(r);
     if (is_fsdp(r))
         st_recipe_fsdp(r, (struct st_recipe_fsdp){.version = 1, .stage = 3});
     else

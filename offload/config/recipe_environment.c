@@ -22,6 +22,13 @@
     {                                                                                                                            \
         .name = "FSDP_" name_, .section = "fsdp_config", .key = "fsdp_" key_, .usual = (usual_), .group = FSDP_ON                \
     }
+#define SIZES_ON "ACCELERATE_USE_PARALLELISM_CONFIG"
+#define SIZE(name_, key_)                                                                                                        \
+    {                                                                                                                            \
+        .name = "PARALLELISM_CONFIG_" name_, .section = "parallelism_config", .key = "parallelism_config_" key_, .usual = "1",   \
+        .group = SIZES_ON                                                                                                        \
+    }
+
 /* A group of variables is read if its switch is "true"; the launcher sets some that nobody has asked for to their usual value. */
 static const struct variable {
     const char *name, *section, *key;
@@ -60,6 +67,12 @@ static const struct variable {
     FSDP("USE_ORIG_PARAMS", "use_orig_params", "true"),
     FSDP("CPU_RAM_EFFICIENT_LOADING", "cpu_ram_efficient_loading", "true"),
     FSDP("SYNC_MODULE_STATES", "sync_module_states", "true"),
+    SIZE("DP_REPLICATE_SIZE", "dp_replicate_size"),
+    SIZE("DP_SHARD_SIZE", "dp_shard_size"),
+    SIZE("TP_SIZE", "tp_size"),
+    SIZE("CP_SIZE", "cp_size"),
+    SIZE("SP_SIZE", "sp_size"),
+    {.name = "WORLD_SIZE", .key = "num_processes", .group = SIZES_ON},
     {.name = "ACCELERATE_USE_MEGATRON_LM",
      .key = "distributed_type",
      .group = "ACCELERATE_USE_MEGATRON_LM",

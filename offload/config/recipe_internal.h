@@ -78,6 +78,8 @@ void st_recipe_put_over(struct strata_recipe *r, const char *key, const char *to
 void st_recipe_note(struct strata_recipe *r, const char *key, const char *reason);
 /** The same, told at each start. */
 void st_recipe_announce(struct strata_recipe *r, const char *key, const char *reason);
+/** It has been looked at, and has no effect. */
+void st_recipe_idle(struct strata_recipe *r, const char *key, const char *reason);
 void st_recipe_reject(struct strata_recipe *r, const char *key, const char *reason);
 /** A text as JSON writes it, kept. */
 const char *st_recipe_quoted(struct strata_recipe *r, const char *text);

@@ -38,11 +38,11 @@ static void check_recipe(const struct strata_recipe *recipe)
 /* The bytes as the value of each of a launcher's variables. */
 static void check_variables(const uint8_t *data, size_t size)
 {
-    static const char *const names[] = {"ACCELERATE_MIXED_PRECISION",      "ACCELERATE_GRADIENT_CLIPPING",
-                                        "ACCELERATE_DEEPSPEED_ZERO_STAGE", "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE",
-                                        "FSDP_SHARDING_STRATEGY",          "FSDP_VERSION"};
+    static const char *const names[] = {"ACCELERATE_MIXED_PRECISION", "ACCELERATE_GRADIENT_CLIPPING",
+                                        "ACCELERATE_DEEPSPEED_ZERO_STAGE", "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "FSDP_SHARDING_STRATEGY",
+                                        "FSDP_VERSION", "PARALLELISM_CONFIG_DP_SHARD_SIZE"};
     char value[128];
-    const char *variables[] = {NULL, value, NULL};
+    const char *variables[] = {NULL, "ACCELERATE_USE_PARALLELISM_CONFIG=true", value, NULL};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const struct st_config_opts opts = {.variables = variables};

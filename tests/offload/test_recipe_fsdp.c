@@ -18,6 +18,8 @@
 
 #define NAMES_MAX 12
 #define FSDP      "ACCELERATE_USE_FSDP=true"
+#define SIZES     "ACCELERATE_USE_PARALLELISM_CONFIG=true"
+#define PAR       "PARALLELISM_CONFIG_"
 
 /* What a configuration has become. */
 struct placed {
@@ -226,6 +228,18 @@ static void what_cannot_be_is_refused(void **state)
         {"distributed_type: TP", "TP: matrices are not split"},
         {"distributed_type: MULTI_HPU", "MULTI_HPU: such devices are not"},
         {"distributed_type: MULTI_GPU\nmixed_precision: fp8", "mixed_precision: fp8: products of 8 bits"},
+        {"distributed_type: MULTI_GPU\nnum_processes: 4\ngpu_ids: 0,1",
+         "gpu_ids: names 2, and num_processes asks for 4 on a machine: make them equal"},
+        {"distributed_type: MULTI_GPU\nnum_processes: 4\nnum_machines: 2\ngpu_ids: [0, 1, 2]", "gpu_ids: names 3, and"},
+        {"distributed_type: 'NO'\nnum_processes: 2\ngpu_ids: 0", "gpu_ids: names 1, and num_processes asks for 2"},
+        {TYPE "}\nparallelism_config: {parallelism_config_tp_size: 2}",
+         "parallelism_config.parallelism_config_tp_size: 2 ranks would train the same rows: set it to 1"},
+        {TYPE "}\nparallelism_config: {cp_size: 8}", "cp_size: 8 ranks would train the same rows"},
+        {TYPE "}\nparallelism_config: {sp_size: 4}", "sp_size: 4 ranks would train the same rows"},
+        {TYPE "}\nparallelism_config: {tp_size: 0}", "tp_size: 0 is out of range"},
+        {TYPE "}\nnum_processes: 8\nparallelism_config: {dp_replicate_size: 2, dp_shard_size: 2}",
+         "dp_shard_size: dp_replicate_size 2 x dp_shard_size 2 is 4, and num_processes is 8: make them equal"},
+        {TYPE "}\nnum_processes: 8\nparallelism_config: {dp_replicate_size: 2}", "dp_replicate_size 2 x dp_shard_size 1 is 2"},
     };
     static const struct bad_row factory[] = {
         {"fsdp: full_shards", "r.yaml:5: fsdp: \"full_shards\" is no word of it"},
@@ -247,6 +261,23 @@ static void what_cannot_be_is_refused(void **state)
     expect_problems(&st_recipe_xtuner, "load_from: m\n", xtuner, sizeof(xtuner) / sizeof(xtuner[0]));
 }
 
+/* Sizes of 1, and as many ids as there are processes, are as it is here. */
+static void sizes_that_agree_pass(void **state)
+{
+    static const struct row rows[] = {
+        {TYPE "}\nnum_processes: 4\nparallelism_config: {tp_size: 1, cp_size: 1, sp_size: 1, cp_backend: torch}", 3, false},
+        {TYPE "}\nnum_processes: 4\nparallelism_config: {dp_replicate_size: 2, dp_shard_size: 2}", 3, false},
+        {TYPE "}\nparallelism_config: {dp_shard_size: 16}", 3, false},
+        {"distributed_type: MULTI_GPU\nnum_processes: 4\ngpu_ids: all", 0, false},
+        {"distributed_type: MULTI_GPU\nnum_processes: 4\nnum_machines: 2\ngpu_ids: 2,3", 0, false},
+        {"distributed_type: 'NO'\nnum_processes: 1\ngpu_ids: 3", 0, false},
+        {"distributed_type: MULTI_GPU\nnum_processes: -1\ngpu_ids: 0,1", 0, false},
+    };
+
+    (void)state;
+    EXPECT_ROWS(&st_recipe_accelerate, "", rows);
+}
+
 /* What has no effect says why; what is placed otherwise is told at each start. */
 static void keys_say_what_became_of_them(void **state)
 {
@@ -260,6 +291,7 @@ static void keys_say_what_became_of_them(void **state)
         {TYPE "backward_prefetch: BACKWARD_PRE}", "fsdp_config.backward_prefetch", "the plan decides when parts are gathered"},
         {TYPE "fsdp_activation_checkpointing: true}", "fsdp_config.fsdp_activation_checkpointing",
          "strata.activations = \"recomputed\""},
+        {TYPE "}\nnum_processes: 4", "num_processes", "the launcher says which ranks there are"},
         {"distributed_type: MULTI_GPU\nfsdp_config: {fsdp_offload_params: true}", "fsdp_config.fsdp_offload_params",
          "not used: distributed_type is not FSDP"},
     };
@@ -314,6 +346,8 @@ static void the_launchers_variables(void **state)
         /* what nobody asked for is the file's to say */
         {{"{\"zero_optimization\": {\"stage\": 1}, \"train_batch_size\": 1}", {FSDP, "FSDP_SHARDING_STRATEGY=FULL_SHARD"}},
          {1, false, STRATA_F32, false}},
+        {{NULL, {FSDP, "FSDP_VERSION=2", SIZES, PAR "DP_SHARD_SIZE=2", PAR "TP_SIZE=1", "WORLD_SIZE=2"}},
+         {3, false, STRATA_F32, false}},
     };
 
     (void)state;
@@ -340,6 +374,12 @@ static void bad_variables_are_named(void **state)
         {{NULL, {FSDP, "FSDP_IGNORED_MODULES=lm_head"}}, "environment: FSDP_IGNORED_MODULES: modules that are not shared"},
         {{"{\"zero_optimization\": {\"stage\": 1}, \"train_batch_size\": 1}", {FSDP, "FSDP_SHARDING_STRATEGY=SHARD_GRAD_OP"}},
          "FSDP_SHARDING_STRATEGY asks for zero_optimization.stage = 2, and it is 1 in the file"},
+        {{NULL, {FSDP, SIZES, PAR "TP_SIZE=2", "WORLD_SIZE=2"}},
+         "environment: " PAR "TP_SIZE: 2 ranks would train the same rows"},
+        {{NULL, {FSDP, SIZES, PAR "CP_SIZE=2"}}, PAR "CP_SIZE: 2 ranks"},
+        {{NULL, {FSDP, SIZES, PAR "SP_SIZE=2"}}, PAR "SP_SIZE: 2 ranks"},
+        {{NULL, {FSDP, SIZES, PAR "DP_SHARD_SIZE=2", "WORLD_SIZE=4"}},
+         PAR "DP_SHARD_SIZE: dp_replicate_size 1 x dp_shard_size 2 is 2, and WORLD_SIZE is 4"},
     };
 
     (void)state;
@@ -370,6 +410,7 @@ int main(void)
         cmocka_unit_test(golden_files_are_placed),
         cmocka_unit_test(strategies_are_stages),
         cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(sizes_that_agree_pass),
         cmocka_unit_test(keys_say_what_became_of_them),
         cmocka_unit_test_setup_teardown(the_launchers_variables, scratch_create, scratch_remove),
         cmocka_unit_test_setup_teardown(bad_variables_are_named, scratch_create, scratch_remove),
