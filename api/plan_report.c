@@ -1,6 +1,7 @@
 /* api/plan_report.c - prints a plan as text and as JSON. */
 #include "api/plan_report.h"
 #include "api/handles.h"
+#include "api/plan_zero.h"
 #include "api/predict.h"
 #include "core/base/print.h"
 #include "core/base/size.h"
@@ -212,25 +213,6 @@ static void print_traffic(const char *label, const struct st_traffic *t, FILE *f
     st_print_text(file, "\n");
 }
 
-/* Bytes that each rank receives in a step of ZeRO as DeepSpeed has it (arXiv:1910.02054, section 7): gradients are reduced and
- * weights gathered in the format of the weights, at stage 2 and 3 for every micro-batch, and at stage 3 weights twice, frozen
- * ones, too, which the ranks share like the others there. */
-static double zero_bytes(const struct st_program *program)
-{
-    const struct st_workload *w = &program->workload;
-    const double often = program->stage >= 2 ? w->grad_accum : 1, gathers = program->stage == 3 ? 2 * often : 1;
-    double trained = 0, all = 0;
-
-    for (uint32_t p = 0; p < w->page_count; p++)
-        for (uint32_t i = 0; i < w->pages[p].group_count; i++) {
-            const struct st_group *g = &w->pages[p].groups[i];
-
-            all += (double)g->bytes;
-            trained += g->kind == ST_GROUP_FROZEN ? 0 : (double)g->bytes;
-        }
-    return (often * trained + gathers * (program->stage == 3 ? all : trained)) * (program->ranks - 1) / program->ranks;
-}
-
 static void print_comm(const struct st_program *program, const struct st_traffic *steady, FILE *file)
 {
     char comm[24], zero[24];
@@ -239,7 +221,7 @@ static void print_comm(const struct st_program *program, const struct st_traffic
         return;
     st_print(file, "  comm of a step: %s come to each rank, sums of gradients in %s; by ZeRO-%u as its paper counts, %s would\n",
              st_size_text(comm, steady->comm), program->wire_bf16 ? "bf16" : "fp32 (strata.wire)", program->stage,
-             st_size_text(zero, (uint64_t)zero_bytes(program)));
+             st_size_text(zero, (uint64_t)st_zero_comm_bytes(program)));
 }
 
 static void print_all_traffic(const struct st_plan *plan, const struct st_figures *figures, FILE *file)
@@ -335,6 +317,8 @@ void st_plan_print(const struct strata_plan *of, bool full, FILE *to)
     print_model(plan, file);
     print_world(of, file);
     print_tiers(plan, full, &table);
+    if (full)
+        st_zero_print_states(plan, file);
     if (plan->fits) {
         print_memory(plan, file);
         if (full)
@@ -530,6 +514,7 @@ void st_plan_put(const struct strata_plan *of, struct st_json_writer *w)
     put_tiers(w, plan);
     st_json_put_u64(w, "rss_bytes_max", plan->rss_bytes_max);
     st_json_put_u64(w, "fixed_bytes", plan->fixed_bytes);
+    st_zero_put_states(plan, w);
     if (!st_handle_fits(of))
         return;
     put_traffic(w, "traffic", traffic_of(figures, ST_PHASE_BODY));

@@ -149,6 +149,60 @@ static void exchanges_are_beside_those_of_zero(void **state)
     }
 }
 
+/* The paper's 16 P, 4 P + 12 P / N, 2 P + 14 P / N and 16 P / N of GPT-2's P on 4 ranks, in bf16 and fp32 (where weights and
+ * gradients have 4 bytes); here 14 P, then 2 P + 12 P / N, and 16 bytes where no master is split; slices are padded.  Adapters
+ * leave P frozen. */
+static void model_states_are_beside_those_of_zero(void **state)
+{
+    static const double p = 124439808, adapted = 589824;
+    const struct {
+        const char *options;
+        double zero, own;
+    } rows[] = {
+        {"--set zero_optimization.stage=0 --ranks 4", 16 * p, 14 * p},
+        {"--set zero_optimization.stage=1 --ranks 4", 4 * p + 12 * p / 4, 2 * p + 12 * p / 4},
+        {"--set zero_optimization.stage=2 --ranks 4", 2 * p + 14 * p / 4, 2 * p + 12 * p / 4},
+        {"--set zero_optimization.stage=3 --ranks 4", 16 * p / 4, 0},
+        {"--set zero_optimization.stage=2", 16 * p, 14 * p},
+        {"--set zero_optimization.stage=1 --ranks 4 --set bf16.enabled=false", 8 * p + 8 * p / 4, 4 * p + 12 * p / 4},
+        {"--set zero_optimization.stage=1 --ranks 4 --set bf16.enabled=false --set fp16.enabled=true", 4 * p + 12 * p / 4,
+         2 * p + 14 * p / 4},
+        {"--set zero_optimization.stage=3 --ranks 4 --set 'strata.lora={\"r\":4,\"target_modules\":\"all-linear\"}'",
+         (2 * p + 16 * adapted) / 4, 0},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char command[512];
+        struct program q;
+        st_json *root;
+        double zero, own;
+
+        snprintf(command, sizeof(command), "plan --model gpt2 --seq-len 128 --json " NODE "%s", rows[i].options);
+        root = plan(*state, &q, command);
+        zero = json_number(st_json_get(root, "model_states"), "zero_bytes");
+        own = json_number(st_json_get(root, "model_states"), "bytes");
+        if (fabs(zero / rows[i].zero - 1) > 1e-6 || (rows[i].own > 0 && fabs(own / rows[i].own - 1) > 5e-3))
+            fail_msg("%s: %.0f and %.0f bytes, not %.0f and %.0f", command, zero, own, rows[i].zero, rows[i].own);
+        st_json_free(root);
+        program_free(&q);
+    }
+}
+
+/* What does not fit has ZeRO's bytes alone, and what only reads has none. */
+static void model_states_are_told_where_they_are_known(void **state)
+{
+    struct program p;
+
+    workplace_run_ok(*state, &p, "plan --model gpt2 --seq-len 128 --ranks 8 " NODE "--set zero_optimization.stage=1");
+    assert_non_null(strstr(p.out, "  model states as ZeRO-1 counts them: 653 MiB, 5.50 bytes a parameter; here "));
+    program_free(&p);
+    workplace_run(*state, &p,
+                  "plan --model gpt2 --seq-len 128 --ranks 8 " NODE "--set zero_optimization.stage=1 --device-memory 9MiB");
+    assert_int_equal(p.code, 3);
+    assert_non_null(strstr(p.out, "  model states as ZeRO-1 counts them: 653 MiB, 5.50 bytes a parameter\n"));
+    program_free(&p);
+}
+
 /* The row of as many ranks is the plan itself; a budget given by hand is a node's, too. */
 static void the_table_has_the_plan(void **state)
 {
@@ -364,6 +418,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exchanges_are_beside_those_of_zero),
+        cmocka_unit_test(model_states_are_beside_those_of_zero),
+        cmocka_unit_test(model_states_are_told_where_they_are_known),
         cmocka_unit_test(a_rank_has_its_part_of_a_node),
         cmocka_unit_test(what_a_rank_is_given_is_not_divided),
         cmocka_unit_test(bytes_without_padding_are_a_ranks_own),
