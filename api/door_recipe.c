@@ -10,7 +10,25 @@ strata_status strata_recipe_open(struct strata_recipe **recipe, const char *file
 {
     if (recipe == NULL || file == NULL)
         return st_error_missing(__func__, recipe == NULL ? "recipe" : "file");
-    return st_recipe_open(recipe, file, allow_unknown);
+    return st_recipe_open(recipe, &(struct st_recipe_input){.path = file, .allow_unknown = allow_unknown});
+}
+
+strata_status strata_recipe_open_words(struct strata_recipe **recipe, const char *file, const char *const *words,
+                                       uint32_t word_count, bool allow_unknown)
+{
+    if (recipe == NULL || (words == NULL && word_count > 0))
+        return st_error_missing(__func__, recipe == NULL ? "recipe" : "words");
+    for (uint32_t i = 0; i < word_count; i++)
+        if (words[i] == NULL)
+            return st_error_missing(__func__, "a word");
+    return st_recipe_open(
+        recipe,
+        &(struct st_recipe_input){.path = file, .words = words, .word_count = word_count, .allow_unknown = allow_unknown});
+}
+
+bool strata_recipe_has_key(const char *trainer, const char *key)
+{
+    return key != NULL && st_recipe_has_key(trainer, key);
 }
 
 bool strata_recipe_option(const struct strata_recipe *recipe, uint32_t index, const char **name, const char **value)

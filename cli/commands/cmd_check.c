@@ -176,7 +176,7 @@ int cmd_check(const struct cli_args *args)
     if (!args->json && args->recipe != NULL)
         print_options(args->recipe);
     if (st != STRATA_OK)
-        code = print_problems(config, st, args->recipe != NULL ? args->positional.items[0] : opts.file);
+        code = print_problems(config, st, args->recipe != NULL ? args->recipe_file : opts.file);
     strata_config_close(config);
     return code;
 }

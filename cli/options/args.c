@@ -2,6 +2,7 @@
 #include "cli/options/args.h"
 #include "cli/options/args_table.h"
 #include "cli/options/args_values.h"
+#include "cli/options/args_words.h"
 #include "cli/options/name.h"
 #include "cli/options/patterns.h"
 #include "core/base/error.h"
@@ -52,6 +53,11 @@ static strata_status option_take(struct cli_args *args, struct cursor *c, const 
     if (st != STRATA_OK)
         return st;
     o = cli_option_find(args->command, name);
+    if (cli_words_want(args, o, name, value != NULL ? value : c->argv[c->at])) {
+        if (value == NULL) /* a switch may stand alone */
+            value = c->at == c->argc || is_option(c->argv[c->at]) ? "true" : c->argv[c->at++];
+        return cli_words_take(args, word, name, value);
+    }
     if (o == NULL)
         return cli_option_unknown(args->command, name);
     if (o->kind == VALUE_ELSEWHERE)
@@ -122,7 +128,7 @@ static bool is_on_line(const struct cli_args *args, const struct cursor *c, cons
     char word[CLI_WORD_MAX];
 
     for (int i = 2; i < c->argc; i++)
-        if (is_option(c->argv[i]) && option_split(c->argv[i], word, &value) == STRATA_OK &&
+        if (is_option(c->argv[i]) && !cli_words_has(args, c->argv[i]) && option_split(c->argv[i], word, &value) == STRATA_OK &&
             cli_option_find(args->command, word) == o)
             return true;
     return false;
@@ -162,7 +168,7 @@ static strata_status save_beside(struct cli_args *args, const struct cli_option 
 }
 
 /* The first problem of the file, before anything that is missing because of it. */
-static strata_status recipe_problem(const struct strata_recipe *recipe, const char *file)
+static strata_status recipe_problem(const struct strata_recipe *recipe)
 {
     const char *first = strata_recipe_problem(recipe, 0);
     uint32_t count = 0;
@@ -170,7 +176,7 @@ static strata_status recipe_problem(const struct strata_recipe *recipe, const ch
     while (strata_recipe_problem(recipe, count) != NULL)
         count++;
     if (count > 1)
-        return st_error(STRATA_E_CONFIG, "%s (and %u more: strata check %s lists them)", first, count - 1, file);
+        return st_error(STRATA_E_CONFIG, "%s (and %u more: strata check lists them)", first, count - 1);
     return count == 0 ? STRATA_OK : st_error(STRATA_E_CONFIG, "%s", first);
 }
 
@@ -199,8 +205,8 @@ static strata_status recipe_options(struct cli_args *args, const struct cursor *
         const struct cli_option *o = cli_option_find(args->command, name);
 
         if (o == NULL && args->command != CLI_CMD_CHECK)
-            return st_error(STRATA_E_CONFIG, "%s: it asks for --%s %s, which is not in this version", args->positional.items[0],
-                            name, value != NULL ? value : "");
+            return st_error(STRATA_E_CONFIG, "the recipe asks for --%s %s, which is not in this version", name,
+                            value != NULL ? value : "");
         if (o == NULL || is_replaced(args, c, name)) /* check takes few of them, and lists all */
             continue;
         if (o->kind == VALUE_FLAG)
@@ -214,26 +220,41 @@ static strata_status recipe_options(struct cli_args *args, const struct cursor *
     return st;
 }
 
-/* train FILE.yaml: the file is taken from the words.  What check is given may be a configuration. */
+/* Its name, where the words name one; that of a configuration may stand there, too, which is told later. */
+static const char *recipe_name(const struct cli_args *args)
+{
+    const char *file = args->positional.count > 0 ? args->positional.items[0] : NULL;
+
+    return file != NULL && (st_yaml_is_name(file) || st_path_ends(file, ".json")) ? file : NULL;
+}
+
+/* train FILE.yaml key=value ...: both are taken from the words.  What check is given may be a configuration. */
 static strata_status recipe_take(struct cli_args *args, const struct cursor *c)
 {
-    const char *file = args->positional.count == 1 ? args->positional.items[0] : NULL;
+    const char *file = recipe_name(args);
+    const bool checks = args->command == CLI_CMD_CHECK;
     strata_status st;
 
-    if (file != NULL && st_path_ends(file, ".py") && args->command == CLI_CMD_TRAIN)
+    if (!checks && args->positional.count > 0 && st_path_ends(args->positional.items[0], ".py"))
         return st_error(STRATA_E_CONFIG,
                         "%s: a Python file is a program, and none is run: write its values as XTuner's training arguments "
                         "(load_from, dataset, lr, ...) in a .yaml or .json file",
-                        file);
-    if (file == NULL || !(st_yaml_is_name(file) || st_path_ends(file, ".json")))
-        return STRATA_OK;
-    st = strata_recipe_open(&args->recipe, file, args->allow_unknown);
+                        args->positional.items[0]);
+    if (file == NULL && !args->is_a_run)
+        return cli_words_refuse(args);
+    if ((st = cli_words_of(args, file != NULL ? 1 : 0)) != STRATA_OK)
+        return st;
+    st = strata_recipe_open_words(&args->recipe, file, args->words.items, args->words.count, args->allow_unknown);
     if (st != STRATA_OK)
-        return args->command == CLI_CMD_CHECK && st == STRATA_E_CONFIG ? STRATA_OK : st;
-    if (args->command != CLI_CMD_CHECK && (st = recipe_problem(args->recipe, file)) != STRATA_OK)
+        return checks && st == STRATA_E_CONFIG && args->words.count == 0 ? STRATA_OK : st;
+    args->recipe_file = file;
+    if (!checks && (st = recipe_problem(args->recipe)) != STRATA_OK)
         return st;
     st = recipe_options(args, c);
-    args->positional.count = args->command == CLI_CMD_CHECK ? 1 : 0;
+    if (!checks && file != NULL) {
+        args->positional.count--;
+        memmove(args->positional.items, args->positional.items + 1, args->positional.count * sizeof(args->positional.items[0]));
+    }
     return st;
 }
 
@@ -300,6 +321,8 @@ static strata_status args_check(const struct cli_args *args)
             return st_error(STRATA_E_INVAL, "--dataset NAME and --dataset-info FILE.json go together");
         return st == STRATA_OK ? require(args->out != NULL, "--out FILE.bin") : st;
     case CLI_CMD_CHECK:
+        if (args->positional.count == 0 && args->recipe != NULL) /* LLaMA-Factory's words */
+            return STRATA_OK;
         if (args->positional.count == 0 && getenv("ACCELERATE_MIXED_PRECISION") != NULL) /* its launcher says one */
             return STRATA_OK;
         return require_words(args, args->config_file == NULL || args->recipe != NULL ? 1 : 0,
@@ -408,6 +431,7 @@ strata_status cli_args_parse(struct cli_args *args, enum cli_command command, in
                               .local_rank = CLI_NOT_GIVEN,
                               .local_world_size = CLI_NOT_GIVEN,
                               .master_port = CLI_NOT_GIVEN};
+    args->is_a_run = cli_words_are_a_run(command, argc, argv);
     while (st == STRATA_OK && c.at < c.argc)
         st = word_take(args, &c);
     if (st == STRATA_OK && !args->help && (command & (TRAINS | CLI_CMD_CHECK)) != 0)
@@ -432,6 +456,10 @@ void cli_args_fini(struct cli_args *args)
     for (uint32_t i = 0; i < args->matched.count; i++)
         free((void *)(uintptr_t)args->matched.items[i]);
     free(args->matched.items);
+    for (uint32_t i = 0; i < args->words.count; i++)
+        free((void *)(uintptr_t)args->words.items[i]);
+    free(args->words.items);
+    free(args->word_options.items);
     free(args->positional.items);
     free(args->data.items);
     free(args->datasets.items);

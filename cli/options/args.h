@@ -69,6 +69,10 @@ struct cli_args {
     uint64_t max_samples, show;
     double val_size;
     bool train_on_prompt, mask_history, turn_ends, strict, no_shuffle;
+    bool is_a_run;                /* the words are LLaMA-Factory's */
+    struct cli_list words;        /* over the trainer's file; owned */
+    struct cli_list word_options; /* of those, where options stand */
+    const char *recipe_file;      /* NULL: the words are all of it */
     struct strata_recipe *recipe; /* the trainer's file that was named; owned */
     double epochs;                /* train; 0: max_steps is given */
     double heldout, top_p, repetition_penalty;

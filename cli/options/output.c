@@ -32,9 +32,8 @@ static strata_status check_list(const char *path, const char *const *inputs, uin
 /* An input that is overwritten is lost, and data read from it meanwhile may be neither the old nor the new. */
 static strata_status check_inputs(const char *path, const struct cli_args *args)
 {
-    const char *const recipe = args->recipe != NULL ? args->positional.items[0] : NULL; /* taken from the words */
     const char *const files[] = {args->config_file, args->machine,       args->eval_data,    args->prompt_file,
-                                 args->lora,        args->chat_template, args->dataset_info, recipe};
+                                 args->lora,        args->chat_template, args->dataset_info, args->recipe_file};
     strata_status st;
 
     if ((st = check_list(path, files, sizeof(files) / sizeof(files[0]))) != STRATA_OK ||

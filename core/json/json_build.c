@@ -92,6 +92,17 @@ bool st_json_add(st_json *parent, const char *name, st_json *child)
     return added;
 }
 
+bool st_json_put(st_json *object, const char *name, st_json *child)
+{
+    cJSON_DeleteItemFromObjectCaseSensitive(object, name);
+    return st_json_add(object, name, child);
+}
+
+st_json *st_json_member(st_json *object, const char *name)
+{
+    return cJSON_GetObjectItemCaseSensitive(object, name);
+}
+
 uint64_t st_json_count(const st_json *node)
 {
     uint64_t values = 1;

@@ -18,6 +18,10 @@ st_json *st_json_new_copy(const st_json *node);
 void st_json_set_line(st_json *node, uint32_t line);
 /** Put `child` last into an array (name NULL) or object; taken, also on failure.  False: no memory. */
 bool st_json_add(st_json *parent, const char *name, st_json *child);
+/** The same in the place of the member of that name, if there is one. */
+bool st_json_put(st_json *object, const char *name, st_json *child);
+/** A member to change; NULL: none. */
+st_json *st_json_member(st_json *object, const char *name);
 /** Values in it, itself included. */
 uint64_t st_json_count(const st_json *node);
 

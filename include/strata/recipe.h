@@ -42,6 +42,25 @@ struct strata_recipe; /**< read-only */
 STRATA_API strata_status strata_recipe_open(struct strata_recipe **recipe, const char *file, bool allow_unknown);
 
 /**
+ * The same with words over what the file says, as LLaMA-Factory's command line takes them.
+ *
+ * @param file   NULL: the words are all of it, with LLaMA-Factory's keys
+ * @param words  "learning_rate=1e-5", the value in YAML, or "--learning-rate=1e-5", text where it is no YAML; "a.b=1" is member b
+ *               of a; borrowed during the call
+ *
+ * @return STRATA_E_CONFIG  also: a word is none of these, or its value cannot be read
+ *         STRATA_E_INVAL   `recipe` is NULL, or `words` or one of them
+ *
+ * Thread  any.
+ */
+STRATA_API strata_status strata_recipe_open_words(struct strata_recipe **recipe, const char *file, const char *const *words,
+                                                  uint32_t word_count, bool allow_unknown);
+
+/** Whether a trainer has a key, "-" or "_" between its words; `trainer`: "LLaMA-Factory", "XTuner", "Accelerate", NULL: any.
+ *  False where key is NULL, too. */
+STRATA_API bool strata_recipe_has_key(const char *trainer, const char *key);
+
+/**
  * Option `index`, from 0, that the program `strata` would be given: what the file says that is no part of a configuration.
  *
  * @param name   out, borrowed until the recipe is closed: without dashes; one may come several times ("dataset")

@@ -225,7 +225,8 @@ static strata_status read_files(struct inputs *in, const char *path, const struc
         return st;
     if (!trainer->config || in->own != NULL)
         return wrong_trainer(trainer, path);
-    st = st_recipe_read(&in->own, trainer, in->root, path, opts->allow_unknown);
+    st = st_recipe_read(&in->own, trainer, in->root,
+                        &(struct st_recipe_input){.path = path, .allow_unknown = opts->allow_unknown});
     in->root = NULL;
     if (st != STRATA_OK)
         return st;

@@ -16,8 +16,8 @@
 #define FILE_BYTES_MAX ((size_t)1 << 20)
 #define VALUE_BYTES    ST_CONFIG_VALUE_MAX
 
-static const struct st_recipe_trainer *const trainers[] = {&st_recipe_llama_factory, &st_recipe_xtuner, &st_recipe_accelerate};
-#define TRAINER_COUNT (sizeof(trainers) / sizeof(trainers[0]))
+const struct st_recipe_trainer *const st_recipe_trainers[] = {&st_recipe_llama_factory, &st_recipe_xtuner, &st_recipe_accelerate,
+                                                              NULL};
 
 /* --- rows of a trainer's table --- */
 
@@ -85,10 +85,10 @@ static bool nearest_key(char near[128], const struct st_recipe_trainer *t, const
 
 const struct st_recipe_trainer *st_recipe_trainer_of(const st_json *root)
 {
-    for (size_t i = 0; i < TRAINER_COUNT && st_json_type(root) == ST_JSON_OBJECT; i++)
-        for (const char *const *mark = trainers[i]->marks; *mark != NULL; mark++)
+    for (const struct st_recipe_trainer *const *t = st_recipe_trainers; *t != NULL && st_json_type(root) == ST_JSON_OBJECT; t++)
+        for (const char *const *mark = (*t)->marks; *mark != NULL; mark++)
             if (st_json_get(root, *mark) != NULL)
-                return trainers[i];
+                return *t;
     return NULL;
 }
 
@@ -112,17 +112,33 @@ const char *st_recipe_spelling(const struct strata_recipe *r, const char *key)
                : r->trainer->spelling(key, r->states[index].node);
 }
 
+/* Whether the command line says it: as it is spelled in the file, or as its row is. */
+static bool is_on_line(const struct strata_recipe *r, const char *key)
+{
+    uint32_t index;
+    const bool known = find_row(r->trainer, key, &index) != NULL && r->states[index].key != NULL;
+
+    for (uint32_t i = 0; i < r->word_count; i++)
+        if (st_recipe_word_says(r->words[i], key) || (known && st_recipe_word_says(r->words[i], r->states[index].key)))
+            return true;
+    return false;
+}
+
 static void problem(struct strata_recipe *r, const char *key, const st_json *node, const char *reason)
 {
     key = st_recipe_spelling(r, key);
-    if (node != NULL && st_json_line(node) > 0)
+    if (is_on_line(r, key))
+        st_source_problem(r->src, "%s (command line): %s", key, reason);
+    else if (node != NULL && st_json_line(node) > 0)
         st_source_problem(r->src, "%s:%" PRIu32 ": %s: %s", r->path, st_json_line(node), key, reason);
     else
         st_source_problem(r->src, "%s: %s: %s", r->path, key, reason);
 }
 
-static enum st_config_origin origin_of(const struct strata_recipe *r)
+static enum st_config_origin origin_of(const struct strata_recipe *r, const char *key)
 {
+    if (is_on_line(r, key))
+        return ST_ORIGIN_COMMAND_LINE;
     return r->trainer->spelling != NULL ? ST_ORIGIN_ENVIRONMENT : ST_ORIGIN_FILE;
 }
 
@@ -137,7 +153,7 @@ static void stray(struct strata_recipe *r, const char *key, const st_json *node,
         st_value_show(shown, sizeof(shown), node);
     st_source_add_stray(r->src, &(struct st_config_row){.path = st_source_keep(r->src, "%s", st_recipe_spelling(r, key)),
                                                         .value = st_source_keep(r->src, "%s", shown),
-                                                        .origin = origin_of(r),
+                                                        .origin = origin_of(r, key),
                                                         .verdict = verdict,
                                                         .reason = reason});
 }
@@ -553,7 +569,7 @@ static void add_row(struct strata_recipe *r, const struct st_field *row, const s
         reason = reason != NULL ? st_source_keep(r->src, "%s; %s", into, reason) : into;
     st_source_add_row(r->src, &(struct st_config_row){.path = st_recipe_spelling(r, row->path),
                                                       .value = st_source_keep(r->src, "%s", shown),
-                                                      .origin = state->node != NULL ? origin_of(r) : ST_ORIGIN_DEFAULT,
+                                                      .origin = state->node != NULL ? origin_of(r, row->path) : ST_ORIGIN_DEFAULT,
                                                       .verdict = state->verdict,
                                                       .reason = reason,
                                                       .announced = state->announced && state->verdict == ST_VERDICT_HONOURED});
@@ -581,7 +597,12 @@ void st_recipe_tell(const struct strata_recipe *r, struct st_config_source *src)
 
 /* --- a whole file --- */
 
-static struct strata_recipe *create(const struct st_recipe_trainer *trainer, const char *path, bool allow_unknown)
+static const char *name_of(const struct st_recipe_input *in)
+{
+    return in->path != NULL ? in->path : "command line";
+}
+
+static struct strata_recipe *create(const struct st_recipe_trainer *trainer, const struct st_recipe_input *in)
 {
     struct strata_recipe *r = st_fault("config.alloc", 0) < 0 ? NULL : calloc(1, sizeof(*r));
     uint32_t rows = 0;
@@ -591,8 +612,10 @@ static struct strata_recipe *create(const struct st_recipe_trainer *trainer, con
     while (row_at(trainer, rows) != NULL)
         rows++;
     r->trainer = trainer;
-    snprintf(r->path, sizeof(r->path), "%s", path);
-    r->src = st_source_create(allow_unknown);
+    r->words = in->words;
+    r->word_count = in->word_count;
+    snprintf(r->path, sizeof(r->path), "%s", name_of(in));
+    r->src = st_source_create(in->allow_unknown);
     r->states = st_fault("config.alloc", 0) < 0 ? NULL : calloc(rows, sizeof(*r->states));
     if (r->src != NULL && r->states != NULL)
         return r;
@@ -600,15 +623,15 @@ static struct strata_recipe *create(const struct st_recipe_trainer *trainer, con
     return NULL;
 }
 
-strata_status st_recipe_read(struct strata_recipe **out, const struct st_recipe_trainer *trainer, st_json *root, const char *path,
-                             bool allow_unknown)
+strata_status st_recipe_read(struct strata_recipe **out, const struct st_recipe_trainer *trainer, st_json *root,
+                             const struct st_recipe_input *in)
 {
-    struct strata_recipe *r = create(trainer, path, allow_unknown);
+    struct strata_recipe *r = create(trainer, in);
     const struct st_field *row;
 
     if (r == NULL) {
         st_json_free(root);
-        return st_error(STRATA_E_NOMEM, "%s: no memory to read it", path);
+        return st_error(STRATA_E_NOMEM, "%s: no memory to read it", name_of(in));
     }
     if (st_source_adopt(r->src, root) != NULL)
         take_members(r, "", root);
@@ -619,34 +642,46 @@ strata_status st_recipe_read(struct strata_recipe **out, const struct st_recipe_
     trainer->resolve(r);
     for (uint32_t i = 0; (row = row_at(trainer, i)) != NULL; i++)
         add_row(r, row, &r->states[i]);
+    r->words = NULL;
+    r->word_count = 0;
     if (r->src->failed) {
         st_recipe_close(r);
-        return st_error(STRATA_E_NOMEM, "%s: no memory to read it", path);
+        return st_error(STRATA_E_NOMEM, "%s: no memory to read it", name_of(in));
     }
     *out = r;
     return STRATA_OK;
 }
 
-strata_status st_recipe_open(struct strata_recipe **out, const char *path, bool allow_unknown)
+static strata_status parse(st_json **root, const char *path)
+{
+    if (path != NULL)
+        return st_yaml_is_name(path) ? st_yaml_parse_file(root, path, FILE_BYTES_MAX)
+                                     : st_json_parse_file(root, path, FILE_BYTES_MAX);
+    *root = st_json_new_object();
+    return *root != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory to read the command line");
+}
+
+strata_status st_recipe_open(struct strata_recipe **out, const struct st_recipe_input *in)
 {
     const struct st_recipe_trainer *trainer;
     st_json *root = NULL;
-    strata_status st =
-        st_yaml_is_name(path) ? st_yaml_parse_file(&root, path, FILE_BYTES_MAX) : st_json_parse_file(&root, path, FILE_BYTES_MAX);
+    strata_status st = parse(&root, in->path);
 
-    if (st != STRATA_OK)
-        return st;
-    if ((st = st_recipe_foreign(root, path)) != STRATA_OK) {
+    for (uint32_t i = 0; st == STRATA_OK && st_json_type(root) == ST_JSON_OBJECT && i < in->word_count; i++)
+        st = st_recipe_merge(root, in->words[i]);
+    if (st == STRATA_OK)
+        st = st_recipe_foreign(root, name_of(in));
+    if (st != STRATA_OK) {
         st_json_free(root);
         return st;
     }
-    trainer = st_recipe_trainer_of(root);
+    trainer = in->path != NULL ? st_recipe_trainer_of(root) : &st_recipe_llama_factory;
     if (trainer != NULL && !trainer->config)
-        return st_recipe_read(out, trainer, root, path, allow_unknown);
+        return st_recipe_read(out, trainer, root, in);
     st_json_free(root);
     return st_error(
         STRATA_E_CONFIG,
-        "%s: %s: a run is named by LLaMA-Factory's keys (model_name_or_path, dataset, ...) or XTuner's (load_from, ...)", path,
+        "%s: %s: a run is named by LLaMA-Factory's keys (model_name_or_path, dataset, ...) or XTuner's (load_from, ...)", in->path,
         trainer != NULL ? "Accelerate's config file, which --config takes" : "neither LLaMA-Factory's nor XTuner's");
 }
 

@@ -24,13 +24,21 @@ struct st_recipe_value {
     bool over;          /* a path: it counts over DeepSpeed's file, which is said; false: they must be equal */
 };
 
+/* Where a recipe comes from. */
+struct st_recipe_input {
+    const char *path;         /* the file; NULL: the words are all of it, with LLaMA-Factory's keys */
+    const char *const *words; /* over the file's values: "key=value", "--key=value" */
+    uint32_t word_count;
+    bool allow_unknown; /* unknown keys become notices */
+};
+
 /**
  * Read a recipe of a trainer (LLaMA-Factory, XTuner).  Problems of keys and values are told by the configuration that it becomes
  * part of (struct st_config_opts).
  *
  * @param out  out; freed with st_recipe_close()
- * @return E_CONFIG: the file cannot be read, is no YAML (or JSON), or is none of a trainer's; E_NOMEM, E_IO */
-strata_status st_recipe_open(struct strata_recipe **out, const char *path, bool allow_unknown);
+ * @return E_CONFIG: the file cannot be read, is no YAML (or JSON), or is none of a trainer's, or a word is none; E_NOMEM, E_IO */
+strata_status st_recipe_open(struct strata_recipe **out, const struct st_recipe_input *in);
 /**
  * Read what Accelerate's launcher says in variables: its file's keys under other names.
  *
@@ -51,6 +59,8 @@ const struct st_recipe_value *st_recipe_value_at(const struct strata_recipe *rec
 /** What is said of a key of LLaMA-Factory's or transformers' training arguments, "-" or "_" between its words; NULL: there is
  * none of this name, or it becomes an option. */
 const char *st_recipe_words(const char *key);
+/** Whether a trainer (its name; NULL: any) has a key, "-" or "_" between its words. */
+bool st_recipe_has_key(const char *trainer, const char *key);
 /** The generated part of docs/yaml.md. */
 void st_recipe_write_markdown(FILE *file);
 

@@ -170,7 +170,7 @@ strata_status st_recipe_environment(struct strata_recipe **out, const char *cons
     root = st_fault("config.alloc", 0) < 0 ? NULL : st_json_new_object();
     st = root != NULL ? fill(root, environment) : st_error(STRATA_E_NOMEM, "no memory to read the environment");
     if (st == STRATA_OK && st_json_first(root) != NULL)
-        return st_recipe_read(out, &st_recipe_variables, root, "environment", false);
+        return st_recipe_read(out, &st_recipe_variables, root, &(struct st_recipe_input){.path = "environment"});
     st_json_free(root);
     return st;
 }

@@ -21,6 +21,8 @@ struct st_recipe_trainer {
                             const st_json *node); /* its keys stand in variables of these names; NULL: in a file */
 };
 
+/* Of files, the first whose mark a file has; ends with NULL. */
+extern const struct st_recipe_trainer *const st_recipe_trainers[];
 extern const struct st_recipe_trainer st_recipe_llama_factory, st_recipe_xtuner, st_recipe_accelerate, st_recipe_variables;
 
 /* One row's value. */
@@ -39,18 +41,24 @@ struct strata_recipe {
     struct st_recipe_state *states; /* in table order */
     struct st_list values;          /* struct st_recipe_value */
     char path[ST_PATH_MAX], deepspeed[ST_PATH_MAX];
+    const char *const *words; /* of the command line, while it is read */
+    uint32_t word_count;
 };
 
 /** The variable that says a key of Accelerate's file. */
 const char *st_recipe_variable_of(const char *key, const st_json *node);
 
 /** Take a tree, which is freed with the recipe, also on failure. */
-strata_status st_recipe_read(struct strata_recipe **out, const struct st_recipe_trainer *trainer, st_json *root, const char *path,
-                             bool allow_unknown);
+strata_status st_recipe_read(struct strata_recipe **out, const struct st_recipe_trainer *trainer, st_json *root,
+                             const struct st_recipe_input *in);
 /** The trainer whose keys the root has; NULL: it is none's. */
 const struct st_recipe_trainer *st_recipe_trainer_of(const st_json *root);
 /** A file of a trainer whose keys are not read is refused by its name: E_CONFIG; OK: it is none that is known. */
 strata_status st_recipe_foreign(const st_json *root, const char *path);
+/** Put what a word says, "key=value" or "--key=value", into a file's tree.  E_CONFIG: it is none, or its value is no YAML. */
+strata_status st_recipe_merge(st_json *root, const char *word);
+/** Whether a word says a key, or the section that it is in. */
+bool st_recipe_word_says(const char *word, const char *key);
 /** Its rows and problems become those of the configuration that it is part of, too. */
 void st_recipe_tell(const struct strata_recipe *r, struct st_config_source *src);
 

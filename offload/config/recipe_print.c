@@ -60,6 +60,16 @@ static bool has_key(const struct st_field *row, const char *key)
     return false;
 }
 
+bool st_recipe_has_key(const char *trainer, const char *key)
+{
+    for (const struct st_recipe_trainer *const *t = st_recipe_trainers; *t != NULL; t++)
+        for (const struct st_section *s = (*t)->sections; s->title != NULL; s++)
+            for (uint32_t k = 0; (trainer == NULL || strcmp(trainer, (*t)->name) == 0) && k < s->count; k++)
+                if (has_key(&s->fields[k], key))
+                    return true;
+    return false;
+}
+
 const char *st_recipe_words(const char *key)
 {
     for (const struct st_section *s = st_recipe_llama_factory.sections; s->title != NULL; s++)
@@ -71,11 +81,10 @@ const char *st_recipe_words(const char *key)
 
 void st_recipe_write_markdown(FILE *file)
 {
-    static const struct st_recipe_trainer *const order[] = {&st_recipe_llama_factory, &st_recipe_xtuner, &st_recipe_accelerate};
     const char *before = "";
 
-    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++)
-        for (const struct st_section *s = order[i]->sections; s->title != NULL; s++) {
+    for (const struct st_recipe_trainer *const *t = st_recipe_trainers; *t != NULL; t++)
+        for (const struct st_section *s = (*t)->sections; s->title != NULL; s++) {
             fprintf(file, "%s## %s\n\n| key | values | default | verdict | meaning |\n|---|---|---|---|---|\n", before, s->title);
             for (uint32_t k = 0; k < s->count; k++)
                 put_row(file, &s->fields[k]);

@@ -47,6 +47,11 @@ static void nothing_is_called_with_null(void **state)
     assert_false(strata_recipe_option(NULL, 0, &text, &text));
     assert_null(strata_recipe_deepspeed(NULL));
     assert_null(strata_recipe_problem(NULL, 0));
+    assert_refused(strata_recipe_open_words(NULL, "a.yaml", NULL, 0, false), "recipe is NULL");
+    assert_refused(strata_recipe_open_words(&recipe, NULL, NULL, 1, false), "words is NULL");
+    assert_refused(strata_recipe_open_words(&recipe, NULL, &(const char *){NULL}, 1, false), "a word is NULL");
+    assert_false(strata_recipe_has_key(NULL, NULL));
+    assert_true(strata_recipe_has_key("LLaMA-Factory", "lora-rank") && !strata_recipe_has_key("XTuner", "lora_rank"));
     assert_null(strata_recipe_words(NULL));
     strata_recipe_close(NULL);
     assert_refused(strata_directory_digest(NULL, hex), "dir is NULL");

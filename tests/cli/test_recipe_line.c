@@ -37,7 +37,7 @@ static int setup(void **state)
                                  "\"content\": \"%d\"}]}\n",
                                  i, 2 * i);
     workplace_write(*state, "rows.jsonl", rows, fill);
-    put(*state, "info.json",
+    put(*state, "dataset_info.json",
         "{\"held\": {\"file_name\": \"rows.jsonl\", \"formatting\": \"sharegpt\", \"columns\": "
         "{\"messages\": \"messages\"}, \"tags\": {\"role_tag\": \"role\", \"content_tag\": \"content\", "
         "\"user_tag\": \"user\", \"assistant_tag\": \"assistant\"}}}");
@@ -54,7 +54,7 @@ static void the_line_stands_in_its_place(void **state)
         {FULL, "--epochs 1"},
         {XTUNER, "--cutoff-len 32 --out {w}/out"},
         {XTUNER "pack_max_length: 64\n", "--seq-len 32 --out {w}/out --overwrite"},
-        {FULL "val_size: 0.2\n", "--eval-dataset held --dataset-info {w}/info.json"},
+        {FULL "val_size: 0.2\n", "--eval-dataset held --dataset-info {w}/dataset_info.json"},
         {FULL "val_size: 0.2\n", "--eval-data {w}/rows.jsonl"},
         {FULL "mask_history: true\n", "--train-on-prompt"},
         {FULL "train_on_prompt: true\n", "--mask-history"},
@@ -164,6 +164,54 @@ static void checkpoints_are_beside_the_output_of_the_line(void **state)
     program_free(&p);
 }
 
+/* LLaMA-Factory's own command lines: words behind its file, options beside it, and options alone. */
+static void its_words_count_over_its_file(void **state)
+{
+    static const struct {
+        const char *line;
+        const char *said; /* NULL: it trains */
+    } rows[] = {
+        {"learning_rate=1e-5 max_steps=1", NULL},
+        {"num_train_epochs=1 max_steps=null bf16=true", NULL},
+        {"--warmup_ratio 0.1 --bf16 true", NULL},
+        {"--logging_strategy steps --plot_loss", NULL},
+        {"learning_rat=1e-5", "learning_rat (command line): no key of LLaMA-Factory; the nearest is learning_rate"},
+        {"learning_rate=fast", "learning_rate (command line): "},
+        {"cutoff_len=[1", "command line: cutoff_len:"},
+        {"extra", "unexpected argument \"extra\""},
+    };
+    const struct workplace *w = *state;
+
+    put(w, "r.yaml", FULL);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char command[512];
+        struct program p;
+
+        snprintf(command, sizeof(command), TRAIN "%s", rows[i].line);
+        workplace_run(w, &p, command);
+        if (p.code != (rows[i].said == NULL ? 0 : 2) || (rows[i].said != NULL && strstr(p.err, rows[i].said) == NULL))
+            fail_msg("%s: %d %s", rows[i].line, p.code, p.err);
+        program_free(&p);
+    }
+}
+
+static void its_options_are_a_run(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    workplace_run_ok(w, &p,
+                     "train --stage sft --do_train --model_name_or_path tests/golden/chat/llama --dataset held --dataset_dir {w} "
+                     "--finetuning_type full --overwrite_output_dir true --output_dir {w}/ran --max_steps 2 --cutoff_len 64 "
+                     "--per_device_train_batch_size 1 --max_samples 4 --bf16 True --plot_loss --local_rank 0 "
+                     "--device-memory 64M --machine {w}/machine.json --quiet");
+    program_free(&p);
+    workplace_run(w, &p, "check --stage sft --model_name_or_path m --dataset d --learning_rat 1");
+    assert_int_equal(p.code, 2);
+    assert_non_null(strstr(p.err, "learning_rat (command line): no key of LLaMA-Factory; the nearest is learning_rate"));
+    program_free(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,6 +219,8 @@ int main(void)
         cmocka_unit_test(evaluations_are_the_files),
         cmocka_unit_test(an_adapter_of_the_line_has_its_own_settings),
         cmocka_unit_test(checkpoints_are_beside_the_output_of_the_line),
+        cmocka_unit_test(its_words_count_over_its_file),
+        cmocka_unit_test(its_options_are_a_run),
     };
 
     return cmocka_run_group_tests(tests, setup, workplace_teardown);

@@ -58,20 +58,36 @@ static void check_variables(const uint8_t *data, size_t size)
     }
 }
 
+/* Each line as a word of the command line: keys, mappings and values over each other. */
+static void check_words(const uint8_t *data, size_t size)
+{
+    char text[1024], *words[32], *rest = text;
+    struct st_recipe_input in = {.allow_unknown = size % 2 == 0};
+    struct strata_recipe *recipe = NULL;
+
+    snprintf(text, sizeof(text), "%.*s", (int)(size < sizeof(text) ? size : sizeof(text) - 1), (const char *)data);
+    while (in.word_count < 32 && (words[in.word_count] = strsep(&rest, "\n")) != NULL)
+        in.word_count++;
+    in.words = (const char *const *)words;
+    if (st_recipe_open(&recipe, &in) == STRATA_OK)
+        check_recipe(recipe);
+    st_recipe_close(recipe);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct st_recipe_trainer *const trainers[] = {&st_recipe_llama_factory, &st_recipe_xtuner,
-                                                               &st_recipe_accelerate};
+    const struct st_recipe_input in = {.path = "fuzz.yaml", .allow_unknown = size % 2 == 0};
 
     check_variables(data, size);
-    for (size_t i = 0; i < sizeof(trainers) / sizeof(trainers[0]); i++) {
+    check_words(data, size);
+    for (const struct st_recipe_trainer *const *t = st_recipe_trainers; *t != NULL; t++) {
         struct strata_recipe *recipe = NULL;
         st_json *root = NULL;
 
         if (st_yaml_parse(&root, (const char *)data, size, "fuzz") != STRATA_OK)
             return 0;
         (void)st_recipe_trainer_of(root);
-        if (st_recipe_read(&recipe, trainers[i], root, "fuzz.yaml", size % 2 == 0) == STRATA_OK)
+        if (st_recipe_read(&recipe, *t, root, &in) == STRATA_OK)
             check_recipe(recipe);
         st_recipe_close(recipe);
     }

@@ -30,7 +30,7 @@ static struct strata_recipe *read_recipe(const struct st_recipe_trainer *trainer
     if (st_yaml_parse(&root, text, strlen(text), "r.yaml") != STRATA_OK)
         fail_msg("%s", strata_last_error());
     assert_ptr_equal(st_recipe_trainer_of(root), trainer);
-    assert_int_equal(st_recipe_read(&r, trainer, root, "r.yaml", false), STRATA_OK);
+    assert_int_equal(st_recipe_read(&r, trainer, root, &(struct st_recipe_input){.path = "r.yaml"}), STRATA_OK);
     return r;
 }
 
@@ -410,7 +410,7 @@ static strata_status load(struct st_config *config, struct st_config_source **so
 
     scratch_put("r.yaml", recipe);
     scratch_put("ds.json", deepspeed);
-    assert_int_equal(st_recipe_open(&r, scratch_path("r.yaml"), false), STRATA_OK);
+    assert_int_equal(st_recipe_open(&r, &(struct st_recipe_input){.path = scratch_path("r.yaml")}), STRATA_OK);
     opts.recipe = r;
     opts.file = scratch_path("ds.json");
     st = st_config_load(config, source, &opts);
@@ -561,6 +561,55 @@ static void accelerate_stands_where_a_configuration_stands(void **state)
     scratch_close();
 }
 
+/* As OmegaConf reads them behind a file, and argparse their second form. */
+static void words_count_over_the_file(void **state)
+{
+    static const char *const words[] = {"learning_rate=1e-4", "--lora-rank=16",       "cutoff_len=",        "--template={x",
+                                        "bf16=true",          "lora_target=[q, k",    "num_train_epochs=0", "per_device_train_batchsize=2",
+                                        "optim=sgd",          "--lora_target=q, k_proj"};
+    struct st_recipe_input in = {.path = scratch_path("r.yaml"), .words = words, .word_count = 5};
+    struct strata_recipe *r = NULL;
+
+    (void)state;
+    scratch_open();
+    in.path = scratch_path("r.yaml");
+    scratch_put("r.yaml", LF "learning_rate: 1.0e-5\ncutoff_len: 64\nbf16: false\nfp16: false\noptim: nonesuch\n");
+    assert_int_equal(st_recipe_open(&r, &in), STRATA_OK);
+    assert_string_equal(asked(r, "optimizer.params.lr"), "0.0001");
+    assert_string_equal(asked(r, "--cutoff-len"), "2048");
+    assert_string_equal(asked(r, "bf16.enabled"), "true");
+    assert_non_null(strstr(asked(r, "strata.lora"), "\"r\":16,\"lora_alpha\":32"));
+    assert_non_null(strstr(st_recipe_problem_at(r, 0), "r.yaml:8: optim: "));
+    assert_null(st_recipe_problem_at(r, 1));
+    st_recipe_close(r);
+    in = (struct st_recipe_input){.path = in.path, .words = &words[5], .word_count = 1};
+    assert_int_equal(st_recipe_open(&r, &in), STRATA_E_CONFIG);
+    assert_non_null(strstr(strata_last_error(), "command line: lora_target:"));
+    in = (struct st_recipe_input){.words = &words[6], .word_count = 4};
+    assert_int_equal(st_recipe_open(&r, &in), STRATA_OK);
+    assert_string_equal(st_recipe_path(r), "command line");
+    assert_non_null(strstr(st_recipe_problem_at(r, 0), "per_device_train_batchsize (command line): no key of LLaMA-Factory; the "
+                                                       "nearest is per_device_train_batch_size"));
+    assert_non_null(strstr(st_recipe_problem_at(r, 1), "num_train_epochs (command line): "));
+    assert_null(st_recipe_problem_at(r, 2));
+    assert_non_null(strstr(asked(r, "strata.lora"), "[\"q\",\"k_proj\"]"));
+    st_recipe_close(r);
+    scratch_close();
+}
+
+static void words_without_a_key_are_refused(void **state)
+{
+    static const char *const words[] = {"", "=", "a", "a.=1", ".a=1", "a..b=1", "1=1", "a b=1", "a=\xff", "a.b.c.d.e.f.g.h.i=1"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        struct strata_recipe *r = NULL;
+
+        assert_int_equal(st_recipe_open(&r, &(struct st_recipe_input){.words = &words[i], .word_count = 1}), STRATA_E_CONFIG);
+        assert_null(r);
+    }
+}
+
 /* Where a run's file and where a configuration is expected: one sentence, whatever else is in it. */
 static void foreign_files_are_called_what_they_are(void **state)
 {
@@ -597,7 +646,7 @@ static void foreign_files_are_called_what_they_are(void **state)
             st_json_free(root);
             continue;
         }
-        assert_int_equal(st_recipe_open(&r, scratch_path("r.yaml"), false), STRATA_E_CONFIG);
+        assert_int_equal(st_recipe_open(&r, &(struct st_recipe_input){.path = scratch_path("r.yaml")}), STRATA_E_CONFIG);
         assert_non_null(strstr(strata_last_error(), rows[i].said));
         assert_int_equal(st_config_load(&c, &source, &opts), STRATA_E_CONFIG);
         assert_int_equal(st_config_problem_count(source), 1);
@@ -610,6 +659,7 @@ static void foreign_files_are_called_what_they_are(void **state)
 
 static void single_failure_walk(void **state)
 {
+    static const char *const words[] = {"learning_rate=1e-4", "a.b={c: 1}", "--report-to={x"};
     struct fault_walk walk = {.result = -EIO};
 
     (void)state;
@@ -617,7 +667,8 @@ static void single_failure_walk(void **state)
     scratch_put("r.yaml", LF "lora_target: q_proj,v_proj\nbf16: yes\nunknown: 1\nsave_steps: 5\n");
     while (fault_walk_next(&walk)) {
         struct strata_recipe *r = NULL;
-        const strata_status st = st_recipe_open(&r, scratch_path("r.yaml"), false);
+        const strata_status st = st_recipe_open(
+            &r, &(struct st_recipe_input){.path = scratch_path("r.yaml"), .words = words, .word_count = 3});
 
         fault_walk_end(&walk, st);
         assert_int_equal(r != NULL, st == STRATA_OK);
@@ -640,6 +691,8 @@ int main(void)
         cmocka_unit_test(auto_is_filled_and_the_rest_must_agree),
         cmocka_unit_test(values_are_taken_whole_or_told),
         cmocka_unit_test(accelerate_stands_where_a_configuration_stands),
+        cmocka_unit_test(words_count_over_the_file),
+        cmocka_unit_test(words_without_a_key_are_refused),
         cmocka_unit_test(foreign_files_are_called_what_they_are),
         cmocka_unit_test(single_failure_walk),
     };

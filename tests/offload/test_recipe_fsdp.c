@@ -87,7 +87,7 @@ static void golden_files_are_placed(void **state)
 
         snprintf(path, sizeof(path), "tests/golden/recipes/fsdp/%s", files[i].name);
         if (files[i].whole_run)
-            assert_int_equal(st_recipe_open(&recipe, path, false), STRATA_OK);
+            assert_int_equal(st_recipe_open(&recipe, &(struct st_recipe_input){.path = path}), STRATA_OK);
         else
             opts.file = path;
         opts.recipe = recipe;
@@ -113,7 +113,7 @@ static struct strata_recipe *read_text(const struct st_recipe_trainer *trainer, 
     snprintf(whole, sizeof(whole), "%s%s\n", before, text);
     if (st_yaml_parse(&root, whole, strlen(whole), "r.yaml") != STRATA_OK)
         fail_msg("%s", strata_last_error());
-    assert_int_equal(st_recipe_read(&r, trainer, root, "r.yaml", false), STRATA_OK);
+    assert_int_equal(st_recipe_read(&r, trainer, root, &(struct st_recipe_input){.path = "r.yaml"}), STRATA_OK);
     return r;
 }
 
@@ -395,7 +395,7 @@ static void single_failure_walk(void **state)
     (void)state;
     while (fault_walk_next(&walk)) {
         struct strata_recipe *r = NULL;
-        const strata_status st = st_recipe_open(&r, "tests/golden/recipes/fsdp/factory.yaml", false);
+        const strata_status st = st_recipe_open(&r, &(struct st_recipe_input){.path = "tests/golden/recipes/fsdp/factory.yaml"});
 
         fault_walk_end(&walk, st);
         assert_int_equal(r != NULL, st == STRATA_OK);
