@@ -178,6 +178,42 @@ static strata_status find_least(struct st_answer *out, const struct st_scene *s)
     return st;
 }
 
+/* --- adapters instead --- */
+
+/* A model that cannot be adapted so is no failure of the question. */
+static bool is_refusal(strata_status st)
+{
+    return st == STRATA_E_CONFIG || st == STRATA_E_INPUT || st == STRATA_E_NOSYS;
+}
+
+static strata_status try_method(struct st_instead *out, struct st_scene *s)
+{
+    struct st_found found = {0};
+    strata_status st = st_question_search(&found, s, &s->machine, 1, 0, NULL);
+
+    if (st == STRATA_OK && found.count > 0) {
+        out->best = found.tried[found.best];
+        memcpy(out->needed, found.plan->program.needed, sizeof(out->needed));
+        st = st_question_text(&out->config, &out->best, s);
+        out->fits = st == STRATA_OK;
+    }
+    st_plan_destroy(found.plan);
+    return is_refusal(st) ? STRATA_OK : st;
+}
+
+/* From the one that trains the most. */
+static strata_status try_methods(struct st_answer *out, struct st_scene *s)
+{
+    strata_status st = STRATA_OK;
+
+    for (int m = ST_METHOD_FULL + 1; st == STRATA_OK && m < ST_METHOD_COUNT; m++) {
+        s->method = (enum st_method)m;
+        st = try_method(&out->instead[m], s);
+    }
+    s->method = ST_METHOD_FULL;
+    return st;
+}
+
 /* --- one more --- */
 
 static const strata_tier tier_of[ST_CHANGE_COUNT] = {STRATA_TIER_DEVICE, STRATA_TIER_HOST, STRATA_TIER_NVME};
@@ -414,6 +450,8 @@ static strata_status answer(struct st_answer *out, struct st_scene *s)
     out->best = found.best;
     out->lowest = lowest_of(out);
     st = found.count > 0 ? take_best(out, &found, s) : find_least(out, s);
+    if (st == STRATA_OK && found.count == 0)
+        st = try_methods(out, s);
     if (st == STRATA_OK && s->smallest[0]->hardware != NULL && s->ranks == 1)
         st = try_changes(out, s);
 done:
@@ -445,5 +483,7 @@ void st_answer_free(struct st_answer *answer)
 {
     strata_plan_destroy(answer->plan);
     free(answer->config);
+    for (int m = 0; m < ST_METHOD_COUNT; m++)
+        free(answer->instead[m].config);
     *answer = (struct st_answer){0};
 }

@@ -36,6 +36,17 @@ struct st_tried {
     bool lacks;     /* because a rate is missing; those of which none is come first */
 };
 
+/* What is trained: everything, or adapters of all linear layers beside weights that are frozen. */
+enum st_method { ST_METHOD_FULL, ST_METHOD_LORA, ST_METHOD_LORA_NF4, ST_METHOD_COUNT };
+
+/* Training that takes less, where full training does not fit. */
+struct st_instead {
+    bool fits;
+    struct st_tried best;
+    uint64_t needed[STRATA_TIER_COUNT]; /* by its plan, of each rank */
+    char *config;                       /* its file; NULL: it does not fit */
+};
+
 enum st_change { ST_CHANGE_GPU, ST_CHANGE_RAM, ST_CHANGE_DRIVE, ST_CHANGE_COUNT };
 
 /* The machine with one more of something. */
@@ -63,6 +74,7 @@ struct st_answer {
     uint64_t capacity[STRATA_TIER_COUNT];
     uint64_t least[STRATA_TIER_COUNT]; /* the least of a tier with which something fits, the others as they are; 0: none does */
     uint64_t together[STRATA_TIER_COUNT];       /* several of them; 0: as it is */
+    struct st_instead instead[ST_METHOD_COUNT]; /* if nothing fits; of full training nothing */
     struct st_changed changed[ST_CHANGE_COUNT]; /* of a machine known by its parts; if nothing fits, the first that does */
 };
 
@@ -71,6 +83,8 @@ struct st_answer {
 strata_status st_question_answer(struct st_answer *out, const struct st_question *question);
 void st_answer_free(struct st_answer *answer);
 
+/** The members of the section `strata` that ask for a method, as a file has them; "": none. */
+const char *st_question_method(enum st_method method);
 /** "none", "cpu", "nvme": as DeepSpeed says a tier. */
 const char *st_question_tier(strata_tier tier);
 

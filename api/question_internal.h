@@ -21,7 +21,8 @@ struct st_scene {
     uint32_t seq, sequences;      /* tokens of a sequence, sequences of a rank's step */
     const struct st_tiers *tiers; /* [tiers_count], from the fastest to the slowest */
     uint32_t tiers_count;
-    pthread_mutex_t lock; /* of what progress is told: */
+    enum st_method method; /* that is looked for now */
+    pthread_mutex_t lock;  /* of what progress is told: */
     uint64_t done;
     struct strata_model *smallest[ST_TIERS_MAX]; /* micro-batches of one sequence */
 };

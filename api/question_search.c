@@ -67,6 +67,26 @@ static void put_offload(FILE *file, const char *key, strata_tier tier, const cha
     st_json_object_close(&w);
 }
 
+const char *st_question_method(enum st_method method)
+{
+#define LORA "\"lora\": {\"r\": 16, \"lora_alpha\": 32, \"target_modules\": \"all-linear\"}"
+    static const char *const members[ST_METHOD_COUNT] = {
+        [ST_METHOD_FULL] = "", [ST_METHOD_LORA] = LORA, [ST_METHOD_LORA_NF4] = LORA ", \"quantization\": \"nf4\""};
+#undef LORA
+
+    return members[method];
+}
+
+/* DeepSpeed has no words for what is in it, and passes sections over that it does not know. */
+static void put_section(FILE *file, const struct st_tried *t, const struct st_scene *s)
+{
+    const char *method = st_question_method(s->method), *tier = "\"activation_tier\": \"nvme\"";
+    const bool on_nvme = t->tiers.checkpoints == STRATA_TIER_NVME;
+
+    if (on_nvme || method[0] != '\0')
+        st_print(file, ",\n  \"strata\": {%s%s%s}", method, on_nvme && method[0] != '\0' ? ", " : "", on_nvme ? tier : "");
+}
+
 /* A file for people, too. */
 static void put_config(FILE *file, const struct st_tried *t, const struct st_scene *s)
 {
@@ -83,9 +103,7 @@ static void put_config(FILE *file, const struct st_tried *t, const struct st_sce
     put_offload(file, "offload_optimizer", t->tiers.optimizer, s->nvme);
     put_offload(file, "offload_param", t->tiers.param, s->nvme);
     st_print_text(file, "\n  }");
-    if (t->tiers.checkpoints ==
-        STRATA_TIER_NVME) /* DeepSpeed has no word for it, and passes sections over that it does not know */
-        st_print_text(file, ",\n  \"strata\": {\"activation_tier\": \"nvme\"}");
+    put_section(file, t, s);
     st_print_text(file, "\n}\n");
 }
 

@@ -255,6 +255,15 @@ static strata_status show(const struct cli_args *args, const struct st_answer *a
     return STRATA_OK;
 }
 
+static bool adapters_fit(const struct st_answer *answer)
+{
+    bool fit = false;
+
+    for (int m = 0; m < ST_METHOD_COUNT; m++)
+        fit = fit || answer->instead[m].fits;
+    return fit;
+}
+
 /* Notices of the model and the machine have come when candidates are compared; each of these would repeat them. */
 static bool watch(void *ctx, const char *what, uint64_t done, uint64_t total)
 {
@@ -292,7 +301,8 @@ int cli_plan_question(const struct cli_args *args)
         st = cli_plan_picture(answer.plan, args);
     code = st != STRATA_OK         ? cli_fail(st)
            : answer.config != NULL ? 0
-                                   : cli_fail(st_error(STRATA_E_NOFIT, "nothing fits: the answer says what would"));
+                                   : cli_fail(st_error(STRATA_E_NOFIT, "%s: the answer says what would",
+                                                       adapters_fit(&answer) ? "full training does not fit" : "nothing fits"));
     st_answer_free(&answer);
     free((void *)question.overrides);
     cli_progress_fini(&progress);

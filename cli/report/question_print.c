@@ -191,6 +191,41 @@ static void print_least(const struct st_answer *a, FILE *file)
         print_enough(a, a->together, file);
 }
 
+static void print_instead(const struct st_answer *a, FILE *file)
+{
+    static const char *const names[ST_METHOD_COUNT] = {
+        [ST_METHOD_LORA] = "adapters (LoRA)", [ST_METHOD_LORA_NF4] = "adapters beside weights in nf4 (QLoRA)"};
+    bool head = false;
+    char text[24];
+
+    for (int m = 0; m < ST_METHOD_COUNT; m++) {
+        const struct st_instead *i = &a->instead[m];
+        const char *before = ": ";
+
+        if (!i->fits)
+            continue;
+        if (!head)
+            st_print_text(file, "  what fits here instead of full training:\n");
+        head = true;
+        st_print(file, "    %s", names[m]);
+        for (int t = 0; t < STRATA_TIER_COUNT; t++) {
+            static const char *const of[] = {"the device", "host memory", "drives"};
+
+            if (i->needed[t] == 0)
+                continue;
+            st_print(file, "%s%s of %s", before, st_size_text(text, i->needed[t]), of[t]);
+            before = ", ";
+        }
+        if (i->best.seconds > 0)
+            st_print(file, "; %s%s a step", i->best.bounded ? "at least " : "", st_seconds_text(text, i->best.seconds));
+        st_print_text(file, " with ");
+        print_settings(a, &i->best, file);
+        st_print(file, "\n      \"strata\": {%s}\n", st_question_method((enum st_method)m));
+    }
+    if (head)
+        st_print_text(file, "    these lines belong in the configuration; --json has it whole\n");
+}
+
 static bool same_settings(const struct st_tried *a, const struct st_tried *b)
 {
     return a->tiers.optimizer == b->tiers.optimizer && a->tiers.param == b->tiers.param &&
@@ -241,6 +276,7 @@ void cli_question_print(const struct cli_asked *asked, FILE *file)
         print_best(asked, file);
     else
         print_least(a, file);
+    print_instead(a, file);
     print_changes(a, file);
     if (asked->written != NULL)
         st_print(file, "  written: %s; --config %s plans and trains it, with the same words for the machine\n", asked->written,
@@ -274,11 +310,11 @@ static void put_bytes(struct st_json_writer *w, const char *key, const uint64_t 
 }
 
 /* The file's members; it is on lines of its own, and this is one. */
-static void put_config(const struct st_answer *a, struct st_json_writer *w)
+static void put_config(const char *config, struct st_json_writer *w)
 {
     st_json *root = NULL;
 
-    if (st_json_parse(&root, a->config, strlen(a->config), "the configuration") == STRATA_OK)
+    if (st_json_parse(&root, config, strlen(config), "the configuration") == STRATA_OK)
         st_json_put_node(w, "config", root);
     st_json_free(root);
 }
@@ -288,7 +324,7 @@ static void put_best(const struct cli_asked *asked, struct st_json_writer *w)
     const struct st_answer *a = asked->answer;
     const struct st_tried *best = &a->tried[a->best];
 
-    put_config(a, w);
+    put_config(a->config, w);
     st_json_object_open(w, "plan");
     st_plan_put(a->plan, w);
     st_json_object_close(w);
@@ -314,6 +350,26 @@ static void put_best(const struct cli_asked *asked, struct st_json_writer *w)
     st_json_array_close(w);
 }
 
+static void put_instead(const struct st_answer *a, struct st_json_writer *w)
+{
+    static const char *const names[ST_METHOD_COUNT] = {[ST_METHOD_LORA] = "lora", [ST_METHOD_LORA_NF4] = "qlora"};
+
+    st_json_array_open(w, "instead");
+    for (int m = 0; m < ST_METHOD_COUNT; m++) {
+        const struct st_instead *i = &a->instead[m];
+
+        if (!i->fits)
+            continue;
+        st_json_object_open(w, NULL);
+        st_json_put_string(w, "method", names[m]);
+        put_bytes(w, "needed", i->needed);
+        put_settings(&i->best, w);
+        put_config(i->config, w);
+        st_json_object_close(w);
+    }
+    st_json_array_close(w);
+}
+
 void cli_question_put(const struct cli_asked *asked, struct st_json_writer *w)
 {
     const struct st_answer *a = asked->answer;
@@ -333,6 +389,7 @@ void cli_question_put(const struct cli_asked *asked, struct st_json_writer *w)
     } else {
         put_bytes(w, "least", a->least);
         put_bytes(w, "least_together", a->together);
+        put_instead(a, w);
     }
     st_json_object_open(w, "changed");
     for (int c = 0; c < ST_CHANGE_COUNT; c++) {

@@ -248,6 +248,45 @@ static void advice_taken_literally_fits(void **state)
     st_json_free(answer);
 }
 
+/* Where full training has no room adapters may, and beside nf4 with less; their files plan the same on this machine. */
+static void adapters_are_offered_where_all_does_not_fit(void **state)
+{
+    static const char machine[] = "--model gpt2 --seq-len 256 --gpu 4090 --device-memory 256MiB --host-memory 512MiB --json";
+    static const char *const methods[] = {"lora", "qlora"};
+    const struct workplace *w = *state;
+    char command[512];
+    st_json *answer;
+    const st_json *instead;
+
+    snprintf(command, sizeof(command), "plan --batch-tokens 1K %s", machine);
+    answer = asked(w, 3, command);
+    instead = st_json_first(st_json_get(answer, "instead"));
+    for (size_t i = 0; i < 2; i++, instead = st_json_next(instead)) {
+        struct st_json_writer writer;
+        char *text = NULL;
+        size_t bytes = 0;
+        FILE *file = open_memstream(&text, &bytes);
+        st_json *plan;
+
+        assert_true(instead != NULL && file != NULL);
+        assert_string_equal(json_text(instead, "method"), methods[i]);
+        st_json_begin(&writer, file);
+        st_json_put_node(&writer, NULL, st_json_get(instead, "config"));
+        assert_int_equal(fclose(file), 0);
+        workplace_write(w, "adapters.json", text, strlen(text));
+        snprintf(command, sizeof(command), "plan --config {w}/adapters.json %s", machine);
+        plan = asked(w, 0, command);
+        assert_true(json_number(plan, "predicted_seconds") == json_number(instead, "predicted_seconds"));
+        assert_true(json_number(st_json_get(st_json_get(plan, "tiers"), "device"), "needed") ==
+                    json_number(st_json_get(instead, "needed"), "device"));
+        assert_true(json_number(plan, "parameters") < 0.05 * json_number(answer, "parameters"));
+        st_json_free(plan);
+        free(text);
+    }
+    assert_null(instead);
+    st_json_free(answer);
+}
+
 /* Together: each is lacking, and no more than that. */
 static void memories_that_are_advised_together_fit(void **state)
 {
@@ -411,6 +450,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(no_part_more_makes_a_step_longer),
         cmocka_unit_test(a_card_that_is_slower_in_something_is_not_flattered),
         cmocka_unit_test(advice_taken_literally_fits),
+        cmocka_unit_test(adapters_are_offered_where_all_does_not_fit),
         cmocka_unit_test(memories_that_are_advised_together_fit),
         cmocka_unit_test(checkpoints_of_activations_may_lie_on_drives),
         cmocka_unit_test(the_text_says_how_long_and_on_what),

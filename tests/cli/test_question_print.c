@@ -178,13 +178,35 @@ static void what_does_not_fit_says_what_would(void **state)
     must_hold(&asked, "       1 s a step  with optimizer cpu, weights none, 16 x 2 sequences\n");
 }
 
+/* From the one that trains the most; what does not fit either is not named. */
+static void adapters_are_told_with_the_line_to_add(void **state)
+{
+    static char config[] = "{}";
+    struct st_answer a = answer_of(2);
+    const struct cli_asked asked = {.answer = &a};
+
+    (void)state;
+    a.plan = NULL;
+    a.config = NULL;
+    a.instead[ST_METHOD_LORA_NF4] = (struct st_instead){true, a.tried[0], {UINT64_C(5) << 30, UINT64_C(3) << 30, 0}, config};
+    must_hold(&asked,
+              "\n  what fits here instead of full training:\n"
+              "    adapters beside weights in nf4 (QLoRA): 5.00 GiB of the device, 3.00 GiB of host memory; 3 s a step with "
+              "optimizer cpu, weights none, 16 x 2 sequences\n"
+              "      \"strata\": {\"lora\": {\"r\": 16, \"lora_alpha\": 32, \"target_modules\": \"all-linear\"}, "
+              "\"quantization\": \"nf4\"}\n");
+    a.instead[ST_METHOD_LORA] = a.instead[ST_METHOD_LORA_NF4];
+    must_hold(&asked, "\n  what fits here instead of full training:\n    adapters (LoRA): 5.00 GiB of the device, ");
+}
+
 /* Each figure under its own name, where no two are the same. */
 static void what_does_not_fit_is_in_the_json(void **state)
 {
     static const char wanted[] =
         "{\"fits\":false,\"model\":\"m\",\"parameters\":8030261248,\"machine\":\"box\",\"sequence_length\":4096,\"step_"
         "sequences\":32,\"ranks\":1,\"tokens\":1000,\"capacity\":{\"device\":11,\"host\":12,\"nvme\":13},\"least\":{\"device\":"
-        "21,\"host\":22,\"nvme\":23},\"least_together\":{\"device\":31,\"host\":32,\"nvme\":33},\"changed\":{\"gpu\":{\"to\":"
+        "21,\"host\":22,\"nvme\":23},\"least_together\":{\"device\":31,\"host\":32,\"nvme\":33},\"instead\":[],\"changed\":{"
+        "\"gpu\":{\"to\":"
         "\"card\",\"optimizer\":\"cpu\",\"param\":\"none\",\"stage\":2,\"activation_checkpoints\":\"auto\",\"micro_batch\":2,"
         "\"gradient_accumulation\":16,\"predicted_seconds\":3,\"simulated\":true},\"drive\":{\"to\":\"disk\",\"optimizer\":"
         "\"nvme\",\"param\":\"cpu\",\"stage\":3,\"activation_checkpoints\":\"nvme\",\"micro_batch\":8,\"gradient_accumulation\":"
@@ -245,6 +267,7 @@ int main(void)
         cmocka_unit_test(lengths_of_a_run),
         cmocka_unit_test(drives_wear_out),
         cmocka_unit_test(what_does_not_fit_says_what_would),
+        cmocka_unit_test(adapters_are_told_with_the_line_to_add),
         cmocka_unit_test(what_does_not_fit_is_in_the_json),
         cmocka_unit_test(changes_are_held_against_the_best),
     };
