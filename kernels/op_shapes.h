@@ -58,4 +58,18 @@ struct st_cast {
     strata_dtype to, from;
 };
 
+/* Dropout of dense rows: an element is kept where its 32 random bits are at least `limit`, and multiplied by `scale` then.  Row r
+ * is position (first + r) % seq of sequence `sequence` + (first + r) / seq.  Column c has word c % 4 of the block that
+ * Philox4x32-10 (Salmon et al., SC 2011) gives for the key `key` and the counter (c / 4, position, sequence's low half, its high
+ * half): st_rng_block() of core/base/rng.h. */
+struct st_dropout {
+    uint32_t rows, cols;
+    uint32_t first, seq;
+    uint64_t sequence, key;
+    uint64_t limit; /* p 2^32; 2^32: nothing is kept */
+    float scale;    /* 1 / (1 - p) */
+    bool add;       /* to += what is kept; else what is not kept is 0 */
+    strata_dtype from;
+};
+
 #endif

@@ -81,6 +81,8 @@ ST_CUDA_API cudaError_t st_cuda_add(cudaStream_t stream, void *y, const void *a,
 ST_CUDA_API cudaError_t st_cuda_scale(cudaStream_t stream, void *y, const void *x, float factor, uint64_t elems, strata_dtype dt);
 /** One of the dtypes is F32. */
 ST_CUDA_API cudaError_t st_cuda_cast(cudaStream_t stream, const struct st_cast *cast, void *to, const void *from);
+/** to [rows, cols] fp32, with the bits that the CPU's kernels give. */
+ST_CUDA_API cudaError_t st_cuda_dropout(cudaStream_t stream, const struct st_dropout *d, float *to, const void *from);
 /** The elements of records, with the bits that the CPU's kernels give. */
 ST_CUDA_API cudaError_t st_cuda_nf4_widen(cudaStream_t stream, void *y, const struct st_nf4_block *x, uint64_t elems,
                                           strata_dtype dt);

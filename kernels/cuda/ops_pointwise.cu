@@ -231,6 +231,62 @@ cudaError_t st_cuda_cast(cudaStream_t stream, const struct st_cast *cast, void *
     });
 }
 
+/* --- dropout: a block for THREADS runs of a row; the formulas are those of kernels/ops/ops_pointwise.inc --- */
+
+static __device__ void philox(uint32_t c[4], uint64_t key)
+{
+    uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+
+    for (uint32_t round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+        const uint64_t p0 = static_cast<uint64_t>(0xD2511F53u) * c[0], p1 = static_cast<uint64_t>(0xCD9E8D57u) * c[2];
+
+        c[0] = static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k0;
+        c[2] = static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k1;
+        c[1] = static_cast<uint32_t>(p1);
+        c[3] = static_cast<uint32_t>(p0);
+    }
+}
+
+template <strata_dtype FROM>
+static __global__ void __launch_bounds__(THREADS) dropout_rows(const struct st_dropout d, float *to, const void *from, bool wide)
+{
+    const uint64_t row = blockIdx.x, column = (static_cast<uint64_t>(blockIdx.y) * THREADS + threadIdx.x) * ST_RUN;
+    const uint64_t at = d.first + row, sequence = d.sequence + at / d.seq;
+    const uint32_t count = st_run_count(column, d.cols);
+    float values[ST_RUN], sums[ST_RUN] = {};
+
+    st_load<FROM>(values, from, row * d.cols + column, count, wide);
+    if (d.add)
+        st_load<STRATA_F32>(sums, to, row * d.cols + column, count, wide);
+#pragma unroll
+    for (uint32_t i = 0; i < ST_RUN; i += 4) {
+        uint32_t c[4] = {static_cast<uint32_t>((column + i) / 4), static_cast<uint32_t>(at % d.seq),
+                         static_cast<uint32_t>(sequence), static_cast<uint32_t>(sequence >> 32)};
+
+        philox(c, d.key);
+#pragma unroll
+        for (uint32_t j = 0; j < 4; j++)
+            if (c[j] >= d.limit) {
+                const float kept = __fmul_rn(values[i + j], d.scale);
+
+                sums[i + j] = d.add ? __fadd_rn(sums[i + j], kept) : kept;
+            }
+    }
+    st_store<STRATA_F32>(to, row * d.cols + column, sums, count, wide);
+}
+
+cudaError_t st_cuda_dropout(cudaStream_t stream, const struct st_dropout *d, float *to, const void *from)
+{
+    const dim3 grid(d->rows, st_blocks(d->cols, THREADS * ST_RUN));
+    const bool wide = d->cols % ST_RUN == 0 && st_are_aligned({to, from});
+
+    if (d->rows == 0 || d->cols == 0)
+        return cudaSuccess;
+    return st_by_dtype(d->from, [&](auto tag) {
+        ST_LAUNCH((dropout_rows<decltype(tag)::value>), grid, THREADS, 0, stream, *d, to, from, wide);
+    });
+}
+
 /* A run lies in one record. */
 template <strata_dtype DT>
 static __global__ void __launch_bounds__(THREADS) nf4_widen(void *y, const struct st_nf4_block *x, uint64_t elems, bool wide)

@@ -47,6 +47,8 @@ struct st_ops {
     /* dst[r][c] (dt, ldd) = src[r][c] (f32, lds), and back. */
     void (*round_rows)(void *dst, size_t ldd, const float *src, size_t lds, uint32_t rows, uint32_t cols, strata_dtype dt);
     void (*widen_rows)(float *dst, size_t ldd, const void *src, size_t lds, uint32_t rows, uint32_t cols, strata_dtype dt);
+    /* Rows row_first .. row_first + rows - 1 of whole tensors, from (d->from) to fp32: see st_dropout. */
+    void (*dropout_rows)(const struct st_dropout *d, float *to, const void *from, uint32_t row_first, uint32_t rows);
     /* out[r] = sum over c of a[r][c] * b[r][c]. */
     void (*dot_rows)(float *out, const void *a, size_t lda, const void *b, size_t ldb, uint32_t rows, uint32_t cols,
                      strata_dtype dt);

@@ -167,6 +167,19 @@ static strata_status timed_cast(struct st_device *dev, const struct st_cast *cas
     return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->cast(c.inner, cast, to, from) : c.st);
 }
 
+static strata_status timed_dropout(struct st_device *dev, const struct st_dropout *d, float *to, const void *from)
+{
+    const struct timed_call c = st_timed_begin(dev, ST_QUEUE_COMPUTE,
+                                               &(struct st_op_shape){.op = ST_DEVICE_DROPOUT,
+                                                                     .dt = d->from,
+                                                                     .other = STRATA_F32,
+                                                                     .more.others = d->add,
+                                                                     .rows = d->rows,
+                                                                     .cols = d->cols});
+
+    return st_timed_end(&c, c.st == STRATA_OK ? c.tensors->dropout(c.inner, d, to, from) : c.st);
+}
+
 static strata_status timed_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
 {
     const struct timed_call c =

@@ -67,6 +67,8 @@ struct st_tensor_ops {
     strata_status (*scale)(struct st_device *dev, void *y, const void *x, float factor, uint64_t elems, strata_dtype dt);
     /* Widens exactly, or rounds once; no aliasing. */
     strata_status (*cast)(struct st_device *dev, const struct st_cast *cast, void *to, const void *from);
+    /* to [rows, cols] fp32, dense = or += dropout of from [rows, cols], dense: the same bits on every device. */
+    strata_status (*dropout)(struct st_device *dev, const struct st_dropout *d, float *to, const void *from);
     /* y[elems] dt = the elements of records of NF4: the same bits on every device. */
     strata_status (*nf4_widen)(struct st_device *dev, void *y, const struct st_nf4_block *x, uint64_t elems, strata_dtype dt);
 

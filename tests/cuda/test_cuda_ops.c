@@ -100,6 +100,32 @@ static void run_cast(struct ops_call *c)
     st_ops_scalar.round_rows(y + c->cols * strata_dtype_bytes(c->dt), wider, c->f[0], c->cols, c->rows, c->cols, c->dt);
 }
 
+/* The scalar table's bits, fresh and added. */
+static void run_dropout(struct ops_call *c)
+{
+    const uint64_t elems = (uint64_t)c->rows * c->cols;
+    struct st_dropout d = {.rows = c->rows,
+                           .cols = c->cols,
+                           .first = 1,
+                           .seq = 2,
+                           .sequence = UINT32_MAX,
+                           .key = UINT64_C(0x123456789abcdef),
+                           .limit = UINT32_MAX / 3,
+                           .scale = 1.5f,
+                           .from = c->dt};
+    float *const y = ops_out(c, 1, OPS_SINGLE, elems, 0, 0), *const sum = ops_out(c, 2, OPS_SINGLE, elems, 0, 0);
+
+    if (c->device)
+        cf_ok(st_cuda_dropout(c->stream, &d, y, c->x[0]));
+    else
+        st_ops_scalar.dropout_rows(&d, y, c->x[0], 0, c->rows);
+    d.add = true;
+    if (c->device)
+        cf_ok(st_cuda_dropout(c->stream, &d, sum, c->x[1]));
+    else
+        st_ops_scalar.dropout_rows(&d, sum, c->x[1], 0, c->rows);
+}
+
 /* Records made of numbers: the first is the magnitude. */
 static void run_nf4_widen(struct ops_call *c)
 {
@@ -472,6 +498,7 @@ static void test_pointwise(void **state)
     ROWS(run_scale);
     ROWS(run_nf4_widen);
     ROWS(run_cast);
+    ROWS(run_dropout);
     ROWS(run_swiglu);
     ROWS(run_swiglu_in_place);
     FEW(run_geglu);

@@ -59,6 +59,24 @@ static void run_round(const struct call *c)
     c->ops->widen_rows(c->out[1], c->cols, c->x[1], c->cols, ROWS, c->cols, c->dt);
 }
 
+/* From the last of three rows of a sequence on. */
+static void run_dropout(const struct call *c)
+{
+    struct st_dropout d = {.rows = ROWS,
+                           .cols = c->cols,
+                           .first = 2,
+                           .seq = 3,
+                           .sequence = UINT32_MAX,
+                           .key = 77,
+                           .limit = UINT32_MAX / 3,
+                           .scale = 1.5f,
+                           .from = c->dt};
+
+    c->ops->dropout_rows(&d, c->out[0], c->x[0], 0, ROWS);
+    d.add = true;
+    c->ops->dropout_rows(&d, c->out[1], c->x[1], 1, ROWS - 1);
+}
+
 static void run_dot(const struct call *c)
 {
     c->ops->dot_rows(c->out[0], c->x[0], c->cols, c->x[1], c->cols, ROWS, c->cols, c->dt);
@@ -272,6 +290,7 @@ static const struct {
     {"add", run_add},
     {"scale", run_scale},
     {"round_rows, widen_rows", run_round},
+    {"dropout_rows", run_dropout},
     {"dot_rows", run_dot},
     {"norm", run_norm},
     {"norm, fp32 gradient", run_norm_fp32_gradient},

@@ -241,6 +241,13 @@ static strata_status mirror_cast(struct st_device *dev, const struct st_cast *ca
     return leave(m, m->ops->tensors->cast(m->inner, cast, at(m, to), at(m, from)));
 }
 
+static strata_status mirror_dropout(struct st_device *dev, const struct st_dropout *d, float *to, const void *from)
+{
+    struct mirror *m = enter(dev);
+
+    return leave(m, m->ops->tensors->dropout(m->inner, d, at(m, to), at(m, from)));
+}
+
 static strata_status mirror_scale(struct st_device *dev, void *y, const void *x, float factor, uint64_t elems, strata_dtype dt)
 {
     struct mirror *m = enter(dev);
@@ -413,6 +420,7 @@ static const struct st_tensor_ops mirror_tensors = {
     .activation_backward = mirror_activation_backward,
     .add = mirror_add,
     .cast = mirror_cast,
+    .dropout = mirror_dropout,
     .scale = mirror_scale,
     .nf4_widen = mirror_nf4_widen,
     .attention_workspace = mirror_attention_workspace,

@@ -113,6 +113,13 @@ static void run_block(struct df_device *d, struct tensors *t, const struct st_at
                                  .accumulate = true,
                                  .ab_dtype = dt,
                                  .c_dtype = STRATA_F32};
+    const struct st_dropout dropout = {.rows = ROWS,
+                                       .cols = COLS,
+                                       .seq = SEQ,
+                                       .limit = UINT32_MAX / 4,
+                                       .scale = 4.0f / 3.0f,
+                                       .add = true,
+                                       .from = dt};
 
     df_ok(d->ops->embed_gather(d->dev, t->x, t->weight, t->tokens, ROWS, COLS, 3, VOCAB - 3, dt));
     df_ok(d->tensors->embed_add_position(d->dev, t->x, t->w, NULL, ROWS, SEQ, COLS, dt));
@@ -128,6 +135,7 @@ static void run_block(struct df_device *d, struct tensors *t, const struct st_at
     df_ok(d->tensors->matmul(d->dev, &dx, t->y, t->dqkv, t->w, NULL));
     df_ok(d->tensors->layernorm_backward(d->dev, t->dx, t->f0, t->f1, t->y, dt, t->x, t->stats, t->w, t->dx, ROWS, COLS, dt));
     df_ok(d->tensors->add(d->dev, t->z, t->z, t->dx, ROWS * COLS, dt));
+    df_ok(d->tensors->dropout(d->dev, &dropout, t->f0, t->z));
 }
 
 /* Attention of a window within documents, with soft-capping. */

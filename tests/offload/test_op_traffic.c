@@ -59,6 +59,8 @@ static const struct row table[] = {
     {SHAPE(ACTIVATION_FORWARD, BF16, .rows = 1, .cols = 6400), 12800 + 12800, 0},
     {SHAPE(ACTIVATION_BACKWARD, BF16, .rows = 1, .cols = 6400), 3 * 12800, 0},
     {SHAPE(CAST, BF16, C_FP32, .rows = 100, .cols = 64), 12800 + 25600, 0},
+    {SHAPE(DROPOUT, BF16, C_FP32, .rows = 100, .cols = 64), 12800 + 25600, 0},
+    {SHAPE(DROPOUT, FP32, C_FP32, .rows = 100, .cols = 64, .more.others = 1), 25600 + 25600 + 25600, 0},
     {SHAPE(ADD, FP32, .rows = 1, .cols = 6400), 3 * 25600, 0},
     {SHAPE(SCALE, FP32, .rows = 1, .cols = 6400), 2 * 25600, 0},
     {SHAPE(NF4_WIDEN, BF16, .rows = 100, .cols = 64), 100 * 36 + 12800, 0},

@@ -258,6 +258,7 @@ const struct st_tensor_ops st_tensor_cpu_ops = {
     .add = st_cpu_add,
     .scale = st_cpu_scale,
     .cast = st_cpu_cast,
+    .dropout = st_cpu_dropout,
     .nf4_widen = st_cpu_nf4_widen,
     .attention_workspace = st_cpu_attention_workspace,
     .attention_forward = st_cpu_attention_forward,

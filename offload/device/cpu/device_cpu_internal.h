@@ -123,6 +123,7 @@ strata_status st_cpu_activation_backward(struct st_device *dev, enum st_activati
                                          const void *x, uint64_t elems, strata_dtype dt);
 strata_status st_cpu_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt);
 strata_status st_cpu_scale(struct st_device *dev, void *y, const void *x, float factor, uint64_t elems, strata_dtype dt);
+strata_status st_cpu_dropout(struct st_device *dev, const struct st_dropout *d, float *to, const void *from);
 strata_status st_cpu_cast(struct st_device *dev, const struct st_cast *cast, void *to, const void *from);
 strata_status st_cpu_nf4_widen(struct st_device *dev, void *y, const struct st_nf4_block *x, uint64_t elems, strata_dtype dt);
 strata_status st_cpu_embed_gather(struct st_device *dev, void *out, const void *table, const int32_t *tokens, uint32_t rows,

@@ -107,6 +107,32 @@ strata_status st_cpu_scale(struct st_device *dev, void *y, const void *x, float 
     return run(dev, &job, scale_item, elems, ST_ITEM_ELEMS);
 }
 
+struct dropout_job {
+    const struct st_ops *ops;
+    const struct st_dropout *d;
+    float *to;
+    const void *from;
+    uint64_t step;
+};
+
+static void dropout_item(void *ctx, uint64_t index, uint32_t worker)
+{
+    const struct dropout_job *job = ctx;
+    const struct st_run r = st_run_at(index, job->step, job->d->rows);
+
+    (void)worker;
+    job->ops->dropout_rows(job->d, job->to, job->from, (uint32_t)r.first, (uint32_t)r.count);
+}
+
+strata_status st_cpu_dropout(struct st_device *dev, const struct st_dropout *d, float *to, const void *from)
+{
+    struct cpu_device *cpu = cpu_of(dev);
+    struct dropout_job job = {.ops = cpu->ops, .d = d, .to = to, .from = from, .step = st_rows_per_item(d->cols)};
+
+    st_workers_run(cpu->workers, dropout_item, &job, st_run_count(job.step, d->rows));
+    return STRATA_OK;
+}
+
 struct cast_job {
     const struct st_ops *ops;
     const struct st_cast *cast;

@@ -296,6 +296,7 @@ const struct st_tensor_ops st_tensor_cuda_ops = {
     .add = st_cuda_dev_add,
     .scale = st_cuda_dev_scale,
     .cast = st_cuda_dev_cast,
+    .dropout = st_cuda_dev_dropout,
     .nf4_widen = st_cuda_dev_nf4_widen,
     .attention_workspace = st_cuda_dev_attention_workspace,
     .attention_forward = st_cuda_dev_attention_forward,

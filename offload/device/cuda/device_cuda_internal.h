@@ -204,6 +204,7 @@ strata_status st_cuda_dev_activation_forward(struct st_device *dev, enum st_acti
                                              uint64_t elems, strata_dtype dt);
 strata_status st_cuda_dev_activation_backward(struct st_device *dev, enum st_activation activation, void *dx, const void *dy,
                                               const void *x, uint64_t elems, strata_dtype dt);
+strata_status st_cuda_dev_dropout(struct st_device *dev, const struct st_dropout *d, float *to, const void *from);
 strata_status st_cuda_dev_cast(struct st_device *dev, const struct st_cast *cast, void *to, const void *from);
 strata_status st_cuda_dev_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt);
 strata_status st_cuda_dev_scale(struct st_device *dev, void *y, const void *x, float factor, uint64_t elems, strata_dtype dt);

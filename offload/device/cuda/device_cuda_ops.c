@@ -117,6 +117,11 @@ strata_status st_cuda_dev_cast(struct st_device *dev, const struct st_cast *cast
     return launched("cast", st_cuda_cast(enter(dev), cast, to, from));
 }
 
+strata_status st_cuda_dev_dropout(struct st_device *dev, const struct st_dropout *d, float *to, const void *from)
+{
+    return launched("dropout", st_cuda_dropout(enter(dev), d, to, from));
+}
+
 strata_status st_cuda_dev_add(struct st_device *dev, void *y, const void *a, const void *b, uint64_t elems, strata_dtype dt)
 {
     return launched("add", st_cuda_add(enter(dev), y, a, b, elems, dt));
