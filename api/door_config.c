@@ -20,7 +20,13 @@ static bool is_idle(const struct st_config_row *row)
            (row->origin == ST_ORIGIN_FILE || row->origin == ST_ORIGIN_COMMAND_LINE || row->origin == ST_ORIGIN_ENVIRONMENT);
 }
 
-/* Names the keys that would change results first; the rest are only counted. */
+/* For something that is not done. */
+static bool asks(const struct st_config_row *row)
+{
+    return row->changes == ST_CHANGES_RESULTS || row->changes == ST_CHANGES_OUTPUT;
+}
+
+/* Names the keys that ask for something that is not done first; the rest are only counted. */
 static void log_idle_keys(const struct st_config_source *source)
 {
     char text[512] = "";
@@ -29,9 +35,9 @@ static void log_idle_keys(const struct st_config_source *source)
 
     for (uint32_t i = 0; i < 2 * st_config_row_count(source); i++) {
         const struct st_config_row *row = st_config_row_at(source, i % st_config_row_count(source));
-        const bool results = i < st_config_row_count(source);
+        const bool first = i < st_config_row_count(source);
 
-        if (!is_idle(row) || row->results != results)
+        if (!is_idle(row) || asks(row) != first)
             continue;
         count++;
         if (named < IDLE_NAMED_MOST && length < sizeof(text)) {
@@ -189,6 +195,18 @@ uint32_t strata_config_row_count(const struct strata_config *config)
     return config != NULL ? st_config_row_count(config->source) : 0;
 }
 
+/* What becomes of a key without effect; NULL: it has one, or is rejected. */
+static const char *effect_of(const struct st_config_row *row)
+{
+    if (row->verdict != ST_VERDICT_NOTICE)
+        return NULL;
+    if (row->unjudged)
+        return "not looked at";
+    if (asks(row))
+        return "asked for and not done";
+    return row->changes == ST_CHANGES_SPEED ? "would change speed" : "changes nothing";
+}
+
 strata_status strata_config_get_row(const struct strata_config *config, uint32_t index, struct strata_config_row *row)
 {
     static const char *const origins[] = {"default", "file", "auto", "command line", "derived", "environment"};
@@ -206,7 +224,9 @@ strata_status strata_config_get_row(const struct strata_config *config, uint32_t
     r.origin = origins[from->origin];
     r.verdict = verdicts[from->verdict];
     r.reason = from->reason;
-    return st_handle_result(row, sizeof(r), &r, sizeof(r), "strata_config_row");
+    r.effect = effect_of(from);
+    r.follows = from->follows;
+    return st_handle_result(row, offsetof(struct strata_config_row, effect), &r, sizeof(r), "strata_config_row");
 }
 
 const char *strata_config_problem(const struct strata_config *config, uint32_t index)

@@ -451,7 +451,7 @@ static void note_keys(const struct st_config_source *was, const struct st_config
     for (uint32_t i = 0; i < st_config_row_count(is); i++) {
         const struct st_config_row *now = st_config_row_at(is, i), *then = row_named(was, now->path);
 
-        if (now->results && then != NULL && strcmp(now->value, then->value) != 0 &&
+        if (now->changes == ST_CHANGES_RESULTS && then != NULL && strcmp(now->value, then->value) != 0 &&
             strcmp(now->path, "gradient_accumulation_steps") != 0)
             st_log(ST_LOG_NOTICE, "%s is %s from here on; in %s it was %s", now->path, now->value, name, then->value);
     }

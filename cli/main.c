@@ -209,8 +209,8 @@ static const struct command commands[] = {
     {"check", CLI_CMD_CHECK, cmd_check, "every value of a configuration: its origin and its meaning here",
      "CONFIG.json|FILE.yaml [options]",
      "Exit code 0 if a run would take the file, 2 if not; all problems are listed.  Options that change the\n"
-     "configuration of a run change it here, too.  Of a trainer's file (docs/yaml.md) every key comes first, with what it\n"
-     "becomes, and the options of strata train at the end.\n"
+     "configuration of a run change it here, too.  The keys that are given come first, then those without effect, by what that\n"
+     "means, and of a trainer's file (docs/yaml.md) the options of strata train.  The last line is the verdict.\n"
      "\n"
      "Example:\n"
      "  strata check ds_config.json --max-steps 1000 --lr 1e-4 --set bf16.enabled=true"},

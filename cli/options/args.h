@@ -93,6 +93,7 @@ struct cli_args {
     bool unregistered, poll_device, poll_kernel, fio, fio_job, read, write;
     bool ignored;     /* set by any flag that has no meaning here */
     bool pool, sweep; /* verify */
+    bool all;         /* check */
     bool chat, json, quiet, digest, allow_unknown, measure, ops, scale, simulate, only, overwrite, merge, help;
 };
 

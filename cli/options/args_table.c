@@ -295,6 +295,7 @@ static const struct cli_option options[] = {
      "the metrics on standard output, everything else on standard error"},
     {{"json"}, (LOADS & ~CLI_CMD_TRAIN) | CLI_CMD_CHECK | CLI_CMD_INFO | CLI_CMD_DIGEST | CLI_CMD_VERIFY | CLI_CMD_EXPORT | CLI_CMD_TOKENS, VALUE_FLAG, AT(json), NULL, 0, 0, NULL,
      "JSON on standard output"},
+    {{"all"}, CLI_CMD_CHECK, VALUE_FLAG, AT(all), NULL, 0, 0, NULL, "also the values that nobody gave, and what a trainer's keys become"},
     {{"json"}, CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO, VALUE_FLAG, AT(json), NULL, 0, 0, NULL, "one JSON object per row"},
     {{"help"}, UINT32_MAX, VALUE_FLAG, AT(help), NULL, 0, 0, NULL, "this text"},
     ELSEWHERE("the model goes to --out DIR, checkpoints to --save DIR", "output-dir"),

@@ -99,6 +99,9 @@ struct strata_config_row {
                               "environment" */
     const char *verdict; /**< "honoured", "notice" (no effect here), "rejected" */
     const char *reason;  /**< of the verdict, or what else to know; NULL: nothing to say */
+    const char *effect;  /**< of a notice: "changes nothing", "would change speed", "asked for and not done", or "not looked at",
+                              since it belongs to what is rejected; NULL: it has an effect, or is rejected */
+    bool follows;        /**< from a key of a trainer's file, which has a row of its own */
 };
 #define STRATA_CONFIG_ROW_INIT STRATA_INIT(strata_config_row, row_size)
 

@@ -42,6 +42,7 @@ static void judge(struct st_config_source *src, const struct st_field *field, st
 
     if (muter != NULL) {
         state->verdict = ST_VERDICT_NOTICE;
+        state->unjudged = true;
         state->reason = st_source_keep(src, "not judged: %s is rejected", muter->path);
         return;
     }

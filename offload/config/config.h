@@ -36,6 +36,16 @@ enum st_config_origin {
     ST_ORIGIN_ENVIRONMENT = 5, /* variables of Accelerate's launcher */
 };
 
+/* What another value would change.  If left out of a file, a key that changes results means DeepSpeed's default, any other
+ * "auto". */
+enum st_changes {
+    ST_CHANGES_INHERITED = 0, /* as for the section that contains the key */
+    ST_CHANGES_RESULTS,
+    ST_CHANGES_SPEED,  /* or placement */
+    ST_CHANGES_OUTPUT, /* what is told, written or uploaded beside the results */
+    ST_CHANGES_NEITHER,
+};
+
 /* Effective values.  Plain data: copied freely, printed by st_config_write_json. */
 /* Micro-batches of a step: each is planned op by op. */
 #define ST_GRAD_ACCUM_MAX 16384u
@@ -110,10 +120,12 @@ struct st_config_row {
     const char *value; /* as text */
     enum st_config_origin origin;
     enum st_config_verdict verdict;
-    const char *reason; /* why it has no meaning here, what is wrong, or what else to know of an honoured key ("also honoured
-                           below stage 3 ..."); NULL: none.  Print it wherever it is set */
-    bool results;       /* another value would change results when the key has an effect */
-    bool announced;     /* the reason is a notice at each start, since results differ from what the file's reader may expect */
+    const char *reason;      /* why it has no meaning here, what is wrong, or what else to know of an honoured key ("also honoured
+                                below stage 3 ..."); NULL: none.  Print it wherever it is set */
+    enum st_changes changes; /* NEITHER also where this value asks for nothing that is not done anyway */
+    bool follows;            /* from a key of a trainer's file, which has a row of its own */
+    bool unjudged;           /* it belongs to what is rejected */
+    bool announced; /* the reason is a notice at each start, since results differ from what the file's reader may expect */
 };
 
 struct strata_recipe;    /* offload/config/recipe.h */

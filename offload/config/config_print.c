@@ -199,6 +199,7 @@ static void put_changes(FILE *file, const struct st_field *field)
     static const char *const names[] = {[ST_CHANGES_INHERITED] = "",
                                         [ST_CHANGES_RESULTS] = "results",
                                         [ST_CHANGES_SPEED] = "speed or place",
+                                        [ST_CHANGES_OUTPUT] = "output",
                                         [ST_CHANGES_NEITHER] = "neither"};
 
     fputs(field->type == ST_FIELD_OBJECT ? "" : names[st_field_changes(field)], file);

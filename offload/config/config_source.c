@@ -164,6 +164,7 @@ void st_source_idle(struct st_config_source *src, const char *path, const char *
         return;
     state->verdict = ST_VERDICT_NOTICE;
     state->reason = reason;
+    state->idle = true;
 }
 
 void st_source_reject(struct st_config_source *src, const char *path, const char *reason)
@@ -255,6 +256,9 @@ static void take_unknown(struct st_config_source *src, const struct st_field *se
         .origin = origin,
         .verdict = open || src->allow_unknown ? ST_VERDICT_NOTICE : ST_VERDICT_REJECTED,
         .reason = reason,
+        .changes = comment ? ST_CHANGES_NEITHER
+                   : open  ? st_field_changes(section)
+                           : ST_CHANGES_RESULTS,
     };
     if (row->verdict == ST_VERDICT_REJECTED)
         st_source_problem(src, "%s: %s", spelling, reason);
@@ -380,7 +384,7 @@ static void leave_batch(struct st_config_source *src, const struct st_recipe_val
                                                      .origin = ST_ORIGIN_FILE,
                                                      .verdict = ST_VERDICT_NOTICE,
                                                      .reason = st_source_keep(src, "follows from %s, which counts", value->from),
-                                                     .results = true});
+                                                     .changes = ST_CHANGES_NEITHER});
     *whole = (struct st_field_state){0};
 }
 
@@ -526,6 +530,25 @@ static bool section_speaks(const struct st_field_state *state)
     return state->verdict == ST_VERDICT_REJECTED || (state->verdict == ST_VERDICT_NOTICE && member == NULL);
 }
 
+/* What a key would change as it is given: nothing, if it asks for nothing, or for what DeepSpeed does without it. */
+static enum st_changes changes_of(struct st_config_source *src, const struct st_field *field, const struct st_field_state *state)
+{
+    const enum st_changes changes = st_field_changes(field);
+    char given[TEXT_BYTES], usual[TEXT_BYTES] = "";
+    const st_json *fallback;
+
+    if (state->verdict != ST_VERDICT_NOTICE || state->node == NULL || changes == ST_CHANGES_SPEED)
+        return changes;
+    if (state->idle || st_value_is_auto(state->node) || st_value_is_off(field, state->node))
+        return ST_CHANGES_NEITHER;
+    fallback = field->fallback != NULL ? st_source_parse(src, field->fallback) : NULL;
+    if (fallback == NULL)
+        return changes;
+    st_value_show(given, sizeof(given), state->node);
+    st_value_show(usual, sizeof(usual), fallback);
+    return strcmp(given, usual) == 0 ? ST_CHANGES_NEITHER : changes;
+}
+
 /* A row for each value in force or given; a section gets one only if there is something to say about it. */
 static void add_field_row(struct st_config_source *src, const struct st_field *field, const struct st_config *config)
 {
@@ -549,7 +572,9 @@ static void add_field_row(struct st_config_source *src, const struct st_field *f
                                .origin = state->origin,
                                .verdict = state->verdict,
                                .reason = state->reason,
-                               .results = st_field_changes(field) == ST_CHANGES_RESULTS,
+                               .changes = changes_of(src, field, state),
+                               .follows = state->by_recipe,
+                               .unjudged = state->unjudged,
                                .announced = state->announced && state->verdict == ST_VERDICT_HONOURED,
                            });
 }

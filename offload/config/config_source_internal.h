@@ -17,6 +17,8 @@ struct st_field_state {
     enum st_config_verdict verdict;
     const char *reason; /* NULL: none */
     bool announced;     /* the reason is a notice at each start */
+    bool idle;          /* it has no effect in this run, nor would it have one in DeepSpeed */
+    bool unjudged;      /* it belongs to what is rejected */
     bool by_recipe;     /* the node is a recipe's */
     bool usable;        /* node has a value that can be stored: of the right type, in range, not "auto", not rejected */
 };

@@ -49,15 +49,6 @@ enum st_bind {
     ST_BIND_JSON,        /* char[ST_CONFIG_JSON_MAX], without spaces; "": none */
 };
 
-/* What another value would change.  If left out of a file, a key that changes results means DeepSpeed's default, any other
- * "auto". */
-enum st_changes {
-    ST_CHANGES_INHERITED = 0, /* as for the section that contains the key */
-    ST_CHANGES_RESULTS,
-    ST_CHANGES_SPEED, /* or placement */
-    ST_CHANGES_NEITHER,
-};
-
 struct st_choice {
     const char *text;
     int value;
@@ -121,7 +112,7 @@ const char *st_choice_nearest(const struct st_choice *choices, const char *text)
 const struct st_choice *st_choice_find(const struct st_choice *choices, const char *text);
 const char *st_choice_text(const struct st_choice *choices, int value); /* NULL if there is none */
 
-/* Row makers: a section, a key without meaning here, a key that is not supported, a section whose members have no rows, a key
+/* Row makers: a section, a key without meaning here, one that asks for what is not done, a key that is not supported, a section whose members have no rows, a key
  * that DeepSpeed has removed, a switch that must stay off. */
 #define ST_NO_FP16_WIRE "sums of gradients above 65504 would be infinite in fp16: use bf16, which has the range of fp32, or fp32"
 #define ST_ROW_SECTION(path_, help_)                                                                                             \
@@ -132,6 +123,11 @@ const char *st_choice_text(const struct st_choice *choices, int value); /* NULL 
     {                                                                                                                            \
         .path = (path_), .type = ST_FIELD_##type_, .fallback = (fallback_), .verdict = ST_VERDICT_NOTICE, .reason = (reason_),   \
         .help = (help_)                                                                                                          \
+    }
+#define ST_ROW_ASKED(path_, type_, fallback_, reason_, help_)                                                                    \
+    {                                                                                                                            \
+        .path = (path_), .type = ST_FIELD_##type_, .fallback = (fallback_), .verdict = ST_VERDICT_NOTICE,                        \
+        .changes = ST_CHANGES_OUTPUT, .reason = (reason_), .help = (help_)                                                       \
     }
 #define ST_ROW_PLAIN(path_, type_, fallback_, reason_, help_)                                                                    \
     {                                                                                                                            \

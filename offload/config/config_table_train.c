@@ -313,7 +313,7 @@ static const struct st_field toplevel_rows[] = {
     ST_ROW_NOTICE("timers.throughput.synchronized", BOOL, "true", "steps are timed at their end, without extra synchronisation",
                   "synchronise the device for the timer"),
     ST_ROW_SECTION("comms_logger", "log of collectives"),
-    ST_ROW_NOTICE("comms_logger.enabled", BOOL, "false", EXCHANGED, "log collectives"),
+    ST_ROW_ASKED("comms_logger.enabled", BOOL, "false", EXCHANGED, "log collectives"),
     ST_ROW_NOTICE("comms_logger.verbose", BOOL, "false", EXCHANGED, "log collectives"),
     ST_ROW_NOTICE("comms_logger.prof_all", BOOL, "true", EXCHANGED, "log collectives"),
     ST_ROW_NOTICE("comms_logger.debug", BOOL, "false", EXCHANGED, "log collectives"),

@@ -142,6 +142,13 @@ static enum st_config_origin origin_of(const struct strata_recipe *r, const char
     return r->trainer->spelling != NULL ? ST_ORIGIN_ENVIRONMENT : ST_ORIGIN_FILE;
 }
 
+/* A value that asks for nothing: it is off, or says so. */
+static bool asks_nothing(const struct st_field *row, const st_json *node)
+{
+    return st_value_is_off(row, node) || (st_json_type(node) == ST_JSON_STRING && (st_text_same(st_json_string(node), "none") ||
+                                                                                   st_text_same(st_json_string(node), "no")));
+}
+
 static void stray(struct strata_recipe *r, const char *key, const st_json *node, const struct st_field *row,
                   enum st_config_verdict verdict, const char *reason)
 {
@@ -155,7 +162,10 @@ static void stray(struct strata_recipe *r, const char *key, const st_json *node,
                                                         .value = st_source_keep(r->src, "%s", shown),
                                                         .origin = origin_of(r, key),
                                                         .verdict = verdict,
-                                                        .reason = reason});
+                                                        .reason = reason,
+                                                        .changes = row == NULL               ? ST_CHANGES_RESULTS
+                                                                   : asks_nothing(row, node) ? ST_CHANGES_NEITHER
+                                                                                             : row->changes});
 }
 
 static void take_unknown(struct strata_recipe *r, const char *key, const st_json *node)
@@ -572,6 +582,7 @@ static void add_row(struct strata_recipe *r, const struct st_field *row, const s
                                                       .origin = state->node != NULL ? origin_of(r, row->path) : ST_ORIGIN_DEFAULT,
                                                       .verdict = state->verdict,
                                                       .reason = reason,
+                                                      .changes = ST_CHANGES_NEITHER,
                                                       .announced = state->announced && state->verdict == ST_VERDICT_HONOURED});
 }
 

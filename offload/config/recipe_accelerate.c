@@ -68,8 +68,8 @@ static const struct st_field cluster_rows[] = {
     {.path = "gpu_ids", .type = ST_FIELD_ANY, .help = "all, or as many as there are processes on a machine; " LAUNCH},
     ST_RECIPE_NOTICE("machine_rank", "main_process_ip main_process_port rdzv_backend same_network "
                      "main_training_function enable_cpu_affinity mpirun_config", ANY, LAUNCH),
-    ST_RECIPE_NOTICE("use_cpu", NULL, ANY, "--device says where the run is"),
-    ST_RECIPE_NOTICE("debug", "dynamo_config dynamo_backend", ANY, "of PyTorch's"),
+    ST_RECIPE_SPEED("use_cpu", NULL, ANY, "--device says where the run is"),
+    ST_RECIPE_SPEED("debug", "dynamo_config dynamo_backend", ANY, "of PyTorch's"),
     ST_RECIPE_NOTICE("downcast_bf16", "tpu_name tpu_zone tpu_use_cluster tpu_use_sudo tpu_env tpu_vm command_file commands", ANY, "of TPUs"),
     ST_RECIPE_OFF("megatron_lm_config", ANY, NULL, "Megatron-LM's splits are not in this version: " ELSE),
     ST_RECIPE_OFF("fp8_config", ANY, NULL, "products of 8 bits are not in this version: bf16 or fp16"),
@@ -105,7 +105,7 @@ static const struct st_field deepspeed_rows[] = {
     {.path = DS "offload_param_device", .type = ST_FIELD_CHOICE, .choices = tier_choices, .help = "tier of the weights"},
     {.path = DS "offload_optimizer_nvme_path", .type = ST_FIELD_TEXT, .help = ZERO "offload_optimizer.nvme_path, where the device is nvme"},
     {.path = DS "offload_param_nvme_path", .type = ST_FIELD_TEXT, .help = ZERO "offload_param.nvme_path, where the device is nvme"},
-    ST_RECIPE_NOTICE(DS "zero3_init_flag", NULL, BOOL, "weights are always read straight to their tier"),
+    ST_RECIPE_SPEED(DS "zero3_init_flag", NULL, BOOL, "weights are always read straight to their tier"),
     {.path = DS "zero3_save_16bit_model", .type = ST_FIELD_BOOL, .help = "the model is always saved whole"},
     ST_RECIPE_NOTICE(DS "deepspeed_hostfile", DS "deepspeed_multinode_launcher " DS "deepspeed_inclusion_filter " DS "deepspeed_exclusion_filter", ANY, LAUNCH),
     ST_RECIPE_NOTICE(DS "seq_parallel_communication_data_type", NULL, ANY, "of a size that is 1 here"),
@@ -153,7 +153,7 @@ static void resolve_path(struct strata_recipe *r, const char *device, const char
     if (strcmp(st_recipe_text(r, device), "nvme") == 0)
         st_recipe_put(r, path, to, "%s", st_recipe_quoted(r, st_recipe_text(r, path)));
     else
-        st_recipe_note(r, path, "not used: the device is not nvme");
+        st_recipe_idle(r, path, "not used: the device is not nvme");
 }
 
 static bool has_members(struct strata_recipe *r, const char *section)

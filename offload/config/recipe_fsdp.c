@@ -34,12 +34,12 @@ const struct st_field st_recipe_fsdp_rows[ST_RECIPE_FSDP_ROWS] = {
     {BOTH("activation_checkpointing_offload"), .type = ST_FIELD_BOOL, .help = "true: activation_checkpointing.cpu_checkpointing"},
     {BOTH("ignored_modules"), .type = ST_FIELD_ANY, .verdict = ST_VERDICT_REJECTED, .reason = "modules that are not shared get no sum of all ranks' gradients there: remove it, all are trained alike here"},
     ST_RECIPE_OFF(FSDP "xla", BOOL, "false", "TPUs are not in this version"),
-    ST_RECIPE_NOTICE(FSDP "fsdp_auto_wrap_policy", FSDP "auto_wrap_policy " FSDP "fsdp_transformer_layer_cls_to_wrap " FSDP "transformer_layer_cls_to_wrap "
+    ST_RECIPE_SPEED(FSDP "fsdp_auto_wrap_policy", FSDP "auto_wrap_policy " FSDP "fsdp_transformer_layer_cls_to_wrap " FSDP "transformer_layer_cls_to_wrap "
                      FSDP "fsdp_min_num_params " FSDP "min_num_params", ANY, ST_RECIPE_FSDP_WRAP),
-    ST_RECIPE_NOTICE(FSDP "fsdp_backward_prefetch", FSDP "backward_prefetch " FSDP "fsdp_backward_prefetch_policy " FSDP "backward_prefetch_policy "
+    ST_RECIPE_SPEED(FSDP "fsdp_backward_prefetch", FSDP "backward_prefetch " FSDP "fsdp_backward_prefetch_policy " FSDP "backward_prefetch_policy "
                      FSDP "fsdp_forward_prefetch " FSDP "forward_prefetch " FSDP "fsdp_limit_all_gathers " FSDP "limit_all_gathers", ANY,
                      "the plan decides when parts are gathered"),
-    ST_RECIPE_NOTICE(FSDP "fsdp_cpu_ram_efficient_loading", FSDP "cpu_ram_efficient_loading " FSDP "fsdp_sync_module_states " FSDP "sync_module_states "
+    ST_RECIPE_SPEED(FSDP "fsdp_cpu_ram_efficient_loading", FSDP "cpu_ram_efficient_loading " FSDP "fsdp_sync_module_states " FSDP "sync_module_states "
                      FSDP "fsdp_use_orig_params " FSDP "use_orig_params", ANY, "weights are always read straight to their tier"),
     ST_RECIPE_NOTICE(FSDP "fsdp_state_dict_type", FSDP "state_dict_type", ANY, "the model is always saved whole; checkpoints are read by any number of ranks"),
     ST_RECIPE_NOTICE(FSDP "xla_fsdp_settings", FSDP "xla_fsdp_v2 " FSDP "xla_fsdp_grad_ckpt", ANY, "of TPUs"),

@@ -84,7 +84,7 @@ void st_recipe_put_unless(struct strata_recipe *r, const char *key, const char *
 void st_recipe_put_over(struct strata_recipe *r, const char *key, const char *to, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 void st_recipe_note(struct strata_recipe *r, const char *key, const char *reason);
-/** The same, told at each start. */
+/** A note, told at each start. */
 void st_recipe_announce(struct strata_recipe *r, const char *key, const char *reason);
 /** It has been looked at, and has no effect. */
 void st_recipe_idle(struct strata_recipe *r, const char *key, const char *reason);
@@ -100,9 +100,15 @@ const char *st_recipe_beside(struct strata_recipe *r, const char *name);
 
 #define ST_RECIPE_EMPTY "must not be empty"
 
-#define ST_RECIPE_NOTICE(path_, more_, type_, reason_)                                                                           \
+/* Without effect: it changes nothing that a run without it would do; it changes speed or place; it asks for something that is not
+ * done. */
+#define ST_RECIPE_NOTICE(path_, more_, type_, reason_) ST_RECIPE_IDLE(path_, more_, type_, NEITHER, reason_)
+#define ST_RECIPE_SPEED(path_, more_, type_, reason_)  ST_RECIPE_IDLE(path_, more_, type_, SPEED, reason_)
+#define ST_RECIPE_ASKED(path_, more_, type_, reason_)  ST_RECIPE_IDLE(path_, more_, type_, OUTPUT, reason_)
+#define ST_RECIPE_IDLE(path_, more_, type_, changes_, reason_)                                                                   \
     {                                                                                                                            \
-        .path = (path_), .aliases = (more_), .type = ST_FIELD_##type_, .verdict = ST_VERDICT_NOTICE, .reason = (reason_)         \
+        .path = (path_), .aliases = (more_), .type = ST_FIELD_##type_, .verdict = ST_VERDICT_NOTICE,                             \
+        .changes = ST_CHANGES_##changes_, .reason = (reason_)                                                                    \
     }
 /* Refused unless it is off, or `plain_`. */
 #define ST_RECIPE_OFF(path_, type_, plain_, reason_)                                                                             \

@@ -31,7 +31,7 @@ static void resolve_adapter(struct strata_recipe *r)
 
     for (size_t i = 0; i < sizeof(of_new) / sizeof(of_new[0]) && st_recipe_given(r, "adapter_name_or_path"); i++)
         if (st_recipe_given(r, of_new[i]))
-            st_recipe_note(r, of_new[i], "not used: adapter_config.json of adapter_name_or_path says it, as there");
+            st_recipe_idle(r, of_new[i], "not used: adapter_config.json of adapter_name_or_path says it, as there");
     if (st_recipe_given(r, "adapter_name_or_path"))
         return;
     st_recipe_put(r, "finetuning_type", "strata.lora",
@@ -293,7 +293,7 @@ static void resolve_output(struct strata_recipe *r)
     if (!is(r, "eval_strategy", "steps"))
         return;
     if (st_recipe_number(r, "val_size") <= 0 && !evaluates_sets(r))
-        st_recipe_note(r, "eval_strategy",
+        st_recipe_idle(r, "eval_strategy",
                        "no rows are held out: val_size, eval_dataset, or --eval-data FILE with --eval-every N");
     else if (whole_steps(r, "eval_steps") && st_recipe_given(r, "eval_steps"))
         st_recipe_put(r, "eval_steps", "--eval-every", "%.0f", st_recipe_number(r, "eval_steps"));
@@ -309,7 +309,7 @@ static void resolve_length(struct strata_recipe *r)
     if (st_recipe_number(r, "max_steps") > 0) {
         st_recipe_put(r, "max_steps", "--max-steps", "%.0f", st_recipe_number(r, "max_steps"));
         if (st_recipe_given(r, "num_train_epochs"))
-            st_recipe_note(r, "num_train_epochs", "not used: max_steps is above 0");
+            st_recipe_idle(r, "num_train_epochs", "not used: max_steps is above 0");
     } else {
         st_recipe_put(r, "num_train_epochs", "--epochs", "%s", st_recipe_real(r, st_recipe_number(r, "num_train_epochs")));
     }

@@ -114,13 +114,13 @@ static const struct st_field model_rows[] = {
     ST_RECIPE_OFF("add_special_tokens", ANY, NULL, "tokens are not added here: save the larger tokenizer and model first"),
     ST_RECIPE_OFF("new_special_tokens_config", ANY, NULL, "tokens are not added here: save the larger tokenizer and model first"),
     ST_RECIPE_NOTICE("init_special_tokens", NULL, ANY, "of tokens that are added"),
-    ST_RECIPE_NOTICE("low_cpu_mem_usage", NULL, ANY, "weights are always read straight to their tier"),
+    ST_RECIPE_SPEED("low_cpu_mem_usage", NULL, ANY, "weights are always read straight to their tier"),
     ST_RECIPE_OFF("rope_scaling", ANY, NULL, "config.json says how positions are scaled: set rope_scaling (rope_parameters) there"),
-    ST_RECIPE_NOTICE("flash_attn", "use_kv_cache use_v1_kernels enable_liger_kernel use_liger_kernel liger_kernel_config use_unsloth", ANY, KERNELS),
+    ST_RECIPE_SPEED("flash_attn", "use_kv_cache use_v1_kernels enable_liger_kernel use_liger_kernel liger_kernel_config use_unsloth", ANY, KERNELS),
     ST_RECIPE_OFF("shift_attn", BOOL, "false", "shifted sparse attention is not in this version"),
     ST_RECIPE_OFF("mixture_of_depths", ANY, NULL, "mixture of depths is not in this version"),
     ST_RECIPE_OFF("moe_aux_loss_coef", ANY, NULL, "models with experts are not in this version"),
-    ST_RECIPE_NOTICE("disable_gradient_checkpointing", "use_unsloth_gc use_reentrant_gc gradient_checkpointing gradient_checkpointing_kwargs", ANY, PLANNED),
+    ST_RECIPE_SPEED("disable_gradient_checkpointing", "use_unsloth_gc use_reentrant_gc gradient_checkpointing gradient_checkpointing_kwargs", ANY, PLANNED),
     ST_RECIPE_NOTICE("upcast_layernorm", "upcast_lmhead_output", ANY, "norms and the loss are always computed in fp32"),
     ST_RECIPE_OFF("train_from_scratch", BOOL, "false", "to begin with random weights name a preset as the model"),
     ST_RECIPE_NOTICE("infer_backend", "infer_dtype offload_folder print_param_status quantization_device_map", ANY, INFERENCE),
@@ -209,13 +209,13 @@ static const struct st_field data_rows[] = {
     ST_RECIPE_OFF("streaming", BOOL, "false", "rows are read once, before training: remove it"),
     ST_RECIPE_OFF("mix_strategy", TEXT, "concat", "sets follow each other and are shuffled together: concat"),
     ST_RECIPE_OFF("interleave_probs", ANY, NULL, "sets follow each other and are shuffled together"),
-    ST_RECIPE_NOTICE("buffer_size", "overwrite_cache preprocessing_batch_size preprocessing_num_workers "
+    ST_RECIPE_SPEED("buffer_size", "overwrite_cache preprocessing_batch_size preprocessing_num_workers "
                      "data_shared_file_system dataloader_num_workers dataloader_prefetch_factor dataloader_pin_memory "
                      "dataloader_persistent_workers", ANY,
                      PIPELINE),
     {.path = "tokenized_path", .type = ST_FIELD_TEXT, .help = "refused unless empty: there it makes tokens and stops, or reads them; strata tokens makes token files"},
     {.path = "eval_dataset", .type = ST_FIELD_TEXT, .help = "sets of dataset_info.json that are evaluated (--eval-dataset), together; not beside val_size, as there"},
-    ST_RECIPE_NOTICE("eval_on_each_dataset", NULL, ANY, "sets of eval_dataset are evaluated together"),
+    ST_RECIPE_ASKED("eval_on_each_dataset", NULL, ANY, "sets of eval_dataset are evaluated together"),
     ST_RECIPE_NOTICE("eval_num_beams", NULL, ANY, GENERATION),
     ST_RECIPE_OFF("tool_format", ANY, NULL, "the chat template says how tools and calls of them are written: remove it, or give --template a file"),
     ST_RECIPE_OFF("ignore_pad_token_for_loss", BOOL, "true", "padding is never trained"),
@@ -234,18 +234,21 @@ static const struct st_field output_rows[] = {
     {.path = "logging_steps", .type = ST_FIELD_REAL, .min = 0, .max = COUNT_MAX, .help = "steps from line to line (steps_per_print)"},
     {.path = "eval_strategy", .type = ST_FIELD_CHOICE, .choices = eval_choices, .help = "steps: every eval_steps; else at the end"},
     {.path = "eval_steps", .type = ST_FIELD_REAL, .min = 0, .max = COUNT_MAX, .help = "--eval-every, where rows are held out; left out: logging_steps"},
-    ST_RECIPE_NOTICE("save_only_model", "save_safetensors save_on_each_node restore_callback_states_from_checkpoint", ANY, "checkpoints hold all that a run goes on with: docs/checkpoints.md"),
+    ST_RECIPE_ASKED("save_only_model", NULL, ANY, "checkpoints hold all that a run goes on with: docs/checkpoints.md"),
+    ST_RECIPE_NOTICE("save_safetensors", "save_on_each_node restore_callback_states_from_checkpoint", ANY, "checkpoints hold all that a run goes on with: docs/checkpoints.md"),
     ST_RECIPE_OFF("ignore_data_skip", BOOL, "false", "a run that goes on takes the rows that follow: set it to false"),
+    ST_RECIPE_ASKED("report_to", "plot_loss use_swanlab enable_torch_profiler", ANY, METRICS),
     ST_RECIPE_NOTICE("logging_dir", "logging_strategy logging_first_step logging_nan_inf_filter log_level log_level_replica "
-                     "log_on_each_node disable_tqdm report_to run_name project trackio_space_id plot_loss "
+                     "log_on_each_node disable_tqdm run_name project trackio_space_id "
                      "include_tokens_per_second include_num_input_tokens_seen include_effective_tokens_per_second "
-                     "use_swanlab swanlab_project swanlab_workspace swanlab_run_name swanlab_mode swanlab_logdir "
-                     "swanlab_lark_webhook_url skip_memory_metrics enable_torch_profiler profiler_output_dir "
+                     "swanlab_project swanlab_workspace swanlab_run_name swanlab_mode swanlab_logdir "
+                     "swanlab_lark_webhook_url skip_memory_metrics profiler_output_dir "
                      "profiler_wait_steps profiler_warmup_steps profiler_active_steps profiler_repeat "
                      "profiler_record_shapes profiler_profile_memory profiler_with_stack profile_modules", ANY,
                      METRICS),
     ST_RECIPE_NOTICE("swanlab_api_key", "swanlab_lark_secret hub_token push_to_hub_token", SECRET, NO_HUB),
-    ST_RECIPE_NOTICE("push_to_hub", "hub_model_id hub_strategy hub_private_repo hub_always_push hub_revision push_to_hub_model_id "
+    ST_RECIPE_ASKED("push_to_hub", NULL, ANY, NO_HUB),
+    ST_RECIPE_NOTICE("hub_model_id", "hub_strategy hub_private_repo hub_always_push hub_revision push_to_hub_model_id "
                      "push_to_hub_organization", ANY,
                      NO_HUB),
     ST_RECIPE_NOTICE("predict_with_generate", "generation_max_length generation_num_beams generation_config "
@@ -302,8 +305,8 @@ static const struct st_field train_rows[] = {
                      "ddp_broadcast_buffers local_rank master_addr master_port ray_num_workers ray_init_kwargs "
                      "ray_scope _n_gpu mp_parameters", ANY,
                      LAUNCH),
-    ST_RECIPE_NOTICE("no_cuda", "use_cpu use_mps_device tpu_num_cores tpu_metrics_debug debug", ANY, "--device says where the run is"),
-    ST_RECIPE_NOTICE("tf32", "torch_compile torch_compile_backend torch_compile_mode torchdynamo fp16_opt_level "
+    ST_RECIPE_SPEED("no_cuda", "use_cpu use_mps_device tpu_num_cores tpu_metrics_debug debug", ANY, "--device says where the run is"),
+    ST_RECIPE_SPEED("tf32", "torch_compile torch_compile_backend torch_compile_mode torchdynamo fp16_opt_level "
                      "half_precision_backend fp16_backend full_determinism torch_empty_cache_steps", ANY,
                      KERNELS),
     ST_RECIPE_NOTICE("remove_unused_columns", "label_names", ANY, PIPELINE),

@@ -94,7 +94,7 @@ static const struct st_field fsdp_rows[] = {
     {.path = FSDP "param_dtype", .type = ST_FIELD_CHOICE, .choices = dtype_choices, .reason = "XTuner's files train in bf16", .help = "bfloat16"},
     ST_RECIPE_OFF(FSDP "requires_grad", BOOL, "true", "strata.freeze says what is not trained"),
     ST_RECIPE_OFF(FSDP "fp32_lm_head", BOOL, "false", "the head is computed in the run's dtype, its loss in fp32"),
-    ST_RECIPE_NOTICE(FSDP "hsdp_sharding_size", NULL, ANY, "parts are split over all ranks"),
+    ST_RECIPE_SPEED(FSDP "hsdp_sharding_size", NULL, ANY, "parts are split over all ranks"),
     ST_RECIPE_NOTICE(FSDP "reduce_dtype", NULL, ANY, "communication_data_type says how gradients are summed"),
     ST_RECIPE_NOTICE(FSDP "vision_recompute_ratio", FSDP "checkpoint_preserve_rng_state " FSDP "mtp_checkpoint_use_reentrant " FSDP "torch_compile "
                      FSDP "mesh_prefix", ANY, "strata has its own kernels, and the plan decides what is recomputed"),

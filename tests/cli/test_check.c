@@ -177,6 +177,68 @@ static void problems_name_the_file_once(void **state)
     }
 }
 
+/* Keys without effect stand by what that means, what nobody gave is left out, and the last line is the verdict. */
+static void keys_are_grouped_and_judged(void **state)
+{
+    static const char text[] = "{\"fp16\": {\"enabled\": false, \"loss_scale\": 128}, \"bf16\": {\"enabled\": true}, "
+                               "\"zero_optimization\": {\"overlap_comm\": true}, \"wandb\": {\"enabled\": true}, "
+                               "\"comet\": {\"enabled\": false}, \"_comment\": \"mine\"}";
+    static const char *const order[] = {
+        "bf16.enabled",
+        "\nwithout effect: changes nothing:\n",
+        "fp16.loss_scale",
+        "comet.enabled",
+        "_comment",
+        "\nwithout effect: would change speed or place:\n",
+        "zero_optimization.overlap_comm",
+        "\nwithout effect: asked for and not done:\n",
+        "wandb.enabled",
+        "\nverdict: 2 keys honoured, 5 without effect, 3 not looked at (model, data, memory); training "
+        "would start\n"};
+    struct program p;
+    const char *at;
+
+    (void)state;
+    check(&p, text, "");
+    assert_int_equal(p.code, 0);
+    at = p.out;
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++)
+        if ((at = strstr(at, order[i])) == NULL)
+            fail_msg("no \"%s\" there in\n%s", order[i], p.out);
+    assert_string_equal(at, order[sizeof(order) / sizeof(order[0]) - 1]);
+    assert_null(strstr(p.out, "gradient_accumulation_steps"));
+    program_free(&p);
+    check(&p, text, "--all");
+    assert_non_null(strstr(p.out, "\ngradient_accumulation_steps "));
+    program_free(&p);
+}
+
+static void what_is_refused_is_the_verdict(void **state)
+{
+    struct program p;
+    st_json *root;
+    const st_json *verdict;
+
+    (void)state;
+    check(&p, "{\"zero_optimization\": {\"zenflow\": {\"topk_ratio\": 0.1}}, \"stepps\": 1}", "");
+    assert_int_equal(p.code, 2);
+    assert_non_null(strstr(p.out, "\nrejected:\n"));
+    assert_non_null(strstr(p.out, "; training would be refused because "));
+    assert_non_null(strstr(p.out, " (and 1 more)\n"));
+    program_free(&p);
+    check(&p, "{\"stepps\": 1, \"wandb\": {\"enabled\": true}}", "--json");
+    root = parse(&p);
+    verdict = st_json_get(root, "verdict");
+    assert_false(st_json_bool(st_json_get(verdict, "starts")));
+    assert_non_null(strstr(st_json_string(st_json_get(verdict, "reason")), "stepps: unknown key"));
+    assert_true(st_json_number(st_json_get(verdict, "without_effect")) == 1);
+    assert_true(st_json_number(st_json_get(verdict, "rejected")) == 1);
+    assert_string_equal(st_json_string(st_json_first(st_json_get(verdict, "not_looked_at"))), "model");
+    assert_string_equal(st_json_string(st_json_get(value_of(root, "wandb.enabled"), "effect")), "asked for and not done");
+    st_json_free(root);
+    program_free(&p);
+}
+
 /* The file may be named as in a run, too. */
 static void config_is_named_as_in_a_run(void **state)
 {
@@ -207,6 +269,8 @@ int main(void)
         cmocka_unit_test(all_problems_are_told_at_once),
         cmocka_unit_test(problems_name_the_file_once),
         cmocka_unit_test(config_is_named_as_in_a_run),
+        cmocka_unit_test(keys_are_grouped_and_judged),
+        cmocka_unit_test(what_is_refused_is_the_verdict),
     };
 
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);
