@@ -153,6 +153,7 @@ static strata_status resolve_all(struct st_config *config, struct st_config_sour
     if (in->environment != NULL)
         take_environment(src, in);
     judge_all(src);
+    st_source_judge_arguments(src);
     st_config_resolve(src, &resolved, opts);
     st_source_build_rows(src, &resolved);
     if (src->failed) {

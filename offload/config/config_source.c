@@ -231,7 +231,21 @@ static bool is_comment(const struct st_field *section, const char *key)
     return section == NULL && (key[0] == '_' || key[0] == '#' || strncmp(key, "//", 2) == 0);
 }
 
-/* Reports a key that is not in the table, with the nearest one that is. */
+/* The key that says whose argument this is, as optimizer.type does of optimizer.params; NULL: it is none. */
+static const struct st_field *muter_of(const char *path)
+{
+    const struct st_field *f;
+
+    for (uint32_t i = 0; (f = st_field_at(i)) != NULL; i++) {
+        const size_t length = f->mutes != NULL ? strlen(f->mutes) : 0;
+
+        if (length > 0 && strncmp(path, f->mutes, length) == 0 && path[length] == '.')
+            return f;
+    }
+    return NULL;
+}
+
+/* Reports a key that is not in the table, with the nearest one that is; an argument once it is known of what. */
 static void take_unknown(struct st_config_source *src, const struct st_field *section, const char *key, const st_json *node,
                          const char *spelling, enum st_config_origin origin)
 {
@@ -260,8 +274,25 @@ static void take_unknown(struct st_config_source *src, const struct st_field *se
                    : open  ? st_field_changes(section)
                            : ST_CHANGES_RESULTS,
     };
-    if (row->verdict == ST_VERDICT_REJECTED)
+    if (row->verdict == ST_VERDICT_REJECTED && muter_of(spelling) == NULL)
         st_source_problem(src, "%s: %s", spelling, reason);
+}
+
+void st_source_judge_arguments(struct st_config_source *src)
+{
+    for (uint32_t i = 0; i < src->strays.count; i++) {
+        struct st_config_row *row = &((struct st_config_row *)src->strays.items)[i];
+        const struct st_field *muter = row->verdict == ST_VERDICT_REJECTED ? muter_of(row->path) : NULL;
+
+        if (muter == NULL)
+            continue;
+        if (st_source_state(src, muter->path)->verdict == ST_VERDICT_REJECTED) {
+            row->verdict = ST_VERDICT_NOTICE;
+            row->reason = st_source_keep(src, "not judged: %s is rejected", muter->path);
+        } else {
+            st_source_problem(src, "%s: %s", row->path, row->reason);
+        }
+    }
 }
 
 /* `"scheduler": null` on the command line removes the file's section. */

@@ -58,6 +58,8 @@ void st_source_take_recipe(struct st_config_source *src, const struct strata_rec
 /** Take what Accelerate's launcher says in variables, after all others: what it names fills what they leave open and must agree
  * with the rest, and what only follows from it counts where they are none. */
 void st_source_take_environment(struct st_config_source *src, const struct strata_recipe *environment);
+/** Report unknown arguments (of an optimizer, of a scheduler), but not of what is itself rejected. */
+void st_source_judge_arguments(struct st_config_source *src);
 /** Rows for `strata check`, once `config` is resolved. */
 void st_source_build_rows(struct st_config_source *src, const struct st_config *config);
 

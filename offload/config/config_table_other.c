@@ -95,6 +95,8 @@ static const struct st_field checkpoint_rows[] = {
 };
 
 static const struct st_field stray_rows[] = {
+    ST_ROW_NOTICE("cuda_visible_devices", ANY, NULL, "no key of DeepSpeed's (its launcher's --include is): --device cuda:N",
+                  "DeepSpeed's examples"),
     ST_ROW_NOTICE("low_cpu_mem_usage", BOOL, NULL, TRAINER ": weights are always read straight to their tier",
                   "XTuner's presets"),
     {.path = "comms_config", .type = ST_FIELD_OPEN, .verdict = ST_VERDICT_NOTICE,

@@ -109,7 +109,7 @@ static const struct st_field batch_rows[] = {
 static const struct st_field optimizer_rows[] = {
     ST_ROW_SECTION("optimizer", "left out: AdamW, betas 0.9 and 0.999, eps 1e-8, no decay, lr 5e-5"),
     {.path = "optimizer.type", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, optimizer.type), .choices = optimizer_choices,
-     .fallback = "\"AdamW\"", .reason = OPTIMIZERS, .mutes = "optimizer.params",
+     .fallback = "\"AdamW\"", .reason = OPTIMIZERS "; strata.wire spares a slow network", .mutes = "optimizer.params",
      .help = "Adam also means AdamW unless adam_w_mode is false"},
     {.path = "optimizer.legacy_fusion", .type = ST_FIELD_BOOL, .fallback = "false", .changes = ST_CHANGES_NEITHER,
      .verdict = ST_VERDICT_NOTICE, .reason = "chooses between wrappers of DeepSpeed; strata has one", .help = "older fused wrapper"},
