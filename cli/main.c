@@ -211,6 +211,7 @@ static const struct command commands[] = {
      "Exit code 0 if a run would take the file, 2 if not; all problems are listed.  Options that change the\n"
      "configuration of a run change it here, too.  The keys that are given come first, then those without effect, by what that\n"
      "means, and of a trainer's file (docs/yaml.md) the options of strata train.  The last line is the verdict.\n"
+     "Without a file, under accelerate launch: what its variables say.\n"
      "\n"
      "Example:\n"
      "  strata check ds_config.json --max-steps 1000 --lr 1e-4 --set bf16.enabled=true"},
@@ -304,7 +305,7 @@ static void print_presets(FILE *file)
     st_print_text(file, "\n");
 }
 
-/* No others are read but HOME, and those that say where CUDA and Python's packages are. */
+/* No others are read but launchers', HOME, and those that say where CUDA and Python's packages are. */
 static void print_variables(FILE *file)
 {
     st_print_text(
@@ -327,6 +328,9 @@ static void print_help(const struct command *command)
     cli_args_print_options(command->bit, file);
     if ((command->bit & RANKED) != 0)
         print_variables(file);
+    if ((command->bit & CONFIGURES) != 0)
+        st_print_text(file, "\nVariables of accelerate launch that say what its config file does: ACCELERATE_*, FSDP_*, "
+                            "PARALLELISM_CONFIG_* (docs/ranks.md)\n");
     if (cli_option_find(command->bit, "model") != NULL)
         print_presets(file);
     st_wrap_close(file, stdout);

@@ -2,6 +2,7 @@
  * a run would take it. */
 #include "cli/commands/check_report.h"
 #include "cli/commands/commands.h"
+#include "cli/ranks.h"
 #include "core/base/error.h"
 #include "core/base/wrap.h"
 
@@ -26,7 +27,7 @@ static void print_problems(const struct strata_config *config, strata_status st,
     fflush(stderr);
 }
 
-static strata_status read_config(struct strata_config **config, const char *file, const struct cli_args *args)
+static strata_status read_config(struct strata_config **config, const char *file, const struct cli_args *args, uint32_t ranks)
 {
     struct strata_config_opts opts = STRATA_CONFIG_OPTS_INIT;
 
@@ -38,6 +39,7 @@ static strata_status read_config(struct strata_config **config, const char *file
     opts.override_count = args->overrides.count;
     opts.allow_unknown = args->allow_unknown;
     opts.max_steps = args->max_steps;
+    opts.ranks = ranks;
     return strata_config_check(config, &opts);
 }
 
@@ -52,13 +54,16 @@ static void take_refusal(struct cli_check *c, strata_status st)
         c->refusal = strata_last_error();
 }
 
-static void print(const struct cli_check *c, const struct strata_config *config, strata_status st, const char *file)
+static void report(const struct cli_check *c, const struct strata_config *config, strata_status st, const char *file, bool json)
 {
-    if (c->config != NULL)
+    if (json)
+        cli_check_print_json(c);
+    else if (c->config != NULL)
         cli_check_print(c);
     if (st != STRATA_OK)
         print_problems(config, st, file);
-    cli_check_print_verdict(c);
+    if (!json)
+        cli_check_print_verdict(c);
 }
 
 int cmd_check(const struct cli_args *args)
@@ -68,16 +73,16 @@ int cmd_check(const struct cli_args *args)
     const char *named = args->recipe != NULL ? args->recipe_file : file;
     struct cli_check c = {.recipe = args->recipe, .all = args->all, .unseen = {"model", "data", "memory"}, .unseen_count = 3};
     struct strata_config *config = NULL;
-    const strata_status st = read_config(&config, file, args);
+    struct cli_ranks ranks;
+    strata_status st = cli_ranks_find(&ranks, args);
 
+    if (st != STRATA_OK)
+        return cli_fail(st);
+    st = read_config(&config, file, args, ranks.who.ranks);
     c.config = config;
     take_refusal(&c, st);
-    if (args->json)
-        cli_check_print_json(&c);
-    if (args->json && st != STRATA_OK)
-        print_problems(config, st, named);
-    if (!args->json)
-        print(&c, config, st, named);
+    if (ranks.who.rank == 0) /* the others find the same */
+        report(&c, config, st, named, args->json);
     strata_config_close(config);
     return st == STRATA_OK ? 0 : strata_status_exit_code(st);
 }

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/json/json.h"
 #include "core/system/file.h"
+#include "core/system/launch.h"
 #include "core/yaml/yaml.h"
 #include "strata/recipe.h"
 
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define LORA_BYTES_MAX (1u << 20)
 
@@ -323,7 +325,7 @@ static strata_status args_check(const struct cli_args *args)
     case CLI_CMD_CHECK:
         if (args->positional.count == 0 && args->recipe != NULL) /* LLaMA-Factory's words */
             return STRATA_OK;
-        if (args->positional.count == 0 && getenv("ACCELERATE_MIXED_PRECISION") != NULL) /* its launcher says one */
+        if (args->positional.count == 0 && st_launch_by_accelerate((const char *const *)environ)) /* its variables are one */
             return STRATA_OK;
         return require_words(args, args->config_file == NULL || args->recipe != NULL ? 1 : 0,
                              "CONFIG.json, the configuration to check");

@@ -36,7 +36,7 @@ static const struct source sources[SOURCE_COUNT] = {
 static const struct {
     const char *name, *mark;
 } torch_launchers[] = {
-    {"accelerate launch", "ACCELERATE_MIXED_PRECISION"},
+    {"accelerate launch", ST_LAUNCH_ACCELERATE},
     {"torchrun", "TORCHELASTIC_RUN_ID"},
     {"deepspeed", "CROSS_SIZE"},
 };
@@ -46,7 +46,7 @@ static const char *const other_variables[] = {"MASTER_ADDR",
                                               "MASTER_PORT",
                                               "TORCHELASTIC_RUN_ID",
 
-                                              "ACCELERATE_MIXED_PRECISION",
+                                              ST_LAUNCH_ACCELERATE,
                                               "CROSS_SIZE",
                                               "SLURM_STEP_ID",
                                               "SLURM_STEP_NODELIST",
@@ -79,6 +79,11 @@ static const char *value_of(const char *const *variables, const char *name)
         if (strncmp(*variables, name, length) == 0 && (*variables)[length] == '=')
             return (*variables)[length + 1] != '\0' ? *variables + length + 1 : NULL;
     return NULL;
+}
+
+bool st_launch_by_accelerate(const char *const *variables)
+{
+    return value_of(variables, ST_LAUNCH_ACCELERATE) != NULL;
 }
 
 /* The first name that is set; NULL: none. */

@@ -38,6 +38,12 @@ struct st_launch {
  * number or out of its range; the sentence names variables and values */
 strata_status st_launch_find(struct st_launch *launch, const char *const *variables);
 
+/** Which every process of `accelerate launch` has: the precision. */
+#define ST_LAUNCH_ACCELERATE "ACCELERATE_MIXED_PRECISION"
+
+/** Whether `accelerate launch` has started the process, be it alone. */
+bool st_launch_by_accelerate(const char *const *variables);
+
 /** Name of variable `index` of those that st_launch_find() reads, for help texts; NULL past the last. */
 const char *st_launch_variable(uint32_t index);
 

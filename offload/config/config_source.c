@@ -465,9 +465,11 @@ static void take_recipe_value(struct st_config_source *src, const struct strata_
         return;
     }
     take_from_recipe(src, field, node, origin);
-    st_source_announce(src, field->path,
-                       st_source_keep(src, "%s of %s counts, %.100s, and %.100s of the file beside it does not", value->from,
-                                      recipe, here, there));
+    st_source_announce(
+        src, field->path,
+        value->weak ? st_source_keep(src, "%s: %.100s counts, and %.100s of the file beside it does not", value->from, here, there)
+                    : st_source_keep(src, "%s of %s counts, %.100s, and %.100s of the file beside it does not", value->from, recipe,
+                                     here, there));
 }
 
 void st_source_take_recipe(struct st_config_source *src, const struct strata_recipe *recipe)

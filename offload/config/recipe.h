@@ -18,7 +18,7 @@ struct strata_recipe; /* the door's handle, too: strata/recipe.h */
 struct st_recipe_value {
     const char *to;     /* an option ("--seq-len"), or a path of the configuration ("optimizer.params.lr") */
     const char *text;   /* of an option: its word, NULL: it has none; of a path: JSON */
-    const char *from;   /* the recipe's key */
+    const char *from;   /* the recipe's key; `weak` and `over`: what the trainer does, whatever its file says */
     const char *unless; /* a path: nothing if DeepSpeed's file gives it; NULL: always */
     bool weak;          /* follows from no key that was given */
     bool over;          /* a path: it counts over DeepSpeed's file, which is said; false: they must be equal */

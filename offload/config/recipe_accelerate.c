@@ -252,7 +252,7 @@ static void resolve_ids(struct strata_recipe *r)
             st_source_keep(r->src, "names %u, and num_processes asks for %.0f on a machine: make them equal", ids, processes));
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         if (st_recipe_given(r, keys[i]))
-            st_recipe_idle(r, keys[i], LAUNCH);
+            (in_variables(r) ? st_recipe_note : st_recipe_idle)(r, keys[i], LAUNCH);
 }
 
 /* 1: it is left out, as there. */

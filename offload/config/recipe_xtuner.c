@@ -10,7 +10,7 @@
 
 #define PYTHON                                                                                                                   \
     "a Python file is a program, and none is run: write its values as XTuner's training arguments (load_from, dataset, lr, ...)"
-#define PRECISION "the precision" /* XTuner chooses it by the GPU, whatever DeepSpeed's file says */
+#define PRECISION "XTuner trains in bf16" /* whatever DeepSpeed's file says */
 #define PACKS     "conversations are packed whole, the longest first"
 
 static const struct st_choice function_choices[] = {

@@ -260,6 +260,61 @@ static void config_is_named_as_in_a_run(void **state)
     }
 }
 
+/* Under a launcher its ranks are counted, and rank 0 speaks. */
+static void ranks_of_a_launcher_are_counted(void **state)
+{
+    static const char two[] =
+        "{\"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 2}";
+    static const char *const names[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+    struct program p;
+
+    (void)state;
+    check(&p, two, "");
+    assert_int_equal(p.code, 2);
+    assert_non_null(strstr(p.err, "(one rank)"));
+    program_free(&p);
+    for (int rank = 0; rank < 2; rank++) {
+        char number[2] = {(char)('0' + rank), '\0'};
+
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+            assert_int_equal(setenv(names[i], i % 2 == 0 ? number : "2", 1), 0);
+        check(&p, two, "");
+        assert_int_equal(p.code, 0);
+        assert_int_equal(strlen(p.out) > 0, rank == 0);
+        program_free(&p);
+        check(&p, BAD, "");
+        assert_int_equal(p.code, 2);
+        assert_int_equal(strlen(p.err) > 0, rank == 0);
+        program_free(&p);
+    }
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        unsetenv(names[i]);
+}
+
+/* Without a file its variables are the configuration. */
+static void a_launchers_variables_are_a_configuration(void **state)
+{
+    static const char *const words[WORDS_MAX] = {"check"};
+    struct program p;
+
+    (void)state;
+    program_run(&p, words, NULL);
+    assert_int_equal(p.code, 2);
+    assert_non_null(strstr(p.err, "CONFIG.json, the configuration to check"));
+    program_free(&p);
+    setenv("ACCELERATE_MIXED_PRECISION", "fp16", 1);
+    setenv("ACCELERATE_USE_FSDP", "true", 1);
+    setenv("FSDP_SHARDING_STRATEGY", "SHARD_GRAD_OP", 1);
+    program_run(&p, words, NULL);
+    assert_int_equal(p.code, 0);
+    assert_non_null(strstr(p.out, "FSDP_SHARDING_STRATEGY "));
+    assert_non_null(strstr(p.out, "environment   honoured: zero_optimization.stage = 2"));
+    program_free(&p);
+    unsetenv("ACCELERATE_MIXED_PRECISION");
+    unsetenv("ACCELERATE_USE_FSDP");
+    unsetenv("FSDP_SHARDING_STRATEGY");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -271,6 +326,8 @@ int main(void)
         cmocka_unit_test(config_is_named_as_in_a_run),
         cmocka_unit_test(keys_are_grouped_and_judged),
         cmocka_unit_test(what_is_refused_is_the_verdict),
+        cmocka_unit_test(ranks_of_a_launcher_are_counted),
+        cmocka_unit_test(a_launchers_variables_are_a_configuration),
     };
 
     return cmocka_run_group_tests(tests, scratch_create, scratch_remove);

@@ -310,11 +310,28 @@ static void test_variables_are_listed(void **state)
             assert_string_not_equal(st_launch_variable(i), st_launch_variable(k));
 }
 
+/* With one process, too, where it names no rank. */
+static void accelerate_is_known_by_its_precision(void **state)
+{
+    static const char *const its[] = {"PATH=/bin", ST_LAUNCH_ACCELERATE "=no", NULL};
+    static const char *const others[] = {"RANK=0", "WORLD_SIZE=1", "ACCELERATE_MIXED_PRECISIONS=no", ST_LAUNCH_ACCELERATE "=",
+                                         NULL};
+
+    (void)state;
+    assert_true(st_launch_by_accelerate(its));
+    assert_false(st_launch_by_accelerate(others));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_launchers), cmocka_unit_test(test_port_of_a_run), cmocka_unit_test(test_options),
-        cmocka_unit_test(test_mistakes),  cmocka_unit_test(test_long_address),  cmocka_unit_test(test_variables_are_listed),
+        cmocka_unit_test(test_launchers),
+        cmocka_unit_test(test_port_of_a_run),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_long_address),
+        cmocka_unit_test(test_variables_are_listed),
+        cmocka_unit_test(accelerate_is_known_by_its_precision),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
