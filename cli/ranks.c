@@ -105,7 +105,7 @@ strata_status cli_ranks_meet(struct cli_ranks *r, const struct strata_config *co
 strata_status cli_ranks_agree(const struct cli_ranks *r, const struct cli_args *args)
 {
     static const char *const words[] = {"none", "one"};
-    char max_steps[24], epochs[32], eval_every[24], early_stop[24];
+    char max_steps[24], epochs[32], eval_every[32], early_stop[24];
     const char *const facts[][2] = {
         {"--max-steps", max_steps},
         {"--epochs", epochs},
@@ -124,7 +124,7 @@ strata_status cli_ranks_agree(const struct cli_ranks *r, const struct cli_args *
         return STRATA_OK;
     snprintf(max_steps, sizeof(max_steps), "%" PRIu64, args->max_steps);
     snprintf(epochs, sizeof(epochs), "%.17g", args->epochs);
-    snprintf(eval_every, sizeof(eval_every), "%" PRIu64, args->eval_every);
+    snprintf(eval_every, sizeof(eval_every), "%.17g", args->eval_part > 0 ? args->eval_part : (double)args->eval_every);
     snprintf(early_stop, sizeof(early_stop), "%" PRIu64, args->early_stop);
     for (uint32_t i = 0; i < count; i++) {
         names[i] = facts[i][0];

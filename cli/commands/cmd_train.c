@@ -94,6 +94,19 @@ static void note_tokens(struct train *t, uint64_t before)
         st_size_text(took, peak), st_size_text(most, planned));
 }
 
+/* What was asked for as a part of the run, as Trainer counts it. */
+static void count_parts(struct train *t)
+{
+    struct cli_args *own = &t->own;
+
+    if (own->eval_part > 0)
+        own->eval_every = (uint64_t)ceil((double)t->steps * own->eval_part);
+    if (own->save_part > 0)
+        t->saves.every = (uint64_t)ceil((double)t->steps * own->save_part);
+    if (own->print_part > 0)
+        t->run.config->values.steps_per_print = (uint32_t)fmin(ceil((double)t->steps * own->print_part), UINT32_MAX);
+}
+
 static strata_status open_data(struct train *t)
 {
     const struct cli_args *args = t->args;
@@ -118,10 +131,11 @@ static struct cli_args traces(const struct cli_args *args)
 static strata_status check_evaluated(const struct cli_args *args, uint32_t keep_best)
 {
     const int ways = (args->eval_data != NULL) + (args->eval_datasets.count > 0) + (args->val_size > 0);
+    const bool often = args->eval_every != 0 || args->eval_part > 0;
 
-    if (args->eval_every != 0 && ways == 0)
+    if (often && ways == 0)
         return st_error(STRATA_E_INVAL, "--eval-every needs --eval-data FILE, --eval-dataset NAME, or --val-size X of texts");
-    if (args->eval_every == 0 && (args->early_stop != 0 || keep_best != 0))
+    if (!often && (args->early_stop != 0 || keep_best != 0))
         return st_error(STRATA_E_INVAL, "%s needs --eval-every N: it goes by the losses of evaluations",
                         args->early_stop != 0 ? "--early-stop" : "--keep-best");
     return ways <= 1
@@ -164,7 +178,8 @@ static strata_status prepare(struct train *t)
     strata_status st = cli_ranks_find(&t->run.ranks, args);
 
     if (st == STRATA_OK)
-        args = t->args = cli_ranks_args(&t->run.ranks, args);
+        t->own = *cli_ranks_args(&t->run.ranks, args);
+    args = &t->own;
     resumed = traces(args);
     if (st == STRATA_OK)
         st = cli_run_configure(&t->run, args, &t->progress);
@@ -201,6 +216,8 @@ static strata_status prepare(struct train *t)
         st = strata_plan_make(&t->run.plan, t->run.model);
     if (st == STRATA_OK)
         st = open_data(t); /* which may make tokens, so that it comes last */
+    if (st == STRATA_OK)
+        count_parts(t);
     t->steps_asked = t->steps;
     recall_evals(t);
     if (st == STRATA_OK)
@@ -544,14 +561,16 @@ static strata_status run(struct train *t)
 
 int cmd_train(const struct cli_args *args)
 {
-    struct train t = {.args = args,
+    struct train t = {.own = *args,
                       .eval = STRATA_EVAL_INIT,
                       .evaluated_at = UINT64_MAX,
                       .lines = CLI_LINES_NONE,
                       .monitor = CLI_MONITOR_NONE,
                       .trace = {.fd = -1}};
-    strata_status st = prepare(&t);
+    strata_status st;
 
+    t.args = &t.own;
+    st = prepare(&t);
     if (st == STRATA_OK)
         st = t.finished.finished ? train_say_finished(&t) : run(&t);
     st = train_summarise(&t, st);

@@ -13,7 +13,8 @@ struct cli_medians;
 struct st_watchdog;
 
 struct train {
-    const struct cli_args *args; /* borrowed */
+    const struct cli_args *args; /* own */
+    struct cli_args own;         /* this rank's, with parts of the run as steps */
     struct cli_run run;
     struct strata_data *data, *eval_data;
     int32_t *tokens, *targets; /* [step_sequences * seq_len] */

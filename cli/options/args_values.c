@@ -55,13 +55,32 @@ static strata_status number_check(const struct cli_option *o, const char *text, 
     return STRATA_OK;
 }
 
+/* Of counts of steps a number below 1 is a part of the run, as Trainer's are.  False: it is none. */
+static bool part_take(struct cli_args *args, const struct cli_option *o, const char *text)
+{
+    const struct {
+        const char *name;
+        double *part;
+    } parts[] = {{"save-every", &args->save_part}, {"eval-every", &args->eval_part}, {"logging-steps", &args->print_part}};
+    double value;
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        if (strcmp(o->names[0], parts[i].name) == 0) {
+            *parts[i].part = number_parse(text, &value) && value > 0 && value < 1 ? value : 0;
+            return *parts[i].part > 0;
+        }
+    return false;
+}
+
 static strata_status number_take(struct cli_args *args, const struct cli_option *o, const char *text)
 {
     const bool whole = o->kind == VALUE_COUNT;
     double value;
-    const strata_status st = number_check(o, text, whole, &value);
+    strata_status st;
 
-    if (st != STRATA_OK)
+    if (part_take(args, o, text))
+        return STRATA_OK;
+    if ((st = number_check(o, text, whole, &value)) != STRATA_OK)
         return st;
     if (o->path != NULL)
         return cli_override_push(args, o->path, text);

@@ -166,6 +166,25 @@ static void idle_shape(struct st_config_source *src, const struct st_config *con
             st_source_idle(src, keys[i].path, reason);
 }
 
+/* Where the schedule ends, which is said once, and of one schedule alone. */
+static void resolve_least(struct st_config_source *src, struct st_config *config)
+{
+    static const char *const keys[] = {SHAPE "min_lr", SHAPE "min_lr_rate"};
+    double *const values[] = {&config->schedule.shape_min_lr, &config->schedule.shape_min_rate};
+
+    if (config->schedule.shape != ST_LR_SHAPE_COSINE_WITH_MIN_LR) {
+        for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+            if (*values[i] > 0)
+                st_source_idle(src, keys[i], "not used: of cosine_with_min_lr");
+            *values[i] = 0;
+        }
+    } else if (*values[0] > 0 && *values[1] > 0) {
+        st_source_reject(src, keys[0], "stands beside " SHAPE "min_lr_rate: keep one of them");
+    } else if (!st_source_given(src, keys[0]) && !st_source_given(src, keys[1])) {
+        st_source_reject(src, SHAPE "type", "cosine_with_min_lr needs " SHAPE "min_lr or min_lr_rate");
+    }
+}
+
 /* transformers' schedulers take their length from the run, unless it is given. */
 static void resolve_shape(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
 {
@@ -261,7 +280,8 @@ static void check_lr(struct st_config_source *src, const struct st_config *confi
 /* A recipe's schedule goes where the command line names one of DeepSpeed's. */
 static void leave_shape(struct st_config_source *src, struct st_config *config)
 {
-    static const char *const keys[] = {SHAPE "type", SHAPE "warmup_steps", SHAPE "warmup_ratio", SHAPE "total_num_steps"};
+    static const char *const keys[] = {SHAPE "type", SHAPE "warmup_steps", SHAPE "warmup_ratio", SHAPE "total_num_steps",
+                                       SHAPE "min_lr", SHAPE "min_lr_rate"};
 
     if (!st_source_given(src, "scheduler.type") || st_source_state(src, "scheduler.type")->origin != ST_ORIGIN_COMMAND_LINE ||
         !st_source_state(src, SHAPE "type")->by_recipe)
@@ -272,6 +292,8 @@ static void leave_shape(struct st_config_source *src, struct st_config *config)
     config->schedule.shape_steps = 0;
     config->schedule.shape_warmup = 0;
     config->schedule.shape_warmup_ratio = 0;
+    config->schedule.shape_min_lr = 0;
+    config->schedule.shape_min_rate = 0;
 }
 
 void st_config_resolve_rate(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
@@ -285,6 +307,7 @@ void st_config_resolve_rate(struct st_config_source *src, struct st_config *conf
                                                                                                               : NAN;
     resolve_total_steps(src, config, opts);
     resolve_shape(src, config, opts);
+    resolve_least(src, config);
     if (config->schedule.type == ST_LR_ONE_CYCLE)
         resolve_cycle(src, config, opts);
     check_lr(src, config);

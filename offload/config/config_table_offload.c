@@ -16,6 +16,7 @@ static const struct st_choice shape_choices[] = {
     {"cosine", ST_LR_SHAPE_COSINE, ST_VERDICT_HONOURED},
     {"constant", ST_LR_SHAPE_CONSTANT, ST_VERDICT_HONOURED},
     {"constant_with_warmup", ST_LR_SHAPE_CONSTANT_WITH_WARMUP, ST_VERDICT_HONOURED},
+    {"cosine_with_min_lr", ST_LR_SHAPE_COSINE_WITH_MIN_LR, ST_VERDICT_HONOURED},
     {NULL, 0, ST_VERDICT_HONOURED},
 };
 
@@ -347,7 +348,7 @@ static const struct st_field strata_rows[] = {
     ST_ROW_SECTION("strata.lr_scheduler", "the learning rate by transformers' formulas, instead of scheduler"),
     {.path = "strata.lr_scheduler.type", .type = ST_FIELD_CHOICE, ST_BOUND(CHOICE, schedule.shape), .choices = shape_choices,
      .changes = ST_CHANGES_RESULTS, .fallback = "\"none\"",
-     .help = "shape of the optimizer's lr over the run, stepped once per optimizer step that was not skipped; linear and cosine end at 0"},
+     .help = "shape of the optimizer's lr over the run, stepped once per optimizer step that was not skipped; linear and cosine end at 0, cosine_with_min_lr at min_lr or min_lr_rate"},
     {.path = "strata.lr_scheduler.warmup_steps", .type = ST_FIELD_INT, ST_BOUND(U64, schedule.shape_warmup), .min = 0, .max = COUNT_MAX,
      .changes = ST_CHANGES_RESULTS, .fallback = "0", .help = "optimizer steps of warm-up from 0; the constant rate has none"},
     {.path = "strata.lr_scheduler.warmup_ratio", .type = ST_FIELD_REAL, ST_BOUND(F64, schedule.shape_warmup_ratio), .min = 0, .max = 1,
@@ -355,6 +356,10 @@ static const struct st_field strata_rows[] = {
      .help = "warm-up as a fraction of total_num_steps, rounded up; not used if warmup_steps is above 0"},
     {.path = "strata.lr_scheduler.total_num_steps", .type = ST_FIELD_INT, ST_BOUND(STEPS, schedule.shape_steps), .min = 1, .max = COUNT_MAX,
      .changes = ST_CHANGES_RESULTS, .help = "the step at which linear and cosine end; left out or \"auto\": --max-steps, or those of --epochs"},
+    {.path = "strata.lr_scheduler.min_lr", .type = ST_FIELD_REAL, ST_BOUND(F64, schedule.shape_min_lr), .min = 0, .max = 1e3,
+     .changes = ST_CHANGES_RESULTS, .fallback = "0", .help = "the rate at which cosine_with_min_lr ends"},
+    {.path = "strata.lr_scheduler.min_lr_rate", .type = ST_FIELD_REAL, ST_BOUND(F64, schedule.shape_min_rate), .min = 0, .max = 1e3,
+     .changes = ST_CHANGES_RESULTS, .fallback = "0", .help = "the same as a fraction of the optimizer's lr; not beside min_lr"},
     ST_ROW_SECTION("strata.limits", "rehearse slower links: no transfer is faster than its limit"),
     {.path = "strata.limits.upload", .type = ST_FIELD_SIZE, ST_BOUND(SIZE, upload_limit), .min = 0, .max = COUNT_MAX,
      .fallback = "0", .help = "rehearse a slower link: bytes per second from host to device; 0: no limit"},

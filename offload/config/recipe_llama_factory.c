@@ -222,14 +222,19 @@ static void resolve_data(struct strata_recipe *r)
 
 /* --- output --- */
 
-static bool whole_steps(struct strata_recipe *r, const char *key)
+/* How often: so many steps, or below 1 a part of the run, which the option takes. */
+static void put_steps(struct strata_recipe *r, const char *key, const char *option, const char *path)
 {
     const double steps = st_recipe_number(r, key);
 
-    if (!st_recipe_given(r, key) || (steps >= 1 && steps == (double)(uint64_t)steps))
-        return true;
-    st_recipe_reject(r, key, "a part of the run is not counted here: give a whole number of steps");
-    return false;
+    if (steps > 0 && steps < 1)
+        st_recipe_put(r, key, option, "%s", st_recipe_real(r, steps));
+    else if (steps < 1 || steps != (double)(uint64_t)steps)
+        st_recipe_reject(r, key, "must be a whole number of steps, or a part of the run between 0 and 1");
+    else if (path != NULL)
+        st_recipe_put_unless(r, key, strcmp(path, "steps_per_print") == 0 ? path : NULL, path, "%.0f", steps);
+    else
+        st_recipe_put(r, key, option, "%.0f", steps);
 }
 
 /* Checkpoints are asked for by save_steps, or by a strategy. */
@@ -241,7 +246,7 @@ static void resolve_saves(struct strata_recipe *r)
 
     while (length > 1 && dir[length - 1] == '/')
         length--;
-    if (!whole_steps(r, "save_steps") || never || (!strategy && !st_recipe_given(r, "save_steps")))
+    if (never || (!strategy && !st_recipe_given(r, "save_steps")))
         return;
     if (length == 0) /* beside the output that is named elsewhere */
         st_recipe_note(r, "save_steps",
@@ -249,9 +254,10 @@ static void resolve_saves(struct strata_recipe *r)
     st_recipe_put(r, "save_steps", "--save", length > 0 ? "%.*s.checkpoints" : "", (int)length, dir);
     if (is(r, "save_strategy", "epoch"))
         st_recipe_announce(r, "save_strategy", "a checkpoint is saved at the end, and when a signal asks; save_steps says more");
+    else if (st_recipe_given(r, "save_steps"))
+        put_steps(r, "save_steps", "--save-every", "strata.save_every");
     else
-        st_recipe_put(r, "save_steps", "strata.save_every", st_recipe_given(r, "save_steps") ? "%.0f" : SAVE_STEPS,
-                      st_recipe_number(r, "save_steps"));
+        st_recipe_put(r, "save_steps", "strata.save_every", SAVE_STEPS);
 }
 
 static void resolve_resume(struct strata_recipe *r)
@@ -287,19 +293,19 @@ static void resolve_output(struct strata_recipe *r)
     resolve_best(r);
     resolve_saves(r);
     resolve_resume(r);
-    if (whole_steps(r, "logging_steps") && st_recipe_given(r, "logging_steps"))
-        st_recipe_put_unless(r, "logging_steps", "steps_per_print", "steps_per_print", "%.0f",
-                             st_recipe_number(r, "logging_steps"));
+    if (st_recipe_given(r, "logging_steps"))
+        put_steps(r, "logging_steps", "--logging-steps", "steps_per_print");
     if (!is(r, "eval_strategy", "steps"))
         return;
     if (st_recipe_number(r, "val_size") <= 0 && !evaluates_sets(r))
         st_recipe_idle(r, "eval_strategy",
                        "no rows are held out: val_size, eval_dataset, or --eval-data FILE with --eval-every N");
-    else if (whole_steps(r, "eval_steps") && st_recipe_given(r, "eval_steps"))
-        st_recipe_put(r, "eval_steps", "--eval-every", "%.0f", st_recipe_number(r, "eval_steps"));
+    else if (st_recipe_given(r, "eval_steps"))
+        put_steps(r, "eval_steps", "--eval-every", NULL);
+    else if (st_recipe_given(r, "logging_steps"))
+        put_steps(r, "logging_steps", "--eval-every", NULL);
     else
-        st_recipe_put(r, "eval_strategy", "--eval-every", st_recipe_given(r, "logging_steps") ? "%.0f" : SAVE_STEPS,
-                      st_recipe_number(r, "logging_steps"));
+        st_recipe_put(r, "eval_strategy", "--eval-every", SAVE_STEPS);
 }
 
 /* --- training --- */
@@ -334,6 +340,29 @@ static void resolve_optimizer(struct strata_recipe *r)
         st_recipe_put(r, "adam_epsilon", EPS, "%s", st_recipe_real(r, st_recipe_number(r, "adam_epsilon")));
 }
 
+/* Where cosine_with_min_lr ends; the other schedules take none of these arguments. */
+static void resolve_least(struct strata_recipe *r)
+{
+    static const char *const keys[][2] = {{"lr_scheduler_kwargs.min_lr", SCHEDULE "min_lr"},
+                                          {"lr_scheduler_kwargs.min_lr_rate", SCHEDULE "min_lr_rate"}};
+    const bool taken = is(r, "lr_scheduler_type", "cosine_with_min_lr");
+    uint32_t given = 0;
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        if (!st_recipe_given(r, keys[i][0]))
+            continue;
+        if (!taken)
+            st_recipe_reject(r, keys[i][0], "belongs to lr_scheduler_type cosine_with_min_lr, as there");
+        else if (given++ > 0)
+            st_recipe_reject(r, keys[i][0], "excludes min_lr, as there");
+        else
+            st_recipe_put_unless(r, keys[i][0], "scheduler.type", keys[i][1], "%s",
+                                 st_recipe_real(r, st_recipe_number(r, keys[i][0])));
+    }
+    if (taken && given == 0)
+        st_recipe_reject(r, "lr_scheduler_type", "cosine_with_min_lr: lr_scheduler_kwargs must have min_lr or min_lr_rate, as there");
+}
+
 static void resolve_schedule(struct strata_recipe *r)
 {
     const double steps = st_recipe_number(r, "warmup_steps");
@@ -342,6 +371,7 @@ static void resolve_schedule(struct strata_recipe *r)
     if (st_recipe_text(r, "lr_scheduler_type")[0] != '\0') /* else it is refused */
         st_recipe_put_unless(r, "lr_scheduler_type", "scheduler.type", SCHEDULE "type", "\"%s\"",
                              st_recipe_text(r, "lr_scheduler_type"));
+    resolve_least(r);
     if (steps >= 1)
         st_recipe_put_unless(r, "warmup_steps", "scheduler.type", SCHEDULE "warmup_steps", "%.0f", steps);
     else if (ratio > 0)

@@ -1,4 +1,4 @@
-/* lr_schedule.c - DeepSpeed's five schedulers, four of transformers', and the constant rate. */
+/* lr_schedule.c - DeepSpeed's five schedulers, five of transformers', and the constant rate. */
 #include "offload/optim/lr_schedule.h"
 
 #include <math.h>
@@ -102,8 +102,9 @@ static uint64_t shape_warmup(const struct st_lr_schedule *s)
 }
 
 /* The rate as a fraction of the optimizer's, before step `before` + 1. */
-static double shape_fraction(const struct st_lr_schedule *s, uint64_t before)
+static double shape_fraction(const struct st_lr_schedule *s, double lr, uint64_t before)
 {
+    const double least = s->shape_min_lr > 0 ? s->shape_min_lr / lr : s->shape_min_rate; /* 0 but for COSINE_WITH_MIN_LR */
     const uint64_t warmup = shape_warmup(s);
     const double span = s->shape_steps > warmup ? (double)(s->shape_steps - warmup) : 1;
 
@@ -114,10 +115,10 @@ static double shape_fraction(const struct st_lr_schedule *s, uint64_t before)
     if (s->shape == ST_LR_SHAPE_CONSTANT_WITH_WARMUP)
         return 1;
     if (before >= s->shape_steps) /* where the formula of cosine would rise again */
-        return 0;
+        return least;
     if (s->shape == ST_LR_SHAPE_LINEAR)
         return (double)(s->shape_steps - before) / span;
-    return fmax(0, 0.5 * (1 + cos(PI * ((double)(before - warmup) / span))));
+    return fmax(0, 0.5 * (1 + cos(PI * ((double)(before - warmup) / span))) * (1 - least) + least);
 }
 
 double st_lr_at(const struct st_lr_schedule *s, const struct st_optimizer *o, uint64_t optimizer_step)
@@ -126,7 +127,7 @@ double st_lr_at(const struct st_lr_schedule *s, const struct st_optimizer *o, ui
     const uint64_t iteration = optimizer_step < 2 ? 0 : optimizer_step - 2;
 
     if (s->shape != ST_LR_SHAPE_NONE)
-        return o->lr * shape_fraction(s, optimizer_step < 1 ? 0 : optimizer_step - 1);
+        return o->lr == 0 ? 0 : o->lr * shape_fraction(s, o->lr, optimizer_step < 1 ? 0 : optimizer_step - 1);
     switch (s->type) {
     case ST_LR_CONSTANT:
         break;

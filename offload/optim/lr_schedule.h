@@ -22,7 +22,8 @@ enum st_lr_shape {
     ST_LR_SHAPE_LINEAR = 1,
     ST_LR_SHAPE_COSINE = 2,
     ST_LR_SHAPE_CONSTANT = 3,
-    ST_LR_SHAPE_CONSTANT_WITH_WARMUP = 4
+    ST_LR_SHAPE_CONSTANT_WITH_WARMUP = 4,
+    ST_LR_SHAPE_COSINE_WITH_MIN_LR = 5
 };
 
 /* Arguments that belong to other schedules than `type` are 0. */
@@ -31,6 +32,7 @@ struct st_lr_schedule {
     enum st_lr_shape shape;
     uint64_t shape_warmup, shape_steps;  /* of warm-up; of all of it, which constant has not */
     double shape_warmup_ratio;           /* warm-up as a fraction of the run, if shape_warmup is 0 */
+    double shape_min_lr, shape_min_rate; /* where COSINE_WITH_MIN_LR ends: a rate, if it is above 0, or a fraction */
     double warmup_min_lr, warmup_max_lr; /* max NaN: the optimizer's lr */
     uint64_t warmup_steps, total_steps;
     bool warmup_log;                        /* logarithmic (DeepSpeed's default) or linear */

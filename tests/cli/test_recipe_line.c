@@ -118,6 +118,33 @@ static void evaluations_are_the_files(void **state)
     }
 }
 
+/* Parts of the run, as Trainer counts them: rounded up to whole steps. */
+static void parts_of_the_run_are_steps(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    char *metrics;
+    size_t bytes;
+
+    put(w, "r.yaml", FULL "val_size: 0.25\neval_strategy: steps\neval_steps: 0.3\nsave_steps: 0.5\nlogging_steps: 0.5\n");
+    workplace_run_ok(w, &p, TRAIN "--val-size 0.25 --max-steps 5 --save {w}/parts --set strata.keep=9 --metrics {w}/m.jsonl --overwrite");
+    program_free(&p);
+    metrics = workplace_read(w, "m.jsonl", &bytes);
+    for (int step = 1; step <= 5; step++) { /* 2, 4 and the last */
+        char start[32];
+        const char *line, *loss;
+
+        snprintf(start, sizeof(start), "\n{\"step\":%d,", step);
+        line = strstr(metrics, start);
+        assert_non_null(line);
+        loss = strstr(line, "\"eval_loss\":");
+        assert_int_equal(loss != NULL && loss < line + 1 + strcspn(line + 1, "\n") && strncmp(loss + 12, "null", 4) != 0,
+                         step != 1 && step != 3);
+    }
+    free(metrics);
+    assert_int_equal(workplace_entries(w, "parts"), 3); /* after steps 3 and 5, and which is the newest */
+}
+
 /* The adapter of the line is trained on with its own settings, not with the file's. */
 static void an_adapter_of_the_line_has_its_own_settings(void **state)
 {
@@ -219,6 +246,7 @@ int main(void)
         cmocka_unit_test(evaluations_are_the_files),
         cmocka_unit_test(an_adapter_of_the_line_has_its_own_settings),
         cmocka_unit_test(checkpoints_are_beside_the_output_of_the_line),
+        cmocka_unit_test(parts_of_the_run_are_steps),
         cmocka_unit_test(its_words_count_over_its_file),
         cmocka_unit_test(its_options_are_a_run),
     };

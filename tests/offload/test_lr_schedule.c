@@ -204,17 +204,21 @@ static void short_runs_stay_in_range(void **state)
 static void check_shape(const st_json *want, double lr)
 {
     const char *type = st_json_string(st_json_get(want, "type"));
-    char text[256];
+    static const char *const ends[] = {"min_lr", "min_lr_rate"};
+    char text[384], end[64] = "";
     struct st_config_source *source;
     struct st_config config;
     uint64_t steps, warmup, step = 1;
     struct st_config_opts opts = {0};
 
     assert_true(st_json_u64(st_json_get(want, "steps"), &steps) && st_json_u64(st_json_get(want, "warmup_steps"), &warmup));
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+        if (st_json_get(want, ends[i]) != NULL)
+            snprintf(end, sizeof(end), ", \"%s\": %.17g", ends[i], st_json_number(st_json_get(want, ends[i])));
     snprintf(text, sizeof(text),
              "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": %.17g}}, \"strata\": {\"lr_scheduler\": {\"type\": "
-             "\"%s\", \"warmup_steps\": %d, \"warmup_ratio\": %g}}}",
-             lr, type, (int)warmup, st_json_number(st_json_get(want, "warmup_ratio")));
+             "\"%s\", \"warmup_steps\": %d, \"warmup_ratio\": %g%s}}}",
+             lr, type, (int)warmup, st_json_number(st_json_get(want, "warmup_ratio")), end);
     opts.max_steps = steps;
     assert_int_equal(st_config_load_text(&config, &source, text, strlen(text), "t", &opts), STRATA_OK);
     for (const st_json *n = st_json_first(st_json_get(want, "rates")); n != NULL; n = st_json_next(n), step++) {
@@ -240,8 +244,41 @@ static void shapes_are_transformers(void **state)
     cases = st_json_get(root, "cases");
     for (const st_json *n = st_json_first(cases); n != NULL; n = st_json_next(n), count++)
         check_shape(n, st_json_number(st_json_get(root, "lr")));
-    assert_int_equal(count, 12);
+    assert_int_equal(count, 16);
     st_json_free(root);
+}
+
+static void the_end_of_a_schedule_is_said_once(void **state)
+{
+    static const struct {
+        const char *members, *said; /* NULL: it loads */
+    } ends[] = {
+        {"\"type\": \"cosine_with_min_lr\"", "cosine_with_min_lr needs strata.lr_scheduler.min_lr or min_lr_rate"},
+        {"\"type\": \"cosine_with_min_lr\", \"min_lr\": 1e-6, \"min_lr_rate\": 0.1", "keep one of them"},
+        {"\"type\": \"cosine_with_min_lr\", \"min_lr\": 0, \"min_lr_rate\": 0.1", NULL},
+        {"\"type\": \"cosine\", \"min_lr\": 1e-6", NULL},
+    };
+    const struct st_config_opts opts = {.max_steps = 10};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        struct st_config_source *source = NULL;
+        struct st_config c;
+        char text[256];
+
+        snprintf(text, sizeof(text), "{\"strata\": {\"lr_scheduler\": {%s}}}", ends[i].members);
+        assert_int_equal(st_config_load_text(&c, &source, text, strlen(text), "t", &opts),
+                         ends[i].said == NULL ? STRATA_OK : STRATA_E_CONFIG);
+        if (ends[i].said != NULL)
+            assert_non_null(strstr(st_config_problem_at(source, 0), ends[i].said));
+        st_config_source_free(source);
+    }
+    {
+        const struct st_optimizer o = {.lr = 1};
+        const struct st_lr_schedule s = {.shape = ST_LR_SHAPE_COSINE_WITH_MIN_LR, .shape_steps = 8, .shape_min_lr = 0.25};
+
+        assert_true(st_lr_at(&s, &o, 100) == 0.25 && st_lr_at(&s, &(struct st_optimizer){.lr = 0}, 3) == 0);
+    }
 }
 
 /* A schedule that is shorter than the run. */
@@ -264,6 +301,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_are_transformers),
+        cmocka_unit_test(the_end_of_a_schedule_is_said_once),
         cmocka_unit_test(shapes_have_ended_behind_their_end),
         cmocka_unit_test(rates_are_deepspeeds),
         cmocka_unit_test(momentum_is_deepspeeds),
