@@ -4,6 +4,7 @@
 #include "core/base/log.h"
 #include "core/system/file.h"
 #include "core/system/workers.h"
+#include "strata/data.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -356,6 +357,20 @@ static strata_status check_machine_file(const char *path)
     return STRATA_OK;
 }
 
+/* As a run reads them, of the model's vocabulary and in sequences of its length. */
+static strata_status count_data(struct st_answer *out, const struct strata_model *model, const struct st_question *q)
+{
+    struct strata_data *data = NULL;
+    strata_status st;
+
+    if (q->data_count == 0)
+        return STRATA_OK;
+    if ((st = strata_data_open(&data, model, q->data, q->data_count)) == STRATA_OK)
+        out->data_sequences = strata_data_count(data);
+    strata_data_close(data);
+    return st;
+}
+
 /* Finds the machine, with the capacity of its drives if it has any, and its rates. */
 static strata_status find_machine(struct st_scene *s, struct st_answer *out)
 {
@@ -381,6 +396,8 @@ static strata_status find_machine(struct st_scene *s, struct st_answer *out)
         st = st_handle_machine(&s->machine, &s->rates_known, model);
         s->rates_judge = s->rates_known;
     }
+    if (st == STRATA_OK)
+        st = count_data(out, model, s->q);
     if (st == STRATA_OK && here) {
         strata_model_close(model); /* again in the precision, and with the tiers, that its GPU has */
         model = NULL;

@@ -16,8 +16,10 @@ struct st_question {
     const struct strata_model_opts *model; /* STRATA_USE_PLAN; its machine, or what is here */
     const char *const *overrides;          /* of the configuration: what is said of the machine, such as budgets */
     uint32_t override_count;
-    const char *nvme;      /* directories, separated by commas; NULL: none here */
-    uint64_t batch_tokens; /* of a step; 0: ST_QUESTION_BATCH */
+    const char *nvme;        /* directories, separated by commas; NULL: none here */
+    uint64_t batch_tokens;   /* of a step; 0: ST_QUESTION_BATCH */
+    const char *const *data; /* token files, whose sequences are counted */
+    uint32_t data_count;
 };
 
 /* Slowest tiers allowed, and what ranks share. */
@@ -58,9 +60,10 @@ struct st_changed {
 };
 
 struct st_answer {
-    uint32_t seq;         /* tokens of a sequence */
-    uint32_t sequences;   /* of a step, of all ranks */
-    uint32_t ranks, here; /* here: those of a node */
+    uint32_t seq;            /* tokens of a sequence */
+    uint32_t sequences;      /* of a step, of all ranks */
+    uint32_t ranks, here;    /* here: those of a node */
+    uint64_t data_sequences; /* of an epoch; 0: not known */
     uint64_t params;
     char model[64], machine[64];
     bool fp16;  /* the machine has no bf16, so that the configurations are of this */

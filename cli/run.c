@@ -83,7 +83,7 @@ static enum strata_use use_of(enum cli_command command)
     }
 }
 
-static bool is_text(const char *path)
+bool cli_run_is_text(const char *path)
 {
     return strcmp(path, "-") == 0 || st_path_ends(path, ".txt") || st_texts_are_rows(path);
 }
@@ -125,7 +125,7 @@ static uint32_t count_texts(const char *const *paths, uint32_t count)
     uint32_t texts = 0;
 
     for (uint32_t i = 0; i < count; i++)
-        texts += is_text(paths[i]);
+        texts += cli_run_is_text(paths[i]);
     return texts;
 }
 
@@ -164,7 +164,7 @@ static strata_status check_text_options(const struct cli_args *args)
                                                                   : NULL;
 
     if (name == NULL || args->datasets.count + args->eval_datasets.count > 0 ||
-        count_texts(args->data.items, args->data.count) > 0 || (args->eval_data != NULL && is_text(args->eval_data)))
+        count_texts(args->data.items, args->data.count) > 0 || (args->eval_data != NULL && cli_run_is_text(args->eval_data)))
         return STRATA_OK;
     return st_error(STRATA_E_INVAL, "--%s is for texts (.txt, .json, .jsonl): --data names token files", name);
 }
@@ -237,7 +237,7 @@ strata_status cli_run_eval_data(const struct cli_run *r, struct strata_data **da
         return open_texts(r, data, NULL, NULL, 0, true);
     if ((st = check_kinds(r, path, 1, 0)) != STRATA_OK)
         return st;
-    return is_text(*path) ? open_texts(r, data, NULL, path, 1, true) : strata_data_open(data, r->model, path, 1);
+    return cli_run_is_text(*path) ? open_texts(r, data, NULL, path, 1, true) : strata_data_open(data, r->model, path, 1);
 }
 
 /* Where this user's caches are; NULL: nowhere, as STRATA_CACHE asks by being empty, or for want of a home. */

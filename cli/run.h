@@ -47,6 +47,8 @@ void cli_run_close(struct cli_run *r);
 /** Open --data: token files, or texts, rows and data sets, which become tokens first; not some of both.
  *  @param heldout  out: with --val-size, what is held out; may be NULL without it */
 strata_status cli_run_data(const struct cli_run *r, struct strata_data **data, struct strata_data **heldout);
+/** Whether --data PATH is a text or rows of texts, of which tokens must be made. */
+bool cli_run_is_text(const char *path);
 /** Open --eval-data. */
 strata_status cli_run_eval_data(const struct cli_run *r, struct strata_data **data);
 

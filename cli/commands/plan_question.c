@@ -61,7 +61,6 @@ static const char *of_a_run(const struct cli_args *args)
         const char *name;
         bool given;
     } options[] = {
-        {"data", args->data.count > 0},
         {"dataset", args->datasets.count > 0},
         {"eval-data", args->eval_data != NULL},
         {"eval-dataset", args->eval_datasets.count > 0},
@@ -69,7 +68,6 @@ static const char *of_a_run(const struct cli_args *args)
         {"out", args->out != NULL},
         {"resume", args->resume != NULL},
         {"adapter", args->adapter != NULL},
-        {"epochs", args->epochs > 0},
         {"seed", args->seed > 0},
         {"metrics", args->metrics != NULL},
         {"trace", args->trace != NULL},
@@ -122,8 +120,20 @@ static strata_status check(const struct cli_args *args)
         return st_error(STRATA_E_INVAL,
                         "--tokens, --batch-tokens and --write ask for a configuration: --scale and --ops are for one that is "
                         "chosen (--config FILE)");
-    if (args->tokens != NULL && args->max_steps > 0)
-        return st_error(STRATA_E_INVAL, "--tokens and --max-steps exclude each other: both say how long the run is");
+    if (args->tokens != NULL && (args->max_steps > 0 || args->epochs > 0 || args->data.count > 0))
+        return st_error(STRATA_E_INVAL, "--tokens and --%s exclude each other: both say how long the run is",
+                        args->max_steps > 0 ? "max-steps"
+                        : args->epochs > 0  ? "epochs"
+                                            : "data");
+    if (args->epochs > 0 && args->data.count == 0)
+        return st_error(STRATA_E_INVAL, "--epochs %g: passes over which data? Name token files (--data), or say --tokens N",
+                        args->epochs);
+    for (uint32_t i = 0; i < args->data.count; i++)
+        if (cli_run_is_text(args->data.items[i]))
+            return st_error(STRATA_E_INVAL,
+                            "--data %s: the answer counts the tokens of token files: make one with strata tokens, or say "
+                            "--tokens N",
+                            args->data.items[i]);
     for (uint32_t i = 0; i < args->overrides.count; i++)
         if (!is_of_machine(args->overrides.items[i]))
             return st_error(STRATA_E_INVAL,
@@ -209,6 +219,8 @@ static strata_status make_question(struct st_question *out, char nvme[DIRS_BYTES
     if (overrides == NULL)
         return st_error(STRATA_E_NOMEM, "out of memory for the command line");
     out->batch_tokens = args->batch_tokens;
+    out->data = args->data.items;
+    out->data_count = args->data.count;
     out->overrides = overrides;
     for (uint32_t i = 0; i < args->overrides.count; i++) {
         const char *item = args->overrides.items[i];
@@ -223,18 +235,30 @@ static strata_status make_question(struct st_question *out, char nvme[DIRS_BYTES
     return STRATA_OK;
 }
 
+/* How long the run is, as a run counts it: an epoch ends with a smaller step.  One epoch, where data alone is named. */
+static void take_length(struct cli_asked *asked, const struct cli_args *args, double tokens)
+{
+    const struct st_answer *a = asked->answer;
+    const double step = (double)a->sequences * a->seq, epochs = args->epochs > 0 ? args->epochs : 1,
+                 of_data = (double)a->data_sequences;
+
+    asked->steps = tokens > 0 ? ceil(tokens / step) : (double)args->max_steps;
+    asked->tokens = tokens > 0 ? tokens : asked->steps * step;
+    if (asked->steps > 0 || a->data_sequences == 0)
+        return;
+    asked->steps = ceil(epochs * ceil(of_data / a->sequences));
+    asked->tokens = epochs * of_data * a->seq;
+}
+
 static strata_status show(const struct cli_args *args, const struct st_answer *answer, double tokens)
 {
-    struct cli_asked asked = {.answer = answer, .tokens = tokens, .written = answer->config != NULL ? args->write_config : NULL};
-    const double step = (double)answer->sequences * answer->seq;
-    uint64_t steps = tokens > 0 ? (uint64_t)ceil(tokens / step) : args->max_steps;
+    struct cli_asked asked = {.answer = answer, .written = answer->config != NULL ? args->write_config : NULL};
     struct st_json_writer w;
     FILE *file;
 
-    if (asked.tokens == 0)
-        asked.tokens = (double)steps * step;
+    take_length(&asked, args, tokens);
     if (answer->plan != NULL)
-        cli_endurance_planned(&asked.endurance, answer->plan, steps);
+        cli_endurance_planned(&asked.endurance, answer->plan, (uint64_t)asked.steps);
     if (args->json) {
         st_json_begin(&w, stdout);
         cli_question_put(&asked, &w);
@@ -290,7 +314,10 @@ int cli_plan_question(const struct cli_args *args)
         run.progress = &progress;
         cli_run_model_opts(&run, &model);
         model.progress = watch;
-        st = st_question_answer(&answer, &question);
+        if (args->data.count > 0)
+            st = strata_data_documents(args->data.items, args->data.count, &model.documents);
+        if (st == STRATA_OK)
+            st = st_question_answer(&answer, &question);
         cli_progress_work_end(&progress);
         if (st == STRATA_OK && answer.plan != NULL)
             st_plan_note_memory(answer.plan);

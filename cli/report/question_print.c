@@ -24,10 +24,21 @@ static double batch_of(const struct st_answer *a)
     return (double)a->sequences * a->seq;
 }
 
+static double steps_of(const struct cli_asked *asked)
+{
+    return asked->steps > 0 ? asked->steps : ceil(asked->tokens / batch_of(asked->answer));
+}
+
+/* Of an epoch, the last of which is smaller; 0: no data is named. */
+static double epoch_steps(const struct st_answer *a)
+{
+    return ceil((double)a->data_sequences / a->sequences);
+}
+
 /* Seconds of the whole run; NaN: not known. */
 static double run_seconds(const struct cli_asked *asked, const struct st_tried *t)
 {
-    const double steps = ceil(asked->tokens / batch_of(asked->answer));
+    const double steps = steps_of(asked);
 
     return steps > 0 && t->seconds > 0 ? steps * t->seconds : (double)NAN;
 }
@@ -91,15 +102,35 @@ static void print_days(double seconds, FILE *file)
     print_rounded(seconds / DAY, " days)", file);
 }
 
+static void print_data(const struct cli_asked *asked, FILE *file)
+{
+    const struct st_answer *a = asked->answer;
+    const double epoch = epoch_steps(a);
+
+    if (a->data_sequences == 0)
+        return;
+    st_print(file, "  the data: %" PRIu64 " sequence%s of %u tokens, %.0f step%s an epoch", a->data_sequences,
+             a->data_sequences == 1 ? "" : "s", a->seq, epoch, epoch > 1 ? "s" : "");
+    if (asked->steps > 0)
+        st_print(file, "; %.3g epoch%s", asked->steps / epoch, asked->steps == epoch ? "" : "s");
+    st_print_text(file, "\n");
+}
+
+/* What is known of its parts is known from data sheets, and from what other such cards attain. */
+static void print_unmeasured(const struct st_answer *a, FILE *file)
+{
+    if (a->named)
+        st_print_text(file, "  predicted for the parts that are named, not measured: no GPU has run it yet\n");
+}
+
 static void print_length(const struct cli_asked *asked, const struct st_tried *best, FILE *file)
 {
-    const double seconds = run_seconds(asked, best), written = asked->endurance.run_bytes,
-                 steps = asked->tokens / batch_of(asked->answer);
+    const double seconds = run_seconds(asked, best), written = asked->endurance.run_bytes, steps = steps_of(asked);
     char tokens[24];
 
     if (isfinite(seconds)) {
         st_print(file, "  the run: %s token%s in %.0f step%s: %s", st_count_text(tokens, (uint64_t)asked->tokens),
-                 asked->tokens == 1 ? "" : "s", ceil(steps), steps > 1 ? "s" : "", best->bounded ? "at least " : "");
+                 asked->tokens == 1 ? "" : "s", steps, steps > 1 ? "s" : "", best->bounded ? "at least " : "");
         if (seconds < HOUR)
             print_rounded(seconds / MINUTE, " minutes", file);
         else
@@ -272,6 +303,8 @@ void cli_question_print(const struct cli_asked *asked, FILE *file)
         st_print(file, "; drives endure %.0f TB written for each TB (%s)", st_hardware_writes_endured(),
                  st_hardware_endurance_source());
     st_print_text(file, "\n");
+    print_unmeasured(a, file);
+    print_data(asked, file);
     if (a->plan != NULL)
         print_best(asked, file);
     else
@@ -383,6 +416,9 @@ void cli_question_put(const struct cli_asked *asked, struct st_json_writer *w)
     st_json_put_u64(w, "step_sequences", a->sequences);
     st_json_put_u64(w, "ranks", a->ranks > 1 ? a->ranks : 1);
     st_json_put_double(w, "tokens", asked->tokens > 0 ? asked->tokens : (double)NAN);
+    st_json_put_double(w, "steps", steps_of(asked) > 0 ? steps_of(asked) : (double)NAN);
+    st_json_put_double(w, "data_sequences", a->data_sequences > 0 ? (double)a->data_sequences : (double)NAN);
+    st_json_put_bool(w, "named", a->named);
     put_bytes(w, "capacity", a->capacity);
     if (a->plan != NULL) {
         put_best(asked, w);

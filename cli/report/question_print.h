@@ -11,6 +11,7 @@
 struct cli_asked {
     const struct st_answer *answer;
     double tokens; /* of the run; 0: not said */
+    double steps;  /* of the run; 0: as many as its tokens take */
     struct cli_endurance endurance;
     const char *written; /* the configuration's file; NULL: none */
 };

@@ -352,6 +352,34 @@ static void the_text_says_how_long_and_on_what(void **state)
     program_free(&p);
 }
 
+/* As many steps as a run of so many epochs has, the last of each smaller; whoever names data alone means one. */
+static void data_says_how_long_the_run_is(void **state)
+{
+    static const struct {
+        const char *options;
+        double epochs, steps;
+    } rows[] = {{"", 1, 0}, {"--epochs 2.5", 2.5, 0}, {"--max-steps 9", 0, 9}};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char command[256];
+        st_json *answer;
+        const st_json *chosen;
+        double sequences, steps;
+
+        snprintf(command, sizeof(command),
+                 "plan --model nano --seq-len 32 --gpu 4090 --batch-tokens 96 --data {w}/good.bin --json %s", rows[i].options);
+        answer = asked(*state, 0, command);
+        chosen = st_json_get(answer, "chosen");
+        sequences = json_number(answer, "data_sequences");
+        steps = rows[i].steps > 0 ? rows[i].steps : ceil(rows[i].epochs * ceil(sequences / 3));
+        assert_true(sequences > 3 && fmod(sequences, 3) != 0);
+        assert_true(json_number(answer, "steps") == steps);
+        assert_true(fabs(json_number(chosen, "run_seconds") / (steps * json_number(chosen, "predicted_seconds")) - 1) < 1e-9);
+        assert_true(st_json_bool(st_json_get(answer, "named")));
+        st_json_free(answer);
+    }
+}
+
 /* Whoever says nothing of a run asks; a plan is for those who do, and the answer ends with the plan that it recommends. */
 static void what_makes_a_question(void **state)
 {
@@ -367,7 +395,7 @@ static void what_makes_a_question(void **state)
         {"--save {w}/saved", false},
         {"--lr 1e-4", false},
         {"--data {w}/good.bin --out {w}/out", false},
-        {"--epochs 3", false},
+        {"--data {w}/good.bin --epochs 3", true},
         {"--layout packed", false},
         {"--eval-data {w}/good.bin --no-shuffle", false},
     };
@@ -454,6 +482,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(memories_that_are_advised_together_fit),
         cmocka_unit_test(checkpoints_of_activations_may_lie_on_drives),
         cmocka_unit_test(the_text_says_how_long_and_on_what),
+        cmocka_unit_test(data_says_how_long_the_run_is),
         cmocka_unit_test(what_makes_a_question),
         cmocka_unit_test(ranks_are_asked_about),
         cmocka_unit_test(this_machine_is_asked_about),

@@ -86,6 +86,44 @@ static void what_fits_is_told(void **state)
     must_hold(&asked, "; judged on this machine\n");
 }
 
+static void epochs_of_data(void **state)
+{
+    static const struct {
+        uint64_t sequences;
+        double steps;
+        const char *line;
+    } rows[] = {
+        {96, 0, "the data: 96 sequences of 4096 tokens, 3 steps an epoch\n"},
+        {97, 4, "the data: 97 sequences of 4096 tokens, 4 steps an epoch; 1 epoch\n"},
+        {97, 10, "the data: 97 sequences of 4096 tokens, 4 steps an epoch; 2.5 epochs\n"},
+        {1, 3, "the data: 1 sequence of 4096 tokens, 1 step an epoch; 3 epochs\n"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_answer a = answer_of(2);
+        const struct cli_asked asked = {.answer = &a, .steps = rows[i].steps, .endurance = {.run_bytes = (double)NAN}};
+
+        a.data_sequences = rows[i].sequences;
+        must_hold(&asked, rows[i].line);
+    }
+}
+
+/* Only of a machine by names it is known that nothing was measured. */
+static void named_parts_are_not_measured(void **state)
+{
+    struct st_answer a = answer_of(2);
+    const struct cli_asked asked = {.answer = &a};
+    char *text;
+
+    (void)state;
+    must_hold(&asked, "\n  predicted for the parts that are named, not measured: no GPU has run it yet\n");
+    a.named = false;
+    text = text_of(&asked);
+    assert_null(strstr(text, "no GPU has run it"));
+    free(text);
+}
+
 /* Whole steps, the last of them, too. */
 static void lengths_of_a_run(void **state)
 {
@@ -204,7 +242,8 @@ static void what_does_not_fit_is_in_the_json(void **state)
 {
     static const char wanted[] =
         "{\"fits\":false,\"model\":\"m\",\"parameters\":8030261248,\"machine\":\"box\",\"sequence_length\":4096,\"step_"
-        "sequences\":32,\"ranks\":1,\"tokens\":1000,\"capacity\":{\"device\":11,\"host\":12,\"nvme\":13},\"least\":{\"device\":"
+        "sequences\":32,\"ranks\":1,\"tokens\":1000,\"steps\":1,\"data_sequences\":null,\"named\":true,\"capacity\":{\"device\":"
+        "11,\"host\":12,\"nvme\":13},\"least\":{\"device\":"
         "21,\"host\":22,\"nvme\":23},\"least_together\":{\"device\":31,\"host\":32,\"nvme\":33},\"instead\":[],\"changed\":{"
         "\"gpu\":{\"to\":"
         "\"card\",\"optimizer\":\"cpu\",\"param\":\"none\",\"stage\":2,\"activation_checkpoints\":\"auto\",\"micro_batch\":2,"
@@ -265,6 +304,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_fits_is_told),
         cmocka_unit_test(lengths_of_a_run),
+        cmocka_unit_test(epochs_of_data),
+        cmocka_unit_test(named_parts_are_not_measured),
         cmocka_unit_test(drives_wear_out),
         cmocka_unit_test(what_does_not_fit_says_what_would),
         cmocka_unit_test(adapters_are_told_with_the_line_to_add),
