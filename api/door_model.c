@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define SEQ_DEFAULT_MAX 1024u
+#define NODE_GPUS_MOST  8u   /* that a machine of any card has */
 #define PROMPT_ROWS_MAX 256u /* tokens of a prompt in one call; each call moves the weights over the links once */
 
 strata_status strata_device_check(const char *device)
@@ -135,10 +136,15 @@ static strata_status plan_ranks(struct strata_model *m, const struct strata_mode
         return STRATA_OK;
     w->ranks = o->ranks;
     w->local_ranks = o->nodes > 0 ? o->ranks / o->nodes : st_node_ranks(&m->file.rates, o->ranks);
+    if (m->hardware != NULL && o->nodes == 0 && m->file.rates.node_ranks == 0 && w->ranks > NODE_GPUS_MOST)
+        st_log(ST_LOG_NOTICE,
+               "%u ranks are taken to be on one machine, since no node of %s is known: --nodes N says on how many they are",
+               w->ranks, st_hardware_gpu_name(m->hardware->gpu));
     if (w->local_ranks * (uint64_t)o->nodes == w->ranks || (o->nodes == 0 && w->ranks % w->local_ranks == 0))
         return STRATA_OK;
     if (o->nodes == 0)
-        return st_error(STRATA_E_INVAL, "%u ranks are no whole number of nodes of %u (ranks_per_node in %s): say how many nodes",
+        return st_error(STRATA_E_INVAL,
+                        "%u ranks are no whole number of nodes of %u (ranks_per_node of %s): --nodes N says on how many they are",
                         w->ranks, w->local_ranks, m->machine);
     return st_error(STRATA_E_INVAL, "%u ranks on %u nodes are not equally many on each", w->ranks, o->nodes);
 }

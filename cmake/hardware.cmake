@@ -38,6 +38,7 @@ function(strata_hardware_table file)
   file(READ ${source} json)
   strata_hardware_rows(cards "${json}" cards name title aliases memory_gb usable_mib capability bf16_tflops memory_gbs pcie lanes nvlink_gbs
                        kind source date)
+  strata_hardware_rows(nodes "${json}" nodes cards gpus network_gbs source)
   strata_hardware_rows(drives "${json}" drives name read_gbs)
   set(links "")
   string(JSON count LENGTH "${json}" pcie_lane_gbs)
@@ -53,6 +54,8 @@ function(strata_hardware_table file)
 "/* From share/strata/hardware.json, by cmake/hardware.cmake. */
 static const struct st_card cards[] = {
 @cards@};
+static const struct st_node_kind node_kinds[] = {
+@nodes@};
 static const struct st_link_kind link_kinds[] = {
 @links@};
 static const struct st_drive_kind drive_kinds[] = {

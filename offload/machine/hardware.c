@@ -20,6 +20,7 @@
 #include "offload/machine/hardware_table.inc"
 
 #define CARD_COUNT       (sizeof(cards) / sizeof(cards[0]))
+#define NODE_KIND_COUNT  (sizeof(node_kinds) / sizeof(node_kinds[0]))
 #define LINK_KIND_COUNT  (sizeof(link_kinds) / sizeof(link_kinds[0]))
 #define DRIVE_KIND_COUNT (sizeof(drive_kinds) / sizeof(drive_kinds[0]))
 
@@ -168,6 +169,17 @@ static strata_status find_card(uint32_t *row, const char *name)
 const struct st_card *st_hardware_card(uint32_t row)
 {
     return row < CARD_COUNT ? &cards[row] : NULL;
+}
+
+const struct st_node_kind *st_hardware_node(const struct st_card *card)
+{
+    char name[KEY_BYTES];
+
+    for (size_t i = 0; i < NODE_KIND_COUNT; i++)
+        for (const char *names = node_kinds[i].cards; next_name(name, &names);)
+            if (strcmp(name, card->name) == 0)
+                return &node_kinds[i];
+    return NULL;
 }
 
 const struct st_drive_kind *st_hardware_drive_kind(uint32_t row)
@@ -429,6 +441,7 @@ void st_hardware_machine(struct st_machine *out, const struct st_hardware *h)
 {
     const struct st_card *card = &cards[h->gpu];
     const struct st_card_link link = st_hardware_link(h);
+    const struct st_node_kind *node = st_hardware_node(card);
     struct st_machine m = {0};
     struct st_rates *r = &m.rates;
     int length;
@@ -447,6 +460,10 @@ void st_hardware_machine(struct st_machine *out, const struct st_hardware *h)
     r->memory = card->memory_gbs * card->memory * 1e9;
     r->upload = r->download = link.lane_gbs * link.lanes * 1e9;
     r->link_node = card->nvlink_gbs * 1e9;
+    if (node != NULL) {
+        r->link_nodes = node->network_gbs * 1e9;
+        r->node_ranks = node->gpus;
+    }
     r->update = st_hardware_ram_rate(h) * ST_HARDWARE_RAM_ATTAINED / UPDATE_BYTES;
     r->checksum = m.capacity.workers * CHECKSUM_OF_WORKER;
     r->drives = h->drive_count;

@@ -16,6 +16,14 @@ struct st_card {
     const char *source, *date;
 };
 
+/* A machine of several cards. */
+struct st_node_kind {
+    const char *cards; /* names, with spaces between them */
+    uint32_t gpus;
+    double network_gbs; /* each way to other nodes, of all its adapters */
+    const char *source;
+};
+
 /* A PCIe generation, in ascending order. */
 struct st_link_kind {
     const char *name;
@@ -40,6 +48,9 @@ struct st_drive_kind {
 /* Rows of the tables; NULL past the last. */
 const struct st_card *st_hardware_card(uint32_t row);
 const struct st_drive_kind *st_hardware_drive_kind(uint32_t row);
+
+/* The machine that a card is sold in; NULL: cards of this kind are put into any. */
+const struct st_node_kind *st_hardware_node(const struct st_card *card);
 
 /* The slower of the card's link and its slot's. */
 struct st_card_link st_hardware_link(const struct st_hardware *hardware);

@@ -44,6 +44,7 @@ void st_hardware_print(const struct st_hardware *h, FILE *file)
 {
     const struct st_card *card = st_hardware_card(h->gpu);
     const struct st_card_link link = st_hardware_link(h);
+    const struct st_node_kind *node = st_hardware_node(card);
     struct st_machine m;
     char text[192], size[24];
 
@@ -57,6 +58,9 @@ void st_hardware_print(const struct st_hardware *h, FILE *file)
              card->title, st_size_text(size, m.capacity.bytes[STRATA_TIER_DEVICE]), card->memory_gb, m.rates.matmul_flops * 1e-12,
              m.rates.block_flops * 1e-12, card->bf16_tflops, precision_of(card), link.name, link.lanes, m.rates.upload * 1e-9,
              card->source, card->date);
+    if (node != NULL)
+        st_print(file, "  a node: at most %u of them, %.3g GB/s between two, %.3g GB/s to other nodes (--nodes); %s\n",
+                 node->gpus, card->nvlink_gbs, node->network_gbs, node->source);
     st_hardware_ram_text(text, sizeof(text), h);
     st_print(file, "  %s%s: %s of it; %.3g GB/s attained, an update of %.3g billion parameters a second; %u workers assumed\n",
              text,

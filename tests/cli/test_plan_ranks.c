@@ -203,6 +203,34 @@ static void model_states_are_told_where_they_are_known(void **state)
     program_free(&p);
 }
 
+/* Sixteen A100 are two nodes of eight: what crosses their network makes the step longer; --nodes says otherwise. */
+static void cards_that_come_in_nodes_are_on_several(void **state)
+{
+    static const char ask[] =
+        "plan --model gpt2 --seq-len 128 --json --gpu a100 --ram 1TB --set zero_optimization.stage=1 --ranks ";
+    static const struct {
+        const char *options;
+        double nodes;
+    } rows[] = {{"8", 1}, {"16", 2}, {"16 --nodes 1", 1}};
+    double seconds[3];
+
+    for (size_t i = 0; i < 3; i++) {
+        char command[256];
+        struct program p;
+        st_json *root;
+
+        snprintf(command, sizeof(command), "%s%s", ask, rows[i].options);
+        root = plan(*state, &p, command);
+        assert_true(json_number(st_json_get(root, "world"), "nodes") == rows[i].nodes);
+        assert_true(json_number(st_json_get(root, "machine"), "link_nodes") == 170e9);
+        seconds[i] = json_number(root, "predicted_seconds");
+        assert_null(strstr(p.err, "network"));
+        st_json_free(root);
+        program_free(&p);
+    }
+    assert_true(seconds[1] > seconds[2]);
+}
+
 /* The row of as many ranks is the plan itself; a budget given by hand is a node's, too. */
 static void the_table_has_the_plan(void **state)
 {
@@ -423,6 +451,7 @@ int main(void)
         cmocka_unit_test(a_rank_has_its_part_of_a_node),
         cmocka_unit_test(what_a_rank_is_given_is_not_divided),
         cmocka_unit_test(bytes_without_padding_are_a_ranks_own),
+        cmocka_unit_test(cards_that_come_in_nodes_are_on_several),
         cmocka_unit_test(the_table_has_the_plan),
         cmocka_unit_test(each_row_is_the_plan_of_so_many),
         cmocka_unit_test(what_drives_of_a_node_hold_is_of_all_its_ranks),
