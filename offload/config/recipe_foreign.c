@@ -24,6 +24,11 @@ static const struct foreign table[] = {
      "beta",
      "stage",
      "TRL's file of a run by preferences or rewards (DPO, GRPO, ORPO, ...): this version trains on texts, so take its SFT file"},
+    {"model_name_or_path",
+     "dataset_name dataset_mixer dataset_mixture use_peft torch_dtype attn_implementation assistant_only_loss "
+     "completion_only_loss lora_target_modules",
+     "stage finetuning_type dataset template",
+     "TRL's file for SFT, whose keys are not read: --model, --data, and options of the same names (--learning-rate, --lora FILE)"},
     {"", "tensor_model_parallel_size pipeline_model_parallel_size virtual_pipeline_model_parallel_size use_mca", NULL,
      "a file for Megatron, which splits layers between GPUs: leave out its keys, and deepspeed names a file with "
      "zero_optimization"},

@@ -18,7 +18,7 @@
 
 #define DIR_PATH     "tests/golden/their_files"
 #define FILES_LEAST  40u
-#define ERRORS_MOST  8u
+#define ERRORS_MOST  6u
 #define NOTICE       "\"origin\":\"file\",\"verdict\":\"notice\""
 #define ERROR_PREFIX "strata: error: "
 

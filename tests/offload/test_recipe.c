@@ -631,6 +631,8 @@ static void foreign_files_are_called_what_they_are(void **state)
         {"base_model: m\ndatasets: [{path: p, type: alpaca}]\n", "axolotl's file"},
         {"model_name_or_path: m\nnum_generations: 8\n", "TRL's file of a run by preferences or rewards"},
         {"model_name_or_path: m\nbeta: 0.1\nmax_prompt_length: 512\n", "TRL's file of a run by preferences or rewards"},
+        {"model_name_or_path: m\ndataset_name: d\nlearning_rate: 1e-5\n", "TRL's file for SFT"},
+        {"model_name_or_path: m\ntorch_dtype: bfloat16\nuse_peft: true\n", "TRL's file for SFT"},
         {"model_name_or_path: m\nstage: sft\ntensor_model_parallel_size: 1\n", "a file for Megatron"},
         {"optim_wrapper: {type: OptimWrapper}\n", "mmengine's configuration"},
         {"model: {_component_: torchtune.models.llama3.llama3_8b}\n", "torchtune's file"},
