@@ -19,12 +19,13 @@
 #define LAUNCHER_NS INT64_C(2000000000)
 
 static pthread_mutex_t lock =
-    PTHREAD_MUTEX_INITIALIZER; /* guards the nine below, so that an engine is not destroyed while it is being cancelled */
+    PTHREAD_MUTEX_INITIALIZER; /* guards the ten below, so that an engine is not destroyed while it is being cancelled */
 static bool asks, saves, launched;
 static struct strata_engine *engine_to_cancel, *engine_to_ask;
 static uint32_t requests_waiting; /* for an engine to ask */
 static const char *notice_of_first;
 static pid_t child_to_kill;
+static int pass_to = -1;
 static uint64_t asked_ns;         /* when signal_pending was set and obeyed; of a launcher, its last SIGINT or SIGTERM */
 static atomic_int signal_pending; /* first signal that asked, CLI_SIGNAL_MEMORY, or 0 */
 
@@ -139,10 +140,21 @@ static bool is_launchers(int number)
     return true;
 }
 
+/* Lock held.  A pipe that is full has as many signals as anybody has sent. */
+static void pass_on(int number)
+{
+    const char byte = (char)number;
+
+    if (!st_fault_refuses("cli.pass_on"))
+        (void)!write(pass_to, &byte, 1);
+}
+
 static void signal_came(int number)
 {
     pthread_mutex_lock(&lock);
-    if (number == SIGUSR1 && saves)
+    if (pass_to >= 0)
+        pass_on(number);
+    else if (number == SIGUSR1 && saves)
         request(CLI_REQUEST_SAVE);
     else if (number == SIGXCPU && asks && cli_signals_pending() != 0)
         ; /* the kernel repeats it every second */
@@ -222,6 +234,13 @@ void cli_signals_launched(void)
 {
     pthread_mutex_lock(&lock);
     launched = true;
+    pthread_mutex_unlock(&lock);
+}
+
+void cli_signals_pass_on(int fd)
+{
+    pthread_mutex_lock(&lock);
+    pass_to = fd;
     pthread_mutex_unlock(&lock);
 }
 

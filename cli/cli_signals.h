@@ -52,6 +52,9 @@ int cli_signals_of_requests(uint32_t bits);
 /** From here on signals come from a launcher, too. */
 void cli_signals_launched(void);
 
+/** From here on a signal ends nothing: its number is written there, a byte; borrowed; it must not block.  -1: they end again. */
+void cli_signals_pass_on(int fd);
+
 /** Set the child process to kill when this one is ended at once; 0: none. */
 void cli_signals_child(pid_t pid);
 

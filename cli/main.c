@@ -64,11 +64,29 @@ static const struct command commands[] = {
      "Example: LLaMA-Factory's example with a model that is here\n"
      "  strata train examples/train_full/qwen3_full_sft.yaml --model ./Qwen3-0.6B --max-steps 100\n"
      "\n"
-     "Started several times by torchrun, accelerate, deepspeed, mpirun or srun, the processes train one model\n"
+     "Started several times by strata launch, torchrun, accelerate, deepspeed, mpirun or srun, the processes train one model\n"
      "(zero_optimization.stage says what each of them keeps); docs/ranks.md has more.\n"
      "\n"
      "Example: two processes on this machine\n"
-     "  torchrun --no-python --nproc-per-node 2 strata train --model nano --data book.bin --max-steps 100"},
+     "  strata launch -n 2 train --model nano --data book.bin --max-steps 100"},
+    {"launch", CLI_CMD_LAUNCH, cmd_launch, "start the processes of a run on this machine", "-n N [--prefix] COMMAND [options]",
+     "Starts COMMAND (train, eval, generate or info --measure) N times, as torchrun and mpirun do, but needs neither PyTorch "
+     "nor\n"
+     "MPI.  The processes train one model: its bits are those of one process with the same \"strata.leaves\", and\n"
+     "zero_optimization.stage says what each of them keeps.  With --device cuda process K takes GPU K.\n"
+     "\n"
+     "Ctrl-C and other signals go to all of them.  A process that fails ends the others, and its exit code is that of strata\n"
+     "launch; none of them outlives it.  For several machines use torchrun, mpirun or srun: docs/ranks.md.\n"
+     "\n"
+     "Example: two processes; then what four of them would need, without starting any\n"
+     "  strata launch -n 2 train --model nano --data book.txt --max-steps 100 --out model\n"
+     "  strata plan --model llama-2-7b --gpu 4090 --ram 64GB --ranks 4\n"
+     "\n"
+     "Example: as XTuner's and LLaMA-Factory's NPROC_PER_NODE=2 does\n"
+     "  strata launch -n 2 train qwen3_full_sft.yaml --model ./Qwen3-0.6B --save runs/qwen --resume auto\n"
+     "\n"
+     "Example: which process says what\n"
+     "  strata launch -n 2 --prefix train --model nano --data book.txt --max-steps 100 --metrics m.jsonl"},
     {"plan", CLI_CMD_PLAN, cmd_plan, "say what a run would need, and whether it fits",
      "--model PRESET|DIR [--config FILE.json] [options]",
      "The same planner that train uses: bytes on each tier, bytes per step on each link, and with rates\n"
@@ -335,6 +353,14 @@ static void print_help(const struct command *command)
     if (cli_option_find(command->bit, "model") != NULL)
         print_presets(file);
     st_wrap_close(file, stdout);
+}
+
+enum cli_command cli_command_named(const char *name)
+{
+    for (size_t i = 0; i < COMMAND_COUNT; i++)
+        if (strcmp(name, commands[i].name) == 0)
+            return commands[i].bit;
+    return 0;
 }
 
 static int unknown_command(const char *name)

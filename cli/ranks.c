@@ -7,12 +7,17 @@
 #include "core/base/print.h"
 #include "core/base/wrap.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #define PREFIX_BYTES 24
+#define RANKS_MOST   1024 /* as strata/comm.h says */
 
 static char prefix[PREFIX_BYTES]; /* written once, before there are other threads that print */
 
@@ -60,6 +65,22 @@ static strata_status take_options(struct strata_comm_opts *who, const struct cli
     return STRATA_OK;
 }
 
+/* A rank of strata launch gets SIGTERM when the launcher is gone: it ends, and saves, as if somebody had asked. */
+static strata_status follow_launcher(void)
+{
+    const char *launcher = getenv("STRATA_LAUNCHER");
+
+    if (launcher == NULL)
+        return STRATA_OK;
+    if (st_fault_refuses("ranks.deathsig") || prctl(PR_SET_PDEATHSIG, SIGTERM) != 0)
+        return st_error_errno(errno, "this rank cannot ask to be told when strata launch ends");
+    if (strtol(launcher, NULL, 10) == (long)getppid())
+        return STRATA_OK;
+    return st_error(STRATA_E_INVAL,
+                    "STRATA_LAUNCHER is %.24s, but process %ld has started this one: strata launch is gone, or unset it",
+                    launcher, (long)getppid());
+}
+
 strata_status cli_ranks_find(struct cli_ranks *r, const struct cli_args *args)
 {
     strata_status st;
@@ -73,7 +94,7 @@ strata_status cli_ranks_find(struct cli_ranks *r, const struct cli_args *args)
     speak_as(r->who.rank);
     if (args->rank == CLI_NOT_GIVEN && r->who.source != NULL)
         cli_signals_launched();
-    return STRATA_OK;
+    return follow_launcher();
 }
 
 const struct cli_args *cli_ranks_args(struct cli_ranks *r, const struct cli_args *args)
@@ -138,6 +159,16 @@ void cli_ranks_print(const struct cli_ranks *r, FILE *file)
     if (r->info.ranks > 1)
         st_wrap_print(file, "%u ranks (%s), %u on this machine, by %s\n", r->info.ranks, r->info.source, r->info.local_ranks,
                       r->info.kind);
+}
+
+void cli_ranks_note_alone(const struct cli_ranks *r)
+{
+    const char *text = getenv("NPROC_PER_NODE");
+    const unsigned long wanted = text != NULL ? strtoul(text, NULL, 10) : 0;
+
+    if (r->who.source == NULL && wanted > 1 && wanted <= RANKS_MOST)
+        st_log(ST_LOG_NOTICE, "NPROC_PER_NODE is %lu, and this is one process: strata launch -n %lu train ... starts them all",
+               wanted, wanted);
 }
 
 void cli_ranks_leave(struct cli_ranks *r, strata_status st)

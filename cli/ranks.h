@@ -43,6 +43,9 @@ strata_status cli_ranks_first(struct cli_ranks *r, int mine, int *number);
 strata_status cli_ranks_of_first(struct cli_ranks *r, void *data, size_t bytes, const char *what);
 void cli_ranks_close(struct cli_ranks *r);
 
+/** Say, of a run of one process that no launcher has started, what NPROC_PER_NODE asks for and what does it here. */
+void cli_ranks_note_alone(const struct cli_ranks *r);
+
 /** For commands of one process: E_INVAL if a launcher has started several. */
 strata_status cli_ranks_alone(const struct cli_args *args, const char *command);
 

@@ -180,6 +180,8 @@ static strata_status prepare(struct train *t)
     if (st == STRATA_OK)
         t->own = *cli_ranks_args(&t->run.ranks, args);
     args = &t->own;
+    if (st == STRATA_OK)
+        cli_ranks_note_alone(&t->run.ranks);
     resumed = traces(args);
     if (st == STRATA_OK)
         st = cli_run_configure(&t->run, args, &t->progress);

@@ -20,6 +20,10 @@ int cmd_bench_step(const struct cli_args *args);
 int cmd_bench_io(const struct cli_args *args);
 int cmd_trace(const struct cli_args *args);
 int cmd_tune(const struct cli_args *args);
+int cmd_launch(const struct cli_args *args);
+
+/** The command of this name; 0: there is none. */
+enum cli_command cli_command_named(const char *name);
 
 /** tokens, where a tokenizer reads texts or rows as documents. */
 strata_status cli_tokens_documents(const struct cli_args *args);

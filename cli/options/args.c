@@ -83,6 +83,7 @@ static strata_status option_take(struct cli_args *args, struct cursor *c, const 
 static strata_status word_take(struct cli_args *args, struct cursor *c)
 {
     const char *word = c->argv[c->at++];
+    strata_status st;
 
     if (strcmp(word, "-h") == 0) {
         args->help = true;
@@ -90,9 +91,14 @@ static strata_status word_take(struct cli_args *args, struct cursor *c)
     }
     if (is_option(word))
         return option_take(args, c, word);
+    if (args->command == CLI_CMD_LAUNCH && (strcmp(word, "-n") == 0 || strcmp(word, "-np") == 0))
+        return option_take(args, c, "--ranks");
     if (word[0] == '-' && word[1] != '\0')
         return st_error(STRATA_E_INVAL, "unknown option %s: --help lists the options", word);
-    return cli_list_push(&args->positional, word);
+    st = cli_list_push(&args->positional, word);
+    while (st == STRATA_OK && args->command == CLI_CMD_LAUNCH && c->at < c->argc) /* the ranks' command line */
+        st = cli_list_push(&args->positional, c->argv[c->at++]);
+    return st;
 }
 
 /* --- a trainer's file --- */
@@ -355,6 +361,9 @@ static strata_status args_check(const struct cli_args *args)
         return require(args->nvme.count > 0 || args->positional.count > 0, "--nvme DIR, a directory on the drive");
     case CLI_CMD_BENCH:
         return require_words(args, 1, "NAME, the bench to run: strata bench --help lists them");
+    case CLI_CMD_LAUNCH:
+        st = require(args->ranks > 0, "-n N, the number of processes");
+        return st == STRATA_OK ? require_words(args, UINT32_MAX, "COMMAND, what they run: train, eval, generate or info") : st;
     case CLI_CMD_INFO:
     case CLI_CMD_TRAIN:
     case CLI_CMD_PLAN:

@@ -25,6 +25,7 @@ enum cli_command {
     CLI_CMD_EXPORT = 8192,
     CLI_CMD_IMPORT = 16384,
     CLI_CMD_TRACE = 32768,
+    CLI_CMD_LAUNCH = 65536,
 };
 
 struct strata_recipe;
@@ -59,7 +60,7 @@ struct cli_args {
     uint64_t max_steps, seq_len, cutoff_len, seed, eval_every, early_stop, fake_seed, fake_latency_us;
     uint64_t max_tokens, top_k; /* max_tokens 0: strata/model.h */
     uint64_t train_bpe;         /* 0: not given */
-    uint64_t ranks, nodes;      /* plan, like the next line */
+    uint64_t ranks, nodes;      /* plan, like the next line; launch the first */
     const char *gpu, *ram, *tokens;
     uint64_t batch_tokens; /* 0: not given */
     struct cli_list drives;
@@ -95,6 +96,7 @@ struct cli_args {
     bool ignored;     /* set by any flag that has no meaning here */
     bool pool, sweep; /* verify */
     bool all;         /* check */
+    bool prefix;      /* launch */
     bool chat, json, quiet, digest, allow_unknown, measure, ops, scale, simulate, only, overwrite, merge, help;
 };
 

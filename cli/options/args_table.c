@@ -271,6 +271,8 @@ static const struct cli_option options[] = {
     {{"svg"}, CLI_CMD_TRACE, VALUE_TEXT, AT(svg), NULL, 0, 0, "FILE.svg", "the picture to write"},
     {{"step"}, CLI_CMD_TRACE, VALUE_COUNT, AT(step), NULL, 1, WHOLE_MAX, "N", "which step; default: the last that was recorded"},
     {{"width"}, CLI_CMD_TRACE, VALUE_COUNT, AT(width), NULL, 400, 20000, "N", "pixels; default 1100"},
+    {{"ranks", "nproc-per-node"}, CLI_CMD_LAUNCH, VALUE_COUNT, AT(ranks), NULL, 1, RANKS_MAX, "N", "-n N: processes to start on this machine"},
+    {{"prefix"}, CLI_CMD_LAUNCH, VALUE_FLAG, AT(prefix), NULL, 0, 0, NULL, "each line begins with the number of the rank that prints it: [1]"},
     HEADING("Several processes"),
     {{"rank"}, RANKED, VALUE_COUNT, AT(rank), NULL, 0, RANKS_MAX - 1, "N", "which of the run's processes this is, from 0; default: as the launcher says"},
     {{"world-size"}, RANKED, VALUE_COUNT, AT(world_size), NULL, 1, RANKS_MAX, "N", "with --rank: how many there are"},
@@ -327,7 +329,7 @@ static const struct cli_option options[] = {
     ELSEWHERE("use --bf16 or --fp16; the configuration has more", "torch-dtype", "dtype"),
     ELSEWHERE("leave it out: data are read beside training", "dataloader-num-workers"),
     {{"local-rank"}, CONFIGURES & ~RANKED, VALUE_IGNORED, NO_OFFSET, NULL, 0, 0, "N", NULL},
-    {{"fault"}, LOADS | CLI_CMD_PLAN | CLI_CMD_CHECK | CLI_CMD_INFO | CLI_CMD_TOKENS | CLI_CMD_DIGEST | CLI_CMD_VERIFY | CLI_CMD_EXPORT | CLI_CMD_IMPORT | CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO | CLI_CMD_TUNE | CLI_CMD_TRACE, VALUE_TEXT, AT(fault), NULL, 0, 0, "SITE", NULL},
+    {{"fault"}, LOADS | CLI_CMD_PLAN | CLI_CMD_CHECK | CLI_CMD_INFO | CLI_CMD_TOKENS | CLI_CMD_DIGEST | CLI_CMD_VERIFY | CLI_CMD_EXPORT | CLI_CMD_IMPORT | CLI_CMD_BENCH | CLI_CMD_BENCH_STEP | CLI_CMD_BENCH_IO | CLI_CMD_TUNE | CLI_CMD_TRACE | CLI_CMD_LAUNCH, VALUE_TEXT, AT(fault), NULL, 0, 0, "SITE", NULL},
     {{"fake-seed"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE | CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(fake_seed), NULL, 0, WHOLE_MAX, "N", NULL},
     {{"fake-latency-us"}, CLI_CMD_TRAIN | CLI_CMD_EVAL | CLI_CMD_GENERATE | CLI_CMD_BENCH_STEP, VALUE_COUNT, AT(fake_latency_us), NULL, 0, 1e6, "N", NULL},
 };

@@ -36,6 +36,7 @@ static const struct source sources[SOURCE_COUNT] = {
 static const struct {
     const char *name, *mark;
 } torch_launchers[] = {
+    {"strata launch", "STRATA_LAUNCHER"},
     {"accelerate launch", ST_LAUNCH_ACCELERATE},
     {"torchrun", "TORCHELASTIC_RUN_ID"},
     {"deepspeed", "CROSS_SIZE"},
@@ -44,6 +45,7 @@ static const struct {
 /* Which launcher it is, where rank 0 listens, and what tells one run from another. */
 static const char *const other_variables[] = {"MASTER_ADDR",
                                               "MASTER_PORT",
+                                              "STRATA_LAUNCHER",
                                               "TORCHELASTIC_RUN_ID",
 
                                               ST_LAUNCH_ACCELERATE,

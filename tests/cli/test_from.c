@@ -53,9 +53,10 @@ static const char args_yaml[] = "load_from: Qwen/Qwen2.5-0.5B-Instruct\n"
                                 "accumulative_counts: 2\n"
                                 "train_dataloader: {batch_size: 1}\n"
                                 "pack_max_length: 64\n";
-static const char info_json[] = "{\"talks\": {\"file_name\": \"talks.jsonl\", \"formatting\": \"sharegpt\", \"columns\": {\"messages\": "
-                                "\"messages\"}, \"tags\": {\"role_tag\": \"role\", \"content_tag\": \"content\", \"user_tag\": "
-                                "\"user\", \"assistant_tag\": \"assistant\"}}}";
+static const char info_json[] =
+    "{\"talks\": {\"file_name\": \"talks.jsonl\", \"formatting\": \"sharegpt\", \"columns\": {\"messages\": "
+    "\"messages\"}, \"tags\": {\"role_tag\": \"role\", \"content_tag\": \"content\", \"user_tag\": "
+    "\"user\", \"assistant_tag\": \"assistant\"}}}";
 static const char lora_json[] = "{\"r\": 4, \"lora_alpha\": 8, \"target_modules\": \"all-linear\"}";
 
 static void put(const struct workplace *w, const char *name, const char *text)
@@ -169,18 +170,28 @@ static void run_words(char words[COMMAND_MAX])
     snprintf(words, COMMAND_MAX, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
+/* The command that ranks run, of strata launch. */
+static const char *command_of_ranks(const char *command)
+{
+    static const char launch[] = "launch -n 2 ";
+
+    return strncmp(command, launch, strlen(launch)) == 0 ? command + strlen(launch) : command;
+}
+
 /* The words behind "strata ", and what makes a run short and the same each time. */
 static void complete(char out[COMMAND_MAX], const char *command)
 {
     char words[COMMAND_MAX];
+    const char *run;
 
     run_words(words);
     snprintf(out, COMMAND_MAX, "%s", command);
     replace(out, "/mnt/nvme", "nvme");
     replace(out, "RUN", words);
-    if (strncmp(out, "train ", 6) == 0)
+    run = command_of_ranks(out);
+    if (strncmp(run, "train ", 6) == 0)
         strcat(out, " --overwrite --threads 1 --quiet --machine machine.json");
-    if (strncmp(out, "train args.yaml ", 16) == 0)
+    if (strncmp(run, "train args.yaml ", 16) == 0)
         strcat(out, " --out tuned");
     if (strncmp(out, "tune ", 5) == 0)
         strcat(out, " --seconds 0.05");
@@ -227,7 +238,7 @@ static bool run_command(const struct workplace *w, const char *text, unsigned *f
     if (strncmp(text, "strata ", 7) != 0)
         return false;
     complete(command, text + 7);
-    if (strncmp(command, "train ", 6) == 0)
+    if (strncmp(command_of_ranks(command), "train ", 6) == 0)
         workplace_remove(w, "tuned");
     *faults += launcher != NULL ? run_ranks(w, launcher, command) : run_one(w, command);
     return true;

@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-static const char *const commands[] = {"train",  "plan",   "eval",   "generate", "tokens", "info", "check",
-                                       "digest", "verify", "export", "import",   "bench",  "tune", "trace"};
+static const char *const commands[] = {"train",  "plan",   "eval",   "generate", "tokens", "info",  "check", "digest",
+                                       "verify", "export", "import", "bench",    "tune",   "trace", "launch"};
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 
 /* Runs "strata A B"; the caller frees. */
