@@ -307,6 +307,9 @@ static void resolve(struct strata_recipe *r)
 
     resolve_ids(r);
     resolve_parallelism(r);
+    if (is_fsdp(r) && in_variables(r) && !st_recipe_given(r, "fsdp_config.fsdp_sharding_strategy") &&
+        !st_recipe_given(r, "fsdp_config.fsdp_reshard_after_forward"))
+        st_recipe_note(r, "distributed_type", "zero_optimization.stage 3, where no file names another");
     if (is_fsdp(r))
         st_recipe_fsdp(r, (struct st_recipe_fsdp){.version = 1, .stage = 3});
     else

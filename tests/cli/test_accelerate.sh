@@ -68,7 +68,7 @@ same cpu # one process, without mpirun
 has() { # NAME PATTERN...: what check prints under the launcher, once
     name=$1
     shift
-    launch "$work/$name.yaml" check >"$work/$name.check"
+    launch "$work/$name.yaml" check --all >"$work/$name.check"
     for pattern in "$@"; do
         test "$(grep -c "$pattern" "$work/$name.check")" -eq 1
     done

@@ -360,6 +360,8 @@ static void the_launchers_variables(void **state)
             want.dtype = c.dtype; /* none is named */
         expect_placed(rows[i].launched.variables[0], &want);
     }
+    assert_int_equal(launch(&(struct launched){.variables = {FSDP}}), STRATA_OK);
+    assert_non_null(strstr(reason_of("ACCELERATE_USE_FSDP"), "zero_optimization.stage 3")); /* nothing else says it */
     assert_int_equal(launch(&(struct launched){.variables = {FSDP, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS=4"}}), STRATA_OK);
     assert_int_equal(c.grad_accum, 4); /* it is read with FSDP, too */
 }
