@@ -233,6 +233,29 @@ static void put_disk(struct text *t, const struct st_plan *plan)
         put(t, "free disk space or name another directory with %s", option);
 }
 
+/* Ranks that share too little: the lowest stage with which these tiers fit, as each has sizes of its own.  1 and 2 are one
+ * program. */
+static bool put_stage(struct text *t, const struct st_plan *plan)
+{
+    static const uint32_t stages[] = {1, 3};
+    struct st_policy policy = plan->policy;
+    bool fits = false;
+
+    for (size_t i = 0; i < sizeof(stages) / sizeof(stages[0]) && !fits; i++) {
+        policy.stage = stages[i];
+        if (plan->policy.forward_only || plan->policy.ranks == 1 || policy.stage <= plan->policy.stage)
+            continue;
+        if (st_plan_fits(&fits, &plan->program.workload, &plan->capacity, &policy) == STRATA_OK && fits)
+            put(t, "set zero_optimization.stage to %u", policy.stage);
+    }
+    return fits;
+}
+
+static void put_raise(struct text *t, strata_tier tier)
+{
+    put(t, "%sraise --%s-memory", t->used > 0 ? ", or " : "", tier == STRATA_TIER_HOST ? "host" : "device");
+}
+
 void st_plan_remedy(char *buf, size_t bytes, const struct st_plan *plan, strata_tier tier)
 {
     struct text t = {.at = buf, .bytes = bytes};
@@ -244,10 +267,14 @@ void st_plan_remedy(char *buf, size_t bytes, const struct st_plan *plan, strata_
         put_disk(&t, plan);
         return;
     }
+    if (put_stage(&t, plan)) {
+        put_raise(&t, tier);
+        return;
+    }
     if (!find(&trial, plan, tier)) {
         put_least(&t, &trial, plan, tier); /* the last one tried is the most frugal */
         return;
     }
     put_found(&t, &trial, plan);
-    put(&t, "%sraise --%s-memory", t.used > 0 ? ", or " : "", tier == STRATA_TIER_HOST ? "host" : "device");
+    put_raise(&t, tier);
 }

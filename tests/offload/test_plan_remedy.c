@@ -106,6 +106,48 @@ static void advice_that_is_followed_fits(void **state)
     st_workload_fini(&w);
 }
 
+/* Ranks that share nothing are told the lowest stage with which the same tiers fit; those that share all, and one alone, are not.
+ */
+static void ranks_are_told_the_stage_that_fits(void **state)
+{
+    struct st_machine machine = {.capacity = {.bytes = {0, 0, 0}, .workers = 2}};
+    struct st_policy policy = policy_of(STRATA_TIER_DEVICE, STRATA_TIER_DEVICE, ST_ACT_AUTO);
+    uint64_t least[2];
+    struct st_workload w;
+    struct st_plan *plan;
+
+    (void)state;
+    plan_workload(&w, &sizes, NULL);
+    policy.ranks = 4;
+    for (policy.stage = 0; policy.stage < 2; policy.stage++) {
+        machine.capacity.bytes[STRATA_TIER_HOST] = 1ull << 30;
+        machine.capacity.bytes[STRATA_TIER_DEVICE] = 1;
+        plan = plan_try(&w, &machine, &policy, "least");
+        least[policy.stage] = plan->program.needed[STRATA_TIER_DEVICE];
+        st_plan_destroy(plan);
+    }
+    assert_true(least[1] < least[0]);
+    machine.capacity.bytes[STRATA_TIER_DEVICE] = (least[0] + least[1]) / 2;
+    policy.stage = 0;
+    plan = plan_try(&w, &machine, &policy, "asked");
+    assert_false(plan->fits);
+    if (strstr(strata_last_error(), ": set zero_optimization.stage to 1, or raise --device-memory") == NULL)
+        fail_msg("%s", strata_last_error());
+    st_plan_destroy(plan);
+    policy.stage = 1;
+    plan = plan_try(&w, &machine, &policy, "followed");
+    assert_true(plan->fits);
+    st_plan_destroy(plan);
+    machine.capacity.bytes[STRATA_TIER_DEVICE] = least[1] / 2;
+    for (policy.ranks = 1; policy.ranks <= 4; policy.ranks += 3) {
+        plan = plan_try(&w, &machine, &policy, "asked");
+        assert_false(plan->fits);
+        assert_null(strstr(strata_last_error(), "zero_optimization.stage to 1"));
+        st_plan_destroy(plan);
+    }
+    st_workload_fini(&w);
+}
+
 /* Many micro-batches of long sequences: where the checkpoints of their activations are too many, a slower tier is named for them.
  */
 static void activation_checkpoints_have_a_slower_tier(void **state)
@@ -182,10 +224,16 @@ static void a_disk_that_is_not_named_is_asked_for(void **state)
     assert_non_null(strstr(strata_last_error(), " of disk there, or raise --host-memory"));
     st_plan_destroy(plan);
     ranks.ranks = 2; /* the directory holds every rank's */
+    plan = plan_try(&w, &machine, &ranks, "no stage for two");
+    assert_non_null(strstr(strata_last_error(), "set zero_optimization.stage to "));
+    st_plan_destroy(plan);
+    ranks.stage = 3;
+    machine.capacity.bytes[STRATA_TIER_HOST] = 55ull << 20;
     plan = plan_try(&w, &machine, &ranks, "no disk for two");
     assert_false(plan->fits);
     assert_non_null(strstr(strata_last_error(), " of disk there for each rank, or raise --"));
     st_plan_destroy(plan);
+    machine.capacity.bytes[STRATA_TIER_HOST] = 110ull << 20;
     machine.capacity.bytes[STRATA_TIER_NVME] = DISK; /* there is one, and it is large enough */
     plan = plan_try(&w, &machine, &policy, "a disk");
     assert_false(plan->fits);
@@ -361,10 +409,15 @@ static void a_disk_is_asked_for_by_the_option_that_gives_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(advice_that_is_followed_fits),       cmocka_unit_test(activation_checkpoints_have_a_slower_tier),
-        cmocka_unit_test(the_tables_sums_alone_are_too_many), cmocka_unit_test(a_disk_that_is_not_named_is_asked_for),
-        cmocka_unit_test(a_sentence_begins_with_what_to_do),  cmocka_unit_test(a_full_directory_is_named),
-        cmocka_unit_test(fewer_checkpoints_are_advised),      cmocka_unit_test(a_disk_is_asked_for_by_the_option_that_gives_it),
+        cmocka_unit_test(advice_that_is_followed_fits),
+        cmocka_unit_test(ranks_are_told_the_stage_that_fits),
+        cmocka_unit_test(activation_checkpoints_have_a_slower_tier),
+        cmocka_unit_test(the_tables_sums_alone_are_too_many),
+        cmocka_unit_test(a_disk_that_is_not_named_is_asked_for),
+        cmocka_unit_test(a_sentence_begins_with_what_to_do),
+        cmocka_unit_test(a_full_directory_is_named),
+        cmocka_unit_test(fewer_checkpoints_are_advised),
+        cmocka_unit_test(a_disk_is_asked_for_by_the_option_that_gives_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
