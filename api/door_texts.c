@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/system/temp_dir.h"
+#include "model/data/rows/dataset_info.h"
 #include "model/data/rows/tokenize.h"
 #include "model/data/rows/tokens_kept.h"
 #include "model/data/texts.h"
@@ -244,6 +245,20 @@ static strata_status check_names(const char *const *paths, uint32_t count, const
         if (o->datasets == NULL || o->datasets[i] == NULL)
             return st_error_missing("strata_data_open_texts", "one of datasets");
     return STRATA_OK;
+}
+
+strata_status strata_data_check_set(const char *dataset_info, const char *name)
+{
+    struct st_dataset set;
+    strata_status st;
+
+    if (dataset_info == NULL || name == NULL)
+        return st_error_missing(__func__, dataset_info == NULL ? "dataset_info" : "name");
+    if ((st = st_dataset_open(&set, dataset_info, name)) != STRATA_OK)
+        return st;
+    st = st_texts_check_kind(set.path);
+    st_dataset_close(&set);
+    return st;
 }
 
 strata_status strata_data_open_texts(struct strata_data **data, const struct strata_model *model, const char *const *paths,

@@ -5,6 +5,7 @@
 #include "core/base/log.h"
 #include "core/system/path.h"
 #include "model/adapter/adapter.h"
+#include "strata/model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,6 +92,15 @@ static strata_status take_cached(struct strata_model *m)
     free(m->name);
     m->name = NULL;
     return st_handle_text(&m->name, dir);
+}
+
+bool strata_model_is_away(const char *model)
+{
+    char dir[ST_PATH_MAX];
+    const char *found = model;
+
+    return model != NULL && !is_preset(model) && strchr(model, '/') != NULL && st_handle_find_cached(dir, &found) == STRATA_OK &&
+           found == model && !is_there(model);
 }
 
 strata_status st_handle_read_config(struct st_model_config *config, struct strata_model *m)

@@ -229,7 +229,8 @@ static const struct command commands[] = {
      "CONFIG.json|FILE.yaml [options]",
      "Exit code 0 if a run would take the file, 2 if not; all problems are listed.  Options that change the\n"
      "configuration of a run change it here, too.  The keys that are given come first, then those without effect, by what that\n"
-     "means, and of a trainer's file (docs/yaml.md) the options of strata train.  The last line is the verdict.\n"
+     "means, and of a trainer's file (docs/yaml.md) the options of strata train.  Model and data that it names, or --model and\n"
+     "--data, are opened where they are here.  The last line is the verdict.\n"
      "Without a file, under accelerate launch: what its variables say.\n"
      "\n"
      "Example:\n"

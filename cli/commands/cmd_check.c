@@ -1,6 +1,6 @@
 /* cli/commands/cmd_check.c - lists every value of a configuration, where it comes from and what it means here, and says whether
  * a run would take it. */
-#include "cli/commands/check_report.h"
+#include "cli/commands/check_parts.h"
 #include "cli/commands/commands.h"
 #include "cli/ranks.h"
 #include "core/base/error.h"
@@ -43,6 +43,14 @@ static strata_status read_config(struct strata_config **config, const char *file
     return strata_config_check(config, &opts);
 }
 
+static void leave_parts(struct cli_check *c)
+{
+    static const char *const parts[] = {"model", "data", "memory"};
+
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        c->unseen[c->unseen_count++] = parts[i];
+}
+
 static void take_refusal(struct cli_check *c, strata_status st)
 {
     if (st == STRATA_OK)
@@ -71,7 +79,7 @@ int cmd_check(const struct cli_args *args)
     const char *word = args->positional.count > 0 ? args->positional.items[0] : NULL;
     const char *file = args->config_file != NULL ? args->config_file : args->recipe == NULL ? word : NULL;
     const char *named = args->recipe != NULL ? args->recipe_file : file;
-    struct cli_check c = {.recipe = args->recipe, .all = args->all, .unseen = {"model", "data", "memory"}, .unseen_count = 3};
+    struct cli_check c = {.recipe = args->recipe, .all = args->all};
     struct strata_config *config = NULL;
     struct cli_ranks ranks;
     strata_status st = cli_ranks_find(&ranks, args);
@@ -80,6 +88,10 @@ int cmd_check(const struct cli_args *args)
         return cli_fail(st);
     st = read_config(&config, file, args, ranks.who.ranks);
     c.config = config;
+    if (st == STRATA_OK && ranks.who.ranks <= 1)
+        st = cli_check_parts(&c, args, file);
+    else /* of several ranks a run opens them together */
+        leave_parts(&c);
     take_refusal(&c, st);
     if (ranks.who.rank == 0) /* the others find the same */
         report(&c, config, st, named, args->json);

@@ -210,12 +210,12 @@ static strata_status recipe_options(struct cli_args *args, const struct cursor *
     if (is_on_line(args, c, "adapter")) /* which has settings of its own */
         st = cli_override_push(args, "strata.lora", "null");
     for (uint32_t i = 0; st == STRATA_OK && strata_recipe_option(args->recipe, i, &name, &value); i++) {
-        const struct cli_option *o = cli_option_find(args->command, name);
+        const struct cli_option *o = cli_option_find(args->command == CLI_CMD_CHECK ? CLI_CMD_TRAIN : args->command, name);
 
-        if (o == NULL && args->command != CLI_CMD_CHECK)
+        if (o == NULL)
             return st_error(STRATA_E_CONFIG, "the recipe asks for --%s %s, which is not in this version", name,
                             value != NULL ? value : "");
-        if (o == NULL || is_replaced(args, c, name)) /* check takes few of them, and lists all */
+        if (is_replaced(args, c, name))
             continue;
         if (o->kind == VALUE_FLAG)
             *(bool *)((char *)args + o->offset) = true;

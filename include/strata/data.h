@@ -104,6 +104,10 @@ struct strata_texts_opts {
 STRATA_API strata_status strata_data_open_texts(struct strata_data **data, const struct strata_model *model,
                                                 const char *const *paths, uint32_t count, const struct strata_texts_opts *opts);
 
+/** Look a data set of LLaMA-Factory's dataset_info.json up, without a model: STRATA_E_INPUT where strata_data_open_texts() would
+ *  refuse it, since there is none of the name, it is not a local file, or of a kind that is not read. */
+STRATA_API strata_status strata_data_check_set(const char *dataset_info, const char *name);
+
 /** Sequences in all files; 0 for NULL. */
 STRATA_API uint64_t strata_data_count(const struct strata_data *data);
 

@@ -125,6 +125,10 @@ struct strata_model_opts {
 STRATA_API strata_status strata_model_open(struct strata_model **model, const struct strata_config *config,
                                            const struct strata_model_opts *opts);
 
+/** Whether a name is that of a directory, or of ORG/NAME on the Hugging Face hub, that is not on this machine: strata_model_open()
+ *  would find nothing.  False for presets, for what is here, and for what it refuses for another reason; and for NULL. */
+STRATA_API bool strata_model_is_away(const char *model);
+
 /** Facts about a model, and the size of its step. */
 struct strata_model_info {
     size_t info_size; /**< sizeof(struct strata_model_info), set by the caller */
