@@ -225,10 +225,9 @@ static const st_json *string_value(struct st_config_source *src, const char *tex
     return node;
 }
 
-/* DeepSpeed ignores what it does not know outside of sections, so people write comments there. */
-static bool is_comment(const struct st_field *section, const char *key)
+bool st_source_is_comment(const char *key)
 {
-    return section == NULL && (key[0] == '_' || key[0] == '#' || strncmp(key, "//", 2) == 0);
+    return key[0] == '_' || key[0] == '#' || strncmp(key, "//", 2) == 0;
 }
 
 /* The key that says whose argument this is, as optimizer.type does of optimizer.params; NULL: it is none. */
@@ -249,7 +248,7 @@ static const struct st_field *muter_of(const char *path)
 static void take_unknown(struct st_config_source *src, const struct st_field *section, const char *key, const st_json *node,
                          const char *spelling, enum st_config_origin origin)
 {
-    const bool comment = is_comment(section, key), open = comment || (section != NULL && section->type == ST_FIELD_OPEN);
+    const bool comment = st_source_is_comment(key), open = comment || (section != NULL && section->type == ST_FIELD_OPEN);
     const char *hint = src->allow_unknown ? "" : "; --allow-unknown ignores it";
     struct st_config_row *row = st_source_add(src, &src->strays, sizeof(*row));
     char nearest[128], shown[TEXT_BYTES];
@@ -258,7 +257,7 @@ static void take_unknown(struct st_config_source *src, const struct st_field *se
     if (row == NULL)
         return;
     if (open)
-        reason = comment ? "a comment, by how the key begins" : section->reason;
+        reason = comment ? ST_COMMENT : section->reason;
     else if (st_field_nearest(nearest, sizeof(nearest), section, key))
         reason = st_source_keep(src, "unknown key; the nearest is %s%s", nearest, hint);
     else
@@ -288,6 +287,7 @@ void st_source_judge_arguments(struct st_config_source *src)
             continue;
         if (st_source_state(src, muter->path)->verdict == ST_VERDICT_REJECTED) {
             row->verdict = ST_VERDICT_NOTICE;
+            row->unjudged = true;
             row->reason = st_source_keep(src, "not judged: %s is rejected", muter->path);
         } else {
             st_source_problem(src, "%s: %s", row->path, row->reason);

@@ -47,6 +47,9 @@ void *st_source_add(struct st_config_source *src, struct st_list *list, size_t i
 const st_json *st_source_adopt(struct st_config_source *src, st_json *tree);
 /** A value from JSON text; NULL if it is not JSON or memory is short. */
 const st_json *st_source_parse(struct st_config_source *src, const char *text);
+/** People write comments as keys of JSON: true by how such a key begins. */
+bool st_source_is_comment(const char *key);
+#define ST_COMMENT "a comment, by how the key begins"
 void st_source_add_row(struct st_config_source *src, const struct st_config_row *row);
 void st_source_add_stray(struct st_config_source *src, const struct st_config_row *row);
 /** Take every key of the file's root object; takes ownership of `root`. */

@@ -320,8 +320,10 @@ static const struct st_field toplevel_rows[] = {
     ST_ROW_NOTICE("comms_logger.prof_ops", LIST, "[]", EXCHANGED, "log collectives"),
     {.path = "torch_autocast", .type = ST_FIELD_OBJECT, .changes = ST_CHANGES_RESULTS, .help = "PyTorch autocast"},
     ST_ROW_OFF("torch_autocast.enabled", "PyTorch is not used here: set it to false and use bf16", "PyTorch autocast"),
-    ST_ROW_NOTICE("torch_autocast.dtype", TEXT, NULL, "PyTorch is not used here", "PyTorch autocast"),
-    ST_ROW_NOTICE("torch_autocast.lower_precision_safe_modules", LIST, NULL, "PyTorch is not used here", "PyTorch autocast"),
+    {.path = "torch_autocast.dtype", .type = ST_FIELD_TEXT, .changes = ST_CHANGES_NEITHER, .verdict = ST_VERDICT_NOTICE, .reason = "PyTorch is not used here",
+     .help = "PyTorch autocast"},
+    {.path = "torch_autocast.lower_precision_safe_modules", .type = ST_FIELD_LIST, .changes = ST_CHANGES_NEITHER, .verdict = ST_VERDICT_NOTICE, .reason = "PyTorch is not used here",
+     .help = "PyTorch autocast"},
     {.path = "compile", .type = ST_FIELD_OPEN, .changes = ST_CHANGES_SPEED, .verdict = ST_VERDICT_NOTICE, .reason = "nothing is compiled at run time here",
      .help = "DeepCompile"},
     ST_ROW_NOTICE("compile.deepcompile", BOOL, "false", "nothing is compiled at run time here", "DeepCompile"),
@@ -338,7 +340,7 @@ static const struct st_field toplevel_rows[] = {
 #define GONE       "removed in DeepSpeed 0.19, and not here: "
 
 static const struct st_field feature_rows[] = {
-    ST_ROW_OPEN("autotuning", NOTICE, SPEED, "the planner needs no trial runs: strata plan shows what it chose, strata tune finds the aio section",
+    ST_ROW_OPEN("autotuning", NOTICE, OUTPUT, "the planner needs no trial runs: strata plan shows what it chose, strata tune finds the aio section",
                 "trial runs that choose batch size and stage"),
     ST_ROW_OPEN("data_efficiency", REJECTED, RESULTS, "curricula, random-LTD and dynamic batches are not in this version: set enabled to false",
                 "which data is drawn, and which tokens the layers see"),

@@ -199,7 +199,7 @@ static const st_json *object_of(struct strata_recipe *r, const char *key, const 
 
     if (st_json_type(node) != ST_JSON_STRING || st_json_string(node)[0] == '\0')
         return node;
-    st = st_json_parse_file(&root, st_recipe_beside(r, st_json_string(node)), FILE_BYTES_MAX);
+    st = st_hjson_parse_file(&root, st_recipe_beside(r, st_json_string(node)), FILE_BYTES_MAX);
     if (st == STRATA_OK) {
         set_lines(root, st_json_line(node));
         return st_source_adopt(r->src, root);
@@ -213,12 +213,16 @@ static const st_json *object_of(struct strata_recipe *r, const char *key, const 
 
 static void take_members(struct strata_recipe *r, const char *section, const st_json *object)
 {
+    static const struct st_field comment = {.type = ST_FIELD_ANY, .changes = ST_CHANGES_NEITHER};
+
     for (const st_json *n = st_json_first(object); n != NULL; n = st_json_next(n)) {
         const char *key = st_source_keep(r->src, "%s%s%.128s", section, section[0] != '\0' ? "." : "", st_json_name(n));
         uint32_t index;
         const struct st_field *row = find_row(r->trainer, key, &index);
 
-        if (row == NULL) {
+        if (row == NULL && st_source_is_comment(st_json_name(n))) {
+            stray(r, key, n, &comment, ST_VERDICT_NOTICE, ST_COMMENT);
+        } else if (row == NULL) {
             take_unknown(r, key, n);
         } else if (st_json_type(n) != ST_JSON_NULL && row->verdict == ST_VERDICT_NOTICE) {
             stray(r, key, n, row, ST_VERDICT_NOTICE, row->reason);
@@ -262,6 +266,12 @@ static const char *refusal_of(const struct st_field *row, const struct st_choice
     return row->reason;
 }
 
+/* Of a switch that must be on false is no way to ask for nothing. */
+static bool is_off(const struct st_field *row, const st_json *node)
+{
+    return st_value_is_off(row, node) && (row->plain == NULL || strcmp(row->plain, "true") != 0);
+}
+
 static void judge(struct strata_recipe *r, const struct st_field *row, struct st_recipe_state *state)
 {
     const struct st_choice *choice;
@@ -280,8 +290,7 @@ static void judge(struct strata_recipe *r, const struct st_field *row, struct st
         st_recipe_reject(r, row->path, ST_RECIPE_EMPTY); /* an option that has a value */
     } else if (choice != NULL && choice->verdict == ST_VERDICT_REJECTED) {
         st_recipe_reject(r, row->path, st_source_keep(r->src, "%s: %s", choice->text, refusal_of(row, choice)));
-    } else if (row->verdict == ST_VERDICT_REJECTED && !st_value_is_plain(row, state->node) &&
-               !st_value_is_off(row, state->node)) {
+    } else if (row->verdict == ST_VERDICT_REJECTED && !st_value_is_plain(row, state->node) && !is_off(row, state->node)) {
         st_recipe_reject(r, row->path, row->reason);
     } else {
         state->usable = true;
@@ -667,7 +676,7 @@ static strata_status parse(st_json **root, const char *path)
 {
     if (path != NULL)
         return st_yaml_is_name(path) ? st_yaml_parse_file(root, path, FILE_BYTES_MAX)
-                                     : st_json_parse_file(root, path, FILE_BYTES_MAX);
+                                     : st_hjson_parse_file(root, path, FILE_BYTES_MAX);
     *root = st_json_new_object();
     return *root != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory to read the command line");
 }
@@ -692,8 +701,8 @@ strata_status st_recipe_open(struct strata_recipe **out, const struct st_recipe_
     st_json_free(root);
     return st_error(
         STRATA_E_CONFIG,
-        "%s: %s: a run is named by LLaMA-Factory's keys (model_name_or_path, dataset, ...) or XTuner's (load_from, ...)", in->path,
-        trainer != NULL ? "Accelerate's config file, which --config takes" : "neither LLaMA-Factory's nor XTuner's");
+        "%s: %s: a run is named by LLaMA-Factory's keys (model_name_or_path, dataset, ...) or XTuner's (load_from, ...)",
+        in->path, trainer != NULL ? "Accelerate's config file, which --config takes" : "neither LLaMA-Factory's nor XTuner's");
 }
 
 void st_recipe_close(struct strata_recipe *r)

@@ -310,6 +310,12 @@ static void resolve_output(struct strata_recipe *r)
 
 /* --- training --- */
 
+static void resolve_seed(struct strata_recipe *r)
+{
+    if (st_recipe_given(r, "data_seed") && st_recipe_number(r, "data_seed") != st_recipe_number(r, "seed"))
+        st_recipe_reject(r, "data_seed", "seed decides about the order, too: make it equal to seed, or leave it out");
+}
+
 static void resolve_length(struct strata_recipe *r)
 {
     if (st_recipe_number(r, "max_steps") > 0) {
@@ -450,6 +456,7 @@ static void resolve(struct strata_recipe *r)
     resolve_method(r);
     resolve_data(r);
     resolve_output(r);
+    resolve_seed(r);
     resolve_length(r);
     resolve_optimizer(r);
     resolve_schedule(r);

@@ -251,11 +251,14 @@ static const struct st_field output_rows[] = {
     ST_RECIPE_NOTICE("hub_model_id", "hub_strategy hub_private_repo hub_always_push hub_revision push_to_hub_model_id "
                      "push_to_hub_organization", ANY,
                      NO_HUB),
-    ST_RECIPE_NOTICE("predict_with_generate", "generation_max_length generation_num_beams generation_config "
-                     "prediction_loss_only compute_accuracy per_device_eval_batch_size per_gpu_eval_batch_size "
-                     "eval_accumulation_steps eval_delay eval_on_start eval_do_concat_batches eval_use_gather_object "
-                     "batch_eval_metrics include_for_metrics include_inputs_for_metrics bf16_full_eval fp16_full_eval "
-                     "jit_mode_eval sortish_sampler use_legacy_prediction_loop past_index", ANY,
+    ST_RECIPE_OFF("eval_delay", REAL, "0", "the first evaluation is that of eval_steps: set it to 0"),
+    ST_RECIPE_OFF("sortish_sampler", BOOL, "false", SHUFFLED ": set it to false"),
+    ST_RECIPE_ASKED("predict_with_generate", "compute_accuracy eval_on_start include_for_metrics include_inputs_for_metrics "
+                    "bf16_full_eval fp16_full_eval", ANY, EVALUATION),
+    ST_RECIPE_SPEED("per_device_eval_batch_size", "per_gpu_eval_batch_size eval_accumulation_steps jit_mode_eval", ANY,
+                    "evaluations go through the same plan as steps"),
+    ST_RECIPE_NOTICE("generation_max_length", "generation_num_beams generation_config prediction_loss_only "
+                     "eval_do_concat_batches eval_use_gather_object batch_eval_metrics use_legacy_prediction_loop past_index", ANY,
                      EVALUATION),
     ST_RECIPE_OFF("load_best_model_at_end", BOOL, "false", "the last weights are written; --keep-best N keeps the best checkpoints, and strata export makes models of them: remove it"),
     {.path = "metric_for_best_model", .type = ST_FIELD_TEXT, .reason = BY_LOSS, .help = "eval_loss; no other with early_stopping_steps"},
@@ -287,9 +290,10 @@ static const struct st_field train_rows[] = {
     {.path = "pure_bf16", .type = ST_FIELD_BOOL, .fallback = "false", .help = "bf16.enabled; masters stay exact"},
     {.path = "seed", .type = ST_FIELD_INT, .min = 0, .max = COUNT_MAX, .fallback = "42", .to = "--seed", .help = "of the order of the data, the rows held out and new adapters; the order is not Trainer's"},
     {.path = "deepspeed", .type = ST_FIELD_TEXT, .help = "DeepSpeed's file, from the working directory or this file's: values here must be \"auto\", left out or equal there"},
-    ST_RECIPE_NOTICE("data_seed", NULL, ANY, "seed decides about the order, too"),
+    {.path = "data_seed", .type = ST_FIELD_INT, .min = 0, .max = COUNT_MAX, .help = "refused unless it is seed, which decides about the order, too"},
     {.path = "disable_shuffling", .type = ST_FIELD_BOOL, .fallback = "false", .to = "--no-shuffle", .help = "sequences come as the sets have them"},
-    ST_RECIPE_NOTICE("group_by_length", "length_column_name", ANY, SHUFFLED),
+    ST_RECIPE_OFF("group_by_length", BOOL, "false", SHUFFLED ": rows of like lengths do not share a step, set it to false"),
+    ST_RECIPE_NOTICE("length_column_name", NULL, ANY, "of group_by_length"),
     ST_RECIPE_OFF("dataloader_drop_last", BOOL, "false", "the last step of an epoch has what is left"),
     ST_RECIPE_OFF("label_smoothing_factor", REAL, "0", "labels are not smoothed here"),
     ST_RECIPE_OFF("neftune_noise_alpha", ANY, NULL, "no noise is added to embeddings here"),

@@ -11,6 +11,7 @@
 #define PYTHON                                                                                                                   \
     "a Python file is a program, and none is run: write its values as XTuner's training arguments (load_from, dataset, lr, ...)"
 #define PRECISION "XTuner trains in bf16" /* whatever DeepSpeed's file says */
+#define RESUMES   "a run that goes on takes all that its checkpoint holds: set it to true, or begin anew with load_from"
 #define PACKS     "conversations are packed whole, the longest first"
 
 static const struct st_choice function_choices[] = {
@@ -51,12 +52,15 @@ static const struct st_field argument_rows[] = {
     {.path = "dataloader_cfg.pack_max_length", .aliases = "pack_max_length", .type = ST_FIELD_INT, .fallback = "4096", .to = "--seq-len", .min = 2, .max = 4294967295.0,
      .help = "tokens of a sequence"},
     {.path = "dataloader_cfg.pack_level", .aliases = "pack_level", .type = ST_FIELD_ANY, .plain = "soft", .verdict = ST_VERDICT_REJECTED, .reason = PACKS},
-    ST_RECIPE_NOTICE("max_length", NULL, ANY, "a conversation is cut at the sequence's length"),
-    ST_RECIPE_NOTICE("dataloader_cfg.pack_to_max_length", "pack_to_max_length dataloader_cfg.pack_chunk_size pack_chunk_size dataloader_cfg.pack_workers pack_workers "
-                     "dataloader_cfg.global_pack global_pack dataloader_cfg.group_by_length group_by_length "
+    {.path = "max_length", .type = ST_FIELD_INT, .min = 1, .max = 4294967295.0,
+     .help = "refused unless it is pack_max_length: a conversation is cut at the sequence's length"},
+    {.path = "dataloader_cfg.pack_to_max_length", .aliases = "pack_to_max_length", .type = ST_FIELD_BOOL, .plain = "true", .verdict = ST_VERDICT_REJECTED, .reason = PACKS},
+    ST_RECIPE_IDLE("dataloader_cfg.global_pack", "global_pack dataloader_cfg.group_by_length group_by_length dataloader_cfg.sampler_type sampler_type", ANY, RESULTS,
+                   "packs come in an order of their own, which seed determines"),
+    ST_RECIPE_NOTICE("dataloader_cfg.pack_chunk_size", "pack_chunk_size dataloader_cfg.pack_workers pack_workers "
                      "dataloader_cfg.pack_extra_buffer_size pack_extra_buffer_size dataloader_cfg.num_workers num_workers "
                      "dataloader_cfg.collator collator dataloader_cfg.pad_token_id pad_token_id dataloader_cfg.tokenizer_hash tokenizer_hash "
-                     "dataloader_cfg.round_up round_up dataloader_cfg.sampler_type sampler_type", ANY, PACKS),
+                     "dataloader_cfg.round_up round_up", ANY, PACKS),
     ST_RECIPE_NOTICE("cache_dir", "cache_tag", ANY, "tokens are kept beside the output"),
     {.path = "lr", .type = ST_FIELD_REAL, .fallback = "6e-5", .to = "optimizer.params.lr", .min = 0, .max = 1e3, .help = "learning rate"},
     {.path = "optim", .type = ST_FIELD_CHOICE, .choices = optim_choices, .fallback = "\"AdamW\"", .reason = "this version has AdamW",
@@ -78,8 +82,11 @@ static const struct st_field argument_rows[] = {
     {.path = "clip_grad", .type = ST_FIELD_OBJECT, .help = "its max_norm"},
     {.path = "clip_grad.max_norm", .aliases = "max_norm", .type = ST_FIELD_REAL, .min = 0, .max = 1e30,
      .help = "gradient_clipping, over DeepSpeed's file; left out: what that says, else 1"},
-    ST_RECIPE_NOTICE("load_model", "load_optimizer_states load_optimizer_args load_dataset load_scheduler async_checkpoint", ANY,
-                     "checkpoints hold all that a run goes on with: --save DIR, --resume DIR"),
+    ST_RECIPE_OFF("load_optimizer_states", BOOL, "true", RESUMES),
+    ST_RECIPE_OFF("load_optimizer_args", BOOL, "true", RESUMES),
+    ST_RECIPE_OFF("load_dataset", BOOL, "true", RESUMES),
+    ST_RECIPE_OFF("load_scheduler", BOOL, "true", RESUMES),
+    ST_RECIPE_NOTICE("load_model", "async_checkpoint", ANY, "checkpoints hold all that a run goes on with: --save DIR, --resume DIR"),
     ST_RECIPE_OFF("float8_config", ANY, NULL, "this version has bf16 and fp16"),
 };
 
@@ -95,7 +102,7 @@ static const struct st_field fsdp_rows[] = {
     ST_RECIPE_OFF(FSDP "requires_grad", BOOL, "true", "strata.freeze says what is not trained"),
     ST_RECIPE_OFF(FSDP "fp32_lm_head", BOOL, "false", "the head is computed in the run's dtype, its loss in fp32"),
     ST_RECIPE_SPEED(FSDP "hsdp_sharding_size", NULL, ANY, "parts are split over all ranks"),
-    ST_RECIPE_NOTICE(FSDP "reduce_dtype", NULL, ANY, "communication_data_type says how gradients are summed"),
+    ST_RECIPE_IDLE(FSDP "reduce_dtype", NULL, ANY, RESULTS, "communication_data_type says how gradients are summed"),
     ST_RECIPE_NOTICE(FSDP "vision_recompute_ratio", FSDP "checkpoint_preserve_rng_state " FSDP "mtp_checkpoint_use_reentrant " FSDP "torch_compile "
                      FSDP "mesh_prefix", ANY, "strata has its own kernels, and the plan decides what is recomputed"),
 };
@@ -131,6 +138,9 @@ static void resolve(struct strata_recipe *r)
     const bool constant = strcmp(schedule, "constant") == 0;
     const bool ends = st_recipe_given(r, "lr_min") && st_recipe_number(r, "lr_min") == 0;
 
+    if (st_recipe_given(r, "max_length") &&
+        st_recipe_number(r, "max_length") != st_recipe_number(r, "dataloader_cfg.pack_max_length"))
+        st_recipe_reject(r, "max_length", "a conversation is cut at the sequence's length: make it equal to pack_max_length");
     if (st_path_ends(dataset, ".py"))
         st_recipe_reject(r, "dataset", PYTHON);
     else if (dataset[0] != '\0' && !st_path_ends(dataset, ".jsonl"))

@@ -59,7 +59,7 @@ static void defaults(void **state)
 
 static void all_problems_are_reported_at_once(void **state)
 {
-    static const char text[] = "{\"amp\": {\"enabled\": true}, \"optimizer\": {\"type\": \"Lamb\", \"params\": {\"lr\": \"x\"}}, "
+    static const char text[] = "{\"amp\": {\"enabled\": true}, \"optimizer\": {\"type\": \"Lamb\", \"params\": {\"lr\": \"x\", \"max_coeff\": 1, \"_\": 2}}, "
                                "\"train_batch_size\": 3, \"train_micro_batch_size_per_gpu\": 2, \"what\": 1}";
     struct st_config_source *source;
     struct st_config config = {.threads = 77};
