@@ -570,6 +570,7 @@ int cmd_train(const struct cli_args *args)
                       .monitor = CLI_MONITOR_NONE,
                       .trace = {.fd = -1}};
     strata_status st;
+    int code;
 
     t.args = &t.own;
     st = prepare(&t);
@@ -579,5 +580,7 @@ int cmd_train(const struct cli_args *args)
     st = train_write_trace(&t, st);
     cli_ranks_leave(&t.run.ranks, st);
     train_close(&t);
-    return train_exit_code(&t, st);
+    code = train_exit_code(&t, st);
+    cli_run_close(&t.run); /* under an mpirun that ends its ranks MPI may not return from here */
+    return code;
 }

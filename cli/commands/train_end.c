@@ -187,7 +187,7 @@ void train_close(struct train *t)
 {
     st_watchdog_stop(t->watchdog);
     cli_signals_ranks(NULL);
-    cli_run_close(&t->run);
+    cli_run_end(&t->run);
     cli_saves_close(&t->saves);
     cli_progress_fini(&t->progress);
     free(t->tokens);

@@ -70,6 +70,7 @@ strata_status train_say_finished(struct train *t);
 /** Writes the summary; the run's status goes through, and its sentence. */
 strata_status train_summarise(struct train *t, strata_status st);
 strata_status train_write_trace(struct train *t, strata_status st);
+/** All but the run, whose ranks may still be there. */
 void train_close(struct train *t);
 int train_exit_code(const struct train *t, strata_status st);
 
