@@ -236,6 +236,15 @@ static const char *recipe_name(const struct cli_args *args)
     return file != NULL && (st_yaml_is_name(file) || st_path_ends(file, ".json")) ? file : NULL;
 }
 
+/* llama2_7b_qlora_alpaca_e3: XTuner's configurations by name tell the method and the epochs. */
+static bool is_of_xtuner(const char *word)
+{
+    const char *end = strrchr(word, '_');
+
+    return end != NULL && end[1] == 'e' && end[2] != '\0' && end[2 + strspn(end + 2, "0123456789")] == '\0' &&
+           (strstr(word, "lora_") != NULL || strstr(word, "full_") != NULL);
+}
+
 /* train FILE.yaml key=value ...: both are taken from the words.  What check is given may be a configuration. */
 static strata_status recipe_take(struct cli_args *args, const struct cursor *c)
 {
@@ -243,7 +252,8 @@ static strata_status recipe_take(struct cli_args *args, const struct cursor *c)
     const bool checks = args->command == CLI_CMD_CHECK;
     strata_status st;
 
-    if (args->positional.count > 0 && st_path_ends(args->positional.items[0], ".py"))
+    if (args->positional.count > 0 &&
+        (is_of_xtuner(args->positional.items[0]) || st_path_ends(args->positional.items[0], ".py")))
         return st_error(STRATA_E_CONFIG,
                         "%s: a Python file is a program, and none is run: write its values as XTuner's training arguments "
                         "(load_from, dataset, lr, ...) in a .yaml or .json file",

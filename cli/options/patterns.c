@@ -7,6 +7,7 @@
 #include "core/system/path.h"
 
 #include <glob.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -74,15 +75,71 @@ static strata_status match(struct cli_args *args, struct cli_list *out, const ch
     return st;
 }
 
+#define CONVERT(load) "python -c \"from datasets import *; " load ".to_json('rows.jsonl')\""
+
+static bool holds(const char *dir, const char *pattern)
+{
+    char path[ST_PATH_MAX];
+    glob_t found = {0};
+    bool any;
+
+    if (snprintf(path, sizeof(path), "%s/%s", dir, pattern) >= (int)sizeof(path) || st_fault_refuses("patterns.glob"))
+        return false;
+    any = glob(path, GLOB_NOSORT, NULL, &found) == 0;
+    globfree(&found);
+    return any;
+}
+
+/* Directories of tables, which datasets makes rows of; OK: it is none. */
+static strata_status refuse_tables(const char *dir)
+{
+    static const char *const parquet[] = {"*.parquet", "data/*.parquet", "*/*.parquet"}, 
+                      *const arrow[] = {"*.arrow", "*/*.arrow"};
+
+    for (size_t i = 0; i < sizeof(parquet) / sizeof(parquet[0]); i++)
+        if (holds(dir, parquet[i]))
+            return st_error(
+                STRATA_E_INPUT,
+                "%s: its parquet files are not read: " CONVERT("load_dataset('%s', split='train')") " makes rows of them", dir, dir);
+    for (size_t i = 0; i < sizeof(arrow) / sizeof(arrow[0]); i++)
+        if (holds(dir, arrow[i]))
+            return st_error(STRATA_E_INPUT,
+                            "%s: its arrow files are not read: " CONVERT("load_from_disk('%s')%s") " makes rows of them", dir, dir,
+                            i == 0 ? "" : "['train']");
+    return STRATA_OK;
+}
+
+/* ORG/NAME, where no directory ORG is: a data set of the Hub, in its cache or not. */
+static bool is_of_hub(const char *name)
+{
+    const char *slash = strchr(name, '/');
+    char org[128];
+    struct stat info;
+
+    if (slash == NULL || slash == name || slash[1] == '\0' || strchr(slash + 1, '/') != NULL || name[0] == '.' || name[0] == '~' ||
+        strchr(name, '\'') != NULL || strchr(slash, '.') != NULL || (size_t)(slash - name) >= sizeof(org))
+        return false;
+    snprintf(org, sizeof(org), "%.*s", (int)(slash - name), name);
+    return !st_fault_refuses("patterns.stat") && stat(org, &info) != 0;
+}
+
 /* A directory's files are named by a pattern. */
 static strata_status push_file(struct cli_list *out, const char *name)
 {
     struct stat info;
+    strata_status st;
 
-    if (name != NULL && !st_fault_refuses("patterns.stat") && stat(name, &info) == 0 && S_ISDIR(info.st_mode))
-        return st_error(STRATA_E_INPUT, "%s: is a directory, not a file: '%.*s/*.jsonl', in quotes, names the rows in it", name,
-                        (int)st_path_length(name), name);
-    return cli_list_push(out, name);
+    if (name != NULL && is_of_hub(name))
+        return st_error(STRATA_E_INPUT,
+                        "%s: no such file, and nothing is downloaded: of a data set of the Hub " CONVERT(
+                            "load_dataset('%s', split='train')") " makes rows",
+                        name, name);
+    if (name == NULL || st_fault_refuses("patterns.stat") || stat(name, &info) != 0 || !S_ISDIR(info.st_mode))
+        return cli_list_push(out, name);
+    if ((st = refuse_tables(name)) != STRATA_OK)
+        return st;
+    return st_error(STRATA_E_INPUT, "%s: is a directory, not a file: '%.*s/*.jsonl', in quotes, names the rows in it", name,
+                    (int)st_path_length(name), name);
 }
 
 static strata_status expand(struct cli_args *args, struct cli_list *list)
@@ -111,8 +168,8 @@ static strata_status expand_one(struct cli_args *args, const char **name)
     bool is_pattern;
     strata_status st = find_pattern(&is_pattern, *name);
 
-    if (st == STRATA_OK && is_pattern)
-        st = match(args, &all, *name);
+    if (st == STRATA_OK && *name != NULL)
+        st = is_pattern ? match(args, &all, *name) : push_file(&all, *name);
     if (all.count > 1)
         st = st_error(STRATA_E_INPUT, "--eval-data %s: %u files match, and it takes one: join them, or make a token file of them",
                       *name, all.count);

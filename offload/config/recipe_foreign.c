@@ -29,6 +29,10 @@ static const struct foreign table[] = {
      "completion_only_loss lora_target_modules",
      "stage finetuning_type dataset template",
      "TRL's file for SFT, whose keys are not read: --model, --data, and options of the same names (--learning-rate, --lora FILE)"},
+    {"model_name_or_path export_dir", NULL, "stage dataset do_train learning_rate",
+     "LLaMA-Factory's file of an export: strata export --merge --model DIR --adapter DIR --out DIR merges an adapter"},
+    {"model_name_or_path infer_backend", NULL, "stage dataset do_train learning_rate eval_dataset",
+     "LLaMA-Factory's file of a chat: strata generate --model DIR --adapter DIR --chat is one"},
     {"", "tensor_model_parallel_size pipeline_model_parallel_size virtual_pipeline_model_parallel_size use_mca", NULL,
      "a file for Megatron, which splits layers between GPUs: leave out its keys, and deepspeed names a file with "
      "zero_optimization"},

@@ -303,7 +303,7 @@ static void resolve_output(struct strata_recipe *r)
     else if (st_recipe_given(r, "eval_steps"))
         put_steps(r, "eval_steps", "--eval-every", NULL);
     else if (st_recipe_given(r, "logging_steps"))
-        put_steps(r, "logging_steps", "--eval-every", NULL);
+        st_recipe_put(r, "eval_strategy", "--eval-every", "%s", st_recipe_real(r, st_recipe_number(r, "logging_steps")));
     else
         st_recipe_put(r, "eval_strategy", "--eval-every", SAVE_STEPS);
 }

@@ -100,6 +100,8 @@ static void data_that_is_none(void **state)
 
     for (size_t c = 0; c < sizeof(commands) / sizeof(commands[0]); c++) {
         must_say(w, commands[c], "rows.parquet", "rows.parquet: .parquet is not read: convert it with ");
+        must_say(w, commands[c], "tables", "its parquet files are not read: python -c \"from datasets import *; load_dataset('");
+        must_say(w, commands[c], "kept", "its arrow files are not read: python -c \"from datasets import *; load_from_disk('");
         must_say(w, commands[c], "rows.csv", "rows.csv: .csv is not read: convert it with ");
         must_say(w, commands[c], "rows.jsonl.gz", "rows.jsonl.gz: it is compressed: unpack it first");
     }
@@ -109,7 +111,7 @@ static int setup(void **state)
 {
     static const char *const files[] = {"m.gguf",   "w.safetensors", "w.bin",        "rows.parquet",
                                         "rows.csv", "chats.jsonl",   "rows.jsonl.gz"};
-    static const char *const dirs[] = {"guff", "adapter", "nameless", "meta"};
+    static const char *const dirs[] = {"guff", "adapter", "nameless", "meta", "tables", "tables/data", "kept", "kept/train"};
     const int rc = workplace_setup(state);
     const struct workplace *w = *state;
 
@@ -121,6 +123,8 @@ static int setup(void **state)
     put(w, "adapter/adapter_config.json", ADAPTER);
     put(w, "nameless/adapter_config.json", "{}");
     put(w, "meta/params.json", "{}");
+    put(w, "tables/data/train-00000-of-00001.parquet", "PAR1");
+    put(w, "kept/train/data-00000-of-00001.arrow", "ARROW1");
     return rc;
 }
 

@@ -538,6 +538,7 @@ static void dataset_info_refuses_other_kinds(void **state)
         scratch_put("dataset_info.json", text);
         assert_int_equal(st_dataset_open(&d, scratch_path("dataset_info.json"), "d"), STRATA_E_INPUT);
         assert_non_null(strstr(strata_last_error(), key));
+        assert_int_equal(i == 0, strstr(strata_last_error(), "load_dataset('y', split='train').to_json(") != NULL);
     }
     scratch_close();
 }

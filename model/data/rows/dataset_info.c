@@ -64,9 +64,18 @@ static strata_status refuse_kinds(const struct entry *e)
 {
     static const char *const remote[] = {"hf_hub_url", "ms_hub_url", "om_hub_url", "script_url", "cloud_file_name"};
     const st_json *ranking = member(e->node, "ranking"), *columns = member(e->node, "columns");
+    const st_json *of_hub = member(e->node, remote[0]);
     const char *split = "train";
+    char hub[512];
     strata_status st;
 
+    if (of_hub != NULL && st_json_type(of_hub) == ST_JSON_STRING) {
+        snprintf(hub, sizeof(hub),
+                 "nothing is downloaded: python -c \"from datasets import *; load_dataset('%.160s', "
+                 "split='train').to_json('rows.jsonl')\" makes a file, which file_name names",
+                 st_json_string(of_hub));
+        return wrong(e, remote[0], hub);
+    }
     for (size_t i = 0; i < sizeof(remote) / sizeof(remote[0]); i++)
         if (st_json_get(e->node, remote[i]) != NULL)
             return wrong(e, remote[i], "not a local file: download it as JSON and name it in file_name");
