@@ -294,8 +294,6 @@ static strata_status take_adapter(struct strata_model *m, const struct strata_mo
     if (m->config.freeze_count > 0)
         return st_error(STRATA_E_CONFIG, "%s: strata.freeze: with an adapter everything else is frozen already: leave it out",
                         from->name);
-    if (m->use == STRATA_USE_TRAIN && st_adapter_spec_dropout(m->adapter) > 0)
-        st_log(ST_LOG_NOTICE, "the adapter asks for lora_dropout %g: not applied", st_adapter_spec_dropout(m->adapter));
     return STRATA_OK;
 }
 
@@ -331,6 +329,7 @@ static strata_status create_model(struct strata_model *m, const struct st_model_
         st_log(ST_LOG_NOTICE,
                "%s stores its linear weights in nf4: they are widened to %s; strata.quantization \"nf4\" keeps them", m->name,
                strata_dtype_name(batch.dtype));
+    batch.seed = m->seed;
     batch.documents = m->documents && m->use != STRATA_USE_GENERATE;
     if (m->use == STRATA_USE_GENERATE)
         batch.micro_batch = batch.grad_accum = 1, batch.generate = true, batch.context = m->context;

@@ -144,7 +144,7 @@ struct st_block_workspace st_block_workspace_layout(const struct st_model *m)
     l.half = take(&end, half ? row * larger(m->config.ffn, m->config.hidden) : 0);
     l.sums = take(&end, apart ? sums * sizeof(float) : 0);
     l.adapted_in = take(&end, adapted * m->adapted.in);
-    l.adapted_out = take(&end, adapted * m->adapted.out);
+    l.adapted_out = take(&end, adapted * (m->dropout > 0 ? larger(m->adapted.in, m->adapted.out) : m->adapted.out));
     l.adapted_rank[0] = take(&end, adapted * m->adapted.rank);
     l.adapted_rank[1] = take(&end, adapted * m->adapted.rank);
     l.attention = take(&end, m->attention_bytes);

@@ -39,6 +39,7 @@ struct st_model {
     float *rotary;                /* [tables][positions][rotary_dim / 2][2] cos, sin; NULL: learned positions */
     uint64_t rotary_elems;        /* of one table; the second one is that of sliding layers */
     float embed_factor;           /* of the first block\'s input */
+    double dropout;               /* of the inputs of adapters */
     struct st_adapted_widths {
         uint32_t in, out, rank;
     } adapted; /* the largest of linear layers that have adapters; 0: none has */
@@ -62,6 +63,7 @@ struct st_linear_adapter {
     uint32_t first, count; /* columns of the output that it adds to */
     uint32_t rank;
     float scale;
+    uint64_t key; /* of its dropout's masks */
 };
 struct st_linear {
     uint32_t in, out;
@@ -107,7 +109,7 @@ struct st_block_workspace {
     uint64_t sums;   /* [packed or fc] f32, if parts of a layer's biases may be summed apart */
     /* Of at most ST_ADAPTED_ROWS rows, f32, if there are adapters: */
     uint64_t adapted_in;      /* [rows, adapted.in] a layer's input, or its gradient */
-    uint64_t adapted_out;     /* [rows, adapted.out] its output, or that's gradient */
+    uint64_t adapted_out;     /* [rows, adapted.out] its output, or that's gradient; dropout: adapted.in at least */
     uint64_t adapted_rank[2]; /* [rows, adapted.rank] A x; the same backward, dy B */
     uint64_t attention;
     uint64_t widened; /* NF4: the weight of a part in the model's dtype, of the largest one */

@@ -157,6 +157,7 @@ struct st_model_batch {
     /* Which linear layers have adapters: two more tensors each, A [r, in] and B [out, r], fp32, at the end of their block's list.
      * Everything but them and the modules that are saved whole is frozen.  Borrowed during create; NULL: none. */
     const struct st_adapter_spec *adapter;
+    uint64_t seed;                   /* of the adapter's dropout */
     const struct st_tensor_ops *ops; /* of the device that runs it, for its attention scratch; NULL: the cpu's */
     bool documents;                  /* a sequence may hold several documents; positions and attention begin anew with each */
     bool generate;    /* generate next tokens of one sequence: micro_batch and grad_accum are 1, seq is the most rows of a call */

@@ -5,6 +5,7 @@
  * its tensors in list order. */
 #include "core/base/checksum.h"
 #include "core/base/error.h"
+#include "core/base/rng.h"
 #include "model/layout.h"
 #include <assert.h>
 #include <fnmatch.h>
@@ -383,12 +384,18 @@ static void add_part(struct st_linear *l, const struct st_tensor *weight, const 
     l->parts[l->part_count++] = part;
 }
 
-static void add_adapter(struct st_linear *l, const struct st_tensor *a, uint32_t count)
+/* The masks' key is of a stream beside that of A's first values. */
+static void add_adapter(struct st_linear *l, const struct st_tensor *a, uint32_t count, uint64_t seed)
 {
     const struct st_tensor *b = a + 1;
 
-    l->adapters[l->adapter_count++] = (struct st_linear_adapter){
-        .a = a->offset, .b = b->offset, .first = l->out, .count = count, .rank = (uint32_t)a->shape[0], .scale = a->scale};
+    l->adapters[l->adapter_count++] = (struct st_linear_adapter){.a = a->offset,
+                                                                 .b = b->offset,
+                                                                 .first = l->out,
+                                                                 .count = count,
+                                                                 .rank = (uint32_t)a->shape[0],
+                                                                 .scale = a->scale,
+                                                                 .key = st_rng_u64(seed, ~a->stream, 0)};
 }
 
 struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum st_linear_kind kind)
@@ -417,7 +424,7 @@ struct st_linear st_block_linear(const struct st_model *m, uint32_t block, enum 
             continue;
         l.in = (uint32_t)weight->shape[1 - out_at];
         if (weight->adapter != ST_NO_TENSOR)
-            add_adapter(&l, &m->tensors[weight->adapter], (uint32_t)weight->shape[out_at]);
+            add_adapter(&l, &m->tensors[weight->adapter], (uint32_t)weight->shape[out_at], m->batch.seed);
         add_part(&l, weight, role_tensor(m, block, roles[kind][i].bias), (uint32_t)weight->shape[out_at]);
     }
     l.stride = kind == ST_LINEAR_QKV || kind == ST_LINEAR_QK || kind == ST_LINEAR_V ? m->width.packed : l.out;

@@ -114,6 +114,7 @@ strata_status st_model_adapt(struct st_model *m, const struct st_adapter_spec *s
     if (unfitted > 0)
         st_log(ST_LOG_NOTICE, "names in the adapter's settings that fit no module of the text model of %s, and are not used: %u",
                m->config.name, unfitted);
+    m->dropout = st_adapter_spec_dropout(spec);
     m->tensors = calloc(3 * (size_t)by.own_count, sizeof(*m->tensors));
     if (m->tensors == NULL)
         st = st_error(STRATA_E_NOMEM, "no memory for tensors of model %s with adapters", m->config.name);

@@ -45,6 +45,8 @@ struct st_call {
     double *loss_sum;                /* device */
     float loss_gradient;   /* derivative of the scaled mean loss with respect to a token's loss: loss scale / target tokens of the
                               step */
+    bool trains;           /* of a step: dropout is on; else of an evaluation or a generation */
+    uint64_t sequence;     /* how many sequences the run's steps have used before the first one of this micro-batch */
     const void *constants; /* the model's constants (compute.constants) on the device */
     uint32_t rows, position; /* generation: rows of this call and the first one's position; else 0 */
 };

@@ -45,7 +45,7 @@ strata_status st_adapter_spec_read_file(struct st_adapter_spec **out, const char
 void st_adapter_spec_destroy(struct st_adapter_spec *spec); /* NULL is fine */
 
 enum st_adapter_init st_adapter_spec_init(const struct st_adapter_spec *spec);
-double st_adapter_spec_dropout(const struct st_adapter_spec *spec); /* as it was asked for; not applied */
+double st_adapter_spec_dropout(const struct st_adapter_spec *spec); /* of the inputs of all adapters, in training */
 /** The object that was read.  Borrowed. */
 const st_json *st_adapter_spec_object(const struct st_adapter_spec *spec);
 

@@ -112,7 +112,7 @@ static strata_status read_alpha(struct st_adapter_spec *spec, const st_json *val
 static strata_status read_dropout(struct st_adapter_spec *spec, const st_json *value, const struct key *key)
 {
     spec->dropout = st_json_type(value) == ST_JSON_NUMBER ? st_json_number(value) : -1;
-    return spec->dropout >= 0 && spec->dropout < 1 ? STRATA_OK : fault(spec, key->name, "must be a number from 0 to below 1");
+    return spec->dropout >= 0 && spec->dropout <= 1 ? STRATA_OK : fault(spec, key->name, "must be a number from 0 to 1");
 }
 
 static strata_status read_rslora(struct st_adapter_spec *spec, const st_json *value, const struct key *key)

@@ -2,7 +2,10 @@
  *
  * y = round(W x + b + s B (A x)): what the base's product gives in fp32 is not rounded before the adapter's is added.  All
  * products with A and B are of fp32 operands.  Rows go through the workspace at most ST_ADAPTED_ROWS at once, so that bits never
- * depend on budgets. */
+ * depend on budgets.
+ *
+ * In training with dropout each adapter has x through a mask of its own.  A mask is not kept but drawn wherever it is needed, as
+ * it depends on nothing but the seed, the adapter's name, the sequence, the position and the column. */
 #include "model/decoder/decoder_internal.h"
 
 /* Some rows of a call. */
@@ -66,6 +69,43 @@ static strata_status scale(const struct st_frame *f, float *values, float factor
     return factor == 1.0f ? STRATA_OK : f->ops->scale(f->dev, values, values, factor, elems, STRATA_F32);
 }
 
+static bool drops(const struct st_frame *f)
+{
+    return f->m->dropout > 0 && f->call->trains;
+}
+
+/* What drops columns of rows of the adapter's input. */
+static struct st_dropout mask(const struct st_block *b, const struct st_linear *l, const struct st_linear_adapter *ad,
+                              const struct rows *r)
+{
+    const double p = b->f->m->dropout;
+
+    return (struct st_dropout){.rows = r->count,
+                               .cols = l->in,
+                               .first = r->first,
+                               .seq = b->f->seq,
+                               .sequence = b->f->call->sequence,
+                               .key = ad->key,
+                               .limit = (uint64_t)(p * 4294967296.0),
+                               .scale = p < 1 ? (float)(1.0 / (1.0 - p)) : 0.0f,
+                               .from = b->f->dt};
+}
+
+/* adapted_in [rows, in]: the rows of x, as all adapters have them; nothing, where each drops others. */
+static strata_status widen_input(const struct st_block *b, const struct st_linear *l, const struct rows *r, const void *x)
+{
+    return drops(b->f) ? STRATA_OK : widen(b->f, b->adapted_in, elem(x, at_row(r, l->in), b->f->dt), r->count, l->in, l->in);
+}
+
+/* The same, as one adapter has them. */
+static strata_status drop_input(const struct st_block *b, const struct st_linear *l, const struct st_linear_adapter *ad,
+                                const struct rows *r, const void *x)
+{
+    const struct st_dropout d = mask(b, l, ad, r);
+
+    return drops(b->f) ? b->f->ops->dropout(b->f->dev, &d, b->adapted_in, elem(x, at_row(r, l->in), b->f->dt)) : STRATA_OK;
+}
+
 /* adapted_rank[0] [rows, r] = s A x, x being in `adapted_in` */
 static strata_status down(const struct st_block *b, const struct st_linear *l, const struct st_linear_adapter *ad, uint32_t rows)
 {
@@ -102,8 +142,7 @@ static strata_status rows_forward(const struct st_block *b, const struct st_line
     const void *from = elem(x, at_row(r, l->in), b->f->dt);
     strata_status st;
 
-    if ((st = st_linear_multiply(b, &base, b->adapted_out, from)) != STRATA_OK ||
-        (st = widen(b->f, b->adapted_in, from, r->count, l->in, l->in)) != STRATA_OK)
+    if ((st = st_linear_multiply(b, &base, b->adapted_out, from)) != STRATA_OK || (st = widen_input(b, l, r, x)) != STRATA_OK)
         return st;
     for (uint32_t i = 0; i < l->adapter_count && st == STRATA_OK; i++) {
         const struct st_linear_adapter *ad = &l->adapters[i];
@@ -116,7 +155,7 @@ static strata_status rows_forward(const struct st_block *b, const struct st_line
                                    .trans_b = true,
                                    .accumulate = true};
 
-        if (is_in(ad, part) && (st = down(b, l, ad, r->count)) == STRATA_OK)
+        if (is_in(ad, part) && (st = drop_input(b, l, ad, r, x)) == STRATA_OK && (st = down(b, l, ad, r->count)) == STRATA_OK)
             st = multiply(b->f, &up, b->adapted_out + ad->first - part->first, b->adapted_rank[0], st_frame_weight(b->f, ad->b));
     }
     return st;
@@ -143,9 +182,9 @@ strata_status st_adapted_forward(const struct st_block *b, const struct st_linea
     return st;
 }
 
-/* dB += dy^T (s A x), dA += (s dy B)^T x; x is in `adapted_in`. */
+/* dB += dy^T (s A x), dA += (s dy B)^T x; x is in `adapted_in`, or dropped into it. */
 static strata_status adapter_backward(const struct st_block *b, const struct st_linear *l, const struct st_linear_adapter *ad,
-                                      const struct rows *r, const void *dy)
+                                      const struct rows *r, const void *x, const void *dy)
 {
     const struct st_frame *f = b->f;
     const struct product of_b = {.m = ad->count,
@@ -166,7 +205,8 @@ static strata_status adapter_backward(const struct st_block *b, const struct st_
                                  .accumulate = true};
     strata_status st;
 
-    if ((st = down(b, l, ad, r->count)) != STRATA_OK || (st = up_backward(b, l, ad, r, dy)) != STRATA_OK ||
+    if ((st = drop_input(b, l, ad, r, x)) != STRATA_OK || (st = down(b, l, ad, r->count)) != STRATA_OK ||
+        (st = up_backward(b, l, ad, r, dy)) != STRATA_OK ||
         (st = multiply(f, &of_b, st_frame_grad(f, ad->b), b->adapted_out, b->adapted_rank[0])) != STRATA_OK)
         return st;
     return multiply(f, &of_a, st_frame_grad(f, ad->a), b->adapted_rank[1], b->adapted_in);
@@ -178,11 +218,30 @@ strata_status st_adapted_backward_weight(const struct st_block *b, const struct 
     strata_status st = STRATA_OK;
 
     for (struct rows r = {0}; l->adapter_count > 0 && st == STRATA_OK && next_rows(f, &r);) {
-        st = widen(f, b->adapted_in, elem(x, at_row(&r, l->in), f->dt), r.count, l->in, l->in);
+        st = widen_input(b, l, &r, x);
         for (uint32_t i = 0; i < l->adapter_count && st == STRATA_OK; i++)
-            st = adapter_backward(b, l, &l->adapters[i], &r, dy);
+            st = adapter_backward(b, l, &l->adapters[i], &r, x, dy);
     }
     return st;
+}
+
+/* adapted_in += (s dy B) A, by the mask */
+static strata_status down_backward(const struct st_block *b, const struct st_linear *l, const struct st_linear_adapter *ad,
+                                   const struct rows *r, const void *dy)
+{
+    const bool dropped = drops(b->f);
+    float *const to = dropped ? b->adapted_out : b->adapted_in; /* dy, which is there, has been used */
+    const struct product p = {
+        .m = r->count, .n = l->in, .k = ad->rank, .lda = ad->rank, .ldb = l->in, .ldc = l->in, .accumulate = !dropped};
+    struct st_dropout d = mask(b, l, ad, r);
+    strata_status st;
+
+    d.from = STRATA_F32;
+    d.add = true;
+    if ((st = up_backward(b, l, ad, r, dy)) != STRATA_OK ||
+        (st = multiply(b->f, &p, to, b->adapted_rank[1], st_frame_weight(b->f, ad->a))) != STRATA_OK || !dropped)
+        return st;
+    return b->f->ops->dropout(b->f->dev, &d, b->adapted_in, to);
 }
 
 /* The rows' gradients of the input in `adapted_in`, fp32. */
@@ -201,14 +260,8 @@ static strata_status rows_backward(const struct st_block *b, const struct st_lin
 
         st = st_linear_multiply(b, &base, b->adapted_in, elem(dy, at_row(r, l->stride) + l->parts[i].first, b->f->dt));
     }
-    for (uint32_t i = 0; i < l->adapter_count && st == STRATA_OK; i++) {
-        const struct st_linear_adapter *ad = &l->adapters[i];
-        const struct product p = {
-            .m = r->count, .n = l->in, .k = ad->rank, .lda = ad->rank, .ldb = l->in, .ldc = l->in, .accumulate = true};
-
-        if ((st = up_backward(b, l, ad, r, dy)) == STRATA_OK)
-            st = multiply(b->f, &p, b->adapted_in, b->adapted_rank[1], st_frame_weight(b->f, ad->a));
-    }
+    for (uint32_t i = 0; i < l->adapter_count && st == STRATA_OK; i++)
+        st = down_backward(b, l, &l->adapters[i], r, dy);
     return st;
 }
 

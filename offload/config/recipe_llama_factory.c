@@ -22,22 +22,24 @@ static bool is(struct strata_recipe *r, const char *key, const char *text)
 /* PEFT's words for a new adapter; one that goes on has its own. */
 static void resolve_adapter(struct strata_recipe *r)
 {
-    static const char *const of_new[] = {"lora_rank", "lora_alpha", "lora_target", "additional_target", "use_rslora"};
+    static const char *const of_new[] = {"lora_rank",   "lora_alpha",        "lora_dropout",
+                                         "lora_target", "additional_target", "use_rslora"};
     const double alpha = st_recipe_given(r, "lora_alpha") && st_recipe_number(r, "lora_alpha") > 0
                              ? st_recipe_number(r, "lora_alpha")
                              : 2 * st_recipe_number(r, "lora_rank"); /* `lora_alpha or lora_rank * 2` there */
     const char *targets = is(r, "lora_target", "all") ? "\"all-linear\"" : st_recipe_list(r, "lora_target");
-    const bool saves = st_recipe_given(r, "additional_target");
+    const bool saves = st_recipe_given(r, "additional_target"), drops = st_recipe_number(r, "lora_dropout") > 0;
 
     for (size_t i = 0; i < sizeof(of_new) / sizeof(of_new[0]) && st_recipe_given(r, "adapter_name_or_path"); i++)
         if (st_recipe_given(r, of_new[i]))
             st_recipe_idle(r, of_new[i], "not used: adapter_config.json of adapter_name_or_path says it, as there");
     if (st_recipe_given(r, "adapter_name_or_path"))
         return;
-    st_recipe_put(r, "finetuning_type", "strata.lora",
-                  "{\"r\":%.0f,\"lora_alpha\":%s,\"target_modules\":%s,\"use_rslora\":%s%s%s}", st_recipe_number(r, "lora_rank"),
-                  st_recipe_real(r, alpha), targets, st_recipe_on(r, "use_rslora") ? "true" : "false",
-                  saves ? ",\"modules_to_save\":" : "", saves ? st_recipe_list(r, "additional_target") : "");
+    st_recipe_put(
+        r, "finetuning_type", "strata.lora", "{\"r\":%.0f,\"lora_alpha\":%s,\"target_modules\":%s,\"use_rslora\":%s%s%s%s%s}",
+        st_recipe_number(r, "lora_rank"), st_recipe_real(r, alpha), targets, st_recipe_on(r, "use_rslora") ? "true" : "false",
+        drops ? ",\"lora_dropout\":" : "", drops ? st_recipe_real(r, st_recipe_number(r, "lora_dropout")) : "",
+        saves ? ",\"modules_to_save\":" : "", saves ? st_recipe_list(r, "additional_target") : "");
 }
 
 static void resolve_quantization(struct strata_recipe *r, bool adapter)

@@ -152,7 +152,7 @@ static const struct st_field method_rows[] = {
     {.path = "finetuning_type", .type = ST_FIELD_CHOICE, .choices = type_choices, .fallback = "\"lora\"", .reason = "full and lora are in this version; strata.freeze (--set 'strata.freeze=[...]') says by patterns which tensors are frozen", .help = "full, or an adapter (strata.lora)"},
     {.path = "lora_rank", .type = ST_FIELD_INT, .min = 1, .max = 8192, .fallback = "8", .help = "r of the adapter"},
     {.path = "lora_alpha", .type = ST_FIELD_REAL, .min = 0, .max = 1e6, .help = "lora_alpha; left out: twice the rank"},
-    ST_RECIPE_OFF("lora_dropout", REAL, "0", "adapters have no dropout here: set it to 0"),
+    {.path = "lora_dropout", .type = ST_FIELD_REAL, .min = 0, .max = 1, .fallback = "0", .help = "dropout of the adapters' inputs, in training"},
     {.path = "lora_target", .type = ST_FIELD_TEXT, .fallback = "\"all\"", .help = "names of modules separated by commas; all: every linear layer but the head"},
     {.path = "additional_target", .type = ST_FIELD_TEXT, .help = "modules that are trained whole, separated by commas (modules_to_save)"},
     {.path = "use_rslora", .type = ST_FIELD_BOOL, .fallback = "false", .help = "alpha / sqrt r instead of alpha / r"},

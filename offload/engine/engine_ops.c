@@ -393,6 +393,8 @@ static strata_status call_model(struct st_engine *eng, const struct st_op *op)
         .positions = w->documents ? tokens + (2 * w->grad_accum + op->micro) * rows : NULL,
         .loss_sum = st_scalars_losses(eng->program, scalars) + st_program_global_micro(eng->program, op->micro),
         .loss_gradient = eng->target_count > 0 ? (float)(eng->train.update_scale / (double)eng->target_count) : 0.0f,
+        .trains = eng->dispatch.phase != ST_PHASE_EVAL,
+        .sequence = eng->train.sequences + (uint64_t)st_program_global_micro(eng->program, op->micro) * w->micro_batch,
         .constants = w->constants_bytes > 0 ? st_engine_pointer(eng, eng->program->at.constants) : NULL,
         .rows = eng->generate_rows,
         .position = eng->generate_position,

@@ -312,6 +312,7 @@ static strata_status block_once(struct st_prober *m, const struct layer_probe *p
                            .act_out = p->act_out,
                            .internals = p->internals,
                            .workspace = p->workspace,
+                           .trains = true,
                            .constants = p->constants};
     strata_status st = p->compute->run(p->compute->model, &call);
 

@@ -152,6 +152,98 @@ static void a_run_resumes(void **state)
     assert_string_equal(whole, parts);
 }
 
+#define PLAIN      "'strata.lora={\"r\":4,\"target_modules\":\"all-linear\"}'"
+#define DROPOUT(p) "'strata.lora={\"r\":4,\"target_modules\":\"all-linear\",\"lora_dropout\":" p "}'"
+
+/* The same masks on drives, recomputed, on one worker, and from the middle on. */
+static void dropout_has_the_same_masks_everywhere(void **state)
+{
+    static const char *const ways[] = {
+        "--threads 1 --set strata.activations=recomputed",
+        "--nvme {w}/nvme --set zero_optimization.stage=3 --set zero_optimization.offload_optimizer.device=nvme "
+        "--set zero_optimization.offload_param.device=nvme --set strata.cache=0",
+        "--resume {w}/dropped",
+    };
+    const struct workplace *w = *state;
+    char whole[160], is[160], none[160], command[640];
+
+    workplace_digests(w, TRAIN "--max-steps 4 --set " DROPOUT("0"), none);
+    workplace_digests(w, TRAIN "--max-steps 4 --set " PLAIN, is);
+    assert_string_equal(none, is); /* left out, it is 0 */
+    workplace_digests(w, TRAIN "--max-steps 4 --set " DROPOUT("0.25"), whole);
+    assert_string_not_equal(none, whole);
+    run(w, TRAIN "--max-steps 2 --save {w}/dropped --set " DROPOUT("0.25"));
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        snprintf(command, sizeof(command), TRAIN "--max-steps 4 --set %s %s", DROPOUT("0.25"), ways[i]);
+        workplace_digests(w, command, is);
+        if (strcmp(is, whole) != 0)
+            fail_msg("%s\n%sexpected\n%s", command, is, whole);
+    }
+}
+
+static void dropout_that_changes_is_told(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    run(w, TRAIN "--max-steps 2 --save {w}/told --set " DROPOUT("0.25"));
+    workplace_run_ok(w, &p, TRAIN "--max-steps 3 --resume {w}/told --set " DROPOUT("0.5"));
+    assert_non_null(
+        strstr(p.err, "strata.lora is {\"r\":4,\"target_modules\":\"all-linear\",\"lora_dropout\":0.5} from here on; in"));
+    program_free(&p);
+}
+
+/* The line of a text that begins so. */
+static const char *line_of(char out[160], const char *text, const char *begin)
+{
+    const char *at = strstr(text, begin);
+
+    assert_non_null(at);
+    snprintf(out, 160, "%.*s", (int)strcspn(at, "\n"), at);
+    return out;
+}
+
+/* What eval, generate, a run's first step and its evaluation say of a trained adapter. */
+static void ask(const struct workplace *w, char said[4][160])
+{
+    static const char trains[] =
+        "train --data {w}/good.bin --seq-len 32 --machine {w}/machine.json --model {w}/full --adapter {w}/dropping "
+        "--set bf16.enabled=false --lr 0 --max-steps 1 --eval-data {w}/good.bin --eval-every 1";
+    struct program p;
+
+    workplace_run_ok(w, &p, "eval --data {w}/good.bin --seq-len 32 --model {w}/full --adapter {w}/dropping");
+    line_of(said[0], p.out, "loss");
+    program_free(&p);
+    workplace_run_ok(w, &p, "generate --model {w}/full --adapter {w}/dropping --prompt abc --max-tokens 8 --quiet");
+    snprintf(said[1], 160, "%s", p.out);
+    program_free(&p);
+    workplace_run_ok(w, &p, trains);
+    line_of(said[2], p.out, "eval after step 1");
+    snprintf(said[3], 160, "%.4f", loss_after(p.out, "step 1/1 | loss "));
+    program_free(&p);
+}
+
+static void only_steps_drop_anything(void **state)
+{
+    const struct workplace *w = *state;
+    char with[4][160], without[4][160];
+    size_t bytes;
+    char *text, *at;
+
+    run(w, TRAIN "--lr 0.05 --max-steps 4 --out {w}/dropping --set " DROPOUT("0.5"));
+    ask(w, with);
+    text = workplace_read(w, "dropping/adapter_config.json", &bytes);
+    at = strstr(text, "\"lora_dropout\":0.5");
+    assert_non_null(at);
+    memcpy(at, "\"lora_dropout\":0.0", strlen("\"lora_dropout\":0.0"));
+    workplace_write(w, "dropping/adapter_config.json", text, bytes);
+    free(text);
+    ask(w, without);
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(with[i], without[i]);
+    assert_string_not_equal(with[3], without[3]);
+}
+
 /* What differs is named: the settings, or else the first tensor. */
 static void a_run_of_another_adapter_is_refused(void **state)
 {
@@ -394,6 +486,9 @@ int main(void)
         cmocka_unit_test(several_are_named),
         cmocka_unit_test(a_run_writes_its_adapter),
         cmocka_unit_test(a_run_resumes),
+        cmocka_unit_test(dropout_has_the_same_masks_everywhere),
+        cmocka_unit_test(dropout_that_changes_is_told),
+        cmocka_unit_test(only_steps_drop_anything),
         cmocka_unit_test(merged_or_not_it_is_one_model),
         cmocka_unit_test(models_and_adapters_are_kept_apart),
         cmocka_unit_test(another_base_is_told),

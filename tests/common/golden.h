@@ -20,6 +20,9 @@
         GOLDEN_LORA_OF("qwen2_layers", "families/qwen2_layers"), GOLDEN_LORA_OF("qwen3_bias", "families/qwen3_bias"),            \
         GOLDEN_LORA_OF("smollm3_yarn", "families/smollm3_yarn"), GOLDEN_LORA_OF("phi3_long", "families/phi3_long"),              \
         GOLDEN_LORA_OF("gemma2_caps", "families/gemma2_caps"), GOLDEN_LORA_OF("gemma3_local", "families/gemma3_local"),          \
-        GOLDEN_LORA_OF("olmo2", "families/olmo2")
+        GOLDEN_LORA_OF("olmo2", "families/olmo2"), GOLDEN_LORA_DROPOUT
+#define GOLDEN_LORA_DROPOUT                                                                                                      \
+    GOLDEN_LORA_OF("gpt2_dropout", "gpt2_tiny"), GOLDEN_LORA_OF("mistral_dropout", "families/mistral_window"),                   \
+        GOLDEN_LORA_OF("gemma2_dropout", "families/gemma2_caps")
 
 #endif

@@ -123,8 +123,8 @@ void rig_config(struct st_config *out, const struct rig_cell *cell, const char *
     out->nvme_dir_count = cell->dir_count > 0 ? cell->dir_count : 1;
 }
 
-/* Two of three blocks, so that blocks differ, with a norm that is trained in the model's format beside fp32; or all that can be.
- */
+/* Two of three blocks, so that blocks differ, with a norm that is trained in the model's format beside fp32; or all that can be,
+ * with dropout. */
 static strata_status adapter_spec(struct st_adapter_spec **out, const struct rig_cell *cell)
 {
     static const char *const specs[2][2] = {
@@ -132,8 +132,8 @@ static strata_status adapter_spec(struct st_adapter_spec **out, const struct rig
          "\"modules_to_save\": [\"ln_1\"]}",
          "{\"r\": 3, \"lora_alpha\": 6, \"target_modules\": [\"q_proj\", \"v_proj\", \"down_proj\"], "
          "\"layers_to_transform\": [0, 2], \"modules_to_save\": [\"input_layernorm\"]}"},
-        {"{\"r\": 4, \"lora_alpha\": 4, \"target_modules\": \"all-linear\"}",
-         "{\"r\": 4, \"lora_alpha\": 4, \"target_modules\": \"all-linear\"}"},
+        {"{\"r\": 4, \"lora_alpha\": 4, \"target_modules\": \"all-linear\", \"lora_dropout\": 0.25}",
+         "{\"r\": 4, \"lora_alpha\": 4, \"target_modules\": \"all-linear\", \"lora_dropout\": 0.25}"},
     };
     const char *text = specs[cell->adapters == RIG_LORA_NF4][cell->llama];
 

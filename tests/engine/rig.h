@@ -8,7 +8,7 @@
 #include "offload/plan/plan.h"
 
 enum rig_budget { RIG_ALL, RIG_SMALLEST, RIG_MIDWAY };
-/* Of two of the three blocks, beside a norm that is trained; of all, beside weights in nf4. */
+/* Of two of the three blocks, beside a norm that is trained; of all, with dropout, beside weights in nf4. */
 enum rig_adapters { RIG_NO_ADAPTERS, RIG_LORA, RIG_LORA_NF4 };
 enum rig_clip { RIG_CLIP_NEVER, RIG_CLIP_SOMETIMES, RIG_CLIP_ALWAYS };
 

@@ -1,6 +1,6 @@
 /* test_golden - 20 optimizer steps of tiny models of every family, loss by loss against PyTorch (tools/make_golden.py) and
  * transformers (tools/make_golden_families.py) in fp32, in bf16 and fp16 within what these round, and of adapters against PEFT
- * (tools/make_golden_merge.py; in bf16 tools/make_golden_lora.py).
+ * (tools/make_golden_merge.py; in bf16, and with dropout, tools/make_golden_lora.py).
  *
  * The run goes through config file, Hugging Face directory, token file, plan and engine, with state and weights on NVMe. */
 #include "core/json/json.h"
@@ -29,6 +29,7 @@ struct run {
     const char *golden;  /* directory */
     const char *adapter; /* the same of one of PEFT's; NULL: all is trained */
     strata_dtype dtype;
+    uint32_t micro_batch; /* 0: the configuration's, 2 of 4 sequences */
     struct st_config config;
     struct st_config_source *source;
     struct st_model *model;
@@ -87,8 +88,8 @@ static void open_run(struct run *r, bool everything_on_nvme)
     char ds[256];
     const struct st_config_opts opts = {
         .file = ds, .overrides = nvme, .override_count = everything_on_nvme ? 5 : 0, .max_steps = STEPS};
-    const char *overrides[7];
-    char dirs[64];
+    const char *overrides[9];
+    char dirs[64], micro_batch[48], grad_accum[48];
     struct st_config_opts with = opts;
     struct st_machine machine = {
         .name = "test", .capacity = {.bytes = {1ull << 40, 1ull << 40, 1ull << 40}, .workers = 2, .device_is_host = true}};
@@ -105,6 +106,12 @@ static void open_run(struct run *r, bool everything_on_nvme)
     if (r->dtype == STRATA_F16) { /* with a scale that no step overflows at */
         overrides[with.override_count++] = "fp16.enabled=true";
         overrides[with.override_count++] = "fp16.initial_scale_power=8";
+    }
+    if (r->micro_batch > 0) {
+        snprintf(micro_batch, sizeof(micro_batch), "train_micro_batch_size_per_gpu=%u", r->micro_batch);
+        snprintf(grad_accum, sizeof(grad_accum), "gradient_accumulation_steps=%u", 4 / r->micro_batch);
+        overrides[with.override_count++] = micro_batch;
+        overrides[with.override_count++] = grad_accum;
     }
     assert_int_equal(st_config_load(&r->config, &r->source, &with), STRATA_OK);
     assert_int_equal(r->config.dtype, r->dtype);
@@ -277,12 +284,32 @@ static void losses_match_peft_in_bf16(void **state)
     }
 }
 
+/* With strata's masks in place of PEFT's dropout, which are those of the sequences, however many are trained at once. */
+static void losses_with_dropout_match_peft(void **state)
+{
+    static const struct {
+        const char *adapter, *model;
+    } pairs[] = {GOLDEN_LORA_DROPOUT};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+        struct run run = {.golden = pairs[i].model, .adapter = pairs[i].adapter, .dtype = STRATA_F32};
+        double first[STEPS], second[STEPS];
+
+        compare(run, "fp32", "tokens.bin", false, first);
+        compare(run, "fp32", "tokens.bin", true, second);
+        assert_memory_equal(first, second, sizeof(first));
+        for (run.micro_batch = 1; run.micro_batch <= 4; run.micro_batch += 3)
+            compare(run, "fp32", "tokens.bin", false, first);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_match_pytorch),      cmocka_unit_test(losses_in_16_bits_are_near_pytorchs),
         cmocka_unit_test(losses_match_peft),         cmocka_unit_test(losses_match_peft_in_bf16),
-        cmocka_unit_test(one_batch_matches_pytorch),
+        cmocka_unit_test(one_batch_matches_pytorch), cmocka_unit_test(losses_with_dropout_match_peft),
     };
 
     return cmocka_run_group_tests_name("golden", tests, scratch_create, scratch_remove);

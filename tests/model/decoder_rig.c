@@ -188,6 +188,7 @@ struct st_call rig_call(struct rig *r, enum st_call_kind kind, uint32_t page)
         .rows = r->rows,
         .position = r->position,
         .loss_gradient = 1.0f / (float)r->rows,
+        .trains = true,
     };
 }
 

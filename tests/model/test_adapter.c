@@ -58,7 +58,7 @@ static void test_what_is_refused(void **state)
         {"{\"megatron_config\":\"x\"}", "\"megatron_config\""},
         {"{\"init_lora_weights\":\"pissa\"}", "\"init_lora_weights\" must be true or \"gaussian\""},
         {"{\"init_lora_weights\":false}", "\"init_lora_weights\" must be true or \"gaussian\""},
-        {"{\"lora_dropout\":1}", "\"lora_dropout\" must be a number from 0 to below 1"},
+        {"{\"lora_dropout\":1.5}", "\"lora_dropout\" must be a number from 0 to 1"},
         {"{\"target_modules\":[]}", "\"target_modules\" is an empty list"},
         {"{\"target_modules\":[1]}", "\"target_modules\" must be a list of names"},
         {"{\"target_modules\":[\"\"]}", "\"target_modules\" holds an empty name"},

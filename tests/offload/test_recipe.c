@@ -123,6 +123,8 @@ static void llama_factory_keys_become_a_configuration(void **state)
 {
     static const struct row rows[] = {
         {"", "strata.lora", "{\"r\":8,\"lora_alpha\":16,\"target_modules\":\"all-linear\",\"use_rslora\":false}"},
+        {"lora_dropout: 0.05", "strata.lora",
+         "{\"r\":8,\"lora_alpha\":16,\"target_modules\":\"all-linear\",\"use_rslora\":false,\"lora_dropout\":0.05}"},
         {"lora_rank: 4\nlora_alpha: 6\nlora_target: q_proj, v_proj\nuse_rslora: true\nadditional_target: lm_head", "strata.lora",
          "{\"r\":4,\"lora_alpha\":6,\"target_modules\":[\"q_proj\",\"v_proj\"],\"use_rslora\":true,\"modules_to_save\":[\"lm_"
          "head\"]}"},
@@ -320,7 +322,7 @@ static void problems_name_line_and_key(void **state)
         {"finetuning_type: freeze", "strata.freeze"},
         {"finetuning_type: oft", "finetuning_type: oft: full and lora"},
         {"finetuning_type: qlora", "must be one of lora, full"},
-        {"lora_dropout: 0.05", "lora_dropout: adapters have no dropout here: set it to 0"},
+        {"lora_dropout: 1.5", "r.yaml:4: lora_dropout: 1.5 is out of range"},
         {"use_dora: true", "use_dora: DoRA is not in this version"},
         {"quantization_bit: 8", "quantization_bit: 4 is the one width"},
         {"quantization_bit: 4\nfinetuning_type: full", "r.yaml:4: quantization_bit: weights of 4 bits are frozen"},
@@ -575,9 +577,10 @@ static void accelerate_stands_where_a_configuration_stands(void **state)
 /* As OmegaConf reads them behind a file, and argparse their second form. */
 static void words_count_over_the_file(void **state)
 {
-    static const char *const words[] = {"learning_rate=1e-4", "--lora-rank=16",       "cutoff_len=",        "--template={x",
-                                        "bf16=true",          "lora_target=[q, k",    "num_train_epochs=0", "per_device_train_batchsize=2",
-                                        "optim=sgd",          "--lora_target=q, k_proj"};
+    static const char *const words[] = {
+        "learning_rate=1e-4", "--lora-rank=16",         "cutoff_len=",        "--template={x",
+        "bf16=true",          "lora_target=[q, k",      "num_train_epochs=0", "per_device_train_batchsize=2",
+        "optim=sgd",          "--lora_target=q, k_proj"};
     struct st_recipe_input in = {.path = scratch_path("r.yaml"), .words = words, .word_count = 5};
     struct strata_recipe *r = NULL;
 
@@ -683,8 +686,8 @@ static void single_failure_walk(void **state)
     scratch_put("r.yaml", LF "lora_target: q_proj,v_proj\nbf16: yes\nunknown: 1\nsave_steps: 5\n");
     while (fault_walk_next(&walk)) {
         struct strata_recipe *r = NULL;
-        const strata_status st = st_recipe_open(
-            &r, &(struct st_recipe_input){.path = scratch_path("r.yaml"), .words = words, .word_count = 3});
+        const strata_status st =
+            st_recipe_open(&r, &(struct st_recipe_input){.path = scratch_path("r.yaml"), .words = words, .word_count = 3});
 
         fault_walk_end(&walk, st);
         assert_int_equal(r != NULL, st == STRATA_OK);
