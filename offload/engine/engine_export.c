@@ -42,7 +42,7 @@ static strata_status page_weights(struct st_engine *eng, uint32_t p, const unsig
 
     *on_device = place->home == ST_WHERE_DEVICE;
     if (place->home != ST_WHERE_NVME) {
-        *out = st_engine_pointer(eng, *on_device ? place->weight_region : place->home_region);
+        *out = st_engine_pointer(eng, st_page_home(place));
         return STRATA_OK;
     }
     slot = st_engine_host_slot(eng, ST_OP_READ_WEIGHT);
@@ -96,7 +96,7 @@ static const unsigned char *weights_at(const struct st_program *program, const s
     const struct st_group *whole = &program->workload.pages[r->page].groups[r->group];
     const struct st_group *room = &program->shards[r->page].groups[r->group];
 
-    if (view->on_device)
+    if (view->on_device && !st_page_sliced(&program->pages[r->page]))
         return view->weights + whole->at + st_format_bytes(whole->format, r->first);
     return view->weights + room->at + st_format_bytes(room->format, r->first - r->slice.first);
 }

@@ -262,7 +262,7 @@ strata_status st_engine_hash_remote_weights(struct st_engine *eng, uint32_t page
 
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++)
         if (frozen || eng->program->chunks[c].group != ST_GROUP_FROZEN)
-            st = hash_remote(eng, c, ST_PLANE_WEIGHT, from + eng->program->chunks[c].page_at);
+            st = hash_remote(eng, c, ST_PLANE_WEIGHT, from + st_chunk_home_at(eng->program, &eng->program->chunks[c]));
     return st;
 }
 

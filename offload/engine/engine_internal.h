@@ -219,10 +219,12 @@ static inline uint64_t st_chunk_plane_bytes(const struct st_program *program, co
     return st_plane_bytes(plane, chunk->format, program->moment_format, elems);
 }
 
-/* Where a chunk's weights begin from the start of their home's: the device has its pages whole. */
+/* Where a chunk's weights begin from the start of their home's: the device has a page whole, or its shard. */
 static inline uint64_t st_chunk_home_at(const struct st_program *program, const struct st_chunk *chunk)
 {
-    return program->pages[chunk->page].home == ST_WHERE_DEVICE ? chunk->page_at : chunk->at;
+    const struct st_page_place *place = &program->pages[chunk->page];
+
+    return place->home == ST_WHERE_DEVICE && !st_page_sliced(place) ? chunk->page_at : chunk->at;
 }
 
 /* Index of the chunk's group in its page; the chunk's first element there. */

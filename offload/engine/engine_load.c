@@ -315,7 +315,7 @@ static strata_status load_page(struct load *l, uint32_t p)
     if (swapped)
         st = st_ring_take(&l->weights, eng, &weight);
     else
-        weight = st_engine_pointer(eng, on_device ? place->weight_region : place->home_region);
+        weight = st_engine_pointer(eng, st_page_home(place));
     if (st == STRATA_OK && swapped)
         st_engine_zero_gaps(eng, p, weight);
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++)

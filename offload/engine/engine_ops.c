@@ -106,7 +106,7 @@ static strata_status check(struct st_engine *eng, const struct st_access *a)
     return st;
 }
 
-/* Weights are pages on the device, and shards elsewhere. */
+/* Weights are pages on the device, and shards elsewhere, or where they live there in slices. */
 static strata_status copy_weights(struct st_engine *eng, const struct st_op *op, unsigned char *to, const unsigned char *from)
 {
     const uint64_t first = st_part_at(eng->program, op);
@@ -117,8 +117,13 @@ static strata_status copy_weights(struct st_engine *eng, const struct st_op *op,
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
         const struct st_shard_piece *p = &pieces[i];
 
-        st = op->lane == ST_LANE_UPLOAD ? upload(eng, to + p->page_at, from + p->shard_at, p->bytes)
-                                        : download(eng, to + p->shard_at - first, from + p->page_at, p->bytes);
+        if (op->kind == ST_OP_PLACE_WEIGHT)
+            st = eng->device->ops->copy(eng->device, to + p->page_at, from + p->shard_at, p->bytes);
+        else if (st_page_sliced(&eng->program->pages[op->page]))
+            st = download(eng, to + p->shard_at - first, from + p->shard_at, p->bytes);
+        else
+            st = op->lane == ST_LANE_UPLOAD ? upload(eng, to + p->page_at, from + p->shard_at, p->bytes)
+                                            : download(eng, to + p->shard_at - first, from + p->page_at, p->bytes);
     }
     return st;
 }
@@ -145,6 +150,8 @@ static strata_status copy(struct st_engine *eng, const struct st_op *op)
     const unsigned char *from = st_engine_operand(eng, op, ST_ROLE_FROM);
     strata_status st = STRATA_OK;
 
+    if (op->kind == ST_OP_PLACE_WEIGHT)
+        return copy_weights(eng, op, to, from);
     *st_traffic_of(&eng->result.bytes, op->lane) += op->bytes;
     if (st_op_rows[op->kind].seal == ST_SEAL_OPENS)
         st = check(eng, st_op_access(eng->program->accesses, op, ST_ROLE_FROM));

@@ -253,7 +253,7 @@ static strata_status take_page(struct resume *r, uint32_t p)
 
     r->weight = NULL;
     if (!swapped)
-        r->weight = st_engine_pointer(eng, on_device ? place->weight_region : place->home_region);
+        r->weight = st_engine_pointer(eng, st_page_home(place));
     else if (slotted && (st = st_ring_take(&r->weights, eng, &r->weight)) == STRATA_OK)
         st_engine_zero_gaps(eng, p, r->weight);
     for (uint32_t c = place->chunk_first; c < place->chunk_first + place->chunk_count && st == STRATA_OK; c++)

@@ -102,6 +102,8 @@ static strata_status write_out(struct save *s, uint32_t extent, const struct sou
 static struct source shard_of(const struct st_engine *eng, uint32_t p, const unsigned char *weights, uint64_t first,
                               uint64_t bytes)
 {
+    if (st_page_sliced(&eng->program->pages[p]))
+        return (struct source){weights + first, 0, bytes, ST_NO_PAGE, is_remote(eng, ST_WHERE_DEVICE), false};
     if (eng->program->pages[p].home == ST_WHERE_DEVICE)
         return (struct source){weights, first, bytes, p, is_remote(eng, ST_WHERE_DEVICE), false};
     return (struct source){weights + first, 0, bytes, ST_NO_PAGE, false, true};
@@ -119,7 +121,7 @@ static strata_status save_page(struct save *s, uint32_t p)
 
     if (place->home == ST_WHERE_NVME)
         return STRATA_OK;
-    from = st_engine_pointer(eng, place->home == ST_WHERE_DEVICE ? place->weight_region : place->home_region);
+    from = st_engine_pointer(eng, st_page_home(place));
     trained = shard_of(eng, p, from, 0, st_page_set_bytes(shard));
     frozen = shard_of(eng, p, from, base, shard->bytes - base);
     if (trained.remote)

@@ -159,10 +159,11 @@ strata_status st_engine_update_chunk_device(struct st_engine *eng, const struct 
     const unsigned char *grad = st_engine_operand(eng, op, ST_ROLE_GRAD);
     const struct st_moments moments = st_engine_moments(eng->program, chunk, state);
     const struct st_update_coef *coef = coef_of(eng, chunk);
+    const bool sliced = st_page_sliced(&eng->program->pages[chunk->page]);
 
     if (coef == NULL || chunk->elems == 0)
         return STRATA_OK;
-    return eng->device->ops->update(eng->device, weight + chunk->page_at,
+    return eng->device->ops->update(eng->device, weight + (sliced ? chunk->at : chunk->page_at),
                                     chunk->master == ST_MASTER_SPLIT ? (int16_t *)(void *)state : NULL,
                                     chunk->master == ST_MASTER_FULL ? (float *)(void *)state : NULL, &moments, grad + chunk->at,
                                     chunk->format, chunk->elems, coef, st_engine_operand(eng, op, ST_ROLE_OVERFLOWS));

@@ -264,7 +264,7 @@ static bool may_wait(const struct st_emitter *e, uint32_t p)
 {
     const struct st_page_place *place = &e->program->pages[p];
 
-    return !st_emit_in_backward(e) || place->weights == ST_WHERE_DEVICE ||
+    return !st_emit_in_backward(e) || place->weights == ST_WHERE_DEVICE || place->home == ST_WHERE_DEVICE ||
            (place->grad == ST_WHERE_HOST && place->home == ST_WHERE_HOST);
 }
 
@@ -289,10 +289,13 @@ static void close_sum(struct st_emitter *e, uint32_t p, uint32_t sum, const stru
         conclude(e);
 }
 
-/* Brings the weights of the page that comes next ahead of this one's exchange, behind which they would wait. */
+/* Brings the weights of the page that comes next ahead of this one's exchange, behind which they would wait; not if an update that
+ * is made here may want their slot. */
 static void bring_ahead(struct st_emitter *e, const struct st_micros *micros, uint32_t next)
 {
-    if (e->program->ranks > 1 && micros->closes && !st_emit_in_backward(e) && e->lay->weights.count != 1)
+    const bool safe = !st_emit_in_backward(e) || st_page_sliced(&e->program->pages[next]);
+
+    if (e->program->ranks > 1 && micros->closes && safe && e->lay->weights.count != 1)
         (void)st_emit_device_weight(e, next, BACKWARD);
 }
 

@@ -98,15 +98,36 @@ static void table_after_block(struct st_emitter *e, const struct st_micros *micr
         st_emit_table_slice(e, (uint32_t)t);
 }
 
+/* Whether block b is in its slot before the one below it, or the table, has been computed. */
+static bool comes_ahead(const struct st_emitter *e, uint32_t b)
+{
+    return b == 0 ? e->first_ahead
+                  : e->lay->weights.count > 1 && st_page_sliced(&e->program->pages[e->program->workload.block_first + b]);
+}
+
+/* A block in slices is updated and placed ahead of the one below it, in whose queue both would wait, so that the other ranks'
+ * slices come while that one is computed. */
+static void next_block_ahead(struct st_emitter *e, const struct st_micros *micros, uint32_t b)
+{
+    const uint32_t p = e->program->workload.block_first + b + 1;
+
+    if (b + 1 == e->program->workload.block_count || !comes_ahead(e, b + 1))
+        return;
+    if (micros->opens && st_emit_gated(e))
+        st_emit_update(e, p);
+    (void)st_emit_device_weight(e, p, FORWARD);
+}
+
 static void block_forward(struct st_emitter *e, const struct st_micros *micros, uint32_t b)
 {
     const struct st_workload *w = &e->program->workload;
     const uint32_t p = w->block_first + b;
     uint32_t weight;
 
-    if (micros->opens && st_emit_gated(e) && !(b == 0 && e->first_ahead))
+    if (micros->opens && st_emit_gated(e) && !comes_ahead(e, b))
         st_emit_update(e, p);
     weight = st_emit_device_weight(e, p, FORWARD);
+    next_block_ahead(e, micros, b);
     for (uint32_t m = micros->first; m < micros->end; m++) {
         const uint64_t id = (uint64_t)b * w->grad_accum + m;
         const uint32_t in = st_emit_act_get(e, b, m, FORWARD);

@@ -59,10 +59,15 @@ static uint32_t device_shard(struct st_emitter *e, uint32_t p, unsigned phases, 
     slot = st_pool_find(device_slots(e, p), p);
     if (slot != ST_NO_BUFFER)
         return slot;
+    *fresh = true;
+    if (st_page_sliced(place)) {
+        slot = st_pool_take(device_slots(e, p), p);
+        st_emit_copy(e, ST_OP_PLACE_WEIGHT, phases, place->home_region, slot, p, st_emit_page_bytes(e, p))->page = p;
+        return slot;
+    }
     from = st_emit_host_weight(e, p, phases);
     slot = st_pool_take(device_slots(e, p), p);
     upload_weight(e, p, from, slot, phases, st_emit_page_bytes(e, p));
-    *fresh = true;
     return slot;
 }
 
@@ -204,7 +209,7 @@ static void save_weight(struct st_emitter *e, uint32_t p)
     if (e->program->sets == 0 || place->home == ST_WHERE_NVME)
         return;
     if (place->home == ST_WHERE_DEVICE)
-        save_by_slots(e, &t, place->weight_region, place->extent);
+        save_by_slots(e, &t, st_page_home(place), place->extent);
     else
         save_copy(e, &t, t.write, 0, place->home_region, place->extent, st_extent_bytes(t.bytes));
 }
@@ -289,9 +294,13 @@ static void update_on_device(struct st_emitter *e, uint32_t p)
 {
     const struct st_page_place *place = &e->program->pages[p];
     bool fresh;
-    const uint32_t weight = device_shard(e, p, weight_phases(e, p), &fresh);
-    uint32_t host;
+    uint32_t weight, host;
 
+    if (st_page_sliced(place)) {
+        update_chunks(e, p, place->home_region);
+        return;
+    }
+    weight = device_shard(e, p, weight_phases(e, p), &fresh);
     update_chunks(e, p, weight);
     if (fresh)
         gather_weight(e, ST_OP_GATHER_WEIGHT, p, weight, weight_phases(e, p));

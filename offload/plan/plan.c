@@ -214,11 +214,11 @@ static void decide_smallest(struct st_plan *plan, enum st_accumulation order)
                            : policy->activation_tier == STRATA_TIER_COUNT         ? STRATA_TIER_HOST
                                                                                   : policy->activation_tier,
         .kept_blocks = policy->activations == ST_ACT_KEPT ? w->block_count : 0,
-        .resident_pages = policy->param_tier == STRATA_TIER_DEVICE ? w->page_count : 0,
         .device_state_pages = state_stays ? w->page_count : 0,
         .host_grad_pages = w->table_count, /* rounded on the host, and used before all others */
         .slots = {.weights = 1, .host_weights = 1, .states = 1, .streamed_states = 1, .acts = 2, .host_acts = 1, .grads = 1},
     };
+    plan->decided.resident_pages = st_place_least_resident(plan);
 }
 
 static bool allowed_with(struct st_plan *plan, uint32_t *decision, uint32_t value)
@@ -325,7 +325,8 @@ static bool lift_state(struct st_plan *plan)
         return false;
     for (uint32_t pages = w->table_count; pages <= w->page_count; pages++) {
         plan->decided.device_state_pages = pages;
-        plan->decided.resident_pages = pages > resident ? pages : resident;
+        if (!st_place_slices(plan))
+            plan->decided.resident_pages = pages > resident ? pages : resident;
         if (st_plan_allowed(plan))
             return true;
     }

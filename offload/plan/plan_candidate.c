@@ -240,7 +240,8 @@ static bool complete(struct st_plan *plan, const struct st_decisions *start, con
         st_plan_raise(plan, &d->streamed, streamed);
     if (state > d->device_state_pages) {
         d->device_state_pages = state;
-        d->resident_pages = larger(d->resident_pages, state);
+        if (!st_place_slices(plan))
+            d->resident_pages = larger(d->resident_pages, state);
     }
     if (st_place_horizontal(plan))
         d->device_accum_pages = (uint32_t)((uint64_t)w->page_count * intent->on[ST_AXIS_ACCUM] / ST_ACCUM_ALL);

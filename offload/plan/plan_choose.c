@@ -61,7 +61,7 @@ static strata_status open_base(struct st_search *s, struct st_plan *plan)
             base->lifted[order] = plan->decided.device_state_pages;
             base->start[order].device_state_pages = 0;
         }
-        base->start[order].resident_pages = plan->policy.param_tier == STRATA_TIER_DEVICE ? plan->program.workload.page_count : 0;
+        base->start[order].resident_pages = st_place_least_resident(plan);
         memcpy(plan->minimum, minimum, sizeof(minimum));
     }
     base->ops = st_plan_ops_about(plan);

@@ -108,7 +108,7 @@ static strata_status try_order(struct draft *d, enum st_accumulation order)
     d->plan->policy.update = (enum st_update_policy)intent.on[ST_AXIS_UPDATE];
     st = judge(d);
     if (d->plan->policy.param_tier == STRATA_TIER_DEVICE)
-        d->start.resident_pages = d->plan->program.workload.page_count;
+        d->start.resident_pages = st_place_least_resident(d->plan);
     count = st_candidate_rungs(tiers, d->plan, &intent, ST_AXIS_TIER);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
         intent.on[ST_AXIS_TIER] = tiers[i];

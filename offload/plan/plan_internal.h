@@ -61,6 +61,7 @@ struct st_plan_sums {
     uint64_t saved_largest;         /* bytes of the largest extent of a set */
     uint32_t lowest_block;          /* the lowest block that backward must reach */
     bool trained_f32;               /* every trained group is stored in fp32 */
+    bool slices_save;               /* the blocks' shards and a slot for one block are smaller than the blocks */
 };
 strata_status st_plan_sums_make(struct st_plan *plan);
 void st_plan_sums_free(struct st_plan_sums *sums);

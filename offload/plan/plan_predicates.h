@@ -29,9 +29,29 @@ static inline bool st_place_trained(const struct st_plan *plan, uint32_t page)
     return plan->program.workload.pages[page].trained_elems > 0 && !plan->policy.forward_only;
 }
 
+/* Stage 3 without offload_param: a block that is not resident lives on the device as this rank's shard, and its slots are filled
+ * from there and by the other ranks.  All other pages are whole.  Not where micro-batches go one by one, each of which would have
+ * every block exchanged again. */
+static inline bool st_place_slices(const struct st_plan *plan)
+{
+    return plan->program.stage == 3 && plan->policy.param_tier == STRATA_TIER_DEVICE && plan->sums->slices_save &&
+           !st_place_horizontal(plan);
+}
+
 static inline bool st_place_resident(const struct st_plan *plan, uint32_t page)
 {
-    return page < plan->decided.resident_pages;
+    return page < plan->decided.resident_pages ||
+           (st_place_slices(plan) && plan->program.workload.pages[page].kind != ST_PAGE_BLOCK);
+}
+
+/* The least resident pages, counted from the bottom, in the order of accumulation that is decided. */
+static inline uint32_t st_place_least_resident(const struct st_plan *plan)
+{
+    const struct st_workload *w = &plan->program.workload;
+
+    if (plan->policy.param_tier != STRATA_TIER_DEVICE)
+        return 0;
+    return st_place_slices(plan) ? w->table_first + w->table_count : w->page_count;
 }
 
 /* State goes to the device page by page from the bottom; the table's slices all together or not at all. */
@@ -72,7 +92,7 @@ static inline enum st_where st_place_home(const struct st_plan *plan, uint32_t p
     const bool gathered = st_place_is_table(plan, page) && !st_place_table_resident(plan);
     const bool host_update = st_place_trained(plan, page) && !st_place_device_update(plan, page);
 
-    if (!host_update && st_place_resident(plan, page) && !gathered)
+    if (!host_update && (st_place_resident(plan, page) || st_place_slices(plan)) && !gathered)
         return ST_WHERE_DEVICE;
     if (plan->policy.param_tier == STRATA_TIER_NVME && page >= plan->decided.cached_weight_pages)
         return ST_WHERE_NVME;

@@ -95,6 +95,19 @@ static uint32_t lowest_block(const struct st_plan *plan)
     return b;
 }
 
+static bool slices_save(const struct st_program *program)
+{
+    const struct st_workload *w = &program->workload;
+    uint64_t whole = 0, shards = 0, largest = 0;
+
+    for (uint32_t p = w->block_first; p < w->block_first + w->block_count; p++) {
+        whole += w->pages[p].bytes;
+        shards += program->shards[p].bytes;
+        largest = w->pages[p].bytes > largest ? w->pages[p].bytes : largest;
+    }
+    return shards + largest < whole;
+}
+
 static bool trained_f32(const struct st_workload *w)
 {
     for (uint32_t p = 0; p < w->page_count; p++)
@@ -134,6 +147,7 @@ strata_status st_plan_sums_make(struct st_plan *plan)
     sum_spaces(plan, sums);
     sum_exchanges(plan, sums);
     sums->trained_f32 = trained_f32(w);
+    sums->slices_save = slices_save(&plan->program);
     sums->lowest_block = lowest_block(plan);
     return STRATA_OK;
 }

@@ -15,7 +15,7 @@ struct counts {
 
 struct page_facts {
     uint32_t passes, forward, backward; /* uses of the page by device ops in one pass */
-    bool trained, table, gathered, resident, device_update, gated;
+    bool trained, table, gathered, resident, sliced, device_update, gated;
     enum st_window update; /* when it is updated */
 };
 
@@ -46,6 +46,7 @@ static struct page_facts facts_of(const struct st_plan *plan, uint32_t p)
         f.backward = 0;
     f.gathered = table && !st_place_table_resident(plan);
     f.resident = st_place_resident(plan, p);
+    f.sliced = !f.resident && st_place_home(plan, p) == ST_WHERE_DEVICE;
     f.device_update = f.trained && st_place_device_update(plan, p);
     f.gated = plan->policy.update == ST_UPDATE_GATED;
     f.update = st_plan_update_window(plan);
@@ -85,6 +86,8 @@ static void count_streamed(struct counts n[ST_WINDOW_COUNT], const struct st_pla
     n[ST_WINDOW_FORWARD].uploads += f->forward;
     n[ST_WINDOW_BACKWARD].reads += later;
     n[ST_WINDOW_BACKWARD].uploads += later;
+    if (f->sliced)
+        return; /* it is updated as it lies */
     u->reads += f->trained && !shared ? 1 : 0;
     u->uploads += f->device_update && (!shared || f->table) ? 1 : 0;
     u->updated_downloads = f->device_update ? 1 : 0;
@@ -127,7 +130,7 @@ static void add_gathered(struct st_moved *moved, const struct st_plan *plan, uin
 
     if (f->resident)
         moved->in[f->update].comm += (f->device_update ? 1 : n[f->update].updated_uploads) * updated;
-    else if (f->device_update && shares(plan, f) && !f->gated)
+    else if (f->device_update && !f->sliced && shares(plan, f) && !f->gated)
         moved->in[f->update].comm += updated;
     for (enum st_window w = 0; !f->resident && w < ST_WINDOW_COUNT; w++)
         moved->in[w].comm += n[w].uploads * (sums->gathered[p + times] - sums->gathered[p]);
@@ -154,7 +157,8 @@ static void add_page(struct st_moved *moved, const struct st_plan *plan, uint32_
             t->read += times * n[w].reads * st_extent_bytes(shard->bytes);
             t->write += times * n[w].writes * st_extent_bytes(updated);
         }
-        t->upload += times * (n[w].uploads * shard->bytes + n[w].updated_uploads * updated + n[w].sum_uploads * sum);
+        t->upload +=
+            times * ((f.sliced ? 0 : n[w].uploads) * shard->bytes + n[w].updated_uploads * updated + n[w].sum_uploads * sum);
         t->download += times * (n[w].updated_downloads * updated + n[w].grads * shard->trained_bytes + n[w].sum_downloads * sum);
     }
     if (swaps_grad(plan, p, &f)) {

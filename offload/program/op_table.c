@@ -30,6 +30,7 @@ const struct st_op_row st_op_rows[ST_OP_KIND_COUNT] = {
     [ST_OP_DOWNLOAD_STATE]  = {"download_state",  ON(DOWNLOAD),        CHUNK, COPY(STATE), SEAL(CLOSES)},
     [ST_OP_UPLOAD_WEIGHT]   = {"upload_weight",   ON(UPLOAD),          PAGE,  COPY(WEIGHT), SEAL(OPENS)},
     [ST_OP_DOWNLOAD_WEIGHT] = {"download_weight", ON(DOWNLOAD),        PAGE,  COPY(WEIGHT), SEAL(CLOSES)},
+    [ST_OP_PLACE_WEIGHT]    = {"place_weight",    ON(COMPUTE),         PAGE,  COPY(WEIGHT)},
 
     /* Updates of one chunk; the scalars' clip factor is waited for unless updates run in backward. */
     [ST_OP_UPDATE]          = {"update",          ON(UPDATE),          CHUNK, DOES(UPDATE) =

@@ -92,6 +92,7 @@ enum st_op_kind {
     ST_OP_DOWNLOAD_STATE,
     ST_OP_UPLOAD_WEIGHT,
     ST_OP_DOWNLOAD_WEIGHT,
+    ST_OP_PLACE_WEIGHT,  /* a shard that lives on the device, to its places in a slot for the page */
     ST_OP_GATHER_DEVICE, /* a micro-batch's rows of the table */
     ST_OP_GATHER_HOST,   /* rows of one slice, for every micro-batch */
     ST_OP_UPLOAD_ROWS,

@@ -126,7 +126,8 @@ struct st_page_place {
     enum st_where grad;     /* DEVICE or HOST: rounded, and where the update is made; NONE: nothing of the page is trained */
     enum st_where state;    /* for the update: DEVICE; STREAMED: it crosses the link, and back; HOST: the host updates it */
     uint32_t weight_region; /* device buffer, or ST_NO_BUFFER */
-    uint32_t home_region;   /* host buffer or extent (the base's if all is frozen); ST_NO_BUFFER if home is the device */
+    uint32_t home_region;   /* shard: host or device buffer, or extent (the base's if all is frozen); or ST_NO_BUFFER: the weights
+                             * are at home in weight_region */
     uint32_t extent;        /* of the weights; in a run that saves the set's, wherever they live; ST_NO_BUFFER: none */
     uint32_t base_extent;   /* in a run that saves: of what is frozen, from st_page_base_at() on, or ST_NO_BUFFER */
     uint32_t grad_region;   /* rounded gradient: device or host buffer; ST_NO_BUFFER: slots in host memory */
@@ -232,6 +233,17 @@ static inline uint64_t st_saved_bytes(const struct st_program *program, const st
 {
     return st_op_rows[op->kind].operands[0].content == ST_HOLDS_STATE ? program->chunks[op->chunk].bytes
                                                                       : st_page_set_bytes(&program->shards[op->page]);
+}
+
+/* Whether a page lives on the device as the rank's shard. */
+static inline bool st_page_sliced(const struct st_page_place *place)
+{
+    return place->home == ST_WHERE_DEVICE && place->weights == ST_WHERE_STREAMED;
+}
+/* The buffer in which its weights are in force between uses. */
+static inline uint32_t st_page_home(const struct st_page_place *place)
+{
+    return place->home_region != ST_NO_BUFFER ? place->home_region : place->weight_region;
 }
 
 /* Whether a page's rounded gradient waits on NVMe. */

@@ -286,6 +286,29 @@ static bool part_fits(const struct st_program *program, const struct st_op *op)
     return op->lane != ST_LANE_DOWNLOAD || op->bytes == (left < most ? left : most);
 }
 
+/* Whether an op takes a shard for a shard, and a page for a page: where a page lives on the device in slices, updates and saves
+ * find those, and all others what has been placed in a slot. */
+static bool takes_its_layout(const struct st_program *program, const struct st_op *op)
+{
+    for (uint32_t k = op->access_first; k < op->access_first + op->access_count; k++) {
+        const struct st_access *a = &program->accesses[k];
+        const struct st_page_place *place = &program->pages[a->content == ST_HOLDS_WEIGHT ? a->index : 0];
+        const bool fills = a->role == ST_ROLE_TO && (op->kind == ST_OP_PLACE_WEIGHT || op->kind == ST_OP_UPLOAD_WEIGHT);
+        const bool shard = a->role == ST_ROLE_FROM ? op->kind == ST_OP_PLACE_WEIGHT || op->kind == ST_OP_DOWNLOAD_WEIGHT
+                                                   : op->kind == ST_OP_UPDATE_DEVICE;
+
+        if (a->content != ST_HOLDS_WEIGHT)
+            continue;
+        if (op->kind == ST_OP_PLACE_WEIGHT && !st_page_sliced(place))
+            return false;
+        if (st_page_sliced(place) && (a->buffer == place->home_region) != shard)
+            return false;
+        if (fills && program->buffers[a->buffer].bytes < program->workload.pages[a->index].bytes)
+            return false;
+    }
+    return true;
+}
+
 static strata_status verify_ops(const struct st_program *program)
 {
     for (uint32_t i = 0; i < program->op_count; i++) {
@@ -314,6 +337,8 @@ static strata_status verify_ops(const struct st_program *program)
             return malformed(program, op, "it copies more bytes than one of its buffers has");
         if (!part_fits(program, op))
             return malformed(program, op, "it copies a part that is not there");
+        if (!takes_its_layout(program, op))
+            return malformed(program, op, "it takes a page for the rank's shard of it, or a shard for a page");
     }
     return STRATA_OK;
 }
@@ -397,7 +422,8 @@ static bool leaves_own(const struct replay *r, const struct st_op *op, const str
     const enum st_op_kind kind = (enum st_op_kind)op->kind;
 
     if (a->content == ST_HOLDS_WEIGHT)
-        return st_program_cuts(program) > 1 && (kind == ST_OP_UPLOAD_WEIGHT || kind == ST_OP_UPDATE_DEVICE);
+        return st_program_cuts(program) > 1 &&
+               (kind == ST_OP_UPLOAD_WEIGHT || kind == ST_OP_PLACE_WEIGHT || kind == ST_OP_UPDATE_DEVICE);
     if (a->content != ST_HOLDS_ACCUM || program->ranks == 1 || kind == ST_OP_FOLD_RANKS)
         return false;
     if (st_op_copies(kind))
@@ -411,8 +437,8 @@ static bool needs_all(const struct st_op *op, const struct st_access *a)
     const enum st_op_kind kind = (enum st_op_kind)op->kind;
 
     if (a->content == ST_HOLDS_WEIGHT)
-        return kind != ST_OP_UPDATE_DEVICE && kind != ST_OP_DOWNLOAD_WEIGHT && kind != ST_OP_GATHER_WEIGHT &&
-               kind != ST_OP_GATHER_UPDATED;
+        return kind != ST_OP_UPDATE_DEVICE && kind != ST_OP_PLACE_WEIGHT && kind != ST_OP_DOWNLOAD_WEIGHT &&
+               kind != ST_OP_GATHER_WEIGHT && kind != ST_OP_GATHER_UPDATED;
     return st_op_rows[kind].work != ST_WORK_CALL && !st_op_copies(kind) && kind != ST_OP_FOLD_SUM && kind != ST_OP_ROUND_SUM &&
            kind != ST_OP_EXCHANGE_GRAD && kind != ST_OP_FOLD_RANKS;
 }
@@ -490,6 +516,8 @@ static void replay_start(struct replay *r)
             r->held[place->weight_region] = weight;
         if (place->home_region != ST_NO_BUFFER)
             r->held[place->home_region] = weight;
+        if (st_page_sliced(place))
+            r->held[place->home_region].own = true;
     }
     for (uint32_t c = 0; c < program->chunk_count; c++)
         if (program->chunks[c].region != ST_NO_BUFFER)

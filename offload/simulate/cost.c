@@ -151,6 +151,8 @@ struct st_passes st_cost_passes(const struct st_program *program, const struct s
         p.round = st_seconds_at(finish_pass(program, op), rate);
     else if (st_op_rows[op->kind].work == ST_WORK_FOLD)
         p.fold = st_seconds_at(fold_bytes(program, op), rate);
+    else if (op->kind == ST_OP_PLACE_WEIGHT)
+        p.rows = st_seconds_at(2 * (double)op->bytes, rate);
     else if (op->kind == ST_OP_GATHER_DEVICE)
         p.rows = st_seconds_at(gather_pass(w), rate);
     else if (op->kind == ST_OP_SCATTER_DEVICE || op->kind == ST_OP_SCATTER_MICRO)
@@ -179,6 +181,8 @@ static double host_seconds(const struct st_program *program, const struct st_mac
         return round_seconds(program, m, op);
     case ST_WORK_FOLD:
         return st_seconds_at(fold_bytes(program, op), m->rates.checksum);
+    case ST_WORK_COPY:
+        return st_seconds_at(2 * (double)op->bytes, m->rates.checksum);
     case ST_WORK_GATHER:
         return st_seconds_at(gather_bytes(program), m->rates.checksum);
     case ST_WORK_SCATTER:
@@ -242,7 +246,7 @@ double st_cost_op(const struct st_program *program, const struct st_machine *mac
 
     if (op->lane == ST_LANE_COMM)
         return st_cost_comm(program, machine, op) + st_comm_latency(&machine->rates, program->ranks);
-    if (st_op_rows[op->kind].work == ST_WORK_COPY)
+    if (st_op_rows[op->kind].work == ST_WORK_COPY && op->kind != ST_OP_PLACE_WEIGHT)
         return launch + st_seconds_at((double)op->bytes, st_cost_rate(machine, (enum st_lane)op->lane));
     return launch + st_cost_flops(program, machine, op) +
            (here ? host_seconds(program, machine, op) : pass_seconds(program, machine, op));

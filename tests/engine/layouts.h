@@ -9,6 +9,8 @@
 struct rig_cell layouts_model(strata_dtype dtype, bool llama);
 /** Trains it by one rank, then in every `step`th layout of several ranks from number `first` on, in the test's scratch_dir. */
 void layouts_check(const struct rig_cell *model, uint32_t first, uint32_t step);
+/** Trains it by one rank, then in every layout that has blocks in slices on the device. */
+void layouts_check_slices(const struct rig_cell *model);
 /** With sums that ranks exchange in bf16: for each number of ranks up to ranks_most the same bits in its first `most` layouts. */
 void layouts_check_rounded(const struct rig_cell *model, uint32_t ranks_most, uint32_t most);
 /** With steps whose weights overflow: all ranks say how many. */

@@ -231,6 +231,8 @@ static uint64_t device_budget(const struct st_model *model, const struct rig_cel
 
     if (cell->device == RIG_ALL)
         return AMPLE;
+    if (cell->device == RIG_LEAST)
+        return least(model, cell, false, 0) + cell->device_more;
     /* The smallest device is that of a run whose weights and state may leave it; a config that keeps them cannot use it. */
     paged.optimizer = STRATA_TIER_NVME;
     paged.param = STRATA_TIER_NVME;
@@ -415,6 +417,8 @@ strata_status rig_train(struct rig_result *out, struct st_model *model, const st
     memset(out, 0, sizeof(*out));
     out->planned = true;
     memcpy(out->needed, plan->program.needed, sizeof(out->needed));
+    for (uint32_t p = 0; p < plan->program.workload.page_count; p++)
+        out->sliced += st_page_sliced(&plan->program.pages[p]);
     if (st == STRATA_OK)
         st = steps_of(out, rig.engine, plan, cell, steps);
     if (st == STRATA_OK) {
@@ -524,7 +528,7 @@ strata_status rig_run_ranks(struct rig_result *out, const struct rig_cell *cell,
 
 const char *rig_cell_text(char buf[RIG_TEXT], const struct rig_cell *c)
 {
-    static const char *const budgets[] = {"all", "smallest", "midway"}, *const tiers[] = {"none", "cpu", "nvme"};
+    static const char *const budgets[] = {"all", "smallest", "midway", "least"}, *const tiers[] = {"none", "cpu", "nvme"};
     static const char *const clips[] = {"never", "sometimes", "always"};
 
     static const char *const dtypes[] = {"?", "fp32", "bf16", "fp16"};

@@ -7,7 +7,8 @@
 #include "offload/device/paced/device_paced.h"
 #include "offload/plan/plan.h"
 
-enum rig_budget { RIG_ALL, RIG_SMALLEST, RIG_MIDWAY };
+/* SMALLEST: of a run whose weights and state may leave the device; LEAST: of this run. */
+enum rig_budget { RIG_ALL, RIG_SMALLEST, RIG_MIDWAY, RIG_LEAST };
 /* Of two of the three blocks, beside a norm that is trained; of all, with dropout, beside weights in nf4. */
 enum rig_adapters { RIG_NO_ADAPTERS, RIG_LORA, RIG_LORA_NF4 };
 enum rig_clip { RIG_CLIP_NEVER, RIG_CLIP_SOMETIMES, RIG_CLIP_ALWAYS };
@@ -19,6 +20,7 @@ enum rig_clip { RIG_CLIP_NEVER, RIG_CLIP_SOMETIMES, RIG_CLIP_ALWAYS };
 struct rig_cell {
     bool llama; /* grouped heads, rotary, SwiGLU, untied head; else GPT-2 */
     enum rig_budget device, host;
+    uint64_t device_more; /* beside RIG_LEAST */
     strata_tier optimizer, param;
     enum st_update_policy update;
     uint32_t grad_accum;
@@ -69,6 +71,7 @@ struct rig_result {
     struct st_traffic planned_bytes, moved_bytes; /* over all cycles */
     uint64_t estimated_comm;                      /* of planned_bytes.comm: rows, which depend on the tokens */
     uint64_t needed[STRATA_TIER_COUNT];
+    uint32_t sliced; /* pages that live on the device in slices */
 };
 
 /** Everything on a fake NVMe with as little memory as can be, gated updates, two threads. */

@@ -42,6 +42,7 @@ static void test_updates_in_backward(void **state)
     (void)state;
     c.update = ST_UPDATE_IN_BACKWARD;
     layouts_check(&c, 3, 4);
+    layouts_check_slices(&c);
 }
 
 static void test_serial_updates_and_frozen_blocks(void **state)
@@ -52,6 +53,7 @@ static void test_serial_updates_and_frozen_blocks(void **state)
     c.update = ST_UPDATE_SERIAL;
     c.freeze = "transformer.h.0.*";
     layouts_check(&c, 2, 4);
+    layouts_check_slices(&c);
 }
 
 static void test_sums_rounded_for_the_wire(void **state)
@@ -86,9 +88,11 @@ static void test_adapters(void **state)
     (void)state;
     c.adapters = RIG_LORA;
     layouts_check(&c, 0, 4);
+    layouts_check_slices(&c);
     c = layouts_model(STRATA_F32, true);
     c.adapters = RIG_LORA_NF4;
     layouts_check(&c, 3, 4);
+    layouts_check_slices(&c);
 }
 
 static void test_the_product(void **state)

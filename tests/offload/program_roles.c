@@ -35,6 +35,7 @@ static const char *const roles[ST_OP_KIND_COUNT] = {
     [ST_OP_DOWNLOAD_STATE] = " read state, write state,",
     [ST_OP_UPLOAD_WEIGHT] = " read weight, write weight,",
     [ST_OP_DOWNLOAD_WEIGHT] = " read weight, write weight,",
+    [ST_OP_PLACE_WEIGHT] = " read weight, write weight,",
     [ST_OP_GATHER_DEVICE] = " write act, read tokens,",
     [ST_OP_GATHER_HOST] = " read weight, read tokens,",
     [ST_OP_UPLOAD_ROWS] = " read rows, write act,",

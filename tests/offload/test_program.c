@@ -208,6 +208,79 @@ static void a_part_of_a_page_is_no_page(void **state)
     st_workload_fini(&w);
 }
 
+/* Two ranks of stage 3 on a device that has no room for their blocks. */
+static struct st_plan *sliced_plan(void)
+{
+    const struct plan_sizes sizes = {.dtype = STRATA_BF16,
+                                     .blocks = 4,
+                                     .hidden = 8,
+                                     .vocab = 60,
+                                     .slice_rows = 30,
+                                     .seq = 8,
+                                     .micro_batch = 1,
+                                     .grad_accum = 1,
+                                     .block_params = 4 * ST_TILE_ELEMS,
+                                     .tied = true};
+    const struct st_policy policy = {.activation_tier = STRATA_TIER_DEVICE,
+                                     .update = ST_UPDATE_GATED,
+                                     .accumulation = ST_ACCUMULATE_VERTICAL,
+                                     .sets = 2,
+                                     .ranks = 2,
+                                     .stage = 3};
+    struct st_machine machine = {.name = "test", .capacity = {.bytes = {1u << 24, 1u << 24, 1u << 24}, .workers = 1}};
+    struct st_plan *plan = plan_of(&sizes, &machine, &policy, "ample");
+
+    machine.capacity.bytes[STRATA_TIER_DEVICE] = plan->minimum[STRATA_TIER_DEVICE];
+    st_plan_destroy(plan);
+    plan = plan_of(&sizes, &machine, &policy, "slices");
+    assert_true(plan->fits);
+    return plan;
+}
+
+/* Copies, updates and saves of a block that lives on the device in slices, with a slot in the home's place, and the other way
+ * round; a gather that is left out. */
+static void a_shard_is_no_page(void **state)
+{
+    struct st_plan *plan = sliced_plan();
+    struct st_program *program = &plan->program;
+    uint32_t seen[ST_OP_KIND_COUNT] = {0}, slot = ST_NO_BUFFER;
+
+    (void)state;
+    assert_int_equal(st_plan_verify(plan), STRATA_OK);
+    for (uint32_t i = 0; i < program->op_count; i++) {
+        struct st_op *op = &program->ops[i];
+        const uint8_t phases = op->phases;
+
+        if (op->page == ST_NO_PAGE || !st_page_sliced(&program->pages[op->page]))
+            continue;
+        if (op->kind == ST_OP_GATHER_WEIGHT) {
+            op->phases = ST_PHASE_EPILOGUE;
+            must_fail(plan, op, "slices of others that do not come");
+            assert_non_null(strstr(strata_last_error(), "without what other ranks have of it"));
+            op->phases = phases;
+        }
+        for (uint32_t k = op->access_first; k < op->access_first + op->access_count; k++) {
+            struct st_access *a = &program->accesses[k];
+            const struct st_access kept = *a;
+            const uint32_t home = program->pages[op->page].home_region;
+
+            if (a->content != ST_HOLDS_WEIGHT || program->buffers[a->buffer].tier != STRATA_TIER_DEVICE)
+                continue;
+            slot = a->buffer != home ? a->buffer : slot;
+            if (slot == ST_NO_BUFFER)
+                continue;
+            seen[op->kind]++;
+            a->buffer = a->buffer == home ? slot : home;
+            must_fail(plan, op, "a page for a shard");
+            assert_non_null(strstr(strata_last_error(), "it takes a page"));
+            *a = kept;
+        }
+    }
+    assert_true(seen[ST_OP_PLACE_WEIGHT] > 0 && seen[ST_OP_UPDATE_DEVICE] > 0 && seen[ST_OP_DOWNLOAD_WEIGHT] > 0 &&
+                seen[ST_OP_GATHER_WEIGHT] > 0 && seen[ST_OP_BLOCK_FORWARD] > 0 && seen[ST_OP_BLOCK_BACKWARD] > 0);
+    st_plan_destroy(plan);
+}
+
 static void corrupt_access(struct st_plan *plan, const struct st_op *op, struct st_access *a)
 {
     const struct st_access kept = *a;
@@ -322,6 +395,11 @@ static void ops_that_do_not_match_their_row_are_found(void **state)
         plan_random_workload(&w, &draws, true);
         plan_random_policy(&policy, &draws, &w);
         plan = plan_try(&w, &machine, &policy, "random");
+        if (plan->fits && seed % 2 == 1) { /* nor every block */
+            machine.capacity.bytes[STRATA_TIER_DEVICE] = plan->minimum[STRATA_TIER_DEVICE];
+            st_plan_destroy(plan);
+            plan = plan_try(&w, &machine, &policy, "random, and small");
+        }
         for (uint32_t i = 0; i < plan->program.op_count; i++) {
             struct st_op *op = &plan->program.ops[i];
 
@@ -534,6 +612,7 @@ int main(void)
         cmocka_unit_test(every_kind_has_a_row),
         cmocka_unit_test(a_part_of_a_piece_is_one),
         cmocka_unit_test(a_part_of_a_page_is_no_page),
+        cmocka_unit_test(a_shard_is_no_page),
         cmocka_unit_test(ops_that_do_not_match_their_row_are_found),
         cmocka_unit_test(sums_out_of_turn_are_found),
         cmocka_unit_test(work_that_is_left_out_is_found),
