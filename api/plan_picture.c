@@ -219,7 +219,7 @@ static void write_head(struct page *page, const struct strata_plan *of, const st
     snprintf(page->lines[page->line_count++], TEXT,
              "schedule: %s update, %s; weights of %u of %u pages stay on the device, %u of %u blocks keep their activations",
              st_update_name(plan->policy.update),
-             plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", plan->decided.resident_pages,
+             plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", st_report_resident(&plan->program),
              w->page_count, plan->decided.kept_blocks, w->block_count);
     if (p->seconds > 0)
         add_bounds(page, of, p);

@@ -257,6 +257,24 @@ static uint32_t streamed_pages(const struct st_plan *plan)
     return count;
 }
 
+uint32_t st_report_resident(const struct st_program *program)
+{
+    uint32_t count = 0;
+
+    for (uint32_t p = 0; p < program->workload.page_count; p++)
+        count += program->pages[p].weights == ST_WHERE_DEVICE;
+    return count;
+}
+
+static uint32_t sliced_pages(const struct st_plan *plan)
+{
+    uint32_t count = 0;
+
+    for (uint32_t p = 0; p < plan->program.workload.page_count; p++)
+        count += st_page_sliced(&plan->program.pages[p]);
+    return count;
+}
+
 static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
 {
     const struct st_workload *w = &plan->program.workload;
@@ -267,9 +285,12 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
         "their "
         "logits, activation checkpoints on %s\n",
         plan->policy.forward_only ? "forward only" : update_text(plan->policy.update),
-        plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", plan->decided.resident_pages,
+        plan->decided.accumulation == ST_ACCUMULATE_VERTICAL ? "vertical" : "horizontal", st_report_resident(&plan->program),
         w->page_count, plan->decided.kept_blocks, w->block_count, plan->decided.kept_slices, w->head_count,
         st_tier_name(plan->decided.activation_tier));
+    if (sliced_pages(plan) > 0)
+        st_print(file, "  %u of %u blocks are on the device in slices, and made whole there for each use\n", sliced_pages(plan),
+                 w->block_count);
     if (!full || plan->policy.forward_only)
         return;
     st_print(file,
@@ -444,7 +465,7 @@ static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
     st_json_put_string(w, "activation_tier", st_tier_name(plan->decided.activation_tier));
     st_json_put_string(w, "moments", st_moment_format_name(plan->program.moment_format));
     st_json_put_u64(w, "pages", plan->program.workload.page_count);
-    st_json_put_u64(w, "resident_pages", plan->decided.resident_pages);
+    st_json_put_u64(w, "resident_pages", st_report_resident(&plan->program));
     st_json_put_u64(w, "device_state_pages", plan->decided.device_state_pages);
     st_json_put_u64(w, "streamed_pages", streamed_pages(plan));
     st_json_put_u64(w, "cached_weight_pages", plan->decided.cached_weight_pages);

@@ -23,6 +23,9 @@ strata_status st_plan_draw(const struct strata_plan *of, FILE *file);
 /** "2 x 1 x 4 sequences of 1024 tokens": ranks, where there are several, accumulation, micro-batch.  @return buf */
 const char *st_plan_step_text(char buf[80], const struct st_plan *plan);
 
+/** Pages whose weights stay on the device whole. */
+uint32_t st_report_resident(const struct st_program *program);
+
 const char *st_tier_name(strata_tier tier);
 
 /** "serial", "gated" or "in_backward".  Static. */
