@@ -79,12 +79,24 @@ const char *st_recipe_words(const char *key)
     return NULL;
 }
 
+/* Rows that two trainers share stand once. */
+static bool is_printed(const struct st_recipe_trainer *trainer, const struct st_section *section)
+{
+    for (const struct st_recipe_trainer *const *t = st_recipe_trainers; *t != trainer; t++)
+        for (const struct st_section *s = (*t)->sections; s->title != NULL; s++)
+            if (s->fields == section->fields)
+                return true;
+    return false;
+}
+
 void st_recipe_write_markdown(FILE *file)
 {
     const char *before = "";
 
     for (const struct st_recipe_trainer *const *t = st_recipe_trainers; *t != NULL; t++)
         for (const struct st_section *s = (*t)->sections; s->title != NULL; s++) {
+            if (is_printed(*t, s))
+                continue;
             fprintf(file, "%s## %s\n\n| key | values | default | verdict | meaning |\n|---|---|---|---|---|\n", before, s->title);
             for (uint32_t k = 0; k < s->count; k++)
                 put_row(file, &s->fields[k]);
