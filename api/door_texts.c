@@ -187,6 +187,7 @@ static strata_status take_opts(struct st_tokenize_opts *how, enum st_token_layou
     how->train_on_prompt = o->train_on_prompt;
     how->last_answer_only = o->mask_history;
     how->turn_ends = o->turn_ends;
+    how->as_trl = o->as_trl;
     how->strict = o->strict;
     how->val_size = o->val_size;
     how->seed = o->seed;
@@ -223,6 +224,7 @@ static strata_status check_bytes(const struct strata_model *model, const struct 
                                : o->train_on_prompt              ? "train-on-prompt"
                                : o->mask_history                 ? "mask-history"
                                : o->turn_ends                    ? "train-turn-ends"
+                               : o->as_trl                       ? "as-trl"
                                : o->strict                       ? "strict"
                                                                  : NULL;
 

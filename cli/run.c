@@ -160,6 +160,7 @@ static strata_status check_text_options(const struct cli_args *args)
                        : args->train_on_prompt                    ? "train-on-prompt"
                        : args->mask_history                       ? "mask-history"
                        : args->turn_ends                          ? "train-turn-ends"
+                       : args->as_trl                             ? "as-trl"
                        : args->strict                             ? "strict"
                                                                   : NULL;
 
@@ -196,6 +197,7 @@ static strata_status open_texts(const struct cli_run *r, struct strata_data **da
     opts.train_on_prompt = args->train_on_prompt;
     opts.mask_history = args->mask_history;
     opts.turn_ends = args->turn_ends;
+    opts.as_trl = args->as_trl;
     opts.strict = args->strict;
     if (!evaluated || count == 0) {
         const struct cli_list *sets = evaluated ? &args->eval_datasets : &args->datasets;

@@ -121,14 +121,14 @@ static strata_status check_documents(const struct cli_args *args)
     const bool given = args->format != NULL || args->chat_template != NULL || args->template_kwargs != NULL ||
                        args->date != NULL || args->datasets.count > 0 || args->layout != NULL || args->seq_len > 0 ||
                        args->max_samples > 0 || args->val_size > 0 || args->show > 0 || args->train_on_prompt ||
-                       args->mask_history || args->turn_ends || args->strict;
+                       args->mask_history || args->turn_ends || args->as_trl || args->strict;
 
     return !given
                ? STRATA_OK
                : st_error(STRATA_E_INVAL,
                           "--format, --template, --chat-template-kwargs, --date, --dataset, --layout, --seq-len, --max-samples, "
                           "--val-size, --train-on-prompt, "
-                          "--mask-history, --train-turn-ends, --strict and --show are "
+                          "--mask-history, --train-turn-ends, --as-trl, --strict and --show are "
                           "for documents: with --tokenizer DIR, without --heldout and --train-bpe");
 }
 

@@ -81,6 +81,7 @@ static const char *of_a_run(const struct cli_args *args)
         {"val-size", args->val_size > 0},
         {"train-on-prompt", args->train_on_prompt},
         {"train-turn-ends", args->turn_ends},
+        {"as-trl", args->as_trl},
         {"mask-history", args->mask_history},
         {"strict", args->strict},
         {"no-shuffle", args->no_shuffle},

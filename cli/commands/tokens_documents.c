@@ -86,6 +86,7 @@ static strata_status read_options(struct st_tokenize_opts *o, enum st_token_layo
                                    .train_on_prompt = args->train_on_prompt,
                                    .last_answer_only = args->mask_history,
                                    .turn_ends = args->turn_ends,
+                                   .as_trl = args->as_trl,
                                    .strict = args->strict,
                                    .tokenizer = args->tokenizer,
                                    .template = args->chat_template,

@@ -124,9 +124,13 @@ static const char *const instead[][2] = {
     {"train-on-prompt", "mask-history"},
     {"mask-history", "train-on-prompt"},
     {"val-size", "data"},
+    {"eval-data", "data"},
+    {"eval-data", "eval-dataset"},
+    {"eval-data", "val-size"},
     {"mask-history", "data"},
     {"train-on-prompt", "data"},
     {"train-turn-ends", "data"},
+    {"as-trl", "data"},
 };
 
 static bool is_on_line(const struct cli_args *args, const struct cursor *c, const char *name)

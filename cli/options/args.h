@@ -69,7 +69,7 @@ struct cli_args {
     struct cli_list datasets, eval_datasets;
     uint64_t max_samples, show;
     double val_size;
-    bool train_on_prompt, mask_history, turn_ends, strict, no_shuffle;
+    bool train_on_prompt, mask_history, turn_ends, as_trl, strict, no_shuffle;
     bool is_a_run;                /* the words are LLaMA-Factory's */
     struct cli_list words;        /* over the trainer's file; owned */
     struct cli_list word_options; /* of those, where options stand */

@@ -68,6 +68,8 @@ static const struct cli_option options[] = {
     {{"train-on-prompt"}, CLI_CMD_TOKENS | CLI_CMD_TRAIN, VALUE_FLAG, AT(train_on_prompt), NULL, 0, 0, NULL, "train all of a conversation, not the answers alone"},
     {{"train-turn-ends"}, CLI_CMD_TOKENS | CLI_CMD_TRAIN, VALUE_FLAG, AT(turn_ends), NULL, 0, 0, NULL,
      "also train the white space that the template writes behind an answer's end token, as LLaMA-Factory does"},
+    {{"as-trl"}, CLI_CMD_TOKENS | CLI_CMD_TRAIN, VALUE_FLAG, AT(as_trl), NULL, 0, 0, NULL,
+     "cut what is too long at its end, and with --train-on-prompt train completions without their prompts, as TRL does"},
     {{"mask-history"}, CLI_CMD_TOKENS | CLI_CMD_TRAIN, VALUE_FLAG, AT(mask_history), NULL, 0, 0, NULL, "train the last answer of a conversation alone"},
     {{"strict"}, CLI_CMD_TOKENS | CLI_CMD_TRAIN | CLI_CMD_EVAL, VALUE_FLAG, AT(strict), NULL, 0, 0, NULL,
      "a row that cannot be read ends the run; default: it is left out, counted and named"},

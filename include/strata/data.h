@@ -80,6 +80,9 @@ struct strata_texts_opts {
     /** What else the chat template is told: a JSON object whose members are variables of it, as apply_chat_template's
      *  chat_template_kwargs ("{\"enable_thinking\": false}"); NULL: nothing. */
     const char *chat_template_kwargs;
+    /** Rows are cut and trained as TRL does it: what is longer than a sequence loses its end, and with train_on_prompt a completion
+     *  is trained without its prompt all the same.  Else conversations are cut turn by turn. */
+    bool as_trl;
 };
 #define STRATA_TEXTS_OPTS_INIT STRATA_INIT(strata_texts_opts, opts_size)
 

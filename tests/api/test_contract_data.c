@@ -294,9 +294,11 @@ static void documents_need_a_tokenizer(void **state)
         {.opts_size = sizeof(given[0]), .layout = "packed"},        {.opts_size = sizeof(given[0]), .max_samples = 1},
         {.opts_size = sizeof(given[0]), .train_on_prompt = true},   {.opts_size = sizeof(given[0]), .mask_history = true},
         {.opts_size = sizeof(given[0]), .turn_ends = true},         {.opts_size = sizeof(given[0]), .strict = true},
+        {.opts_size = sizeof(given[0]), .as_trl = true},
     };
     static const char *const names[] = {"--template ",        "--date ",         "--layout ",          "--max-samples ",
-                                        "--train-on-prompt ", "--mask-history ", "--train-turn-ends ", "--strict "};
+                                        "--train-on-prompt ", "--mask-history ", "--train-turn-ends ", "--strict ",
+                                        "--as-trl "};
     static const char *const sets[] = {"alpaca"};
     struct strata_texts_opts opts = STRATA_TEXTS_OPTS_INIT;
     struct strata_data *heldout = NULL;

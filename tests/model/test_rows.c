@@ -214,7 +214,7 @@ static void describe(char *out, size_t bytes, const struct st_sample *s, enum st
 {
     size_t fill = 0;
 
-    if (s->completes && odd == ST_ROW_FINE) {
+    if (s->completes && s->text != NULL && odd == ST_ROW_FINE) {
         snprintf(out, bytes, "%s after %zu%s%s", s->text, s->prompt_bytes, s->unread[0] != NULL ? ";unread " : "",
                  s->unread[0] != NULL ? s->unread[0] : "");
         return;

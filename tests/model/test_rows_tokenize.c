@@ -572,6 +572,46 @@ static void completions_alone_are_trained(void **state)
     scratch_close();
 }
 
+/* As TRL: what is too long loses its end, and where all is trained, a prompt before a completion is not. */
+static void rows_are_cut_and_trained_as_trl_does(void **state)
+{
+#define PROMPT  "{\"prompt\": [{\"role\": \"user\", \"content\": \"2+2?\"}], \"completion\": "
+#define ANSWER  "[{\"role\": \"assistant\", \"content\": \"It is 4.\"}]}"
+#define WRITTEN "421 84 82 263 198 17 10 17 30 422 198 421 337 82 72 285 295 83 198 "
+    static const struct {
+        const char *row;
+        bool all, ends;
+        uint32_t seq_len;
+        const char *want;
+    } cases[] = {
+        {"{\"prompt\": \"2+2?\", \"completion\": \" It\"}", true, false, 0, "17 10 17 30 [220][40][83][420]"},
+        {"{\"prompt\": \"2+2?\", \"completion\": \" It\"}", true, false, 6, "17 10 17 30 [220][40]"},
+        {PROMPT ANSWER, true, true, 0, WRITTEN "[40][83][303][220][19][13][422][198]"},
+        {PROMPT ANSWER, false, false, 21, WRITTEN "[40][83]"},
+        {"{\"messages\": [{\"role\": \"user\", \"content\": \"2+2?\"}, {\"role\": \"assistant\", \"content\": \"a\"}]}", true, true, 12,
+         "[421][84][82][263][198][17][10][17][30][422][198][421]"},
+    };
+    struct st_tokenize_opts opts = {.template = "chatml", .overwrite = true, .show = 1, .shown = note_ids, .as_trl = true};
+    struct st_tokenize_report r;
+
+    (void)state;
+    scratch_open();
+    put_model();
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char got[256] = "";
+
+        scratch_put("r.jsonl", cases[i].row);
+        opts.context = got;
+        opts.train_on_prompt = cases[i].all;
+        opts.turn_ends = cases[i].ends;
+        opts.seq_len = cases[i].seq_len;
+        assert_ok(tokenize(scratch_path("r.jsonl"), opts, &r));
+        assert_string_equal(got, cases[i].want);
+        assert_int_equal(r.truncated, cases[i].seq_len > 0);
+    }
+    scratch_close();
+}
+
 /* What no format reads is counted; a column that means something ends the run, whatever is wrong with the row beside it. */
 static void unread_columns_are_counted(void **state)
 {
@@ -863,6 +903,7 @@ int main(void)
         cmocka_unit_test(rows_are_dropped_for_a_reason_or_nothing_is_written),
         cmocka_unit_test(bad_rows_are_left_out),
         cmocka_unit_test(completions_alone_are_trained),
+        cmocka_unit_test(rows_are_cut_and_trained_as_trl_does),
         cmocka_unit_test(unread_columns_are_counted),
         cmocka_unit_test(progress_is_told_every_64_rows),
         cmocka_unit_test(each_part_has_a_row_that_is_left),

@@ -199,6 +199,7 @@ static void each_option_is_part_of_the_key(void **state)
     all[count] = opts_of(2), all[count++].train_on_prompt = true;
     all[count] = opts_of(2), all[count++].last_answer_only = true;
     all[count] = opts_of(2), all[count++].turn_ends = true;
+    all[count] = opts_of(2), all[count++].as_trl = true;
     all[count] = all[count - 1], all[count++].last_answer_only = true;
     all[count] = opts_of(2), all[count++].vocab = 3; /* of a model with fewer rows than there are tokens */
     for (uint32_t i = 0; i < 4; i++) { /* a template that asks for the date: 3-5 2026, and one of another day, month and year */

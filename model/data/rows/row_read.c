@@ -381,6 +381,7 @@ static strata_status read_completion(struct reading *r, struct st_sample *out, e
     if (st_json_type(prompt) != st_json_type(reply) ||
         (st_json_type(prompt) != ST_JSON_STRING && st_json_type(prompt) != ST_JSON_ARRAY))
         return missing(r, r->shape->reply, "not of the prompt's kind, a text or a list of messages");
+    out->completes = true;
     if (st_json_type(prompt) == ST_JSON_ARRAY) {
         const strata_status st = check_messages(r, prompt, r->shape->prompt);
 
@@ -392,7 +393,6 @@ static strata_status read_completion(struct reading *r, struct st_sample *out, e
         return st_error(STRATA_E_NOMEM, "%s: no memory", r->place);
     }
     out->text = out->joined;
-    out->completes = true;
     pass_over(r, r->shape->system);
     pass_over(r, r->shape->tools);
     *odd = out->text[0] == '\0' ? ST_ROW_EMPTY : ST_ROW_FINE;

@@ -67,8 +67,8 @@ const char *st_row_odd_key(enum st_row_odd odd);
 
 struct st_sample {
     const char *text; /* a text; NULL: a conversation */
-    bool completes;   /* of the text, what comes after the prompt is trained: */
-    size_t prompt_bytes;
+    bool completes;   /* it is a prompt and its completion, which is trained: */
+    size_t prompt_bytes; /* of the text */
     const char *unread[ST_ROW_UNREAD_OWN]; /* columns of the shape that this row has and nothing reads; NULL behind them */
     const st_json *messages;               /* borrowed from the row or from `made` */
     const st_json *variables;              /* NULL: none */

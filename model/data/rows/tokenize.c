@@ -154,7 +154,7 @@ static strata_status put_row(struct pass *p, uint64_t row, const struct st_sampl
         st_tokenize_drop(p->j, odd, place, odd == ST_ROW_TURNS || odd == ST_ROW_NO_ANSWER ? strata_last_error() : NULL);
         return STRATA_OK;
     }
-    if (s->completes)
+    if (s->completes && s->text != NULL)
         return st_tokenize_completion(p->j, row, s, place);
     return s->text != NULL ? st_tokenize_text(p->j, row, s->text, strlen(s->text), place)
                            : st_tokenize_dialog(p->j, row, s, place);

@@ -68,6 +68,7 @@ struct st_tokenize_opts {
     uint64_t seed;                      /* which */
     bool train_on_prompt;               /* of conversations every token is trained */
     bool turn_ends;                     /* struct st_dialog_opts */
+    bool as_trl;                        /* too long: the end is cut; train_on_prompt is not of completions */
     bool last_answer_only;              /* of conversations the last answer alone; the excess is taken from the first turns */
     bool strict;                        /* a row that cannot be read is an error, and not left out */
     bool overwrite;

@@ -182,20 +182,33 @@ static void mask_history(uint8_t *trained, uint64_t count)
 }
 
 /* Cuts a conversation that is too long, and chooses what is trained. */
-static uint64_t shape_dialog(struct st_tokenizing *j)
+static uint64_t cut_dialog(const struct st_tokenizing *j, uint32_t *ids, uint8_t *trained, uint64_t count)
+{
+    if (j->opts->as_trl)
+        return j->opts->seq_len;
+    return j->opts->last_answer_only ? st_truncate_turns_from_last(ids, trained, count, j->opts->seq_len)
+                                     : st_truncate_turns(ids, trained, count, j->opts->seq_len);
+}
+
+/* Whether every token is trained. */
+static bool trains_all(const struct st_tokenizing *j, const struct st_sample *s)
+{
+    return j->opts->train_on_prompt && !(j->opts->as_trl && s->completes);
+}
+
+static uint64_t shape_dialog(struct st_tokenizing *j, const struct st_sample *s)
 {
     uint32_t *ids = j->ids.encoding.ids;
     uint8_t *trained = j->ids.trained;
     uint64_t count = j->ids.encoding.count;
 
     if (j->opts->seq_len > 0 && count > j->opts->seq_len) {
-        count = j->opts->last_answer_only ? st_truncate_turns_from_last(ids, trained, count, j->opts->seq_len)
-                                          : st_truncate_turns(ids, trained, count, j->opts->seq_len);
+        count = cut_dialog(j, ids, trained, count);
         j->report->truncated++;
     }
     if (j->opts->last_answer_only)
         mask_history(trained, count);
-    if (j->opts->train_on_prompt)
+    if (trains_all(j, s))
         memset(trained, 1, count);
     return count;
 }
@@ -218,10 +231,10 @@ static bool trains(const struct st_tokenizing *j, uint64_t count)
 }
 
 /* What j->ids holds. */
-static strata_status put_ids(struct st_tokenizing *j, uint64_t row, const char *place)
+static strata_status put_ids(struct st_tokenizing *j, uint64_t row, const struct st_sample *s, const char *place)
 {
     const bool answered = trains(j, j->ids.encoding.count);
-    const uint64_t count = shape_dialog(j);
+    const uint64_t count = shape_dialog(j, s);
 
     if (!trains(j, count)) {
         st_tokenize_drop(j, ST_ROW_UNTRAINED, place,
@@ -269,11 +282,11 @@ strata_status st_tokenize_completion(struct st_tokenizing *j, uint64_t row, cons
         st = mask_prompt(j, s->prompt_bytes);
     if (st != STRATA_OK)
         return st;
-    if (!j->opts->train_on_prompt) {
+    if (!trains_all(j, s)) {
         j->report->answers.answers++;
         j->report->answers.unended += st_tokenizer_role(j->tokenizer, ST_TOKEN_EOS) == ST_TOKEN_NONE;
     }
-    return put_ids(j, row, place);
+    return put_ids(j, row, s, place);
 }
 
 static bool template_reads(const void *dialog, const char *key)
@@ -304,11 +317,11 @@ strata_status st_tokenize_dialog(struct st_tokenizing *j, uint64_t row, const st
     if (j->report->answers.unseen == 0 && j->ids.counts.unseen > 0)
         snprintf(j->report->unseen, sizeof(j->report->unseen), "%s", place);
     j->report->answers.unseen += j->ids.counts.unseen;
-    if (j->opts->train_on_prompt)
+    if (trains_all(j, s))
         j->report->overruled += s->excluded;
     else
         add_counts(j->report, &j->ids.counts, place);
-    return put_ids(j, row, place);
+    return put_ids(j, row, s, place);
 }
 
 /* A file that is being read in parts. */

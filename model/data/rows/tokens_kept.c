@@ -137,7 +137,7 @@ static strata_status put_all(const struct taking *t)
                                 o->seed,
                                 t->k->rows,
                                 (o->train_on_prompt ? 1u : 0) + (o->last_answer_only ? 2u : 0) + (o->turn_ends ? 4u : 0) +
-                                    (o->strict ? 8u : 0)};
+                                    (o->strict ? 8u : 0) + (o->as_trl ? 16u : 0)};
     strata_status st = STRATA_OK;
 
     put_text(t, "strata tokens");
