@@ -16,8 +16,8 @@
 #define FILE_BYTES_MAX ((size_t)1 << 20)
 #define VALUE_BYTES    ST_CONFIG_VALUE_MAX
 
-const struct st_recipe_trainer *const st_recipe_trainers[] = {&st_recipe_llama_factory, &st_recipe_xtuner, &st_recipe_accelerate,
-                                                              NULL};
+const struct st_recipe_trainer *const st_recipe_trainers[] = {&st_recipe_trl, &st_recipe_llama_factory, &st_recipe_xtuner,
+                                                              &st_recipe_accelerate, NULL};
 
 /* --- rows of a trainer's table --- */
 
@@ -83,12 +83,18 @@ static bool nearest_key(char near[128], const struct st_recipe_trainer *t, const
     return best <= st_word_edits_most(key);
 }
 
+static bool has_one(const st_json *root, const char *const *keys)
+{
+    while (keys != NULL && *keys != NULL && st_json_get(root, *keys) == NULL)
+        keys++;
+    return keys != NULL && *keys != NULL;
+}
+
 const struct st_recipe_trainer *st_recipe_trainer_of(const st_json *root)
 {
     for (const struct st_recipe_trainer *const *t = st_recipe_trainers; *t != NULL && st_json_type(root) == ST_JSON_OBJECT; t++)
-        for (const char *const *mark = (*t)->marks; *mark != NULL; mark++)
-            if (st_json_get(root, *mark) != NULL)
-                return *t;
+        if (has_one(root, (*t)->marks) && !has_one(root, (*t)->others))
+            return *t;
     return NULL;
 }
 
@@ -310,8 +316,7 @@ static void put_value(struct strata_recipe *r, const char *from, const char *unl
         *value = (struct st_recipe_value){.to = to, .text = text, .from = from, .unless = unless, .weak = !given};
 }
 
-/* JSON text of a value, kept. */
-static const char *json_text(struct strata_recipe *r, const st_json *node)
+const char *st_recipe_json(struct strata_recipe *r, const st_json *node)
 {
     struct st_json_writer w;
     char text[VALUE_BYTES];
@@ -338,7 +343,7 @@ static void put_row(struct strata_recipe *r, const struct st_field *row, const s
     char text[VALUE_BYTES];
 
     if (row->to[0] != '-') {
-        put_value(r, row->path, NULL, row->to, json_text(r, node));
+        put_value(r, row->path, NULL, row->to, st_recipe_json(r, node));
     } else if (st_json_type(node) == ST_JSON_BOOL) {
         if (st_json_bool(node))
             put_value(r, row->path, NULL, row->to, NULL);
@@ -495,7 +500,7 @@ const char *st_recipe_quoted(struct strata_recipe *r, const char *text)
         r->src->failed = true;
         return "null";
     }
-    return json_text(r, node);
+    return st_recipe_json(r, node);
 }
 
 const char *st_recipe_list(struct strata_recipe *r, const char *key)
@@ -524,7 +529,7 @@ const char *st_recipe_list(struct strata_recipe *r, const char *key)
         r->src->failed = true;
         return "[]";
     }
-    return json_text(r, st_source_adopt(r->src, list));
+    return st_recipe_json(r, st_source_adopt(r->src, list));
 }
 
 /* "DIR/name", where DIR is the first `length` bytes of the recipe's path; NULL: it is not there. */
@@ -653,7 +658,8 @@ strata_status st_recipe_read(struct strata_recipe **out, const struct st_recipe_
         st_json_free(root);
         return st_error(STRATA_E_NOMEM, "%s: no memory to read it", name_of(in));
     }
-    if (st_source_adopt(r->src, root) != NULL)
+    r->root = st_source_adopt(r->src, root);
+    if (r->root != NULL)
         take_members(r, "", root);
     for (uint32_t i = 0; (row = row_at(trainer, i)) != NULL; i++)
         if (r->states[i].node != NULL)
@@ -683,10 +689,12 @@ static strata_status parse(st_json **root, const char *path)
 
 strata_status st_recipe_open(struct strata_recipe **out, const struct st_recipe_input *in)
 {
-    const struct st_recipe_trainer *trainer;
+    const struct st_recipe_trainer *trainer = &st_recipe_llama_factory;
     st_json *root = NULL;
     strata_status st = parse(&root, in->path);
 
+    if (st == STRATA_OK && in->path != NULL) /* the words are keys of its trainer */
+        trainer = st_recipe_trainer_of(root);
     for (uint32_t i = 0; st == STRATA_OK && st_json_type(root) == ST_JSON_OBJECT && i < in->word_count; i++)
         st = st_recipe_merge(root, in->words[i]);
     if (st == STRATA_OK)
@@ -695,14 +703,17 @@ strata_status st_recipe_open(struct strata_recipe **out, const struct st_recipe_
         st_json_free(root);
         return st;
     }
-    trainer = in->path != NULL ? st_recipe_trainer_of(root) : &st_recipe_llama_factory;
+    if (trainer == NULL)
+        trainer = st_recipe_trainer_of(root);
     if (trainer != NULL && !trainer->config)
         return st_recipe_read(out, trainer, root, in);
     st_json_free(root);
     return st_error(
         STRATA_E_CONFIG,
-        "%s: %s: a run is named by LLaMA-Factory's keys (model_name_or_path, dataset, ...) or XTuner's (load_from, ...)",
-        in->path, trainer != NULL ? "Accelerate's config file, which --config takes" : "neither LLaMA-Factory's nor XTuner's");
+        "%s: %s: a run is named by LLaMA-Factory's keys (model_name_or_path, dataset, ...), TRL's (dataset_name, ...) or XTuner's "
+        "(load_from, ...)",
+        in->path,
+        trainer != NULL ? "Accelerate's config file, which --config takes" : "neither LLaMA-Factory's nor TRL's nor XTuner's");
 }
 
 void st_recipe_close(struct strata_recipe *r)

@@ -1,5 +1,5 @@
 /* offload/config/recipe.h - recipes: files of trainers that say in other words what a configuration and a command line say here.
- * LLaMA-Factory's YAML, XTuner's training arguments (YAML or JSON), Accelerate's config files.
+ * LLaMA-Factory's and TRL's YAML, XTuner's training arguments (YAML or JSON), Accelerate's config files.
  *
  * Each trainer has a table of keys like DeepSpeed's (config_table_internal.h): a verdict, the sentence, and what the key becomes:
  * a path of the configuration, or an option.  `strata check` and docs/yaml.md are made from it.  A recipe is read-only once it is

@@ -24,11 +24,6 @@ static const struct foreign table[] = {
      "beta",
      "stage",
      "TRL's file of a run by preferences or rewards (DPO, GRPO, ORPO, ...): this version trains on texts, so take its SFT file"},
-    {"model_name_or_path",
-     "dataset_name dataset_mixer dataset_mixture use_peft torch_dtype attn_implementation assistant_only_loss "
-     "completion_only_loss lora_target_modules",
-     "stage finetuning_type dataset template",
-     "TRL's file for SFT, whose keys are not read: --model, --data, and options of the same names (--learning-rate, --lora FILE)"},
     {"model_name_or_path export_dir", NULL, "stage dataset do_train learning_rate",
      "LLaMA-Factory's file of an export: strata export --merge --model DIR --adapter DIR --out DIR merges an adapter"},
     {"model_name_or_path infer_backend", NULL, "stage dataset do_train learning_rate eval_dataset",

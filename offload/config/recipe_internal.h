@@ -15,6 +15,7 @@ struct st_recipe_trainer {
     const char *name;
     const struct st_section *sections;        /* end with title NULL */
     const char *const *marks;                 /* keys that a file of this trainer has, one or more; end with NULL */
+    const char *const *others;                /* keys that only another trainer's file has beside them; NULL: any may stand there */
     bool config;                              /* stands where a configuration stands (--config) */
     void (*resolve)(struct strata_recipe *r); /* what the rows without `to` become */
     const char *(*spelling)(const char *key,
@@ -23,7 +24,8 @@ struct st_recipe_trainer {
 
 /* Of files, the first whose mark a file has; ends with NULL. */
 extern const struct st_recipe_trainer *const st_recipe_trainers[];
-extern const struct st_recipe_trainer st_recipe_llama_factory, st_recipe_xtuner, st_recipe_accelerate, st_recipe_variables;
+extern const struct st_recipe_trainer st_recipe_trl, st_recipe_llama_factory, st_recipe_xtuner, st_recipe_accelerate,
+    st_recipe_variables;
 
 /* One row's value. */
 struct st_recipe_state {
@@ -37,6 +39,7 @@ struct st_recipe_state {
 
 struct strata_recipe {
     const struct st_recipe_trainer *trainer;
+    const st_json *root;            /* all that was given, also what is null */
     struct st_config_source *src;   /* its strings, trees, strays (notices), rows and problems */
     struct st_recipe_state *states; /* in table order */
     struct st_list values;          /* struct st_recipe_value */
@@ -89,6 +92,8 @@ void st_recipe_announce(struct strata_recipe *r, const char *key, const char *re
 /** It has been looked at, and has no effect. */
 void st_recipe_idle(struct strata_recipe *r, const char *key, const char *reason);
 void st_recipe_reject(struct strata_recipe *r, const char *key, const char *reason);
+/** JSON text of a value, kept. */
+const char *st_recipe_json(struct strata_recipe *r, const st_json *node);
 /** A text as JSON writes it, kept. */
 const char *st_recipe_quoted(struct strata_recipe *r, const char *text);
 /** A JSON list of the words between commas, without the spaces around them, kept. */

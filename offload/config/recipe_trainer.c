@@ -43,7 +43,8 @@ void st_trainer_resolve_model(struct strata_recipe *r)
 
 void st_trainer_resolve_precision(struct strata_recipe *r, bool adapter, const char *pure)
 {
-    const bool bf16 = st_recipe_on(r, "bf16"), fp16 = st_recipe_on(r, "fp16");
+    const bool fp16 = st_recipe_on(r, "fp16");
+    const bool bf16 = st_recipe_on(r, "bf16") && (st_recipe_given(r, "bf16") || !fp16);
 
     if (fp16 && (bf16 || pure != NULL)) {
         st_recipe_reject(r, "fp16", "bf16 is true, too: set one of them to false");

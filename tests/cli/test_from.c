@@ -53,6 +53,14 @@ static const char args_yaml[] = "load_from: Qwen/Qwen2.5-0.5B-Instruct\n"
                                 "accumulative_counts: 2\n"
                                 "train_dataloader: {batch_size: 1}\n"
                                 "pack_max_length: 64\n";
+static const char trl_yaml[] = "model_name_or_path: Qwen/Qwen2.5-0.5B-Instruct\n"
+                               "dataset_name: talks.jsonl\n"
+                               "max_length: 64\n"
+                               "use_peft: true\n"
+                               "lora_r: 4\n"
+                               "num_train_epochs: 1\n"
+                               "per_device_train_batch_size: 4\n"
+                               "output_dir: of_trl\n";
 static const char info_json[] =
     "{\"talks\": {\"file_name\": \"talks.jsonl\", \"formatting\": \"sharegpt\", \"columns\": {\"messages\": "
     "\"messages\"}, \"tags\": {\"role_tag\": \"role\", \"content_tag\": \"content\", \"user_tag\": "
@@ -110,6 +118,7 @@ static int setup(void **state)
     put(w, "acc.yaml", acc_yaml);
     put(w, "sft.yaml", sft_yaml);
     put(w, "args.yaml", args_yaml);
+    put(w, "trl.yaml", trl_yaml);
     put(w, "dataset_info.json", info_json);
     put(w, "adapter_config.json", lora_json);
     snprintf(text, sizeof(text), "%s/configs", root);

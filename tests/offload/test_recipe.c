@@ -20,6 +20,7 @@
 
 /* Accelerate hands what DeepSpeed would get on to nobody. */
 #define ALONE "distributed_type: MULTI_GPU\ndeepspeed_config: {"
+#define TRL   "model_name_or_path: m\ndataset_name: d\noutput_dir: out\n"
 #define LF    "model_name_or_path: m\ndataset: d\noutput_dir: out\n"
 
 static struct strata_recipe *read_recipe(const struct st_recipe_trainer *trainer, const char *text)
@@ -206,6 +207,87 @@ static void optimizers_take_what_they_have(void **state)
     }
 }
 
+static void trls_keys(void **state)
+{
+    static const struct row rows[] = {
+        {"", "--model", "m"},
+        {"", "--data", "d"},
+        {"", "--cutoff-len", "1024"},
+        {"max_seq_length: 512", "--cutoff-len", "512"},
+        {"", "--layout", "rows"},
+        {"packing: true", "--layout", "packed"},
+        {"", "--as-trl", "(flag)"},
+        {"", "--train-on-prompt", "(flag)"},
+        {"", "--train-turn-ends", "(flag)"},
+        {"assistant_only_loss: true", "--as-trl", "(flag)"},
+        {"assistant_only_loss: true", "--train-on-prompt", NULL},
+        {"assistant_only_loss: true", "--train-turn-ends", NULL},
+        {"chat_template_path: t.jinja", "--template", "t.jinja"},
+        {"", "--epochs", "3"},
+        {"", "--seed", "42"},
+        {"", "--save", NULL},
+        {"", "optimizer.params.lr", "2e-05"},
+        {"", "optimizer.type", "\"AdamW\""},
+        {"", "train_micro_batch_size_per_gpu", "8"},
+        {"", "strata.lr_scheduler.type", "\"linear\""},
+        {"", "steps_per_print", "10"},
+        {"logging_steps: 3", "steps_per_print", "3"},
+        {"", "bf16.enabled", "true"},
+        {"bf16: false", "bf16.enabled", "false"},
+        {"bf16: false\ndtype: bfloat16", "bf16.enabled", "true"},
+        {"fp16: true", "fp16.enabled", "true"},
+        {"fp16: true", "bf16.enabled", "false"},
+        {"", "strata.lora", NULL},
+        {"lora_r: 4", "strata.lora", NULL},
+        {"use_peft: true", "strata.lora", "{\"r\":16,\"lora_alpha\":32,\"lora_dropout\":0.05,\"use_rslora\":false}"},
+        {"use_peft: true\nlora_r: 4\nlora_dropout: 0\nlora_target_modules: [q, k]\nlora_modules_to_save: [lm_head]", "strata.lora",
+         "{\"r\":4,\"lora_alpha\":32,\"lora_dropout\":0,\"use_rslora\":false,\"target_modules\":[\"q\",\"k\"],\"modules_to_save\":[\"lm_"
+         "head\"]}"},
+        {"use_peft: true\nlora_target_modules: [all-linear]", "strata.lora",
+         "{\"r\":16,\"lora_alpha\":32,\"lora_dropout\":0.05,\"use_rslora\":false,\"target_modules\":\"all-linear\"}"},
+        {"use_peft: true\nload_in_4bit: true", "strata.quantization", "\"nf4\""},
+        {"use_peft: true\nload_in_4bit: true\nuse_bnb_nested_quant: true", "strata.quantization", "\"nf4-double\""},
+        {"test_split_size: 0.1", "--val-size", "0.1"},
+        {"test_split_size: 0.1\neval_strategy: steps\neval_steps: 5", "--eval-every", "5"},
+        {"eval_strategy: steps\neval_steps: 5", "--eval-every", NULL},
+        {"datasets: [{path: e}]", "--data", "e"}, /* before dataset_name */
+        {"datasets: [{path: json, data_files: [e.jsonl, f.jsonl], fraction: 1.0}]", "--data", "e.jsonl"},
+    };
+    static const struct row mixtures[] = {
+        {"dataset_mixture: {datasets: [{id: o/n, weight: 1.0, columns: [messages]}], seed: 0, test_split_size: 100}", "--data", "o/n"},
+        {"dataset_mixture: {datasets: [{id: o/n, config: null}], test_split_size: 100}", "--val-size", "100"},
+        {"dataset_mixer: {o/n: 1.0}\ndataset_splits: [train_sft, test_sft]", "--data", "o/n"},
+        {"use_peft: true", "--data", NULL},
+    };
+
+    (void)state;
+    expect_rows(&st_recipe_trl, TRL, rows, sizeof(rows) / sizeof(rows[0]));
+    expect_rows(&st_recipe_trl, "model_name_or_path: m\n", mixtures, sizeof(mixtures) / sizeof(mixtures[0]));
+}
+
+/* Of a directory the files of its splits are taken. */
+static void a_split_of_trls_is_a_file(void **state)
+{
+    struct strata_recipe *r;
+
+    (void)state;
+    scratch_open();
+    assert_int_equal(mkdir(scratch_path("set"), 0777), 0);
+    scratch_put("set/train.jsonl", "{}");
+    scratch_put("set/held.json", "[]");
+    scratch_put("r.yaml", "model_name_or_path: m\ndataset_name: set\ndataset_test_split: held\neval_strategy: epoch\n");
+    assert_int_equal(st_recipe_open(&r, &(struct st_recipe_input){.path = scratch_path("r.yaml")}), STRATA_OK);
+    assert_string_equal(asked(r, "--data"), scratch_path("set/train.jsonl"));
+    assert_string_equal(asked(r, "--eval-data"), scratch_path("set/held.json"));
+    st_recipe_close(r);
+    scratch_put("r.yaml", "model_name_or_path: m\ndatasets: [{path: set, split: held}]\ndataset_train_split: other\n");
+    assert_int_equal(st_recipe_open(&r, &(struct st_recipe_input){.path = scratch_path("r.yaml")}), STRATA_OK);
+    assert_string_equal(asked(r, "--data"), scratch_path("set/held.json"));
+    assert_null(asked(r, "--eval-data"));
+    st_recipe_close(r);
+    scratch_close();
+}
+
 static void the_other_trainers_keys(void **state)
 {
     static const struct row xtuner[] = {
@@ -354,6 +436,33 @@ static void problems_name_line_and_key(void **state)
         {"adapter_name_or_path: a,b", "adapter_name_or_path: names several"},
         {"label_smoothing_factor: 0.1", "labels are not smoothed"},
     };
+    static const struct bad_row trl[] = {
+        {"max_lengt: 8", "r.yaml:4: max_lengt: no key of TRL; the nearest is max_length"},
+        {"max_length: null", "max_length: null: sequences have a length here"},
+        {"max_seq_length: null", "max_length: null: sequences have a length here"},
+        {"packing: true\npacking_strategy: wrapped", "r.yaml:5: packing_strategy: documents that share a sequence are not split"},
+        {"completion_only_loss: false", "completion_only_loss: false: of a prompt and its completion"},
+        {"load_in_4bit: true", "load_in_4bit: weights of 4 bits are frozen: use_peft: true"},
+        {"load_in_8bit: true", "load_in_8bit: 4 bits are the one width"},
+        {"use_dora: true", "use_dora: DoRA is not in this version"},
+        {"dtype: float16", "dtype: float16: weights that are trained are never fp16"},
+        {"torch_dtype: auto\nbf16: false", "r.yaml:4: dtype: auto beside bf16: false"},
+        {"bf16: true\nfp16: true", "fp16: bf16 is true, too"},
+        {"use_peft: true\nlora_target_modules: [1]", "lora_target_modules: must be a name, or a list of names"},
+        {"dataset_config: c", "dataset_config: rows are read whole"},
+        {"dataset_text_field: content", "dataset_text_field: texts are read from the column text"},
+        {"eos_token: x", "eos_token: tokenizer_config.json says"},
+        {"chat_template_path: o/n", "chat_template_path: must be a file of Jinja"},
+        {"loss_type: dft", "loss_type: the loss is cross-entropy here"},
+        {"datasets: [{path: d, fraction: 0.5}]", "r.yaml:4: datasets: fraction of a set: below 1 some rows are drawn"},
+        {"datasets: [{path: d, columns: [text]}]", "datasets: columns of a set: columns without messages"},
+        {"datasets: [{path: d, name: c}]", "datasets: name of a set: rows are read whole"},
+        {"datasets: [{name: c}]", "datasets: must be a list of sets"},
+        {"datasets: {path: d}", "datasets: must be a list of sets"},
+        {"dataset_mixture: {datasets: [{id: d, weight: 0.5}]}", "dataset_mixture.datasets: weight of a set: below 1"},
+        {"dataset_mixer: {d: 0.5}", "dataset_mixer: below 1 some rows are drawn"},
+        {"optim: adafactor", "adafactor: this version has AdamW"},
+    };
     static const struct bad_row empty[] = {
         {"dataset: ''", "r.yaml:2: dataset: must not be empty"},
         {"output_dir: ''", "r.yaml:2: output_dir: must not be empty"},
@@ -386,6 +495,7 @@ static void problems_name_line_and_key(void **state)
 
     (void)state;
     expect_problems(&st_recipe_llama_factory, LF, rows, sizeof(rows) / sizeof(rows[0]));
+    expect_problems(&st_recipe_trl, TRL, trl, sizeof(trl) / sizeof(trl[0]));
     expect_problems(&st_recipe_llama_factory, "lora_rank: 8\n", empty, sizeof(empty) / sizeof(empty[0]));
     expect_problems(&st_recipe_xtuner, "load_from: m\n", xtuner, sizeof(xtuner) / sizeof(xtuner[0]));
     expect_problems(&st_recipe_accelerate, "compute_environment: LOCAL_MACHINE\n", accelerate,
@@ -599,6 +709,12 @@ static void words_count_over_the_file(void **state)
     in = (struct st_recipe_input){.path = in.path, .words = &words[5], .word_count = 1};
     assert_int_equal(st_recipe_open(&r, &in), STRATA_E_CONFIG);
     assert_non_null(strstr(strata_last_error(), "command line: lora_target:"));
+    /* A word is a key of the file's trainer. */
+    scratch_put("t.yaml", TRL);
+    in = (struct st_recipe_input){.path = scratch_path("t.yaml"), .words = &words[3], .word_count = 1};
+    assert_int_equal(st_recipe_open(&r, &in), STRATA_OK);
+    assert_non_null(strstr(st_recipe_problem_at(r, 0), "template (command line): no key of TRL"));
+    st_recipe_close(r);
     in = (struct st_recipe_input){.words = &words[6], .word_count = 4};
     assert_int_equal(st_recipe_open(&r, &in), STRATA_OK);
     assert_string_equal(st_recipe_path(r), "command line");
@@ -634,8 +750,8 @@ static void foreign_files_are_called_what_they_are(void **state)
         {"base_model: m\ndatasets: [{path: p, type: alpaca}]\n", "axolotl's file"},
         {"model_name_or_path: m\nnum_generations: 8\n", "TRL's file of a run by preferences or rewards"},
         {"model_name_or_path: m\nbeta: 0.1\nmax_prompt_length: 512\n", "TRL's file of a run by preferences or rewards"},
-        {"model_name_or_path: m\ndataset_name: d\nlearning_rate: 1e-5\n", "TRL's file for SFT"},
-        {"model_name_or_path: m\ntorch_dtype: bfloat16\nuse_peft: true\n", "TRL's file for SFT"},
+        {"model_name_or_path: m\ndataset_name: d\nbeta: 0.1\n", "TRL's file of a run by preferences or rewards"},
+        {"model_name_or_path: m\ndataset_name: d\nlearning_rate: 1e-5\n", NULL},
         {"model_name_or_path: m\nstage: sft\ntensor_model_parallel_size: 1\n", "a file for Megatron"},
         {"optim_wrapper: {type: OptimWrapper}\n", "mmengine's configuration"},
         {"model: {_component_: torchtune.models.llama3.llama3_8b}\n", "torchtune's file"},
@@ -704,6 +820,8 @@ int main(void)
         cmocka_unit_test(llama_factory_keys_become_options),
         cmocka_unit_test(llama_factory_keys_become_a_configuration),
         cmocka_unit_test(optimizers_take_what_they_have),
+        cmocka_unit_test(trls_keys),
+        cmocka_unit_test(a_split_of_trls_is_a_file),
         cmocka_unit_test(the_other_trainers_keys),
         cmocka_unit_test(problems_name_line_and_key),
         cmocka_unit_test(what_is_off_is_no_problem),
