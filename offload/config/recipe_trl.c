@@ -86,7 +86,7 @@ static const struct st_field data_rows[] = {
     {.path = "tokenizer_name_or_path", .type = ST_FIELD_TEXT, .to = "--tokenizer", .help = "a directory with a tokenizer; left out: the model's"},
     ST_RECIPE_OFF("eos_token", ANY, NULL, "tokenizer_config.json says which token ends a text: set eos_token there"),
     ST_RECIPE_OFF("auto_insert_empty_system_msg", BOOL, "false", "the chat template says what stands in for a missing system prompt"),
-    ST_RECIPE_OFF("loss_type", TEXT, "nll|chunked_nll", "the loss is cross-entropy here: nll"),
+    ST_RECIPE_OFF("loss_type", TEXT, "nll", "the loss is cross-entropy here: nll"),
 };
 
 static const struct st_field train_rows[] = {

@@ -261,6 +261,29 @@ static void losses_are_llama_factorys(void **state)
     st_json_free(golden);
 }
 
+/* Those of TRL 1.16 (transformers 5.24, on a CPU), which logs four digits: conversations are trained whole, and two lose their ends. */
+static void losses_are_trls(void **state)
+{
+    static const double losses[] = {6.647, 6.647, 6.235, 5.865, 5.587, 5.288, 5.05,  4.833, 4.634, 4.463,
+                                    4.307, 4.169, 4.057, 3.963, 3.884, 3.821, 3.775, 3.745, 3.727, 3.719};
+    const struct workplace *w = *state;
+    struct program p;
+    const char *at;
+
+    workplace_run_ok(w, &p,
+                     "train tests/golden/recipes/trl_full.yaml --tokenizer tests/golden/chat/qwen --machine {w}/machine.json --json "
+                     "--quiet --out {w}/golden-trl");
+    at = p.out;
+    for (size_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++) {
+        at = strstr(at, "\"loss\":");
+        assert_non_null(at);
+        at += strlen("\"loss\":");
+        if (fabs(strtod(at, NULL) - losses[i]) > 6e-4)
+            fail_msg("step %zu: %.6s, not %.3f", i + 1, at, losses[i]);
+    }
+    program_free(&p);
+}
+
 /* Trainer's eval_loss of the same file, after steps 10 and 20; and without the file's set, of --eval-data's. */
 static void evaluated_sets_are_llama_factorys(void **state)
 {
@@ -496,6 +519,7 @@ int main(void)
         cmocka_unit_test(the_command_line_wins),
         cmocka_unit_test(check_lists_keys_options_and_values),
         cmocka_unit_test(losses_are_llama_factorys),
+        cmocka_unit_test(losses_are_trls),
         cmocka_unit_test(evaluated_sets_are_llama_factorys),
         cmocka_unit_test(placed_by_fsdp_bits_stay),
         cmocka_unit_test(without_shuffling_a_run_resumes),
