@@ -466,6 +466,7 @@ static void put_placement(struct st_json_writer *w, const struct st_plan *plan)
     st_json_put_string(w, "moments", st_moment_format_name(plan->program.moment_format));
     st_json_put_u64(w, "pages", plan->program.workload.page_count);
     st_json_put_u64(w, "resident_pages", st_report_resident(&plan->program));
+    st_json_put_u64(w, "sliced_pages", sliced_pages(plan));
     st_json_put_u64(w, "device_state_pages", plan->decided.device_state_pages);
     st_json_put_u64(w, "streamed_pages", streamed_pages(plan));
     st_json_put_u64(w, "cached_weight_pages", plan->decided.cached_weight_pages);
