@@ -228,7 +228,8 @@ static strata_status read_files(struct inputs *in, const char *path, const struc
     if (!trainer->config || in->own != NULL)
         return wrong_trainer(trainer, path);
     st = st_recipe_read(&in->own, trainer, in->root,
-                        &(struct st_recipe_input){.path = path, .allow_unknown = opts->allow_unknown});
+                        &(struct st_recipe_input){
+                            .path = path, .ranks = opts->ranks > 0 ? opts->ranks : 1, .allow_unknown = opts->allow_unknown});
     in->root = NULL;
     if (st != STRATA_OK)
         return st;

@@ -54,8 +54,25 @@ static void derive_steps(struct st_config_source *src, const char *path, const s
                                          : "known once --max-steps or --epochs is given");
 }
 
+/* A trainer knows how long the run is, and takes no other length. */
+static void check_total_steps(struct st_config_source *src, const struct st_config *config, const struct st_config_opts *opts)
+{
+    static const char path[] = SCHEDULER "total_num_steps";
+
+    if (!src->has_length || !st_source_given(src, path) || config->schedule.total_steps == opts->max_steps)
+        return;
+    if (opts->max_steps > 0)
+        st_source_reject(
+            src, path,
+            st_source_keep(src, "%" PRIu64 ", and the trainer's run has %" PRIu64 " steps: make them equal, or write \"auto\"",
+                           config->schedule.total_steps, opts->max_steps));
+    else
+        st_source_announce(src, path, "it counts, whatever the length of the run is; the trainer asks for that: write \"auto\"");
+}
+
 static void resolve_total_steps(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
 {
+    check_total_steps(src, config, opts);
     if (!takes_steps(config))
         return;
     config->schedule.total_steps = opts->max_steps;
@@ -253,7 +270,42 @@ static void take_warmup(struct st_config_source *src, struct st_config *config)
     }
 }
 
-/* A scheduler that has a rate of its own does not look at the optimizer's. */
+/* Steps of the trainer's warm-up, as it rounds; 0: they are not known yet. */
+static uint64_t trainer_warmup(const struct st_lr_schedule *s, uint64_t steps)
+{
+    return s->shape_warmup > 0 ? s->shape_warmup : (uint64_t)ceil((double)steps * s->shape_warmup_ratio);
+}
+
+/* A trainer's warm-up where DeepSpeed's scheduler has one: it fills "auto", and differs from no number.  The command line's ratio
+ * counts in any case. */
+static void fill_warmup(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
+{
+    static const char there[] = SCHEDULER "warmup_num_steps";
+    struct st_lr_schedule *s = &config->schedule;
+    struct st_field_state *here = st_source_state(src, s->shape_warmup > 0 ? SHAPE "warmup_steps" : SHAPE "warmup_ratio");
+    const uint64_t steps = trainer_warmup(s, opts->max_steps);
+
+    if (!st_source_given(src, "scheduler.type") || !st_field_applies(st_field_known(there), config) ||
+        (s->shape_warmup == 0 && s->shape_warmup_ratio == 0) || !(here->by_recipe || is_on_line(here)) ||
+        is_on_line(st_source_state(src, there)))
+        return;
+    if (is_on_line(here) || st_source_is_auto(src, there)) {
+        s->warmup_steps = steps;
+        s->warmup_ratio = s->shape_warmup > 0 ? 0 : s->shape_warmup_ratio;
+        st_source_derive(src, there,
+                         s->shape_warmup > 0 ? "from warmup_steps" : "from warmup_ratio, rounded up");
+    } else if (st_source_given(src, there) && steps > 0 && steps != s->warmup_steps) {
+        st_source_reject(
+            src, there,
+            st_source_keep(src, "%" PRIu64 ", and the trainer's warm-up is %" PRIu64 ": make them equal, or write \"auto\"",
+                           s->warmup_steps, steps));
+    }
+    s->shape_warmup = 0;
+    s->shape_warmup_ratio = 0;
+    *here = (struct st_field_state){0};
+}
+
+/* A scheduler that has a rate of its own does not look at the optimizer's; a trainer's must be the same. */
 static void check_lr(struct st_config_source *src, const struct st_config *config)
 {
     static const char *const own[] = {[ST_LR_WARMUP] = "warmup_max_lr",
@@ -271,7 +323,11 @@ static void check_lr(struct st_config_source *src, const struct st_config *confi
         isnan(rates[type]) || rates[type] == config->optimizer.lr)
         return;
     reason = st_source_keep(src, "not used: scheduler.params.%s, %g, says what the rate is", own[type], rates[type]);
-    if (st_source_state(src, OPTIMIZER "lr")->origin == ST_ORIGIN_COMMAND_LINE)
+    if (st_source_state(src, OPTIMIZER "lr")->by_recipe && st_source_given(src, SCHEDULER "warmup_max_lr"))
+        st_source_reject(src, SCHEDULER "warmup_max_lr",
+                         st_source_keep(src, "%g, and the trainer's learning rate is %g: make them equal, or write \"auto\"",
+                                        rates[type], config->optimizer.lr));
+    else if (st_source_state(src, OPTIMIZER "lr")->origin == ST_ORIGIN_COMMAND_LINE)
         st_source_announce(src, OPTIMIZER "lr", reason);
     else
         st_source_note(src, OPTIMIZER "lr", reason);
@@ -280,7 +336,7 @@ static void check_lr(struct st_config_source *src, const struct st_config *confi
 /* A recipe's schedule goes where the command line names one of DeepSpeed's. */
 static void leave_shape(struct st_config_source *src, struct st_config *config)
 {
-    static const char *const keys[] = {SHAPE "type", SHAPE "warmup_steps", SHAPE "warmup_ratio", SHAPE "total_num_steps",
+    static const char *const keys[] = {SHAPE "type",   SHAPE "warmup_steps", SHAPE "warmup_ratio", SHAPE "total_num_steps",
                                        SHAPE "min_lr", SHAPE "min_lr_rate"};
 
     if (!st_source_given(src, "scheduler.type") || st_source_state(src, "scheduler.type")->origin != ST_ORIGIN_COMMAND_LINE ||
@@ -299,6 +355,7 @@ static void leave_shape(struct st_config_source *src, struct st_config *config)
 void st_config_resolve_rate(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
 {
     leave_shape(src, config);
+    fill_warmup(src, config, opts);
     take_warmup(src, config);
     clear_arguments(src, config);
     if (st_field_applies(st_field_known(SCHEDULER "warmup_max_lr"), config) && !st_source_given(src, SCHEDULER "warmup_max_lr"))
@@ -319,7 +376,7 @@ bool st_config_lacks_steps(const struct st_config *config)
     const bool warms_up_alone =
         s->shape == ST_LR_SHAPE_CONSTANT_WITH_WARMUP && (s->shape_warmup > 0 || s->shape_warmup_ratio == 0);
 
-    return takes_steps(config) || (shape_takes_steps(config) && !warms_up_alone);
+    return takes_steps(config) || (s->warmup_ratio > 0 && s->warmup_steps == 0) || (shape_takes_steps(config) && !warms_up_alone);
 }
 
 strata_status st_config_set_steps(struct st_config *config, uint64_t steps, struct st_config_told *told)
@@ -329,6 +386,8 @@ strata_status st_config_set_steps(struct st_config *config, uint64_t steps, stru
     if (bad > 0 && bad <= steps)
         return st_error(STRATA_E_CONFIG, SCHEDULER "decay_mom_rate: " MOMENTUM_AT_1, config->schedule.decay_mom_rate,
                         momentum_name(config), bad);
+    if (config->schedule.warmup_ratio > 0)
+        config->schedule.warmup_steps = (uint64_t)ceil((double)steps * config->schedule.warmup_ratio);
     told->total = told->total || takes_steps(config);
     told->shape = told->shape || shape_takes_steps(config);
     if (told->total)

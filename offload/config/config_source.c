@@ -477,9 +477,11 @@ void st_source_take_recipe(struct st_config_source *src, const struct strata_rec
     const struct st_recipe_value *value;
 
     src->has_file = true;
-    for (uint32_t i = 0; (value = st_recipe_value_at(recipe, i)) != NULL; i++)
+    for (uint32_t i = 0; (value = st_recipe_value_at(recipe, i)) != NULL; i++) {
+        src->has_length |= strcmp(value->to, "--max-steps") == 0 || strcmp(value->to, "--epochs") == 0;
         if (value->to[0] != '-' && !file_says(src, value->unless))
             take_recipe_value(src, recipe, value, ST_ORIGIN_FILE);
+    }
 }
 
 void st_source_take_environment(struct st_config_source *src, const struct strata_recipe *environment)

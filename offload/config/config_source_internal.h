@@ -36,6 +36,7 @@ struct st_config_source {
     struct st_list rows;           /* struct st_config_row: the answer */
     struct st_list problems;       /* const char * */
     bool has_file;                 /* a key that is left out means DeepSpeed's default */
+    bool has_length;               /* a trainer's file says how long the run is */
     bool allow_unknown;
     bool failed; /* out of memory */
 };

@@ -640,6 +640,7 @@ static struct strata_recipe *create(const struct st_recipe_trainer *trainer, con
     r->words = in->words;
     r->word_count = in->word_count;
     snprintf(r->path, sizeof(r->path), "%s", name_of(in));
+    r->ranks = in->ranks;
     r->src = st_source_create(in->allow_unknown);
     r->states = st_fault("config.alloc", 0) < 0 ? NULL : calloc(rows, sizeof(*r->states));
     if (r->src != NULL && r->states != NULL)

@@ -29,6 +29,7 @@ struct st_recipe_input {
     const char *path;         /* the file; NULL: the words are all of it, with LLaMA-Factory's keys */
     const char *const *words; /* over the file's values: "key=value", "--key=value" */
     uint32_t word_count;
+    uint32_t ranks;     /* of this run, where a file may name another number; 0: unknown */
     bool allow_unknown; /* unknown keys become notices */
 };
 

@@ -239,6 +239,19 @@ static uint32_t ids_in(const st_json *node)
     return count;
 }
 
+/* The batch counts the ranks that there are, whatever the file says of them.  @return it says other ones */
+static bool tells_ranks(struct strata_recipe *r)
+{
+    const double asked = st_recipe_number(r, "num_processes");
+
+    if (r->ranks == 0 || asked < 1 || asked == r->ranks)
+        return false;
+    st_recipe_announce(
+        r, "num_processes",
+        st_source_keep(r->src, "%.0f, and %u here: strata launch -n %.0f train ... starts them all", asked, r->ranks, asked));
+    return true;
+}
+
 static void resolve_ids(struct strata_recipe *r)
 {
     static const char *const keys[] = {"num_processes", "num_machines", "gpu_ids"};
@@ -251,7 +264,7 @@ static void resolve_ids(struct strata_recipe *r)
             r, "gpu_ids",
             st_source_keep(r->src, "names %u, and num_processes asks for %.0f on a machine: make them equal", ids, processes));
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-        if (st_recipe_given(r, keys[i]))
+        if (st_recipe_given(r, keys[i]) && !(i == 0 && tells_ranks(r)))
             (in_variables(r) ? st_recipe_note : st_recipe_idle)(r, keys[i], LAUNCH);
 }
 

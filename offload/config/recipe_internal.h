@@ -46,6 +46,7 @@ struct strata_recipe {
     char path[ST_PATH_MAX], deepspeed[ST_PATH_MAX];
     const char *const *words; /* of the command line, while it is read */
     uint32_t word_count;
+    uint32_t ranks; /* of this run; 0: unknown */
 };
 
 /** The variable that says a key of Accelerate's file. */

@@ -3,6 +3,7 @@
 
 #include "core/base/text.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -220,10 +221,9 @@ static void resolve_schedule(struct strata_recipe *r)
                              st_recipe_text(r, "lr_scheduler_type"));
     resolve_least(r);
     if (steps >= 1)
-        st_recipe_put_unless(r, "warmup_steps", "scheduler.type", SCHEDULE "warmup_steps", "%.0f", steps);
+        st_recipe_put(r, "warmup_steps", SCHEDULE "warmup_steps", "%.0f", floor(steps));
     else if (ratio > 0)
-        st_recipe_put_unless(r, steps > 0 ? "warmup_steps" : "warmup_ratio", "scheduler.type", SCHEDULE "warmup_ratio", "%s",
-                             st_recipe_real(r, ratio));
+        st_recipe_put(r, steps > 0 ? "warmup_steps" : "warmup_ratio", SCHEDULE "warmup_ratio", "%s", st_recipe_real(r, ratio));
 }
 
 /* --- ranks --- */

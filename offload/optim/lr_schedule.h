@@ -35,6 +35,7 @@ struct st_lr_schedule {
     double shape_min_lr, shape_min_rate; /* where COSINE_WITH_MIN_LR ends: a rate, if it is above 0, or a fraction */
     double warmup_min_lr, warmup_max_lr; /* max NaN: the optimizer's lr */
     uint64_t warmup_steps, total_steps;
+    double warmup_ratio; /* 0, or what warmup_steps are of the run's, once its length is known */
     bool warmup_log;                        /* logarithmic (DeepSpeed's default) or linear */
     double warmup_min_ratio, cos_min_ratio; /* WarmupCosineLR */
     double cycle_min_lr, cycle_max_lr, decay_lr_rate, cycle_min_mom, cycle_max_mom, decay_mom_rate; /* OneCycle */

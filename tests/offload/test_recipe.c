@@ -152,7 +152,8 @@ static void llama_factory_keys_become_a_configuration(void **state)
         {"warmup_ratio: 0.1\nwarmup_steps: 7", "strata.lr_scheduler.warmup_steps", "7"},
         {"warmup_ratio: 0.1\nwarmup_steps: 7", "strata.lr_scheduler.warmup_ratio", NULL},
         {"warmup_steps: 0.2", "strata.lr_scheduler.warmup_ratio", "0.2"},
-        {"lr_scheduler_type: cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr_rate: 0.1}", "strata.lr_scheduler.min_lr_rate", "0.1"},
+        {"lr_scheduler_type: cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr_rate: 0.1}", "strata.lr_scheduler.min_lr_rate",
+         "0.1"},
         {"lr_scheduler_type: cosine_with_min_lr\nlr_scheduler_kwargs:\n  min_lr: 1e-6", "strata.lr_scheduler.min_lr", "1e-06"},
         {"save_steps: 0.1", "strata.save_every", NULL},
         {"save_steps: 20", "strata.save_every", "20"},
@@ -427,7 +428,8 @@ static void problems_name_line_and_key(void **state)
         {"save_steps: 1.5", "save_steps: must be a whole number of steps, or a part of the run between 0 and 1"},
         {"lr_scheduler_type: cosine_with_min_lr", "lr_scheduler_kwargs must have min_lr or min_lr_rate"},
         {"lr_scheduler_kwargs: {min_lr: 1e-6}", "belongs to lr_scheduler_type cosine_with_min_lr"},
-        {"lr_scheduler_type: cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr: 1e-6, min_lr_rate: 0.1}", "excludes min_lr, as there"},
+        {"lr_scheduler_type: cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr: 1e-6, min_lr_rate: 0.1}",
+         "excludes min_lr, as there"},
         {"stage: pt\nneat_packing: true", "neat_packing: belongs to stage sft"},
         {"train_on_prompt: true\nmask_history: true", "mask_history: excludes train_on_prompt"},
         {"use_galore: true", "use_galore: this version has AdamW"},
@@ -595,6 +597,54 @@ static void auto_is_filled_and_the_rest_must_agree(void **state)
     assert_int_equal(c.schedule.type, ST_LR_WARMUP);
     assert_int_equal(c.schedule.shape, ST_LR_SHAPE_NONE);
     st_config_source_free(source);
+    scratch_close();
+}
+
+#define AUTO_WARMUP "\"warmup_num_steps\": \"auto\", \"warmup_max_lr\": \"auto\""
+#define SCHEDULE_OF(type, params)                                                                                                \
+    "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"auto\"}}, \"scheduler\": {\"type\": \"" type                   \
+    "\", \"params\": {" params "}}}"
+
+/* As Trainer's fill_match: its warm-up, rate and length fill "auto" of DeepSpeed's scheduler, and are those of a number. */
+static void a_scheduler_takes_the_trainers_warm_up(void **state)
+{
+    static const char lf[] = LF "finetuning_type: full\nper_device_train_batch_size: 1\nlearning_rate: 1e-3\nmax_steps: 100\n";
+    static const struct {
+        const char *line, *deepspeed, *problem; /* NULL: none */
+        uint64_t warmup;
+    } rows[] = {
+        {"warmup_ratio: 0.073", SCHEDULE_OF("WarmupLR", AUTO_WARMUP), NULL, 8},
+        {"warmup_steps: 5\nwarmup_ratio: 0.5", SCHEDULE_OF("WarmupLR", AUTO_WARMUP), NULL, 5},
+        {"warmup_ratio: 0.5", SCHEDULE_OF("WarmupDecayLR", AUTO_WARMUP), NULL, 50},
+        {"warmup_ratio: 0.5", SCHEDULE_OF("WarmupLR", "\"warmup_num_steps\": 50"), NULL, 50},
+        {"warmup_ratio: 0.5", SCHEDULE_OF("WarmupLR", "\"warmup_max_lr\": 1e-3"), NULL, 1000},
+        {"", SCHEDULE_OF("WarmupLR", "\"warmup_num_steps\": 6"), NULL, 6},
+        {"warmup_steps: 2", SCHEDULE_OF("WarmupLR", "\"warmup_num_steps\": 6"),
+         "warmup_num_steps: 6, and the trainer's warm-up is 2", 0},
+        {"", SCHEDULE_OF("WarmupLR", "\"warmup_max_lr\": 5e-4"),
+         "warmup_max_lr: 0.0005, and the trainer's learning rate is 0.001", 0},
+        {"", SCHEDULE_OF("WarmupDecayLR", AUTO_WARMUP ", \"total_num_steps\": 80"),
+         "total_num_steps: 80, and the trainer's run has 100 steps", 0},
+    };
+    char text[512];
+
+    (void)state;
+    scratch_open();
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct st_config_source *source;
+        struct st_config c;
+        strata_status st;
+
+        snprintf(text, sizeof(text), "%s%s\n", lf, rows[i].line);
+        st = load(&c, &source, text, rows[i].deepspeed);
+        if (st != (rows[i].problem != NULL ? STRATA_E_CONFIG : STRATA_OK))
+            fail_msg("row %zu: %s", i, strata_last_error());
+        if (rows[i].problem == NULL)
+            assert_int_equal(c.schedule.warmup_steps, rows[i].warmup);
+        else if (strstr(strata_last_error(), rows[i].problem) == NULL)
+            fail_msg("row %zu: %s", i, strata_last_error());
+        st_config_source_free(source);
+    }
     scratch_close();
 }
 
@@ -826,6 +876,7 @@ int main(void)
         cmocka_unit_test(problems_name_line_and_key),
         cmocka_unit_test(what_is_off_is_no_problem),
         cmocka_unit_test(auto_is_filled_and_the_rest_must_agree),
+        cmocka_unit_test(a_scheduler_takes_the_trainers_warm_up),
         cmocka_unit_test(values_are_taken_whole_or_told),
         cmocka_unit_test(accelerate_stands_where_a_configuration_stands),
         cmocka_unit_test(words_count_over_the_file),
