@@ -311,7 +311,9 @@ static void resolve_precision(struct strata_recipe *r)
     else if (strcmp(precision, "fp16") == 0)
         st_recipe_put(r, "mixed_precision", "fp16.enabled", "true");
     else if (precision[0] != '\0')
-        st_recipe_note(r, "mixed_precision", "weights are trained in the dtype that they are stored in");
+        st_recipe_note(r, "mixed_precision",
+                       in_variables(r) ? "weights are trained in the dtype that they are stored in, where no file names another"
+                                       : "weights are trained in the dtype that they are stored in");
 }
 
 static void resolve(struct strata_recipe *r)

@@ -38,7 +38,7 @@ static const struct variable {
     const char *says;  /* of a switch: the key's value; NULL: its own */
     bool text;         /* never a number or a switch */
 } variables[] = {
-    {.name = ST_LAUNCH_ACCELERATE, .key = "mixed_precision", .usual = "no", .text = true},
+    {.name = ST_LAUNCH_ACCELERATE, .key = "mixed_precision", .text = true},
     {.name = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", .section = "deepspeed_config", .key = "gradient_accumulation_steps"},
     {.name = DEEPSPEED_ON, .key = "distributed_type", .group = DEEPSPEED_ON, .says = "DEEPSPEED"},
     DS("GRADIENT_CLIPPING", "gradient_clipping", "none", false),

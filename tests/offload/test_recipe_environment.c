@@ -91,11 +91,22 @@ static void what_a_launcher_names_is_taken(void **state)
     assert_int_equal(c.grad_accum, 4);
 }
 
+/* The launcher sets it where nobody asks for a precision, too; its own programs train in fp32 then. */
+static void no_precision_is_that_of_a_file_without_one(void **state)
+{
+    (void)state;
+    expect(&(struct launched){.variables = {"ACCELERATE_MIXED_PRECISION=no"}});
+    assert_int_equal(c.dtype, 0); /* that of the weights */
+    expect(&(struct launched){.file = "{\"bf16\": {\"enabled\": true}}", .variables = {"ACCELERATE_MIXED_PRECISION=no", DS}});
+    assert_int_equal(c.dtype, STRATA_BF16);
+    expect(&(struct launched){.override = "bf16.enabled=true", .variables = {"ACCELERATE_MIXED_PRECISION=no"}});
+    assert_int_equal(c.dtype, STRATA_BF16);
+}
+
 static void what_nobody_asked_for_says_nothing(void **state)
 {
     struct strata_recipe *r;
-    static const char *const variables[] = {"PATH=/bin", "ACCELERATE_MIXED_PRECISION=no", "ACCELERATE_USE_DEEPSPEED=false",
-                                            "ACCELERATE_GRADIENT_CLIPPING=", NULL};
+    static const char *const variables[] = {"PATH=/bin", "ACCELERATE_USE_DEEPSPEED=false", "ACCELERATE_GRADIENT_CLIPPING=", NULL};
 
     (void)state;
     assert_int_equal(st_recipe_environment(&r, variables), STRATA_OK);
@@ -175,6 +186,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_a_launcher_names_is_taken, scratch_create, close_source),
         cmocka_unit_test_setup_teardown(what_nobody_asked_for_says_nothing, scratch_create, close_source),
+        cmocka_unit_test_setup_teardown(no_precision_is_that_of_a_file_without_one, scratch_create, close_source),
         cmocka_unit_test_setup_teardown(files_and_overrides_must_agree, scratch_create, close_source),
         cmocka_unit_test_setup_teardown(bad_values_name_their_variable, scratch_create, close_source),
         cmocka_unit_test_setup_teardown(the_file_of_deepspeed_that_it_names, scratch_create, close_source),
