@@ -26,7 +26,7 @@ static uint32_t requests_waiting; /* for an engine to ask */
 static const char *notice_of_first;
 static pid_t child_to_kill;
 static int pass_to = -1;
-static uint64_t asked_ns;         /* when signal_pending was set and obeyed; of a launcher, its last SIGINT or SIGTERM */
+static uint64_t asked_ns;         /* when signal_pending was set and obeyed; of a launcher, its last signal */
 static atomic_int signal_pending; /* first signal that asked, CLI_SIGNAL_MEMORY, or 0 */
 
 static const struct {
@@ -127,14 +127,14 @@ static bool is_echo(int number)
     return asks && cli_signals_pending() == number && st_fault("cli.signal_age", (int64_t)(st_clock_ns() - asked_ns)) < ECHO_NS;
 }
 
-/* Lock held.  deepspeed's launcher sends SIGTERM after a terminal's Ctrl-C, and once more when its own parent ends it. */
+/* Lock held.  deepspeed's launcher sends SIGTERM after a terminal's Ctrl-C, and once more when its own parent ends it; of a
+ * session that ends SIGHUP comes with SIGTERM. */
 static bool is_launchers(int number)
 {
     const uint64_t now = st_clock_ns();
     const int64_t age = st_fault("cli.launcher_age", (int64_t)(now - asked_ns));
 
-    if (!launched || !asks || cli_signals_pending() == 0 || (number != SIGINT && number != SIGTERM) ||
-        (number == SIGINT && age >= LAUNCHER_NS))
+    if (!launched || !asks || cli_signals_pending() == 0 || number == SIGQUIT || (number == SIGINT && age >= LAUNCHER_NS))
         return false;
     asked_ns = now;
     return true;

@@ -3,8 +3,8 @@
  * A signal ends it at once, unless the command has said that it can end by itself; then the first signal only asks, and the
  * second ends it at once, as SIGQUIT does in any case.  The same signal again within half a second is the first one still.
  *
- * Launchers send several for one Ctrl-C: of a process that one has started SIGTERM never counts as a second signal, and SIGINT
- * only two seconds after the last of both.  Launchers that cannot wait send SIGKILL.
+ * Launchers send several for one Ctrl-C: of a process that one has started only SIGINT counts as a second signal, and that
+ * two seconds after the last.  Launchers that cannot wait send SIGKILL.
  *
  * "At once" means: kill the child, remove swap files and unfinished files, and exit with 128 + the signal. */
 #ifndef CLI_CLI_SIGNALS_H

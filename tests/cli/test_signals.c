@@ -283,7 +283,7 @@ static void the_same_signal_at_once_counts_once(void **state)
     }
 }
 
-/* Of a launcher SIGTERM asks once more for what has been asked for; Ctrl-C, too, but for one that comes two seconds later. */
+/* Of a launcher SIGTERM and SIGHUP ask once more for what has been asked for; Ctrl-C, too, but for one that comes two seconds later. */
 static void a_launchers_signals_are_one_request(void **state)
 {
     static const char *const ages[] = {" --fault cli.launcher_age:0:0:1999999999", " --fault cli.launcher_age:0:0:2000000000"};
@@ -304,6 +304,7 @@ static void a_launchers_signals_are_one_request(void **state)
         assert_int_equal(kill(p.pid, SIGTERM), 0);
         program_wait_for(&said, "writes the model; SIGQUIT ends it now");
         assert_int_equal(kill(p.pid, SIGTERM), 0);
+        assert_int_equal(kill(p.pid, SIGHUP), 0);
         assert_int_equal(kill(p.pid, SIGINT), 0);
         if (later)
             program_wait_for(&said, "ended by Ctrl-C; nothing unfinished is left\n");
