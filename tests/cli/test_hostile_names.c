@@ -17,14 +17,14 @@
 #include <cmocka.h>
 
 /* An escape sequence, a C1 control, a raw C1 byte, an override, a line of its own. */
-#define EVIL      "e\x1b[2J\xc2\x9b\x9b\xe2\x80\xae\nv"
+#define EVIL      "e\x1b[2J\xc2\x9b\x9b\xe2\x80\xae\nzz"
 #define EVIL_JSON "e\\u001b[2J\\u009b\xe2\x80\xaev"
 #define SHOWN     "e\\x1b[2J\\u{9b}"
 
 /* Any byte or character that a terminal obeys; a line begins as ours do. */
 static const char *find_hidden(const char *text)
 {
-    static const char *const sequences[] = {"\xe2\x80\xae", "\x7f", "\nv"};
+    static const char *const sequences[] = {"\xe2\x80\xae", "\x7f", "\nzz"};
 
     for (const char *at = text; *at != '\0'; at++) {
         const unsigned char c = (unsigned char)*at;
