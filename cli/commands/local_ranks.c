@@ -217,13 +217,15 @@ static strata_status reap(struct launch *l)
 static int64_t next_ms(const struct launch *l, int64_t ask_ns, int64_t kill_ns)
 {
     const int64_t now = (int64_t)st_clock_ns();
-    int64_t ms = -1;
+    int64_t left;
 
     if (l->failed && !l->asked)
-        ms = ((int64_t)l->failed_ns + ask_ns - now) / NS_PER_MS + 1;
+        left = (int64_t)l->failed_ns + ask_ns - now;
     else if (l->asked && l->fatal)
-        ms = ((int64_t)l->asked_ns + kill_ns - now) / NS_PER_MS + 1;
-    return ms < -1 ? 0 : ms;
+        left = (int64_t)l->asked_ns + kill_ns - now;
+    else
+        return -1;
+    return left > 0 ? left / NS_PER_MS + 1 : 0;
 }
 
 /* Asks those that are left, and in the end kills them. */
