@@ -270,12 +270,6 @@ static void take_warmup(struct st_config_source *src, struct st_config *config)
     }
 }
 
-/* Steps of the trainer's warm-up, as it rounds; 0: they are not known yet. */
-static uint64_t trainer_warmup(const struct st_lr_schedule *s, uint64_t steps)
-{
-    return s->shape_warmup > 0 ? s->shape_warmup : (uint64_t)ceil((double)steps * s->shape_warmup_ratio);
-}
-
 /* A trainer's warm-up where DeepSpeed's scheduler has one: it fills "auto", and differs from no number.  The command line's ratio
  * counts in any case. */
 static void fill_warmup(struct st_config_source *src, struct st_config *config, const struct st_config_opts *opts)
@@ -283,7 +277,7 @@ static void fill_warmup(struct st_config_source *src, struct st_config *config, 
     static const char there[] = SCHEDULER "warmup_num_steps";
     struct st_lr_schedule *s = &config->schedule;
     struct st_field_state *here = st_source_state(src, s->shape_warmup > 0 ? SHAPE "warmup_steps" : SHAPE "warmup_ratio");
-    const uint64_t steps = trainer_warmup(s, opts->max_steps);
+    const uint64_t steps = st_lr_warmup(s->shape_warmup, s->shape_warmup_ratio, opts->max_steps); /* 0: not known yet */
 
     if (!st_source_given(src, "scheduler.type") || !st_field_applies(st_field_known(there), config) ||
         (s->shape_warmup == 0 && s->shape_warmup_ratio == 0) || !(here->by_recipe || is_on_line(here)) ||
@@ -292,8 +286,7 @@ static void fill_warmup(struct st_config_source *src, struct st_config *config, 
     if (is_on_line(here) || st_source_is_auto(src, there)) {
         s->warmup_steps = steps;
         s->warmup_ratio = s->shape_warmup > 0 ? 0 : s->shape_warmup_ratio;
-        st_source_derive(src, there,
-                         s->shape_warmup > 0 ? "from warmup_steps" : "from warmup_ratio, rounded up");
+        st_source_derive(src, there, s->shape_warmup > 0 ? "from warmup_steps" : "from warmup_ratio, rounded up");
     } else if (st_source_given(src, there) && steps > 0 && steps != s->warmup_steps) {
         st_source_reject(
             src, there,
@@ -387,7 +380,7 @@ strata_status st_config_set_steps(struct st_config *config, uint64_t steps, stru
         return st_error(STRATA_E_CONFIG, SCHEDULER "decay_mom_rate: " MOMENTUM_AT_1, config->schedule.decay_mom_rate,
                         momentum_name(config), bad);
     if (config->schedule.warmup_ratio > 0)
-        config->schedule.warmup_steps = (uint64_t)ceil((double)steps * config->schedule.warmup_ratio);
+        config->schedule.warmup_steps = st_lr_warmup(0, config->schedule.warmup_ratio, steps);
     told->total = told->total || takes_steps(config);
     told->shape = told->shape || shape_takes_steps(config);
     if (told->total)

@@ -95,17 +95,16 @@ static double range_test_lr(const struct st_lr_schedule *s, uint64_t steps_befor
     return s->range_min_lr * (1 + s->range_step_rate * (s->range_staircase ? floor(stairs) : stairs));
 }
 
-/* As transformers' Trainer: steps, if there are any, count before the ratio. */
-static uint64_t shape_warmup(const struct st_lr_schedule *s)
+uint64_t st_lr_warmup(uint64_t warmup, double ratio, uint64_t steps)
 {
-    return s->shape_warmup > 0 ? s->shape_warmup : (uint64_t)ceil((double)s->shape_steps * s->shape_warmup_ratio);
+    return warmup > 0 ? warmup : (uint64_t)ceil((double)steps * ratio);
 }
 
 /* The rate as a fraction of the optimizer's, before step `before` + 1. */
 static double shape_fraction(const struct st_lr_schedule *s, double lr, uint64_t before)
 {
     const double least = s->shape_min_lr > 0 ? s->shape_min_lr / lr : s->shape_min_rate; /* 0 but for COSINE_WITH_MIN_LR */
-    const uint64_t warmup = shape_warmup(s);
+    const uint64_t warmup = st_lr_warmup(s->shape_warmup, s->shape_warmup_ratio, s->shape_steps);
     const double span = s->shape_steps > warmup ? (double)(s->shape_steps - warmup) : 1;
 
     if (s->shape == ST_LR_SHAPE_CONSTANT)

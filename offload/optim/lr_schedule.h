@@ -62,6 +62,9 @@ struct st_lr_schedule {
  */
 double st_lr_at(const struct st_lr_schedule *s, const struct st_optimizer *o, uint64_t optimizer_step);
 
+/** Steps of warm-up as transformers' Trainer counts them: `warmup`, or if that is 0 a fraction of the run's steps, rounded up. */
+uint64_t st_lr_warmup(uint64_t warmup, double ratio, uint64_t steps);
+
 /** Betas of an optimizer step: those of the optimizer, changed by OneCycle's momentum if that is in use.  Pure, like st_lr_at.
  *  The momentum of SGD is beta1; for an optimizer without betas it is 0. */
 void st_betas_at(const struct st_lr_schedule *s, const struct st_optimizer *o, uint64_t optimizer_step, double *beta1,
