@@ -3,10 +3,8 @@
 #include "offload/config/recipe_internal.h"
 
 #include "core/base/error.h"
-#include "core/yaml/yaml.h"
 #include <string.h>
 
-#define FILE_BYTES_MAX ((size_t)1 << 20)
 
 /* The section whose rejection makes it pointless to judge this key, or NULL. */
 static const struct st_field *muted_by(struct st_config_source *src, const struct st_field *field)
@@ -204,8 +202,7 @@ static strata_status parse_file(st_json **root, const char *path)
 
     if (preset != NULL)
         return st_hjson_parse(root, preset, strlen(preset), path);
-    return st_yaml_is_name(path) ? st_yaml_parse_file(root, path, FILE_BYTES_MAX)
-                                 : st_hjson_parse_file(root, path, FILE_BYTES_MAX);
+    return st_source_parse_file(root, path);
 }
 
 /* A file that a configuration cannot be made of. */

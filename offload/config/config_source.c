@@ -5,6 +5,7 @@
 #include "offload/config/recipe.h"
 
 #include "core/base/fault.h"
+#include "core/yaml/yaml.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,6 +191,12 @@ const st_json *st_source_adopt(struct st_config_source *src, st_json *tree)
     }
     *slot = tree;
     return tree;
+}
+
+strata_status st_source_parse_file(st_json **root, const char *path)
+{
+    return st_yaml_is_name(path) ? st_yaml_parse_file(root, path, ST_SOURCE_FILE_MAX)
+                                 : st_hjson_parse_file(root, path, ST_SOURCE_FILE_MAX);
 }
 
 const st_json *st_source_parse(struct st_config_source *src, const char *text)
@@ -465,11 +472,11 @@ static void take_recipe_value(struct st_config_source *src, const struct strata_
         return;
     }
     take_from_recipe(src, field, node, origin);
-    st_source_announce(
-        src, field->path,
-        value->weak ? st_source_keep(src, "%s: %.100s counts, and %.100s of the file beside it does not", value->from, here, there)
-                    : st_source_keep(src, "%s of %s counts, %.100s, and %.100s of the file beside it does not", value->from, recipe,
-                                     here, there));
+    st_source_announce(src, field->path,
+                       value->weak ? st_source_keep(src, "%s: %.100s counts, and %.100s of the file beside it does not",
+                                                    value->from, here, there)
+                                   : st_source_keep(src, "%s of %s counts, %.100s, and %.100s of the file beside it does not",
+                                                    value->from, recipe, here, there));
 }
 
 void st_source_take_recipe(struct st_config_source *src, const struct strata_recipe *recipe)

@@ -46,6 +46,9 @@ struct st_config_source *st_source_create(bool allow_unknown); /* NULL: no memor
 void *st_source_add(struct st_config_source *src, struct st_list *list, size_t item_bytes);
 /** Own a tree: it is freed with src; on failure at once, and NULL is returned. */
 const st_json *st_source_adopt(struct st_config_source *src, st_json *tree);
+#define ST_SOURCE_FILE_MAX ((size_t)1 << 20) /* bytes of a configuration, or of a trainer's file */
+/** A file's tree: YAML by its name, else JSON, in which Hjson's comments and commas may stand. */
+strata_status st_source_parse_file(st_json **root, const char *path);
 /** A value from JSON text; NULL if it is not JSON or memory is short. */
 const st_json *st_source_parse(struct st_config_source *src, const char *text);
 /** People write comments as keys of JSON: true by how such a key begins. */

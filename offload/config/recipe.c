@@ -6,14 +6,12 @@
 #include "core/base/text.h"
 #include "core/base/word.h"
 #include "core/json/json_build.h"
-#include "core/yaml/yaml.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define FILE_BYTES_MAX ((size_t)1 << 20)
 #define VALUE_BYTES    ST_CONFIG_VALUE_MAX
 
 const struct st_recipe_trainer *const st_recipe_trainers[] = {&st_recipe_trl, &st_recipe_llama_factory, &st_recipe_xtuner,
@@ -205,7 +203,7 @@ static const st_json *object_of(struct strata_recipe *r, const char *key, const 
 
     if (st_json_type(node) != ST_JSON_STRING || st_json_string(node)[0] == '\0')
         return node;
-    st = st_hjson_parse_file(&root, st_recipe_beside(r, st_json_string(node)), FILE_BYTES_MAX);
+    st = st_hjson_parse_file(&root, st_recipe_beside(r, st_json_string(node)), ST_SOURCE_FILE_MAX);
     if (st == STRATA_OK) {
         set_lines(root, st_json_line(node));
         return st_source_adopt(r->src, root);
@@ -682,8 +680,7 @@ strata_status st_recipe_read(struct strata_recipe **out, const struct st_recipe_
 static strata_status parse(st_json **root, const char *path)
 {
     if (path != NULL)
-        return st_yaml_is_name(path) ? st_yaml_parse_file(root, path, FILE_BYTES_MAX)
-                                     : st_hjson_parse_file(root, path, FILE_BYTES_MAX);
+        return st_source_parse_file(root, path);
     *root = st_json_new_object();
     return *root != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory to read the command line");
 }
