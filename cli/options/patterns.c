@@ -93,7 +93,7 @@ static bool holds(const char *dir, const char *pattern)
 /* Directories of tables, which datasets makes rows of; OK: it is none. */
 static strata_status refuse_tables(const char *dir)
 {
-    static const char *const parquet[] = {"*.parquet", "data/*.parquet", "*/*.parquet"}, 
+    static const char *const parquet[] = {"*.parquet", "data/*.parquet", "*/*.parquet"},
                       *const arrow[] = {"*.arrow", "*/*.arrow"};
 
     for (size_t i = 0; i < sizeof(parquet) / sizeof(parquet[0]); i++)

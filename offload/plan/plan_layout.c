@@ -214,7 +214,7 @@ static void lay_home(struct st_walk *k, uint32_t p, uint32_t count, struct st_pa
     const struct st_page *page = &k->plan->program.shards[p];
     const bool on_nvme = place->home == ST_WHERE_NVME;
 
-    if ((place->home != ST_WHERE_DEVICE || place->weights == ST_WHERE_STREAMED) && !(on_nvme && saves(k)))
+    if ((place->home != ST_WHERE_DEVICE || st_page_sliced(place)) && !(on_nvme && saves(k)))
         place->home_region = take_each(k, (strata_tier)place->home, page->bytes, count, ST_ITEM_WEIGHTS);
     if (on_nvme)
         place->extent = place->home_region;
