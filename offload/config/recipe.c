@@ -8,11 +8,10 @@
 #include "core/json/json_build.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define VALUE_BYTES    ST_CONFIG_VALUE_MAX
+#define VALUE_BYTES ST_CONFIG_VALUE_MAX
 
 const struct st_recipe_trainer *const st_recipe_trainers[] = {&st_recipe_trl, &st_recipe_llama_factory, &st_recipe_xtuner,
                                                               &st_recipe_accelerate, NULL};
@@ -45,8 +44,7 @@ static bool has_name(const struct st_field *row, const char *key)
     return false;
 }
 
-/* NULL: the table has no such key. */
-static const struct st_field *find_row(const struct st_recipe_trainer *t, const char *key, uint32_t *index)
+const struct st_field *st_recipe_row(const struct st_recipe_trainer *t, const char *key, uint32_t *index)
 {
     const struct st_field *row;
 
@@ -98,11 +96,11 @@ const struct st_recipe_trainer *st_recipe_trainer_of(const st_json *root)
 
 /* --- taking keys --- */
 
-static struct st_recipe_state *state_of(struct strata_recipe *r, const char *key)
+struct st_recipe_state *st_recipe_state_of(struct strata_recipe *r, const char *key)
 {
     uint32_t index;
 
-    if (find_row(r->trainer, key, &index) == NULL)
+    if (st_recipe_row(r->trainer, key, &index) == NULL)
         abort(); /* rules name keys of their table */
     return &r->states[index];
 }
@@ -111,7 +109,7 @@ const char *st_recipe_spelling(const struct strata_recipe *r, const char *key)
 {
     uint32_t index;
 
-    return r->trainer->spelling == NULL || find_row(r->trainer, key, &index) == NULL
+    return r->trainer->spelling == NULL || st_recipe_row(r->trainer, key, &index) == NULL
                ? key
                : r->trainer->spelling(key, r->states[index].node);
 }
@@ -120,7 +118,7 @@ const char *st_recipe_spelling(const struct strata_recipe *r, const char *key)
 static bool is_on_line(const struct strata_recipe *r, const char *key)
 {
     uint32_t index;
-    const bool known = find_row(r->trainer, key, &index) != NULL && r->states[index].key != NULL;
+    const bool known = st_recipe_row(r->trainer, key, &index) != NULL && r->states[index].key != NULL;
 
     for (uint32_t i = 0; i < r->word_count; i++)
         if (st_recipe_word_says(r->words[i], key) || (known && st_recipe_word_says(r->words[i], r->states[index].key)))
@@ -128,7 +126,7 @@ static bool is_on_line(const struct strata_recipe *r, const char *key)
     return false;
 }
 
-static void problem(struct strata_recipe *r, const char *key, const st_json *node, const char *reason)
+void st_recipe_add_problem(struct strata_recipe *r, const char *key, const st_json *node, const char *reason)
 {
     key = st_recipe_spelling(r, key);
     if (is_on_line(r, key))
@@ -184,7 +182,7 @@ static void take_unknown(struct strata_recipe *r, const char *key, const st_json
         reason = st_source_keep(r->src, "no key of %s%s", r->trainer->name, hint);
     stray(r, key, node, NULL, allowed ? ST_VERDICT_NOTICE : ST_VERDICT_REJECTED, reason);
     if (!allowed)
-        problem(r, key, node, reason);
+        st_recipe_add_problem(r, key, node, reason);
 }
 
 /* The lines of another file are those of the key that names it. */
@@ -211,7 +209,7 @@ static const st_json *object_of(struct strata_recipe *r, const char *key, const 
     if (st == STRATA_E_NOMEM)
         r->src->failed = true;
     else
-        problem(r, key, node, st_source_keep(r->src, "%s", strata_last_error()));
+        st_recipe_add_problem(r, key, node, st_source_keep(r->src, "%s", strata_last_error()));
     return NULL;
 }
 
@@ -222,7 +220,7 @@ static void take_members(struct strata_recipe *r, const char *section, const st_
     for (const st_json *n = st_json_first(object); n != NULL; n = st_json_next(n)) {
         const char *key = st_source_keep(r->src, "%s%s%.128s", section, section[0] != '\0' ? "." : "", st_json_name(n));
         uint32_t index;
-        const struct st_field *row = find_row(r->trainer, key, &index);
+        const struct st_field *row = st_recipe_row(r->trainer, key, &index);
 
         if (row == NULL && st_source_is_comment(st_json_name(n))) {
             stray(r, key, n, &comment, ST_VERDICT_NOTICE, ST_COMMENT);
@@ -232,7 +230,7 @@ static void take_members(struct strata_recipe *r, const char *section, const st_
             stray(r, key, n, row, ST_VERDICT_NOTICE, row->reason);
         } else if (st_json_type(n) != ST_JSON_NULL) {
             if (r->states[index].node != NULL)
-                problem(r, key, n, st_source_keep(r->src, "is the same key as %s: leave one out", r->states[index].key));
+                st_recipe_add_problem(r, key, n, st_source_keep(r->src, "is the same key as %s: leave one out", r->states[index].key));
             r->states[index] = (struct st_recipe_state){.node = row->in_file ? object_of(r, key, n) : n, .key = key};
             if (row->type == ST_FIELD_OBJECT && r->states[index].node != NULL &&
                 st_json_type(r->states[index].node) == ST_JSON_OBJECT)
@@ -304,50 +302,18 @@ static void judge(struct strata_recipe *r, const struct st_field *row, struct st
 
 /* --- what keys become --- */
 
-static void put_value(struct strata_recipe *r, const char *from, const char *unless, const char *to, const char *text)
-{
-    struct st_recipe_value *value = st_source_add(r->src, &r->values, sizeof(*value));
-    uint32_t index;
-    const bool given = find_row(r->trainer, from, &index) != NULL && st_recipe_given(r, from); /* else it is for people */
-
-    if (value != NULL)
-        *value = (struct st_recipe_value){.to = to, .text = text, .from = from, .unless = unless, .weak = !given};
-}
-
-const char *st_recipe_json(struct strata_recipe *r, const st_json *node)
-{
-    struct st_json_writer w;
-    char text[VALUE_BYTES];
-    FILE *file;
-    bool whole;
-
-    if (st_json_type(node) == ST_JSON_NUMBER)
-        return st_recipe_real(r, st_json_number(node));
-    file = st_fault("config.alloc", 0) < 0 ? NULL : fmemopen(text, sizeof(text), "w");
-    if (file == NULL) {
-        r->src->failed = true;
-        return "null";
-    }
-    st_json_begin(&w, file);
-    st_json_put_node(&w, NULL, node);
-    whole = ferror(file) == 0;
-    if (fclose(file) != 0 || !whole)
-        return ""; /* too long for any key: refused where it is taken, as it is no JSON */
-    return st_source_keep_whole(r->src, text);
-}
-
 static void put_row(struct strata_recipe *r, const struct st_field *row, const st_json *node)
 {
     char text[VALUE_BYTES];
 
     if (row->to[0] != '-') {
-        put_value(r, row->path, NULL, row->to, st_recipe_json(r, node));
+        st_recipe_put(r, row->path, row->to, "%s", st_recipe_json(r, node));
     } else if (st_json_type(node) == ST_JSON_BOOL) {
         if (st_json_bool(node))
-            put_value(r, row->path, NULL, row->to, NULL);
+            st_recipe_put(r, row->path, row->to, NULL);
     } else {
         st_value_show(text, sizeof(text), node);
-        put_value(r, row->path, NULL, row->to, st_source_keep_whole(r->src, text));
+        st_recipe_put(r, row->path, row->to, "%s", text);
     }
 }
 
@@ -361,198 +327,6 @@ static void put_rows(struct strata_recipe *r)
         if (node != NULL)
             put_row(r, row, node);
     }
-}
-
-/* --- for rules --- */
-
-const st_json *st_recipe_node(struct strata_recipe *r, const char *key)
-{
-    const struct st_recipe_state *state = state_of(r, key);
-    const char *fallback;
-    uint32_t index;
-
-    if (state->node != NULL)
-        return state->usable ? state->node : NULL;
-    fallback = find_row(r->trainer, key, &index)->fallback;
-    return fallback != NULL ? st_source_parse(r->src, fallback) : NULL;
-}
-
-bool st_recipe_given(struct strata_recipe *r, const char *key)
-{
-    return state_of(r, key)->usable;
-}
-
-bool st_recipe_on(struct strata_recipe *r, const char *key)
-{
-    const st_json *node = st_recipe_node(r, key);
-
-    return node != NULL && st_json_type(node) == ST_JSON_BOOL && st_json_bool(node);
-}
-
-double st_recipe_number(struct strata_recipe *r, const char *key)
-{
-    const st_json *node = st_recipe_node(r, key);
-
-    return node != NULL && st_json_type(node) == ST_JSON_NUMBER ? st_json_number(node) : 0;
-}
-
-const char *st_recipe_real(struct strata_recipe *r, double value)
-{
-    char text[32];
-
-    st_json_double_text(text, value);
-    return st_source_keep(r->src, "%s", text);
-}
-
-const char *st_recipe_text(struct strata_recipe *r, const char *key)
-{
-    const st_json *node = st_recipe_node(r, key);
-
-    return node != NULL && st_json_type(node) == ST_JSON_STRING ? st_json_string(node) : "";
-}
-
-int st_recipe_choice(struct strata_recipe *r, const char *key, int otherwise)
-{
-    uint32_t index;
-    const struct st_choice *choice = st_choice_find(find_row(r->trainer, key, &index)->choices, st_recipe_text(r, key));
-
-    return choice != NULL ? choice->value : otherwise;
-}
-
-static void put_format(struct strata_recipe *r, const char *key, const char *unless, const char *to, const char *fmt,
-                       va_list args)
-{
-    char text[VALUE_BYTES];
-
-    if (fmt != NULL)
-        vsnprintf(text, sizeof(text), fmt, args);
-    put_value(r, key, unless, to, fmt != NULL ? st_source_keep_whole(r->src, text) : NULL);
-}
-
-void st_recipe_put(struct strata_recipe *r, const char *key, const char *to, const char *fmt, ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    put_format(r, key, NULL, to, fmt, args);
-    va_end(args);
-}
-
-void st_recipe_put_unless(struct strata_recipe *r, const char *key, const char *unless, const char *to, const char *fmt, ...)
-{
-    va_list args;
-
-    va_start(args, fmt);
-    put_format(r, key, unless, to, fmt, args);
-    va_end(args);
-}
-
-void st_recipe_put_over(struct strata_recipe *r, const char *key, const char *to, const char *fmt, ...)
-{
-    const uint32_t count = r->values.count;
-    va_list args;
-
-    va_start(args, fmt);
-    put_format(r, key, NULL, to, fmt, args);
-    va_end(args);
-    if (r->values.count > count) /* else memory ran out */
-        ((struct st_recipe_value *)r->values.items)[count].over = true;
-}
-
-void st_recipe_note(struct strata_recipe *r, const char *key, const char *reason)
-{
-    struct st_recipe_state *state = state_of(r, key);
-
-    if (state->verdict != ST_VERDICT_REJECTED)
-        state->reason = reason;
-}
-
-void st_recipe_announce(struct strata_recipe *r, const char *key, const char *reason)
-{
-    st_recipe_note(r, key, reason);
-    state_of(r, key)->announced = true;
-}
-
-void st_recipe_idle(struct strata_recipe *r, const char *key, const char *reason)
-{
-    st_recipe_note(r, key, reason);
-    if (state_of(r, key)->verdict != ST_VERDICT_REJECTED)
-        state_of(r, key)->verdict = ST_VERDICT_NOTICE;
-}
-
-void st_recipe_reject(struct strata_recipe *r, const char *key, const char *reason)
-{
-    struct st_recipe_state *state = state_of(r, key);
-
-    state->usable = false;
-    state->verdict = ST_VERDICT_REJECTED;
-    state->reason = reason;
-    problem(r, key, state->node, reason);
-}
-
-const char *st_recipe_quoted(struct strata_recipe *r, const char *text)
-{
-    st_json *node = st_json_new_string(text);
-
-    if (node == NULL || st_source_adopt(r->src, node) == NULL) {
-        r->src->failed = true;
-        return "null";
-    }
-    return st_recipe_json(r, node);
-}
-
-const char *st_recipe_list(struct strata_recipe *r, const char *key)
-{
-    const char *text = st_recipe_text(r, key);
-    st_json *list = st_json_new_array();
-    bool made = list != NULL;
-
-    while (made) {
-        const size_t length = strcspn(text, ",");
-        size_t first = strspn(text, " \t"), last = length;
-        const char *word;
-
-        first = first < length ? first : length;
-        while (last > first && (text[last - 1] == ' ' || text[last - 1] == '\t'))
-            last--;
-        word = st_source_keep(r->src, "%.*s", (int)(last - first), text + first);
-        made = st_json_add(list, NULL, st_json_new_string(word));
-        text += length;
-        if (*text == '\0')
-            break;
-        text++;
-    }
-    if (!made) {
-        st_json_free(list);
-        r->src->failed = true;
-        return "[]";
-    }
-    return st_recipe_json(r, st_source_adopt(r->src, list));
-}
-
-/* "DIR/name", where DIR is the first `length` bytes of the recipe's path; NULL: it is not there. */
-static const char *in_directory(struct strata_recipe *r, size_t length, const char *name)
-{
-    char path[ST_PATH_MAX];
-    bool there = false;
-
-    if ((size_t)snprintf(path, sizeof(path), "%.*s%s", (int)length, r->path, name) >= sizeof(path) ||
-        st_file_find(&there, path) != STRATA_OK || !there)
-        return NULL;
-    return st_source_keep_whole(r->src, path);
-}
-
-const char *st_recipe_beside(struct strata_recipe *r, const char *name)
-{
-    const char *found = NULL;
-    bool there = false;
-
-    if (name[0] == '/' || (st_file_find(&there, name) == STRATA_OK && there))
-        return name;
-    for (size_t length = strlen(r->path); length > 0 && found == NULL; length--)
-        if (r->path[length - 1] == '/')
-            found = in_directory(r, length, name);
-    return found != NULL ? found : name;
 }
 
 /* --- rows --- */
