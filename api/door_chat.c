@@ -3,7 +3,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/json/json.h"
-#include "model/data/dialog/dialog.h"
+#include "text/data/dialog/dialog.h"
 #include "strata/tokenizer.h"
 
 #include <stdio.h>

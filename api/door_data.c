@@ -4,7 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
-#include "model/data/token_meta.h"
+#include "text/data/token_meta.h"
 
 #include <inttypes.h>
 #include <math.h>

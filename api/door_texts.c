@@ -5,11 +5,11 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/system/temp_dir.h"
-#include "model/data/rows/dataset_info.h"
-#include "model/data/rows/tokenize.h"
-#include "model/data/rows/tokens_kept.h"
-#include "model/data/texts.h"
-#include "model/data/tokens.h"
+#include "text/data/rows/dataset_info.h"
+#include "text/data/rows/tokenize.h"
+#include "text/data/rows/tokens_kept.h"
+#include "text/data/texts.h"
+#include "text/data/tokens.h"
 
 #include <malloc.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "api/handles.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "model/data/dialog/dialog.h"
+#include "text/data/dialog/dialog.h"
 #include "strata/tokenizer.h"
 
 #include <stdlib.h>

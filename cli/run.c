@@ -4,7 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/system/file.h"
-#include "model/data/texts.h"
+#include "text/data/texts.h"
 #include "strata/data.h"
 
 #include <stdio.h>

@@ -51,18 +51,18 @@ BEGIN {
     allow["model/adapter"] = "core/ strata/"
     allow["model/decoder"] = "model/model.h model/layout.h offload/device/tensor_ops.h core/ strata/"
     allow["model/hf"] = "model/adapter/adapter.h kernels/kernels.h kernels/widen.h model/model.h model/nf4.h model/family.h model/layout.h model/decoder/sampler.h core/ strata/"
-    allow["model/tokenizer"] = "core/ strata/"
-    allow["model/data"] = "model/tokenizer/tokenizer.h core/ strata/"
-    allow["model/data/dialog"] = "model/tokenizer/tokenizer.h model/template/template.h core/ strata/"
-    allow["model/data/rows"] = "model/data/dialog/dialog.h model/data/token_meta.h model/data/token_writer.h model/data/tokens.h model/data/texts.h core/ strata/"
-    allow["model/template"] = "core/base/ core/json/json.h strata/"
+    allow["text/tokenizer"] = "core/ strata/"
+    allow["text/data"] = "text/tokenizer/tokenizer.h core/ strata/"
+    allow["text/data/dialog"] = "text/tokenizer/tokenizer.h text/template/template.h core/ strata/"
+    allow["text/data/rows"] = "text/data/dialog/dialog.h text/data/token_meta.h text/data/token_writer.h text/data/tokens.h text/data/texts.h core/ strata/"
+    allow["text/template"] = "core/base/ core/json/json.h strata/"
     allow["bench"] = "offload/config/ offload/engine/engine.h offload/plan/plan.h offload/device/device.h core/ strata/"
     allow["bench/io"] = "bench/bench.h bench/bench_setup.h nvme/ core/ strata/"
     allow["bench/step"] = "bench/bench.h bench/bench_setup.h bench/null_model.h offload/config/config_options.h offload/device/ offload/machine/"
     allow["bench/step"] = allow["bench/step"] " offload/plan/plan.h offload/simulate/ offload/comm/comm.h model/model.h core/ strata/"
     allow["bench/roofs"] = "bench/bench.h bench/bench_setup.h offload/comm/comm.h offload/device/device.h offload/device/tensor_ops.h offload/device/cuda/link_roof.h kernels/ core/ strata/"
     allow["bench/update"] = "bench/bench.h bench/bench_setup.h bench/null_model.h bench/roofs/ nvme/swap/ kernels/ core/ strata/"
-    allow["api"] = "model/ offload/ nvme/ kernels/ core/ strata/"
+    allow["api"] = "text/ model/ offload/ nvme/ kernels/ core/ strata/"
     reports = "api/plan_report.h api/predict.h api/question.h" # what tables and metrics read beside the public headers; may only shrink
     allow["cli"] = "cli/ core/ strata/"
     allow["cli/commands"] = "cli/ " reports " core/ strata/ bench/bench.h"
@@ -74,20 +74,21 @@ BEGIN {
     allow["tests/nvme"] = "nvme/ core/ strata/ tests/"
     allow["tests/offload"] = "offload/ nvme/ kernels/ core/ strata/ tests/"
     allow["tests/api"] = "api/ core/base/ strata/ tests/"
-    allow["tests/model"] = "model/ " allow["tests/offload"]
-    all = "cli/ bench/ api/ " allow["tests/model"]
+    allow["tests/text"] = "text/ core/ strata/ tests/"
+    allow["tests/model"] = "model/ text/ " allow["tests/offload"]
+    all = "cli/ bench/ api/ text/ " allow["tests/model"]
 
     # Includes that a row forbids: header, the files that may, and why.  This list may only shrink.
     except("api/handles.h",
         "cli/report/endurance.c cli/report/metrics.c cli/report/plan_predict.c cli/commands/cmd_bench_step.c cli/commands/cmd_info.c cli/commands/cmd_plan.c cli/commands/cmd_train.c cli/commands/generation.c cli/commands/train_end.c",
         "figures, machine and model that handles hold and no public function tells yet")
     except("api/ranks.h", "cli/commands/finished.c", "what rank 0 compares, while the others wait as long as it takes")
-    except("model/data/tokens.h", "cli/commands/cmd_tokens.c", "writes token files")
-    except("model/data/texts.h", "cli/commands/cmd_tokens.c", "reads texts")
-    except("model/data/texts.h", "cli/run.c", "which files are rows")
-    except("model/tokenizer/tokenizer.h", "cli/commands/cmd_tokens.c", "which tokenizer")
-    except("model/tokenizer/train.h", "cli/commands/cmd_tokens.c", "trains one")
-    except("model/data/rows/tokenize.h", "cli/commands/tokens_documents.c", "writes token files")
+    except("text/data/tokens.h", "cli/commands/cmd_tokens.c", "writes token files")
+    except("text/data/texts.h", "cli/commands/cmd_tokens.c", "reads texts")
+    except("text/data/texts.h", "cli/run.c", "which files are rows")
+    except("text/tokenizer/tokenizer.h", "cli/commands/cmd_tokens.c", "which tokenizer")
+    except("text/tokenizer/train.h", "cli/commands/cmd_tokens.c", "trains one")
+    except("text/data/rows/tokenize.h", "cli/commands/tokens_documents.c", "writes token files")
     except("model/decoder/sampler.h",
         "cli/commands/generation.h cli/options/args_table.c",
         "how the next token is chosen, and the ranges of its options")
@@ -113,7 +114,7 @@ BEGIN {
     home["cuda"] = home["cublas"] = "offload/device/cuda/ kernels/cuda/ tests/cuda/"
     home["mpi.h"] = "offload/comm/mpi_plugin.c tests/offload/mpi_within.c" # a program that has begun MPI itself
     home["nccl"] = "offload/comm/nccl_library_internal.h"
-    home["pcre2.h"] = "model/tokenizer/regex.c model/adapter/adapter_pattern.c" # what Oniguruma and what Python would find
+    home["pcre2.h"] = "text/tokenizer/regex.c model/adapter/adapter_pattern.c" # what Oniguruma and what Python would find
     home["cmocka.h"] = "tests/"
 
     # Who may write to a FILE without core/base/print.h: files for programs, and the one place itself.
@@ -176,7 +177,7 @@ FNR == 1 {
 }
 
 # A declaration of a member or a function of ours with such a name is indented, too; calls through a pointer are not the system.
-/^[ \t]/ && $0 !~ /^ *(\/\*|\*)/ && $0 !~ /\(\*/ && FILENAME ~ /^(core|nvme|offload|model|api|cli|bench)\// && FILENAME ~ /\.c$/ {
+/^[ \t]/ && $0 !~ /^ *(\/\*|\*)/ && $0 !~ /\(\*/ && FILENAME ~ /^(core|nvme|offload|text|model|api|cli|bench)\// && FILENAME ~ /\.c$/ {
     line = $0
     gsub(/"[^"]*"/, "", line)
     sub(/\/\*.*/, "", line)
@@ -237,23 +238,23 @@ function check_own(header, folder)
 
 function check_foreign(header,    prefix)
 {
-    if (starts_with_any(header, "core/ kernels/ nvme/ offload/ model/ api/ cli/ strata/"))
+    if (starts_with_any(header, "core/ kernels/ nvme/ offload/ text/ model/ api/ cli/ strata/"))
         offence("<" header ">: our own headers are included with quotes")
     for (prefix in home)
         if (index(header, prefix) == 1 && !starts_with_any(FILENAME, home[prefix]))
             offence("<" header "> belongs in " home[prefix] " alone")
 }
 
-$0 ~ printing && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|model|api|cli|bench)\// {
+$0 ~ printing && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|text|model|api|cli|bench)\// {
     if (!starts_with_any(FILENAME, writers))
         offence("prints past core/base/print.h: st_print, st_print_text, st_log or st_error")
 }
 
-/(^|[^a-z_])(tolower|toupper|strn?casecmp|is(alpha|alnum|space|print|graph|punct|upper|lower))\(/ && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|model|api)\// {
+/(^|[^a-z_])(tolower|toupper|strn?casecmp|is(alpha|alnum|space|print|graph|punct|upper|lower))\(/ && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|text|model|api)\// {
     offence("takes letters as the locale of the program has them: core/base/text.h")
 }
 
-/(^|[^a-z_])(strtod|strtof|atof)\(/ && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|model|api)\// {
+/(^|[^a-z_])(strtod|strtof|atof)\(/ && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|text|model|api)\// {
     if (FILENAME != "core/base/number.c")
         offence("reads a number as the locale of the program has it: st_number_read() of core/base/number.h")
 }
@@ -294,5 +295,5 @@ END {
     }
     printf "check_layers: %d includes, none upwards; excepted from the rows:\n%s", checked, exceptions
 }
-' $(find include core kernels nvme offload model api cli bench tests -type f \
+' $(find include core kernels nvme offload text model api cli bench tests -type f \
     \( -name '*.c' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null | sort) /dev/null

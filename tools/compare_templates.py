@@ -3,7 +3,7 @@
 
     tools/compare_templates.py RENDER TEMPLATE.jinja...     [--count 200] [--seed 1]
 
-RENDER is build/*/tests/model/render_template.  Each template renders COUNT seeded conversations: with and without system messages,
+RENDER is build/*/tests/text/render_template.  Each template renders COUNT seeded conversations: with and without system messages,
 answers that think, calls of tools, Unicode, white space, and text that looks like a template or a special token.  Prints a line per
 template: equal, refused by both, different, refused by strata alone, refused by the reference alone.  Ends with 1 if one differs.
 

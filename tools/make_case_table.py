@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Make model/template/case_table.inc: upper, lower and title case of every letter outside ASCII, as Python's str has them.
+"""Make text/template/case_table.inc: upper, lower and title case of every letter outside ASCII, as Python's str has them.
 
 Never run by tests or CI; its output is committed:
 
-    python3 tools/make_case_table.py [--check] [--out model/template/case_table.inc]
+    python3 tools/make_case_table.py [--check] [--out text/template/case_table.inc]
 """
 import argparse
 import sys
@@ -59,7 +59,7 @@ def table(out, declaration, cells):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", default="model/template/case_table.inc")
+    parser.add_argument("--out", default="text/template/case_table.inc")
     parser.add_argument("--check", action="store_true", help="compare with the file instead of writing it")
     arguments = parser.parse_args()
     out = [

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/model/dialogs_golden.json: 200 seeded conversations, and for templates and tokenizers hashes of ids and masks.
+"""Writes tests/text/dialogs_golden.json: 200 seeded conversations, and for templates and tokenizers hashes of ids and masks.
 
-    tools/make_golden_dialogs.py RENDER > tests/model/dialogs_golden.json
+    tools/make_golden_dialogs.py RENDER > tests/text/dialogs_golden.json
 
-RENDER is build/*/tests/model/render_template, which is asked for the texts of the built-in templates alone.  Ids are those of
+RENDER is build/*/tests/text/render_template, which is asked for the texts of the built-in templates alone.  Ids are those of
 transformers' apply_chat_template.  Where a template has {% generation %}, so is the mask (return_assistant_tokens_mask); elsewhere
 it comes from where each message stands in the text, from what follows the message before an answer when the messages before are
 rendered with the generation prompt, and from the tokenizer's offsets: tokens from where this ends in the text, up to the first

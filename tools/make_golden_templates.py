@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/model/templates_golden.json: templates, conversations and what transformers renders of them.
+"""Writes tests/text/templates_golden.json: templates, conversations and what transformers renders of them.
 
-    tools/make_golden_templates.py RENDER > tests/model/templates_golden.json
+    tools/make_golden_templates.py RENDER > tests/text/templates_golden.json
 
-RENDER is build/*/tests/model/render_template, which is asked for the texts of the built-in templates alone.
+RENDER is build/*/tests/text/render_template, which is asked for the texts of the built-in templates alone.
 Written with transformers 5.24.0, Jinja2 3.1.6.
 """
 import json

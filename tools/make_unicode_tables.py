@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Make model/tokenizer/unicode_table.inc: what the reference tokenizer library knows about every code point.
+"""Make text/tokenizer/unicode_table.inc: what the reference tokenizer library knows about every code point.
 
 Never run by tests or CI; its output is committed.  Needs tokenizers (pip install tokenizers==0.22.2):
 
-    python3 tools/make_unicode_tables.py [--check] [--out model/tokenizer/unicode_table.inc]
+    python3 tools/make_unicode_tables.py [--check] [--out text/tokenizer/unicode_table.inc]
 
 The tables come from the library's answers, not from a Unicode file, since its parts (its regular expressions, its language's own
 properties, its normalizer) each follow a version of Unicode of their own:
@@ -136,7 +136,7 @@ def table(out, name, comment, rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", default="model/tokenizer/unicode_table.inc")
+    parser.add_argument("--out", default="text/tokenizer/unicode_table.inc")
     parser.add_argument("--check", action="store_true", help="compare with the file instead of writing it")
     arguments = parser.parse_args()
     full, pairs = decompositions()

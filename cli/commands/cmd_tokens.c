@@ -5,10 +5,10 @@
 #include "core/base/log.h"
 #include "core/base/print.h"
 #include "core/json/json.h"
-#include "model/data/texts.h"
-#include "model/data/tokens.h"
-#include "model/tokenizer/tokenizer.h"
-#include "model/tokenizer/train.h"
+#include "text/data/texts.h"
+#include "text/data/tokens.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/tokenizer/train.h"
 
 #include <stdbool.h>
 #include <stdio.h>

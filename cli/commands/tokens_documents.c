@@ -5,7 +5,7 @@
 #include "core/base/print.h"
 #include "core/json/json.h"
 #include "core/system/clock.h"
-#include "model/data/rows/tokenize.h"
+#include "text/data/rows/tokenize.h"
 
 #include <stdio.h>
 #include <string.h>

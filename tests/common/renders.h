@@ -3,7 +3,7 @@
 #define TESTS_COMMON_RENDERS_H
 
 #include "core/json/json.h"
-#include "model/template/template.h"
+#include "text/template/template.h"
 #include "tests/common/assert_status.h"
 
 #include <string.h>

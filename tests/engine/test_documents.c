@@ -1,5 +1,5 @@
 /* test_documents.c - documents packed into sequences, with borders, train like documents in rows of their own. */
-#include "model/data/token_writer.h"
+#include "text/data/token_writer.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/scratch.h"
 

@@ -4,7 +4,7 @@
  *
  * The run goes through config file, Hugging Face directory, token file, plan and engine, with state and weights on NVMe. */
 #include "core/json/json.h"
-#include "model/data/tokens.h"
+#include "text/data/tokens.h"
 #include "model/hf/hf_adapter.h"
 #include "model/model.h"
 #include "offload/config/config_options.h"

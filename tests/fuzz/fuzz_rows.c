@@ -1,8 +1,8 @@
 /* fuzz_rows.c - any bytes as a file of rows, read as every format, and as dataset_info.json: no crash; a row is a conversation, a
  * text or is left out; counting finds as many rows as reading. */
-#include "model/data/rows/dataset_info.h"
-#include "model/data/rows/row_columns.h"
-#include "model/data/rows/row_reader.h"
+#include "text/data/rows/dataset_info.h"
+#include "text/data/rows/row_columns.h"
+#include "text/data/rows/row_reader.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

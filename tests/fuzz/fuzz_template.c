@@ -2,8 +2,8 @@
  * what is rendered is UTF-8 and has an origin for every byte; a second rendering is equal; what is trained are tokens of answers.
  */
 #include "core/base/text.h"
-#include "model/data/dialog/dialog.h"
-#include "model/template/template.h"
+#include "text/data/dialog/dialog.h"
+#include "text/template/template.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* fuzz_token_meta.c - any bytes as what lies beside a token file: no crash; every window of what is accepted holds tokens of the
  * vocabulary, and targets and positions that an engine takes. */
 #include "core/base/checksum.h"
-#include "model/data/tokens.h"
+#include "text/data/tokens.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <fcntl.h>

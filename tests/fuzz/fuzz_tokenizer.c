@@ -3,7 +3,7 @@
  *
  * The first byte says which file it is (0: tokenizer.json, 1: tokenizer.model, 2 and more: text for a tokenizer of the golden
  * files' kind), the rest is its contents. */
-#include "model/tokenizer/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

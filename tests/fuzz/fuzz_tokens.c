@@ -1,6 +1,6 @@
 /* fuzz_tokens.c - any bytes as a token file: no crash; every window of an accepted file holds tokens of the vocabulary,
  * and targets are the tokens one further. */
-#include "model/data/tokens.h"
+#include "text/data/tokens.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

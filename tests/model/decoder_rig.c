@@ -1,7 +1,7 @@
 /* tests/model/decoder_rig.c - see decoder_rig.h. */
 #include "decoder_rig.h"
 #include "layout_gaps.h"
-#include "model/data/tokens.h"
+#include "text/data/tokens.h"
 #include <math.h>
 #include <stdio.h>
 

@@ -25,7 +25,4 @@ struct st_model *tiny_model(strata_dtype dtype);
 struct st_model_config tiny_llama_config(void);
 struct st_model *tiny_model_of(const struct st_model_config *config, strata_dtype dtype);
 
-/* A turn of a conversation as ShareGPT writes it. */
-#define TURN(who, what) "{\"from\": \"" who "\", \"value\": \"" what "\"}"
-
 #endif

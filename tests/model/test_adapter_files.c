@@ -5,7 +5,7 @@
 #include "core/system/file.h"
 #include "kernels/kernels.h"
 #include "model/layout.h"
-#include "model/tokenizer/train.h"
+#include "text/tokenizer/train.h"
 #include "model_fixture.h"
 #include "tests/common/file_order.h"
 #include "tests/common/kept_log.h"
