@@ -4,6 +4,7 @@
 #include "api/saved_adapter.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "core/system/hub_id.h"
 #include "model/hf/generation.h"
 #include "strata/adapter.h"
 #include "strata/tokenizer.h"
@@ -42,7 +43,7 @@ static strata_status check_base(const char *dir)
     st_json *root;
     strata_status st;
 
-    if (st_handle_is_hub_id(dir) && !st_handle_is_directory(dir))
+    if (st_hub_is_id(dir) && !st_handle_is_directory(dir))
         return st_handle_no_such_model(dir);
     if (!st_handle_is_directory(dir))
         return st_error(STRATA_E_INPUT, "%s: is no Hugging Face directory: give the one that the adapter was trained on", dir);

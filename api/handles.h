@@ -183,8 +183,6 @@ strata_status st_handle_take_instead(struct strata_model *m, const char *wanted)
 const struct st_dialog *st_handle_dialog(const struct strata_chat *chat);
 /** Read the shapes of the model that its name means; a checkpoint's directory takes the name's place. */
 strata_status st_handle_read_config(struct st_model_config *config, struct strata_model *m);
-/** Whether it is ORG/NAME, as on the Hugging Face hub. */
-bool st_handle_is_hub_id(const char *name);
 /** Of ORG/NAME that is no directory here: *name becomes `dir`, that of the Hugging Face cache, if that has it.  E_INPUT: it has
  *  it, and wrongly. */
 strata_status st_handle_find_cached(char dir[ST_PATH_MAX], const char **name);

@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "core/system/hub_id.h"
 #include "core/system/path.h"
 #include "model/adapter/adapter.h"
 #include "strata/model.h"
@@ -70,7 +71,7 @@ static strata_status take_published(struct strata_model *m)
     strata_status st;
 
     if (preset == NULL || !st_handle_only_plans(m) || is_preset(m->name) || st_handle_is_directory(m->name) ||
-        (strchr(m->name, '/') != NULL && !st_handle_is_hub_id(m->name)))
+        (strchr(m->name, '/') != NULL && !st_hub_is_id(m->name)))
         return STRATA_OK;
     st_log(ST_LOG_NOTICE, "--model %s: taken for the preset %s, which has its shapes", m->name, preset);
     if ((st = st_handle_text(&name, preset)) != STRATA_OK)

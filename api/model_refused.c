@@ -48,15 +48,6 @@ static strata_status refuse_file(const char *name)
     return st_error(STRATA_E_INPUT, "--model %s: is no directory", name);
 }
 
-/* True for ORG/NAME, the form of names on the Hugging Face hub. */
-bool st_handle_is_hub_id(const char *name)
-{
-    const char *slash = strchr(name, '/');
-
-    return slash != NULL && slash > name && slash[1] != '\0' && strchr(slash + 1, '/') == NULL && name[0] != '.' &&
-           name[0] != '~';
-}
-
 strata_status st_handle_find_cached(char dir[ST_PATH_MAX], const char **name)
 {
     char root[ST_PATH_MAX];
@@ -72,7 +63,7 @@ strata_status st_handle_find_cached(char dir[ST_PATH_MAX], const char **name)
 
 strata_status st_handle_no_such_model(const char *name)
 {
-    char dir[ST_PATH_MAX], root[ST_PATH_MAX];
+    char dir[ST_PATH_MAX], root[ST_PATH_MAX], command[ST_HUB_COMMAND_MAX];
     struct stat info;
     const bool there = !st_fault_refuses("model.stat") && stat(name, &info) == 0;
 
@@ -80,13 +71,14 @@ strata_status st_handle_no_such_model(const char *name)
         return refuse_file(name);
     if (errno != ENOENT)
         return st_error_errno(errno, "--model %s", name);
-    if (!st_handle_is_hub_id(name))
+    if (!st_hub_is_id(name))
         return st_error(STRATA_E_INPUT, "--model %s: no such directory", name);
     (void)!st_hub_find(dir, root, name); /* whoever looked before was told what is wrong */
+    st_hub_command(command, name);
     return st_error(STRATA_E_INPUT,
                     "--model %s: no such directory, none in the Hugging Face cache%s%s, and nothing is downloaded: fetch it with "
-                    "\"hf download %.*s\"",
-                    name, root[0] != '\0' ? " " : "", root, (int)strcspn(name, "@"), name);
+                    "\"%s\"",
+                    name, root[0] != '\0' ? " " : "", root, command);
 }
 
 /* --- directories --- */

@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/file.h"
+#include "core/system/hub_id.h"
 #include "core/system/path.h"
 
 #include <glob.h>
@@ -93,34 +94,31 @@ static bool holds(const char *dir, const char *pattern)
 /* Directories of tables, which datasets makes rows of; OK: it is none. */
 static strata_status refuse_tables(const char *dir)
 {
-    static const char *const parquet[] = {"*.parquet", "data/*.parquet", "*/*.parquet"},
-                      *const arrow[] = {"*.arrow", "*/*.arrow"};
+    static const char *const parquet[] = {"*.parquet", "data/*.parquet", "*/*.parquet"}, *const arrow[] = {"*.arrow",
+                                                                                                           "*/*.arrow"};
 
     for (size_t i = 0; i < sizeof(parquet) / sizeof(parquet[0]); i++)
         if (holds(dir, parquet[i]))
             return st_error(
                 STRATA_E_INPUT,
-                "%s: its parquet files are not read: " CONVERT("load_dataset('%s', split='train')") " makes rows of them", dir, dir);
+                "%s: its parquet files are not read: " CONVERT("load_dataset('%s', split='train')") " makes rows of them", dir,
+                dir);
     for (size_t i = 0; i < sizeof(arrow) / sizeof(arrow[0]); i++)
         if (holds(dir, arrow[i]))
             return st_error(STRATA_E_INPUT,
-                            "%s: its arrow files are not read: " CONVERT("load_from_disk('%s')%s") " makes rows of them", dir, dir,
-                            i == 0 ? "" : "['train']");
+                            "%s: its arrow files are not read: " CONVERT("load_from_disk('%s')%s") " makes rows of them", dir,
+                            dir, i == 0 ? "" : "['train']");
     return STRATA_OK;
 }
 
 /* ORG/NAME, where no directory ORG is: a data set of the Hub, in its cache or not. */
 static bool is_of_hub(const char *name)
 {
-    const char *slash = strchr(name, '/');
-    char org[128];
+    char org[ST_PATH_MAX];
     struct stat info;
 
-    if (slash == NULL || slash == name || slash[1] == '\0' || strchr(slash + 1, '/') != NULL || name[0] == '.' || name[0] == '~' ||
-        strchr(name, '\'') != NULL || strchr(slash, '.') != NULL || (size_t)(slash - name) >= sizeof(org))
-        return false;
-    snprintf(org, sizeof(org), "%.*s", (int)(slash - name), name);
-    return !st_fault_refuses("patterns.stat") && stat(org, &info) != 0;
+    return st_hub_is_id(name) && strchr(strchr(name, '/'), '.') == NULL && st_path_dir(org, name) == STRATA_OK &&
+           !st_fault_refuses("patterns.stat") && stat(org, &info) != 0;
 }
 
 /* A directory's files are named by a pattern. */

@@ -12,36 +12,6 @@
 #include <sys/stat.h>
 
 #define REF_BYTES_MAX 256u /* of a file that holds a commit's name */
-#define WORD_MAX      96u  /* bytes of an organisation, a name, a revision, as the hub has them */
-
-/* A word of a name there: no separator, and no way up. */
-static bool is_word(const char *text, size_t length)
-{
-    static const char set[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
-
-    return length > 0 && length <= WORD_MAX && text[0] != '.' && strspn(text, set) >= length;
-}
-
-/* ORG/NAME@REVISION in its words. */
-static bool split(const char *id, size_t *org, size_t *name, const char **revision)
-{
-    const char *at = strchr(id, '@'), *slash = strchr(id, '/');
-
-    if (slash == NULL || (at != NULL && at < slash))
-        return false;
-    *org = (size_t)(slash - id);
-    *name = at != NULL ? (size_t)(at - slash - 1) : strlen(slash + 1);
-    *revision = at != NULL ? at + 1 : "main";
-    return is_word(id, *org) && is_word(slash + 1, *name) && is_word(*revision, strlen(*revision));
-}
-
-bool st_hub_is_id(const char *name)
-{
-    const char *revision;
-    size_t org, bytes;
-
-    return split(name, &org, &bytes, &revision);
-}
 
 /* "": no variable says where it is. */
 static strata_status find_root(char root[ST_PATH_MAX])
@@ -66,64 +36,77 @@ static strata_status find_root(char root[ST_PATH_MAX])
     return STRATA_OK;
 }
 
-/* The commit that refs/REVISION names, or the revision itself, which may be one. */
-static strata_status read_commit(char commit[WORD_MAX + 1], const char *repository, const char *revision)
+/* *mode: of what a name leads to; 0: it leads to nothing. */
+static strata_status find_mode(mode_t *mode, const char *path)
 {
-    char refs[ST_PATH_MAX], path[ST_PATH_MAX], *text = NULL;
-    struct stat info;
+    struct stat info = {0};
+    const int err = st_fault_refuses("hub.stat") || stat(path, &info) != 0 ? errno : 0;
+
+    *mode = err == 0 ? info.st_mode : 0;
+    return err == 0 || err == ENOENT || err == ENOTDIR ? STRATA_OK : st_error_errno(err, "%s", path);
+}
+
+/* The name that the file refs/REVISION holds. */
+static strata_status read_ref(char commit[ST_HUB_WORD_MAX + 1], const char *path)
+{
+    char *text = NULL;
     uint64_t bytes = 0;
     size_t length;
-    strata_status st;
+    strata_status st = st_file_read_text(&text, &bytes, path, REF_BYTES_MAX);
 
-    if ((st = st_path_join(refs, repository, "refs")) != STRATA_OK || (st = st_path_join(path, refs, revision)) != STRATA_OK)
-        return st;
-    snprintf(commit, WORD_MAX + 1, "%s", revision);
-    if (!st_fault_refuses("hub.stat") && lstat(path, &info) != 0 && (errno == ENOENT || errno == ENOTDIR))
-        return STRATA_OK;
-    if (st_fault_refuses("hub.stat") || stat(path, &info) != 0 || !S_ISREG(info.st_mode))
-        return st_error(STRATA_E_INPUT, "%s: must be a file with the name of a commit", path);
-    if ((st = st_file_read_text(&text, &bytes, path, REF_BYTES_MAX)) != STRATA_OK)
+    if (st != STRATA_OK)
         return st;
     length = strcspn(text, " \r\n");
-    if (!is_word(text, length) || length + strspn(text + length, " \r\n") != bytes)
+    if (!st_hub_is_word(text, length) || length + strspn(text + length, " \r\n") != bytes)
         st = st_error(STRATA_E_INPUT, "%s: must hold the name of a commit, and nothing else", path);
     else
-        snprintf(commit, WORD_MAX + 1, "%.*s", (int)length, text);
+        snprintf(commit, ST_HUB_WORD_MAX + 1, "%.*s", (int)length, text);
     free(text);
     return st;
 }
 
-static bool is_directory(const char *path)
+/* The commit that refs/REVISION names, or the revision itself, which may be one. */
+static strata_status find_commit(char commit[ST_HUB_WORD_MAX + 1], const char *repository, const char *revision)
 {
-    struct stat info;
+    char refs[ST_PATH_MAX], path[ST_PATH_MAX];
+    bool there = false;
+    mode_t mode;
+    strata_status st;
 
-    return !st_fault_refuses("hub.stat") && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    if ((st = st_path_join(refs, repository, "refs")) != STRATA_OK || (st = st_path_join(path, refs, revision)) != STRATA_OK ||
+        (st = find_mode(&mode, path)) != STRATA_OK)
+        return st;
+    if (S_ISREG(mode))
+        return read_ref(commit, path);
+    snprintf(commit, ST_HUB_WORD_MAX + 1, "%s", revision);
+    if (mode == 0 && (st = st_file_find(&there, path)) != STRATA_OK)
+        return st;
+    return mode == 0 && !there ? STRATA_OK : st_error(STRATA_E_INPUT, "%s: must be a file with the name of a commit", path);
 }
 
 /* *dir: "" where this cache does not have it. */
 static strata_status look_in(char dir[ST_PATH_MAX], const char *root, const char *id)
 {
-    char repository[ST_PATH_MAX], snapshots[ST_PATH_MAX], name[2 * WORD_MAX + 32], commit[WORD_MAX + 1];
-    const char *revision;
-    size_t org, bytes;
+    char repository[ST_PATH_MAX], snapshots[ST_PATH_MAX], name[2 * ST_HUB_WORD_MAX + 32], commit[ST_HUB_WORD_MAX + 1];
+    char command[ST_HUB_COMMAND_MAX];
+    struct st_hub_id words;
+    mode_t mode;
     strata_status st;
 
     dir[0] = '\0';
-    if (root[0] == '\0' || !split(id, &org, &bytes, &revision))
+    if (root[0] == '\0' || !st_hub_split(&words, id))
         return STRATA_OK;
-    snprintf(name, sizeof(name), "models--%.*s--%.*s", (int)org, id, (int)bytes, id + org + 1);
-    if ((st = st_path_join(repository, root, name)) != STRATA_OK)
+    snprintf(name, sizeof(name), "models--%.*s--%.*s", (int)words.org_bytes, id, (int)words.name_bytes, words.name);
+    if ((st = st_path_join(repository, root, name)) != STRATA_OK || (st = find_mode(&mode, repository)) != STRATA_OK)
         return st;
-    if (!is_directory(repository))
+    if (!S_ISDIR(mode))
         return STRATA_OK;
-    if ((st = read_commit(commit, repository, revision)) != STRATA_OK ||
+    if ((st = find_commit(commit, repository, words.revision)) != STRATA_OK ||
         (st = st_path_join(snapshots, repository, "snapshots")) != STRATA_OK ||
-        (st = st_path_join(dir, snapshots, commit)) != STRATA_OK)
+        (st = st_path_join(dir, snapshots, commit)) != STRATA_OK || (st = find_mode(&mode, dir)) != STRATA_OK || S_ISDIR(mode))
         return st;
-    if (is_directory(dir))
-        return STRATA_OK;
-    return st_error(STRATA_E_INPUT, "%s: the cache names this directory, and it is not there: \"hf download %.*s\" fetches it",
-                    dir, (int)(org + 1 + bytes), id);
+    st_hub_command(command, id);
+    return st_error(STRATA_E_INPUT, "%s: the cache names this directory, and it is not there: \"%s\" fetches it", dir, command);
 }
 
 strata_status st_hub_find(char dir[ST_PATH_MAX], char root[ST_PATH_MAX], const char *id)

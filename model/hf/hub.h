@@ -3,10 +3,8 @@
 #ifndef MODEL_HF_HUB_H
 #define MODEL_HF_HUB_H
 
+#include "core/system/hub_id.h"
 #include "core/system/path.h"
-
-/** True for ORG/NAME and ORG/NAME@REVISION, the form of names on the hub. */
-bool st_hub_is_id(const char *name);
 
 /**
  * Find the files of a model: models--ORG--NAME/snapshots/COMMIT, where refs/REVISION (main) says the commit.
@@ -16,7 +14,7 @@ bool st_hub_is_id(const char *name);
  *
  * @param dir   out: the directory; "": the cache does not have it
  * @param root  out: where it was looked for first; "": there is no home
- * @return E_INPUT: it is there, but names no directory within the cache; E_IO, E_NOMEM */
+ * @return E_INPUT: it is there, but names no directory within the cache, or may not be read; E_IO, E_NOMEM */
 strata_status st_hub_find(char dir[ST_PATH_MAX], char root[ST_PATH_MAX], const char *id);
 
 #endif

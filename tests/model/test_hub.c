@@ -1,9 +1,11 @@
 /* tests/model/test_hub.c - a published name is found in the Hugging Face cache, links followed; a damaged or hostile cache is
  * refused. */
 #include "core/base/error.h"
+#include "core/base/fault.h"
 #include "model/hf/hub.h"
 #include "tests/common/scratch.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -66,7 +68,39 @@ static void finds_what_refs_name(void **state)
     assert_int_equal(find(dir, "org/other"), STRATA_OK);
     assert_string_equal(dir, "");
     assert_int_equal(find(dir, "org/m@v2"), STRATA_E_INPUT);
-    assert_non_null(strstr(strata_last_error(), "hf download org/m"));
+    assert_non_null(strstr(strata_last_error(), "\"hf download org/m --revision v2\""));
+}
+
+/* A pull request's revision has slashes, and so has the name of its file. */
+static void a_revision_may_be_a_pull_request(void **state)
+{
+    char dir[ST_PATH_MAX];
+
+    (void)state;
+    make("c/models--org--m/refs/refs/pr");
+    make("c/models--org--m/snapshots/abc2");
+    scratch_put("c/models--org--m/refs/refs/pr/1", "abc2");
+    assert_int_equal(find(dir, "org/m@refs/pr/1"), STRATA_OK);
+    assert_string_equal(dir, scratch_path("c/models--org--m/snapshots/abc2"));
+    assert_int_equal(find(dir, "org/m@refs/pr/2"), STRATA_E_INPUT);
+    assert_int_equal(find(dir, "org/m@refs/pr"), STRATA_E_INPUT);
+    assert_non_null(strstr(strata_last_error(), "refs/refs/pr: must be a file with the name of a commit"));
+}
+
+/* What may not be read is there, perhaps, and the sentence says which place that is. */
+static void what_is_forbidden_is_called_so(void **state)
+{
+    static const char *const places[] = {"c/models--org--m", "c/models--org--m/refs/main", "c/models--org--m/snapshots/abc1"};
+    char dir[ST_PATH_MAX], want[ST_PATH_MAX + 32];
+
+    (void)state;
+    for (uint32_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        st_fault_arm(&(struct st_fault_spec){.site = "hub.stat", .after = i, .count = 1, .result = -EACCES});
+        assert_int_equal(find(dir, "org/m"), STRATA_E_INPUT);
+        assert_int_equal(st_fault_disarm(), 1);
+        snprintf(want, sizeof(want), "%s: Permission denied", scratch_path(places[i]));
+        assert_non_null(strstr(strata_last_error(), want));
+    }
 }
 
 /* The first variable that is set says where the cache is; the last is looked into for what is not there. */
@@ -93,8 +127,8 @@ static void variables_have_an_order(void **state)
 
 static void names_lead_nowhere_else(void **state)
 {
-    static const char *const names[] = {"../m", "org/..", "org/m/x",    "org",   "/m",
-                                        "org/", "org/m@", "org/m@../x", "o g/m", "a@b/c"};
+    static const char *const names[] = {"../m",       "org/..", "org/m/x", "org",         "/m",           "org/",     "org/m@",
+                                        "org/m@../x", "o g/m",  "a@b/c",   "org/m@refs/", "org/m@a/../b", "org/m@/a", "~/m"};
 
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -128,6 +162,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(finds_what_refs_name, begin, scratch_end),
+        cmocka_unit_test_setup_teardown(a_revision_may_be_a_pull_request, begin, scratch_end),
+        cmocka_unit_test_setup_teardown(what_is_forbidden_is_called_so, begin, scratch_end),
         cmocka_unit_test_setup_teardown(variables_have_an_order, begin, scratch_end),
         cmocka_unit_test_setup_teardown(names_lead_nowhere_else, begin, scratch_end),
         cmocka_unit_test_setup_teardown(hostile_refs_are_refused, begin, scratch_end),
