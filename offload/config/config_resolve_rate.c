@@ -199,6 +199,8 @@ static void resolve_least(struct st_config_source *src, struct st_config *config
         st_source_reject(src, keys[0], "stands beside " SHAPE "min_lr_rate: keep one of them");
     } else if (!st_source_given(src, keys[0]) && !st_source_given(src, keys[1])) {
         st_source_reject(src, SHAPE "type", "cosine_with_min_lr needs " SHAPE "min_lr or min_lr_rate");
+    } else if (*values[0] > config->optimizer.lr || *values[1] > 1) {
+        st_source_announce(src, keys[*values[1] > 1], "is above the optimizer's rate: the rate rises after the warm-up");
     }
 }
 

@@ -12,6 +12,7 @@
     "a Python file is a program, and none is run: write its values as XTuner's training arguments (load_from, dataset, lr, ...)"
 #define PRECISION "XTuner trains in bf16" /* whatever DeepSpeed's file says */
 #define RESUMES   "a run that goes on takes all that its checkpoint holds: set it to true, or begin anew with load_from"
+#define SCHEDULE  "strata.lr_scheduler."
 #define PACKS     "conversations are packed whole, the longest first"
 
 static const struct st_choice function_choices[] = {
@@ -67,7 +68,8 @@ static const struct st_field argument_rows[] = {
      .help = "AdamW, as XTuner sets it: betas 0.9 and 0.95, weight decay 0.01"},
     {.path = "scheduler_type", .type = ST_FIELD_CHOICE, .choices = scheduler_choices, .fallback = "\"cosine\"",
      .help = "strata.lr_scheduler.type; constant is constant_with_warmup, as there"},
-    {.path = "lr_min", .type = ST_FIELD_REAL, .min = 0, .max = 1e3, .help = "0: cosine and linear end at 0 here"},
+    {.path = "lr_min", .type = ST_FIELD_REAL, .fallback = "1e-6", .min = 0, .max = 1e3,
+     .help = "where cosine ends: strata.lr_scheduler.type cosine_with_min_lr with its min_lr; linear ends at 0 here"},
     {.path = "warmup_ratio", .type = ST_FIELD_REAL, .fallback = "0.03", .min = 0, .max = 9007199254740992.0,
      .help = "strata.lr_scheduler.warmup_ratio: warm-up as a part of the run, rounded up (there: down); 1 and more: so many steps"},
     ST_RECIPE_NOTICE("loss_config", NULL, ANY, "the head is always computed slice by slice"),
@@ -128,15 +130,37 @@ static void resolve_fsdp(struct strata_recipe *r)
         st_recipe_put(r, FSDP "recompute_ratio", "strata.activations", "\"recomputed\"");
 }
 
+/* Each schedule there begins with the warm-up, and cosine and linear end at lr_min. */
+static void resolve_schedule(struct strata_recipe *r)
+{
+    const char *schedule = st_recipe_text(r, "scheduler_type");
+    const double warmup = st_recipe_number(r, "warmup_ratio"), least = st_recipe_number(r, "lr_min");
+    const bool cosine = strcmp(schedule, "cosine") == 0, constant = strcmp(schedule, "constant") == 0;
+
+    if (warmup < 1)
+        st_recipe_put(r, "warmup_ratio", SCHEDULE "warmup_ratio", "%s", st_recipe_real(r, warmup));
+    else
+        st_recipe_put(r, "warmup_ratio", SCHEDULE "warmup_steps", "%.0f", floor(warmup));
+    if (schedule[0] == '\0') /* it is refused */
+        return;
+    st_recipe_put(r, "scheduler_type", SCHEDULE "type", "\"%s%s\"", schedule,
+                  constant                ? "_with_warmup"
+                  : cosine && least > 0 ? "_with_min_lr"
+                                          : "");
+    if (cosine && least > 0)
+        st_recipe_put(r, "lr_min", SCHEDULE "min_lr", "%s", st_recipe_real(r, least));
+    else if (constant && st_recipe_given(r, "lr_min"))
+        st_recipe_idle(r, "lr_min", "not used: scheduler_type constant ends nowhere, as there");
+    else if (!cosine && !constant && least > 0)
+        st_recipe_announce(r, st_recipe_given(r, "lr_min") ? "lr_min" : "scheduler_type",
+                           "linear ends at 0 here, and at lr_min (1e-6 where it is left out) there");
+}
+
 static void resolve(struct strata_recipe *r)
 {
     static const char *const counts[][2] = {{"accumulative_counts", "gradient_accumulation_steps"},
                                             {"train_dataloader.batch_size", "train_micro_batch_size_per_gpu"}};
     const char *dataset = st_recipe_text(r, "dataset");
-    const char *schedule = st_recipe_text(r, "scheduler_type");
-    const double warmup = st_recipe_number(r, "warmup_ratio");
-    const bool constant = strcmp(schedule, "constant") == 0;
-    const bool ends = st_recipe_given(r, "lr_min") && st_recipe_number(r, "lr_min") == 0;
 
     if (st_recipe_given(r, "max_length") &&
         st_recipe_number(r, "max_length") != st_recipe_number(r, "dataloader_cfg.pack_max_length"))
@@ -170,14 +194,7 @@ static void resolve(struct strata_recipe *r)
             st_recipe_put_over(r, counts[i][0], counts[i][1], "%.0f", st_recipe_number(r, counts[i][0]));
     st_recipe_put_over(r, PRECISION, "fp16.enabled", "false");
     st_recipe_put_over(r, PRECISION, "bf16.enabled", "true");
-    if (warmup < 1)
-        st_recipe_put(r, "warmup_ratio", "strata.lr_scheduler.warmup_ratio", "%s", st_recipe_real(r, warmup));
-    else
-        st_recipe_put(r, "warmup_ratio", "strata.lr_scheduler.warmup_steps", "%.0f", floor(warmup));
-    if (schedule[0] != '\0') /* else it is refused; each schedule there begins with the warm-up */
-        st_recipe_put(r, "scheduler_type", "strata.lr_scheduler.type", "\"%s%s\"", schedule, constant ? "_with_warmup" : "");
-    if (!ends && !constant)
-        st_recipe_announce(r, "scheduler_type", "the rate ends at 0 here, and at lr_min (1e-6 where it is left out) there");
+    resolve_schedule(r);
 }
 
 static const char *const marks[] = {"load_from", "tokenize_fn", "epoch_num", "total_step", "accumulative_counts", NULL};

@@ -307,6 +307,13 @@ static void the_other_trainers_keys(void **state)
         {"warmup_ratio: 1", "strata.lr_scheduler.warmup_steps", "1"}, /* a number of steps from 1 on */
         {"warmup_ratio: 1", "strata.lr_scheduler.warmup_ratio", NULL},
         {"scheduler_type: constant", "strata.lr_scheduler.type", "\"constant_with_warmup\""},
+        {"", "strata.lr_scheduler.type", "\"cosine_with_min_lr\""},
+        {"", "strata.lr_scheduler.min_lr", "1e-06"},
+        {"lr_min: 1e-5", "strata.lr_scheduler.min_lr", "1e-05"},
+        {"lr_min: 0", "strata.lr_scheduler.type", "\"cosine\""},
+        {"lr_min: 0", "strata.lr_scheduler.min_lr", NULL},
+        {"lr_min: 1e-5\nscheduler_type: linear", "strata.lr_scheduler.type", "\"linear\""},
+        {"lr_min: 1e-5\nscheduler_type: constant", "strata.lr_scheduler.min_lr", NULL},
         {"", "--out", "work_dir"},
         {"accumulative_counts: 4", "gradient_accumulation_steps", "4"},
         {"train_dataloader: {batch_size: 2}", "train_micro_batch_size_per_gpu", "2"},
