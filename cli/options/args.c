@@ -6,6 +6,7 @@
 #include "cli/options/name.h"
 #include "cli/options/patterns.h"
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/json/json.h"
 #include "core/system/file.h"
 #include "core/system/launch.h"
@@ -442,6 +443,47 @@ static strata_status lora_override(struct cli_args *args)
     return st == STRATA_OK ? st : st_error_prefix(st, "--lora");
 }
 
+/* What an option that counts once is given at argv[i], and its name, with --set its path; false: it is no such option. */
+static bool given_at(char name[CLI_WORD_MAX], const char **value, const struct cli_args *args, const struct cursor *c, int i)
+{
+    const struct cli_option *o = NULL;
+
+    if (is_option(c->argv[i]) && !cli_words_has(args, c->argv[i]) && option_split(c->argv[i], name, value) == STRATA_OK)
+        o = cli_option_find(args->command, name);
+    if (o == NULL || (o->kind != VALUE_TEXT && o->kind != VALUE_COUNT && o->kind != VALUE_REAL && o->kind != VALUE_SIZE &&
+                      o->kind != VALUE_SET))
+        return false;
+    if (*value == NULL)
+        *value = i + 1 < c->argc ? c->argv[i + 1] : "";
+    snprintf(name, CLI_WORD_MAX, "--%s", o->names[0]);
+    if (o->kind != VALUE_SET)
+        return true;
+    snprintf(name, CLI_WORD_MAX, "--set %.*s", (int)strcspn(*value, "="), *value);
+    *value += strcspn(*value, "=");
+    *value += **value == '=';
+    return true;
+}
+
+/* Of what is given twice the last counts, as it does elsewhere; that is said. */
+static void tell_repeats(const struct cli_args *args, const struct cursor *c)
+{
+    for (int i = 2; i < c->argc && args->command != CLI_CMD_LAUNCH; i++) { /* a rank tells of its own */
+        char name[CLI_WORD_MAX], other[CLI_WORD_MAX];
+        const char *value, *last = NULL, *next;
+        bool first = true;
+
+        if (!given_at(name, &value, args, c, i))
+            continue;
+        for (int k = 2; k < c->argc && first; k++)
+            if (k != i && given_at(other, &next, args, c, k) && strcmp(name, other) == 0) {
+                first = k > i;
+                last = next;
+            }
+        if (first && last != NULL && strcmp(value, last) != 0)
+            st_log(ST_LOG_NOTICE, "%s is given twice: %s counts, and %s does not", name, last, value);
+    }
+}
+
 strata_status cli_args_parse(struct cli_args *args, enum cli_command command, int argc, char **argv)
 {
     struct cursor c = {.argc = argc, .at = 2, .argv = argv};
@@ -459,6 +501,8 @@ strata_status cli_args_parse(struct cli_args *args, enum cli_command command, in
     args->is_a_run = cli_words_are_a_run(command, argc, argv);
     while (st == STRATA_OK && c.at < c.argc)
         st = word_take(args, &c);
+    if (st == STRATA_OK && !args->help)
+        tell_repeats(args, &c);
     if (st == STRATA_OK && !args->help && (command & (TRAINS | CLI_CMD_CHECK)) != 0)
         st = recipe_take(args, &c);
     if (st == STRATA_OK && !args->help)

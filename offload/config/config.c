@@ -88,12 +88,27 @@ static void judge_all(struct st_config_source *src)
             judge(src, f, &src->fields[i]);
 }
 
+/* Whether a problem is the command line's or the environment's, which no file has. */
+static bool is_of_no_file(const char *problem)
+{
+    static const char *const begins[] = {"command line: ", "environment: "}, *const holds[] = {" (command line): ", " (environment): "};
+    const char *first = strstr(problem, ": ");
+
+    for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++) {
+        const char *at = strstr(problem, holds[i]);
+
+        if (strncmp(problem, begins[i], strlen(begins[i])) == 0 || (at != NULL && first > at))
+            return true;
+    }
+    return false;
+}
+
 /* One sentence for all problems: the first one, and how many others there are. */
 static strata_status problems_error(const struct st_config_source *src, const char *name)
 {
     const uint32_t count = st_config_problem_count(src);
     const char *first = st_config_problem_at(src, 0);
-    const bool named = strncmp(first, name, strlen(name)) == 0; /* as a recipe's are */
+    const bool named = strncmp(first, name, strlen(name)) == 0 || is_of_no_file(first); /* as a recipe's are */
 
     if (count == 1)
         return st_error(STRATA_E_CONFIG, "%s%s%s", named ? "" : name, named ? "" : ": ", first);
@@ -121,11 +136,16 @@ static void take_recipes(struct st_config_source *src, const struct inputs *in)
     }
 }
 
+/* DeepSpeed's file. */
+static const char *file_read(const struct inputs *in)
+{
+    return in->own != NULL && st_recipe_deepspeed(in->own) != NULL ? st_recipe_deepspeed(in->own) : in->file;
+}
+
 /* Only one file of DeepSpeed's can count. */
 static void take_environment(struct st_config_source *src, const struct inputs *in)
 {
-    const char *named = st_recipe_deepspeed(in->environment);
-    const char *read = in->own != NULL && st_recipe_deepspeed(in->own) != NULL ? st_recipe_deepspeed(in->own) : in->file;
+    const char *named = st_recipe_deepspeed(in->environment), *read = file_read(in);
 
     st_recipe_tell(in->environment, src);
     if (named != NULL && !st_file_is_same(named, read))
@@ -143,7 +163,7 @@ static strata_status resolve_all(struct st_config *config, struct st_config_sour
     if (src == NULL)
         return st_error(STRATA_E_NOMEM, "%s: no memory to read a config", in->name);
     if (in->root != NULL)
-        st_source_take_file(src, in->root);
+        st_source_take_file(src, in->root, file_read(in));
     in->root = NULL;
     take_recipes(src, in);
     for (uint32_t i = 0; i < opts->override_count; i++)

@@ -179,7 +179,7 @@ static void idle_shape(struct st_config_source *src, const struct st_config *con
                 {SHAPE "total_num_steps", (double)config->schedule.shape_steps}};
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-        if (keys[i].value > 0 && (config->schedule.shape != ST_LR_SHAPE_NONE || !st_source_state(src, keys[i].path)->by_recipe))
+        if (keys[i].value > 0 && (config->schedule.shape != ST_LR_SHAPE_NONE || st_source_state(src, keys[i].path)->place == NULL))
             st_source_idle(src, keys[i].path, reason);
 }
 
@@ -228,7 +228,7 @@ static void resolve_shape(struct st_config_source *src, struct st_config *config
 
 static bool is_on_line(const struct st_field_state *state)
 {
-    return state->usable && state->origin == ST_ORIGIN_COMMAND_LINE && !state->by_recipe;
+    return state->usable && state->origin == ST_ORIGIN_COMMAND_LINE && state->place == NULL;
 }
 
 /* The command line's ratio stands instead of steps that a file says, and alone asks for the one schedule that is a warm-up. */
@@ -282,7 +282,7 @@ static void fill_warmup(struct st_config_source *src, struct st_config *config, 
     const uint64_t steps = st_lr_warmup(s->shape_warmup, s->shape_warmup_ratio, opts->max_steps); /* 0: not known yet */
 
     if (!st_source_given(src, "scheduler.type") || !st_field_applies(st_field_known(there), config) ||
-        (s->shape_warmup == 0 && s->shape_warmup_ratio == 0) || !(here->by_recipe || is_on_line(here)) ||
+        (s->shape_warmup == 0 && s->shape_warmup_ratio == 0) || !(here->place != NULL || is_on_line(here)) ||
         is_on_line(st_source_state(src, there)))
         return;
     if (is_on_line(here) || st_source_is_auto(src, there)) {
@@ -318,7 +318,7 @@ static void check_lr(struct st_config_source *src, const struct st_config *confi
         isnan(rates[type]) || rates[type] == config->optimizer.lr)
         return;
     reason = st_source_keep(src, "not used: scheduler.params.%s, %g, says what the rate is", own[type], rates[type]);
-    if (st_source_state(src, OPTIMIZER "lr")->by_recipe && st_source_given(src, SCHEDULER "warmup_max_lr"))
+    if (st_source_state(src, OPTIMIZER "lr")->place != NULL && st_source_given(src, SCHEDULER "warmup_max_lr"))
         st_source_reject(src, SCHEDULER "warmup_max_lr",
                          st_source_keep(src, "%g, and the trainer's learning rate is %g: make them equal, or write \"auto\"",
                                         rates[type], config->optimizer.lr));
@@ -335,7 +335,7 @@ static void leave_shape(struct st_config_source *src, struct st_config *config)
                                        SHAPE "min_lr", SHAPE "min_lr_rate"};
 
     if (!st_source_given(src, "scheduler.type") || st_source_state(src, "scheduler.type")->origin != ST_ORIGIN_COMMAND_LINE ||
-        !st_source_state(src, SHAPE "type")->by_recipe)
+        st_source_state(src, SHAPE "type")->place == NULL)
         return;
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         *st_source_state(src, keys[i]) = (struct st_field_state){0};

@@ -283,7 +283,7 @@ static void resolve_clipping(struct st_config_source *src)
 /* Whether an argument is of a recipe's optimizer, in whose place DeepSpeed's file or the command line names another. */
 static bool is_left_behind(struct st_config_source *src, const struct st_config *config, const struct st_field *field)
 {
-    if (!src->fields[st_field_index(field)].by_recipe || st_source_state(src, "optimizer.type")->by_recipe)
+    if (src->fields[st_field_index(field)].place == NULL || st_source_state(src, "optimizer.type")->place != NULL)
         return false;
     return !st_field_applies(field, config) || config->optimizer.type == STRATA_ADAGRAD; /* whose eps is another one */
 }

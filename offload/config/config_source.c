@@ -6,6 +6,7 @@
 
 #include "core/base/fault.h"
 #include "core/yaml/yaml.h"
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -353,10 +354,11 @@ static void take_members(struct st_config_source *src, const struct st_field *se
     }
 }
 
-void st_source_take_file(struct st_config_source *src, st_json *root)
+void st_source_take_file(struct st_config_source *src, st_json *root, const char *name)
 {
     const st_json *tree = st_source_adopt(src, root);
 
+    src->file = st_source_keep(src, "%s", name);
     src->has_file = true;
     if (tree != NULL && st_json_type(tree) == ST_JSON_OBJECT)
         take_members(src, NULL, tree, "", ST_ORIGIN_FILE);
@@ -386,7 +388,7 @@ static bool says(struct st_config_source *src, const char *path)
 /* DeepSpeed's file itself. */
 static bool file_says(struct st_config_source *src, const char *path)
 {
-    return says(src, path) && !src->fields[st_field_index(find_field(path))].by_recipe;
+    return says(src, path) && src->fields[st_field_index(find_field(path))].place == NULL;
 }
 
 /* As a value is compared, and told: an object by its keys. */
@@ -400,12 +402,34 @@ static void whole_text(struct st_config_source *src, char text[ST_CONFIG_JSON_MA
     src->failed = src->failed || text[0] == '\0';
 }
 
+/* Where a recipe says a value. */
+static const char *place_in(struct st_config_source *src, const struct strata_recipe *recipe, const struct st_recipe_value *value)
+{
+    if (value->on_line)
+        return "on the command line";
+    if (value->line > 0)
+        return st_source_keep(src, "in %s:%" PRIu32, st_recipe_path(recipe), value->line);
+    return st_source_keep(src, "in %s", st_recipe_path(recipe));
+}
+
+/* Where the value in force comes from. */
+static const char *place_of(struct st_config_source *src, const struct st_field_state *state)
+{
+    if (state->place != NULL)
+        return state->place;
+    if (state->origin == ST_ORIGIN_COMMAND_LINE || src->file == NULL)
+        return "on the command line";
+    if (st_json_line(state->node) > 0)
+        return st_source_keep(src, "in %s:%" PRIu32, src->file, st_json_line(state->node));
+    return st_source_keep(src, "in %s", src->file);
+}
+
 static void take_from_recipe(struct st_config_source *src, const struct st_field *field, const st_json *node,
-                             enum st_config_origin origin)
+                             enum st_config_origin origin, const char *place)
 {
     src->fields[st_field_index(field)] = (struct st_field_state){0}; /* it may be "auto" there */
     take(src, field, node, field->path, origin);
-    src->fields[st_field_index(field)].by_recipe = true;
+    src->fields[st_field_index(field)].place = place;
 }
 
 /* A batch that the recipe says by its parts: the file's whole follows from them. */
@@ -426,19 +450,20 @@ static void leave_batch(struct st_config_source *src, const struct st_recipe_val
     *whole = (struct st_field_state){0};
 }
 
-/* What is asked twice differs. */
-static void tell_difference(struct st_config_source *src, const struct strata_recipe *recipe, enum st_config_origin origin,
-                            const struct st_recipe_value *value, const char *here, const char *there)
+/* What is asked twice differs: both places are named. */
+static void tell_difference(struct st_config_source *src, const struct strata_recipe *recipe, const struct st_recipe_value *value,
+                            const char *here, const char *there)
 {
     const struct st_field_state *state = &src->fields[st_field_index(find_field(value->to))];
+    const bool file = state->place == NULL && state->origin != ST_ORIGIN_COMMAND_LINE;
+    char at[16] = "";
 
-    if (origin == ST_ORIGIN_ENVIRONMENT)
-        st_source_problem(src, "%s: %s asks for %s = %.100s, and it is %.100s %s: make them equal, or write \"auto\" there",
-                          st_recipe_path(recipe), st_recipe_spelling(recipe, value->from), value->to, here, there,
-                          state->origin == ST_ORIGIN_COMMAND_LINE ? "on the command line" : "in the file");
-    else
-        st_source_problem(src, "%s: %s: %.100s, and %s is %.100s in the file beside it: make them equal, or write \"auto\" there",
-                          st_recipe_path(recipe), value->from, here, value->to, there);
+    if (value->line > 0 && !value->on_line)
+        snprintf(at, sizeof(at), ":%" PRIu32, value->line);
+    st_source_problem(src, "%s%s: %s%s asks for %s = %.100s, and it is %.100s %s: make them equal%s",
+                      value->on_line ? "command line" : st_recipe_path(recipe), at, st_recipe_spelling(recipe, value->from),
+                      value->weak ? ", left out," : "", value->to, here, there, place_of(src, state),
+                      file ? ", or write \"auto\" there" : "");
 }
 
 static void take_recipe_value(struct st_config_source *src, const struct strata_recipe *from, const struct st_recipe_value *value,
@@ -448,6 +473,7 @@ static void take_recipe_value(struct st_config_source *src, const struct strata_
     const struct st_field *field = find_field(value->to);
     const st_json *node = st_source_parse(src, value->text);
     char there[ST_CONFIG_JSON_MAX], here[ST_CONFIG_JSON_MAX];
+    const char *place, *other;
 
     if (node == NULL) {
         if (!src->failed)
@@ -460,7 +486,7 @@ static void take_recipe_value(struct st_config_source *src, const struct strata_
     }
     leave_batch(src, value);
     if (!says(src, field->path)) {
-        take_from_recipe(src, field, node, origin);
+        take_from_recipe(src, field, node, origin, place_in(src, from, value));
         return;
     }
     whole_text(src, there, src->fields[st_field_index(field)].node);
@@ -468,15 +494,16 @@ static void take_recipe_value(struct st_config_source *src, const struct strata_
     if (src->failed || st_text_same(there, here))
         return;
     if (!value->over) {
-        tell_difference(src, from, origin, value, here, there);
+        tell_difference(src, from, value, here, there);
         return;
     }
-    take_from_recipe(src, field, node, origin);
-    st_source_announce(src, field->path,
-                       value->weak ? st_source_keep(src, "%s: %.100s counts, and %.100s of the file beside it does not",
-                                                    value->from, here, there)
-                                   : st_source_keep(src, "%s of %s counts, %.100s, and %.100s of the file beside it does not",
-                                                    value->from, recipe, here, there));
+    place = place_in(src, from, value);
+    other = place_of(src, &src->fields[st_field_index(field)]);
+    take_from_recipe(src, field, node, origin, place);
+    st_source_announce(
+        src, field->path,
+        value->weak ? st_source_keep(src, "%s: %.100s counts, and %.100s %s does not", value->from, here, there, other)
+                    : st_source_keep(src, "%s %s counts, %.100s, and %.100s %s does not", value->from, place, here, there, other));
 }
 
 void st_source_take_recipe(struct st_config_source *src, const struct strata_recipe *recipe)
@@ -615,7 +642,7 @@ static void add_field_row(struct st_config_source *src, const struct st_field *f
                                .verdict = state->verdict,
                                .reason = state->reason,
                                .changes = changes_of(src, field, state),
-                               .follows = state->by_recipe,
+                               .follows = state->place != NULL,
                                .unjudged = state->unjudged,
                                .announced = state->announced && state->verdict == ST_VERDICT_HONOURED,
                            });

@@ -16,10 +16,10 @@ struct st_field_state {
     enum st_config_origin origin;
     enum st_config_verdict verdict;
     const char *reason; /* NULL: none */
+    const char *place;  /* of a recipe's value: where that says it, "in FILE:LINE"; NULL: it is none */
     bool announced;     /* the reason is a notice at each start */
     bool idle;          /* it has no effect in this run, nor would it have one in DeepSpeed */
     bool unjudged;      /* it belongs to what is rejected */
-    bool by_recipe;     /* the node is a recipe's */
     bool usable;        /* node has a value that can be stored: of the right type, in range, not "auto", not rejected */
 };
 
@@ -35,6 +35,7 @@ struct st_config_source {
     struct st_list strays;         /* struct st_config_row: keys that are not rows of the table */
     struct st_list rows;           /* struct st_config_row: the answer */
     struct st_list problems;       /* const char * */
+    const char *file;              /* the name of DeepSpeed's, for people; NULL: there is none */
     bool has_file;                 /* a key that is left out means DeepSpeed's default */
     bool has_length;               /* a trainer's file says how long the run is */
     bool allow_unknown;
@@ -57,7 +58,7 @@ bool st_source_is_comment(const char *key);
 void st_source_add_row(struct st_config_source *src, const struct st_config_row *row);
 void st_source_add_stray(struct st_config_source *src, const struct st_config_row *row);
 /** Take every key of the file's root object; takes ownership of `root`. */
-void st_source_take_file(struct st_config_source *src, st_json *root);
+void st_source_take_file(struct st_config_source *src, st_json *root, const char *name);
 /** Take one "path=value" of the command line. */
 void st_source_take_override(struct st_config_source *src, const char *text);
 /** Take what a recipe says of paths, in place of what the file leaves out or has as "auto". */

@@ -114,14 +114,15 @@ const char *st_recipe_spelling(const struct strata_recipe *r, const char *key)
                : r->trainer->spelling(key, r->states[index].node);
 }
 
-/* Whether the command line says it: as it is spelled in the file, or as its row is. */
-static bool is_on_line(const struct strata_recipe *r, const char *key)
+bool st_recipe_is_on_line(const struct strata_recipe *r, const char *key, const st_json *node)
 {
     uint32_t index;
     const bool known = st_recipe_row(r->trainer, key, &index) != NULL && r->states[index].key != NULL;
+    const bool whole = node != NULL && st_json_line(node) == 0; /* no line of a file */
 
     for (uint32_t i = 0; i < r->word_count; i++)
-        if (st_recipe_word_says(r->words[i], key) || (known && st_recipe_word_says(r->words[i], r->states[index].key)))
+        if (st_recipe_word_says(r->words[i], key, whole) ||
+            (known && st_recipe_word_says(r->words[i], r->states[index].key, whole)))
             return true;
     return false;
 }
@@ -129,7 +130,7 @@ static bool is_on_line(const struct strata_recipe *r, const char *key)
 void st_recipe_add_problem(struct strata_recipe *r, const char *key, const st_json *node, const char *reason)
 {
     key = st_recipe_spelling(r, key);
-    if (is_on_line(r, key))
+    if (st_recipe_is_on_line(r, key, node))
         st_source_problem(r->src, "%s (command line): %s", key, reason);
     else if (node != NULL && st_json_line(node) > 0)
         st_source_problem(r->src, "%s:%" PRIu32 ": %s: %s", r->path, st_json_line(node), key, reason);
@@ -137,9 +138,9 @@ void st_recipe_add_problem(struct strata_recipe *r, const char *key, const st_js
         st_source_problem(r->src, "%s: %s: %s", r->path, key, reason);
 }
 
-static enum st_config_origin origin_of(const struct strata_recipe *r, const char *key)
+static enum st_config_origin origin_of(const struct strata_recipe *r, const char *key, const st_json *node)
 {
-    if (is_on_line(r, key))
+    if (st_recipe_is_on_line(r, key, node))
         return ST_ORIGIN_COMMAND_LINE;
     return r->trainer->spelling != NULL ? ST_ORIGIN_ENVIRONMENT : ST_ORIGIN_FILE;
 }
@@ -162,7 +163,7 @@ static void stray(struct strata_recipe *r, const char *key, const st_json *node,
         st_value_show(shown, sizeof(shown), node);
     st_source_add_stray(r->src, &(struct st_config_row){.path = st_source_keep(r->src, "%s", st_recipe_spelling(r, key)),
                                                         .value = st_source_keep(r->src, "%s", shown),
-                                                        .origin = origin_of(r, key),
+                                                        .origin = origin_of(r, key, node),
                                                         .verdict = verdict,
                                                         .reason = reason,
                                                         .changes = row == NULL               ? ST_CHANGES_RESULTS
@@ -365,7 +366,7 @@ static void add_row(struct strata_recipe *r, const struct st_field *row, const s
         reason = reason != NULL ? st_source_keep(r->src, "%s; %s", into, reason) : into;
     st_source_add_row(r->src, &(struct st_config_row){.path = st_recipe_spelling(r, row->path),
                                                       .value = st_source_keep(r->src, "%s", shown),
-                                                      .origin = state->node != NULL ? origin_of(r, row->path) : ST_ORIGIN_DEFAULT,
+                                                      .origin = state->node != NULL ? origin_of(r, row->path, state->node) : ST_ORIGIN_DEFAULT,
                                                       .verdict = state->verdict,
                                                       .reason = reason,
                                                       .changes = ST_CHANGES_NEITHER,
@@ -469,8 +470,8 @@ strata_status st_recipe_open(struct strata_recipe **out, const struct st_recipe_
         trainer = st_recipe_trainer_of(root);
     for (uint32_t i = 0; st == STRATA_OK && st_json_type(root) == ST_JSON_OBJECT && i < in->word_count; i++)
         st = st_recipe_merge(root, in->words[i]);
-    if (st == STRATA_OK)
-        st = st_recipe_foreign(root, name_of(in));
+    if (st == STRATA_OK && (st = st_recipe_foreign(root, name_of(in))) == STRATA_OK)
+        st_recipe_tell_repeats(in->words, in->word_count);
     if (st != STRATA_OK) {
         st_json_free(root);
         return st;

@@ -20,6 +20,8 @@ struct st_recipe_value {
     const char *text;   /* of an option: its word, NULL: it has none; of a path: JSON */
     const char *from;   /* the recipe's key; `weak` and `over`: what the trainer does, whatever its file says */
     const char *unless; /* a path: nothing if DeepSpeed's file gives it; NULL: always */
+    uint32_t line;      /* of the key in the recipe's file; 0: it has none */
+    bool on_line;       /* the command line says it */
     bool weak;          /* follows from no key that was given */
     bool over;          /* a path: it counts over DeepSpeed's file, which is said; false: they must be equal */
 };

@@ -61,14 +61,18 @@ const struct st_recipe_trainer *st_recipe_trainer_of(const st_json *root);
 strata_status st_recipe_foreign(const st_json *root, const char *path);
 /** Put what a word says, "key=value" or "--key=value", into a file's tree.  E_CONFIG: it is none, or its value is no YAML. */
 strata_status st_recipe_merge(st_json *root, const char *word);
-/** Whether a word says a key, or the section that it is in. */
-bool st_recipe_word_says(const char *word, const char *key);
+/** Of words of one key the last counts, which a notice says. */
+void st_recipe_tell_repeats(const char *const *words, uint32_t count);
+/** Whether a word says a key, or the section that it is in; `whole`: or a member of it. */
+bool st_recipe_word_says(const char *word, const char *key, bool whole);
 /** The row of a key, and its place in the table; NULL: the table has none. */
 const struct st_field *st_recipe_row(const struct st_recipe_trainer *t, const char *key, uint32_t *index);
 /** What is known of a key of the table. */
 struct st_recipe_state *st_recipe_state_of(struct strata_recipe *r, const char *key);
 /** A problem with a key's value, told with the line, or as the command line's. */
 void st_recipe_add_problem(struct strata_recipe *r, const char *key, const st_json *node, const char *reason);
+/** Whether the command line says a key, as it is spelled in the file, or as its row is, or a member of it that the file lacks. */
+bool st_recipe_is_on_line(const struct strata_recipe *r, const char *key, const st_json *node);
 /** Its rows and problems become those of the configuration that it is part of, too. */
 void st_recipe_tell(const struct strata_recipe *r, struct st_config_source *src);
 

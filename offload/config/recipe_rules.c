@@ -72,9 +72,16 @@ static void put_value(struct strata_recipe *r, const char *from, const char *unl
     struct st_recipe_value *value = st_source_add(r->src, &r->values, sizeof(*value));
     uint32_t index;
     const bool given = st_recipe_row(r->trainer, from, &index) != NULL && st_recipe_given(r, from); /* else it is for people */
+    const st_json *node = given ? st_recipe_state_of(r, from)->node : NULL;
 
     if (value != NULL)
-        *value = (struct st_recipe_value){.to = to, .text = text, .from = from, .unless = unless, .weak = !given};
+        *value = (struct st_recipe_value){.to = to,
+                                          .text = text,
+                                          .from = from,
+                                          .unless = unless,
+                                          .line = node != NULL ? st_json_line(node) : 0,
+                                          .on_line = given && st_recipe_is_on_line(r, from, node),
+                                          .weak = !given};
 }
 
 const char *st_recipe_json(struct strata_recipe *r, const st_json *node)

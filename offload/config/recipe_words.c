@@ -5,6 +5,7 @@
 #include "offload/config/recipe_internal.h"
 
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/base/text.h"
 #include "core/json/json_build.h"
 #include "core/yaml/yaml.h"
@@ -94,6 +95,25 @@ static st_json *holder(st_json *root, char *key, const char **last)
     return root;
 }
 
+void st_recipe_tell_repeats(const char *const *words, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        char key[KEY_BYTES], other[KEY_BYTES];
+        const char *value, *last = NULL, *next;
+        bool option, first = true;
+
+        if ((value = split(key, words[i], &option)) == NULL)
+            continue;
+        for (uint32_t k = 0; k < count && first; k++)
+            if (k != i && (next = split(other, words[k], &option)) != NULL && strcmp(key, other) == 0) {
+                first = k > i;
+                last = next;
+            }
+        if (first && last != NULL && strcmp(value, last) != 0)
+            st_log(ST_LOG_NOTICE, LINE "%s is given twice: %s counts, and %s does not", key, last, value);
+    }
+}
+
 strata_status st_recipe_merge(st_json *root, const char *word)
 {
     char key[KEY_BYTES];
@@ -115,14 +135,18 @@ strata_status st_recipe_merge(st_json *root, const char *word)
     return whole ? STRATA_OK : st_error(STRATA_E_NOMEM, "%.80s: no memory to read it", word);
 }
 
-bool st_recipe_word_says(const char *word, const char *key)
+/* Whether `key` is `section` or lies in it. */
+static bool is_within(const char *key, const char *section)
+{
+    const size_t length = strlen(section);
+
+    return strncmp(section, key, length) == 0 && (key[length] == '\0' || key[length] == '.');
+}
+
+bool st_recipe_word_says(const char *word, const char *key, bool whole)
 {
     char said[KEY_BYTES];
     bool option;
-    size_t length;
 
-    if (split(said, word, &option) == NULL)
-        return false;
-    length = strlen(said);
-    return strncmp(said, key, length) == 0 && (key[length] == '\0' || key[length] == '.');
+    return split(said, word, &option) != NULL && (is_within(key, said) || (whole && is_within(said, key)));
 }

@@ -206,10 +206,18 @@ static void its_words_count_over_its_file(void **state)
         {"learning_rate=fast", "learning_rate (command line): "},
         {"cutoff_len=[1", "command line: cutoff_len:"},
         {"extra", "unexpected argument \"extra\""},
+        {"nothing.b=1", "strata: error: nothing (command line): no key of LLaMA-Factory"},
+        {"max_steps=1 max_steps=2 learning_rat=1", "command line: max_steps is given twice: 2 counts, and 1 does not"},
+        {"per_device_train_batch_size=2 --config {w}/four.json",
+         "strata: error: command line: per_device_train_batch_size asks for train_micro_batch_size_per_gpu = 2, and it is 4 in "},
+        {"--config {w}/no.json --config {w}/four.json", "four.json counts, and "},
+        {"--set steps_per_print=2 --set steps_per_print=3 extra", "--set steps_per_print is given twice: 3 counts, and 2 does not"},
+        {"--lr 1e-3 --learning-rate=1e-4 extra", "--lr is given twice: 1e-4 counts, and 1e-3 does not"},
     };
     const struct workplace *w = *state;
 
     put(w, "r.yaml", FULL);
+    put(w, "four.json", "{\"train_micro_batch_size_per_gpu\": 4}");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char command[512];
         struct program p;

@@ -126,10 +126,10 @@ static void files_and_overrides_must_agree(void **state)
     assert_true(c.gradient_clipping == 0.25);
     expect_refused(&(struct launched){.file = "{\"gradient_clipping\": 0.75, \"train_batch_size\": 1}",
                                       .variables = {DS, "ACCELERATE_GRADIENT_CLIPPING=0.25"}},
-                   "environment: ACCELERATE_GRADIENT_CLIPPING asks for gradient_clipping = 0.25, and it is 0.75 in the file");
+                   "environment: ACCELERATE_GRADIENT_CLIPPING asks for gradient_clipping = 0.25, and it is 0.75 in /");
     expect_refused(&(struct launched){.file = "{\"bf16\": {\"enabled\": true}, \"train_batch_size\": 1}",
                                       .variables = {"ACCELERATE_MIXED_PRECISION=fp16"}},
-                   "ACCELERATE_MIXED_PRECISION asks for bf16.enabled = false, and it is true in the file");
+                   "ACCELERATE_MIXED_PRECISION asks for bf16.enabled = false, and it is true in /");
     expect_refused(&(struct launched){.override = "zero_optimization.stage=1", .variables = {DS, PLUGIN "ZERO_STAGE=3"}},
                    "environment: " PLUGIN "ZERO_STAGE asks for zero_optimization.stage = 3, and it is 1 on the command line");
 }

@@ -375,7 +375,7 @@ static void bad_variables_are_named(void **state)
         {{NULL, {FSDP, "FSDP_SHARDING_STRATEGY=SOME"}}, "environment: FSDP_SHARDING_STRATEGY: must be FULL_SHARD"},
         {{NULL, {FSDP, "FSDP_IGNORED_MODULES=lm_head"}}, "environment: FSDP_IGNORED_MODULES: modules that are not shared"},
         {{"{\"zero_optimization\": {\"stage\": 1}, \"train_batch_size\": 1}", {FSDP, "FSDP_SHARDING_STRATEGY=SHARD_GRAD_OP"}},
-         "FSDP_SHARDING_STRATEGY asks for zero_optimization.stage = 2, and it is 1 in the file"},
+         "FSDP_SHARDING_STRATEGY asks for zero_optimization.stage = 2, and it is 1 in /"},
         {{NULL, {FSDP, SIZES, PAR "TP_SIZE=2", "WORLD_SIZE=2"}},
          "environment: " PAR "TP_SIZE: 2 ranks would train the same rows"},
         {{NULL, {FSDP, SIZES, PAR "CP_SIZE=2"}}, PAR "CP_SIZE: 2 ranks"},
