@@ -24,6 +24,47 @@ static void note_factors(const struct strata_data *d, const struct st_model_conf
                longest, d->seq, c->rope_original, c->name, c->rope_original);
 }
 
+strata_status st_handle_identify(struct st_run_data *out, const struct strata_data *data)
+{
+    const uint32_t count = data != NULL ? st_token_set_files(data->set) : 0;
+    strata_status st = STRATA_OK;
+
+    *out = (struct st_run_data){0};
+    if (data == NULL)
+        return STRATA_OK;
+    out->seq = data->seq;
+    out->sequences = st_token_set_windows(data->set);
+    memcpy(out->date, data->date, sizeof(out->date));
+    if ((out->files = calloc(count, sizeof(*out->files))) == NULL)
+        return st_error(STRATA_E_NOMEM, "no memory for an account of %u token files", count);
+    for (; out->file_count < count && st == STRATA_OK; out->file_count++) {
+        struct st_run_file *file = &out->files[out->file_count];
+        struct st_token_identity identity;
+
+        if ((st = st_token_set_identify(data->set, out->file_count, &identity)) != STRATA_OK)
+            break;
+        *file = (struct st_run_file){.path = data->texts != NULL ? data->texts : identity.path, .bytes = identity.bytes};
+        memcpy(file->header, identity.header, sizeof(file->header));
+        memcpy(file->windows, identity.windows, sizeof(file->windows));
+        memcpy(file->marks, identity.marks, sizeof(file->marks));
+    }
+    if (st != STRATA_OK)
+        free(out->files);
+    return st;
+}
+
+static strata_status agree(const struct strata_data *d, const struct strata_model *model)
+{
+    struct st_run_data is;
+    strata_status st;
+
+    if (st_handle_comm(model) == NULL || (st = st_handle_identify(&is, d)) != STRATA_OK)
+        return st_handle_comm(model) == NULL ? STRATA_OK : st;
+    st = st_ranks_agree_data(st_handle_comm(model), &is);
+    free(is.files);
+    return st;
+}
+
 static strata_status open_set(struct strata_data *d, const struct strata_model *model, const char *const *paths, uint32_t count,
                               const char *texts)
 {
@@ -40,7 +81,7 @@ static strata_status open_set(struct strata_data *d, const struct strata_model *
                         texts != NULL ? texts : paths[0]);
     if (st == STRATA_OK)
         note_factors(d, st_model_config(model->model));
-    return st == STRATA_OK ? st_ranks_agree_data(model, d) : st;
+    return st == STRATA_OK ? agree(d, model) : st;
 }
 
 void st_handle_note_vocab(const struct strata_data *data, const struct strata_model *model)

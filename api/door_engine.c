@@ -42,8 +42,8 @@ static strata_status find_dir_rates(const double **out, const struct strata_plan
     if (known)
         fits = st_swap_room(nvme->dirs, nvme->dir_count, r->dir_rates, nvme->block_bytes, &room, NULL) == STRATA_OK &&
                room / st_topology_memory_shares(m->topology) >= p->plan->program.needed[STRATA_TIER_NVME];
-    if (m->use == STRATA_USE_TRAIN && m->config.save[0] != '\0')
-        st = st_ranks_all(m, &fits, "the room of the nvme directories");
+    if (st_handle_saves(m))
+        st = st_ranks_all(st_handle_comm(m), &fits, "the room of the nvme directories");
     if (known && !fits)
         st_log(ST_LOG_NOTICE,
                "the nvme directories take equal parts: one of them lacks space for a part in proportion to its speed");
@@ -155,7 +155,7 @@ strata_status strata_engine_create(struct strata_engine **engine, struct strata_
             &e->op_times,
             &(struct st_op_times_opts){.table_rows = plan->plan->program.workload.vocab, .trace = e->trace, .records = true});
     log_omp_threads(plan);
-    if (st == STRATA_OK && plan->model->use == STRATA_USE_TRAIN && plan->model->config.save[0] != '\0')
+    if (st == STRATA_OK && st_handle_saves(plan->model))
         st = st_saver_open(&e->saver, plan->model, o.overwrite);
     if (st == STRATA_OK)
         st = create_engine(e, &o);

@@ -20,6 +20,7 @@ struct evaluation {
 
 static strata_status evaluate(struct strata_engine *engine, const struct strata_data *data, struct evaluation *e)
 {
+    static const char what[] = "evaluating";
     const uint64_t all = strata_data_count(data);
     strata_status st = st_engine_flush(engine->engine, NULL); /* ends what ranks still exchange, before they talk */
 
@@ -27,7 +28,8 @@ static strata_status evaluate(struct strata_engine *engine, const struct strata_
         const uint64_t left = all - e->windows;
         uint64_t targets;
 
-        st = st_ranks_watch(engine->plan->model, "evaluating", e->windows, all);
+        st = st_handle_watch(engine->plan->model, what, e->windows, all);
+        st = st_ranks_end_alike(st_handle_comm(engine->plan->model), st, what);
         if (st == STRATA_OK)
             st = strata_data_read_part(data, STRATA_DATA_IN_ORDER, 0, e->windows, e->world, e->part, e->sequences, e->tokens,
                                        e->targets, e->positions);

@@ -392,13 +392,40 @@ static strata_status read_machine(struct strata_model *m, const struct strata_mo
     return check_budgets(m);
 }
 
+/* Ranks have as many workers as the one with the fewest, since plans have scratch for each. */
+static strata_status agree_workers(struct strata_model *m)
+{
+    if (st_handle_comm(m) == NULL)
+        return STRATA_OK;
+    m->threads = st_handle_workers(m);
+    return st_ranks_fewest(st_handle_comm(m), &m->threads, "workers");
+}
+
+static strata_status agree(struct strata_model *m)
+{
+    const struct st_ranks_model is = {
+        .model = m->model,
+        .config = &m->config,
+        .name = m->name,
+        .is_dir = m->is_dir,
+        .device = m->device,
+        .use = m->use,
+        .seq = m->seq,
+        .seed = m->seed,
+        .documents = m->documents,
+        .source = st_handle_weights(m),
+    };
+
+    return st_ranks_agree_model(st_handle_comm(m), &is);
+}
+
 static strata_status open_model(struct strata_model *m, const struct strata_model_opts *o, const struct strata_config *from)
 {
     struct st_model_config config;
     strata_status st = st_topology_load_share(&m->topology, m->comm != NULL ? &m->comm->share : NULL);
 
     if (st == STRATA_OK)
-        st = st_ranks_workers(m);
+        st = agree_workers(m);
     if (st == STRATA_OK)
         st = read_machine(m, o);
     if (st == STRATA_OK)
@@ -419,7 +446,7 @@ static strata_status open_model(struct strata_model *m, const struct strata_mode
         st = take_adapter(m, o, from);
     if (st == STRATA_OK)
         st = create_model(m, &config);
-    return st == STRATA_OK ? st_ranks_agree_model(m) : st;
+    return st == STRATA_OK ? agree(m) : st;
 }
 
 /* Each rank of a machine has a GPU of its own, unless the name says which one. */

@@ -350,8 +350,9 @@ static strata_status make_plan(struct strata_plan *p)
     share_node(p);
     st_handle_policy(&policy, m);
     own = p->machine.capacity;
-    if ((st = st_ranks_capacity(m, &p->machine.capacity, least)) != STRATA_OK ||
-        (st = st_ranks_sets(m, &policy.sets)) != STRATA_OK)
+    if ((st = st_ranks_capacity(st_handle_comm(m), &p->machine.capacity, least)) != STRATA_OK ||
+        (st = st_ranks_most(st_handle_comm(m), &policy.sets, "sets of checkpoints")) !=
+            STRATA_OK) /* by where each rank's drives are */
         return st;
     judge = st_handle_world(m).ranks == 1 ? st_handle_judge(p, &p->machine) : NULL; /* ranks agree on rates later */
     p->judged = judge != NULL;
@@ -362,7 +363,7 @@ static strata_status make_plan(struct strata_plan *p)
     if (st == STRATA_OK && (st = st_plan_verify(p->plan)) == STRATA_OK)
         st_figures_make(&p->figures, &p->plan->program, &p->machine);
     if (st == STRATA_OK)
-        st = st_ranks_agree_plan(p);
+        st = st_ranks_agree_plan(st_handle_comm(m), &p->plan->program);
     if (st != STRATA_OK || st_handle_only_plans(m))
         return st;
     st = check_memory(p);
@@ -518,21 +519,24 @@ static strata_status measure(struct strata_plan *p)
 
 static strata_status measure_and_judge(struct strata_plan *plan)
 {
+    struct st_comm *comm = st_handle_comm(plan->model);
     strata_status st = STRATA_OK;
 
     if (plan->model->machine == NULL)
         st = measure(plan);
-    st = st_ranks_end_alike(plan->model, st, MEASURING); /* else ranks that go on would wait for one that does not */
+    st = st_ranks_end_alike(comm, st, MEASURING); /* else ranks that go on would wait for one that does not */
     forget_texts(plan);
     if (st == STRATA_OK)
-        st = st_ranks_rates(plan);
+        st = st_ranks_rates(comm, &plan->machine.rates, st_handle_saves(plan->model));
+    if (comm != NULL)
+        take_rates(plan, &plan->machine.rates);
     if (st != STRATA_OK || !plan->rates_known)
         return st;
     if (!plan->judged && st_handle_judge(plan, &plan->machine) != NULL)
         st = st_plan_judge(&plan->plan, &plan->machine);
     if (st == STRATA_OK && (st = st_plan_verify(plan->plan)) == STRATA_OK)
         st_figures_make(&plan->figures, &plan->plan->program, &plan->machine);
-    return st == STRATA_OK ? st_ranks_agree_plan(plan) : st;
+    return st == STRATA_OK ? st_ranks_agree_plan(comm, &plan->plan->program) : st;
 }
 
 strata_status strata_plan_measure(struct strata_plan *plan)

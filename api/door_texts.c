@@ -169,7 +169,7 @@ static strata_status open_kept(struct strata_data **data, const struct strata_mo
     strata_status st = st_kept_open(&keeping.kept, dir, how);
 
     if (st == STRATA_OK && keeping.kept != NULL)
-        st = st_ranks_take_turns(model, keep_turn, &keeping, "the tokens of the texts");
+        st = st_ranks_take_turns(st_handle_comm(model), keep_turn, &keeping, "the tokens of the texts");
     if (st == STRATA_OK)
         st = keeping.there ? open_named(data, model, st_kept_path(keeping.kept), how, st_kept_dated(keeping.kept), "")
                            : open_temporary(data, NULL, model, *how);

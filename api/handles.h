@@ -6,6 +6,7 @@
 #ifndef API_HANDLES_H
 #define API_HANDLES_H
 
+#include "api/run.h"
 #include "api/saved_weights.h"
 #include "core/system/floats.h"
 #include "core/system/topology.h"
@@ -134,6 +135,9 @@ struct strata_data {
 /** The sequences of one token file that messages and checkpoints call after what it was made of; as strata_data_open(). */
 strata_status st_handle_data_of_texts(struct strata_data **data, const struct strata_model *model, const char *path,
                                       const char *texts);
+/** What checkpoints and ranks compare of the data, all but the seed and the order; NULL: nothing.  Its files are freed by the
+ *  caller.  E_IO, E_INPUT (a file shrank or changed), E_NOMEM. */
+strata_status st_handle_identify(struct st_run_data *out, const struct strata_data *data);
 /** Log a notice if the tokenizer that made the data has more tokens than the model has rows. */
 void st_handle_note_vocab(const struct strata_data *data, const struct strata_model *model);
 
@@ -205,6 +209,11 @@ static inline bool st_handle_only_plans(const struct strata_model *m)
 static inline bool st_handle_forward_only(const struct strata_model *m)
 {
     return m->use == STRATA_USE_EVAL || m->use == STRATA_USE_GENERATE;
+}
+/** Whether its runs make checkpoints. */
+static inline bool st_handle_saves(const struct strata_model *m)
+{
+    return m->use == STRATA_USE_TRAIN && m->config.save[0] != '\0';
 }
 /** Whether an engine can be made of the plan. */
 static inline bool st_handle_fits(const struct strata_plan *p)

@@ -37,10 +37,10 @@ static void add_number(struct facts *f, const char *name, uint64_t number)
 
 static void add_text(struct facts *f, const char *name, const char *text)
 {
-    char *copy = NULL;
+    char *copy = f->status == STRATA_OK && !st_fault_refuses("api.text") ? strdup(text) : NULL;
 
-    if (f->status == STRATA_OK)
-        f->status = st_handle_text(&copy, text);
+    if (f->status == STRATA_OK && copy == NULL)
+        f->status = st_error(STRATA_E_NOMEM, "no memory for what ranks compare");
     add_number(f, name, 0);
     if (f->status == STRATA_OK)
         f->items[f->count - 1].text = copy;
@@ -62,12 +62,12 @@ strata_status st_ranks_agree(struct st_comm *comm, const struct st_comm_fact *fa
     return st_ranks_leave_together(comm, st_comm_agree(comm, facts, count, what), what);
 }
 
-static strata_status agree(struct facts *f, const struct strata_model *m, const char *what)
+static strata_status agree(struct facts *f, struct st_comm *comm, const char *what)
 {
     strata_status st = f->status;
 
     if (st == STRATA_OK)
-        st = st_ranks_agree(st_handle_comm(m), f->items, f->count, what);
+        st = st_ranks_agree(comm, f->items, f->count, what);
     for (uint32_t i = 0; i < f->count; i++)
         free((void *)(uintptr_t)f->items[i].text);
     return st;
@@ -85,7 +85,7 @@ static void add_config(struct facts *f, const struct st_config *config)
 }
 
 /* The text of config.json, as a number; 0: a preset. */
-static strata_status hash_config(uint64_t *hash, const struct strata_model *m)
+static strata_status hash_config(uint64_t *hash, const struct st_ranks_model *m)
 {
     char path[ST_PATH_MAX], *text;
     uint64_t bytes;
@@ -103,10 +103,9 @@ static strata_status hash_config(uint64_t *hash, const struct strata_model *m)
 }
 
 /* Of every page the first values and some from its middle. */
-static strata_status hash_weights(uint64_t *hash, struct strata_model *m)
+static strata_status hash_weights(uint64_t *hash, const struct st_ranks_model *m)
 {
     const struct st_workload *w = st_model_workload(m->model);
-    const struct st_weight_source source = st_handle_weights(m);
     float sample[SAMPLE_ELEMS];
     strata_status st = STRATA_OK;
 
@@ -116,7 +115,7 @@ static strata_status hash_weights(uint64_t *hash, struct strata_model *m)
             const uint64_t elems = w->pages[p].elems, first = half * (elems / 2 / SAMPLE_ELEMS) * SAMPLE_ELEMS;
             const uint64_t count = elems - first < SAMPLE_ELEMS ? elems - first : SAMPLE_ELEMS;
 
-            st = source.read(source.ctx, p, first, count, sample);
+            st = m->source.read(m->source.ctx, p, first, count, sample);
             if (st == STRATA_OK)
                 *hash = *hash * UINT64_C(0x9e3779b97f4a7c15) + st_checksum64(sample, count * sizeof(*sample));
         }
@@ -125,7 +124,7 @@ static strata_status hash_weights(uint64_t *hash, struct strata_model *m)
 
 /* What tells models apart, before hashes, which tell nobody anything.  Directories may have names of their own on each machine.
  */
-static void add_shape(struct facts *f, const struct strata_model *m)
+static void add_shape(struct facts *f, const struct st_ranks_model *m)
 {
     const struct st_model_config *c = st_model_config(m->model);
 
@@ -138,19 +137,19 @@ static void add_shape(struct facts *f, const struct strata_model *m)
     add_text(f, "the model", m->is_dir ? "a directory" : m->name);
 }
 
-strata_status st_ranks_agree_model(const struct strata_model *m)
+strata_status st_ranks_agree_model(struct st_comm *comm, const struct st_ranks_model *m)
 {
     const struct st_workload *w = st_model_workload(m->model);
     struct facts f = {0};
     uint64_t config, weights;
 
-    if (st_handle_comm(m) == NULL)
+    if (comm == NULL)
         return STRATA_OK;
     add_text(&f, "the version of strata", strata_version());
     add_number(&f, "the version of its numerics", ST_NUMERICS);
     add_number(&f, "the use of the model", m->use);
     add_text(&f, "the kind of the device", strncmp(m->device, "cuda", 4) == 0 ? "cuda" : m->device);
-    add_config(&f, &m->config);
+    add_config(&f, m->config);
     add_shape(&f, m);
     add_text(&f, "the precision", strata_dtype_name(w->dtype));
     add_number(&f, "--seq-len", m->seq);
@@ -160,26 +159,26 @@ strata_status st_ranks_agree_model(const struct strata_model *m)
     if (f.status == STRATA_OK)
         f.status = hash_config(&config, m);
     if (f.status == STRATA_OK)
-        f.status = hash_weights(&weights, (struct strata_model *)(uintptr_t)m);
+        f.status = hash_weights(&weights, m);
     if (f.status == STRATA_OK) {
         add_number(&f, "the hash of the model's config.json", config);
         add_number(&f, "the hash of samples of its weights", weights);
     }
-    return agree(&f, m, "the start of the run");
+    return agree(&f, comm, "the start of the run");
 }
 
 /* --- the smallest of all ranks --- */
 
 /* Each of `count` numbers becomes the smallest that a rank has.  least: [count], the first rank that has it; or NULL. */
-static strata_status take_least(const struct strata_model *m, double *numbers, uint32_t count, const char *what, uint32_t *least)
+static strata_status take_least(struct st_comm *comm, double *numbers, uint32_t count, const char *what, uint32_t *least)
 {
-    const uint32_t ranks = st_handle_world(m).ranks;
+    const uint32_t ranks = comm->world.ranks;
     double *all = st_fault_refuses("api.least") ? NULL : calloc((size_t)ranks * count, sizeof(*all));
     strata_status st;
 
     if (all == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for the numbers of %u ranks", ranks);
-    st = st_comm_gather(st_handle_comm(m), numbers, count * sizeof(*numbers), all, what);
+    st = st_comm_gather(comm, numbers, count * sizeof(*numbers), all, what);
     for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
         uint32_t at = 0;
 
@@ -194,33 +193,44 @@ static strata_status take_least(const struct strata_model *m, double *numbers, u
     return st;
 }
 
-strata_status st_ranks_workers(struct strata_model *m)
+strata_status st_ranks_fewest(struct st_comm *comm, uint32_t *number, const char *what)
 {
-    double workers;
+    double n = *number;
     strata_status st;
 
-    if (st_handle_comm(m) == NULL)
+    if (comm == NULL)
         return STRATA_OK;
-    workers = st_handle_workers(m);
-    st = take_least(m, &workers, 1, "workers", NULL);
-    m->threads = (uint32_t)workers;
+    st = take_least(comm, &n, 1, what, NULL);
+    *number = (uint32_t)n;
+    return st;
+}
+
+strata_status st_ranks_most(struct st_comm *comm, uint32_t *number, const char *what)
+{
+    double n = -(double)*number;
+    strata_status st;
+
+    if (comm == NULL)
+        return STRATA_OK;
+    st = take_least(comm, &n, 1, what, NULL);
+    *number = (uint32_t)-n;
     return st;
 }
 
 /* Bytes are below 2^53. */
-strata_status st_ranks_capacity(const struct strata_model *m, struct st_capacity *capacity, uint32_t least[STRATA_TIER_COUNT])
+strata_status st_ranks_capacity(struct st_comm *comm, struct st_capacity *capacity, uint32_t least[STRATA_TIER_COUNT])
 {
     double numbers[STRATA_TIER_COUNT + 1];
     uint32_t least_of[STRATA_TIER_COUNT + 1] = {0};
     strata_status st;
 
     memset(least, 0, STRATA_TIER_COUNT * sizeof(*least));
-    if (st_handle_comm(m) == NULL)
+    if (comm == NULL)
         return STRATA_OK;
     for (uint32_t i = 0; i < STRATA_TIER_COUNT; i++)
         numbers[i] = (double)capacity->bytes[i];
     numbers[STRATA_TIER_COUNT] = -(double)capacity->device_beside;
-    st = take_least(m, numbers, STRATA_TIER_COUNT + 1, "capacities", least_of);
+    st = take_least(comm, numbers, STRATA_TIER_COUNT + 1, "capacities", least_of);
     memcpy(least, least_of, STRATA_TIER_COUNT * sizeof(*least));
     for (uint32_t i = 0; i < STRATA_TIER_COUNT; i++)
         capacity->bytes[i] = (uint64_t)numbers[i];
@@ -228,29 +238,15 @@ strata_status st_ranks_capacity(const struct strata_model *m, struct st_capacity
     return st;
 }
 
-strata_status st_ranks_sets(const struct strata_model *m, uint32_t *sets)
-{
-    double number = -(double)*sets;
-    strata_status st;
-
-    if (st_handle_comm(m) == NULL)
-        return STRATA_OK;
-    st = take_least(m, &number, 1, "sets of checkpoints", NULL);
-    *sets = (uint32_t)-number;
-    return st;
-}
-
 /* Shares of a swap's directories are the rank's own, since they move no byte between tiers; but ranks that save deal them out
  * alike (st_stripe_alike()), by the lowest rates of all, or equally where their numbers differ. */
-static strata_status take_dir_rates(const struct strata_model *m, struct st_rates *r)
+static strata_status take_dir_rates(struct st_comm *comm, struct st_rates *r)
 {
     double numbers[ST_MACHINE_DIRS_MAX + 2] = {r->dir_count, -(double)r->dir_count}, *const rates = numbers + 2;
     strata_status st;
 
-    if (m->use != STRATA_USE_TRAIN || m->config.save[0] == '\0')
-        return STRATA_OK;
     memcpy(rates, r->dir_rates, sizeof(r->dir_rates));
-    st = take_least(m, numbers, ST_MACHINE_DIRS_MAX + 2, "rates of directories", NULL);
+    st = take_least(comm, numbers, ST_MACHINE_DIRS_MAX + 2, "rates of directories", NULL);
     if (numbers[0] != -numbers[1])
         r->dir_count = 0;
     for (uint32_t i = 0; i < r->dir_count; i++)
@@ -258,9 +254,8 @@ static strata_status take_dir_rates(const struct strata_model *m, struct st_rate
     return st;
 }
 
-strata_status st_ranks_rates(struct strata_plan *p)
+strata_status st_ranks_rates(struct st_comm *comm, struct st_rates *r, bool saves)
 {
-    struct st_rates *r = &p->machine.rates;
     double *const rates[RATES_COUNT] = {&r->matmul_flops, &r->block_flops, &r->head_flops, &r->memory, &r->upload,
                                         &r->download,     &r->read,        &r->write,      &r->mixed,  &r->update,
                                         &r->checksum,     &r->link_node,   &r->link_nodes};
@@ -270,44 +265,42 @@ strata_status st_ranks_rates(struct strata_plan *p)
                                                      RATES_COUNT; /* the longest latencies, the fewest ranks of a node */
     strata_status st;
 
-    if (st_handle_comm(p->model) == NULL)
+    if (comm == NULL)
         return STRATA_OK;
     for (uint32_t i = 0; i < RATES_COUNT; i++)
         numbers[i] = *rates[i];
     for (uint32_t i = 0; i < LATENCIES; i++)
         others[i] = -*latencies[i];
     others[LATENCIES] = r->node_ranks;
-    st = take_least(p->model, numbers, RATES_COUNT + LATENCIES + 1, "rates", NULL);
+    st = take_least(comm, numbers, RATES_COUNT + LATENCIES + 1, "rates", NULL);
     for (uint32_t i = 0; i < RATES_COUNT; i++)
         *rates[i] = numbers[i];
     for (uint32_t i = 0; i < LATENCIES; i++)
         *latencies[i] = fabs(others[i]);
     r->node_ranks = (uint32_t)others[LATENCIES];
-    p->rates_known = r->matmul_flops > 0 || r->update > 0 || r->read > 0;
-    return st == STRATA_OK ? take_dir_rates(p->model, r) : st;
+    return st == STRATA_OK && saves ? take_dir_rates(comm, r) : st;
 }
 
-strata_status st_ranks_all(const struct strata_model *m, bool *all, const char *what)
+strata_status st_ranks_all(struct st_comm *comm, bool *all, const char *what)
 {
     double number = *all;
     strata_status st;
 
-    if (st_handle_comm(m) == NULL)
+    if (comm == NULL)
         return STRATA_OK;
-    st = take_least(m, &number, 1, what, NULL);
+    st = take_least(comm, &number, 1, what, NULL);
     *all = number > 0;
     return st;
 }
 
 /* --- the plan, and the data --- */
 
-strata_status st_ranks_agree_plan(const struct strata_plan *p)
+strata_status st_ranks_agree_plan(struct st_comm *comm, const struct st_program *program)
 {
-    const struct st_program *program = &p->plan->program;
     struct facts f = {0};
     uint64_t hash = 0;
 
-    if (st_handle_comm(p->model) == NULL)
+    if (comm == NULL)
         return STRATA_OK;
     for (uint32_t i = 0; i < program->op_count; i++) {
         const struct st_op *op = &program->ops[i];
@@ -324,55 +317,46 @@ strata_status st_ranks_agree_plan(const struct strata_plan *p)
                    : i == 1 ? "the plan's bytes of the host"
                             : "the plan's bytes of the drives",
                    program->needed[i]);
-    return agree(&f, p->model, "the plan");
+    return agree(&f, comm, "the plan");
 }
 
-strata_status st_ranks_agree_data(const struct strata_model *m, const struct strata_data *d)
+strata_status st_ranks_agree_data(struct st_comm *comm, const struct st_run_data *d)
 {
-    const uint32_t files = st_token_set_files(d->set);
     struct facts f = {0};
     uint64_t hash = 0;
 
-    if (st_handle_comm(m) == NULL)
+    if (comm == NULL)
         return STRATA_OK;
-    for (uint32_t i = 0; i < files && f.status == STRATA_OK; i++) {
-        struct st_token_identity identity;
+    for (uint32_t i = 0; i < d->file_count; i++) {
+        const struct st_run_file *file = &d->files[i];
 
-        f.status = st_token_set_identify(d->set, i, &identity);
-        if (f.status == STRATA_OK)
-            hash = hash * UINT64_C(0x9e3779b97f4a7c15) + st_checksum64(identity.header, strlen(identity.header)) +
-                   st_checksum64(identity.windows, strlen(identity.windows)) * 3 +
-                   st_checksum64(identity.marks, strlen(identity.marks)) * 5;
+        hash = hash * UINT64_C(0x9e3779b97f4a7c15) + st_checksum64(file->header, strlen(file->header)) +
+               st_checksum64(file->windows, strlen(file->windows)) * 3 + st_checksum64(file->marks, strlen(file->marks)) * 5;
     }
-    add_number(&f, "the number of token files", files);
-    add_number(&f, "the number of sequences of the data", st_token_set_windows(d->set));
+    add_number(&f, "the number of token files", d->file_count);
+    add_number(&f, "the number of sequences of the data", d->sequences);
     add_number(&f, "the hash of samples of the data", hash);
-    return agree(&f, m, "the data");
+    return agree(&f, comm, "the data");
 }
 
 /* --- work --- */
 
-strata_status st_ranks_end_alike(const struct strata_model *m, strata_status st, const char *what)
+strata_status st_ranks_end_alike(struct st_comm *comm, strata_status st, const char *what)
 {
     int32_t mine = (int32_t)st, all[ST_COMM_RANKS_MAX];
     char sentence[1024];
     strata_status told;
 
-    if (st_handle_comm(m) == NULL)
+    if (comm == NULL)
         return st;
     snprintf(sentence, sizeof(sentence), "%s", st != STRATA_OK ? strata_last_error() : "");
-    told = st_comm_gather(st_handle_comm(m), &mine, sizeof(mine), all, what);
+    told = st_comm_gather(comm, &mine, sizeof(mine), all, what);
     if (st != STRATA_OK)
         return st_error(st, "%s", sentence);
-    for (uint32_t r = 0; r < st_handle_world(m).ranks && told == STRATA_OK; r++)
+    for (uint32_t r = 0; r < comm->world.ranks && told == STRATA_OK; r++)
         if (all[r] != STRATA_OK)
             told = st_error((strata_status)all[r],
                             all[r] == STRATA_E_CANCELLED ? "%s was cancelled by rank %u" : "%s: rank %u failed, and says why",
                             what, r);
     return told;
-}
-
-strata_status st_ranks_watch(const struct strata_model *m, const char *what, uint64_t done, uint64_t total)
-{
-    return st_ranks_end_alike(m, st_handle_watch(m, what, done, total), what);
 }

@@ -105,14 +105,14 @@ static strata_status take_turns(struct turn *t, strata_status (*work)(void *ctx)
     return t->failed == world.ranks ? STRATA_OK : st_error(t->verdict, "%s: rank %u failed, and says why", t->what, t->failed);
 }
 
-strata_status st_ranks_take_turns(const struct strata_model *m, strata_status (*work)(void *ctx), void *ctx, const char *what)
+strata_status st_ranks_take_turns(struct st_comm *comm, strata_status (*work)(void *ctx), void *ctx, const char *what)
 {
-    struct turn t = {.comm = st_handle_comm(m), .what = what};
+    struct turn t = {.comm = comm, .what = what};
     strata_status st;
 
-    if (t.comm == NULL)
+    if (comm == NULL)
         return work(ctx);
-    t.failed = t.comm->world.ranks;
+    t.failed = comm->world.ranks;
     pthread_mutex_init(&t.lock, NULL);
     st_cond_init(&t.ended);
     st = take_turns(&t, work, ctx);

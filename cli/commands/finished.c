@@ -1,6 +1,7 @@
 /* finished.c - see finished.h. */
 #include "cli/commands/finished.h"
 
+#include "api/handles.h"
 #include "api/ranks.h"
 #include "core/base/error.h"
 #include "core/system/file.h"
@@ -136,6 +137,6 @@ strata_status cli_finished_compare(struct cli_finished *f, const struct cli_save
 
     if (!cli_saves_goes_on(s) && !cli_saves_begins(s))
         return STRATA_OK;
-    st = st_ranks_take_turns(model, compare, &q, "whether the run has ended");
+    st = st_ranks_take_turns(st_handle_comm(model), compare, &q, "whether the run has ended");
     return st == STRATA_OK ? cli_ranks_of_first(s->ranks, f, sizeof(*f), "whether the run has ended") : st;
 }

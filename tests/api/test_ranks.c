@@ -1,5 +1,6 @@
 /* tests/api/test_ranks.c - models of several ranks, each on a thread of its own: what they must have alike, what becomes the
  * smallest of all, whose data is whose, turns, and who is on one machine. */
+#include "api/handles.h"
 #include "api/ranks.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/free_port.h"
@@ -282,11 +283,10 @@ static void *take_capacity(void *ctx)
 {
     struct rank *r = ctx;
     const uint64_t rank = r->comm.world.rank;
-    const struct strata_model model = {.comm = &r->comm};
     struct st_capacity c = {.bytes = {100 - rank, 50 + rank, rank > 0 ? 7 : 9}, .device_beside = 5 + rank};
     uint32_t least[STRATA_TIER_COUNT] = {9, 9, 9};
 
-    r->opened = st_ranks_capacity(&model, &c, least);
+    r->opened = st_ranks_capacity(r->comm.comm, &c, least);
     r->info.rank = least[STRATA_TIER_DEVICE] * 100 + least[STRATA_TIER_HOST] * 10 + least[STRATA_TIER_NVME];
     r->info.params = c.bytes[STRATA_TIER_DEVICE] * 1000000 + c.bytes[STRATA_TIER_HOST] * 10000 + c.bytes[STRATA_TIER_NVME] * 100 +
                      c.device_beside;
@@ -398,10 +398,9 @@ static void rates_are_divided_and_the_lowest(void **state)
 static void *take_turn(void *ctx)
 {
     struct rank *r = ctx;
-    const struct strata_model model = {.comm = &r->comm};
     struct worker w = {.rank = r, .fails = r->seed != 0};
 
-    r->opened = st_ranks_take_turns(&model, work, &w, "a test");
+    r->opened = st_ranks_take_turns(r->comm.comm, work, &w, "a test");
     keep_sentence(r, r->opened);
     r->info.params = w.place;
     return NULL;

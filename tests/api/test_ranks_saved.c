@@ -1,6 +1,6 @@
 /* tests/api/test_ranks_saved.c - engines of two ranks, each on a thread of its own, that go on from a checkpoint: from the same
  * one, or not at all. */
-#include "api/ranks.h"
+#include "api/handles.h"
 #include "strata/checkpoint.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/scratch.h"
