@@ -58,7 +58,7 @@ static double state_bytes(const struct st_program *program, double *params)
 /* The same states of this plan, wherever they lie. */
 static uint64_t own_bytes(const struct st_plan *plan)
 {
-    static const char *const names[] = {"weights", "gradients", "optimizer state"};
+    static const char *const names[] = {"weights", "weights in slices", "gradients", "optimizer state"};
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < plan->item_count; i++)

@@ -21,6 +21,7 @@
 
 static const char *const item_names[ST_ITEM_COUNT] = {
     [ST_ITEM_WEIGHTS] = "weights",
+    [ST_ITEM_WEIGHT_SLICES] = "weights in slices",
     [ST_ITEM_WEIGHT_SLOTS] = "weight slots",
     [ST_ITEM_GRADIENTS] = "gradients",
     [ST_ITEM_GRADIENT_SLOTS] = "gradient slots",
@@ -212,10 +213,11 @@ static void note_slots(struct st_walk *k, uint32_t p, const struct st_page_place
 static void lay_home(struct st_walk *k, uint32_t p, uint32_t count, struct st_page_place *place)
 {
     const struct st_page *page = &k->plan->program.shards[p];
-    const bool on_nvme = place->home == ST_WHERE_NVME;
+    const bool on_nvme = place->home == ST_WHERE_NVME, sliced = st_page_sliced(place);
 
-    if ((place->home != ST_WHERE_DEVICE || st_page_sliced(place)) && !(on_nvme && saves(k)))
-        place->home_region = take_each(k, (strata_tier)place->home, page->bytes, count, ST_ITEM_WEIGHTS);
+    if ((place->home != ST_WHERE_DEVICE || sliced) && !(on_nvme && saves(k)))
+        place->home_region =
+            take_each(k, (strata_tier)place->home, page->bytes, count, sliced ? ST_ITEM_WEIGHT_SLICES : ST_ITEM_WEIGHTS);
     if (on_nvme)
         place->extent = place->home_region;
     if (!k->build || !saves(k))

@@ -7,6 +7,7 @@
 /* Rows of the plan's table. */
 enum st_layout_item {
     ST_ITEM_WEIGHTS,
+    ST_ITEM_WEIGHT_SLICES,
     ST_ITEM_WEIGHT_SLOTS,
     ST_ITEM_GRADIENTS,
     ST_ITEM_GRADIENT_SLOTS,

@@ -188,6 +188,49 @@ static void model_states_are_beside_those_of_zero(void **state)
     }
 }
 
+static double item(const st_json *root, const char *name)
+{
+    for (const st_json *i = st_json_first(st_json_get(root, "items")); i != NULL; i = st_json_next(i))
+        if (strcmp(json_text(i, "name"), name) == 0 && strcmp(json_text(i, "tier"), "device") == 0)
+            return json_number(i, "bytes");
+    return 0;
+}
+
+/* Slices of GPT-2's twelve blocks on 4 ranks: a quarter of their 7,087,872 parameters' bf16 each, apart from what is whole, and
+ * with that in the sum of the model states: 14 P / 4 of blocks, 2 P + 12 P / 4 of the rest. */
+static void slices_have_a_row_of_their_own(void **state)
+{
+    static const double block = 7087872, rest = 124439808 - 12 * 7087872;
+    static const char ask[] = "plan --model gpt2 --seq-len 128 --ranks 4 --set zero_optimization.stage=3 " NODE;
+    char command[512];
+    struct program p;
+    st_json *root;
+    double states, all;
+
+    snprintf(command, sizeof(command), "%s --json", ask);
+    root = plan(*state, &p, command);
+    assert_true(item(root, "weights in slices") == 0 && item(root, "weights") >= 2 * (12 * block + rest));
+    snprintf(command, sizeof(command), "%s --device-memory %.0f", ask,
+             json_number(st_json_get(st_json_get(root, "tiers"), "device"), "minimum"));
+    st_json_free(root);
+    program_free(&p);
+    workplace_run_ok(*state, &p, command);
+    assert_non_null(strstr(p.out, "\n    weights in slices "));
+    program_free(&p);
+    strcat(command, " --json");
+    root = plan(*state, &p, command);
+    states = json_number(st_json_get(root, "model_states"), "bytes");
+    all = item(root, "weights") + item(root, "weights in slices") + item(root, "gradients") + item(root, "optimizer state");
+    assert_true(json_number(st_json_get(root, "placement"), "sliced_pages") == 12);
+    if (fabs(item(root, "weights in slices") / (12 * block * 2 / 4) - 1) > 5e-3 ||
+        fabs(item(root, "weights") / (2 * rest) - 1) > 5e-3)
+        fail_msg("%.0f bytes in slices, %.0f whole", item(root, "weights in slices"), item(root, "weights"));
+    if (states != all || fabs(states / (14 * 12 * block / 4 + 2 * rest + 12 * rest / 4) - 1) > 5e-3)
+        fail_msg("%.0f bytes of model states, %.0f in the table", states, all);
+    st_json_free(root);
+    program_free(&p);
+}
+
 /* What does not fit has ZeRO's bytes alone, and what only reads has none. */
 static void model_states_are_told_where_they_are_known(void **state)
 {
@@ -447,6 +490,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exchanges_are_beside_those_of_zero),
         cmocka_unit_test(model_states_are_beside_those_of_zero),
+        cmocka_unit_test(slices_have_a_row_of_their_own),
         cmocka_unit_test(model_states_are_told_where_they_are_known),
         cmocka_unit_test(a_rank_has_its_part_of_a_node),
         cmocka_unit_test(what_a_rank_is_given_is_not_divided),
