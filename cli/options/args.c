@@ -257,8 +257,7 @@ static strata_status recipe_take(struct cli_args *args, const struct cursor *c)
     const bool checks = args->command == CLI_CMD_CHECK;
     strata_status st;
 
-    if (args->positional.count > 0 &&
-        (is_of_xtuner(args->positional.items[0]) || st_path_ends(args->positional.items[0], ".py")))
+    if (args->positional.count > 0 && (is_of_xtuner(args->positional.items[0]) || st_path_ends(args->positional.items[0], ".py")))
         return st_error(STRATA_E_CONFIG,
                         "%s: a Python file is a program, and none is run: write its values as XTuner's training arguments "
                         "(load_from, dataset, lr, ...) in a .yaml or .json file",

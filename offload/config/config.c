@@ -5,7 +5,6 @@
 #include "core/base/error.h"
 #include <string.h>
 
-
 /* The section whose rejection makes it pointless to judge this key, or NULL. */
 static const struct st_field *muted_by(struct st_config_source *src, const struct st_field *field)
 {
@@ -91,7 +90,8 @@ static void judge_all(struct st_config_source *src)
 /* Whether a problem is the command line's or the environment's, which no file has. */
 static bool is_of_no_file(const char *problem)
 {
-    static const char *const begins[] = {"command line: ", "environment: "}, *const holds[] = {" (command line): ", " (environment): "};
+    static const char *const begins[] = {"command line: ", "environment: "}, *const holds[] = {" (command line): ",
+                                                                                               " (environment): "};
     const char *first = strstr(problem, ": ");
 
     for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++) {

@@ -502,8 +502,9 @@ static void take_recipe_value(struct st_config_source *src, const struct strata_
     take_from_recipe(src, field, node, origin, place);
     st_source_announce(
         src, field->path,
-        value->weak ? st_source_keep(src, "%s: %.100s counts, and %.100s %s does not", value->from, here, there, other)
-                    : st_source_keep(src, "%s %s counts, %.100s, and %.100s %s does not", value->from, place, here, there, other));
+        value->weak
+            ? st_source_keep(src, "%s: %.100s counts, and %.100s %s does not", value->from, here, there, other)
+            : st_source_keep(src, "%s %s counts, %.100s, and %.100s %s does not", value->from, place, here, there, other));
 }
 
 void st_source_take_recipe(struct st_config_source *src, const struct strata_recipe *recipe)

@@ -13,8 +13,8 @@
 
 #define VALUE_BYTES ST_CONFIG_VALUE_MAX
 
-const struct st_recipe_trainer *const st_recipe_trainers[] = {&st_recipe_trl, &st_recipe_llama_factory, &st_recipe_xtuner,
-                                                              &st_recipe_accelerate, NULL};
+const struct st_recipe_trainer *const st_recipe_trainers[] = {
+    &st_recipe_trl, &st_recipe_llama_factory_v1, &st_recipe_llama_factory, &st_recipe_xtuner, &st_recipe_accelerate, NULL};
 
 /* --- rows of a trainer's table --- */
 
@@ -231,7 +231,8 @@ static void take_members(struct strata_recipe *r, const char *section, const st_
             stray(r, key, n, row, ST_VERDICT_NOTICE, row->reason);
         } else if (st_json_type(n) != ST_JSON_NULL) {
             if (r->states[index].node != NULL)
-                st_recipe_add_problem(r, key, n, st_source_keep(r->src, "is the same key as %s: leave one out", r->states[index].key));
+                st_recipe_add_problem(r, key, n,
+                                      st_source_keep(r->src, "is the same key as %s: leave one out", r->states[index].key));
             r->states[index] = (struct st_recipe_state){.node = row->in_file ? object_of(r, key, n) : n, .key = key};
             if (row->type == ST_FIELD_OBJECT && r->states[index].node != NULL &&
                 st_json_type(r->states[index].node) == ST_JSON_OBJECT)
@@ -364,13 +365,14 @@ static void add_row(struct strata_recipe *r, const struct st_field *row, const s
         st_value_show(shown, sizeof(shown), node);
     if (into != NULL)
         reason = reason != NULL ? st_source_keep(r->src, "%s; %s", into, reason) : into;
-    st_source_add_row(r->src, &(struct st_config_row){.path = st_recipe_spelling(r, row->path),
-                                                      .value = st_source_keep(r->src, "%s", shown),
-                                                      .origin = state->node != NULL ? origin_of(r, row->path, state->node) : ST_ORIGIN_DEFAULT,
-                                                      .verdict = state->verdict,
-                                                      .reason = reason,
-                                                      .changes = ST_CHANGES_NEITHER,
-                                                      .announced = state->announced && state->verdict == ST_VERDICT_HONOURED});
+    st_source_add_row(
+        r->src, &(struct st_config_row){.path = st_recipe_spelling(r, row->path),
+                                        .value = st_source_keep(r->src, "%s", shown),
+                                        .origin = state->node != NULL ? origin_of(r, row->path, state->node) : ST_ORIGIN_DEFAULT,
+                                        .verdict = state->verdict,
+                                        .reason = reason,
+                                        .changes = ST_CHANGES_NEITHER,
+                                        .announced = state->announced && state->verdict == ST_VERDICT_HONOURED});
 }
 
 static void tell_rows(struct st_config_source *src, const struct st_list *rows)
@@ -481,12 +483,13 @@ strata_status st_recipe_open(struct strata_recipe **out, const struct st_recipe_
     if (trainer != NULL && !trainer->config)
         return st_recipe_read(out, trainer, root, in);
     st_json_free(root);
-    return st_error(
-        STRATA_E_CONFIG,
-        "%s: %s: a run is named by LLaMA-Factory's keys (model_name_or_path, dataset, ...), TRL's (dataset_name, ...) or XTuner's "
-        "(load_from, ...)",
-        in->path,
-        trainer != NULL ? "Accelerate's config file, which --config takes" : "neither LLaMA-Factory's nor TRL's nor XTuner's");
+    return st_error(STRATA_E_CONFIG,
+                    "%s: %s: a run is named by LLaMA-Factory's keys (model_name_or_path, dataset, ...), TRL's (dataset_name, "
+                    "...) or XTuner's "
+                    "(load_from, ...)",
+                    in->path,
+                    trainer != NULL ? "Accelerate's config file, which --config takes"
+                                    : "neither LLaMA-Factory's nor TRL's nor XTuner's");
 }
 
 void st_recipe_close(struct strata_recipe *r)

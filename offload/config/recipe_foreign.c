@@ -6,6 +6,8 @@
 #include <string.h>
 
 #define PATH_MAX_BYTES 64
+#define EXPORT                                                                                                                   \
+    "LLaMA-Factory's file of an export: strata export --merge --model DIR --adapter DIR --out DIR merges an adapter"
 #define BY_KEYS        "name the run by LLaMA-Factory's keys (docs/yaml.md) or by options"
 
 /* Words are keys, with a dot inside a section, and spaces between them. */
@@ -24,8 +26,7 @@ static const struct foreign table[] = {
      "beta",
      "stage",
      "TRL's file of a run by preferences or rewards (DPO, GRPO, ORPO, ...): this version trains on texts, so take its SFT file"},
-    {"model_name_or_path export_dir", NULL, "stage dataset do_train learning_rate",
-     "LLaMA-Factory's file of an export: strata export --merge --model DIR --adapter DIR --out DIR merges an adapter"},
+    {"model_name_or_path export_dir", NULL, "stage dataset do_train learning_rate", EXPORT},
     {"model_name_or_path infer_backend", NULL, "stage dataset do_train learning_rate eval_dataset",
      "LLaMA-Factory's file of a chat: strata generate --model DIR --adapter DIR --chat is one"},
     {"", "tensor_model_parallel_size pipeline_model_parallel_size virtual_pipeline_model_parallel_size use_mca", NULL,
@@ -35,8 +36,7 @@ static const struct foreign table[] = {
      "mmengine's configuration (the earlier XTuner's), whose keys are not read: " BY_KEYS},
     {"", "model._component_ tokenizer._component_ dataset._component_ optimizer._component_", NULL,
      "torchtune's file, which names parts of its program: " BY_KEYS},
-    {"model", "peft_config kernel_config dist_config train_dataset quant_config", "model_name_or_path",
-     "a file for LLaMA-Factory's version 1, whose keys are not read: write it with the keys of 0.9 (docs/yaml.md)"},
+    {"model peft_config.export_dir", NULL, "model_name_or_path train_dataset", EXPORT},
 };
 
 /* Whether the root has the key of `length` bytes. */

@@ -24,8 +24,8 @@ struct st_recipe_trainer {
 
 /* Of files, the first whose mark a file has; ends with NULL. */
 extern const struct st_recipe_trainer *const st_recipe_trainers[];
-extern const struct st_recipe_trainer st_recipe_trl, st_recipe_llama_factory, st_recipe_xtuner, st_recipe_accelerate,
-    st_recipe_variables;
+extern const struct st_recipe_trainer st_recipe_trl, st_recipe_llama_factory_v1, st_recipe_llama_factory, st_recipe_xtuner,
+    st_recipe_accelerate, st_recipe_variables;
 
 /* One row's value. */
 struct st_recipe_state {

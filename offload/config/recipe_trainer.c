@@ -64,6 +64,25 @@ void st_trainer_resolve_precision(struct strata_recipe *r, bool adapter, const c
     }
 }
 
+/* A text, or a list of texts; NULL: neither, which is told.  ModelConfig makes a text of a list of one. */
+const char *st_trainer_names(struct strata_recipe *r, const char *key, bool one_is_text)
+{
+    const st_json *node = st_recipe_node(r, key), *first;
+    bool texts = true;
+
+    if (node == NULL)
+        return NULL;
+    if (st_json_type(node) == ST_JSON_STRING)
+        return one_is_text ? st_recipe_json(r, node) : st_recipe_list(r, key);
+    first = st_json_type(node) == ST_JSON_ARRAY ? st_json_first(node) : NULL;
+    for (const st_json *n = first; n != NULL; n = st_json_next(n))
+        texts &= st_json_type(n) == ST_JSON_STRING;
+    if (first != NULL && texts)
+        return st_recipe_json(r, one_is_text && st_json_next(first) == NULL ? first : node);
+    st_recipe_reject(r, key, "must be a name, or a list of names");
+    return NULL;
+}
+
 /* --- output --- */
 
 void st_trainer_put_steps(struct strata_recipe *r, const char *key, const char *option, const char *path)
@@ -80,21 +99,27 @@ void st_trainer_put_steps(struct strata_recipe *r, const char *key, const char *
         st_recipe_put(r, key, option, "%.0f", steps);
 }
 
-/* Checkpoints are asked for by save_steps, or by a strategy. */
-static void resolve_saves(struct strata_recipe *r)
+void st_trainer_put_save(struct strata_recipe *r)
 {
-    const bool strategy = st_recipe_given(r, "save_strategy"), never = st_trainer_is(r, "save_strategy", "no");
     const char *dir = st_recipe_text(r, "output_dir");
     size_t length = strlen(dir);
 
     while (length > 1 && dir[length - 1] == '/')
         length--;
-    if (never || (!strategy && !st_recipe_given(r, "save_steps")))
-        return;
     if (length == 0) /* beside the output that is named elsewhere */
         st_recipe_note(r, "save_steps",
                        "output_dir is left out: checkpoints are in DIR.checkpoints of --out DIR, or where --save says");
     st_recipe_put(r, "save_steps", "--save", length > 0 ? "%.*s.checkpoints" : "", (int)length, dir);
+}
+
+/* Checkpoints are asked for by save_steps, or by a strategy. */
+static void resolve_saves(struct strata_recipe *r)
+{
+    const bool strategy = st_recipe_given(r, "save_strategy"), never = st_trainer_is(r, "save_strategy", "no");
+
+    if (never || (!strategy && !st_recipe_given(r, "save_steps")))
+        return;
+    st_trainer_put_save(r);
     if (st_trainer_is(r, "save_strategy", "epoch"))
         st_recipe_announce(r, "save_strategy", "a checkpoint is saved at the end, and when a signal asks; save_steps says more");
     else if (st_recipe_given(r, "save_steps"))
@@ -127,8 +152,7 @@ static void resolve_best(struct strata_recipe *r, bool stops)
     else if (st_recipe_on(r, "greater_is_better"))
         other = "greater_is_better";
     if (other != NULL)
-        (stops ? st_recipe_reject : st_recipe_note)(
-            r, other, "the lowest eval_loss is the best here: leave it out");
+        (stops ? st_recipe_reject : st_recipe_note)(r, other, "the lowest eval_loss is the best here: leave it out");
 }
 
 static void resolve_output(struct strata_recipe *r, bool stops, const char *unheld)
@@ -158,7 +182,7 @@ static void resolve_seed(struct strata_recipe *r)
         st_recipe_reject(r, "data_seed", "seed decides about the order, too: make it equal to seed, or leave it out");
 }
 
-static void resolve_length(struct strata_recipe *r)
+void st_trainer_resolve_length(struct strata_recipe *r)
 {
     if (st_recipe_number(r, "max_steps") > 0) {
         st_recipe_put(r, "max_steps", "--max-steps", "%.0f", st_recipe_number(r, "max_steps"));
@@ -208,7 +232,8 @@ static void resolve_least(struct strata_recipe *r)
                                  st_recipe_real(r, st_recipe_number(r, keys[i][0])));
     }
     if (taken && given == 0)
-        st_recipe_reject(r, "lr_scheduler_type", "cosine_with_min_lr: lr_scheduler_kwargs must have min_lr or min_lr_rate, as there");
+        st_recipe_reject(r, "lr_scheduler_type",
+                         "cosine_with_min_lr: lr_scheduler_kwargs must have min_lr or min_lr_rate, as there");
 }
 
 static void resolve_schedule(struct strata_recipe *r)
@@ -296,7 +321,7 @@ void st_trainer_resolve(struct strata_recipe *r, bool stops, const char *unheld)
 {
     resolve_output(r, stops, unheld);
     resolve_seed(r);
-    resolve_length(r);
+    st_trainer_resolve_length(r);
     resolve_optimizer(r);
     resolve_schedule(r);
     resolve_fsdp(r);

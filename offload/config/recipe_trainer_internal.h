@@ -39,6 +39,13 @@ bool st_trainer_is(struct strata_recipe *r, const char *key, const char *text);
 void st_trainer_resolve_model(struct strata_recipe *r);
 /** bf16.enabled and fp16.enabled.  pure: a key whose weights are bf16 themselves; NULL: none asks for that. */
 void st_trainer_resolve_precision(struct strata_recipe *r, bool adapter, const char *pure);
+/** A JSON list of the names that a text with commas, or a list, has; one_is_text: of one its text alone.  NULL: it is not given,
+ *  or refused. */
+const char *st_trainer_names(struct strata_recipe *r, const char *key, bool one_is_text);
+/** --max-steps or --epochs. */
+void st_trainer_resolve_length(struct strata_recipe *r);
+/** --save: beside the output. */
+void st_trainer_put_save(struct strata_recipe *r);
 /** How often: so many steps, or below 1 a part of the run, which the option takes. */
 void st_trainer_put_steps(struct strata_recipe *r, const char *key, const char *option, const char *path);
 /** Output, length, optimizer, schedule, FSDP and DeepSpeed's file.

@@ -16,11 +16,8 @@
 #define FILE_MAX  4096u
 
 static const struct st_choice dtype_choices[] = {
-    {"float32", 0, ST_VERDICT_HONOURED},
-    {"bfloat16", 0, ST_VERDICT_HONOURED},
-    {"auto", 0, ST_VERDICT_HONOURED},
-    {"float16", 0, ST_VERDICT_REJECTED},
-    {NULL, 0, ST_VERDICT_HONOURED},
+    {"float32", 0, ST_VERDICT_HONOURED}, {"bfloat16", 0, ST_VERDICT_HONOURED}, {"auto", 0, ST_VERDICT_HONOURED},
+    {"float16", 0, ST_VERDICT_REJECTED}, {NULL, 0, ST_VERDICT_HONOURED},
 };
 
 static const struct st_choice nf4_choices[] = {
@@ -108,28 +105,10 @@ static const struct st_section sections[] = {
 
 /* --- model --- */
 
-/* A text, or a list of texts; NULL: neither, which is told.  ModelConfig makes a text of a list of one. */
-static const char *put_names(struct strata_recipe *r, const char *key, bool one_is_text)
-{
-    const st_json *node = st_recipe_node(r, key), *first;
-    bool texts = true;
-
-    if (node == NULL)
-        return NULL;
-    if (st_json_type(node) == ST_JSON_STRING)
-        return one_is_text ? st_recipe_json(r, node) : st_recipe_list(r, key);
-    first = st_json_type(node) == ST_JSON_ARRAY ? st_json_first(node) : NULL;
-    for (const st_json *n = first; n != NULL; n = st_json_next(n))
-        texts &= st_json_type(n) == ST_JSON_STRING;
-    if (first != NULL && texts)
-        return st_recipe_json(r, one_is_text && st_json_next(first) == NULL ? first : node);
-    st_recipe_reject(r, key, "must be a name, or a list of names");
-    return NULL;
-}
-
 static void resolve_adapter(struct strata_recipe *r)
 {
-    const char *targets = put_names(r, "lora_target_modules", true), *saves = put_names(r, "lora_modules_to_save", false);
+    const char *targets = st_trainer_names(r, "lora_target_modules", true),
+               *saves = st_trainer_names(r, "lora_modules_to_save", false);
 
     st_recipe_put(r, "use_peft", "strata.lora", "{\"r\":%.0f,\"lora_alpha\":%s,\"lora_dropout\":%s,\"use_rslora\":%s%s%s%s%s}",
                   st_recipe_number(r, "lora_r"), st_recipe_real(r, st_recipe_number(r, "lora_alpha")),
@@ -140,7 +119,7 @@ static void resolve_adapter(struct strata_recipe *r)
 
 static void leave_adapter(struct strata_recipe *r)
 {
-    static const char *const keys[] = {"lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save",
+    static const char *const keys[] = {"lora_r",    "lora_alpha", "lora_dropout", "lora_target_modules", "lora_modules_to_save",
                                        "use_rslora"};
 
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
@@ -223,7 +202,8 @@ static bool is_text(const st_json *node)
 /* What a set's columns leave: "messages" are read before all others. */
 static bool reads_messages(const st_json *columns)
 {
-    for (const st_json *n = st_json_type(columns) == ST_JSON_ARRAY ? st_json_first(columns) : NULL; n != NULL; n = st_json_next(n))
+    for (const st_json *n = st_json_type(columns) == ST_JSON_ARRAY ? st_json_first(columns) : NULL; n != NULL;
+         n = st_json_next(n))
         if (is_text(n) && strcmp(st_json_string(n), "messages") == 0)
             return true;
     return false;
@@ -241,7 +221,8 @@ static const char *asks_more(const st_json *n)
         if (strcmp(name, parts[i]) == 0)
             return NOT_READ;
     if (strcmp(name, "columns") == 0)
-        return reads_messages(n) ? NULL : "columns without messages: rows are read whole, so keep those columns alone in the file";
+        return reads_messages(n) ? NULL
+                                 : "columns without messages: rows are read whole, so keep those columns alone in the file";
     if (strcmp(name, "fraction") == 0 || strcmp(name, "weight") == 0)
         return st_json_type(n) != ST_JSON_NUMBER || st_json_number(n) < 1 ? CHOSEN : NULL;
     if (strcmp(name, "path") == 0 || strcmp(name, "id") == 0 || strcmp(name, "split") == 0 || strcmp(name, "data_files") == 0)
@@ -405,13 +386,20 @@ static void resolve(struct strata_recipe *r)
     resolve_rows(r);
     if (!st_recipe_given(r, "logging_steps"))
         st_recipe_put_unless(r, "logging_steps", "steps_per_print", "steps_per_print", "10");
-    st_trainer_resolve(r, false,
-                       held ? NULL : "no rows are held out: test_split_size, or --eval-data FILE with --eval-every N");
+    st_trainer_resolve(r, false, held ? NULL : "no rows are held out: test_split_size, or --eval-data FILE with --eval-every N");
 }
 
-static const char *const marks[] = {"dataset_name",         "datasets",          "dataset_mixture",     "dataset_mixer",
-                                    "use_peft",             "torch_dtype",       "attn_implementation", "assistant_only_loss",
-                                    "completion_only_loss", "lora_target_modules", NULL};
+static const char *const marks[] = {"dataset_name",
+                                    "datasets",
+                                    "dataset_mixture",
+                                    "dataset_mixer",
+                                    "use_peft",
+                                    "torch_dtype",
+                                    "attn_implementation",
+                                    "assistant_only_loss",
+                                    "completion_only_loss",
+                                    "lora_target_modules",
+                                    NULL};
 static const char *const others[] = {"stage", "finetuning_type", "dataset", "template", NULL};
 
 const struct st_recipe_trainer st_recipe_trl = {

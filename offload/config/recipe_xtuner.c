@@ -144,9 +144,9 @@ static void resolve_schedule(struct strata_recipe *r)
     if (schedule[0] == '\0') /* it is refused */
         return;
     st_recipe_put(r, "scheduler_type", SCHEDULE "type", "\"%s%s\"", schedule,
-                  constant                ? "_with_warmup"
+                  constant              ? "_with_warmup"
                   : cosine && least > 0 ? "_with_min_lr"
-                                          : "");
+                                        : "");
     if (cosine && least > 0)
         st_recipe_put(r, "lr_min", SCHEDULE "min_lr", "%s", st_recipe_real(r, least));
     else if (constant && st_recipe_given(r, "lr_min"))

@@ -181,7 +181,8 @@ static void the_command_line_wins(void **state)
     st_json *root;
 
     put(w, "zero.json", "{\"train_micro_batch_size_per_gpu\": \"auto\", \"bf16\": {\"enabled\": \"auto\"}}");
-    workplace_run_ok(w, &p, "check {w}/full_sft.yaml --tokenizer {w}/characters --json --lr 0.5 --grad-accum 4 --config {w}/zero.json");
+    workplace_run_ok(w, &p,
+                     "check {w}/full_sft.yaml --tokenizer {w}/characters --json --lr 0.5 --grad-accum 4 --config {w}/zero.json");
     assert_int_equal(st_json_parse(&root, p.out, strlen(p.out), "check"), STRATA_OK);
     for (const st_json *v = st_json_first(st_json_get(root, "values")); v != NULL; v = st_json_next(v)) {
         const char *path = st_json_string(st_json_get(v, "path")), *value = st_json_string(st_json_get(v, "value"));
@@ -261,7 +262,8 @@ static void losses_are_llama_factorys(void **state)
     st_json_free(golden);
 }
 
-/* Those of TRL 1.16 (transformers 5.24, on a CPU), which logs four digits: conversations are trained whole, and two lose their ends. */
+/* Those of TRL 1.16 (transformers 5.24, on a CPU), which logs four digits: conversations are trained whole, and two lose their
+ * ends. */
 static void losses_are_trls(void **state)
 {
     static const double losses[] = {6.647, 6.647, 6.235, 5.865, 5.587, 5.288, 5.05,  4.833, 4.634, 4.463,
@@ -270,9 +272,10 @@ static void losses_are_trls(void **state)
     struct program p;
     const char *at;
 
-    workplace_run_ok(w, &p,
-                     "train tests/golden/recipes/trl_full.yaml --tokenizer tests/golden/chat/qwen --machine {w}/machine.json --json "
-                     "--quiet --out {w}/golden-trl");
+    workplace_run_ok(
+        w, &p,
+        "train tests/golden/recipes/trl_full.yaml --tokenizer tests/golden/chat/qwen --machine {w}/machine.json --json "
+        "--quiet --out {w}/golden-trl");
     at = p.out;
     for (size_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++) {
         at = strstr(at, "\"loss\":");
@@ -386,6 +389,38 @@ static void the_other_trainers_files_run(void **state)
                      "{w}/accelerate.yaml --json --quiet");
     assert_true(number_in(&p, "\"steps\":") == 2);
     program_free(&p);
+}
+
+/* A file of LLaMA-Factory's version 1 is the run that these options ask for, and its data sets are read by name. */
+static void version_1_runs(void **state)
+{
+    static const char file[] = "model: nano\ndist_config: {name: fsdp2}\ntrain_dataset: data/v1.yaml\noutput_dir: v1\n"
+                               "micro_batch_size: 2\ncutoff_len: 64\nlearning_rate: 1.0e-3\nmax_steps: 3\n";
+    const struct workplace *w = *state;
+    char digest[2][128];
+    struct program p;
+
+    put(w, "v1_run.yaml", file);
+    put(w, "v1_rows.json",
+        "[{\"instruction\": \"2?\", \"input\": \"\", \"output\": \"4.\"}, {\"instruction\": \"3?\", \"output\": \"6.\"}]");
+    put(w, "v1.yaml", "sums:\n  path: v1_rows.json\n  source: local\n  converter: alpaca\n");
+    for (int i = 0; i < 2; i++) {
+        workplace_run_ok(
+            w, &p,
+            i == 0 ? "train {w}/v1_run.yaml train_dataset=v1.yaml --tokenizer {w}/characters --template chatml --out "
+                     "{w}/v1_out --overwrite --machine {w}/machine.json --digest --quiet"
+                   : "train --model nano --data {w}/v1_rows.json --cutoff-len 64 --seed 42 --layout rows "
+                     "--train-turn-ends --max-steps 3 --micro-batch 2 --lr 1e-3 --set "
+                     "optimizer.params.weight_decay=0.01 --set gradient_clipping=1 --set bf16.enabled=true --set "
+                     "strata.lr_scheduler.type=constant --set strata.decay_all=true --set zero_optimization.stage=3 "
+                     "--tokenizer {w}/characters --template chatml --chat-template-kwargs {\"enable_thinking\":false} --out "
+                     "{w}/v1_out --overwrite --machine {w}/machine.json --digest "
+                     "--quiet");
+        assert_non_null(strstr(p.out, "digest"));
+        snprintf(digest[i], sizeof(digest[i]), "%.100s", strstr(p.out, "digest"));
+        program_free(&p);
+    }
+    assert_string_equal(digest[0], digest[1]);
 }
 
 /* All problems of the file, each with its line. */
@@ -524,6 +559,7 @@ int main(void)
         cmocka_unit_test(placed_by_fsdp_bits_stay),
         cmocka_unit_test(without_shuffling_a_run_resumes),
         cmocka_unit_test(the_other_trainers_files_run),
+        cmocka_unit_test(version_1_runs),
         cmocka_unit_test(problems_are_told_at_once),
         cmocka_unit_test(val_size_holds_rows_out),
         cmocka_unit_test(the_seed_says_which_rows_are_held_out),

@@ -241,8 +241,10 @@ static void trls_keys(void **state)
         {"", "strata.lora", NULL},
         {"lora_r: 4", "strata.lora", NULL},
         {"use_peft: true", "strata.lora", "{\"r\":16,\"lora_alpha\":32,\"lora_dropout\":0.05,\"use_rslora\":false}"},
-        {"use_peft: true\nlora_r: 4\nlora_dropout: 0\nlora_target_modules: [q, k]\nlora_modules_to_save: [lm_head]", "strata.lora",
-         "{\"r\":4,\"lora_alpha\":32,\"lora_dropout\":0,\"use_rslora\":false,\"target_modules\":[\"q\",\"k\"],\"modules_to_save\":[\"lm_"
+        {"use_peft: true\nlora_r: 4\nlora_dropout: 0\nlora_target_modules: [q, k]\nlora_modules_to_save: [lm_head]",
+         "strata.lora",
+         "{\"r\":4,\"lora_alpha\":32,\"lora_dropout\":0,\"use_rslora\":false,\"target_modules\":[\"q\",\"k\"],\"modules_to_"
+         "save\":[\"lm_"
          "head\"]}"},
         {"use_peft: true\nlora_target_modules: [all-linear]", "strata.lora",
          "{\"r\":16,\"lora_alpha\":32,\"lora_dropout\":0.05,\"use_rslora\":false,\"target_modules\":\"all-linear\"}"},
@@ -255,7 +257,8 @@ static void trls_keys(void **state)
         {"datasets: [{path: json, data_files: [e.jsonl, f.jsonl], fraction: 1.0}]", "--data", "e.jsonl"},
     };
     static const struct row mixtures[] = {
-        {"dataset_mixture: {datasets: [{id: o/n, weight: 1.0, columns: [messages]}], seed: 0, test_split_size: 100}", "--data", "o/n"},
+        {"dataset_mixture: {datasets: [{id: o/n, weight: 1.0, columns: [messages]}], seed: 0, test_split_size: 100}", "--data",
+         "o/n"},
         {"dataset_mixture: {datasets: [{id: o/n, config: null}], test_split_size: 100}", "--val-size", "100"},
         {"dataset_mixer: {o/n: 1.0}\ndataset_splits: [train_sft, test_sft]", "--data", "o/n"},
         {"use_peft: true", "--data", NULL},
@@ -395,6 +398,73 @@ static void expect_problems(const struct st_recipe_trainer *trainer, const char 
             fail_msg("%s: %s, not %s", rows[i].text, st_config_problem_at(r->src, 0), rows[i].problem);
         st_recipe_close(r);
     }
+}
+
+#define V1 "model: m\ntrain_dataset: sets.yaml\n"
+
+/* Defaults and plugins of version 1 are its own. */
+static void version_1_keys_become_options(void **state)
+{
+    static const struct row rows[] = {
+        {"", "--model", "m"},
+        {"", "--data", "sets.yaml"}, /* which is not there, and a run says so */
+        {"", "--layout", "rows"},
+        {"", "--train-turn-ends", "(flag)"},
+        {"", "--cutoff-len", "2048"},
+        {"", "--epochs", "3"},
+        {"max_steps: 10", "--epochs", NULL},
+        {"max_steps: 10", "--max-steps", "10"},
+        {"", "--seed", "42"},
+        {"output_dir: o/\nsave_steps: 5", "--save", "o.checkpoints"},
+        {"resume_from_checkpoint: auto", "--resume", "auto"},
+        {"", "steps_per_print", "1"},
+        {"", "train_micro_batch_size_per_gpu", "1"},
+        {"", "gradient_accumulation_steps", "1"},
+        {"global_batch_size: 8", "train_batch_size", "8"},
+        {"global_batch_size: 8", "gradient_accumulation_steps", NULL},
+        {"", "optimizer.params.lr", "0.0001"},
+        {"", "optimizer.params.weight_decay", "0.01"},
+        {"", "strata.decay_all", "true"},
+        {"", "strata.lr_scheduler.type", "\"constant\""},
+        {"", "gradient_clipping", "1"},
+        {"", "bf16.enabled", "false"}, /* it counts with fsdp2 alone */
+        {"dist_config: {name: fsdp2}", "bf16.enabled", "true"},
+        {"dist_config: {name: fsdp2}\nbf16: false", "bf16.enabled", "false"},
+        {"dist_config: {name: fsdp2, dcp_path: null}", "zero_optimization.stage", "3"},
+        {"dist_config: {name: fsdp2, reshard_after_forward: false}", "zero_optimization.stage", "2"},
+        {"dist_config: {name: fsdp2, offload_params: true}", "zero_optimization.offload_param.device", "\"cpu\""},
+        {"dist_config: {name: deepspeed, config_file: ds.json}", "zero_optimization.stage", NULL},
+        {"peft_config: {name: lora}", "strata.lora",
+         "{\"r\":8,\"lora_alpha\":16,\"target_modules\":\"all-linear\",\"use_rslora\":false,\"lora_dropout\":0.05}"},
+        {"peft_config: {name: lora, r: 4, lora_dropout: 0, target_modules: [q_proj]}", "strata.lora",
+         "{\"r\":4,\"lora_alpha\":16,\"target_modules\":[\"q_proj\"],\"use_rslora\":false,\"lora_dropout\":0}"},
+        {"peft_config: {name: lora, adapter_name_or_path: a}", "--adapter", "a"},
+        {"peft_config: {name: lora}\nquant_config: {name: bnb, quantization_bit: 4}", "strata.quantization", "\"nf4-double\""},
+        {"batching_strategy: padding_free", "--layout", "rows"},
+    };
+    static const struct bad_row bad[] = {
+        {"peft_config: {name: freeze}", "r.yaml:3: peft_config.name: freeze: lora is in this version"},
+        {"peft_config: {r: 4}", "r.yaml:3: peft_config: must have a name, as there"},
+        {"optim_config: {name: muon}", "r.yaml:3: optim_config: AdamW is there without it"},
+        {"lr_scheduler_config: {name: cosine}", "no schedule is registered there"},
+        {"batching_strategy: dynamic_batching", "batching_strategy: dynamic_batching: a step has a number of rows here"},
+        {"cp_size: 2", "r.yaml:3: cp_size: each rank trains rows of its own"},
+        {"dist_config: {name: fsdpturbo}", "dist_config.name: fsdpturbo: experts"},
+        {"dist_config: {name: deepspeed}", "config_file must name DeepSpeed's file"},
+        {"dist_config: {name: fsdp2, dcp_path: x}", "dist_config.dcp_path: weights are those of the model's directory"},
+        {"quant_config: {name: bnb, quantization_bit: 8}", "quantization_bit: 4 is the one width"},
+        {"quant_config: {name: bnb, quantization_bit: 4}", "weights of 4 bits are frozen"},
+        {"model_class: cls", "model_class: cls: this version trains language models"},
+        {"max_grad_norm: 0", "max_grad_norm: 0 is out of range"},
+        {"save_epochs: 0.5", "save_epochs: checkpoints come by steps"},
+        {"micro_batch_sise: 1", "micro_batch_sise: no key of LLaMA-Factory's version 1; the nearest is micro_batch_size"},
+    };
+
+    (void)state;
+    expect_rows(&st_recipe_llama_factory_v1, V1, rows, sizeof(rows) / sizeof(rows[0]));
+    expect_problems(&st_recipe_llama_factory_v1, V1, bad, sizeof(bad) / sizeof(bad[0]));
+    expect_problems(&st_recipe_llama_factory_v1, "peft_config: {name: lora}\n",
+                    &(struct bad_row){"train_dataset: org/name", "r.yaml:2: train_dataset: must be a YAML file"}, 1);
 }
 
 static void problems_name_line_and_key(void **state)
@@ -578,7 +648,8 @@ static void auto_is_filled_and_the_rest_must_agree(void **state)
     assert_int_equal(load(&c, &source, lf, "{\"train_micro_batch_size_per_gpu\": 2}"), STRATA_OK);
     st_config_source_free(source);
     assert_int_equal(load(&c, &source, lf, "{\"train_micro_batch_size_per_gpu\": 4}"), STRATA_E_CONFIG);
-    if (strstr(strata_last_error(), "r.yaml:5: per_device_train_batch_size asks for train_micro_batch_size_per_gpu = 2, and it is 4 in /") == NULL)
+    if (strstr(strata_last_error(),
+               "r.yaml:5: per_device_train_batch_size asks for train_micro_batch_size_per_gpu = 2, and it is 4 in /") == NULL)
         fail_msg("%s", strata_last_error());
     st_config_source_free(source);
 
@@ -813,7 +884,7 @@ static void foreign_files_are_called_what_they_are(void **state)
         {"model_name_or_path: m\nstage: sft\ntensor_model_parallel_size: 1\n", "a file for Megatron"},
         {"optim_wrapper: {type: OptimWrapper}\n", "mmengine's configuration"},
         {"model: {_component_: torchtune.models.llama3.llama3_8b}\n", "torchtune's file"},
-        {"model: m\ndist_config: {name: fsdp2}\n", "LLaMA-Factory's version 1"},
+        {"model: m\npeft_config: {name: lora, export_dir: out}\n", "strata export --merge"},
         {"model_name_or_path: m\ninfer_backend: vllm\n", "strata generate --model DIR"},
         {"model_name_or_path: m\nadapter_name_or_path: a\nexport_dir: d\n", "strata export --merge"},
         {LF "infer_backend: vllm\n", NULL},
@@ -880,6 +951,7 @@ int main(void)
         cmocka_unit_test(optimizers_take_what_they_have),
         cmocka_unit_test(trls_keys),
         cmocka_unit_test(a_split_of_trls_is_a_file),
+        cmocka_unit_test(version_1_keys_become_options),
         cmocka_unit_test(the_other_trainers_keys),
         cmocka_unit_test(problems_name_line_and_key),
         cmocka_unit_test(what_is_off_is_no_problem),

@@ -15,8 +15,8 @@
 #define DOCS_FILE "docs/yaml.md"
 #define DOCS_MARK "<!-- Below: generated from the tables of trainers' keys. -->\n"
 
-static const struct st_recipe_trainer *const trainers[] = {&st_recipe_trl, &st_recipe_llama_factory, &st_recipe_xtuner,
-                                                           &st_recipe_accelerate};
+static const struct st_recipe_trainer *const trainers[] = {
+    &st_recipe_trl, &st_recipe_llama_factory_v1, &st_recipe_llama_factory, &st_recipe_xtuner, &st_recipe_accelerate};
 
 static const struct st_field *row_at(const struct st_recipe_trainer *t, uint32_t i)
 {
@@ -92,6 +92,7 @@ static void every_key_has_a_row(void **state)
 {
     (void)state;
     assert_true(expect_rows(&st_recipe_llama_factory, "tests/offload/llama_factory_keys.txt") > 300);
+    assert_true(expect_rows(&st_recipe_llama_factory_v1, "tests/offload/llama_factory_v1_keys.txt") > 70);
     assert_true(expect_rows(&st_recipe_trl, "tests/offload/trl_keys.txt") > 150);
 }
 

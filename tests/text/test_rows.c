@@ -1,12 +1,14 @@
 /* tests/text/test_rows.c - rows of files as texts and conversations: read one by one, refused with their line, shaped as
  * LLaMA-Factory shapes them, and truncated as it does. */
+#include "tests/common/whole_file.h"
+#include "tests/text/text_fixture.h"
 #include "text/data/rows/dataset_info.h"
 #include "text/data/rows/row_columns.h"
 #include "text/data/rows/row_reader.h"
 #include "text/data/rows/truncate.h"
 #include "text/template/template.h"
-#include "tests/text/text_fixture.h"
-#include "tests/common/whole_file.h"
+
+#include <sys/stat.h>
 
 /* Reads the file r.jsonl; *rows: how many were there. */
 static strata_status read_rows(uint32_t *rows)
@@ -517,6 +519,58 @@ static void dataset_info_names_columns_and_tags(void **state)
     scratch_close();
 }
 
+/* A data set of version 1's YAML: the query follows the prompt as it is, and files are named from a directory above. */
+static void version_1_data_sets(void **state)
+{
+    static const char sets[] =
+        "short: {path: no_such_rows.json, source: local, converter: alpaca, size: 7}\n"
+        "talks: {path: d/x.jsonl, source: local, converter: sharegpt}\n"
+        "hub: {path: org/name}\nsplit: {path: no_such_rows.json, source: local, converter: alpaca, split: test}\n"
+        "pair: {path: no_such_rows.json, source: local, converter: pair}\n"
+        "own: {path: no_such_rows.json, source: local}\n"
+        "weight: {path: no_such_rows.json, source: local, converter: alpaca, weight: 0.5}\n"
+        "nothing: {source: local, converter: alpaca}\n"
+        "size: {path: no_such_rows.json, source: local, converter: alpaca, size: 0}\n";
+    static const char *const bad[] = {"hub", "split", "pair", "own", "weight", "nothing", "size", "missing"};
+    static const struct {
+        const char *name, *row, *want;
+    } good[] = {
+        {"short", "{\"instruction\": \"i\", \"input\": \"j\", \"output\": \"o\", \"system\": \"s\"}",
+         "system=s;user=ij;assistant=o;"},
+        {"talks", "{\"conversations\": [{\"from\": \"human\", \"value\": \"u\"}, {\"from\": \"gpt\", \"value\": \"a\"}]}",
+         "user=u;assistant=a;"},
+    };
+    struct st_dataset d;
+
+    (void)state;
+    scratch_open();
+    assert_int_equal(mkdir(scratch_path("d"), 0700), 0);
+    scratch_put("d/x.jsonl", "");
+    scratch_put("d/sets.yaml", sets);
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        enum st_row_odd odd;
+        struct st_sample s;
+        char got[256];
+        st_json *row;
+
+        assert_ok(st_dataset_open(&d, scratch_path("d/sets.yaml"), good[i].name));
+        assert_string_equal(d.path, i == 0 ? "no_such_rows.json" : scratch_path("d/x.jsonl"));
+        assert_int_equal(d.num_samples, i == 0 ? 7 : 0);
+        assert_ok(st_json_parse(&row, good[i].row, strlen(good[i].row), "row"));
+        assert_ok(st_row_read(&s, &odd, &d.shape, row, "here"));
+        describe(got, sizeof(got), &s, odd);
+        assert_string_equal(got, good[i].want);
+        st_sample_free(&s);
+        st_json_free(row);
+        st_dataset_close(&d);
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_int_equal(st_dataset_open(&d, scratch_path("d/sets.yaml"), bad[i]), STRATA_E_INPUT);
+        assert_non_null(strstr(strata_last_error(), bad[i]));
+    }
+    scratch_close();
+}
+
 /* Keys that mean something else than rows of text on this machine, each by its name. */
 static void dataset_info_refuses_other_kinds(void **state)
 {
@@ -600,6 +654,7 @@ int main(void)
         cmocka_unit_test(shapes_are_llama_factorys),
         cmocka_unit_test(dataset_info_refuses_other_kinds),
         cmocka_unit_test(dataset_info_names_columns_and_tags),
+        cmocka_unit_test(version_1_data_sets),
         cmocka_unit_test(turns_are_truncated_as_infer_seqlen_says),
     };
 

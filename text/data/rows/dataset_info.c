@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/word.h"
+#include "core/yaml/yaml.h"
 #include "text/data/rows/row_columns.h"
 
 #include <stdio.h>
@@ -191,8 +192,6 @@ static strata_status read_entry(struct st_dataset *out, const struct entry *e)
     const st_json *samples;
     strata_status st;
 
-    if (e->node == NULL || st_json_type(e->node) != ST_JSON_OBJECT)
-        return st_error(STRATA_E_INPUT, "%s: no data set is called \"%s\"", e->path, e->name);
     if ((st = refuse_kinds(e)) != STRATA_OK || (st = read_shape(&out->shape, e)) != STRATA_OK ||
         (st = read_path(out, e)) != STRATA_OK)
         return st;
@@ -205,18 +204,80 @@ static strata_status read_entry(struct st_dataset *out, const struct entry *e)
     return STRATA_OK;
 }
 
+/* Version 1 names a file from the working directory; else from this file's, or the nearest above it that has it. */
+static strata_status read_path_v1(struct st_dataset *out, const struct entry *e)
+{
+    const char *file = NULL;
+    bool there = false;
+    strata_status st = read_name(&file, e, e->node, "path", true);
+
+    if (st != STRATA_OK)
+        return st;
+    if (file == NULL || file[0] == '\0')
+        return wrong(e, "path", "missing");
+    st = st_file_find(&there, file);
+    for (size_t length = strlen(e->path); st == STRATA_OK && !there && file[0] != '/' && length > 0; length--) {
+        if (e->path[length - 1] != '/')
+            continue;
+        if ((size_t)snprintf(out->path, sizeof(out->path), "%.*s%s", (int)length, e->path, file) >= sizeof(out->path))
+            break;
+        st = st_file_find(&there, out->path);
+        if (there)
+            return st;
+    }
+    return st == STRATA_OK ? st_path_copy(out->path, file) : st;
+}
+
+/* A data set of LLaMA-Factory's version 1. */
+static strata_status read_entry_v1(struct st_dataset *out, const struct entry *e)
+{
+    static const char *const keys[] = {"path", "source", "split", "converter", "size", "weight", "streaming", NULL};
+    const char *source = "hf_hub", *split = "train", *converter = "";
+    const st_json *size = member(e->node, "size"), *streaming = member(e->node, "streaming");
+    strata_status st;
+
+    if ((st = read_name(&source, e, e->node, "source", true)) != STRATA_OK ||
+        (st = read_name(&split, e, e->node, "split", true)) != STRATA_OK ||
+        (st = read_name(&converter, e, e->node, "converter", true)) != STRATA_OK)
+        return st;
+    if (strcmp(source, "local") != 0)
+        return wrong(e, "source", "not local: nothing is downloaded; save its rows as JSON, and write source: local");
+    if (strcmp(split, "train") != 0)
+        return wrong(e, "split", "a local file has train alone");
+    if (strcmp(converter, "pair") == 0)
+        return wrong(e, "converter", "pair: pairs of answers are not trained here");
+    if (strcmp(converter, "alpaca") != 0 && strcmp(converter, "sharegpt") != 0)
+        return wrong(e, "converter", "neither alpaca nor sharegpt: rows of other shapes are not read");
+    if (member(e->node, "weight") != NULL || (streaming != NULL && st_json_bool(streaming)))
+        return wrong(e, member(e->node, "weight") != NULL ? "weight" : "streaming",
+                     "rows are read once, before training: remove it");
+    out->shape = st_row_shape_of(converter[0] == 'a' ? ST_ROWS_ALPACA : ST_ROWS_SHAREGPT);
+    out->shape.history = NULL;
+    out->shape.joined = converter[0] == 'a';
+    note_unknown(e, "", e->node, keys);
+    if (size != NULL && (!st_json_u64(size, &out->num_samples) || out->num_samples == 0))
+        return wrong(e, "size", "not a whole number above 0");
+    if (size != NULL)
+        st_log(ST_LOG_NOTICE, "%s: \"%s\": size: rows are drawn without repeats, and with them there", e->path, e->name);
+    return read_path_v1(out, e);
+}
+
 strata_status st_dataset_open(struct st_dataset *out, const char *path, const char *name)
 {
+    const bool v1 = st_yaml_is_name(path);
     struct entry e = {.path = path, .name = name};
     strata_status st;
 
     *out = (struct st_dataset){0};
-    st = st_json_parse_file(&out->info, path, INFO_BYTES_MAX);
+    st = v1 ? st_yaml_parse_file(&out->info, path, INFO_BYTES_MAX) : st_json_parse_file(&out->info, path, INFO_BYTES_MAX);
     if (st != STRATA_OK)
         return st == STRATA_E_CONFIG ? STRATA_E_INPUT : st;
     if (st_json_type(out->info) == ST_JSON_OBJECT)
         e.node = st_json_get(out->info, name);
-    st = read_entry(out, &e);
+    if (e.node == NULL || st_json_type(e.node) != ST_JSON_OBJECT)
+        st = st_error(STRATA_E_INPUT, "%s: no data set is called \"%s\"", path, name);
+    else
+        st = v1 ? read_entry_v1(out, &e) : read_entry(out, &e);
     if (st != STRATA_OK)
         st_dataset_close(out);
     return st;

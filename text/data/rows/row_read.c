@@ -204,7 +204,8 @@ static strata_status put_alpaca(struct reading *r, enum st_row_odd *odd)
         put_turn(r, "system", system, NULL);
     if ((st = put_history(r)) != STRATA_OK)
         return st;
-    if (prompt != NULL && query != NULL && (st_fault("rows.alloc", 0) < 0 || asprintf(&both, "%s\n%s", prompt, query) < 0))
+    if (prompt != NULL && query != NULL &&
+        (st_fault("rows.alloc", 0) < 0 || asprintf(&both, "%s%s%s", prompt, r->shape->joined ? "" : "\n", query) < 0))
         return st_error(STRATA_E_NOMEM, "%s: no memory", r->place);
     put_turn(r, "user", both != NULL ? both : prompt != NULL ? prompt : query != NULL ? query : "", NULL);
     put_turn(r, "assistant", st_json_string(reply), NULL);

@@ -26,6 +26,7 @@ const char *st_row_format_name(enum st_row_format format);
 struct st_row_shape {
     enum st_row_format format;
     bool named;                                   /* by somebody who knows the columns: some row has each of them */
+    bool joined;                                  /* alpaca: query follows prompt as it is, without a line's end */
     const char *text;                             /* text */
     const char *messages, *system, *tools;        /* messages, sharegpt; the last two of alpaca, too */
     const char *prompt, *query, *reply, *history; /* alpaca; prompt and reply of prompt-completion, too */
