@@ -30,7 +30,7 @@ const char *cli_ranks_prefix(void)
 static void log_rank(void *ctx, enum st_log_level level, const char *line)
 {
     (void)ctx;
-    st_wrap_print(stderr, "strata: %s%s%s\n", prefix, level == ST_LOG_ERROR ? "error: " : "warning: ", line);
+    st_wrap_print(stderr, "strata: %s%s%s\n", prefix, st_log_word(level), line);
 }
 
 static void speak_as(uint32_t rank)

@@ -3,6 +3,7 @@
 #include "cli/commands/local_ranks.h"
 #include "cli/cli_signals.h"
 #include "cli/commands/rank_lines.h"
+#include "cli/commands/rank_output.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
@@ -26,8 +27,9 @@
 #define ASK_NS     INT64_C(2000000000)  /* from the first failure to SIGTERM */
 #define KILL_NS    INT64_C(30000000000) /* from there to SIGKILL; torchrun's and deepspeed's */
 #define NS_PER_MS  INT64_C(1000000)
-#define LOOK_MS    100 /* on a kernel that has no pidfds */
-#define STREAMS    2u  /* standard output and standard error */
+#define STALL_NS   INT64_C(2000000000) /* for whoever asks for the end, and reads nothing */
+#define LOOK_MS    100                 /* on a kernel that has no pidfds */
+#define STREAMS    2u                  /* standard output and standard error */
 #define POLLS_EACH (1 + STREAMS)
 #define GONE       4 /* exit code of a rank whose peer has failed */
 #define SENTENCE   1024
@@ -39,17 +41,22 @@ struct rank {
     pid_t pid;   /* 0: not there */
     int watched; /* pidfd; -1: none */
     struct cli_rank_lines lines[STREAMS];
+    uint32_t polled[STREAMS]; /* where of polls; 0: nowhere */
 };
 
 struct launch {
     const struct cli_local_ranks *of;
     struct rank *ranks;
-    struct pollfd *polls; /* [1 + POLLS_EACH x ranks] signals, then what each rank has */
-    uint32_t alive;
+    struct cli_rank_output *outputs;  /* [STREAMS] where ranks' lines go, and what is said here */
+    uint32_t outputs_polled[STREAMS]; /* as of ranks */
+    struct pollfd
+        *polls; /* [1 + STREAMS + POLLS_EACH x ranks] signals first; no more than there are descriptors, as poll() asks */
+    uint32_t polls_count, alive;
     int signals[2]; /* a pipe of numbers */
     int code;
     uint32_t first;            /* the rank whose code that is */
     bool failed, asked, fatal; /* fatal: those that are left are killed in the end */
+    bool signalled;            /* somebody has asked for the end */
     uint64_t failed_ns, asked_ns;
 };
 
@@ -127,7 +134,6 @@ static int spawn(pid_t *pid, uint32_t rank, char *const *argv, const int ends[ST
 
 static strata_status start_rank(struct launch *l, uint32_t rank)
 {
-    FILE *const streams[STREAMS] = {stdout, stderr};
     struct rank *r = &l->ranks[rank];
     int ends[STREAMS] = {-1, -1}, err;
     strata_status st = set_number("RANK", rank);
@@ -135,7 +141,7 @@ static strata_status start_rank(struct launch *l, uint32_t rank)
     if (st == STRATA_OK)
         st = set_number("LOCAL_RANK", rank);
     for (uint32_t i = 0; l->of->prefix && st == STRATA_OK && i < STREAMS; i++)
-        st = cli_rank_lines_open(&r->lines[i], rank, streams[i], &ends[i]);
+        st = cli_rank_lines_open(&r->lines[i], rank, &l->outputs[i], &ends[i]);
     if (st == STRATA_OK && (err = spawn(&r->pid, rank, l->of->argv, ends)) != 0) {
         r->pid = 0;
         st = st_error_errno(err, "rank %u cannot be started", rank);
@@ -199,8 +205,7 @@ static strata_status reap(struct launch *l)
         if (ended == 0)
             continue;
         for (uint32_t k = 0; k < STREAMS; k++)
-            if (r->lines[k].from >= 0)
-                cli_rank_lines_read(&r->lines[k]); /* before what is said of its end */
+            cli_rank_lines_read(&r->lines[k], true); /* before what is said of its end */
         if (r->watched >= 0)
             close(r->watched);
         r->watched = -1;
@@ -213,19 +218,29 @@ static strata_status reap(struct launch *l)
 
 /* --- the loop --- */
 
-/* Milliseconds until something is to be done that nobody tells of; -1: never. */
-static int64_t next_ms(const struct launch *l, int64_t ask_ns, int64_t kill_ns)
+static int64_t left_ms(uint64_t since_ns, int64_t wait_ns)
 {
-    const int64_t now = (int64_t)st_clock_ns();
-    int64_t left;
+    const int64_t left = (int64_t)since_ns + wait_ns - (int64_t)st_clock_ns();
 
-    if (l->failed && !l->asked)
-        left = (int64_t)l->failed_ns + ask_ns - now;
-    else if (l->asked && l->fatal)
-        left = (int64_t)l->asked_ns + kill_ns - now;
-    else
-        return -1;
     return left > 0 ? left / NS_PER_MS + 1 : 0;
+}
+
+/* Milliseconds until something is to be done that nobody tells of; -1: never. */
+static int64_t next_ms(const struct launch *l, int64_t ask_ns, int64_t kill_ns, int64_t stall_ns)
+{
+    int64_t ms = -1;
+
+    if (l->alive > 0 && l->failed && !l->asked)
+        ms = left_ms(l->failed_ns, ask_ns);
+    else if (l->alive > 0 && l->asked && l->fatal)
+        ms = left_ms(l->asked_ns, kill_ns);
+    for (uint32_t k = 0; k < STREAMS; k++)
+        if (l->signalled && l->outputs[k].bytes > 0) {
+            const int64_t left = left_ms(l->outputs[k].since_ns, stall_ns);
+
+            ms = ms < 0 || left < ms ? left : ms;
+        }
+    return ms;
 }
 
 /* Asks those that are left, and in the end kills them. */
@@ -256,69 +271,139 @@ static void pass_signals(struct launch *l)
 
     for (ssize_t i = 0; i < bytes; i++) {
         signal_all(l, numbers[i]);
-        if (numbers[i] == SIGQUIT && !l->asked) { /* ends a rank at once */
+        l->signalled = l->signalled || numbers[i] != SIGUSR1; /* which asks for a checkpoint */
+        if (numbers[i] == SIGQUIT && !l->asked) {             /* ends a rank at once */
             l->asked = l->fatal = true;
             l->asked_ns = st_clock_ns();
         }
     }
 }
 
-/* Descriptors of -1 are left out by poll(). */
-static nfds_t fill_polls(struct launch *l, bool *all_watched)
+static uint32_t add_poll(struct launch *l, int fd, short events)
 {
-    nfds_t count = 0;
+    l->polls[l->polls_count] = (struct pollfd){.fd = fd, .events = events};
+    return l->polls_count++;
+}
 
-    l->polls[count++] = (struct pollfd){.fd = l->signals[0], .events = POLLIN};
+static void fill_polls(struct launch *l, bool *all_watched)
+{
+    l->polls_count = 0;
+    add_poll(l, l->signals[0], POLLIN);
+    for (uint32_t k = 0; k < STREAMS; k++)
+        l->outputs_polled[k] = l->outputs[k].bytes > 0 ? add_poll(l, l->outputs[k].fd, POLLOUT) : 0;
     *all_watched = true;
     for (uint32_t i = 0; i < l->of->ranks; i++) {
-        const struct rank *r = &l->ranks[i];
+        struct rank *r = &l->ranks[i];
 
-        l->polls[count++] = (struct pollfd){.fd = r->watched, .events = POLLIN};
+        if (r->watched >= 0)
+            add_poll(l, r->watched, POLLIN);
         for (uint32_t k = 0; k < STREAMS; k++)
-            l->polls[count++] = (struct pollfd){.fd = r->lines[k].from, .events = POLLIN};
+            r->polled[k] = cli_rank_lines_may_read(&r->lines[k]) ? add_poll(l, r->lines[k].from, POLLIN) : 0;
         *all_watched = *all_watched && (r->pid == 0 || r->watched >= 0);
     }
-    return count;
+}
+
+/* What has come and what goes.  A rank whose output nobody takes any more learns it as it would without this process. */
+static void move_output(struct launch *l)
+{
+    for (uint32_t k = 0; k < STREAMS; k++) {
+        if (l->outputs_polled[k] != 0 && l->polls[l->outputs_polled[k]].revents != 0)
+            cli_rank_output_write(&l->outputs[k]);
+        for (uint32_t i = 0; i < l->of->ranks; i++) {
+            struct rank *r = &l->ranks[i];
+
+            if (l->outputs[k].err != 0)
+                cli_rank_lines_close(&r->lines[k]);
+            else if (r->pid == 0 || (r->polled[k] != 0 && l->polls[r->polled[k]].revents != 0))
+                cli_rank_lines_read(&r->lines[k], r->pid == 0);
+        }
+    }
+}
+
+/* Whoever has asked for the end, and does not read, would keep the ranks from saving. */
+static void give_up_readers(struct launch *l, int64_t stall_ns)
+{
+    for (uint32_t k = 0; k < STREAMS; k++) {
+        const bool refused = l->outputs_polled[k] != 0 && l->polls[l->outputs_polled[k]].revents == 0;
+
+        if (l->signalled && refused && st_clock_ns() - l->outputs[k].since_ns >= (uint64_t)stall_ns)
+            cli_rank_output_drop(&l->outputs[k]);
+    }
+}
+
+/* Whether ranks that have ended have left something to print. */
+static bool has_output(const struct launch *l)
+{
+    for (uint32_t k = 0; k < STREAMS; k++) {
+        if (l->outputs[k].bytes > 0)
+            return true;
+        for (uint32_t i = 0; i < l->of->ranks; i++)
+            if (l->ranks[i].lines[k].from >= 0)
+                return true;
+    }
+    return false;
 }
 
 static strata_status wait_for_all(struct launch *l)
 {
     strata_status st = STRATA_OK;
 
-    while (st == STRATA_OK && l->alive > 0) {
-        int64_t ms = next_ms(l, st_fault("launch.ask", ASK_NS), st_fault("launch.kill", KILL_NS));
+    while (st == STRATA_OK && (l->alive > 0 || has_output(l))) {
+        const int64_t stall_ns = st_fault("launch.stall", STALL_NS);
+        int64_t ms = next_ms(l, st_fault("launch.ask", ASK_NS), st_fault("launch.kill", KILL_NS), stall_ns);
         bool all_watched;
-        const nfds_t count = fill_polls(l, &all_watched);
 
+        fill_polls(l, &all_watched);
         if (!all_watched && (ms < 0 || ms > LOOK_MS))
             ms = LOOK_MS;
-        if (st_fault_refuses("launch.poll") || (poll(l->polls, count, (int)ms) < 0 && errno != EINTR))
+        if (st_fault_refuses("launch.poll") || (poll(l->polls, l->polls_count, (int)ms) < 0 && errno != EINTR))
             return st_error_errno(errno, "cannot wait for the ranks");
-        for (uint32_t i = 0; i < l->of->ranks; i++)
-            for (uint32_t k = 0; k < STREAMS; k++)
-                if (l->polls[2 + i * POLLS_EACH + k].revents != 0)
-                    cli_rank_lines_read(&l->ranks[i].lines[k]);
+        move_output(l);
         if (l->polls[0].revents != 0)
             pass_signals(l);
-        (void)st_print_flush(stdout);
         st = reap(l);
         press(l);
+        give_up_readers(l, stall_ns);
     }
     return st;
 }
 
 /* --- all of it --- */
 
+/* Behind what the ranks have said. */
+static void say(void *ctx, enum st_log_level level, const char *line)
+{
+    struct launch *l = ctx;
+
+    st_print(l->outputs[1].stream, "strata: %s%s\n", st_log_word(level), line);
+}
+
+static strata_status open_outputs(struct launch *l)
+{
+    FILE *const streams[STREAMS] = {stdout, stderr};
+    strata_status st = STRATA_OK;
+
+    for (uint32_t k = 0; k < STREAMS && st == STRATA_OK; k++)
+        st = cli_rank_output_open(&l->outputs[k], streams[k]);
+    if (st == STRATA_OK)
+        st_log_configure(say, l, ST_LOG_INFO);
+    return st;
+}
+
 static strata_status open_launch(struct launch *l)
 {
     const uint32_t ranks = l->of->ranks;
+    strata_status st;
 
     l->ranks = st_fault_refuses("launch.memory") ? NULL : calloc(ranks, sizeof(*l->ranks));
-    l->polls = l->ranks == NULL ? NULL : calloc(1 + (size_t)POLLS_EACH * ranks, sizeof(*l->polls));
-    if (l->polls == NULL)
+    l->polls = l->ranks == NULL ? NULL : calloc(1 + STREAMS + (size_t)POLLS_EACH * ranks, sizeof(*l->polls));
+    l->outputs = l->polls == NULL ? NULL : calloc(STREAMS, sizeof(*l->outputs));
+    if (l->outputs == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for %u ranks", ranks);
     for (uint32_t i = 0; i < ranks; i++)
         l->ranks[i] = (struct rank){.watched = -1, .lines = {{.from = -1}, {.from = -1}}};
+    if ((st = open_outputs(l)) != STRATA_OK)
+        return st;
     if (st_fault_refuses("launch.signal_pipe") || pipe2(l->signals, O_CLOEXEC | O_NONBLOCK) != 0)
         return st_error_errno(errno, "a pipe for signals");
     cli_signals_pass_on(l->signals[1]);
@@ -329,14 +414,18 @@ static strata_status open_launch(struct launch *l)
 static void close_launch(struct launch *l)
 {
     cli_signals_pass_on(-1);
-    for (uint32_t i = 0; l->polls != NULL && i < l->of->ranks; i++)
+    for (uint32_t i = 0; l->outputs != NULL && i < l->of->ranks; i++)
         for (uint32_t k = 0; k < STREAMS; k++)
             cli_rank_lines_close(&l->ranks[i].lines[k]);
+    st_log_configure(NULL, NULL, ST_LOG_INFO);
+    for (uint32_t k = 0; l->outputs != NULL && k < STREAMS; k++)
+        cli_rank_output_close(&l->outputs[k]);
     for (int i = 0; i < 2; i++)
         if (l->signals[i] >= 0)
             close(l->signals[i]);
     free(l->ranks);
     free(l->polls);
+    free(l->outputs);
 }
 
 /* What has been started ends, and the sentence stays. */
@@ -362,6 +451,8 @@ strata_status cli_local_ranks_run(const struct cli_local_ranks *of, int *code)
         st = wait_for_all(&l);
     if (st != STRATA_OK && l.alive > 0)
         st = give_up(&l, st);
+    if (st == STRATA_OK && l.outputs[0].err != 0 && (l.code == 0 || l.outputs[0].err != EPIPE)) /* which the ranks have said */
+        st = st_error_errno(l.outputs[0].err, "cannot write to standard output");
     close_launch(&l);
     *code = l.code;
     return st;

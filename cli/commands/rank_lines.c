@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-strata_status cli_rank_lines_open(struct cli_rank_lines *l, uint32_t rank, FILE *to, int *end)
+strata_status cli_rank_lines_open(struct cli_rank_lines *l, uint32_t rank, struct cli_rank_output *to, int *end)
 {
     int ends[2];
 
@@ -26,7 +26,7 @@ static void print_line(const struct cli_rank_lines *l, size_t at, size_t bytes)
     char line[CLI_RANK_LINE_BYTES + 16];
 
     snprintf(line, sizeof(line), "[%u] %.*s\n", l->rank, (int)bytes, l->text + at);
-    st_print_text(l->to, line);
+    st_print_text(l->to->stream, line);
 }
 
 static void print_lines(struct cli_rank_lines *l)
@@ -44,19 +44,24 @@ static void print_lines(struct cli_rank_lines *l)
     memmove(l->text, l->text + at, l->bytes);
 }
 
-void cli_rank_lines_read(struct cli_rank_lines *l)
+bool cli_rank_lines_may_read(const struct cli_rank_lines *l)
 {
-    ssize_t bytes;
+    return l->from >= 0 && cli_rank_output_has_room(l->to, sizeof(l->text));
+}
 
-    do {
+void cli_rank_lines_read(struct cli_rank_lines *l, bool last)
+{
+    ssize_t bytes = 1;
+
+    while (cli_rank_lines_may_read(l) && (bytes > 0 || errno == EINTR)) {
         bytes = st_fault_refuses("launch.read") ? -1 : read(l->from, l->text + l->bytes, sizeof(l->text) - l->bytes);
         if (bytes > 0) {
             l->bytes += (size_t)bytes;
             print_lines(l);
         }
-    } while (bytes > 0 || (bytes < 0 && errno == EINTR));
-    if (bytes == 0 || errno != EAGAIN)
-        cli_rank_lines_close(l);
+        if (bytes == 0 || (bytes < 0 && errno != EINTR && (last || errno != EAGAIN)))
+            cli_rank_lines_close(l);
+    }
 }
 
 void cli_rank_lines_close(struct cli_rank_lines *l)

@@ -10,12 +10,17 @@
 
 #define LOG_LINE_BYTES 2048
 
+const char *st_log_word(enum st_log_level level)
+{
+    static const char *const words[] = {"debug: ", "", "notice: ", "warning: ", "error: "};
+
+    return words[level];
+}
+
 static void log_to_stderr(void *ctx, enum st_log_level level, const char *line)
 {
-    static const char *const prefixes[] = {"debug: ", "", "notice: ", "warning: ", "error: "};
-
     (void)ctx;
-    st_wrap_print(stderr, "strata: %s%s\n", prefixes[level], line);
+    st_wrap_print(stderr, "strata: %s%s\n", st_log_word(level), line);
 }
 
 static st_log_fn *log_sink = log_to_stderr;

@@ -12,6 +12,9 @@ void st_log_configure(st_log_fn *sink, void *ctx, enum st_log_level lowest);
 /** Change the lowest level alone, in the same way; returns the one before. */
 enum st_log_level st_log_lowest(enum st_log_level lowest);
 
+/** "warning: ", or nothing: what the line of a level begins with. */
+const char *st_log_word(enum st_log_level level);
+
 /** One line, no newline at the end.  Any thread. */
 void st_log(enum st_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

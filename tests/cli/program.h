@@ -36,6 +36,8 @@ void program_run_in(struct program *p, const char *const *words, int in_fd);
 void program_wait_for(const struct program *p, const char *wanted);
 /** Read the pipe to its end, so that the program does not block on it; returns the last byte, -1 if none came. */
 int program_drain(const struct program *p);
+/** Fill the pipe, so that the program's next write finds no room. */
+void program_fill(const struct program *p);
 /** Wait, and fill code and err.  A program that crashed ends the test. */
 void program_wait(struct program *p);
 /** The same, and fill out, of one whose output is in memory. */

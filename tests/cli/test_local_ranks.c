@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -21,8 +22,9 @@
 #define RUN                                                                                                                      \
     "train --model nano --data {w}/good.bin --seq-len 32 --threads 1 --machine {w}/machine.json --nvme {w}/nvme "                \
     "--set zero_optimization.offload_optimizer.device=nvme --set strata.cache=0 "
-#define ENDLESS RUN "--max-steps 1000000 --save {w}/saved "
-#define WAIT_MS 60000
+#define ENDLESS    RUN "--max-steps 1000000 --save {w}/saved "
+#define WAIT_MS    60000
+#define REST_BYTES (1u << 20)
 
 static void must_say(const char *text, const char *part)
 {
@@ -219,6 +221,38 @@ static void a_number_of_processes_is_told_of_launch(void **state)
     }
 }
 
+/* poll() takes no more entries than descriptors, whether they are there or not. */
+static void few_descriptors_are_enough(void **state)
+{
+    static const struct {
+        const char *options;
+        rlim_t descriptors;
+        int code;
+        const char *said;
+    } rows[] = {
+        {"-n 8", 24, 0, ""},
+        {"-n 2 --prefix", 66, 0, ""},
+        {"-n 8 --prefix", 24, 4, "strata: error: a pipe for what rank 5 prints: Too many open files: ulimit -n allows 24"}};
+    const struct workplace *w = *state;
+    struct rlimit before;
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const struct rlimit few = {.rlim_cur = rows[i].descriptors, .rlim_max = before.rlim_max};
+        struct program p;
+        char line[1024];
+
+        snprintf(line, sizeof(line), "launch %s " RUN "--max-steps 1 --quiet", rows[i].options);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+        workplace_run(w, &p, line);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+        if (p.code != rows[i].code)
+            fail_msg("%s: exit code %d: %s", rows[i].options, p.code, p.err);
+        must_say(p.err, rows[i].said);
+        forget(w, &p);
+    }
+}
+
 /* --- ends --- */
 
 static void a_signal_goes_to_all_and_is_obeyed(void **state)
@@ -302,6 +336,69 @@ static void a_rank_that_does_not_end_is_killed(void **state)
     forget(w, &p);
 }
 
+/* What is printed waits for a reader; a signal, and what it asks for, does not. */
+static void a_pipe_that_nobody_reads_delays_no_signal(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    struct pair pair;
+
+    start(w, &p, &pair, "--prefix --fault launch.stall:0:0:1000000", ENDLESS);
+    program_fill(&p);
+    assert_int_equal(kill(p.pid, SIGTERM), 0);
+    program_wait(&p);
+    must_be_gone(&pair);
+    if (p.code != 143)
+        fail_msg("exit code %d: %s", p.code, p.err);
+    must_say(p.err, "[0] strata: notice: SIGTERM: ");
+    must_say(p.err, ", --resume goes on from ");
+    forget(w, &p);
+}
+
+/* The rest of the pipe, without the zeros of program_fill(); owned by the caller. */
+static char *read_rest(const struct program *p)
+{
+    char *text = calloc(1, REST_BYTES);
+    size_t bytes = 0, kept = 0;
+    ssize_t got;
+
+    assert_non_null(text);
+    while ((got = read(p->out_fd, text + bytes, REST_BYTES - 1 - bytes)) > 0)
+        bytes += (size_t)got;
+    for (size_t i = 0; i < bytes; i++)
+        if (text[i] != '\0')
+            text[kept++] = text[i];
+    text[kept] = '\0';
+    return text;
+}
+
+/* The ranks print more than is kept here for the reader, who comes when they have ended. */
+static void a_reader_that_comes_late_finds_every_line(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+    struct pair pair;
+    uint32_t step = 0, last = 0;
+    char *text;
+
+    start(w, &p, &pair, "--prefix", RUN "--max-steps 150 --logging-steps 1");
+    program_fill(&p);
+    must_be_gone(&pair);
+    text = read_rest(&p);
+    program_wait(&p);
+    assert_int_equal(p.code, 0);
+    for (char *line = strtok(strchr(text, '\n'), "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        assert_memory_equal(line, "[0] ", 4);
+        if (sscanf(line, "[0] step %u/150", &step) == 1) {
+            assert_true(last == 0 || step == last + 1);
+            last = step;
+        }
+    }
+    assert_int_equal(last, 150);
+    free(text);
+    program_free(&p);
+}
+
 static void no_rank_outlives_the_launcher(void **state)
 {
     const struct workplace *w = *state;
@@ -351,10 +448,13 @@ int main(void)
         cmocka_unit_test(a_mistake_of_the_line_is_said_once),
         cmocka_unit_test(a_launcher_starts_none),
         cmocka_unit_test(a_number_of_processes_is_told_of_launch),
+        cmocka_unit_test(few_descriptors_are_enough),
         cmocka_unit_test(a_signal_goes_to_all_and_is_obeyed),
         cmocka_unit_test(a_signal_to_the_group_is_one_request),
         cmocka_unit_test(the_code_is_that_of_the_rank_that_failed),
         cmocka_unit_test(a_rank_that_does_not_end_is_killed),
+        cmocka_unit_test(a_pipe_that_nobody_reads_delays_no_signal),
+        cmocka_unit_test(a_reader_that_comes_late_finds_every_line),
         cmocka_unit_test(no_rank_outlives_the_launcher),
         cmocka_unit_test(every_call_may_fail),
     };

@@ -215,22 +215,6 @@ static void a_drive_that_hangs_ends_the_run(void **state)
     }
 }
 
-/* Through a description of our own: the program's must go on to wait. */
-static void fill(int pipe_end)
-{
-    static const char bytes[PIPE_BYTES];
-    char path[64];
-    int fd;
-
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", pipe_end);
-    fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-    assert_true(fd >= 0);
-    for (size_t part = sizeof(bytes); part > 0; part /= 2)
-        while (write(fd, bytes, part) > 0)
-            ;
-    close(fd);
-}
-
 /* A run that cannot end by itself: its output is full, and nobody reads it.  err_fd: for its standard error; -1: into memory. */
 static void start_full(const struct workplace *w, struct program *p, const char *more, int err_fd)
 {
@@ -246,8 +230,8 @@ static void start_full(const struct workplace *w, struct program *p, const char 
     program_start_on(p, words, ends[1], err_fd);
     p->out_fd = ends[0];
     program_wait_for(p, "\"step\":1");
-    fill(ends[1]);
     close(ends[1]);
+    program_fill(p);
     free(line);
 }
 
@@ -283,7 +267,8 @@ static void the_same_signal_at_once_counts_once(void **state)
     }
 }
 
-/* Of a launcher SIGTERM and SIGHUP ask once more for what has been asked for; Ctrl-C, too, but for one that comes two seconds later. */
+/* Of a launcher SIGTERM and SIGHUP ask once more for what has been asked for; Ctrl-C, too, but for one that comes two seconds
+ * later. */
 static void a_launchers_signals_are_one_request(void **state)
 {
     static const char *const ages[] = {" --fault cli.launcher_age:0:0:1999999999", " --fault cli.launcher_age:0:0:2000000000"};
@@ -330,8 +315,9 @@ static void a_run_that_keeps_nothing_says_so(void **state)
         const char *options;
         int number;
         const char *said;
-    } rows[] = {{"", SIGINT, "nothing unfinished is left, and nothing was kept: neither --save nor --out was given\n"},
-                {" --save {w}/save", SIGQUIT, "ended by SIGQUIT; nothing unfinished is left, and what no checkpoint has is lost\n"}};
+    } rows[] = {
+        {"", SIGINT, "nothing unfinished is left, and nothing was kept: neither --save nor --out was given\n"},
+        {" --save {w}/save", SIGQUIT, "ended by SIGQUIT; nothing unfinished is left, and what no checkpoint has is lost\n"}};
     const struct workplace *w = *state;
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
