@@ -39,7 +39,8 @@ struct guest {
     bool waits;    /* and has said that it does: only then it counts as come */
     uint32_t rank; /* if known */
     uint64_t since_ns;
-    uint32_t got; /* bytes of its hello */
+    uint32_t got;    /* bytes of its hello */
+    uint32_t polled; /* where of polls; 0: nowhere */
     uint8_t bytes[ST_HELLO_BYTES];
 };
 
@@ -49,7 +50,7 @@ struct host {
     uint16_t port;
     uint32_t count, missing; /* of guests; of ranks */
     struct guest *guests;    /* [count] */
-    struct pollfd *polls;    /* [count + 1] */
+    struct pollfd *polls;    /* [1 + count] the listener, then guests that are there */
     uint64_t report_ns;
 };
 
@@ -254,28 +255,41 @@ static strata_status wait_for_guests(struct host *host)
     return STRATA_OK;
 }
 
+/* poll() takes no more entries than a process may have descriptors. */
+static int poll_guests(struct host *host)
+{
+    uint32_t count = 0;
+
+    host->polls[count++] = (struct pollfd){.fd = host->listener, .events = POLLIN};
+    for (uint32_t i = 0; i < host->count; i++) {
+        struct guest *guest = &host->guests[i];
+
+        guest->polled = guest->fd < 0 ? 0 : count;
+        if (guest->fd >= 0)
+            host->polls[count++] = (struct pollfd){.fd = guest->fd, .events = POLLIN};
+    }
+    return st_socket_poll(host->polls, count, st_meet_tick(host->meeting));
+}
+
 static strata_status receive_guests(struct host *host)
 {
     strata_status st = STRATA_OK;
 
     while (st == STRATA_OK && host->missing > 0 && (st = wait_for_guests(host)) == STRATA_OK &&
            (st = st_meet_cancelled(host->meeting)) == STRATA_OK) {
-        int ready;
+        const int ready = poll_guests(host);
 
-        for (uint32_t i = 0; i < host->count; i++)
-            host->polls[i] = (struct pollfd){.fd = host->guests[i].fd, .events = POLLIN};
-        host->polls[host->count] = (struct pollfd){.fd = host->listener, .events = POLLIN};
-        if ((ready = st_socket_poll(host->polls, host->count + 1, st_meet_tick(host->meeting))) < 0)
+        if (ready < 0)
             return st_error_errno(-ready, "rank 0 waits for the others");
         for (uint32_t i = 0; i < host->count && st == STRATA_OK; i++) {
             struct guest *guest = &host->guests[i];
 
-            if (guest->fd >= 0 && host->polls[i].revents != 0)
+            if (guest->fd >= 0 && guest->polled != 0 && host->polls[guest->polled].revents != 0)
                 st = hear(host, guest);
             else if (guest->fd >= 0 && !guest->waits && st_clock_ns() - guest->since_ns > STRANGER_NS)
                 show_out(host, guest);
         }
-        if (st == STRATA_OK && host->polls[host->count].revents != 0)
+        if (st == STRATA_OK && host->polls[0].revents != 0)
             st = let_in(host);
     }
     return st;

@@ -264,17 +264,30 @@ static strata_status move_some(struct st_tcp *tcp, const char *what, bool *moved
 
 /* --- waiting --- */
 
-/* polls[0]: wake; [1 + 2r]: rank r's control; [2 + 2r]: its data. */
+static uint32_t add_poll(struct st_tcp *tcp, int fd, short events)
+{
+    if (fd < 0 || events == 0)
+        return 0;
+    tcp->polls[tcp->polls_count] = (struct pollfd){.fd = fd, .events = events};
+    return tcp->polls_count++;
+}
+
 static void fill_polls(struct st_tcp *tcp)
 {
-    tcp->polls[0] = (struct pollfd){.fd = tcp->wake, .events = POLLIN};
+    tcp->polls_count = 0;
+    (void)add_poll(tcp, tcp->wake, POLLIN);
     for (uint32_t r = 0; r < tcp->comm.world.ranks; r++) {
-        const struct st_tcp_peer *peer = &tcp->peers[r];
+        struct st_tcp_peer *peer = &tcp->peers[r];
         const short events = (short)((peer->in_left > 0 ? POLLIN : 0) | (peer->out_left > 0 ? POLLOUT : 0));
 
-        tcp->polls[1 + 2 * r] = (struct pollfd){.fd = peer->mute ? -1 : peer->control, .events = POLLIN};
-        tcp->polls[2 + 2 * r] = (struct pollfd){.fd = events != 0 ? peer->data : -1, .events = events};
+        peer->control_polled = peer->mute ? 0 : add_poll(tcp, peer->control, POLLIN);
+        peer->data_polled = add_poll(tcp, peer->data, events);
     }
+}
+
+static short revents_of(const struct st_tcp *tcp, uint32_t polled)
+{
+    return polled == 0 ? 0 : tcp->polls[polled].revents;
 }
 
 /* Takes the bells off control: 1: words are next, and stay; 0: the end; -EAGAIN: nothing else yet. */
@@ -359,18 +372,19 @@ static strata_status wait_some(struct st_tcp *tcp, const char *what)
     if (tcp->rings && !may_sleep(tcp))
         return STRATA_OK;
     fill_polls(tcp);
-    ready = st_socket_poll(tcp->polls, 1 + 2 * tcp->comm.world.ranks, since_ns + tcp->comm.deadline_ns);
+    ready = st_socket_poll(tcp->polls, tcp->polls_count, since_ns + tcp->comm.deadline_ns);
     if (ready < 0)
         return st_error_errno(-ready, "the other ranks are waited for (during %s)", what);
     if (tcp->polls[0].revents != 0)
         return st_error(STRATA_E_IO, "given up (during %s)", what); /* abort() has said why */
     for (uint32_t r = 0; r < tcp->comm.world.ranks && st == STRATA_OK; r++) {
         struct st_tcp_peer *peer = &tcp->peers[r];
+        const short data = revents_of(tcp, peer->data_polled);
 
-        if (tcp->polls[1 + 2 * r].revents != 0)
+        if (revents_of(tcp, peer->control_polled) != 0)
             st = hear_control(tcp, r, what);
-        peer->readable = peer->readable || (tcp->polls[2 + 2 * r].revents & ~POLLOUT) != 0;
-        peer->writable = peer->writable || (tcp->polls[2 + 2 * r].revents & ~POLLIN) != 0;
+        peer->readable = peer->readable || (data & ~POLLOUT) != 0;
+        peer->writable = peer->writable || (data & ~POLLIN) != 0;
     }
     return st == STRATA_OK ? count_silence(tcp, since_ns, what) : st;
 }

@@ -52,6 +52,7 @@ struct st_tcp_peer {
     bool checked;                            /* its header */
     bool mute;                               /* it sends nothing more: its words, or its end, are what control has */
     uint64_t silent_ns;                      /* how long nothing has come or gone */
+    uint32_t control_polled, data_polled;    /* where of polls; 0: nowhere */
 };
 
 struct st_tcp {
@@ -61,7 +62,8 @@ struct st_tcp {
     uint32_t sequence;   /* of the exchange */
     uint64_t what_hash;
     struct st_tcp_peer *peers; /* [ranks] */
-    struct pollfd *polls;      /* [1 + 2 * ranks] */
+    struct pollfd *polls;      /* [1 + 2 * ranks] wake first; no more than there are descriptors, as poll() asks */
+    uint32_t polls_count;
 };
 
 /* --- comm_pair.c: every two ranks are connected --- */
