@@ -176,11 +176,14 @@ static strata_status check_kinds(const struct cli_run *r, const char *const *pat
 
     if (texts != count && texts + datasets > 0)
         return st_error(STRATA_E_INVAL, "--data names texts and token files: make a token file of the texts with strata tokens");
-    for (uint32_t i = 0; i < count; i++)
-        if (r->ranks.who.ranks > 1 && strcmp(paths[i], "-") == 0)
+    for (uint32_t i = 0; i < count && r->ranks.who.ranks > 1; i++) {
+        const bool pipe = st_file_is_pipe(paths[i]);
+
+        if (pipe || strcmp(paths[i], "-") == 0)
             return st_error(STRATA_E_INVAL,
-                            "--data - is read by one process, and there are %u: make a token file with strata tokens",
-                            r->ranks.who.ranks);
+                            "--data %s%s is read by one process, and there are %u: make a token file with strata tokens",
+                            paths[i], pipe ? ", a pipe," : "", r->ranks.who.ranks);
+    }
     return check_text_options(r->args);
 }
 

@@ -193,6 +193,13 @@ strata_status st_file_open_stream(int *fd, struct st_file_identity *identity, co
     return open_checked(fd, identity, path, missing, true);
 }
 
+bool st_file_is_pipe(const char *path)
+{
+    struct stat info;
+
+    return !st_fault_refuses("file.kind") && stat(path, &info) == 0 && S_ISFIFO(info.st_mode);
+}
+
 struct dirent *st_dir_next(DIR *dir)
 {
     errno = 0;

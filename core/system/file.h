@@ -51,6 +51,8 @@ strata_status st_file_open(int *fd, struct st_file_identity *identity, const cha
 /** The same for files that are read from beginning to end: pipes are accepted, too, unless one has neither bytes nor a
  *  writer. */
 strata_status st_file_open_stream(int *fd, struct st_file_identity *identity, const char *path, strata_status missing);
+/** Whether a pipe is there, which can be read once. */
+bool st_file_is_pipe(const char *path);
 /** The next entry; NULL: errno is 0 at the end of the directory, else the error. */
 struct dirent *st_dir_next(DIR *dir);
 /** Open a file of the kernel's (/proc, /sys, control groups). -1 if it does not exist or may not be read, and, with a warning, on

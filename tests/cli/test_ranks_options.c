@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -115,17 +116,30 @@ static void a_warning_names_its_rank(void **state)
     ranks_free(&r);
 }
 
-static void standard_input_is_one_processs(void **state)
+static void a_pipe_is_one_processs(void **state)
 {
+    static const char *const rows[][2] = {
+        {"-", "--data - is read by one process, and there are 2: make a token file"},
+        {"{w}/text.txt", "/text.txt, a pipe, is read by one process, and there are 2: make a "}};
     const struct workplace *w = *state;
-    struct ranks r = {0};
+    char *path = workplace_expand(w, "{w}/text.txt");
 
-    ranks_run(w, &r, 2, "train --model nano --data - --seq-len 32 --machine {w}/machine.json --max-steps 1 --quiet", "");
-    for (uint32_t k = 0; k < 2; k++) { /* the second may hear of it by the first one's end */
-        assert_int_equal(r.programs[k].code, 2);
-        ranks_must_say(r.programs[k].err, "--data - is read by one process, and there are 2: make a token file");
+    assert_int_equal(mkfifo(path, 0600), 0);
+    free(path);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct ranks r = {0};
+        char command[256];
+
+        snprintf(command, sizeof(command),
+                 "train --model nano --data %s --seq-len 32 --machine {w}/machine.json --max-steps 1 --quiet", rows[i][0]);
+        ranks_run(w, &r, 2, command, "");
+        for (uint32_t k = 0; k < 2; k++) { /* the second may hear of it by the first one's end */
+            assert_int_equal(r.programs[k].code, 2);
+            ranks_must_say(r.programs[k].err, rows[i][1]);
+        }
+        ranks_free(&r);
     }
-    ranks_free(&r);
+    workplace_remove(w, "text.txt");
 }
 
 static void spoil(const struct workplace *w, const char *name, size_t at)
@@ -235,7 +249,7 @@ int main(void)
         cmocka_unit_test(options_name_the_ranks),
         cmocka_unit_test(each_rank_has_a_trace),
         cmocka_unit_test(a_warning_names_its_rank),
-        cmocka_unit_test(standard_input_is_one_processs),
+        cmocka_unit_test(a_pipe_is_one_processs),
         cmocka_unit_test(a_damaged_checkpoint_is_refused_by_all),
         cmocka_unit_test(a_verdict_ends_all_alike),
         cmocka_unit_test(the_plan_that_runs_is_printed),
