@@ -7,7 +7,7 @@ after a rank's end counts as none.  Prints a line for each kill.  Exit code 1: s
 test sleeps.
 
 With LAUNCHER (launch, which is strata's own, mpirun, torchrun, deepspeed) that starts the ranks: so many times each Ctrl-C to its
-group, SIGTERM to it, and kill -9 of a rank or of strata launch.  Where a signal has asked, the run is saved and says so; then nothing
+group, SIGTERM to it (of deepspeed, which does not pass it on, to its process that starts the ranks), and kill -9 of a rank or of strata launch.  Where a signal has asked, the run is saved and says so; then nothing
 is left: no process, no file beside those of the run, no shared memory.  Exit code 77: there is no such launcher here."""
 import os
 import random
@@ -125,13 +125,28 @@ class Launched(Soak):
                 found.append(int(pid))
         return found
 
+    def starter(self, launcher):
+        """The process that hears SIGTERM for the ranks.  deepspeed on one node is two: the first dies of it, and the run goes on."""
+        if self.launcher != "deepspeed":
+            return launcher.pid
+        with open(f"/proc/{launcher.pid}/task/{launcher.pid}/children", encoding="ascii") as file:
+            return int(file.read().split()[0])
+
+    def end_rest(self, launcher):
+        """Of a test that went wrong."""
+        for pid in self.processes() + [launcher.pid]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
     def await_checkpoint(self, launcher, log):
         """The first: from then on there is something to keep.  deepspeed takes half a minute to start on a busy machine."""
         limit = time.monotonic() + 5 * WAIT
         while not os.path.lexists(self.scratch + "/save/latest") and time.monotonic() < limit:
             time.sleep(0.02)
         if not os.path.lexists(self.scratch + "/save/latest"):
-            os.killpg(launcher.pid, signal.SIGKILL)
+            self.end_rest(launcher)
             with open(log, encoding="utf-8", errors="replace") as file:
                 sys.exit(f"test_kill_ranks: nothing was saved in {5 * WAIT} s: {file.read()}")
 
@@ -160,14 +175,15 @@ class Launched(Soak):
         if number == signal.SIGINT:
             os.killpg(launcher.pid, number)
         else:
-            os.kill(victim, number)
+            os.kill(self.starter(launcher) if number == signal.SIGTERM else victim, number)
         try:
             code = launcher.wait(WAIT)
         except subprocess.TimeoutExpired:
-            os.killpg(launcher.pid, signal.SIGKILL)
+            self.end_rest(launcher)
             code = launcher.wait()
         rank_killed = number == signal.SIGKILL and victim != launcher.pid
         wrong = self.left(rank_killed)
+        self.end_rest(launcher)
         with open(log, encoding="utf-8", errors="replace") as file:
             text = file.read()
         wrong += [] if code != 0 else ["exit code 0"]
