@@ -178,8 +178,9 @@ static bool needs_own_base(const struct strata_engine *e, const struct st_manife
 
 static strata_status read_into(struct strata_engine *e, const struct st_checkpoint *ck, bool rescales)
 {
-    struct watched w = {.model = e->plan->model, .total = elems_of(&ck->extents) / st_program_cuts(&e->plan->plan->program)};
-    const struct st_program *program = &e->plan->plan->program;
+    struct watched w = {.model = e->plan->model,
+                        .total = elems_of(&ck->extents) / st_program_cuts(&e->plan->facts.plan->program)};
+    const struct st_program *program = &e->plan->facts.plan->program;
     const uint32_t cuts = st_program_cuts(program);
     const bool own = cuts > 1 && st_manifest_parts(&ck->manifest) == cuts; /* maybe cut as this run's */
     struct st_resumed *r = calloc(1, sizeof(*r)), *old = e->resumed;
@@ -219,7 +220,7 @@ struct opened {
 /* All ranks resume from the same one: each has looked for it by itself. */
 static strata_status compare_ranks(struct strata_engine *e, const struct st_manifest *m)
 {
-    const uint32_t ranks = e->plan->plan->program.ranks;
+    const uint32_t ranks = e->plan->facts.plan->program.ranks;
     struct opened mine = {.step = m->step}, *all = st_fault_refuses("api.resumed") ? NULL : calloc(ranks, sizeof(*all));
     strata_status st = STRATA_OK;
 

@@ -30,18 +30,18 @@ _Static_assert(ST_LANE_COUNT <= STRATA_LANES_MAX, "a step's result has a place f
 static strata_status find_dir_rates(const double **out, const struct strata_plan *p, const struct st_nvme_opts *nvme)
 {
     const struct strata_model *m = p->model;
-    const struct st_rates *r = &p->machine.rates;
+    const struct st_rates *r = &p->facts.machine.rates;
     const bool known = nvme->dir_count >= 2 && r->dir_count == nvme->dir_count;
     bool fits = false;
     uint64_t room = 0;
     strata_status st = STRATA_OK;
 
     *out = NULL;
-    if (p->plan->program.needed[STRATA_TIER_NVME] == 0)
+    if (p->facts.plan->program.needed[STRATA_TIER_NVME] == 0)
         return STRATA_OK;
     if (known)
         fits = st_swap_room(nvme->dirs, nvme->dir_count, r->dir_rates, nvme->block_bytes, &room, NULL) == STRATA_OK &&
-               room / st_topology_memory_shares(m->topology) >= p->plan->program.needed[STRATA_TIER_NVME];
+               room / st_topology_memory_shares(m->topology) >= p->facts.plan->program.needed[STRATA_TIER_NVME];
     if (st_handle_saves(m))
         st = st_ranks_all(st_handle_comm(m), &fits, "the room of the nvme directories");
     if (known && !fits)
@@ -93,7 +93,7 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
 
     st_floats_plain(&floats);
     st_config_engine_opts(&opts, &m->config);
-    opts.program = &p->plan->program;
+    opts.program = &p->facts.plan->program;
     opts.compute = st_model_compute(m->model);
     if (m->threads != 0)
         opts.threads = m->threads;
@@ -149,11 +149,11 @@ strata_status strata_engine_create(struct strata_engine **engine, struct strata_
     atomic_fetch_add(&plan->users, 1);
     plan->has_engine = true;
     if (o.trace_steps > 0)
-        st = st_engine_trace_create(&e->trace, &plan->plan->program, o.trace_steps, o.trace_ops);
+        st = st_engine_trace_create(&e->trace, &plan->facts.plan->program, o.trace_steps, o.trace_ops);
     if (st == STRATA_OK && e->trace != NULL && o.trace_ops)
-        st = st_op_times_create(
-            &e->op_times,
-            &(struct st_op_times_opts){.table_rows = plan->plan->program.workload.vocab, .trace = e->trace, .records = true});
+        st = st_op_times_create(&e->op_times, &(struct st_op_times_opts){.table_rows = plan->facts.plan->program.workload.vocab,
+                                                                         .trace = e->trace,
+                                                                         .records = true});
     log_omp_threads(plan);
     if (st == STRATA_OK && st_handle_saves(plan->model))
         st = st_saver_open(&e->saver, plan->model, o.overwrite);
@@ -175,7 +175,7 @@ static void end_saves(struct strata_engine *e)
     const bool due = st_saver_is_due(e->saver);
     strata_status st = due ? st_engine_ended(e->engine) : STRATA_OK;
 
-    if (st == STRATA_OK && due && e->plan->plan->program.ranks > 1)
+    if (st == STRATA_OK && due && e->plan->facts.plan->program.ranks > 1)
         st = st_error(STRATA_E_INVAL,
                       "ranks make it together: strata_engine_saved() waits for that, strata_engine_destroy() does not");
     if (st == STRATA_OK)

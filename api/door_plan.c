@@ -27,7 +27,7 @@ static void take_capacities(struct strata_plan *p)
 {
     const struct st_machine *file = &p->model->file;
     const uint64_t *from = file->capacity.bytes;
-    uint64_t *capacity = p->machine.capacity.bytes;
+    uint64_t *capacity = p->facts.machine.capacity.bytes;
 
     if (p->model->config.device_memory == ST_AUTO_BYTES && from[STRATA_TIER_DEVICE] != 0)
         capacity[STRATA_TIER_DEVICE] = from[STRATA_TIER_DEVICE];
@@ -36,18 +36,18 @@ static void take_capacities(struct strata_plan *p)
     if (from[STRATA_TIER_NVME] != 0)
         capacity[STRATA_TIER_NVME] = from[STRATA_TIER_NVME];
     if (p->model->config.threads == 0 && file->capacity.workers != 0)
-        p->machine.capacity.workers = file->capacity.workers;
-    p->machine.capacity.device_is_host = file->capacity.device_is_host;
-    p->machine.capacity.unified |= file->capacity.unified;
-    p->machine.capacity.lacks_bf16 |= file->capacity.lacks_bf16;
+        p->facts.machine.capacity.workers = file->capacity.workers;
+    p->facts.machine.capacity.device_is_host = file->capacity.device_is_host;
+    p->facts.machine.capacity.unified |= file->capacity.unified;
+    p->facts.machine.capacity.lacks_bf16 |= file->capacity.lacks_bf16;
     if (file->name[0] != '\0')
-        memcpy(p->machine.name, file->name, sizeof(p->machine.name));
+        memcpy(p->facts.machine.name, file->name, sizeof(p->facts.machine.name));
 }
 
 static void take_rates(struct strata_plan *p, const struct st_rates *rates)
 {
-    p->machine.rates = *rates;
-    p->rates_known = rates->matmul_flops > 0 || rates->update > 0 || rates->read > 0;
+    p->facts.machine.rates = *rates;
+    p->facts.rates_known = rates->matmul_flops > 0 || rates->update > 0 || rates->read > 0;
 }
 
 /* Of the directories of st_config_machine_opts(). */
@@ -126,7 +126,7 @@ static strata_status look_at_machine(struct strata_plan *p)
         return st;
     /* A plan for another machine whose file gives the device's bytes does not query a GPU here. */
     here.device = foreign && p->model->file.capacity.bytes[STRATA_TIER_DEVICE] != 0 ? "cpu" : p->model->device;
-    st = st_machine_here(&p->machine, &here);
+    st = st_machine_here(&p->facts.machine, &here);
     if (st == STRATA_E_INPUT && foreign && p->model->machine != NULL && here.nvme.dir_count > 0)
         return st_error(st, "%s; of drives that are not here nvme_bytes in %s says how much they hold", strata_last_error(),
                         p->model->machine);
@@ -142,40 +142,7 @@ static strata_status find_machine(struct strata_plan *p)
 {
     const strata_status st = look_at_machine(p);
 
-    return st == STRATA_OK ? st_handle_check_heads(p->model, &p->machine.capacity) : st;
-}
-
-static bool spans_nodes(const struct strata_plan *p)
-{
-    const struct st_world world = st_handle_world(p->model);
-
-    return world.local_ranks < world.ranks;
-}
-
-static void note_network(const struct strata_plan *p)
-{
-    if (p->rates_known && !(p->machine.rates.link_nodes > 0))
-        st_log(ST_LOG_NOTICE,
-               "the rate of the network between nodes is not known: what ranks exchange over it is taken to take no "
-               "time (machine file: link_nodes)");
-}
-
-void st_handle_share(struct st_machine *node, const struct strata_model *m, uint32_t ranks)
-{
-    const uint64_t *file = m->file.capacity.bytes, available = st_machine_available(m->topology) / ranks;
-    const bool here = m->config.host_memory == ST_AUTO_BYTES && (!st_handle_only_plans(m) || file[STRATA_TIER_HOST] == 0);
-    uint64_t *capacity = node->capacity.bytes;
-
-    st_machine_share(node, ranks);
-    if (m->config.threads != 0)
-        node->capacity.workers = m->config.threads;
-    if (m->config.device_memory != ST_AUTO_BYTES)
-        capacity[STRATA_TIER_DEVICE] = m->config.device_memory;
-    else if (here && node->capacity.device_is_host && file[STRATA_TIER_DEVICE] == 0)
-        capacity[STRATA_TIER_DEVICE] = st_machine_device_budget(available);
-    if (here)
-        capacity[STRATA_TIER_HOST] = st_machine_host_budget(
-            available, node->capacity.device_is_host ? capacity[STRATA_TIER_DEVICE] : ST_MACHINE_GPU_BYTES);
+    return st == STRATA_OK ? st_handle_check_heads(p->model, &p->facts.machine.capacity) : st;
 }
 
 /* What the machine has is for all its ranks: this one takes its part.  Of ranks that are there capacities are divided already,
@@ -186,21 +153,15 @@ static void share_node(struct strata_plan *p)
     const bool planned = p->model->planned.ranks > 0;
 
     if (world.ranks > 1)
-        p->machine.rates.node_ranks = world.local_ranks;
-    p->node = p->machine;
+        p->facts.machine.rates.node_ranks = world.local_ranks;
+    p->facts.node = p->facts.machine;
     if (world.ranks > 1 && planned)
-        st_handle_share(&p->machine, p->model, world.local_ranks);
+        st_case_share(&p->facts.machine, &p->facts, world.local_ranks);
     else if (world.ranks > 1 && p->model->machine != NULL)
-        st_rates_share(&p->machine.rates, p->machine.capacity.device_is_host, world.local_ranks);
-    p->machine.capacity.workers = st_handle_workers(p->model);
-    if (spans_nodes(p))
-        note_network(p);
-}
-
-void st_plan_note_nodes(const struct strata_plan *p)
-{
-    if (!spans_nodes(p)) /* else it is said */
-        note_network(p);
+        st_rates_share(&p->facts.machine.rates, p->facts.machine.capacity.device_is_host, world.local_ranks);
+    p->facts.machine.capacity.workers = st_handle_workers(p->model);
+    if (st_case_spans_nodes(&p->facts))
+        st_case_note_network(&p->facts);
 }
 
 /* If an automatic budget follows from a ulimit, the sentence says how. */
@@ -218,14 +179,14 @@ static strata_status name_ulimit(const struct strata_plan *p, strata_status st)
                     "raise %s, or give both --host-memory and --device-memory",
                     strata_last_error(), ulimit, st_size_text(have, st_topology_memory_limit(p->model->topology)),
                     st_size_text(fixed, ST_MACHINE_FIXED_BYTES),
-                    st_size_text(device, p->machine.capacity.bytes[STRATA_TIER_DEVICE]), ulimit);
+                    st_size_text(device, p->facts.machine.capacity.bytes[STRATA_TIER_DEVICE]), ulimit);
 }
 
 /* The planner sees budgets, not where they come from. */
 static strata_status name_budgets(const struct strata_plan *p, strata_status st)
 {
     const struct st_config *config = &p->model->config;
-    const struct st_capacity *capacity = &p->machine.capacity;
+    const struct st_capacity *capacity = &p->facts.machine.capacity;
     char device[24], have[24];
 
     if (st != STRATA_E_NOFIT)
@@ -245,7 +206,8 @@ static strata_status check_memory(const struct strata_plan *p)
 {
     const uint64_t limit = st_topology_memory_limit(p->model->topology),
                    available = st_topology_memory_available(p->model->topology),
-                   takes = p->plan->rss_bytes_max + (p->plan->capacity.unified ? p->plan->program.needed[STRATA_TIER_DEVICE] : 0);
+                   device = p->facts.plan->program.needed[STRATA_TIER_DEVICE],
+                   takes = p->facts.plan->rss_bytes_max + (p->facts.plan->capacity.unified ? device : 0);
     char wanted[24], have[24];
 
     if (takes > limit && st_topology_ulimit(p->model->topology) != NULL)
@@ -269,16 +231,16 @@ void st_plan_note_memory(const struct strata_plan *p)
     const uint64_t ranks = m->planned.ranks > 1 ? m->planned.local_ranks : 1, limit = st_topology_memory_limit(m->topology);
     char wanted[24], have[24];
 
-    if (m->machine == NULL && p->plan->fits && p->plan->rss_bytes_max > limit / ranks)
+    if (m->machine == NULL && p->facts.plan->fits && p->facts.plan->rss_bytes_max > limit / ranks)
         st_log(ST_LOG_WARN,
                "the plan takes %s of memory%s, and this machine has %s: a run here is refused (a machine that is not here: "
                "--machine, --gpu)",
-               st_size_text(wanted, p->plan->rss_bytes_max), ranks > 1 ? " for each rank" : "", st_size_text(have, limit));
+               st_size_text(wanted, p->facts.plan->rss_bytes_max), ranks > 1 ? " for each rank" : "", st_size_text(have, limit));
 }
 
 /* --- the plan --- */
 
-enum st_saves_on st_handle_saves_on(const struct strata_model *m)
+static enum st_saves_on find_saves(const struct strata_model *m)
 {
     const struct st_config *config = &m->config;
     char place[ST_CONFIG_PATH_MAX];
@@ -297,25 +259,34 @@ enum st_saves_on st_handle_saves_on(const struct strata_model *m)
 /* The one that the step writes, and the one that is being saved: besides these, sets are those of checkpoints, of which some may
  * be there already, or lie elsewhere.  A directory has its part of every set, so that one drive of the checkpoints' file system
  * is enough to need them all. */
-static uint32_t sets_of(const struct strata_model *m, uint32_t sets)
+static uint32_t sets_of(const struct strata_model *m, enum st_saves_on saves_on, uint32_t sets)
 {
-    if (sets == 0 || st_handle_saves_on(m) == ST_SAVES_ELSEWHERE)
+    if (sets == 0 || saves_on == ST_SAVES_ELSEWHERE)
         return sets == 0 ? 0 : 2;
     return sets - (m->saved_checkpoints < sets - 2 ? m->saved_checkpoints : sets - 2);
 }
 
-void st_handle_policy(struct st_policy *policy, const struct strata_model *m)
+void st_handle_case(struct st_case *c, const struct strata_model *m)
 {
-    const struct st_world world = st_handle_world(m);
+    struct st_policy *asked = &c->asked;
 
-    st_config_policy(policy, &m->config);
-    policy->forward_only = st_handle_forward_only(m);
-    policy->sets = sets_of(m, policy->sets);
+    *c = (struct st_case){.config = &m->config,
+                          .model = m->model,
+                          .world = st_handle_world(m),
+                          .only_plans = st_handle_only_plans(m),
+                          .topology = m->topology,
+                          .file = &m->file,
+                          .hardware = m->hardware,
+                          .given = m->machine != NULL};
+    st_config_policy(asked, &m->config);
+    c->saves_on = asked->sets > 0 ? find_saves(m) : ST_SAVES_ELSEWHERE;
+    asked->forward_only = st_handle_forward_only(m);
+    asked->sets = sets_of(m, c->saves_on, asked->sets);
     if (m->use == STRATA_USE_GENERATE)
-        policy->activations = ST_ACT_KEPT; /* the key-value cache is stored there */
-    policy->ranks = world.ranks;
-    policy->rank = world.rank;
-    policy->stage = m->config.zero_stage;
+        asked->activations = ST_ACT_KEPT; /* the key-value cache is stored there */
+    asked->ranks = c->world.ranks;
+    asked->rank = c->world.rank;
+    asked->stage = m->config.zero_stage;
 }
 
 /* Where what this rank has would do, the sentence says which rank has less. */
@@ -327,9 +298,9 @@ static strata_status name_rank(const struct strata_plan *p, const struct st_capa
     if (st != STRATA_E_NOFIT)
         return st;
     for (uint32_t t = 0; t < STRATA_TIER_COUNT; t++) {
-        const uint64_t needed = p->plan->program.needed[t];
+        const uint64_t needed = p->facts.plan->program.needed[t];
 
-        if (needed > p->machine.capacity.bytes[t] && needed <= own->bytes[t])
+        if (needed > p->facts.machine.capacity.bytes[t] && needed <= own->bytes[t])
             return st_error(st, "%s; rank %u has no more, this one has %s", strata_last_error(), least[t],
                             st_size_text(have, own->bytes[t]));
     }
@@ -342,32 +313,31 @@ static strata_status make_plan(struct strata_plan *p)
     uint32_t least[STRATA_TIER_COUNT];
     const struct st_machine *judge;
     struct st_capacity own;
-    struct st_policy policy;
     strata_status st = find_machine(p);
 
     if (st != STRATA_OK)
         return st;
     share_node(p);
-    st_handle_policy(&policy, m);
-    own = p->machine.capacity;
-    if ((st = st_ranks_capacity(st_handle_comm(m), &p->machine.capacity, least)) != STRATA_OK ||
-        (st = st_ranks_most(st_handle_comm(m), &policy.sets, "sets of checkpoints")) !=
+    own = p->facts.machine.capacity;
+    if ((st = st_ranks_capacity(st_handle_comm(m), &p->facts.machine.capacity, least)) != STRATA_OK ||
+        (st = st_ranks_most(st_handle_comm(m), &p->facts.asked.sets, "sets of checkpoints")) !=
             STRATA_OK) /* by where each rank's drives are */
         return st;
-    judge = st_handle_world(m).ranks == 1 ? st_handle_judge(p, &p->machine) : NULL; /* ranks agree on rates later */
-    p->judged = judge != NULL;
-    st = name_budgets(p, st_plan_make_judged(&p->plan, st_model_workload(m->model), &p->machine.capacity, &policy, judge));
+    judge = p->facts.world.ranks == 1 ? st_case_judge(&p->facts, &p->facts.machine) : NULL; /* ranks agree on rates later */
+    p->facts.judged = judge != NULL;
+    st = st_plan_make_judged(&p->facts.plan, st_model_workload(m->model), &p->facts.machine.capacity, &p->facts.asked, judge);
+    st = name_budgets(p, st);
     st = name_rank(p, &own, least, st);
     if (st == STRATA_E_NOFIT)
         st = st_ranks_leave_together(st_handle_comm(m), st, "a plan that does not fit");
-    if (st == STRATA_OK && (st = st_plan_verify(p->plan)) == STRATA_OK)
-        st_figures_make(&p->figures, &p->plan->program, &p->machine);
+    if (st == STRATA_OK && (st = st_plan_verify(p->facts.plan)) == STRATA_OK)
+        st_figures_make(&p->facts.figures, &p->facts.plan->program, &p->facts.machine);
     if (st == STRATA_OK)
-        st = st_ranks_agree_plan(st_handle_comm(m), &p->plan->program);
+        st = st_ranks_agree_plan(st_handle_comm(m), &p->facts.plan->program);
     if (st != STRATA_OK || st_handle_only_plans(m))
         return st;
     st = check_memory(p);
-    p->too_large = st != STRATA_OK;
+    p->facts.too_large = st != STRATA_OK;
     return st;
 }
 
@@ -385,10 +355,11 @@ strata_status strata_plan_make(struct strata_plan **plan, struct strata_model *m
     atomic_init(&p->users, 1);
     p->model = model;
     atomic_fetch_add(&model->users, 1);
+    st_handle_case(&p->facts, model);
     st_floats_plain(&floats);
     st = make_plan(p);
     st_floats_restore(&floats);
-    if (p->plan != NULL && (st == STRATA_OK || st == STRATA_E_NOFIT))
+    if (p->facts.plan != NULL && (st == STRATA_OK || st == STRATA_E_NOFIT))
         *plan = p;
     else
         strata_plan_destroy(p);
@@ -398,13 +369,14 @@ strata_status strata_plan_make(struct strata_plan **plan, struct strata_model *m
 strata_status st_handle_machine(struct st_machine *out, bool *rates_known, struct strata_model *model)
 {
     struct strata_plan p = {.model = model};
-    const strata_status st = find_machine(&p);
+    strata_status st;
 
-    if (st != STRATA_OK)
+    st_handle_case(&p.facts, model);
+    if ((st = find_machine(&p)) != STRATA_OK)
         return st;
     share_node(&p);
-    *out = p.machine;
-    *rates_known = p.rates_known;
+    *out = p.facts.machine;
+    *rates_known = p.facts.rates_known;
     return STRATA_OK;
 }
 
@@ -419,16 +391,17 @@ strata_status st_handle_adopt(struct strata_plan **out, struct strata_model *mod
     atomic_init(&p->users, 1);
     p->model = model;
     atomic_fetch_add(&model->users, 1);
-    p->machine = p->node = *machine;
-    p->rates_known = rates_known;
-    p->judged = judged;
-    p->plan = *plan;
+    st_handle_case(&p->facts, model);
+    p->facts.machine = p->facts.node = *machine;
+    p->facts.rates_known = rates_known;
+    p->facts.judged = judged;
+    p->facts.plan = *plan;
     *plan = NULL;
-    if ((st = st_plan_verify(p->plan)) != STRATA_OK) {
+    if ((st = st_plan_verify(p->facts.plan)) != STRATA_OK) {
         strata_plan_destroy(p);
         return st;
     }
-    st_figures_make(&p->figures, &p->plan->program, &p->machine);
+    st_figures_make(&p->facts.figures, &p->facts.plan->program, &p->facts.machine);
     *out = p;
     return STRATA_OK;
 }
@@ -442,29 +415,24 @@ static void forget_texts(struct strata_plan *p)
 
 void st_handle_stage(struct strata_plan *p, const struct st_staged *staged)
 {
-    const uint64_t bytes = p->plan->program.needed[STRATA_TIER_HOST];
-    const double pinned_bound = p->figures.bounds.schedule;
-    struct st_machine machine = p->machine;
+    const uint64_t bytes = p->facts.plan->program.needed[STRATA_TIER_HOST];
+    const double pinned_bound = p->facts.figures.bounds.schedule;
+    struct st_machine machine = p->facts.machine;
     char part[24], all[24], now[24], before[24];
 
-    if (!p->rates_known || (staged->bytes == 0 && p->staged.bytes == 0))
+    if (!p->facts.rates_known || (staged->bytes == 0 && p->staged.bytes == 0))
         return;
     p->staged = *staged;
     forget_texts(p);
     st_rates_stage(&machine.rates, bytes, staged);
-    st_figures_make(&p->figures, &p->plan->program, &machine);
+    st_figures_make(&p->facts.figures, &p->facts.plan->program, &machine);
     if (staged->bytes > 0)
         st_log(ST_LOG_NOTICE,
                "%s of %s of host memory are not pinned: on average copies run at %.3g GB/s up and %.3g GB/s down, and the "
                "shortest step takes %s (planned: %s)",
                st_size_text(part, staged->bytes), st_size_text(all, bytes), machine.rates.upload * 1e-9,
-               machine.rates.download * 1e-9, st_seconds_text(now, p->figures.bounds.schedule),
+               machine.rates.download * 1e-9, st_seconds_text(now, p->facts.figures.bounds.schedule),
                st_seconds_text(before, pinned_bound));
-}
-
-const struct st_machine *st_handle_judge(const struct strata_plan *of, const struct st_machine *machine)
-{
-    return of->rates_known && (!of->machine.capacity.device_is_host || of->model->machine != NULL) ? machine : NULL;
 }
 
 /* Measures, and says so, since it takes longer than a short run.  kept NULL: the rates are for this run alone. */
@@ -474,14 +442,14 @@ static strata_status measure_now(struct strata_plan *p, const struct st_machine_
     const struct strata_model *m = p->model;
     const struct st_compute compute = st_model_compute(m->model);
     const uint64_t start_ns = st_clock_ns();
-    strata_status st = st_machine_measure(&p->machine, st_model_workload(m->model), &compute, opts, what);
+    strata_status st = st_machine_measure(&p->facts.machine, st_model_workload(m->model), &compute, opts, what);
     bool written = false;
     char took[24];
 
     if (st != STRATA_OK)
         return st;
     st_seconds_text(took, (double)(st_clock_ns() - start_ns) * 1e-9);
-    if (kept != NULL && st_rates_kept_write(kept, &p->machine.rates, &written) != STRATA_OK)
+    if (kept != NULL && st_rates_kept_write(kept, &p->facts.machine.rates, &written) != STRATA_OK)
         st_log(ST_LOG_NOTICE, "the rates of this machine are not kept: %s", strata_last_error());
     st_log(ST_LOG_NOTICE, "the rates of this machine were measured in %s%s%s", took, written ? " and are kept for an hour: " : "",
            written ? kept->path : "");
@@ -493,7 +461,8 @@ static strata_status measure_now(struct strata_plan *p, const struct st_machine_
 static strata_status measure(struct strata_plan *p)
 {
     const struct strata_model *m = p->model;
-    const unsigned what = p->plan->program.needed[STRATA_TIER_NVME] > 0 ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK;
+    const bool disk = p->facts.plan->program.needed[STRATA_TIER_NVME] > 0;
+    const unsigned what = disk ? ST_MEASURE_ALL : ST_MEASURE_ALL & ~ST_MEASURE_DISK;
     const bool keeps = m->cache_dir != NULL && m->comm == NULL;
     struct st_rates_kept kept;
     char place[ST_CONFIG_PATH_MAX];
@@ -504,15 +473,15 @@ static strata_status measure(struct strata_plan *p)
     if (st != STRATA_OK || (st = machine_opts(&opts, m, place)) != STRATA_OK)
         return st;
     if (m->planned.ranks > 0)
-        p->machine = p->node;
+        p->facts.machine = p->facts.node;
     if (keeps)
-        st = st_rates_kept_name(&kept, m->cache_dir, &p->machine, st_model_workload(m->model), &opts, what);
-    if (st == STRATA_OK && keeps && st_rates_kept_read(&kept, &p->machine.rates, &age))
+        st = st_rates_kept_name(&kept, m->cache_dir, &p->facts.machine, st_model_workload(m->model), &opts, what);
+    if (st == STRATA_OK && keeps && st_rates_kept_read(&kept, &p->facts.machine.rates, &age))
         st_log(ST_LOG_NOTICE, "the rates of this machine were measured within the last %" PRIu64 " min: %s", age / 60 + 1,
                kept.path);
     else if (st == STRATA_OK)
         st = measure_now(p, &opts, what, keeps ? &kept : NULL);
-    take_rates(p, &p->machine.rates);
+    take_rates(p, &p->facts.machine.rates);
     share_node(p);
     return st;
 }
@@ -527,16 +496,16 @@ static strata_status measure_and_judge(struct strata_plan *plan)
     st = st_ranks_end_alike(comm, st, MEASURING); /* else ranks that go on would wait for one that does not */
     forget_texts(plan);
     if (st == STRATA_OK)
-        st = st_ranks_rates(comm, &plan->machine.rates, st_handle_saves(plan->model));
+        st = st_ranks_rates(comm, &plan->facts.machine.rates, st_handle_saves(plan->model));
     if (comm != NULL)
-        take_rates(plan, &plan->machine.rates);
-    if (st != STRATA_OK || !plan->rates_known)
+        take_rates(plan, &plan->facts.machine.rates);
+    if (st != STRATA_OK || !plan->facts.rates_known)
         return st;
-    if (!plan->judged && st_handle_judge(plan, &plan->machine) != NULL)
-        st = st_plan_judge(&plan->plan, &plan->machine);
-    if (st == STRATA_OK && (st = st_plan_verify(plan->plan)) == STRATA_OK)
-        st_figures_make(&plan->figures, &plan->plan->program, &plan->machine);
-    return st == STRATA_OK ? st_ranks_agree_plan(comm, &plan->plan->program) : st;
+    if (!plan->facts.judged && st_case_judge(&plan->facts, &plan->facts.machine) != NULL)
+        st = st_plan_judge(&plan->facts.plan, &plan->facts.machine);
+    if (st == STRATA_OK && (st = st_plan_verify(plan->facts.plan)) == STRATA_OK)
+        st_figures_make(&plan->facts.figures, &plan->facts.plan->program, &plan->facts.machine);
+    return st == STRATA_OK ? st_ranks_agree_plan(comm, &plan->facts.plan->program) : st;
 }
 
 strata_status strata_plan_measure(struct strata_plan *plan)
@@ -557,6 +526,11 @@ strata_status strata_plan_measure(struct strata_plan *plan)
 
 /* --- its text --- */
 
+const struct st_case *st_plan_case(const struct strata_plan *plan)
+{
+    return &plan->facts;
+}
+
 strata_status strata_plan_get_info(const struct strata_plan *plan, struct strata_plan_info *info)
 {
     struct strata_plan_info i = {0};
@@ -564,18 +538,18 @@ strata_status strata_plan_get_info(const struct strata_plan *plan, struct strata
 
     if (plan == NULL || info == NULL)
         return st_error_missing(__func__, plan == NULL ? "plan" : "info");
-    body = &plan->figures.traffic[st_phase_index(st_handle_forward_only(plan->model) ? ST_PHASE_EVAL : ST_PHASE_BODY)];
+    body = &plan->facts.figures.traffic[st_phase_index(st_handle_forward_only(plan->model) ? ST_PHASE_EVAL : ST_PHASE_BODY)];
     i.fits = st_handle_fits(plan);
-    memcpy(i.capacity_bytes, plan->machine.capacity.bytes, sizeof(i.capacity_bytes));
-    memcpy(i.needed_bytes, plan->plan->program.needed, sizeof(i.needed_bytes));
-    i.memory_bytes = plan->plan->rss_bytes_max;
+    memcpy(i.capacity_bytes, plan->facts.machine.capacity.bytes, sizeof(i.capacity_bytes));
+    memcpy(i.needed_bytes, plan->facts.plan->program.needed, sizeof(i.needed_bytes));
+    i.memory_bytes = plan->facts.plan->rss_bytes_max;
     i.upload_bytes = body->upload;
     i.download_bytes = body->download;
     i.read_bytes = body->read;
     i.write_bytes = body->write;
     i.comm_bytes = body->comm;
-    i.hardware_bound_seconds = plan->figures.bounds.hardware;
-    i.schedule_bound_seconds = plan->figures.bounds.schedule;
+    i.hardware_bound_seconds = plan->facts.figures.bounds.hardware;
+    i.schedule_bound_seconds = plan->facts.figures.bounds.schedule;
     return st_handle_result(info, sizeof(i), &i, sizeof(i), "strata_plan_info");
 }
 
@@ -584,7 +558,7 @@ void strata_plan_destroy(struct strata_plan *plan)
     if (plan == NULL || atomic_fetch_sub(&plan->users, 1) > 1)
         return;
     forget_texts(plan);
-    st_plan_destroy(plan->plan);
+    st_plan_destroy(plan->facts.plan);
     strata_model_close(plan->model);
     free(plan);
 }

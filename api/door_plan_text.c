@@ -9,9 +9,9 @@
 
 static void write_text(const struct strata_plan *p, FILE *file)
 {
-    st_plan_print(p, false, file);
-    if (p->rates_known && st_handle_fits(p))
-        st_bounds_print(p, file);
+    st_plan_print(&p->facts, false, file);
+    if (p->facts.rates_known && st_handle_fits(p))
+        st_bounds_print(&p->facts, file);
 }
 
 static void write_json(const struct strata_plan *p, FILE *file)
@@ -20,7 +20,7 @@ static void write_json(const struct strata_plan *p, FILE *file)
 
     st_json_begin(&w, file);
     st_json_object_open(&w, NULL);
-    st_plan_put(p, &w);
+    st_plan_put(&p->facts, &w);
     st_json_object_close(&w);
     st_json_end_line(&w);
 }

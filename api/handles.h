@@ -6,14 +6,13 @@
 #ifndef API_HANDLES_H
 #define API_HANDLES_H
 
+#include "advise/case.h"
 #include "api/run.h"
 #include "api/saved_weights.h"
 #include "core/system/floats.h"
 #include "core/system/topology.h"
-#include "text/data/tokens.h"
 #include "model/hf/hf_adapter.h"
 #include "model/model.h"
-#include "text/tokenizer/tokenizer.h"
 #include "offload/comm/comm.h"
 #include "offload/comm/comm_measure.h"
 #include "offload/comm/comm_watch.h"
@@ -23,10 +22,11 @@
 #include "offload/machine/hardware.h"
 #include "offload/machine/machine.h"
 #include "offload/plan/plan.h"
-#include "offload/simulate/figures.h"
 #include "strata/comm.h"
 #include "strata/engine.h"
 #include "strata/tokenizer.h"
+#include "text/data/tokens.h"
+#include "text/tokenizer/tokenizer.h"
 #include <stdatomic.h>
 #include <sys/types.h>
 
@@ -96,16 +96,10 @@ struct st_dialog;
 struct strata_plan {
     atomic_uint users;
     struct strata_model *model;
-    struct st_machine machine; /* one rank's part */
-    struct st_machine node;    /* of this: what all its ranks have, where a plan is for ranks that are not there */
-    bool rates_known;          /* at least one rate is known */
-    bool too_large;            /* budgets hold it, but this machine's memory does not */
-    bool judged;               /* the plan is the one that they judge to be the fastest */
-    struct st_staged staged;   /* of the last engine's host memory; the figures count it */
+    struct st_case facts;    /* with the plan itself, which is the handle's; what is borrowed there is the model's */
+    struct st_staged staged; /* of the last engine's host memory; the figures count it */
     atomic_bool has_engine;
-    struct st_plan *plan;
-    struct st_figures figures; /* for a plan that fits, at the known rates */
-    char *text, *json;         /* NULL: not asked for yet */
+    char *text, *json; /* NULL: not asked for yet */
 };
 
 struct strata_engine {
@@ -218,7 +212,7 @@ static inline bool st_handle_saves(const struct strata_model *m)
 /** Whether an engine can be made of the plan. */
 static inline bool st_handle_fits(const struct strata_plan *p)
 {
-    return p->plan->fits && !p->too_large;
+    return st_case_fits(&p->facts);
 }
 /** Make the figures count what of the host memory an engine could not pin; a log line says what that costs. */
 void st_handle_stage(struct strata_plan *p, const struct st_staged *staged);
@@ -234,15 +228,8 @@ static inline struct st_world st_handle_world(const struct strata_model *m)
         return m->planned;
     return m->comm != NULL ? m->comm->world : (struct st_world){.ranks = 1, .local_ranks = 1};
 }
-/* Where checkpoints lie: a drive of their own file system holds what they share of its sets, and that of another is copied. */
-enum st_saves_on { ST_SAVES_ELSEWHERE, ST_SAVES_ON_SOME_DRIVES, ST_SAVES_ON_DRIVES };
-enum st_saves_on st_handle_saves_on(const struct strata_model *m);
-/** What the model's configuration and ranks ask of a plan. */
-void st_handle_policy(struct st_policy *policy, const struct strata_model *m);
-/* The machine by whose rates the plans of a model are judged: the given one, with some of its own changed perhaps; NULL: a
- * nominal one, since its rates are not known, or because those that are measured here change a little from run to run and gain
- * the least on a cpu device. */
-const struct st_machine *st_handle_judge(const struct strata_plan *of, const struct st_machine *machine);
+/** What the model, its configuration and its ranks ask of a plan: all that a case has before its machine is looked at. */
+void st_handle_case(struct st_case *c, const struct strata_model *m);
 /** The machine of a plan for one rank that measures nothing: this one, or that of the model's file. */
 strata_status st_handle_machine(struct st_machine *out, bool *rates_known, struct strata_model *model);
 /** Make a plan of one that is made already, of this model for this machine.  `judged`: by its rates.  *plan is taken.  E_NOMEM,
@@ -252,9 +239,6 @@ strata_status st_handle_adopt(struct strata_plan **out, struct strata_model *mod
 /** E_CONFIG: a run that trains has heads too large for the GPU that the capacity is of.  One without bf16 has capability 7.5,
  * whose blocks have 64 KiB of shared memory (kernels/cuda/attention.h). */
 strata_status st_handle_check_heads(const struct strata_model *m, const struct st_capacity *capacity);
-/** Turn what a node has into what a run's ranks there have: an equal part each, but what `--device-memory` and `--threads` give
- * is each one's own, and an automatic budget of this machine is what a rank here would take of its part. */
-void st_handle_share(struct st_machine *node, const struct strata_model *m, uint32_t ranks);
 /** Number of worker threads, for each of which the device has scratch, on the machine that the model is planned for. */
 uint32_t st_handle_workers(const struct strata_model *m);
 

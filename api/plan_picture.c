@@ -1,5 +1,4 @@
 /* api/plan_picture.c - draws a plan: what lies where, and one steady step of its program on the simulated clock. */
-#include "api/handles.h"
 #include "api/plan_report.h"
 #include "api/predict.h"
 #include "core/base/error.h"
@@ -92,7 +91,7 @@ static void compute_waited(void *ctx, uint32_t lane, double start, double second
 }
 
 /* The last step of those that are simulated.  The spans are taken. */
-static strata_status record_step(struct st_lanes *out, struct recorded *r, const struct strata_plan *of)
+static strata_status record_step(struct st_lanes *out, struct recorded *r, const struct st_case *of)
 {
     const struct st_simulation_watch watch = {r, step_began, op_ran, compute_waited};
     struct st_simulation last;
@@ -174,7 +173,7 @@ struct page {
     struct st_lanes lanes; /* seconds 0: none */
 };
 
-static void add_bounds(struct page *page, const struct strata_plan *of, const struct st_prediction *p)
+static void add_bounds(struct page *page, const struct st_case *of, const struct st_prediction *p)
 {
     const struct st_bounds *b = &of->figures.bounds;
     char seconds[24], schedule[24], hardware[24];
@@ -191,7 +190,7 @@ static void add_bounds(struct page *page, const struct strata_plan *of, const st
              st_seconds_text(hardware, b->hardware));
 }
 
-static void write_head(struct page *page, const struct strata_plan *of, const struct st_prediction *p)
+static void write_head(struct page *page, const struct st_case *of, const struct st_prediction *p)
 {
     const struct st_plan *plan = of->plan;
     const struct st_workload *w = &plan->program.workload;
@@ -212,8 +211,8 @@ static void write_head(struct page *page, const struct strata_plan *of, const st
         all += w->pages[i].params;
     if (w->params < all)
         snprintf(frozen, sizeof(frozen), ", of which %s are trained", st_count_text(trained, w->params));
-    snprintf(page->lines[page->line_count++], TEXT, "%s parameters%s, %u blocks; a step is %s%s", st_count_text(params, all), frozen,
-             w->block_count, st_plan_step_text(step, plan), ranks);
+    snprintf(page->lines[page->line_count++], TEXT, "%s parameters%s, %u blocks; a step is %s%s", st_count_text(params, all),
+             frozen, w->block_count, st_plan_step_text(step, plan), ranks);
     if (!plan->fits)
         return;
     snprintf(page->lines[page->line_count++], TEXT,
@@ -248,7 +247,7 @@ static void draw_page(struct page *page, FILE *file)
     st_svg_end(&svg);
 }
 
-strata_status st_plan_draw(const struct strata_plan *of, FILE *file)
+strata_status st_plan_draw(const struct st_case *of, FILE *file)
 {
     struct recorded *r = calloc(1, sizeof(*r));
     struct page *page = calloc(1, sizeof(*page));

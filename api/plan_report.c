@@ -1,6 +1,5 @@
 /* api/plan_report.c - prints a plan as text and as JSON. */
 #include "api/plan_report.h"
-#include "api/handles.h"
 #include "api/plan_zero.h"
 #include "api/predict.h"
 #include "core/base/print.h"
@@ -92,7 +91,7 @@ static uint32_t nodes_of(const struct st_program *program, const struct st_machi
     return (program->ranks + st_node_ranks(&m->rates, program->ranks) - 1) / st_node_ranks(&m->rates, program->ranks);
 }
 
-static void print_world(const struct strata_plan *of, FILE *file)
+static void print_world(const struct st_case *of, FILE *file)
 {
     const struct st_program *program = &of->plan->program;
     const uint32_t nodes = nodes_of(program, &of->machine);
@@ -306,20 +305,20 @@ static void print_decisions(const struct st_plan *plan, bool full, FILE *file)
 }
 
 /* What saving costs: a checkpoint's own writes, and the sets in which they are kept. */
-static void print_saving(const struct strata_plan *of, FILE *file)
+static void print_saving(const struct st_case *of, FILE *file)
 {
     const struct st_plan *plan = of->plan;
     const struct st_figures *figures = &of->figures;
-    const enum st_saves_on where = st_handle_saves_on(of->model);
+    const enum st_saves_on where = of->saves_on;
     char bytes[24], set[24], seconds[24];
 
     st_print(file, "  checkpoints: %u kept, in %u sets of %s on nvme; each ", plan->policy.keep + plan->policy.keep_best,
              plan->program.sets, st_size_text(set, plan->program.space_bytes[ST_SPACE_SET]));
     if (where == ST_SAVES_ON_SOME_DRIVES)
-        st_print(file, "shares what lies on the file system of %s, and the rest is copied there\n", of->model->config.save);
+        st_print(file, "shares what lies on the file system of %s, and the rest is copied there\n", of->config->save);
     else if (where == ST_SAVES_ELSEWHERE)
         st_print(file, "is copied to %s, which is on another file system: a directory on the drives would cost nothing\n",
-                 of->model->config.save);
+                 of->config->save);
     else if (figures->save_bytes == 0)
         st_print_text(file, "takes what lies there and copies nothing\n");
     else
@@ -328,7 +327,7 @@ static void print_saving(const struct strata_plan *of, FILE *file)
                  isfinite(figures->save_seconds) ? st_seconds_text(seconds, figures->save_seconds) : "");
 }
 
-void st_plan_print(const struct strata_plan *of, bool full, FILE *to)
+void st_plan_print(const struct st_case *of, bool full, FILE *to)
 {
     const struct st_plan *plan = of->plan;
     const struct st_figures *figures = &of->figures;
@@ -380,7 +379,7 @@ static void print_passes(const struct st_bounds *b, const struct st_machine *m, 
     st_print_text(file, "\n");
 }
 
-void st_bounds_print(const struct strata_plan *of, FILE *to)
+void st_bounds_print(const struct st_case *of, FILE *to)
 {
     const struct st_figures *figures = &of->figures;
     const struct st_bounds *b = &figures->bounds;
@@ -443,7 +442,7 @@ static void put_workload(struct st_json_writer *w, const struct st_workload *wor
     st_json_put_u64(w, "gradient_accumulation", work->grad_accum);
 }
 
-static void put_world(struct st_json_writer *w, const struct strata_plan *of)
+static void put_world(struct st_json_writer *w, const struct st_case *of)
 {
     const struct st_program *program = &of->plan->program;
 
@@ -524,12 +523,12 @@ static void put_bounds(struct st_json_writer *w, const struct st_bounds *b)
     st_json_object_close(w);
 }
 
-void st_plan_put(const struct strata_plan *of, struct st_json_writer *w)
+void st_plan_put(const struct st_case *of, struct st_json_writer *w)
 {
     const struct st_plan *plan = of->plan;
     const struct st_figures *figures = &of->figures;
 
-    st_json_put_bool(w, "fits", st_handle_fits(of));
+    st_json_put_bool(w, "fits", st_case_fits(of));
     put_workload(w, &plan->program.workload);
     st_json_put_u64(w, "leaves", (uint64_t)plan->program.leaves * plan->program.ranks);
     put_world(w, of);
@@ -537,7 +536,7 @@ void st_plan_put(const struct strata_plan *of, struct st_json_writer *w)
     st_json_put_u64(w, "rss_bytes_max", plan->rss_bytes_max);
     st_json_put_u64(w, "fixed_bytes", plan->fixed_bytes);
     st_zero_put_states(plan, w);
-    if (!st_handle_fits(of))
+    if (!st_case_fits(of))
         return;
     put_traffic(w, "traffic", traffic_of(figures, ST_PHASE_BODY));
     st_json_object_open(w, "traffic_by_phase");

@@ -2,23 +2,25 @@
 #ifndef API_PLAN_REPORT_H
 #define API_PLAN_REPORT_H
 
+#include "advise/case.h"
 #include "core/base/size.h"
 #include "core/json/json.h"
-#include "offload/plan/plan.h"
-#include "offload/simulate/figures.h"
 
 struct strata_plan;
 
+/** What reports are made of. */
+const struct st_case *st_plan_case(const struct strata_plan *plan);
+
 /** Tiers, memory, traffic and decisions; `full` adds where everything is placed and the traffic of every phase. */
-void st_plan_print(const struct strata_plan *of, bool full, FILE *file);
+void st_plan_print(const struct st_case *of, bool full, FILE *file);
 /** One or two lines: the shortest possible step. */
-void st_bounds_print(const struct strata_plan *of, FILE *file);
+void st_bounds_print(const struct st_case *of, FILE *file);
 /** Keys of `strata plan --json` into an object that is open. */
-void st_plan_put(const struct strata_plan *of, struct st_json_writer *w);
+void st_plan_put(const struct st_case *of, struct st_json_writer *w);
 
 /** An SVG: what lies where, and where the rates that it needs are known one simulated step.  A plan that does not fit shows what
  *  lacks.  E_NOMEM; E_INTERNAL: the program cannot proceed. */
-strata_status st_plan_draw(const struct strata_plan *of, FILE *file);
+strata_status st_plan_draw(const struct st_case *of, FILE *file);
 
 /** "2 x 1 x 4 sequences of 1024 tokens": ranks, where there are several, accumulation, micro-batch.  @return buf */
 const char *st_plan_step_text(char buf[80], const struct st_plan *plan);

@@ -1,6 +1,5 @@
 /* api/predict.c - predicts the time of a program's step and prints it. */
 #include "api/predict.h"
-#include "api/handles.h"
 #include "api/plan_report.h"
 #include "core/base/error.h"
 #include "core/base/print.h"
@@ -55,7 +54,7 @@ const char *st_prediction_lacks(const struct st_program *program, const struct s
     return st_simulate_possible(program, machine) ? strata_last_error() : "a rate that the simulation needs is not known";
 }
 
-void st_prediction_print(const struct strata_plan *of, FILE *file)
+void st_prediction_print(const struct st_case *of, FILE *file)
 {
     const struct st_program *program = &of->plan->program;
     const struct st_figures *figures = &of->figures;
@@ -88,7 +87,7 @@ static void put_lanes(struct st_json_writer *w, const char *key, const double se
     st_json_object_close(w);
 }
 
-void st_prediction_put(const struct strata_plan *of, struct st_json_writer *w)
+void st_prediction_put(const struct st_case *of, struct st_json_writer *w)
 {
     struct st_prediction p;
 

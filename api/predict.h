@@ -2,8 +2,8 @@
 #ifndef API_PREDICT_H
 #define API_PREDICT_H
 
+#include "advise/case.h"
 #include "core/json/json.h"
-#include "offload/simulate/figures.h"
 #include "offload/simulate/simulate.h"
 
 struct strata_plan;
@@ -24,16 +24,14 @@ void st_predict(struct st_prediction *out, const struct st_program *program, con
 const char *st_prediction_lacks(const struct st_program *program, const struct st_machine *machine);
 
 /** Print the time of a step and what compute waits for. */
-void st_prediction_print(const struct strata_plan *of, FILE *file);
+void st_prediction_print(const struct st_case *of, FILE *file);
 /** "predicted_seconds" and "predicted" into an object that is open. */
-void st_prediction_put(const struct strata_plan *of, struct st_json_writer *w);
+void st_prediction_put(const struct st_case *of, struct st_json_writer *w);
 
-/** Says what is not known of the network, where the plan itself is of one node and a prediction is of several. */
-void st_plan_note_nodes(const struct strata_plan *of);
 /** Warns where a plan for this machine takes more memory than it has: budgets may be those of a machine that is not here. */
 void st_plan_note_memory(const struct strata_plan *of);
 /** The same run on 1, 2, 4, ... 1024 ranks: a table, or an array "scale" in an object that is open.  E_NOMEM. */
-strata_status st_ranks_print(const struct strata_plan *of, FILE *to);
-strata_status st_ranks_put(const struct strata_plan *of, struct st_json_writer *w);
+strata_status st_ranks_print(const struct st_case *of, FILE *to);
+strata_status st_ranks_put(const struct st_case *of, struct st_json_writer *w);
 
 #endif

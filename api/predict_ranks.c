@@ -2,7 +2,6 @@
  *
  * Each number of ranks is planned anew, for one rank's part of a node.  Every rank keeps its micro-batch and accumulation, so a
  * step has more tokens with more ranks. */
-#include "api/handles.h"
 #include "api/plan_report.h"
 #include "api/predict.h"
 #include "core/base/error.h"
@@ -26,7 +25,7 @@ struct row {
 };
 
 struct rows {
-    const struct strata_plan *of;
+    const struct st_case *of;
     struct row all[ROWS];
 };
 
@@ -36,21 +35,20 @@ static bool lacks(const struct row *r, int tier)
 }
 
 /* Plans for so many ranks and predicts; what does not fit is a row of the table, too. */
-static void plan_row(struct row *out, const struct strata_plan *of, uint32_t ranks)
+static void plan_row(struct row *out, const struct st_case *of, uint32_t ranks)
 {
     struct st_machine m = of->node;
     struct st_plan *plan = NULL;
     struct st_workload w;
-    struct st_policy policy;
+    struct st_policy policy = of->asked;
 
     *out = (struct row){.ranks = ranks, .here = st_node_ranks(&m.rates, ranks), .tokens = (double)NAN, .efficiency = (double)NAN};
     out->nodes = (ranks + out->here - 1) / out->here;
-    st_handle_share(&m, of->model, out->here);
-    w = st_model_workload_with(of->model->model, m.capacity.workers);
-    st_handle_policy(&policy, of->model);
+    st_case_share(&m, of, out->here);
+    w = st_model_workload_with(of->model, m.capacity.workers);
     policy.ranks = ranks;
     policy.rank = 0;
-    out->status = st_plan_make_judged(&plan, &w, &m.capacity, &policy, st_handle_judge(of, &m));
+    out->status = st_plan_make_judged(&plan, &w, &m.capacity, &policy, st_case_judge(of, &m));
     if (plan != NULL)
         for (int tier = 0; tier < STRATA_TIER_COUNT; tier++) {
             out->needed[tier] = plan->program.needed[tier];
@@ -74,9 +72,9 @@ static const char *size_text(char buf[24], uint64_t bytes)
     return bytes > 0 ? st_size_text(buf, bytes) : "-";
 }
 
-static void print_head(const struct strata_plan *of, FILE *file)
+static void print_head(const struct st_case *of, FILE *file)
 {
-    const struct st_workload *w = st_model_workload(of->model->model);
+    const struct st_workload *w = st_model_workload(of->model);
 
     st_print(file, "  with more ranks, of which each has %u x %u sequences of %u tokens in a step:\n", w->grad_accum,
              w->micro_batch, w->seq);
@@ -157,7 +155,7 @@ static void plan_one(void *ctx, uint64_t index, uint32_t worker)
 }
 
 /* Exactly one of file and w is not NULL.  The first row that fits is what the others are compared with. */
-static strata_status each_row(const struct strata_plan *of, FILE *file, struct st_json_writer *w)
+static strata_status each_row(const struct st_case *of, FILE *file, struct st_json_writer *w)
 {
     struct rows rows = {.of = of};
     const strata_status st = st_workers_once(plan_one, &rows, ROWS);
@@ -165,8 +163,8 @@ static strata_status each_row(const struct strata_plan *of, FILE *file, struct s
 
     if (st != STRATA_OK)
         return st;
-    if (rows.all[ROWS - 1].nodes > 1)
-        st_plan_note_nodes(of);
+    if (rows.all[ROWS - 1].nodes > 1 && !st_case_spans_nodes(of)) /* else it is said */
+        st_case_note_network(of);
     for (uint32_t i = 0; i < ROWS; i++) {
         struct row *r = &rows.all[i];
 
@@ -183,7 +181,7 @@ static strata_status each_row(const struct strata_plan *of, FILE *file, struct s
     return STRATA_OK;
 }
 
-strata_status st_ranks_print(const struct strata_plan *of, FILE *to)
+strata_status st_ranks_print(const struct st_case *of, FILE *to)
 {
     FILE *const file = st_wrap_open(to);
     strata_status st;
@@ -194,7 +192,7 @@ strata_status st_ranks_print(const struct strata_plan *of, FILE *to)
     return st;
 }
 
-strata_status st_ranks_put(const struct strata_plan *of, struct st_json_writer *w)
+strata_status st_ranks_put(const struct st_case *of, struct st_json_writer *w)
 {
     strata_status st;
 

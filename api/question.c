@@ -28,12 +28,12 @@ const char *st_question_tier(strata_tier tier)
 /* Whether there can be a program of it at all, given room: a step of very many micro-batches has too many operations. */
 static strata_status can_be_planned(bool *can, const struct strata_model *m, const struct st_scene *s)
 {
-    struct st_policy policy;
+    struct st_case c;
     bool fits;
     strata_status st;
 
-    st_handle_policy(&policy, m);
-    st = st_plan_fits(&fits, st_model_workload(m->model), &s->machine.capacity, &policy);
+    st_handle_case(&c, m);
+    st = st_plan_fits(&fits, st_model_workload(m->model), &s->machine.capacity, &c.asked);
     *can = st != STRATA_E_CONFIG;
     return *can ? st : STRATA_OK;
 }
@@ -74,13 +74,13 @@ static strata_status any_fits(bool *fits, const struct st_scene *s, const struct
 {
     *fits = false;
     for (uint32_t i = s->tiers_count; i-- > 0 && !*fits;) {
-        struct st_policy policy;
+        struct st_case c;
         strata_status st;
 
         if (!st_tiers_there(&s->tiers[i], capacity))
             continue;
-        st_handle_policy(&policy, s->smallest[i]);
-        st = st_plan_fits(fits, st_model_workload(s->smallest[i]->model), capacity, &policy);
+        st_handle_case(&c, s->smallest[i]);
+        st = st_plan_fits(fits, st_model_workload(s->smallest[i]->model), capacity, &c.asked);
         if (st != STRATA_OK && st != STRATA_E_CONFIG)
             return st;
     }
@@ -264,7 +264,7 @@ static bool is_nowhere_slower(const struct st_rates *a, const struct st_rates *t
 static strata_status try_change(struct st_changed *out, struct st_scene *s, enum st_change change, const struct st_answer *answer)
 {
     const struct st_tried *now = answer->plan != NULL ? &answer->tried[answer->best] : NULL;
-    const uint64_t chunk_elems = now != NULL ? answer->plan->plan->policy.chunk_elems : 0; /* the plan's now is as good */
+    const uint64_t chunk_elems = now != NULL ? answer->plan->facts.plan->policy.chunk_elems : 0; /* the plan's now is as good */
     struct st_hardware hardware = *s->smallest[0]->hardware;
     struct st_machine machine;
     struct st_found found = {0};
@@ -333,9 +333,9 @@ static strata_status measure_machine(struct st_scene *s, struct strata_model *mo
     if (st == STRATA_OK)
         st = strata_plan_measure(plan);
     if (st == STRATA_OK || st == STRATA_E_NOFIT) {
-        s->machine = plan->machine;
-        s->rates_known = plan->rates_known;
-        s->rates_judge = st_handle_judge(plan, &plan->machine) != NULL;
+        s->machine = plan->facts.machine;
+        s->rates_known = plan->facts.rates_known;
+        s->rates_judge = st_case_judge(&plan->facts, &plan->facts.machine) != NULL;
         st = STRATA_OK;
     }
     strata_plan_destroy(plan);

@@ -16,7 +16,7 @@ struct st_scene {
     struct strata_model_opts opts; /* the question's, with the preset that its model's name means */
     const char *nvme;              /* directories as the file names them */
     struct st_machine machine;
-    bool rates_known, rates_judge; /* rates_judge: the machine's, not a nominal one's; st_handle_judge() */
+    bool rates_known, rates_judge; /* rates_judge: the machine's, not a nominal one's; st_case_judge() */
     uint32_t ranks;
     uint32_t seq, sequences;      /* tokens of a sequence, sequences of a rank's step */
     const struct st_tiers *tiers; /* [tiers_count], from the fastest to the slowest */

@@ -162,13 +162,13 @@ static strata_status draft(bool *fits, struct st_tried *t, const struct st_scene
                            double limit)
 {
     struct strata_model *model = NULL;
-    struct st_policy policy;
+    struct st_case c;
     struct st_draft d = {.seconds = HUGE_VAL};
     strata_status st = st_question_open(&model, s, t);
 
     if (st == STRATA_OK) {
-        st_handle_policy(&policy, model);
-        st = st_plan_draft(&d, st_model_workload(model->model), &machine->capacity, &policy, s->rates_judge ? machine : NULL,
+        st_handle_case(&c, model);
+        st = st_plan_draft(&d, st_model_workload(model->model), &machine->capacity, &c.asked, s->rates_judge ? machine : NULL,
                            s->rates_known ? machine : NULL, limit);
         if (st == STRATA_E_CONFIG)
             st = STRATA_OK;
@@ -227,14 +227,14 @@ static strata_status choose(struct st_found *out, uint32_t index, struct st_scen
     struct strata_model *model = NULL;
     struct st_plan *plan = NULL;
     struct st_prediction p = {0};
-    struct st_policy policy;
+    struct st_case c;
     strata_status st = watch(s);
 
     if (st == STRATA_OK && (st = st_question_open(&model, s, t)) == STRATA_OK) {
-        st_handle_policy(&policy, model);
-        if (policy.chunk_elems == 0)
-            policy.chunk_elems = chunk_elems;
-        st = st_plan_make_judged(&plan, st_model_workload(model->model), &machine->capacity, &policy,
+        st_handle_case(&c, model);
+        if (c.asked.chunk_elems == 0)
+            c.asked.chunk_elems = chunk_elems;
+        st = st_plan_make_judged(&plan, st_model_workload(model->model), &machine->capacity, &c.asked,
                                  s->rates_judge ? machine : NULL);
     }
     strata_model_close(model);

@@ -206,7 +206,7 @@ strata_status st_saved_describe_model(struct st_manifest *out, const struct stra
 
 strata_status st_saved_describe(struct st_manifest *out, const struct strata_engine *e, const struct st_saved_data *data)
 {
-    const struct st_program *program = &e->plan->plan->program;
+    const struct st_program *program = &e->plan->facts.plan->program;
     struct st_manifest m;
     strata_status st = st_saved_describe_model(&m, e->plan->model);
 

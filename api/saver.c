@@ -213,7 +213,7 @@ static strata_status share_made(struct st_saver *s)
 
 strata_status st_saver_attach(struct st_saver *s, struct strata_engine *e)
 {
-    const struct st_program *program = &e->plan->plan->program;
+    const struct st_program *program = &e->plan->facts.plan->program;
     strata_status st;
 
     s->engine = e->engine;
@@ -278,7 +278,7 @@ static void take_report(struct st_saver *s)
 static strata_status find_set(struct strata_engine *e, uint32_t *out)
 {
     struct st_swap *swap = st_engine_swap(e->engine);
-    const uint32_t sets = e->plan->plan->program.sets, used = st_engine_set(e->engine);
+    const uint32_t sets = e->plan->facts.plan->program.sets, used = st_engine_set(e->engine);
     strata_status st = STRATA_E_INTERNAL;
 
     for (uint32_t i = 1; i < sets; i++) {
@@ -374,7 +374,7 @@ static strata_status save_now(struct st_saver *s, struct strata_engine *e)
 
 void st_saver_comes(struct st_saver *s, const struct strata_engine *e)
 {
-    s->comes = !st_program_gated(&e->plan->plan->program);
+    s->comes = !st_program_gated(&e->plan->facts.plan->program);
 }
 
 bool st_saver_is_due(const struct st_saver *s)

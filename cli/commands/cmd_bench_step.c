@@ -89,14 +89,14 @@ static strata_status prepare(struct cli_run *r, struct budgets *budgets, const s
     take_threads(r->model);
     if (args->simulate)
         return STRATA_OK;
-    if (paced && r->plan->machine.capacity.device_is_host)
+    if (paced && r->plan->facts.machine.capacity.device_is_host)
         return st_error(STRATA_E_INVAL,
                         "--machine %s: its device is its host; a paced device stands for a GPU: set device_is_host to false",
                         args->machine);
-    if (strcmp(args->device, "cpu") == 0 && !r->plan->machine.capacity.device_is_host)
+    if (strcmp(args->device, "cpu") == 0 && !r->plan->facts.machine.capacity.device_is_host)
         return st_error(STRATA_E_INVAL, "--machine %s describes a GPU: --device paced rehearses it, --simulate predicts",
                         args->machine);
-    if (strncmp(args->device, "cuda", 4) == 0 && r->plan->machine.capacity.device_is_host)
+    if (strncmp(args->device, "cuda", 4) == 0 && r->plan->facts.machine.capacity.device_is_host)
         return st_error(STRATA_E_INVAL, "--machine %s: its device is its host, not a GPU", args->machine);
     return STRATA_OK;
 }
@@ -110,8 +110,8 @@ static strata_status run(const struct strata_plan *p, struct budgets *budgets, c
         .json = args->json,
         .workload = st_model_workload(m->model),
         .config = &m->config,
-        .machine = &p->machine,
-        .judge = st_handle_judge(p, &p->machine) != NULL,
+        .machine = &p->facts.machine,
+        .judge = st_case_judge(&p->facts, &p->facts.machine) != NULL,
         .topology = m->topology,
         .device = args->simulate ? NULL : args->device,
         .compute = st_model_compute(m->model),
@@ -132,7 +132,7 @@ static strata_status run(const struct strata_plan *p, struct budgets *budgets, c
 
     for (uint32_t i = 0; i < budgets->count; i++)
         if (budgets->items[i].bytes == ST_AUTO_BYTES)
-            budgets->items[i].bytes = p->machine.capacity.bytes[STRATA_TIER_DEVICE];
+            budgets->items[i].bytes = p->facts.machine.capacity.bytes[STRATA_TIER_DEVICE];
     wrapped = args->json ? stdout : st_wrap_open(stdout);
     st = bench_step(&opts, wrapped);
     st_wrap_close(wrapped, stdout);

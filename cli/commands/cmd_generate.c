@@ -157,7 +157,7 @@ static strata_status prepare(struct cli_generation *g, struct cli_prompt *prompt
     take_ends(g, *chat);
     st = strata_plan_make(&g->run.plan, g->run.model);
     if (g->run.plan != NULL && st == STRATA_E_NOFIT)
-        st_plan_print(g->run.plan, false, stderr);
+        st_plan_print(st_plan_case(g->run.plan), false, stderr);
     if (st == STRATA_OK)
         st = cli_generation_create(g);
     if (st == STRATA_OK && !args->json && !args->quiet && g->prints == CLI_PRINTS_IDS)

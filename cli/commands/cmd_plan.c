@@ -21,20 +21,20 @@ static strata_status print_times(const struct cli_run *r)
     strata_status st;
     FILE *file;
 
-    st_bounds_print(r->plan, stdout);
+    st_bounds_print(st_plan_case(r->plan), stdout);
     file = st_wrap_open(stdout);
-    st_prediction_print(r->plan, file);
+    st_prediction_print(st_plan_case(r->plan), file);
     cli_endurance_planned(&endurance, r->plan, r->args->max_steps);
     cli_endurance_print(&endurance, "nvme is written: ", file);
-    st = cli_schedules_print(r->plan, file);
+    st = cli_schedules_print(st_plan_case(r->plan), file);
     st_wrap_close(file, stdout);
-    return st == STRATA_OK ? cli_one_more_print(r->plan, stdout) : st;
+    return st == STRATA_OK ? cli_one_more_print(st_plan_case(r->plan), stdout) : st;
 }
 
 /* More ranks may fit where these do not. */
 static strata_status print_text(const struct cli_run *r)
 {
-    const struct st_hardware *hardware = r->plan->model->hardware;
+    const struct st_hardware *hardware = r->plan->facts.hardware;
     strata_status st = STRATA_OK;
 
     if (hardware != NULL) {
@@ -43,36 +43,36 @@ static strata_status print_text(const struct cli_run *r)
         st_hardware_print(hardware, file);
         st_wrap_close(file, stdout);
     }
-    st_plan_print(r->plan, true, stdout);
-    if (r->plan->plan->fits)
+    st_plan_print(st_plan_case(r->plan), true, stdout);
+    if (r->plan->facts.plan->fits)
         st = print_times(r);
-    return st == STRATA_OK && r->args->scale ? st_ranks_print(r->plan, stdout) : st;
+    return st == STRATA_OK && r->args->scale ? st_ranks_print(st_plan_case(r->plan), stdout) : st;
 }
 
 static strata_status print_json(const struct cli_run *r)
 {
-    const struct st_plan *plan = r->plan->plan;
+    const struct st_plan *plan = r->plan->facts.plan;
     struct cli_endurance endurance;
     strata_status st = STRATA_OK;
     struct st_json_writer w;
 
     st_json_begin(&w, stdout);
     st_json_object_open(&w, NULL);
-    st_plan_put(r->plan, &w);
-    if (r->plan->model->hardware != NULL) {
+    st_plan_put(st_plan_case(r->plan), &w);
+    if (r->plan->facts.hardware != NULL) {
         st_json_object_open(&w, "machine");
-        st_machine_put_fields(&r->plan->model->file, &w);
+        st_machine_put_fields(r->plan->facts.file, &w);
         st_json_object_close(&w);
     }
     if (plan->fits) {
         cli_endurance_planned(&endurance, r->plan, r->args->max_steps);
         cli_endurance_put(&endurance, &w);
-        st = cli_schedules_put(r->plan, &w);
+        st = cli_schedules_put(st_plan_case(r->plan), &w);
         if (st == STRATA_OK)
-            st = cli_one_more_put(r->plan, &w);
+            st = cli_one_more_put(st_plan_case(r->plan), &w);
     }
     if (st == STRATA_OK && r->args->scale)
-        st = st_ranks_put(r->plan, &w);
+        st = st_ranks_put(st_plan_case(r->plan), &w);
     st_json_object_close(&w);
     st_json_end_line(&w);
     return st;
@@ -81,7 +81,7 @@ static strata_status print_json(const struct cli_run *r)
 /* A plan that does not fit has no program. */
 static void print_ops(const struct cli_run *r)
 {
-    const struct st_plan *plan = r->plan->plan;
+    const struct st_plan *plan = r->plan->facts.plan;
     if (r->args->json)
         st_program_put(&plan->program, stdout);
     else if (plan->fits)

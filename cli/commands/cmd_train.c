@@ -225,7 +225,7 @@ static strata_status prepare(struct train *t)
     if (st == STRATA_OK)
         st = cli_finished_compare(&t->finished, &t->saves, t->run.model, t->steps);
     if (t->run.plan != NULL && st == STRATA_E_NOFIT)
-        st_plan_print(t->run.plan, false, people(args));
+        st_plan_print(st_plan_case(t->run.plan), false, people(args));
     return st;
 }
 
@@ -311,8 +311,8 @@ static strata_status take(struct train *t)
     if (st != STRATA_OK)
         return st;
     if (!args->quiet) { /* not before: with rates, or other ranks' rates, another plan may be the better one */
-        st_plan_print(t->run.plan, false, people(args));
-        st_bounds_print(t->run.plan, people(args));
+        st_plan_print(st_plan_case(t->run.plan), false, people(args));
+        st_bounds_print(st_plan_case(t->run.plan), people(args));
     }
     st = cli_medians_create(&t->medians);
     if (st == STRATA_OK)

@@ -13,7 +13,7 @@ strata_status cli_plan_picture(const struct strata_plan *plan, const struct cli_
     if ((st = cli_output_create(&file, "--svg", args->svg, args)) != STRATA_OK)
         return st;
     if ((st = st_new_file_stream(&file)) == STRATA_OK)
-        st = st_plan_draw(plan, file.stream);
+        st = st_plan_draw(st_plan_case(plan), file.stream);
     if (st == STRATA_OK)
         return st_new_file_commit(&file);
     st_new_file_abort(&file);

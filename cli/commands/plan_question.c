@@ -275,7 +275,7 @@ static strata_status show(const struct cli_args *args, const struct st_answer *a
     st_wrap_close(file, stdout);
     if (answer->plan != NULL) {
         st_print_text(stdout, "\n");
-        st_plan_print(answer->plan, true, stdout);
+        st_plan_print(st_plan_case(answer->plan), true, stdout);
     }
     return STRATA_OK;
 }

@@ -58,12 +58,12 @@ static void print_digests(const struct train *t)
 /* What took the memory, and what would take less. */
 static void print_memory(struct train *t)
 {
-    const uint64_t *least = t->run.plan->plan->minimum;
+    const uint64_t *least = t->run.plan->facts.plan->minimum;
     char peak[24], planned[24], host[24], device[24];
     FILE *file = people(t->args);
 
     cli_progress_work_end(&t->progress);
-    st_plan_print(t->run.plan, true, file);
+    st_plan_print(st_plan_case(t->run.plan), true, file);
     st_wrap_print(file,
                   "this process has held %s at most, of %s planned: give it more memory, end what else takes it there, or lower "
                   "--host-memory (to %s at least) and, on the cpu device, --device-memory (%s); with strata.watchdog false a run "
@@ -158,7 +158,7 @@ strata_status train_summarise(struct train *t, strata_status st)
     t->summary.seconds = t->start_ns != 0 ? (double)(st_clock_ns() - t->start_ns) * 1e-9 : 0; /* no step has begun */
     summarise_pressure(t);
     cli_lines_write(&t->lines, put_summary, t);
-    cli_progress_summary(&t->progress, &t->run.plan->figures, t->medians, &t->summary);
+    cli_progress_summary(&t->progress, &t->run.plan->facts.figures, t->medians, &t->summary);
     print_digests(t);
     cli_lines_end(&t->lines);
     written = cli_monitor_end(&t->monitor);

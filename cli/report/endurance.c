@@ -24,14 +24,14 @@ static double saves(const struct st_config *config, uint64_t steps)
 
 void cli_endurance_planned(struct cli_endurance *out, const struct strata_plan *of, uint64_t max_steps)
 {
-    const struct st_plan *plan = of->plan;
+    const struct st_plan *plan = of->facts.plan;
     const struct st_config *config = &of->model->config;
-    const double step = written(&of->figures, ST_PHASE_BODY), save = (double)of->figures.save_bytes;
+    const double step = written(&of->facts.figures, ST_PHASE_BODY), save = (double)of->facts.figures.save_bytes;
     const double paced = step + (config->save_every > 0 ? save / (double)config->save_every : 0);
     struct st_prediction p = {0};
     double seconds;
 
-    st_predict(&p, &plan->program, &of->machine);
+    st_predict(&p, &plan->program, &of->facts.machine);
     seconds = p.seconds +
               (config->save_every > 0 && isfinite(p.save_adds_seconds) ? p.save_adds_seconds / (double)config->save_every : 0);
     *out = (struct cli_endurance){.step_bytes = (uint64_t)step,
@@ -41,7 +41,7 @@ void cli_endurance_planned(struct cli_endurance *out, const struct strata_plan *
         return;
     out->run_bytes = step * (double)max_steps + save * saves(config, max_steps);
     if (plan->policy.update == ST_UPDATE_GATED) /* the first step updates nothing; the final flush makes up for it */
-        out->run_bytes += written(&of->figures, ST_PHASE_PROLOGUE) + written(&of->figures, ST_PHASE_EPILOGUE) - step;
+        out->run_bytes += written(&of->facts.figures, ST_PHASE_PROLOGUE) + written(&of->facts.figures, ST_PHASE_EPILOGUE) - step;
 }
 
 void cli_endurance_counted(struct cli_endurance *out, struct cli_medians *m, uint64_t bytes, double seconds)

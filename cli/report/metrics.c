@@ -96,7 +96,7 @@ void cli_step_fill(struct cli_step *out, const struct strata_plan *p, const stru
                    const struct strata_step *result, uint64_t step, uint64_t tokens_total)
 {
     const double tokens_per_second = result->seconds > 0 ? (double)result->tokens / result->seconds : 0;
-    const struct st_plan *plan = p->plan;
+    const struct st_plan *plan = p->facts.plan;
     double *value = out->value;
 
     value[CLI_STEP] = (double)step;
@@ -112,12 +112,12 @@ void cli_step_fill(struct cli_step *out, const struct strata_plan *p, const stru
     value[CLI_TOKENS] = (double)result->tokens;
     value[CLI_TOKENS_TOTAL] = (double)tokens_total;
     value[CLI_TOKENS_PER_SECOND] = tokens_per_second;
-    value[CLI_MFU] = p->machine.rates.matmul_flops > 0 ? plan->program.workload.model_flops_per_token * tokens_per_second /
-                                                             plan->program.ranks / p->machine.rates.matmul_flops
-                                                       : (double)NAN;
+    value[CLI_MFU] = p->facts.machine.rates.matmul_flops > 0 ? plan->program.workload.model_flops_per_token * tokens_per_second /
+                                                                   plan->program.ranks / p->facts.machine.rates.matmul_flops
+                                                             : (double)NAN;
     value[CLI_STEP_SECONDS] = result->seconds;
-    value[CLI_HARDWARE_BOUND] = known(p->figures.bounds.hardware);
-    value[CLI_SCHEDULE_BOUND] = known(p->figures.bounds.schedule);
+    value[CLI_HARDWARE_BOUND] = known(p->facts.figures.bounds.hardware);
+    value[CLI_SCHEDULE_BOUND] = known(p->facts.figures.bounds.schedule);
     value[CLI_EVAL_LOSS] = (double)NAN;
     value[CLI_EVAL_BITS_PER_BYTE] = (double)NAN;
     fill_times(value, result);
@@ -452,12 +452,12 @@ void cli_metrics_header(struct st_json_writer *w, struct strata_engine *engine, 
     st_json_put_u64(w, "max_steps", max_steps);
     put_config(w, &m->config);
     st_json_object_open(w, "plan");
-    st_plan_put(p, w);
+    st_plan_put(st_plan_case(p), w);
     cli_endurance_planned(&endurance, p, max_steps);
     cli_endurance_put(&endurance, w);
     st_json_object_close(w);
     st_json_object_open(w, "machine");
-    st_machine_put_fields(&p->machine, w);
+    st_machine_put_fields(&p->facts.machine, w);
     st_json_object_close(w);
     put_engine(w, &info);
     st_json_object_close(w);

@@ -1,6 +1,5 @@
 /* cli/report/plan_predict.c - predicts a plan's other schedules, and machines with one more of something. */
 #include "cli/report/plan_predict.h"
-#include "api/handles.h"
 #include "api/plan_report.h"
 #include "api/predict.h"
 #include "core/base/error.h"
@@ -36,7 +35,7 @@ struct schedule {
 };
 
 struct schedules {
-    const struct strata_plan *of;
+    const struct st_case *of;
     struct schedule all[SCHEDULES_MAX];
     uint32_t count;
     const struct schedule *chosen;
@@ -50,12 +49,11 @@ static void take_plan(struct schedule *out, const struct st_plan *plan, const st
 }
 
 /* The chosen one is there already. */
-static void plan_schedule(struct schedule *out, const struct strata_plan *of)
+static void plan_schedule(struct schedule *out, const struct st_case *of)
 {
     struct st_plan *plan = NULL;
-    struct st_policy policy;
+    struct st_policy policy = of->asked;
 
-    st_handle_policy(&policy, of->model);
     policy.update = out->update;
     policy.accumulation = out->accumulation;
     out->chosen = out->update == of->plan->policy.update && out->accumulation == of->plan->decided.accumulation;
@@ -64,8 +62,8 @@ static void plan_schedule(struct schedule *out, const struct strata_plan *of)
         take_plan(out, of->plan, &of->machine);
     if (out->chosen || !out->possible)
         return;
-    out->status = st_plan_make_judged(&plan, st_model_workload(of->model->model), &of->machine.capacity, &policy,
-                                      st_handle_judge(of, &of->machine));
+    out->status =
+        st_plan_make_judged(&plan, st_model_workload(of->model), &of->machine.capacity, &policy, st_case_judge(of, &of->machine));
     if (out->status == STRATA_OK)
         take_plan(out, plan, &of->machine);
     else
@@ -82,7 +80,7 @@ static void plan_one(void *ctx, uint64_t index, uint32_t worker)
 }
 
 /* Running out of memory does not make a schedule impossible: that is E_NOMEM. */
-static strata_status plan_schedules(struct schedules *s, const struct strata_plan *of)
+static strata_status plan_schedules(struct schedules *s, const struct st_case *of)
 {
     static const enum st_update_policy updates[] = {ST_UPDATE_IN_BACKWARD, ST_UPDATE_GATED, ST_UPDATE_SERIAL};
     static const enum st_accumulation orders[] = {ST_ACCUMULATE_VERTICAL, ST_ACCUMULATE_HORIZONTAL};
@@ -121,17 +119,16 @@ static const char *accumulation_name(enum st_accumulation accumulation)
 /* Why a schedule that is predicted to be faster was not chosen; NULL: it is not. */
 static const char *why_not(const struct schedules *s, const struct schedule *c)
 {
-    struct st_policy policy;
+    const struct st_policy *policy = &s->of->asked;
 
     if (c->chosen || !c->possible || c->status != STRATA_OK || s->chosen == NULL || !(c->prediction.seconds > 0) ||
         c->prediction.seconds > FASTER * s->chosen->prediction.seconds)
         return NULL;
-    st_handle_policy(&policy, s->of->model);
-    if (policy.update != ST_UPDATE_AUTO && policy.update != c->update)
+    if (policy->update != ST_UPDATE_AUTO && policy->update != c->update)
         return "strata.update says otherwise";
-    if (policy.accumulation != ST_ACCUMULATE_AUTO && policy.accumulation != c->accumulation)
+    if (policy->accumulation != ST_ACCUMULATE_AUTO && policy->accumulation != c->accumulation)
         return "strata.accumulation says otherwise";
-    if (st_handle_judge(s->of, &s->of->machine) == NULL)
+    if (st_case_judge(s->of, &s->of->machine) == NULL)
         return "chosen at nominal rates: --machine FILE makes the machine's rates the judge";
     return "the search did not find it";
 }
@@ -181,14 +178,14 @@ static void put_schedule(const struct schedules *s, const struct schedule *c, st
     st_json_object_close(w);
 }
 
-static const char *judge_name(const struct strata_plan *of)
+static const char *judge_name(const struct st_case *of)
 {
-    return st_handle_judge(of, &of->machine) == NULL ? "a nominal machine"
-           : of->machine.name[0] != '\0'             ? of->machine.name
-                                                     : "the rates measured here";
+    return st_case_judge(of, &of->machine) == NULL ? "a nominal machine"
+           : of->machine.name[0] != '\0'           ? of->machine.name
+                                                   : "the rates measured here";
 }
 
-strata_status cli_schedules_print(const struct strata_plan *of, FILE *file)
+strata_status cli_schedules_print(const struct st_case *of, FILE *file)
 {
     const bool both = of->plan->program.workload.grad_accum > 1;
     struct schedules s;
@@ -203,7 +200,7 @@ strata_status cli_schedules_print(const struct strata_plan *of, FILE *file)
     return STRATA_OK;
 }
 
-strata_status cli_schedules_put(const struct strata_plan *of, struct st_json_writer *w)
+strata_status cli_schedules_put(const struct st_case *of, struct st_json_writer *w)
 {
     struct schedules s;
     const strata_status st = plan_schedules(&s, of);
@@ -279,7 +276,7 @@ static bool has_updates(const struct st_program *program, const struct st_machin
 }
 
 /* Whether the program uses it at all. */
-static bool matters(const struct strata_plan *of, enum more more)
+static bool matters(const struct st_case *of, enum more more)
 {
     const struct st_traffic *t = &of->figures.traffic[st_phase_index(ST_PHASE_BODY)];
 
@@ -300,7 +297,7 @@ static bool matters(const struct strata_plan *of, enum more more)
 }
 
 struct with_more {
-    const struct strata_plan *of;
+    const struct st_case *of;
     struct with {
         double seconds; /* 0: it cannot matter */
         strata_status status;
@@ -309,17 +306,15 @@ struct with_more {
 };
 
 /* Plans again with more memory; 0 seconds if the program stays the same or cannot be used for this run.  E_NOMEM. */
-static strata_status planned_anew(double *seconds, const struct strata_plan *of, strata_tier tier)
+static strata_status planned_anew(double *seconds, const struct st_case *of, strata_tier tier)
 {
     struct st_machine m = of->machine;
     struct st_plan *plan = NULL;
     struct st_prediction p = {0};
-    struct st_policy policy;
     strata_status st;
 
-    st_handle_policy(&policy, of->model);
     m.capacity.bytes[tier] += m.capacity.bytes[tier] / 4;
-    if ((st = st_plan_make_judged(&plan, st_model_workload(of->model->model), &m.capacity, &policy, st_handle_judge(of, &m))) ==
+    if ((st = st_plan_make_judged(&plan, st_model_workload(of->model), &m.capacity, &of->asked, st_case_judge(of, &m))) ==
             STRATA_OK &&
         memcmp(plan->program.needed, of->plan->program.needed, sizeof(plan->program.needed)) != 0)
         st_predict(&p, &plan->program, &m);
@@ -329,7 +324,7 @@ static strata_status planned_anew(double *seconds, const struct strata_plan *of,
 }
 
 /* Predicts the seconds with one more of it; 0: it cannot matter.  E_NOMEM. */
-static strata_status seconds_with(double *seconds, const struct strata_plan *of, enum more more)
+static strata_status seconds_with(double *seconds, const struct st_case *of, enum more more)
 {
     struct st_machine m = of->machine;
     struct st_prediction p;
@@ -357,7 +352,7 @@ static void try_more(void *ctx, uint64_t index, uint32_t worker)
 }
 
 /* Exactly one of file and w is not NULL.  narrow: a row of text takes two lines. */
-static strata_status each_more(const struct strata_plan *of, FILE *file, bool narrow, struct st_json_writer *w)
+static strata_status each_more(const struct st_case *of, FILE *file, bool narrow, struct st_json_writer *w)
 {
     struct with_more m = {.of = of};
     struct st_prediction now;
@@ -390,7 +385,7 @@ static strata_status each_more(const struct strata_plan *of, FILE *file, bool na
     return STRATA_OK;
 }
 
-strata_status cli_one_more_print(const struct strata_plan *of, FILE *to)
+strata_status cli_one_more_print(const struct st_case *of, FILE *to)
 {
     FILE *file;
     strata_status st;
@@ -404,7 +399,7 @@ strata_status cli_one_more_print(const struct strata_plan *of, FILE *to)
     return st;
 }
 
-strata_status cli_one_more_put(const struct strata_plan *of, struct st_json_writer *w)
+strata_status cli_one_more_put(const struct st_case *of, struct st_json_writer *w)
 {
     strata_status st;
 

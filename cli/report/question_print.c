@@ -359,7 +359,7 @@ static void put_best(const struct cli_asked *asked, struct st_json_writer *w)
 
     put_config(a->config, w);
     st_json_object_open(w, "plan");
-    st_plan_put(a->plan, w);
+    st_plan_put(st_plan_case(a->plan), w);
     st_json_object_close(w);
     st_json_object_open(w, "chosen");
     put_settings(best, w);

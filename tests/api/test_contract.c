@@ -467,10 +467,10 @@ static void a_planned_rank_has_what_one_here_takes(void **state)
     assert_ok(strata_config_open(&r.config, &config));
     assert_ok(strata_model_open(&r.model, r.config, &opts));
     assert_ok(strata_plan_make(&r.plan, r.model));
-    assert_true(r.plan->machine.capacity.bytes[STRATA_TIER_DEVICE] == device);
-    assert_true(r.plan->machine.capacity.bytes[STRATA_TIER_HOST] ==
+    assert_true(r.plan->facts.machine.capacity.bytes[STRATA_TIER_DEVICE] == device);
+    assert_true(r.plan->facts.machine.capacity.bytes[STRATA_TIER_HOST] ==
                 st_machine_host_budget(st_machine_available(r.model->topology) / 2, device));
-    assert_int_equal(r.plan->machine.capacity.workers, 3);
+    assert_int_equal(r.plan->facts.machine.capacity.workers, 3);
     run_close(&r);
 }
 

@@ -383,12 +383,12 @@ static void rates_are_divided_and_the_lowest(void **state)
 
         if (ranks[r].opened != STRATA_OK)
             fail_msg("rank %u: %s", r, ranks[r].sentence);
-        rates = &ranks[r].plan->machine.rates;
+        rates = &ranks[r].plan->facts.machine.rates;
         assert_true(rates->matmul_flops == 3e9 && rates->upload == 2e9 && rates->download == 2e9 && rates->update == 1e9);
         assert_true(rates->link_node == 3e9 && rates->link_nodes == 7e8 && rates->node_ranks == 2);
         assert_true(rates->latency_node == 2e-5 && rates->latency_nodes == 3e-5);
         assert_true(rates->handover == 4e-5 && rates->latency_io == 2e-4 && rates->launch == 3e-6);
-        assert_true(ranks[r].plan->plan->program.ranks == 2 && ranks[r].plan->plan->program.stage == 1);
+        assert_true(ranks[r].plan->facts.plan->program.ranks == 2 && ranks[r].plan->facts.plan->program.stage == 1);
         strata_plan_destroy(ranks[r].plan);
     }
     part(ranks, 2);

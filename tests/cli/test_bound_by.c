@@ -67,7 +67,7 @@ static void a_bound_that_is_beaten_does_not_hold(void **state)
 static void a_step_has_every_figure(void **state)
 {
     static struct st_plan plan;
-    static struct strata_plan p = {.plan = &plan, .machine.rates.matmul_flops = 100};
+    static struct strata_plan p = {.facts = {.plan = &plan, .machine.rates.matmul_flops = 100}};
     struct strata_step r = STRATA_STEP_INIT;
     double want[CLI_COLUMN_COUNT];
     struct cli_step got;
@@ -75,8 +75,8 @@ static void a_step_has_every_figure(void **state)
     (void)state;
     plan.program.workload.model_flops_per_token = 10;
     plan.program.ranks = 2; /* the rates are one rank's, the tokens all ranks' */
-    p.figures.bounds.hardware = 7;
-    p.figures.bounds.schedule = 0; /* not known */
+    p.facts.figures.bounds.hardware = 7;
+    p.facts.figures.bounds.schedule = 0; /* not known */
     r.loss = want[CLI_LOSS] = 1;
     r.grad_norm = want[CLI_GRAD_NORM] = 2;
     r.lr = want[CLI_LR] = 3;

@@ -141,7 +141,7 @@ static void figures_stand_under_their_keys(void **state)
 static void a_fraction_of_no_rate_is_unknown(void **state)
 {
     static struct st_plan plan;
-    static struct strata_plan p = {.plan = &plan};
+    static struct strata_plan p = {.facts.plan = &plan};
     struct strata_step r = STRATA_STEP_INIT;
     struct cli_step got = {0};
 

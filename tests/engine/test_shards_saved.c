@@ -79,7 +79,7 @@ static strata_status open_rank(struct rank *r)
     r->model.model = r->st_model;
     r->model.name = "rig";
     r->plan.model = &r->model;
-    r->plan.plan = r->st_plan;
+    r->plan.facts.plan = r->st_plan;
     r->engine.plan = &r->plan;
     r->engine.engine = r->rig.engine;
     return STRATA_OK;
