@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DROPOUT_SEEN_LEAST 1e-6 /* a part of what adapters are given */
+
 #define SEQ_DEFAULT_MAX 1024u
 #define NODE_GPUS_MOST  8u   /* that a machine of any card has */
 #define PROMPT_ROWS_MAX 256u /* tokens of a prompt in one call; each call moves the weights over the links once */
@@ -283,6 +285,21 @@ static strata_status take_new_adapter(struct strata_model *m, const struct strat
     return st == STRATA_OK && m->adapter != NULL ? keep_settings(m) : st;
 }
 
+/* Of inputs that are dropped nearly all, adapters learn nothing; modules that are saved whole learn all the same. */
+static strata_status check_dropout(const struct strata_model *m)
+{
+    const double p = st_adapter_spec_dropout(m->adapter);
+
+    if (m->use != STRATA_USE_TRAIN || 1 - p >= DROPOUT_SEEN_LEAST)
+        return STRATA_OK;
+    if (!st_adapter_spec_saves(m->adapter))
+        return st_error(STRATA_E_CONFIG,
+                        "lora_dropout %.9g: adapters see less than a millionth of their inputs and learn nothing: lower it", p);
+    st_log(ST_LOG_NOTICE,
+           "lora_dropout %.9g: adapters learn nothing, as they see less than a millionth of their inputs; modules_to_save do", p);
+    return STRATA_OK;
+}
+
 static strata_status take_adapter(struct strata_model *m, const struct strata_model_opts *o, const struct strata_config *from)
 {
     strata_status st = take_saved_adapter(m, o);
@@ -294,7 +311,7 @@ static strata_status take_adapter(struct strata_model *m, const struct strata_mo
     if (m->config.freeze_count > 0)
         return st_error(STRATA_E_CONFIG, "%s: strata.freeze: with an adapter everything else is frozen already: leave it out",
                         from->name);
-    return STRATA_OK;
+    return check_dropout(m);
 }
 
 /* --- opening --- */

@@ -46,6 +46,8 @@ void st_adapter_spec_destroy(struct st_adapter_spec *spec); /* NULL is fine */
 
 enum st_adapter_init st_adapter_spec_init(const struct st_adapter_spec *spec);
 double st_adapter_spec_dropout(const struct st_adapter_spec *spec); /* of the inputs of all adapters, in training */
+/** Whether modules are trained whole beside the adapters. */
+bool st_adapter_spec_saves(const struct st_adapter_spec *spec);
 /** The object that was read.  Borrowed. */
 const st_json *st_adapter_spec_object(const struct st_adapter_spec *spec);
 

@@ -475,6 +475,11 @@ enum st_adapter_init st_adapter_spec_init(const struct st_adapter_spec *spec)
     return spec->gaussian ? ST_ADAPTER_INIT_GAUSSIAN : ST_ADAPTER_INIT_UNIFORM;
 }
 
+bool st_adapter_spec_saves(const struct st_adapter_spec *spec)
+{
+    return spec->saved.count > 0;
+}
+
 double st_adapter_spec_dropout(const struct st_adapter_spec *spec)
 {
     return spec->dropout;

@@ -181,6 +181,30 @@ static void dropout_has_the_same_masks_everywhere(void **state)
     }
 }
 
+/* Adapters that see nothing learn nothing: refused before anything is written, but where modules are trained beside them. */
+static void dropout_of_all_is_refused(void **state)
+{
+    static const char *const all[] = {DROPOUT("1"), DROPOUT("0.9999999")};
+    const struct workplace *w = *state;
+    char command[512];
+    struct program p;
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        snprintf(command, sizeof(command), TRAIN "--max-steps 2 --out {w}/nothing --set %s", all[i]);
+        workplace_run(w, &p, command);
+        assert_int_equal(p.code, 2);
+        assert_non_null(strstr(p.err, "adapters see less than a millionth of their inputs and learn nothing: lower it"));
+        assert_false(workplace_exists(w, "nothing"));
+        program_free(&p);
+    }
+    workplace_run_ok(w, &p,
+                     TRAIN "--max-steps 2 --set 'strata.lora={\"r\":4,\"target_modules\":\"all-linear\",\"lora_dropout\":1,"
+                           "\"modules_to_save\":[\"ln_f\"]}'");
+    assert_non_null(strstr(p.err, "lora_dropout 1: adapters learn nothing"));
+    program_free(&p);
+    run(w, TRAIN "--max-steps 2 --set " DROPOUT("0.999"));
+}
+
 static void dropout_that_changes_is_told(void **state)
 {
     const struct workplace *w = *state;
@@ -487,6 +511,7 @@ int main(void)
         cmocka_unit_test(a_run_writes_its_adapter),
         cmocka_unit_test(a_run_resumes),
         cmocka_unit_test(dropout_has_the_same_masks_everywhere),
+        cmocka_unit_test(dropout_of_all_is_refused),
         cmocka_unit_test(dropout_that_changes_is_told),
         cmocka_unit_test(only_steps_drop_anything),
         cmocka_unit_test(merged_or_not_it_is_one_model),
