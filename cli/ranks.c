@@ -145,7 +145,10 @@ strata_status cli_ranks_agree(const struct cli_ranks *r, const struct cli_args *
         return STRATA_OK;
     snprintf(max_steps, sizeof(max_steps), "%" PRIu64, args->max_steps);
     snprintf(epochs, sizeof(epochs), "%.17g", args->epochs);
-    snprintf(eval_every, sizeof(eval_every), "%.17g", args->eval_part > 0 ? args->eval_part : (double)args->eval_every);
+    if (args->eval_epochs)
+        snprintf(eval_every, sizeof(eval_every), "epoch");
+    else
+        snprintf(eval_every, sizeof(eval_every), "%.17g", args->eval_part > 0 ? args->eval_part : (double)args->eval_every);
     snprintf(early_stop, sizeof(early_stop), "%" PRIu64, args->early_stop);
     for (uint32_t i = 0; i < count; i++) {
         names[i] = facts[i][0];

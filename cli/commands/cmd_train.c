@@ -94,11 +94,16 @@ static void note_tokens(struct train *t, uint64_t before)
         st_size_text(took, peak), st_size_text(most, planned));
 }
 
-/* What was asked for as a part of the run, as Trainer counts it. */
+/* What was asked for as a part of the run, or for each epoch, as Trainer counts them. */
 static void count_parts(struct train *t)
 {
+    const uint64_t sequences = t->run.shape.world_sequences, an_epoch = (strata_data_count(t->data) + sequences - 1) / sequences;
     struct cli_args *own = &t->own;
 
+    if (own->eval_epochs)
+        own->eval_every = an_epoch;
+    if (own->save_epochs)
+        t->saves.every = an_epoch;
     if (own->eval_part > 0)
         own->eval_every = (uint64_t)ceil((double)t->steps * own->eval_part);
     if (own->save_part > 0)
@@ -131,7 +136,7 @@ static struct cli_args traces(const struct cli_args *args)
 static strata_status check_evaluated(const struct cli_args *args, uint32_t keep_best)
 {
     const int ways = (args->eval_data != NULL) + (args->eval_datasets.count > 0) + (args->val_size > 0);
-    const bool often = args->eval_every != 0 || args->eval_part > 0;
+    const bool often = args->eval_every != 0 || args->eval_part > 0 || args->eval_epochs;
 
     if (often && ways == 0)
         return st_error(STRATA_E_INVAL, "--eval-every needs --eval-data FILE, --eval-dataset NAME, or --val-size X of texts");

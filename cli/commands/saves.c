@@ -225,7 +225,9 @@ strata_status cli_saves_prepare(struct cli_saves *s, const struct cli_args *args
     s->every = every;
     s->opts = (struct strata_save_opts)STRATA_SAVE_OPTS_INIT;
     s->last = (struct strata_saved)STRATA_SAVED_INIT;
-    if (st == STRATA_OK && s->dir[0] == '\0' && args->save_part > 0)
+    if (st == STRATA_OK && s->dir[0] == '\0' && args->save_epochs)
+        st_log(ST_LOG_NOTICE, "--save-every epoch: not used: --save names no directory, so nothing is saved");
+    else if (st == STRATA_OK && s->dir[0] == '\0' && args->save_part > 0)
         st_log(ST_LOG_NOTICE, "--save-every %g: not used: --save names no directory, so nothing is saved", args->save_part);
     if (s->dir[0] == '\0' || st != STRATA_OK)
         return st;

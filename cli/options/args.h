@@ -77,6 +77,7 @@ struct cli_args {
     struct strata_recipe *recipe; /* the trainer's file that was named; owned */
     double epochs;                /* train; 0: max_steps is given */
     double save_part, eval_part, print_part; /* of the run, from one to the next; 0: a count of steps says it */
+    bool save_epochs, eval_epochs;           /* at the end of each instead */
     double heldout, top_p, repetition_penalty;
     double temperature;               /* NaN: not given */
     uint64_t bytes, repeats, threads; /* bench; other commands turn threads into an override */

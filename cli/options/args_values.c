@@ -55,19 +55,25 @@ static strata_status number_check(const struct cli_option *o, const char *text, 
     return STRATA_OK;
 }
 
-/* Of counts of steps a number below 1 is a part of the run, as Trainer's are.  False: it is none. */
+/* Of counts of steps a number below 1 is a part of the run, as Trainer's are, and "epoch" the end of each.  False: it is neither.
+ */
 static bool part_take(struct cli_args *args, const struct cli_option *o, const char *text)
 {
     const struct {
         const char *name;
         double *part;
-    } parts[] = {{"save-every", &args->save_part}, {"eval-every", &args->eval_part}, {"logging-steps", &args->print_part}};
+        bool *epochs;
+    } parts[] = {{"save-every", &args->save_part, &args->save_epochs},
+                 {"eval-every", &args->eval_part, &args->eval_epochs},
+                 {"logging-steps", &args->print_part, NULL}};
     double value;
 
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (strcmp(o->names[0], parts[i].name) == 0) {
             *parts[i].part = number_parse(text, &value) && value > 0 && value < 1 ? value : 0;
-            return *parts[i].part > 0;
+            if (parts[i].epochs != NULL)
+                *parts[i].epochs = strcmp(text, "epoch") == 0;
+            return *parts[i].part > 0 || (parts[i].epochs != NULL && *parts[i].epochs);
         }
     return false;
 }

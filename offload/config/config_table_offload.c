@@ -281,7 +281,7 @@ static const struct st_field strata_rows[] = {
      .help = "steps from one checkpoint to the next (--save-every); 0: only at the end, and when a signal asks"},
     {.path = "strata.keep", .type = ST_FIELD_INT, ST_BOUND(U32, keep), .changes = ST_CHANGES_NEITHER, .min = 1, .max = ST_CONFIG_KEEP_MAX,
      .fallback = "2",
-     .help = "the newest checkpoints that are kept (--keep)"},
+     .help = "the newest checkpoints that are kept (--keep); room for each is reserved at the start"},
     {.path = "strata.keep_best", .type = ST_FIELD_INT, ST_BOUND(U32, keep_best), .changes = ST_CHANGES_NEITHER, .min = 0,
      .max = ST_CONFIG_KEEP_MAX - 1, .fallback = "0",
      .help = "checkpoints of the lowest evaluation losses that are kept beside those (--keep-best); both together at most 22"},

@@ -257,7 +257,7 @@ static void resolve(struct strata_recipe *r)
     if (st_recipe_number(r, "max_steps") <= 0)
         st_recipe_announce(r, "num_train_epochs", "an epoch's last step has what is left, and there it is dropped");
     if (st_recipe_given(r, "save_steps"))
-        st_trainer_put_save(r);
+        st_trainer_put_save(r, "save_steps");
     if (st_recipe_given(r, "save_steps"))
         st_trainer_put_steps(r, "save_steps", "--save-every", "strata.save_every");
     st_recipe_put_unless(r, "logging_steps", "steps_per_print", "steps_per_print", "%.0f", st_recipe_number(r, "logging_steps"));

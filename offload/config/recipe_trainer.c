@@ -11,6 +11,8 @@
 #define BETAS      "optimizer.params.betas"
 #define EPS        "optimizer.params.eps"
 #define SCHEDULE   "strata.lr_scheduler."
+#define ELSEWHERE  "output_dir is left out: checkpoints are in DIR.checkpoints of --out DIR, or where --save says"
+#define KEEPS      "without save_total_limit Trainer keeps all checkpoints; here the newest 2 stay, or those of --keep N (1 to 22)"
 
 bool st_trainer_is(struct strata_recipe *r, const char *key, const char *text)
 {
@@ -99,7 +101,7 @@ void st_trainer_put_steps(struct strata_recipe *r, const char *key, const char *
         st_recipe_put(r, key, option, "%.0f", steps);
 }
 
-void st_trainer_put_save(struct strata_recipe *r)
+void st_trainer_put_save(struct strata_recipe *r, const char *key)
 {
     const char *dir = st_recipe_text(r, "output_dir");
     size_t length = strlen(dir);
@@ -107,25 +109,47 @@ void st_trainer_put_save(struct strata_recipe *r)
     while (length > 1 && dir[length - 1] == '/')
         length--;
     if (length == 0) /* beside the output that is named elsewhere */
-        st_recipe_note(r, "save_steps",
-                       "output_dir is left out: checkpoints are in DIR.checkpoints of --out DIR, or where --save says");
-    st_recipe_put(r, "save_steps", "--save", length > 0 ? "%.*s.checkpoints" : "", (int)length, dir);
+        st_recipe_note(r, key, ELSEWHERE);
+    st_recipe_put(r, key, "--save", length > 0 ? "%.*s.checkpoints" : "", (int)length, dir);
+}
+
+/* How many stay: `key` asks for checkpoints; NULL: none does. */
+static void resolve_limit(struct strata_recipe *r, const char *key)
+{
+    const double limit = st_recipe_number(r, "save_total_limit");
+
+    if (limit > ST_CONFIG_KEEP_MAX)
+        st_recipe_reject(r, "save_total_limit",
+                         st_source_keep(r->src, "%.0f: room for each is reserved at the start, for %u at most: set it to %u",
+                                        limit, ST_CONFIG_KEEP_MAX, ST_CONFIG_KEEP_MAX));
+    else if (limit >= 1)
+        st_recipe_put(r, "save_total_limit", "strata.keep", "%.0f", limit);
+    else if (key != NULL)
+        st_recipe_announce(r, key, st_recipe_text(r, "output_dir")[0] == '\0' ? ELSEWHERE "; " KEEPS : KEEPS);
 }
 
 /* Checkpoints are asked for by save_steps, or by a strategy. */
 static void resolve_saves(struct strata_recipe *r)
 {
-    const bool strategy = st_recipe_given(r, "save_strategy"), never = st_trainer_is(r, "save_strategy", "no");
+    const bool epochs = st_trainer_is(r, "save_strategy", "epoch"), never = st_trainer_is(r, "save_strategy", "no");
+    const bool steps = st_recipe_given(r, "save_steps"), saves = !never && (steps || st_recipe_given(r, "save_strategy"));
+    const char *key = epochs ? "save_strategy" : "save_steps";
 
-    if (never || (!strategy && !st_recipe_given(r, "save_steps")))
+    if (steps && (epochs || never))
+        st_recipe_idle(r, "save_steps", epochs ? "not used: save_strategy is epoch" : "not used: save_strategy is no");
+    if (saves)
+        st_trainer_put_save(r, key);
+    resolve_limit(r, saves ? key : NULL);
+    if (!saves)
         return;
-    st_trainer_put_save(r);
-    if (st_trainer_is(r, "save_strategy", "epoch"))
-        st_recipe_announce(r, "save_strategy", "a checkpoint is saved at the end, and when a signal asks; save_steps says more");
-    else if (st_recipe_given(r, "save_steps"))
-        st_trainer_put_steps(r, "save_steps", "--save-every", "strata.save_every");
-    else
+    if (epochs)
+        st_recipe_put(r, "save_strategy", "--save-every", "epoch");
+    else if (!steps)
         st_recipe_put(r, "save_steps", "strata.save_every", SAVE_STEPS);
+    else if (st_recipe_number(r, "save_steps") == 0) /* at the end alone */
+        st_recipe_put(r, "save_steps", "strata.save_every", "0");
+    else
+        st_trainer_put_steps(r, "save_steps", "--save-every", "strata.save_every");
 }
 
 static void resolve_resume(struct strata_recipe *r)
@@ -155,6 +179,27 @@ static void resolve_best(struct strata_recipe *r, bool stops)
         (stops ? st_recipe_reject : st_recipe_note)(r, other, "the lowest eval_loss is the best here: leave it out");
 }
 
+/* eval_steps 0 is as if it were left out, as there. */
+static void resolve_evaluations(struct strata_recipe *r, const char *unheld)
+{
+    const bool epochs = st_trainer_is(r, "eval_strategy", "epoch"), steps = st_trainer_is(r, "eval_strategy", "steps");
+
+    if (!steps && st_recipe_given(r, "eval_steps"))
+        st_recipe_idle(r, "eval_steps", epochs ? "not used: eval_strategy is epoch" : "not used: eval_strategy is not steps");
+    if (!steps && !epochs)
+        return;
+    if (unheld != NULL)
+        st_recipe_idle(r, "eval_strategy", unheld);
+    else if (epochs)
+        st_recipe_put(r, "eval_strategy", "--eval-every", "epoch");
+    else if (st_recipe_number(r, "eval_steps") > 0)
+        st_trainer_put_steps(r, "eval_steps", "--eval-every", NULL);
+    else if (st_recipe_given(r, "logging_steps"))
+        st_recipe_put(r, "eval_strategy", "--eval-every", "%s", st_recipe_real(r, st_recipe_number(r, "logging_steps")));
+    else
+        st_recipe_put(r, "eval_strategy", "--eval-every", SAVE_STEPS);
+}
+
 static void resolve_output(struct strata_recipe *r, bool stops, const char *unheld)
 {
     resolve_best(r, stops);
@@ -162,16 +207,7 @@ static void resolve_output(struct strata_recipe *r, bool stops, const char *unhe
     resolve_resume(r);
     if (st_recipe_given(r, "logging_steps"))
         st_trainer_put_steps(r, "logging_steps", "--logging-steps", "steps_per_print");
-    if (!st_trainer_is(r, "eval_strategy", "steps"))
-        return;
-    if (unheld != NULL)
-        st_recipe_idle(r, "eval_strategy", unheld);
-    else if (st_recipe_given(r, "eval_steps"))
-        st_trainer_put_steps(r, "eval_steps", "--eval-every", NULL);
-    else if (st_recipe_given(r, "logging_steps"))
-        st_recipe_put(r, "eval_strategy", "--eval-every", "%s", st_recipe_real(r, st_recipe_number(r, "logging_steps")));
-    else
-        st_recipe_put(r, "eval_strategy", "--eval-every", SAVE_STEPS);
+    resolve_evaluations(r, unheld);
 }
 
 /* --- training --- */

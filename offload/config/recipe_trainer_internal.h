@@ -44,8 +44,8 @@ void st_trainer_resolve_precision(struct strata_recipe *r, bool adapter, const c
 const char *st_trainer_names(struct strata_recipe *r, const char *key, bool one_is_text);
 /** --max-steps or --epochs. */
 void st_trainer_resolve_length(struct strata_recipe *r);
-/** --save: beside the output. */
-void st_trainer_put_save(struct strata_recipe *r);
+/** --save: beside the output.  @param key  what asks for checkpoints */
+void st_trainer_put_save(struct strata_recipe *r, const char *key);
 /** How often: so many steps, or below 1 a part of the run, which the option takes. */
 void st_trainer_put_steps(struct strata_recipe *r, const char *key, const char *option, const char *path);
 /** Output, length, optimizer, schedule, FSDP and DeepSpeed's file.

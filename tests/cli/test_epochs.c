@@ -150,7 +150,11 @@ static void evaluations_come_when_they_are_due(void **state)
                 {"--max-steps 5 --eval-every 2", 0x1a},
                 {"--max-steps 4 --eval-every 2", 0xa},
                 {"--max-steps 2 --eval-every 7", 0x2},
-                {"--epochs 1 --micro-batch 2 --eval-every 1", 0x7}};
+                {"--epochs 1 --micro-batch 2 --eval-every 1", 0x7},
+                {"--epochs 2 --micro-batch 2 --eval-every epoch", 0x24},
+                {"--epochs 1.5 --micro-batch 2 --eval-every epoch", 0x14},
+                {"--max-steps 7 --micro-batch 2 --eval-every epoch", 0x64},
+                {"--epochs 2 --micro-batch 2 --eval-every epoch --eval-every 5", 0x30}};
     const struct workplace *w = *state;
     char text[5 * SEQ + 1], options[128];
 

@@ -145,6 +145,37 @@ static void parts_of_the_run_are_steps(void **state)
     assert_int_equal(workplace_entries(w, "parts"), 3); /* after steps 3 and 5, and which is the newest */
 }
 
+/* save_strategy and eval_strategy epoch: after each, whatever save_steps and eval_steps say; Trainer keeps all. */
+static void epochs_end_with_a_checkpoint_and_an_evaluation(void **state)
+{
+    const struct workplace *w = *state;
+    struct program p;
+
+    put(w, "r.yaml", FULL "val_size: 0.25\nsave_strategy: epoch\neval_strategy: epoch\nsave_steps: 1\neval_steps: 1\n");
+    workplace_run_ok(w, &p,
+                     "train {w}/r.yaml --data {w}/rows.jsonl --device-memory 64M --machine {w}/machine.json --layout rows "
+                     "--val-size 0.25 --epochs 3 --micro-batch 4 --save {w}/epochs --keep-best 1");
+    for (int step = 1; step <= 9; step++) { /* 12 rows: 3 steps each */
+        char line[32];
+
+        snprintf(line, sizeof(line), "eval after step %d:", step);
+        assert_int_equal(strstr(p.out, line) != NULL, step % 3 == 0);
+        snprintf(line, sizeof(line), "checkpoint of step %d in", step);
+        assert_int_equal(strstr(p.out, line) != NULL, step % 3 == 0);
+    }
+    assert_non_null(strstr(p.err, "without save_total_limit Trainer keeps all checkpoints; here the newest 2 stay"));
+    program_free(&p);
+    workplace_run_ok(w, &p, "check {w}/r.yaml --data {w}/rows.jsonl");
+    assert_non_null(strstr(p.out, "--save-every epoch"));
+    assert_non_null(strstr(p.out, "not used: save_strategy is epoch"));
+    assert_non_null(strstr(p.out, "not used: eval_strategy is epoch"));
+    program_free(&p);
+    put(w, "r.yaml", FULL "save_strategy: epoch\nsave_total_limit: 5\n");
+    workplace_run_ok(w, &p, TRAIN "--save {w}/limited");
+    assert_null(strstr(p.err, "save_total_limit"));
+    program_free(&p);
+}
+
 /* The adapter of the line is trained on with its own settings, not with the file's. */
 static void an_adapter_of_the_line_has_its_own_settings(void **state)
 {
@@ -254,6 +285,7 @@ int main(void)
         cmocka_unit_test(evaluations_are_the_files),
         cmocka_unit_test(an_adapter_of_the_line_has_its_own_settings),
         cmocka_unit_test(checkpoints_are_beside_the_output_of_the_line),
+        cmocka_unit_test(epochs_end_with_a_checkpoint_and_an_evaluation),
         cmocka_unit_test(parts_of_the_run_are_steps),
         cmocka_unit_test(its_words_count_over_its_file),
         cmocka_unit_test(its_options_are_a_run),

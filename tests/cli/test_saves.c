@@ -471,6 +471,9 @@ static void without_a_directory_nothing_is_saved(void **state)
     workplace_run_ok(w, &p, TRAIN "--max-steps 3 --save-every 1 --quiet");
     assert_non_null(strstr(p.err, "strata.save_every: not used: strata.save (--save) names no directory, so nothing is saved"));
     program_free(&p);
+    workplace_run_ok(w, &p, TRAIN "--max-steps 3 --save-every epoch --quiet");
+    assert_non_null(strstr(p.err, "--save-every epoch: not used: --save names no directory, so nothing is saved"));
+    program_free(&p);
 }
 
 /* Beside checkpoints there is room for what is called otherwise, be it only by the number of digits. */
