@@ -338,6 +338,20 @@ strata_status strata_verify_older(const char *path, char older[4096])
     return STRATA_OK;
 }
 
+strata_status strata_verify_later(const char *path, char later[4096])
+{
+    struct st_checkpoint *ck;
+    strata_status st;
+
+    if (path == NULL || later == NULL)
+        return st_error_missing(__func__, path == NULL ? "path" : "later");
+    if ((st = st_checkpoint_later(&ck, path)) != STRATA_OK)
+        return st;
+    snprintf(later, 4096, "%s", ck->path);
+    st_checkpoint_close(ck);
+    return STRATA_OK;
+}
+
 strata_status strata_verify_leftovers(const char *dir, bool sweep, void (*seen)(void *ctx, const char *path, bool live),
                                       void *ctx, uint32_t *removed)
 {

@@ -139,6 +139,25 @@ static void tell_of_latest(const struct cli_saves *s)
     free(latest);
 }
 
+/* Of a directory in which --overwrite has begun another run, that one's last checkpoint is wanted, not the most steps. */
+static strata_status take_last_run(struct cli_saves *s)
+{
+    char taken[4096], later[4096];
+    strata_status st;
+
+    if (strcmp(s->was.path, named(s)) == 0) /* it was named itself */
+        return STRATA_OK;
+    if ((st = strata_verify_later(s->was.path, later)) != STRATA_OK)
+        return st == STRATA_E_NOMEM || st == STRATA_E_IO ? st : STRATA_OK;
+    snprintf(taken, sizeof(taken), "%s", s->was.path);
+    if ((st = open_saved(s, later)) == STRATA_OK)
+        st_log(
+            ST_LOG_WARN,
+            "--resume goes on from %s, which was made last; %s is of an earlier run: --resume %s --overwrite goes on from that",
+            later, taken, taken);
+    return st;
+}
+
 /* --resume auto of a directory without checkpoints begins the run: what is submitted again and again has one command line. */
 static strata_status find(struct cli_saves *s)
 {
@@ -151,6 +170,8 @@ static strata_status find(struct cli_saves *s)
         return st_error(STRATA_E_INVAL, "--resume auto needs --save DIR, whose newest checkpoint it takes");
     if (s->ranks->who.rank == 0)
         st = open_saved(s, named(s));
+    if (s->ranks->who.rank == 0 && st == STRATA_OK)
+        st = take_last_run(s);
     st = agree(s, st, named(s));
     if (st == STRATA_E_INPUT && is_auto(args)) {
         st_log(ST_LOG_NOTICE, "--resume auto: %s: the run begins", strata_last_error());
@@ -278,6 +299,22 @@ uint32_t cli_saves_kept(const struct cli_saves *s)
     return st_file_is_same(dir, s->dir) ? s->was.kept : 0;
 }
 
+/* The same run's, since the names of another one may be among them. */
+static strata_status open_of_run(struct cli_saves *s, const char *path)
+{
+    struct strata_checkpoint_info info = STRATA_CHECKPOINT_INFO_INIT;
+    struct strata_checkpoint *from;
+    strata_status st = strata_checkpoint_open(&from, path);
+
+    if (st != STRATA_OK)
+        return st;
+    st = strata_checkpoint_get_info(from, &info);
+    if (st == STRATA_OK && strcmp(info.run, s->was.run) != 0)
+        st = st_error(STRATA_E_INPUT, "%s: is of another run", path);
+    strata_checkpoint_close(from);
+    return st == STRATA_OK ? open_saved(s, path) : st;
+}
+
 /* What is damaged within shows when it is read: an older one takes its place.  False: there is none; the sentence stays. */
 static bool take_older(struct cli_saves *s)
 {
@@ -286,7 +323,7 @@ static bool take_older(struct cli_saves *s)
 
     snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
     if (s->ranks->who.rank == 0 && (st = strata_verify_older(s->was.path, older)) == STRATA_OK)
-        st = open_saved(s, older);
+        st = open_of_run(s, older);
     if (agree(s, st, s->dir) != STRATA_OK) {
         (void)st_error(STRATA_E_CORRUPT, "%s", sentence);
         return false;

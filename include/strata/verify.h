@@ -107,6 +107,14 @@ STRATA_API strata_status strata_verify_find(const char *path, bool *found);
  *  @return STRATA_E_INPUT, STRATA_E_CORRUPT: there is none; STRATA_E_INVAL, STRATA_E_NOMEM, STRATA_E_IO */
 STRATA_API strata_status strata_verify_older(const char *path, char older[4096]);
 
+/** Path of the checkpoint beside the one at `path` that was made last, if another run has made it after that one: the newest of
+ *  a directory may be of a run that --overwrite has left behind.
+ *
+ *  @param later  [4096] out
+ *  @return STRATA_E_INPUT: there is none; STRATA_E_CORRUPT: that at `path` does not open; STRATA_E_INVAL, STRATA_E_NOMEM,
+ *          STRATA_E_IO */
+STRATA_API strata_status strata_verify_later(const char *path, char later[4096]);
+
 /**
  * What runs left in a directory of checkpoints or of swap files: the directories in which live runs work, and what dead ones did
  * not remove.

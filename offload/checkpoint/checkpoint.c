@@ -290,6 +290,80 @@ strata_status st_checkpoint_older(struct st_checkpoint **out, const char *path)
     return st;
 }
 
+static bool is_before_in_time(struct timespec a, struct timespec b)
+{
+    return a.tv_sec < b.tv_sec || (a.tv_sec == b.tv_sec && a.tv_nsec < b.tv_nsec);
+}
+
+/* When a checkpoint was made.  False: it has no manifest that can be read. */
+static bool find_time(struct timespec *out, char path[ST_PATH_MAX], const char *save, uint64_t step)
+{
+    char name[ST_STORE_NAME_BYTES], manifest[ST_PATH_MAX];
+    struct st_file_identity identity;
+    int fd;
+
+    st_store_name(name, step);
+    if (st_path_join(path, save, name) != STRATA_OK || st_path_join(manifest, path, ST_MANIFEST_NAME) != STRATA_OK ||
+        st_file_open(&fd, &identity, manifest, STRATA_E_INPUT) != STRATA_OK)
+        return false;
+    close(fd);
+    *out = identity.modified;
+    return true;
+}
+
+/* The last one that was made before `most` and after that of `step`.  False: there is none; `most` becomes its time. */
+static bool find_last_made(char path[ST_PATH_MAX], struct timespec *most, const char *save, const struct st_store_list *list,
+                           uint64_t step)
+{
+    char at[ST_PATH_MAX];
+    struct timespec last, time;
+    bool found = false;
+
+    if (!find_time(&last, at, save, step))
+        return false;
+    for (uint32_t i = 0; i < list->count; i++)
+        if (list->steps[i] != step && find_time(&time, at, save, list->steps[i]) && is_before_in_time(last, time) &&
+            is_before_in_time(time, *most)) {
+            found = true;
+            last = time;
+            memcpy(path, at, sizeof(at));
+        }
+    *most = last;
+    return found;
+}
+
+strata_status st_checkpoint_later(struct st_checkpoint **out, const char *path)
+{
+    struct timespec most = {.tv_sec = INT64_MAX};
+    struct st_checkpoint *ck = NULL, *own = NULL;
+    struct st_store_list list;
+    char name[PATH_MAX], save[ST_PATH_MAX], at[ST_PATH_MAX];
+    uint64_t step;
+    strata_status st;
+
+    if (!find_step(name, path, &step))
+        return st_error(STRATA_E_INPUT, "%s: its name says no step, so that none was made after it", path);
+    if ((st = st_checkpoint_open(&own, path)) != STRATA_OK)
+        return st;
+    if ((st = st_path_dir(save, name)) != STRATA_OK || (st = st_store_list(&list, save)) != STRATA_OK) {
+        st_checkpoint_close(own);
+        return st;
+    }
+    while (ck == NULL && st != STRATA_E_NOMEM && find_last_made(at, &most, save, &list, step))
+        st = st_checkpoint_open(&ck, at);
+    if (ck != NULL && strcmp(ck->manifest.run, own->manifest.run) == 0) {
+        st_checkpoint_close(ck);
+        ck = NULL;
+    }
+    if (ck != NULL)
+        *out = ck;
+    else if (st != STRATA_E_NOMEM)
+        st = st_error(STRATA_E_INPUT, "%s: no other run has made a checkpoint after it", path);
+    st_checkpoint_close(own);
+    free(list.steps);
+    return st;
+}
+
 strata_status st_checkpoint_find(struct st_checkpoint **out, const char *path,
                                  void (*skipped)(void *ctx, const char *path, const char *sentence), void *ctx)
 {

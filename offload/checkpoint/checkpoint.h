@@ -43,6 +43,8 @@ strata_status st_checkpoint_newest(struct st_checkpoint **out, const char *save,
 /** Open the newest one that opens of those beside `path`, and before it: its name says its step, or that of what a link leads to.
  *  Errors as above. */
 strata_status st_checkpoint_older(struct st_checkpoint **out, const char *path);
+/** Open the last made of those beside `path` that were made after it, if another run made it.  E_INPUT: none is. */
+strata_status st_checkpoint_later(struct st_checkpoint **out, const char *path);
 /** Open what `path` names: a checkpoint, or a directory of checkpoints, whose newest. */
 strata_status st_checkpoint_find(struct st_checkpoint **out, const char *path,
                                  void (*skipped)(void *ctx, const char *path, const char *sentence), void *ctx);

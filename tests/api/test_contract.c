@@ -62,6 +62,7 @@ static void nothing_is_called_with_null(void **state)
     assert_refused(strata_verify_find(NULL, &found), "path is NULL");
     assert_refused(strata_verify_find(path, NULL), "found is NULL");
     assert_refused(strata_verify_older(NULL, older), "path is NULL");
+    assert_refused(strata_verify_later(NULL, older), "path is NULL");
     assert_refused(strata_verify_leftovers(NULL, false, NULL, NULL, &removed), "dir is NULL");
     assert_refused(strata_verify_leftovers(path, false, NULL, NULL, NULL), "removed is NULL");
     assert_refused(strata_directory_digest("x", NULL), "digest is NULL");

@@ -462,6 +462,38 @@ static void a_run_that_goes_back_keeps_what_it_makes(void **state)
     }
 }
 
+/* A run that --overwrite has begun in another's directory goes on from its own last checkpoint, not from the most steps; damaged,
+ * it takes none of the other's instead. */
+static void a_run_that_replaces_another_goes_on_by_itself(void **state)
+{
+    static const char *const ways[] = {"--resume auto --overwrite", "--resume {w}/a --overwrite", "--resume auto"};
+    const struct workplace *w = *state;
+
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        char command[512];
+        struct program p;
+
+        workplace_run_ok(w, &p, TRAIN DRIVES "--lr 0.5 --max-steps 8 --save {w}/a --save-every 2 --keep 4 --quiet");
+        program_free(&p);
+        workplace_run_ok(w, &p, TRAIN DRIVES "--max-steps 3 --save {w}/a --quiet --overwrite");
+        program_free(&p);
+        snprintf(command, sizeof(command), TRAIN DRIVES "--max-steps 6 --save {w}/a %s", ways[i]);
+        expect(w, command, 0, "step-00000008 is of an earlier run: --resume ");
+        workplace_run_ok(w, &p, TRAIN DRIVES "--max-steps 6 --save {w}/a --resume auto --overwrite"); /* it has step 6 by now */
+        assert_string_equal(digests(&p), never_ended);
+        assert_non_null(strstr(p.err, "a/step-00000006, which was made last; "));
+        program_free(&p);
+        shell(w,
+              "printf x | dd of={w}/a/step-00000003/set.0 bs=1 seek=100 conv=notrunc status=none && rm -r {w}/a/step-00000006 && "
+              "touch {w}/a/step-00000003/manifest.json");
+        workplace_run(w, &p, TRAIN "--max-steps 6 --save {w}/a --resume auto --overwrite");
+        assert_int_equal(p.code, 4);
+        assert_null(strstr(p.err, "is taken, which is older"));
+        program_free(&p);
+        workplace_remove(w, "a");
+    }
+}
+
 /* A notice, since a configuration may be one that other runs save with. */
 static void without_a_directory_nothing_is_saved(void **state)
 {
@@ -596,6 +628,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_job_that_ended_early_unsaved_goes_on),
         cmocka_unit_test(what_fails_after_a_checkpoint_is_not_its_failure),
         cmocka_unit_test(a_run_that_goes_back_keeps_what_it_makes),
+        cmocka_unit_test(a_run_that_replaces_another_goes_on_by_itself),
         cmocka_unit_test(without_a_directory_nothing_is_saved),
         cmocka_unit_test(a_save_may_be_asked_for_before_the_first_step),
         cmocka_unit_test(names_that_appear_before_the_run_begins_are_seen),
