@@ -59,6 +59,17 @@ static strata_status check_out(const struct train *t)
     return STRATA_OK;
 }
 
+/* Trainer's step would have no more than all of them. */
+static void note_few_rows(const struct train *t, uint64_t count, uint64_t sequences)
+{
+    if (count < sequences && speaks(t))
+        st_log(ST_LOG_NOTICE,
+               "the data has %" PRIu64 " %s and a step takes %" PRIu64
+               ": each goes on with the next epoch's, and Trainer's would end "
+               "with the epoch, as with --epochs",
+               count, count == 1 ? "sequence" : "sequences", sequences);
+}
+
 /* As Hugging Face's Trainer counts them: an epoch ends with a smaller step, and a part of an epoch is rounded up to whole
  * steps. */
 static strata_status count_steps(struct train *t)
@@ -66,8 +77,10 @@ static strata_status count_steps(struct train *t)
     const uint64_t sequences = t->run.shape.world_sequences;
 
     t->steps = t->args->max_steps;
-    if (t->args->epochs == 0)
+    if (t->args->epochs == 0) {
+        note_few_rows(t, strata_data_count(t->data), sequences);
         return STRATA_OK;
+    }
     t->epoch_steps = (strata_data_count(t->data) + sequences - 1) / sequences;
     t->steps = (uint64_t)ceil(t->args->epochs * (double)t->epoch_steps);
     if (cli_saves_steps(&t->saves) > t->steps)

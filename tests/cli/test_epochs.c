@@ -166,6 +166,28 @@ static void evaluations_come_when_they_are_due(void **state)
     }
 }
 
+/* Trainer's step would be a smaller one. */
+static void a_step_of_more_than_all_rows_is_told(void **state)
+{
+    static const char said[] = "the data has 5 sequences and a step takes 8: ";
+    static const char *const options[] = {"--max-steps 2 --micro-batch 8", "--epochs 1 --micro-batch 8",
+                                          "--max-steps 2 --micro-batch 5"};
+    const struct workplace *w = *state;
+    char text[5 * SEQ + 1], command[256];
+
+    memset(text, 'a', sizeof(text));
+    write_tokens(w, text, sizeof(text));
+    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
+        struct program p;
+
+        snprintf(command, sizeof(command),
+                 "train --model nano --data {w}/w.bin --seq-len 32 --machine {w}/machine.json --quiet %s", options[i]);
+        workplace_run_ok(w, &p, command);
+        assert_int_equal(strstr(p.err, said) != NULL, i == 0);
+        program_free(&p);
+    }
+}
+
 static void progress_and_end_say_epochs(void **state)
 {
     const struct workplace *w = *state;
@@ -210,6 +232,7 @@ int main(void)
         cmocka_unit_test(schedules_end_with_the_last_step),
         cmocka_unit_test(an_epoch_trains_each_sequence_once),
         cmocka_unit_test(evaluations_come_when_they_are_due),
+        cmocka_unit_test(a_step_of_more_than_all_rows_is_told),
         cmocka_unit_test(progress_and_end_say_epochs),
         cmocka_unit_test(epochs_that_are_over_already_are_refused),
     };
