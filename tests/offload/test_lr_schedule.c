@@ -248,6 +248,44 @@ static void shapes_are_transformers(void **state)
     st_json_free(root);
 }
 
+/* An end above the rate is a rise, and is said at each start. */
+static void a_schedule_that_rises_is_told(void **state)
+{
+#define RISES "is above the optimizer's rate: the rate rises after the warm-up"
+    static const struct {
+        const char *end, *path, *said; /* NULL: nothing */
+    } ends[] = {
+        {"\"min_lr\": 0.5", "strata.lr_scheduler.min_lr", RISES},
+        {"\"min_lr\": 0.25", "strata.lr_scheduler.min_lr", NULL},
+        {"\"min_lr_rate\": 1.5", "strata.lr_scheduler.min_lr_rate", RISES},
+        {"\"min_lr_rate\": 1", "strata.lr_scheduler.min_lr_rate", NULL},
+    };
+    const struct st_config_opts opts = {.max_steps = 10};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+        struct st_config_source *source = NULL;
+        const struct st_config_row *row = NULL;
+        struct st_config c;
+        char text[256];
+
+        snprintf(text, sizeof(text),
+                 "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.25}}, \"strata\": {\"lr_scheduler\": {\"type\": "
+                 "\"cosine_with_min_lr\", %s}}}",
+                 ends[i].end);
+        assert_int_equal(st_config_load_text(&c, &source, text, strlen(text), "t", &opts), STRATA_OK);
+        for (uint32_t k = 0; k < st_config_row_count(source); k++)
+            if (strcmp(st_config_row_at(source, k)->path, ends[i].path) == 0)
+                row = st_config_row_at(source, k);
+        assert_non_null(row);
+        assert_int_equal(row->announced, ends[i].said != NULL);
+        if (ends[i].said != NULL)
+            assert_non_null(strstr(row->reason, ends[i].said));
+        st_config_source_free(source);
+    }
+#undef RISES
+}
+
 static void the_end_of_a_schedule_is_said_once(void **state)
 {
     static const struct {
@@ -301,6 +339,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_are_transformers),
+        cmocka_unit_test(a_schedule_that_rises_is_told),
         cmocka_unit_test(the_end_of_a_schedule_is_said_once),
         cmocka_unit_test(shapes_have_ended_behind_their_end),
         cmocka_unit_test(rates_are_deepspeeds),
