@@ -220,8 +220,16 @@ static strata_status parse_file(st_json **root, const char *path)
 {
     const char *preset = st_config_preset(path);
 
+    bool there = true;
+
     if (preset != NULL)
         return st_hjson_parse(root, preset, strlen(preset), path);
+    if (strncmp(path, "deepspeed_zero", strlen("deepspeed_zero")) == 0 && strpbrk(path, "./") == NULL &&
+        st_file_find(&there, path) == STRATA_OK && !there)
+        return st_error(STRATA_E_CONFIG,
+                        "%s: no such file; XTuner's names are deepspeed_zero1, deepspeed_zero2, deepspeed_zero2_offload, "
+                        "deepspeed_zero3 and deepspeed_zero3_offload",
+                        path);
     return st_source_parse_file(root, path);
 }
 

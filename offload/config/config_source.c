@@ -266,6 +266,9 @@ static void take_unknown(struct st_config_source *src, const struct st_field *se
         return;
     if (open)
         reason = comment ? ST_COMMENT : section->reason;
+    else if (section != NULL && section->type == ST_FIELD_JSON)
+        reason = st_source_keep(src, "%s is one value: --set '%s={\"%.64s\": ...}' replaces it whole", section->path,
+                                section->path, key);
     else if (st_field_nearest(nearest, sizeof(nearest), section, key))
         reason = st_source_keep(src, "unknown key; the nearest is %s%s", nearest, hint);
     else
@@ -363,7 +366,8 @@ void st_source_take_file(struct st_config_source *src, st_json *root, const char
     if (tree != NULL && st_json_type(tree) == ST_JSON_OBJECT)
         take_members(src, NULL, tree, "", ST_ORIGIN_FILE);
     else if (tree != NULL)
-        st_source_problem(src, "a config is one JSON object: { ... }");
+        st_source_problem(src, st_yaml_is_name(src->file) ? "a configuration is keys with values, and there are none"
+                                                          : "a config is one JSON object: { ... }");
 }
 
 /* The row of a path; NULL: there is none. */
