@@ -114,7 +114,7 @@ static const struct cli_option options[] = {
      "micro-batches per step"},
     {{"lr", "learning-rate"}, TRAINS | CLI_CMD_CHECK, VALUE_REAL, NO_OFFSET, "optimizer.params.lr", 0, DBL_MAX, "X", "learning rate"},
     {{"lr-scheduler", "lr-scheduler-type"}, TRAINS | CLI_CMD_CHECK, VALUE_TEXT, NO_OFFSET, "strata.lr_scheduler.type", 0, 0, "NAME",
-     "how the rate changes, by Trainer's formulas: linear, cosine, constant_with_warmup or constant, the default"},
+     "how the rate changes, by Trainer's formulas: linear, cosine, cosine_with_min_lr, constant_with_warmup or constant, the default"},
     {{"warmup-steps"}, TRAINS | CLI_CMD_CHECK, VALUE_COUNT, NO_OFFSET, "scheduler.params.warmup_num_steps", 0, WHOLE_MAX, "N",
      "steps until the learning rate is reached"},
     {{"warmup-ratio"}, TRAINS | CLI_CMD_CHECK, VALUE_REAL, NO_OFFSET, "strata.lr_scheduler.warmup_ratio", 0, 1, "X",
