@@ -151,10 +151,13 @@ static void share_node(struct strata_plan *p)
 {
     const struct st_world world = st_handle_world(p->model);
     const bool planned = p->model->planned.ranks > 0;
+    const uint32_t of_machine = p->facts.machine.rates.node_ranks;
 
     if (world.ranks > 1)
         p->facts.machine.rates.node_ranks = world.local_ranks;
     p->facts.node = p->facts.machine;
+    if (planned && world.local_ranks == world.ranks && of_machine > world.ranks)
+        p->facts.node.rates.node_ranks = of_machine; /* it has room for more than these */
     if (world.ranks > 1 && planned)
         st_case_share(&p->facts.machine, &p->facts, world.local_ranks);
     else if (world.ranks > 1 && p->model->machine != NULL)

@@ -86,8 +86,6 @@ struct st_answer {
 strata_status st_question_answer(struct st_answer *out, const struct st_question *question);
 void st_answer_free(struct st_answer *answer);
 
-/** The members of the section `strata` that ask for a method, as a file has them; "": none. */
-const char *st_question_method(enum st_method method);
 /** "none", "cpu", "nvme": as DeepSpeed says a tier. */
 const char *st_question_tier(strata_tier tier);
 

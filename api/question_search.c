@@ -67,7 +67,8 @@ static void put_offload(FILE *file, const char *key, strata_tier tier, const cha
     st_json_object_close(&w);
 }
 
-const char *st_question_method(enum st_method method)
+/* The members of the section `strata` that ask for a method; "": none. */
+static const char *members_of(enum st_method method)
 {
 #define LORA "\"lora\": {\"r\": 16, \"lora_alpha\": 32, \"target_modules\": \"all-linear\"}"
     static const char *const members[ST_METHOD_COUNT] = {
@@ -80,7 +81,7 @@ const char *st_question_method(enum st_method method)
 /* DeepSpeed has no words for what is in it, and passes sections over that it does not know. */
 static void put_section(FILE *file, const struct st_tried *t, const struct st_scene *s)
 {
-    const char *method = st_question_method(s->method), *tier = "\"activation_tier\": \"nvme\"";
+    const char *method = members_of(s->method), *tier = "\"activation_tier\": \"nvme\"";
     const bool on_nvme = t->tiers.checkpoints == STRATA_TIER_NVME;
 
     if (on_nvme || method[0] != '\0')

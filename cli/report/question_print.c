@@ -222,6 +222,17 @@ static void print_least(const struct st_answer *a, FILE *file)
         print_enough(a, a->together, file);
 }
 
+/* What its file has beside the batch and the optimizer: the tiers and the adapters, which stand at its end. */
+static void print_sections(const char *config, FILE *file)
+{
+    const char *at = strstr(config, "  \"zero_optimization\"");
+
+    for (size_t length; at != NULL && *at != '\0' && *at != '}'; at += length + (at[length] != '\0')) {
+        length = strcspn(at, "\n");
+        st_print(file, "    %.*s\n", (int)length, at);
+    }
+}
+
 static void print_instead(const struct st_answer *a, FILE *file)
 {
     static const char *const names[ST_METHOD_COUNT] = {
@@ -251,7 +262,8 @@ static void print_instead(const struct st_answer *a, FILE *file)
             st_print(file, "; %s%s a step", i->best.bounded ? "at least " : "", st_seconds_text(text, i->best.seconds));
         st_print_text(file, " with ");
         print_settings(a, &i->best, file);
-        st_print(file, "\n      \"strata\": {%s}\n", st_question_method((enum st_method)m));
+        st_print_text(file, "\n");
+        print_sections(i->config, file);
     }
     if (head)
         st_print_text(file, "    these lines belong in the configuration; --json has it whole\n");

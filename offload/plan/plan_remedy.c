@@ -167,6 +167,15 @@ static void put_lacking(struct text *t, const struct st_plan *trial, const struc
     }
 }
 
+static bool trains_all(const struct st_workload *w)
+{
+    uint64_t params = 0;
+
+    for (uint32_t p = 0; p < w->page_count; p++)
+        params += w->pages[p].params;
+    return w->params == params;
+}
+
 /* The advice if nothing that was tried fits. */
 static void put_least(struct text *t, struct st_plan *trial, const struct st_plan *plan, strata_tier tier)
 {
@@ -179,6 +188,8 @@ static void put_least(struct text *t, struct st_plan *trial, const struct st_pla
     if (smaller_batch_fits(trial))
         put(t, plan->program.workload.generate ? ", or lower --max-tokens (of a conversation: --context)"
                                                : ", or lower the micro-batch or --seq-len");
+    if (!plan->policy.forward_only && trains_all(&plan->program.workload))
+        put(t, ", or train adapters (strata.lora)");
 }
 
 static void put_keep(struct text *t, uint32_t keep, uint32_t best)
@@ -227,8 +238,10 @@ static void put_disk(struct text *t, const struct st_plan *plan)
 
     if (have->nvme_tightest[0] != '\0')
         put(t, "free disk space in %s, or name another directory with %s", have->nvme_tightest, option);
-    else if (have->bytes[STRATA_TIER_NVME] == 0)
+    else if (have->bytes[STRATA_TIER_NVME] == 0 && plan->policy.sets == 0)
         put(t, "give a directory with %s DIR", option);
+    else if (have->bytes[STRATA_TIER_NVME] == 0)
+        put(t, "free disk space where %s is, or give the machine of a plan a drive (--drive 2TB, nvme_bytes)", option);
     else
         put(t, "free disk space or name another directory with %s", option);
 }

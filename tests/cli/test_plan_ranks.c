@@ -453,6 +453,32 @@ static void a_row_without_a_plan_says_why(void **state)
     program_free(&p);
 }
 
+/* A node has as many as its machine says, however many were asked for; --nodes says otherwise. */
+static void a_table_has_nodes_of_the_machine(void **state)
+{
+    static const struct {
+        const char *options;
+        double here;
+    } rows[] = {{"--ranks 4 " NODE, 8},
+                {"--ranks 4 --gpu a100 --ram 1TB", 8},
+                {"--ranks 4 --nodes 2 " NODE, 2},
+                {"--ranks 4 --machine tests/machines/card-24gb.json", 4}};
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char command[256];
+        struct program p;
+        st_json *root;
+
+        snprintf(command, sizeof(command), "plan --model nano --seq-len 32 --scale --json %s", rows[i].options);
+        root = plan(*state, &p, command);
+        for (const st_json *row = st_json_first(st_json_get(root, "scale")); row != NULL; row = st_json_next(row))
+            if (json_number(row, "nodes") != fmax(1, json_number(row, "ranks") / rows[i].here))
+                fail_msg("%s: %.0f ranks on %.0f nodes", command, json_number(row, "ranks"), json_number(row, "nodes"));
+        st_json_free(root);
+        program_free(&p);
+    }
+}
+
 /* Where the ranks that were asked for have too little, the table says how many would do. */
 static void a_plan_that_does_not_fit_has_the_table(void **state)
 {
@@ -503,6 +529,7 @@ int main(void)
         cmocka_unit_test(rows_that_do_not_fit_say_why),
         cmocka_unit_test(a_row_without_a_plan_says_why),
         cmocka_unit_test(a_plan_that_does_not_fit_has_the_table),
+        cmocka_unit_test(a_table_has_nodes_of_the_machine),
         cmocka_unit_test(an_unknown_network_is_named),
     };
 

@@ -217,9 +217,10 @@ static void what_does_not_fit_says_what_would(void **state)
 }
 
 /* From the one that trains the most; what does not fit either is not named. */
-static void adapters_are_told_with_the_line_to_add(void **state)
+static void adapters_are_told_with_the_lines_to_add(void **state)
 {
-    static char config[] = "{}";
+    static char config[] =
+        "{\n  \"bf16\": {},\n  \"zero_optimization\": {\n    \"stage\": 3\n  },\n  \"strata\": {\"lora\": {}}\n}\n";
     struct st_answer a = answer_of(2);
     const struct cli_asked asked = {.answer = &a};
 
@@ -231,8 +232,8 @@ static void adapters_are_told_with_the_line_to_add(void **state)
               "\n  what fits here instead of full training:\n"
               "    adapters beside weights in nf4 (QLoRA): 5.00 GiB of the device, 3.00 GiB of host memory; 3 s a step with "
               "optimizer cpu, weights none, 16 x 2 sequences\n"
-              "      \"strata\": {\"lora\": {\"r\": 16, \"lora_alpha\": 32, \"target_modules\": \"all-linear\"}, "
-              "\"quantization\": \"nf4\"}\n");
+              "      \"zero_optimization\": {\n        \"stage\": 3\n      },\n      \"strata\": {\"lora\": {}}\n"
+              "    these lines belong in the configuration; --json has it whole\n");
     a.instead[ST_METHOD_LORA] = a.instead[ST_METHOD_LORA_NF4];
     must_hold(&asked, "\n  what fits here instead of full training:\n    adapters (LoRA): 5.00 GiB of the device, ");
 }
@@ -308,7 +309,7 @@ int main(void)
         cmocka_unit_test(named_parts_are_not_measured),
         cmocka_unit_test(drives_wear_out),
         cmocka_unit_test(what_does_not_fit_says_what_would),
-        cmocka_unit_test(adapters_are_told_with_the_line_to_add),
+        cmocka_unit_test(adapters_are_told_with_the_lines_to_add),
         cmocka_unit_test(what_does_not_fit_is_in_the_json),
         cmocka_unit_test(changes_are_held_against_the_best),
     };

@@ -295,6 +295,15 @@ static void a_full_directory_is_named(void **state)
     plan = plan_try(&w, &machine, &policy, "no disk");
     assert_non_null(strstr(strata_last_error(), "0 B allowed: give a directory with --nvme DIR"));
     st_plan_destroy(plan);
+    policy.optimizer_tier = policy.param_tier = STRATA_TIER_DEVICE;
+    policy.keep = 1;
+    policy.sets = st_sets_of_keep(1);
+    plan = plan_try(&w, &machine, &policy, "no disk for checkpoints");
+    if (strstr(strata_last_error(), "0 B allowed: --keep 1 takes ") == NULL ||
+        strstr(strata_last_error(), ": free disk space where --save is, or give the machine of a plan a drive (--drive 2TB, ") ==
+            NULL)
+        fail_msg("%s", strata_last_error());
+    st_plan_destroy(plan);
     st_workload_fini(&w);
 }
 
