@@ -170,20 +170,19 @@ static uint64_t elems_of(const struct st_extents *e)
  * those of other directories, or of another pattern over them, have other bytes. */
 static bool needs_own_base(const struct strata_engine *e, const struct st_manifest *m)
 {
-    const struct st_swap *swap = st_engine_swap(e->engine);
+    const struct st_swap *swap = st_engine_swap(e->run.engine);
 
-    return e->saver != NULL && swap != NULL && m->space_bytes[ST_SPACE_BASE] > 0 &&
+    return e->run.saver != NULL && swap != NULL && m->space_bytes[ST_SPACE_BASE] > 0 &&
            !st_stripe_alike(st_swap_stripe(swap), &m->stripe);
 }
 
 static strata_status read_into(struct strata_engine *e, const struct st_checkpoint *ck, bool rescales)
 {
-    struct watched w = {.model = e->plan->model,
-                        .total = elems_of(&ck->extents) / st_program_cuts(&e->plan->facts.plan->program)};
-    const struct st_program *program = &e->plan->facts.plan->program;
+    struct watched w = {.model = e->plan->model, .total = elems_of(&ck->extents) / st_program_cuts(e->run.program)};
+    const struct st_program *program = e->run.program;
     const uint32_t cuts = st_program_cuts(program);
     const bool own = cuts > 1 && st_manifest_parts(&ck->manifest) == cuts; /* maybe cut as this run's */
-    struct st_resumed *r = calloc(1, sizeof(*r)), *old = e->resumed;
+    struct st_resumed *r = calloc(1, sizeof(*r)), *old = e->run.resumed;
     struct st_resume_opts opts = {.extents = &ck->extents,
                                   .train = &ck->manifest.train,
                                   .rescales = rescales,
@@ -192,22 +191,22 @@ static strata_status read_into(struct strata_engine *e, const struct st_checkpoi
                                   .ctx = &w};
     strata_status st;
 
-    st = r != NULL ? st_resumed_open(r, e->engine, ck, own ? program->rank : ST_CHECKPOINT_PARTS)
+    st = r != NULL ? st_resumed_open(r, e->run.engine, ck, own ? program->rank : ST_CHECKPOINT_PARTS)
                    : st_error(STRATA_E_NOMEM, "no memory for a checkpoint");
     if (st == STRATA_OK)
         st = st_handle_watch(w.model, "reading the checkpoint", 0, w.total);
-    if ((st = st_engine_agree(e->engine, st, "the files of a checkpoint")) == STRATA_OK) {
+    if ((st = st_engine_agree(e->run.engine, st, "the files of a checkpoint")) == STRATA_OK) {
         opts.volumes = r->volumes;
         opts.own = own ? r->own_volumes : NULL;
         opts.part_bytes = ck->manifest.space_bytes;
-        st = st_engine_resume(e->engine, &opts);
-        st_resumed_free(old, e->engine); /* not before: what the last step reads ahead may come from there */
-        e->resumed = NULL;
+        st = st_engine_resume(e->run.engine, &opts);
+        st_resumed_free(old, e->run.engine); /* not before: what the last step reads ahead may come from there */
+        e->run.resumed = NULL;
     }
-    if (st == STRATA_OK && st_engine_adopted(e->engine))
-        e->resumed = r;
+    if (st == STRATA_OK && st_engine_adopted(e->run.engine))
+        e->run.resumed = r;
     else
-        st_resumed_free(r, e->engine);
+        st_resumed_free(r, e->run.engine);
     return st;
 }
 
@@ -220,15 +219,15 @@ struct opened {
 /* All ranks resume from the same one: each has looked for it by itself. */
 static strata_status compare_ranks(struct strata_engine *e, const struct st_manifest *m)
 {
-    const uint32_t ranks = e->plan->facts.plan->program.ranks;
+    const uint32_t ranks = e->run.program->ranks;
     struct opened mine = {.step = m->step}, *all = st_fault_refuses("api.resumed") ? NULL : calloc(ranks, sizeof(*all));
     strata_status st = STRATA_OK;
 
     memcpy(mine.run, m->run, sizeof(mine.run));
-    st = st_engine_agree(e->engine, all != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for a checkpoint"),
+    st = st_engine_agree(e->run.engine, all != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for a checkpoint"),
                          "the memory for a checkpoint");
     if (st == STRATA_OK)
-        st = st_engine_gather(e->engine, &mine, sizeof(mine), all, "the names of checkpoints");
+        st = st_engine_gather(e->run.engine, &mine, sizeof(mine), all, "the names of checkpoints");
     for (uint32_t r = 1; r < ranks && st == STRATA_OK; r++)
         if (strcmp(all[r].run, all[0].run) != 0 || all[r].step != all[0].step)
             st = st_error(
@@ -241,19 +240,25 @@ static strata_status compare_ranks(struct strata_engine *e, const struct st_mani
 }
 
 /* A save of this engine that waited has been made by now: it may have replaced the checkpoint, or that one was the oldest. */
-static strata_status compare(const struct strata_engine *e, const struct st_checkpoint *ck, const struct st_saved_data *data,
+static strata_status compare(const struct strata_engine *e, const struct st_checkpoint *ck, const struct strata_resume_opts *o,
                              bool *rescales)
 {
-    const strata_status st = st_checkpoint_still_there(ck);
+    struct st_run_data data;
+    strata_status st = st_checkpoint_still_there(ck);
 
-    return st == STRATA_OK ? st_saved_compare(&ck->manifest, ck->path, e, data, rescales) : st;
+    if (st != STRATA_OK || (st = st_handle_identify(&data, o->data)) != STRATA_OK)
+        return st;
+    data.seed = o->data_seed;
+    data.order = o->data_order;
+    st = st_saved_compare(&ck->manifest, ck->path, &e->run, &data, rescales);
+    free(data.files);
+    return st;
 }
 
 static strata_status resume(struct strata_engine *e, const struct strata_checkpoint *checkpoint,
                             const struct strata_resume_opts *o)
 {
     const struct st_checkpoint *ck = checkpoint->checkpoint;
-    const struct st_saved_data data = {o->data, o->data_seed, o->data_order};
     bool rescales = false;
     strata_status st;
 
@@ -261,17 +266,17 @@ static strata_status resume(struct strata_engine *e, const struct strata_checkpo
         return st_error(STRATA_E_INVAL, "strata_engine_resume: the model was opened for another use than training");
     if ((st = check_order(o->data, o->data_order, "strata_engine_resume")) != STRATA_OK)
         return st;
-    st = st_saver_settle(e);
+    st = st_saver_settle(&e->run);
     if (st == STRATA_OK)
         st = compare_ranks(e, &ck->manifest);
     if (st == STRATA_OK)
-        st = st_engine_agree(e->engine, compare(e, ck, &data, &rescales), "a checkpoint's description");
+        st = st_engine_agree(e->run.engine, compare(e, ck, o, &rescales), "a checkpoint's description");
     if (st != STRATA_OK)
         return st; /* nothing has changed */
     e->loaded = false;
     st = read_into(e, ck, rescales);
-    if (st == STRATA_OK && e->saver != NULL)
-        st = st_saver_begin(e->saver, ck, e->resumed);
+    if (st == STRATA_OK && e->run.saver != NULL)
+        st = st_saver_begin(e->run.saver, ck);
     e->loaded = st == STRATA_OK;
     e->lr_set = false; /* it has the configuration's schedule */
     return st;
@@ -296,7 +301,7 @@ static strata_status check_saves(const struct strata_engine *e, const char *func
 {
     if (e->plan->model->use != STRATA_USE_TRAIN)
         return st_error(STRATA_E_INVAL, "%s: the model was opened for another use than training", function);
-    if (e->saver == NULL)
+    if (e->run.saver == NULL)
         return st_error(STRATA_E_INVAL, "%s: the configuration names no directory: set strata.save", function);
     return STRATA_OK;
 }
@@ -313,7 +318,7 @@ static strata_status check_note(const struct strata_save_opts *o)
 
 static strata_status save(struct strata_engine *e, const struct strata_save_opts *o)
 {
-    const struct st_saved_data data = {o->data, o->data_seed, o->data_order};
+    struct st_run_data data;
     struct st_manifest m;
     strata_status st = check_saves(e, "strata_engine_save");
 
@@ -324,7 +329,13 @@ static strata_status save(struct strata_engine *e, const struct strata_save_opts
                       o->metrics_bytes);
     if (st == STRATA_OK)
         st = check_note(o);
-    if (st != STRATA_OK || (st = st_saved_describe(&m, e, &data)) != STRATA_OK)
+    if (st != STRATA_OK || (st = st_handle_identify(&data, o->data)) != STRATA_OK)
+        return st;
+    data.seed = o->data_seed;
+    data.order = o->data_order;
+    st = st_saved_describe(&m, &e->run, &data);
+    free(data.files);
+    if (st != STRATA_OK)
         return st;
     m.metrics_bytes = o->metrics_bytes;
     m.eval_due = o->eval_due;
@@ -332,7 +343,7 @@ static strata_status save(struct strata_engine *e, const struct strata_save_opts
         st_manifest_set_score(&m, o->score);
     if (o->note != NULL)
         snprintf(m.note, sizeof(m.note), "%s", o->note);
-    return st_saver_save(e->saver, e, &m);
+    return st_saver_save(e->run.saver, &m);
 }
 
 strata_status strata_engine_save(struct strata_engine *engine, const struct strata_save_opts *opts)
@@ -354,7 +365,7 @@ strata_status strata_engine_save_comes(struct strata_engine *engine)
     if (st != STRATA_OK)
         return st;
     if ((st = check_saves(engine, __func__)) == STRATA_OK)
-        st_saver_comes(engine->saver, engine);
+        st_saver_comes(engine->run.saver);
     st_handle_leave(engine);
     return st;
 }
@@ -368,10 +379,10 @@ strata_status strata_engine_saved(struct strata_engine *engine, bool wait, struc
         return st_error_missing(__func__, engine == NULL ? "engine" : "saved");
     if ((st = st_handle_enter(engine, __func__, ST_HANDLE_EXISTS)) != STRATA_OK)
         return st;
-    s.done = engine->saver == NULL;
+    s.done = engine->run.saver == NULL;
     st = st_handle_result(saved, sizeof(s), &s, sizeof(s), "strata_saved"); /* an invalid size takes no failure away */
-    if (st == STRATA_OK && engine->saver != NULL) {
-        asked = st_saver_ask(engine->saver, engine, wait, &s);
+    if (st == STRATA_OK && engine->run.saver != NULL) {
+        asked = st_saver_ask(engine->run.saver, wait, &s);
         st = st_handle_result(saved, sizeof(s), &s, sizeof(s), "strata_saved");
     }
     st_handle_leave(engine);

@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "offload/checkpoint/manifest.h"
 #include "text/data/token_meta.h"
 
 #include <inttypes.h>
@@ -23,6 +24,8 @@ static void note_factors(const struct strata_data *d, const struct st_model_conf
                "long ones are used; with --seq-len %u the short ones are, as in transformers",
                longest, d->seq, c->rope_original, c->name, c->rope_original);
 }
+
+_Static_assert(ST_TOKEN_SET_FILES_MAX <= ST_MANIFEST_DATA_MAX, "a run that reads them can be saved");
 
 strata_status st_handle_identify(struct st_run_data *out, const struct strata_data *data)
 {

@@ -109,9 +109,9 @@ static strata_status create_engine(struct strata_engine *e, const struct strata_
     if (st == STRATA_OK)
         st = take_comms(e, &opts);
     if (st == STRATA_OK)
-        st = st_engine_create(&e->engine, &opts);
+        st = st_engine_create(&e->run.engine, &opts);
     if (st == STRATA_OK)
-        st_handle_stage(e->plan, st_engine_staged(e->engine));
+        st_handle_stage(e->plan, st_engine_staged(e->run.engine));
     st_floats_restore(&floats);
     return st_error_at_start(st); /* after this the space is allocated, and a disk that fills is an I/O failure */
 }
@@ -146,6 +146,8 @@ strata_status strata_engine_create(struct strata_engine **engine, struct strata_
     e->pid = getpid();
     atomic_flag_clear(&e->busy);
     e->plan = plan;
+    e->run = st_handle_run(plan->model);
+    e->run.program = &plan->facts.plan->program;
     atomic_fetch_add(&plan->users, 1);
     plan->has_engine = true;
     if (o.trace_steps > 0)
@@ -156,11 +158,11 @@ strata_status strata_engine_create(struct strata_engine **engine, struct strata_
                                                                          .records = true});
     log_omp_threads(plan);
     if (st == STRATA_OK && st_handle_saves(plan->model))
-        st = st_saver_open(&e->saver, plan->model, o.overwrite);
+        st = st_saver_open(&e->run.saver, &e->run, o.overwrite);
     if (st == STRATA_OK)
         st = create_engine(e, &o);
-    if (st == STRATA_OK && e->saver != NULL)
-        st = st_saver_attach(e->saver, e);
+    if (st == STRATA_OK && e->run.saver != NULL)
+        st = st_saver_attach(e->run.saver);
     if (st != STRATA_OK) {
         strata_engine_destroy(e);
         return st_error_at_start(st);
@@ -172,14 +174,14 @@ strata_status strata_engine_create(struct strata_engine **engine, struct strata_
 /* A save that was begun ends.  Ranks are destroyed each by itself: what all would have to make together is not made. */
 static void end_saves(struct strata_engine *e)
 {
-    const bool due = st_saver_is_due(e->saver);
-    strata_status st = due ? st_engine_ended(e->engine) : STRATA_OK;
+    const bool due = st_saver_is_due(e->run.saver);
+    strata_status st = due ? st_engine_ended(e->run.engine) : STRATA_OK;
 
-    if (st == STRATA_OK && due && e->plan->facts.plan->program.ranks > 1)
+    if (st == STRATA_OK && due && e->run.program->ranks > 1)
         st = st_error(STRATA_E_INVAL,
                       "ranks make it together: strata_engine_saved() waits for that, strata_engine_destroy() does not");
     if (st == STRATA_OK)
-        st = st_saver_wait(e->saver, e);
+        st = st_saver_wait(e->run.saver);
     if (st != STRATA_OK)
         st_log(ST_LOG_WARN, "the last checkpoint is not made: %s", strata_last_error());
 }
@@ -195,16 +197,16 @@ void strata_engine_destroy(struct strata_engine *engine)
         return;
     }
     st_floats_plain(&floats);
-    if (engine->saver != NULL && engine->loaded)
+    if (engine->run.saver != NULL && engine->loaded)
         end_saves(engine);
     st_floats_restore(&floats);
-    if (engine->saver != NULL)
-        st_saver_tell(engine->saver);
-    st_saver_stop(engine->saver); /* waits for a save in progress */
-    if (engine->engine != NULL)
-        st_resumed_free(engine->resumed, engine->engine);
-    st_engine_destroy(engine->engine);
-    st_saver_close(engine->saver);
+    if (engine->run.saver != NULL)
+        st_saver_tell(engine->run.saver);
+    st_saver_stop(engine->run.saver); /* waits for a save in progress */
+    if (engine->run.engine != NULL)
+        st_resumed_free(engine->run.resumed, engine->run.engine);
+    st_engine_destroy(engine->run.engine);
+    st_saver_close(engine->run.saver);
     st_comm_close(engine->device_comm);
     st_op_times_destroy(engine->op_times);
     st_trace_destroy(engine->trace);
@@ -272,7 +274,7 @@ static strata_status load(struct strata_engine *e)
     struct strata_model *m = e->plan->model;
     struct watched_source w = {.model = m, .what = m->is_dir ? "loading weights" : "making initial weights"};
     struct st_nf4_source *nf4 = NULL;
-    strata_status st = st_saver_settle(e);
+    strata_status st = st_saver_settle(&e->run);
 
     if (st == STRATA_OK)
         st = st_handle_open_weights(m);
@@ -282,14 +284,14 @@ static strata_status load(struct strata_engine *e)
         w.total += st_model_workload(m->model)->pages[p].params; /* those that are frozen are loaded, too */
     if (st == STRATA_OK)
         st = st_handle_watch(m, w.what, 0, w.total);
-    if ((st = st_engine_agree(e->engine, st, "the beginning of a load")) == STRATA_OK) {
+    if ((st = st_engine_agree(e->run.engine, st, "the beginning of a load")) == STRATA_OK) {
         w.source = nf4 != NULL ? st_nf4_source_values(nf4) : st_handle_weights(m);
-        st = st_engine_load(e->engine, read_watched, &w);
+        st = st_engine_load(e->run.engine, read_watched, &w);
     }
     st_nf4_source_close(nf4);
     if (st == STRATA_OK)
-        st = st_engine_agree(e->engine, check_unchanged(m), "the files of a load");
-    return st == STRATA_OK && e->saver != NULL ? st_saver_begin(e->saver, NULL, NULL) : st;
+        st = st_engine_agree(e->run.engine, check_unchanged(m), "the files of a load");
+    return st == STRATA_OK && e->run.saver != NULL ? st_saver_begin(e->run.saver, NULL) : st;
 }
 
 strata_status strata_engine_load(struct strata_engine *engine)
@@ -300,11 +302,11 @@ strata_status strata_engine_load(struct strata_engine *engine)
         return st;
     st = load(engine);
     engine->loaded = st == STRATA_OK;
-    engine->lr_set = false;                   /* a new run has the configuration's schedule, */
-    engine->cached = 0;                       /* and a sequence without tokens */
-    if (!st_engine_adopted(engine->engine)) { /* what the run before had open of its checkpoint */
-        st_resumed_free(engine->resumed, engine->engine);
-        engine->resumed = NULL;
+    engine->lr_set = false;                       /* a new run has the configuration's schedule, */
+    engine->cached = 0;                           /* and a sequence without tokens */
+    if (!st_engine_adopted(engine->run.engine)) { /* what the run before had open of its checkpoint */
+        st_resumed_free(engine->run.resumed, engine->run.engine);
+        engine->run.resumed = NULL;
     }
     st_handle_close_weights(engine->plan->model); /* its files are no longer needed */
     st_handle_leave(engine);
@@ -366,11 +368,11 @@ static strata_status run_step(struct strata_engine *engine, const int32_t *token
                       "strata_engine_set_lr() what the rate is");
     if (st != STRATA_OK)
         return st;
-    st_config_set_rates(&engine->plan->model->config, engine->engine);
+    st_config_set_rates(&engine->plan->model->config, engine->run.engine);
     if (engine->lr_set)
-        st_engine_set_lr(engine->engine, engine->lr);
-    st = engine->saver != NULL ? st_saver_step(engine->saver, engine, tokens, targets, positions, &r)
-                               : st_engine_step(engine->engine, tokens, targets, positions, &r);
+        st_engine_set_lr(engine->run.engine, engine->lr);
+    st = engine->run.saver != NULL ? st_saver_step(engine->run.saver, tokens, targets, positions, &r)
+                                   : st_engine_step(engine->run.engine, tokens, targets, positions, &r);
     if (st != STRATA_OK || result == NULL)
         return st;
     take_result(&step, &r);
@@ -392,7 +394,7 @@ strata_status strata_engine_step(struct strata_engine *engine, const int32_t *to
 void strata_engine_request(struct strata_engine *engine, uint32_t bits)
 {
     if (engine != NULL)
-        st_engine_request(engine->engine, bits);
+        st_engine_request(engine->run.engine, bits);
 }
 
 static strata_status set_lr(struct strata_engine *engine, double lr)
@@ -425,7 +427,7 @@ strata_status strata_engine_flush(struct strata_engine *engine)
 
     if (st != STRATA_OK)
         return st;
-    st = st_engine_flush(engine->engine, NULL);
+    st = st_engine_flush(engine->run.engine, NULL);
     st_handle_leave(engine);
     return st;
 }
@@ -442,7 +444,7 @@ strata_status strata_engine_eval(struct strata_engine *engine, const int32_t *to
     if (st == STRATA_OK && (loss_sum == NULL || targets_seen == NULL))
         st = st_error_missing(__func__, loss_sum == NULL ? "loss_sum" : "targets_seen");
     if (st == STRATA_OK)
-        st = st_engine_eval(engine->engine, tokens, targets, positions, &sum, targets_seen);
+        st = st_engine_eval(engine->run.engine, tokens, targets, positions, &sum, targets_seen);
     if (st == STRATA_OK)
         *loss_sum = sum;
     st_handle_leave(engine);
@@ -477,7 +479,7 @@ strata_status strata_engine_forward(struct strata_engine *engine, const int32_t 
         return st;
     st = check_forward(engine, tokens, count, position, logits);
     if (st == STRATA_OK)
-        st = st_engine_forward(engine->engine, tokens, count, position, logits);
+        st = st_engine_forward(engine->run.engine, tokens, count, position, logits);
     if (st == STRATA_OK)
         engine->cached = position + count; /* what came from there on is forgotten */
     st_handle_leave(engine);
@@ -491,7 +493,7 @@ strata_status strata_engine_check(const struct strata_engine *engine)
 
     if (st != STRATA_OK)
         return st;
-    st = st_engine_learnt(e->engine);
+    st = st_engine_learnt(e->run.engine);
     st_handle_leave(e);
     return st;
 }
@@ -503,7 +505,7 @@ strata_status strata_engine_digest(struct strata_engine *engine, char weights[33
     if (st != STRATA_OK)
         return st;
     st = weights == NULL || state == NULL ? st_error_missing(__func__, weights == NULL ? "weights" : "state")
-                                          : st_engine_digest(engine->engine, weights, state);
+                                          : st_engine_digest(engine->run.engine, weights, state);
     st_handle_leave(engine);
     return st;
 }
@@ -511,7 +513,7 @@ strata_status strata_engine_digest(struct strata_engine *engine, char weights[33
 void strata_engine_cancel(struct strata_engine *engine)
 {
     if (engine != NULL)
-        st_engine_cancel(engine->engine);
+        st_engine_cancel(engine->run.engine);
 }
 
 const char *strata_lane_name(uint32_t lane)
@@ -529,9 +531,9 @@ strata_status strata_engine_get_info(struct strata_engine *engine, struct strata
         return st_error_missing(__func__, engine == NULL ? "engine" : "info");
     if ((st = st_handle_enter(engine, __func__, ST_HANDLE_EXISTS)) != STRATA_OK)
         return st;
-    st_engine_info(engine->engine, &from);
-    if (engine->saver != NULL)
-        snprintf(i.run, sizeof(i.run), "%s", st_saver_run(engine->saver));
+    st_engine_info(engine->run.engine, &from);
+    if (engine->run.saver != NULL)
+        snprintf(i.run, sizeof(i.run), "%s", st_saver_name(engine->run.saver));
     st_handle_leave(engine);
     memcpy(i.device, from.device, sizeof(i.device));
     memcpy(i.isa, from.isa, sizeof(i.isa));

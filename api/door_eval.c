@@ -22,7 +22,7 @@ static strata_status evaluate(struct strata_engine *engine, const struct strata_
 {
     static const char what[] = "evaluating";
     const uint64_t all = strata_data_count(data);
-    strata_status st = st_engine_flush(engine->engine, NULL); /* ends what ranks still exchange, before they talk */
+    strata_status st = st_engine_flush(engine->run.engine, NULL); /* ends what ranks still exchange, before they talk */
 
     while (st == STRATA_OK && e->windows < all) {
         const uint64_t left = all - e->windows;
@@ -34,7 +34,7 @@ static strata_status evaluate(struct strata_engine *engine, const struct strata_
             st = strata_data_read_part(data, STRATA_DATA_IN_ORDER, 0, e->windows, e->world, e->part, e->sequences, e->tokens,
                                        e->targets, e->positions);
         if (st == STRATA_OK)
-            st = st_engine_eval(engine->engine, e->tokens, e->targets, e->positions, &e->loss_sum, &targets);
+            st = st_engine_eval(engine->run.engine, e->tokens, e->targets, e->positions, &e->loss_sum, &targets);
         if (st != STRATA_OK)
             break;
         e->targets_seen += targets;

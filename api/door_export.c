@@ -78,7 +78,7 @@ static strata_status put_weights(void *ctx, uint32_t page, uint64_t first, uint6
 static strata_status write_model(struct strata_engine *engine, struct strata_export *x)
 {
     const bool adapter = x != NULL && x->adapter != NULL;
-    strata_status st = st_engine_export(engine->engine, adapter ? put_adapter : put_weights, x);
+    strata_status st = st_engine_export(engine->run.engine, adapter ? put_adapter : put_weights, x);
     struct st_hf_writer *writer;
 
     if (st != STRATA_OK || x == NULL)

@@ -183,7 +183,8 @@ static strata_status check(const struct strata_model *model)
 static strata_status make(struct import *i, const char *parts, const struct st_make_opts *opts, char path[4096])
 {
     char made[ST_PATH_MAX];
-    strata_status st = st_saved_describe_model(&i->manifest, i->model);
+    const struct st_run run = st_handle_run(i->model);
+    strata_status st = st_saved_describe_model(&i->manifest, &run);
 
     for (uint32_t g = 0; st == STRATA_OK && g < i->manifest.group_count; g++)
         i->total += i->manifest.groups[g].elems;

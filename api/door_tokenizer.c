@@ -19,7 +19,7 @@ strata_status strata_tokenizer_exists(bool *there, const char *dir)
 
     if (there == NULL || dir == NULL)
         return st_error_missing(__func__, there == NULL ? "there" : "dir");
-    st = st_saved_files(files, &dir);
+    st = st_handle_find_files(files, &dir);
     return st == STRATA_OK ? st_tokenizer_exists(there, dir) : st;
 }
 
@@ -31,7 +31,7 @@ strata_status strata_tokenizer_open(struct strata_tokenizer **tokenizer, const c
 
     if (tokenizer == NULL || path == NULL)
         return st_error_missing(__func__, tokenizer == NULL ? "tokenizer" : "path");
-    if ((st = st_saved_files(files, &path)) != STRATA_OK)
+    if ((st = st_handle_find_files(files, &path)) != STRATA_OK)
         return st;
     t = st_fault_refuses("api.tokenizer") ? NULL : calloc(1, sizeof(*t));
     if (t == NULL)

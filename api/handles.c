@@ -62,7 +62,7 @@ strata_status st_handle_result(void *to, size_t first, const void *from, size_t 
 
 static strata_status check_needs(const struct strata_engine *e, const char *function, enum st_handle_needs needs)
 {
-    const strata_status st = needs >= ST_HANDLE_GOES_ON ? st_engine_ended(e->engine) : STRATA_OK;
+    const strata_status st = needs >= ST_HANDLE_GOES_ON ? st_engine_ended(e->run.engine) : STRATA_OK;
 
     if (st != STRATA_OK || needs < ST_HANDLE_LOADED || e->loaded)
         return st;

@@ -108,13 +108,11 @@ struct strata_engine {
     fenv_t floats;    /* and this is how its caller's thread computes */
     struct strata_plan *plan;
     struct st_comm *device_comm; /* of ranks with GPUs; NULL: none */
-    struct st_engine *engine;
+    struct st_run run;
     struct st_trace *trace; /* NULL: off */
     struct st_op_times *op_times;
     bool loaded;
-    struct st_saver *saver;     /* NULL: the configuration names no directory */
-    struct st_resumed *resumed; /* the checkpoint that it adopted; NULL: none */
-    bool lr_set;                /* the caller's learning rate counts, not the schedule's */
+    bool lr_set; /* the caller's learning rate counts, not the schedule's */
     double lr;
     uint32_t cached; /* tokens that the sequence of strata_engine_forward() has */
 };
@@ -184,6 +182,9 @@ strata_status st_handle_read_config(struct st_model_config *config, struct strat
 /** Of ORG/NAME that is no directory here: *name becomes `dir`, that of the Hugging Face cache, if that has it.  E_INPUT: it has
  *  it, and wrongly. */
 strata_status st_handle_find_cached(char dir[ST_PATH_MAX], const char **name);
+/** Of a name that may be that of a checkpoint, or of a directory of them: *name becomes `dir`, which holds its tokenizer and
+ * other small files.  E_CORRUPT, E_INPUT, E_NOMEM, E_IO. */
+strata_status st_handle_find_files(char dir[ST_PATH_MAX], const char **name);
 /** E_INPUT: what is wrong with a model's name that is no directory. */
 strata_status st_handle_no_such_model(const char *name);
 /** E_INPUT: a directory that has no config.json, but something else that is known, such as an adapter. */
@@ -203,6 +204,12 @@ static inline bool st_handle_only_plans(const struct strata_model *m)
 static inline bool st_handle_forward_only(const struct strata_model *m)
 {
     return m->use == STRATA_USE_EVAL || m->use == STRATA_USE_GENERATE;
+}
+/** A run of the model, without an engine. */
+static inline struct st_run st_handle_run(const struct strata_model *m)
+{
+    return (struct st_run){
+        .config = &m->config, .model = m->model, .directory = m->is_dir ? m->name : NULL, .instead = &m->instead};
 }
 /** Whether its runs make checkpoints. */
 static inline bool st_handle_saves(const struct strata_model *m)

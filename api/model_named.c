@@ -132,3 +132,16 @@ strata_status st_handle_read_config(struct st_model_config *config, struct strat
         snprintf(config->name, sizeof(config->name), "%.*s", (int)sizeof(config->name) - 1, m->checkpoint->manifest.model);
     return st;
 }
+
+strata_status st_handle_find_files(char dir[ST_PATH_MAX], const char **name)
+{
+    struct st_checkpoint *ck = NULL;
+    strata_status st = st_handle_find_cached(dir, name);
+
+    if (st == STRATA_OK && *name != dir && st_handle_is_directory(*name))
+        st = st_saved_find(&ck, *name);
+    if (st == STRATA_OK && ck != NULL && (st = st_saved_model_dir(dir, ck)) == STRATA_OK)
+        *name = dir;
+    st_checkpoint_close(ck);
+    return st;
+}

@@ -1,8 +1,25 @@
-/* api/run.h - what saving, resuming and the ranks of a run need to know of it. */
+/* api/run.h - a training run: what saving, resuming and its ranks need to know of it. */
 #ifndef API_RUN_H
 #define API_RUN_H
 
-#include <stdint.h>
+#include "model/model.h"
+#include "offload/config/config.h"
+#include "offload/engine/engine.h"
+
+struct st_saver;
+struct st_resumed;
+
+/* All but what it owns is borrowed, and outlives it. */
+struct st_run {
+    const struct st_config *config;
+    const struct st_model *model;
+    const char *directory;               /* that the model came from; NULL: a preset */
+    const struct st_hf_instead *instead; /* what checkpoints have beside the weights in place of the directory's */
+    const struct st_program *program;    /* this and what follows: NULL before there is an engine */
+    struct st_engine *engine;
+    struct st_saver *saver;     /* owned; NULL: the configuration names no directory */
+    struct st_resumed *resumed; /* owned; the checkpoint that the engine adopted; NULL: none */
+};
 
 /* A token file, by digests: of its header, of samples, and of where documents begin and which tokens are trained. */
 struct st_run_file {

@@ -100,51 +100,43 @@ static strata_status digest_shapes(struct st_manifest *m)
     return STRATA_OK;
 }
 
-static strata_status put_model(struct st_manifest *m, const struct strata_model *model)
+static strata_status put_model(struct st_manifest *m, const struct st_run *run)
 {
-    const struct st_workload *w = st_model_workload(model->model);
+    const struct st_workload *w = st_model_workload(run->model);
     strata_status st;
 
     m->dtype = w->dtype;
     st = put_name(m->model, sizeof(m->model), "model", w->name);
-    if (st == STRATA_OK && model->is_dir)
-        st = put_name(m->model_source, sizeof(m->model_source), "model's directory", model->name);
+    if (st == STRATA_OK && run->directory != NULL)
+        st = put_name(m->model_source, sizeof(m->model_source), "model's directory", run->directory);
     if (st == STRATA_OK)
         st = put_groups(m, w);
     if (st == STRATA_OK)
-        st = put_tensors(m, model->model);
+        st = put_tensors(m, run->model);
     return st == STRATA_OK ? digest_shapes(m) : st;
 }
 
-_Static_assert(ST_TOKEN_SET_FILES_MAX <= ST_MANIFEST_DATA_MAX, "a run that reads them can be saved");
-
-static strata_status put_data(struct st_manifest *m, const struct st_saved_data *of)
+static strata_status put_data(struct st_manifest *m, const struct st_run_data *data)
 {
-    const struct strata_data *data = of->data;
-    const uint32_t count = st_token_set_files(data->set);
     strata_status st = STRATA_OK;
 
-    m->data = calloc(count, sizeof(*m->data));
+    m->data = calloc(data->file_count, sizeof(*m->data));
     if (m->data == NULL)
-        return st_error(STRATA_E_NOMEM, "no memory for an account of %u token files", count);
-    m->data_seed = of->seed;
-    m->data_order = of->order;
+        return st_error(STRATA_E_NOMEM, "no memory for an account of %u token files", data->file_count);
+    m->data_seed = data->seed;
+    m->data_order = data->order;
     m->data_seq = data->seq;
     memcpy(m->data_date, data->date, sizeof(m->data_date));
-    m->data_sequences = st_token_set_windows(data->set);
-    for (uint32_t i = 0; i < count && st == STRATA_OK; i++) {
-        struct st_token_identity identity;
-        struct st_manifest_data *d = &m->data[i];
+    m->data_sequences = data->sequences;
+    for (uint32_t i = 0; i < data->file_count && st == STRATA_OK; i++) {
+        const struct st_run_file *file = &data->files[i];
+        struct st_manifest_data *d = &m->data[m->data_count++];
 
-        if ((st = st_token_set_identify(data->set, i, &identity)) != STRATA_OK ||
-            (st = put_name(d->path, sizeof(d->path), "token file", data->texts != NULL ? data->texts : identity.path)) !=
-                STRATA_OK)
-            break;
-        d->bytes = identity.bytes;
-        memcpy(d->header, identity.header, sizeof(d->header));
-        memcpy(d->windows, identity.windows, sizeof(d->windows));
-        memcpy(d->marks, identity.marks, sizeof(d->marks));
-        m->data_count++;
+        st = put_name(d->path, sizeof(d->path), "token file", file->path);
+        d->bytes = file->bytes;
+        memcpy(d->header, file->header, sizeof(d->header));
+        memcpy(d->windows, file->windows, sizeof(d->windows));
+        memcpy(d->marks, file->marks, sizeof(d->marks));
     }
     return st;
 }
@@ -162,11 +154,11 @@ static strata_status put_config(struct st_manifest *m, const struct st_config *c
 }
 
 /* What bits are promised for. */
-static void put_place(struct st_manifest *m, const struct strata_engine *e)
+static void put_place(struct st_manifest *m, struct st_engine *engine)
 {
     struct st_engine_info info;
 
-    st_engine_info(e->engine, &info);
+    st_engine_info(engine, &info);
     snprintf(m->device, sizeof(m->device), "%s", info.device);
     snprintf(m->isa, sizeof(m->isa), "%s", info.isa);
     if (strcmp(info.device, "cuda") == 0)
@@ -185,18 +177,18 @@ strata_status st_saved_name_run(char run[17])
     return STRATA_OK;
 }
 
-strata_status st_saved_describe_model(struct st_manifest *out, const struct strata_model *model)
+strata_status st_saved_describe_model(struct st_manifest *out, const struct st_run *run)
 {
-    struct st_manifest m = {.world = 1, .leaves = model->config.leaves, .numerics = ST_NUMERICS};
+    struct st_manifest m = {.world = 1, .leaves = run->config->leaves, .numerics = ST_NUMERICS};
     strata_status st;
 
     snprintf(m.version, sizeof(m.version), "%s", strata_version());
-    m.moments = st_rule_moments(st_rule_of(model->config.optimizer.type));
-    m.moment_format = model->config.moments;
-    snprintf(m.optimizer, sizeof(m.optimizer), "%s", st_optimizer_name(model->config.optimizer.type));
-    st = put_model(&m, model);
+    m.moments = st_rule_moments(st_rule_of(run->config->optimizer.type));
+    m.moment_format = run->config->moments;
+    snprintf(m.optimizer, sizeof(m.optimizer), "%s", st_optimizer_name(run->config->optimizer.type));
+    st = put_model(&m, run);
     if (st == STRATA_OK)
-        st = put_config(&m, &model->config);
+        st = put_config(&m, run->config);
     if (st != STRATA_OK)
         st_manifest_fini(&m);
     else
@@ -204,23 +196,23 @@ strata_status st_saved_describe_model(struct st_manifest *out, const struct stra
     return st;
 }
 
-strata_status st_saved_describe(struct st_manifest *out, const struct strata_engine *e, const struct st_saved_data *data)
+strata_status st_saved_describe(struct st_manifest *out, const struct st_run *run, const struct st_run_data *data)
 {
-    const struct st_program *program = &e->plan->facts.plan->program;
+    const struct st_program *program = run->program;
     struct st_manifest m;
-    strata_status st = st_saved_describe_model(&m, e->plan->model);
+    strata_status st = st_saved_describe_model(&m, run);
 
     if (st != STRATA_OK)
         return st;
-    snprintf(m.run, sizeof(m.run), "%s", e->saver != NULL ? st_saver_run(e->saver) : "0000000000000000");
+    snprintf(m.run, sizeof(m.run), "%s", run->saver != NULL ? st_saver_name(run->saver) : "0000000000000000");
     m.world = program->ranks;
-    m.train = *st_engine_train_state(e->engine);
+    m.train = *st_engine_train_state(run->engine);
     m.step = m.train.steps_applied + m.train.steps_skipped;
     m.data_position = m.train.sequences;
     m.space_bytes[ST_SPACE_BASE] = program->space_bytes[ST_SPACE_BASE];
     m.space_bytes[ST_SPACE_SET] = program->space_bytes[ST_SPACE_SET];
-    put_place(&m, e);
-    if (data->data != NULL)
+    put_place(&m, run->engine);
+    if (data->file_count > 0)
         st = put_data(&m, data);
     if (st != STRATA_OK)
         st_manifest_fini(&m);
@@ -489,11 +481,11 @@ static strata_status compare_config(const struct st_manifest *was, const struct 
     return st;
 }
 
-strata_status st_saved_compare(const struct st_manifest *m, const char *name, const struct strata_engine *e,
-                               const struct st_saved_data *data, bool *rescales)
+strata_status st_saved_compare(const struct st_manifest *m, const char *name, const struct st_run *run,
+                               const struct st_run_data *data, bool *rescales)
 {
     struct st_manifest is;
-    strata_status st = st_saved_describe(&is, e, data);
+    strata_status st = st_saved_describe(&is, run, data);
 
     *rescales = false;
     if (st != STRATA_OK)

@@ -1,10 +1,10 @@
 /* api/saved_weights.c - see api/saved_weights.h. */
 #include "api/saved_weights.h"
 
-#include "api/handles.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
+#include "core/system/file.h"
 #include "kernels/widen.h"
 #include "model/adapter/adapter.h"
 #include "offload/checkpoint/model_files.h"
@@ -56,19 +56,6 @@ strata_status st_saved_model_dir(char dir[ST_PATH_MAX], const struct st_checkpoi
     const strata_status st = st_model_files_check(ck);
 
     return st == STRATA_OK ? st_path_join(dir, ck->path, ST_CHECKPOINT_MODEL) : st;
-}
-
-strata_status st_saved_files(char dir[ST_PATH_MAX], const char **name)
-{
-    struct st_checkpoint *ck = NULL;
-    strata_status st = st_handle_find_cached(dir, name);
-
-    if (st == STRATA_OK && *name != dir && st_handle_is_directory(*name))
-        st = st_saved_find(&ck, *name);
-    if (st == STRATA_OK && ck != NULL && (st = st_saved_model_dir(dir, ck)) == STRATA_OK)
-        *name = dir;
-    st_checkpoint_close(ck);
-    return st;
 }
 
 /* --- where each tensor lies in the one and in the other --- */

@@ -18,8 +18,6 @@ strata_status st_saved_find(struct st_checkpoint **out, const char *name);
 /** The directory in a checkpoint that holds config.json and the model's other small files, once they are compared with their
  * digest. E_CORRUPT; E_NOMEM, E_IO. */
 strata_status st_saved_model_dir(char dir[ST_PATH_MAX], const struct st_checkpoint *ck);
-/** The same for a name that may be one: *name becomes `dir` if it is. */
-strata_status st_saved_files(char dir[ST_PATH_MAX], const char **name);
 
 /** @param ck  borrowed until close, as is `m`
  *  @return E_CORRUPT: its tensors are not those of the model, or a file is missing; E_NOMEM, E_IO */

@@ -88,26 +88,22 @@ void st_saver_remove_all(void)
     pthread_mutex_unlock(&live_mutex);
 }
 
-strata_status st_saver_open(struct st_saver **out, const struct strata_model *model, bool overwrite)
+strata_status st_saver_open(struct st_saver **out, struct st_run *run, bool overwrite)
 {
     struct st_saver *s;
     strata_status st;
 
-    if (strcmp(model->config.io_method, "fake") == 0)
+    if (strcmp(run->config->io_method, "fake") == 0)
         return st_error(STRATA_E_CONFIG, "strata.save needs files, which strata.io_method \"fake\" does not make");
-    if (model->is_dir && !st_text_is_utf8(model->name)) /* escaped, it would name something else */
+    if (run->directory != NULL && !st_text_is_utf8(run->directory)) /* escaped, it would name something else */
         return st_error(STRATA_E_INPUT, "%s: the name is not UTF-8, as what a checkpoint says of its model is: give a link to it",
-                        model->name);
+                        run->directory);
     s = st_fault_refuses("api.saver") ? NULL : calloc(1, sizeof(*s));
     if (s == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for saving");
-    snprintf(s->save, sizeof(s->save), "%s", model->config.save);
-    s->keep = model->config.keep;
-    s->keep_best = model->config.keep_best;
+    s->run = run;
+    snprintf(s->save, sizeof(s->save), "%s", run->config->save);
     s->overwrite = overwrite;
-    s->model = model->model;
-    s->source = model->is_dir ? model->name : NULL;
-    s->instead = &model->instead;
     s->last.done = true;
     st = make_directory(s);
     if (st == STRATA_OK)
@@ -156,9 +152,9 @@ void st_saver_close(struct st_saver *s)
 
 static strata_status write_model(void *ctx, const char *dir)
 {
-    const struct st_saver *s = ctx;
+    const struct st_run *run = ctx;
 
-    return st_hf_write_small(s->model, dir, s->source, s->instead);
+    return st_hf_write_small(run->model, dir, run->directory, run->instead);
 }
 
 static strata_status start_committer(struct st_saver *s)
@@ -174,12 +170,12 @@ static strata_status start_committer(struct st_saver *s)
     if (s->rank >= s->parts) /* another rank saves all that this one has */
         return STRATA_OK;
     st = st_committer_start(&s->committer, &(struct st_committer_opts){.save = s->save,
-                                                                       .keep = s->keep,
-                                                                       .keep_best = s->keep_best,
+                                                                       .keep = s->run->config->keep,
+                                                                       .keep_best = s->run->config->keep_best,
                                                                        .overwrite = s->overwrite,
-                                                                       .swap = st_engine_swap(s->engine),
+                                                                       .swap = st_engine_swap(s->run->engine),
                                                                        .model = write_model,
-                                                                       .ctx = s,
+                                                                       .ctx = s->run,
                                                                        .parts = s->parts,
                                                                        .part = s->rank});
     return st == STRATA_OK ? st_committer_keep_model(s->committer) : st;
@@ -200,9 +196,9 @@ static strata_status share_made(struct st_saver *s)
 
     if (stat(s->save, &info) == 0)
         mine = (struct made){.device = info.st_dev, .inode = info.st_ino, .made = s->made};
-    st = st_engine_agree(s->engine, st, "the memory for saving");
+    st = st_engine_agree(s->run->engine, st, "the memory for saving");
     if (st == STRATA_OK)
-        st = st_engine_gather(s->engine, &mine, sizeof(mine), all, "who has made the directory of checkpoints");
+        st = st_engine_gather(s->run->engine, &mine, sizeof(mine), all, "who has made the directory of checkpoints");
     pthread_mutex_lock(&live_mutex);
     for (uint32_t r = 0; r < s->ranks && st == STRATA_OK; r++)
         s->made = s->made || (all[r].made && all[r].device == mine.device && all[r].inode == mine.inode);
@@ -211,55 +207,55 @@ static strata_status share_made(struct st_saver *s)
     return st;
 }
 
-strata_status st_saver_attach(struct st_saver *s, struct strata_engine *e)
+strata_status st_saver_attach(struct st_saver *s)
 {
-    const struct st_program *program = &e->plan->facts.plan->program;
+    const struct st_program *program = s->run->program;
     strata_status st;
 
-    s->engine = e->engine;
     s->rank = program->rank;
     s->ranks = program->ranks;
     s->parts = st_program_cuts(program);
-    st = st_engine_agree(s->engine, start_committer(s), "the beginning of saving");
+    st = st_engine_agree(s->run->engine, start_committer(s), "the beginning of saving");
     if (st == STRATA_OK && s->ranks > 1)
         st = share_made(s);
     return st == STRATA_OK && s->parts > 1 ? st_saver_rehearse(s) : st;
 }
 
-static strata_status begin(struct st_saver *s, const struct st_checkpoint *from, const struct st_resumed *adopted)
+static strata_status begin(struct st_saver *s, const struct st_checkpoint *from)
 {
+    const struct st_resumed *adopted = s->run->resumed;
     const struct st_checkpoint_volume *base;
 
     if (from == NULL) {
         const strata_status st = s->committer != NULL ? st_committer_use_base(s->committer, NULL, 0) : STRATA_OK;
 
-        return st == STRATA_OK ? st_saved_name_run(s->run) : st;
+        return st == STRATA_OK ? st_saved_name_run(s->name) : st;
     }
-    memcpy(s->run, from->manifest.run, sizeof(s->run));
+    memcpy(s->name, from->manifest.run, sizeof(s->name));
     if (s->committer == NULL)
         return STRATA_OK;
-    if (s->rank == 0 && st_committer_tidy(s->committer, s->run, from->manifest.step) != STRATA_OK)
+    if (s->rank == 0 && st_committer_tidy(s->committer, s->name, from->manifest.step) != STRATA_OK)
         st_log(ST_LOG_WARN, "%s", strata_last_error());
     base = adopted == NULL ? NULL : s->parts > 1 ? adopted->own[ST_SPACE_BASE].files : adopted->all[ST_SPACE_BASE].files;
     return base != NULL ? st_committer_use_base(s->committer, base->files, base->count)
                         : st_committer_use_base(s->committer, NULL, 0);
 }
 
-strata_status st_saver_begin(struct st_saver *s, const struct st_checkpoint *from, const struct st_resumed *adopted)
+strata_status st_saver_begin(struct st_saver *s, const struct st_checkpoint *from)
 {
     strata_status st;
 
     assert(!s->is_due && s->round == ST_SAVE_ROUND_NONE); /* it has settled: the state of the run before is gone */
     drop_held(s);
     s->comes = false;
-    s->steps = steps_of(st_engine_train_state(s->engine));
-    st = st_engine_agree(s->engine, begin(s, from, adopted), "the name of a run");
+    s->steps = steps_of(st_engine_train_state(s->run->engine));
+    st = st_engine_agree(s->run->engine, begin(s, from), "the name of a run");
     return st == STRATA_OK && s->ranks > 1 ? st_saver_share_run(s) : st;
 }
 
-const char *st_saver_run(const struct st_saver *s)
+const char *st_saver_name(const struct st_saver *s)
 {
-    return s->run;
+    return s->name;
 }
 
 /* --- saving --- */
@@ -275,10 +271,10 @@ static void take_report(struct st_saver *s)
 
 /* A set that no checkpoint has, and that is not in use: one that is free, or new files for one that checkpoints have.  Only once
  * all that the run has learnt lies in the set in use: until then another one may hold it still. */
-static strata_status find_set(struct strata_engine *e, uint32_t *out)
+static strata_status find_set(const struct st_run *run, uint32_t *out)
 {
-    struct st_swap *swap = st_engine_swap(e->engine);
-    const uint32_t sets = e->plan->facts.plan->program.sets, used = st_engine_set(e->engine);
+    struct st_swap *swap = st_engine_swap(run->engine);
+    const uint32_t sets = run->program->sets, used = st_engine_set(run->engine);
     strata_status st = STRATA_E_INTERNAL;
 
     for (uint32_t i = 1; i < sets; i++) {
@@ -303,40 +299,41 @@ static void keep_status(struct st_saver *s, strata_status st)
 }
 
 /* The set in use is complete: it is handed over, and updates write to the next one.  Takes the extents. */
-static strata_status hand_over_alone(struct st_saver *s, struct strata_engine *e, struct st_extents *extents,
-                                     const struct st_train_state *train)
+static strata_status hand_over_alone(struct st_saver *s, struct st_extents *extents, const struct st_train_state *train)
 {
-    struct st_commit job = {.manifest = s->due, .extents = *extents, .set = st_engine_set(e->engine)};
+    struct st_run *run = s->run;
+    struct st_commit job = {.manifest = s->due, .extents = *extents, .set = st_engine_set(run->engine)};
     uint32_t next;
     strata_status st;
 
     job.manifest.train = *train;
-    st_resumed_drop_set(e->resumed, e->engine);
-    st = find_set(e, &next);
+    st_resumed_drop_set(run->resumed, run->engine);
+    st = find_set(run, &next);
     if (st == STRATA_OK)
         st = st_committer_submit(s->committer, &job);
     if (st != STRATA_OK) {
         st_extents_fini(&job.extents);
         return st;
     }
-    st_engine_use_set(e->engine, next);
+    st_engine_use_set(run->engine, next);
     s->due = (struct st_manifest){0};
     return STRATA_OK;
 }
 
 /* Each rank's set is complete if it says so: they are handed over if all are. */
-static strata_status hand_over(struct st_saver *s, struct strata_engine *e, strata_status st, struct st_extents *extents,
+static strata_status hand_over(struct st_saver *s, strata_status st, struct st_extents *extents,
                                const struct st_train_state *train)
 {
+    struct st_run *run = s->run;
     uint32_t next = 0;
 
     if (s->ranks == 1)
-        return st == STRATA_OK ? hand_over_alone(s, e, extents, train) : st;
+        return st == STRATA_OK ? hand_over_alone(s, extents, train) : st;
     if (st != STRATA_OK) {
         *extents = (struct st_extents){0};
     } else {
-        st_resumed_drop_set(e->resumed, e->engine);
-        st = find_set(e, &next);
+        st_resumed_drop_set(run->resumed, run->engine);
+        st = find_set(run, &next);
     }
     if ((st = st_saver_offer(s, st, train)) != STRATA_OK) {
         st_extents_fini(extents);
@@ -344,7 +341,7 @@ static strata_status hand_over(struct st_saver *s, struct strata_engine *e, stra
     }
     s->step = s->due.step;
     st_saver_begin_round(s, extents);
-    st_engine_use_set(e->engine, next);
+    st_engine_use_set(run->engine, next);
     return STRATA_OK;
 }
 
@@ -360,21 +357,21 @@ static strata_status end_due(struct st_saver *s, strata_status st)
 }
 
 /* Between steps: the pending update is made, and what lives in memory is written, if the last step has not done that. */
-static strata_status save_now(struct st_saver *s, struct strata_engine *e)
+static strata_status save_now(struct st_saver *s)
 {
     const uint64_t start = st_clock_ns();
     struct st_extents extents = s->held_extents;
-    strata_status st = s->held ? STRATA_OK : st_engine_save(e->engine, &extents);
+    strata_status st = s->held ? STRATA_OK : st_engine_save(s->run->engine, &extents);
 
-    st = hand_over(s, e, st, &extents, s->held ? &s->held_train : st_engine_train_state(e->engine));
+    st = hand_over(s, st, &extents, s->held ? &s->held_train : st_engine_train_state(s->run->engine));
     s->held = false;
     s->last.stopped += (double)(st_clock_ns() - start) * 1e-9;
     return end_due(s, st);
 }
 
-void st_saver_comes(struct st_saver *s, const struct strata_engine *e)
+void st_saver_comes(struct st_saver *s)
 {
-    s->comes = !st_program_gated(&e->plan->facts.plan->program);
+    s->comes = !st_program_gated(s->run->program);
 }
 
 bool st_saver_is_due(const struct st_saver *s)
@@ -382,24 +379,25 @@ bool st_saver_is_due(const struct st_saver *s)
     return s->is_due;
 }
 
-strata_status st_saver_step(struct st_saver *s, struct strata_engine *e, const int32_t *tokens, const int32_t *targets,
-                            const int32_t *positions, struct st_step_result *result)
+strata_status st_saver_step(struct st_saver *s, const int32_t *tokens, const int32_t *targets, const int32_t *positions,
+                            struct st_step_result *result)
 {
+    struct st_engine *engine = s->run->engine;
     struct st_train_state train;
     struct st_extents extents;
     struct st_saved saved = {.extents = &extents, .train = &train};
     strata_status st;
 
-    if (s->is_due && !st_engine_train_state(e->engine)->pending)
-        (void)save_now(s, e); /* an evaluation came between, whose flush made the update; a failure is reported when asked for */
-    st = s->is_due || s->comes ? st_engine_step_saving(e->engine, tokens, targets, positions, result, &saved)
-                               : st_engine_step(e->engine, tokens, targets, positions, result);
-    if (st != STRATA_OK && st_engine_goes_on(e->engine))
+    if (s->is_due && !st_engine_train_state(engine)->pending)
+        (void)save_now(s); /* an evaluation came between, whose flush made the update; a failure is reported when asked for */
+    st = s->is_due || s->comes ? st_engine_step_saving(engine, tokens, targets, positions, result, &saved)
+                               : st_engine_step(engine, tokens, targets, positions, result);
+    if (st != STRATA_OK && st_engine_goes_on(engine))
         return st; /* refused, nothing has run: a save is due, comes or is held as before */
     drop_held(s);
     if (s->is_due) {
         if (st == STRATA_OK)
-            saved.status = hand_over(s, e, saved.status, &extents, &train);
+            saved.status = hand_over(s, saved.status, &extents, &train);
         (void)end_due(s, st != STRATA_OK ? st : saved.status);
         return st;
     }
@@ -423,12 +421,12 @@ static strata_status wait_for_last(struct st_saver *s)
     return st;
 }
 
-strata_status st_saver_save(struct st_saver *s, struct strata_engine *e, struct st_manifest *m)
+strata_status st_saver_save(struct st_saver *s, struct st_manifest *m)
 {
     strata_status st = STRATA_OK;
 
     if (s->is_due) /* of an earlier step that none has followed, or of this one */
-        (void)save_now(s, e);
+        (void)save_now(s);
     if (steps_of(&m->train) == s->steps)
         st = st_error(STRATA_E_INVAL, "no step has run since the last checkpoint, or since the run began");
     if (st == STRATA_OK) {
@@ -447,7 +445,7 @@ strata_status st_saver_save(struct st_saver *s, struct strata_engine *e, struct 
     s->last.stopped = (double)(st_clock_ns() - s->begun_ns) * 1e-9;
     if (m->train.pending)
         return STRATA_OK;
-    st = save_now(s, e);
+    st = save_now(s);
     s->told = st != STRATA_OK;
     return st;
 }
@@ -460,25 +458,25 @@ void st_saver_tell(struct st_saver *s)
     s->status = STRATA_OK;
 }
 
-strata_status st_saver_wait(struct st_saver *s, struct strata_engine *e)
+strata_status st_saver_wait(struct st_saver *s)
 {
     if (s->is_due)
-        (void)save_now(s, e);
+        (void)save_now(s);
     return wait_for_last(s);
 }
 
-strata_status st_saver_settle(struct strata_engine *e)
+strata_status st_saver_settle(struct st_run *run)
 {
-    const strata_status st = e->saver != NULL ? st_saver_wait(e->saver, e) : STRATA_OK;
+    const strata_status st = run->saver != NULL ? st_saver_wait(run->saver) : STRATA_OK;
 
-    return st == STRATA_OK ? st_engine_ended(e->engine) : st;
+    return st == STRATA_OK ? st_engine_ended(run->engine) : st;
 }
 
-strata_status st_saver_ask(struct st_saver *s, struct strata_engine *e, bool wait, struct strata_saved *out)
+strata_status st_saver_ask(struct st_saver *s, bool wait, struct strata_saved *out)
 {
     strata_status st;
 
-    if (wait && (st = st_saver_wait(s, e)) != STRATA_OK)
+    if (wait && (st = st_saver_wait(s)) != STRATA_OK)
         return st;
     take_report(s);
     *out = s->last;

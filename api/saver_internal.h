@@ -29,15 +29,12 @@ struct st_save_ballot {
 };
 
 struct st_saver {
-    char save[ST_PATH_MAX], path[ST_PATH_MAX], run[17]; /* path: of the last checkpoint */
-    const struct st_model *model;
-    const char *source; /* the directory that the model came from; NULL: a preset */
-    const struct st_hf_instead *instead;
-    uint32_t keep, keep_best;
-    bool overwrite, made;           /* made: the directory was */
-    pid_t pid;                      /* a child of fork() leaves it alone */
-    struct st_saver *next;          /* of those that the process has */
-    struct st_committer *committer; /* NULL: there is no engine yet */
+    struct st_run *run;                                  /* borrowed */
+    char save[ST_PATH_MAX], path[ST_PATH_MAX], name[17]; /* path: of the last checkpoint; name: of the run */
+    bool overwrite, made;                                /* made: the directory was */
+    pid_t pid;                                           /* a child of fork() leaves it alone */
+    struct st_saver *next;                               /* of those that the process has */
+    struct st_committer *committer;                      /* NULL: there is no engine yet */
     uint64_t steps; /* applied and skipped, at the last save that did not fail, or when the run began or resumed */
     uint64_t begun_ns;
     bool is_due; /* the next step saves, or whoever waits for it */
@@ -52,8 +49,7 @@ struct st_saver {
     bool whole;           /* its checkpoint is there, and what came after failed */
     char sentence[1024];
 
-    struct st_engine *engine;    /* borrowed from attach on */
-    uint32_t rank, ranks, parts; /* of the program; parts: of a checkpoint */
+    uint32_t rank, ranks, parts; /* from attach on: of the program; parts: of a checkpoint */
     enum st_save_round round;    /* the same on every rank */
     uint64_t step;               /* that is being saved */
     bool reported;               /* this rank's part of the round has ended, so: */

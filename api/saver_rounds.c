@@ -28,12 +28,12 @@ strata_status st_saver_offer(struct st_saver *s, strata_status st, const struct 
     if (st == STRATA_OK && s->rank == 0 && s->parts > 1)
         st = st_committer_begin(s->committer, s->due.step, mine->dir);
     mine->status = (int32_t)st;
-    mine->stripe = *st_swap_stripe(st_engine_swap(s->engine));
+    mine->stripe = *st_swap_stripe(st_engine_swap(s->run->engine));
     if (st == STRATA_OK)
         mine->overflowed = train->overflowed_host;
     else
         snprintf(mine->sentence, sizeof(mine->sentence), "%s", strata_last_error());
-    told = st_engine_gather(s->engine, mine, sizeof(*mine), s->offers, "what ranks have to save");
+    told = st_engine_gather(s->run->engine, mine, sizeof(*mine), s->offers, "what ranks have to save");
     for (uint32_t r = 0; r < s->ranks && told == STRATA_OK; r++) {
         failed = s->offers[r];
         if (failed.status != STRATA_OK)
@@ -75,7 +75,7 @@ strata_status st_saver_rehearse(struct st_saver *s)
 
     if (st != STRATA_OK)
         return st;
-    st = st_engine_agree(s->engine, see(s, s->offers[0].dir), "whether the ranks share the directory of checkpoints");
+    st = st_engine_agree(s->run->engine, see(s, s->offers[0].dir), "whether the ranks share the directory of checkpoints");
     if (s->rank != 0)
         return st;
     snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
@@ -94,7 +94,7 @@ static void report_failure(struct st_saver *s, strata_status st)
 void st_saver_begin_round(struct st_saver *s, struct st_extents *extents)
 {
     struct st_commit job = {
-        .what = s->parts > 1 ? ST_COMMIT_PART : ST_COMMIT_ALL, .extents = *extents, .set = st_engine_set(s->engine)};
+        .what = s->parts > 1 ? ST_COMMIT_PART : ST_COMMIT_ALL, .extents = *extents, .set = st_engine_set(s->run->engine)};
     strata_status st = STRATA_OK;
 
     s->round = ST_SAVE_ROUND_PARTS;
@@ -182,7 +182,7 @@ strata_status st_saver_take_rounds(struct st_saver *s, bool wait)
                                            .copied_bytes = s->report.copied_bytes};
             snprintf(mine.sentence, sizeof(mine.sentence), "%.*s", (int)sizeof(mine.sentence) - 1, s->report.sentence);
         }
-        st = st_engine_gather(s->engine, &mine, sizeof(mine), s->ballots, "how far ranks have saved");
+        st = st_engine_gather(s->run->engine, &mine, sizeof(mine), s->ballots, "how far ranks have saved");
         again = wait;
         if (st != STRATA_OK || !all_ended(s, &failed))
             continue;
@@ -201,8 +201,8 @@ strata_status st_saver_share_run(struct st_saver *s)
     struct st_save_ballot mine = {0};
     strata_status st;
 
-    snprintf(mine.sentence, sizeof(mine.sentence), "%s", s->run);
-    st = st_engine_gather(s->engine, &mine, sizeof(mine), s->ballots, "the name of a run");
-    snprintf(s->run, sizeof(s->run), "%.16s", s->ballots[0].sentence);
+    snprintf(mine.sentence, sizeof(mine.sentence), "%s", s->name);
+    st = st_engine_gather(s->run->engine, &mine, sizeof(mine), s->ballots, "the name of a run");
+    snprintf(s->name, sizeof(s->name), "%.16s", s->ballots[0].sentence);
     return st;
 }

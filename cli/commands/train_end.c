@@ -176,7 +176,7 @@ strata_status train_write_trace(struct train *t, strata_status st)
         return st;
     snprintf(sentence, sizeof(sentence), "%s", strata_last_error());
     written = t->args->overwrite || t->args->resume == NULL ? STRATA_OK : cli_output_set_aside("--trace", path);
-    if (written == STRATA_OK && (written = st_engine_trace_write(t->run.engine->engine, &t->trace)) != STRATA_OK)
+    if (written == STRATA_OK && (written = st_engine_trace_write(t->run.engine->run.engine, &t->trace)) != STRATA_OK)
         written = st_error_prefix(written, "--trace");
     if (written == STRATA_OK)
         cli_progress_note(&t->progress, "trace written to %s", path);

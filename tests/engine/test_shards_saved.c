@@ -45,9 +45,8 @@ struct rank {
 
     struct st_model *st_model;
     struct st_plan *st_plan;
-    struct strata_model model;
-    struct strata_plan plan;
-    struct strata_engine engine;
+    struct st_config config;
+    struct st_run run;
     struct rig_engine rig;
 };
 
@@ -72,29 +71,25 @@ static strata_status open_rank(struct rank *r)
         st = rig_plan(&r->st_plan, r->st_model, &r->cell);
     if (st != STRATA_OK || (st = rig_engine_start(&r->rig, r->st_model, r->st_plan, &r->cell, r->dir)) != STRATA_OK)
         return st;
-    rig_config(&r->model.config, &r->cell, r->dir);
-    snprintf(r->model.config.save, sizeof(r->model.config.save), "%s/save", scratch_dir);
-    r->model.config.keep = 2;
-    r->model.config.leaves = 1;
-    r->model.model = r->st_model;
-    r->model.name = "rig";
-    r->plan.model = &r->model;
-    r->plan.facts.plan = r->st_plan;
-    r->engine.plan = &r->plan;
-    r->engine.engine = r->rig.engine;
+    rig_config(&r->config, &r->cell, r->dir);
+    snprintf(r->config.save, sizeof(r->config.save), "%s/save", scratch_dir);
+    r->config.keep = 2;
+    r->config.leaves = 1;
+    r->run =
+        (struct st_run){.config = &r->config, .model = r->st_model, .program = &r->st_plan->program, .engine = r->rig.engine};
     return STRATA_OK;
 }
 
 static void close_rank(struct rank *r)
 {
-    st_saver_stop(r->engine.saver);
+    st_saver_stop(r->run.saver);
     if (r->rig.engine != NULL)
-        st_resumed_free(r->engine.resumed, r->rig.engine);
+        st_resumed_free(r->run.resumed, r->rig.engine);
     rig_engine_stop(&r->rig);
-    st_saver_close(r->engine.saver);
+    st_saver_close(r->run.saver);
     st_plan_destroy(r->st_plan);
     st_model_destroy(r->st_model);
-    r->engine = (struct strata_engine){0};
+    r->run = (struct st_run){0};
 }
 
 static strata_status train(struct rank *r)
@@ -121,19 +116,23 @@ static strata_status resume(struct rank *r)
     if (st != STRATA_OK)
         return st;
     own = cuts > 1 && st_manifest_parts(&ck->manifest) == cuts;
-    r->engine.resumed = calloc(1, sizeof(*r->engine.resumed));
-    st = st_resumed_open(r->engine.resumed, r->rig.engine, ck, own ? r->cell.rank : ST_CHECKPOINT_PARTS);
+    r->run.resumed = calloc(1, sizeof(*r->run.resumed));
+    st = st_resumed_open(r->run.resumed, r->rig.engine, ck, own ? r->cell.rank : ST_CHECKPOINT_PARTS);
     opts.extents = &ck->extents;
     opts.train = &ck->manifest.train;
-    opts.volumes = r->engine.resumed->volumes;
-    opts.own = own ? r->engine.resumed->own_volumes : NULL;
+    opts.volumes = r->run.resumed->volumes;
+    opts.own = own ? r->run.resumed->own_volumes : NULL;
     opts.part_bytes = ck->manifest.space_bytes;
     if (st == STRATA_OK)
         st = st_engine_resume(r->rig.engine, &opts);
     if (st == STRATA_OK)
         r->adopted = st_engine_adopted(r->rig.engine);
-    if (st == STRATA_OK && r->engine.saver != NULL)
-        st = st_saver_begin(r->engine.saver, ck, r->adopted ? r->engine.resumed : NULL);
+    if (!r->adopted) {
+        st_resumed_free(r->run.resumed, r->rig.engine);
+        r->run.resumed = NULL;
+    }
+    if (st == STRATA_OK && r->run.saver != NULL)
+        st = st_saver_begin(r->run.saver, ck);
     st_checkpoint_close(ck);
     return st;
 }
@@ -142,13 +141,13 @@ static strata_status save_step(struct rank *r, uint64_t step)
 {
     struct strata_saved saved = {0};
     struct st_manifest m;
-    strata_status st = st_saved_describe(&m, &r->engine, &(struct st_saved_data){0});
+    strata_status st = st_saved_describe(&m, &r->run, &(struct st_run_data){0});
 
     if (st != STRATA_OK)
         return st;
     m.step = m.train.steps_applied = step; /* a resumed run has made no step here */
-    (void)st_saver_save(r->engine.saver, &r->engine, &m);
-    r->saved = st_saver_ask(r->engine.saver, &r->engine, true, &saved);
+    (void)st_saver_save(r->run.saver, &m);
+    r->saved = st_saver_ask(r->run.saver, true, &saved);
     snprintf(r->sentence, sizeof(r->sentence), "%s", r->saved != STRATA_OK ? strata_last_error() : "");
     snprintf(r->path, sizeof(r->path), "%s", saved.path != NULL && r->saved == STRATA_OK ? saved.path : "");
     return STRATA_OK;
@@ -177,14 +176,14 @@ static strata_status train_on(struct rank *r)
         struct st_manifest m;
 
         rig_tokens(tokens, targets, &r->cell, i);
-        st = st_saver_step(r->engine.saver, &r->engine, tokens, targets, NULL, &result);
+        st = st_saver_step(r->run.saver, tokens, targets, NULL, &result);
         if (st != STRATA_OK || i + 1 != SAVED_AFTER || r->from != NULL)
             continue;
-        if ((st = st_saved_describe(&m, &r->engine, &(struct st_saved_data){0})) == STRATA_OK)
-            st = st_saver_save(r->engine.saver, &r->engine, &m);
+        if ((st = st_saved_describe(&m, &r->run, &(struct st_run_data){0})) == STRATA_OK)
+            st = st_saver_save(r->run.saver, &m);
     }
     if (st == STRATA_OK)
-        st = st_saver_ask(r->engine.saver, &r->engine, true, &saved);
+        st = st_saver_ask(r->run.saver, true, &saved);
     if (st == STRATA_OK)
         snprintf(r->path, sizeof(r->path), "%s", saved.path != NULL ? saved.path : "");
     return st == STRATA_OK ? st_engine_digest(r->rig.engine, r->weights, r->state) : st;
@@ -194,14 +193,13 @@ static strata_status live(struct rank *r)
 {
     strata_status st = open_rank(r);
 
-    if (st == STRATA_OK && (r->step > 0 || r->trains > 0) &&
-        (st = st_saver_open(&r->engine.saver, &r->model, false)) == STRATA_OK)
-        st = st_saver_attach(r->engine.saver, &r->engine);
+    if (st == STRATA_OK && (r->step > 0 || r->trains > 0) && (st = st_saver_open(&r->run.saver, &r->run, false)) == STRATA_OK)
+        st = st_saver_attach(r->run.saver);
     if (st == STRATA_OK && r->from != NULL)
         st = resume(r);
     else if (st == STRATA_OK && r->trains > 0)
-        st = st_saver_begin(r->engine.saver, NULL, NULL);
-    else if (st == STRATA_OK && (st = st_saver_begin(r->engine.saver, NULL, NULL)) == STRATA_OK)
+        st = st_saver_begin(r->run.saver, NULL);
+    else if (st == STRATA_OK && (st = st_saver_begin(r->run.saver, NULL)) == STRATA_OK)
         st = train(r);
     if (st == STRATA_OK && r->trains > 0)
         return train_on(r);
