@@ -1,7 +1,7 @@
 /* api/door_adapter.c - strata/adapter.h: merges an adapter, of a directory or of a checkpoint, into the weights of a directory.
  */
 #include "api/handles.h"
-#include "api/saved_adapter.h"
+#include "run/checkpoint_adapter.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/hub_id.h"

@@ -1,8 +1,8 @@
 /* api/door_checkpoint.c - strata/checkpoint.h: saving a run, and going on from what was saved. */
 #include "api/handles.h"
-#include "api/saved.h"
-#include "api/saved_adapter.h"
-#include "api/saver.h"
+#include "run/run_describe.h"
+#include "run/checkpoint_adapter.h"
+#include "run/checkpointer.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"

@@ -1,6 +1,6 @@
 /* api/door_comm.c - strata/comm.h: finds the ranks of a run and connects them. */
 #include "api/handles.h"
-#include "api/ranks.h"
+#include "run/ranks_agree.h"
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"

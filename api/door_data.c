@@ -1,6 +1,6 @@
 /* api/door_data.c - strata/data.h: sequences of token files, addressed by position. */
 #include "api/handles.h"
-#include "api/ranks.h"
+#include "run/ranks_agree.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"

@@ -1,8 +1,8 @@
 /* api/door_engine.c - strata/engine.h: runs a plan; checks the order of calls. */
 #include "api/handles.h"
-#include "api/ranks.h"
-#include "api/saved_adapter.h"
-#include "api/saver.h"
+#include "run/ranks_agree.h"
+#include "run/checkpoint_adapter.h"
+#include "run/checkpointer.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"

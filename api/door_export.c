@@ -1,6 +1,6 @@
 /* api/door_export.c - exports a trained model as a directory: begins it before the run and writes it after. */
 #include "api/handles.h"
-#include "api/saved_adapter.h"
+#include "run/checkpoint_adapter.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/ending.h"

@@ -1,6 +1,6 @@
 /* api/door_import.c - strata_import(): what tools/import_deepspeed.py wrote becomes a checkpoint. */
 #include "api/handles.h"
-#include "api/saved.h"
+#include "run/run_describe.h"
 #include "core/base/error.h"
 #include "core/json/json.h"
 #include "offload/checkpoint/make.h"

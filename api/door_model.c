@@ -1,7 +1,7 @@
 /* api/door_model.c - strata/model.h: opens a preset or a directory as the configuration asks. */
 #include "api/handles.h"
-#include "api/ranks.h"
-#include "api/saved_adapter.h"
+#include "run/ranks_agree.h"
+#include "run/checkpoint_adapter.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"

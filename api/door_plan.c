@@ -2,7 +2,7 @@
 #include "api/handles.h"
 #include "api/plan_report.h"
 #include "api/predict.h"
-#include "api/ranks.h"
+#include "run/ranks_agree.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"

@@ -1,7 +1,7 @@
 /* api/door_texts.c - strata/data.h: texts and conversations as sequences, by a token file that is kept for the next run, or lives
  * as long as it is read. */
 #include "api/handles.h"
-#include "api/ranks.h"
+#include "run/ranks_agree.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/system/temp_dir.h"

@@ -1,7 +1,7 @@
 /* api/door_verify.c - strata/verify.h: whether checkpoints are what was written, and their weights as a directory. */
 #include "api/handles.h"
-#include "api/saved_adapter.h"
-#include "api/saved_weights.h"
+#include "run/checkpoint_adapter.h"
+#include "run/checkpoint_weights.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/ending.h"

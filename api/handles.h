@@ -7,8 +7,8 @@
 #define API_HANDLES_H
 
 #include "advise/case.h"
-#include "api/run.h"
-#include "api/saved_weights.h"
+#include "run/run.h"
+#include "run/checkpoint_weights.h"
 #include "core/system/floats.h"
 #include "core/system/topology.h"
 #include "model/hf/hf_adapter.h"

@@ -63,7 +63,8 @@ BEGIN {
     allow["bench/roofs"] = "bench/bench.h bench/bench_setup.h offload/comm/comm.h offload/device/device.h offload/device/tensor_ops.h offload/device/cuda/link_roof.h kernels/ core/ strata/"
     allow["bench/update"] = "bench/bench.h bench/bench_setup.h bench/null_model.h bench/roofs/ nvme/swap/ kernels/ core/ strata/"
     allow["advise"] = "offload/ model/ core/ strata/"
-    allow["api"] = "advise/ text/ model/ offload/ nvme/ kernels/ core/ strata/"
+    allow["run"] = "model/ offload/ nvme/swap/ kernels/ core/ strata/"
+    allow["api"] = "advise/ run/ text/ model/ offload/ nvme/ kernels/ core/ strata/"
     reports = "api/plan_report.h api/predict.h api/question.h advise/case.h" # what tables and metrics read beside the public headers; may only shrink
     allow["cli"] = "cli/ core/ strata/"
     allow["cli/commands"] = "cli/ " reports " core/ strata/ bench/bench.h"
@@ -74,16 +75,16 @@ BEGIN {
     allow["tests/kernels"] = "kernels/ core/ strata/ tests/"
     allow["tests/nvme"] = "nvme/ core/ strata/ tests/"
     allow["tests/offload"] = "offload/ nvme/ kernels/ core/ strata/ tests/"
-    allow["tests/api"] = "api/ core/base/ strata/ tests/"
+    allow["tests/api"] = "api/ run/ core/base/ strata/ tests/"
     allow["tests/text"] = "text/ core/ strata/ tests/"
     allow["tests/model"] = "model/ text/ " allow["tests/offload"]
-    all = "cli/ bench/ api/ advise/ text/ " allow["tests/model"]
+    all = "cli/ bench/ api/ run/ advise/ text/ " allow["tests/model"]
 
     # Includes that a row forbids: header, the files that may, and why.  This list may only shrink.
     except("api/handles.h",
         "cli/report/endurance.c cli/report/metrics.c cli/commands/cmd_bench_step.c cli/commands/cmd_info.c cli/commands/cmd_plan.c cli/commands/cmd_train.c cli/commands/finished.c cli/commands/generation.c cli/commands/train_end.c",
         "figures, machine and model that handles hold and no public function tells yet")
-    except("api/ranks.h", "cli/commands/finished.c", "what rank 0 compares, while the others wait as long as it takes")
+    except("run/ranks_agree.h", "cli/commands/finished.c", "what rank 0 compares, while the others wait as long as it takes")
     except("text/data/tokens.h", "cli/commands/cmd_tokens.c", "writes token files")
     except("text/data/texts.h", "cli/commands/cmd_tokens.c", "reads texts")
     except("text/data/texts.h", "cli/run.c", "which files are rows")
@@ -178,7 +179,7 @@ FNR == 1 {
 }
 
 # A declaration of a member or a function of ours with such a name is indented, too; calls through a pointer are not the system.
-/^[ \t]/ && $0 !~ /^ *(\/\*|\*)/ && $0 !~ /\(\*/ && FILENAME ~ /^(core|nvme|offload|text|model|api|cli|bench)\// && FILENAME ~ /\.c$/ {
+/^[ \t]/ && $0 !~ /^ *(\/\*|\*)/ && $0 !~ /\(\*/ && FILENAME ~ /^(core|nvme|offload|text|model|run|api|cli|bench)\// && FILENAME ~ /\.c$/ {
     line = $0
     gsub(/"[^"]*"/, "", line)
     sub(/\/\*.*/, "", line)
@@ -239,23 +240,23 @@ function check_own(header, folder)
 
 function check_foreign(header,    prefix)
 {
-    if (starts_with_any(header, "core/ kernels/ nvme/ offload/ text/ model/ api/ cli/ strata/"))
+    if (starts_with_any(header, "core/ kernels/ nvme/ offload/ text/ model/ run/ api/ cli/ strata/"))
         offence("<" header ">: our own headers are included with quotes")
     for (prefix in home)
         if (index(header, prefix) == 1 && !starts_with_any(FILENAME, home[prefix]))
             offence("<" header "> belongs in " home[prefix] " alone")
 }
 
-$0 ~ printing && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|text|model|api|cli|bench)\// {
+$0 ~ printing && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|text|model|run|api|cli|bench)\// {
     if (!starts_with_any(FILENAME, writers))
         offence("prints past core/base/print.h: st_print, st_print_text, st_log or st_error")
 }
 
-/(^|[^a-z_])(tolower|toupper|strn?casecmp|is(alpha|alnum|space|print|graph|punct|upper|lower))\(/ && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|text|model|api)\// {
+/(^|[^a-z_])(tolower|toupper|strn?casecmp|is(alpha|alnum|space|print|graph|punct|upper|lower))\(/ && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|text|model|run|api)\// {
     offence("takes letters as the locale of the program has them: core/base/text.h")
 }
 
-/(^|[^a-z_])(strtod|strtof|atof)\(/ && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|text|model|api)\// {
+/(^|[^a-z_])(strtod|strtof|atof)\(/ && $0 !~ /^ *(\/\*|\*)/ && FILENAME ~ /^(core|kernels|nvme|offload|text|model|run|api)\// {
     if (FILENAME != "core/base/number.c")
         offence("reads a number as the locale of the program has it: st_number_read() of core/base/number.h")
 }
@@ -296,5 +297,5 @@ END {
     }
     printf "check_layers: %d includes, none upwards; excepted from the rows:\n%s", checked, exceptions
 }
-' $(find include core kernels nvme offload text model api cli bench tests -type f \
+' $(find include core kernels nvme offload text model run api cli bench tests -type f \
     \( -name '*.c' -o -name '*.h' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null | sort) /dev/null

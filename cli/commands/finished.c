@@ -2,7 +2,7 @@
 #include "cli/commands/finished.h"
 
 #include "api/handles.h"
-#include "api/ranks.h"
+#include "run/ranks_agree.h"
 #include "core/base/error.h"
 #include "core/system/file.h"
 #include "strata/adapter.h"

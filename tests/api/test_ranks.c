@@ -1,7 +1,7 @@
 /* tests/api/test_ranks.c - models of several ranks, each on a thread of its own: what they must have alike, what becomes the
  * smallest of all, whose data is whose, turns, and who is on one machine. */
 #include "api/handles.h"
-#include "api/ranks.h"
+#include "run/ranks_agree.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/free_port.h"
 #include "tests/common/scratch.h"

@@ -1,6 +1,6 @@
 /* tests/api/test_saving.c - saves between which something else comes: an evaluation, another save, nothing at all; and calls that
  * save nothing, each with its sentence. */
-#include "api/saved.h"
+#include "run/run_describe.h"
 #include "core/base/fault.h"
 #include "strata/checkpoint.h"
 #include "tests/api/handles_fixture.h"

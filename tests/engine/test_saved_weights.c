@@ -1,6 +1,6 @@
 /* tests/engine/test_saved_weights.c - the weights of a checkpoint at the places that a model without frozen tensors has for them,
  * whatever range is read. */
-#include "api/saved_weights.h"
+#include "run/checkpoint_weights.h"
 
 #include "model/model.h"
 #include "tests/common/assert_status.h"

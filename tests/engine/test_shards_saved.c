@@ -1,7 +1,7 @@
 /* test_shards_saved - a checkpoint that ranks make together is what one rank would have made of the same run, and any number of
  * ranks resumes from one of any number. */
-#include "api/saved.h"
-#include "api/saver.h"
+#include "run/run_describe.h"
+#include "run/checkpointer.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "offload/checkpoint/verify.h"

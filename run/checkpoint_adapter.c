@@ -1,5 +1,5 @@
-/* api/saved_adapter.c - see api/saved_adapter.h. */
-#include "api/saved_adapter.h"
+/* run/checkpoint_adapter.c - see run/checkpoint_adapter.h. */
+#include "run/checkpoint_adapter.h"
 
 #include "core/base/error.h"
 #include "core/base/fault.h"

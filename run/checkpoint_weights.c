@@ -1,5 +1,5 @@
-/* api/saved_weights.c - see api/saved_weights.h. */
-#include "api/saved_weights.h"
+/* run/checkpoint_weights.c - see run/checkpoint_weights.h. */
+#include "run/checkpoint_weights.h"
 
 #include "core/base/error.h"
 #include "core/base/fault.h"

@@ -1,5 +1,5 @@
-/* api/ranks.c - see api/ranks.h. */
-#include "api/ranks.h"
+/* run/ranks_agree.c - see run/ranks_agree.h. */
+#include "run/ranks_agree.h"
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"

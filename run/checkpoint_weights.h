@@ -1,9 +1,9 @@
-/* api/saved_weights.h - the weights of a checkpoint, at the places that a model has for them.
+/* run/checkpoint_weights.h - the weights of a checkpoint, at the places that a model has for them.
  *
  * A checkpoint's pages may be others than the model's: what is frozen lies elsewhere.  Every tile is compared with its checksum
  * before anyone sees it. */
-#ifndef API_SAVED_WEIGHTS_H
-#define API_SAVED_WEIGHTS_H
+#ifndef RUN_CHECKPOINT_WEIGHTS_H
+#define RUN_CHECKPOINT_WEIGHTS_H
 
 #include "model/model.h"
 #include "offload/checkpoint/checkpoint.h"

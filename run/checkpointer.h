@@ -1,9 +1,9 @@
-/* api/saver.h - makes checkpoints of an engine's run, one at a time: chooses sets, hands over what the engine has brought into
+/* run/checkpointer.h - makes checkpoints of an engine's run, one at a time: chooses sets, hands over what the engine has brought into
  * one, and keeps what became of it. */
-#ifndef API_SAVER_H
-#define API_SAVER_H
+#ifndef RUN_CHECKPOINTER_H
+#define RUN_CHECKPOINTER_H
 
-#include "api/run.h"
+#include "run/run.h"
 #include "offload/checkpoint/checkpoint.h"
 #include "offload/checkpoint/commit.h"
 #include "strata/checkpoint.h"

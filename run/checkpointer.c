@@ -1,7 +1,7 @@
-/* api/saver.c - see api/saver.h. */
-#include "api/saver_internal.h"
+/* run/checkpointer.c - see run/checkpointer.h. */
+#include "run/checkpointer_internal.h"
 
-#include "api/saved.h"
+#include "run/run_describe.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"

@@ -1,5 +1,5 @@
-/* api/resumed.c - see api/saver.h: the files of a checkpoint, as volumes of the swap of an engine that resumes from it. */
-#include "api/saver.h"
+/* run/resume_volumes.c - see run/checkpointer.h: the files of a checkpoint, as volumes of the swap of an engine that resumes from it. */
+#include "run/checkpointer.h"
 
 #include "core/base/error.h"
 #include "core/base/fault.h"

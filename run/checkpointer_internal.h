@@ -1,8 +1,8 @@
-/* api/saver_internal.h - the contents of a saver, for the files api/saver*.c. */
-#ifndef API_SAVER_INTERNAL_H
-#define API_SAVER_INTERNAL_H
+/* run/checkpointer_internal.h - the contents of a saver, for the files run/checkpointer*.c. */
+#ifndef RUN_CHECKPOINTER_INTERNAL_H
+#define RUN_CHECKPOINTER_INTERNAL_H
 
-#include "api/saver.h"
+#include "run/checkpointer.h"
 
 #include "offload/checkpoint/store.h"
 
@@ -63,7 +63,7 @@ struct st_saver {
 /** Keep how the save in progress has ended. */
 void st_saver_keep_report(struct st_saver *s, const struct st_commit_report *r);
 
-/* --- what ranks tell each other, api/saver_rounds.c --- */
+/* --- what ranks tell each other, run/checkpointer_rounds.c --- */
 
 /** Tell the others whether this rank's set is complete, and rank 0 where the parts go; the same answer on every rank.
  *  @param train  of the run that is saved, which becomes that of the checkpoint that is due; where each rank has a part of the

@@ -1,6 +1,6 @@
-/* api/run.h - a training run: what saving, resuming and its ranks need to know of it. */
-#ifndef API_RUN_H
-#define API_RUN_H
+/* run/run.h - a training run: what saving, resuming and its ranks need to know of it. */
+#ifndef RUN_RUN_H
+#define RUN_RUN_H
 
 #include "model/model.h"
 #include "offload/config/config.h"

@@ -1,8 +1,8 @@
-/* api/saved.h - a run in the words of a checkpoint's manifest: written when it is saved, compared when it resumes. */
-#ifndef API_SAVED_H
-#define API_SAVED_H
+/* run/run_describe.h - a run in the words of a checkpoint's manifest: written when it is saved, compared when it resumes. */
+#ifndef RUN_RUN_DESCRIBE_H
+#define RUN_RUN_DESCRIBE_H
 
-#include "api/run.h"
+#include "run/run.h"
 #include "offload/checkpoint/manifest.h"
 
 /** Say what the run is and where it stands, and what it trains on; all but what follows from the files.

@@ -1,5 +1,5 @@
-/* api/saver_rounds.c - ranks that make a checkpoint together: what they tell each other between steps, which ends each round. */
-#include "api/saver_internal.h"
+/* run/checkpointer_rounds.c - ranks that make a checkpoint together: what they tell each other between steps, which ends each round. */
+#include "run/checkpointer_internal.h"
 
 #include "core/base/error.h"
 #include "core/base/fault.h"

@@ -1,6 +1,6 @@
-/* api/saved_adapter.h - the adapter in a checkpoint of a run that trained one. */
-#ifndef API_SAVED_ADAPTER_H
-#define API_SAVED_ADAPTER_H
+/* run/checkpoint_adapter.h - the adapter in a checkpoint of a run that trained one. */
+#ifndef RUN_CHECKPOINT_ADAPTER_H
+#define RUN_CHECKPOINT_ADAPTER_H
 
 #include "model/hf/hf_adapter.h"
 #include "offload/checkpoint/checkpoint.h"

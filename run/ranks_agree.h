@@ -1,9 +1,9 @@
-/* api/ranks.h - what the ranks of a run must have alike: compared, or brought to the smallest of all.  `comm` NULL is a run of
+/* run/ranks_agree.h - what the ranks of a run must have alike: compared, or brought to the smallest of all.  `comm` NULL is a run of
  * one rank, of which each of these does nothing. */
-#ifndef API_RANKS_H
-#define API_RANKS_H
+#ifndef RUN_RANKS_AGREE_H
+#define RUN_RANKS_AGREE_H
 
-#include "api/run.h"
+#include "run/run.h"
 #include "model/model.h"
 #include "offload/comm/comm.h"
 #include "offload/config/config.h"

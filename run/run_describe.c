@@ -1,7 +1,7 @@
-/* api/saved.c - see api/saved.h. */
-#include "api/saved.h"
+/* run/run_describe.c - see run/run_describe.h. */
+#include "run/run_describe.h"
 
-#include "api/saver.h"
+#include "run/checkpointer.h"
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"

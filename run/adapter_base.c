@@ -1,9 +1,9 @@
-/* api/saved_base.c - see api/saved_adapter.h: finds the weights that an adapter was trained beside, and compares a model's with
+/* run/adapter_base.c - see run/checkpoint_adapter.h: finds the weights that an adapter was trained beside, and compares a model's with
  * the frozen ones in a checkpoint.
  *
  * Of each tensor the first values are compared, rounded or quantised as a run does it when it loads them.  Other weights, trained
  * further or begun otherwise, differ nearly everywhere. */
-#include "api/saved_adapter.h"
+#include "run/checkpoint_adapter.h"
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
