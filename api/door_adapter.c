@@ -1,11 +1,13 @@
 /* api/door_adapter.c - strata/adapter.h: merges an adapter, of a directory or of a checkpoint, into the weights of a directory.
  */
 #include "api/handles.h"
-#include "run/checkpoint_adapter.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/hub_id.h"
 #include "model/hf/generation.h"
+#include "run/adapter_base.h"
+#include "run/checkpoint_adapter.h"
+#include "run/run_describe.h"
 #include "strata/adapter.h"
 #include "strata/tokenizer.h"
 
@@ -20,9 +22,9 @@ struct merging {
     struct st_hf_adapter *adapter; /* of a directory; NULL: of a checkpoint */
     struct st_checkpoint *ck;
     struct st_adapter_spec *spec; /* the checkpoint's, like the next two */
-    struct st_saved_adapter *saved;
+    struct st_checkpoint_adapter *saved;
     struct st_hf_adapted *tensors;
-    struct st_saved_base base; /* of a checkpoint's adapter, where the caller names none */
+    struct st_adapter_base base; /* of a checkpoint's adapter, where the caller names none */
     char files[ST_PATH_MAX];   /* the checkpoint's small files */
     char cached[ST_PATH_MAX];  /* where the Hugging Face cache has the model that was named so */
     struct st_hf_instead instead;
@@ -96,7 +98,7 @@ static strata_status take_instead(struct merging *m)
 {
     struct st_generation ends = {0};
     bool there = false;
-    strata_status st = st_saved_model_dir(m->files, m->ck);
+    strata_status st = st_checkpoint_model_dir(m->files, m->ck);
 
     if (st == STRATA_OK)
         st = strata_tokenizer_exists(&there, m->files);
@@ -116,13 +118,13 @@ static strata_status merge_checkpoint(struct merging *m, struct st_hf_merge *how
     if (st == STRATA_OK)
         st = take_instead(m);
     if (st == STRATA_OK)
-        st = st_saved_base_check(m->ck, m->model, m->opts.model);
+        st = st_adapter_base_check(m->ck, m->model, m->opts.model);
     if (st == STRATA_OK)
-        st = st_saved_adapter_open(&m->saved, m->ck);
+        st = st_checkpoint_adapter_open(&m->saved, m->ck);
     if (st != STRATA_OK)
         return st;
     how->tensors = m->tensors;
-    how->values = st_saved_adapter_values(m->saved);
+    how->values = st_checkpoint_adapter_values(m->saved);
     how->instead = &m->instead;
     return st_hf_merge(how);
 }
@@ -130,7 +132,7 @@ static strata_status merge_checkpoint(struct merging *m, struct st_hf_merge *how
 /* What the checkpoint says; a preset's weights are in no directory. */
 static strata_status take_base(struct merging *m)
 {
-    const strata_status st = st_saved_base_find(&m->base, st_saved_began_with(&m->ck->manifest));
+    const strata_status st = st_adapter_base_find(&m->base, st_run_began_with(&m->ck->manifest));
 
     if (st == STRATA_OK && m->base.is_checkpoint)
         return st_error(STRATA_E_INPUT,
@@ -157,7 +159,7 @@ static strata_status find_adapter(struct merging *m, bool *is_directory)
                                                    ") nor a checkpoint, nor a directory of checkpoints",
                                                    m->opts.adapter)
                                         : st;
-        if ((st = st_saved_adapter_spec(&m->spec, m->ck)) != STRATA_OK)
+        if ((st = st_checkpoint_adapter_spec(&m->spec, m->ck)) != STRATA_OK)
             return st;
         if (m->spec == NULL)
             return st_error(STRATA_E_INPUT, "%s: its run trained no adapter (strata.lora): export it without --merge",
@@ -178,7 +180,7 @@ struct comparing {
     struct st_adapter_spec *spec; /* the checkpoint's */
     struct st_hf_adapted *tensors;
     uint32_t count;
-    struct st_saved_adapter *saved;
+    struct st_checkpoint_adapter *saved;
     struct st_hf_adapter *files;
     float *parts; /* [2][COMPARE_ELEMS] */
 };
@@ -190,14 +192,14 @@ static strata_status open_both(struct comparing *c, const char *dir, const char 
     char files[ST_PATH_MAX];
     strata_status st = st_checkpoint_find(&c->ck, checkpoint, NULL, NULL);
 
-    if (st != STRATA_OK || (st = st_saved_adapter_spec(&c->spec, c->ck)) != STRATA_OK)
+    if (st != STRATA_OK || (st = st_checkpoint_adapter_spec(&c->spec, c->ck)) != STRATA_OK)
         return st;
     if (c->spec == NULL)
         return st_error(STRATA_E_CORRUPT, "%s: its run trained no adapter", c->ck->path);
-    if ((st = st_saved_model_dir(files, c->ck)) != STRATA_OK || (st = st_model_config_read(&config, files)) != STRATA_OK ||
+    if ((st = st_checkpoint_model_dir(files, c->ck)) != STRATA_OK || (st = st_model_config_read(&config, files)) != STRATA_OK ||
         (st = st_model_create(&c->model, &config, &batch)) != STRATA_OK ||
         (st = st_hf_adapted_list(&c->tensors, &c->count, c->model, c->spec)) != STRATA_OK ||
-        (st = st_saved_adapter_open(&c->saved, c->ck)) != STRATA_OK)
+        (st = st_checkpoint_adapter_open(&c->saved, c->ck)) != STRATA_OK)
         return st;
     c->parts = st_fault_refuses("api.adapter") ? NULL : malloc(2 * COMPARE_ELEMS * sizeof(*c->parts));
     if (c->parts == NULL)
@@ -208,7 +210,7 @@ static strata_status open_both(struct comparing *c, const char *dir, const char 
 /* The directory's tensors in the order of the checkpoint's. */
 static strata_status compare_tensor(struct comparing *c, const struct st_hf_adapted *a, const struct st_hf_adapted *b, bool *same)
 {
-    const struct st_adapter_values saved = st_saved_adapter_values(c->saved), files = st_hf_adapter_values(c->files);
+    const struct st_adapter_values saved = st_checkpoint_adapter_values(c->saved), files = st_hf_adapter_values(c->files);
     const uint64_t elems = st_hf_adapted_elems(a);
     strata_status st = STRATA_OK;
 
@@ -243,7 +245,7 @@ strata_status strata_adapter_compare(const char *dir, const char *checkpoint, bo
     free(c.parts);
     free(c.tensors);
     st_hf_adapter_close(c.files);
-    st_saved_adapter_close(c.saved);
+    st_checkpoint_adapter_close(c.saved);
     st_adapter_spec_destroy(c.spec);
     st_checkpoint_close(c.ck);
     st_model_destroy(c.model);
@@ -277,7 +279,7 @@ strata_status strata_adapter_merge(const struct strata_merge_opts *opts)
         st = is_directory ? merge_directory(&m, &how) : merge_checkpoint(&m, &how);
     st_floats_restore(&floats);
     free(m.tensors);
-    st_saved_adapter_close(m.saved);
+    st_checkpoint_adapter_close(m.saved);
     st_hf_adapter_close(m.adapter);
     st_adapter_spec_destroy(m.spec);
     st_checkpoint_close(m.ck);

@@ -1,8 +1,5 @@
 /* api/door_checkpoint.c - strata/checkpoint.h: saving a run, and going on from what was saved. */
 #include "api/handles.h"
-#include "run/run_describe.h"
-#include "run/checkpoint_adapter.h"
-#include "run/checkpointer.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
@@ -10,6 +7,10 @@
 #include "core/json/json.h"
 #include "offload/checkpoint/checkpoint.h"
 #include "offload/checkpoint/store.h"
+#include "run/checkpointer.h"
+#include "run/resume_compare.h"
+#include "run/resume_volumes.h"
+#include "run/run_describe.h"
 #include "strata/checkpoint.h"
 
 #include <inttypes.h>
@@ -117,7 +118,7 @@ strata_status strata_checkpoint_get_info(const struct strata_checkpoint *checkpo
         return st_error_missing(__func__, checkpoint == NULL ? "checkpoint" : "info");
     m = &checkpoint->checkpoint->manifest;
     i.path = checkpoint->checkpoint->path;
-    i.model = st_saved_began_with(m);
+    i.model = st_run_began_with(m);
     i.config = m->config;
     i.steps = m->train.steps_applied;
     i.skipped_steps = m->train.steps_skipped;
@@ -172,7 +173,7 @@ static bool needs_own_base(const struct strata_engine *e, const struct st_manife
 {
     const struct st_swap *swap = st_engine_swap(e->run.engine);
 
-    return e->run.saver != NULL && swap != NULL && m->space_bytes[ST_SPACE_BASE] > 0 &&
+    return e->run.checkpointer != NULL && swap != NULL && m->space_bytes[ST_SPACE_BASE] > 0 &&
            !st_stripe_alike(st_swap_stripe(swap), &m->stripe);
 }
 
@@ -182,7 +183,7 @@ static strata_status read_into(struct strata_engine *e, const struct st_checkpoi
     const struct st_program *program = e->run.program;
     const uint32_t cuts = st_program_cuts(program);
     const bool own = cuts > 1 && st_manifest_parts(&ck->manifest) == cuts; /* maybe cut as this run's */
-    struct st_resumed *r = calloc(1, sizeof(*r)), *old = e->run.resumed;
+    struct st_resume_volumes *r = calloc(1, sizeof(*r)), *old = e->run.resumed;
     struct st_resume_opts opts = {.extents = &ck->extents,
                                   .train = &ck->manifest.train,
                                   .rescales = rescales,
@@ -191,7 +192,7 @@ static strata_status read_into(struct strata_engine *e, const struct st_checkpoi
                                   .ctx = &w};
     strata_status st;
 
-    st = r != NULL ? st_resumed_open(r, e->run.engine, ck, own ? program->rank : ST_CHECKPOINT_PARTS)
+    st = r != NULL ? st_resume_volumes_open(r, e->run.engine, ck, own ? program->rank : ST_CHECKPOINT_PARTS)
                    : st_error(STRATA_E_NOMEM, "no memory for a checkpoint");
     if (st == STRATA_OK)
         st = st_handle_watch(w.model, "reading the checkpoint", 0, w.total);
@@ -200,13 +201,13 @@ static strata_status read_into(struct strata_engine *e, const struct st_checkpoi
         opts.own = own ? r->own_volumes : NULL;
         opts.part_bytes = ck->manifest.space_bytes;
         st = st_engine_resume(e->run.engine, &opts);
-        st_resumed_free(old, e->run.engine); /* not before: what the last step reads ahead may come from there */
+        st_resume_volumes_free(old, e->run.engine); /* not before: what the last step reads ahead may come from there */
         e->run.resumed = NULL;
     }
     if (st == STRATA_OK && st_engine_adopted(e->run.engine))
         e->run.resumed = r;
     else
-        st_resumed_free(r, e->run.engine);
+        st_resume_volumes_free(r, e->run.engine);
     return st;
 }
 
@@ -250,7 +251,7 @@ static strata_status compare(const struct strata_engine *e, const struct st_chec
         return st;
     data.seed = o->data_seed;
     data.order = o->data_order;
-    st = st_saved_compare(&ck->manifest, ck->path, &e->run, &data, rescales);
+    st = st_resume_compare(&ck->manifest, ck->path, &e->run, &data, rescales);
     free(data.files);
     return st;
 }
@@ -266,7 +267,7 @@ static strata_status resume(struct strata_engine *e, const struct strata_checkpo
         return st_error(STRATA_E_INVAL, "strata_engine_resume: the model was opened for another use than training");
     if ((st = check_order(o->data, o->data_order, "strata_engine_resume")) != STRATA_OK)
         return st;
-    st = st_saver_settle(&e->run);
+    st = st_checkpointer_settle(&e->run);
     if (st == STRATA_OK)
         st = compare_ranks(e, &ck->manifest);
     if (st == STRATA_OK)
@@ -275,8 +276,8 @@ static strata_status resume(struct strata_engine *e, const struct strata_checkpo
         return st; /* nothing has changed */
     e->loaded = false;
     st = read_into(e, ck, rescales);
-    if (st == STRATA_OK && e->run.saver != NULL)
-        st = st_saver_begin(e->run.saver, ck);
+    if (st == STRATA_OK && e->run.checkpointer != NULL)
+        st = st_checkpointer_begin(e->run.checkpointer, ck);
     e->loaded = st == STRATA_OK;
     e->lr_set = false; /* it has the configuration's schedule */
     return st;
@@ -301,7 +302,7 @@ static strata_status check_saves(const struct strata_engine *e, const char *func
 {
     if (e->plan->model->use != STRATA_USE_TRAIN)
         return st_error(STRATA_E_INVAL, "%s: the model was opened for another use than training", function);
-    if (e->run.saver == NULL)
+    if (e->run.checkpointer == NULL)
         return st_error(STRATA_E_INVAL, "%s: the configuration names no directory: set strata.save", function);
     return STRATA_OK;
 }
@@ -333,7 +334,7 @@ static strata_status save(struct strata_engine *e, const struct strata_save_opts
         return st;
     data.seed = o->data_seed;
     data.order = o->data_order;
-    st = st_saved_describe(&m, &e->run, &data);
+    st = st_run_describe(&m, &e->run, &data);
     free(data.files);
     if (st != STRATA_OK)
         return st;
@@ -343,7 +344,7 @@ static strata_status save(struct strata_engine *e, const struct strata_save_opts
         st_manifest_set_score(&m, o->score);
     if (o->note != NULL)
         snprintf(m.note, sizeof(m.note), "%s", o->note);
-    return st_saver_save(e->run.saver, &m);
+    return st_checkpointer_save(e->run.checkpointer, &m);
 }
 
 strata_status strata_engine_save(struct strata_engine *engine, const struct strata_save_opts *opts)
@@ -365,7 +366,7 @@ strata_status strata_engine_save_comes(struct strata_engine *engine)
     if (st != STRATA_OK)
         return st;
     if ((st = check_saves(engine, __func__)) == STRATA_OK)
-        st_saver_comes(engine->run.saver);
+        st_checkpointer_comes(engine->run.checkpointer);
     st_handle_leave(engine);
     return st;
 }
@@ -379,10 +380,10 @@ strata_status strata_engine_saved(struct strata_engine *engine, bool wait, struc
         return st_error_missing(__func__, engine == NULL ? "engine" : "saved");
     if ((st = st_handle_enter(engine, __func__, ST_HANDLE_EXISTS)) != STRATA_OK)
         return st;
-    s.done = engine->run.saver == NULL;
+    s.done = engine->run.checkpointer == NULL;
     st = st_handle_result(saved, sizeof(s), &s, sizeof(s), "strata_saved"); /* an invalid size takes no failure away */
-    if (st == STRATA_OK && engine->run.saver != NULL) {
-        asked = st_saver_ask(engine->run.saver, wait, &s);
+    if (st == STRATA_OK && engine->run.checkpointer != NULL) {
+        asked = st_checkpointer_ask(engine->run.checkpointer, wait, &s);
         st = st_handle_result(saved, sizeof(s), &s, sizeof(s), "strata_saved");
     }
     st_handle_leave(engine);

@@ -1,6 +1,5 @@
 /* api/door_comm.c - strata/comm.h: finds the ranks of a run and connects them. */
 #include "api/handles.h"
-#include "run/ranks_agree.h"
 #include "core/base/checksum.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -9,6 +8,7 @@
 #include "core/system/launch.h"
 #include "offload/comm/comm.h"
 #include "offload/comm/comm_mpi.h"
+#include "run/ranks_agree.h"
 
 #include <stdio.h>
 #include <stdlib.h>

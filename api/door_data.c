@@ -1,10 +1,10 @@
 /* api/door_data.c - strata/data.h: sequences of token files, addressed by position. */
 #include "api/handles.h"
-#include "run/ranks_agree.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
 #include "offload/checkpoint/manifest.h"
+#include "run/ranks_agree.h"
 #include "text/data/token_meta.h"
 
 #include <inttypes.h>

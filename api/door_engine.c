@@ -1,8 +1,5 @@
 /* api/door_engine.c - strata/engine.h: runs a plan; checks the order of calls. */
 #include "api/handles.h"
-#include "run/ranks_agree.h"
-#include "run/checkpoint_adapter.h"
-#include "run/checkpointer.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
@@ -14,6 +11,10 @@
 #include "offload/comm/comm_nccl.h"
 #include "offload/config/config_options.h"
 #include "offload/device/op_times.h"
+#include "run/checkpoint_weights.h"
+#include "run/checkpointer.h"
+#include "run/ranks_agree.h"
+#include "run/resume_volumes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -158,11 +159,11 @@ strata_status strata_engine_create(struct strata_engine **engine, struct strata_
                                                                          .records = true});
     log_omp_threads(plan);
     if (st == STRATA_OK && st_handle_saves(plan->model))
-        st = st_saver_open(&e->run.saver, &e->run, o.overwrite);
+        st = st_checkpointer_open(&e->run.checkpointer, &e->run, o.overwrite);
     if (st == STRATA_OK)
         st = create_engine(e, &o);
-    if (st == STRATA_OK && e->run.saver != NULL)
-        st = st_saver_attach(e->run.saver);
+    if (st == STRATA_OK && e->run.checkpointer != NULL)
+        st = st_checkpointer_attach(e->run.checkpointer);
     if (st != STRATA_OK) {
         strata_engine_destroy(e);
         return st_error_at_start(st);
@@ -174,14 +175,14 @@ strata_status strata_engine_create(struct strata_engine **engine, struct strata_
 /* A save that was begun ends.  Ranks are destroyed each by itself: what all would have to make together is not made. */
 static void end_saves(struct strata_engine *e)
 {
-    const bool due = st_saver_is_due(e->run.saver);
+    const bool due = st_checkpointer_is_due(e->run.checkpointer);
     strata_status st = due ? st_engine_ended(e->run.engine) : STRATA_OK;
 
     if (st == STRATA_OK && due && e->run.program->ranks > 1)
         st = st_error(STRATA_E_INVAL,
                       "ranks make it together: strata_engine_saved() waits for that, strata_engine_destroy() does not");
     if (st == STRATA_OK)
-        st = st_saver_wait(e->run.saver);
+        st = st_checkpointer_wait(e->run.checkpointer);
     if (st != STRATA_OK)
         st_log(ST_LOG_WARN, "the last checkpoint is not made: %s", strata_last_error());
 }
@@ -197,16 +198,16 @@ void strata_engine_destroy(struct strata_engine *engine)
         return;
     }
     st_floats_plain(&floats);
-    if (engine->run.saver != NULL && engine->loaded)
+    if (engine->run.checkpointer != NULL && engine->loaded)
         end_saves(engine);
     st_floats_restore(&floats);
-    if (engine->run.saver != NULL)
-        st_saver_tell(engine->run.saver);
-    st_saver_stop(engine->run.saver); /* waits for a save in progress */
+    if (engine->run.checkpointer != NULL)
+        st_checkpointer_tell(engine->run.checkpointer);
+    st_checkpointer_stop(engine->run.checkpointer); /* waits for a save in progress */
     if (engine->run.engine != NULL)
-        st_resumed_free(engine->run.resumed, engine->run.engine);
+        st_resume_volumes_free(engine->run.resumed, engine->run.engine);
     st_engine_destroy(engine->run.engine);
-    st_saver_close(engine->run.saver);
+    st_checkpointer_close(engine->run.checkpointer);
     st_comm_close(engine->device_comm);
     st_op_times_destroy(engine->op_times);
     st_trace_destroy(engine->trace);
@@ -223,7 +224,7 @@ void strata_abandon(void)
     st_store_remove_all();
     st_new_file_remove_all();
     st_temp_dir_remove_all();
-    st_saver_remove_all();
+    st_checkpointer_remove_all();
 }
 
 /* --- weights --- */
@@ -251,7 +252,7 @@ static strata_status open_nf4(struct st_nf4_source **out, struct strata_model *m
     const bool saved = m->weights != NULL, wanted = m->config.quantization != ST_QUANTIZATION_NONE;
     const bool twice = m->config.quantization == ST_QUANTIZATION_NF4_DOUBLE && !saved && !st_model_config(m->model)->quantised;
 
-    if (saved && !st_model_config(m->model)->out_in && wanted != st_saved_has_nf4(m->checkpoint))
+    if (saved && !st_model_config(m->model)->out_in && wanted != st_checkpoint_has_nf4(m->checkpoint))
         return st_error(STRATA_E_INVAL,
                         "%s: its run stored matrices %s, which lie otherwise in a model of GPT-2's family: say --set "
                         "strata.quantization=%s",
@@ -274,7 +275,7 @@ static strata_status load(struct strata_engine *e)
     struct strata_model *m = e->plan->model;
     struct watched_source w = {.model = m, .what = m->is_dir ? "loading weights" : "making initial weights"};
     struct st_nf4_source *nf4 = NULL;
-    strata_status st = st_saver_settle(&e->run);
+    strata_status st = st_checkpointer_settle(&e->run);
 
     if (st == STRATA_OK)
         st = st_handle_open_weights(m);
@@ -291,7 +292,7 @@ static strata_status load(struct strata_engine *e)
     st_nf4_source_close(nf4);
     if (st == STRATA_OK)
         st = st_engine_agree(e->run.engine, check_unchanged(m), "the files of a load");
-    return st == STRATA_OK && e->run.saver != NULL ? st_saver_begin(e->run.saver, NULL) : st;
+    return st == STRATA_OK && e->run.checkpointer != NULL ? st_checkpointer_begin(e->run.checkpointer, NULL) : st;
 }
 
 strata_status strata_engine_load(struct strata_engine *engine)
@@ -305,7 +306,7 @@ strata_status strata_engine_load(struct strata_engine *engine)
     engine->lr_set = false;                       /* a new run has the configuration's schedule, */
     engine->cached = 0;                           /* and a sequence without tokens */
     if (!st_engine_adopted(engine->run.engine)) { /* what the run before had open of its checkpoint */
-        st_resumed_free(engine->run.resumed, engine->run.engine);
+        st_resume_volumes_free(engine->run.resumed, engine->run.engine);
         engine->run.resumed = NULL;
     }
     st_handle_close_weights(engine->plan->model); /* its files are no longer needed */
@@ -371,8 +372,8 @@ static strata_status run_step(struct strata_engine *engine, const int32_t *token
     st_config_set_rates(&engine->plan->model->config, engine->run.engine);
     if (engine->lr_set)
         st_engine_set_lr(engine->run.engine, engine->lr);
-    st = engine->run.saver != NULL ? st_saver_step(engine->run.saver, tokens, targets, positions, &r)
-                                   : st_engine_step(engine->run.engine, tokens, targets, positions, &r);
+    st = engine->run.checkpointer != NULL ? st_checkpointer_step(engine->run.checkpointer, tokens, targets, positions, &r)
+                                          : st_engine_step(engine->run.engine, tokens, targets, positions, &r);
     if (st != STRATA_OK || result == NULL)
         return st;
     take_result(&step, &r);
@@ -532,8 +533,8 @@ strata_status strata_engine_get_info(struct strata_engine *engine, struct strata
     if ((st = st_handle_enter(engine, __func__, ST_HANDLE_EXISTS)) != STRATA_OK)
         return st;
     st_engine_info(engine->run.engine, &from);
-    if (engine->run.saver != NULL)
-        snprintf(i.run, sizeof(i.run), "%s", st_saver_name(engine->run.saver));
+    if (engine->run.checkpointer != NULL)
+        snprintf(i.run, sizeof(i.run), "%s", st_checkpointer_run(engine->run.checkpointer));
     st_handle_leave(engine);
     memcpy(i.device, from.device, sizeof(i.device));
     memcpy(i.isa, from.isa, sizeof(i.isa));

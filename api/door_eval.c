@@ -1,9 +1,9 @@
 /* api/door_eval.c - strata_engine_eval_data(): runs forward over all of the data, one step's sequences at a time, of which each
  * rank has its part. */
 #include "api/handles.h"
-#include "run/ranks_agree.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
+#include "run/ranks_agree.h"
 
 #include <math.h>
 #include <stdlib.h>

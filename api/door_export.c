@@ -1,9 +1,9 @@
 /* api/door_export.c - exports a trained model as a directory: begins it before the run and writes it after. */
 #include "api/handles.h"
-#include "run/checkpoint_adapter.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/ending.h"
+#include "run/adapter_base.h"
 
 #include <stdlib.h>
 
@@ -20,13 +20,13 @@ strata_status strata_export_check(const char *dir, const struct strata_export_op
 static strata_status open_adapter(struct strata_export *x, const char *dir, bool overwrite)
 {
     const struct strata_model *m = x->model;
-    struct st_saved_base base;
+    struct st_adapter_base base;
     const struct st_hf_adapter_output output = {
         .model = m->model, .spec = m->adapter, .base = base.name, .dir = dir, .overwrite = overwrite};
     strata_status st = st_hf_adapter_output_check(dir, overwrite);
 
     if (st == STRATA_OK)
-        st = st_saved_base_find(&base, m->name);
+        st = st_adapter_base_find(&base, m->name);
     return st == STRATA_OK ? st_hf_adapter_writer_open(&x->adapter, &output) : st;
 }
 

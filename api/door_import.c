@@ -1,9 +1,9 @@
 /* api/door_import.c - strata_import(): what tools/import_deepspeed.py wrote becomes a checkpoint. */
 #include "api/handles.h"
-#include "run/run_describe.h"
 #include "core/base/error.h"
 #include "core/json/json.h"
 #include "offload/checkpoint/make.h"
+#include "run/run_describe.h"
 #include "strata/checkpoint.h"
 
 #include <inttypes.h>
@@ -184,12 +184,12 @@ static strata_status make(struct import *i, const char *parts, const struct st_m
 {
     char made[ST_PATH_MAX];
     const struct st_run run = st_handle_run(i->model);
-    strata_status st = st_saved_describe_model(&i->manifest, &run);
+    strata_status st = st_run_describe_model(&i->manifest, &run);
 
     for (uint32_t g = 0; st == STRATA_OK && g < i->manifest.group_count; g++)
         i->total += i->manifest.groups[g].elems;
     if (st == STRATA_OK)
-        st = st_saved_name_run(i->manifest.run);
+        st = st_run_draw_name(i->manifest.run);
     if (st == STRATA_OK)
         st = read_state(i, parts);
     if (st == STRATA_OK)

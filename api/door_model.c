@@ -1,12 +1,12 @@
 /* api/door_model.c - strata/model.h: opens a preset or a directory as the configuration asks. */
 #include "api/handles.h"
-#include "run/ranks_agree.h"
-#include "run/checkpoint_adapter.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
 #include "offload/checkpoint/store.h"
 #include "offload/device/device.h"
+#include "run/checkpoint_adapter.h"
+#include "run/ranks_agree.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -170,7 +170,7 @@ strata_status st_handle_open_weights(struct strata_model *m)
     }
     if (m->checkpoint == NULL)
         st = st_checkpoint_open(&m->checkpoint, m->saved);
-    return st == STRATA_OK ? st_saved_weights_open(&m->weights, m->checkpoint, m->model) : st;
+    return st == STRATA_OK ? st_checkpoint_weights_open(&m->weights, m->checkpoint, m->model) : st;
 }
 
 void st_handle_close_weights(struct strata_model *m)
@@ -178,7 +178,7 @@ void st_handle_close_weights(struct strata_model *m)
     st_hf_adapter_close(m->adapter_files);
     m->adapter_files = NULL;
     st_hf_reader_close(m->reader);
-    st_saved_weights_close(m->weights);
+    st_checkpoint_weights_close(m->weights);
     st_checkpoint_close(m->checkpoint);
     m->reader = NULL;
     m->weights = NULL;
@@ -188,7 +188,7 @@ void st_handle_close_weights(struct strata_model *m)
 static struct st_weight_source base_weights(struct strata_model *m)
 {
     if (m->weights != NULL)
-        return st_saved_weights_source(m->weights);
+        return st_checkpoint_weights_source(m->weights);
     return m->is_dir ? st_hf_reader_source(m->reader) : st_model_init_source(&m->init);
 }
 
@@ -234,7 +234,7 @@ static strata_status keep_settings(struct strata_model *m)
 static strata_status take_saved_adapter(struct strata_model *m, const struct strata_model_opts *o)
 {
     char *asked = NULL;
-    strata_status st = m->checkpoint != NULL ? st_saved_adapter_spec(&m->adapter, m->checkpoint) : STRATA_OK;
+    strata_status st = m->checkpoint != NULL ? st_checkpoint_adapter_spec(&m->adapter, m->checkpoint) : STRATA_OK;
 
     if (st != STRATA_OK || m->adapter == NULL)
         return st;

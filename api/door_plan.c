@@ -2,7 +2,6 @@
 #include "api/handles.h"
 #include "api/plan_report.h"
 #include "api/predict.h"
-#include "run/ranks_agree.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
@@ -10,6 +9,7 @@
 #include "core/system/clock.h"
 #include "offload/config/config_options.h"
 #include "offload/machine/rates_kept.h"
+#include "run/ranks_agree.h"
 
 #include <errno.h>
 #include <inttypes.h>

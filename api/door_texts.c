@@ -1,10 +1,10 @@
 /* api/door_texts.c - strata/data.h: texts and conversations as sequences, by a token file that is kept for the next run, or lives
  * as long as it is read. */
 #include "api/handles.h"
-#include "run/ranks_agree.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/system/temp_dir.h"
+#include "run/ranks_turns.h"
 #include "text/data/rows/dataset_info.h"
 #include "text/data/rows/tokenize.h"
 #include "text/data/rows/tokens_kept.h"

@@ -1,7 +1,5 @@
 /* api/door_verify.c - strata/verify.h: whether checkpoints are what was written, and their weights as a directory. */
 #include "api/handles.h"
-#include "run/checkpoint_adapter.h"
-#include "run/checkpoint_weights.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/system/ending.h"
@@ -9,6 +7,10 @@
 #include "offload/checkpoint/model_files.h"
 #include "offload/checkpoint/store.h"
 #include "offload/checkpoint/verify.h"
+#include "run/adapter_base.h"
+#include "run/checkpoint_adapter.h"
+#include "run/checkpoint_weights.h"
+#include "run/run_describe.h"
 #include "strata/verify.h"
 
 #include <stdio.h>
@@ -145,7 +147,7 @@ struct exporting {
     struct reading *reading;
     const struct st_model *model;
     struct st_hf_writer *writer; /* NULL: committed */
-    struct st_saved_weights *weights;
+    struct st_checkpoint_weights *weights;
     uint64_t done, total; /* bytes */
 };
 
@@ -176,7 +178,7 @@ static strata_status put_all(struct exporting *e)
     e->total = w->params * strata_dtype_bytes(w->dtype);
     (void)progress(e->reading, 0, e->total);
     for (uint32_t p = 0; p < w->page_count && st == STRATA_OK; p++)
-        st = st_saved_weights_each(e->weights, p, 0, w->pages[p].elems, put, e);
+        st = st_checkpoint_weights_each(e->weights, p, 0, w->pages[p].elems, put, e);
     if (st != STRATA_OK)
         return st;
     e->writer = NULL;
@@ -217,11 +219,11 @@ static strata_status copy_adapted(struct reading *r, struct st_hf_adapter_writer
 static strata_status export_adapter(struct reading *r, const struct st_model *model, const struct st_adapter_spec *spec,
                                     const char *dir, bool overwrite)
 {
-    struct st_saved_base base;
+    struct st_adapter_base base;
     const struct st_hf_adapter_output output = {
         .model = model, .spec = spec, .base = base.name, .dir = dir, .overwrite = overwrite};
     struct st_hf_adapter_writer *writer = NULL, *file;
-    struct st_saved_adapter *saved = NULL;
+    struct st_checkpoint_adapter *saved = NULL;
     struct st_adapter_values values;
     const struct st_hf_adapted *list;
     uint64_t total = 0;
@@ -229,15 +231,15 @@ static strata_status export_adapter(struct reading *r, const struct st_model *mo
     strata_status st = st_hf_adapter_output_check(dir, overwrite);
 
     if (st == STRATA_OK)
-        st = st_saved_base_find(&base, st_saved_began_with(&r->ck->manifest));
+        st = st_adapter_base_find(&base, st_run_began_with(&r->ck->manifest));
     if (st == STRATA_OK && (st = st_hf_adapter_writer_open(&writer, &output)) == STRATA_OK)
-        st = st_saved_adapter_open(&saved, r->ck);
+        st = st_checkpoint_adapter_open(&saved, r->ck);
     if (st == STRATA_OK) {
         list = st_hf_adapter_writer_tensors(writer, &count);
         for (uint32_t i = 0; i < count; i++)
             total += st_hf_adapted_elems(&list[i]) * sizeof(float);
         (void)progress(r, 0, total);
-        values = st_saved_adapter_values(saved);
+        values = st_checkpoint_adapter_values(saved);
         st = copy_adapted(r, writer, &values, total);
     }
     if (st == STRATA_OK) {
@@ -246,7 +248,7 @@ static strata_status export_adapter(struct reading *r, const struct st_model *mo
         st = st_hf_adapter_writer_commit(file);
     }
     st_hf_adapter_writer_abort(writer);
-    st_saved_adapter_close(saved);
+    st_checkpoint_adapter_close(saved);
     return st;
 }
 
@@ -258,13 +260,13 @@ static strata_status export_to(struct reading *r, const char *dir, bool overwrit
     struct st_model_config config;
     struct st_model *model = NULL;
     char files[ST_PATH_MAX];
-    strata_status st = st_saved_model_dir(files, r->ck);
+    strata_status st = st_checkpoint_model_dir(files, r->ck);
 
     if (st == STRATA_OK && (st = st_model_config_read(&config, files)) == STRATA_OK)
         st = st_model_create(&model, &config, &batch);
     e.model = model;
     if (st == STRATA_OK)
-        st = st_saved_adapter_spec(&spec, r->ck);
+        st = st_checkpoint_adapter_spec(&spec, r->ck);
     if (st == STRATA_OK && spec != NULL) {
         st = export_adapter(r, model, spec, dir, overwrite);
         st_adapter_spec_destroy(spec);
@@ -274,13 +276,13 @@ static strata_status export_to(struct reading *r, const char *dir, bool overwrit
     if (st == STRATA_OK)
         st = st_hf_output_check(dir, overwrite);
     if (st == STRATA_OK)
-        st = st_saved_weights_open(&e.weights, r->ck, model);
+        st = st_checkpoint_weights_open(&e.weights, r->ck, model);
     if (st == STRATA_OK)
         st = st_hf_writer_open(&e.writer, model, dir, files, NULL, overwrite);
     if (st == STRATA_OK)
         st = put_all(&e);
     st_hf_writer_abort(e.writer);
-    st_saved_weights_close(e.weights);
+    st_checkpoint_weights_close(e.weights);
     st_model_destroy(model);
     return st;
 }

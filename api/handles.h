@@ -7,8 +7,6 @@
 #define API_HANDLES_H
 
 #include "advise/case.h"
-#include "run/run.h"
-#include "run/checkpoint_weights.h"
 #include "core/system/floats.h"
 #include "core/system/topology.h"
 #include "model/hf/hf_adapter.h"
@@ -22,6 +20,8 @@
 #include "offload/machine/hardware.h"
 #include "offload/machine/machine.h"
 #include "offload/plan/plan.h"
+#include "run/checkpoint_weights.h"
+#include "run/run.h"
 #include "strata/comm.h"
 #include "strata/engine.h"
 #include "strata/tokenizer.h"
@@ -81,7 +81,7 @@ struct strata_model {
     struct st_hf_reader *reader;  /* for a directory, until its weights are loaded */
     char *saved;                  /* the checkpoint whose model/ the directory is; NULL: none */
     struct st_checkpoint *checkpoint;
-    struct st_saved_weights *weights; /* of it, in place of the reader */
+    struct st_checkpoint_weights *weights; /* of it, in place of the reader */
     struct st_model_init init;        /* for a preset, and for new adapters */
     struct st_adapter_spec *adapter;  /* NULL: none */
     char *adapter_dir;                /* that its values come from; NULL: the checkpoint has them, or it begins with this run */

@@ -50,13 +50,13 @@ static bool is_preset(const char *name)
 static strata_status find_checkpoint(struct strata_model *m)
 {
     char dir[ST_PATH_MAX];
-    strata_status st = st_saved_find(&m->checkpoint, m->name);
+    strata_status st = st_checkpoint_as_model(&m->checkpoint, m->name);
 
     if (st != STRATA_OK || m->checkpoint == NULL)
         return st;
     free(m->name);
     m->name = NULL;
-    st = st_saved_model_dir(dir, m->checkpoint);
+    st = st_checkpoint_model_dir(dir, m->checkpoint);
     if (st == STRATA_OK)
         st = st_handle_text(&m->name, dir);
     return st == STRATA_OK ? st_handle_text(&m->saved, m->checkpoint->path) : st;
@@ -139,8 +139,8 @@ strata_status st_handle_find_files(char dir[ST_PATH_MAX], const char **name)
     strata_status st = st_handle_find_cached(dir, name);
 
     if (st == STRATA_OK && *name != dir && st_handle_is_directory(*name))
-        st = st_saved_find(&ck, *name);
-    if (st == STRATA_OK && ck != NULL && (st = st_saved_model_dir(dir, ck)) == STRATA_OK)
+        st = st_checkpoint_as_model(&ck, *name);
+    if (st == STRATA_OK && ck != NULL && (st = st_checkpoint_model_dir(dir, ck)) == STRATA_OK)
         *name = dir;
     st_checkpoint_close(ck);
     return st;

@@ -1,9 +1,8 @@
-/* run/adapter_base.c - see run/checkpoint_adapter.h: finds the weights that an adapter was trained beside, and compares a model's with
- * the frozen ones in a checkpoint.
+/* run/adapter_base.c - see run/adapter_base.h.
  *
  * Of each tensor the first values are compared, rounded or quantised as a run does it when it loads them.  Other weights, trained
  * further or begun otherwise, differ nearly everywhere. */
-#include "run/checkpoint_adapter.h"
+#include "run/adapter_base.h"
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
@@ -11,6 +10,8 @@
 #include "kernels/widen.h"
 #include "model/nf4.h"
 #include "offload/checkpoint/reader.h"
+#include "run/checkpoint_adapter.h"
+#include "run/run_describe.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,14 +29,6 @@ struct comparing {
     bool out_in;            /* how files of the model have matrices */
     bool differs;
 };
-
-bool st_saved_has_nf4(const struct st_checkpoint *ck)
-{
-    for (uint32_t i = 0; i < ck->manifest.group_count; i++)
-        if (ck->manifest.groups[i].format == STRATA_NF4)
-            return true;
-    return false;
-}
 
 /* The codes alone, as double quantisation changes the scales; and, since it may turn a code, most of them. */
 static bool same_records(const struct st_nf4_block *a, const struct st_nf4_block *b, uint64_t count)
@@ -128,8 +121,8 @@ static strata_status compare_all(struct comparing *c, const struct st_model *mod
     const struct st_weight_source from = st_hf_reader_source(weights);
     strata_status st = STRATA_OK;
 
-    c->values = st_fault_refuses("api.adapter") ? NULL : malloc(SAMPLE * sizeof(*c->values));
-    c->rounded = st_fault_refuses("api.adapter") ? NULL : malloc(SAMPLE * sizeof(float));
+    c->values = st_fault_refuses("run.adapter") ? NULL : malloc(SAMPLE * sizeof(*c->values));
+    c->rounded = st_fault_refuses("run.adapter") ? NULL : malloc(SAMPLE * sizeof(float));
     if (c->values == NULL || c->rounded == NULL)
         return st_error(STRATA_E_NOMEM, "no memory to compare weights");
     for (uint32_t i = 0; i < st_model_tensor_count(model) && st == STRATA_OK; i++) {
@@ -145,7 +138,7 @@ static strata_status compare_all(struct comparing *c, const struct st_model *mod
     return st == STRATA_OK ? st_hf_reader_check_unchanged(weights) : st;
 }
 
-strata_status st_saved_base_check(const struct st_checkpoint *ck, const struct st_model *model, const char *dir)
+strata_status st_adapter_base_check(const struct st_checkpoint *ck, const struct st_model *model, const char *dir)
 {
     struct comparing c = {.ck = ck, .kernels = st_kernels_pick("auto"), .out_in = st_model_config(model)->out_in};
     struct st_hf_reader *weights = NULL;
@@ -161,11 +154,6 @@ strata_status st_saved_base_check(const struct st_checkpoint *ck, const struct s
 }
 
 /* --- its name --- */
-
-const char *st_saved_began_with(const struct st_manifest *m)
-{
-    return m->model_source[0] != '\0' ? m->model_source : m->model;
-}
 
 /* The checkpoint whose small files a directory holds; NULL: it is another directory, or the checkpoint cannot be read. */
 static strata_status checkpoint_of(struct st_checkpoint **out, const char *dir)
@@ -184,7 +172,7 @@ static strata_status checkpoint_of(struct st_checkpoint **out, const char *dir)
     return st == STRATA_E_INPUT || st == STRATA_E_CORRUPT ? STRATA_OK : st;
 }
 
-strata_status st_saved_base_find(struct st_saved_base *out, const char *model)
+strata_status st_adapter_base_find(struct st_adapter_base *out, const char *model)
 {
     struct st_checkpoint *ck = NULL;
     struct st_adapter_spec *spec;
@@ -194,9 +182,9 @@ strata_status st_saved_base_find(struct st_saved_base *out, const char *model)
     for (uint32_t i = 0; i < RUNS_MAX && st == STRATA_OK && !out->is_checkpoint; i++) {
         if ((st = checkpoint_of(&ck, out->name)) != STRATA_OK || ck == NULL)
             return st;
-        if ((st = st_saved_adapter_spec(&spec, ck)) == STRATA_OK) {
+        if ((st = st_checkpoint_adapter_spec(&spec, ck)) == STRATA_OK) {
             out->is_checkpoint = spec == NULL;
-            st = st_path_copy(out->name, spec == NULL ? ck->path : st_saved_began_with(&ck->manifest));
+            st = st_path_copy(out->name, spec == NULL ? ck->path : st_run_began_with(&ck->manifest));
             st_adapter_spec_destroy(spec);
         }
         st_checkpoint_close(ck);

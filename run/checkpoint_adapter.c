@@ -10,18 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct st_saved_adapter {
+struct st_checkpoint_adapter {
     const struct st_checkpoint *ck;
     struct st_reader *reader;
     const struct st_kernels *kernels;
 };
 
-strata_status st_saved_adapter_spec(struct st_adapter_spec **out, const struct st_checkpoint *ck)
+strata_status st_checkpoint_adapter_spec(struct st_adapter_spec **out, const struct st_checkpoint *ck)
 {
     const struct st_manifest *m = &ck->manifest;
     const struct st_config_opts opts = {.allow_unknown = true, .any_length = true, .ranks = m->world};
     struct st_config_source *source = NULL;
-    struct st_config *config = st_fault_refuses("api.adapter") ? NULL : calloc(1, sizeof(*config));
+    struct st_config *config = st_fault_refuses("run.adapter") ? NULL : calloc(1, sizeof(*config));
     strata_status st;
 
     *out = NULL;
@@ -35,9 +35,9 @@ strata_status st_saved_adapter_spec(struct st_adapter_spec **out, const struct s
     return st == STRATA_E_CONFIG ? st_error_prefix(STRATA_E_CORRUPT, "the checkpoint's own configuration") : st;
 }
 
-strata_status st_saved_adapter_open(struct st_saved_adapter **out, const struct st_checkpoint *ck)
+strata_status st_checkpoint_adapter_open(struct st_checkpoint_adapter **out, const struct st_checkpoint *ck)
 {
-    struct st_saved_adapter *a = st_fault_refuses("api.adapter") ? NULL : calloc(1, sizeof(*a));
+    struct st_checkpoint_adapter *a = st_fault_refuses("run.adapter") ? NULL : calloc(1, sizeof(*a));
     strata_status st;
 
     if (a == NULL)
@@ -45,14 +45,14 @@ strata_status st_saved_adapter_open(struct st_saved_adapter **out, const struct 
     a->ck = ck;
     a->kernels = st_kernels_pick("auto");
     if ((st = st_reader_open(&a->reader, ck, NULL)) != STRATA_OK) {
-        st_saved_adapter_close(a);
+        st_checkpoint_adapter_close(a);
         return st;
     }
     *out = a;
     return STRATA_OK;
 }
 
-void st_saved_adapter_close(struct st_saved_adapter *a)
+void st_checkpoint_adapter_close(struct st_checkpoint_adapter *a)
 {
     if (a == NULL)
         return;
@@ -78,12 +78,12 @@ static strata_status take(void *ctx, const struct st_extent_row *row, uint64_t f
     return STRATA_OK;
 }
 
-static strata_status read_part(struct st_saved_adapter *a, const struct st_manifest_tensor *part, uint64_t first, uint64_t count,
-                               struct taking *t)
+static strata_status read_part(struct st_checkpoint_adapter *a, const struct st_manifest_tensor *part, uint64_t first,
+                               uint64_t count, struct taking *t)
 {
     const struct st_reader_sink sink = {.data = take, .ctx = t};
     const uint64_t spans = st_reader_weight_spans(NULL, a->ck, part->page, part->offset + first, count);
-    struct st_reader_span *list = st_fault_refuses("api.spans") ? NULL : malloc((spans + 1) * sizeof(*list));
+    struct st_reader_span *list = st_fault_refuses("run.spans") ? NULL : malloc((spans + 1) * sizeof(*list));
     strata_status st;
 
     if (list == NULL)
@@ -97,7 +97,7 @@ static strata_status read_part(struct st_saved_adapter *a, const struct st_manif
 /* An adapter's own tensors have PEFT's names there, others that of the model's. */
 static strata_status read_values(void *ctx, const struct st_hf_adapted *tensor, uint64_t first, uint64_t count, float *out)
 {
-    struct st_saved_adapter *a = ctx;
+    struct st_checkpoint_adapter *a = ctx;
     const struct st_manifest *m = &a->ck->manifest;
     const char *name = tensor->saved ? tensor->tensor->name : tensor->name;
     struct taking t = {.kernels = a->kernels, .out = out};
@@ -123,7 +123,7 @@ static strata_status read_values(void *ctx, const struct st_hf_adapted *tensor, 
     return st;
 }
 
-struct st_adapter_values st_saved_adapter_values(struct st_saved_adapter *a)
+struct st_adapter_values st_checkpoint_adapter_values(struct st_checkpoint_adapter *a)
 {
     return (struct st_adapter_values){.ctx = a, .read = read_values};
 }

@@ -21,7 +21,7 @@ struct run {
     uint64_t first, saved_first, elems; /* from the pages' starts */
 };
 
-struct st_saved_weights {
+struct st_checkpoint_weights {
     const struct st_checkpoint *ck;
     struct st_reader *reader;
     pthread_mutex_t lock; /* of the reader, which serves one caller at a time */
@@ -38,7 +38,7 @@ static void note_skipped(void *ctx, const char *path, const char *sentence)
     st_log(ST_LOG_NOTICE, "%s does not open, and an older one is used: %s", path, sentence);
 }
 
-strata_status st_saved_find(struct st_checkpoint **out, const char *name)
+strata_status st_checkpoint_as_model(struct st_checkpoint **out, const char *name)
 {
     char path[ST_PATH_MAX];
     bool there;
@@ -51,11 +51,19 @@ strata_status st_saved_find(struct st_checkpoint **out, const char *name)
     return st == STRATA_E_INPUT ? STRATA_OK : st;
 }
 
-strata_status st_saved_model_dir(char dir[ST_PATH_MAX], const struct st_checkpoint *ck)
+strata_status st_checkpoint_model_dir(char dir[ST_PATH_MAX], const struct st_checkpoint *ck)
 {
     const strata_status st = st_model_files_check(ck);
 
     return st == STRATA_OK ? st_path_join(dir, ck->path, ST_CHECKPOINT_MODEL) : st;
+}
+
+bool st_checkpoint_has_nf4(const struct st_checkpoint *ck)
+{
+    for (uint32_t i = 0; i < ck->manifest.group_count; i++)
+        if (ck->manifest.groups[i].format == STRATA_NF4)
+            return true;
+    return false;
 }
 
 /* --- where each tensor lies in the one and in the other --- */
@@ -66,11 +74,11 @@ struct part {
     uint64_t offset, elems; /* from the page's start */
 };
 
-static strata_status add_run(struct st_saved_weights *w, const struct part *to, const struct part *from, uint64_t elems)
+static strata_status add_run(struct st_checkpoint_weights *w, const struct part *to, const struct part *from, uint64_t elems)
 {
     if (w->run_count == w->room) {
         const uint32_t room = w->room * 2 + 64;
-        struct run *more = st_fault_refuses("api.runs") ? NULL : realloc(w->runs, room * sizeof(*more));
+        struct run *more = st_fault_refuses("run.runs") ? NULL : realloc(w->runs, room * sizeof(*more));
 
         if (more == NULL)
             return st_error(STRATA_E_NOMEM, "%s: no memory for the places of its tensors", w->ck->path);
@@ -104,7 +112,7 @@ static bool is_next(const struct st_manifest *m, uint32_t next, const char *name
 }
 
 /* *next: the manifest's first part that no tensor has had. */
-static strata_status place_tensor(struct st_saved_weights *w, const struct st_workload *workload, const struct st_tensor *t,
+static strata_status place_tensor(struct st_checkpoint_weights *w, const struct st_workload *workload, const struct st_tensor *t,
                                   uint32_t *next)
 {
     const struct st_manifest *m = &w->ck->manifest;
@@ -146,7 +154,7 @@ static int by_place(const void *a, const void *b)
 }
 
 /* Both lists are in parameter order. */
-static strata_status place_all(struct st_saved_weights *w, const struct st_model *model)
+static strata_status place_all(struct st_checkpoint_weights *w, const struct st_model *model)
 {
     const struct st_manifest *m = &w->ck->manifest;
     uint32_t next = 0;
@@ -162,9 +170,10 @@ static strata_status place_all(struct st_saved_weights *w, const struct st_model
     return st;
 }
 
-strata_status st_saved_weights_open(struct st_saved_weights **out, const struct st_checkpoint *ck, const struct st_model *m)
+strata_status st_checkpoint_weights_open(struct st_checkpoint_weights **out, const struct st_checkpoint *ck,
+                                         const struct st_model *m)
 {
-    struct st_saved_weights *w = st_fault_refuses("api.weights") ? NULL : calloc(1, sizeof(*w));
+    struct st_checkpoint_weights *w = st_fault_refuses("run.weights") ? NULL : calloc(1, sizeof(*w));
     strata_status st;
 
     if (w == NULL)
@@ -176,14 +185,14 @@ strata_status st_saved_weights_open(struct st_saved_weights **out, const struct 
     if (st == STRATA_OK)
         st = st_reader_open(&w->reader, ck, NULL);
     if (st != STRATA_OK) {
-        st_saved_weights_close(w);
+        st_checkpoint_weights_close(w);
         return st;
     }
     *out = w;
     return STRATA_OK;
 }
 
-void st_saved_weights_close(struct st_saved_weights *w)
+void st_checkpoint_weights_close(struct st_checkpoint_weights *w)
 {
     if (w == NULL)
         return;
@@ -200,12 +209,12 @@ struct reading {
     uint64_t *to; /* of each span: elements from the model's page's start */
     uint64_t span_count, span, done;
     uint32_t page;
-    st_saved_weights_fn *emit;
+    st_checkpoint_weights_fn *emit;
     void *ctx;
 };
 
 /* The first run that ends behind an element of a page. */
-static uint32_t run_at(const struct st_saved_weights *w, uint32_t page, uint64_t first)
+static uint32_t run_at(const struct st_checkpoint_weights *w, uint32_t page, uint64_t first)
 {
     uint32_t low = 0, high = w->run_count;
 
@@ -222,7 +231,7 @@ static uint32_t run_at(const struct st_saved_weights *w, uint32_t page, uint64_t
 }
 
 /* r->spans NULL: they are only counted. */
-static void list_spans(const struct st_saved_weights *w, struct reading *r, uint64_t first, uint64_t count)
+static void list_spans(const struct st_checkpoint_weights *w, struct reading *r, uint64_t first, uint64_t count)
 {
     r->span_count = 0;
     for (uint32_t i = run_at(w, r->page, first); i < w->run_count; i++) {
@@ -255,15 +264,15 @@ static strata_status take(void *ctx, const struct st_extent_row *row, uint64_t f
     return st;
 }
 
-strata_status st_saved_weights_each(struct st_saved_weights *w, uint32_t page, uint64_t first, uint64_t count,
-                                    st_saved_weights_fn *emit, void *ctx)
+strata_status st_checkpoint_weights_each(struct st_checkpoint_weights *w, uint32_t page, uint64_t first, uint64_t count,
+                                         st_checkpoint_weights_fn *emit, void *ctx)
 {
     struct reading r = {.page = page, .emit = emit, .ctx = ctx};
     const struct st_reader_sink sink = {.data = take, .ctx = &r};
     strata_status st = STRATA_E_NOMEM;
 
     list_spans(w, &r, first, count);
-    if (!st_fault_refuses("api.spans")) {
+    if (!st_fault_refuses("run.spans")) {
         r.spans = malloc((r.span_count + 1) * sizeof(*r.spans));
         r.to = malloc((r.span_count + 1) * sizeof(*r.to));
     }
@@ -283,7 +292,7 @@ strata_status st_saved_weights_each(struct st_saved_weights *w, uint32_t page, u
 /* --- as a source --- */
 
 struct widening {
-    const struct st_saved_weights *w;
+    const struct st_checkpoint_weights *w;
     uint64_t first; /* of the page, which *out begins with */
     float *out;
 };
@@ -299,14 +308,14 @@ static strata_status widen(void *ctx, uint32_t page, uint64_t first, uint64_t co
 
 static strata_status read_widened(void *ctx, uint32_t page, uint64_t first, uint64_t count, float *out)
 {
-    struct st_saved_weights *w = ctx;
+    struct st_checkpoint_weights *w = ctx;
     struct widening to = {.w = w, .first = first, .out = out};
 
     memset(out, 0, count * sizeof(*out)); /* padding */
-    return st_saved_weights_each(w, page, first, count, widen, &to);
+    return st_checkpoint_weights_each(w, page, first, count, widen, &to);
 }
 
-struct st_weight_source st_saved_weights_source(struct st_saved_weights *w)
+struct st_weight_source st_checkpoint_weights_source(struct st_checkpoint_weights *w)
 {
     return (struct st_weight_source){.ctx = w, .read = read_widened};
 }

@@ -1,7 +1,6 @@
 /* run/checkpointer.c - see run/checkpointer.h. */
 #include "run/checkpointer_internal.h"
 
-#include "run/run_describe.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "core/base/log.h"
@@ -9,6 +8,8 @@
 #include "core/system/clock.h"
 #include "core/system/ending.h"
 #include "offload/checkpoint/store.h"
+#include "run/resume_volumes.h"
+#include "run/run_describe.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -22,14 +23,14 @@
 #define NO_STEPS UINT64_MAX /* the last save failed: it may be made again */
 
 static pthread_mutex_t live_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct st_saver *live; /* guarded by live_mutex, as is what each has made: for the thread that ends the process */
+static struct st_checkpointer *live; /* guarded by live_mutex, as is what each has made: for the thread that ends the process */
 
 static uint64_t steps_of(const struct st_train_state *train)
 {
     return train->steps_applied + train->steps_skipped;
 }
 
-void st_saver_keep_report(struct st_saver *s, const struct st_commit_report *r)
+void st_checkpointer_keep_report(struct st_checkpointer *s, const struct st_commit_report *r)
 {
     char name[ST_STORE_NAME_BYTES];
 
@@ -52,12 +53,12 @@ void st_saver_keep_report(struct st_saver *s, const struct st_commit_report *r)
 
 /* --- a run that saves --- */
 
-static strata_status make_directory(struct st_saver *s)
+static strata_status make_directory(struct st_checkpointer *s)
 {
     int err = 0;
 
     st_ending_hold();
-    if (st_fault_refuses("api.save_dir") || mkdir(s->save, 0777) != 0)
+    if (st_fault_refuses("run.save_dir") || mkdir(s->save, 0777) != 0)
         err = errno;
     s->made = err == 0;
     s->pid = getpid();
@@ -73,24 +74,24 @@ static strata_status make_directory(struct st_saver *s)
 }
 
 /* What it made goes where it is empty.  live_mutex is held. */
-static void remove_directory(const struct st_saver *s)
+static void remove_directory(const struct st_checkpointer *s)
 {
-    if (s->made && !st_fault_refuses("api.save_dir_end"))
+    if (s->made && !st_fault_refuses("run.save_dir_end"))
         (void)rmdir(s->save); /* stays if there is anything in it */
 }
 
-void st_saver_remove_all(void)
+void st_checkpointer_remove_all(void)
 {
     pthread_mutex_lock(&live_mutex);
-    for (const struct st_saver *s = live; s != NULL; s = s->next)
+    for (const struct st_checkpointer *s = live; s != NULL; s = s->next)
         if (s->pid == getpid())
             remove_directory(s);
     pthread_mutex_unlock(&live_mutex);
 }
 
-strata_status st_saver_open(struct st_saver **out, struct st_run *run, bool overwrite)
+strata_status st_checkpointer_open(struct st_checkpointer **out, struct st_run *run, bool overwrite)
 {
-    struct st_saver *s;
+    struct st_checkpointer *s;
     strata_status st;
 
     if (strcmp(run->config->io_method, "fake") == 0)
@@ -98,7 +99,7 @@ strata_status st_saver_open(struct st_saver **out, struct st_run *run, bool over
     if (run->directory != NULL && !st_text_is_utf8(run->directory)) /* escaped, it would name something else */
         return st_error(STRATA_E_INPUT, "%s: the name is not UTF-8, as what a checkpoint says of its model is: give a link to it",
                         run->directory);
-    s = st_fault_refuses("api.saver") ? NULL : calloc(1, sizeof(*s));
+    s = st_fault_refuses("run.checkpointer") ? NULL : calloc(1, sizeof(*s));
     if (s == NULL)
         return st_error(STRATA_E_NOMEM, "no memory for saving");
     s->run = run;
@@ -109,23 +110,23 @@ strata_status st_saver_open(struct st_saver **out, struct st_run *run, bool over
     if (st == STRATA_OK)
         *out = s;
     else
-        st_saver_close(s);
+        st_checkpointer_close(s);
     return st;
 }
 
-static void drop_held(struct st_saver *s)
+static void drop_held(struct st_checkpointer *s)
 {
     if (s->held)
         st_extents_fini(&s->held_extents);
     s->held = false;
 }
 
-void st_saver_stop(struct st_saver *s)
+void st_checkpointer_stop(struct st_checkpointer *s)
 {
     if (s == NULL)
         return;
     if (s->round != ST_SAVE_ROUND_NONE)
-        (void)st_saver_take_rounds(s, true);
+        (void)st_checkpointer_take_rounds(s, true);
     drop_held(s);
     st_manifest_fini(&s->due);
     st_manifest_fini(&s->joined);
@@ -133,14 +134,14 @@ void st_saver_stop(struct st_saver *s)
     s->committer = NULL;
 }
 
-void st_saver_close(struct st_saver *s)
+void st_checkpointer_close(struct st_checkpointer *s)
 {
     if (s == NULL)
         return;
     free(s->offers);
     free(s->ballots);
     pthread_mutex_lock(&live_mutex);
-    for (struct st_saver **at = &live; *at != NULL; at = &(*at)->next)
+    for (struct st_checkpointer **at = &live; *at != NULL; at = &(*at)->next)
         if (*at == s) {
             *at = s->next;
             break;
@@ -157,12 +158,12 @@ static strata_status write_model(void *ctx, const char *dir)
     return st_hf_write_small(run->model, dir, run->directory, run->instead);
 }
 
-static strata_status start_committer(struct st_saver *s)
+static strata_status start_committer(struct st_checkpointer *s)
 {
     strata_status st;
 
     if (s->ranks > 1) {
-        s->offers = st_fault_refuses("api.saver") ? NULL : calloc(s->ranks, sizeof(*s->offers));
+        s->offers = st_fault_refuses("run.checkpointer") ? NULL : calloc(s->ranks, sizeof(*s->offers));
         s->ballots = calloc(s->ranks, sizeof(*s->ballots));
         if (s->offers == NULL || s->ballots == NULL)
             return st_error(STRATA_E_NOMEM, "no memory for saving");
@@ -188,9 +189,9 @@ struct made {
 };
 
 /* The last rank that leaves a directory that one of them has made removes it, if it is empty. */
-static strata_status share_made(struct st_saver *s)
+static strata_status share_made(struct st_checkpointer *s)
 {
-    struct made mine = {.made = s->made}, *all = st_fault_refuses("api.saver") ? NULL : calloc(s->ranks, sizeof(*all));
+    struct made mine = {.made = s->made}, *all = st_fault_refuses("run.checkpointer") ? NULL : calloc(s->ranks, sizeof(*all));
     struct stat info;
     strata_status st = all != NULL ? STRATA_OK : st_error(STRATA_E_NOMEM, "no memory for saving");
 
@@ -207,7 +208,7 @@ static strata_status share_made(struct st_saver *s)
     return st;
 }
 
-strata_status st_saver_attach(struct st_saver *s)
+strata_status st_checkpointer_attach(struct st_checkpointer *s)
 {
     const struct st_program *program = s->run->program;
     strata_status st;
@@ -218,18 +219,18 @@ strata_status st_saver_attach(struct st_saver *s)
     st = st_engine_agree(s->run->engine, start_committer(s), "the beginning of saving");
     if (st == STRATA_OK && s->ranks > 1)
         st = share_made(s);
-    return st == STRATA_OK && s->parts > 1 ? st_saver_rehearse(s) : st;
+    return st == STRATA_OK && s->parts > 1 ? st_checkpointer_rehearse(s) : st;
 }
 
-static strata_status begin(struct st_saver *s, const struct st_checkpoint *from)
+static strata_status begin(struct st_checkpointer *s, const struct st_checkpoint *from)
 {
-    const struct st_resumed *adopted = s->run->resumed;
+    const struct st_resume_volumes *adopted = s->run->resumed;
     const struct st_checkpoint_volume *base;
 
     if (from == NULL) {
         const strata_status st = s->committer != NULL ? st_committer_use_base(s->committer, NULL, 0) : STRATA_OK;
 
-        return st == STRATA_OK ? st_saved_name_run(s->name) : st;
+        return st == STRATA_OK ? st_run_draw_name(s->name) : st;
     }
     memcpy(s->name, from->manifest.run, sizeof(s->name));
     if (s->committer == NULL)
@@ -241,7 +242,7 @@ static strata_status begin(struct st_saver *s, const struct st_checkpoint *from)
                         : st_committer_use_base(s->committer, NULL, 0);
 }
 
-strata_status st_saver_begin(struct st_saver *s, const struct st_checkpoint *from)
+strata_status st_checkpointer_begin(struct st_checkpointer *s, const struct st_checkpoint *from)
 {
     strata_status st;
 
@@ -250,10 +251,10 @@ strata_status st_saver_begin(struct st_saver *s, const struct st_checkpoint *fro
     s->comes = false;
     s->steps = steps_of(st_engine_train_state(s->run->engine));
     st = st_engine_agree(s->run->engine, begin(s, from), "the name of a run");
-    return st == STRATA_OK && s->ranks > 1 ? st_saver_share_run(s) : st;
+    return st == STRATA_OK && s->ranks > 1 ? st_checkpointer_share_run(s) : st;
 }
 
-const char *st_saver_name(const struct st_saver *s)
+const char *st_checkpointer_run(const struct st_checkpointer *s)
 {
     return s->name;
 }
@@ -261,12 +262,12 @@ const char *st_saver_name(const struct st_saver *s)
 /* --- saving --- */
 
 /* Keeps what the committer says of the save in progress, if it has ended. */
-static void take_report(struct st_saver *s)
+static void take_report(struct st_checkpointer *s)
 {
     struct st_commit_report r;
 
     if (s->ranks == 1 && !s->last.done && !s->is_due && st_committer_reported(s->committer, &r))
-        st_saver_keep_report(s, &r);
+        st_checkpointer_keep_report(s, &r);
 }
 
 /* A set that no checkpoint has, and that is not in use: one that is free, or new files for one that checkpoints have.  Only once
@@ -289,7 +290,7 @@ static strata_status find_set(const struct st_run *run, uint32_t *out)
     return st;
 }
 
-static void keep_status(struct st_saver *s, strata_status st)
+static void keep_status(struct st_checkpointer *s, strata_status st)
 {
     s->status = st;
     s->told = s->whole = false;
@@ -299,7 +300,7 @@ static void keep_status(struct st_saver *s, strata_status st)
 }
 
 /* The set in use is complete: it is handed over, and updates write to the next one.  Takes the extents. */
-static strata_status hand_over_alone(struct st_saver *s, struct st_extents *extents, const struct st_train_state *train)
+static strata_status hand_over_alone(struct st_checkpointer *s, struct st_extents *extents, const struct st_train_state *train)
 {
     struct st_run *run = s->run;
     struct st_commit job = {.manifest = s->due, .extents = *extents, .set = st_engine_set(run->engine)};
@@ -307,7 +308,7 @@ static strata_status hand_over_alone(struct st_saver *s, struct st_extents *exte
     strata_status st;
 
     job.manifest.train = *train;
-    st_resumed_drop_set(run->resumed, run->engine);
+    st_resume_volumes_drop_set(run->resumed, run->engine);
     st = find_set(run, &next);
     if (st == STRATA_OK)
         st = st_committer_submit(s->committer, &job);
@@ -321,7 +322,7 @@ static strata_status hand_over_alone(struct st_saver *s, struct st_extents *exte
 }
 
 /* Each rank's set is complete if it says so: they are handed over if all are. */
-static strata_status hand_over(struct st_saver *s, strata_status st, struct st_extents *extents,
+static strata_status hand_over(struct st_checkpointer *s, strata_status st, struct st_extents *extents,
                                const struct st_train_state *train)
 {
     struct st_run *run = s->run;
@@ -332,21 +333,21 @@ static strata_status hand_over(struct st_saver *s, strata_status st, struct st_e
     if (st != STRATA_OK) {
         *extents = (struct st_extents){0};
     } else {
-        st_resumed_drop_set(run->resumed, run->engine);
+        st_resume_volumes_drop_set(run->resumed, run->engine);
         st = find_set(run, &next);
     }
-    if ((st = st_saver_offer(s, st, train)) != STRATA_OK) {
+    if ((st = st_checkpointer_offer(s, st, train)) != STRATA_OK) {
         st_extents_fini(extents);
         return st;
     }
     s->step = s->due.step;
-    st_saver_begin_round(s, extents);
+    st_checkpointer_begin_round(s, extents);
     st_engine_use_set(run->engine, next);
     return STRATA_OK;
 }
 
 /* Nothing is due any more, well or not. */
-static strata_status end_due(struct st_saver *s, strata_status st)
+static strata_status end_due(struct st_checkpointer *s, strata_status st)
 {
     s->is_due = false;
     st_manifest_fini(&s->due);
@@ -357,7 +358,7 @@ static strata_status end_due(struct st_saver *s, strata_status st)
 }
 
 /* Between steps: the pending update is made, and what lives in memory is written, if the last step has not done that. */
-static strata_status save_now(struct st_saver *s)
+static strata_status save_now(struct st_checkpointer *s)
 {
     const uint64_t start = st_clock_ns();
     struct st_extents extents = s->held_extents;
@@ -369,18 +370,18 @@ static strata_status save_now(struct st_saver *s)
     return end_due(s, st);
 }
 
-void st_saver_comes(struct st_saver *s)
+void st_checkpointer_comes(struct st_checkpointer *s)
 {
     s->comes = !st_program_gated(s->run->program);
 }
 
-bool st_saver_is_due(const struct st_saver *s)
+bool st_checkpointer_is_due(const struct st_checkpointer *s)
 {
     return s->is_due;
 }
 
-strata_status st_saver_step(struct st_saver *s, const int32_t *tokens, const int32_t *targets, const int32_t *positions,
-                            struct st_step_result *result)
+strata_status st_checkpointer_step(struct st_checkpointer *s, const int32_t *tokens, const int32_t *targets,
+                                   const int32_t *positions, struct st_step_result *result)
 {
     struct st_engine *engine = s->run->engine;
     struct st_train_state train;
@@ -407,13 +408,13 @@ strata_status st_saver_step(struct st_saver *s, const int32_t *tokens, const int
         s->held_train = train;
     }
     s->comes = false;
-    return st == STRATA_OK ? st_saver_take_rounds(s, false) : st;
+    return st == STRATA_OK ? st_checkpointer_take_rounds(s, false) : st;
 }
 
 /* Until the save in progress has ended, if there is one. */
-static strata_status wait_for_last(struct st_saver *s)
+static strata_status wait_for_last(struct st_checkpointer *s)
 {
-    const strata_status st = st_saver_take_rounds(s, true);
+    const strata_status st = st_checkpointer_take_rounds(s, true);
 
     if (s->ranks == 1)
         st_committer_wait(s->committer);
@@ -421,7 +422,7 @@ static strata_status wait_for_last(struct st_saver *s)
     return st;
 }
 
-strata_status st_saver_save(struct st_saver *s, struct st_manifest *m)
+strata_status st_checkpointer_save(struct st_checkpointer *s, struct st_manifest *m)
 {
     strata_status st = STRATA_OK;
 
@@ -432,7 +433,7 @@ strata_status st_saver_save(struct st_saver *s, struct st_manifest *m)
     if (st == STRATA_OK) {
         s->begun_ns = st_clock_ns();
         st = wait_for_last(s);
-        st_saver_tell(s);
+        st_checkpointer_tell(s);
     }
     if (st != STRATA_OK) {
         st_manifest_fini(m);
@@ -450,7 +451,7 @@ strata_status st_saver_save(struct st_saver *s, struct st_manifest *m)
     return st;
 }
 
-void st_saver_tell(struct st_saver *s)
+void st_checkpointer_tell(struct st_checkpointer *s)
 {
     if (s->status != STRATA_OK && !s->told)
         st_log(ST_LOG_WARN, "the last checkpoint is %s: %s", s->whole ? "whole, but what follows it has failed" : "not made",
@@ -458,25 +459,25 @@ void st_saver_tell(struct st_saver *s)
     s->status = STRATA_OK;
 }
 
-strata_status st_saver_wait(struct st_saver *s)
+strata_status st_checkpointer_wait(struct st_checkpointer *s)
 {
     if (s->is_due)
         (void)save_now(s);
     return wait_for_last(s);
 }
 
-strata_status st_saver_settle(struct st_run *run)
+strata_status st_checkpointer_settle(struct st_run *run)
 {
-    const strata_status st = run->saver != NULL ? st_saver_wait(run->saver) : STRATA_OK;
+    const strata_status st = run->checkpointer != NULL ? st_checkpointer_wait(run->checkpointer) : STRATA_OK;
 
     return st == STRATA_OK ? st_engine_ended(run->engine) : st;
 }
 
-strata_status st_saver_ask(struct st_saver *s, bool wait, struct strata_saved *out)
+strata_status st_checkpointer_ask(struct st_checkpointer *s, bool wait, struct strata_saved *out)
 {
     strata_status st;
 
-    if (wait && (st = st_saver_wait(s)) != STRATA_OK)
+    if (wait && (st = st_checkpointer_wait(s)) != STRATA_OK)
         return st;
     take_report(s);
     *out = s->last;

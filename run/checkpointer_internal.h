@@ -1,4 +1,4 @@
-/* run/checkpointer_internal.h - the contents of a saver, for the files run/checkpointer*.c. */
+/* run/checkpointer_internal.h - the contents of a checkpointer, for the files run/checkpointer*.c. */
 #ifndef RUN_CHECKPOINTER_INTERNAL_H
 #define RUN_CHECKPOINTER_INTERNAL_H
 
@@ -28,12 +28,12 @@ struct st_save_ballot {
     char sentence[512];
 };
 
-struct st_saver {
+struct st_checkpointer {
     struct st_run *run;                                  /* borrowed */
     char save[ST_PATH_MAX], path[ST_PATH_MAX], name[17]; /* path: of the last checkpoint; name: of the run */
     bool overwrite, made;                                /* made: the directory was */
     pid_t pid;                                           /* a child of fork() leaves it alone */
-    struct st_saver *next;                               /* of those that the process has */
+    struct st_checkpointer *next;                        /* of those that the process has */
     struct st_committer *committer;                      /* NULL: there is no engine yet */
     uint64_t steps; /* applied and skipped, at the last save that did not fail, or when the run began or resumed */
     uint64_t begun_ns;
@@ -61,22 +61,22 @@ struct st_saver {
 };
 
 /** Keep how the save in progress has ended. */
-void st_saver_keep_report(struct st_saver *s, const struct st_commit_report *r);
+void st_checkpointer_keep_report(struct st_checkpointer *s, const struct st_commit_report *r);
 
 /* --- what ranks tell each other, run/checkpointer_rounds.c --- */
 
 /** Tell the others whether this rank's set is complete, and rank 0 where the parts go; the same answer on every rank.
  *  @param train  of the run that is saved, which becomes that of the checkpoint that is due; where each rank has a part of the
  *                weights, its overflows are those of all */
-strata_status st_saver_offer(struct st_saver *s, strata_status st, const struct st_train_state *train);
+strata_status st_checkpointer_offer(struct st_checkpointer *s, strata_status st, const struct st_train_state *train);
 /** What would fail at every save fails at the start: ranks that deal their swaps out unlike, or do not share the directory.
  *  E_CONFIG, E_INPUT, E_IO; with several parts. */
-strata_status st_saver_rehearse(struct st_saver *s);
+strata_status st_checkpointer_rehearse(struct st_checkpointer *s);
 /** Begin to make the checkpoint that is due.  Takes the extents. */
-void st_saver_begin_round(struct st_saver *s, struct st_extents *extents);
+void st_checkpointer_begin_round(struct st_checkpointer *s, struct st_extents *extents);
 /** Hear how far the others are; `wait`: until the checkpoint has ended. */
-strata_status st_saver_take_rounds(struct st_saver *s, bool wait);
+strata_status st_checkpointer_take_rounds(struct st_checkpointer *s, bool wait);
 /** Every rank's run has rank 0's name. */
-strata_status st_saver_share_run(struct st_saver *s);
+strata_status st_checkpointer_share_run(struct st_checkpointer *s);
 
 #endif

@@ -1,4 +1,5 @@
-/* run/checkpointer_rounds.c - ranks that make a checkpoint together: what they tell each other between steps, which ends each round. */
+/* run/checkpointer_rounds.c - ranks that make a checkpoint together: what they tell each other between steps, which ends each
+ * round. */
 #include "run/checkpointer_internal.h"
 
 #include "core/base/error.h"
@@ -12,14 +13,14 @@
 #define TELL_NS UINT64_C(1000000000) /* ranks that wait for others' parts hear of them so often, well within any deadline */
 
 /* What the checkpoint says of the run. */
-static void take_train(struct st_saver *s, const struct st_train_state *train)
+static void take_train(struct st_checkpointer *s, const struct st_train_state *train)
 {
     s->due.train = *train;
     for (uint32_t r = 0; r < s->ranks && s->parts > 1; r++)
         s->due.train.overflowed_host += r != s->rank ? s->offers[r].overflowed : 0;
 }
 
-strata_status st_saver_offer(struct st_saver *s, strata_status st, const struct st_train_state *train)
+strata_status st_checkpointer_offer(struct st_checkpointer *s, strata_status st, const struct st_train_state *train)
 {
     struct st_save_offer *mine = &s->offers[s->rank], failed = {0};
     strata_status told;
@@ -56,9 +57,9 @@ strata_status st_saver_offer(struct st_saver *s, strata_status st, const struct 
 }
 
 /* Rank 0 has made a directory in SAVE: it is there for the others, too. */
-static strata_status see(const struct st_saver *s, const char *dir)
+static strata_status see(const struct st_checkpointer *s, const char *dir)
 {
-    if (!st_fault_refuses("api.save_seen") && access(dir, R_OK | W_OK) == 0)
+    if (!st_fault_refuses("run.save_seen") && access(dir, R_OK | W_OK) == 0)
         return STRATA_OK;
     return st_error(
         errno == ENOENT || errno == EACCES ? STRATA_E_INPUT : STRATA_E_IO,
@@ -67,11 +68,11 @@ static strata_status see(const struct st_saver *s, const char *dir)
         s->save, strerror(errno));
 }
 
-strata_status st_saver_rehearse(struct st_saver *s)
+strata_status st_checkpointer_rehearse(struct st_checkpointer *s)
 {
     const struct st_train_state none = {0};
     char sentence[1024];
-    strata_status st = st_saver_offer(s, STRATA_OK, &none);
+    strata_status st = st_checkpointer_offer(s, STRATA_OK, &none);
 
     if (st != STRATA_OK)
         return st;
@@ -84,14 +85,14 @@ strata_status st_saver_rehearse(struct st_saver *s)
 }
 
 /* Something that this rank could not even begin: it is told as what has ended so. */
-static void report_failure(struct st_saver *s, strata_status st)
+static void report_failure(struct st_checkpointer *s, strata_status st)
 {
     s->report = (struct st_commit_report){.status = st, .step = s->step};
     snprintf(s->report.sentence, sizeof(s->report.sentence), "%s", strata_last_error());
     s->reported = true;
 }
 
-void st_saver_begin_round(struct st_saver *s, struct st_extents *extents)
+void st_checkpointer_begin_round(struct st_checkpointer *s, struct st_extents *extents)
 {
     struct st_commit job = {
         .what = s->parts > 1 ? ST_COMMIT_PART : ST_COMMIT_ALL, .extents = *extents, .set = st_engine_set(s->run->engine)};
@@ -117,7 +118,7 @@ void st_saver_begin_round(struct st_saver *s, struct st_extents *extents)
 }
 
 /* All parts are there. */
-static void begin_join(struct st_saver *s)
+static void begin_join(struct st_checkpointer *s)
 {
     struct st_commit job = {.what = ST_COMMIT_JOIN, .manifest = s->joined};
     strata_status st;
@@ -132,7 +133,7 @@ static void begin_join(struct st_saver *s)
 }
 
 /* The checkpoint has ended so, as rank `r` says. */
-static void end_rounds(struct st_saver *s, uint32_t r)
+static void end_rounds(struct st_checkpointer *s, uint32_t r)
 {
     const struct st_save_ballot *b = &s->ballots[r];
     struct st_commit_report report = {
@@ -145,11 +146,11 @@ static void end_rounds(struct st_saver *s, uint32_t r)
         st_committer_end(s->committer, s->step, b->committed);
     st_manifest_fini(&s->joined);
     s->joined = (struct st_manifest){0};
-    st_saver_keep_report(s, &report);
+    st_checkpointer_keep_report(s, &report);
 }
 
 /* Everybody says how it is; true: the round has ended on all of them. */
-static bool all_ended(const struct st_saver *s, uint32_t *failed)
+static bool all_ended(const struct st_checkpointer *s, uint32_t *failed)
 {
     bool ended = true;
 
@@ -162,7 +163,7 @@ static bool all_ended(const struct st_saver *s, uint32_t *failed)
     return ended;
 }
 
-strata_status st_saver_take_rounds(struct st_saver *s, bool wait)
+strata_status st_checkpointer_take_rounds(struct st_checkpointer *s, bool wait)
 {
     strata_status st = STRATA_OK;
     bool again = true;
@@ -196,7 +197,7 @@ strata_status st_saver_take_rounds(struct st_saver *s, bool wait)
     return st;
 }
 
-strata_status st_saver_share_run(struct st_saver *s)
+strata_status st_checkpointer_share_run(struct st_checkpointer *s)
 {
     struct st_save_ballot mine = {0};
     strata_status st;

@@ -37,7 +37,7 @@ static void add_number(struct facts *f, const char *name, uint64_t number)
 
 static void add_text(struct facts *f, const char *name, const char *text)
 {
-    char *copy = f->status == STRATA_OK && !st_fault_refuses("api.text") ? strdup(text) : NULL;
+    char *copy = f->status == STRATA_OK && !st_fault_refuses("run.text") ? strdup(text) : NULL;
 
     if (f->status == STRATA_OK && copy == NULL)
         f->status = st_error(STRATA_E_NOMEM, "no memory for what ranks compare");
@@ -173,7 +173,7 @@ strata_status st_ranks_agree_model(struct st_comm *comm, const struct st_ranks_m
 static strata_status take_least(struct st_comm *comm, double *numbers, uint32_t count, const char *what, uint32_t *least)
 {
     const uint32_t ranks = comm->world.ranks;
-    double *all = st_fault_refuses("api.least") ? NULL : calloc((size_t)ranks * count, sizeof(*all));
+    double *all = st_fault_refuses("run.least") ? NULL : calloc((size_t)ranks * count, sizeof(*all));
     strata_status st;
 
     if (all == NULL)

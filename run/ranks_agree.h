@@ -1,13 +1,13 @@
-/* run/ranks_agree.h - what the ranks of a run must have alike: compared, or brought to the smallest of all.  `comm` NULL is a run of
- * one rank, of which each of these does nothing. */
+/* run/ranks_agree.h - what the ranks of a run must have alike: compared, or brought to the smallest of all.  `comm` NULL is a run
+ * of one rank, of which each of these does nothing. */
 #ifndef RUN_RANKS_AGREE_H
 #define RUN_RANKS_AGREE_H
 
-#include "run/run.h"
 #include "model/model.h"
 #include "offload/comm/comm.h"
 #include "offload/config/config.h"
 #include "offload/plan/plan.h"
+#include "run/run.h"
 
 /** st_comm_agree(), after which a rank that gives up because of a difference does not keep another from hearing of it. */
 strata_status st_ranks_agree(struct st_comm *comm, const struct st_comm_fact *facts, uint32_t count, const char *what);
@@ -46,10 +46,5 @@ strata_status st_ranks_agree_data(struct st_comm *comm, const struct st_run_data
 
 /** Of something that all ranks have done: `st` where it is a failure, else that of another rank; OK: all of them give OK. */
 strata_status st_ranks_end_alike(struct st_comm *comm, strata_status st, const char *what);
-/** Run `work` on rank 0, then on the first rank of each other machine, then on all others, so that those who share files find
- *  what is there already.  Those who wait do so as long as it takes.
- *  @param what  for sentences
- *  @return the status of this rank's work; if another rank's failed, that verdict (st_comm_abort_as()); E_IO: a rank is gone */
-strata_status st_ranks_take_turns(struct st_comm *comm, strata_status (*work)(void *ctx), void *ctx, const char *what);
 
 #endif

@@ -1,7 +1,7 @@
-/* run/ranks_turns.c - ranks that do something one after the other, as long as it takes each.
+/* run/ranks_turns.c - see run/ranks_turns.h.
  *
  * Those who wait would give up at the comm's deadline: while a rank works, a thread of its own says every second that it does. */
-#include "run/ranks_agree.h"
+#include "run/ranks_turns.h"
 #include "core/base/error.h"
 #include "core/system/clock.h"
 #include "core/system/thread.h"

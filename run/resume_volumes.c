@@ -1,15 +1,15 @@
-/* run/resume_volumes.c - see run/checkpointer.h: the files of a checkpoint, as volumes of the swap of an engine that resumes from it. */
-#include "run/checkpointer.h"
+/* run/resume_volumes.c - see run/resume_volumes.h. */
+#include "run/resume_volumes.h"
 
 #include "core/base/error.h"
 #include "core/base/fault.h"
 
 #include <stdlib.h>
 
-static strata_status open_space(struct st_resumed_space *out, struct st_swap *swap, const struct st_checkpoint *ck,
+static strata_status open_space(struct st_resume_space *out, struct st_swap *swap, const struct st_checkpoint *ck,
                                 enum st_space space, uint32_t part)
 {
-    struct st_checkpoint_volume *v = st_fault_refuses("api.resumed") ? NULL : malloc(sizeof(*v));
+    struct st_checkpoint_volume *v = st_fault_refuses("run.volumes") ? NULL : malloc(sizeof(*v));
     strata_status st;
 
     if (v == NULL)
@@ -28,7 +28,7 @@ static strata_status open_space(struct st_resumed_space *out, struct st_swap *sw
     return STRATA_OK;
 }
 
-static void close_space(struct st_resumed_space *s, struct st_swap *swap)
+static void close_space(struct st_resume_space *s, struct st_swap *swap)
 {
     if (s->files == NULL)
         return;
@@ -39,7 +39,8 @@ static void close_space(struct st_resumed_space *s, struct st_swap *swap)
     s->files = NULL;
 }
 
-strata_status st_resumed_open(struct st_resumed *r, struct st_engine *engine, const struct st_checkpoint *ck, uint32_t part)
+strata_status st_resume_volumes_open(struct st_resume_volumes *r, struct st_engine *engine, const struct st_checkpoint *ck,
+                                     uint32_t part)
 {
     struct st_swap *swap;
     strata_status st = st_engine_reader(engine, &swap);
@@ -56,7 +57,7 @@ strata_status st_resumed_open(struct st_resumed *r, struct st_engine *engine, co
     return st;
 }
 
-void st_resumed_drop_set(struct st_resumed *r, struct st_engine *engine)
+void st_resume_volumes_drop_set(struct st_resume_volumes *r, struct st_engine *engine)
 {
     if (r == NULL)
         return;
@@ -64,7 +65,7 @@ void st_resumed_drop_set(struct st_resumed *r, struct st_engine *engine)
     close_space(&r->own[ST_SPACE_SET], st_engine_swap(engine));
 }
 
-void st_resumed_free(struct st_resumed *r, struct st_engine *engine)
+void st_resume_volumes_free(struct st_resume_volumes *r, struct st_engine *engine)
 {
     if (r == NULL)
         return;

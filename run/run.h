@@ -6,8 +6,8 @@
 #include "offload/config/config.h"
 #include "offload/engine/engine.h"
 
-struct st_saver;
-struct st_resumed;
+struct st_checkpointer;
+struct st_resume_volumes;
 
 /* All but what it owns is borrowed, and outlives it. */
 struct st_run {
@@ -17,8 +17,8 @@ struct st_run {
     const struct st_hf_instead *instead; /* what checkpoints have beside the weights in place of the directory's */
     const struct st_program *program;    /* this and what follows: NULL before there is an engine */
     struct st_engine *engine;
-    struct st_saver *saver;     /* owned; NULL: the configuration names no directory */
-    struct st_resumed *resumed; /* owned; the checkpoint that the engine adopted; NULL: none */
+    struct st_checkpointer *checkpointer; /* owned; NULL: the configuration names no directory */
+    struct st_resume_volumes *resumed;    /* owned; the checkpoint that the engine adopted; NULL: none */
 };
 
 /* A token file, by digests: of its header, of samples, and of where documents begin and which tokens are trained. */

@@ -2,9 +2,9 @@
 #include "cli/commands/finished.h"
 
 #include "api/handles.h"
-#include "run/ranks_agree.h"
 #include "core/base/error.h"
 #include "core/system/file.h"
+#include "run/ranks_turns.h"
 #include "strata/adapter.h"
 #include "strata/verify.h"
 

@@ -2,6 +2,7 @@
  * smallest of all, whose data is whose, turns, and who is on one machine. */
 #include "api/handles.h"
 #include "run/ranks_agree.h"
+#include "run/ranks_turns.h"
 #include "tests/api/handles_fixture.h"
 #include "tests/common/free_port.h"
 #include "tests/common/scratch.h"

@@ -376,7 +376,7 @@ static void a_save_that_removes_what_would_be_resumed_leaves_the_run(void **stat
 
 static void a_full_disk_refuses_the_run_that_would_save(void **state)
 {
-    static const char *const sites[] = {"api.save_dir", "store.mkdir", "owned.mkdir", "commit.keep"};
+    static const char *const sites[] = {"run.save_dir", "store.mkdir", "owned.mkdir", "commit.keep"};
     struct strata_engine *engine = NULL;
     char text[640];
     struct run r = {0};

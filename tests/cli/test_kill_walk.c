@@ -122,7 +122,7 @@ static bool writes_or_names(const char *site)
 {
     static const char *const prefixes[] = {"store.",      "commit.",     "owned.mkdir", "owned.lock",  "owned.unlink",
                                            "tree.unlink", "nvme.fsync",  "nvme.link",   "nvme.unlink", "nvme.fallocate",
-                                           "nvme.cqe",    "nvme.files",  "api.resumed", "file.create", "file.links",
+                                           "nvme.cqe",    "nvme.files",  "run.volumes", "file.create", "file.links",
                                            "file.sync",   "file.rename", "file.write",  "engine.sums", "manifest.stream"};
 
     for (size_t i = 0; i < COUNT(prefixes); i++)

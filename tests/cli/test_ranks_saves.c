@@ -106,7 +106,7 @@ static void a_directory_that_is_not_shared_is_refused_at_the_start(void **state)
     const struct workplace *w = *state;
     struct ranks r = {0};
 
-    ranks_run(w, &r, 2, RUN "--machine {w}/machine.json --max-steps 2 --save {w}/saved", "--fault api.save_seen:0:1:-2");
+    ranks_run(w, &r, 2, RUN "--machine {w}/machine.json --max-steps 2 --save {w}/saved", "--fault run.save_seen:0:1:-2");
     all_end_with(&r, 2);
     for (uint32_t k = 0; k < 2; k++)
         ranks_must_say(r.programs[k].err, "it must be on a file system that all ranks share");

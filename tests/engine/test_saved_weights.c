@@ -177,16 +177,16 @@ static strata_status see(void *ctx, uint32_t page, uint64_t first, uint64_t coun
     return STRATA_OK;
 }
 
-static void check_range(struct st_saved_weights *w, const struct page *pages, uint32_t page, uint64_t first, uint64_t count)
+static void check_range(struct st_checkpoint_weights *w, const struct page *pages, uint32_t page, uint64_t first, uint64_t count)
 {
-    const struct st_weight_source source = st_saved_weights_source(w);
+    const struct st_weight_source source = st_checkpoint_weights_source(w);
     struct seen s = {.values = calloc(count, sizeof(*s.values)), .first = first, .next = first};
     float *widened = malloc(count * sizeof(*widened));
     uint64_t wanted = 0;
 
     assert_true(s.values != NULL && widened != NULL);
     memset(widened, 0xff, count * sizeof(*widened)); /* so that padding must be written */
-    assert_ok(st_saved_weights_each(w, page, first, count, see, &s));
+    assert_ok(st_checkpoint_weights_each(w, page, first, count, see, &s));
     assert_ok(source.read(source.ctx, page, first, count, widened));
     assert_memory_equal(s.values, pages[page].values + first, count * sizeof(*s.values));
     for (uint64_t i = 0; i < count; i++) {
@@ -207,10 +207,10 @@ static void check_model(const char *frozen)
     struct st_checkpoint *ck = saved_of(saved);
     struct page *pages = pages_of(model, saved, ck);
     const struct st_workload *w = st_model_workload(model);
-    struct st_saved_weights *weights;
+    struct st_checkpoint_weights *weights;
     uint64_t random = 1;
 
-    assert_ok(st_saved_weights_open(&weights, ck, model));
+    assert_ok(st_checkpoint_weights_open(&weights, ck, model));
     for (uint32_t p = 0; p < w->page_count; p++) {
         check_range(weights, pages, p, 0, w->pages[p].elems);
         for (uint32_t i = 0; i < 4; i++) {
@@ -225,7 +225,7 @@ static void check_model(const char *frozen)
         free(pages[p].there);
     }
     free(pages);
-    st_saved_weights_close(weights);
+    st_checkpoint_weights_close(weights);
     st_checkpoint_close(ck);
     st_model_destroy(model);
     st_model_destroy(saved);
@@ -261,7 +261,7 @@ static void another_model_is_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         struct st_model_config config;
-        struct st_saved_weights *weights;
+        struct st_checkpoint_weights *weights;
         struct st_model *m;
 
         assert_ok(st_model_preset(&config, others[i].preset));
@@ -270,7 +270,7 @@ static void another_model_is_refused(void **state)
         config.ffn = 4104; /* its biases are followed by padding */
         config.vocab = others[i].vocab;
         assert_ok(st_model_create(&m, &config, &batch));
-        assert_refused(st_saved_weights_open(&weights, ck, m), STRATA_E_CORRUPT, others[i].why);
+        assert_refused(st_checkpoint_weights_open(&weights, ck, m), STRATA_E_CORRUPT, others[i].why);
         st_model_destroy(m);
     }
     st_checkpoint_close(ck);

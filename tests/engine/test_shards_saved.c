@@ -1,12 +1,13 @@
 /* test_shards_saved - a checkpoint that ranks make together is what one rank would have made of the same run, and any number of
  * ranks resumes from one of any number. */
-#include "run/run_describe.h"
-#include "run/checkpointer.h"
 #include "core/base/error.h"
 #include "core/base/fault.h"
 #include "offload/checkpoint/verify.h"
 #include "offload/comm/comm.h"
 #include "rig.h"
+#include "run/checkpointer.h"
+#include "run/resume_volumes.h"
+#include "run/run_describe.h"
 #include "tests/common/scratch.h"
 
 #include <errno.h>
@@ -82,11 +83,11 @@ static strata_status open_rank(struct rank *r)
 
 static void close_rank(struct rank *r)
 {
-    st_saver_stop(r->run.saver);
+    st_checkpointer_stop(r->run.checkpointer);
     if (r->rig.engine != NULL)
-        st_resumed_free(r->run.resumed, r->rig.engine);
+        st_resume_volumes_free(r->run.resumed, r->rig.engine);
     rig_engine_stop(&r->rig);
-    st_saver_close(r->run.saver);
+    st_checkpointer_close(r->run.checkpointer);
     st_plan_destroy(r->st_plan);
     st_model_destroy(r->st_model);
     r->run = (struct st_run){0};
@@ -117,7 +118,7 @@ static strata_status resume(struct rank *r)
         return st;
     own = cuts > 1 && st_manifest_parts(&ck->manifest) == cuts;
     r->run.resumed = calloc(1, sizeof(*r->run.resumed));
-    st = st_resumed_open(r->run.resumed, r->rig.engine, ck, own ? r->cell.rank : ST_CHECKPOINT_PARTS);
+    st = st_resume_volumes_open(r->run.resumed, r->rig.engine, ck, own ? r->cell.rank : ST_CHECKPOINT_PARTS);
     opts.extents = &ck->extents;
     opts.train = &ck->manifest.train;
     opts.volumes = r->run.resumed->volumes;
@@ -128,11 +129,11 @@ static strata_status resume(struct rank *r)
     if (st == STRATA_OK)
         r->adopted = st_engine_adopted(r->rig.engine);
     if (!r->adopted) {
-        st_resumed_free(r->run.resumed, r->rig.engine);
+        st_resume_volumes_free(r->run.resumed, r->rig.engine);
         r->run.resumed = NULL;
     }
-    if (st == STRATA_OK && r->run.saver != NULL)
-        st = st_saver_begin(r->run.saver, ck);
+    if (st == STRATA_OK && r->run.checkpointer != NULL)
+        st = st_checkpointer_begin(r->run.checkpointer, ck);
     st_checkpoint_close(ck);
     return st;
 }
@@ -141,13 +142,13 @@ static strata_status save_step(struct rank *r, uint64_t step)
 {
     struct strata_saved saved = {0};
     struct st_manifest m;
-    strata_status st = st_saved_describe(&m, &r->run, &(struct st_run_data){0});
+    strata_status st = st_run_describe(&m, &r->run, &(struct st_run_data){0});
 
     if (st != STRATA_OK)
         return st;
     m.step = m.train.steps_applied = step; /* a resumed run has made no step here */
-    (void)st_saver_save(r->run.saver, &m);
-    r->saved = st_saver_ask(r->run.saver, true, &saved);
+    (void)st_checkpointer_save(r->run.checkpointer, &m);
+    r->saved = st_checkpointer_ask(r->run.checkpointer, true, &saved);
     snprintf(r->sentence, sizeof(r->sentence), "%s", r->saved != STRATA_OK ? strata_last_error() : "");
     snprintf(r->path, sizeof(r->path), "%s", saved.path != NULL && r->saved == STRATA_OK ? saved.path : "");
     return STRATA_OK;
@@ -176,14 +177,14 @@ static strata_status train_on(struct rank *r)
         struct st_manifest m;
 
         rig_tokens(tokens, targets, &r->cell, i);
-        st = st_saver_step(r->run.saver, tokens, targets, NULL, &result);
+        st = st_checkpointer_step(r->run.checkpointer, tokens, targets, NULL, &result);
         if (st != STRATA_OK || i + 1 != SAVED_AFTER || r->from != NULL)
             continue;
-        if ((st = st_saved_describe(&m, &r->run, &(struct st_run_data){0})) == STRATA_OK)
-            st = st_saver_save(r->run.saver, &m);
+        if ((st = st_run_describe(&m, &r->run, &(struct st_run_data){0})) == STRATA_OK)
+            st = st_checkpointer_save(r->run.checkpointer, &m);
     }
     if (st == STRATA_OK)
-        st = st_saver_ask(r->run.saver, true, &saved);
+        st = st_checkpointer_ask(r->run.checkpointer, true, &saved);
     if (st == STRATA_OK)
         snprintf(r->path, sizeof(r->path), "%s", saved.path != NULL ? saved.path : "");
     return st == STRATA_OK ? st_engine_digest(r->rig.engine, r->weights, r->state) : st;
@@ -193,13 +194,13 @@ static strata_status live(struct rank *r)
 {
     strata_status st = open_rank(r);
 
-    if (st == STRATA_OK && (r->step > 0 || r->trains > 0) && (st = st_saver_open(&r->run.saver, &r->run, false)) == STRATA_OK)
-        st = st_saver_attach(r->run.saver);
+    if (st == STRATA_OK && (r->step > 0 || r->trains > 0) && (st = st_checkpointer_open(&r->run.checkpointer, &r->run, false)) == STRATA_OK)
+        st = st_checkpointer_attach(r->run.checkpointer);
     if (st == STRATA_OK && r->from != NULL)
         st = resume(r);
     else if (st == STRATA_OK && r->trains > 0)
-        st = st_saver_begin(r->run.saver, NULL);
-    else if (st == STRATA_OK && (st = st_saver_begin(r->run.saver, NULL)) == STRATA_OK)
+        st = st_checkpointer_begin(r->run.checkpointer, NULL);
+    else if (st == STRATA_OK && (st = st_checkpointer_begin(r->run.checkpointer, NULL)) == STRATA_OK)
         st = train(r);
     if (st == STRATA_OK && r->trains > 0)
         return train_on(r);
