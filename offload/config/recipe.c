@@ -214,6 +214,20 @@ static const st_json *object_of(struct strata_recipe *r, const char *key, const 
     return NULL;
 }
 
+/* What has no effect is taken as it is, but for a word that its trainer would refuse. */
+static void take_notice(struct strata_recipe *r, const char *key, const st_json *node, const struct st_field *row)
+{
+    const char *wrong = NULL;
+    char shown[128];
+
+    st_value_show(shown, sizeof(shown), node);
+    if (row->type == ST_FIELD_CHOICE && st_choice_find(row->choices, shown) == NULL)
+        wrong = st_value_check(r->src, row, node);
+    stray(r, key, node, row, wrong != NULL ? ST_VERDICT_REJECTED : ST_VERDICT_NOTICE, wrong != NULL ? wrong : row->reason);
+    if (wrong != NULL)
+        st_recipe_add_problem(r, key, node, wrong);
+}
+
 static void take_members(struct strata_recipe *r, const char *section, const st_json *object)
 {
     static const struct st_field comment = {.type = ST_FIELD_ANY, .changes = ST_CHANGES_NEITHER};
@@ -228,7 +242,7 @@ static void take_members(struct strata_recipe *r, const char *section, const st_
         } else if (row == NULL) {
             take_unknown(r, key, n);
         } else if (st_json_type(n) != ST_JSON_NULL && row->verdict == ST_VERDICT_NOTICE) {
-            stray(r, key, n, row, ST_VERDICT_NOTICE, row->reason);
+            take_notice(r, key, n, row);
         } else if (st_json_type(n) != ST_JSON_NULL) {
             if (r->states[index].node != NULL)
                 st_recipe_add_problem(r, key, n,

@@ -4,7 +4,7 @@
 
 #include "offload/config/recipe_internal.h"
 
-#define ST_RECIPE_FSDP_ROWS 14
+#define ST_RECIPE_FSDP_ROWS 18
 #define ST_RECIPE_FSDP_WRAP "the plan decides what moves together, layer by layer"
 
 /* What a trainer says outside of fsdp_config. */
@@ -13,7 +13,9 @@ struct st_recipe_fsdp {
     int version;     /* where fsdp_version is left out */
     int stage;       /* of ZeRO, unless fsdp_config names one */
     bool hybrid;     /* each machine would have all parts */
-    bool offload;    /* as fsdp_offload_params */
+    bool named;      /* by a strategy */
+    bool offload;    /* Trainer's word, as its cpu_offload */
+    bool of_trainer; /* which reads other members than Accelerate's launcher */
 };
 
 /** fsdp_config and its members. */

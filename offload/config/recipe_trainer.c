@@ -289,14 +289,19 @@ static void resolve_schedule(struct strata_recipe *r)
 
 /* --- ranks --- */
 
-/* One of Trainer's words; false: it is none. */
-static bool take_word(struct st_recipe_fsdp *fsdp, const char *word)
+/* One of Trainer's words, of whose strategies the first counts; false: it is none. */
+static bool take_word(struct strata_recipe *r, struct st_recipe_fsdp *fsdp, const char *word)
 {
-    const bool offload = st_text_same(word, "offload");
+    struct st_recipe_fsdp taken = *fsdp;
+    const bool strategy = strspn(word, "12345_") == 0 && st_recipe_fsdp_take(&taken, word),
+               offload = st_text_same(word, "offload");
 
+    if (strategy && fsdp->named)
+        st_recipe_announce(r, "fsdp", st_source_keep(r->src, "%.64s is not used: the first strategy counts, as there", word));
+    else if (strategy)
+        *fsdp = taken;
     fsdp->offload |= offload;
-    return offload || word[0] == '\0' || st_text_same(word, "auto_wrap") || st_text_same(word, "true") ||
-           (strspn(word, "12345") == 0 && st_recipe_fsdp_take(fsdp, word));
+    return strategy || offload || word[0] == '\0' || st_text_same(word, "auto_wrap") || st_text_same(word, "true");
 }
 
 static bool take_words(struct strata_recipe *r, struct st_recipe_fsdp *fsdp, const char *text)
@@ -305,7 +310,7 @@ static bool take_words(struct strata_recipe *r, struct st_recipe_fsdp *fsdp, con
         const size_t length = strcspn(text, " ,");
         const char *word = st_source_keep(r->src, "%.*s", (int)length, text);
 
-        if (!take_word(fsdp, word)) {
+        if (!take_word(r, fsdp, word)) {
             st_recipe_reject(r, "fsdp",
                              st_source_keep(r->src,
                                             "\"%.64s\" is no word of it: full_shard, shard_grad_op, no_shard, hybrid_shard, "
@@ -345,7 +350,7 @@ static bool take_fsdp(struct strata_recipe *r, struct st_recipe_fsdp *fsdp, cons
 /* Of transformers 5; before, fsdp_version was 1, whose names mean the same. */
 static void resolve_fsdp(struct strata_recipe *r)
 {
-    struct st_recipe_fsdp fsdp = {.key = "fsdp", .version = 2, .stage = 3};
+    struct st_recipe_fsdp fsdp = {.key = "fsdp", .version = 2, .stage = 3, .of_trainer = true};
 
     if (st_recipe_given(r, "fsdp") && take_fsdp(r, &fsdp, st_recipe_node(r, "fsdp")))
         st_recipe_fsdp(r, fsdp);
